@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makefile - builds, tests and installs everything; each folder adds its part in its own build.mk.
+#
+# A fragment (*/build.mk or */*/build.mk) defines targets with outputs below $(B) and adds to
+#   ALL         products and programs that plain `make` builds
+#   HOST_TESTS  programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
+#   VM_TESTS    the same, run as root in a VM on each of Debian's kernels, with singvgpu.ko loaded
+#   LONG_TESTS  the same, for `make check-long` only
+#   BENCHES     programs that write $(BUILD)/bench/NAME.json
+#   DEMOS       programs or scripts that `make demo` runs one after the other
+#   TIMEOUT_name = seconds, for the test whose file is called name (120 if nothing is said)
+# Tests get SINGVGPU_BUILD=$(B) in their environment.
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+# BUILD is shared by all variants (kselftest, VM images, kernel modules); B is where this one's
+# objects go. A sanitizer build is make SAN=address,undefined B=build/asan TARGET.
+BUILD := build
+B ?= $(BUILD)
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+FUZZCC ?= clang-19
+SAN ?=
+WERROR ?= -Werror
+CFLAGS ?= -O2 -g
+override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR)
+ifneq ($(SAN),)
+override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer
+override LDFLAGS += -fsanitize=$(SAN)
+endif
+
+# Test programs include <kselftest_harness.h>; it is unpacked from Debian's linux-source.
+KSELFTEST := $(BUILD)/kselftest
+KSELFTEST_H := $(KSELFTEST)/kselftest_harness.h
+KSELFTEST_CFLAGS := -isystem $(KSELFTEST) -D_GNU_SOURCE
+
+ALL :=
+HOST_TESTS :=
+VM_TESTS :=
+LONG_TESTS :=
+BENCHES :=
+DEMOS :=
+
+all:
+
+FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
+include $(FRAGMENTS)
+
+# Recompile what a changed header reaches: fragments compile with -MMD -MP.
+-include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -not -path '*/vm/*' -not -path '*/criu/*'))
+
+.PHONY: all clean help
+all: $(ALL)
+
+clean:
+	rm -rf $(filter-out $(BUILD)/cuda $(BUILD)/criu $(BUILD)/vm $(BUILD)/apt $(BUILD)/setup \
+		$(BUILD)/kselftest $(BUILD)/checkpatch,$(wildcard $(BUILD)/*))

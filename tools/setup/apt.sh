@@ -114,3 +114,47 @@ debian_list()
 	*) die "needs Debian 12 or 13; this is ${PRETTY_NAME:-unknown}" ;;
 	esac
 }
+
+# installed PACKAGE...: whether all of them are.
+installed()
+{
+	local states
+	states=$(dpkg-query -W -f '${db:Status-Status}\n' "$@" 2>/dev/null) || return 1
+	! grep -qvx installed <<<"$states"
+}
+
+# apt_install NAME PACKAGE...: installs what is missing. Removes nothing; upgrades a package only
+# where Debian's own release demands it, and says which.
+apt_install()
+{
+	local name=$1 package plan missing=()
+	shift
+	for package; do
+		installed "$package" || missing+=("$package")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	plan=$(apt_get "$name" -s --no-install-recommends install "${missing[@]}" 2>&1) || {
+		echo "$plan" >&2
+		die "cannot install: ${missing[*]}"
+	}
+	if grep '^Remv ' <<<"$plan" >&2; then
+		die "installing ${missing[*]} would remove the packages above: nothing was done"
+	fi
+	say "installing $(grep -c '^Inst ' <<<"$plan") Debian packages: ${missing[*]} and what they need"
+	if grep -q '^Inst [^ ]* \[' <<<"$plan"; then
+		say "upgrading $(sed -n 's/^Inst \([^ ]*\) \[.*/\1/p' <<<"$plan" | xargs)"
+	fi
+	as_root_apt "$name" "${missing[@]}" >"$APT/install.log" 2>&1 </dev/null || {
+		tail -40 "$APT/install.log" >&2
+		die "apt-get install failed; all of it is in $APT/install.log"
+	}
+}
+
+as_root_apt()
+{
+	local opts name=$1
+	shift
+	apt_options "$name"
+	as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get "${opts[@]}" -y \
+		--no-install-recommends -o Dpkg::Options::=--force-confold install "$@"
+}

@@ -88,6 +88,7 @@ struct singvgpu_cpl {
 #define SINGVGPU_CONS_GATE	0x00000002u	/* new reservations wait on `cons` */
 #define SINGVGPU_CONS_CLOSED	0x00000004u	/* the proxy has closed the channel */
 #define SINGVGPU_CONS_ERROR	0x00000008u	/* `error` is latched */
+#define SINGVGPU_CONS_FENCE	0x00000010u	/* the consumer has no membarrier: fence yourself */
 #define SINGVGPU_CONS_GEN_SHIFT	8		/* generation, 24 bits */
 
 #define SINGVGPU_LIFE_DIED	0x40000000u	/* FUTEX_OWNER_DIED */

@@ -1,0 +1,700 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * produce.c - the client's end: puts records into the ring and waits for answers
+ *
+ * Invariants. (1) A record exists from the store of its seq on, whole, and no record exists
+ * behind a place where none does: there are no holes. (2) No thread waits for another one that
+ * does not run. Both follow from struct ring_tx in ring_i.h.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ring_i.h"
+#include "rseq_x86.h"
+
+#define PREFETCH_UNITS	16
+#define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
+#define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
+
+static uint64_t state_word(const struct ring *r)
+{
+	typedef uint64_t __attribute__((may_alias)) both;
+
+	/* cons and life are adjacent and aligned: one load. */
+	return load((both *)&r->ctl->cons);
+}
+
+/* ---------------------------------------------------------------------------- ownership */
+
+static uint64_t thread_token(void)
+{
+	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+}
+
+static bool cas(uint64_t *p, uint64_t old, uint64_t new)
+{
+	return __atomic_compare_exchange_n(p, &old, new, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_RELAXED);
+}
+
+/* Takes the ring from its owner, wherever that thread is. */
+static bool steal(struct ring_tx *tx, uint64_t from, uint64_t me)
+{
+	store(&tx->shared, 1);
+	if (!cas(&tx->owner, from, me))
+		return false;
+	/* It was granted at attach; without it `from` may still be writing: end this channel. */
+	if (ring_membarrier_rseq(false)) {
+		store(&tx->broken, 1);
+		store(&tx->expect, ~0ull);
+	}
+	return true;
+}
+
+static uint64_t own_slow(struct ring_tx *tx, uint64_t me, unsigned int lost)
+{
+	uint64_t start = 0, patience = (uint64_t)STEAL_NS << (lost < 10 ? lost : 10);
+	unsigned int spins = 0;
+
+	for (;;) {
+		uint64_t own = load_acquire(&tx->owner), want;
+
+		if ((own & ~BIASED) == me)
+			return own;
+		if (!own) {
+			want = load(&tx->shared) ? me : me | BIASED;
+			if (cas(&tx->owner, 0, want))
+				return want;
+			continue;
+		}
+		if (own & BIASED) {
+			if (steal(tx, own, me))
+				return me;
+			continue;
+		}
+		cpu_relax();
+		if (++spins % 64)
+			continue;
+		if (!start)
+			start = ring_now();
+		else if (ring_now() - start > patience && steal(tx, own, me))
+			return me;
+		sched_yield();
+	}
+}
+
+/* The key under which this thread owns the ring now; lost: records lost to other threads. */
+static inline uint64_t own(struct ring_tx *tx, unsigned int lost)
+{
+	uint64_t key = thread_token() | BIASED;
+
+	return likely(load(&tx->owner) == key) ? key : own_slow(tx, key & ~BIASED, lost);
+}
+
+static inline void disown(struct ring_tx *tx, uint64_t key)
+{
+	if (!(key & BIASED))
+		rseq_release(tx, key);
+}
+
+/* --- without rseq: a lock, held with all signals blocked */
+
+static long lock_futex(struct ring_tx *tx, int op, uint32_t val)
+{
+	return syscall(SYS_futex, &tx->lock, op | FUTEX_PRIVATE_FLAG, val, NULL, NULL, 0);
+}
+
+static void lock_signals(struct ring_tx *tx, uint64_t *saved)
+{
+	const uint64_t all = ~0ull;
+	uint32_t was = 0;
+
+	/* The C library's own sigprocmask would leave out the signal that cancels threads. */
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, saved, sizeof(all));
+	if (__atomic_compare_exchange_n(&tx->lock, &was, 1, false, __ATOMIC_ACQUIRE,
+					__ATOMIC_RELAXED))
+		return;
+	while (__atomic_exchange_n(&tx->lock, 2, __ATOMIC_ACQUIRE))
+		lock_futex(tx, FUTEX_WAIT, 2);
+}
+
+static void unlock_signals(struct ring_tx *tx, const uint64_t *saved)
+{
+	if (__atomic_exchange_n(&tx->lock, 0, __ATOMIC_RELEASE) == 2)
+		lock_futex(tx, FUTEX_WAKE, 1);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, saved, NULL, sizeof(*saved));
+}
+
+static void locked_commit(struct ring_tx *tx, const struct attempt *t)
+{
+	uint8_t *to = t->unit;
+
+	tx->pos = t->seq - 1;
+	tx->units = t->units;
+	memcpy(to + 8, &t->header, 8);
+	memcpy(to + 16, t->first, sizeof(t->first));
+	if (t->alen)
+		memcpy(to + SINGVGPU_UNIT, t->a, t->alen);
+	if (t->blen)
+		memcpy(to + SINGVGPU_UNIT + t->alen, t->b, t->blen);
+	store(&((struct singvgpu_rec *)t->next)->seq, 0);
+	/* Pairs with the acquire in ring_peek. */
+	store_release(&((struct singvgpu_rec *)to)->seq, t->seq);
+}
+
+/* -------------------------------------------------------------------------- submission */
+
+/* The state word is not what it was: gate, new generation, the proxy's end, a latched error. */
+static int state_changed(struct ring *r)
+{
+	uint64_t w = state_word(r), changed;
+	int64_t forever = -1;
+	int rc;
+
+	if (load(&r->tx.broken))
+		return -ENOSYS;
+	while (w & SINGVGPU_CONS_GATE) {
+		rc = r->ops->wait(r, &r->ctl->cons, (uint32_t)w, &forever);
+		if (rc && rc != -EINTR)
+			return rc;
+		w = state_word(r);
+	}
+	if (w & (SINGVGPU_CONS_CLOSED | (uint64_t)SINGVGPU_LIFE_DIED << 32))
+		return -EPIPE;
+	w &= STATE_MASK;
+	changed = w ^ load(&r->tx.expect);
+	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: see spin.c */
+		store(&r->tx.fence, ring_membarrier_global(true) != 0);
+	store(&r->tx.expect, w);
+	return 0;
+}
+
+/* pos may be out of date, and be behind head then: the attempt that rests on it will fail. */
+static inline bool has_room(const struct ring *r, uint64_t pos, uint32_t units, uint64_t head)
+{
+	return (int64_t)(pos + units + 1 - head) <= (int64_t)r->geo.ring_units;
+}
+
+/* Called without ownership. 0 there may be room for units behind pos now. */
+static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
+{
+	uint64_t start = ring_now(), limit = load(&r->tx.spin_ns), head;
+	int64_t forever = -1;
+	unsigned int i;
+	int rc = 0;
+
+#define ROOM() has_room(r, pos, units, head = load_acquire(&r->ctl->head))
+	while (ring_spin_useful(r) && ring_now() - start < limit)
+		for (i = 0; i < 32; i++) {
+			if (ROOM())
+				return 0;
+			cpu_relax();
+		}
+	while (!ROOM() && !rc) {
+		/* A locked instruction: announced before head is read again; see ring_publish. */
+		__atomic_fetch_add(&r->ctl->space_waiters, 1, __ATOMIC_SEQ_CST);
+		if (!ROOM())
+			rc = r->ops->wait(r, low_half(&r->ctl->head), (uint32_t)head, &forever);
+		__atomic_fetch_sub(&r->ctl->space_waiters, 1, __ATOMIC_SEQ_CST);
+		if (rc == -EINTR)
+			rc = 0;
+	}
+#undef ROOM
+	return rc;
+}
+
+/* Rings the consumer's bell. It clears CONS_SLEEPS itself, when it is up. */
+static void ring_bell(struct ring *r)
+{
+	uint32_t cpu = ring_cpu();
+
+	if (load(&r->ctl->prod_cpu) != cpu)
+		store(&r->ctl->prod_cpu, cpu);
+	__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
+	r->ops->wake(r, &r->ctl->doorbell, 1);
+}
+
+static inline bool consumer_sleeps(struct ring *r)
+{
+	if (unlikely(load(&r->tx.fence)))
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	else
+		atomic_signal_fence(memory_order_seq_cst);
+	return unlikely(load(&r->ctl->cons) & SINGVGPU_CONS_SLEEPS);
+}
+
+/* The header's second half, as it lies in memory. */
+static inline uint64_t header(uint16_t op, uint16_t cpl, uint32_t len)
+{
+	return op | (uint64_t)cpl << 16 | (uint64_t)len << 32;
+}
+
+/* Where the next record goes; see struct ring_tx. *old is the tx->pos that this rests on. */
+static inline uint64_t next_pos(const struct ring *r, uint64_t *old)
+{
+	uint64_t pos = load(&r->tx.pos);
+
+	*old = pos;
+	return load(&unit_at(r, pos)->seq) == pos + 1 ? pos + load(&r->tx.units) : pos;
+}
+
+/*
+ * Tries to commit t's record, of `units`, or the padding that must precede it; the owner calls.
+ * 1 committed, 0 call again, -ENOSPC no room behind *pos.
+ */
+static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uint64_t *pos,
+			  uint32_t *want)
+{
+	uint32_t left, n = units;
+	struct attempt pad;
+
+	*pos = next_pos(r, &t->old);
+	left = r->geo.ring_units - (*pos & r->mask);
+	if (unlikely(n > left))
+		n = left;
+	if (unlikely(!has_room(r, *pos, n, load(&r->tx.head)))) {
+		*want = n;
+		/* Pairs with the release in ring_publish: those units have been read. */
+		store(&r->tx.head, load_acquire(&r->ctl->head));
+		if (!has_room(r, *pos, n, load(&r->tx.head)))
+			return -ENOSPC;
+	}
+	if (unlikely(n != units)) {
+		memset(&pad, 0, sizeof(pad));
+		pad.key = t->key;
+		pad.old = t->old;
+		pad.header = header(SINGVGPU_OP_PAD, 0, left * SINGVGPU_UNIT -
+					sizeof(struct singvgpu_rec));
+		t = &pad;
+	}
+	t->seq = *pos + 1;
+	t->units = n;
+	t->unit = unit_at(r, *pos);
+	t->next = unit_at(r, *pos + n);
+	__builtin_prefetch(unit_at(r, *pos + PREFETCH_UNITS), 1, 3);
+	if (likely(r->tx.rseq)) {
+		if (rseq_commit(&r->tx, t))
+			return 0;
+	} else {
+		locked_commit(&r->tx, t);
+	}
+	return n == units;
+}
+
+/* Serialises, tries, waits; on success t->seq is the record's. */
+static int commit(struct ring *r, struct attempt *t, uint32_t units)
+{
+	unsigned int lost = 0;
+	uint64_t signals = 0, pos;
+	uint32_t want = 0;
+	int rc;
+
+	for (;;) {
+		if (unlikely((state_word(r) & STATE_MASK) != load(&r->tx.expect))) {
+			rc = state_changed(r);
+			if (rc)
+				return rc;
+			continue;
+		}
+		if (likely(r->tx.rseq)) {
+			t->key = own(&r->tx, lost);
+			rc = attempt(r, t, units, &pos, &want);
+			disown(&r->tx, t->key);
+			lost += !rc;
+		} else {
+			lock_signals(&r->tx, &signals);
+			rc = attempt(r, t, units, &pos, &want);
+			unlock_signals(&r->tx, &signals);
+		}
+		if (likely(rc == 1))
+			return 0;
+		if (rc == -ENOSPC) {
+			rc = wait_for_room(r, pos, want);
+			if (rc)
+				return rc;
+		}
+	}
+}
+
+static inline v16 load16(const void *p)
+{
+	v16 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* n < 48 bytes, behind zeros: a record never shows what was on our stack. */
+static inline void short_first(v16 first[3], const uint8_t *p, uint32_t n)
+{
+	memset(first, 0, FIRST_BYTES);
+	if (n >= 16)
+		first[0] = load16(p);
+	if (n >= 32)
+		first[1] = load16(p + 16);
+	if (n % 16)
+		memcpy(first + n / 16, p + n / 16 * 16, n % 16);
+}
+
+/* Copies what fits of a ‖ b to t->first, and points t->a, t->b to the rest. */
+static inline void gather(struct attempt *t, const uint8_t *a, uint32_t alen, const uint8_t *b,
+			  uint32_t blen)
+{
+	uint8_t both[FIRST_BYTES];
+	uint32_t n;
+
+	t->alen = 0;
+	t->blen = blen;
+	t->b = b;
+	if (likely(alen >= FIRST_BYTES)) {
+		t->first[0] = load16(a);
+		t->first[1] = load16(a + 16);
+		t->first[2] = load16(a + 32);
+		t->a = a + FIRST_BYTES;
+		t->alen = alen - FIRST_BYTES;
+	} else if (!blen) {
+		short_first(t->first, a, alen);
+	} else {
+		n = blen < FIRST_BYTES - alen ? blen : FIRST_BYTES - alen;
+		if (alen)
+			memcpy(both, a, alen);
+		memcpy(both + alen, b, n);
+		short_first(t->first, both, alen + n);
+		t->b = b + n;
+		t->blen = blen - n;
+	}
+}
+
+static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, const void *a,
+						 uint32_t alen, const void *b, uint32_t blen,
+						 uint64_t *seq)
+{
+	struct attempt t = { .header = head };
+	int rc;
+
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	if (unlikely((uint16_t)head == SINGVGPU_OP_PAD))
+		return -EINVAL;
+	if (unlikely((uint64_t)alen + blen > r->payload_max))
+		return -EMSGSIZE;
+	gather(&t, a, alen, b, blen);
+	rc = commit(r, &t, rec_units(alen + blen));
+	*seq = t.seq;
+	return rc;
+}
+
+/*
+ * The common case: one unit, one thread, room, an open gate. False: not so, or interrupted; then
+ * nothing has been committed. A fork's child has no key, its tx being zero.
+ */
+static inline __attribute__((always_inline)) bool
+submit_fast(struct ring *r, uint64_t head, const v16 first[3], uint64_t *seq)
+{
+	uint64_t key = thread_token() | BIASED, old, pos;
+	struct ring_tx *tx = &r->tx;
+
+	if (unlikely(load(&tx->owner) != key))
+		return false;
+	if (unlikely((state_word(r) & STATE_MASK) != load(&tx->expect)))
+		return false;
+	pos = next_pos(r, &old);
+	if (unlikely(!has_room(r, pos, 1, load(&tx->head))))
+		return false;
+	__builtin_prefetch(unit_at(r, pos + PREFETCH_UNITS), 1, 3);
+	*seq = pos + 1;
+	return !rseq_commit_unit(tx, key, old, pos + 1, unit_at(r, pos), unit_at(r, pos + 1),
+				 head, first);
+}
+
+static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_t cpl,
+					    const void *a, uint32_t alen, const void *b,
+					    uint32_t blen, uint64_t *seq)
+{
+	uint64_t head = header(op, cpl, alen + blen);
+	v16 first[3];
+
+	if (alen <= FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD) {
+		short_first(first, a, alen);
+		if (likely(submit_fast(r, head, first, seq)))
+			return 0;
+	}
+	return submit_slow(r, head, a, alen, b, blen, seq);
+}
+
+static __attribute__((noinline)) int submit_async(struct ring *r, uint16_t op, const void *a,
+						  uint32_t alen, const void *b, uint32_t blen)
+{
+	uint64_t seq;
+	int rc;
+
+	rc = submit(r, op, 0, a, alen, b, blen, &seq);
+	if (!rc && consumer_sleeps(r))
+		ring_bell(r);
+	return rc;
+}
+
+/* A full unit is what launches are made of: nothing but this is on their way. */
+int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
+		uint32_t blen)
+{
+	uint64_t seq;
+
+	if (likely(alen == FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD)) {
+		const v16 first[3] = { load16(a), load16(a + 16), load16(a + 32) };
+
+		if (likely(submit_fast(r, header(op, 0, FIRST_BYTES), first, &seq))) {
+			if (likely(!consumer_sleeps(r)))
+				return 0;
+			return ring_bell(r), 0;
+		}
+	}
+	return submit_async(r, op, a, alen, b, blen);
+}
+
+uint32_t ring_payload_max(const struct ring *r)
+{
+	return r->payload_max;
+}
+
+/* ----------------------------------------------------------------------------- answers */
+
+/* The answer to what an abandoned slot was lent for has come: it can be lent again. */
+static void reclaim_slots(struct ring *r)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->geo.cpl_slots; i++) {
+		uint64_t t = load(&r->slot_ticket[i]);
+
+		if ((t & SLOT_ABANDONED) && load_acquire(&r->cpl[i].seq) == (t & ~SLOT_ABANDONED) &&
+		    cas(&r->slot_ticket[i], t, 0))
+			__atomic_fetch_and(&r->slot_busy[i / 64], ~(1ull << i % 64),
+					   __ATOMIC_RELEASE);
+	}
+}
+
+static int borrow_slot(struct ring *r)
+{
+	static __thread uint32_t hint __attribute__((tls_model("initial-exec")));
+	uint32_t words = (r->geo.cpl_slots + 63) / 64, i, w, bit;
+	int tries;
+
+	if (!hint)	/* spread the threads */
+		hint = 1 + (uint32_t)(thread_token() >> 12);
+	for (tries = 0; tries < 2; tries++) {
+		for (i = 0; i < words; i++) {
+			uint64_t busy, free;
+
+			w = (hint + i) % words;
+			busy = load(&r->slot_busy[w]);
+			free = ~busy;
+			if (w == words - 1 && r->geo.cpl_slots % 64)
+				free &= (1ull << r->geo.cpl_slots % 64) - 1;
+			while (free) {
+				bit = __builtin_ctzll(free);
+				busy = __atomic_fetch_or(&r->slot_busy[w], 1ull << bit,
+							 __ATOMIC_ACQUIRE);
+				if (!(busy & 1ull << bit))
+					return w * 64 + bit;
+				free &= ~busy & ~(1ull << bit);
+			}
+		}
+		reclaim_slots(r);
+	}
+	return -EBUSY;
+}
+
+static void return_slot(struct ring *r, uint16_t slot)
+{
+	__atomic_fetch_and(&r->slot_busy[slot / 64], ~(1ull << slot % 64), __ATOMIC_RELEASE);
+}
+
+static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
+		   uint32_t alen, const void *b, uint32_t blen)
+{
+	int slot, rc;
+
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	slot = borrow_slot(r);
+	if (slot < 0)
+		return slot;
+	if (load(&r->cpl[slot].waiting))
+		store(&r->cpl[slot].waiting, 0);
+	t->slot = slot;
+	rc = submit(r, op, slot + 1, a, alen, b, blen, &t->seq);
+	if (rc)
+		return_slot(r, slot);
+	return rc;
+}
+
+int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a, uint32_t alen,
+		 const void *b, uint32_t blen)
+{
+	int rc = request(r, t, op, a, alen, b, blen);
+
+	if (!rc && consumer_sleeps(r))
+		ring_bell(r);
+	return rc;
+}
+
+/* Longer when it helped, shorter when not. */
+static void adapt(uint32_t *spin_ns, bool helped)
+{
+	uint32_t ns = load(spin_ns);
+
+	ns = helped ? ns * 2 : ns / 2;
+	store(spin_ns, ns > SPIN_MAX_NS ? SPIN_MAX_NS : ns < SPIN_MIN_NS ? SPIN_MIN_NS : ns);
+}
+
+static bool spin_for_answer(struct ring *r, const struct singvgpu_cpl *c, uint64_t seq)
+{
+	uint64_t start = 0;
+	unsigned int i;
+
+	do {
+		for (i = 0; i < 64; i++) {
+			if (load_acquire(&c->seq) == seq)
+				return true;
+			cpu_relax();
+		}
+		if (!start) {
+			start = ring_now();
+			if (!ring_spin_useful(r))
+				return false;
+		}
+	} while (ring_now() - start < load(&r->tx.spin_ns));
+	return false;
+}
+
+/* ring: the consumer sleeps, wake it with the same call that makes us wait. */
+static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq, bool bell,
+			    int64_t timeout)
+{
+	uint64_t was;
+	int rc = 0;
+
+	ring_spin_useful(r);
+	/* A locked instruction: announced before seq is read again; see ring_complete. */
+	swap(&c->waiting, 1);
+	while ((was = load_acquire(&c->seq)) != seq) {
+		if (bell) {
+			__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
+			rc = r->ops->wake_wait(r, &r->ctl->doorbell, low_half(&c->seq),
+					       (uint32_t)was, &timeout);
+			bell = false;
+		} else {
+			rc = r->ops->wait(r, low_half(&c->seq), (uint32_t)was, &timeout);
+		}
+		if (rc && rc != -EINTR)
+			break;
+		rc = 0;
+	}
+	if (bell)	/* answered meanwhile; whoever sleeps there now must hear of our record */
+		ring_bell(r);
+	if (rc && load_acquire(&c->seq) == seq)
+		rc = 0;
+	store(&c->waiting, 0);
+	return rc;
+}
+
+static int await(struct ring *r, struct ring_ticket *t, bool bell, int32_t *status, void *data,
+		 uint32_t cap, uint32_t *len, int64_t timeout_ns)
+{
+	struct singvgpu_cpl *c = &r->cpl[t->slot];
+	uint32_t n;
+	int rc = 0;
+
+	if (bell || !spin_for_answer(r, c, t->seq)) {
+		rc = sleep_for_answer(r, c, t->seq, bell, timeout_ns);
+		adapt(&r->tx.spin_ns, false);
+	} else {
+		adapt(&r->tx.spin_ns, true);
+	}
+	if (rc) {
+		store_release(&r->slot_ticket[t->slot], t->seq | SLOT_ABANDONED);
+		return rc;
+	}
+	if (status)
+		*status = c->status;
+	n = c->len < SINGVGPU_CPL_DATA ? c->len : SINGVGPU_CPL_DATA;
+	n = n < cap ? n : cap;
+	if (data)
+		memcpy(data, c->data, n);
+	if (len)
+		*len = n;
+	return_slot(r, t->slot);
+	return 0;
+}
+
+int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *data, uint32_t cap,
+	       uint32_t *len, int64_t timeout_ns)
+{
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	return await(r, t, false, status, data, cap, len, timeout_ns);
+}
+
+int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
+	      uint32_t blen, int32_t *status, void *data, uint32_t cap, uint32_t *len)
+{
+	struct ring_ticket t;
+	int rc;
+
+	rc = request(r, &t, op, a, alen, b, blen);
+	if (rc)
+		return rc;
+	return await(r, &t, consumer_sleeps(r), status, data, cap, len, -1);
+}
+
+int32_t ring_error(struct ring *r, uint64_t *seq)
+{
+	/* Pairs with the release in ring_latch_error. */
+	if (!r->ctl || !(load_acquire(&r->ctl->cons) & SINGVGPU_CONS_ERROR))
+		return 0;
+	if (seq)
+		*seq = load(&r->ctl->error_seq);
+	return load(&r->ctl->error);
+}
+
+/*
+ * A client that follows another one goes on behind what that one has committed. -EPROTO: it was
+ * not one of ours.
+ */
+static int find_end(struct ring *r)
+{
+	uint64_t pos = load_acquire(&r->ctl->head), end = pos + r->geo.ring_units;
+	struct singvgpu_rec *h;
+
+	r->tx.head = pos;
+	while ((h = unit_at(r, pos))->seq == pos + 1) {
+		pos += rec_units(h->len);
+		if (pos >= end)
+			return -EPROTO;
+	}
+	r->tx.pos = pos;
+	return 0;
+}
+
+int ring_produce_init(struct ring *r)
+{
+	struct ring_tx *tx = &r->tx;
+
+	/* What is not as it should be is found by the first submission. */
+	tx->expect = state_word(r) & (uint32_t)~(SINGVGPU_CONS_SLEEPS | SINGVGPU_CONS_GATE |
+						 SINGVGPU_CONS_CLOSED);
+	tx->spin_ns = SPIN_MAX_NS;
+	tx->fence = ring_membarrier_global(true) != 0;
+#ifndef __SANITIZE_THREAD__	/* it cannot see into assembly */
+	tx->rseq = __rseq_size && (int32_t)load(&rseq_area()->cpu_id) >= 0 &&
+		   !ring_membarrier_rseq(true);
+#endif
+	return find_end(r);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring.h - moves records between a job and its proxy over one shared-memory channel
+ *
+ * A channel has two ends. The proxy creates it and consumes records; the client, any number of
+ * threads of one process, attaches and submits them. Layout and meaning of the shared memory are
+ * in <linux/singvgpu.h>; nothing here knows what a record says. Two backends, /dev/singvgpu and
+ * memfd + futex, behave alike.
+ *
+ *   proxy:   ring_create ──► ring_wait, ring_peek, ring_complete, ring_advance … ──► ring_close
+ *                              │ ring_freeze, ring_save ─► file ─► ring_restore (generation + 1)
+ *   client:  ring_attach ──► ring_submit, ring_call … ──► ring_detach (= ring_close)
+ *                              │ CRIU dump … restore: same address, goes on where it was
+ *
+ * Functions return 0 (or what they say) or -errno. Errors that several of them share:
+ *
+ *   -EPIPE   the other end is gone          -ECHILD  this is a fork's child; it has no channel
+ *   -EPROTO  the other end broke the rules  -ETIMEDOUT
+ *
+ * ring_strerror() has a sentence for each error that this library returns.
+ *
+ * Source: Singularity §3 (lock-free channels), §6 (delayed error notification).
+ */
+#ifndef RING_H
+#define RING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <linux/singvgpu.h>
+
+struct ring;
+
+enum ring_backend {
+	RING_AUTO,		/* the module where it is loaded and permitted, else memfd */
+	RING_KMOD,
+	RING_MEMFD,
+};
+
+/*
+ * Where channels live unless the creator says otherwise: below the device window of DESIGN 3.
+ * ThreadSanitizer forbids that range, so its builds have another.
+ */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#define RING_VA_BASE 0x7e8000000000ull
+#else
+#define RING_VA_BASE 0x1e0000000000ull
+#endif
+
+/* RING_GEOMETRY_DEFAULT: 1024 units, 256 completion slots, 1 MiB of log, 64 MiB of arena. */
+#define RING_GEOMETRY_DEFAULT \
+	((struct singvgpu_geometry){ .va = RING_VA_BASE, .arena_len = 64u << 20, \
+				     .log_len = 1u << 20, .ring_units = 1024, .cpl_slots = 256 })
+
+struct ring_params {
+	enum ring_backend backend;
+	uint8_t id[16];		/* the channel's identity, not all zero; unique on this host */
+	uint8_t cookie[16];	/* secret for attaching by identity (module only), not all zero */
+	struct singvgpu_geometry geo;
+};
+
+/* ------------------------------------------------------------------------------ both ends */
+
+/*
+ * ring_create: the proxy end of a new channel. -EEXIST the address range is taken, or (module)
+ * the identity; -EINVAL geometry; -ENODEV, -EACCES no module, no permission (RING_KMOD);
+ * -EPROTONOSUPPORT the module speaks another version; -EDQUOT a limit of this user; -ENOMEM.
+ */
+int ring_create(struct ring **out, const struct ring_params *p);
+
+/*
+ * ring_client_fd: a new close-on-exec fd for the client, to be inherited or passed by SCM_RIGHTS;
+ * the caller owns it. Module: attached by identity and cookie (-EBUSY a client is attached).
+ */
+int ring_client_fd(struct ring *r);
+
+/*
+ * ring_attach: the client end over a passed fd, of which it takes ownership when it succeeds.
+ * -EEXIST the address range is taken in this process, -EPROTO not a channel, -EPROTONOSUPPORT
+ * another version, -EBUSY (module) another process has mapped it.
+ */
+int ring_attach(struct ring **out, int fd);
+
+/* ring_attach_id: the same by identity and cookie, module only. -ENOENT no such channel for us. */
+int ring_attach_id(struct ring **out, const uint8_t id[16], const uint8_t cookie[16]);
+
+/* ring_close: either end; says good-bye to the peer. Frees r; NULL is allowed. */
+void ring_close(struct ring *r);
+
+enum ring_backend ring_backend(const struct ring *r);
+const struct singvgpu_geometry *ring_geometry(const struct ring *r);
+const uint8_t *ring_id(const struct ring *r);	/* 16 bytes */
+uint32_t ring_generation(const struct ring *r);
+int ring_fd(const struct ring *r);		/* stays owned by r */
+
+/* The arena: geometry's arena_len bytes at the same address in both processes. NULL if none. */
+void *ring_arena(const struct ring *r);
+
+/*
+ * ring_commit: allocate the pages of an arena range now. -EDQUOT, -ENOMEM, -EINVAL.
+ * ring_decommit: give them back; the range then reads as zeros. Whole pages.
+ */
+int ring_commit(struct ring *r, size_t off, size_t len);
+int ring_decommit(struct ring *r, size_t off, size_t len);
+
+/* A sentence for an error of this library, negative or positive. Static. */
+const char *ring_strerror(int err);
+
+/* ---------------------------------------------------------------------------- client's end */
+
+/*
+ * ring_submit: append a record of op with the payload a[alen] followed by b[blen]. When it
+ * returns 0 the record is visible to the consumer; it waits only for room in the ring or for the
+ * gate. Any thread, also from a signal handler that interrupted a ring function. op is not
+ * SINGVGPU_OP_PAD. -EMSGSIZE the payload is over ring_payload_max().
+ */
+int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen,
+		const void *b, uint32_t blen);
+
+uint32_t ring_payload_max(const struct ring *r);
+
+/* One request that is answered: from ring_request to ring_await, by one thread. */
+struct ring_ticket {
+	uint64_t seq;
+	uint16_t slot;
+};
+
+/* ring_request: as ring_submit, with a completion slot. -EBUSY all slots are in use. */
+int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
+		 uint32_t alen, const void *b, uint32_t blen);
+
+/*
+ * ring_await: wait for the answer: 0, its status in *status, up to cap bytes of its data (at
+ * most SINGVGPU_CPL_DATA) in data, their number in *len; status, data, len may be NULL.
+ * timeout_ns < 0 waits for ever. The ticket is used up in any case; an answer that comes after
+ * -ETIMEDOUT is dropped.
+ */
+int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *data, uint32_t cap,
+	       uint32_t *len, int64_t timeout_ns);
+
+/* ring_call: ring_request and ring_await; where the peer sleeps, one system call does both. */
+int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
+	      uint32_t blen, int32_t *status, void *data, uint32_t cap, uint32_t *len);
+
+/* ring_error: the first error that the proxy latched, or 0; *seq: the record's. No round trip. */
+int32_t ring_error(struct ring *r, uint64_t *seq);
+
+/* ----------------------------------------------------------------------------- proxy's end
+ * One thread at a time, except ring_complete, ring_latch_error (any thread).
+ */
+
+struct ring_record {
+	uint64_t seq;		/* as the producer's ticket */
+	uint16_t op;
+	uint16_t cpl;		/* completion slot + 1, or 0 */
+	uint32_t len;
+	const void *data;	/* private copy; valid until ring_advance */
+};
+
+/*
+ * ring_peek: 1 and the oldest record, 0 none. -EPIPE none and the client is gone, -EPROTO the
+ * client broke a rule (ring_why says which): the channel is of no more use.
+ * The same record is seen again until ring_advance.
+ */
+int ring_peek(struct ring *r, struct ring_record *rec);
+void ring_advance(struct ring *r);
+
+/*
+ * ring_wait: until there is a record (0). Spins for up to 10 µs where that can help, then
+ * sleeps. -EPIPE, -EINTR (a signal, or ring_kick), -ETIMEDOUT. timeout_ns < 0: for ever.
+ */
+int ring_wait(struct ring *r, int64_t timeout_ns);
+void ring_kick(struct ring *r);	/* makes ring_wait return -EINTR once; any thread, any handler */
+
+/* ring_complete: answer a record. data: len <= SINGVGPU_CPL_DATA bytes. -EINVAL no such slot. */
+int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, const void *data,
+		  uint32_t len);
+
+/* ring_latch_error: kept if it is the first; err != 0. */
+void ring_latch_error(struct ring *r, uint64_t seq, int32_t err);
+
+/* ring_why: what a peer did that gave -EPROTO, or why ring_freeze gave up. Static text. */
+const char *ring_why(const struct ring *r);
+
+/*
+ * ring_watch_peer: a client, or the next one, is there: pidfd is its process, so that its death is
+ * noticed; takes ownership. With the module pidfd is not needed and may be -1.
+ */
+int ring_watch_peer(struct ring *r, int pidfd);
+
+/* --- log (DESIGN 2): what must be replayed to rebuild the proxy */
+
+/*
+ * ring_log_append: log rec's payload (or data[len], under op) and advance past rec, in one
+ * store: after a crash either both have happened or neither. -ENOSPC compact first.
+ */
+int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, uint64_t key,
+		    const void *data, uint32_t len);
+
+/*
+ * ring_log_compact: keep(arg, entry, payload) is asked for each entry, oldest first; those with
+ * 0 are dropped. One store makes the new log current.
+ */
+typedef int (*ring_log_keep)(void *arg, const struct singvgpu_log_entry *e, const void *data);
+int ring_log_compact(struct ring *r, ring_log_keep keep, void *arg);
+
+/*
+ * ring_log_walk: fn for each entry, oldest first; a value other than 0 ends the walk and is
+ * returned. -EBADMSG the log is damaged. e and data are private copies, valid during the call.
+ */
+typedef int (*ring_log_fn)(void *arg, const struct singvgpu_log_entry *e, const void *data);
+int ring_log_walk(struct ring *r, ring_log_fn fn, void *arg);
+size_t ring_log_bytes(const struct ring *r);
+
+/* --- dump and restore (DESIGN 7) */
+
+/*
+ * ring_freeze: close the gate: new submissions wait. Then serve(arg, rec) is called for each
+ * record still in the ring (and must advance past it) until the ring is empty and every request is answered.
+ * -ETIMEDOUT after timeout_ns, with ring_why and the gate open again. -EALREADY.
+ * A producer that had passed the gate may still commit a record afterwards: it stays in the
+ * ring, is saved with it, and is served after the restore.
+ */
+typedef int (*ring_serve)(void *arg, struct ring *r, const struct ring_record *rec);
+int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns);
+int ring_thaw(struct ring *r);
+
+/*
+ * ring_save: write the channel's content to fd (a file or a pipe), sparse. The client must be
+ * stopped (by CRIU). Not the arena if flags has RING_SAVE_NO_ARENA (the dump stores it by page).
+ * ring_restore: a new channel of the same identity, geometry and content, generation + 1, frozen.
+ * p's id and geometry are ignored. -EBADMSG the image is damaged; else as ring_create.
+ */
+#define RING_SAVE_NO_ARENA 1u
+int ring_save(struct ring *r, int fd, unsigned int flags);
+int ring_restore(struct ring **out, int fd, const struct ring_params *p);
+
+#endif /* RING_H */

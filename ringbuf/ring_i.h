@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring_i.h - one end of a channel from the inside, and what a backend has to provide
+ *
+ * Who waits for whom, and on which word (all in struct singvgpu_ctl or _cpl):
+ *
+ *   consumer for a record     doorbell   rung by a producer that sees CONS_SLEEPS after its commit
+ *   producer for room         head       woken by the consumer when space_waiters != 0
+ *   producer at the gate      cons       woken by ring_thaw
+ *   client for an answer      cpl.seq    woken by ring_complete when cpl.waiting != 0
+ *
+ * Each is the store-buffering pattern: the sleeper announces itself, then looks once more; the
+ * waker stores, then looks for an announcement. In the three lower rows both sides have a full
+ * barrier (a locked instruction). In the first row the waker is the hot path and has none: the
+ * consumer, before it sleeps, makes every CPU that runs the client execute one (membarrier
+ * GLOBAL_EXPEDITED, for which the client has registered; tx.fence where that is refused).
+ */
+#ifndef RING_I_H
+#define RING_I_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "ring.h"
+
+#define SPIN_MAX_NS	10000
+#define SPIN_MIN_NS	500
+#define LINE		64
+
+#define likely(x)	__builtin_expect(!!(x), 1)
+#define unlikely(x)	__builtin_expect(!!(x), 0)
+
+/* Shared memory is plain in the uapi header; these are the only ways it is read and written. */
+#define load(p)			__atomic_load_n(p, __ATOMIC_RELAXED)
+#define load_acquire(p)		__atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define store(p, v)		__atomic_store_n(p, v, __ATOMIC_RELAXED)
+#define store_release(p, v)	__atomic_store_n(p, v, __ATOMIC_RELEASE)
+#define swap(p, v)		__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST)
+
+/*
+ * A backend. A word is 32 bits in the control page or a completion slot. Timeouts are relative;
+ * *ns is counted down over interruptions, < 0 is for ever.
+ * wait: 0 the word differs from expect or a wake came; -ETIMEDOUT, -EINTR, -EPIPE the peer died.
+ */
+struct ring_ops {
+	enum ring_backend backend;
+	int (*wait)(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns);
+	void (*wake)(struct ring *r, uint32_t *word, uint32_t nr);
+	int (*wake_wait)(struct ring *r, uint32_t *wake, uint32_t *word, uint32_t expect,
+			 int64_t *ns);
+	int (*gate)(struct ring *r, bool closed);
+	int (*commit)(struct ring *r, size_t off, size_t len);
+	int (*decommit)(struct ring *r, size_t off, size_t len);
+	int (*client_fd)(struct ring *r);
+	int (*watch_peer)(struct ring *r, int pidfd);
+	uint32_t (*generation)(const struct ring *r);
+	void (*hang_up)(struct ring *r);	/* good-bye; the mapping is still there */
+};
+
+/*
+ * Producers' state, private to the client process, shared by its threads.
+ *
+ * Submissions are serialised by `owner`: the token of the thread that may write to the ring.
+ * While one thread alone has ever submitted, it keeps the ownership between submissions (bit 0,
+ * BIASED) and needs no locked instruction. The writes to the ring are a restartable sequence
+ * (rseq(2)): a signal, a preemption or a membarrier aborts it, and it starts over with a look at
+ * `owner`. Therefore ownership can be taken away from any thread at any instruction, be it
+ * interrupted by the handler that now submits, preempted, cancelled or dead: change `owner`,
+ * then membarrier(PRIVATE_EXPEDITED_RSEQ). Nobody ever waits for a thread that does not run.
+ *
+ * pos and units describe the latest attempt; whether it was committed is read from the ring:
+ *
+ *   unit(pos).seq == pos + 1 ? the next record goes to pos + units : it goes to pos
+ *
+ * Without rseq (fallback) `owner` is a lock and all signals are blocked while it is held.
+ */
+#define BIASED 1ull
+
+struct ring_tx {
+	uint64_t expect;	/* cons | life << 32 of the last look, under STATE_MASK */
+	uint64_t owner;
+	uint64_t pos;		/* owner */
+	uint64_t units;		/* owner */
+	uint64_t head;		/* cached ctl->head; owner */
+	uint32_t shared;	/* a second thread has come: no more bias */
+	uint32_t fence;		/* the consumer cannot membarrier: commit, then mfence */
+	uint32_t rseq;		/* restartable sequences work here; set once */
+	uint32_t broken;	/* membarrier, granted at attach, is refused: no more records */
+	uint32_t lock;		/* fallback: futex, 0 free, 1 held, 2 held and waited for */
+	uint32_t spin_ns;	/* adaptive; any thread */
+};
+
+#define STATE_MASK	((uint64_t)(uint32_t)~SINGVGPU_CONS_SLEEPS | \
+			 (uint64_t)SINGVGPU_LIFE_DIED << 32)
+
+/* Consumer's state, private to the proxy. The proxy never reads its own truth from the ring. */
+struct ring_rx {
+	uint64_t pos;		/* next record */
+	uint64_t next;		/* behind the record last peeked, or pos */
+	uint64_t published;	/* ctl->head */
+	uint32_t batch;		/* units after which head is published */
+	uint32_t spin_ns;
+	uint32_t kicked;
+	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */
+	uint64_t outstanding;	/* requests peeked and not completed; atomic */
+	uint64_t log_len;	/* bytes in the current half */
+	uint32_t log_half;
+	int32_t error;		/* lock */
+	uint32_t peer_gone;
+	pthread_mutex_t lock;	/* ring_latch_error */
+	uint8_t *copy;		/* RECORD_MAX bytes: the record being served */
+};
+
+/* A lent completion slot's ticket, per slot; private to the client. */
+#define SLOT_ABANDONED (1ull << 63)
+
+struct ring {
+	/* Read by each submission; set once. A fork's child finds zeros here (WIPEONFORK). */
+	struct singvgpu_ctl *ctl;
+	uint8_t *units;
+	uint32_t mask;		/* ring_units - 1 */
+	uint32_t payload_max;
+	struct ring_tx tx __attribute__((aligned(LINE)));
+
+	struct ring_rx rx __attribute__((aligned(LINE)));
+
+	const struct ring_ops *ops __attribute__((aligned(LINE)));
+	struct singvgpu_cpl *cpl;
+	uint8_t *arena;
+	uint8_t *log;
+	struct singvgpu_geometry geo;
+	struct layout {
+		uint64_t cpl_off, ring_off, arena_off, log_off, end;
+	} lay;
+	uint64_t map_len;
+	int fd;
+	bool client;
+	uint8_t id[16], cookie[16];
+	const char *why;
+	uint64_t *slot_busy;	/* client: bitmap, atomic */
+	uint64_t *slot_ticket;	/* client: by the slot's borrower */
+	struct life *life;	/* proxy, memfd */
+	size_t self_len;	/* bytes of this mapping */
+};
+
+/* ring.c */
+int ring_layout(const struct singvgpu_geometry *g, struct layout *l);
+int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client);
+int ring_map(struct ring *r);
+void ring_init_ctl(struct ring *r);
+void ring_free(struct ring *r);
+int ring_create_generation(struct ring **out, const struct ring_params *p, uint32_t generation);
+
+/* produce.c */
+int ring_produce_init(struct ring *r);
+
+/* consume.c: takes the truth from the object: new and zero, or restored */
+int ring_consume_init(struct ring *r);
+void ring_publish(struct ring *r);
+void ring_consumed(struct ring *r, uint64_t pos);
+
+/* log.c: reads the log's state from the object, as crash and hostile peer left it */
+int ring_log_init(struct ring *r);
+
+/* spin.c */
+uint64_t ring_now(void);
+bool ring_spin_useful(struct ring *r);
+uint32_t ring_cpu(void);
+int ring_membarrier_global(bool reg);
+int ring_membarrier_rseq(bool reg);
+
+/* kmod.c, memfd.c */
+extern const struct ring_ops ring_kmod_ops, ring_memfd_ops;
+int ring_kmod_create(struct ring *r, uint32_t generation);
+int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out);
+int ring_memfd_create(struct ring *r, uint32_t generation);
+int ring_memfd_attach(int fd, struct ring **out);
+
+static inline uint32_t rec_units(uint64_t len)
+{
+	return (len + sizeof(struct singvgpu_rec) + SINGVGPU_UNIT - 1) / SINGVGPU_UNIT;
+}
+
+static inline struct singvgpu_rec *unit_at(const struct ring *r, uint64_t pos)
+{
+	return (struct singvgpu_rec *)(r->units + (pos & r->mask) * SINGVGPU_UNIT);
+}
+
+/* The low half of a 64-bit word, which is what a futex or the module can wait on. */
+static inline uint32_t *low_half(void *p)
+{
+	return p;
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+#endif /* RING_I_H */

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * save.c - a channel's content to a file, and a new channel from it
+ *
+ *   offset  what
+ *   0       struct image: magic, version, identity, geometry, generation, position
+ *   then    struct extent, its bytes; again and again, ascending
+ *   last    an extent of length 0 whose off is the number of bytes of all extents
+ *
+ * The whole object is saved, not just the records between head and tail: a client without rseq
+ * may be frozen in the middle of one, and goes on writing it after the restore.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ring_i.h"
+
+#define IMAGE_MAGIC	0x31474d4947474e53ull	/* "SNGGIMG1" */
+
+struct image {
+	uint64_t magic;
+	uint32_t api_version;
+	uint32_t flags;
+	uint8_t id[16];
+	struct singvgpu_geometry geo;
+	uint32_t generation;
+	uint32_t pad;
+	uint64_t pos;		/* consumed */
+	uint64_t log_state;
+};
+
+struct extent {
+	uint64_t off;
+	uint64_t len;
+};
+
+_Static_assert(sizeof(struct image) == 88, "file format");
+
+static int put(int fd, const void *p, size_t len)
+{
+	const uint8_t *from = p;
+	ssize_t n;
+
+	for (; len; from += n, len -= n) {
+		n = write(fd, from, len);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n < 0)
+			n = 0;
+	}
+	return 0;
+}
+
+static int get(int fd, void *p, size_t len)
+{
+	uint8_t *to = p;
+	ssize_t n;
+
+	for (; len; to += n, len -= n) {
+		n = read(fd, to, len);
+		if (!n)
+			return -EBADMSG;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n < 0)
+			n = 0;
+	}
+	return 0;
+}
+
+/* The next range at or behind off that holds data, before end. -ENXIO none. */
+static int next_data(const struct ring *r, uint64_t off, uint64_t end, struct extent *e)
+{
+	off_t from = lseek(r->fd, off, SEEK_DATA), to;
+
+	if (from < 0)
+		return -errno;
+	if ((uint64_t)from >= end)
+		return -ENXIO;
+	to = lseek(r->fd, from, SEEK_HOLE);
+	if (to < 0)
+		return -errno;
+	e->off = from;
+	e->len = ((uint64_t)to < end ? (uint64_t)to : end) - from;
+	return 0;
+}
+
+static int put_range(struct ring *r, int fd, uint64_t off, uint64_t end, uint64_t *total)
+{
+	struct extent e;
+	int rc;
+
+	while (!(rc = next_data(r, off, end, &e))) {
+		rc = put(fd, &e, sizeof(e));
+		if (!rc)
+			rc = put(fd, (uint8_t *)r->ctl + e.off, e.len);
+		if (rc)
+			return rc;
+		*total += e.len;
+		off = e.off + e.len;
+	}
+	return rc == -ENXIO ? 0 : rc;
+}
+
+int ring_save(struct ring *r, int fd, unsigned int flags)
+{
+	struct image i = { .magic = IMAGE_MAGIC, .api_version = SINGVGPU_API_VERSION,
+			   .flags = flags, .geo = r->geo };
+	struct extent last = { 0 };
+	int rc;
+
+	if (r->client || flags & ~RING_SAVE_NO_ARENA)
+		return -EINVAL;
+	ring_publish(r);
+	i.generation = ring_generation(r);
+	i.pos = r->rx.pos;
+	i.log_state = r->rx.log_len | (r->rx.log_half ? SINGVGPU_LOG_HALF : 0);
+	memcpy(i.id, r->id, 16);
+	rc = put(fd, &i, sizeof(i));
+	if (!rc)
+		rc = put_range(r, fd, 0, flags ? r->lay.arena_off : r->lay.log_off, &last.off);
+	if (!rc)
+		rc = put_range(r, fd, r->lay.log_off, r->lay.end, &last.off);
+	return rc ? rc : put(fd, &last, sizeof(last));
+}
+
+static int get_extents(struct ring *r, int fd)
+{
+	uint64_t total = 0;
+	struct extent e;
+	int rc;
+
+	for (;;) {
+		rc = get(fd, &e, sizeof(e));
+		if (rc)
+			return rc;
+		if (!e.len)
+			return e.off == total ? 0 : -EBADMSG;
+		if (e.off > r->lay.end || e.len > r->lay.end - e.off)
+			return -EBADMSG;
+		rc = get(fd, (uint8_t *)r->ctl + e.off, e.len);
+		if (rc)
+			return rc;
+		total += e.len;
+	}
+}
+
+/* The control page came from the image; what is this channel's own is put right. */
+static void own_ctl(struct ring *r, const struct image *i, uint32_t life)
+{
+	struct singvgpu_ctl *c = r->ctl;
+
+	c->head = i->pos;
+	c->log_state = i->log_state;
+	c->cons = (c->cons & SINGVGPU_CONS_ERROR) | SINGVGPU_CONS_GATE |
+		  (i->generation + 1) << SINGVGPU_CONS_GEN_SHIFT;
+	c->life = life;
+	c->client_life = 0;
+	c->client_closed = 0;
+	c->cons_cpu = 0;
+	c->prod_cpu = 0;
+	ring_init_ctl(r);
+}
+
+int ring_restore(struct ring **out, int fd, const struct ring_params *p)
+{
+	struct ring_params q = *p;
+	struct image i;
+	struct ring *r;
+	uint32_t life;
+	int rc;
+
+	rc = get(fd, &i, sizeof(i));
+	if (rc)
+		return rc;
+	if (i.magic != IMAGE_MAGIC || i.flags & ~RING_SAVE_NO_ARENA || i.pad)
+		return -EBADMSG;
+	if (i.api_version != SINGVGPU_API_VERSION)
+		return -EPROTONOSUPPORT;
+	memcpy(q.id, i.id, 16);
+	q.geo = i.geo;
+	rc = ring_create_generation(&r, &q, i.generation + 1);
+	if (rc)
+		return rc;
+	rc = r->ops->gate(r, true);
+	life = load(&r->ctl->life);
+	if (!rc)
+		rc = get_extents(r, fd);
+	if (!rc) {
+		own_ctl(r, &i, life);
+		rc = ring_consume_init(r);
+	}
+	if (rc) {
+		ring_close(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}

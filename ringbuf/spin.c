@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * spin.c - when spinning pays, and the memory barriers that one side runs on the other's CPUs
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/rseq.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ring_i.h"
+
+uint64_t ring_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+/* ring_cpu: the CPU that runs this thread, + 1; a load where the C library registers rseq. */
+uint32_t ring_cpu(void)
+{
+	if (__rseq_size) {
+		struct rseq *rs = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+
+		return load(&rs->cpu_id) + 1;
+	}
+	return sched_getcpu() + 1;
+}
+
+/*
+ * ring_spin_useful: the peer runs elsewhere, as far as it was last seen. Says where we are, for
+ * the peer's same question; both ends call this while they wait.
+ */
+bool ring_spin_useful(struct ring *r)
+{
+	uint32_t *mine = r->client ? &r->ctl->prod_cpu : &r->ctl->cons_cpu;
+	uint32_t *other = r->client ? &r->ctl->cons_cpu : &r->ctl->prod_cpu;
+	uint32_t cpu = ring_cpu();
+
+	if (load(mine) != cpu)
+		store(mine, cpu);
+	return load(other) != cpu;
+}
+
+static int membarrier(int cmd)
+{
+	return syscall(SYS_membarrier, cmd, 0, 0) ? -errno : 0;
+}
+
+/* ring_membarrier_global: on all CPUs that run registered processes; reg: register this one. */
+int ring_membarrier_global(bool reg)
+{
+	return membarrier(reg ? MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED :
+				MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+}
+
+/*
+ * ring_membarrier_rseq: abort the restartable sequences of this process's other threads. CRIU
+ * cannot restore the registration on kernels before 6.3: register again and retry.
+ */
+int ring_membarrier_rseq(bool reg)
+{
+	int rc;
+
+	if (reg)
+		return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ);
+	rc = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
+	if (rc == -EPERM && !ring_membarrier_rseq(true))
+		rc = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
+	return rc;
+}

@@ -33,9 +33,9 @@ static int channel_fs_init_context(struct fs_context *fc)
 	return init_pseudo(fc, SINGVGPU_IOC_MAGIC) ? 0 : -ENOMEM;
 }
 
+/* No owner: the mount is the module's own, and must not keep it from being unloaded. */
 static struct file_system_type channel_fs = {
 	.name			= "singvgpu",
-	.owner			= THIS_MODULE,
 	.init_fs_context	= channel_fs_init_context,
 	.kill_sb		= kill_anon_super,
 };
@@ -96,7 +96,7 @@ void sgv_channel_put(struct sgv_channel *ch)
 		free_channel(ch);
 }
 
-/* Offsets of the regions, checked against overflow and against the end of user space. */
+/* Offsets of the regions, checked against overflow and against where mappings commonly end. */
 static int set_geometry(struct sgv_channel *ch, const struct singvgpu_geometry *geo)
 {
 	u64 end;
@@ -113,7 +113,7 @@ static int set_geometry(struct sgv_channel *ch, const struct singvgpu_geometry *
 	ch->arena_off = ch->ring_off + PAGE_ALIGN((u64)geo->ring_units * SINGVGPU_UNIT);
 	if (check_add_overflow(ch->arena_off, geo->arena_len, &ch->log_off) ||
 	    check_add_overflow(ch->log_off, geo->log_len, &ch->length) ||
-	    check_add_overflow(ch->length, geo->va, &end) || end > TASK_SIZE_MAX)
+	    check_add_overflow(ch->length, geo->va, &end) || end > DEFAULT_MAP_WINDOW)
 		return -EINVAL;
 	if (ch->length > sgv_channel_limit())
 		return -EDQUOT;

@@ -2,12 +2,13 @@
 # Makefile - builds, tests and installs everything; each folder adds its part in its own build.mk.
 #
 # A fragment (*/build.mk or */*/build.mk) defines targets with outputs below $(B) and adds to
-#   ALL         products and programs that plain `make` builds
-#   HOST_TESTS  programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
-#   VM_TESTS    the same, run as root in a VM on each of Debian's kernels, with singvgpu.ko loaded
-#   LONG_TESTS  the same, for `make check-long` only
-#   BENCHES     programs that write $(BUILD)/bench/NAME.json
-#   DEMOS       programs or scripts that `make demo` runs one after the other
+#   ALL            products and programs that plain `make` builds
+#   HOST_TESTS     programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
+#   VM_TESTS       the same, run as root in a VM on each of Debian's kernels, singvgpu.ko loaded
+#   LONG_TESTS     the same as HOST_TESTS, for `make check-long` only
+#   TEST_PROGRAMS  what the tests start, for `make check` to build
+#   BENCHES        programs that write $(BUILD)/bench/NAME.json
+#   DEMOS          programs or scripts that `make demo` runs one after the other
 #   TIMEOUT_name = seconds, for the test whose file is called name (120 if nothing is said)
 # Tests get SINGVGPU_BUILD=$(B) in their environment.
 
@@ -44,19 +45,30 @@ HOST_TESTS :=
 VM_TESTS :=
 LONG_TESTS :=
 BENCHES :=
+TEST_PROGRAMS :=
 DEMOS :=
 
 all:
+
+# The kernels that setup found headers for, and those of them that the VM boots.
+KERNELS := $(shell awk '{ print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
+VM_KERNELS := $(shell awk '$$2 == "vm" { print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
 
 FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
 include $(FRAGMENTS)
 
 # Recompile what a changed header reaches: fragments compile with -MMD -MP.
--include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -not -path '*/vm/*' -not -path '*/criu/*'))
+-include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -not -path '$(BUILD)/vm/*' \
+	-not -path '$(BUILD)/criu/*' -not -path '$(BUILD)/cuda/*' -not -path '$(BUILD)/kmod/*'))
 
-.PHONY: all clean help
+.PHONY: all tests clean
 all: $(ALL)
+tests: all $(SUPERVISE) $(TEST_PROGRAMS) $(HOST_TESTS) $(VM_TESTS) $(VM_PROGRAMS) $(LONG_TESTS)
+	@:
+
+.PHONY: kmod
+kmod: $(KMOD_KO)
 
 clean:
-	rm -rf $(filter-out $(BUILD)/cuda $(BUILD)/criu $(BUILD)/vm $(BUILD)/apt $(BUILD)/setup \
-		$(BUILD)/kselftest $(BUILD)/checkpatch,$(wildcard $(BUILD)/*))
+	rm -rf $(filter-out $(addprefix $(BUILD)/,apt checkpatch criu cuda kselftest setup vm), \
+		$(wildcard $(BUILD)/*))

@@ -1,5 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - the VM in which VM_TESTS run, and the proof that it notices what it should.
+# build.mk - the VM's runs of VM_TESTS, one for each kernel, and the proof that it sees trouble.
 
-KERNELS := $(shell awk '{ print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
-VM_KERNELS := $(shell awk '$$2 == "vm" { print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
+# A boot with all VM_TESTS is one program to the runner; its TAP has the points of all of them.
+VM_PROGRAMS := $(VM_KERNELS:%=$(B)/selftests/vm/vm-%)
+VM_LIMIT ?= 1200
+$(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename vm-$(k)) := $(VM_LIMIT)))
+
+# Modules of the kernel that VM_TESTS need, beside those that load themselves.
+VM_MODULES ?= unix_diag,inet_diag,tcp_diag,udp_diag,af_packet_diag,netlink_diag,nf_tables,veth,tun
+
+$(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/vm/vm-tests -m %s -l %s -t %s -s %s %s %s\n' \
+		'$(VM_MODULES)' '$(B)/logs/vm-$*' '$(VM_LIMIT)' '$(SUPERVISE)' '$*' \
+		'$(call timed,$(VM_TESTS))' >$@
+	@chmod +x $@
+
+# What test-vm loads into the guest: a module that does one thing wrong.
+PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)
+TEST_PROGRAMS += $(PROVOKE)
+HOST_TESTS += selftests/vm/test-vm
+TIMEOUT_test-vm := 900
+
+$(BUILD)/selftests/vm/provoke/%/provoke.ko: $(wildcard selftests/vm/provoke/*)
+	@mkdir -p $(@D)
+	@ln -sfn $(abspath $^) $(@D)/
+	+@$(MAKE) --no-print-directory -C /usr/src/linux-headers-$* M=$(abspath $(@D)) \
+		CFLAGS_MODULE= KCFLAGS=$(WERROR) modules >$(@D)/build.log 2>&1 || \
+		{ cat $(@D)/build.log >&2; exit 1; }

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leaks.h - kselftest's harness, in which a test that leaves an fd or a shared mapping open fails.
+ *
+ * Include this instead of <kselftest_harness.h>. The harness runs each test with its fixture's
+ * setup and teardown in a child of its own; what that child has open at its end and the program
+ * did not have open at its start is leaked. (A FIXTURE_TEARDOWN_PARENT comes too late for this.)
+ */
+#ifndef SELFTESTS_HARNESS_LEAKS_H
+#define SELFTESTS_HARNESS_LEAKS_H
+
+#include <unistd.h>
+
+static void leaks_exit(int code) __attribute__((noreturn));
+
+/* Only the harness's own call in __run_test is meant; its macros expand after the #undef. */
+#define _exit leaks_exit
+#include <kselftest_harness.h>
+#undef _exit
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAKS_MAX_FD 4096
+
+static unsigned char leaks_known_fd[LEAKS_MAX_FD];
+static int leaks_known_maps;
+
+/* Calls for each open fd but the one that lists them. Returns how many are not known. */
+static int leaks_scan_fds(int learn)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	char path[300], target[256];
+	struct dirent *entry;
+	int leaked = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		int fd = atoi(entry->d_name);
+		ssize_t n;
+
+		if (entry->d_name[0] == '.' || fd == dirfd(dir) || fd >= LEAKS_MAX_FD)
+			continue;
+		if (learn)
+			leaks_known_fd[fd] = 1;
+		if (leaks_known_fd[fd])
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n < 0 ? 0 : n] = '\0';
+		fprintf(stderr, "# leaked fd %d -> %s\n", fd, target);
+		leaked++;
+	}
+	if (dir)
+		closedir(dir);
+	return leaked;
+}
+
+/* Counts shared mappings of memfds and of the device. */
+static int leaks_count_maps(int show)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512], perms[8];
+	int n = 0;
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%*s %7s", perms) != 1 || perms[3] != 's')
+			continue;
+		if (!strstr(line, "/memfd:") && !strstr(line, "/dev/singvgpu"))
+			continue;
+		if (show)
+			fprintf(stderr, "# leaked mapping %s", line);
+		n++;
+	}
+	if (maps)
+		fclose(maps);
+	return n;
+}
+
+static void __attribute__((constructor)) leaks_learn(void)
+{
+	leaks_scan_fds(1);
+	leaks_known_maps = leaks_count_maps(0);
+}
+
+static void leaks_exit(int code)
+{
+	/* A test that failed or was skipped has said so, and may have had no chance to clean up. */
+	if (code == KSFT_PASS) {
+		if (leaks_scan_fds(0))
+			code = KSFT_FAIL;
+		if (leaks_count_maps(0) > leaks_known_maps) {
+			leaks_count_maps(1);
+			code = KSFT_FAIL;
+		}
+	}
+	fflush(NULL);
+	_exit(code);
+}
+
+#endif

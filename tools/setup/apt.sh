@@ -3,7 +3,7 @@
 # they are. Sourced by the steps of setup; the current directory is the top of the tree.
 #
 # A list is a folder build/apt/NAME with its own sources, package lists and cache. It reads the
-# system's dpkg status unless it is made with `apt_list NAME bare`.
+# system's dpkg status, unless it has a status file of its own.
 
 APT=$PWD/build/apt
 MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}

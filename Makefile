@@ -9,6 +9,7 @@
 #   TEST_PROGRAMS  what the tests start, for `make check` to build
 #   BENCHES        programs that write $(BUILD)/bench/NAME.json
 #   DEMOS          programs or scripts that `make demo` runs one after the other
+#   INSTALL_BIN INSTALL_LIB INSTALL_MAN    files for `make install`
 #   TIMEOUT_name = seconds, for the test whose file is called name (120 if nothing is said)
 # Tests get SINGVGPU_BUILD=$(B) in their environment.
 
@@ -47,6 +48,9 @@ LONG_TESTS :=
 BENCHES :=
 TEST_PROGRAMS :=
 DEMOS :=
+INSTALL_BIN :=
+INSTALL_LIB :=
+INSTALL_MAN :=
 
 all:
 

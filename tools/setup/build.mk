@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - what the build needs from Debian, and the files unpacked from its linux-source.
+# build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup
+.PHONY: setup cuda
 setup:
 	@tools/setup/setup
 
+# The CUDA toolkit for what needs one: $CUDA_HOME, PATH, /usr/local/cuda, else build/cuda is made.
+cuda: setup
+	@tools/setup/setup cuda
+
 $(KSELFTEST_H):
 	tools/setup/setup linux-source
+
+# Fragments add what they install: programs, libraries and manual pages (NAME.SECTION).
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: install
+install: all
+	@tools/setup/install '$(DESTDIR)' '$(PREFIX)' '$(INSTALL_BIN)' '$(INSTALL_LIB)' '$(INSTALL_MAN)'

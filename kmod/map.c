@@ -53,7 +53,7 @@ static vm_fault_t vma_fault(struct vm_fault *vmf)
 		return VM_FAULT_SIGBUS;
 	sgv_count(faults);
 	for (;;) {
-		page = sgv_page_get(ch, vmf->pgoff);
+		page = sgv_page_fault(ch, vmf->pgoff);
 		if (IS_ERR(page))
 			return PTR_ERR(page) == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 		/* Pairs with decommit_batch(). */

@@ -14,15 +14,18 @@
 
 atomic_long_t sgv_pages;
 
+/* Who asks for pages by a system call is told that there are none; nobody is killed for them. */
+#define GFP_ASKED (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 /* A zeroed page, charged to the channel's user and to the memory cgroup of this task. */
-static struct page *page_alloc(struct sgv_channel *ch)
+static struct page *page_alloc(struct sgv_channel *ch, gfp_t gfp)
 {
 	struct page *page;
 	int err = sgv_user_charge(ch->user);
 
 	if (err)
 		return ERR_PTR(err);
-	page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	page = alloc_page(gfp | __GFP_ZERO);
 	if (!page) {
 		sgv_user_uncharge(ch->user, 1);
 		return ERR_PTR(-ENOMEM);
@@ -83,17 +86,28 @@ static struct page *page_insert(struct sgv_channel *ch, pgoff_t index, struct pa
 	return page;
 }
 
-/* The page with a reference, allocated if need be; -EDQUOT, -ENOMEM. May sleep. */
-struct page *sgv_page_get(struct sgv_channel *ch, pgoff_t index)
+static struct page *page_get(struct sgv_channel *ch, pgoff_t index, gfp_t gfp)
 {
 	struct page *page = page_lookup(ch, index);
 
 	if (page)
 		return page;
-	page = page_alloc(ch);
+	page = page_alloc(ch, gfp);
 	if (IS_ERR(page))
 		return page;
 	return page_insert(ch, index, page);
+}
+
+/* The page with a reference, allocated if need be; -EDQUOT, -ENOMEM. May sleep. */
+struct page *sgv_page_get(struct sgv_channel *ch, pgoff_t index)
+{
+	return page_get(ch, index, GFP_ASKED);
+}
+
+/* The same for a fault: where memory is short it is as for any other memory that is touched. */
+struct page *sgv_page_fault(struct sgv_channel *ch, pgoff_t index)
+{
+	return page_get(ch, index, GFP_KERNEL_ACCOUNT);
 }
 
 /* Makes the first page, which is there for as long as the channel is. */
@@ -157,7 +171,7 @@ static int commit_prepare(struct sgv_channel *ch, pgoff_t *index, pgoff_t end,
 		cond_resched();
 		if (xa_load(&ch->pages, *index))
 			continue;
-		page = page_alloc(ch);
+		page = page_alloc(ch, GFP_ASKED);
 		if (IS_ERR(page))
 			return PTR_ERR(page);
 		list_add(&page->lru, pages);

@@ -157,6 +157,7 @@ void sgv_channels_show(struct seq_file *m);
 int sgv_memory_init(struct sgv_channel *ch);
 void sgv_memory_free(struct sgv_channel *ch);
 struct page *sgv_page_get(struct sgv_channel *ch, pgoff_t index);
+struct page *sgv_page_fault(struct sgv_channel *ch, pgoff_t index);
 long sgv_commit(struct sgv_channel *ch, u64 limit, const struct singvgpu_range *range);
 long sgv_decommit(struct sgv_channel *ch, const struct singvgpu_range *range);
 

@@ -39,8 +39,9 @@
  * wraps around the end of the ring: a record of op SINGVGPU_OP_PAD fills what is left there.
  *
  * A record is committed by one store, of `seq`, done last: it exists from then on. Before that
- * store the producer has zeroed the `seq` place of the unit behind the record, so that payload
- * left from the last lap is never taken for a commit. Hence a ring holds ring_units - 1 units.
+ * store the producer makes sure that the `seq` place of the unit behind the record holds no
+ * payload of the last lap that could be taken for a commit: where a longer record was, it zeroes
+ * it. Hence a ring holds ring_units - 1 units.
  */
 #define SINGVGPU_UNIT		64u
 #define SINGVGPU_RING_UNITS_MIN	64u		/* one page */
@@ -65,7 +66,7 @@ struct singvgpu_rec {
 
 struct singvgpu_cpl {
 	__u64 seq;		/* release by the proxy (or stored by the device) */
-	__u32 waiting;		/* 1: the client sleeps, or is about to, on seq; client */
+	__u32 waiting;		/* 1: counted in cpl_waiters for this slot; client */
 	__s32 status;		/* 0 or the user's error code; proxy */
 	__u32 len;		/* bytes of data[] that are meant; proxy */
 	__u8  data[SINGVGPU_CPL_DATA];
@@ -129,7 +130,8 @@ struct singvgpu_ctl {
 	__u32 client_closed;	/* 1: the client has said good-bye */
 	__u32 prod_cpu;		/* CPU that a waiting producer was last seen on, + 1 */
 	__u32 client_life;	/* SINGVGPU_LIFE_DIED */
-	__u8  pad4[128 - 20];
+	__u32 cpl_waiters;	/* threads that sleep on a completion slot, or are about to */
+	__u8  pad4[128 - 24];
 
 	/*
 	 * Proxy: the log's state, one word so that it changes in one store.
@@ -167,11 +169,11 @@ struct singvgpu_log_entry {
 #define SINGVGPU_ROLE_CLIENT	2
 
 struct singvgpu_geometry {
-	__u64 va;		/* page aligned, user space; of offset 0, in both processes */
+	__u64 va;		/* page aligned, below 2^47; of offset 0, in both processes */
 	__u64 arena_len;	/* bytes, page aligned, may be 0 */
 	__u64 log_len;		/* bytes, page aligned, both halves together, may be 0 */
 	__u32 ring_units;	/* power of two, SINGVGPU_RING_UNITS_MIN to _MAX */
-	__u32 cpl_slots;	/* 1 to SINGVGPU_CPL_SLOTS_MAX; rounded up to whole pages */
+	__u32 cpl_slots;	/* 1 to SINGVGPU_CPL_SLOTS_MAX; their region ends page aligned */
 };
 
 /*
@@ -230,11 +232,12 @@ struct singvgpu_info {
  * Returns 0 when it does not (any more), or after a WAKE on it. ETIME the time is over; EPIPE the
  * peer has hung up (WAIT on a channel whose client has not attached yet just waits). A signal
  * interrupts: `timeout_ns` then holds what is left, and the call is restarted or fails with EINTR
- * as the signal's action says. A negative timeout waits for ever.
+ * as the signal's action says. A negative timeout waits for ever; with 0 it only looks. EDQUOT,
+ * ENOMEM: no memory for the page that the word is in.
  */
 struct singvgpu_wait {
 	__u64 off;
-	__s64 timeout_ns;	/* in: relative; out: what is left */
+	__s64 timeout_ns;	/* in: relative; out with ETIME or a signal: what is left */
 	__u32 expect;
 	__u32 flags;		/* 0 */
 };
@@ -246,7 +249,10 @@ struct singvgpu_wake {
 	__u32 flags;		/* 0 */
 };
 
-/* WAKE_WAIT: WAKE, then WAIT, in one call; the CPU may be handed to the woken task. */
+/*
+ * WAKE_WAIT: WAKE, then WAIT, in one call; the CPU may be handed to the woken task. With ETIME or
+ * a signal `wake.nr` is 0 afterwards, so that the call does not wake again when it is restarted.
+ */
 struct singvgpu_wake_wait {
 	struct singvgpu_wake wake;
 	struct singvgpu_wait wait;
@@ -254,13 +260,15 @@ struct singvgpu_wake_wait {
 
 /*
  * FREEZE: proxy end only. Sets SINGVGPU_CONS_GATE in the control page. THAW clears it and wakes
- * all who wait on `cons`. EALREADY it is frozen / not frozen.
+ * all who wait on `cons`. EALREADY it is frozen / not frozen; EACCES the file is the client's end;
+ * EPIPE it has hung up.
  * What is already reserved may still be committed: draining is the proxy's part (ringbuf).
  */
 
 /*
  * COMMIT: allocate the pages of [off, off + len) now, so that a limit shows as an error and not
- * as SIGBUS at the first touch. EDQUOT, ENOMEM: nothing new stays allocated.
+ * as SIGBUS at the first touch. EDQUOT, ENOMEM (also a memory cgroup's; nobody is killed for it):
+ * nothing new stays allocated. EINTR: the task is being killed.
  * DECOMMIT: free them; only inside the arena, else EINVAL. The range reads as zeros afterwards;
  * pages that a device has pinned live on until it lets go.
  */
@@ -282,12 +290,22 @@ struct singvgpu_range {
 #define SINGVGPU_IOC_DECOMMIT	_IOW(SINGVGPU_IOC_MAGIC, 9, struct singvgpu_range)
 
 /*
- * mmap: offset 0 is the control page; address and offset must fit `va` (else EINVAL), MAP_SHARED,
- * no PROT_EXEC; the client end may not map the log (EACCES). An occupied address gives EEXIST
- * and touches nothing, MAP_FIXED or not. Mappings are not inherited by fork.
- * poll: EPOLLIN the doorbell (proxy) has been rung since the last poll that said so;
- * EPOLLHUP | EPOLLERR the peer is gone.
- * lseek: SEEK_DATA and SEEK_HOLE over the pages held; pread, pwrite: proxy end.
+ * mmap: offset 0 is the control page; address and offset must fit `va` (else EINVAL; no address,
+ * NULL, fits), MAP_SHARED of a file open for writing, no PROT_EXEC; the client end may not map the
+ * log (EACCES). An occupied address gives EEXIST and touches nothing, MAP_FIXED or not. EBUSY
+ * another process has the end mapped; EPIPE the end has hung up. Mappings are not inherited by
+ * fork and cannot be moved or grown.
+ *
+ * An end hangs up when the process that mapped it unmaps the last of it, execs or dies, whoever
+ * else has the file; or, if nobody mapped it, when its last file is closed.
+ *
+ * poll: EPOLLIN (proxy) the doorbell differs from what the proxy's last WAIT on it saw: a WAIT with
+ * no time acknowledges it, and with EPOLLET nothing need be acknowledged. EPOLLPRI (proxy) a client
+ * has attached since the last GET_INFO. EPOLLHUP | EPOLLERR the peer is gone (proxy: until another
+ * client attaches), or the end itself has hung up.
+ *
+ * lseek: SEEK_DATA and SEEK_HOLE over the pages held. pread, pwrite: proxy end (client: EACCES);
+ * holes read as zeros; ENOSPC behind the end.
  */
 
 #ifndef __KERNEL__

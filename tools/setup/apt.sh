@@ -123,31 +123,53 @@ installed()
 	! grep -qvx installed <<<"$states"
 }
 
-# apt_install NAME PACKAGE...: installs what is missing. Removes nothing; upgrades a package only
-# where Debian's own release demands it, and says which.
+# prefer NAME security|release: where packages other than the kernel's come from when both the
+# release and its security updates have them.
+prefer()
+{
+	if [ "$2" = security ]; then
+		rm -f "$APT/$1/preferences"
+		return
+	fi
+	printf 'Package: %s\nPin: release l=Debian-Security\nPin-Priority: %s\n\n' \
+		'linux-*' 990 '*' 400 >"$APT/$1/preferences"
+}
+
+# apt_install NAME PACKAGE...: installs what is missing and removes nothing. It upgrades nothing
+# either, unless this release itself leaves no other way, and then says what.
 apt_install()
 {
-	local name=$1 package plan missing=()
+	local name=$1 package plan upgrades missing=()
 	shift
 	for package; do
 		installed "$package" || missing+=("$package")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
-	plan=$(apt_get "$name" -s --no-install-recommends install "${missing[@]}" 2>&1) || {
-		echo "$plan" >&2
-		die "cannot install: ${missing[*]}"
-	}
+	prefer "$name" release
+	if ! plan=$(apt_plan "$name" "${missing[@]}") || grep -q '^Inst [^ ]* \[' <<<"$plan"; then
+		prefer "$name" security
+		plan=$(apt_plan "$name" "${missing[@]}") || {
+			echo "$plan" >&2
+			die "cannot install: ${missing[*]}"
+		}
+	fi
 	if grep '^Remv ' <<<"$plan" >&2; then
 		die "installing ${missing[*]} would remove the packages above: nothing was done"
 	fi
 	say "installing $(grep -c '^Inst ' <<<"$plan") Debian packages: ${missing[*]} and what they need"
-	if grep -q '^Inst [^ ]* \[' <<<"$plan"; then
-		say "upgrading $(sed -n 's/^Inst \([^ ]*\) \[.*/\1/p' <<<"$plan" | xargs)"
-	fi
+	upgrades=$(sed -n 's/^Inst \([^ ]*\) \[.*/\1/p' <<<"$plan" | xargs)
+	[ -z "$upgrades" ] || say "upgrading for them: $upgrades"
 	as_root_apt "$name" "${missing[@]}" >"$APT/install.log" 2>&1 </dev/null || {
 		tail -40 "$APT/install.log" >&2
 		die "apt-get install failed; all of it is in $APT/install.log"
 	}
+}
+
+apt_plan()
+{
+	local name=$1
+	shift
+	apt_get "$name" -s --no-install-recommends install "$@" 2>&1
 }
 
 as_root_apt()

@@ -59,21 +59,28 @@ void ring_consumed(struct ring *r, uint64_t pos)
 		ring_publish(r);
 }
 
-/* Checks a header, of which h is a copy. *units: what the record takes. */
-static int check(struct ring *r, const struct singvgpu_rec *h, uint32_t *units)
+/* Nothing is committed: 0, or -EPIPE. What was committed before the client died is still served. */
+static int nothing(struct ring *r)
+{
+	bool gone = client_gone(r);
+
+	ring_publish(r);
+	return gone && !committed(r, r->rx.pos) ? -EPIPE : 0;
+}
+
+/* h is our copy of the header of a record of several units, or of padding, or of nonsense. */
+static int check(struct ring *r, const struct singvgpu_rec *h)
 {
 	uint32_t left = r->geo.ring_units - (r->rx.pos & r->mask);
 
 	if (h->op == SINGVGPU_OP_PAD) {
 		if (h->len != left * SINGVGPU_UNIT - sizeof(*h) || h->cpl)
 			return broken(r, "padding that does not end with the ring");
-		*units = left;
 		return 0;
 	}
 	if (h->len > r->payload_max)
 		return broken(r, "a record longer than the ring allows");
-	*units = rec_units(h->len);
-	if (*units > left)
+	if (rec_units(h->len) > left)
 		return broken(r, "a record over the end of the ring");
 	if (h->cpl > r->geo.cpl_slots)
 		return broken(r, "a completion slot that does not exist");
@@ -82,39 +89,40 @@ static int check(struct ring *r, const struct singvgpu_rec *h, uint32_t *units)
 
 int ring_peek(struct ring *r, struct ring_record *rec)
 {
-	struct singvgpu_rec h;
+	struct ring_rx *rx = &r->rx;
+	const struct singvgpu_rec *h = (const struct singvgpu_rec *)rx->copy;
 	uint32_t units;
-	bool again;
 	int rc;
 
 	for (;;) {
-		if (!committed(r, r->rx.pos)) {
-			ring_publish(r);
-			/* What was committed before the client died is still served. */
-			if (unlikely(client_gone(r)) && !committed(r, r->rx.pos))
-				return -EPIPE;
-			if (!committed(r, r->rx.pos))
-				return 0;
-		}
-		memcpy(&h, unit_at(r, r->rx.pos), sizeof(h));
-		atomic_signal_fence(memory_order_seq_cst);	/* h is read once */
-		rc = check(r, &h, &units);
-		if (unlikely(rc))
-			return rc;
-		if (likely(h.op != SINGVGPU_OP_PAD))
+		if (!committed(r, rx->pos))
+			return nothing(r);
+		memcpy(rx->copy, unit_at(r, rx->pos), SINGVGPU_UNIT);
+		/* From here on the header is our copy, and the compiler may not think otherwise. */
+		atomic_signal_fence(memory_order_seq_cst);
+		units = 1;
+		if (likely(h->len <= FIRST && h->op != SINGVGPU_OP_PAD &&
+			   h->cpl <= r->geo.cpl_slots))
 			break;
-		ring_consumed(r, r->rx.pos + units);
+		rc = check(r, h);
+		if (rc)
+			return rc;
+		units = rec_units(h->len);
+		if (h->op != SINGVGPU_OP_PAD) {
+			memcpy(rx->copy + SINGVGPU_UNIT, unit_at(r, rx->pos) + SINGVGPU_UNIT / sizeof(*h),
+			       h->len - FIRST);
+			break;
+		}
+		ring_consumed(r, rx->pos + units);
 	}
-	again = r->rx.next != r->rx.pos;
-	r->rx.next = r->rx.pos + units;
-	memcpy(r->rx.copy, unit_at(r, r->rx.pos) + 1, FIRST);
-	if (h.len > FIRST)
-		memcpy(r->rx.copy + FIRST, (uint8_t *)unit_at(r, r->rx.pos) + SINGVGPU_UNIT,
-		       h.len - FIRST);
-	if (h.cpl && !again)
-		__atomic_fetch_add(&r->rx.outstanding, 1, __ATOMIC_RELAXED);
-	*rec = (struct ring_record){ .seq = r->rx.pos + 1, .op = h.op, .cpl = h.cpl,
-				     .len = h.len, .data = r->rx.copy };
+	if (h->cpl && rx->next == rx->pos)
+		rx->requested++;
+	rx->next = rx->pos + units;
+	rec->seq = rx->pos + 1;
+	rec->op = h->op;
+	rec->cpl = h->cpl;
+	rec->len = h->len;
+	rec->data = h + 1;
 	return 1;
 }
 
@@ -135,6 +143,8 @@ static bool spin(struct ring *r)
 	uint64_t start = 0;
 	unsigned int i;
 
+	if (!load(&r->rx.spin.ns))
+		return something(r);
 	do {
 		for (i = 0; i < 64; i++) {
 			if (something(r))
@@ -146,7 +156,7 @@ static bool spin(struct ring *r)
 			if (!ring_spin_useful(r))
 				return false;
 		}
-	} while (ring_now() - start < r->rx.spin_ns);
+	} while (ring_now() - start < load(&r->rx.spin.ns));
 	return something(r);
 }
 
@@ -168,7 +178,6 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 int ring_wait(struct ring *r, int64_t timeout_ns)
 {
 	bool slept = false;
-	uint32_t ns;
 	int rc = 0;
 
 	ring_publish(r);
@@ -178,8 +187,7 @@ int ring_wait(struct ring *r, int64_t timeout_ns)
 			rc = sleep_on_bell(r, &timeout_ns);
 		}
 	}
-	ns = slept ? r->rx.spin_ns / 2 : r->rx.spin_ns * 2;
-	r->rx.spin_ns = ns < SPIN_MIN_NS ? SPIN_MIN_NS : ns > SPIN_MAX_NS ? SPIN_MAX_NS : ns;
+	ring_spin_adapt(&r->rx.spin, !slept);
 	if (rc == -EPIPE)
 		store_release(&r->rx.peer_gone, 1);
 	if (__atomic_exchange_n(&r->rx.kicked, 0, __ATOMIC_ACQUIRE))
@@ -209,11 +217,15 @@ int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, co
 	c->len = len;
 	if (len)
 		memcpy(c->data, data, len);
-	/* A locked instruction, before `waiting` is read; see sleep_for_answer. */
-	swap(&c->seq, seq);
-	if (load(&c->waiting))
+	store_release(&c->seq, seq);
+	__atomic_fetch_add(&r->rx.answered, 1, __ATOMIC_RELEASE);
+	/*
+	 * Before cpl_waiters is read; see sleep_for_answer. Not by swapping seq: the client, which
+	 * polls that line, would take it away between the stores above and the swap.
+	 */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (unlikely(load(&r->ctl->cpl_waiters)) && load(&c->waiting))
 		r->ops->wake(r, low_half(&c->seq), 1);
-	__atomic_fetch_sub(&r->rx.outstanding, 1, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -273,7 +285,7 @@ static int drain(struct ring *r, ring_serve serve, void *arg, uint64_t deadline,
 		rc = ring_peek(r, &rec);
 		if (rc == 1)
 			rc = serve(arg, r, &rec);
-		else if (!rc && !__atomic_load_n(&r->rx.outstanding, __ATOMIC_ACQUIRE))
+		else if (!rc && load_acquire(&r->rx.answered) == r->rx.requested)
 			return 0;
 		else if (!rc)
 			sched_yield();
@@ -316,7 +328,7 @@ int ring_consume_init(struct ring *r)
 	rx->next = rx->pos;
 	rx->published = rx->pos;
 	rx->batch = r->geo.ring_units / 8 < BATCH_UNITS ? r->geo.ring_units / 8 : BATCH_UNITS;
-	rx->spin_ns = SPIN_MAX_NS;
+	ring_spin_init(&rx->spin, SPIN_MAX_NS);
 	rx->cons = load(&r->ctl->cons) & ~SINGVGPU_CONS_SLEEPS;
 	rx->error = load(&r->ctl->error);
 	if (ring_membarrier_global(false)) {

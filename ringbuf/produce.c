@@ -18,9 +18,15 @@
 #include "ring_i.h"
 #include "rseq_x86.h"
 
-#define PREFETCH_UNITS	16
+#define PREFETCH	(16 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
 #define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
 #define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
+
+/* The compiler's builtin fetches for reading, unless it may assume a newer x86. */
+static inline void prefetch_for_write(const void *p)
+{
+	asm volatile("prefetchw %0" : : "m" (*(const char *)p));
+}
 
 static uint64_t state_word(const struct ring *r)
 {
@@ -144,11 +150,21 @@ static void locked_commit(struct ring_tx *tx, const struct attempt *t)
 	if (t->blen)
 		memcpy(to + SINGVGPU_UNIT + t->alen, t->b, t->blen);
 	store(&((struct singvgpu_rec *)t->next)->seq, 0);
+	*t->stale = 0;
 	/* Pairs with the acquire in ring_peek. */
 	store_release(&((struct singvgpu_rec *)to)->seq, t->seq);
 }
 
 /* -------------------------------------------------------------------------- submission */
+
+/* Without membarrier, ours or the consumer's, every submission fences: none is a fast one. */
+static void check_fence(struct ring *r, uint64_t state)
+{
+	if (!ring_membarrier_global(true) && !(state & SINGVGPU_CONS_FENCE))
+		return;
+	store(&r->tx.fence, 1);
+	store(&r->tx.shared, 1);
+}
 
 /* The state word is not what it was: gate, new generation, the proxy's end, a latched error. */
 static int state_changed(struct ring *r)
@@ -169,27 +185,35 @@ static int state_changed(struct ring *r)
 		return -EPIPE;
 	w &= STATE_MASK;
 	changed = w ^ load(&r->tx.expect);
-	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: see spin.c */
-		store(&r->tx.fence, ring_membarrier_global(true) != 0);
+	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: registered no more */
+		check_fence(r, w);
 	store(&r->tx.expect, w);
 	return 0;
 }
 
-/* pos may be out of date, and be behind head then: the attempt that rests on it will fail. */
-static inline bool has_room(const struct ring *r, uint64_t pos, uint32_t units, uint64_t head)
+/*
+ * Room for a record of units at pos, and a unit behind it? pos may be out of date, and be behind
+ * the head then: the attempt that rests on it will fail.
+ */
+static inline bool has_room(uint64_t pos, uint32_t units, uint64_t limit)
 {
-	return (int64_t)(pos + units + 1 - head) <= (int64_t)r->geo.ring_units;
+	return (int64_t)(pos + units - limit) <= 0;
+}
+
+static inline uint64_t limit_of(const struct ring *r, uint64_t head)
+{
+	return head + r->geo.ring_units - 1;
 }
 
 /* Called without ownership. 0 there may be room for units behind pos now. */
 static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 {
-	uint64_t start = ring_now(), limit = load(&r->tx.spin_ns), head;
+	uint64_t start = ring_now(), limit = load(&r->tx.spin.ns), head;
 	int64_t forever = -1;
 	unsigned int i;
 	int rc = 0;
 
-#define ROOM() has_room(r, pos, units, head = load_acquire(&r->ctl->head))
+#define ROOM() has_room(pos, units, limit_of(r, head = load_acquire(&r->ctl->head)))
 	while (ring_spin_useful(r) && ring_now() - start < limit)
 		for (i = 0; i < 32; i++) {
 			if (ROOM())
@@ -210,7 +234,7 @@ static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 }
 
 /* Rings the consumer's bell. It clears CONS_SLEEPS itself, when it is up. */
-static void ring_bell(struct ring *r)
+static int ring_bell(struct ring *r)
 {
 	uint32_t cpu = ring_cpu();
 
@@ -218,6 +242,7 @@ static void ring_bell(struct ring *r)
 		store(&r->ctl->prod_cpu, cpu);
 	__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
 	r->ops->wake(r, &r->ctl->doorbell, 1);
+	return 0;
 }
 
 static inline bool consumer_sleeps(struct ring *r)
@@ -233,6 +258,11 @@ static inline bool consumer_sleeps(struct ring *r)
 static inline uint64_t header(uint16_t op, uint16_t cpl, uint32_t len)
 {
 	return op | (uint64_t)cpl << 16 | (uint64_t)len << 32;
+}
+
+static inline uint8_t *stale_at(const struct ring *r, uint64_t pos)
+{
+	return r->stale + (pos & r->mask);
 }
 
 /* Where the next record goes; see struct ring_tx. *old is the tx->pos that this rests on. */
@@ -258,11 +288,11 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	left = r->geo.ring_units - (*pos & r->mask);
 	if (unlikely(n > left))
 		n = left;
-	if (unlikely(!has_room(r, *pos, n, load(&r->tx.head)))) {
+	if (unlikely(!has_room(*pos, n, load(&r->tx.limit)))) {
 		*want = n;
 		/* Pairs with the release in ring_publish: those units have been read. */
-		store(&r->tx.head, load_acquire(&r->ctl->head));
-		if (!has_room(r, *pos, n, load(&r->tx.head)))
+		store(&r->tx.limit, limit_of(r, load_acquire(&r->ctl->head)));
+		if (!has_room(*pos, n, load(&r->tx.limit)))
 			return -ENOSPC;
 	}
 	if (unlikely(n != units)) {
@@ -277,7 +307,10 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	t->units = n;
 	t->unit = unit_at(r, *pos);
 	t->next = unit_at(r, *pos + n);
-	__builtin_prefetch(unit_at(r, *pos + PREFETCH_UNITS), 1, 3);
+	t->stale = stale_at(r, *pos + n);
+	if (n > 1)
+		memset(stale_at(r, *pos + 1), 1, n - 1);
+	prefetch_for_write((uint8_t *)t->unit + PREFETCH);
 	if (likely(r->tx.rseq)) {
 		if (rseq_commit(&r->tx, t))
 			return 0;
@@ -399,18 +432,19 @@ submit_fast(struct ring *r, uint64_t head, const v16 first[3], uint64_t *seq)
 {
 	uint64_t key = thread_token() | BIASED, old, pos;
 	struct ring_tx *tx = &r->tx;
+	struct singvgpu_rec *unit;
 
 	if (unlikely(load(&tx->owner) != key))
 		return false;
 	if (unlikely((state_word(r) & STATE_MASK) != load(&tx->expect)))
 		return false;
 	pos = next_pos(r, &old);
-	if (unlikely(!has_room(r, pos, 1, load(&tx->head))))
+	if (unlikely(!has_room(pos, 1, load(&tx->limit))))
 		return false;
-	__builtin_prefetch(unit_at(r, pos + PREFETCH_UNITS), 1, 3);
+	unit = unit_at(r, pos);
+	prefetch_for_write((uint8_t *)unit + PREFETCH);
 	*seq = pos + 1;
-	return !rseq_commit_unit(tx, key, old, pos + 1, unit_at(r, pos), unit_at(r, pos + 1),
-				 head, first);
+	return !rseq_commit_unit(tx, key, old, pos + 1, unit, stale_at(r, pos + 1), head, first);
 }
 
 static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_t cpl,
@@ -449,11 +483,9 @@ int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const
 	if (likely(alen == FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD)) {
 		const v16 first[3] = { load16(a), load16(a + 16), load16(a + 32) };
 
-		if (likely(submit_fast(r, header(op, 0, FIRST_BYTES), first, &seq))) {
-			if (likely(!consumer_sleeps(r)))
-				return 0;
-			return ring_bell(r), 0;
-		}
+		if (likely(submit_fast(r, header(op, 0, FIRST_BYTES), first, &seq)))
+			return unlikely(load(&r->ctl->cons) & SINGVGPU_CONS_SLEEPS) ?
+				ring_bell(r) : 0;
 	}
 	return submit_async(r, op, a, alen, b, blen);
 }
@@ -465,55 +497,34 @@ uint32_t ring_payload_max(const struct ring *r)
 
 /* ----------------------------------------------------------------------------- answers */
 
-/* The answer to what an abandoned slot was lent for has come: it can be lent again. */
-static void reclaim_slots(struct ring *r)
+static bool borrow(struct ring *r, uint32_t slot)
 {
-	uint32_t i;
+	uint64_t by = load(&r->slot[slot]);
 
-	for (i = 0; i < r->geo.cpl_slots; i++) {
-		uint64_t t = load(&r->slot_ticket[i]);
-
-		if ((t & SLOT_ABANDONED) && load_acquire(&r->cpl[i].seq) == (t & ~SLOT_ABANDONED) &&
-		    cas(&r->slot_ticket[i], t, 0))
-			__atomic_fetch_and(&r->slot_busy[i / 64], ~(1ull << i % 64),
-					   __ATOMIC_RELEASE);
-	}
+	if (by == SLOT_LENT || (by && load_acquire(&r->cpl[slot].seq) != by))
+		return false;
+	return cas(&r->slot[slot], by, SLOT_LENT);
 }
 
+/* A thread gets the slot that it had last, if it can. */
 static int borrow_slot(struct ring *r)
 {
-	static __thread uint32_t hint __attribute__((tls_model("initial-exec")));
-	uint32_t words = (r->geo.cpl_slots + 63) / 64, i, w, bit;
-	int tries;
+	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
+	uint32_t n = r->geo.cpl_slots, i, slot;
 
-	if (!hint)	/* spread the threads */
-		hint = 1 + (uint32_t)(thread_token() >> 12);
-	for (tries = 0; tries < 2; tries++) {
-		for (i = 0; i < words; i++) {
-			uint64_t busy, free;
-
-			w = (hint + i) % words;
-			busy = load(&r->slot_busy[w]);
-			free = ~busy;
-			if (w == words - 1 && r->geo.cpl_slots % 64)
-				free &= (1ull << r->geo.cpl_slots % 64) - 1;
-			while (free) {
-				bit = __builtin_ctzll(free);
-				busy = __atomic_fetch_or(&r->slot_busy[w], 1ull << bit,
-							 __ATOMIC_ACQUIRE);
-				if (!(busy & 1ull << bit))
-					return w * 64 + bit;
-				free &= ~busy & ~(1ull << bit);
-			}
+	for (i = 0; i < n; i++) {
+		slot = (last + i) % n;
+		if (likely(borrow(r, slot))) {
+			last = slot;
+			return slot;
 		}
-		reclaim_slots(r);
 	}
 	return -EBUSY;
 }
 
 static void return_slot(struct ring *r, uint16_t slot)
 {
-	__atomic_fetch_and(&r->slot_busy[slot / 64], ~(1ull << slot % 64), __ATOMIC_RELEASE);
+	store_release(&r->slot[slot], 0);
 }
 
 static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
@@ -545,20 +556,13 @@ int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void 
 	return rc;
 }
 
-/* Longer when it helped, shorter when not. */
-static void adapt(uint32_t *spin_ns, bool helped)
-{
-	uint32_t ns = load(spin_ns);
-
-	ns = helped ? ns * 2 : ns / 2;
-	store(spin_ns, ns > SPIN_MAX_NS ? SPIN_MAX_NS : ns < SPIN_MIN_NS ? SPIN_MIN_NS : ns);
-}
-
 static bool spin_for_answer(struct ring *r, const struct singvgpu_cpl *c, uint64_t seq)
 {
 	uint64_t start = 0;
 	unsigned int i;
 
+	if (!load(&r->tx.spin.ns))
+		return false;
 	do {
 		for (i = 0; i < 64; i++) {
 			if (load_acquire(&c->seq) == seq)
@@ -570,7 +574,7 @@ static bool spin_for_answer(struct ring *r, const struct singvgpu_cpl *c, uint64
 			if (!ring_spin_useful(r))
 				return false;
 		}
-	} while (ring_now() - start < load(&r->tx.spin_ns));
+	} while (ring_now() - start < load(&r->tx.spin.ns));
 	return false;
 }
 
@@ -582,8 +586,9 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 	int rc = 0;
 
 	ring_spin_useful(r);
+	store(&c->waiting, 1);
 	/* A locked instruction: announced before seq is read again; see ring_complete. */
-	swap(&c->waiting, 1);
+	__atomic_fetch_add(&r->ctl->cpl_waiters, 1, __ATOMIC_SEQ_CST);
 	while ((was = load_acquire(&c->seq)) != seq) {
 		if (bell) {
 			__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
@@ -601,6 +606,7 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 		ring_bell(r);
 	if (rc && load_acquire(&c->seq) == seq)
 		rc = 0;
+	__atomic_fetch_sub(&r->ctl->cpl_waiters, 1, __ATOMIC_SEQ_CST);
 	store(&c->waiting, 0);
 	return rc;
 }
@@ -614,12 +620,12 @@ static int await(struct ring *r, struct ring_ticket *t, bool bell, int32_t *stat
 
 	if (bell || !spin_for_answer(r, c, t->seq)) {
 		rc = sleep_for_answer(r, c, t->seq, bell, timeout_ns);
-		adapt(&r->tx.spin_ns, false);
+		ring_spin_adapt(&r->tx.spin, false);
 	} else {
-		adapt(&r->tx.spin_ns, true);
+		ring_spin_adapt(&r->tx.spin, true);
 	}
 	if (rc) {
-		store_release(&r->slot_ticket[t->slot], t->seq | SLOT_ABANDONED);
+		store_release(&r->slot[t->slot], t->seq);
 		return rc;
 	}
 	if (status)
@@ -673,7 +679,7 @@ static int find_end(struct ring *r)
 	uint64_t pos = load_acquire(&r->ctl->head), end = pos + r->geo.ring_units;
 	struct singvgpu_rec *h;
 
-	r->tx.head = pos;
+	r->tx.limit = limit_of(r, pos);
 	while ((h = unit_at(r, pos))->seq == pos + 1) {
 		pos += rec_units(h->len);
 		if (pos >= end)
@@ -690,8 +696,8 @@ int ring_produce_init(struct ring *r)
 	/* What is not as it should be is found by the first submission. */
 	tx->expect = state_word(r) & (uint32_t)~(SINGVGPU_CONS_SLEEPS | SINGVGPU_CONS_GATE |
 						 SINGVGPU_CONS_CLOSED);
-	tx->spin_ns = SPIN_MAX_NS;
-	tx->fence = ring_membarrier_global(true) != 0;
+	ring_spin_init(&tx->spin, SPIN_MAX_NS);
+	check_fence(r, state_word(r));
 #ifndef __SANITIZE_THREAD__	/* it cannot see into assembly */
 	tx->rseq = __rseq_size && (int32_t)load(&rseq_area()->cpu_id) >= 0 &&
 		   !ring_membarrier_rseq(true);

@@ -53,7 +53,7 @@ int ring_layout(const struct singvgpu_geometry *g, struct layout *l)
 /* ring_new: an end that is not mapped yet. -ENOMEM, -EINVAL. */
 int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client)
 {
-	size_t words = (g->cpl_slots + 63) / 64, extra;
+	size_t extra;
 	struct layout lay;
 	struct ring *r;
 	int rc;
@@ -61,7 +61,7 @@ int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client)
 	rc = ring_layout(g, &lay);
 	if (rc)
 		return rc;
-	extra = client ? words * 8 + (size_t)g->cpl_slots * 8 : SINGVGPU_RECORD_MAX;
+	extra = client ? g->cpl_slots * sizeof(*r->slot) + g->ring_units : SINGVGPU_RECORD_MAX;
 	extra = page_up(sizeof(*r) + extra);
 	r = mmap(NULL, extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r == MAP_FAILED)
@@ -82,8 +82,9 @@ int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client)
 	r->payload_max -= sizeof(struct singvgpu_rec);
 	r->map_len = client ? lay.log_off : lay.end;
 	if (client) {
-		r->slot_busy = (uint64_t *)(r + 1);
-		r->slot_ticket = r->slot_busy + words;
+		r->slot = (uint64_t *)(r + 1);
+		r->stale = (uint8_t *)(r->slot + g->cpl_slots);
+		memset(r->stale, 1, g->ring_units);
 	} else {
 		r->rx.copy = (uint8_t *)(r + 1);
 	}
@@ -269,6 +270,11 @@ int ring_fd(const struct ring *r)
 void *ring_arena(const struct ring *r)
 {
 	return r->arena;
+}
+
+void ring_set_spin(struct ring *r, uint32_t max_ns)
+{
+	ring_spin_init(r->client ? &r->tx.spin : &r->rx.spin, max_ns);
 }
 
 static bool arena_range(const struct ring *r, size_t off, size_t len)

@@ -108,6 +108,12 @@ void *ring_arena(const struct ring *r);
 int ring_commit(struct ring *r, size_t off, size_t len);
 int ring_decommit(struct ring *r, size_t off, size_t len);
 
+/*
+ * ring_set_spin: this end spins at most max_ns before it sleeps (default 10 µs; 0: never). How long
+ * it does is adapted below that.
+ */
+void ring_set_spin(struct ring *r, uint32_t max_ns);
+
 /* A sentence for an error of this library, negative or positive. Static. */
 const char *ring_strerror(int err);
 

@@ -7,7 +7,7 @@
  *   consumer for a record     doorbell   rung by a producer that sees CONS_SLEEPS after its commit
  *   producer for room         head       woken by the consumer when space_waiters != 0
  *   producer at the gate      cons       woken by ring_thaw
- *   client for an answer      cpl.seq    woken by ring_complete when cpl.waiting != 0
+ *   client for an answer      cpl.seq    woken by ring_complete when cpl_waiters, cpl.waiting != 0
  *
  * Each is the store-buffering pattern: the sleeper announces itself, then looks once more; the
  * waker stores, then looks for an announcement. In the three lower rows both sides have a full
@@ -58,6 +58,12 @@ struct ring_ops {
 	void (*hang_up)(struct ring *r);	/* good-bye; the mapping is still there */
 };
 
+/* How long to spin before a sleep, in ns: up to max, more when it has helped, less when not. */
+struct spin {
+	uint32_t ns;
+	uint32_t max;
+};
+
 /*
  * Producers' state, private to the client process, shared by its threads.
  *
@@ -73,6 +79,10 @@ struct ring_ops {
  *
  *   unit(pos).seq == pos + 1 ? the next record goes to pos + units : it goes to pos
  *
+ * The unit behind a record must not look committed, see <linux/singvgpu.h>. It can only where it
+ * holds payload of a longer record: stale[unit] says that it may. The byte is set before payload
+ * is written there, and cleared with the unit's seq, in the sequence.
+ *
  * Without rseq (fallback) `owner` is a lock and all signals are blocked while it is held.
  */
 #define BIASED 1ull
@@ -82,13 +92,13 @@ struct ring_tx {
 	uint64_t owner;
 	uint64_t pos;		/* owner */
 	uint64_t units;		/* owner */
-	uint64_t head;		/* cached ctl->head; owner */
+	uint64_t limit;		/* the last position that is free, as of the last look; owner */
 	uint32_t shared;	/* a second thread has come: no more bias */
-	uint32_t fence;		/* the consumer cannot membarrier: commit, then mfence */
+	uint32_t fence;		/* membarrier is refused: commit, then mfence; never BIASED */
 	uint32_t rseq;		/* restartable sequences work here; set once */
 	uint32_t broken;	/* membarrier, granted at attach, is refused: no more records */
 	uint32_t lock;		/* fallback: futex, 0 free, 1 held, 2 held and waited for */
-	uint32_t spin_ns;	/* adaptive; any thread */
+	struct spin spin;	/* any thread */
 };
 
 #define STATE_MASK	((uint64_t)(uint32_t)~SINGVGPU_CONS_SLEEPS | \
@@ -100,20 +110,24 @@ struct ring_rx {
 	uint64_t next;		/* behind the record last peeked, or pos */
 	uint64_t published;	/* ctl->head */
 	uint32_t batch;		/* units after which head is published */
-	uint32_t spin_ns;
+	struct spin spin;
 	uint32_t kicked;
 	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */
-	uint64_t outstanding;	/* requests peeked and not completed; atomic */
+	uint64_t requested;	/* records peeked that want an answer */
+	uint64_t answered;	/* atomic */
 	uint64_t log_len;	/* bytes in the current half */
 	uint32_t log_half;
 	int32_t error;		/* lock */
 	uint32_t peer_gone;
 	pthread_mutex_t lock;	/* ring_latch_error */
-	uint8_t *copy;		/* RECORD_MAX bytes: the record being served */
+	uint8_t *copy;		/* RECORD_MAX bytes: the record being served, header first */
 };
 
-/* A lent completion slot's ticket, per slot; private to the client. */
-#define SLOT_ABANDONED (1ull << 63)
+/*
+ * The borrower of each completion slot, private to the client: 0 free, SLOT_LENT, or the ticket
+ * whose late answer is awaited before the slot can be lent again.
+ */
+#define SLOT_LENT	(1ull << 63)
 
 struct ring {
 	/* Read by each submission; set once. A fork's child finds zeros here (WIPEONFORK). */
@@ -138,8 +152,8 @@ struct ring {
 	bool client;
 	uint8_t id[16], cookie[16];
 	const char *why;
-	uint64_t *slot_busy;	/* client: bitmap, atomic */
-	uint64_t *slot_ticket;	/* client: by the slot's borrower */
+	uint64_t *slot;		/* client */
+	uint8_t *stale;		/* client; ring_units bytes */
 	struct life *life;	/* proxy, memfd */
 	size_t self_len;	/* bytes of this mapping */
 };
@@ -166,6 +180,8 @@ int ring_log_init(struct ring *r);
 /* spin.c */
 uint64_t ring_now(void);
 bool ring_spin_useful(struct ring *r);
+void ring_spin_init(struct spin *s, uint32_t max);
+void ring_spin_adapt(struct spin *s, bool helped);
 uint32_t ring_cpu(void);
 int ring_membarrier_global(bool reg);
 int ring_membarrier_rseq(bool reg);

@@ -23,18 +23,19 @@ struct attempt {
 	uint64_t old;		/* 8: what tx->pos must be */
 	uint64_t seq;		/* 16: the record's; its position is seq - 1 */
 	void *unit;		/* 24 */
-	void *next;		/* 32: unit behind the record */
+	void *next;		/* 32: unit behind the record, to be made clean */
 	const void *a;		/* 40: payload behind the first unit */
 	uint64_t alen;		/* 48 */
 	const void *b;		/* 56 */
 	uint64_t blen;		/* 64 */
 	uint64_t units;		/* 72 */
 	uint64_t header;	/* 80: op, cpl and len, as they lie in struct singvgpu_rec */
-	uint64_t pad;
+	uint8_t *stale;		/* 88: next's */
 	v16 first[3];		/* 96: the payload's first 48 bytes */
 };
 
 _Static_assert(offsetof(struct attempt, units) == 72, "assembly");
+_Static_assert(offsetof(struct attempt, stale) == 88, "assembly");
 _Static_assert(offsetof(struct attempt, first) == 96, "assembly");
 _Static_assert(offsetof(struct ring_tx, owner) == 8, "assembly");
 _Static_assert(offsetof(struct ring_tx, pos) == 16, "assembly");
@@ -108,6 +109,8 @@ static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 		 "rep movsb\n"
 		 "6: movq 32(%[t]), %%rdi\n"
 		 "movq $0, (%%rdi)\n"
+		 "movq 88(%[t]), %%rdi\n"
+		 "movb $0, (%%rdi)\n"
 		 "movq %%rax, (%%rdx)\n"
 		 RSEQ_LEAVE
 		 : : [rs] "r" (rs), [tx] "r" (tx), [t] "r" (t)
@@ -121,11 +124,12 @@ aborted:
 }
 
 /*
- * The same for a record of one unit, with all that it needs in registers. Returns 0 or -EAGAIN.
- * The unit's own line is written last and in one go: the consumer may be polling it.
+ * The same for a record of one unit with a clean one behind it (else -EAGAIN), and with all that
+ * it needs in registers. It writes to one line of the ring, in one go.
  */
 static inline int rseq_commit_unit(struct ring_tx *tx, uint64_t key, uint64_t old, uint64_t seq,
-				   void *unit, void *next, uint64_t header, const v16 first[3])
+				   void *unit, const uint8_t *stale, uint64_t header,
+				   const v16 first[3])
 {
 	struct rseq *rs = rseq_area();
 
@@ -136,10 +140,11 @@ static inline int rseq_commit_unit(struct ring_tx *tx, uint64_t key, uint64_t ol
 		 "jne %l[lost]\n"
 		 "cmpq %[seq], (%[unit])\n"
 		 "je %l[lost]\n"
+		 "cmpb $0, (%[stale])\n"
+		 "jne %l[lost]\n"
 		 "leaq -1(%[seq]), %%rax\n"
 		 "movq %%rax, 16(%[tx])\n"
 		 "movq $1, 24(%[tx])\n"
-		 "movq $0, (%[next])\n"
 		 "movq %[header], 8(%[unit])\n"
 		 "movups %[a], 16(%[unit])\n"
 		 "movups %[b], 32(%[unit])\n"
@@ -147,7 +152,7 @@ static inline int rseq_commit_unit(struct ring_tx *tx, uint64_t key, uint64_t ol
 		 "movq %[seq], (%[unit])\n"
 		 RSEQ_LEAVE
 		 : : [rs] "r" (rs), [tx] "r" (tx), [key] "r" (key), [old] "r" (old),
-		     [seq] "r" (seq), [unit] "r" (unit), [next] "r" (next),
+		     [seq] "r" (seq), [unit] "r" (unit), [stale] "r" (stale),
 		     [header] "r" (header), [a] "x" (first[0]), [b] "x" (first[1]),
 		     [c] "x" (first[2])
 		 : "memory", "cc", "rax"

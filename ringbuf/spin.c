@@ -47,6 +47,22 @@ bool ring_spin_useful(struct ring *r)
 	return load(other) != cpu;
 }
 
+void ring_spin_init(struct spin *s, uint32_t max)
+{
+	store(&s->max, max);
+	store(&s->ns, max);
+}
+
+void ring_spin_adapt(struct spin *s, bool helped)
+{
+	uint32_t ns = load(&s->ns), max = load(&s->max);
+
+	ns = helped ? ns * 2 : ns / 2;
+	if (ns < SPIN_MIN_NS)
+		ns = SPIN_MIN_NS;
+	store(&s->ns, ns < max ? ns : max);
+}
+
 static int membarrier(int cmd)
 {
 	return syscall(SYS_membarrier, cmd, 0, 0) ? -errno : 0;

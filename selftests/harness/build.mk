@@ -21,6 +21,8 @@ $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -o $@ $< $(LDFLAGS)
 
+HOST_TESTS += selftests/harness/test-style
+
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
 # building: the tests themselves run one after the other, so that each has the machine to itself.
 again = +@$(MAKE) --no-print-directory -j2
@@ -78,11 +80,9 @@ run-demo: all $(DEMOS)
 check-fresh:
 	@selftests/harness/check-fresh
 
-# Looks of the sources. clang-format has no say in what it lays out worse than the kernel does.
-.PHONY: checkpatch sparse format-check
-C_SRC = $(shell git ls-files '*.c' '*.h')
-checkpatch: setup
-	@$(BUILD)/checkpatch/checkpatch.pl --no-tree --terse --strict --max-line-length=100 \
-		-f $(shell git ls-files 'kmod/*.c' 'kmod/*.h')
+# clang-format has no say in what it lays out worse than the kernel's programmers do.
+.PHONY: style format-check
+style: setup
+	@selftests/harness/test-style
 format-check: setup
-	@clang-format-19 --dry-run $(C_SRC)
+	@clang-format-19 --dry-run $(shell git ls-files '*.c' '*.h')

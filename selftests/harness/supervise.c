@@ -101,7 +101,7 @@ static void report_child(pid_t pid, void *arg)
 	fprintf(arg, "leak %d %s\n", pid, cmd);
 }
 
-/* Reaps until the command `main_pid` (or, with 0, every child) is gone or the deadline has passed. */
+/* Reaps until the command `main_pid` (with 0: every child) is gone, or the deadline has passed. */
 static bool reap_until(pid_t main_pid, int *status, long deadline)
 {
 	const struct timespec tick = { .tv_nsec = 20 * 1000000 };

@@ -2,7 +2,7 @@
 # build.mk - the VM's runs of VM_TESTS, one for each kernel, and the proof that it sees trouble.
 
 # A boot with all VM_TESTS is one program to the runner; its TAP has the points of all of them.
-VM_PROGRAMS := $(VM_KERNELS:%=$(B)/selftests/vm/vm-%)
+VM_PROGRAMS += $(VM_KERNELS:%=$(B)/selftests/vm/vm-%)
 VM_LIMIT ?= 1200
 $(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename vm-$(k)) := $(VM_LIMIT)))
 

@@ -33,8 +33,8 @@ as_root()
 	fi
 }
 
-# apt_list NAME SUITE...: makes the private list NAME of these suites of Debian (main only);
-# a suite that ends in -security is read from the security archive.
+# apt_list NAME SUITE...: makes the private list NAME of these suites of Debian ($COMPONENTS, or
+# main); a suite that ends in -security is read from the security archive.
 apt_list()
 {
 	local name=$1 dir=$APT/$1 suite mirror
@@ -43,7 +43,7 @@ apt_list()
 	for suite; do
 		mirror=$MIRROR
 		case $suite in *-security) mirror=$SECURITY_MIRROR ;; esac
-		echo "deb [arch=amd64 signed-by=$KEYRING] $mirror $suite main"
+		echo "deb [arch=amd64 signed-by=$KEYRING] $mirror $suite ${COMPONENTS:-main}"
 	done >"$dir/sources.list.new"
 	# Lists that are younger than a day are taken as they are.
 	if cmp -s "$dir/sources.list.new" "$dir/sources.list" &&
@@ -99,7 +99,8 @@ apt_deb()
 		die "no package $2 in $(grep -o ' [a-z-]* main' "$dir/sources.list" | xargs)"
 	file=$(awk '{ print $2; exit }' <<<"$uri")
 	if [ ! -e "$dir/debs/$file" ]; then
-		(cd "$dir/debs" && apt_get "$1" download "$2" >/dev/null) || die "cannot download $2"
+		(cd "$dir/debs" && apt_get "$1" download "$2" >/dev/null) ||
+			die "cannot download $2"
 	fi
 	echo "$dir/debs/$file"
 }
@@ -156,7 +157,8 @@ apt_install()
 	if grep '^Remv ' <<<"$plan" >&2; then
 		die "installing ${missing[*]} would remove the packages above: nothing was done"
 	fi
-	say "installing $(grep -c '^Inst ' <<<"$plan") Debian packages: ${missing[*]} and what they need"
+	say "installing $(grep -c '^Inst ' <<<"$plan") Debian packages:" \
+		"${missing[*]} and what they need"
 	upgrades=$(sed -n 's/^Inst \([^ ]*\) \[.*/\1/p' <<<"$plan" | xargs)
 	[ -z "$upgrades" ] || say "upgrading for them: $upgrades"
 	as_root_apt "$name" "${missing[@]}" >"$APT/install.log" 2>&1 </dev/null || {

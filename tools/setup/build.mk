@@ -18,4 +18,5 @@ DESTDIR ?=
 
 .PHONY: install
 install: all
-	@tools/setup/install '$(DESTDIR)' '$(PREFIX)' '$(INSTALL_BIN)' '$(INSTALL_LIB)' '$(INSTALL_MAN)'
+	@tools/setup/install '$(DESTDIR)' '$(PREFIX)' \
+		'$(INSTALL_BIN)' '$(INSTALL_LIB)' '$(INSTALL_MAN)'

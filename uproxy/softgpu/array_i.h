@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * array_i.h - CUDA arrays: pitch-linear memory with a texel format.
+ */
+#ifndef SOFT_ARRAY_I_H
+#define SOFT_ARRAY_I_H
+
+#include "soft_i.h"
+
+struct array {
+	struct obj o;
+	struct ctx *ctx;
+	struct mem *mem;
+	CUDA_ARRAY3D_DESCRIPTOR desc;
+	uint64_t va;
+	size_t pitch, slice;		/* bytes from row to row, slice to slice */
+	size_t row, rows, slices;	/* extent: bytes, rows (1 at least), slices (1 at least) */
+	unsigned int texel;		/* bytes */
+	bool of_mipmap;			/* a level: not destroyed on its own */
+};
+
+struct ptx_tex;
+const struct ptx_tex *tex_find(uint64_t handle);
+
+#endif

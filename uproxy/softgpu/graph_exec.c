@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph_exec.c - executable graphs: made, updated, launched, run.
+ *
+ * A launch is one op of its stream; it runs the nodes one after the other, in an order that the
+ * graph alone decides, which every partial order of CUDA's allows.
+ */
+#include "graph_i.h"
+#include "module_i.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void exec_put(struct exec *x)
+{
+	if (--x->refs)
+		return;
+	graph_put_ref(x->g);
+	op_put(x->last);
+	free(x);
+}
+
+static CUresult run_nodes(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < g->n && !r; i++) {
+		struct node *n = g->order[i];
+
+		if (!n->enabled)
+			continue;
+		if (n->d.kind == D_CHILD)
+			r = run_nodes(ctx, st, op, n->d.child);
+		else
+			r = desc_run(ctx, st, op, &n->d);
+	}
+	return r;
+}
+
+CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
+{
+	return run_nodes(ctx, st, op, g);
+}
+
+static CUresult check_kinds(struct graph *g, struct ctx *ctx)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (g->nodes[i]->d.kind == D_KERNEL && g->nodes[i]->d.k.fn->mod->ctx != ctx)
+			return CUDA_ERROR_NOT_SUPPORTED;	/* several contexts in one graph */
+	return CUDA_SUCCESS;
+}
+
+static CUresult instantiate(CUgraphExec *out, CUgraph h, unsigned long long flags,
+			    CUgraphInstantiateResult *why)
+{
+	const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+					 CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+					 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+	struct graph *g = (struct graph *)h;
+	struct exec *x;
+	struct ctx *ctx;
+	CUresult r;
+
+	if (why)
+		*why = CUDA_GRAPH_INSTANTIATE_ERROR;
+	if (!out)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		return api_enter() ?: CUDA_ERROR_NOT_SUPPORTED;
+	if (flags & ~known)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock_ctx(&ctx);
+	if (r)
+		return r;
+	if (!obj_live(g, OBJ_GRAPH))
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	r = check_kinds(g, ctx);
+	if (r) {
+		if (why)
+			*why = CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
+		return api_unlock(r);
+	}
+	x = calloc(1, sizeof(*x));
+	if (x)
+		x->g = graph_clone(g, true);
+	if (!x || !x->g) {
+		free(x);
+		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	if (!graph_order(x->g)) {
+		graph_delete(x->g);
+		free(x);
+		if (why)
+			*why = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	}
+	x->refs = 1;
+	x->flags = flags;
+	x->ctx = ctx;
+	obj_add(x, OBJ_EXEC);
+	*out = (CUgraphExec)x;
+	if (why)
+		*why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+				     unsigned long long flags)
+{
+	return instantiate(phGraphExec, hGraph, flags & ~CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, NULL);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	if (!instantiateParams)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	instantiateParams->hErrNode_out = NULL;
+	return instantiate(phGraphExec, hGraph, instantiateParams->flags,
+			   &instantiateParams->result_out);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			       char *logBuffer, size_t bufferSize)
+{
+	if (phErrorNode)
+		*phErrorNode = NULL;
+	if (logBuffer && bufferSize)
+		*logBuffer = 0;
+	return instantiate(phGraphExec, hGraph, 0, NULL);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			    char *logBuffer, size_t bufferSize)
+{
+	return cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+static CUresult lock_exec(CUgraphExec h, struct exec **x)
+{
+	CUresult r = api_lock();
+
+	if (r)
+		return r;
+	if (!obj_live(h, OBJ_EXEC))
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	*x = (struct exec *)h;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+	struct exec *x;
+	CUresult r;
+
+	if (!flags)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = lock_exec(hGraphExec, &x);
+	if (r)
+		return r;
+	*flags = x->flags;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	struct exec *x;
+	CUresult r = lock_exec(hGraphExec, &x);
+
+	if (r)
+		return r;
+	obj_del(x);
+	exec_put(x);
+	return api_unlock(CUDA_SUCCESS);
+}
+
+/* Allocations of a graph that a launch left behind: an error unless it was to free them itself. */
+static CUresult check_live(struct graph *g, bool auto_free)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		struct desc *d = &g->nodes[i]->d;
+
+		if (d->kind != D_ALLOC || !d->alloc.gm->live)
+			continue;
+		if (!auto_free)
+			return CUDA_ERROR_INVALID_VALUE;
+		d->alloc.gm->live = false;
+	}
+	for (size_t i = 0; i < g->n; i++)
+		if (g->nodes[i]->d.kind == D_ALLOC)
+			g->nodes[i]->d.alloc.gm->live = true;
+	for (size_t i = 0; i < g->n; i++)
+		if (g->nodes[i]->d.kind == D_FREE) {
+			struct mem *m = mem_find(g->nodes[i]->d.free.va);
+
+			if (m && m->kind == MEM_GRAPH)
+				pool_mem_graph_free(m);
+		}
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+	struct exec *x = (struct exec *)hGraph;
+	struct desc d = { .kind = D_GRAPH };
+	struct stream *st;
+	struct op *op;
+	CUresult r = api_lock_stream(hStream, &st);
+
+	if (r)
+		return r;
+	if (!obj_live(x, OBJ_EXEC))
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	if (st->cap) {		/* recorded as a child graph */
+		d.kind = D_CHILD;
+		d.child = graph_clone(x->g, false);
+		if (!d.child)
+			return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+		d.child->owned = true;
+		return api_unlock(stream_submit(st, &d, NULL));
+	}
+	r = st->legacy ? capture_legacy(st->ctx) : CUDA_SUCCESS;
+	if (!r)
+		r = check_live(x->g, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+	if (r)
+		return api_unlock(r);
+	d.child = x->g;
+	x->g->refs++;
+	r = stream_submit_after(st, &d, &x->last, x->last ? 1 : 0, &op);
+	if (!r) {
+		op_put(x->last);
+		x->last = op;
+	}
+	return api_unlock(r);
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
+{
+	struct stream *st;
+	CUresult r = api_lock_stream(hStream, &st);
+
+	if (r)
+		return r;
+	return api_unlock(obj_live(hGraph, OBJ_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ------------------------------------------------------------------- update */
+
+static CUgraphExecUpdateResult compare_nodes(struct node *a, struct node *b)
+{
+	if (node_type(a) != node_type(b))
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	if (a->d.kind == D_KERNEL && a->d.k.fn->mod->ctx != b->d.k.fn->mod->ctx)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+	if (a->d.kind == D_KERNEL && a->d.k.cooperative != b->d.k.cooperative)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+	if (a->d.kind == D_MEMCPY &&
+	    (a->d.copy.c.srcMemoryType != b->d.copy.c.srcMemoryType ||
+	     a->d.copy.c.dstMemoryType != b->d.copy.c.dstMemoryType))
+		return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	if (a->d.kind == D_ALLOC || a->d.kind == D_FREE)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* Nodes correspond by the order in which they were added, as by a capture of the same code. */
+static CUgraphExecUpdateResult compare(struct graph *a, struct graph *b, struct node **bad,
+				       struct node **from)
+{
+	CUgraphExecUpdateResult r;
+
+	if (a->n != b->n)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	for (size_t i = 0; i < b->n; i++)
+		b->nodes[i]->indegree = i;
+	for (size_t i = 0; i < a->n; i++)
+		a->nodes[i]->indegree = i;
+	for (size_t i = 0; i < a->n; i++) {
+		struct node *x = a->nodes[i], *y = b->nodes[i];
+
+		*bad = y;
+		r = compare_nodes(x, y);
+		if (r)
+			return r;
+		if (x->in.n != y->in.n)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		for (size_t j = 0; j < x->in.n; j++)
+			if (x->in.e[j].n->indegree != y->in.e[j].n->indegree) {
+				*from = y->in.e[j].n;
+				return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+			}
+		if (x->d.kind == D_CHILD) {
+			r = compare(x->d.child, y->d.child, bad, from);
+			if (r)
+				return r;
+		}
+	}
+	*bad = NULL;
+	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+			      CUgraphExecUpdateResultInfo *resultInfo)
+{
+	struct exec *x = (struct exec *)hGraphExec;
+	struct graph *g = (struct graph *)hGraph, *c;
+	struct node *bad = NULL, *from = NULL;
+	CUgraphExecUpdateResult what;
+	CUresult r;
+
+	if (!resultInfo)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock();
+	if (r)
+		return r;
+	if (!obj_live(x, OBJ_EXEC) || !obj_live(g, OBJ_GRAPH))
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	what = compare(x->g, g, &bad, &from);
+	resultInfo->result = what;
+	resultInfo->errorNode = (CUgraphNode)bad;
+	resultInfo->errorFromNode = (CUgraphNode)from;
+	if (what)
+		return api_unlock(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	c = graph_clone(g, true);
+	if (!c || !graph_order(c))
+		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+	/* handles of the graph that was instantiated go on naming its nodes */
+	for (size_t i = 0; i < c->n; i++)
+		c->nodes[i]->orig = x->g->nodes[i]->orig;
+	graph_put_ref(x->g);
+	x->g = c;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+			   CUgraphExecUpdateResult *updateResult_out)
+{
+	CUgraphExecUpdateResultInfo info = { .result = CU_GRAPH_EXEC_UPDATE_ERROR };
+	CUresult r = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+
+	if (hErrorNode_out)
+		*hErrorNode_out = info.errorNode;
+	if (updateResult_out)
+		*updateResult_out = info.result;
+	return r;
+}
+
+/* ------------------------------------------------------ memory of graphs */
+
+static CUresult check_dev(CUdevice dev, const void *value)
+{
+	CUresult r = api_enter();
+
+	if (r)
+		return r;
+	if (dev < 0 || dev >= ndevices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return value ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+	return check_dev(device, &device);	/* nothing is kept for graphs that are gone */
+}
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	static uint64_t high[SOFT_MAX_DEVICES];
+	uint64_t used = 0, from = 0;
+	struct mem *m;
+	CUresult r = check_dev(device, value);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&big);
+	for (; mem_next(from, &m) && m; from = m->va + m->len)
+		if (m->kind == MEM_GRAPH && m->dev->ordinal == device)
+			used += m->span;
+	if (used > high[device])
+		high[device] = used;
+	switch (attr) {
+	case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+		*(cuuint64_t *)value = used;
+		break;
+	case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+		*(cuuint64_t *)value = high[device];
+		break;
+	default:
+		r = CUDA_ERROR_INVALID_VALUE;
+	}
+	return api_unlock(r);
+}
+
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	CUresult r = check_dev(device, value);
+
+	if (r)
+		return r;
+	if ((attr != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH &&
+	     attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) || *(cuuint64_t *)value)
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}

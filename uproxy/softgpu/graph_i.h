@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph_i.h - graphs: nodes, each one piece of work (struct desc), and edges between them.
+ *
+ * An executable graph holds a clone that nothing changes while a launch of it is under way: to
+ * change it, it is cloned again. Nodes of a clone remember the node that they were made from.
+ */
+#ifndef SOFT_GRAPH_I_H
+#define SOFT_GRAPH_I_H
+
+#include "soft_i.h"
+
+struct edge {
+	struct node *n;
+	CUgraphEdgeData data;
+};
+
+struct edges {
+	struct edge *e;
+	size_t n, cap;
+};
+
+struct node {
+	struct obj o;
+	struct graph *g;
+	struct desc d;
+	struct edges in, out;
+	struct node *orig;		/* what this one was cloned from */
+	bool enabled, visited;
+	unsigned int indegree;		/* scratch of graph_order() */
+	struct ctx *ctx;
+	void **kparams;			/* into d.k.params, for those who ask */
+	CUlaunchAttributeValue attr[20];	/* of a kernel node */
+	uint64_t capture;		/* id of the capture that added it, or 0 */
+};
+
+struct user_ref {
+	struct user *u;
+	unsigned int count;
+};
+
+struct graph {
+	struct obj o;
+	unsigned int refs;
+	uint64_t id;
+	struct node **nodes;		/* in the order in which they were added */
+	size_t n, cap;
+	struct node **order;		/* of an executable clone */
+	struct user_ref *users;
+	size_t nusers;
+	bool owned;			/* by a node: a child graph; its handle cannot be destroyed */
+	struct graph *orig;
+};
+
+struct exec {
+	struct obj o;
+	unsigned int refs;
+	struct graph *g;
+	unsigned long long flags;
+	struct ctx *ctx;
+	struct op *last;		/* launches of one executable graph run one after the other */
+};
+
+/* Memory of a graph's allocation node: at one address for as long as anything may use it. */
+struct gmem {
+	unsigned int refs;		/* nodes, in all clones */
+	struct mem *mem;
+	bool live;			/* allocated by a launch, and not freed */
+};
+
+struct graph *graph_new(void);
+void graph_delete(struct graph *g);
+/* Adds a node; takes what d points to over in any case. */
+CUresult node_add(struct graph *g, struct desc *d, struct node **deps, const CUgraphEdgeData *data,
+		  size_t ndeps, struct node **out);
+void node_delete(struct node *n);
+int edge_add(struct node *from, struct node *to, const CUgraphEdgeData *data);
+bool edge_del(struct node *from, struct node *to);
+struct graph *graph_clone(struct graph *g, bool for_exec);
+/* Sorts by dependencies; false: there is a cycle. */
+bool graph_order(struct graph *g);
+struct node *graph_find_clone(struct graph *clone, const struct node *orig);
+int node_type(const struct node *n);
+/* Turns caller's parameters into work. */
+CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx **ctx);
+CUresult node_get(CUgraphNode h, int type, struct node **out);	/* big; type -1: any */
+CUresult node_set_desc(struct node *n, struct desc *d);
+void gmem_put(struct gmem *g);
+
+#endif

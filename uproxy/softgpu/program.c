@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * program.c - PTX texts made into a program, once per load, and its entries compiled on first use.
+ */
+#include "module_i.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static CUresult from_errno(int err)
+{
+	switch (-err) {
+	case 0:
+		return CUDA_SUCCESS;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case ENOEXEC:
+		return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+	case ELIBACC:
+		return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+	default:
+		return CUDA_ERROR_INVALID_PTX;
+	}
+}
+
+static void free_texts(void **texts, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		free(texts[i]);
+	free(texts);
+}
+
+static void cache_once(void)
+{
+	const char *dir = getenv("SINGVGPU_SOFT_CACHE"), *home;
+	char path[4096];
+
+	if (dir && !*dir)
+		return;		/* none wanted */
+	if (!dir) {
+		home = getenv("XDG_CACHE_HOME");
+		if (home && *home) {
+			snprintf(path, sizeof(path), "%s/singvgpu", home);
+		} else {
+			home = getenv("HOME");
+			if (!home || !*home)
+				return;
+			snprintf(path, sizeof(path), "%s/.cache/singvgpu", home);
+		}
+		dir = path;
+	}
+	if (ptx_set_cache(dir))
+		soft_log("no cache of compiled kernels in %s: %s", dir, strerror(errno));
+}
+
+CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program **out,
+		      struct jit_log *log)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ptx_source *src = calloc(n, sizeof(*src));
+	struct program *p = calloc(1, sizeof(*p));
+	int err = -ENOMEM;
+
+	pthread_once(&once, cache_once);
+	if (!src || !p)
+		goto fail;
+	for (unsigned int i = 0; i < n; i++)
+		src[i] = (struct ptx_source){ texts[i], lens[i] };
+	err = ptx_module_parse(src, n, &p->pm, log->err, sizeof(log->err));
+	if (err)
+		goto fail;
+	p->kernels = calloc(ptx_module_nentries(p->pm) + 1, sizeof(*p->kernels));
+	if (!p->kernels) {
+		ptx_module_free(p->pm);
+		err = -ENOMEM;
+		goto fail;
+	}
+	p->refs = 1;
+	p->texts = texts;
+	p->ntexts = n;
+	pthread_mutex_init(&p->compiling, NULL);
+	free(src);
+	*out = p;
+	return CUDA_SUCCESS;
+fail:
+	if (*log->err)
+		soft_log("PTX is refused: %s", log->err);
+	free(src);
+	free(p);
+	free_texts(texts, n);
+	return from_errno(err);
+}
+
+CUresult program_load(const void *image, size_t size, struct program **out, struct jit_log *log)
+{
+	void **texts = NULL;
+	size_t *lens = NULL;
+	unsigned int n = 0;
+	CUresult r = fatbin_texts(image, size, &texts, &lens, &n);
+
+	if (r) {
+		free_texts(texts, n);
+		if (r == CUDA_ERROR_NO_BINARY_FOR_GPU)
+			snprintf(log->err, sizeof(log->err),
+				 "the image holds no PTX for compute capability %d.%d or lower",
+				 SOFT_CC_MAJOR, SOFT_CC_MINOR);
+		else
+			snprintf(log->err, sizeof(log->err), "the image is not understood");
+		soft_log("module load: %s", log->err);
+	} else {
+		r = program_link(texts, lens, n, out, log);
+	}
+	free(lens);
+	return r;
+}
+
+void program_put(struct program *p)
+{
+	if (!p || --p->refs)
+		return;
+	for (unsigned int i = 0; i < ptx_module_nentries(p->pm); i++)
+		if (p->kernels[i])
+			ptx_kernel_free(p->kernels[i]);
+	ptx_module_free(p->pm);
+	free_texts(p->texts, p->ntexts);
+	free(p->kernels);
+	pthread_mutex_destroy(&p->compiling);
+	free(p);
+}
+
+CUresult program_compile(struct program *p, unsigned int entry)
+{
+	struct ptx_kernel *k;
+	char err[2048] = "";
+	int r = 0;
+
+	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&p->compiling);
+	if (!p->kernels[entry]) {
+		r = ptx_compile(p->pm, entry, &k, err, sizeof(err));
+		if (!r)
+			__atomic_store_n(&p->kernels[entry], k, __ATOMIC_RELEASE);
+		else
+			soft_log("kernel %s cannot be compiled: %s",
+				 ptx_module_entry(p->pm, entry)->name, err);
+	}
+	pthread_mutex_unlock(&p->compiling);
+	return from_errno(r);
+}
+
+void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log)
+{
+	char *buf[2] = { NULL, NULL };
+	size_t len[2] = { 0, 0 };
+	const char *text[2] = { log->info, log->err };
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (opts[i] == CU_JIT_INFO_LOG_BUFFER)
+			buf[0] = values[i];
+		else if (opts[i] == CU_JIT_ERROR_LOG_BUFFER)
+			buf[1] = values[i];
+		else if (opts[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+			len[0] = (unsigned int)(uintptr_t)values[i];
+		else if (opts[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+			len[1] = (unsigned int)(uintptr_t)values[i];
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int which = opts[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+		size_t used = strlen(text[which]);
+
+		if (opts[i] == CU_JIT_WALL_TIME) {
+			float zero = 0;
+
+			memcpy(&values[i], &zero, sizeof(zero));
+			continue;
+		}
+		if (opts[i] != CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES && !which)
+			continue;
+		if (buf[which] && len[which]) {
+			snprintf(buf[which], len[which], "%s", text[which]);
+			used = used < len[which] ? used + 1 : len[which];
+		}
+		values[i] = (void *)(uintptr_t)(*text[which] ? used : 0);
+	}
+}

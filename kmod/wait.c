@@ -223,6 +223,12 @@ static int put_on(struct sgv_end *end, struct sgv_channel *ch, struct sgv_waiter
 	if (last)
 		wake_task(last, SGV_WF_HAND_OVER);
 	rcu_read_unlock();
+	/*
+	 * A peer that was woken on this CPU runs now, while this task is still on the run queue:
+	 * it will mostly have answered before there was a need to sleep.
+	 */
+	if (last)
+		cond_resched();
 	if (wake) {
 		sgv_count(wakes);
 		this_cpu_add(sgv_stats.woken, n);

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the module, run in the VM on each kernel; they skip where it is not loaded.
 
-KMOD_TESTS := ioctls waiting hangup memory
+KMOD_TESTS := ioctls waiting hangup memory icount_handoff
 KMOD_TEST_BIN := $(KMOD_TESTS:%=$(B)/selftests/kmod/%)
 
 $(KMOD_TEST_BIN): $(B)/selftests/kmod/%: selftests/kmod/%.c $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Ikmod/include/uapi -MMD -MP -pthread -o $@ $< $(LDFLAGS) $(LDLIBS)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Ikmod/include/uapi -MMD -MP -pthread -o $@ $< \
+		$(LDFLAGS) $(LDLIBS)
 
 $(B)/selftests/kmod/memory: LDLIBS := -luring
 
-VM_TESTS += $(KMOD_TEST_BIN)
+VM_TESTS += $(filter-out %/icount_handoff,$(KMOD_TEST_BIN)) selftests/kmod/unload
+TIMEOUT_hangup := 300
+
+# A machine of its own, that counts instructions.
+$(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_handoff
+	@ln -sf $(CURDIR)/$< $@
+VM_PROGRAMS += $(B)/selftests/kmod/icount
+TIMEOUT_icount := 300
+
+HOST_TESTS += selftests/kmod/static

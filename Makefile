@@ -58,7 +58,16 @@ all:
 KERNELS := $(shell awk '{ print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
 VM_KERNELS := $(shell awk '$$2 == "vm" { print $$1 }' $(BUILD)/setup/kernels 2>/dev/null)
 
+# The CUDA toolkit: build/cuda is what setup found or fetched. Fragments that speak of CUDA_HOME are
+# left out where there is none; test-cuda says so.
+override CUDA_HOME := $(patsubst %/include/cuda.h,%,$(firstword $(wildcard $(addsuffix \
+	/include/cuda.h,$(abspath $(BUILD))/cuda $(CUDA_HOME) /usr/local/cuda))))
+
 FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
+CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))
+ifeq ($(CUDA_HOME),)
+FRAGMENTS := $(filter-out $(CUDA_FRAGMENTS),$(FRAGMENTS))
+endif
 include $(FRAGMENTS)
 
 # Recompile what a changed header reaches: fragments compile with -MMD -MP.

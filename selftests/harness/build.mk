@@ -21,7 +21,7 @@ $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -o $@ $< $(LDFLAGS)
 
-HOST_TESTS += selftests/harness/test-style
+HOST_TESTS += selftests/harness/test-style selftests/harness/test-cuda
 
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
 # building: the tests themselves run one after the other, so that each has the machine to itself.

@@ -125,15 +125,16 @@ installed()
 }
 
 # prefer NAME security|release: where packages other than the kernel's come from when both the
-# release and its security updates have them.
+# release and its security updates have them. Of backports, the kernel's headers are wanted.
 prefer()
 {
-	if [ "$2" = security ]; then
-		rm -f "$APT/$1/preferences"
-		return
-	fi
-	printf 'Package: %s\nPin: release l=Debian-Security\nPin-Priority: %s\n\n' \
-		'linux-*' 990 '*' 400 >"$APT/$1/preferences"
+	{
+		printf 'Package: %s\nPin: release n=trixie-backports\nPin-Priority: 995\n\n' \
+			'linux-headers-* linux-kbuild-* linux-compiler-*'
+		[ "$2" = security ] ||
+			printf 'Package: %s\nPin: release l=Debian-Security\nPin-Priority: %s\n\n' \
+				'linux-*' 990 '*' 400
+	} >"$APT/$1/preferences"
 }
 
 # apt_install NAME PACKAGE...: installs what is missing and removes nothing. It upgrades nothing

@@ -5,8 +5,8 @@
 setup:
 	@tools/setup/setup
 
-# The CUDA toolkit for what needs one: $CUDA_HOME, PATH, /usr/local/cuda, else build/cuda is made.
-cuda: setup
+# build/cuda: a link to the toolkit of $CUDA_HOME, PATH or /usr/local/cuda, else NVIDIA's wheels.
+cuda:
 	@tools/setup/setup cuda
 
 $(KSELFTEST_H):

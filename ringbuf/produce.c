@@ -363,7 +363,7 @@ static inline v16 load16(const void *p)
 	return v;
 }
 
-/* n < 48 bytes, behind zeros: a record never shows what was on our stack. */
+/* n <= 48 bytes, behind zeros: a record never shows what was on our stack. */
 static inline void short_first(v16 first[3], const uint8_t *p, uint32_t n)
 {
 	memset(first, 0, FIRST_BYTES);
@@ -371,6 +371,8 @@ static inline void short_first(v16 first[3], const uint8_t *p, uint32_t n)
 		first[0] = load16(p);
 	if (n >= 32)
 		first[1] = load16(p + 16);
+	if (n >= FIRST_BYTES)
+		first[2] = load16(p + 32);
 	if (n % 16)
 		memcpy(first + n / 16, p + n / 16 * 16, n % 16);
 }

@@ -20,6 +20,11 @@ struct array {
 };
 
 struct ptx_tex;
+
+/* Is the format one of ours? Bytes of a channel; channels, or 0 when it does not say. */
+bool array_format(CUarray_format f, unsigned int *bytes, unsigned int *channels);
+struct array *mipmap_level(CUmipmappedArray h, unsigned int level);
+void array_gone(struct mem *m);
 const struct ptx_tex *tex_find(uint64_t handle);
 
 #endif

@@ -180,7 +180,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
 
 /* ------------------------------------------------------------------- arrays */
 
-CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount)
+CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+			 size_t ByteCount)
 {
 	CUDA_MEMCPY3D c = LINEAR(dstArray, ARRAY, srcDevice, DEVICE, ByteCount);
 
@@ -188,7 +189,8 @@ CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevi
 	return submit_copy(NULL, &c, true);
 }
 
-CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+			 size_t ByteCount)
 {
 	CUDA_MEMCPY3D c = LINEAR(dstDevice, DEVICE, srcArray, ARRAY, ByteCount);
 
@@ -575,12 +577,14 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t v
 	return memop(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, addr, value, flags);
 }
 
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+			     unsigned int flags)
 {
 	return cuStreamWaitValue32_v2(stream, addr, value, flags);
 }
 
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+			     unsigned int flags)
 {
 	return cuStreamWaitValue64_v2(stream, addr, value, flags);
 }

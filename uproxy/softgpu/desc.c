@@ -335,7 +335,8 @@ int desc_copy(struct desc *to, const struct desc *from)
 		to->copy.staging = NULL;
 		break;
 	case D_MEMOPS:
-		to->memops.ops = dup_mem(from->memops.ops, from->memops.n * sizeof(*from->memops.ops));
+		to->memops.ops = dup_mem(from->memops.ops,
+					 from->memops.n * sizeof(*from->memops.ops));
 		if (!to->memops.ops)
 			goto nomem;
 		break;

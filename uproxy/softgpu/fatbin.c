@@ -116,7 +116,8 @@ static char *pick(const struct fatbin *f, size_t *len, bool *corrupt)
 				*corrupt = true;
 				return NULL;
 			}
-			if (e->kind == KIND_PTX && e->arch < limit && (!best || e->arch > best->arch))
+			if (e->kind == KIND_PTX && e->arch < limit &&
+			    (!best || e->arch > best->arch))
 				best = e;
 			p += e->header + e->padded;
 		}

@@ -394,7 +394,8 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	return api_unlock(c ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
+CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
+				CUgraph hClonedGraph)
 {
 	struct graph *g;
 	struct node *n;

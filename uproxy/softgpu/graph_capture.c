@@ -389,7 +389,8 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureSta
 CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
 				   cuuint64_t *id_out, CUgraph *graph_out,
 				   const CUgraphNode **dependencies_out,
-				   const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+				   const CUgraphEdgeData **edgeData_out,
+				   size_t *numDependencies_out)
 {
 	struct stream *st;
 	CUresult r;
@@ -427,7 +428,8 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
 				   cuuint64_t *id_out, CUgraph *graph_out,
-				   const CUgraphNode **dependencies_out, size_t *numDependencies_out)
+				   const CUgraphNode **dependencies_out,
+				   size_t *numDependencies_out)
 {
 	return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
 					 dependencies_out, NULL, numDependencies_out);
@@ -436,7 +438,8 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *capt
 CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
 				cuuint64_t *id_out)
 {
-	return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
+	return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
+					 NULL);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,

@@ -48,7 +48,7 @@ struct graph {
 	struct node **order;		/* of an executable clone */
 	struct user_ref *users;
 	size_t nusers;
-	bool owned;			/* by a node: a child graph; its handle cannot be destroyed */
+	bool owned;			/* by a node: cannot be destroyed by its handle */
 	struct graph *orig;
 };
 
@@ -58,7 +58,7 @@ struct exec {
 	struct graph *g;
 	unsigned long long flags;
 	struct ctx *ctx;
-	struct op *last;		/* launches of one executable graph run one after the other */
+	struct op *last;		/* launches of one graph run one after the other */
 };
 
 /* Memory of a graph's allocation node: at one address for as long as anything may use it. */

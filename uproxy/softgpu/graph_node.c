@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * graph_node.c - adding nodes of each type, and their parameters, in a graph and in an executable one.
+ * graph_node.c - nodes of each type and their parameters, in graphs and in executable ones.
  */
 #include "graph_i.h"
 #include "module_i.h"
@@ -412,7 +412,8 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
 CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUDA_KERNEL_NODE_PARAMS p;
-	CUresult r = nodeParams ? cuGraphKernelNodeGetParams_v2(hNode, &p) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = nodeParams ? cuGraphKernelNodeGetParams_v2(hNode, &p) :
+				  CUDA_ERROR_INVALID_VALUE;
 
 	if (!r)
 		memcpy(nodeParams, &p, sizeof(*nodeParams));
@@ -685,7 +686,8 @@ CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event)
 	return SET(NULL, EVENT_RECORD, _p.eventRecord.event = event);
 }
 
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+					    CUevent event)
 {
 	NEED(hGraphExec);
 	return SET(hGraphExec, EVENT_RECORD, _p.eventRecord.event = event);

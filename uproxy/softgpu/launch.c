@@ -178,7 +178,7 @@ static CUresult from_fault(const struct ptx_fault *f, const char *name)
 		[PTX_ILLEGAL_ADDRESS] = { CUDA_ERROR_ILLEGAL_ADDRESS, "illegal address" },
 		[PTX_MISALIGNED] = { CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address" },
 		[PTX_ILLEGAL_SPACE] = { CUDA_ERROR_INVALID_ADDRESS_SPACE, "wrong address space" },
-		[PTX_INVALID_PC] = { CUDA_ERROR_INVALID_PC, "call of something that is no function" },
+		[PTX_INVALID_PC] = { CUDA_ERROR_INVALID_PC, "call of no function" },
 		[PTX_TRAP] = { CUDA_ERROR_LAUNCH_FAILED, "trap" },
 		[PTX_ASSERT] = { CUDA_ERROR_ASSERT, "assertion" },
 		[PTX_STACK] = { CUDA_ERROR_HARDWARE_STACK_ERROR, "out of stack" },
@@ -393,9 +393,10 @@ static CUresult read_attrs(const CUlaunchConfig *c, struct launch *k, struct eve
 		case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
 			if (evs->n == 2)
 				return CUDA_ERROR_INVALID_VALUE;
-			evs->ev[evs->n++] = c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ?
-						    v->programmaticEvent.event :
-						    v->launchCompletionEvent.event;
+			evs->ev[evs->n++] =
+				c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ?
+					v->programmaticEvent.event :
+					v->launchCompletionEvent.event;
 			break;
 		case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
 			if (v->deviceUpdatableKernelNode.deviceUpdatable)

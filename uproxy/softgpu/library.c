@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * library.c - CUlibrary and CUkernel: programs that belong to no context, and are in each on demand.
+ * library.c - CUlibrary and CUkernel: programs of no context, in each context on demand.
  */
 #include "module_i.h"
 

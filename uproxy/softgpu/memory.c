@@ -7,7 +7,7 @@
  * 1 MiB and more is made of whole 2 MiB units, zero at first and given back when freed; smaller
  * blocks share units of a device's heap. A device's `used` counts units.
  */
-#include "soft_i.h"
+#include "array_i.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -437,8 +437,11 @@ void mem_free(struct mem *m)
 void mem_free_ctx(struct ctx *ctx)
 {
 	for (size_t i = nmems; i-- > 0;)
-		if (mems[i]->ctx == ctx && mems[i]->kind != MEM_VMM && mems[i]->kind != MEM_POOL)
+		if (mems[i]->ctx == ctx && mems[i]->kind != MEM_VMM && mems[i]->kind != MEM_POOL) {
+			if (mems[i]->kind == MEM_ARRAY)
+				array_gone(mems[i]);
 			mem_free(mems[i]);
+		}
 }
 
 /* -------------------------------------------------------------------- calls */

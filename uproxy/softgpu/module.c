@@ -31,7 +31,8 @@ static CUresult place_vars(struct module *m, struct jit_log *log)
 		size_t a = v->align < 16 ? 16 : v->align;
 
 		if (v->external && v->space <= PTX_CONST) {
-			snprintf(log->err, sizeof(log->err), "undefined reference to '%s'", v->name);
+			snprintf(log->err, sizeof(log->err), "undefined reference to '%s'",
+				 v->name);
 			soft_log("module load: %s", log->err);
 			return CUDA_ERROR_INVALID_PTX;
 		}
@@ -464,7 +465,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 	if (type == CU_JIT_INPUT_CUBIN || type == CU_JIT_INPUT_OBJECT)
 		r = CUDA_ERROR_NO_BINARY_FOR_GPU;
 	else if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY)
-		r = type == CU_JIT_INPUT_LIBRARY ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+		r = type == CU_JIT_INPUT_LIBRARY ? CUDA_ERROR_NOT_SUPPORTED :
+						   CUDA_ERROR_INVALID_VALUE;
 	else
 		r = fatbin_texts(data, size, &l->texts, &l->lens, &l->n);
 	return api_unlock(r);
@@ -491,9 +493,11 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
 	r = module_read_file(path, &data, &len);
 	if (r)
 		return r;
-	r = len && image_fits(data, len) ? cuLinkAddData_v2(state, type, data, len, path, numOptions,
-						      options, optionValues) :
-				     CUDA_ERROR_INVALID_IMAGE;
+	if (len && image_fits(data, len))
+		r = cuLinkAddData_v2(state, type, data, len, path, numOptions, options,
+				     optionValues);
+	else
+		r = CUDA_ERROR_INVALID_IMAGE;
 	free(data);
 	return r;
 }

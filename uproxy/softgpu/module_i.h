@@ -2,9 +2,9 @@
 /*
  * module_i.h - programs (parsed PTX), and the modules, libraries, kernels and functions over them.
  *
- *   library ──► program ◄── module (one context) ──► variables in device memory
- *      │           │ entries, compiled on first use         │
- *      └─ kernel   └──────────────────────────── function ──┘
+ *   library --> program <-- module (of one context) --> variables in device memory
+ *      |           |              |
+ *    kernel      entries       function       an entry is compiled on its first use
  */
 #ifndef SOFT_MODULE_I_H
 #define SOFT_MODULE_I_H

@@ -415,11 +415,47 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunc
 		return r;
 	k = ptx_kernel_info(f->mod->prog->kernels[f->entry]);
 	each = SM_SMEM / numBlocks / 128 * 128;
-	each = each > RESERVED_SMEM + k->static_shared ? each - RESERVED_SMEM - k->static_shared : 0;
+	each = each > RESERVED_SMEM + k->static_shared ?
+		       each - RESERVED_SMEM - k->static_shared : 0;
 	if (each + k->static_shared > MAX_SMEM)
 		each = MAX_SMEM - k->static_shared;
 	*dynamicSmemSize = each;
 	return api_unlock(CUDA_SUCCESS);
+}
+
+/* Clusters larger than one block are refused at launch, so none of them fits. */
+CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
+				      const CUlaunchConfig *config)
+{
+	struct func *f;
+	struct ctx *ctx;
+	CUresult r;
+
+	if (!numClusters || !config)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock_func(func, &f, &ctx);
+	if (r)
+		return r;
+	for (unsigned int i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+
+		if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+		    a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z > 1)
+			return api_unlock(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+	}
+	*numClusters = occupancy(f, config->blockDimX * config->blockDimY * config->blockDimZ,
+				 config->sharedMemBytes) *
+		       dev_attr(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+					    const CUlaunchConfig *config)
+{
+	if (!clusterSize || !config)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	*clusterSize = 1;
+	return valid_func(func);
 }
 
 /* ------------------------------------------------------- pointer attributes */
@@ -480,9 +516,10 @@ static CUresult pointer_attr(void *data, int attr, struct mem *m, uint64_t ptr)
 		*(unsigned int *)data = 0;
 		break;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		*(unsigned int *)data = m->prot & PROT_WRITE ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE :
-					m->prot ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ :
-						  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+		*(unsigned int *)data =
+			m->prot & PROT_WRITE ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE :
+			m->prot ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ :
+				  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 		break;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(CUmemoryPool *)data = m->kind == MEM_POOL ? (CUmemoryPool)pool_of(m) : NULL;

@@ -6,10 +6,13 @@
  * host functions) runs without it. A handle is the address of its object; obj_live() checks value
  * and type before anything is read through it.
  *
- *   submit ──► op at a stream's tail ──► runnable (head of its stream, no dependency open)
- *                 │ dependencies: events, the legacy stream's          │ stream_run(), by a worker
- *                 │ implicit synchronisation                           ▼ or by a thread that waits
- *                 └────────────────────◄── op_complete() wakes waiters and dependants ── done
+ *   stream_submit() --> op at its stream's tail      dependencies: events, and the legacy stream's
+ *           |                                           implicit synchronisation
+ *           v  it is the head, no dependency is open
+ *        runnable --> stream_run(), by a worker or by a thread that waits
+ *           |
+ *           v  op_complete() wakes waiters and dependants
+ *         done
  */
 #ifndef SOFT_I_H
 #define SOFT_I_H

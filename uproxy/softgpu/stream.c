@@ -171,7 +171,7 @@ static void op_complete(struct op *op)
 	op_put(op);
 }
 
-/* Runs st's ops until it is empty, its head must wait, or `until` is done. big held, st->running. */
+/* Runs ops until st is empty, its head must wait, or `until` is done. big held, st->running. */
 static void stream_run(struct stream *st, struct op *until)
 {
 	struct op *op;
@@ -675,7 +675,8 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
 		*value_out = st->attr[attr];
-		if ((int)attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && !value_out->syncPolicy)
+		if ((int)attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
+		    !value_out->syncPolicy)
 			value_out->syncPolicy = CU_SYNC_POLICY_AUTO;
 		break;
 	default:

@@ -272,9 +272,10 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	if (!whole_mappings(ptr, size))
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	for (size_t i = 0; i < count; i++) {
-		int p = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE :
-			desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ :
-			desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE : -1;
+		int f = desc[i].flags;
+		int p = f == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE :
+			f == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ :
+			f == CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE : -1;
 
 		if (p < 0 || desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
 		    desc[i].location.id < 0 || desc[i].location.id >= ndevices)
@@ -310,7 +311,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 }
 
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
-				      CUmemAllocationHandleType handleType, unsigned long long flags)
+				      CUmemAllocationHandleType handleType,
+				      unsigned long long flags)
 {
 	struct phys *p;
 	CUresult r = api_lock();

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * texture.c - texture and surface objects: 64-bit handles that kernels hand to tex, suld and sust.
+ *
+ * A handle is an address inside the window that nothing can be mapped at: a slot number times 64,
+ * from a block that is taken when the first object is made. Kernels look handles up without a lock.
+ */
+#include "array_i.h"
+#include "ptx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS (PAGE_2M / 64)
+
+struct texture {
+	struct ptx_tex t;		/* first: this is what kernels get */
+	bool surface;
+	CUDA_RESOURCE_DESC res;
+	CUDA_TEXTURE_DESC tex;
+	CUDA_RESOURCE_VIEW_DESC view;
+	bool has_view;
+};
+
+static struct texture *slots[SLOTS];
+static uint64_t slots_va;
+
+const struct ptx_tex *tex_find(uint64_t handle)
+{
+	uint64_t off = handle - __atomic_load_n(&slots_va, __ATOMIC_ACQUIRE);
+	struct texture *t;
+
+	if (handle % 64 || off >= PAGE_2M)
+		return NULL;
+	t = __atomic_load_n(&slots[off / 64], __ATOMIC_ACQUIRE);
+	return t ? &t->t : NULL;
+}
+
+static CUresult publish(const struct texture *t, CUtexObject *out)
+{
+	struct texture *copy;
+	size_t i;
+
+	if (!slots_va) {
+		uint64_t va = window_take(PAGE_2M, PAGE_2M, 0);
+
+		if (!va)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		__atomic_store_n(&slots_va, va, __ATOMIC_RELEASE);
+	}
+	for (i = 1; i < SLOTS && slots[i]; i++)
+		;
+	copy = i < SLOTS ? malloc(sizeof(*copy)) : NULL;
+	if (!copy)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*copy = *t;
+	__atomic_store_n(&slots[i], copy, __ATOMIC_RELEASE);
+	*out = slots_va + i * 64;
+	return CUDA_SUCCESS;
+}
+
+static struct texture *get(uint64_t handle, bool surface)
+{
+	struct texture *t = (struct texture *)tex_find(handle);
+
+	return t && t->surface == surface ? t : NULL;
+}
+
+static CUresult set_format(struct ptx_tex *t, CUarray_format f, unsigned int channels)
+{
+	unsigned int bytes, own;
+
+	if (!array_format(f, &bytes, &own) ||
+	    (channels != 1 && channels != 2 && channels != 4))
+		return CUDA_ERROR_INVALID_VALUE;
+	t->channels = channels;
+	t->bits = bytes * 8;
+	if (f == CU_AD_FORMAT_HALF || f == CU_AD_FORMAT_FLOAT)
+		t->kind = 2;
+	else
+		t->kind = (f >= CU_AD_FORMAT_SIGNED_INT8 && f <= CU_AD_FORMAT_SIGNED_INT32) ||
+			  (f >= CU_AD_FORMAT_SNORM_INT8X1 && f <= CU_AD_FORMAT_SNORM_INT16X4);
+	if (own)
+		t->read_normalized = 1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult of_array(struct ptx_tex *t, struct array *a)
+{
+	bool layered = a->desc.Flags & CUDA_ARRAY3D_LAYERED;
+	bool cube = a->desc.Flags & CUDA_ARRAY3D_CUBEMAP;
+
+	t->data = a->va;
+	t->width = a->desc.Width;
+	t->height = a->rows;
+	t->depth = a->slices;
+	t->row_pitch = a->pitch;
+	t->slice_pitch = a->slice;
+	t->layered = layered;
+	t->cubemap = cube;
+	t->dim = !a->desc.Height ? 1 : a->desc.Depth && !layered && !cube ? 3 : 2;
+	return set_format(t, a->desc.Format, a->desc.NumChannels);
+}
+
+static CUresult of_linear(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d)
+{
+	CUresult r = set_format(t, d->res.linear.format, d->res.linear.numChannels);
+	size_t texel = t->channels * t->bits / 8;
+
+	if (r)
+		return r;
+	if (d->res.linear.devPtr % 32 || d->res.linear.sizeInBytes < texel ||
+	    d->res.linear.sizeInBytes / texel > 268435456 ||
+	    !mem_device_ok(d->res.linear.devPtr, d->res.linear.sizeInBytes, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	t->data = d->res.linear.devPtr;
+	t->dim = 1;
+	t->width = d->res.linear.sizeInBytes / texel;
+	t->height = t->depth = 1;
+	t->row_pitch = t->slice_pitch = d->res.linear.sizeInBytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult of_pitch(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d)
+{
+	CUresult r = set_format(t, d->res.pitch2D.format, d->res.pitch2D.numChannels);
+	size_t row = d->res.pitch2D.width * t->channels * t->bits / 8;
+
+	if (r)
+		return r;
+	if (!row || !d->res.pitch2D.height || d->res.pitch2D.pitchInBytes < row ||
+	    d->res.pitch2D.pitchInBytes % 32 || d->res.pitch2D.devPtr % 32 ||
+	    !mem_device_ok(d->res.pitch2D.devPtr,
+			   (d->res.pitch2D.height - 1) * d->res.pitch2D.pitchInBytes + row, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	t->data = d->res.pitch2D.devPtr;
+	t->dim = 2;
+	t->width = d->res.pitch2D.width;
+	t->height = d->res.pitch2D.height;
+	t->depth = 1;
+	t->row_pitch = d->res.pitch2D.pitchInBytes;
+	t->slice_pitch = t->row_pitch * t->height;
+	return CUDA_SUCCESS;
+}
+
+static CUresult of_resource(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d, float level)
+{
+	struct array *a;
+
+	if (d->flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (d->resType) {
+	case CU_RESOURCE_TYPE_ARRAY:
+		a = (struct array *)d->res.array.hArray;
+		return obj_live(a, OBJ_ARRAY) ? of_array(t, a) : CUDA_ERROR_INVALID_HANDLE;
+	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+		/* one level is sampled: the one that the clamp chooses */
+		a = mipmap_level(d->res.mipmap.hMipmappedArray, level > 0 ? level + 0.5f : 0);
+		return a ? of_array(t, a) : CUDA_ERROR_INVALID_HANDLE;
+	case CU_RESOURCE_TYPE_LINEAR:
+		return of_linear(t, d);
+	case CU_RESOURCE_TYPE_PITCH2D:
+		return of_pitch(t, d);
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult sample(struct ptx_tex *t, const CUDA_TEXTURE_DESC *d)
+{
+	t->normalized_coords = (d->flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
+	t->srgb = (d->flags & CU_TRSF_SRGB) != 0;
+	t->linear = d->filterMode == CU_TR_FILTER_MODE_LINEAR;
+	if (t->kind != 2 && !(d->flags & CU_TRSF_READ_AS_INTEGER) && t->bits < 32)
+		t->read_normalized = 1;
+	if (t->linear && t->kind != 2 && !t->read_normalized)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < 3; i++) {
+		if ((int)d->addressMode[i] < 0 || d->addressMode[i] > CU_TR_ADDRESS_MODE_BORDER)
+			return CUDA_ERROR_INVALID_VALUE;
+		t->address[i] = d->addressMode[i];
+		/* wrapping and mirroring are defined for normalised coordinates alone */
+		if (!t->normalized_coords && (t->address[i] == 0 || t->address[i] == 2))
+			t->address[i] = 1;
+	}
+	memcpy(t->border, d->borderColor, sizeof(t->border));
+	return CUDA_SUCCESS;
+}
+
+CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
+			   const CUDA_TEXTURE_DESC *pTexDesc,
+			   const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
+{
+	struct texture t;
+	struct ctx *ctx;
+	CUresult r;
+
+	if (!pTexObject || !pResDesc || !pTexDesc)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock_ctx(&ctx);
+	if (r)
+		return r;
+	memset(&t, 0, sizeof(t));
+	t.res = *pResDesc;
+	t.tex = *pTexDesc;
+	if (pResViewDesc) {
+		t.view = *pResViewDesc;
+		t.has_view = true;
+		if (pResViewDesc->format != CU_RES_VIEW_FORMAT_NONE || pResViewDesc->firstLayer)
+			return api_unlock(CUDA_ERROR_NOT_SUPPORTED);
+	}
+	r = of_resource(&t.t, pResDesc, pTexDesc->minMipmapLevelClamp);
+	if (!r)
+		r = sample(&t.t, pTexDesc);
+	if (!r)
+		r = publish(&t, pTexObject);
+	return api_unlock(r);
+}
+
+static CUresult destroy(uint64_t handle, bool surface)
+{
+	struct texture *t;
+	CUresult r = api_lock();
+
+	if (r)
+		return r;
+	t = get(handle, surface);
+	if (!t)
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	for (struct ctx *c = contexts; c; c = c->next)
+		ctx_drain(c);		/* kernels hold what they looked up */
+	t = get(handle, surface);
+	if (t) {
+		__atomic_store_n(&slots[(handle - slots_va) / 64], NULL, __ATOMIC_RELEASE);
+		free(t);
+	}
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuTexObjectDestroy(CUtexObject texObject)
+{
+	return destroy(texObject, false);
+}
+
+static CUresult lock_object(uint64_t handle, bool surface, const void *out, struct texture **t)
+{
+	CUresult r;
+
+	if (!out)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock();
+	if (r)
+		return r;
+	*t = get(handle, surface);
+	return *t ? CUDA_SUCCESS : api_unlock(CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUtexObject texObject)
+{
+	struct texture *t;
+	CUresult r = lock_object(texObject, false, pResDesc, &t);
+
+	if (r)
+		return r;
+	*pResDesc = t->res;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pTexDesc, CUtexObject texObject)
+{
+	struct texture *t;
+	CUresult r = lock_object(texObject, false, pTexDesc, &t);
+
+	if (r)
+		return r;
+	*pTexDesc = t->tex;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pResViewDesc,
+					CUtexObject texObject)
+{
+	struct texture *t;
+	CUresult r = lock_object(texObject, false, pResViewDesc, &t);
+
+	if (r)
+		return r;
+	if (!t->has_view)
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	*pResViewDesc = t->view;
+	return api_unlock(CUDA_SUCCESS);
+}
+
+CUresult cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC *pResDesc)
+{
+	struct texture t;
+	struct array *a;
+	struct ctx *ctx;
+	CUresult r;
+
+	if (!pSurfObject || !pResDesc)
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = api_lock_ctx(&ctx);
+	if (r)
+		return r;
+	a = (struct array *)pResDesc->res.array.hArray;
+	if (pResDesc->resType != CU_RESOURCE_TYPE_ARRAY)
+		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+	if (!obj_live(a, OBJ_ARRAY))
+		return api_unlock(CUDA_ERROR_INVALID_HANDLE);
+	memset(&t, 0, sizeof(t));
+	t.surface = true;
+	t.res = *pResDesc;
+	r = of_array(&t.t, a) ?: publish(&t, pSurfObject);
+	return api_unlock(r);
+}
+
+CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
+{
+	return destroy(surfObject, true);
+}
+
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject surfObject)
+{
+	struct texture *t;
+	CUresult r = lock_object(surfObject, true, pResDesc, &t);
+
+	if (r)
+		return r;
+	*pResDesc = t->res;
+	return api_unlock(CUDA_SUCCESS);
+}

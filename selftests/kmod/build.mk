@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the module, run in the VM on each kernel; they skip where it is not loaded.
 
-KMOD_TESTS := ioctls waiting hangup memory icount_handoff
+KMOD_TESTS := ioctls waiting hangup memory storm fuzz_ioctl icount_handoff
 KMOD_TEST_BIN := $(KMOD_TESTS:%=$(B)/selftests/kmod/%)
 
 $(KMOD_TEST_BIN): $(B)/selftests/kmod/%: selftests/kmod/%.c $(KSELFTEST_H)
@@ -13,6 +13,7 @@ $(B)/selftests/kmod/memory: LDLIBS := -luring
 
 VM_TESTS += $(filter-out %/icount_handoff,$(KMOD_TEST_BIN)) selftests/kmod/unload
 TIMEOUT_hangup := 300
+TIMEOUT_storm := 300
 
 # A machine of its own, that counts instructions.
 $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_handoff

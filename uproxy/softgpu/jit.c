@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * jit.c - turns a unit into an object file for this CPU: the only entry of libsoftjit.so.
+ *
+ * One LLVM context per compilation, so several may run at once.
+ */
+#include <errno.h>
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Error.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jit_i.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char *cpu_name, *cpu_features, *triple;
+
+static void init_llvm(void)
+{
+	LLVMInitializeX86TargetInfo();
+	LLVMInitializeX86Target();
+	LLVMInitializeX86TargetMC();
+	LLVMInitializeX86AsmPrinter();
+	cpu_name = LLVMGetHostCPUName();
+	cpu_features = LLVMGetHostCPUFeatures();
+	triple = LLVMGetDefaultTargetTriple();
+}
+
+static void init_types(struct jit *j)
+{
+	Ty args[3], md;
+	V w[3];
+
+	j->c = LLVMContextCreate();
+	j->m = LLVMModuleCreateWithNameInContext("ptx", j->c);
+	j->b = LLVMCreateBuilderInContext(j->c);
+	j->eb = LLVMCreateBuilderInContext(j->c);
+	j->i1 = LLVMInt1TypeInContext(j->c);
+	j->i8 = LLVMInt8TypeInContext(j->c);
+	j->i16 = LLVMInt16TypeInContext(j->c);
+	j->i32 = LLVMInt32TypeInContext(j->c);
+	j->i64 = LLVMInt64TypeInContext(j->c);
+	j->i128 = LLVMInt128TypeInContext(j->c);
+	j->f16 = LLVMHalfTypeInContext(j->c);
+	j->f32 = LLVMFloatTypeInContext(j->c);
+	j->f64 = LLVMDoubleTypeInContext(j->c);
+	j->ptr = LLVMPointerTypeInContext(j->c, 0);
+	j->voidt = LLVMVoidTypeInContext(j->c);
+	args[0] = j->ptr;
+	args[1] = j->i32;
+	args[2] = j->i64;
+	j->fn_ty = LLVMFunctionType(j->voidt, args, 3, false);
+	j->md_weights = LLVMGetMDKindIDInContext(j->c, "prof", 4);
+	j->md_inv = LLVMGetMDKindIDInContext(j->c, "invariant.load", 14);
+	j->inv = LLVMMDNodeInContext(j->c, NULL, 0);
+	md = j->i32;
+	w[0] = LLVMMDStringInContext(j->c, "branch_weights", 14);
+	w[1] = LLVMConstInt(md, 2000, false);
+	w[2] = LLVMConstInt(md, 1, false);
+	j->weights_likely = LLVMMDNodeInContext(j->c, w, 3);
+	j->has_avx512 = strstr(cpu_features, "+avx512vl") && strstr(cpu_features, "+avx512bw") &&
+			strstr(cpu_features, "+avx512dq");
+}
+
+static void add_attr(struct jit *j, V fn, const char *k, const char *v)
+{
+	LLVMAttributeRef a = LLVMCreateStringAttribute(j->c, k, strlen(k), v, strlen(v));
+
+	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
+}
+
+static void declare_functions(struct jit *j)
+{
+	unsigned int nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+	uint32_t i;
+
+	j->fns = arena_alloc(&j->u->arena, j->u->nfn * sizeof(V));
+	for (i = 0; i < j->u->nfn; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "ptx_fn_%u", i);
+		j->fns[i] = LLVMAddFunction(j->m, name, j->fn_ty);
+		if (i)
+			LLVMSetLinkage(j->fns[i], LLVMInternalLinkage);
+		add_attr(j, j->fns[i], "prefer-vector-width", "512");
+		add_attr(j, j->fns[i], "min-legal-vector-width", "512");
+		add_attr(j, j->fns[i], "probe-stack", "inline-asm");
+		add_attr(j, j->fns[i], "target-cpu", cpu_name);
+		add_attr(j, j->fns[i], "target-features", cpu_features);
+		add_attr(j, j->fns[i], "frame-pointer", "none");
+		LLVMAddAttributeAtIndex(j->fns[i], LLVMAttributeFunctionIndex,
+					LLVMCreateEnumAttribute(j->c, nounwind, 0));
+	}
+}
+
+static LLVMTargetMachineRef machine(void)
+{
+	LLVMTargetRef t;
+	char *err = NULL;
+
+	if (LLVMGetTargetFromTriple(triple, &t, &err)) {
+		LLVMDisposeMessage(err);
+		ptx_fail(-ENOTSUP, 0, "LLVM has no back end for this CPU");
+	}
+	return LLVMCreateTargetMachine(t, triple, cpu_name, cpu_features, LLVMCodeGenLevelLess,
+				       LLVMRelocPIC, LLVMCodeModelSmall);
+}
+
+static void dump(struct jit *j, const char *when)
+{
+	const char *dir = getenv("SOFTGPU_DUMP");
+	char path[512], *err = NULL;
+
+	if (!dir)
+		return;
+	snprintf(path, sizeof(path), "%s/%.200s.%s.ll", dir, j->u->fn->f->name, when);
+	if (LLVMPrintModuleToFile(j->m, path, &err))
+		LLVMDisposeMessage(err);
+}
+
+static void optimise(struct jit *j, LLVMTargetMachineRef tm)
+{
+	LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+	const char *passes = getenv("SOFTGPU_PASSES");
+	LLVMErrorRef e;
+
+	if (!passes)
+		passes = "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,"
+			 "simplifycfg,licm,early-cse)";
+	e = LLVMRunPasses(j->m, passes, tm, o);
+	LLVMDisposePassBuilderOptions(o);
+	if (e) {
+		char *m = LLVMGetErrorMessage(e), buf[200];
+
+		snprintf(buf, sizeof(buf), "%s", m);
+		LLVMDisposeErrorMessage(m);
+		ptx_fail(-ENOTSUP, 0, "LLVM: %s", buf);
+	}
+}
+
+static void generate(struct jit *j, void **obj, size_t *len)
+{
+	LLVMTargetMachineRef tm = machine();
+	LLVMMemoryBufferRef buf;
+	char *err = NULL;
+
+	LLVMSetTarget(j->m, triple);
+	LLVMSetModuleDataLayout(j->m, LLVMCreateTargetDataLayout(tm));
+	dump(j, "0");
+	if (getenv("SOFTGPU_VERIFY") && LLVMVerifyModule(j->m, LLVMReturnStatusAction, &err)) {
+		char text[300];
+
+		snprintf(text, sizeof(text), "%s", err);
+		LLVMDisposeMessage(err);
+		ptx_fail(-EINVAL, 0, "internal: %s", text);
+	}
+	optimise(j, tm);
+	dump(j, "1");
+	if (LLVMTargetMachineEmitToMemoryBuffer(tm, j->m, LLVMObjectFile, &err, &buf)) {
+		LLVMDisposeMessage(err);
+		ptx_fail(-ENOTSUP, 0, "LLVM can not emit this code");
+	}
+	*len = LLVMGetBufferSize(buf);
+	*obj = malloc(*len);
+	if (*obj)
+		memcpy(*obj, LLVMGetBufferStart(buf), *len);
+	LLVMDisposeMemoryBuffer(buf);
+	LLVMDisposeTargetMachine(tm);
+	if (!*obj)
+		ptx_fail(-ENOMEM, 0, "out of memory");
+}
+
+__attribute__((visibility("default")))
+int jit_compile(struct unit *u, void **obj, size_t *len, char *err, size_t errlen)
+{
+	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
+	struct jit j = { .u = u };
+	uint32_t i;
+
+	pthread_once(&once, init_llvm);
+	*ptx_guard_slot() = &g;
+	init_types(&j);
+	if (!setjmp(g.env)) {
+		declare_functions(&j);
+		for (i = 0; i < u->nfn; i++)
+			jit_function(&j, i);
+		generate(&j, obj, len);
+	}
+	LLVMDisposeBuilder(j.b);
+	LLVMDisposeBuilder(j.eb);
+	LLVMDisposeModule(j.m);
+	LLVMContextDispose(j.c);
+	*ptx_guard_slot() = outer;
+	return g.ret;
+}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# jit.mk - the PTX compiler and executor: objects for the drivers, libsoftjit.so, and their tests.
+#
+# The front end is linked twice: into the drivers, which run kernels, and into libsoftjit.so, which
+# needs its tables; so the library has no undefined symbol but LLVM's.
+
+SOFT_FRONT := ptx_lex ptx_module ptx_body ptx_unit ptx_flow
+SOFT_RT := ptx_compile ptx_elf rt_mem rt_warp rt_math rt_printf rt_run rt_pool
+SOFT_JIT := jit jit_flow jit_val jit_alu jit_fp jit_cvt jit_mem jit_warp jit_mma
+SOFT_PTX_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/%.o) $(SOFT_RT:%=$(SOFTGPU)/%.o)
+SOFT_JIT_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/jit/%.o) $(SOFT_JIT:%=$(SOFTGPU)/jit/%.o)
+SOFT_JIT_SRC := $(wildcard uproxy/softgpu/ptx*.[ch] uproxy/softgpu/jit*.[ch] \
+	uproxy/softgpu/rt_warp.h uproxy/softgpu/*.def)
+
+LLVM_CONFIG ?= llvm-config-19
+SOFT_LLVM_CFLAGS := -isystem $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
+SOFT_LLVM_LIBS := $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)
+SOFT_PTX_CFLAGS = $(CFLAGS) -fPIC -pthread -D_GNU_SOURCE -MMD -MP
+
+# The cache's key changes with anything that may change the code that comes out.
+SOFT_BUILD_ID = $(shell cat $(SOFT_JIT_SRC) | sha256sum | cut -c1-32)-$(shell $(LLVM_CONFIG) --version)
+
+$(SOFT_PTX_OBJS): SOFT_CFLAGS = $(SOFT_PTX_CFLAGS)
+$(SOFTGPU)/rt_math.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -frounding-math -ffp-contract=off
+$(SOFTGPU)/ptx_compile.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -DPTX_BUILD_ID='"$(SOFT_BUILD_ID)"'
+$(SOFTGPU)/ptx_compile.o: $(SOFT_JIT_SRC)
+
+$(SOFTGPU)/jit/%.o: uproxy/softgpu/%.c
+	@mkdir -p $(@D)
+	$(CC) $(SOFT_PTX_CFLAGS) -fvisibility=hidden $(SOFT_LLVM_CFLAGS) -c -o $@ $<
+
+$(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
+	$(CC) -shared -o $@ $^ -Wl,-soname,libsoftjit.so -Wl,-Bsymbolic -Wl,-z,defs $(LDFLAGS) \
+		$(SOFT_LLVM_LIBS) -lpthread
+
+ALL += $(SOFTGPU)/libsoftjit.so

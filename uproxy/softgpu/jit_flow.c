@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * jit_flow.c - a function's control flow: blocks, branches that split a warp, and the dispatcher.
+ *
+ * While all lanes of a warp agree, blocks jump to each other directly and registers are SSA
+ * values.  At a branch that splits, one side's live registers are stored in the slots, under its
+ * mask, and its lanes are noted at that side's stub; the other side goes on.  A group that reaches
+ * a join while others wait in an earlier or the same stub stores itself there too and goes to the
+ * dispatcher, which picks the lowest stub, reloads and continues:
+ *
+ *   running --split--> other side pending, running
+ *   running --join, something pending at or before it--> pending --rt_pick--> running
+ *   running --collective that other lanes are still to reach--> deferred --rt_pick--> running
+ *   running --loop that may wait for another lane, budget used up--> pending, rotate
+ *   running --return or exit, nothing pending--> the function returns
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "jit_i.h"
+
+#define FOFF(f) offsetof(struct rt_frame, f)
+
+static V fptr(struct jit *j, size_t off)
+{
+	V idx = c64(j, off);
+
+	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->frame, &idx, 1, "");
+}
+
+static V slot_ptr(struct jit *j, uint32_t reg)
+{
+	V idx = c64(j, j->slot[reg]);
+
+	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->slots, &idx, 1, "");
+}
+
+static void save_reg(struct jit *j, uint32_t r, V mask)
+{
+	Ty t = reg_ty(j, r);
+	V p = slot_ptr(j, r), v;
+
+	if (j->f->uniform[r]) {
+		v = LLVMBuildLoad2(j->b, t, j->reg[r], "");
+		if (t == j->i1)
+			v = LLVMBuildZExt(j->b, v, j->i32, "");
+		store_al(j, v, p, 16);
+		return;
+	}
+	v = LLVMBuildLoad2(j->b, LLVMVectorType(t, 32), j->reg[r], "");
+	if (t == j->i1) {
+		V old = load_al(j, j->i32, p, 16);
+
+		v = LLVMBuildAnd(j->b, bits_of(j, v), mask, "");
+		old = LLVMBuildAnd(j->b, old, LLVMBuildNot(j->b, mask, ""), "");
+		store_al(j, LLVMBuildOr(j->b, v, old, ""), p, 16);
+		return;
+	}
+	{
+		Ty over[2] = { LLVMTypeOf(v), j->ptr };
+		V args[4] = { v, p, c32(j, 64), pred_of(j, mask) };
+
+		call_intr(j, "llvm.masked.store", over, 2, args, 4);
+	}
+}
+
+static void load_reg(struct jit *j, uint32_t r)
+{
+	Ty t = reg_ty(j, r);
+	V p = slot_ptr(j, r), v;
+
+	if (j->f->uniform[r]) {
+		v = load_al(j, t == j->i1 ? j->i32 : t, p, 16);
+		if (t == j->i1)
+			v = LLVMBuildTrunc(j->b, v, j->i1, "");
+	} else if (t == j->i1) {
+		v = pred_of(j, load_al(j, j->i32, p, 16));
+	} else {
+		v = load_al(j, LLVMVectorType(t, 32), p, 64);
+	}
+	LLVMBuildStore(j->b, v, j->reg[r]);
+}
+
+static void each_live(struct jit *j, const struct pblock *b, V mask, bool save)
+{
+	uint32_t r;
+
+	for (r = 0; r < j->f->b->nregs; r++)
+		if (bit_get(b->livein, r)) {
+			if (save)
+				save_reg(j, r, mask);
+			else
+				load_reg(j, r);
+		}
+	if (save)
+		return;
+}
+
+/* Leaves lanes @mask at @to's stub, with their registers. */
+static void park(struct jit *j, uint32_t to, V mask)
+{
+	struct pblock *b = &j->f->blk[to];
+	V pend, idx = c64(j, b->stub), old;
+
+	each_live(j, b, mask, true);
+	pend = LLVMBuildLoad2(j->b, j->ptr, fptr(j, FOFF(pend)), "");
+	pend = LLVMBuildInBoundsGEP2(j->b, j->i32, pend, &idx, 1, "");
+	old = load_al(j, j->i32, pend, 4);
+	store_al(j, LLVMBuildOr(j->b, old, mask, ""), pend, 4);
+}
+
+/* From the current position to block @to, which may be a join or a loop header. */
+static void edge_to(struct jit *j, uint32_t from, uint32_t to, bool back);
+
+static void jump(struct jit *j, uint32_t to)
+{
+	struct pblock *b = &j->f->blk[to];
+	LLVMBasicBlockRef wait;
+	V c;
+
+	if (!b->join || b->stub < 0) {
+		LLVMBuildBr(j->b, j->bb[to]);
+		return;
+	}
+	wait = new_bb(j, "park");
+	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+	c = LLVMBuildICmp(j->b, LLVMIntULT, c32(j, b->stub), c, "");
+	br_likely(j, c, j->bb[to], wait);
+	at_bb(j, wait);
+	park(j, to, cur_mask(j));
+	LLVMBuildBr(j->b, j->dispatch);
+}
+
+/* A back edge: look at the budget, and let others run when it is used up. */
+static void poll(struct jit *j, uint32_t to)
+{
+	struct ufunc *f = j->f;
+	struct pblock *h = &f->blk[to];
+	LLVMBasicBlockRef ok = new_bb(j, "ok"), spent = new_bb(j, "spent");
+	bool spin = h->loop >= 0 && f->loop[h->loop].spin;
+	V v = wload_var(j, j->i32, offsetof(struct rt_warp, budget));
+
+	v = LLVMBuildSub(j->b, v, c32(j, 1), "");
+	wstore(j, v, offsetof(struct rt_warp, budget));
+	br_likely(j, LLVMBuildICmp(j->b, LLVMIntSGT, v, c32(j, 0), ""), ok, spent);
+	at_bb(j, spent);
+	call_rt(j, spin || j->u->spins ? "rt_yield" : "rt_tick", j->voidt, &j->w, 1);
+	if (h->stub >= 0 && f->diverges && (spin || j->u->spins)) {
+		LLVMBasicBlockRef set_aside = new_bb(j, "rotate");
+		V c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+
+		c = LLVMBuildICmp(j->b, LLVMIntEQ, c, c32(j, RT_NONE), "");
+		LLVMBuildCondBr(j->b, c, ok, set_aside);
+		at_bb(j, set_aside);
+		park(j, to, cur_mask(j));
+		store_al(j, c32(j, h->stub), fptr(j, FOFF(rotate)), 4);
+		LLVMBuildBr(j->b, j->dispatch);
+	} else {
+		LLVMBuildBr(j->b, ok);
+	}
+	at_bb(j, ok);
+}
+
+static void edge_to(struct jit *j, uint32_t from, uint32_t to, bool back)
+{
+	(void)from;
+	if (back)
+		poll(j, to);
+	jump(j, to);
+}
+
+static void edge(struct jit *j, uint32_t from, uint32_t to)
+{
+	edge_to(j, from, to, j->f->blk[to].rpo <= j->f->blk[from].rpo);
+}
+
+/* All lanes of the mask leave the function, or the program. */
+static void leave(struct jit *j, bool exits, V mask)
+{
+	if (exits) {
+		V a = wload_var(j, j->i32, offsetof(struct rt_warp, alive));
+
+		a = LLVMBuildAnd(j->b, a, LLVMBuildNot(j->b, mask, ""), "");
+		wstore(j, a, offsetof(struct rt_warp, alive));
+	}
+}
+
+void jit_finish(struct jit *j)
+{
+	V c;
+
+	if (!j->f->diverges) {
+		LLVMBuildRetVoid(j->b);
+		return;
+	}
+	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+	c = LLVMBuildICmp(j->b, LLVMIntEQ, c, c32(j, RT_NONE), "");
+	br_likely(j, c, j->done, j->dispatch);
+}
+
+static bool block_exits(struct jit *j, const struct pblock *b)
+{
+	if (j->f == j->u->fn)
+		return true;
+	return b->last > b->first && j->f->b->insn[b->last - 1].op == OP_exit;
+}
+
+/*
+ * The branch at the end of block @from, taken by the lanes of @t out of the mask @m: @yes is where
+ * they go, @no the others.  A side of UINT32_MAX leaves the function.
+ */
+static void split(struct jit *j, uint32_t from, uint32_t yes, uint32_t no, V t, V m, bool exits)
+{
+	struct ufunc *f = j->f;
+	LLVMBasicBlockRef all = new_bb(j, "all"), some = new_bb(j, "some");
+	LLVMBasicBlockRef none = new_bb(j, "none"), both = new_bb(j, "both");
+	V rest = LLVMBuildAnd(j->b, m, LLVMBuildNot(j->b, t, ""), ""), c;
+	uint32_t lo, hi;
+	V mlo, mhi;
+
+	LLVMBuildCondBr(j->b, LLVMBuildICmp(j->b, LLVMIntEQ, rest, c32(j, 0), ""), all, some);
+	at_bb(j, all);
+	if (yes == UINT32_MAX) {
+		leave(j, exits, t);
+		jit_finish(j);
+	} else {
+		edge(j, from, yes);
+	}
+	at_bb(j, some);
+	LLVMBuildCondBr(j->b, LLVMBuildICmp(j->b, LLVMIntEQ, t, c32(j, 0), ""), none, both);
+	at_bb(j, none);
+	edge(j, from, no);
+	at_bb(j, both);
+	if (yes == UINT32_MAX) {
+		leave(j, exits, t);
+		LLVMBuildStore(j->b, rest, j->mask);
+		edge(j, from, no);
+		return;
+	}
+	lo = f->blk[yes].rpo < f->blk[no].rpo ? yes : no;
+	hi = lo == yes ? no : yes;
+	mlo = lo == yes ? t : rest;
+	mhi = lo == yes ? rest : t;
+	park(j, hi, mhi);
+	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+	c = intr2(j, "llvm.umin", c, c32(j, f->blk[hi].stub));
+	LLVMBuildStore(j->b, c, j->minpend);
+	LLVMBuildStore(j->b, mlo, j->mask);
+	edge(j, from, lo);
+}
+
+static void branch_cond(struct jit *j, uint32_t bi, const struct insn *t)
+{
+	struct pblock *b = &j->f->blk[bi];
+	uint32_t yes, no;
+	bool leaves = t->op == OP_ret || t->op == OP_exit;
+	V c, m;
+
+	if (!leaves && b->nsucc < 2) {		/* both ways lead to one place */
+		edge(j, bi, b->succ[0]);
+		return;
+	}
+	yes = leaves ? UINT32_MAX : b->succ[0];
+	no = leaves ? b->succ[0] : b->succ[1];
+	if (j->f->uniform[t->guard]) {
+		LLVMBasicBlockRef ty = new_bb(j, "taken"), tn = new_bb(j, "fall");
+
+		j->vec = false;
+		c = get_reg(j, t->guard, T_PRED, t->guard_neg);
+		LLVMBuildCondBr(j->b, c, ty, tn);
+		at_bb(j, ty);
+		if (leaves) {
+			leave(j, t->op == OP_exit || j->f == j->u->fn, cur_mask(j));
+			jit_finish(j);
+		} else {
+			edge(j, bi, yes);
+		}
+		at_bb(j, tn);
+		edge(j, bi, no);
+		return;
+	}
+	j->vec = true;
+	m = cur_mask(j);
+	c = LLVMBuildAnd(j->b, bits_of(j, get_reg(j, t->guard, T_PRED, t->guard_neg)), m, "");
+	if (leaves) {
+		split(j, bi, UINT32_MAX, no, c, m, t->op == OP_exit || j->f == j->u->fn);
+	} else if (block_trivial_exit(j->f, &j->f->blk[yes])) {
+		split(j, bi, UINT32_MAX, no, c, m, block_exits(j, &j->f->blk[yes]));
+	} else if (block_trivial_exit(j->f, &j->f->blk[no])) {
+		c = LLVMBuildAnd(j->b, m, LLVMBuildNot(j->b, c, ""), "");
+		split(j, bi, UINT32_MAX, yes, c, m, block_exits(j, &j->f->blk[no]));
+	} else {
+		split(j, bi, yes, no, c, m, false);
+	}
+}
+
+/* brx.idx: a chain of splits, one target after the other; indices out of range are undefined. */
+static void branch_index(struct jit *j, uint32_t bi, const struct insn *t)
+{
+	struct pblock *b = &j->f->blk[bi];
+	uint32_t n = t->nopnd - 1, k;
+	V idx, sw;
+
+	if (b->nsucc == 1) {
+		edge(j, bi, b->succ[0]);
+		return;
+	}
+	if (opnd_uniform(j, &t->o[0])) {
+		LLVMBasicBlockRef *to = arena_alloc(&j->u->arena, (b->nsucc + 1) * sizeof(*to));
+
+		j->vec = false;
+		idx = get(j, &t->o[0], T_U32);
+		for (k = 0; k < b->nsucc; k++)
+			to[k] = new_bb(j, "case");
+		sw = LLVMBuildSwitch(j->b, idx, to[b->nsucc - 1], n);
+		for (k = 0; k < n; k++) {
+			uint32_t s, lab = j->f->b->labels[t->o[k + 1].imm]->insn;
+
+			for (s = 0; s + 1 < b->nsucc; s++)
+				if (j->f->blk[b->succ[s]].first == lab)
+					break;
+			LLVMAddCase(sw, c32(j, k), to[s]);
+		}
+		for (k = 0; k < b->nsucc; k++) {
+			at_bb(j, to[k]);
+			edge(j, bi, b->succ[k]);
+		}
+		return;
+	}
+	/* park every group at its target, then dispatch */
+	j->vec = true;
+	idx = get(j, &t->o[0], T_U32);
+	for (k = 0; k < b->nsucc; k++) {
+		LLVMBasicBlockRef some = new_bb(j, "case"), next = new_bb(j, "next");
+		V in = LLVMConstNull(LLVMVectorType(j->i1, 32)), m;
+		uint32_t s;
+
+		for (s = 0; s < n; s++)
+			if (j->f->b->labels[t->o[s + 1].imm]->insn == j->f->blk[b->succ[k]].first)
+				in = LLVMBuildOr(j->b, in, LLVMBuildICmp(j->b, LLVMIntEQ, idx,
+						 kint(j, j->i32, s), ""), "");
+		m = LLVMBuildAnd(j->b, bits_of(j, in), cur_mask(j), "");
+		LLVMBuildCondBr(j->b, LLVMBuildICmp(j->b, LLVMIntNE, m, c32(j, 0), ""), some, next);
+		at_bb(j, some);
+		park(j, b->succ[k], m);
+		LLVMBuildBr(j->b, next);
+		at_bb(j, next);
+	}
+	LLVMBuildBr(j->b, j->dispatch);
+}
+
+static void terminate(struct jit *j, uint32_t bi)
+{
+	struct pblock *b = &j->f->blk[bi];
+	const struct insn *t = b->last > b->first ? &j->f->b->insn[b->last - 1] : NULL;
+
+	j->guard = NULL;
+	if (t)
+		j->in = t;
+	if (t && t->op == OP_brx) {
+		branch_index(j, bi, t);
+	} else if (t && t->guard >= 0 && (t->op == OP_bra || t->op == OP_ret || t->op == OP_exit)) {
+		branch_cond(j, bi, t);
+	} else if (t && t->op == OP_trap) {
+		rt_trap_now(j, RT_TRAP_TRAP);
+		LLVMBuildUnreachable(j->b);
+	} else if (b->nsucc) {
+		edge(j, bi, b->succ[0]);
+	} else {
+		leave(j, block_exits(j, b), cur_mask(j));
+		jit_finish(j);
+	}
+}
+
+/* Lanes that are still to come to this collective: let them come first. */
+static void gather(struct jit *j, uint32_t bi)
+{
+	struct pblock *b = &j->f->blk[bi];
+	const struct insn *i = &j->f->b->insn[b->first];
+	LLVMBasicBlockRef wait, go;
+	V need, alive, miss, forced;
+
+	if (!b->collective || !b->divergent || b->stub < 0)
+		return;
+	j->in = i;
+	j->guard = NULL;
+	alive = wload_var(j, j->i32, offsetof(struct rt_warp, alive));
+	need = alive;
+	if (i->op != OP_bar && i->op != OP_barrier && i->op != OP_mma && i->op != OP_wmma &&
+	    i->op != OP_ldmatrix && i->op != OP_stmatrix && i->nopnd &&
+	    opnd_uniform(j, &i->o[i->nopnd - 1])) {
+		j->vec = false;
+		need = LLVMBuildAnd(j->b, alive, get(j, &i->o[i->nopnd - 1], T_B32), "");
+	}
+	miss = LLVMBuildAnd(j->b, need, LLVMBuildNot(j->b, cur_mask(j), ""), "");
+	wait = new_bb(j, "defer");
+	go = new_bb(j, "go");
+	forced = load_al(j, j->i32, fptr(j, FOFF(forced)), 4);
+	store_al(j, c32(j, 0), fptr(j, FOFF(forced)), 4);
+	miss = LLVMBuildSelect(j->b, LLVMBuildICmp(j->b, LLVMIntEQ, forced, c32(j, 0), ""), miss,
+			       c32(j, 0), "");
+	br_likely(j, LLVMBuildICmp(j->b, LLVMIntEQ, miss, c32(j, 0), ""), go, wait);
+	at_bb(j, wait);
+	park(j, bi, cur_mask(j));
+	store_al(j, c32(j, b->stub), fptr(j, FOFF(defer)), 4);
+	LLVMBuildBr(j->b, j->dispatch);
+	at_bb(j, go);
+}
+
+static void emit_insn(struct jit *j, const struct insn *i)
+{
+	j->in = i;
+	j->guard = NULL;
+	j->vec = !insn_uniform(j, i);
+	if (i->guard >= 0) {
+		j->guard_vec = j->vec && !j->f->uniform[i->guard];
+		if (j->f->uniform[i->guard]) {
+			bool v = j->vec;
+
+			j->vec = false;
+			j->guard = get_reg(j, i->guard, T_PRED, i->guard_neg);
+			j->vec = v;
+		} else {
+			j->guard = get_reg(j, i->guard, T_PRED, i->guard_neg);
+		}
+	}
+	switch (i->op) {
+	case OP_UNKNOWN:
+		jit_fail(j, "unknown opcode");
+	case OP_pmevent: case OP_prefetch: case OP_prefetchu: case OP_discard:
+	case OP_applypriority: case OP_griddepcontrol: case OP_setmaxnreg:
+		break;
+	case OP_ld: case OP_ldu: case OP_st: case OP_atom: case OP_red: case OP_cvta:
+	case OP_isspacep: case OP_cp: case OP_fence: case OP_membar: case OP_tex: case OP_suld:
+	case OP_sust: case OP_createpolicy: case OP_alloca: case OP_stacksave:
+	case OP_stackrestore: case OP_mapa: case OP_getctarank:
+		emit_mem(j);
+		break;
+	case OP_shfl: case OP_vote: case OP_match: case OP_redux: case OP_activemask:
+	case OP_elect: case OP_bar: case OP_barrier: case OP_nanosleep: case OP_brkpt:
+		emit_warp(j);
+		break;
+	case OP_mma: case OP_wmma: case OP_ldmatrix: case OP_stmatrix: case OP_movmatrix:
+		emit_mma(j);
+		break;
+	case OP_call:
+		emit_call(j);
+		break;
+	case OP_cvt: case OP_szext:
+		emit_cvt(j);
+		break;
+	default:
+		emit_alu(j);
+	}
+}
+
+static void emit_block(struct jit *j, uint32_t bi)
+{
+	struct pblock *b = &j->f->blk[bi];
+	uint32_t k;
+
+	at_bb(j, j->bb[bi]);
+	gather(j, bi);
+	for (k = b->first; k < b->last; k++) {
+		const struct insn *i = &j->f->b->insn[k];
+
+		if (i->op == OP_bra || i->op == OP_brx || i->op == OP_ret || i->op == OP_exit ||
+		    i->op == OP_trap)
+			break;
+		emit_insn(j, i);
+	}
+	terminate(j, bi);
+}
+
+static void assign_slots(struct jit *j, uint64_t *size)
+{
+	uint64_t off = 0;
+	uint32_t r, s;
+
+	for (r = 0; r < j->f->b->nregs; r++) {
+		bool used = false;
+
+		for (s = 0; s < j->f->nstubs && !used; s++)
+			used = bit_get(j->f->blk[j->f->stub_blk[s]].livein, r);
+		if (!used)
+			continue;
+		j->slot[r] = off;
+		if (j->f->uniform[r] || j->f->b->regtype[r] == T_PRED)
+			off += 64;
+		else
+			off += (ptype_size(j->f->b->regtype[r]) * 32 + 63) & ~63u;
+	}
+	*size = off + 64;
+}
+
+static V entry_alloca(struct jit *j, Ty t, unsigned int align)
+{
+	V a = LLVMBuildAlloca(j->eb, t, "");
+
+	if (align)
+		LLVMSetAlignment(a, align);
+	return a;
+}
+
+static void emit_dispatch(struct jit *j)
+{
+	struct ufunc *f = j->f;
+	uint32_t s;
+	V idx, sw;
+
+	at_bb(j, j->dispatch);
+	idx = call_rt(j, "rt_pick", j->i32, &j->frame, 1);
+	LLVMBuildStore(j->b, load_al(j, j->i32, fptr(j, FOFF(mask)), 4), j->mask);
+	LLVMBuildStore(j->b, load_al(j, j->i32, fptr(j, FOFF(minpend)), 4), j->minpend);
+	sw = LLVMBuildSwitch(j->b, idx, j->done, f->nstubs);
+	for (s = 0; s < f->nstubs; s++) {
+		LLVMBasicBlockRef st = new_bb(j, "stub");
+
+		LLVMAddCase(sw, c32(j, s), st);
+		at_bb(j, st);
+		each_live(j, &f->blk[f->stub_blk[s]], NULL, false);
+		LLVMBuildBr(j->b, j->bb[f->stub_blk[s]]);
+	}
+}
+
+static void init_frame(struct jit *j)
+{
+	struct ufunc *f = j->f;
+	uint64_t slots;
+	V pend;
+
+	assign_slots(j, &slots);
+	j->frame = entry_alloca(j, LLVMArrayType2(j->i8, sizeof(struct rt_frame)), 64);
+	j->slots = entry_alloca(j, LLVMArrayType2(j->i8, slots), 64);
+	pend = entry_alloca(j, LLVMArrayType2(j->i8, 8 * f->nstubs + 8), 64);
+	LLVMBuildMemSet(j->b, pend, LLVMConstInt(j->i8, 0, false), c64(j, 8 * f->nstubs), 4);
+	store_al(j, c32(j, f->nstubs), fptr(j, FOFF(nstubs)), 4);
+	store_al(j, c32(j, 0), fptr(j, FOFF(forced)), 4);
+	store_al(j, c32(j, RT_NONE), fptr(j, FOFF(defer)), 4);
+	store_al(j, c32(j, RT_NONE), fptr(j, FOFF(rotate)), 4);
+	store_al(j, j->slots, fptr(j, FOFF(slots)), 8);
+	store_al(j, pend, fptr(j, FOFF(pend)), 8);
+}
+
+void jit_function(struct jit *j, uint32_t idx)
+{
+	struct ufunc *f = &j->u->fn[idx];
+	LLVMBasicBlockRef entry, body;
+	uint32_t i;
+
+	j->f = f;
+	j->fn = j->fns[idx];
+	j->w = LLVMGetParam(j->fn, 0);
+	j->lsp = LLVMGetParam(j->fn, 2);
+	entry = new_bb(j, "entry");
+	body = new_bb(j, "body");
+	LLVMPositionBuilderAtEnd(j->eb, entry);
+	at_bb(j, body);
+	j->mask = entry_alloca(j, j->i32, 0);
+	j->minpend = entry_alloca(j, j->i32, 0);
+	j->cc = entry_alloca(j, LLVMVectorType(j->i1, 32), 0);
+	LLVMBuildStore(j->b, LLVMGetParam(j->fn, 1), j->mask);
+	LLVMBuildStore(j->b, c32(j, RT_NONE), j->minpend);
+	LLVMBuildStore(j->b, LLVMConstNull(LLVMVectorType(j->i1, 32)), j->cc);
+	j->reg = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
+	j->slot = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint64_t));
+	j->in = NULL;
+	for (i = 0; i < f->b->nregs; i++) {
+		Ty t = jty_n(j, reg_ty(j, i), !f->uniform[i]);
+
+		j->reg[i] = entry_alloca(j, t, 0);
+		LLVMBuildStore(j->b, LLVMConstNull(t), j->reg[i]);
+	}
+	if (f->diverges)
+		init_frame(j);
+	if (idx) {
+		V a[2] = { j->w, LLVMBuildAdd(j->b, j->lsp, c64(j, f->frame), "") };
+
+		call_rt(j, "rt_stack", j->voidt, a, 2);
+	}
+	j->bb = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*j->bb));
+	for (i = 0; i < f->nreach; i++)
+		j->bb[f->order[i]] = new_bb(j, "b");
+	j->dispatch = f->diverges ? new_bb(j, "dispatch") : NULL;
+	j->done = new_bb(j, "done");
+	LLVMBuildBr(j->b, j->bb[f->order[0]]);
+	for (i = 0; i < f->nreach; i++)
+		emit_block(j, f->order[i]);
+	if (f->diverges)
+		emit_dispatch(j);
+	at_bb(j, j->done);
+	LLVMBuildRetVoid(j->b);
+	LLVMBuildBr(j->eb, body);
+}

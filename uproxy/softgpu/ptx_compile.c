@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ptx_compile.c - from an entry to code that can run: cache, unit, LLVM, loader.
+ *
+ * Cache file: a struct cache_head, then the object.  The key covers the module's texts, the entry's
+ * name, the compiler's build and the CPU; a file that does not check out is ignored and replaced.
+ */
+#include <cpuid.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "ptx_i.h"
+#include "rt_i.h"
+
+#ifndef PTX_BUILD_ID
+#define PTX_BUILD_ID "unknown"
+#endif
+
+struct cache_head {
+	char magic[16];			/* "softgpu object\n" */
+	XXH128_hash_t key;
+	XXH128_hash_t sum;		/* of all that follows this field, object included */
+	struct ptx_kernel_info info;
+	uint8_t spins, calls, pad[6];
+	uint64_t len;
+};
+
+static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static char *cache_dir;			/* cache_lock */
+
+static pthread_once_t jit_once = PTHREAD_ONCE_INIT;
+static jit_compile_fn jit_fn;
+static char jit_error[256];
+
+int ptx_set_cache(const char *dir)
+{
+	char *d = dir ? strdup(dir) : NULL;
+
+	if (dir && !d)
+		return -ENOMEM;
+	if (dir && mkdir(dir, 0700) && errno != EEXIST) {
+		int e = errno;
+
+		free(d);
+		return -e;
+	}
+	pthread_mutex_lock(&cache_lock);
+	free(cache_dir);
+	cache_dir = d;
+	pthread_mutex_unlock(&cache_lock);
+	return 0;
+}
+
+/* libsoftjit.so lies beside the library (or program) that holds this code. */
+static void load_jit(void)
+{
+	char path[4096];
+	Dl_info di;
+	void *h = NULL;
+	char *slash;
+
+	if (dladdr((void *)ptx_compile, &di) && di.dli_fname) {
+		snprintf(path, sizeof(path) - 32, "%s", di.dli_fname);
+		slash = strrchr(path, '/');
+		strcpy(slash ? slash + 1 : path, "libsoftjit.so");
+		if (slash)
+			h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	}
+	if (!h)
+		h = dlopen("libsoftjit.so", RTLD_NOW | RTLD_LOCAL);
+	if (h)
+		jit_fn = (jit_compile_fn)dlsym(h, "jit_compile");
+	if (!jit_fn)
+		snprintf(jit_error, sizeof(jit_error), "%s", dlerror());
+}
+
+static XXH128_hash_t key_of(struct ptx_module *m, const struct pfunc *f)
+{
+	XXH3_state_t *s = XXH3_createState();
+	XXH128_hash_t h = { 0 };
+	unsigned int i, leaf, r[4];
+
+	if (!s)
+		return h;
+	XXH3_128bits_reset(s);
+	for (i = 0; i < m->nsrc; i++) {
+		XXH3_128bits_update(s, m->src[i].text, m->src[i].len);
+		XXH3_128bits_update(s, "", 1);
+	}
+	XXH3_128bits_update(s, f->name, strlen(f->name) + 1);
+	XXH3_128bits_update(s, PTX_BUILD_ID PTX_ABI, sizeof(PTX_BUILD_ID PTX_ABI));
+	for (leaf = 0; leaf < 8; leaf++) {
+		memset(r, 0, sizeof(r));
+		__get_cpuid_count(leaf, 0, &r[0], &r[1], &r[2], &r[3]);
+		if (leaf == 1)
+			r[1] = 0;	/* which CPU we happen to be on */
+		if (leaf != 2 && leaf != 4 && leaf != 6)
+			XXH3_128bits_update(s, r, sizeof(r));
+	}
+	h = XXH3_128bits_digest(s);
+	XXH3_freeState(s);
+	return h;
+}
+
+static bool cache_path(XXH128_hash_t key, char *path, size_t n)
+{
+	bool ok;
+
+	pthread_mutex_lock(&cache_lock);
+	ok = cache_dir && (size_t)snprintf(path, n, "%s/%016llx%016llx.o", cache_dir,
+					   (unsigned long long)key.high64,
+					   (unsigned long long)key.low64) < n;
+	pthread_mutex_unlock(&cache_lock);
+	return ok;
+}
+
+static XXH128_hash_t sum_of(const struct cache_head *h, size_t total)
+{
+	size_t off = offsetof(struct cache_head, info);
+
+	return XXH3_128bits((const char *)h + off, total - off);
+}
+
+/* The file's bytes, checked, or NULL. */
+static struct cache_head *cache_read(XXH128_hash_t key)
+{
+	struct cache_head *h = NULL;
+	char path[4200];
+	struct stat st;
+	int fd;
+
+	if (!cache_path(key, path, sizeof(path)))
+		return NULL;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	if (!fstat(fd, &st) && st.st_size >= (off_t)sizeof(*h) && st.st_size < 1 << 30)
+		h = malloc(st.st_size);
+	if (h && (read(fd, h, st.st_size) != st.st_size ||
+		  memcmp(h->magic, "softgpu object\n", 16) || !XXH128_isEqual(h->key, key) ||
+		  h->len != st.st_size - sizeof(*h) ||
+		  !XXH128_isEqual(h->sum, sum_of(h, st.st_size)))) {
+		free(h);
+		h = NULL;
+	}
+	close(fd);
+	return h;
+}
+
+static void cache_write(XXH128_hash_t key, const struct ptx_kernel *k, const void *obj, size_t len)
+{
+	size_t total = sizeof(struct cache_head) + len;
+	struct cache_head *h = calloc(1, total);
+	char path[4200], tmp[4300];
+	int fd;
+
+	if (!h || !cache_path(key, path, sizeof(path)))
+		goto out;
+	memcpy(h->magic, "softgpu object\n", 16);
+	h->key = key;
+	h->info = k->info;
+	h->spins = k->spins;
+	h->calls = k->calls;
+	h->len = len;
+	memcpy(h + 1, obj, len);
+	h->sum = sum_of(h, total);
+	snprintf(tmp, sizeof(tmp), "%s.%d.%lx.tmp", path, getpid(), (unsigned long)pthread_self());
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		goto out;
+	if (write(fd, h, total) != (ssize_t)total || close(fd) || rename(tmp, path))
+		unlink(tmp);
+out:
+	free(h);
+}
+
+/* Compiles into @obj.  The module is locked: shared variables get their places in it. */
+static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, void **obj,
+		 size_t *len, char *err, size_t errlen)
+{
+	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
+	struct unit u = { 0 };
+
+	pthread_once(&jit_once, load_jit);
+	if (!jit_fn) {
+		snprintf(err, errlen, "no compiler: %s", jit_error);
+		return -ELIBACC;
+	}
+	pthread_mutex_lock(&m->lock);
+	*ptx_guard_slot() = &g;
+	if (!setjmp(g.env))
+		ptx_unit_build(&u, m, f);
+	*ptx_guard_slot() = outer;
+	if (!g.ret)
+		g.ret = jit_fn(&u, obj, len, err, errlen);
+	k->info = u.info;
+	k->spins = u.spins;
+	k->calls = u.nfn > 1;
+	pthread_mutex_unlock(&m->lock);
+	arena_free(&u.arena);
+	return g.ret;
+}
+
+int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out, char *err,
+		size_t errlen)
+{
+	struct cache_head *h;
+	struct ptx_kernel *k;
+	XXH128_hash_t key;
+	void *obj = NULL;
+	size_t len = 0;
+	int ret = 0;
+
+	if (entry >= m->nentries) {
+		snprintf(err, errlen, "no such entry");
+		return -EINVAL;
+	}
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return -ENOMEM;
+	k->m = m;
+	k->entry = &m->entries[entry]->info;
+	key = key_of(m, m->entries[entry]);
+	h = cache_read(key);
+	if (h) {
+		k->info = h->info;
+		k->spins = h->spins;
+		k->calls = h->calls;
+		ret = ptx_elf_load(h + 1, h->len, &k->code, &k->code_size, &k->fn, err, errlen);
+		free(h);
+		if (!ret)
+			goto done;
+	}
+	ret = build(m, m->entries[entry], k, &obj, &len, err, errlen);
+	if (!ret)
+		ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
+	if (!ret)
+		cache_write(key, k, obj, len);
+	free(obj);
+done:
+	if (ret) {
+		free(k);
+		return ret;
+	}
+	*out = k;
+	return 0;
+}
+
+void ptx_kernel_free(struct ptx_kernel *k)
+{
+	if (!k)
+		return;
+	ptx_elf_free(k->code, k->code_size);
+	free(k);
+}
+
+const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *k)
+{
+	return &k->info;
+}
+
+const struct ptx_entry_info *ptx_kernel_entry(const struct ptx_kernel *k)
+{
+	return k->entry;
+}

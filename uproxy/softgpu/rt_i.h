@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rt_i.h - a launch while it runs: workers, resident blocks, and a fiber per warp.
+ *
+ * A worker is a thread that takes blocks in order and runs them; a block stays on its worker.  The
+ * warps of a block whose kernel has barriers or spins each have a stack and are switched by hand;
+ * otherwise they run one after the other on one stack.  Nothing but the fields marked shared is
+ * touched by two workers.
+ */
+#ifndef SOFTGPU_RT_I_H
+#define SOFTGPU_RT_I_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "ptx.h"
+#include "rt_warp.h"
+
+enum { RT_BARRIERS = 17, RT_MAX_THREADS = 1024 };
+
+enum rt_state { RT_READY, RT_WAITING, RT_DONE };
+
+struct rt_fiber {
+	void *sp;
+	char *stack;
+	size_t stack_size;
+	enum rt_state state;
+	uint32_t bar, gen;	/* while RT_WAITING */
+	bool started;
+};
+
+struct rt_barrier {
+	uint32_t arrived;	/* threads */
+	uint32_t warps;		/* arrivals */
+	uint32_t gen;
+	uint32_t expected;	/* 0: all live threads */
+	uint32_t acc[3], result[3];	/* popc, and, or */
+};
+
+struct rt_block {
+	struct rt_block *next;
+	struct rt_worker *worker;
+	uint64_t index;
+	uint32_t nwarps, ndone;
+	bool active;
+	struct rt_warp *warp;
+	struct rt_fiber *fiber;
+	struct rt_barrier bar[RT_BARRIERS];
+	uint8_t *shared;
+	uint8_t *local;
+	size_t local_size, shared_size;
+};
+
+struct rt_run {
+	const struct ptx_kernel *k;
+	const struct ptx_launch *l;
+	rt_entry_fn entry;
+	const struct ptx_kernel_info *info;
+	bool fibers, spins;
+	uint64_t nblocks;
+	uint32_t nthreads, nwarps;
+	uint64_t local_stride;
+	size_t stack_size;
+	uint32_t shared_total;
+	uint8_t *params;
+	struct rt_run *next;		/* of those that want helpers; pool lock */
+	unsigned int helpers, max_helpers;	/* pool lock */
+	_Atomic uint64_t taken;		/* shared: next block */
+	_Atomic int abort;		/* shared: a fault, or stop */
+	pthread_mutex_t lock;		/* fault, print order */
+	struct ptx_fault fault;
+};
+
+struct rt_worker {
+	struct rt_run *run;
+	void *main_sp;
+	struct rt_block *blocks;	/* all slots */
+	struct rt_warp *cur;
+	struct rt_fiber *fiber;
+	struct rt_fiber one;		/* without fibers: the only stack */
+	volatile bool in_kernel;
+	bool progress;
+	bool aborted;
+};
+
+extern __thread struct rt_worker *rt_self;
+
+void rt_switch(void **save, void *to);
+void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int lane,
+	      const char *text) __attribute__((noreturn));
+uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int lane, bool write);
+void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index);
+void rt_worker_run(struct rt_run *r);
+void rt_help(struct rt_run *r, unsigned int n);
+void rt_unhelp(struct rt_run *r);
+unsigned int rt_workers(void);
+
+struct ptx_kernel {
+	struct ptx_module *m;
+	const struct ptx_entry_info *entry;
+	struct ptx_kernel_info info;
+	bool spins, calls;
+	void *code;
+	size_t code_size;
+	rt_entry_fn fn;
+};
+
+/* Loads a compiled object: ptx_elf.c. */
+int ptx_elf_load(const void *obj, size_t len, void **code, size_t *size, rt_entry_fn *entry,
+		 char *err, size_t errlen);
+void ptx_elf_free(void *code, size_t size);
+
+#endif

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rt_printf.c - device printf, assert, and the heap.
+ *
+ * Each lane's call is formatted whole and printed at once, in order of lanes.  Arguments lie in the
+ * lane's argument buffer, each at its own alignment.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "rt_i.h"
+
+#define EACH(mask, lane)							\
+	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
+
+struct out {
+	char buf[4096];
+	size_t n;
+};
+
+static char get_char(struct rt_warp *w, uint64_t a, int lane)
+{
+	return *rt_resolve(w, a, 1, RT_GENERIC, lane, false);
+}
+
+static uint64_t get_arg(struct rt_warp *w, uint64_t *a, unsigned int size, int lane)
+{
+	uint64_t v = 0;
+
+	*a = (*a + size - 1) & ~(uint64_t)(size - 1);
+	memcpy(&v, rt_resolve(w, *a, size, RT_GENERIC, lane, false), size);
+	*a += size;
+	return v;
+}
+
+static void put(struct out *o, const char *s, size_t n)
+{
+	if (n > sizeof(o->buf) - o->n)
+		n = sizeof(o->buf) - o->n;
+	memcpy(o->buf + o->n, s, n);
+	o->n += n;
+}
+
+static void put_string(struct rt_warp *w, struct out *o, const char *spec, uint64_t a, int lane)
+{
+	char s[2048], t[2200];
+	size_t n = 0;
+
+	if (!a) {
+		put(o, "(null)", 6);
+		return;
+	}
+	while (n < sizeof(s) - 1 && (s[n] = get_char(w, a + n, lane)))
+		n++;
+	s[n] = 0;
+	snprintf(t, sizeof(t), spec, s);
+	put(o, t, strlen(t));
+}
+
+/* One conversion: @spec is "%...c" without length letters. */
+static void put_conv(struct rt_warp *w, struct out *o, char *spec, int longs, uint64_t *args,
+		     int lane)
+{
+	size_t n = strlen(spec);
+	char c = spec[n - 1], t[512];
+	double d;
+	uint64_t v;
+
+	switch (c) {
+	case 'd': case 'i': case 'u': case 'o': case 'x': case 'X':
+		v = get_arg(w, args, longs > 0 ? 8 : 4, lane);
+		if (longs < 0 && (c == 'd' || c == 'i'))
+			v = longs == -1 ? (uint64_t)(int64_t)(int16_t)v : (uint64_t)(int64_t)(int8_t)v;
+		else if (longs < 0)
+			v = longs == -1 ? (uint16_t)v : (uint8_t)v;
+		else if (!longs && (c == 'd' || c == 'i'))
+			v = (int64_t)(int32_t)v;
+		memcpy(spec + n - 1, "ll", 2);
+		spec[n + 1] = c;
+		spec[n + 2] = 0;
+		snprintf(t, sizeof(t), spec, (long long)v);
+		break;
+	case 'c':
+		v = get_arg(w, args, 4, lane);
+		snprintf(t, sizeof(t), spec, (int)v);
+		break;
+	case 'p':
+		v = get_arg(w, args, 8, lane);
+		snprintf(t, sizeof(t), spec, (void *)v);
+		break;
+	case 's':
+		put_string(w, o, spec, get_arg(w, args, 8, lane), lane);
+		return;
+	case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A':
+		v = get_arg(w, args, 8, lane);
+		memcpy(&d, &v, 8);
+		if (d != d)
+			d = __builtin_nan("");	/* no sign: as on a GPU */
+		snprintf(t, sizeof(t), spec, d);
+		break;
+	default:
+		put(o, spec, n);
+		return;
+	}
+	put(o, t, strlen(t));
+}
+
+static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args, int lane)
+{
+	char c, spec[64];
+
+	while ((c = get_char(w, fmt++, lane))) {
+		size_t n = 0;
+		int longs = 0;
+
+		if (c != '%') {
+			put(o, &c, 1);
+			continue;
+		}
+		spec[n++] = '%';
+		while ((c = get_char(w, fmt++, lane))) {
+			if (strchr("lLjzt", c)) {
+				longs++;
+			} else if (c == 'h') {
+				longs--;
+			} else if (c == '*') {
+				n += snprintf(spec + n, 16, "%d", (int)get_arg(w, &args, 4, lane));
+			} else {
+				spec[n++] = c;
+				if (!strchr("0123456789+- #.'", c))
+					break;
+			}
+			if (n > 40)
+				break;
+		}
+		spec[n] = 0;
+		if (!c)
+			return;
+		if (c == '%')
+			put(o, "%", 1);
+		else
+			put_conv(w, o, spec, longs, &args, lane);
+	}
+}
+
+static void rt_vprintf(struct rt_warp *w, uint32_t mask)
+{
+	struct rt_run *r = w->block->worker->run;
+	const struct ptx_host *h = r->l->host;
+
+	EACH(mask, l) {
+		uint64_t fmt = w->x.u64[l], args = w->x.u64[128 + l];
+		struct out o;
+
+		o.n = 0;
+		format(w, &o, fmt, args, l);
+		if (h && h->print) {
+			pthread_mutex_lock(&r->lock);
+			h->print(h->user, o.buf, o.n);
+			pthread_mutex_unlock(&r->lock);
+		}
+		w->y.u32[l] = o.n;
+	}
+}
+
+static void get_str(struct rt_warp *w, uint64_t a, int lane, char *s, size_t n)
+{
+	size_t k = 0;
+
+	while (a && k + 1 < n && (s[k] = get_char(w, a + k, lane)))
+		k++;
+	s[k] = 0;
+}
+
+static void rt_assertfail(struct rt_warp *w, uint32_t mask)
+{
+	int l = __builtin_ctz(mask | 1u << 31);
+	char msg[128], file[160], func[128], text[512];
+
+	get_str(w, w->x.u64[l], l, msg, sizeof(msg));
+	get_str(w, w->x.u64[128 + l], l, file, sizeof(file));
+	get_str(w, w->x.u64[384 + l], l, func, sizeof(func));
+	snprintf(text, sizeof(text), "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.",
+		 file, w->x.u32[512 + l], func, w->ctaid[0], w->ctaid[1], w->ctaid[2], w->tid[0][l],
+		 w->tid[1][l], w->tid[2][l], msg);
+	rt_fault(w, PTX_ASSERT, 0, l, text);
+}
+
+static void rt_malloc(struct rt_warp *w, uint32_t mask)
+{
+	const struct ptx_host *h = w->block->worker->run->l->host;
+
+	EACH(mask, l)
+		w->y.u64[l] = h && h->malloc ? h->malloc(h->user, w->x.u64[l]) : 0;
+}
+
+static void rt_free(struct rt_warp *w, uint32_t mask)
+{
+	const struct ptx_host *h = w->block->worker->run->l->host;
+
+	EACH(mask, l)
+		if (w->x.u64[l] && h && h->free)
+			h->free(h->user, w->x.u64[l]);
+}
+
+const struct rt_symbol rt_printf_symbols[] = {
+	{ "rt_vprintf", rt_vprintf }, { "rt_assertfail", rt_assertfail },
+	{ "rt_malloc", rt_malloc }, { "rt_free", rt_free }, { NULL, NULL },
+};

@@ -1,0 +1,781 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rt_run.c - executes a launch: blocks on workers, warps on fibers, barriers, faults.
+ *
+ * A worker's main context switches to a fiber and gets control back when the warp has ended, waits
+ * at a barrier, or gives way in a loop that may wait for somebody else.  When all warps of the
+ * blocks at hand only give way, the next block is started beside them, up to ptx_launch.resident
+ * (all of them in a cooperative launch).
+ *
+ * Faults.  Bad addresses are found by checks, or by SIGSEGV/SIGBUS inside a granted range; both
+ * leave the fiber for good and end the launch.  A signal elsewhere goes to the previous handler.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xmmintrin.h>
+
+#include "rt_i.h"
+
+enum {
+	STACK = 512 << 10,		/* a warp of a kernel without real calls */
+	STACK_CALLS = 8 << 20,
+	GUARD = 64 << 10,
+	BUDGET = 1 << 16,		/* back edges between looks at the stop flag */
+	BUDGET_SPIN = 512,
+	IDLE_ROUNDS = 8,		/* before another block is started */
+};
+
+__thread struct rt_worker *rt_self;
+
+/* void rt_switch(void **save, void *to): callee-saved registers on the old stack. */
+__asm__(
+"	.text\n"
+"	.globl rt_switch\n"
+"	.hidden rt_switch\n"
+"	.type rt_switch, @function\n"
+"rt_switch:\n"
+"	pushq %rbp\n"
+"	pushq %rbx\n"
+"	pushq %r12\n"
+"	pushq %r13\n"
+"	pushq %r14\n"
+"	pushq %r15\n"
+"	movq %rsp, (%rdi)\n"
+"	movq %rsi, %rsp\n"
+"	popq %r15\n"
+"	popq %r14\n"
+"	popq %r13\n"
+"	popq %r12\n"
+"	popq %rbx\n"
+"	popq %rbp\n"
+"	ret\n"
+"	.size rt_switch, . - rt_switch\n"
+);
+
+/* ---- stacks: kept for reuse ---- */
+
+struct stack_node {
+	struct stack_node *next;
+};
+static pthread_mutex_t stack_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stack_node *stack_pool[2];
+
+static char *stack_get(size_t size)
+{
+	int k = size != STACK;
+	struct stack_node *n;
+	char *p;
+
+	pthread_mutex_lock(&stack_lock);
+	n = stack_pool[k];
+	if (n)
+		stack_pool[k] = n->next;
+	pthread_mutex_unlock(&stack_lock);
+	if (n)
+		return (char *)n + sizeof(*n) - size;
+	p = mmap(NULL, size + GUARD, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (mprotect(p, GUARD, PROT_NONE)) {
+		munmap(p, size + GUARD);
+		return NULL;
+	}
+	return p + GUARD;
+}
+
+static void stack_put(char *stack, size_t size)
+{
+	struct stack_node *n = (struct stack_node *)(stack + size - sizeof(*n));
+	int k = size != STACK;
+
+	if (!stack)
+		return;
+	pthread_mutex_lock(&stack_lock);
+	n->next = stack_pool[k];
+	stack_pool[k] = n;
+	pthread_mutex_unlock(&stack_lock);
+}
+
+/* ---- faults ---- */
+
+static void record(struct rt_run *r, enum ptx_fault_kind kind, uint64_t addr, struct rt_warp *w,
+		   int lane, const char *text)
+{
+	int none = 0, i;
+
+	pthread_mutex_lock(&r->lock);
+	if (atomic_compare_exchange_strong(&r->abort, &none, 1)) {
+		r->fault.kind = kind;
+		r->fault.addr = addr;
+		for (i = 0; w && i < 3; i++) {
+			r->fault.block[i] = w->ctaid[i];
+			r->fault.thread[i] = w->tid[i][lane & 31];
+		}
+		if (text)
+			snprintf(r->fault.text, sizeof(r->fault.text), "%s", text);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void leave_fiber(struct rt_worker *wk) __attribute__((noreturn));
+
+static void leave_fiber(struct rt_worker *wk)
+{
+	void *dead;
+
+	wk->aborted = true;
+	wk->in_kernel = false;
+	rt_switch(&dead, wk->main_sp);
+	abort();
+}
+
+void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int lane,
+	      const char *text)
+{
+	struct rt_worker *wk = w->block->worker;
+
+	record(wk->run, kind, addr, w, lane, text);
+	leave_fiber(wk);
+}
+
+static struct sigaction old_segv, old_bus;
+
+static void chain(struct sigaction *old, int sig, siginfo_t *si, void *uc)
+{
+	if (old->sa_flags & SA_SIGINFO && old->sa_sigaction) {
+		old->sa_sigaction(sig, si, uc);
+	} else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
+		old->sa_handler(sig);
+	} else {		/* let it happen again, and kill */
+		struct sigaction dfl = { .sa_handler = SIG_DFL };
+
+		sigaction(sig, &dfl, NULL);
+	}
+}
+
+static void on_fault(int sig, siginfo_t *si, void *uc)
+{
+	struct rt_worker *wk = rt_self;
+	uint64_t a = (uint64_t)si->si_addr;
+	unsigned int i;
+
+	if (wk && wk->in_kernel && si->si_code > 0) {
+		const struct ptx_launch *l = wk->run->l;
+
+		if (wk->fiber && a < (uint64_t)wk->fiber->stack &&
+		    a >= (uint64_t)wk->fiber->stack - GUARD) {
+			record(wk->run, PTX_STACK, 0, wk->cur, 0, NULL);
+			leave_fiber(wk);
+		}
+		for (i = 0; i < l->nranges; i++)
+			if (a >= l->ranges[i].lo && a < l->ranges[i].hi) {
+				record(wk->run, PTX_ILLEGAL_ADDRESS, a, wk->cur,
+				       wk->cur && wk->cur->alive ?
+				       __builtin_ctz(wk->cur->alive) : 0, NULL);
+				leave_fiber(wk);
+			}
+	}
+	chain(sig == SIGSEGV ? &old_segv : &old_bus, sig, si, uc);
+}
+
+static void install_handlers(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_fault,
+				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
+
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGSEGV, &sa, &old_segv);
+	sigaction(SIGBUS, &sa, &old_bus);
+}
+
+static pthread_once_t handlers_once = PTHREAD_ONCE_INIT;
+static pthread_key_t altstack_key;
+static __thread bool has_altstack;
+
+static void free_altstack(void *p)
+{
+	stack_t off = { .ss_flags = SS_DISABLE };
+
+	sigaltstack(&off, NULL);
+	free(p);
+}
+
+static void init_once(void)
+{
+	pthread_key_create(&altstack_key, free_altstack);
+	install_handlers();
+}
+
+/* Fibers overflow into a guard page: the handler needs a stack of its own. */
+static void thread_init(void)
+{
+	stack_t ss = { 0 };
+
+	pthread_once(&handlers_once, init_once);
+	if (has_altstack)
+		return;
+	has_altstack = true;
+	if (!sigaltstack(NULL, &ss) && !(ss.ss_flags & SS_DISABLE))
+		return;
+	ss.ss_size = 65536;
+	ss.ss_sp = malloc(ss.ss_size);
+	ss.ss_flags = 0;
+	if (ss.ss_sp && !sigaltstack(&ss, NULL))
+		pthread_setspecific(altstack_key, ss.ss_sp);
+}
+
+/* ---- fibers ---- */
+
+static void to_main(struct rt_worker *wk)
+{
+	struct rt_fiber *f = wk->fiber;
+
+	wk->in_kernel = false;
+	rt_switch(&f->sp, wk->main_sp);
+	wk->in_kernel = true;
+}
+
+static void run_warp(struct rt_worker *wk, struct rt_warp *w)
+{
+	wk->run->entry(w, w->alive, 0);
+	w->alive = 0;
+}
+
+/* A fiber's first and only function: one warp, or without fibers all warps of its block. */
+static void fiber_main(void)
+{
+	struct rt_worker *wk = rt_self;
+
+	for (;;) {
+		wk->in_kernel = true;
+		run_warp(wk, wk->cur);
+		wk->fiber->state = RT_DONE;
+		to_main(wk);
+	}
+}
+
+static int fiber_start(struct rt_fiber *f, size_t size)
+{
+	void **sp;
+
+	if (!f->stack) {
+		f->stack = stack_get(size);
+		if (!f->stack)
+			return -ENOMEM;
+		f->stack_size = size;
+	}
+	sp = (void **)((uintptr_t)(f->stack + size - 64) & ~63ul);
+	*--sp = NULL;			/* return address of fiber_main: none */
+	*--sp = (void *)fiber_main;
+	sp -= 6;
+	memset(sp, 0, 6 * sizeof(*sp));
+	f->sp = sp;
+	f->started = true;
+	f->state = RT_READY;
+	return 0;
+}
+
+static void resume(struct rt_worker *wk, struct rt_fiber *f, struct rt_warp *w)
+{
+	wk->fiber = f;
+	wk->cur = w;
+	rt_self = wk;
+	rt_switch(&wk->main_sp, f->sp);
+	wk->in_kernel = false;
+}
+
+/* ---- called by compiled code ---- */
+
+static void rt_tick(struct rt_warp *w)
+{
+	struct rt_run *r = w->block->worker->run;
+
+	w->budget = r->spins ? BUDGET_SPIN : BUDGET;
+	if (r->l->stop && *r->l->stop)
+		rt_fault(w, PTX_STOPPED, 0, 0, NULL);
+	if (atomic_load_explicit(&r->abort, memory_order_relaxed))
+		leave_fiber(w->block->worker);
+}
+
+static void rt_yield(struct rt_warp *w)
+{
+	rt_tick(w);
+	if (w->block->worker->run->fibers)
+		to_main(w->block->worker);
+}
+
+static void rt_trap(struct rt_warp *w, uint32_t mask, uint32_t kind)
+{
+	int lane = __builtin_ctz(mask | 1u << 31);
+
+	rt_fault(w, kind == RT_TRAP_PC ? PTX_INVALID_PC : kind == RT_TRAP_INSN ? PTX_ILLEGAL_INSN :
+		 PTX_TRAP, kind == RT_TRAP_PC ? w->addr[0] : 0, lane, NULL);
+}
+
+/* ---- barriers ---- */
+
+static uint32_t live_threads(const struct rt_block *b)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < b->nwarps; i++)
+		n += __builtin_popcount(b->warp[i].alive);
+	return n;
+}
+
+static bool bar_complete(struct rt_block *b, struct rt_barrier *bar)
+{
+	if (!bar->arrived)
+		return false;
+	if (bar->expected)
+		return bar->arrived >= bar->expected;
+	if (bar->warps + b->ndone < b->nwarps)
+		return false;
+	return bar->arrived >= live_threads(b);
+}
+
+static void bar_release(struct rt_block *b, struct rt_barrier *bar)
+{
+	memcpy(bar->result, bar->acc, sizeof(bar->acc));
+	bar->acc[0] = 0;
+	bar->acc[1] = 1;
+	bar->acc[2] = 0;
+	bar->arrived = bar->warps = bar->expected = 0;
+	bar->gen++;
+	b->worker->progress = true;
+}
+
+static struct rt_barrier *bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
+{
+	struct rt_block *b = w->block;
+	struct rt_barrier *bar = &b->bar[id];
+
+	if (id >= RT_BARRIERS || count % 32)
+		rt_fault(w, PTX_ILLEGAL_INSN, 0, __builtin_ctz(mask | 1u << 31), "barrier operands");
+	bar->expected = count;
+	bar->arrived += count && mask == w->alive ? 32 : __builtin_popcount(mask);
+	bar->warps++;
+	return bar;
+}
+
+static void bar_wait(struct rt_warp *w, struct rt_barrier *bar)
+{
+	struct rt_worker *wk = w->block->worker;
+	uint32_t gen = bar->gen;
+
+	if (bar_complete(w->block, bar)) {
+		bar_release(w->block, bar);
+		return;
+	}
+	while (bar->gen == gen) {
+		wk->fiber->bar = bar - w->block->bar;
+		wk->fiber->gen = gen;
+		wk->fiber->state = RT_WAITING;
+		to_main(wk);
+	}
+}
+
+static void rt_bar(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
+{
+	bar_wait(w, bar_arrive(w, mask, id, count));
+}
+
+static void rt_bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
+{
+	struct rt_barrier *bar = bar_arrive(w, mask, id, count);
+
+	if (bar_complete(w->block, bar))
+		bar_release(w->block, bar);
+}
+
+static uint32_t rt_bar_red(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count,
+			   uint32_t pred, uint32_t op)
+{
+	struct rt_barrier *bar = bar_arrive(w, mask, id, count);
+
+	bar->acc[0] += __builtin_popcount(pred);
+	bar->acc[1] &= pred == mask;
+	bar->acc[2] |= pred != 0;
+	bar_wait(w, bar);
+	return bar->result[op];
+}
+
+/* ---- blocks ---- */
+
+static int map(uint8_t **p, size_t size)
+{
+	void *m;
+
+	if (*p || !size)
+		return 0;
+	m = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m == MAP_FAILED)
+		return -ENOMEM;
+	*p = m;
+	return 0;
+}
+
+static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
+{
+	struct rt_run *r = wk->run;
+	const struct ptx_launch *l = r->l;
+	struct rt_warp *w = &b->warp[i];
+	uint32_t k, lane;
+
+	for (k = 0; k < 3; k++) {
+		w->ntid[k] = l->block[k];
+		w->nctaid[k] = l->grid[k];
+	}
+	for (lane = 0; lane < 32; lane++) {
+		uint32_t t = i * 32 + lane;
+
+		w->tid[0][lane] = t % l->block[0];
+		w->tid[1][lane] = t / l->block[0] % l->block[1];
+		w->tid[2][lane] = t / l->block[0] / l->block[1];
+	}
+	w->warpid = i;
+	w->nwarpid = b->nwarps;
+	w->nsmid = l->num_sms ? l->num_sms : 16;
+	w->gridid = l->grid_id;
+	w->envreg = l->coop_workspace;
+	w->dyn_shared = l->dyn_shared;
+	w->total_shared = r->shared_total;
+	w->shared = b->shared;
+	w->shared_size = r->shared_total;
+	w->local = b->local + (size_t)i * 32 * r->local_stride;
+	w->local_stride = r->local_stride;
+	w->params = r->params;
+	w->param_size = l->params_len;
+	w->vars = l->var_addr;
+	if (l->nranges && l->ranges[0].hi - l->ranges[0].lo > 8192) {
+		w->lo = l->ranges[0].lo;
+		w->span = l->ranges[0].hi - l->ranges[0].lo - 4096;
+	}
+	w->block = b;
+}
+
+static struct rt_block *block_new(struct rt_worker *wk)
+{
+	struct rt_run *r = wk->run;
+	struct rt_block *b = calloc(1, sizeof(*b));
+	uint32_t i;
+
+	if (!b)
+		return NULL;
+	b->worker = wk;
+	b->nwarps = r->nwarps;
+	b->shared_size = r->shared_total;
+	b->local_size = (size_t)r->nwarps * 32 * r->local_stride;
+	b->warp = aligned_alloc(64, (size_t)r->nwarps * ((sizeof(*b->warp) + 63) & ~63ul));
+	b->fiber = calloc(r->nwarps, sizeof(*b->fiber));
+	if (!b->warp || !b->fiber || map(&b->shared, b->shared_size) ||
+	    map(&b->local, b->local_size)) {
+		free(b->warp);
+		free(b->fiber);
+		free(b);
+		return NULL;
+	}
+	memset(b->warp, 0, (size_t)r->nwarps * sizeof(*b->warp));
+	for (i = 0; i < b->nwarps; i++)
+		warp_init(wk, b, i);
+	b->next = wk->blocks;
+	wk->blocks = b;
+	return b;
+}
+
+static void block_free(struct rt_block *b, size_t stack_size)
+{
+	uint32_t i;
+
+	for (i = 0; i < b->nwarps; i++)
+		if (b->fiber[i].stack)
+			stack_put(b->fiber[i].stack, stack_size);
+	if (b->shared)
+		munmap(b->shared, b->shared_size);
+	if (b->local)
+		munmap(b->local, b->local_size);
+	free(b->warp);
+	free(b->fiber);
+	free(b);
+}
+
+/* A block begins with zeroed shared and local memory: what it reads there is the same each time. */
+void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
+{
+	struct rt_run *r = wk->run;
+	const struct ptx_launch *l = r->l;
+	bool reused = b->index != UINT64_MAX && b->ndone;
+	uint32_t i;
+
+	if (reused) {
+		memset(b->shared, 0, b->shared_size);
+		if (b->local_size <= 1 << 20)
+			memset(b->local, 0, b->local_size);
+		else
+			madvise(b->local, b->local_size, MADV_DONTNEED);
+	}
+	b->index = index;
+	b->ndone = 0;
+	b->active = true;
+	memset(b->bar, 0, sizeof(b->bar));
+	for (i = 0; i < RT_BARRIERS; i++)
+		b->bar[i].acc[1] = 1;
+	for (i = 0; i < b->nwarps; i++) {
+		struct rt_warp *w = &b->warp[i];
+		uint32_t left = r->nthreads - i * 32;
+
+		w->ctaid[0] = index % l->grid[0];
+		w->ctaid[1] = index / l->grid[0] % l->grid[1];
+		w->ctaid[2] = index / l->grid[0] / l->grid[1];
+		w->smid = index % w->nsmid;
+		w->alive = left >= 32 ? ~0u : (1u << left) - 1;
+		w->budget = r->spins ? BUDGET_SPIN : BUDGET;
+		b->fiber[i].started = false;
+		b->fiber[i].state = RT_READY;
+	}
+}
+
+/* Takes the next block into a free slot.  False: none left, or no memory. */
+static bool take_block(struct rt_worker *wk)
+{
+	struct rt_run *r = wk->run;
+	struct rt_block *b;
+	uint64_t i = atomic_fetch_add(&r->taken, 1);
+
+	if (i >= r->nblocks) {
+		atomic_store(&r->taken, r->nblocks);
+		return false;
+	}
+	for (b = wk->blocks; b && b->active; b = b->next)
+		;
+	if (!b)
+		b = block_new(wk);
+	if (!b) {
+		record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+		return false;
+	}
+	rt_block_init(wk, b, i);
+	return true;
+}
+
+/* ---- running without fibers ---- */
+
+static void run_simple(struct rt_worker *wk)
+{
+	struct rt_run *r = wk->run;
+	uint32_t i;
+
+	while (!atomic_load(&r->abort) && take_block(wk)) {
+		struct rt_block *b = wk->blocks;
+
+		for (i = 0; i < b->nwarps && !wk->aborted; i++) {
+			if (!wk->one.started && fiber_start(&wk->one, r->stack_size)) {
+				record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+				return;
+			}
+			wk->one.state = RT_READY;
+			resume(wk, &wk->one, &b->warp[i]);
+		}
+		b->ndone = b->nwarps;
+		b->active = false;
+		if (r->l->stop && *r->l->stop)
+			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
+	}
+}
+
+/* ---- running with fibers ---- */
+
+static bool runnable(const struct rt_block *b, const struct rt_fiber *f)
+{
+	return f->state == RT_READY || (f->state == RT_WAITING && b->bar[f->bar].gen != f->gen);
+}
+
+static void warp_done(struct rt_block *b)
+{
+	uint32_t i;
+
+	b->ndone++;
+	b->worker->progress = true;
+	for (i = 0; i < RT_BARRIERS; i++)	/* those who wait for this warp no longer do */
+		if (b->bar[i].arrived && bar_complete(b, &b->bar[i]))
+			bar_release(b, &b->bar[i]);
+	if (b->ndone == b->nwarps)
+		b->active = false;
+}
+
+/* One turn for every warp of the block.  True when something could run. */
+static bool turn(struct rt_worker *wk, struct rt_block *b)
+{
+	struct rt_run *r = wk->run;
+	bool any = false;
+	uint32_t i;
+
+	for (i = 0; i < b->nwarps; i++) {
+		struct rt_fiber *f = &b->fiber[i];
+
+		if (f->state == RT_DONE || !runnable(b, f))
+			continue;
+		if (!f->started && fiber_start(f, r->stack_size)) {
+			record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+			wk->aborted = true;
+			return false;
+		}
+		any = true;
+		f->state = RT_READY;
+		resume(wk, f, &b->warp[i]);
+		if (wk->aborted)
+			return true;
+		if (f->state == RT_DONE)
+			warp_done(b);
+	}
+	return any;
+}
+
+static void run_fibers(struct rt_worker *wk)
+{
+	struct rt_run *r = wk->run;
+	uint64_t limit = r->l->cooperative ? r->nblocks : r->l->resident ? r->l->resident : 64;
+	unsigned int idle = 0, active = 0;
+	struct rt_block *b;
+	bool any, left = true;
+
+	while (!wk->aborted && !atomic_load(&r->abort)) {
+		if (left && (!active || (idle >= IDLE_ROUNDS && active < limit))) {
+			left = take_block(wk);
+			idle = 0;
+		}
+		wk->progress = any = false;
+		active = 0;
+		for (b = wk->blocks; b && !wk->aborted; b = b->next)
+			if (b->active) {
+				any |= turn(wk, b);
+				active += b->active;
+			}
+		if (wk->aborted || (!active && !left))
+			break;
+		if (!any && active) {
+			if (left && active < limit) {	/* somebody else may have to come */
+				idle = IDLE_ROUNDS;
+				continue;
+			}
+			for (b = wk->blocks; b && !b->active; b = b->next)
+				;
+			record(r, PTX_DEADLOCK, 0, b ? &b->warp[0] : NULL, 0,
+			       "threads wait at a barrier that no other thread can reach");
+			break;
+		}
+		idle = wk->progress ? 0 : idle + 1;
+		if (idle > 64 && !(idle & 63))
+			sched_yield();
+	}
+}
+
+void rt_worker_run(struct rt_run *r)
+{
+	struct rt_worker wk = { .run = r }, *outer = rt_self;
+
+	thread_init();
+	rt_self = &wk;
+	if (r->fibers)
+		run_fibers(&wk);
+	else
+		run_simple(&wk);
+	rt_self = outer;
+	while (wk.blocks) {
+		struct rt_block *b = wk.blocks;
+
+		wk.blocks = b->next;
+		block_free(b, r->stack_size);
+	}
+	stack_put(wk.one.stack, r->stack_size);
+	_mm_setcsr(0x1f80);
+}
+
+/* ---- a launch ---- */
+
+static int refuse(struct ptx_fault *f, const char *text)
+{
+	snprintf(f->text, sizeof(f->text), "%s", text);
+	return -EINVAL;
+}
+
+static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l,
+			struct ptx_fault *f)
+{
+	uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], max = 1;
+	const struct ptx_entry_info *e = k->entry;
+	int i;
+
+	if (!l->grid[0] || !l->grid[1] || !l->grid[2] || !threads)
+		return refuse(f, "a dimension is 0");
+	if (l->grid[0] > 0x7fffffff || l->grid[1] > 65535 || l->grid[2] > 65535)
+		return refuse(f, "the grid is too large");
+	if (l->block[0] > 1024 || l->block[1] > 1024 || l->block[2] > 64 ||
+	    threads > RT_MAX_THREADS)
+		return refuse(f, "the block is too large");
+	for (i = 0; i < 3; i++) {
+		if (e->reqntid[0] && l->block[i] != e->reqntid[i])
+			return refuse(f, "the block is not what the kernel requires (.reqntid)");
+		max *= e->maxntid[i] ? e->maxntid[i] : 1;
+	}
+	if (e->maxntid[0] && threads > max)
+		return refuse(f, "the block is larger than the kernel allows (.maxntid)");
+	if (l->params_len < e->param_size || (e->param_size && !l->params))
+		return refuse(f, "parameters are missing");
+	if ((uint64_t)k->info.static_shared + l->dyn_shared > 256 << 10)
+		return refuse(f, "too much shared memory");
+	return 0;
+}
+
+int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *fault)
+{
+	struct rt_run r = { .k = k, .l = l, .entry = k->fn, .info = &k->info };
+	int ret;
+
+	memset(fault, 0, sizeof(*fault));
+	ret = check_launch(k, l, fault);
+	if (ret)
+		return ret;
+	r.nthreads = l->block[0] * l->block[1] * l->block[2];
+	r.nwarps = (r.nthreads + 31) / 32;
+	r.nblocks = (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
+	r.spins = k->spins;
+	r.fibers = k->info.barriers || k->spins || l->cooperative;
+	r.stack_size = k->calls ? STACK_CALLS : STACK;
+	r.shared_total = k->info.static_shared + l->dyn_shared;
+	r.local_stride = k->calls ? (l->local_limit ? l->local_limit : 512 << 10) :
+			 k->info.local_bytes;
+	r.local_stride = (r.local_stride + 15) & ~15ull;
+	r.params = aligned_alloc(64, (l->params_len + 127) & ~63ul);
+	if (!r.params)
+		return -ENOMEM;
+	if (l->params_len)
+		memcpy(r.params, l->params, l->params_len);
+	pthread_mutex_init(&r.lock, NULL);
+	r.max_helpers = k->info.ordered || l->cooperative ? 0 : rt_workers() - 1;
+	if (r.max_helpers > r.nblocks - 1)
+		r.max_helpers = r.nblocks - 1;
+	if (r.max_helpers)
+		rt_help(&r, r.max_helpers);
+	rt_worker_run(&r);
+	if (r.max_helpers)
+		rt_unhelp(&r);
+	pthread_mutex_destroy(&r.lock);
+	free(r.params);
+	*fault = r.fault;
+	return r.fault.kind == PTX_NOMEM ? -ENOMEM : r.fault.kind ? -EFAULT : 0;
+}
+
+const struct rt_symbol rt_run_symbols[] = {
+	{ "rt_tick", rt_tick }, { "rt_yield", rt_yield }, { "rt_trap", rt_trap },
+	{ "rt_bar", rt_bar }, { "rt_bar_arrive", rt_bar_arrive }, { "rt_bar_red", rt_bar_red },
+	{ NULL, NULL },
+};

@@ -32,14 +32,15 @@ WERROR ?= -Werror
 CFLAGS ?= -O2 -g
 override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR)
 ifneq ($(SAN),)
-override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer
+override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SAN)
 endif
 
-# Test programs include <kselftest_harness.h>; it is unpacked from Debian's linux-source.
+# Test programs include <kselftest_harness.h>, unpacked from Debian's linux-source. Each test gets
+# parameters from its macros that it need not use.
 KSELFTEST := $(BUILD)/kselftest
 KSELFTEST_H := $(KSELFTEST)/kselftest_harness.h
-KSELFTEST_CFLAGS := -isystem $(KSELFTEST) -D_GNU_SOURCE
+KSELFTEST_CFLAGS := -isystem $(KSELFTEST) -D_GNU_SOURCE -Wno-unused-parameter
 
 ALL :=
 HOST_TESTS :=
@@ -78,6 +79,15 @@ include $(FRAGMENTS)
 all: $(ALL)
 tests: all $(SUPERVISE) $(TEST_PROGRAMS) $(HOST_TESTS) $(VM_TESTS) $(VM_PROGRAMS) $(LONG_TESTS)
 	@:
+
+# The test programs of a sanitizer build become one program to the runner.
+.PHONY: san-tests
+san-tests: $(SUPERVISE) $(filter $(B)/%,$(TEST_PROGRAMS) $(HOST_TESTS))
+	@mkdir -p $(@D) $(B)/selftests/harness
+	@printf '#!/bin/sh\nexec env SINGVGPU_SAN=%s %s -q -l %s %s %s\n' '$(SAN)' \
+		'SINGVGPU_BUILD=$(B) selftests/harness/run-tests' '$(B)/logs' '$(SUPERVISE)' \
+		'$(call timed,$(filter $(B)/%,$(HOST_TESTS)))' >$(B)/selftests/harness/$(notdir $(B))-tests
+	@chmod +x $(B)/selftests/harness/$(notdir $(B))-tests
 
 .PHONY: kmod
 kmod: $(KMOD_KO)

@@ -27,36 +27,42 @@ HOST_TESTS += selftests/harness/test-style selftests/harness/test-cuda
 # building: the tests themselves run one after the other, so that each has the machine to itself.
 again = +@$(MAKE) --no-print-directory -j2
 
-.PHONY: check check-host check-vm check-long
+# The test programs (not the scripts, nor the VM) under sanitizers, each build one program to the
+# runner. gcc 12's TSan does not know the address space of newer kernels.
+SAN_PROGRAMS := $(BUILD)/asan/selftests/harness/asan-tests $(BUILD)/tsan/selftests/harness/tsan-tests
+SAN_LIMIT ?= 900
+TIMEOUT_asan-tests := $(SAN_LIMIT)
+TIMEOUT_tsan-tests := $(SAN_LIMIT)
+define san
+	$(again) SAN=address,undefined B=$(BUILD)/asan san-tests
+	$(again) SAN=thread B=$(BUILD)/tsan CC=clang-19 san-tests
+endef
+
+.PHONY: check check-host check-vm check-san check-long
 check: setup
+	$(san)
 	$(again) run-check
 check-host: setup
 	$(again) run-check-host
 check-vm: setup
 	$(again) run-check-vm
+check-san: setup
+	$(san)
+	$(again) run-check-san
 check-long: setup
 	$(again) run-check-long
 
-.PHONY: run-check run-check-host run-check-vm run-check-long
+.PHONY: run-check run-check-host run-check-vm run-check-san run-check-long
 run-check: tests
-	@$(RUN_TESTS) $(call timed,$(HOST_TESTS) $(VM_PROGRAMS)) $(ours)
+	@$(RUN_TESTS) $(call timed,$(HOST_TESTS) $(VM_PROGRAMS) $(SAN_PROGRAMS)) $(ours)
 run-check-host: tests
 	@$(RUN_TESTS) $(call timed,$(HOST_TESTS)) $(ours)
 run-check-vm: tests
 	@$(RUN_TESTS) $(call timed,$(VM_PROGRAMS)) $(ours)
+run-check-san:
+	@$(RUN_TESTS) $(call timed,$(SAN_PROGRAMS)) $(ours)
 run-check-long: tests
 	@$(RUN_TESTS) $(call timed,$(LONG_TESTS)) $(ours)
-
-# The test programs under sanitizers; scripts and the VM are left out. gcc 12's TSan does not know
-# the address space of newer kernels.
-.PHONY: check-asan check-tsan check-san run-check-programs
-check-asan: setup
-	$(again) SAN=address,undefined B=$(BUILD)/asan run-check-programs
-check-tsan: setup
-	$(again) SAN=thread B=$(BUILD)/tsan CC=clang-19 run-check-programs
-check-san: check-asan check-tsan
-run-check-programs: tests
-	@$(RUN_TESTS) $(call timed,$(filter $(B)/%,$(HOST_TESTS))) $(ours)
 
 # A bench prints its table and writes $(BUILD)/bench/NAME.json; make bench-NAME runs one.
 .PHONY: bench run-bench demo run-demo check-fresh

@@ -4,6 +4,8 @@
 # A boot with all VM_TESTS is one program to the runner; its TAP has the points of all of them.
 VM_PROGRAMS += $(VM_KERNELS:%=$(B)/selftests/vm/vm-%)
 VM_LIMIT ?= 1200
+# For one of them: emulation is slow, so more than on the host unless a fragment says how much.
+vm_limit = $(or $(VM_TIMEOUT_$(1)),$(TIMEOUT_$(1)),300)
 $(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename vm-$(k)) := $(VM_LIMIT)))
 
 # Modules of the kernel that VM_TESTS need, beside those that load themselves.
@@ -13,7 +15,7 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec selftests/vm/vm-tests -m %s -l %s -t %s -s %s %s %s\n' \
 		'$(VM_MODULES)' '$(B)/logs/vm-$*' '$(VM_LIMIT)' '$(SUPERVISE)' '$*' \
-		'$(call timed,$(VM_TESTS))' >$@
+		'$(foreach t,$(VM_TESTS),$(call vm_limit,$(basename $(notdir $(t)))):$(t))' >$@
 	@chmod +x $@
 
 # What test-vm loads into the guest: a module that does one thing wrong.

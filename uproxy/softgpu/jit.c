@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
+#include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
@@ -20,8 +21,16 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *cpu_name, *cpu_features, *triple;
 
+/* LLVM would end the process; what it holds is lost, which beats losing a session. */
+static void fatal(const char *reason)
+{
+	if (*ptx_guard_slot())
+		ptx_fail(-ENOTSUP, 0, "LLVM: %.200s", reason);
+}
+
 static void init_llvm(void)
 {
+	LLVMInstallFatalErrorHandler(fatal);
 	LLVMInitializeX86TargetInfo();
 	LLVMInitializeX86Target();
 	LLVMInitializeX86TargetMC();
@@ -131,7 +140,7 @@ static void optimise(struct jit *j, LLVMTargetMachineRef tm)
 
 	if (!passes)
 		passes = "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,"
-			 "simplifycfg,licm,early-cse)";
+			 "simplifycfg,loop-mssa(licm),early-cse)";
 	e = LLVMRunPasses(j->m, passes, tm, o);
 	LLVMDisposePassBuilderOptions(o);
 	if (e) {

@@ -662,8 +662,6 @@ static void scan_insn(struct unit *u, struct pbody *b, struct insn *i, const uin
 	for (k = 0; k < i->nopnd; k++) {
 		struct opnd *o = &i->o[k];
 
-		if (o->var && o->var->space == V_SHARED && o->var->dynamic)
-			u->info.dyn_shared = true;
 		if (o->kind == O_SREG && o->sreg >= SR_envreg0 && o->sreg <= SR_envreg31)
 			u->info.grid_sync = true;
 	}
@@ -701,8 +699,11 @@ static void layout_opnd(struct unit *u, struct opnd *o, uint32_t *dyn_align)
 
 	if (o->var && o->var->space == V_SHARED) {
 		place_shared(u, o->var);
-		if (o->var->dynamic && o->var->align > *dyn_align)
-			*dyn_align = o->var->align;
+		if (o->var->dynamic) {
+			u->info.dyn_shared = true;
+			if (o->var->align > *dyn_align)
+				*dyn_align = o->var->align;
+		}
 	}
 	for (k = 0; k < o->nvec; k++)
 		layout_opnd(u, &o->vec[k], dyn_align);

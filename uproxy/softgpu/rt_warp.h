@@ -48,8 +48,7 @@ struct rt_warp {
 	const uint64_t *vars;
 	uint64_t lo, span;		/* busiest range: [lo, lo + span + 4096) */
 	struct rt_block *block;
-	uint32_t cvt_mode;
-};
+} __attribute__((aligned(64)));
 
 /*
  * One activation of a compiled function: groups of lanes waiting in front of its stubs (numbered

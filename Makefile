@@ -72,8 +72,8 @@ endif
 include $(FRAGMENTS)
 
 # Recompile what a changed header reaches: fragments compile with -MMD -MP.
--include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -not -path '$(BUILD)/vm/*' \
-	-not -path '$(BUILD)/criu/*' -not -path '$(BUILD)/cuda/*' -not -path '$(BUILD)/kmod/*'))
+-include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -print -o -type d \( \
+	$(foreach d,apt criu cuda kmod vm,-path $(BUILD)/$(d) -o) -name logs \) -prune))
 
 .PHONY: all tests clean
 all: $(ALL)

@@ -20,5 +20,3 @@ $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_han
 	@ln -sf $(CURDIR)/$< $@
 VM_PROGRAMS += $(B)/selftests/kmod/icount
 TIMEOUT_icount := 300
-
-HOST_TESTS += selftests/kmod/static

@@ -45,7 +45,7 @@
  */
 #define SINGVGPU_UNIT		64u
 #define SINGVGPU_RING_UNITS_MIN	64u		/* one page */
-#define SINGVGPU_RING_UNITS_MAX	(1u << 20)	/* 64 MiB */
+#define SINGVGPU_RING_UNITS_MAX	0x100000u	/* 64 MiB */
 #define SINGVGPU_RECORD_MAX	65536u		/* bytes, header included; and at most ring / 4 */
 
 struct singvgpu_rec {
@@ -155,7 +155,7 @@ struct singvgpu_log_entry {
 	__u32 len;		/* bytes of payload behind this header; the entry is padded to 8 */
 };
 
-#define SINGVGPU_LOG_HALF	(1ULL << 63)
+#define SINGVGPU_LOG_HALF	0x8000000000000000ULL
 
 /* --------------------------------------------------------------------------------------------
  * ioctls. One open file of /dev/singvgpu is one end of one channel, or nothing yet.

@@ -450,6 +450,7 @@ TEST_F(ring, attach_by_identity)
 		ASSERT_LT(0, pid);
 		while (ring_generation(self->r) != (uint32_t)round)
 			sleep_ns(MS);
+		EXPECT_EQ(0, ring_watch_peer(self->r, -1));
 		EXPECT_EQ(1, serve_all(self->r));
 		EXPECT_EQ(0, reap(&self->z, pid));
 	}

@@ -374,10 +374,10 @@ TEST_F(ring, a_full_ring_makes_producers_sleep)
 		EXPECT_EQ(true, becomes(&s->sent, 63));
 		EXPECT_EQ(true, becomes((atomic_uint *)&self->r->ctl->space_waiters, threads));
 		sleep_ns(20 * MS);
-		EXPECT_EQ(63, s->sent);
+		EXPECT_EQ(63, atomic_load(&s->sent));
 		take_random(_metadata, self->r, threads, s->n);
 		EXPECT_EQ(0, reap(&self->z, pid));
-		EXPECT_EQ(threads * s->n, s->sent);
+		EXPECT_EQ(threads * s->n, atomic_load(&s->sent));
 		EXPECT_EQ(0, self->r->ctl->space_waiters);
 		ring_close(self->r);
 		self->r = NULL;

@@ -81,13 +81,14 @@ tests: all $(SUPERVISE) $(TEST_PROGRAMS) $(HOST_TESTS) $(VM_TESTS) $(VM_PROGRAMS
 	@:
 
 # The test programs of a sanitizer build become one program to the runner.
+SAN_PROGRAM = $(B)/selftests/harness/$(notdir $(B))-tests
 .PHONY: san-tests
 san-tests: $(SUPERVISE) $(filter $(B)/%,$(TEST_PROGRAMS) $(HOST_TESTS))
-	@mkdir -p $(@D) $(B)/selftests/harness
+	@mkdir -p $(B)/selftests/harness
 	@printf '#!/bin/sh\nexec env SINGVGPU_SAN=%s %s -q -l %s %s %s\n' '$(SAN)' \
 		'SINGVGPU_BUILD=$(B) selftests/harness/run-tests' '$(B)/logs' '$(SUPERVISE)' \
-		'$(call timed,$(filter $(B)/%,$(HOST_TESTS)))' >$(B)/selftests/harness/$(notdir $(B))-tests
-	@chmod +x $(B)/selftests/harness/$(notdir $(B))-tests
+		'$(call timed,$(filter $(B)/%,$(HOST_TESTS)))' >$(SAN_PROGRAM)
+	@chmod +x $(SAN_PROGRAM)
 
 .PHONY: kmod
 kmod: $(KMOD_KO)

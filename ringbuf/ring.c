@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -296,7 +297,10 @@ int ring_decommit(struct ring *r, size_t off, size_t len)
 
 const char *ring_strerror(int err)
 {
-	switch (err < 0 ? -err : err) {
+	/* INT_MIN stays what it is, and is unknown. */
+	if (err < 0 && err != INT_MIN)
+		err = -err;
+	switch (err) {
 	case 0:			return "no error";
 	case EPIPE:		return "the other end of the channel is gone";
 	case ECHILD:		return "a fork's child has no channel of its own";
@@ -321,5 +325,5 @@ const char *ring_strerror(int err)
 	case EMFILE:
 	case ENFILE:		return "too many open files";
 	}
-	return strerrordesc_np(err < 0 ? -err : err) ?: "unknown error";
+	return strerrordesc_np(err) ?: "unknown error";
 }

@@ -250,14 +250,7 @@ const char *ring_why(const struct ring *r)
 
 int ring_watch_peer(struct ring *r, int pidfd)
 {
-	int rc;
-
-	if (r->client)
-		return -EINVAL;
-	rc = r->ops->watch_peer(r, pidfd);
-	if (!rc)
-		store_release(&r->rx.peer_gone, 0);
-	return rc;
+	return r->client ? -EINVAL : r->ops->watch_peer(r, pidfd);
 }
 
 /* ------------------------------------------------------------------------------- freeze */

@@ -33,14 +33,16 @@
 struct life {
 	pthread_t thread;
 	int event;			/* stop or pidfd has changed */
-	int pidfd;			/* owned; the thread's, once `fresh` is taken */
-	int fresh;			/* atomic: a pidfd to watch from now on, or -1 */
+	int pidfd;			/* owned by the thread */
+	pthread_mutex_t lock;
+	int fresh;			/* lock: a pidfd to watch from now on, or -1 */
 	uint32_t stop;
 	uint32_t ready;			/* futex: tid, when the robust list is set */
 	struct robust_list_head head;
 	struct robust_list node;
 };
 
+/* The lock is held: the next client may not be taken for this one. */
 static void peer_died(struct ring *r)
 {
 	store_release(&r->rx.peer_gone, 1);
@@ -68,21 +70,20 @@ static void *live(void *arg)
 		p[1] = (struct pollfd){ .fd = l->pidfd, .events = POLLIN };
 		if (poll(p, 2, -1) < 0)
 			continue;
-		if (p[0].revents && read(l->event, &n, sizeof(n)) == sizeof(n)) {
-			int fresh = __atomic_exchange_n(&l->fresh, -1, __ATOMIC_ACQUIRE);
-
-			if (fresh >= 0) {
-				if (l->pidfd >= 0)
-					close(l->pidfd);
-				l->pidfd = fresh;
-				continue;
-			}
-		}
-		if (p[1].revents) {
+		if (p[0].revents && read(l->event, &n, sizeof(n)) < 0)
+			continue;
+		pthread_mutex_lock(&l->lock);
+		if (l->fresh >= 0) {
+			if (l->pidfd >= 0)
+				close(l->pidfd);
+			l->pidfd = l->fresh;
+			l->fresh = -1;
+		} else if (p[1].revents) {
 			close(l->pidfd);
 			l->pidfd = -1;
 			peer_died(r);
 		}
+		pthread_mutex_unlock(&l->lock);
 	}
 	l->head.list.next = &l->head.list;	/* a good-bye is no death */
 	return NULL;
@@ -106,6 +107,7 @@ static void life_end(struct ring *r)
 		close(l->pidfd);
 	if (l->fresh >= 0)
 		close(l->fresh);
+	pthread_mutex_destroy(&l->lock);
 	free(l);
 }
 
@@ -119,6 +121,7 @@ static int life_begin(struct ring *r)
 		return -ENOMEM;
 	l->pidfd = -1;
 	l->fresh = -1;
+	pthread_mutex_init(&l->lock, NULL);
 	l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (l->event < 0) {
 		rc = -errno;
@@ -142,10 +145,11 @@ static int life_begin(struct ring *r)
 
 static int watch_peer(struct ring *r, int pidfd)
 {
-	int old;
+	struct life *l = r->life;
 
 	if (pidfd < 0)
 		return -EINVAL;
+	pthread_mutex_lock(&l->lock);
 	if (load_acquire(&r->rx.peer_gone) || load(&r->ctl->client_closed)) {
 		/* Another client follows. */
 		r->rx.cons += 1u << SINGVGPU_CONS_GEN_SHIFT;
@@ -153,10 +157,12 @@ static int watch_peer(struct ring *r, int pidfd)
 		store(&r->ctl->client_closed, 0);
 	}
 	store(&r->ctl->client_life, 0);
-	old = __atomic_exchange_n(&r->life->fresh, pidfd, __ATOMIC_RELEASE);
-	if (old >= 0)
-		close(old);
-	return eventfd_write(r->life->event, 1) ? -errno : 0;
+	store_release(&r->rx.peer_gone, 0);
+	if (l->fresh >= 0)
+		close(l->fresh);
+	l->fresh = pidfd;
+	pthread_mutex_unlock(&l->lock);
+	return eventfd_write(l->event, 1) ? -errno : 0;
 }
 
 /* --------------------------------------------------------------------------------- futexes */

@@ -195,7 +195,8 @@ const char *ring_why(const struct ring *r);
 
 /*
  * ring_watch_peer: a client, or the next one, is there: pidfd is its process, so that its death is
- * noticed; takes ownership. With the module pidfd is not needed and may be -1.
+ * noticed; takes ownership. Call it before the client gets its fd, else a good-bye may be missed.
+ * With the module pidfd is not needed and may be -1.
  */
 int ring_watch_peer(struct ring *r, int pidfd);
 

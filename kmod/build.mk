@@ -23,3 +23,5 @@ $(BUILD)/kmod/%/singvgpu.ko: $(KMOD_SRC) kmod/build.mk
 		{ cat $(@D)/build.log >&2; exit 1; }
 	@! grep -i 'warning' $(@D)/build.log >&2 || { rm -f $@; exit 1; }
 	@touch $@
+
+INSTALL_MAN += tools/man/singvgpu.4

@@ -45,6 +45,9 @@
 #ifndef CONFIG_64BIT
 #error "singvgpu: only 64-bit kernels have the address space for it"
 #endif
+#if PAGE_SHIFT != 12
+#error "singvgpu: the layout of a channel is made of pages of 4 KiB"
+#endif
 
 /* What one user holds, over all channels. */
 struct sgv_user {

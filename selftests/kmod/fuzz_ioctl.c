@@ -6,6 +6,9 @@
  * SINGVGPU_SEED and SINGVGPU_FUZZ_SECONDS repeat or lengthen a run. The threads' interleaving is
  * not repeated with it.
  */
+/* Small, or all the time goes into zeroing it. */
+#define ARENA (1ULL << 20)
+
 #include "kmod.h"
 
 #include <linux/mman.h>
@@ -387,7 +390,8 @@ static void do_proc(void)
 		read_all("/sys/kernel/debug/singvgpu/totals");
 		break;
 	case 2:
-		read_all(one_in(2) ? "/proc/self/smaps" : "/proc/self/numa_maps");
+		if (one_in(8))
+			read_all(one_in(2) ? "/proc/self/smaps" : "/proc/self/numa_maps");
 		break;
 	case 3:
 		info_of(an_fd());
@@ -411,7 +415,7 @@ static void do_signal(void)
 static void do_user(void)
 {
 	/* Of this thread alone: libc would change all of them. */
-	syscall(SYS_setresuid, -1, one_in(3) ? 65534 : 0, 0);
+	syscall(SYS_setresuid, -1, one_in(10) ? 65534 : 0, 0);
 }
 
 static void do_some(void);
@@ -451,7 +455,7 @@ static void do_some(void)
 	};
 
 	ops[below(sizeof(ops) / sizeof(ops[0]))]();
-	if (one_in(200))
+	if (one_in(1000))
 		do_fork();
 }
 

@@ -31,7 +31,9 @@
 
 #define VA 0x7e9000000000ULL
 #define PAGE 4096ULL
+#ifndef ARENA
 #define ARENA (16ULL << 20)
+#endif
 #define LOG (64ULL << 10)
 #define DOORBELL offsetof(struct singvgpu_ctl, doorbell)
 #define MS 1000000LL

@@ -428,7 +428,7 @@ void emit_fp(struct jit *j)
 			a[k] = flush(j, a[k]);
 	}
 	r = arith(j, a, dbl);
-	if (dbl && insn_has(j->in, M_approx))
+	if (dbl && insn_has(j->in, M_approx) && insn_has(j->in, M_ftz))
 		r = upper_word(j, r);
 	if (insn_has(j->in, M_sat))
 		r = sat01(j, r);

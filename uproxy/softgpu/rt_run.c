@@ -738,6 +738,7 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l,
 int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *fault)
 {
 	struct rt_run r = { .k = k, .l = l, .entry = k->fn, .info = &k->info };
+	bool helped;
 	int ret;
 
 	memset(fault, 0, sizeof(*fault));
@@ -763,10 +764,11 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	r.max_helpers = k->info.ordered || l->cooperative ? 0 : rt_workers() - 1;
 	if (r.max_helpers > r.nblocks - 1)
 		r.max_helpers = r.nblocks - 1;
-	if (r.max_helpers)
+	helped = r.max_helpers > 0;
+	if (helped)
 		rt_help(&r, r.max_helpers);
 	rt_worker_run(&r);
-	if (r.max_helpers)
+	if (helped)
 		rt_unhelp(&r);
 	pthread_mutex_destroy(&r.lock);
 	free(r.params);

@@ -97,6 +97,7 @@ static void attach_at_taken(int fd, void *arg)
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	struct ring *r = POISON;
 
+	fd = passed(fd);
 	NEED(there == (uint8_t *)va);
 	memset(there, 0x66, 4096);
 	NEED(ring_attach(&r, fd) == -EEXIST);

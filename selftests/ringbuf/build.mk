@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the ring, over both backends; on the host and, with the module, in the VM.
 
-RING_TESTS := attach records answers journal
+RING_TESTS := attach records answers journal freeze idle
 RING_TEST_BIN := $(RING_TESTS:%=$(B)/selftests/ringbuf/%)
 
 $(RING_TEST_BIN): $(B)/selftests/ringbuf/%: selftests/ringbuf/%.c $(RINGBUF) $(KSELFTEST_H)

@@ -198,11 +198,8 @@ static void append_for_ever(int sock, void *arg)
 static void submit_by_socket(int sock, void *arg)
 {
 	struct crash *c = arg;
-	char byte;
-	int fd = receive_fd(sock, &byte, 1);
 
-	NEED(fd >= 0 && byte == 'c');
-	submit_n(fd, &c->n);
+	submit_n(sock, &c->n);
 }
 
 /* A copy of the dead proxy's object, as a memfd, with a new consumer: what a successor sees. */

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -24,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -245,29 +247,48 @@ static inline int pidfd_of(pid_t pid)
 	return syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* Starts fn with a client fd of r, watched. */
+/*
+ * Starts fn with a client fd of r, watched. What fn gets is a socket that the fd comes through: the
+ * client is watched before it can attach.
+ */
 static inline pid_t spawn_client(struct zygote *z, struct ring *r, child_fn fn, void *arg)
 {
-	int fd = ring_client_fd(r), rc;
+	int s[2], fd = ring_client_fd(r), rc;
 	pid_t pid;
 
-	if (fd < 0)
-		return fd;
-	pid = spawn(z, fn, arg, fd);
+	if (fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s))
+		return fd < 0 ? fd : -errno;
+	pid = spawn(z, fn, arg, s[1]);
+	close(s[1]);
+	rc = pid > 0 ? ring_watch_peer(r, pidfd_of(pid)) : pid;
+	if (!rc)
+		rc = send_fd(s[0], fd, "c", 1);
+	close(s[0]);
 	close(fd);
-	if (pid > 0) {
-		rc = ring_watch_peer(r, pidfd_of(pid));
-		if (rc)
-			return rc;
-	}
-	return pid;
+	return rc ? rc : pid;
+}
+
+/* The client fd, if this is the socket that it comes through. */
+static inline int passed(int fd)
+{
+	struct stat st;
+	char byte;
+	int got;
+
+	NEED(!fstat(fd, &st));
+	if (!S_ISSOCK(st.st_mode))
+		return fd;
+	got = receive_fd(fd, &byte, 1);
+	NEED(got >= 0);
+	close(fd);
+	return got;
 }
 
 static inline struct ring *attached(int fd)
 {
 	struct ring *r = NULL;
 
-	NEED_OK(ring_attach(&r, fd));
+	NEED_OK(ring_attach(&r, passed(fd)));
 	return r;
 }
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * idle.c - what a channel costs while nothing happens, and how waits end
+ */
+#include "pair.h"
+
+struct idle {
+	atomic_uint step;
+	int64_t cpu_ns;		/* the client's, while it slept */
+	int64_t cpu_per_call;
+	long switches;		/* of the CPU, in all calls */
+	uint32_t n;
+	uint32_t spin;
+};
+
+static int64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec * SEC + t.tv_nsec;
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	NEED_OK(sched_setaffinity(0, sizeof(set), &set));
+}
+
+/* ------------------------------------------------------------------------------- footprint */
+
+static int64_t resident(struct ring *r)
+{
+	struct singvgpu_info i;
+	struct stat st;
+
+	if (ring_backend(r) == RING_KMOD)
+		return ioctl(ring_fd(r), SINGVGPU_IOC_GET_INFO, &i) ? -1 : (int64_t)i.pages * 4096;
+	return fstat(ring_fd(r), &st) ? -1 : st.st_blocks * 512;
+}
+
+static void many_calls(int fd, void *arg)
+{
+	struct idle *c = arg;
+	struct ring *r = attached(fd);
+	uint8_t data[4000];
+	uint32_t i;
+
+	memset(data, 5, sizeof(data));
+	for (i = 0; i < c->n; i++)
+		NEED_OK(ring_call(r, 1, data, sizeof(data), NULL, 0, NULL, NULL, 0, NULL));
+	c->step = 1;
+	while (c->step != 2)
+		sleep_ns(MS);
+	ring_close(r);
+}
+
+TEST_F(ring, a_default_channel_holds_2_mib_at_most)
+{
+	struct idle *c = (void *)self->shm;
+	struct ring_record rec;
+	int64_t bytes;
+	pid_t pid;
+	int i;
+
+	self->p.geo = RING_GEOMETRY_DEFAULT;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	EXPECT_LE(0, resident(self->r));
+	EXPECT_GE(2 << 20, resident(self->r));
+	c->n = 100;
+	pid = spawn_client(&self->z, self->r, many_calls, c);
+	ASSERT_LT(0, pid);
+	for (i = 0; i < 100; i++) {
+		ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+		ring_complete(self->r, rec.cpl, rec.seq, 0, NULL, 0);
+		if (ring_log_append(self->r, &rec, 1, 1, rec.data, rec.len))
+			ring_advance(self->r);
+	}
+	while (c->step != 1)
+		sleep_ns(MS);
+	/* The object, and both ends' own memory. */
+	bytes = resident(self->r) + self->r->self_len * 2;
+	TH_LOG("%lld bytes", (long long)bytes);
+	EXPECT_LT(100 * 64, bytes);
+	EXPECT_GE(2 << 20, bytes);
+	c->step = 2;
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
+/* --------------------------------------------------------------------------------- no CPU */
+
+static void call_and_sleep(int fd, void *arg)
+{
+	struct idle *c = arg;
+	struct ring *r = attached(fd);
+	int64_t begin = cpu_ns();
+
+	c->step = 1;
+	NEED_OK(ring_call(r, 1, NULL, 0, NULL, 0, NULL, NULL, 0, NULL));
+	c->cpu_ns = cpu_ns() - begin;
+	ring_close(r);
+}
+
+TEST_F(ring, both_ends_sleep_without_using_cpu)
+{
+	struct idle *c = (void *)self->shm;
+	struct ring_record rec;
+	int64_t begin;
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, call_and_sleep, c);
+	ASSERT_LT(0, pid);
+	ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+	ring_advance(self->r);
+	begin = cpu_ns();
+	/* The client waits for the answer, we for the next record. */
+	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, 2 * SEC));
+	begin = cpu_ns() - begin;
+	EXPECT_EQ(0, ring_complete(self->r, rec.cpl, rec.seq, 0, NULL, 0));
+	EXPECT_EQ(0, reap(&self->z, pid));
+	TH_LOG("2 s cost the proxy %lld us, the client %lld us", (long long)begin / 1000,
+	       (long long)c->cpu_ns / 1000);
+	EXPECT_GE(20 * MS, begin);
+	EXPECT_LT(0, c->cpu_ns);
+	EXPECT_GE(20 * MS, c->cpu_ns);
+}
+
+static void calls_on_cpu(int fd, void *arg)
+{
+	struct idle *c = arg;
+	struct rusage before, after;
+	struct ring *r = attached(fd);
+	int64_t begin;
+	uint32_t i;
+
+	pin(0);
+	ring_set_spin(r, c->spin);
+	for (i = 0; i < 20; i++)
+		NEED_OK(ring_call(r, 1, NULL, 0, NULL, 0, NULL, NULL, 0, NULL));
+	getrusage(RUSAGE_SELF, &before);
+	begin = cpu_ns();
+	for (i = 0; i < c->n; i++)
+		NEED_OK(ring_call(r, 1, NULL, 0, NULL, 0, NULL, NULL, 0, NULL));
+	c->cpu_per_call = (cpu_ns() - begin) / c->n;
+	getrusage(RUSAGE_SELF, &after);
+	c->switches = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw;
+	ring_close(r);
+}
+
+/* CPU time of both sides for one call, both on one CPU. */
+static int64_t same_cpu(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *self,
+			enum ring_backend backend, uint32_t spin)
+{
+	struct idle *c = (void *)self->shm;
+	cpu_set_t was;
+	int64_t cost;
+	pid_t pid;
+
+	memset(c, 0, sizeof(*c));
+	c->n = scaled(2000) < 20000 ? scaled(2000) : 20000;
+	c->spin = spin;
+	self->p = params_of(backend);
+	if (ring_create(&self->r, &self->p))
+		return -1;
+	ring_set_spin(self->r, spin);
+	sched_getaffinity(0, sizeof(was), &was);
+	pid = spawn_client(&self->z, self->r, calls_on_cpu, c);
+	pin(0);
+	cost = cpu_ns();
+	EXPECT_EQ(c->n + 20, serve_all(self->r));
+	cost = (cpu_ns() - cost) / c->n + c->cpu_per_call;
+	sched_setaffinity(0, sizeof(was), &was);
+	EXPECT_EQ(0, reap(&self->z, pid));
+	/* Each call gave the CPU away. */
+	EXPECT_LE(c->n * 9 / 10, c->switches);
+	ring_close(self->r);
+	self->r = NULL;
+	return cost;
+}
+
+TEST_F(ring, nobody_spins_on_the_peer_s_cpu)
+{
+	int64_t with, without;
+
+	without = same_cpu(_metadata, self, variant->backend, 0);
+	with = same_cpu(_metadata, self, variant->backend, 100000);
+	TH_LOG("a call on one CPU costs %lld ns of it; where spinning is allowed for 100 us, %lld",
+	       (long long)without, (long long)with);
+	EXPECT_LT(0, without);
+	/* Spinning would cost the 100 us. */
+	EXPECT_GT(without + 50000, with);
+	EXPECT_GT(without * 2, with);
+}
+
+/* ------------------------------------------------------------------------- how waits end */
+
+TEST_F(ring, a_wait_ends_in_time)
+{
+	static const int64_t times[] = { 0, 1, 1000, MS, 50 * MS, 200 * MS };
+	struct ring_record rec;
+	int64_t took;
+	unsigned int i;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	for (i = 0; i < ARRAY_SIZE(times); i++) {
+		took = now_ns();
+		EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, times[i]));
+		took = now_ns() - took;
+		EXPECT_LE(times[i], took);
+		EXPECT_GE(times[i] + SEC, took);
+		memset(&rec, 0xaa, sizeof(rec));
+		EXPECT_EQ(0, ring_peek(self->r, &rec));
+		EXPECT_EQ(0xaaaa, rec.op);
+	}
+}
+
+static struct ring *kicked;
+
+static void kick(int sig)
+{
+	(void)sig;
+	ring_kick(kicked);
+}
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+static void *kick_later(void *arg)
+{
+	sleep_ns(20 * MS);
+	ring_kick(arg);
+	return NULL;
+}
+
+static void arm(void (*fn)(int), int flags)
+{
+	struct sigaction sa = { .sa_handler = fn, .sa_flags = flags };
+	struct itimerval t = { .it_value = { .tv_usec = 20000 } };
+
+	sigaction(SIGALRM, &sa, NULL);
+	setitimer(ITIMER_REAL, &t, NULL);
+}
+
+TEST_F(ring, a_kick_ends_one_wait)
+{
+	pthread_t t;
+	int i;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	kicked = self->r;
+	/* Before the wait, twice for one. */
+	ring_kick(self->r);
+	ring_kick(self->r);
+	EXPECT_EQ(-EINTR, ring_wait(self->r, 10 * SEC));
+	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+	/* During it, by a thread, spinning or asleep. */
+	for (i = 0; i < 4; i++) {
+		ring_set_spin(self->r, i % 2 ? 0 : 40 * MS);
+		ASSERT_EQ(0, pthread_create(&t, NULL, kick_later, self->r));
+		EXPECT_EQ(-EINTR, ring_wait(self->r, 10 * SEC));
+		pthread_join(t, NULL);
+		EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+	}
+	/* By a handler in the waiting thread, restarting or not. */
+	arm(kick, 0);
+	EXPECT_EQ(-EINTR, ring_wait(self->r, 10 * SEC));
+	arm(kick, SA_RESTART);
+	EXPECT_EQ(-EINTR, ring_wait(self->r, 10 * SEC));
+	arm(nothing, 0);
+	EXPECT_EQ(-EINTR, ring_wait(self->r, 10 * SEC));
+	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+}
+
+static void interrupted_call(int fd, void *arg)
+{
+	struct sigaction sa = { .sa_handler = nothing };
+	struct itimerval t = { { 0, 500 }, { 0, 500 } };
+	struct ring *r = attached(fd);
+	struct ring_ticket k;
+	int32_t status = 1;
+	int64_t begin;
+
+	(void)arg;
+	sigaction(SIGALRM, &sa, NULL);
+	setitimer(ITIMER_REAL, &t, NULL);
+	/* Interrupted by hundreds of signals, a call goes on; its time is not stretched by them. */
+	NEED_OK(ring_call(r, 1, NULL, 0, NULL, 0, &status, NULL, 0, NULL));
+	NEED(status == 5);
+	NEED_OK(ring_request(r, &k, 2, NULL, 0, NULL, 0));
+	begin = now_ns();
+	NEED(ring_await(r, &k, &status, NULL, 0, NULL, 100 * MS) == -ETIMEDOUT);
+	NEED(now_ns() - begin >= 100 * MS);
+	NEED(now_ns() - begin < 3 * SEC);
+	ring_close(r);
+}
+
+TEST_F(ring, signals_neither_end_nor_stretch_a_call)
+{
+	struct ring_record rec;
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, interrupted_call, NULL);
+	ASSERT_LT(0, pid);
+	ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+	sleep_ns(200 * MS);
+	ring_complete(self->r, rec.cpl, rec.seq, 5, NULL, 0);
+	ring_advance(self->r);
+	ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+	ring_advance(self->r);
+	EXPECT_EQ(-EPIPE, next(self->r, &rec, 10 * SEC));
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
+TEST_HARNESS_MAIN

@@ -31,7 +31,7 @@ $(SOFT_GEN)/api_protos.txt: uproxy/softgpu/gen_api.sh uproxy/softgpu/unsupported
 	uproxy/softgpu/gen_api.sh '$(CC)' '$(CUDA_HOME)' uproxy/softgpu $(SOFT_GEN)
 
 $(SOFT_API_OBJS): $(SOFT_GEN)/api_protos.txt
-$(SOFT_GEN)/api_%.c: $(SOFT_GEN)/api_protos.txt ;
+$(SOFT_GEN)/api_ptsz.c $(SOFT_GEN)/api_unsupported.c: $(SOFT_GEN)/api_protos.txt ;
 
 $(SOFTGPU)/%.o: uproxy/softgpu/%.c
 	@mkdir -p $(@D)

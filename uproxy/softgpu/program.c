@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static CUresult from_errno(int err)
 {
@@ -46,6 +47,8 @@ static void cache_once(void)
 			home = getenv("HOME");
 			if (!home || !*home)
 				return;
+			snprintf(path, sizeof(path), "%s/.cache", home);
+			mkdir(path, 0700);
 			snprintf(path, sizeof(path), "%s/.cache/singvgpu", home);
 		}
 		dir = path;

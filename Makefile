@@ -5,6 +5,7 @@
 #   ALL            products and programs that plain `make` builds
 #   HOST_TESTS     programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
 #   VM_TESTS       the same, run as root in a VM on each of Debian's kernels, singvgpu.ko loaded
+#   VM_PROGRAMS    programs like HOST_TESTS, that boot a VM of their own for `make check-vm`
 #   LONG_TESTS     the same as HOST_TESTS, for `make check-long` only
 #   TEST_PROGRAMS  what the tests start, for `make check` to build
 #   BENCHES        programs that write $(BUILD)/bench/NAME.json
@@ -45,6 +46,7 @@ KSELFTEST_CFLAGS := -isystem $(KSELFTEST) -D_GNU_SOURCE -Wno-unused-parameter
 ALL :=
 HOST_TESTS :=
 VM_TESTS :=
+VM_PROGRAMS :=
 LONG_TESTS :=
 BENCHES :=
 TEST_PROGRAMS :=

@@ -21,7 +21,8 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 # What test-vm loads into the guest: a module that does one thing wrong.
 PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)
 TEST_PROGRAMS += $(PROVOKE)
-HOST_TESTS += selftests/vm/test-vm
+HOST_TESTS += selftests/vm/test-vm selftests/vm/test-install
+VM_TESTS += selftests/vm/test-install
 TIMEOUT_test-vm := 900
 
 $(BUILD)/selftests/vm/provoke/%/provoke.ko: $(wildcard selftests/vm/provoke/*)

@@ -218,7 +218,7 @@ static void *worker(void *arg)
 			call_item(OP_LATE);
 		else if (what < 930)
 			call_impatiently();
-		else if (what < 997 || self)
+		else if (what < 980 || self)
 			pause_us(rnd(1500));
 		else
 			have_child();

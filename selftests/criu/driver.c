@@ -27,9 +27,13 @@
 
 static char top[256];		/* of the tree; the client runs elsewhere */
 
-static const char *build(void)
+/* An absolute path below the build folder: CRIU, too, runs elsewhere. */
+static void built(char *path, size_t size, const char *what)
 {
-	return getenv("SINGVGPU_BUILD") ?: "build";
+	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
+
+	snprintf(path, size, "%s%s%s/%s", build[0] == '/' ? "" : top, build[0] == '/' ? "" : "/",
+		 build, what);
 }
 
 static int complain(const char *format, ...)
@@ -186,9 +190,7 @@ static void exec_client(struct run *r, int fd)
 		setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
 	if (chdir(r->dir))
 		_exit(127);
-	snprintf(path, sizeof(path), "%s/%s/selftests/criu/client", top, build());
-	if (build()[0] == '/')
-		snprintf(path, sizeof(path), "%s/selftests/criu/client", build());
+	built(path, sizeof(path), "selftests/criu/client");
 	snprintf(number, sizeof(number), "%d", 3);
 	execl(path, "client", number, r->mode, NULL);
 	_exit(127);
@@ -277,6 +279,14 @@ const char *criu_missing(enum ring_backend backend)
 	return system(path) ? "criu check fails here" : NULL;
 }
 
+static void plugin_dir(struct run *r, char *path, size_t size)
+{
+	if (r->backend == RING_KMOD)
+		built(path, size, "uproxy/ckpt/plugin");
+	else	/* none */
+		snprintf(path, size, "%s/plugins", r->dir);
+}
+
 static int write_script(struct run *r)
 {
 	char path[128], self[256] = "";
@@ -306,6 +316,7 @@ int script_main(const char *dir)
 int run_begin(struct run *r, enum ring_backend backend, const char *mode)
 {
 	const char *tmp = getenv("TMPDIR") ?: "/tmp", *seed = getenv("SINGVGPU_SEED");
+	char plugins[320];
 
 	if (!getcwd(top, sizeof(top)))
 		return complain("getcwd: %s", strerror(errno));
@@ -315,6 +326,8 @@ int run_begin(struct run *r, enum ring_backend backend, const char *mode)
 	snprintf(r->dir, sizeof(r->dir), "%s/criu.XXXXXX", tmp);
 	if (!mkdtemp(r->dir))
 		return complain("mkdtemp: %s", strerror(errno));
+	plugin_dir(r, plugins, sizeof(plugins));
+	mkdir(plugins, 0700);
 	r->sh = mmap(NULL, sizeof(*r->sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	if (r->sh == MAP_FAILED || getrandom(r->id, 16, 0) != 16 ||
@@ -390,14 +403,6 @@ static int criu(struct run *r, char **argv, int fd)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void plugin_dir(struct run *r, char *path, size_t size)
-{
-	if (r->backend == RING_KMOD)
-		snprintf(path, size, "%s/uproxy/ckpt/plugin", build());
-	else	/* an empty one */
-		snprintf(path, size, "%s/none", r->dir);
-}
-
 /* The images of the last dump are in DIR/N. */
 static void image_dir(struct run *r, char *path, size_t size)
 {
@@ -406,7 +411,7 @@ static void image_dir(struct run *r, char *path, size_t size)
 
 int dump(struct run *r, unsigned int flags)
 {
-	char images[96], script[96], plugins[300], pid[16], log[96], fail[96];
+	char images[96], script[96], plugins[320], pid[16], log[96];
 	char *argv[] = { "criu", "dump", "-v4", "-t", pid, "-D", images, "-o", log, "-L", plugins,
 			 "--action-script", script,
 			 flags & DUMP_LEAVE ? "--leave-running" : NULL, NULL };
@@ -416,8 +421,6 @@ int dump(struct run *r, unsigned int flags)
 	image_dir(r, images, sizeof(images));
 	mkdir(images, 0700);
 	plugin_dir(r, plugins, sizeof(plugins));
-	snprintf(fail, sizeof(fail), "%s/none", r->dir);
-	mkdir(fail, 0700);
 	snprintf(script, sizeof(script), "%s/script", r->dir);
 	snprintf(log, sizeof(log), "%s/dump.log", r->dir);
 	snprintf(pid, sizeof(pid), "%d", r->client);
@@ -434,7 +437,7 @@ int dump(struct run *r, unsigned int flags)
 /* CRIU's status. */
 static int try_restore(struct run *r)
 {
-	char images[96], plugins[300], log[96], pidfile[96], inherit[96], hex[33];
+	char images[96], plugins[320], log[96], pidfile[96], inherit[96], hex[33];
 	char *argv[] = { "criu", "restore", "-v4", "-d", "-D", images, "-o", log, "-L", plugins,
 			 "--pidfile", pidfile,
 			 r->backend == RING_MEMFD ? "--inherit-fd" : NULL, inherit, NULL };

@@ -70,7 +70,7 @@ TEST_F_TIMEOUT(criu, goes_on_after_each_move, 3000)
 	ASSERT_EQ(start_client(r), 0);
 	ASSERT_EQ(progress(r), 0);
 	for (i = 0; i < moments(); i++) {
-		pause_us(run_random(r, 30000));
+		pause_us(run_random(r, 100000));
 		ASSERT_EQ(run_move(r, run_random(r, 4)), 0);
 	}
 	ASSERT_EQ(run_end(r), 0);

@@ -421,23 +421,37 @@ static int find_fd(uint64_t addr, uint64_t off)
 	return -ENOENT;
 }
 
+#define HIGH_FD 700	/* out of the way of the process's own */
+
 /*
- * CRIU restores a process's files before its mappings, and duplicates the fd that it gets here:
- * so the file is found among the process's own, and nothing is kept.
+ * CRIU restores a process's files before its mappings, so the file is found among them. The fd
+ * that CRIU gets here is its own: it is closed behind the last of neighbouring mappings of the
+ * device, for all of which the first one's is taken. So parts of one channel get the same.
  */
 static int update_vma(const char *path, const uint64_t addr, const uint64_t old_pgoff,
 		      uint64_t *new_pgoff, int *plugin_fd)
 {
+	static uint64_t last_va;
+	static int last_fd = -1;
 	const char *name = strrchr(path, '/');
 	int fd;
 
 	if (strcmp(name ? name + 1 : path, SINGVGPU_DEV_NAME))
 		return -ENOTSUP;
-	fd = find_fd(addr, old_pgoff);
-	if (fd < 0) {
-		pr_err("the mapping at %#" PRIx64 " has lost its file: the client had closed it", addr);
-		return fd;
+	fd = last_fd;
+	if (fd < 0 || last_va != addr - old_pgoff) {
+		fd = find_fd(addr, old_pgoff);
+		if (fd < 0) {
+			pr_err("the mapping at %#" PRIx64 " has no file: the client had closed it",
+			       addr);
+			return fd;
+		}
+		fd = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+		if (fd < 0)
+			return -errno;
 	}
+	last_fd = fd;
+	last_va = addr - old_pgoff;
 	*new_pgoff = old_pgoff;
 	*plugin_fd = fd;
 	return 1;

@@ -145,6 +145,7 @@ static void ctx_stop(struct ctx *ctx)
 	if (!ctx->active)
 		return;
 	ctx_drain(ctx);
+	print_flush();
 	pthread_mutex_unlock(&big);
 	softcuda_context_gone((CUcontext)ctx);
 	pthread_mutex_lock(&big);
@@ -567,6 +568,7 @@ static CUresult synchronize(CUcontext h)
 		r = capture_forbids();
 	if (!r)
 		r = ctx_drain(ctx);
+	print_flush();
 	if (!r)
 		pool_drained(ctx->dev);
 	return api_unlock(r);

@@ -92,6 +92,8 @@ static CUresult kernel_desc(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct desc *d,
 	}
 	k.fn = fn;
 	r = launch_check(fn->mod->ctx, &k);
+	if (r == BAD_CONFIG)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r || launch_params(fn, &k, p->kernelParams, p->extra, &r))
 		return r;
 	*d = (struct desc){ .kind = D_KERNEL, .k = k };

@@ -291,6 +291,11 @@ int launch_params(struct func *f, struct launch *k, void **params, void **extra,
 	return 0;
 }
 
+static CUresult for_caller(CUresult r, const void *handle)
+{
+	return r == BAD_CONFIG && !obj_live(handle, OBJ_KERNEL) ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
 /* Everything about a launch but its parameters. The kernel has been compiled. */
 CUresult launch_check(struct ctx *ctx, struct launch *k)
 {
@@ -305,19 +310,19 @@ CUresult launch_check(struct ctx *ctx, struct launch *k)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!threads || k->block[0] > 1024 || k->block[1] > 1024 || k->block[2] > 64 ||
 	    threads > 1024)
-		return CUDA_ERROR_INVALID_VALUE;
+		return BAD_CONFIG;
 	if (!k->grid[0] || !k->grid[1] || !k->grid[2] || k->grid[0] > 0x7fffffff ||
 	    k->grid[1] > 65535 || k->grid[2] > 65535)
-		return CUDA_ERROR_INVALID_VALUE;
+		return BAD_CONFIG;
 	if (e->reqntid[0] &&
 	    (k->block[0] != e->reqntid[0] ||
 	     k->block[1] != (e->reqntid[1] ? e->reqntid[1] : 1) ||
 	     k->block[2] != (e->reqntid[2] ? e->reqntid[2] : 1)))
-		return CUDA_ERROR_INVALID_VALUE;
+		return BAD_CONFIG;
 	if (max) {
 		max *= (e->maxntid[1] ? e->maxntid[1] : 1) * (e->maxntid[2] ? e->maxntid[2] : 1);
 		if (threads > max)
-			return CUDA_ERROR_INVALID_VALUE;
+			return BAD_CONFIG;
 	}
 	if (dyn < 0)
 		dyn = info->static_shared < DEFAULT_SMEM ?
@@ -434,7 +439,7 @@ static CUresult launch(CUstream h, struct launch *k, CUfunction fn, void **param
 	if (!r)
 		r = st->ctx->sticky;
 	if (!r)
-		r = launch_check(st->ctx, k);
+		r = for_caller(launch_check(st->ctx, k), fn);
 	if (r || launch_params(k->fn, k, params, extra, &r))
 		return api_unlock(r);
 	d.k = *k;

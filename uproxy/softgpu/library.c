@@ -113,6 +113,7 @@ CUresult cuLibraryUnload(CUlibrary library)
 			free(lib->kernels[i]);
 		}
 	free(lib->kernels);
+	managed_free(lib->prog, lib->managed);
 	program_put(lib->prog);
 	free(lib);
 	return api_unlock(CUDA_SUCCESS);
@@ -228,8 +229,7 @@ CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 	return api_unlock(CUDA_SUCCESS);
 }
 
-static CUresult get_var(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name,
-			bool managed)
+CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	const struct ptx_var *v;
 	struct library *lib;
@@ -244,7 +244,7 @@ static CUresult get_var(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, con
 		return r;
 	i = ptx_module_find_var(lib->prog->pm, name);
 	v = i < 0 ? NULL : ptx_module_var(lib->prog->pm, i);
-	if (!v || v->space > PTX_CONST || (managed && !v->managed))
+	if (!v || v->space > PTX_CONST)
 		return api_unlock(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
 		*dptr = m->var_addr[i];
@@ -253,14 +253,28 @@ static CUresult get_var(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, con
 	return api_unlock(CUDA_SUCCESS);
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
-{
-	return get_var(dptr, bytes, library, name, false);
-}
-
+/* Needs no context: cudart asks for managed variables before it has made one. */
 CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return get_var(dptr, bytes, library, name, true);
+	struct library *lib;
+	CUresult r;
+	int i;
+
+	if (!name || (!dptr && !bytes))
+		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = lock_lib(library, &lib);
+	if (r)
+		return r;
+	if (!lib->managed)
+		r = managed_new(lib->prog, NULL, &lib->managed);
+	i = ptx_module_find_var(lib->prog->pm, name);
+	if (!r && (i < 0 || !lib->managed[i]))
+		r = CUDA_ERROR_NOT_FOUND;
+	if (!r && dptr)
+		*dptr = lib->managed[i]->va;
+	if (!r && bytes)
+		*bytes = ptx_module_var(lib->prog->pm, i)->size;
+	return api_unlock(r);
 }
 
 static CUresult lock_kernel(CUkernel h, struct kernel **k)

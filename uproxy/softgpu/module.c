@@ -16,6 +16,43 @@
 
 /* ---------------------------------------------------------------- variables */
 
+void managed_free(struct program *p, struct mem **managed)
+{
+	if (!managed)
+		return;
+	for (unsigned int i = 0; i < ptx_module_nvars(p->pm); i++)
+		if (managed[i])
+			mem_free(managed[i]);
+	free(managed);
+}
+
+CUresult managed_new(struct program *p, struct ctx *ctx, struct mem ***out)
+{
+	struct device *dev = ctx ? ctx->dev : &devices[0];
+	unsigned int n = ptx_module_nvars(p->pm);
+	struct mem **m = calloc(n + 1, sizeof(*m));
+	CUresult r = m ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	for (unsigned int i = 0; i < n && !r; i++) {
+		const struct ptx_var *v = ptx_module_var(p->pm, i);
+
+		if (!v->managed || v->external)
+			continue;
+		r = mem_alloc(dev, ctx, v->size ? v->size : 16, v->align, MEM_MANAGED, &m[i]);
+		if (r)
+			break;
+		m[i]->flags = CU_MEM_ATTACH_GLOBAL;
+		memset((void *)m[i]->va, 0, m[i]->len);
+		if (v->init)
+			memcpy((void *)m[i]->va, v->init, v->init_len);
+	}
+	if (r)
+		managed_free(p, m);
+	else
+		*out = m;
+	return r;
+}
+
 static CUresult place_vars(struct module *m, struct jit_log *log)
 {
 	struct ptx_module *pm = m->prog->pm;
@@ -38,6 +75,8 @@ static CUresult place_vars(struct module *m, struct jit_log *log)
 		}
 		if (v->size > (size_t)1 << 46)
 			return CUDA_ERROR_OUT_OF_MEMORY;
+		if (m->managed[i])
+			continue;
 		/* symbols of programs are copied to and from in bulk: give them their own lines */
 		if (v->visible && a < 256)
 			a = 256;
@@ -47,14 +86,18 @@ static CUresult place_vars(struct module *m, struct jit_log *log)
 		if (a > align)
 			align = a;
 	}
-	if (!m->nvars)
+	for (unsigned int i = 0; i < m->nvars; i++)
+		if (m->managed[i])
+			m->var_addr[i] = m->managed[i]->va;
+	if (!len)
 		return CUDA_SUCCESS;
 	r = mem_alloc(m->ctx->dev, m->ctx, len, align, MEM_MODULE, &m->vars);
 	if (r)
 		return r;
 	m->vars->owner = m;
 	for (unsigned int i = 0; i < m->nvars; i++)
-		m->var_addr[i] += m->vars->va;
+		if (!m->managed[i])
+			m->var_addr[i] += m->vars->va;
 	return CUDA_SUCCESS;
 }
 
@@ -66,7 +109,7 @@ static void init_vars(struct module *m)
 		const struct ptx_var *v = ptx_module_var(m->prog->pm, i);
 		uint8_t *p = (uint8_t *)m->var_addr[i];
 
-		if (v->init)
+		if (v->init && !m->managed[i])
 			memcpy(p, v->init, v->init_len);
 		for (uint32_t j = 0; j < v->nrelocs; j++) {
 			const struct ptx_reloc *l = &v->relocs[j];
@@ -108,8 +151,18 @@ CUresult module_new(struct program *p, struct ctx *ctx, struct library *lib, str
 	m->refs = 1;
 	p->refs++;
 	m->funcs = calloc(ptx_module_nentries(p->pm) + 1, sizeof(*m->funcs));
-	r = m->funcs ? place_vars(m, log) : CUDA_ERROR_OUT_OF_MEMORY;
+	r = m->funcs ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!r && lib) {
+		r = lib->managed ? CUDA_SUCCESS : managed_new(p, NULL, &lib->managed);
+		m->managed = lib->managed;
+	} else if (!r) {
+		r = managed_new(p, ctx, &m->managed);
+	}
+	if (!r)
+		r = place_vars(m, log);
 	if (r) {
+		if (!lib)
+			managed_free(p, m->managed);
 		module_put(m);
 		return r;
 	}
@@ -135,7 +188,10 @@ void module_unload(struct module *m)
 			obj_del(m->funcs[i]);
 	if (m->vars)
 		mem_free(m->vars);
+	if (!m->lib)
+		managed_free(m->prog, m->managed);
 	m->vars = NULL;
+	m->managed = NULL;
 	m->dead = true;
 	module_put(m);
 }

@@ -40,6 +40,7 @@ struct module {				/* CUmodule */
 	struct func **funcs;		/* by entry, made on demand */
 	struct mem *vars;		/* one block for all variables */
 	uint64_t *var_addr;
+	struct mem **managed;		/* by variable; a library's modules share them */
 	unsigned int nvars;
 	bool dead;			/* unloaded, but launches still hold it */
 	unsigned int refs;
@@ -57,6 +58,7 @@ struct library {			/* CUlibrary */
 	struct obj o;
 	struct program *prog;
 	struct kernel **kernels;
+	struct mem **managed;		/* managed variables belong to no context */
 };
 
 /* What a loader says on the way: the JIT options' log buffers, and SINGVGPU_LOG. */
@@ -82,6 +84,9 @@ CUresult fatbin_texts(const void *image, size_t size, void ***texts, size_t **le
 CUresult module_new(struct program *p, struct ctx *ctx, struct library *lib, struct module **out,
 		    struct jit_log *log);
 void module_unload(struct module *m);
+/* Memory for a program's managed variables, by variable, with their initial values. */
+CUresult managed_new(struct program *p, struct ctx *ctx, struct mem ***out);
+void managed_free(struct program *p, struct mem **managed);
 /* Does an image read from a file of this length lie within it? */
 bool image_fits(const char *image, size_t len);
 CUresult module_read_file(const char *name, char **out, size_t *len);

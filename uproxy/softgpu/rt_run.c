@@ -445,7 +445,7 @@ static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
 	w->nwarpid = b->nwarps;
 	w->nsmid = l->num_sms ? l->num_sms : 16;
 	w->gridid = l->grid_id;
-	w->envreg = l->coop_workspace;
+	w->envreg = l->coop_workspace >> 32 | l->coop_workspace << 32;	/* %envreg1 is the high half */
 	w->dyn_shared = l->dyn_shared;
 	w->total_shared = r->shared_total;
 	w->shared = b->shared;

@@ -380,6 +380,12 @@ void module_free_ctx(struct ctx *ctx);
 /* ----------------------------------------------------------------- launch.c */
 
 CUresult func_resolve(CUfunction h, struct ctx *ctx, struct func **out);
+/*
+ * A configuration that does not fit device or kernel. cudart, which launches CUkernels, gets its own
+ * cudaErrorInvalidConfiguration (it passes results on as they are), others CUDA_ERROR_INVALID_VALUE.
+ */
+#define BAD_CONFIG ((CUresult)9)
+
 CUresult launch_run(struct ctx *ctx, struct launch *k);
 int launch_params(struct func *f, struct launch *k, void **params, void **extra, CUresult *err);
 CUresult launch_check(struct ctx *ctx, struct launch *k);

@@ -231,8 +231,10 @@ CUresult op_wait(struct op *op)
 {
 	struct ctx *ctx;
 
-	if (op->done)
+	if (op->done) {
+		print_flush();
 		return CUDA_SUCCESS;
+	}
 	ctx = op->st->ctx;
 	op->refs++;
 	while (!op->done) {
@@ -526,6 +528,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
 	}
 	if (!r)
 		r = stream_wait(st);
+	print_flush();
 	if (!r)
 		pool_drained(ctx->dev);
 	return api_unlock(r);

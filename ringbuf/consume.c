@@ -17,6 +17,7 @@
 #include "ring_i.h"
 
 #define BATCH_UNITS	64
+#define LOOK_AWAY_TICKS	1000	/* of the TSC: some 300 ns */
 #define FIRST		(SINGVGPU_UNIT - sizeof(struct singvgpu_rec))
 
 static int broken(struct ring *r, const char *why)
@@ -59,6 +60,23 @@ void ring_consumed(struct ring *r, uint64_t pos)
 		ring_publish(r);
 }
 
+/*
+ * The ring was found empty behind a record that nobody waits for: more may follow at once. A
+ * consumer that polls the very line that is written next slows the producer down to a line
+ * transfer for each record; one that looks away for a moment comes back to a batch of them.
+ */
+static bool look_away(struct ring *r)
+{
+	uint64_t start = __builtin_ia32_rdtsc();
+
+	if (!r->rx.streaming)
+		return false;
+	r->rx.streaming = false;
+	while (__builtin_ia32_rdtsc() - start < LOOK_AWAY_TICKS)
+		cpu_relax();
+	return committed(r, r->rx.pos);
+}
+
 /* Nothing is committed: 0, or -EPIPE. What was committed before the client died is still served. */
 static int nothing(struct ring *r)
 {
@@ -95,7 +113,7 @@ int ring_peek(struct ring *r, struct ring_record *rec)
 	int rc;
 
 	for (;;) {
-		if (!committed(r, rx->pos))
+		if (!committed(r, rx->pos) && !look_away(r))
 			return nothing(r);
 		memcpy(rx->copy, unit_at(r, rx->pos), SINGVGPU_UNIT);
 		/* From here on the header is our copy, and the compiler may not think otherwise. */
@@ -118,6 +136,7 @@ int ring_peek(struct ring *r, struct ring_record *rec)
 	if (h->cpl && rx->next == rx->pos)
 		rx->requested++;
 	rx->next = rx->pos + units;
+	rx->streaming = !h->cpl;
 	rec->seq = rx->pos + 1;
 	rec->op = h->op;
 	rec->cpl = h->cpl;

@@ -18,7 +18,8 @@
 #include "ring_i.h"
 #include "rseq_x86.h"
 
-#define PREFETCH	(16 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
+#define PREFETCH	(32 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
+#define SCAN_UNITS	64
 #define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
 #define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
 
@@ -38,9 +39,10 @@ static uint64_t state_word(const struct ring *r)
 
 /* ---------------------------------------------------------------------------- ownership */
 
-static uint64_t thread_token(void)
+/* Unique among the living threads, and at hand where it is needed. Multiple of 32. */
+static inline uint64_t thread_token(void)
 {
-	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	return (uint64_t)(uintptr_t)rseq_area();
 }
 
 static bool cas(uint64_t *p, uint64_t old, uint64_t new)
@@ -142,7 +144,8 @@ static void locked_commit(struct ring_tx *tx, const struct attempt *t)
 	uint8_t *to = t->unit;
 
 	tx->pos = t->seq - 1;
-	tx->units = t->units;
+	tx->clean = t->clean;
+	tx->next = t->end;
 	memcpy(to + 8, &t->header, 8);
 	memcpy(to + 16, t->first, sizeof(t->first));
 	if (t->alen)
@@ -265,13 +268,19 @@ static inline uint8_t *stale_at(const struct ring *r, uint64_t pos)
 	return r->stale + (pos & r->mask);
 }
 
-/* Where the next record goes; see struct ring_tx. *old is the tx->pos that this rests on. */
-static inline uint64_t next_pos(const struct ring *r, uint64_t *old)
+static inline bool was_committed(const struct ring *r, uint64_t pos)
 {
-	uint64_t pos = load(&r->tx.pos);
+	return load(&unit_at(r, pos)->seq) == pos + 1;
+}
 
-	*old = pos;
-	return load(&unit_at(r, pos)->seq) == pos + 1 ? pos + load(&r->tx.units) : pos;
+/* A position up to which, from pos on, no unit is stale; not the last one, but a fair way on. */
+static uint64_t clean_until(const struct ring *r, uint64_t pos)
+{
+	uint64_t end = pos + SCAN_UNITS;
+
+	while (pos < end && !*stale_at(r, pos))
+		pos++;
+	return pos;
 }
 
 /*
@@ -284,7 +293,10 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	uint32_t left, n = units;
 	struct attempt pad;
 
-	*pos = next_pos(r, &t->old);
+	t->old = load(&r->tx.next);
+	*pos = load(&r->tx.pos);
+	if (was_committed(r, *pos))
+		*pos = t->old;
 	left = r->geo.ring_units - (*pos & r->mask);
 	if (unlikely(n > left))
 		n = left;
@@ -304,10 +316,13 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 		t = &pad;
 	}
 	t->seq = *pos + 1;
-	t->units = n;
+	t->end = *pos + n;
 	t->unit = unit_at(r, *pos);
-	t->next = unit_at(r, *pos + n);
-	t->stale = stale_at(r, *pos + n);
+	t->next = unit_at(r, t->end);
+	t->stale = stale_at(r, t->end);
+	t->clean = load(&r->tx.clean);
+	if (t->clean <= t->end + 1)	/* this record cleans the unit at its end */
+		t->clean = clean_until(r, t->end + 1);
 	if (n > 1)
 		memset(stale_at(r, *pos + 1), 1, n - 1);
 	prefetch_for_write((uint8_t *)t->unit + PREFETCH);
@@ -432,21 +447,24 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 static inline __attribute__((always_inline)) bool
 submit_fast(struct ring *r, uint64_t head, const v16 first[3], uint64_t *seq)
 {
-	uint64_t key = thread_token() | BIASED, old, pos;
+	struct rseq *rs = rseq_area();
 	struct ring_tx *tx = &r->tx;
 	struct singvgpu_rec *unit;
+	uint64_t pos;
 
-	if (unlikely(load(&tx->owner) != key))
+	if (unlikely(load(&tx->owner) != ((uint64_t)(uintptr_t)rs | BIASED)))
 		return false;
 	if (unlikely((state_word(r) & STATE_MASK) != load(&tx->expect)))
 		return false;
-	pos = next_pos(r, &old);
-	if (unlikely(!has_room(pos, 1, load(&tx->limit))))
+	pos = load(&tx->next);
+	if (unlikely(!was_committed(r, load(&tx->pos))))
+		return false;
+	if (unlikely(pos + 1 >= load(&tx->clean) || !has_room(pos, 1, load(&tx->limit))))
 		return false;
 	unit = unit_at(r, pos);
 	prefetch_for_write((uint8_t *)unit + PREFETCH);
 	*seq = pos + 1;
-	return !rseq_commit_unit(tx, key, old, pos + 1, unit, stale_at(r, pos + 1), head, first);
+	return !rseq_commit_unit(rs, tx, pos + 1, unit, head, first);
 }
 
 static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_t cpl,
@@ -688,6 +706,7 @@ static int find_end(struct ring *r)
 			return -EPROTO;
 	}
 	r->tx.pos = pos;
+	r->tx.next = pos;
 	return 0;
 }
 

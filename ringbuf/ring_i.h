@@ -75,15 +75,17 @@ struct spin {
  * interrupted by the handler that now submits, preempted, cancelled or dead: change `owner`,
  * then membarrier(PRIVATE_EXPEDITED_RSEQ). Nobody ever waits for a thread that does not run.
  *
- * pos and units describe the latest attempt; whether it was committed is read from the ring:
+ * pos and next describe the latest attempt, before and behind its record, in this order;
+ * whether it was committed is read from the ring:
  *
- *   unit(pos).seq == pos + 1 ? the next record goes to pos + units : it goes to pos
+ *   unit(pos).seq == pos + 1 ? the next record goes to next : it goes to pos
  *
  * The unit behind a record must not look committed, see <linux/singvgpu.h>. It can only where it
  * holds payload of a longer record: stale[unit] says that it may. The byte is set before payload
- * is written there, and cleared with the unit's seq, in the sequence.
+ * is written there, and cleared with the unit's seq, in the sequence. `clean` is a position before
+ * which, from next on, no unit is stale.
  *
- * Without rseq (fallback) `owner` is a lock and all signals are blocked while it is held.
+ * Without rseq (fallback) `owner` is not used; `lock` is, with all signals blocked.
  */
 #define BIASED 1ull
 
@@ -91,8 +93,9 @@ struct ring_tx {
 	uint64_t expect;	/* cons | life << 32 of the last look, under STATE_MASK */
 	uint64_t owner;
 	uint64_t pos;		/* owner */
-	uint64_t units;		/* owner */
-	uint64_t limit;		/* the last position that is free, as of the last look; owner */
+	uint64_t next;		/* owner */
+	uint64_t clean;		/* owner */
+	uint64_t limit;		/* where a record must end, as of the last look at head; owner */
 	uint32_t shared;	/* a second thread has come: no more bias */
 	uint32_t fence;		/* membarrier is refused: commit, then mfence; never BIASED */
 	uint32_t rseq;		/* restartable sequences work here; set once */
@@ -110,6 +113,7 @@ struct ring_rx {
 	uint64_t next;		/* behind the record last peeked, or pos */
 	uint64_t published;	/* ctl->head */
 	uint32_t batch;		/* units after which head is published */
+	bool streaming;		/* the last record wanted no answer */
 	struct spin spin;
 	uint32_t kicked;
 	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */

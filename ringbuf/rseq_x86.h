@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rseq_x86.h - the two restartable sequences of the producers (rseq(2)), for x86-64
+ * rseq_x86.h - the restartable sequences of the producers (rseq(2)), for x86-64
  *
  * Between label 1 and label 2 a signal, a preemption, a migration or a membarrier of another
  * thread sends the thread to label 4; the store in front of label 2 is the sequence's effect.
@@ -17,29 +17,29 @@
 /* Loaded as it was stored, so that the processor can forward it. */
 typedef uint8_t v16 __attribute__((vector_size(16)));
 
-/* One attempt to commit a record; offsets are used in the assembly below. */
+/* One attempt to commit a record. */
 struct attempt {
-	uint64_t key;		/* 0: what tx->owner must be */
-	uint64_t old;		/* 8: what tx->pos must be */
-	uint64_t seq;		/* 16: the record's; its position is seq - 1 */
-	void *unit;		/* 24 */
-	void *next;		/* 32: unit behind the record, to be made clean */
-	const void *a;		/* 40: payload behind the first unit */
-	uint64_t alen;		/* 48 */
-	const void *b;		/* 56 */
-	uint64_t blen;		/* 64 */
-	uint64_t units;		/* 72 */
-	uint64_t header;	/* 80: op, cpl and len, as they lie in struct singvgpu_rec */
-	uint8_t *stale;		/* 88: next's */
-	v16 first[3];		/* 96: the payload's first 48 bytes */
+	uint64_t key;		/* what tx->owner must be */
+	uint64_t old;		/* what tx->next must be */
+	uint64_t seq;		/* the record's; its position is seq - 1 */
+	uint64_t end;		/* position behind it */
+	uint64_t clean;		/* for tx->clean */
+	void *unit;
+	void *next;		/* unit behind the record, to be made clean */
+	uint8_t *stale;		/* next's */
+	const void *a;		/* payload behind the first unit */
+	uint64_t alen;
+	const void *b;
+	uint64_t blen;
+	uint64_t header;	/* op, cpl and len, as they lie in struct singvgpu_rec */
+	v16 first[3];		/* the payload's first 48 bytes */
 };
 
-_Static_assert(offsetof(struct attempt, units) == 72, "assembly");
-_Static_assert(offsetof(struct attempt, stale) == 88, "assembly");
-_Static_assert(offsetof(struct attempt, first) == 96, "assembly");
-_Static_assert(offsetof(struct ring_tx, owner) == 8, "assembly");
-_Static_assert(offsetof(struct ring_tx, pos) == 16, "assembly");
-_Static_assert(offsetof(struct ring_tx, units) == 24, "assembly");
+#define AT(name, type, field) [name] "i" (offsetof(type, field))
+#define TX_OFFSETS							\
+	AT(owner, struct ring_tx, owner), AT(tpos, struct ring_tx, pos),	\
+	AT(tnext, struct ring_tx, next), AT(tclean, struct ring_tx, clean)
+
 _Static_assert(offsetof(struct rseq, rseq_cs) == 8, "assembly");
 _Static_assert(RSEQ_SIG == 0x53053053, "assembly");
 
@@ -74,46 +74,55 @@ static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 	struct rseq *rs = rseq_area();
 
 	asm goto(RSEQ_ENTER
-		 "movq 0(%[t]), %%rax\n"
-		 "cmpq %%rax, 8(%[tx])\n"
+		 "movq %c[key](%[t]), %%rax\n"
+		 "cmpq %%rax, %c[owner](%[tx])\n"
 		 "jne %l[lost]\n"
-		 "movq 8(%[t]), %%rax\n"
-		 "cmpq %%rax, 16(%[tx])\n"
+		 "movq %c[old](%[t]), %%rax\n"
+		 "cmpq %%rax, %c[tnext](%[tx])\n"
 		 "jne %l[lost]\n"
-		 "movq 24(%[t]), %%rdx\n"
-		 "movq 16(%[t]), %%rax\n"
+		 "movq %c[unit](%[t]), %%rdx\n"
+		 "movq %c[seq](%[t]), %%rax\n"
 		 "cmpq %%rax, (%%rdx)\n"
 		 "je %l[lost]\n"
 		 "leaq -1(%%rax), %%rcx\n"
-		 "movq %%rcx, 16(%[tx])\n"
-		 "movq 72(%[t]), %%rcx\n"
-		 "movq %%rcx, 24(%[tx])\n"
-		 "movq 80(%[t]), %%rcx\n"
-		 "movups 96(%[t]), %%xmm0\n"
-		 "movups 112(%[t]), %%xmm1\n"
-		 "movups 128(%[t]), %%xmm2\n"
+		 "movq %c[clean](%[t]), %%rsi\n"
+		 "movq %c[end](%[t]), %%rdi\n"
+		 "movq %%rcx, %c[tpos](%[tx])\n"
+		 "movq %%rsi, %c[tclean](%[tx])\n"
+		 "movq %%rdi, %c[tnext](%[tx])\n"
+		 "movq %c[header](%[t]), %%rcx\n"
+		 "movups %c[first](%[t]), %%xmm0\n"
+		 "movups %c[first]+16(%[t]), %%xmm1\n"
+		 "movups %c[first]+32(%[t]), %%xmm2\n"
 		 "movq %%rcx, 8(%%rdx)\n"
 		 "movups %%xmm0, 16(%%rdx)\n"
 		 "movups %%xmm1, 32(%%rdx)\n"
 		 "movups %%xmm2, 48(%%rdx)\n"
 		 "leaq 64(%%rdx), %%rdi\n"
-		 "movq 48(%[t]), %%rcx\n"
+		 "movq %c[alen](%[t]), %%rcx\n"
 		 "testq %%rcx, %%rcx\n"
 		 "jz 5f\n"
-		 "movq 40(%[t]), %%rsi\n"
+		 "movq %c[a](%[t]), %%rsi\n"
 		 "rep movsb\n"
-		 "5: movq 64(%[t]), %%rcx\n"
+		 "5: movq %c[blen](%[t]), %%rcx\n"
 		 "testq %%rcx, %%rcx\n"
 		 "jz 6f\n"
-		 "movq 56(%[t]), %%rsi\n"
+		 "movq %c[b](%[t]), %%rsi\n"
 		 "rep movsb\n"
-		 "6: movq 32(%[t]), %%rdi\n"
+		 "6: movq %c[next](%[t]), %%rdi\n"
 		 "movq $0, (%%rdi)\n"
-		 "movq 88(%[t]), %%rdi\n"
+		 "movq %c[stale](%[t]), %%rdi\n"
 		 "movb $0, (%%rdi)\n"
 		 "movq %%rax, (%%rdx)\n"
 		 RSEQ_LEAVE
-		 : : [rs] "r" (rs), [tx] "r" (tx), [t] "r" (t)
+		 : : [rs] "r" (rs), [tx] "r" (tx), [t] "r" (t), TX_OFFSETS,
+		     AT(key, struct attempt, key), AT(old, struct attempt, old),
+		     AT(seq, struct attempt, seq), AT(end, struct attempt, end),
+		     AT(clean, struct attempt, clean), AT(unit, struct attempt, unit),
+		     AT(next, struct attempt, next), AT(stale, struct attempt, stale),
+		     AT(a, struct attempt, a), AT(alen, struct attempt, alen),
+		     AT(b, struct attempt, b), AT(blen, struct attempt, blen),
+		     AT(header, struct attempt, header), AT(first, struct attempt, first)
 		 : "memory", "cc", "rax", "rcx", "rdx", "rsi", "rdi", "xmm0", "xmm1", "xmm2"
 		 : lost, aborted);
 	return 0;
@@ -124,37 +133,31 @@ aborted:
 }
 
 /*
- * The same for a record of one unit with a clean one behind it (else -EAGAIN), and with all that
- * it needs in registers. It writes to one line of the ring, in one go.
+ * The same for a record of one unit behind a committed one, with a clean unit behind itself, by
+ * the thread that the ring is biased to: all that it needs is in registers, and it writes to one
+ * line of the ring, in one go. No other attempt has begun if tx->next is still seq - 1.
  */
-static inline int rseq_commit_unit(struct ring_tx *tx, uint64_t key, uint64_t old, uint64_t seq,
-				   void *unit, const uint8_t *stale, uint64_t header,
-				   const v16 first[3])
+static inline int rseq_commit_unit(struct rseq *rs, struct ring_tx *tx, uint64_t seq, void *unit,
+				   uint64_t header, const v16 first[3])
 {
-	struct rseq *rs = rseq_area();
-
 	asm goto(RSEQ_ENTER
-		 "cmpq %[key], 8(%[tx])\n"
-		 "jne %l[lost]\n"
-		 "cmpq %[old], 16(%[tx])\n"
-		 "jne %l[lost]\n"
-		 "cmpq %[seq], (%[unit])\n"
-		 "je %l[lost]\n"
-		 "cmpb $0, (%[stale])\n"
+		 "leaq %c[biased](%[rs]), %%rax\n"
+		 "cmpq %%rax, %c[owner](%[tx])\n"
 		 "jne %l[lost]\n"
 		 "leaq -1(%[seq]), %%rax\n"
-		 "movq %%rax, 16(%[tx])\n"
-		 "movq $1, 24(%[tx])\n"
+		 "cmpq %%rax, %c[tnext](%[tx])\n"
+		 "jne %l[lost]\n"
+		 "movq %%rax, %c[tpos](%[tx])\n"
+		 "movq %[seq], %c[tnext](%[tx])\n"
 		 "movq %[header], 8(%[unit])\n"
 		 "movups %[a], 16(%[unit])\n"
 		 "movups %[b], 32(%[unit])\n"
 		 "movups %[c], 48(%[unit])\n"
 		 "movq %[seq], (%[unit])\n"
 		 RSEQ_LEAVE
-		 : : [rs] "r" (rs), [tx] "r" (tx), [key] "r" (key), [old] "r" (old),
-		     [seq] "r" (seq), [unit] "r" (unit), [stale] "r" (stale),
+		 : : [rs] "r" (rs), [tx] "r" (tx), [seq] "r" (seq), [unit] "r" (unit),
 		     [header] "r" (header), [a] "x" (first[0]), [b] "x" (first[1]),
-		     [c] "x" (first[2])
+		     [c] "x" (first[2]), [biased] "i" (BIASED), TX_OFFSETS
 		 : "memory", "cc", "rax"
 		 : lost, aborted);
 	return 0;
@@ -172,11 +175,11 @@ static inline void rseq_release(struct ring_tx *tx, uint64_t key)
 again:
 	rs = rseq_area();
 	asm goto(RSEQ_ENTER
-		 "cmpq %[key], 8(%[tx])\n"
+		 "cmpq %[key], %c[owner](%[tx])\n"
 		 "jne %l[lost]\n"
-		 "movq $0, 8(%[tx])\n"
+		 "movq $0, %c[owner](%[tx])\n"
 		 RSEQ_LEAVE
-		 : : [rs] "r" (rs), [tx] "r" (tx), [key] "r" (key)
+		 : : [rs] "r" (rs), [tx] "r" (tx), [key] "r" (key), TX_OFFSETS
 		 : "memory", "cc", "rax"
 		 : lost, aborted);
 	return;

@@ -77,8 +77,11 @@ include $(FRAGMENTS)
 -include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -print -o -type d \( \
 	$(foreach d,apt criu cuda kmod vm,-path $(BUILD)/$(d) -o) -name logs \) -prune))
 
-.PHONY: all tests clean
-all: $(ALL)
+.PHONY: all tests clean note-setup
+all: $(ALL) | note-setup
+note-setup:
+	@[ -e $(BUILD)/setup/packages.done ] || \
+		echo "If something is missing: 'make setup' installs what the build needs."
 tests: all $(SUPERVISE) $(TEST_PROGRAMS) $(HOST_TESTS) $(VM_TESTS) $(VM_PROGRAMS) $(LONG_TESTS)
 	@:
 

@@ -13,3 +13,21 @@ $(SOFT_API_BINS): | $(B)/uproxy/softgpu/libsoftjit.so
 
 HOST_TESTS += $(SOFT_API_BINS)
 TEST_PROGRAMS += $(SOFT_API_BINS)
+
+# Programs of direct mode: unmodified, static cudart, nvcc's defaults.
+SOFT_DIRECT_TESTS := vector reduce streams symbols graphs errors coop
+SOFT_DIRECT_BINS := $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%) $(B)/selftests/softgpu/d_rdc
+$(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%): $(B)/selftests/softgpu/d_%: \
+		selftests/softgpu/d_%.cu selftests/softgpu/direct.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -o $@ $<
+$(B)/selftests/softgpu/d_rdc: selftests/softgpu/d_rdc_a.cu selftests/softgpu/d_rdc_b.cu \
+		selftests/softgpu/direct.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -rdc=true -o $@ $(filter %.cu,$^)
+
+ifeq ($(SAN),)
+HOST_TESTS += selftests/softgpu/test-direct
+TEST_PROGRAMS += $(SOFT_DIRECT_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
+TIMEOUT_test-direct := 300
+endif

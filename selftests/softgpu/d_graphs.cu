@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * d_graphs.cu - captured and hand-made graphs, updates of them, memory nodes, pools.
+ */
+#include "direct.cuh"
+
+__global__ void add(int *p, int v, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		p[i] += v;
+}
+
+static void captured(void)
+{
+	const int n = 1000;
+	cudaStream_t s, t;
+	cudaEvent_t fork, join;
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+	int *d, *h;
+
+	CHECK(cudaMalloc(&d, n * 4));
+	CHECK(cudaMallocHost(&h, n * 4));
+	CHECK(cudaStreamCreate(&s));
+	CHECK(cudaStreamCreate(&t));
+	CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+	CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+	CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+	CHECK(cudaMemsetAsync(d, 0, n * 4, s));
+	CHECK(cudaEventRecord(fork, s));
+	CHECK(cudaStreamWaitEvent(t, fork, 0));
+	add<<<2, 256, 0, s>>>(d, 1, 500);
+	add<<<2, 256, 0, t>>>(d + 500, 2, 500);
+	CHECK(cudaEventRecord(join, t));
+	CHECK(cudaStreamWaitEvent(s, join, 0));
+	CHECK(cudaMemcpyAsync(h, d, n * 4, cudaMemcpyDeviceToHost, s));
+	CHECK(cudaStreamEndCapture(s, &g));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	for (int i = 0; i < 10; i++) {
+		memset(h, 0, n * 4);
+		CHECK(cudaGraphLaunch(x, s));
+		CHECK(cudaStreamSynchronize(s));
+		EXPECT(h[0] == 1 && h[499] == 1 && h[500] == 2 && h[999] == 2);
+	}
+	/* the same work with another value, into the same executable graph */
+	cudaGraph_t g2;
+	cudaGraphExecUpdateResultInfo info;
+	CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+	CHECK(cudaMemsetAsync(d, 0, n * 4, s));
+	CHECK(cudaEventRecord(fork, s));
+	CHECK(cudaStreamWaitEvent(t, fork, 0));
+	add<<<2, 256, 0, s>>>(d, 10, 500);
+	add<<<2, 256, 0, t>>>(d + 500, 20, 500);
+	CHECK(cudaEventRecord(join, t));
+	CHECK(cudaStreamWaitEvent(s, join, 0));
+	CHECK(cudaMemcpyAsync(h, d, n * 4, cudaMemcpyDeviceToHost, s));
+	CHECK(cudaStreamEndCapture(s, &g2));
+	CHECK(cudaGraphExecUpdate(x, g2, &info));
+	CHECK(cudaGraphLaunch(x, s));
+	CHECK(cudaStreamSynchronize(s));
+	EXPECT(h[0] == 10 && h[999] == 20);
+	EXPECT_ERROR(cudaErrorStreamCaptureUnsupported, ({
+		cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+		cudaDeviceSynchronize();
+	}));
+	EXPECT_ERROR(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g2));
+	cudaGetLastError();
+	CHECK(cudaGraphExecDestroy(x));
+	CHECK(cudaGraphDestroy(g));
+}
+
+static void by_hand(void)
+{
+	int n = 64, v = 3, *d, got[64];
+	void *args[] = { &d, &v, &n };
+	cudaGraphNode_t k, m, c;
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+
+	CHECK(cudaMalloc(&d, 256));
+	CHECK(cudaGraphCreate(&g, 0));
+	cudaMemsetParams mp = {};
+	mp.dst = d;
+	mp.elementSize = 4;
+	mp.width = 64;
+	mp.height = 1;
+	mp.value = 100;
+	CHECK(cudaGraphAddMemsetNode(&m, g, NULL, 0, &mp));
+	cudaKernelNodeParams kp = {};
+	kp.func = (void *)add;
+	kp.gridDim = 1;
+	kp.blockDim = 64;
+	kp.kernelParams = args;
+	CHECK(cudaGraphAddKernelNode(&k, g, &m, 1, &kp));
+	CHECK(cudaGraphAddMemcpyNode1D(&c, g, &k, 1, got, d, 256, cudaMemcpyDeviceToHost));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	CHECK(cudaGraphLaunch(x, 0));
+	CHECK(cudaStreamSynchronize(0));
+	EXPECT(got[0] == 103 && got[63] == 103);
+	v = 7;
+	CHECK(cudaGraphExecKernelNodeSetParams(x, k, &kp));
+	CHECK(cudaGraphLaunch(x, 0));
+	CHECK(cudaStreamSynchronize(0));
+	EXPECT(got[0] == 107);
+}
+
+static void pools(void)
+{
+	cudaMemPool_t pool;
+	cudaStream_t s;
+	int *a, *b, h[100];
+
+	CHECK(cudaStreamCreate(&s));
+	CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+	for (int i = 0; i < 100; i++) {
+		CHECK(cudaMallocAsync(&a, 400, s));
+		CHECK(cudaMallocAsync(&b, 4 << 20, s));
+		CHECK(cudaMemsetAsync(a, 0, 400, s));
+		add<<<1, 128, 0, s>>>(a, i, 100);
+		CHECK(cudaMemcpyAsync(h, a, 400, cudaMemcpyDeviceToHost, s));
+		CHECK(cudaFreeAsync(a, s));
+		CHECK(cudaFreeAsync(b, s));
+		CHECK(cudaStreamSynchronize(s));
+		EXPECT(h[0] == i && h[99] == i);
+	}
+	/* allocations while a stream records become nodes */
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+	CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+	CHECK(cudaMallocAsync(&a, 400, s));
+	CHECK(cudaMemsetAsync(a, 1, 400, s));
+	add<<<1, 128, 0, s>>>(a, 1, 100);
+	CHECK(cudaMemcpyAsync(h, a, 400, cudaMemcpyDeviceToHost, s));
+	CHECK(cudaFreeAsync(a, s));
+	CHECK(cudaStreamEndCapture(s, &g));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	for (int i = 0; i < 3; i++)
+		CHECK(cudaGraphLaunch(x, s));
+	CHECK(cudaStreamSynchronize(s));
+	EXPECT(h[0] == 0x01010102 && h[99] == 0x01010102);
+}
+
+int main()
+{
+	captured();
+	by_hand();
+	pools();
+	printf("PASS\n");
+	return 0;
+}

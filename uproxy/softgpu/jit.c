@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "jit_i.h"
 
@@ -152,8 +153,35 @@ static void optimise(struct jit *j, LLVMTargetMachineRef tm)
 	}
 }
 
-static void generate(struct jit *j, void **obj, size_t *len)
+static double seconds(void)
 {
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* SOFTGPU_STATS=1: where the time goes, for those who work on the compiler. */
+static void stats(struct jit *j, double t0, double t1, double t2, double t3, size_t len)
+{
+	struct ufunc *f = j->u->fn;
+	uint32_t s, r, live = 0, k;
+
+	if (!getenv("SOFTGPU_STATS"))
+		return;
+	for (s = 0; s < f->nstubs; s++)
+		for (r = 0; r < f->b->nregs; r++)
+			live += bit_get(f->blk[f->stub_blk[s]].livein, r);
+	for (k = r = 0; k < f->b->nregs; k++)
+		r += !f->uniform[k];
+	fprintf(stderr, "softjit: %.2f+%.2f+%.2f s, %u insns, %u/%u regs vary, %u blocks, %u stubs, "
+		"%u live in, %u fns, %zu bytes: %.60s\n", t1 - t0, t2 - t1, t3 - t2, f->b->ninsn, r,
+		f->b->nregs, f->nreach, f->nstubs, live, j->u->nfn, len, f->f->name);
+}
+
+static void generate(struct jit *j, void **obj, size_t *len, double t0)
+{
+	double t1 = seconds(), t2;
 	LLVMTargetMachineRef tm = machine();
 	LLVMMemoryBufferRef buf;
 	char *err = NULL;
@@ -170,6 +198,7 @@ static void generate(struct jit *j, void **obj, size_t *len)
 	}
 	optimise(j, tm);
 	dump(j, "1");
+	t2 = seconds();
 	if (LLVMTargetMachineEmitToMemoryBuffer(tm, j->m, LLVMObjectFile, &err, &buf)) {
 		LLVMDisposeMessage(err);
 		ptx_fail(-ENOTSUP, 0, "LLVM can not emit this code");
@@ -179,6 +208,7 @@ static void generate(struct jit *j, void **obj, size_t *len)
 	if (*obj)
 		memcpy(*obj, LLVMGetBufferStart(buf), *len);
 	LLVMDisposeMemoryBuffer(buf);
+	stats(j, t0, t1, t2, seconds(), *len);
 	LLVMDisposeTargetMachine(tm);
 	if (!*obj)
 		ptx_fail(-ENOMEM, 0, "out of memory");
@@ -189,6 +219,7 @@ int jit_compile(struct unit *u, void **obj, size_t *len, char *err, size_t errle
 {
 	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
 	struct jit j = { .u = u };
+	double t0 = seconds();
 	uint32_t i;
 
 	pthread_once(&once, init_llvm);
@@ -198,7 +229,7 @@ int jit_compile(struct unit *u, void **obj, size_t *len, char *err, size_t errle
 		declare_functions(&j);
 		for (i = 0; i < u->nfn; i++)
 			jit_function(&j, i);
-		generate(&j, obj, len);
+		generate(&j, obj, len, t0);
 	}
 	LLVMDisposeBuilder(j.b);
 	LLVMDisposeBuilder(j.eb);

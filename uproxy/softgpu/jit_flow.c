@@ -2,11 +2,11 @@
 /*
  * jit_flow.c - a function's control flow: blocks, branches that split a warp, and the dispatcher.
  *
- * While all lanes of a warp agree, blocks jump to each other directly and registers are SSA
- * values.  At a branch that splits, one side's live registers are stored in the slots, under its
- * mask, and its lanes are noted at that side's stub; the other side goes on.  A group that reaches
- * a join while others wait in an earlier or the same stub stores itself there too and goes to the
- * dispatcher, which picks the lowest stub, reloads and continues:
+ * Registers that are live at some stub (a place where lanes may wait) live in slots, in memory:
+ * every definition is stored under the mask, and every block loads what it uses.  All others are
+ * SSA values.  So a split costs a note of which lanes wait where, and the code does not grow with
+ * the number of places times the registers live there.  A group that reaches a join while others
+ * wait in an earlier or the same stub waits there too; the dispatcher picks the lowest stub:
  *
  *   running --split--> other side pending, running
  *   running --join, something pending at or before it--> pending --rt_pick--> running
@@ -28,81 +28,11 @@ static V fptr(struct jit *j, size_t off)
 	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->frame, &idx, 1, "");
 }
 
-static V slot_ptr(struct jit *j, uint32_t reg)
-{
-	V idx = c64(j, j->slot[reg]);
-
-	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->slots, &idx, 1, "");
-}
-
-static void save_reg(struct jit *j, uint32_t r, V mask)
-{
-	Ty t = reg_ty(j, r);
-	V p = slot_ptr(j, r), v;
-
-	if (j->f->uniform[r]) {
-		v = LLVMBuildLoad2(j->b, t, j->reg[r], "");
-		if (t == j->i1)
-			v = LLVMBuildZExt(j->b, v, j->i32, "");
-		store_al(j, v, p, 16);
-		return;
-	}
-	v = LLVMBuildLoad2(j->b, LLVMVectorType(t, 32), j->reg[r], "");
-	if (t == j->i1) {
-		V old = load_al(j, j->i32, p, 16);
-
-		v = LLVMBuildAnd(j->b, bits_of(j, v), mask, "");
-		old = LLVMBuildAnd(j->b, old, LLVMBuildNot(j->b, mask, ""), "");
-		store_al(j, LLVMBuildOr(j->b, v, old, ""), p, 16);
-		return;
-	}
-	{
-		Ty over[2] = { LLVMTypeOf(v), j->ptr };
-		V args[4] = { v, p, c32(j, 64), pred_of(j, mask) };
-
-		call_intr(j, "llvm.masked.store", over, 2, args, 4);
-	}
-}
-
-static void load_reg(struct jit *j, uint32_t r)
-{
-	Ty t = reg_ty(j, r);
-	V p = slot_ptr(j, r), v;
-
-	if (j->f->uniform[r]) {
-		v = load_al(j, t == j->i1 ? j->i32 : t, p, 16);
-		if (t == j->i1)
-			v = LLVMBuildTrunc(j->b, v, j->i1, "");
-	} else if (t == j->i1) {
-		v = pred_of(j, load_al(j, j->i32, p, 16));
-	} else {
-		v = load_al(j, LLVMVectorType(t, 32), p, 64);
-	}
-	LLVMBuildStore(j->b, v, j->reg[r]);
-}
-
-static void each_live(struct jit *j, const struct pblock *b, V mask, bool save)
-{
-	uint32_t r;
-
-	for (r = 0; r < j->f->b->nregs; r++)
-		if (bit_get(b->livein, r)) {
-			if (save)
-				save_reg(j, r, mask);
-			else
-				load_reg(j, r);
-		}
-	if (save)
-		return;
-}
-
-/* Leaves lanes @mask at @to's stub, with their registers. */
+/* Leaves lanes @mask at @to's stub; their registers are in the slots already. */
 static void park(struct jit *j, uint32_t to, V mask)
 {
-	struct pblock *b = &j->f->blk[to];
-	V pend, idx = c64(j, b->stub), old;
+	V pend, idx = c64(j, j->f->blk[to].stub), old;
 
-	each_live(j, b, mask, true);
 	pend = LLVMBuildLoad2(j->b, j->ptr, fptr(j, FOFF(pend)), "");
 	pend = LLVMBuildInBoundsGEP2(j->b, j->i32, pend, &idx, 1, "");
 	old = load_al(j, j->i32, pend, 4);
@@ -460,6 +390,7 @@ static void emit_block(struct jit *j, uint32_t bi)
 	uint32_t k;
 
 	at_bb(j, j->bb[bi]);
+	j->epoch++;
 	gather(j, bi);
 	for (k = b->first; k < b->last; k++) {
 		const struct insn *i = &j->f->b->insn[k];
@@ -479,6 +410,8 @@ static void assign_slots(struct jit *j, uint64_t *size)
 
 	for (r = 0; r < j->f->b->nregs; r++) {
 		bool used = false;
+
+		j->slot[r] = NO_SLOT;
 
 		for (s = 0; s < j->f->nstubs && !used; s++)
 			used = bit_get(j->f->blk[j->f->stub_blk[s]].livein, r);
@@ -518,7 +451,6 @@ static void emit_dispatch(struct jit *j)
 
 		LLVMAddCase(sw, c32(j, s), st);
 		at_bb(j, st);
-		each_live(j, &f->blk[f->stub_blk[s]], NULL, false);
 		LLVMBuildBr(j->b, j->bb[f->stub_blk[s]]);
 	}
 }
@@ -564,15 +496,24 @@ void jit_function(struct jit *j, uint32_t idx)
 	LLVMBuildStore(j->b, LLVMConstNull(LLVMVectorType(j->i1, 32)), j->cc);
 	j->reg = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
 	j->slot = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint64_t));
+	j->cache = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
+	j->cached = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
 	j->in = NULL;
+	if (f->diverges)
+		init_frame(j);
+	else
+		memset(j->slot, 0xff, f->b->nregs * sizeof(uint64_t));
 	for (i = 0; i < f->b->nregs; i++) {
 		Ty t = jty_n(j, reg_ty(j, i), !f->uniform[i]);
 
+		if (j->slot[i] != NO_SLOT) {	/* read before it is written: zero */
+			if (bit_get(f->blk[f->order[0]].livein, i))
+				slot_store(j, i, LLVMConstNull(t), true);
+			continue;
+		}
 		j->reg[i] = entry_alloca(j, t, 0);
 		LLVMBuildStore(j->b, LLVMConstNull(t), j->reg[i]);
 	}
-	if (f->diverges)
-		init_frame(j);
 	if (idx) {
 		V a[2] = { j->w, LLVMBuildAdd(j->b, j->lsp, c64(j, f->frame), "") };
 

@@ -31,7 +31,9 @@ struct jit {
 	V mask, minpend;		/* allocas */
 	V cc;				/* carry flag, alloca of <32 x i1> */
 	V frame, slots;
-	uint64_t *slot;			/* offset per register, by need */
+	uint64_t *slot;			/* offset per register, or NO_SLOT */
+	V *cache;			/* a slot's value in this block, if cached == epoch */
+	uint32_t *cached, epoch;
 	LLVMBasicBlockRef *bb, *stub, dispatch, done;
 	const struct insn *in;
 	bool vec;
@@ -43,6 +45,8 @@ struct jit {
 };
 
 void jit_fail(struct jit *j, const char *why) __attribute__((noreturn));
+
+#define NO_SLOT UINT64_MAX
 
 /* types and constants */
 Ty jty(struct jit *j, Ty scalar);		/* for the current width */
@@ -76,6 +80,7 @@ void set_reg(struct jit *j, int reg, V v, enum ptype t);
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg);
 V get_pred(struct jit *j, const struct opnd *o);
 Ty reg_ty(struct jit *j, int reg);
+void slot_store(struct jit *j, uint32_t reg, V v, bool all);	/* all: whatever the mask */
 V cur_mask(struct jit *j);			/* i32 */
 V guarded_mask(struct jit *j);			/* mask & guard */
 V bits_of(struct jit *j, V pred);		/* <32 x i1> -> i32 */

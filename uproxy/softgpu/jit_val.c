@@ -307,11 +307,95 @@ static V reinterpret(struct jit *j, V v, Ty from, Ty to, bool sign)
 	return v;
 }
 
+/* ---- registers ---- */
+
+static V slot_ptr(struct jit *j, uint32_t reg)
+{
+	V idx = c64(j, j->slot[reg]);
+
+	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->slots, &idx, 1, "");
+}
+
+static V slot_load(struct jit *j, uint32_t r)
+{
+	Ty t = reg_ty(j, r);
+	V p = slot_ptr(j, r), v;
+
+	if (j->f->uniform[r]) {
+		v = load_al(j, t == j->i1 ? j->i32 : t, p, 16);
+		if (t == j->i1)
+			v = LLVMBuildTrunc(j->b, v, j->i1, "");
+	} else if (t == j->i1) {
+		v = pred_of(j, load_al(j, j->i32, p, 16));
+	} else {
+		v = load_al(j, LLVMVectorType(t, 32), p, 64);
+	}
+	return v;
+}
+
+void slot_store(struct jit *j, uint32_t r, V v, bool all)
+{
+	Ty t = reg_ty(j, r);
+	V p = slot_ptr(j, r), mask = NULL;
+
+	if (j->f->uniform[r]) {
+		if (t == j->i1)
+			v = LLVMBuildZExt(j->b, v, j->i32, "");
+		store_al(j, v, p, 16);
+		return;
+	}
+	if (!all)
+		mask = cur_mask(j);
+	if (t == j->i1) {
+		v = bits_of(j, v);
+		if (mask) {
+			V old = load_al(j, j->i32, p, 16);
+
+			old = LLVMBuildAnd(j->b, old, LLVMBuildNot(j->b, mask, ""), "");
+			v = LLVMBuildOr(j->b, LLVMBuildAnd(j->b, v, mask, ""), old, "");
+		}
+		store_al(j, v, p, 16);
+	} else if (mask && j->has_avx512 && t != j->i128) {
+		Ty over[2] = { LLVMTypeOf(v), j->ptr };
+		V args[4] = { v, p, c32(j, 64), pred_of(j, mask) };
+
+		call_intr(j, "llvm.masked.store", over, 2, args, 4);
+	} else {
+		if (mask)
+			v = LLVMBuildSelect(j->b, pred_of(j, mask), v,
+					    load_al(j, LLVMTypeOf(v), p, 64), "");
+		store_al(j, v, p, 64);
+	}
+}
+
+static V read_reg(struct jit *j, int reg)
+{
+	if (j->slot[reg] == NO_SLOT)
+		return LLVMBuildLoad2(j->b, jty_n(j, reg_ty(j, reg), !j->f->uniform[reg]),
+				      j->reg[reg], "");
+	if (j->cached[reg] != j->epoch) {
+		j->cache[reg] = slot_load(j, reg);
+		j->cached[reg] = j->epoch;
+	}
+	return j->cache[reg];
+}
+
+static void write_reg(struct jit *j, int reg, V v)
+{
+	if (j->slot[reg] == NO_SLOT) {
+		LLVMBuildStore(j->b, v, j->reg[reg]);
+		return;
+	}
+	slot_store(j, reg, v, false);
+	j->cache[reg] = v;
+	j->cached[reg] = j->epoch;
+}
+
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg)
 {
 	Ty rt = reg_ty(j, reg), want = scalar_ty(j, t);
 	bool uni = j->f->uniform[reg];
-	V v = LLVMBuildLoad2(j->b, jty_n(j, rt, !uni), j->reg[reg], "");
+	V v = read_reg(j, reg);
 
 	if (j->vec && uni)
 		v = splat(j, v);
@@ -529,8 +613,8 @@ void set_reg(struct jit *j, int reg, V v, enum ptype t)
 	else if (LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind)
 		jit_fail(j, "internal: a vector for a uniform register");
 	if (j->guard)
-		v = blend(j, v, LLVMBuildLoad2(j->b, jty_n(j, rt, !uni), j->reg[reg], ""));
-	LLVMBuildStore(j->b, v, j->reg[reg]);
+		v = blend(j, v, read_reg(j, reg));
+	write_reg(j, reg, v);
 }
 
 void set(struct jit *j, const struct opnd *o, V v, enum ptype t)

@@ -28,6 +28,8 @@ struct flow {
 	uint32_t bwords;		/* per block set */
 	uint64_t **use, **def, **out;	/* per block */
 	int *label;			/* per block, while a branch is looked at */
+	int *head, *next;		/* blocks by label */
+	uint64_t *seen, *two, *group;	/* register sets, the same */
 	bool irreducible;
 	bool preempts;
 };
@@ -836,6 +838,52 @@ static void diverge_loop(struct flow *w, int l, bool *changed)
 }
 
 /*
+ * Rules 4 and 5: uniform registers have one slot for all lanes, so while lanes wait on one side the
+ * other must not write what they still read, nor both sides write the same register.
+ */
+static void vary_sides(struct flow *w, uint32_t bi, const uint64_t *region, bool *changed)
+{
+	struct ufunc *f = w->f;
+	struct pblock *b = &f->blk[bi];
+	uint64_t *seen = w->seen, *two = w->two, *group = w->group;
+	uint32_t k, x, i, l;
+	int y;
+
+	memset(seen, 0, w->words * 8);
+	memset(two, 0, w->words * 8);
+	for (i = 0; i < f->nblk; i++)
+		w->head[i] = -1;
+	for (i = 0; i < f->nblk; i++)
+		if (bit_get(region, i)) {
+			w->next[i] = w->head[w->label[i]];
+			w->head[w->label[i]] = i;
+		}
+	for (l = 0; l < f->nblk; l++) {		/* labels are blocks */
+		if (w->head[l] < 0)
+			continue;
+		memset(group, 0, w->words * 8);
+		for (y = w->head[l]; y >= 0; y = w->next[y])
+			for (x = 0; x < w->words; x++)
+				group[x] |= w->def[y][x];
+		for (x = 0; x < w->words; x++) {
+			two[x] |= seen[x] & group[x];
+			seen[x] |= group[x];
+		}
+	}
+	for (k = 0; k < b->nsucc; k++)
+		for (x = 0; x < w->words; x++)
+			two[x] |= seen[x] & f->blk[b->succ[k]].livein[x];
+	for (x = 0; x < w->words; x++) {
+		uint64_t v = two[x];
+
+		while (v) {
+			set_varying(w, x * 64 + __builtin_ctzll(v), changed);
+			v &= v - 1;
+		}
+	}
+}
+
+/*
  * Walks what the branch at the end of @bi influences: labels say by which successor (or join) a
  * block is reached; two labels make a join.
  */
@@ -909,6 +957,7 @@ static void influence(struct flow *w, uint32_t bi, bool *changed)
 	}
 	for (i = 0; i < njoin; i++)
 		vary_at(w, joins[i], region, changed);
+	vary_sides(w, bi, region, changed);
 }
 
 static bool branch_diverges(struct flow *w, struct pblock *b)
@@ -965,6 +1014,11 @@ static void uniformity(struct flow *w)
 	f->uniform = arena_alloc(w->a, w->b->nregs + 1);
 	memset(f->uniform, 1, w->b->nregs);
 	w->label = arena_alloc(w->a, f->nblk * sizeof(*w->label));
+	w->head = arena_alloc(w->a, f->nblk * sizeof(*w->head));
+	w->next = arena_alloc(w->a, f->nblk * sizeof(*w->next));
+	w->seen = arena_alloc(w->a, w->words * 8 + 8);
+	w->two = arena_alloc(w->a, w->words * 8 + 8);
+	w->group = arena_alloc(w->a, w->words * 8 + 8);
 	if (w->irreducible)
 		no_lockstep(w, true);
 	while (changed) {

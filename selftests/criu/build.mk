@@ -2,7 +2,7 @@
 # build.mk - jobs that CRIU dumps and restores in the middle of their traffic.
 
 CRIU_CLIENT := $(B)/selftests/criu/client
-CRIU_MOVES := $(B)/selftests/criu/moves
+CRIU_TESTS := $(B)/selftests/criu/moves $(B)/selftests/criu/plugin
 
 $(B)/selftests/criu/%.o: selftests/criu/%.c $(KSELFTEST_H)
 	@mkdir -p $(@D)
@@ -11,9 +11,15 @@ $(B)/selftests/criu/%.o: selftests/criu/%.c $(KSELFTEST_H)
 $(CRIU_CLIENT): $(B)/selftests/criu/client.o $(RINGBUF)
 	$(CC) -pthread -o $@ $^ $(LDFLAGS)
 
-$(CRIU_MOVES): %: %.o $(B)/selftests/criu/driver.o $(B)/selftests/criu/proxy.o $(RINGBUF)
+$(CRIU_TESTS): %: %.o $(B)/selftests/criu/driver.o $(B)/selftests/criu/proxy.o $(RINGBUF)
 	$(CC) -pthread -o $@ $^ $(LDFLAGS)
 
-TEST_PROGRAMS += $(CRIU_CLIENT)
-HOST_TESTS += $(CRIU_MOVES)
-VM_TESTS += $(CRIU_MOVES)
+TEST_PROGRAMS += $(CRIU_CLIENT) $(CRIU_TESTS)
+VM_TESTS += $(CRIU_TESTS)
+TIMEOUT_moves := 600
+# CRIU does not know the mappings of a sanitizer's shadow memory.
+ifeq ($(SAN),)
+HOST_TESTS += $(B)/selftests/criu/moves
+LONG_TESTS += selftests/criu/moves-long
+TIMEOUT_moves-long := 3000
+endif

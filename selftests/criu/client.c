@@ -8,6 +8,9 @@
  *   l	a launcher starts the client proper, and keeps the fd open itself
  *   a	waits for SIGUSR2 before it attaches; b: between that and the first submission
  *   p	single-threaded; tells what membarrier says: at first, after SIGUSR2, after that
+ *   o	has a file of /dev/singvgpu open that is no end of a channel, and looks at it in the end
+ *   t	is the client of another channel, too, over fd 4
+ *   x	is the proxy of another channel
  *
  * SIGUSR1 makes it hold something that CRIU refuses to dump, and again, give it up.
  */
@@ -21,6 +24,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -373,13 +377,37 @@ static void run_threads(void)
 		pthread_join(thread[i], NULL);
 }
 
+/* What else the mode asks for. The fd of the file that is no end, or -1. */
+static int have_more(const char *mode)
+{
+	struct ring_params p = { .backend = RING_KMOD, .id = "another", .cookie = "another's",
+				 .geo = RING_GEOMETRY_DEFAULT };
+	struct ring *other;
+
+	p.geo.va += 1ull << 32;
+	if (strchr(mode, 't'))
+		check(ring_attach(&other, 4), "attach to another channel");
+	if (strchr(mode, 'x'))
+		check(ring_create(&other, &p), "create another channel");
+	return strchr(mode, 'o') ? open(SINGVGPU_DEV_PATH, O_RDWR | O_CLOEXEC) : -1;
+}
+
+static bool still_no_end(int fd)
+{
+	struct singvgpu_info i;
+
+	return !ioctl(fd, SINGVGPU_IOC_GET_INFO, &i) && i.role == SINGVGPU_ROLE_NONE;
+}
+
 static int client(int fd, const char *mode)
 {
 	struct end e = { 0 };
+	int no_end;
 
 	hold(mode, 'a');
 	if (!check(ring_attach(&ring, fd), "attach"))
 		return EXIT_WRONG;
+	no_end = have_more(mode);
 	hold(mode, 'b');
 	if (strchr(mode, 'p'))
 		probe();
@@ -389,6 +417,10 @@ static int client(int fd, const char *mode)
 		return EXIT_WRONG;
 	if (died)
 		return EXIT_PEER_DIED;
+	if (strchr(mode, 'o') && !still_no_end(no_end)) {
+		fail("the file that was no end is not as it was");
+		return EXIT_WRONG;
+	}
 	memcpy(e.next, next_item, sizeof(e.next));
 	e.calls = calls;
 	e.timeouts = timeouts;

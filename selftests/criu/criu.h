@@ -54,7 +54,8 @@ struct run {
 	enum ring_backend backend;
 	const char *mode;	/* the client's */
 	bool no_rseq;
-	bool no_cookie, bad_cookie;
+	bool no_cookie, bad_cookie, no_plugin;
+	int other_fd;		/* the client's fd 4; 0: none */
 	uint8_t id[16], cookie[16];
 	char dir[64];
 	struct shared *sh;
@@ -90,6 +91,9 @@ int progress(struct run *r);		/* each thread's stream goes on, and nothing is wr
 int dump(struct run *r, unsigned int flags);
 int restore(struct run *r);
 int restore_fails(struct run *r, const char *why);	/* and CRIU's log says why */
+int try_restore(struct run *r);	/* CRIU's status */
+void image_dir(struct run *r, char *path, size_t size);	/* of the last dump */
+int renew_proxy(struct run *r);	/* the old one is gone; a new one restores the channel */
 bool log_says(struct run *r, const char *log, const char *what);
 #define MOVE_KILL	1		/* kill -9 of the old proxy, else it closes */
 #define MOVE_DRAIN	2

@@ -173,19 +173,29 @@ static pid_t new_pid_namespace(void)
 	return syscall(SYS_clone3, &a, sizeof(a));
 }
 
-/* In the child: nothing of ours but the channel, as a launcher does it. */
-static void exec_client(struct run *r, int fd)
+/*
+ * In the child: nothing of ours but the channel, as a launcher does it. started is open until the
+ * client proper runs.
+ */
+static void exec_client(struct run *r, int fd, int started)
 {
 	char path[320], number[16];
-	int null = open("/dev/null", O_RDONLY), log;
+	int null = open("/dev/null", O_RDONLY), log, other = -1;
 
+	/* Out of the way of what they become. */
+	if (r->other_fd)
+		other = fcntl(r->other_fd, F_DUPFD_CLOEXEC, 20);
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 20);
+	started = fcntl(started, F_DUPFD_CLOEXEC, 20);
 	snprintf(path, sizeof(path), "%s/client.log", r->dir);
 	log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	setsid();
 	if (fd < 3 || dup2(null, 0) || dup2(log, 1) != 1 || dup2(log, 2) != 2 || dup2(fd, 3) != 3)
 		_exit(127);
-	close_range(4, ~0u, 0);
-	fcntl(3, F_SETFD, 0);
+	if (other >= 0 && dup2(other, 4) != 4)
+		_exit(127);
+	close_range(other >= 0 ? 5 : 4, started - 1, 0);
+	close_range(started + 1, ~0u, 0);
 	if (r->no_rseq)
 		setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
 	if (chdir(r->dir))
@@ -229,15 +239,22 @@ int watch_client(struct run *r)
 
 int start_client(struct run *r)
 {
-	int fd = -1, rc;
+	int fd = -1, rc, started[2];
+	char c;
 
 	rc = proxy_send(r->dir, CMD_CLIENT_FD, NULL, &fd);
 	if (rc || fd < 0)
 		return complain("no fd for the client: %s", ring_strerror(rc));
+	if (pipe2(started, O_CLOEXEC))
+		return complain("pipe: %s", strerror(errno));
 	r->client = new_pid_namespace();
 	if (!r->client)
-		exec_client(r, fd);
+		exec_client(r, fd, started[1]);
 	close(fd);
+	close(started[1]);
+	while (read(started[0], &c, 1) < 0 && errno == EINTR)
+		;
+	close(started[0]);
 	if (r->client < 0) {
 		r->client = 0;
 		return complain("clone: %s", strerror(errno));
@@ -281,7 +298,7 @@ const char *criu_missing(enum ring_backend backend)
 
 static void plugin_dir(struct run *r, char *path, size_t size)
 {
-	if (r->backend == RING_KMOD)
+	if (r->backend == RING_KMOD && !r->no_plugin)
 		built(path, size, "uproxy/ckpt/plugin");
 	else	/* none */
 		snprintf(path, size, "%s/plugins", r->dir);
@@ -316,7 +333,7 @@ int script_main(const char *dir)
 int run_begin(struct run *r, enum ring_backend backend, const char *mode)
 {
 	const char *tmp = getenv("TMPDIR") ?: "/tmp", *seed = getenv("SINGVGPU_SEED");
-	char plugins[320];
+	char plugins[80];
 
 	if (!getcwd(top, sizeof(top)))
 		return complain("getcwd: %s", strerror(errno));
@@ -326,7 +343,7 @@ int run_begin(struct run *r, enum ring_backend backend, const char *mode)
 	snprintf(r->dir, sizeof(r->dir), "%s/criu.XXXXXX", tmp);
 	if (!mkdtemp(r->dir))
 		return complain("mkdtemp: %s", strerror(errno));
-	plugin_dir(r, plugins, sizeof(plugins));
+	snprintf(plugins, sizeof(plugins), "%s/plugins", r->dir);
 	mkdir(plugins, 0700);
 	r->sh = mmap(NULL, sizeof(*r->sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
@@ -403,8 +420,7 @@ static int criu(struct run *r, char **argv, int fd)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The images of the last dump are in DIR/N. */
-static void image_dir(struct run *r, char *path, size_t size)
+void image_dir(struct run *r, char *path, size_t size)
 {
 	snprintf(path, size, "%s/%u", r->dir, r->dumps);
 }
@@ -434,8 +450,7 @@ int dump(struct run *r, unsigned int flags)
 	return flags & DUMP_LEAVE ? 0 : wait_client(r, &status);
 }
 
-/* CRIU's status. */
-static int try_restore(struct run *r)
+int try_restore(struct run *r)
 {
 	char images[96], plugins[320], log[96], pidfile[96], inherit[96], hex[33];
 	char *argv[] = { "criu", "restore", "-v4", "-d", "-D", images, "-o", log, "-L", plugins,
@@ -532,19 +547,24 @@ static int leave(struct run *r, unsigned int flags)
 	return kill_client(r);
 }
 
-int run_move(struct run *r, unsigned int flags)
+int renew_proxy(struct run *r)
 {
 	char path[96];
 
+	snprintf(path, sizeof(path), "%s/channel", r->dir);
+	r->generation++;
+	return start_proxy(r, path);
+}
+
+int run_move(struct run *r, unsigned int flags)
+{
 	if (before_dump(r, flags) || (flags & MOVE_LEAVE ? leave(r, flags) : dump(r, 0)))
 		return -1;
 	if (r->sh->wrong[0])
 		return complain("%s", r->sh->wrong);
 	if (flags & MOVE_KILL ? kill_proxy(r) : close_proxy(r))
 		return -1;
-	snprintf(path, sizeof(path), "%s/channel", r->dir);
-	r->generation++;
-	if (start_proxy(r, path) || restore(r) || watch_client(r))
+	if (renew_proxy(r) || restore(r) || watch_client(r))
 		return -1;
 	pause_us(run_random(r, 2) * run_random(r, 5000));
 	return command(r, CMD_THAW, NULL) || progress(r) ? -1 : 0;

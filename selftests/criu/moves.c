@@ -155,16 +155,12 @@ TEST_F_TIMEOUT(criu, runs_on_after_a_dump_that_failed, 300)
 /* One of the points in a start-up; then any. */
 static int move_at_start(struct run *r, enum ring_backend backend, const char *mode, uint64_t us)
 {
-	char path[96];
-
 	if (run_begin(r, backend, mode) || start_client(r))
 		return -1;
 	pause_us(us);
 	if (command(r, CMD_FREEZE, NULL) || dump(r, 0) || kill_proxy(r))
 		return -1;
-	snprintf(path, sizeof(path), "%s/channel", r->dir);
-	r->generation++;
-	if (start_proxy(r, path) || restore(r) || watch_client(r) || command(r, CMD_THAW, NULL))
+	if (renew_proxy(r) || restore(r) || watch_client(r) || command(r, CMD_THAW, NULL))
 		return -1;
 	if (mode[0]) {
 		pause_us(5000);
@@ -239,10 +235,7 @@ TEST_F_TIMEOUT(criu, has_its_membarriers_again, 300)
 	ASSERT_EQ(command(r, CMD_FREEZE, NULL), 0);
 	ASSERT_EQ(dump(r, 0), 0);
 	ASSERT_EQ(close_proxy(r), 0);
-	char path[96];
-
-	snprintf(path, sizeof(path), "%s/channel", r->dir);
-	ASSERT_EQ(start_proxy(r, path), 0);
+	ASSERT_EQ(renew_proxy(r), 0);
 	ASSERT_EQ(restore(r), 0);
 	ASSERT_EQ(watch_client(r), 0);
 	ASSERT_EQ(command(r, CMD_THAW, NULL), 0);

@@ -6,7 +6,8 @@
  * closed (munmap, exec, exit) the end hangs up. Splitting a mapping opens the new half before
  * anything closes, so the count does not touch zero in between. A mapping cannot be moved:
  * get_unmapped_area() knows one address. A child has none (VM_DONTCOPY), and if its parent insists
- * (MADV_DOFORK) the child's do not count.
+ * (MADV_DOFORK) the child's do not count. A core dump would allocate all of a sparse arena, so it
+ * leaves the mapping out.
  */
 #include <linux/mman.h>
 #include <linux/pagemap.h>
@@ -157,7 +158,7 @@ int sgv_mmap(struct file *file, struct vm_area_struct *vma)
 	sgv_mm_put(watch);
 	if (err)
 		return err;
-	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND);
+	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vm_flags_clear(vma, VM_MAYEXEC);
 	vma->vm_private_data = end;
 	vma->vm_ops = &vma_ops;

@@ -6,9 +6,13 @@
  * takes seconds where it is large. An MMU notifier is told first. There is one in each address
  * space that has mapped ends, and it has no other part in the life of that address space.
  */
+#include <linux/delay.h>
 #include <linux/mmu_notifier.h>
+#include <linux/rcupdate.h>
 
 #include "singvgpu_i.h"
+
+static atomic_t watches;		/* not freed yet */
 
 struct sgv_mm {
 	struct mmu_notifier mn;
@@ -27,12 +31,14 @@ static struct mmu_notifier *mm_alloc_notifier(struct mm_struct *mm)
 	if (!watch)
 		return ERR_PTR(-ENOMEM);
 	INIT_LIST_HEAD(&watch->ends);
+	atomic_inc(&watches);
 	return &watch->mn;
 }
 
 static void mm_free_notifier(struct mmu_notifier *mn)
 {
 	kfree(container_of(mn, struct sgv_mm, mn));
+	atomic_dec(&watches);
 }
 
 /*
@@ -54,11 +60,16 @@ static const struct mmu_notifier_ops mm_ops = {
 	.free_notifier	= mm_free_notifier,
 };
 
-/* From mmap, with mmap_lock held for writing. The watch is released by sgv_mm_put(). */
+/*
+ * From mmap, with mmap_lock held for writing. The watch is released by sgv_mm_put(). A signal can
+ * get in the way, which nobody expects of mmap(): the call is then made again.
+ */
 struct sgv_mm *sgv_mm_get(struct mm_struct *mm)
 {
 	struct mmu_notifier *mn = mmu_notifier_get_locked(&mm_ops, mm);
 
+	if (PTR_ERR_OR_ZERO(mn) == -EINTR)
+		return ERR_PTR(-ERESTARTNOINTR);
 	return IS_ERR(mn) ? ERR_CAST(mn) : container_of(mn, struct sgv_mm, mn);
 }
 
@@ -86,8 +97,14 @@ struct sgv_mm *sgv_mm_del(struct sgv_end *end)
 	return watch;
 }
 
-/* Notifiers are freed some time after they were put. */
+/*
+ * Notifiers are freed some time after they were put, by callbacks that run with bottom halves off:
+ * the last of them has returned to the kernel's own code one grace period later.
+ */
 void sgv_mm_exit(void)
 {
 	mmu_notifier_synchronize();
+	while (atomic_read(&watches))
+		msleep(20);
+	synchronize_rcu();
 }

@@ -9,6 +9,7 @@
  * keeps. Being woken once too often does no harm to a task.
  */
 #include <linux/hrtimer.h>
+#include <linux/nospec.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 
@@ -138,7 +139,7 @@ static u32 *word_at(struct sgv_channel *ch, u32 off)
 	struct page *page;
 
 	if (off < PAGE_SIZE)
-		return (void *)ch->ctl + off;
+		return (void *)ch->ctl + array_index_nospec(off, PAGE_SIZE);
 	page = sgv_page_get(ch, off >> PAGE_SHIFT);
 	if (IS_ERR(page))
 		return ERR_CAST(page);

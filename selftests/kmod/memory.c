@@ -9,6 +9,7 @@
 #include <linux/mman.h>
 #include <setjmp.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #define ARENA_VA (VA + ARENA_OFF)
@@ -115,6 +116,37 @@ TEST_F(channel, advice_changes_nothing)
 	EXPECT_EQ(0, munlockall());
 	msync((void *)ARENA_VA, ARENA, MS_SYNC);
 	EXPECT_EQ(0x5a, *arena(1000));
+}
+
+static void on_tick(int sig)
+{
+	(void)sig;
+}
+
+/* The module makes calls inside mmap that a signal may interrupt; mmap must not show it. */
+TEST(mmap_is_not_interrupted)
+{
+	struct itimerval tick = { { 0, 200 }, { 0, 200 } }, off = {};
+	struct sigaction act = { .sa_handler = on_tick };
+	int i, fd;
+
+	REQUIRE_DEVICE();
+	sigaction(SIGALRM, &act, NULL);
+	setitimer(ITIMER_REAL, &tick, NULL);
+	for (i = 0; i < 500; i++) {
+		struct singvgpu_create c = default_create();
+
+		do {
+			fd = open_device();
+		} while (fd < 0 && errno == EINTR);
+		ASSERT_LE(0, fd);
+		ASSERT_EQ(0, create(fd, &c));
+		ASSERT_EQ((long)VA, SYS(map_at(fd, 0, LENGTH)));
+		ASSERT_EQ(SINGVGPU_MAGIC, ctl_of()->magic);
+		munmap((void *)VA, LENGTH);
+		close(fd);
+	}
+	setitimer(ITIMER_REAL, &off, NULL);
 }
 
 static sigjmp_buf fault_jump;

@@ -43,7 +43,7 @@ static void init_llvm(void)
 
 static void init_types(struct jit *j)
 {
-	Ty args[3], md;
+	Ty args[5], md;
 	V w[3];
 
 	j->c = LLVMContextCreate();
@@ -65,6 +65,10 @@ static void init_types(struct jit *j)
 	args[1] = j->i32;
 	args[2] = j->i64;
 	j->fn_ty = LLVMFunctionType(j->voidt, args, 3, false);
+	args[1] = j->ptr;
+	args[2] = args[3] = j->i32;
+	args[4] = j->i64;
+	j->region_ty = LLVMFunctionType(j->voidt, args, 5, false);
 	j->md_weights = LLVMGetMDKindIDInContext(j->c, "prof", 4);
 	j->md_inv = LLVMGetMDKindIDInContext(j->c, "invariant.load", 14);
 	j->inv = LLVMMDNodeInContext(j->c, NULL, 0);
@@ -84,9 +88,25 @@ static void add_attr(struct jit *j, V fn, const char *k, const char *v)
 	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
 }
 
-static void declare_functions(struct jit *j)
+V jit_new_fn(struct jit *j, const char *name, Ty t, bool internal)
 {
 	unsigned int nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+	V f = LLVMAddFunction(j->m, name, t);
+
+	if (internal)
+		LLVMSetLinkage(f, LLVMInternalLinkage);
+	add_attr(j, f, "prefer-vector-width", "512");
+	add_attr(j, f, "min-legal-vector-width", "512");
+	add_attr(j, f, "probe-stack", "inline-asm");
+	add_attr(j, f, "target-cpu", cpu_name);
+	add_attr(j, f, "target-features", cpu_features);
+	LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex,
+				LLVMCreateEnumAttribute(j->c, nounwind, 0));
+	return f;
+}
+
+static void declare_functions(struct jit *j)
+{
 	uint32_t i;
 
 	j->fns = arena_alloc(&j->u->arena, j->u->nfn * sizeof(V));
@@ -94,17 +114,7 @@ static void declare_functions(struct jit *j)
 		char name[32];
 
 		snprintf(name, sizeof(name), "ptx_fn_%u", i);
-		j->fns[i] = LLVMAddFunction(j->m, name, j->fn_ty);
-		if (i)
-			LLVMSetLinkage(j->fns[i], LLVMInternalLinkage);
-		add_attr(j, j->fns[i], "prefer-vector-width", "512");
-		add_attr(j, j->fns[i], "min-legal-vector-width", "512");
-		add_attr(j, j->fns[i], "probe-stack", "inline-asm");
-		add_attr(j, j->fns[i], "target-cpu", cpu_name);
-		add_attr(j, j->fns[i], "target-features", cpu_features);
-		add_attr(j, j->fns[i], "frame-pointer", "none");
-		LLVMAddAttributeAtIndex(j->fns[i], LLVMAttributeFunctionIndex,
-					LLVMCreateEnumAttribute(j->c, nounwind, 0));
+		j->fns[i] = jit_new_fn(j, name, j->fn_ty, i != 0);
 	}
 }
 

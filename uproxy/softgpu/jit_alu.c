@@ -48,14 +48,13 @@ static Ty int_ty(struct jit *j, unsigned int bits)
 
 static V get_cc(struct jit *j)
 {
-	return LLVMBuildLoad2(B(j), LLVMVectorType(j->i1, 32), j->cc, "");
+	return pred_of(j, wload_var(j, j->i32, offsetof(struct rt_warp, cc)));
 }
 
 static void set_cc(struct jit *j, V v)
 {
-	if (j->guard)
-		v = sel(j, j->guard, v, get_cc(j));
-	LLVMBuildStore(B(j), v, j->cc);
+	v = sel(j, pred_of(j, guarded_mask(j)), v, get_cc(j));
+	wstore(j, bits_of(j, v), offsetof(struct rt_warp, cc));
 }
 
 static V add_carry(struct jit *j, V a, V b, Ty s, bool in, bool out)

@@ -5,7 +5,11 @@
  * Registers that are live at some stub (a place where lanes may wait) live in slots, in memory:
  * every definition is stored under the mask, and every block loads what it uses.  All others are
  * SSA values.  So a split costs a note of which lanes wait where, and the code does not grow with
- * the number of places times the registers live there.  A group that reaches a join while others
+ * the number of places times the registers live there.
+ *
+ * That also lets a function be cut: each stub, with the blocks that only it leads to, becomes an
+ * LLVM function of its own (a region), and regions jump to each other by tail calls.  Compile time
+ * is then linear in the size of the kernel.  A group that reaches a join while others
  * wait in an earlier or the same stub waits there too; the dispatcher picks the lowest stub:
  *
  *   running --split--> other side pending, running
@@ -28,37 +32,60 @@ static V fptr(struct jit *j, size_t off)
 	return LLVMBuildInBoundsGEP2(j->b, j->i8, j->frame, &idx, 1, "");
 }
 
+static V minpend(struct jit *j)
+{
+	return LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+}
+
+static void tail_call(struct jit *j, V fn)
+{
+	V args[5] = { j->w, j->frame, cur_mask(j), minpend(j), j->lsp }, c;
+
+	c = LLVMBuildCall2(j->b, j->region_ty, fn, args, 5, "");
+	LLVMSetTailCallKind(c, LLVMTailCallKindMustTail);
+	LLVMBuildRetVoid(j->b);
+}
+
+static void dispatch(struct jit *j)
+{
+	tail_call(j, j->dispatch);
+}
+
+static void go_to(struct jit *j, uint32_t to)
+{
+	if (j->head[to])
+		tail_call(j, j->region_fn[to]);
+	else
+		LLVMBuildBr(j->b, j->bb[to]);
+}
+
 /* Leaves lanes @mask at @to's stub; their registers are in the slots already. */
 static void park(struct jit *j, uint32_t to, V mask)
 {
-	V pend, idx = c64(j, j->f->blk[to].stub), old;
+	V p = fptr(j, sizeof(struct rt_frame) + 4ull * j->f->blk[to].stub);
 
-	pend = LLVMBuildLoad2(j->b, j->ptr, fptr(j, FOFF(pend)), "");
-	pend = LLVMBuildInBoundsGEP2(j->b, j->i32, pend, &idx, 1, "");
-	old = load_al(j, j->i32, pend, 4);
-	store_al(j, LLVMBuildOr(j->b, old, mask, ""), pend, 4);
+	store_al(j, LLVMBuildOr(j->b, load_al(j, j->i32, p, 4), mask, ""), p, 4);
 }
-
-/* From the current position to block @to, which may be a join or a loop header. */
-static void edge_to(struct jit *j, uint32_t from, uint32_t to, bool back);
 
 static void jump(struct jit *j, uint32_t to)
 {
 	struct pblock *b = &j->f->blk[to];
-	LLVMBasicBlockRef wait;
+	LLVMBasicBlockRef wait, go;
 	V c;
 
 	if (!b->join || b->stub < 0) {
-		LLVMBuildBr(j->b, j->bb[to]);
+		go_to(j, to);
 		return;
 	}
 	wait = new_bb(j, "park");
-	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
-	c = LLVMBuildICmp(j->b, LLVMIntULT, c32(j, b->stub), c, "");
-	br_likely(j, c, j->bb[to], wait);
+	go = new_bb(j, "go");
+	c = LLVMBuildICmp(j->b, LLVMIntULT, c32(j, b->stub), minpend(j), "");
+	br_likely(j, c, go, wait);
 	at_bb(j, wait);
 	park(j, to, cur_mask(j));
-	LLVMBuildBr(j->b, j->dispatch);
+	dispatch(j);
+	at_bb(j, go);
+	go_to(j, to);
 }
 
 /* A back edge: look at the budget, and let others run when it is used up. */
@@ -77,14 +104,14 @@ static void poll(struct jit *j, uint32_t to)
 	call_rt(j, spin || j->u->spins ? "rt_yield" : "rt_tick", j->voidt, &j->w, 1);
 	if (h->stub >= 0 && f->diverges && (spin || j->u->spins)) {
 		LLVMBasicBlockRef set_aside = new_bb(j, "rotate");
-		V c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+		V c = minpend(j);
 
 		c = LLVMBuildICmp(j->b, LLVMIntEQ, c, c32(j, RT_NONE), "");
 		LLVMBuildCondBr(j->b, c, ok, set_aside);
 		at_bb(j, set_aside);
 		park(j, to, cur_mask(j));
 		store_al(j, c32(j, h->stub), fptr(j, FOFF(rotate)), 4);
-		LLVMBuildBr(j->b, j->dispatch);
+		dispatch(j);
 	} else {
 		LLVMBuildBr(j->b, ok);
 	}
@@ -117,15 +144,21 @@ static void leave(struct jit *j, bool exits, V mask)
 
 void jit_finish(struct jit *j)
 {
+	LLVMBasicBlockRef done, more;
 	V c;
 
 	if (!j->f->diverges) {
 		LLVMBuildRetVoid(j->b);
 		return;
 	}
-	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
-	c = LLVMBuildICmp(j->b, LLVMIntEQ, c, c32(j, RT_NONE), "");
-	br_likely(j, c, j->done, j->dispatch);
+	done = new_bb(j, "done");
+	more = new_bb(j, "more");
+	c = LLVMBuildICmp(j->b, LLVMIntEQ, minpend(j), c32(j, RT_NONE), "");
+	br_likely(j, c, done, more);
+	at_bb(j, done);
+	LLVMBuildRetVoid(j->b);
+	at_bb(j, more);
+	dispatch(j);
 }
 
 static bool block_exits(struct jit *j, const struct pblock *b)
@@ -172,7 +205,7 @@ static void split(struct jit *j, uint32_t from, uint32_t yes, uint32_t no, V t, 
 	mlo = lo == yes ? t : rest;
 	mhi = lo == yes ? rest : t;
 	park(j, hi, mhi);
-	c = LLVMBuildLoad2(j->b, j->i32, j->minpend, "");
+	c = minpend(j);
 	c = intr2(j, "llvm.umin", c, c32(j, f->blk[hi].stub));
 	LLVMBuildStore(j->b, c, j->minpend);
 	LLVMBuildStore(j->b, mlo, j->mask);
@@ -276,7 +309,7 @@ static void branch_index(struct jit *j, uint32_t bi, const struct insn *t)
 		LLVMBuildBr(j->b, next);
 		at_bb(j, next);
 	}
-	LLVMBuildBr(j->b, j->dispatch);
+	dispatch(j);
 }
 
 static void terminate(struct jit *j, uint32_t bi)
@@ -333,7 +366,7 @@ static void gather(struct jit *j, uint32_t bi)
 	at_bb(j, wait);
 	park(j, bi, cur_mask(j));
 	store_al(j, c32(j, b->stub), fptr(j, FOFF(defer)), 4);
-	LLVMBuildBr(j->b, j->dispatch);
+	dispatch(j);
 	at_bb(j, go);
 }
 
@@ -403,30 +436,75 @@ static void emit_block(struct jit *j, uint32_t bi)
 	terminate(j, bi);
 }
 
-static void assign_slots(struct jit *j, uint64_t *size)
+/* ---- regions ---- */
+
+/* Stubs, and blocks that two regions lead to, start regions. */
+static void find_heads(struct jit *j)
 {
-	uint64_t off = 0;
-	uint32_t r, s;
+	struct ufunc *f = j->f;
+	uint32_t i, k, *region = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*region));
+	bool changed = true;
 
-	for (r = 0; r < j->f->b->nregs; r++) {
-		bool used = false;
+	j->head = arena_alloc(&j->u->arena, f->nblk + 1);
+	j->region = region;
+	j->head[f->order[0]] = 1;
+	for (i = 0; i < f->nstubs; i++)
+		j->head[f->stub_blk[i]] = 1;
+	while (changed) {
+		changed = false;
+		for (i = 0; i < f->nreach; i++) {
+			uint32_t b = f->order[i];
+			struct pblock *bl = &f->blk[b];
 
-		j->slot[r] = NO_SLOT;
+			if (j->head[b]) {
+				region[b] = b;
+				continue;
+			}
+			region[b] = UINT32_MAX;
+			for (k = 0; k < bl->npred; k++)
+				if (f->blk[bl->pred[k]].rpo < i && region[b] == UINT32_MAX)
+					region[b] = region[bl->pred[k]];
+		}
+		for (i = 0; i < f->nreach; i++) {
+			uint32_t b = f->order[i];
+			struct pblock *bl = &f->blk[b];
 
-		for (s = 0; s < j->f->nstubs && !used; s++)
-			used = bit_get(j->f->blk[j->f->stub_blk[s]].livein, r);
-		if (!used)
-			continue;
-		j->slot[r] = off;
-		if (j->f->uniform[r] || j->f->b->regtype[r] == T_PRED)
-			off += 64;
-		else
-			off += (ptype_size(j->f->b->regtype[r]) * 32 + 63) & ~63u;
+			for (k = 0; k < bl->npred && !j->head[b]; k++)
+				if (region[bl->pred[k]] != region[b] ||
+				    region[b] == UINT32_MAX) {
+					j->head[b] = 1;
+					changed = true;
+				}
+		}
 	}
-	*size = off + 64;
 }
 
-static V entry_alloca(struct jit *j, Ty t, unsigned int align)
+static uint64_t assign_slots(struct jit *j)
+{
+	struct ufunc *f = j->f;
+	uint64_t off = sizeof(struct rt_frame) + 8ull * f->nstubs;
+	uint32_t r, x, i, words = (f->b->nregs + 63) / 64;
+	uint64_t *live = arena_alloc(&j->u->arena, words * 8 + 8);
+
+	for (i = 1; i < f->nreach; i++)
+		if (j->head[f->order[i]])
+			for (x = 0; x < words; x++)
+				live[x] |= f->blk[f->order[i]].livein[x];
+	off = (off + 63) & ~63ull;
+	for (r = 0; r < f->b->nregs; r++) {
+		j->slot[r] = NO_SLOT;
+		if (!bit_get(live, r))
+			continue;
+		j->slot[r] = off;
+		if (f->uniform[r] || f->b->regtype[r] == T_PRED)
+			off += 64;
+		else
+			off += (ptype_size(f->b->regtype[r]) * 32 + 63) & ~63u;
+	}
+	return off;
+}
+
+V jit_alloca(struct jit *j, Ty t, unsigned int align)
 {
 	V a = LLVMBuildAlloca(j->eb, t, "");
 
@@ -435,101 +513,145 @@ static V entry_alloca(struct jit *j, Ty t, unsigned int align)
 	return a;
 }
 
+/* The place of a register that no region passes on. */
+V jit_reg_alloca(struct jit *j, uint32_t r)
+{
+	if (j->reg_region[r] != j->region_no) {
+		Ty t = jty_n(j, reg_ty(j, r), !j->f->uniform[r]);
+
+		j->reg_region[r] = j->region_no;
+		j->reg[r] = jit_alloca(j, t, 0);
+		LLVMBuildStore(j->eb, LLVMConstNull(t), j->reg[r]);
+	}
+	return j->reg[r];
+}
+
+static void emit_region(struct jit *j, uint32_t head)
+{
+	struct ufunc *f = j->f;
+	LLVMBasicBlockRef entry;
+	uint32_t i;
+
+	j->fn = j->region_fn[head];
+	j->region_no++;
+	j->w = LLVMGetParam(j->fn, 0);
+	j->frame = j->slots = LLVMGetParam(j->fn, 1);
+	j->lsp = LLVMGetParam(j->fn, 4);
+	entry = new_bb(j, "entry");
+	LLVMPositionBuilderAtEnd(j->eb, entry);
+	j->mask = jit_alloca(j, j->i32, 0);
+	j->minpend = jit_alloca(j, j->i32, 0);
+	LLVMBuildStore(j->eb, LLVMGetParam(j->fn, 2), j->mask);
+	LLVMBuildStore(j->eb, LLVMGetParam(j->fn, 3), j->minpend);
+	for (i = 0; i < f->nreach; i++)
+		if (j->region[f->order[i]] == head)
+			j->bb[f->order[i]] = new_bb(j, "b");
+	for (i = 0; i < f->nreach; i++)
+		if (j->region[f->order[i]] == head)
+			emit_block(j, f->order[i]);
+	LLVMBuildBr(j->eb, j->bb[head]);
+}
+
+/* Asks for the next group and goes to its stub. */
 static void emit_dispatch(struct jit *j)
 {
 	struct ufunc *f = j->f;
+	V *fns = arena_alloc(&j->u->arena, (f->nstubs + 1) * sizeof(V)), idx, table, args[5], c;
+	LLVMBasicBlockRef go, done;
 	uint32_t s;
-	V idx, sw;
+	Ty arr = LLVMArrayType2(j->ptr, f->nstubs);
 
-	at_bb(j, j->dispatch);
+	for (s = 0; s < f->nstubs; s++)
+		fns[s] = j->region_fn[f->stub_blk[s]];
+	table = LLVMAddGlobal(j->m, arr, "stubs");
+	LLVMSetInitializer(table, LLVMConstArray2(j->ptr, fns, f->nstubs));
+	LLVMSetGlobalConstant(table, true);
+	LLVMSetLinkage(table, LLVMInternalLinkage);
+	j->fn = j->dispatch;
+	at_bb(j, new_bb(j, "entry"));
+	go = new_bb(j, "go");
+	done = new_bb(j, "done");
+	args[0] = LLVMGetParam(j->fn, 0);
+	j->frame = args[1] = LLVMGetParam(j->fn, 1);
+	args[4] = LLVMGetParam(j->fn, 4);
 	idx = call_rt(j, "rt_pick", j->i32, &j->frame, 1);
-	LLVMBuildStore(j->b, load_al(j, j->i32, fptr(j, FOFF(mask)), 4), j->mask);
-	LLVMBuildStore(j->b, load_al(j, j->i32, fptr(j, FOFF(minpend)), 4), j->minpend);
-	sw = LLVMBuildSwitch(j->b, idx, j->done, f->nstubs);
-	for (s = 0; s < f->nstubs; s++) {
-		LLVMBasicBlockRef st = new_bb(j, "stub");
-
-		LLVMAddCase(sw, c32(j, s), st);
-		at_bb(j, st);
-		LLVMBuildBr(j->b, j->bb[f->stub_blk[s]]);
-	}
+	LLVMBuildCondBr(j->b, LLVMBuildICmp(j->b, LLVMIntEQ, idx, c32(j, RT_NONE), ""), done, go);
+	at_bb(j, done);
+	LLVMBuildRetVoid(j->b);
+	at_bb(j, go);
+	args[2] = load_al(j, j->i32, fptr(j, FOFF(mask)), 4);
+	args[3] = load_al(j, j->i32, fptr(j, FOFF(minpend)), 4);
+	idx = LLVMBuildZExt(j->b, idx, j->i64, "");
+	c = LLVMBuildInBoundsGEP2(j->b, j->ptr, table, &idx, 1, "");
+	c = load_al(j, j->ptr, c, 8);
+	c = LLVMBuildCall2(j->b, j->region_ty, c, args, 5, "");
+	LLVMSetTailCallKind(c, LLVMTailCallKindMustTail);
+	LLVMBuildRetVoid(j->b);
 }
 
-static void init_frame(struct jit *j)
+/* The function itself: makes the frame and enters the first region. */
+static void emit_entry(struct jit *j, uint32_t idx, uint64_t size)
 {
 	struct ufunc *f = j->f;
-	uint64_t slots;
-	V pend;
+	V args[5], a[2];
+	uint32_t i;
 
-	assign_slots(j, &slots);
-	j->frame = entry_alloca(j, LLVMArrayType2(j->i8, sizeof(struct rt_frame)), 64);
-	j->slots = entry_alloca(j, LLVMArrayType2(j->i8, slots), 64);
-	pend = entry_alloca(j, LLVMArrayType2(j->i8, 8 * f->nstubs + 8), 64);
-	LLVMBuildMemSet(j->b, pend, LLVMConstInt(j->i8, 0, false), c64(j, 8 * f->nstubs), 4);
+	j->fn = j->fns[idx];
+	at_bb(j, new_bb(j, "entry"));
+	j->w = LLVMGetParam(j->fn, 0);
+	j->lsp = LLVMGetParam(j->fn, 2);
+	j->frame = LLVMBuildAlloca(j->b, LLVMArrayType2(j->i8, size), "");
+	LLVMSetAlignment(j->frame, 64);
+	j->slots = j->frame;
+	LLVMBuildMemSet(j->b, fptr(j, sizeof(struct rt_frame)), LLVMConstInt(j->i8, 0, false),
+			c64(j, 8ull * f->nstubs), 8);
 	store_al(j, c32(j, f->nstubs), fptr(j, FOFF(nstubs)), 4);
 	store_al(j, c32(j, 0), fptr(j, FOFF(forced)), 4);
 	store_al(j, c32(j, RT_NONE), fptr(j, FOFF(defer)), 4);
 	store_al(j, c32(j, RT_NONE), fptr(j, FOFF(rotate)), 4);
-	store_al(j, j->slots, fptr(j, FOFF(slots)), 8);
-	store_al(j, pend, fptr(j, FOFF(pend)), 8);
+	for (i = 0; i < f->b->nregs; i++)	/* read before it is written: zero */
+		if (j->slot[i] != NO_SLOT && bit_get(f->blk[f->order[0]].livein, i))
+			slot_store(j, i, LLVMConstNull(jty_n(j, reg_ty(j, i), !f->uniform[i])),
+				   true);
+	if (idx) {
+		a[0] = j->w;
+		a[1] = LLVMBuildAdd(j->b, j->lsp, c64(j, f->frame), "");
+		call_rt(j, "rt_stack", j->voidt, a, 2);
+	}
+	args[0] = j->w;
+	args[1] = j->frame;
+	args[2] = LLVMGetParam(j->fn, 1);
+	args[3] = c32(j, RT_NONE);
+	args[4] = j->lsp;
+	LLVMBuildCall2(j->b, j->region_ty, j->region_fn[f->order[0]], args, 5, "");
+	LLVMBuildRetVoid(j->b);
 }
 
 void jit_function(struct jit *j, uint32_t idx)
 {
 	struct ufunc *f = &j->u->fn[idx];
-	LLVMBasicBlockRef entry, body;
+	uint64_t size;
 	uint32_t i;
 
 	j->f = f;
-	j->fn = j->fns[idx];
-	j->w = LLVMGetParam(j->fn, 0);
-	j->lsp = LLVMGetParam(j->fn, 2);
-	entry = new_bb(j, "entry");
-	body = new_bb(j, "body");
-	LLVMPositionBuilderAtEnd(j->eb, entry);
-	at_bb(j, body);
-	j->mask = entry_alloca(j, j->i32, 0);
-	j->minpend = entry_alloca(j, j->i32, 0);
-	j->cc = entry_alloca(j, LLVMVectorType(j->i1, 32), 0);
-	LLVMBuildStore(j->b, LLVMGetParam(j->fn, 1), j->mask);
-	LLVMBuildStore(j->b, c32(j, RT_NONE), j->minpend);
-	LLVMBuildStore(j->b, LLVMConstNull(LLVMVectorType(j->i1, 32)), j->cc);
+	j->in = NULL;
 	j->reg = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
+	j->reg_region = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
 	j->slot = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint64_t));
 	j->cache = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
 	j->cached = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
-	j->in = NULL;
-	if (f->diverges)
-		init_frame(j);
-	else
-		memset(j->slot, 0xff, f->b->nregs * sizeof(uint64_t));
-	for (i = 0; i < f->b->nregs; i++) {
-		Ty t = jty_n(j, reg_ty(j, i), !f->uniform[i]);
-
-		if (j->slot[i] != NO_SLOT) {	/* read before it is written: zero */
-			if (bit_get(f->blk[f->order[0]].livein, i))
-				slot_store(j, i, LLVMConstNull(t), true);
-			continue;
-		}
-		j->reg[i] = entry_alloca(j, t, 0);
-		LLVMBuildStore(j->b, LLVMConstNull(t), j->reg[i]);
-	}
-	if (idx) {
-		V a[2] = { j->w, LLVMBuildAdd(j->b, j->lsp, c64(j, f->frame), "") };
-
-		call_rt(j, "rt_stack", j->voidt, a, 2);
-	}
 	j->bb = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*j->bb));
+	j->region_fn = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(V));
+	find_heads(j);
+	size = assign_slots(j);
 	for (i = 0; i < f->nreach; i++)
-		j->bb[f->order[i]] = new_bb(j, "b");
-	j->dispatch = f->diverges ? new_bb(j, "dispatch") : NULL;
-	j->done = new_bb(j, "done");
-	LLVMBuildBr(j->b, j->bb[f->order[0]]);
+		if (j->head[f->order[i]])
+			j->region_fn[f->order[i]] = jit_new_fn(j, "r", j->region_ty, true);
+	j->dispatch = f->diverges ? jit_new_fn(j, "dispatch", j->region_ty, true) : NULL;
+	emit_entry(j, idx, size);
 	for (i = 0; i < f->nreach; i++)
-		emit_block(j, f->order[i]);
+		if (j->head[f->order[i]])
+			emit_region(j, f->order[i]);
 	if (f->diverges)
 		emit_dispatch(j);
-	at_bb(j, j->done);
-	LLVMBuildRetVoid(j->b);
-	LLVMBuildBr(j->eb, body);
 }

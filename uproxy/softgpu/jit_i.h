@@ -29,12 +29,17 @@ struct jit {
 	V fn, w, lsp;
 	V *reg;				/* alloca per register */
 	V mask, minpend;		/* allocas */
-	V cc;				/* carry flag, alloca of <32 x i1> */
-	V frame, slots;
+	V frame, slots;			/* one block of memory: struct rt_frame, stubs, slots */
+	Ty region_ty;
+	uint8_t *head;			/* per block: starts a region */
+	uint32_t *region;		/* per block: its region's head */
+	V *region_fn;			/* per head */
+	uint32_t *reg_region, region_no;	/* the region that reg[] is good for */
 	uint64_t *slot;			/* offset per register, or NO_SLOT */
 	V *cache;			/* a slot's value in this block, if cached == epoch */
 	uint32_t *cached, epoch;
-	LLVMBasicBlockRef *bb, *stub, dispatch, done;
+	LLVMBasicBlockRef *bb;
+	V dispatch;
 	const struct insn *in;
 	bool vec;
 	V guard;			/* of the current instruction: i1 or <32 x i1>, or NULL */
@@ -110,6 +115,9 @@ V f32_to_half(struct jit *j, V f, enum ptype t);
 
 /* functions of control flow */
 void jit_function(struct jit *j, uint32_t idx);
+V jit_new_fn(struct jit *j, const char *name, Ty t, bool internal);
+V jit_alloca(struct jit *j, Ty t, unsigned int align);
+V jit_reg_alloca(struct jit *j, uint32_t r);
 V mem_addr(struct jit *j, const struct opnd *o, enum rt_space *space);
 void jit_finish(struct jit *j);
 void rt_trap_now(struct jit *j, int kind);

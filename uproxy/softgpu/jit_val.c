@@ -372,7 +372,7 @@ static V read_reg(struct jit *j, int reg)
 {
 	if (j->slot[reg] == NO_SLOT)
 		return LLVMBuildLoad2(j->b, jty_n(j, reg_ty(j, reg), !j->f->uniform[reg]),
-				      j->reg[reg], "");
+				      jit_reg_alloca(j, reg), "");
 	if (j->cached[reg] != j->epoch) {
 		j->cache[reg] = slot_load(j, reg);
 		j->cached[reg] = j->epoch;
@@ -383,7 +383,7 @@ static V read_reg(struct jit *j, int reg)
 static void write_reg(struct jit *j, int reg, V v)
 {
 	if (j->slot[reg] == NO_SLOT) {
-		LLVMBuildStore(j->b, v, j->reg[reg]);
+		LLVMBuildStore(j->b, v, jit_reg_alloca(j, reg));
 		return;
 	}
 	slot_store(j, reg, v, false);

@@ -381,7 +381,7 @@ static void pass(struct jit *j, const struct opnd *o, const struct pvar *formal,
 
 static void call_indirect(struct jit *j, V lsp)
 {
-	V rem = LLVMBuildAlloca(j->eb, j->i32, ""), t, m, sw, args[3];
+	V rem = jit_alloca(j, j->i32, 0), t, m, sw, args[3];
 	LLVMBasicBlockRef loop = new_bb(j, "next"), body = new_bb(j, "target");
 	LLVMBasicBlockRef done = new_bb(j, "called"), bad = new_bb(j, "bad");
 	V tv, lane, iargs[2];

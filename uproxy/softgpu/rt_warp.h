@@ -48,6 +48,7 @@ struct rt_warp {
 	const uint64_t *vars;
 	uint64_t lo, span;		/* busiest range: [lo, lo + span + 4096) */
 	struct rt_block *block;
+	uint32_t cc;			/* carry flags */
 } __attribute__((aligned(64)));
 
 /*
@@ -61,9 +62,11 @@ struct rt_frame {
 	uint32_t nstubs;
 	int32_t defer;		/* in: this stub's group waits for other lanes, or -1 */
 	int32_t rotate;		/* in: let another group than this stub's run, or -1 */
-	void *slots;
-	uint32_t *pend;		/* [nstubs] lanes; then [nstubs] lanes when deferred */
+	uint32_t unused[10];
+	uint32_t pend[];	/* [nstubs] lanes; then [nstubs] lanes when deferred */
 };
+
+_Static_assert(sizeof(struct rt_frame) == 64, "compiled code puts pend[] there");
 
 #define RT_NONE 0xffffffffu
 

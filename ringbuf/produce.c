@@ -292,10 +292,12 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 {
 	uint32_t left, n = units;
 	struct attempt pad;
+	bool behind;
 
 	t->old = load(&r->tx.next);
 	*pos = load(&r->tx.pos);
-	if (was_committed(r, *pos))
+	behind = was_committed(r, *pos);
+	if (likely(behind))
 		*pos = t->old;
 	left = r->geo.ring_units - (*pos & r->mask);
 	if (unlikely(n > left))
@@ -320,11 +322,12 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	t->unit = unit_at(r, *pos);
 	t->next = unit_at(r, t->end);
 	t->stale = stale_at(r, t->end);
-	t->clean = load(&r->tx.clean);
-	if (t->clean <= t->end + 1)	/* this record cleans the unit at its end */
-		t->clean = clean_until(r, t->end + 1);
-	if (n > 1)
+	if (n > 1)	/* before the scan, which may come round to these units */
 		memset(stale_at(r, *pos + 1), 1, n - 1);
+	t->clean = load(&r->tx.clean);
+	/* This record cleans the unit at its end. A longer attempt may have left payload behind that. */
+	if (t->clean <= t->end + 1 || !behind)
+		t->clean = clean_until(r, t->end + 1);
 	prefetch_for_write((uint8_t *)t->unit + PREFETCH);
 	if (likely(r->tx.rseq)) {
 		if (rseq_commit(&r->tx, t))

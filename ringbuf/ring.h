@@ -80,6 +80,13 @@ int ring_create(struct ring **out, const struct ring_params *p);
 int ring_client_fd(struct ring *r);
 
 /*
+ * ring_pass_fd: send fd, which stays the caller's, over a unix socket. ring_take_fd: receive one,
+ * close-on-exec. -EPIPE, -EPROTO something else came, or what sendmsg(2) and recvmsg(2) say.
+ */
+int ring_pass_fd(int sock, int fd);
+int ring_take_fd(int sock);
+
+/*
  * ring_attach: the client end over a passed fd, of which it takes ownership when it succeeds.
  * -EEXIST the address range is taken in this process, -EPROTO not a channel, -EPROTONOSUPPORT
  * another version, -EBUSY (module) another process has mapped it.

@@ -196,47 +196,13 @@ static void measure(struct ring *r, struct result *res)
 	res->async64x4 = four_producers(r);
 }
 
-static int receive_fd(int sock)
-{
-	union {
-		struct cmsghdr h;
-		char room[CMSG_SPACE(sizeof(int))];
-	} c;
-	char byte;
-	struct iovec v = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c,
-			    .msg_controllen = sizeof(c) };
-	int fd;
-
-	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&m))
-		_exit(1);
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
-	return fd;
-}
-
-static void send_fd(int sock, int fd)
-{
-	union {
-		struct cmsghdr h;
-		char room[CMSG_SPACE(sizeof(int))];
-	} c = { .h = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET,
-		       .cmsg_type = SCM_RIGHTS } };
-	struct iovec v = { "", 1 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c,
-			    .msg_controllen = sizeof(c) };
-
-	memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-	if (sendmsg(sock, &m, 0) != 1)
-		die("sendmsg", errno);
-}
-
 static void client(int sock, struct result *res)
 {
 	struct ring *r;
 	int rc;
 
 	pin(limit_cpu(0));
-	rc = ring_attach(&r, receive_fd(sock));
+	rc = ring_attach(&r, ring_take_fd(sock));
 	if (rc)
 		die("attach", rc);
 	measure(r, res);
@@ -294,7 +260,9 @@ static int one_channel(enum ring_backend backend, struct result *res)
 	fd = ring_client_fd(r);
 	if (fd < 0)
 		die("client fd", fd);
-	send_fd(sock[0], fd);
+	rc = ring_pass_fd(sock[0], fd);
+	if (rc)
+		die("pass fd", rc);
 	close(fd);
 	sched_getaffinity(0, sizeof(was), &was);
 	pin(limit_cpu(1));
@@ -371,11 +339,12 @@ static int report(const char *path)
 
 int main(int argc, char **argv)
 {
-	int rounds = argc > 2 ? atoi(argv[2]) : 11, i;
+	const char *out = argc > 1 ? argv[1] : "build/bench/ring.json";
+	int rounds = argc > 2 ? atoi(argv[2]) : 15, i;
 	struct result *res;
 
-	if (argc < 2 || rounds < 1 || rounds > ROUNDS_MAX) {
-		fprintf(stderr, "usage: %s OUT.json [ROUNDS]\n", argv[0]);
+	if (argc > 3 || rounds < 1 || rounds > ROUNDS_MAX) {
+		fprintf(stderr, "usage: %s [OUT.json [ROUNDS]]\n", argv[0]);
 		return 2;
 	}
 	res = mmap(NULL, sizeof(*res), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -383,5 +352,5 @@ int main(int argc, char **argv)
 		return 1;
 	for (i = 0; i < rounds; i++)
 		round_once(res);
-	return report(argv[1]);
+	return report(out);
 }

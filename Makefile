@@ -74,7 +74,7 @@ endif
 include $(FRAGMENTS)
 
 # Recompile what a changed header reaches: fragments compile with -MMD -MP.
--include $(if $(wildcard $(B)),$(shell find $(B) -name '*.d' -print -o -type d \( \
+-include $(if $(wildcard $(B)),$(shell find $(B) -type f -name '*.d' -print -o -type d \( \
 	$(foreach d,apt criu cuda kmod vm,-path $(BUILD)/$(d) -o) -name logs \) -prune))
 
 .PHONY: all tests clean note-setup

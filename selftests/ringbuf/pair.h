@@ -382,6 +382,26 @@ static inline bool marked(const struct ring_record *rec, struct mark *m)
 	       filled((const uint8_t *)rec->data + sizeof(*m), rec->len - sizeof(*m), seed);
 }
 
+/*
+ * A payload that looks like records wherever the ring could take it for one: at each unit behind
+ * the first there is the seq that a record there would have, in this lap or in the next, and a
+ * header that no test submits. The record is guessed to be at pos.
+ */
+#define FAKE_OP 0xfa4e
+
+static inline void poison(struct ring *r, uint8_t *p, uint32_t len, uint64_t lap)
+{
+	uint64_t pos = load(&r->tx.next), fake[2], off;
+
+	if ((pos & r->mask) + rec_units(len) > r->geo.ring_units)
+		pos = (pos | r->mask) + 1;
+	for (off = SINGVGPU_UNIT; off <= len; off += SINGVGPU_UNIT) {
+		fake[0] = pos + off / SINGVGPU_UNIT + 1 + lap * r->geo.ring_units;
+		fake[1] = FAKE_OP;
+		memcpy(p + off - sizeof(struct singvgpu_rec), fake, sizeof(fake));
+	}
+}
+
 /* ----------------------------------------------------------------------------- the fixture */
 
 FIXTURE(ring) {

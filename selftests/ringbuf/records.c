@@ -257,6 +257,64 @@ TEST_F(ring, positions_pass_all_powers)
 	}
 }
 
+/* ----------------------------------------------------------- payload that looks like records */
+
+static void send_fakes(int fd, void *arg)
+{
+	struct stream *s = arg;
+	struct ring *r = attached(fd);
+	uint64_t seed = 12345, most;
+	uint8_t *data = calloc(1, s->max);
+	struct mark m = { 0 };
+	uint32_t i, len;
+
+	NEED(data);
+	for (i = 0; i < s->n; i++) {
+		/* Long ones, alone or several together, between short ones. */
+		most = rnd(&seed) % (i / 1000 % 2 ? 40 : 3) ? 48 : s->max;
+		len = 48 + rnd(&seed) % (most - 47);
+		m.n = i;
+		m.len = len;
+		memset(data, 0, len);
+		poison(r, data, len, rnd(&seed) % 4 != 0);
+		memcpy(data, &m, sizeof(m));
+		NEED_OK(ring_submit(r, 1, data, len, NULL, 0));
+	}
+	ring_close(r);
+	free(data);
+}
+
+TEST_F_TIMEOUT(ring, payload_is_never_taken_for_a_record, 60)
+{
+	struct stream *s = (void *)self->shm;
+	struct ring_record rec;
+	uint32_t units, i;
+	struct mark m;
+	pid_t pid;
+
+	for (units = 64; units <= 256; units *= 2) {
+		self->p = params_of(variant->backend);
+		self->p.geo.ring_units = units;
+		ASSERT_EQ(0, ring_create(&self->r, &self->p));
+		s->n = scaled(200000);
+		s->max = self->r->payload_max;
+		pid = spawn_client(&self->z, self->r, send_fakes, s);
+		ASSERT_LT(0, pid);
+		for (i = 0; i < s->n; i++) {
+			ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+			ASSERT_EQ(1, rec.op);
+			memcpy(&m, rec.data, sizeof(m));
+			ASSERT_EQ(i, m.n);
+			ASSERT_EQ(rec.len, m.len);
+			ring_advance(self->r);
+		}
+		EXPECT_EQ(-EPIPE, next(self->r, &rec, 10 * SEC));
+		EXPECT_EQ(0, reap(&self->z, pid));
+		ring_close(self->r);
+		self->r = NULL;
+	}
+}
+
 /* --------------------------------------------------------------------------- many producers */
 
 struct producer {

@@ -11,6 +11,7 @@
 #include <ucontext.h>
 
 #include "pair.h"
+#include "rseq_x86.h"
 
 #define THREADS		8
 #define LEVELS		4	/* the thread itself, and three signals */
@@ -23,6 +24,7 @@
 #define FLOOD		4u	/* submit more than the ring has room for */
 #define LINGER		8u	/* stay for so long that the ring is taken from their thread */
 #define LARGE		16u	/* records of up to 8 KiB, so that the copy takes a while */
+#define FAKES		32u	/* payload that looks like records where it lies */
 
 #define DATA_MAX	8192
 
@@ -82,13 +84,15 @@ static void submit_next(struct thread *t, int level)
 
 	len = sizeof(struct mark) + (x % 3 ? x % 33 : x % (most - sizeof(struct mark)));
 	mark(t->data[level], producer, t->n[level], len);
+	if (t->s->actions & FAKES)
+		poison(t->r, t->data[level], len, x >> 40 & 1);
 	NEED_OK(ring_submit(t->r, 1 + producer, t->data[level], len, NULL, 0));
 	t->n[level]++;
 }
 
 static bool owns(struct thread *t)
 {
-	return (load(&t->r->tx.owner) & ~BIASED) == (uintptr_t)__builtin_thread_pointer();
+	return (load(&t->r->tx.owner) & ~BIASED) == (uintptr_t)rseq_area();
 }
 
 static void linger(struct thread *t)
@@ -126,6 +130,8 @@ static void handle(int sig, siginfo_t *info, void *context)
 	if (s->actions & LINGER && level == 3)
 		linger(t);
 	submit_next(t, level);
+	for (i = 0; s->actions & FAKES && i < 4; i++)
+		submit_next(t, level);
 	if (s->actions & FLOOD && t->n[level] % 64 == 0) {
 		for (i = 0; i < 150; i++)
 			submit_next(t, level);
@@ -233,6 +239,7 @@ static void storm_client(int fd, void *arg)
 /* ----------------------------------------------------------------------------- the consumer */
 
 struct taker {
+	bool fakes;		/* payload is not what mark() made; its first unit is */
 	uint32_t next_of[PRODUCERS];
 	struct left *gaps;
 	uint32_t ngaps;
@@ -243,7 +250,10 @@ static int take(struct taker *k, const struct ring_record *rec)
 {
 	struct mark m;
 
-	if (!marked(rec, &m) || m.producer >= PRODUCERS || rec->op != 1 + m.producer)
+	memcpy(&m, rec->data, sizeof(m));
+	if (k->fakes ? rec->len < sizeof(m) || m.len != rec->len : !marked(rec, &m))
+		return -EBADMSG;
+	if (m.producer >= PRODUCERS || rec->op != 1 + m.producer)
 		return -EBADMSG;
 	if (m.n < k->next_of[m.producer])
 		return -EEXIST;
@@ -325,6 +335,7 @@ static void run_storm(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *sel
 	ASSERT_EQ(0, ring_create(&self->r, &self->p));
 	s->threads = nthreads;
 	s->actions = actions;
+	k.fakes = actions & FAKES;
 	s->ns = getenv("SINGVGPU_VM") ? SEC : scaled(500) * MS;
 	pid = spawn_client(&self->z, self->r, storm_client, s);
 	ASSERT_LT(0, pid);
@@ -376,6 +387,11 @@ TEST_F_TIMEOUT(ring, handlers_jump_out_of_submissions, 120)
 TEST_F_TIMEOUT(ring, all_of_it_in_several_threads, 120)
 {
 	run_storm(_metadata, self, 4, NEST | JUMP | FLOOD);
+}
+
+TEST_F_TIMEOUT(ring, what_aborted_attempts_leave_is_never_a_record, 120)
+{
+	run_storm(_metadata, self, 1, NEST | JUMP | LARGE | FAKES);
 }
 
 TEST_F_TIMEOUT(ring, threads_rob_each_other_of_the_ring, 120)

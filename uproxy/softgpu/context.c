@@ -48,6 +48,7 @@ static void default_limits(struct ctx *ctx)
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
 	ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+	ctx->limits[CU_LIMIT_SHMEM_SIZE] = 232448;	/* CIG, which cuBLAS asks for, is off: 0 */
 	ctx->cache_config = CU_FUNC_CACHE_PREFER_NONE;
 	ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
 }
@@ -628,8 +629,6 @@ CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 		return r;
 	if (!pvalue || (int)limit < 0 || limit >= CU_LIMIT_MAX)
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
-	if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
-		return api_unlock(CUDA_ERROR_UNSUPPORTED_LIMIT);
 	*pvalue = ctx->limits[limit];
 	return api_unlock(CUDA_SUCCESS);
 }

@@ -19,7 +19,7 @@
 #include "rseq_x86.h"
 
 #define PREFETCH	(32 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
-#define SCAN_UNITS	64
+#define SCAN_UNITS	64	/* at most SINGVGPU_RING_UNITS_MIN: what this lap writes is not looked at */
 #define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
 #define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
 

@@ -34,3 +34,30 @@ $(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
 		$(SOFT_LLVM_LIBS) -lpthread
 
 ALL += $(SOFTGPU)/libsoftjit.so
+
+# Tests of the compiler alone: PTX in, results out.
+PTX_TESTS := ptx_ops
+PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
+$(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
+		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Wno-psabi -frounding-math -ffp-contract=off $(KSELFTEST_CFLAGS) -MMD -MP -o $@ \
+		$(filter %.c %.o,$^) -Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' $(LDFLAGS) -lm \
+		-ldl -lpthread
+$(PTX_BINS): | $(SOFTGPU)/libsoftjit.so
+
+HOST_TESTS += $(PTX_BINS)
+TEST_PROGRAMS += $(PTX_BINS)
+TIMEOUT_ptx_ops := 300
+
+# make ptx-corpus CORPUS="libcublas.so.13 ...": what is refused, and how long compiling takes.
+PTX_CORPUS := $(B)/selftests/softgpu/ptx_corpus
+$(PTX_CORPUS): selftests/softgpu/ptx_corpus.c $(SOFT_PTX_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -o $@ $(filter %.c %.o,$^) \
+		-Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' $(LDFLAGS) -lzstd -llz4 -lm -ldl -lpthread
+
+CORPUS ?= $(wildcard $(CUDA_HOME)/lib64/lib{cublas,cublasLt,cufft,curand,cusolver,cusparse}.so)
+.PHONY: ptx-corpus
+ptx-corpus: $(PTX_CORPUS) $(SOFTGPU)/libsoftjit.so
+	$(PTX_CORPUS) $(CORPUS)

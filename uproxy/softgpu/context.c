@@ -36,7 +36,7 @@ CUresult ctx_check(struct ctx *ctx)
 void ctx_fail(struct ctx *ctx, CUresult err)
 {
 	if (!ctx->sticky)
-		ctx->sticky = err;
+		__atomic_store_n(&ctx->sticky, err, __ATOMIC_RELAXED);
 }
 
 static void default_limits(struct ctx *ctx)

@@ -217,7 +217,8 @@ CUresult fatbin_texts(const void *image, size_t size, void ***texts, size_t **le
 	uint32_t magic = 0;
 	CUresult r;
 
-	memcpy(&magic, image, size && size < 4 ? size : 4);
+	for (size_t i = 0; i < 4 && (!size || i < size) && ((const uint8_t *)image)[i]; i++)
+		magic |= (uint32_t)((const uint8_t *)image)[i] << 8 * i;	/* texts may be short */
 	if (magic == ELF_MAGIC)
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	if (magic == FATBIN_MAGIC)

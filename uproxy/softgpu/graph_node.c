@@ -78,7 +78,7 @@ static CUresult kernel_desc(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct desc *d,
 	r = func_resolve(f, c, &fn);
 	if (r)
 		return r;
-	if (!fn->mod->prog->kernels[fn->entry]) {
+	if (!__atomic_load_n(&fn->mod->prog->kernels[fn->entry], __ATOMIC_ACQUIRE)) {
 		struct program *prog = fn->mod->prog;
 		unsigned int entry = fn->entry;
 

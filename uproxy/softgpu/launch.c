@@ -356,7 +356,7 @@ CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx)
 		return api_unlock(r);
 	p = (*out)->mod->prog;
 	entry = (*out)->entry;
-	if (p->kernels[entry])
+	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	p->refs++;
 	pthread_mutex_unlock(&big);

@@ -516,7 +516,8 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	uint32_t i;
 
 	if (reused) {
-		memset(b->shared, 0, b->shared_size);
+		if (b->shared_size)
+			memset(b->shared, 0, b->shared_size);
 		if (b->local_size <= 1 << 20)
 			memset(b->local, 0, b->local_size);
 		else

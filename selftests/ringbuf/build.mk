@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the ring, over both backends; on the host and, with the module, in the VM.
 
-RING_TESTS := attach records answers journal freeze idle signals death
+RING_TESTS := attach records answers journal freeze idle signals death hostile
 RING_TEST_DIR := $(B)/selftests/ringbuf
 RING_TEST_BIN := $(RING_TESTS:%=$(RING_TEST_DIR)/%)
 
@@ -25,3 +25,25 @@ $(foreach t,$(RING_LONG),$(eval TIMEOUT_$(t) := 3600))
 HOST_TESTS += $(RING_TEST_BIN) $(RING_NORSEQ:%=$(RING_TEST_DIR)/%)
 VM_TESTS += $(RING_TEST_BIN) $(RING_NORSEQ:%=$(RING_TEST_DIR)/%)
 LONG_TESTS += $(RING_LONG:%=$(RING_TEST_DIR)/%)
+
+# The decoder's fuzzer needs clang's; without it the test says so and skips. It is built once, not
+# for each sanitizer.
+FUZZ_DECODE := $(BUILD)/selftests/ringbuf/fuzz_decode
+$(FUZZ_DECODE): selftests/ringbuf/fuzz_decode.c $(RINGBUF_SRC) $(wildcard ringbuf/*.h)
+	@mkdir -p $(@D)
+	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all $(RINGBUF_CFLAGS) -pthread -o $@ $(filter %.c,$^)
+
+ifeq ($(SAN),)
+ifneq ($(shell command -v $(FUZZCC)),)
+TEST_PROGRAMS += $(FUZZ_DECODE)
+endif
+HOST_TESTS += selftests/ringbuf/fuzz-decode
+TIMEOUT_fuzz-decode := 120
+LONG_TESTS += $(RING_TEST_DIR)/fuzz-decode-long
+TIMEOUT_fuzz-decode-long := 900
+endif
+$(RING_TEST_DIR)/fuzz-decode-long: selftests/ringbuf/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ringbuf/fuzz-decode 600\n' >$@
+	@chmod +x $@

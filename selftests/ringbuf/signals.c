@@ -348,8 +348,8 @@ static void run_storm(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *sel
 	TH_LOG("%u left (%u of them not there), %u floods, %u owners held up, %u robbed",
 	       s->nleft, k.ngaps, s->flooded, s->held, s->stolen);
 	EXPECT_EQ(rseq_expected(), s->rseq);
-	EXPECT_LT(50, s->handled);
-	EXPECT_LT(10, s->inside);
+	EXPECT_LT(10, s->handled);
+	EXPECT_LT(5, s->inside);
 	if (s->rseq && actions & LARGE)
 		EXPECT_LT(0, s->aborted);
 	if (actions & NEST)

@@ -20,3 +20,6 @@ $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_han
 	@ln -sf $(CURDIR)/$< $@
 VM_PROGRAMS += $(B)/selftests/kmod/icount
 TIMEOUT_icount := 300
+
+LONG_TESTS += selftests/kmod/fuzz-long
+TIMEOUT_fuzz-long := 1800

@@ -77,6 +77,28 @@ TEST(devices_have_identities_of_their_own)
 	EXPECT_EQ(0, v);
 }
 
+TEST(visible_devices_are_chosen_and_ordered)
+{
+	char bus[32];
+	int n;
+
+	setenv("SINGVGPU_SOFT_DEVICES", "4", 1);
+	setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1", 1);	/* ends at what is no device */
+	OK(cuInit(0));
+	OK(cuDeviceGetCount(&n));
+	EXPECT_EQ(2, n);
+	OK(cuDeviceGetPCIBusId(bus, sizeof(bus), 0));
+	EXPECT_STREQ("0000:03:00.0", bus);
+	OK(cuDeviceGetPCIBusId(bus, sizeof(bus), 1));
+	EXPECT_STREQ("0000:01:00.0", bus);
+}
+
+TEST(no_device_may_be_visible)
+{
+	setenv("CUDA_VISIBLE_DEVICES", "", 1);
+	FAILS(CUDA_ERROR_NO_DEVICE, cuInit(0));
+}
+
 TEST(every_attribute_of_the_header_has_a_value)
 {
 	int unknown = 0, v;
@@ -236,6 +258,40 @@ TEST_F(gpu, what_is_not_supported_says_so)
 
 	FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGreenCtxCreate(&g, NULL, 0, 0));
 	FAILS(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetMemHandle(&h, 0));
+}
+
+static CUlibrary late;
+
+/* Registered before the driver begins, so run after it has ended: as cudart does. */
+static void unload_late(void)
+{
+	cuLibraryUnload(late);
+}
+
+TEST(a_program_ends_though_a_kernel_does_not)
+{
+	CUdeviceptr p;
+	void *params[] = { &p };
+	int status;
+	pid_t pid = fork();
+
+	ASSERT_GE(pid, 0);
+	if (!pid) {
+		CUcontext c;
+		CUkernel k;
+
+		if (atexit(unload_late) || cuInit(0) || cuCtxCreate(&c, NULL, 0, 0) || cuMemAlloc(&p, 4) ||
+		    cuMemsetD32(p, 0, 1) ||
+		    cuLibraryLoadData(&late, PTX_HEAD PTX_SPIN, NULL, NULL, 0, NULL, NULL, 0) ||
+		    cuLibraryGetKernel(&k, late, "spin") ||
+		    launch1((CUfunction)k, 1, 1, NULL, params))
+			_exit(9);
+		nap_ms(20);
+		exit(0);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_TRUE(WIFEXITED(status));
+	EXPECT_EQ(0, WEXITSTATUS(status));
 }
 
 TEST_HARNESS_MAIN

@@ -268,8 +268,11 @@ static const CUmemAllocationProp vmm_prop = {
 
 TEST_F(gpu, reservations_honour_their_hint)
 {
-	CUdeviceptr hint = 0x200040000000ull, p = 0, q = 0;
+	CUdeviceptr hint = 0, p = 0, q = 0;
 
+	OK(cuMemAddressReserve(&hint, 2 << 20, 0, 0, 0));
+	OK(cuMemAddressFree(hint, 2 << 20));
+	hint += 1 << 30;
 	OK(cuMemAddressReserve(&p, 64 << 20, 0, hint, 0));
 	EXPECT_EQ(hint, p);
 	OK(cuMemAddressReserve(&q, 2 << 20, 0, hint, 0));	/* taken: elsewhere */

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-static volatile int gate, ran, saw;
+static _Atomic int gate, ran, saw;
 
 static void wait_gate(void *arg)
 {

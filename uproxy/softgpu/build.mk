@@ -17,10 +17,9 @@ SOFT_API := state device context memory vmm stream event desc copy host array te
 SOFT_API_OBJS := $(SOFT_API:%=$(SOFTGPU)/%.o) $(SOFTGPU)/api_ptsz.o $(SOFTGPU)/api_unsupported.o
 SOFT_CFLAGS = $(CFLAGS) -fPIC -pthread -MMD -MP -Iuproxy/softgpu -I$(SOFT_GEN) \
 	-isystem $(CUDA_HOME)/include
-SOFT_LDFLAGS := -Wl,-Bsymbolic -Wl,--version-script=uproxy/softgpu/exports.map -Wl,-z,defs
-ifneq ($(SAN),)
-SOFT_LDFLAGS := -Wl,-Bsymbolic -Wl,--version-script=uproxy/softgpu/exports.map
-endif
+# A sanitizer's symbols come from the program.
+SOFT_ZDEFS := $(if $(SAN),,-Wl,-z,defs)
+SOFT_LDFLAGS := -Wl,-Bsymbolic -Wl,--version-script=uproxy/softgpu/exports.map $(SOFT_ZDEFS)
 SOFT_LIBS := -lzstd -llz4 -lm -ldl -lpthread
 
 # What the JIT's owner adds: SOFT_PTX_OBJS for both drivers, and libsoftjit.so.

@@ -3,13 +3,15 @@
  * device.c - the devices: how many, their identity, memory size and attributes.
  *
  * SINGVGPU_SOFT_DEVICES (1), SINGVGPU_SOFT_MEM (8G; suffixes K, M, G, T) and SINGVGPU_SOFT_SEED (0)
- * are read once, by cuInit. UUID and PCI address are a function of seed and ordinal alone.
+ * are read once, by cuInit. UUID and PCI address are a function of seed and slot alone. Of these
+ * slots, CUDA_VISIBLE_DEVICES chooses and orders those that get ordinals.
  */
 #include "soft_i.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct device devices[SOFT_MAX_DEVICES];
 int ndevices;
@@ -206,8 +208,73 @@ static uint64_t env_size(const char *name, uint64_t deflt)
 	return v;
 }
 
+static void make_uuid(CUuuid *uuid, uint64_t seed)
+{
+	uint64_t w[2] = { mix(seed), mix(~seed) };
+
+	memcpy(uuid->bytes, w, 16);
+	/* version 4, variant 1: a random UUID */
+	uuid->bytes[6] = (uuid->bytes[6] & 0x0f) | 0x40;
+	uuid->bytes[8] = (uuid->bytes[8] & 0x3f) | 0x80;
+}
+
+/* Does "GPU-1234abcd..." begin this UUID? */
+static bool uuid_is(const CUuuid *uuid, const char *name, size_t len)
+{
+	char text[48], *p = text;
+
+	p += sprintf(p, "GPU-");
+	for (int i = 0; i < 16; i++)
+		p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			     (uint8_t)uuid->bytes[i]);
+	return len > 4 && len <= (size_t)(p - text) && !strncasecmp(text, name, len);
+}
+
+/* The slots of CUDA_VISIBLE_DEVICES, up to the first that is no device or is named twice. */
+static int visible(int *slots, const CUuuid *uuids, int nslots)
+{
+	const char *s = getenv("CUDA_VISIBLE_DEVICES");
+	int n = 0;
+
+	if (!s) {
+		while (n < nslots) {
+			slots[n] = n;
+			n++;
+		}
+		return n;
+	}
+	while (*s && n < SOFT_MAX_DEVICES) {
+		size_t len;
+		int slot = -1;
+		char *end;
+
+		s += strspn(s, " ");
+		len = strcspn(s, ",");
+		if (!strncasecmp(s, "GPU-", 4)) {
+			for (int i = 0; i < nslots; i++)
+				if (uuid_is(&uuids[i], s, len))
+					slot = i;
+		} else {
+			slot = strtol(s, &end, 10);
+			if (end == s)
+				slot = -1;
+		}
+		for (int i = 0; i < n; i++)
+			if (slots[i] == slot)
+				return 0;
+		if (slot < 0 || slot >= nslots)
+			break;
+		slots[n++] = slot;
+		s += len;
+		s += *s == ',';
+	}
+	return n;
+}
+
 void device_init(void)
 {
+	int slots[SOFT_MAX_DEVICES], nslots;
+	CUuuid uuids[SOFT_MAX_DEVICES];
 	uint64_t seed = env_size("SINGVGPU_SOFT_SEED", 0);
 	uint64_t n = env_size("SINGVGPU_SOFT_DEVICES", 1);
 	size_t total = env_size("SINGVGPU_SOFT_MEM", (size_t)8 << 30) / PAGE_2M * PAGE_2M;
@@ -216,16 +283,15 @@ void device_init(void)
 		attr_by_number[attrs[i].attr].value = attrs[i].value;
 		attr_by_number[attrs[i].attr].known = true;
 	}
-	ndevices = n > SOFT_MAX_DEVICES ? SOFT_MAX_DEVICES : (int)n;
+	nslots = n > SOFT_MAX_DEVICES ? SOFT_MAX_DEVICES : (int)n;
+	for (int i = 0; i < nslots; i++)
+		make_uuid(&uuids[i], seed * 1000 + i);
+	ndevices = visible(slots, uuids, nslots);
 	for (int i = 0; i < ndevices; i++) {
-		uint64_t w[2] = { mix(seed * 1000 + i), mix(~(seed * 1000 + i)) };
-
 		devices[i].ordinal = i;
+		devices[i].slot = slots[i];
 		devices[i].total = total ? total : PAGE_2M;
-		memcpy(devices[i].uuid.bytes, w, 16);
-		/* version 4, variant 1: a random UUID */
-		devices[i].uuid.bytes[6] = (devices[i].uuid.bytes[6] & 0x0f) | 0x40;
-		devices[i].uuid.bytes[8] = (devices[i].uuid.bytes[8] & 0x3f) | 0x80;
+		devices[i].uuid = uuids[slots[i]];
 	}
 }
 
@@ -238,10 +304,10 @@ int device_attr(int attr, int dev, int *value)
 {
 	switch (attr) {
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = 1 + dev;
+		*value = 1 + devices[dev].slot;
 		return 0;
 	case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
-		*value = dev;
+		*value = devices[dev].slot;
 		return 0;
 	}
 	if (attr <= 0 || attr >= NATTRS || !attr_by_number[attr].known)
@@ -388,7 +454,7 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (len < 13)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(pciBusId, len, "0000:%02X:00.0", 1 + dev);
+	snprintf(pciBusId, len, "0000:%02X:00.0", 1 + devices[dev].slot);
 	return CUDA_SUCCESS;
 }
 
@@ -406,10 +472,12 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 		if (sscanf(pciBusId, "%x:%x.%x", &bus, &slot, &fn) < 2)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (domain || slot || fn || bus < 1 || bus > (unsigned int)ndevices)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*dev = bus - 1;
-	return CUDA_SUCCESS;
+	for (int i = 0; i < ndevices && !domain && !slot && !fn; i++)
+		if ((unsigned int)devices[i].slot + 1 == bus) {
+			*dev = i;
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format,

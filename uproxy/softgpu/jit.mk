@@ -30,7 +30,7 @@ $(SOFTGPU)/jit/%.o: uproxy/softgpu/%.c
 	$(CC) $(SOFT_PTX_CFLAGS) -fvisibility=hidden $(SOFT_LLVM_CFLAGS) -c -o $@ $<
 
 $(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
-	$(CC) -shared -o $@ $^ -Wl,-soname,libsoftjit.so -Wl,-Bsymbolic -Wl,-z,defs $(LDFLAGS) \
+	$(CC) -shared -o $@ $^ -Wl,-soname,libsoftjit.so -Wl,-Bsymbolic $(SOFT_ZDEFS) $(LDFLAGS) \
 		$(SOFT_LLVM_LIBS) -lpthread
 
 ALL += $(SOFTGPU)/libsoftjit.so

@@ -188,6 +188,8 @@ static CUresult from_fault(const struct ptx_fault *f, const char *name)
 		[PTX_NOMEM] = { CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "out of host memory" },
 	};
 
+	if (f->kind == PTX_STOPPED)
+		return by_kind[f->kind].code;
 	if (f->kind == PTX_ASSERT) {
 		print_flush();
 		print_error(f->text);
@@ -438,6 +440,8 @@ static CUresult launch(CUstream h, struct launch *k, CUfunction fn, void **param
 	r = stream_get(h, &st);
 	if (!r)
 		r = st->ctx->sticky;
+	if (!r && st->ctx != ctx && obj_live(fn, OBJ_KERNEL))
+		r = func_resolve(fn, st->ctx, &k->fn);	/* the stream says where */
 	if (!r)
 		r = for_caller(launch_check(st->ctx, k), fn);
 	if (r || launch_params(k->fn, k, params, extra, &r))

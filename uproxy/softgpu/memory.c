@@ -149,31 +149,41 @@ static uint64_t env_u64(const char *name, uint64_t deflt)
 	return s && *s ? strtoull(s, NULL, 0) : deflt;
 }
 
+static bool reserve(uint64_t base, size_t len)
+{
+	void *p = mmap((void *)base, len, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return false;
+	if ((uint64_t)p != base) {	/* a kernel before 4.17 took it for a hint */
+		munmap(p, len);
+		return false;
+	}
+	madvise(p, len, MADV_DONTDUMP);
+	window_base = base;
+	window_len = ext_put(&window_free, base, len) ? 0 : len;
+	return true;
+}
+
+/*
+ * Less is taken where address space is limited; the second base is for processes that cannot have
+ * the first (thread sanitizer's). Whoever depends on a base says which, and gets that or nothing.
+ */
 void memory_init(void)
 {
-	uint64_t base = env_u64("SINGVGPU_SOFT_BASE", 0x200000000000ull);
+	static const uint64_t bases[] = { 0x200000000000ull, 0x7e8000000000ull };
 	size_t len = env_u64("SINGVGPU_SOFT_WINDOW", (size_t)4 << 40) / PAGE_2M * PAGE_2M;
+	uint64_t base = env_u64("SINGVGPU_SOFT_BASE", 0) / PAGE_2M * PAGE_2M;
 
 	for (; len >= ((size_t)1 << 30); len /= 4) {
-		void *p = mmap((void *)base, len, PROT_NONE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
-			       -1, 0);
-
-		if (p == MAP_FAILED)
-			continue;
-		if ((uint64_t)p != base) {
-			munmap(p, len);
-			continue;
-		}
-		madvise(p, len, MADV_DONTDUMP);
-		window_base = base;
-		window_len = len;
-		if (ext_put(&window_free, base, len))
-			window_len = 0;
-		return;
+		if (base && reserve(base, len))
+			return;
+		for (int i = 0; i < 2 && !base; i++)
+			if (reserve(bases[i], len))
+				return;
 	}
-	soft_log("cannot reserve a window at 0x%llx: %s", (unsigned long long)base,
-		 strerror(errno));
+	soft_log("cannot reserve a window: %s", strerror(errno));
 }
 
 bool in_window(uint64_t va, size_t len)

@@ -104,6 +104,7 @@ CUresult api_unsupported(const char *name, const char *why);
 
 struct device {
 	int ordinal;
+	int slot;			/* which device it is, whatever is visible */
 	CUuuid uuid;
 	size_t total, used;		/* bytes of memory: used is a multiple of 2 MiB */
 	struct ctx *primary;

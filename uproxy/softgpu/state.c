@@ -145,6 +145,18 @@ void tls_register(void)
 		tls.registered = !pthread_setspecific(tls_key, &tls);
 }
 
+/*
+ * The program ends: what still runs on the device ends too, so that unloading (cudart does it in
+ * handlers that were registered earlier, and therefore run later) does not wait for it.
+ */
+static void program_ends(void)
+{
+	pthread_mutex_lock(&big);
+	for (struct ctx *c = contexts; c; c = c->next)
+		c->stop = 1;
+	pthread_mutex_unlock(&big);
+}
+
 static void init_once(void)
 {
 	pthread_key_create(&tls_key, thread_exit);
@@ -153,6 +165,7 @@ static void init_once(void)
 	memory_init();
 	for (int i = 0; i < ndevices && window_len; i++)
 		pool_init(&devices[i]);
+	atexit(program_ends);
 	initialised = true;
 }
 

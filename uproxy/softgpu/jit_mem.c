@@ -349,60 +349,269 @@ static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd 
 		set(j, element(d, k), f[k], a.t);
 }
 
+/* ---- lanes at places of their own ---- */
+
+/* Address vectors of shared memory have 32 bits: half the work. */
+static V narrow_addr(struct jit *j, struct access *a)
+{
+	if (a->space != RT_SHARED)
+		return a->addr;
+	return LLVMBuildTrunc(B(j), a->addr, LLVMVectorType(j->i32, 32), "");
+}
+
+/*
+ * All active lanes are aligned and inside: then @off is where they are from @base, 0 for the
+ * others.  Global accesses must be inside the busiest range.
+ */
+static V spread_ok(struct jit *j, struct access *a, V *base, V *off)
+{
+	bool sh = a->space == RT_SHARED;
+	unsigned int bytes = a->size * a->n;
+	Ty t = sh ? j->i32 : j->i64;
+	V m = pred_of(j, a->mask), ad = narrow_addr(j, a), lim, ok;
+
+	*base = sh ? wload(j, j->ptr, WOFF(shared)) :
+		     LLVMBuildIntToPtr(B(j), wload(j, j->i64, WOFF(lo)), j->ptr, "");
+	if (!sh)
+		ad = LLVMBuildSub(B(j), ad, splat(j, wload(j, j->i64, WOFF(lo))), "");
+	ad = LLVMBuildSelect(B(j), m, ad, kint(j, t, 0), "");
+	*off = ad;
+	if (sh) {	/* a size below @bytes gives 0, and nothing is below that */
+		lim = wload(j, j->i64, WOFF(shared_size));
+		lim = LLVMBuildSub(B(j), intr2(j, "llvm.umax", lim, c64(j, bytes - 1)),
+				   c64(j, bytes - 1), "");
+		lim = LLVMBuildTrunc(B(j), lim, j->i32, "");
+	} else {
+		lim = wload(j, j->i64, WOFF(span));
+	}
+	ok = LLVMBuildICmp(B(j), LLVMIntULT, ad, splat(j, lim), "");
+	if (bytes > 1) {
+		V al = LLVMBuildAnd(B(j), ad, kint(j, t, bytes - 1), "");
+
+		al = LLVMBuildICmp(B(j), LLVMIntEQ, al, kint(j, t, 0), "");
+		ok = LLVMBuildAnd(B(j), ok, al, "");
+	}
+	return LLVMBuildICmp(B(j), LLVMIntEQ, bits_of(j, ok), c32(j, ~0u), "");
+}
+
+static V places(struct jit *j, V base, V off, unsigned int plus)
+{
+	if (plus)
+		off = LLVMBuildAdd(B(j), off, kint(j, LLVMGetElementType(LLVMTypeOf(off)), plus), "");
+	return LLVMBuildGEP2(B(j), j->i8, base, &off, 1, "");
+}
+
+static V gather_op(struct jit *j, Ty scalar, V ptrs, unsigned int align, V mask)
+{
+	Ty t = LLVMVectorType(scalar, 32), over[2] = { t, LLVMTypeOf(ptrs) };
+	V args[4] = { ptrs, c32(j, align), pred_of(j, mask), LLVMConstNull(t) };
+
+	return call_intr(j, "llvm.masked.gather", over, 2, args, 4);
+}
+
+static V shuffle16(struct jit *j, V a, V b, const uint8_t *in_lane)
+{
+	V idx[16];
+	unsigned int i;
+
+	for (i = 0; i < 16; i++)	/* 4 elements per 128 bits; 4 and up are b's */
+		idx[i] = c32(j, (i & 12) + (in_lane[i & 3] & 3) + (in_lane[i & 3] & 4 ? 16 : 0));
+	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 16), "");
+}
+
+static V concat(struct jit *j, V a, V b, unsigned int n)
+{
+	V idx[64];
+	unsigned int i;
+
+	for (i = 0; i < 2 * n; i++)
+		idx[i] = c32(j, i);
+	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 2 * n), "");
+}
+
+/* 16 bytes per lane: 32 loads and a transposition, cheaper than four gathers. */
+static void gather16(struct jit *j, V base, V off, V *out)
+{
+	static const uint8_t lo[4] = { 0, 4, 1, 5 }, hi[4] = { 2, 6, 3, 7 };
+	static const uint8_t ll[4] = { 0, 1, 4, 5 }, hh[4] = { 2, 3, 6, 7 };
+	Ty v4 = LLVMVectorType(j->i32, 4);
+	V half[2][4];
+	unsigned int h, k, c;
+
+	for (h = 0; h < 2; h++) {
+		V z[4], t0, t1, t2, t3;
+
+		for (k = 0; k < 4; k++) {
+			V q[4];
+
+			for (c = 0; c < 4; c++) {
+				V o = LLVMBuildExtractElement(B(j), off, c32(j, h * 16 + c * 4 + k), "");
+
+				if (LLVMTypeOf(o) == j->i32)
+					o = LLVMBuildZExt(B(j), o, j->i64, "");
+				q[c] = load_al(j, v4, LLVMBuildGEP2(B(j), j->i8, base, &o, 1, ""), 16);
+			}
+			z[k] = concat(j, concat(j, q[0], q[1], 4), concat(j, q[2], q[3], 4), 8);
+		}
+		t0 = shuffle16(j, z[0], z[1], lo);
+		t1 = shuffle16(j, z[0], z[1], hi);
+		t2 = shuffle16(j, z[2], z[3], lo);
+		t3 = shuffle16(j, z[2], z[3], hi);
+		half[h][0] = shuffle16(j, t0, t2, ll);
+		half[h][1] = shuffle16(j, t0, t2, hh);
+		half[h][2] = shuffle16(j, t1, t3, ll);
+		half[h][3] = shuffle16(j, t1, t3, hh);
+	}
+	for (k = 0; k < 4; k++)
+		out[k] = concat(j, half[0][k], half[1][k], 16);
+}
+
+static bool can_spread(const struct access *a)
+{
+	unsigned int bytes = a->size * a->n;
+
+	return (a->space == RT_SHARED || a->space == RT_GLOBAL) && a->size >= 4 && a->size <= 8 &&
+	       bytes <= 16;
+}
+
+static void spread_load(struct jit *j, struct access *a, V base, V off, V *f)
+{
+	unsigned int bytes = a->size * a->n, k;
+	Ty v64 = LLVMVectorType(j->i64, 32), v32 = LLVMVectorType(j->i32, 32);
+
+	if (bytes == 16) {
+		V w[4];
+
+		gather16(j, base, off, w);
+		for (k = 0; k < a->n; k++) {
+			V hi;
+
+			if (a->size == 4) {
+				f[k] = w[k];
+				continue;
+			}
+			hi = LLVMBuildZExt(B(j), w[2 * k + 1], v64, "");
+			hi = LLVMBuildShl(B(j), hi, kint(j, j->i64, 32), "");
+			f[k] = LLVMBuildOr(B(j), hi, LLVMBuildZExt(B(j), w[2 * k], v64, ""), "");
+		}
+	} else if (a->n == 2) {
+		V w = gather_op(j, j->i64, places(j, base, off, 0), 8, a->mask);
+
+		f[0] = LLVMBuildTrunc(B(j), w, v32, "");
+		f[1] = LLVMBuildTrunc(B(j), LLVMBuildLShr(B(j), w, kint(j, j->i64, 32), ""), v32, "");
+	} else {
+		f[0] = gather_op(j, a->ty, places(j, base, off, 0), a->size, a->mask);
+	}
+}
+
+static void spread_store(struct jit *j, struct access *a, V base, V off, V *v)
+{
+	unsigned int k;
+
+	for (k = 0; k < a->n; k++) {
+		V p = places(j, base, off, k * a->size), args[4];
+		Ty over[2] = { LLVMTypeOf(v[k]), LLVMTypeOf(p) };
+
+		args[0] = v[k];
+		args[1] = p;
+		args[2] = c32(j, a->size);
+		args[3] = pred_of(j, a->mask);
+		call_intr(j, "llvm.masked.scatter", over, 2, args, 4);
+	}
+}
+
+/* Consecutive lanes: leaves the builder in a->fast; the rest goes to a->slow. */
+static V try_consecutive(struct jit *j, struct access *a)
+{
+	unsigned int bytes = a->size * a->n;
+	V first, ok, host = NULL;
+
+	if (a->space == RT_SHARED) {
+		V ad = narrow_addr(j, a), want;
+
+		first = LLVMBuildExtractElement(B(j), ad, c32(j, 0), "");
+		want = LLVMBuildAdd(B(j), splat(j, first), iota(j, j->i32, bytes), "");
+		ok = bits_of(j, LLVMBuildICmp(B(j), LLVMIntEQ, ad, want, ""));
+		ok = LLVMBuildOr(B(j), ok, LLVMBuildNot(B(j), a->mask, ""), "");
+		ok = LLVMBuildICmp(B(j), LLVMIntEQ, ok, c32(j, ~0u), "");
+		first = LLVMBuildZExt(B(j), first, j->i64, "");
+	} else {
+		ok = consecutive(j, a->addr, a->mask, bytes, &first);
+	}
+	ok = LLVMBuildAnd(B(j), ok, check_scalar(j, first, a->space == RT_GENERIC ? RT_GLOBAL :
+			  a->space, 32 * bytes, bytes, &host), "");
+	if (a->n > 1)		/* the mask would have to be stretched */
+		ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntEQ, a->mask, c32(j, ~0u),
+							  ""), "");
+	br_likely(j, ok, a->fast, a->slow);
+	at_bb(j, a->fast);
+	return host;
+}
+
+struct results {		/* of up to three ways to load */
+	LLVMBasicBlockRef bb[3];
+	V v[3][8];
+	unsigned int n;
+};
+
+static void way_done(struct jit *j, struct access *a, struct results *r)
+{
+	r->bb[r->n++] = LLVMGetInsertBlock(B(j));
+	LLVMBuildBr(B(j), a->done);
+}
+
 static void load_varying(struct jit *j, const struct opnd *d, const struct opnd *o)
 {
-	bool plain, wide;
+	struct results r = { .n = 0 };
 	struct access a;
-	V first, ok, host, f[8], s[8];
-	LLVMBasicBlockRef bf, bs;
-	unsigned int k;
+	V host, base, off;
+	unsigned int k, i;
+	bool plain;
 
 	j->vec = true;
 	access_init(j, &a, o, d);
 	a.mask = guarded_mask(j);
-	wide = a.n > 1;
 	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
 	if (plain) {
-		ok = consecutive(j, a.addr, a.mask, a.size * a.n, &first);
-		ok = LLVMBuildAnd(B(j), ok, check_scalar(j, first, a.space == RT_GENERIC ? RT_GLOBAL :
-				  a.space, 32 * a.size * a.n, a.size * a.n, &host), "");
-		if (wide)	/* the mask would have to be stretched */
-			ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntEQ, a.mask,
-					  c32(j, ~0u), ""), "");
-		br_likely(j, ok, a.fast, a.slow);
+		host = try_consecutive(j, &a);
+		if (a.n > 1) {
+			V all = load_al(j, LLVMVectorType(a.ty, 32 * a.n), host, a.size * a.n);
+
+			for (k = 0; k < a.n; k++)
+				r.v[r.n][k] = stride_shuffle(j, all, k, a.n);
+		} else {
+			r.v[r.n][0] = masked_load(j, a.ty, host, a.size, a.mask);
+		}
+		way_done(j, &a, &r);
 	} else {
 		LLVMBuildBr(B(j), a.slow);
+		at_bb(j, a.fast);
+		LLVMBuildUnreachable(B(j));
 	}
-	at_bb(j, a.fast);
-	if (!plain) {
-		for (k = 0; k < a.n; k++)
-			f[k] = LLVMConstNull(jty(j, a.ty));
-	} else if (wide) {
-		V all = load_al(j, LLVMVectorType(a.ty, 32 * a.n), host, a.size * a.n);
-
-		for (k = 0; k < a.n; k++)
-			f[k] = stride_shuffle(j, all, k, a.n);
-	} else {
-		f[0] = masked_load(j, a.ty, host, a.size, a.mask);
-	}
-	bf = LLVMGetInsertBlock(B(j));
-	LLVMBuildBr(B(j), a.done);
 	at_bb(j, a.slow);
+	if (plain && can_spread(&a)) {
+		LLVMBasicBlockRef spread = new_bb(j, "gather"), last = new_bb(j, "slower");
+
+		br_likely(j, spread_ok(j, &a, &base, &off), spread, last);
+		at_bb(j, spread);
+		spread_load(j, &a, base, off, r.v[r.n]);
+		way_done(j, &a, &r);
+		at_bb(j, last);
+	}
 	slow_call(j, "rt_ld", a.addr, a.mask, a.desc);
 	for (k = 0; k < a.n; k++)
-		s[k] = y_elem(j, k, a.ty, a.size);
-	bs = LLVMGetInsertBlock(B(j));
-	LLVMBuildBr(B(j), a.done);
+		r.v[r.n][k] = y_elem(j, k, a.ty, a.size);
+	way_done(j, &a, &r);
 	at_bb(j, a.done);
 	for (k = 0; k < a.n; k++) {
 		V phi = LLVMBuildPhi(B(j), jty(j, a.ty), "");
 
-		LLVMAddIncoming(phi, &f[k], &bf, 1);
-		LLVMAddIncoming(phi, &s[k], &bs, 1);
-		f[k] = phi;
+		for (i = 0; i < r.n; i++)
+			LLVMAddIncoming(phi, &r.v[i][k], &r.bb[i], 1);
+		r.v[0][k] = phi;
 	}
 	for (k = 0; k < a.n; k++)
-		set(j, element(d, k), f[k], a.t);
+		set(j, element(d, k), r.v[0][k], a.t);
 }
 
 /* ---- stores ---- */
@@ -456,7 +665,7 @@ static void store_uniform(struct jit *j, const struct opnd *o, const struct opnd
 static void store_varying(struct jit *j, const struct opnd *o, const struct opnd *s)
 {
 	struct access a;
-	V first, ok, host, v[8];
+	V host, v[8], base, off;
 	unsigned int k;
 	bool plain;
 
@@ -467,23 +676,26 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 		v[k] = get(j, element(s, k), a.t);
 	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
 	if (plain) {
-		ok = consecutive(j, a.addr, a.mask, a.size * a.n, &first);
-		ok = LLVMBuildAnd(B(j), ok, check_scalar(j, first, a.space == RT_GENERIC ? RT_GLOBAL :
-				  a.space, 32 * a.size * a.n, a.size * a.n, &host), "");
+		host = try_consecutive(j, &a);
 		if (a.n > 1)
-			ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntEQ, a.mask,
-					  c32(j, ~0u), ""), "");
-		br_likely(j, ok, a.fast, a.slow);
+			store_al(j, interleave(j, v, a.n), host, a.size * a.n);
+		else
+			masked_store(j, v[0], host, a.size, a.mask);
 	} else {
 		LLVMBuildBr(B(j), a.slow);
+		at_bb(j, a.fast);
 	}
-	at_bb(j, a.fast);
-	if (plain && a.n > 1)
-		store_al(j, interleave(j, v, a.n), host, a.size * a.n);
-	else if (plain)
-		masked_store(j, v[0], host, a.size, a.mask);
 	LLVMBuildBr(B(j), a.done);
 	at_bb(j, a.slow);
+	if (plain && can_spread(&a)) {
+		LLVMBasicBlockRef spread = new_bb(j, "scatter"), last = new_bb(j, "slower");
+
+		br_likely(j, spread_ok(j, &a, &base, &off), spread, last);
+		at_bb(j, spread);
+		spread_store(j, &a, base, off, v);
+		LLVMBuildBr(B(j), a.done);
+		at_bb(j, last);
+	}
 	for (k = 0; k < a.n; k++)
 		x_elem(j, k, v[k], a.size);
 	slow_call(j, "rt_st", a.addr, a.mask, a.desc);

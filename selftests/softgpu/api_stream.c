@@ -6,19 +6,29 @@
 
 #include <pthread.h>
 
-static _Atomic int gate, ran, saw;
+static int gate, ran, saw;
+
+static int get(const int *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static void put(int *p, int v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
 
 static void wait_gate(void *arg)
 {
-	while (!gate)
+	while (!get(&gate))
 		nap_ms(1);
-	ran += (int)(intptr_t)arg;
+	put(&ran, get(&ran) + (int)(intptr_t)arg);
 }
 
 static void count(void *arg)
 {
-	saw = ran;
-	ran += (int)(intptr_t)arg;
+	put(&saw, get(&ran));
+	put(&ran, get(&ran) + (int)(intptr_t)arg);
 }
 
 TEST_F(gpu, work_of_a_stream_runs_in_order_and_later)
@@ -30,11 +40,11 @@ TEST_F(gpu, work_of_a_stream_runs_in_order_and_later)
 	OK(cuLaunchHostFunc(s, wait_gate, (void *)1));
 	OK(cuLaunchHostFunc(s, count, (void *)10));
 	FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
-	EXPECT_EQ(0, ran);
-	gate = 1;
+	EXPECT_EQ(0, get(&ran));
+	put(&gate, 1);
 	OK(cuStreamSynchronize(s));
-	EXPECT_EQ(11, ran);
-	EXPECT_EQ(1, saw);
+	EXPECT_EQ(11, get(&ran));
+	EXPECT_EQ(1, get(&saw));
 	OK(cuStreamQuery(s));
 	OK(cuStreamDestroy(s));
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(s));
@@ -53,8 +63,8 @@ TEST_F(gpu, streams_progress_while_others_wait)
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuLaunchHostFunc(s, count, (void *)5));
 	OK(cuStreamSynchronize(s));
-	EXPECT_EQ(5, ran);
-	gate = 1;
+	EXPECT_EQ(5, get(&ran));
+	put(&gate, 1);
 	OK(cuCtxSynchronize());
 }
 
@@ -69,20 +79,20 @@ TEST_F(gpu, the_legacy_stream_waits_for_blocking_streams_and_they_for_it)
 	FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(NULL));
 	OK(cuLaunchHostFunc(free_one, count, (void *)100));	/* after nothing */
 	OK(cuStreamSynchronize(free_one));
-	EXPECT_EQ(100, ran);
-	gate = 1;
+	EXPECT_EQ(100, get(&ran));
+	put(&gate, 1);
 	OK(cuStreamSynchronize(NULL));
-	EXPECT_EQ(111, ran);
-	EXPECT_EQ(101, saw);
-	gate = 0;
+	EXPECT_EQ(111, get(&ran));
+	EXPECT_EQ(101, get(&saw));
+	put(&gate, 0);
 	OK(cuLaunchHostFunc(NULL, wait_gate, (void *)1));
 	OK(cuLaunchHostFunc(blocking, count, (void *)10));	/* after the legacy stream */
 	nap_ms(20);
-	EXPECT_EQ(111, ran);
-	gate = 1;
+	EXPECT_EQ(111, get(&ran));
+	put(&gate, 1);
 	OK(cuStreamSynchronize(blocking));
-	EXPECT_EQ(122, ran);
-	EXPECT_EQ(112, saw);
+	EXPECT_EQ(122, get(&ran));
+	EXPECT_EQ(112, get(&saw));
 }
 
 TEST_F(gpu, per_thread_streams_are_blocking_streams_of_their_thread)
@@ -90,11 +100,11 @@ TEST_F(gpu, per_thread_streams_are_blocking_streams_of_their_thread)
 	OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, wait_gate, (void *)1));
 	OK(cuLaunchHostFunc(CU_STREAM_LEGACY, count, (void *)10));
 	nap_ms(10);
-	EXPECT_EQ(0, ran);
-	gate = 1;
+	EXPECT_EQ(0, get(&ran));
+	put(&gate, 1);
 	OK(cuStreamSynchronize(CU_STREAM_LEGACY));
-	EXPECT_EQ(11, ran);
-	EXPECT_EQ(1, saw);
+	EXPECT_EQ(11, get(&ran));
+	EXPECT_EQ(1, get(&saw));
 }
 
 TEST_F(gpu, events_order_streams)
@@ -113,13 +123,13 @@ TEST_F(gpu, events_order_streams)
 	OK(cuStreamWaitEvent(b, ev, 0));
 	OK(cuLaunchHostFunc(b, count, (void *)10));
 	nap_ms(10);
-	EXPECT_EQ(0, ran);
+	EXPECT_EQ(0, get(&ran));
 	OK(cuEventDestroy(ev));			/* what waits for it goes on waiting */
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(ev));
-	gate = 1;
+	put(&gate, 1);
 	OK(cuStreamSynchronize(b));
-	EXPECT_EQ(11, ran);
-	EXPECT_EQ(1, saw);
+	EXPECT_EQ(11, get(&ran));
+	EXPECT_EQ(1, get(&saw));
 }
 
 TEST_F(gpu, events_measure_time)
@@ -139,7 +149,7 @@ TEST_F(gpu, events_measure_time)
 	OK(cuEventRecord(no, s));
 	FAILS(CUDA_ERROR_NOT_READY, cuEventElapsedTime(&ms, a, b));
 	nap_ms(30);
-	gate = 1;
+	put(&gate, 1);
 	OK(cuEventSynchronize(b));
 	OK(cuEventElapsedTime(&ms, a, b));
 	EXPECT_GE(ms, 29);
@@ -220,7 +230,7 @@ TEST_F(gpu, a_pageable_source_has_been_read_when_the_call_returns)
 	memset(src, 7, sizeof(src));
 	OK(cuMemcpyHtoDAsync(p, src, 1000, s));
 	memset(src, 9, sizeof(src));		/* the copy has not run: it must not see this */
-	gate = 1;
+	put(&gate, 1);
 	OK(cuMemcpyDtoHAsync(back, p, 1000, s));	/* has arrived when this returns */
 	EXPECT_EQ(7, back[0]);
 	EXPECT_EQ(7, back[999]);
@@ -236,14 +246,14 @@ TEST_F(gpu, freeing_memory_waits_for_its_users)
 	OK(cuMemHostAlloc((void **)&pinned, 4096, 0));
 	OK(cuMemAlloc(&p, 4096));
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-	gate = 0;
+	put(&gate, 0);
 	OK(cuLaunchHostFunc(s, wait_gate, (void *)1));
 	OK(cuMemcpyHtoDAsync(p, pinned, 4096, s));
 	nap_ms(5);
-	EXPECT_EQ(0, ran);
-	gate = 1;
+	EXPECT_EQ(0, get(&ran));
+	put(&gate, 1);
 	OK(cuMemFree(p));
-	EXPECT_EQ(1, ran);
+	EXPECT_EQ(1, get(&ran));
 	OK(cuMemFreeHost(pinned));
 }
 

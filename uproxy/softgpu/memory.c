@@ -166,24 +166,23 @@ static bool reserve(uint64_t base, size_t len)
 	return true;
 }
 
-/*
- * Less is taken where address space is limited; the second base is for processes that cannot have
- * the first (thread sanitizer's). Whoever depends on a base says which, and gets that or nothing.
- */
+/* Thread sanitizer ends a process that maps what it has no shadow for: the usual base is one. */
+extern void __tsan_init(void) __attribute__((weak));
+
+/* Less is taken where address space is limited. */
 void memory_init(void)
 {
-	static const uint64_t bases[] = { 0x200000000000ull, 0x7e8000000000ull };
-	size_t len = env_u64("SINGVGPU_SOFT_WINDOW", (size_t)4 << 40) / PAGE_2M * PAGE_2M;
-	uint64_t base = env_u64("SINGVGPU_SOFT_BASE", 0) / PAGE_2M * PAGE_2M;
+	uint64_t base = env_u64("SINGVGPU_SOFT_BASE",
+				__tsan_init ? 0x7e8000000000ull : 0x200000000000ull);
+	size_t len = env_u64("SINGVGPU_SOFT_WINDOW", (size_t)(__tsan_init ? 1 : 64) << 36);
 
-	for (; len >= ((size_t)1 << 30); len /= 4) {
-		if (base && reserve(base, len))
+	base = base / PAGE_2M * PAGE_2M;
+	len = len / PAGE_2M * PAGE_2M;
+	for (; len >= ((size_t)1 << 30); len = len / 4 / PAGE_2M * PAGE_2M)
+		if (reserve(base, len))
 			return;
-		for (int i = 0; i < 2 && !base; i++)
-			if (reserve(bases[i], len))
-				return;
-	}
-	soft_log("cannot reserve a window: %s", strerror(errno));
+	soft_log("cannot reserve a window at 0x%llx: %s", (unsigned long long)base,
+		 strerror(errno));
 }
 
 bool in_window(uint64_t va, size_t len)

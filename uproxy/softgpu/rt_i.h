@@ -91,6 +91,8 @@ void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int la
 	      const char *text) __attribute__((noreturn));
 uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int lane, bool write);
 void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index);
+float rt_half_value(uint16_t h, bool bf);
+uint16_t rt_half_bits(float f, bool bf);
 void rt_worker_run(struct rt_run *r);
 void rt_help(struct rt_run *r, unsigned int n);
 void rt_unhelp(struct rt_run *r);

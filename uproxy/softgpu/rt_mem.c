@@ -157,7 +157,7 @@ static void rt_cp_async(struct rt_warp *w, uint32_t mask, uint32_t size)
 
 /* ---- atomics ---- */
 
-static float half_to_float(uint16_t h, bool bf)
+float rt_half_value(uint16_t h, bool bf)
 {
 	uint32_t b;
 	float f;
@@ -183,7 +183,7 @@ static float half_to_float(uint16_t h, bool bf)
 	return f;
 }
 
-static uint16_t float_to_half(float f, bool bf)
+uint16_t rt_half_bits(float f, bool bf)
 {
 	uint32_t b, s, r;
 
@@ -211,10 +211,10 @@ static uint16_t float_to_half(float f, bool bf)
 
 static uint16_t half_atom(int op, uint16_t a, uint16_t b, bool bf)
 {
-	float x = half_to_float(a, bf), y = half_to_float(b, bf);
+	float x = rt_half_value(a, bf), y = rt_half_value(b, bf);
 
 	switch (op) {
-	case RT_ADD: return float_to_half(x + y, bf);
+	case RT_ADD: return rt_half_bits(x + y, bf);
 	case RT_MIN: return x != x ? b : y != y ? a : y < x || (x == y && b >> 15) ? b : a;
 	case RT_MAX: return x != x ? b : y != y ? a : y > x || (x == y && a >> 15) ? b : a;
 	}

@@ -29,7 +29,7 @@ again = +@$(MAKE) --no-print-directory -j2
 
 # The test programs (not the scripts, nor the VM) under sanitizers, each build one program to the
 # runner. gcc 12's TSan does not know the address space of newer kernels.
-SAN_PROGRAMS := $(BUILD)/asan/selftests/harness/asan-tests $(BUILD)/tsan/selftests/harness/tsan-tests
+SAN_PROGRAMS := $(foreach s,asan tsan,$(BUILD)/$(s)/selftests/harness/$(s)-tests)
 SAN_LIMIT ?= 900
 TIMEOUT_asan-tests := $(SAN_LIMIT)
 TIMEOUT_tsan-tests := $(SAN_LIMIT)
@@ -92,3 +92,6 @@ style: setup
 	@selftests/harness/test-style
 format-check: setup
 	@clang-format-19 --dry-run $(shell git ls-files '*.c' '*.h')
+	@perl -CSD -ne 'chomp; 1 while s/\t/" " x (8 - length($$`) % 8)/e; \
+		print "$$ARGV:$$.: wider than 100\n" if length > 100; close ARGV if eof' \
+		$(shell git ls-files '*.c' '*.h' '*.mk')

@@ -15,8 +15,10 @@ $(CRIU_TESTS): %: %.o $(B)/selftests/criu/driver.o $(B)/selftests/criu/proxy.o $
 	$(CC) -pthread -o $@ $^ $(LDFLAGS)
 
 TEST_PROGRAMS += $(CRIU_CLIENT) $(CRIU_TESTS)
-VM_TESTS += $(CRIU_TESTS)
+VM_TESTS += selftests/criu/moves-vm $(B)/selftests/criu/plugin
 TIMEOUT_moves := 600
+TIMEOUT_moves-vm := 600
+TIMEOUT_plugin := 400
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 HOST_TESTS += $(B)/selftests/criu/moves

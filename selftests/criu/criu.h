@@ -54,7 +54,15 @@ struct run {
 	enum ring_backend backend;
 	const char *mode;	/* the client's */
 	bool no_rseq;
-	bool no_cookie, bad_cookie, no_plugin;
+	enum cookie {
+		COOKIE,			/* SINGVGPU_COOKIE */
+		COOKIE_NONE,
+		COOKIE_WRONG,
+		COOKIE_FILE,		/* SINGVGPU_COOKIES, as the second line */
+		COOKIE_FILE_OTHERS,	/* only others' */
+		COOKIE_FILE_BROKEN,
+	} how;
+	bool no_plugin;
 	int other_fd;		/* the client's fd 4; 0: none */
 	uint8_t id[16], cookie[16];
 	char dir[64];
@@ -73,6 +81,7 @@ int proxy_send(const char *dir, enum cmd cmd, const char *arg, int *fd);
 
 /* driver.c */
 int script_main(const char *dir);	/* CRIU's action script */
+void criu_look(void);		/* once, at first: does CRIU work here? */
 const char *criu_missing(enum ring_backend backend);	/* NULL: all is there */
 int run_begin(struct run *r, enum ring_backend backend, const char *mode);
 void run_free(struct run *r);

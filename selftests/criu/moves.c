@@ -255,5 +255,6 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "--script"))
 		return script_main(argv[2]);
+	criu_look();
 	return test_harness_run(argc, argv);
 }

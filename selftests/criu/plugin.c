@@ -46,23 +46,46 @@ TEST_F_TIMEOUT(plugin, refuses_a_proxys_end, 120)
 	struct run *r = &self->run;
 
 	ASSERT_EQ(begin(r, "x"), 0);
-	EXPECT_EQ(dump_refused(r, "is a proxy's end of a channel"), 0);
+	EXPECT_EQ(dump_refused(r, "has a proxy's end of channel"), 0);
 	EXPECT_EQ(run_end(r), 0);
+}
+
+/* A second channel for the client's fd 4, at that distance from its own. */
+static struct ring *second_channel(struct run *r, uint64_t distance)
+{
+	struct ring_params p = { .backend = RING_KMOD, .id = "second", .cookie = "second's",
+				 .geo = RING_GEOMETRY_DEFAULT };
+	struct ring *second;
+
+	p.geo.va += distance;
+	if (ring_create(&second, &p))
+		return NULL;
+	r->other_fd = ring_client_fd(second);
+	return second;
 }
 
 TEST_F_TIMEOUT(plugin, refuses_two_channels_side_by_side, 120)
 {
-	struct ring_params p = { .backend = RING_KMOD, .id = "second", .cookie = "second's",
-				 .geo = RING_GEOMETRY_DEFAULT };
 	struct run *r = &self->run;
-	struct ring *second;
+	struct ring *second = second_channel(r, 1ull << 30);
 
-	p.geo.va += 1ull << 30;
-	ASSERT_EQ(ring_create(&second, &p), 0);
-	r->other_fd = ring_client_fd(second);
-	ASSERT_GE(r->other_fd, 0);
+	ASSERT_NE(second, NULL);
 	ASSERT_EQ(begin(r, "t"), 0);
 	EXPECT_EQ(dump_refused(r, "two channels side by side"), 0);
+	EXPECT_EQ(run_end(r), 0);
+	close(r->other_fd);
+	ring_close(second);
+}
+
+/* As ranks have them that a careless launcher has started. */
+TEST_F_TIMEOUT(plugin, refuses_two_channels_of_one_address, 120)
+{
+	struct run *r = &self->run;
+	struct ring *second = second_channel(r, 0);
+
+	ASSERT_NE(second, NULL);
+	ASSERT_EQ(begin(r, ""), 0);
+	EXPECT_EQ(dump_refused(r, "has files of two channels at"), 0);
 	EXPECT_EQ(run_end(r), 0);
 	close(r->other_fd);
 	ring_close(second);
@@ -102,12 +125,15 @@ TEST_F_TIMEOUT(plugin, names_what_is_wrong_with_a_restore, 300)
 	EXPECT_EQ(restore_fails(r, "no such channel, its cookie is another"), 0);
 
 	ASSERT_EQ(renew_proxy(r), 0);
-	r->no_cookie = true;
+	r->how = COOKIE_NONE;
 	EXPECT_EQ(restore_fails(r, "no cookie for channel"), 0);
-	r->no_cookie = false;
-	r->bad_cookie = true;
+	r->how = COOKIE_FILE_OTHERS;
+	EXPECT_EQ(restore_fails(r, "no cookie for channel"), 0);
+	r->how = COOKIE_FILE_BROKEN;
+	EXPECT_EQ(restore_fails(r, "cookies:2: not 'ID COOKIE'"), 0);
+	r->how = COOKIE_WRONG;
 	EXPECT_EQ(restore_fails(r, "no such channel, its cookie is another"), 0);
-	r->bad_cookie = false;
+	r->how = COOKIE_FILE;
 
 	ASSERT_EQ(proxy_send(r->dir, CMD_CLIENT_FD, NULL, &fd), 0);
 	EXPECT_EQ(restore_fails(r, "another client is attached"), 0);
@@ -191,5 +217,6 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "--script"))
 		return script_main(argv[2]);
+	criu_look();
 	return test_harness_run(argc, argv);
 }

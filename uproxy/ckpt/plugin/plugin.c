@@ -18,9 +18,13 @@
  *   SINGVGPU_COOKIES=FILE    lines "ID COOKIE", 32 hexadecimal digits each
  *   SINGVGPU_COOKIE=COOKIE   for every channel that FILE does not name
  *
- * Everything is written in the order and width in which it lies in memory, little endian.
+ * Hooks return 0 or more, or -errno after a sentence in CRIU's log; -ENOTSUP (which is -EOPNOTSUPP)
+ * without one: not ours.
+ *
+ * An image is written as it lies in memory, little endian.
  */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -86,25 +90,31 @@ static bool is_device(const struct stat *st)
 	       dev.st_rdev == st->st_rdev;
 }
 
+struct fdinfo {
+	int role;
+	char id[33];
+	uint64_t va;
+};
+
 /*
- * From fdinfo, because GET_INFO tells the module that a proxy has heard of its client, and a dump
- * that is refused must not have changed anything. -ENODATA: not said.
+ * What the module says of an fd of process `pid` ("self") on its own accord: GET_INFO would tell it
+ * that a proxy has heard of its client, and a dump that is refused must not have changed anything.
  */
-static int role_of(int fd)
+static void read_fdinfo(const char *pid, const char *fd, struct fdinfo *i)
 {
-	char path[64], line[256];
-	int role = -ENODATA;
+	char path[300], line[256];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	memset(i, 0, sizeof(*i));
+	snprintf(path, sizeof(path), "/proc/%s/fdinfo/%s", pid, fd);
 	f = fopen(path, "re");
-	if (!f)
-		return -errno;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "singvgpu-role: %d", &role) == 1)
-			break;
-	fclose(f);
-	return role;
+	while (f && fgets(line, sizeof(line), f)) {
+		sscanf(line, "singvgpu-role: %d", &i->role);
+		sscanf(line, "singvgpu-id: %32s", i->id);
+		sscanf(line, "singvgpu-va: %" SCNx64, &i->va);
+	}
+	if (f)
+		fclose(f);
 }
 
 static int get_info(int fd, struct singvgpu_info *info)
@@ -249,18 +259,21 @@ static int dump_file(int fd, int id)
 {
 	struct image img = { .magic = IMAGE_MAGIC, .version = IMAGE_VERSION };
 	struct singvgpu_info info;
+	struct fdinfo said;
+	char number[16];
 	struct stat st;
 	int rc;
 
 	if (fstat(fd, &st) || !is_device(&st))
 		return -ENOTSUP;
-	rc = role_of(fd);
-	if (rc == SINGVGPU_ROLE_PROXY) {
-		pr_err("file %#x is a proxy's end of a channel: a proxy is not dumped, its job is", id);
+	snprintf(number, sizeof(number), "%d", fd);
+	read_fdinfo("self", number, &said);
+	if (said.role == SINGVGPU_ROLE_PROXY) {
+		pr_err("file %#x is a proxy's end of channel %s: a proxy is not dumped, its job is", id,
+		       said.id);
 		return -EBUSY;
 	}
-	if (rc >= 0)
-		rc = get_info(fd, &info);
+	rc = get_info(fd, &info);
 	if (rc) {
 		pr_err("file %#x: cannot ask the module about it: %s", id, strerror(-rc));
 		return rc;
@@ -287,43 +300,91 @@ static int handle_vma(int fd, const struct stat *st)
 	return is_device(st) ? 0 : -ENOTSUP;
 }
 
+#define CHANNELS_MAX 256	/* client ends open in one process */
+
+/*
+ * A mapping does not say of which channel it is, nor does CRIU: at the restore its address decides.
+ * So no process may have the client ends of two channels of one address open.
+ */
+static int check_files(int pid)
+{
+	struct fdinfo seen[CHANNELS_MAX];
+	char path[64], number[16];
+	struct dirent *e;
+	int n = 0, i, rc = 0;
+	DIR *d;
+
+	snprintf(number, sizeof(number), "%d", pid);
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = opendir(path);
+	while (d && !rc && n < CHANNELS_MAX && (e = readdir(d))) {
+		read_fdinfo(number, e->d_name, &seen[n]);
+		if (seen[n].role == SINGVGPU_ROLE_PROXY) {
+			pr_err("process %d has a proxy's end of channel %s: a proxy is not dumped, its job "
+			       "is", pid, seen[n].id);
+			rc = -EBUSY;
+		}
+		if (seen[n].role != SINGVGPU_ROLE_CLIENT)
+			continue;
+		for (i = 0; i < n && !rc; i++) {
+			if (seen[i].va != seen[n].va || !strcmp(seen[i].id, seen[n].id))
+				continue;
+			pr_err("process %d has files of two channels at %#" PRIx64 " open: it must "
+			       "close that which is not its own", pid, seen[n].va);
+			rc = -EINVAL;
+		}
+		n++;
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
 /*
  * CRIU opens one file for neighbouring mappings of one device node, and so would map the second
  * of two channels on the file of the first, in vain. Its restore would fail; so say it here.
  */
-static int checkpoint(int pid)
+static int check_mappings(int pid, const struct stat *dev)
 {
 	bool before = false, ours;
 	unsigned int major, minor;
 	unsigned long off, ino;
 	char path[64], perms[5], *line = NULL;
 	size_t size = 0;
-	struct stat dev;
 	int rc = 0;
 	FILE *f;
 
-	if (stat(SINGVGPU_DEV_PATH, &dev))
-		return -ENOTSUP;
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	f = fopen(path, "re");
-	if (!f)
-		return -ENOTSUP;
-	while (!rc && getline(&line, &size, f) > 0) {
+	while (f && !rc && getline(&line, &size, f) > 0) {
 		if (sscanf(line, "%*x-%*x %4s %lx %x:%x %lu", perms, &off, &major, &minor, &ino) != 5)
 			continue;
 		if (perms[3] != 's' || !ino)
 			continue;
-		ours = ino == dev.st_ino && makedev(major, minor) == dev.st_dev;
+		ours = ino == dev->st_ino && makedev(major, minor) == dev->st_dev;
 		if (ours && before && !off) {
 			pr_err("process %d has mapped two channels side by side, which CRIU cannot "
 			       "restore", pid);
-			rc = -EOPNOTSUPP;
+			rc = -EINVAL;
 		}
 		before = ours;
 	}
 	free(line);
-	fclose(f);
+	if (f)
+		fclose(f);
 	return rc;
+}
+
+/* For each process, when all are frozen and nothing is dumped yet. */
+static int checkpoint(int pid)
+{
+	struct stat dev;
+	int rc;
+
+	if (stat(SINGVGPU_DEV_PATH, &dev))
+		return -ENOTSUP;
+	rc = check_files(pid);
+	return rc ? rc : check_mappings(pid, &dev);
 }
 
 /* --------------------------------------------------------------------------------- restore */

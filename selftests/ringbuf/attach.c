@@ -543,7 +543,7 @@ TEST_F(ring, limits_are_named)
 	EXPECT_EQ(0, ring_commit(self->r, 0, 1 << 20));
 }
 
-TEST(every_error_has_a_sentence)
+TEST_F(ring, every_error_has_a_sentence)
 {
 	static const int errs[] = { EPIPE, ECHILD, EPROTO, EPROTONOSUPPORT, EEXIST, ENODEV, EACCES,
 				    EPERM, EDQUOT, ENOMEM, EINVAL, ENOENT, EBUSY, EMSGSIZE,

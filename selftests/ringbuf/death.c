@@ -268,7 +268,7 @@ static int64_t kill_one(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *s
 	EXPECT_EQ(0, reap(&self->z, survivor)) {
 		TH_LOG("%s", scene->name);
 	}
-	EXPECT_EQ(scene->kill_proxy ? scene->threads : 1, s->told) {
+	EXPECT_EQ(scene->kill_proxy ? scene->threads : 1, atomic_load(&s->told)) {
 		TH_LOG("%s", scene->name);
 	}
 	return s->told_at - at;
@@ -360,11 +360,11 @@ TEST_F_TIMEOUT(ring, sixteen_sleeping_threads_are_all_told, 120)
 			       now_ns() < end)
 				sleep_ns(MS);
 			EXPECT_EQ(THREADS, threads_in(s->client, 'S'));
-			EXPECT_EQ(0, s->told);
+			EXPECT_EQ(0, atomic_load(&s->told));
 			kill(proxy, SIGKILL);
 			EXPECT_EQ(1000 + SIGKILL, reap(&self->z, proxy));
 			EXPECT_EQ(0, reap(&self->z, s->client));
-			EXPECT_EQ(THREADS, s->told);
+			EXPECT_EQ(THREADS, atomic_load(&s->told));
 		}
 }
 
@@ -494,7 +494,7 @@ TEST_F_TIMEOUT(ring, the_next_client_goes_on_behind_a_killed_one, 300)
 		EXPECT_EQ(1000 + SIGKILL, reap(&self->z, pid));
 	}
 	TH_LOG("%u records of %ld clients, %ld cut off", want, rounds, cut);
-	EXPECT_LT(rounds, want);
+	EXPECT_LE(rounds, want);
 }
 
 TEST_HARNESS_MAIN

@@ -160,7 +160,7 @@ TEST_F_TIMEOUT(ring, the_gate_stops_all_producers_until_thaw, 60)
 		EXPECT_GE(before + 4, c.total);
 		EXPECT_EQ(c.total, stopped);
 		sleep_ns(5 * MS);
-		EXPECT_EQ(stopped, g->sent);
+		EXPECT_EQ(stopped, atomic_load(&g->sent));
 		EXPECT_EQ(0, ring_peek(self->r, &rec));
 		EXPECT_EQ(0, ring_thaw(self->r));
 		EXPECT_EQ(-EALREADY, ring_thaw(self->r));
@@ -214,14 +214,14 @@ TEST_F(ring, a_drain_that_fails_says_why_and_opens_the_gate)
 	EXPECT_STREQ("requests are not answered yet", ring_why(self->r));
 	EXPECT_EQ(-EALREADY, ring_thaw(self->r));
 	EXPECT_EQ(2, kept.op);
-	EXPECT_EQ(1, g->sent);
+	EXPECT_EQ(1, atomic_load(&g->sent));
 	EXPECT_EQ(0, ring_complete(self->r, kept.cpl, kept.seq, 0, NULL, 0));
 	EXPECT_EQ(0, ring_freeze(self->r, serve, &served, SEC));
 	EXPECT_EQ(0, served);
 	EXPECT_EQ(0, ring_thaw(self->r));
 	g->go = 1;
 	EXPECT_EQ(0, reap(&self->z, pid));
-	EXPECT_EQ(2, g->sent);
+	EXPECT_EQ(2, atomic_load(&g->sent));
 }
 
 static void wait_at_gate(int fd, void *arg)

@@ -134,6 +134,7 @@ static void restart(uint64_t head)
 	r->why = NULL;
 	r->ctl->head = head;
 	ring_consume_init(r);
+	ring_set_spin(r, 0);	/* the time is better spent on inputs */
 }
 
 /* A record that is nearly right, where the consumer will look. */
@@ -205,6 +206,7 @@ static void step(struct input *in)
 		r->rx = (struct ring_rx){ .lock = r->rx.lock, .copy = r->rx.copy };
 		if (ring_consume_init(r))
 			restart(get(in, 8));
+		ring_set_spin(r, 0);
 		break;
 	case 15:
 		ring_kick(r);

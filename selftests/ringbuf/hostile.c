@@ -264,7 +264,7 @@ static void sessions(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *self
 	for (i = 0; whys[i]; i++)
 		TH_LOG("  %s", whys[i]);
 	EXPECT_LT(0, counts[3]);
-	EXPECT_LT(n * 100, (long)h->writes);
+	EXPECT_LT(n * 100, (long)atomic_load(&h->writes));
 	if (how == RECORDS || how == LENGTHS) {
 		EXPECT_LT(0, counts[0]);
 		EXPECT_NE(NULL, whys[0]);

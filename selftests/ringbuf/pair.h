@@ -346,12 +346,13 @@ static void __attribute__((constructor)) make_noise(void)
 
 static inline void fill(uint8_t *p, uint32_t len, uint32_t seed)
 {
+	NEED(len <= SINGVGPU_RECORD_MAX);
 	memcpy(p, noise + seed % 1021, len);
 }
 
 static inline bool filled(const uint8_t *p, uint32_t len, uint32_t seed)
 {
-	return !memcmp(p, noise + seed % 1021, len);
+	return len <= SINGVGPU_RECORD_MAX && !memcmp(p, noise + seed % 1021, len);
 }
 
 static inline uint32_t seed_of(uint32_t producer, uint32_t n)

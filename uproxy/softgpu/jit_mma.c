@@ -28,7 +28,7 @@ struct shape {
 static void a_place(const struct shape *s, unsigned int i, unsigned int l, unsigned int *row,
 		    unsigned int *col)
 {
-	unsigned int g = l / 4, t = l % 4, per = 32 / s->bits, reg = i / per, in = i % per;
+	unsigned int g = l / 4, t = l % 4, per = s->bits < 32 ? 32 / s->bits : 1, reg = i / per, in = i % per;
 
 	if (s->bits >= 32) {	/* tf32, f64: one element per register */
 		*row = g + (s->m == 16 ? i % 2 * 8 : 0);

@@ -36,7 +36,7 @@ $(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
 ALL += $(SOFTGPU)/libsoftjit.so
 
 # Tests of the compiler alone: PTX in, results out.
-PTX_TESTS := ptx_ops
+PTX_TESTS := ptx_ops ptx_exec
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
@@ -45,6 +45,16 @@ $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/p
 		$(filter %.c %.o,$^) -Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' $(LDFLAGS) -lm \
 		-ldl -lpthread
 $(PTX_BINS): | $(SOFTGPU)/libsoftjit.so
+
+# ptx_exec runs what nvcc makes; without CUDA it skips by name.
+PTX_KERNELS := $(B)/selftests/softgpu/ptx_kernels.ptx
+$(PTX_KERNELS): selftests/softgpu/ptx_kernels.cu
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -ptx -o $@ $<
+ifneq ($(wildcard $(CUDA_HOME)/bin/nvcc),)
+$(B)/selftests/softgpu/ptx_exec: | $(PTX_KERNELS)
+TEST_PROGRAMS += $(PTX_KERNELS)
+endif
 
 HOST_TESTS += $(PTX_BINS)
 TEST_PROGRAMS += $(PTX_BINS)

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ptx_exec.c - what nvcc makes of CUDA C++, run and compared with C; and kernels that do wrong.
+ */
+#include "ptx_test.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static char *read_file(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char *s;
+	long n;
+
+	if (!f)
+		return NULL;
+	fseek(f, 0, SEEK_END);
+	n = ftell(f);
+	rewind(f);
+	s = calloc(1, n + 1);
+	if (fread(s, 1, n, f) != (size_t)n)
+		n = 0;
+	fclose(f);
+	return s;
+}
+
+FIXTURE(exec) {
+	struct prog p;
+	char *text;
+	int *i;			/* a poisoned part of the window */
+	float *f;
+};
+
+FIXTURE_SETUP(exec)
+{
+	char path[512];
+	const char *b = getenv("SINGVGPU_BUILD");
+
+	snprintf(path, sizeof(path), "%s/selftests/softgpu/ptx_kernels.ptx", b ? b : "build");
+	self->text = read_file(path);
+	if (!self->text)
+		SKIP(return, "no CUDA toolkit: %s is not there", path);
+	memset(window(), 0xa5, 1 << 20);
+	self->i = (int *)window();
+	self->f = (float *)(window() + (512 << 10));
+	memset(&self->p, 0, sizeof(self->p));
+}
+
+FIXTURE_TEARDOWN(exec)
+{
+	if (self->p.m)
+		prog_free_all(&self->p);
+	free(self->text);
+}
+
+#define LOAD(name)								\
+	do {									\
+		if (self->p.m)							\
+			prog_free_all(&self->p);				\
+		ASSERT_EQ(0, prog_load(&self->p, self->text, name)) TH_LOG("%s", self->p.err);	\
+	} while (0)
+
+TEST_F(exec, vector_add_with_a_partial_block)
+{
+	struct { float *a, *b, *c; int n; } arg = { self->f, self->f + 1000, self->f + 2000, 999 };
+	int i;
+
+	LOAD("vector_add");
+	for (i = 0; i < 1000; i++) {
+		arg.a[i] = i;
+		arg.b[i] = 3 * i;
+	}
+	arg.c[999] = -1;
+	ASSERT_EQ(0, prog_run(&self->p, 8, 128, 0, &arg, sizeof(arg)));
+	for (i = 0; i < 999; i++)
+		ASSERT_EQ(4 * i, arg.c[i]);
+	EXPECT_EQ(-1, arg.c[999]);
+}
+
+TEST_F(exec, reduction_with_barriers)
+{
+	struct { int *a, *out; int n; } arg = { self->i, self->i + 40000, 33333 };
+	long want = 0, got = 0;
+	int i;
+
+	LOAD("block_sums");
+	EXPECT_TRUE(ptx_kernel_info(self->p.k)->barriers);
+	EXPECT_EQ(1024, ptx_kernel_info(self->p.k)->static_shared);
+	for (i = 0; i < 33333; i++)
+		want += arg.a[i] = i % 1001;
+	ASSERT_EQ(0, prog_run(&self->p, 13, 256, 0, &arg, sizeof(arg)));
+	for (i = 0; i < 13; i++)
+		got += arg.out[i];
+	EXPECT_EQ(want, got);
+}
+
+TEST_F(exec, lanes_that_part_and_meet_again)
+{
+	int *o = self->i, t, i, r;
+
+	LOAD("divergent_loops");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 200, 0, &o, sizeof(o)));
+	for (t = 0; t < 200; t++) {
+		for (r = i = 0; i < t; i++) {
+			if (i & 1)
+				r += i * t;
+			else if (i % 3 == 0)
+				continue;
+			else
+				r -= i;
+			if (r > 5000)
+				break;
+		}
+		ASSERT_EQ(r, o[t]);
+	}
+}
+
+TEST_F(exec, lanes_wait_for_each_other)
+{
+	struct { int *flag, *order; } arg = { self->i, self->i + 64 };
+	int t;
+
+	LOAD("lane_chain");
+	memset(arg.flag, 0, 8);
+	ASSERT_EQ(0, prog_run(&self->p, 1, 64, 0, &arg, sizeof(arg)));
+	for (t = 0; t < 64; t++)
+		ASSERT_EQ(t, arg.order[t]);
+}
+
+TEST_F(exec, a_spin_lock_that_every_thread_takes)
+{
+	struct { int *lock, *count; } arg = { self->i, self->i + 1 };
+
+	LOAD("spin_lock");
+	memset(self->i, 0, 8);
+	ASSERT_EQ(0, prog_run(&self->p, 5, 96, 0, &arg, sizeof(arg)));
+	EXPECT_EQ(5 * 96, self->i[1]);
+}
+
+TEST_F(exec, a_block_waits_for_a_later_one)
+{
+	int *flag = self->i, i;
+
+	LOAD("blocks_backwards");
+	memset(flag, 0, 256);
+	ASSERT_EQ(0, prog_run(&self->p, 20, 32, 0, &flag, sizeof(flag)));
+	for (i = 0; i < 20; i++)
+		EXPECT_EQ(1, flag[i]);
+}
+
+TEST_F(exec, recursion_and_function_pointers)
+{
+	static const int fib[12] = { 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89 };
+	int *o = self->i, t;
+
+	LOAD("recursion");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 50, 0, &o, sizeof(o)));
+	for (t = 0; t < 50; t++)
+		ASSERT_EQ(fib[t % 12], o[t]);
+	LOAD("function_pointers");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 50, 0, &o, sizeof(o)));
+	for (t = 0; t < 50; t++)
+		ASSERT_EQ(t % 2 ? t * t : 2 * t, o[t]);
+}
+
+TEST_F(exec, warp_operations)
+{
+	struct { int *a, *sum; unsigned int *ballot; int *scan; unsigned int *match; } arg = {
+		self->i, self->i + 64, (unsigned int *)self->i + 128, self->i + 192,
+		(unsigned int *)self->i + 256 };
+	int t, k;
+
+	LOAD("warp_ops");
+	for (t = 0; t < 64; t++)
+		arg.a[t] = t * 7 % 13;
+	ASSERT_EQ(0, prog_run(&self->p, 1, 64, 0, &arg, sizeof(arg)));
+	for (t = 0; t < 64; t++) {
+		int w = t & 32, sum = 0, scan = 0;
+		unsigned int ballot = 0, match = 0;
+
+		for (k = 0; k < 32; k++) {
+			sum += arg.a[w + k];
+			scan += w + k <= t ? arg.a[w + k] : 0;
+			ballot |= (arg.a[w + k] & 1u) << k;
+			match |= (unsigned int)((arg.a[w + k] & 3) == (arg.a[t] & 3)) << k;
+		}
+		ASSERT_EQ(sum, arg.sum[t]);
+		ASSERT_EQ(scan, arg.scan[t]);
+		ASSERT_EQ(ballot, arg.ballot[t]);
+		ASSERT_EQ(match, arg.match[t]);
+	}
+}
+
+TEST_F(exec, shuffles_of_half_a_warp)
+{
+	int *o = self->i, t;
+
+	LOAD("split_shuffle");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 32, 0, &o, sizeof(o)));
+	for (t = 0; t < 32; t++)
+		ASSERT_EQ((t & 1 ? 31 : 0) + 32, o[t]);
+}
+
+TEST_F(exec, atomics_and_their_order)
+{
+	struct { int *a, *h; int n; } hist = { self->i, self->i + 4096, 4000 };
+	struct { float *a, *s; int n; } fs = { self->f, self->f + 4096, 4000 };
+	int want[16] = { 0 }, i, run;
+	float first = 0;
+
+	LOAD("histogram");
+	EXPECT_FALSE(ptx_kernel_info(self->p.k)->ordered);
+	for (i = 0; i < 4000; i++)
+		want[(hist.a[i] = i * i % 37) & 15]++;
+	memset(hist.h, 0, 64);
+	ASSERT_EQ(0, prog_run(&self->p, 16, 256, 0, &hist, sizeof(hist)));
+	for (i = 0; i < 16; i++)
+		EXPECT_EQ(want[i], hist.h[i]);
+	LOAD("float_sum");
+	EXPECT_TRUE(ptx_kernel_info(self->p.k)->ordered);
+	for (i = 0; i < 4000; i++)
+		fs.a[i] = 1.0f / (i + 1);
+	for (run = 0; run < 3; run++) {
+		ptx_set_workers(1 + run);
+		*fs.s = 0;
+		ASSERT_EQ(0, prog_run(&self->p, 16, 256, 0, &fs, sizeof(fs)));
+		if (!run)
+			first = *fs.s;
+		EXPECT_EQ(0, memcmp(&first, fs.s, 4));
+	}
+	EXPECT_LT(fabsf(first - 8.8714f), 0.001f);
+	ptx_set_workers(0);
+}
+
+TEST_F(exec, local_arrays)
+{
+	struct { int *o; int k; } arg = { self->i, 5 };
+	int t, i;
+
+	LOAD("local_arrays");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 70, 0, &arg, sizeof(arg)));
+	for (t = 0; t < 70; t++) {
+		unsigned int s = 0;
+		int a[16];
+
+		for (i = 0; i < 16; i++)
+			a[i] = i * t;
+		for (i = 0; i < 16; i++)
+			a[(i * 5 + t) & 15] += i;
+		for (i = 0; i < 16; i++)
+			s = s * 3 + a[i];
+		ASSERT_EQ((int)s, arg.o[t]);
+	}
+}
+
+TEST_F(exec, printf_in_order_of_blocks)
+{
+	int x = 5;
+
+	LOAD("prints");
+	ASSERT_EQ(0, prog_run(&self->p, 2, 40, 0, &x, sizeof(x)));
+	EXPECT_STREQ("block 0 thread 0: text  2.50 5497558138880 z%\n"
+		     "block 0 thread 1: text  2.50 5497558138880 z%\n"
+		     "block 1 thread 0: text  2.50 5497558138880 z%\n"
+		     "block 1 thread 1: text  2.50 5497558138880 z%\n", self->p.printed);
+}
+
+TEST_F(exec, half_precision)
+{
+	struct { float *a, *o; } arg = { self->f, self->f + 100 };
+	int t;
+
+	LOAD("half_math");
+	for (t = 0; t < 40; t++)
+		arg.a[t] = t * 0.37f - 3;
+	ASSERT_EQ(0, prog_run(&self->p, 1, 32, 0, &arg, sizeof(arg)));
+	for (t = 0; t < 32; t++) {
+		_Float16 h = (_Float16)arg.a[t];
+
+		h = (_Float16)((double)h * (double)h + (double)h);
+		ASSERT_EQ((float)h, arg.o[2 * t]);
+	}
+}
+
+TEST_F(exec, device_heap)
+{
+	int **out = (int **)self->i, t, i;
+
+	LOAD("heap");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 33, 0, &out, sizeof(out)));
+	for (t = 0; t < 33; t++)
+		for (i = 0; i < 16; i++)
+			ASSERT_EQ(t * i, out[t][i]);
+}
+
+/* ---- faults: the launch ends, the process lives, and the next launch works ---- */
+
+static void expect_fault(struct __test_metadata *_metadata, struct prog *p, int kind,
+			 const void *arg, size_t len)
+{
+	EXPECT_EQ(-EFAULT, prog_run(p, 3, 64, 0, arg, len));
+	EXPECT_EQ(kind, (int)p->fault.kind);
+}
+
+TEST_F(exec, stores_outside_the_window)
+{
+	static int secret[4096];
+	struct { void *p; long step; } arg = { secret, 1 };
+
+	LOAD("store_at");
+	expect_fault(_metadata, &self->p, PTX_ILLEGAL_ADDRESS, &arg, sizeof(arg));
+	arg.p = NULL;
+	expect_fault(_metadata, &self->p, PTX_ILLEGAL_ADDRESS, &arg, sizeof(arg));
+	arg.p = self->i;
+	arg.step = 1l << 40;
+	expect_fault(_metadata, &self->p, PTX_ILLEGAL_ADDRESS, &arg, sizeof(arg));
+	arg.p = window() + WINDOW_SIZE - 100;	/* runs over the end */
+	arg.step = 1;
+	expect_fault(_metadata, &self->p, PTX_ILLEGAL_ADDRESS, &arg, sizeof(arg));
+	arg.p = (char *)self->i + 2;
+	expect_fault(_metadata, &self->p, PTX_MISALIGNED, &arg, sizeof(arg));
+	EXPECT_EQ(0, secret[0] | secret[63]);
+	arg.p = self->i;
+	EXPECT_EQ(0, prog_run(&self->p, 3, 64, 0, &arg, sizeof(arg)));
+	EXPECT_EQ(63, self->i[63]);
+}
+
+TEST_F(exec, pages_of_the_window_that_are_not_mapped)
+{
+	struct ptx_range r = { (uint64_t)window() - WINDOW_SIZE, (uint64_t)window() + WINDOW_SIZE };
+	struct { void *p; int *out; } arg = { window() - 65536, self->i };
+	struct ptx_launch l = { { 2, 1, 1 }, { 64, 1, 1 }, .params = &arg, .params_len = sizeof(arg),
+				.var_addr = self->p.vars, .ranges = &r, .nranges = 1 };
+
+	LOAD("load_at");
+	EXPECT_EQ(-EFAULT, ptx_run(self->p.k, &l, &self->p.fault));
+	EXPECT_EQ(PTX_ILLEGAL_ADDRESS, self->p.fault.kind);
+	EXPECT_EQ((uint64_t)arg.p, self->p.fault.addr & ~255ull);
+}
+
+TEST_F(exec, shared_memory_has_an_end)
+{
+	struct { int *o; int n; } arg = { self->i, 100 };
+
+	LOAD("shared_overrun");
+	expect_fault(_metadata, &self->p, PTX_ILLEGAL_ADDRESS, &arg, sizeof(arg));
+}
+
+TEST_F(exec, traps_and_assertions)
+{
+	int x = 40;
+
+	LOAD("traps");
+	expect_fault(_metadata, &self->p, PTX_TRAP, &x, sizeof(x));
+	EXPECT_EQ(40, (int)self->p.fault.thread[0]);
+	x = 99;
+	EXPECT_EQ(0, prog_run(&self->p, 3, 64, 0, &x, sizeof(x)));
+	LOAD("asserts");
+	expect_fault(_metadata, &self->p, PTX_ASSERT, &x, sizeof(x));
+	EXPECT_NE(NULL, strstr(self->p.fault.text, "Assertion `x == 3` failed"));
+}
+
+static void *stopper(void *arg)
+{
+	struct prog *p = arg;
+
+	usleep(200000);
+	p->stop = 1;
+	return NULL;
+}
+
+TEST_F(exec, an_endless_kernel_is_stopped)
+{
+	int *p = self->i;
+	pthread_t t;
+
+	LOAD("forever");
+	p[0] = 0;
+	pthread_create(&t, NULL, stopper, &self->p);
+	expect_fault(_metadata, &self->p, PTX_STOPPED, &p, sizeof(p));
+	pthread_join(t, NULL);
+}
+
+TEST_F(exec, endless_recursion_ends)
+{
+	int *p = self->i;
+
+	LOAD("endless_recursion");
+	p[0] = 0;
+	expect_fault(_metadata, &self->p, PTX_STACK, &p, sizeof(p));
+}
+
+TEST_F(exec, launches_that_do_not_fit)
+{
+	int x = 0;
+
+	LOAD("traps");
+	EXPECT_EQ(-EINVAL, prog_run(&self->p, 1, 1025, 0, &x, sizeof(x)));
+	EXPECT_EQ(-EINVAL, prog_run(&self->p, 0, 32, 0, &x, sizeof(x)));
+	EXPECT_EQ(-EINVAL, prog_run(&self->p, 1, 32, 0, &x, 0));
+	EXPECT_EQ(-EINVAL, prog_run(&self->p, 1, 32, 1 << 20, &x, sizeof(x)));
+}
+
+/* ---- the cache ---- */
+
+TEST_F(exec, a_second_compilation_comes_from_the_cache)
+{
+	struct { int *a, *out; int n; } arg = { self->i, self->i + 4000, 100 };
+	struct timespec a, b;
+	char dir[] = "/tmp/ptx_exec.XXXXXX", cmd[100];
+	int i, run;
+	long ns;
+
+	ASSERT_NE(NULL, mkdtemp(dir));
+	ASSERT_EQ(0, ptx_set_cache(dir));
+	for (i = 0; i < 100; i++)
+		arg.a[i] = i;
+	for (run = 0; run < 2; run++) {
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		LOAD("block_sums");
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		ns = (b.tv_sec - a.tv_sec) * 1000000000l + b.tv_nsec - a.tv_nsec;
+		EXPECT_TRUE(ptx_kernel_info(self->p.k)->barriers);
+		ASSERT_EQ(0, prog_run(&self->p, 1, 256, 0, &arg, sizeof(arg)));
+		EXPECT_EQ(4950, arg.out[0]);
+	}
+	EXPECT_LT(ns, 5000000);
+	ptx_set_cache(NULL);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	EXPECT_EQ(0, system(cmd));
+}
+
+TEST_HARNESS_MAIN

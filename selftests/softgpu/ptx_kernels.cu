@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// ptx_kernels.cu - what ordinary CUDA C++ becomes in PTX, for ptx_exec.c.
+#include <cassert>
+#include <cstdio>
+#include <cuda_fp16.h>
+
+extern "C" {
+
+__global__ void vector_add(const float *a, const float *b, float *c, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		c[i] = a[i] + b[i];
+}
+
+__global__ void block_sums(const int *a, int *out, int n)
+{
+	__shared__ int s[256];
+	int x = 0;
+
+	for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+		x += a[i];
+	s[threadIdx.x] = x;
+	__syncthreads();
+	for (int k = blockDim.x / 2; k; k >>= 1) {
+		if (threadIdx.x < k)
+			s[threadIdx.x] += s[threadIdx.x + k];
+		__syncthreads();
+	}
+	if (!threadIdx.x)
+		out[blockIdx.x] = s[0];
+}
+
+__global__ void divergent_loops(int *o)
+{
+	int t = threadIdx.x, r = 0;
+
+	for (int i = 0; i < t; i++) {
+		if (i & 1)
+			r += i * t;
+		else if (i % 3 == 0)
+			continue;
+		else
+			r -= i;
+		if (r > 5000)
+			break;
+	}
+	o[t] = r;
+}
+
+/* Each lane waits for the one before it: needs progress of diverged lanes. */
+__global__ void lane_chain(volatile int *flag, int *order)
+{
+	int t = threadIdx.x;
+
+	while (flag[0] != t)
+		;
+	order[t] = atomicAdd((int *)flag + 1, 1);
+	__threadfence();
+	flag[0] = t + 1;
+}
+
+__global__ void spin_lock(int *lock, int *count)
+{
+	while (atomicCAS(lock, 0, 1) != 0)
+		;
+	*(volatile int *)count = *(volatile int *)count + 1;
+	__threadfence();
+	atomicExch(lock, 0);
+}
+
+/* Block k waits for block k + 1: they must be in flight together. */
+__global__ void blocks_backwards(volatile int *flag)
+{
+	if (threadIdx.x == 0) {
+		while (blockIdx.x + 1 < gridDim.x && !flag[blockIdx.x + 1])
+			;
+		flag[blockIdx.x] = 1;
+	}
+}
+
+__device__ __noinline__ int fib(int n)
+{
+	return n < 2 ? n : fib(n - 1) + fib(n - 2);
+}
+
+__global__ void recursion(int *o)
+{
+	o[threadIdx.x] = fib(threadIdx.x % 12);
+}
+
+__device__ int twice(int x) { return 2 * x; }
+__device__ int square(int x) { return x * x; }
+__device__ int (*table[2])(int) = { twice, square };
+
+__global__ void function_pointers(int *o)
+{
+	o[threadIdx.x] = table[threadIdx.x % 2](threadIdx.x);
+}
+
+__global__ void warp_ops(const int *a, int *sum, unsigned *ballot, int *scan, unsigned *match)
+{
+	int t = threadIdx.x, v = a[t], s = v;
+
+	for (int k = 16; k; k >>= 1)
+		s += __shfl_xor_sync(~0u, s, k);
+	sum[t] = s;
+	ballot[t] = __ballot_sync(~0u, v & 1);
+	s = v;
+	for (int k = 1; k < 32; k <<= 1) {
+		int x = __shfl_up_sync(~0u, s, k);
+
+		if ((t & 31) >= k)
+			s += x;
+	}
+	scan[t] = s;
+	match[t] = __match_any_sync(~0u, v & 3);
+}
+
+/* Half of the lanes call a shuffle with their own mask inside a branch. */
+__global__ void split_shuffle(int *o)
+{
+	int t = threadIdx.x, v = t;
+
+	if (t & 1)
+		v = __shfl_sync(0xaaaaaaaau, v, 31);
+	else
+		v = __shfl_sync(0x55555555u, v, 0);
+	o[t] = v + __popc(__activemask());
+}
+
+__global__ void histogram(const int *a, int *h, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		atomicAdd(&h[a[i] & 15], 1);
+}
+
+__global__ void float_sum(const float *a, float *s, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		atomicAdd(s, a[i]);
+}
+
+__global__ void local_arrays(int *o, int k)
+{
+	int a[16];
+
+	for (int i = 0; i < 16; i++)
+		a[i] = i * threadIdx.x;
+	for (int i = 0; i < 16; i++)
+		a[(i * k + threadIdx.x) & 15] += i;
+	int s = 0;
+	for (int i = 0; i < 16; i++)
+		s = s * 3 + a[i];
+	o[threadIdx.x] = s;
+}
+
+__global__ void prints(int x)
+{
+	if (threadIdx.x < 2)
+		printf("block %d thread %u: %s %5.2f %lld %c%%\n", blockIdx.x, threadIdx.x, "text",
+		       x * 0.5, (long long)x << 40, 'z');
+}
+
+__global__ void asserts(int x)
+{
+	assert(x == 3);
+}
+
+__global__ void traps(int x)
+{
+	if (threadIdx.x == x)
+		__trap();
+}
+
+__global__ void store_at(int *p, long long step)
+{
+	p[threadIdx.x * step] = threadIdx.x;
+}
+
+__global__ void load_at(const char *p, int *out)
+{
+	out[threadIdx.x] = *(const int *)(p + threadIdx.x * 4);
+}
+
+__global__ void shared_overrun(int *o, int n)
+{
+	__shared__ int s[32];
+
+	s[threadIdx.x * n] = 1;
+	o[threadIdx.x] = s[threadIdx.x];
+}
+
+__global__ void forever(volatile int *p)
+{
+	while (p[0] == 0)
+		p[1] = threadIdx.x;
+}
+
+__device__ __noinline__ int deep(int n, volatile int *p)
+{
+	int a[64];
+
+	a[n & 63] = n;
+	return p[0] ? 0 : deep(n + 1, p) + a[(n + 1) & 63];
+}
+
+__global__ void endless_recursion(volatile int *p)
+{
+	p[1] = deep(0, p);
+}
+
+__global__ void half_math(const float *a, float *o)
+{
+	int t = threadIdx.x;
+	__half2 h = __floats2half2_rn(a[t], a[t + 1]);
+
+	h = __hfma2(h, h, h);
+	o[2 * t] = __low2float(h);
+	o[2 * t + 1] = __high2float(h);
+}
+
+__global__ void transpose(const float *in, float *out, int n)
+{
+	__shared__ float tile[32][33];
+	int x = blockIdx.x * 32 + threadIdx.x, y = threadIdx.y;
+
+	for (int k = 0; k < 32; k += 8)
+		tile[y + k][threadIdx.x] = in[(y + k) * n + x];
+	__syncthreads();
+	for (int k = 0; k < 32; k += 8)
+		out[(blockIdx.x * 32 + y + k) * 32 + threadIdx.x] = tile[threadIdx.x][y + k];
+}
+
+__global__ void heap(int **out)
+{
+	int *p = (int *)malloc(64);
+
+	if (p)
+		for (int i = 0; i < 16; i++)
+			p[i] = threadIdx.x * i;
+	out[threadIdx.x] = p;
+}
+
+}

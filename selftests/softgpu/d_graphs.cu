@@ -142,8 +142,65 @@ static void pools(void)
 	EXPECT(h[0] == 0x01010102 && h[99] == 0x01010102);
 }
 
+__global__ void count_down(cudaGraphConditionalHandle h, int *n)
+{
+	int left = --*n;
+
+	cudaGraphSetConditional(h, left > 0);
+}
+
+static void conditional(void)
+{
+	cudaGraphConditionalHandle again, which;
+	cudaGraphNode_t loop, choice, node;
+	cudaGraphNodeParams p = {};
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+	int *d, h[2] = { 5, 0 }, one = 1, n1 = 1;
+
+	CHECK(cudaMalloc(&d, 8));
+	CHECK(cudaGraphCreate(&g, 0));
+	CHECK(cudaGraphConditionalHandleCreate(&again, g, 1, cudaGraphCondAssignDefault));
+	CHECK(cudaGraphConditionalHandleCreate(&which, g, 0, cudaGraphCondAssignDefault));
+	p.type = cudaGraphNodeTypeConditional;
+	p.conditional.handle = again;
+	p.conditional.type = cudaGraphCondTypeWhile;
+	p.conditional.size = 1;
+	CHECK(cudaGraphAddNode(&loop, g, NULL, NULL, 0, &p));
+	cudaGraph_t body = p.conditional.phGraph_out[0];
+
+	int *second = d + 1;
+	void *count_args[] = { &again, &d }, *add_args[] = { &second, &one, &n1 };
+	cudaKernelNodeParams k = {};
+	k.func = (void *)count_down;
+	k.gridDim = k.blockDim = 1;
+	k.kernelParams = count_args;
+	CHECK(cudaGraphAddKernelNode(&node, body, NULL, 0, &k));
+	k.func = (void *)add;
+	k.kernelParams = add_args;
+	CHECK(cudaGraphAddKernelNode(&node, body, &node, 1, &k));
+
+	p = {};
+	p.type = cudaGraphNodeTypeConditional;
+	p.conditional.handle = which;
+	p.conditional.type = cudaGraphCondTypeIf;
+	p.conditional.size = 1;
+	CHECK(cudaGraphAddNode(&choice, g, &loop, NULL, 1, &p));
+	CHECK(cudaGraphAddKernelNode(&node, p.conditional.phGraph_out[0], NULL, 0, &k));
+
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	for (int i = 1; i <= 3; i++) {
+		CHECK(cudaMemcpy(d, h, 4, cudaMemcpyHostToDevice));
+		CHECK(cudaMemset(d + 1, 0, 4));
+		CHECK(cudaGraphLaunch(x, 0));
+		CHECK(cudaMemcpy(h + 1, d + 1, 4, cudaMemcpyDeviceToHost));
+		EXPECT(h[1] == 5);	/* five rounds; the other body never */
+	}
+}
+
 int main()
 {
+	conditional();
 	captured();
 	by_hand();
 	pools();

@@ -13,7 +13,7 @@ SOFTGPU := $(B)/uproxy/softgpu
 SOFT_GEN := $(SOFTGPU)/gen
 SOFT_API := state device context memory vmm stream event desc copy host array texture pool \
 	module library program fatbin launch query procs error graph graph_node graph_exec \
-	graph_capture
+	graph_capture graph_cond
 SOFT_API_OBJS := $(SOFT_API:%=$(SOFTGPU)/%.o) $(SOFTGPU)/api_ptsz.o $(SOFTGPU)/api_unsupported.o
 SOFT_CFLAGS = $(CFLAGS) -fPIC -pthread -MMD -MP -Iuproxy/softgpu -I$(SOFT_GEN) \
 	-isystem $(CUDA_HOME)/include

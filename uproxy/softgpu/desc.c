@@ -278,6 +278,8 @@ CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 		return CUDA_SUCCESS;
 	case D_WAIT:
 		return wait_run(d->event);
+	case D_COND:
+		return cond_run(ctx, st, op, d);
 	case D_GRAPH:
 		return graph_run(ctx, st, op, d->child);
 	default:	/* D_EMPTY; D_ALLOC and D_FREE, whose memory graph_exec.c keeps */
@@ -306,6 +308,9 @@ void desc_free(struct desc *d)
 	case D_ALLOC:
 		if (d->alloc.gm)
 			gmem_put(d->alloc.gm);
+		break;
+	case D_COND:
+		cond_free(d);
 		break;
 	case D_GRAPH:
 	case D_CHILD:

@@ -117,6 +117,7 @@ void graph_delete(struct graph *g)
 		node_free(g->nodes[i]);
 	for (size_t i = 0; i < g->nusers; i++)
 		user_put(g->users[i].u, g->users[i].count);
+	conds_put(g->conds);
 	free(g->users);
 	free(g->nodes);
 	free(g->order);
@@ -228,6 +229,8 @@ struct graph *graph_clone(struct graph *g, bool for_exec)
 	if (!c)
 		return NULL;
 	c->orig = g;
+	c->conds = g->conds;
+	conds_get(c->conds);
 	for (size_t i = 0; i < g->n; i++) {
 		struct node *from = g->nodes[i], *to;
 		struct desc d;
@@ -240,6 +243,8 @@ struct graph *graph_clone(struct graph *g, bool for_exec)
 				goto nomem;
 			d.child->owned = true;
 		}
+		if (d.kind == D_COND && cond_clone(&d, &from->d, for_exec))
+			goto nomem;
 		if (node_add(c, &d, NULL, NULL, 0, &to))
 			goto nomem;
 		to->orig = for_exec && g->order ? from->orig : from;
@@ -290,9 +295,15 @@ bool graph_order(struct graph *g)
 			if (!--n->out.e[i].n->indegree)
 				g->order[done++] = n->out.e[i].n;
 	}
-	for (size_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->d.kind == D_CHILD && !graph_order(g->nodes[i]->d.child))
+	for (size_t i = 0; i < g->n; i++) {
+		struct desc *d = &g->nodes[i]->d;
+
+		if (d->kind == D_CHILD && !graph_order(d->child))
 			return false;
+		for (unsigned int j = 0; d->kind == D_COND && j < d->cond.size; j++)
+			if (!graph_order(d->cond.body[j]))
+				return false;
+	}
 	return done == g->n;
 }
 
@@ -319,6 +330,8 @@ int node_type(const struct node *n)
 		return CU_GRAPH_NODE_TYPE_MEM_FREE;
 	case D_MEMOPS:
 		return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	case D_COND:
+		return CU_GRAPH_NODE_TYPE_CONDITIONAL;
 	default:
 		return CU_GRAPH_NODE_TYPE_EMPTY;
 	}
@@ -387,7 +400,8 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	if (r)
 		return r;
 	for (size_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->d.kind == D_ALLOC || g->nodes[i]->d.kind == D_FREE)
+		if (g->nodes[i]->d.kind == D_ALLOC || g->nodes[i]->d.kind == D_FREE ||
+		    g->nodes[i]->d.kind == D_COND)
 			return api_unlock(CUDA_ERROR_NOT_SUPPORTED);
 	c = graph_clone(g, false);
 	*phGraphClone = (CUgraph)c;
@@ -631,7 +645,7 @@ static void dot_name(FILE *f, struct node *n)
 {
 	static const char *const types[] = {
 		"KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT",
-		"EVENT_RECORD", "", "", "MEM_ALLOC", "MEM_FREE", "BATCH_MEM_OP",
+		"EVENT_RECORD", "", "", "MEM_ALLOC", "MEM_FREE", "BATCH_MEM_OP", "CONDITIONAL",
 	};
 	struct func *fn = n->d.kind == D_KERNEL ? n->d.k.fn : NULL;
 

@@ -20,26 +20,23 @@ void exec_put(struct exec *x)
 	free(x);
 }
 
-static CUresult run_nodes(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
+CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
 {
 	CUresult r = CUDA_SUCCESS;
 
+	if (!g->owned)
+		conds_begin(g->conds);
 	for (size_t i = 0; i < g->n && !r; i++) {
 		struct node *n = g->order[i];
 
 		if (!n->enabled)
 			continue;
 		if (n->d.kind == D_CHILD)
-			r = run_nodes(ctx, st, op, n->d.child);
+			r = graph_run(ctx, st, op, n->d.child);
 		else
 			r = desc_run(ctx, st, op, &n->d);
 	}
 	return r;
-}
-
-CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
-{
-	return run_nodes(ctx, st, op, g);
 }
 
 static CUresult check_kinds(struct graph *g, struct ctx *ctx)
@@ -258,7 +255,7 @@ static CUgraphExecUpdateResult compare_nodes(struct node *a, struct node *b)
 	    (a->d.copy.c.srcMemoryType != b->d.copy.c.srcMemoryType ||
 	     a->d.copy.c.dstMemoryType != b->d.copy.c.dstMemoryType))
 		return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-	if (a->d.kind == D_ALLOC || a->d.kind == D_FREE)
+	if (a->d.kind == D_ALLOC || a->d.kind == D_FREE || a->d.kind == D_COND)
 		return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
 	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }

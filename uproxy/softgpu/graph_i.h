@@ -46,6 +46,7 @@ struct graph {
 	struct node **nodes;		/* in the order in which they were added */
 	size_t n, cap;
 	struct node **order;		/* of an executable clone */
+	struct cond_set *conds;		/* conditional handles, shared with clones */
 	struct user_ref *users;
 	size_t nusers;
 	bool owned;			/* by a node: cannot be destroyed by its handle */
@@ -86,5 +87,13 @@ CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx *
 CUresult node_get(CUgraphNode h, int type, struct node **out);	/* big; type -1: any */
 CUresult node_set_desc(struct node *n, struct desc *d);
 void gmem_put(struct gmem *g);
+
+void conds_get(struct cond_set *c);
+void conds_put(struct cond_set *c);
+void conds_begin(struct cond_set *c);	/* a launch begins */
+CUresult cond_desc(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct desc *d);
+void cond_free(struct desc *d);
+int cond_clone(struct desc *to, const struct desc *from, bool for_exec);
+CUresult cond_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc *d);
 
 #endif

@@ -154,7 +154,8 @@ static CUresult child_desc(CUgraph h, struct desc *d)
 	if (!obj_live(g, OBJ_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->d.kind == D_ALLOC || g->nodes[i]->d.kind == D_FREE)
+		if (g->nodes[i]->d.kind == D_ALLOC || g->nodes[i]->d.kind == D_FREE ||
+		    g->nodes[i]->d.kind == D_COND)
 			return CUDA_ERROR_NOT_SUPPORTED;
 	*d = (struct desc){ .kind = D_CHILD, .child = graph_clone(g, false) };
 	if (!d->child)
@@ -211,9 +212,10 @@ CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx *
 		return CUDA_SUCCESS;
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return memops_desc(&p->memOp, d);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return cond_desc(&p->conditional, d);
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
@@ -251,6 +253,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 	n->ctx = ctx;
 	if (d.kind == D_ALLOC)
 		nodeParams->alloc.dptr = d.alloc.p.dptr;
+	if (d.kind == D_COND)
+		nodeParams->conditional.phGraph_out = (CUgraph *)d.cond.body;
 	*phGraphNode = (CUgraphNode)n;
 	return api_unlock(CUDA_SUCCESS);
 }
@@ -564,7 +568,8 @@ static CUresult set_params(CUgraphExec hExec, CUgraphNode hNode, const CUgraphNo
 		return r;
 	r = hExec ? exec_node(hExec, hNode, &n) : node_get(hNode, -1, &n);
 	if (!r && (node_type(n) != (int)p->type || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-		   p->type == CU_GRAPH_NODE_TYPE_MEM_FREE))
+		   p->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+		   p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
 		r = desc_of_params(p, &d, &ctx);

@@ -57,11 +57,22 @@ static void cache_once(void)
 		soft_log("no cache of compiled kernels in %s: %s", dir, strerror(errno));
 }
 
+/*
+ * The one function of the device runtime library that needs no launch from the device: programs
+ * that are not linked with it call it, too.
+ */
+static const char set_conditional[] =
+	".version 8.0\n.target sm_75\n.address_size 64\n"
+	".visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)\n{\n"
+	".reg .b64 %d; .reg .b32 %r;\n"
+	"ld.param.u64 %d, [handle]; ld.param.u32 %r, [value]; st.global.u32 [%d], %r; ret;\n}\n";
+
 CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program **out,
 		      struct jit_log *log)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ptx_source *src = calloc(n, sizeof(*src));
+	struct ptx_source *src = calloc(n + 1, sizeof(*src));
+	unsigned int nsrc = n;
 	struct program *p = calloc(1, sizeof(*p));
 	int err = -ENOMEM;
 
@@ -70,7 +81,11 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 		goto fail;
 	for (unsigned int i = 0; i < n; i++)
 		src[i] = (struct ptx_source){ texts[i], lens[i] };
-	err = ptx_module_parse(src, n, &p->pm, log->err, sizeof(log->err));
+	for (unsigned int i = 0; i < n && nsrc == n; i++)
+		if (strstr(texts[i], ".extern .func cudaGraphSetConditional"))
+			src[nsrc++] = (struct ptx_source){ set_conditional,
+							   sizeof(set_conditional) - 1 };
+	err = ptx_module_parse(src, nsrc, &p->pm, log->err, sizeof(log->err));
 	if (err)
 		goto fail;
 	p->kernels = calloc(ptx_module_nentries(p->pm) + 1, sizeof(*p->kernels));

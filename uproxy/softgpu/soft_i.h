@@ -219,7 +219,7 @@ CUresult graph_mem_alloc(struct ctx *ctx, struct desc *d);
 
 enum desc_kind {
 	D_EMPTY, D_KERNEL, D_MEMCPY, D_MEMSET, D_HOST, D_CALLBACK, D_CHILD, D_RECORD, D_WAIT,
-	D_ALLOC, D_FREE, D_MEMOPS, D_GRAPH,
+	D_ALLOC, D_FREE, D_MEMOPS, D_COND, D_GRAPH,
 };
 
 struct launch {
@@ -267,6 +267,12 @@ struct desc {
 			unsigned int n, flags;
 			CUstreamBatchMemOpParams *ops;
 		} memops;
+		struct {
+			uint64_t handle;	/* address of the value */
+			int type;
+			unsigned int size;
+			struct graph **body;
+		} cond;
 
 	};
 };

@@ -199,13 +199,15 @@ static void generate(struct jit *j, void **obj, size_t *len, double t0)
 	LLVMSetTarget(j->m, triple);
 	LLVMSetModuleDataLayout(j->m, LLVMCreateTargetDataLayout(tm));
 	dump(j, "0");
-	if (getenv("SOFTGPU_VERIFY") && LLVMVerifyModule(j->m, LLVMReturnStatusAction, &err)) {
+	/* operands of the wrong types, in PTX that no compiler made */
+	if (LLVMVerifyModule(j->m, LLVMReturnStatusAction, &err)) {
 		char text[300];
 
 		snprintf(text, sizeof(text), "%s", err);
 		LLVMDisposeMessage(err);
-		ptx_fail(-EINVAL, 0, "internal: %s", text);
+		ptx_fail(-EINVAL, 0, "inconsistent types: %s", text);
 	}
+	LLVMDisposeMessage(err);
 	optimise(j, tm);
 	dump(j, "1");
 	t2 = seconds();

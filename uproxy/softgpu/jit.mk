@@ -36,7 +36,7 @@ $(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
 ALL += $(SOFTGPU)/libsoftjit.so
 
 # Tests of the compiler alone: PTX in, results out.
-PTX_TESTS := ptx_ops ptx_exec
+PTX_TESTS := ptx_ops ptx_exec ptx_mutants
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)

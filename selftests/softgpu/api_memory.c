@@ -366,6 +366,43 @@ TEST_F(gpu, physical_memory_is_exported_as_a_descriptor)
 	OK(cuMemRelease(other));
 }
 
+TEST_F(gpu, small_pieces_of_physical_memory_take_no_descriptors)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = vmm_prop.location };
+	CUmemAccessDesc rw = { .location = vmm_prop.location,
+			       .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	const size_t unit = 2 << 20, n = 2000;
+	CUmemGenericAllocationHandle h;
+	CUdeviceptr base;
+	unsigned int v;
+
+	OK(cuMemAddressReserve(&base, n * unit, 0, 0, 0));
+	for (size_t i = 0; i < n; i++) {
+		OK(cuMemCreate(&h, unit, &prop, 0));
+		OK(cuMemMap(base + i * unit, unit, 0, h, 0));
+		OK(cuMemRelease(h));
+	}
+	OK(cuMemSetAccess(base, n * unit, &rw, 1));
+	for (size_t i = 0; i < n; i++)
+		OK(cuMemsetD32(base + i * unit, i + 1, 1));
+	for (size_t i = 0; i < n; i++) {
+		OK(cuMemcpyDtoH(&v, base + i * unit, 4));
+		ASSERT_EQ(i + 1, v);
+	}
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuMemExportToShareableHandle(&v, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(cuMemUnmap(base, n * unit));
+	OK(cuMemCreate(&h, unit, &prop, 0));	/* what comes back is zero again */
+	OK(cuMemMap(base, unit, 0, h, 0));
+	OK(cuMemSetAccess(base, unit, &rw, 1));
+	OK(cuMemcpyDtoH(&v, base, 4));
+	EXPECT_EQ(0, v);
+	OK(cuMemUnmap(base, unit));
+	OK(cuMemRelease(h));
+	OK(cuMemAddressFree(base, n * unit));
+}
+
 TEST_F(gpu, pools_reuse_in_stream_order_and_trim)
 {
 	cuuint64_t used = 77, reserved = 77, keep = UINT64_MAX;

@@ -2,8 +2,10 @@
 /*
  * vmm.c - reservations, physical memory and what is mapped where.
  *
- * Physical memory is a memfd, so that it can be mapped twice and given to another process; it
- * lives while its handle is held or a mapping of it exists. A reservation is a part of the window.
+ * Physical memory is a part of its device's memfd, so that it can be mapped twice and does not take
+ * a descriptor for every 2 MiB; what may be exported has a memfd of its own, since a descriptor
+ * gives away all of its file. Memory lives while its handle is held or a mapping of it exists. A
+ * reservation is a part of the window.
  */
 #include "soft_i.h"
 
@@ -18,6 +20,8 @@
 struct phys {
 	struct obj o;
 	int fd;
+	off_t off;			/* in the device's file; 0 in one of its own */
+	bool own;
 	size_t len;
 	CUmemAllocationProp prop;
 	struct device *dev;
@@ -28,11 +32,58 @@ struct phys {
 static struct extents reserved;		/* merged: borders are in `borders` */
 static struct extents borders;		/* unmerged list of reservations, sorted */
 
+static struct {
+	int fd;				/* + 1: 0 is none yet */
+	struct extents free;
+} files[SOFT_MAX_DEVICES];
+
+/* A piece of the device's file, all zero. */
+static int file_take(struct phys *p)
+{
+	int i = p->dev->ordinal, fd;
+	uint64_t off;
+
+	if (!files[i].fd) {
+		fd = memfd_create("softcuda", MFD_CLOEXEC);
+		/* offsets start at 2 MiB, since 0 means none; twice the memory against fragments */
+		if (fd < 0 || ftruncate(fd, 2 * p->dev->total + PAGE_2M) ||
+		    ext_put(&files[i].free, PAGE_2M, 2 * p->dev->total)) {
+			if (fd >= 0)
+				close(fd);
+			return -ENOMEM;
+		}
+		files[i].fd = fd + 1;
+	}
+	off = ext_take(&files[i].free, p->len, PAGE_2M);
+	if (!off)
+		return -ENOMEM;
+	p->fd = files[i].fd - 1;
+	p->off = off;
+	return 0;
+}
+
+static int own_file(struct phys *p)
+{
+	p->fd = memfd_create("softcuda", MFD_CLOEXEC);
+	if (p->fd < 0 || ftruncate(p->fd, p->len)) {
+		if (p->fd >= 0)
+			close(p->fd);
+		return -ENOMEM;
+	}
+	p->own = true;
+	return 0;
+}
+
 static void phys_put(struct phys *p)
 {
 	if (p->handles || p->maps)
 		return;
-	close(p->fd);
+	if (p->own) {
+		close(p->fd);
+	} else {
+		fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, p->off, p->len);
+		ext_put(&files[p->dev->ordinal].free, p->off, p->len);
+	}
 	if (p->dev && !p->imported)
 		p->dev->used -= p->len;
 	obj_del(p);
@@ -150,16 +201,13 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
-	p->fd = memfd_create("softcuda", MFD_CLOEXEC);
-	if (p->fd < 0 || ftruncate(p->fd, size)) {
-		if (p->fd >= 0)
-			close(p->fd);
-		free(p);
-		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
-	}
 	p->len = size;
 	p->prop = *prop;
 	p->dev = dev;
+	if (prop->requestedHandleTypes ? own_file(p) : file_take(p)) {
+		free(p);
+		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+	}
 	p->handles = 1;
 	dev->used += size;
 	obj_add(p, OBJ_PHYS);
@@ -207,7 +255,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	m = mem_insert(ptr, size, MEM_VMM, NULL);
 	if (!m)
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
-	if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, p->fd, 0) == MAP_FAILED) {
+	if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, p->fd, p->off) ==
+	    MAP_FAILED) {
 		mem_remove(m);
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	}
@@ -359,6 +408,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	}
 	p->fd = own;
+	p->own = true;
 	p->len = st.st_size;
 	p->imported = true;
 	p->handles = 1;

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - svgen, and what it writes from the headers of $(CUDA_HOME): all below $(GEN).
+#
+# `make opcodes` gives the next numbers to functions that were newly annotated.
+
+GEN := $(B)/gen
+SVGEN := $(B)/libintercept/gen/svgen
+GEN_LLVM := llvm-config-19
+GEN_SRC := $(wildcard libintercept/gen/*.c)
+GEN_INC := -I $(CUDA_HOME)/include
+GEN_LEDGER := libintercept/gen/opcodes.txt
+# What compiles generated code needs besides.
+GEN_CFLAGS := -I$(GEN) -Ilibintercept/gen -isystem $(CUDA_HOME)/include
+
+$(SVGEN): $(GEN_SRC) libintercept/gen/gen.h libintercept/gen/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -I$$($(GEN_LLVM) --includedir) \
+		-DRESOURCE_DIR='"'$$($(GEN_LLVM) --libdir)/clang/19'"' -o $@ $(GEN_SRC) \
+		-L$$($(GEN_LLVM) --libdir) -Wl,-rpath,$$($(GEN_LLVM) --libdir) -lclang-19 $(LDFLAGS)
+
+# The generator is short-lived and frees nothing: leaks are not looked for in it.
+GEN_RUN = ASAN_OPTIONS=detect_leaks=0 $(SVGEN) $(GEN_INC) -l $(GEN_LEDGER)
+
+GEN_ANN := cuda
+ifneq ($(wildcard $(CUDA_HOME)/include/nccl.h),)
+GEN_ANN += nccl
+endif
+GEN_HEADERS := $(wildcard $(addprefix $(CUDA_HOME)/include/,cuda.h cudaProfiler.h \
+	cudaTypedefs.h cudaProfilerTypedefs.h nccl.h))
+
+$(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
+	@mkdir -p $(@D)
+	$(GEN_RUN) -o $(GEN) $<
+	@touch $@
+
+GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_driver.o \
+	$(l)_dispatch.o $(l)_stubs.o))
+GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
+$(GEN)/%.c: $(GEN_STAMPS) ;
+$(GEN)/%.o: $(GEN)/%.c $(GEN_STAMPS)
+	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP $(GEN_CFLAGS) -c $< -o $@
+.PRECIOUS: $(GEN)/%.c $(GEN)/%.stamp
+
+ALL += $(GEN_OBJ)
+
+.PHONY: coverage opcodes
+coverage: $(SVGEN)
+	@$(GEN_RUN) -c -r selftests/gen/driver-requested.txt libintercept/gen/cuda.ann
+ifneq ($(filter nccl,$(GEN_ANN)),)
+	@$(GEN_RUN) -c libintercept/gen/nccl.ann
+endif
+opcodes: $(SVGEN)
+	for l in $(GEN_ANN); do $(GEN_RUN) -A libintercept/gen/$$l.ann || exit 1; done

@@ -50,6 +50,12 @@
 
 #define PTX_TRAP ".visible .entry die()\n{\ntrap; ret;\n}\n"
 
+/* Tests compile anew and leave nothing in the user's cache. */
+__attribute__((constructor)) static void no_cache(void)
+{
+	setenv("SINGVGPU_SOFT_CACHE", "", 0);
+}
+
 static inline void nap_ms(int ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };

@@ -5,7 +5,9 @@
 #include "api.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 static const char *build(void)
 {
@@ -37,6 +39,56 @@ TEST(every_prototype_is_a_symbol)
 	fclose(f);
 	EXPECT_GT(n, 600);
 	EXPECT_EQ(0, missing);
+}
+
+typedef CUresult (*any_fn)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+			   uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+
+/* In a child: with a context, or before cuInit; each argument is `a`. Exit status: 0, or a signal. */
+static int call_alone(const char *name, bool init, uint64_t a)
+{
+	any_fn f = (any_fn)dlsym(RTLD_DEFAULT, name);
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		CUcontext c;
+
+		alarm(20);
+		if (init && (cuInit(0) || cuCtxCreate(&c, NULL, 0, 0)))
+			_exit(1);
+		f(a, a, a, a, a, a, a, a, a, a, a, a);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST(null_arguments_crash_and_hang_nothing)
+{
+	char path[300], line[4096];
+	int bad = 0, n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/uproxy/softgpu/gen/api_protos.txt", build());
+	f = fopen(path, "re");
+	ASSERT_NE(NULL, f);
+	while (fgets(line, sizeof(line), f)) {
+		char name[100];
+		int sig;
+
+		if (sscanf(line, " CUresult %99[A-Za-z0-9_](", name) != 1)
+			continue;
+		n++;
+		sig = call_alone(name, true, 0) ?: call_alone(name, false, 0);
+		if (sig) {
+			TH_LOG("%s: signal or status %d", name, sig);
+			bad++;
+		}
+	}
+	fclose(f);
+	EXPECT_GT(n, 600);
+	EXPECT_EQ(0, bad);
 }
 
 TEST(versions_are_chosen_as_asked)

@@ -293,6 +293,12 @@ static bool cheap(const struct desc *d)
 	case D_MEMCPY:
 		return d->copy.c.Depth <= 1 && d->copy.c.Height <= 1 &&
 		       d->copy.c.WidthInBytes <= INLINE_BYTES;
+	case D_MEMOPS:
+		for (unsigned int i = 0; i < d->memops.n; i++)
+			if (d->memops.ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+			    d->memops.ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+				return false;
+		return true;
 	case D_MEMSET:
 		return d->set.height <= 1 && d->set.width * d->set.elem <= INLINE_BYTES;
 	default:

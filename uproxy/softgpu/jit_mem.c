@@ -466,6 +466,115 @@ static void gather16(struct jit *j, V base, V off, V *out)
 		out[k] = concat(j, half[0][k], half[1][k], 16);
 }
 
+/* ---- lanes within 256 bytes: load those, and permute ---- */
+
+enum { NEAR = 256 };
+
+/* @first is lane 0's address; @idx gets each lane's place in dwords. */
+static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
+{
+	bool sh = a->space == RT_SHARED;
+	unsigned int bytes = a->size * a->n;
+	Ty t = sh ? j->i32 : j->i64;
+	V ad = narrow_addr(j, a), first, d, ok, in, al;
+
+	first = LLVMBuildExtractElement(B(j), ad, c32(j, 0), "");
+	if (sh) {	/* not over the end: rather from a little before */
+		V size = LLVMBuildTrunc(B(j), wload(j, j->i64, WOFF(shared_size)), j->i32, "");
+		V last = LLVMBuildSub(B(j), intr2(j, "llvm.umax", size, c32(j, NEAR)),
+				      c32(j, NEAR), "");
+
+		first = LLVMBuildAnd(B(j), intr2(j, "llvm.umin", first, last), c32(j, ~15u), "");
+		in = LLVMBuildICmp(B(j), LLVMIntUGE, size, c32(j, NEAR), "");
+		d = LLVMBuildZExt(B(j), first, j->i64, "");
+		*host = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)), &d, 1, "");
+	} else {	/* within one page, which a lane touches anyway */
+		V at = LLVMBuildAnd(B(j), first, c64(j, 4095), "");
+
+		in = LLVMBuildICmp(B(j), LLVMIntULE, at, c64(j, 4096 - NEAR), "");
+		d = LLVMBuildSub(B(j), first, wload(j, j->i64, WOFF(lo)), "");
+		d = LLVMBuildICmp(B(j), LLVMIntULT, d, wload(j, j->i64, WOFF(span)), "");
+		in = LLVMBuildAnd(B(j), in, d, "");
+		*host = LLVMBuildIntToPtr(B(j), first, j->ptr, "");
+	}
+	d = LLVMBuildSub(B(j), ad, splat(j, first), "");
+	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - bytes), "");
+	al = LLVMBuildAnd(B(j), ad, kint(j, t, bytes - 1), "");
+	al = LLVMBuildICmp(B(j), LLVMIntEQ, al, kint(j, t, 0), "");
+	ok = LLVMBuildOr(B(j), bits_of(j, LLVMBuildAnd(B(j), ok, al, "")),
+			 LLVMBuildNot(B(j), a->mask, ""), "");
+	ok = LLVMBuildICmp(B(j), LLVMIntEQ, ok, c32(j, ~0u), "");
+	d = LLVMBuildLShr(B(j), d, kint(j, t, 2), "");
+	*idx = sh ? d : LLVMBuildTrunc(B(j), d, LLVMVectorType(j->i32, 32), "");
+	/* an odd offset from lane 0 is no dword, unless every lane is aligned */
+	if (!sh) {
+		al = LLVMBuildAnd(B(j), first, c64(j, 3), "");
+		in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, al, c64(j, 0), ""), "");
+	}
+	return LLVMBuildAnd(B(j), ok, in, "");
+}
+
+static V half_of_vec(struct jit *j, V v, unsigned int h)
+{
+	V idx[16];
+	unsigned int i;
+
+	for (i = 0; i < 16; i++)
+		idx[i] = c32(j, h * 16 + i);
+	return LLVMBuildShuffleVector(B(j), v, LLVMGetPoison(LLVMTypeOf(v)),
+				      LLVMConstVector(idx, 16), "");
+}
+
+static V permute2(struct jit *j, V a, V idx, V b)
+{
+	V args[3] = { a, idx, b };
+
+	return call_intr(j, "llvm.x86.avx512.vpermi2var.d.512", NULL, 0, args, 3);
+}
+
+static V near_dword(struct jit *j, V *z, V idx)
+{
+	V r[2];
+	unsigned int h;
+
+	for (h = 0; h < 2; h++) {
+		V i = half_of_vec(j, idx, h), lo = permute2(j, z[0], i, z[1]);
+		V hi = permute2(j, z[2], i, z[3]), c;
+		V k[16];
+		unsigned int n;
+
+		for (n = 0; n < 16; n++)
+			k[n] = c32(j, 31);
+		c = LLVMBuildICmp(B(j), LLVMIntUGT, i, LLVMConstVector(k, 16), "");
+		r[h] = LLVMBuildSelect(B(j), c, hi, lo, "");
+	}
+	return concat(j, r[0], r[1], 16);
+}
+
+static void near_load(struct jit *j, struct access *a, V host, V idx, V *f)
+{
+	unsigned int k, w = a->size / 4;
+	V z[4];
+
+	for (k = 0; k < 4; k++) {
+		V off = c64(j, k * 64);
+
+		z[k] = load_al(j, LLVMVectorType(j->i32, 16),
+			       LLVMBuildGEP2(B(j), j->i8, host, &off, 1, ""), 4);
+	}
+	for (k = 0; k < a->n; k++) {
+		V lo = near_dword(j, z, LLVMBuildAdd(B(j), idx, kint(j, j->i32, k * w), "")), hi;
+
+		f[k] = lo;
+		if (w == 1)
+			continue;
+		hi = near_dword(j, z, LLVMBuildAdd(B(j), idx, kint(j, j->i32, k * w + 1), ""));
+		lo = LLVMBuildZExt(B(j), lo, LLVMVectorType(j->i64, 32), "");
+		hi = LLVMBuildZExt(B(j), hi, LLVMVectorType(j->i64, 32), "");
+		f[k] = LLVMBuildOr(B(j), lo, LLVMBuildShl(B(j), hi, kint(j, j->i64, 32), ""), "");
+	}
+}
+
 static bool can_spread(const struct access *a)
 {
 	unsigned int bytes = a->size * a->n;
@@ -548,9 +657,9 @@ static V try_consecutive(struct jit *j, struct access *a)
 	return host;
 }
 
-struct results {		/* of up to three ways to load */
-	LLVMBasicBlockRef bb[3];
-	V v[3][8];
+struct results {		/* of up to four ways to load */
+	LLVMBasicBlockRef bb[4];
+	V v[4][8];
 	unsigned int n;
 };
 
@@ -589,6 +698,16 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 		LLVMBuildUnreachable(B(j));
 	}
 	at_bb(j, a.slow);
+	if (plain && can_spread(&a) && j->has_avx512) {
+		LLVMBasicBlockRef close = new_bb(j, "near"), apart = new_bb(j, "apart");
+		V idx;
+
+		br_likely(j, near_ok(j, &a, &host, &idx), close, apart);
+		at_bb(j, close);
+		near_load(j, &a, host, idx, r.v[r.n]);
+		way_done(j, &a, &r);
+		at_bb(j, apart);
+	}
 	if (plain && can_spread(&a)) {
 		LLVMBasicBlockRef spread = new_bb(j, "gather"), last = new_bb(j, "slower");
 

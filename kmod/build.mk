@@ -9,7 +9,7 @@ KMOD_KO := $(KMOD_KERNELS:%=$(BUILD)/kmod/%/singvgpu.ko)
 
 # The headers know the compiler of their kernel; that of everything else here does not matter.
 KMOD_MAKE = env -u MAKEFLAGS -u CC -u CFLAGS -u LDFLAGS $(MAKE) --no-print-directory \
-	-C /usr/src/linux-headers-$(1) M=$(abspath $(2)) KCFLAGS=$(WERROR) W=1
+	-C $(BUILD)/headers/$(1) M=$(abspath $(2)) KCFLAGS=$(WERROR) W=1
 
 ifeq ($(SAN),)
 ALL += $(KMOD_KO)

@@ -28,6 +28,6 @@ TIMEOUT_test-vm := 900
 $(BUILD)/selftests/vm/provoke/%/provoke.ko: $(wildcard selftests/vm/provoke/*)
 	@mkdir -p $(@D)
 	@ln -sfn $(abspath $^) $(@D)/
-	+@$(MAKE) --no-print-directory -C /usr/src/linux-headers-$* M=$(abspath $(@D)) \
+	+@$(MAKE) --no-print-directory -C $(BUILD)/headers/$* M=$(abspath $(@D)) \
 		CFLAGS_MODULE= KCFLAGS=$(WERROR) modules >$(@D)/build.log 2>&1 || \
 		{ cat $(@D)/build.log >&2; exit 1; }

@@ -262,7 +262,7 @@ static void write_arena(int fd, void *arg)
 	(void)arg;
 	NEED(a == (uint8_t *)RING_VA_BASE + r->lay.arena_off);
 	NEED(a[0] == 1 && a[4096] == 0);
-	fill(a + 8192, 70000, 5);
+	fill(a + 8192, 60000, 5);
 	NEED_OK(ring_call(r, 1, &a, sizeof(a), NULL, 0, NULL, NULL, 0, NULL));
 	NEED(a[0] == 0 && a[8192] == 0);
 	ring_close(r);
@@ -289,7 +289,7 @@ TEST_F(ring, the_arena_is_one_memory_at_one_address)
 	ASSERT_LT(0, pid);
 	ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
 	EXPECT_EQ(0, memcmp(rec.data, &a, sizeof(a)));
-	EXPECT_EQ(true, filled(a + 8192, 70000, 5));
+	EXPECT_EQ(true, filled(a + 8192, 60000, 5));
 	EXPECT_EQ(0, ring_decommit(self->r, 0, 1 << 20));
 	EXPECT_EQ(0, a[0]);
 	EXPECT_EQ(true, !a[8192] && !a[8193] && !a[60000]);

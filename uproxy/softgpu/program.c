@@ -5,6 +5,7 @@
 #include "module_i.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -147,25 +148,64 @@ void program_put(struct program *p)
 	free(p);
 }
 
+struct job {
+	struct program *p;
+	unsigned int entry;
+	struct ptx_kernel *k;
+	char err[2048];
+	int r;
+};
+
+static void *compile(void *arg)
+{
+	struct job *j = arg;
+
+	j->r = ptx_compile(j->p->pm, j->entry, &j->k, j->err, sizeof(j->err));
+	return NULL;
+}
+
+/* A compiler recurses as deep as its input; the caller's stack may be small. */
+static void compile_aside(struct job *j)
+{
+	sigset_t all, old;
+	pthread_attr_t a;
+	pthread_t t;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_attr_init(&a);
+	pthread_attr_setstacksize(&a, (size_t)64 << 20);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&t, &a, compile, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&a);
+	if (err)
+		compile(j);
+	else
+		pthread_join(t, NULL);
+}
+
 CUresult program_compile(struct program *p, unsigned int entry)
 {
-	struct ptx_kernel *k;
-	char err[2048] = "";
-	int r = 0;
+	struct job j = { .p = p, .entry = entry };
 
 	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&p->compiling);
 	if (!p->kernels[entry]) {
-		r = ptx_compile(p->pm, entry, &k, err, sizeof(err));
-		if (!r)
-			__atomic_store_n(&p->kernels[entry], k, __ATOMIC_RELEASE);
+		compile_aside(&j);
+		if (!j.r)
+			__atomic_store_n(&p->kernels[entry], j.k, __ATOMIC_RELEASE);
 		else
 			soft_log("kernel %s cannot be compiled: %s",
-				 ptx_module_entry(p->pm, entry)->name, err);
+				 ptx_module_entry(p->pm, entry)->name, j.err);
 	}
 	pthread_mutex_unlock(&p->compiling);
-	return from_errno(r);
+	return from_errno(j.r);
 }
 
 void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log)

@@ -107,6 +107,7 @@ bool log_says(struct run *r, const char *log, const char *what);
 #define MOVE_KILL	1		/* kill -9 of the old proxy, else it closes */
 #define MOVE_DRAIN	2
 #define MOVE_LEAVE	4		/* leave it running, for a while */
+#define MOVE_FULL	8		/* when the ring is full and all wait for room */
 int run_move(struct run *r, unsigned int flags);
 int run_end(struct run *r);		/* the client's account is right */
 int wait_client(struct run *r, int *status);

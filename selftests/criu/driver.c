@@ -559,6 +559,12 @@ int restore_fails(struct run *r, const char *why)
 /* A moment at which all kinds of things are under way. */
 static int before_dump(struct run *r, unsigned int flags)
 {
+	if (flags & MOVE_FULL) {
+		if (command(r, CMD_PAUSE, NULL))
+			return -1;
+		pause_us(200000);
+		return 0;
+	}
 	if (flags & MOVE_DRAIN) {
 		if (command(r, CMD_FREEZE, NULL))
 			return -1;

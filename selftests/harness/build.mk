@@ -15,13 +15,14 @@ $(SUPERVISE): selftests/harness/supervise.c
 
 # What test-runner runs: a test program that leaks an fd and a mapping.
 HOST_TESTS += selftests/harness/test-runner
-TIMEOUT_test-runner := 60
+TIMEOUT_test-runner := 300
 TEST_PROGRAMS += $(B)/selftests/harness/leaky
 $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.h $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -o $@ $< $(LDFLAGS)
 
 HOST_TESTS += selftests/harness/test-style selftests/harness/test-cuda
+TIMEOUT_test-style := 600
 
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
 # building: the tests themselves run one after the other, so that each has the machine to itself.

@@ -24,6 +24,7 @@ TEST_PROGRAMS += $(PROVOKE)
 HOST_TESTS += selftests/vm/test-vm selftests/vm/test-install
 VM_TESTS += selftests/vm/test-install
 TIMEOUT_test-vm := 900
+TIMEOUT_test-install := 300
 
 $(BUILD)/selftests/vm/provoke/%/provoke.ko: $(wildcard selftests/vm/provoke/*)
 	@mkdir -p $(@D)

@@ -21,6 +21,7 @@ $(RING_LONG:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-long: $(RING_TEST_DIR)/% s
 	@printf '#!/bin/sh\nexec env SINGVGPU_SCALE=20 %s\n' '$<' >$@
 	@chmod +x $@
 
+$(foreach t,signals death hostile $(RING_NORSEQ),$(eval TIMEOUT_$(t) := 600))
 $(foreach t,$(RING_LONG),$(eval TIMEOUT_$(t) := 3600))
 HOST_TESTS += $(RING_TEST_BIN) $(RING_NORSEQ:%=$(RING_TEST_DIR)/%)
 # The fallback is the same on every kernel, and the emulator slow.

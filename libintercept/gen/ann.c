@@ -12,18 +12,30 @@
 static char **lines;
 static int nlines;
 
+/* A line that ends in a backslash goes on in the next, under its own number. */
 static void read_lines(const char *file)
 {
 	FILE *f = fopen(file, "r");
+	int whole = 0;
 	char *line = NULL;
 	size_t size = 0;
 
 	if (!f)
 		fail(file, 0, "%s", strerror(errno));
 	while (getline(&line, &size, f) >= 0) {
+		size_t n;
+
 		line[strcspn(line, "#\n")] = 0;
 		lines = grow(lines, nlines, sizeof(*lines));
-		lines[nlines++] = strdup(line);
+		lines[nlines++] = strdup("");
+		if (!whole)
+			whole = nlines;
+		lines[whole - 1] = format("%s%s", lines[whole - 1], line);
+		n = strlen(lines[whole - 1]);
+		if (n && lines[whole - 1][n - 1] == '\\')
+			lines[whole - 1][n - 1] = ' ';
+		else
+			whole = 0;
 	}
 	free(line);
 	fclose(f);
@@ -78,7 +90,6 @@ static bool preamble_line(struct lib *l, int at, const char *key, char *rest)
 		l->ok = need(l, at, &rest, "success");
 		l->err_value = need(l, at, &rest, "the code of a bad argument");
 		l->err_unsupported = need(l, at, &rest, "the code of an unsupported call");
-		l->err_range = need(l, at, &rest, "the code of a bad address");
 	} else if (!strcmp(key, "alias")) {
 		l->alias = need(l, at, &rest, "the prefix");
 	} else if (!strcmp(key, "handle")) {

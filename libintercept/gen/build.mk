@@ -38,7 +38,7 @@ GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_d
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
 $(GEN)/%.c: $(GEN_STAMPS) ;
 $(GEN)/%.o: $(GEN)/%.c $(GEN_STAMPS)
-	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP $(GEN_CFLAGS) -c $< -o $@
+	$(CC) $(CFLAGS) -fPIC $(if $(findstring _stubs,$@),,-fvisibility=hidden) -MMD -MP $(GEN_CFLAGS) -c $< -o $@
 .PRECIOUS: $(GEN)/%.c $(GEN)/%.stamp
 
 ALL += $(GEN_OBJ)

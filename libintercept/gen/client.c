@@ -73,6 +73,8 @@ static void arguments(FILE *c, struct lib *l, const struct func *f)
 			else
 				fprintf(c, "\tif (!%s && %s)\n\t\treturn %s;\n", p->name, p->expr,
 					l->err_value);
+			fprintf(c, "\tif (%s && sv_mul((uint64_t)%s, sizeof(*%s)) > UINT32_MAX)\n"
+				"\t\treturn %s;\n", p->name, p->expr, p->name, l->err_value);
 		}
 	}
 	if (f->ctx)
@@ -120,15 +122,16 @@ static void arguments(FILE *c, struct lib *l, const struct func *f)
 /* Strings and arrays: one is sent from where it is, several are gathered. */
 static void tail(FILE *c, struct lib *l, const struct func *f)
 {
-	int n = 0, k = 0;
+	int n = 0;
 
 	for (int i = 0; i < f->nparam; i++) {
 		const struct param *p = &f->param[i];
 
 		if (p->kind == K_STR)
 			fprintf(c, "\tsize[%d] = %s ? strlen(%s) + 1 : 0;\n"
-				"\ta.%s_len = size[%d] <= UINT32_MAX ? size[%d] : UINT32_MAX;\n",
-				n, p->name, p->name, p->name, n, n);
+				"\tif (size[%d] > UINT32_MAX)\n\t\treturn %s;\n"
+				"\ta.%s_len = size[%d];\n", n, p->name, p->name, n,
+				l->err_value, p->name, n);
 		else if (p->kind == K_ARRAY)
 			fprintf(c, "\tsize[%d] = %s ? sv_mul((uint64_t)%s, sizeof(*%s)) : 0;\n", n,
 				p->name, p->expr, p->name);
@@ -137,8 +140,6 @@ static void tail(FILE *c, struct lib *l, const struct func *f)
 		fprintf(c, "\tpart[%d] = %s;\n", n, p->name);
 		n++;
 	}
-	for (k = 0; k < n; k++)
-		fprintf(c, "\tif (size[%d] > UINT32_MAX)\n\t\treturn %s;\n", k, l->err_value);
 	if (n == 1) {
 		fprintf(c, "\tdata = part[0];\n\tdata_len = size[0];\n");
 		return;
@@ -147,8 +148,8 @@ static void tail(FILE *c, struct lib *l, const struct func *f)
 		"\t\t\tdata_len = ((data_len + 7) & ~7ull) + size[i];\n"
 		"\tif (data_len) {\n\t\tuint8_t *to_ = sv_scratch(data_len);\n\n"
 		"\t\tif (!to_)\n\t\t\treturn %s;\n\t\tdata = to_;\n\t\tmemset(to_, 0, data_len);\n"
-		"\t\tfor (int i = 0, at = 0; i < %d; i++) {\n\t\t\tif (!size[i])\n"
-		"\t\t\t\tcontinue;\n\t\t\tat = (at + 7) & ~7;\n"
+		"\t\tfor (uint64_t i = 0, at = 0; i < %d; i++) {\n\t\t\tif (!size[i])\n"
+		"\t\t\t\tcontinue;\n\t\t\tat = (at + 7) & ~7ull;\n"
 		"\t\t\tmemcpy(to_ + at, part[i], size[i]);\n\t\t\tat += size[i];\n\t\t}\n\t}\n",
 		n, l->err_value, n);
 }

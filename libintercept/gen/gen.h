@@ -76,9 +76,8 @@ struct pfn {			/* a row of the cuGetProcAddress table */
 struct lib {
 	const char *ann;	/* the annotation file's name */
 	const char *name, *result, *ok;
-	const char *err_value, *err_unsupported, *err_range;
+	const char *err_value, *err_unsupported;
 	const char *alias;	/* prefix of second names, as p in pncclSend */
-	const char *pt_stream;
 	const char **header;
 	int nheader;
 	const char *define;	/* defined for a second parse, or NULL */

@@ -241,9 +241,9 @@ static void results(FILE *c, struct lib *l, const struct func *f, bool reply)
 		const struct handle *h = p->handle >= 0 ? &l->handle[p->handle] : NULL;
 
 		if (p->kind == K_NEW && !h->real)
-			fprintf(c, "\tif (c->status != %s) {\n"
-				"\t\tsv_unreserve(c->session, SV_T_%s, a.%s);\n\t\treturn 0;\n\t}\n",
-				l->ok, h->name, p->name);
+			fprintf(c, "\tif (c->status != %s)\n"
+				"\t\tsv_unreserve(c->session, SV_T_%s, a.%s);\n", l->ok,
+				h->name, p->name);
 	}
 	fprintf(c, "\tif (c->status != %s)\n\t\treturn 0;\n", l->ok);
 	for (int i = 0; i < f->nparam; i++) {

@@ -19,7 +19,7 @@ $(BUILD)/kmod/%/singvgpu.ko: $(KMOD_SRC) kmod/build.mk
 	@mkdir -p $(@D)
 	@for f in $(notdir $(filter-out %/singvgpu.h,$(KMOD_SRC))) include; do \
 		ln -sfn $(CURDIR)/kmod/$$f $(@D)/$$f; done
-	+@$(call KMOD_MAKE,$*,$(@D)) modules >$(@D)/build.log 2>&1 || \
+	@$(call KMOD_MAKE,$*,$(@D)) modules >$(@D)/build.log 2>&1 || \
 		{ cat $(@D)/build.log >&2; exit 1; }
 	@! grep -i 'warning' $(@D)/build.log >&2 || { rm -f $@; exit 1; }
 	@touch $@

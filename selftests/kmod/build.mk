@@ -13,7 +13,7 @@ $(B)/selftests/kmod/memory: LDLIBS := -luring
 
 VM_TESTS += $(filter-out %/icount_handoff,$(KMOD_TEST_BIN)) selftests/kmod/unload
 TIMEOUT_hangup := 300
-TIMEOUT_storm := 300
+TIMEOUT_storm := 600
 
 # A machine of its own, that counts instructions.
 $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_handoff

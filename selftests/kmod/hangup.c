@@ -232,7 +232,7 @@ TEST_F(channel, an_end_that_nobody_mapped_hangs_up_with_its_last_file)
 /* Closing a file that a thread waits on in the kernel. */
 TEST_F(channel, close_while_waiting)
 {
-	struct waiter w = { .fd = self->client, .off = DOORBELL, .timeout = 200 * MS };
+	struct waiter w = { .fd = self->client, .off = DOORBELL, .timeout = 2000 * MS };
 
 	ASSERT_TRUE(waiter_start(&w));
 	close(self->client);

@@ -97,7 +97,7 @@ static pid_t start_side(int side, struct singvgpu_create *c, struct steps *ready
 	_exit(201);
 }
 
-TEST_F_TIMEOUT(storm, survivors_are_told_and_nothing_is_left, 280)
+TEST_F_TIMEOUT(storm, survivors_are_told_and_nothing_is_left, 400)
 {
 	struct steps ready;
 	int i;

@@ -185,6 +185,10 @@ REF(hfma, ({ _Float16 x, y, z, r; uint16_t q, p = a, s = b, t = c; memcpy(&x, &p
 	     memcpy(&q, &r, 2); (q & 0x7fff) > 0x7c00 ? 0x7fff : q; }))
 REF(bf_rn, ({ uint32_t u = U32(a); f(a) != f(a) ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16; }))
 REF(testp_sub, fpclassify(f(a)) == FP_SUBNORMAL)
+REF(sign_join, ({ float b2 = f(a) > 0 ? f(b) : f(b) + 1; float l = ftz(f(c));
+		  l <= INFINITY ? U32((fb(b2) & 0x7fffffff) | (a & 0x80000000)) : fb(b2); }))
+REF(bits_join, ({ uint32_t x = f(a) > 0 ? U32(b) : U32(b) + 1;
+		  S32(c) < 9 ? (U32(a) & 0xff0) | (x & ~0xff0u) : x; }))
 REF(copysign_, U32((b & 0x7fffffff) | (a & 0x80000000)))
 
 static const struct row rows[] = {
@@ -276,6 +280,12 @@ static const struct row rows[] = {
 	{ "f32 b32", "{ .reg .pred %p; testp.subnormal.f32 %p, %a; selp.u32 %d, 1, 0, %p; }",
 	  testp_sub },
 	{ "f32", "copysign.f32 %d, %a, %b;", copysign_ },
+	{ "f32", "{ .reg .pred %p, %q; .reg .f32 %n; setp.gt.f32 %q, %a, 0f00000000; @%q bra L;\n"
+		 "add.f32 %b, %b, 0f3F800000;\nL: copysign.f32 %n, %a, %b;\n"
+		 "setp.le.ftz.f32 %p, %c, 0f7F800000; selp.f32 %d, %n, %b, %p; }", sign_join },
+	{ "b32", "{ .reg .pred %p, %q; .reg .b32 %n<3>; setp.gt.f32 %q, %a, 0f00000000; @%q bra L;\n"
+		 "add.u32 %b, %b, 1;\nL: and.b32 %n0, %a, 0xff0; and.b32 %n1, %b, 0xfffff00f;\n"
+		 "or.b32 %n2, %n0, %n1; setp.lt.s32 %p, %c, 9; selp.b32 %d, %n2, %b, %p; }", bits_join },
 };
 
 static const uint32_t edge32[] = {

@@ -36,6 +36,7 @@ static void init_llvm(void)
 	LLVMInitializeX86Target();
 	LLVMInitializeX86TargetMC();
 	LLVMInitializeX86AsmPrinter();
+	LLVMInitializeX86AsmParser();
 	cpu_name = LLVMGetHostCPUName();
 	cpu_features = LLVMGetHostCPUFeatures();
 	triple = LLVMGetDefaultTargetTriple();
@@ -189,6 +190,80 @@ static void stats(struct jit *j, double t0, double t1, double t2, double t3, siz
 		f->b->nregs, f->nreach, f->nstubs, live, j->u->nfn, len, f->f->name);
 }
 
+/* The value of a vector constant whose elements are all alike, or NULL. */
+static V splat_value(V c)
+{
+	unsigned int n, i;
+	V e;
+
+	if (!LLVMIsConstant(c) || LLVMGetTypeKind(LLVMTypeOf(c)) != LLVMVectorTypeKind)
+		return NULL;
+	n = LLVMGetVectorSize(LLVMTypeOf(c));
+	e = LLVMGetAggregateElement(c, 0);
+	for (i = 1; e && i < n; i++)
+		if (LLVMGetAggregateElement(c, i) != e)
+			return NULL;
+	return e && LLVMIsAConstantInt(e) ? e : NULL;
+}
+
+/*
+ * LLVM 19 makes VPTERNLOG of (a & C) | (b & ~C), and when a select and a load are folded into it,
+ * gives it the table of another order of operands.  So C is hidden from it: what is selected later
+ * from the general form is right.
+ */
+static void hide_constant(struct jit *j, V and)
+{
+	unsigned int k, bits;
+	V c = NULL, as, v;
+	Ty t, ft;
+
+	for (k = 0; k < 2 && !c; k++)
+		c = splat_value(LLVMGetOperand(and, k));
+	if (!c)
+		return;
+	k--;
+	bits = LLVMGetIntTypeWidth(LLVMTypeOf(c));
+	if (bits != 8 && bits != 16 && bits != 32 && bits != 64)
+		return;
+	t = bits == 64 ? j->i64 : j->i32;
+	ft = LLVMFunctionType(t, &t, 1, false);
+	as = LLVMGetInlineAsm(ft, "", 0, "=r,0", 4, false, false, LLVMInlineAsmDialectATT, false);
+	LLVMPositionBuilderBefore(j->b, and);
+	v = LLVMConstInt(t, LLVMConstIntGetZExtValue(c), false);
+	v = LLVMBuildCall2(j->b, ft, as, &v, 1, "");
+	if (bits < 32)
+		v = LLVMBuildTrunc(j->b, v, LLVMTypeOf(c), "");
+	{
+		Ty vt = LLVMTypeOf(and);
+		V p = LLVMBuildInsertElement(j->b, LLVMGetPoison(vt), v, c32(j, 0), "");
+
+		v = LLVMBuildShuffleVector(j->b, p, LLVMGetPoison(vt), LLVMConstNull(
+				LLVMVectorType(j->i32, LLVMGetVectorSize(vt))), "");
+	}
+	LLVMSetOperand(and, k, v);
+}
+
+static void hide_bit_selects(struct jit *j)
+{
+	LLVMBasicBlockRef bb;
+	V f, i, o;
+	int k;
+
+	for (f = LLVMGetFirstFunction(j->m); f; f = LLVMGetNextFunction(f))
+		for (bb = LLVMGetFirstBasicBlock(f); bb; bb = LLVMGetNextBasicBlock(bb))
+			for (i = LLVMGetFirstInstruction(bb); i; i = LLVMGetNextInstruction(i)) {
+				if (LLVMGetInstructionOpcode(i) != LLVMOr ||
+				    LLVMGetTypeKind(LLVMTypeOf(i)) != LLVMVectorTypeKind)
+					continue;
+				for (k = 0; k < 2; k++) {
+					o = LLVMGetOperand(i, k);
+					if (LLVMIsAInstruction(o) &&
+					    LLVMGetInstructionOpcode(o) == LLVMAnd)
+						hide_constant(j, o);
+				}
+			}
+}
+
 static void generate(struct jit *j, void **obj, size_t *len, double t0)
 {
 	double t1 = seconds(), t2;
@@ -209,6 +284,8 @@ static void generate(struct jit *j, void **obj, size_t *len, double t0)
 	}
 	LLVMDisposeMessage(err);
 	optimise(j, tm);
+	if (j->has_avx512)
+		hide_bit_selects(j);
 	dump(j, "1");
 	t2 = seconds();
 	if (LLVMTargetMachineEmitToMemoryBuffer(tm, j->m, LLVMObjectFile, &err, &buf)) {

@@ -776,6 +776,66 @@ static void emit_video(struct jit *j)
 	set(j, opnd(j, 0), r, dt);
 }
 
+/* vadd4 and its kind: bytes or halves side by side, in the plain form (no selectors or masks). */
+static void emit_video_simd(struct jit *j)
+{
+	static const struct { uint16_t op2, op4, op; } ops[] = {
+		{ OP_vadd2, OP_vadd4, OP_vadd }, { OP_vsub2, OP_vsub4, OP_vsub },
+		{ OP_vavrg2, OP_vavrg4, OP_rem }, { OP_vabsdiff2, OP_vabsdiff4, OP_vabsdiff },
+		{ OP_vmin2, OP_vmin4, OP_vmin }, { OP_vmax2, OP_vmax4, OP_vmax },
+	};
+	enum ptype dt = typ(j, 0), at = typ(j, 1), bt = typ(j, 2);
+	bool sum = insn_has(j->in, M_add), sg = ptype_is_signed(dt);
+	V a = get(j, opnd(j, 1), T_B32), b = get(j, opnd(j, 2), T_B32), r = kint(j, j->i32, 0);
+	unsigned int k, n = 0, w, op = 0;
+
+	for (k = 0; k < sizeof(ops) / sizeof(ops[0]); k++)
+		if (j->in->op == ops[k].op2 || j->in->op == ops[k].op4) {
+			n = j->in->op == ops[k].op2 ? 2 : 4;
+			op = ops[k].op;
+		}
+	for (k = 0; k < j->in->nmod; k++)
+		if (!n || (!j->in->mtype[k] && j->in->mods[k] != M_sat && j->in->mods[k] != M_add))
+			jit_fail(j, "modifier");
+	w = 32 / n;
+	if (sum)
+		r = get(j, opnd(j, 3), T_B32);
+	for (k = 0; k < n; k++) {
+		V up = kint(j, j->i32, 32 - w * (k + 1)), down = kint(j, j->i32, 32 - w), x, y, v;
+
+		x = LLVMBuildShl(B(j), a, up, "");
+		y = LLVMBuildShl(B(j), b, up, "");
+		x = ptype_is_signed(at) ? LLVMBuildAShr(B(j), x, down, "") : LLVMBuildLShr(B(j), x, down, "");
+		y = ptype_is_signed(bt) ? LLVMBuildAShr(B(j), y, down, "") : LLVMBuildLShr(B(j), y, down, "");
+		switch (op) {
+		case OP_vadd: v = LLVMBuildAdd(B(j), x, y, ""); break;
+		case OP_vsub: v = LLVMBuildSub(B(j), x, y, ""); break;
+		case OP_vmin: v = intr2(j, "llvm.smin", x, y); break;
+		case OP_vmax: v = intr2(j, "llvm.smax", x, y); break;
+		case OP_vabsdiff:
+			v = LLVMBuildSub(B(j), x, y, "");
+			v = intr2(j, "llvm.smax", v, LLVMBuildNeg(B(j), v, ""));
+			break;
+		default:	/* average, rounded away from zero by half */
+			v = LLVMBuildAdd(B(j), LLVMBuildAdd(B(j), x, y, ""), kint(j, j->i32, 1), "");
+			v = LLVMBuildAShr(B(j), v, kint(j, j->i32, 1), "");
+		}
+		if (insn_has(j->in, M_sat)) {
+			uint64_t hi = (1ull << (w - sg)) - 1;
+
+			v = intr2(j, "llvm.smin", v, kint(j, j->i32, hi));
+			v = intr2(j, "llvm.smax", v, kint(j, j->i32, sg ? ~hi : 0));
+		}
+		if (sum) {
+			r = LLVMBuildAdd(B(j), r, v, "");
+			continue;
+		}
+		v = LLVMBuildAnd(B(j), v, kint(j, j->i32, (1ull << w) - 1), "");
+		r = LLVMBuildOr(B(j), r, LLVMBuildShl(B(j), v, kint(j, j->i32, w * k), ""), "");
+	}
+	set(j, opnd(j, 0), r, T_B32);
+}
+
 static void emit_logic(struct jit *j)
 {
 	enum ptype t = typ(j, 0);
@@ -884,6 +944,11 @@ void emit_alu(struct jit *j)
 		return;
 	case OP_vadd: case OP_vsub: case OP_vmin: case OP_vmax: case OP_vabsdiff:
 		emit_video(j);
+		return;
+	case OP_vadd2: case OP_vsub2: case OP_vavrg2: case OP_vabsdiff2: case OP_vmin2:
+	case OP_vmax2: case OP_vadd4: case OP_vsub4: case OP_vavrg4: case OP_vabsdiff4:
+	case OP_vmin4: case OP_vmax4:
+		emit_video_simd(j);
 		return;
 	case OP_addc: case OP_subc:
 		emit_add_sub(j);

@@ -298,7 +298,7 @@ TEST_F_TIMEOUT(ring, killed_at_random_moments_the_other_is_told, 600)
 			worst = took[each - 1];
 	}
 	free(took);
-	EXPECT_GT(getenv("SINGVGPU_VM") ? 10 * SEC : 2 * SEC, worst);
+	EXPECT_GT(10 * SEC, worst);
 	EXPECT_EQ(true, childless(self->z.pid));
 	EXPECT_EQ(channels, settled("channels", channels));
 	EXPECT_EQ(pages, settled("pages", pages));

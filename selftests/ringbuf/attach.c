@@ -470,7 +470,6 @@ static void second_mapper(int fd, void *arg)
 }
 
 struct two {
-	int fd;
 	atomic_int step;
 };
 

@@ -389,6 +389,7 @@ TEST_F(ring, saved_and_restored_everything_is_there)
 		ASSERT_EQ(0, take(self->r, round ? round * 15 - 5 : 0, round * 15, false));
 		ASSERT_EQ(0, take(self->r, round * 15, round * 15 + 5, true));
 		ASSERT_EQ(0, take(self->r, round * 15 + 5, round * 15 + 10, false));
+		/* The numbers of the second five do not follow on the first: the walk ends there. */
 		logged = 0;
 		EXPECT_EQ(-EBADMSG * !!round, ring_log_walk(self->r, count_entry, &logged));
 		EXPECT_EQ(5, logged);

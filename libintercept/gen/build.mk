@@ -12,14 +12,15 @@ GEN_LEDGER := libintercept/gen/opcodes.txt
 # What compiles generated code needs besides.
 GEN_CFLAGS := -I$(GEN) -Ilibintercept/gen -isystem $(CUDA_HOME)/include
 
+# A tool of the build: without sanitizers, whatever the rest is built with.
 $(SVGEN): $(GEN_SRC) libintercept/gen/gen.h libintercept/gen/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -I$$($(GEN_LLVM) --includedir) \
+	$(CC) $(filter-out -fsanitize=%,$(CFLAGS)) -D_GNU_SOURCE -I$$($(GEN_LLVM) --includedir) \
 		-DRESOURCE_DIR='"'$$($(GEN_LLVM) --libdir)/clang/19'"' -o $@ $(GEN_SRC) \
-		-L$$($(GEN_LLVM) --libdir) -Wl,-rpath,$$($(GEN_LLVM) --libdir) -lclang-19 $(LDFLAGS)
+		-L$$($(GEN_LLVM) --libdir) -Wl,-rpath,$$($(GEN_LLVM) --libdir) -lclang-19 \
+		$(filter-out -fsanitize=%,$(LDFLAGS))
 
-# The generator is short-lived and frees nothing: leaks are not looked for in it.
-GEN_RUN = ASAN_OPTIONS=detect_leaks=0 $(SVGEN) $(GEN_INC) -l $(GEN_LEDGER)
+GEN_RUN = $(SVGEN) $(GEN_INC) -l $(GEN_LEDGER)
 
 GEN_ANN := cuda
 ifneq ($(wildcard $(CUDA_HOME)/include/nccl.h),)

@@ -47,7 +47,7 @@ static void listed(struct lib *l, const char *list)
 		struct func *fn;
 
 		name[strcspn(name, "\n")] = 0;
-		row = names_row(l, name, 1 << 30, false);
+		row = names_row(l, name);
 		fn = find_func(l, row ? row->symbol : name);
 		if (fn)
 			count[fn->class]++;

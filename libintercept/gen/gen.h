@@ -120,7 +120,7 @@ void ledger_read(struct lib *l, const char *file, bool assign);
 
 /* names.c, cover.c, client.c, server.c, wire.c */
 void names_build(struct lib *l);
-const struct pfn *names_row(const struct lib *l, const char *base, int version, bool pt);
+const struct pfn *names_row(const struct lib *l, const char *base);
 void names_write(struct lib *l, const char *dir);
 void map_write(struct lib *l, const char *dir);
 void cover_write(struct lib *l, const char *dir);

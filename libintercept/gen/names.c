@@ -53,17 +53,14 @@ void names_build(struct lib *l)
 	}
 }
 
-const struct pfn *names_row(const struct lib *l, const char *base, int version, bool pt)
+/* The newest form, without regard to streams. */
+const struct pfn *names_row(const struct lib *l, const char *base)
 {
 	const struct pfn *best = NULL;
 
-	for (int i = 0; i < l->npfn; i++) {
-		const struct pfn *p = &l->pfn[i];
-
-		if (!strcmp(p->base, base) && p->version <= version && (pt || !p->per_thread) &&
-		    (!best || p->per_thread >= best->per_thread))
-			best = p;
-	}
+	for (int i = 0; i < l->npfn; i++)
+		if (!strcmp(l->pfn[i].base, base) && !l->pfn[i].per_thread)
+			best = &l->pfn[i];
 	return best;
 }
 
@@ -85,8 +82,12 @@ static const char lookup[] =
 "	for (; lo < names_count && !strcmp(names_rows[lo].base, base); lo++) {\n"
 "		const struct names_row *r = &names_rows[lo];\n"
 "\n"
-"		if (r->version <= version && (per_thread || !r->per_thread) &&\n"
-"		    (!best || r->per_thread >= best->per_thread))\n"
+"		/* Per-thread forms come last, and where there are any, only they count. */\n"
+"		if (r->per_thread && !per_thread)\n"
+"			break;\n"
+"		if (r->per_thread && best && !best->per_thread)\n"
+"			best = NULL;\n"
+"		if (r->version <= version)\n"
 "			best = r;\n"
 "	}\n"
 "	return best;\n"

@@ -24,3 +24,11 @@ TEST_PROGRAMS += $(SVGEN)
 ifeq ($(SAN),)
 HOST_TESTS += selftests/gen/test-gen $(GEN_TEST)/gen-fuzz
 endif
+
+# NVIDIA's own library, from Debian's non-free, is what the names are compared with.
+$(GEN_TEST)/gen-oracle: selftests/gen/oracle.c $(GEN)/names.o
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE $(GEN_CFLAGS) -o $@ $^ -ldl $(LDFLAGS)
+
+TEST_PROGRAMS += $(GEN_TEST)/gen-oracle
+LONG_TESTS += selftests/gen/test-oracle

@@ -28,7 +28,8 @@ static int add(struct mock_handle *t, struct mock_handle h)
 
 uint64_t mock_handle(unsigned int type)
 {
-	struct mock_handle h = { type, 0x1000 + ++next, REAL(0x1000 + next), 0 };
+	uint64_t v = 0x1000 + ++next;
+	struct mock_handle h = { type, v, REAL(v), 0 };
 
 	add(mock.client, h);
 	add(mock.session.handle, h);

@@ -279,6 +279,7 @@ TEST(names_depend_on_version_and_stream)
 	EXPECT_STREQ("cuMemAlloc", found("cuMemAlloc", 3010, 0));
 	EXPECT_STREQ("cuMemcpyHtoD_v2_ptds", found("cuMemcpyHtoD", 13000, 1));
 	EXPECT_STREQ("cuMemcpyHtoD_v2", found("cuMemcpyHtoD", 13000, 0));
+	EXPECT_STREQ("too new", found("cuMemcpyHtoD", 6000, 1));
 	EXPECT_STREQ("cuMemAlloc_v2", found("cuMemAlloc", 13000, 1));
 	EXPECT_STREQ("cuStreamGetCaptureInfo_v2", found("cuStreamGetCaptureInfo", 11030, 0));
 	EXPECT_STREQ("cuStreamGetCaptureInfo", found("cuStreamGetCaptureInfo", 11029, 0));

@@ -265,7 +265,7 @@ uint32_t ring_generation(const struct ring *r)
 
 int ring_fd(const struct ring *r)
 {
-	return r->fd;
+	return r->self_len ? r->fd : -ECHILD;
 }
 
 void *ring_arena(const struct ring *r)

@@ -103,7 +103,7 @@ enum ring_backend ring_backend(const struct ring *r);
 const struct singvgpu_geometry *ring_geometry(const struct ring *r);
 const uint8_t *ring_id(const struct ring *r);	/* 16 bytes */
 uint32_t ring_generation(const struct ring *r);
-int ring_fd(const struct ring *r);		/* stays owned by r */
+int ring_fd(const struct ring *r);		/* stays owned by r; or -ECHILD */
 
 /* The arena: geometry's arena_len bytes at the same address in both processes. NULL if none. */
 void *ring_arena(const struct ring *r);

@@ -29,18 +29,22 @@ endif
 GEN_HEADERS := $(wildcard $(addprefix $(CUDA_HOME)/include/,cuda.h cudaProfiler.h \
 	cudaTypedefs.h cudaProfilerTypedefs.h nccl.h))
 
+# A stamp is older than what it stands for, so that those are not taken for out of date.
 $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
 	@mkdir -p $(@D)
+	@touch $@.new
 	$(GEN_RUN) -o $(GEN) $<
-	@touch $@
+	@mv $@.new $@
 
 GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_driver.o \
 	$(l)_dispatch.o $(l)_stubs.o))
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
-$(GEN)/%.c: $(GEN_STAMPS) ;
-$(GEN)/%.o: $(GEN)/%.c $(GEN_STAMPS)
+$(GEN)/cuda_%.c: $(GEN)/cuda.stamp ;
+$(GEN)/names.c: $(GEN)/cuda.stamp ;
+$(GEN)/nccl_%.c: $(GEN)/nccl.stamp ;
+$(GEN)/%.o: $(GEN)/%.c
 	$(CC) $(CFLAGS) -fPIC $(if $(findstring _stubs,$@),,-fvisibility=hidden) -MMD -MP $(GEN_CFLAGS) -c $< -o $@
-.PRECIOUS: $(GEN)/%.c $(GEN)/%.stamp
+.PRECIOUS: $(GEN)/cuda_%.c $(GEN)/nccl_%.c $(GEN)/%.stamp
 
 ALL += $(GEN_OBJ)
 

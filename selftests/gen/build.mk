@@ -12,7 +12,7 @@ $(GEN_TEST)/gen-trip: selftests/gen/trip.c selftests/gen/mock.c selftests/gen/mo
 
 # The dispatch always runs under the sanitizers here.
 $(GEN_TEST)/gen-fuzz: selftests/gen/fuzz.c selftests/gen/mock.c selftests/gen/mock.h \
-		libintercept/gen/dispatch.h $(GEN_STAMPS)
+		libintercept/gen/dispatch.h $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -fsanitize=%,$(CFLAGS)) -fsanitize=address,undefined \
 		$(if $(findstring clang,$(CC)),-fno-sanitize=function) -fno-sanitize-recover=all $(GEN_TEST_CFLAGS) -o $@ \

@@ -268,11 +268,14 @@ static void generate(struct jit *j, void **obj, size_t *len, double t0)
 {
 	double t1 = seconds(), t2;
 	LLVMTargetMachineRef tm = machine();
+	LLVMTargetDataRef layout;
 	LLVMMemoryBufferRef buf;
 	char *err = NULL;
 
 	LLVMSetTarget(j->m, triple);
-	LLVMSetModuleDataLayout(j->m, LLVMCreateTargetDataLayout(tm));
+	layout = LLVMCreateTargetDataLayout(tm);
+	LLVMSetModuleDataLayout(j->m, layout);
+	LLVMDisposeTargetData(layout);
 	dump(j, "0");
 	/* operands of the wrong types, in PTX that no compiler made */
 	if (LLVMVerifyModule(j->m, LLVMReturnStatusAction, &err)) {

@@ -518,9 +518,9 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	if (reused) {
 		if (b->shared_size)
 			memset(b->shared, 0, b->shared_size);
-		if (b->local_size <= 1 << 20)
+		if (b->local_size && b->local_size <= 1 << 20)
 			memset(b->local, 0, b->local_size);
-		else
+		else if (b->local_size)
 			madvise(b->local, b->local_size, MADV_DONTNEED);
 	}
 	b->index = index;

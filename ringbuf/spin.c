@@ -76,8 +76,8 @@ int ring_membarrier_global(bool reg)
 }
 
 /*
- * ring_membarrier_rseq: abort the restartable sequences of this process's other threads. CRIU
- * cannot restore the registration on kernels before 6.3: register again and retry.
+ * ring_membarrier_rseq: abort the restartable sequences of this process's other threads. Where a
+ * restore has lost the registration: register again and retry.
  */
 int ring_membarrier_rseq(bool reg)
 {

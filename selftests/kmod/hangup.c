@@ -241,6 +241,18 @@ TEST_F(channel, close_while_waiting)
 	self->client = open_device();
 }
 
+TEST_F(channel, what_was_said_before_the_end_counts)
+{
+	struct waiter w = { .fd = self->client, .off = PAGE + 64, .timeout = -1 };
+
+	ASSERT_TRUE(waiter_start(&w));
+	/* Dies between the answer and the wake-up. */
+	*(volatile uint32_t *)(VA + PAGE + 64) = 1;
+	munmap((void *)VA, LENGTH);
+	EXPECT_EQ(0, waiter_end(&w));
+	EXPECT_EQ(-EPIPE, wait_on(self->client, PAGE + 64, 1, -1));
+}
+
 TEST_F(channel, an_end_that_has_hung_up_knows_it)
 {
 	struct pollfd pfd = { .fd = self->proxy };

@@ -97,6 +97,26 @@ static pid_t start_side(int side, struct singvgpu_create *c, struct steps *ready
 	_exit(201);
 }
 
+/* What a process that should have gone on is doing. */
+static void tell_state(pid_t pid, const char *who)
+{
+	static const char *const files[] = { "stat", "stack", "syscall" };
+	char path[64], text[1024];
+	unsigned int i;
+
+	for (i = 0; i < 3; i++) {
+		ssize_t n;
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/%d/%s", pid, files[i]);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		n = read(fd, text, sizeof(text) - 1);
+		text[n < 0 ? 0 : n] = '\0';
+		close(fd);
+		fprintf(stderr, "# %s %s: %s\n", who, files[i], text);
+	}
+}
+
 TEST_F_TIMEOUT(storm, survivors_are_told_and_nothing_is_left, 400)
 {
 	struct steps ready;
@@ -110,7 +130,13 @@ TEST_F_TIMEOUT(storm, survivors_are_told_and_nothing_is_left, 400)
 
 		pid[0] = start_side(0, &c, &ready, self->seed);
 		pid[1] = start_side(1, &c, &ready, self->seed + 1);
-		ASSERT_TRUE(wait_child(&ready) && wait_child(&ready));
+		if (!wait_child(&ready) || !wait_child(&ready)) {
+			tell_state(pid[0], "client");
+			tell_state(pid[1], "proxy");
+			kill(pid[0], SIGKILL);
+			kill(pid[1], SIGKILL);
+			ASSERT_TRUE(0) TH_LOG("round %d: the pair does not come up", i);
+		}
 		nap(&self->seed, i % 4 ? 10000 : 1000);
 		kill(pid[victim], SIGKILL);
 		status = reap(pid[!victim]);

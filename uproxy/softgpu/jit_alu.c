@@ -900,7 +900,7 @@ static void emit_sad(struct jit *j)
 void emit_alu(struct jit *j)
 {
 	enum ptype t0 = j->in->ntypes ? j->in->t[0] : T_NONE;
-	bool fl = ptype_is_float(t0) || t0 == T_F16X2 || t0 == T_BF16X2;
+	bool fl = ptype_is_float(t0) || t0 == T_F16X2 || t0 == T_BF16X2 || t0 == T_F32X2;
 
 	switch (j->in->op) {
 	case OP_mov:

@@ -380,10 +380,12 @@ static void emit_f32x2(struct jit *j)
 	unsigned int n = j->in->nopnd - 1, k, h;
 	V a[3], x[3] = { 0 }, r = NULL, v;
 
-	for (k = 0; k < n && k < 3; k++)
+	if (n < 1 || n > 3)
+		jit_fail(j, "operands");
+	for (k = 0; k < n; k++)
 		a[k] = get(j, opnd(j, k + 1), T_B64);
 	for (h = 0; h < 2; h++) {
-		for (k = 0; k < n && k < 3; k++) {
+		for (k = 0; k < n; k++) {
 			v = h ? LLVMBuildLShr(B(j), a[k], kint(j, j->i64, 32), "") : a[k];
 			x[k] = as_fp(j, LLVMBuildTrunc(B(j), v, jty(j, j->i32), ""), j->f32);
 			if (insn_has(j->in, M_ftz))
@@ -415,13 +417,16 @@ void emit_fp(struct jit *j)
 		emit_half(j, t);
 		return;
 	}
+	if (t == T_F32X2) {
+		emit_f32x2(j);
+		return;
+	}
 	if (t != T_F32 && t != T_F64)
 		jit_fail(j, "type");
 	if (n < 1 || n > 3)
 		jit_fail(j, "operands");
-	if (j->in->ntypes > 1) {	/* mixed: fma.rn.f32.f16 and the like */
+	if (j->in->ntypes > 1)		/* fma.rn.f32.f16 and the like */
 		jit_fail(j, "mixed precision");
-	}
 	for (k = 0; k < n; k++) {
 		a[k] = get(j, opnd(j, k + 1), t);
 		if (ftz)
@@ -436,10 +441,4 @@ void emit_fp(struct jit *j)
 	    j->in->op != OP_max)
 		r = flush(j, r);
 	set(j, opnd(j, 0), r, t);
-}
-
-/* Reached from emit_alu by name of the type; f32x2 has no ptype of its own. */
-void emit_fp_x2(struct jit *j)
-{
-	emit_f32x2(j);
 }

@@ -395,8 +395,7 @@ static void emit_wmma(struct jit *j)
 	args[2] = c32(j, shape);
 	if (insn_has(i, M_mma)) {
 		enum ptype td = typ(j, 0), ta, tc;
-		bool a_col, ints = i->ntypes == 4;
-		unsigned int k;
+		bool ints = i->ntypes == 4;
 
 		if (insn_has(i, M_satfinite) || insn_has(i, M_popc))
 			jit_fail(j, "form not supported");
@@ -405,9 +404,6 @@ static void emit_wmma(struct jit *j)
 		tc = i->t[i->ntypes - 1];
 		if (ints && typ(j, 1) != typ(j, 2))
 			jit_fail(j, "types");
-		for (k = 0, a_col = false; k < i->nmod; k++)
-			a_col |= i->mods[k] == M_col;
-		(void)a_col;
 		frag_put(j, opnd(j, 1), ta, WOFF(x));
 		frag_put(j, opnd(j, 2), ta, WOFF(x) + 1024);
 		frag_put(j, opnd(j, 3), tc, WOFF(x) + 2048);

@@ -29,6 +29,7 @@ static const struct {
 	[T_U16X2] = { "u16x2", 4, 0, 0 }, [T_S16X2] = { "s16x2", 4, 0, 1 },
 	[T_E2M1X2] = { "e2m1x2", 1, 0, 0 }, [T_E2M3X2] = { "e2m3x2", 2, 0, 0 },
 	[T_E3M2X2] = { "e3m2x2", 2, 0, 0 }, [T_UE8M0X2] = { "ue8m0x2", 2, 0, 0 },
+	[T_F32X2] = { "f32x2", 8, 0, 0 },
 	[T_TEXREF] = { "texref", 8, 0, 0 }, [T_SAMPLERREF] = { "samplerref", 8, 0, 0 },
 	[T_SURFREF] = { "surfref", 8, 0, 0 }, [T_S4] = { "s4", 1, 0, 1 },
 	[T_U4] = { "u4", 1, 0, 0 }, [T_B1] = { "b1", 1, 0, 0 },

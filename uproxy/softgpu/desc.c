@@ -178,12 +178,6 @@ static bool wait_met(const CUstreamBatchMemOpParams *p)
 	       how == CU_STREAM_WAIT_VALUE_AND ? (v & w) != 0 : ~(v | w) != 0;
 }
 
-/* Written under big; read here without it, to skip work that has become pointless. */
-static CUresult latched(const struct ctx *ctx)
-{
-	return __atomic_load_n(&ctx->sticky, __ATOMIC_RELAXED);
-}
-
 static void memops_run(struct ctx *ctx, const struct desc *d)
 {
 	for (unsigned int i = 0; i < d->memops.n; i++) {
@@ -193,7 +187,7 @@ static void memops_run(struct ctx *ctx, const struct desc *d)
 		switch (p->operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			for (int spin = 0; !wait_met(p) && !latched(ctx) && !ctx->stop; spin++)
+			for (int spin = 0; !wait_met(p) && !ctx_over(ctx); spin++)
 				if (spin > 1000) {
 					nanosleep(&nap, NULL);
 					if (nap.tv_nsec < 1000000)
@@ -222,10 +216,10 @@ static void host_run(struct ctx *ctx, const struct desc *d)
 
 	print_flush();
 	tls.in_callback = true;
-	if (d->kind == D_HOST && !latched(ctx))
+	if (d->kind == D_HOST && !ctx_latched(ctx))
 		d->host.fn(d->host.user);
 	else if (d->kind == D_CALLBACK)
-		d->cb.fn(d->cb.stream, latched(ctx), d->cb.user);
+		d->cb.fn(d->cb.stream, ctx_latched(ctx), d->cb.user);
 	tls.in_callback = saved;
 }
 
@@ -257,7 +251,7 @@ CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 		host_run(ctx, d);
 		return CUDA_SUCCESS;
 	}
-	if (latched(ctx))
+	if (ctx_latched(ctx))
 		return CUDA_SUCCESS;
 	switch (d->kind) {
 	case D_KERNEL:

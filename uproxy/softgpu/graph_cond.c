@@ -147,7 +147,7 @@ CUresult cond_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 			return CUDA_SUCCESS;
 		return graph_run(ctx, st, op, d->cond.body[v ? 0 : 1]);
 	case CU_GRAPH_COND_TYPE_WHILE:
-		while (v && !r && !ctx->stop && !__atomic_load_n(&ctx->sticky, __ATOMIC_RELAXED)) {
+		while (v && !r && !ctx_over(ctx)) {
 			r = graph_run(ctx, st, op, d->cond.body[0]);
 			v = __atomic_load_n(value, __ATOMIC_ACQUIRE);
 		}

@@ -298,7 +298,7 @@ static void rt_tick(struct rt_warp *w)
 	struct rt_run *r = w->block->worker->run;
 
 	w->budget = r->spins ? BUDGET_SPIN : BUDGET;
-	if (r->l->stop && *r->l->stop)
+	if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED))
 		rt_fault(w, PTX_STOPPED, 0, 0, NULL);
 	if (atomic_load_explicit(&r->abort, memory_order_relaxed))
 		leave_fiber(w->block->worker);
@@ -587,7 +587,7 @@ static void run_simple(struct rt_worker *wk)
 		}
 		b->ndone = b->nwarps;
 		b->active = false;
-		if (r->l->stop && *r->l->stop)
+		if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED))
 			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
 	}
 }

@@ -143,6 +143,17 @@ struct ctx {
 
 extern struct ctx *contexts;
 
+/* For work, which runs without big: has it become pointless? */
+static inline CUresult ctx_latched(const struct ctx *ctx)
+{
+	return __atomic_load_n(&ctx->sticky, __ATOMIC_RELAXED);
+}
+
+static inline bool ctx_over(const struct ctx *ctx)
+{
+	return ctx_latched(ctx) || __atomic_load_n(&ctx->stop, __ATOMIC_RELAXED);
+}
+
 struct ctx *ctx_current(void);
 CUresult ctx_check(struct ctx *ctx);	/* alive and active? */
 CUresult ctx_drain(struct ctx *ctx);	/* waits for all its work; big held, dropped meanwhile */

@@ -153,7 +153,7 @@ static void program_ends(void)
 {
 	pthread_mutex_lock(&big);
 	for (struct ctx *c = contexts; c; c = c->next)
-		c->stop = 1;
+		__atomic_store_n(&c->stop, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&big);
 }
 

@@ -35,14 +35,16 @@ $(SOFTGPU)/libsoftjit.so: $(SOFT_JIT_OBJS)
 
 ALL += $(SOFTGPU)/libsoftjit.so
 
-# Tests of the compiler alone: PTX in, results out.
+# Tests of the compiler alone: PTX in, results out. RPATH, not RUNPATH: under AddressSanitizer it is
+# that library which calls dlopen, and only the program's RPATH is looked at for others.
+PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
 PTX_TESTS := ptx_ops ptx_exec ptx_mutants
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Wno-psabi -frounding-math -ffp-contract=off $(KSELFTEST_CFLAGS) -MMD -MP -o $@ \
-		$(filter %.c %.o,$^) -Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' $(LDFLAGS) -lm \
+		$(filter %.c %.o,$^) $(PTX_RPATH) $(LDFLAGS) -lm \
 		-ldl -lpthread
 $(PTX_BINS): | $(SOFTGPU)/libsoftjit.so
 
@@ -65,7 +67,7 @@ PTX_CORPUS := $(B)/selftests/softgpu/ptx_corpus
 $(PTX_CORPUS): selftests/softgpu/ptx_corpus.c $(SOFT_PTX_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -o $@ $(filter %.c %.o,$^) \
-		-Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' $(LDFLAGS) -lzstd -llz4 -lm -ldl -lpthread
+		$(PTX_RPATH) $(LDFLAGS) -lzstd -llz4 -lm -ldl -lpthread
 
 CORPUS ?= $(wildcard $(CUDA_HOME)/lib64/lib{cublas,cublasLt,cufft,curand,cusolver,cusparse}.so)
 .PHONY: ptx-corpus

@@ -5,6 +5,13 @@
 #ifndef PTX_TEST_H
 #define PTX_TEST_H
 
+/* clang's way of saying what gcc says. */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -239,7 +239,8 @@ static int wait(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
 		spent = ring_now() - start;
 		*ns = spent < (uint64_t)*ns ? *ns - (int64_t)spent : 0;
 	}
-	if (rc == -EAGAIN)	/* the word differs; or the life, and the caller looks again */
+	/* The word differs, or the life; or a hostile client punches holes where they are. Look again. */
+	if (rc == -EAGAIN || rc == -EFAULT)
 		rc = 0;
 	if (r->client && proxy_gone(r) && load_acquire(word) == expect)
 		return -EPIPE;

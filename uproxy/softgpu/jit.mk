@@ -24,6 +24,11 @@ $(SOFT_PTX_OBJS): SOFT_CFLAGS = $(SOFT_PTX_CFLAGS)
 $(SOFTGPU)/rt_math.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -frounding-math -ffp-contract=off
 $(SOFTGPU)/ptx_compile.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -DPTX_BUILD_ID='"$(SOFT_BUILD_ID)"'
 $(SOFTGPU)/ptx_compile.o: $(SOFT_JIT_SRC)
+# A fault leaves a kernel's own stack by a jump. AddressSanitizer, told of it, unpoisons a stack that
+# it does not know, and now and then takes it for a wild pointer: what runs there is built without.
+ifneq ($(findstring address,$(SAN)),)
+$(SOFT_RT:%=$(SOFTGPU)/%.o): SOFT_CFLAGS += -fno-sanitize=address
+endif
 
 $(SOFTGPU)/jit/%.o: uproxy/softgpu/%.c
 	@mkdir -p $(@D)

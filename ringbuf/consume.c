@@ -185,7 +185,7 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 	uint32_t bell = load_acquire(&r->ctl->doorbell);
 	int rc = 0;
 
-	ring_spin_useful(r);	/* says which CPU this is, also where it never spins */
+	ring_show_cpu(r);	/* also where we never spin */
 	__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
 	if (!(r->rx.cons & SINGVGPU_CONS_FENCE))
 		ring_membarrier_global(false);

@@ -239,10 +239,7 @@ static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 /* Rings the consumer's bell. It clears CONS_SLEEPS itself, when it is up. */
 static int ring_bell(struct ring *r)
 {
-	uint32_t cpu = ring_cpu();
-
-	if (load(&r->ctl->prod_cpu) != cpu)
-		store(&r->ctl->prod_cpu, cpu);
+	ring_show_cpu(r);
 	__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
 	r->ops->wake(r, &r->ctl->doorbell, 1);
 	return 0;
@@ -619,7 +616,7 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 	uint64_t was;
 	int rc = 0;
 
-	ring_spin_useful(r);
+	ring_show_cpu(r);
 	store(&c->waiting, 1);
 	/* A locked instruction: announced before seq is read again; see ring_complete. */
 	__atomic_fetch_add(&r->ctl->cpl_waiters, 1, __ATOMIC_SEQ_CST);

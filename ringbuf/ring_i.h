@@ -183,10 +183,10 @@ int ring_log_init(struct ring *r);
 
 /* spin.c */
 uint64_t ring_now(void);
+uint32_t ring_show_cpu(struct ring *r);
 bool ring_spin_useful(struct ring *r);
 void ring_spin_init(struct spin *s, uint32_t max);
 void ring_spin_adapt(struct spin *s, bool helped);
-uint32_t ring_cpu(void);
 int ring_membarrier_global(bool reg);
 int ring_membarrier_rseq(bool reg);
 

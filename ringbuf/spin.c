@@ -21,8 +21,8 @@ uint64_t ring_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
 
-/* ring_cpu: the CPU that runs this thread, + 1; a load where the C library registers rseq. */
-uint32_t ring_cpu(void)
+/* The CPU that runs this thread, + 1; a load where the C library registers rseq. */
+static uint32_t ring_cpu(void)
 {
 	if (__rseq_size) {
 		struct rseq *rs = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
@@ -32,19 +32,23 @@ uint32_t ring_cpu(void)
 	return sched_getcpu() + 1;
 }
 
-/*
- * ring_spin_useful: the peer runs elsewhere, as far as it was last seen. Says where we are, for
- * the peer's same question; both ends call this while they wait.
- */
-bool ring_spin_useful(struct ring *r)
+/* ring_show_cpu: tells the peer where we run, for its question whether spinning helps. Our CPU. */
+uint32_t ring_show_cpu(struct ring *r)
 {
 	uint32_t *mine = r->client ? &r->ctl->prod_cpu : &r->ctl->cons_cpu;
-	uint32_t *other = r->client ? &r->ctl->cons_cpu : &r->ctl->prod_cpu;
 	uint32_t cpu = ring_cpu();
 
 	if (load(mine) != cpu)
 		store(mine, cpu);
-	return load(other) != cpu;
+	return cpu;
+}
+
+/* ring_spin_useful: the peer runs elsewhere, as far as it was last seen. */
+bool ring_spin_useful(struct ring *r)
+{
+	uint32_t *other = r->client ? &r->ctl->cons_cpu : &r->ctl->prod_cpu;
+
+	return ring_show_cpu(r) != load(other);
 }
 
 void ring_spin_init(struct spin *s, uint32_t max)

@@ -37,13 +37,13 @@ $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
 	@mv $@.new $@
 
 GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_driver.o \
-	$(l)_dispatch.o $(l)_stubs.o))
+	$(l)_dispatch.o $(l)_stubs.o $(l)_forms.o))
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
 $(GEN)/cuda_%.c: $(GEN)/cuda.stamp ;
 $(GEN)/names.c: $(GEN)/cuda.stamp ;
 $(GEN)/nccl_%.c: $(GEN)/nccl.stamp ;
 $(GEN)/%.o: $(GEN)/%.c
-	$(CC) $(CFLAGS) -fPIC $(if $(findstring _stubs,$@),,-fvisibility=hidden) -MMD -MP $(GEN_CFLAGS) -c $< -o $@
+	$(CC) $(CFLAGS) -fPIC $(if $(findstring _stubs,$@)$(findstring _forms,$@),,-fvisibility=hidden) -MMD -MP $(GEN_CFLAGS) -c $< -o $@
 .PRECIOUS: $(GEN)/cuda_%.c $(GEN)/nccl_%.c $(GEN)/%.stamp
 
 ALL += $(GEN_OBJ)

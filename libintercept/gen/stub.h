@@ -50,6 +50,12 @@ int sv_sync(uint16_t op, const void *args, uint32_t len, const void *data, uint6
 /* At least len bytes, aligned to 8, that are this thread's until its next call; NULL: too many. */
 void *sv_scratch(uint64_t len);
 
+/*
+ * Does 0 mean the per-thread stream in this thread's calls of functions by hand? Returns what was
+ * said before: the per-thread forms of those functions say it around their call.
+ */
+int sv_per_thread(int on);
+
 /* The program has called something that is not supported. The result that it gets. */
 int sv_unsupported(const char *name, const char *reason);
 

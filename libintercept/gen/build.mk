@@ -37,7 +37,7 @@ $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
 	@mv $@.new $@
 
 GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_driver.o \
-	$(l)_dispatch.o $(l)_stubs.o $(l)_forms.o))
+	$(l)_dispatch.o $(l)_stubs.o) cuda_forms.o)
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
 $(GEN)/cuda_%.c: $(GEN)/cuda.stamp ;
 $(GEN)/names.c: $(GEN)/cuda.stamp ;

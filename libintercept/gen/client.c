@@ -297,12 +297,6 @@ static void forms(struct lib *l, const char *dir)
 			continue;
 		}
 		prototype(c, f, f->name, "");
-		if (l->alias) {
-			fprintf(c, "\n{\n\treturn ");
-			call(c, f, f->base->name, "");
-			fprintf(c, ";\n}\n");
-			continue;
-		}
 		fprintf(c, "\n{\n\tint before = sv_per_thread(1);\n\t%s rc = ", l->result);
 		call(c, f, f->base->name, "");
 		fprintf(c, ";\n\n\tsv_per_thread(before);\n\treturn rc;\n}\n");
@@ -339,5 +333,6 @@ void client_write(struct lib *l, const char *dir)
 	fprintf(h, "\n#endif\n");
 	fclose(h);
 	fclose(c);
-	forms(l, dir);
+	if (!l->alias)	/* there, second names are all the forms there are */
+		forms(l, dir);
 }

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * managed.cu - memory that host and device use in turn by the same pointers.
+ */
+#include "job.cuh"
+
+__managed__ int counter = 5;
+__managed__ double table[256];
+
+struct node {
+	node *left, *right;
+	int key;
+	long long sum;
+};
+
+__global__ void sums(node *n)
+{
+	if (threadIdx.x)
+		return;
+	/* post-order by hand: each node gets the sum of its tree */
+	node *stack[64], *last = NULL;
+	int top = 0;
+
+	while (top || n) {
+		if (n) {
+			stack[top++] = n;
+			n = n->left;
+			continue;
+		}
+		node *p = stack[top - 1];
+
+		if (p->right && p->right != last) {
+			n = p->right;
+			continue;
+		}
+		p->sum = p->key + (p->left ? p->left->sum : 0) + (p->right ? p->right->sum : 0);
+		last = p;
+		top--;
+	}
+	counter++;
+}
+
+__global__ void squares(double *t)
+{
+	t[threadIdx.x] *= t[threadIdx.x];
+	table[threadIdx.x] += t[threadIdx.x];
+}
+
+__global__ void increment(unsigned int *p, size_t n)
+{
+	for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+		p[i]++;
+}
+
+static long long check(const node *n)
+{
+	if (!n)
+		return 0;
+	long long s = n->key + check(n->left) + check(n->right);
+
+	EXPECT_EQ(n->sum, s);
+	return s;
+}
+
+/* A tree made by the host of single allocations, walked by the device, and by the host again. */
+static void tree(void)
+{
+	std::vector<node *> all;
+	node *root = NULL;
+	unsigned int seed = 1;
+
+	for (int i = 0; i < 1000; i++) {
+		node *n, **at = &root;
+
+		CHECK(cudaMallocManaged(&n, sizeof(*n)));
+		n->left = n->right = NULL;
+		n->key = rnd(&seed);
+		n->sum = -1;
+		while (*at)
+			at = n->key < (*at)->key ? &(*at)->left : &(*at)->right;
+		*at = n;
+		all.push_back(n);
+	}
+	sums<<<1, 32>>>(root);
+	CHECK(cudaDeviceSynchronize());
+	long long s = check(root);
+
+	sum_bytes(&s, sizeof(s));
+	EXPECT_EQ(counter, 6);
+	counter = 10;
+	sums<<<1, 32>>>(root);
+	CHECK(cudaDeviceSynchronize());
+	EXPECT_EQ(counter, 11);
+	for (node *n : all)
+		CHECK(cudaFree(n));
+}
+
+static void in_turn(void)
+{
+	const size_t n = 3 << 20;
+	unsigned int *p;
+	cudaStream_t s;
+	cudaPointerAttributes a;
+
+	CHECK(cudaMallocManaged(&p, n * 4));
+	CHECK(cudaPointerGetAttributes(&a, p));
+	EXPECT(a.type == cudaMemoryTypeManaged && a.devicePointer == p && a.hostPointer == p);
+	CHECK(cudaStreamCreate(&s));
+	for (size_t i = 0; i < n; i++)
+		p[i] = i;
+	for (int round = 0; round < 4; round++) {
+		increment<<<16, 256, 0, s>>>(p, n);
+		CHECK(cudaStreamSynchronize(s));
+		for (size_t i = round; i < n; i += 4096)
+			p[i] += 1000;
+	}
+	for (size_t i = 0; i < n; i++) {
+		unsigned int want = i + 4;
+
+		for (int round = 0; round < 4; round++)
+			if (i % 4096 == (size_t)round)
+				want += 1000;
+		EXPECT_EQ(p[i], want);
+	}
+	/* copies from and to it, as from any other memory */
+	std::vector<unsigned int> v(n);
+	CHECK(cudaMemcpyAsync(v.data(), p, n * 4, cudaMemcpyDefault, s));
+	CHECK(cudaMemsetAsync(p, 0, 400, s));
+	CHECK(cudaStreamSynchronize(s));
+	EXPECT(v[0] == 1004 && p[0] == 0 && p[99] == 0 && p[100] == 104);
+	sum_vector(v);
+	CHECK(cudaStreamDestroy(s));
+	CHECK(cudaFree(p));
+}
+
+/* Advice and prefetching change no result; where a device has no such thing they say so. */
+static void hints(void)
+{
+	unsigned int *p;
+	int concurrent;
+	cudaMemLocation dev = {}, host = {};
+
+	dev.type = cudaMemLocationTypeDevice;
+	dev.id = 0;
+	host.type = cudaMemLocationTypeHost;
+	CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+	CHECK(cudaMallocManaged(&p, 1 << 20, cudaMemAttachGlobal));
+	memset(p, 0, 1 << 20);
+	if (concurrent) {
+		CHECK(cudaMemAdvise(p, 1 << 20, cudaMemAdviseSetPreferredLocation, dev));
+		CHECK(cudaMemPrefetchAsync(p, 1 << 20, dev, 0, 0));
+		increment<<<4, 256>>>(p, 1 << 18);
+		CHECK(cudaMemPrefetchAsync(p, 1 << 20, host, 0, 0));
+	} else {
+		increment<<<4, 256>>>(p, 1 << 18);
+	}
+	CHECK(cudaDeviceSynchronize());
+	for (int i = 0; i < 1 << 18; i++)
+		EXPECT_EQ(p[i], 1);
+	CHECK(cudaFree(p));
+}
+
+int main()
+{
+	double *t;
+	int managed;
+
+	CHECK(cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0));
+	EXPECT(managed);
+	for (int i = 0; i < 256; i++)
+		table[i] = i;
+	CHECK(cudaMallocManaged(&t, 256 * sizeof(double)));
+	for (int i = 0; i < 256; i++)
+		t[i] = i * 0.5;
+	squares<<<1, 256>>>(t);
+	CHECK(cudaDeviceSynchronize());
+	for (int i = 0; i < 256; i++)
+		EXPECT(t[i] == i * 0.25 * i && table[i] == i + i * 0.25 * i);
+	CHECK(cudaFree(t));
+	tree();
+	in_turn();
+	hints();
+	return job_passed("managed");
+}

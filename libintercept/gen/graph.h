@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph.h - how a graph crosses the ring: the description behind SV_OP_X_GRAPH and …_X_GRAPH_UPDATE
+ *
+ *   struct sv_graph, then for each node: struct sv_graph_node, its dependencies, its body
+ *
+ * A node's place in the list is its name. Dependencies name earlier nodes alone, so there are no
+ * cycles; child graphs have been put in the place of their node, so there is one level. Everything is a
+ * multiple of 8 bytes; padding is zero. Handles are virtual, addresses those of window and arena.
+ *
+ * SV_OP_X_GRAPH          every node, in order. The proxy instantiates; later it names by `index`.
+ * SV_OP_X_GRAPH_UPDATE   some nodes (any order, deps 0, the same type as before): their bodies and
+ *                        whether they are enabled become these
+ *
+ * The description lies in the arena (sv_graph_req.off), or, if off is SV_GRAPH_INLINE, behind struct
+ * sv_graph_req in the record. One in the arena stays there as long as the log needs it: that of
+ * X_GRAPH until the graph is destroyed, that of an update until the next one that is in the arena.
+ *
+ * SV_NODE_CALL: the client runs something. The proxy makes two nodes of it: a host function that
+ * says the id by SV_OP_X_NEXT_CALL (ids of graphs have SV_GRAPH_CALL set, and come again with each
+ * launch), and a wait until the client has stored 1 at the arena offset `word`, which is set to 0
+ * again. Launches of a graph come one after the other, so one word is enough. No thread of the
+ * proxy waits meanwhile, nor of the driver.
+ *
+ * Memory nodes are the client's own affair: it keeps their addresses, and sends SV_NODE_EMPTY.
+ */
+#ifndef SV_GRAPH_H
+#define SV_GRAPH_H
+
+#include <stdint.h>
+
+#include "proto.h"
+
+#define SV_GRAPH_INLINE		UINT64_MAX
+#define SV_GRAPH_CALL		(1ull << 62)
+#define SV_GRAPH_NODES_MAX	(1u << 20)
+#define SV_GRAPH_MEMOPS_MAX	256u
+
+enum {
+	SV_NODE_EMPTY = 1,
+	SV_NODE_KERNEL,		/* struct sv_launch, attributes, parameters; stream is 0 */
+	SV_NODE_COPY,		/* struct sv_copy3d; ctx, stream, word, value are 0 */
+	SV_NODE_SET,		/* struct sv_graph_set */
+	SV_NODE_CALL,		/* struct sv_graph_call */
+	SV_NODE_RECORD,		/* struct sv_graph_event */
+	SV_NODE_WAIT,		/* struct sv_graph_event */
+	SV_NODE_MEMOPS,		/* struct sv_graph_memop, one or more */
+};
+
+#define SV_NODE_DISABLED	1u	/* kernel, copy, set */
+
+struct sv_graph {
+	uint32_t nodes;
+	uint32_t pad;
+};
+
+struct sv_graph_node {
+	uint32_t size;		/* bytes of all of it, this struct included */
+	uint32_t index;		/* X_GRAPH: as counted */
+	uint16_t type;		/* SV_NODE_ */
+	uint16_t flags;
+	uint32_t deps;		/* struct sv_graph_dep */
+	uint64_t ctx;		/* where it runs; 0 for SV_NODE_EMPTY */
+};
+
+struct sv_graph_dep {
+	uint32_t node;
+	uint8_t from_port;	/* as CUgraphEdgeData; 0: all of it */
+	uint8_t to_port;
+	uint8_t type;
+	uint8_t pad;
+};
+
+struct sv_graph_set {
+	uint64_t dst, pitch;
+	uint64_t width, height;	/* elements, rows */
+	uint32_t elem;		/* 1, 2, 4 bytes */
+	uint32_t value;
+};
+
+struct sv_graph_call {
+	uint64_t id;		/* with SV_GRAPH_CALL */
+	uint64_t word;		/* arena offset, 8 bytes, aligned */
+};
+
+struct sv_graph_event {
+	uint64_t event;
+};
+
+struct sv_graph_memop {
+	uint32_t op;		/* CUstreamBatchMemOpType */
+	uint32_t flags;
+	uint64_t addr;
+	uint64_t value;
+};
+
+/*
+ * SV_OP_cuGraphLaunch, SV_OP_cuGraphUpload (word 0), not answered. When the launch is done, and
+ * word is not 0, the device stores value at that arena offset (8 bytes, aligned).
+ */
+struct sv_graph_launch {
+	uint64_t ctx, stream;
+	uint64_t exec;
+	uint64_t word, value;
+};
+
+/* SV_OP_cuGraphExecDestroy, not answered: launches under way end as they would. (log) */
+struct sv_graph_end {
+	uint64_t exec;
+};
+
+_Static_assert(sizeof(struct sv_graph_node) == 24, "sv_graph_node");
+_Static_assert(sizeof(struct sv_graph_dep) == 8, "sv_graph_dep");
+_Static_assert(sizeof(struct sv_graph_memop) == 24, "sv_graph_memop");
+
+#endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the soft device: its driver API, and nvcc's programs run in direct mode.
 
-SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols
+SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols hostile_ptx
 SOFT_API_BINS := $(SOFT_API_TESTS:%=$(B)/selftests/softgpu/%)
 $(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/api.h \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(KSELFTEST_H)
@@ -12,6 +12,7 @@ $(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/soft
 $(SOFT_API_BINS): | $(B)/uproxy/softgpu/libsoftjit.so
 
 HOST_TESTS += $(SOFT_API_BINS)
+TIMEOUT_hostile_ptx := 300
 TEST_PROGRAMS += $(SOFT_API_BINS)
 
 # Programs of direct mode: unmodified, static cudart, nvcc's defaults.

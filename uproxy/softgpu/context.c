@@ -35,8 +35,10 @@ CUresult ctx_check(struct ctx *ctx)
 
 void ctx_fail(struct ctx *ctx, CUresult err)
 {
-	if (!ctx->sticky)
-		__atomic_store_n(&ctx->sticky, err, __ATOMIC_RELAXED);
+	if (ctx->sticky)
+		return;
+	__atomic_store_n(&ctx->sticky, err, __ATOMIC_RELAXED);
+	__atomic_store_n(&ctx->stop, 1, __ATOMIC_RELAXED);	/* its other kernels end, too */
 }
 
 static void default_limits(struct ctx *ctx)
@@ -78,6 +80,7 @@ static int ctx_start(struct ctx *ctx)
 		return -1;
 	ctx->legacy->legacy = true;
 	ctx->sticky = CUDA_SUCCESS;
+	ctx->stop = 0;
 	ctx->active = true;
 	return 0;
 }

@@ -178,21 +178,31 @@ static bool wait_met(const CUstreamBatchMemOpParams *p)
 	       how == CU_STREAM_WAIT_VALUE_AND ? (v & w) != 0 : ~(v | w) != 0;
 }
 
+/* Nobody tells: look again and again, ever less often. A nap is a 32nd of the wait so far. */
+static void wait_value(struct ctx *ctx, const CUstreamBatchMemOpParams *p)
+{
+	uint64_t begin = now_ns();
+
+	for (unsigned int spin = 0; !wait_met(p) && !ctx_over(ctx); spin++) {
+		uint64_t nap = (now_ns() - begin) / 32;
+		struct timespec ts = { 0, nap < 2000000 ? nap : 2000000 };
+
+		if (spin < 256)
+			__builtin_ia32_pause();
+		else
+			nanosleep(&ts, NULL);
+	}
+}
+
 static void memops_run(struct ctx *ctx, const struct desc *d)
 {
 	for (unsigned int i = 0; i < d->memops.n; i++) {
 		const CUstreamBatchMemOpParams *p = &d->memops.ops[i];
-		struct timespec nap = { 0, 20000 };
 
 		switch (p->operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			for (int spin = 0; !wait_met(p) && !ctx_over(ctx); spin++)
-				if (spin > 1000) {
-					nanosleep(&nap, NULL);
-					if (nap.tv_nsec < 1000000)
-						nap.tv_nsec += nap.tv_nsec / 4;
-				}
+			wait_value(ctx, p);
 			break;
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
 			__atomic_store_n((uint32_t *)p->writeValue.address, p->writeValue.value,
@@ -206,6 +216,47 @@ static void memops_run(struct ctx *ctx, const struct desc *d)
 			__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		}
 	}
+}
+
+/*
+ * Copies and the like were checked when they were put on a stream; what has been unmapped since, or
+ * whose file its owner has cut, ends the context and not the process.
+ */
+struct piece {
+	struct ctx *ctx;
+	const struct desc *d;
+};
+
+static void run_piece(void *arg)
+{
+	const struct piece *p = arg;
+
+	if (p->d->kind == D_MEMCPY)
+		copy_run(&p->d->copy.c, p->d->copy.staging);
+	else if (p->d->kind == D_MEMSET)
+		set_run(p->d);
+	else
+		memops_run(p->ctx, p->d);
+}
+
+static CUresult try_piece(struct ctx *ctx, const struct desc *d)
+{
+	struct piece p = { ctx, d };
+	struct ranges *rs;
+	CUresult r;
+
+	pthread_mutex_lock(&big);
+	rs = ranges_get();
+	pthread_mutex_unlock(&big);
+	if (!rs)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	r = ptx_try(run_piece, &p, rs->r, rs->n) ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+	pthread_mutex_lock(&big);
+	ranges_put(rs);
+	pthread_mutex_unlock(&big);
+	if (r)
+		soft_log("a copy, memset or memory operation touched memory that is gone");
+	return r;
 }
 
 /* ---------------------------------------------------------------- the others */
@@ -257,15 +308,11 @@ CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 	case D_KERNEL:
 		return launch_run(ctx, &d->k);
 	case D_MEMCPY:
-		return copy_run(&d->copy.c, d->copy.staging);
 	case D_MEMSET:
-		set_run(d);
-		return CUDA_SUCCESS;
+	case D_MEMOPS:
+		return try_piece(ctx, d);
 	case D_HOST:
 		host_run(ctx, d);
-		return CUDA_SUCCESS;
-	case D_MEMOPS:
-		memops_run(ctx, d);
 		return CUDA_SUCCESS;
 	case D_RECORD:
 		record_run(d->event);

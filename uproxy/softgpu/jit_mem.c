@@ -142,6 +142,16 @@ static void x_elem(struct jit *j, unsigned int e, V v, unsigned int size)
 
 /* ---- checks ---- */
 
+/* @off + @bytes <= the size at @size, whatever wraps. */
+static V fits(struct jit *j, V off, uint64_t bytes, size_t size)
+{
+	V lim = wload(j, j->i64, size);
+
+	if (bytes > 1)
+		lim = intr2(j, "llvm.usub.sat", lim, c64(j, bytes - 1));
+	return LLVMBuildICmp(B(j), LLVMIntULT, off, lim, "");
+}
+
 /* Scalar address @a of @bytes in @space: where it is on the host, and whether it may be used. */
 static V check_scalar(struct jit *j, V a, enum rt_space space, uint64_t bytes, unsigned int align,
 		      V *host)
@@ -152,15 +162,13 @@ static V check_scalar(struct jit *j, V a, enum rt_space space, uint64_t bytes, u
 	case RT_SHARED:
 		base = wload(j, j->ptr, WOFF(shared));
 		*host = LLVMBuildGEP2(B(j), j->i8, base, &a, 1, "");
-		ok = LLVMBuildAdd(B(j), a, c64(j, bytes), "");
-		ok = LLVMBuildICmp(B(j), LLVMIntULE, ok, wload(j, j->i64, WOFF(shared_size)), "");
+		ok = fits(j, a, bytes, WOFF(shared_size));
 		break;
 	case RT_PARAM:
 		base = wload(j, j->ptr, WOFF(params));
 		off = LLVMBuildSub(B(j), a, c64(j, PTX_VA_PARAM), "");
 		*host = LLVMBuildGEP2(B(j), j->i8, base, &off, 1, "");
-		ok = LLVMBuildAdd(B(j), off, c64(j, bytes), "");
-		ok = LLVMBuildICmp(B(j), LLVMIntULE, ok, wload(j, j->i64, WOFF(param_size)), "");
+		ok = fits(j, off, bytes, WOFF(param_size));
 		break;
 	default:
 		*host = LLVMBuildIntToPtr(B(j), a, j->ptr, "");
@@ -264,6 +272,8 @@ static void access_init(struct jit *j, struct access *a, const struct opnd *o, c
 	a->ty = mem_ty(j, a->t);
 	a->size = ptype_size(a->t);
 	a->n = vec_count(j->in);
+	if (a->n > 1 && a->size * a->n > 64)
+		jit_fail(j, "vector type");
 	if (a->n > 1 && (d->kind != O_VEC || d->nvec != a->n))
 		ptx_fail(-EINVAL, j->in->line, "%s: expected a vector of %u",
 			 ptx_op_name[j->in->op], a->n);
@@ -284,7 +294,8 @@ static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd 
 	j->vec = false;
 	access_init(j, &a, o, d);
 	if (a.space == RT_PARAM && o->reg < 0 && o->var &&
-	    (uint64_t)o->imm + a.size * a.n <= o->var->size) {
+	    o->imm >= 0 && o->var->size >= a.size * a.n &&
+	    (uint64_t)o->imm <= o->var->size - a.size * a.n) {
 		/* checked here and now */
 		for (k = 0; k < a.n; k++) {
 			V off = c64(j, o->var->offset + o->imm + k * a.size);
@@ -360,21 +371,29 @@ static V narrow_addr(struct jit *j, struct access *a)
 }
 
 /*
- * All active lanes are aligned and inside: then @off is where they are from @base, 0 for the
- * others.  Global accesses must be inside the busiest range.
+ * All active lanes are aligned and inside: then @off is where they are from @base; the others are
+ * where some active lane is, since a load may look at all 32.  Global accesses must be inside the
+ * busiest range.
  */
 static V spread_ok(struct jit *j, struct access *a, V *base, V *off)
 {
 	bool sh = a->space == RT_SHARED;
 	unsigned int bytes = a->size * a->n;
 	Ty t = sh ? j->i32 : j->i64;
-	V m = pred_of(j, a->mask), ad = narrow_addr(j, a), lim, ok;
+	V m = pred_of(j, a->mask), ad = narrow_addr(j, a), lim, ok, rest = kint(j, t, 0);
 
 	*base = sh ? wload(j, j->ptr, WOFF(shared)) :
 		     LLVMBuildIntToPtr(B(j), wload(j, j->i64, WOFF(lo)), j->ptr, "");
-	if (!sh)
+	if (!sh) {
+		V low[2] = { LLVMBuildOr(B(j), a->mask, c32(j, 0x80000000), ""),
+			     LLVMConstInt(j->i1, 1, false) };
+		Ty i32 = j->i32;
+
 		ad = LLVMBuildSub(B(j), ad, splat(j, wload(j, j->i64, WOFF(lo))), "");
-	ad = LLVMBuildSelect(B(j), m, ad, kint(j, t, 0), "");
+		low[0] = call_intr(j, "llvm.cttz", &i32, 1, low, 2);
+		rest = splat(j, LLVMBuildExtractElement(B(j), ad, low[0], ""));
+	}
+	ad = LLVMBuildSelect(B(j), m, ad, rest, "");
 	*off = ad;
 	if (sh) {	/* a size below @bytes gives 0, and nothing is below that */
 		lim = wload(j, j->i64, WOFF(shared_size));
@@ -391,7 +410,11 @@ static V spread_ok(struct jit *j, struct access *a, V *base, V *off)
 		al = LLVMBuildICmp(B(j), LLVMIntEQ, al, kint(j, t, 0), "");
 		ok = LLVMBuildAnd(B(j), ok, al, "");
 	}
-	return LLVMBuildICmp(B(j), LLVMIntEQ, bits_of(j, ok), c32(j, ~0u), "");
+	ok = LLVMBuildICmp(B(j), LLVMIntEQ, bits_of(j, ok), c32(j, ~0u), "");
+	if (!sh)	/* nobody there: what the lanes hold are no addresses */
+		ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""),
+				  "");
+	return ok;
 }
 
 static V places(struct jit *j, V base, V off, unsigned int plus)
@@ -511,6 +534,8 @@ static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
 		al = LLVMBuildAnd(B(j), first, c64(j, 3), "");
 		in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, al, c64(j, 0), ""), "");
 	}
+	/* nobody there: what lane 0 holds is no address */
+	in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""), "");
 	return LLVMBuildAnd(B(j), ok, in, "");
 }
 
@@ -860,6 +885,8 @@ static void emit_ld_st(struct jit *j)
 	}
 	if (insn_has(j->in, M_async))
 		jit_fail(j, "not supported");
+	if (st && mem->var && mem->var->space == V_ENTRY_PARAM)
+		ptx_fail(-EINVAL, j->in->line, "st: a kernel's parameters are read-only");
 	if (insn_has(j->in, M_acquire) || insn_has(j->in, M_release))
 		LLVMBuildFence(B(j), LLVMAtomicOrderingSequentiallyConsistent, false, "");
 	if (mem->kind != O_MEM)
@@ -935,6 +962,8 @@ static void emit_atom(struct jit *j)
 
 	if (insn_has(j->in, M_async))
 		jit_fail(j, "not supported");
+	if (n > 1 && size > 8)
+		jit_fail(j, "vector type");
 	j->vec = true;
 	ity = mem_ty(j, bt);
 	addr = mem_addr(j, mem, &sp);

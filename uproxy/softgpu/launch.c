@@ -39,16 +39,11 @@ CUresult func_resolve(CUfunction h, struct ctx *ctx, struct func **out)
 
 /* ------------------------------------------------------- ranges of a launch */
 
-struct ranges {
-	unsigned int refs, n;
-	struct ptx_range r[];
-};
-
 static struct ranges *ranges_now;
 static uint64_t ranges_gen = ~0ull;
 
 /* The window, and host memory that was made known. big held. */
-static struct ranges *ranges_get(void)
+struct ranges *ranges_get(void)
 {
 	struct ranges *s;
 	struct mem *m;
@@ -76,7 +71,7 @@ static struct ranges *ranges_get(void)
 	return s;
 }
 
-static void ranges_put(struct ranges *s)
+void ranges_put(struct ranges *s)
 {
 	if (!--s->refs)
 		free(s);

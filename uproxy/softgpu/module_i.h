@@ -96,4 +96,13 @@ void module_put(struct module *m);
 CUresult library_module(struct library *lib, struct ctx *ctx, struct module **out);
 void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log);
 
+/* Where the device's work may look: the window, and host memory that was made known. */
+struct ranges {
+	unsigned int refs, n;	/* big */
+	struct ptx_range r[];
+};
+
+struct ranges *ranges_get(void);	/* big; NULL: out of memory */
+void ranges_put(struct ranges *s);	/* big */
+
 #endif

@@ -220,4 +220,10 @@ struct ptx_launch {
  */
 int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *fault);
 
+/*
+ * ptx_try - call @fn, and return -EFAULT if it touches what is not mapped inside the ranges.
+ * @fn is left in the middle then: it may hold nothing.
+ */
+int ptx_try(void (*fn)(void *arg), void *arg, const struct ptx_range *ranges, unsigned int n);
+
 #endif

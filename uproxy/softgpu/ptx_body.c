@@ -410,7 +410,7 @@ static void parse_mem(struct body_parse *p, struct opnd *o)
 	lex_want(l, ']');
 }
 
-static void parse_opnd(struct body_parse *p, struct opnd *o)
+static void parse_one_opnd(struct body_parse *p, struct opnd *o)
 {
 	struct lex *l = p->l;
 	const char *s;
@@ -479,6 +479,14 @@ static void parse_opnd(struct body_parse *p, struct opnd *o)
 	default:
 		lex_bad(l, "bad operand");
 	}
+}
+
+static void parse_opnd(struct body_parse *p, struct opnd *o)
+{
+	if (++p->depth > MAX_DEPTH)
+		lex_bad(p->l, "nested too deeply");
+	parse_one_opnd(p, o);
+	p->depth--;
 }
 
 static struct insn *new_insn(struct body_parse *p)

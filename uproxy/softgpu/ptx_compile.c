@@ -203,7 +203,7 @@ static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, vo
 		g.ret = jit_fn(&u, obj, len, err, errlen);
 	k->info = u.info;
 	k->spins = u.spins;
-	k->calls = u.nfn > 1;
+	k->calls = u.nfn > 1 || u.indirect;
 	pthread_mutex_unlock(&m->lock);
 	arena_free(&u.arena);
 	return g.ret;

@@ -596,6 +596,9 @@ static void liveness(struct flow *w)
 	uint32_t i, k, x;
 
 	w->words = (w->b->nregs + 63) / 64;
+	if ((uint64_t)f->nblk * w->words > 1 << 24)	/* half a GiB of sets */
+		ptx_fail(-ENOTSUP, f->f->line, "%s is too large: %u blocks, %u registers",
+			 f->f->name, f->nblk, w->b->nregs);
 	w->use = arena_alloc(w->a, f->nblk * sizeof(*w->use));
 	w->def = arena_alloc(w->a, f->nblk * sizeof(*w->def));
 	w->out = arena_alloc(w->a, f->nblk * sizeof(*w->out));

@@ -310,7 +310,7 @@ static void parse_symref(struct mparse *mp, struct lex *l, uint32_t src, uint32_
 }
 
 static void parse_init_value(struct mparse *mp, struct lex *l, struct pvar *v, uint32_t src,
-			     uint8_t **buf, uint64_t *len, uint64_t *cap)
+			     uint8_t **buf, uint64_t *len, uint64_t *cap, unsigned int depth)
 {
 	unsigned int size = ptype_size(v->type);
 	bool neg = false;
@@ -318,9 +318,11 @@ static void parse_init_value(struct mparse *mp, struct lex *l, struct pvar *v, u
 	double d;
 	float f;
 
+	if (depth > 64)
+		lex_bad(l, "initial values are nested too deep");
 	if (lex_take(l, '{')) {
 		while (!lex_is(l, '}')) {
-			parse_init_value(mp, l, v, src, buf, len, cap);
+			parse_init_value(mp, l, v, src, buf, len, cap, depth + 1);
 			if (!lex_take(l, ','))
 				break;
 		}
@@ -385,7 +387,7 @@ static void parse_init(struct mparse *mp, struct lex *l, struct pvar *v, struct 
 	uint8_t *buf = NULL, *init;
 
 	lex_next(l);
-	parse_init_value(mp, l, v, src, &buf, &len, &cap);
+	parse_init_value(mp, l, v, src, &buf, &len, &cap, 0);
 	if (v->dynamic) {
 		v->size = pv->size = len;
 		v->dynamic = false;
@@ -796,13 +798,15 @@ static void resolve_pending(struct mparse *mp)
 	struct pending *p;
 
 	for (p = mp->pending; p; p = p->next)
-		if (p->var < (int)m->nvars)
+		if (p->var < (int)m->nvars &&
+		    p->r.offset + (uint64_t)p->r.size <= m->vars[p->var].size)
 			m->vars[p->var].nrelocs++;
 	for (p = mp->pending; p; p = p->next) {
 		struct psym *y = ptx_lookup(m, p->src, p->name, strlen(p->name));
 		struct ptx_var *v = &m->vars[p->var];
 
-		if (p->var >= (int)m->nvars)
+		/* a definition that was not taken may be longer than the one that was */
+		if (p->var >= (int)m->nvars || p->r.offset + (uint64_t)p->r.size > v->size)
 			continue;
 		if (!y || (!y->func && !y->var))
 			ptx_fail(-EINVAL, p->line, "%s is not defined", p->name);

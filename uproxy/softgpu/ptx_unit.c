@@ -751,7 +751,7 @@ static void layout_frame(struct unit *u, struct ufunc *f)
 		v->offset = off;
 		v->placed = true;
 		off += v->size;
-		if (off > 16u << 20)
+		if (off > 512u << 10)	/* as on every GPU */
 			ptx_fail(-ENOTSUP, f->f->line, "%s needs too much local memory",
 				 f->f->name);
 	}

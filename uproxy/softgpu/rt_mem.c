@@ -8,6 +8,8 @@
 
 #include "rt_i.h"
 
+enum { STACK_LEFT = 96 << 10 };
+
 static bool in_ranges(const struct ptx_launch *l, uint64_t a, uint32_t size)
 {
 	unsigned int i;
@@ -123,7 +125,8 @@ static void rt_st(struct rt_warp *w, uint32_t mask, uint32_t desc)
 static void rt_lcopy(struct rt_warp *w, uint32_t mask, uint64_t dst, uint64_t src, uint64_t size)
 {
 	EACH(mask, l) {
-		if (dst + size > w->local_stride || src + size > w->local_stride)
+		if (size > w->local_stride || dst > w->local_stride - size ||
+		    src > w->local_stride - size)
 			rt_fault(w, PTX_STACK, 0, l, NULL);
 		memmove(w->local + l * w->local_stride + dst, w->local + l * w->local_stride + src,
 			size);
@@ -132,7 +135,10 @@ static void rt_lcopy(struct rt_warp *w, uint32_t mask, uint64_t dst, uint64_t sr
 
 static void rt_stack(struct rt_warp *w, uint64_t need)
 {
-	if (need > w->local_stride)
+	const struct rt_fiber *f = w->block->worker->fiber;
+
+	/* what C functions need is there: they may hold a lock, and then a fault cannot end them */
+	if (need > w->local_stride || (char *)__builtin_frame_address(0) - f->stack < STACK_LEFT)
 		rt_fault(w, PTX_STACK, 0, __builtin_ctz(w->alive | 1u << 31), NULL);
 }
 
@@ -295,21 +301,35 @@ static uint64_t atom_one(uint8_t *mem, uint32_t size, int op, int ty, uint64_t b
 	return 0;
 }
 
-static pthread_mutex_t lock128 = PTHREAD_MUTEX_INITIALIZER;
+/* Every CPU that has the vector instructions that are asked for has this one. No lock: a fault in
+ * the middle leaves nothing behind. */
+static bool cas128(uint8_t *p, uint64_t old[2], const uint64_t new[2])
+{
+	bool done;
 
-/* Only exchange and compare-and-swap exist.  One lock: nothing else can be atomic with them. */
+	__asm__ volatile("lock cmpxchg16b %1"
+			 : "=@ccz" (done), "+m" (*(unsigned __int128 *)p), "+a" (old[0]),
+			   "+d" (old[1])
+			 : "b" (new[0]), "c" (new[1])
+			 : "memory");
+	return done;
+}
+
+/* Only exchange and compare-and-swap exist. */
 static void atom128(struct rt_warp *w, uint32_t mask, int op, int space)
 {
 	EACH(mask, l) {
-		uint8_t *p = rt_resolve(w, w->addr[l], 16, space, l, true), old[16];
+		uint8_t *p = rt_resolve(w, w->addr[l], 16, space, l, true);
+		uint64_t old[2] = { 0, 0 }, new[2];
 
-		pthread_mutex_lock(&lock128);
-		memcpy(old, p, 16);
-		if (op == RT_EXCH)
-			memcpy(p, w->x.b + 16 * l, 16);
-		else if (!memcmp(old, w->x.b + 16 * l, 16))
-			memcpy(p, w->x.b + 1024 + 16 * l, 16);
-		pthread_mutex_unlock(&lock128);
+		memcpy(new, w->x.b + 16 * l + (op == RT_EXCH ? 0 : 1024), 16);
+		if (op == RT_EXCH) {
+			while (!cas128(p, old, new))
+				;
+		} else {
+			memcpy(old, w->x.b + 16 * l, 16);
+			cas128(p, old, new);
+		}
 		memcpy(w->y.b + 16 * l, old, 16);
 	}
 }

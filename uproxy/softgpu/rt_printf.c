@@ -13,6 +13,8 @@
 #define EACH(mask, lane)							\
 	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
 
+enum { MAX_FORMAT = 65536 };
+
 struct out {
 	char buf[4096];
 	size_t n;
@@ -105,12 +107,27 @@ static void put_conv(struct rt_warp *w, struct out *o, char *spec, int longs, ui
 	put(o, t, strlen(t));
 }
 
+static int clamp(int v)
+{
+	return v > 999 ? 999 : v < -999 ? -999 : v;
+}
+
+/* A format's next character: it ends after MAX_FORMAT of them, if not before. */
+static char next(struct rt_warp *w, uint64_t *fmt, unsigned int *left, int lane)
+{
+	if (!*left)
+		return 0;
+	--*left;
+	return get_char(w, (*fmt)++, lane);
+}
+
 static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args, int lane)
 {
+	unsigned int left = MAX_FORMAT;
 	char c, spec[64];
 
-	while ((c = get_char(w, fmt++, lane))) {
-		size_t n = 0;
+	while ((c = next(w, &fmt, &left, lane))) {
+		size_t n = 0, digits = 0;
 		int longs = 0;
 
 		if (c != '%') {
@@ -118,14 +135,18 @@ static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args
 			continue;
 		}
 		spec[n++] = '%';
-		while ((c = get_char(w, fmt++, lane))) {
+		while ((c = next(w, &fmt, &left, lane))) {
 			if (strchr("lLjzt", c)) {
 				longs++;
 			} else if (c == 'h') {
 				longs--;
 			} else if (c == '*') {
-				n += snprintf(spec + n, 16, "%d", (int)get_arg(w, &args, 4, lane));
+				n += snprintf(spec + n, 16, "%d",
+					      clamp((int)get_arg(w, &args, 4, lane)));
 			} else {
+				digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+				if (digits > 3)		/* C would make it all, however long */
+					continue;
 				spec[n++] = c;
 				if (!strchr("0123456789+- #.'", c))
 					break;

@@ -12,11 +12,13 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
@@ -25,6 +27,7 @@
 enum {
 	STACK = 512 << 10,		/* a warp of a kernel without real calls */
 	STACK_CALLS = 8 << 20,
+	STACK_KEPT = 64 << 10,
 	GUARD = 64 << 10,
 	BUDGET = 1 << 16,		/* back edges between looks at the stop flag */
 	BUDGET_SPIN = 512,
@@ -97,6 +100,8 @@ static void stack_put(char *stack, size_t size)
 
 	if (!stack)
 		return;
+	if (k)		/* what deep recursion took is given back */
+		madvise(stack, size - STACK_KEPT, MADV_DONTNEED);
 	pthread_mutex_lock(&stack_lock);
 	n->next = stack_pool[k];
 	stack_pool[k] = n;
@@ -160,27 +165,47 @@ static void chain(struct sigaction *old, int sig, siginfo_t *si, void *uc)
 	}
 }
 
+static bool in_some(const struct ptx_range *r, unsigned int n, uint64_t a)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++)
+		if (a >= r[i].lo && a < r[i].hi)
+			return true;
+	return false;
+}
+
+/* Work other than kernels that touches ranges: see ptx_try(). */
+struct attempt {
+	sigjmp_buf env;
+	const struct ptx_range *ranges;
+	unsigned int nranges;
+};
+static __thread struct attempt *attempt;
+
 static void on_fault(int sig, siginfo_t *si, void *uc)
 {
 	struct rt_worker *wk = rt_self;
 	uint64_t a = (uint64_t)si->si_addr;
-	unsigned int i;
+	uint64_t ip = ((ucontext_t *)uc)->uc_mcontext.gregs[REG_RIP];
 
 	if (wk && wk->in_kernel && si->si_code > 0) {
 		const struct ptx_launch *l = wk->run->l;
+		const struct ptx_kernel *k = wk->run->k;
 
 		if (wk->fiber && a < (uint64_t)wk->fiber->stack &&
 		    a >= (uint64_t)wk->fiber->stack - GUARD) {
 			record(wk->run, PTX_STACK, 0, wk->cur, 0, NULL);
 			leave_fiber(wk);
 		}
-		for (i = 0; i < l->nranges; i++)
-			if (a >= l->ranges[i].lo && a < l->ranges[i].hi) {
-				record(wk->run, PTX_ILLEGAL_ADDRESS, a, wk->cur,
-				       wk->cur && wk->cur->alive ?
-				       __builtin_ctz(wk->cur->alive) : 0, NULL);
-				leave_fiber(wk);
-			}
+		/* code that was made from PTX can have no other reason, wherever it looked */
+		if (in_some(l->ranges, l->nranges, a) || ip - (uint64_t)k->code < k->code_size) {
+			record(wk->run, PTX_ILLEGAL_ADDRESS, a, wk->cur,
+			       wk->cur && wk->cur->alive ? __builtin_ctz(wk->cur->alive) : 0, NULL);
+			leave_fiber(wk);
+		}
+	} else if (attempt && si->si_code > 0 && in_some(attempt->ranges, attempt->nranges, a)) {
+		siglongjmp(attempt->env, 1);
 	}
 	chain(sig == SIGSEGV ? &old_segv : &old_bus, sig, si, uc);
 }
@@ -229,6 +254,22 @@ static void thread_init(void)
 	ss.ss_flags = 0;
 	if (ss.ss_sp && !sigaltstack(&ss, NULL))
 		pthread_setspecific(altstack_key, ss.ss_sp);
+}
+
+int ptx_try(void (*fn)(void *arg), void *arg, const struct ptx_range *ranges, unsigned int n)
+{
+	struct attempt at = { .ranges = ranges, .nranges = n }, *outer = attempt;
+	int ret = 0;
+
+	pthread_once(&handlers_once, init_once);
+	if (!sigsetjmp(at.env, 0)) {
+		attempt = &at;
+		fn(arg);
+	} else {
+		ret = -EFAULT;
+	}
+	attempt = outer;
+	return ret;
 }
 
 /* ---- fibers ---- */
@@ -649,6 +690,10 @@ static void run_fibers(struct rt_worker *wk)
 	bool any, left = true;
 
 	while (!wk->aborted && !atomic_load(&r->abort)) {
+		if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED)) {
+			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
+			break;
+		}
 		if (left && (!active || (idle >= IDLE_ROUNDS && active < limit))) {
 			left = take_block(wk);
 			idle = 0;

@@ -1,0 +1,611 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * job.c - the supervisor: waits for ranks, connections, signals and the front's end, in one loop
+ *
+ * Nothing here blocks: a peer or a child that does not do its part costs its own deadline only.
+ * job.h has the states.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "merge.h"
+#include "proto.h"
+
+#define PROXY_LEAVE_MS	2000	/* a proxy has to see that its client is gone */
+#define PROXY_TERM_MS	1000	/* and to end when told so */
+#define OUTPUT_MS	2000	/* for who reads our output, if we were told to end */
+#define REFUSED_MS	2000	/* for who was refused to read why */
+#define REFUSED_MAX	32
+
+enum state { RUN, FAMILY, PROXIES, OUTPUT, END };
+
+struct rank {
+	int listen;
+	int serial;		/* of its next proxy */
+	int out[2], err[2];	/* pipes to the prefixer */
+};
+
+struct refused {
+	int fd;
+	uint64_t until;
+};
+
+struct supervisor {
+	struct job *job;
+	struct rundir_job info;
+	struct rank *rank;
+	struct pollfd *poll;
+	int sigfd;
+	pid_t prefixer;
+	struct refused refused[REFUSED_MAX];
+	int n_refused;
+
+	enum state state;
+	int running;		/* ranks */
+	int status;		/* run's exit status: the first failure's */
+	bool failed;		/* a rank has failed, or could not be started */
+	bool told;		/* we got a signal that asks for the end */
+	bool orphaned;		/* the front is dead */
+	int pressed;		/* how far the state's deadline has escalated */
+	uint64_t deadline;	/* of the state; 0: none */
+	bool changed;		/* the job file is old */
+	int proxies_started;
+};
+
+/* ------------------------------------------------------------------------------- ranks */
+
+static void signal_rank(struct supervisor *s, int r, int sig, bool group)
+{
+	const struct rundir_rank *rank = &s->info.rank[r];
+
+	if (rank->state != RANK_RUNNING || rank->pid <= 0)
+		return;
+	kill(group && !s->job->share_tty ? -rank->pid : rank->pid, sig);
+}
+
+static void signal_ranks(struct supervisor *s, int sig, bool group)
+{
+	for (int r = 0; r < s->info.ranks; r++)
+		signal_rank(s, r, sig, group);
+}
+
+/* TERM now, KILL when the deadline has passed. */
+static void end_ranks(struct supervisor *s)
+{
+	if (s->deadline)
+		return;
+	signal_ranks(s, SIGTERM, false);
+	signal_ranks(s, SIGCONT, true);
+	s->deadline = now_ms() + s->job->opt->grace_ms;
+	s->pressed = 0;
+}
+
+static const char *signal_text(int sig, char *buf, size_t size)
+{
+	const char *name = sigabbrev_np(sig);
+
+	if (name)
+		snprintf(buf, size, "SIG%s (%s)", name, sigdescr_np(sig));
+	else
+		snprintf(buf, size, "signal %d", sig);
+	return buf;
+}
+
+/* What ends a command in everyday life needs no words. */
+static bool worth_telling(const struct supervisor *s, int status)
+{
+	int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+	if (s->info.ranks > 1)
+		return !s->failed && !s->told && !s->orphaned;
+	return sig && sig != SIGINT && sig != SIGTERM && sig != SIGPIPE && sig != SIGHUP &&
+	       !s->orphaned;
+}
+
+static void rank_failed(struct supervisor *s, int r, int status)
+{
+	char who[48] = "the command", sig[64];
+
+	if (s->info.ranks > 1)
+		snprintf(who, sizeof(who), "rank %d (process %d)", r, s->info.rank[r].pid);
+	if (worth_telling(s, status)) {
+		const char *rest = s->running ? "; the other ranks are ended" : "";
+
+		if (WIFSIGNALED(status))
+			say("%s was killed by %s%s%s", who,
+			    signal_text(WTERMSIG(status), sig, sizeof(sig)),
+			    WCOREDUMP(status) ? ", core dumped" : "", rest);
+		else
+			say("%s ended with status %d%s", who, WEXITSTATUS(status), rest);
+	}
+	if (!s->failed) {
+		s->failed = true;
+		s->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	}
+	end_ranks(s);
+}
+
+static void rank_ended(struct supervisor *s, int r, int status)
+{
+	struct rundir_rank *rank = &s->info.rank[r];
+
+	rank->state = WIFSIGNALED(status) ? RANK_KILLED : RANK_EXITED;
+	rank->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+	s->running--;
+	s->changed = true;
+	if (status)
+		rank_failed(s, r, status);
+}
+
+/* The prefixer's pipes: of a rank's output, out and err. */
+static int open_pipes(struct supervisor *s)
+{
+	int n = s->info.ranks, out[JOB_RANKS_MAX], err[JOB_RANKS_MAX];
+
+	for (int r = 0; r < n; r++) {
+		if (pipe2(s->rank[r].out, O_CLOEXEC) || pipe2(s->rank[r].err, O_CLOEXEC))
+			return -errno;
+		out[r] = s->rank[r].out[0];
+		err[r] = s->rank[r].err[0];
+	}
+	s->prefixer = prefix_start(out, err, n);
+	for (int r = 0; r < n; r++) {
+		close(out[r]);
+		close(err[r]);
+	}
+	return s->prefixer < 0 ? s->prefixer : 0;
+}
+
+static int start_ranks(struct supervisor *s)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), failed = 0;
+	bool several = s->info.ranks > 1;
+
+	for (int r = 0; r < s->info.ranks; r++) {
+		struct rank *rank = &s->rank[r];
+		int fd[3] = { r ? null : STDIN_FILENO, several ? rank->out[1] : STDOUT_FILENO,
+			      several ? rank->err[1] : STDERR_FILENO };
+		pid_t pid = failed ? failed : start_rank(s->job, r, fd);
+
+		s->info.rank[r].pid = pid > 0 ? pid : 0;
+		s->info.rank[r].state = pid > 0 ? RANK_RUNNING : RANK_EXITED;
+		s->running += pid > 0;
+		if (several) {
+			close(rank->out[1]);
+			close(rank->err[1]);
+		}
+		if (pid > 0 || failed)
+			continue;
+		failed = pid;
+		say_errno(failed, "%s cannot be executed", s->job->opt->command[0]);
+		s->failed = true;
+		s->status = failed == -ENOENT ? EXIT_NOTFOUND : EXIT_NOEXEC;
+	}
+	if (null >= 0)
+		close(null);
+	if (failed)
+		end_ranks(s);
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------- proxies */
+
+static int open_socket(struct supervisor *s, int r)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd, err;
+
+	if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/%d.sock", s->job->dir.path, r) >=
+	    (int)sizeof(a.sun_path)) {
+		say("%s is too long a path for a socket; set XDG_RUNTIME_DIR to a shorter one",
+		    s->job->dir.path);
+		return -ENAMETOOLONG;
+	}
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && !bind(fd, (void *)&a, sizeof(a)) && !listen(fd, 128)) {
+		s->rank[r].listen = fd;
+		return 0;
+	}
+	err = -errno;
+	say_errno(err, "the socket %s", a.sun_path);
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* Tells a client why it gets no proxy; the connection stays for a while, so that it can be read. */
+static void refuse(struct supervisor *s, int fd, int err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static void refuse(struct supervisor *s, int fd, int err, const char *fmt, ...)
+{
+	struct sv_connected reply = { .status = err };
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(reply.why, sizeof(reply.why), fmt, ap);
+	va_end(ap);
+	say("a connection was refused: %s", reply.why);
+	send(fd, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(fd, SHUT_WR);
+	if (s->n_refused == REFUSED_MAX) {
+		close(s->refused[0].fd);
+		memmove(s->refused, s->refused + 1, --s->n_refused * sizeof(s->refused[0]));
+	}
+	s->refused[s->n_refused++] = (struct refused){ fd, now_ms() + REFUSED_MS };
+}
+
+/* Lets go of those that have hung up, or have had their time. */
+static void drop_refused(struct supervisor *s)
+{
+	int left = 0;
+	char text[256];
+
+	for (int i = 0; i < s->n_refused; i++) {
+		struct refused *c = &s->refused[i];
+		ssize_t n = recv(c->fd, text, sizeof(text), MSG_DONTWAIT);
+
+		if (!n || (n < 0 && errno != EAGAIN) || now_ms() >= c->until)
+			close(c->fd);
+		else
+			s->refused[left++] = *c;
+	}
+	s->n_refused = left;
+}
+
+static void serve(struct supervisor *s, int r, int fd, pid_t client)
+{
+	struct rundir_proxy *more, *p;
+	int serial = s->rank[r].serial;
+	pid_t pid;
+
+	if (s->info.proxies == JOB_PROXIES_MAX) {
+		refuse(s, fd, -EAGAIN, "the job has %d proxies, which is the limit",
+		       JOB_PROXIES_MAX);
+		return;
+	}
+	more = realloc(s->info.proxy, (s->info.proxies + 1) * sizeof(*p));
+	if (!more) {
+		refuse(s, fd, -ENOMEM, "the launcher has no memory");
+		return;
+	}
+	s->info.proxy = more;
+	pid = start_proxy(s->job, r, serial, fd);
+	if (pid < 0) {
+		refuse(s, fd, pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
+		       strerror(-pid));
+		return;
+	}
+	close(fd);
+	s->info.proxy[s->info.proxies++] = (struct rundir_proxy){ r, serial, pid, client };
+	s->rank[r].serial++;
+	s->proxies_started++;
+	s->changed = true;
+}
+
+static void connection(struct supervisor *s, int r)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	int fd = accept4(s->rank[r].listen, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+		refuse(s, fd, -errno, "the client's user cannot be told");
+	else if (peer.uid != geteuid())
+		refuse(s, fd, -EPERM, "process %d is of user %u, the job of user %u", peer.pid,
+		       peer.uid, geteuid());
+	else
+		serve(s, r, fd, peer.pid);
+}
+
+static void proxy_ended(struct supervisor *s, int i, int status)
+{
+	struct rundir_proxy p = s->info.proxy[i];
+	char path[PATH_MAX], sig[64], name[32];
+
+	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
+		(--s->info.proxies - i) * sizeof(p));
+	s->changed = true;
+	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
+		unlink(path);
+	if (WIFSIGNALED(status) && s->state < PROXIES)
+		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
+		    p.client, family_name(p.client, name),
+		    signal_text(WTERMSIG(status), sig, sizeof(sig)));
+}
+
+static void kill_proxies(struct supervisor *s, int sig)
+{
+	for (int i = 0; i < s->info.proxies; i++)
+		kill(s->info.proxy[i].pid, sig);
+}
+
+/* ------------------------------------------------------------------------------ states */
+
+static void reap(struct supervisor *s)
+{
+	int status, i;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (i = 0; i < s->info.ranks; i++)
+			if (s->info.rank[i].pid == pid && s->info.rank[i].state == RANK_RUNNING)
+				break;
+		if (i < s->info.ranks) {
+			rank_ended(s, i, status);
+			continue;
+		}
+		for (i = 0; i < s->info.proxies && s->info.proxy[i].pid != pid; i++)
+			;
+		if (i < s->info.proxies)
+			proxy_ended(s, i, status);
+		if (pid == s->prefixer)
+			s->prefixer = 0;
+	}
+}
+
+static void enter(struct supervisor *s, enum state state, long ms)
+{
+	s->state = state;
+	s->pressed = 0;
+	s->deadline = ms < 0 ? 0 : now_ms() + ms;
+}
+
+/* What is neither proxy nor prefixer; with text, the names of some. */
+static int family(struct supervisor *s, int sig, char *text, size_t size)
+{
+	pid_t not[JOB_PROXIES_MAX + 1];
+	int n = 0;
+
+	for (int i = 0; i < s->info.proxies; i++)
+		not[n++] = s->info.proxy[i].pid;
+	if (s->prefixer)
+		not[n++] = s->prefixer;
+	if (sig)
+		return family_kill(not, n, sig);
+	return family_count(not, n, text, size);
+}
+
+static bool childless(void)
+{
+	siginfo_t info;
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) && errno == ECHILD;
+}
+
+static void ranks_ended(struct supervisor *s)
+{
+	char names[256];
+	int n = childless() ? 0 : family(s, 0, names, sizeof(names));
+
+	enter(s, FAMILY, s->job->opt->grace_ms);
+	if (!n)
+		return;
+	if (!s->failed && !s->told && !s->orphaned)
+		say("the command has ended and left %d process%s running, ended now: %s", n,
+		    n > 1 ? "es" : "", names);
+	family(s, SIGTERM, NULL, 0);
+}
+
+static void step_run(struct supervisor *s)
+{
+	if (s->running && s->deadline && now_ms() >= s->deadline) {
+		if (!s->pressed++ && !s->orphaned)
+			say("%d rank%s did not end within %g s of SIGTERM and %s killed",
+			    s->running, s->running > 1 ? "s" : "", s->job->opt->grace_ms / 1e3,
+			    s->running > 1 ? "are" : "is");
+		signal_ranks(s, SIGKILL, true);
+		s->deadline = now_ms() + 100;
+	}
+	if (!s->running)
+		ranks_ended(s);
+}
+
+static void step_family(struct supervisor *s)
+{
+	reap(s);
+	if (childless() || !family(s, 0, NULL, 0)) {
+		enter(s, PROXIES, PROXY_LEAVE_MS);
+	} else if (now_ms() >= s->deadline) {
+		family(s, SIGKILL, NULL, 0);
+		s->deadline = now_ms() + 20;
+	}
+}
+
+static void step_proxies(struct supervisor *s)
+{
+	if (!s->info.proxies) {
+		enter(s, OUTPUT, s->told || s->orphaned ? OUTPUT_MS : -1);
+	} else if (now_ms() >= s->deadline) {
+		kill_proxies(s, s->pressed++ ? SIGKILL : SIGTERM);
+		s->deadline = now_ms() + (s->pressed > 1 ? 20 : PROXY_TERM_MS);
+	}
+}
+
+static void step_output(struct supervisor *s)
+{
+	if (!s->prefixer) {
+		s->state = END;
+	} else if (s->deadline && now_ms() >= s->deadline) {
+		kill(s->prefixer, SIGKILL);
+		s->deadline = now_ms() + 20;
+	}
+}
+
+static void step(struct supervisor *s)
+{
+	enum state before;
+
+	do {
+		before = s->state;
+		switch (s->state) {
+		case RUN:
+			step_run(s);
+			break;
+		case FAMILY:
+			step_family(s);
+			break;
+		case PROXIES:
+			step_proxies(s);
+			break;
+		case OUTPUT:
+			step_output(s);
+			break;
+		case END:
+			break;
+		}
+	} while (s->state != before);
+}
+
+/* A signal for the job. To the whole of each rank what a terminal would send so. */
+static void forward(struct supervisor *s, int sig)
+{
+	bool group = sig == SIGINT || sig == SIGQUIT || sig == SIGHUP || sig == SIGCONT;
+	bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP || sig == SIGQUIT;
+
+	if (ends && s->state > RUN) {	/* there is nobody to ask: be quick */
+		s->told = true;
+		s->deadline = now_ms();
+		return;
+	}
+	s->told |= ends;
+	if (sig == SIGTSTP)		/* a session of its own ignores SIGTSTP */
+		signal_ranks(s, SIGSTOP, true);
+	else
+		signal_ranks(s, sig, group);
+}
+
+static void signals(struct supervisor *s)
+{
+	struct signalfd_siginfo si;
+
+	while (read(s->sigfd, &si, sizeof(si)) == sizeof(si)) {
+		if (si.ssi_signo == SIGCHLD)
+			reap(s);
+		else
+			forward(s, si.ssi_signo);
+	}
+}
+
+static int poll_ms(const struct supervisor *s)
+{
+	uint64_t now = now_ms();
+	int ms = -1;
+
+	if (s->deadline)
+		ms = s->deadline > now ? s->deadline - now : 0;
+	/* Grandchildren end without a word to us. */
+	if (s->state == FAMILY && (ms < 0 || ms > 20))
+		ms = 20;
+	if (s->n_refused && (ms < 0 || ms > 200))
+		ms = 200;
+	return ms;
+}
+
+static void loop(struct supervisor *s)
+{
+	struct pollfd *p = s->poll;
+	int n = s->info.ranks + 2;
+
+	p[0] = (struct pollfd){ .fd = s->sigfd, .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = s->job->front_pipe, .events = POLLIN };
+	for (int r = 0; r < s->info.ranks; r++)
+		p[2 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
+	for (;;) {
+		step(s);
+		if (s->state == END)
+			return;
+		if (s->changed) {
+			s->changed = false;
+			rundir_write(&s->job->dir, &s->info);
+		}
+		if (s->state >= PROXIES)
+			n = 2;
+		if (poll(p, n, poll_ms(s)) < 0)
+			continue;
+		if (p[0].revents)
+			signals(s);
+		if (p[1].revents) {
+			p[1].fd = -1;
+			s->orphaned = true;
+			end_ranks(s);
+		}
+		for (int i = 2; i < n; i++)
+			if (p[i].revents)
+				connection(s, i - 2);
+		drop_refused(s);
+	}
+}
+
+/* ------------------------------------------------------------------------ start and end */
+
+static int prepare(struct supervisor *s, const sigset_t *handled)
+{
+	int n = s->job->opt->ranks, err = 0;
+	struct rlimit files = s->job->was.files;
+
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	s->rank = calloc(n, sizeof(*s->rank));
+	s->info.rank = calloc(n, sizeof(*s->info.rank));
+	s->poll = calloc(n + 2, sizeof(*s->poll));
+	s->info.command = rundir_quote(s->job->opt->command);
+	s->sigfd = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (!s->rank || !s->info.rank || !s->poll || !s->info.command)
+		err = -ENOMEM;
+	else if (s->sigfd < 0)
+		err = -errno;
+	if (err)
+		say_errno(err, "the job cannot be started");
+	s->info.pid = s->job->front;
+	s->info.supervisor = getpid();
+	s->info.started_ns = wall_ns();
+	s->info.devices = s->job->opt->devices;
+	s->info.ranks = err ? 0 : n;
+	for (int r = 0; r < n && !err; r++)
+		err = open_socket(s, r);
+	if (!err && n > 1) {
+		err = open_pipes(s);
+		if (err)
+			say_errno(err, "the pipes of the ranks");
+	}
+	return err;
+}
+
+int job_supervise(struct job *job, const sigset_t *handled)
+{
+	struct supervisor s = { .job = job, .changed = true };
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	prctl(PR_SET_NAME, "singvgpu-run");
+	/* Not in the front's group: what ends or stops that is not to end us. */
+	setpgid(0, 0);
+	signal(SIGTTOU, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	if (prepare(&s, handled)) {
+		s.status = EXIT_OURS;
+		if (s.prefixer > 0)
+			kill(s.prefixer, SIGKILL);
+	} else {
+		job->port = start_free_port();
+		if (job->port < 0)
+			say_errno(job->port, "no free port for MASTER_PORT");
+		start_ranks(&s);
+		loop(&s);
+	}
+	if (job->opt->trace && s.status != EXIT_OURS)
+		merge_traces(job, s.rank ? s.info.ranks : 0, s.proxies_started);
+	rundir_remove(&job->dir);
+	return s.status;
+}

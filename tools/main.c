@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * main.c - `singvgpu`: which subcommand it is
+ */
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tool_i.h"
+
+static const struct {
+	const char *name;
+	int (*main)(int argc, char **argv);
+	const char *what;
+} commands[] = {
+	{ "run", run_main, "run a CUDA program through proxies" },
+};
+
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void usage(FILE *out)
+{
+	fputs("Usage: singvgpu COMMAND [OPTION]... [ARG]...\n"
+	      "GPU jobs whose device lives in another process.\n\n", out);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
+	fputs("\n  --help     print this and exit; after a command: its options\n"
+	      "  --version  print the version and exit\n", out);
+}
+
+static int flush(int status)
+{
+	if (fflush(stdout) || ferror(stdout)) {
+		say("the output cannot be written");
+		return status ?: EXIT_OURS;
+	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	/* None of our own files is to be taken for one of these. */
+	for (int fd = 0; fd >= 0 && fd < 3;)
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	opterr = 0;
+	if (argc < 2) {
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		usage(stdout);
+		return flush(0);
+	}
+	if (!strcmp(argv[1], "--version")) {
+		puts("singvgpu " SINGVGPU_VERSION);
+		return flush(0);
+	}
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return flush(commands[i].main(argc - 1, argv + 1));
+	return say_usage(NULL, "there is no command '%s'", argv[1]);
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * run.c - `singvgpu run`: its options, and the front process that hands signals to the supervisor
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "options.h"
+
+/* -------------------------------------------------------------------------------- front */
+
+/* Those that are handed on; ignored ones (nohup) stay ignored, by us and by what we start. */
+static void set_signals(struct job *job, sigset_t *handled)
+{
+	static const int list[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP,
+				    SIGCONT };
+	struct sigaction was;
+
+	sigemptyset(handled);
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+		if (!sigaction(list[i], NULL, &was) && was.sa_handler != SIG_IGN)
+			sigaddset(handled, list[i]);
+	sigaddset(handled, SIGCHLD);
+	sigaction(SIGCHLD, NULL, &job->was.chld);
+	sigaction(SIGPIPE, NULL, &job->was.pipe);
+	sigaction(SIGTTOU, NULL, &job->was.ttou);
+	getrlimit(RLIMIT_NOFILE, &job->was.files);
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_BLOCK, handled, &job->was.mask);
+}
+
+/* One rank on a terminal stays in our process group: its keys, job control and all, as without us. */
+static bool has_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+static int end_of(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* The supervisor was killed: its children are ours now. */
+static void take_over(struct job *job)
+{
+	for (int i = 0; i < 500 && family_kill(NULL, 0, SIGKILL); i++) {
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		usleep(10000);
+	}
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	rundir_remove(&job->dir);
+}
+
+static int front(struct job *job, pid_t supervisor, const sigset_t *handled)
+{
+	siginfo_t si;
+	int status;
+
+	for (;;) {
+		if (sigwaitinfo(handled, &si) < 0)
+			continue;
+		if (si.si_signo == SIGCHLD) {
+			if (waitpid(supervisor, &status, WNOHANG) == supervisor)
+				break;
+			continue;
+		}
+		/* A key that was pressed has reached a rank in our group already. */
+		if (si.si_code != SI_KERNEL || !job->share_tty)
+			kill(supervisor, si.si_signo);
+		if (si.si_signo == SIGTSTP)
+			raise(SIGSTOP);
+	}
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	say("the supervisor %d was killed by SIG%s; the job is ended", supervisor,
+	    sigabbrev_np(WTERMSIG(status)) ?: "?");
+	take_over(job);
+	return end_of(status);
+}
+
+int job_run(const struct job_options *opt, const struct places *places)
+{
+	struct job job = { .opt = opt, .places = places, .front = getpid(), .group = getpgrp() };
+	sigset_t handled;
+	int end[2], status;
+	pid_t pid;
+
+	rundir_sweep();
+	if (rundir_create(&job.dir))
+		return EXIT_OURS;
+	set_signals(&job, &handled);
+	job.share_tty = opt->ranks == 1 && has_terminal();
+	job.devices = opt->devices ?: places_nvidia_devices();
+	if (job.devices < 1)
+		job.devices = 1;
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (pipe2(end, O_CLOEXEC)) {
+		say_errno(errno, "a pipe");
+		rundir_remove(&job.dir);
+		return EXIT_OURS;
+	}
+	pid = fork();
+	if (!pid) {
+		close(end[1]);
+		job.front_pipe = end[0];
+		_exit(job_supervise(&job, &handled));
+	}
+	if (pid < 0) {
+		say_errno(errno, "the supervisor cannot be started");
+		rundir_remove(&job.dir);
+		return EXIT_OURS;
+	}
+	close(end[0]);
+	status = front(&job, pid, &handled);
+	close(end[1]);
+	return status;
+}
+
+/* ------------------------------------------------------------------------------ options */
+
+static const char help[] =
+"Usage: singvgpu run [OPTION]... [--] COMMAND [ARG]...\n"
+"Runs a CUDA program, unchanged, with its GPU calls executed by a proxy process.\n"
+"\n"
+"  -n, --ranks N        start the command N times, as torchrun does (default 1)\n"
+OPTIONS_HELP
+"  -t, --trace FILE     write what the proxies executed to FILE, as JSON for Perfetto\n"
+"      --help           print this and exit\n"
+"\n"
+"Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and\n"
+"MASTER_PORT in its environment. Output of several ranks has \"[rank] \" before each\n"
+"line; the first one reads stdin. SIZE is bytes, or has a unit K, M, G or T.\n"
+"\n"
+"The exit status is the command's, or 128 + the signal that killed it; of several\n"
+"ranks that of the first to fail. 125: singvgpu itself failed, 126: the command\n"
+"cannot be executed, 127: it was not found.\n";
+
+static const struct option longs[] = {
+	OPTIONS_LONG,
+	{ "trace", required_argument, NULL, 't' },
+	{ 0 },
+};
+
+int run_main(int argc, char **argv)
+{
+	struct job_options opt;
+	struct places places;
+	int c, status;
+
+	options_default(&opt);
+	while ((c = getopt_long(argc, argv, "+" OPTIONS_SHORT "t:", longs, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return 0;
+		}
+		if (c == 't') {
+			opt.trace = options_path(optarg);
+			if (!opt.trace)
+				return EXIT_OURS;
+		} else {
+			status = options_parse(&opt, c, "run");
+			if (status)
+				return status;
+		}
+	}
+	if (optind == argc)
+		return say_usage("run", "no command is given");
+	opt.command = argv + optind;
+	status = options_finish(&opt, &places);
+	return status ?: job_run(&opt, &places);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tool_i.h - what the subcommands of `singvgpu` share: messages, numbers, places
+ *
+ * Functions return 0 (or what they say) or -errno and, where they say so, have told the user why.
+ */
+#ifndef TOOL_I_H
+#define TOOL_I_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* Exit statuses of our own failures, as env(1) and timeout(1) have them. */
+#define EXIT_USAGE	2
+#define EXIT_OURS	125	/* singvgpu itself failed */
+#define EXIT_NOEXEC	126	/* the command was found but cannot be executed */
+#define EXIT_NOTFOUND	127
+
+int run_main(int argc, char **argv);
+int ps_main(int argc, char **argv);
+int top_main(int argc, char **argv);
+int doctor_main(int argc, char **argv);
+int trace_main(int argc, char **argv);
+
+/* ----------------------------------------------------------------------------- say.c */
+
+/* One line on stderr, "singvgpu: …", in one write. */
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same, and ": " with a sentence for err (positive or negative errno). */
+void say_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Usage error: says it, and where help is. Returns EXIT_USAGE. */
+int say_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* "64M", "1.5G", "4096" to bytes: units of 1024. 0 or -EINVAL, -ERANGE. */
+int parse_size(const char *text, uint64_t *bytes);
+/* A whole decimal number. 0 or -EINVAL, -ERANGE. */
+int parse_int(const char *text, long least, long most, long *value);
+/* Seconds with a fraction, to ms. 0 or -EINVAL, -ERANGE. */
+int parse_seconds(const char *text, long *ms);
+
+/* 1536 to "1.5K"; buf[16]. show_count: units of 1000, for what is not bytes. Return buf. */
+char *show_size(char *buf, uint64_t bytes);
+char *show_count(char *buf, uint64_t n);
+char *show_age(char *buf, uint64_t seconds);
+
+uint64_t now_ms(void);		/* CLOCK_MONOTONIC */
+uint64_t wall_ns(void);		/* CLOCK_REALTIME */
+
+/* ------------------------------------------------------------------------------ json.c */
+
+struct json {
+	FILE *out;
+	int depth;
+	bool some[16];		/* the open thing at this depth has a member */
+};
+
+/* key is NULL within an array. Text that is not UTF-8 is written byte for byte as U+00XX. */
+void json_open(struct json *j, const char *key, char kind);	/* '{' or '[' */
+void json_close(struct json *j, char kind);			/* '}' or ']' */
+void json_string(struct json *j, const char *key, const char *text);
+void json_number(struct json *j, const char *key, double n);
+void json_uint(struct json *j, const char *key, uint64_t n);
+void json_int(struct json *j, const char *key, int64_t n);
+void json_bool(struct json *j, const char *key, bool b);
+void json_text(FILE *out, const char *text, size_t len);	/* "…" with escapes */
+
+/* ---------------------------------------------------------------------------- places.c */
+
+struct places {
+	char *libdir;		/* the stand-ins: libcuda.so.1 … */
+	char *proxy;		/* singvgpu-proxy */
+	char *softcuda;		/* libsoftcuda.so */
+	bool built;		/* the tree that it was built in, not an installation */
+};
+
+/* Finds them beside this program, or where $SINGVGPU_LIBDIR and $SINGVGPU_PROXY say. */
+int places_find(struct places *p);
+void places_free(struct places *p);
+
+/* NVIDIA's own libcuda.so.1, not a stand-in of libdir; malloc'ed, or NULL. */
+char *places_nvidia(const struct places *p);
+/* How many devices NVIDIA's kernel driver shows; 0 without it. */
+int places_nvidia_devices(void);
+
+/* ---------------------------------------------------------------------------- family.c */
+
+/*
+ * Descendants of the calling process, which must be their subreaper. family_count: how many, and
+ * the first few of them by name in names[]; those in except[] (and what they begot) not.
+ */
+int family_count(const pid_t *except, int n_except, char *names, size_t size);
+/* Sends sig to them. Returns how many there were. */
+int family_kill(const pid_t *except, int n_except, int sig);
+/* The command name of a process, or "?"; buf[32]. */
+char *family_name(pid_t pid, char *buf);
+
+#endif

@@ -198,8 +198,129 @@ static void conditional(void)
 	}
 }
 
+/* A node says which function it was made with, and it may be changed with what it says. */
+static void parameters(void)
+{
+	int *d, v = 3, n = 32, h;
+	void *args[] = { &d, &v, &n };
+	cudaKernelNodeParams k = {}, back;
+	cudaGraphNode_t node;
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+
+	CHECK(cudaMalloc(&d, n * 4));
+	CHECK(cudaMemset(d, 0, n * 4));
+	CHECK(cudaGraphCreate(&g, 0));
+	k.func = (void *)add;
+	k.gridDim = 1;
+	k.blockDim = 32;
+	k.kernelParams = args;
+	CHECK(cudaGraphAddKernelNode(&node, g, NULL, 0, &k));
+	CHECK(cudaGraphKernelNodeGetParams(node, &back));
+	EXPECT(back.func == (void *)add && back.blockDim.x == 32);
+	EXPECT(*(int *)back.kernelParams[1] == 3);
+	CHECK(cudaGraphKernelNodeSetParams(node, &back));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	CHECK(cudaGraphExecKernelNodeSetParams(x, node, &back));
+	CHECK(cudaGraphLaunch(x, 0));
+	CHECK(cudaMemcpy(&h, d, 4, cudaMemcpyDeviceToHost));
+	EXPECT(h == 3);
+}
+
+/* Two branches that meet, recorded twice: the nodes' dependencies are the same set. */
+static cudaGraph_t branches(int *d, int v, cudaStream_t s, cudaStream_t t, cudaStream_t u)
+{
+	cudaEvent_t fork, a, b;
+	cudaGraph_t g;
+
+	CHECK(cudaEventCreate(&fork));
+	CHECK(cudaEventCreate(&a));
+	CHECK(cudaEventCreate(&b));
+	CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+	CHECK(cudaEventRecord(fork, s));
+	CHECK(cudaStreamWaitEvent(u, fork, 0));
+	CHECK(cudaStreamWaitEvent(t, fork, 0));
+	add<<<1, 32, 0, t>>>(d, v, 32);
+	add<<<1, 32, 0, t>>>(d, v, 32);
+	add<<<1, 32, 0, u>>>(d + 32, v, 32);
+	CHECK(cudaEventRecord(a, t));
+	CHECK(cudaEventRecord(b, u));
+	CHECK(cudaStreamWaitEvent(s, b, 0));
+	CHECK(cudaStreamWaitEvent(s, a, 0));
+	add<<<1, 64, 0, s>>>(d, v, 64);
+	CHECK(cudaStreamEndCapture(s, &g));
+	return g;
+}
+
+static void same_shape(void)
+{
+	cudaGraphExecUpdateResultInfo info;
+	cudaStream_t s, t, u;
+	cudaGraphExec_t x;
+	int *d, h[64];
+
+	CHECK(cudaStreamCreate(&s));
+	CHECK(cudaStreamCreate(&t));
+	CHECK(cudaStreamCreate(&u));
+	CHECK(cudaMalloc(&d, 64 * 4));
+	CHECK(cudaMemset(d, 0, 64 * 4));
+	CHECK(cudaGraphInstantiate(&x, branches(d, 1, s, t, u), 0));
+	CHECK(cudaGraphExecUpdate(x, branches(d, 5, s, t, u), &info));
+	CHECK(cudaGraphLaunch(x, s));
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaMemcpy(h, d, sizeof(h), cudaMemcpyDeviceToHost));
+	EXPECT(h[0] == 15 && h[63] == 10);
+}
+
+static void slowly(void *arg)
+{
+	for (volatile int i = 0; i < 20000000; i++)
+		;
+	*(int *)arg = 1;
+}
+
+/* An event that a graph records is recorded when the graph is launched: others wait for it. */
+static void event_nodes(void)
+{
+	cudaHostNodeParams host = {};
+	cudaGraphNode_t slow, record;
+	cudaGraphExec_t x;
+	cudaStream_t s, t;
+	cudaEvent_t after;
+	cudaGraph_t g;
+	int done = 0;
+
+	CHECK(cudaStreamCreate(&s));
+	CHECK(cudaStreamCreate(&t));
+	CHECK(cudaEventCreate(&after));
+	CHECK(cudaGraphCreate(&g, 0));
+	host.fn = slowly;
+	host.userData = &done;
+	CHECK(cudaGraphAddHostNode(&slow, g, NULL, 0, &host));
+	CHECK(cudaGraphAddEventRecordNode(&record, g, &slow, 1, after));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	for (int i = 0; i < 3; i++) {
+		done = 0;
+		CHECK(cudaGraphLaunch(x, t));
+		EXPECT_ERROR(cudaErrorNotReady, cudaEventQuery(after));
+		CHECK(cudaStreamWaitEvent(s, after, 0));
+		CHECK(cudaStreamSynchronize(s));
+		EXPECT(done == 1);
+	}
+	CHECK(cudaGraphLaunch(x, t));
+	CHECK(cudaEventSynchronize(after));
+	CHECK(cudaGraphLaunch(x, t));
+	CHECK(cudaGraphExecDestroy(x));		/* while it runs */
+	CHECK(cudaStreamWaitEvent(s, after, 0));
+	CHECK(cudaStreamSynchronize(s));
+	EXPECT(done == 1);
+}
+
 int main()
 {
+	parameters();
+	same_shape();
+	event_nodes();
 	conditional();
 	captured();
 	by_hand();

@@ -266,6 +266,19 @@ TEST_F(exec, printf_in_order_of_blocks)
 		     "block 1 thread 1: text  2.50 5497558138880 z%\n", self->p.printed);
 }
 
+TEST_F(exec, printf_returns_how_many_arguments_it_used)
+{
+	struct { int *o; const char *none; } arg = { self->i, NULL };
+
+	LOAD("print_returns");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 1, 0, &arg, sizeof(arg)));
+	EXPECT_EQ(2, arg.o[0]);
+	EXPECT_EQ(0, arg.o[1]);
+	EXPECT_EQ(2, arg.o[2]);
+	EXPECT_EQ(-1, arg.o[3]);
+	EXPECT_STREQ("thread 0 of block 0\nnothing %\n  4\n", self->p.printed);
+}
+
 TEST_F(exec, half_precision)
 {
 	struct { float *a, *o; } arg = { self->f, self->f + 100 };

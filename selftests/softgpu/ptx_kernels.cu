@@ -167,6 +167,14 @@ __global__ void prints(int x)
 		       x * 0.5, (long long)x << 40, 'z');
 }
 
+__global__ void print_returns(int *o, const char *none)
+{
+	o[0] = printf("thread %d of block %d\n", threadIdx.x, blockIdx.x);
+	o[1] = printf("nothing %%\n");
+	o[2] = printf("%*d\n", 3, 4);
+	o[3] = printf(none);
+}
+
 __global__ void asserts(int x)
 {
 	assert(x == 3);

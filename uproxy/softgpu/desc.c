@@ -298,11 +298,13 @@ static CUresult wait_run(struct event *ev)
 
 CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc *d)
 {
+	CUresult r;
+
 	if (d->kind == D_CALLBACK) {
 		host_run(ctx, d);
 		return CUDA_SUCCESS;
 	}
-	if (ctx_latched(ctx))
+	if (ctx_latched(ctx) && d->kind != D_GRAPH)
 		return CUDA_SUCCESS;
 	switch (d->kind) {
 	case D_KERNEL:
@@ -322,7 +324,11 @@ CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 	case D_COND:
 		return cond_run(ctx, st, op, d);
 	case D_GRAPH:
-		return graph_run(ctx, st, op, d->child);
+		r = graph_run_marked(ctx, st, op, d->child);
+		pthread_mutex_lock(&big);
+		graph_marks_free(d);	/* nobody waits for what an error has left out */
+		pthread_mutex_unlock(&big);
+		return r;
 	default:	/* D_EMPTY; D_ALLOC and D_FREE, whose memory graph_exec.c keeps */
 		return CUDA_SUCCESS;
 	}
@@ -354,6 +360,9 @@ void desc_free(struct desc *d)
 		cond_free(d);
 		break;
 	case D_GRAPH:
+		graph_marks_free(d);
+		graph_put_ref(d->child);
+		break;
 	case D_CHILD:
 		if (d->child)
 			graph_put_ref(d->child);

@@ -8,6 +8,7 @@
 #include "graph_i.h"
 #include "module_i.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,107 @@ CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct gra
 	}
 	return r;
 }
+
+/* ------------------------------------------------- event nodes of a launch */
+
+static size_t count_marks(const struct graph *g)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct node *x = g->order[i];
+
+		if (x->enabled && (x->d.kind == D_RECORD || x->d.kind == D_WAIT))
+			n++;
+		else if (x->enabled && x->d.kind == D_CHILD)
+			n += count_marks(x->d.child);
+	}
+	return n;
+}
+
+static int put_marks(struct graph *g, struct stream *st, struct desc *d)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		struct node *x = g->order[i];
+		struct mark *m = &d->marks[d->nmarks];
+
+		if (!x->enabled)
+			continue;
+		if (x->d.kind == D_CHILD && put_marks(x->d.child, st, d))
+			return -ENOMEM;
+		if (x->d.kind == D_WAIT) {
+			m->op = x->d.event->rec;
+			if (m->op)
+				m->op->refs++;
+			d->nmarks++;
+		} else if (x->d.kind == D_RECORD) {
+			m->op = op_pending(st);
+			if (!m->op)
+				return -ENOMEM;
+			m->record = true;
+			m->op->refs++;
+			event_record_op(x->d.event, m->op);
+			d->nmarks++;
+		}
+	}
+	return 0;
+}
+
+int graph_marks(struct graph *g, struct stream *st, struct desc *d)
+{
+	size_t n = count_marks(g);
+
+	d->marks = n ? calloc(n, sizeof(*d->marks)) : NULL;
+	return n && (!d->marks || put_marks(g, st, d)) ? -ENOMEM : 0;
+}
+
+void graph_marks_free(struct desc *d)
+{
+	for (size_t i = 0; i < d->nmarks; i++) {
+		if (d->marks[i].record && !d->marks[i].op->done)
+			op_finish(d->marks[i].op);	/* a launch that failed */
+		op_put(d->marks[i].op);
+	}
+	free(d->marks);
+	d->marks = NULL;
+	d->nmarks = 0;
+}
+
+static CUresult run_mark(struct mark *m)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&big);
+	if (m->record)
+		op_finish(m->op);
+	else if (m->op)
+		r = op_wait(m->op);
+	pthread_mutex_unlock(&big);
+	return r;
+}
+
+CUresult graph_run_marked(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	if (!g->owned)
+		conds_begin(g->conds);
+	for (size_t i = 0; i < g->n && !r && !ctx_latched(ctx); i++) {
+		struct node *n = g->order[i];
+
+		if (!n->enabled)
+			continue;
+		if (n->d.kind == D_CHILD)
+			r = graph_run_marked(ctx, st, op, n->d.child);
+		else if (n->d.kind == D_RECORD || n->d.kind == D_WAIT)
+			r = run_mark(&op->d.marks[op->d.mark++]);
+		else
+			r = desc_run(ctx, st, op, &n->d);
+	}
+	return r;
+}
+
+/* --------------------------------------------------------------- instances */
 
 static CUresult check_kinds(struct graph *g, struct ctx *ctx)
 {
@@ -223,6 +325,10 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 		return api_unlock(r);
 	d.child = x->g;
 	x->g->refs++;
+	if (graph_marks(x->g, st, &d)) {
+		desc_free(&d);
+		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+	}
 	r = stream_submit_after(st, &d, &x->last, x->last ? 1 : 0, &op);
 	if (!r) {
 		op_put(x->last);
@@ -260,6 +366,15 @@ static CUgraphExecUpdateResult compare_nodes(struct node *a, struct node *b)
 	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+/* Does n depend on its graph's node of this index (which compare() has put into indegree)? */
+static bool depends(const struct node *n, unsigned int index)
+{
+	for (size_t i = 0; i < n->in.n; i++)
+		if (n->in.e[i].n->indegree == index)
+			return true;
+	return false;
+}
+
 /* Nodes correspond by the order in which they were added, as by a capture of the same code. */
 static CUgraphExecUpdateResult compare(struct graph *a, struct graph *b, struct node **bad,
 				       struct node **from)
@@ -281,8 +396,8 @@ static CUgraphExecUpdateResult compare(struct graph *a, struct graph *b, struct 
 			return r;
 		if (x->in.n != y->in.n)
 			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-		for (size_t j = 0; j < x->in.n; j++)
-			if (x->in.e[j].n->indegree != y->in.e[j].n->indegree) {
+		for (size_t j = 0; j < y->in.n; j++)	/* a clone's are in another order */
+			if (!depends(x, y->in.e[j].n->indegree)) {
 				*from = y->in.e[j].n;
 				return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 			}

@@ -396,6 +396,13 @@ static CUresult lock_node(CUgraphNode h, int type, const void *out, struct node 
 	return r ? api_unlock(r) : r;
 }
 
+static CUkernel kernel_of(const struct func *f)
+{
+	const struct library *lib = f->mod->lib;
+
+	return lib ? (CUkernel)lib->kernels[f->entry] : NULL;
+}
+
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	struct node *n;
@@ -405,6 +412,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
 		return r;
 	*nodeParams = (CUDA_KERNEL_NODE_PARAMS){
 		.func = (CUfunction)n->d.k.fn,
+		.kern = kernel_of(n->d.k.fn),	/* by which cudart knows it */
 		.gridDimX = n->d.k.grid[0], .gridDimY = n->d.k.grid[1], .gridDimZ = n->d.k.grid[2],
 		.blockDimX = n->d.k.block[0], .blockDimY = n->d.k.block[1],
 		.blockDimZ = n->d.k.block[2],

@@ -121,9 +121,10 @@ static char next(struct rt_warp *w, uint64_t *fmt, unsigned int *left, int lane)
 	return get_char(w, (*fmt)++, lane);
 }
 
-static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args, int lane)
+/* How many arguments were used: that is what a GPU's printf returns. */
+static int format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args, int lane)
 {
-	unsigned int left = MAX_FORMAT;
+	unsigned int left = MAX_FORMAT, used = 0;
 	char c, spec[64];
 
 	while ((c = next(w, &fmt, &left, lane))) {
@@ -141,6 +142,7 @@ static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args
 			} else if (c == 'h') {
 				longs--;
 			} else if (c == '*') {
+				used++;
 				n += snprintf(spec + n, 16, "%d",
 					      clamp((int)get_arg(w, &args, 4, lane)));
 			} else {
@@ -156,12 +158,15 @@ static void format(struct rt_warp *w, struct out *o, uint64_t fmt, uint64_t args
 		}
 		spec[n] = 0;
 		if (!c)
-			return;
-		if (c == '%')
+			break;
+		if (c == '%') {
 			put(o, "%", 1);
-		else
+		} else {
 			put_conv(w, o, spec, longs, &args, lane);
+			used++;
+		}
 	}
+	return used;
 }
 
 static void rt_vprintf(struct rt_warp *w, uint32_t mask)
@@ -173,14 +178,17 @@ static void rt_vprintf(struct rt_warp *w, uint32_t mask)
 		uint64_t fmt = w->x.u64[l], args = w->x.u64[128 + l];
 		struct out o;
 
+		if (!fmt) {
+			w->y.u32[l] = -1;
+			continue;
+		}
 		o.n = 0;
-		format(w, &o, fmt, args, l);
+		w->y.u32[l] = format(w, &o, fmt, args, l);
 		if (h && h->print) {
 			pthread_mutex_lock(&r->lock);
 			h->print(h->user, o.buf, o.n);
 			pthread_mutex_unlock(&r->lock);
 		}
-		w->y.u32[l] = o.n;
 	}
 }
 

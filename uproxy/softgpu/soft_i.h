@@ -265,7 +265,11 @@ struct desc {
 			void *user;
 			CUstream stream;
 		} cb;
-		struct graph *child;		/* of a child node, or what a launch runs */
+		struct {
+			struct graph *child;	/* of a child node, or what a launch runs */
+			struct mark *marks;	/* of a launch: its event nodes, in order */
+			size_t nmarks, mark;	/* next to run */
+		};
 		struct event *event;
 		struct {
 			CUDA_MEM_ALLOC_NODE_PARAMS p;
@@ -286,6 +290,12 @@ struct desc {
 		} cond;
 
 	};
+};
+
+/* What an event node of a graph that has been launched records, or waits for. */
+struct mark {
+	struct op *op;			/* NULL: nothing to wait for */
+	bool record;
 };
 
 /* Runs one piece of work, without big. The result latches in the context unless it is 0. */
@@ -350,6 +360,9 @@ void op_put(struct op *op);
 CUresult stream_wait(struct stream *st);
 int op_add_dep(struct op *op, struct op *on);
 struct op *op_completed(uint64_t ns);	/* an op that is already done */
+/* An op outside of any queue: done when somebody says so, which an op of st must do. */
+struct op *op_pending(struct stream *st);
+void op_finish(struct op *op);
 bool stream_idle(struct stream *st);
 void stream_flush_dead(struct ctx *ctx);
 bool stream_capturing_any(struct ctx *ctx);
@@ -389,6 +402,10 @@ CUresult capture_state(struct stream *st);	/* 901 when invalidated */
 /* ------------------------------------------------------------------ graph.c */
 
 CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g);
+/* A launch: what its event nodes record is recorded from now on. */
+int graph_marks(struct graph *g, struct stream *st, struct desc *d);
+CUresult graph_run_marked(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g);
+void graph_marks_free(struct desc *d);
 void graph_put_ref(struct graph *g);
 
 /* ----------------------------------------------------------------- module.c */

@@ -57,6 +57,11 @@ struct op *op_completed(uint64_t ns)
 	return op;
 }
 
+struct op *op_pending(struct stream *st)
+{
+	return op_new(st);
+}
+
 int op_add_dep(struct op *op, struct op *on)
 {
 	if (!on || on->done || on == op)
@@ -150,13 +155,10 @@ static void stream_gone(struct stream *st)
 		pthread_cond_broadcast(&done_cv);
 }
 
-static void op_complete(struct op *op)
+void op_finish(struct op *op)
 {
 	struct stream *st = op->st;
 
-	st->head = op->next;
-	if (!st->head)
-		st->tail = NULL;
 	op->done = true;
 	op->ns = now_ns();
 	for (unsigned int i = 0; i < op->nwaiters; i++) {
@@ -168,6 +170,16 @@ static void op_complete(struct op *op)
 	op->nwaiters = 0;
 	if (nwaiting)
 		pthread_cond_broadcast(&done_cv);
+}
+
+static void op_complete(struct op *op)
+{
+	struct stream *st = op->st;
+
+	st->head = op->next;
+	if (!st->head)
+		st->tail = NULL;
+	op_finish(op);
 	op_put(op);
 }
 

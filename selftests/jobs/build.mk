@@ -4,7 +4,8 @@
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 SAMPLE_JOBS := $(patsubst selftests/jobs/%.cu,%,$(filter-out selftests/jobs/rdc_%,\
 	$(wildcard selftests/jobs/*.cu)))
-SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/nullstream_ptds
+SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/nullstream_ptds \
+	$(B)/selftests/jobs/rdc
 $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%): $(B)/selftests/jobs/%: selftests/jobs/%.cu \
 		selftests/jobs/job.cuh
 	@mkdir -p $(@D)
@@ -14,6 +15,11 @@ $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%): $(B)/selftests/jobs/%: selftests/jobs/%.
 $(B)/selftests/jobs/nullstream_ptds: selftests/jobs/nullstream.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(CUDA_HOME)/bin/nvcc --default-stream per-thread -o $@ $<
+
+# separate compilation
+$(B)/selftests/jobs/rdc: $(wildcard selftests/jobs/rdc_*.cu) selftests/jobs/rdc.cuh selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -rdc=true -Xnvlink -suppress-stack-size-warning -o $@ $(filter %.cu,$^)
 
 .PHONY: sample-jobs
 sample-jobs: $(SAMPLE_JOB_BINS)

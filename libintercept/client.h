@@ -98,7 +98,6 @@ struct obj {
 	struct obj **prev;
 };
 
-LOCAL struct obj *obj_slow(unsigned int type, uint64_t handle);
 extern LOCAL struct obj **obj_chunks[SV_T_CUstream + 1][4096];
 
 /* The object of a live handle of this type, or NULL. */
@@ -141,6 +140,8 @@ struct stream {
 	uint64_t calls;			/* host functions enqueued; hostfunc.c */
 	uint64_t call_word;		/* arena offset of the word that acknowledges them, or 0 */
 	struct pool_stream *pool;	/* stream-ordered memory freed here; pool.c */
+	const void *owner;		/* the thread whose own stream this is; thread.c */
+	struct stream *own_next;	/* of that thread's own streams */
 };
 
 struct context {
@@ -151,8 +152,8 @@ struct context {
 	int attached;			/* uses of a cuCtxAttach */
 	uint64_t id;			/* cuCtxGetId */
 	uint64_t limit[16];		/* cuCtxGetLimit, as far as set here; by CUlimit */
+	bool live;			/* the proxy has it; not so a primary context nobody retains */
 	struct stream legacy;		/* not in the object table; wire SV_STREAM_LEGACY */
-	struct stream *_Atomic per_thread;	/* list of all threads' own streams in this context */
 };
 
 struct event {
@@ -168,9 +169,9 @@ struct event {
 #define CTX_STACK 64
 
 struct thread {
-	struct context *ctx;		/* current; the top of the stack */
+	struct context *ctx;		/* current: the top of the stack, or NULL */
 	struct context *stack[CTX_STACK];
-	int depth;			/* entries of stack, ctx not among them */
+	int depth;
 	int per_thread;			/* 0 means this thread's own stream in the call under way */
 	int capture_mode;		/* cuThreadExchangeStreamCaptureMode */
 	struct stream *own;		/* this thread's own streams, one a context; thread.c */
@@ -186,6 +187,10 @@ LOCAL CUresult context_current(struct context **out);
 /* The stream that a handle means in this thread's current context, special values included. */
 LOCAL CUresult stream_find(CUstream handle, struct stream **out);
 LOCAL CUresult stream_own(struct context *ctx, struct stream **out);	/* the per-thread one */
+
+/* All work of a context, or of a stream, that was enqueued before is done. */
+LOCAL CUresult context_sync(struct context *ctx);
+LOCAL CUresult stream_sync(struct context *ctx, struct stream *s);
 
 /* The primary context's handle, made if need be (whether it is retained or not). */
 LOCAL CUresult context_primary(CUcontext *out, CUdevice dev);
@@ -235,6 +240,10 @@ LOCAL int space_take(struct space *s, uint64_t addr, uint64_t len, void *owner);
 /* The allocation that holds addr: its base, length and owner. false: none. */
 LOCAL bool space_find(struct space *s, uint64_t addr, uint64_t *base, uint64_t *len, void **owner);
 
+/* Ask fn of each allocation in order of address until it says true; then true. fn changes nothing. */
+LOCAL bool space_each(const struct space *s,
+		      bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg);
+
 /* Give the allocation that begins at base back. false: none begins there. */
 LOCAL bool space_release(struct space *s, uint64_t base);
 
@@ -263,7 +272,7 @@ struct memory {
 extern LOCAL pthread_mutex_t memory_lock;
 extern LOCAL struct space *memory_window;	/* device addresses of the client's choice */
 
-/* The session has been opened: both spaces. */
+/* The session has been opened (again): the window. */
 LOCAL CUresult memory_init(void);
 
 /*
@@ -273,6 +282,9 @@ LOCAL CUresult memory_init(void);
 LOCAL CUresult memory_alloc(enum memory_kind kind, uint64_t len, uint64_t align, unsigned int place,
 			    struct memory **out);
 LOCAL void memory_free(struct memory *m);
+
+/* Free all that a context has allocated, in window and arena. */
+LOCAL void memory_context_gone(struct context *ctx);
 
 /* Physical bytes that the session may still get: budget less what is mapped and in use. */
 LOCAL uint64_t memory_left(void);
@@ -300,6 +312,7 @@ LOCAL CUresult arena_init(void);
 LOCAL CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off);
 LOCAL void arena_free(uint64_t off);
 LOCAL bool arena_find(uint64_t off, uint64_t *base, uint64_t *len, void **owner);
+LOCAL bool arena_each(bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg);
 static inline void *arena_at(uint64_t off)
 {
 	return session.arena + off;
@@ -324,9 +337,16 @@ struct stage {
 #define STAGE_SMALL (64u << 10)
 #define STAGE_LARGE (2u << 20)
 
-LOCAL CUresult stage_init(void);
-LOCAL CUresult stage_get(uint64_t want, struct stage *out);	/* may be smaller than wanted */
-LOCAL void stage_put(struct stage *s);				/* no record mentions it */
+LOCAL void stage_init(void);
+
+/* A slot, perhaps smaller than wanted; waits for the device if all are busy. */
+LOCAL CUresult stage_get(uint64_t want, struct stage *out);
+
+/* A record on the stream has been sent that ends with the device's store into the slot's word. */
+LOCAL void stage_sent(struct stage *s, const struct context *ctx, const struct stream *on);
+
+/* Nothing that is under way uses the slot. */
+LOCAL void stage_put(struct stage *s);
 
 /* --------------------------------------------------------------------------- modules: module.c */
 
@@ -359,14 +379,29 @@ static inline struct function *function_find(CUfunction f)
 	return likely(fn) ? fn : obj_find(SV_T_CUkernel, (uint64_t)(uintptr_t)f);
 }
 
-LOCAL CUresult function_prepare(struct function *fn);
+/* Compiled and loaded by the proxy's worker, so that a launch does not make it wait. */
+LOCAL CUresult function_prepare(struct context *ctx, struct function *fn);
 
-/* Check a launch's arguments and lay them out: *out has sv_launch, attributes and parameters. */
+/* The images, functions and variables of a context are gone with it. */
+LOCAL void image_gone(struct image *im);
+
+/* --------------------------------------------------------------------------- launches: launch.c */
+
+#define LAUNCH_ATTRS_MAX 16
+
+/*
+ * Check a launch's arguments and lay out what follows the head in a record: attributes (virtual
+ * handles in them), then parameters. tail points into the thread's scratch memory.
+ */
 struct launch {
 	struct sv_launch head;
-	const void *tail;	/* attributes and parameters, tail_len bytes; thread's scratch */
+	const void *tail;
 	uint32_t tail_len;
+	struct function *fn;
 };
+
+LOCAL CUresult launch_layout(const CUlaunchConfig *c, struct context *ctx, CUfunction f,
+			     void **params, void **extra, struct launch *out);
 
 /* --------------------------------------------------------------------- capture: capture.c, graph.c */
 

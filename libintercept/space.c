@@ -345,3 +345,18 @@ bool space_release(struct space *s, uint64_t base)
 	s->root = merge(merge(low, e), high);
 	return true;
 }
+
+static bool each(const struct extent *e,
+		 bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg)
+{
+	if (!e)
+		return false;
+	return each(e->left, fn, arg) || (e->used && fn(arg, e->addr, e->len, e->owner)) ||
+		each(e->right, fn, arg);
+}
+
+bool space_each(const struct space *s,
+		bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg)
+{
+	return each(s->root, fn, arg);
+}

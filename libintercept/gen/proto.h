@@ -123,7 +123,8 @@ struct sv_shared {
 	/*
 	 * late: failures of unanswered records that do not break the context: a count in the high
 	 * half, the newest CUresult in the low half. One store by the proxy; the client keeps the
-	 * count that it has reported.
+	 * count that it has reported. It counts up when the channel's error is latched, too, so that
+	 * the client has one word to look at.
 	 */
 	uint64_t late;
 	char why[248];			/* why the proxy ended the session, before it did */
@@ -234,6 +235,9 @@ struct sv_copy3d {
  */
 #define SV_IMAGE_FILE	1u
 #define SV_IMAGE_ARENA	2u
+#define SV_IMAGE_PARTS	3u	/* in the arena: uint64_t n, n of struct sv_part_of { off, len } from the
+				 * image's start, then fatbins of relocatable code (a wrapper's
+				 * version 2): the driver gets a wrapper with an array of pointers */
 
 struct sv_image {
 	uint64_t ctx;		/* 0 for a library */
@@ -252,6 +256,10 @@ struct sv_jit_opt {
 	uint32_t opt;		/* CUjit_option, or CUlibraryOption with bit 31 set */
 	uint32_t pad;
 	uint64_t value;
+};
+
+struct sv_part_of {		/* of SV_IMAGE_PARTS */
+	uint64_t off, len;
 };
 
 struct sv_image_end {		/* SV_OP_cuLibraryUnload, SV_OP_cuModuleUnload (log) */
@@ -320,7 +328,7 @@ struct sv_prepare {
 };
 
 /*
- * SV_OP_cuLaunchKernel, for every kind of launch: attrs of CUlaunchAttribute (64 bytes each, handles
+ * SV_OP_cuLaunchKernel, for every kind of launch (answered, if asked, when it has been enqueued): attrs of CUlaunchAttribute (64 bytes each, handles
  * in them are virtual ones), then param_bytes of parameters laid out as the kernel has them.
  */
 #define SV_LAUNCH_COOPERATIVE	1u

@@ -15,7 +15,7 @@ SOFT_API := state device context memory vmm stream event desc copy host array te
 	module library program fatbin launch query procs error graph graph_node graph_exec \
 	graph_capture graph_cond
 SOFT_API_OBJS := $(SOFT_API:%=$(SOFTGPU)/%.o) $(SOFTGPU)/api_ptsz.o $(SOFTGPU)/api_unsupported.o
-SOFT_CFLAGS = $(CFLAGS) -fPIC -pthread -MMD -MP -Iuproxy/softgpu -I$(SOFT_GEN) \
+SOFT_CFLAGS = $(CFLAGS) -fPIC -pthread -MMD -MP -Iuproxy/softgpu -I$(SOFT_GEN) -Ilibintercept \
 	-isystem $(CUDA_HOME)/include
 # A sanitizer's symbols come from the program.
 SOFT_ZDEFS := $(if $(SAN),,-Wl,-z,defs)

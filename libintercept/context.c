@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * context.c - contexts and each thread's stack of them
+ *
+ * The primary context has one handle for the life of the process; it is live between the first
+ * retain and the reset or last release. Everything in a context ends with it: objects, memory,
+ * cudart's context-local storage.
+ */
+#include "client.h"
+#include "export_tables.h"
+
+#include <string.h>
+
+static struct context *primary;		/* session.lock */
+static int retained;
+static unsigned int primary_flags;
+static int contexts;			/* live ones */
+static uint64_t ids;
+
+/* ---------------------------------------------------------------------------- current context */
+
+CUresult context_current(struct context **out)
+{
+	struct context *ctx = thread.ctx;
+
+	TRY(session_check());
+	if (unlikely(!ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (unlikely(!ctx->live))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*out = ctx;
+	return CUDA_SUCCESS;
+}
+
+static void set_top(void)
+{
+	thread.ctx = thread.depth ? thread.stack[thread.depth - 1] : NULL;
+}
+
+static CUresult push(struct context *ctx)
+{
+	if (thread.depth == CTX_STACK)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	thread.stack[thread.depth++] = ctx;
+	thread.ctx = ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult find(CUcontext handle, struct context **out)
+{
+	TRY(session_check());
+	*out = obj_find(SV_T_CUcontext, sv_u64(handle));
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUcontext handle_of(const struct context *ctx)
+{
+	return ctx ? (CUcontext)(uintptr_t)ctx->o.handle : NULL;
+}
+
+API CUresult cuCtxPushCurrent_v2(CUcontext handle)
+{
+	struct context *ctx;
+
+	TRY(find(handle, &ctx));
+	return push(ctx);
+}
+
+API CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
+	TRY(session_check());
+	if (!thread.depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (out)
+		*out = handle_of(thread.ctx);
+	thread.depth--;
+	set_top();
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetCurrent(CUcontext handle)
+{
+	struct context *ctx;
+
+	TRY(session_check());
+	if (!handle) {
+		if (thread.depth)
+			thread.depth--;
+		set_top();
+		return CUDA_SUCCESS;
+	}
+	TRY(find(handle, &ctx));
+	if (!thread.depth)
+		return push(ctx);
+	thread.stack[thread.depth - 1] = ctx;
+	thread.ctx = ctx;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCurrent(CUcontext *out)
+{
+	if (unlikely(!out))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	*out = handle_of(thread.ctx);
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *out)
+{
+	if (unlikely(!out))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (unlikely(!thread.ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*out = session.device;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext handle)
+{
+	struct context *ctx;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!handle)
+		return cuCtxGetDevice(out);
+	TRY(find(handle, &ctx));
+	*out = session.device;
+	return CUDA_SUCCESS;
+}
+
+/* -------------------------------------------------------------------------------- beginning */
+
+static void prepare(struct context *ctx, unsigned int flags)
+{
+	struct stream *s = &ctx->legacy;
+
+	ctx->flags = flags;
+	ctx->id = ++ids;
+	memcpy(ctx->limit, session.shared->limit, sizeof(ctx->limit));
+	memset(s, 0, sizeof(*s));
+	s->o.ctx = ctx;
+	s->o.handle = SV_STREAM_LEGACY;
+	s->wire = SV_STREAM_LEGACY;
+	s->id = ctx->id;
+	ctx->live = true;
+	contexts++;
+}
+
+/* The program's device must be the session's: it is, or becomes so with the first context. */
+static CUresult on_device(CUdevice dev)
+{
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (dev == session.device)
+		return CUDA_SUCCESS;
+	if (contexts) {
+		client_log("a process works on one device so far: %d is in use, %d is refused",
+			   session.device, dev);
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	}
+	return session_move(dev);
+}
+
+static CUresult primary_locked(struct context **out)
+{
+	if (!primary) {
+		primary = obj_new(SV_T_CUcontext, NULL);
+		if (!primary)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		primary->primary = true;
+	}
+	*out = primary;
+	return CUDA_SUCCESS;
+}
+
+CUresult context_primary(CUcontext *out, CUdevice dev)
+{
+	struct context *ctx;
+	CUresult rc;
+
+	TRY(session_check());
+	pthread_mutex_lock(&session.lock);
+	rc = on_device(dev);
+	if (!rc)
+		rc = primary_locked(&ctx);
+	if (!rc)
+		*out = handle_of(ctx);
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+static CUresult retain_locked(CUdevice dev, struct context **out)
+{
+	struct sv_ctx_new a = { .flags = primary_flags };
+
+	TRY(on_device(dev));
+	TRY(primary_locked(out));
+	if (!(*out)->live) {
+		a.ctx = (*out)->o.handle;
+		TRY(send_sync(SV_OP_cuDevicePrimaryCtxRetain, &a, sizeof(a), NULL, 0, NULL, 0));
+		prepare(*out, primary_flags);
+	}
+	retained++;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
+{
+	struct context *ctx;
+	CUresult rc;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&session.lock);
+	rc = retain_locked(dev, &ctx);
+	if (!rc)
+		*out = handle_of(ctx);
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+#define FLAGS_KNOWN (CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX | \
+		     CU_CTX_SYNC_MEMOPS)
+
+static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigned int version)
+{
+	struct sv_ctx_new a = { .flags = flags };
+	struct context *ctx = NULL;
+	CUresult rc;
+
+	if (!out || flags & ~FLAGS_KNOWN)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&session.lock);
+	rc = on_device(dev);
+	if (!rc) {
+		ctx = obj_new(SV_T_CUcontext, NULL);
+		rc = ctx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!rc) {
+		a.ctx = ctx->o.handle;
+		rc = send_sync(SV_OP_cuCtxCreate_v4, &a, sizeof(a), NULL, 0, NULL, 0);
+	}
+	if (!rc) {
+		prepare(ctx, flags);
+		ctx->api_version = version;
+		rc = push(ctx);
+	}
+	if (!rc)
+		*out = handle_of(ctx);
+	else if (ctx)
+		obj_free(SV_T_CUcontext, &ctx->o);
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice dev)
+{
+	return create(out, flags, dev, 3020);
+}
+
+API CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n, unsigned int flags,
+			    CUdevice dev)
+{
+	if (params || n)
+		return sv_unsupported("cuCtxCreate_v3", "execution affinity partitions the device");
+	return create(out, flags, dev, 3020);
+}
+
+API CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags,
+			    CUdevice dev)
+{
+	if (params && (params->numExecAffinityParams || params->cigParams))
+		return sv_unsupported("cuCtxCreate_v4", "execution affinity partitions the device");
+	return create(out, flags, dev, 3020);
+}
+
+/* ---------------------------------------------------------------------------------- its end */
+
+static void object_gone(struct obj *o, unsigned int type)
+{
+	if (type == SV_T_CUmodule)
+		image_gone((struct image *)o);
+	if (type == SV_T_CUstream)
+		((struct stream *)o)->owner = NULL;
+}
+
+static CUresult end(struct context *ctx)
+{
+	struct sv_ctx_end a = { ctx->o.handle };
+	CUresult rc;
+
+	export_tables_context_gone(handle_of(ctx));
+	ctx->live = false;
+	contexts--;
+	rc = send_sync(ctx->primary ? SV_OP_cuDevicePrimaryCtxReset_v2 : SV_OP_cuCtxDestroy_v2, &a,
+		       sizeof(a), NULL, 0, NULL, 0);
+	obj_free_context(ctx, object_gone);
+	memory_context_gone(ctx);
+	return rc;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&session.lock);
+	if (!retained || dev != session.device)
+		rc = CUDA_ERROR_INVALID_CONTEXT;
+	else if (!--retained)
+		rc = end(primary);
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&session.lock);
+	if (dev == session.device && primary && primary->live) {
+		retained = 0;
+		rc = end(primary);
+	}
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (flags & ~FLAGS_KNOWN)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&session.lock);
+	primary_flags = flags;
+	if (primary && primary->live && dev == session.device)
+		primary->flags = flags;	/* how to wait for the device is the proxy's affair */
+	pthread_mutex_unlock(&session.lock);
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*flags = dev == session.device ? primary_flags : 0;
+	*active = dev == session.device && primary && primary->live;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxDestroy_v2(CUcontext handle)
+{
+	struct context *ctx;
+	CUresult rc;
+
+	TRY(find(handle, &ctx));
+	if (ctx->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (thread.ctx == ctx) {
+		thread.depth--;
+		set_top();
+	}
+	pthread_mutex_lock(&session.lock);
+	rc = ctx->live ? end(ctx) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!ctx->o.next)
+		obj_free(SV_T_CUcontext, &ctx->o);
+	pthread_mutex_unlock(&session.lock);
+	return rc;
+}
+
+API CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
+{
+	struct context *ctx;
+
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	ctx->attached++;
+	*out = handle_of(ctx);
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxDetach(CUcontext handle)
+{
+	struct context *ctx;
+
+	TRY(find(handle, &ctx));
+	if (ctx->attached) {
+		ctx->attached--;
+		return CUDA_SUCCESS;
+	}
+	return cuCtxDestroy_v2(handle);
+}
+
+/* ------------------------------------------------------------------------------ its properties */
+
+static CUresult named(CUcontext handle, struct context **out)
+{
+	if (handle)
+		return find(handle, out);
+	return context_current(out);
+}
+
+API CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	struct context *ctx;
+
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	*flags = ctx->flags;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetFlags(unsigned int flags)
+{
+	struct context *ctx;
+
+	if (flags & ~FLAGS_KNOWN)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	ctx->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+	struct context *ctx;
+
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(named(handle, &ctx));
+	*id = ctx->id;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+	struct context *ctx;
+
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(named(handle, &ctx));
+	*version = ctx->api_version ? ctx->api_version : 3020;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	struct context *ctx;
+
+	if (!value || (unsigned int)limit >= CU_LIMIT_MAX || limit >= 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	if (ctx->limit[limit] == UINT64_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = ctx->limit[limit];
+	return CUDA_SUCCESS;
+}
+
+CUresult sv_hook_cuCtxSetLimit(CUlimit limit, size_t value, int per_thread, int *done)
+{
+	struct sv_cuCtxSetLimit a = { .limit = limit, .value = value };
+	struct context *ctx;
+
+	(void)per_thread;
+	*done = 1;
+	if ((unsigned int)limit >= CU_LIMIT_MAX || limit >= 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	a.ctx = ctx->o.handle;
+	TRY(send_sync(SV_OP_cuCtxSetLimit, &a, sizeof(a), NULL, 0, NULL, 0));
+	ctx->limit[limit] = value;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	if (least)
+		*least = session.shared->priority_least;
+	if (greatest)
+		*greatest = session.shared->priority_greatest;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------ synchronising */
+
+CUresult context_sync(struct context *ctx)
+{
+	struct sv_sync_on a = { ctx->o.handle, 0 };
+
+	return send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0);
+}
+
+API CUresult cuCtxSynchronize(void)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	TRY(capture_sync(NULL));
+	return context_sync(ctx);
+}
+
+API CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+	struct context *ctx;
+
+	TRY(named(handle, &ctx));
+	if (!ctx->live)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	TRY(capture_sync(NULL));
+	return context_sync(ctx);
+}
+
+/* ------------------------------------------------------------------------- first forms of these */
+
+API CUresult cuCtxDestroy(CUcontext ctx)
+{
+	return cuCtxDestroy_v2(ctx);
+}
+
+API CUresult cuCtxPopCurrent(CUcontext *out)
+{
+	return cuCtxPopCurrent_v2(out);
+}
+
+API CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+	return cuCtxPushCurrent_v2(ctx);
+}
+
+API CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	return cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+API CUresult cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	return cuDevicePrimaryCtxReset_v2(dev);
+}
+
+API CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+	return cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory_i.h - the kinds of memory that are not plain device memory, for each other and memory.c
+ *
+ * An allocation in the arena has a struct memory as its owner there; what the interposer itself
+ * uses of the arena has the owner NULL. Locks: memory_lock, then those of these files, then arena's.
+ */
+#ifndef MEMORY_I_H
+#define MEMORY_I_H
+
+#include "client.h"
+
+/* ------------------------------------------------------------------------------------- host.c */
+
+LOCAL uint64_t memory_next_id(void);
+
+/* Zeroed memory of the arena that both sides use, and a description of it. */
+LOCAL CUresult host_alloc(enum memory_kind kind, uint64_t len, unsigned int flags,
+			  struct memory **out);
+
+/* Free the one that begins at addr and is of this kind, when nothing uses it. INVALID_VALUE. */
+LOCAL CUresult host_free(uint64_t addr, enum memory_kind kind);
+
+/* The registered range that holds addr. */
+LOCAL bool host_registered(uint64_t addr, struct memory *out);
+
+/* A context ends: what was registered in it is not any more. */
+LOCAL void host_context_gone(struct context *ctx);
+
+/* ------------------------------------------------------------------------------------- pool.c */
+
+/* The allocation that holds an address of a MEMORY_POOL range. false: it is free now. */
+LOCAL bool pool_find(uint64_t addr, struct memory *out);
+
+/* The handle of the pool that addr is from, or 0. */
+LOCAL uint64_t pool_of(uint64_t addr);
+
+/* A stream goes away; a context ends with all that has been allocated in it. */
+LOCAL void pool_stream_gone(struct stream *s);
+LOCAL void pool_context_gone(struct context *ctx);
+
+/* -------------------------------------------------------------------------------------- vmm.c */
+
+/* May the device use len bytes at addr of this MEMORY_RESERVED range? INVALID_VALUE. */
+LOCAL CUresult vmm_range(uint64_t addr, uint64_t len);
+
+/* What is mapped at addr: base, length and handle. false: nothing. */
+LOCAL bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle);
+
+#endif

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * module.c - modules, libraries, and the functions and variables in them
+ *
+ * A function is asked for once: the list of its image keeps it, with the layout of its parameters and
+ * its attributes, so that a launch and most queries need nobody.
+ */
+#include "client.h"
+#include "cuda_hooks.h"
+#include "image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define INFO_ROOM (sizeof(struct sv_func_info) + 4096 * 8)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* images' lists of functions */
+
+/* ------------------------------------------------------------------------------ loading, unloading */
+
+static CUresult load(unsigned int type, uint16_t op, const void *image, struct image_options *o,
+		     uint64_t *handle)
+{
+	struct context *ctx = NULL;
+	struct image *im;
+	CUresult rc;
+
+	if (!image)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type == SV_T_CUmodule)
+		TRY(context_current(&ctx));
+	else
+		TRY(session_check());
+	im = obj_new(type, ctx);
+	if (!im)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	im->library = type == SV_T_CUlibrary;
+	rc = image_load(op, im, ctx, image, o);
+	if (rc)
+		obj_free(type, &im->o);
+	else
+		*handle = im->o.handle;
+	return rc;
+}
+
+static CUresult load_module(CUmodule *out, const void *image, struct image_options *o)
+{
+	uint64_t h;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(load(SV_T_CUmodule, SV_OP_cuModuleLoadDataEx, image, o, &h));
+	*out = (CUmodule)(uintptr_t)h;
+	return CUDA_SUCCESS;
+}
+
+static CUresult load_library(CUlibrary *out, const void *image, struct image_options *o)
+{
+	uint64_t h;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(load(SV_T_CUlibrary, SV_OP_cuLibraryLoadData, image, o, &h));
+	*out = (CUlibrary)(uintptr_t)h;
+	return CUDA_SUCCESS;
+}
+
+/* A file's content with a NUL behind it, to be freed. */
+static CUresult read_file(const char *name, void **out)
+{
+	int fd = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+	struct stat st;
+	char *p = NULL;
+	size_t n = 0;
+
+	if (fd < 0)
+		return name ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
+		p = malloc(st.st_size + 1);
+	while (p && n < (size_t)st.st_size) {
+		ssize_t r = read(fd, p + n, st.st_size - n);
+
+		if (r <= 0 && errno != EINTR)
+			break;
+		n += r > 0 ? r : 0;
+	}
+	close(fd);
+	if (!p)
+		return CUDA_ERROR_INVALID_IMAGE;
+	p[n] = 0;
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUjit_option *opt,
+				void **values)
+{
+	struct image_options o = { .n = n, .opt = opt, .values = values };
+
+	if (n && (!opt || !values))
+		return CUDA_ERROR_INVALID_VALUE;
+	return load_module(out, image, &o);
+}
+
+API CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+	return cuModuleLoadDataEx(out, image, 0, NULL, NULL);
+}
+
+API CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
+{
+	return cuModuleLoadDataEx(out, image, 0, NULL, NULL);
+}
+
+API CUresult cuModuleLoad(CUmodule *out, const char *name)
+{
+	void *image;
+	CUresult rc;
+
+	TRY(read_file(name, &image));
+	rc = cuModuleLoadData(out, image);
+	free(image);
+	return rc;
+}
+
+API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_option *opt, void **values,
+			       unsigned int n, CUlibraryOption *lopt, void **lvalues,
+			       unsigned int nl)
+{
+	struct image_options o = { .n = n, .opt = opt, .values = values, .n_lib = nl,
+				   .lib_opt = lopt, .lib_values = lvalues };
+
+	if ((n && (!opt || !values)) || (nl && !lopt))
+		return CUDA_ERROR_INVALID_VALUE;
+	return load_library(out, code, &o);
+}
+
+API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *name, CUjit_option *opt,
+				   void **values, unsigned int n, CUlibraryOption *lopt,
+				   void **lvalues, unsigned int nl)
+{
+	void *image;
+	CUresult rc;
+
+	TRY(read_file(name, &image));
+	rc = cuLibraryLoadData(out, image, opt, values, n, lopt, lvalues, nl);
+	free(image);
+	return rc;
+}
+
+void image_gone(struct image *im)
+{
+	pthread_mutex_lock(&lock);
+	for (struct function *f = im->functions, *next; f; f = next) {
+		next = f->next;
+		if (f->derived) {
+			free(f->derived->info);
+			obj_free(obj_type(&f->derived->o), &f->derived->o);
+		}
+		free((void *)f->name);
+		free(f->info);
+		obj_free(obj_type(&f->o), &f->o);
+	}
+	im->functions = NULL;
+	pthread_mutex_unlock(&lock);
+	memory_drop_globals(im);
+	if (im->arena)
+		arena_free(im->arena);
+	im->arena = 0;
+}
+
+static CUresult unload(unsigned int type, uint16_t op, uint64_t handle)
+{
+	struct image *im = obj_find(type, handle);
+	struct sv_image_end a = { handle };
+	CUresult rc;
+
+	TRY(session_check());
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (im->module && im->module->library)
+		obj_free(SV_T_CUmodule, &im->module->o);
+	rc = send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
+	image_gone(im);
+	obj_free(type, &im->o);
+	return rc;
+}
+
+API CUresult cuModuleUnload(CUmodule m)
+{
+	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
+
+	if (im && im->library)
+		return CUDA_ERROR_NOT_PERMITTED;	/* it ends with its library */
+	return unload(SV_T_CUmodule, SV_OP_cuModuleUnload, sv_u64(m));
+}
+
+API CUresult cuLibraryUnload(CUlibrary l)
+{
+	return unload(SV_T_CUlibrary, SV_OP_cuLibraryUnload, sv_u64(l));
+}
+
+/* -------------------------------------------------------------------------------- functions */
+
+static void learn(struct function *f, const struct sv_func_info *in)
+{
+	size_t len = sizeof(*in) + (in->params < 4096 ? in->params : 4096) * sizeof(in->param[0]);
+
+	f->info = malloc(len);
+	if (!f->info)
+		return;
+	memcpy(f->info, in, len);
+	f->max_threads = in->attr[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+	f->dynamic_shared = in->attr[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+}
+
+static CUresult ask(struct image *im, uint16_t op, const char *name, struct function *f)
+{
+	struct sv_by_name a = { .ctx = thread.ctx ? thread.ctx->o.handle : 0,
+				.from = im->o.handle, .handle = f->o.handle, .cap = INFO_ROOM,
+				.name_len = strlen(name) + 1 };
+	void *info = arena_reply(INFO_ROOM, &a.info);
+	CUresult rc;
+
+	if (!info)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = send_sync(op, &a, sizeof(a), name, a.name_len, NULL, 0);
+	if (!rc) {
+		learn(f, info);
+		f->name = strdup(name);
+		rc = f->info && f->name ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	arena_reply_done(a.info);
+	return rc;
+}
+
+static CUresult get(struct image *im, unsigned int type, uint16_t op, const char *name,
+		    struct function **out)
+{
+	struct function *f;
+	CUresult rc;
+
+	pthread_mutex_lock(&lock);
+	for (f = im->functions; f && strcmp(f->name, name); f = f->next)
+		;
+	pthread_mutex_unlock(&lock);
+	*out = f;
+	if (f)
+		return CUDA_SUCCESS;
+	f = obj_new(type, im->o.ctx);
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->image = im;
+	rc = ask(im, op, name, f);
+	if (rc) {
+		free(f->info);
+		obj_free(type, &f->o);
+		return rc;
+	}
+	pthread_mutex_lock(&lock);
+	f->next = im->functions;
+	im->functions = f;
+	pthread_mutex_unlock(&lock);
+	*out = f;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
+{
+	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
+	struct context *ctx;
+	struct function *f;
+
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(get(im, SV_T_CUfunction, SV_OP_cuModuleGetFunction, name, &f));
+	*out = (CUfunction)(uintptr_t)f->o.handle;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary l, const char *name)
+{
+	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
+	struct function *f;
+
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(get(im, SV_T_CUkernel, SV_OP_cuLibraryGetKernel, name, &f));
+	*out = (CUkernel)(uintptr_t)f->o.handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult kernel(CUkernel k, struct function **out)
+{
+	TRY(session_check());
+	*out = obj_find(SV_T_CUkernel, sv_u64(k));
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult function(CUfunction f, struct function **out)
+{
+	TRY(session_check());
+	*out = function_find(f);
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
+{
+	struct context *ctx;
+	struct function *k, *f;
+	struct sv_derive a;
+	CUresult rc;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(kernel(handle, &k));
+	TRY(context_current(&ctx));
+	if (!k->derived) {
+		f = obj_new(SV_T_CUfunction, ctx);
+		if (!f)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		a = (struct sv_derive){ ctx->o.handle, k->o.handle, f->o.handle };
+		rc = send_sync(SV_OP_cuKernelGetFunction, &a, sizeof(a), NULL, 0, NULL, 0);
+		if (rc) {
+			obj_free(SV_T_CUfunction, &f->o);
+			return rc;
+		}
+		f->image = k->image;
+		f->kernel = k;
+		f->name = k->name;
+		learn(f, k->info);
+		if (!f->info)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		k->derived = f;
+	}
+	*out = (CUfunction)(uintptr_t)k->derived->o.handle;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
+{
+	struct image *l = obj_find(SV_T_CUlibrary, sv_u64(handle)), *m;
+	struct context *ctx;
+	struct sv_derive a;
+	CUresult rc;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(&ctx));
+	if (!l)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!l->module) {
+		m = obj_new(SV_T_CUmodule, ctx);
+		if (!m)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		a = (struct sv_derive){ ctx->o.handle, l->o.handle, m->o.handle };
+		rc = send_sync(SV_OP_cuLibraryGetModule, &a, sizeof(a), NULL, 0, NULL, 0);
+		if (rc) {
+			obj_free(SV_T_CUmodule, &m->o);
+			return rc;
+		}
+		m->library = true;
+		l->module = m;
+	}
+	*out = (CUmodule)(uintptr_t)l->module->o.handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult function_prepare(struct context *ctx, struct function *fn)
+{
+	struct sv_prepare a = { ctx->o.handle, fn->o.handle };
+
+	TRY(send_sync(SV_OP_X_PREPARE, &a, sizeof(a), NULL, 0, NULL, 0));
+	fn->prepared = true;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------- what they are like */
+
+static CUresult attribute(const struct function *f, CUfunction_attribute attr, int *out)
+{
+	if (!out || (unsigned int)attr >= SV_FUNC_ATTRS)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = f->info->attr[attr];
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuFuncGetAttribute(int *out, CUfunction_attribute attr, CUfunction handle)
+{
+	struct function *f;
+
+	TRY(function(handle, &f));
+	return attribute(f, attr, out);
+}
+
+API CUresult cuKernelGetAttribute(int *out, CUfunction_attribute attr, CUkernel handle, CUdevice dev)
+{
+	struct function *f;
+
+	TRY(kernel(handle, &f));
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return attribute(f, attr, out);
+}
+
+static void changed(struct function *f, CUfunction_attribute attr, int value)
+{
+	if ((unsigned int)attr >= SV_FUNC_ATTRS)
+		return;
+	f->info->attr[attr] = value;
+	if (attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+		f->dynamic_shared = value;
+}
+
+CUresult sv_hook_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attr, int value,
+				    int per_thread, int *done)
+{
+	struct sv_cuFuncSetAttribute a = { .hfunc = sv_u64(handle), .attrib = attr,
+					   .value = value };
+	struct context *ctx;
+	struct function *f;
+
+	(void)per_thread;
+	*done = 1;
+	TRY(function(handle, &f));
+	TRY(context_current(&ctx));
+	a.ctx = ctx->o.handle;
+	TRY(send_sync(SV_OP_cuFuncSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	changed(f, attr, value);
+	return CUDA_SUCCESS;
+}
+
+CUresult sv_hook_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUkernel handle,
+				      CUdevice dev, int per_thread, int *done)
+{
+	struct sv_cuKernelSetAttribute a = { .kernel = sv_u64(handle), .attrib = attr,
+					     .val = value };
+	struct function *f;
+
+	(void)per_thread;
+	*done = 1;
+	TRY(kernel(handle, &f));
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	TRY(send_sync(SV_OP_cuKernelSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	changed(f, attr, value);
+	if (f->derived)
+		changed(f->derived, attr, value);
+	return CUDA_SUCCESS;
+}
+
+static CUresult parameter(const struct function *f, size_t i, size_t *off, size_t *size)
+{
+	if (!off || i >= f->info->params)
+		return CUDA_ERROR_INVALID_VALUE;
+	*off = f->info->param[i].off;
+	if (size)
+		*size = f->info->param[i].size;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuFuncGetParamInfo(CUfunction handle, size_t i, size_t *off, size_t *size)
+{
+	struct function *f;
+
+	TRY(function(handle, &f));
+	return parameter(f, i, off, size);
+}
+
+API CUresult cuKernelGetParamInfo(CUkernel handle, size_t i, size_t *off, size_t *size)
+{
+	struct function *f;
+
+	TRY(kernel(handle, &f));
+	return parameter(f, i, off, size);
+}
+
+API CUresult cuFuncGetName(const char **name, CUfunction handle)
+{
+	struct function *f;
+
+	if (!name)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(function(handle, &f));
+	*name = f->name;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuKernelGetName(const char **name, CUkernel handle)
+{
+	return cuFuncGetName(name, (CUfunction)handle);
+}
+
+API CUresult cuFuncGetModule(CUmodule *out, CUfunction handle)
+{
+	struct function *f;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(function(handle, &f));
+	if (f->image->library)
+		return cuLibraryGetModule(out, (CUlibrary)(uintptr_t)f->image->o.handle);
+	*out = (CUmodule)(uintptr_t)f->image->o.handle;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel handle)
+{
+	struct function *f;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(kernel(handle, &f));
+	*out = (CUlibrary)(uintptr_t)f->image->o.handle;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------ enumeration */
+
+#define NAMES_ROOM (16u << 20)
+
+static CUresult names(struct image *im, uint16_t op, void *arg, unsigned int max,
+		      CUresult (*each)(struct image *im, const char *name, unsigned int i,
+				       void *arg))
+{
+	struct sv_enumerate a = { .from = im->o.handle, .cap = NAMES_ROOM };
+	char *at = arena_reply(NAMES_ROOM, &a.off), *end = at + NAMES_ROOM;
+	uint32_t n;
+	CUresult rc;
+
+	if (!at)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
+	memcpy(&n, at, sizeof(n));
+	at += sizeof(n);
+	for (unsigned int i = 0; !rc && i < n && i < max; i++) {
+		size_t len = strnlen(at, end - at);
+
+		if (at + len == end)
+			rc = CUDA_ERROR_UNKNOWN;
+		else
+			rc = each(im, at, i, arg);
+		at += len + 1;
+	}
+	arena_reply_done(a.off);
+	return rc;
+}
+
+static CUresult one_function(struct image *im, const char *name, unsigned int i, void *arg)
+{
+	struct function *f;
+
+	TRY(get(im, SV_T_CUfunction, SV_OP_cuModuleGetFunction, name, &f));
+	((CUfunction *)arg)[i] = (CUfunction)(uintptr_t)f->o.handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult one_kernel(struct image *im, const char *name, unsigned int i, void *arg)
+{
+	struct function *f;
+
+	TRY(get(im, SV_T_CUkernel, SV_OP_cuLibraryGetKernel, name, &f));
+	((CUkernel *)arg)[i] = (CUkernel)(uintptr_t)f->o.handle;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned int n, CUmodule m)
+{
+	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
+
+	TRY(session_check());
+	if (!out || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	return im ? names(im, SV_OP_cuModuleEnumerateFunctions, out, n, one_function) :
+		CUDA_ERROR_INVALID_HANDLE;
+}
+
+API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned int n, CUlibrary l)
+{
+	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
+
+	TRY(session_check());
+	if (!out || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	return im ? names(im, SV_OP_cuLibraryEnumerateKernels, out, n, one_kernel) :
+		CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* -------------------------------------------------------------------------------- variables */
+
+static CUresult variable(struct image *im, uint16_t op, const char *name, CUdeviceptr *addr,
+			 size_t *len)
+{
+	struct sv_by_name a = { .ctx = thread.ctx->o.handle };
+	struct sv_global g;
+
+	if (!name || (!addr && !len))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	a.from = im->o.handle;
+	a.name_len = strlen(name) + 1;
+	TRY(send_sync(op, &a, sizeof(a), name, a.name_len, &g, sizeof(g)));
+	TRY(memory_add_global(g.addr, g.len, im));
+	if (addr)
+		*addr = g.addr;
+	if (len)
+		*len = g.len;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleGetGlobal_v2(CUdeviceptr *addr, size_t *len, CUmodule m, const char *name)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	return variable(obj_find(SV_T_CUmodule, sv_u64(m)), SV_OP_cuModuleGetGlobal_v2, name, addr,
+			len);
+}
+
+API CUresult cuLibraryGetGlobal(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	return variable(obj_find(SV_T_CUlibrary, sv_u64(l)), SV_OP_cuLibraryGetGlobal, name, addr,
+			len);
+}
+
+API CUresult cuLibraryGetManaged(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	return variable(obj_find(SV_T_CUlibrary, sv_u64(l)), SV_OP_cuLibraryGetManaged, name, addr,
+			len);
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * object.c - handles to objects, and each context's list of them
+ *
+ * A type's objects are found by index in two levels of pointers, which only grow. An index that is
+ * used again has another use count in its handle, so that an old handle is not taken for the new
+ * object (until sixteen uses later). Readers take no lock.
+ */
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK 4096
+#define TYPES (SV_T_CUstream + 1)
+
+LOCAL struct obj **obj_chunks[TYPES][4096];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct obj *free_list[TYPES];
+static uint32_t used[TYPES];		/* indices given out so far; index 0 is never used */
+static struct obj *orphans;		/* objects of no context */
+
+/* Old handles of freed objects, so that the next use gets another: kept where `handle` was. */
+struct kept {
+	struct obj o;
+	uint64_t last;
+};
+
+static size_t size_of(unsigned int type)
+{
+	switch (type) {
+	case SV_T_CUcontext:
+		return sizeof(struct context);
+	case SV_T_CUstream:
+		return sizeof(struct stream);
+	case SV_T_CUevent:
+		return sizeof(struct event);
+	case SV_T_CUmodule:
+	case SV_T_CUlibrary:
+		return sizeof(struct image);
+	case SV_T_CUkernel:
+	case SV_T_CUfunction:
+		return sizeof(struct function);
+	default:
+		return sizeof(struct kept) + 8 * sizeof(void *);
+	}
+}
+
+static void link_to(struct obj *o, struct context *ctx)
+{
+	struct obj **list = ctx ? &ctx->o.next : &orphans;
+
+	/* A context's own links are the head of its list: contexts are in no list themselves. */
+	o->ctx = ctx;
+	o->next = *list;
+	if (o->next)
+		o->next->prev = &o->next;
+	o->prev = list;
+	*list = o;
+}
+
+static struct obj *fresh(unsigned int type)
+{
+	uint32_t i = used[type] + 1;
+	struct obj **chunk = obj_chunks[type][i / CHUNK];
+	struct obj *o;
+
+	if (i >> SV_HANDLE_INDEX_BITS)
+		return NULL;
+	if (!chunk) {
+		chunk = calloc(CHUNK, sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		__atomic_store_n(&obj_chunks[type][i / CHUNK], chunk, __ATOMIC_RELEASE);
+	}
+	o = calloc(1, size_of(type));
+	if (!o)
+		return NULL;
+	used[type] = i;
+	((struct kept *)o)->last = sv_handle(type, i, 0);
+	__atomic_store_n(&chunk[i % CHUNK], o, __ATOMIC_RELEASE);
+	return o;
+}
+
+void *obj_new(unsigned int type, struct context *ctx)
+{
+	struct obj *o;
+	uint64_t h;
+
+	pthread_mutex_lock(&lock);
+	o = free_list[type];
+	if (o)
+		free_list[type] = o->next;
+	else
+		o = fresh(type);
+	if (o) {
+		h = ((struct kept *)o)->last;
+		memset(o, 0, size_of(type));
+		if (type == SV_T_CUcontext)
+			o->next = NULL;
+		else
+			link_to(o, ctx);
+		if (type == SV_T_CUstream) {
+			struct stream *s = (void *)o;
+
+			s->wire = h;
+			s->id = h;
+		}
+		__atomic_store_n(&o->handle, h, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+static void free_locked(unsigned int type, struct obj *o)
+{
+	uint64_t h = o->handle;
+
+	if (!h)
+		return;
+	if (o->prev) {
+		*o->prev = o->next;
+		if (o->next)
+			o->next->prev = o->prev;
+	}
+	__atomic_store_n(&o->handle, 0, __ATOMIC_RELEASE);
+	((struct kept *)o)->last = sv_handle(type, sv_handle_index(h), sv_handle_use(h) + 1);
+	o->prev = NULL;
+	o->next = free_list[type];
+	free_list[type] = o;
+}
+
+void obj_free(unsigned int type, struct obj *o)
+{
+	pthread_mutex_lock(&lock);
+	free_locked(type, o);
+	pthread_mutex_unlock(&lock);
+}
+
+void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, unsigned int type))
+{
+	struct obj *o;
+
+	pthread_mutex_lock(&lock);
+	while ((o = ctx->o.next)) {
+		unsigned int type = obj_type(o);
+
+		/* Taken off the list first: gone() may free others, without the lock. */
+		ctx->o.next = o->next;
+		if (o->next)
+			o->next->prev = &ctx->o.next;
+		o->prev = NULL;
+		pthread_mutex_unlock(&lock);
+		gone(o, type);
+		pthread_mutex_lock(&lock);
+		free_locked(type, o);
+	}
+	pthread_mutex_unlock(&lock);
+}

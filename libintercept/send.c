@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * send.c - records to the proxy, what comes back, and what generated stubs ask for (stub.h)
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------- late errors, prints */
+
+CUresult send_late(void)
+{
+	int32_t err = ring_error(session.ring, NULL);
+	uint64_t late;
+
+	if (err)
+		return err > 0 ? err : CUDA_ERROR_UNKNOWN;
+	late = __atomic_load_n(&session.shared->late, __ATOMIC_ACQUIRE);
+	if (late >> 32 == __atomic_exchange_n(&session.late_seen, late >> 32, __ATOMIC_RELAXED))
+		return CUDA_SUCCESS;	/* another thread has reported it */
+	client_log("an earlier call has failed: %d", (int)(uint32_t)late);
+	return (uint32_t)late;
+}
+
+static inline CUresult ready(void)
+{
+	TRY(session_check());
+	if (unlikely(__atomic_load_n(&session.shared->late, __ATOMIC_RELAXED) >> 32 !=
+		     __atomic_load_n(&session.late_seen, __ATOMIC_RELAXED)))
+		return send_late();
+	return CUDA_SUCCESS;
+}
+
+static void write_all(int fd, const uint8_t *p, size_t n)
+{
+	while (n) {
+		ssize_t w = write(fd, p, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return;
+		p += w;
+		n -= w;
+	}
+}
+
+static void print_one(int i)
+{
+	const struct sv_print *p = &session.shared->print[i];
+	uint64_t head = __atomic_load_n(&p->head, __ATOMIC_ACQUIRE), tail = p->tail;
+	FILE *to = i ? stderr : stdout;
+
+	if (!p->size || (p->size & (p->size - 1)) || head - tail > p->size)
+		return;
+	while (tail != head) {
+		uint64_t at = tail & (p->size - 1), n = head - tail;
+
+		if (n > p->size - at)
+			n = p->size - at;
+		if (to)
+			fwrite(session.arena + p->off + at, 1, n, to);
+		else
+			write_all(i ? 2 : 1, session.arena + p->off + at, n);
+		tail += n;
+	}
+	__atomic_store_n((uint64_t *)&p->tail, tail, __ATOMIC_RELEASE);
+}
+
+void send_prints(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const struct sv_print *p = session.shared->print;
+
+	if (likely(__atomic_load_n(&p[0].head, __ATOMIC_RELAXED) == p[0].tail &&
+		   __atomic_load_n(&p[1].head, __ATOMIC_RELAXED) == p[1].tail))
+		return;
+	pthread_mutex_lock(&lock);
+	print_one(0);
+	print_one(1);
+	pthread_mutex_unlock(&lock);
+}
+
+/* -------------------------------------------------------------------------------- sending */
+
+static CUresult lost(int rc)
+{
+	int32_t err = ring_error(session.ring, NULL);
+
+	if (rc == -EPIPE && *session.shared->why)
+		client_log("the proxy has ended the session: %.247s", session.shared->why);
+	else
+		client_log("the proxy is lost: %s", ring_strerror(rc));
+	return err > 0 ? (CUresult)err : session_rc(rc);
+}
+
+CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, uint32_t blen)
+{
+	int rc;
+
+	TRY(ready());
+	rc = ring_submit(session.ring, op, a, alen, b, blen);
+	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
+}
+
+CUresult send_request(struct ring_ticket *t, uint16_t op, const void *a, uint32_t alen,
+		      const void *b, uint32_t blen)
+{
+	int rc;
+
+	TRY(ready());
+	while ((rc = ring_request(session.ring, t, op, a, alen, b, blen)) == -EBUSY)
+		sched_yield();	/* more waiting threads than slots: one of them gets on */
+	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
+}
+
+CUresult send_await(struct ring_ticket *t, void *reply, uint32_t cap)
+{
+	int32_t status;
+	uint32_t len;
+	int rc = ring_await(session.ring, t, &status, reply, cap, &len, -1);
+
+	if (unlikely(rc))
+		return lost(rc);
+	send_prints();
+	if (unlikely(!status && len < cap))
+		return CUDA_ERROR_UNKNOWN;
+	return status;
+}
+
+CUresult send_sync(uint16_t op, const void *a, uint32_t alen, const void *b, uint32_t blen,
+		   void *reply, uint32_t cap)
+{
+	int32_t status;
+	uint32_t len;
+	int rc;
+
+	TRY(ready());
+	while ((rc = ring_call(session.ring, op, a, alen, b, blen, &status, reply, cap, &len)) ==
+	       -EBUSY)
+		sched_yield();
+	if (unlikely(rc))
+		return lost(rc);
+	send_prints();
+	if (unlikely(!status && len < cap))
+		return CUDA_ERROR_UNKNOWN;
+	return status;
+}
+
+CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
+		 uint32_t blen)
+{
+	if (unlikely(s->capture))
+		return capture_record(s, op, a, alen, b, blen);
+	return send_async(op, a, alen, b, blen);
+}
+
+/* ------------------------------------------------------------------ what generated stubs want */
+
+int sv_ctx(uint64_t *ctx)
+{
+	struct context *c;
+
+	TRY(context_current(&c));
+	*ctx = c->o.handle;
+	return CUDA_SUCCESS;
+}
+
+int sv_use(unsigned int type, uint64_t handle)
+{
+	TRY(session_check());
+	switch (type) {
+	case SV_T_CUdevice_v1:
+		return session_device((int)handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	case SV_T_CUfunction:
+		return function_find((CUfunction)(uintptr_t)handle) ? CUDA_SUCCESS :
+			CUDA_ERROR_INVALID_HANDLE;
+	case SV_T_CUcontext:
+		return obj_find(type, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	default:
+		return obj_find(type, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	}
+}
+
+int sv_stream(uint64_t handle, int per_thread, uint64_t *stream)
+{
+	int before = sv_per_thread(per_thread);
+	struct stream *s;
+	CUresult rc = stream_find((CUstream)(uintptr_t)handle, &s);
+
+	sv_per_thread(before);
+	if (!rc)
+		*stream = s->wire;
+	return rc;
+}
+
+int sv_per_thread(int on)
+{
+	int before = thread.per_thread;
+
+	thread.per_thread = on;
+	return before;
+}
+
+int sv_new(unsigned int type, uint64_t *handle)
+{
+	struct obj *o;
+
+	TRY(session_check());
+	o = obj_new(type, thread.ctx);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*handle = o->handle;
+	return CUDA_SUCCESS;
+}
+
+void sv_drop(unsigned int type, uint64_t handle)
+{
+	struct obj *o = obj_find(type, handle);
+
+	if (o)
+		obj_free(type, o);
+}
+
+int sv_made(unsigned int type, uint64_t handle)
+{
+	(void)type;
+	(void)handle;
+	return CUDA_SUCCESS;	/* the driver's own values are checked by the proxy alone */
+}
+
+int sv_range(uint64_t addr, uint64_t len, int write)
+{
+	(void)write;
+	return len ? memory_range(addr, len) : CUDA_SUCCESS;
+}
+
+static struct stream *by_wire(uint64_t wire)
+{
+	return wire == SV_STREAM_LEGACY ? &thread.ctx->legacy : obj_find(SV_T_CUstream, wire);
+}
+
+int sv_capturing(uint64_t stream)
+{
+	struct stream *s = by_wire(stream);
+
+	return s && s->capture;
+}
+
+int sv_capture(uint64_t stream, uint16_t op, const void *args, uint32_t len, const void *data,
+	       uint64_t data_len)
+{
+	struct stream *s = by_wire(stream);
+
+	return s ? capture_record(s, op, args, len, data, data_len) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+int sv_async(uint16_t op, const void *args, uint32_t len, const void *data, uint64_t data_len)
+{
+	if (data_len > UINT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	return send_async(op, args, len, data, data_len);
+}
+
+int sv_sync(uint16_t op, const void *args, uint32_t len, const void *data, uint64_t data_len,
+	    void *reply, uint32_t reply_len)
+{
+	if (data_len > UINT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	return send_sync(op, args, len, data, data_len, reply, reply_len);
+}
+
+void *sv_scratch(uint64_t len)
+{
+	void *p;
+
+	if (len <= thread.scratch_len)
+		return thread.scratch;
+	if (len > (64u << 20))
+		return NULL;
+	p = realloc(thread.scratch, len);
+	if (!p)
+		return NULL;
+	thread.scratch = p;
+	thread.scratch_len = len;
+	return p;
+}
+
+int sv_unsupported(const char *name, const char *reason)
+{
+	client_log("%s is not supported: %s", name, reason);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

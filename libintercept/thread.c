@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * thread.c - what belongs to one thread of the program: its stack of contexts, its own streams
+ *
+ * A per-thread default stream is an ordinary blocking stream that the thread makes when it first
+ * needs it in a context, and that ends with the thread or the context.
+ */
+#include "client.h"
+
+#include <stdlib.h>
+
+LOCAL __thread struct thread thread __attribute__((tls_model("initial-exec")));
+
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void thread_ends(void *arg)
+{
+	struct thread *t = arg;
+
+	for (struct stream *s = t->own, *next; s; s = next) {
+		struct sv_stream_end end = { s->wire };
+
+		next = s->own_next;
+		if (s->owner != t || !s->o.handle)
+			continue;
+		if (session.state == SESSION_OPEN)
+			send_async(SV_OP_cuStreamDestroy_v2, &end, sizeof(end), NULL, 0);
+		s->owner = NULL;
+		obj_free(SV_T_CUstream, &s->o);
+	}
+	t->own = NULL;
+	free(t->scratch);
+	t->scratch = NULL;
+	t->scratch_len = 0;
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&key, thread_ends);
+}
+
+CUresult stream_own(struct context *ctx, struct stream **out)
+{
+	struct sv_cuStreamCreate a = { .ctx = ctx->o.handle };
+	struct stream *s;
+
+	for (s = thread.own; s; s = s->own_next)
+		if (s->owner == &thread && s->o.ctx == ctx) {
+			*out = s;
+			return CUDA_SUCCESS;
+		}
+	pthread_once(&once, make_key);
+	pthread_setspecific(key, &thread);
+	s = obj_new(SV_T_CUstream, ctx);
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a.phStream = s->wire;
+	a.Flags = CU_STREAM_DEFAULT;
+	TRY(send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0));
+	s->owner = &thread;
+	s->own_next = thread.own;
+	thread.own = s;
+	*out = s;
+	return CUDA_SUCCESS;
+}
+
+CUresult stream_find(CUstream handle, struct stream **out)
+{
+	struct context *ctx;
+
+	TRY(context_current(&ctx));
+	if (likely(sv_u64(handle) > 2)) {
+		*out = obj_find(SV_T_CUstream, sv_u64(handle));
+		return likely(*out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	}
+	if (handle == CU_STREAM_PER_THREAD || (!handle && thread.per_thread))
+		return stream_own(ctx, out);
+	*out = &ctx->legacy;
+	return CUDA_SUCCESS;
+}

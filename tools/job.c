@@ -605,7 +605,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		loop(&s);
 	}
 	if (job->opt->trace && s.status != EXIT_OURS)
-		merge_traces(job, s.rank ? s.info.ranks : 0, s.proxies_started);
+		merge_traces(job, s.info.ranks, s.proxies_started, job->opt->summary);
 	rundir_remove(&job->dir);
 	return s.status;
 }

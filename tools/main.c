@@ -15,6 +15,10 @@ static const struct {
 	const char *what;
 } commands[] = {
 	{ "run", run_main, "run a CUDA program through proxies" },
+	{ "trace", trace_main, "run one and write what its proxies executed" },
+	{ "ps", ps_main, "list jobs, ranks and proxies" },
+	{ "top", top_main, "watch them" },
+	{ "doctor", doctor_main, "say what is there, what is missing, and what to do about it" },
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

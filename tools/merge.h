@@ -7,7 +7,10 @@
 
 #include "job.h"
 
-/* Merges and removes the job's raw traces. Says what is wrong with them. 0 or -errno. */
-int merge_traces(const struct job *job, int ranks, int serials);
+/*
+ * Merges the job's raw traces into its trace file and removes them; with table, tells the sums by
+ * name on stderr. serials: no rank had more proxies. 0, or -errno and the user knows why.
+ */
+int merge_traces(const struct job *job, int ranks, int serials, bool table);
 
 #endif

@@ -41,7 +41,7 @@ static char *join(const char *dir, const char *rest)
 int places_find(struct places *p)
 {
 	const char *libdir = getenv("SINGVGPU_LIBDIR"), *proxy = getenv("SINGVGPU_PROXY");
-	char self[PATH_MAX], *slash, *dir;
+	char self[PATH_MAX], *dir;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	int err;
 
@@ -52,19 +52,17 @@ int places_find(struct places *p)
 		return err;
 	}
 	self[n] = 0;
-	slash = strrchr(self, '/');
-	*slash = 0;
-	dir = strrchr(self, '/');
-	p->built = dir && !strcmp(dir, "/tools");
-	p->libdir = libdir && *libdir ? strdup(libdir) :
-		join(self, p->built ? "../lib" : "../lib/singvgpu");
-	p->libdir = tidy(p->libdir);
-	p->proxy = proxy && *proxy ? strdup(proxy) :
-		join(self, p->built ? "../uproxy/singvgpu-proxy" :
-				      "../libexec/singvgpu/singvgpu-proxy");
-	p->proxy = tidy(p->proxy);
-	p->softcuda = tidy(join(self, p->built ? "../uproxy/softgpu/libsoftcuda.so" :
-						 "../lib/singvgpu/libsoftcuda.so"));
+	*strrchr(self, '/') = 0;
+	dir = strrchr(self, '/') ?: self;
+	p->built = !strcmp(dir, "/tools");
+	*dir = 0;
+	p->libdir = tidy(libdir && *libdir ? strdup(libdir) :
+			 join(self, p->built ? "lib" : "lib/singvgpu"));
+	p->proxy = tidy(proxy && *proxy ? strdup(proxy) :
+			join(self, p->built ? "uproxy/singvgpu-proxy" :
+					      "libexec/singvgpu/singvgpu-proxy"));
+	p->softcuda = tidy(join(self, p->built ? "uproxy/softgpu/libsoftcuda.so" :
+						 "lib/singvgpu/libsoftcuda.so"));
 	if (p->libdir && p->proxy && p->softcuda)
 		return 0;
 	places_free(p);

@@ -170,8 +170,10 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 
 static void proxy_env(struct env *e, const struct job *job)
 {
+	/* CUDA_VISIBLE_DEVICES is applied in the client, once. */
 	static const char *const of_ranks[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE",
-		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET" };
+		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET",
+		"CUDA_VISIBLE_DEVICES" };
 	char *preload = others(getenv("LD_PRELOAD"), ": ", job->places->libdir, true);
 	char *path = others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false);
 

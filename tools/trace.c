@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * trace.c - `singvgpu trace`: runs a job with a trace, and sums it up
+ */
+#include <getopt.h>
+#include <stdlib.h>
+
+#include "options.h"
+
+static const char help[] =
+"Usage: singvgpu trace [OPTION]... [--] COMMAND [ARG]...\n"
+"Runs a CUDA program as 'singvgpu run' does, writes what its proxies executed as JSON for\n"
+"Perfetto (ui.perfetto.dev) or chrome://tracing, and prints calls, times and bytes by name\n"
+"on stderr.\n"
+"\n"
+"  -o, --output FILE    the trace (default singvgpu-trace.json)\n"
+"  -n, --ranks N        start the command N times, as torchrun does (default 1)\n"
+OPTIONS_HELP
+"      --help           print this and exit\n"
+"\n"
+"The exit status is as that of 'singvgpu run'.\n";
+
+static const struct option longs[] = {
+	OPTIONS_LONG,
+	{ "output", required_argument, NULL, 'o' },
+	{ 0 },
+};
+
+int trace_main(int argc, char **argv)
+{
+	const char *output = "singvgpu-trace.json";
+	struct job_options opt;
+	struct places places;
+	int c, status;
+
+	options_default(&opt);
+	while ((c = getopt_long(argc, argv, "+" OPTIONS_SHORT "o:", longs, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return 0;
+		}
+		if (c == 'o') {
+			output = optarg;
+			continue;
+		}
+		status = options_parse(&opt, c, "trace");
+		if (status)
+			return status;
+	}
+	if (optind == argc)
+		return say_usage("trace", "no command is given");
+	opt.command = argv + optind;
+	opt.trace = options_path(output);
+	opt.summary = true;
+	if (!opt.trace)
+		return EXIT_OURS;
+	status = options_finish(&opt, &places);
+	return status ?: job_run(&opt, &places);
+}

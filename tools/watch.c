@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * watch.c - reads what the proxies show of themselves
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "watch.h"
+
+void watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
+		struct uproxy_stat *stat)
+{
+	char path[PATH_MAX + 32];
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%d-%d.stat", job->path, proxy->rank, proxy->serial);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	memset(stat, 0, sizeof(*stat));
+	if (fd >= 0) {
+		n = read(fd, stat, sizeof(*stat));
+		close(fd);
+	}
+	if (n < 16 || stat->magic != UPROXY_STAT_MAGIC || stat->version != UPROXY_STAT_VERSION) {
+		memset(stat, 0, sizeof(*stat));
+		stat->device = -1;
+		return;
+	}
+	if (stat->size < (size_t)n)
+		memset((char *)stat + stat->size, 0, n - stat->size);
+	stat->device_name[sizeof(stat->device_name) - 1] = 0;
+	stat->backend[sizeof(stat->backend) - 1] = 0;
+	stat->why[sizeof(stat->why) - 1] = 0;
+}
+
+/* The letter of /proc/PID/stat, 0 if there is no such process. */
+static char process_state(pid_t pid)
+{
+	char path[32], text[512], *end;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	end = strrchr(text, ')');
+	return end && end[1] ? end[2] : 0;
+}
+
+const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
+{
+	const char *name;
+	char c;
+
+	switch (rank->state) {
+	case RANK_EXITED:
+		snprintf(buf, 24, "exit %d", rank->code);
+		return buf;
+	case RANK_KILLED:
+		name = sigabbrev_np(rank->code);
+		snprintf(buf, 24, "%s%s", name ? "SIG" : "signal", name ?: "");
+		return buf;
+	}
+	c = process_state(rank->pid);
+	return c == 'T' || c == 't' ? "stopped" : "running";
+}
+
+const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat)
+{
+	static const char *const names[] = { "starting", "serving", "frozen", "ended" };
+	char c = process_state(proxy->client);
+
+	if (c == 'T' || c == 't')
+		return "stopped";
+	return stat->state < 4 ? names[stat->state] : "?";
+}
+
+char *watch_clip(char *buf, size_t size, const char *text)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < size && text[i]; i++)
+		buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+	/* not in the middle of a character */
+	while (text[i] && i && (text[i] & 0xc0) == 0x80)
+		i--;
+	buf[i] = 0;
+	return buf;
+}

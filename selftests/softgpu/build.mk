@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the soft device: its driver API, and nvcc's programs run in direct mode.
 
-SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols hostile_ptx
+SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols \
+	api_proxy hostile_ptx
 SOFT_API_BINS := $(SOFT_API_TESTS:%=$(B)/selftests/softgpu/%)
 $(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/api.h \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(KSELFTEST_H)

@@ -3,7 +3,9 @@
  * memory.c - the window, its sub-allocation, and the table of every address CUDA knows of.
  *
  * The window is one PROT_NONE range, reserved by cuInit; nothing that a kernel can address lies
- * outside of it but host memory made known by cuMemHostAlloc and cuMemHostRegister. Memory of
+ * outside of it but host memory made known by cuMemHostAlloc and cuMemHostRegister. Reservations of
+ * callers are taken from its low end, everything else from its high end, where there is more than
+ * SINGVGPU_SOFT_WINDOW says: so one reservation may take all of what it says, at its base. Memory of
  * 1 MiB and more is made of whole 2 MiB units, zero at first and given back when freed; smaller
  * blocks share units of a device's heap. A device's `used` counts units.
  */
@@ -131,6 +133,19 @@ uint64_t ext_take(struct extents *x, size_t len, size_t align)
 	return 0;
 }
 
+/* The same from the other end. */
+static uint64_t ext_take_high(struct extents *x, size_t len, size_t align)
+{
+	for (size_t i = x->n; i-- > 0;) {
+		uint64_t va = (x->e[i].va + x->e[i].len - len) / align * align;
+
+		if (len > x->e[i].len || va < x->e[i].va)
+			continue;
+		return ext_cut(x, i, va, len) ? va : 0;
+	}
+	return 0;
+}
+
 bool ext_take_at(struct extents *x, uint64_t va, size_t len)
 {
 	size_t i = ext_index(x, va + 1);
@@ -179,7 +194,7 @@ void memory_init(void)
 	base = base / PAGE_2M * PAGE_2M;
 	len = len / PAGE_2M * PAGE_2M;
 	for (; len >= ((size_t)1 << 30); len = len / 4 / PAGE_2M * PAGE_2M)
-		if (reserve(base, len))
+		if (reserve(base, len + len / 16 / PAGE_2M * PAGE_2M))
 			return;
 	soft_log("cannot reserve a window at 0x%llx: %s", (unsigned long long)base,
 		 strerror(errno));
@@ -197,6 +212,11 @@ uint64_t window_take(size_t len, size_t align, uint64_t hint)
 	    ext_take_at(&window_free, hint, len))
 		return hint;
 	return ext_take(&window_free, len, align < PAGE_2M ? PAGE_2M : align);
+}
+
+uint64_t window_take_own(size_t len, size_t align)
+{
+	return ext_take_high(&window_free, len, align < PAGE_2M ? PAGE_2M : align);
 }
 
 /* Gives pages back to the kernel and addresses back to the window. */
@@ -333,7 +353,7 @@ static uint64_t units_take(struct device *dev, size_t len, size_t align)
 
 	if (len > dev->total - dev->used)
 		return 0;
-	va = window_take(len, align, 0);
+	va = window_take_own(len, align);
 	if (!va)
 		return 0;
 	if (!make_usable(va, len)) {

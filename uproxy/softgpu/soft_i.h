@@ -212,7 +212,8 @@ void mem_free_ctx(struct ctx *ctx);
 extern uint64_t mem_host_gen;		/* changes with the known host memory */
 bool mem_device_ok(uint64_t va, size_t len, int prot);
 bool mem_is_pageable(uint64_t va, size_t len);
-uint64_t window_take(size_t len, size_t align, uint64_t hint);
+uint64_t window_take(size_t len, size_t align, uint64_t hint);	/* for a caller */
+uint64_t window_take_own(size_t len, size_t align);
 void window_put(uint64_t va, size_t len);
 unsigned long long vmm_handle_types(const struct mem *m);
 

@@ -42,7 +42,7 @@ static CUresult publish(const struct texture *t, CUtexObject *out)
 	size_t i;
 
 	if (!slots_va) {
-		uint64_t va = window_take(PAGE_2M, PAGE_2M, 0);
+		uint64_t va = window_take_own(PAGE_2M, PAGE_2M);
 
 		if (!va)
 			return CUDA_ERROR_OUT_OF_MEMORY;

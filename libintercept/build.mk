@@ -23,3 +23,13 @@ $(LIBCUDA): $(INTERCEPT_OBJ) $(addprefix $(B)/gen/,cuda_stubs.o cuda_forms.o cud
 
 ALL += $(LIBCUDA)
 INSTALL_LIB += $(LIBCUDA)
+
+LIBNVML := $(B)/lib/libnvidia-ml.so.1
+$(LIBNVML): libintercept/nvml/nvml.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -isystem $(CUDA_HOME)/include -shared -o $@ $< \
+		-Wl,-soname,libnvidia-ml.so.1 $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -lpthread -ldl
+	ln -sf libnvidia-ml.so.1 $(@D)/libnvidia-ml.so
+
+ALL += $(LIBNVML)
+INSTALL_LIB += $(LIBNVML)

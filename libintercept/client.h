@@ -414,6 +414,9 @@ LOCAL CUresult capture_unsafe(void);		/* may not be called: thread's capture mod
 LOCAL CUresult capture_sync(struct stream *s);	/* would wait for s (NULL: for everything) */
 LOCAL CUresult capture_legacy(struct stream *s);	/* uses s: the legacy stream and captures */
 
+/* Tell the proxy of mappings through which calls may bypass it; bypass.c. */
+LOCAL void bypass_check(void);
+
 /* ------------------------------------------------------------------------------ checked arguments */
 
 #define TRY(x) \

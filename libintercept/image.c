@@ -276,6 +276,7 @@ CUresult image_load(uint16_t op, struct image *im, struct context *ctx, const vo
 		opt[a.n_opt++].value = o->lib_values ? sv_u64(o->lib_values[i]) : 0;
 	}
 	TRY(describe(image, &a, path));
+	bypass_check();
 	if (a.kind != SV_IMAGE_FILE)
 		im->arena = a.off;
 	clock_gettime(CLOCK_MONOTONIC, &t0);

@@ -336,6 +336,7 @@ static CUresult open_locked(void)
 		TRY(begin());
 	pthread_atfork(NULL, NULL, forked);
 	__atomic_store_n(&session.state, SESSION_OPEN, __ATOMIC_RELEASE);
+	bypass_check();
 	return CUDA_SUCCESS;
 }
 

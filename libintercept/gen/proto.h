@@ -158,6 +158,7 @@ enum {
 	SV_OP_X_FUNC_INFO,	/* sv_func_info_req, answered: sv_func_info in the arena */
 	SV_OP_X_GRAPH,		/* sv_graph_req, answered: instantiate a graph (log) */
 	SV_OP_X_GRAPH_UPDATE,	/* sv_graph_req, answered: change an instantiated graph (log) */
+	SV_OP_X_BYPASS,		/* a path with its NUL: the client has mapped what bypasses us */
 };
 
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */

@@ -35,6 +35,9 @@ LOCAL bool pool_find(uint64_t addr, struct memory *out);
 /* The handle of the pool that addr is from, or 0. */
 LOCAL uint64_t pool_of(uint64_t addr);
 
+/* Give back what pools hold without need (all: whatever their release thresholds say). */
+LOCAL void pool_trim(bool all);
+
 /* A stream goes away; a context ends with all that has been allocated in it. */
 LOCAL void pool_stream_gone(struct stream *s);
 LOCAL void pool_context_gone(struct context *ctx);

@@ -1,0 +1,965 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * pool.c - stream-ordered memory: pools, and what is freed but not yet done with
+ *
+ * A pool has slabs of device memory, each with its own space of addresses:
+ *
+ *   free ── alloc ──► used ── cuMemFreeAsync on s ──► pending on s ── s has come so far ──► free
+ *    ▲                  ▲                                │
+ *    │                  └── alloc on s, at once ─────────┤
+ *    │                  └── alloc on t, which is made to wait for s (when nothing else is left)
+ *    └── cuMemFree, after a synchronisation
+ *
+ * Behind each free the device stores the stream's count of frees in a word of the arena, so how far
+ * a stream has come is known here without asking. A slab without used or pending blocks goes back as
+ * far as the pool's release threshold allows.
+ */
+#include "capture.h"
+#include "memory_i.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN	512ull
+#define SLAB	(32ull << 20)	/* what a pool grows by while memory is plentiful */
+#define TRIES	256		/* pending blocks that an allocation looks at */
+
+struct block {
+	struct memory m;		/* more: the slab */
+	uint64_t room;			/* bytes in the slab */
+	struct pool_stream *on;		/* pending there, or NULL: used */
+	uint64_t seq;			/* until its word has this */
+	struct block *older, *newer;	/* pending on the same stream */
+};
+
+struct pool_stream {
+	struct pool_stream *next, **prev;	/* of all */
+	struct stream *s;		/* NULL: destroyed */
+	struct context *ctx;
+	uint64_t word;			/* arena offset */
+	uint64_t seq;			/* frees so far */
+	struct block *oldest, *newest;
+	int device;			/* whose session the word belongs to */
+};
+
+struct slab {
+	struct slab *next;
+	struct pool *pool;
+	struct memory *m;
+	struct space *space;
+	size_t blocks;			/* used and pending */
+};
+
+struct pool {
+	struct pool *next;
+	uint64_t handle;		/* 0: destroyed, and waits for its last allocation */
+	int device;			/* the program's ordinal */
+	uint64_t max;			/* bytes, 0: no limit */
+	struct slab *slabs;
+	uint64_t reserved, reserved_high, used, used_high, threshold;
+	int users;			/* threads that wait with the lock released */
+	int follow, opportunistic, internal;
+};
+
+struct handle {
+	struct obj o;
+	uint64_t last;			/* object.c's */
+	struct pool *pool;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* before memory_lock */
+static struct pool *pools;
+static struct pool *standard[SV_DEVICES_MAX], *current[SV_DEVICES_MAX];	/* by device */
+static struct pool_stream *streams, *spares;
+
+/* -------------------------------------------------------------------------------------- slabs */
+
+static void pool_end(struct pool *p)
+{
+	for (struct pool **q = &pools; *q; q = &(*q)->next)
+		if (*q == p) {
+			*q = p->next;
+			break;
+		}
+	free(p);
+}
+
+static void slab_end(struct slab *b)
+{
+	struct pool *p = b->pool;
+
+	for (struct slab **q = &p->slabs; *q; q = &(*q)->next)
+		if (*q == b) {
+			*q = b->next;
+			break;
+		}
+	p->reserved -= b->m->len;
+	memory_free(b->m);
+	space_free(b->space);
+	free(b);
+}
+
+/* Give empty slabs back until no more than keep bytes are left. */
+static void trim(struct pool *p, uint64_t keep)
+{
+	struct slab *next;
+
+	for (struct slab *b = p->slabs; b && p->reserved > keep; b = next) {
+		next = b->next;
+		if (!b->blocks)
+			slab_end(b);
+	}
+	if (!p->handle && !p->slabs && !p->users)
+		pool_end(p);
+}
+
+static void trim_all(void)
+{
+	struct pool *next;
+
+	for (struct pool *p = pools; p; p = next) {
+		next = p->next;
+		trim(p, p->handle ? p->threshold : 0);
+	}
+}
+
+static CUresult grow(struct pool *p, uint64_t room, struct slab **out)
+{
+	uint64_t len = (room + SV_GRANULE - 1) & -SV_GRANULE;
+	struct slab *b = calloc(1, sizeof(*b));
+	CUresult rc;
+
+	if (!b)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (len < SLAB && memory_left() >= 8 * SLAB && (!p->max || p->reserved + SLAB <= p->max))
+		len = SLAB;
+	if (len < room || (p->max && p->reserved + len > p->max)) {
+		free(b);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	rc = memory_alloc(MEMORY_POOL, len, SV_GRANULE, 0, &b->m);
+	if (rc) {
+		free(b);
+		return rc;
+	}
+	b->space = space_new(b->m->base, len);
+	if (!b->space) {
+		memory_free(b->m);
+		free(b);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	b->m->ctx = NULL;	/* it is the pool's, whatever context is current */
+	b->m->more = b;
+	b->pool = p;
+	b->next = p->slabs;
+	p->slabs = b;
+	p->reserved += len;
+	if (p->reserved > p->reserved_high)
+		p->reserved_high = p->reserved;
+	*out = b;
+	return CUDA_SUCCESS;
+}
+
+/* The slab that holds an address, or NULL. */
+static struct slab *slab_of(uint64_t addr)
+{
+	void *owner = NULL;
+	struct slab *b = NULL;
+
+	pthread_mutex_lock(&memory_lock);
+	if (memory_window && space_find(memory_window, addr, NULL, NULL, &owner) && owner &&
+	    ((struct memory *)owner)->kind == MEMORY_POOL)
+		b = ((struct memory *)owner)->more;
+	pthread_mutex_unlock(&memory_lock);
+	return b;
+}
+
+static struct block *block_of(uint64_t addr)
+{
+	struct slab *b = slab_of(addr);
+	void *owner = NULL;
+
+	return b && space_find(b->space, addr, NULL, NULL, &owner) ? owner : NULL;
+}
+
+/* ------------------------------------------------------------------------------------- blocks */
+
+static void unlink_pending(struct block *k)
+{
+	struct pool_stream *on = k->on;
+
+	*(k->older ? &k->older->newer : &on->oldest) = k->newer;
+	*(k->newer ? &k->newer->older : &on->newest) = k->older;
+	k->older = k->newer = NULL;
+	k->on = NULL;
+}
+
+/* Free for everybody. */
+static void block_end(struct block *k)
+{
+	struct slab *b = k->m.more;
+
+	if (k->on)
+		unlink_pending(k);
+	space_release(b->space, k->m.base);
+	b->blocks--;
+	free(k);
+}
+
+/*
+ * The word is kept, and goes on from the value that it has: another stream may still have to look
+ * whether it is as large as it was asked to be.
+ */
+static void stream_end(struct pool_stream *on)
+{
+	*on->prev = on->next;
+	if (on->next)
+		on->next->prev = on->prev;
+	if (on->s)
+		on->s->pool = NULL;
+	on->s = NULL;
+	on->next = spares;
+	spares = on;
+}
+
+static struct pool_stream *stream_pool(struct stream *s)
+{
+	struct pool_stream *on = s->pool;
+
+	if (on)
+		return on;
+	while ((on = spares)) {
+		spares = on->next;
+		if (on->device == session.device)
+			break;
+		free(on);
+	}
+	if (!on) {
+		on = calloc(1, sizeof(*on));
+		if (!on)
+			return NULL;
+		if (arena_alloc(8, 8, NULL, &on->word)) {
+			free(on);
+			return NULL;
+		}
+		*(uint64_t *)arena_at(on->word) = 0;
+		on->device = session.device;
+	}
+	on->s = s;
+	on->ctx = s->o.ctx;
+	on->next = streams;
+	if (on->next)
+		on->next->prev = &on->next;
+	on->prev = &streams;
+	streams = on;
+	s->pool = on;
+	return on;
+}
+
+/* What streams are done with becomes free. */
+static void settle(void)
+{
+	struct pool_stream *on, *next;
+
+	for (on = streams; on; on = next) {
+		uint64_t done = __atomic_load_n((uint64_t *)arena_at(on->word), __ATOMIC_ACQUIRE);
+
+		next = on->next;
+		while (on->oldest && on->oldest->seq <= done)
+			block_end(on->oldest);
+		if (!on->s && !on->oldest && done >= on->seq)
+			stream_end(on);
+	}
+}
+
+void pool_trim(bool all)
+{
+	struct pool *next;
+
+	pthread_mutex_lock(&lock);
+	settle();
+	for (struct pool *p = pools; p; p = next) {
+		next = p->next;
+		trim(p, all || !p->handle ? 0 : p->threshold);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void use(struct block *k, struct context *ctx, uint64_t len)
+{
+	struct pool *p = ((struct slab *)k->m.more)->pool;
+
+	k->m.kind = MEMORY_POOL;
+	k->m.ctx = ctx;
+	k->m.len = len;
+	k->m.id = memory_next_id();
+	p->used += k->room;
+	if (p->used > p->used_high)
+		p->used_high = p->used;
+}
+
+/* A block of free memory in a slab, or NULL: no room. */
+static struct block *block_in(struct slab *b, uint64_t room)
+{
+	struct block *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->m.base = space_alloc(b->space, room, ALIGN, 0, k);
+	if (!k->m.base) {
+		free(k);
+		return NULL;
+	}
+	k->m.more = b;
+	k->room = room;
+	b->blocks++;
+	return k;
+}
+
+/* The rest of a pending block behind room bytes stays pending, as a block of its own. */
+static void split(struct block *k, uint64_t room)
+{
+	struct slab *b = k->m.more;
+	struct block *rest;
+
+	if (k->room - room < ALIGN)
+		return;
+	rest = calloc(1, sizeof(*rest));
+	if (!rest)
+		return;
+	*rest = *k;
+	rest->m.base = k->m.base + room;
+	rest->room = k->room - room;
+	/* Both parts are free in between, and the space has spare nodes from that. */
+	space_release(b->space, k->m.base);
+	if (space_take(b->space, k->m.base, room, k) ||
+	    space_take(b->space, rest->m.base, rest->room, rest)) {
+		/* No memory for a node: give the block as a whole. */
+		space_release(b->space, k->m.base);
+		if (space_take(b->space, k->m.base, k->room, k))
+			client_log("out of memory: %#lx is lost", (long)k->m.base);
+		free(rest);
+		return;
+	}
+	k->room = room;
+	b->blocks++;
+	rest->older = k;
+	rest->newer = k->newer;
+	*(k->newer ? &k->newer->older : &k->on->newest) = rest;
+	k->newer = rest;
+}
+
+/* The shortest of the newest pending blocks of the pool that is long enough. */
+static struct block *pending_fit(struct pool_stream *on, struct pool *p, uint64_t room)
+{
+	struct block *best = NULL;
+	int tries = TRIES;
+
+	for (struct block *k = on->newest; k && tries--; k = k->older)
+		if (k->room >= room && ((struct slab *)k->m.more)->pool == p &&
+		    (!best || k->room < best->room))
+			best = k;
+	return best;
+}
+
+/* Memory that another stream is not done with: s is made to wait until it is. */
+static struct block *borrow(struct pool *p, struct stream *s, uint64_t room)
+{
+	struct sv_cuStreamWaitValue64_v2 a = { .ctx = s->o.ctx->o.handle };
+	struct block *k = NULL;
+
+	for (struct pool_stream *on = streams; on && !k; on = on->next)
+		k = on->ctx == s->o.ctx ? pending_fit(on, p, room) : NULL;
+	if (!k)
+		return NULL;
+	a.stream = s->wire;
+	a.addr = sv_u64(arena_at(k->on->word));
+	a.value = k->seq;
+	a.flags = CU_STREAM_WAIT_VALUE_GEQ;
+	if (send_async(SV_OP_cuStreamWaitValue64_v2, &a, sizeof(a), NULL, 0))
+		return NULL;
+	return k;
+}
+
+static CUresult find_room(struct pool *p, struct stream *s, uint64_t room, bool last,
+			  struct block **out)
+{
+	struct block *k = s->pool ? pending_fit(s->pool, p, room) : NULL;
+	struct slab *b;
+	CUresult rc = CUDA_SUCCESS;
+
+	if (!k) {
+		for (b = p->slabs; b && !*out; b = b->next)
+			*out = block_in(b, room);
+		if (*out)
+			return CUDA_SUCCESS;
+		rc = grow(p, room, &b);
+		if (!rc) {
+			*out = block_in(b, room);
+			return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		if (!last && p->internal)
+			k = borrow(p, s, room);
+		if (!k)
+			return rc;
+	}
+	split(k, room);
+	unlink_pending(k);
+	*out = k;
+	return CUDA_SUCCESS;
+}
+
+/* When all is done, more is in one piece, and other pools may give some back. */
+static CUresult wait_for_room(struct pool *p, struct stream *s, uint64_t room, struct block **out)
+{
+	CUresult rc;
+
+	p->users++;
+	pthread_mutex_unlock(&lock);
+	rc = context_sync(s->o.ctx);
+	pool_trim(true);
+	pthread_mutex_lock(&lock);
+	p->users--;
+	if (!rc && !p->handle)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	return rc ? rc : find_room(p, s, room, true, out);
+}
+
+static CUresult alloc(struct pool *p, struct stream *s, uint64_t len, uint64_t *out)
+{
+	uint64_t room = (len + ALIGN - 1) & -ALIGN;
+	struct block *k = NULL;
+	CUresult rc;
+
+	if (room < len)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	settle();
+	rc = find_room(p, s, room, false, &k);
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+		rc = wait_for_room(p, s, room, &k);
+	if (!rc) {
+		use(k, s->o.ctx, len);
+		*out = k->m.base;
+	}
+	trim_all();
+	return rc;
+}
+
+/* ------------------------------------------------------------------------- what others ask for */
+
+bool pool_find(uint64_t addr, struct memory *out)
+{
+	struct block *k;
+
+	pthread_mutex_lock(&lock);
+	k = block_of(addr);
+	if (k && !k->on)
+		*out = k->m;
+	else
+		k = NULL;
+	pthread_mutex_unlock(&lock);
+	return k;
+}
+
+uint64_t pool_of(uint64_t addr)
+{
+	struct slab *b;
+	uint64_t h;
+
+	pthread_mutex_lock(&lock);
+	b = slab_of(addr);
+	h = b ? b->pool->handle : 0;
+	pthread_mutex_unlock(&lock);
+	return h;
+}
+
+/* A used block that begins at addr. lock is held. */
+static struct block *used_at(uint64_t addr)
+{
+	struct block *k = block_of(addr);
+
+	return k && !k->on && k->m.base == addr ? k : NULL;
+}
+
+CUresult pool_free(uint64_t addr)
+{
+	struct context *ctx;
+	struct block *k;
+	CUresult rc;
+
+	TRY(context_current(&ctx));
+	rc = context_sync(ctx);
+	pthread_mutex_lock(&lock);
+	k = used_at(addr);
+	if (k) {
+		((struct slab *)k->m.more)->pool->used -= k->room;
+		block_end(k);
+		settle();
+		trim_all();
+	} else if (!rc) {
+		rc = CUDA_ERROR_INVALID_VALUE;
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+void pool_stream_gone(struct stream *s)
+{
+	pthread_mutex_lock(&lock);
+	if (s->pool) {
+		s->pool->s = NULL;	/* settle() ends it, when its work is done */
+		s->pool = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* Its work has been ended, or is: nothing uses its memory any more. */
+void pool_context_gone(struct context *ctx)
+{
+	struct pool_stream *on, *next;
+
+	pthread_mutex_lock(&lock);
+	for (on = streams; on; on = next) {
+		next = on->next;
+		if (on->ctx != ctx)
+			continue;
+		while (on->oldest)
+			block_end(on->oldest);
+		stream_end(on);
+	}
+	for (struct pool *p = pools; p; p = p->next)
+		for (struct slab *b = p->slabs; b; b = b->next)
+			for (uint64_t at = b->m->base, len; at < b->m->base + b->m->len; at += len) {
+				struct block *k;
+				void *owner;
+
+				len = ALIGN;
+				if (!space_find(b->space, at, NULL, &len, &owner))
+					continue;
+				k = owner;
+				if (k->on || k->m.ctx != ctx)
+					continue;
+				p->used -= k->room;
+				block_end(k);
+			}
+	trim_all();
+	pthread_mutex_unlock(&lock);
+}
+
+/* -------------------------------------------------------------------------------- allocation */
+
+static CUresult standard_locked(int dev, struct pool **out)
+{
+	struct pool *p = standard[dev];
+	struct handle *h;
+
+	if (!p) {
+		h = obj_new(SV_T_CUmemoryPool, NULL);
+		p = calloc(1, sizeof(*p));
+		if (!p || !h) {
+			free(p);
+			if (h)
+				obj_free(SV_T_CUmemoryPool, &h->o);
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		*p = (struct pool){ .next = pools, .handle = h->o.handle, .device = dev,
+				    .follow = 1, .opportunistic = 1, .internal = 1 };
+		h->pool = p;
+		pools = p;
+		standard[dev] = p;
+	}
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
+static CUresult current_locked(int dev, struct pool **out)
+{
+	*out = current[dev];
+	return *out ? CUDA_SUCCESS : standard_locked(dev, out);
+}
+
+static CUresult pool_locked(CUmemoryPool handle, struct pool **out)
+{
+	struct handle *h = obj_find(SV_T_CUmemoryPool, sv_u64(handle));
+
+	if (!h || !h->pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = h->pool;
+	return CUDA_SUCCESS;
+}
+
+static CUresult alloc_async(CUdeviceptr *out, size_t len, CUmemoryPool handle, bool from,
+			    CUstream stream)
+{
+	struct stream *s;
+	struct pool *p;
+	uint64_t addr;
+	CUresult rc;
+
+	if (!out || !len)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(stream, &s));
+	TRY(capture_legacy(s));
+	if (capture_on(s))
+		return capture_alloc(s, len, out);
+	TRY(send_late());
+	pthread_mutex_lock(&lock);
+	rc = from ? pool_locked(handle, &p) : current_locked(session.device, &p);
+	if (!rc && p->device != session.device)
+		rc = CUDA_ERROR_INVALID_DEVICE;
+	if (!rc)
+		rc = alloc(p, s, len, &addr);
+	pthread_mutex_unlock(&lock);
+	if (!rc)
+		*out = addr;
+	return rc;
+}
+
+API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t len, CUstream stream)
+{
+	return alloc_async(out, len, NULL, false, stream);
+}
+
+API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t len, CUmemoryPool pool,
+				     CUstream stream)
+{
+	return alloc_async(out, len, pool, true, stream);
+}
+
+/* From here on the block is the stream's, until the device has come past the frees so far. */
+static CUresult pend(struct block *k, struct stream *s)
+{
+	struct pool_stream *on = stream_pool(s);
+	struct sv_copy a = { .ctx = s->o.ctx->o.handle, .stream = s->wire };
+
+	if (!on)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a.word = on->word;
+	a.value = on->seq + 1;
+	TRY(send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0));
+	((struct slab *)k->m.more)->pool->used -= k->room;
+	k->seq = ++on->seq;
+	k->on = on;
+	k->older = on->newest;
+	*(on->newest ? &on->newest->newer : &on->oldest) = k;
+	on->newest = k;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
+{
+	struct stream *s;
+	struct memory m;
+	struct block *k;
+	CUresult rc;
+
+	TRY(stream_find(stream, &s));
+	TRY(capture_legacy(s));
+	if (capture_on(s))
+		return capture_free(s, addr);
+	if (graph_memory_freed(addr))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	k = used_at(addr);
+	rc = k ? pend(k, s) : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&lock);
+	if (!k && memory_find(addr, &m) && m.kind == MEMORY_DEVICE && m.base == addr)
+		return cuMemFree_v2(addr);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- pools */
+
+API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	struct handle *h;
+	struct pool *p;
+
+	if (!out || !props)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+		return sv_unsupported("cuMemPoolCreate", "memory is not shared with other processes");
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return sv_unsupported("cuMemPoolCreate", "a pool is of device memory");
+	if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!session_device(props->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	h = obj_new(SV_T_CUmemoryPool, NULL);
+	p = calloc(1, sizeof(*p));
+	if (!p || !h) {
+		free(p);
+		if (h)
+			obj_free(SV_T_CUmemoryPool, &h->o);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*p = (struct pool){ .handle = h->o.handle, .device = props->location.id,
+			    .max = props->maxSize, .follow = 1, .opportunistic = 1, .internal = 1 };
+	pthread_mutex_lock(&lock);
+	p->next = pools;
+	pools = p;
+	h->pool = p;
+	pthread_mutex_unlock(&lock);
+	*out = (CUmemoryPool)(uintptr_t)p->handle;
+	return CUDA_SUCCESS;
+}
+
+/* What is still allocated stays so: the last of it takes the pool away. */
+API CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+	struct pool *p;
+	CUresult rc;
+
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	for (int i = 0; !rc && i < SV_DEVICES_MAX; i++)
+		if (standard[i] == p)
+			rc = CUDA_ERROR_INVALID_VALUE;
+	if (!rc) {
+		for (int i = 0; i < SV_DEVICES_MAX; i++)
+			if (current[i] == p)
+				current[i] = NULL;
+		obj_free(SV_T_CUmemoryPool, obj_find(SV_T_CUmemoryPool, p->handle));
+		p->handle = 0;
+		settle();
+		trim_all();
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	struct pool *p;
+	CUresult rc;
+
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc) {
+		settle();
+		trim_all();
+		trim(p, keep);
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+static CUresult set_locked(struct pool *p, CUmemPool_attribute attr, const void *value)
+{
+	switch (attr) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+		p->follow = !!*(const int *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+		p->opportunistic = !!*(const int *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		p->internal = !!*(const int *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		p->threshold = *(const uint64_t *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		if (*(const uint64_t *)value)
+			return CUDA_ERROR_INVALID_VALUE;
+		p->reserved_high = p->reserved;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		if (*(const uint64_t *)value)
+			return CUDA_ERROR_INVALID_VALUE;
+		p->used_high = p->used;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult get_locked(struct pool *p, CUmemPool_attribute attr, void *value)
+{
+	switch (attr) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+		*(int *)value = p->follow;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+		*(int *)value = p->opportunistic;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		*(int *)value = p->internal;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		*(uint64_t *)value = p->threshold;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		*(uint64_t *)value = p->reserved;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		*(uint64_t *)value = p->reserved_high;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		*(uint64_t *)value = p->used;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		*(uint64_t *)value = p->used_high;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct pool *p;
+	CUresult rc;
+
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc)
+		rc = set_locked(p, attr, value);
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct pool *p;
+	CUresult rc;
+
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc) {
+		settle();
+		trim_all();
+		rc = get_locked(p, attr, value);
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t n)
+{
+	struct pool *p;
+	CUresult rc;
+
+	if (n && !map)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	for (size_t i = 0; !rc && i < n; i++) {
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+			rc = CUDA_ERROR_INVALID_VALUE;
+		else if (!session_device(map[i].location.id))
+			rc = CUDA_ERROR_INVALID_DEVICE;
+		else if (map[i].location.id == p->device)
+			rc = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS :
+				CUDA_ERROR_INVALID_VALUE;
+		else if (map[i].flags)
+			rc = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *at)
+{
+	struct pool *p;
+	CUresult rc;
+
+	if (!flags || !at || at->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (!session_device(at->id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc)
+		*flags = at->id == p->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
+			CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------- pools of a device */
+
+static CUresult get_pool(CUmemoryPool *out, CUdevice dev,
+			 CUresult (*which)(int dev, struct pool **out))
+{
+	struct pool *p;
+	CUresult rc;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	rc = which(dev, &p);
+	if (!rc)
+		*out = (CUmemoryPool)(uintptr_t)p->handle;
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice dev)
+{
+	return get_pool(out, dev, standard_locked);
+}
+
+API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
+{
+	return get_pool(out, dev, current_locked);
+}
+
+API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	struct pool *p;
+	CUresult rc;
+
+	TRY(session_check());
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc && p->device != dev)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	if (!rc)
+		current[dev] = p;
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+static CUresult of_device(const CUmemLocation *at, CUmemAllocationType type)
+{
+	if (!at)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (at->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return sv_unsupported("pools by location", "a pool is of device memory");
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *at, CUmemAllocationType type)
+{
+	TRY(of_device(at, type));
+	return cuDeviceGetDefaultMemPool(out, at->id);
+}
+
+API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *at, CUmemAllocationType type)
+{
+	TRY(of_device(at, type));
+	return cuDeviceGetMemPool(out, at->id);
+}
+
+API CUresult cuMemSetMemPool(CUmemLocation *at, CUmemAllocationType type, CUmemoryPool pool)
+{
+	TRY(of_device(at, type));
+	return cuDeviceSetMemPool(at->id, pool);
+}

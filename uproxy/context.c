@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * context.c - contexts and their streams, and which context a thread is in
+ *
+ * We hold the primary context from start to end, so that pinned memory has a place; the client's
+ * handle for it is a name. A context that ends takes along all handles that were bound in it, at
+ * once and in the order of the records; the driver ends it on a worker, since that may take long.
+ */
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+static uint64_t ended;		/* counts contexts that ended: what threads remember may be one */
+static __thread struct context *here;
+static __thread uint64_t here_handle, here_ended;
+
+struct context *context_here(void)
+{
+	return here;
+}
+
+void context_forget(void)
+{
+	here_handle = 0;
+	here = NULL;
+}
+
+int sv_enter(struct sv_session *s, uint64_t ctx)
+{
+	struct context *c;
+	CUresult r;
+
+	if (ctx == here_handle && here_ended == __atomic_load_n(&ended, __ATOMIC_ACQUIRE) && ctx)
+		return 0;
+	if (!sv_is_handle(SV_T_CUcontext, ctx))
+		return -EPROTO;
+	here_ended = __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
+	here_handle = 0;
+	here = NULL;
+	c = handle_obj(s, SV_T_CUcontext, ctx);
+	if (!c)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	r = s->hal.drv.cuCtxSetCurrent(c->real);
+	if (r)
+		return r;
+	here = c;
+	here_handle = ctx;
+	return 0;
+}
+
+static int bind_context(struct call *k, uint64_t handle, CUcontext real, bool primary)
+{
+	struct context *c = calloc(1, sizeof(*c));
+
+	if (!c || handle_bind(k->c.session, SV_T_CUcontext, handle, (uintptr_t)real, c, 0)) {
+		free(c);
+		sv_unreserve(k->c.session, SV_T_CUcontext, handle);
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	c->handle = handle;
+	c->real = real;
+	c->primary = primary;
+	return 0;
+}
+
+static uint64_t primary;	/* the client's handle of it; consumer */
+
+static int reserve_context(struct call *k, const struct sv_ctx_new *a)
+{
+	int rc;
+
+	if (a->pad)
+		return sv_bad(&k->c, "padding of a new context");
+	rc = sv_reserve(k->c.session, SV_T_CUcontext, a->ctx);
+	return rc < 0 ? sv_fails(&k->c, rc, "handle of a new context") : rc;
+}
+
+int do_ctx_retain(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_ctx_new *a = k->c.data;
+	int rc;
+
+	if (primary)
+		return sv_bad(&k->c, "the primary context is retained already");
+	rc = reserve_context(k, a);
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	if (s->hal.drv.cuDevicePrimaryCtxSetFlags_v2)
+		s->hal.drv.cuDevicePrimaryCtxSetFlags_v2(s->hal.dev, a->flags);
+	rc = bind_context(k, a->ctx, s->hal.primary, true);
+	if (!rc && !k->c.status)
+		primary = a->ctx;
+	return rc;
+}
+
+int do_ctx_create(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_ctx_new *a = k->c.data;
+	CUcontext real = NULL;
+	CUresult r;
+	int rc = reserve_context(k, a);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	r = s->hal.drv.cuCtxCreate_v2(&real, a->flags, s->hal.dev);
+	/* It was made current behind the back of sv_enter, on top of what was. */
+	here_handle = 0;
+	here = NULL;
+	if (r) {
+		sv_unreserve(s, SV_T_CUcontext, a->ctx);
+		return fails(k, r);
+	}
+	if (s->hal.drv.cuCtxPopCurrent_v2)
+		s->hal.drv.cuCtxPopCurrent_v2(NULL);
+	return bind_context(k, a->ctx, real, false);
+}
+
+/* ------------------------------------------------------------------------------ ending one */
+
+struct ending {
+	struct answer answer;
+	CUcontext real;
+	bool primary;
+};
+
+static void end_context(void *arg)
+{
+	struct ending *e = arg;
+	struct sv_session *s = e->answer.s;
+	struct hal *h = &s->hal;
+	CUresult r;
+
+	h->drv.cuCtxSetCurrent(h->primary);
+	here_handle = 0;
+	if (e->primary) {
+		r = h->drv.cuDevicePrimaryCtxReset_v2(h->dev);
+		if (!r)
+			h->drv.cuCtxSetCurrent(h->primary);
+		window_repin(s);
+	} else {
+		r = h->drv.cuCtxDestroy_v2(e->real);
+	}
+	print_pump(s);
+	answer_now(&e->answer, r, NULL, 0);
+	free(e);
+}
+
+/* Everything of the context ctx, and the context itself. */
+static int of_context(void *arg, unsigned int type, uint64_t ctx, void *obj)
+{
+	uint64_t gone = *(uint64_t *)arg;
+
+	if (type == SV_T_CUcontext)
+		return obj && ((struct context *)obj)->handle == gone;
+	return ctx == gone;
+}
+
+static int end(struct call *k, bool reset)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_ctx_end *a = k->c.data;
+	struct context *c;
+	struct ending *e;
+	uint64_t gone = a->ctx;
+
+	if (!sv_is_handle(SV_T_CUcontext, gone))
+		return sv_bad(&k->c, "handle of the context to end");
+	c = handle_obj(s, SV_T_CUcontext, gone);
+	if (!c)
+		return fails(k, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	if (c->primary != reset)
+		return fails(k, CUDA_ERROR_INVALID_CONTEXT);
+	e = malloc(sizeof(*e));
+	if (!e)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	*e = (struct ending){ answer_later(k), c->real, c->primary };
+	/* c stays allocated: a worker may just be in it. Contexts are few. */
+	handle_sweep(s, of_context, &gone);
+	images_ctx_gone(gone);
+	__atomic_add_fetch(&ended, 1, __ATOMIC_RELEASE);
+	s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+	if (reset)
+		primary = 0;
+	if (worker_run(end_context, e)) {
+		free(e);
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	return CALL_LATER;
+}
+
+int do_ctx_reset(struct call *k)
+{
+	return end(k, true);
+}
+
+int do_ctx_destroy(struct call *k)
+{
+	return end(k, false);
+}
+
+/* ------------------------------------------------------------------------------ streams */
+
+int stream_use(struct sv_session *s, uint64_t handle, CUstream *real)
+{
+	struct stream *st;
+
+	*real = NULL;
+	if (handle == SV_STREAM_LEGACY) {
+		if (!here)
+			return CUDA_ERROR_INVALID_CONTEXT;
+		__atomic_store_n(&here->legacy_dirty, true, __ATOMIC_RELAXED);
+		*real = CU_STREAM_LEGACY;
+		return 0;
+	}
+	if (!sv_is_handle(SV_T_CUstream, handle))
+		return -EPROTO;
+	st = handle_obj(s, SV_T_CUstream, handle);
+	if (!st)
+		return CUDA_ERROR_INVALID_HANDLE;
+	__atomic_store_n(&st->dirty, true, __ATOMIC_RELAXED);
+	*real = st->real;
+	return 0;
+}
+
+/* Binds what the generated code has created in the current context. */
+int sv_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real)
+{
+	bool counts = type != SV_T_CUlibrary && type != SV_T_CUkernel &&
+		      type != SV_T_CUmemGenericAllocationHandle_v1 && type != SV_T_CUgraph &&
+		      type != SV_T_CUgraphNode;
+	struct stream *st = NULL;
+	int rc;
+
+	if (type == SV_T_CUstream) {
+		if (!here)
+			return -EPROTO;
+		st = calloc(1, sizeof(*st));
+		if (!st)
+			return -ENOMEM;
+		st->handle = handle;
+		st->real = (CUstream)(uintptr_t)real;
+	}
+	rc = handle_bind(s, type, handle, real, st, counts && here ? here->handle : 0);
+	if (rc || !st) {
+		if (rc)
+			free(st);
+		return rc;
+	}
+	st->context = here;
+	st->next = here->streams;
+	here->streams = st;
+	return 0;
+}
+
+int do_stream_destroy(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_stream_end *a = k->c.data;
+	struct stream *st, **p;
+	CUresult r;
+
+	if (!sv_is_handle(SV_T_CUstream, a->stream))
+		return sv_bad(&k->c, "handle of the stream to destroy");
+	st = handle_obj(s, SV_T_CUstream, a->stream);
+	if (!st)
+		return fails(k, CUDA_ERROR_INVALID_HANDLE);
+	sv_unbind(s, SV_T_CUstream, a->stream);
+	r = sync_orphan(s, st);
+	if (!r)
+		r = s->hal.drv.cuStreamDestroy_v2(st->real);
+	for (p = &st->context->streams; *p; p = &(*p)->next)
+		if (*p == st) {
+			*p = st->next;
+			break;
+		}
+	free(st);
+	return fails(k, r);
+}

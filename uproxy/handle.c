@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * handle.c - what virtual handles stand for: by value and type, with the driver's value and ours
+ *
+ *     free ── sv_reserve ─► reserved ── sv_bind ─► live ── sv_unbind ─► free
+ *                             └── sv_unreserve ─► free
+ *
+ * A slot is found by the handle's type and index, and is meant only if all of the handle agrees.
+ * Look-ups take no lock; `state` is stored last (release) and loaded first (acquire). Changes are
+ * made under `lock`. Slots come in pages, and a session gets so many of them: a client that spreads
+ * its indices runs out of them, not us out of memory.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+#define PAGE_BITS	8
+#define PAGE_SLOTS	(1u << PAGE_BITS)
+#define DIR_SLOTS	(1u << (SV_HANDLE_INDEX_BITS - PAGE_BITS))
+#define PAGES_MAX	16384u		/* 4 million handles, 168 MB */
+
+enum { FREE, RESERVED, LIVE };
+
+struct slot {
+	uint64_t handle;
+	uint64_t real;
+	void *obj;
+	uint64_t ctx;
+	uint32_t state;
+};
+
+static struct slot **dir[SV_TYPES];
+static uint32_t pages;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+_Static_assert((int)SV_T_CUstream < (int)SV_TYPES, "a table for each type");
+
+static struct slot *slot_at(unsigned int type, uint64_t handle)
+{
+	uint32_t i = sv_handle_index(handle);
+	struct slot **d, *p;
+
+	d = __atomic_load_n(&dir[type], __ATOMIC_ACQUIRE);
+	if (!d)
+		return NULL;
+	p = __atomic_load_n(&d[i >> PAGE_BITS], __ATOMIC_ACQUIRE);
+	return p ? &p[i & (PAGE_SLOTS - 1)] : NULL;
+}
+
+static struct slot *find(unsigned int type, uint64_t handle)
+{
+	struct slot *s = slot_at(type, handle);
+
+	if (!s || __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != LIVE ||
+	    __atomic_load_n(&s->handle, __ATOMIC_RELAXED) != handle)
+		return NULL;
+	return s;
+}
+
+bool handle_live(unsigned int type, uint64_t handle)
+{
+	return type < SV_TYPES && sv_is_handle(type, handle) && find(type, handle);
+}
+
+void *handle_obj(struct sv_session *s, unsigned int type, uint64_t handle)
+{
+	struct slot *slot;
+
+	(void)s;
+	if (!sv_is_handle(type, handle))
+		return NULL;
+	slot = find(type, handle);
+	return slot ? __atomic_load_n(&slot->obj, __ATOMIC_RELAXED) : NULL;
+}
+
+/* A CUkernel may stand where a CUfunction is declared. */
+static unsigned int type_of(unsigned int type, uint64_t handle)
+{
+	if (type == SV_T_CUfunction && sv_is_handle(SV_T_CUkernel, handle))
+		return SV_T_CUkernel;
+	return type;
+}
+
+int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int optional, uint64_t *real)
+{
+	struct slot *slot;
+	CUstream stream;
+	int rc;
+
+	*real = 0;
+	if (!handle && optional)
+		return 0;
+	if (type == SV_T_CUstream) {
+		rc = stream_use(s, handle, &stream);
+		*real = (uintptr_t)stream;
+		return rc;
+	}
+	if (type == SV_T_CUdevice_v1) {
+		*real = s->hal.dev;
+		return handle == (uint64_t)s->shared->device ? 0 : CUDA_ERROR_INVALID_DEVICE;
+	}
+	type = type_of(type, handle);
+	if (type >= SV_TYPES || !sv_is_handle(type, handle))
+		return -EPROTO;
+	slot = find(type, handle);
+	if (!slot)
+		return type == SV_T_CUcontext ? CUDA_ERROR_CONTEXT_IS_DESTROYED :
+						CUDA_ERROR_INVALID_HANDLE;
+	*real = __atomic_load_n(&slot->real, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* Makes room for a handle. lock held. */
+static struct slot *make(unsigned int type, uint64_t handle)
+{
+	uint32_t i = sv_handle_index(handle);
+	struct slot **d = dir[type], *p;
+
+	if (!d) {
+		d = calloc(DIR_SLOTS, sizeof(*d));
+		if (!d)
+			return NULL;
+		__atomic_store_n(&dir[type], d, __ATOMIC_RELEASE);
+	}
+	p = d[i >> PAGE_BITS];
+	if (!p) {
+		p = pages < PAGES_MAX ? calloc(PAGE_SLOTS, sizeof(*p)) : NULL;
+		if (!p)
+			return NULL;
+		pages++;
+		__atomic_store_n(&d[i >> PAGE_BITS], p, __ATOMIC_RELEASE);
+	}
+	return &p[i & (PAGE_SLOTS - 1)];
+}
+
+int sv_reserve(struct sv_session *s, unsigned int type, uint64_t handle)
+{
+	struct slot *slot;
+	int rc = 0;
+
+	(void)s;
+	if (type >= SV_TYPES || !sv_is_handle(type, handle))
+		return -EPROTO;
+	pthread_mutex_lock(&lock);
+	slot = make(type, handle);
+	if (!slot) {
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (slot->state != FREE) {
+		rc = -EEXIST;
+	} else {
+		__atomic_store_n(&slot->handle, handle, __ATOMIC_RELAXED);
+		__atomic_store_n(&slot->state, RESERVED, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+static void set_free(struct slot *slot)
+{
+	__atomic_store_n(&slot->state, FREE, __ATOMIC_RELEASE);
+	__atomic_store_n(&slot->obj, NULL, __ATOMIC_RELAXED);
+	slot->ctx = 0;
+}
+
+void sv_unreserve(struct sv_session *s, unsigned int type, uint64_t handle)
+{
+	struct slot *slot = slot_at(type, handle);
+
+	(void)s;
+	pthread_mutex_lock(&lock);
+	if (slot && slot->handle == handle && slot->state == RESERVED)
+		set_free(slot);
+	pthread_mutex_unlock(&lock);
+}
+
+int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real, void *obj,
+		uint64_t ctx)
+{
+	struct slot *slot = slot_at(type, handle);
+	int rc = -ENOENT;
+
+	(void)s;
+	pthread_mutex_lock(&lock);
+	if (slot && slot->handle == handle && slot->state == RESERVED) {
+		__atomic_store_n(&slot->real, real, __ATOMIC_RELAXED);
+		__atomic_store_n(&slot->obj, obj, __ATOMIC_RELAXED);
+		slot->ctx = ctx;
+		__atomic_store_n(&slot->state, LIVE, __ATOMIC_RELEASE);
+		rc = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+void sv_unbind(struct sv_session *s, unsigned int type, uint64_t handle)
+{
+	struct slot *slot = slot_at(type, handle);
+
+	(void)s;
+	pthread_mutex_lock(&lock);
+	if (slot && slot->handle == handle && slot->state == LIVE)
+		set_free(slot);
+	pthread_mutex_unlock(&lock);
+}
+
+void handle_sweep(struct sv_session *s, handle_match fn, void *arg)
+{
+	(void)s;
+	pthread_mutex_lock(&lock);
+	for (unsigned int t = 0; t < SV_TYPES; t++)
+		for (uint32_t p = 0; dir[t] && p < DIR_SLOTS; p++)
+			for (uint32_t i = 0; dir[t][p] && i < PAGE_SLOTS; i++) {
+				struct slot *slot = &dir[t][p][i];
+
+				if (slot->state == LIVE && fn(arg, t, slot->ctx, slot->obj))
+					set_free(slot);
+			}
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image_i.h - between image.c, which keeps images, and bytes.c, which gets their bytes
+ */
+#ifndef IMAGE_I_H
+#define IMAGE_I_H
+
+#include "uproxy_i.h"
+
+struct image {
+	struct sv_session *session;
+	struct image *next, *gone_next;
+	unsigned int refs;	/* image.c's lock */
+	bool library;
+	bool ctx_gone;		/* of a module; image.c's lock */
+	uint64_t handle, ctx;
+	void *real;
+	struct answer end;	/* .s is not NULL: who waits for the unloading */
+
+	const void *image;	/* what the driver is given */
+	void *copy;		/* our own copy of it, or NULL */
+	void *map;		/* the file, mapped as long as the image lives, or NULL */
+	size_t map_len;
+};
+
+/* Options of the JIT, and the driver's logs. */
+struct jit {
+	CUjit_option opt[40];
+	void *value[40];
+	unsigned int n;
+	char *info, *error;
+};
+
+int image_check_record(struct call *k, const struct sv_image *a);
+/* 0, a CUresult, or -errno: the client has broken a rule. */
+int image_read(struct call *k, const struct sv_image *a, struct image *im);
+void image_release_bytes(struct image *im);
+
+int jit_begin(struct call *k, const struct sv_image *a, struct jit *j);
+void jit_end(struct sv_session *s, const struct sv_image *a, struct jit *j);
+
+/* Is what lies at p a whole image, by its own account? 0 or a CUresult. */
+int image_whole(const uint8_t *p, uint64_t len);
+
+#endif

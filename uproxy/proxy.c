@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * proxy.c - singvgpu-proxy: owns the device for one client process, as long as that lives
+ *
+ * Started by `singvgpu run` with an accepted connection. Exit status: 0 the client is gone, 1 it
+ * broke a rule, 2 the session could not start. What it could not be started for is told to the
+ * client, and on the log.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "uproxy_i.h"
+
+#define WINDOW_BASE	0x200000000000ull
+#define WINDOW_LEN	(2ull << 40)
+
+struct options {
+	struct session_options session;
+	int socket;
+	const char *log, *stat, *trace;
+};
+
+static const struct option longs[] = {
+	{ "socket", required_argument, NULL, 's' },
+	{ "driver", required_argument, NULL, 'd' },
+	{ "device", required_argument, NULL, 'n' },
+	{ "budget", required_argument, NULL, 'b' },
+	{ "stat", required_argument, NULL, 'S' },
+	{ "log", required_argument, NULL, 'l' },
+	{ "trace", required_argument, NULL, 't' },
+	{ "window", required_argument, NULL, 'w' },
+	{ "backend", required_argument, NULL, 'B' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+static const char usage[] =
+	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
+	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN]\n"
+	"                      [--backend auto|kmod|memfd]\n"
+	"Owns a device for the client behind the socket FD. `singvgpu run` starts it.\n";
+
+static int backend_of(const char *name, enum ring_backend *b)
+{
+	static const char *const names[] = { "auto", "kmod", "memfd" };
+
+	for (unsigned int i = 0; i < 3; i++)
+		if (!strcmp(name, names[i])) {
+			*b = (enum ring_backend[]){ RING_AUTO, RING_KMOD, RING_MEMFD }[i];
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int number(const char *text, char end, char **rest, uint64_t *v)
+{
+	char *p;
+
+	errno = 0;
+	*v = strtoull(text, &p, 0);
+	if (rest)
+		*rest = p + 1;
+	return errno || p == text || *p != end || *text == '-' ? -EINVAL : 0;
+}
+
+static int parse(int argc, char **argv, struct options *o)
+{
+	uint64_t v;
+	char *p;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		int bad = 0;
+
+		switch (c) {
+		case 's':
+			bad = number(optarg, 0, NULL, &v) || v > 1 << 20;
+			o->socket = v;
+			break;
+		case 'd':
+			o->session.driver = optarg;
+			break;
+		case 'n':
+			bad = number(optarg, 0, NULL, &v) || v >= SV_DEVICES_MAX;
+			o->session.device = v;
+			break;
+		case 'b':
+			bad = number(optarg, 0, NULL, &o->session.budget);
+			break;
+		case 'S':
+			o->stat = optarg;
+			break;
+		case 'l':
+			o->log = optarg;
+			break;
+		case 't':
+			o->trace = optarg;
+			break;
+		case 'w':
+			bad = number(optarg, ':', &p, &o->session.window) ||
+			      number(p, 0, NULL, &o->session.window_len) ||
+			      o->session.window % SV_GRANULE || !o->session.window_len ||
+			      o->session.window_len % SV_GRANULE ||
+			      o->session.window_len > 1ull << 46;
+			break;
+		case 'B':
+			bad = backend_of(optarg, &o->session.backend);
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			return -EINVAL;
+		}
+		if (bad) {
+			fprintf(stderr, "singvgpu-proxy: bad value '%s'\n", optarg);
+			return -EINVAL;
+		}
+	}
+	return optind == argc && o->socket >= 0 ? 0 : -EINVAL;
+}
+
+/* Nothing of whoever started us stays open, but the socket and, for the log, stderr. */
+static void drop_fds(int sock)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null > 0)
+		dup2(null, 0);
+	if (sock > 3)
+		syscall(SYS_close_range, 3, sock - 1, 0);
+	syscall(SYS_close_range, sock < 3 ? 3 : sock + 1, ~0u, 0);
+}
+
+/* A terminal's signals are for the job, which may go on; SIGTERM means us. */
+static void set_signals(void)
+{
+	signal(SIGINT, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static int receive(int sock, struct sv_connect *con)
+{
+	struct timeval limit = { .tv_sec = 10 };
+	size_t have = 0;
+
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	while (have < sizeof(*con)) {
+		ssize_t n = recv(sock, (char *)con + have, sizeof(*con) - have, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EPIPE;
+		have += n;
+	}
+	return 0;
+}
+
+static int reply(int sock, int status, const char *why)
+{
+	struct sv_connected r = { .status = status };
+
+	snprintf(r.why, sizeof(r.why), "%s", why);
+	return send(sock, &r, sizeof(r), MSG_NOSIGNAL) == sizeof(r) ? 0 : -EPIPE;
+}
+
+/* The client's end of the channel goes to it, and its life is watched. */
+static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, char *why, size_t n)
+{
+	int pidfd = syscall(SYS_pidfd_open, peer->pid, 0), fd, rc;
+
+	if (pidfd < 0) {
+		snprintf(why, n, "cannot watch the client, process %d: %s", peer->pid,
+			 strerror(errno));
+		return -ESRCH;
+	}
+	rc = ring_watch_peer(s->ring, pidfd);
+	if (rc) {
+		snprintf(why, n, "cannot watch the client: %s", ring_strerror(rc));
+		return rc;
+	}
+	fd = ring_client_fd(s->ring);
+	if (fd < 0) {
+		snprintf(why, n, "the client's end of the channel: %s", ring_strerror(fd));
+		return fd;
+	}
+	rc = reply(sock, 0, "");
+	if (!rc)
+		rc = ring_pass_fd(sock, fd);
+	close(fd);
+	if (rc)
+		snprintf(why, n, "the client has gone before it was served");
+	return rc;
+}
+
+static int start(struct sv_session *s, const struct options *o)
+{
+	socklen_t len = sizeof(struct ucred);
+	struct ucred peer = { 0 };
+	struct sv_connect con;
+	char why[252] = "";
+	int rc;
+
+	rc = receive(o->socket, &con);
+	if (rc) {
+		say("no client: %s", strerror(-rc));
+		return rc;
+	}
+	getsockopt(o->socket, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+	s->stat->client = peer.pid;
+	rc = session_open(s, &o->session, &con, why, sizeof(why));
+	if (!rc) {
+		s->stat->device = s->hal.dev;
+		s->stat->driver_version = s->hal.version;
+		s->stat->budget = s->budget;
+		snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s",
+			 s->shared->dev[s->hal.dev].name);
+		if (o->trace && trace_open(o->trace, s->stat))
+			say("cannot write %s: %s", o->trace, strerror(errno));
+		rc = hand_over(s, o->socket, &peer, why, sizeof(why));
+	}
+	if (rc) {
+		say("cannot serve: %s", why);
+		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", why);
+		reply(o->socket, rc, why);
+		return rc;
+	}
+	close(o->socket);
+	return 0;
+}
+
+static void finish(struct sv_session *s, int rc)
+{
+	char why[248];
+
+	if (rc) {
+		snprintf(why, sizeof(why), "%s, record %llu: %s", op_name(s->failed_op),
+			 (unsigned long long)s->failed_seq, s->failed_why);
+		say("the session ends: %s (%s)", why, strerror(-rc));
+		memcpy(s->shared->why, why, sizeof(why));
+		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", why);
+	} else if (log_verbose()) {
+		say("the client is gone");
+	}
+	__atomic_store_n(&s->stat->state, UPROXY_ENDED, __ATOMIC_RELEASE);
+	trace_close();
+}
+
+int main(int argc, char **argv)
+{
+	static struct sv_session session;
+	struct sv_session *s = &session;
+	struct options o = {
+		.socket = -1,
+		.session = { .window = WINDOW_BASE, .window_len = WINDOW_LEN,
+			     .backend = RING_AUTO },
+	};
+	int rc;
+
+	if (parse(argc, argv, &o)) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	drop_fds(o.socket);
+	set_signals();
+	log_open(o.log);
+	s->stat = stat_open(o.stat);
+	if (start(s, &o)) {
+		s->stat->state = UPROXY_ENDED;
+		_exit(2);
+	}
+	if (log_verbose())
+		say("serving process %d on device %d, %s, by %s", s->stat->client, s->hal.dev,
+		    s->stat->device_name, s->hal.path);
+	s->stat->state = UPROXY_SERVING;
+	rc = session_serve(s);
+	finish(s, rc);
+	/*
+	 * The driver frees what the session had when this process ends. Nothing is torn down in order:
+	 * kernels may run, and threads of the driver may be in our callbacks.
+	 */
+	_exit(rc ? 1 : 0);
+}

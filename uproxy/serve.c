@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * serve.c - the consumer: takes records, has them executed, logs them, answers
+ *
+ * A record that changes state goes into the log when it has been executed, or handed to a worker; it
+ * is answered after that. It never waits for the device.
+ */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+#define ROOMS 8
+
+void *sv_room(struct sv_session *s, unsigned int slot, uint64_t len)
+{
+	static __thread struct {
+		void *p;
+		uint64_t len;
+	} room[ROOMS];
+	void *p;
+
+	(void)s;
+	if (slot >= ROOMS || len > SINGVGPU_RECORD_MAX * 4ull)
+		return NULL;
+	if (len > room[slot].len) {
+		p = realloc(room[slot].p, len);
+		if (!p)
+			return NULL;
+		room[slot].p = p;
+		room[slot].len = len;
+	}
+	return room[slot].p ? room[slot].p : (room[slot].p = malloc(8));
+}
+
+/* ------------------------------------------------------------------------------ answers */
+
+struct answer answer_later(const struct call *k)
+{
+	return (struct answer){ .s = k->c.session, .seq = k->seq, .begin_ns = k->begin_ns,
+				.bytes = k->bytes, .op = k->c.op, .cpl = k->cpl };
+}
+
+static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cpl, CUresult r)
+{
+	stat_add(&s->stat->calls, 1);
+	if (cpl)
+		stat_add(&s->stat->answered, 1);
+	if (!r || (r == CUDA_ERROR_NOT_READY && cpl))
+		return;
+	stat_add(&s->stat->errors, 1);
+	if (!cpl || hal_sticky(r))
+		session_error(s, r, op, seq);
+	else if (log_verbose())
+		say("%s (record %llu) gives %d", op_name(op), (unsigned long long)seq, r);
+}
+
+void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len)
+{
+	if (trace_on)
+		trace_span(a->op, 1, a->begin_ns, now_ns(), a->bytes);
+	account(a->s, a->op, a->seq, a->cpl, status);
+	if (a->cpl)
+		ring_complete(a->s->ring, a->cpl, a->seq, status, reply, len);
+}
+
+void answer_call(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+
+	if (trace_on)
+		trace_span(k->c.op, 0, k->begin_ns, now_ns(), k->bytes);
+	account(s, k->c.op, k->seq, k->cpl, k->c.status);
+	if (k->cpl)
+		ring_complete(s->ring, k->cpl, k->seq, k->c.status, k->c.reply,
+			      k->c.status ? 0 : k->c.reply_len);
+}
+
+/* ------------------------------------------------------------------------------ one record */
+
+static int check_size(struct call *k, const struct hand *h)
+{
+	if (!h->fn)
+		return 0;		/* the generated code does it */
+	if (k->c.len < h->size || (k->c.len > h->size && !(h->flags & HAND_TAIL)))
+		return sv_bad(&k->c, "size of a record");
+	return 0;
+}
+
+static uint64_t log_key(const struct call *k)
+{
+	const struct sv_op *op = k->c.op < cuda_ops_count ? &cuda_ops[k->c.op] : NULL;
+	uint64_t key = k->seq;
+
+	if (op && op->handle && op->handle - 1u + sizeof(key) <= k->c.len)
+		memcpy(&key, (const uint8_t *)k->c.data + op->handle - 1, sizeof(key));
+	return key;
+}
+
+static void consume(struct sv_session *s, const struct ring_record *rec, const struct call *k,
+		    bool log)
+{
+	int rc;
+
+	if (log && !s->log_full) {
+		rc = ring_log_append(s->ring, rec, rec->op, log_key(k), NULL, 0);
+		if (!rc)
+			return;
+		/* NEEDSWORK: compact. Until then the session runs on, and can not be restored. */
+		s->log_full = true;
+		say("the log takes no more records: %s", ring_strerror(rc));
+	}
+	ring_advance(s->ring);
+}
+
+static int serve_record(struct sv_session *s, const struct ring_record *rec)
+{
+	const struct hand *h = hand_find(rec->op);
+	struct call k;
+	int rc;
+
+	k.c.session = s;
+	k.c.driver = &s->hal.drv;
+	k.c.data = rec->data;
+	k.c.len = rec->len;
+	k.c.op = rec->op;
+	k.c.reply_len = 0;
+	k.c.status = 0;
+	k.c.why = NULL;
+	k.seq = rec->seq;
+	k.cpl = rec->cpl;
+	k.begin_ns = trace_on ? now_ns() : 0;
+	k.bytes = 0;
+	rc = h ? check_size(&k, h) : 0;
+	if (!rc && h && h->flags & HAND_WORKER) {
+		rc = worker_call(h, &k);
+		consume(s, rec, &k, h->flags & HAND_LOG);
+		if (rc) {
+			k.c.status = CUDA_ERROR_OUT_OF_MEMORY;
+			answer_call(&k);
+		}
+		return 0;
+	}
+	if (!rc)
+		rc = h && h->fn ? h->fn(&k) : cuda_dispatch(&k.c);
+	if (rc < 0) {
+		session_fail(s, rc, rc == -ENOSYS ? "an unknown operation" : k.c.why, rec->op,
+			     rec->seq);
+		return rc;
+	}
+	consume(s, rec, &k, !k.c.status && (h ? h->flags & HAND_LOG :
+					    cuda_ops[rec->op].flags & SV_LOG));
+	if (rc != CALL_LATER)
+		answer_call(&k);
+	return 0;
+}
+
+int session_serve(struct sv_session *s)
+{
+	struct ring_record rec;
+	int rc;
+
+	for (;;) {
+		rc = ring_peek(s->ring, &rec);
+		if (rc == 1) {
+			if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+				serve_record(s, &rec);
+		} else if (!rc) {
+			stat_add(&s->stat->waits, 1);
+			rc = ring_wait(s->ring, -1);
+			if (rc == -EINTR)
+				rc = 0;
+		}
+		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+			return s->failed;
+		if (rc == -EPIPE)
+			return 0;
+		if (rc < 0) {
+			session_fail(s, rc, rc == -EPROTO ? ring_why(s->ring) : ring_strerror(rc),
+				     0, 0);
+			return rc;
+		}
+	}
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * session.c - one client's session: what it opens, what the client is told of, how it fails
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "uproxy_i.h"
+
+#define ARENA_MAX	(64ull << 30)
+#define ARENA_MIN	(64ull << 20)
+#define OUT_SIZE	(4ull << 20)	/* printed between two synchronisations */
+#define ERR_SIZE	(1ull << 20)
+#define ARENA_FIRST	(8ull << 20)
+#define SPARE_MAX	(512ull << 20)	/* of device memory, for what is not the client's */
+
+_Static_assert(sizeof(struct sv_shared) + OUT_SIZE + ERR_SIZE <= ARENA_FIRST, "our arena part");
+
+/* ------------------------------------------------------------------------------ errors */
+
+void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq)
+{
+	if (!why)
+		why = "a rule of the protocol";
+	pthread_mutex_lock(&s->error_lock);
+	if (!s->failed) {
+		s->failed_why = why;
+		s->failed_op = op;
+		s->failed_seq = seq;
+		__atomic_store_n(&s->failed, err, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&s->error_lock);
+	ring_kick(s->ring);
+}
+
+void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
+{
+	bool sticky = hal_sticky(r), first;
+
+	pthread_mutex_lock(&s->error_lock);
+	first = !sticky || !s->latched;
+	if (sticky && !s->latched) {
+		ring_latch_error(s->ring, seq, r);
+		s->latched = true;
+	}
+	if (first) {
+		s->late++;
+		__atomic_store_n(&s->shared->late, (uint64_t)s->late << 32 | (uint32_t)r,
+				 __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&s->error_lock);
+	if (first)
+		say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
+		    sticky ? ": the context is of no more use" : "");
+}
+
+/* ------------------------------------------------------------------------------ channel */
+
+static uint64_t address_limit(void)
+{
+	struct rlimit r;
+
+	return getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : r.rlim_cur;
+}
+
+static int open_channel(struct sv_session *s, enum ring_backend backend, char *why, size_t n)
+{
+	struct ring_params p = { .backend = backend };
+	uint64_t va = RING_VA_BASE;
+	int rc = -ENOMEM;
+
+	if (getrandom(p.id, sizeof(p.id), 0) != sizeof(p.id) ||
+	    getrandom(p.cookie, sizeof(p.cookie), 0) != sizeof(p.cookie)) {
+		snprintf(why, n, "no random numbers");
+		return -EIO;
+	}
+	p.geo = (struct singvgpu_geometry){ .arena_len = ARENA_MAX, .log_len = 16 << 20,
+					    .ring_units = 4096, .cpl_slots = 1024 };
+	while (p.geo.arena_len > address_limit() / 4 && p.geo.arena_len > ARENA_MIN)
+		p.geo.arena_len /= 2;
+	for (int tries = 0; tries < 32; tries++) {
+		p.geo.va = va;
+		rc = ring_create(&s->ring, &p);
+		if (rc == -EEXIST)
+			va += ARENA_MAX * 2;
+		else if (rc && p.geo.arena_len > ARENA_MIN && rc != -EACCES && rc != -ENODEV)
+			p.geo.arena_len /= 2;
+		else
+			break;
+	}
+	if (rc) {
+		snprintf(why, n, "cannot create a channel: %s", ring_strerror(rc));
+		return rc;
+	}
+	s->arena = ring_arena(s->ring);
+	s->arena_len = p.geo.arena_len;
+	s->arena_first = ARENA_FIRST;
+	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s",
+		 ring_backend(s->ring) == RING_KMOD ? "kmod" : "memfd");
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ sv_shared */
+
+static void describe_device(struct hal *h, int i, struct sv_device *d)
+{
+	CUuuid uuid = { 0 };
+	size_t total = 0;
+
+	h->drv.cuDeviceGetName(d->name, sizeof(d->name), i);
+	if (h->drv.cuDeviceGetUuid_v2 ? !h->drv.cuDeviceGetUuid_v2(&uuid, i) :
+	    h->drv.cuDeviceGetUuid && !h->drv.cuDeviceGetUuid(&uuid, i))
+		memcpy(d->uuid, &uuid, sizeof(d->uuid));
+	if (h->drv.cuDeviceGetLuid)
+		d->luid_ok = !h->drv.cuDeviceGetLuid((char *)d->luid, &d->luid_mask, i);
+	if (h->drv.cuDeviceTotalMem_v2)
+		h->drv.cuDeviceTotalMem_v2(&total, i);
+	d->total_mem = total;
+	if (h->drv.cuDeviceGetPCIBusId)
+		h->drv.cuDeviceGetPCIBusId(d->pci_bus_id, sizeof(d->pci_bus_id), i);
+	for (int a = 1; a < SV_ATTRS_MAX; a++)
+		d->attr_ok[a] = !h->drv.cuDeviceGetAttribute(&d->attr[a], a, i);
+}
+
+static uint64_t grant(struct sv_session *s, uint64_t asked)
+{
+	size_t free = 0, total = 0;
+	uint64_t spare;
+
+	if (asked)
+		return asked & ~(SV_GRANULE - 1);
+	if (!s->hal.drv.cuMemGetInfo_v2 || s->hal.drv.cuMemGetInfo_v2(&free, &total))
+		return 0;
+	spare = free / 32 < SPARE_MAX ? free / 32 : SPARE_MAX;
+	return (free - spare) & ~(SV_GRANULE - 1);
+}
+
+static void fill_shared(struct sv_session *s)
+{
+	struct sv_shared *sh = s->shared;
+	struct hal *h = &s->hal;
+
+	sh->version = SV_PROTO_VERSION;
+	sh->size = sizeof(*sh);
+	sh->driver_version = h->version;
+	sh->window = h->window;
+	sh->window_len = h->window_len;
+	sh->budget = s->budget;
+	sh->arena_first = s->arena_first;
+	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;
+	sh->device = h->dev;
+	if (h->drv.cuCtxGetStreamPriorityRange)
+		h->drv.cuCtxGetStreamPriorityRange(&sh->priority_least, &sh->priority_greatest);
+	for (int i = 0; i < 16; i++) {
+		size_t v = 0;
+
+		if (h->drv.cuCtxGetLimit && !h->drv.cuCtxGetLimit(&v, i))
+			sh->limit[i] = v;
+	}
+	for (uint32_t i = 0; i < sh->devices; i++)
+		describe_device(h, i, &sh->dev[i]);
+	__atomic_store_n(&sh->magic, SV_SHARED_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* ------------------------------------------------------------------------------ open */
+
+static int check_connect(const struct sv_connect *con, char *why, size_t n)
+{
+	if (con->magic != SV_CONNECT_MAGIC) {
+		snprintf(why, n, "this is not a client of ours");
+		return -EPROTO;
+	}
+	if (con->version != SV_PROTO_VERSION) {
+		snprintf(why, n, "the client speaks version %u of the protocol, the proxy %u",
+			 con->version, SV_PROTO_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (con->device < -1 || con->device >= SV_DEVICES_MAX) {
+		snprintf(why, n, "there is no device %d", con->device);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int session_open(struct sv_session *s, const struct session_options *o,
+		 const struct sv_connect *con, char *why, size_t n)
+{
+	uint64_t len = o->window_len;
+	int rc = check_connect(con, why, n);
+
+	if (rc)
+		return rc;
+	pthread_mutex_init(&s->error_lock, NULL);
+	while (len > address_limit() / 4 && len > 4ull << 30)
+		len = len / 2 & ~(SV_GRANULE - 1);
+	rc = hal_open(&s->hal, o->driver, o->window, len, why, n);
+	if (!rc)
+		rc = hal_window(&s->hal, o->window, len, why, n);
+	if (!rc)
+		rc = hal_start(&s->hal, con->device < 0 ? o->device : con->device, why, n);
+	if (!rc)
+		rc = open_channel(s, o->backend, why, n);
+	if (rc)
+		return rc;
+	if (window_init(s)) {
+		snprintf(why, n, "out of memory");
+		return -ENOMEM;
+	}
+	s->shared = (struct sv_shared *)s->arena;
+	s->budget = grant(s, o->budget);
+	fill_shared(s);
+	rc = print_init(s, ARENA_FIRST - OUT_SIZE - ERR_SIZE, OUT_SIZE, ARENA_FIRST - ERR_SIZE,
+			ERR_SIZE);
+	if (rc)
+		snprintf(why, n, "cannot redirect what kernels print: %s", strerror(-rc));
+	return rc;
+}

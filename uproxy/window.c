@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * window.c - which device addresses are the session's: granules of the window, pins, globals
+ *
+ * `granule` has a byte for each 2 MiB of the window. It, and the pins, are changed by the consumer
+ * alone; workers look at them through sv_window. Memory that the client maps with SV_OP_X_MAP is
+ * made and unmade granule by granule, since it may give back a part of what it took; a mapping of
+ * cuMemMap goes as a whole, so its first granule is marked.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "uproxy_i.h"
+
+#define G_MAP	0x01u		/* of SV_OP_X_MAP */
+#define G_VMM	0x02u		/* of SV_OP_cuMemMap */
+#define G_FIRST	0x04u		/* first of a mapping */
+#define G_READ	0x10u
+#define G_WRITE	0x20u
+
+struct range {
+	uint64_t at, len;
+	const void *owner;	/* of a global: its image */
+	uint64_t ctx;
+};
+
+struct ranges {			/* sorted by address, disjoint */
+	struct range *r;
+	size_t n, cap;
+};
+
+static uint8_t *granule;
+static uint64_t mapped;		/* bytes, consumer */
+static struct ranges pins;	/* arena offsets */
+static struct ranges globals;
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;	/* pins, globals */
+
+int window_init(struct sv_session *s)
+{
+	granule = mmap(NULL, s->hal.window_len / SV_GRANULE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return granule == MAP_FAILED ? -ENOMEM : 0;
+}
+
+/* ------------------------------------------------------------------------------ ranges */
+
+/* The first range that ends behind at. */
+static size_t range_index(const struct ranges *x, uint64_t at)
+{
+	size_t lo = 0, hi = x->n;
+
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+
+		if (x->r[mid].at + x->r[mid].len <= at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int range_add(struct ranges *x, uint64_t at, uint64_t len, const void *owner, uint64_t ctx)
+{
+	size_t i = range_index(x, at);
+
+	if (i < x->n && x->r[i].at < at + len)
+		return -EEXIST;
+	if (x->n == x->cap) {
+		size_t cap = x->cap ? x->cap * 2 : 64;
+		struct range *r = realloc(x->r, cap * sizeof(*r));
+
+		if (!r)
+			return -ENOMEM;
+		x->r = r;
+		x->cap = cap;
+	}
+	memmove(x->r + i + 1, x->r + i, (x->n - i) * sizeof(*x->r));
+	x->r[i] = (struct range){ at, len, owner, ctx };
+	x->n++;
+	return 0;
+}
+
+static void range_erase(struct ranges *x, size_t i)
+{
+	x->n--;
+	memmove(x->r + i, x->r + i + 1, (x->n - i) * sizeof(*x->r));
+}
+
+/* Is all of it in ranges that follow each other without a hole? */
+static bool range_covers(const struct ranges *x, uint64_t at, uint64_t len)
+{
+	for (size_t i = range_index(x, at); len; i++) {
+		uint64_t n;
+
+		if (i == x->n || x->r[i].at > at)
+			return false;
+		n = x->r[i].at + x->r[i].len - at;
+		if (n >= len)
+			return true;
+		at += n;
+		len -= n;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------------ look-ups */
+
+bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len)
+{
+	return off >= s->arena_first && off <= s->arena_len && len <= s->arena_len - off;
+}
+
+bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len)
+{
+	bool is;
+
+	if (!arena_client(s, off, len))
+		return false;
+	pthread_rwlock_rdlock(&lock);
+	is = range_covers(&pins, off, len);
+	pthread_rwlock_unlock(&lock);
+	return is;
+}
+
+static bool in_window(const struct sv_session *s, uint64_t va, uint64_t len)
+{
+	return va >= s->hal.window && va - s->hal.window <= s->hal.window_len &&
+	       len <= s->hal.window_len - (va - s->hal.window);
+}
+
+static bool granules_have(const struct sv_session *s, uint64_t va, uint64_t len, uint8_t bits)
+{
+	uint64_t i = (va - s->hal.window) / SV_GRANULE;
+	uint64_t end = (va - s->hal.window + len + SV_GRANULE - 1) / SV_GRANULE;
+
+	for (; i < end; i++)
+		if ((__atomic_load_n(&granule[i], __ATOMIC_RELAXED) & bits) != bits)
+			return false;
+	return true;
+}
+
+int sv_window(struct sv_session *s, uint64_t addr, uint64_t len, int write)
+{
+	uint64_t arena = (uintptr_t)s->arena;
+	bool ok;
+
+	if (!len)
+		return 0;
+	if (len == UINT64_MAX || addr + len < addr)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (in_window(s, addr, len))
+		return granules_have(s, addr, len, write ? G_WRITE : G_READ) ? 0 :
+			CUDA_ERROR_INVALID_VALUE;
+	if (addr >= arena && addr - arena < s->arena_len)
+		return arena_pinned(s, addr - arena, len) ? 0 : CUDA_ERROR_INVALID_VALUE;
+	pthread_rwlock_rdlock(&lock);
+	ok = range_covers(&globals, addr, len);
+	pthread_rwlock_unlock(&lock);
+	return ok ? 0 : CUDA_ERROR_INVALID_VALUE;
+}
+
+int globals_add(const void *owner, uint64_t ctx, uint64_t addr, uint64_t len)
+{
+	int rc;
+
+	if (!len)
+		return 0;
+	if (addr + len < addr)
+		return -EINVAL;
+	pthread_rwlock_wrlock(&lock);
+	rc = range_add(&globals, addr, len, owner, ctx);
+	if (rc == -EEXIST && range_covers(&globals, addr, len))
+		rc = 0;		/* asked for before */
+	pthread_rwlock_unlock(&lock);
+	return rc;
+}
+
+void globals_drop(const void *owner, uint64_t ctx)
+{
+	pthread_rwlock_wrlock(&lock);
+	for (size_t i = globals.n; i-- > 0;)
+		if ((!owner || globals.r[i].owner == owner) && (!ctx || globals.r[i].ctx == ctx))
+			range_erase(&globals, i);
+	pthread_rwlock_unlock(&lock);
+}
+
+/* ------------------------------------------------------------------------------ mapping */
+
+static int whole(struct call *k, uint64_t va, uint64_t len)
+{
+	if (!len || va % SV_GRANULE || len % SV_GRANULE || !in_window(k->c.session, va, len))
+		return sv_bad(&k->c, "a range that is not whole granules of the window");
+	return 0;
+}
+
+static uint8_t *granule_at(const struct sv_session *s, uint64_t va)
+{
+	return &granule[(va - s->hal.window) / SV_GRANULE];
+}
+
+static void set_granules(const struct sv_session *s, uint64_t va, uint64_t len, uint8_t bits)
+{
+	uint8_t *g = granule_at(s, va);
+
+	for (uint64_t i = 0; i < len / SV_GRANULE; i++)
+		__atomic_store_n(&g[i], bits, __ATOMIC_RELAXED);
+}
+
+static bool granules_free(const struct sv_session *s, uint64_t va, uint64_t len)
+{
+	const uint8_t *g = granule_at(s, va);
+
+	for (uint64_t i = 0; i < len / SV_GRANULE; i++)
+		if (g[i])
+			return false;
+	return true;
+}
+
+static void account(struct sv_session *s, int64_t bytes)
+{
+	mapped += bytes;
+	__atomic_store_n(&s->stat->device_bytes, mapped, __ATOMIC_RELAXED);
+	if (mapped > s->stat->device_peak)
+		__atomic_store_n(&s->stat->device_peak, mapped, __ATOMIC_RELAXED);
+}
+
+int do_map(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_map *a = k->c.data;
+	uint64_t done = 0;
+	CUresult r = CUDA_SUCCESS;
+
+	if (whole(k, a->va, a->len))
+		return -EBADMSG;
+	if (!granules_free(s, a->va, a->len))
+		return sv_bad(&k->c, "memory mapped where there is some already");
+	if (a->len > s->budget - mapped)
+		return sv_bad(&k->c, "more memory than was granted");
+	for (; done < a->len && !r; done += r ? 0 : SV_GRANULE)
+		r = hal_map(&s->hal, a->va + done, SV_GRANULE);
+	if (r) {
+		while (done) {
+			done -= SV_GRANULE;
+			hal_unmap(&s->hal, a->va + done, SV_GRANULE);
+		}
+		return fails(k, r);
+	}
+	set_granules(s, a->va, a->len, G_MAP | G_READ | G_WRITE);
+	account(s, a->len);
+	return 0;
+}
+
+int do_unmap(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_map *a = k->c.data;
+	CUresult r;
+
+	if (whole(k, a->va, a->len))
+		return -EBADMSG;
+	if (!granules_have(s, a->va, a->len, G_MAP)) {
+		if (granules_free(s, a->va, a->len))
+			return fails(k, CUDA_ERROR_INVALID_VALUE);	/* its mapping failed */
+		return sv_bad(&k->c, "unmapping what is not mapped so");
+	}
+	r = hal_unmap(&s->hal, a->va, a->len);
+	if (r)
+		return fails(k, r);
+	set_granules(s, a->va, a->len, 0);
+	account(s, -(int64_t)a->len);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ pinning */
+
+static int pages(struct call *k, const struct sv_pin *a)
+{
+	if (!a->len || a->off % 4096 || a->len % 4096 ||
+	    !arena_client(k->c.session, a->off, a->len))
+		return sv_bad(&k->c, "a range that is not whole pages of the client's arena");
+	return 0;
+}
+
+int do_pin(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_pin *a = k->c.data;
+	CUresult r;
+	int rc;
+
+	if (pages(k, a))
+		return -EBADMSG;
+	pthread_rwlock_wrlock(&lock);
+	rc = range_add(&pins, a->off, a->len, NULL, 0);
+	pthread_rwlock_unlock(&lock);
+	if (rc == -EEXIST)
+		return sv_bad(&k->c, "pinning what is pinned already");
+	if (rc)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+	if (!r)
+		r = hal_pin(&s->hal, arena_at(s, a->off), a->len);
+	context_forget();
+	if (r) {
+		pthread_rwlock_wrlock(&lock);
+		range_erase(&pins, range_index(&pins, a->off));
+		pthread_rwlock_unlock(&lock);
+		return fails(k, r);
+	}
+	stat_add(&s->stat->pinned_bytes, a->len);
+	return 0;
+}
+
+int do_unpin(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_pin *a = k->c.data;
+	CUresult r;
+	size_t i;
+
+	if (pages(k, a))
+		return -EBADMSG;
+	i = range_index(&pins, a->off);
+	if (i == pins.n || pins.r[i].at != a->off || pins.r[i].len != a->len) {
+		if (i == pins.n || pins.r[i].at >= a->off + a->len)
+			return fails(k, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+		return sv_bad(&k->c, "unpinning what is not pinned so");
+	}
+	pthread_rwlock_wrlock(&lock);
+	range_erase(&pins, i);
+	pthread_rwlock_unlock(&lock);
+	r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+	if (!r)
+		r = hal_unpin(&s->hal, arena_at(s, a->off));
+	context_forget();
+	stat_add(&s->stat->pinned_bytes, -a->len);
+	return fails(k, r);
+}
+
+void window_repin(struct sv_session *s)
+{
+	pthread_rwlock_rdlock(&lock);
+	for (size_t i = 0; i < pins.n; i++) {
+		CUresult r = hal_pin(&s->hal, arena_at(s, pins.r[i].at), pins.r[i].len);
+
+		if (r && r != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+			say("cannot pin arena memory again after a reset: error %d", r);
+	}
+	pthread_rwlock_unlock(&lock);
+}
+
+/* ------------------------------------------------------------------------------ VMM */
+
+int do_mem_create(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_mem_create *a = k->c.data;
+	CUmemGenericAllocationHandle real;
+	CUresult r;
+	int rc;
+
+	if (a->flags || !a->len || a->len % SV_GRANULE)
+		return sv_bad(&k->c, "flags or length of memory to create");
+	rc = sv_reserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	if (rc < 0)
+		return sv_fails(&k->c, rc, "handle of memory to create");
+	if (rc)
+		return fails(k, rc);
+	r = a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
+		s->hal.drv.cuMemCreate(&real, a->len, &s->hal.prop, 0);
+	if (r) {
+		sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+		return fails(k, r);
+	}
+	rc = handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, real,
+			 (void *)(uintptr_t)a->len, 0);
+	account(s, a->len);
+	return rc;
+}
+
+/*
+ * Memory that is released while it is mapped lives on, and still counts: the client's bytes come
+ * back when the last mapping goes, which only the driver knows. So they are counted off here, by
+ * what the client can see: the handle. NEEDSWORK: a client that releases mapped memory can hold
+ * more than its budget, as long as the device has it.
+ */
+int do_mem_release(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_mem_release *a = k->c.data;
+	uint64_t real;
+	uint64_t len;
+	CUresult r;
+	int rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
+
+	if (rc)
+		return sv_fails(&k->c, rc, "handle of memory to release");
+	len = (uintptr_t)handle_obj(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	sv_unbind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	r = s->hal.drv.cuMemRelease(real);
+	account(s, -(int64_t)len);
+	return fails(k, r);
+}
+
+int do_mem_map(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_mem_map *a = k->c.data;
+	uint64_t real;
+	CUresult r;
+	int rc;
+
+	if (whole(k, a->va, a->len))
+		return -EBADMSG;
+	if (!granules_free(s, a->va, a->len))
+		return sv_bad(&k->c, "memory mapped where there is some already");
+	rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
+	if (rc)
+		return sv_fails(&k->c, rc, "handle of memory to map");
+	r = s->hal.drv.cuMemMap(a->va, a->len, a->offset, real, 0);
+	if (r)
+		return fails(k, r);
+	set_granules(s, a->va, a->len, G_VMM);
+	set_granules(s, a->va, SV_GRANULE, G_VMM | G_FIRST);
+	return 0;
+}
+
+/* A row of whole mappings of cuMemMap. */
+static bool whole_mappings(const struct sv_session *s, uint64_t va, uint64_t len)
+{
+	const uint8_t *end = granule_at(s, va + len);
+
+	if (!granules_have(s, va, len, G_VMM) || !(*granule_at(s, va) & G_FIRST))
+		return false;
+	return va + len == s->hal.window + s->hal.window_len || !(*end & G_VMM) || *end & G_FIRST;
+}
+
+int do_mem_unmap(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_map *a = k->c.data;
+	CUresult r;
+
+	if (whole(k, a->va, a->len))
+		return -EBADMSG;
+	if (!whole_mappings(s, a->va, a->len))
+		return fails(k, CUDA_ERROR_INVALID_VALUE);
+	r = hal_unmap(&s->hal, a->va, a->len);
+	if (!r)
+		set_granules(s, a->va, a->len, 0);
+	return fails(k, r);
+}
+
+int do_mem_access(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_mem_access *a = k->c.data;
+	uint8_t bits;
+	CUresult r;
+
+	if (whole(k, a->va, a->len) || a->pad)
+		return sv_bad(&k->c, "range or padding of an access");
+	switch (a->flags) {
+	case CU_MEM_ACCESS_FLAGS_PROT_NONE:
+		bits = 0;
+		break;
+	case CU_MEM_ACCESS_FLAGS_PROT_READ:
+		bits = G_READ;
+		break;
+	case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+		bits = G_READ | G_WRITE;
+		break;
+	default:
+		return fails(k, CUDA_ERROR_INVALID_VALUE);
+	}
+	if (!whole_mappings(s, a->va, a->len))
+		return fails(k, CUDA_ERROR_INVALID_VALUE);
+	r = hal_access(&s->hal, a->va, a->len, a->flags);
+	for (uint64_t i = 0; !r && i < a->len / SV_GRANULE; i++) {
+		uint8_t *g = granule_at(s, a->va) + i;
+
+		__atomic_store_n(g, (*g & (G_VMM | G_FIRST)) | bits, __ATOMIC_RELAXED);
+	}
+	return fails(k, r);
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * worker.c - threads for what may take long: loading, compiling, ending things
+ *
+ * A thread is started when none is idle, and ends when it has had nothing to do for a while. Jobs
+ * begin in order; what must not overtake is not sent by the client before it has its answer.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <time.h>
+
+#include "uproxy_i.h"
+
+#define WORKERS_MAX	16
+#define IDLE_SECONDS	5
+
+struct job {
+	struct job *next;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static struct job *first, **last = &first;
+static unsigned int threads, idle, queued;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+
+static struct job *next_job(void)
+{
+	struct timespec until;
+	struct job *j;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += IDLE_SECONDS;
+	idle++;
+	while (!first)
+		if (pthread_cond_timedwait(&more, &lock, &until) == ETIMEDOUT && !first)
+			break;
+	idle--;
+	j = first;
+	if (j) {
+		first = j->next;
+		if (!first)
+			last = &first;
+		queued--;
+	}
+	return j;
+}
+
+static void *work(void *arg)
+{
+	struct job *j;
+
+	pthread_mutex_lock(&lock);
+	while ((j = next_job())) {
+		pthread_mutex_unlock(&lock);
+		j->fn(j->arg);
+		free(j);
+		pthread_mutex_lock(&lock);
+	}
+	threads--;
+	pthread_mutex_unlock(&lock);
+	return arg;
+}
+
+int worker_run(void (*fn)(void *arg), void *arg)
+{
+	struct job *j = malloc(sizeof(*j));
+	pthread_attr_t a;
+	pthread_t t;
+	int rc = 0;
+
+	if (!j)
+		return -ENOMEM;
+	*j = (struct job){ .fn = fn, .arg = arg };
+	pthread_mutex_lock(&lock);
+	*last = j;
+	last = &j->next;
+	if (++queued > idle && threads < WORKERS_MAX) {
+		pthread_attr_init(&a);
+		pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+		pthread_attr_setstacksize(&a, 8 << 20);
+		rc = -pthread_create(&t, &a, work, NULL);
+		pthread_attr_destroy(&a);
+		threads += !rc;
+	}
+	if (rc && !threads) {		/* nobody will ever run it: it is the only one */
+		first = NULL;
+		last = &first;
+		queued--;
+		pthread_mutex_unlock(&lock);
+		free(j);
+		return rc;
+	}
+	pthread_cond_signal(&more);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ records */
+
+struct record {
+	struct call k;
+	const struct hand *hand;
+	uint64_t data[];
+};
+
+static void run_record(void *arg)
+{
+	struct record *r = arg;
+	struct call *k = &r->k;
+	int rc;
+
+	rc = r->hand->fn ? r->hand->fn(k) : cuda_dispatch(&k->c);
+	if (rc < 0)
+		session_fail(k->c.session, rc, k->c.why, k->c.op, k->seq);
+	else if (!rc)
+		answer_call(k);
+	free(r);
+}
+
+int worker_call(const struct hand *h, const struct call *k)
+{
+	struct record *r = malloc(sizeof(*r) + ((k->c.len + 7) & ~7u));
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	r->k = *k;
+	r->hand = h;
+	memcpy(r->data, k->c.data, k->c.len);
+	r->k.c.data = r->data;
+	rc = worker_run(run_record, r);
+	if (rc)
+		free(r);
+	return rc;
+}

@@ -309,7 +309,7 @@ struct sv_enumerate {
 struct sv_func_info {
 	uint32_t params;		/* number */
 	uint32_t param_bytes;		/* of the buffer that a launch passes */
-	int32_t attr[SV_FUNC_ATTRS];	/* by CUfunction_attribute */
+	int32_t attr[SV_FUNC_ATTRS];	/* by CUfunction_attribute; INT32_MIN: the driver has none */
 	struct {
 		uint32_t off, size;
 	} param[];
@@ -329,7 +329,7 @@ struct sv_prepare {
 };
 
 /*
- * SV_OP_cuLaunchKernel, for every kind of launch (answered, if asked, when it has been enqueued): attrs of CUlaunchAttribute (64 bytes each, handles
+ * SV_OP_cuLaunchKernel, for every kind of launch (answered, if asked, when it has been enqueued): attrs of CUlaunchAttribute (each sizeof(CUlaunchAttribute), handles
  * in them are virtual ones), then param_bytes of parameters laid out as the kernel has them.
  */
 #define SV_LAUNCH_COOPERATIVE	1u

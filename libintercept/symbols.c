@@ -12,6 +12,7 @@
 
 static void *self;		/* this library, for dlsym */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;	/* their set-up looks symbols up */
 
 static CUresult get_proc(const char *name, void **pfn)
 {
@@ -37,6 +38,10 @@ static void find_self(void)
 	/* By address: another libcuda.so.1 may be loaded, and is not meant. */
 	if (dladdr1(&session, &info, (void **)&map, RTLD_DL_LINKMAP))
 		self = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD);
+}
+
+static void init_tables(void)
+{
 	export_tables_init(&host);
 }
 
@@ -77,6 +82,6 @@ API CUresult cuGetProcAddress(const char *name, void **pfn, int version, cuuint6
 
 API CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
-	pthread_once(&once, find_self);
+	pthread_once(&tables_once, init_tables);
 	return export_tables_get(table, id);
 }

@@ -50,6 +50,10 @@ static const struct hand functions[] = {
 	OP(cuFuncSetAttribute), NULL, 0, HAND_WORKER | HAND_LOG },
 	OP(cuKernelSetAttribute), NULL, 0, HAND_WORKER | HAND_LOG },
 
+	OP(cuArrayDestroy), do_array_destroy, sizeof(struct sv_cuArrayDestroy), HAND_LOG },
+	OP(cuMipmappedArrayDestroy), do_array_destroy, sizeof(struct sv_cuMipmappedArrayDestroy),
+		HAND_LOG },
+
 	OP(cuLaunchKernel), do_launch, sizeof(struct sv_launch), HAND_TAIL },
 	OP(cuLaunchHostFunc), do_host_func, sizeof(struct sv_host_func), 0 },
 
@@ -68,6 +72,7 @@ static const struct hand others[] = {
 	X(PREPARE), do_prepare, sizeof(struct sv_prepare), HAND_WORKER },
 	X(NEXT_CALL), do_next_call, 0, 0 },
 	X(FUNC_INFO), do_func_info, sizeof(struct sv_func_info_req), HAND_WORKER },
+	X(BYPASS), do_bypass, 0, HAND_TAIL },
 };
 
 const struct hand *hand_find(uint16_t op)

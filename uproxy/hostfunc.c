@@ -25,7 +25,7 @@ static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void tell(const struct answer *a, const struct due *d)
+static void say_due(const struct answer *a, const struct due *d)
 {
 	struct sv_next_call n = { .id = d->id, .status = d->status };
 
@@ -49,7 +49,7 @@ static void due_now(void *arg, CUresult status)
 	a = open_requests[--nopen];
 	pthread_mutex_unlock(&lock);
 	print_pump(a.s);
-	tell(&a, d);
+	say_due(&a, d);
 	free(d);
 }
 

@@ -14,7 +14,7 @@
 
 #include "uproxy_i.h"
 
-static int fd = -1;
+static int fd = -1, err = -1;
 static bool verbose;
 
 void log_open(const char *path)
@@ -24,8 +24,9 @@ void log_open(const char *path)
 	verbose = path || (env && *env);
 	if (path)
 		fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	err = fcntl(2, F_DUPFD_CLOEXEC, 10);
 	if (fd < 0)
-		fd = fcntl(2, F_DUPFD_CLOEXEC, 10);
+		fd = err;
 }
 
 bool log_verbose(void)
@@ -33,20 +34,53 @@ bool log_verbose(void)
 	return verbose;
 }
 
-void say(const char *fmt, ...)
+static void line(const char *who, const char *fmt, va_list ap, int to, int also)
 {
-	char line[1024];
-	va_list ap;
+	char text[1024];
 	int n, m;
 
-	if (fd < 0)
+	n = snprintf(text, sizeof(text), "%s[%d]: ", who, getpid());
+	m = vsnprintf(text + n, sizeof(text) - n - 1, fmt, ap);
+	n = m < (int)sizeof(text) - n - 1 ? n + m : (int)sizeof(text) - 2;
+	text[n++] = '\n';
+	if (to >= 0 && write(to, text, n) < 0)
 		return;
-	n = snprintf(line, sizeof(line), "singvgpu-proxy[%d]: ", getpid());
+	if (also >= 0 && also != to && write(also, text, n) < 0)
+		return;
+}
+
+void say(const char *fmt, ...)
+{
+	va_list ap;
+
 	va_start(ap, fmt);
-	m = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+	line("singvgpu-proxy", fmt, ap, fd, -1);
 	va_end(ap);
-	n = m < (int)sizeof(line) - n - 1 ? n + m : (int)sizeof(line) - 2;
-	line[n++] = '\n';
-	if (write(fd, line, n) < 0)
-		return;
+}
+
+void tell(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	line("singvgpu-proxy", fmt, ap, fd, err);
+	va_end(ap);
+}
+
+/* What the client tells about itself; a client that tells a lot is not listened to. */
+int do_bypass(struct call *k)
+{
+	static unsigned int times;
+	char path[256];
+	size_t n = k->c.len < sizeof(path) ? k->c.len : sizeof(path) - 1;
+
+	memcpy(path, k->c.data, n);
+	path[n] = 0;
+	for (char *p = path; *p; p++)
+		if ((unsigned char)*p < ' ')
+			*p = '?';
+	if (times++ < 16)
+		tell("process %d maps %s: calls through it bypass singvgpu, and the job can not be moved",
+		     k->c.session->stat->client, path);
+	return 0;
 }

@@ -247,7 +247,7 @@ static void finish(struct sv_session *s, int rc)
 	if (rc) {
 		snprintf(why, sizeof(why), "%s, record %llu: %s", op_name(s->failed_op),
 			 (unsigned long long)s->failed_seq, s->failed_why);
-		say("the session ends: %s (%s)", why, strerror(-rc));
+		tell("the session ends: %s (%s)", why, strerror(-rc));
 		memcpy(s->shared->why, why, sizeof(why));
 		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", why);
 	} else if (log_verbose()) {

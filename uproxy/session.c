@@ -12,6 +12,7 @@
 
 #define ARENA_MAX	(64ull << 30)
 #define ARENA_MIN	(64ull << 20)
+#define LATE_TOLD	200		/* errors on the log; a program may ignore millions */
 #define OUT_SIZE	(4ull << 20)	/* printed between two synchronisations */
 #define ERR_SIZE	(1ull << 20)
 #define ARENA_FIRST	(8ull << 20)
@@ -52,7 +53,7 @@ void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 				 __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&s->error_lock);
-	if (first)
+	if (first && __atomic_fetch_add(&s->told, 1, __ATOMIC_RELAXED) < LATE_TOLD)
 		say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
 		    sticky ? ": the context is of no more use" : "");
 }

@@ -63,6 +63,7 @@ struct sv_session {
 	uint16_t failed_op;
 	uint32_t late;			/* number of late errors */
 	bool latched;		/* an error that is for ever; error_lock */
+	uint32_t told;		/* late errors that the log has */
 	pthread_mutex_t error_lock;
 };
 
@@ -235,6 +236,9 @@ int func_find(struct sv_session *s, uint64_t handle, CUfunction *real, struct fu
 
 int do_launch(struct call *k);			/* launch.c */
 
+int do_array_destroy(struct call *k);		/* array.c */
+int do_bypass(struct call *k);			/* log.c */
+
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
@@ -248,7 +252,9 @@ int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64
 void print_pump(struct sv_session *s);
 
 void log_open(const char *path);		/* log.c */
+/* One line, to the log; tell: also to the stderr that we were started with. */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool log_verbose(void);
 
 struct uproxy_stat *stat_open(const char *path);	/* stat.c */

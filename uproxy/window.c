@@ -230,8 +230,7 @@ int do_map(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_map *a = k->c.data;
-	uint64_t done = 0;
-	CUresult r = CUDA_SUCCESS;
+	CUresult r;
 
 	if (whole(k, a->va, a->len))
 		return -EBADMSG;
@@ -239,15 +238,9 @@ int do_map(struct call *k)
 		return sv_bad(&k->c, "memory mapped where there is some already");
 	if (a->len > s->budget - mapped)
 		return sv_bad(&k->c, "more memory than was granted");
-	for (; done < a->len && !r; done += r ? 0 : SV_GRANULE)
-		r = hal_map(&s->hal, a->va + done, SV_GRANULE);
-	if (r) {
-		while (done) {
-			done -= SV_GRANULE;
-			hal_unmap(&s->hal, a->va + done, SV_GRANULE);
-		}
+	r = hal_map(&s->hal, a->va, a->len, SV_GRANULE);
+	if (r)
 		return fails(k, r);
-	}
 	set_granules(s, a->va, a->len, G_MAP | G_READ | G_WRITE);
 	account(s, a->len);
 	return 0;

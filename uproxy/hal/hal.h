@@ -43,8 +43,11 @@ int hal_start(struct hal *h, int dev, char *why, size_t n);
 /* The path of the soft device beside this program, or -ENOENT. */
 int hal_soft_path(char *path, size_t n);
 
-/* Physical memory at [va, va + len) of the window, read and written. */
-CUresult hal_map(struct hal *h, uint64_t va, uint64_t len);
+/*
+ * Physical memory at [va, va + len) of the window, read and written, in pieces that can be unmapped
+ * each for itself; all of it or nothing.
+ */
+CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece);
 CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len);
 CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags);
 

@@ -33,8 +33,8 @@ CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags
 	return h->drv.cuMemSetAccess(va, len, &desc, 1);
 }
 
-/* The memory lives as long as it is mapped: no handle is kept. */
-CUresult hal_map(struct hal *h, uint64_t va, uint64_t len)
+/* One piece of memory. It lives as long as it is mapped: no handle is kept. */
+static CUresult map_piece(struct hal *h, uint64_t va, uint64_t len)
 {
 	CUmemGenericAllocationHandle phys;
 	CUresult r = h->drv.cuMemCreate(&phys, len, &h->prop, 0);
@@ -43,11 +43,22 @@ CUresult hal_map(struct hal *h, uint64_t va, uint64_t len)
 		return r;
 	r = h->drv.cuMemMap(va, len, 0, phys, 0);
 	h->drv.cuMemRelease(phys);
-	if (r)
-		return r;
-	r = hal_access(h, va, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	if (r)
-		h->drv.cuMemUnmap(va, len);
+	return r;
+}
+
+CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece)
+{
+	CUresult r = CUDA_SUCCESS;
+	uint64_t done = 0;
+
+	while (done < len && !r) {
+		r = map_piece(h, va + done, piece);
+		done += r ? 0 : piece;
+	}
+	if (!r)
+		r = hal_access(h, va, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	if (r && done)
+		h->drv.cuMemUnmap(va, done);
 	return r;
 }
 

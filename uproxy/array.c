@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * array.c - the end of arrays: generated records make them, but a driver may wait before it frees
+ *
+ * The handle is unbound in the order of the records; the driver is called on a worker.
+ */
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+struct ending {
+	struct answer answer;
+	uint64_t ctx, real;
+	unsigned int type;
+};
+
+static void end_array(void *arg)
+{
+	struct ending *e = arg;
+	struct hal *h = &e->answer.s->hal;
+	int r = sv_enter(e->answer.s, e->ctx);
+
+	if (!r && e->type == SV_T_CUarray)
+		r = h->drv.cuArrayDestroy((CUarray)e->real);
+	else if (!r)
+		r = h->drv.cuMipmappedArrayDestroy((CUmipmappedArray)e->real);
+	answer_now(&e->answer, r, NULL, 0);
+	free(e);
+}
+
+int do_array_destroy(struct call *k)
+{
+	const struct sv_cuArrayDestroy *a = k->c.data;
+	struct sv_session *s = k->c.session;
+	unsigned int type = k->c.op == SV_OP_cuArrayDestroy ? SV_T_CUarray : SV_T_CUmipmappedArray;
+	struct hal *h = &s->hal;
+	struct ending *e;
+	uint64_t real;
+	int rc;
+
+	if (!h->drv.cuArrayDestroy || !h->drv.cuMipmappedArrayDestroy)
+		return fails(k, CUDA_ERROR_NOT_SUPPORTED);
+	rc = sv_real(s, type, a->hArray, 0, &real);
+	if (!rc)
+		rc = sv_enter(s, a->ctx);
+	if (rc)
+		return sv_fails(&k->c, rc, "array or context of an array to destroy");
+	e = malloc(sizeof(*e));
+	if (!e)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	*e = (struct ending){ answer_later(k), a->ctx, real, type };
+	sv_unbind(s, type, a->hArray);
+	if (worker_run(end_array, e)) {
+		free(e);
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	return CALL_LATER;
+}

@@ -279,6 +279,31 @@ TEST_F(exec, printf_returns_how_many_arguments_it_used)
 	EXPECT_STREQ("thread 0 of block 0\nnothing %\n  4\n", self->p.printed);
 }
 
+TEST_F(exec, lanes_name_members_of_their_own)
+{
+	unsigned int *o = (unsigned int *)self->i, l, k;
+
+	LOAD("tiles");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 32, 0, &o, sizeof(o)));
+	for (l = 0; l < 32; l++) {
+		unsigned int m = 0xffu << (l & ~7u), same = 0, sum = 0;
+
+		for (k = l & ~7u; k < (l & ~7u) + 8; k++) {
+			same |= (unsigned int)(k % 3 == l % 3) << k;
+			sum += k;
+		}
+		EXPECT_EQ((l < 8) + 2 + 4 * (l < 8 || l > 15), o[l]);
+		EXPECT_EQ(same, o[32 + l]);
+		EXPECT_EQ(m + 1000, o[64 + l]);
+		EXPECT_EQ(l < 8 ? 0 : m + 1000, o[96 + l]);
+		EXPECT_EQ(sum, o[128 + l]);
+	}
+	LOAD("tiles_apart");
+	ASSERT_EQ(0, prog_run(&self->p, 1, 32, 0, &o, sizeof(o)));
+	for (l = 0; l < 32; l++)
+		EXPECT_EQ(l < 16 ? 148 + l * (l - 1) / 2 + 151 : 0, o[l]);
+}
+
 TEST_F(exec, half_precision)
 {
 	struct { float *a, *o; } arg = { self->f, self->f + 100 };

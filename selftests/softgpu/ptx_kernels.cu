@@ -175,6 +175,43 @@ __global__ void print_returns(int *o, const char *none)
 	o[3] = printf(none);
 }
 
+/* Lanes of one warp, in step, with masks of their own. */
+__global__ void tiles(unsigned int *o)
+{
+	unsigned int l = threadIdx.x, m = 0xffu << (l & ~7), sum;
+	int all;
+
+	o[l] = __any_sync(m, l == 5) + 2 * (__ballot_sync(m, l & 1) == (m & 0xaaaaaaaa)) +
+	       4 * __all_sync(m, l != 9);
+	o[32 + l] = __match_any_sync(m, l % 3);
+	o[64 + l] = __match_all_sync(m, l < 8, &all) + 1000 * all;
+	o[96 + l] = __match_all_sync(m, l < 4, &all) + 1000 * all;
+	asm volatile("redux.sync.add.u32 %0, %1, %2;" : "=r"(sum) : "r"(l), "r"(m));
+	o[128 + l] = sum;
+}
+
+/* Tiles that go different ways, and meet at collectives of their own. */
+__global__ void tiles_apart(int *o)
+{
+	int l = threadIdx.x, s;
+	unsigned int m = l < 16 ? 0xffff : 0xffff0000;
+
+	s = l & 1 && l < 16 ? 10 : l;
+	if (l % 4 == 3)
+		s += __popc(l);
+	__syncwarp(m);
+	for (int d = 8; d; d /= 2)
+		s += __shfl_xor_sync(m, s, d);
+	if (l < 16) {
+		for (int i = 0; i < l; i++)
+			s += i;
+		s += __shfl_sync(m, s, 3);
+	} else {
+		s -= __shfl_sync(m, s, 20);
+	}
+	o[l] = s;
+}
+
 __global__ void asserts(int x)
 {
 	assert(x == 3);

@@ -335,6 +335,24 @@ static void terminate(struct jit *j, uint32_t bi)
 	}
 }
 
+/* The lanes that a collective's mask names, or those that any of the lanes' masks names. */
+static V wanted(struct jit *j, const struct insn *i)
+{
+	bool warp_bar = i->op == OP_bar && i->nmod && !strcmp(i->mtext[0], "warp");
+	const struct opnd *o = i->nopnd ? &i->o[i->nopnd - 1] : NULL;
+	V m;
+
+	if (!o || ((i->op == OP_bar || i->op == OP_barrier) && !warp_bar) || i->op == OP_mma ||
+	    i->op == OP_wmma || i->op == OP_ldmatrix || i->op == OP_stmatrix)
+		return NULL;
+	j->vec = !opnd_uniform(j, o);
+	m = get(j, o, T_B32);
+	if (!j->vec)
+		return m;
+	m = LLVMBuildSelect(j->b, pred_of(j, cur_mask(j)), m, LLVMConstNull(LLVMTypeOf(m)), "");
+	return intr1(j, "llvm.vector.reduce.or", m);
+}
+
 /* Lanes that are still to come to this collective: let them come first. */
 static void gather(struct jit *j, uint32_t bi)
 {
@@ -348,13 +366,8 @@ static void gather(struct jit *j, uint32_t bi)
 	j->in = i;
 	j->guard = NULL;
 	alive = wload_var(j, j->i32, offsetof(struct rt_warp, alive));
-	need = alive;
-	if (i->op != OP_bar && i->op != OP_barrier && i->op != OP_mma && i->op != OP_wmma &&
-	    i->op != OP_ldmatrix && i->op != OP_stmatrix && i->nopnd &&
-	    opnd_uniform(j, &i->o[i->nopnd - 1])) {
-		j->vec = false;
-		need = LLVMBuildAnd(j->b, alive, get(j, &i->o[i->nopnd - 1], T_B32), "");
-	}
+	need = wanted(j, i);
+	need = need ? LLVMBuildAnd(j->b, alive, need, "") : alive;
 	miss = LLVMBuildAnd(j->b, need, LLVMBuildNot(j->b, cur_mask(j), ""), "");
 	wait = new_bb(j, "defer");
 	go = new_bb(j, "go");
@@ -394,10 +407,12 @@ static void emit_insn(struct jit *j, const struct insn *i)
 	case OP_applypriority: case OP_griddepcontrol: case OP_setmaxnreg:
 		break;
 	case OP_ld: case OP_ldu: case OP_st: case OP_atom: case OP_red: case OP_cvta:
-	case OP_isspacep: case OP_cp: case OP_fence: case OP_membar: case OP_tex: case OP_suld:
-	case OP_sust: case OP_createpolicy: case OP_alloca: case OP_stacksave:
-	case OP_stackrestore: case OP_mapa: case OP_getctarank:
+	case OP_isspacep: case OP_cp: case OP_fence: case OP_membar: case OP_createpolicy:
+	case OP_alloca: case OP_stacksave: case OP_stackrestore: case OP_mapa: case OP_getctarank:
 		emit_mem(j);
+		break;
+	case OP_tex: case OP_tld4: case OP_suld: case OP_sust:
+		emit_tex(j);
 		break;
 	case OP_shfl: case OP_vote: case OP_match: case OP_redux: case OP_activemask:
 	case OP_elect: case OP_bar: case OP_barrier: case OP_nanosleep: case OP_brkpt:

@@ -108,6 +108,7 @@ void emit_mem(struct jit *j);
 void emit_warp(struct jit *j);
 void emit_call(struct jit *j);
 void emit_mma(struct jit *j);
+void emit_tex(struct jit *j);
 V flush(struct jit *j, V v);
 V sat01(struct jit *j, V v);
 V half_to_f32(struct jit *j, V h, enum ptype t);

@@ -45,6 +45,28 @@ static V members(struct jit *j, unsigned int k)
 	return m;
 }
 
+/* The same when lanes name different members, as those of several tiles do: a mask for each. */
+static V members_apart(struct jit *j, unsigned int k)
+{
+	bool vec = j->vec;
+	V m;
+
+	if (k >= j->in->nopnd || opnd_uniform(j, opnd(j, k)))
+		return NULL;
+	j->vec = true;
+	m = LLVMBuildAnd(B(j), get(j, opnd(j, k), T_B32), splat(j, cur_mask(j)), "");
+	j->vec = vec;
+	return m;
+}
+
+/* For C, which takes a mask of each lane in any case. */
+static void put_members(struct jit *j, unsigned int k)
+{
+	V apart = members_apart(j, k);
+
+	put_x(j, 3, apart ? apart : splat(j, members(j, k)));
+}
+
 /* ---- shfl ---- */
 
 static int shfl_source(const struct insn *i, int lane, unsigned int b, unsigned int c, bool *in)
@@ -116,21 +138,22 @@ static void emit_shfl(struct jit *j)
 static void emit_vote(struct jit *j)
 {
 	const struct insn *i = j->in;
-	V m = members(j, 2), p, r;
+	V apart = members_apart(j, 2), m = apart ? apart : members(j, 2), p, r, none;
 
 	j->vec = true;
-	p = LLVMBuildAnd(B(j), bits_of(j, get_pred(j, opnd(j, 1))), m, "");
+	p = bits_of(j, get_pred(j, opnd(j, 1)));
+	p = LLVMBuildAnd(B(j), apart ? splat(j, p) : p, m, "");
+	none = LLVMConstNull(LLVMTypeOf(p));
 	if (insn_has(i, M_ballot)) {
 		set(j, opnd(j, 0), p, T_B32);
 		return;
 	}
 	if (insn_has(i, M_any)) {
-		r = LLVMBuildICmp(B(j), LLVMIntNE, p, c32(j, 0), "");
+		r = LLVMBuildICmp(B(j), LLVMIntNE, p, none, "");
 	} else {
 		r = LLVMBuildICmp(B(j), LLVMIntEQ, p, m, "");
 		if (insn_has(i, M_uni))
-			r = LLVMBuildOr(B(j), r, LLVMBuildICmp(B(j), LLVMIntEQ, p, c32(j, 0), ""),
-					"");
+			r = LLVMBuildOr(B(j), r, LLVMBuildICmp(B(j), LLVMIntEQ, p, none, ""), "");
 		else if (!insn_has(i, M_all))
 			jit_fail(j, "mode");
 	}
@@ -144,15 +167,15 @@ static void emit_match(struct jit *j)
 	V args[3], r;
 
 	args[0] = j->w;
-	args[1] = members(j, 2);
+	args[1] = cur_mask(j);
+	put_members(j, 2);
 	j->vec = true;
 	put_x(j, 0, get(j, opnd(j, 1), t));
 	args[2] = c32(j, (t == T_B64) | insn_has(i, M_all) << 1);
 	r = call_rt(j, "rt_match", j->i32, args, 3);
 	set(j, opnd(j, 0), get_y(j, 0, j->i32), T_B32);
 	if (i->o[0].reg2 >= 0)
-		set_reg(j, i->o[0].reg2,
-			LLVMBuildICmp(B(j), LLVMIntNE, r, c32(j, 0), ""), T_PRED);
+		set_reg(j, i->o[0].reg2, pred_of(j, r), T_PRED);
 }
 
 static void emit_redux(struct jit *j)
@@ -168,21 +191,30 @@ static void emit_redux(struct jit *j)
 	if (op < 0)
 		jit_fail(j, "operation");
 	args[0] = j->w;
-	args[1] = members(j, 2);
+	args[1] = cur_mask(j);
+	put_members(j, 2);
 	j->vec = true;
 	put_x(j, 0, get(j, opnd(j, 1), t == T_F32 ? T_F32 : T_B32));
 	args[2] = c32(j, op | insn_has(i, M_abs) << 8 | insn_has(i, M_NAN) << 9);
 	args[3] = c32(j, kind);
-	r = call_rt(j, "rt_redux", j->i32, args, 4);
+	r = call_rt(j, "rt_redux", j->i32, args, 4);	/* of the lowest lane */
+	if (members_apart(j, 2))
+		r = get_y(j, 0, j->i32);
 	set(j, opnd(j, 0), r, T_B32);
 }
 
 static void emit_elect(struct jit *j)
 {
-	V m = members(j, 1), low, args[2] = { m, LLVMConstInt(j->i1, 0, false) };
-	Ty t = j->i32;
+	V apart = members_apart(j, 1), m = apart ? apart : members(j, 1), low;
+	V args[2] = { m, LLVMConstInt(j->i1, 0, false) };
+	Ty t = LLVMTypeOf(m);
 
 	low = LLVMBuildAnd(B(j), m, LLVMBuildNeg(B(j), m, ""), "");
+	if (apart) {
+		V lane = LLVMBuildShl(B(j), splat(j, c32(j, 1)), iota(j, j->i32, 1), "");
+
+		low = bits_of(j, LLVMBuildICmp(B(j), LLVMIntEQ, low, lane, ""));
+	}
 	if (j->in->o[0].reg2 >= 0)
 		set_reg(j, j->in->o[0].reg2, pred_of(j, low), T_PRED);
 	set(j, opnd(j, 0), call_intr(j, "llvm.cttz", &t, 1, args, 2), T_B32);

@@ -168,12 +168,21 @@ struct ptx_fault {
 	char text[512];			/* one line, e.g. the assertion's message */
 };
 
-/* One texture or surface, as tex/suld/sust see it.  2D and 3D are pitch-linear. */
-struct ptx_tex {
+enum { PTX_TEX_LEVELS = 18 };
+
+struct ptx_level {
 	uint64_t data;			/* host address */
-	uint32_t dim;			/* 1, 2, 3 */
 	uint32_t width, height, depth;	/* texels; depth also counts layers (6 per cube) */
 	uint64_t row_pitch, slice_pitch;	/* bytes */
+};
+
+/* One texture or surface, as tex/suld/sust see it.  2D and 3D are pitch-linear. */
+struct ptx_tex {
+	struct ptx_level level[PTX_TEX_LEVELS];
+	uint32_t nlevels;		/* 1 at least */
+	uint32_t dim;			/* 1, 2, 3 */
+	uint8_t mip_linear;
+	float lod_bias, lod_min, lod_max;
 	uint8_t channels;		/* 1, 2, 4 */
 	uint8_t bits;			/* 8, 16, 32 per channel */
 	uint8_t kind;			/* 0 unsigned, 1 signed, 2 float */

@@ -410,6 +410,19 @@ static void parse_mem(struct body_parse *p, struct opnd *o)
 	lex_want(l, ']');
 }
 
+/* d|p */
+static void parse_second(struct body_parse *p, struct opnd *o)
+{
+	struct opnd q;
+
+	if (!lex_take(p->l, '|'))
+		return;
+	parse_opnd(p, &q);
+	if (q.kind != O_REG && q.kind != O_NONE)
+		lex_bad(p->l, "expected a register after |");
+	o->reg2 = q.kind == O_REG ? q.reg : -1;
+}
+
 static void parse_one_opnd(struct body_parse *p, struct opnd *o)
 {
 	struct lex *l = p->l;
@@ -449,14 +462,7 @@ static void parse_one_opnd(struct body_parse *p, struct opnd *o)
 		n = l->t.n;
 		lex_next(l);
 		resolve_name(p, o, s, n);
-		if (lex_take(l, '|')) {
-			struct opnd q;
-
-			parse_opnd(p, &q);
-			if (q.kind != O_REG && q.kind != O_NONE)
-				lex_bad(l, "expected a register after |");
-			o->reg2 = q.kind == O_REG ? q.reg : -1;
-		}
+		parse_second(p, o);
 		if (o->kind == O_VAR)
 			parse_offset(p, o);
 		return;
@@ -464,6 +470,7 @@ static void parse_one_opnd(struct body_parse *p, struct opnd *o)
 		if (lex_take(l, '{')) {
 			o->kind = O_VEC;
 			parse_opnd_list(p, o, '}');
+			parse_second(p, o);
 			return;
 		}
 		if (lex_take(l, '(')) {

@@ -30,26 +30,25 @@ static uint32_t rt_shfl(struct rt_warp *w, uint32_t mask, uint32_t mode)
 	return pred;
 }
 
+/* x: values; x from 3072 on: each lane's members. Returns, as bits, who found all its members alike. */
 static uint32_t rt_match(struct rt_warp *w, uint32_t mask, uint32_t flags)
 {
-	uint32_t l, k;
-	bool all = flags & 2, wide = flags & 1, same = true;
+	bool all = flags & 2, wide = flags & 1;
+	uint32_t l, k, same = 0;
 
 	for (l = 0; l < 32; l++) {
-		uint32_t r = 0;
+		uint32_t members = w->x.u32[768 + l], r = 0;
 
 		if (!(mask >> l & 1))
 			continue;
 		for (k = 0; k < 32; k++)
-			if (mask >> k & 1 && (wide ? w->x.u64[k] == w->x.u64[l] :
-						     w->x.u32[k] == w->x.u32[l]))
+			if (members >> k & 1 && (wide ? w->x.u64[k] == w->x.u64[l] :
+							w->x.u32[k] == w->x.u32[l]))
 				r |= 1u << k;
-		same &= r == mask;
-		w->y.u32[l] = r;
+		if (r == members)
+			same |= 1u << l;
+		w->y.u32[l] = all && r != members ? 0 : r;
 	}
-	if (all)
-		for (l = 0; l < 32; l++)
-			w->y.u32[l] = same ? mask : 0;
 	return same;
 }
 
@@ -78,7 +77,7 @@ static uint32_t redux_f32(struct rt_warp *w, uint32_t mask, int op, bool abs, bo
 	return (has_nan && nan) || !any ? 0x7fffffff : r;
 }
 
-static uint32_t rt_redux(struct rt_warp *w, uint32_t mask, uint32_t op, uint32_t type)
+static uint32_t redux_of(struct rt_warp *w, uint32_t mask, uint32_t op, uint32_t type)
 {
 	uint32_t l, r = 0;
 	bool first = true;
@@ -103,6 +102,26 @@ static uint32_t rt_redux(struct rt_warp *w, uint32_t mask, uint32_t op, uint32_t
 		first = false;
 	}
 	return r;
+}
+
+/* Members as of rt_match; a result for each lane in y. Returns the lowest lane's. */
+static uint32_t rt_redux(struct rt_warp *w, uint32_t mask, uint32_t op, uint32_t type)
+{
+	uint32_t left = mask, l, k, members, r, first = 0;
+
+	while (left) {
+		l = __builtin_ctz(left);
+		members = w->x.u32[768 + l];
+		r = redux_of(w, members & mask, op, type);
+		if (left == mask)
+			first = r;
+		for (k = l; k < 32; k++)
+			if (left >> k & 1 && w->x.u32[768 + k] == members) {
+				w->y.u32[k] = r;
+				left &= ~(1u << k);
+			}
+	}
+	return first;
 }
 
 static uint64_t rt_clock(uint32_t global)

@@ -101,6 +101,19 @@ enum rt_fop {
 };
 enum rt_round { RT_RN, RT_RZ, RT_RM, RT_RP, RT_RNA };
 
+/* Textures and surfaces: rt_tex(w, mask, desc). */
+enum rt_tex {
+	RT_TEX_1D, RT_TEX_2D, RT_TEX_3D, RT_TEX_A1D, RT_TEX_A2D, RT_TEX_CUBE, RT_TEX_ACUBE,
+	RT_TEX_GEOM = 7,
+	RT_TEX_INT = 1 << 3,		/* coordinates are texels */
+	RT_TEX_GATHER = 1 << 4,
+	RT_TEX_LEVEL = 1 << 5,
+	RT_TEX_GRAD = 1 << 6,
+	RT_TEX_COMP = 8,		/* shift: the component of a gather */
+	RT_SURF_TRAP = 0, RT_SURF_CLAMP = 1 << 10, RT_SURF_ZERO = 2 << 10,
+	RT_SURF_MODE = 3 << 10,
+};
+
 enum rt_trap_kind { RT_TRAP_TRAP, RT_TRAP_PC, RT_TRAP_INSN };
 
 struct rt_symbol {

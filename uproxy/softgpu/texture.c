@@ -90,12 +90,9 @@ static CUresult of_array(struct ptx_tex *t, struct array *a)
 	bool layered = a->desc.Flags & CUDA_ARRAY3D_LAYERED;
 	bool cube = a->desc.Flags & CUDA_ARRAY3D_CUBEMAP;
 
-	t->data = a->va;
-	t->width = a->desc.Width;
-	t->height = a->rows;
-	t->depth = a->slices;
-	t->row_pitch = a->pitch;
-	t->slice_pitch = a->slice;
+	t->level[0] = (struct ptx_level){ a->va, a->desc.Width, a->rows, a->slices, a->pitch,
+					  a->slice };
+	t->nlevels = 1;
 	t->layered = layered;
 	t->cubemap = cube;
 	t->dim = !a->desc.Height ? 1 : a->desc.Depth && !layered && !cube ? 3 : 2;
@@ -113,11 +110,12 @@ static CUresult of_linear(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d)
 	    d->res.linear.sizeInBytes / texel > 268435456 ||
 	    !mem_device_ok(d->res.linear.devPtr, d->res.linear.sizeInBytes, 1))
 		return CUDA_ERROR_INVALID_VALUE;
-	t->data = d->res.linear.devPtr;
+	t->level[0] = (struct ptx_level){
+		d->res.linear.devPtr, d->res.linear.sizeInBytes / texel, 1, 1,
+		d->res.linear.sizeInBytes, d->res.linear.sizeInBytes
+	};
+	t->nlevels = 1;
 	t->dim = 1;
-	t->width = d->res.linear.sizeInBytes / texel;
-	t->height = t->depth = 1;
-	t->row_pitch = t->slice_pitch = d->res.linear.sizeInBytes;
 	return CUDA_SUCCESS;
 }
 
@@ -133,17 +131,41 @@ static CUresult of_pitch(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d)
 	    !mem_device_ok(d->res.pitch2D.devPtr,
 			   (d->res.pitch2D.height - 1) * d->res.pitch2D.pitchInBytes + row, 1))
 		return CUDA_ERROR_INVALID_VALUE;
-	t->data = d->res.pitch2D.devPtr;
+	t->level[0] = (struct ptx_level){
+		d->res.pitch2D.devPtr, d->res.pitch2D.width, d->res.pitch2D.height, 1,
+		d->res.pitch2D.pitchInBytes, d->res.pitch2D.pitchInBytes * d->res.pitch2D.height
+	};
+	t->nlevels = 1;
 	t->dim = 2;
-	t->width = d->res.pitch2D.width;
-	t->height = d->res.pitch2D.height;
-	t->depth = 1;
-	t->row_pitch = d->res.pitch2D.pitchInBytes;
-	t->slice_pitch = t->row_pitch * t->height;
 	return CUDA_SUCCESS;
 }
 
-static CUresult of_resource(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d, float level)
+static CUresult of_mipmap(struct ptx_tex *t, CUmipmappedArray h)
+{
+	struct array *a;
+	unsigned int n;
+	CUresult r = CUDA_SUCCESS;
+
+	for (n = PTX_TEX_LEVELS; n-- > 0 && !r;) {
+		struct ptx_level own = t->level[0];
+
+		a = mipmap_level(h, n);
+		if (!a)
+			continue;
+		r = of_array(t, a);	/* the format is the same of each */
+		t->level[n] = t->level[0];
+		if (n)
+			t->level[0] = own;
+	}
+	if (r || !t->level[0].data)
+		return r ?: CUDA_ERROR_INVALID_HANDLE;
+	for (n = 1; n < PTX_TEX_LEVELS && t->level[n].data; n++)
+		;
+	t->nlevels = n;
+	return CUDA_SUCCESS;
+}
+
+static CUresult of_resource(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d)
 {
 	struct array *a;
 
@@ -154,9 +176,7 @@ static CUresult of_resource(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d, floa
 		a = (struct array *)d->res.array.hArray;
 		return obj_live(a, OBJ_ARRAY) ? of_array(t, a) : CUDA_ERROR_INVALID_HANDLE;
 	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-		/* one level is sampled: the one that the clamp chooses */
-		a = mipmap_level(d->res.mipmap.hMipmappedArray, level > 0 ? level + 0.5f : 0);
-		return a ? of_array(t, a) : CUDA_ERROR_INVALID_HANDLE;
+		return of_mipmap(t, d->res.mipmap.hMipmappedArray);
 	case CU_RESOURCE_TYPE_LINEAR:
 		return of_linear(t, d);
 	case CU_RESOURCE_TYPE_PITCH2D:
@@ -184,6 +204,10 @@ static CUresult sample(struct ptx_tex *t, const CUDA_TEXTURE_DESC *d)
 			t->address[i] = 1;
 	}
 	memcpy(t->border, d->borderColor, sizeof(t->border));
+	t->mip_linear = d->mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;
+	t->lod_bias = d->mipmapLevelBias;
+	t->lod_min = d->minMipmapLevelClamp;
+	t->lod_max = d->maxMipmapLevelClamp;
 	return CUDA_SUCCESS;
 }
 
@@ -209,7 +233,7 @@ CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pR
 		if (pResViewDesc->format != CU_RES_VIEW_FORMAT_NONE || pResViewDesc->firstLayer)
 			return api_unlock(CUDA_ERROR_NOT_SUPPORTED);
 	}
-	r = of_resource(&t.t, pResDesc, pTexDesc->minMipmapLevelClamp);
+	r = of_resource(&t.t, pResDesc);
 	if (!r)
 		r = sample(&t.t, pTexDesc);
 	if (!r)

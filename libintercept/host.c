@@ -154,7 +154,7 @@ API CUresult cuMemHostGetFlags(unsigned int *out, void *p)
 	}
 	if (!memory_find(sv_u64(p), &m) || m.kind != MEMORY_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = m.flags;
+	*out = m.flags & ALLOC_FLAGS;
 	return CUDA_SUCCESS;
 }
 

@@ -41,11 +41,6 @@ API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t len, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
-CUresult managed_free(uint64_t addr)
-{
-	return host_free(addr, MEMORY_MANAGED);
-}
-
 /* Which streams may use the memory is for devices that cannot share it: any stream may, here. */
 API CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr addr, size_t len,
 				    unsigned int flags)

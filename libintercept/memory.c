@@ -7,6 +7,7 @@
  * at most CACHE_MAX), and counts as free. Physical memory in use never exceeds the budget that the
  * session was granted, so that running out of memory is known here (DESIGN 3).
  */
+#include "capture.h"
 #include "client.h"
 #include "memory_i.h"
 
@@ -85,6 +86,11 @@ static CUresult unmap_unused(uint64_t first, uint64_t end)
 		i += n ? n : 1;
 	}
 	return CUDA_SUCCESS;
+}
+
+void memory_unmap_cached(uint64_t addr, uint64_t len)
+{
+	unmap_unused(index_of(addr), index_of(addr + len - 1) + 1);
 }
 
 static uint64_t in_use(void)
@@ -392,6 +398,8 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 		TRY(context_sync(ctx));
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
 	}
+	if (m.kind == MEMORY_GRAPH)
+		return graph_memory_freed(addr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (m.kind != MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);

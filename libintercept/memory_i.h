@@ -48,6 +48,12 @@ LOCAL void pool_context_gone(struct context *ctx);
 LOCAL CUresult vmm_range(uint64_t addr, uint64_t len);
 
 /* What is mapped at addr: base, length and handle. false: nothing. */
-LOCAL bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle);
+LOCAL bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle,
+		    unsigned int *access);
+
+/* ----------------------------------------------------------------------------------- memory.c */
+
+/* Unmap granules in a range that has no allocations, kept for the next one. memory_lock is held. */
+LOCAL void memory_unmap_cached(uint64_t addr, uint64_t len);
 
 #endif

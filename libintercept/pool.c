@@ -5,10 +5,9 @@
  * A pool has slabs of device memory, each with its own space of addresses:
  *
  *   free ── alloc ──► used ── cuMemFreeAsync on s ──► pending on s ── s has come so far ──► free
- *    ▲                  ▲                                │
- *    │                  └── alloc on s, at once ─────────┤
- *    │                  └── alloc on t, which is made to wait for s (when nothing else is left)
- *    └── cuMemFree, after a synchronisation
+ *                       ▲                                │
+ *                       ├── alloc on s, at once ─────────┤
+ *                       └── alloc on t, which is made to wait for s (when nothing else is left)
  *
  * Behind each free the device stores the stream's count of frees in a word of the arena, so how far
  * a stream has come is known here without asking. A slab without used or pending blocks goes back as
@@ -481,28 +480,6 @@ static struct block *used_at(uint64_t addr)
 	return k && !k->on && k->m.base == addr ? k : NULL;
 }
 
-CUresult pool_free(uint64_t addr)
-{
-	struct context *ctx;
-	struct block *k;
-	CUresult rc;
-
-	TRY(context_current(&ctx));
-	rc = context_sync(ctx);
-	pthread_mutex_lock(&lock);
-	k = used_at(addr);
-	if (k) {
-		((struct slab *)k->m.more)->pool->used -= k->room;
-		block_end(k);
-		settle();
-		trim_all();
-	} else if (!rc) {
-		rc = CUDA_ERROR_INVALID_VALUE;
-	}
-	pthread_mutex_unlock(&lock);
-	return rc;
-}
-
 void pool_stream_gone(struct stream *s)
 {
 	pthread_mutex_lock(&lock);
@@ -593,7 +570,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t len, CUmemoryPool handle, b
 {
 	struct stream *s;
 	struct pool *p;
-	uint64_t addr;
+	uint64_t addr = 0;
 	CUresult rc;
 
 	if (!out || !len)

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * vmm.c - reserved addresses, physical memory, and which of it is mapped where
+ *
+ *   cuMemCreate ─► physical: refs (handles that the program holds) and maps; released in the proxy
+ *                  when both are 0, so that a handle can be had again from a mapping
+ *   cuMemAddressReserve ─► reserve: a part of the window, with a space of its mappings
+ *
+ * All of it is checked here, so the records need no answers but cuMemCreate's.
+ */
+#include "memory_i.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct physical {
+	uint64_t handle, len;
+	unsigned int refs, maps;
+	CUmemAllocationProp prop;
+};
+
+struct mapping {
+	uint64_t va, len;
+	struct physical *phys;
+	CUmemAccess_flags access;
+};
+
+struct reserve {
+	struct memory m;		/* first: the owner in the window */
+	struct space *maps;
+};
+
+struct handle {
+	struct obj o;
+	uint64_t last;			/* object.c's */
+	struct physical *phys;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* before memory_lock */
+
+static bool whole(uint64_t n)
+{
+	return n && !(n & (SV_GRANULE - 1));
+}
+
+/* The reservation that holds all of a range, or NULL. lock is held. */
+static struct reserve *reserve_of(uint64_t addr, uint64_t len)
+{
+	struct reserve *r = NULL;
+	uint64_t base, room;
+	void *owner = NULL;
+
+	pthread_mutex_lock(&memory_lock);
+	if (memory_window && space_find(memory_window, addr, &base, &room, &owner) && owner &&
+	    ((struct memory *)owner)->kind == MEMORY_RESERVED && len <= room - (addr - base))
+		r = owner;
+	pthread_mutex_unlock(&memory_lock);
+	return r;
+}
+
+static struct mapping *mapping_of(struct reserve *r, uint64_t addr)
+{
+	void *owner = NULL;
+
+	return space_find(r->maps, addr, NULL, NULL, &owner) ? owner : NULL;
+}
+
+/* Call fn for the mappings that make up exactly this range. INVALID_VALUE: they do not. */
+static CUresult mappings(uint64_t addr, uint64_t len,
+			 CUresult (*fn)(struct reserve *r, struct mapping *m, const void *arg),
+			 const void *arg)
+{
+	struct reserve *r = reserve_of(addr, len);
+	uint64_t at, end = addr + len;
+	struct mapping *m;
+
+	if (!r || !whole(len) || !whole(addr))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (at = addr; at < end; at += m->len) {
+		m = mapping_of(r, at);
+		if (!m || m->va != at || m->len > end - at)
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (at = addr; at < end;) {
+		m = mapping_of(r, at);
+		at += m->len;
+		TRY(fn(r, m, arg));
+	}
+	return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------- addresses */
+
+API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t len, size_t align, CUdeviceptr hint,
+				 unsigned long long flags)
+{
+	struct reserve *r;
+	uint64_t addr = 0;
+
+	if (!out || !whole(len) || (align & (align - 1)) || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (align < SV_GRANULE)
+		align = SV_GRANULE;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r->m = (struct memory){ .kind = MEMORY_RESERVED, .len = len, .id = memory_next_id() };
+	pthread_mutex_lock(&memory_lock);
+	if (whole(hint) && !(hint & (align - 1)) && !space_take(memory_window, hint, len, r))
+		addr = hint;
+	if (!addr)
+		addr = space_alloc(memory_window, len, align, 0, r);
+	r->m.base = addr;
+	r->maps = addr ? space_new(addr, len) : NULL;
+	if (addr && !r->maps)
+		space_release(memory_window, addr);
+	if (r->maps)
+		memory_unmap_cached(addr, len);
+	pthread_mutex_unlock(&memory_lock);
+	if (!r->maps) {
+		free(r);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = addr;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAddressFree(CUdeviceptr addr, size_t len)
+{
+	struct reserve *r;
+
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	r = reserve_of(addr, len);
+	/* All of its addresses are one free extent: nothing is mapped. */
+	if (r && r->m.base == addr && r->m.len == len && space_take(r->maps, addr, len, NULL) == 0) {
+		pthread_mutex_lock(&memory_lock);
+		space_release(memory_window, addr);
+		pthread_mutex_unlock(&memory_lock);
+		space_free(r->maps);
+		free(r);
+	} else {
+		r = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return r ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------------------- physical memory */
+
+static CUresult check_prop(const CUmemAllocationProp *p)
+{
+	if (p->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return sv_unsupported("cuMemCreate", "physical memory is the device's");
+	if (!session_device(p->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (p->location.id != session.device)
+		return sv_unsupported("cuMemCreate", "a process works on one device so far");
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop,
+					   CUmemAllocationGranularity_flags which)
+{
+	if (!out || !prop || (which != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+			      which != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	TRY(check_prop(prop));
+	*out = SV_GRANULE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(struct handle *h, uint64_t len)
+{
+	struct sv_mem_create a = { .handle = h->o.handle, .len = len };
+	CUresult rc = memory_charge(len);
+
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+		pool_trim(true);
+		rc = memory_charge(len);
+	}
+	if (rc)
+		return rc;
+	rc = send_sync(SV_OP_cuMemCreate, &a, sizeof(a), NULL, 0, NULL, 0);
+	if (rc)
+		memory_uncharge(len);
+	return rc;
+}
+
+API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
+			 const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct physical *p;
+	struct handle *h;
+	CUresult rc;
+
+	if (!out || !prop || !whole(len) || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	TRY(check_prop(prop));
+	if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+		return sv_unsupported("cuMemCreate", "memory is not shared with other processes");
+	p = calloc(1, sizeof(*p));
+	h = p ? obj_new(SV_T_CUmemGenericAllocationHandle_v1, NULL) : NULL;
+	if (!h) {
+		free(p);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	rc = create(h, len);
+	if (rc) {
+		obj_free(SV_T_CUmemGenericAllocationHandle_v1, &h->o);
+		free(p);
+		return rc;
+	}
+	*p = (struct physical){ .handle = h->o.handle, .len = len, .refs = 1, .prop = *prop };
+	memset(&p->prop.allocFlags, 0, sizeof(p->prop.allocFlags));	/* hints, not taken */
+	h->phys = p;
+	*out = p->handle;
+	return CUDA_SUCCESS;
+}
+
+/* The physical memory of a handle that the program holds, or NULL. lock is held. */
+static struct physical *held(uint64_t handle)
+{
+	struct handle *h = obj_find(SV_T_CUmemGenericAllocationHandle_v1, handle);
+
+	return h && h->phys && h->phys->refs ? h->phys : NULL;
+}
+
+static CUresult drop(struct physical *p)
+{
+	struct sv_mem_release a = { p->handle };
+	CUresult rc;
+
+	if (p->refs || p->maps)
+		return CUDA_SUCCESS;
+	rc = send_async(SV_OP_cuMemRelease, &a, sizeof(a), NULL, 0);
+	memory_uncharge(p->len);
+	obj_free(SV_T_CUmemGenericAllocationHandle_v1,
+		 obj_find(SV_T_CUmemGenericAllocationHandle_v1, p->handle));
+	free(p);
+	return rc;
+}
+
+API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct physical *p;
+
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	p = held(handle);
+	if (p) {
+		p->refs--;
+		rc = drop(p);
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *addr)
+{
+	struct reserve *r;
+	struct mapping *m;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	r = reserve_of(sv_u64(addr), 1);
+	m = r ? mapping_of(r, sv_u64(addr)) : NULL;
+	if (m) {
+		m->phys->refs++;
+		*out = m->phys->handle;
+	}
+	pthread_mutex_unlock(&lock);
+	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
+						    CUmemGenericAllocationHandle handle)
+{
+	struct physical *p;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	p = held(handle);
+	if (p)
+		*out = p->prop;
+	pthread_mutex_unlock(&lock);
+	return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ------------------------------------------------------------------------------------ mapping */
+
+static CUresult map_locked(uint64_t addr, uint64_t len, uint64_t handle)
+{
+	struct reserve *r = reserve_of(addr, len);
+	struct physical *p = held(handle);
+	struct sv_mem_map a = { addr, len, handle, 0 };
+	struct mapping *m;
+	CUresult rc;
+
+	if (!r || !p || len > p->len)
+		return CUDA_ERROR_INVALID_VALUE;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*m = (struct mapping){ addr, len, p, CU_MEM_ACCESS_FLAGS_PROT_NONE };
+	if (space_take(r->maps, addr, len, m)) {
+		free(m);
+		return CUDA_ERROR_INVALID_VALUE;	/* something is mapped there */
+	}
+	rc = send_async(SV_OP_cuMemMap, &a, sizeof(a), NULL, 0);
+	if (rc) {
+		space_release(r->maps, addr);
+		free(m);
+		return rc;
+	}
+	p->maps++;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemMap(CUdeviceptr addr, size_t len, size_t offset,
+		      CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	CUresult rc;
+
+	/* An offset "must be zero currently" (cuMemMap). */
+	if (!whole(addr) || !whole(len) || offset || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = map_locked(addr, len, handle);
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+static CUresult unmap(struct reserve *r, struct mapping *m, const void *arg)
+{
+	struct physical *p = m->phys;
+
+	(void)arg;
+	space_release(r->maps, m->va);
+	free(m);
+	p->maps--;
+	return drop(p);
+}
+
+static CUresult nothing(struct reserve *r, struct mapping *m, const void *arg)
+{
+	(void)r;
+	(void)m;
+	(void)arg;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemUnmap(CUdeviceptr addr, size_t len)
+{
+	struct sv_map a = { addr, len };
+	CUresult rc;
+
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	rc = mappings(addr, len, nothing, NULL);
+	if (!rc)
+		rc = send_async(SV_OP_cuMemUnmap, &a, sizeof(a), NULL, 0);
+	if (!rc)
+		rc = mappings(addr, len, unmap, NULL);
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+static CUresult set_access(struct reserve *r, struct mapping *m, const void *arg)
+{
+	(void)r;
+	m->access = *(const CUmemAccess_flags *)arg;
+	return CUDA_SUCCESS;
+}
+
+static CUresult access_locked(uint64_t addr, uint64_t len, const CUmemAccessDesc *d)
+{
+	struct sv_mem_access a = { addr, len, d->flags, 0 };
+
+	if (d->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return sv_unsupported("cuMemSetAccess", "device memory is the device's alone");
+	if (!session_device(d->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (d->location.id != session.device)
+		return d->flags ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
+	if (d->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && d->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+	    d->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(mappings(addr, len, nothing, NULL));
+	TRY(send_async(SV_OP_cuMemSetAccess, &a, sizeof(a), NULL, 0));
+	return mappings(addr, len, set_access, &d->flags);
+}
+
+API CUresult cuMemSetAccess(CUdeviceptr addr, size_t len, const CUmemAccessDesc *desc, size_t n)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	if (!desc || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = access_locked(addr, len, &desc[i]);
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *at, CUdeviceptr addr)
+{
+	struct reserve *r;
+	struct mapping *m;
+
+	if (!flags || !at || at->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (!session_device(at->id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	r = reserve_of(addr, 1);
+	m = r ? mapping_of(r, addr) : NULL;
+	if (m)
+		*flags = at->id == session.device ? m->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	pthread_mutex_unlock(&lock);
+	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* -------------------------------------------------------------------------- what others ask for */
+
+CUresult vmm_range(uint64_t addr, uint64_t len)
+{
+	CUresult rc = CUDA_SUCCESS;
+	uint64_t at, end = addr + len;
+	struct reserve *r;
+	struct mapping *m;
+
+	pthread_mutex_lock(&lock);
+	r = reserve_of(addr, len);
+	if (!r || end < addr)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	for (at = addr; !rc && at < end; at = m->va + m->len) {
+		m = mapping_of(r, at);
+		if (!m || m->access == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+			rc = CUDA_ERROR_INVALID_VALUE;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle, unsigned int *access)
+{
+	struct reserve *r;
+	struct mapping *m;
+
+	pthread_mutex_lock(&lock);
+	r = reserve_of(addr, 1);
+	m = r ? mapping_of(r, addr) : NULL;
+	if (m) {
+		*base = m->va;
+		*len = m->len;
+		*handle = m->phys->handle;
+		*access = m->access;
+	}
+	pthread_mutex_unlock(&lock);
+	return m;
+}

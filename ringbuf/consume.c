@@ -6,7 +6,7 @@
  * payload is copied once and never looked at in the ring; how far we are (struct ring_rx) is kept
  * in our own memory and only shown in the control page.
  *
- *      ring_wait ─► ring_peek ─► (serve: ring_complete, ring_log_append) ─► ring_advance ─┐
+ *      ring_wait ─► ring_peek(_run) ─► (serve: ring_complete, ring_log_append) ─► ring_advance ─┐
  *          ▲                                                                               │
  *          └───────────── head is published every `batch` units, and when idle ◄───────────┘
  */
@@ -17,7 +17,10 @@
 #include "ring_i.h"
 
 #define BATCH_UNITS	64
+#define AHEAD_UNITS	64
 #define LOOK_AWAY_TICKS	1000	/* of the TSC: some 300 ns */
+#define LOOK_AGAIN_TICKS	300
+#define NO_END		(~0ull)
 #define FIRST		(SINGVGPU_UNIT - sizeof(struct singvgpu_rec))
 
 static int broken(struct ring *r, const char *why)
@@ -61,20 +64,39 @@ void ring_consumed(struct ring *r, uint64_t pos)
 }
 
 /*
- * The ring was found empty behind a record that nobody waits for: more may follow at once. A
- * consumer that polls the very line that is written next slows the producer down to a line
- * transfer for each record; one that looks away for a moment comes back to a batch of them.
+ * Behind a record that nobody waits for more may follow at once: the last position to look at now.
+ * A consumer that looks at the very line that is written next slows the producer down to a line
+ * transfer for each record, and so does one whose processor looks ahead of the program. So we look
+ * at one line some way ahead, and take what lies before it when that is committed; the address of
+ * each line depends on what was found there, hence no line behind it is touched in speculation.
+ * When that takes too long we look at everything.
+ *
+ * What we find there may be payload, or a lie: each record is looked at before it is taken.
  */
-static bool look_away(struct ring *r)
+static uint64_t look_ahead(struct ring *r)
 {
-	uint64_t start = __builtin_ia32_rdtsc();
+	struct ring_rx *rx = &r->rx;
+	uint64_t last = rx->pos + rx->ahead - 1, found, now;
 
-	if (!r->rx.streaming)
-		return false;
-	r->rx.streaming = false;
-	while (__builtin_ia32_rdtsc() - start < LOOK_AWAY_TICKS)
-		cpu_relax();
-	return committed(r, r->rx.pos);
+	if (rx->sure - rx->pos - 1 < rx->ahead)
+		return rx->sure - 1;
+	if (likely(!rx->streaming))
+		return NO_END;
+	for (;;) {
+		found = load_acquire(&unit_at(r, last)->seq) - 1;
+		if (found == last) {
+			rx->sure = last + 1;
+			asm("" : "+r" (found));
+			return found;
+		}
+		now = __builtin_ia32_rdtsc();
+		if (now - rx->looked >= LOOK_AWAY_TICKS)
+			break;
+		while (__builtin_ia32_rdtsc() - now < LOOK_AGAIN_TICKS)
+			cpu_relax();
+	}
+	rx->streaming = false;
+	return NO_END;
 }
 
 /* Nothing is committed: 0, or -EPIPE. What was committed before the client died is still served. */
@@ -87,9 +109,9 @@ static int nothing(struct ring *r)
 }
 
 /* h is our copy of the header of a record of several units, or of padding, or of nonsense. */
-static int check(struct ring *r, const struct singvgpu_rec *h)
+static int check(struct ring *r, uint64_t pos, const struct singvgpu_rec *h)
 {
-	uint32_t left = r->geo.ring_units - (r->rx.pos & r->mask);
+	uint32_t left = r->geo.ring_units - (pos & r->mask);
 
 	if (h->op == SINGVGPU_OP_PAD) {
 		if (h->len != left * SINGVGPU_UNIT - sizeof(*h) || h->cpl)
@@ -105,44 +127,99 @@ static int check(struct ring *r, const struct singvgpu_rec *h)
 	return 0;
 }
 
-int ring_peek(struct ring *r, struct ring_record *rec)
+/*
+ * Copies the record at pos, or what stands there for one, to `to`: its units; 0 nothing is committed,
+ * or there is no room for it now. at: where to look, pos unless we had better not.
+ */
+static inline __attribute__((always_inline)) int take(struct ring *r, uint64_t pos, uint64_t at,
+						      uint8_t *to, struct ring_record *rec)
 {
-	struct ring_rx *rx = &r->rx;
-	const struct singvgpu_rec *h = (const struct singvgpu_rec *)rx->copy;
+	const struct singvgpu_rec *u = unit_at(r, at);
+	struct singvgpu_rec h = { .seq = pos + 1 };
 	uint32_t units;
 	int rc;
 
-	for (;;) {
-		if (!committed(r, rx->pos) && !look_away(r))
-			return nothing(r);
-		memcpy(rx->copy, unit_at(r, rx->pos), SINGVGPU_UNIT);
-		/* From here on the header is our copy, and the compiler may not think otherwise. */
-		atomic_signal_fence(memory_order_seq_cst);
-		units = 1;
-		if (likely(h->len <= FIRST && h->op != SINGVGPU_OP_PAD &&
-			   h->cpl <= r->geo.cpl_slots))
-			break;
-		rc = check(r, h);
+	/* Pairs with the store that commits, in produce.c. */
+	if (load_acquire(&u->seq) != pos + 1)
+		return 0;
+	memcpy(&h.op, &u->op, sizeof(h) - sizeof(h.seq));
+	memcpy(to, u + 1, FIRST);
+	/* From here on they are our copies, and the compiler may not think otherwise. */
+	atomic_signal_fence(memory_order_seq_cst);
+	units = 1;
+	if (unlikely(h.len > FIRST || h.op == SINGVGPU_OP_PAD || h.cpl > r->geo.cpl_slots)) {
+		rc = check(r, pos, &h);
 		if (rc)
 			return rc;
-		units = rec_units(h->len);
-		if (h->op != SINGVGPU_OP_PAD) {
-			memcpy(rx->copy + SINGVGPU_UNIT, unit_at(r, rx->pos) + SINGVGPU_UNIT / sizeof(*h),
-			       h->len - FIRST);
-			break;
-		}
-		ring_consumed(r, rx->pos + units);
+		units = rec_units(h.len);
+		if (units * SINGVGPU_UNIT > r->rx.copy + SINGVGPU_RECORD_MAX - to)
+			return 0;
+		if (h.op != SINGVGPU_OP_PAD)
+			memcpy(to + FIRST, unit_at(r, pos) + SINGVGPU_UNIT / sizeof(h), h.len - FIRST);
 	}
-	if (h->cpl && rx->next == rx->pos)
-		rx->requested++;
-	rx->next = rx->pos + units;
-	rx->streaming = !h->cpl;
-	rec->seq = rx->pos + 1;
-	rec->op = h->op;
-	rec->cpl = h->cpl;
-	rec->len = h->len;
-	rec->data = h + 1;
-	return 1;
+	rec->seq = pos + 1;
+	memcpy(&rec->op, &h.op, sizeof(h) - sizeof(h.seq));
+	rec->data = to;
+	return units;
+}
+
+_Static_assert(offsetof(struct ring_record, op) == offsetof(struct singvgpu_rec, op) &&
+	       offsetof(struct ring_record, cpl) == offsetof(struct singvgpu_rec, cpl) &&
+	       offsetof(struct ring_record, len) == offsetof(struct singvgpu_rec, len), "copied whole");
+
+static inline __attribute__((always_inline)) int peek(struct ring *r, struct ring_record *rec,
+						      unsigned int max)
+{
+	struct ring_rx *rx = &r->rx;
+	uint64_t pos = rx->pos, last = look_ahead(r), at;
+	uint8_t *to = rx->copy, *end = to + SINGVGPU_RECORD_MAX;
+	unsigned int n = 0;
+	int units = 0;
+
+	while (n < max && to < end) {
+		at = pos <= last ? pos : last;
+		asm("" : "+r" (at));
+		units = take(r, pos, at, to, &rec[n]);
+		if (units <= 0)
+			break;
+		if (unlikely(rec[n].op == SINGVGPU_OP_PAD)) {
+			if (n)
+				break;
+			ring_consumed(r, pos + units);
+			pos = rx->pos;
+			last = look_ahead(r);
+			continue;
+		}
+		pos += units;
+		to += units * SINGVGPU_UNIT;
+		if (unlikely(rec[n].cpl) && rx->seen < pos)
+			rx->requested++;
+		n++;
+	}
+	if (unlikely(!n))
+		return units < 0 ? units : nothing(r);
+	if (rx->seen < pos)
+		rx->seen = pos;
+	rx->next = pos;
+	rx->streaming = !rec[n - 1].cpl;
+	if (rx->streaming && pos >= rx->sure)
+		rx->looked = __builtin_ia32_rdtsc();
+	return n;
+}
+
+int ring_peek(struct ring *r, struct ring_record *rec)
+{
+	return peek(r, rec, 1);
+}
+
+int ring_peek_run(struct ring *r, struct ring_record *rec, unsigned int max)
+{
+	return peek(r, rec, max);
+}
+
+void ring_advance_past(struct ring *r, const struct ring_record *rec)
+{
+	ring_consumed(r, rec->seq - 1 + rec_units(rec->len));
 }
 
 void ring_advance(struct ring *r)
@@ -340,6 +417,8 @@ int ring_consume_init(struct ring *r)
 	rx->pos = load(&r->ctl->head);
 	rx->next = rx->pos;
 	rx->published = rx->pos;
+	rx->seen = rx->pos;
+	rx->ahead = r->geo.ring_units / 4 < AHEAD_UNITS ? r->geo.ring_units / 4 : AHEAD_UNITS;
 	rx->batch = r->geo.ring_units / 8 < BATCH_UNITS ? r->geo.ring_units / 8 : BATCH_UNITS;
 	ring_spin_init(&rx->spin, SPIN_MAX_NS);
 	rx->cons = load(&r->ctl->cons) & ~SINGVGPU_CONS_SLEEPS;

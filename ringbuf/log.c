@@ -38,7 +38,8 @@ static void publish(struct ring *r, uint32_t which, uint64_t len)
 int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, uint64_t key,
 		    const void *data, uint32_t len)
 {
-	struct singvgpu_log_entry e = { .end = r->rx.next, .key = key, .op = op, .len = len };
+	uint64_t end = rec->seq - 1 + rec_units(rec->len);
+	struct singvgpu_log_entry e = { .end = end, .key = key, .op = op, .len = len };
 	uint8_t *to;
 
 	if (!r->log || entry_len(len) > half_len(r) - r->rx.log_len)
@@ -50,7 +51,7 @@ int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, 
 	if (len)
 		memcpy(to + sizeof(e), data, len);
 	publish(r, r->rx.log_half, r->rx.log_len + entry_len(len));
-	ring_consumed(r, r->rx.next);
+	ring_consumed(r, end);
 	return 0;
 }
 

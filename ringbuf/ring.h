@@ -172,7 +172,7 @@ struct ring_record {
 	uint16_t op;
 	uint16_t cpl;		/* completion slot + 1, or 0 */
 	uint32_t len;
-	const void *data;	/* private copy; valid until ring_advance */
+	const void *data;	/* private copy; valid until the next ring_peek or ring_peek_run */
 };
 
 /*
@@ -181,7 +181,16 @@ struct ring_record {
  * The same record is seen again until ring_advance.
  */
 int ring_peek(struct ring *r, struct ring_record *rec);
-void ring_advance(struct ring *r);
+void ring_advance(struct ring *r);	/* past what was peeked last: the record, or all of a run */
+
+/*
+ * ring_peek_run: as ring_peek, for up to max records at once: how many. A stream of records is read
+ * with less ado in runs of 64 or so. Serve them in order, and say how far you are, so that producers
+ * have room and a crash repeats nothing: ring_advance_past one, or ring_log_append it (when those
+ * before it are behind you), or ring_advance in the end. What is not advanced past comes again.
+ */
+int ring_peek_run(struct ring *r, struct ring_record *rec, unsigned int max);
+void ring_advance_past(struct ring *r, const struct ring_record *rec);
 
 /*
  * ring_wait: until there is a record (0). Spins for up to 10 µs where that can help, then

@@ -110,10 +110,14 @@ struct ring_tx {
 /* Consumer's state, private to the proxy. The proxy never reads its own truth from the ring. */
 struct ring_rx {
 	uint64_t pos;		/* next record */
-	uint64_t next;		/* behind the record last peeked, or pos */
+	uint64_t next;		/* behind what was peeked last, or pos */
 	uint64_t published;	/* ctl->head */
 	uint32_t batch;		/* units after which head is published */
+	uint32_t ahead;		/* units; see look_ahead */
 	bool streaming;		/* the last record wanted no answer */
+	uint64_t sure;		/* all before it was committed, as it seemed */
+	uint64_t looked;	/* TSC when the last such record was found */
+	uint64_t seen;		/* behind the furthest record peeked */
 	struct spin spin;
 	uint32_t kicked;
 	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */
@@ -124,7 +128,7 @@ struct ring_rx {
 	int32_t error;		/* lock */
 	uint32_t peer_gone;
 	pthread_mutex_t lock;	/* ring_latch_error */
-	uint8_t *copy;		/* RECORD_MAX bytes: the record being served, header first */
+	uint8_t *copy;		/* RECORD_MAX bytes: payloads of the records being served */
 };
 
 /*

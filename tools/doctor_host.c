@@ -289,7 +289,7 @@ static void memory(struct doctor *d)
 	show_size(free_text, avail << 10);
 	show_size(total_text, total << 10);
 	found(d, "memory", avail < 1 << 20 ? WARN : OK, avail < 1 << 20 ?
-	      "End other programs; give soft devices less with SINGVGPU_SOFT_MEMORY." : NULL,
+	      "End other programs; give soft devices less with SINGVGPU_SOFT_MEM." : NULL,
 	      "%s free of %s", free_text, total_text);
 	if (!first_line("/proc/sys/vm/overcommit_memory", text, sizeof(text)))
 		found(d, "overcommit", *text == '2' ? WARN : OK, *text == '2' ?

@@ -286,7 +286,9 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 		return;
 	}
 	close(fd);
-	s->info.proxy[s->info.proxies++] = (struct rundir_proxy){ r, serial, pid, client };
+	p = &s->info.proxy[s->info.proxies++];
+	*p = (struct rundir_proxy){ .rank = r, .serial = serial, .pid = pid, .client = client };
+	family_name(client, p->name);
 	s->rank[r].serial++;
 	s->proxies_started++;
 	s->changed = true;
@@ -312,7 +314,7 @@ static void connection(struct supervisor *s, int r)
 static void proxy_ended(struct supervisor *s, int i, int status)
 {
 	struct rundir_proxy p = s->info.proxy[i];
-	char path[PATH_MAX], sig[64], name[32];
+	char path[PATH_MAX], sig[64];
 
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
@@ -321,7 +323,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		unlink(path);
 	if (WIFSIGNALED(status) && s->state < PROXIES)
 		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
-		    p.client, family_name(p.client, name),
+		    p.client, p.name,
 		    signal_text(WTERMSIG(status), sig, sizeof(sig)));
 }
 

@@ -278,7 +278,7 @@ static int add_rank(struct rundir_job *job, const char *line)
 
 static int add_proxy(struct rundir_job *job, const char *line)
 {
-	struct rundir_proxy p, *more;
+	struct rundir_proxy p = { 0 }, *more;
 
 	if (sscanf(line, "proxy %d %d %d %d", &p.rank, &p.serial, &p.pid, &p.client) != 4)
 		return 0;

@@ -42,6 +42,7 @@ struct rundir_rank {
 struct rundir_proxy {
 	int rank, serial;
 	pid_t pid, client;
+	char name[32];		/* the client's; not in the job file */
 };
 
 struct rundir_job {

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - tests of the `singvgpu` command, with a proxy and a client that only play their parts.
+
+TOOL_FAKES := $(B)/selftests/tools/fakeproxy $(B)/selftests/tools/fakeclient
+$(TOOL_FAKES): $(B)/selftests/tools/%: selftests/tools/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy -Ilibintercept/gen -Ikmod/include/uapi -MMD -MP -o $@ $< \
+		$(LDFLAGS)
+
+# A stand-in that stands for nothing, to be preloaded.
+TOOL_FAKE_LIB := $(B)/selftests/tools/lib/libcuda.so.1
+$(TOOL_FAKE_LIB): selftests/tools/build.mk
+	@mkdir -p $(@D)
+	echo 'int singvgpu_fake;' | $(CC) -shared -fPIC -x c - -o $@
+
+# Sanitizers want to be the first library of a process; these preload another.
+ifeq ($(SAN),)
+HOST_TESTS += $(wildcard selftests/tools/test-*)
+TEST_PROGRAMS += $(TOOL_FAKES) $(TOOL_FAKE_LIB) $(TOOL)
+TIMEOUT_test-deaths := 300
+endif

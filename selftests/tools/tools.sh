@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+# tools.sh - sourced by the tests of `singvgpu`: the program under test with a folder of its own,
+# a proxy and a stand-in that only play their parts, and what is left when a job is over.
+
+set -u
+cd "$(dirname "$(readlink -f "$0")")/../.." || exit 1
+b=$PWD/${SINGVGPU_BUILD:-build}
+tool=$b/tools/singvgpu
+client=$b/selftests/tools/fakeclient
+tmp=$(mktemp -d /tmp/svtest.XXXXXX)
+point=0 failed=0
+trap 'rm -rf "$tmp"' EXIT
+
+# Everything that a job starts has this mark in its environment.
+export SINGVGPU_TEST_MARK=mark-$$-$RANDOM
+export SINGVGPU_LIBDIR=$b/selftests/tools/lib SINGVGPU_PROXY=$b/selftests/tools/fakeproxy
+export XDG_RUNTIME_DIR=$tmp/run
+unset FAKE_PROXY FAKE_PROXY_TELL CUDA_VISIBLE_DEVICES LD_PRELOAD LD_LIBRARY_PATH
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+
+# run [OPTION...] -- COMMAND: the job, limited in time; stdout, stderr and status go to $out, $err, $rc.
+run()
+{
+	timeout -k 5 30 "$tool" run "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+	rc=$?
+	out=$(tr -d '\0' <"$tmp/out") err=$(<"$tmp/err")
+}
+
+# is WHAT GOT WANTED
+is()
+{
+	point=$((point + 1))
+	if [ "$2" = "$3" ]; then
+		echo "ok $point - $1"
+		return
+	fi
+	failed=1
+	echo "not ok $point - $1"
+	printf 'got: %s\nwanted: %s\n' "$2" "$3" | head -c 2000 | head -n 30 | sed 's/^/#   /'
+}
+
+# like WHAT TEXT EXTENDED-REGEXP
+like()
+{
+	point=$((point + 1))
+	if grep -qE -- "$3" <<<"$2"; then
+		echo "ok $point - $1"
+		return
+	fi
+	failed=1
+	echo "not ok $point - $1"
+	printf 'got: %s\nwanted something like: %s\n' "$2" "$3" | head -c 2000 | head -n 30 |
+		sed 's/^/#   /'
+}
+
+skip()
+{
+	point=$((point + 1))
+	echo "ok $point - $1 # SKIP $2"
+}
+
+# Processes with the mark other than this test's own; zombies have no environment.
+marked()
+{
+	local p pid
+	for p in /proc/[0-9]*; do
+		pid=${p#/proc/}
+		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+		grep -qzs "^SINGVGPU_TEST_MARK=$SINGVGPU_TEST_MARK$" "$p/environ" 2>/dev/null || continue
+		[ "$(readlink "$p/exe")" != "$(readlink /proc/$$/exe)" ] ||
+			! grep -qzsF "$0" "$p/cmdline" || continue
+		echo "$pid $(tr '\0' ' ' 2>/dev/null <"$p/cmdline" | head -c 80)"
+	done
+}
+
+# nothing_left WHAT: within 3 s there is no process of the job, and no folder.
+nothing_left()
+{
+	local i what
+	for ((i = 0; i < 60; i++)); do
+		what=$(marked; find "$XDG_RUNTIME_DIR" -mindepth 1)
+		[ -n "$what" ] || break
+		sleep 0.05
+	done
+	is "$1" "$what" ""
+}
+
+# wait_for SECONDS COMMAND...: until it succeeds.
+wait_for()
+{
+	local i n=$(($1 * 50))
+	shift
+	for ((i = 0; i < n; i++)); do
+		! "$@" >/dev/null 2>&1 || return 0
+		sleep 0.02
+	done
+	return 1
+}
+
+# The number after KEY in the only job's file: pid, supervisor.
+job_pid()
+{
+	sed -n "s/^$1 //p" "$XDG_RUNTIME_DIR"/singvgpu/*/job
+}
+
+json_valid()
+{
+	perl -MJSON::PP -e 'local $/; decode_json(<STDIN>); print "valid"' 2>&1
+}
+
+# json_get EXPRESSION: of the JSON on stdin, as perl code on $j.
+json_get()
+{
+	perl -MJSON::PP -e 'local $/; my $j = decode_json(<STDIN>); print eval $ARGV[0]' "$1"
+}
+
+finish()
+{
+	echo "1..$point"
+	exit $failed
+}
+
+for program in "$tool" "$client" "$SINGVGPU_PROXY" "$SINGVGPU_LIBDIR/libcuda.so.1"; do
+	if [ ! -e "$program" ]; then
+		echo "1..0 # SKIP $program is not built"
+		exit 4
+	fi
+done
+echo "TAP version 13"

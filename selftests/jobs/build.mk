@@ -2,6 +2,7 @@
 # build.mk - the sample jobs: plain CUDA C++ built by nvcc with its defaults, and what runs them.
 
 # One file each; job_FLAGS_name adds to nvcc's defaults.
+job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath,$(CUDA_HOME)/lib64
 SAMPLE_JOBS := $(patsubst selftests/jobs/%.cu,%,$(filter-out selftests/jobs/rdc_%,\
 	$(wildcard selftests/jobs/*.cu)))
 SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/nullstream_ptds \

@@ -173,6 +173,7 @@ struct thread {
 	struct context *stack[CTX_STACK];
 	int depth;
 	int per_thread;			/* 0 means this thread's own stream in the call under way */
+	bool in_callback;		/* a host function runs: CUDA is forbidden in it */
 	int capture_mode;		/* cuThreadExchangeStreamCaptureMode */
 	struct stream *own;		/* this thread's own streams, one a context; thread.c */
 	void *scratch;
@@ -216,6 +217,16 @@ LOCAL CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t al
 /* A failure that an earlier record's execution has left, reported once; or the latched one. */
 LOCAL CUresult send_late(void);
 
+/* Is the context beyond repair? The latched error then; late ones are left for send_late. */
+LOCAL CUresult send_latched(void);
+static inline CUresult send_broken(void)
+{
+	if (likely(__atomic_load_n(&session.shared->late, __ATOMIC_RELAXED) >> 32 ==
+		   __atomic_load_n(&session.late_seen, __ATOMIC_RELAXED)))
+		return CUDA_SUCCESS;
+	return send_latched();
+}
+
 /* Write what kernels have printed to the program's stdout and stderr. */
 LOCAL void send_prints(void);
 
@@ -257,6 +268,7 @@ enum memory_kind {
 	MEMORY_MANAGED,		/* cuMemAllocManaged, in the arena too */
 	MEMORY_REGISTERED,	/* cuMemHostRegister; address is the program's own */
 	MEMORY_GLOBAL,		/* a module's variable, in the driver's part of the window */
+	MEMORY_GRAPH,		/* of an allocation node; graph_mem.c */
 };
 
 /* An allocation: the owner in a space. */

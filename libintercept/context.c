@@ -25,11 +25,11 @@ CUresult context_current(struct context **out)
 
 	TRY(session_check());
 	if (unlikely(!ctx))
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return thread.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
 	if (unlikely(!ctx->live))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*out = ctx;
-	return CUDA_SUCCESS;
+	return send_broken();
 }
 
 static void set_top(void)
@@ -49,6 +49,8 @@ static CUresult push(struct context *ctx)
 static CUresult find(CUcontext handle, struct context **out)
 {
 	TRY(session_check());
+	if (unlikely(thread.in_callback))
+		return CUDA_ERROR_NOT_PERMITTED;
 	*out = obj_find(SV_T_CUcontext, sv_u64(handle));
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -102,6 +104,8 @@ API CUresult cuCtxGetCurrent(CUcontext *out)
 	if (unlikely(!out))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
+	if (unlikely(thread.in_callback))
+		return CUDA_ERROR_NOT_PERMITTED;
 	*out = handle_of(thread.ctx);
 	return CUDA_SUCCESS;
 }
@@ -153,6 +157,8 @@ static CUresult on_device(CUdevice dev)
 {
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (thread.in_callback)
+		return CUDA_ERROR_NOT_PERMITTED;
 	if (dev == session.device)
 		return CUDA_SUCCESS;
 	if (contexts) {

@@ -24,3 +24,9 @@ W void pool_context_gone(struct context *ctx){(void)ctx;}
 W CUresult vmm_range(uint64_t addr, uint64_t len){(void)addr;(void)len;return 1;}
 W void pool_stream_gone(struct stream*s){(void)s;}
 W CUresult host_free(uint64_t addr, enum memory_kind kind){(void)addr;(void)kind;return 1;}
+#include "capture.h"
+W unsigned int capture_live;
+W bool capture_on_slow(const struct stream *s) { (void)s; return false; }
+W CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out) { (void)s; (void)len; (void)out; return CUDA_ERROR_NOT_SUPPORTED; }
+W CUresult capture_free(struct stream *s, CUdeviceptr addr) { (void)s; (void)addr; return CUDA_ERROR_NOT_SUPPORTED; }
+W bool graph_memory_freed(CUdeviceptr addr) { (void)addr; return false; }

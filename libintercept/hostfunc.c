@@ -68,6 +68,7 @@ static void *runner(void *arg)
 	struct sv_next_call due;
 
 	(void)arg;
+	thread.in_callback = true;
 	for (;;) {
 		struct ring_ticket t;
 

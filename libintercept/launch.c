@@ -6,23 +6,28 @@
 
 #include <string.h>
 
+#define BAD_DIMENSIONS ((CUresult)9)
+
 static CUresult dimensions(const CUlaunchConfig *c, const struct function *fn)
 {
 	const int32_t *attr = session.shared->dev[session.shared->device].attr;
 	uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
 
+	/* cudart knows the dimensions' fault by a value without a name, for its own kernels only. */
+	CUresult bad = obj_type(&fn->o) == SV_T_CUkernel ? BAD_DIMENSIONS :
+		CUDA_ERROR_INVALID_VALUE;
+
 	if (unlikely(!c->gridDimX || !c->gridDimY || !c->gridDimZ || !threads))
-		return CUDA_ERROR_INVALID_VALUE;
+		return bad;
 	if (unlikely(c->gridDimX > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X] ||
 		     c->gridDimY > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y] ||
 		     c->gridDimZ > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z] ||
 		     c->blockDimX > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X] ||
 		     c->blockDimY > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y] ||
 		     c->blockDimZ > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z] ||
-		     threads > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK]))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (unlikely(threads > (unsigned int)fn->max_threads))
-		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+		     threads > (unsigned int)attr[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK] ||
+		     threads > (unsigned int)fn->max_threads))
+		return bad;
 	if (unlikely(c->sharedMemBytes > (unsigned int)fn->dynamic_shared))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;

@@ -13,13 +13,18 @@
 
 /* ------------------------------------------------------------------------- late errors, prints */
 
-CUresult send_late(void)
+CUresult send_latched(void)
 {
 	int32_t err = ring_error(session.ring, NULL);
+
+	return err < 0 ? CUDA_ERROR_UNKNOWN : (CUresult)err;
+}
+
+CUresult send_late(void)
+{
 	uint64_t late;
 
-	if (err)
-		return err > 0 ? err : CUDA_ERROR_UNKNOWN;
+	TRY(send_latched());
 	late = __atomic_load_n(&session.shared->late, __ATOMIC_ACQUIRE);
 	if (late >> 32 == __atomic_exchange_n(&session.late_seen, late >> 32, __ATOMIC_RELAXED))
 		return CUDA_SUCCESS;	/* another thread has reported it */
@@ -69,6 +74,8 @@ static void print_one(int i)
 			write_all(i ? 2 : 1, session.arena + p->off + at, n);
 		tail += n;
 	}
+	if (to)
+		fflush(to);	/* what the program writes next, by whatever means, comes after it */
 	__atomic_store_n((uint64_t *)&p->tail, tail, __ATOMIC_RELEASE);
 }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * memset.c - the forms of memset without a stream: on the default one, returning when host memory is set
+ *
+ * Device memory need not be set when they return (CUDA programming guide, "API synchronization
+ * behavior").
+ */
+#include "client.h"
+
+/* The call has enqueued work at dst on the default stream. */
+static CUresult finish(CUresult rc, CUdeviceptr dst)
+{
+	struct memory m;
+	struct stream *s;
+
+	if (rc || !memory_find(dst, &m) || (m.kind != MEMORY_HOST && m.kind != MEMORY_MANAGED))
+		return rc;
+	TRY(stream_find(NULL, &s));
+	return stream_sync(s->o.ctx, s);
+}
+
+static CUresult begin(void)
+{
+	struct stream *s;
+
+	TRY(stream_find(NULL, &s));
+	TRY(capture_unsafe());
+	return capture_legacy(s);
+}
+
+/* The stream that 0 means for these functions: the caller's form decides. */
+static CUstream here(void)
+{
+	return thread.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+API CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char v, size_t n)
+{
+	TRY(begin());
+	return finish(cuMemsetD8Async(dst, v, n, here()), dst);
+}
+
+API CUresult cuMemsetD16_v2(CUdeviceptr dst, unsigned short v, size_t n)
+{
+	TRY(begin());
+	return finish(cuMemsetD16Async(dst, v, n, here()), dst);
+}
+
+API CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned int v, size_t n)
+{
+	TRY(begin());
+	return finish(cuMemsetD32Async(dst, v, n, here()), dst);
+}
+
+API CUresult cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h)
+{
+	TRY(begin());
+	return finish(cuMemsetD2D8Async(dst, pitch, v, w, h, here()), dst);
+}
+
+API CUresult cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short v, size_t w, size_t h)
+{
+	TRY(begin());
+	return finish(cuMemsetD2D16Async(dst, pitch, v, w, h, here()), dst);
+}
+
+API CUresult cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h)
+{
+	TRY(begin());
+	return finish(cuMemsetD2D32Async(dst, pitch, v, w, h, here()), dst);
+}

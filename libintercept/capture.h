@@ -22,14 +22,15 @@ static inline bool capture_on(const struct stream *s)
 	return s->capture || capture_on_slow(s);
 }
 
-/* A copy with the program's own addresses, pageable ones included. */
+/*
+ * Records that capture_record() takes as they are: launches, copies (addresses are the program's
+ * own, pageable ones included), memsets, stream memory operations; SV_OP_cuLaunchHostFunc with
+ * struct hostfunc_args (hostfunc.h). What has no record:
+ */
 LOCAL CUresult capture_copy(struct stream *s, const CUDA_MEMCPY3D *c);
-
-/* cuLaunchHostFunc; cuStreamBatchMemOp; cuMemAllocAsync, …FromPoolAsync; cuMemFreeAsync. */
-LOCAL CUresult capture_host(struct stream *s, CUhostFn fn, void *user);
 LOCAL CUresult capture_memops(struct stream *s, unsigned int n, const CUstreamBatchMemOpParams *ops);
-LOCAL CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out);
-LOCAL CUresult capture_free(struct stream *s, CUdeviceptr addr);
+LOCAL CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out);	/* cuMemAllocAsync */
+LOCAL CUresult capture_free(struct stream *s, CUdeviceptr addr);		/* cuMemFreeAsync */
 
 /* Work that no graph can have: cuStreamAddCallback and the like. Ends in 900. */
 LOCAL CUresult capture_refuse(struct stream *s);
@@ -43,9 +44,6 @@ LOCAL void capture_event_gone(struct event *e);
 
 /* Memory of an allocation node is freed outside of its graph. false: addr is not such memory. */
 LOCAL bool graph_memory_freed(CUdeviceptr addr);
-
-/* A call that SV_OP_X_NEXT_CALL has brought, its id with SV_GRAPH_CALL: run it and say so. */
-LOCAL void graph_call(uint64_t id);
 
 /* The context is about to end: executable graphs in it do, too. */
 LOCAL void graph_context_gone(struct context *ctx);

@@ -17,10 +17,9 @@
  * X_GRAPH until the graph is destroyed, that of an update until the next one that is in the arena.
  *
  * SV_NODE_CALL: the client runs something. The proxy makes two nodes of it: a host function that
- * says the id by SV_OP_X_NEXT_CALL (ids of graphs have SV_GRAPH_CALL set, and come again with each
- * launch), and a wait until the client has stored 1 at the arena offset `word`, which is set to 0
- * again. Launches of a graph come one after the other, so one word is enough. No thread of the
- * proxy waits meanwhile, nor of the driver.
+ * says the id by SV_OP_X_NEXT_CALL (the same at each launch), and a wait until the client has stored 1
+ * at the arena offset `word`, which is set to 0 again. Launches of a graph come one after the other, so
+ * one word is enough. No thread of the proxy waits meanwhile, nor of the driver.
  *
  * Memory nodes are the client's own affair: it keeps their addresses, and sends SV_NODE_EMPTY.
  */
@@ -32,7 +31,6 @@
 #include "proto.h"
 
 #define SV_GRAPH_INLINE		UINT64_MAX
-#define SV_GRAPH_CALL		(1ull << 62)
 #define SV_GRAPH_NODES_MAX	(1u << 20)
 #define SV_GRAPH_MEMOPS_MAX	256u
 
@@ -79,7 +77,7 @@ struct sv_graph_set {
 };
 
 struct sv_graph_call {
-	uint64_t id;		/* with SV_GRAPH_CALL */
+	uint64_t id;		/* not 0 */
 	uint64_t word;		/* arena offset, 8 bytes, aligned */
 };
 

@@ -185,6 +185,21 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 	return sv_hook_cuEventRecord(hEvent, hStream, per_thread, done);
 }
 
+#define PASSES(_name, ...) \
+CUresult sv_hook_##_name(__VA_ARGS__, int per_thread, int *done) \
+{ \
+	return sv_hook_cuEventRecord(NULL, NULL, per_thread, done); \
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+PASSES(cuCtxSetLimit, CUlimit limit, size_t value)
+PASSES(cuKernelSetAttribute, CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
+PASSES(cuFuncSetAttribute, CUfunction f, CUfunction_attribute attr, int value)
+PASSES(cuStreamCreate, CUstream *stream, unsigned int flags)
+PASSES(cuStreamCreateWithPriority, CUstream *stream, unsigned int flags, int priority)
+#pragma GCC diagnostic pop
+
 /* ------------------------------------------------------------------------------ proxy */
 
 int sv_enter(struct sv_session *s, uint64_t ctx)
@@ -314,19 +329,6 @@ static CUresult array_create(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc)
 	return called("cuArrayCreate_v2");
 }
 
-static CUresult add_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-				 const CUgraphEdgeData *edge, size_t n)
-{
-	mock.arg[0] = (uintptr_t)graph;
-	mock.arg[1] = n;
-	mock.arg[2] = from && n ? (uintptr_t)from[n - 1] : 0;
-	mock.arg[3] = to && n ? (uintptr_t)to[n - 1] : 0;
-	mock.arg[4] = edge != NULL;
-	for (size_t i = 0; edge && i < n; i++)
-		memcpy(mock.bytes + i % 8 * sizeof(*edge), &edge[i], sizeof(*edge));
-	return called("cuGraphAddDependencies_v2");
-}
-
 static CUresult config_get(CUfunc_cache *config)
 {
 	*config = CU_FUNC_CACHE_PREFER_EQUAL;
@@ -351,7 +353,6 @@ static void *symbol(void *arg, const char *name)
 		{ "cuMemsetD8Async", memset_d8 },
 		{ "cuMemsetD2D16Async", memset_2d16 },
 		{ "cuArrayCreate_v2", array_create },
-		{ "cuGraphAddDependencies_v2", add_dependencies },
 		{ "cuCtxGetCacheConfig", config_get },
 		{ "cuProfilerStart", profiler_start },
 	};

@@ -122,37 +122,6 @@ TEST_F(trip, failed_creation_leaves_no_handle)
 	EXPECT_NE(H(CUarray, 0x33), array);
 }
 
-TEST_F(trip, arrays_of_handles_are_translated)
-{
-	CUgraph graph = H(CUgraph, mock_handle(SV_T_CUgraph));
-	CUgraphNode from[3], to[3];
-	CUgraphEdgeData edge[3];
-
-	for (int i = 0; i < 3; i++) {
-		from[i] = H(CUgraphNode, mock_handle(SV_T_CUgraphNode));
-		to[i] = H(CUgraphNode, mock_handle(SV_T_CUgraphNode));
-	}
-	memset(edge, 0x5a, sizeof(edge));
-	EXPECT_EQ(CUDA_SUCCESS, cuGraphAddDependencies_v2(graph, from, to, edge, 3));
-	EXPECT_EQ(REAL((uintptr_t)graph), mock.arg[0]);
-	EXPECT_EQ(3, mock.arg[1]);
-	EXPECT_EQ(REAL((uintptr_t)from[2]), mock.arg[2]);
-	EXPECT_EQ(REAL((uintptr_t)to[2]), mock.arg[3]);
-	EXPECT_EQ(1, mock.arg[4]);
-	EXPECT_EQ(0, memcmp(mock.bytes, edge, sizeof(edge)));
-	EXPECT_EQ(CUDA_SUCCESS, cuGraphAddDependencies_v2(graph, from, to, NULL, 2));
-	EXPECT_EQ(REAL((uintptr_t)to[1]), mock.arg[3]);
-	EXPECT_EQ(0, mock.arg[4]);
-	EXPECT_EQ(CUDA_SUCCESS, cuGraphAddDependencies_v2(graph, NULL, NULL, NULL, 0));
-	EXPECT_EQ(3, mock.calls);
-
-	/* Counts that no array can have, and a handle of another type, are refused here. */
-	EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies_v2(graph, from, to, edge, -1));
-	from[1] = H(CUgraphNode, graph);
-	EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuGraphAddDependencies_v2(graph, from, to, edge, 3));
-	EXPECT_EQ(3, mock.records);
-}
-
 TEST_F(trip, a_captured_stream_keeps_the_record)
 {
 	CUevent event = H(CUevent, mock_handle(SV_T_CUevent));
@@ -199,8 +168,6 @@ TEST_F(trip, what_the_driver_lacks_is_not_supported)
 
 TEST_F(trip, records_of_another_size_are_refused)
 {
-	CUgraph graph = H(CUgraph, mock_handle(SV_T_CUgraph));
-	CUgraphNode node = H(CUgraphNode, mock_handle(SV_T_CUgraphNode));
 	CUevent event = H(CUevent, mock_handle(SV_T_CUevent));
 	struct sv_call c;
 	uint32_t len;
@@ -210,10 +177,6 @@ TEST_F(trip, records_of_another_size_are_refused)
 		EXPECT_EQ(len == mock.record_len ? 0 : -EBADMSG,
 			  mock_dispatch(SV_OP_cuEventRecord, len, &c));
 	EXPECT_EQ(2, mock.calls);
-	ASSERT_EQ(CUDA_SUCCESS, cuGraphAddDependencies_v2(graph, &node, &node, NULL, 1));
-	for (len = 0; len < mock.record_len + 16; len++)
-		EXPECT_EQ(len == mock.record_len ? 0 : -EBADMSG,
-			  mock_dispatch(SV_OP_cuGraphAddDependencies_v2, len, &c));
 	ASSERT_EQ(CUDA_SUCCESS, cuProfilerStop() == CUDA_SUCCESS ? cuProfilerStart() : 1);
 	EXPECT_EQ(0, mock_dispatch(SV_OP_cuProfilerStart, 8, &c));
 	EXPECT_EQ(-EBADMSG, mock_dispatch(SV_OP_cuProfilerStart, 0, &c));
@@ -224,7 +187,6 @@ TEST_F(trip, padding_flags_and_foreign_values_are_refused)
 {
 	CUevent event = NULL;
 	struct sv_cuEventCreate *a = (void *)mock.record;
-	struct sv_cuGraphAddDependencies_v2 *d = (void *)mock.record;
 	struct sv_call c;
 
 	ASSERT_EQ(CUDA_SUCCESS, cuEventCreate(&event, 0));
@@ -241,12 +203,6 @@ TEST_F(trip, padding_flags_and_foreign_values_are_refused)
 	EXPECT_EQ(0, mock_dispatch(SV_OP_cuEventCreate, sizeof(*a), &c));
 	EXPECT_EQ(1, mock.calls);
 
-	memset(d, 0, sizeof(*d));
-	d->nulls = 8;
-	EXPECT_EQ(-EBADMSG, mock_dispatch(SV_OP_cuGraphAddDependencies_v2, sizeof(*d), &c));
-	d->nulls = 0;
-	d->numDependencies = 1ull << 61;	/* times 8 is 0 */
-	EXPECT_EQ(-EBADMSG, mock_dispatch(SV_OP_cuGraphAddDependencies_v2, sizeof(*d), &c));
 	EXPECT_EQ(-ENOSYS, mock_dispatch(SV_OP_cuLaunchKernel, 8, &c));
 	EXPECT_EQ(-ENOSYS, mock_dispatch(0, 8, &c));
 	EXPECT_EQ(-ENOSYS, mock_dispatch(0xffff, 8, &c));

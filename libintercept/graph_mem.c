@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph_mem.c - allocation and free nodes: addresses that a graph has for as long as it lives
+ *
+ *                      launch of its graph ──►
+ *   not allocated (live 0) ◄───────────────── allocated (live 1)
+ *                      ◄── free node launched, cuMemFree, cuMemFreeAsync
+ *
+ * The memory is there from the node's creation until no node stands for it and it is not allocated.
+ * For the device the nodes do nothing. All under graph_lock.
+ */
+#include <stdlib.h>
+
+#include "graph_i.h"
+
+static struct graph_mem *all;		/* that nodes stand for, or that are allocated */
+static struct graph_mem *dead;		/* to be given back */
+static uint64_t used_high, reserved_high;
+
+static void totals(uint64_t *used, uint64_t *reserved)
+{
+	*used = *reserved = 0;
+	for (struct graph_mem *m = all; m; m = m->next) {
+		*reserved += m->len;
+		*used += m->live ? m->len : 0;
+	}
+	if (*used > used_high)
+		used_high = *used;
+	if (*reserved > reserved_high)
+		reserved_high = *reserved;
+}
+
+CUresult graph_mem_new(size_t len, struct graph_mem **out)
+{
+	struct graph_mem *m = calloc(1, sizeof(*m));
+	uint64_t used, reserved;
+	CUresult r;
+
+	if (!m)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = memory_alloc(MEMORY_GRAPH, len, 0, 0, &m->m);
+	if (r) {
+		free(m);
+		return r;
+	}
+	m->addr = m->m->base;
+	m->ctx = m->m->ctx;
+	m->len = len;
+	m->refs = 1;
+	m->next = all;
+	all = m;
+	*out = m;
+	totals(&used, &reserved);
+	return 0;
+}
+
+struct graph_mem *graph_mem_at(CUdeviceptr addr)
+{
+	struct graph_mem *m;
+
+	for (m = all; m && m->addr != addr; m = m->next)
+		;
+	return m;
+}
+
+/* Nobody needs it any more? */
+static void settle(struct graph_mem *m)
+{
+	struct graph_mem **p;
+
+	if (m->refs || m->live)
+		return;
+	for (p = &all; *p != m; p = &(*p)->next)
+		;
+	*p = m->next;
+	m->next = dead;
+	dead = m;
+}
+
+void graph_mem_put(struct graph_mem *m)
+{
+	m->refs--;
+	settle(m);
+}
+
+static bool any_live(const struct graph *g)
+{
+	for (uint32_t i = 0; i < g->n; i++) {
+		const struct work *w = &g->nodes[i]->w;
+
+		if ((w->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && w->alloc.m->live) ||
+		    (w->type == CU_GRAPH_NODE_TYPE_GRAPH && any_live(w->child)))
+			return true;
+	}
+	return false;
+}
+
+static void set_live(const struct graph *g, bool alloc)
+{
+	for (uint32_t i = 0; i < g->n; i++) {
+		const struct work *w = &g->nodes[i]->w;
+		struct graph_mem *m;
+
+		if (w->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+			set_live(w->child, alloc);
+		} else if (alloc && w->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+			w->alloc.m->live = w->alloc.m->used = true;
+		} else if (!alloc && w->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+			m = graph_mem_at(w->free);
+			if (m) {
+				m->live = false;
+				settle(m);
+			}
+		}
+	}
+}
+
+/* A launch: what an earlier one has left allocated is an error, or is free as of now. */
+CUresult graph_mem_launch(const struct graph *g, bool auto_free)
+{
+	uint64_t used, reserved;
+
+	if (!auto_free && any_live(g))
+		return CUDA_ERROR_INVALID_VALUE;
+	set_live(g, true);
+	totals(&used, &reserved);
+	set_live(g, false);
+	return 0;
+}
+
+bool graph_memory_freed(CUdeviceptr addr)
+{
+	struct graph_mem *m;
+
+	if (graph_lock())
+		return false;
+	m = graph_mem_at(addr);
+	if (m) {
+		m->live = false;
+		settle(m);
+	}
+	graph_unlock(0);
+	if (m)
+		graph_mem_sweep();
+	return m;
+}
+
+void graph_mem_sweep(void)
+{
+	struct graph_mem *m;
+	bool waited = false;
+
+	if (!__atomic_load_n(&dead, __ATOMIC_RELAXED) || graph_lock())
+		return;
+	m = dead;
+	dead = NULL;
+	graph_unlock(0);
+	while (m) {
+		struct graph_mem *next = m->next;
+
+		/* Other streams than those of its graphs may still work on it. */
+		if (m->used && !waited && thread.ctx)
+			context_sync(thread.ctx);
+		waited |= m->used;
+		if (m->m)
+			memory_free(m->m);
+		free(m);
+		m = next;
+	}
+}
+
+void graph_mem_context_gone(struct context *ctx)
+{
+	for (struct graph_mem *m = all; m; m = m->next)
+		if (m->ctx == ctx) {
+			m->m = NULL;	/* memory.c frees it */
+			m->live = false;
+		}
+}
+
+/* ----------------------------------------------------------------------------------- calls */
+
+API CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+	TRY(session_check());
+	if (!session_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	graph_mem_sweep();
+	return 0;
+}
+
+API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	uint64_t used, reserved;
+	CUresult r = 0;
+
+	TRY(session_check());
+	if (!session_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(graph_lock());
+	totals(&used, &reserved);
+	switch (attr) {
+	case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+		*(cuuint64_t *)value = used;
+		break;
+	case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+		*(cuuint64_t *)value = used_high;
+		break;
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+		*(cuuint64_t *)value = reserved;
+		break;
+	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+		*(cuuint64_t *)value = reserved_high;
+		break;
+	default:
+		r = CUDA_ERROR_INVALID_VALUE;
+	}
+	return graph_unlock(r);
+}
+
+API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	TRY(session_check());
+	if (!session_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value || *(cuuint64_t *)value)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(graph_lock());
+	if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+		used_high = 0;
+	else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+		reserved_high = 0;
+	else
+		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
+	return graph_unlock(0);
+}

@@ -60,6 +60,8 @@ static int bind_context(struct call *k, uint64_t handle, CUcontext real, bool pr
 	c->handle = handle;
 	c->real = real;
 	c->primary = primary;
+	c->legacy = (struct stream){ .context = c, .real = CU_STREAM_LEGACY, .legacy = true,
+				     .refs = 1 };
 	return 0;
 }
 
@@ -200,81 +202,3 @@ int do_ctx_destroy(struct call *k)
 	return end(k, false);
 }
 
-/* ------------------------------------------------------------------------------ streams */
-
-int stream_use(struct sv_session *s, uint64_t handle, CUstream *real)
-{
-	struct stream *st;
-
-	*real = NULL;
-	if (handle == SV_STREAM_LEGACY) {
-		if (!here)
-			return CUDA_ERROR_INVALID_CONTEXT;
-		__atomic_store_n(&here->legacy_dirty, true, __ATOMIC_RELAXED);
-		*real = CU_STREAM_LEGACY;
-		return 0;
-	}
-	if (!sv_is_handle(SV_T_CUstream, handle))
-		return -EPROTO;
-	st = handle_obj(s, SV_T_CUstream, handle);
-	if (!st)
-		return CUDA_ERROR_INVALID_HANDLE;
-	__atomic_store_n(&st->dirty, true, __ATOMIC_RELAXED);
-	*real = st->real;
-	return 0;
-}
-
-/* Binds what the generated code has created in the current context. */
-int sv_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real)
-{
-	bool counts = type != SV_T_CUlibrary && type != SV_T_CUkernel &&
-		      type != SV_T_CUmemGenericAllocationHandle_v1 && type != SV_T_CUgraph &&
-		      type != SV_T_CUgraphNode;
-	struct stream *st = NULL;
-	int rc;
-
-	if (type == SV_T_CUstream) {
-		if (!here)
-			return -EPROTO;
-		st = calloc(1, sizeof(*st));
-		if (!st)
-			return -ENOMEM;
-		st->handle = handle;
-		st->real = (CUstream)(uintptr_t)real;
-	}
-	rc = handle_bind(s, type, handle, real, st, counts && here ? here->handle : 0);
-	if (rc || !st) {
-		if (rc)
-			free(st);
-		return rc;
-	}
-	st->context = here;
-	st->next = here->streams;
-	here->streams = st;
-	return 0;
-}
-
-int do_stream_destroy(struct call *k)
-{
-	struct sv_session *s = k->c.session;
-	const struct sv_stream_end *a = k->c.data;
-	struct stream *st, **p;
-	CUresult r;
-
-	if (!sv_is_handle(SV_T_CUstream, a->stream))
-		return sv_bad(&k->c, "handle of the stream to destroy");
-	st = handle_obj(s, SV_T_CUstream, a->stream);
-	if (!st)
-		return fails(k, CUDA_ERROR_INVALID_HANDLE);
-	sv_unbind(s, SV_T_CUstream, a->stream);
-	r = sync_orphan(s, st);
-	if (!r)
-		r = s->hal.drv.cuStreamDestroy_v2(st->real);
-	for (p = &st->context->streams; *p; p = &(*p)->next)
-		if (*p == st) {
-			*p = st->next;
-			break;
-		}
-	free(st);
-	return fails(k, r);
-}

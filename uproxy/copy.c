@@ -44,7 +44,7 @@ static CUresult store_word(struct sv_session *s, CUstream stream, uint64_t word,
 	return r;
 }
 
-static int begin(struct call *k, uint64_t ctx, uint64_t handle, CUstream *stream)
+static int begin(struct call *k, uint64_t ctx, uint64_t handle, struct stream **st)
 {
 	int rc = sv_enter(k->c.session, ctx);
 
@@ -52,22 +52,22 @@ static int begin(struct call *k, uint64_t ctx, uint64_t handle, CUstream *stream
 		k->c.why = "context of a copy";
 	if (rc)
 		return rc;
-	rc = stream_use(k->c.session, handle, stream);
+	rc = stream_use(k->c.session, handle, st);
 	if (rc < 0)
 		k->c.why = "stream of a copy";
 	return rc;
 }
 
 /* The copy has been put on the stream, or r says why not. */
-static int finish(struct call *k, CUstream stream, CUresult r, uint64_t word, uint64_t value)
+static int finish(struct call *k, struct stream *st, CUresult r, uint64_t word, uint64_t value)
 {
-	CUresult w = store_word(k->c.session, stream, word, value);
+	CUresult w = store_word(k->c.session, st->real, word, value);
 
 	if (!r)
 		r = w;
 	if (r || !k->cpl)
 		return fails(k, r);
-	return sync_stream(k, stream);
+	return sync_stream(k, st);
 }
 
 /* The record names no stream that is left: the word is stored, so that nobody waits for it. */
@@ -84,23 +84,23 @@ int do_copy(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_copy *a = k->c.data;
-	CUstream stream;
+	struct stream *st;
 	CUresult r;
 	int rc;
 
 	if (check_word(k, a->word))
 		return -EBADMSG;
-	rc = begin(k, a->ctx, a->stream, &stream);
+	rc = begin(k, a->ctx, a->stream, &st);
 	if (rc)
 		return no_stream(k, rc, a->word, a->value);
 	r = sv_window(s, a->dst, a->len, 1);
 	if (!r)
 		r = sv_window(s, a->src, a->len, 0);
 	if (!r && a->len) {
-		r = s->hal.drv.cuMemcpyAsync(a->dst, a->src, a->len, stream);
+		r = s->hal.drv.cuMemcpyAsync(a->dst, a->src, a->len, st->real);
 		count(k, is_host(s, a->dst), is_host(s, a->src), a->len);
 	}
-	return finish(k, stream, r, a->word, a->value);
+	return finish(k, st, r, a->word, a->value);
 }
 
 /* ------------------------------------------------------------------------------ 2D and 3D */
@@ -190,16 +190,16 @@ int do_copy3d(struct call *k)
 	const struct sv_copy3d *a = k->c.data;
 	CUDA_MEMCPY3D p = { .WidthInBytes = a->width, .Height = a->height, .Depth = a->depth };
 	uint64_t dst = 0, src = 0;
-	CUstream stream;
+	struct stream *st;
 	int r, rc;
 
 	if (check_word(k, a->word))
 		return -EBADMSG;
-	rc = begin(k, a->ctx, a->stream, &stream);
+	rc = begin(k, a->ctx, a->stream, &st);
 	if (rc)
 		return no_stream(k, rc, a->word, a->value);
 	if (!s->hal.drv.cuMemcpy3DAsync_v2)
-		return finish(k, stream, CUDA_ERROR_NOT_SUPPORTED, a->word, a->value);
+		return finish(k, st, CUDA_ERROR_NOT_SUPPORTED, a->word, a->value);
 	r = check_side(k, &a->dst, a, 1, &dst);
 	if (!r)
 		r = check_side(k, &a->src, a, 0, &src);
@@ -211,10 +211,10 @@ int do_copy3d(struct call *k)
 	fill_dst(s, &p, &a->dst, dst);
 	fill_src(s, &p, &a->src, src);
 	if (!r) {
-		r = s->hal.drv.cuMemcpy3DAsync_v2(&p, stream);
+		r = s->hal.drv.cuMemcpy3DAsync_v2(&p, st->real);
 		count(k, p.dstMemoryType == CU_MEMORYTYPE_HOST,
 		      p.srcMemoryType == CU_MEMORYTYPE_HOST,
 		      sv_mul(a->width, sv_mul(a->height, a->depth)));
 	}
-	return finish(k, stream, r, a->word, a->value);
+	return finish(k, st, r, a->word, a->value);
 }

@@ -85,15 +85,15 @@ static unsigned int type_of(unsigned int type, uint64_t handle)
 int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int optional, uint64_t *real)
 {
 	struct slot *slot;
-	CUstream stream;
+	struct stream *st;
 	int rc;
 
 	*real = 0;
 	if (!handle && optional)
 		return 0;
 	if (type == SV_T_CUstream) {
-		rc = stream_use(s, handle, &stream);
-		*real = (uintptr_t)stream;
+		rc = stream_use(s, handle, &st);
+		*real = rc ? 0 : (uintptr_t)st->real;
 		return rc;
 	}
 	if (type == SV_T_CUdevice_v1) {

@@ -97,7 +97,7 @@ int do_host_func(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_host_func *a = k->c.data;
-	CUstream stream;
+	struct stream *st;
 	struct due *d;
 	CUresult r;
 	int rc;
@@ -108,7 +108,7 @@ int do_host_func(struct call *k)
 	if (rc < 0)
 		k->c.why = "context of a host function";
 	if (!rc) {
-		rc = stream_use(s, a->stream, &stream);
+		rc = stream_use(s, a->stream, &st);
 		if (rc < 0)
 			k->c.why = "stream of a host function";
 	}
@@ -118,11 +118,11 @@ int do_host_func(struct call *k)
 	if (!d)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	d->id = a->id;
-	r = hal_notify(&s->hal, stream, due_now, d);
+	r = hal_notify(&s->hal, st->real, due_now, d);
 	if (r) {
 		free(d);
 		return fails(k, r);
 	}
-	return fails(k, s->hal.drv.cuStreamWaitValue64_v2(stream, (uintptr_t)arena_at(s, a->word),
+	return fails(k, s->hal.drv.cuStreamWaitValue64_v2(st->real, (uintptr_t)arena_at(s, a->word),
 							  a->id, CU_STREAM_WAIT_VALUE_GEQ));
 }

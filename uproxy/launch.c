@@ -88,7 +88,7 @@ int do_launch(struct call *k)
 	};
 	struct func *func;
 	CUfunction f;
-	CUstream stream;
+	struct stream *st;
 	int rc;
 
 	if (a->attrs > ATTRS_MAX || a->flags & ~SV_LAUNCH_COOPERATIVE ||
@@ -98,7 +98,7 @@ int do_launch(struct call *k)
 	if (rc < 0)
 		k->c.why = "context of a launch";
 	if (!rc) {
-		rc = stream_use(s, a->stream, &stream);
+		rc = stream_use(s, a->stream, &st);
 		if (rc < 0)
 			k->c.why = "stream of a launch";
 	}
@@ -114,8 +114,8 @@ int do_launch(struct call *k)
 	stat_add(&s->stat->launches, 1);
 	if (!a->attrs && !a->flags)
 		return fails(k, s->hal.drv.cuLaunchKernel(f, a->grid[0], a->grid[1], a->grid[2],
-				a->block[0], a->block[1], a->block[2], a->shared, stream, NULL,
+				a->block[0], a->block[1], a->block[2], a->shared, st->real, NULL,
 				extra));
-	k->c.status = launch_attrs(k, a, f, stream, extra, &rc);
+	k->c.status = launch_attrs(k, a, f, st->real, extra, &rc);
 	return rc < 0 ? rc : 0;
 }

@@ -16,6 +16,8 @@
 
 struct waiting {
 	struct answer answer;
+	struct stream *st;		/* held, or NULL */
+	uint64_t used;
 	struct context *context;	/* whose spare stream it is, or NULL */
 	struct spare *spare;
 };
@@ -42,38 +44,56 @@ static void arrived(void *arg, CUresult status)
 	print_pump(w->answer.s);
 	if (w->spare)
 		put_spare(w->context, w->spare);
+	if (w->st) {
+		stream_reached(w->st, w->used);
+		stream_put(w->st);
+	}
 	answer_now(&w->answer, status, NULL, 0);
 	free(w);
 }
 
-static int wait_on(struct call *k, CUstream stream, struct context *c, struct spare *sp)
+static int wait_on(struct call *k, CUstream stream, const struct waiting *what)
 {
 	struct waiting *w = malloc(sizeof(*w));
-	CUresult r;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!w)
-		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
-	*w = (struct waiting){ answer_later(k), c, sp };
-	r = hal_notify(&k->c.session->hal, stream, arrived, w);
-	if (!r)
-		return CALL_LATER;
-	if (sp)
-		put_spare(c, sp);
-	free(w);
+	if (w) {
+		*w = *what;
+		w->answer = answer_later(k);
+		if (w->st)
+			__atomic_add_fetch(&w->st->refs, 1, __ATOMIC_RELAXED);
+		r = hal_notify(&k->c.session->hal, stream, arrived, w);
+		if (!r)
+			return CALL_LATER;
+		if (w->st)
+			stream_put(w->st);
+		free(w);
+	}
+	if (what->spare)
+		put_spare(what->context, what->spare);
 	return fails(k, r);
 }
 
-int sync_stream(struct call *k, CUstream stream)
+/* The driver's word, but a callback that is about to return is no work. */
+static CUresult query(struct sv_session *s, const struct stream *st)
+{
+	CUresult r = s->hal.drv.cuStreamQuery(st->real);
+
+	return r == CUDA_ERROR_NOT_READY && stream_known_idle(st) ? CUDA_SUCCESS : r;
+}
+
+int sync_stream(struct call *k, struct stream *st)
 {
 	struct sv_session *s = k->c.session;
-	CUresult r = s->hal.drv.cuStreamQuery(stream);
+	CUresult r = s->hal.drv.cuStreamQuery(st->real);
 
-	if (r == CUDA_ERROR_NOT_READY)
-		return wait_on(k, stream, NULL, NULL);
+	if (r == CUDA_ERROR_NOT_READY && !stream_known_idle(st))
+		return wait_on(k, st->real,
+			       &(struct waiting){ .st = st, .used = st->context->uses });
 	if (!r)
-		r = s->hal.drv.cuStreamSynchronize(stream);
+		r = s->hal.drv.cuStreamSynchronize(st->real);
 	print_pump(s);
-	return fails(k, r);
+	return fails(k, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
 }
 
 static int begin(struct call *k, const struct sv_sync_on *a)
@@ -83,36 +103,38 @@ static int begin(struct call *k, const struct sv_sync_on *a)
 	return rc < 0 ? sv_fails(&k->c, rc, "context of a synchronisation") : rc;
 }
 
-int do_stream_sync(struct call *k)
+
+static int stream_of(struct call *k, struct stream **st)
 {
 	const struct sv_sync_on *a = k->c.data;
-	CUstream stream;
 	int rc = begin(k, a);
 
-	if (!rc) {
-		rc = stream_use(k->c.session, a->on, &stream);
-		if (rc < 0)
-			k->c.why = "stream of a synchronisation";
-	}
+	if (rc)
+		return rc;
+	rc = stream_find(k->c.session, a->on, st);
+	if (rc < 0)
+		k->c.why = "stream of a synchronisation";
+	return rc;
+}
+
+int do_stream_sync(struct call *k)
+{
+	struct stream *st;
+	int rc = stream_of(k, &st);
+
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
-	return sync_stream(k, stream);
+	return sync_stream(k, st);
 }
 
 int do_stream_query(struct call *k)
 {
-	const struct sv_sync_on *a = k->c.data;
-	CUstream stream;
-	int rc = begin(k, a);
+	struct stream *st;
+	int rc = stream_of(k, &st);
 
-	if (!rc) {
-		rc = stream_use(k->c.session, a->on, &stream);
-		if (rc < 0)
-			k->c.why = "stream of a query";
-	}
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
-	return fails(k, k->c.session->hal.drv.cuStreamQuery(stream));
+	return fails(k, query(k->c.session, st));
 }
 
 /* ------------------------------------------------------------------------------ events */
@@ -177,7 +199,8 @@ int do_event_sync(struct call *k)
 		put_spare(context_here(), sp);
 		return fails(k, r);
 	}
-	return wait_on(k, sp->stream, context_here(), sp);
+	return wait_on(k, sp->stream,
+		       &(struct waiting){ .context = context_here(), .spare = sp });
 }
 
 int do_event_query(struct call *k)
@@ -198,9 +221,14 @@ struct gather {
 	int32_t status;		/* the first error; atomic */
 };
 
-static void gathered(void *arg, CUresult status)
+struct gathering {		/* one stream of them */
+	struct gather *all;
+	struct stream *st;	/* held */
+	uint64_t used;
+};
+
+static void gather_end(struct gather *g, CUresult status)
 {
-	struct gather *g = arg;
 	int32_t none = CUDA_SUCCESS;
 
 	if (status)
@@ -213,22 +241,44 @@ static void gathered(void *arg, CUresult status)
 	free(g);
 }
 
-/* One more stream to wait for, if it is not idle. */
-static CUresult gather_stream(struct sv_session *s, struct gather *g, CUstream stream, bool *dirty)
+static void gathered(void *arg, CUresult status)
 {
-	CUresult r = s->hal.drv.cuStreamQuery(stream);
+	struct gathering *n = arg;
+	struct gather *g = n->all;
 
-	if (r != CUDA_ERROR_NOT_READY) {
-		if (!r) {
-			*dirty = false;
-			r = s->hal.drv.cuStreamSynchronize(stream);
-		}
-		return r;
+	stream_reached(n->st, n->used);
+	stream_put(n->st);
+	free(n);
+	gather_end(g, status);
+}
+
+/* One more stream to wait for, if it is not idle. */
+static CUresult gather_stream(struct sv_session *s, struct gather *g, struct stream *st)
+{
+	struct gathering *n;
+	CUresult r;
+
+	if (st->used <= __atomic_load_n(&st->done, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	r = s->hal.drv.cuStreamQuery(st->real);
+	if (!r) {
+		stream_reached(st, st->used);
+		return s->hal.drv.cuStreamSynchronize(st->real);
 	}
+	if (r != CUDA_ERROR_NOT_READY || stream_known_idle(st))
+		return r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r;
+	n = malloc(sizeof(*n));
+	if (!n)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*n = (struct gathering){ g, st, st->used };
+	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&g->open, 1, __ATOMIC_RELAXED);
-	r = hal_notify(&s->hal, stream, gathered, g);
-	if (r)
+	r = hal_notify(&s->hal, st->real, gathered, n);
+	if (r) {
 		__atomic_sub_fetch(&g->open, 1, __ATOMIC_RELAXED);
+		stream_put(st);
+		free(n);
+	}
 	return r;
 }
 
@@ -239,7 +289,6 @@ int do_ctx_sync(struct call *k)
 	struct context *c;
 	struct gather *g;
 	CUresult r = CUDA_SUCCESS;
-	bool grave = true;
 	int rc = begin(k, a);
 
 	if (rc)
@@ -252,38 +301,48 @@ int do_ctx_sync(struct call *k)
 	*g = (struct gather){ .answer = answer_later(k), .open = 1 };
 	c = context_here();
 	for (struct stream *st = c->streams; st && !r; st = st->next)
-		if (st->dirty)
-			r = gather_stream(s, g, st->real, &st->dirty);
-	if (!r && c->legacy_dirty)
-		r = gather_stream(s, g, CU_STREAM_LEGACY, &c->legacy_dirty);
+		r = gather_stream(s, g, st);
+	if (!r)
+		r = gather_stream(s, g, &c->legacy);
 	if (!r && c->grave)
-		r = gather_stream(s, g, c->grave, &grave);
+		r = gather_stream(s, g, c->grave);
 	/* A failed context says so in any query, also where nothing was to be asked. */
-	if (!r && g->open == 1 && s->hal.drv.cuCtxGetStreamPriorityRange)
-		r = s->hal.drv.cuStreamQuery(c->grave ? c->grave : CU_STREAM_LEGACY);
-	gathered(g, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
+	if (!r && g->open == 1)
+		r = s->hal.drv.cuStreamQuery(CU_STREAM_LEGACY);
+	gather_end(g, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
 	return CALL_LATER;
 }
 
+/*
+ * Work in a destroyed stream goes on, but its context can no longer ask it. So a stream of ours
+ * waits for it, one for all of a context.
+ */
 CUresult sync_orphan(struct sv_session *s, struct stream *st)
 {
+	struct context *c = st->context;
 	struct hal *h = &s->hal;
+	CUstream real;
 	CUevent done;
 	CUresult r;
 
-	if (!st->dirty || h->drv.cuStreamQuery(st->real) != CUDA_ERROR_NOT_READY)
+	if (query(s, st) != CUDA_ERROR_NOT_READY)
 		return CUDA_SUCCESS;
-	r = h->drv.cuCtxSetCurrent(st->context->real);
+	r = h->drv.cuCtxSetCurrent(c->real);
 	context_forget();
-	if (!r && !st->context->grave)
-		r = h->drv.cuStreamCreate(&st->context->grave, CU_STREAM_NON_BLOCKING);
+	if (!r && !c->grave) {
+		r = h->drv.cuStreamCreate(&real, CU_STREAM_NON_BLOCKING);
+		c->grave = r ? NULL : stream_new(c, 0, real, false);
+		if (!r && !c->grave)
+			r = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (!r)
 		r = h->drv.cuEventCreate(&done, CU_EVENT_DISABLE_TIMING);
 	if (r)
 		return r;
 	r = h->drv.cuEventRecord(done, st->real);
 	if (!r)
-		r = h->drv.cuStreamWaitEvent(st->context->grave, done, 0);
+		r = h->drv.cuStreamWaitEvent(c->grave->real, done, 0);
 	h->drv.cuEventDestroy_v2(done);
+	stream_used(c->grave);
 	return r;
 }

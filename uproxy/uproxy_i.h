@@ -145,7 +145,11 @@ struct stream {
 	struct context *context;
 	uint64_t handle;
 	CUstream real;
-	bool dirty;		/* used since it was last known to be idle */
+	bool blocking;		/* work of the legacy stream waits for it */
+	bool legacy;
+	uint64_t used;		/* context's count when it was last used; consumer */
+	uint64_t done;		/* what was used up to here is known to be done; atomic */
+	unsigned int refs;	/* handle and callbacks; atomic */
 };
 
 struct context {
@@ -153,17 +157,31 @@ struct context {
 	CUcontext real;
 	bool primary;
 	struct stream *streams;	/* consumer */
-	bool legacy_dirty;
 	struct spare *spare;	/* sync.c: helper streams; its lock */
-	CUstream grave;		/* sync.c: waits for what destroyed streams still do */
+	struct stream legacy;
+	struct stream *grave;	/* sync.c: waits for what destroyed streams still do; or NULL */
+	uint64_t uses;		/* counts uses of its streams; consumer */
 };
 
 /* The calling thread's current context, as sv_enter left it. */
 struct context *context_here(void);
 void context_forget(void);	/* the driver was asked for another one */
 
-/* A stream for work: marks it used. legacy: in the current context. */
-int stream_use(struct sv_session *s, uint64_t handle, CUstream *real);
+/*
+ * A stream by handle; SV_STREAM_LEGACY: of the current context. stream_use: for work. 0, a CUresult,
+ * or -EPROTO with *st NULL. Consumer.
+ */
+int stream_find(struct sv_session *s, uint64_t handle, struct stream **st);
+int stream_use(struct sv_session *s, uint64_t handle, struct stream **st);
+struct stream *stream_new(struct context *c, uint64_t handle, CUstream real, bool blocking);
+void stream_used(struct stream *st);
+void stream_put(struct stream *st);
+
+/* All work of before use number `upto` is done. Any thread. */
+void stream_reached(struct stream *st, uint64_t upto);
+
+/* Is all work known to be done, whatever the driver says about callbacks that just return? */
+bool stream_known_idle(const struct stream *st);
 
 int do_ctx_retain(struct call *k);
 int do_ctx_create(struct call *k);
@@ -199,7 +217,7 @@ void window_repin(struct sv_session *s);	/* the primary context is a new one */
 /* ------------------------------------------------------------------------------ sync.c */
 
 /* Answer k when stream has done what is on it: 0 or CALL_LATER. */
-int sync_stream(struct call *k, CUstream stream);
+int sync_stream(struct call *k, struct stream *st);
 int do_stream_sync(struct call *k);
 int do_event_sync(struct call *k);
 int do_ctx_sync(struct call *k);

@@ -2,8 +2,8 @@
 /*
  * arena.c - the client's part of the arena, in chunks that are backed and pinned while in use
  *
- * A chunk without allocations stays pinned for the next one, up to CACHE_MAX of them; then it is
- * unpinned and its pages go back.
+ * Chunks are pinned in runs, one record each, and unpinned so. A run without allocations stays pinned
+ * for the next one, up to CACHE_MAX of them; then it is unpinned and its pages go back.
  */
 #include "client.h"
 
@@ -18,7 +18,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* inside memory_lock */
 static struct space *space;
 static uint32_t *chunk;		/* PINNED | allocations in it */
-static uint64_t chunks, cached;
+static uint32_t *run;		/* the first chunk of the run that it was pinned in */
+static uint64_t chunks, cached;	/* cached: bytes of pinned chunks without allocations */
 
 CUresult arena_init(void)
 {
@@ -26,17 +27,18 @@ CUresult arena_init(void)
 	uint64_t first = (session.shared->arena_first + CHUNK - 1) & -CHUNK;
 
 	if (chunk)
-		munmap(chunk, chunks * sizeof(*chunk));
+		munmap(chunk, 2 * chunks * sizeof(*chunk));
 	if (space)
 		space_free(space);
 	chunks = len / CHUNK;
 	cached = 0;
-	chunk = mmap(NULL, chunks * sizeof(*chunk), PROT_READ | PROT_WRITE,
+	chunk = mmap(NULL, 2 * chunks * sizeof(*chunk), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (chunk == MAP_FAILED || first >= chunks * CHUNK) {
 		chunk = NULL;
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	run = chunk + chunks;
 	space = space_new(first, chunks * CHUNK - first);
 	return space ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -64,32 +66,43 @@ static CUresult hold(uint64_t off, uint64_t len)
 			n++;
 		if (n)
 			rc = pin(i, n);
-		for (uint64_t j = 0; !rc && j < n; j++)
+		for (uint64_t j = 0; !rc && j < n; j++) {
 			chunk[i + j] |= PINNED;
+			run[i + j] = i;
+		}
 		i += n ? n : 1;
 	}
 	return rc;
+}
+
+/* Let go of the run that a chunk is in, if nothing is allocated in it. */
+static void unpin(uint64_t i)
+{
+	uint64_t first = run[i], end = first;
+	struct sv_pin a;
+
+	for (; end < chunks && (chunk[end] & PINNED) && run[end] == first; end++)
+		if (chunk[end] != PINNED)
+			return;
+	a = (struct sv_pin){ first * CHUNK, (end - first) * CHUNK };
+	/* Answered: the device lets go of the pages before they do. */
+	if (send_sync(SV_OP_X_UNPIN, &a, sizeof(a), NULL, 0, NULL, 0))
+		return;
+	memset(chunk + first, 0, (end - first) * sizeof(*chunk));
+	cached -= a.len;
+	ring_decommit(session.ring, a.off, a.len);
 }
 
 static void unhold(uint64_t off, uint64_t len)
 {
 	uint64_t first = off / CHUNK, end = (off + len - 1) / CHUNK + 1;
 
-	for (uint64_t i = first; i < end; i++) {
-		struct sv_pin a = { i * CHUNK, CHUNK };
-
-		if (--chunk[i] != PINNED)
-			continue;
-		if (cached + CHUNK <= CACHE_MAX) {
+	for (uint64_t i = first; i < end; i++)
+		if (--chunk[i] == PINNED)
 			cached += CHUNK;
-			continue;
-		}
-		/* Answered: the device lets go of the pages before they do. */
-		if (send_sync(SV_OP_X_UNPIN, &a, sizeof(a), NULL, 0, NULL, 0))
-			continue;
-		chunk[i] = 0;
-		ring_decommit(session.ring, a.off, a.len);
-	}
+	for (uint64_t i = first; i < end && cached > CACHE_MAX; i++)
+		if (chunk[i] == PINNED)
+			unpin(i);
 }
 
 CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)

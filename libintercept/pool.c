@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define ALIGN	512ull
-#define SLAB	(32ull << 20)	/* what a pool grows by while memory is plentiful */
+#define SLAB	(8ull << 20)	/* what a pool grows by while memory is plentiful */
 #define TRIES	256		/* pending blocks that an allocation looks at */
 
 struct block {
@@ -130,7 +130,7 @@ static CUresult grow(struct pool *p, uint64_t room, struct slab **out)
 
 	if (!b)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (len < SLAB && memory_left() >= 8 * SLAB && (!p->max || p->reserved + SLAB <= p->max))
+	if (len < SLAB && memory_left() >= 32 * SLAB && (!p->max || p->reserved + SLAB <= p->max))
 		len = SLAB;
 	if (len < room || (p->max && p->reserved + len > p->max)) {
 		free(b);

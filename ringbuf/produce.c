@@ -19,7 +19,8 @@
 #include "rseq_x86.h"
 
 #define PREFETCH	(32 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
-#define SCAN_UNITS	64	/* at most SINGVGPU_RING_UNITS_MIN: what this lap writes is not looked at */
+#define SCAN_UNITS	256	/* at most; and half of the ring: what this lap writes is not looked at */
+#define NEVER		(~0ull)	/* no state of a channel; for tx.exact */
 #define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
 #define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
 
@@ -166,6 +167,7 @@ static void check_fence(struct ring *r, uint64_t state)
 	if (!ring_membarrier_global(true) && !(state & SINGVGPU_CONS_FENCE))
 		return;
 	store(&r->tx.fence, 1);
+	store(&r->tx.exact, NEVER);
 	store(&r->tx.shared, 1);
 }
 
@@ -192,6 +194,15 @@ static int state_changed(struct ring *r)
 		check_fence(r, w);
 	store(&r->tx.expect, w);
 	return 0;
+}
+
+/* Now that the slow path has looked at the state, the fast one may pass as long as it stays so. */
+static inline void pass_as(struct ring *r, uint64_t state)
+{
+	uint64_t exact = load(&r->tx.fence) ? NEVER : state & ~(uint64_t)SINGVGPU_CONS_SLEEPS;
+
+	if (load(&r->tx.exact) != exact)
+		store(&r->tx.exact, exact);
 }
 
 /*
@@ -278,11 +289,30 @@ static inline bool was_committed(const struct ring *r, uint64_t pos)
 /* A position up to which, from pos on, no unit is stale; not the last one, but a fair way on. */
 static uint64_t clean_until(const struct ring *r, uint64_t pos)
 {
-	uint64_t end = pos + SCAN_UNITS;
+	typedef const uint64_t __attribute__((may_alias)) eight;
+	uint64_t end = r->geo.ring_units / 2;
 
-	while (pos < end && !*stale_at(r, pos))
-		pos++;
+	end = pos + (end < SCAN_UNITS ? end : SCAN_UNITS);
+	while (pos < end)
+		if (pos % 8 == 0 && !*(eight *)stale_at(r, pos))
+			pos += 8;
+		else if (!*stale_at(r, pos))
+			pos++;
+		else
+			break;
 	return pos;
+}
+
+/* How far ring_post may go on behind a record of one unit; 0: not at all. */
+static inline uint64_t grant(const struct ring *r, const struct attempt *t)
+{
+	uint64_t end = ((t->seq - 1) | r->mask) + 1, limit = load(&r->tx.limit);
+
+	if (!(t->key & BIASED))
+		return 0;
+	end = end < limit ? end : limit;
+	end = end < t->clean - 1 ? end : t->clean - 1;
+	return end > t->end ? end : 0;
 }
 
 /*
@@ -293,11 +323,15 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 			  uint32_t *want)
 {
 	uint32_t left, n = units;
+	uint64_t end;
 	struct attempt pad;
 	bool behind;
 
 	t->old = load(&r->tx.next);
-	*pos = load(&r->tx.pos);
+	/* In this order: what a handler changes after the first look is noticed in the sequence. */
+	atomic_signal_fence(memory_order_seq_cst);
+	end = load(&r->tx.end);
+	*pos = end ? t->old - 1 : load(&r->tx.pos);
 	behind = was_committed(r, *pos);
 	if (likely(behind))
 		*pos = t->old;
@@ -330,6 +364,7 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	/* This record cleans the unit at its end. A longer attempt may have left payload behind that. */
 	if (t->clean <= t->end + 1 || !behind)
 		t->clean = clean_until(r, t->end + 1);
+	t->grant = n == 1 && n == units && r->tx.rseq ? grant(r, t) : 0;
 	prefetch_for_write((uint8_t *)t->unit + PREFETCH);
 	if (likely(r->tx.rseq)) {
 		if (rseq_commit(&r->tx, t))
@@ -345,16 +380,19 @@ static int commit(struct ring *r, struct attempt *t, uint32_t units)
 {
 	unsigned int lost = 0;
 	uint64_t signals = 0, pos;
+	uint64_t state;
 	uint32_t want = 0;
 	int rc;
 
 	for (;;) {
-		if (unlikely((state_word(r) & STATE_MASK) != load(&r->tx.expect))) {
+		state = state_word(r);
+		if (unlikely((state & STATE_MASK) != load(&r->tx.expect))) {
 			rc = state_changed(r);
 			if (rc)
 				return rc;
 			continue;
 		}
+		pass_as(r, state);
 		if (likely(r->tx.rseq)) {
 			t->key = own(&r->tx, lost);
 			rc = attempt(r, t, units, &pos, &want);
@@ -452,31 +490,11 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 	return rc;
 }
 
-/*
- * The common case: one unit, one thread, room, an open gate. False: not so, or interrupted; then
- * nothing has been committed. A fork's child has no key, its tx being zero.
- */
-static inline __attribute__((always_inline)) bool
-submit_fast(struct ring *r, uint64_t head, const v16 first[3], uint64_t *seq)
+static inline __attribute__((always_inline)) bool post(struct ring *r, uint64_t head,
+						      const v16 first[3], uint64_t *seq)
 {
-	struct rseq *rs = rseq_area();
-	struct ring_tx *tx = &r->tx;
-	struct singvgpu_rec *unit;
-	uint64_t pos;
-
-	if (unlikely(load(&tx->owner) != ((uint64_t)(uintptr_t)rs | BIASED)))
-		return false;
-	if (unlikely((state_word(r) & STATE_MASK) != load(&tx->expect)))
-		return false;
-	pos = load(&tx->next);
-	if (unlikely(!was_committed(r, load(&tx->pos))))
-		return false;
-	if (unlikely(pos + 1 >= load(&tx->clean) || !has_room(pos, 1, load(&tx->limit))))
-		return false;
-	unit = unit_at(r, pos);
-	prefetch_for_write((uint8_t *)unit + PREFETCH);
-	*seq = pos + 1;
-	return !rseq_commit_unit(rs, tx, pos + 1, unit, head, first);
+	return ring_post_unit(r, head, (ring_pair)first[0], (ring_pair)first[1],
+			      (ring_pair)first[2], seq);
 }
 
 static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_t cpl,
@@ -488,7 +506,7 @@ static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_
 
 	if (alen <= FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD) {
 		short_first(first, a, alen);
-		if (likely(submit_fast(r, head, first, seq)))
+		if (likely(post(r, head, first, seq)))
 			return 0;
 	}
 	return submit_slow(r, head, a, alen, b, blen, seq);
@@ -506,6 +524,18 @@ static __attribute__((noinline)) int submit_async(struct ring *r, uint16_t op, c
 	return rc;
 }
 
+int ring_post_wake(struct ring *r)
+{
+	return consumer_sleeps(r) ? ring_bell(r) : 0;
+}
+
+int ring_post_slow(struct ring *r, uint16_t op, uint32_t len, const uint64_t w[6])
+{
+	if (unlikely(len > RING_POST_MAX))
+		return -EMSGSIZE;
+	return submit_async(r, op, w, len, NULL, 0);
+}
+
 /* A full unit is what launches are made of: nothing but this is on their way. */
 int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
 		uint32_t blen)
@@ -515,8 +545,8 @@ int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const
 	if (likely(alen == FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD)) {
 		const v16 first[3] = { load16(a), load16(a + 16), load16(a + 32) };
 
-		if (likely(submit_fast(r, header(op, 0, FIRST_BYTES), first, &seq)))
-			return unlikely(consumer_sleeps(r)) ? ring_bell(r) : 0;
+		if (likely(post(r, header(op, 0, FIRST_BYTES), first, &seq)))
+			return likely(ring_post_quiet(r)) ? 0 : ring_post_wake(r);
 	}
 	return submit_async(r, op, a, alen, b, blen);
 }

@@ -131,6 +131,7 @@ const char *ring_strerror(int err);
  * returns 0 the record is visible to the consumer; it waits only for room in the ring or for the
  * gate. Any thread, also from a signal handler that interrupted a ring function. op is not
  * SINGVGPU_OP_PAD. -EMSGSIZE the payload is over ring_payload_max().
+ * ring_post.h has the same for short records, without a call.
  */
 int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen,
 		const void *b, uint32_t blen);

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 
 #include "ring.h"
+#include "ring_post.h"
 
 #define SPIN_MAX_NS	10000
 #define SPIN_MIN_NS	500
@@ -85,15 +86,23 @@ struct spin {
  * is written there, and cleared with the unit's seq, in the sequence. `clean` is a position before
  * which, from next on, no unit is stale.
  *
+ * ring_post (ring_post.h), which is inlined into callers, knows none of this but `end`: an owner with
+ * the bias may submit records of one unit up to there without a thought, for there is room, no unit
+ * is stale, and the ring does not come round. While end is not 0 the latest attempt was at next - 1,
+ * of one unit, and pos is not kept up to date. A longer record is begun by clearing end, and the
+ * commit of a short one (struct attempt, grant) sets it.
+ *
  * Without rseq (fallback) `owner` is not used; `lock` is, with all signals blocked.
  */
-#define BIASED 1ull
+#define BIASED 1ull	/* as ring_post.h's assembly knows */
 
 struct ring_tx {
-	uint64_t expect;	/* cons | life << 32 of the last look, under STATE_MASK */
 	uint64_t owner;
-	uint64_t pos;		/* owner */
 	uint64_t next;		/* owner */
+	uint64_t end;		/* owner */
+	uint64_t exact;		/* cons | life << 32 that ring_post need not think about; any thread */
+	uint64_t expect;	/* the same of the last look, under STATE_MASK */
+	uint64_t pos;		/* owner */
 	uint64_t clean;		/* owner */
 	uint64_t limit;		/* where a record must end, as of the last look at head; owner */
 	uint32_t shared;	/* a second thread has come: no more bias */
@@ -165,6 +174,16 @@ struct ring {
 	struct life *life;	/* proxy, memfd */
 	size_t self_len;	/* bytes of this mapping */
 };
+
+#define SAME_PLACE(name, where) \
+	_Static_assert(offsetof(struct ring_post, name) == offsetof(struct ring, where), #name)
+SAME_PLACE(ctl, ctl);
+SAME_PLACE(units, units);
+SAME_PLACE(mask, mask);
+SAME_PLACE(owner, tx.owner);
+SAME_PLACE(next, tx.next);
+SAME_PLACE(end, tx.end);
+SAME_PLACE(exact, tx.exact);
 
 /* ring.c */
 int ring_layout(const struct singvgpu_geometry *g, struct layout *l);

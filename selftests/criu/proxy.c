@@ -16,13 +16,14 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "criu.h"
 
 #define LATE_MAX	64
 #define FREEZE_NS	5000000000ll
-#define POLL_NS		2000000
+#define LATE_NS		2000000
 
 struct msg {
 	uint32_t cmd;
@@ -42,6 +43,7 @@ struct proxy {
 	bool paused;
 	struct late late[LATE_MAX];
 	unsigned int nlate;
+	int64_t due;		/* when they are answered, if there are any */
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -60,6 +62,14 @@ static void wrong(struct proxy *p, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(p->sh->wrong, sizeof(p->sh->wrong), format, ap);
 	va_end(ap);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
 /* ----------------------------------------------------------------------------------- serving */
@@ -167,10 +177,13 @@ static void serve(struct proxy *p, const struct ring_record *rec, bool late)
 	p->sh->served++;
 	if (!l.cpl)
 		return;
-	if (late && rec->op == OP_LATE && p->nlate < LATE_MAX)
-		p->late[p->nlate++] = l;
-	else
+	if (!late || rec->op != OP_LATE || p->nlate == LATE_MAX) {
 		answer(p, &l);
+		return;
+	}
+	if (!p->nlate)
+		p->due = now_ns() + LATE_NS;
+	p->late[p->nlate++] = l;
 }
 
 static int serve_frozen(void *arg, struct ring *r, const struct ring_record *rec)
@@ -180,23 +193,32 @@ static int serve_frozen(void *arg, struct ring *r, const struct ring_record *rec
 	return 0;
 }
 
-/* Serves what is there, or waits a little. */
+/*
+ * Serves what is there, or waits a little. What was put off is answered when it is due, come what
+ * may: all of the client's threads may wait for it, while its timer makes them send on and on.
+ */
 static void serve_some(struct proxy *p)
 {
 	struct ring_record rec;
+	int64_t left = -1;
 	int rc, i;
 
 	for (i = 0; i < 200 && (rc = ring_peek(p->ring, &rec)) == 1; i++)
 		serve(p, &rec, true);
+	if (p->nlate) {
+		left = p->due - now_ns();
+		if (left <= 0) {
+			answer_late(p);
+			left = -1;
+		}
+	}
 	if (!rc)
-		rc = ring_wait(p->ring, p->nlate ? POLL_NS : -1);
+		rc = ring_wait(p->ring, left);
 	if (rc == -EPIPE) {
 		p->paused = true;
 		if (!p->sh->ended)
 			__atomic_store_n(&p->sh->peer_gone, 1, __ATOMIC_RELEASE);
-	} else if (rc == -ETIMEDOUT) {
-		answer_late(p);
-	} else if (rc < 0 && rc != -EINTR) {
+	} else if (rc < 0 && rc != -EINTR && rc != -ETIMEDOUT) {
 		wrong(p, "ring: %s %s", ring_strerror(rc), ring_why(p->ring));
 		p->paused = true;
 	}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * peer.c - access to other devices' memory: a process works on one device, so there is none
+ */
+#include "client.h"
+
+#include <string.h>
+
+static CUresult two_devices(CUdevice a, CUdevice b)
+{
+	TRY(session_check());
+	return session_device(a) && session_device(b) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+API CUresult cuDeviceCanAccessPeer(int *out, CUdevice dev, CUdevice peer)
+{
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(two_devices(dev, peer));
+	*out = 0;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetP2PAttribute(int *out, CUdevice_P2PAttribute attr, CUdevice from,
+				     CUdevice to)
+{
+	if (!out || attr < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+	    attr > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(two_devices(from, to));
+	if (from == to)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*out = 0;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *out, const CUatomicOperation *ops,
+					      unsigned int n, CUdevice from, CUdevice to)
+{
+	if (!out || !ops || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(two_devices(from, to));
+	if (from == to)
+		return CUDA_ERROR_INVALID_DEVICE;
+	memset(out, 0, n * sizeof(*out));
+	return CUDA_SUCCESS;
+}
+
+/* Contexts of one process are all on one device, whose memory each of them can use anyway. */
+static CUresult peer(CUcontext handle)
+{
+	struct context *ctx, *other;
+
+	TRY(context_current(&ctx));
+	other = obj_find(SV_T_CUcontext, sv_u64(handle));
+	return other && other->live && other != ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+API CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
+{
+	TRY(peer(handle));
+	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+API CUresult cuCtxDisablePeerAccess(CUcontext handle)
+{
+	TRY(peer(handle));
+	return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}

@@ -184,12 +184,27 @@ static void fill_src(const struct sv_session *s, CUDA_MEMCPY3D *p, const struct 
 	}
 }
 
+int copy_params(struct call *k, const struct sv_copy3d *a, CUDA_MEMCPY3D *p)
+{
+	uint64_t dst = 0, src = 0;
+	int r;
+
+	*p = (CUDA_MEMCPY3D){ .WidthInBytes = a->width, .Height = a->height, .Depth = a->depth };
+	r = check_side(k, &a->dst, a, 1, &dst);
+	if (!r)
+		r = check_side(k, &a->src, a, 0, &src);
+	if (r < 0 && !k->c.why)
+		k->c.why = "array of a copy";
+	fill_dst(k->c.session, p, &a->dst, dst);
+	fill_src(k->c.session, p, &a->src, src);
+	return r;
+}
+
 int do_copy3d(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_copy3d *a = k->c.data;
-	CUDA_MEMCPY3D p = { .WidthInBytes = a->width, .Height = a->height, .Depth = a->depth };
-	uint64_t dst = 0, src = 0;
+	CUDA_MEMCPY3D p;
 	struct stream *st;
 	int r, rc;
 
@@ -200,16 +215,9 @@ int do_copy3d(struct call *k)
 		return no_stream(k, rc, a->word, a->value);
 	if (!s->hal.drv.cuMemcpy3DAsync_v2)
 		return finish(k, st, CUDA_ERROR_NOT_SUPPORTED, a->word, a->value);
-	r = check_side(k, &a->dst, a, 1, &dst);
-	if (!r)
-		r = check_side(k, &a->src, a, 0, &src);
-	if (r < 0) {
-		if (!k->c.why)
-			k->c.why = "array of a copy";
+	r = copy_params(k, a, &p);
+	if (r < 0)
 		return r;
-	}
-	fill_dst(s, &p, &a->dst, dst);
-	fill_src(s, &p, &a->src, src);
 	if (!r) {
 		r = s->hal.drv.cuMemcpy3DAsync_v2(&p, st->real);
 		count(k, p.dstMemoryType == CU_MEMORYTYPE_HOST,

@@ -5,6 +5,7 @@
  * An entry without a function is a generated one that may compile or wait: it runs on a worker. What
  * stands neither here nor in the generated dispatch ends the session.
  */
+#include "graph.h"
 #include "uproxy_i.h"
 
 #define OP(f)		[SV_OP_##f] = { .name = #f
@@ -57,6 +58,10 @@ static const struct hand functions[] = {
 	OP(cuLaunchKernel), do_launch, sizeof(struct sv_launch), HAND_TAIL },
 	OP(cuLaunchHostFunc), do_host_func, sizeof(struct sv_host_func), 0 },
 
+	OP(cuGraphLaunch), do_graph_launch, sizeof(struct sv_graph_launch), 0 },
+	OP(cuGraphUpload), do_graph_upload, sizeof(struct sv_graph_launch), 0 },
+	OP(cuGraphExecDestroy), do_graph_destroy, sizeof(struct sv_graph_end), HAND_LOG },
+
 	OP(cuMemCreate), do_mem_create, sizeof(struct sv_mem_create), HAND_LOG },
 	OP(cuMemRelease), do_mem_release, sizeof(struct sv_mem_release), HAND_LOG },
 	OP(cuMemMap), do_mem_map, sizeof(struct sv_mem_map), HAND_LOG },
@@ -72,6 +77,8 @@ static const struct hand others[] = {
 	X(PREPARE), do_prepare, sizeof(struct sv_prepare), HAND_WORKER },
 	X(NEXT_CALL), do_next_call, 0, 0 },
 	X(FUNC_INFO), do_func_info, sizeof(struct sv_func_info_req), HAND_WORKER },
+	X(GRAPH), do_graph, sizeof(struct sv_graph_req), HAND_LOG | HAND_WORKER | HAND_TAIL },
+	X(GRAPH_UPDATE), do_graph_update, sizeof(struct sv_graph_req), HAND_LOG | HAND_TAIL },
 	X(BYPASS), do_bypass, 0, HAND_TAIL },
 };
 

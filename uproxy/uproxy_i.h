@@ -232,6 +232,9 @@ CUresult sync_orphan(struct sv_session *s, struct stream *st);
 int do_copy(struct call *k);			/* copy.c */
 int do_copy3d(struct call *k);
 
+/* A copy of rows as the driver has it, both sides checked. 0, a CUresult, or -errno. */
+int copy_params(struct call *k, const struct sv_copy3d *a, CUDA_MEMCPY3D *p);
+
 int do_load_library(struct call *k);		/* image.c */
 int do_load_module(struct call *k);
 int do_unload(struct call *k);
@@ -259,7 +262,14 @@ int do_bypass(struct call *k);			/* log.c */
 
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
+void hostfunc_due(uint64_t id);		/* a graph has come to it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
+
+int do_graph(struct call *k);			/* graph.c */
+int do_graph_update(struct call *k);
+int do_graph_launch(struct call *k);
+int do_graph_upload(struct call *k);
+int do_graph_destroy(struct call *k);
 
 /* worker.c: run fn(arg) on a thread of its own when one is free. */
 int worker_run(void (*fn)(void *arg), void *arg);

@@ -17,3 +17,25 @@ $(TOOL): $(TOOL_OBJ)
 
 ALL += $(TOOL)
 INSTALL_BIN += $(TOOL)
+INSTALL_MAN += $(wildcard tools/man/*.1)
+
+# What has a place of its own. The stand-ins under both of their names are one file: programs that
+# load libcuda.so are to get what was preloaded as libcuda.so.1.
+TOOL_LIBDIR := lib/singvgpu
+TOOL_LIBEXEC := libexec/singvgpu
+.PHONY: install-tool
+install: install-tool
+install-tool: all
+	@to='$(DESTDIR)$(PREFIX)'; \
+	for f in $(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so; do \
+		[ ! -e $$f ] || install -D -m 644 $$f "$$to/$(TOOL_LIBDIR)/$${f##*/}" || exit 1; \
+	done; \
+	for f in $(B)/uproxy/singvgpu-proxy; do \
+		[ ! -e $$f ] || install -D -m 755 $$f "$$to/$(TOOL_LIBEXEC)/$${f##*/}" || exit 1; \
+	done; \
+	for n in libcuda libnvidia-ml; do \
+		[ ! -e $(B)/lib/$$n.so.1 ] || { mkdir -p "$$to/$(TOOL_LIBDIR)" && \
+			ln -sfn $$n.so.1 "$$to/$(TOOL_LIBDIR)/$$n.so"; } || exit 1; \
+	done; \
+	install -D -m 644 tools/completion/singvgpu \
+		"$$to/share/bash-completion/completions/singvgpu"

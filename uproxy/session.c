@@ -12,7 +12,7 @@
 
 #define ARENA_MAX	(64ull << 30)
 #define ARENA_MIN	(64ull << 20)
-#define LATE_TOLD	200		/* errors on the log; a program may ignore millions */
+#define LATE_TOLD	20		/* errors on the log; a program may ignore millions */
 #define OUT_SIZE	(4ull << 20)	/* printed between two synchronisations */
 #define ERR_SIZE	(1ull << 20)
 #define ARENA_FIRST	(8ull << 20)

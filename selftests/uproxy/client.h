@@ -73,7 +73,6 @@ static inline int client_spawn(struct client *c, const char *const *more)
 		int s = dup(sv[1]);	/* without close-on-exec */
 
 		snprintf(fd, sizeof(fd), "%d", s);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execv(path, (char **)argv);
 		_exit(127);
 	}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * life.c - beginning and end of a session: refusals, the death of either side, an idle proxy
+ */
+#include "client.h"
+
+static const struct sv_connect hello = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION,
+					 .device = -1, .api = CUDA_VERSION };
+
+/* Said no, with these words, and exit status 2. */
+static int refused(struct __test_metadata *_metadata, const char *const *more,
+		   const struct sv_connect *con, const char *words)
+{
+	struct sv_connected r = { 0 };
+	struct client c;
+	int rc;
+
+	EXPECT_EQ(client_spawn(&c, more), 0);
+	EXPECT_EQ(client_hello(&c, con, &r), 0);
+	EXPECT_LT(r.status, 0);
+	rc = !!strstr(r.why, words);
+	if (!rc)
+		fprintf(stderr, "# it said: %s\n", r.why);
+	EXPECT_EQ(client_end(&c), 2);
+	return rc;
+}
+
+TEST(refuses_by_name)
+{
+	struct sv_connect con = hello;
+
+	con.magic = 1;
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "not a client"));
+	con = hello;
+	con.version = 99;
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "version 99"));
+	con = hello;
+	con.device = 7;
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "no device 7"));
+	con.device = -2;
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "no device -2"));
+	EXPECT_TRUE(refused(_metadata, (const char *[]){ "--driver", "/nowhere.so", NULL }, &hello,
+			    "cannot load the driver"));
+	/* A window where something is: the C library of the proxy is up there. */
+	EXPECT_TRUE(refused(_metadata, (const char *[]){ "--window", "0x7e0000000000:0x20000000000",
+							 NULL }, &hello, "driver"));
+}
+
+TEST(refuses_bad_options)
+{
+	struct client c;
+
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--window", "12", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--nonsense", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--backend", "smoke", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
+}
+
+TEST(goes_when_nobody_says_hello)
+{
+	struct client c;
+
+	ASSERT_EQ(client_spawn(&c, NULL), 0);
+	close(c.sock);
+	c.sock = -1;
+	EXPECT_EQ(client_end(&c), 2);
+}
+
+TEST(takes_another_window_and_budget)
+{
+	struct client c;
+
+	ASSERT_EQ(client_start(&c, (const char *[]){ "--window", "0x210000000000:0x100000000",
+						     "--budget", "0x600000", NULL }), 0);
+	EXPECT_EQ(c.shared->window, 0x210000000000ull);
+	EXPECT_EQ(c.shared->window_len, 1ull << 32);
+	EXPECT_EQ(c.shared->budget, 3 * GRANULE);
+	EXPECT_EQ(client_context(&c), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window + (1ull << 32) - GRANULE,
+							 GRANULE }), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 2 * GRANULE }), 0);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+/* What it holds open: its channel, its log, its capture files; nothing of ours. */
+TEST(keeps_nothing_of_who_started_it)
+{
+	char path[64], target[256], log[256] = "";
+	struct client c;
+	int fds[2], open_fd = dup(2);	/* inherited: without close-on-exec */
+
+	ASSERT_EQ(pipe(fds), 0);
+	ASSERT_GT(readlink("/proc/self/fd/2", log, sizeof(log) - 1), 0);
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	for (int i = 0; i < 256; i++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", c.proxy, i);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n < 0 ? 0 : n] = 0;
+		if (!strcmp(target, log))
+			continue;		/* its stderr is ours */
+		EXPECT_NE(strncmp(target, "pipe:", 5), 0);
+		EXPECT_NE(strncmp(target, "socket:", 7), 0);
+	}
+	close(open_fd);
+	close(fds[0]);
+	/* Were our pipe open there, its end would not come before the proxy's. */
+	EXPECT_EQ(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+	signal(SIGPIPE, SIG_IGN);
+	EXPECT_EQ(write(fds[1], "x", 1), -1);
+	EXPECT_EQ(errno, EPIPE);
+	close(fds[1]);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+static void busy_client(int to)
+{
+	struct client c;
+	uint64_t p, lib, k;
+	int rc;
+
+	if (client_start(&c, NULL) || client_context(&c))
+		_exit(1);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (write(to, &c.proxy, sizeof(c.proxy)) != sizeof(c.proxy))
+		_exit(1);
+	lib = load_text(&c, kernels, &rc);
+	k = get_kernel(&c, lib, "spin", NULL);
+	p = c.window;
+	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, GRANULE });
+	launch(&c, SV_STREAM_LEGACY, k, 4, 128, &p, 8);		/* for ever */
+	ctx_sync(&c);
+	_exit(1);
+}
+
+static int gone_within(pid_t pid, int ms)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	for (int i = 0; i < ms; i++) {
+		if (access(path, F_OK))
+			return 1;
+		waitpid(pid, NULL, WNOHANG);
+		usleep(1000);
+	}
+	return 0;
+}
+
+TEST(ends_with_its_client_whatever_runs)
+{
+	pid_t proxy, client;
+	int fds[2];
+
+	/* The proxy of a killed client becomes ours: so its end is seen at once. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
+	for (int i = 0; i < 8; i++) {
+		client = fork();
+		if (!client)
+			busy_client(fds[1]);
+		ASSERT_EQ(read(fds[0], &proxy, sizeof(proxy)), sizeof(proxy));
+		usleep(i * 7000);
+		/* client_spawn lets a proxy die with its parent; here that is not to be. */
+		kill(client, SIGKILL);
+		EXPECT_EQ(waitpid(client, NULL, 0), client);
+		EXPECT_TRUE(gone_within(proxy, 5000));
+	}
+	close(fds[0]);
+	close(fds[1]);
+}
+
+TEST(is_missed_when_it_is_killed)
+{
+	struct client c;
+
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	kill(c.proxy, SIGKILL);
+	for (int i = 0; i < 1000 && ctx_sync(&c) == 0; i++)
+		usleep(1000);
+	EXPECT_EQ(ctx_sync(&c), -EPIPE);
+	EXPECT_EQ(client_end(&c), -SIGKILL);
+}
+
+TEST(ignores_a_terminal_and_obeys_sigterm)
+{
+	struct client c;
+
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	kill(c.proxy, SIGINT);
+	kill(c.proxy, SIGHUP);
+	kill(c.proxy, SIGQUIT);
+	EXPECT_EQ(client_context(&c), 0);
+	EXPECT_EQ(ctx_sync(&c), 0);
+	kill(c.proxy, SIGTERM);
+	EXPECT_EQ(client_end(&c), -SIGTERM);
+}
+
+static uint64_t cpu_ns(pid_t pid)
+{
+	char path[64], text[1024], *p;
+	unsigned long user, sys;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	p = strrchr(text, ')');
+	if (!p || sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+			 &sys) != 2)
+		return 0;
+	return (user + sys) * (1000000000 / sysconf(_SC_CLK_TCK));
+}
+
+static long rss_kib(pid_t pid)
+{
+	char path[64], line[256];
+	long kib = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %ld", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+TEST(uses_nothing_when_idle)
+{
+	struct client c;
+	uint64_t before, lib, k;
+	int rc;
+
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	EXPECT_LT(rss_kib(c.proxy), 8 << 10);
+	lib = load_text(&c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, GRANULE });
+	k = get_kernel(&c, lib, "count", NULL);
+	EXPECT_EQ(launch(&c, SV_STREAM_LEGACY, k, 1, 1, &c.window, 8), 0);
+	EXPECT_EQ(ctx_sync(&c), 0);
+	usleep(6500000);		/* threads that have nothing to do go */
+	before = cpu_ns(c.proxy);
+	usleep(2000000);
+	EXPECT_LE(cpu_ns(c.proxy) - before, 10000000);
+	EXPECT_EQ(ctx_sync(&c), 0);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+TEST(shows_numbers_and_writes_a_trace)
+{
+	char stat[] = "/tmp/uproxy-stat-XXXXXX", trace[] = "/tmp/uproxy-trace-XXXXXX";
+	const struct uproxy_stat *st;
+	struct stat sb;
+	struct client c;
+	int fd = mkstemp(stat), fd2 = mkstemp(trace);
+	uint32_t magic = 0;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_GE(fd2, 0);
+	ASSERT_EQ(client_start(&c, (const char *[]){ "--stat", stat, "--trace", trace, NULL }), 0);
+	st = mmap(NULL, sizeof(*st), PROT_READ, MAP_SHARED, fd, 0);
+	ASSERT_NE(st, MAP_FAILED);
+	EXPECT_EQ(st->magic, UPROXY_STAT_MAGIC);
+	EXPECT_EQ(st->pid, c.proxy);
+	EXPECT_EQ(st->client, getpid());
+	EXPECT_EQ(client_context(&c), 0);
+	EXPECT_EQ(st->state, UPROXY_SERVING);
+	EXPECT_NE(st->device_name[0], 0);
+	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 4 * GRANULE }), 0);
+	EXPECT_EQ(st->device_bytes, 4 * GRANULE);
+	EXPECT_EQ(CALL(&c, SV_OP_X_UNMAP, (struct sv_map){ c.window, GRANULE }), 0);
+	EXPECT_EQ(st->device_bytes, 3 * GRANULE);
+	EXPECT_EQ(st->device_peak, 4 * GRANULE);
+	EXPECT_EQ(st->calls, 3);
+	EXPECT_EQ(st->answered, 3);
+	EXPECT_EQ(client_end(&c), 0);
+	EXPECT_EQ(st->state, UPROXY_ENDED);
+	EXPECT_EQ(pread(fd2, &magic, 4, 0), 4);
+	EXPECT_EQ(magic, 0x43525456u);
+	EXPECT_EQ(fstat(fd2, &sb), 0);
+	EXPECT_GT(sb.st_size, 200);
+	munmap((void *)st, sizeof(*st));
+	unlink(stat);
+	unlink(trace);
+	close(fd);
+	close(fd2);
+}
+
+TEST_HARNESS_MAIN

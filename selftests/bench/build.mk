@@ -17,3 +17,8 @@ $(B)/selftests/bench/ring: $(addprefix $(B)/selftests/bench/,ring.o limits.o pee
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(DPDK_LIBS) -pthread -o $@
 
 BENCHES += $(B)/selftests/bench/ring
+
+# What needs a CUDA toolkit, if there is one: then the generator's folder is known.
+ifneq ($(GEN),)
+include selftests/bench/run.mk
+endif

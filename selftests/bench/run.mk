@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# run.mk - the bench of running through the proxy, beside direct mode
+
+$(B)/selftests/bench/calls: selftests/bench/calls.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -o $@
+
+$(B)/selftests/bench/run: selftests/bench/run.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Wno-format-truncation $(LDFLAGS) $< -o $@
+
+# What it starts.
+$(B)/selftests/bench/run: | $(B)/selftests/bench/calls $(B)/selftests/softgpu/d_vector \
+	$(addprefix $(B)/selftests/jobs/,algorithms atomics calls coop half nbody rdc sgemm stencil \
+	warp gpt) \
+	$(B)/lib/libcuda.so.1 $(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu \
+	$(B)/uproxy/softgpu/libsoftjit.so $(B)/uproxy/softgpu/direct/libcuda.so.1
+
+BENCHES += $(B)/selftests/bench/run

@@ -383,6 +383,31 @@ TEST_F(exec, pages_of_the_window_that_are_not_mapped)
 	EXPECT_EQ((uint64_t)arg.p, self->p.fault.addr & ~255ull);
 }
 
+TEST_F(exec, lanes_that_do_not_load_have_no_address)
+{
+	struct ptx_range r = { (uint64_t)window() - WINDOW_SIZE, (uint64_t)window() + WINDOW_SIZE };
+	struct { void *bad; float *good, *o; int who; } arg = {
+		window() - 65536 * 8, self->f, self->f + 4096, 0
+	};
+	struct ptx_launch l = { { 1, 1, 1 }, { 32, 1, 1 }, .params = &arg, .params_len = sizeof(arg),
+				.var_addr = self->p.vars, .ranges = &r, .nranges = 1 };
+	int who[] = { 0, 1, 31, 32 }, i, k;
+
+	LOAD("some_load");
+	for (i = 0; i < 4; i++) {
+		memset(self->f, 0, 65536);
+		for (k = 0; k < 32; k++)
+			arg.good[k * 20] = arg.good[k * 20 + 3] = k;
+		arg.who = who[i];
+		ASSERT_EQ(0, ptx_run(self->p.k, &l, &self->p.fault))
+			TH_LOG("%d: fault %d at %lx", who[i], self->p.fault.kind, self->p.fault.addr);
+		for (k = 0; k < 32; k++) {
+			EXPECT_EQ(k < who[i] ? 0 : 3 * k, (int)arg.o[k]);
+			EXPECT_EQ(k < who[i] ? k : 7, arg.good[k * 20 + 3]);
+		}
+	}
+}
+
 TEST_F(exec, shared_memory_has_an_end)
 {
 	struct { int *o; int n; } arg = { self->i, 100 };

@@ -212,6 +212,27 @@ __global__ void tiles_apart(int *o)
 	o[l] = s;
 }
 
+/* Lanes that do not load have no address: who = 32 is nobody, 31 the last lane alone. */
+__global__ void some_load(const char *bad, const float4 *good, float *o, int who)
+{
+	int l = threadIdx.x;
+	const char *p = l >= who ? (const char *)(good + l * 5) : bad + l * 4100;
+	float4 a = {}, b = {};
+	float2 c = {};
+	double d = 0;
+	float e = 0;
+
+	asm volatile("{ .reg .pred q; setp.ge.s32 q, %12, %13;\n"
+		     "@q ld.global.v4.f32 {%0, %1, %2, %3}, [%11];\n"
+		     "@q ld.global.v2.f32 {%4, %5}, [%11];\n"
+		     "@q ld.global.f64 %6, [%11]; @q ld.global.f32 %7, [%11];\n"
+		     "@q ld.global.v2.f32 {%8, %9}, [%11+8]; @q st.global.f32 [%11+12], %10; }"
+		     : "+f"(a.x), "+f"(a.y), "+f"(a.z), "+f"(a.w), "+f"(c.x), "+f"(c.y), "+d"(d),
+		       "+f"(e), "+f"(b.x), "+f"(b.y)
+		     : "f"(7.0f), "l"(p), "r"(l), "r"(who));
+	o[l] = a.x + a.w + c.y + (float)d + e + b.x;
+}
+
 __global__ void asserts(int x)
 {
 	assert(x == 3);

@@ -2,10 +2,10 @@
 /*
  * jit_mem.c - loads, stores, atomics and addresses.
  *
- * Every access is checked.  Fast paths: one address for the warp (a scalar access), and lanes that
- * touch consecutive elements (one vector access under the mask); which one it is is found at run
- * time, against lane 0's address.  Everything else, and every access that fails its check, goes
- * lane by lane through C, which also knows what is an error.
+ * Every access is checked.  Fast paths: one address for the warp (a scalar access), lanes that touch
+ * consecutive elements (one vector access under the mask), and loads of lanes that are close
+ * together; which one it is is found at run time, against lane 0's address.  Everything else, and
+ * every access that fails its check, goes through C, which also knows what is an error.
  */
 #include <errno.h>
 #include <string.h>
@@ -184,18 +184,6 @@ static V check_scalar(struct jit *j, V a, enum rt_space space, uint64_t bytes, u
 	return ok;
 }
 
-/* Lanes of @mask at consecutive places of @step bytes, counted from lane 0. */
-static V consecutive(struct jit *j, V addr, V mask, unsigned int step, V *first)
-{
-	V want, eq;
-
-	*first = LLVMBuildExtractElement(B(j), addr, c32(j, 0), "");
-	want = LLVMBuildAdd(B(j), splat(j, *first), iota(j, j->i64, step), "");
-	eq = bits_of(j, LLVMBuildICmp(B(j), LLVMIntEQ, addr, want, ""));
-	eq = LLVMBuildOr(B(j), eq, LLVMBuildNot(B(j), mask, ""), "");
-	return LLVMBuildICmp(B(j), LLVMIntEQ, eq, c32(j, ~0u), "");
-}
-
 static V masked_load(struct jit *j, Ty scalar, V host, unsigned int align, V mask)
 {
 	Ty t = LLVMVectorType(scalar, 32), over[2] = { t, j->ptr };
@@ -260,10 +248,14 @@ struct access {
 	enum ptype t;
 	Ty ty;
 	unsigned int size, n;
-	V addr, mask;
+	V addr;				/* of a uniform access */
+	V shape, off;			/* of any other: see mem_parts() */
+	V mask;
 	uint32_t desc;
 	LLVMBasicBlockRef fast, slow, done;
 };
+
+static void mem_parts(struct jit *j, const struct opnd *o, struct access *a);
 
 static void access_init(struct jit *j, struct access *a, const struct opnd *o, const struct opnd *d)
 {
@@ -277,7 +269,10 @@ static void access_init(struct jit *j, struct access *a, const struct opnd *o, c
 	if (a->n > 1 && (d->kind != O_VEC || d->nvec != a->n))
 		ptx_fail(-EINVAL, j->in->line, "%s: expected a vector of %u",
 			 ptx_op_name[j->in->op], a->n);
-	a->addr = mem_addr(j, o, &a->space);
+	if (j->vec)
+		mem_parts(j, o, a);
+	else
+		a->addr = mem_addr(j, o, &a->space);
 	a->desc = RT_DESC(a->size, a->n, a->space);
 	a->fast = new_bb(j, "fast");
 	a->slow = new_bb(j, "slow");
@@ -362,84 +357,100 @@ static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd 
 
 /* ---- lanes at places of their own ---- */
 
-/* Address vectors of shared memory have 32 bits: half the work. */
-static V narrow_addr(struct jit *j, struct access *a)
+/*
+ * The address as what differs between lanes (@shape) and what does not (@off): a loop that moves
+ * all lanes alike leaves the shape as it is, and what is found out about it once is good for every
+ * access that has it.
+ */
+static void mem_parts(struct jit *j, const struct opnd *o, struct access *a)
 {
-	if (a->space != RT_SHARED)
-		return a->addr;
-	return LLVMBuildTrunc(B(j), a->addr, LLVMVectorType(j->i32, 32), "");
+	struct opnd base = { .kind = O_REG, .reg = o->reg, .reg2 = -1 };
+	unsigned int size;
+	Ty t;
+
+	a->space = space_of(j, o);
+	if (o->kind != O_MEM || o->reg < 0) {
+		a->off = mem_addr(j, o, &a->space);
+		t = a->space == RT_SHARED ? j->i32 : j->i64;
+		a->shape = kint(j, t, 0);
+		a->off = LLVMBuildExtractElement(B(j), splat(j, a->off), c32(j, 0), "");
+		if (t == j->i32)
+			a->off = LLVMBuildTrunc(B(j), a->off, t, "");
+		return;
+	}
+	size = ptype_size(j->f->b->regtype[o->reg]);
+	t = a->space == RT_SHARED ? j->i32 : j->i64;	/* shared addresses have 32 bits */
+	a->shape = get(j, &base, size == 8 ? T_B64 : T_U32);
+	if (size == 8 && t == j->i32)
+		a->shape = LLVMBuildTrunc(B(j), a->shape, jty(j, t), "");
+	else if (size != 8 && t == j->i64)
+		a->shape = LLVMBuildZExt(B(j), a->shape, jty(j, t), "");
+	a->off = LLVMConstInt(t, o->imm, false);
 }
 
-/*
- * All active lanes are aligned and inside: then @off is where they are from @base; the others are
- * where some active lane is, since a load may look at all 32.  Global accesses must be inside the
- * busiest range.
- */
-static V spread_ok(struct jit *j, struct access *a, V *base, V *off)
+/* All of it, for C. */
+static V full_addr(struct jit *j, const struct access *a)
+{
+	V v = LLVMBuildAdd(B(j), a->shape, splat(j, a->off), "");
+
+	return a->space == RT_SHARED ? LLVMBuildZExt(B(j), v, LLVMVectorType(j->i64, 32), "") : v;
+}
+
+static V all_set(struct jit *j, V bits)
+{
+	return LLVMBuildICmp(B(j), LLVMIntEQ, bits, c32(j, ~0u), "");
+}
+
+/* Lane 0's address, as i64. */
+static V first_addr(struct jit *j, const struct access *a, V lane0)
+{
+	V v = LLVMBuildAdd(B(j), lane0, a->off, "");
+
+	return a->space == RT_SHARED ? LLVMBuildZExt(B(j), v, j->i64, "") : v;
+}
+
+/* ---- lanes within 256 bytes: load those, and permute ---- */
+
+enum { NEAR = RT_SHARED_SLACK };
+
+/* @host gets where lane 0 is; @idx each lane's place behind it, in dwords. */
+static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
 {
 	bool sh = a->space == RT_SHARED;
-	unsigned int bytes = a->size * a->n;
 	Ty t = sh ? j->i32 : j->i64;
-	V m = pred_of(j, a->mask), ad = narrow_addr(j, a), lim, ok, rest = kint(j, t, 0);
+	V lane0, first, d, ok, m = pred_of(j, a->mask), most, in;
 
-	*base = sh ? wload(j, j->ptr, WOFF(shared)) :
-		     LLVMBuildIntToPtr(B(j), wload(j, j->i64, WOFF(lo)), j->ptr, "");
-	if (!sh) {
-		V low[2] = { LLVMBuildOr(B(j), a->mask, c32(j, 0x80000000), ""),
-			     LLVMConstInt(j->i1, 1, false) };
-		Ty i32 = j->i32;
+	/* of the shape alone: the same in each turn of a loop */
+	lane0 = LLVMBuildExtractElement(B(j), a->shape, c32(j, 0), "");
+	d = LLVMBuildSub(B(j), a->shape, splat(j, lane0), "");
+	d = LLVMBuildSelect(B(j), m, d, kint(j, t, 0), "");
+	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - a->size), "");
+	in = LLVMBuildAnd(B(j), d, kint(j, t, a->size - 1), "");
+	in = LLVMBuildICmp(B(j), LLVMIntEQ, in, kint(j, t, 0), "");
+	ok = all_set(j, bits_of(j, LLVMBuildAnd(B(j), ok, in, "")));
+	/* nobody there: what lane 0 holds is no address */
+	ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""), "");
+	most = intr1(j, "llvm.vector.reduce.umax", d);
+	d = LLVMBuildLShr(B(j), d, kint(j, t, 2), "");
+	*idx = sh ? d : LLVMBuildTrunc(B(j), d, LLVMVectorType(j->i32, 32), "");
+	/* and of where it is now */
+	first = first_addr(j, a, lane0);
+	if (sh) {	/* behind shared memory there is something to be read */
+		most = LLVMBuildZExt(B(j), most, j->i64, "");
+		in = fits(j, LLVMBuildAdd(B(j), first, most, ""), a->size, WOFF(shared_size));
+		*host = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)), &first, 1, "");
+	} else {	/* within one page, which a lane touches anyway */
+		V at = LLVMBuildAnd(B(j), first, c64(j, 4095), "");
 
-		ad = LLVMBuildSub(B(j), ad, splat(j, wload(j, j->i64, WOFF(lo))), "");
-		low[0] = call_intr(j, "llvm.cttz", &i32, 1, low, 2);
-		rest = splat(j, LLVMBuildExtractElement(B(j), ad, low[0], ""));
+		in = LLVMBuildICmp(B(j), LLVMIntULE, at, c64(j, 4096 - NEAR), "");
+		d = LLVMBuildSub(B(j), first, wload(j, j->i64, WOFF(lo)), "");
+		d = LLVMBuildICmp(B(j), LLVMIntULT, d, wload(j, j->i64, WOFF(span)), "");
+		in = LLVMBuildAnd(B(j), in, d, "");
+		*host = LLVMBuildIntToPtr(B(j), first, j->ptr, "");
 	}
-	ad = LLVMBuildSelect(B(j), m, ad, rest, "");
-	*off = ad;
-	if (sh) {	/* a size below @bytes gives 0, and nothing is below that */
-		lim = wload(j, j->i64, WOFF(shared_size));
-		lim = LLVMBuildSub(B(j), intr2(j, "llvm.umax", lim, c64(j, bytes - 1)),
-				   c64(j, bytes - 1), "");
-		lim = LLVMBuildTrunc(B(j), lim, j->i32, "");
-	} else {
-		lim = wload(j, j->i64, WOFF(span));
-	}
-	ok = LLVMBuildICmp(B(j), LLVMIntULT, ad, splat(j, lim), "");
-	if (bytes > 1) {
-		V al = LLVMBuildAnd(B(j), ad, kint(j, t, bytes - 1), "");
-
-		al = LLVMBuildICmp(B(j), LLVMIntEQ, al, kint(j, t, 0), "");
-		ok = LLVMBuildAnd(B(j), ok, al, "");
-	}
-	ok = LLVMBuildICmp(B(j), LLVMIntEQ, bits_of(j, ok), c32(j, ~0u), "");
-	if (!sh)	/* nobody there: what the lanes hold are no addresses */
-		ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""),
-				  "");
-	return ok;
-}
-
-static V places(struct jit *j, V base, V off, unsigned int plus)
-{
-	if (plus)
-		off = LLVMBuildAdd(B(j), off, kint(j, LLVMGetElementType(LLVMTypeOf(off)), plus), "");
-	return LLVMBuildGEP2(B(j), j->i8, base, &off, 1, "");
-}
-
-static V gather_op(struct jit *j, Ty scalar, V ptrs, unsigned int align, V mask)
-{
-	Ty t = LLVMVectorType(scalar, 32), over[2] = { t, LLVMTypeOf(ptrs) };
-	V args[4] = { ptrs, c32(j, align), pred_of(j, mask), LLVMConstNull(t) };
-
-	return call_intr(j, "llvm.masked.gather", over, 2, args, 4);
-}
-
-static V shuffle16(struct jit *j, V a, V b, const uint8_t *in_lane)
-{
-	V idx[16];
-	unsigned int i;
-
-	for (i = 0; i < 16; i++)	/* 4 elements per 128 bits; 4 and up are b's */
-		idx[i] = c32(j, (i & 12) + (in_lane[i & 3] & 3) + (in_lane[i & 3] & 4 ? 16 : 0));
-	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 16), "");
+	first = LLVMBuildAnd(B(j), first, c64(j, a->size - 1), "");
+	in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, first, c64(j, 0), ""), "");
+	return LLVMBuildAnd(B(j), ok, in, "");
 }
 
 static V concat(struct jit *j, V a, V b, unsigned int n)
@@ -450,93 +461,6 @@ static V concat(struct jit *j, V a, V b, unsigned int n)
 	for (i = 0; i < 2 * n; i++)
 		idx[i] = c32(j, i);
 	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 2 * n), "");
-}
-
-/* 16 bytes per lane: 32 loads and a transposition, cheaper than four gathers. */
-static void gather16(struct jit *j, V base, V off, V *out)
-{
-	static const uint8_t lo[4] = { 0, 4, 1, 5 }, hi[4] = { 2, 6, 3, 7 };
-	static const uint8_t ll[4] = { 0, 1, 4, 5 }, hh[4] = { 2, 3, 6, 7 };
-	Ty v4 = LLVMVectorType(j->i32, 4);
-	V half[2][4];
-	unsigned int h, k, c;
-
-	for (h = 0; h < 2; h++) {
-		V z[4], t0, t1, t2, t3;
-
-		for (k = 0; k < 4; k++) {
-			V q[4];
-
-			for (c = 0; c < 4; c++) {
-				V o = LLVMBuildExtractElement(B(j), off, c32(j, h * 16 + c * 4 + k), "");
-
-				if (LLVMTypeOf(o) == j->i32)
-					o = LLVMBuildZExt(B(j), o, j->i64, "");
-				q[c] = load_al(j, v4, LLVMBuildGEP2(B(j), j->i8, base, &o, 1, ""), 16);
-			}
-			z[k] = concat(j, concat(j, q[0], q[1], 4), concat(j, q[2], q[3], 4), 8);
-		}
-		t0 = shuffle16(j, z[0], z[1], lo);
-		t1 = shuffle16(j, z[0], z[1], hi);
-		t2 = shuffle16(j, z[2], z[3], lo);
-		t3 = shuffle16(j, z[2], z[3], hi);
-		half[h][0] = shuffle16(j, t0, t2, ll);
-		half[h][1] = shuffle16(j, t0, t2, hh);
-		half[h][2] = shuffle16(j, t1, t3, ll);
-		half[h][3] = shuffle16(j, t1, t3, hh);
-	}
-	for (k = 0; k < 4; k++)
-		out[k] = concat(j, half[0][k], half[1][k], 16);
-}
-
-/* ---- lanes within 256 bytes: load those, and permute ---- */
-
-enum { NEAR = 256 };
-
-/* @first is lane 0's address; @idx gets each lane's place in dwords. */
-static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
-{
-	bool sh = a->space == RT_SHARED;
-	unsigned int bytes = a->size * a->n;
-	Ty t = sh ? j->i32 : j->i64;
-	V ad = narrow_addr(j, a), first, d, ok, in, al;
-
-	first = LLVMBuildExtractElement(B(j), ad, c32(j, 0), "");
-	if (sh) {	/* not over the end: rather from a little before */
-		V size = LLVMBuildTrunc(B(j), wload(j, j->i64, WOFF(shared_size)), j->i32, "");
-		V last = LLVMBuildSub(B(j), intr2(j, "llvm.umax", size, c32(j, NEAR)),
-				      c32(j, NEAR), "");
-
-		first = LLVMBuildAnd(B(j), intr2(j, "llvm.umin", first, last), c32(j, ~15u), "");
-		in = LLVMBuildICmp(B(j), LLVMIntUGE, size, c32(j, NEAR), "");
-		d = LLVMBuildZExt(B(j), first, j->i64, "");
-		*host = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)), &d, 1, "");
-	} else {	/* within one page, which a lane touches anyway */
-		V at = LLVMBuildAnd(B(j), first, c64(j, 4095), "");
-
-		in = LLVMBuildICmp(B(j), LLVMIntULE, at, c64(j, 4096 - NEAR), "");
-		d = LLVMBuildSub(B(j), first, wload(j, j->i64, WOFF(lo)), "");
-		d = LLVMBuildICmp(B(j), LLVMIntULT, d, wload(j, j->i64, WOFF(span)), "");
-		in = LLVMBuildAnd(B(j), in, d, "");
-		*host = LLVMBuildIntToPtr(B(j), first, j->ptr, "");
-	}
-	d = LLVMBuildSub(B(j), ad, splat(j, first), "");
-	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - bytes), "");
-	al = LLVMBuildAnd(B(j), ad, kint(j, t, bytes - 1), "");
-	al = LLVMBuildICmp(B(j), LLVMIntEQ, al, kint(j, t, 0), "");
-	ok = LLVMBuildOr(B(j), bits_of(j, LLVMBuildAnd(B(j), ok, al, "")),
-			 LLVMBuildNot(B(j), a->mask, ""), "");
-	ok = LLVMBuildICmp(B(j), LLVMIntEQ, ok, c32(j, ~0u), "");
-	d = LLVMBuildLShr(B(j), d, kint(j, t, 2), "");
-	*idx = sh ? d : LLVMBuildTrunc(B(j), d, LLVMVectorType(j->i32, 32), "");
-	/* an odd offset from lane 0 is no dword, unless every lane is aligned */
-	if (!sh) {
-		al = LLVMBuildAnd(B(j), first, c64(j, 3), "");
-		in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, al, c64(j, 0), ""), "");
-	}
-	/* nobody there: what lane 0 holds is no address */
-	in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""), "");
-	return LLVMBuildAnd(B(j), ok, in, "");
 }
 
 static V half_of_vec(struct jit *j, V v, unsigned int h)
@@ -576,9 +500,9 @@ static V near_dword(struct jit *j, V *z, V idx)
 	return concat(j, r[0], r[1], 16);
 }
 
-static void near_load(struct jit *j, struct access *a, V host, V idx, V *f)
+static void near_load(struct jit *j, V host, V idx, V *f)
 {
-	unsigned int k, w = a->size / 4;
+	unsigned int k;
 	V z[4];
 
 	for (k = 0; k < 4; k++) {
@@ -587,96 +511,25 @@ static void near_load(struct jit *j, struct access *a, V host, V idx, V *f)
 		z[k] = load_al(j, LLVMVectorType(j->i32, 16),
 			       LLVMBuildGEP2(B(j), j->i8, host, &off, 1, ""), 4);
 	}
-	for (k = 0; k < a->n; k++) {
-		V lo = near_dword(j, z, LLVMBuildAdd(B(j), idx, kint(j, j->i32, k * w), "")), hi;
-
-		f[k] = lo;
-		if (w == 1)
-			continue;
-		hi = near_dword(j, z, LLVMBuildAdd(B(j), idx, kint(j, j->i32, k * w + 1), ""));
-		lo = LLVMBuildZExt(B(j), lo, LLVMVectorType(j->i64, 32), "");
-		hi = LLVMBuildZExt(B(j), hi, LLVMVectorType(j->i64, 32), "");
-		f[k] = LLVMBuildOr(B(j), lo, LLVMBuildShl(B(j), hi, kint(j, j->i64, 32), ""), "");
-	}
-}
-
-static bool can_spread(const struct access *a)
-{
-	unsigned int bytes = a->size * a->n;
-
-	return (a->space == RT_SHARED || a->space == RT_GLOBAL) && a->size >= 4 && a->size <= 8 &&
-	       bytes <= 16;
-}
-
-static void spread_load(struct jit *j, struct access *a, V base, V off, V *f)
-{
-	unsigned int bytes = a->size * a->n, k;
-	Ty v64 = LLVMVectorType(j->i64, 32), v32 = LLVMVectorType(j->i32, 32);
-
-	if (bytes == 16) {
-		V w[4];
-
-		gather16(j, base, off, w);
-		for (k = 0; k < a->n; k++) {
-			V hi;
-
-			if (a->size == 4) {
-				f[k] = w[k];
-				continue;
-			}
-			hi = LLVMBuildZExt(B(j), w[2 * k + 1], v64, "");
-			hi = LLVMBuildShl(B(j), hi, kint(j, j->i64, 32), "");
-			f[k] = LLVMBuildOr(B(j), hi, LLVMBuildZExt(B(j), w[2 * k], v64, ""), "");
-		}
-	} else if (a->n == 2) {
-		V w = gather_op(j, j->i64, places(j, base, off, 0), 8, a->mask);
-
-		f[0] = LLVMBuildTrunc(B(j), w, v32, "");
-		f[1] = LLVMBuildTrunc(B(j), LLVMBuildLShr(B(j), w, kint(j, j->i64, 32), ""), v32, "");
-	} else {
-		f[0] = gather_op(j, a->ty, places(j, base, off, 0), a->size, a->mask);
-	}
-}
-
-static void spread_store(struct jit *j, struct access *a, V base, V off, V *v)
-{
-	unsigned int k;
-
-	for (k = 0; k < a->n; k++) {
-		V p = places(j, base, off, k * a->size), args[4];
-		Ty over[2] = { LLVMTypeOf(v[k]), LLVMTypeOf(p) };
-
-		args[0] = v[k];
-		args[1] = p;
-		args[2] = c32(j, a->size);
-		args[3] = pred_of(j, a->mask);
-		call_intr(j, "llvm.masked.scatter", over, 2, args, 4);
-	}
+	*f = near_dword(j, z, idx);
 }
 
 /* Consecutive lanes: leaves the builder in a->fast; the rest goes to a->slow. */
 static V try_consecutive(struct jit *j, struct access *a)
 {
 	unsigned int bytes = a->size * a->n;
-	V first, ok, host = NULL;
+	Ty t = a->space == RT_SHARED ? j->i32 : j->i64;
+	V lane0, want, ok, host = NULL;
 
-	if (a->space == RT_SHARED) {
-		V ad = narrow_addr(j, a), want;
-
-		first = LLVMBuildExtractElement(B(j), ad, c32(j, 0), "");
-		want = LLVMBuildAdd(B(j), splat(j, first), iota(j, j->i32, bytes), "");
-		ok = bits_of(j, LLVMBuildICmp(B(j), LLVMIntEQ, ad, want, ""));
-		ok = LLVMBuildOr(B(j), ok, LLVMBuildNot(B(j), a->mask, ""), "");
-		ok = LLVMBuildICmp(B(j), LLVMIntEQ, ok, c32(j, ~0u), "");
-		first = LLVMBuildZExt(B(j), first, j->i64, "");
-	} else {
-		ok = consecutive(j, a->addr, a->mask, bytes, &first);
-	}
-	ok = LLVMBuildAnd(B(j), ok, check_scalar(j, first, a->space == RT_GENERIC ? RT_GLOBAL :
-			  a->space, 32 * bytes, bytes, &host), "");
+	lane0 = LLVMBuildExtractElement(B(j), a->shape, c32(j, 0), "");
+	want = LLVMBuildAdd(B(j), splat(j, lane0), iota(j, t, bytes), "");
+	ok = bits_of(j, LLVMBuildICmp(B(j), LLVMIntEQ, a->shape, want, ""));
+	ok = all_set(j, LLVMBuildOr(B(j), ok, LLVMBuildNot(B(j), a->mask, ""), ""));
 	if (a->n > 1)		/* the mask would have to be stretched */
-		ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntEQ, a->mask, c32(j, ~0u),
-							  ""), "");
+		ok = LLVMBuildAnd(B(j), ok, all_set(j, a->mask), "");
+	ok = LLVMBuildAnd(B(j), ok, check_scalar(j, first_addr(j, a, lane0),
+						 a->space == RT_GENERIC ? RT_GLOBAL : a->space,
+						 32 * bytes, bytes, &host), "");
 	br_likely(j, ok, a->fast, a->slow);
 	at_bb(j, a->fast);
 	return host;
@@ -698,7 +551,7 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 {
 	struct results r = { .n = 0 };
 	struct access a;
-	V host, base, off;
+	V host, idx;
 	unsigned int k, i;
 	bool plain;
 
@@ -723,26 +576,17 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 		LLVMBuildUnreachable(B(j));
 	}
 	at_bb(j, a.slow);
-	if (plain && can_spread(&a) && j->has_avx512) {
+	if (plain && j->has_avx512 && a.n == 1 && a.size == 4 &&
+	    (a.space == RT_SHARED || a.space == RT_GLOBAL)) {
 		LLVMBasicBlockRef close = new_bb(j, "near"), apart = new_bb(j, "apart");
-		V idx;
 
 		br_likely(j, near_ok(j, &a, &host, &idx), close, apart);
 		at_bb(j, close);
-		near_load(j, &a, host, idx, r.v[r.n]);
+		near_load(j, host, idx, &r.v[r.n][0]);
 		way_done(j, &a, &r);
 		at_bb(j, apart);
 	}
-	if (plain && can_spread(&a)) {
-		LLVMBasicBlockRef spread = new_bb(j, "gather"), last = new_bb(j, "slower");
-
-		br_likely(j, spread_ok(j, &a, &base, &off), spread, last);
-		at_bb(j, spread);
-		spread_load(j, &a, base, off, r.v[r.n]);
-		way_done(j, &a, &r);
-		at_bb(j, last);
-	}
-	slow_call(j, "rt_ld", a.addr, a.mask, a.desc);
+	slow_call(j, "rt_ld", full_addr(j, &a), a.mask, a.desc);
 	for (k = 0; k < a.n; k++)
 		r.v[r.n][k] = y_elem(j, k, a.ty, a.size);
 	way_done(j, &a, &r);
@@ -809,7 +653,7 @@ static void store_uniform(struct jit *j, const struct opnd *o, const struct opnd
 static void store_varying(struct jit *j, const struct opnd *o, const struct opnd *s)
 {
 	struct access a;
-	V host, v[8], base, off;
+	V host, v[8];
 	unsigned int k;
 	bool plain;
 
@@ -831,18 +675,9 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 	}
 	LLVMBuildBr(B(j), a.done);
 	at_bb(j, a.slow);
-	if (plain && can_spread(&a)) {
-		LLVMBasicBlockRef spread = new_bb(j, "scatter"), last = new_bb(j, "slower");
-
-		br_likely(j, spread_ok(j, &a, &base, &off), spread, last);
-		at_bb(j, spread);
-		spread_store(j, &a, base, off, v);
-		LLVMBuildBr(B(j), a.done);
-		at_bb(j, last);
-	}
 	for (k = 0; k < a.n; k++)
 		x_elem(j, k, v[k], a.size);
-	slow_call(j, "rt_st", a.addr, a.mask, a.desc);
+	slow_call(j, "rt_st", full_addr(j, &a), a.mask, a.desc);
 	LLVMBuildBr(B(j), a.done);
 	at_bb(j, a.done);
 }

@@ -397,7 +397,8 @@ static void parse_init(struct mparse *mp, struct lex *l, struct pvar *v, struct 
 		lex_bad(l, "too many initial values");
 	}
 	init = arena_alloc(&mp->m->arena, len + 1);
-	memcpy(init, buf, len);
+	if (len)
+		memcpy(init, buf, len);
 	free(buf);
 	pv->init = init;
 	pv->init_len = len;

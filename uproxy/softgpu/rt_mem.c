@@ -2,6 +2,7 @@
 /*
  * rt_mem.c - memory accesses that compiled code does not do itself: lane by lane, each checked.
  */
+#include <immintrin.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,183 @@ uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int
 #define EACH(mask, lane)							\
 	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
 
+/* ---- all lanes at once, where that can be done ---- */
+
+struct row {			/* where the lanes of an access are */
+	uint8_t *host;		/* of address @lo */
+	uint64_t lo, len;
+};
+
+/* The range that the lowest lane is in; whether others are, too, is not known yet. */
+static bool find_row(struct rt_warp *w, uint32_t mask, uint32_t space, struct row *r)
+{
+	const struct ptx_launch *l = w->block->worker->run->l;
+	uint64_t a = w->addr[__builtin_ctz(mask)];
+	unsigned int i;
+
+	if (space == RT_SHARED) {
+		*r = (struct row){ w->shared, 0, w->shared_size };
+		return true;
+	}
+	if (space != RT_GLOBAL && (space != RT_GENERIC || a < PTX_VA_LIMIT))
+		return false;
+	for (i = 0; i < l->nranges; i++)
+		if (a - l->ranges[i].lo < l->ranges[i].hi - l->ranges[i].lo) {
+			r->lo = l->ranges[i].lo;
+			r->len = l->ranges[i].hi - r->lo;
+			r->host = (uint8_t *)r->lo;
+			return true;
+		}
+	return false;
+}
+
+#define WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+
+static bool wide;
+__attribute__((constructor)) static void find_wide(void)
+{
+	wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+/* Are all of the lanes' @bytes in the row, and aligned? */
+WIDE static bool row_holds(const struct rt_warp *w, uint32_t mask, const struct row *r,
+			   uint32_t bytes)
+{
+	__m512i lo = _mm512_set1_epi64(r->lo), last, align = _mm512_set1_epi64(bytes - 1);
+	uint32_t ok = 0, g;
+
+	if (r->len < bytes)
+		return false;
+	last = _mm512_set1_epi64(r->len - bytes);
+	for (g = 0; g < 4; g++) {
+		__m512i a = _mm512_sub_epi64(_mm512_load_si512(&w->addr[8 * g]), lo);
+		__mmask8 k = _mm512_cmple_epu64_mask(a, last);
+
+		ok |= (uint32_t)_mm512_mask_testn_epi64_mask(k, a, align) << 8 * g;
+	}
+	return !(mask & ~ok);
+}
+
+/* Eight lanes: at one place, at places that follow each other, or anywhere. */
+WIDE static void load8_4(const struct rt_warp *w, uint32_t *y, uint32_t m, const struct row *r,
+			 uint32_t g)
+{
+	const uint64_t *addr = &w->addr[8 * g];
+	const uint8_t *base = r->host - r->lo, *first = base + addr[0];
+	__m512i a = _mm512_load_si512(addr), a0 = _mm512_set1_epi64(addr[0]);
+	uint32_t l;
+
+	if (m == 255 && _mm512_cmpeq_epi64_mask(a, a0) == 255) {
+		_mm256_store_si256((__m256i *)y, _mm256_set1_epi32(*(const int *)first));
+		return;
+	}
+	a0 = _mm512_add_epi64(a0, _mm512_set_epi64(28, 24, 20, 16, 12, 8, 4, 0));
+	if (m == 255 && _mm512_cmpeq_epi64_mask(a, a0) == 255) {
+		_mm256_store_si256((__m256i *)y, _mm256_loadu_si256((const __m256i *)first));
+		return;
+	}
+	for (l = 0; l < 8; l++)
+		if (m >> l & 1)
+			y[l] = *(const uint32_t *)(base + addr[l]);
+}
+
+WIDE static void load8_8(const struct rt_warp *w, uint64_t *y, uint32_t m, const struct row *r,
+			 uint32_t g)
+{
+	const uint64_t *addr = &w->addr[8 * g];
+	const uint8_t *base = r->host - r->lo, *first = base + addr[0];
+	__m512i a = _mm512_load_si512(addr), a0 = _mm512_set1_epi64(addr[0]);
+	uint32_t l;
+
+	if (m == 255 && _mm512_cmpeq_epi64_mask(a, a0) == 255) {
+		_mm512_store_si512(y, _mm512_set1_epi64(*(const long long *)first));
+		return;
+	}
+	for (l = 0; l < 8; l++)
+		if (m >> l & 1)
+			y[l] = *(const uint64_t *)(base + addr[l]);
+}
+
+/* Four lanes with four words each: a transposition. */
+static void load4_16(const struct rt_warp *w, uint32_t *y, const struct row *r, uint32_t l)
+{
+	const uint8_t *base = r->host - r->lo;
+	__m128 v[4];
+	int k;
+
+	for (k = 0; k < 4; k++)
+		v[k] = _mm_load_ps((const float *)(base + w->addr[l + k]));
+	_MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]);
+	for (k = 0; k < 4; k++)
+		_mm_store_ps((float *)&y[32 * k + l], v[k]);
+}
+
+static void load_any(const struct rt_warp *w, uint8_t *y, uint32_t mask, const struct row *r,
+		     uint32_t size, uint32_t n)
+{
+	const uint8_t *base = r->host - r->lo;
+	uint32_t k;
+
+	if (size == 4)
+		EACH(mask, l)
+			for (k = 0; k < n; k++)
+				((uint32_t *)y)[32 * k + l] = ((const uint32_t *)(base + w->addr[l]))[k];
+	else
+		EACH(mask, l)
+			for (k = 0; k < n; k++)
+				((uint64_t *)y)[32 * k + l] = ((const uint64_t *)(base + w->addr[l]))[k];
+}
+
+/* False: some lane's address is not for this, perhaps an error. */
+static bool quick_ld(struct rt_warp *w, uint32_t mask, uint32_t size, uint32_t n, uint32_t space)
+{
+	struct row r;
+	uint32_t g;
+
+	if (!mask || !wide || (size != 4 && size != 8) || size * n > 32 ||
+	    !find_row(w, mask, space, &r) || !row_holds(w, mask, &r, size * n))
+		return false;
+	if (n == 1) {
+		for (g = 0; g < 4; g++)
+			if (mask >> 8 * g & 255) {
+				if (size == 4)
+					load8_4(w, w->y.u32 + 8 * g, mask >> 8 * g & 255, &r, g);
+				else
+					load8_8(w, w->y.u64 + 8 * g, mask >> 8 * g & 255, &r, g);
+			}
+	} else if (n == 4 && size == 4 && mask == ~0u) {
+		for (g = 0; g < 32; g += 4)
+			load4_16(w, w->y.u32, &r, g);
+	} else {
+		load_any(w, w->y.b, mask, &r, size, n);
+	}
+	return true;
+}
+
+static bool quick_st(struct rt_warp *w, uint32_t mask, uint32_t size, uint32_t n, uint32_t space)
+{
+	struct row r;
+	uint8_t *base;
+	uint32_t k;
+
+	if (!mask || !wide || (size != 4 && size != 8) || size * n > 32 ||
+	    !find_row(w, mask, space, &r) || !row_holds(w, mask, &r, size * n))
+		return false;
+	base = r.host - r.lo;
+	if (size == 4)
+		EACH(mask, l)
+			for (k = 0; k < n; k++)
+				((volatile uint32_t *)(base + w->addr[l]))[k] = w->x.u32[32 * k + l];
+	else
+		EACH(mask, l)
+			for (k = 0; k < n; k++)
+				((volatile uint64_t *)(base + w->addr[l]))[k] = w->x.u64[32 * k + l];
+	return true;
+}
+
+/* ---- lane by lane ---- */
+
 #define LOAD_CASE(bytes, type)							\
 	case bytes:								\
 		EACH(mask, l) {							\
@@ -82,6 +260,8 @@ static void rt_ld(struct rt_warp *w, uint32_t mask, uint32_t desc)
 {
 	uint32_t size = desc & 255, n = desc >> 8 & 255, space = desc >> 16, k;
 
+	if (quick_ld(w, mask, size, n, space))
+		return;
 	switch (size) {
 	LOAD_CASE(1, uint8_t);
 	LOAD_CASE(2, uint16_t);
@@ -109,6 +289,8 @@ static void rt_st(struct rt_warp *w, uint32_t mask, uint32_t desc)
 {
 	uint32_t size = desc & 255, n = desc >> 8 & 255, space = desc >> 16, k;
 
+	if (quick_st(w, mask, size, n, space))
+		return;
 	switch (size) {
 	STORE_CASE(1, uint8_t);
 	STORE_CASE(2, uint16_t);

@@ -517,7 +517,9 @@ static struct rt_block *block_new(struct rt_worker *wk)
 	b->local_size = (size_t)r->nwarps * 32 * r->local_stride;
 	b->warp = aligned_alloc(64, (size_t)r->nwarps * ((sizeof(*b->warp) + 63) & ~63ul));
 	b->fiber = calloc(r->nwarps, sizeof(*b->fiber));
-	if (!b->warp || !b->fiber || map(&b->shared, b->shared_size) ||
+	/* what loads look at behind its end has a page of its own or is never written */
+	if (!b->warp || !b->fiber ||
+	    map(&b->shared, b->shared_size ? b->shared_size + RT_SHARED_SLACK : 0) ||
 	    map(&b->local, b->local_size)) {
 		free(b->warp);
 		free(b->fiber);
@@ -540,7 +542,7 @@ static void block_free(struct rt_block *b, size_t stack_size)
 		if (b->fiber[i].stack)
 			stack_put(b->fiber[i].stack, stack_size);
 	if (b->shared)
-		munmap(b->shared, b->shared_size);
+		munmap(b->shared, b->shared_size + RT_SHARED_SLACK);
 	if (b->local)
 		munmap(b->local, b->local_size);
 	free(b->warp);

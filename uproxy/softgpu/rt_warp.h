@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define PTX_ABI "softgpu-1"
+#define PTX_ABI "softgpu-2"
 
 struct rt_block;
 
@@ -69,6 +69,8 @@ struct rt_frame {
 _Static_assert(sizeof(struct rt_frame) == 64, "compiled code puts pend[] there");
 
 #define RT_NONE 0xffffffffu
+
+enum { RT_SHARED_SLACK = 256 };	/* bytes behind shared memory that a load may look at */
 
 typedef void (*rt_entry_fn)(struct rt_warp *w, uint32_t mask, uint64_t lsp);
 

@@ -7,6 +7,7 @@
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is done
  */
 #include "client.h"
+#include "memory_i.h"
 
 #include <string.h>
 
@@ -14,10 +15,14 @@
 
 enum place { PAGEABLE, PINNED, DEVICE };
 
-/* Where len bytes at addr are; the allocation, if there is one, must hold them all. */
-static CUresult place_of(uint64_t addr, uint64_t len, enum place *out)
+/*
+ * Where len bytes at *at are; the allocation, if there is one, must hold them all. *at becomes the
+ * device's address of registered memory that has one.
+ */
+static CUresult place_of(uint64_t *at, uint64_t len, enum place *out)
 {
 	const struct sv_shared *sh = session.shared;
+	uint64_t addr = *at;
 	struct memory m;
 
 	if (!memory_find(addr, &m)) {
@@ -28,6 +33,12 @@ static CUresult place_of(uint64_t addr, uint64_t len, enum place *out)
 	}
 	if (addr - m.base > m.len || len > m.len - (addr - m.base))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (m.kind == MEMORY_RESERVED)
+		TRY(vmm_range(addr, len));
+	if (m.kind == MEMORY_REGISTERED && host_moved(&m, addr)) {
+		*at = host_moved(&m, addr);
+		m.kind = MEMORY_HOST;
+	}
 	*out = m.kind == MEMORY_REGISTERED ? PAGEABLE :
 		m.kind == MEMORY_HOST || m.kind == MEMORY_MANAGED ? PINNED : DEVICE;
 	return CUDA_SUCCESS;
@@ -125,8 +136,8 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 
 	if (!len)
 		return CUDA_SUCCESS;
-	TRY(place_of(dst, len, &d));
-	TRY(place_of(src, len, &f));
+	TRY(place_of(&a.dst, len, &d));
+	TRY(place_of(&a.src, len, &f));
 	if (s->capture)
 		return capture_record(s, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
 	if (d == PAGEABLE && f == PAGEABLE) {

@@ -81,6 +81,10 @@ static CUresult linear(struct side *a, bool host, const struct copy *c)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (m.kind == MEMORY_RESERVED)
 		TRY(vmm_range(first, end));
+	if (m.kind == MEMORY_REGISTERED && host_moved(&m, first)) {
+		s->addr += host_moved(&m, first) - first;
+		m.kind = MEMORY_HOST;
+	}
 	a->place = m.kind == MEMORY_REGISTERED ? PAGEABLE :
 		m.kind == MEMORY_HOST || m.kind == MEMORY_MANAGED ? PINNED : DEVICE;
 	return a->place == PAGEABLE && !host ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

@@ -2,15 +2,25 @@
 /*
  * host.c - pinned host memory, and the program's own memory that it registers
  *
- * Pinned memory is the arena's, at the same address for program, proxy and device. Registered memory
- * stays what it is: the proxy can not see it, so it is copied like pageable memory, and a device
- * address for it is refused. The list of registered ranges is for questions about pointers.
+ * Pinned memory is the arena's, at the same address for program, proxy and device. The program's
+ * memory is private to it, so registering whole pages of it puts pages of the arena in their place:
+ *
+ *   program's address ──┐ the same pages   cuMemHostRegister: contents copied, then mapped here
+ *   arena's address ────┘ (shared)         cuMemHostUnregister, or a fork's child: copied back into
+ *                                          private memory, as far as ours is still mapped
+ *
+ * What is no whole private pages, or cannot be mapped twice (the module forbids it), stays what it
+ * is: it is copied like pageable memory, and a device address for it is refused.
  */
 #include "memory_i.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define ALLOC_FLAGS \
@@ -69,7 +79,8 @@ static struct memory *take_out(uint64_t addr, enum memory_kind kind)
 	pthread_mutex_lock(&memory_lock);
 	if (addr - arena < ring_geometry(session.ring)->arena_len &&
 	    arena_find(addr - arena, &base, &len, &owner) && owner && base == addr - arena &&
-	    ((struct memory *)owner)->kind == kind) {
+	    ((struct memory *)owner)->kind == kind &&
+	    (kind != MEMORY_HOST || !((struct memory *)owner)->more)) {
 		m = owner;
 		arena_free(base);
 	}
@@ -130,8 +141,11 @@ API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned in
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
 	if (host_registered(sv_u64(p), &m)) {
+		*out = host_moved(&m, sv_u64(p));
+		if (*out)
+			return CUDA_SUCCESS;
 		client_log("cuMemHostGetDevicePointer of registered memory is not supported: "
-			   "it is copied through staging; allocate it by cuMemHostAlloc");
+			   "it is no whole pages of private memory; allocate it by cuMemHostAlloc");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	if (!memory_find(sv_u64(p), &m) || (m.kind != MEMORY_HOST && m.kind != MEMORY_MANAGED))
@@ -247,6 +261,195 @@ static bool is_mapped(uint64_t addr, uint64_t len)
 	return true;
 }
 
+/* --------------------------------------------------------- pages of the arena in place of others */
+
+struct map {			/* a line of /proc/self/maps */
+	uint64_t start, end, off, inode;
+	unsigned int major, minor;
+	char prot[5];
+};
+
+/* Call fn for each mapping that meets the range, in order. It may map something else there. */
+static int for_maps(uint64_t addr, uint64_t len, int (*fn)(const struct map *m, void *arg),
+		    void *arg)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char *line = NULL;
+	size_t room = 0;
+	int rc = 0;
+
+	if (!f)
+		return -errno;
+	while (!rc && getline(&line, &room, f) > 0) {
+		struct map m;
+
+		if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu", &m.start, &m.end, m.prot, &m.off,
+			   &m.major, &m.minor, &m.inode) != 7)
+			continue;
+		if (m.start >= addr + len)
+			break;
+		if (m.end > addr)
+			rc = fn(&m, arg);
+	}
+	free(line);
+	fclose(f);
+	return rc;
+}
+
+struct seen {
+	uint64_t at;		/* as far as it is private memory without a gap */
+};
+
+static int is_private(const struct map *m, void *arg)
+{
+	struct seen *s = arg;
+
+	if (m->start > s->at || m->inode || strncmp(m->prot, "rw-p", 4))
+		return -EINVAL;
+	s->at = m->end;
+	return 0;
+}
+
+/* Whole pages of private memory of the program's own, all of them there. */
+static bool can_move(uint64_t addr, uint64_t len)
+{
+	uint64_t page = sysconf(_SC_PAGESIZE);
+	struct seen s = { addr };
+
+	return !(addr % page) && !(len % page) && !for_maps(addr, len, is_private, &s) &&
+		s.at >= addr + len;
+}
+
+/*
+ * Another mapping of the arena's pages, at addr. It is made elsewhere first: until the last step
+ * nothing has happened to what is at addr.
+ */
+static int map_again(uint64_t off, uint64_t addr, uint64_t len)
+{
+	void *p = mremap(arena_at(off), 0, len, MREMAP_MAYMOVE);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	if (madvise(p, len, MADV_DOFORK)) {
+		munmap(p, len);
+		return -ENOTSUP;
+	}
+	memcpy(p, (const void *)addr, len);
+	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr) == MAP_FAILED) {
+		munmap(p, len);
+		return -errno;
+	}
+	return 0;
+}
+
+static struct map arena_file;	/* what the arena is a mapping of */
+
+static int private_again(const struct map *at, void *arg)
+{
+	const struct memory *m = arg;
+	uint64_t from = at->start > m->base ? at->start : m->base;
+	uint64_t to = at->end < m->base + m->len ? at->end : m->base + m->len;
+	void *p;
+
+	if (at->inode != arena_file.inode || at->major != arena_file.major ||
+	    at->minor != arena_file.minor)
+		return 0;
+	p = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	memcpy(p, (const void *)from, to - from);
+	if (mremap(p, to - from, to - from, MREMAP_MAYMOVE | MREMAP_FIXED, from) == MAP_FAILED) {
+		munmap(p, to - from);
+		return -errno;
+	}
+	return 0;
+}
+
+/* The program's addresses get private memory again, where they still show our pages. */
+static int move_back(struct memory *m)
+{
+	return m->more ? for_maps(m->base, m->len, private_again, m) : 0;
+}
+
+/*
+ * In a fork's child what has been registered is private memory, as the rest of its memory is. It is
+ * alone: the locks may be held by threads that it does not have.
+ */
+static void in_child(void)
+{
+	for (size_t i = 0; i < regs; i++)
+		move_back(&reg[i]);
+	regs = 0;
+	pthread_rwlock_init(&lock, NULL);
+}
+
+static void prepare(void)
+{
+	struct stat st;
+
+	if (fstat(ring_fd(session.ring), &st))
+		return;
+	arena_file.inode = st.st_ino;
+	arena_file.major = major(st.st_dev);
+	arena_file.minor = minor(st.st_dev);
+	if (pthread_atfork(NULL, NULL, in_child))
+		arena_file.inode = 0;
+}
+
+/* Give a registered range an address for the device. Failing that it stays as it is. */
+static void move(struct memory *m)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct memory *view;
+	uint64_t off;
+	CUresult rc;
+
+	pthread_once(&once, prepare);
+	if (!arena_file.inode || !can_move(m->base, m->len))
+		return;
+	view = calloc(1, sizeof(*view));
+	if (!view)
+		return;
+	*view = (struct memory){ .kind = MEMORY_HOST, .len = m->len, .ctx = m->ctx,
+				 .flags = m->flags, .id = m->id, .more = (void *)m->base };
+	pthread_mutex_lock(&memory_lock);
+	rc = arena_alloc(m->len, 4096, view, &off);
+	if (!rc)
+		view->base = addr_of(off);
+	pthread_mutex_unlock(&memory_lock);
+	if (!rc && !map_again(off, m->base, m->len)) {
+		m->more = (void *)view->base;
+		return;
+	}
+	if (!rc) {
+		pthread_mutex_lock(&memory_lock);
+		arena_free(off);
+		pthread_mutex_unlock(&memory_lock);
+	}
+	free(view);
+}
+
+static void drop_view(const struct memory *m)
+{
+	uint64_t off = (uint64_t)(uintptr_t)m->more - addr_of(0);
+	void *owner = NULL;
+
+	if (!m->more)
+		return;
+	pthread_mutex_lock(&memory_lock);
+	if (arena_find(off, NULL, NULL, &owner))
+		arena_free(off);
+	pthread_mutex_unlock(&memory_lock);
+	free(owner);
+}
+
+uint64_t host_moved(const struct memory *m, uint64_t addr)
+{
+	return m->more ? (uint64_t)(uintptr_t)m->more + (addr - m->base) : 0;
+}
+
+/* ------------------------------------------------------------------------------------ the calls */
+
 API CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned int flags)
 {
 	struct memory m = { .kind = MEMORY_REGISTERED, .base = sv_u64(p), .len = len,
@@ -265,34 +468,63 @@ API CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned int flags)
 	if (!is_mapped(m.base, len))
 		return CUDA_ERROR_INVALID_VALUE;
 	m.id = memory_next_id();
-	return add(&m);
+	TRY(add(&m));		/* from now on nobody else registers any of it */
+	move(&m);
+	if (!m.more)
+		return CUDA_SUCCESS;
+	pthread_rwlock_wrlock(&lock);
+	reg[first_behind(m.base)].more = m.more;
+	pthread_rwlock_unlock(&lock);
+	return CUDA_SUCCESS;
 }
 
 API CUresult cuMemHostUnregister(void *p)
 {
-	CUresult rc = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	struct context *ctx;
+	struct memory m;
+	CUresult rc;
 	size_t i;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
 	TRY(capture_unsafe());
+	if (!host_registered(sv_u64(p), &m) || m.base != sv_u64(p))
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	rc = context_sync(m.ctx->live ? m.ctx : ctx);
 	pthread_rwlock_wrlock(&lock);
 	i = first_behind(sv_u64(p));
 	if (i < regs && reg[i].base == sv_u64(p)) {
+		m = reg[i];
+		/* Without memory to go back to, the pages stay the arena's. */
+		if (move_back(&m))
+			m.more = NULL;
 		remove_at(i);
-		rc = CUDA_SUCCESS;
+	} else {
+		m.more = NULL;
+		rc = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	}
 	pthread_rwlock_unlock(&lock);
+	drop_view(&m);
 	return rc;
 }
 
 void host_context_gone(struct context *ctx)
 {
-	pthread_rwlock_wrlock(&lock);
-	for (size_t i = regs; i--;)
-		if (reg[i].ctx == ctx)
-			remove_at(i);
-	pthread_rwlock_unlock(&lock);
+	for (;;) {
+		struct memory m = { .len = 0 };
+
+		pthread_rwlock_wrlock(&lock);
+		for (size_t i = regs; i-- && !m.len;)
+			if (reg[i].ctx == ctx) {
+				m = reg[i];
+				if (move_back(&m))
+					m.more = NULL;
+				remove_at(i);
+			}
+		pthread_rwlock_unlock(&lock);
+		if (!m.len)
+			return;
+		drop_view(&m);
+	}
 }

@@ -24,6 +24,9 @@ LOCAL CUresult host_free(uint64_t addr, enum memory_kind kind);
 /* The registered range that holds addr. */
 LOCAL bool host_registered(uint64_t addr, struct memory *out);
 
+/* Where the device has an address of a registered range; 0: nowhere, it is copied as pageable. */
+LOCAL uint64_t host_moved(const struct memory *m, uint64_t addr);
+
 /* A context ends: what was registered in it is not any more. */
 LOCAL void host_context_gone(struct context *ctx);
 

@@ -28,7 +28,7 @@ static bool know(uint64_t addr, struct known *k)
 	k->len = k->m.len;
 	k->mapped = true;
 	k->access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-	if (k->m.kind == MEMORY_REGISTERED)
+	if (k->m.kind == MEMORY_REGISTERED && !k->m.more)
 		k->access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 	if (k->m.kind == MEMORY_RESERVED) {
 		k->base = k->len = 0;
@@ -56,10 +56,12 @@ static bool as_u64(const struct known *k, CUpointer_attribute a, uint64_t addr, 
 		*out = k->m.ctx ? k->m.ctx->o.handle : 0;
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*out = addr;
-		return k->m.kind != MEMORY_REGISTERED;
+		*out = k->m.kind == MEMORY_REGISTERED ? host_moved(&k->m, addr) : addr;
+		return *out;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*out = addr;
+		/* The device's address of registered memory: host.c keeps the program's in more. */
+		*out = k->m.kind == MEMORY_HOST && k->m.more ? addr - k->m.base +
+			sv_u64(k->m.more) : addr;
 		return host_can_use(k);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		*out = k->m.id;

@@ -102,8 +102,11 @@ CUresult stage_get(uint64_t want, struct stage *out)
 		rc = CUDA_SUCCESS;
 		any = false;
 		pthread_mutex_lock(&lock);
-		if (!words)
+		if (!words) {
 			rc = arena_alloc(SLOTS * 8, 64, NULL, &words);
+			if (!rc)	/* it may have been used for something else */
+				memset(arena_at(words), 0, SLOTS * 8);
+		}
 		if (rc) {
 			pthread_mutex_unlock(&lock);
 			return rc;

@@ -875,9 +875,20 @@ static CUgraphExecUpdateResult differ(CUgraphExecUpdateResultInfo *info,
 	return info->result = what;
 }
 
-static const struct node *in_of(const struct node *n, uint32_t i)
+/* What b waits for and a does not: an edge of another node, or of another kind. NULL: nothing. */
+static const struct node *other_dep(const struct node *a, const struct node *b)
 {
-	return n->in.e[i].n;
+	for (uint32_t i = 0; i < b->in.n; i++) {
+		const struct edge *e = &b->in.e[i];
+		uint32_t j = 0;
+
+		while (j < a->in.n && (a->in.e[j].n->at != e->n->at ||
+				       memcmp(&a->in.e[j].data, &e->data, sizeof(e->data))))
+			j++;
+		if (j == a->in.n)
+			return e->n;
+	}
+	return NULL;
 }
 
 /* Nodes correspond by the order in which they were added, as those of two captures of one code. */
@@ -889,18 +900,16 @@ static CUgraphExecUpdateResult compare(const struct graph *a, const struct graph
 	if (a->n != b->n)
 		return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL, NULL);
 	for (uint32_t i = 0; i < a->n; i++) {
-		const struct node *x = a->nodes[i], *y = b->nodes[i];
+		const struct node *x = a->nodes[i], *y = b->nodes[i], *from;
 
 		r = compare_nodes(x, y);
 		if (r)
 			return differ(info, r, y, NULL);
 		if (x->in.n != y->in.n)
 			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, y, NULL);
-		for (uint32_t j = 0; j < x->in.n; j++)
-			if (in_of(x, j)->at != in_of(y, j)->at ||
-			    memcmp(&x->in.e[j].data, &y->in.e[j].data, sizeof(CUgraphEdgeData)))
-				return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, y,
-					      in_of(y, j));
+		from = other_dep(x, y);
+		if (from)
+			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, y, from);
 		r = x->w.type == CU_GRAPH_NODE_TYPE_GRAPH ?
 		    compare(x->w.child, y->w.child, info) : CU_GRAPH_EXEC_UPDATE_SUCCESS;
 		if (r)

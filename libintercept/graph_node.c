@@ -404,12 +404,19 @@ void work_free(struct work *w)
 	w->type = CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-static CUresult copy_kernel(struct kernel *to, const struct kernel *from)
+static size_t params_of(const struct kernel *k)
 {
 	size_t n = 0;
 
-	while (from->param[n])
+	while (k->param[n])
 		n++;
+	return n;
+}
+
+static CUresult copy_kernel(struct kernel *to, const struct kernel *from)
+{
+	size_t n = params_of(from);
+
 	to->params = dup_mem(from->params, from->param_bytes + 8);
 	to->param = calloc(n + 1, sizeof(*to->param));
 	to->attr = dup_mem(from->attr, from->attrs * sizeof(*to->attr));
@@ -670,18 +677,26 @@ static CUresult lock_node(CUgraphNode h, int type, const void *out, struct node 
 	return *n ? 0 : graph_unlock(CUDA_ERROR_INVALID_VALUE);
 }
 
+/* The CUkernel that a launch's function comes from, by which cudart knows it; or NULL. */
+static CUkernel kernel_of(const struct kernel *k)
+{
+	const struct function *fn = function_find((CUfunction)(uintptr_t)k->func);
+
+	if (!sv_is_handle(SV_T_CUkernel, k->func))
+		fn = fn ? fn->kernel : NULL;
+	return fn ? (CUkernel)(uintptr_t)fn->o.handle : NULL;
+}
+
 API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	const struct kernel *k;
 	struct node *n;
-	bool kern;
 
 	TRY(lock_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &n));
 	k = &n->w.k;
-	kern = sv_is_handle(SV_T_CUkernel, k->func);
 	*nodeParams = (CUDA_KERNEL_NODE_PARAMS){
-		.func = kern ? NULL : (CUfunction)(uintptr_t)k->func,
-		.kern = kern ? (CUkernel)(uintptr_t)k->func : NULL,
+		.func = (CUfunction)(uintptr_t)k->func,
+		.kern = kernel_of(k),
 		.gridDimX = k->grid[0], .gridDimY = k->grid[1], .gridDimZ = k->grid[2],
 		.blockDimX = k->block[0], .blockDimY = k->block[1], .blockDimZ = k->block[2],
 		.sharedMemBytes = k->shared,
@@ -697,8 +712,6 @@ API CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARA
 
 	NEED(nodeParams);
 	TRY(cuGraphKernelNodeGetParams_v2(hNode, &p));
-	if (!p.func)
-		p.func = (CUfunction)p.kern;
 	memcpy(nodeParams, &p, sizeof(*nodeParams));
 	return 0;
 }
@@ -792,6 +805,24 @@ API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_ou
 
 /* --------------------------------------------------------------------------------- changing */
 
+/* What cuGraphKernelNodeGetParams has shown stays where it is, if the new parameters fit there. */
+static void keep_params(struct kernel *k, struct kernel *old)
+{
+	uint8_t *params = old->params;
+	void **param = old->param;
+	size_t n = params_of(k);
+
+	if (k->param_bytes > old->param_bytes || n != params_of(old))
+		return;
+	memcpy(params, k->params, k->param_bytes);
+	for (size_t i = 0; i < n; i++)
+		param[i] = params + ((uint8_t *)k->param[i] - k->params);
+	old->params = k->params;
+	old->param = k->param;
+	k->params = params;
+	k->param = param;
+}
+
 static CUresult set_in_graph(CUgraphNode h, const CUgraphNodeParams *p)
 {
 	struct node *n = node_of(h, p->type);
@@ -804,6 +835,7 @@ static CUresult set_in_graph(CUgraphNode h, const CUgraphNodeParams *p)
 		w.k.attr = n->w.k.attr;		/* they are the node's */
 		w.k.attrs = n->w.k.attrs;
 		n->w.k.attr = NULL;
+		keep_params(&w.k, &n->w.k);
 	}
 	work_free(&n->w);
 	n->w = w;

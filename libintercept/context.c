@@ -6,6 +6,7 @@
  * retain and the reset or last release. Everything in a context ends with it: objects, memory,
  * cudart's context-local storage.
  */
+#include "capture.h"
 #include "client.h"
 #include "export_tables.h"
 
@@ -290,8 +291,12 @@ static void object_gone(struct obj *o, unsigned int type)
 {
 	if (type == SV_T_CUmodule)
 		image_gone((struct image *)o);
-	if (type == SV_T_CUstream)
+	if (type == SV_T_CUstream) {
 		((struct stream *)o)->owner = NULL;
+		capture_stream_gone((struct stream *)o);
+	}
+	if (type == SV_T_CUevent)
+		capture_event_gone((struct event *)o);
 }
 
 static CUresult end(struct context *ctx)
@@ -305,6 +310,7 @@ static CUresult end(struct context *ctx)
 	rc = send_sync(ctx->primary ? SV_OP_cuDevicePrimaryCtxReset_v2 : SV_OP_cuCtxDestroy_v2, &a,
 		       sizeof(a), NULL, 0, NULL, 0);
 	obj_free_context(ctx, object_gone);
+	graph_context_gone(ctx);
 	memory_context_gone(ctx);
 	return rc;
 }

@@ -174,7 +174,7 @@ void graph_mem_context_gone(struct context *ctx)
 	for (struct graph_mem *m = all; m; m = m->next)
 		if (m->ctx == ctx) {
 			m->m = NULL;	/* memory.c frees it */
-			m->live = false;
+			m->live = m->used = false;
 		}
 }
 

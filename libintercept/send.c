@@ -2,6 +2,7 @@
 /*
  * send.c - records to the proxy, what comes back, and what generated stubs ask for (stub.h)
  */
+#include "capture.h"
 #include "client.h"
 
 #include <errno.h>
@@ -230,6 +231,8 @@ void sv_drop(unsigned int type, uint64_t handle)
 {
 	struct obj *o = obj_find(type, handle);
 
+	if (o && type == SV_T_CUevent)
+		capture_event_gone((struct event *)o);
 	if (o)
 		obj_free(type, o);
 }
@@ -256,7 +259,7 @@ int sv_capturing(uint64_t stream)
 {
 	struct stream *s = by_wire(stream);
 
-	return s && s->capture;
+	return s && capture_on(s);
 }
 
 int sv_capture(uint64_t stream, uint16_t op, const void *args, uint32_t len, const void *data,

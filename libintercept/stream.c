@@ -2,6 +2,7 @@
 /*
  * stream.c - streams and events, as far as the client knows them
  */
+#include "capture.h"
 #include "client.h"
 #include "cuda_hooks.h"
 #include "memory_i.h"
@@ -80,6 +81,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
 	if (!s)
 		return sv_u64(handle) <= 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
 	a.stream = s->wire;
+	capture_stream_gone(s);
 	rc = send_async(SV_OP_cuStreamDestroy_v2, &a, sizeof(a), NULL, 0);
 	pool_stream_gone(s);
 	obj_free(SV_T_CUstream, &s->o);
@@ -197,8 +199,7 @@ API CUresult cuEventQuery(CUevent handle)
 	struct event *e;
 
 	TRY(event(handle, &e));
-	if (e->capture)
-		return CUDA_ERROR_CAPTURED_EVENT;
+	TRY(capture_event(e));
 	return ask(SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
 }
 
@@ -207,7 +208,6 @@ API CUresult cuEventSynchronize(CUevent handle)
 	struct event *e;
 
 	TRY(event(handle, &e));
-	if (e->capture)
-		return CUDA_ERROR_CAPTURED_EVENT;
+	TRY(capture_event(e));
 	return ask(SV_OP_cuEventSynchronize, e->o.ctx, e->o.handle);
 }

@@ -198,6 +198,14 @@ struct sv_stream_end {
 	uint64_t stream;
 };
 
+/* SV_OP_cuStreamSetAttribute, answered at once (log). */
+struct sv_stream_attr {
+	uint64_t ctx, stream;
+	uint32_t id;		/* CUstreamAttrID, of those that name no handle */
+	uint32_t pad;
+	uint8_t value[64];	/* CUstreamAttrValue */
+};
+
 /*
  * SV_OP_cuMemcpyAsync: len bytes from src to dst, in stream order. Each address lies in the window
  * (or is a module's global) or in a pinned part of the arena. If word is not 0, the device then
@@ -382,6 +390,48 @@ struct sv_mem_access {
 	uint64_t va, len;
 	uint32_t flags;		/* CUmemAccess_flags */
 	uint32_t pad;
+};
+
+/*
+ * Texture and surface objects. SV_OP_cuTexObjectCreate, SV_OP_cuSurfObjectCreate: behind the struct
+ * follow CUDA_RESOURCE_DESC (arrays in it are virtual handles) and, for a texture, CUDA_TEXTURE_DESC
+ * and with SV_TEXTURE_VIEW a CUDA_RESOURCE_VIEW_DESC, as cuda.h has them. Answered with struct
+ * sv_texture_made: kernels read the driver's own value; between the two of us handle names it.
+ * SV_OP_cuTexObjectDestroy, SV_OP_cuSurfObjectDestroy, not answered. (log)
+ */
+#define SV_TEXTURE_VIEW	1u
+
+struct sv_texture {
+	uint64_t ctx;
+	uint64_t handle;	/* new: SV_T_CUtexObject_v1 or SV_T_CUsurfObject_v1 */
+	uint32_t flags;		/* SV_TEXTURE_ */
+	uint32_t pad;
+};
+
+struct sv_texture_made {
+	uint64_t value;
+};
+
+struct sv_texture_end {
+	uint64_t ctx;
+	uint64_t handle;
+};
+
+/*
+ * Textures and surfaces (log). SV_OP_cuTexObjectCreate, SV_OP_cuSurfObjectCreate: struct sv_tex_new, then
+ * CUDA_RESOURCE_DESC with virtual handles in it and, for a texture, CUDA_TEXTURE_DESC and, if view is 1,
+ * CUDA_RESOURCE_VIEW_DESC. Answered with the object: uint64_t, the driver's own value, which kernels read.
+ * SV_OP_cuTexObjectDestroy, SV_OP_cuSurfObjectDestroy: struct sv_tex_end.
+ */
+struct sv_tex_new {
+	uint64_t ctx;
+	uint32_t view;
+	uint32_t pad;
+};
+
+struct sv_tex_end {
+	uint64_t ctx;
+	uint64_t object;
 };
 
 /* Graphs: the client ships the whole of one at instantiation; see graph.h beside this file. */

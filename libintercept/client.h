@@ -129,6 +129,8 @@ static inline unsigned int obj_type(const struct obj *o)
 
 /* -------------------------------------------------------------------------- contexts: context.c */
 
+#define STREAM_ATTRS 5
+
 struct stream {
 	struct obj o;
 	uint64_t wire;			/* as records name it */
@@ -140,6 +142,8 @@ struct stream {
 	uint64_t calls;			/* host functions enqueued; hostfunc.c */
 	uint64_t call_word;		/* arena offset of the word that acknowledges them, or 0 */
 	struct pool_stream *pool;	/* stream-ordered memory freed here; pool.c */
+	CUstreamAttrValue attr[STREAM_ATTRS];	/* streamops.c */
+	unsigned int attr_set;		/* bit i: attr[i] is not the default */
 	const void *owner;		/* the thread whose own stream this is; thread.c */
 	struct stream *own_next;	/* of that thread's own streams */
 };

@@ -24,6 +24,8 @@ static const struct hand functions[] = {
 	OP(cuEventQuery), do_event_query, sizeof(struct sv_sync_on), 0 },
 	OP(cuStreamDestroy_v2), do_stream_destroy, sizeof(struct sv_stream_end), HAND_LOG },
 
+	OP(cuStreamSetAttribute), do_stream_attr, sizeof(struct sv_stream_attr), HAND_LOG },
+
 	OP(cuMemcpyAsync), do_copy, sizeof(struct sv_copy), 0 },
 	OP(cuMemcpy3DAsync_v2), do_copy3d, sizeof(struct sv_copy3d), 0 },
 
@@ -51,9 +53,19 @@ static const struct hand functions[] = {
 	OP(cuFuncSetAttribute), NULL, 0, HAND_WORKER | HAND_LOG },
 	OP(cuKernelSetAttribute), NULL, 0, HAND_WORKER | HAND_LOG },
 
+	OP(cuTexObjectCreate), do_tex_create, sizeof(struct sv_tex_new), HAND_LOG | HAND_TAIL },
+	OP(cuSurfObjectCreate), do_tex_create, sizeof(struct sv_tex_new), HAND_LOG | HAND_TAIL },
+	OP(cuTexObjectDestroy), do_tex_destroy, sizeof(struct sv_tex_end), HAND_LOG },
+	OP(cuSurfObjectDestroy), do_tex_destroy, sizeof(struct sv_tex_end), HAND_LOG },
 	OP(cuArrayDestroy), do_array_destroy, sizeof(struct sv_cuArrayDestroy), HAND_LOG },
 	OP(cuMipmappedArrayDestroy), do_array_destroy, sizeof(struct sv_cuMipmappedArrayDestroy),
 		HAND_LOG },
+
+	OP(cuTexObjectCreate), do_texture_create, sizeof(struct sv_texture), HAND_LOG | HAND_TAIL },
+	OP(cuSurfObjectCreate), do_texture_create, sizeof(struct sv_texture),
+		HAND_LOG | HAND_TAIL },
+	OP(cuTexObjectDestroy), do_texture_destroy, sizeof(struct sv_texture_end), HAND_LOG },
+	OP(cuSurfObjectDestroy), do_texture_destroy, sizeof(struct sv_texture_end), HAND_LOG },
 
 	OP(cuLaunchKernel), do_launch, sizeof(struct sv_launch), HAND_TAIL },
 	OP(cuLaunchHostFunc), do_host_func, sizeof(struct sv_host_func), 0 },

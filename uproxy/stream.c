@@ -145,3 +145,29 @@ int do_stream_destroy(struct call *k)
 	stream_put(st);
 	return fails(k, r);
 }
+
+int do_stream_attr(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_stream_attr *a = k->c.data;
+	CUstreamAttrValue v;
+	struct stream *st;
+	int rc;
+
+	if (a->pad)
+		return sv_bad(&k->c, "padding of a stream's attribute");
+	if (a->id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
+	    a->id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
+	    a->id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP &&
+	    a->id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN)
+		return sv_bad(&k->c, "attribute that a stream does not have");
+	rc = sv_enter(s, a->ctx);
+	if (!rc)
+		rc = stream_find(s, a->stream, &st);
+	if (rc)
+		return sv_fails(&k->c, rc, "stream of an attribute");
+	memcpy(&v, a->value, sizeof(v));
+	if (!s->hal.drv.cuStreamSetAttribute)
+		return fails(k, CUDA_ERROR_NOT_SUPPORTED);
+	return fails(k, s->hal.drv.cuStreamSetAttribute(st->real, a->id, &v));
+}

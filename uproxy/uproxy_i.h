@@ -40,6 +40,7 @@ struct call {
 	struct sv_call c;	/* first; what the generated code knows of */
 	uint64_t seq;
 	uint16_t cpl;
+	uint16_t lane;		/* of the trace */
 	uint64_t begin_ns;	/* if traced */
 	uint64_t bytes;		/* for the trace */
 };
@@ -188,6 +189,7 @@ int do_ctx_create(struct call *k);
 int do_ctx_reset(struct call *k);
 int do_ctx_destroy(struct call *k);
 int do_stream_destroy(struct call *k);
+int do_stream_attr(struct call *k);
 
 /* ------------------------------------------------------------------------------ window.c */
 
@@ -258,7 +260,13 @@ int func_find(struct sv_session *s, uint64_t handle, CUfunction *real, struct fu
 int do_launch(struct call *k);			/* launch.c */
 
 int do_array_destroy(struct call *k);		/* array.c */
+int do_tex_create(struct call *k);		/* texture.c */
+int do_tex_destroy(struct call *k);
+void textures_ctx_gone(uint64_t ctx);
 int do_bypass(struct call *k);			/* log.c */
+
+int do_texture_create(struct call *k);		/* texture.c */
+int do_texture_destroy(struct call *k);
 
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * streamops.c - attributes of streams, and memory operations in them
+ *
+ * Attributes are kept here, where they are asked for, and told to the driver, for which they are
+ * hints. A batch of memory operations becomes single ones in the same order.
+ */
+#include "capture.h"
+#include "client.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------- attributes */
+
+static int index_of(CUstreamAttrID id)
+{
+	static const CUstreamAttrID known[STREAM_ATTRS] = {
+		CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+		CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+		CU_LAUNCH_ATTRIBUTE_PRIORITY,
+		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+	};
+
+	for (int i = 0; i < STREAM_ATTRS; i++)
+		if (known[i] == id)
+			return i;
+	return -1;
+}
+
+static void default_of(const struct stream *s, CUstreamAttrID id, CUstreamAttrValue *v)
+{
+	memset(v, 0, sizeof(*v));
+	if (id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
+		v->syncPolicy = CU_SYNC_POLICY_AUTO;
+	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+		v->priority = s->priority;
+	if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
+		v->memSyncDomainMap.remote = 1;
+}
+
+API CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue *out)
+{
+	struct stream *s;
+	int i = index_of(id);
+
+	if (!out || i < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	if (s->attr_set & 1u << i)
+		*out = s->attr[i];
+	else
+		default_of(s, id, out);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set(struct stream *s, CUstreamAttrID id, const CUstreamAttrValue *v)
+{
+	struct sv_stream_attr a = { .ctx = s->o.ctx->o.handle, .stream = s->wire, .id = id };
+	int i = index_of(id);
+
+	memcpy(a.value, v, sizeof(*v));
+	/* How to wait for the device is the proxy's affair. */
+	if (id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
+		TRY(send_sync(SV_OP_cuStreamSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	s->attr[i] = *v;
+	s->attr_set |= 1u << i;
+	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+		s->priority = v->priority;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue *v)
+{
+	struct stream *s;
+
+	if (!v || index_of(id) < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	return set(s, id, v);
+}
+
+API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
+{
+	static const CUstreamAttrID copied[] = {
+		CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+		CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+	};
+	struct stream *d, *s;
+
+	TRY(stream_find(to, &d));
+	TRY(stream_find(from, &s));
+	if (d->o.ctx != s->o.ctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < sizeof(copied) / sizeof(copied[0]); i++)
+		if (s->attr_set & 1u << index_of(copied[i]))
+			TRY(set(d, copied[i], &s->attr[index_of(copied[i])]));
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------- memory operations */
+
+static CUresult one(CUstream s, const CUstreamBatchMemOpParams *p)
+{
+	switch (p->operation) {
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+		return cuStreamWaitValue32_v2(s, p->waitValue.address, p->waitValue.value,
+					      p->waitValue.flags);
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+		return cuStreamWriteValue32_v2(s, p->writeValue.address, p->writeValue.value,
+					       p->writeValue.flags);
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		return cuStreamWaitValue64_v2(s, p->waitValue.address, p->waitValue.value64,
+					      p->waitValue.flags);
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		return cuStreamWriteValue64_v2(s, p->writeValue.address, p->writeValue.value64,
+					       p->writeValue.flags);
+	case CU_STREAM_MEM_OP_BARRIER:
+	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+		return CUDA_SUCCESS;	/* each single operation orders what came before it */
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+API CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int n, CUstreamBatchMemOpParams *ops,
+				   unsigned int flags)
+{
+	struct stream *s;
+
+	if (flags || !ops || !n || n > 256)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	if (capture_on(s))
+		return capture_memops(s, n, ops);
+	if (s->wire == SV_STREAM_LEGACY)
+		handle = CU_STREAM_LEGACY;
+	else
+		handle = (CUstream)(uintptr_t)s->wire;
+	for (unsigned int i = 0; i < n; i++)
+		TRY(one(handle, &ops[i]));
+	return CUDA_SUCCESS;
+}
+
+/* The first forms: the same where a device has the operations at all. */
+API CUresult cuStreamBatchMemOp(CUstream s, unsigned int n, CUstreamBatchMemOpParams *ops,
+				unsigned int flags)
+{
+	return cuStreamBatchMemOp_v2(s, n, ops, flags);
+}
+
+static CUstream resolved(CUstream s)
+{
+	return s ? s : thread.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+API CUresult cuStreamWaitValue32(CUstream s, CUdeviceptr addr, cuuint32_t v, unsigned int flags)
+{
+	return cuStreamWaitValue32_v2(resolved(s), addr, v, flags);
+}
+
+API CUresult cuStreamWaitValue64(CUstream s, CUdeviceptr addr, cuuint64_t v, unsigned int flags)
+{
+	return cuStreamWaitValue64_v2(resolved(s), addr, v, flags);
+}
+
+API CUresult cuStreamWriteValue32(CUstream s, CUdeviceptr addr, cuuint32_t v, unsigned int flags)
+{
+	return cuStreamWriteValue32_v2(resolved(s), addr, v, flags);
+}
+
+API CUresult cuStreamWriteValue64(CUstream s, CUdeviceptr addr, cuuint64_t v, unsigned int flags)
+{
+	return cuStreamWriteValue64_v2(resolved(s), addr, v, flags);
+}

@@ -12,8 +12,8 @@ $(KMOD_TEST_BIN): $(B)/selftests/kmod/%: selftests/kmod/%.c $(KSELFTEST_H)
 $(B)/selftests/kmod/memory: LDLIBS := -luring
 
 VM_TESTS += $(filter-out %/icount_handoff,$(KMOD_TEST_BIN)) selftests/kmod/unload
-TIMEOUT_hangup := 300
-TIMEOUT_storm := 600
+# What hangs is found by the tests themselves, see selftests/harness/patience.h.
+$(foreach t,$(filter-out icount_handoff,$(KMOD_TESTS)) unload,$(eval TIMEOUT_$(t) := 1000))
 
 # A machine of its own, that counts instructions.
 $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_handoff

@@ -9,6 +9,7 @@
 #define SELFTESTS_KMOD_H
 
 #include "../harness/leaks.h"
+#include "../harness/patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include <linux/singvgpu.h>
@@ -152,13 +154,12 @@ static inline void sleep_ms(int ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Whether thread tid of this or another process sleeps in the kernel, waited for up to 5 s. */
+/* Waits until thread tid of this or another process sleeps in the kernel. False: it has gone. */
 static inline int sleeps(pid_t tid)
 {
 	char path[64], line[256], *p;
-	int i;
 
-	for (i = 0; i < 5000; i++, sleep_ms(1)) {
+	for (;; sleep_ms(1)) {
 		FILE *f;
 
 		snprintf(path, sizeof(path), "/proc/%d/stat", tid);
@@ -169,8 +170,9 @@ static inline int sleeps(pid_t tid)
 		fclose(f);
 		if (p && p[2] == 'S')
 			return 1;
+		if (p && (p[2] == 'Z' || p[2] == 'X'))
+			return 0;
 	}
-	return 0;
 }
 
 /* A thread that waits on a word and keeps what the call returned. */
@@ -246,12 +248,25 @@ static inline void tell_child(struct steps *s)
 		abort();
 }
 
+static inline int a_child_has_died(void)
+{
+	siginfo_t info = { .si_pid = 0 };
+
+	return !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid;
+}
+
+/* False: it hangs, or has died. */
 static inline int wait_child(struct steps *s)
 {
 	struct pollfd pfd = { .fd = s->to_parent[0], .events = POLLIN };
+	uint64_t mark = 0;
 	char c;
+	int n;
 
-	return poll(&pfd, 1, 20000) == 1 && read(s->to_parent[0], &c, 1) == 1;
+	do
+		n = poll(&pfd, 1, PATIENCE_S * 1000);
+	while (!n && !a_child_has_died() && others_go_on(&mark));
+	return n == 1 && read(s->to_parent[0], &c, 1) == 1;
 }
 
 static inline void wait_parent(struct steps *s)
@@ -287,12 +302,15 @@ static inline long total(const char *name)
 	return found;
 }
 
-/* Waits until the total has that value: files are closed some time after their process ended. */
+/*
+ * Waits until the total has that value: files are closed some time after their process ended. There
+ * is nothing then whose progress could be seen, so this is by the clock.
+ */
 static inline long total_settles(const char *name, long value)
 {
 	int i;
 
-	for (i = 0; i < 5000 && total(name) != value; i++)
+	for (i = 0; i < 3 * PATIENCE_S * 1000 && total(name) != value; i++)
 		sleep_ms(1);
 	return total(name);
 }

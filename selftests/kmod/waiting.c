@@ -24,7 +24,7 @@ TEST_F(channel, timeout_is_relative_and_what_is_left_is_told)
 	EXPECT_EQ(-ETIME, SYS(ioctl(self->client, SINGVGPU_IOC_WAIT, &w)));
 	took = now_ns() - start;
 	EXPECT_LE(50 * MS, took);
-	EXPECT_GT(5000 * MS, took);
+	EXPECT_GT(PATIENCE_S * 1000 * MS, took);
 	EXPECT_EQ(0, w.timeout_ns);
 	/* A wait that ends otherwise leaves the time alone. */
 	w.timeout_ns = 123;
@@ -111,7 +111,7 @@ TEST_F(channel, signal_interrupts_and_the_rest_of_the_time_is_told)
 	pthread_kill(w.thread, SIGUSR1);
 	EXPECT_EQ(-EINTR, waiter_end(&w));
 	EXPECT_GE(99970 * MS, w.left);
-	EXPECT_LT(80000 * MS, w.left);
+	EXPECT_LT(40000 * MS, w.left);
 	EXPECT_EQ(0, wake(self->proxy, DOORBELL, 1));
 
 	/* A wait without end has no rest. */
@@ -124,7 +124,7 @@ TEST_F(channel, signal_interrupts_and_the_rest_of_the_time_is_told)
 
 TEST_F(channel, restarted_wait_goes_on_with_the_rest_of_its_time)
 {
-	struct waiter w = { .fd = self->client, .off = DOORBELL, .timeout = 1000 * MS };
+	struct waiter w = { .fd = self->client, .off = DOORBELL, .timeout = 2000 * MS };
 	int64_t start;
 	long now;
 	int i;
@@ -137,11 +137,11 @@ TEST_F(channel, restarted_wait_goes_on_with_the_rest_of_its_time)
 		sleep_ms(10);
 	}
 	now = w.result;
-	if (now_ns() - start < 1000 * MS)
+	if (now_ns() - start < 2000 * MS)
 		EXPECT_EQ(12345, now);
 	EXPECT_EQ(-ETIME, waiter_end(&w));
-	EXPECT_LE(1000 * MS, now_ns() - start);
-	EXPECT_GT(10000 * MS, now_ns() - start);
+	EXPECT_LE(2000 * MS, now_ns() - start);
+	EXPECT_GT(PATIENCE_S * 1000 * MS, now_ns() - start);
 
 	/* Restarted and then woken. */
 	w.timeout = -1;
@@ -225,7 +225,7 @@ static void *turns_main(void *p)
 
 	while (!r && (now = *turn) < TURNS) {
 		if (now % 2 != t->me) {
-			r = wait_on(t->fd, SLOT(4), now, 20000 * MS);
+			r = wait_on(t->fd, SLOT(4), now, 3 * PATIENCE_S * 1000 * MS);
 			continue;
 		}
 		*turn = now + 1;
@@ -233,7 +233,7 @@ static void *turns_main(void *p)
 			struct singvgpu_wake_wait arg = {
 				.wake = { .off = SLOT(4), .nr = 1 },
 				.wait = { .off = SLOT(4), .expect = now + 1,
-					  .timeout_ns = 20000 * MS },
+					  .timeout_ns = 3 * PATIENCE_S * 1000 * MS },
 			};
 
 			if (now + 1 < TURNS)
@@ -367,7 +367,7 @@ TEST_F(channel, wake_on_the_doorbell_ends_epoll)
 	for (i = 0; i < 3; i++) {
 		self->ctl->doorbell++;
 		EXPECT_EQ(0, wake(self->client, DOORBELL, 1));
-		EXPECT_EQ(EPOLLIN, events_of(ep, 5000));
+		EXPECT_EQ(EPOLLIN, events_of(ep, 3 * PATIENCE_S * 1000));
 		EXPECT_EQ(0, events_of(ep, 0));
 	}
 	/* Other words are not the doorbell. */
@@ -398,7 +398,7 @@ TEST_F(channel, no_ring_of_the_doorbell_is_missed_by_epoll)
 	ASSERT_LE(0, ep);
 	ASSERT_EQ(0, pthread_create(&thread, NULL, ring_main, &self->client));
 	while (seen < 2000) {
-		ASSERT_EQ(EPOLLIN, events_of(ep, 20000));
+		ASSERT_EQ(EPOLLIN, events_of(ep, 3 * PATIENCE_S * 1000));
 		/* It may have rung between the last wait and our look at it. */
 		r = wait_on(self->proxy, DOORBELL, seen, 0);
 		ASSERT_TRUE(r == 0 || r == -ETIME);

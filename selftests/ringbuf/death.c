@@ -63,7 +63,7 @@ static void answer_one(struct ring *r)
 {
 	struct ring_record rec;
 
-	NEED(next(r, &rec, 20 * SEC) == 1);
+	NEED(next(r, &rec) == 1);
 	NEED_OK(ring_complete(r, rec.cpl, rec.seq, 0, NULL, 0));
 	ring_advance(r);
 }
@@ -91,7 +91,7 @@ static void proxy_main(int sock, void *arg)
 	close(sock);
 	answer_one(r);
 	if (s->scene.proxy == CLOSE_GATE)
-		NEED_OK(ring_freeze(r, freeze_nothing, NULL, SEC));
+		NEED_OK(ring_freeze(r, freeze_nothing, NULL, PATIENCE));
 	if (!s->scene.kill_proxy)
 		ring_set_spin(r, s->scene.spin);
 	s->proxy_ready = 1;
@@ -106,8 +106,8 @@ static void proxy_main(int sock, void *arg)
 			sched_yield();
 		while (ring_peek(r, &rec) == 1)
 			ring_advance(r);
-		NEED(ring_wait(r, 20 * SEC) == -EPIPE);
-		NEED(ring_wait(r, 20 * SEC) == -EPIPE);
+		NEED(wait_patiently(r) == -EPIPE);
+		NEED(wait_patiently(r) == -EPIPE);
 		tell(s);
 	} else {
 		for (;;)
@@ -191,10 +191,10 @@ static int by_value(const void *a, const void *b)
 /* Not before the scene is set; then at any moment. */
 static void wait_for_the_moment(const struct stage *s, uint64_t *seed, long i)
 {
-	int64_t end = now_ns() + 10 * SEC;
+	struct patience p = { 0 };
 
-	while ((!s->proxy_ready || !s->client_ready) && now_ns() < end)
-		sched_yield();
+	while ((!s->proxy_ready || !s->client_ready) && be_patient(&p))
+		;
 	/* Sometimes at once; sometimes when all that can sleep does. */
 	if (i % 4)
 		sleep_ns(rnd(seed) % (i % 4 == 1 ? 50000 : i % 4 == 2 ? 300000 : 3 * MS));
@@ -234,7 +234,7 @@ static long settled(const char *name, long want)
 {
 	int i;
 
-	for (i = 0; i < 5000 && total(name) != want; i++)
+	for (i = 0; i < 3 * PATIENCE_S * 1000 && total(name) != want; i++)
 		sleep_ns(MS);
 	return total(name);
 }
@@ -274,7 +274,7 @@ static int64_t kill_one(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *s
 	return s->told_at - at;
 }
 
-TEST_F_TIMEOUT(ring, killed_at_random_moments_the_other_is_told, 600)
+TEST_F(ring, killed_at_random_moments_the_other_is_told)
 {
 	long each = getenv("SINGVGPU_VM") ? 3 : scaled(56), i, channels, pages;
 	uint64_t seed = 0xdeadbeef;
@@ -298,7 +298,7 @@ TEST_F_TIMEOUT(ring, killed_at_random_moments_the_other_is_told, 600)
 			worst = took[each - 1];
 	}
 	free(took);
-	EXPECT_GT(10 * SEC, worst);
+	EXPECT_GT(PATIENCE, worst);
 	EXPECT_EQ(true, childless(self->z.pid));
 	EXPECT_EQ(channels, settled("channels", channels));
 	EXPECT_EQ(pages, settled("pages", pages));
@@ -330,7 +330,7 @@ static int threads_in(pid_t pid, char state)
 }
 
 /* The waits are real ones: when the proxy is killed, all threads sleep in the kernel. */
-TEST_F_TIMEOUT(ring, sixteen_sleeping_threads_are_all_told, 120)
+TEST_F(ring, sixteen_sleeping_threads_are_all_told)
 {
 	static const struct scene asleep[] = {
 		{ "answers", true, NOTHING, CALL, THREADS, 0 },
@@ -343,7 +343,7 @@ TEST_F_TIMEOUT(ring, sixteen_sleeping_threads_are_all_told, 120)
 
 	for (round = 0; round < scaled(16); round++)
 		for (k = 0; k < ARRAY_SIZE(asleep); k++) {
-			int64_t end = now_ns() + 20 * SEC;
+			struct patience p = { 0 };
 			pid_t proxy;
 			int sv[2], n;
 
@@ -358,8 +358,8 @@ TEST_F_TIMEOUT(ring, sixteen_sleeping_threads_are_all_told, 120)
 			close(sv[1]);
 			/* Looked at once: a thread may wake for a moment, and sleep again. */
 			while (((n = threads_in(s->client, 'S')) < THREADS || !s->client_ready) &&
-			       now_ns() < end)
-				sleep_ns(MS);
+			       be_patient(&p))
+				;
 			EXPECT_LE(THREADS, n);
 			EXPECT_EQ(0, atomic_load(&s->told));
 			kill(proxy, SIGKILL);
@@ -389,7 +389,7 @@ static void attach_again(int sock, void *arg)
 	}
 }
 
-TEST_F_TIMEOUT(ring, attached_again_ten_thousand_times, 300)
+TEST_F(ring, attached_again_ten_thousand_times)
 {
 	struct ring_record rec;
 	long *n = (void *)self->shm, i;
@@ -410,11 +410,11 @@ TEST_F_TIMEOUT(ring, attached_again_ten_thousand_times, 300)
 		ASSERT_EQ(0, ring_watch_peer(self->r, pidfd_of(pid)));
 		ASSERT_EQ(0, send_fd(sv[0], fd, "c", 1));
 		close(fd);
-		ASSERT_EQ(1, next(self->r, &rec, 20 * SEC));
+		ASSERT_EQ(1, next(self->r, &rec));
 		ASSERT_EQ(true, marked(&rec, &m));
 		ASSERT_EQ(i, m.n);
 		ring_advance(self->r);
-		ASSERT_EQ(-EPIPE, next(self->r, &rec, 20 * SEC));
+		ASSERT_EQ(-EPIPE, next(self->r, &rec));
 		ASSERT_EQ((uint32_t)i, ring_generation(self->r));
 	}
 	close(sv[0]);
@@ -426,7 +426,7 @@ static int own_threads(void)
 	return threads_in(getpid(), 'R') + threads_in(getpid(), 'S');
 }
 
-TEST_F_TIMEOUT(ring, created_again_and_again, 300)
+TEST_F(ring, created_again_and_again)
 {
 	long n = scaled(2000), i, channels = total("channels");
 	int threads = own_threads();
@@ -457,7 +457,7 @@ static void client_of_many(int fd, void *arg)
 	}
 }
 
-TEST_F_TIMEOUT(ring, the_next_client_goes_on_behind_a_killed_one, 300)
+TEST_F(ring, the_next_client_goes_on_behind_a_killed_one)
 {
 	atomic_uint *n = (void *)self->shm;
 	long rounds = scaled(300), i, cut = 0;
@@ -477,7 +477,7 @@ TEST_F_TIMEOUT(ring, the_next_client_goes_on_behind_a_killed_one, 300)
 		pid = spawn_client(&self->z, self->r, client_of_many, n);
 		ASSERT_LT(0, pid);
 		end = now_ns() + 100000 + rnd(&seed) % MS;
-		while ((rc = next(self->r, &rec, 20 * SEC)) == 1) {
+		while ((rc = next(self->r, &rec)) == 1) {
 			if (rec.op == 1) {
 				ASSERT_EQ(true, marked(&rec, &m));
 				/* At most the one that it was killed in is missing. */

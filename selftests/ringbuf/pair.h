@@ -10,6 +10,7 @@
 #define SELFTESTS_RINGBUF_PAIR_H
 
 #include "../harness/leaks.h"
+#include "../harness/patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +47,9 @@ const char *__tsan_default_suppressions(void)
 #define MS	1000000ll
 #define SEC	1000000000ll
 #define SHM	(8u << 20)
+
+/* For what ends by itself unless it hangs. */
+#define PATIENCE	(PATIENCE_S * SEC)
 
 /* For the processes other than the test's own, which the harness's macros do not know. */
 #define NEED(c) do { \
@@ -101,6 +105,23 @@ static inline uint64_t rnd(uint64_t *s)
 	*s ^= *s >> 7;
 	*s ^= *s << 17;
 	return *s * 0x2545f4914f6cdd1dull;
+}
+
+/* while (!condition && be_patient(&p)): sleeps a little; false: nothing will come any more. */
+struct patience {
+	int64_t since;		/* of the last look; 0: none yet */
+	uint64_t mark;
+};
+
+static inline bool be_patient(struct patience *p)
+{
+	sleep_ns(MS / 10);
+	if (!p->since)
+		p->since = now_ns();
+	if (now_ns() - p->since < PATIENCE)
+		return true;
+	p->since = 0;
+	return others_go_on(&p->mark);
 }
 
 /* ------------------------------------------------------------------------------ the zygote */
@@ -304,8 +325,20 @@ static inline struct ring *attached(int fd)
 	return r;
 }
 
-/* The next record: 1; or what ring_wait says. */
-static inline int next(struct ring *r, struct ring_record *rec, int64_t timeout)
+/* Waits for a record, or what else ends a wait. -ETIMEDOUT nothing will come any more. */
+static inline int wait_patiently(struct ring *r)
+{
+	uint64_t mark = 0;
+	int rc;
+
+	do
+		rc = ring_wait(r, PATIENCE);
+	while (rc == -ETIMEDOUT && others_go_on(&mark));
+	return rc;
+}
+
+/* The next record: 1; or what wait_patiently says. */
+static inline int next(struct ring *r, struct ring_record *rec)
 {
 	int rc;
 
@@ -313,7 +346,7 @@ static inline int next(struct ring *r, struct ring_record *rec, int64_t timeout)
 		rc = ring_peek(r, rec);
 		if (rc)
 			return rc;
-		rc = ring_wait(r, timeout);
+		rc = wait_patiently(r);
 		if (rc && rc != -EINTR)
 			return rc;
 	}
@@ -326,7 +359,7 @@ static inline long serve_all(struct ring *r)
 	long n = 0;
 	int rc;
 
-	while ((rc = next(r, &rec, 20 * SEC)) == 1) {
+	while ((rc = next(r, &rec)) == 1) {
 		if (rec.cpl && ring_complete(r, rec.cpl, rec.seq, 0, NULL, 0))
 			return -EINVAL;
 		ring_advance(r);

@@ -64,7 +64,7 @@ static void take_lengths(struct __test_metadata *_metadata, struct ring *r, uint
 			n += 2;
 		while (n--) {
 			memset(&rec, 0xaa, sizeof(rec));
-			ASSERT_EQ(1, next(r, &rec, 10 * SEC));
+			ASSERT_EQ(1, next(r, &rec));
 			ASSERT_EQ(len, rec.len);
 			ASSERT_EQ(1 + len % 60000, rec.op);
 			ASSERT_EQ(0, rec.cpl);
@@ -78,10 +78,10 @@ static void take_lengths(struct __test_metadata *_metadata, struct ring *r, uint
 			ring_advance(r);
 		}
 	}
-	ASSERT_EQ(1, next(r, &rec, 10 * SEC));
+	ASSERT_EQ(1, next(r, &rec));
 	EXPECT_EQ(0, rec.len);
 	ring_advance(r);
-	EXPECT_EQ(-EPIPE, next(r, &rec, 10 * SEC));
+	EXPECT_EQ(-EPIPE, next(r, &rec));
 }
 
 static void lengths(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *self, uint32_t units,
@@ -103,12 +103,12 @@ TEST_F(ring, every_length_in_one_page)
 	lengths(_metadata, self, 64, 1);
 }
 
-TEST_F_TIMEOUT(ring, every_length_in_64_kib, 120)
+TEST_F(ring, every_length_in_64_kib)
 {
 	lengths(_metadata, self, 1024, getenv("SINGVGPU_SCALE") ? 1 : 7);
 }
 
-TEST_F_TIMEOUT(ring, lengths_up_to_the_record_limit, 120)
+TEST_F(ring, lengths_up_to_the_record_limit)
 {
 	lengths(_metadata, self, 4096, getenv("SINGVGPU_SCALE") ? 1 : 173);
 }
@@ -160,7 +160,7 @@ static void take_random(struct __test_metadata *_metadata, struct ring *r, uint3
 	struct mark m;
 
 	while (total--) {
-		ASSERT_EQ(1, next(r, &rec, 10 * SEC));
+		ASSERT_EQ(1, next(r, &rec));
 		ASSERT_EQ(true, marked(&rec, &m));
 		ASSERT_GT(threads, m.producer);
 		ASSERT_EQ(next_of[m.producer], m.n);
@@ -170,10 +170,10 @@ static void take_random(struct __test_metadata *_metadata, struct ring *r, uint3
 		next_of[m.producer]++;
 		ring_advance(r);
 	}
-	EXPECT_EQ(-EPIPE, next(r, &rec, 10 * SEC));
+	EXPECT_EQ(-EPIPE, next(r, &rec));
 }
 
-TEST_F_TIMEOUT(ring, random_lengths_wrap_with_padding, 60)
+TEST_F(ring, random_lengths_wrap_with_padding)
 {
 	struct stream *s = (void *)self->shm;
 	pid_t pid;
@@ -244,7 +244,7 @@ TEST_F(ring, positions_pass_all_powers)
 		pid = spawn_client(&self->z, self->r, send_and_call, s);
 		ASSERT_LT(0, pid);
 		for (k = 0; k < 200; k++) {
-			ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+			ASSERT_EQ(1, next(self->r, &rec));
 			EXPECT_EQ(at[i] + k + 1, rec.seq);
 			EXPECT_EQ(60000, rec.op);
 			ASSERT_EQ(0, ring_complete(self->r, rec.cpl, rec.seq, k, NULL, 0));
@@ -284,7 +284,7 @@ static void send_fakes(int fd, void *arg)
 	free(data);
 }
 
-TEST_F_TIMEOUT(ring, payload_is_never_taken_for_a_record, 60)
+TEST_F(ring, payload_is_never_taken_for_a_record)
 {
 	struct stream *s = (void *)self->shm;
 	struct ring_record rec;
@@ -301,14 +301,14 @@ TEST_F_TIMEOUT(ring, payload_is_never_taken_for_a_record, 60)
 		pid = spawn_client(&self->z, self->r, send_fakes, s);
 		ASSERT_LT(0, pid);
 		for (i = 0; i < s->n; i++) {
-			ASSERT_EQ(1, next(self->r, &rec, 10 * SEC));
+			ASSERT_EQ(1, next(self->r, &rec));
 			ASSERT_EQ(1, rec.op);
 			memcpy(&m, rec.data, sizeof(m));
 			ASSERT_EQ(i, m.n);
 			ASSERT_EQ(rec.len, m.len);
 			ring_advance(self->r);
 		}
-		EXPECT_EQ(-EPIPE, next(self->r, &rec, 10 * SEC));
+		EXPECT_EQ(-EPIPE, next(self->r, &rec));
 		EXPECT_EQ(0, reap(&self->z, pid));
 		ring_close(self->r);
 		self->r = NULL;
@@ -348,7 +348,7 @@ static void send_together(int fd, void *arg)
 	ring_close(r);
 }
 
-TEST_F_TIMEOUT(ring, threads_share_the_ring, 120)
+TEST_F(ring, threads_share_the_ring)
 {
 	struct stream *s = (void *)self->shm;
 	uint32_t threads, units;
@@ -406,10 +406,10 @@ static void push_together(int fd, void *arg)
 
 static bool becomes(atomic_uint *v, uint32_t want)
 {
-	int64_t end = now_ns() + 10 * SEC;
+	struct patience p = { 0 };
 
-	while (*v != want && now_ns() < end)
-		sleep_ns(MS / 10);
+	while (*v != want && be_patient(&p))
+		;
 	return *v == want;
 }
 
@@ -485,7 +485,7 @@ TEST_F(ring, a_record_is_there_when_submit_returns)
 		*said = 2 * i + 2;
 	}
 	EXPECT_EQ(0, reap(&self->z, pid));
-	EXPECT_EQ(-EPIPE, next(self->r, &rec, SEC));
+	EXPECT_EQ(-EPIPE, next(self->r, &rec));
 }
 
 TEST_HARNESS_MAIN

@@ -218,7 +218,7 @@ static void send_signals(struct storm *s)
 			sched_yield();
 		timers[i] = timer_for(threads[i].tid);
 	}
-	while (now_ns() - start < s->ns || (!enough(s) && now_ns() - start < 60 * SEC)) {
+	while (now_ns() - start < s->ns || (!enough(s) && now_ns() - start < 6 * PATIENCE)) {
 		i = rnd(&seed) % s->threads;
 		syscall(SYS_tgkill, getpid(), threads[i].tid, rnd(&seed) % 2 ? SIGUSR1 : SIGUSR2);
 		if (rnd(&seed) % 4)
@@ -323,7 +323,7 @@ static void take_all(struct __test_metadata *_metadata, struct ring *r, struct t
 
 	k->gaps = calloc(LEFT_MAX + PRODUCERS, sizeof(*k->gaps));
 	ASSERT_NE(NULL, k->gaps);
-	while ((rc = next(r, &rec, 20 * SEC)) == 1) {
+	while ((rc = next(r, &rec)) == 1) {
 		ASSERT_EQ(0, take(k, &rec));
 		if (rec.cpl)
 			ring_complete(r, rec.cpl, rec.seq, 0, NULL, 0);
@@ -385,37 +385,37 @@ static void run_storm(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *sel
 	}
 }
 
-TEST_F_TIMEOUT(ring, handlers_submit_while_their_thread_does, 120)
+TEST_F(ring, handlers_submit_while_their_thread_does)
 {
 	run_storm(_metadata, self, 1, LARGE);
 }
 
-TEST_F_TIMEOUT(ring, handlers_interrupt_handlers, 120)
+TEST_F(ring, handlers_interrupt_handlers)
 {
 	run_storm(_metadata, self, 1, NEST | LARGE);
 }
 
-TEST_F_TIMEOUT(ring, handlers_submit_more_than_the_ring_holds, 120)
+TEST_F(ring, handlers_submit_more_than_the_ring_holds)
 {
 	run_storm(_metadata, self, 1, NEST | FLOOD);
 }
 
-TEST_F_TIMEOUT(ring, handlers_jump_out_of_submissions, 120)
+TEST_F(ring, handlers_jump_out_of_submissions)
 {
 	run_storm(_metadata, self, 1, NEST | JUMP | LARGE);
 }
 
-TEST_F_TIMEOUT(ring, all_of_it_in_several_threads, 120)
+TEST_F(ring, all_of_it_in_several_threads)
 {
 	run_storm(_metadata, self, 4, NEST | JUMP | FLOOD);
 }
 
-TEST_F_TIMEOUT(ring, what_aborted_attempts_leave_is_never_a_record, 120)
+TEST_F(ring, what_aborted_attempts_leave_is_never_a_record)
 {
 	run_storm(_metadata, self, 1, NEST | JUMP | LARGE | FAKES);
 }
 
-TEST_F_TIMEOUT(ring, threads_rob_each_other_of_the_ring, 120)
+TEST_F(ring, threads_rob_each_other_of_the_ring)
 {
 	run_storm(_metadata, self, 3, LINGER | LARGE);
 }
@@ -485,7 +485,7 @@ static void cancel_client(int fd, void *arg)
 	int i;
 
 	s->rseq = r->tx.rseq;
-	while (now_ns() - start < s->ns || (s->handled <= 10 && now_ns() - start < 60 * SEC)) {
+	while (now_ns() - start < s->ns || (s->handled <= 10 && now_ns() - start < 6 * PATIENCE)) {
 		for (i = 0; i < 2; i++) {
 			v[i].s = s;
 			v[i].r = r;
@@ -511,7 +511,7 @@ static void cancel_client(int fd, void *arg)
 }
 
 /* A thread that starts before one that has just been cancelled has gone is another token. */
-TEST_F_TIMEOUT(ring, cancelled_threads_leave_no_hole, 120)
+TEST_F(ring, cancelled_threads_leave_no_hole)
 {
 	struct storm *s = (void *)self->shm;
 	struct taker k = { 0 };
@@ -576,7 +576,7 @@ static void exit_client(int fd, void *arg)
 	ring_close(r);
 }
 
-TEST_F_TIMEOUT(ring, threads_that_end_leave_the_ring_to_others, 120)
+TEST_F(ring, threads_that_end_leave_the_ring_to_others)
 {
 	struct storm *s = (void *)self->shm;
 	struct taker k = { 0 };
@@ -621,15 +621,16 @@ static void endless_client(int fd, void *arg)
 	ring_close(r);
 }
 
-/* Whether all threads of the process have stopped, waited for up to 5 s. */
+/* Whether all threads of the process have stopped, waited for. */
 static bool stopped(pid_t pid)
 {
 	char path[300], line[512], *p;
 	struct dirent *e;
-	int i, running = 1;
+	struct patience patience = { 0 };
+	int running;
 	DIR *dir;
 
-	for (i = 0; running && i < 50000; i++) {
+	do {
 		running = 0;
 		snprintf(path, sizeof(path), "/proc/%d/task", pid);
 		dir = opendir(path);
@@ -647,9 +648,7 @@ static bool stopped(pid_t pid)
 		}
 		if (dir)
 			closedir(dir);
-		if (running)
-			sleep_ns(100000);
-	}
+	} while (running && be_patient(&patience));
 	return !running;
 }
 
@@ -692,7 +691,7 @@ static int in_sequences(pid_t pid)
 	return n;
 }
 
-TEST_F_TIMEOUT(ring, a_stopped_producer_holds_nobody_up, 120)
+TEST_F(ring, a_stopped_producer_holds_nobody_up)
 {
 	struct storm *s = (void *)self->shm;
 	long stops = scaled(400), i, midway = 0;
@@ -731,10 +730,10 @@ TEST_F_TIMEOUT(ring, a_stopped_producer_holds_nobody_up, 120)
 		ASSERT_EQ(0, rc);
 		EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, 1000));
 		ASSERT_EQ(0, kill(pid, SIGCONT));
-		ASSERT_EQ(0, ring_wait(self->r, 20 * SEC));
+		ASSERT_EQ(0, wait_patiently(self->r));
 	}
 	s->step = 1;
-	while ((rc = next(self->r, &rec, 20 * SEC)) == 1) {
+	while ((rc = next(self->r, &rec)) == 1) {
 		ASSERT_EQ(0, take(&k, &rec));
 		ring_advance(self->r);
 	}
@@ -826,7 +825,7 @@ static void fork_client(int fd, void *arg)
 	ring_close(r);
 }
 
-TEST_F_TIMEOUT(ring, a_fork_s_child_is_refused_and_its_parent_goes_on, 120)
+TEST_F(ring, a_fork_s_child_is_refused_and_its_parent_goes_on)
 {
 	struct storm *s = (void *)self->shm;
 	struct taker k = { 0 };
@@ -841,7 +840,7 @@ TEST_F_TIMEOUT(ring, a_fork_s_child_is_refused_and_its_parent_goes_on, 120)
 	s->rounds = scaled(240);
 	pid = spawn_client(&self->z, self->r, fork_client, s);
 	ASSERT_LT(0, pid);
-	while ((rc = next(self->r, &rec, 20 * SEC)) == 1) {
+	while ((rc = next(self->r, &rec)) == 1) {
 		if (rec.cpl) {
 			calls++;
 			ring_complete(self->r, rec.cpl, rec.seq, 0, NULL, 0);

@@ -61,12 +61,6 @@ static const struct hand functions[] = {
 	OP(cuMipmappedArrayDestroy), do_array_destroy, sizeof(struct sv_cuMipmappedArrayDestroy),
 		HAND_LOG },
 
-	OP(cuTexObjectCreate), do_texture_create, sizeof(struct sv_texture), HAND_LOG | HAND_TAIL },
-	OP(cuSurfObjectCreate), do_texture_create, sizeof(struct sv_texture),
-		HAND_LOG | HAND_TAIL },
-	OP(cuTexObjectDestroy), do_texture_destroy, sizeof(struct sv_texture_end), HAND_LOG },
-	OP(cuSurfObjectDestroy), do_texture_destroy, sizeof(struct sv_texture_end), HAND_LOG },
-
 	OP(cuLaunchKernel), do_launch, sizeof(struct sv_launch), HAND_TAIL },
 	OP(cuLaunchHostFunc), do_host_func, sizeof(struct sv_host_func), 0 },
 

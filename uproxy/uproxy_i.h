@@ -265,9 +265,6 @@ int do_tex_destroy(struct call *k);
 void textures_ctx_gone(uint64_t ctx);
 int do_bypass(struct call *k);			/* log.c */
 
-int do_texture_create(struct call *k);		/* texture.c */
-int do_texture_destroy(struct call *k);
-
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
 void hostfunc_due(uint64_t id);		/* a graph has come to it; a thread of the driver */

@@ -393,31 +393,6 @@ struct sv_mem_access {
 };
 
 /*
- * Texture and surface objects. SV_OP_cuTexObjectCreate, SV_OP_cuSurfObjectCreate: behind the struct
- * follow CUDA_RESOURCE_DESC (arrays in it are virtual handles) and, for a texture, CUDA_TEXTURE_DESC
- * and with SV_TEXTURE_VIEW a CUDA_RESOURCE_VIEW_DESC, as cuda.h has them. Answered with struct
- * sv_texture_made: kernels read the driver's own value; between the two of us handle names it.
- * SV_OP_cuTexObjectDestroy, SV_OP_cuSurfObjectDestroy, not answered. (log)
- */
-#define SV_TEXTURE_VIEW	1u
-
-struct sv_texture {
-	uint64_t ctx;
-	uint64_t handle;	/* new: SV_T_CUtexObject_v1 or SV_T_CUsurfObject_v1 */
-	uint32_t flags;		/* SV_TEXTURE_ */
-	uint32_t pad;
-};
-
-struct sv_texture_made {
-	uint64_t value;
-};
-
-struct sv_texture_end {
-	uint64_t ctx;
-	uint64_t handle;
-};
-
-/*
  * Textures and surfaces (log). SV_OP_cuTexObjectCreate, SV_OP_cuSurfObjectCreate: struct sv_tex_new, then
  * CUDA_RESOURCE_DESC with virtual handles in it and, for a texture, CUDA_TEXTURE_DESC and, if view is 1,
  * CUDA_RESOURCE_VIEW_DESC. Answered with the object: uint64_t, the driver's own value, which kernels read.

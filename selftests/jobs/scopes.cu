@@ -97,6 +97,7 @@ __global__ void staged(const float *in, float *out, int tiles)
 {
 	__shared__ float buf[3][128];
 	cg::thread_block block = cg::this_thread_block();
+#pragma nv_diag_suppress static_var_with_dynamic_init
 	__shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 3> state;
 	auto pipe = cuda::make_pipeline(block, &state);
 	float sum = 0;

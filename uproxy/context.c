@@ -181,6 +181,7 @@ static int end(struct call *k, bool reset)
 	/* c stays allocated: a worker may just be in it. Contexts are few. */
 	handle_sweep(s, of_context, &gone);
 	images_ctx_gone(gone);
+	textures_ctx_gone(gone);
 	__atomic_add_fetch(&ended, 1, __ATOMIC_RELEASE);
 	s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 	if (reset)

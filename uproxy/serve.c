@@ -69,7 +69,7 @@ void answer_call(struct call *k)
 	struct sv_session *s = k->c.session;
 
 	if (trace_on)
-		trace_span(k->c.op, 0, k->begin_ns, now_ns(), k->bytes);
+		trace_span(k->c.op, k->lane, k->begin_ns, now_ns(), k->bytes);
 	account(s, k->c.op, k->seq, k->cpl, k->c.status);
 	if (k->cpl)
 		ring_complete(s->ring, k->cpl, k->seq, k->c.status, k->c.reply,
@@ -131,6 +131,7 @@ static int serve_record(struct sv_session *s, const struct ring_record *rec)
 	k.cpl = rec->cpl;
 	k.begin_ns = trace_on ? now_ns() : 0;
 	k.bytes = 0;
+	k.lane = 0;
 	rc = h ? check_size(&k, h) : 0;
 	if (!rc && h && h->flags & HAND_WORKER) {
 		rc = worker_call(h, &k);

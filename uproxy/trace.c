@@ -42,6 +42,7 @@ int trace_open(const char *path, const struct uproxy_stat *st)
 	memcpy(h.device_name, st->device_name, sizeof(h.device_name));
 	fwrite(&h, sizeof(h), 1, file);
 	put_name(UPROXY_TRACE_LANE, 1, "answered later");
+	put_name(UPROXY_TRACE_LANE, 2, "workers");
 	fflush(file);
 	trace_on = true;
 	return 0;

@@ -128,6 +128,7 @@ int worker_call(const struct hand *h, const struct call *k)
 		return -ENOMEM;
 	r->k = *k;
 	r->hand = h;
+	r->k.lane = 2;
 	memcpy(r->data, k->c.data, k->c.len);
 	r->k.c.data = r->data;
 	rc = worker_run(run_record, r);

@@ -632,6 +632,43 @@ TEST_F(session, copies_boxes_between_memory_and_arrays)
 		       (struct sv_cuArrayDestroy){ c->ctx, n.pHandle }), CUDA_ERROR_INVALID_HANDLE);
 }
 
+TEST_F(session, makes_textures_and_surfaces)
+{
+	struct client *c = &self->c;
+	struct sv_cuArray3DCreate_v2 n = { .ctx = c->ctx, .pHandle = new_handle(c, SV_T_CUarray),
+		.pAllocateArray = { 16, 8, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST } };
+	struct {
+		struct sv_tex_new a;
+		CUDA_RESOURCE_DESC res;
+		CUDA_TEXTURE_DESC tex;
+	} t = { .a = { .ctx = c->ctx } };
+	uint64_t tex = 0, surf = 0;
+
+	EXPECT_EQ(call2(c, SV_OP_cuArray3DCreate_v2, &n, sizeof(n), NULL, 0, NULL, 0), 0);
+	t.res.resType = CU_RESOURCE_TYPE_ARRAY;
+	t.res.res.array.hArray = (CUarray)n.pHandle;
+	EXPECT_EQ(call2(c, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, &tex, 8), 0);
+	EXPECT_NE(tex, 0);
+	EXPECT_EQ(call2(c, SV_OP_cuSurfObjectCreate, &t, sizeof(t) - sizeof(t.tex), NULL, 0, &surf,
+			8), 0);
+	EXPECT_NE(surf, 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuSurfObjectDestroy, (struct sv_tex_end){ c->ctx, tex }),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuTexObjectDestroy, (struct sv_tex_end){ c->ctx, tex }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuTexObjectDestroy, (struct sv_tex_end){ c->ctx, tex }),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuSurfObjectDestroy, (struct sv_tex_end){ c->ctx, surf }), 0);
+	t.res.resType = CU_RESOURCE_TYPE_LINEAR;
+	t.res.res.linear.devPtr = self->dev;
+	t.res.res.linear.format = CU_AD_FORMAT_FLOAT;
+	t.res.res.linear.numChannels = 1;
+	t.res.res.linear.sizeInBytes = 4096;
+	EXPECT_EQ(call2(c, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, &tex, 8), 0);
+	t.res.res.linear.devPtr = self->dev + 2 * GRANULE;
+	EXPECT_EQ(call2(c, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, &tex, 8),
+		  CUDA_ERROR_INVALID_VALUE);
+}
+
 /* ------------------------------------------------------------------------------ contexts */
 
 TEST_F(session, ends_contexts_with_what_is_in_them)

@@ -17,7 +17,7 @@ TIMEOUT_hostile_ptx := 300
 TEST_PROGRAMS += $(SOFT_API_BINS)
 
 # Programs of direct mode: unmodified, static cudart, nvcc's defaults.
-SOFT_DIRECT_TESTS := vector reduce streams symbols graphs errors coop texture
+SOFT_DIRECT_TESTS := vector reduce streams symbols graphs errors coop texture exit
 SOFT_DIRECT_BINS := $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%) $(B)/selftests/softgpu/d_rdc
 $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%): $(B)/selftests/softgpu/d_%: \
 		selftests/softgpu/d_%.cu selftests/softgpu/direct.cuh

@@ -85,7 +85,7 @@ void set_reg(struct jit *j, int reg, V v, enum ptype t);
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg);
 V get_pred(struct jit *j, const struct opnd *o);
 Ty reg_ty(struct jit *j, int reg);
-void slot_store(struct jit *j, uint32_t reg, V v, bool all);	/* all: whatever the mask */
+V slot_store(struct jit *j, uint32_t reg, V v, bool all);	/* all: whatever the mask */
 V cur_mask(struct jit *j);			/* i32 */
 V guarded_mask(struct jit *j);			/* mask & guard */
 V bits_of(struct jit *j, V pred);		/* <32 x i1> -> i32 */

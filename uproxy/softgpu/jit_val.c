@@ -333,39 +333,37 @@ static V slot_load(struct jit *j, uint32_t r)
 	return v;
 }
 
-void slot_store(struct jit *j, uint32_t r, V v, bool all)
+/* Returns what the slot holds then, for those who read it again. */
+V slot_store(struct jit *j, uint32_t r, V v, bool all)
 {
 	Ty t = reg_ty(j, r);
 	V p = slot_ptr(j, r), mask = NULL;
 
 	if (j->f->uniform[r]) {
-		if (t == j->i1)
-			v = LLVMBuildZExt(j->b, v, j->i32, "");
-		store_al(j, v, p, 16);
-		return;
+		store_al(j, t == j->i1 ? LLVMBuildZExt(j->b, v, j->i32, "") : v, p, 16);
+		return v;
 	}
 	if (!all)
 		mask = cur_mask(j);
 	if (t == j->i1) {
-		v = bits_of(j, v);
+		V bits = bits_of(j, v);
+
 		if (mask) {
 			V old = load_al(j, j->i32, p, 16);
 
 			old = LLVMBuildAnd(j->b, old, LLVMBuildNot(j->b, mask, ""), "");
-			v = LLVMBuildOr(j->b, LLVMBuildAnd(j->b, v, mask, ""), old, "");
+			bits = LLVMBuildOr(j->b, LLVMBuildAnd(j->b, bits, mask, ""), old, "");
 		}
-		store_al(j, v, p, 16);
-	} else if (mask && j->has_avx512 && t != j->i128) {
-		Ty over[2] = { LLVMTypeOf(v), j->ptr };
-		V args[4] = { v, p, c32(j, 64), pred_of(j, mask) };
-
-		call_intr(j, "llvm.masked.store", over, 2, args, 4);
+		store_al(j, bits, p, 16);
 	} else {
+		/* no masked store: CPUs do not forward it, and the next load would wait for memory */
 		if (mask)
 			v = LLVMBuildSelect(j->b, pred_of(j, mask), v,
+					    j->cached[r] == j->epoch ? j->cache[r] :
 					    load_al(j, LLVMTypeOf(v), p, 64), "");
 		store_al(j, v, p, 64);
 	}
+	return v;
 }
 
 static V read_reg(struct jit *j, int reg)
@@ -386,8 +384,7 @@ static void write_reg(struct jit *j, int reg, V v)
 		LLVMBuildStore(j->b, v, jit_reg_alloca(j, reg));
 		return;
 	}
-	slot_store(j, reg, v, false);
-	j->cache[reg] = v;
+	j->cache[reg] = slot_store(j, reg, v, false);
 	j->cached[reg] = j->epoch;
 }
 

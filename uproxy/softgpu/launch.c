@@ -184,7 +184,7 @@ static CUresult from_fault(const struct ptx_fault *f, const char *name)
 	};
 
 	if (f->kind == PTX_STOPPED)
-		return by_kind[f->kind].code;
+		return program_ending ? CUDA_ERROR_DEINITIALIZED : by_kind[f->kind].code;
 	if (f->kind == PTX_ASSERT) {
 		print_flush();
 		print_error(f->text);

@@ -78,6 +78,7 @@ extern pthread_mutex_t big;
 void obj_add(void *obj, enum obj_type type);	/* big */
 void obj_del(void *obj);			/* big */
 bool obj_live(const void *obj, enum obj_type type);	/* big */
+extern bool program_ending;	/* what runs now is ended */
 uint64_t next_id(void);
 uint64_t now_ns(void);
 void tls_register(void);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#define END_SECONDS 3
+
 __thread struct tls tls;
 pthread_mutex_t big = PTHREAD_MUTEX_INITIALIZER;
 
@@ -145,16 +147,38 @@ void tls_register(void)
 		tls.registered = !pthread_setspecific(tls_key, &tls);
 }
 
-/*
- * The program ends: what still runs on the device ends too, so that unloading (cudart does it in
- * handlers that were registered earlier, and therefore run later) does not wait for it.
- */
-static void program_ends(void)
+bool program_ending;	/* big */
+
+static void *end_work(void *arg)
 {
+	struct timespec ts = { END_SECONDS, 0 };
+
+	nanosleep(&ts, NULL);
 	pthread_mutex_lock(&big);
+	program_ending = true;
 	for (struct ctx *c = contexts; c; c = c->next)
 		__atomic_store_n(&c->stop, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&big);
+	return arg;
+}
+
+/*
+ * The program ends. What still runs on the device may end, too: destructors of global objects still
+ * come, and may want it. But unloading (cudart does it in handlers that were registered earlier,
+ * and therefore run later) shall not wait for a kernel without end.
+ */
+static void program_ends(void)
+{
+	bool busy = false;
+	pthread_t t;
+
+	pthread_mutex_lock(&big);
+	for (struct ctx *c = contexts; c; c = c->next)
+		for (struct stream *st = c->streams; st; st = st->next)
+			busy |= st->head != NULL;
+	pthread_mutex_unlock(&big);
+	if (busy && !pthread_create(&t, NULL, end_work, NULL))
+		pthread_detach(t);
 }
 
 static void init_once(void)

@@ -59,7 +59,6 @@ struct supervisor {
 	int pressed;		/* how far the state's deadline has escalated */
 	uint64_t deadline;	/* of the state; 0: none */
 	bool changed;		/* the job file is old */
-	int proxies_started;
 };
 
 /* ------------------------------------------------------------------------------- ranks */
@@ -166,7 +165,7 @@ static int open_pipes(struct supervisor *s)
 	return s->prefixer < 0 ? s->prefixer : 0;
 }
 
-static int start_ranks(struct supervisor *s)
+static void start_ranks(struct supervisor *s)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), failed = 0;
 	bool several = s->info.ranks > 1;
@@ -189,13 +188,15 @@ static int start_ranks(struct supervisor *s)
 		failed = pid;
 		say_errno(failed, "%s cannot be executed", s->job->opt->command[0]);
 		s->failed = true;
-		s->status = failed == -ENOENT ? EXIT_NOTFOUND : EXIT_NOEXEC;
+		if (failed == -EAGAIN || failed == -ENOMEM || failed == -EMFILE)
+			s->status = EXIT_OURS;
+		else
+			s->status = failed == -ENOENT ? EXIT_NOTFOUND : EXIT_NOEXEC;
 	}
 	if (null >= 0)
 		close(null);
 	if (failed)
 		end_ranks(s);
-	return 0;
 }
 
 /* ----------------------------------------------------------------------------- proxies */
@@ -290,7 +291,6 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 	*p = (struct rundir_proxy){ .rank = r, .serial = serial, .pid = pid, .client = client };
 	family_name(client, p->name);
 	s->rank[r].serial++;
-	s->proxies_started++;
 	s->changed = true;
 }
 
@@ -321,7 +321,8 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	s->changed = true;
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
-	if (WIFSIGNALED(status) && s->state < PROXIES)
+	/* not by us */
+	if (WIFSIGNALED(status) && (s->state < PROXIES || !s->pressed))
 		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
 		    p.client, p.name,
 		    signal_text(WTERMSIG(status), sig, sizeof(sig)));
@@ -575,6 +576,11 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.started_ns = wall_ns();
 	s->info.devices = s->job->opt->devices;
 	s->info.ranks = err ? 0 : n;
+	s->job->port = start_free_port();
+	if (s->job->port < 0 && n > 1) {
+		err = s->job->port;
+		say_errno(err, "no free port for MASTER_PORT");
+	}
 	for (int r = 0; r < n && !err; r++)
 		err = open_socket(s, r);
 	if (!err && n > 1) {
@@ -588,6 +594,8 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 int job_supervise(struct job *job, const sigset_t *handled)
 {
 	struct supervisor s = { .job = job, .changed = true };
+	int proxies[JOB_RANKS_MAX];
+	bool started;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_NAME, "singvgpu-run");
@@ -595,19 +603,19 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	setpgid(0, 0);
 	signal(SIGTTOU, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	if (prepare(&s, handled)) {
+	started = !prepare(&s, handled);
+	if (started) {
+		start_ranks(&s);
+		loop(&s);
+	} else {
 		s.status = EXIT_OURS;
 		if (s.prefixer > 0)
 			kill(s.prefixer, SIGKILL);
-	} else {
-		job->port = start_free_port();
-		if (job->port < 0)
-			say_errno(job->port, "no free port for MASTER_PORT");
-		start_ranks(&s);
-		loop(&s);
 	}
-	if (job->opt->trace && s.status != EXIT_OURS)
-		merge_traces(job, s.info.ranks, s.proxies_started, job->opt->summary);
+	for (int r = 0; r < s.info.ranks; r++)
+		proxies[r] = s.rank[r].serial;
+	if (job->opt->trace && started)
+		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
 	rundir_remove(&job->dir);
 	return s.status;
 }

@@ -42,6 +42,7 @@ struct job_options {
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
+	bool help;		/* is all that is wanted */
 	bool summary;		/* tell the sums of the trace */
 	char **command;
 };

@@ -285,10 +285,10 @@ static int map_raw(struct raw *raw)
 	return -EBADMSG;
 }
 
-static void open_raws(struct merge *m, const struct job *job, int ranks, int serials)
+static void open_raws(struct merge *m, const struct job *job, int ranks, const int *proxies)
 {
 	for (int r = 0; r < ranks; r++) {
-		for (int n = 0; n < serials; n++) {
+		for (int n = 0; n < proxies[r]; n++) {
 			struct raw raw = { .rank = r }, *more;
 			int err = start_trace_path(job, r, n, raw.path, sizeof(raw.path));
 
@@ -301,7 +301,7 @@ static void open_raws(struct merge *m, const struct job *job, int ranks, int ser
 			}
 			more = err ? NULL : realloc(m->raw, (m->raws + 1) * sizeof(raw));
 			if (!more) {
-				say_errno(err ?: -ENOMEM, "the proxy's trace %s", raw.path);
+				say_errno(err ?: -ENOMEM, "a proxy's trace, %s", raw.path);
 				continue;
 			}
 			m->raw = more;
@@ -310,13 +310,13 @@ static void open_raws(struct merge *m, const struct job *job, int ranks, int ser
 	}
 }
 
-int merge_traces(const struct job *job, int ranks, int serials, bool table)
+int merge_traces(const struct job *job, int ranks, const int *proxies, bool table)
 {
 	const char *path = job->opt->trace;
 	struct merge m = { 0 };
 	int err;
 
-	open_raws(&m, job, ranks, serials);
+	open_raws(&m, job, ranks, proxies);
 	for (int i = 0; i < m.raws; i++) {
 		size_t end = walk(&m, &m.raw[i], add, NULL);
 

@@ -9,8 +9,8 @@
 
 /*
  * Merges the job's raw traces into its trace file and removes them; with table, tells the sums by
- * name on stderr. serials: no rank had more proxies. 0, or -errno and the user knows why.
+ * name on stderr. proxies[r]: how many rank r had. 0, or -errno and the user knows why.
  */
-int merge_traces(const struct job *job, int ranks, int serials, bool table);
+int merge_traces(const struct job *job, int ranks, const int *proxies, bool table);
 
 #endif

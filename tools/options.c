@@ -26,6 +26,9 @@ static int bad(const char *command, const char *what, const char *is)
 int options_parse(struct job_options *opt, int c, const char *command)
 {
 	switch (c) {
+	case 'h':
+		opt->help = true;
+		return 0;
 	case 'n':
 		if (parse_int(optarg, 1, JOB_RANKS_MAX, &opt->ranks))
 			return bad(command, "--ranks", "a number from 1 to 256");
@@ -77,6 +80,14 @@ char *options_path(const char *path)
 	if (!real)
 		say_errno(errno, "%s", path);
 	return real;
+}
+
+void options_free(struct job_options *opt, struct places *places)
+{
+	free(opt->driver);
+	free(opt->log);
+	free(opt->trace);
+	places_free(places);
 }
 
 int options_finish(struct job_options *opt, struct places *places)

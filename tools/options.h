@@ -45,5 +45,6 @@ int options_parse(struct job_options *opt, int c, const char *command);
 char *options_path(const char *path);
 /* Finds the places, the driver; checks that the job can be started. 0 or an exit status. */
 int options_finish(struct job_options *opt, struct places *places);
+void options_free(struct job_options *opt, struct places *places);
 
 #endif

@@ -92,6 +92,17 @@ static int front(struct job *job, pid_t supervisor, const sigset_t *handled)
 	return end_of(status);
 }
 
+/* As many as the proxies will find: ranks are spread over them. */
+static int devices(const struct job_options *opt)
+{
+	const char *soft = getenv("SINGVGPU_SOFT_DEVICES");
+	long n = opt->devices ?: places_nvidia_devices();
+
+	if (!n && (!soft || parse_int(soft, 1, JOB_DEVICES_MAX, &n)))
+		n = 1;
+	return n;
+}
+
 int job_run(const struct job_options *opt, const struct places *places)
 {
 	struct job job = { .opt = opt, .places = places, .front = getpid(), .group = getpgrp() };
@@ -104,9 +115,7 @@ int job_run(const struct job_options *opt, const struct places *places)
 		return EXIT_OURS;
 	set_signals(&job, &handled);
 	job.share_tty = opt->ranks == 1 && has_terminal();
-	job.devices = opt->devices ?: places_nvidia_devices();
-	if (job.devices < 1)
-		job.devices = 1;
+	job.devices = devices(opt);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (pipe2(end, O_CLOEXEC)) {
 		say_errno(errno, "a pipe");
@@ -155,31 +164,37 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-int run_main(int argc, char **argv)
+static int parse(struct job_options *opt, int argc, char **argv)
 {
-	struct job_options opt;
-	struct places places;
-	int c, status;
+	int c, status = 0;
 
-	options_default(&opt);
-	while ((c = getopt_long(argc, argv, "+" OPTIONS_SHORT "t:", longs, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(help, stdout);
-			return 0;
-		}
+	while (!status && (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "t:", longs, NULL)) != -1) {
 		if (c == 't') {
-			opt.trace = options_path(optarg);
-			if (!opt.trace)
-				return EXIT_OURS;
+			free(opt->trace);
+			opt->trace = options_path(optarg);
+			status = opt->trace ? 0 : EXIT_OURS;
 		} else {
-			status = options_parse(&opt, c, "run");
-			if (status)
-				return status;
+			status = options_parse(opt, c, "run");
 		}
 	}
-	if (optind == argc)
-		return say_usage("run", "no command is given");
-	opt.command = argv + optind;
-	status = options_finish(&opt, &places);
-	return status ?: job_run(&opt, &places);
+	if (!status && !opt->help && optind == argc)
+		status = say_usage("run", "no command is given");
+	opt->command = argv + optind;
+	return status;
+}
+
+int run_main(int argc, char **argv)
+{
+	struct places places = { 0 };
+	struct job_options opt;
+	int status;
+
+	options_default(&opt);
+	status = parse(&opt, argc, argv);
+	if (!status && opt.help)
+		fputs(help, stdout);
+	else if (!status)
+		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
+	options_free(&opt, &places);
+	return status;
 }

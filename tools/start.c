@@ -163,7 +163,8 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	env_set(e, "WORLD_SIZE", "%ld", job->opt->ranks);
 	env_set(e, "LOCAL_WORLD_SIZE", "%ld", job->opt->ranks);
 	env_set(e, "MASTER_ADDR", "127.0.0.1");
-	env_set(e, "MASTER_PORT", "%d", job->port);
+	if (job->port > 0)
+		env_set(e, "MASTER_PORT", "%d", job->port);
 	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
 	env_libraries(e, job->places->libdir);
 }
@@ -324,6 +325,7 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int sock)
 	}
 	if (opt->trace && !err) {
 		err = start_trace_path(job, rank, serial, trace, sizeof(trace));
+		unlink(trace);	/* of a job that was killed */
 		argv[n++] = "--trace";
 		argv[n++] = trace;
 	}

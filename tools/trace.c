@@ -26,34 +26,39 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-int trace_main(int argc, char **argv)
+static int parse(struct job_options *opt, int argc, char **argv)
 {
 	const char *output = "singvgpu-trace.json";
-	struct job_options opt;
-	struct places places;
-	int c, status;
+	int c, status = 0;
 
-	options_default(&opt);
-	while ((c = getopt_long(argc, argv, "+" OPTIONS_SHORT "o:", longs, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(help, stdout);
-			return 0;
-		}
-		if (c == 'o') {
+	while (!status && (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "o:", longs, NULL)) != -1) {
+		if (c == 'o')
 			output = optarg;
-			continue;
-		}
-		status = options_parse(&opt, c, "trace");
-		if (status)
-			return status;
+		else
+			status = options_parse(opt, c, "trace");
 	}
+	if (status || opt->help)
+		return status;
 	if (optind == argc)
 		return say_usage("trace", "no command is given");
-	opt.command = argv + optind;
-	opt.trace = options_path(output);
-	opt.summary = true;
-	if (!opt.trace)
-		return EXIT_OURS;
-	status = options_finish(&opt, &places);
-	return status ?: job_run(&opt, &places);
+	opt->command = argv + optind;
+	opt->summary = true;
+	opt->trace = options_path(output);
+	return opt->trace ? 0 : EXIT_OURS;
+}
+
+int trace_main(int argc, char **argv)
+{
+	struct places places = { 0 };
+	struct job_options opt;
+	int status;
+
+	options_default(&opt);
+	status = parse(&opt, argc, argv);
+	if (!status && opt.help)
+		fputs(help, stdout);
+	else if (!status)
+		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
+	options_free(&opt, &places);
+	return status;
 }

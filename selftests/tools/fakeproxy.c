@@ -3,8 +3,8 @@
  * fakeproxy.c - stands for singvgpu-proxy in tests of the launcher: answers, counts, and misbehaves
  *
  * FAKE_PROXY says how: "" serves until the client hangs up, segv dies of SIGSEGV when the client has
- * connected, exit ends before it answers, hang ignores SIGTERM and the client's end. FAKE_PROXY_TELL
- * is a file that gets its arguments, environment and open files.
+ * connected, exit ends before it answers, hang ignores SIGTERM and the client's end, trash spoils its
+ * trace. FAKE_PROXY_TELL is a file that gets its arguments, environment and open files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -144,6 +144,21 @@ static void work(void)
 	}
 }
 
+/* Random bytes over a part of what is behind the header, and after it. */
+static void spoil(void)
+{
+	int n = 0, end;
+
+	srand(now_ns(CLOCK_MONOTONIC));
+	end = ftell(trace);
+	fseek(trace, sizeof(struct uproxy_trace_head) + rand() % (end / 2), SEEK_SET);
+	while (n++ < 1 + rand() % 100)
+		putc(rand(), trace);
+	fseek(trace, 0, SEEK_END);
+	while (n++ < 300)
+		putc(rand(), trace);
+}
+
 static void serve(int sock, int device)
 {
 	struct sv_connected reply = { 0 };
@@ -205,5 +220,7 @@ int main(int argc, char **argv)
 	if (trace_path)
 		open_trace(trace_path, 0, device);
 	serve(sock, device);
+	if (trace && !strcmp(mode, "trash"))
+		spoil();
 	return trace && fclose(trace);
 }

@@ -4,7 +4,7 @@
 # Its objects see ringbuf, build/gen and the vendor's headers, and nothing of the proxy. $(CUDA_HOME)
 
 INTERCEPT := $(B)/libintercept
-INTERCEPT_OBJ := $(patsubst libintercept/%.c,$(INTERCEPT)/%.o,$(filter-out $(INTERCEPT_SKIP),$(wildcard libintercept/*.c)))
+INTERCEPT_OBJ := $(patsubst libintercept/%.c,$(INTERCEPT)/%.o,$(wildcard libintercept/*.c))
 INTERCEPT_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden -fno-plt -pthread -MMD -MP -D_GNU_SOURCE \
 	-Ilibintercept $(GEN_CFLAGS) -Iringbuf -Ikmod/include/uapi -Wno-deprecated-declarations
 LIBCUDA := $(B)/lib/libcuda.so.1

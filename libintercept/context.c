@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "client.h"
 #include "export_tables.h"
+#include "managedvar.h"
 
 #include <string.h>
 
@@ -518,7 +519,8 @@ CUresult context_sync(struct context *ctx)
 {
 	struct sv_sync_on a = { ctx->o.handle, 0 };
 
-	return send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0);
+	TRY(send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0));
+	return managedvar_waited(ctx);
 }
 
 API CUresult cuCtxSynchronize(void)

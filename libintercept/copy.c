@@ -7,6 +7,7 @@
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is done
  */
 #include "client.h"
+#include "managedvar.h"
 #include "memory_i.h"
 
 #include <string.h>
@@ -163,7 +164,9 @@ static CUresult copy_now(uint64_t dst, uint64_t src, size_t len)
 	TRY(stream_find(NULL, &s));
 	TRY(capture_unsafe());
 	TRY(capture_legacy(s));
-	return copy(s, dst, src, len, true);
+	TRY(managedvar_launch(s->o.ctx));
+	TRY(copy(s, dst, src, len, true));
+	return managedvar_waited(s->o.ctx);
 }
 
 static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stream)
@@ -172,6 +175,7 @@ static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stre
 
 	TRY(stream_find(stream, &s));
 	TRY(capture_legacy(s));
+	TRY(managedvar_launch(s->o.ctx));
 	return copy(s, dst, src, len, false);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "managedvar.h"
 #include "graph_i.h"
 
 static struct exec *execs;	/* live ones */
@@ -603,6 +604,8 @@ static CUresult launch(struct exec *x, struct stream *s)
 		a.value = ++x->launches;
 	}
 	graph_unlock(0);
+	if (!r)
+		r = managedvar_launch(s->o.ctx);
 	if (!r)
 		r = send_async(SV_OP_cuGraphLaunch, &a, sizeof(a), NULL, 0);
 	return r;

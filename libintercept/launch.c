@@ -3,6 +3,7 @@
  * launch.c - a launch's arguments, checked here so that the call itself can tell what is wrong
  */
 #include "client.h"
+#include "managedvar.h"
 
 #include <string.h>
 
@@ -158,6 +159,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, voi
 
 	TRY(stream_find(c->hStream, &s));
 	TRY(launch_layout(c, s->o.ctx, f, params, extra, &l));
+	TRY(managedvar_launch(s->o.ctx));
 	l.head.stream = s->wire;
 	if (unlikely(s->wire == SV_STREAM_LEGACY))
 		TRY(capture_legacy(s));

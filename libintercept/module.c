@@ -8,6 +8,7 @@
 #include "client.h"
 #include "cuda_hooks.h"
 #include "image.h"
+#include "managedvar.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -168,6 +169,7 @@ void image_gone(struct image *im)
 	im->functions = NULL;
 	pthread_mutex_unlock(&lock);
 	memory_drop_globals(im);
+	managedvar_drop(im);
 	if (im->arena)
 		arena_free(im->arena);
 	im->arena = 0;
@@ -639,13 +641,43 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *addr, size_t *len, CUlibrary l, con
 			len);
 }
 
-/* NEEDSWORK: the host would touch the variable where the driver has put it, in the proxy. */
+/* Its bytes come along: the host may read it before anything is launched. */
+static CUresult managed(struct image *im, const char *name, struct sv_global *g)
+{
+	struct sv_by_name a = { .from = im->o.handle, .name_len = strlen(name) + 1 };
+	void *bytes;
+	CUresult rc;
+
+	TRY(send_sync(SV_OP_cuLibraryGetManaged, &a, sizeof(a), name, a.name_len, g, sizeof(*g)));
+	if (g->len > UINT32_MAX)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	bytes = arena_reply(g->len, &a.info);
+	if (!bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a.cap = g->len;
+	rc = send_sync(SV_OP_cuLibraryGetManaged, &a, sizeof(a), name, a.name_len, g, sizeof(*g));
+	if (!rc)
+		rc = managedvar_add(g->addr, g->len, im, bytes);
+	if (!rc)
+		rc = memory_add_global(g->addr, g->len, im);
+	arena_reply_done(a.info);
+	return rc;
+}
+
 API CUresult cuLibraryGetManaged(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
 {
-	(void)addr;
-	(void)len;
-	(void)l;
-	(void)name;
-	return sv_unsupported("cuLibraryGetManaged",
-			      "__managed__ variables are the driver's; use cudaMallocManaged");
+	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
+	struct sv_global g;
+
+	TRY(session_check());	/* managed variables are no context's */
+	if (!name || (!addr && !len))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(managed(im, name, &g));
+	if (addr)
+		*addr = g.addr;
+	if (len)
+		*len = g.len;
+	return CUDA_SUCCESS;
 }

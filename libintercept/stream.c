@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "client.h"
 #include "cuda_hooks.h"
+#include "managedvar.h"
 #include "memory_i.h"
 
 /* ---------------------------------------------------------------------------------- streams */
@@ -97,7 +98,8 @@ static CUresult ask(uint16_t op, struct context *ctx, uint64_t on)
 {
 	struct sv_sync_on a = { ctx->o.handle, on };
 
-	return send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
+	TRY(send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0));
+	return managedvar_waited(ctx);
 }
 
 CUresult stream_sync(struct context *ctx, struct stream *s)

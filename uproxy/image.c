@@ -460,7 +460,10 @@ int do_get_global(struct call *k)
 	void *holder;
 	int rc = 0;
 
-	if (!name || a->handle || a->info || a->cap)
+	bool wants = k->c.op == SV_OP_cuLibraryGetManaged && a->cap;
+
+	if (!name || a->handle || (!wants && (a->info || a->cap)) ||
+	    (wants && !arena_client(s, a->info, a->cap)))
 		return sv_bad(&k->c, "name of a variable");
 	im = image_get(s, a->from, &holder);
 	if (!im)
@@ -474,6 +477,9 @@ int do_get_global(struct call *k)
 		rc = global_of(&s->hal, k->c.op, holder, name, &addr, &len);
 	if (!rc && globals_add(im, a->ctx, addr, len))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	/* The host may read managed memory, and nothing that uses it has been launched yet. */
+	if (!rc && wants)
+		memcpy(arena_at(s, a->info), (void *)addr, len < a->cap ? len : a->cap);
 	image_put(im);
 	if (rc)
 		return sv_fails(&k->c, rc, "context of a variable");

@@ -280,7 +280,8 @@ struct sv_image_end {		/* SV_OP_cuLibraryUnload, SV_OP_cuModuleUnload (log) */
  * SV_OP_cuLibraryGetKernel, SV_OP_cuModuleGetFunction: binds the new handle (log); answers when
  * sv_func_info is at arena offset info, which has cap bytes.
  * SV_OP_cuLibraryGetGlobal, SV_OP_cuLibraryGetManaged, SV_OP_cuModuleGetGlobal_v2: answer
- * struct sv_global (new, info 0, cap 0). (log)
+ * struct sv_global (new, info 0, cap 0). (log) For a managed variable, if cap is not 0, its first
+ * cap bytes are put at arena offset info.
  */
 struct sv_by_name {
 	uint64_t ctx;

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - graphs and stream capture: programs built by nvcc, run over the soft device through the
+# proxy, and what the proxy makes of hostile descriptions.
+
+GRAPH_JOBS := $(patsubst selftests/graphs/%.cu,$(B)/selftests/graphs/%,$(wildcard selftests/graphs/*.cu))
+$(GRAPH_JOBS): $(B)/selftests/graphs/%: selftests/graphs/%.cu selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -o $@ $<
+
+ifeq ($(SAN),)
+HOST_TESTS += selftests/graphs/test-graphs
+TEST_PROGRAMS += $(GRAPH_JOBS) $(B)/uproxy/softgpu/direct/libcuda.so.1
+TIMEOUT_test-graphs := 200
+endif

@@ -20,9 +20,9 @@ $(CRIU_TESTS): %: %.o $(B)/selftests/criu/driver.o $(B)/selftests/criu/proxy.o $
 
 TEST_PROGRAMS += $(CRIU_CLIENT) $(CRIU_TESTS)
 VM_TESTS += selftests/criu/moves-vm $(B)/selftests/criu/plugin
-TIMEOUT_moves := 600
-TIMEOUT_moves-vm := 600
-TIMEOUT_plugin := 400
+TIMEOUT_moves := 1000
+TIMEOUT_moves-vm := 1000
+TIMEOUT_plugin := 1000
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 HOST_TESTS += $(B)/selftests/criu/moves

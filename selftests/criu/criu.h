@@ -94,6 +94,10 @@ int start_client(struct run *r);
 int kill_client(struct run *r);
 int watch_client(struct run *r);
 int command(struct run *r, enum cmd cmd, const char *arg);
+/* These wait, and say what it is that does not come about. */
+bool comes_true(const uint32_t *word);	/* other than 0 */
+bool catches(struct run *r, int sig);	/* the client has a handler */
+bool has_file(struct run *r, const char *what, bool want);	/* the client, open */
 int progress(struct run *r);		/* each thread's stream goes on, and nothing is wrong */
 #define DUMP_LEAVE	1		/* --leave-running */
 #define DUMP_FAILS	2		/* it must fail, and leave the client running */

@@ -10,6 +10,7 @@
 
 #include <kselftest_harness.h>
 
+#include "../harness/patience.h"
 #include "criu.h"
 
 static int moments(void)
@@ -17,18 +18,6 @@ static int moments(void)
 	const char *n = getenv("SINGVGPU_MOMENTS");
 
 	return n ? atoi(n) : getenv("SINGVGPU_VM") ? 5 : 20;
-}
-
-static bool dead_client(struct run *r)
-{
-	int i;
-
-	for (i = 0; i < 2000; i++) {
-		if (__atomic_load_n(&r->sh->peer_gone, __ATOMIC_ACQUIRE))
-			return true;
-		pause_us(1000);
-	}
-	return false;
 }
 
 FIXTURE(criu) {
@@ -80,7 +69,7 @@ TEST_F_TIMEOUT(criu, goes_on_after_each_move, 3000)
 	EXPECT_NE(r->sh->left, 0);
 }
 
-TEST_F_TIMEOUT(criu, goes_on_without_rseq, 600)
+TEST_F(criu, goes_on_without_rseq)
 {
 	struct run *r = &self->run;
 	int i;
@@ -95,7 +84,7 @@ TEST_F_TIMEOUT(criu, goes_on_without_rseq, 600)
 	EXPECT_FALSE(r->sh->end.rseq);
 }
 
-TEST_F_TIMEOUT(criu, goes_on_below_a_launcher_that_keeps_the_fd, 300)
+TEST_F(criu, goes_on_below_a_launcher_that_keeps_the_fd)
 {
 	struct run *r = &self->run;
 
@@ -108,7 +97,7 @@ TEST_F_TIMEOUT(criu, goes_on_below_a_launcher_that_keeps_the_fd, 300)
 }
 
 /* A snapshot of a job that runs on: restored later, when job and proxy are lost. */
-TEST_F_TIMEOUT(criu, is_left_running_and_restored_later, 300)
+TEST_F(criu, is_left_running_and_restored_later)
 {
 	struct run *r = &self->run;
 
@@ -121,7 +110,7 @@ TEST_F_TIMEOUT(criu, is_left_running_and_restored_later, 300)
 }
 
 /* First CRIU itself refuses, then saving the channel fails, when all else is done. */
-TEST_F_TIMEOUT(criu, runs_on_after_a_dump_that_failed, 300)
+TEST_F(criu, runs_on_after_a_dump_that_failed)
 {
 	struct run *r = &self->run;
 	char path[96];
@@ -131,13 +120,14 @@ TEST_F_TIMEOUT(criu, runs_on_after_a_dump_that_failed, 300)
 	ASSERT_EQ(progress(r), 0);
 
 	kill(r->client, SIGUSR1);
-	pause_us(50000);
+	ASSERT_TRUE(has_file(r, "userfaultfd", true));
 	ASSERT_EQ(command(r, CMD_FREEZE, NULL), 0);
 	ASSERT_EQ(dump(r, DUMP_FAILS), 0);
 	EXPECT_TRUE(log_says(r, "dump.log", "userfaultfd"));
 	ASSERT_EQ(command(r, CMD_THAW, NULL), 0);
 	ASSERT_EQ(progress(r), 0);
 	kill(r->client, SIGUSR1);
+	ASSERT_TRUE(has_file(r, "userfaultfd", false));
 
 	snprintf(path, sizeof(path), "%s/fail", r->dir);
 	ASSERT_EQ(close(creat(path, 0600)), 0);
@@ -156,6 +146,9 @@ static int move_at_start(struct run *r, enum ring_backend backend, const char *m
 {
 	if (run_begin(r, backend, mode) || start_client(r))
 		return -1;
+	/* SIGUSR2 ends it before. */
+	if (mode[0] && !catches(r, SIGUSR2))
+		return -1;
 	pause_us(us);
 	if (command(r, CMD_FREEZE, NULL) || dump(r, 0) || kill_proxy(r))
 		return -1;
@@ -168,17 +161,17 @@ static int move_at_start(struct run *r, enum ring_backend backend, const char *m
 	return progress(r) || run_end(r) ? -1 : 0;
 }
 
-TEST_F_TIMEOUT(criu, starts_up_across_a_move_before_it_attaches, 300)
+TEST_F(criu, starts_up_across_a_move_before_it_attaches)
 {
 	ASSERT_EQ(move_at_start(&self->run, variant->backend, "a", 200000), 0);
 }
 
-TEST_F_TIMEOUT(criu, starts_up_across_a_move_when_it_has_attached, 300)
+TEST_F(criu, starts_up_across_a_move_when_it_has_attached)
 {
 	ASSERT_EQ(move_at_start(&self->run, variant->backend, "b", 200000), 0);
 }
 
-TEST_F_TIMEOUT(criu, starts_up_across_a_move_at_any_time, 600)
+TEST_F(criu, starts_up_across_a_move_at_any_time)
 {
 	struct run *r = &self->run;
 	int i;
@@ -190,7 +183,7 @@ TEST_F_TIMEOUT(criu, starts_up_across_a_move_at_any_time, 600)
 	}
 }
 
-TEST_F_TIMEOUT(criu, learns_of_its_proxys_death_after_a_move, 300)
+TEST_F(criu, learns_of_its_proxys_death_after_a_move)
 {
 	struct run *r = &self->run;
 	int status = 0;
@@ -205,7 +198,7 @@ TEST_F_TIMEOUT(criu, learns_of_its_proxys_death_after_a_move, 300)
 	EXPECT_EQ(WEXITSTATUS(status), EXIT_PEER_DIED);
 }
 
-TEST_F_TIMEOUT(criu, has_its_death_noticed_after_a_move, 300)
+TEST_F(criu, has_its_death_noticed_after_a_move)
 {
 	struct run *r = &self->run;
 
@@ -215,14 +208,14 @@ TEST_F_TIMEOUT(criu, has_its_death_noticed_after_a_move, 300)
 	ASSERT_EQ(run_move(r, MOVE_DRAIN), 0);
 	EXPECT_EQ(__atomic_load_n(&r->sh->peer_gone, __ATOMIC_ACQUIRE), 0);
 	ASSERT_EQ(kill_client(r), 0);
-	EXPECT_TRUE(dead_client(r));
+	EXPECT_TRUE(comes_true(&r->sh->peer_gone));
 }
 
 /*
  * Kernels before 6.3 do not say which membarriers a process has registered for. CRIU tries out the
  * private ones there, and brings those back; the global one (bit 2) must be registered again.
  */
-TEST_F_TIMEOUT(criu, has_its_membarriers_again, 300)
+TEST_F(criu, has_its_membarriers_again)
 {
 	struct run *r = &self->run;
 	struct probe *p;
@@ -230,6 +223,7 @@ TEST_F_TIMEOUT(criu, has_its_membarriers_again, 300)
 	ASSERT_EQ(run_begin(r, variant->backend, "p"), 0);
 	ASSERT_EQ(start_client(r), 0);
 	p = &r->sh->probe;
+	ASSERT_TRUE(catches(r, SIGUSR2));
 	pause_us(200000);
 	ASSERT_EQ(command(r, CMD_FREEZE, NULL), 0);
 	ASSERT_EQ(dump(r, 0), 0);
@@ -239,8 +233,7 @@ TEST_F_TIMEOUT(criu, has_its_membarriers_again, 300)
 	ASSERT_EQ(watch_client(r), 0);
 	ASSERT_EQ(command(r, CMD_THAW, NULL), 0);
 	kill(r->client, SIGUSR2);
-	while (!__atomic_load_n(&r->sh->probed, __ATOMIC_ACQUIRE))
-		pause_us(1000);
+	ASSERT_TRUE(comes_true(&r->sh->probed));
 	TH_LOG("membarrier(RSEQ): at first %d, restored %d, then %d; registrations %#x, %#x",
 	       p->rseq[0], p->rseq[1], p->rseq[2], p->registered[0], p->registered[1]);
 	EXPECT_EQ(p->rseq[0], 0);

@@ -10,6 +10,7 @@
 
 #include <kselftest_harness.h>
 
+#include "../harness/patience.h"
 #include "criu.h"
 
 FIXTURE(plugin) {
@@ -41,7 +42,7 @@ static int dump_refused(struct run *r, const char *why)
 	return dump(r, DUMP_FAILS) || !log_says(r, "dump.log", why) || progress(r) ? -1 : 0;
 }
 
-TEST_F_TIMEOUT(plugin, refuses_a_proxys_end, 120)
+TEST_F(plugin, refuses_a_proxys_end)
 {
 	struct run *r = &self->run;
 
@@ -64,7 +65,7 @@ static struct ring *second_channel(struct run *r, uint64_t distance)
 	return second;
 }
 
-TEST_F_TIMEOUT(plugin, refuses_two_channels_side_by_side, 120)
+TEST_F(plugin, refuses_two_channels_side_by_side)
 {
 	struct run *r = &self->run;
 	struct ring *second = second_channel(r, 1ull << 30);
@@ -78,7 +79,7 @@ TEST_F_TIMEOUT(plugin, refuses_two_channels_side_by_side, 120)
 }
 
 /* As ranks have them that a careless launcher has started. */
-TEST_F_TIMEOUT(plugin, refuses_two_channels_of_one_address, 120)
+TEST_F(plugin, refuses_two_channels_of_one_address)
 {
 	struct run *r = &self->run;
 	struct ring *second = second_channel(r, 0);
@@ -92,7 +93,7 @@ TEST_F_TIMEOUT(plugin, refuses_two_channels_of_one_address, 120)
 }
 
 /* Without the plugin nothing is dumped that could not come back. */
-TEST_F_TIMEOUT(plugin, is_missed, 120)
+TEST_F(plugin, is_missed)
 {
 	struct run *r = &self->run;
 
@@ -102,7 +103,7 @@ TEST_F_TIMEOUT(plugin, is_missed, 120)
 	EXPECT_EQ(run_end(r), 0);
 }
 
-TEST_F_TIMEOUT(plugin, refuses_to_dump_when_the_proxy_is_gone, 120)
+TEST_F(plugin, refuses_to_dump_when_the_proxy_is_gone)
 {
 	struct run *r = &self->run;
 
@@ -113,7 +114,7 @@ TEST_F_TIMEOUT(plugin, refuses_to_dump_when_the_proxy_is_gone, 120)
 	EXPECT_TRUE(log_says(r, "dump.log", "its proxy is gone"));
 }
 
-TEST_F_TIMEOUT(plugin, names_what_is_wrong_with_a_restore, 300)
+TEST_F(plugin, names_what_is_wrong_with_a_restore)
 {
 	struct run *r = &self->run;
 	int fd = -1;
@@ -191,7 +192,7 @@ static int cut_short(struct run *r, const char *path)
 	return strstr(path, "/singvgpu-") && !truncate(path, 50);
 }
 
-TEST_F_TIMEOUT(plugin, keeps_secrets_out_of_images_and_refuses_damaged_ones, 120)
+TEST_F(plugin, keeps_secrets_out_of_images_and_refuses_damaged_ones)
 {
 	struct run *r = &self->run;
 
@@ -204,7 +205,7 @@ TEST_F_TIMEOUT(plugin, keeps_secrets_out_of_images_and_refuses_damaged_ones, 120
 	EXPECT_EQ(restore_fails(r, "is damaged"), 0);
 }
 
-TEST_F_TIMEOUT(plugin, brings_back_a_file_that_is_no_end, 120)
+TEST_F(plugin, brings_back_a_file_that_is_no_end)
 {
 	struct run *r = &self->run;
 

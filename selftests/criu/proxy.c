@@ -22,7 +22,7 @@
 #include "criu.h"
 
 #define LATE_MAX	64
-#define FREEZE_NS	5000000000ll
+#define FREEZE_NS	60000000000ll
 #define LATE_NS		2000000
 
 struct msg {

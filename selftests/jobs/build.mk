@@ -1,23 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - the sample jobs: plain CUDA C++ built by nvcc with its defaults, and what runs them.
 
+comma := ,
+
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 job_FLAGS_ampere := -arch=sm_80
+job_FLAGS_calls := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nested := -rdc=true -lcudadevrt
-job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath,$(CUDA_HOME)/lib64
+job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 SAMPLE_JOBS := $(patsubst selftests/jobs/%.cu,%,$(filter-out selftests/jobs/rdc_%,\
 	$(wildcard selftests/jobs/*.cu)))
-SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/nullstream_ptds \
-	$(B)/selftests/jobs/rdc $(B)/selftests/jobs/libplugin.so
+SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/rdc \
+	$(B)/selftests/jobs/libplugin.so
 $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%): $(B)/selftests/jobs/%: selftests/jobs/%.cu \
 		selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(CUDA_HOME)/bin/nvcc $(job_FLAGS_$*) -o $@ $<
 
-# the same program, where 0 is each thread's own stream
-$(B)/selftests/jobs/nullstream_ptds: selftests/jobs/nullstream.cu selftests/jobs/job.cuh
-	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc --default-stream per-thread -o $@ $<
+# The same programs built in other ways: $(call job_variant,NAME,SOURCE,FLAGS)
+define job_variant
+SAMPLE_JOB_BINS += $(B)/selftests/jobs/$(1)
+$(B)/selftests/jobs/$(1): selftests/jobs/$(2).cu selftests/jobs/job.cuh
+	@mkdir -p $$(@D)
+	$(CUDA_HOME)/bin/nvcc $(3) -o $$@ $$<
+endef
+# 0 is each thread's own stream
+$(eval $(call job_variant,nullstream_ptds,nullstream,--default-stream per-thread))
+# code for debuggers: no optimisation, line numbers, variables in memory
+$(eval $(call job_variant,calls_debug,calls,-G -g $(job_FLAGS_calls)))
+$(eval $(call job_variant,algorithms_lines,algorithms,-lineinfo -Xptxas -O1))
+# approximate division, root and functions; subnormal numbers as zero
+$(eval $(call job_variant,finance_fast,finance,--use_fast_math))
+# the runtime as a shared library
+$(eval $(call job_variant,capture_shared,capture,-cudart shared -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64))
+# images in other wrappings and for other devices: LZ4, not at all, PTX alone, several at once
+$(eval $(call job_variant,stencil_lz4,stencil,--compress-mode=speed))
+$(eval $(call job_variant,stencil_raw,stencil,--compress-mode=none))
+$(eval $(call job_variant,half_sm90,half,-arch=sm_90))
+$(eval $(call job_variant,warp_many,warp,-gencode arch=compute_75$(comma)code=sm_75 \
+	-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80] \
+	-gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90]))
 
 # separate compilation
 $(B)/selftests/jobs/rdc: $(wildcard selftests/jobs/rdc_*.cu) selftests/jobs/rdc.cuh selftests/jobs/job.cuh
@@ -33,9 +55,10 @@ $(B)/selftests/jobs/plugin: | $(B)/selftests/jobs/libplugin.so
 .PHONY: sample-jobs
 sample-jobs: $(SAMPLE_JOB_BINS)
 
-# Direct mode. Through the proxy: HOST_TESTS += selftests/jobs/test-jobs-proxied
+# Direct mode on one core and on two; then through the proxy, likewise.
 ifeq ($(SAN),)
-HOST_TESTS += selftests/jobs/test-jobs
+HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 600
+TIMEOUT_test-jobs-proxied := 600
 endif

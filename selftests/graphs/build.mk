@@ -7,6 +7,16 @@ $(GRAPH_JOBS): $(B)/selftests/graphs/%: selftests/graphs/%.cu selftests/jobs/job
 	@mkdir -p $(@D)
 	$(CUDA_HOME)/bin/nvcc -o $@ $<
 
+$(B)/selftests/graphs/graph-hostile: selftests/graphs/hostile.c selftests/uproxy/client.h \
+		$(RINGBUF) $(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
+		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
+		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS)
+
+TIMEOUT_graph-hostile := 200
+HOST_TESTS += $(B)/selftests/graphs/graph-hostile
+
 ifeq ($(SAN),)
 HOST_TESTS += selftests/graphs/test-graphs
 TEST_PROGRAMS += $(GRAPH_JOBS) $(B)/uproxy/softgpu/direct/libcuda.so.1

@@ -107,6 +107,7 @@ static void CUDART_CB tries_cuda(void *arg)
 {
 	void *p;
 
+	host_thread = pthread_self();
 	*(cudaError_t *)arg = cudaMalloc(&p, 4);
 }
 
@@ -139,6 +140,7 @@ static void waiting(cudaStream_t s, cudaStream_t t)
 	CHECK(cudaLaunchHostFunc(s, tries_cuda, &inside));
 	CHECK(cudaStreamSynchronize(s));
 	EXPECT_EQ(inside, cudaErrorNotPermitted);
+	EXPECT(!pthread_equal(host_thread, pthread_self()));
 	CHECK(cudaGetLastError());
 	CHECK(cudaFree(d));
 }

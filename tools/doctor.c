@@ -160,8 +160,8 @@ static void runtime_folder(struct doctor *d)
 	if (n >= 0)
 		rundir_list_free(jobs, n);
 	if (rundir_create(&dir)) {
-		found_fatal(d, "runtime folder", "Make $XDG_RUNTIME_DIR, or /tmp, a folder that you "
-			    "can write to.", "no folder for running jobs can be created");
+		found_fatal(d, "runtime folder", "Make $XDG_RUNTIME_DIR, or /tmp, a folder that "
+			    "you can write to.", "no folder for running jobs can be created");
 		return;
 	}
 	if (stale)

@@ -68,6 +68,12 @@ static int load(const char *path, FILE *out)
 	return -ENOENT;
 }
 
+/* What to say of a probe that failed. */
+static const char *failure(int err, const char *text)
+{
+	return err == -EFAULT ? "it crashed" : err == -ETIMEDOUT ? "it hangs" : text;
+}
+
 static void nvidia(struct doctor *d)
 {
 	char text[320], kernel[256];
@@ -84,16 +90,16 @@ static void nvidia(struct doctor *d)
 		      "libcuda1), or start the container with --gpus all.",
 		      "the kernel part is here, libcuda.so.1 is not");
 	} else if (!devices) {
-		found(d, "NVIDIA driver", WARN, "Load the kernel module (modprobe nvidia), or start "
-		      "the container with --gpus all.", "%s is here, but no device: no /dev/nvidia*",
-		      path);
+		found(d, "NVIDIA driver", WARN, "Load the kernel module (modprobe nvidia), or "
+		      "start the container with --gpus all.",
+		      "%s is here, but no device: no /dev/nvidia*", path);
 	} else {
 		err = probe(ask_driver, path, text, sizeof(text));
 		d->nvidia = !err;
 		if (err)
 			found(d, "NVIDIA driver", MISSING, "See whether nvidia-smi works, and that "
 			      "kernel module and library are of one version.", "%s: %s", path,
-			      err == -EFAULT ? "it crashed" : err == -ETIMEDOUT ? "it hangs" : text);
+			      failure(err, text));
 		else
 			found(d, "NVIDIA driver", OK, NULL, "%s (%s)", text, path);
 	}
@@ -113,8 +119,8 @@ static void soft(struct doctor *d)
 	}
 	err = probe(ask_driver, d->places.softcuda, text, sizeof(text));
 	if (err) {
-		found(d, "soft device", MISSING, remedy, "%s", err == -EFAULT ? "it crashed" :
-		      err == -ETIMEDOUT ? "it hangs" : text);
+		found(d, "soft device", MISSING, remedy, "%s",
+		      failure(err, text));
 		return;
 	}
 	found(d, "soft device", OK, NULL, "%s", text);
@@ -125,8 +131,8 @@ static void soft(struct doctor *d)
 	d->soft = !err;
 	if (err)
 		found(d, "kernel compiler", MISSING, "Install LLVM's library (Debian: libllvm19); "
-		      "'make' in singvgpu's sources.", "libsoftjit.so: %s", err == -EFAULT ?
-		      "it crashed" : err == -ETIMEDOUT ? "it hangs" : text);
+		      "'make' in singvgpu's sources.", "libsoftjit.so: %s",
+		      failure(err, text));
 	else
 		found(d, "kernel compiler", OK, NULL, "libsoftjit.so loads, with LLVM");
 }
@@ -210,8 +216,9 @@ static void nccl(struct doctor *d)
 	char text[64];
 
 	if (probe(ask_nccl, "libnccl.so.2", text, sizeof(text)))
-		found(d, "NCCL", WARN, "Only for jobs of several GPUs that bring none (PyTorch from "
-		      "pip does): install libnccl2.", "libnccl.so.2 is not in the loader's path");
+		found(d, "NCCL", WARN, "Only for jobs of several GPUs that bring none (PyTorch "
+		      "from pip does): install libnccl2.",
+		      "libnccl.so.2 is not in the loader's path");
 	else
 		found(d, "NCCL", OK, NULL, "%s", text);
 }
@@ -258,8 +265,8 @@ static bool find_criu(const struct doctor *d, char *path, size_t size)
 
 	if (d->places.built) {
 		slash = strstr(d->places.softcuda, "/uproxy/softgpu/");
-		snprintf(path, size, "%.*s/criu/criu", slash ? (int)(slash - d->places.softcuda) : 0,
-			 d->places.softcuda);
+		snprintf(path, size, "%.*s/criu/criu",
+			 slash ? (int)(slash - d->places.softcuda) : 0, d->places.softcuda);
 		if (!access(path, X_OK))
 			return true;
 	}

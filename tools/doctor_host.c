@@ -66,8 +66,8 @@ static const char *module_remedy(char *text, size_t size)
 	else if (n)
 		snprintf(text, size, "As root: modprobe singvgpu");
 	else
-		snprintf(text, size, "As root: 'make install' in singvgpu's sources, with the headers "
-			 "of Linux %s; then modprobe singvgpu. It is optional.", u.release);
+		snprintf(text, size, "As root: 'make install' in singvgpu's sources, with the "
+			 "headers of Linux %s; then modprobe singvgpu. It is optional.", u.release);
 	return text;
 }
 
@@ -106,8 +106,8 @@ static void device(struct doctor *d)
 
 	if (stat(SINGVGPU_DEV_PATH, &s)) {
 		if (!access("/sys/module/singvgpu", F_OK))
-			found(d, "device file", MISSING, "Is udev running, is /dev a devtmpfs? Else "
-			      "mknod it with the number in /sys/class/misc/singvgpu/dev.",
+			found(d, "device file", MISSING, "Is udev running, is /dev a devtmpfs? "
+			      "Else mknod it with the number in /sys/class/misc/singvgpu/dev.",
 			      SINGVGPU_DEV_PATH " is not there, though the module is loaded");
 		return;
 	}
@@ -217,10 +217,13 @@ static void addresses(struct doctor *d)
 			       MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
 		if (p == MAP_FAILED || p != (void *)want[i].at) {
-			found_fatal(d, "addresses", "Lift 'ulimit -v'; see whether a sanitizer or a "
-				    "sandbox has taken them.", "%llu GiB at %#zx cannot be reserved: "
-				    "%s", (unsigned long long)(want[i].len / GiB), want[i].at,
-				    p == MAP_FAILED ? strerror(errno) : "another address was given");
+			const char *why = p == MAP_FAILED ? strerror(errno) :
+							    "another address was given";
+
+			found_fatal(d, "addresses", "Lift 'ulimit -v'; see whether a sanitizer or "
+				    "a sandbox has taken them.",
+				    "%llu GiB at %#zx cannot be reserved: %s",
+				    (unsigned long long)(want[i].len / GiB), want[i].at, why);
 			return;
 		}
 		munmap(p, want[i].len);
@@ -262,7 +265,8 @@ static void limits(struct doctor *d)
 		      "pinned host memory may be refused");
 	else if (!getrlimit(RLIMIT_MEMLOCK, &r) && r.rlim_cur != RLIM_INFINITY)
 		found(d, "memlock", OK, NULL, "%llu KiB, which does not bind %s here",
-		      (unsigned long long)r.rlim_cur / 1024, geteuid() ? "the soft device" : "root");
+		      (unsigned long long)r.rlim_cur / 1024,
+		      geteuid() ? "the soft device" : "root");
 	else
 		found(d, "memlock", OK, NULL, "unlimited");
 	limit(d, "nofile", RLIMIT_NOFILE, 1024, "ulimit -n 4096",
@@ -297,7 +301,8 @@ static void memory(struct doctor *d)
 		      *text == '2' ? ": memory that is reserved but not used counts" : "");
 	if (statvfs("/dev/shm", &v) || access("/dev/shm", W_OK))
 		found(d, "/dev/shm", WARN, "As root: mount -t tmpfs tmpfs /dev/shm; for Docker "
-		      "--shm-size=1g.", "not there or not writable: NCCL and PyTorch's loaders want it");
+		      "--shm-size=1g.",
+		      "not there or not writable: NCCL and PyTorch's loaders want it");
 	else
 		found(d, "/dev/shm", v.f_frsize * v.f_bavail < 256 << 20 ? WARN : OK,
 		      v.f_frsize * v.f_bavail < 256 << 20 ? "As root: mount -o remount,size=1g "

@@ -7,15 +7,17 @@
  *           signals    sockets    └─ prefixer, if there are several ranks
  *
  * The front is what the user started: it hands signals on and gives the exit status. The supervisor
- * does everything else. Both are subreapers and each sees the other's end, so that either of them can
- * be killed -9 and the other still ends all that the job has started and removes its folder.
+ * does everything else. Both are subreapers and each sees the other's end, so that either of them
+ * can be killed -9 and the other still ends all that the job has started and removes its folder.
  *
  * States of a job, with the function of job.c that leaves them:
  *
- *   RUN ─ ranks_ended ─► FAMILY ─ step_family ─► PROXIES ─ step_proxies ─► OUTPUT ─ step_output ─► end
- *    a rank fails, or the front dies:    what ranks left     they see their    the prefixer
- *    TERM to the others, KILL after      running: TERM,      clients gone;     writes what
- *    the grace time                      KILL                else TERM, KILL   is in the pipes
+ *   RUN ─ step_run ─► FAMILY ─ step_family ─► PROXIES ─ step_proxies ─► OUTPUT ─ step_output ─► END
+ *
+ *   RUN      a rank has failed, or the front is dead: TERM to the others, KILL after the grace time
+ *   FAMILY   what the ranks have left running: TERM, KILL
+ *   PROXIES  they see that their clients are gone; else TERM, KILL
+ *   OUTPUT   the prefixer writes what is still in the pipes
  */
 #ifndef JOB_H
 #define JOB_H

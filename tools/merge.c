@@ -2,8 +2,8 @@
 /*
  * merge.c - one trace for people out of the proxies' raw ones
  *
- * Each raw file is mapped and walked twice: once for the earliest time and the sums by name, once to
- * write its events. Nothing in it is trusted: its writer may have been killed while it wrote.
+ * Each raw file is mapped and walked twice: for the earliest time and the sums by name, and for its
+ * events. Nothing in it is trusted: its writer may have been killed while it wrote.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -172,8 +172,8 @@ static void put_process(struct merge *m, const struct raw *raw, bool first)
 	snprintf(name, sizeof(name), "rank %d: client %d, proxy %d, device %d %.*s", raw->rank,
 		 h->client, h->pid, h->device, (int)strnlen(h->device_name, sizeof(h->device_name)),
 		 h->device_name);
-	fprintf(m->out, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":",
-		first ? "" : ",", h->pid);
+	fprintf(m->out, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,"
+		"\"args\":{\"name\":", first ? "" : ",", h->pid);
 	json_text(m->out, name, strlen(name));
 	fprintf(m->out, "}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,"
 		"\"args\":{\"sort_index\":%d}}", h->pid, raw->rank);
@@ -235,8 +235,8 @@ static void summary(struct merge *m, const char *path)
 		return;
 	if (m->sums)
 		qsort(m->sum, m->sums, sizeof(*m->sum), by_time);
-	fprintf(out, "%-36s %-7s %10s %10s %10s %10s %7s\n", "NAME", "WHERE", "CALLS", "TOTAL", "MEAN",
-		"MAX", "BYTES");
+	fprintf(out, "%-36s %-7s %10s %10s %10s %10s %7s\n", "NAME", "WHERE", "CALLS", "TOTAL",
+		"MEAN", "MAX", "BYTES");
 	for (int i = 0; i < m->sums; i++) {
 		const struct sum *s = &m->sum[i];
 
@@ -321,8 +321,8 @@ int merge_traces(const struct job *job, int ranks, const int *proxies, bool tabl
 		size_t end = walk(&m, &m.raw[i], add, NULL);
 
 		if (end != m.raw[i].size)
-			say("the trace of proxy %d ends in the middle of a record, at byte %zu of %zu",
-			    m.raw[i].head->pid, end, m.raw[i].size);
+			say("the trace of proxy %d ends in the middle of a record, at byte %zu "
+			    "of %zu", m.raw[i].head->pid, end, m.raw[i].size);
 	}
 	err = write_json(&m, path);
 	if (err)

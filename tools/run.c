@@ -36,7 +36,7 @@ static void set_signals(struct job *job, sigset_t *handled)
 	sigprocmask(SIG_BLOCK, handled, &job->was.mask);
 }
 
-/* One rank on a terminal stays in our process group: its keys, job control and all, as without us. */
+/* One rank on a terminal stays in our process group: it has keys and job control as without us. */
 static bool has_terminal(void)
 {
 	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
@@ -168,7 +168,8 @@ static int parse(struct job_options *opt, int argc, char **argv)
 {
 	int c, status = 0;
 
-	while (!status && (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "t:", longs, NULL)) != -1) {
+	while (!status &&
+	       (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "t:", longs, NULL)) != -1) {
 		if (c == 't') {
 			free(opt->trace);
 			opt->trace = options_path(optarg);

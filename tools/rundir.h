@@ -2,14 +2,14 @@
 /*
  * rundir.h - the folder of a running job, and what it says about the job
  *
- *   BASE            $XDG_RUNTIME_DIR/singvgpu, else /run/singvgpu (root), else /tmp/singvgpu-UID; 0700
+ *   BASE            $XDG_RUNTIME_DIR/singvgpu, else /run/singvgpu (root) or /tmp/singvgpu-UID; 0700
  *   BASE/ID/        one for each job; ID is the process that the user started
- *     lock          held (flock) by `singvgpu run` and its supervisor: free means that both are dead
+ *     lock          held (flock) by run and its supervisor: if it is free both are dead
  *     job           text, replaced as a whole: struct rundir_job, for ps and top
  *     R.sock        where rank R's CUDA processes connect
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
  *
- * Who creates, lists or sweeps holds a lock on BASE itself, so a folder without its lock is never seen.
+ * Who creates, lists or sweeps holds a lock on BASE itself: nobody sees a folder without its lock.
  */
 #ifndef RUNDIR_H
 #define RUNDIR_H

@@ -203,8 +203,9 @@ static void draw(const struct look *now, const struct look *then, bool batch)
 	put(&p, "singvgpu top - %s, %d job%s, %d rank%s, %d prox%s%s", clock, now->jobs,
 	    now->jobs == 1 ? "" : "s", now->ranks, now->ranks == 1 ? "" : "s", now->proxies,
 	    now->proxies == 1 ? "y" : "ies", batch ? "" : "; q quits");
-	put(&p, "%-8s %4s %7s %-9s %7s %-19s %7s %7s %8s %7s %7s  %s", "JOB", "RANK", "PID", "STATE",
-	    "PROXY", "DEVICE", "MEMORY", "CALLS/s", "LAUNCH/s", "TO-DEV", "TO-HOST", "COMMAND");
+	put(&p, "%-8s %4s %7s %-9s %7s %-19s %7s %7s %8s %7s %7s  %s", "JOB", "RANK", "PID",
+	    "STATE", "PROXY", "DEVICE", "MEMORY", "CALLS/s", "LAUNCH/s", "TO-DEV", "TO-HOST",
+	    "COMMAND");
 	for (int i = 0; i < now->lines; i++)
 		draw_line(&p, &now->line[i], then ? same(then, &now->line[i]) : NULL,
 			  then ? now->ms - then->ms : 0);

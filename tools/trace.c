@@ -31,7 +31,8 @@ static int parse(struct job_options *opt, int argc, char **argv)
 	const char *output = "singvgpu-trace.json";
 	int c, status = 0;
 
-	while (!status && (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "o:", longs, NULL)) != -1) {
+	while (!status &&
+	       (c = getopt_long(argc, argv, "+" OPTIONS_SHORT "o:", longs, NULL)) != -1) {
 		if (c == 'o')
 			output = optarg;
 		else

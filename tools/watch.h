@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - what ps and top see: the jobs of now, joined with what their proxies show (uproxy/stat.h)
+ * watch.h - what ps and top see: jobs, joined with what their proxies show (uproxy/stat.h)
  */
 #ifndef WATCH_H
 #define WATCH_H

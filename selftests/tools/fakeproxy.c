@@ -2,9 +2,9 @@
 /*
  * fakeproxy.c - stands for singvgpu-proxy in tests of the launcher: answers, counts, and misbehaves
  *
- * FAKE_PROXY says how: "" serves until the client hangs up, segv dies of SIGSEGV when the client has
- * connected, exit ends before it answers, hang ignores SIGTERM and the client's end, trash spoils its
- * trace. FAKE_PROXY_TELL is a file that gets its arguments, environment and open files.
+ * FAKE_PROXY says how: "" serves until the client hangs up, segv dies of SIGSEGV when the client
+ * has connected, exit ends before it answers, hang ignores SIGTERM and the client's end, trash
+ * spoils its trace. FAKE_PROXY_TELL is a file that gets its arguments, environment and open files.
  */
 #include <dirent.h>
 #include <errno.h>

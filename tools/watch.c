@@ -69,7 +69,8 @@ const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
 		return buf;
 	}
 	c = process_state(rank->pid);
-	return c == 'T' || c == 't' ? "stopped" : "running";
+	strcpy(buf, c == 'T' || c == 't' ? "stopped" : "running");
+	return buf;
 }
 
 const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat)

@@ -13,7 +13,7 @@
 void watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
 		struct uproxy_stat *stat);
 
-/* "running", "stopped", "exit 3", "SIGKILL"; buf[24]. */
+/* "running", "stopped", "exit 3", "SIGKILL", in buf[24]. Returns buf. */
 const char *watch_rank_state(const struct rundir_rank *rank, char *buf);
 /* "starting", "serving", "stopped", …: the client's state comes first. */
 const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "ring.h"
 
@@ -25,9 +26,32 @@ int ring_pass_fd(int sock, int fd)
 	struct iovec v = { "", 1 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c,
 			    .msg_controllen = sizeof(c) };
+	ssize_t n;
 
 	memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-	return sendmsg(sock, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+	do
+		n = sendmsg(sock, &m, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n == 1 ? 0 : -errno;
+}
+
+/* The message's only fd; or -EPROTO, and none of what came is kept: two fit into the padding. */
+static int only_fd(struct msghdr *m)
+{
+	struct cmsghdr *h = CMSG_FIRSTHDR(m);
+	size_t n, i;
+	int fd;
+
+	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+		return -EPROTO;
+	n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	for (i = 0; i < n; i++) {
+		memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
+		if (n == 1 && !(m->msg_flags & MSG_CTRUNC))
+			return fd;
+		close(fd);
+	}
+	return -EPROTO;
 }
 
 int ring_take_fd(int sock)
@@ -37,21 +61,12 @@ int ring_take_fd(int sock)
 	struct iovec v = { &byte, 1 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c,
 			    .msg_controllen = sizeof(c) };
-	struct cmsghdr *h;
 	ssize_t n;
-	int fd;
 
 	do
 		n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	h = n ? CMSG_FIRSTHDR(&m) : NULL;
-	if (!n)
-		return -EPIPE;
-	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS ||
-	    h->cmsg_len != CMSG_LEN(sizeof(int)))
-		return -EPROTO;
-	memcpy(&fd, CMSG_DATA(h), sizeof(fd));
-	return fd;
+	if (n <= 0)
+		return n ? -errno : -EPIPE;
+	return only_fd(&m);
 }

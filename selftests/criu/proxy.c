@@ -340,23 +340,13 @@ static int obey(struct proxy *p, const struct msg *m)
 
 static void reply(int s, int result, int fd)
 {
-	char space[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec iov = { .iov_base = &result, .iov_len = sizeof(result) };
-	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *c;
-
-	if (fd >= 0) {
-		h.msg_control = space;
-		h.msg_controllen = sizeof(space);
-		c = CMSG_FIRSTHDR(&h);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	}
-	sendmsg(s, &h, MSG_NOSIGNAL);
-	if (fd >= 0)
-		close(fd);
+	if (send(s, &result, sizeof(result), MSG_NOSIGNAL) < 0)
+		result = -errno;
+	if (fd < 0)
+		return;
+	if (!result)
+		ring_pass_fd(s, fd);
+	close(fd);
 }
 
 static void address(struct sockaddr_un *a, const char *dir)
@@ -460,14 +450,9 @@ void proxy_run(struct run *r, const char *restore, int ready)
 /* Called by the driver and by CRIU's action script. Returns the command's result. */
 int proxy_send(const char *dir, enum cmd cmd, const char *arg, int *fd)
 {
-	char space[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct msg m = { .cmd = cmd };
 	int result = -ECONNREFUSED;
-	struct iovec iov = { .iov_base = &result, .iov_len = sizeof(result) };
-	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space,
-			    .msg_controllen = sizeof(space) };
 	struct sockaddr_un a;
-	struct cmsghdr *c;
 	int s;
 
 	snprintf(m.arg, sizeof(m.arg), "%s", arg ? arg : "");
@@ -476,11 +461,12 @@ int proxy_send(const char *dir, enum cmd cmd, const char *arg, int *fd)
 	if (s < 0)
 		return -errno;
 	if (connect(s, (struct sockaddr *)&a, sizeof(a)) || send(s, &m, sizeof(m), MSG_NOSIGNAL) < 0 ||
-	    recvmsg(s, &h, MSG_CMSG_CLOEXEC) != sizeof(result))
+	    recv(s, &result, sizeof(result), 0) != sizeof(result))
 		result = errno ? -errno : -EIO;
-	c = CMSG_FIRSTHDR(&h);
-	if (c && c->cmsg_type == SCM_RIGHTS && fd)
-		memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	if (!result && fd) {
+		*fd = ring_take_fd(s);
+		result = *fd < 0 ? *fd : 0;
+	}
 	close(s);
 	return result;
 }

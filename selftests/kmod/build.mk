@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the module, run in the VM on each kernel; they skip where it is not loaded.
+# Of the ring they use nothing but how an fd is passed.
 
 KMOD_TESTS := ioctls waiting hangup memory storm fuzz_ioctl icount_handoff
 KMOD_TEST_BIN := $(KMOD_TESTS:%=$(B)/selftests/kmod/%)
 
-$(KMOD_TEST_BIN): $(B)/selftests/kmod/%: selftests/kmod/%.c $(KSELFTEST_H)
+$(KMOD_TEST_BIN): $(B)/selftests/kmod/%: selftests/kmod/%.c $(RINGBUF) $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Ikmod/include/uapi -MMD -MP -pthread -o $@ $< \
-		$(LDFLAGS) $(LDLIBS)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) -MMD -MP -pthread -o $@ $< \
+		$(RINGBUF) $(LDFLAGS) $(LDLIBS)
 
 $(B)/selftests/kmod/memory: LDLIBS := -luring
 

@@ -345,22 +345,10 @@ static void do_open(void)
 
 static void do_pass(void)
 {
-	union { struct cmsghdr h; char space[CMSG_SPACE(sizeof(int))]; } c = {
-		.h = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
-	char byte = 0;
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c,
-			      .msg_controllen = sizeof(c) };
-	int fd = an_fd();
-
-	if (one_in(2)) {
-		memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-		sendmsg(passing[0], &msg, MSG_DONTWAIT);
-	} else if (recvmsg(passing[1], &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == 1 &&
-		   msg.msg_controllen >= sizeof(c.h)) {
-		memcpy(&fd, CMSG_DATA(&c.h), sizeof(fd));
-		put_fd(fd);
-	}
+	if (one_in(2))
+		ring_pass_fd(passing[0], an_fd());
+	else
+		put_fd(ring_take_fd(passing[1]));
 }
 
 static void read_all(const char *path)
@@ -518,7 +506,8 @@ FIXTURE_SETUP(fuzz)
 	self->seconds = seconds ? atoi(seconds) : 30;
 	TH_LOG("SINGVGPU_SEED=%lu SINGVGPU_FUZZ_SECONDS=%d", self->seed, self->seconds);
 	ASSERT_EQ(0, parameter("user_mib", "128"));
-	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, passing));
+	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+				passing));
 }
 
 FIXTURE_TEARDOWN(fuzz)
@@ -578,7 +567,8 @@ TEST_F_TIMEOUT(fuzz, kernel_stays_silent_and_keeps_nothing, 3600)
 	EXPECT_LT(self->seconds, creates);
 	EXPECT_LT(self->seconds, attaches);
 	EXPECT_EQ(creates + attaches, hangups);
-	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, passing));
+	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+				passing));
 }
 
 TEST_HARNESS_MAIN

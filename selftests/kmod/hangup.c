@@ -74,17 +74,8 @@ static void child_main(FIXTURE_DATA(pair) *self, const FIXTURE_VARIANT(pair) *va
 	if (r || map_at(fd, 0, LOG_OFF) != (void *)VA)
 		_exit(96);
 	memset((void *)(VA + ARENA_OFF), 1, 8 * PAGE);
-	if (variant->manner == KILL_DUPED) {
-		union { struct cmsghdr h; char space[CMSG_SPACE(sizeof(int))]; } c = {
-			.h = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
-		struct iovec iov = { "x", 1 };
-		struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c,
-				      .msg_controllen = sizeof(c) };
-
-		memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-		if (sendmsg(dup_to, &msg, 0) != 1)
-			_exit(95);
-	}
+	if (variant->manner == KILL_DUPED && ring_pass_fd(dup_to, fd))
+		_exit(95);
 	if (variant->manner == KILL_FORKED) {
 		self->grandchild = fork();
 		if (!self->grandchild)

@@ -31,6 +31,8 @@
 
 #include <linux/singvgpu.h>
 
+#include "ring.h"
+
 #define VA 0x7e9000000000ULL
 #define PAGE 4096ULL
 #ifndef ARENA

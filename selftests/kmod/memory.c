@@ -217,34 +217,6 @@ TEST_F(channel, second_process_cannot_map_an_end)
 	EXPECT_EQ(0, reap(child));
 }
 
-static void send_fd(int sock, int fd)
-{
-	union { struct cmsghdr h; char space[CMSG_SPACE(sizeof(int))]; } c = {
-		.h = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
-	struct iovec iov = { "x", 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c,
-			      .msg_controllen = sizeof(c) };
-
-	memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-	if (sendmsg(sock, &msg, 0) != 1)
-		abort();
-}
-
-static int receive_fd(int sock)
-{
-	union { struct cmsghdr h; char space[CMSG_SPACE(sizeof(int))]; } c;
-	char byte;
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c,
-			      .msg_controllen = sizeof(c) };
-	int fd;
-
-	if (recvmsg(sock, &msg, MSG_CMSG_CLOEXEC) != 1 || msg.msg_controllen < sizeof(c.h))
-		return -1;
-	memcpy(&fd, CMSG_DATA(&c.h), sizeof(fd));
-	return fd;
-}
-
 TEST_F(channel, passed_file_makes_its_mapper_the_client)
 {
 	struct pollfd pfd = { .fd = self->proxy };
@@ -258,13 +230,13 @@ TEST_F(channel, passed_file_makes_its_mapper_the_client)
 
 		close(self->client);
 		close(self->proxy);
-		fd = receive_fd(socks[1]);
+		fd = ring_take_fd(socks[1]);
 		if (map_at(fd, 0, LOG_OFF) != (void *)VA)
 			_exit(1);
 		*arena(5) = 55;
 		_exit(0);
 	}
-	send_fd(socks[0], self->client);
+	ASSERT_EQ(0, ring_pass_fd(socks[0], self->client));
 	EXPECT_EQ(0, poll(&pfd, 1, 0));
 	EXPECT_EQ(0, reap(child));
 	EXPECT_EQ(55, *arena(5));

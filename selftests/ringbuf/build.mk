@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the ring, over both backends; on the host and, with the module, in the VM.
 
-RING_TESTS := patience attach records answers journal freeze idle signals death hostile
+RING_TESTS := patience pass attach records answers journal freeze idle signals death hostile
 RING_TEST_DIR := $(B)/selftests/ringbuf
 RING_TEST_BIN := $(RING_TESTS:%=$(RING_TEST_DIR)/%)
 
@@ -16,7 +16,7 @@ $(RING_NORSEQ:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-norseq: $(RING_TEST_DIR)
 	@chmod +x $@
 
 # The same, more often: SINGVGPU_SCALE times.
-RING_LONG := $(patsubst %,%-long,$(filter-out patience,$(RING_TESTS))) $(RING_NORSEQ:%=%-long)
+RING_LONG := $(patsubst %,%-long,$(filter-out patience pass,$(RING_TESTS))) $(RING_NORSEQ:%=%-long)
 $(RING_LONG:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-long: $(RING_TEST_DIR)/% selftests/ringbuf/build.mk
 	@printf '#!/bin/sh\nexec env SINGVGPU_SCALE=20 %s\n' '$<' >$@
 	@chmod +x $@

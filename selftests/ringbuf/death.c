@@ -86,7 +86,7 @@ static void proxy_main(int sock, void *arg)
 	NEED_OK(ring_watch_peer(r, pidfd_of(s->client)));
 	fd = ring_client_fd(r);
 	NEED(fd >= 0);
-	NEED_OK(send_fd(sock, fd, "c", 1));
+	NEED_OK(ring_pass_fd(sock, fd));
 	close(fd);
 	close(sock);
 	answer_one(r);
@@ -376,11 +376,10 @@ static void attach_again(int sock, void *arg)
 	long n = *(long *)arg, i;
 	uint8_t data[64];
 	struct ring *r;
-	char byte;
 	int fd;
 
 	for (i = 0; i < n; i++) {
-		fd = receive_fd(sock, &byte, 1);
+		fd = ring_take_fd(sock);
 		NEED(fd >= 0);
 		NEED_OK(ring_attach(&r, fd));
 		mark(data, 0, i, sizeof(data));
@@ -408,7 +407,7 @@ TEST_F(ring, attached_again_ten_thousand_times)
 		fd = ring_client_fd(self->r);
 		ASSERT_LE(0, fd);
 		ASSERT_EQ(0, ring_watch_peer(self->r, pidfd_of(pid)));
-		ASSERT_EQ(0, send_fd(sv[0], fd, "c", 1));
+		ASSERT_EQ(0, ring_pass_fd(sv[0], fd));
 		close(fd);
 		ASSERT_EQ(1, next(self->r, &rec));
 		ASSERT_EQ(true, marked(&rec, &m));

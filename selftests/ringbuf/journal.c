@@ -169,7 +169,7 @@ static void append_for_ever(int sock, void *arg)
 	NEED_OK(ring_watch_peer(r, pidfd_of(c->client)));
 	fd = ring_client_fd(r);
 	NEED(fd >= 0);
-	NEED_OK(send_fd(sock, fd, "c", 1));
+	NEED_OK(ring_pass_fd(sock, fd));
 	close(fd);
 	c->object = ring_fd(r);
 	c->started = 1;

@@ -295,7 +295,7 @@ static inline pid_t spawn_client(struct zygote *z, struct ring *r, child_fn fn, 
 	close(s[1]);
 	rc = pid > 0 ? ring_watch_peer(r, pidfd_of(pid)) : pid;
 	if (!rc)
-		rc = send_fd(s[0], fd, "c", 1);
+		rc = ring_pass_fd(s[0], fd);
 	close(s[0]);
 	close(fd);
 	return rc ? rc : pid;
@@ -305,13 +305,12 @@ static inline pid_t spawn_client(struct zygote *z, struct ring *r, child_fn fn, 
 static inline int passed(int fd)
 {
 	struct stat st;
-	char byte;
 	int got;
 
 	NEED(!fstat(fd, &st));
 	if (!S_ISSOCK(st.st_mode))
 		return fd;
-	got = receive_fd(fd, &byte, 1);
+	got = ring_take_fd(fd);
 	NEED(got >= 0);
 	close(fd);
 	return got;

@@ -59,7 +59,8 @@ static CUresult linear(struct side *a, bool host, const struct copy *c)
 
 	if (s->lod)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!s->pitch && c->h == 1 && c->d == 1 && !s->y && !s->z)
+	/* The pitch of a single row says nothing. */
+	if (s->pitch < s->x + c->w && c->h == 1 && c->d == 1 && !s->y && !s->z)
 		s->pitch = s->x + c->w;
 	if (!s->height && c->d == 1 && !s->z)
 		s->height = s->y + c->h;

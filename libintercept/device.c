@@ -3,6 +3,7 @@
  * device.c - what programs ask about devices, answered from the proxy's description of them
  */
 #include "client.h"
+#include "memory_i.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,6 +215,7 @@ API CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 	struct context *ctx;
 
 	TRY(context_current(&ctx));
+	pool_trim(false);
 	if (free)
 		*free = memory_left();
 	if (total)

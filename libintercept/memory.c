@@ -165,8 +165,10 @@ CUresult memory_alloc(enum memory_kind kind, uint64_t len, uint64_t align, unsig
 	struct memory *m;
 	CUresult rc;
 
-	if (!len || room < len)
+	if (!len)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (room < len)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (align < ALIGN)
 		align = ALIGN;
 	if (len >= SV_GRANULE && align < SV_GRANULE)
@@ -224,6 +226,8 @@ static bool of_context(void *arg, uint64_t base, uint64_t len, void *owner)
 	if (!m || m->ctx != g->ctx || (m->kind != MEMORY_DEVICE && m->kind != MEMORY_HOST &&
 				       m->kind != MEMORY_MANAGED))
 		return false;
+	if (m->kind == MEMORY_HOST && m->more)
+		return false;	/* of registered memory: host.c's */
 	g->found = m;
 	return true;
 }
@@ -232,6 +236,7 @@ void memory_context_gone(struct context *ctx)
 {
 	struct gone g = { .ctx = ctx };
 
+	host_context_gone(ctx);
 	pthread_mutex_lock(&memory_lock);
 	while (space_each(memory_window, of_context, &g)) {
 		free_locked(g.found);
@@ -243,7 +248,6 @@ void memory_context_gone(struct context *ctx)
 		free(g.found->more);
 		free(g.found);
 	}
-	host_context_gone(ctx);
 	pool_context_gone(ctx);
 }
 
@@ -366,12 +370,19 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t len)
 {
 	struct context *ctx;
 	struct memory *m;
+	CUresult rc;
 
 	if (!out || !len)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
 	TRY(capture_unsafe());
-	TRY(memory_alloc(MEMORY_DEVICE, len, 0, 0, &m));
+	rc = memory_alloc(MEMORY_DEVICE, len, 0, 0, &m);
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+		pool_trim(true);	/* pools give back what they only keep */
+		rc = memory_alloc(MEMORY_DEVICE, len, 0, 0, &m);
+	}
+	if (rc)
+		return rc;
 	*out = m->base;
 	return CUDA_SUCCESS;
 }

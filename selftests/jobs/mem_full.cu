@@ -57,7 +57,7 @@ static void pool_until_full(void)
 
 	CHECK(cudaStreamCreate(&s));
 	while (cudaMallocAsync(&p, size, s) == cudaSuccess) {
-		CHECK(cudaMemsetAsync(p, 1, size, s));
+		CHECK(cudaMemsetAsync(p, 1, 4096, s));
 		all.push_back(p);
 		EXPECT(all.size() <= before / size);
 	}
@@ -67,7 +67,7 @@ static void pool_until_full(void)
 		CHECK(cudaFreeAsync(q, s));
 	CHECK(cudaStreamSynchronize(s));
 	CHECK(cudaMalloc(&p, before / 4 * 3));
-	CHECK(cudaMemset(p, 2, before / 4 * 3));
+	CHECK(cudaMemset(p, 2, 4096));
 	CHECK(cudaFree(p));
 	CHECK(cudaStreamDestroy(s));
 }
@@ -86,7 +86,7 @@ static void holes(void)
 		CHECK(cudaFree(all[i]));
 	for (size_t i = 0; i < n; i++) {
 		CHECK(cudaMalloc(&p, size / 3));
-		CHECK(cudaMemset(p, 9, size / 3));
+		CHECK(cudaMemset(p, 9, 64));
 		more.push_back(p);
 	}
 	for (size_t i = 1; i < n; i += 2)

@@ -26,7 +26,7 @@ struct tail {
 
 struct capture {
 	uint64_t id;
-	struct graph *g;
+	struct graph *g;		/* NULL: it was destroyed, and the capture is invalid */
 	bool foreign;			/* the graph was there before */
 	bool invalid;
 	CUstreamCaptureMode mode;
@@ -151,10 +151,20 @@ static void capture_end(struct capture *c)
 	for (p = &captures; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
-	c->g->capturing = false;
+	if (c->g)
+		c->g->capturing = false;
 	__atomic_sub_fetch(&capture_live, 1, __ATOMIC_RELAXED);
 	free(c->stream);
 	free(c);
+}
+
+void capture_graph_gone(const struct graph *g)
+{
+	for (struct capture *c = captures; c; c = c->next)
+		if (c->g == g) {
+			c->g = NULL;
+			c->invalid = true;
+		}
 }
 
 static struct capture *by_id(uint64_t id)
@@ -578,7 +588,7 @@ CUresult capture_graph(struct stream *s, const struct graph *g)
 
 	if (!s->capture || state(s))
 		return s->capture ? state(s) : legacy_use(s->o.ctx, true);
-	if (graph_has_memory(g))
+	if (graph_has_memory(g) || g->root)
 		return refused(s, CUDA_ERROR_NOT_SUPPORTED);
 	w.child = graph_clone(g);
 	if (!w.child)

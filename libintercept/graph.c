@@ -225,7 +225,14 @@ static void user_put(struct user *u, uint64_t count)
 
 void graph_delete(struct graph *g)
 {
+	struct sv_graph_forget forget = { g->root };
+
 	graph_unname(SV_T_CUgraph, g->handle);
+	if (g->root == g->handle)
+		send_async(SV_OP_cuGraphDestroy, &forget, sizeof(forget), NULL, 0);
+	if (g->capturing)
+		capture_graph_gone(g);
+	free(g->conds);
 	for (uint32_t i = 0; i < g->n; i++)
 		node_free(g->nodes[i]);
 	for (uint32_t i = 0; i < g->nusers; i++)
@@ -337,6 +344,7 @@ struct graph *graph_clone(const struct graph *g)
 	}
 	if (ok) {
 		c->orig = g->handle;
+		c->root = g->root;
 		return c;
 	}
 	if (c)
@@ -421,6 +429,15 @@ bool graph_has_memory(const struct graph *g)
 	return false;
 }
 
+bool graph_has_cond(const struct graph *g)
+{
+	bool has = g->nconds || g->top;
+
+	for (uint32_t i = 0; i < g->n && !has; i++)
+		has = g->nodes[i]->w.type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+	return has;
+}
+
 API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
 	struct graph *g, *c;
@@ -429,7 +446,7 @@ API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	if (!phGraphClone)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(lock_graph(originalGraph, &g));
-	if (graph_has_memory(g))
+	if (graph_has_memory(g) || graph_has_cond(g))
 		return graph_unlock(CUDA_ERROR_NOT_SUPPORTED);
 	c = graph_clone(g);
 	if (c)
@@ -708,8 +725,8 @@ static void dot_graph(FILE *f, const struct graph *g)
 				g->nodes[i]->out.e[j].n->at);
 	fprintf(f, "}\n");
 	for (uint32_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->w.type == CU_GRAPH_NODE_TYPE_GRAPH)
-			dot_graph(f, g->nodes[i]->w.child);
+		for (uint32_t j = 0; j < node_graphs(g->nodes[i]); j++)
+			dot_graph(f, node_graph(g->nodes[i], j));
 }
 
 API CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)

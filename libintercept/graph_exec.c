@@ -30,6 +30,7 @@ struct desc {
 	struct exec *x;
 	bool update;		/* nodes without dependencies, under their old places */
 	uint32_t next;		/* place of the next one */
+	uint32_t graph, graphs;	/* that nodes are in now; how many there are */
 	uint32_t count;
 	CUresult error;
 };
@@ -68,7 +69,7 @@ struct part {
 static uint32_t emit(struct desc *d, int type, const struct node *n, const struct sv_graph_dep *deps,
 		     uint32_t ndeps, const struct part *parts, int nparts)
 {
-	struct sv_graph_node h = { .index = d->next, .type = type };
+	struct sv_graph_node h = { .index = d->next, .type = type, .graph = d->graph };
 	size_t at = d->len;
 
 	if (d->update)
@@ -236,6 +237,24 @@ static void emit_child(struct desc *d, struct node *n, const struct sv_graph_dep
 	free(leaves);
 }
 
+/* The node, then its bodies, each a graph of its own. */
+static void emit_cond(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
+		      uint32_t ndeps)
+{
+	const CUDA_CONDITIONAL_NODE_PARAMS *p = &n->w.cond.p;
+	struct sv_graph_if c = { p->handle, p->type, p->size };
+	struct part part = { &c, sizeof(c) };
+	uint32_t outer = d->graph, first = d->graphs;
+
+	n->main = emit(d, SV_NODE_COND, n, deps, ndeps, &part, 1);
+	d->graphs += p->size;
+	for (uint32_t i = 0; i < p->size && !d->error; i++) {
+		d->graph = first + i;
+		emit_graph(d, n->w.cond.body[i], NULL, 0);
+	}
+	d->graph = outer;
+}
+
 static void emit_node(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
 		      uint32_t ndeps)
 {
@@ -263,6 +282,10 @@ static void emit_node(struct desc *d, struct node *n, const struct sv_graph_dep 
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		emit_event(d, n, deps, ndeps);
 		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		emit_cond(d, n, deps, ndeps);
+		n->last = n->main;
+		return;
 	default:	/* empty ones, and those of memory */
 		n->main = emit(d, SV_NODE_EMPTY, n, deps, ndeps, NULL, 0);
 	}
@@ -337,10 +360,9 @@ static uint32_t count_calls(struct graph *g)
 		struct node *n = g->nodes[i];
 
 		n->shape = shape_of(n);
-		if (n->w.type == CU_GRAPH_NODE_TYPE_GRAPH)
-			calls += count_calls(n->w.child);
-		else
-			calls += n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST;
+		for (uint32_t j = 0; j < node_graphs(n); j++)
+			calls += count_calls(node_graph(n, j));
+		calls += n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST;
 	}
 	return calls;
 }
@@ -352,9 +374,9 @@ static CUresult make_calls(struct exec *x, struct graph *g)
 	for (uint32_t i = 0; i < g->n && !r; i++) {
 		struct node *n = g->nodes[i];
 
-		if (n->w.type == CU_GRAPH_NODE_TYPE_GRAPH)
-			r = make_calls(x, n->w.child);
-		else if (n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST)
+		for (uint32_t j = 0; j < node_graphs(n) && !r; j++)
+			r = make_calls(x, node_graph(n, j));
+		if (!r && (n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST))
 			r = graph_call_new(n, x->words + 8 + 8ull * x->calls++, &n->call);
 	}
 	return r;
@@ -434,9 +456,9 @@ static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t 
 
 static CUresult describe(struct exec *x, struct desc *d)
 {
-	struct sv_graph h = { 0 };
+	struct sv_graph h = { .root = x->g->root };
 
-	*d = (struct desc){ .x = x };
+	*d = (struct desc){ .x = x, .graphs = 1 };
 	put(d, &h, sizeof(h));
 	emit_graph(d, x->g, NULL, 0);
 	if (!d->error)
@@ -504,7 +526,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, uint64_t flags,
 	TRY(graph_lock());
 	sweep();
 	g = graph_of(h);
-	r = g && !g->capturing ? exec_new(g, ctx, flags, &x) : CUDA_ERROR_INVALID_VALUE;
+	r = g && !g->capturing && !g->top ? exec_new(g, ctx, flags, &x) : CUDA_ERROR_INVALID_VALUE;
 	if (!r)
 		r = prepare(x);
 	if (!r) {
@@ -691,8 +713,8 @@ static struct node *find_in(const struct graph *g, uint64_t orig, uint32_t at)
 		if (g->nodes[i]->orig == orig)
 			return g->nodes[i];
 	for (uint32_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->w.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-			struct node *n = find_in(g->nodes[i]->w.child, orig, at);
+		for (uint32_t j = 0; j < node_graphs(g->nodes[i]); j++) {
+			struct node *n = find_in(node_graph(g->nodes[i], j), orig, at);
 
 			if (n)
 				return n;
@@ -863,6 +885,7 @@ static CUgraphExecUpdateResult compare_nodes(const struct node *a, const struct 
 		       CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
 	default:
 		return CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -984,7 +1007,7 @@ CUresult exec_set(CUgraphExec h, CUgraphNode hNode, const CUgraphNodeParams *p)
 	if (!n || n->w.type != (int)p->type || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
 	    p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
-	r = work_of_params(p, &w);
+	r = work_of_params(p, NULL, &w);
 	if (r)
 		return graph_unlock(r);
 	if (p->type == CU_GRAPH_NODE_TYPE_KERNEL && w.ctx != n->w.ctx)

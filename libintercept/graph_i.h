@@ -73,6 +73,10 @@ struct work {
 			struct graph_mem *m;
 		} alloc;
 		CUdeviceptr free;
+		struct {
+			CUDA_CONDITIONAL_NODE_PARAMS p;
+			struct graph **body;	/* p.size of them; p.phGraph_out has the handles */
+		} cond;
 	};
 };
 
@@ -85,7 +89,7 @@ struct node {
 	uint64_t capture;		/* the capture that added it and is to join it, or 0 */
 	uint32_t at;			/* place in g->nodes; of a clone also in the original */
 	uint32_t pending;		/* scratch of graph_order() */
-	/* of an executable graph */
+	/* of an executable graph; description has main for what is in order with others */
 	uint32_t first, main, last;	/* places in the description */
 	bool enabled;
 	unsigned int shape;		/* of a copy: SHAPE_ */
@@ -106,6 +110,10 @@ struct graph {
 	bool owned;			/* by a child graph node or an executable graph */
 	bool capturing;			/* into it, from cuStreamBeginCaptureToGraph */
 	uint64_t orig;
+	struct graph *top;		/* of a conditional node's body: the outermost graph */
+	uint64_t *conds;		/* conditional handles, the driver's values */
+	uint32_t nconds;
+	uint64_t root;			/* as the proxy knows it, if it has conditional handles */
 };
 
 struct exec {
@@ -127,6 +135,9 @@ struct exec {
 /* An executable graph launched on a stream that records: a child graph. Under the lock. */
 LOCAL CUresult capture_graph(struct stream *s, const struct graph *g);
 
+/* A graph that is captured into goes, with the one that it is a part of. */
+LOCAL void capture_graph_gone(const struct graph *g);
+
 /* ----------------------------------------------------------------------------------- graph.c */
 
 LOCAL CUresult graph_lock(void);		/* and the session is well */
@@ -140,6 +151,7 @@ LOCAL void graph_unname(unsigned int type, uint64_t handle);
 LOCAL struct graph *graph_new(void);
 LOCAL void graph_delete(struct graph *g);
 LOCAL struct graph *graph_clone(const struct graph *g);
+LOCAL bool graph_has_cond(const struct graph *g);	/* conditional nodes or handles */
 LOCAL bool graph_has_memory(const struct graph *g);	/* memory nodes, in children too */
 LOCAL struct graph *graph_of(CUgraph h);
 LOCAL struct node *node_of(CUgraphNode h, int type);	/* -1: any */
@@ -152,9 +164,22 @@ LOCAL void node_delete(struct node *n);
 /* Nodes in an order that their edges allow; NULL: out of memory, or *cycle. Free it. */
 LOCAL struct node **graph_order(const struct graph *g, bool *cycle);
 
+/* The graphs inside a node: its child, or its bodies. */
+static inline uint32_t node_graphs(const struct node *n)
+{
+	return n->w.type == CU_GRAPH_NODE_TYPE_GRAPH ? 1 :
+	       n->w.type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->w.cond.p.size : 0;
+}
+
+static inline struct graph *node_graph(const struct node *n, uint32_t i)
+{
+	return n->w.type == CU_GRAPH_NODE_TYPE_GRAPH ? n->w.child : n->w.cond.body[i];
+}
+
 /* -------------------------------------------------------------------------------- graph_node.c */
 
-LOCAL CUresult work_of_params(const CUgraphNodeParams *p, struct work *w);
+/* in: the graph that gets the node; NULL: it is there already. */
+LOCAL CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct work *w);
 LOCAL CUresult work_copy(struct work *to, const struct work *from);
 LOCAL void work_free(struct work *w);
 LOCAL CUresult work_memcpy(const CUDA_MEMCPY3D *c, uint64_t ctx, struct work *w);
@@ -162,6 +187,8 @@ LOCAL CUresult work_memops(unsigned int n, const CUstreamBatchMemOpParams *op, u
 			   struct work *w);
 LOCAL CUresult work_launch(const struct sv_launch *l, const void *tail, uint32_t len,
 			   struct work *w);
+LOCAL CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
+			 struct work *w);
 LOCAL CUresult work_take_attrs(struct work *to, const struct work *from);
 LOCAL bool edge_data_ok(const CUgraphEdgeData *d, const struct node *from, const struct node *to);
 

@@ -304,6 +304,8 @@ static CUresult work_child(const CUDA_CHILD_GRAPH_NODE_PARAMS *p, struct work *w
 	if (!g || g->capturing || (unsigned int)p->ownership > CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
 		return CUDA_ERROR_INVALID_VALUE;
 	*w = (struct work){ .type = CU_GRAPH_NODE_TYPE_GRAPH };
+	if (graph_has_cond(g))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (p->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
 		if (g->owned)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -335,7 +337,7 @@ static CUresult work_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p, uint64_t ctx,
 	return 0;
 }
 
-CUresult work_of_params(const CUgraphNodeParams *p, struct work *w)
+CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct work *w)
 {
 	struct context *ctx;
 
@@ -369,7 +371,8 @@ CUresult work_of_params(const CUgraphNodeParams *p, struct work *w)
 		return p->memOp.flags ? CUDA_ERROR_INVALID_VALUE :
 		       work_memops(p->memOp.count, p->memOp.paramArray, ctx->o.handle, w);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return sv_unsupported("a conditional node", "its handle is the driver's own value");
+		return in ? work_cond(&p->conditional, in, ctx->o.handle, w) :
+		       CUDA_ERROR_INVALID_VALUE;
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
 		return sv_unsupported("an external semaphore's node", "such semaphores belong to "
@@ -397,6 +400,13 @@ void work_free(struct work *w)
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		if (w->alloc.m)
 			graph_mem_put(w->alloc.m);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		for (unsigned int i = 0; w->cond.body && i < w->cond.p.size; i++)
+			if (w->cond.body[i])
+				graph_delete(w->cond.body[i]);
+		free(w->cond.body);
+		free(w->cond.p.phGraph_out);
 		break;
 	default:
 		break;
@@ -427,6 +437,67 @@ static CUresult copy_kernel(struct kernel *to, const struct kernel *from)
 	return 0;
 }
 
+static bool bodies_alloc(struct work *w)
+{
+	w->cond.body = calloc(w->cond.p.size, sizeof(*w->cond.body));
+	w->cond.p.phGraph_out = calloc(w->cond.p.size, sizeof(CUgraph));
+	return w->cond.body && w->cond.p.phGraph_out;
+}
+
+static void body_is(struct work *w, unsigned int i, struct graph *g, struct graph *top)
+{
+	g->owned = true;
+	g->top = top;
+	w->cond.body[i] = g;
+	w->cond.p.phGraph_out[i] = (CUgraph)(uintptr_t)g->handle;
+}
+
+static CUresult copy_bodies(struct work *to, const struct work *from)
+{
+	if (!bodies_alloc(to))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (unsigned int i = 0; i < to->cond.p.size; i++) {
+		struct graph *g = graph_clone(from->cond.body[i]);
+
+		if (!g)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		body_is(to, i, g, from->cond.body[i]->top);
+	}
+	return 0;
+}
+
+/* A conditional node: its bodies are empty graphs, for the program to fill. */
+CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
+		   struct work *w)
+{
+	struct graph *top = in->top ? in->top : in;
+	unsigned int max = p->type == CU_GRAPH_COND_TYPE_IF ? 2 :
+			   p->type == CU_GRAPH_COND_TYPE_WHILE ? 1 : SV_GRAPH_BODIES_MAX;
+	uint32_t i = 0;
+
+	while (i < top->nconds && top->conds[i] != p->handle)
+		i++;
+	if (i == top->nconds || (unsigned int)p->type > CU_GRAPH_COND_TYPE_SWITCH || !p->size ||
+	    p->size > max || (p->ctx && !obj_find(SV_T_CUcontext, sv_u64(p->ctx))))
+		return CUDA_ERROR_INVALID_VALUE;
+	*w = (struct work){ .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+			    .ctx = p->ctx ? sv_u64(p->ctx) : ctx };
+	w->cond.p = *p;
+	if (!bodies_alloc(w))
+		goto nomem;
+	for (i = 0; i < p->size; i++) {
+		struct graph *g = graph_new();
+
+		if (!g)
+			goto nomem;
+		body_is(w, i, g, top);
+	}
+	return 0;
+nomem:
+	work_free(w);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* *to is something that work_free takes, also when this fails. */
 CUresult work_copy(struct work *to, const struct work *from)
 {
@@ -449,6 +520,8 @@ CUresult work_copy(struct work *to, const struct work *from)
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		to->alloc.m->refs++;
 		return 0;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return copy_bodies(to, from);
 	default:
 		return 0;
 	}
@@ -512,7 +585,7 @@ static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *deps,
 	from = nodes_of(g, deps, ndeps);
 	if (!from)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = work_of_params(p, &w);
+	r = work_of_params(p, g, &w);
 	for (size_t i = 0; i < ndeps && data && !r; i++) {
 		struct node to = { .w.type = p->type };
 
@@ -528,6 +601,8 @@ static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *deps,
 		return r;
 	if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		p->alloc.dptr = n->w.alloc.p.dptr;
+	if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		p->conditional.phGraph_out = n->w.cond.p.phGraph_out;
 	*out = (CUgraphNode)(uintptr_t)n->handle;
 	return 0;
 }
@@ -665,6 +740,43 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				   CUdeviceptr dptr)
 {
 	return ADD(MEM_FREE, _p.free.dptr = dptr);
+}
+
+/* The handle is the driver's own value, since device code reads it. It belongs to a graph there. */
+static CUresult cond_new(struct graph *g, struct context *ctx, unsigned int value,
+			 unsigned int flags, CUgraphConditionalHandle *out)
+{
+	struct sv_graph_cond a = { ctx->o.handle, g->handle, value, flags };
+	uint64_t *p = realloc(g->conds, (g->nconds + 1) * sizeof(*p)), handle;
+
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	g->conds = p;
+	TRY(send_sync(SV_OP_cuGraphConditionalHandleCreate, &a, sizeof(a), NULL, 0, &handle,
+		      sizeof(handle)));
+	g->root = g->handle;
+	g->conds[g->nconds++] = handle;
+	*out = handle;
+	return 0;
+}
+
+API CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph,
+					    CUcontext ctx, unsigned int defaultLaunchValue,
+					    unsigned int flags)
+{
+	struct context *c;
+	struct graph *g;
+
+	NEED(pHandle_out && !(flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT));
+	TRY(context_current(&c));
+	if (ctx)
+		c = obj_find(SV_T_CUcontext, sv_u64(ctx));
+	TRY(graph_lock());
+	g = graph_of(hGraph);
+	if (!g || !c)
+		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
+	return graph_unlock(cond_new(g->top ? g->top : g, c, defaultLaunchValue, flags,
+				     pHandle_out));
 }
 
 /* ----------------------------------------------------------------------------------- asking */
@@ -830,7 +942,7 @@ static CUresult set_in_graph(CUgraphNode h, const CUgraphNodeParams *p)
 
 	if (!n || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(work_of_params(p, &w));
+	TRY(work_of_params(p, NULL, &w));
 	if (p->type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		w.k.attr = n->w.k.attr;		/* they are the node's */
 		w.k.attrs = n->w.k.attrs;

@@ -18,14 +18,29 @@
 #define ATTRS_MAX	16
 
 struct gnode {
+	uint32_t graph;
 	uint16_t type;
 	bool disabled;
 	CUgraphNode first, last;	/* differ for calls */
 };
 
+/*
+ * A graph of the client's that has conditional handles: the driver's belong to a graph of its own, in
+ * which one executable graph at a time is built. Freed when neither needs it.
+ */
+struct root {
+	CUgraph graph;
+	CUgraphConditionalHandle *handle;
+	uint32_t n;
+	bool used, gone;		/* by an exec; by the client. root_lock */
+};
+
+static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
+
 struct exec {
 	CUgraph graph;			/* its nodes are what updates name */
 	CUgraphExec real;
+	struct root *root;		/* whose graph it is, or NULL */
 	uint32_t n;
 	struct gnode node[];
 };
@@ -40,7 +55,7 @@ struct item {
 
 struct reader {
 	const uint8_t *p;
-	uint64_t len, at;
+	uint64_t len, at, root;
 	uint32_t nodes;
 	void *own;			/* to be freed */
 };
@@ -58,6 +73,7 @@ struct real {
 	CUDA_BATCH_MEM_OP_NODE_PARAMS memops;
 	CUstreamBatchMemOpParams op[SV_GRAPH_MEMOPS_MAX];
 	CUevent event;
+	CUgraphNodeParams cond;
 };
 
 /* ------------------------------------------------------------------------------ reading */
@@ -87,6 +103,7 @@ static int reader_open(struct call *k, struct reader *r)
 	h = (const struct sv_graph *)r->p;
 	r->at = sizeof(*h);
 	r->nodes = h->nodes;
+	r->root = h->root;
 	if (h->pad || h->nodes > SV_GRAPH_NODES_MAX ||
 	    h->nodes > (r->len - r->at) / sizeof(struct sv_graph_node))
 		return sv_bad(&k->c, "number of a graph's nodes");
@@ -128,6 +145,8 @@ static uint32_t body_size(const struct item *n)
 	case SV_NODE_RECORD:
 	case SV_NODE_WAIT:
 		return sizeof(struct sv_graph_event);
+	case SV_NODE_COND:
+		return sizeof(struct sv_graph_if);
 	case SV_NODE_MEMOPS:
 		return !n->len || n->len % sizeof(struct sv_graph_memop) ||
 		       n->len > SV_GRAPH_MEMOPS_MAX * sizeof(struct sv_graph_memop) ? UINT32_MAX :
@@ -159,6 +178,8 @@ static int node_read(struct call *k, struct reader *r, struct item *n)
 	n->len = n->h.size - sizeof(n->h) - deps;
 	if (n->len != body_size(n))
 		return sv_bad(&k->c, "size or type of a graph's node");
+	if (n->h.pad)
+		return sv_bad(&k->c, "padding of a graph's node");
 	if (n->h.flags & ~(may_be_disabled(n->h.type) ? SV_NODE_DISABLED : 0u))
 		return sv_bad(&k->c, "flags of a graph's node");
 	r->at += n->h.size;
@@ -329,7 +350,27 @@ static int real_memops(struct call *k, const struct item *n, struct real *o)
 	return 0;
 }
 
-static int make_real(struct call *k, const struct item *n, struct real *o)
+static int real_cond(struct call *k, const struct item *n, const struct root *root, struct real *o)
+{
+	const struct sv_graph_if *a = (const struct sv_graph_if *)n->body;
+	uint32_t i = 0;
+
+	while (root && i < root->n && root->handle[i] != a->handle)
+		i++;
+	if (!root || i == root->n)
+		return sv_bad(&k->c, "handle of a conditional node");
+	if (!a->size || a->size > SV_GRAPH_BODIES_MAX)
+		return sv_bad(&k->c, "bodies of a conditional node");
+	memset(&o->cond, 0, sizeof(o->cond));
+	o->cond.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+	o->cond.conditional.handle = a->handle;
+	o->cond.conditional.type = a->type;
+	o->cond.conditional.size = a->size;
+	o->cond.conditional.ctx = o->ctx;
+	return 0;
+}
+
+static int make_real(struct call *k, const struct item *n, const struct root *root, struct real *o)
 {
 	struct sv_session *s = k->c.session;
 	uint64_t v;
@@ -354,6 +395,8 @@ static int make_real(struct call *k, const struct item *n, struct real *o)
 		return real_call(k, n, o);
 	case SV_NODE_MEMOPS:
 		return real_memops(k, n, o);
+	case SV_NODE_COND:
+		return real_cond(k, n, root, o);
 	default:
 		rc = sv_real(s, SV_T_CUevent, ((const struct sv_graph_event *)n->body)->event, 0,
 			     &v);
@@ -399,8 +442,17 @@ static CUresult add_call(struct sv_session *s, CUgraph g, const CUgraphNode *dep
 	return r;
 }
 
+static CUresult add_cond(struct sv_session *s, CUgraph g, const CUgraphNode *deps, size_t ndeps,
+			 struct real *o, CUgraphNode *out)
+{
+	if (s->hal.drv.cuGraphAddNode_v2)
+		return s->hal.drv.cuGraphAddNode_v2(out, g, deps, NULL, ndeps, &o->cond);
+	NEEDS(s, cuGraphAddNode);
+	return s->hal.drv.cuGraphAddNode(out, g, deps, ndeps, &o->cond);
+}
+
 static CUresult add_node(struct sv_session *s, CUgraph g, const CUgraphNode *deps, size_t ndeps,
-			 const struct real *o, struct gnode *out)
+			 struct real *o, struct gnode *out)
 {
 	CUgraphNode *n = &out->first;
 	CUresult r;
@@ -431,6 +483,9 @@ static CUresult add_node(struct sv_session *s, CUgraph g, const CUgraphNode *dep
 		NEEDS(s, cuGraphAddBatchMemOpNode);
 		r = s->hal.drv.cuGraphAddBatchMemOpNode(n, g, deps, ndeps, &o->memops);
 		break;
+	case SV_NODE_COND:
+		r = add_cond(s, g, deps, ndeps, o, n);
+		break;
 	default:
 		NEEDS(s, cuGraphAddEmptyNode);
 		r = s->hal.drv.cuGraphAddEmptyNode(n, g, deps, ndeps);
@@ -440,7 +495,7 @@ static CUresult add_node(struct sv_session *s, CUgraph g, const CUgraphNode *dep
 }
 
 /* Dependencies that are more than "when all of it is done"; a driver without them does just that. */
-static CUresult add_edges(struct sv_session *s, struct exec *x, const struct item *n,
+static CUresult add_edges(struct sv_session *s, struct exec *x, CUgraph g, const struct item *n,
 			  const struct gnode *to)
 {
 	CUresult r = 0;
@@ -451,21 +506,54 @@ static CUresult add_edges(struct sv_session *s, struct exec *x, const struct ite
 
 		if (!d->from_port && !d->type)
 			continue;
-		r = s->hal.drv.cuGraphAddDependencies_v2(x->graph, &x->node[d->node].last,
+		r = s->hal.drv.cuGraphAddDependencies_v2(g, &x->node[d->node].last,
 							 &to->first, &data, 1);
 	}
 	return r;
 }
 
-static int build_node(struct call *k, struct exec *x, const struct item *n, struct real *o)
+/* The graphs of a description: the outermost, then the bodies of its conditional nodes. */
+struct graphs {
+	CUgraph *g;
+	uint32_t n;
+};
+
+static int add_bodies(struct graphs *v, const struct real *o)
+{
+	const CUDA_CONDITIONAL_NODE_PARAMS *p = &o->cond.conditional;
+	CUgraph *g = realloc(v->g, (v->n + p->size) * sizeof(*g));
+
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	v->g = g;
+	memcpy(g + v->n, p->phGraph_out, p->size * sizeof(*g));
+	v->n += p->size;
+	return 0;
+}
+
+static int same_graph(struct call *k, const struct exec *x, const struct item *n,
+		      const struct graphs *v)
+{
+	if (n->h.graph >= v->n)
+		return sv_bad(&k->c, "graph of a graph's node");
+	for (uint32_t i = 0; i < n->h.deps; i++)
+		if (x->node[n->deps[i].node].graph != n->h.graph)
+			return sv_bad(&k->c, "a dependency on another graph");
+	return 0;
+}
+
+static int build_node(struct call *k, struct exec *x, const struct item *n, struct graphs *v,
+		      struct real *o)
 {
 	struct sv_session *s = k->c.session;
 	struct gnode *g = &x->node[n->h.index];
 	CUgraphNode *deps;
 	bool edges = s->hal.drv.cuGraphAddDependencies_v2;
 	size_t m = 0;
-	int rc = make_real(k, n, o);
+	int rc = same_graph(k, x, n, v);
 
+	if (!rc)
+		rc = make_real(k, n, x->root, o);
 	if (rc)
 		return rc;
 	deps = malloc((n->h.deps + 1ul) * sizeof(*deps));
@@ -475,37 +563,85 @@ static int build_node(struct call *k, struct exec *x, const struct item *n, stru
 		if (!edges || (!n->deps[i].from_port && !n->deps[i].type))
 			deps[m++] = x->node[n->deps[i].node].last;
 	g->type = n->h.type;
+	g->graph = n->h.graph;
 	g->disabled = n->h.flags & SV_NODE_DISABLED;
-	rc = add_node(s, x->graph, deps, m, o, g);
+	rc = add_node(s, v->g[n->h.graph], deps, m, o, g);
 	free(deps);
-	return rc || !edges ? rc : (int)add_edges(s, x, n, g);
+	if (!rc && edges)
+		rc = add_edges(s, x, v->g[n->h.graph], n, g);
+	return rc || g->type != SV_NODE_COND ? rc : add_bodies(v, o);
 }
 
 static int build(struct call *k, struct reader *r, struct exec *x)
 {
 	struct real *o = malloc(sizeof(*o));
+	struct graphs v = { malloc(sizeof(*v.g)), 1 };
 	struct item n;
-	int rc = o ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
+	int rc = o && v.g ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
 
+	if (v.g)
+		v.g[0] = x->graph;
 	for (uint32_t i = 0; i < x->n && !rc; i++) {
 		rc = node_read(k, r, &n);
 		if (!rc && n.h.index != i)
 			rc = sv_bad(&k->c, "order of a graph's nodes");
 		if (!rc)
-			rc = build_node(k, x, &n, o);
+			rc = build_node(k, x, &n, &v, o);
 	}
 	free(o);
+	free(v.g);
 	if (!rc && r->at != r->len)
 		rc = sv_bad(&k->c, "something follows a graph's nodes");
 	return rc;
 }
 
+static void root_put(struct sv_session *s, struct root *r)
+{
+	if (r->used || !r->gone)
+		return;
+	s->hal.drv.cuGraphDestroy(r->graph);
+	free(r->handle);
+	free(r);
+}
+
+/* The client's graph that conditional handles were made for, if nothing has been made of it. */
+static int root_take(struct call *k, uint64_t handle, struct root **out)
+{
+	struct root *r;
+
+	if (!sv_is_handle(SV_T_CUgraph, handle))
+		return sv_bad(&k->c, "handle of a graph with conditional nodes");
+	pthread_mutex_lock(&root_lock);
+	r = handle_obj(k->c.session, SV_T_CUgraph, handle);
+	if (r && !r->used) {
+		r->used = true;
+		*out = r;
+	}
+	pthread_mutex_unlock(&root_lock);
+	return !r ? CUDA_ERROR_INVALID_HANDLE : *out ? 0 : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static void exec_free(struct sv_session *s, struct exec *x)
 {
-	if (x->real && s->hal.drv.cuGraphExecDestroy)
-		s->hal.drv.cuGraphExecDestroy(x->real);
-	if (x->graph && s->hal.drv.cuGraphDestroy)
-		s->hal.drv.cuGraphDestroy(x->graph);
+	struct cuda_driver *d = &s->hal.drv;
+
+	if (x->real && d->cuGraphExecDestroy)
+		d->cuGraphExecDestroy(x->real);
+	if (x->root) {
+		/* Empty again, for the next that is made of it. Bodies go with their nodes. */
+		for (uint32_t i = 0; i < x->n && d->cuGraphDestroyNode; i++) {
+			if (x->node[i].first && !x->node[i].graph)
+				d->cuGraphDestroyNode(x->node[i].first);
+			if (x->node[i].last != x->node[i].first && !x->node[i].graph)
+				d->cuGraphDestroyNode(x->node[i].last);
+		}
+		pthread_mutex_lock(&root_lock);
+		x->root->used = false;
+		root_put(s, x->root);
+		pthread_mutex_unlock(&root_lock);
+	} else if (x->graph && d->cuGraphDestroy) {
+		d->cuGraphDestroy(x->graph);
+	}
 	free(x);
 }
 
@@ -517,7 +653,13 @@ static int instantiate(struct call *k, struct reader *r, struct exec *x)
 
 	NEEDS(s, cuGraphCreate);
 	NEEDS(s, cuGraphInstantiateWithFlags);
-	rc = s->hal.drv.cuGraphCreate(&x->graph, 0);
+	if (r->root) {
+		rc = root_take(k, r->root, &x->root);
+		if (!rc)
+			x->graph = x->root->graph;
+	} else {
+		rc = s->hal.drv.cuGraphCreate(&x->graph, 0);
+	}
 	if (!rc)
 		rc = build(k, r, x);
 	if (!rc)
@@ -646,10 +788,10 @@ static int update(struct call *k, struct reader r, struct exec *x, struct real *
 
 	for (uint32_t i = 0; i < r.nodes && !rc; i++) {
 		rc = node_read(k, &r, &n);
-		if (!rc && (n.h.deps || n.h.index >= x->n || x->node[n.h.index].type != n.h.type))
+		if (!rc && (n.h.deps || n.h.graph || n.h.type == SV_NODE_COND || n.h.index >= x->n || x->node[n.h.index].type != n.h.type))
 			rc = sv_bad(&k->c, "a graph's update is of other nodes");
 		if (!rc)
-			rc = make_real(k, &n, o);
+			rc = make_real(k, &n, NULL, o);
 		if (!rc && apply)
 			rc = change(s, x, &x->node[n.h.index], o);
 		if (!rc && apply)
@@ -671,6 +813,8 @@ int do_graph_update(struct call *k)
 	if (a->flags)
 		return sv_bad(&k->c, "flags of a graph's update");
 	rc = reader_open(k, &r);
+	if (!rc && r.root)
+		rc = sv_bad(&k->c, "root of a graph's update");
 	if (!rc) {
 		rc = sv_enter(k->c.session, a->ctx);
 		if (rc < 0)
@@ -687,6 +831,97 @@ int do_graph_update(struct call *k)
 	free(o);
 	free(r.own);
 	return rc < 0 ? rc : fails(k, rc);
+}
+
+/* ------------------------------------------------------------------------------ conditions */
+
+/* The client's graph, for the driver: made when its first handle is. */
+static int root_make(struct call *k, uint64_t handle, struct root **out)
+{
+	struct sv_session *s = k->c.session;
+	struct root *r;
+	int rc;
+
+	*out = handle_obj(s, SV_T_CUgraph, handle);
+	if (*out)
+		return 0;
+	NEEDS(s, cuGraphCreate);
+	NEEDS(s, cuGraphDestroy);
+	rc = sv_reserve(s, SV_T_CUgraph, handle);
+	if (rc)
+		return rc < 0 ? sv_bad(&k->c, "handle of a graph") : rc;
+	r = calloc(1, sizeof(*r));
+	rc = r ? (int)s->hal.drv.cuGraphCreate(&r->graph, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!rc && handle_bind(s, SV_T_CUgraph, handle, (uintptr_t)r->graph, r, 0)) {
+		s->hal.drv.cuGraphDestroy(r->graph);
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (rc) {
+		sv_unreserve(s, SV_T_CUgraph, handle);
+		free(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+static int cond_make(struct call *k, const struct sv_graph_cond *a)
+{
+	struct sv_session *s = k->c.session;
+	CUgraphConditionalHandle *p;
+	struct root *r;
+	bool used;
+	int rc;
+
+	rc = sv_enter(s, a->ctx);
+	if (rc)
+		return rc < 0 ? sv_bad(&k->c, "context of a conditional handle") : rc;
+	NEEDS(s, cuGraphConditionalHandleCreate);
+	rc = root_make(k, a->graph, &r);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&root_lock);
+	used = r->used;		/* a worker may be reading its handles */
+	pthread_mutex_unlock(&root_lock);
+	if (used)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	p = realloc(r->handle, (r->n + 1) * sizeof(*p));
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r->handle = p;
+	rc = s->hal.drv.cuGraphConditionalHandleCreate(&p[r->n], r->graph, context_here()->real,
+						       a->value, a->flags);
+	if (rc)
+		return rc;
+	memcpy(k->c.reply, &p[r->n++], sizeof(*p));
+	k->c.reply_len = sizeof(*p);
+	return 0;
+}
+
+int do_graph_cond(struct call *k)
+{
+	int rc = cond_make(k, k->c.data);
+
+	return rc < 0 ? rc : fails(k, rc);
+}
+
+int do_graph_forget(struct call *k)
+{
+	const struct sv_graph_forget *a = k->c.data;
+	struct sv_session *s = k->c.session;
+	struct root *r;
+
+	if (!sv_is_handle(SV_T_CUgraph, a->graph))
+		return sv_bad(&k->c, "handle of a graph");
+	pthread_mutex_lock(&root_lock);
+	r = handle_obj(s, SV_T_CUgraph, a->graph);
+	if (r) {
+		sv_unbind(s, SV_T_CUgraph, a->graph);
+		r->gone = true;
+		root_put(s, r);
+	}
+	pthread_mutex_unlock(&root_lock);
+	return fails(k, r ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
 /* ------------------------------------------------------------------------------ launches */

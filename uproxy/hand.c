@@ -64,6 +64,8 @@ static const struct hand functions[] = {
 	OP(cuLaunchKernel), do_launch, sizeof(struct sv_launch), HAND_TAIL },
 	OP(cuLaunchHostFunc), do_host_func, sizeof(struct sv_host_func), 0 },
 
+	OP(cuGraphConditionalHandleCreate), do_graph_cond, sizeof(struct sv_graph_cond), HAND_LOG },
+	OP(cuGraphDestroy), do_graph_forget, sizeof(struct sv_graph_forget), HAND_LOG },
 	OP(cuGraphLaunch), do_graph_launch, sizeof(struct sv_graph_launch), 0 },
 	OP(cuGraphUpload), do_graph_upload, sizeof(struct sv_graph_launch), 0 },
 	OP(cuGraphExecDestroy), do_graph_destroy, sizeof(struct sv_graph_end), HAND_LOG },

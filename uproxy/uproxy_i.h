@@ -94,6 +94,9 @@ const char *op_name(uint16_t op);
 /* Until the client is gone: 0, or -errno if it broke a rule. */
 int session_serve(struct sv_session *s);
 
+/* One record, consumed. -errno: the session has failed. */
+int serve_record(struct sv_session *s, const struct ring_record *rec);
+
 /* Answer a record with its status and reply; account for it. Any thread, once for each record. */
 void answer_call(struct call *k);
 
@@ -272,6 +275,8 @@ void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 
 
 int do_graph(struct call *k);			/* graph.c */
 int do_graph_update(struct call *k);
+int do_graph_cond(struct call *k);
+int do_graph_forget(struct call *k);
 int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);

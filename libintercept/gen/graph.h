@@ -4,9 +4,11 @@
  *
  *   struct sv_graph, then for each node: struct sv_graph_node, its dependencies, its body
  *
- * A node's place in the list is its name. Dependencies name earlier nodes alone, so there are no
- * cycles; child graphs have been put in the place of their node, so there is one level. Everything is a
- * multiple of 8 bytes; padding is zero. Handles are virtual, addresses those of window and arena.
+ * A node's place in the list is its name. Dependencies name earlier nodes of the same graph, so there
+ * are no cycles. Child graphs have been put in the place of their node; the bodies of a conditional
+ * node are graphs of their own: 0 is the graph itself, and each conditional node adds as many as it
+ * has, in the order of the list. Everything is a multiple of 8 bytes; padding is zero. Handles are
+ * virtual, except for conditional ones; addresses are those of window and arena.
  *
  * SV_OP_X_GRAPH          every node, in order. The proxy instantiates; later it names by `index`.
  * SV_OP_X_GRAPH_UPDATE   some nodes (any order, deps 0, the same type as before): their bodies and
@@ -43,6 +45,7 @@ enum {
 	SV_NODE_RECORD,		/* struct sv_graph_event */
 	SV_NODE_WAIT,		/* struct sv_graph_event */
 	SV_NODE_MEMOPS,		/* struct sv_graph_memop, one or more */
+	SV_NODE_COND,		/* struct sv_graph_if */
 };
 
 #define SV_NODE_DISABLED	1u	/* kernel, copy, set */
@@ -50,6 +53,7 @@ enum {
 struct sv_graph {
 	uint32_t nodes;
 	uint32_t pad;
+	uint64_t root;		/* CUgraph that conditional handles were made for, or 0 */
 };
 
 struct sv_graph_node {
@@ -59,6 +63,8 @@ struct sv_graph_node {
 	uint16_t flags;
 	uint32_t deps;		/* struct sv_graph_dep */
 	uint64_t ctx;		/* where it runs; 0 for SV_NODE_EMPTY */
+	uint32_t graph;		/* that it is in; update: 0 */
+	uint32_t pad;
 };
 
 struct sv_graph_dep {
@@ -92,6 +98,31 @@ struct sv_graph_memop {
 	uint64_t value;
 };
 
+#define SV_GRAPH_BODIES_MAX	1024u
+
+struct sv_graph_if {
+	uint64_t handle;	/* as SV_OP_cuGraphConditionalHandleCreate has answered */
+	uint32_t type;		/* CUgraphConditionalNodeType */
+	uint32_t size;		/* bodies */
+};
+
+/*
+ * SV_OP_cuGraphConditionalHandleCreate, answered with the handle (uint64_t), which device code
+ * reads. The first one binds `graph`, so that the driver has one to make it for; one executable
+ * graph at a time may be made of it. SV_OP_cuGraphDestroy: it is not used any more; what was made of it
+ * is not touched. (log)
+ */
+struct sv_graph_cond {
+	uint64_t ctx;
+	uint64_t graph;
+	uint32_t value;		/* default */
+	uint32_t flags;
+};
+
+struct sv_graph_forget {
+	uint64_t graph;
+};
+
 /*
  * SV_OP_cuGraphLaunch, SV_OP_cuGraphUpload (word 0), not answered. When the launch is done, and
  * word is not 0, the device stores value at that arena offset (8 bytes, aligned).
@@ -107,7 +138,7 @@ struct sv_graph_end {
 	uint64_t exec;
 };
 
-_Static_assert(sizeof(struct sv_graph_node) == 24, "sv_graph_node");
+_Static_assert(sizeof(struct sv_graph_node) == 32, "sv_graph_node");
 _Static_assert(sizeof(struct sv_graph_dep) == 8, "sv_graph_dep");
 _Static_assert(sizeof(struct sv_graph_memop) == 24, "sv_graph_memop");
 

@@ -7,7 +7,7 @@
 
 #include "graph.h"
 
-/* A description of 9 nodes, one of each type and two empty ones. */
+/* A description of 11 nodes, one of each type and another empty one. */
 struct description {
 	struct sv_graph h;
 	struct { struct sv_graph_node h; struct sv_graph_set b; } set;
@@ -19,17 +19,19 @@ struct description {
 	struct { struct sv_graph_node h; struct sv_graph_dep d[2]; struct sv_graph_memop b[2]; } ops;
 	struct { struct sv_graph_node h; struct sv_graph_dep d[2]; } empty;
 	struct { struct sv_graph_node h; } lone;
+	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_graph_if b; } cond;
+	struct { struct sv_graph_node h; struct sv_graph_set b; } body;	/* of cond, graph 1 */
 };
 
 struct game {
 	struct client c;
-	uint64_t pin, kernel, event, exec, at;
+	uint64_t pin, kernel, event, exec, at, root, cond;
 	struct description *d;		/* in the arena */
 	uint64_t *words;		/* call's, done's, what the copy writes, what ops write */
 };
 
 #define NODE(_part, _i, _type, _deps) \
-	d->_part.h = (struct sv_graph_node){ sizeof(d->_part), _i, _type, 0, _deps, g->c.ctx }
+	d->_part.h = (struct sv_graph_node){ sizeof(d->_part), _i, _type, 0, _deps, g->c.ctx, 0, 0 }
 
 static void describe(struct game *g)
 {
@@ -37,7 +39,8 @@ static void describe(struct game *g)
 	uint64_t word = g->pin;
 
 	memset(d, 0, sizeof(*d));
-	d->h.nodes = 9;
+	d->h.nodes = 11;
+	d->h.root = g->root;
 	NODE(set, 0, SV_NODE_SET, 0);
 	d->set.b = (struct sv_graph_set){ g->c.window, 0, 16, 1, 4, 7 };
 	NODE(kernel, 1, SV_NODE_KERNEL, 1);
@@ -74,6 +77,22 @@ static void describe(struct game *g)
 	d->empty.d[1].node = 0;
 	NODE(lone, 8, SV_NODE_EMPTY, 0);
 	d->lone.h.ctx = 0;
+	NODE(cond, 9, SV_NODE_COND, 1);
+	d->cond.d.node = 7;
+	d->cond.b = (struct sv_graph_if){ g->cond, CU_GRAPH_COND_TYPE_IF, 2 };
+	NODE(body, 10, SV_NODE_SET, 0);
+	d->body.h.graph = 1;
+	d->body.b = (struct sv_graph_set){ g->c.window + 64, 0, 1, 1, 4, 33 };
+}
+
+static int make_root(struct game *g)
+{
+	struct sv_graph_cond a = { g->c.ctx, new_handle(&g->c, SV_T_CUgraph), 1,
+				   CU_GRAPH_COND_ASSIGN_DEFAULT };
+
+	g->root = a.graph;
+	return call2(&g->c, SV_OP_cuGraphConditionalHandleCreate, &a, sizeof(a), NULL, 0, &g->cond,
+		     sizeof(g->cond));
 }
 
 static int game_start(struct game *g)
@@ -98,6 +117,9 @@ static int game_start(struct game *g)
 	ring_submit(c->ring, SV_OP_cuEventCreate, &e, sizeof(e), NULL, 0);
 	lib = load_text(c, kernels, &rc);
 	g->kernel = get_kernel(c, lib, "store", NULL);
+	rc = make_root(g);
+	if (rc)
+		return rc;
 	describe(g);
 	return rc ?: ctx_sync(c);
 }
@@ -131,6 +153,7 @@ TEST(every_node)
 {
 	struct sv_next_call due = { 0 };
 	struct game g = { 0 };
+	uint64_t old;
 
 	ASSERT_EQ(game_start(&g), 0);
 	ASSERT_EQ(instantiate(&g), 0);
@@ -147,8 +170,19 @@ TEST(every_node)
 		EXPECT_EQ(g.words[0], 0);
 		EXPECT_EQ(g.words[1], round);
 		EXPECT_EQ(g.words[3], 99);
+		EXPECT_EQ(copy(&g.c, SV_STREAM_LEGACY, address(&g.c, g.pin + 32),
+			       g.c.window + 64, 8), 0);
+		EXPECT_EQ(g.words[4], 33);
 	}
+	/* one at a time, and again when it has gone, whatever the graph has become */
+	old = g.exec;
+	EXPECT_EQ(instantiate(&g), CUDA_ERROR_NOT_SUPPORTED);
+	g.exec = old;
 	SEND(&g.c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ g.exec });
+	EXPECT_EQ(instantiate(&g), 0);
+	SEND(&g.c, SV_OP_cuGraphDestroy, (struct sv_graph_forget){ g.root });
+	SEND(&g.c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ g.exec });
+	EXPECT_EQ(instantiate(&g), CUDA_ERROR_INVALID_HANDLE);
 	EXPECT_EQ(ctx_sync(&g.c), 0);
 	EXPECT_EQ(late_count(&g.c), 0);
 	EXPECT_EQ(client_end(&g.c), 0);
@@ -251,8 +285,8 @@ TEST(broken_rules)
 {
 	BREAKS("number", g.d->h.nodes = UINT32_MAX);
 	BREAKS("number", g.d->h.pad = 1);
-	BREAKS("ends early", g.d->h.nodes = 10);
-	BREAKS("follows", g.d->h.nodes = 8);
+	BREAKS("ends early", g.d->h.nodes = 12);
+	BREAKS("follows", g.d->h.nodes = 10);
 	BREAKS("size of a graph's node", g.d->set.h.size = 0);
 	BREAKS("size of a graph's node", g.d->set.h.size = UINT32_MAX & ~7u);
 	BREAKS("size of a graph's node", g.d->set.h.deps = UINT32_MAX);
@@ -286,6 +320,18 @@ TEST(broken_rules_of_nodes)
 	BREAKS("id or word", g.d->call.b.word++);
 	BREAKS("id or word", g.d->call.b.word = UINT64_MAX - 7);
 	BREAKS("event", g.d->wait.b.event = g.c.ctx);
+	BREAKS("handle of a conditional", g.d->cond.b.handle++);
+	BREAKS("handle of a conditional", g.d->h.root = 0);
+	BREAKS("handle of a graph", g.d->h.root = g.event);
+	BREAKS("bodies", g.d->cond.b.size = 0);
+	BREAKS("bodies", g.d->cond.b.size = UINT32_MAX);
+	BREAKS("graph of", g.d->body.h.graph = 3);
+	BREAKS("graph of", g.d->cond.h.graph = 1);		/* not there yet */
+	BREAKS("another graph", g.d->body.h.deps = 1,
+	       g.d->body.h.type = SV_NODE_EMPTY, g.d->body.h.ctx = 0,
+	       g.d->body.h.size = sizeof(struct sv_graph_node) + 8,
+	       g.d->body.b.dst = 9);
+	BREAKS("padding", g.d->set.h.pad = 1);
 	BREAKS("memory operation", g.d->ops.b[1].op = 77);
 }
 
@@ -352,8 +398,12 @@ TEST(mutants)
 		if (!rc) {
 			made++;
 			launch_graph(&g, 1);
-			if (rnd() & 1)
+			if (rnd() % 4)
 				SEND(&g.c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ g.exec });
+			else
+				g.root = 0;		/* the next has none, or one of its own */
+			if (!g.root && rnd() & 1)
+				ASSERT_EQ(make_root(&g), 0);
 			/* The client leaves while the graph waits for it. */
 			rc = rnd() % 8 ? 0 : -EPIPE;
 			if (!rc)

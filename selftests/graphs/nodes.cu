@@ -395,6 +395,77 @@ static void large(void)
 	CHECK(cudaFree(d));
 }
 
+__global__ void next(cudaGraphConditionalHandle loop, cudaGraphConditionalHandle which, int *d)
+{
+	int left = --d[0];
+
+	cudaGraphSetConditional(loop, left > 0);
+	cudaGraphSetConditional(which, left % 3);
+}
+
+/* A loop whose body chooses one of three; bodies filled by hand and by capture. */
+static void conditional(void)
+{
+	cudaGraphConditionalHandle loop, which;
+	cudaGraphNodeParams p = {}, q = {};
+	cudaGraphNode_t again, choice, step;
+	int *d, h[4];
+	cudaGraphExec_t x;
+	cudaGraph_t g, body, c;
+
+	CHECK(cudaMalloc(&d, 16));
+	CHECK(cudaGraphCreate(&g, 0));
+	CHECK(cudaGraphConditionalHandleCreate(&loop, g, 1, cudaGraphCondAssignDefault));
+	CHECK(cudaGraphConditionalHandleCreate(&which, g, 0, 0));
+	p.type = q.type = cudaGraphNodeTypeConditional;
+	p.conditional.handle = loop;
+	p.conditional.type = cudaGraphCondTypeWhile;
+	p.conditional.size = 1;
+	CHECK(cudaGraphAddNode(&again, g, NULL, NULL, 0, &p));
+	body = p.conditional.phGraph_out[0];
+	EXPECT(cudaGraphDestroy(body) != cudaSuccess);
+	void *args[] = { &loop, &which, &d };
+	cudaKernelNodeParams k = {};
+	k.func = (void *)next;
+	k.gridDim = k.blockDim = 1;
+	k.kernelParams = args;
+	CHECK(cudaGraphAddKernelNode(&step, body, NULL, 0, &k));
+	q.conditional.handle = which;
+	q.conditional.type = cudaGraphCondTypeSwitch;
+	q.conditional.size = 3;
+	CHECK(cudaGraphAddNode(&choice, body, &step, NULL, 1, &q));
+	for (int i = 0; i < 3; i++) {
+		CHECK(cudaStreamBeginCaptureToGraph(s, q.conditional.phGraph_out[i], NULL, NULL, 0,
+						    cudaStreamCaptureModeRelaxed));
+		add<<<1, 1, 0, s>>>(d + 1 + i, 1, 1);
+		CHECK(cudaStreamEndCapture(s, &c));
+	}
+	EXPECT_ERROR(cudaErrorNotSupported, cudaGraphClone(&c, g));
+	cudaGetLastError();
+	for (int round = 0; round < 3; round++) {
+		CHECK(cudaGraphInstantiate(&x, g, 0));
+		for (int i = 0; i < 2; i++) {
+			int start[4] = { 10 };
+
+			CHECK(cudaMemcpy(d, start, 16, cudaMemcpyHostToDevice));
+			CHECK(cudaGraphLaunch(x, s));
+			CHECK(cudaStreamSynchronize(s));
+			CHECK(cudaMemcpy(h, d, 16, cudaMemcpyDeviceToHost));
+			EXPECT_EQ(h[0], 0);
+			EXPECT_EQ(h[1], 4);	/* 9 6 3 0 */
+			EXPECT_EQ(h[2], 3);	/* 7 4 1 */
+			EXPECT_EQ(h[3], 3);	/* 8 5 2 */
+		}
+		CHECK(cudaGraphExecDestroy(x));
+	}
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	CHECK(cudaGraphDestroy(g));
+	CHECK(cudaGraphLaunch(x, s));
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaGraphExecDestroy(x));
+	CHECK(cudaFree(d));
+}
+
 /* Made, launched and destroyed again and again: nothing is used up. */
 static void again(void)
 {
@@ -431,7 +502,7 @@ int main(int argc, char **argv)
 	struct { const char *name; void (*fn)(void); } all[] = {
 		{ "pageable", pageable }, { "rows", rows }, { "under_way", under_way },
 		{ "children", children }, { "allocations", allocations }, { "users", users },
-		{ "large", large }, { "again", again },
+		{ "large", large }, { "conditional", conditional }, { "again", again },
 	};
 	for (auto &step : all) {
 		if (argc > 1 && strcmp(argv[1], step.name))

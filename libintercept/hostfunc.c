@@ -49,15 +49,17 @@ static void run(const struct sv_next_call *due)
 {
 	struct call *c = take(due->id);
 	uint64_t *word;
+	bool keep;
 
 	if (!c)
 		return;
+	keep = c->keep;		/* then c may be forgotten as soon as its function has returned */
 	word = arena_at(c->word);
 	if (c->stream_fn)
 		c->stream_fn(c->stream, due->status, c->arg);
 	else if (!due->status)
 		c->fn(c->arg);
-	if (c->keep)
+	if (keep)
 		return;
 	__atomic_store_n(word, c->id, __ATOMIC_RELEASE);
 	free(c);

@@ -15,10 +15,11 @@
 
 #include "uproxy_i.h"
 
-#define PAGE_BITS	8
-#define PAGE_SLOTS	(1u << PAGE_BITS)
-#define DIR_SLOTS	(1u << (SV_HANDLE_INDEX_BITS - PAGE_BITS))
+#define BITS	8		/* of an index, for each of three levels */
+#define FAN	(1u << BITS)
 #define PAGES_MAX	16384u		/* 4 million handles, 168 MB */
+
+_Static_assert(3 * BITS == SV_HANDLE_INDEX_BITS, "three levels");
 
 enum { FREE, RESERVED, LIVE };
 
@@ -30,7 +31,11 @@ struct slot {
 	uint32_t state;
 };
 
-static struct slot **dir[SV_TYPES];
+struct middle {
+	struct slot *page[FAN];
+};
+
+static struct middle *dir[SV_TYPES][FAN];
 static uint32_t pages;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -39,13 +44,11 @@ _Static_assert((int)SV_T_CUstream < (int)SV_TYPES, "a table for each type");
 static struct slot *slot_at(unsigned int type, uint64_t handle)
 {
 	uint32_t i = sv_handle_index(handle);
-	struct slot **d, *p;
+	struct middle *m = __atomic_load_n(&dir[type][i >> 2 * BITS], __ATOMIC_ACQUIRE);
+	struct slot *p;
 
-	d = __atomic_load_n(&dir[type], __ATOMIC_ACQUIRE);
-	if (!d)
-		return NULL;
-	p = __atomic_load_n(&d[i >> PAGE_BITS], __ATOMIC_ACQUIRE);
-	return p ? &p[i & (PAGE_SLOTS - 1)] : NULL;
+	p = m ? __atomic_load_n(&m->page[i >> BITS & (FAN - 1)], __ATOMIC_ACQUIRE) : NULL;
+	return p ? &p[i & (FAN - 1)] : NULL;
 }
 
 static struct slot *find(unsigned int type, uint64_t handle)
@@ -115,23 +118,26 @@ int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int option
 static struct slot *make(unsigned int type, uint64_t handle)
 {
 	uint32_t i = sv_handle_index(handle);
-	struct slot **d = dir[type], *p;
+	struct middle **m = &dir[type][i >> 2 * BITS];
+	struct slot **p;
 
-	if (!d) {
-		d = calloc(DIR_SLOTS, sizeof(*d));
-		if (!d)
+	if (!*m) {
+		struct middle *new = calloc(1, sizeof(*new));
+
+		if (!new)
 			return NULL;
-		__atomic_store_n(&dir[type], d, __ATOMIC_RELEASE);
+		__atomic_store_n(m, new, __ATOMIC_RELEASE);
 	}
-	p = d[i >> PAGE_BITS];
-	if (!p) {
-		p = pages < PAGES_MAX ? calloc(PAGE_SLOTS, sizeof(*p)) : NULL;
-		if (!p)
+	p = &(*m)->page[i >> BITS & (FAN - 1)];
+	if (!*p) {
+		struct slot *new = pages < PAGES_MAX ? calloc(FAN, sizeof(*new)) : NULL;
+
+		if (!new)
 			return NULL;
 		pages++;
-		__atomic_store_n(&d[i >> PAGE_BITS], p, __ATOMIC_RELEASE);
+		__atomic_store_n(p, new, __ATOMIC_RELEASE);
 	}
-	return &p[i & (PAGE_SLOTS - 1)];
+	return &(*p)[i & (FAN - 1)];
 }
 
 int sv_reserve(struct sv_session *s, unsigned int type, uint64_t handle)
@@ -204,17 +210,23 @@ void sv_unbind(struct sv_session *s, unsigned int type, uint64_t handle)
 	pthread_mutex_unlock(&lock);
 }
 
+static void sweep_page(unsigned int type, struct slot *p, handle_match fn, void *arg)
+{
+	for (uint32_t i = 0; i < FAN; i++)
+		if (p[i].state == LIVE && fn(arg, type, p[i].ctx, p[i].obj))
+			set_free(&p[i]);
+}
+
 void handle_sweep(struct sv_session *s, handle_match fn, void *arg)
 {
 	(void)s;
 	pthread_mutex_lock(&lock);
-	for (unsigned int t = 0; t < SV_TYPES; t++)
-		for (uint32_t p = 0; dir[t] && p < DIR_SLOTS; p++)
-			for (uint32_t i = 0; dir[t][p] && i < PAGE_SLOTS; i++) {
-				struct slot *slot = &dir[t][p][i];
+	for (unsigned int i = 0; i < SV_TYPES * FAN; i++) {
+		struct middle *m = dir[i / FAN][i % FAN];
 
-				if (slot->state == LIVE && fn(arg, t, slot->ctx, slot->obj))
-					set_free(slot);
-			}
+		for (uint32_t j = 0; m && j < FAN; j++)
+			if (m->page[j])
+				sweep_page(i / FAN, m->page[j], fn, arg);
+	}
 	pthread_mutex_unlock(&lock);
 }

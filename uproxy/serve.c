@@ -113,7 +113,7 @@ static void consume(struct sv_session *s, const struct ring_record *rec, const s
 	ring_advance(s->ring);
 }
 
-static int serve_record(struct sv_session *s, const struct ring_record *rec)
+int serve_record(struct sv_session *s, const struct ring_record *rec)
 {
 	const struct hand *h = hand_find(rec->op);
 	struct call k;

@@ -13,3 +13,24 @@ $(UPROXY_TEST_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftes
 
 TIMEOUT_uproxy-hostile := 300
 HOST_TESTS += $(UPROXY_TEST_BIN)
+
+# The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of the
+# core gets sections of its own, to be put back before each input. It is built once.
+FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
+FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c print.c),\
+	$(wildcard uproxy/*.c)) uproxy/hal/memory.c uproxy/hal/notify.c
+FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
+FUZZ_RECORDS_CFLAGS := -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
+	-fno-sanitize=function -Iuproxy $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
+FUZZ_MALLOC := $(foreach f,malloc calloc realloc free,-D$(f)=fuzz_$(f))
+FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined
+
+$(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN)/cuda.stamp
+	@mkdir -p $(@D)
+	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) $(FUZZ_MALLOC) -MMD -MP -c $< -o $@
+
+$(FUZZ_RECORDS): selftests/uproxy/fuzz.c $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
+	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
+	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
+	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
+		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) -lpthread

@@ -841,10 +841,10 @@ static CUresult end_capture(struct stream *s, CUgraph *out)
 	g = c->g;
 	foreign = c->foreign;
 	capture_end(c);
-	if (!r)
+	if (!r && out)
 		*out = (CUgraph)(uintptr_t)g->handle;
 	else if (!foreign)
-		graph_delete(g);
+		graph_delete(g);	/* nobody has its handle */
 	return r;
 }
 
@@ -854,10 +854,9 @@ API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	CUresult r;
 
 	TRY(session_check());
-	if (!phGraph)
-		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
-	*phGraph = NULL;
+	if (phGraph)
+		*phGraph = NULL;
 	TRY(graph_lock());
 	r = graph_unlock(end_capture(s, phGraph));
 	if (r)

@@ -438,7 +438,7 @@ static void conditional(void)
 		CHECK(cudaStreamBeginCaptureToGraph(s, q.conditional.phGraph_out[i], NULL, NULL, 0,
 						    cudaStreamCaptureModeRelaxed));
 		add<<<1, 1, 0, s>>>(d + 1 + i, 1, 1);
-		CHECK(cudaStreamEndCapture(s, &c));
+		CHECK(cudaStreamEndCapture(s, i ? NULL : &c));	/* whose graph it is is known */
 	}
 	EXPECT_ERROR(cudaErrorNotSupported, cudaGraphClone(&c, g));
 	cudaGetLastError();

@@ -341,12 +341,11 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	struct stream *st;
 	CUresult r;
 
-	if (!phGraph)
-		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
 	r = api_lock_stream(hStream, &st);
 	if (r)
 		return r;
-	*phGraph = NULL;
+	if (phGraph)
+		*phGraph = NULL;
 	c = st->cap;
 	if (!c)
 		return api_unlock(CUDA_ERROR_ILLEGAL_STATE);
@@ -360,7 +359,7 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 		r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	else if (!joined(c))
 		r = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-	if (!r)
+	if (!r && phGraph)
 		*phGraph = (CUgraph)c->g;
 	else if (!c->foreign)
 		graph_put_ref(c->g);

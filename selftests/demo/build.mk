@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make demo` shows: two processes on a channel, then the bench's table.
+# What `make demo` shows: two processes on a channel, the bench's table, training through a proxy.
 
 $(B)/selftests/demo/talk: selftests/demo/talk.c $(RINGBUF)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) $(RINGBUF_CFLAGS) -MMD -MP $< $(RINGBUF) -pthread -o $@
 
 DEMOS += $(B)/selftests/demo/talk $(B)/selftests/bench/ring
+
+# Training, where there is a CUDA toolkit to build it with: then the generator's folder is known.
+ifneq ($(GEN),)
+selftests/demo/train: | $(B)/selftests/jobs/gpt $(B)/lib/libcuda.so.1 $(B)/uproxy/singvgpu-proxy \
+	$(B)/tools/singvgpu $(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so ;
+DEMOS += selftests/demo/train
+endif

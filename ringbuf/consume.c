@@ -192,9 +192,11 @@ static inline __attribute__((always_inline)) int peek(struct ring *r, struct rin
 		}
 		pos += units;
 		to += units * SINGVGPU_UNIT;
-		if (unlikely(rec[n].cpl) && rx->seen < pos)
-			rx->requested++;
-		n++;
+		if (unlikely(rec[n++].cpl)) {
+			if (rx->seen < pos)
+				rx->requested++;
+			break;	/* the answer would wait for our look at the next line */
+		}
 	}
 	if (unlikely(!n))
 		return units < 0 ? units : nothing(r);
@@ -287,7 +289,8 @@ int ring_wait(struct ring *r, int64_t timeout_ns)
 	ring_spin_adapt(&r->rx.spin, !slept);
 	if (rc == -EPIPE)
 		store_release(&r->rx.peer_gone, 1);
-	if (__atomic_exchange_n(&r->rx.kicked, 0, __ATOMIC_ACQUIRE))
+	if (unlikely(load(&r->rx.kicked)) &&
+	    __atomic_exchange_n(&r->rx.kicked, 0, __ATOMIC_ACQUIRE))
 		return -EINTR;
 	if (committed(r, r->rx.pos))
 		return 0;
@@ -315,12 +318,11 @@ int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, co
 	if (len)
 		memcpy(c->data, data, len);
 	store_release(&c->seq, seq);
-	__atomic_fetch_add(&r->rx.answered, 1, __ATOMIC_RELEASE);
 	/*
-	 * Before cpl_waiters is read; see sleep_for_answer. Not by swapping seq: the client, which
-	 * polls that line, would take it away between the stores above and the swap.
+	 * A locked instruction, before cpl_waiters is read; see sleep_for_answer. Not one on seq:
+	 * the client, which polls that line, would take it away between the stores above and that.
 	 */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&r->rx.answered, 1, __ATOMIC_SEQ_CST);
 	if (unlikely(load(&r->ctl->cpl_waiters)) && load(&c->waiting))
 		r->ops->wake(r, low_half(&c->seq), 1);
 	return 0;

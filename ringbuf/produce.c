@@ -571,10 +571,11 @@ static bool borrow(struct ring *r, uint32_t slot)
 static int borrow_slot(struct ring *r)
 {
 	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
-	uint32_t n = r->geo.cpl_slots, i, slot;
+	uint32_t n = r->geo.cpl_slots, i, slot = last;
 
-	for (i = 0; i < n; i++) {
-		slot = (last + i) % n;
+	for (i = 0; i < n; i++, slot++) {
+		if (slot >= n)
+			slot = 0;
 		if (likely(borrow(r, slot))) {
 			last = slot;
 			return slot;

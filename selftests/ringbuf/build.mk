@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the ring, over both backends; on the host and, with the module, in the VM.
 
-RING_TESTS := patience pass attach records answers journal freeze idle signals death hostile
+RING_TESTS := patience pass attach records answers journal freeze idle signals death hostile streams
 RING_TEST_DIR := $(B)/selftests/ringbuf
 RING_TEST_BIN := $(RING_TESTS:%=$(RING_TEST_DIR)/%)
 
@@ -10,7 +10,7 @@ $(RING_TEST_BIN): $(RING_TEST_DIR)/%: selftests/ringbuf/%.c $(RINGBUF) $(KSELFTE
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) -MMD -MP -pthread -o $@ $< $(RINGBUF) $(LDFLAGS)
 
 # The same where the C library registers no restartable sequences: the fallback path.
-RING_NORSEQ := $(addsuffix -norseq,records signals death)
+RING_NORSEQ := $(addsuffix -norseq,records signals death streams)
 $(RING_NORSEQ:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-norseq: $(RING_TEST_DIR)/% selftests/ringbuf/build.mk
 	@printf '#!/bin/sh\nexec env GLIBC_TUNABLES=glibc.pthread.rseq=0 %s\n' '$<' >$@
 	@chmod +x $@

@@ -150,15 +150,19 @@ static void commit(struct input *in)
 
 static void consume(struct input *in, bool log)
 {
-	struct ring_record rec;
+	struct ring_record run[UNITS], *rec = run;
+	int n = ring_peek_run(r, run, log ? 1 : UNITS), i;
 
-	if (ring_peek(r, &rec) != 1)
-		return;
-	read_all(&rec);
-	if (get(in, 1) % 2)
-		ring_complete(r, rec.cpl, rec.seq, 0, rec.data, rec.len % 64);
-	if (!log || ring_log_append(r, &rec, 1, get(in, 1), rec.data, rec.len))
-		ring_advance(r);
+	for (i = 0; i < n; i++)
+		read_all(&run[i]);
+	for (i = 0; i < n; i++, rec++) {
+		if (rec->seq - 1 - r->rx.pos >= UNITS)
+			abort();
+		if (get(in, 1) % 2)
+			ring_complete(r, rec->cpl, rec->seq, 0, rec->data, rec->len % 64);
+		if (!log || ring_log_append(r, rec, 1, get(in, 1), rec->data, rec->len))
+			ring_advance_past(r, rec);
+	}
 }
 
 static void step(struct input *in)

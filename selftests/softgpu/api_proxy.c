@@ -144,11 +144,11 @@ TEST_F_TIMEOUT(gpu, others_launch_while_a_function_is_compiled, 60)
 	       worst * 1e3);
 	EXPECT_GT(t, 0.1);	/* or nothing has been tested */
 	EXPECT_GT(launches, 20);
-	EXPECT_LT(worst, 0.05);
+	EXPECT_LT(worst, t / 4);	/* a busy machine holds up anybody for a while */
 	/* and now it is there */
 	t = seconds();
 	OK(launch1(large, 1, 32, s, args));
-	EXPECT_LT(seconds() - t, 0.02);
+	EXPECT_LT(seconds() - t, 0.1);
 	OK(cuStreamSynchronize(s));
 	free(text);
 }

@@ -177,6 +177,45 @@ static void CUDA_CB status_cb(CUstream s, CUresult status, void *arg)
 	*(CUresult *)arg = status;
 }
 
+static pthread_t caller;
+
+static void whose(void *arg)
+{
+	put(&ran, get(&ran) + 1);
+	put(&saw, get(&saw) + !!pthread_equal(caller, pthread_self()));
+}
+
+static void CUDA_CB whose_callback(CUstream s, CUresult r, void *arg)
+{
+	whose(arg);
+}
+
+TEST_F(gpu, host_functions_never_run_in_a_thread_that_waits)
+{
+	CUDA_HOST_NODE_PARAMS p = { .fn = whose };
+	CUgraphExec ge;
+	CUgraphNode n;
+	CUevent ev;
+	CUgraph g;
+	CUstream s;
+
+	caller = pthread_self();
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&ev, CU_EVENT_DISABLE_TIMING));
+	OK(cuGraphCreate(&g, 0));
+	OK(cuGraphAddHostNode(&n, g, NULL, 0, &p));
+	OK(cuGraphInstantiate(&ge, g, 0));
+	for (int i = 0; i < 2000; i++) {
+		OK(cuLaunchHostFunc(s, whose, NULL));
+		OK(cuStreamAddCallback(s, whose_callback, NULL, 0));
+		OK(cuGraphLaunch(ge, s));
+		OK(cuEventRecord(ev, s));
+		OK(i & 1 ? cuStreamSynchronize(s) : i & 2 ? cuEventSynchronize(ev) : cuCtxSynchronize());
+		ASSERT_EQ(3 * i + 3, get(&ran));
+		ASSERT_EQ(0, get(&saw));
+	}
+}
+
 TEST_F(gpu, host_functions_may_not_call_cuda)
 {
 	CUresult status = 77;

@@ -21,6 +21,20 @@ void exec_put(struct exec *x)
 	free(x);
 }
 
+bool graph_calls_host(const struct graph *g)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct desc *d = &g->nodes[i]->d;
+
+		if (d->kind == D_HOST || (d->kind == D_CHILD && graph_calls_host(d->child)))
+			return true;
+		for (unsigned int k = 0; d->kind == D_COND && k < d->cond.size; k++)
+			if (graph_calls_host(d->cond.body[k]))
+				return true;
+	}
+	return false;
+}
+
 CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g)
 {
 	CUresult r = CUDA_SUCCESS;

@@ -395,11 +395,11 @@ static void bar_release(struct rt_block *b, struct rt_barrier *bar)
 
 static struct rt_barrier *bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
 {
-	struct rt_block *b = w->block;
-	struct rt_barrier *bar = &b->bar[id];
+	struct rt_barrier *bar;
 
 	if (id >= RT_BARRIERS || count % 32)
 		rt_fault(w, PTX_ILLEGAL_INSN, 0, __builtin_ctz(mask | 1u << 31), "barrier operands");
+	bar = &w->block->bar[id];
 	bar->expected = count;
 	bar->arrived += count && mask == w->alive ? 32 : __builtin_popcount(mask);
 	bar->warps++;

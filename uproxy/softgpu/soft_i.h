@@ -409,6 +409,7 @@ int graph_marks(struct graph *g, struct stream *st, struct desc *d);
 CUresult graph_run_marked(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g);
 void graph_marks_free(struct desc *d);
 void graph_put_ref(struct graph *g);
+bool graph_calls_host(const struct graph *g);
 
 /* ----------------------------------------------------------------- module.c */
 

@@ -183,12 +183,23 @@ static void op_complete(struct op *op)
 	op_put(op);
 }
 
-/* Runs ops until st is empty, its head must wait, or `until` is done. big held, st->running. */
+/* The program's functions run in workers, never in a thread of its own that happens to wait. */
+static bool for_worker(const struct desc *d)
+{
+	return d->kind == D_HOST || d->kind == D_CALLBACK ||
+	       (d->kind == D_GRAPH && graph_calls_host(d->child));
+}
+
+/*
+ * Runs ops until st is empty, its head must wait, or `until` is done; with `until`, which is what a
+ * caller waits for, until there is something for a worker. big held, st->running.
+ */
 static void stream_run(struct stream *st, struct op *until)
 {
 	struct op *op;
 
-	while ((op = st->head) && !op->deps && !(until && until->done)) {
+	while ((op = st->head) && !op->deps &&
+	       !(until && (until->done || for_worker(&op->d)))) {
 		struct ctx *ctx = st->ctx;
 		CUresult r = CUDA_SUCCESS;
 
@@ -252,7 +263,7 @@ CUresult op_wait(struct op *op)
 	while (!op->done) {
 		struct stream *st = op->st;
 
-		if (runnable(st)) {
+		if (runnable(st) && !for_worker(&st->head->d)) {
 			ready_remove(st);
 			st->running = true;
 			stream_run(st, op);

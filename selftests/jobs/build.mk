@@ -59,6 +59,6 @@ sample-jobs: $(SAMPLE_JOB_BINS)
 ifeq ($(SAN),)
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
-TIMEOUT_test-jobs := 600
+TIMEOUT_test-jobs := 900
 TIMEOUT_test-jobs-proxied := 600
 endif

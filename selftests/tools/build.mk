@@ -16,5 +16,7 @@ $(TOOL_FAKE_LIB): selftests/tools/build.mk
 ifeq ($(SAN),)
 HOST_TESTS += $(wildcard selftests/tools/test-*)
 TEST_PROGRAMS += $(TOOL_FAKES) $(TOOL_FAKE_LIB) $(TOOL)
+TIMEOUT_test-run := 300
 TIMEOUT_test-deaths := 300
+VM_TESTS += selftests/tools/doctor-vm
 endif

@@ -6,9 +6,9 @@
  *                │ wait for an event of the capture: another stream joins
  *                └── a call that is forbidden ─► invalid ── cuStreamEndCapture ─► none, and 901
  *
- * A stream that records has a tail: the nodes that its next work depends on. An event recorded on it
- * gets a copy. Tails name nodes by handle, so one that has been destroyed is no danger. All under
- * graph_lock(); capture_live alone is read without.
+ * A stream that records has a tail: the nodes that its next work depends on. An event recorded on
+ * it gets a copy. Tails name nodes by handle, so one that has been destroyed is no danger. All
+ * under graph_lock(); capture_live alone is read without.
  */
 #include <stdlib.h>
 #include <string.h>

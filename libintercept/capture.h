@@ -2,8 +2,8 @@
 /*
  * capture.h - what the rest of the interposer says to stream capture and to graphs
  *
- * A call that puts work on a stream asks capture_on() first. If it says yes, the work goes to one of
- * the functions below, which add a node or say why that is forbidden, and nothing is sent.
+ * A call that puts work on a stream asks capture_on() first. If it says yes, the work goes to one
+ * of the functions below, which add a node or say why that is forbidden, and nothing is sent.
  */
 #ifndef CAPTURE_H
 #define CAPTURE_H
@@ -28,9 +28,11 @@ static inline bool capture_on(const struct stream *s)
  * struct hostfunc_args (hostfunc.h). What has no record:
  */
 LOCAL CUresult capture_copy(struct stream *s, const CUDA_MEMCPY3D *c);
-LOCAL CUresult capture_memops(struct stream *s, unsigned int n, const CUstreamBatchMemOpParams *ops);
-LOCAL CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out);	/* cuMemAllocAsync */
-LOCAL CUresult capture_free(struct stream *s, CUdeviceptr addr);		/* cuMemFreeAsync */
+LOCAL CUresult capture_memops(struct stream *s, unsigned int n,
+			      const CUstreamBatchMemOpParams *ops);
+/* cuMemAllocAsync and cuMemFreeAsync */
+LOCAL CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out);
+LOCAL CUresult capture_free(struct stream *s, CUdeviceptr addr);
 
 /* Work that no graph can have: cuStreamAddCallback and the like. Ends in 900. */
 LOCAL CUresult capture_refuse(struct stream *s);

@@ -2,8 +2,8 @@
 /*
  * graph.c - graphs as data: handles, nodes, edges, clones, questions about them, user objects
  *
- * Nothing here crosses the ring. Nodes are listed in the order in which they were added, edges in the
- * order in which the program named them, as NVIDIA's driver does.
+ * Nothing here crosses the ring. Nodes are listed in the order in which they were added, edges in
+ * the order in which the program named them, as NVIDIA's driver does.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -66,8 +66,9 @@ struct part {
 };
 
 /* One node of the description; returns its place. */
-static uint32_t emit(struct desc *d, int type, const struct node *n, const struct sv_graph_dep *deps,
-		     uint32_t ndeps, const struct part *parts, int nparts)
+static uint32_t emit(struct desc *d, int type, const struct node *n,
+		     const struct sv_graph_dep *deps, uint32_t ndeps, const struct part *parts,
+		     int nparts)
 {
 	struct sv_graph_node h = { .index = d->next, .type = type, .graph = d->graph };
 	size_t at = d->len;
@@ -435,7 +436,8 @@ static void sweep(void)
 }
 
 /* Send a description: in the record if it is small, else in the arena, at *off from then on. */
-static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t flags, uint64_t *off)
+static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t flags,
+			  uint64_t *off)
 {
 	struct sv_graph_req req = { x->ctx_handle, x->handle, SV_GRAPH_INLINE, d->len, flags };
 	CUresult r;
@@ -737,13 +739,14 @@ static struct node *exec_node(const struct exec *x, CUgraphNode h)
  */
 static CUresult describe_change(struct desc *d, struct node *now, struct node *next)
 {
-	unsigned int shape = shape_of(next);
+	bool from = now->shape & (SHAPE_FROM | SHAPE_CLIENT);
+	bool to = now->shape & (SHAPE_TO | SHAPE_CLIENT);
 
 	next->shape = now->shape;
-	if (shape & ~now->shape)
+	if (shape_of(next) & ~now->shape)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (((now->shape & (SHAPE_FROM | SHAPE_CLIENT)) && !copy_linear_host(&next->w.copy, false)) ||
-	    ((now->shape & (SHAPE_TO | SHAPE_CLIENT)) && !copy_linear_host(&next->w.copy, true)))
+	if ((from && !copy_linear_host(&next->w.copy, false)) ||
+	    (to && !copy_linear_host(&next->w.copy, true)))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (now->call)
 		TRY(graph_call_new(next, now->call->word, &next->call));

@@ -8,9 +8,10 @@
  *   graph_call.c  what the client runs for a node: host functions, copies of pageable memory
  *   capture.c     streams that record
  *
- * graph_lock() guards all of it. What runs a node's call in the program takes no lock, so that waiting
- * for the proxy with it held cannot end in a circle; but an instantiation, which may take long, is
- * waited for without it. Destructors of user objects run in graph_unlock(), without it, too.
+ * graph_lock() guards all of it. What runs a node's call in the program takes no lock, so that
+ * waiting for the proxy with it held cannot end in a circle; but an instantiation, which may take
+ * long, is waited for without it. Destructors of user objects run in graph_unlock(), without it,
+ * too.
  */
 #ifndef GRAPH_I_H
 #define GRAPH_I_H
@@ -216,7 +217,7 @@ LOCAL CUresult exec_set(CUgraphExec h, CUgraphNode node, const CUgraphNodeParams
  * A call belongs to a node of an executable graph; it goes when no launch can bring it up again.
  */
 #define SHAPE_FROM	1u	/* the client copies from its source into the staging range first */
-#define SHAPE_TO	2u	/* the client copies from the staging range to its destination after */
+#define SHAPE_TO	2u	/* the client copies from there to its destination afterwards */
 #define SHAPE_CLIENT	4u	/* the client copies; the device has nothing to do */
 
 struct graph_call {

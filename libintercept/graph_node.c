@@ -2,8 +2,8 @@
 /*
  * graph_node.c - nodes of each type: parameters into work, and work into parameters
  *
- * A node owns copies of all that its parameters point to, as CUDA says, except for the memory that a
- * copy or a host function works on.
+ * A node owns copies of all that its parameters point to, as CUDA says, except for the memory that
+ * a copy or a host function works on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,8 @@ static void *dup_mem(const void *p, size_t len)
 /* A launch's head and tail as a node's: attributes and parameters follow each other in tail. */
 CUresult work_launch(const struct sv_launch *l, const void *tail, uint32_t len, struct work *w);
 
-static CUresult work_kernel(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct context *ctx, struct work *w)
+static CUresult work_kernel(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct context *ctx,
+			    struct work *w)
 {
 	CUfunction f = p->func ? p->func : (CUfunction)p->kern;
 	CUlaunchConfig c = {

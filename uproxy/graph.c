@@ -2,12 +2,12 @@
 /*
  * graph.c - executable graphs: built from the client's description (graph.h), updated, launched
  *
- *   bytes ── node_read: one node, checked ──► struct item ── handles and ranges made real ──► driver
+ *   bytes ── node_read: a node, checked ──► struct item ── handles and ranges made real ──► driver
  *
  * The description is copied before it is looked at. What no honest client can have written (sizes,
- * padding, dependencies on later nodes) ends the session; a handle that has gone, or a range that is
- * not the session's, is an error of the call. An update is checked as a whole before the first node
- * is changed.
+ * padding, dependencies on later nodes) ends the session; a handle that has gone, or a range that
+ * is not the session's, is an error of the call. An update is checked as a whole before the first
+ * node is changed.
  */
 #include <stdlib.h>
 
@@ -25,8 +25,8 @@ struct gnode {
 };
 
 /*
- * A graph of the client's that has conditional handles: the driver's belong to a graph of its own, in
- * which one executable graph at a time is built. Freed when neither needs it.
+ * A graph of the client's that has conditional handles: the driver's belong to a graph of its own,
+ * in which one executable graph at a time is built. Freed when neither needs it.
  */
 struct root {
 	CUgraph graph;
@@ -494,7 +494,7 @@ static CUresult add_node(struct sv_session *s, CUgraph g, const CUgraphNode *dep
 	return r;
 }
 
-/* Dependencies that are more than "when all of it is done"; a driver without them does just that. */
+/* Dependencies that are more than "all of it is done"; a driver without them takes that instead. */
 static CUresult add_edges(struct sv_session *s, struct exec *x, CUgraph g, const struct item *n,
 			  const struct gnode *to)
 {
@@ -788,7 +788,8 @@ static int update(struct call *k, struct reader r, struct exec *x, struct real *
 
 	for (uint32_t i = 0; i < r.nodes && !rc; i++) {
 		rc = node_read(k, &r, &n);
-		if (!rc && (n.h.deps || n.h.graph || n.h.type == SV_NODE_COND || n.h.index >= x->n || x->node[n.h.index].type != n.h.type))
+		if (!rc && (n.h.deps || n.h.graph || n.h.type == SV_NODE_COND ||
+			    n.h.index >= x->n || x->node[n.h.index].type != n.h.type))
 			rc = sv_bad(&k->c, "a graph's update is of other nodes");
 		if (!rc)
 			rc = make_real(k, &n, NULL, o);

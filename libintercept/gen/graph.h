@@ -4,24 +4,25 @@
  *
  *   struct sv_graph, then for each node: struct sv_graph_node, its dependencies, its body
  *
- * A node's place in the list is its name. Dependencies name earlier nodes of the same graph, so there
- * are no cycles. Child graphs have been put in the place of their node; the bodies of a conditional
- * node are graphs of their own: 0 is the graph itself, and each conditional node adds as many as it
- * has, in the order of the list. Everything is a multiple of 8 bytes; padding is zero. Handles are
- * virtual, except for conditional ones; addresses are those of window and arena.
+ * A node's place in the list is its name. Dependencies name earlier nodes of the same graph, so
+ * there are no cycles. Child graphs have been put in the place of their node; the bodies of a
+ * conditional node are graphs of their own: 0 is the graph itself, and each conditional node adds
+ * as many as it has, in the order of the list. Everything is a multiple of 8 bytes; padding is
+ * zero. Handles are virtual, except for conditional ones; addresses are those of window and arena.
  *
  * SV_OP_X_GRAPH          every node, in order. The proxy instantiates; later it names by `index`.
  * SV_OP_X_GRAPH_UPDATE   some nodes (any order, deps 0, the same type as before): their bodies and
  *                        whether they are enabled become these
  *
- * The description lies in the arena (sv_graph_req.off), or, if off is SV_GRAPH_INLINE, behind struct
- * sv_graph_req in the record. One in the arena stays there as long as the log needs it: that of
- * X_GRAPH until the graph is destroyed, that of an update until the next one that is in the arena.
+ * The description lies in the arena (sv_graph_req.off), or, if off is SV_GRAPH_INLINE, behind
+ * struct sv_graph_req in the record. One in the arena stays there as long as the log needs it: that
+ * of X_GRAPH until the graph is destroyed, that of an update until the next one that is in the
+ * arena.
  *
  * SV_NODE_CALL: the client runs something. The proxy makes two nodes of it: a host function that
- * says the id by SV_OP_X_NEXT_CALL (the same at each launch), and a wait until the client has stored 1
- * at the arena offset `word`, which is set to 0 again. Launches of a graph come one after the other, so
- * one word is enough. No thread of the proxy waits meanwhile, nor of the driver.
+ * says the id by SV_OP_X_NEXT_CALL (the same at each launch), and a wait until the client has
+ * stored 1 at the arena offset `word`, which is set to 0 again. Launches of a graph come one after
+ * the other, so one word is enough. No thread of the proxy waits meanwhile, nor of the driver.
  *
  * Memory nodes are the client's own affair: it keeps their addresses, and sends SV_NODE_EMPTY.
  */
@@ -109,8 +110,8 @@ struct sv_graph_if {
 /*
  * SV_OP_cuGraphConditionalHandleCreate, answered with the handle (uint64_t), which device code
  * reads. The first one binds `graph`, so that the driver has one to make it for; one executable
- * graph at a time may be made of it. SV_OP_cuGraphDestroy: it is not used any more; what was made of it
- * is not touched. (log)
+ * graph at a time may be made of it. SV_OP_cuGraphDestroy: it is not used any more; what was made
+ * of it is not touched. (log)
  */
 struct sv_graph_cond {
 	uint64_t ctx;

@@ -2,7 +2,8 @@
 # build.mk - graphs and stream capture: programs built by nvcc, run over the soft device through the
 # proxy, and what the proxy makes of hostile descriptions.
 
-GRAPH_JOBS := $(patsubst selftests/graphs/%.cu,$(B)/selftests/graphs/%,$(wildcard selftests/graphs/*.cu))
+GRAPH_JOBS := $(patsubst selftests/graphs/%.cu,$(B)/selftests/graphs/%,\
+	$(wildcard selftests/graphs/*.cu))
 $(GRAPH_JOBS): $(B)/selftests/graphs/%: selftests/graphs/%.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(CUDA_HOME)/bin/nvcc -o $@ $<

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostile.c - descriptions of graphs: an honest one of every node works; one that breaks a rule ends
- * the session by name; whatever else is done to one, the proxy answers or ends, and never crashes
+ * hostile.c - descriptions of graphs: an honest one of every node works; one that breaks a rule
+ * ends the session by name; whatever else is done to one, the proxy answers or ends, and never
+ * crashes
  */
 #include "../uproxy/client.h"
 
@@ -11,12 +12,21 @@
 struct description {
 	struct sv_graph h;
 	struct { struct sv_graph_node h; struct sv_graph_set b; } set;
-	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_launch l; uint64_t p; } kernel;
+	struct {
+		struct sv_graph_node h;
+		struct sv_graph_dep d;
+		struct sv_launch l;
+		uint64_t p;
+	} kernel;
 	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_copy3d b; } copy;
 	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_graph_call b; } call;
 	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_graph_event b; } record;
 	struct { struct sv_graph_node h; struct sv_graph_event b; } wait;
-	struct { struct sv_graph_node h; struct sv_graph_dep d[2]; struct sv_graph_memop b[2]; } ops;
+	struct {
+		struct sv_graph_node h;
+		struct sv_graph_dep d[2];
+		struct sv_graph_memop b[2];
+	} ops;
 	struct { struct sv_graph_node h; struct sv_graph_dep d[2]; } empty;
 	struct { struct sv_graph_node h; } lone;
 	struct { struct sv_graph_node h; struct sv_graph_dep d; struct sv_graph_if b; } cond;
@@ -190,7 +200,10 @@ TEST(every_node)
 
 TEST(updates)
 {
-	struct { struct sv_graph h; struct { struct sv_graph_node h; struct sv_graph_set b; } n; } u;
+	struct {
+		struct sv_graph h;
+		struct { struct sv_graph_node h; struct sv_graph_set b; } n;
+	} u;
 	struct sv_next_call due = { 0 };
 	struct game g = { 0 };
 
@@ -370,7 +383,9 @@ static uint64_t rnd(void)
 /* Any change to any word, also in what goes on to be launched; nobody answers its calls. */
 TEST(mutants)
 {
-	static const uint64_t odd[] = { 0, 1, 7, 8, 0x7fffffff, 0xffffffff, 1ull << 63, UINT64_MAX };
+	static const uint64_t odd[] = {
+		0, 1, 7, 8, 0x7fffffff, 0xffffffff, 1ull << 63, UINT64_MAX
+	};
 	unsigned int sessions = 0, made = 0, refused = 0;
 	time_t until = time(NULL) + 15;
 	struct game g = { 0 };
@@ -399,7 +414,8 @@ TEST(mutants)
 			made++;
 			launch_graph(&g, 1);
 			if (rnd() % 4)
-				SEND(&g.c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ g.exec });
+				SEND(&g.c, SV_OP_cuGraphExecDestroy,
+				     (struct sv_graph_end){ g.exec });
 			else
 				g.root = 0;		/* the next has none, or one of its own */
 			if (!g.root && rnd() & 1)

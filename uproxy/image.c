@@ -233,7 +233,7 @@ static int do_load(struct call *k, unsigned int type)
 		if (im)
 			image_release_bytes(im);
 		free(im);
-		return sv_fails(&k->c, rc, k->c.why);
+		return sv_fails(&k->c, rc, k->c.why ?: "context of an image");
 	}
 	stat_add(&s->stat->modules, 1);
 	pthread_mutex_lock(&lock);

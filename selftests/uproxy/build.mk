@@ -34,3 +34,17 @@ $(FUZZ_RECORDS): selftests/uproxy/fuzz.c $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
 		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) -lpthread
+
+ifeq ($(SAN),)
+ifneq ($(shell command -v $(FUZZCC)),)
+TEST_PROGRAMS += $(FUZZ_RECORDS)
+endif
+HOST_TESTS += selftests/uproxy/fuzz-records
+LONG_TESTS += $(B)/selftests/uproxy/fuzz-records-long
+TIMEOUT_fuzz-records := 120
+TIMEOUT_fuzz-records-long := 1200
+endif
+$(B)/selftests/uproxy/fuzz-records-long: selftests/uproxy/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/uproxy/fuzz-records 900\n' >$@
+	@chmod +x $@

@@ -754,7 +754,9 @@ const char *ring_strerror(int err)
 /* Of files that are not here: session.c, worker.c, log.c, print.c. */
 void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq)
 {
-	(void)op, (void)seq;
+	(void)seq;
+	if (!why)
+		fprintf(stderr, "%s ends a session without a name (%d)\n", op_name(op), err);
 	MUST(err < 0 && why);
 	s->failed = err;
 }
@@ -946,10 +948,199 @@ static void device_runs(CUresult status)
 	}
 }
 
+/* A record that an honest client could send: a and b choose handles and places. Returns its bytes. */
+static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
+{
+	uint64_t stream = a & 8 ? SV_STREAM_LEGACY : sv_handle(SV_T_CUstream, a & 3, 0);
+	uint64_t lib = sv_handle(SV_T_CUlibrary, b & 3, 0), mod = sv_handle(SV_T_CUmodule, b & 3, 0);
+	uint64_t kernel = sv_handle(SV_T_CUkernel, a & 3, 0), f = sv_handle(SV_T_CUfunction, a & 3, 0);
+	uint64_t event = sv_handle(SV_T_CUevent, b & 3, 0), arena = ARENA_FIRST + 4096 * (a & 15);
+	uint64_t dev = WINDOW + SV_GRANULE * (a & 15), host = (uintptr_t)session.arena + arena;
+	uint64_t phys = sv_handle(SV_T_CUmemGenericAllocationHandle_v1, b & 3, 0);
+	uint64_t array = sv_handle(SV_T_CUarray, b & 3, 0), exec = sv_handle(SV_T_CUgraphExec, b & 3, 0);
+	uint64_t none = sv_handle(SV_T_CUcontext, 1 + (a & 1), 0);
+	struct sv_by_name named = { ctx, lib, 0, arena, 2048, 3 };
+
+#define IS(...) ({ \
+	__auto_type a_ = __VA_ARGS__; \
+	memcpy(data, &a_, sizeof(a_)); \
+	return sizeof(a_); \
+})
+	switch (op) {
+	case SV_OP_cuDevicePrimaryCtxRetain:
+		IS((struct sv_ctx_new){ ctx, 0, 0 });
+	case SV_OP_cuCtxCreate_v4:
+		IS((struct sv_ctx_new){ none, 0, 0 });
+	case SV_OP_cuDevicePrimaryCtxReset_v2:
+		IS((struct sv_ctx_end){ ctx });
+	case SV_OP_cuCtxDestroy_v2:
+		IS((struct sv_ctx_end){ none });
+	case SV_OP_cuStreamSynchronize:
+	case SV_OP_cuStreamQuery:
+		IS((struct sv_sync_on){ ctx, stream });
+	case SV_OP_cuEventSynchronize:
+	case SV_OP_cuEventQuery:
+		IS((struct sv_sync_on){ ctx, event });
+	case SV_OP_cuCtxSynchronize:
+		IS((struct sv_sync_on){ ctx, 0 });
+	case SV_OP_cuStreamDestroy_v2:
+		IS((struct sv_stream_end){ stream });
+	case SV_OP_cuMemcpyAsync:
+		IS((struct sv_copy){ ctx, stream, dev, host, 4096, b & 8 ? arena : 0, b });
+	case SV_OP_cuMemcpyDtoDAsync_v2:
+		IS((struct sv_cuMemcpyDtoDAsync_v2){ .ctx = ctx, .dstDevice = dev,
+			.srcDevice = WINDOW, .ByteCount = 4096, .hStream = stream });
+	case SV_OP_cuMemcpy3DAsync_v2:
+		IS((struct sv_copy3d){ .ctx = ctx, .stream = stream,
+			.dst = { .addr = b & 8 ? 0 : dev, .array = b & 8 ? array : 0, .pitch = 512,
+				 .height = 8 },
+			.src = { .addr = host, .pitch = 64, .height = 8, .y = 1 },
+			.width = 64, .height = 4, .depth = 2 });
+	case SV_OP_cuLibraryLoadData:
+		IS((struct sv_image){ .handle = lib, .kind = b & 8 ? SV_IMAGE_PARTS : SV_IMAGE_ARENA,
+			.off = arena, .len = 256, .log_off = ARENA_FIRST + 60000, .info_cap = 64,
+			.error_cap = 64 });
+	case SV_OP_cuModuleLoadDataEx:
+		IS((struct { struct sv_image a; struct sv_jit_opt o; }){
+			{ .ctx = ctx, .handle = mod, .kind = SV_IMAGE_ARENA, .n_opt = 1,
+			  .off = arena, .len = 256 }, { CU_JIT_MAX_REGISTERS, 0, 32 } });
+	case SV_OP_cuLibraryUnload:
+		IS((struct sv_image_end){ lib });
+	case SV_OP_cuModuleUnload:
+		IS((struct sv_image_end){ mod });
+	case SV_OP_cuLibraryGetKernel:
+		named.handle = kernel;
+		IS((struct { struct sv_by_name a; char t[8]; }){ named, "kk" });
+	case SV_OP_cuModuleGetFunction:
+		named.handle = f;
+		named.from = mod;
+		IS((struct { struct sv_by_name a; char t[8]; }){ named, "kk" });
+	case SV_OP_cuLibraryGetGlobal:
+	case SV_OP_cuModuleGetGlobal_v2:
+		named.from = op == SV_OP_cuLibraryGetGlobal ? lib : mod;
+		named.info = named.cap = 0;
+		IS((struct { struct sv_by_name a; char t[8]; }){ named, "gg" });
+	case SV_OP_cuKernelGetFunction:
+		IS((struct sv_derive){ ctx, kernel, f });
+	case SV_OP_cuLibraryGetModule:
+		IS((struct sv_derive){ ctx, lib, mod });
+	case SV_OP_cuFuncLoad:
+		IS((struct sv_cuFuncLoad){ .function = f });
+	case SV_OP_X_PREPARE:
+		IS((struct sv_prepare){ ctx, b & 8 ? f : kernel });
+	case SV_OP_X_FUNC_INFO:
+		IS((struct sv_func_info_req){ ctx, b & 8 ? f : kernel, arena, 2048, 0 });
+	case SV_OP_cuLaunchKernel:
+		IS((struct { struct sv_launch a; CUlaunchAttribute at; uint64_t p[3]; }){
+			{ .ctx = ctx, .stream = stream, .function = b & 8 ? f : kernel,
+			  .grid = { 1, 1, 1 }, .block = { 32, 1, 1 }, .attrs = 1,
+			  .param_bytes = 24 },
+			{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+			  .value.programmaticEvent = { .event = (CUevent)event } }, { dev, host } });
+	case SV_OP_cuLaunchHostFunc:
+		IS((struct sv_host_func){ ctx, stream, 1 + b, arena });
+	case SV_OP_cuMemCreate:
+		IS((struct sv_mem_create){ phys, 2 * SV_GRANULE, 0 });
+	case SV_OP_cuMemRelease:
+		IS((struct sv_mem_release){ phys });
+	case SV_OP_cuMemMap:
+		IS((struct sv_mem_map){ dev, 2 * SV_GRANULE, phys, 0 });
+	case SV_OP_cuMemSetAccess:
+		IS((struct sv_mem_access){ dev, 2 * SV_GRANULE, 3, 0 });
+	case SV_OP_cuMemUnmap:
+	case SV_OP_X_MAP:
+	case SV_OP_X_UNMAP:
+		IS((struct sv_map){ dev, SV_GRANULE * (1 + (b & 3)) });
+	case SV_OP_X_PIN:
+	case SV_OP_X_UNPIN:
+		IS((struct sv_pin){ ARENA_FIRST + 65536 + 8192 * (a & 3), 8192 });
+	case SV_OP_X_GRAPH:
+		IS((struct sv_graph_req){ ctx, exec, arena, 16 + 8 * b, 0 });
+	case SV_OP_X_GRAPH_UPDATE:
+		IS((struct { struct sv_graph_req a; struct sv_graph g; struct sv_graph_node n; }){
+			{ ctx, exec, SV_GRAPH_INLINE, sizeof(struct sv_graph) +
+			  sizeof(struct sv_graph_node), 0 }, { .nodes = 1 },
+			{ .size = sizeof(struct sv_graph_node), .type = SV_NODE_EMPTY } });
+	case SV_OP_cuStreamCreate:
+		IS((struct sv_cuStreamCreate){ .ctx = ctx, .phStream = sv_handle(SV_T_CUstream, a & 3, 0) });
+	case SV_OP_cuEventCreate:
+		IS((struct sv_cuEventCreate){ .ctx = ctx, .phEvent = event });
+	case SV_OP_cuEventRecord:
+		IS((struct sv_cuEventRecord){ .ctx = ctx, .hEvent = event, .hStream = stream });
+	case SV_OP_cuEventDestroy_v2:
+		IS((struct sv_cuEventDestroy_v2){ .hEvent = event });
+	case SV_OP_cuStreamWaitEvent:
+		IS((struct sv_cuStreamWaitEvent){ .ctx = ctx, .hStream = stream, .hEvent = event });
+	case SV_OP_cuMemsetD8Async:
+		IS((struct sv_cuMemsetD8Async){ .ctx = ctx, .dstDevice = dev, .N = 4096,
+			.hStream = stream });
+	case SV_OP_cuArrayCreate_v2:
+		IS((struct sv_cuArrayCreate_v2){ .ctx = ctx, .pHandle = array });
+	case SV_OP_cuArrayDestroy:
+		IS((struct sv_cuArrayDestroy){ ctx, array });
+	case SV_OP_cuTexObjectCreate:
+		IS((struct { struct sv_tex_new a; CUDA_RESOURCE_DESC r; CUDA_TEXTURE_DESC t; }){
+			{ ctx, 0, 0 }, { .res.array.hArray = (CUarray)array }, { .flags = 0 } });
+	default:
+		return 0;
+	}
+}
+
+/* A graph of three nodes into the arena. */
+static void write_graph(uint64_t off, uint8_t a, uint8_t b)
+{
+	struct {
+		struct sv_graph g;
+		struct sv_graph_node n0;
+		struct sv_graph_set set;
+		struct sv_graph_node n1;
+		struct sv_graph_dep d1;
+		struct sv_copy3d copy;
+		struct sv_graph_node n2;
+		struct sv_launch launch;
+		uint64_t p[3];
+	} g = {
+		.g = { .nodes = 3 },
+		.n0 = { .size = sizeof(g.n0) + sizeof(g.set), .index = 0, .type = SV_NODE_SET, .ctx = ctx },
+		.set = { .dst = WINDOW + a * 16, .width = 64, .height = 1, .elem = 1 },
+		.n1 = { .size = sizeof(g.n1) + sizeof(g.d1) + sizeof(g.copy), .index = 1,
+			.type = SV_NODE_COPY, .deps = 1, .ctx = ctx },
+		.copy = { .dst = { .addr = WINDOW, .pitch = 64, .height = 1 },
+			  .src = { .addr = WINDOW + 4096, .pitch = 64, .height = 1 },
+			  .width = 64, .height = 1, .depth = 1 },
+		.n2 = { .size = sizeof(g.n2) + sizeof(g.launch) + 24, .index = 2,
+			.type = SV_NODE_KERNEL, .ctx = ctx },
+		.launch = { .ctx = ctx, .function = sv_handle(SV_T_CUkernel, b & 3, 0),
+			    .grid = { 1, 1, 1 }, .block = { 1, 1, 1 }, .param_bytes = 24 },
+	};
+
+	memcpy(session.arena + ARENA_FIRST + off, &g, sizeof(g));
+}
+
+static void write_arena(struct program *in, uint8_t n)
+{
+	uint64_t off = raw(in, 2) * 8 % (65536 - 1024);
+	uint8_t *p = session.arena + ARENA_FIRST + off;
+
+	if (n >> 5 == 7) {
+		write_graph(off, byte(in), byte(in));
+	} else if (n >> 5 == 6) {	/* a fatbin; parts of one */
+		memcpy(p, "\x50\xed\x55\xba\1\0\x10\0\x20\0\0\0\0\0\0\0", 16);
+		memcpy(p + 64, (uint64_t[]){ 1, 128, 48 }, 24);
+		memcpy(p + 192, p, 16);
+	}
+	for (int i = 0; i < n % 32; i++) {
+		uint8_t at = byte(in);
+
+		((uint64_t *)p)[at % 64] = word(in);
+	}
+}
+
 static void run(struct program *in)
 {
-	uint64_t data[64], off;
-	uint8_t op, n;
+	uint64_t data[128];
+	uint8_t op, n, at;
+	uint32_t len;
 
 	while (in->p < in->end && !session.failed) {
 		op = byte(in);
@@ -963,15 +1154,18 @@ static void run(struct program *in)
 			continue;
 		}
 		if (op == 253) {	/* the client writes into its arena */
-			off = raw(in, 2) * 8 % (65536 - 1024);
-			for (int i = 0; i < n % 32; i++)
-				((uint64_t *)(session.arena + ARENA_FIRST + off))[i] = word(in);
+			write_arena(in, n);
 			continue;
 		}
-		for (int i = 0; i < n % 64; i++)
-			data[i] = word(in);
-		send(op == 252 ? raw(in, 2) : ops[op % NOPS], n >> 7, data,
-		     n % 64 * 8 - (n >> 6 & 1 && n % 64 ? byte(in) % 8 : 0));
+		memset(data, 0, sizeof(data));
+		len = likely(ops[op % NOPS], data, byte(in), byte(in));
+		for (int i = 0; i < n % 8; i++) {
+			at = byte(in);
+			data[at % 64] = word(in);
+		}
+		if (n >> 6 & 1)
+			len = byte(in) * 8 % sizeof(data) + (n >> 5 & 1) * (byte(in) % 8);
+		send(op == 252 ? raw(in, 2) : ops[op % NOPS], n >> 7, data, len);
 	}
 }
 

@@ -478,6 +478,11 @@ API CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+API CUresult cuMemHostRegister(void *p, size_t len, unsigned int flags)
+{
+	return cuMemHostRegister_v2(p, len, flags);
+}
+
 API CUresult cuMemHostUnregister(void *p)
 {
 	struct context *ctx;

@@ -12,3 +12,14 @@ $(IC_TESTS): $(IC_TEST_DIR)/%: selftests/intercept/%.c $(KSELFTEST_H) $(GEN)/cud
 	$(CC) $(CFLAGS) $(IC_TEST_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c,$^) $(LDFLAGS)
 
 HOST_TESTS += $(IC_TESTS)
+
+# End to end: a program of the driver API under `singvgpu run`.
+$(IC_TEST_DIR)/probe: selftests/intercept/probe.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -pthread -o $@
+
+ifeq ($(SAN),)
+HOST_TESTS += selftests/intercept/test-intercept
+TEST_PROGRAMS += $(IC_TEST_DIR)/probe
+TIMEOUT_test-intercept := 400
+endif

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * probe.c - asks the stand-ins one thing and prints the answer: what test-intercept starts
+ *
+ *   probe devices            number of devices, and each one's PCI bus id
+ *   probe context N          a context on device N: the CUresult
+ *   probe two                contexts on device 0, then on 1: the second's CUresult
+ *   probe nvml               what NVML says
+ *   probe bypass PATH        cuInit, PATH loaded, a module loaded; all goes well
+ *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
+ *   probe busy BYTES         memory, copies, launches for ever, from several threads
+ *   probe symbols            a few cuGetProcAddress results
+ */
+#include <cuda.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char ptx[] =
+	".version 7.0\n.target sm_52\n.address_size 64\n"
+	".visible .entry fill(.param .u64 p, .param .u32 n) {\n"
+	" .reg .pred %q; .reg .b32 %r<6>; .reg .b64 %d<4>;\n"
+	" mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\n"
+	" mad.lo.u32 %r4, %r1, %r2, %r3; ld.param.u32 %r5, [n]; setp.ge.u32 %q, %r4, %r5;\n"
+	" @%q ret; ld.param.u64 %d1, [p]; mul.wide.u32 %d2, %r4, 4; add.u64 %d3, %d1, %d2;\n"
+	" st.global.u32 [%d3], %r4; ret; }\n";
+
+static void *lib;
+
+/* A driver function by name, called as a function of whatever takes these arguments. */
+#define CU(name) ((__typeof__(&name))need(#name))
+#define CU2(name) ((__typeof__(&name))need(#name "_v2"))
+
+static void *need(const char *name)
+{
+	void *p = dlsym(lib, name);
+
+	if (!p) {
+		fprintf(stderr, "probe: no %s\n", name);
+		exit(1);
+	}
+	return p;
+}
+
+static void check(CUresult rc, const char *what)
+{
+	if (!rc)
+		return;
+	fprintf(stderr, "probe: %s: %d\n", what, rc);
+	exit(1);
+}
+#define CHECK(x) check(x, #x)
+
+static CUresult context(int dev)
+{
+	CUcontext ctx;
+	CUresult rc = CU(cuDevicePrimaryCtxRetain)(&ctx, dev);
+
+	return rc ? rc : CU(cuCtxSetCurrent)(ctx);
+}
+
+static int devices(void)
+{
+	int n = -1;
+	char id[32];
+
+	printf("%d", CU(cuInit)(0));
+	if (!CU(cuDeviceGetCount)(&n))
+		printf(" %d", n);
+	for (int i = 0; i < n; i++) {
+		CHECK(CU(cuDeviceGetPCIBusId)(id, sizeof(id), i));
+		printf(" %s", id);
+	}
+	puts("");
+	return 0;
+}
+
+static int nvml(void)
+{
+	void *m = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+	int (*init)(void), (*count)(unsigned int *), (*by_index)(unsigned int, void **);
+	int (*name)(void *, char *, unsigned int), (*off)(void);
+	unsigned int n = 0;
+	char text[96];
+	void *d;
+
+	if (!m) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	*(void **)&init = dlsym(m, "nvmlInit_v2");
+	*(void **)&count = dlsym(m, "nvmlDeviceGetCount_v2");
+	*(void **)&by_index = dlsym(m, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **)&name = dlsym(m, "nvmlDeviceGetName");
+	*(void **)&off = dlsym(m, "nvmlShutdown");
+	printf("%d", count(&n));	/* before nvmlInit: 1, uninitialized */
+	printf(" %d", init());
+	printf(" %d", count(&n));
+	printf(" %u", n);
+	for (unsigned int i = 0; i < n; i++)
+		if (!by_index(i, &d) && !name(d, text, sizeof(text)))
+			printf(" '%s'", text);
+	printf(" %d", by_index(n, &d));	/* 2: invalid argument */
+	printf(" %d", off());
+	printf(" %d\n", off());	/* 1: uninitialized */
+	return 0;
+}
+
+static int bypass(const char *path)
+{
+	CUmodule m;
+
+	CHECK(CU(cuInit)(0));
+	CHECK(context(0));
+	if (!dlopen(path, RTLD_NOW)) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	CHECK(CU(cuModuleLoadData)(&m, ptx));
+	CHECK(CU(cuCtxSynchronize)());
+	puts("loaded");
+	return 0;
+}
+
+static int forks(void)
+{
+	CUdeviceptr d;
+	CUcontext c;
+	int st;
+
+	CHECK(CU(cuInit)(0));
+	CHECK(context(0));
+	CHECK(CU2(cuMemAlloc)(&d, 4096));
+	fflush(stdout);
+	if (!fork()) {
+		printf("%d %d %d %d\n", CU(cuInit)(0), CU(cuCtxGetCurrent)(&c),
+		       CU2(cuMemAlloc)(&d, 4096), CU(cuCtxSynchronize)());
+		fflush(stdout);
+		_exit(0);
+	}
+	wait(&st);
+	CHECK(CU2(cuMemFree)(d));
+	CHECK(CU(cuCtxSynchronize)());
+	printf("%d\n", st);
+	return 0;
+}
+
+struct job {
+	CUfunction f;
+	size_t bytes;
+};
+
+static void *toil(void *arg)
+{
+	struct job *j = arg;
+	unsigned int n = j->bytes / 4;
+	void *host = malloc(j->bytes), *pinned;
+	CUdeviceptr d;
+	CUstream s;
+
+	CHECK(context(0));
+	CHECK(CU(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING));
+	for (;;) {
+		void *params[] = { &d, &n };
+
+		CHECK(CU2(cuMemAlloc)(&d, j->bytes));
+		CHECK(CU(cuMemHostAlloc)(&pinned, j->bytes, 0));
+		CHECK(CU2(cuMemcpyHtoDAsync)(d, host, j->bytes, s));
+		CHECK(CU(cuLaunchKernel)(j->f, (n + 255) / 256, 1, 1, 256, 1, 1, 0, s, params, NULL));
+		CHECK(CU2(cuMemcpyDtoHAsync)(pinned, d, j->bytes, s));
+		CHECK(CU(cuStreamSynchronize)(s));
+		CHECK(CU(cuMemFreeHost)(pinned));
+		CHECK(CU2(cuMemFree)(d));
+	}
+	return NULL;
+}
+
+static int busy(size_t bytes)
+{
+	struct job j = { .bytes = bytes };
+	pthread_t t[2];
+	CUmodule m;
+
+	CHECK(CU(cuInit)(0));
+	CHECK(context(0));
+	CHECK(CU(cuModuleLoadData)(&m, ptx));
+	CHECK(CU(cuModuleGetFunction)(&j.f, m, "fill"));
+	puts("busy");
+	fflush(stdout);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, toil, &j);
+	pthread_join(t[0], NULL);
+	return 0;
+}
+
+static int symbols(void)
+{
+	static const struct {
+		const char *name;
+		int version;
+	} ask[] = {
+		{ "cuMemAlloc", 3020 }, { "cuMemAlloc", 2000 }, { "cuInit", 13000 },
+		{ "cuGetProcAddress", 12000 }, { "cuNoSuchThing", 13000 }, { "cuMemcpy", 3999 },
+	};
+	CUdriverProcAddressQueryResult why;
+	void *p;
+
+	for (unsigned int i = 0; i < sizeof(ask) / sizeof(ask[0]); i++) {
+		CUresult rc = CU2(cuGetProcAddress)(ask[i].name, &p, ask[i].version, 0, &why);
+
+		printf("%s%d,%d,%d", i ? " " : "", rc, why, !!p);
+	}
+	puts("");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	lib = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!lib) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	if (!strcmp(what, "devices"))
+		return devices();
+	if (!strcmp(what, "context") && argc > 2) {
+		printf("%d ", CU(cuInit)(0));
+		printf("%d\n", context(atoi(argv[2])));
+		return 0;
+	}
+	if (!strcmp(what, "two")) {
+		CHECK(CU(cuInit)(0));
+		printf("%d ", context(0));
+		printf("%d\n", context(1));
+		return 0;
+	}
+	if (!strcmp(what, "nvml"))
+		return nvml();
+	if (!strcmp(what, "bypass") && argc > 2)
+		return bypass(argv[2]);
+	if (!strcmp(what, "fork"))
+		return forks();
+	if (!strcmp(what, "busy") && argc > 2)
+		return busy(strtoull(argv[2], NULL, 0));
+	if (!strcmp(what, "symbols"))
+		return symbols();
+	fprintf(stderr, "probe: what?\n");
+	return 2;
+}

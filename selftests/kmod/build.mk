@@ -20,7 +20,7 @@ $(foreach t,$(filter-out icount_handoff,$(KMOD_TESTS)) unload,$(eval TIMEOUT_$(t
 $(B)/selftests/kmod/icount: selftests/kmod/icount $(B)/selftests/kmod/icount_handoff
 	@ln -sf $(CURDIR)/$< $@
 VM_PROGRAMS += $(B)/selftests/kmod/icount
-TIMEOUT_icount := 300
+TIMEOUT_icount := 900
 
 LONG_TESTS += selftests/kmod/fuzz-long
 TIMEOUT_fuzz-long := 1800

@@ -3,7 +3,8 @@
 
 # A boot with all VM_TESTS is one program to the runner; its TAP has the points of all of them.
 VM_PROGRAMS += $(VM_KERNELS:%=$(B)/selftests/vm/vm-%)
-VM_LIMIT ?= 1200
+# Only a hang takes as long, or a host that has much else to do.
+VM_LIMIT ?= 2400
 # For one of them: emulation is slow, so more than on the host unless a fragment says how much.
 vm_limit = $(or $(VM_TIMEOUT_$(1)),$(TIMEOUT_$(1)),300)
 $(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename vm-$(k)) := $(VM_LIMIT)))
@@ -23,8 +24,8 @@ PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)
 TEST_PROGRAMS += $(PROVOKE)
 HOST_TESTS += selftests/vm/test-vm selftests/vm/test-install
 VM_TESTS += selftests/vm/test-install
-TIMEOUT_test-vm := 900
-TIMEOUT_test-install := 300
+TIMEOUT_test-vm := 1800
+TIMEOUT_test-install := 900
 
 $(BUILD)/selftests/vm/provoke/%/provoke.ko: $(wildcard selftests/vm/provoke/*)
 	@mkdir -p $(@D)

@@ -113,7 +113,7 @@ API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attr, CUdevice 
 	TRY(find(dev, &d));
 	if (!d->attr_ok[attr])
 		return CUDA_ERROR_INVALID_VALUE;
-	*value = d->attr[attr];
+	*value = device_denied(attr) ? 0 : d->attr[attr];
 	return CUDA_SUCCESS;
 }
 

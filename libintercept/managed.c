@@ -5,6 +5,7 @@
  * It is in one place for good, so prefetching moves nothing and advice changes nothing but what the
  * questions about ranges answer. That is kept by page, in memory->more, since programs ask for it.
  */
+#include "capture.h"
 #include "memory_i.h"
 
 #include <limits.h>
@@ -144,8 +145,8 @@ static CUresult prefetch(uint64_t addr, size_t len, CUmemLocation to, struct str
 
 	TRY(is_location(to, true));
 	TRY(capture_legacy(s));
-	if (s->capture)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (capture_on(s))
+		return capture_refuse(s);
 	return pages(addr, len, true, set_prefetched, &at);
 }
 

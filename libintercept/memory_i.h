@@ -54,6 +54,11 @@ LOCAL CUresult vmm_range(uint64_t addr, uint64_t len);
 LOCAL bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle,
 		    unsigned int *access);
 
+/* ----------------------------------------------------------------------------------- denied.c */
+
+/* Is this attribute 0 here, whatever the device says? */
+LOCAL bool device_denied(CUdevice_attribute attr);
+
 /* ----------------------------------------------------------------------------------- memory.c */
 
 /* Unmap granules in a range that has no allocations, kept for the next one. memory_lock is held. */

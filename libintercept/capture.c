@@ -321,6 +321,30 @@ CUresult capture_refuse(struct stream *s)
 
 /* ------------------------------------------------------------------------------- work, nodes */
 
+/* The nodes of a tail that there still are, and the edges from them; *deps NULL: out of memory. */
+static size_t tail_nodes(const struct capture *c, const struct tail *t, struct node ***deps,
+			 CUgraphEdgeData **edge)
+{
+	struct node **d = calloc(t->n + 1, sizeof(*d));
+	CUgraphEdgeData *e = calloc(t->n + 1, sizeof(*e));
+	size_t k = 0;
+
+	if (!d || !e) {
+		free(d);
+		free(e);
+		d = NULL;
+		e = NULL;
+	}
+	for (size_t i = 0; d && i < t->n; i++) {
+		d[k] = node_of(t->dep[i], -1);
+		e[k] = t->edge[i];
+		k += d[k] && d[k]->g == c->g;
+	}
+	*deps = d;
+	*edge = e;
+	return k;
+}
+
 /* Add work behind the stream's tail; what w points to is used up. */
 static CUresult record(struct stream *s, struct work *w)
 {
@@ -328,21 +352,15 @@ static CUresult record(struct stream *s, struct work *w)
 	struct capture *c = s->capture;
 	struct node **deps, *n = NULL;
 	CUgraphEdgeData *edge;
-	size_t k = 0;
 	CUresult r;
+	size_t k;
 
 	if (!c || c->invalid) {
 		work_free(w);
 		return c ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : legacy_use(s->o.ctx, true);
 	}
-	deps = calloc(t->n + 1, sizeof(*deps));
-	edge = calloc(t->n + 1, sizeof(*edge));
-	for (size_t i = 0; deps && edge && i < t->n; i++) {
-		deps[k] = node_of(t->dep[i], -1);
-		edge[k] = t->edge[i];
-		k += deps[k] && deps[k]->g == c->g;
-	}
-	if (deps && edge) {
+	k = tail_nodes(c, t, &deps, &edge);
+	if (deps) {
 		r = node_add(c->g, w, deps, edge, k, &n);
 	} else {
 		work_free(w);
@@ -544,6 +562,19 @@ CUresult capture_memops(struct stream *s, unsigned int n, const CUstreamBatchMem
 	return graph_unlock(r ? refused(s, r) : record(s, &w));
 }
 
+static CUresult alloc_here(struct stream *s, size_t len, struct graph_mem **out)
+{
+	struct spot at = { .g = s->capture->g };
+	CUgraphEdgeData *edge;
+	CUresult r;
+
+	at.ndeps = tail_nodes(s->capture, s->capture_tail, &at.deps, &edge);
+	r = at.deps ? graph_mem_new(len, &at, out) : CUDA_ERROR_OUT_OF_MEMORY;
+	free(at.deps);
+	free(edge);
+	return r;
+}
+
 CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 {
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, .ctx = s->o.ctx->o.handle };
@@ -556,9 +587,9 @@ CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 	p->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	p->poolProps.location.id = session.device;
 	p->bytesize = len;
-	r = state(s);
+	r = s->capture ? state(s) : legacy_use(s->o.ctx, true);
 	if (!r)
-		r = refused(s, graph_mem_new(len, &w.alloc.m));
+		r = refused(s, alloc_here(s, len, &w.alloc.m));
 	if (r)
 		return graph_unlock(r);
 	addr = p->dptr = w.alloc.m->addr;

@@ -286,6 +286,7 @@ CUresult node_add(struct graph *g, struct work *w, struct node **deps, const CUg
 			node_delete(n);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
+	graph_mem_node(n);
 	*out = n;
 	return 0;
 }

@@ -51,7 +51,10 @@ struct graph_mem {
 	struct memory *m;		/* NULL: it went with its context */
 	struct context *ctx;
 	uint64_t addr, len;
-	bool live;			/* allocated by a launch, and not freed */
+	uint64_t graph;			/* handle of the one that it was allocated in */
+	uint64_t last_free;		/* handle of the node there that frees it last, if no one
+					 * allocates it behind that; else 0 */
+	int live;			/* allocated by a launch, and not freed */
 	bool used;			/* some launch has had it */
 };
 
@@ -179,8 +182,15 @@ static inline struct graph *node_graph(const struct node *n, uint32_t i)
 
 /* -------------------------------------------------------------------------------- graph_node.c */
 
-/* in: the graph that gets the node; NULL: it is there already. */
-LOCAL CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct work *w);
+/* Where a node is to be. */
+struct spot {
+	struct graph *g;
+	struct node **deps;
+	size_t ndeps;
+};
+
+/* at NULL: the node is there already. */
+LOCAL CUresult work_of_params(const CUgraphNodeParams *p, const struct spot *at, struct work *w);
 LOCAL CUresult work_copy(struct work *to, const struct work *from);
 LOCAL void work_free(struct work *w);
 LOCAL CUresult work_memcpy(const CUDA_MEMCPY3D *c, uint64_t ctx, struct work *w);
@@ -200,7 +210,12 @@ LOCAL uint8_t *copy_host(const CUDA_MEMCPY3D *c, bool dst, size_t *pitch, size_t
 
 /* --------------------------------------------------------------------------------- graph_mem.c */
 
-LOCAL CUresult graph_mem_new(size_t len, struct graph_mem **out);
+/*
+ * Memory for an allocation at this spot: what a node before it has freed, or new. One memory is
+ * enough for a graph that allocates and frees again and again, as with NVIDIA's driver.
+ */
+LOCAL CUresult graph_mem_new(size_t len, const struct spot *at, struct graph_mem **out);
+LOCAL void graph_mem_node(struct node *n);	/* a node of memory has been added */
 LOCAL struct graph_mem *graph_mem_at(CUdeviceptr addr);
 LOCAL void graph_mem_put(struct graph_mem *m);
 LOCAL CUresult graph_mem_launch(const struct graph *g, bool auto_free);

@@ -30,12 +30,62 @@ static void totals(uint64_t *used, uint64_t *reserved)
 		reserved_high = *reserved;
 }
 
-CUresult graph_mem_new(size_t len, struct graph_mem **out)
+#define LOOK_BACK 4096u		/* nodes */
+
+/* Freed by a node that at waits for, and large enough: the smallest of those, or NULL. */
+static struct graph_mem *freed_before(const struct spot *at, size_t len)
 {
-	struct graph_mem *m = calloc(1, sizeof(*m));
+	struct node **todo = calloc(at->g->n + 1, sizeof(*todo));
+	struct graph_mem *best = NULL, *m;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < at->g->n; i++)
+		at->g->nodes[i]->pending = 0;
+	for (size_t i = 0; todo && i < at->ndeps; i++)
+		if (!at->deps[i]->pending++)
+			todo[n++] = at->deps[i];
+	for (uint32_t i = 0; i < n && i < LOOK_BACK; i++) {
+		const struct node *d = todo[i];
+
+		for (uint32_t j = 0; j < d->in.n; j++)
+			if (!d->in.e[j].n->pending++)
+				todo[n++] = d->in.e[j].n;
+		if (d->w.type != CU_GRAPH_NODE_TYPE_MEM_FREE)
+			continue;
+		m = graph_mem_at(d->w.free);
+		if (m && m->last_free == d->handle && m->graph == at->g->handle &&
+		    m->len >= len && (!best || m->len < best->len))
+			best = m;
+	}
+	free(todo);
+	return best;
+}
+
+void graph_mem_node(struct node *n)
+{
+	struct graph_mem *m;
+
+	if (n->w.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+		n->w.alloc.m->last_free = 0;
+	} else if (n->w.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+		m = graph_mem_at(n->w.free);
+		if (m && m->graph == n->g->handle)
+			m->last_free = n->handle;
+	}
+}
+
+CUresult graph_mem_new(size_t len, const struct spot *at, struct graph_mem **out)
+{
+	struct graph_mem *m = freed_before(at, len);
 	uint64_t used, reserved;
 	CUresult r;
 
+	if (m) {
+		m->refs++;
+		*out = m;
+		return 0;
+	}
+	m = calloc(1, sizeof(*m));
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = memory_alloc(MEMORY_GRAPH, len, 0, 0, &m->m);
@@ -45,6 +95,7 @@ CUresult graph_mem_new(size_t len, struct graph_mem **out)
 	}
 	m->addr = m->m->base;
 	m->ctx = m->m->ctx;
+	m->graph = at->g->handle;
 	m->len = len;
 	m->refs = 1;
 	m->next = all;
@@ -95,22 +146,23 @@ static bool any_live(const struct graph *g)
 	return false;
 }
 
-static void set_live(const struct graph *g, bool alloc)
+enum { FORGET, ALLOC, FREE };
+
+static void set_live(const struct graph *g, int step)
 {
 	for (uint32_t i = 0; i < g->n; i++) {
 		const struct work *w = &g->nodes[i]->w;
 		struct graph_mem *m;
 
 		if (w->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-			set_live(w->child, alloc);
-		} else if (alloc && w->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-			w->alloc.m->live = w->alloc.m->used = true;
-		} else if (!alloc && w->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+			set_live(w->child, step);
+		} else if (step != FREE && w->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+			w->alloc.m->live = step == ALLOC ? w->alloc.m->live + 1 : 0;
+			w->alloc.m->used = true;
+		} else if (step == FREE && w->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
 			m = graph_mem_at(w->free);
-			if (m) {
-				m->live = false;
+			if (m && m->live && !--m->live)
 				settle(m);
-			}
 		}
 	}
 }
@@ -122,27 +174,30 @@ CUresult graph_mem_launch(const struct graph *g, bool auto_free)
 
 	if (!auto_free && any_live(g))
 		return CUDA_ERROR_INVALID_VALUE;
-	set_live(g, true);
+	set_live(g, FORGET);
+	set_live(g, ALLOC);
 	totals(&used, &reserved);
-	set_live(g, false);
+	set_live(g, FREE);
 	return 0;
 }
 
 bool graph_memory_freed(CUdeviceptr addr)
 {
 	struct graph_mem *m;
+	bool was;
 
 	if (graph_lock())
 		return false;
 	m = graph_mem_at(addr);
-	if (m) {
-		m->live = false;
+	was = m && m->live;
+	if (was) {
+		m->live = 0;
 		settle(m);
 	}
 	graph_unlock(0);
-	if (m)
+	if (was)
 		graph_mem_sweep();
-	return m;
+	return was;
 }
 
 void graph_mem_sweep(void)
@@ -174,7 +229,8 @@ void graph_mem_context_gone(struct context *ctx)
 	for (struct graph_mem *m = all; m; m = m->next)
 		if (m->ctx == ctx) {
 			m->m = NULL;	/* memory.c frees it */
-			m->live = m->used = false;
+			m->live = 0;
+			m->used = false;
 		}
 }
 

@@ -322,9 +322,10 @@ static CUresult work_child(const CUDA_CHILD_GRAPH_NODE_PARAMS *p, struct work *w
 	return 0;
 }
 
-static CUresult work_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p, uint64_t ctx, struct work *w)
+static CUresult work_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p, const struct spot *at,
+			   uint64_t ctx, struct work *w)
 {
-	if (!p->bytesize || p->poolProps.handleTypes ||
+	if (!at || !p->bytesize || p->poolProps.handleTypes ||
 	    p->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
 	    p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
 	    !session_device(p->poolProps.location.id) || (p->accessDescCount && !p->accessDescs))
@@ -333,12 +334,12 @@ static CUresult work_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p, uint64_t ctx,
 	w->alloc.p = *p;
 	w->alloc.p.accessDescs = NULL;
 	w->alloc.p.accessDescCount = 0;
-	TRY(graph_mem_new(p->bytesize, &w->alloc.m));
+	TRY(graph_mem_new(p->bytesize, at, &w->alloc.m));
 	w->alloc.p.dptr = w->alloc.m->addr;
 	return 0;
 }
 
-CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct work *w)
+CUresult work_of_params(const CUgraphNodeParams *p, const struct spot *at, struct work *w)
 {
 	struct context *ctx;
 
@@ -364,7 +365,7 @@ CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct wor
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return work_event(p->eventRecord.event, p->type, ctx->o.handle, w);
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-		return work_alloc(&p->alloc, ctx->o.handle, w);
+		return work_alloc(&p->alloc, at, ctx->o.handle, w);
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		*w = (struct work){ .type = p->type, .ctx = ctx->o.handle, .free = p->free.dptr };
 		return graph_mem_at(p->free.dptr) ? 0 : CUDA_ERROR_INVALID_VALUE;
@@ -372,7 +373,7 @@ CUresult work_of_params(const CUgraphNodeParams *p, struct graph *in, struct wor
 		return p->memOp.flags ? CUDA_ERROR_INVALID_VALUE :
 		       work_memops(p->memOp.count, p->memOp.paramArray, ctx->o.handle, w);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return in ? work_cond(&p->conditional, in, ctx->o.handle, w) :
+		return at ? work_cond(&p->conditional, at->g, ctx->o.handle, w) :
 		       CUDA_ERROR_INVALID_VALUE;
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
@@ -586,7 +587,7 @@ static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *deps,
 	from = nodes_of(g, deps, ndeps);
 	if (!from)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = work_of_params(p, g, &w);
+	r = work_of_params(p, &(struct spot){ g, from, ndeps }, &w);
 	for (size_t i = 0; i < ndeps && data && !r; i++) {
 		struct node to = { .w.type = p->type };
 

@@ -306,6 +306,53 @@ static void work(void)
 	CHECK(cudaGraphDestroy(g));
 }
 
+/* What a graph has freed it allocates again: all of it at once would not fit. */
+static void reuse(void)
+{
+	size_t all, left, high = 0;
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+	char *p, *q, *first = NULL;
+
+	CHECK(cudaMemGetInfo(&left, &all));
+	begin(s);
+	for (int i = 0; i < 50; i++) {
+		CHECK(cudaMallocAsync(&p, left / 8, s));
+		if (!first)
+			first = p;
+		EXPECT(p == first);
+		CHECK(cudaMemsetAsync(p, i, 64, s));
+		CHECK(cudaMemcpyAsync(pinned, p, 64, cudaMemcpyDeviceToHost, s));
+		CHECK(cudaFreeAsync(p, s));
+	}
+	/* not so what may be in use beside it */
+	CHECK(cudaEventRecord(e, s));
+	CHECK(cudaStreamWaitEvent(t, e, 0));
+	CHECK(cudaMallocAsync(&p, left / 8, s));
+	CHECK(cudaMallocAsync(&q, left / 8, t));
+	EXPECT(p == first && q != first);
+	CHECK(cudaMemsetAsync(p, 0x11, 64, s));
+	CHECK(cudaMemsetAsync(q, 0x22, 64, t));
+	CHECK(cudaFreeAsync(q, t));
+	CHECK(cudaEventRecord(f, t));
+	CHECK(cudaStreamWaitEvent(s, f, 0));
+	CHECK(cudaMemcpyAsync(pinned + 16, p, 64, cudaMemcpyDeviceToHost, s));
+	CHECK(cudaFreeAsync(p, s));
+	CHECK(cudaStreamEndCapture(s, &g));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	for (int i = 0; i < 2; i++) {
+		memset(pinned, 0, 128);
+		CHECK(cudaGraphLaunch(x, s));
+		CHECK(cudaStreamSynchronize(s));
+		EXPECT_EQ(pinned[0], 0x01010101 * 49);
+		EXPECT_EQ(pinned[31], 0x11111111);
+	}
+	CHECK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &high));
+	EXPECT(high >= left / 4 && high < left / 2);
+	CHECK(cudaGraphExecDestroy(x));
+	CHECK(cudaGraphDestroy(g));
+}
+
 /* Destroyed in the middle of it. */
 static void destroyed(void)
 {
@@ -343,7 +390,7 @@ int main(int argc, char **argv)
 	struct { const char *name; void (*fn)(void); } all[] = {
 		{ "waiting", waiting }, { "events", events }, { "modes", modes },
 		{ "legacy", legacy }, { "by_hand", by_hand }, { "work", work },
-		{ "destroyed", destroyed },
+		{ "reuse", reuse }, { "destroyed", destroyed },
 	};
 	for (auto &step : all) {
 		if (argc > 1 && strcmp(argv[1], step.name))

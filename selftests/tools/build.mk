@@ -15,7 +15,7 @@ $(TOOL_FAKE_LIB): selftests/tools/build.mk
 # Sanitizers want to be the first library of a process; these preload another.
 ifeq ($(SAN),)
 HOST_TESTS += $(wildcard selftests/tools/test-*)
-TEST_PROGRAMS += $(TOOL_FAKES) $(TOOL_FAKE_LIB) $(TOOL)
+TEST_PROGRAMS += $(TOOL_FAKES) $(TOOL_FAKE_LIB)
 TIMEOUT_test-run := 300
 TIMEOUT_test-deaths := 300
 VM_TESTS += selftests/tools/doctor-vm

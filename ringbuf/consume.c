@@ -6,8 +6,8 @@
  * payload is copied once and never looked at in the ring; how far we are (struct ring_rx) is kept
  * in our own memory and only shown in the control page.
  *
- *      ring_wait ─► ring_peek(_run) ─► (serve: ring_complete, ring_log_append) ─► ring_advance ─┐
- *          ▲                                                                               │
+ *      ring_wait ─► ring_peek_run ─► (serve: ring_complete, ring_log_append) ─► ring_advance ─┐
+ *          ▲                                                                                  │
  *          └───────────── head is published every `batch` units, and when idle ◄───────────┘
  */
 #define _GNU_SOURCE

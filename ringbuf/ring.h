@@ -186,9 +186,10 @@ void ring_advance(struct ring *r);	/* past what was peeked last: the record, or 
 
 /*
  * ring_peek_run: as ring_peek, for up to max records at once: how many. A stream of records is read
- * with less ado in runs of 64 or so; a record that is answered ends one. Serve them in order, and say how far you are, so that producers
- * have room and a crash repeats nothing: ring_advance_past one, or ring_log_append it (when those
- * before it are behind you), or ring_advance in the end. What is not advanced past comes again.
+ * with less ado in runs of 64 or so; a record that is answered ends one. Serve them in order, and
+ * say how far you are, so that producers have room and a crash repeats nothing: ring_advance_past
+ * one, or ring_log_append it (when those before it are behind you), or ring_advance in the end.
+ * What is not advanced past comes again.
  */
 int ring_peek_run(struct ring *r, struct ring_record *rec, unsigned int max);
 void ring_advance_past(struct ring *r, const struct ring_record *rec);

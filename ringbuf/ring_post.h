@@ -10,8 +10,6 @@
  * Between label 1 and label 2 a signal, a preemption, a migration or a membarrier of another
  * thread sends the thread to label 4; the store in front of label 2 is the sequence's effect.
  * What precedes it may have been done in part and must do no harm then.
- *
- * An object that inlines this must stay loaded while threads run that have used it.
  */
 #ifndef RING_POST_H
 #define RING_POST_H

@@ -398,7 +398,7 @@ static bool interrupt_at(struct debugger *d, uint64_t address)
 
 TEST_F_TIMEOUT(ring, a_handler_submits_at_each_instruction_of_a_sequence, 600)
 {
-	struct debugger d = { .patience = getenv("SINGVGPU_VM") ? 60 * MS : 4 * MS };
+	struct debugger d = { .patience = getenv("SINGVGPU_VM") ? 20 * MS : 4 * MS };
 	struct stream *s = (void *)self->shm;
 	uint32_t hits = 0, in_this, most = 0, reached = 0;
 	struct taken *k = &d.taken;

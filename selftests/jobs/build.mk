@@ -7,6 +7,7 @@ comma := ,
 job_FLAGS_ampere := -arch=sm_80
 job_FLAGS_calls := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nested := -rdc=true -lcudadevrt
+job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 SAMPLE_JOBS := $(patsubst selftests/jobs/%.cu,%,$(filter-out selftests/jobs/rdc_%,\
 	$(wildcard selftests/jobs/*.cu)))

@@ -91,6 +91,8 @@ LOCAL void client_log(const char *fmt, ...) __attribute__((format(printf, 1, 2))
  */
 struct context;
 
+#define OBJ_PLAIN_MAX 192	/* bytes of an object whose type is not client.h's */
+
 struct obj {
 	uint64_t handle;	/* 0: free */
 	struct context *ctx;	/* where it was made, or NULL */

@@ -191,7 +191,7 @@ static CUresult describe(const void *image, struct sv_image *a, char *path)
 
 #define LOG_MAX (1u << 20)
 
-static void sort_out(struct image_options *o, struct sv_jit_opt *to, struct sv_image *a)
+void image_options_sort(struct image_options *o, struct sv_jit_opt *to, struct sv_image *a)
 {
 	for (unsigned int i = 0; i < o->n; i++) {
 		void **v = &o->values[i];
@@ -236,7 +236,7 @@ static void give_log(char *to, unsigned int *size, const char *from, uint32_t ca
 	to[*size] = 0;
 }
 
-static void give_logs(struct image_options *o, const struct sv_image *a, double ms)
+void image_options_done(struct image_options *o, const struct sv_image *a, double ms)
 {
 	const char *log = arena_at(a->log_off);
 
@@ -270,7 +270,7 @@ CUresult image_load(uint16_t op, struct image *im, struct context *ctx, const vo
 
 	if (o->n + o->n_lib > 64)
 		return CUDA_ERROR_INVALID_VALUE;
-	sort_out(o, opt, &a);
+	image_options_sort(o, opt, &a);
 	for (unsigned int i = 0; i < o->n_lib; i++) {
 		opt[a.n_opt].opt = o->lib_opt[i] | 0x80000000u;
 		opt[a.n_opt++].value = o->lib_values ? sv_u64(o->lib_values[i]) : 0;
@@ -303,7 +303,8 @@ CUresult image_load(uint16_t op, struct image *im, struct context *ctx, const vo
 		}
 	}
 	clock_gettime(CLOCK_MONOTONIC, &t1);
-	give_logs(o, &a, (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6);
+	image_options_done(o, &a,
+			   (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6);
 	if (a.log_off)
 		arena_reply_done(a.log_off);
 	if (rc && im->arena) {

@@ -22,6 +22,13 @@ struct image_options {
 };
 
 /*
+ * image_options_sort: the JIT's options that are plain numbers to `to` (64 of them) and a->n_opt, what
+ * is wanted of logs to a; image_options_done: logs and time back to the program.
+ */
+LOCAL void image_options_sort(struct image_options *o, struct sv_jit_opt *to, struct sv_image *a);
+LOCAL void image_options_done(struct image_options *o, const struct sv_image *a, double ms);
+
+/*
  * Load what image points to as im, by SV_OP_cuModuleLoadDataEx or SV_OP_cuLibraryLoadData. Nothing
  * of image is used after the return.
  */

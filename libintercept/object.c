@@ -43,7 +43,7 @@ static size_t size_of(unsigned int type)
 	case SV_T_CUfunction:
 		return sizeof(struct function);
 	default:
-		return sizeof(struct kept) + 8 * sizeof(void *);
+		return OBJ_PLAIN_MAX;
 	}
 }
 

@@ -114,6 +114,12 @@ int image_check_record(struct call *k, const struct sv_image *a)
 		    strnlen(path, a->path_len) != a->path_len - 1)
 			return sv_bad(&k->c, "path of an image");
 		return 0;
+	case SV_IMAGE_LINK:
+		if (a->path_len || a->handle || a->size || a->mtime_ns ||
+		    !arena_client(k->c.session, a->off, a->len) ||
+		    !arena_client(k->c.session, a->dev, a->ino))
+			return sv_bad(&k->c, "place of what is to be linked");
+		return 0;
 	case SV_IMAGE_ARENA:
 	case SV_IMAGE_PARTS:
 		if (a->path_len || a->dev || a->ino || a->size || a->mtime_ns ||

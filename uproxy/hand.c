@@ -33,6 +33,7 @@ static const struct hand functions[] = {
 		HAND_LOG | HAND_WORKER | HAND_TAIL },
 	OP(cuModuleLoadDataEx), do_load_module, sizeof(struct sv_image),
 		HAND_LOG | HAND_WORKER | HAND_TAIL },
+	OP(cuLinkComplete), do_link, sizeof(struct sv_image), HAND_WORKER | HAND_TAIL },
 	OP(cuLibraryUnload), do_unload, sizeof(struct sv_image_end), HAND_LOG },
 	OP(cuModuleUnload), do_unload, sizeof(struct sv_image_end), HAND_LOG },
 	OP(cuLibraryGetKernel), do_get_kernel, sizeof(struct sv_by_name),

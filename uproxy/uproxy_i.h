@@ -243,6 +243,7 @@ int copy_params(struct call *k, const struct sv_copy3d *a, CUDA_MEMCPY3D *p);
 int do_load_library(struct call *k);		/* image.c */
 int do_load_module(struct call *k);
 int do_unload(struct call *k);
+int do_link(struct call *k);	/* link.c */
 int do_get_kernel(struct call *k);
 int do_get_function(struct call *k);
 int do_get_global(struct call *k);

@@ -271,6 +271,20 @@ struct sv_part_of {		/* of SV_IMAGE_PARTS */
 	uint64_t off, len;
 };
 
+/*
+ * SV_OP_cuLinkComplete, answered with uint64_t, the bytes of the result, on a worker: the inputs of a
+ * linker as one record, an sv_image of kind SV_IMAGE_LINK whose bytes are uint64_t n, n of struct
+ * sv_link_input, and what these point to. handle, size and mtime_ns are 0; dev and ino say where in the
+ * arena the result goes, and how much room there is.
+ */
+#define SV_IMAGE_LINK	4u
+
+struct sv_link_input {
+	uint32_t type;		/* CUjitInputType: cubin, PTX, fatbin or object */
+	uint32_t pad;
+	uint64_t off, len;	/* from the image's start */
+};
+
 struct sv_image_end {		/* SV_OP_cuLibraryUnload, SV_OP_cuModuleUnload (log) */
 	uint64_t handle;
 };

@@ -10,6 +10,7 @@
  *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
  *   probe busy BYTES         memory, copies, launches for ever, from several threads
  *   probe symbols            a few cuGetProcAddress results
+ *   probe link               PTX through cuLink, loaded and run; and PTX that does not compile
  */
 #include <cuda.h>
 
@@ -198,6 +199,46 @@ static int busy(size_t bytes)
 	return 0;
 }
 
+static int linking(void)
+{
+	char log[1024] = "", bad[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+		".visible .entry f( {{\n";
+	CUjit_option opt[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { log, (void *)sizeof(log) }, *image;
+	unsigned int n = 1000, out[1000];
+	CUlinkState state;
+	CUfunction f;
+	CUmodule m;
+	CUdeviceptr d;
+	size_t len;
+	int rc;
+
+	CHECK(CU(cuInit)(0));
+	CHECK(context(0));
+	CHECK(CU2(cuLinkCreate)(0, NULL, NULL, &state));
+	CHECK(CU2(cuLinkAddData)(state, CU_JIT_INPUT_PTX, (void *)ptx, sizeof(ptx), "p", 0, NULL,
+				 NULL));
+	CHECK(CU(cuLinkComplete)(state, &image, &len));
+	CHECK(CU(cuModuleLoadData)(&m, image));
+	CHECK(CU(cuLinkDestroy)(state));
+	CHECK(CU(cuModuleGetFunction)(&f, m, "fill"));
+	CHECK(CU2(cuMemAlloc)(&d, sizeof(out)));
+	CHECK(CU(cuLaunchKernel)(f, 4, 1, 1, 256, 1, 1, 0, NULL, (void *[]){ &d, &n }, NULL));
+	CHECK(CU2(cuMemcpyDtoH)(out, d, sizeof(out)));
+	for (unsigned int i = 0; i < n; i++)
+		if (out[i] != i)
+			return 1;
+	CHECK(CU2(cuLinkCreate)(2, opt, values, &state));
+	rc = CU2(cuLinkAddData)(state, CU_JIT_INPUT_PTX, bad, sizeof(bad), "p", 0, NULL, NULL);
+	if (!rc)
+		rc = CU(cuLinkComplete)(state, &image, &len);
+	if (!rc)	/* a driver may compile as late as that */
+		rc = CU(cuModuleLoadData)(&m, image);
+	CHECK(CU(cuLinkDestroy)(state));
+	printf("%d %d\n", rc, CU(cuLinkDestroy)(state));
+	return 0;
+}
+
 static int symbols(void)
 {
 	static const struct {
@@ -251,6 +292,8 @@ int main(int argc, char **argv)
 		return busy(strtoull(argv[2], NULL, 0));
 	if (!strcmp(what, "symbols"))
 		return symbols();
+	if (!strcmp(what, "link"))
+		return linking();
 	fprintf(stderr, "probe: what?\n");
 	return 2;
 }

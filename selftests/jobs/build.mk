@@ -6,6 +6,7 @@ comma := ,
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 job_FLAGS_ampere := -arch=sm_80
 job_FLAGS_calls := -Xptxas -suppress-stack-size-warning
+job_FLAGS_idioms := --extended-lambda
 job_FLAGS_nested := -rdc=true -lcudadevrt
 job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64

@@ -232,3 +232,19 @@ API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	*mode = s && !strcmp(s, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
 	return CUDA_SUCCESS;
 }
+
+#if CUDA_VERSION >= 13000
+/* Atomics on host memory are not promised to be native: a job may move to a device that has none. */
+API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+					       const CUatomicOperation *ops, unsigned int n,
+					       CUdevice dev)
+{
+	const struct sv_device *d;
+
+	if (!capabilities || !ops || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(find(dev, &d));
+	memset(capabilities, 0, n * sizeof(*capabilities));
+	return CUDA_SUCCESS;
+}
+#endif

@@ -122,6 +122,13 @@ REF(dp4a_s, ({ int32_t r = S32(c); for (int i = 0; i < 4; i++)
 	       r = S32(U32(r) + U32((int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i))); U32(r); }))
 REF(mul24lo, U32(S64(S32(a << 8) >> 8) * (S32(b << 8) >> 8)))
 REF(addc_chain, ({ uint64_t x = (uint64_t)U32(a) + U32(b); U32(U32(c) + U32(c) + (x >> 32)); }))
+/* The flag after a subtraction says that nothing was borrowed. */
+REF(subc_chain, ({ uint64_t x = ((uint64_t)U32(c) << 32 | U32(a)) - ((uint64_t)U32(a) << 32 | U32(b));
+	       U32(x >> 32); }))
+REF(sub_addc, U32(c) + (U32(a) >= U32(b)))
+REF(add_subc, U32(a) - U32(c) - !(((uint64_t)U32(a) + U32(b)) >> 32))
+REF(subc_addc, ({ uint64_t x = (uint64_t)U32(c) << 32 | U32(a), y = (uint64_t)U32(a) << 32 | U32(b);
+	       U32(7 + (x >= y)); }))
 REF(add64, a + b)
 REF(mulhi64, (uint64_t)((unsigned __int128)a * b >> 64))
 REF(div64s, !b ? ~0ull : b == ~0ull ? -a : (uint64_t)(S64(a) / S64(b)))
@@ -228,6 +235,11 @@ static const struct row rows[] = {
 	{ "b32", "dp4a.s32.s32 %d, %a, %b, %c;", dp4a_s },
 	{ "b32", "mul24.lo.s32 %d, %a, %b;", mul24lo },
 	{ "b32", "{ .reg .b32 %n; add.cc.u32 %n, %a, %b; addc.u32 %d, %c, %c; }", addc_chain },
+	{ "b32", "{ .reg .b32 %n; sub.cc.u32 %n, %a, %b; subc.u32 %d, %c, %a; }", subc_chain },
+	{ "b32", "{ .reg .b32 %n; sub.cc.u32 %n, %a, %b; addc.u32 %d, %c, 0; }", sub_addc },
+	{ "b32", "{ .reg .b32 %n; add.cc.u32 %n, %a, %b; subc.u32 %d, %a, %c; }", add_subc },
+	{ "b32", "{ .reg .b32 %n; sub.cc.u32 %n, %a, %b; subc.cc.u32 %n, %c, %a; addc.u32 %d, 7, 0; }",
+	  subc_addc },
 	{ "b64", "add.s64 %d, %a, %b;", add64 },
 	{ "b64", "mul.hi.u64 %d, %a, %b;", mulhi64 },
 	{ "b64", "div.s64 %d, %a, %b;", div64s },

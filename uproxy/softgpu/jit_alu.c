@@ -72,18 +72,23 @@ static V add_carry(struct jit *j, V a, V b, Ty s, bool in, bool out)
 	return r;
 }
 
-static V sub_borrow(struct jit *j, V a, V b, Ty s, bool in, bool out)
+/*
+ * The flag is the carry of a + ~b + 1: it says that there was no borrow. The manual calls it a borrow,
+ * which is the same as long as chains do not mix; those that nvcc makes for division do.
+ */
+static V sub_carry(struct jit *j, V a, V b, Ty s, bool in, bool out)
 {
-	V r = LLVMBuildSub(B(j), a, b, ""), c = icmp(j, LLVMIntULT, a, b);
+	V r = LLVMBuildSub(B(j), a, b, ""), borrow = icmp(j, LLVMIntULT, a, b);
 
 	if (in) {
-		V k = zext(j, get_cc(j), s), r2 = LLVMBuildSub(B(j), r, k, "");
+		V k = zext(j, LLVMBuildNot(B(j), get_cc(j), ""), s);
+		V r2 = LLVMBuildSub(B(j), r, k, "");
 
-		c = LLVMBuildOr(B(j), c, icmp(j, LLVMIntULT, r, k), "");
+		borrow = LLVMBuildOr(B(j), borrow, icmp(j, LLVMIntULT, r, k), "");
 		r = r2;
 	}
 	if (out)
-		set_cc(j, c);
+		set_cc(j, LLVMBuildNot(B(j), borrow, ""));
 	return r;
 }
 
@@ -687,7 +692,7 @@ static void emit_add_sub(struct jit *j)
 	else if (!cc && !cin)
 		r = sub ? LLVMBuildSub(B(j), a, b, "") : LLVMBuildAdd(B(j), a, b, "");
 	else
-		r = sub ? sub_borrow(j, a, b, scalar_ty(j, t), cin, cc) :
+		r = sub ? sub_carry(j, a, b, scalar_ty(j, t), cin, cc) :
 			  add_carry(j, a, b, scalar_ty(j, t), cin, cc);
 	set(j, opnd(j, 0), r, t);
 }

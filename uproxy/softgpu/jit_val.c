@@ -609,7 +609,7 @@ void set_reg(struct jit *j, int reg, V v, enum ptype t)
 		v = splat(j, v);
 	else if (LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind)
 		jit_fail(j, "internal: a vector for a uniform register");
-	if (j->guard)
+	if (j->guard && !j->in->whole)
 		v = blend(j, v, read_reg(j, reg));
 	write_reg(j, reg, v);
 }

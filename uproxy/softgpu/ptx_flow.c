@@ -163,10 +163,12 @@ static void make_blocks(struct flow *w)
 	uint8_t *start = arena_alloc(w->a, b->ninsn + 2);
 
 	start[0] = 1;
-	for (i = 0; i < b->nlabels; i++)
-		if (b->labels[i]->insn <= b->ninsn)
-			start[b->labels[i]->insn] = 1;
 	for (i = 0; i < b->ninsn; i++) {
+		const struct insn *t = &b->insn[i];
+
+		for (k = t->op == OP_brx; (t->op == OP_bra || t->op == OP_brx) && k < t->nopnd; k++)
+			if (b->labels[t->o[k].imm]->insn <= b->ninsn)
+				start[b->labels[t->o[k].imm]->insn] = 1;
 		if (ends_block(&b->insn[i]))
 			start[i + 1] = 1;
 		if (is_collective(&b->insn[i]))
@@ -610,7 +612,7 @@ static void liveness(struct flow *w)
 		w->out[i] = arena_alloc(w->a, w->words * 8 + 8);
 		f->blk[i].livein = arena_alloc(w->a, w->words * 8 + 8);
 		for (k = f->blk[i].first; k < f->blk[i].last; k++) {
-			s.partial = w->b->insn[k].guard >= 0;
+			s.partial = w->b->insn[k].guard >= 0 && !w->b->insn[k].whole;
 			insn_regs(&w->b->insn[k], note_use, &s);
 			insn_regs(&w->b->insn[k], note_def, &s);
 		}
@@ -1073,10 +1075,162 @@ static void number_stubs(struct flow *w)
 	}
 }
 
-void ptx_analyse(struct unit *u, struct ufunc *f)
+/* ---- short sides of a split become guarded instructions ---- */
+
+enum { SHORT = 8 };
+
+/* Can run under a guard, and does not change the guard itself. */
+static bool may_guard(const struct insn *i, int guard)
+{
+	unsigned int k;
+
+	if (i->guard >= 0 || ends_block(i) || is_collective(i) || uses_cc(i))
+		return false;
+	switch (i->op) {
+	case OP_call: case OP_bar: case OP_barrier: case OP_nanosleep: case OP_mbarrier:
+	case OP_brkpt: case OP_activemask: case OP_alloca: case OP_stacksave:
+	case OP_stackrestore: case OP_griddepcontrol: case OP_UNKNOWN:
+		return false;
+	}
+	if (insn_promoted(i))
+		return false;
+	for (k = 0; k < (unsigned int)insn_has_dst(i) && k < i->nopnd; k++)
+		if ((i->o[k].kind == O_REG && i->o[k].reg == guard) || i->o[k].reg2 == guard)
+			return false;
+	return true;
+}
+
+/* Block @s is short, entered from @from alone, and its instructions up to @end may be guarded. */
+static bool may_fold(struct flow *w, uint32_t from, uint32_t s, uint32_t end, int guard)
+{
+	struct pblock *b = &w->f->blk[s];
+	uint32_t k;
+
+	if (b->npred != 1 || b->pred[0] != from || b->nsucc != 1 || b->collective ||
+	    b->last - b->first > SHORT || b->first == b->last)
+		return false;
+	for (k = b->first; k < end; k++)
+		if (!may_guard(&w->b->insn[k], guard))
+			return false;
+	return true;
+}
+
+static bool touches_memory(const struct insn *i)
+{
+	switch (i->op) {
+	case OP_ld: case OP_ldu: case OP_st: case OP_atom: case OP_red: case OP_tex: case OP_tld4:
+	case OP_suld: case OP_sust: case OP_sured: case OP_cp: case OP_fence: case OP_membar:
+	case OP_prefetch: case OP_prefetchu: case OP_discard: case OP_applypriority:
+		return true;
+	}
+	return false;
+}
+
+struct needed {
+	const uint64_t *after, *beside;
+	bool any;
+};
+
+static void note_needed(void *arg, int reg, bool def)
+{
+	struct needed *n = arg;
+
+	if (def && (bit_get(n->after, reg) || (n->beside && bit_get(n->beside, reg))))
+		n->any = true;
+}
+
+/* What nobody reads later, nor in the other side (@beside), may be written for all lanes. */
+static void guard_all(struct flow *w, uint32_t from, uint32_t to, int guard, bool neg,
+		      const struct pblock *after, const struct pblock *beside)
+{
+	struct needed n = { .after = after->livein, .beside = beside ? beside->livein : NULL };
+	uint32_t k;
+
+	for (k = from; k < to; k++) {
+		struct insn *i = &w->b->insn[k];
+
+		n.any = false;
+		insn_regs(i, note_needed, &n);
+		i->whole = !n.any;
+		if (i->whole && !touches_memory(i))
+			continue;
+		i->guard = guard;
+		i->guard_neg = neg;
+	}
+}
+
+static void drop(struct insn *i)
+{
+	i->op = OP_pmevent;
+	i->nopnd = i->nmod = i->ntypes = 0;
+	i->guard = -1;
+}
+
+/* @p bra else; a; bra end; else: b; end: */
+static bool fold_two(struct flow *w, uint32_t bi, struct insn *t, uint32_t then, uint32_t other)
+{
+	struct pblock *a = &w->f->blk[then], *b = &w->f->blk[other];
+	struct insn *jump;
+
+	if (a->first == a->last)
+		return false;
+	jump = &w->b->insn[a->last - 1];
+	if (jump->op != OP_bra || jump->guard >= 0 || a->last != b->first ||
+	    a->nsucc != 1 || b->nsucc != 1 || a->succ[0] != b->succ[0] ||
+	    w->f->blk[a->succ[0]].first != b->last ||
+	    !may_fold(w, bi, then, a->last - 1, t->guard) ||
+	    !may_fold(w, bi, other, b->last, t->guard))
+		return false;
+	guard_all(w, a->first, a->last - 1, t->guard, !t->guard_neg, &w->f->blk[a->succ[0]], b);
+	guard_all(w, b->first, b->last, t->guard, t->guard_neg, &w->f->blk[a->succ[0]], NULL);
+	drop(jump);
+	drop(t);
+	return true;
+}
+
+/*
+ * A branch that splits the warp costs more than a few instructions that some lanes need not do.
+ * Returns whether there is something new to analyse.
+ */
+static bool fold_short_sides(struct flow *w)
+{
+	struct ufunc *f = w->f;
+	uint32_t i, k, then, n = f->nreach;
+	bool any = false;
+
+	for (i = 0; i < n; i++) {
+		uint32_t bi = f->order[i];
+		struct pblock *b = &f->blk[bi];
+		struct insn *t = b->last > b->first ? &w->b->insn[b->last - 1] : NULL;
+
+		if (!t || t->op != OP_bra || t->guard < 0 || !b->div_branch || b->nsucc != 2)
+			continue;
+		for (k = 0; k < 2 && f->blk[b->succ[k]].first != b->last; k++)
+			;
+		if (k == 2)
+			continue;
+		then = b->succ[k];
+		if (f->blk[then].succ && f->blk[then].nsucc == 1 &&
+		    f->blk[then].succ[0] == b->succ[!k] &&
+		    f->blk[b->succ[!k]].first == f->blk[then].last &&
+		    may_fold(w, bi, then, f->blk[then].last, t->guard)) {
+			guard_all(w, f->blk[then].first, f->blk[then].last, t->guard, !t->guard_neg,
+				  &f->blk[b->succ[!k]], NULL);
+			drop(t);
+			any = true;
+		} else if (fold_two(w, bi, t, then, b->succ[!k])) {
+			any = true;
+		}
+	}
+	return any;
+}
+
+static void analyse(struct unit *u, struct ufunc *f, bool fold)
 {
 	struct flow w = { .u = u, .f = f, .b = f->b, .a = &u->arena };
 
+	f->nloops = f->nstubs = 0;
+	f->diverges = false;
 	make_blocks(&w);
 	dfs_order(&w);
 	make_preds(&w);
@@ -1092,5 +1246,13 @@ void ptx_analyse(struct unit *u, struct ufunc *f)
 	liveness(&w);
 	find_spins(&w);
 	uniformity(&w);
-	number_stubs(&w);
+	if (fold && f->diverges && fold_short_sides(&w))
+		analyse(u, f, false);
+	else
+		number_stubs(&w);
+}
+
+void ptx_analyse(struct unit *u, struct ufunc *f)
+{
+	analyse(u, f, true);
 }

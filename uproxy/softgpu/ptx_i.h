@@ -138,6 +138,7 @@ struct insn {
 	uint16_t op;
 	uint8_t nmod, nopnd;
 	bool guard_neg;
+	bool whole;		/* lanes that the guard leaves out have no use for the result */
 	bool uniform;		/* one value for the whole warp */
 	int guard;		/* register or -1 */
 	uint32_t line, scope;

@@ -3,9 +3,10 @@
  * memset.c - the forms of memset without a stream: on the default one, returning when host memory is set
  *
  * Device memory need not be set when they return (CUDA programming guide, "API synchronization
- * behavior").
+ * behavior"). For all forms, what the driver would refuse by the arguments alone is refused here.
  */
 #include "client.h"
+#include "cuda_hooks.h"
 
 /* The call has enqueued work at dst on the default stream. */
 static CUresult finish(CUresult rc, CUdeviceptr dst)
@@ -68,4 +69,59 @@ API CUresult cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int v, siz
 {
 	TRY(begin());
 	return finish(cuMemsetD2D32Async(dst, pitch, v, w, h, here()), dst);
+}
+
+/* ------------------------------------------------------------------ arguments of all the forms */
+
+static CUresult check(int *done, uint64_t dst, uint64_t pitch, uint64_t width, uint64_t height,
+		      unsigned int element)
+{
+	*done = dst % element || pitch % element ||
+		(height > 1 && pitch < sv_mul(width, element));
+	return *done ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult sv_hook_cuMemsetD16Async(CUdeviceptr dst, unsigned short v, size_t n, CUstream stream,
+				  int per_thread, int *done)
+{
+	(void)v;
+	(void)stream;
+	(void)per_thread;
+	return check(done, dst, 0, n, 1, 2);
+}
+
+CUresult sv_hook_cuMemsetD32Async(CUdeviceptr dst, unsigned int v, size_t n, CUstream stream,
+				  int per_thread, int *done)
+{
+	(void)v;
+	(void)stream;
+	(void)per_thread;
+	return check(done, dst, 0, n, 1, 4);
+}
+
+CUresult sv_hook_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char v, size_t w,
+				   size_t h, CUstream stream, int per_thread, int *done)
+{
+	(void)v;
+	(void)stream;
+	(void)per_thread;
+	return check(done, dst, pitch, w, h, 1);
+}
+
+CUresult sv_hook_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short v, size_t w,
+				    size_t h, CUstream stream, int per_thread, int *done)
+{
+	(void)v;
+	(void)stream;
+	(void)per_thread;
+	return check(done, dst, pitch, w, h, 2);
+}
+
+CUresult sv_hook_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int v, size_t w,
+				    size_t h, CUstream stream, int per_thread, int *done)
+{
+	(void)v;
+	(void)stream;
+	(void)per_thread;
+	return check(done, dst, pitch, w, h, 4);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - the `singvgpu` command, its manual pages and completion, and the test of its looks.
+# build.mk - the `singvgpu` command, its manual pages and completion, and where they are installed.
 
 TOOL := $(B)/tools/singvgpu
 TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * progress.cu - work that waits for other work: kernels for kernels, for copies and for the host, blocks for
+ * blocks, lanes for lanes. Whoever can run must run, or this never ends.
+ */
+#include "job.cuh"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define RING 8
+
+__global__ void link(volatile int *flag, int me, int *order)
+{
+	if (me)
+		while (!flag[me - 1])
+			;
+	__threadfence();
+	order[me] = atomicAdd(&order[RING], 1);
+	__threadfence();
+	flag[me] = 1;
+}
+
+/* Launched last to first: each waits for one that is launched behind it. */
+static void reversed(void)
+{
+	cudaStream_t s[RING];
+	int *d;
+
+	CHECK(cudaMalloc(&d, 256));
+	CHECK(cudaMemset(d, 0, 256));
+	CHECK(cudaDeviceSynchronize());
+	for (cudaStream_t &x : s)
+		CHECK(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
+	for (int i = RING - 1; i >= 0; i--)
+		link<<<1, 1, 0, s[i]>>>(d, i, d + 32);
+	CHECK(cudaGetLastError());
+	CHECK(cudaDeviceSynchronize());
+	std::vector<int> got = to_host(d + 32, RING);
+	for (int i = 0; i < RING; i++)
+		EXPECT_EQ(got[i], i);
+	for (cudaStream_t &x : s)
+		CHECK(cudaStreamDestroy(x));
+	CHECK(cudaFree(d));
+}
+
+/* A kernel that stays, and is fed by copies and memsets of another stream. */
+__global__ void server(volatile int *box, int *out, int requests)
+{
+	for (int i = 1; i <= requests; i++) {
+		while (box[0] != i)
+			;
+		__threadfence();
+		out[i] = box[1] * 2 + i;
+		__threadfence();
+		box[2] = i;
+	}
+}
+
+static void mailbox(void)
+{
+	const int requests = 40;
+	cudaStream_t s, t;
+	int *box, *out, *h;
+
+	CHECK(cudaMalloc(&box, 64));
+	CHECK(cudaMalloc(&out, (requests + 1) * 4));
+	CHECK(cudaMemset(box, 0, 64));
+	CHECK(cudaMallocHost(&h, 16));
+	CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	CHECK(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+	CHECK(cudaDeviceSynchronize());
+	server<<<1, 1, 0, s>>>(box, out, requests);
+	CHECK(cudaGetLastError());
+	for (int i = 1; i <= requests; i++) {
+		h[0] = i;
+		h[1] = i * 100;
+		CHECK(cudaMemcpyAsync(box + 1, h + 1, 4, cudaMemcpyHostToDevice, t));
+		CHECK(cudaMemcpyAsync(box, h, 4, cudaMemcpyHostToDevice, t));
+		do {
+			CHECK(cudaMemcpyAsync(h + 2, box + 2, 4, cudaMemcpyDeviceToHost, t));
+			CHECK(cudaStreamSynchronize(t));
+		} while (h[2] != i);
+	}
+	CHECK(cudaStreamSynchronize(s));
+	std::vector<int> got = to_host(out, requests + 1);
+	for (int i = 1; i <= requests; i++)
+		EXPECT_EQ(got[i], i * 201);
+	sum_vector(std::vector<int>(got.begin() + 1, got.end()));
+	CHECK(cudaFreeHost(h));
+	CHECK(cudaFree(box));
+	CHECK(cudaFree(out));
+}
+
+/* Every block waits for the one behind it; every warp for the next; every lane for the one before. */
+__global__ void blocks_back(volatile int *flag, int *seen)
+{
+	int b = blockIdx.x;
+
+	if (!threadIdx.x) {
+		if (b + 1 < gridDim.x)
+			while (!flag[b + 1])
+				;
+		__threadfence();
+		seen[b] = b + 1 < gridDim.x ? seen[b + 1] + 1 : 1;
+		__threadfence();
+		flag[b] = 1;
+	}
+}
+
+__global__ void warps_back(int *out)
+{
+	__shared__ volatile int turn;
+	int w = threadIdx.x / 32;
+
+	if (!threadIdx.x)
+		turn = blockDim.x / 32;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0) {
+		while (turn != w + 1)
+			;
+		out[blockIdx.x * 32 + w] = turn;
+		__threadfence_block();
+		turn = w;
+	}
+}
+
+__global__ void lanes(volatile int *next, int *out)
+{
+	int l = threadIdx.x;
+
+	for (bool waits = true; waits;)
+		if (*next == l) {
+			out[l] = l ? out[l - 1] + l : 0;
+			__threadfence();
+			*next = l + 1;
+			waits = false;
+		}
+}
+
+/* The lock is taken inside the loop by a compare and swap, by every lane of every warp. */
+__global__ void locks(int *lock, volatile long long *value, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		while (atomicCAS(lock, 0, 1))
+			;
+		__threadfence();
+		*value = *value * 3 % 1000003 + 1;
+		__threadfence();
+		atomicExch(lock, 0);
+	}
+}
+
+static void inside(void)
+{
+	int *d, *out;
+	long long *v, want = 0;
+
+	CHECK(cudaMalloc(&d, 4096));
+	CHECK(cudaMalloc(&out, 4096));
+	CHECK(cudaMalloc(&v, 8));
+	CHECK(cudaMemset(d, 0, 4096));
+	CHECK(cudaMemset(v, 0, 8));
+	blocks_back<<<30, 32>>>(d, out);
+	CHECK(cudaGetLastError());
+	std::vector<int> got = to_host(out, 30);
+	for (int i = 0; i < 30; i++)
+		EXPECT_EQ(got[i], 30 - i);
+	warps_back<<<3, 512>>>(out);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 96);
+	for (int b = 0; b < 3; b++)
+		for (int w = 0; w < 16; w++)
+			EXPECT_EQ(got[b * 32 + w], w + 1);
+	CHECK(cudaMemset(d, 0, 4));
+	lanes<<<1, 64>>>(d, out);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 64);
+	for (int i = 0; i < 64; i++)
+		EXPECT_EQ(got[i], i * (i + 1) / 2);
+	CHECK(cudaMemset(d, 0, 4));
+	locks<<<4, 40>>>(d, v, 3);
+	CHECK(cudaGetLastError());
+	for (int i = 0; i < 4 * 40 * 3; i++)
+		want = want * 3 % 1000003 + 1;
+	EXPECT_EQ(to_host(v, 1)[0], want);
+	CHECK(cudaFree(d));
+	CHECK(cudaFree(out));
+	CHECK(cudaFree(v));
+}
+
+/* A thread that waits in the driver holds no other up, and is let go by what that one does. */
+static cudaStream_t blocked_stream;
+
+static void *waits(void *)
+{
+	CHECK(cudaStreamSynchronize(blocked_stream));
+	return NULL;
+}
+
+__global__ void until(volatile int *flag)
+{
+	while (!*flag)
+		;
+}
+
+__global__ void raise_flag(int *flag)
+{
+	*flag = 1;
+}
+
+static void threads(void)
+{
+	pthread_t t[3];
+	cudaStream_t s;
+	cudaEvent_t e;
+	int *d, *p;
+
+	CHECK(cudaMalloc(&d, 4));
+	CHECK(cudaMemset(d, 0, 4));
+	CHECK(cudaStreamCreateWithFlags(&blocked_stream, cudaStreamNonBlocking));
+	CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	CHECK(cudaEventCreate(&e));
+	CHECK(cudaDeviceSynchronize());
+	/* both are loaded before: a driver may wait for the device when it loads a kernel lazily */
+	raise_flag<<<1, 1, 0, s>>>(d);
+	until<<<1, 1, 0, s>>>(d);
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaMemset(d, 0, 4));
+	CHECK(cudaDeviceSynchronize());
+	until<<<1, 1, 0, blocked_stream>>>(d);
+	CHECK(cudaEventRecord(e, blocked_stream));
+	for (pthread_t &x : t)
+		EXPECT(!pthread_create(&x, NULL, waits, NULL));
+	usleep(20000);
+	EXPECT_ERROR(cudaErrorNotReady, cudaEventQuery(e));
+	/* allocations, queries and new streams go on meanwhile */
+	CHECK(cudaMallocAsync(&p, 1000, s));
+	CHECK(cudaMemsetAsync(p, 0, 1000, s));
+	CHECK(cudaFreeAsync(p, s));
+	CHECK(cudaStreamSynchronize(s));
+	raise_flag<<<1, 1, 0, s>>>(d);
+	for (pthread_t &x : t)
+		pthread_join(x, NULL);
+	CHECK(cudaEventQuery(e));
+	CHECK(cudaStreamDestroy(s));
+	CHECK(cudaStreamDestroy(blocked_stream));
+	CHECK(cudaFree(d));
+}
+
+int main()
+{
+	reversed();
+	mailbox();
+	inside();
+	threads();
+	return job_passed("progress");
+}

@@ -246,11 +246,13 @@ static bool quick_st(struct rt_warp *w, uint32_t mask, uint32_t size, uint32_t n
 
 /* ---- lane by lane ---- */
 
+/* Parameters need no alignment. */
 #define LOAD_CASE(bytes, type)							\
 	case bytes:								\
 		EACH(mask, l) {							\
-			const volatile type *p = (void *)rt_resolve(w, w->addr[l], bytes * n,	\
-							space, l, false);	\
+			typedef type any_place __attribute__((aligned(1)));	\
+			const volatile any_place *p = (void *)rt_resolve(w, w->addr[l],	\
+							bytes * n, space, l, false);	\
 			for (k = 0; k < n; k++)					\
 				((type *)w->y.b)[k * 32 + l] = p[k];		\
 		}								\

@@ -407,6 +407,9 @@ static void exec_free(struct exec *x)
 		arena_free(x->desc);
 	if (x->update)
 		arena_free(x->update);
+	for (uint32_t i = 0; i < x->nparts; i++)
+		arena_free(x->parts[i]);
+	free(x->parts);
 	if (x->words)
 		arena_free(x->words);
 	free(x);
@@ -435,25 +438,42 @@ static void sweep(void)
 	}
 }
 
-/* Send a description: in the record if it is small, else in the arena, at *off from then on. */
+/*
+ * Send a description: in the record if it is small (or, off NULL, if it fits at all), else in the
+ * arena, where a replay finds it: at *off from then on in the place of what was there before, or
+ * among the parts.
+ */
 static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t flags,
 			  uint64_t *off)
 {
 	struct sv_graph_req req = { x->ctx_handle, x->handle, SV_GRAPH_INLINE, d->len, flags };
+	uint32_t max = ring_payload_max(session.ring);
+	uint64_t *parts;
 	CUresult r;
 
-	if (sizeof(req) + d->len <= 2048 && sizeof(req) + d->len <= ring_payload_max(session.ring))
+	if (off && max > 2048)
+		max = 2048;
+	if (sizeof(req) + d->len <= max)
 		return send_sync(op, &req, sizeof(req), d->p, d->len, NULL, 0);
 	TRY(arena_alloc(d->len, 4096, NULL, &req.off));
 	memcpy(arena_at(req.off), d->p, d->len);
 	r = send_sync(op, &req, sizeof(req), NULL, 0, NULL, 0);
-	if (!r && *off)
-		arena_free(*off);
-	if (r)
+	if (r) {
 		arena_free(req.off);
-	else
-		*off = req.off;
-	return r;
+		return r;
+	}
+	if (!off) {
+		parts = realloc(x->parts, (x->nparts + 1) * sizeof(*parts));
+		if (!parts)
+			return 0;	/* it stays for good */
+		x->parts = parts;
+		off = &parts[x->nparts++];
+		*off = 0;
+	}
+	if (*off)
+		arena_free(*off);
+	*off = req.off;
+	return 0;
 }
 
 static CUresult describe(struct exec *x, struct desc *d)
@@ -824,7 +844,7 @@ static CUresult pair_graphs(struct pairs *v, const struct graph *now, const stru
 	return 0;
 }
 
-/* All pairs or none. */
+/* All pairs or none. off: they are all that the graph has (send_desc). */
 static CUresult apply(struct exec *x, struct pairs *v, uint64_t *off)
 {
 	struct desc d = { .x = x, .update = true };
@@ -1024,7 +1044,7 @@ CUresult exec_set(CUgraphExec h, CUgraphNode hNode, const CUgraphNodeParams *p)
 		r = work_take_attrs(&v.p[0].next.w, &n->w);
 	work_free(&w);
 	if (!r)
-		return graph_unlock(apply(x, &v, &x->update));
+		return graph_unlock(apply(x, &v, NULL));
 	for (size_t i = 0; i < v.n; i++)
 		work_free(&v.p[i].next.w);
 	free(v.p);
@@ -1049,7 +1069,7 @@ API CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
 		return graph_unlock(0);
 	r = pair_add(&v, n, &n->w, isEnabled);
 	if (!r)
-		return graph_unlock(apply(x, &v, &x->update));
+		return graph_unlock(apply(x, &v, NULL));
 	free(v.p);
 	return graph_unlock(r);
 }

@@ -127,7 +127,9 @@ struct exec {
 	uint64_t ctx_handle;
 	struct graph *g;		/* what it does; nodes remember where they came from */
 	uint64_t flags;
-	uint64_t desc, update;		/* arena offsets of descriptions, or 0 */
+	uint64_t desc, update;		/* arena offsets: of all of it, of the newest whole update */
+	uint64_t *parts;		/* and of updates of some nodes that no record had room for */
+	uint32_t nparts;
 	uint64_t words;			/* arena offset: done, then one word for each call */
 	uint32_t calls;			/* words behind it */
 	uint64_t launches;		/* done becomes this */

@@ -14,10 +14,9 @@
  * SV_OP_X_GRAPH_UPDATE   some nodes (any order, deps 0, the same type as before): their bodies and
  *                        whether they are enabled become these
  *
- * The description lies in the arena (sv_graph_req.off), or, if off is SV_GRAPH_INLINE, behind
- * struct sv_graph_req in the record. One in the arena stays there as long as the log needs it: that
- * of X_GRAPH until the graph is destroyed, that of an update until the next one that is in the
- * arena.
+ * The description lies in the arena (sv_graph_req.off), or, if off is SV_GRAPH_INLINE, behind struct
+ * sv_graph_req in the record. One in the arena stays there as long as the log needs it: until the
+ * graph is destroyed, or, that of an update of all nodes, until the next such update.
  *
  * SV_NODE_CALL: the client runs something. The proxy makes two nodes of it: a host function that
  * says the id by SV_OP_X_NEXT_CALL (the same at each launch), and a wait until the client has

@@ -129,7 +129,7 @@ API CUresult cuMemAllocHost_v2(void **out, size_t len)
 API CUresult cuMemFreeHost(void *p)
 {
 	TRY(session_check());
-	return host_free(sv_u64(p), MEMORY_HOST);
+	return p ? host_free(sv_u64(p), MEMORY_HOST) : CUDA_SUCCESS;
 }
 
 API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned int flags)
@@ -168,7 +168,8 @@ API CUresult cuMemHostGetFlags(unsigned int *out, void *p)
 	}
 	if (!memory_find(sv_u64(p), &m) || m.kind != MEMORY_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = m.flags & ALLOC_FLAGS;
+	/* With one address space, memory is mapped whether that was asked for or not. */
+	*out = (m.flags & ALLOC_FLAGS) | CU_MEMHOSTALLOC_DEVICEMAP;
 	return CUDA_SUCCESS;
 }
 

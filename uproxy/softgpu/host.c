@@ -58,7 +58,7 @@ CUresult cuMemFreeHost(void *p)
 	if (r)
 		return r;
 	if (!p)
-		return api_unlock(CUDA_ERROR_INVALID_VALUE);
+		return api_unlock(CUDA_SUCCESS);
 	m = mem_find((uint64_t)p);
 	if (!m || m->kind != MEM_HOST || m->va != (uint64_t)p)
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);

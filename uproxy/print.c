@@ -56,7 +56,7 @@ static void move(struct sv_session *s, int i, uint64_t end)
 
 		if (!room) {
 			__atomic_fetch_add(&p->dropped, n, __ATOMIC_RELAXED);
-			out[i].read = end;
+			__atomic_store_n(&out[i].read, end, __ATOMIC_RELAXED);
 			break;
 		}
 		if (n > room)
@@ -66,7 +66,7 @@ static void move(struct sv_session *s, int i, uint64_t end)
 		got = pread(out[i].fd, arena_at(s, out[i].off + at), n, out[i].read);
 		if (got <= 0)
 			break;
-		out[i].read += got;
+		__atomic_store_n(&out[i].read, out[i].read + got, __ATOMIC_RELAXED);
 		out[i].head += got;
 		room -= got;
 	}

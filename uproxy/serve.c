@@ -87,26 +87,15 @@ static int check_size(struct call *k, const struct hand *h)
 	return 0;
 }
 
-static uint64_t log_key(const struct call *k)
-{
-	const struct sv_op *op = k->c.op < cuda_ops_count ? &cuda_ops[k->c.op] : NULL;
-	uint64_t key = k->seq;
-
-	if (op && op->handle && op->handle - 1u + sizeof(key) <= k->c.len)
-		memcpy(&key, (const uint8_t *)k->c.data + op->handle - 1, sizeof(key));
-	return key;
-}
-
-static void consume(struct sv_session *s, const struct ring_record *rec, const struct call *k,
-		    bool log)
+static void consume(struct sv_session *s, const struct ring_record *rec, bool log)
 {
 	int rc;
 
 	if (log && !s->log_full) {
-		rc = ring_log_append(s->ring, rec, rec->op, log_key(k), NULL, 0);
+		rc = journal_add(s, rec);
 		if (!rc)
 			return;
-		/* NEEDSWORK: compact. Until then the session runs on, and can not be restored. */
+		/* The session runs on, and can not be restored. */
 		s->log_full = true;
 		say("the log takes no more records: %s", ring_strerror(rc));
 	}
@@ -135,7 +124,7 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 	rc = h ? check_size(&k, h) : 0;
 	if (!rc && h && h->flags & HAND_WORKER) {
 		rc = worker_call(h, &k);
-		consume(s, rec, &k, h->flags & HAND_LOG);
+		consume(s, rec, h->flags & HAND_LOG);
 		if (rc) {
 			k.c.status = CUDA_ERROR_OUT_OF_MEMORY;
 			answer_call(&k);
@@ -149,7 +138,7 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 			     rec->seq);
 		return rc;
 	}
-	consume(s, rec, &k, !k.c.status && (h ? h->flags & HAND_LOG :
+	consume(s, rec, !k.c.status && (h ? h->flags & HAND_LOG :
 					    cuda_ops[rec->op].flags & SV_LOG));
 	if (rc != CALL_LATER)
 		answer_call(&k);

@@ -307,7 +307,7 @@ int do_ctx_sync(struct call *k)
 	if (!r && c->grave)
 		r = gather_stream(s, g, c->grave);
 	/* A failed context says so in any query, also where nothing was to be asked. */
-	if (!r && g->open == 1)
+	if (!r && __atomic_load_n(&g->open, __ATOMIC_RELAXED) == 1)
 		r = s->hal.drv.cuStreamQuery(CU_STREAM_LEGACY);
 	gather_end(g, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
 	return CALL_LATER;

@@ -76,7 +76,6 @@ void trace_close(void)
 	pthread_mutex_lock(&lock);
 	if (file)
 		fclose(file);
-	file = NULL;
-	trace_on = false;
+	file = NULL;		/* trace_on stays: others may look at it */
 	pthread_mutex_unlock(&lock);
 }

@@ -282,6 +282,9 @@ int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);
 
+/* journal.c: log a record and consume it. -ENOSPC there is no more room; what ring_log_append says. */
+int journal_add(struct sv_session *s, const struct ring_record *rec);
+
 /* worker.c: run fn(arg) on a thread of its own when one is free. */
 int worker_run(void (*fn)(void *arg), void *arg);
 int worker_call(const struct hand *h, const struct call *k);

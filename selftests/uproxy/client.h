@@ -65,6 +65,10 @@ static inline int client_spawn(struct client *c, const char *const *more)
 	snprintf(lib, sizeof(lib), "%s/uproxy/softgpu/libsoftcuda.so", build_dir());
 	argv[n++] = "--driver";
 	argv[n++] = lib;
+	if (getenv("SINGVGPU_TEST_WINDOW")) {	/* of a proxy under a sanitizer */
+		argv[n++] = "--window";
+		argv[n++] = getenv("SINGVGPU_TEST_WINDOW");
+	}
 	while (more && *more && n < 31)
 		argv[n++] = *more++;
 	argv[n] = NULL;

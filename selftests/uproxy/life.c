@@ -259,6 +259,36 @@ TEST(uses_nothing_when_idle)
 	EXPECT_EQ(client_end(&c), 0);
 }
 
+/* More records than the log holds, of things that come and go. */
+TEST(makes_room_in_a_full_log)
+{
+	char log[] = "/tmp/uproxy-log-XXXXXX", text[4096] = "";
+	struct client c;
+	int fd = mkstemp(log), rc = 0;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(client_start(&c, (const char *[]){ "--log", log, NULL }), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	for (uint32_t i = 0; i < 150000 && !rc; i++) {
+		uint64_t e = sv_handle(SV_T_CUevent, 5 + i % 7, i / 7);
+		struct sv_cuEventCreate a = { .ctx = c.ctx, .phEvent = e };
+		struct sv_cuEventDestroy_v2 d = { .hEvent = e };
+
+		rc = ring_submit(c.ring, SV_OP_cuEventCreate, &a, sizeof(a), NULL, 0);
+		if (!rc)
+			rc = ring_submit(c.ring, SV_OP_cuEventDestroy_v2, &d, sizeof(d), NULL, 0);
+	}
+	EXPECT_EQ(rc, 0);
+	EXPECT_EQ(ctx_sync(&c), 0);
+	EXPECT_EQ(late_count(&c), 0);
+	EXPECT_EQ(client_end(&c), 0);
+	EXPECT_GT(read(fd, text, sizeof(text) - 1), 0);
+	EXPECT_NE(strstr(text, "the log was full"), NULL);
+	EXPECT_EQ(strstr(text, "takes no more"), NULL);
+	unlink(log);
+	close(fd);
+}
+
 TEST(shows_numbers_and_writes_a_trace)
 {
 	char stat[] = "/tmp/uproxy-stat-XXXXXX", trace[] = "/tmp/uproxy-trace-XXXXXX";

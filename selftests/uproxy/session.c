@@ -347,7 +347,7 @@ TEST_F(session, waits_for_streams_events_and_contexts)
 		       (struct sv_sync_on){ c->ctx, SV_STREAM_LEGACY }), 0);
 	usleep(50000);
 	for (int i = 0; i < 3; i++)
-		EXPECT_EQ(w[i].status, -1);
+		EXPECT_EQ((int)w[i].status, -1);
 	*(volatile uint32_t *)(c->arena + s.flag) = 1;
 	for (int i = 0; i < 3; i++)
 		EXPECT_EQ(waiter_end(&w[i]), 0);
@@ -368,7 +368,7 @@ TEST_F(session, waits_for_a_stream_that_was_destroyed)
 	EXPECT_EQ(SEND(c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ a }), 0);
 	waiter_start(&w, c, SV_OP_cuCtxSynchronize, 0);
 	usleep(50000);
-	EXPECT_EQ(w.status, -1);
+	EXPECT_EQ((int)w.status, -1);
 	*(volatile uint32_t *)(c->arena + s.flag) = 1;
 	EXPECT_EQ(waiter_end(&w), 0);
 	EXPECT_EQ(ctx_sync(c), 0);

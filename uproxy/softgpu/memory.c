@@ -462,15 +462,27 @@ void mem_free(struct mem *m)
 	mem_remove(m);
 }
 
-/* What a context owns goes with it. Reservations and physical memory belong to no context. */
+/*
+ * What a context owns goes with it. Reservations and physical memory belong to no context; what its
+ * streams had from pools is the pools' again.
+ */
 void mem_free_ctx(struct ctx *ctx)
 {
-	for (size_t i = nmems; i-- > 0;)
-		if (mems[i]->ctx == ctx && mems[i]->kind != MEM_VMM && mems[i]->kind != MEM_POOL) {
-			if (mems[i]->kind == MEM_ARRAY)
-				array_gone(mems[i]);
-			mem_free(mems[i]);
+	for (size_t i = nmems; i-- > 0;) {
+		struct mem *m = mems[i];
+
+		if (m->ctx != ctx || m->kind == MEM_VMM || m->kind == MEM_POOL_FREE)
+			continue;
+		if (m->kind == MEM_POOL) {
+			m->ctx = NULL;
+			pool_freed(m, NULL);
+			i = nmems;	/* the last one of a destroyed pool takes others along */
+			continue;
 		}
+		if (m->kind == MEM_ARRAY)
+			array_gone(m);
+		mem_free(m);
+	}
 }
 
 /* -------------------------------------------------------------------- calls */

@@ -304,6 +304,34 @@ TEST_F(exec, lanes_name_members_of_their_own)
 		EXPECT_EQ(l < 16 ? 148 + l * (l - 1) / 2 + 151 : 0, o[l]);
 }
 
+TEST_F(exec, lanes_in_different_rounds_of_a_loop)
+{
+	struct { int *lock; int *value; int rounds; } arg = { self->i, self->i + 64, 5 };
+	struct { int *o, *x; int n; } skip = { self->i + 1024, self->i, 0 };
+	int t, i, j, s;
+
+	LOAD("lock_rounds");
+	arg.lock[0] = arg.value[0] = 0;
+	ASSERT_EQ(0, prog_run(&self->p, 3, 64, 0, &arg, sizeof(arg)));
+	EXPECT_EQ(3 * 64 * 5, arg.value[0]);
+	LOAD("skips");
+	for (t = 0; t < 64; t++)
+		skip.x[t] = t * t * 7 / 3;
+	for (skip.n = 0; skip.n < 40; skip.n += 13) {
+		ASSERT_EQ(0, prog_run(&self->p, 1, 32, 0, &skip, sizeof(skip)));
+		for (t = 0; t < 32; t++) {
+			for (i = j = s = 0; j <= skip.n;) {
+				i++;
+				if (skip.x[(i * 7 + t) % 64] & 1)
+					continue;
+				j++;
+				s += i;
+			}
+			ASSERT_EQ(s * 1000 + j, skip.o[t]);
+		}
+	}
+}
+
 TEST_F(exec, half_precision)
 {
 	struct { float *a, *o; } arg = { self->f, self->f + 100 };

@@ -233,6 +233,35 @@ __global__ void some_load(const char *bad, const float4 *good, float *o, int who
 	o[l] = a.x + a.w + c.y + (float)d + e + b.x;
 }
 
+/* Two loops with one head: lanes are in different rounds of the outer one. */
+__global__ void lock_rounds(int *lock, volatile int *value, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		while (atomicCAS(lock, 0, 1))
+			;
+		__threadfence();
+		*value = *value + 1;
+		__threadfence();
+		atomicExch(lock, 0);
+	}
+}
+
+__global__ void skips(int *o, const int *x, int n)
+{
+	int i = 0, j = 0, s = 0;
+
+	for (;;) {
+		i++;
+		if (x[(i * 7 + threadIdx.x) % 64] & 1)
+			continue;
+		j++;
+		s += i;
+		if (j > n)
+			break;
+	}
+	o[threadIdx.x] = s * 1000 + j;
+}
+
 __global__ void asserts(int x)
 {
 	assert(x == 3);

@@ -888,6 +888,26 @@ static void vary_sides(struct flow *w, uint32_t bi, const uint64_t *region, bool
 	}
 }
 
+/* In one turn of loop @l some lanes do what others skip, so nothing that it defines is uniform. */
+static void out_of_step(struct flow *w, int l, bool *changed)
+{
+	struct ufunc *f = w->f;
+	uint32_t b, x;
+
+	diverge_loop(w, l, changed);
+	for (b = 0; b < f->nblk; b++) {
+		if (!bit_get(f->loop[l].blocks, b))
+			continue;
+		if (f->blk[b].npred > 1)
+			mark_join(f, b);
+		for (x = 0; x < w->b->nregs; x++)
+			if (bit_get(w->def[b], x) && f->uniform[x]) {
+				f->uniform[x] = 0;
+				*changed = true;
+			}
+	}
+}
+
 /*
  * Walks what the branch at the end of @bi influences: labels say by which successor (or join) a
  * block is reached; two labels make a join.
@@ -963,6 +983,11 @@ static void influence(struct flow *w, uint32_t bi, bool *changed)
 	for (i = 0; i < njoin; i++)
 		vary_at(w, joins[i], region, changed);
 	vary_sides(w, bi, region, changed);
+	/* around the loop without passing where all must come: those who pass there are ahead */
+	for (l = b->loop; l >= 0; l = f->loop[l].parent)
+		if (stop >= 0 && bit_get(f->loop[l].blocks, stop) &&
+		    bit_get(region, f->loop[l].latch))
+			out_of_step(w, l, changed);
 }
 
 static bool branch_diverges(struct flow *w, struct pblock *b)

@@ -196,6 +196,15 @@ CUresult sv_hook_##_name(__VA_ARGS__, int per_thread, int *done) \
 PASSES(cuCtxSetLimit, CUlimit limit, size_t value)
 PASSES(cuKernelSetAttribute, CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
 PASSES(cuFuncSetAttribute, CUfunction f, CUfunction_attribute attr, int value)
+PASSES(cuMemsetD8Async, CUdeviceptr to, unsigned char v, size_t n, CUstream stream)
+PASSES(cuMemsetD16Async, CUdeviceptr to, unsigned short v, size_t n, CUstream stream)
+PASSES(cuMemsetD32Async, CUdeviceptr to, unsigned int v, size_t n, CUstream stream)
+PASSES(cuMemsetD2D8Async, CUdeviceptr to, size_t pitch, unsigned char v, size_t width,
+       size_t height, CUstream stream)
+PASSES(cuMemsetD2D16Async, CUdeviceptr to, size_t pitch, unsigned short v, size_t width,
+       size_t height, CUstream stream)
+PASSES(cuMemsetD2D32Async, CUdeviceptr to, size_t pitch, unsigned int v, size_t width,
+       size_t height, CUstream stream)
 PASSES(cuStreamCreate, CUstream *stream, unsigned int flags)
 PASSES(cuStreamCreateWithPriority, CUstream *stream, unsigned int flags, int priority)
 #pragma GCC diagnostic pop

@@ -99,7 +99,7 @@ static void consume(struct sv_session *s, const struct ring_record *rec, bool lo
 		s->log_full = true;
 		say("the log takes no more records: %s", ring_strerror(rc));
 	}
-	ring_advance(s->ring);
+	ring_advance_past(s->ring, rec);
 }
 
 int serve_record(struct sv_session *s, const struct ring_record *rec)
@@ -145,16 +145,19 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 	return 0;
 }
 
+#define RUN 64	/* records taken from the ring at once */
+
 int session_serve(struct sv_session *s)
 {
-	struct ring_record rec;
+	struct ring_record rec[RUN];
 	int rc;
 
 	for (;;) {
-		rc = ring_peek(s->ring, &rec);
-		if (rc == 1) {
-			if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
-				serve_record(s, &rec);
+		rc = ring_peek_run(s->ring, rec, RUN);
+		if (rc > 0) {
+			for (int i = 0; i < rc; i++)
+				if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+					serve_record(s, &rec[i]);
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
 			rc = ring_wait(s->ring, -1);

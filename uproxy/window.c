@@ -34,6 +34,7 @@ static uint8_t *granule;
 static uint64_t mapped;		/* bytes, consumer */
 static struct ranges pins;	/* arena offsets */
 static struct ranges globals;
+static struct ranges mappings;	/* of cuMemMap: owner is its struct vmm; consumer */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;	/* pins, globals */
 
 int window_init(struct sv_session *s)
@@ -307,11 +308,30 @@ int do_pin(struct call *k)
 	return 0;
 }
 
+struct unpinning {
+	struct answer answer;
+	uint8_t *at;
+};
+
+static void unpin(void *arg)
+{
+	struct unpinning *u = arg;
+	struct sv_session *s = u->answer.s;
+	CUresult r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+
+	if (!r)
+		r = hal_unpin(&s->hal, u->at);
+	context_forget();
+	answer_now(&u->answer, r, NULL, 0);
+	free(u);
+}
+
+/* A driver may wait for the device before it lets go: that is for a worker. */
 int do_unpin(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_pin *a = k->c.data;
-	CUresult r;
+	struct unpinning *u;
 	size_t i;
 
 	if (pages(k, a))
@@ -322,15 +342,17 @@ int do_unpin(struct call *k)
 			return fails(k, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 		return sv_bad(&k->c, "unpinning what is not pinned so");
 	}
+	u = malloc(sizeof(*u));
+	if (!u)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	*u = (struct unpinning){ answer_later(k), arena_at(s, a->off) };
 	pthread_rwlock_wrlock(&lock);
 	range_erase(&pins, i);
 	pthread_rwlock_unlock(&lock);
-	r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
-	if (!r)
-		r = hal_unpin(&s->hal, arena_at(s, a->off));
-	context_forget();
 	stat_add(&s->stat->pinned_bytes, -a->len);
-	return fails(k, r);
+	if (worker_run(unpin, u))
+		unpin(u);
+	return CALL_LATER;
 }
 
 void window_repin(struct sv_session *s)
@@ -347,11 +369,27 @@ void window_repin(struct sv_session *s)
 
 /* ------------------------------------------------------------------------------ VMM */
 
+/* Physical memory: it counts as long as it has a handle or a mapping. Consumer. */
+struct vmm {
+	uint64_t len;
+	uint32_t maps;
+	bool released;
+};
+
+static void vmm_put(struct sv_session *s, struct vmm *m)
+{
+	if (m->maps || !m->released)
+		return;
+	account(s, -(int64_t)m->len);
+	free(m);
+}
+
 int do_mem_create(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_mem_create *a = k->c.data;
 	CUmemGenericAllocationHandle real;
+	struct vmm *m;
 	CUresult r;
 	int rc;
 
@@ -362,39 +400,35 @@ int do_mem_create(struct call *k)
 		return sv_fails(&k->c, rc, "handle of memory to create");
 	if (rc)
 		return fails(k, rc);
-	r = a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
+	m = calloc(1, sizeof(*m));
+	r = !m || a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
 		s->hal.drv.cuMemCreate(&real, a->len, &s->hal.prop, 0);
 	if (r) {
+		free(m);
 		sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 		return fails(k, r);
 	}
-	rc = handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, real,
-			 (void *)(uintptr_t)a->len, 0);
+	m->len = a->len;
 	account(s, a->len);
-	return rc;
+	return handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, real, m, 0);
 }
 
-/*
- * Memory that is released while it is mapped lives on, and still counts: the client's bytes come
- * back when the last mapping goes, which only the driver knows. So they are counted off here, by
- * what the client can see: the handle. NEEDSWORK: a client that releases mapped memory can hold
- * more than its budget, as long as the device has it.
- */
 int do_mem_release(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_mem_release *a = k->c.data;
 	uint64_t real;
-	uint64_t len;
+	struct vmm *m;
 	CUresult r;
 	int rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
 
 	if (rc)
 		return sv_fails(&k->c, rc, "handle of memory to release");
-	len = (uintptr_t)handle_obj(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	m = handle_obj(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 	sv_unbind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 	r = s->hal.drv.cuMemRelease(real);
-	account(s, -(int64_t)len);
+	m->released = true;
+	vmm_put(s, m);
 	return fails(k, r);
 }
 
@@ -402,6 +436,7 @@ int do_mem_map(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_mem_map *a = k->c.data;
+	struct vmm *m;
 	uint64_t real;
 	CUresult r;
 	int rc;
@@ -413,9 +448,15 @@ int do_mem_map(struct call *k)
 	rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
 	if (rc)
 		return sv_fails(&k->c, rc, "handle of memory to map");
+	m = handle_obj(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	if (range_add(&mappings, a->va, a->len, m, 0))
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	r = s->hal.drv.cuMemMap(a->va, a->len, a->offset, real, 0);
-	if (r)
+	if (r) {
+		range_erase(&mappings, range_index(&mappings, a->va));
 		return fails(k, r);
+	}
+	m->maps++;
 	set_granules(s, a->va, a->len, G_VMM);
 	set_granules(s, a->va, SV_GRANULE, G_VMM | G_FIRST);
 	return 0;
@@ -436,15 +477,25 @@ int do_mem_unmap(struct call *k)
 	struct sv_session *s = k->c.session;
 	const struct sv_map *a = k->c.data;
 	CUresult r;
+	size_t i;
 
 	if (whole(k, a->va, a->len))
 		return -EBADMSG;
 	if (!whole_mappings(s, a->va, a->len))
 		return fails(k, CUDA_ERROR_INVALID_VALUE);
 	r = hal_unmap(&s->hal, a->va, a->len);
-	if (!r)
-		set_granules(s, a->va, a->len, 0);
-	return fails(k, r);
+	if (r)
+		return fails(k, r);
+	set_granules(s, a->va, a->len, 0);
+	i = range_index(&mappings, a->va);
+	while (i < mappings.n && mappings.r[i].at < a->va + a->len) {
+		struct vmm *m = (struct vmm *)(uintptr_t)mappings.r[i].owner;
+
+		range_erase(&mappings, i);
+		m->maps--;
+		vmm_put(s, m);
+	}
+	return 0;
 }
 
 int do_mem_access(struct call *k)

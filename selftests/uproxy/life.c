@@ -84,6 +84,26 @@ TEST(takes_another_window_and_budget)
 	EXPECT_EQ(client_end(&c), 0);
 }
 
+/* Memory whose handle is gone still counts while it is mapped. */
+TEST(counts_memory_until_nobody_has_it)
+{
+	struct client c;
+	uint64_t a, b, at;
+
+	ASSERT_EQ(client_start(&c, (const char *[]){ "--budget", "0x600000", NULL }), 0);
+	a = new_handle(&c, SV_T_CUmemGenericAllocationHandle_v1);
+	b = new_handle(&c, SV_T_CUmemGenericAllocationHandle_v1);
+	at = c.window + 8 * GRANULE;
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemCreate, (struct sv_mem_create){ a, 2 * GRANULE, 0 }), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemMap, (struct sv_mem_map){ at, 2 * GRANULE, a, 0 }), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemRelease, (struct sv_mem_release){ a }), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemCreate, (struct sv_mem_create){ b, 2 * GRANULE, 0 }),
+		  CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemUnmap, (struct sv_map){ at, 2 * GRANULE }), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_cuMemCreate, (struct sv_mem_create){ b, 2 * GRANULE, 0 }), 0);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
 /* What it holds open: its channel, its log, its capture files; nothing of ours. */
 TEST(keeps_nothing_of_who_started_it)
 {

@@ -596,6 +596,27 @@ TEST_F(session, pins_and_unpins)
 	EXPECT_EQ(CALL(c, SV_OP_X_PIN, (struct sv_pin){ at + 4096, 4096 }), 0);
 }
 
+TEST_F(session, unpinning_holds_up_nobody_else)
+{
+	struct client *c = &self->c;
+	uint64_t at = arena_take(c, 4096), st = new_stream(c, CU_STREAM_NON_BLOCKING);
+	struct stuck s = { 0 };
+	struct sv_pin a = { at, 4096 };
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	EXPECT_EQ(CALL(c, SV_OP_X_PIN, a), 0);
+	ASSERT_EQ(stick(c, &s, self->pin, st), 0);
+	EXPECT_EQ(ring_request(c->ring, &t, SV_OP_X_UNPIN, &a, sizeof(a), NULL, 0), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 16), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, at), 16),
+		  CUDA_ERROR_INVALID_VALUE);
+	*(volatile uint32_t *)(c->arena + s.flag) = 1;
+	EXPECT_EQ(ring_await(c->ring, &t, &status, NULL, 0, NULL, -1), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_PIN, a), 0);
+}
+
 TEST_F(session, copies_boxes_between_memory_and_arrays)
 {
 	struct client *c = &self->c;

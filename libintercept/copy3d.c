@@ -2,8 +2,8 @@
 /*
  * copy3d.c - copies of rows and slices, of arrays, between contexts, in batches; pitched memory
  *
- * Every call becomes a CUDA_MEMCPY3D. Each of its sides is an array, memory that the device reaches,
- * or pageable memory, of which pieces are packed into slots of the arena, or out of them:
+ * Every call becomes a CUDA_MEMCPY3D. Each of its sides is an array, memory that the device
+ * reaches, or pageable memory, of which pieces are packed into slots of the arena, or out of them:
  *
  *   pageable ── rows ──► slot ── sv_copy3d, word ────► device       returns when all is in slots
  *   device ── sv_copy3d, answered ──► slot ── rows ──► pageable     returns when it is done
@@ -461,12 +461,12 @@ static CUresult unpeer(const CUDA_MEMCPY3D_PEER *p, CUDA_MEMCPY3D *c)
 	if (p->dstMemoryType != CU_MEMORYTYPE_ARRAY)
 		TRY(is_context(p->dstContext));
 	*c = (CUDA_MEMCPY3D){
-		.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcZ = p->srcZ, .srcLOD = p->srcLOD,
-		.srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost,
+		.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcZ = p->srcZ,
+		.srcLOD = p->srcLOD, .srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost,
 		.srcDevice = p->srcDevice, .srcArray = p->srcArray, .srcPitch = p->srcPitch,
 		.srcHeight = p->srcHeight,
-		.dstXInBytes = p->dstXInBytes, .dstY = p->dstY, .dstZ = p->dstZ, .dstLOD = p->dstLOD,
-		.dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost,
+		.dstXInBytes = p->dstXInBytes, .dstY = p->dstY, .dstZ = p->dstZ,
+		.dstLOD = p->dstLOD, .dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost,
 		.dstDevice = p->dstDevice, .dstArray = p->dstArray, .dstPitch = p->dstPitch,
 		.dstHeight = p->dstHeight,
 		.WidthInBytes = p->WidthInBytes, .Height = p->Height, .Depth = p->Depth,

@@ -2,8 +2,8 @@
 /*
  * denied.c - what the device could do and a session does not: programs ask before they try
  *
- * Memory is shared with other processes, devices and drivers by nobody (ipc.c, peer.c, cuda.ann), and
- * the program's own memory has addresses of its own for the device (host.c).
+ * Memory is shared with other processes, devices and drivers by nobody (ipc.c, peer.c, cuda.ann),
+ * and the program's own memory has addresses of its own for the device (host.c).
  */
 #include "memory_i.h"
 

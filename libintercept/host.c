@@ -262,7 +262,7 @@ static bool is_mapped(uint64_t addr, uint64_t len)
 	return true;
 }
 
-/* --------------------------------------------------------- pages of the arena in place of others */
+/* -------------------------------------------------------- pages of the arena in place of others */
 
 struct map {			/* a line of /proc/self/maps */
 	uint64_t start, end, off, inode;

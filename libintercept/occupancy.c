@@ -4,8 +4,8 @@
  *
  * For devices that NVIDIA's cuda_occupancy.h knows, by its arithmetic. For others (the soft device
  * is one) by the smallest of four limits that the device's attributes give: threads, blocks, shared
- * memory, and registers in units of 256 a warp. Grids that programs make from the answer must be the
- * same through the proxy and without, so this is the soft device's own arithmetic.
+ * memory, and registers in units of 256 a warp. Grids that programs make from the answer must be
+ * the same through the proxy and without, so this is the soft device's own arithmetic.
  */
 #include "client.h"
 

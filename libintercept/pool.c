@@ -10,8 +10,8 @@
  *                       └── alloc on t, which is made to wait for s (when nothing else is left)
  *
  * Behind each free the device stores the stream's count of frees in a word of the arena, so how far
- * a stream has come is known here without asking. A slab without used or pending blocks goes back as
- * far as the pool's release threshold allows.
+ * a stream has come is known here without asking. A slab without used or pending blocks goes back
+ * as far as the pool's release threshold allows.
  */
 #include "capture.h"
 #include "memory_i.h"
@@ -490,6 +490,25 @@ void pool_stream_gone(struct stream *s)
 	pthread_mutex_unlock(&lock);
 }
 
+static void slab_context_gone(struct slab *b, struct context *ctx)
+{
+	uint64_t at, len;
+
+	for (at = b->m->base; at < b->m->base + b->m->len; at += len) {
+		struct block *k;
+		void *owner;
+
+		len = ALIGN;
+		if (!space_find(b->space, at, NULL, &len, &owner))
+			continue;
+		k = owner;
+		if (k->on || k->m.ctx != ctx)
+			continue;
+		b->pool->used -= k->room;
+		block_end(k);
+	}
+}
+
 /* Its work has been ended, or is: nothing uses its memory any more. */
 void pool_context_gone(struct context *ctx)
 {
@@ -506,19 +525,7 @@ void pool_context_gone(struct context *ctx)
 	}
 	for (struct pool *p = pools; p; p = p->next)
 		for (struct slab *b = p->slabs; b; b = b->next)
-			for (uint64_t at = b->m->base, len; at < b->m->base + b->m->len; at += len) {
-				struct block *k;
-				void *owner;
-
-				len = ALIGN;
-				if (!space_find(b->space, at, NULL, &len, &owner))
-					continue;
-				k = owner;
-				if (k->on || k->m.ctx != ctx)
-					continue;
-				p->used -= k->room;
-				block_end(k);
-			}
+			slab_context_gone(b, ctx);
 	trim_all();
 	pthread_mutex_unlock(&lock);
 }
@@ -656,7 +663,8 @@ API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-		return sv_unsupported("cuMemPoolCreate", "memory is not shared with other processes");
+		return sv_unsupported("cuMemPoolCreate",
+				      "memory is not shared with other processes");
 	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return sv_unsupported("cuMemPoolCreate", "a pool is of device memory");
 	if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)

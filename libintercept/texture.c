@@ -3,8 +3,8 @@
  * texture.c - texture and surface objects: made by the proxy, described here
  *
  * Kernels read an object's value, so it is the driver's own and creating one waits for the answer.
- * What a value means is in a table here, with the descriptions that programs ask for. Each entry has
- * an object of its context, which nobody else knows: when that is gone, the entry counts as free.
+ * What a value means is in a table here, with the descriptions that programs ask for. Each entry
+ * has an object of its context, which nobody else knows: when that is gone, the entry counts as free.
  */
 #include "client.h"
 

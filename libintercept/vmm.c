@@ -134,7 +134,7 @@ API CUresult cuMemAddressFree(CUdeviceptr addr, size_t len)
 	pthread_mutex_lock(&lock);
 	r = reserve_of(addr, len);
 	/* All of its addresses are one free extent: nothing is mapped. */
-	if (r && r->m.base == addr && r->m.len == len && space_take(r->maps, addr, len, NULL) == 0) {
+	if (r && r->m.base == addr && r->m.len == len && !space_take(r->maps, addr, len, NULL)) {
 		pthread_mutex_lock(&memory_lock);
 		space_release(memory_window, addr);
 		pthread_mutex_unlock(&memory_lock);
@@ -394,7 +394,8 @@ static CUresult access_locked(uint64_t addr, uint64_t len, const CUmemAccessDesc
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (d->location.id != session.device)
 		return d->flags ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
-	if (d->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && d->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+	if (d->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+	    d->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
 	    d->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(mappings(addr, len, nothing, NULL));

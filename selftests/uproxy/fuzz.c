@@ -6,10 +6,10 @@
  * likely to mean something (a handle, an address, a size) or not, what is written into the arena
  * meanwhile, and when the device makes progress. Workers run at once.
  *
- * The driver here aborts when it is given a handle that is not live, an address that is not mapped or
- * pinned, or memory mapped twice: whatever a client does, the proxy must not let that happen. Before
- * each input everything is as at the start: the core's data lies in sections that are copied back, and
- * its memory is freed.
+ * The driver here aborts when it is given a handle that is not live, an address that is not mapped
+ * or pinned, or memory mapped twice: whatever a client does, the proxy must not let that happen.
+ * Before each input everything is as at the start: the core's data lies in sections that are copied
+ * back, and its memory is freed.
  */
 #include <setjmp.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 	} \
 } while (0)
 
-/* ------------------------------------------------------------------------------ memory of the core */
+/* ---------------------------------------------------------------- memory of the core */
 
 struct block {
 	struct block *next, *prev;
@@ -102,7 +102,7 @@ void *fuzz_realloc(void *p, size_t len)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------ the strict driver */
+/* ---------------------------------------------------------------- the strict driver */
 
 enum { CTX = 0xc7, STREAM, EVENT, LIB, KERNEL, MODULE, FUNC, PHYS, ARRAY, MIPMAP, TEX, GRAPH, NODE,
        EXEC };
@@ -699,7 +699,7 @@ static void *symbol(void *arg, const char *name)
 	return NULL;
 }
 
-/* ------------------------------------------------------------------------------ the ring's place */
+/* ---------------------------------------------------------------- the ring's place */
 
 static unsigned int unanswered;
 
@@ -744,6 +744,15 @@ int ring_peek(struct ring *r, struct ring_record *rec)
 {
 	(void)r, (void)rec;
 	return -EPIPE;
+}
+int ring_peek_run(struct ring *r, struct ring_record *rec, unsigned int max)
+{
+	(void)r, (void)rec, (void)max;
+	return -EPIPE;
+}
+void ring_advance_past(struct ring *r, const struct ring_record *rec)
+{
+	(void)r, (void)rec;
 }
 int ring_wait(struct ring *r, int64_t ns)
 {
@@ -958,16 +967,19 @@ static void device_runs(CUresult status)
 	}
 }
 
-/* A record that an honest client could send: a and b choose handles and places. Returns its bytes. */
+/* A record that an honest client could send: a and b choose handles and places. Its bytes. */
 static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 {
 	uint64_t stream = a & 8 ? SV_STREAM_LEGACY : sv_handle(SV_T_CUstream, a & 3, 0);
-	uint64_t lib = sv_handle(SV_T_CUlibrary, b & 3, 0), mod = sv_handle(SV_T_CUmodule, b & 3, 0);
-	uint64_t kernel = sv_handle(SV_T_CUkernel, a & 3, 0), f = sv_handle(SV_T_CUfunction, a & 3, 0);
+	uint64_t lib = sv_handle(SV_T_CUlibrary, b & 3, 0);
+	uint64_t mod = sv_handle(SV_T_CUmodule, b & 3, 0);
+	uint64_t kernel = sv_handle(SV_T_CUkernel, a & 3, 0);
+	uint64_t f = sv_handle(SV_T_CUfunction, a & 3, 0);
 	uint64_t event = sv_handle(SV_T_CUevent, b & 3, 0), arena = ARENA_FIRST + 4096 * (a & 15);
 	uint64_t dev = WINDOW + SV_GRANULE * (a & 15), host = (uintptr_t)session.arena + arena;
 	uint64_t phys = sv_handle(SV_T_CUmemGenericAllocationHandle_v1, b & 3, 0);
-	uint64_t array = sv_handle(SV_T_CUarray, b & 3, 0), exec = sv_handle(SV_T_CUgraphExec, b & 3, 0);
+	uint64_t array = sv_handle(SV_T_CUarray, b & 3, 0);
+	uint64_t exec = sv_handle(SV_T_CUgraphExec, b & 3, 0);
 	uint64_t none = sv_handle(SV_T_CUcontext, 1 + (a & 1), 0);
 	struct sv_by_name named = { ctx, lib, 0, arena, 2048, 3 };
 
@@ -1007,8 +1019,8 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			.src = { .addr = host, .pitch = 64, .height = 8, .y = 1 },
 			.width = 64, .height = 4, .depth = 2 });
 	case SV_OP_cuLibraryLoadData:
-		IS((struct sv_image){ .handle = lib, .kind = b & 8 ? SV_IMAGE_PARTS : SV_IMAGE_ARENA,
-			.off = arena, .len = 256, .log_off = ARENA_FIRST + 60000, .info_cap = 64,
+		IS((struct sv_image){ .handle = lib,
+			.kind = b & 8 ? SV_IMAGE_PARTS : SV_IMAGE_ARENA, .off = arena, .len = 256, .log_off = ARENA_FIRST + 60000, .info_cap = 64,
 			.error_cap = 64 });
 	case SV_OP_cuModuleLoadDataEx:
 		IS((struct { struct sv_image a; struct sv_jit_opt o; }){
@@ -1046,7 +1058,8 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			  .grid = { 1, 1, 1 }, .block = { 32, 1, 1 }, .attrs = 1,
 			  .param_bytes = 24 },
 			{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
-			  .value.programmaticEvent = { .event = (CUevent)event } }, { dev, host } });
+			  .value.programmaticEvent = { .event = (CUevent)event } },
+			{ dev, host } });
 	case SV_OP_cuLaunchHostFunc:
 		IS((struct sv_host_func){ ctx, stream, 1 + b, arena });
 	case SV_OP_cuMemCreate:
@@ -1072,7 +1085,8 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			  sizeof(struct sv_graph_node), 0 }, { .nodes = 1 },
 			{ .size = sizeof(struct sv_graph_node), .type = SV_NODE_EMPTY } });
 	case SV_OP_cuStreamCreate:
-		IS((struct sv_cuStreamCreate){ .ctx = ctx, .phStream = sv_handle(SV_T_CUstream, a & 3, 0) });
+		IS((struct sv_cuStreamCreate){ .ctx = ctx,
+			.phStream = sv_handle(SV_T_CUstream, a & 3, 0) });
 	case SV_OP_cuEventCreate:
 		IS((struct sv_cuEventCreate){ .ctx = ctx, .phEvent = event });
 	case SV_OP_cuEventRecord:
@@ -1111,7 +1125,8 @@ static void write_graph(uint64_t off, uint8_t a, uint8_t b)
 		uint64_t p[3];
 	} g = {
 		.g = { .nodes = 3 },
-		.n0 = { .size = sizeof(g.n0) + sizeof(g.set), .index = 0, .type = SV_NODE_SET, .ctx = ctx },
+		.n0 = { .size = sizeof(g.n0) + sizeof(g.set), .index = 0, .type = SV_NODE_SET,
+			.ctx = ctx },
 		.set = { .dst = WINDOW + a * 16, .width = 64, .height = 1, .elem = 1 },
 		.n1 = { .size = sizeof(g.n1) + sizeof(g.d1) + sizeof(g.copy), .index = 1,
 			.type = SV_NODE_COPY, .deps = 1, .ctx = ctx },

@@ -361,8 +361,10 @@ void window_repin(struct sv_session *s)
 	for (size_t i = 0; i < pins.n; i++) {
 		CUresult r = hal_pin(&s->hal, arena_at(s, pins.r[i].at), pins.r[i].len);
 
+		/* The device is not to use what it has not been given: there is no going on. */
 		if (r && r != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-			say("cannot pin arena memory again after a reset: error %d", r);
+			session_fail(s, -ENOMEM, "arena memory cannot be pinned again after a reset",
+				     0, 0);
 	}
 	pthread_rwlock_unlock(&lock);
 }

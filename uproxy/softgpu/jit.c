@@ -168,11 +168,11 @@ static double seconds(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* SOFTGPU_STATS=1: where the time goes, for those who work on the compiler. */
+/* SOFTGPU_STATS=1: where the CPU time goes, for those who work on the compiler. */
 static void stats(struct jit *j, double t0, double t1, double t2, double t3, size_t len)
 {
 	struct ufunc *f = j->u->fn;

@@ -2,8 +2,8 @@
 /*
  * hand.c - the records that are handled by hand, and generated ones that need care
  *
- * An entry without a function is a generated one that may compile or wait: it runs on a worker. What
- * stands neither here nor in the generated dispatch ends the session.
+ * An entry without a function is a generated one that may compile or wait: it runs on a worker.
+ * What stands neither here nor in the generated dispatch ends the session.
  */
 #include "graph.h"
 #include "uproxy_i.h"

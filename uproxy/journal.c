@@ -2,8 +2,8 @@
 /*
  * journal.c - what of the channel's log is still needed, when it is full
  *
- * Streams, events and arrays that have come and gone since leave both their records behind; those are
- * dropped. What is still live keeps all its records, in their order.
+ * Streams, events and arrays that have come and gone since leave both their records behind; those
+ * are dropped. What is still live keeps all its records, in their order.
  */
 #include "uproxy_i.h"
 

@@ -80,7 +80,7 @@ int do_bypass(struct call *k)
 		if ((unsigned char)*p < ' ')
 			*p = '?';
 	if (times++ < 16)
-		tell("process %d maps %s: calls through it bypass singvgpu, and the job can not be moved",
-		     k->c.session->stat->client, path);
+		tell("process %d maps %s: calls through it bypass singvgpu, and the job can not be "
+		     "moved", k->c.session->stat->client, path);
 	return 0;
 }

@@ -2,9 +2,9 @@
 /*
  * print.c - what kernels print, carried to the client's stdout and stderr
  *
- * A driver writes it to stdout and stderr of its process: ours, which lead into two memfds. What has
- * come there is moved into the rings of sv_shared before a synchronisation is answered; the driver
- * has flushed its own buffer by then. A file never blocks who writes to it, as a pipe would.
+ * A driver writes it to stdout and stderr of its process: ours, which lead into two memfds. What
+ * has come there is moved into the rings of sv_shared before a synchronisation is answered; the
+ * driver has flushed its own buffer by then. A file never blocks who writes to it, as a pipe would.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

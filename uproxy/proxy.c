@@ -287,8 +287,8 @@ int main(int argc, char **argv)
 	rc = session_serve(s);
 	finish(s, rc);
 	/*
-	 * The driver frees what the session had when this process ends. Nothing is torn down in order:
-	 * kernels may run, and threads of the driver may be in our callbacks.
+	 * The driver frees what the session had when this process ends. Nothing is torn down in
+	 * order: kernels may run, and threads of the driver may be in our callbacks.
 	 */
 	_exit(rc ? 1 : 0);
 }

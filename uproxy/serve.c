@@ -2,8 +2,8 @@
 /*
  * serve.c - the consumer: takes records, has them executed, logs them, answers
  *
- * A record that changes state goes into the log when it has been executed, or handed to a worker; it
- * is answered after that. It never waits for the device.
+ * A record that changes state goes into the log when it has been executed, or handed to a worker;
+ * it is answered after that. It never waits for the device.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * texture.c - texture and surface objects, which have the driver's own values, since kernels read them
+ * texture.c - texture and surface objects, whose values are the driver's own: kernels read them
  *
- * What is live is in one table by value. An object's end may wait for the device: it leaves the table
- * in the order of the records, and the driver is called on a worker. Consumer, but for that.
+ * What is live is in one table by value. An object's end may wait for the device: it leaves the
+ * table in the order of the records, and the driver is called on a worker. Consumer, but for that.
  */
 #include <stdlib.h>
 

@@ -14,8 +14,8 @@
  * wrote is looked at once: records are private copies, and parts of the arena are copied.
  *
  * Functions that handle a record return 0 (executed: see status), CALL_LATER, or -errno: the client
- * has broken a rule (call.c.why says which), and the session ends. What an honest client could send,
- * a program's mistake included, is a CUresult in call.c.status.
+ * has broken a rule (call.c.why says which), and the session ends. What an honest client could
+ * send, a program's mistake included, is a CUresult in call.c.status.
  */
 #ifndef UPROXY_I_H
 #define UPROXY_I_H
@@ -172,8 +172,8 @@ struct context *context_here(void);
 void context_forget(void);	/* the driver was asked for another one */
 
 /*
- * A stream by handle; SV_STREAM_LEGACY: of the current context. stream_use: for work. 0, a CUresult,
- * or -EPROTO with *st NULL. Consumer.
+ * A stream by handle; SV_STREAM_LEGACY: of the current context. stream_use: for work. 0, a
+ * CUresult, or -EPROTO with *st NULL. Consumer.
  */
 int stream_find(struct sv_session *s, uint64_t handle, struct stream **st);
 int stream_use(struct sv_session *s, uint64_t handle, struct stream **st);
@@ -282,7 +282,7 @@ int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);
 
-/* journal.c: log a record and consume it. -ENOSPC there is no more room; what ring_log_append says. */
+/* journal.c: log a record and consume it. -ENOSPC no room; what ring_log_append says. */
 int journal_add(struct sv_session *s, const struct ring_record *rec);
 
 /* worker.c: run fn(arg) on a thread of its own when one is free. */

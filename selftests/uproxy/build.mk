@@ -17,8 +17,8 @@ ifeq ($(SAN),)
 HOST_TESTS += $(UPROXY_TEST_BIN)
 endif
 
-# The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of the
-# core gets sections of its own, to be put back before each input. It is built once.
+# The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of
+# the core gets sections of its own, to be put back before each input. It is built once.
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
 FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c print.c),\
 	$(wildcard uproxy/*.c)) uproxy/hal/memory.c uproxy/hal/notify.c

@@ -2,8 +2,8 @@
 /*
  * client.h - a client that speaks the protocol by hand: what the proxy's tests share
  *
- * Each test is a process of the harness's. It is the client: it starts a proxy over a socketpair, so
- * that SO_PEERCRED names it. The fixture's teardown leaves, and looks how the proxy ended.
+ * Each test is a process of the harness's. It is the client: it starts a proxy over a socketpair,
+ * so that SO_PEERCRED names it. The fixture's teardown leaves, and looks how the proxy ended.
  */
 #ifndef SELFTESTS_UPROXY_CLIENT_H
 #define SELFTESTS_UPROXY_CLIENT_H

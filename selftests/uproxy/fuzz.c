@@ -1020,7 +1020,8 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			.width = 64, .height = 4, .depth = 2 });
 	case SV_OP_cuLibraryLoadData:
 		IS((struct sv_image){ .handle = lib,
-			.kind = b & 8 ? SV_IMAGE_PARTS : SV_IMAGE_ARENA, .off = arena, .len = 256, .log_off = ARENA_FIRST + 60000, .info_cap = 64,
+			.kind = b & 8 ? SV_IMAGE_PARTS : SV_IMAGE_ARENA, .off = arena,
+			.len = 256, .log_off = ARENA_FIRST + 60000, .info_cap = 64,
 			.error_cap = 64 });
 	case SV_OP_cuModuleLoadDataEx:
 		IS((struct { struct sv_image a; struct sv_jit_opt o; }){

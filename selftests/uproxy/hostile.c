@@ -90,7 +90,8 @@ TEST(sizes_and_padding)
 				 .param_bytes = UINT32_MAX, .attrs = UINT32_MAX });
 	ENDS("size", SV_OP_cuLaunchKernel,
 	     (struct { struct sv_launch a; uint64_t p[3]; }){
-		{ .ctx = g.c.ctx, .stream = 1, .function = g.kernel, .param_bytes = 8 }, { 1, 2, 3 } });
+		{ .ctx = g.c.ctx, .stream = 1, .function = g.kernel, .param_bytes = 8 },
+		{ 1, 2, 3 } });
 	ENDS("flags", SV_OP_cuLaunchKernel,
 	     (struct sv_launch){ .ctx = g.c.ctx, .stream = 1, .function = g.kernel, .flags = 8 });
 	END;
@@ -163,8 +164,10 @@ TEST(spread_handles_run_out_not_the_proxy)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < 70000 && !rc; i++) {
-		struct sv_cuEventCreate a = { .ctx = c->ctx,
-					      .phEvent = sv_handle(SV_T_CUevent, i * 239 & 0xffffff, 1) };
+		struct sv_cuEventCreate a = {
+			.ctx = c->ctx,
+			.phEvent = sv_handle(SV_T_CUevent, i * 239 & 0xffffff, 1),
+		};
 
 		rc = ring_submit(c->ring, SV_OP_cuEventCreate, &a, sizeof(a), NULL, 0);
 		if (i % 1000 == 999)
@@ -196,7 +199,7 @@ TEST(window_ranges)
 	ENDS("already", SV_OP_cuMemMap,
 	     (struct sv_mem_map){ g.c.window, GRANULE, sv_handle(25, 1, 1), 0 });
 	ENDS("length", SV_OP_cuMemCreate,
-	     (struct sv_mem_create){ new_handle(&g.c, SV_T_CUmemGenericAllocationHandle_v1), 1, 0 });
+	     (struct sv_mem_create){ sv_handle(25, 99, 1), 1, 0 });
 	END;
 }
 
@@ -309,7 +312,8 @@ TEST(images_that_lie_about_themselves)
 	uint64_t *p = (void *)(c->arena + g.pin);
 	struct sv_image a = { .kind = SV_IMAGE_PARTS, .off = g.pin, .len = 4096 };
 	char dir[] = "/tmp/uproxy-fifo-XXXXXX";
-	struct { struct sv_image a; char path[64]; } f = { { .kind = SV_IMAGE_FILE, .len = 10 }, "" };
+	struct { struct sv_image a; char path[64]; } f = {
+		{ .kind = SV_IMAGE_FILE, .len = 10 }, "" };
 
 	a.handle = new_handle(c, SV_T_CUlibrary);
 	memset(p, 0, 4096);

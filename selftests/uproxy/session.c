@@ -202,8 +202,8 @@ TEST_F(session, derives_and_enumerates)
 	lib = load_text(c, kernels, &rc);
 	ASSERT_EQ(rc, 0);
 	k = get_kernel(c, lib, "count", NULL);
-	EXPECT_EQ(CALL(c, SV_OP_cuLibraryEnumerateKernels, (struct sv_enumerate){ lib, at, 4096, 0 }),
-		  0);
+	EXPECT_EQ(CALL(c, SV_OP_cuLibraryEnumerateKernels,
+		       (struct sv_enumerate){ lib, at, 4096, 0 }), 0);
 	ASSERT_EQ(*(uint32_t *)(c->arena + at), 5);
 	for (int i = 0; i < 5; i++, p += strlen(p) + 1)
 		for (int j = 0; j < 5; j++)
@@ -212,8 +212,8 @@ TEST_F(session, derives_and_enumerates)
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryEnumerateKernels, (struct sv_enumerate){ lib, at, 12, 0 }),
 		  CUDA_ERROR_OUT_OF_MEMORY);
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryGetModule, (struct sv_derive){ c->ctx, lib, mod }), 0);
-	EXPECT_EQ(CALL(c, SV_OP_cuModuleEnumerateFunctions, (struct sv_enumerate){ mod, at, 4096, 0 }),
-		  0);
+	EXPECT_EQ(CALL(c, SV_OP_cuModuleEnumerateFunctions,
+		       (struct sv_enumerate){ mod, at, 4096, 0 }), 0);
 	EXPECT_EQ(*(uint32_t *)(c->arena + at), 5);
 	EXPECT_EQ(CALL(c, SV_OP_cuKernelGetFunction, (struct sv_derive){ c->ctx, k, f }), 0);
 	EXPECT_EQ(CALL(c, SV_OP_X_FUNC_INFO, (struct sv_func_info_req){ c->ctx, f, at, 4096, 0 }),
@@ -243,7 +243,7 @@ TEST_F(session, says_what_is_wrong_with_an_image)
 			      .off = at, .len = 64, .log_off = logs, .info_cap = 4096,
 			      .error_cap = 4096 };
 
-	/* Nonsense; a fatbin that ends behind what there is; a wrapper with pointers; ELF of no device. */
+	/* Nonsense; a fatbin that ends behind what there is; a wrapper with pointers; no ELF. */
 	memset(c->arena + at, 'x', 64);
 	memset(c->arena + logs, 'x', 8192);
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryLoadData, a), CUDA_ERROR_INVALID_PTX);
@@ -401,7 +401,8 @@ TEST_F(session, measures_time_between_events)
 	memset(&t, 0, sizeof(t));
 	t.hStart = e[0];
 	t.hEnd = e[1];
-	EXPECT_EQ(call2(c, SV_OP_cuEventElapsedTime_v2, &t, sizeof(t), NULL, 0, &ms, sizeof(ms)), 0);
+	EXPECT_EQ(call2(c, SV_OP_cuEventElapsedTime_v2, &t, sizeof(t), NULL, 0, &ms,
+			sizeof(ms)), 0);
 	EXPECT_GT(ms.pMilliseconds, 10);
 	EXPECT_LT(ms.pMilliseconds, 20000);
 }
@@ -460,7 +461,7 @@ TEST_F(session, calls_host_functions_in_order)
 	EXPECT_EQ(late_count(c), 0);
 }
 
-/* ------------------------------------------------------------------------------ printing, errors */
+/* ---------------------------------------------------------------- printing, errors */
 
 TEST_F(session, prints_before_a_synchronisation_is_answered)
 {
@@ -620,8 +621,10 @@ TEST_F(session, unpinning_holds_up_nobody_else)
 TEST_F(session, copies_boxes_between_memory_and_arrays)
 {
 	struct client *c = &self->c;
-	struct sv_cuArrayCreate_v2 n = { .ctx = c->ctx, .pHandle = new_handle(c, SV_T_CUarray),
-					 .pAllocateArray = { 16, 8, CU_AD_FORMAT_UNSIGNED_INT32, 1 } };
+	struct sv_cuArrayCreate_v2 n = {
+		.ctx = c->ctx, .pHandle = new_handle(c, SV_T_CUarray),
+		.pAllocateArray = { 16, 8, CU_AD_FORMAT_UNSIGNED_INT32, 1 },
+	};
 	struct sv_copy3d a = { .ctx = c->ctx, .stream = SV_STREAM_LEGACY,
 			       .src = { .addr = address(c, self->pin), .pitch = 64, .height = 8 },
 			       .dst = { .array = n.pHandle },

@@ -140,7 +140,7 @@ int hal_soft_path(char *path, size_t n)
 	return -ENOENT;
 }
 
-/* The soft device's own allocations come behind what we reserve. Other drivers do not look at it. */
+/* The soft device's own allocations come behind what we reserve. Other drivers do not look. */
 static void place_soft(uint64_t window, uint64_t len)
 {
 	uint64_t spare = len < SOFT_SPARE ? len : SOFT_SPARE;
@@ -164,7 +164,8 @@ int hal_open(struct hal *h, const char *path, uint64_t window, uint64_t len, cha
 			if (!access(nvidia[i], R_OK) && !try_driver(h, nvidia[i], why, n))
 				return 0;
 	if (hal_soft_path(soft, sizeof(soft))) {
-		snprintf(why, n, "no driver: neither NVIDIA's libcuda.so.1 with a device nor libsoftcuda.so");
+		snprintf(why, n, "no driver: neither NVIDIA's libcuda.so.1 with a device nor "
+			 "libsoftcuda.so");
 		return -ENOENT;
 	}
 	return try_driver(h, soft, why, n);

@@ -18,8 +18,8 @@ int hal_window(struct hal *h, uint64_t base, uint64_t len, char *why, size_t n)
 		return 0;
 	}
 	if (r)
-		snprintf(why, n, "the driver does not reserve the device window [0x%llx, +0x%llx): error %d",
-			 (unsigned long long)base, (unsigned long long)len, r);
+		snprintf(why, n, "the driver does not reserve the device window [0x%llx, +0x%llx): "
+			 "error %d", (unsigned long long)base, (unsigned long long)len, r);
 	else
 		snprintf(why, n, "the driver reserved 0x%llx, not the device window at 0x%llx",
 			 (unsigned long long)got, (unsigned long long)base);

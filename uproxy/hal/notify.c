@@ -2,8 +2,8 @@
 /*
  * notify.c - tells when a stream has come so far, and which errors end a context
  *
- * cuStreamAddCallback, not cuLaunchHostFunc: it alone is called in a failed context, with its error,
- * and before it the driver writes out what kernels have printed.
+ * cuStreamAddCallback, not cuLaunchHostFunc: it alone is called in a failed context, with its
+ * error, and before it the driver writes out what kernels have printed.
  */
 #include <stdlib.h>
 

@@ -8,6 +8,7 @@
  *   l	a launcher starts the client proper, and keeps the fd open itself
  *   a	waits for SIGUSR2 before it attaches; b: between that and the first submission
  *   p	single-threaded; tells what membarrier says: at first, after SIGUSR2, after that
+ *   q	has no timer, whose signals would end a sleep that a wake-up should have ended
  *   o	has a file of /dev/singvgpu open that is no end of a channel, and looks at it in the end
  *   t	is the client of another channel, too, over fd 4
  *   x	is the proxy of another channel
@@ -362,14 +363,15 @@ static void probe(void)
 		pause_us(1000);
 }
 
-static void run_threads(void)
+static void run_threads(const char *mode)
 {
 	uintptr_t i;
 
 	for (i = 0; i < THREADS; i++)
 		if (pthread_create(&thread[i], NULL, worker, (void *)i))
 			exit(EXIT_WRONG);
-	set_timer(1000);
+	if (!strchr(mode, 'q'))
+		set_timer(1000);
 	while (!ended())
 		pause_us(1000);
 	set_timer(0);
@@ -412,7 +414,7 @@ static int client(int fd, const char *mode)
 	if (strchr(mode, 'p'))
 		probe();
 	else
-		run_threads();
+		run_threads(mode);
 	if (wrong)
 		return EXIT_WRONG;
 	if (died)

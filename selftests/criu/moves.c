@@ -84,6 +84,20 @@ TEST_F(criu, goes_on_without_rseq)
 	EXPECT_FALSE(r->sh->end.rseq);
 }
 
+/* A wake-up that is lost is not made good by a signal. */
+TEST_F(criu, goes_on_without_signals)
+{
+	struct run *r = &self->run;
+	int i;
+
+	ASSERT_EQ(run_begin(r, variant->backend, "q"), 0);
+	ASSERT_EQ(start_client(r), 0);
+	ASSERT_EQ(progress(r), 0);
+	for (i = 0; i < (moments() + 1) / 2; i++)
+		ASSERT_EQ(run_move(r, run_random(r, 4)), 0);
+	ASSERT_EQ(run_end(r), 0);
+}
+
 TEST_F(criu, goes_on_below_a_launcher_that_keeps_the_fd)
 {
 	struct run *r = &self->run;

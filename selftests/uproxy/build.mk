@@ -25,7 +25,7 @@ FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c 
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS := -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
 	-fno-sanitize=function -Iuproxy $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
-FUZZ_MALLOC := $(foreach f,malloc calloc realloc free,-D$(f)=fuzz_$(f))
+FUZZ_MALLOC := $(foreach f,malloc calloc realloc free mmap,-D$(f)=fuzz_$(f))
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined
 
 $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN)/cuda.stamp

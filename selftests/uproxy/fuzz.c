@@ -102,6 +102,19 @@ void *fuzz_realloc(void *p, size_t len)
 	return n;
 }
 
+/* The map of the window: the same page each time. */
+void *fuzz_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
+
+void *fuzz_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	static uint8_t page[GRANULES];
+
+	(void)at, (void)prot, (void)flags, (void)off;
+	if (fd >= 0 || len > sizeof(page))
+		return MAP_FAILED;
+	return memset(page, 0, sizeof(page));
+}
+
 /* ---------------------------------------------------------------- the strict driver */
 
 enum { CTX = 0xc7, STREAM, EVENT, LIB, KERNEL, MODULE, FUNC, PHYS, ARRAY, MIPMAP, TEX, GRAPH, NODE,

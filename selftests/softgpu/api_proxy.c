@@ -192,21 +192,18 @@ TEST_F(gpu, callbacks_run_in_a_context_that_has_failed)
 {
 	CUfunction die;
 	CUstream s[2];
+	CUdeviceptr p;
+	void *args[] = { &p };
 
 	OK(cuModuleLoadData(&self->mod, PTX_HEAD PTX_TRAP PTX_SPIN));
 	OK(cuModuleGetFunction(&die, self->mod, "die"));
 	OK(cuModuleGetFunction(&self->spin, self->mod, "spin"));
 	OK(cuFuncLoad(die));
-	for (int i = 0; i < 2; i++)
-		OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
-	{
-		CUdeviceptr p;
-		void *args[] = { &p };
-
-		OK(cuMemAlloc(&p, 4096));
-		OK(cuMemsetD8(p, 0, 4096));
-		OK(launch1(self->spin, 1, 1, s[1], args));	/* it never ends by itself */
-	}
+	OK(cuStreamCreate(&s[0], CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&s[1], CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuMemsetD8(p, 0, 4096));
+	OK(launch1(self->spin, 1, 1, s[1], args));	/* it never ends by itself */
 	OK(cuStreamAddCallback(s[1], note, (void *)1, 0));
 	OK(cuStreamAddCallback(s[0], hold, NULL, 0));
 	OK(cuLaunchKernel(die, 1, 1, 1, 1, 1, 1, 0, s[0], NULL, NULL));
@@ -298,7 +295,7 @@ TEST_F(gpu, values_are_written_and_awaited_in_shared_memory)
 		OK(cuStreamWaitValue32(s, (CUdeviceptr)(v + 1), i, CU_STREAM_WAIT_VALUE_GEQ));
 		OK(cuStreamWriteValue64(s, (CUdeviceptr)(v + 2), i, 0));
 		nap_ms(1);
-		EXPECT_EQ(i - 1, __atomic_load_n(v + 2, __ATOMIC_ACQUIRE));
+		EXPECT_EQ((uint64_t)i - 1, __atomic_load_n(v + 2, __ATOMIC_ACQUIRE));
 		t = seconds();
 		__atomic_store_n((uint32_t *)(v + 1), i, __ATOMIC_RELEASE);
 		while (__atomic_load_n(v + 2, __ATOMIC_ACQUIRE) != (uint64_t)i)

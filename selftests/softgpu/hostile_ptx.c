@@ -209,8 +209,8 @@ static const char *const writes[] = {
 	"st.global.u64 [%d2], %d1;\n", "st.u64 [%d2], %d1;\n", "st.global.u32 [%d3], %r1;\n",
 	"st.global.u64 [%d4], %d1;\n", "st.global.v2.u64 [%d2], {%d1, %d1};\n",
 	"st.global.v4.u32 [%d2], {%r1, %r1, %r1, %r1};\n",
-	"mul.wide.u32 %d8, %r1, 16; add.u64 %d8, %d8, %d2;"
-	" st.global.v4.u32 [%d8], {%r1, %r1, %r1, %r1};\n",
+	("mul.wide.u32 %d8, %r1, 16; add.u64 %d8, %d8, %d2;"
+	 " st.global.v4.u32 [%d8], {%r1, %r1, %r1, %r1};\n"),
 	"red.global.add.u64 [%d2], %d1;\n", "red.global.add.f32 [%d3], %f1;\n",
 	"atom.global.inc.u32 %r9, [%d3], 77;\n",
 	"wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%d2], {%f1,%f1,%f1,%f1,%f1,%f1,%f1,%f1};\n",
@@ -239,8 +239,8 @@ TEST_F(hostile, accesses_over_the_end_of_registered_memory_are_illegal)
 		"ld.global.v2.u64 {%d9, %d8}, [%d2];\n",
 		"ld.global.v4.u32 {%r9, %r8, %r7, %r6}, [%d2];\n",
 		"st.global.v2.u64 [%d2], {%d1, %d1};\n",
-		"mov.u32 %r5, dyn; cp.async.cg.shared.global [%r5], [%d2], 16;"
-		" ld.shared.u64 %d9, [%r5];\n",
+		("mov.u32 %r5, dyn; cp.async.cg.shared.global [%r5], [%d2], 16;"
+		 " ld.shared.u64 %d9, [%r5];\n"),
 	};
 	uint8_t *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CUcontext ctx;

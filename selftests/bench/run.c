@@ -210,7 +210,10 @@ static void start(void)
 	metric("start.proxied_ms", median(t[1], 15), "ms");
 }
 
-/* The longest time that the proxy took to prepare a kernel, in s, from its trace. */
+/*
+ * The longest time that the proxy took to load or prepare a kernel, in s, from its trace: a driver may
+ * compile when a kernel is asked for by name, or when it is to be launched.
+ */
 static double longest_prepare(const char *path)
 {
 	double worst = 0, dur;
@@ -224,6 +227,8 @@ static double longest_prepare(const char *path)
 	}
 	while (getline(&line, &cap, f) > 0) {
 		at = strstr(line, "\"name\":\"PREPARE\"");
+		if (!at)
+			at = strstr(line, "\"name\":\"cuLibraryGetKernel\"");
 		at = at ? strstr(at, "\"dur\":") : NULL;
 		if (at && sscanf(at, "\"dur\":%lf", &dur) == 1 && dur / 1e6 > worst)
 			worst = dur / 1e6;

@@ -71,6 +71,10 @@ struct job {
 /* Runs the job; says what went wrong. Returns run's exit status. */
 int job_run(const struct job_options *opt, const struct places *places);
 
+/* The whole of a subcommand that starts a job: its own way to read arguments, and its help. */
+typedef int (*job_parse)(struct job_options *opt, int argc, char **argv);
+int job_main(int argc, char **argv, job_parse parse, const char *help);
+
 /* The supervisor's life; returns run's exit status. The caller is the front's child. */
 int job_supervise(struct job *job, const sigset_t *handled);
 

@@ -141,6 +141,22 @@ int job_run(const struct job_options *opt, const struct places *places)
 
 /* ------------------------------------------------------------------------------ options */
 
+int job_main(int argc, char **argv, job_parse parse, const char *help)
+{
+	struct places places = { 0 };
+	struct job_options opt;
+	int status;
+
+	options_default(&opt);
+	status = parse(&opt, argc, argv);
+	if (!status && opt.help)
+		fputs(help, stdout);
+	else if (!status)
+		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
+	options_free(&opt, &places);
+	return status;
+}
+
 static const char help[] =
 "Usage: singvgpu run [OPTION]... [--] COMMAND [ARG]...\n"
 "Runs a CUDA program, unchanged, with its GPU calls executed by a proxy process.\n"
@@ -186,16 +202,5 @@ static int parse(struct job_options *opt, int argc, char **argv)
 
 int run_main(int argc, char **argv)
 {
-	struct places places = { 0 };
-	struct job_options opt;
-	int status;
-
-	options_default(&opt);
-	status = parse(&opt, argc, argv);
-	if (!status && opt.help)
-		fputs(help, stdout);
-	else if (!status)
-		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
-	options_free(&opt, &places);
-	return status;
+	return job_main(argc, argv, parse, help);
 }

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 
+#include "job.h"
 #include "options.h"
 
 static const char help[] =
@@ -50,16 +51,5 @@ static int parse(struct job_options *opt, int argc, char **argv)
 
 int trace_main(int argc, char **argv)
 {
-	struct places places = { 0 };
-	struct job_options opt;
-	int status;
-
-	options_default(&opt);
-	status = parse(&opt, argc, argv);
-	if (!status && opt.help)
-		fputs(help, stdout);
-	else if (!status)
-		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
-	options_free(&opt, &places);
-	return status;
+	return job_main(argc, argv, parse, help);
 }

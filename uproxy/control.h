@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * control.h - what a conductor (`singvgpu checkpoint`, `restore`, `migrate`) and a proxy say
+ *
+ * A proxy started with `--control PATH` listens there, a unix SOCK_SEQPACKET socket of mode 0600, for
+ * processes of its own user (and root). One conductor at a time: the next one is answered when the
+ * one before it has gone. One message is one struct: a request by the conductor, then any number of
+ * progress messages and one reply by the proxy. Requests come one after the other.
+ *
+ *   job that runs:   CTL_INFO ─► CTL_FREEZE ─► CTL_DUMP ─► (CRIU freezes the tree) CTL_CHANNEL ─► CTL_THAW
+ *                                    └─ any failure, or the conductor's end: the gate opens again ┘
+ *                    If CRIU kills the tree, the proxy ends with its client.
+ *   proxy of its own (`--restore`, no `--socket`):
+ *                    CTL_RESTORE ─► (CRIU restores the tree) CTL_GO
+ *                    If the conductor ends before CTL_GO, or the client does, the proxy ends.
+ *
+ * CTL_DUMP and CTL_CHANNEL write into a store with writers of their own, and are durable when they are
+ * answered; publishing is the conductor's affair. CTL_DUMP may be repeated while the session is frozen.
+ *
+ * Version rule: a message that an older peer would misread raises CTL_VERSION; another version is
+ * answered -EPROTONOSUPPORT with a sentence. Structs grow at their end while it stays: who sends says
+ * its size, what is missing is zero. Padding is zero. Changelog:
+ *
+ *   1  first version
+ */
+#ifndef UPROXY_CONTROL_H
+#define UPROXY_CONTROL_H
+
+#include <stdint.h>
+
+#define CTL_MAGIC	0x4c435653u	/* "SVCL" */
+#define CTL_VERSION	1u
+#define CTL_PATH_MAX	1024		/* of paths and of ids in messages, with the NUL */
+
+enum ctl_op {
+	CTL_INFO = 1,	/* struct ctl_head ─► struct ctl_info. At any time */
+	CTL_FREEZE,	/* struct ctl_freeze ─► struct ctl_frozen */
+	CTL_DUMP,	/* struct ctl_store ─► struct ctl_dumped: device contents, what is observed */
+	CTL_CHANNEL,	/* struct ctl_store ─► struct ctl_dumped: the channel; the client is stopped */
+	CTL_THAW,	/* struct ctl_head ─► struct ctl_reply; fine where nothing is frozen */
+	CTL_RESTORE,	/* struct ctl_restore ─► struct ctl_restored, the client's fd with it */
+	CTL_GO,		/* struct ctl_go ─► struct ctl_reply: the client is there, the gate opens */
+	CTL_PROGRESS = 0x100,	/* struct ctl_progress, by the proxy, about twice a second */
+};
+
+struct ctl_head {
+	uint32_t magic;		/* CTL_MAGIC */
+	uint32_t version;	/* CTL_VERSION */
+	uint32_t op;		/* of a reply: as in the request */
+	uint32_t size;		/* of the whole message, bytes */
+};
+
+/* Every reply begins so. */
+struct ctl_reply {
+	struct ctl_head h;
+	int32_t status;		/* 0 or -errno */
+	uint32_t pad;
+	char why[512];		/* a sentence for status; with CTL_INFO why it can not be dumped */
+};
+
+struct ctl_progress {
+	struct ctl_head h;
+	char phase[32];		/* "drain", "device", "arena", "replay", "contents" … */
+	uint64_t done, total;	/* bytes, or records for "replay"; total 0: not known */
+};
+
+/* A struct store_ref of uproxy/ckpt/store.h. All zero: none. */
+struct ctl_ref {
+	uint8_t bytes[32];
+};
+
+enum ctl_state {
+	CTL_STATE_RUNNING = 1,
+	CTL_STATE_FROZEN,	/* by a conductor */
+	CTL_STATE_EMPTY,	/* started with --restore: waits for CTL_RESTORE */
+	CTL_STATE_RESTORED,	/* waits for CTL_GO */
+};
+
+/* What a device must have in common with the one that a session was dumped from. */
+struct ctl_device {
+	char name[256];
+	uint8_t uuid[16];
+	int32_t ordinal;	/* among the devices of the driver */
+	int32_t driver_version;	/* as cuDriverGetVersion */
+	int32_t cc_major, cc_minor;
+	uint64_t total_mem;	/* bytes */
+};
+
+struct ctl_info {
+	struct ctl_reply r;
+	uint32_t state;		/* enum ctl_state; in CTL_STATE_EMPTY what follows is zero */
+	uint32_t can_dump;	/* 1: yes; else r.why says what stands against it. r.status is 0 */
+	int32_t proxy_pid;	/* pids as the proxy sees them */
+	int32_t client_pid;
+	struct ctl_device device;
+	char driver[CTL_PATH_MAX];	/* path of the driver's library */
+	uint64_t window, window_len;	/* of device addresses */
+	uint64_t budget, mapped;	/* bytes of device memory: granted, in use */
+	uint64_t pinned;		/* bytes of the arena */
+	uint64_t arena_len;
+	uint64_t log_bytes, log_room;	/* of the channel's log: in use, all */
+	/* The channel, as CRIU meets it in the client. */
+	char backend[16];		/* "memfd" or "kmod" */
+	uint8_t channel_id[16];
+	uint32_t generation;
+	uint32_t pad;
+	uint64_t fd_dev, fd_ino;	/* fstat of the channel's object */
+	char inherit[128];		/* memfd: "/memfd:singvgpu-…", for `--inherit-fd fd[N]:…`; else "" */
+};
+
+struct ctl_freeze {
+	struct ctl_head h;
+	uint64_t deadline_ms;	/* then the gate opens again: -ETIMEDOUT, why names stream and cause */
+};
+
+struct ctl_frozen {
+	struct ctl_reply r;
+	uint64_t drain_ns;	/* gate closed until everything stood still */
+};
+
+struct ctl_store {
+	struct ctl_head h;
+	char dir[CTL_PATH_MAX];	/* absolute path of the store */
+};
+
+/*
+ * CTL_DUMP fills device (contents) and observed (text), CTL_CHANNEL fills channel (all but the arena)
+ * and arena; the others are zero.
+ */
+struct ctl_dumped {
+	struct ctl_reply r;
+	struct ctl_ref device, observed, channel, arena;
+	uint64_t bytes;		/* looked at */
+	uint64_t zero_bytes;	/* of these, pages of zeros */
+	uint64_t new_bytes;	/* of these, not in the store before */
+	uint64_t read_bytes;	/* carried from the device to the host */
+	uint64_t ns;
+};
+
+struct ctl_restore {
+	struct ctl_head h;
+	char dir[CTL_PATH_MAX];
+	struct ctl_ref device, observed, channel, arena;
+	struct ctl_device was;	/* the device of the dump: another type is refused by name */
+	uint64_t budget;	/* bytes of device memory; 0: as it was. Less than is mapped is refused */
+	int32_t ordinal;	/* device to use among the driver's; -1: --device of the command line */
+	uint32_t pad;
+};
+
+struct ctl_restored {
+	struct ctl_reply r;		/* status 0: the client's end of the channel comes with it */
+	struct ctl_device device;
+	uint64_t records;		/* replayed */
+	uint64_t bytes;			/* of contents */
+	uint64_t replay_ns, contents_ns, channel_ns, compare_ns;
+	char inherit[128];		/* as ctl_info */
+	uint64_t fd_dev, fd_ino;	/* of the new object */
+	uint32_t generation;
+	uint32_t pad;
+};
+
+struct ctl_go {
+	struct ctl_head h;
+	int32_t client_pid;	/* as the proxy sees it */
+	uint32_t pad;
+};
+
+_Static_assert(sizeof(struct ctl_reply) == 16 + 8 + 512, "wire");
+_Static_assert(sizeof(struct ctl_device) == 296, "wire");
+
+/* ------------------------------------------------------------------ the conductor's side
+ * uproxy/ckpt/control_client.c, in libsingvgpu-control.a
+ */
+
+/*
+ * Connect to the proxy at path; fd, close-on-exec. -ENOENT, -ECONNREFUSED nobody is there, …; why[n]
+ * gets a sentence.
+ */
+int ctl_connect(const char *path, char *why, uint64_t n);
+
+/*
+ * ctl_send: fills in req->magic and version and sends it: req->op and req->size are the caller's.
+ * -EPIPE the proxy is gone.
+ */
+int ctl_send(int fd, struct ctl_head *req);
+
+/*
+ * ctl_receive: the next message, up to timeout_ms (-1: for ever). 1: *progress is filled in; 0: the
+ * reply of op has come, cap bytes of it are in *reply (what the proxy did not send is zero) and, if
+ * passed is not NULL, *passed is a file descriptor that came with it, the caller's, or -1.
+ * The reply's own status is not looked at. -ETIMEDOUT, -EPIPE the proxy is gone, -EPROTO.
+ */
+int ctl_receive(int fd, uint32_t op, struct ctl_reply *reply, uint32_t cap,
+		struct ctl_progress *progress, int *passed, int timeout_ms);
+
+/* Called with each progress message of ctl_call. */
+typedef void (*ctl_progress_fn)(void *arg, const struct ctl_progress *p);
+
+/*
+ * ctl_call: ctl_send, and ctl_receive until the reply is there; progress may be NULL. timeout_ms is
+ * for the silence between two messages. Returns the reply's status; an error of the connection is
+ * put there, with a sentence.
+ */
+int ctl_call(int fd, struct ctl_head *req, struct ctl_reply *reply, uint32_t cap,
+	     ctl_progress_fn progress, void *arg, int *passed, int timeout_ms);
+
+#endif

@@ -14,59 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "report.h"
+
 #define TURNS 5
-#define METRICS_MAX 64
 #define SAMPLES_MAX 4096
 
 static const char *build;
-
-struct metric {
-	char name[64];
-	double value;
-	const char *unit;
-};
-
-static struct metric metrics[METRICS_MAX];
-static int n_metrics;
-
-static void metric(const char *name, double value, const char *unit)
-{
-	struct metric *m = &metrics[n_metrics++];
-
-	snprintf(m->name, sizeof(m->name), "%s", name);
-	m->value = value;
-	m->unit = unit;
-	printf("%-34s %12.3f %s\n", name, value, unit);
-	fflush(stdout);
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-	if (!n) {
-		fprintf(stderr, "run: nothing was measured\n");
-		exit(1);
-	}
-	qsort(v, n, sizeof(*v), by_value);
-	return v[n / 2];
-}
-
-static double now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
-}
 
 /* How a program is started: through the proxy, or with the soft driver in its own process. */
 static void command(char *to, size_t n, bool proxied, const char *more, const char *prog)
@@ -91,10 +46,8 @@ static void run(bool proxied, const char *more, const char *prog,
 		if (fn)
 			fn(line, arg);
 	st = f ? pclose(f) : -1;
-	if (st) {
-		fprintf(stderr, "run: %s: status %d\n", cmd, st);
-		exit(1);
-	}
+	if (st)
+		die("%s: status %d", cmd, st);
 }
 
 /* ------------------------------------------------------------------------------- single calls */
@@ -202,9 +155,9 @@ static void start(void)
 	snprintf(prog, sizeof(prog), "%s/selftests/softgpu/d_vector", build);
 	for (int i = 0; i < 15; i++)
 		for (int p = 0; p < 2; p++) {
-			t0 = now_ms();
+			t0 = now_s();
 			run(p, "", prog, NULL, NULL);
-			t[p][i] = now_ms() - t0;
+			t[p][i] = (now_s() - t0) * 1e3;
 		}
 	metric("start.extra_ms", median(t[1], 15) - median(t[0], 15), "ms");
 	metric("start.proxied_ms", median(t[1], 15), "ms");
@@ -221,10 +174,8 @@ static double longest_prepare(const char *path)
 	size_t cap = 0;
 	FILE *f = fopen(path, "r");
 
-	if (!f) {
-		fprintf(stderr, "run: %s: %s\n", path, strerror(errno));
-		exit(1);
-	}
+	if (!f)
+		die("%s: %s", path, strerror(errno));
 	while (getline(&line, &cap, f) > 0) {
 		at = strstr(line, "\"name\":\"PREPARE\"");
 		if (!at)
@@ -248,10 +199,8 @@ static void compiler(void)
 	double cold = 0, cached = 0, s;
 	char dir[] = "/tmp/singvgpu-bench-XXXXXX", more[128], prog[512], cmd[160];
 
-	if (!mkdtemp(dir)) {
-		fprintf(stderr, "run: %s: %s\n", dir, strerror(errno));
-		exit(1);
-	}
+	if (!mkdtemp(dir))
+		die("%s: %s", dir, strerror(errno));
 	setenv("SINGVGPU_SOFT_CACHE", dir, 1);
 	snprintf(more, sizeof(more), "--trace %s/trace", dir);
 	for (unsigned int i = 0; i < sizeof(sample) / sizeof(sample[0]); i++) {
@@ -274,26 +223,6 @@ static void compiler(void)
 		fprintf(stderr, "run: %s stays\n", dir);
 	metric("jit.cold_max_s", cold, "s");
 	metric("jit.cached_max_ms", cached * 1e3, "ms");
-}
-
-static void write_json(const char *path)
-{
-	FILE *f = fopen(path, "w");
-
-	if (!f) {
-		fprintf(stderr, "run: %s: %s\n", path, strerror(errno));
-		exit(1);
-	}
-	fprintf(f, "[\n");
-	for (int i = 0; i < n_metrics; i++)
-		fprintf(f, "  {\"metric\": \"%s\", \"value\": %.4f, \"unit\": \"%s\"}%s\n",
-			metrics[i].name, metrics[i].value, metrics[i].unit,
-			i + 1 < n_metrics ? "," : "");
-	fprintf(f, "]\n");
-	if (fclose(f)) {
-		fprintf(stderr, "run: %s: %s\n", path, strerror(errno));
-		exit(1);
-	}
 }
 
 int main(int argc, char **argv)

@@ -5,9 +5,9 @@ $(B)/selftests/bench/calls: selftests/bench/calls.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -o $@
 
-$(B)/selftests/bench/run: selftests/bench/run.c
+$(B)/selftests/bench/run: $(addprefix selftests/bench/,run.c report.c report.h)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Wno-format-truncation $(LDFLAGS) $< -o $@
+	$(CC) $(CFLAGS) -Wno-format-truncation $(LDFLAGS) $(filter %.c,$^) -o $@
 
 # What it starts.
 $(B)/selftests/bench/run: | $(B)/selftests/bench/calls $(B)/selftests/softgpu/d_vector \

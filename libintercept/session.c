@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -105,6 +106,24 @@ static int reach(void)
 	return fd;
 }
 
+/*
+ * A dump must not find a connection to the launcher: while the session is opened we hold a lock that
+ * excludes one. Without the file (an older launcher) there is nothing to wait for. An fd, or -1.
+ */
+static int gate_enter(void)
+{
+	const char *path = getenv("SINGVGPU_SOCKET");
+	char gate[256];
+	int fd;
+
+	if (!path || snprintf(gate, sizeof(gate), "%s.gate", path) >= (int)sizeof(gate))
+		return -1;
+	fd = open(gate, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && flock(fd, LOCK_SH) && errno == EINTR)
+		;
+	return fd;
+}
+
 static int read_all(int fd, void *to, size_t len)
 {
 	for (size_t n = 0; n < len;) {
@@ -189,7 +208,7 @@ static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
 	return 0;
 }
 
-static int connect_to(int device)
+static int connect_gated(int device)
 {
 	struct ring *r;
 	int fd = ask(device), rc;
@@ -215,6 +234,15 @@ static int connect_to(int device)
 	session.late_seen = session.shared->late >> 32;
 	session.ring = r;
 	return 0;
+}
+
+static int connect_to(int device)
+{
+	int gate = gate_enter(), rc = connect_gated(device);
+
+	if (gate >= 0)
+		close(gate);
+	return rc;
 }
 
 /* ----------------------------------------------------------------------- the program's devices */

@@ -265,6 +265,8 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 	int rc = 0;
 
 	ring_show_cpu(r);	/* also where we never spin */
+	r->rx.naps += r->rx.naps == UINT32_MAX ? 2 : 1;
+	store(&r->ctl->naps, r->rx.naps);
 	__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
 	if (!(r->rx.cons & SINGVGPU_CONS_FENCE))
 		ring_membarrier_global(false);
@@ -424,6 +426,7 @@ int ring_consume_init(struct ring *r)
 	rx->batch = r->geo.ring_units / 8 < BATCH_UNITS ? r->geo.ring_units / 8 : BATCH_UNITS;
 	ring_spin_init(&rx->spin, SPIN_MAX_NS);
 	rx->cons = load(&r->ctl->cons) & ~SINGVGPU_CONS_SLEEPS;
+	rx->naps = load(&r->ctl->naps);		/* goes on: a restored client remembers the last */
 	rx->error = load(&r->ctl->error);
 	if (ring_membarrier_global(false)) {
 		/* Then the producers must fence themselves. */

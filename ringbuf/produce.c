@@ -250,9 +250,13 @@ static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 /* Rings the consumer's bell. It clears CONS_SLEEPS itself, when it is up. */
 static int ring_bell(struct ring *r)
 {
+	uint32_t nap = load(&r->ctl->naps);
+
 	ring_show_cpu(r);
 	__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
 	r->ops->wake(r, &r->ctl->doorbell, 1);
+	/* Not before: who rings may be preempted or killed, and others would rely on it. */
+	store(&r->tx.rung, nap);
 	return 0;
 }
 
@@ -263,11 +267,16 @@ static int ring_bell(struct ring *r)
  */
 static inline bool consumer_sleeps(struct ring *r)
 {
+	uint32_t nap;
+
 	atomic_signal_fence(memory_order_seq_cst);
 	if (likely(load(&r->ctl->cons) == (uint32_t)load(&r->tx.expect)) && !load(&r->tx.fence))
 		return false;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return load(&r->ctl->cons) & SINGVGPU_CONS_SLEEPS;
+	if (!(load(&r->ctl->cons) & SINGVGPU_CONS_SLEEPS))
+		return false;
+	nap = load(&r->ctl->naps);
+	return !nap || nap != load(&r->tx.rung);
 }
 
 /* The header's second half, as it lies in memory. */

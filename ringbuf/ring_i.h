@@ -14,6 +14,9 @@
  * barrier (a locked instruction). In the first row the waker is the hot path and has none: the
  * consumer, before it sleeps, makes every CPU that runs the client execute one (membarrier
  * GLOBAL_EXPEDITED, for which the client has registered; tx.fence where that is refused).
+ *
+ * A consumer that has been woken takes a while to get up, and CONS_SLEEPS stays so long: producers
+ * that see it need not ring again if the bell has been rung, whole, since this nap was announced.
  */
 #ifndef RING_I_H
 #define RING_I_H
@@ -108,6 +111,7 @@ struct ring_tx {
 	uint32_t shared;	/* a second thread has come: no more bias */
 	uint32_t fence;		/* membarrier is refused: commit, then mfence; never BIASED */
 	uint32_t rseq;		/* restartable sequences work here; set once */
+	uint32_t rung;		/* the nap that the consumer is known to have been woken from */
 	uint32_t broken;	/* membarrier, granted at attach, is refused: no more records */
 	uint32_t lock;		/* fallback: futex, 0 free, 1 held, 2 held and waited for */
 	struct spin spin;	/* any thread */
@@ -130,6 +134,7 @@ struct ring_rx {
 	struct spin spin;
 	uint32_t kicked;
 	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */
+	uint32_t naps;		/* ctl->naps */
 	uint64_t requested;	/* records peeked that want an answer */
 	uint64_t answered;	/* atomic */
 	uint64_t log_len;	/* bytes in the current half */

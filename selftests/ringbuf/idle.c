@@ -199,6 +199,62 @@ TEST_F(ring, nobody_spins_on_the_peer_s_cpu)
 		EXPECT_GT(without + 500000, with);
 }
 
+/* ------------------------------------------------------------------------------- the bell */
+
+#define TO_A_SLEEPER 20
+
+static void to_a_sleeper(int fd, void *arg)
+{
+	static const uint8_t data[200];
+	struct idle *c = arg;
+	struct ring *r = attached(fd);
+	uint32_t i, before;
+
+	for (c->step = 1; ; c->step = 1) {
+		while (c->step == 1)
+			sleep_ns(MS);
+		if (c->step == 3)
+			break;
+		before = load(&r->ctl->doorbell);
+		for (i = 0; i < TO_A_SLEEPER / 2; i++) {
+			NEED_OK(ring_submit(r, 1, data, 8, NULL, 0));
+			NEED_OK(ring_submit(r, 1, data, sizeof(data), NULL, 0));
+		}
+		c->n = load(&r->ctl->doorbell) - before;
+	}
+	ring_close(r);
+}
+
+/* It takes its time to get up: CONS_SLEEPS stays. A nap of 0: it does not count its naps. */
+TEST_F(ring, the_bell_is_rung_once_a_nap)
+{
+	static const uint32_t naps[] = { 0, 1, 1, 2, UINT32_MAX, 1, 0 };
+	static const uint32_t rung[] = { TO_A_SLEEPER, 1, 0, 1, 1, 1, TO_A_SLEEPER };
+	struct idle *c = (void *)self->shm;
+	struct ring_record rec;
+	unsigned int i;
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, to_a_sleeper, c);
+	ASSERT_LT(0, pid);
+	for (i = 0; i < sizeof(naps) / sizeof(naps[0]); i++) {
+		while (c->step != 1)
+			sleep_ns(MS);
+		self->r->ctl->naps = naps[i];
+		__atomic_fetch_or(&self->r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
+		c->n = 1000;
+		c->step = 2;
+		while (c->step != 1)
+			sleep_ns(MS);
+		EXPECT_EQ(rung[i], c->n);
+		while (ring_peek(self->r, &rec) == 1)
+			ring_advance(self->r);
+	}
+	c->step = 3;
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
 /* ------------------------------------------------------------------------- how waits end */
 
 TEST_F(ring, a_wait_ends_in_time)

@@ -124,12 +124,12 @@ struct ctl_store {
 };
 
 /*
- * CTL_DUMP fills device (contents) and observed (text), CTL_CHANNEL fills channel (all but the arena)
- * and arena; the others are zero.
+ * CTL_DUMP fills device (contents), observed (text) and session (what the log refers to: images,
+ * descriptions of graphs), CTL_CHANNEL fills channel (all but the arena) and arena; the others are zero.
  */
 struct ctl_dumped {
 	struct ctl_reply r;
-	struct ctl_ref device, observed, channel, arena;
+	struct ctl_ref device, observed, session, channel, arena;
 	uint64_t bytes;		/* looked at */
 	uint64_t zero_bytes;	/* of these, pages of zeros */
 	uint64_t new_bytes;	/* of these, not in the store before */
@@ -140,8 +140,9 @@ struct ctl_dumped {
 struct ctl_restore {
 	struct ctl_head h;
 	char dir[CTL_PATH_MAX];
-	struct ctl_ref device, observed, channel, arena;
-	struct ctl_device was;	/* the device of the dump: another type is refused by name */
+	struct ctl_ref device, observed, session, channel, arena;
+	struct ctl_device was;	/* as ctl_info had it: another type of device is refused by name */
+	uint64_t window, window_len;	/* as ctl_info had them */
 	uint64_t budget;	/* bytes of device memory; 0: as it was. Less than is mapped is refused */
 	int32_t ordinal;	/* device to use among the driver's; -1: --device of the command line */
 	uint32_t pad;

@@ -12,3 +12,17 @@ $(CONTROL): $(B)/uproxy/ckpt/control_client.o
 	rm -f $@
 	$(AR) rcs $@ $^
 ALL += $(CONTROL)
+
+# The store: no part of the core, so that tools link it too. Link $(STORE) and $(STORE_LIBS).
+STORE := $(B)/ckpt/libstore.a
+STORE_SRC := $(wildcard uproxy/ckpt/store*.c)
+STORE_CFLAGS := -Iuproxy/ckpt
+STORE_LIBS := -luring -lxxhash -lzstd -pthread
+STORE_OBJ := $(STORE_SRC:uproxy/ckpt/%.c=$(B)/ckpt/%.o)
+$(STORE_OBJ): $(B)/ckpt/%.o: uproxy/ckpt/%.c uproxy/ckpt/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -MMD -MP $(STORE_CFLAGS) -c -o $@ $<
+$(STORE): $(STORE_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+ALL += $(if $(STORE_SRC),$(STORE))

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h - a content-addressed store of sparse byte arrays and of checkpoints made of them
+ *
+ * A store is a directory. What goes in is cut in pages of 4 KiB; a page that the store has is not
+ * stored again, whoever brought it and whenever, and a page of zeros takes no room. Files, byte by
+ * byte: singvgpu-store(5).
+ *
+ *   writing    store_open(RW) ► store_writer_open ► store_object_begin, _write …, _end ► a ref
+ *                                                ► store_writer_flush: now the refs are durable
+ *                             ► store_publish(names and refs, JSON) ► the checkpoint's id
+ *   reading    store_open ► store_checkpoint_open ► names and refs ► store_object_open ► store_read
+ *
+ * A ref is 32 bytes that any process may use on the same store: proxies write, the conductor
+ * publishes. Until a checkpoint is published, its objects are there on sufferance: store_gc takes
+ * what no checkpoint needs, but never while any handle on the store is open, in any process. So
+ * the one who is going to publish opens the store (STORE_RW) before the first of the writers does,
+ * and closes it after the publication; nobody keeps a handle for longer than a dump or a restore
+ * takes. A handle ends with its process (kill -9 too), not before its forked children's end.
+ *
+ * Several processes may write at once, and several writers in one process. A writer finds the
+ * pages that it wrote itself and those of all segments that were finished and durable when it last
+ * looked (when it was opened, and with each segment that it begins).
+ *
+ * Threads: a struct store may be used by several threads at once. A writer with its objects, a
+ * reader, a checkpoint: by one thread at a time.
+ *
+ * Functions return 0 (or what they say) or -errno; store_why() has a sentence for the last failure
+ * in the calling thread. Errors that several of them share:
+ *
+ *   -ENOSPC, -EDQUOT   the disk, or the user's quota, is full
+ *   -EROFS, -EACCES    read-only file system; no permission. Writing through a handle without
+ *                      STORE_RW is -EBADF
+ *   -EBADMSG           what was read is not what was written: bit rot, or a damaged file
+ *   -ENODATA           a segment, or a page of it, is missing
+ *   -EPROTONOSUPPORT   the store, or a file in it, is of a version from the future
+ *   -EIO …             what the disk said
+ *
+ * After a failed write a writer, its objects and all that it flushes later fail with the same
+ * error: close it. Nothing that was published before is touched by that.
+ *
+ * Source: Singularity §4.6 (content-based deduplication across ranks and time).
+ */
+#ifndef STORE_H
+#define STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define STORE_PAGE 4096u
+
+struct store;
+struct store_writer;
+struct store_object;
+struct store_reader;
+struct store_checkpoint;
+
+/*
+ * XXH3-128 with the store's seed (XXH3_128bits_withSeed) of a page of 4096 bytes; the end of an
+ * object's last page is zeros. As in XXH128_hash_t: low64, then high64.
+ */
+struct store_digest {
+	uint64_t lo, hi;
+};
+
+/* Where an object is: opaque, checked on use. All zeros: the empty object. */
+struct store_ref {
+	uint8_t b[32];
+};
+
+struct store_part {
+	const char *name;	/* 1 to 4095 bytes, no '\n'; unique within the checkpoint */
+	struct store_ref ref;
+};
+
+/* store_why: what went wrong last in this thread, with names and the remedy; never NULL. */
+const char *store_why(void);
+
+/* ------------------------------------------------------------------------------ a store */
+
+#define STORE_RW   1u	/* for writers, store_publish, store_remove, store_gc */
+#define STORE_WAIT 2u	/* wait for a running store_gc to end, rather than fail with -EBUSY */
+
+struct store_params {
+	int zstd;	/* 0: pages as they are; 1 to 19: compressed at this level, 32 at a time */
+	uint64_t seed;	/* 0: a random one. Another store's, so that digests are the same */
+};
+
+/*
+ * store_create: makes the directory (its parent must be there; an empty one is taken as it is, its
+ * mode then says who may read what goes in) and what belongs in it. `p` may be NULL. -EEXIST a
+ * store is there; -ENOTEMPTY something else is. Root's files belong to the directory's owner.
+ */
+int store_create(const char *dir, const struct store_params *p, char *why, size_t n);
+
+/* store_open: flags STORE_*. -ENOENT no store here; -EBUSY (see STORE_WAIT). */
+int store_open(struct store **s, const char *dir, unsigned int flags, char *why, size_t n);
+
+/* store_close: after all that was opened from it. NULL is allowed. */
+void store_close(struct store *s);
+
+const char *store_dir(const struct store *s);
+uint64_t store_seed(const struct store *s);
+
+/* store_hash: the digest of 4096 bytes at any alignment. */
+struct store_digest store_hash(const struct store *s, const void *page);
+
+/* store_zero: the digest of a page of zeros. */
+struct store_digest store_zero(const struct store *s);
+
+/* ------------------------------------------------------------------------------ writing */
+
+#define STORE_ONE_THREAD 1u	/* hash in the calling thread alone, not with the help of another */
+
+/*
+ * store_writer_open: several writes of 1 MiB in flight, about 12 MiB of memory, and, once for each
+ * store handle, about 12 bytes for each page in the store, 256 MiB at most: in a store of more
+ * than 100 GB a few of the pages that it has are not recognized and stored again.
+ */
+int store_writer_open(struct store *s, unsigned int flags, struct store_writer **w);
+
+/* Any number of objects may be under way in one writer. */
+int store_object_begin(struct store_writer *w, struct store_object **o);
+
+/*
+ * store_object_write: ascending offsets are fastest; what is left out is zeros. `off` is a multiple
+ * of STORE_PAGE or the end of the last write; `len` is any length. Data is copied or hashed before
+ * the call returns: calls of 1 MiB and more are the fastest. -EINVAL alignment; a page twice is
+ * -EINVAL at store_object_end.
+ */
+int store_object_write(struct store_object *o, uint64_t off, const void *data, size_t len);
+
+/*
+ * store_object_digests: links those of the pages at `off` (a multiple of STORE_PAGE) that the store
+ * has, without seeing them; missing[i] is set to 1 for those that are still to be written by
+ * store_object_write, else to 0. Pages of zeros are never missing. Returns how many are missing.
+ * Only segments of this user are considered (another's pages are compared, which needs the data).
+ */
+ssize_t store_object_digests(struct store_object *o, uint64_t off, const struct store_digest *d,
+			     size_t pages, uint8_t *missing);
+
+/*
+ * store_object_end: `size` in bytes if there is more (zeros) behind the last write; 0 otherwise.
+ * Frees the object, also when it fails. -EINVAL a page was given twice, or lies behind `size`.
+ */
+int store_object_end(struct store_object *o, uint64_t size, struct store_ref *ref);
+void store_object_abort(struct store_object *o);
+
+/* store_writer_flush: finishes the open segment; returns when all refs given out are durable. */
+int store_writer_flush(struct store_writer *w);
+
+struct store_writer_stats {
+	uint64_t in;	 /* bytes of the objects, zeros and tails counted as whole pages */
+	uint64_t zero;	 /* of these: zeros, given or left out within a write */
+	uint64_t known;	 /* of these: pages that the store had */
+	uint64_t fresh;	 /* of these: pages stored anew (maps of objects not counted) */
+	uint64_t stored; /* bytes of the files that this writer added: pages, maps, indices */
+	double seconds;	 /* since it was opened, up to the end of the last flush */
+};
+
+void store_writer_stats(const struct store_writer *w, struct store_writer_stats *st);
+
+/* store_writer_close: what was not flushed is dropped. NULL is allowed. After its objects. */
+void store_writer_close(struct store_writer *w);
+
+/* ------------------------------------------------------------------------------ checkpoints */
+
+#define STORE_ID 33	/* 32 hex digits and a NUL */
+
+/*
+ * store_publish: makes a checkpoint of `n` parts, in any order, and a text. All refs must have been
+ * flushed, by whatever process; each is looked up, with all segments that it needs. When it
+ * returns 0 the checkpoint is durable; when it fails, or the machine does, there is none.
+ * -EEXIST a name twice; -ENODATA, -EBADMSG a part is not there.
+ */
+int store_publish(struct store *s, const struct store_part *parts, size_t n, const char *json,
+		  char id[STORE_ID]);
+
+/*
+ * store_checkpoint_open: by id, by the first digits of one (4 at least), or "latest" by the time of
+ * publication. -ENOENT; -ENOTUNIQ several begin so.
+ */
+int store_checkpoint_open(struct store *s, const char *id, struct store_checkpoint **c);
+void store_checkpoint_close(struct store_checkpoint *c);
+
+/* What is in it, sorted by name; the strings live as long as the checkpoint is open. */
+const char *store_checkpoint_id(const struct store_checkpoint *c);
+uint64_t store_checkpoint_time(const struct store_checkpoint *c);	/* ns since 1970 */
+const char *store_checkpoint_json(const struct store_checkpoint *c);
+size_t store_checkpoint_parts(const struct store_checkpoint *c, const struct store_part **parts);
+const struct store_ref *store_checkpoint_find(const struct store_checkpoint *c, const char *name);
+
+/*
+ * store_list: calls `each` with every published id, oldest first, until it returns not 0, and
+ * returns that. A checkpoint that cannot be read is listed too, before all others; `time` is 0.
+ */
+int store_list(struct store *s, int (*each)(void *arg, const char *id, uint64_t time), void *arg);
+
+/* store_remove: takes the checkpoint (full id) away; store_gc frees its room. -ENOENT. */
+int store_remove(struct store *s, const char *id);
+
+/* ------------------------------------------------------------------------------ reading */
+
+/* store_object_open: reads the object's map, too. */
+int store_object_open(struct store *s, const struct store_ref *ref, struct store_reader **r);
+void store_reader_close(struct store_reader *r);
+uint64_t store_size(const struct store_reader *r);
+
+/*
+ * store_read: every page is checked against its digest. Returns the number of bytes, less than
+ * `len` only at the object's end. Fastest into a page-aligned buffer of 1 MiB and more.
+ */
+ssize_t store_read(struct store_reader *r, uint64_t off, void *buf, size_t len);
+
+/* store_next_data: the next range at or after `off` that is not a hole. -ENXIO none. */
+int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to);
+
+/* store_digests: of the pages at `off` (a multiple of STORE_PAGE), without reading them. */
+int store_digests(struct store_reader *r, uint64_t off, struct store_digest *d, size_t pages);
+
+/* store_ref_size: the object's size in bytes, without a look into the store. */
+uint64_t store_ref_size(const struct store_ref *ref);
+void store_ref_hex(const struct store_ref *ref, char hex[65]);
+int store_ref_parse(const char *hex, struct store_ref *ref);	/* -EINVAL */
+
+/* ------------------------------------------------------------------------------ upkeep */
+
+/* Told now and then, with how far a phase has come; may be NULL where one is asked for. */
+typedef void (*store_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
+
+struct store_gc_stats {
+	uint64_t segments_removed, segments_rewritten, temporaries;
+	uint64_t freed;		/* bytes */
+	uint64_t kept;		/* bytes of segments that remain */
+};
+
+/*
+ * store_gc: removes segments that no checkpoint needs and rewrites those of which it needs less
+ * than `keep` percent (0: none; 75 is a good number). Looks first, while others may write; then
+ * takes the store for itself for a moment. -EBUSY another handle is open; waits for it to close as
+ * long as `wait_ms` says, -1 for ever. With a damaged checkpoint or map, of which it cannot be said
+ * what it needs, nothing is removed: -EBADMSG. Our own handle must have no writers open.
+ */
+int store_gc(struct store *s, int keep, int wait_ms, store_progress p, void *arg,
+	     struct store_gc_stats *st);
+
+struct store_verify_stats {
+	uint64_t segments, pages, bytes;	/* looked at */
+	uint64_t checkpoints, objects;
+	uint64_t problems;
+};
+
+/*
+ * store_verify: reads and checks everything there is; calls `bad` with each problem: the file (the
+ * path below the store), the byte in it where that is known (else UINT64_MAX), and a sentence.
+ * `hurt`, after that, with each checkpoint that does not restore, and a part of it. Returns 0 if
+ * there was nothing to tell, -EBADMSG otherwise, or -errno when it could not go on. May run while
+ * others write.
+ */
+int store_verify(struct store *s, void (*bad)(void *arg, const char *file, uint64_t at,
+					      const char *what),
+		 void (*hurt)(void *arg, const char *id, const char *part),
+		 store_progress p, void *arg, struct store_verify_stats *st);
+
+struct store_stats {
+	uint64_t segments, segment_bytes, pages;	/* in the store */
+	uint64_t checkpoints;
+	uint64_t temporary_bytes;			/* of writers at work, or left over by a crash */
+};
+
+int store_stats(struct store *s, struct store_stats *st);
+
+#endif

@@ -150,8 +150,9 @@ static pid_t start(char **command)
 
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
-		signal(SIGTERM, SIG_DFL);
-		signal(SIGINT, SIG_DFL);
+		/* Whatever we were started under: nohup, a shell's background. */
+		for (int sig = 1; sig < NSIG; sig++)
+			signal(sig, SIG_DFL);
 		if (null > 0) {
 			dup2(null, 0);
 			close(null);

@@ -5,7 +5,7 @@ TOOL := $(B)/tools/singvgpu
 TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
 TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/dkms.conf)
 # What the proxy shows and says: uproxy/stat.h, uproxy/trace.h, libintercept/gen/proto.h.
-TOOL_CFLAGS := -D_GNU_SOURCE -DSINGVGPU_VERSION='"$(TOOL_VERSION)"' -Itools -Iuproxy \
+TOOL_CFLAGS := -D_GNU_SOURCE -DSINGVGPU_VERSION='"$(TOOL_VERSION)"' -Itools -Iuproxy -Iuproxy/ckpt \
 	-Ilibintercept/gen -Ikmod/include/uapi
 
 $(B)/tools/%.o: tools/%.c tools/build.mk

@@ -2,9 +2,14 @@
 /*
  * job.h - a job from its start to its end: the front process, the supervisor, ranks and proxies
  *
- *   shell ── front ── supervisor ─┬─ rank 0 … rank n-1 ── whatever they start
+ *   shell ── front ── supervisor ─┬─ init ── rank 0 … rank n-1 ── whatever they start
  *              ▲          ▲       ├─ proxies, one for each connection
  *           signals    sockets    └─ prefixer, if there are several ranks
+ *
+ * init (init.c) is process 1 of a pid namespace, so that a restored job has its pids again; it tells
+ * the supervisor over the status pipe how ranks end. Without the right to make a namespace, and for
+ * a rank that reads a terminal (its session is not ours to take along), the ranks are the
+ * supervisor's own children.
  *
  * The front is what the user started: it hands signals on and gives the exit status. The supervisor
  * does everything else. Both are subreapers and each sees the other's end, so that either of them
@@ -28,6 +33,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "criu.h"
 #include "rundir.h"
 #include "tool_i.h"
 
@@ -44,6 +50,7 @@ struct job_options {
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
+	bool host_pids;		/* no pid namespace, whatever may be */
 	bool help;		/* is all that is wanted */
 	bool summary;		/* tell the sums of the trace */
 	char **command;
@@ -56,6 +63,38 @@ struct job_before {
 	struct rlimit files;
 };
 
+/* The end of a job whose folder has a file `checkpointed`: EX_TEMPFAIL. */
+#define JOB_CHECKPOINTED	75
+
+struct job;
+
+/*
+ * A job that comes back. All of it stays the caller's until the job has ended. The functions run in
+ * the supervisor's process, one after the other, before its loop; a failure has been said, and ends
+ * the job. They may start children (and threads), which must be gone when they return, but for the
+ * restored tree.
+ */
+struct job_restore {
+	const struct rundir_job *was;	/* from rundir_parse(): path, command, init, ranks, proxies */
+	/* The proxies of was run with `--restore`, each on job_control_path(). 0 or -errno. */
+	int (*proxies)(void *arg, struct job *job);
+	/*
+	 * Restores the tree as a child of this process; inherit[] is for --inherit-fd: the ranks'
+	 * stdio and init's status pipe (their fds stay the caller's). The host's pid of the root
+	 * (init, or the rank where there was none), or -errno.
+	 */
+	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
+	/* The tree runs. proxy[].client may be filled in, see job_host_pid(). 0 or -errno. */
+	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+	void *arg;
+};
+
+enum job_end {
+	JOB_ENDED,		/* its ranks have ended */
+	JOB_TAKEN,		/* there is a file `checkpointed`, and the tree was killed */
+	JOB_LOST,		/* a proxy did not end by itself, or said that its device is lost */
+};
+
 struct job {
 	const struct job_options *opt;
 	const struct places *places;
@@ -66,7 +105,22 @@ struct job {
 	int front_pipe;		/* end of file: the front is dead */
 	int devices;		/* that ranks are spread over */
 	int port;		/* MASTER_PORT */
+	const struct job_restore *restore;	/* NULL: the command is started */
+	/*
+	 * Asked when the ranks and proxies are gone, unless we were told to end; NULL: never. What
+	 * it returns is done in the same folder. status: that run is about to exit with.
+	 */
+	const struct job_restore *(*again)(void *arg, struct job *job, enum job_end end,
+					   int status);
+	void *again_arg;
+	void *supervisor;	/* job.c's own */
 };
+
+/* RUNDIR/R-N.ctl: where a proxy is spoken to. 0 or -ENAMETOOLONG. */
+int job_control_path(const struct job *job, int rank, int serial, char *path, size_t size);
+
+/* For long work in job_restore: we are told to end, by a signal or the front's death. */
+bool job_stopping(const struct job *job);
 
 /* Runs the job; says what went wrong. Returns run's exit status. */
 int job_run(const struct job_options *opt, const struct places *places);
@@ -82,10 +136,18 @@ int job_supervise(struct job *job, const sigset_t *handled);
 
 /*
  * start_rank: fd[] become the command's 0, 1, 2 and stay the caller's. start_proxy: sock stays the
- * caller's. The new process' pid, or -errno when it could not be executed.
+ * caller's; -1: it is started with --restore. The new process' pid, or -errno when it could not be
+ * executed.
  */
 pid_t start_rank(const struct job *job, int rank, const int fd[3]);
 pid_t start_proxy(const struct job *job, int rank, int serial, int sock);
+
+/*
+ * All ranks in a pid namespace of their own. fd[r] as above; pid[r] is what init calls the rank, or
+ * -errno of the first that could not be executed, after which none is tried. status is the write
+ * end of the status pipe and stays the caller's. init's pid, or -EPERM: no namespace to be had.
+ */
+pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid);
 
 /* The stat file and raw trace of a proxy. */
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * images.h - CRIU's images go through pipes straight into a sink, and come out of a source
+ *
+ * images.c serves CRIU's --stream protocol: a socket in a folder, on which CRIU sends the name of
+ * an image and the end of a pipe. Many pipes are open at once.
+ *
+ * Small images are packed together: a dump has some hundred of them, of which each would cost a
+ * page. Their object is called "small"; the others (pages, files) have CRIU's names:
+ *
+ *   object "small":  { u32le length of the name; u32le 0; u64le length of the image; name; image } …
+ *                    sorted by name
+ */
+#ifndef UPROXY_CKPT_IMAGES_H
+#define UPROXY_CKPT_IMAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/*
+ * Where images go. All calls come from one thread, which is not the caller's; several objects are
+ * open at once. Each returns 0 or -errno, after which the dump fails. With an error, objects that
+ * have begun are ended all the same, with whole = 0.
+ */
+struct images_sink {
+	int (*begin)(void *arg, const char *name, void **object);
+	/* len is a multiple of 4096 but for an object's last write; offsets ascend without gaps */
+	int (*write)(void *object, uint64_t off, const void *data, size_t len);
+	int (*end)(void *object, int whole);
+	void *arg;
+};
+
+/* Where they come from. Calls for different objects may come from different threads at once. */
+struct images_source {
+	int (*open)(void *arg, const char *name, void **object, uint64_t *size);  /* -ENOENT */
+	int (*read)(void *object, uint64_t off, void *data, size_t len);	/* all of it */
+	void (*close)(void *object);
+	void *arg;
+};
+
+struct images;
+
+/* Listens in dir (streamer-capture.sock or streamer-serve.sock), in threads of its own. */
+int images_capture(struct images **i, const char *dir, const struct images_sink *sink);
+int images_serve(struct images **i, const char *dir, const struct images_source *source);
+
+/* Waits until all that CRIU has sent so far is in the sink. 0, or -errno of the first failure. */
+int images_settle(struct images *i);
+
+/* Bytes of images so far; the first failure (0, -errno), and the image's name in what[64]. */
+uint64_t images_bytes(const struct images *i);
+int images_failed(struct images *i, char *what);
+
+/* Ends all threads, whatever CRIU is at. 0, or -errno of the first failure. */
+int images_close(struct images *i);
+
+/* ------------------------------------------------------------------------- images_store.c */
+
+struct store;
+struct store_writer;
+struct store_checkpoint;
+struct store_ref;
+struct images_parts;
+
+/*
+ * A sink into the store. When the dump is over images_parts_get() gives the objects' names
+ * ("criu/small" …; they live as long as the parts) and refs, which are to be flushed and published.
+ * The writer must not be used by others meanwhile.
+ */
+int images_to_store(struct images_parts **p, struct store_writer *w, struct images_sink *sink);
+size_t images_parts_count(const struct images_parts *p);
+const char *images_parts_get(const struct images_parts *p, size_t i, struct store_ref *ref);
+void images_parts_free(struct images_parts *p);
+
+/* A source from a checkpoint in the store; *from must live as long as it. */
+struct images_stored {
+	struct store *store;
+	struct store_checkpoint *checkpoint;
+};
+
+void images_from_store(struct images_stored *from, struct images_source *source);
+
+#endif

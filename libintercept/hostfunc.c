@@ -74,8 +74,11 @@ static void *runner(void *arg)
 	for (;;) {
 		struct ring_ticket t;
 
-		/* Not send_sync: failures of other records are not for this thread to report. */
-		if (ring_request(session.ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
+		/*
+		 * Not send_sync: failures of other records are not for this thread to report. And not
+		 * stopped by a dump's gate: the dump waits for streams that wait for this thread.
+		 */
+		if (ring_request_anyway(session.ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
 			break;
 		if (ring_await(session.ring, &t, NULL, &due, sizeof(due), NULL, -1))
 			break;

@@ -349,6 +349,11 @@ const char *ring_why(const struct ring *r)
 	return r->why ? r->why : "";
 }
 
+int ring_peer_gone(struct ring *r)
+{
+	return client_gone(r);
+}
+
 int ring_watch_peer(struct ring *r, int pidfd)
 {
 	return r->client ? -EINVAL : r->ops->watch_peer(r, pidfd);
@@ -370,19 +375,31 @@ int ring_thaw(struct ring *r)
 	return rc;
 }
 
-static int drain(struct ring *r, ring_serve serve, void *arg, uint64_t deadline, bool forever)
+/* What ring_freeze waits for behind an empty ring. */
+static int all_answered(void *arg, struct ring *r, uint64_t unanswered)
+{
+	(void)arg;
+	(void)r;
+	if (unanswered)
+		sched_yield();
+	return !unanswered;
+}
+
+static int drain(struct ring *r, ring_serve serve, ring_settled settled, void *arg,
+		 uint64_t deadline, bool forever)
 {
 	struct ring_record rec;
 	int rc;
 
 	for (;;) {
 		rc = ring_peek(r, &rec);
-		if (rc == 1)
+		if (rc == 1) {
 			rc = serve(arg, r, &rec);
-		else if (!rc && load_acquire(&r->rx.answered) == r->rx.requested)
-			return 0;
-		else if (!rc)
-			sched_yield();
+		} else if (!rc) {
+			rc = settled(arg, r, r->rx.requested - load_acquire(&r->rx.answered));
+			if (rc > 0)
+				return 0;
+		}
 		if (rc < 0 && rc != -EAGAIN)
 			return rc;
 		if (!forever && ring_now() > deadline) {
@@ -393,7 +410,8 @@ static int drain(struct ring *r, ring_serve serve, void *arg, uint64_t deadline,
 	}
 }
 
-int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns)
+int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, void *arg,
+		     int64_t timeout_ns)
 {
 	uint64_t deadline = ring_now() + timeout_ns;
 	int rc;
@@ -407,10 +425,15 @@ int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns)
 	r->rx.cons |= SINGVGPU_CONS_GATE;
 	pthread_mutex_unlock(&r->rx.lock);
 	ring_membarrier_global(false);	/* who looks from now on sees the gate */
-	rc = drain(r, serve, arg, deadline, timeout_ns < 0);
+	rc = drain(r, serve, settled, arg, deadline, timeout_ns < 0);
 	if (rc)
 		ring_thaw(r);
 	return rc;
+}
+
+int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns)
+{
+	return ring_freeze_when(r, serve, all_answered, arg, timeout_ns);
 }
 
 /* The proxy's truth, as the object has it: a new one, or one filled by ring_restore. */

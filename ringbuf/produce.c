@@ -172,7 +172,7 @@ static void check_fence(struct ring *r, uint64_t state)
 }
 
 /* The state word is not what it was: gate, new generation, the proxy's end, a latched error. */
-static int state_changed(struct ring *r)
+static int state_changed(struct ring *r, bool anyway)
 {
 	uint64_t w = state_word(r), changed;
 	int64_t forever = -1;
@@ -180,7 +180,7 @@ static int state_changed(struct ring *r)
 
 	if (load(&r->tx.broken))
 		return -ENOSYS;
-	while (w & SINGVGPU_CONS_GATE) {
+	while (w & SINGVGPU_CONS_GATE && !anyway) {
 		rc = r->ops->wait(r, &r->ctl->cons, (uint32_t)w, &forever);
 		if (rc && rc != -EINTR)
 			return rc;
@@ -188,7 +188,7 @@ static int state_changed(struct ring *r)
 	}
 	if (w & (SINGVGPU_CONS_CLOSED | (uint64_t)SINGVGPU_LIFE_DIED << 32))
 		return -EPIPE;
-	w &= STATE_MASK;
+	w &= STATE_MASK & ~(uint64_t)SINGVGPU_CONS_GATE;
 	changed = w ^ load(&r->tx.expect);
 	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: registered no more */
 		check_fence(r, w);
@@ -384,9 +384,13 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	return n == units;
 }
 
-/* Serialises, tries, waits; on success t->seq is the record's. */
-static int commit(struct ring *r, struct attempt *t, uint32_t units)
+/*
+ * Serialises, tries, waits; on success t->seq is the record's. anyway: through a closed gate, which
+ * must stay closed for the others: then what they compare the state with is left alone.
+ */
+static int commit(struct ring *r, struct attempt *t, uint32_t units, bool anyway)
 {
+	uint64_t gate = anyway ? SINGVGPU_CONS_GATE : 0;
 	unsigned int lost = 0;
 	uint64_t signals = 0, pos;
 	uint64_t state;
@@ -395,13 +399,14 @@ static int commit(struct ring *r, struct attempt *t, uint32_t units)
 
 	for (;;) {
 		state = state_word(r);
-		if (unlikely((state & STATE_MASK) != load(&r->tx.expect))) {
-			rc = state_changed(r);
+		if (unlikely((state & STATE_MASK & ~gate) != load(&r->tx.expect))) {
+			rc = state_changed(r, anyway);
 			if (rc)
 				return rc;
 			continue;
 		}
-		pass_as(r, state);
+		if (likely(!(state & SINGVGPU_CONS_GATE)))
+			pass_as(r, state);
 		if (likely(r->tx.rseq)) {
 			t->key = own(&r->tx, lost);
 			rc = attempt(r, t, units, &pos, &want);
@@ -482,7 +487,7 @@ static inline void gather(struct attempt *t, const uint8_t *a, uint32_t alen, co
 
 static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, const void *a,
 						 uint32_t alen, const void *b, uint32_t blen,
-						 uint64_t *seq)
+						 bool anyway, uint64_t *seq)
 {
 	struct attempt t = { .header = head };
 	int rc;
@@ -494,7 +499,7 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 	if (unlikely((uint64_t)alen + blen > r->payload_max))
 		return -EMSGSIZE;
 	gather(&t, a, alen, b, blen);
-	rc = commit(r, &t, rec_units(alen + blen));
+	rc = commit(r, &t, rec_units(alen + blen), anyway);
 	*seq = t.seq;
 	return rc;
 }
@@ -518,7 +523,7 @@ static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_
 		if (likely(post(r, head, first, seq)))
 			return 0;
 	}
-	return submit_slow(r, head, a, alen, b, blen, seq);
+	return submit_slow(r, head, a, alen, b, blen, false, seq);
 }
 
 static __attribute__((noinline)) int submit_async(struct ring *r, uint16_t op, const void *a,
@@ -599,7 +604,7 @@ static void return_slot(struct ring *r, uint16_t slot)
 }
 
 static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
-		   uint32_t alen, const void *b, uint32_t blen)
+		   uint32_t alen, const void *b, uint32_t blen, bool anyway)
 {
 	int slot, rc;
 
@@ -611,7 +616,9 @@ static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const voi
 	if (load(&r->cpl[slot].waiting))
 		store(&r->cpl[slot].waiting, 0);
 	t->slot = slot;
-	rc = submit(r, op, slot + 1, a, alen, b, blen, &t->seq);
+	rc = anyway ? submit_slow(r, header(op, slot + 1, alen + blen), a, alen, b, blen, true,
+				  &t->seq) :
+		      submit(r, op, slot + 1, a, alen, b, blen, &t->seq);
 	if (rc)
 		return_slot(r, slot);
 	return rc;
@@ -620,7 +627,17 @@ static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const voi
 int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a, uint32_t alen,
 		 const void *b, uint32_t blen)
 {
-	int rc = request(r, t, op, a, alen, b, blen);
+	int rc = request(r, t, op, a, alen, b, blen, false);
+
+	if (!rc && consumer_sleeps(r))
+		ring_bell(r);
+	return rc;
+}
+
+int ring_request_anyway(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
+			uint32_t alen, const void *b, uint32_t blen)
+{
+	int rc = request(r, t, op, a, alen, b, blen, true);
 
 	if (!rc && consumer_sleeps(r))
 		ring_bell(r);
@@ -725,7 +742,7 @@ int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const v
 	struct ring_ticket t;
 	int rc;
 
-	rc = request(r, &t, op, a, alen, b, blen);
+	rc = request(r, &t, op, a, alen, b, blen, false);
 	if (rc)
 		return rc;
 	return await(r, &t, consumer_sleeps(r), status, data, cap, len, -1);

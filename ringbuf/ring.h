@@ -149,6 +149,13 @@ int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void 
 		 uint32_t alen, const void *b, uint32_t blen);
 
 /*
+ * ring_request_anyway: as ring_request, but it does not wait at the gate: for what a drain waits for.
+ * Served by the drain, or, if it comes behind that, after the thaw or the restore.
+ */
+int ring_request_anyway(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
+			uint32_t alen, const void *b, uint32_t blen);
+
+/*
  * ring_await: wait for the answer: 0, its status in *status, up to cap bytes of its data (at
  * most SINGVGPU_CPL_DATA) in data, their number in *len; status, data, len may be NULL.
  * timeout_ns < 0 waits for ever. The ticket is used up in any case; an answer that comes after
@@ -218,6 +225,9 @@ const char *ring_why(const struct ring *r);
  */
 int ring_watch_peer(struct ring *r, int pidfd);
 
+/* ring_peer_gone: 1 the client has said good-bye or died. Records of it may be left in the ring. */
+int ring_peer_gone(struct ring *r);
+
 /* --- log (DESIGN 2): what must be replayed to rebuild the proxy */
 
 /*
@@ -253,6 +263,16 @@ size_t ring_log_bytes(const struct ring *r);
  */
 typedef int (*ring_serve)(void *arg, struct ring *r, const struct ring_record *rec);
 int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns);
+
+/*
+ * ring_freeze_when: the same, but settled(arg, r, unanswered) decides when the drain is over. It is
+ * called again and again while the ring is empty, with the number of requests that are not
+ * answered yet: > 0 now, and what comes into the ring from now on stays there; 0 not yet (it
+ * should sleep a little); -errno give up, the gate opens.
+ */
+typedef int (*ring_settled)(void *arg, struct ring *r, uint64_t unanswered);
+int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, void *arg,
+		     int64_t timeout_ns);
 int ring_thaw(struct ring *r);
 
 /*

@@ -224,6 +224,107 @@ TEST_F(ring, a_drain_that_fails_says_why_and_opens_the_gate)
 	EXPECT_EQ(2, atomic_load(&g->sent));
 }
 
+/* One thread asks all the time, though the gate is closed; the other may not get through. */
+static void *ask_anyway(void *arg)
+{
+	struct pusher *p = arg;
+	struct ring_ticket t;
+	uint32_t next;
+
+	do {
+		NEED_OK(ring_request_anyway(p->r, &t, 7, NULL, 0, NULL, 0));
+		NEED_OK(ring_await(p->r, &t, NULL, &next, sizeof(next), NULL, PATIENCE));
+	} while (next);
+	return NULL;
+}
+
+static void push_and_ask(int fd, void *arg)
+{
+	struct gate *g = arg;
+	struct pusher p = { attached(fd), g, 0 };
+	pthread_t t[2];
+
+	NEED_OK(pthread_create(&t[0], NULL, ask_anyway, &p));
+	NEED_OK(pthread_create(&t[1], NULL, push, &p));
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+	ring_close(p.r);
+}
+
+struct asked {
+	struct ring_record open;	/* the request that is not answered */
+	uint32_t times, pushed;
+	uint32_t unanswered;		/* as it was at the end */
+};
+
+static int serve_asked(void *arg, struct ring *r, const struct ring_record *rec)
+{
+	struct asked *a = arg;
+
+	if (rec->op == 7)
+		a->open = *rec;
+	else
+		a->pushed++;
+	ring_advance(r);
+	return 0;
+}
+
+static int when_asked_often(void *arg, struct ring *r, uint64_t unanswered)
+{
+	struct asked *a = arg;
+	uint32_t next = 1;
+
+	if (unanswered != 1) {
+		sched_yield();
+		return 0;
+	}
+	if (a->times++ == 100) {
+		a->unanswered = unanswered;
+		return 1;
+	}
+	ring_complete(r, a->open.cpl, a->open.seq, 0, &next, sizeof(next));
+	return 0;
+}
+
+static int answer_and_stop(void *arg, struct ring *r, uint64_t unanswered)
+{
+	(void)arg;
+	(void)r;
+	(void)unanswered;
+	return -ECANCELED;
+}
+
+TEST_F(ring, a_drain_can_wait_for_requests_that_pass_the_gate)
+{
+	struct gate *g = (void *)self->shm;
+	struct asked a = { 0 };
+	uint32_t stop = 0, pushed;
+	pid_t pid;
+
+	g->n = 1000000;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, push_and_ask, g);
+	ASSERT_LT(0, pid);
+	while (!committed_for_test(self->r, 1))
+		sched_yield();
+	ASSERT_EQ(0, ring_freeze_when(self->r, serve_asked, when_asked_often, &a, 3 * PATIENCE));
+	EXPECT_EQ(101, a.times);
+	EXPECT_EQ(1, a.unanswered);
+	/* The other thread stands at the gate meanwhile, but for what it had begun. */
+	pushed = settled(&g->sent);
+	EXPECT_GE(pushed, a.pushed);
+	EXPECT_LE(pushed, a.pushed + 1);
+	EXPECT_EQ(pushed, settled(&g->sent));
+	/* What comes behind the drain stays in the ring. */
+	ring_complete(self->r, a.open.cpl, a.open.seq, 0, &stop, sizeof(stop));
+	EXPECT_EQ(0, ring_thaw(self->r));
+	EXPECT_EQ(-ECANCELED, ring_freeze_when(self->r, serve_asked, answer_and_stop, &a, SEC));
+	EXPECT_EQ(-EALREADY, ring_thaw(self->r));
+	EXPECT_EQ(0, ring_peer_gone(self->r));
+	kill(pid, SIGKILL);
+	EXPECT_NE(0, reap(&self->z, pid));
+}
+
 static void wait_at_gate(int fd, void *arg)
 {
 	struct gate *g = arg;

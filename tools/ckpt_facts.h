@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_facts.h - what a restore has to know of a job: the part "job" of a checkpoint
+ *
+ * Text. The first line is "singvgpu-job FORMAT"; each other one is a key and words, separated by
+ * single spaces. In a word whatever is no printable ASCII, '%' and ' ' are %XX; an empty word is "%".
+ * Keys that are not known are skipped; what an older reader must not skip raises FORMAT.
+ *
+ *     version V · host NAME · time NS · uid UID
+ *     job TEXT                   the file "job" of its folder (rundir.h), at the cut
+ *     option NAME VALUE          of `run`, as in its folder's file "options"
+ *     proxy R N CLIENT …         struct ckpt_proxy, one word for each member, in order; CLIENT is the
+ *                                pid in the job's namespace
+ *     mapped SIZE IDENTITY PATH  a file that is mapped; IDENTITY is build:HEX or xxh3:HEX
+ *     library NAME REF           a stand-in library of libdir
+ *     libdir PATH
+ */
+#ifndef CKPT_FACTS_H
+#define CKPT_FACTS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "control.h"
+
+#define CKPT_FORMAT	1
+
+struct ckpt_option {
+	char *name, *value;
+};
+
+struct ckpt_mapped {
+	char *path;
+	uint64_t size;
+	char identity[48];
+};
+
+struct ckpt_library {
+	char *name;
+	struct ctl_ref ref;
+};
+
+struct ckpt_proxy {
+	int rank, serial;
+	int client;		/* pid within the job's namespace */
+	struct ctl_info info;
+	struct ctl_ref device, observed, session, channel, arena;
+};
+
+struct ckpt_facts {
+	unsigned int format;
+	char version[32], host[65];
+	uint64_t time_ns;
+	unsigned int uid;
+	char *job, *libdir;
+	struct ckpt_option *option;
+	int options;
+	struct ckpt_proxy *proxy;
+	int proxies;
+	struct ckpt_mapped *mapped;
+	int mappeds;
+	struct ckpt_library *library;
+	int libraries;
+};
+
+/* malloc'ed text of *len bytes, or NULL. */
+char *facts_write(const struct ckpt_facts *f, size_t *len);
+/* 0, -ENOMEM, -EPROTONOSUPPORT (a format of the future; f->format is it), -EBADMSG. */
+int facts_read(struct ckpt_facts *f, const char *text, size_t len);
+void facts_free(struct ckpt_facts *f);
+
+/* The value of an option, or NULL. */
+const char *facts_option(const struct ckpt_facts *f, const char *name);
+int facts_add_option(struct ckpt_facts *f, const char *name, const char *value);
+
+/* One word, escaped. facts_words: takes a line apart in place; the number of words. */
+void facts_word(FILE *out, const char *word);
+int facts_words(char *line, char *words[], int room);
+
+#endif

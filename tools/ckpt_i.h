@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_i.h - what checkpoint, restore, migrate and run's own checkpoints share
+ *
+ * In a job's folder (rundir.h), beside what is said there:
+ *
+ *     R.sock.gate      held (flock, shared) by a client while it connects, exclusively by a conductor
+ *     conductor.lock   held by the one conductor of the job
+ *     options          what `run` was told, for whoever restores the job: lines of facts
+ *     checkpointed     written before CRIU kills the tree: the job has not failed. "ID STORE [WORD]…",
+ *                      words as in facts: what the front is to execute next, as `migrate` wants it
+ *     last             "ID STORE" of the last published checkpoint
+ *
+ * Functions return 0 or -errno; they have told the user why, unless they fill in why[].
+ */
+#ifndef CKPT_I_H
+#define CKPT_I_H
+
+#include <limits.h>
+
+#include "ckpt_facts.h"
+#include "ckpt_phase.h"
+#include "rundir.h"
+#include "tool_i.h"
+
+#define CKPT_WHY	1024
+
+/* ------------------------------------------------------------------------ ckpt_where.c */
+
+/* given (may be NULL), $SINGVGPU_STORE, else the user's place; absolute. */
+int ckpt_store_path(const char *given, char path[PATH_MAX]);
+/* Makes the folders above it, 0700, for a store that is to be created. */
+int ckpt_store_parents(const char *path);
+
+/* The live job with that id, or to which the process of that pid belongs. */
+int ckpt_find_job(const char *who, struct rundir_job *job);
+
+/* A process and all that descend from it; *pids is the caller's. Their number or -errno, unsaid. */
+int ckpt_tree(pid_t root, pid_t **pids);
+
+/* No second conductor, and no client half connected, while it is held. */
+struct ckpt_hold {
+	int conductor;
+	int gate[256];		/* JOB_RANKS_MAX */
+	int gates;
+};
+
+int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h);
+void ckpt_release(struct ckpt_hold *h);
+
+/* Writes, reads a line of words in the job's folder, replaced as a whole. n: -errno or words. */
+int ckpt_note(const char *rundir, const char *name, char *const words[], int n);
+int ckpt_read_note(const char *rundir, const char *name, char *words[], int room, char **text);
+
+/* ----------------------------------------------------------------------- ckpt_mapped.c */
+
+/* The files that the job's processes (host pids) have mapped and that it will find again by path. */
+int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f);
+/* Those that are missing or are others now; why names the first. 0, -ENOENT, -ESTALE. */
+int ckpt_mapped_check(const struct ckpt_facts *f, char *why, size_t size);
+
+#endif

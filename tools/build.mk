@@ -13,7 +13,7 @@ $(B)/tools/%.o: tools/%.c tools/build.mk
 	$(CC) $(CFLAGS) $(TOOL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(TOOL): $(TOOL_OBJ)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm -ldl
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(STORE_LIBS) -lm -ldl
 
 ALL += $(TOOL)
 INSTALL_BIN += $(TOOL)

@@ -26,3 +26,15 @@ $(STORE): $(STORE_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 ALL += $(if $(STORE_SRC),$(STORE))
+
+# CRIU and its images; images_store.c alone knows the store. Link $(CRIU_LIB) before $(STORE).
+CRIU_LIB := $(B)/ckpt/libcriu.a
+CRIU_LIB_SRC := $(wildcard uproxy/ckpt/criu*.c uproxy/ckpt/images*.c)
+CRIU_LIB_OBJ := $(CRIU_LIB_SRC:uproxy/ckpt/%.c=$(B)/ckpt/%.o)
+$(CRIU_LIB_OBJ): $(B)/ckpt/%.o: uproxy/ckpt/%.c uproxy/ckpt/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -MMD -MP -Iuproxy/ckpt -c -o $@ $<
+$(CRIU_LIB): $(CRIU_LIB_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+ALL += $(CRIU_LIB)

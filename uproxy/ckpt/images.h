@@ -45,6 +45,13 @@ struct images;
 int images_capture(struct images **i, const char *dir, const struct images_sink *sink);
 int images_serve(struct images **i, const char *dir, const struct images_source *source);
 
+/* A dump: one more small image, of what is not streamed. Before images_settle(). */
+int images_add(struct images *i, const char *name, const void *data, size_t len);
+
+/* A restore: calls each with every small image, until it returns not 0, and returns that. */
+int images_each(struct images *i, int (*each)(void *arg, const char *name, const void *data,
+					      size_t len), void *arg);
+
 /* Waits until all that CRIU has sent so far is in the sink. 0, or -errno of the first failure. */
 int images_settle(struct images *i);
 

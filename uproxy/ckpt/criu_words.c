@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * criu_words.c - what CRIU has said: its log's errors as a sentence, its statistics, its version
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "criu_i.h"
+
+#define LINES_MAX 3
+#define OLDEST_MAJOR 4
+#define OLDEST_MINOR 2
+
+/* ------------------------------------------------------------------------------- verdict */
+
+/* What to do about what CRIU complains of. */
+static const struct {
+	const char *says, *remedy;
+} remedies[] = {
+	{ "io_uring", "the job uses io_uring, which CRIU cannot dump: close it first (for Python's "
+	  "asyncio or liburing based loaders choose another backend)" },
+	{ "userfaultfd", "the job has a userfaultfd open, which CRIU cannot dump" },
+	{ "pidfd", "the job holds a pidfd of a process that is not its own" },
+	{ "external unix", "the job has a socket to a process outside of it: close it" },
+	{ "External socket", "the job has a socket to a process outside of it: close it" },
+	{ "SysVIPC", "the job uses System V shared memory: POSIX shared memory can be dumped" },
+	{ "Pid ", "a process of this number is there already; wait until it has ended, or start "
+	  "the job without a terminal on stdin, which gives it pids of its own" },
+	{ "File exists", "a process of the same number may be there already; a job that is started "
+	  "without a terminal on stdin has pids of its own" },
+	{ "has bad size", "a file is not as it was at the checkpoint" },
+	{ "has bad mode", "a file is not as it was at the checkpoint" },
+	{ "build-id", "a library or program is not the one that it was at the checkpoint" },
+	{ "Can't open file", "a file that the job had open is missing here" },
+	{ "ghost file", "an unlinked file of the job is too large (2 GB)" },
+	{ "nf_tables", "the kernel has no nf_tables, with which CRIU keeps TCP connections still" },
+};
+
+static bool has(const char *text, const char *what)
+{
+	return strcasestr(text, what);
+}
+
+/* "(00.012345)      7: Error (criu/files.c:123): text" to text; NULL: not an error. */
+static char *error_of(char *line)
+{
+	char *at = strstr(line, "Error (");
+
+	if (!at)
+		return NULL;
+	at = strstr(at, "): ");
+	return at ? at + 3 : NULL;
+}
+
+static bool noise(const char *text)
+{
+	return !strncmp(text, "Dumping FAILED", 14) || !strncmp(text, "Restoring FAILED", 16) ||
+	       !strncmp(text, "Can't wait ", 11);
+}
+
+static void add(struct run *r, const char *sep, const char *text)
+{
+	size_t at = strlen(r->why);
+
+	snprintf(r->why + at, r->why_size - at, "%s%s", sep, text);
+}
+
+static void quote_log(struct run *r, char *text)
+{
+	char *line, *save = NULL, *seen[LINES_MAX];
+	int n = 0;
+
+	for (line = strtok_r(text, "\n", &save); line && n < LINES_MAX;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *error = error_of(line);
+		bool again = !error || noise(error);
+
+		for (int i = 0; i < n && !again; i++)
+			again = !strcmp(seen[i], error);
+		if (again)
+			continue;
+		seen[n++] = error;
+		add(r, n == 1 ? ": " : "; ", error);
+	}
+}
+
+static void quote_remedy(struct run *r)
+{
+	for (size_t i = 0; i < sizeof(remedies) / sizeof(remedies[0]); i++) {
+		if (!has(r->why, remedies[i].says))
+			continue;
+		add(r, ". ", remedies[i].remedy);
+		return;
+	}
+}
+
+int criu_verdict(struct run *r, const char *what)
+{
+	size_t len;
+	char *text;
+
+	if (WIFEXITED(r->status) && !WEXITSTATUS(r->status) && !r->err)
+		return 0;
+	if (r->err) {
+		if (!*r->why)
+			snprintf(r->why, r->why_size, "%s", strerror(-r->err));
+		return r->err;
+	}
+	if (WIFSIGNALED(r->status)) {
+		snprintf(r->why, r->why_size, "criu %s was killed by SIG%s", what,
+			 sigabbrev_np(WTERMSIG(r->status)) ?: "?");
+		return -EIO;
+	}
+	snprintf(r->why, r->why_size, "criu %s failed", what);
+	text = criu_read_file(r->dir, "criu.log", &len);
+	if (text)
+		quote_log(r, text);
+	free(text);
+	text = strchr(r->why, ':') ? NULL : criu_read_file(r->dir, "stderr", &len);
+	if (text && *text) {
+		text[strcspn(text, "\n")] = 0;
+		add(r, ": ", text);
+	}
+	free(text);
+	quote_remedy(r);
+	return -EIO;
+}
+
+/* ----------------------------------------------------------------------------- statistics */
+
+static uint64_t varint(const uint8_t **p, const uint8_t *end)
+{
+	uint64_t v = 0;
+
+	for (int shift = 0; *p < end && shift < 64; shift += 7) {
+		uint8_t b = *(*p)++;
+
+		v |= (uint64_t)(b & 0x7f) << shift;
+		if (!(b & 0x80))
+			break;
+	}
+	return v;
+}
+
+/* stats-dump: magics, length, a protobuf { 1: { 1: freezing_time, 2: frozen_time … } } in us. */
+static uint64_t frozen_us(const uint8_t *p, size_t len)
+{
+	const uint8_t *end = p + len;
+
+	p += 12;
+	if (p >= end || *p++ != 0x0a)
+		return 0;
+	varint(&p, end);
+	while (p < end) {
+		uint64_t key = varint(&p, end), value = varint(&p, end);
+
+		if (key & 7)
+			return 0;
+		if (key >> 3 == 2)
+			return value;
+	}
+	return 0;
+}
+
+void criu_frozen_time(struct run *r, struct criu_dump *d)
+{
+	size_t len = 0;
+	char *text = criu_read_file(r->dir, "stats-dump", &len);
+
+	d->frozen_ns = text && len > 12 ? 1000 * frozen_us((uint8_t *)text, len) : 0;
+	d->criu_ns = d->frozen_ns > r->point_ns ? d->frozen_ns - r->point_ns : 0;
+	free(text);
+}
+
+/* --------------------------------------------------------------------------------- finding */
+
+/* The first line that the program prints, or its exit status if there is none. */
+static int ask(const char *path, const char *option, char *line, size_t size)
+{
+	int out[2], status = -1;
+	size_t at = 0;
+	ssize_t n;
+	pid_t pid;
+
+	if (pipe2(out, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		dup2(null, 0);
+		dup2(out[1], 1);
+		dup2(out[1], 2);
+		unsetenv("LD_PRELOAD");
+		unsetenv("LD_LIBRARY_PATH");
+		execl(path, path, option, NULL);
+		_exit(127);
+	}
+	close(out[1]);
+	while (pid > 0 && at + 1 < size && (n = read(out[0], line + at, size - at - 1)) > 0)
+		at += n;
+	line[at] = 0;
+	close(out[0]);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
+}
+
+static bool executable(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
+}
+
+/* Beside this program, or some folders above it. */
+static bool near_us(char *path, size_t size, const char *what)
+{
+	char self[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		return false;
+	self[n] = 0;
+	for (int up = 0; up < 5 && (slash = strrchr(self, '/')); up++) {
+		*slash = 0;
+		if (snprintf(path, size, "%s/%s", self, what) < (int)size && executable(path))
+			return true;
+	}
+	return false;
+}
+
+static bool in_path(char *path, size_t size)
+{
+	char *list = NULL, *save = NULL;
+	bool found = false;
+
+	if (asprintf(&list, "%s:/usr/local/sbin:/usr/sbin:/sbin", getenv("PATH") ?: "") < 0)
+		return false;
+	for (char *dir = strtok_r(list, ":", &save); dir && !found; dir = strtok_r(NULL, ":", &save))
+		found = snprintf(path, size, "%s/criu", dir) < (int)size && executable(path);
+	free(list);
+	return found;
+}
+
+static bool locate(struct criu *c, const char *given)
+{
+	const char *env = getenv("SINGVGPU_CRIU");
+
+	if (!given && env && *env)
+		given = env;
+	if (given) {
+		snprintf(c->path, sizeof(c->path), "%s", given);
+		return executable(c->path);
+	}
+	return near_us(c->path, sizeof(c->path), "criu/criu") ||
+	       near_us(c->path, sizeof(c->path), "libexec/singvgpu/criu/criu") ||
+	       in_path(c->path, sizeof(c->path));
+}
+
+static void find_plugin(struct criu *c)
+{
+	static const char *const where[] = { "uproxy/ckpt/plugin/singvgpu_plugin.so",
+					     "lib/singvgpu/singvgpu_plugin.so" };
+
+	for (int i = 0; i < 2; i++) {
+		if (!near_us(c->plugins, sizeof(c->plugins), where[i]))
+			continue;
+		*strrchr(c->plugins, '/') = 0;
+		return;
+	}
+	*c->plugins = 0;
+}
+
+#define REMEDY "; `make setup` in singvgpu's source tree unpacks one into build/criu, and " \
+	       "$SINGVGPU_CRIU names another"
+
+int criu_find(struct criu *c, const char *given, char *why, size_t size)
+{
+	unsigned int major = 0, minor = 0;
+	char text[512];
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	if (!locate(c, given)) {
+		snprintf(why, size, "%s%sCRIU 4.2 or newer is needed" REMEDY,
+			 *c->path ? c->path : "", *c->path ? " cannot be executed; " : "");
+		return -ENOENT;
+	}
+	rc = ask(c->path, "--version", text, sizeof(text));
+	if (rc || sscanf(text, "Version: %31s", c->version) != 1 ||
+	    sscanf(c->version, "%u.%u", &major, &minor) < 1) {
+		text[strcspn(text, "\n")] = 0;
+		snprintf(why, size, "%s does not say its version (%s)" REMEDY, c->path, text);
+		return -ENOEXEC;
+	}
+	if (major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR)) {
+		snprintf(why, size, "%s is of version %s, and 4.2 is the oldest that will do" REMEDY,
+			 c->path, c->version);
+		return -EOPNOTSUPP;
+	}
+	find_plugin(c);
+	if (geteuid()) {
+		snprintf(why, size, "CRIU needs root to dump and restore processes: use sudo");
+		return -EPERM;
+	}
+	rc = ask(c->path, "check", text, sizeof(text));
+	if (rc) {
+		text[strcspn(text, "\n")] = 0;
+		snprintf(why, size, "`%s check` says that this kernel will not do: %s", c->path,
+			 error_of(text) ?: text);
+		return -ENOEXEC;
+	}
+	return 0;
+}
+
+int criu_key(int fd, char *key, size_t size)
+{
+	char path[32], text[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	*key = 0;
+	if (fstat(fd, &st))
+		return -errno;
+	if (S_ISCHR(st.st_mode) && isatty(fd)) {
+		snprintf(key, size, "tty[%jx:%jx]", (uintmax_t)st.st_rdev, (uintmax_t)st.st_dev);
+		return 0;
+	}
+	if (!S_ISSOCK(st.st_mode) && !S_ISFIFO(st.st_mode))
+		return 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, text, sizeof(text) - 1);
+	if (n < 0)
+		return -errno;
+	text[n] = 0;
+	/* a FIFO that has a name is a file */
+	if (strncmp(text, "pipe:[", 6) && strncmp(text, "socket:[", 8))
+		return 0;
+	return snprintf(key, size, "%s", text) < (int)size ? 0 : -ENAMETOOLONG;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files_i.h - what the parts of libsingvgpu-files.so share
+ *
+ * This code lives in other people's programs, in signal handlers and in children of vfork too. It
+ * never prints, allocates or locks, makes its system calls itself where libc's would be points of
+ * cancellation, leaves errno as the real function set it, and keeps no fd.
+ */
+#ifndef FILES_I_H
+#define FILES_I_H
+
+#include <fcntl.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include <utime.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* A system call: its value or -errno; errno itself stays. */
+#define sys(nr, ...) sys_pad(nr, ##__VA_ARGS__, 0, 0, 0, 0, 0, 0)
+#define sys_pad(nr, a, b, c, d, e, f, ...) \
+	sys6(nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+static inline long sys6(long nr, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+	long ret;
+
+	__asm__ volatile("syscall" : "=a"(ret) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8),
+			 "r"(r9) : "rcx", "r11", "memory");
+	return ret;
+}
+
+/* ------------------------------------------------------------------------------- real.c */
+
+/* What libc exports without a declaration. */
+int __open(const char *path, int flags, ...);
+int __open64(const char *path, int flags, ...);
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int dir, const char *path, int flags);
+int __openat64_2(int dir, const char *path, int flags);
+int __xmknod(int version, const char *path, mode_t mode, dev_t *dev);
+int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *dev);
+
+#define REAL_FUNCTIONS(X) \
+	X(open) X(open64) X(__open) X(__open64) X(__open_2) X(__open64_2) X(creat) X(creat64) \
+	X(openat) X(openat64) X(__openat_2) X(__openat64_2) X(open_by_handle_at) \
+	X(fopen) X(fopen64) X(freopen) X(freopen64) \
+	X(mkstemp) X(mkstemp64) X(mkostemp) X(mkostemp64) X(mkstemps) X(mkstemps64) \
+	X(mkostemps) X(mkostemps64) X(shm_open) X(shm_unlink) X(sem_open) X(sem_unlink) \
+	X(rename) X(renameat) X(renameat2) X(unlink) X(unlinkat) X(rmdir) X(remove) \
+	X(link) X(linkat) X(symlink) X(symlinkat) X(mkdir) X(mkdirat) \
+	X(mkfifo) X(mkfifoat) X(mknod) X(mknodat) X(__xmknod) X(__xmknodat) \
+	X(truncate) X(truncate64) X(chmod) X(lchmod) X(fchmod) X(fchmodat) \
+	X(chown) X(lchown) X(fchown) X(fchownat) \
+	X(utime) X(utimes) X(lutimes) X(futimes) X(futimesat) X(utimensat) X(futimens) \
+	X(setxattr) X(lsetxattr) X(fsetxattr) X(removexattr) X(lremovexattr) X(fremovexattr) \
+	X(syscall)
+
+/* The definitions behind ours; one that libc does not have fails with ENOSYS. */
+struct real {
+#define X(name) typeof(name) *name;
+	REAL_FUNCTIONS(X)
+#undef X
+};
+
+extern struct real real_table;
+extern int real_ready;
+void real_fill(void);
+
+static inline const struct real *real(void)
+{
+	if (__builtin_expect(!__atomic_load_n(&real_ready, __ATOMIC_ACQUIRE), 0))
+		real_fill();
+	return &real_table;
+}
+
+/* -------------------------------------------------------------------------------- log.c */
+
+enum { LOG_UNKNOWN, LOG_ON, LOG_OFF };
+extern int log_state;
+void log_begin(void);
+
+/* Whether this process has a log at all. */
+static inline bool log_on(void)
+{
+	if (__builtin_expect(log_state == LOG_UNKNOWN, 0))
+		log_begin();
+	return log_state == LOG_ON;
+}
+
+/*
+ * A buffer for one record: its path begins at text + LOG_HEAD. From a pool, as stacks of signal
+ * handlers are small; NULL if there is no memory.
+ */
+#define LOG_HEAD 2
+struct log_buf {
+	char text[LOG_HEAD + 4096 + 2];
+};
+
+struct log_buf *log_buf_get(void);
+void log_buf_put(struct log_buf *b);
+
+/* Is the path, of len bytes behind b's head, of a file that is ours to log? */
+bool log_wanted(const struct log_buf *b, size_t len);
+/* Has this process logged the path? tree: as RECORD_TREE. */
+bool log_known(const struct log_buf *b, size_t len, bool tree);
+/* Appends a record of that kind, and knows the path from then on if that worked. */
+void log_add(struct log_buf *b, size_t len, char kind);
+/* Something could not be logged: the next record that can be written says so. */
+void log_lose(void);
+
+/* -------------------------------------------------------------------------------- note.c */
+
+/* Before an open: whether there is a file of that name already. */
+bool note_before_open(int dir, const char *path, int flags);
+/* Behind an open that gave fd (or failed: < 0): logs it if flags could change a file. Returns fd. */
+int note_opened(int fd, int flags, bool existed);
+/* The same for stdio's modes. */
+bool note_before_fopen(const char *path, const char *mode);
+void note_fopened(FILE *file, const char *mode, bool existed);
+/* A file whose mode, times, … are about to change, by fd or by name. */
+void note_fd(int fd, char kind);
+void note_file(int dir, const char *path, bool follow);
+/* Names about to be made, removed or renamed. flags: RENAME_*. */
+void note_make(int dir, const char *path);
+void note_remove(int dir, const char *path);
+void note_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * record.h - the log of the files that a job has changed: $SINGVGPU_FILES, one for all of its processes
+ *
+ * `singvgpu run` makes the file, empty, in the job's folder; libsingvgpu-files.so appends. A record
+ * is one write(2) to a file opened O_APPEND:
+ *
+ *   NUL  kind (one byte)  absolute path, at most PATH_MAX - 1 bytes  NUL
+ *
+ * The path is what the kernel calls the file: no symbolic link in it, but perhaps the file is one.
+ * The NUL in front ends a record that a full disk has cut off: text between NULs that does not
+ * begin with a kind and a slash is no record, and a path cut short does no harm, for a path in the
+ * log says "look at this", nothing more. Order is that of the first changes; a path may occur often,
+ * as each process says once what it does.
+ *
+ *   'C'  the file was not there: this made it         'E'  the file was there before
+ *   'T'  a folder came here with all that it holds (rename): look at everything below
+ *   'L'  a record could not be written before (path "/"): the log is not complete
+ *
+ * A file that is opened is in the log when open() returns, or while that has not happened yet its fd
+ * is open in the process; a name is in the log before it is made, renamed or removed.
+ */
+#ifndef SINGVGPU_FILES_RECORD_H
+#define SINGVGPU_FILES_RECORD_H
+
+#define RECORD_MADE	'C'
+#define RECORD_CHANGED	'E'
+#define RECORD_TREE	'T'
+#define RECORD_LOST	'L'
+
+#define RECORD_ENV	"SINGVGPU_FILES"
+
+#endif

@@ -105,13 +105,17 @@ static bool in_dir(const char *word, size_t len, const char *dir)
 	return len >= n && !strncmp(word, dir, n) && (len == n || word[n] == '/');
 }
 
+/* In this order; only the first must be there. The files' log: libintercept/files/record.h. */
+static const char *const preloads[] = { "libcuda.so.1", "libnvidia-ml.so.1",
+	"libsingvgpu-files.so" };
+#define PRELOADS ((int)(sizeof(preloads) / sizeof(preloads[0])))
+
 /*
  * A list without what is ours: a job within a job gets our entries once, and a proxy none of them.
  * For LD_PRELOAD a bare libcuda.so.1 is ours too. malloc'ed, "" if nothing is left.
  */
 static char *others(const char *list, const char *separators, const char *libdir, bool preload)
 {
-	static const char *const bare[] = { "libcuda.so.1", "libnvidia-ml.so.1" };
 	char *left = calloc(1, list ? strlen(list) + 2 : 1);
 	size_t n;
 
@@ -120,8 +124,8 @@ static char *others(const char *list, const char *separators, const char *libdir
 
 		n = strcspn(list, separators);
 		ours = !n || in_dir(list, n, libdir);
-		for (int i = 0; preload && i < 2; i++)
-			ours |= n == strlen(bare[i]) && !strncmp(list, bare[i], n);
+		for (int i = 0; preload && i < PRELOADS; i++)
+			ours |= n == strlen(preloads[i]) && !strncmp(list, preloads[i], n);
 		if (ours)
 			continue;
 		if (*left)
@@ -136,21 +140,23 @@ static void env_libraries(struct env *e, const char *libdir)
 {
 	char *preload = others(getenv("LD_PRELOAD"), ": ", libdir, true);
 	char *path = others(getenv("LD_LIBRARY_PATH"), ":;", libdir, false);
-	char ml[PATH_MAX];
-	/* LD_PRELOAD cannot name a folder with a space; names without one are searched for. */
-	const char *dir = strchr(libdir, ' ') ? "" : libdir, *slash = *dir ? "/" : "";
-	bool has_ml;
+	char file[PATH_MAX], *list = NULL;
+	size_t len;
+	FILE *out = open_memstream(&list, &len);
 
-	if (!preload || !path) {
+	for (int i = 0; out && i < PRELOADS; i++) {
+		snprintf(file, sizeof(file), "%s/%s", libdir, preloads[i]);
+		/* LD_PRELOAD cannot name a folder with a space; bare names are searched for. */
+		if (!i || !access(file, R_OK))
+			fprintf(out, "%s%s", i ? ":" : "", strchr(libdir, ' ') ? preloads[i] : file);
+	}
+	if (!preload || !path || !out || fclose(out)) {
 		e->failed = true;
 	} else {
-		snprintf(ml, sizeof(ml), "%s/libnvidia-ml.so.1", libdir);
-		has_ml = !access(ml, R_OK);
-		env_set(e, "LD_PRELOAD", "%s%slibcuda.so.1%s%s%s%s%s%s", dir, slash,
-			has_ml ? ":" : "", has_ml ? dir : "", has_ml ? slash : "",
-			has_ml ? "libnvidia-ml.so.1" : "", *preload ? ":" : "", preload);
+		env_set(e, "LD_PRELOAD", "%s%s%s", list, *preload ? ":" : "", preload);
 		env_set(e, "LD_LIBRARY_PATH", "%s%s%s", libdir, *path ? ":" : "", path);
 	}
+	free(list);
 	free(preload);
 	free(path);
 }
@@ -166,6 +172,7 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	if (job->port > 0)
 		env_set(e, "MASTER_PORT", "%d", job->port);
 	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
+	env_set(e, "SINGVGPU_FILES", "%s/files", job->dir.path);
 	env_libraries(e, job->places->libdir);
 }
 
@@ -174,7 +181,7 @@ static void proxy_env(struct env *e, const struct job *job)
 	/* CUDA_VISIBLE_DEVICES is applied in the client, once. */
 	static const char *const of_ranks[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE",
 		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET",
-		"CUDA_VISIBLE_DEVICES" };
+		"SINGVGPU_FILES", "CUDA_VISIBLE_DEVICES" };
 	char *preload = others(getenv("LD_PRELOAD"), ": ", job->places->libdir, true);
 	char *path = others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false);
 
@@ -278,10 +285,14 @@ pid_t start_rank(const struct job *job, int rank, const int fd[3])
 	struct start s = { .job = job, .argv = job->opt->command, .fd = { fd[0], fd[1], fd[2] },
 			   .fds = 3, .search = true, .rank = true };
 	struct env e = { 0 };
+	char files[PATH_MAX];
 	pid_t pid;
 
 	rank_env(&e, job, rank);
 	s.env = e.var;
+	/* Without it nothing is logged, and a checkpoint says so. */
+	if (snprintf(files, sizeof(files), "%s/files", job->dir.path) < (int)sizeof(files))
+		close(open(files, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 	pid = e.failed ? -ENOMEM : start(&s);
 	env_free(&e);
 	return pid;

@@ -170,7 +170,9 @@ static int read_file(struct call *k, const struct sv_image *a, struct image *im)
 
 	if (fd < 0)
 		return CUDA_ERROR_FILE_NOT_FOUND;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_dev != a->dev || st.st_ino != a->ino ||
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) ||
+	    /* Restored on another host it is another file, with the same in it. */
+	    (!k->c.session->restored && (st.st_dev != a->dev || st.st_ino != a->ino)) ||
 	    (uint64_t)st.st_size != a->size || !inside(a->off, a->len, a->size) ||
 	    (uint64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != a->mtime_ns) {
 		close(fd);
@@ -190,6 +192,23 @@ static int read_file(struct call *k, const struct sv_image *a, struct image *im)
 	}
 	close(fd);
 	return rc;
+}
+
+/* From the arena, and kept for a restore; or, if it is not the first time, what was kept. */
+static int copy_arena(struct call *k, uint64_t off, uint64_t len, void *to)
+{
+	uint64_t n = 0;
+	const void *kept = kept_find(k->seq, &n);
+
+	if (kept && n == len) {
+		memcpy(to, kept, len);
+		return 0;
+	}
+	if (k->c.session->replay)
+		return sv_bad(&k->c, "bytes of an image that were not kept");
+	memcpy(to, arena_at(k->c.session, off), len);
+	return k->c.op == SV_OP_cuLinkComplete || !kept_add(k->seq, to, len) ?
+		0 : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Room for pointers to parts lies before the bytes, with the wrapper that names them. */
@@ -247,7 +266,9 @@ int image_read(struct call *k, const struct sv_image *a, struct image *im)
 	im->copy = malloc(a->len + BEHIND);
 	if (!im->copy)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(im->copy, arena_at(k->c.session, a->off), a->len);
+	rc = copy_arena(k, a->off, a->len, im->copy);
+	if (rc)
+		return rc;
 	memset((char *)im->copy + a->len, 0, BEHIND);
 	im->image = im->copy;
 	return a->kind == SV_IMAGE_PARTS ? wrap_parts(k, a->len, im) :
@@ -329,6 +350,12 @@ int jit_begin(struct call *k, const struct sv_image *a, struct jit *j)
 
 void jit_end(struct sv_session *s, const struct sv_image *a, struct jit *j)
 {
+	/* Executed again, nobody waits for it, and the place is something else's. */
+	if (s->replay) {
+		free(j->info);
+		j->info = NULL;
+		return;
+	}
 	if (a->info_cap) {
 		j->info[a->info_cap - 1] = 0;
 		memcpy(arena_at(s, a->log_off), j->info, strlen(j->info) + 1);

@@ -38,7 +38,7 @@ enum ctl_op {
 	CTL_DUMP,	/* struct ctl_store ─► struct ctl_dumped: device contents, what is observed */
 	CTL_CHANNEL,	/* struct ctl_store ─► struct ctl_dumped: the channel; the client is stopped */
 	CTL_THAW,	/* struct ctl_head ─► struct ctl_reply; fine where nothing is frozen */
-	CTL_RESTORE,	/* struct ctl_restore ─► struct ctl_restored, the client's fd with it */
+	CTL_RESTORE,	/* struct ctl_restore ─► struct ctl_restored, memfd: the client's fd with it */
 	CTL_GO,		/* struct ctl_go ─► struct ctl_reply: the client is there, the gate opens */
 	CTL_PROGRESS = 0x100,	/* struct ctl_progress, by the proxy, about twice a second */
 };
@@ -143,13 +143,13 @@ struct ctl_restore {
 	struct ctl_ref device, observed, session, channel, arena;
 	struct ctl_device was;	/* as ctl_info had it: another type of device is refused by name */
 	uint64_t window, window_len;	/* as ctl_info had them */
-	uint64_t budget;	/* bytes of device memory; 0: as it was. Less than is mapped is refused */
+	uint64_t budget;	/* bytes of device memory; 0: as it was. Less than that is refused */
 	int32_t ordinal;	/* device to use among the driver's; -1: --device of the command line */
 	uint32_t pad;
 };
 
 struct ctl_restored {
-	struct ctl_reply r;		/* status 0: the client's end of the channel comes with it */
+	struct ctl_reply r;		/* status 0, memfd: the client's end of the channel comes along */
 	struct ctl_device device;
 	uint64_t records;		/* replayed */
 	uint64_t bytes;			/* of contents */
@@ -158,6 +158,8 @@ struct ctl_restored {
 	uint64_t fd_dev, fd_ino;	/* of the new object */
 	uint32_t generation;
 	uint32_t pad;
+	uint8_t channel_id[16];
+	uint8_t cookie[16];		/* kmod, where no fd comes along: for CRIU's plugin; a secret */
 };
 
 struct ctl_go {

@@ -78,6 +78,27 @@ struct real {
 
 /* ------------------------------------------------------------------------------ reading */
 
+/* From the arena, or, when the log is executed again, what was kept of it. */
+static int copy_arena(struct call *k, const struct sv_graph_req *a, void *to)
+{
+	const void *from = arena_at(k->c.session, a->off);
+	uint64_t len = a->len;
+
+	if (k->c.session->replay)
+		from = kept_find(k->seq, &len);
+	if (!from || len != a->len)
+		return -ENOENT;
+	memcpy(to, from, len);
+	return 0;
+}
+
+/* The record has been executed: what it referred to must outlast it, for a restore. */
+static void reader_keep(struct call *k, const struct reader *r)
+{
+	if (r->own && !k->c.session->replay && kept_add(k->seq, r->own, r->len))
+		__atomic_store_n(&k->c.session->log_full, true, __ATOMIC_RELAXED);
+}
+
 static int reader_open(struct call *k, struct reader *r)
 {
 	struct sv_session *s = k->c.session;
@@ -97,8 +118,9 @@ static int reader_open(struct call *k, struct reader *r)
 		r->own = malloc(a->len);
 		if (!r->own)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		memcpy(r->own, arena_at(s, a->off), a->len);
 		r->p = r->own;
+		if (copy_arena(k, a, r->own))
+			return sv_bad(&k->c, "a graph's description that was not kept");
 	}
 	h = (const struct sv_graph *)r->p;
 	r->at = sizeof(*h);
@@ -710,6 +732,8 @@ int do_graph(struct call *k)
 		sv_unreserve(s, SV_T_CUgraphExec, a->exec);
 		if (x)
 			exec_free(s, x);
+	} else {
+		reader_keep(k, &r);
 	}
 out:
 	free(r.own);
@@ -829,6 +853,8 @@ int do_graph_update(struct call *k)
 	}
 	if (!rc)
 		rc = update(k, r, x, o, true);
+	if (!rc)
+		reader_keep(k, &r);
 	free(o);
 	free(r.own);
 	return rc < 0 ? rc : fails(k, rc);
@@ -897,6 +923,26 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 	memcpy(k->c.reply, &p[r->n++], sizeof(*p));
 	k->c.reply_len = sizeof(*p);
 	return 0;
+}
+
+struct walk {
+	condition_visit fn;
+	void *arg;
+};
+
+static void walk_root(void *arg, uint64_t handle, uint64_t real, void *obj)
+{
+	const struct walk *w = arg;
+	const struct root *r = obj;
+
+	(void)real;
+	for (unsigned int i = 0; r && i < r->n; i++)
+		w->fn(w->arg, handle, i, r->handle[i]);
+}
+
+void graph_conditions(struct sv_session *s, condition_visit fn, void *arg)
+{
+	handle_walk(s, SV_T_CUgraph, walk_root, &(struct walk){ fn, arg });
 }
 
 int do_graph_cond(struct call *k)

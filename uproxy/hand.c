@@ -24,6 +24,9 @@ static const struct hand functions[] = {
 	OP(cuEventQuery), do_event_query, sizeof(struct sv_sync_on), 0 },
 	OP(cuStreamDestroy_v2), do_stream_destroy, sizeof(struct sv_stream_end), HAND_LOG },
 
+	OP(cuStreamWaitValue32_v2), do_stream_wait, sizeof(struct sv_cuStreamWaitValue32_v2), 0 },
+	OP(cuStreamWaitValue64_v2), do_stream_wait, sizeof(struct sv_cuStreamWaitValue64_v2), 0 },
+
 	OP(cuStreamSetAttribute), do_stream_attr, sizeof(struct sv_stream_attr), HAND_LOG },
 
 	OP(cuMemcpyAsync), do_copy, sizeof(struct sv_copy), 0 },

@@ -230,3 +230,56 @@ void handle_sweep(struct sv_session *s, handle_match fn, void *arg)
 	}
 	pthread_mutex_unlock(&lock);
 }
+
+void handle_walk(struct sv_session *s, unsigned int type, handle_visit fn, void *arg)
+{
+	(void)s;
+	for (unsigned int i = 0; i < FAN; i++) {
+		struct middle *m = dir[type][i];
+
+		for (uint32_t j = 0; m && j < FAN; j++)
+			for (uint32_t k = 0; m->page[j] && k < FAN; k++) {
+				struct slot *slot = &m->page[j][k];
+
+				if (slot->state == LIVE)
+					fn(arg, slot->handle, slot->real, slot->obj);
+			}
+	}
+}
+
+struct contexts {
+	struct context **c;
+	ssize_t n, cap;
+};
+
+static int collect(void *arg, unsigned int type, uint64_t ctx, void *obj)
+{
+	struct contexts *x = arg;
+
+	(void)ctx;
+	if (type != SV_T_CUcontext || x->n < 0)
+		return 0;
+	if (x->n == x->cap) {
+		struct context **c = realloc(x->c, (x->cap + 16) * sizeof(*c));
+
+		if (!c) {
+			x->n = -ENOMEM;
+			return 0;
+		}
+		x->c = c;
+		x->cap += 16;
+	}
+	x->c[x->n++] = obj;
+	return 0;
+}
+
+ssize_t handle_contexts(struct sv_session *s, struct context ***c)
+{
+	struct contexts x = { 0 };
+
+	handle_sweep(s, collect, &x);
+	if (x.n < 0)
+		free(x.c);
+	*c = x.n < 0 ? NULL : x.c;
+	return x.n;
+}

@@ -94,6 +94,16 @@ int do_next_call(struct call *k)
 	return sv_bad(&k->c, "too many requests for host functions");
 }
 
+unsigned int hostfunc_open(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = nopen;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
 void hostfunc_release(struct sv_session *s)
 {
 	struct sv_next_call none = { .id = 0 };
@@ -130,6 +140,8 @@ int do_host_func(struct call *k)
 	if (!d)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	d->id = a->id;
+	st->call = a->id;
+	st->call_word = a->word;
 	r = hal_notify(&s->hal, st->real, due_now, d);
 	if (r) {
 		free(d);

@@ -19,6 +19,15 @@ static struct image *images;
 
 /* ------------------------------------------------------------------------------ lifetime */
 
+static void image_end(struct image *im)
+{
+	if (im->names)
+		names_free(im->names);
+	free(im->names);
+	free(im->record);
+	free(im);
+}
+
 static void image_free(struct image *im)
 {
 	struct image **p;
@@ -30,7 +39,7 @@ static void image_free(struct image *im)
 		*p = im->next;
 	pthread_mutex_unlock(&lock);
 	image_release_bytes(im);
-	free(im);
+	image_end(im);
 }
 
 static void unload(void *arg)
@@ -217,10 +226,14 @@ static int do_load(struct call *k, unsigned int type)
 		im->library = type == SV_T_CUlibrary;
 		im->handle = a->handle;
 		im->ctx = a->ctx;
+		im->seq = k->seq;
 		im->refs = 1;
-		rc = jit_begin(k, a, &j);
+		im->record = malloc(k->c.len);
+		rc = im->record ? jit_begin(k, a, &j) : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (!rc) {
+		memcpy(im->record, a, k->c.len);
+		im->record_len = k->c.len;
 		rc = load(s, a, im, &j);
 		jit_end(s, a, &j);
 		print_pump(s);
@@ -230,9 +243,10 @@ static int do_load(struct call *k, unsigned int type)
 	stat_add(&s->stat->jit_ns, now_ns() - begin);
 	if (rc) {
 		sv_unreserve(s, type, a->handle);
-		if (im)
+		if (im) {
 			image_release_bytes(im);
-		free(im);
+			image_end(im);
+		}
 		return sv_fails(&k->c, rc, k->c.why ?: "context of an image");
 	}
 	stat_add(&s->stat->modules, 1);
@@ -251,6 +265,61 @@ int do_load_library(struct call *k)
 int do_load_module(struct call *k)
 {
 	return do_load(k, SV_T_CUmodule);
+}
+
+/* ------------------------------------------------------------------------------ for a dump */
+
+int images_walk(image_visit fn, void *arg)
+{
+	struct image *last = NULL, *im;
+	int rc = 0;
+
+	/* The list has the newest first, and is short. */
+	while (!rc && last != images) {
+		for (im = images; im->next != last; im = im->next)
+			;
+		last = im;
+		if (handle_obj(im->session, im->library ? SV_T_CUlibrary : SV_T_CUmodule,
+			       im->handle) == im)
+			rc = fn(arg, im);
+	}
+	return rc;
+}
+
+int image_names(struct image *im, const struct names **names)
+{
+	struct call k = { .c = { .session = im->session, .data = im->record,
+				 .len = im->record_len,
+				 .op = im->library ? SV_OP_cuLibraryLoadData :
+						     SV_OP_cuModuleLoadDataEx },
+			  .seq = im->seq };
+	const struct sv_device *d = &im->session->shared->dev[im->session->shared->device];
+	unsigned int cc = d->attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
+			  d->attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+	struct image again = { .session = im->session };
+	int rc;
+
+	*names = im->names;
+	if (im->names)
+		return 0;
+	im->names = calloc(1, sizeof(*im->names));
+	if (!im->names)
+		return -ENOMEM;
+	rc = image_read(&k, im->record, &again);
+	if (rc > 0)
+		rc = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+	if (!rc)
+		rc = names_add(im->names, again.image, cc);
+	image_release_bytes(&again);
+	if (rc) {
+		names_free(im->names);
+		free(im->names);
+		im->names = NULL;
+		return rc;
+	}
+	names_sort(im->names);
+	*names = im->names;
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------ functions */
@@ -279,7 +348,8 @@ static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64
 
 		if (head.params == room)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		memcpy(to + sizeof(head) + head.params * sizeof(p), p, sizeof(p));
+		if (!s->replay)		/* else its place is something else's by now */
+			memcpy(to + sizeof(head) + head.params * sizeof(p), p, sizeof(p));
 		if (off + size > head.param_bytes)
 			head.param_bytes = off + size;
 	}
@@ -293,7 +363,8 @@ static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64
 		if (r)
 			head.attr[i] = INT32_MIN;
 	}
-	memcpy(to, &head, sizeof(head));
+	if (!s->replay)
+		memcpy(to, &head, sizeof(head));
 	*param_bytes = head.param_bytes;
 	return CUDA_SUCCESS;
 }
@@ -478,7 +549,7 @@ int do_get_global(struct call *k)
 	if (!rc && globals_add(im, a->ctx, addr, len))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
 	/* The host may read managed memory, and nothing that uses it has been launched yet. */
-	if (!rc && wants)
+	if (!rc && wants && !s->replay)
 		memcpy(arena_at(s, a->info), (void *)addr, len < a->cap ? len : a->cap);
 	image_put(im);
 	if (rc)

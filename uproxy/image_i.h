@@ -5,6 +5,7 @@
 #ifndef IMAGE_I_H
 #define IMAGE_I_H
 
+#include "names.h"
 #include "uproxy_i.h"
 
 struct image {
@@ -14,8 +15,12 @@ struct image {
 	bool library;
 	bool ctx_gone;		/* of a module; image.c's lock */
 	uint64_t handle, ctx;
+	uint64_t seq;		/* of the record that loaded it */
 	void *real;
 	struct answer end;	/* .s is not NULL: who waits for the unloading */
+	struct sv_image *record;	/* that loaded it, record_len bytes */
+	uint32_t record_len;
+	struct names *names;	/* of its variables, once a dump has looked; or NULL */
 
 	const void *image;	/* what the driver is given */
 	void *copy;		/* our own copy of it, or NULL */
@@ -38,6 +43,15 @@ void image_release_bytes(struct image *im);
 
 int jit_begin(struct call *k, const struct sv_image *a, struct jit *j);
 void jit_end(struct sv_session *s, const struct sv_image *a, struct jit *j);
+
+/*
+ * All loaded images, the oldest first; and those of them that a context has. Nothing else runs in
+ * the session. image_names: of its variables, read once; they stay the image's. 0 or -errno, -EIO
+ * the image cannot be read again.
+ */
+typedef int (*image_visit)(void *arg, struct image *im);
+int images_walk(image_visit fn, void *arg);
+int image_names(struct image *im, const struct names **names);
 
 /* Is what lies at p a whole image, by its own account? 0 or a CUresult. */
 int image_whole(const uint8_t *p, uint64_t len);

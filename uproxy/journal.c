@@ -5,7 +5,41 @@
  * Streams, events and arrays that have come and gone since leave both their records behind; those
  * are dropped. What is still live keeps all its records, in their order.
  */
+#include <stdlib.h>
+
 #include "uproxy_i.h"
+
+/* ------------------------------------------------------------------------------ failures */
+
+static uint64_t *failed;	/* numbers of records */
+static size_t nfailed, failed_cap;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void journal_failed(uint64_t seq)
+{
+	pthread_mutex_lock(&lock);
+	if (nfailed == failed_cap) {
+		size_t n = failed_cap ? failed_cap * 2 : 64;
+		uint64_t *f = realloc(failed, n * sizeof(*f));
+
+		/* Without room it will fail again in a restore, which is refused then. */
+		if (!f) {
+			pthread_mutex_unlock(&lock);
+			return;
+		}
+		failed = f;
+		failed_cap = n;
+	}
+	failed[nfailed++] = seq;
+	pthread_mutex_unlock(&lock);
+}
+
+uint64_t journal_seq(const struct singvgpu_log_entry *e)
+{
+	uint64_t len = e->len + sizeof(struct singvgpu_rec);
+
+	return e->end + 1 - (len + SINGVGPU_UNIT - 1) / SINGVGPU_UNIT;
+}
 
 struct count {
 	uint64_t kept, dropped;
@@ -42,7 +76,7 @@ static int keep(void *arg, const struct singvgpu_log_entry *e, const void *data)
 	return is;
 }
 
-static int compact(struct sv_session *s)
+int journal_compact(struct sv_session *s)
 {
 	struct count n = { 0 };
 	size_t before = ring_log_bytes(s->ring);
@@ -74,7 +108,7 @@ int journal_add(struct sv_session *s, const struct ring_record *rec)
 	int rc;
 
 	rc = ring_log_append(s->ring, rec, rec->op, key, rec->data, rec->len);
-	if (rc == -ENOSPC && !compact(s))
+	if (rc == -ENOSPC && !journal_compact(s))
 		rc = ring_log_append(s->ring, rec, rec->op, key, rec->data, rec->len);
 	return rc;
 }

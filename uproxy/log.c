@@ -79,6 +79,7 @@ int do_bypass(struct call *k)
 	for (char *p = path; *p; p++)
 		if ((unsigned char)*p < ' ')
 			*p = '?';
+	k->c.session->bypassed = true;
 	if (times++ < 16)
 		tell("process %d maps %s: calls through it bypass singvgpu, and the job can not be "
 		     "moved", k->c.session->stat->client, path);

@@ -23,8 +23,18 @@ static struct {
 } out[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A restored session goes on where its rings are; what they say of themselves was the client's to change. */
+static void go_on(struct sv_session *s, int i)
+{
+	struct sv_print *p = &s->shared->print[i];
+
+	out[i].head = p->head;
+	if (p->head - p->tail > out[i].size)
+		p->tail = p->head;
+}
+
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
-	       uint64_t err_size)
+	       uint64_t err_size, bool restored)
 {
 	uint64_t off[2] = { out_off, err_off }, size[2] = { out_size, err_size };
 
@@ -38,6 +48,8 @@ int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64
 		out[i].size = size[i];
 		s->shared->print[i].off = off[i];
 		s->shared->print[i].size = size[i];
+		if (restored)
+			go_on(s, i);
 	}
 	/* What the driver prints comes out at once: stdio's buffer is not the driver's. */
 	setvbuf(stdout, NULL, _IONBF, 0);

@@ -25,7 +25,8 @@
 struct options {
 	struct session_options session;
 	int socket;
-	const char *log, *stat, *trace;
+	const char *log, *stat, *trace, *control;
+	bool restore;
 };
 
 static const struct option longs[] = {
@@ -38,6 +39,8 @@ static const struct option longs[] = {
 	{ "trace", required_argument, NULL, 't' },
 	{ "window", required_argument, NULL, 'w' },
 	{ "backend", required_argument, NULL, 'B' },
+	{ "control", required_argument, NULL, 'c' },
+	{ "restore", no_argument, NULL, 'r' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
@@ -45,8 +48,10 @@ static const struct option longs[] = {
 static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN]\n"
-	"                      [--backend auto|kmod|memfd]\n"
-	"Owns a device for the client behind the socket FD. `singvgpu run` starts it.\n";
+	"                      [--backend auto|kmod|memfd] [--control PATH]\n"
+	"       singvgpu-proxy --restore --control PATH [as above]\n"
+	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
+	"and `singvgpu restore` start it.\n";
 
 static int backend_of(const char *name, enum ring_backend *b)
 {
@@ -114,6 +119,12 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'B':
 			bad = backend_of(optarg, &o->session.backend);
 			break;
+		case 'c':
+			o->control = optarg;
+			break;
+		case 'r':
+			o->restore = true;
+			break;
 		case 'h':
 			fputs(usage, stdout);
 			exit(0);
@@ -125,7 +136,9 @@ static int parse(int argc, char **argv, struct options *o)
 			return -EINVAL;
 		}
 	}
-	return optind == argc && o->socket >= 0 ? 0 : -EINVAL;
+	if (o->restore ? !o->control || o->socket >= 0 : o->socket < 0)
+		return -EINVAL;
+	return optind == argc ? 0 : -EINVAL;
 }
 
 /* Nothing of whoever started us stays open, but the socket and, for the log, stderr. */
@@ -135,7 +148,7 @@ static void drop_fds(int sock)
 
 	if (null > 0)
 		dup2(null, 0);
-	if (sock > 3)
+	if (sock > 3)	/* -1: there is none */
 		syscall(SYS_close_range, 3, sock - 1, 0);
 	syscall(SYS_close_range, sock < 3 ? 3 : sock + 1, ~0u, 0);
 }
@@ -237,7 +250,28 @@ static int start(struct sv_session *s, const struct options *o)
 		return rc;
 	}
 	close(o->socket);
+	if (o->control) {
+		rc = control_open(s, &o->session, o->control);
+		if (rc)		/* the job runs all the same */
+			tell("no checkpoint of this job is possible: cannot listen at %s: %s", o->control,
+			     strerror(-rc));
+	}
 	return 0;
+}
+
+/* A session that was dumped: whoever asks for it over the control socket says which. */
+static int restore(struct sv_session *s, const struct options *o)
+{
+	int rc = control_open(s, &o->session, o->control);
+
+	if (rc) {
+		tell("cannot listen at %s: %s", o->control, strerror(-rc));
+		return rc;
+	}
+	rc = control_restore(s);
+	if (!rc && o->trace && trace_open(o->trace, s->stat))
+		say("cannot write %s: %s", o->trace, strerror(errno));
+	return rc;
 }
 
 static void finish(struct sv_session *s, int rc)
@@ -254,6 +288,7 @@ static void finish(struct sv_session *s, int rc)
 		say("the client is gone");
 	}
 	__atomic_store_n(&s->stat->state, UPROXY_ENDED, __ATOMIC_RELEASE);
+	control_close();
 	trace_close();
 }
 
@@ -276,8 +311,9 @@ int main(int argc, char **argv)
 	set_signals();
 	log_open(o.log);
 	s->stat = stat_open(o.stat);
-	if (start(s, &o)) {
+	if (o.restore ? restore(s, &o) : start(s, &o)) {
 		s->stat->state = UPROXY_ENDED;
+		control_close();
 		_exit(2);
 	}
 	if (log_verbose())

@@ -3,7 +3,8 @@
  * serve.c - the consumer: takes records, has them executed, logs them, answers
  *
  * A record that changes state goes into the log when it has been executed, or handed to a worker;
- * it is answered after that. It never waits for the device.
+ * it is answered after that. It never waits for the device. Between two records it does what a
+ * conductor asks for (control.c).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -41,6 +42,14 @@ struct answer answer_later(const struct call *k)
 				.bytes = k->bytes, .op = k->c.op, .cpl = k->cpl };
 }
 
+/* What runs on a worker is in the log before it is known whether it succeeds. */
+static bool logged_early(uint16_t op)
+{
+	const struct hand *h = hand_find(op);
+
+	return h && h->flags & HAND_WORKER && h->flags & HAND_LOG;
+}
+
 static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cpl, CUresult r)
 {
 	stat_add(&s->stat->calls, 1);
@@ -48,6 +57,8 @@ static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cp
 		stat_add(&s->stat->answered, 1);
 	if (!r || (r == CUDA_ERROR_NOT_READY && cpl))
 		return;
+	if (logged_early(op))
+		journal_failed(seq);
 	stat_add(&s->stat->errors, 1);
 	if (!cpl || hal_sticky(r))
 		session_error(s, r, op, seq);
@@ -57,6 +68,10 @@ static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cp
 
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len)
 {
+	if (a->s->replay) {
+		replay_answer(a->s, status);
+		return;
+	}
 	if (trace_on)
 		trace_span(a->op, 1, a->begin_ns, now_ns(), a->bytes);
 	account(a->s, a->op, a->seq, a->cpl, status);
@@ -91,15 +106,54 @@ static void consume(struct sv_session *s, const struct ring_record *rec, bool lo
 {
 	int rc;
 
-	if (log && !s->log_full) {
+	if (log && !__atomic_load_n(&s->log_full, __ATOMIC_RELAXED)) {
 		rc = journal_add(s, rec);
 		if (!rc)
 			return;
 		/* The session runs on, and can not be restored. */
-		s->log_full = true;
+		__atomic_store_n(&s->log_full, true, __ATOMIC_RELAXED);
 		say("the log takes no more records: %s", ring_strerror(rc));
 	}
 	ring_advance_past(s->ring, rec);
+}
+
+static inline void take(struct call *k, struct sv_session *s, const struct ring_record *rec)
+{
+	k->c.session = s;
+	k->c.driver = &s->hal.drv;
+	k->c.data = rec->data;
+	k->c.len = rec->len;
+	k->c.op = rec->op;
+	k->c.reply_len = 0;
+	k->c.status = 0;
+	k->c.why = NULL;
+	k->seq = rec->seq;
+	k->cpl = rec->cpl;
+	k->begin_ns = trace_on ? now_ns() : 0;
+	k->bytes = 0;
+	k->lane = 0;
+}
+
+int serve_again(struct sv_session *s, const struct ring_record *rec, const char **why)
+{
+	const struct hand *h = hand_find(rec->op);
+	CUresult later = CUDA_SUCCESS;
+	struct call k;
+	int rc;
+
+	take(&k, s, rec);
+	rc = h ? check_size(&k, h) : 0;
+	if (!rc)
+		rc = h && h->fn ? h->fn(&k) : cuda_dispatch(&k.c);
+	*why = k.c.why;
+	if (rc != CALL_LATER)
+		return rc < 0 ? rc : (int)k.c.status;
+	/* It has left its tables; that the driver did not like it was told to the client then. */
+	rc = replay_wait(s, &later);
+	if (!rc && later)
+		say("%s (record %llu) gives %d when it is executed again", op_name(rec->op),
+		    (unsigned long long)rec->seq, later);
+	return rc;
 }
 
 int serve_record(struct sv_session *s, const struct ring_record *rec)
@@ -108,19 +162,7 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 	struct call k;
 	int rc;
 
-	k.c.session = s;
-	k.c.driver = &s->hal.drv;
-	k.c.data = rec->data;
-	k.c.len = rec->len;
-	k.c.op = rec->op;
-	k.c.reply_len = 0;
-	k.c.status = 0;
-	k.c.why = NULL;
-	k.seq = rec->seq;
-	k.cpl = rec->cpl;
-	k.begin_ns = trace_on ? now_ns() : 0;
-	k.bytes = 0;
-	k.lane = 0;
+	take(&k, s, rec);
 	rc = h ? check_size(&k, h) : 0;
 	if (!rc && h && h->flags & HAND_WORKER) {
 		rc = worker_call(h, &k);
@@ -153,6 +195,8 @@ int session_serve(struct sv_session *s)
 	int rc;
 
 	for (;;) {
+		if (control_posted())
+			control_run(s);
 		rc = ring_peek_run(s->ring, rec, RUN);
 		if (rc > 0) {
 			for (int i = 0; i < rc; i++)

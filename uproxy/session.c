@@ -96,17 +96,23 @@ static int open_channel(struct sv_session *s, enum ring_backend backend, char *w
 		snprintf(why, n, "cannot create a channel: %s", ring_strerror(rc));
 		return rc;
 	}
+	return 0;
+}
+
+int session_arena(struct sv_session *s)
+{
 	s->arena = ring_arena(s->ring);
-	s->arena_len = p.geo.arena_len;
+	s->arena_len = ring_geometry(s->ring)->arena_len;
 	s->arena_first = ARENA_FIRST;
+	s->shared = (struct sv_shared *)s->arena;
 	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s",
 		 ring_backend(s->ring) == RING_KMOD ? "kmod" : "memfd");
-	return 0;
+	return window_init(s);
 }
 
 /* ------------------------------------------------------------------------------ sv_shared */
 
-static void describe_device(struct hal *h, int i, struct sv_device *d)
+void session_describe(struct hal *h, int i, struct sv_device *d)
 {
 	CUuuid uuid = { 0 };
 	size_t total = 0;
@@ -162,7 +168,7 @@ static void fill_shared(struct sv_session *s)
 			sh->limit[i] = v;
 	}
 	for (uint32_t i = 0; i < sh->devices; i++)
-		describe_device(h, i, &sh->dev[i]);
+		session_describe(h, i, &sh->dev[i]);
 	__atomic_store_n(&sh->magic, SV_SHARED_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -186,6 +192,30 @@ static int check_connect(const struct sv_connect *con, char *why, size_t n)
 	return 0;
 }
 
+int session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
+		   uint64_t window_len, int device, char *why, size_t n)
+{
+	int rc;
+
+	pthread_mutex_init(&s->error_lock, NULL);
+	rc = hal_open(&s->hal, o->driver, window, window_len, why, n);
+	if (!rc)
+		rc = hal_window(&s->hal, window, window_len, why, n);
+	if (!rc)
+		rc = hal_start(&s->hal, device < 0 ? o->device : device, why, n);
+	return rc;
+}
+
+int session_print(struct sv_session *s, bool restored, char *why, size_t n)
+{
+	int rc = print_init(s, ARENA_FIRST - OUT_SIZE - ERR_SIZE, OUT_SIZE, ARENA_FIRST - ERR_SIZE,
+			    ERR_SIZE, restored);
+
+	if (rc)
+		snprintf(why, n, "cannot redirect what kernels print: %s", strerror(-rc));
+	return rc;
+}
+
 int session_open(struct sv_session *s, const struct session_options *o,
 		 const struct sv_connect *con, char *why, size_t n)
 {
@@ -194,28 +224,18 @@ int session_open(struct sv_session *s, const struct session_options *o,
 
 	if (rc)
 		return rc;
-	pthread_mutex_init(&s->error_lock, NULL);
 	while (len > address_limit() / 4 && len > 4ull << 30)
 		len = len / 2 & ~(SV_GRANULE - 1);
-	rc = hal_open(&s->hal, o->driver, o->window, len, why, n);
-	if (!rc)
-		rc = hal_window(&s->hal, o->window, len, why, n);
-	if (!rc)
-		rc = hal_start(&s->hal, con->device < 0 ? o->device : con->device, why, n);
+	rc = session_device(s, o, o->window, len, con->device, why, n);
 	if (!rc)
 		rc = open_channel(s, o->backend, why, n);
 	if (rc)
 		return rc;
-	if (window_init(s)) {
+	if (session_arena(s)) {
 		snprintf(why, n, "out of memory");
 		return -ENOMEM;
 	}
-	s->shared = (struct sv_shared *)s->arena;
 	s->budget = grant(s, o->budget);
 	fill_shared(s);
-	rc = print_init(s, ARENA_FIRST - OUT_SIZE - ERR_SIZE, OUT_SIZE, ARENA_FIRST - ERR_SIZE,
-			ERR_SIZE);
-	if (rc)
-		snprintf(why, n, "cannot redirect what kernels print: %s", strerror(-rc));
-	return rc;
+	return session_print(s, false, why, n);
 }

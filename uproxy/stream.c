@@ -171,3 +171,15 @@ int do_stream_attr(struct call *k)
 		return fails(k, CUDA_ERROR_NOT_SUPPORTED);
 	return fails(k, s->hal.drv.cuStreamSetAttribute(st->real, a->id, &v));
 }
+
+/* A wait for memory: noted, so that a dump that it holds up can say so. */
+int do_stream_wait(struct call *k)
+{
+	const struct sv_cuStreamWaitValue32_v2 *a = k->c.data;	/* the other form begins so, too */
+	struct stream *st;
+	int rc = cuda_dispatch(&k->c);
+
+	if (!rc && !k->c.status && !stream_find(k->c.session, a->stream, &st))
+		st->wait_addr = a->addr;
+	return rc;
+}

@@ -11,6 +11,7 @@
 
 struct object {
 	uint64_t value, ctx;
+	uint64_t seq;		/* of the record that made it */
 	bool surface;
 };
 
@@ -25,7 +26,7 @@ static struct object *find(uint64_t value, bool surface)
 	return NULL;
 }
 
-static int keep(uint64_t value, uint64_t ctx, bool surface)
+static int keep(uint64_t value, uint64_t ctx, uint64_t seq, bool surface)
 {
 	if (nobjects == cap) {
 		size_t n = cap ? cap * 2 : 64;
@@ -36,7 +37,7 @@ static int keep(uint64_t value, uint64_t ctx, bool surface)
 		objects = o;
 		cap = n;
 	}
-	objects[nobjects++] = (struct object){ value, ctx, surface };
+	objects[nobjects++] = (struct object){ value, ctx, seq, surface };
 	return 0;
 }
 
@@ -46,6 +47,12 @@ void textures_ctx_gone(uint64_t ctx)
 	for (size_t i = nobjects; i-- > 0;)
 		if (objects[i].ctx == ctx)
 			objects[i] = objects[--nobjects];
+}
+
+void textures_walk(object_visit fn, void *arg)
+{
+	for (size_t i = 0; i < nobjects; i++)
+		fn(arg, objects[i].value, objects[i].seq, objects[i].surface);
 }
 
 static unsigned int texel_bytes(CUarray_format f)
@@ -156,7 +163,7 @@ int do_tex_create(struct call *k)
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
 	rc = create(&s->hal, surface, &d, a->view, &value);
-	if (!rc && keep(value, a->ctx, surface))
+	if (!rc && keep(value, a->ctx, k->seq, surface))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
 	if (rc)
 		return fails(k, rc);

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "cuda_dispatch.h"
 #include "cuda_ops.h"
@@ -47,6 +48,7 @@ struct call {
 
 struct context;
 struct worker;
+struct replay;
 
 struct sv_session {
 	struct hal hal;
@@ -56,7 +58,10 @@ struct sv_session {
 	struct sv_shared *shared;
 	struct uproxy_stat *stat;	/* never NULL */
 	uint64_t budget;		/* bytes that may be mapped */
-	bool log_full;			/* the log has no room: no restore */
+	bool log_full;			/* the log lacks something: no restore */
+	bool bypassed;			/* the client calls a driver that we do not see: no restore */
+	bool restored;			/* from what a dump saved, maybe on another host */
+	struct replay *replay;		/* not NULL: the log is executed again; nobody is told */
 
 	int32_t failed;			/* -errno: the session is to end; atomic */
 	const char *failed_why;		/* static text, stored before failed */
@@ -81,6 +86,19 @@ struct session_options {
 int session_open(struct sv_session *s, const struct session_options *o,
 		 const struct sv_connect *con, char *why, size_t n);
 
+/* What session_open does before there is a channel: driver, window, device. */
+int session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
+		   uint64_t window_len, int device, char *why, size_t n);
+
+/* The channel's arena as the session sees it, and tables for the window. -ENOMEM. */
+int session_arena(struct sv_session *s);
+
+/* What sv_shared says of device i of the driver. */
+void session_describe(struct hal *h, int i, struct sv_device *d);
+
+/* Where kernels' output goes. restored: sv_shared is an earlier session's. */
+int session_print(struct sv_session *s, bool restored, char *why, size_t n);
+
 /* The client broke a rule, or something needed is lost: end the session. Any thread. */
 void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq);
 
@@ -96,6 +114,12 @@ int session_serve(struct sv_session *s);
 
 /* One record, consumed. -errno: the session has failed. */
 int serve_record(struct sv_session *s, const struct ring_record *rec);
+
+/*
+ * A record of the log, executed to its end in the calling thread; *why is what was wrong with it.
+ * A CUresult, or -errno.
+ */
+int serve_again(struct sv_session *s, const struct ring_record *rec, const char **why);
 
 /* Answer a record with its status and reply; account for it. Any thread, once for each record. */
 void answer_call(struct call *k);
@@ -142,6 +166,13 @@ void handle_sweep(struct sv_session *s, handle_match fn, void *arg);
 
 bool handle_live(unsigned int type, uint64_t handle);
 
+/* All contexts that are live: their number; *c is to be freed. -ENOMEM. Consumer. */
+ssize_t handle_contexts(struct sv_session *s, struct context ***c);
+
+/* All live handles of a type, by index. Nothing else runs in the session. */
+typedef void (*handle_visit)(void *arg, uint64_t handle, uint64_t real, void *obj);
+void handle_walk(struct sv_session *s, unsigned int type, handle_visit fn, void *arg);
+
 /* ------------------------------------------------------------------------------ context.c */
 
 struct stream {
@@ -154,6 +185,8 @@ struct stream {
 	uint64_t used;		/* context's count when it was last used; consumer */
 	uint64_t done;		/* what was used up to here is known to be done; atomic */
 	unsigned int refs;	/* handle and callbacks; atomic */
+	uint64_t call, call_word;	/* the last host function: its id, and where that is stored */
+	uint64_t wait_addr;		/* of the last wait for memory, or 0 */
 };
 
 struct context {
@@ -192,6 +225,7 @@ int do_ctx_create(struct call *k);
 int do_ctx_reset(struct call *k);
 int do_ctx_destroy(struct call *k);
 int do_stream_destroy(struct call *k);
+int do_stream_wait(struct call *k);
 int do_stream_attr(struct call *k);
 
 /* ------------------------------------------------------------------------------ window.c */
@@ -218,6 +252,20 @@ int do_mem_map(struct call *k);
 int do_mem_unmap(struct call *k);
 int do_mem_access(struct call *k);
 void window_repin(struct sv_session *s);	/* the primary context is a new one */
+
+/* Runs of memory of SV_OP_X_MAP, ascending. Physical memory of cuMemCreate: see struct vmm. */
+bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t *len);
+
+/* Physical memory: it counts as long as it has a handle or a mapping. Consumer. */
+struct vmm {
+	struct vmm *next;	/* of all */
+	uint64_t handle, real;	/* real: not if released */
+	uint64_t len;
+	uint64_t va;		/* if maps is not 0: an address where it is mapped */
+	uint32_t maps;
+	bool released;
+};
+const struct vmm *window_vmm(void);	/* by handle's age: the same after a replay */
 
 /* ------------------------------------------------------------------------------ sync.c */
 
@@ -267,30 +315,90 @@ int do_array_destroy(struct call *k);		/* array.c */
 int do_tex_create(struct call *k);		/* texture.c */
 int do_tex_destroy(struct call *k);
 void textures_ctx_gone(uint64_t ctx);
+/* What is live: values, and the records that made them. Consumer. */
+typedef void (*object_visit)(void *arg, uint64_t value, uint64_t seq, bool surface);
+void textures_walk(object_visit fn, void *arg);
 int do_bypass(struct call *k);			/* log.c */
 
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
 void hostfunc_due(uint64_t id);		/* a graph has come to it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
+unsigned int hostfunc_open(void);		/* their number */
 
 int do_graph(struct call *k);			/* graph.c */
 int do_graph_update(struct call *k);
 int do_graph_cond(struct call *k);
 int do_graph_forget(struct call *k);
+/* Conditional handles of the client's graphs: the driver's values. Consumer. */
+typedef void (*condition_visit)(void *arg, uint64_t graph, unsigned int i, uint64_t value);
+void graph_conditions(struct sv_session *s, condition_visit fn, void *arg);
 int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);
 
 /* journal.c: log a record and consume it. -ENOSPC no room; what ring_log_append says. */
 int journal_add(struct sv_session *s, const struct ring_record *rec);
+void journal_failed(uint64_t seq);	/* a record was logged before it failed; any thread */
+int journal_compact(struct sv_session *s);
+size_t journal_room(struct sv_session *s);	/* bytes of log in all */
+uint64_t journal_seq(const struct singvgpu_log_entry *e);	/* of the entry's record */
+
+/*
+ * kept.c: what records that are in the log refer to in the arena, which the client may use for
+ * something else since: a copy, by the record's number. Any thread.
+ */
+int kept_add(uint64_t seq, const void *p, uint64_t len);	/* -ENOMEM */
+const void *kept_find(uint64_t seq, uint64_t *len);		/* NULL: there is none */
+void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg);
+struct store;
+struct store_writer;
+struct store_ref;
+int kept_dump(struct store_writer *w, struct store_ref *ref, char *why, size_t n);
+int kept_restore(struct store *st, const struct store_ref *ref, char *why, size_t n);
+
+/* freeze.c: -ENOTSUP and a sentence if the session can not be dumped. Consumer. */
+int freeze_possible(struct sv_session *s, char *why, size_t n);
+
+/*
+ * Gate, drain, idle: 0, or an error and a sentence, and the session runs on. given_up is asked now
+ * and then. ns: what it took.
+ */
+int freeze(struct sv_session *s, uint64_t deadline_ms, bool (*given_up)(void), uint64_t *ns,
+	   char *why, size_t n);
+int thaw(struct sv_session *s);
+
+/*
+ * replay.c: a session that a dump had, from what the store has of it; it stays frozen until thaw.
+ * After a failure this process is of no more use.
+ */
+struct ctl_device;
+struct ctl_restore;
+struct ctl_restored;
+struct content_progress;
+int replay_session(struct sv_session *s, const struct session_options *o,
+		   const struct ctl_restore *from, const struct content_progress *p,
+		   struct ctl_restored *to, char *why, size_t n);
+void replay_device(struct hal *h, struct ctl_device *d);	/* the device in use */
+void replay_answer(struct sv_session *s, CUresult status);
+int replay_wait(struct sv_session *s, CUresult *status);
+
+/* control.c: listen for conductors at path. -errno. */
+int control_open(struct sv_session *s, const struct session_options *o, const char *path);
+void control_close(void);
+bool control_posted(void);		/* something is to be done by the consumer: control_run */
+void control_run(struct sv_session *s);
+/* A proxy that is to restore: 0 when the session may be served; -ECONNRESET the conductor has gone. */
+int control_restore(struct sv_session *s);
+
+bool worker_idle(void);		/* nothing runs, nothing is to be run */
 
 /* worker.c: run fn(arg) on a thread of its own when one is free. */
 int worker_run(void (*fn)(void *arg), void *arg);
 int worker_call(const struct hand *h, const struct call *k);
 
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
-	       uint64_t err_size);		/* print.c */
+	       uint64_t err_size, bool restored);		/* print.c */
 void print_pump(struct sv_session *s);
 
 void log_open(const char *path);		/* log.c */

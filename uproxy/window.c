@@ -268,6 +268,21 @@ int do_unmap(struct call *k)
 	return 0;
 }
 
+bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t *len)
+{
+	uint64_t n = s->hal.window_len / SV_GRANULE, i = (from - s->hal.window) / SV_GRANULE, end;
+
+	while (i < n && !(granule[i] & G_MAP))
+		i += i % 8 || *(const uint64_t *)&granule[i] ? 1 : 8;
+	if (i >= n)
+		return false;
+	for (end = i; end < n && granule[end] & G_MAP; end++)
+		;
+	*va = s->hal.window + i * SV_GRANULE;
+	*len = (end - i) * SV_GRANULE;
+	return true;
+}
+
 /* ------------------------------------------------------------------------------ pinning */
 
 static int pages(struct call *k, const struct sv_pin *a)
@@ -371,19 +386,35 @@ void window_repin(struct sv_session *s)
 
 /* ------------------------------------------------------------------------------ VMM */
 
-/* Physical memory: it counts as long as it has a handle or a mapping. Consumer. */
-struct vmm {
-	uint64_t len;
-	uint32_t maps;
-	bool released;
-};
+static struct vmm *vmms, **vmms_end = &vmms;
+
+const struct vmm *window_vmm(void)
+{
+	return vmms;
+}
 
 static void vmm_put(struct sv_session *s, struct vmm *m)
 {
+	struct vmm **p;
+
 	if (m->maps || !m->released)
 		return;
 	account(s, -(int64_t)m->len);
+	for (p = &vmms; *p != m; p = &(*p)->next)
+		;
+	*p = m->next;
+	if (!*p)
+		vmms_end = p;
 	free(m);
+}
+
+/* Of its mappings that are left, which are few. */
+static uint64_t vmm_address(const struct vmm *m)
+{
+	for (size_t i = 0; i < mappings.n; i++)
+		if (mappings.r[i].owner == m)
+			return mappings.r[i].at;
+	return 0;
 }
 
 int do_mem_create(struct call *k)
@@ -410,7 +441,11 @@ int do_mem_create(struct call *k)
 		sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 		return fails(k, r);
 	}
+	m->handle = a->handle;
+	m->real = real;
 	m->len = a->len;
+	*vmms_end = m;
+	vmms_end = &m->next;
 	account(s, a->len);
 	return handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, real, m, 0);
 }
@@ -459,6 +494,7 @@ int do_mem_map(struct call *k)
 		return fails(k, r);
 	}
 	m->maps++;
+	m->va = a->va;
 	set_granules(s, a->va, a->len, G_VMM);
 	set_granules(s, a->va, SV_GRANULE, G_VMM | G_FIRST);
 	return 0;
@@ -495,6 +531,7 @@ int do_mem_unmap(struct call *k)
 
 		range_erase(&mappings, i);
 		m->maps--;
+		m->va = vmm_address(m);
 		vmm_put(s, m);
 	}
 	return 0;

@@ -97,6 +97,16 @@ int worker_run(void (*fn)(void *arg), void *arg)
 	return 0;
 }
 
+bool worker_idle(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = !first && idle == threads;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
 /* ------------------------------------------------------------------------------ records */
 
 struct record {

@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * control.c - the socket on which a conductor asks a session to freeze, to be saved, to come back
+ *
+ *   listener thread   accept ─► a request ─► post ── ring_kick ─► waits, watches the conductor
+ *   consumer          control_run: executes it, answers it; while frozen it waits here for the next
+ *
+ * The consumer alone touches the session. What the conductor's end means is a request, too, which the
+ * listener posts: frozen sessions go on, restored ones that nobody has come for end.
+ * A message is looked at once it is whole and copied; the peer is of our own user.
+ */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "content.h"
+#include "missing.h"
+#include "control.h"
+#include "uproxy_i.h"
+
+#define CTL_GONE	0x200u		/* the conductor has; posted by the listener */
+#define LOOK_MS		100
+#define PROGRESS_NS	500000000ull
+#define SEND_SECONDS	10
+
+union message {
+	struct ctl_head h;
+	struct ctl_freeze freeze;
+	struct ctl_store store;
+	struct ctl_restore restore;
+	struct ctl_go go;
+};
+
+static struct {
+	struct sv_session *s;
+	const struct session_options *options;
+	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	int listen;
+	int conn;		/* the conductor's, -1: none. Changed by the listener between requests */
+	uint32_t gone;		/* its end has been noticed; atomic */
+	uint32_t posted;	/* lock to change it; atomic */
+	uint32_t state;		/* enum ctl_state, 0: a restore has failed; consumer */
+	uint64_t told_ns;	/* of the last progress message; consumer */
+	union message m;	/* the listener's, or, while posted, the consumer's */
+	pthread_mutex_t lock;
+	pthread_cond_t change;	/* of posted */
+} ctl = { .listen = -1, .conn = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
+	  .change = PTHREAD_COND_INITIALIZER };
+
+/* ------------------------------------------------------------------------------ messages */
+
+static int reply(struct ctl_reply *r, uint32_t size, uint32_t op, int fd)
+{
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} c = { { 0 } };
+	struct iovec v = { r, size };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+	ssize_t n;
+
+	r->h = (struct ctl_head){ CTL_MAGIC, CTL_VERSION, op, size };
+	if (fd >= 0) {
+		m.msg_control = c.room;
+		m.msg_controllen = sizeof(c.room);
+		c.align = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+					    .cmsg_len = CMSG_LEN(sizeof(int)) };
+		memcpy(CMSG_DATA(&c.align), &fd, sizeof(fd));
+	}
+	do {
+		n = sendmsg(ctl.conn, &m, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n == size ? 0 : -EPIPE;
+}
+
+static void answer(uint32_t op, int status, const char *why)
+{
+	struct ctl_reply r = { .status = status };
+
+	snprintf(r.why, sizeof(r.why), "%s", status ? why : "");
+	reply(&r, sizeof(r), op, -1);
+}
+
+static bool given_up(void)
+{
+	return __atomic_load_n(&ctl.gone, __ATOMIC_RELAXED);
+}
+
+static int progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	struct ctl_progress p = { .h = { CTL_MAGIC, CTL_VERSION, CTL_PROGRESS, sizeof(p) },
+				  .done = done, .total = total };
+	uint64_t now = now_ns();
+
+	(void)arg;
+	if (given_up())
+		return -ECANCELED;
+	if (now - ctl.told_ns < PROGRESS_NS)
+		return 0;
+	ctl.told_ns = now;
+	snprintf(p.phase, sizeof(p.phase), "%s", phase);
+	/* One that is not read is not missed. */
+	return send(ctl.conn, &p, sizeof(p), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE ?
+		-ECANCELED : 0;
+}
+
+static const struct content_progress tell_progress = { .fn = progress };
+
+/* ------------------------------------------------------------------------------ CTL_INFO */
+
+static void describe_channel(struct sv_session *s, char *inherit, size_t n, uint64_t *dev,
+			     uint64_t *ino)
+{
+	char link[64], name[256];
+	struct stat st;
+	ssize_t len;
+	char *end;
+
+	if (fstat(ring_fd(s->ring), &st))
+		return;
+	*dev = st.st_dev;
+	*ino = st.st_ino;
+	if (ring_backend(s->ring) != RING_MEMFD)
+		return;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", ring_fd(s->ring));
+	len = readlink(link, name, sizeof(name) - 1);
+	if (len <= 0)
+		return;
+	name[len] = 0;
+	end = strstr(name, " (deleted)");
+	if (end)
+		*end = 0;
+	if (strlen(name) < n)
+		memcpy(inherit, name, strlen(name) + 1);
+}
+
+static void info(struct sv_session *s)
+{
+	struct ctl_info i = { .state = ctl.state, .proxy_pid = getpid() };
+	uint32_t op = CTL_INFO;
+
+	if (!ctl.state || ctl.state == CTL_STATE_EMPTY) {
+		i.state = CTL_STATE_EMPTY;
+		snprintf(i.r.why, sizeof(i.r.why), "there is no session yet");
+		reply(&i.r, sizeof(i), op, -1);
+		return;
+	}
+	i.can_dump = ctl.state == CTL_STATE_FROZEN || ctl.state == CTL_STATE_RESTORED ||
+		     !freeze_possible(s, i.r.why, sizeof(i.r.why));
+	i.client_pid = s->stat->client;
+	replay_device(&s->hal, &i.device);
+	snprintf(i.driver, sizeof(i.driver), "%.1023s", s->hal.path);
+	i.window = s->hal.window;
+	i.window_len = s->hal.window_len;
+	i.budget = s->budget;
+	i.mapped = s->stat->device_bytes;
+	i.pinned = s->stat->pinned_bytes;
+	i.arena_len = s->arena_len;
+	i.log_bytes = ring_log_bytes(s->ring);
+	i.log_room = ring_geometry(s->ring)->log_len / 2;
+	memcpy(i.backend, s->stat->backend, sizeof(i.backend));
+	memcpy(i.channel_id, ring_id(s->ring), 16);
+	i.generation = ring_generation(s->ring);
+	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
+	reply(&i.r, sizeof(i), op, -1);
+}
+
+/* ------------------------------------------------------------------------------ a dump */
+
+static void do_freeze(struct sv_session *s, const struct ctl_freeze *m)
+{
+	struct ctl_frozen r = { .drain_ns = 0 };
+
+	if (ctl.state == CTL_STATE_FROZEN) {
+		r.r.status = -EALREADY;
+		snprintf(r.r.why, sizeof(r.r.why), "the session is frozen already");
+	} else {
+		r.r.status = freeze(s, m->deadline_ms, given_up, &r.drain_ns, r.r.why,
+				    sizeof(r.r.why));
+		if (!r.r.status) {
+			ctl.state = CTL_STATE_FROZEN;
+			r.r.why[0] = 0;
+		}
+	}
+	reply(&r.r, sizeof(r), CTL_FREEZE, -1);
+}
+
+static void put_ref(struct ctl_ref *to, const struct store_ref *from)
+{
+	_Static_assert(sizeof(*to) == sizeof(*from), "a ref");
+	memcpy(to, from, sizeof(*to));
+}
+
+static int dump_device(struct sv_session *s, struct store *st, struct store_writer *w,
+		       struct ctl_dumped *d)
+{
+	struct store_ref device = { { 0 } }, observed = { { 0 } }, session = { { 0 } };
+	struct content_stats stats = { 0 };
+	char *why = d->r.why;
+	size_t n = sizeof(d->r.why);
+	int rc;
+
+	rc = content_dump(s, st, w, &device, &tell_progress, &stats, why, n);
+	if (!rc)
+		rc = observe_dump(s, w, &observed, why, n);
+	if (!rc)
+		rc = kept_dump(w, &session, why, n);
+	put_ref(&d->device, &device);
+	put_ref(&d->observed, &observed);
+	put_ref(&d->session, &session);
+	d->read_bytes = stats.copied;
+	return rc;
+}
+
+static int dump_channel(struct sv_session *s, struct store_writer *w, struct ctl_dumped *d)
+{
+	struct store_ref channel = { { 0 } }, arena = { { 0 } };
+	int rc = content_channel(s, w, &channel, &arena, &tell_progress, d->r.why,
+				 sizeof(d->r.why));
+
+	put_ref(&d->channel, &channel);
+	put_ref(&d->arena, &arena);
+	return rc;
+}
+
+static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl_dumped *d)
+{
+	struct store_writer_stats stats = { 0 };
+	struct store_writer *w = NULL;
+	char *why = d->r.why;
+	size_t n = sizeof(d->r.why);
+	struct store *st;
+	int rc;
+
+	if (!store_open || !content_dump) {
+		snprintf(why, n, "this build of singvgpu saves nothing yet");
+		return -ENOSYS;
+	}
+	rc = store_open(&st, m->dir, STORE_RW, why, n);
+	if (rc)
+		return rc;
+	rc = store_writer_open(st, 0, &w);
+	if (rc)
+		snprintf(why, n, "%s", store_why());
+	if (!rc)
+		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, d) : dump_channel(s, w, d);
+	if (!rc) {
+		rc = store_writer_flush(w);
+		if (rc)
+			snprintf(why, n, "%s", store_why());
+	}
+	if (!rc)
+		store_writer_stats(w, &stats);
+	d->bytes = stats.in;
+	d->zero_bytes = stats.zero;
+	d->new_bytes = stats.stored;
+	store_writer_close(w);
+	store_close(st);
+	return rc;
+}
+
+static void dump(struct sv_session *s, const struct ctl_store *m)
+{
+	struct ctl_dumped d = { .bytes = 0 };
+	uint64_t begin = now_ns();
+	int rc;
+
+	if (ctl.state != CTL_STATE_FROZEN) {
+		rc = -EINVAL;
+		snprintf(d.r.why, sizeof(d.r.why), "the session is not frozen");
+	} else {
+		rc = dump_into(s, m, &d);
+	}
+	if (rc && !*d.r.why)
+		snprintf(d.r.why, sizeof(d.r.why), "%s", strerror(-rc));
+	if (!rc)
+		d.r.why[0] = 0;
+	d.r.status = rc;
+	d.ns = now_ns() - begin;
+	reply(&d.r, sizeof(d), m->h.op, -1);
+}
+
+static void do_thaw(struct sv_session *s)
+{
+	if (ctl.state != CTL_STATE_FROZEN)
+		return;
+	thaw(s);
+	ctl.state = CTL_STATE_RUNNING;
+}
+
+/* ------------------------------------------------------------------------------ a restore */
+
+static void do_restore(struct sv_session *s, const struct ctl_restore *m)
+{
+	struct ctl_restored r = { .generation = 0 };
+	int fd = -1, rc;
+
+	if (ctl.state != CTL_STATE_EMPTY) {
+		answer(CTL_RESTORE, -EINVAL, ctl.state ? "this proxy has a session already" :
+		       "a restore has failed in this proxy: start another one");
+		return;
+	}
+	rc = replay_session(s, ctl.options, m, &tell_progress, &r, r.r.why, sizeof(r.r.why));
+	if (!rc && ring_backend(s->ring) == RING_MEMFD) {
+		fd = ring_client_fd(s->ring);
+		rc = fd < 0 ? fd : 0;
+		if (rc)
+			snprintf(r.r.why, sizeof(r.r.why), "the client's end of the channel: %s",
+				 ring_strerror(rc));
+		memset(r.cookie, 0, sizeof(r.cookie));
+	}
+	r.r.status = rc;
+	if (rc) {
+		say("cannot restore: %s", r.r.why);
+		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", r.r.why);
+		ctl.state = 0;		/* half of a session: nothing can be made of it */
+		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
+		return;
+	}
+	r.r.why[0] = 0;
+	ctl.state = CTL_STATE_RESTORED;
+	s->stat->device = s->hal.dev;
+	s->stat->driver_version = s->hal.version;
+	s->stat->budget = s->budget;
+	snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s", r.device.name);
+	__atomic_store_n(&s->stat->state, UPROXY_FROZEN, __ATOMIC_RELEASE);
+	memcpy(r.channel_id, ring_id(s->ring), 16);
+	r.generation = ring_generation(s->ring);
+	describe_channel(s, r.inherit, sizeof(r.inherit), &r.fd_dev, &r.fd_ino);
+	reply(&r.r, sizeof(r), CTL_RESTORE, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
+static int go(struct sv_session *s, pid_t pid, char *why, size_t n)
+{
+	int pidfd, rc;
+
+	if (ctl.state != CTL_STATE_RESTORED) {
+		snprintf(why, n, "nothing was restored here");
+		return -EINVAL;
+	}
+	pidfd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (pidfd < 0) {
+		rc = pid > 0 ? -errno : -EINVAL;
+		snprintf(why, n, "cannot watch the client, process %d: %s", pid, strerror(-rc));
+		return rc;
+	}
+	rc = ring_watch_peer(s->ring, pidfd);
+	if (!rc) {
+		s->stat->client = pid;
+		rc = thaw(s);
+	}
+	if (rc)
+		snprintf(why, n, "%s", ring_strerror(rc));
+	else
+		ctl.state = CTL_STATE_RUNNING;
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ consumer */
+
+bool control_posted(void)
+{
+	return __atomic_load_n(&ctl.posted, __ATOMIC_ACQUIRE);
+}
+
+static void execute(struct sv_session *s)
+{
+	char why[512] = "";
+	int rc;
+
+	ctl.told_ns = now_ns();
+	switch (ctl.m.h.op) {
+	case CTL_INFO:
+		info(s);
+		break;
+	case CTL_FREEZE:
+		if (ctl.state == CTL_STATE_RUNNING || ctl.state == CTL_STATE_FROZEN)
+			do_freeze(s, &ctl.m.freeze);
+		else
+			answer(CTL_FREEZE, -EINVAL, "there is no session that runs");
+		break;
+	case CTL_DUMP:
+	case CTL_CHANNEL:
+		dump(s, &ctl.m.store);
+		break;
+	case CTL_THAW:
+		do_thaw(s);
+		answer(CTL_THAW, 0, "");
+		break;
+	case CTL_RESTORE:
+		do_restore(s, &ctl.m.restore);
+		break;
+	case CTL_GO:
+		rc = go(s, ctl.m.go.client_pid, why, sizeof(why));
+		answer(CTL_GO, rc, why);
+		break;
+	case CTL_GONE:
+		do_thaw(s);
+		break;
+	}
+}
+
+/* The request has been executed: the listener may go on. */
+static void finished(void)
+{
+	pthread_mutex_lock(&ctl.lock);
+	__atomic_store_n(&ctl.posted, 0, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&ctl.change);
+	pthread_mutex_unlock(&ctl.lock);
+}
+
+static void until(struct timespec *t, unsigned int ms)
+{
+	clock_gettime(CLOCK_REALTIME, t);
+	t->tv_nsec += ms * 1000000l;
+	t->tv_sec += t->tv_nsec / 1000000000;
+	t->tv_nsec %= 1000000000;
+}
+
+/* Is something posted, now or within a moment? */
+static bool wait_posted(void)
+{
+	struct timespec t;
+	bool is;
+
+	until(&t, LOOK_MS);
+	pthread_mutex_lock(&ctl.lock);
+	if (!ctl.posted)
+		pthread_cond_timedwait(&ctl.change, &ctl.lock, &t);
+	is = ctl.posted;
+	pthread_mutex_unlock(&ctl.lock);
+	return is;
+}
+
+void control_run(struct sv_session *s)
+{
+	execute(s);
+	finished();
+	while (ctl.state == CTL_STATE_FROZEN) {
+		if (wait_posted()) {
+			execute(s);
+			finished();
+		} else if (ring_peer_gone(s->ring) ||
+			   __atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
+			do_thaw(s);
+		}
+	}
+}
+
+int control_restore(struct sv_session *s)
+{
+	uint32_t op;
+
+	while (ctl.state != CTL_STATE_RUNNING) {
+		if (!wait_posted())
+			continue;
+		op = ctl.m.h.op;
+		execute(s);
+		finished();
+		if (op == CTL_GONE)
+			return -ECONNRESET;
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ listener */
+
+static bool hung_up(int fd)
+{
+	struct pollfd p = { fd, POLLRDHUP, 0 };
+
+	return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+/* ctl.m is the consumer's until it has executed it; the conductor's end is noticed meanwhile. */
+static void post(void)
+{
+	struct timespec t;
+
+	pthread_mutex_lock(&ctl.lock);
+	__atomic_store_n(&ctl.posted, 1, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&ctl.change);
+	pthread_mutex_unlock(&ctl.lock);
+	pthread_mutex_lock(&ctl.lock);
+	while (ctl.posted) {
+		/* Where it waits for records it must be told; it may have been just about to. */
+		if (__atomic_load_n(&ctl.s->stat->state, __ATOMIC_ACQUIRE) == UPROXY_SERVING)
+			ring_kick(ctl.s->ring);
+		until(&t, LOOK_MS);
+		pthread_cond_timedwait(&ctl.change, &ctl.lock, &t);
+		if (ctl.posted && hung_up(ctl.conn))
+			__atomic_store_n(&ctl.gone, 1, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&ctl.lock);
+}
+
+static uint32_t size_of(uint32_t op)
+{
+	switch (op) {
+	case CTL_INFO:
+	case CTL_THAW:
+		return sizeof(struct ctl_head);
+	case CTL_FREEZE:
+		return sizeof(struct ctl_freeze);
+	case CTL_DUMP:
+	case CTL_CHANNEL:
+		return sizeof(struct ctl_store);
+	case CTL_RESTORE:
+		return sizeof(struct ctl_restore);
+	case CTL_GO:
+		return sizeof(struct ctl_go);
+	}
+	return 0;
+}
+
+static bool text_ends(const char *text, size_t n)
+{
+	return strnlen(text, n) < n;
+}
+
+/* NULL, or what is wrong with a message of n bytes. */
+static const char *wrong(ssize_t n, bool cut, int *status)
+{
+	const struct ctl_head *h = &ctl.m.h;
+
+	*status = -EPROTO;
+	if (n < (ssize_t)sizeof(*h) || h->magic != CTL_MAGIC)
+		return "this is no request";
+	if (h->version != CTL_VERSION) {
+		*status = -EPROTONOSUPPORT;
+		return "the request is of another version than this proxy";
+	}
+	if (cut || h->size != n)
+		return "a request of another size than it says";
+	if (!size_of(h->op)) {
+		*status = -ENOSYS;
+		return "a request that this proxy does not know";
+	}
+	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && !text_ends(ctl.m.store.dir, CTL_PATH_MAX))
+		return "a path without an end";
+	if (h->op == CTL_RESTORE && !text_ends(ctl.m.restore.dir, CTL_PATH_MAX))
+		return "a path without an end";
+	return NULL;
+}
+
+/* One conductor, until it goes or says nonsense. */
+static void converse(void)
+{
+	for (;;) {
+		struct iovec v = { &ctl.m, sizeof(ctl.m) };
+		struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+		const char *why;
+		int status;
+		ssize_t n;
+
+		memset(&ctl.m, 0, sizeof(ctl.m));	/* what an older one does not send */
+		n = recvmsg(ctl.conn, &m, 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return;
+		why = wrong(n, m.msg_flags & MSG_TRUNC, &status);
+		if (why) {
+			answer(ctl.m.h.op, status, why);
+			return;
+		}
+		post();
+		if (given_up())
+			return;
+	}
+}
+
+static bool allowed(int fd)
+{
+	struct ucred u = { 0 };
+	socklen_t len = sizeof(u);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) && (!u.uid || u.uid == geteuid());
+}
+
+static void *listener(void *arg)
+{
+	struct timeval limit = { .tv_sec = SEND_SECONDS };
+	int fd;
+
+	for (;;) {
+		fd = accept4(ctl.listen, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0) {
+			if (errno == EINTR || errno == ECONNABORTED)
+				continue;
+			say("cannot listen for conductors any more: %s", strerror(errno));
+			return arg;
+		}
+		if (!allowed(fd)) {
+			close(fd);
+			continue;
+		}
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+		ctl.conn = fd;
+		__atomic_store_n(&ctl.gone, 0, __ATOMIC_RELAXED);
+		converse();
+		__atomic_store_n(&ctl.gone, 1, __ATOMIC_RELAXED);
+		ctl.m.h.op = CTL_GONE;
+		post();
+		ctl.conn = -1;
+		close(fd);
+	}
+}
+
+int control_open(struct sv_session *s, const struct session_options *o, const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	pthread_t t;
+	int rc;
+
+	if (strlen(path) >= sizeof(a.sun_path))
+		return -ENAMETOOLONG;
+	memcpy(a.sun_path, path, strlen(path));
+	ctl.s = s;
+	ctl.options = o;
+	ctl.state = s->ring ? CTL_STATE_RUNNING : CTL_STATE_EMPTY;
+	ctl.listen = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (ctl.listen < 0)
+		return -errno;
+	unlink(path);	/* of a proxy that was killed */
+	/* Nobody can connect before listen: the mode is right by then. */
+	rc = bind(ctl.listen, (struct sockaddr *)&a, sizeof(a)) || chmod(path, 0600) ||
+	     listen(ctl.listen, 4) ? -errno : 0;
+	if (!rc)
+		memcpy(ctl.path, path, strlen(path));
+	if (!rc)
+		rc = -pthread_create(&t, NULL, listener, NULL);
+	if (rc) {
+		close(ctl.listen);
+		ctl.listen = -1;
+		return rc;
+	}
+	pthread_detach(t);
+	return 0;
+}
+
+void control_close(void)
+{
+	if (*ctl.path)
+		unlink(ctl.path);
+}

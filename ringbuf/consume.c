@@ -282,6 +282,12 @@ int ring_wait(struct ring *r, int64_t timeout_ns)
 	int rc = 0;
 
 	ring_publish(r);
+	/* What comes at once is not kept up by anything below. */
+	for (int i = 0; load(&r->rx.spin.ns) && i < 64 && !load(&r->rx.kicked); i++) {
+		if (committed(r, r->rx.pos))
+			return 0;
+		cpu_relax();
+	}
 	while (!something(r) && !rc) {
 		if (!spin(r)) {
 			slept = true;

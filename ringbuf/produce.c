@@ -526,6 +526,17 @@ static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_
 	return submit_slow(r, head, a, alen, b, blen, false, seq);
 }
 
+/* The same for a full unit, which is what most calls are made of: nothing but this is on their way. */
+static inline __attribute__((always_inline)) bool post_full(struct ring *r, uint16_t op, uint16_t cpl,
+							    const void *a, uint32_t alen,
+							    uint32_t blen, uint64_t *seq)
+{
+	if (unlikely(alen != FIRST_BYTES || blen || op == SINGVGPU_OP_PAD))
+		return false;
+	return likely(post(r, header(op, cpl, FIRST_BYTES),
+			   (const v16[3]){ load16(a), load16(a + 16), load16(a + 32) }, seq));
+}
+
 static __attribute__((noinline)) int submit_async(struct ring *r, uint16_t op, const void *a,
 						  uint32_t alen, const void *b, uint32_t blen)
 {
@@ -550,18 +561,13 @@ int ring_post_slow(struct ring *r, uint16_t op, uint32_t len, const uint64_t w[6
 	return submit_async(r, op, w, len, NULL, 0);
 }
 
-/* A full unit is what launches are made of: nothing but this is on their way. */
 int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
 		uint32_t blen)
 {
 	uint64_t seq;
 
-	if (likely(alen == FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD)) {
-		const v16 first[3] = { load16(a), load16(a + 16), load16(a + 32) };
-
-		if (likely(post(r, header(op, 0, FIRST_BYTES), first, &seq)))
-			return likely(ring_post_quiet(r)) ? 0 : ring_post_wake(r);
-	}
+	if (post_full(r, op, 0, a, alen, blen, &seq))
+		return likely(ring_post_quiet(r)) ? 0 : ring_post_wake(r);
 	return submit_async(r, op, a, alen, b, blen);
 }
 
@@ -572,24 +578,27 @@ uint32_t ring_payload_max(const struct ring *r)
 
 /* ----------------------------------------------------------------------------- answers */
 
+static inline bool is_free(const struct ring *r, uint32_t slot, uint64_t by)
+{
+	return likely(!by) || (by != SLOT_LENT && load_acquire(&r->cpl[slot].seq) == by);
+}
+
 static bool borrow(struct ring *r, uint32_t slot)
 {
 	uint64_t by = load(&r->slot[slot]);
 
-	if (by == SLOT_LENT || (by && load_acquire(&r->cpl[slot].seq) != by))
-		return false;
-	return cas(&r->slot[slot], by, SLOT_LENT);
+	return is_free(r, slot, by) && cas(&r->slot[slot], by, SLOT_LENT);
 }
 
-/* A thread gets the slot that it had last, if it can. */
-static int borrow_slot(struct ring *r)
+/* A thread gets the slot that it had last, if it can. Slot 0 is another's, if there are more. */
+static __attribute__((noinline)) int borrow_any(struct ring *r)
 {
 	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
-	uint32_t n = r->geo.cpl_slots, i, slot = last;
+	uint32_t n = r->geo.cpl_slots, first = n > 1, i, slot = last;
 
-	for (i = 0; i < n; i++, slot++) {
-		if (slot >= n)
-			slot = 0;
+	for (i = first; i < n; i++, slot++) {
+		if (slot >= n || slot < first)
+			slot = first;
 		if (likely(borrow(r, slot))) {
 			last = slot;
 			return slot;
@@ -598,13 +607,29 @@ static int borrow_slot(struct ring *r)
 	return -EBUSY;
 }
 
+/*
+ * There is one thread at most that ever has the bias, and slot 0 is its own: no locked instruction.
+ * A signal handler that borrows it between our load and our store has returned it by then.
+ */
+static inline int borrow_slot(struct ring *r)
+{
+	uint64_t by = load(&r->slot[0]);
+
+	if (unlikely(load(&r->tx.owner) != (thread_token() | BIASED) || !is_free(r, 0, by) ||
+		     r->geo.cpl_slots == 1))
+		return borrow_any(r);
+	store(&r->slot[0], SLOT_LENT);
+	return 0;
+}
+
 static void return_slot(struct ring *r, uint16_t slot)
 {
 	store_release(&r->slot[slot], 0);
 }
 
-static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
-		   uint32_t alen, const void *b, uint32_t blen, bool anyway)
+static inline __attribute__((always_inline)) int request(struct ring *r, struct ring_ticket *t,
+							 uint16_t op, const void *a, uint32_t alen,
+							 const void *b, uint32_t blen, bool anyway)
 {
 	int slot, rc;
 
@@ -616,6 +641,8 @@ static int request(struct ring *r, struct ring_ticket *t, uint16_t op, const voi
 	if (load(&r->cpl[slot].waiting))
 		store(&r->cpl[slot].waiting, 0);
 	t->slot = slot;
+	if (!anyway && post_full(r, op, slot + 1, a, alen, blen, &t->seq))
+		return 0;
 	rc = anyway ? submit_slow(r, header(op, slot + 1, alen + blen), a, alen, b, blen, true,
 				  &t->seq) :
 		      submit(r, op, slot + 1, a, alen, b, blen, &t->seq);
@@ -644,19 +671,26 @@ int ring_request_anyway(struct ring *r, struct ring_ticket *t, uint16_t op, cons
 	return rc;
 }
 
-static bool spin_for_answer(struct ring *r, const struct singvgpu_cpl *c, uint64_t seq)
+static inline bool answered_soon(const struct singvgpu_cpl *c, uint64_t seq)
+{
+	for (unsigned int i = 0; i < 64; i++) {
+		if (load_acquire(&c->seq) == seq)
+			return true;
+		cpu_relax();
+	}
+	return false;
+}
+
+static __attribute__((noinline)) bool spin_for_answer(struct ring *r, const struct singvgpu_cpl *c,
+						      uint64_t seq)
 {
 	uint64_t start = 0;
-	unsigned int i;
 
 	if (!load(&r->tx.spin.ns))
 		return false;
 	do {
-		for (i = 0; i < 64; i++) {
-			if (load_acquire(&c->seq) == seq)
-				return true;
-			cpu_relax();
-		}
+		if (answered_soon(c, seq))
+			return true;
 		if (!start) {
 			start = ring_now();
 			if (!ring_spin_useful(r))
@@ -699,22 +733,32 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 	return rc;
 }
 
-static int await(struct ring *r, struct ring_ticket *t, bool bell, int32_t *status, void *data,
-		 uint32_t cap, uint32_t *len, int64_t timeout_ns)
+static __attribute__((noinline)) int await_slow(struct ring *r, struct ring_ticket *t, bool bell,
+						int64_t timeout_ns)
+{
+	struct singvgpu_cpl *c = &r->cpl[t->slot];
+	bool spun = !bell && spin_for_answer(r, c, t->seq);
+	int rc = spun ? 0 : sleep_for_answer(r, c, t->seq, bell, timeout_ns);
+
+	ring_spin_adapt(&r->tx.spin, spun);
+	if (rc)
+		store_release(&r->slot[t->slot], t->seq);
+	return rc;
+}
+
+static inline __attribute__((always_inline)) int await(struct ring *r, struct ring_ticket *t,
+						       bool bell, int32_t *status, void *data,
+						       uint32_t cap, uint32_t *len,
+						       int64_t timeout_ns)
 {
 	struct singvgpu_cpl *c = &r->cpl[t->slot];
 	uint32_t n;
-	int rc = 0;
+	int rc;
 
-	if (bell || !spin_for_answer(r, c, t->seq)) {
-		rc = sleep_for_answer(r, c, t->seq, bell, timeout_ns);
-		ring_spin_adapt(&r->tx.spin, false);
-	} else {
-		ring_spin_adapt(&r->tx.spin, true);
-	}
-	if (rc) {
-		store_release(&r->slot[t->slot], t->seq);
-		return rc;
+	if (unlikely(bell || !load(&r->tx.spin.ns) || !answered_soon(c, t->seq))) {
+		rc = await_slow(r, t, bell, timeout_ns);
+		if (rc)
+			return rc;
 	}
 	if (status)
 		*status = c->status;

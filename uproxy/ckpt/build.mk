@@ -22,6 +22,8 @@ STORE_OBJ := $(STORE_SRC:uproxy/ckpt/%.c=$(B)/ckpt/%.o)
 $(STORE_OBJ): $(B)/ckpt/%.o: uproxy/ckpt/%.c uproxy/ckpt/build.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -MMD -MP $(STORE_CFLAGS) -c -o $@ $<
+# -O3: what xxHash wants to be inlined and unrolled.
+$(B)/ckpt/store_hash.o: override CFLAGS += -O3
 $(STORE): $(STORE_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * store_io.c - everything that the store does to a disk, in one place where tests can make it fail
+ *
+ * A lane is a set of requests in flight. Short reads and writes are continued here, from a multiple
+ * of the page before where they ended, as O_DIRECT wants it.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "store_i.h"
+
+int (*store_io_hook)(struct io_event *e);
+
+static int hook(enum io_op op, const char *name, const char *to, uint64_t off, size_t *len)
+{
+	struct io_event e = { op, name, to, off, len ? *len : 0 };
+	int err;
+
+	if (!store_io_hook)
+		return 0;
+	err = store_io_hook(&e);
+	if (len)
+		*len = e.len;
+	return err;
+}
+
+int io_open(int dir, const char *name, int flags, mode_t mode)
+{
+	int err = flags & O_CREAT ? hook(IO_CREATE, name, NULL, 0, NULL) : 0;
+	int fd;
+
+	if (err)
+		return err;
+	fd = openat(dir, name, flags | O_CLOEXEC, mode);
+	return fd < 0 ? -errno : fd;
+}
+
+ssize_t io_read(int fd, const char *name, void *buf, size_t len, uint64_t off)
+{
+	int err = hook(IO_READ, name, NULL, off, &len);
+	ssize_t n;
+
+	if (err)
+		return err;
+	do
+		n = pread(fd, buf, len, off);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+int io_read_exact(int fd, const char *name, void *buf, size_t len, uint64_t off)
+{
+	for (ssize_t n; len; buf = (char *)buf + n, len -= n, off += n) {
+		n = io_read(fd, name, buf, len, off);
+		if (n < 0)
+			return n;
+		if (!n)
+			return -ENODATA;
+	}
+	return 0;
+}
+
+int io_write(int fd, const char *name, const void *buf, size_t len, uint64_t off)
+{
+	while (len) {
+		size_t part = len;
+		int err = hook(IO_WRITE, name, NULL, off, &part);
+		ssize_t n;
+
+		if (err)
+			return err;
+		n = pwrite(fd, buf, part, off);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		buf = (const char *)buf + n;
+		len -= n;
+		off += n;
+	}
+	return 0;
+}
+
+int io_sync(int fd, const char *name)
+{
+	int err = hook(IO_SYNC, name, NULL, 0, NULL);
+
+	return err ? err : fsync(fd) ? -errno : 0;
+}
+
+int io_truncate(int fd, const char *name, uint64_t len)
+{
+	int err = hook(IO_TRUNCATE, name, NULL, len, NULL);
+
+	return err ? err : ftruncate(fd, len) ? -errno : 0;
+}
+
+int io_rename(int dir, const char *from, const char *to)
+{
+	int err = hook(IO_RENAME, from, to, 0, NULL);
+
+	return err ? err : renameat(dir, from, dir, to) ? -errno : 0;
+}
+
+int io_unlink(int dir, const char *name)
+{
+	int err = hook(IO_UNLINK, name, NULL, 0, NULL);
+
+	return err ? err : unlinkat(dir, name, 0) ? -errno : 0;
+}
+
+int io_sync_dir(int dir, const char *name)
+{
+	int fd, err = hook(IO_DIRSYNC, name, NULL, 0, NULL);
+
+	if (err)
+		return err;
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = fsync(fd) ? -errno : 0;
+	close(fd);
+	return err;
+}
+
+/* ------------------------------------------------------------------------------ lanes */
+
+int io_lane_init(struct io_lane *l, unsigned int depth, const struct iovec *bufs, unsigned int n)
+{
+	*l = (struct io_lane){ .depth = depth };
+	l->uring = io_uring_queue_init(depth, &l->ring, 0) == 0;
+	/* Locked memory may be limited; it goes without. */
+	if (l->uring && n)
+		l->fixed = io_uring_register_buffers(&l->ring, bufs, n) == 0;
+	return 0;
+}
+
+void io_lane_exit(struct io_lane *l)
+{
+	while (io_lane_wait(l))
+		;
+	if (l->uring)
+		io_uring_queue_exit(&l->ring);
+	l->uring = false;
+}
+
+static void bring_back(struct io_lane *l, struct io_req *r, int res)
+{
+	r->res = res;
+	r->next = l->back;
+	l->back = r;
+}
+
+/* What the hook left of the request flies; what is missing then follows when it is back. */
+static void fly(struct io_lane *l, struct io_req *r, size_t len)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+	uint64_t off = r->off + r->done;
+	uint8_t *buf = r->buf + r->done;
+
+	while (!sqe) {	/* the queue is as deep as the lane, unless _add was called too often */
+		io_uring_submit(&l->ring);
+		sqe = io_uring_get_sqe(&l->ring);
+	}
+	if (r->op == IO_SYNC)
+		io_uring_prep_fsync(sqe, r->fd, IORING_FSYNC_DATASYNC);
+	else if (r->op == IO_READ)
+		io_uring_prep_read(sqe, r->fd, buf, len, off);
+	else if (l->fixed && r->fixed >= 0)
+		io_uring_prep_write_fixed(sqe, r->fd, buf, len, off, r->fixed);
+	else
+		io_uring_prep_write(sqe, r->fd, buf, len, off);
+	io_uring_sqe_set_data(sqe, r);
+	l->flying++;
+}
+
+static int walk(struct io_req *r, size_t len)
+{
+	ssize_t n;
+
+	if (r->op == IO_SYNC)
+		n = fdatasync(r->fd);
+	else if (r->op == IO_READ)
+		n = pread(r->fd, r->buf + r->done, len, r->off + r->done);
+	else
+		n = pwrite(r->fd, r->buf + r->done, len, r->off + r->done);
+	return n < 0 ? -errno : n;
+}
+
+/* Takes the result of one try. Returns true when the request is through, its res set. */
+static bool landed(struct io_req *r, int n)
+{
+	r->res = 0;
+	if (n == -EINTR || n == -EAGAIN)
+		return false;
+	if (n < 0)
+		r->res = n;
+	else if (r->op == IO_SYNC || r->done + n == r->len)
+		r->done = r->len;
+	else if (n == 0 || (r->op == IO_READ && n % STORE_PAGE))
+		r->res = r->op == IO_READ ? -ENODATA : -EIO;
+	else {
+		r->done = (r->done + n) & ~(size_t)(STORE_PAGE - 1);
+		return false;
+	}
+	return true;
+}
+
+static void start(struct io_lane *l, struct io_req *r)
+{
+	for (;;) {
+		size_t len = r->len - r->done;
+		int err = hook(r->op, r->name, NULL, r->off + r->done, &len);
+
+		if (err) {
+			bring_back(l, r, err);
+			return;
+		}
+		if (l->uring) {
+			fly(l, r, len);
+			return;
+		}
+		if (landed(r, walk(r, len))) {
+			bring_back(l, r, r->res);
+			return;
+		}
+	}
+}
+
+void io_lane_add(struct io_lane *l, struct io_req *r)
+{
+	r->done = 0;
+	start(l, r);
+}
+
+void io_lane_go(struct io_lane *l)
+{
+	if (l->uring && io_uring_sq_ready(&l->ring))
+		io_uring_submit(&l->ring);
+}
+
+static struct io_req *take_back(struct io_lane *l)
+{
+	struct io_req *r = l->back;
+
+	if (r)
+		l->back = r->next;
+	return r;
+}
+
+struct io_req *io_lane_poll(struct io_lane *l)
+{
+	struct io_uring_cqe *cqe;
+	struct io_req *r;
+	int n;
+
+	while (!l->back && l->flying && io_uring_peek_cqe(&l->ring, &cqe) == 0) {
+		r = io_uring_cqe_get_data(cqe);
+		n = cqe->res;
+		io_uring_cqe_seen(&l->ring, cqe);
+		l->flying--;
+		if (landed(r, n))
+			return r;
+		start(l, r);
+		io_lane_go(l);
+	}
+	return take_back(l);
+}
+
+struct io_req *io_lane_wait(struct io_lane *l)
+{
+	struct io_req *r = io_lane_poll(l);
+
+	while (!r && l->flying) {
+		io_uring_submit_and_wait(&l->ring, 1);
+		r = io_lane_poll(l);
+	}
+	return r;
+}

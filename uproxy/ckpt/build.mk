@@ -40,3 +40,14 @@ $(CRIU_LIB): $(CRIU_LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 ALL += $(CRIU_LIB)
+
+# A job's files, into the store and back. Link $(FILES_LIB) before $(STORE).
+FILES_LIB := $(B)/ckpt/libfiles.a
+FILES_LIB_OBJ := $(patsubst uproxy/ckpt/%.c,$(B)/ckpt/%.o,$(wildcard uproxy/ckpt/files*.c))
+$(FILES_LIB_OBJ): $(B)/ckpt/%.o: uproxy/ckpt/%.c uproxy/ckpt/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -MMD -MP -Iuproxy/ckpt -Ilibintercept -c -o $@ $<
+$(FILES_LIB): $(FILES_LIB_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+ALL += $(FILES_LIB)

@@ -3,11 +3,8 @@
  * content.h - what a dump saves of a session's device and channel, and how it comes back
  *
  *   dump:     content_check ─► gate, idle ─► content_dump, observe_dump ─► tree frozen ─► content_channel
- *   restore:  content_channel_image ─► ring_restore ─► content_arena_restore ─► the log is replayed
- *             ─► observe_compare ─► content_restore ─► print_restore ─► thaw
- *
- * The replay may write into the arena (descriptions of functions, values of managed variables), so
- * content_arena_restore is called once more behind it: it makes the arena what it was.
+ *   restore:  content_channel_image ─► ring_restore ─► content_arena_restore ─► observe_expect
+ *             ─► the log is replayed ─► observe_compare ─► content_restore ─► thaw
  *
  * All are called by one thread, which has the session for itself: the consumer takes no records, no
  * worker runs, the device is idle. They enter contexts of the session; the caller's thread is in the
@@ -63,12 +60,16 @@ int content_restore(struct sv_session *s, struct store *st, const struct store_r
 		    size_t n);
 
 /*
+ * observe_expect: before the replay: textures, surfaces and conditional handles are to be what they
+ * were, where the driver lets itself be asked for that.
+ *
  * What programs can observe of the driver: addresses of variables, values of texture and surface
  * objects, conditional handles, attributes and parameters of functions. Text, one line each, sorted.
  * observe_compare: -ESTALE, and why names the first line that differs.
  */
 int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed, char *why,
 		 size_t n);
+int observe_expect(struct store *st, const struct store_ref *observed, char *why, size_t n);
 int observe_compare(struct sv_session *s, struct store *st, const struct store_ref *observed,
 		    char *why, size_t n);
 

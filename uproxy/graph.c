@@ -916,6 +916,7 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r->handle = p;
+	wanted_next(s, a->graph, r->n);
 	rc = s->hal.drv.cuGraphConditionalHandleCreate(&p[r->n], r->graph, context_here()->real,
 						       a->value, a->flags);
 	if (rc)

@@ -162,6 +162,7 @@ int do_tex_create(struct call *k)
 		rc = take_resource(k, &d.res);
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
+	wanted_next(s, k->seq, 0);
 	rc = create(&s->hal, surface, &d, a->view, &value);
 	if (!rc && keep(value, a->ctx, k->seq, surface))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -207,6 +208,7 @@ int do_tex_destroy(struct call *k)
 	if (!e)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	*e = (struct ending){ answer_later(k), *o };
+	journal_ended(o->seq, k->seq);
 	*o = objects[--nobjects];
 	if (worker_run(end_object, e)) {
 		free(e);

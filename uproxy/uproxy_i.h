@@ -320,6 +320,10 @@ typedef void (*object_visit)(void *arg, uint64_t value, uint64_t seq, bool surfa
 void textures_walk(object_visit fn, void *arg);
 int do_bypass(struct call *k);			/* log.c */
 
+/* wanted.c: what an object of the driver's was before; ask the driver for it. -ENOMEM. */
+int wanted_add(uint64_t of, uint32_t number, uint64_t value);
+void wanted_next(struct sv_session *s, uint64_t of, uint32_t number);
+
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
 void hostfunc_due(uint64_t id);		/* a graph has come to it; a thread of the driver */
@@ -340,8 +344,8 @@ int do_graph_destroy(struct call *k);
 /* journal.c: log a record and consume it. -ENOSPC no room; what ring_log_append says. */
 int journal_add(struct sv_session *s, const struct ring_record *rec);
 void journal_failed(uint64_t seq);	/* a record was logged before it failed; any thread */
-int journal_compact(struct sv_session *s);
-size_t journal_room(struct sv_session *s);	/* bytes of log in all */
+void journal_ended(uint64_t made, uint64_t seq);	/* it ends what another one has made */
+int journal_compact(struct sv_session *s);	/* what no restore needs is dropped */
 uint64_t journal_seq(const struct singvgpu_log_entry *e);	/* of the entry's record */
 
 /*

@@ -11,17 +11,40 @@ $(UPROXY_TEST_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftes
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
 		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS)
 
+# The test of dumps is their conductor, too.
+UPROXY_RESTORE := $(B)/selftests/uproxy/uproxy-restore
+$(UPROXY_RESTORE): selftests/uproxy/restore.c selftests/uproxy/client.h $(RINGBUF) \
+		$(B)/uproxy/ckpt/libsingvgpu-control.a $(B)/ckpt/libstore.a \
+		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
+		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
+		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
+TIMEOUT_uproxy-restore := 300
+
+# Tests that have the core in their own process.
+UPROXY_LOCAL_TESTS := digests content
+UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
+
+$(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/local.h \
+		$(B)/uproxy/libuproxy.a $(RINGBUF) $(KSELFTEST_H) | \
+		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -o $@ \
+		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
+HOST_TESTS += $(UPROXY_LOCAL_BIN)
+
 TIMEOUT_uproxy-hostile := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.
 ifeq ($(SAN),)
-HOST_TESTS += $(UPROXY_TEST_BIN)
+HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE)
 endif
 
 # The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of
 # the core gets sections of its own, to be put back before each input. It is built once.
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
 FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c print.c \
-	control.c freeze.c replay.c content.c content_memory.c observe.c),\
+	control.c freeze.c replay.c content.c plan.c move.c sparse.c channel.c observe.c),\
 	$(wildcard uproxy/*.c)) uproxy/hal/memory.c uproxy/hal/notify.c
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS := -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
@@ -37,7 +60,7 @@ $(FUZZ_RECORDS): selftests/uproxy/fuzz.c $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
 	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
-		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) -lpthread
+		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) -lzstd -llz4 -lpthread
 
 ifeq ($(SAN),)
 ifneq ($(shell command -v $(FUZZCC)),)

@@ -109,6 +109,8 @@ static int try_driver(struct hal *h, const char *path, char *why, size_t n)
 		return -ENODEV;
 	}
 	h->drv.cuDriverGetVersion(&h->version);
+	*(void **)&h->own_memory = dlsym(lib, "softcuda_own_memory");
+	*(void **)&h->next_value = dlsym(lib, "softcuda_next_value");
 	snprintf(h->path, sizeof(h->path), "%s", path);
 	return 0;
 }

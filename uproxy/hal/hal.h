@@ -16,6 +16,12 @@
 
 #include "cuda_driver.h"
 
+/* Memory that a driver allocated for what kernels keep there: heaps of malloc(), values of handles. */
+struct hal_own {
+	uint64_t at, len;
+	const char *what;
+};
+
 struct hal {
 	struct cuda_driver drv;
 	char path[4096];	/* of the driver that was opened */
@@ -25,6 +31,9 @@ struct hal {
 	CUcontext primary;	/* retained */
 	uint64_t window, window_len;
 	CUmemAllocationProp prop;
+	/* What CUDA has no call for; NULL: the driver has none either. */
+	CUresult (*own_memory)(unsigned int i, CUdeviceptr at, struct hal_own *own);
+	void (*next_value)(uint64_t value);
 };
 
 /*
@@ -50,6 +59,24 @@ int hal_soft_path(char *path, size_t n);
 CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece);
 CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len);
 CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags);
+
+/* May the host read and write device memory at va where it is? */
+int hal_host_reads(struct hal *h, uint64_t va);
+
+/*
+ * What a dump must save that CUDA has no name for, by number; 0: there is no such number. A driver
+ * that does not tell cannot save the heap of malloc() in kernels. hal_own_make: as it was in another
+ * process, before its contents are filled in.
+ */
+int hal_own_memory(struct hal *h, unsigned int i, struct hal_own *own);
+int hal_saves_heap(struct hal *h);
+CUresult hal_own_make(struct hal *h, const struct hal_own *own);
+
+/*
+ * hal_next_value: the next texture, surface or conditional handle that this thread makes had this
+ * value before. A driver may not care: what it made is compared later (observe.c).
+ */
+void hal_next_value(struct hal *h, uint64_t value);
 
 /* Host memory that the device may use at its address, in every context. */
 CUresult hal_pin(struct hal *h, void *p, size_t len);

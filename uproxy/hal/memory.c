@@ -77,3 +77,35 @@ CUresult hal_unpin(struct hal *h, void *p)
 {
 	return h->drv.cuMemHostUnregister(p);
 }
+
+int hal_host_reads(struct hal *h, uint64_t va)
+{
+	CUmemLocation host = { .type = CU_MEM_LOCATION_TYPE_HOST };
+	unsigned long long flags = 0;
+
+	return h->drv.cuMemGetAccess && !h->drv.cuMemGetAccess(&flags, &host, va) &&
+	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+int hal_own_memory(struct hal *h, unsigned int i, struct hal_own *own)
+{
+	return h->own_memory && !h->own_memory(i, 0, own);
+}
+
+int hal_saves_heap(struct hal *h)
+{
+	return h->own_memory != NULL;
+}
+
+CUresult hal_own_make(struct hal *h, const struct hal_own *own)
+{
+	struct hal_own o = *own;
+
+	return h->own_memory ? h->own_memory(0, own->at, &o) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void hal_next_value(struct hal *h, uint64_t value)
+{
+	if (h->next_value)
+		h->next_value(value);
+}

@@ -71,6 +71,22 @@ static struct ctx *ctx_new(struct device *dev, unsigned int flags)
 	return ctx;
 }
 
+/* The lowest number that no other context has; primary ones have 0. */
+static unsigned int free_place(void)
+{
+	unsigned int n = 1;
+
+	for (struct ctx *c = contexts; c;) {
+		if (c->place == n) {
+			n++;
+			c = contexts;
+		} else {
+			c = c->next;
+		}
+	}
+	return n;
+}
+
 static int ctx_start(struct ctx *ctx)
 {
 	if (ctx->active)
@@ -317,6 +333,7 @@ CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	ctx = ctx_new(&devices[dev], flags);
 	if (!ctx || ctx_start(ctx) || push(ctx))
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
+	ctx->place = free_place();
 	ctx->attached = 1;
 	*pctx = (CUcontext)ctx;
 	return api_unlock(CUDA_SUCCESS);

@@ -50,6 +50,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, C
 {
 	struct graph *g = (struct graph *)hGraph;
 	struct ctx *ctx;
+	uint64_t want;
 	struct mem *m;
 	void *p;
 	CUresult r;
@@ -71,15 +72,26 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, C
 	if (!p)
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	g->conds->h = p;
-	r = mem_alloc(ctx->dev, NULL, 4, 512, MEM_MODULE, &m);
+	want = place_wanted();
+	r = mem_place(ctx->dev, NULL, 4, 512, MEM_MODULE,
+		      place_is(want) ? place_key(want) : place_hash(0, "condition", 9), &m);
 	if (r)
 		return api_unlock(r);
+	m->owner = g->conds;
 	*(unsigned int *)m->va = defaultLaunchValue;
 	g->conds->h[g->conds->n].mem = m;
 	g->conds->h[g->conds->n].value = defaultLaunchValue;
 	g->conds->h[g->conds->n++].assign = flags & CU_GRAPH_COND_ASSIGN_DEFAULT;
 	*pHandle_out = m->va;
 	return api_unlock(CUDA_SUCCESS);
+}
+
+bool conds_own(unsigned int i, struct mem **out)
+{
+	for (uint64_t at = window_base; mem_next(at, out); at = (*out)->va + (*out)->len)
+		if ((*out)->kind == MEM_MODULE && (*out)->len == 4 && !(*out)->ctx && !i--)
+			return true;
+	return false;
 }
 
 CUresult cond_desc(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct desc *d)

@@ -79,12 +79,63 @@ void ranges_put(struct ranges *s)
 
 /* -------------------------------------------------------- device-side malloc */
 
-/* One arena for each context, of the size of CU_LIMIT_MALLOC_HEAP_SIZE when it is first used. */
+/*
+ * One arena for each context, of the size of CU_LIMIT_MALLOC_HEAP_SIZE when it is first used. A used
+ * block begins with its size and that inverted. For a dump free ones are marked likewise, so that
+ * the memory says all there is to know.
+ */
 struct dheap {
 	pthread_mutex_t lock;
 	struct extents free;
 	struct mem *mem;
+	bool filled;		/* from a dump: `free` is to be read off the memory */
 };
+
+#define FREE_TAG 0x4652454546524545ull
+
+static struct dheap *dheap_new(struct ctx *ctx, size_t len)
+{
+	struct dheap *h = calloc(1, sizeof(*h));
+
+	if (!h || mem_place(ctx->dev, ctx, len, 512, MEM_MODULE,
+			    place_hash(ctx->place, "heap", 4), &h->mem)) {
+		free(h);
+		return NULL;
+	}
+	pthread_mutex_init(&h->lock, NULL);
+	ext_put(&h->free, h->mem->va, h->mem->len / 16 * 16);
+	ctx->dheap = h;
+	return h;
+}
+
+static void dheap_mark(struct dheap *h)
+{
+	for (size_t i = 0; i < h->free.n && !h->filled; i++) {
+		uint64_t *p = (uint64_t *)h->free.e[i].va;
+
+		p[0] = h->free.e[i].len;
+		p[1] = p[0] ^ FREE_TAG;
+	}
+}
+
+/* Behind a block that a kernel has overwritten nothing is known to be free. lock held. */
+static void dheap_read(struct dheap *h)
+{
+	uint64_t at = h->mem->va, end = at + h->mem->len / 16 * 16;
+
+	h->filled = false;
+	h->free.n = 0;
+	while (at < end) {
+		const uint64_t *p = (const uint64_t *)at;
+
+		if (!p[0] || p[0] % 16 || p[0] > end - at ||
+		    (p[1] != ~p[0] && p[1] != (p[0] ^ FREE_TAG)))
+			break;
+		if (p[1] == (p[0] ^ FREE_TAG))
+			ext_put(&h->free, at, p[0]);
+		at += p[0];
+	}
+}
 
 static uint64_t device_malloc(void *user, uint64_t size)
 {
@@ -93,24 +144,14 @@ static uint64_t device_malloc(void *user, uint64_t size)
 	uint64_t p = 0;
 
 	pthread_mutex_lock(&big);
-	h = ctx->dheap;
-	if (!h) {
-		h = calloc(1, sizeof(*h));
-		if (h && !mem_alloc(ctx->dev, ctx, ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE], 512,
-				    MEM_MODULE, &h->mem)) {
-			pthread_mutex_init(&h->lock, NULL);
-			ext_put(&h->free, h->mem->va, h->mem->len);
-			ctx->dheap = h;
-		} else {
-			free(h);
-			h = NULL;
-		}
-	}
+	h = ctx->dheap ?: dheap_new(ctx, ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE]);
 	pthread_mutex_unlock(&big);
 	if (!h || size > h->mem->len)
 		return 0;
 	size = ROUND_UP(size + 16, 16);
 	pthread_mutex_lock(&h->lock);
+	if (h->filled)
+		dheap_read(h);
 	p = ext_take(&h->free, size, 16);
 	pthread_mutex_unlock(&h->lock);
 	if (!p)
@@ -131,8 +172,10 @@ static void device_free(void *user, uint64_t addr)
 	size = *(uint64_t *)p;
 	if (size != ~*(uint64_t *)(p + 8) || size > h->mem->va + h->mem->len - p)
 		return;		/* freed before, or overwritten */
-	*(uint64_t *)(p + 8) = 0;
 	pthread_mutex_lock(&h->lock);
+	if (h->filled)
+		dheap_read(h);
+	*(uint64_t *)(p + 8) = 0;
 	ext_put(&h->free, p, size);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -147,6 +190,64 @@ void dheap_free(struct ctx *ctx)
 	pthread_mutex_destroy(&h->lock);
 	free(h);
 	ctx->dheap = NULL;
+}
+
+/* As hal_own_memory and hal_own_make have it; big held. */
+struct own {
+	uint64_t at, len;
+	const char *what;
+};
+
+static CUresult own_find(unsigned int i, struct own *o)
+{
+	struct mem *m;
+
+	for (struct ctx *c = contexts; c; c = c->next) {
+		if (!c->dheap || i--)
+			continue;
+		dheap_mark(c->dheap);
+		*o = (struct own){ c->dheap->mem->va, c->dheap->mem->len,
+				   "the heap of malloc() in kernels" };
+		return CUDA_SUCCESS;
+	}
+	if (!conds_own(i, &m))
+		return CUDA_ERROR_NOT_FOUND;
+	*o = (struct own){ m->va, m->len, "the value of a conditional handle" };
+	return CUDA_SUCCESS;
+}
+
+static CUresult own_make(const struct own *o)
+{
+	struct mem *m = mem_find(o->at);
+
+	if (m)
+		return m->va == o->at && m->len == o->len ? CUDA_SUCCESS :
+							    CUDA_ERROR_INVALID_VALUE;
+	for (struct ctx *c = contexts; c; c = c->next) {
+		if (!c->active || c->dheap || !dheap_new(c, o->len))
+			continue;
+		c->dheap->filled = true;
+		if (c->dheap->mem->va == o->at)
+			return CUDA_SUCCESS;
+		m = c->dheap->mem;
+		dheap_free(c);
+		mem_free(m);
+	}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+/*
+ * Memory that kernels write and that no call of CUDA's gives an address of: the i-th, when at is 0;
+ * else there is to be some at this address, which the caller fills. The device is idle.
+ */
+__attribute__((visibility("default")))
+CUresult softcuda_own_memory(unsigned int i, CUdeviceptr at, struct own *o)
+{
+	CUresult r = api_lock();
+
+	if (r)
+		return r;
+	return api_unlock(at ? own_make(o) : own_find(i, o));
 }
 
 static void device_print(void *user, const char *text, size_t len)

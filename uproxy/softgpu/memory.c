@@ -447,10 +447,32 @@ CUresult mem_alloc(struct device *dev, struct ctx *ctx, size_t len, size_t align
 	return CUDA_SUCCESS;
 }
 
+CUresult mem_place(struct device *dev, struct ctx *ctx, size_t len, size_t align,
+		   enum mem_kind kind, uint64_t key, struct mem **out)
+{
+	struct mem *m;
+	size_t span;
+	uint64_t va = len ? place_take(dev, key, len, align, &span) : 0;
+
+	if (!va)
+		return mem_alloc(dev, ctx, len, align, kind, out);
+	m = mem_insert(va, len, kind, ctx);
+	if (!m) {
+		place_put(dev, va, span);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	m->dev = dev;
+	m->span = span;
+	*out = m;
+	return CUDA_SUCCESS;
+}
+
 void mem_free(struct mem *m)
 {
 	if (m->kind == MEM_HOST) {
 		munmap((void *)m->va, m->span);
+	} else if (place_is(m->va)) {
+		place_put(m->dev, m->va, m->span);
 	} else if (m->kind != MEM_REGISTERED && m->kind != MEM_VMM) {
 		if (m->span >= PAGE_2M) {
 			window_put(m->va, m->span);

@@ -2,8 +2,8 @@
 /*
  * module.c - CUmodule: a program in a context, its variables and functions; cuLink*.
  *
- * A module's variables are one block of device memory, laid out in the order of the program, so a
- * module that is loaded at the same point of the same program has them at the same addresses.
+ * A module's variables are one block of device memory, laid out in the order of the program, whose
+ * address depends on the program's text and on which context it is (place.c).
  */
 #include "module_i.h"
 
@@ -38,7 +38,9 @@ CUresult managed_new(struct program *p, struct ctx *ctx, struct mem ***out)
 
 		if (!v->managed || v->external)
 			continue;
-		r = mem_alloc(dev, ctx, v->size ? v->size : 16, v->align, MEM_MANAGED, &m[i]);
+		r = mem_place(dev, ctx, v->size ? v->size : 16, v->align, MEM_MANAGED,
+			      place_hash(p->hash, (uint32_t[]){ 1, ctx ? ctx->place + 1 : 0, i }, 12),
+			      &m[i]);
 		if (r)
 			break;
 		m[i]->flags = CU_MEM_ATTACH_GLOBAL;
@@ -91,7 +93,8 @@ static CUresult place_vars(struct module *m, struct jit_log *log)
 			m->var_addr[i] = m->managed[i]->va;
 	if (!len)
 		return CUDA_SUCCESS;
-	r = mem_alloc(m->ctx->dev, m->ctx, len, align, MEM_MODULE, &m->vars);
+	r = mem_place(m->ctx->dev, m->ctx, len, align, MEM_MODULE,
+		      place_hash(m->prog->hash, &m->ctx->place, sizeof(m->ctx->place)), &m->vars);
 	if (r)
 		return r;
 	m->vars->owner = m;

@@ -14,6 +14,7 @@
 
 struct program {
 	unsigned int refs;		/* big */
+	uint64_t hash;			/* of the texts */
 	struct ptx_module *pm;
 	void **texts;			/* sources, which pm does not copy */
 	unsigned int ntexts;

@@ -80,8 +80,10 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 	pthread_once(&once, cache_once);
 	if (!src || !p)
 		goto fail;
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
 		src[i] = (struct ptx_source){ texts[i], lens[i] };
+		p->hash = place_hash(p->hash, texts[i], lens[i]);
+	}
 	for (unsigned int i = 0; i < n && nsrc == n; i++)
 		if (strstr(texts[i], ".extern .func cudaGraphSetConditional"))
 			src[nsrc++] = (struct ptx_source){ set_conditional,

@@ -130,6 +130,7 @@ struct ctx {
 	bool primary, active;
 	unsigned int refs;		/* retains of a primary context */
 	unsigned int attached;		/* cuCtxAttach of any other */
+	unsigned int place;		/* 0: primary; else the lowest that was free */
 	uint64_t id;
 	CUresult sticky;		/* the error that ended this context's use of the device */
 	struct stream *legacy, *streams;
@@ -208,6 +209,9 @@ void mem_remove(struct mem *m);
 size_t mem_next(uint64_t from, struct mem **out);
 CUresult mem_alloc(struct device *dev, struct ctx *ctx, size_t len, size_t align,
 		   enum mem_kind kind, struct mem **out);
+/* The same at an address that the key says, where there is room. */
+CUresult mem_place(struct device *dev, struct ctx *ctx, size_t len, size_t align,
+		   enum mem_kind kind, uint64_t key, struct mem **out);
 void mem_free(struct mem *m);
 void mem_free_ctx(struct ctx *ctx);
 extern uint64_t mem_host_gen;		/* changes with the known host memory */
@@ -217,6 +221,17 @@ uint64_t window_take(size_t len, size_t align, uint64_t hint);	/* for a caller *
 uint64_t window_take_own(size_t len, size_t align);
 void window_put(uint64_t va, size_t len);
 unsigned long long vmm_handle_types(const struct mem *m);
+
+/* ------------------------------------------------------------------ place.c */
+
+uint64_t place_hash(uint64_t seed, const void *p, size_t n);
+/* Memory of span bytes where the key says, for a device. 0: no room. big, as all of these. */
+uint64_t place_take(struct device *dev, uint64_t key, size_t len, size_t align, size_t *span);
+void place_put(struct device *dev, uint64_t va, size_t span);
+bool place_is(uint64_t va);
+uint64_t place_key(uint64_t va);	/* of what lies at an address */
+uint64_t place_textures(void);		/* 2 MiB of addresses for values; 0: none */
+uint64_t place_wanted(void);		/* the value that the next handle is to have, or 0 */
 
 /* ------------------------------------------------------------------- pool.c */
 
@@ -429,6 +444,7 @@ int launch_params(struct func *f, struct launch *k, void **params, void **extra,
 CUresult launch_check(struct ctx *ctx, struct launch *k);
 CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx);
 void dheap_free(struct ctx *ctx);
+bool conds_own(unsigned int i, struct mem **m);	/* graph_cond.c: the value of the i-th handle */
 int occupancy(struct func *f, unsigned int threads, size_t smem);	/* blocks on one SM */
 
 /* --------------------------------------------------------------- symbols.c */

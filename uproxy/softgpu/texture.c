@@ -42,14 +42,16 @@ static CUresult publish(const struct texture *t, CUtexObject *out)
 	size_t i;
 
 	if (!slots_va) {
-		uint64_t va = window_take_own(PAGE_2M, PAGE_2M);
+		uint64_t va = place_textures();
 
 		if (!va)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		__atomic_store_n(&slots_va, va, __ATOMIC_RELEASE);
 	}
-	for (i = 1; i < SLOTS && slots[i]; i++)
-		;
+	i = (place_wanted() - slots_va) / 64;
+	if (!i || i >= SLOTS || slots[i])
+		for (i = 1; i < SLOTS && slots[i]; i++)
+			;
 	copy = i < SLOTS ? malloc(sizeof(*copy)) : NULL;
 	if (!copy)
 		return CUDA_ERROR_OUT_OF_MEMORY;

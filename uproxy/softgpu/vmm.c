@@ -337,6 +337,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	return api_unlock(CUDA_SUCCESS);
 }
 
+/* The host shares the device's address space, so it has what the device has. */
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
 	struct mem *m;
@@ -344,8 +345,9 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 
 	if (r)
 		return r;
-	if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    location->id < 0 || location->id >= ndevices)
+	if (!flags || !location || (location->type != CU_MEM_LOCATION_TYPE_HOST &&
+				    (location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+				     location->id < 0 || location->id >= ndevices)))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&big);
 	m = mem_find(ptr);

@@ -1,0 +1,713 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * move.c - device memory to and from an object of the store
+ *
+ * Three ways for linear memory:
+ *
+ *   direct   the host may read and write it where it is: the store hashes it there
+ *   staged   through pinned buffers: while the device fills one, the store hashes another
+ *   digests  the device computes the digests of its pages (hal/digest.c) and only those that the
+ *            store lacks are staged
+ *
+ * The first is taken where the driver allows it, else the third, else the second; SINGVGPU_CONTENT
+ * names another way, for tests and measurements. Loading is done by several threads, each with a
+ * reader of its own, since checking the pages costs more than moving them.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "content_i.h"
+#include "hal/digest.h"
+
+#define STAGE		(16ull << 20)	/* bytes of one pinned buffer */
+#define STAGES		3
+#define PIECE		(8ull << 20)	/* between two looks at the progress */
+#define LOADERS_MAX	8
+#define SPAN		(256ull << 20)	/* whose digests are computed at once */
+#define GAP		4		/* known pages copied along rather than begin another copy */
+#define TELL_NS		200000000ull
+
+enum way { AUTO, DIRECT, STAGED, DIGESTS };
+
+struct mover {
+	struct sv_session *s;
+	struct hal *h;
+	struct store *st;
+	const struct content_progress *progress;
+	struct content_stats *stats;
+	struct sparse *sparse;
+	enum way way;
+	uint8_t *buf[STAGES];		/* NULL until the first is needed */
+	CUstream stream[STAGES];
+	struct hal_digests *digests;
+	bool no_digests;		/* tried */
+	uint64_t done, total, told_ns;
+	const char *phase;
+};
+
+static int say_store(int rc, char *why, size_t n)
+{
+	snprintf(why, n, "%s", store_why());
+	return rc;
+}
+
+static int say_driver(CUresult r, const char *what, char *why, size_t n)
+{
+	if (!r)
+		return 0;
+	snprintf(why, n, "%s: the driver says error %d", what, r);
+	return -EIO;
+}
+
+/* Tell how far it is; the caller may want to end it. */
+static int tell_progress(struct mover *m, uint64_t done, char *why, size_t n)
+{
+	uint64_t now = now_ns();
+
+	m->done += done;
+	if (!m->progress || !m->progress->fn || now - m->told_ns < TELL_NS)
+		return 0;
+	m->told_ns = now;
+	if (!m->progress->fn(m->progress->arg, m->phase, m->done, m->total))
+		return 0;
+	snprintf(why, n, "given up in the phase \"%s\"", m->phase);
+	return -ECANCELED;
+}
+
+int mover_open(struct mover **out, struct sv_session *s, struct store *st,
+	       const struct content_progress *p, uint64_t total, struct content_stats *stats)
+{
+	static const char *const ways[] = { "auto", "direct", "staged", "digests" };
+	const char *env = getenv("SINGVGPU_CONTENT");
+	struct mover *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	*m = (struct mover){ .s = s, .h = &s->hal, .st = st, .progress = p, .total = total,
+			     .stats = stats, .sparse = sparse_open(-1), .phase = "contents" };
+	for (unsigned int i = 0; env && i < 4; i++)
+		if (!strcmp(env, ways[i]))
+			m->way = i;
+	if (!m->sparse) {
+		free(m);
+		return -ENOMEM;
+	}
+	*out = m;
+	return 0;
+}
+
+void mover_close(struct mover *m)
+{
+	if (!m)
+		return;
+	for (int i = 0; i < STAGES; i++)
+		if (m->buf[i]) {
+			m->h->drv.cuStreamDestroy_v2(m->stream[i]);
+			hal_unpin(m->h, m->buf[i]);
+			free(m->buf[i]);
+		}
+	hal_digests_close(m->digests);
+	sparse_close(m->sparse);
+	free(m);
+}
+
+static int stages(struct mover *m, char *why, size_t n)
+{
+	for (int i = 0; i < STAGES && !m->buf[i]; i++) {
+		uint8_t *p = aligned_alloc(2 << 20, STAGE);
+		CUresult r;
+
+		if (!p) {
+			snprintf(why, n, "out of memory");
+			return -ENOMEM;
+		}
+		r = hal_pin(m->h, p, STAGE);
+		if (!r) {
+			r = m->h->drv.cuStreamCreate(&m->stream[i], CU_STREAM_NON_BLOCKING);
+			if (r)
+				hal_unpin(m->h, p);
+		}
+		if (r) {
+			free(p);
+			return say_driver(r, "pinned memory for the contents", why, n);
+		}
+		m->buf[i] = p;
+	}
+	return 0;
+}
+
+/* Wait for what a stream of ours does. */
+static int settle(struct mover *m, int i, char *why, size_t n)
+{
+	return say_driver(m->h->drv.cuStreamSynchronize(m->stream[i]), "copying device memory", why,
+			  n);
+}
+
+/* ------------------------------------------------------------------------------ saving */
+
+static int write_out(struct mover *m, struct store_object *o, uint64_t off, const void *p,
+		     uint64_t len, char *why, size_t n)
+{
+	int rc = store_object_write(o, off, p, len);
+
+	return rc ? say_store(rc, why, n) : tell_progress(m, len, why, n);
+}
+
+static int save_direct(struct mover *m, struct store_object *o, uint64_t va, uint64_t len,
+		       uint64_t off, char *why, size_t n)
+{
+	uint64_t end = va + len, at = va, from, to;
+	int rc = 0;
+
+	m->stats->digests = "direct";
+	while (!rc && sparse_next(m->sparse, at, end, &from, &to)) {
+		uint64_t piece = to - from < PIECE ? to - from : PIECE;
+
+		m->done += from - at;
+		rc = write_out(m, o, off + (from - va), (void *)(uintptr_t)from, piece, why, n);
+		at = from + piece;
+	}
+	m->done += rc ? 0 : end - at;
+	return rc;
+}
+
+/* Pages of linear memory at va, for off of the object; missing[i] of them are copied and written. */
+struct span {
+	uint64_t va, off, pages;
+	const uint8_t *missing;
+};
+
+/* What of a span one buffer holds, one run behind the other. */
+struct batch {
+	struct {
+		uint64_t at, run;	/* pages of the span */
+	} job[1024];
+	unsigned int jobs;
+	uint64_t used;			/* pages */
+};
+
+/* Where the next copy begins, and its pages; a few that are known are copied rather than skipped. */
+static uint64_t next_copy(const struct span *sp, uint64_t from, uint64_t room, uint64_t *run)
+{
+	uint64_t i = from, end, j;
+
+	while (i < sp->pages && !sp->missing[i])
+		i++;
+	for (end = j = i; j < sp->pages && j - i < room && j - end <= GAP; j++)
+		if (sp->missing[j])
+			end = j + 1;
+	*run = end - i;
+	return i;
+}
+
+static int batch_fill(struct mover *m, struct batch *b, int k, const struct span *sp, uint64_t *from,
+		      char *why, size_t n)
+{
+	int rc = 0;
+
+	b->jobs = 0;
+	b->used = 0;
+	while (!rc && b->jobs < 1024 && b->used < STAGE / STORE_PAGE) {
+		uint64_t run, at = next_copy(sp, *from, STAGE / STORE_PAGE - b->used, &run);
+
+		*from = at + run;
+		if (!run)
+			break;
+		rc = say_driver(m->h->drv.cuMemcpyDtoHAsync_v2(m->buf[k] + b->used * STORE_PAGE,
+				sp->va + at * STORE_PAGE, run * STORE_PAGE, m->stream[k]),
+				"copying device memory", why, n);
+		b->job[b->jobs].at = at;
+		b->job[b->jobs++].run = run;
+		b->used += run;
+	}
+	m->stats->copied += b->used * STORE_PAGE;
+	return rc;
+}
+
+static int batch_drain(struct mover *m, struct store_object *o, const struct batch *b, int k,
+		       const struct span *sp, char *why, size_t n)
+{
+	const uint8_t *data = m->buf[k];
+	int rc = b->jobs ? settle(m, k, why, n) : 0;
+
+	for (unsigned int j = 0; j < b->jobs; j++) {
+		uint64_t at = b->job[j].at, end = at + b->job[j].run;
+
+		while (!rc && at < end) {
+			uint64_t w = 0;
+
+			while (at + w < end && sp->missing[at + w])
+				w++;
+			if (w)
+				rc = write_out(m, o, sp->off + at * STORE_PAGE, data, w * STORE_PAGE,
+					       why, n);
+			w += !w;
+			at += w;
+			data += w * STORE_PAGE;
+		}
+	}
+	return rc;
+}
+
+static int save_missing(struct mover *m, struct store_object *o, const struct span *sp, char *why,
+			size_t n)
+{
+	struct batch *b = calloc(STAGES, sizeof(*b));
+	uint64_t from = 0;
+	int rc = b ? stages(m, why, n) : -ENOMEM, k = 0;
+
+	do {
+		if (!rc)
+			rc = batch_fill(m, &b[k], k, sp, &from, why, n);
+		k = (k + 1) % STAGES;
+		if (!rc)
+			rc = batch_drain(m, o, &b[k], k, sp, why, n);
+	} while (!rc && (b[0].jobs || b[1].jobs || b[2].jobs));
+	for (int i = 0; b && rc && i < STAGES; i++)
+		if (m->buf[i])
+			m->h->drv.cuStreamSynchronize(m->stream[i]);
+	free(b);
+	return rc;
+}
+
+_Static_assert(STAGES == 3, "as save_missing has them");
+
+/* Which pages does the store lack? All, where the device cannot tell their digests. */
+static int ask_store(struct mover *m, struct store_object *o, struct span *sp, uint8_t *missing,
+		     char *why, size_t n)
+{
+	struct store_digest *d;
+	ssize_t lacks;
+	CUresult r;
+
+	if (!m->digests && !m->no_digests && m->way != STAGED)
+		m->no_digests = hal_digests_open(&m->digests, m->h, store_seed(m->st));
+	if (!m->digests || m->way == STAGED) {
+		m->stats->digests = "host";
+		memset(missing, 1, sp->pages);
+		return 0;
+	}
+	m->stats->digests = "device";
+	r = hal_digests_run(m->digests, sp->va, sp->pages, &d);
+	if (r)
+		return say_driver(r, "digests of device memory", why, n);
+	lacks = store_object_digests(o, sp->off, d, sp->pages, missing);
+	if (lacks < 0)
+		return say_store(lacks, why, n);
+	m->stats->known += (sp->pages - lacks) * STORE_PAGE;
+	return tell_progress(m, (sp->pages - lacks) * STORE_PAGE, why, n);
+}
+
+static int save_spans(struct mover *m, struct store_object *o, uint64_t va, uint64_t len,
+		      uint64_t off, char *why, size_t n)
+{
+	uint8_t *missing = malloc(SPAN / STORE_PAGE);
+	int rc = missing ? 0 : -ENOMEM;
+
+	for (uint64_t at = 0; !rc && at < len; at += SPAN) {
+		uint64_t size = len - at < SPAN ? len - at : SPAN;
+		struct span sp = { va + at, off + at, size / STORE_PAGE, missing };
+
+		rc = ask_store(m, o, &sp, missing, why, n);
+		if (!rc)
+			rc = save_missing(m, o, &sp, why, n);
+	}
+	free(missing);
+	return rc;
+}
+
+static bool is_direct(struct mover *m, uint64_t va)
+{
+	return (m->way == AUTO || m->way == DIRECT) && hal_host_reads(m->h, va);
+}
+
+int mover_save(struct mover *m, struct store_object *o, uint64_t va, uint64_t len, uint64_t off,
+	       char *why, size_t n)
+{
+	int rc;
+
+	snprintf(why, n, "out of memory");
+	rc = is_direct(m, va) ? save_direct(m, o, va, len, off, why, n) :
+				save_spans(m, o, va, len, off, why, n);
+	m->stats->bytes += len;
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ loading */
+
+struct loading {
+	struct mover *m;
+	const struct store_ref *ref;
+	uint64_t va, off;
+	bool direct;
+	struct {
+		uint64_t off, len;
+	} *task;
+	size_t tasks, cap;
+	size_t next;		/* atomic */
+	uint64_t moved;		/* bytes; atomic */
+	unsigned int running;	/* lock */
+	int rc;			/* the first error; lock */
+	char *why;
+	size_t n;
+	pthread_mutex_t lock;
+	pthread_cond_t over;
+};
+
+static int load_task(struct loading *l, struct store_reader *r, size_t i, uint8_t *buf, CUstream st)
+{
+	struct mover *m = l->m;
+	uint64_t off = l->task[i].off, len = l->task[i].len, va = l->va + (off - l->off);
+	char why[256];
+	ssize_t got = store_read(r, off, l->direct ? (void *)(uintptr_t)va : buf, len);
+	int rc = got < 0 ? say_store(got, why, sizeof(why)) : 0;
+
+	if (!rc && (uint64_t)got != len) {
+		rc = -EBADMSG;
+		snprintf(why, sizeof(why), "the object of the device's contents ends too early");
+	}
+	if (!rc && !l->direct) {
+		rc = say_driver(m->h->drv.cuMemcpyHtoDAsync_v2(va, buf, len, st) ?:
+				m->h->drv.cuStreamSynchronize(st), "filling device memory", why,
+				sizeof(why));
+		__atomic_fetch_add(&m->stats->copied, len, __ATOMIC_RELAXED);
+	}
+	if (rc) {
+		pthread_mutex_lock(&l->lock);
+		if (!l->rc) {
+			l->rc = rc;
+			snprintf(l->why, l->n, "%s", why);
+		}
+		pthread_mutex_unlock(&l->lock);
+	}
+	__atomic_fetch_add(&l->moved, len, __ATOMIC_RELAXED);
+	return rc;
+}
+
+static void *loader(void *arg)
+{
+	struct loading *l = arg;
+	struct store_reader *r = NULL;
+	struct hal *h = l->m->h;
+	uint8_t *buf = NULL;
+	CUstream st = NULL;
+	size_t i;
+	int rc;
+
+	rc = store_object_open(l->m->st, l->ref, &r);
+	if (!rc && !l->direct) {
+		buf = aligned_alloc(4096, PIECE);
+		rc = !buf || h->drv.cuCtxSetCurrent(h->primary) || hal_pin(h, buf, PIECE) ||
+		     h->drv.cuStreamCreate(&st, CU_STREAM_NON_BLOCKING) ? -ENOMEM : 0;
+	}
+	while (!rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks)
+		rc = load_task(l, r, i, buf, st);
+	if (st) {
+		h->drv.cuStreamDestroy_v2(st);
+		hal_unpin(h, buf);
+	}
+	free(buf);
+	pthread_mutex_lock(&l->lock);
+	if (rc && !l->rc) {
+		l->rc = rc;
+		snprintf(l->why, l->n, "%s", r ? "out of pinned memory" : store_why());
+	}
+	if (rc)
+		l->next = l->tasks;
+	l->running--;
+	pthread_cond_signal(&l->over);
+	pthread_mutex_unlock(&l->lock);
+	store_reader_close(r);
+	return NULL;
+}
+
+/* The threads work; the calling one tells how far they are, and stops them. */
+static void watch(struct loading *l)
+{
+	uint64_t told = 0;
+
+	pthread_mutex_lock(&l->lock);
+	while (l->running) {
+		struct timespec t;
+		uint64_t moved = __atomic_load_n(&l->moved, __ATOMIC_RELAXED);
+		int rc;
+
+		clock_gettime(CLOCK_REALTIME, &t);
+		t.tv_nsec += TELL_NS;
+		t.tv_sec += t.tv_nsec / 1000000000;
+		t.tv_nsec %= 1000000000;
+		if (pthread_cond_timedwait(&l->over, &l->lock, &t) != ETIMEDOUT)
+			continue;
+		pthread_mutex_unlock(&l->lock);
+		rc = tell_progress(l->m, moved - told, l->why, l->n);
+		pthread_mutex_lock(&l->lock);
+		told = moved;
+		if (rc && !l->rc) {
+			l->rc = rc;
+			__atomic_store_n(&l->next, l->tasks, __ATOMIC_RELAXED);
+		}
+	}
+	l->m->done += l->moved - told;
+	pthread_mutex_unlock(&l->lock);
+}
+
+static int run_loaders(struct loading *l)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned int want = cpus < LOADERS_MAX ? cpus : LOADERS_MAX;
+	pthread_t t[LOADERS_MAX];
+	unsigned int k = 0;
+
+	if (want > l->tasks)
+		want = l->tasks;
+	pthread_mutex_lock(&l->lock);
+	for (; k < want && !pthread_create(&t[k], NULL, loader, l); k++)
+		l->running++;
+	pthread_mutex_unlock(&l->lock);
+	if (want && !k)
+		return -EAGAIN;
+	watch(l);
+	while (k)
+		pthread_join(t[--k], NULL);
+	return l->rc;
+}
+
+/* Zeros to a range, where it is not new memory without pages. */
+static int clear(struct mover *m, bool direct, uint64_t va, uint64_t len, char *why, size_t n)
+{
+	uint64_t at = va, from, to;
+
+	if (!len)
+		return 0;
+	if (!direct)
+		return say_driver(m->h->drv.cuMemsetD8Async(va, 0, len, m->stream[0]) ?:
+				  m->h->drv.cuStreamSynchronize(m->stream[0]),
+				  "clearing device memory", why, n);
+	while (sparse_next(m->sparse, at, va + len, &from, &to)) {
+		memset((void *)(uintptr_t)from, 0, to - from);
+		at = to;
+	}
+	return 0;
+}
+
+static int add_task(struct loading *l, uint64_t off, uint64_t len)
+{
+	while (len) {
+		uint64_t piece = len < PIECE ? len : PIECE;
+
+		if (l->tasks == l->cap) {
+			size_t cap = l->cap ? l->cap * 2 : 64;
+			void *p = realloc(l->task, cap * sizeof(*l->task));
+
+			if (!p)
+				return -ENOMEM;
+			l->task = p;
+			l->cap = cap;
+		}
+		l->task[l->tasks].off = off;
+		l->task[l->tasks++].len = piece;
+		off += piece;
+		len -= piece;
+	}
+	return 0;
+}
+
+/* Clear the holes and list the data. */
+static int survey(struct loading *l, uint64_t len, char *why, size_t n)
+{
+	uint64_t at = l->off, end = l->off + len, from, to;
+	struct store_reader *r;
+	int rc = store_object_open(l->m->st, l->ref, &r);
+
+	if (rc)
+		return say_store(rc, why, n);
+	while (!rc && at < end) {
+		rc = store_next_data(r, at, &from, &to);
+		if (rc == -ENXIO || (!rc && from >= end)) {
+			from = to = end;
+			rc = 0;
+		} else if (rc) {
+			say_store(rc, why, n);
+			break;
+		}
+		to = to < end ? to : end;
+		rc = clear(l->m, l->direct, l->va + (at - l->off), from - at, why, n);
+		if (!rc)
+			rc = add_task(l, from, to - from);
+		l->m->done += from - at;
+		at = to;
+	}
+	store_reader_close(r);
+	return rc;
+}
+
+int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64_t len, uint64_t off,
+	       char *why, size_t n)
+{
+	struct loading l = { .m = m, .ref = ref, .va = va, .off = off, .direct = is_direct(m, va),
+			     .why = why, .n = n };
+	int rc;
+
+	snprintf(why, n, "out of memory");
+	pthread_mutex_init(&l.lock, NULL);
+	pthread_cond_init(&l.over, NULL);
+	rc = l.direct ? 0 : stages(m, why, n);
+	if (!rc)
+		rc = survey(&l, len, why, n);
+	if (!rc)
+		rc = run_loaders(&l);
+	free(l.task);
+	m->stats->bytes += len;
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ packed regions */
+
+/* Rows of an array in tight order: as many as fit the buffer, of one slice. */
+static CUresult copy_rows(struct mover *m, const struct planned *p, uint32_t slice, uint32_t row,
+			  uint32_t rows, uint8_t *buf, bool save)
+{
+	CUDA_MEMCPY3D c = { .WidthInBytes = p->r.row, .Height = rows, .Depth = 1 };
+	CUarray a;
+	CUresult r = plan_array(m->h, p, &a);
+
+	if (r)
+		return r;
+	c.srcMemoryType = save ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST;
+	c.dstMemoryType = save ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY;
+	if (save) {
+		c.srcArray = a;
+		c.srcY = row;
+		c.srcZ = slice;
+		c.dstHost = buf;
+		c.dstPitch = p->r.row;
+		c.dstHeight = rows;
+	} else {
+		c.dstArray = a;
+		c.dstY = row;
+		c.dstZ = slice;
+		c.srcHost = buf;
+		c.srcPitch = p->r.row;
+		c.srcHeight = rows;
+	}
+	return m->h->drv.cuMemcpy3D_v2 ? m->h->drv.cuMemcpy3D_v2(&c) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* How many bytes of a region go at once from `done` on: what fits a buffer, rows of one slice. */
+static uint64_t piece_len(const struct planned *p, uint64_t done)
+{
+	uint64_t left = p->r.len - done, rows;
+
+	if (p->r.kind != REGION_ARRAY)
+		return left < STAGE ? left : STAGE;
+	rows = p->r.rows - done / p->r.row % p->r.rows;
+	return (rows < STAGE / p->r.row ? rows : STAGE / p->r.row) * p->r.row;
+}
+
+static CUresult copy_piece(struct mover *m, const struct planned *p, uint64_t done, uint64_t len,
+			   bool save)
+{
+	uint64_t row = done / (p->r.row ?: 1);
+
+	if (p->r.kind == REGION_ARRAY)
+		return copy_rows(m, p, row / p->r.rows, row % p->r.rows, len / p->r.row, m->buf[0],
+				 save);
+	return save ? m->h->drv.cuMemcpyDtoH_v2(m->buf[0], p->r.at + done, len) :
+		      m->h->drv.cuMemcpyHtoD_v2(p->r.at + done, m->buf[0], len);
+}
+
+static int say_region(struct mover *m, CUresult r, const struct planned *p, char *why, size_t n)
+{
+	char what[200];
+
+	(void)m;
+	region_say(&p->r, "", what, sizeof(what));
+	return say_driver(r, what, why, n);
+}
+
+int mover_save_packed(struct mover *m, struct store_object *o, const struct planned *p, char *why,
+		      size_t n)
+{
+	int rc = stages(m, why, n);
+
+	if (!rc && plan_enter(m->s, p->r.ctx))
+		rc = say_driver(CUDA_ERROR_INVALID_CONTEXT, "entering a context", why, n);
+	for (uint64_t done = 0; !rc && done < p->r.len; done += piece_len(p, done)) {
+		uint64_t len = piece_len(p, done);
+
+		rc = say_region(m, copy_piece(m, p, done, len, true), p, why, n);
+		if (!rc)
+			rc = write_out(m, o, p->r.off + done, m->buf[0], len, why, n);
+		m->stats->copied += len;
+	}
+	m->stats->bytes += p->r.len;
+	return rc;
+}
+
+int mover_load_packed(struct mover *m, struct store_reader *r, const struct planned *p, char *why,
+		      size_t n)
+{
+	int rc = stages(m, why, n);
+
+	if (!rc && plan_enter(m->s, p->r.ctx))
+		rc = say_driver(CUDA_ERROR_INVALID_CONTEXT, "entering a context", why, n);
+	for (uint64_t done = 0; !rc && done < p->r.len; done += piece_len(p, done)) {
+		uint64_t len = piece_len(p, done);
+		ssize_t got = store_read(r, p->r.off + done, m->buf[0], len);
+
+		if (got < 0)
+			return say_store(got, why, n);
+		if ((uint64_t)got < len)	/* zeros at the end are not stored */
+			memset(m->buf[0] + got, 0, len - got);
+		rc = say_region(m, copy_piece(m, p, done, len, false), p, why, n) ?:
+		     tell_progress(m, len, why, n);
+		m->stats->copied += len;
+	}
+	m->stats->bytes += p->r.len;
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ physical memory */
+
+int mover_map(struct mover *m, const struct planned *p, uint64_t *va, char *why, size_t n)
+{
+	const struct cuda_driver *d = &m->h->drv;
+	CUmemGenericAllocationHandle handle = p->real;
+	CUdeviceptr at = 0;
+	CUresult r = CUDA_SUCCESS;
+
+	if (p->r.at)		/* no handle is left of it: by an address */
+		r = d->cuMemRetainAllocationHandle ?
+			d->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)p->r.at) :
+			CUDA_ERROR_NOT_SUPPORTED;
+	if (r)
+		return say_driver(r, "memory of cuMemCreate whose handle is released", why, n);
+	r = d->cuMemAddressReserve(&at, p->r.len, 0, 0, 0);
+	if (!r) {
+		r = d->cuMemMap(at, p->r.len, 0, handle, 0);
+		if (!r && (r = hal_access(m->h, at, p->r.len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)))
+			hal_unmap(m->h, at, p->r.len);
+		if (r)
+			d->cuMemAddressFree(at, p->r.len);
+	}
+	if (p->r.at)
+		d->cuMemRelease(handle);
+	if (r)
+		return say_driver(r, "mapping memory of cuMemCreate", why, n);
+	sparse_close(m->sparse);	/* it knows the mappings of before */
+	m->sparse = sparse_open(-1);
+	*va = at;
+	if (!m->sparse)
+		mover_unmap(m, p, at);
+	return m->sparse ? 0 : -ENOMEM;
+}
+
+void mover_unmap(struct mover *m, const struct planned *p, uint64_t va)
+{
+	hal_unmap(m->h, va, p->r.len);
+	m->h->drv.cuMemAddressFree(va, p->r.len);
+}

@@ -2,7 +2,7 @@
 # build.mk - the `singvgpu` command, its manual pages and completion, and where they are installed.
 
 TOOL := $(B)/tools/singvgpu
-TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
+TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out tools/init.c,$(wildcard tools/*.c)))
 TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/dkms.conf)
 # What the proxy shows and says: uproxy/stat.h, uproxy/trace.h, libintercept/gen/proto.h.
 TOOL_CFLAGS := -D_GNU_SOURCE -DSINGVGPU_VERSION='"$(TOOL_VERSION)"' -Itools -Iuproxy -Iuproxy/ckpt \
@@ -12,10 +12,17 @@ $(B)/tools/%.o: tools/%.c tools/build.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(TOOL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(TOOL): $(TOOL_OBJ)
+# uproxy/ckpt/build.mk is read after this one: its variables are good for recipes only.
+$(TOOL): $(TOOL_OBJ) $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(STORE_LIBS) -lm -ldl
 
-ALL += $(TOOL)
+# Part of every checkpoint, so it depends on no library; a sanitizer's would be one.
+TOOL_INIT := $(B)/tools/singvgpu-init
+$(TOOL_INIT): tools/init.c tools/init.h tools/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fsanitize=%,$(CFLAGS)) -D_GNU_SOURCE -static -o $@ $<
+
+ALL += $(TOOL) $(TOOL_INIT)
 INSTALL_BIN += $(TOOL)
 INSTALL_MAN += $(wildcard tools/man/*.1)
 
@@ -30,7 +37,7 @@ install-tool: all
 	for f in $(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so; do \
 		[ ! -e $$f ] || install -D -m 644 $$f "$$to/$(TOOL_LIBDIR)/$${f##*/}" || exit 1; \
 	done; \
-	for f in $(B)/uproxy/singvgpu-proxy; do \
+	for f in $(B)/uproxy/singvgpu-proxy $(TOOL_INIT); do \
 		[ ! -e $$f ] || install -D -m 755 $$f "$$to/$(TOOL_LIBEXEC)/$${f##*/}" || exit 1; \
 	done; \
 	for n in libcuda libnvidia-ml; do \

@@ -15,19 +15,41 @@
 #include "tool_i.h"
 
 struct kin {
-	pid_t pid, parent;
-	bool ours, dead;
+	pid_t pid;		/* 0: it has none in our namespace */
+	pid_t proc, parent;	/* as /proc has it, which may be that of an outer namespace */
+	pid_t inner;		/* in its own namespace */
+	int levels;		/* namespaces from that of /proc to its own */
+	bool ours, dead, hidden;
 	char name[32];
 };
 
-/* /proc/PID/stat: "pid (name, with anything in it) S ppid …". */
-static bool read_kin(pid_t pid, struct kin *k)
+/* Our own pid in /proc, and how many namespaces below that of /proc we are. */
+static pid_t self;
+static int depth;
+
+/* "NSpid:\t100\t2\n": the pid in each namespace, from that of /proc to its own. */
+static void read_pids(struct kin *k, const char *at)
 {
-	char path[32], text[512], *name, *end, state;
+	int n = 0, pid, len;
+
+	for (; sscanf(at, "%d%n", &pid, &len) == 1 && *at != '\n'; at += len) {
+		if (n++ == depth)
+			k->pid = pid;
+		k->inner = pid;
+		k->levels = n;
+		if (at[len] == '\n')
+			break;
+	}
+}
+
+/* /proc/PID/status: "Name:\tsh\nUmask:…\nState:\tS …\n…PPid:\t1\n…NSpid:\t…". */
+static bool read_kin(pid_t proc, struct kin *k)
+{
+	char path[32], text[2048], *state, *parent, *pids;
 	ssize_t n;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	snprintf(path, sizeof(path), "/proc/%d/status", proc);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
@@ -36,31 +58,38 @@ static bool read_kin(pid_t pid, struct kin *k)
 	if (n <= 0)
 		return false;
 	text[n] = 0;
-	name = strchr(text, '(');
-	end = strrchr(text, ')');
 	memset(k, 0, sizeof(*k));
-	if (!name || !end || sscanf(end + 1, " %c %d", &state, &k->parent) != 2)
+	state = strstr(text, "\nState:\t");
+	parent = strstr(text, "\nPPid:\t");
+	pids = strstr(text, "\nNSpid:\t");
+	if (sscanf(text, "Name:\t%31[^\n]", k->name) != 1 || !state || !parent || !pids)
 		return false;
-	*end = 0;
-	snprintf(k->name, sizeof(k->name), "%s", name + 1);
-	k->pid = pid;
-	k->dead = state == 'Z' || state == 'X';
+	k->proc = proc;
+	k->parent = atoi(parent + 7);
+	k->dead = state[8] == 'Z' || state[8] == 'X';
+	read_pids(k, pids + 8);
 	return true;
 }
 
-/* All processes; those that descend from us and from none of except are marked. */
-static struct kin *look(const pid_t *except, int n_except, int *count)
+static void find_self(void)
+{
+	char text[16] = "";
+	struct kin k;
+
+	depth = 0;
+	self = readlink("/proc/self", text, sizeof(text) - 1) > 0 ? atoi(text) : getpid();
+	while (self != getpid() && read_kin(self, &k) && k.pid != getpid() && depth < 32)
+		depth++;
+}
+
+static struct kin *read_all(int *count)
 {
 	struct kin *all = NULL, *more;
 	int n = 0, room = 0;
 	struct dirent *e;
-	bool changed;
 	DIR *proc = opendir("/proc");
 
-	*count = 0;
-	if (!proc)
-		return NULL;
-	while ((e = readdir(proc))) {
+	while (proc && (e = readdir(proc))) {
 		if (*e->d_name < '0' || *e->d_name > '9')
 			continue;
 		if (n == room) {
@@ -72,22 +101,40 @@ static struct kin *look(const pid_t *except, int n_except, int *count)
 		}
 		n += read_kin(atoi(e->d_name), &all[n]);
 	}
-	closedir(proc);
+	if (proc)
+		closedir(proc);
+	*count = n;
+	return all;
+}
+
+/* All processes; those that descend from us and from none of except are marked. */
+static struct kin *look(const pid_t *except, int n_except, int *count)
+{
+	struct kin *all;
+	bool changed;
+	int n;
+
+	find_self();
+	all = read_all(&n);
 	do {
 		changed = false;
 		for (int i = 0; i < n; i++) {
-			bool skip = all[i].ours || all[i].pid == getpid();
+			bool skip = all[i].ours || all[i].proc == self || !all[i].pid;
 
-			for (int x = 0; x < n_except && !skip; x++)
+			for (int x = 0; x < n_except && !skip; x++) {
 				skip = all[i].pid == except[x];
+				all[i].hidden |= all[i].pid == -except[x];
+			}
 			if (skip)
 				continue;
-			all[i].ours = all[i].parent == getpid();
+			all[i].ours = all[i].parent == self;
 			for (int p = 0; p < n && !all[i].ours; p++)
-				all[i].ours = all[p].ours && all[p].pid == all[i].parent;
+				all[i].ours = all[p].ours && all[p].proc == all[i].parent;
 			changed |= all[i].ours;
 		}
 	} while (changed);
+	for (int i = 0; i < n; i++)
+		all[i].ours &= !all[i].hidden && !all[i].dead;
 	*count = n;
 	return all;
 }
@@ -100,7 +147,7 @@ int family_count(const pid_t *except, int n_except, char *names, size_t size)
 	if (size)
 		*names = 0;
 	for (int i = 0; i < n; i++) {
-		if (!all[i].ours || all[i].dead)
+		if (!all[i].ours)
 			continue;
 		if (count < 4 && at < (int)size)
 			at += snprintf(names + at, size - at, "%s%s (%d)", count ? ", " : "",
@@ -119,7 +166,7 @@ int family_kill(const pid_t *except, int n_except, int sig)
 	struct kin *all = look(except, n_except, &n);
 
 	for (int i = 0; i < n; i++) {
-		if (!all[i].ours || all[i].dead)
+		if (!all[i].ours)
 			continue;
 		kill(all[i].pid, sig);
 		if (sig != SIGKILL)
@@ -130,10 +177,49 @@ int family_kill(const pid_t *except, int n_except, int sig)
 	return count;
 }
 
+static const struct kin *find(const struct kin *all, int n, pid_t proc)
+{
+	for (int i = 0; i < n; i++)
+		if (all[i].proc == proc)
+			return &all[i];
+	return NULL;
+}
+
+static bool descends(const struct kin *all, int n, const struct kin *k, pid_t root)
+{
+	for (int steps = 0; k && steps < n; steps++) {
+		if (k->pid == root)
+			return true;
+		k = find(all, n, k->parent);
+	}
+	return false;
+}
+
+pid_t family_find(pid_t root, pid_t inner)
+{
+	int n, levels = 0;
+	struct kin *all;
+	pid_t found = 0;
+
+	find_self();
+	all = read_all(&n);
+	for (int i = 0; i < n; i++)
+		if (all[i].pid == root)
+			levels = all[i].levels;
+	for (int i = 0; i < n && !found; i++)
+		if (all[i].inner == inner && all[i].levels == levels && all[i].pid &&
+		    descends(all, n, &all[i], root))
+			found = all[i].pid;
+	free(all);
+	return found;
+}
+
 char *family_name(pid_t pid, char *buf)
 {
 	struct kin k;
 
-	snprintf(buf, 32, "%s", pid > 0 && read_kin(pid, &k) ? k.name : "?");
+	find_self();
+	/* Of an inner namespace /proc says nothing under this number. */
+	snprintf(buf, 32, "%s", pid > 0 && !depth && read_kin(pid, &k) ? k.name : "?");
 	return buf;
 }

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "init.h"
 #include "job.h"
 #include "merge.h"
 #include "proto.h"
@@ -26,6 +27,7 @@
 #define OUTPUT_MS	2000	/* for who reads our output, if we were told to end */
 #define REFUSED_MS	2000	/* for who was refused to read why */
 #define REFUSED_MAX	32
+#define PROXY_LOST	3	/* exit status of a proxy whose device is lost */
 
 enum state { RUN, FAMILY, PROXIES, OUTPUT, END };
 
@@ -46,6 +48,7 @@ struct supervisor {
 	struct rank *rank;
 	struct pollfd *poll;
 	int sigfd;
+	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
 	struct refused refused[REFUSED_MAX];
 	int n_refused;
@@ -55,6 +58,8 @@ struct supervisor {
 	int status;		/* run's exit status: the first failure's */
 	bool failed;		/* a rank has failed, or could not be started */
 	bool told;		/* we got a signal that asks for the end */
+	bool taken;		/* the tree was killed since it is in a checkpoint */
+	bool lost;		/* a proxy, or its device */
 	bool orphaned;		/* the front is dead */
 	int pressed;		/* how far the state's deadline has escalated */
 	uint64_t deadline;	/* of the state; 0: none */
@@ -69,7 +74,7 @@ static void signal_rank(struct supervisor *s, int r, int sig, bool group)
 
 	if (rank->state != RANK_RUNNING || rank->pid <= 0)
 		return;
-	kill(group && !s->job->share_tty ? -rank->pid : rank->pid, sig);
+	kill(group && !s->job->terminal ? -rank->pid : rank->pid, sig);
 }
 
 static void signal_ranks(struct supervisor *s, int sig, bool group)
@@ -105,15 +110,30 @@ static bool worth_telling(const struct supervisor *s, int status)
 {
 	int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
+	if (s->taken)
+		return false;
 	if (s->info.ranks > 1)
 		return !s->failed && !s->told && !s->orphaned;
 	return sig && sig != SIGINT && sig != SIGTERM && sig != SIGPIPE && sig != SIGHUP &&
 	       !s->orphaned;
 }
 
+/* CRIU kills a tree that it has dumped, when whoever asked for that has left a note. */
+static bool was_taken(const struct supervisor *s, int status)
+{
+	char path[PATH_MAX];
+
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+		return false;
+	return snprintf(path, sizeof(path), "%s/checkpointed", s->job->dir.path) <
+	       (int)sizeof(path) && !access(path, F_OK);
+}
+
 static void rank_failed(struct supervisor *s, int r, int status)
 {
 	char who[48] = "the command", sig[64];
+
+	s->taken |= was_taken(s, status);
 
 	if (s->info.ranks > 1)
 		snprintf(who, sizeof(who), "rank %d (process %d)", r, s->info.rank[r].pid);
@@ -129,7 +149,8 @@ static void rank_failed(struct supervisor *s, int r, int status)
 	}
 	if (!s->failed) {
 		s->failed = true;
-		s->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+		s->status = s->taken ? JOB_CHECKPOINTED : WIFSIGNALED(status) ?
+			    128 + WTERMSIG(status) : WEXITSTATUS(status);
 	}
 	end_ranks(s);
 }
@@ -149,7 +170,7 @@ static void rank_ended(struct supervisor *s, int r, int status)
 /* The prefixer's pipes: of a rank's output, out and err. */
 static int open_pipes(struct supervisor *s)
 {
-	int n = s->info.ranks, out[JOB_RANKS_MAX], err[JOB_RANKS_MAX];
+	int n = s->info.ranks, out[JOB_RANKS_MAX] = { 0 }, err[JOB_RANKS_MAX] = { 0 };
 
 	for (int r = 0; r < n; r++) {
 		if (pipe2(s->rank[r].out, O_CLOEXEC) || pipe2(s->rank[r].err, O_CLOEXEC))
@@ -165,38 +186,132 @@ static int open_pipes(struct supervisor *s)
 	return s->prefixer < 0 ? s->prefixer : 0;
 }
 
-static void start_ranks(struct supervisor *s)
+/* What rank r is to have as 0, 1 and 2. */
+static void rank_fds(const struct supervisor *s, int r, int null, int fd[3])
 {
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), failed = 0;
 	bool several = s->info.ranks > 1;
 
-	for (int r = 0; r < s->info.ranks; r++) {
-		struct rank *rank = &s->rank[r];
-		int fd[3] = { r ? null : STDIN_FILENO, several ? rank->out[1] : STDOUT_FILENO,
-			      several ? rank->err[1] : STDERR_FILENO };
-		pid_t pid = failed ? failed : start_rank(s->job, r, fd);
+	fd[0] = r ? null : STDIN_FILENO;
+	fd[1] = several ? s->rank[r].out[1] : STDOUT_FILENO;
+	fd[2] = several ? s->rank[r].err[1] : STDERR_FILENO;
+	for (int i = 0; i < 3; i++)
+		criu_key(fd[i], s->info.rank[r].stdio[i], RUNDIR_KEY);
+}
 
-		s->info.rank[r].pid = pid > 0 ? pid : 0;
-		s->info.rank[r].state = pid > 0 ? RANK_RUNNING : RANK_EXITED;
-		s->running += pid > 0;
-		if (several) {
-			close(rank->out[1]);
-			close(rank->err[1]);
-		}
-		if (pid > 0 || failed)
-			continue;
-		failed = pid;
-		say_errno(failed, "%s cannot be executed", s->job->opt->command[0]);
-		s->failed = true;
-		if (failed == -EAGAIN || failed == -ENOMEM || failed == -EMFILE)
-			s->status = EXIT_OURS;
-		else
-			s->status = failed == -ENOENT ? EXIT_NOTFOUND : EXIT_NOEXEC;
+static void close_pipes(struct supervisor *s)
+{
+	for (int r = 0; s->info.ranks > 1 && r < s->info.ranks; r++) {
+		close(s->rank[r].out[1]);
+		close(s->rank[r].err[1]);
 	}
+}
+
+static int open_status(struct supervisor *s)
+{
+	if (pipe2(s->status_pipe, O_CLOEXEC)) {
+		s->status_pipe[0] = s->status_pipe[1] = -1;
+		return -errno;
+	}
+	fcntl(s->status_pipe[0], F_SETFL, O_NONBLOCK);
+	return criu_key(s->status_pipe[1], s->info.status, sizeof(s->info.status));
+}
+
+static void close_status(struct supervisor *s)
+{
+	for (int i = 0; i < 2; i++) {
+		if (s->status_pipe[i] >= 0)
+			close(s->status_pipe[i]);
+		s->status_pipe[i] = -1;
+	}
+}
+
+/* In a namespace of their own, if that may be; pid[] and inner[] as start_init() has them. */
+static void start_all(struct supervisor *s, const int (*fd)[3], pid_t *pid, pid_t *inner)
+{
+	pid_t init = -EPERM;
+
+	if (!s->job->terminal && !s->job->opt->host_pids && !geteuid() &&
+	    !access(s->job->places->init, X_OK) && !open_status(s))
+		init = start_init(s->job, fd, s->status_pipe[1], pid, inner);
+	if (s->status_pipe[1] >= 0)
+		close(s->status_pipe[1]);
+	s->status_pipe[1] = -1;
+	s->info.init = init > 0 ? init : 0;
+	if (init > 0)
+		return;
+	close_status(s);
+	*s->info.status = 0;
+	if (init != -EPERM) {
+		say_errno(init, "the job's first process");
+		pid[0] = init;
+		return;
+	}
+	for (int r = 0; r < s->info.ranks && (!r || pid[r - 1] > 0); r++)
+		pid[r] = inner[r] = start_rank(s->job, r, fd[r]);
+}
+
+static void not_started(struct supervisor *s, int err)
+{
+	say_errno(err, "%s cannot be executed", s->job->opt->command[0]);
+	s->failed = true;
+	if (err == -EAGAIN || err == -ENOMEM || err == -EMFILE)
+		s->status = EXIT_OURS;
+	else
+		s->status = err == -ENOENT ? EXIT_NOTFOUND : EXIT_NOEXEC;
+}
+
+static void start_ranks(struct supervisor *s)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), (*fd)[3], failed = 0;
+	pid_t pid[JOB_RANKS_MAX] = { 0 }, inner[JOB_RANKS_MAX] = { 0 };
+
+	fd = calloc(s->info.ranks, sizeof(*fd));
+	for (int r = 0; fd && r < s->info.ranks; r++)
+		rank_fds(s, r, null, fd[r]);
+	if (fd)
+		start_all(s, (const int (*)[3])fd, pid, inner);
+	else
+		pid[0] = -ENOMEM;
+	for (int r = 0; r < s->info.ranks; r++) {
+		s->info.rank[r].pid = pid[r] > 0 ? pid[r] : 0;
+		s->info.rank[r].inner = inner[r] > 0 ? inner[r] : 0;
+		s->info.rank[r].state = inner[r] > 0 ? RANK_RUNNING : RANK_EXITED;
+		s->running += inner[r] > 0;
+		if (pid[r] < 0 && !failed)
+			failed = pid[r];
+	}
+	close_pipes(s);
+	free(fd);
 	if (null >= 0)
 		close(null);
-	if (failed)
-		end_ranks(s);
+	if (!failed)
+		return;
+	not_started(s, failed);
+	end_ranks(s);
+}
+
+/* init says how ranks have ended. */
+static void read_status(struct supervisor *s)
+{
+	struct init_status st;
+
+	while (s->status_pipe[0] >= 0 && read(s->status_pipe[0], &st, sizeof(st)) == sizeof(st))
+		for (int r = 0; r < s->info.ranks; r++)
+			if (s->info.rank[r].inner == st.pid &&
+			    s->info.rank[r].state == RANK_RUNNING)
+				rank_ended(s, r, st.status);
+}
+
+/* With it all that was in its namespace is gone, whatever it could still tell. */
+static void init_ended(struct supervisor *s, int status)
+{
+	s->info.init = 0;
+	read_status(s);
+	close_status(s);
+	for (int r = 0; r < s->info.ranks; r++)
+		if (s->info.rank[r].state == RANK_RUNNING)
+			rank_ended(s, r, WIFSIGNALED(status) ? status : SIGKILL);
+	s->changed = true;
 }
 
 /* ----------------------------------------------------------------------------- proxies */
@@ -315,14 +430,17 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 {
 	struct rundir_proxy p = s->info.proxy[i];
 	char path[PATH_MAX], sig[64];
+	bool ours = s->state >= PROXIES && s->pressed;
 
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
-	/* not by us */
-	if (WIFSIGNALED(status) && (s->state < PROXIES || !s->pressed))
+	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
+		unlink(path);
+	s->lost |= !ours && (WIFSIGNALED(status) || WEXITSTATUS(status) == PROXY_LOST);
+	if (WIFSIGNALED(status) && !ours)
 		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
 		    p.client, p.name,
 		    signal_text(WTERMSIG(status), sig, sizeof(sig)));
@@ -343,8 +461,13 @@ static void reap(struct supervisor *s)
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		for (i = 0; i < s->info.ranks; i++)
-			if (s->info.rank[i].pid == pid && s->info.rank[i].state == RANK_RUNNING)
+			if (s->info.rank[i].pid == pid && s->info.rank[i].state == RANK_RUNNING &&
+			    !s->info.init)
 				break;
+		if (pid == s->info.init) {
+			init_ended(s, status);
+			continue;
+		}
 		if (i < s->info.ranks) {
 			rank_ended(s, i, status);
 			continue;
@@ -365,16 +488,18 @@ static void enter(struct supervisor *s, enum state state, long ms)
 	s->deadline = ms < 0 ? 0 : now_ms() + ms;
 }
 
-/* What is neither proxy nor prefixer; with text, the names of some. */
+/* What is neither init, proxy nor prefixer; with text, the names of some. */
 static int family(struct supervisor *s, int sig, char *text, size_t size)
 {
-	pid_t not[JOB_PROXIES_MAX + 1];
+	pid_t not[JOB_PROXIES_MAX + 2];
 	int n = 0;
 
 	for (int i = 0; i < s->info.proxies; i++)
 		not[n++] = s->info.proxy[i].pid;
 	if (s->prefixer)
 		not[n++] = s->prefixer;
+	if (s->info.init)
+		not[n++] = -s->info.init;
 	if (sig)
 		return family_kill(not, n, sig);
 	return family_count(not, n, text, size);
@@ -418,10 +543,12 @@ static void step_run(struct supervisor *s)
 static void step_family(struct supervisor *s)
 {
 	reap(s);
-	if (childless() || !family(s, 0, NULL, 0)) {
+	if (childless() || (!s->info.init && !family(s, 0, NULL, 0))) {
 		enter(s, PROXIES, PROXY_LEAVE_MS);
 	} else if (now_ms() >= s->deadline) {
 		family(s, SIGKILL, NULL, 0);
+		if (s->info.init)
+			kill(s->info.init, SIGKILL);
 		s->deadline = now_ms() + 20;
 	}
 }
@@ -519,12 +646,12 @@ static int poll_ms(const struct supervisor *s)
 static void loop(struct supervisor *s)
 {
 	struct pollfd *p = s->poll;
-	int n = s->info.ranks + 2;
+	int n = s->info.ranks + 3;
 
 	p[0] = (struct pollfd){ .fd = s->sigfd, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = s->job->front_pipe, .events = POLLIN };
 	for (int r = 0; r < s->info.ranks; r++)
-		p[2 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
+		p[3 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
 	for (;;) {
 		step(s);
 		if (s->state == END)
@@ -534,7 +661,8 @@ static void loop(struct supervisor *s)
 			rundir_write(&s->job->dir, &s->info);
 		}
 		if (s->state >= PROXIES)
-			n = 2;
+			n = 3;
+		p[2] = (struct pollfd){ .fd = s->status_pipe[0], .events = POLLIN };
 		if (poll(p, n, poll_ms(s)) < 0)
 			continue;
 		if (p[0].revents)
@@ -544,11 +672,189 @@ static void loop(struct supervisor *s)
 			s->orphaned = true;
 			end_ranks(s);
 		}
-		for (int i = 2; i < n; i++)
+		if (p[2].revents & POLLIN)
+			read_status(s);
+		else if (p[2].revents)		/* init is dead, or about to be */
+			close_status(s);
+		for (int i = 3; i < n; i++)
 			if (p[i].revents)
-				connection(s, i - 2);
+				connection(s, i - 3);
 		drop_refused(s);
 	}
+}
+
+/* ---------------------------------------------------------------------------- restoring */
+
+pid_t job_host_pid(pid_t root, pid_t inner)
+{
+	return family_find(root, inner);
+}
+
+bool job_stopping(const struct job *job)
+{
+	static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+	struct pollfd p = { .fd = job->front_pipe, .events = POLLIN };
+	sigset_t pending;
+	bool stop = poll(&p, 1, 0) > 0;
+
+	/* They are blocked, and the loop will read them. */
+	sigpending(&pending);
+	for (int i = 0; i < 4; i++)
+		stop |= sigismember(&pending, ends[i]);
+	return stop;
+}
+
+/* The same proxies as before, each to be told what it was. */
+static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
+{
+	struct rundir_proxy *p = calloc(was->proxies ?: 1, sizeof(*p));
+	pid_t pid;
+
+	free(s->info.proxy);
+	s->info.proxy = p;
+	s->info.proxies = 0;
+	if (!p)
+		return -ENOMEM;
+	for (int i = 0; i < was->proxies; i++) {
+		const struct rundir_proxy *w = &was->proxy[i];
+
+		if (w->rank < 0 || w->rank >= s->info.ranks)
+			return -EBADMSG;
+		pid = start_proxy(s->job, w->rank, w->serial, -1);
+		if (pid < 0) {
+			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);
+			return pid;
+		}
+		p[s->info.proxies] = (struct rundir_proxy){ w->rank, w->serial, pid, 0, "?" };
+		s->info.proxies++;
+		if (w->serial >= s->rank[w->rank].serial)
+			s->rank[w->rank].serial = w->serial + 1;
+	}
+	return 0;
+}
+
+/* What CRIU knew under the old keys is what the ranks would get now, and init's pipe. */
+static size_t inherited(struct supervisor *s, const struct rundir_job *was, int null,
+			struct criu_fd *list)
+{
+	size_t n = 0, known;
+	int fd[3];
+
+	for (int r = 0; r < s->info.ranks; r++) {
+		rank_fds(s, r, null, fd);
+		for (int i = 0; i < 3; i++) {
+			const char *key = was->rank[r].stdio[i];
+
+			for (known = 0; known < n && strcmp(list[known].key, key); known++)
+				;
+			if (*key && known == n)
+				list[n++] = (struct criu_fd){ fd[i], key };
+		}
+	}
+	if (was->init)
+		list[n++] = (struct criu_fd){ s->status_pipe[1], was->status };
+	return n;
+}
+
+static void adopt(struct supervisor *s, const struct rundir_job *was, pid_t root)
+{
+	s->info.init = was->init ? root : 0;
+	for (int r = 0; r < s->info.ranks; r++) {
+		struct rundir_rank *rank = &s->info.rank[r];
+		const struct rundir_rank *w = &was->rank[r];
+
+		rank->state = w->state;
+		rank->code = w->code;
+		rank->inner = was->init ? w->inner : root;
+		rank->pid = was->init ? family_find(root, w->inner) : root;
+		s->running += w->state == RANK_RUNNING;
+	}
+	/* Those that ended after the job file was written: init remembers. */
+	if (s->info.init)
+		kill(s->info.init, SIGUSR1);
+}
+
+static int restore_tree(struct supervisor *s, const struct job_restore *r)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = 0;
+	struct criu_fd *list = calloc(3 * s->info.ranks + 1, sizeof(*list));
+	pid_t root;
+
+	if (null < 0 || !list || (r->was->init && open_status(s)))
+		err = -ENOMEM;
+	if (!err) {
+		root = r->tree(r->arg, s->job, list, inherited(s, r->was, null, list));
+		err = root < 0 ? root : 0;
+	}
+	free(list);
+	if (null >= 0)
+		close(null);
+	if (s->status_pipe[1] >= 0)
+		close(s->status_pipe[1]);
+	s->status_pipe[1] = -1;
+	if (err)
+		return err;
+	adopt(s, r->was, root);
+	err = r->go ? r->go(r->arg, s->job, s->info.proxy, s->info.proxies, root) : 0;
+	for (int i = 0; i < s->info.proxies; i++)
+		family_name(s->info.proxy[i].client, s->info.proxy[i].name);
+	return err;
+}
+
+/* The ranks, from a checkpoint. A failure has been said; what there is is ended. */
+static void restore_ranks(struct supervisor *s)
+{
+	const struct job_restore *r = s->job->restore;
+	int err;
+
+	if (r->was->ranks != s->info.ranks) {
+		say("the job had %d ranks, not %d", r->was->ranks, s->info.ranks);
+		err = -EINVAL;
+	} else {
+		err = restore_proxies(s, r->was);
+	}
+	if (!err) {
+		rundir_write(&s->job->dir, &s->info);
+		err = r->proxies ? r->proxies(r->arg, s->job) : 0;
+	}
+	if (!err)
+		err = restore_tree(s, r);
+	close_pipes(s);
+	s->changed = true;
+	if (!err)
+		return;
+	s->failed = true;
+	s->status = EXIT_OURS;
+	for (int i = 0; !s->running && i < s->info.ranks; i++)
+		s->info.rank[i].state = RANK_EXITED;
+	signal_ranks(s, SIGKILL, true);
+	if (s->info.init)
+		kill(s->info.init, SIGKILL);
+	end_ranks(s);
+}
+
+/* The job is over: does someone want it back? Then as before its start. */
+static bool again(struct supervisor *s)
+{
+	enum job_end end = s->taken ? JOB_TAKEN : s->lost ? JOB_LOST : JOB_ENDED;
+	struct job *job = s->job;
+
+	if (!job->again || s->told || s->orphaned)
+		return false;
+	job->restore = job->again(job->again_arg, job, end, s->status);
+	if (!job->restore)
+		return false;
+	close_status(s);
+	s->state = RUN;
+	s->deadline = 0;
+	s->running = s->status = s->pressed = 0;
+	s->failed = s->taken = s->lost = false;
+	if (s->info.ranks > 1 && open_pipes(s)) {
+		say_errno(EMFILE, "the pipes of the ranks");
+		s->status = EXIT_OURS;
+		return false;
+	}
+	return true;
 }
 
 /* ------------------------------------------------------------------------ start and end */
@@ -562,8 +868,9 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	setrlimit(RLIMIT_NOFILE, &files);
 	s->rank = calloc(n, sizeof(*s->rank));
 	s->info.rank = calloc(n, sizeof(*s->info.rank));
-	s->poll = calloc(n + 2, sizeof(*s->poll));
-	s->info.command = rundir_quote(s->job->opt->command);
+	s->poll = calloc(n + 3, sizeof(*s->poll));
+	s->info.command = s->job->restore ? strdup(s->job->restore->was->command) :
+					    rundir_quote(s->job->opt->command);
 	s->sigfd = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (!s->rank || !s->info.rank || !s->poll || !s->info.command)
 		err = -ENOMEM;
@@ -575,6 +882,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.supervisor = getpid();
 	s->info.started_ns = wall_ns();
 	s->info.devices = s->job->opt->devices;
+	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;
 	s->job->port = start_free_port();
 	if (s->job->port < 0 && n > 1) {
@@ -593,7 +901,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 
 int job_supervise(struct job *job, const sigset_t *handled)
 {
-	struct supervisor s = { .job = job, .changed = true };
+	struct supervisor s = { .job = job, .changed = true, .status_pipe = { -1, -1 } };
 	int proxies[JOB_RANKS_MAX];
 	bool started;
 
@@ -605,8 +913,13 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	signal(SIGPIPE, SIG_IGN);
 	started = !prepare(&s, handled);
 	if (started) {
-		start_ranks(&s);
-		loop(&s);
+		do {
+			if (job->restore)
+				restore_ranks(&s);
+			else
+				start_ranks(&s);
+			loop(&s);
+		} while (again(&s));
 	} else {
 		s.status = EXIT_OURS;
 		if (s.prefixer > 0)

@@ -53,6 +53,12 @@ struct job_options {
 	bool host_pids;		/* no pid namespace, whatever may be */
 	bool help;		/* is all that is wanted */
 	bool summary;		/* tell the sums of the trace */
+	/* its own checkpoints: ckpt_own.h */
+	char *store, *criu;	/* absolute, or NULL */
+	long every_ms, every_steps;	/* 0: never */
+	int preempt_signal;	/* 0: none */
+	long preempt_ms;
+	bool restart;
 	char **command;
 };
 
@@ -84,7 +90,7 @@ struct job_restore {
 	 * (init, or the rank where there was none), or -errno.
 	 */
 	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
-	/* The tree runs. proxy[].client may be filled in, see job_host_pid(). 0 or -errno. */
+	/* The tree runs. proxy[].client may be filled in, see family_find(). 0 or -errno. */
 	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
 	void *arg;
 };
@@ -100,7 +106,7 @@ struct job {
 	const struct places *places;
 	struct rundir dir;
 	struct job_before was;
-	bool share_tty;		/* the rank stays in the front's process group, on its terminal */
+	bool terminal;		/* the rank stays in the front's process group, on its terminal */
 	pid_t front, group;	/* the front's process group */
 	int front_pipe;		/* end of file: the front is dead */
 	int devices;		/* that ranks are spread over */
@@ -113,17 +119,24 @@ struct job {
 	const struct job_restore *(*again)(void *arg, struct job *job, enum job_end end,
 					   int status);
 	void *again_arg;
-	void *supervisor;	/* job.c's own */
 };
 
 /* RUNDIR/R-N.ctl: where a proxy is spoken to. 0 or -ENAMETOOLONG. */
 int job_control_path(const struct job *job, int rank, int serial, char *path, size_t size);
 
+
+/* The host's pid of what is inner in the namespace of root's tree; 0: there is none. */
+pid_t job_host_pid(pid_t root, pid_t inner);
+
 /* For long work in job_restore: we are told to end, by a signal or the front's death. */
 bool job_stopping(const struct job *job);
 
-/* Runs the job; says what went wrong. Returns run's exit status. */
-int job_run(const struct job_options *opt, const struct places *places);
+/*
+ * Runs the job, or brings one back (then opt->ranks is as many as it had); says what went wrong.
+ * Returns run's exit status.
+ */
+int job_run(const struct job_options *opt, const struct places *places,
+	    const struct job_restore *restore);
 
 /* The whole of a subcommand that starts a job: its own way to read arguments, and its help. */
 typedef int (*job_parse)(struct job_options *opt, int argc, char **argv);
@@ -143,11 +156,12 @@ pid_t start_rank(const struct job *job, int rank, const int fd[3]);
 pid_t start_proxy(const struct job *job, int rank, int serial, int sock);
 
 /*
- * All ranks in a pid namespace of their own. fd[r] as above; pid[r] is what init calls the rank, or
- * -errno of the first that could not be executed, after which none is tried. status is the write
- * end of the status pipe and stays the caller's. init's pid, or -EPERM: no namespace to be had.
+ * All ranks in a pid namespace of their own. fd[r] as above; inner[r] is what init calls the rank and
+ * pid[r] what we do, or both -errno of the first that could not be executed, after which none is
+ * tried (0). status is the write end of the status pipe and stays the caller's. init's pid, or
+ * -errno; -EPERM: there is no namespace to be had, and nothing has been started.
  */
-pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid);
+pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid, pid_t *inner);
 
 /* The stat file and raw trace of a proxy. */
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size);

@@ -5,6 +5,8 @@
  *                this program          stand-ins                  proxy
  *   built        B/tools/singvgpu      B/lib/                     B/uproxy/singvgpu-proxy
  *   installed    P/bin/singvgpu        P/lib/singvgpu/            P/libexec/singvgpu/singvgpu-proxy
+ *
+ * singvgpu-init is beside this program, or beside the proxy.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +65,10 @@ int places_find(struct places *p)
 					      "libexec/singvgpu/singvgpu-proxy"));
 	p->softcuda = tidy(join(self, p->built ? "uproxy/softgpu/libsoftcuda.so" :
 						 "lib/singvgpu/libsoftcuda.so"));
-	if (p->libdir && p->proxy && p->softcuda)
+	p->init = tidy(join(self, p->built ? "tools/singvgpu-init" :
+					     "libexec/singvgpu/singvgpu-init"));
+	p->given = libdir && *libdir;
+	if (p->libdir && p->proxy && p->softcuda && p->init)
 		return 0;
 	places_free(p);
 	say_errno(ENOMEM, "the libraries' places");
@@ -75,6 +80,7 @@ void places_free(struct places *p)
 	free(p->libdir);
 	free(p->proxy);
 	free(p->softcuda);
+	free(p->init);
 	memset(p, 0, sizeof(*p));
 }
 

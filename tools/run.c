@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "libs.h"
 #include "options.h"
 
 /* -------------------------------------------------------------------------------- front */
@@ -36,10 +37,13 @@ static void set_signals(struct job *job, sigset_t *handled)
 	sigprocmask(SIG_BLOCK, handled, &job->was.mask);
 }
 
-/* One rank on a terminal stays in our process group: it has keys and job control as without us. */
+/*
+ * One rank that reads a terminal stays in our process group: it has keys and job control as without
+ * us.
+ */
 static bool has_terminal(void)
 {
-	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+	int fd = isatty(STDIN_FILENO) ? open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY) : -1;
 
 	if (fd < 0)
 		return false;
@@ -79,7 +83,7 @@ static int front(struct job *job, pid_t supervisor, const sigset_t *handled)
 			continue;
 		}
 		/* A key that was pressed has reached a rank in our group already. */
-		if (si.si_code != SI_KERNEL || !job->share_tty)
+		if (si.si_code != SI_KERNEL || !job->terminal)
 			kill(supervisor, si.si_signo);
 		if (si.si_signo == SIGTSTP)
 			raise(SIGSTOP);
@@ -103,40 +107,51 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-int job_run(const struct job_options *opt, const struct places *places)
+static int run(struct job *job)
 {
-	struct job job = { .opt = opt, .places = places, .front = getpid(), .group = getpgrp() };
 	sigset_t handled;
 	int end[2], status;
 	pid_t pid;
 
+	job->front = getpid();
+	job->group = getpgrp();
 	rundir_sweep();
-	if (rundir_create(&job.dir))
+	if (job->restore ? rundir_create_as(&job->dir, job->restore->was->path) :
+			   rundir_create(&job->dir))
 		return EXIT_OURS;
-	set_signals(&job, &handled);
-	job.share_tty = opt->ranks == 1 && has_terminal();
-	job.devices = devices(opt);
+	set_signals(job, &handled);
+	job->terminal = job->restore ? job->restore->was->terminal :
+				       job->opt->ranks == 1 && has_terminal();
+	job->devices = devices(job->opt);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (pipe2(end, O_CLOEXEC)) {
 		say_errno(errno, "a pipe");
-		rundir_remove(&job.dir);
+		rundir_remove(&job->dir);
 		return EXIT_OURS;
 	}
 	pid = fork();
 	if (!pid) {
 		close(end[1]);
-		job.front_pipe = end[0];
-		_exit(job_supervise(&job, &handled));
+		job->front_pipe = end[0];
+		_exit(job_supervise(job, &handled));
 	}
 	if (pid < 0) {
 		say_errno(errno, "the supervisor cannot be started");
-		rundir_remove(&job.dir);
+		rundir_remove(&job->dir);
 		return EXIT_OURS;
 	}
 	close(end[0]);
-	status = front(&job, pid, &handled);
+	status = front(job, pid, &handled);
 	close(end[1]);
 	return status;
+}
+
+int job_run(const struct job_options *opt, const struct places *places,
+	    const struct job_restore *restore)
+{
+	struct job job = { .opt = opt, .places = places, .restore = restore };
+
+	return run(&job);
 }
 
 /* ------------------------------------------------------------------------------ options */
@@ -152,7 +167,11 @@ int job_main(int argc, char **argv, job_parse parse, const char *help)
 	if (!status && opt.help)
 		fputs(help, stdout);
 	else if (!status)
-		status = options_finish(&opt, &places) ?: job_run(&opt, &places);
+		status = options_finish(&opt, &places);
+	if (!status && !opt.help) {
+		libs_keep(&places);
+		status = job_run(&opt, &places, NULL);
+	}
 	options_free(&opt, &places);
 	return status;
 }

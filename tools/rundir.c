@@ -132,6 +132,55 @@ int rundir_create(struct rundir *d)
 	return err;
 }
 
+/* The folder at path, locked; what a dead job has left in it is gone. */
+static int take(const char *path)
+{
+	int lock;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	lock = try_lock(path, O_CREAT);
+	if (lock < 0)
+		return lock == -EWOULDBLOCK ? -EBUSY : lock;
+	close(lock);
+	empty(path);
+	return try_lock(path, O_CREAT);
+}
+
+int rundir_create_as(struct rundir *d, const char *path)
+{
+	char base[PATH_MAX], *slash;
+	int fd;
+
+	d->lock = -1;
+	*d->path = 0;
+	snprintf(base, sizeof(base), "%s", path);
+	slash = strrchr(base, '/');
+	if (*path != '/' || slash == base || !isdigit((unsigned char)slash[1])) {
+		say("%s is no folder of a job", path);
+		return -EINVAL;
+	}
+	*slash = 0;
+	fd = base_open(base, true);
+	if (fd >= 0)
+		d->lock = take(path);
+	if (fd < 0 || d->lock < 0) {
+		int err = fd < 0 ? fd : d->lock;
+
+		if (err == -EBUSY)
+			say("another job has the folder %s, which this one needs again: end that job "
+			    "first", path);
+		else
+			say_errno(err, "the job's folder %s cannot be made again", path);
+		if (fd >= 0)
+			close(fd);
+		return err;
+	}
+	snprintf(d->path, sizeof(d->path), "%s", path);
+	close(fd);
+	return 0;
+}
+
 void rundir_remove(struct rundir *d)
 {
 	char *slash;
@@ -249,9 +298,19 @@ int rundir_write(const struct rundir *d, const struct rundir_job *job)
 	fprintf(out, "version 1\npid %d\nsupervisor %d\nstarted %llu\ndevices %d\ncommand %s\n",
 		job->pid, job->supervisor, (unsigned long long)job->started_ns, job->devices,
 		job->command);
-	for (int i = 0; i < job->ranks; i++)
-		fprintf(out, "rank %d %d %d %d\n", i, job->rank[i].pid, job->rank[i].state,
-			job->rank[i].code);
+	fprintf(out, "folder %s\n", d->path);
+	if (job->init)
+		fprintf(out, "init %d\nstatus %s\n", job->init, job->status);
+	if (job->terminal)
+		fputs("terminal\n", out);
+	for (int i = 0; i < job->ranks; i++) {
+		const struct rundir_rank *r = &job->rank[i];
+
+		fprintf(out, "rank %d %d %d %d %d\n", i, r->pid, r->state, r->code, r->inner);
+		for (int f = 0; f < 3; f++)
+			if (*r->stdio[f])
+				fprintf(out, "stdio %d %d %s\n", i, f, r->stdio[f]);
+	}
 	for (int i = 0; i < job->proxies; i++)
 		fprintf(out, "proxy %d %d %d %d\n", job->proxy[i].rank, job->proxy[i].serial,
 			job->proxy[i].pid, job->proxy[i].client);
@@ -262,10 +321,11 @@ int rundir_write(const struct rundir *d, const struct rundir_job *job)
 
 static int add_rank(struct rundir_job *job, const char *line)
 {
-	struct rundir_rank r, *more;
+	struct rundir_rank r = { 0 }, *more;
 	int i;
 
-	if (sscanf(line, "rank %d %d %d %d", &i, &r.pid, &r.state, &r.code) != 4 || i != job->ranks)
+	if (sscanf(line, "rank %d %d %d %d %d", &i, &r.pid, &r.state, &r.code, &r.inner) < 4 ||
+	    i != job->ranks)
 		return 0;
 	more = realloc(job->rank, (i + 1) * sizeof(r));
 	if (!more)
@@ -290,36 +350,86 @@ static int add_proxy(struct rundir_job *job, const char *line)
 	return 0;
 }
 
+static void set_stdio(struct rundir_job *job, const char *line)
+{
+	char key[RUNDIR_KEY];
+	int r, f;
+
+	if (sscanf(line, "stdio %d %d %63s", &r, &f, key) == 3 && r >= 0 && r < job->ranks &&
+	    f >= 0 && f < 3)
+		strcpy(job->rank[r].stdio[f], key);
+}
+
+static int set_line(struct rundir_job *job, const char *line)
+{
+	unsigned long long started;
+
+	if (sscanf(line, "started %llu", &started) == 1)
+		job->started_ns = started;
+	else if (!strncmp(line, "command ", 8) && !job->command)
+		return (job->command = strdup(line + 8)) ? 0 : -ENOMEM;
+	else if (!strncmp(line, "rank ", 5))
+		return add_rank(job, line);
+	else if (!strncmp(line, "proxy ", 6))
+		return add_proxy(job, line);
+	else if (!strncmp(line, "stdio ", 6))
+		set_stdio(job, line);
+	else if (!strncmp(line, "folder ", 7) && !*job->path)
+		snprintf(job->path, sizeof(job->path), "%s", line + 7);
+	else if (!strcmp(line, "terminal"))
+		job->terminal = true;
+	else if (sscanf(line, "pid %d", &job->pid) != 1 && sscanf(line, "init %d", &job->init) != 1 &&
+		 sscanf(line, "supervisor %d", &job->supervisor) != 1 &&
+		 sscanf(line, "status %63s", job->status) != 1)
+		(void)sscanf(line, "devices %d", &job->devices);
+	return 0;
+}
+
+static int read_lines(struct rundir_job *job, FILE *in)
+{
+	char *line = NULL;
+	size_t size = 0;
+	int err = 0;
+	ssize_t n;
+
+	while (!err && (n = getline(&line, &size, in)) > 0) {
+		if (line[n - 1] == '\n')
+			line[n - 1] = 0;
+		err = set_line(job, line);
+	}
+	free(line);
+	return err;
+}
+
 static int read_job(struct rundir_job *job)
 {
-	char path[PATH_MAX + 8], *line = NULL;
-	unsigned long long started;
-	size_t size = 0;
-	ssize_t n;
-	int err = 0;
+	char path[PATH_MAX + 8];
 	FILE *in;
+	int err;
 
 	snprintf(path, sizeof(path), "%s/job", job->path);
 	in = fopen(path, "re");
 	if (!in)
 		return -errno;
-	while (!err && (n = getline(&line, &size, in)) > 0) {
-		if (line[n - 1] == '\n')
-			line[n - 1] = 0;
-		if (sscanf(line, "started %llu", &started) == 1)
-			job->started_ns = started;
-		else if (!strncmp(line, "command ", 8) && !job->command)
-			job->command = strdup(line + 8);
-		else if (!strncmp(line, "rank ", 5))
-			err = add_rank(job, line);
-		else if (!strncmp(line, "proxy ", 6))
-			err = add_proxy(job, line);
-		else if (sscanf(line, "pid %d", &job->pid) != 1 &&
-			 sscanf(line, "supervisor %d", &job->supervisor) != 1)
-			(void)sscanf(line, "devices %d", &job->devices);
-	}
-	free(line);
+	err = read_lines(job, in);
 	fclose(in);
+	return err;
+}
+
+int rundir_parse(struct rundir_job *job, const char *text, size_t len)
+{
+	FILE *in = fmemopen((void *)text, len, "r");
+	int err;
+
+	memset(job, 0, sizeof(*job));
+	if (!in)
+		return -ENOMEM;
+	err = read_lines(job, in);
+	fclose(in);
+	if (!err && (!job->command || !job->ranks || *job->path != '/'))
+		err = -EBADMSG;
+	if (!err)
+		snprintf(job->id, sizeof(job->id), "%.31s", strrchr(job->path, '/') + 1);
 	return err;
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "init.h"
 #include "job.h"
 
 /* ------------------------------------------------------------------------ environment */
@@ -230,7 +232,7 @@ static void child(const struct start *s, int report)
 	const struct job_before *was = &s->job->was;
 	int err;
 
-	if (s->rank && s->job->share_tty)
+	if (s->rank && s->job->terminal)
 		setpgid(0, s->job->group);
 	else
 		setsid();
@@ -298,6 +300,110 @@ pid_t start_rank(const struct job *job, int rank, const int fd[3])
 	return pid;
 }
 
+/* ------------------------------------------------------------------------------- init */
+
+struct births {
+	int err;		/* of init */
+	pid_t pid[JOB_RANKS_MAX];
+};
+
+/* Becomes init.c with nothing but the status pipe. Returns only an error. */
+static int become_init(const struct job *job, const struct births *b, int status)
+{
+	char *argv[JOB_RANKS_MAX + 2] = { "singvgpu-init" }, number[JOB_RANKS_MAX][12];
+	char *env[] = { NULL };
+	int n = 1, fd;
+
+	for (int r = 0; r < job->opt->ranks && b->pid[r] > 0; r++) {
+		snprintf(number[r], sizeof(number[r]), "%d", b->pid[r]);
+		argv[n++] = number[r];
+	}
+	fd = fcntl(status, F_DUPFD_CLOEXEC, 16);
+	if (fd < 0 || dup2(fd, INIT_FD) < 0 || chdir("/"))
+		return -errno;
+	syscall(SYS_close_range, 0, INIT_FD - 1, 0);
+	syscall(SYS_close_range, INIT_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+	execve(job->places->init, argv, env);
+	return -errno;
+}
+
+/* Process 1: starts the ranks, waits until the supervisor has looked at them. */
+static void first(const struct job *job, const int (*fd)[3], int status, int report, int leave)
+	__attribute__((noreturn));
+static void first(const struct job *job, const int (*fd)[3], int status, int report, int leave)
+{
+	struct births b = { 0 };
+	char byte;
+	int err;
+
+	setsid();
+	for (int r = 0; r < job->opt->ranks && (!r || b.pid[r - 1] > 0); r++)
+		b.pid[r] = start_rank(job, r, fd[r]);
+	report = fcntl(report, F_DUPFD_CLOEXEC, 16);
+	if (write(report, &b, sizeof(b)) != sizeof(b) || read(leave, &byte, 1) != 1)
+		_exit(EXIT_OURS);
+	err = become_init(job, &b, status);
+	if (write(report, &err, sizeof(err)) != sizeof(err))
+		_exit(EXIT_OURS);
+	_exit(EXIT_OURS);
+}
+
+/* All that comes, until end of file. */
+static size_t read_all(int fd, void *data, size_t len)
+{
+	size_t at = 0;
+	ssize_t n;
+
+	while (at < len) {
+		n = read(fd, (char *)data + at, len - at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		at += n;
+	}
+	return at;
+}
+
+pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid, pid_t *inner)
+{
+	struct clone_args a = { .flags = CLONE_NEWPID, .exit_signal = SIGCHLD };
+	int report[2], leave[2], err = 0;
+	struct births b;
+	pid_t init;
+
+	if (pipe2(report, O_CLOEXEC))
+		return -errno;
+	if (pipe2(leave, O_CLOEXEC)) {
+		err = -errno;
+		close(report[0]);
+		close(report[1]);
+		return err;
+	}
+	init = syscall(SYS_clone3, &a, sizeof(a));
+	if (!init)
+		first(job, fd, status, report[1], leave[0]);
+	if (init < 0)
+		err = -EPERM;
+	close(report[1]);
+	close(leave[0]);
+	if (!err && read_all(report[0], &b, sizeof(b)) != sizeof(b))
+		err = -EIO;
+	for (int r = 0; !err && r < job->opt->ranks; r++) {
+		inner[r] = b.pid[r];
+		pid[r] = b.pid[r] > 0 ? family_find(init, b.pid[r]) : b.pid[r];
+	}
+	if (!err && write(leave[1], "", 1) != 1)
+		err = -errno;
+	close(leave[1]);
+	if (!err && read_all(report[0], &b.err, sizeof(b.err)) == sizeof(b.err))
+		err = b.err;
+	close(report[0]);
+	if (err && init > 0)
+		kill(init, SIGKILL);		/* the supervisor reaps it as a stranger */
+	return err ?: init;
+}
+
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size)
 {
 	int n = snprintf(path, size, "%s/%d-%d.stat", job->dir.path, rank, serial);
@@ -312,19 +418,33 @@ int start_trace_path(const struct job *job, int rank, int serial, char *path, si
 	return n < (int)size ? 0 : -ENAMETOOLONG;
 }
 
+int job_control_path(const struct job *job, int rank, int serial, char *path, size_t size)
+{
+	int n = snprintf(path, size, "%s/%d-%d.ctl", job->dir.path, rank, serial);
+
+	return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
 pid_t start_proxy(const struct job *job, int rank, int serial, int sock)
 {
 	const struct job_options *opt = job->opt;
-	char stat[PATH_MAX], trace[PATH_MAX], device[16], budget[24];
-	char *argv[20] = { job->places->proxy, "--socket", "3", "--device", device, "--driver",
-			   opt->driver, "--stat", stat };
-	struct start s = { .job = job, .argv = argv, .fds = 4 };
+	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24];
+	char *argv[24] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+			   "--stat", stat, "--control", control };
+	struct start s = { .job = job, .argv = argv, .fds = sock < 0 ? 3 : 4 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct env e = { 0 };
 	pid_t pid;
 
 	snprintf(device, sizeof(device), "%d", rank % job->devices);
-	err = start_stat_path(job, rank, serial, stat, sizeof(stat));
+	err = start_stat_path(job, rank, serial, stat, sizeof(stat)) ?:
+	      job_control_path(job, rank, serial, control, sizeof(control));
+	if (sock < 0) {
+		argv[n++] = "--restore";
+	} else {
+		argv[n++] = "--socket";
+		argv[n++] = "3";
+	}
 	if (opt->memory) {
 		snprintf(budget, sizeof(budget), "%llu", (unsigned long long)opt->memory);
 		argv[n++] = "--budget";

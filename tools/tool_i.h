@@ -24,6 +24,10 @@ int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
+int store_main(int argc, char **argv);
+int checkpoint_main(int argc, char **argv);
+int restore_main(int argc, char **argv);
+int migrate_main(int argc, char **argv);
 
 /* ----------------------------------------------------------------------------- say.c */
 
@@ -73,6 +77,8 @@ struct places {
 	char *libdir;		/* the stand-ins: libcuda.so.1 … */
 	char *proxy;		/* singvgpu-proxy */
 	char *softcuda;		/* libsoftcuda.so */
+	char *init;		/* singvgpu-init */
+	bool given;		/* libdir is what $SINGVGPU_LIBDIR says */
 	bool built;		/* the tree that it was built in, not an installation */
 };
 
@@ -89,11 +95,14 @@ int places_nvidia_devices(void);
 
 /*
  * Descendants of the calling process, which must be their subreaper. family_count: how many, and
- * the first few of them by name in names[]; those in except[] (and what they begot) not.
+ * the first few of them by name in names[]; those in except[] (and what they begot) not. Of -pid in
+ * except[] only that process is left out. Pids are as the caller's namespace has them.
  */
 int family_count(const pid_t *except, int n_except, char *names, size_t size);
 /* Sends sig to them. Returns how many there were. */
 int family_kill(const pid_t *except, int n_except, int sig);
+/* What is called inner in the namespace of root, of root's tree; 0: there is none. */
+pid_t family_find(pid_t root, pid_t inner);
 /* The command name of a process, or "?"; buf[32]. */
 char *family_name(pid_t pid, char *buf);
 

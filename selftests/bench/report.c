@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,19 @@ void metric(const char *name, double value, const char *unit)
 	metrics[n_metrics++].unit = unit;
 	printf("%-34s %12.*f %s\n", name, strcmp(unit, "B") ? 3 : 0, value, unit);
 	fflush(stdout);
+}
+
+void metric_bar(const char *name, double value, double least, double most)
+{
+	bool low = !isnan(least);
+
+	if (isnan(value)) {
+		printf("# %s: there is nothing to compare with\n", name);
+		return;
+	}
+	metric(name, value, "ratio");
+	printf("# goal: at %s %.3f: %s\n", low ? "least" : "most", low ? least : most,
+	       (low ? value >= least : value <= most) ? "met" : "NOT met");
 }
 
 double metric_get(const char *name)

@@ -8,6 +8,8 @@
 
 /* Prints it and keeps it. */
 void metric(const char *name, double value, const char *unit);
+/* A ratio that is to be at least or at most so much (NAN: no such bound): says whether it is. */
+void metric_bar(const char *name, double value, double least, double most);
 /* The value of an earlier one; NAN if there is none. */
 double metric_get(const char *name);
 /* Sorts v. Ends the bench if n is 0. */

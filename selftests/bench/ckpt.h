@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt.h - the parts of the bench of checkpoints, and what they share
+ *
+ * Each part measures in turns (one thing after the other, several times) and reports medians:
+ * machines are noisy, and only figures of one run can be compared.
+ */
+#ifndef CKPT_H
+#define CKPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "report.h"
+
+struct bench {
+	char build[256];	/* absolute */
+	char dir[512];		/* work files; on the disk that is measured */
+	char log[600];		/* what the programs that are started say */
+	uint64_t size;		/* of a dump */
+	int turns;
+	bool peers;		/* the programs that take minutes, too */
+};
+
+/* ---------------------------------------------------------------------- ckpt_dumps.c */
+
+struct dumps {
+	char path[2][600];	/* the two: the second has some pages changed */
+	uint64_t changed;	/* bytes of pages that differ */
+};
+
+/*
+ * Writes two dumps as they are in the memory of a training job: weights that zstd makes 10 to 20 %
+ * smaller, tables of pointers, text; no page of zeros and none twice, so that all has to be stored.
+ * 3 % of the second one's pages are others, scattered. Both are in the page cache and on the disk.
+ */
+void dumps_make(const struct bench *b, struct dumps *d);
+/* Bytes of the pages (4 KiB) in which two files of one size differ. */
+uint64_t dumps_differ(const char *one, const char *two);
+
+/* ----------------------------------------------------------------------- ckpt_peers.c */
+
+/* A program's status (-1 if it was killed); its output goes to b->log. seconds may be NULL. */
+int program(const struct bench *b, double *seconds, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* What a folder takes on its disk: for each file the larger of its length and its blocks. */
+uint64_t folder_bytes(const char *path);
+void folder_remove(const struct bench *b, const char *path);
+
+/* fio's bandwidth in bytes/s for a new file of that size, in blocks of bs; 0 without fio. */
+double fio_write(const struct bench *b, const char *bs, uint64_t size);
+/* restic, borg and casync: each reports peer.NAME.{first_s,second_s,second_bytes}. */
+void peers(const struct bench *b, const struct dumps *d);
+/* The least of peer.*.KEY; NAN without peers. */
+double peers_best(const char *key);
+
+/* ------------------------------------------------------------------------------ parts */
+
+void bench_store(const struct bench *b);	/* a: ckpt_store.c */
+void bench_criu(const struct bench *b);		/* c: ckpt_criu.c */
+/* The process that is dumped: `ckpt --victim FILE BYTES`. It ends when it is killed. */
+int ckpt_victim_main(const char *path, uint64_t bytes);
+
+#endif

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# ckpt.mk - the bench of checkpoints, and the programs that it is measured beside
+
+CKPT_BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard selftests/bench/ckpt*.c) \
+	selftests/bench/report.c)
+$(CKPT_BENCH_OBJ): override CFLAGS += $(STORE_CFLAGS)
+
+$(B)/selftests/bench/ckpt: $(CKPT_BENCH_OBJ) $(B)/ckpt/libstore.a
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(STORE_LIBS) -lm -pthread -o $@
+
+BENCHES += $(B)/selftests/bench/ckpt
+
+# Without them the bench does what it can, and says so.
+.PHONY: bench-peers
+bench-peers: setup
+	@tools/setup/setup bench-peers || echo "going on without fio, restic, borg and casync"
+bench-ckpt bench: bench-peers

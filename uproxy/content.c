@@ -244,6 +244,9 @@ static int match(struct sv_session *s, const struct table *t, struct plan *p, ch
 		struct region *b = i < p->n ? &p->p[i].r : NULL;
 		int c = !a ? 1 : !b ? -1 : region_compare(a, t->names, b, p->names);
 
+		/* They come last. None is recorded again by a replay. */
+		if ((!a || a->kind == REGION_EVENT) && (!b || b->kind == REGION_EVENT))
+			break;
 		if (!c && a->len == b->len && a->row == b->row && a->rows == b->rows) {
 			b->off = a->off;
 			continue;
@@ -274,6 +277,25 @@ static int make_own(struct sv_session *s, const struct table *t, char *why, size
 		}
 	}
 	return 0;
+}
+
+static int restore_events(struct sv_session *s, const struct table *t, char *why, size_t n)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; i < t->head.regions && !rc; i++) {
+		const struct region *r = &t->r[i];
+		float before;
+
+		if (r->kind != REGION_EVENT)
+			continue;
+		memcpy(&before, &r->row, sizeof(before));
+		rc = plan_enter(s, r->ctx) ?: event_restore(s, r->ctx, r->handle, before);
+		if (rc)
+			snprintf(why, n, "an event (handle 0x%llx) cannot be recorded",
+				 (unsigned long long)r->handle);
+	}
+	return rc;
 }
 
 static int load_region(struct mover *m, const struct store_ref *ref, struct store_reader *r,
@@ -317,6 +339,8 @@ static int load_all(struct sv_session *s, struct store *st, const struct store_r
 		rc = mover_open(&m, s, st, progress, p.bytes, stats);
 	for (size_t i = 0; i < p.n && !rc; i++)
 		rc = load_region(m, ref, r, &p.p[i], why, n);
+	if (!rc)
+		rc = restore_events(s, &t, why, n);
 	plan_enter(s, 0);
 	mover_close(m);
 	plan_free(&p);

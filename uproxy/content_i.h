@@ -42,7 +42,7 @@ enum region_kind {
 	REGION_VARIABLE,	/* handle of the image, ctx, name, at, len */
 	REGION_ARRAY,		/* handle, level: row bytes × rows × slices */
 	REGION_DRIVER,		/* name, at, len: hal_own_memory */
-	REGION_EVENT,		/* handle: recorded and complete, at: ns relative to the dump */
+	REGION_EVENT,		/* handle, ctx; row: the float of event_before */
 };
 
 struct region {

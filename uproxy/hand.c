@@ -22,6 +22,8 @@ static const struct hand functions[] = {
 	OP(cuCtxSynchronize), do_ctx_sync, sizeof(struct sv_sync_on), 0 },
 	OP(cuStreamQuery), do_stream_query, sizeof(struct sv_sync_on), 0 },
 	OP(cuEventQuery), do_event_query, sizeof(struct sv_sync_on), 0 },
+	OP(cuEventElapsedTime), do_event_elapsed, sizeof(struct sv_cuEventElapsedTime), 0 },
+	OP(cuEventElapsedTime_v2), do_event_elapsed, sizeof(struct sv_cuEventElapsedTime_v2), 0 },
 	OP(cuStreamDestroy_v2), do_stream_destroy, sizeof(struct sv_stream_end), HAND_LOG },
 
 	OP(cuStreamWaitValue32_v2), do_stream_wait, sizeof(struct sv_cuStreamWaitValue32_v2), 0 },
@@ -86,7 +88,7 @@ static const struct hand others[] = {
 	X(UNMAP), do_unmap, sizeof(struct sv_map), HAND_LOG },
 	X(PIN), do_pin, sizeof(struct sv_pin), HAND_LOG },
 	X(UNPIN), do_unpin, sizeof(struct sv_pin), HAND_LOG },
-	X(PREPARE), do_prepare, sizeof(struct sv_prepare), HAND_WORKER },
+	X(PREPARE), do_prepare, sizeof(struct sv_prepare), HAND_WORKER | HAND_LOG },
 	X(NEXT_CALL), do_next_call, 0, 0 },
 	X(FUNC_INFO), do_func_info, sizeof(struct sv_func_info_req), HAND_WORKER },
 	X(GRAPH), do_graph, sizeof(struct sv_graph_req), HAND_LOG | HAND_WORKER | HAND_TAIL },

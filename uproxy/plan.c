@@ -194,6 +194,40 @@ static int visit_image(void *arg, struct image *im)
 	return x->rc;
 }
 
+/* ------------------------------------------------------------------------------ events */
+
+struct event_walk {
+	struct planner *x;
+	uint64_t ctx;
+	CUevent now;
+};
+
+static void take_event(void *arg, uint64_t handle, uint64_t real, void *obj)
+{
+	struct event_walk *w = arg;
+	struct region r = { .kind = REGION_EVENT, .handle = handle, .ctx = w->ctx };
+	float ms;
+
+	(void)obj;
+	if (w->x->rc || event_before(w->x->s, handle, real, w->now, &ms))
+		return;
+	memcpy(&r.row, &ms, sizeof(ms));
+	add(w->x, r, real, NULL);
+}
+
+static int add_events(struct planner *x)
+{
+	for (size_t i = 0; i < x->contexts && !x->rc; i++) {
+		struct event_walk w = { x, x->ctx[i], NULL };
+
+		if (plan_enter(x->s, w.ctx) || event_mark(x->s, &w.now))
+			return refuse(x, -EIO, "the driver does not record an event");
+		handle_walk(x->s, SV_T_CUevent, take_event, &w);
+		event_unmark(x->s, w.now);
+	}
+	return x->rc;
+}
+
 /* ------------------------------------------------------------------------------ arrays */
 
 CUresult plan_array(struct hal *h, const struct planned *p, CUarray *array)
@@ -351,6 +385,8 @@ int plan_make(struct sv_session *s, struct plan *p, char *why, size_t n)
 		handle_walk(s, SV_T_CUarray, take_array, &x);
 	if (!x.rc)
 		add_driver(&x);
+	if (!x.rc)
+		add_events(&x);
 	if (x.rc) {
 		plan_free(p);
 		return x.rc;

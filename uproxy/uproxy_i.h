@@ -312,6 +312,17 @@ int func_find(struct sv_session *s, uint64_t handle, CUfunction *real, struct fu
 int do_launch(struct call *k);			/* launch.c */
 
 int do_array_destroy(struct call *k);		/* array.c */
+
+/*
+ * event.c. All in the event's context, which is current. event_mark: now, for event_before: how many
+ * ms ago the event was recorded, -ENOENT never, or it keeps no time, or is another context's.
+ * event_restore: that long before the dump.
+ */
+int event_mark(struct sv_session *s, CUevent *now);
+void event_unmark(struct sv_session *s, CUevent now);
+int event_before(struct sv_session *s, uint64_t handle, uint64_t real, CUevent now, float *ms);
+int event_restore(struct sv_session *s, uint64_t ctx, uint64_t handle, float before);
+int do_event_elapsed(struct call *k);
 int do_tex_create(struct call *k);		/* texture.c */
 int do_tex_destroy(struct call *k);
 void textures_ctx_gone(uint64_t ctx);

@@ -185,6 +185,24 @@ static void make_arrays(struct local *l, struct made *m)
 	}
 }
 
+static float elapsed(struct local *l, uint64_t a, uint64_t b, int want)
+{
+	struct sv_cuEventElapsedTime e = { a, b };
+	uint8_t reply[64] = { 0 };
+	float ms;
+
+	CHECK_EQ(local_send(l, SV_OP_cuEventElapsedTime_v2, &e, sizeof(e), NULL, 0, reply), want);
+	memcpy(&ms, reply, sizeof(ms));
+	return ms;
+}
+
+static void record(struct local *l, uint64_t event)
+{
+	CHECK_EQ(SEND(l, SV_OP_cuEventRecord,
+		      (struct sv_cuEventRecord){ l->ctx, event, SV_STREAM_LEGACY }), 0);
+	CHECK_EQ(l->s.hal.drv.cuCtxSynchronize(), 0);
+}
+
 static struct local *make(struct made *m)
 {
 	struct local *l = local_open();
@@ -435,6 +453,76 @@ TEST_F(content, comes_back_through_pinned_buffers)
 	EXPECT_EQ(local_child(restore_and_look, "staged"), 0);
 	/* Each way writes the same object. */
 	EXPECT_EQ(local_child(restore_and_look, NULL), 0);
+}
+
+/* Two events of before, one never recorded; then one of them anew. */
+static void times_dump(void *arg)
+{
+	struct made m;
+	struct local *l = make(&m);
+
+	record(l, m.event[0]);
+	usleep(50000);
+	record(l, m.event[1]);
+	*(float *)sh->why = elapsed(l, m.event[0], m.event[1], 0);
+	CHECK(*(float *)sh->why >= 50);
+	usleep(30000);
+	memcpy(arg, sh->why, sizeof(float));
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+}
+
+static void times_restore(void *arg)
+{
+	struct made m;
+	struct local *l = make(&m);
+	float was, ms;
+
+	memcpy(&was, arg, sizeof(was));
+	usleep(200000);
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	ms = elapsed(l, m.event[0], m.event[1], 0);
+	CHECK(ms > was - 0.05f && ms < was + 0.05f);
+	ms = elapsed(l, m.event[1], m.event[0], 0);
+	CHECK(ms < -was + 0.05f && ms > -was - 0.05f);
+	elapsed(l, m.event[1], m.event[2], CUDA_ERROR_INVALID_HANDLE);
+	/* The time between dump and restore does not count; that before and after does. */
+	record(l, m.event[2]);
+	ms = elapsed(l, m.event[1], m.event[2], 0);
+	CHECK(ms >= 30);
+	was = elapsed(l, m.event[0], m.event[2], 0);
+	CHECK(was - ms > 49);
+	/* Recorded again: it is an event of now. */
+	record(l, m.event[0]);
+	CHECK(elapsed(l, m.event[2], m.event[0], 0) >= 0);
+	CHECK(elapsed(l, m.event[1], m.event[0], 0) >= ms);
+	/* And once more through a dump. */
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	memcpy(arg, &was, sizeof(was));
+}
+
+static void times_again(void *arg)
+{
+	struct made m;
+	struct local *l = make(&m);
+
+	(void)arg;
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	/* 1 is of the first life, 2 and 0 of the second. */
+	CHECK(elapsed(l, m.event[1], m.event[2], 0) >= 30);
+	CHECK(elapsed(l, m.event[2], m.event[0], 0) >= 0);
+}
+
+TEST_F(content, events_keep_the_time_between_them)
+{
+	void *p = sh->why + 256;
+
+	ASSERT_EQ(local_child(times_dump, p), 0);
+	ASSERT_EQ(local_child(times_restore, p), 0);
+	EXPECT_EQ(local_child(times_again, p), 0);
 }
 
 TEST_F(content, comes_back_by_digests)

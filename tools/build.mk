@@ -13,7 +13,8 @@ $(B)/tools/%.o: tools/%.c tools/build.mk
 	$(CC) $(CFLAGS) $(TOOL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # uproxy/ckpt/build.mk is read after this one: its variables are good for recipes only.
-$(TOOL): $(TOOL_OBJ) $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a
+$(TOOL): $(TOOL_OBJ) $(B)/ckpt/libcriu.a $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a \
+		$(B)/uproxy/ckpt/libsingvgpu-control.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(STORE_LIBS) -lm -ldl
 
 # Part of every checkpoint, so it depends on no library; a sanitizer's would be one.

@@ -10,6 +10,7 @@
  *     checkpointed     written before CRIU kills the tree: the job has not failed. "ID STORE [WORD]…",
  *                      words as in facts: what the front is to execute next, as `migrate` wants it
  *     last             "ID STORE" of the last published checkpoint
+ *     restored         "ID": the job has come back from that one, in this folder
  *
  * Functions return 0 or -errno; they have told the user why, unless they fill in why[].
  */
@@ -32,8 +33,11 @@ int ckpt_store_path(const char *given, char path[PATH_MAX]);
 /* Makes the folders above it, 0700, for a store that is to be created. */
 int ckpt_store_parents(const char *path);
 
-/* The live job with that id, or to which the process of that pid belongs. */
-int ckpt_find_job(const char *who, struct rundir_job *job);
+/*
+ * The live job with that id, or to which the process of that pid belongs; for rundir_list_free(job, 1).
+ * NULL: the user knows why.
+ */
+struct rundir_job *ckpt_find_job(const char *who);
 
 /* A process and all that descend from it; *pids is the caller's. Their number or -errno, unsaid. */
 int ckpt_tree(pid_t root, pid_t **pids);
@@ -48,9 +52,22 @@ struct ckpt_hold {
 int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h);
 void ckpt_release(struct ckpt_hold *h);
 
+/* The file for --json, "-" is stdout; NULL: said. ckpt_json_close: 0 or an exit status. */
+FILE *ckpt_json_open(const char *path);
+int ckpt_json_close(const char *path, FILE *out);
+
 /* Writes, reads a line of words in the job's folder, replaced as a whole. n: -errno or words. */
 int ckpt_note(const char *rundir, const char *name, char *const words[], int n);
 int ckpt_read_note(const char *rundir, const char *name, char *words[], int room, char **text);
+
+/* ----------------------------------------------------------------------- ckpt_remote.c */
+
+/* What brings id back there, as a shell reads it; more may be NULL. malloc'ed, or NULL. */
+char *ckpt_remote_command(const char *program, const char *store, const char *id, const char *more);
+/* Runs it on host, its output goes to our stderr. Its exit status or -errno. */
+int ckpt_ssh(const char *ssh, const char *host, const char *command);
+/* Becomes it; comes back, and has said why, only if that fails. */
+void ckpt_ssh_exec(const char *ssh, const char *host, const char *command);
 
 /* ----------------------------------------------------------------------- ckpt_mapped.c */
 

@@ -107,15 +107,15 @@ static bool of_job(const struct rundir_job *job, pid_t pid)
 	return false;
 }
 
-int ckpt_find_job(const char *who, struct rundir_job *job)
+struct rundir_job *ckpt_find_job(const char *who)
 {
-	struct rundir_job *jobs;
+	struct rundir_job *jobs, *job = NULL;
 	int n = rundir_list(&jobs, !geteuid()), found = -1, live = 0;
 	long pid;
 
 	if (n < 0) {
 		say_errno(n, "the jobs cannot be listed");
-		return n;
+		return NULL;
 	}
 	for (int i = 0; i < n; i++) {
 		live += jobs[i].live;
@@ -126,16 +126,17 @@ int ckpt_find_job(const char *who, struct rundir_job *job)
 		for (int i = 0; i < n && found < 0; i++)
 			if (jobs[i].live && of_job(&jobs[i], pid))
 				found = i;
-	if (found < 0) {
-		say("there is no running job '%s'; `singvgpu ps` lists those there are (%d)", who,
-		    live);
-		rundir_list_free(jobs, n);
-		return -ENOENT;
+	if (found >= 0)
+		job = malloc(sizeof(*job));
+	if (job) {
+		*job = jobs[found];
+		jobs[found] = (struct rundir_job){ 0 };
+	} else {
+		say("there is no running job '%s'; `singvgpu ps` lists those that there are (%d)",
+		    who, live);
 	}
-	*job = jobs[found];
-	jobs[found] = (struct rundir_job){ 0 };
 	rundir_list_free(jobs, n);
-	return 0;
+	return job;
 }
 
 int ckpt_tree(pid_t root, pid_t **pids)
@@ -235,7 +236,24 @@ void ckpt_release(struct ckpt_hold *h)
 	h->conductor = -1;
 }
 
-/* ------------------------------------------------------------------------------- notes */
+/* ------------------------------------------------------------------------------- files */
+
+FILE *ckpt_json_open(const char *path)
+{
+	FILE *out = strcmp(path, "-") ? fopen(path, "we") : stdout;
+
+	if (!out)
+		say_errno(errno, "%s cannot be written", path);
+	return out;
+}
+
+int ckpt_json_close(const char *path, FILE *out)
+{
+	if (out == stdout || !fclose(out))
+		return 0;
+	say_errno(errno, "%s cannot be written", path);
+	return EXIT_OURS;
+}
 
 int ckpt_note(const char *rundir, const char *name, char *const words[], int n)
 {

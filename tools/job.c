@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "init.h"
+#include "ckpt_own.h"
 #include "job.h"
 #include "merge.h"
 #include "proto.h"
@@ -47,6 +48,7 @@ struct supervisor {
 	struct rundir_job info;
 	struct rank *rank;
 	struct pollfd *poll;
+	struct own own;		/* the job's own checkpoints */
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -316,6 +318,20 @@ static void init_ended(struct supervisor *s, int status)
 
 /* ----------------------------------------------------------------------------- proxies */
 
+/* A file to lock, for clients that connect and whoever must not meet them at it (ckpt_i.h). */
+static int make_gate(const char *socket)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s.gate", socket);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
 static int open_socket(struct supervisor *s, int r)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -328,7 +344,8 @@ static int open_socket(struct supervisor *s, int r)
 		return -ENAMETOOLONG;
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0 && !bind(fd, (void *)&a, sizeof(a)) && !listen(fd, 128)) {
+	if (fd >= 0 && !make_gate(a.sun_path) && !bind(fd, (void *)&a, sizeof(a)) &&
+	    !listen(fd, 128)) {
 		s->rank[r].listen = fd;
 		return 0;
 	}
@@ -426,6 +443,19 @@ static void connection(struct supervisor *s, int r)
 		serve(s, r, fd, peer.pid);
 }
 
+/* With --restart nothing that the ranks could still do is of use: they come back. */
+static void proxy_lost(struct supervisor *s, const struct rundir_proxy *p)
+{
+	if (kill(p->client, 0))
+		return;		/* its client was gone before */
+	s->lost = true;
+	if (!s->job->opt->restart || s->state != RUN)
+		return;
+	signal_ranks(s, SIGKILL, true);
+	if (s->info.init)
+		kill(s->info.init, SIGKILL);
+}
+
 static void proxy_ended(struct supervisor *s, int i, int status)
 {
 	struct rundir_proxy p = s->info.proxy[i];
@@ -439,7 +469,8 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		unlink(path);
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
-	s->lost |= !ours && (WIFSIGNALED(status) || WEXITSTATUS(status) == PROXY_LOST);
+	if (!ours && (WIFSIGNALED(status) || WEXITSTATUS(status) == PROXY_LOST))
+		proxy_lost(s, &p);
 	if (WIFSIGNALED(status) && !ours)
 		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
 		    p.client, p.name,
@@ -454,9 +485,11 @@ static void kill_proxies(struct supervisor *s, int sig)
 
 /* ------------------------------------------------------------------------------ states */
 
+static void forward(struct supervisor *s, int sig);
+
 static void reap(struct supervisor *s)
 {
-	int status, i;
+	int status, i, sig;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
@@ -478,6 +511,8 @@ static void reap(struct supervisor *s)
 			proxy_ended(s, i, status);
 		if (pid == s->prefixer)
 			s->prefixer = 0;
+		if (own_ended(&s->own, pid, status, &sig) && sig)
+			forward(s, sig);
 	}
 }
 
@@ -488,16 +523,18 @@ static void enter(struct supervisor *s, enum state state, long ms)
 	s->deadline = ms < 0 ? 0 : now_ms() + ms;
 }
 
-/* What is neither init, proxy nor prefixer; with text, the names of some. */
+/* What is neither init, proxy, prefixer nor a checkpoint; with text, the names of some. */
 static int family(struct supervisor *s, int sig, char *text, size_t size)
 {
-	pid_t not[JOB_PROXIES_MAX + 2];
+	pid_t not[JOB_PROXIES_MAX + 3];
 	int n = 0;
 
 	for (int i = 0; i < s->info.proxies; i++)
 		not[n++] = s->info.proxy[i].pid;
 	if (s->prefixer)
 		not[n++] = s->prefixer;
+	if (s->own.child)
+		not[n++] = s->own.child;
 	if (s->info.init)
 		not[n++] = -s->info.init;
 	if (sig)
@@ -518,6 +555,8 @@ static void ranks_ended(struct supervisor *s)
 	int n = childless() ? 0 : family(s, 0, names, sizeof(names));
 
 	enter(s, FAMILY, s->job->opt->grace_ms);
+	if (!s->taken)
+		own_stop(&s->own);
 	if (!n)
 		return;
 	if (!s->failed && !s->told && !s->orphaned)
@@ -543,12 +582,14 @@ static void step_run(struct supervisor *s)
 static void step_family(struct supervisor *s)
 {
 	reap(s);
-	if (childless() || (!s->info.init && !family(s, 0, NULL, 0))) {
+	if (childless() || (!s->info.init && !s->own.child && !family(s, 0, NULL, 0))) {
 		enter(s, PROXIES, PROXY_LEAVE_MS);
 	} else if (now_ms() >= s->deadline) {
 		family(s, SIGKILL, NULL, 0);
 		if (s->info.init)
 			kill(s->info.init, SIGKILL);
+		if (s->own.child)
+			kill(s->own.child, SIGKILL);
 		s->deadline = now_ms() + 20;
 	}
 }
@@ -623,18 +664,20 @@ static void signals(struct supervisor *s)
 	while (read(s->sigfd, &si, sizeof(si)) == sizeof(si)) {
 		if (si.ssi_signo == SIGCHLD)
 			reap(s);
-		else
+		else if (s->state != RUN || !own_signal(&s->own, si.ssi_signo))
 			forward(s, si.ssi_signo);
 	}
 }
 
-static int poll_ms(const struct supervisor *s)
+static int poll_ms(struct supervisor *s)
 {
 	uint64_t now = now_ms();
-	int ms = -1;
+	int ms = -1, own = s->state == RUN ? own_step(&s->own, &s->info) : -1;
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
+	if (own >= 0 && (ms < 0 || ms > own))
+		ms = own;
 	/* Grandchildren end without a word to us. */
 	if (s->state == FAMILY && (ms < 0 || ms > 20))
 		ms = 20;
@@ -849,6 +892,7 @@ static bool again(struct supervisor *s)
 	s->deadline = 0;
 	s->running = s->status = s->pressed = 0;
 	s->failed = s->taken = s->lost = false;
+	own_start(&s->own, job);
 	if (s->info.ranks > 1 && open_pipes(s)) {
 		say_errno(EMFILE, "the pipes of the ranks");
 		s->status = EXIT_OURS;
@@ -911,7 +955,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	setpgid(0, 0);
 	signal(SIGTTOU, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	started = !prepare(&s, handled);
+	started = !prepare(&s, handled) && !own_start(&s.own, job);
 	if (started) {
 		do {
 			if (job->restore)

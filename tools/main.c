@@ -18,6 +18,8 @@ static const struct {
 	{ "trace", trace_main, "run one and write what its proxies executed" },
 	{ "ps", ps_main, "list jobs, ranks and proxies" },
 	{ "top", top_main, "watch them" },
+	{ "checkpoint", checkpoint_main, "save a running job, so that it can be brought back" },
+	{ "migrate", migrate_main, "move a running job to another device or host" },
 	{ "doctor", doctor_main, "say what is there, what is missing, and what to do about it" },
 };
 
@@ -28,7 +30,7 @@ static void usage(FILE *out)
 	fputs("Usage: singvgpu COMMAND [OPTION]... [ARG]...\n"
 	      "GPU jobs whose device lives in another process.\n\n", out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
+		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].what);
 	fputs("\n  --help     print this and exit; after a command: its options\n"
 	      "  --version  print the version and exit\n", out);
 }

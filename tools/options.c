@@ -16,6 +16,7 @@ void options_default(struct job_options *opt)
 	memset(opt, 0, sizeof(*opt));
 	opt->ranks = 1;
 	opt->grace_ms = 10000;
+	opt->preempt_ms = 30000;
 }
 
 static int bad(const char *command, const char *what, const char *is)
@@ -87,6 +88,8 @@ void options_free(struct job_options *opt, struct places *places)
 	free(opt->driver);
 	free(opt->log);
 	free(opt->trace);
+	free(opt->store);
+	free(opt->criu);
 	places_free(places);
 }
 

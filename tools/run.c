@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ckpt_own.h"
 #include "job.h"
 #include "libs.h"
 #include "options.h"
@@ -149,7 +150,7 @@ static int run(struct job *job)
 int job_run(const struct job_options *opt, const struct places *places,
 	    const struct job_restore *restore)
 {
-	struct job job = { .opt = opt, .places = places, .restore = restore };
+	struct job job = { .opt = opt, .places = places, .restore = restore, .again = own_again };
 
 	return run(&job);
 }
@@ -183,6 +184,7 @@ static const char help[] =
 "  -n, --ranks N        start the command N times, as torchrun does (default 1)\n"
 OPTIONS_HELP
 "  -t, --trace FILE     write what the proxies executed to FILE, as JSON for Perfetto\n"
+OWN_HELP
 "      --help           print this and exit\n"
 "\n"
 "Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and\n"
@@ -191,11 +193,12 @@ OPTIONS_HELP
 "\n"
 "The exit status is the command's, or 128 + the signal that killed it; of several\n"
 "ranks that of the first to fail. 125: singvgpu itself failed, 126: the command\n"
-"cannot be executed, 127: it was not found.\n";
+"cannot be executed, 127: it was not found, 75: it was checkpointed and ended.\n";
 
 static const struct option longs[] = {
 	OPTIONS_LONG,
 	{ "trace", required_argument, NULL, 't' },
+	OWN_LONG,
 	{ 0 },
 };
 
@@ -210,7 +213,9 @@ static int parse(struct job_options *opt, int argc, char **argv)
 			opt->trace = options_path(optarg);
 			status = opt->trace ? 0 : EXIT_OURS;
 		} else {
-			status = options_parse(opt, c, "run");
+			status = own_option(opt, c, "run");
+			if (status < 0)
+				status = options_parse(opt, c, "run");
 		}
 	}
 	if (!status && !opt->help && optind == argc)

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ckpt_bring.c - the conductor of a restore: proxies, libraries, files, CRIU; ckpt_bring.h
+ *
+ * It runs in the supervisor of the restored job. What it starts is that supervisor's to end.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt_bring.h"
+#include "ckpt_options.h"
+#include "files.h"
+
+#define SILENCE_MS	60000	/* between two messages of a proxy */
+#define START_MS	60000	/* for a proxy to listen */
+#define CRIU_MS		600000
+
+/* -------------------------------------------------------------------------------- open */
+
+static int read_object(struct store *s, const struct store_ref *ref, char **data, size_t *len)
+{
+	struct store_reader *r;
+	ssize_t n;
+	int err = store_object_open(s, ref, &r);
+
+	if (err)
+		return err;
+	*len = store_size(r);
+	*data = malloc(*len + 1);
+	n = *data ? store_read(r, 0, *data, *len) : -ENOMEM;
+	store_reader_close(r);
+	if (n == (ssize_t)*len) {
+		(*data)[*len] = 0;
+		return 0;
+	}
+	free(*data);
+	*data = NULL;
+	return n < 0 ? n : -EIO;
+}
+
+static int read_facts(struct bring *b)
+{
+	const struct store_ref *ref = store_checkpoint_find(b->checkpoint, "job");
+	char *text = NULL;
+	size_t len;
+	int err;
+
+	if (!ref) {
+		say("checkpoint %s in %s is not one of a job", b->id, b->dir);
+		return -EBADMSG;
+	}
+	err = read_object(b->store, ref, &text, &len);
+	if (err) {
+		say("checkpoint %s: %s", b->id, store_why());
+		return err;
+	}
+	err = facts_read(&b->facts, text, len);
+	free(text);
+	if (err == -EPROTONOSUPPORT)
+		say("checkpoint %s is of format %u, from a newer singvgpu (this one, %s, reads up "
+		    "to %u): restore it with that", b->id, b->facts.format, SINGVGPU_VERSION,
+		    CKPT_FORMAT);
+	else if (err)
+		say("checkpoint %s: what it says of its job makes no sense", b->id);
+	return err;
+}
+
+/* Proxies whose clients were about to end have nothing to be restored from. */
+static void keep_proxies(struct bring *b)
+{
+	int left = 0;
+
+	for (int i = 0; i < b->was->proxies; i++)
+		for (int k = 0; k < b->facts.proxies; k++)
+			if (b->facts.proxy[k].rank == b->was->proxy[i].rank &&
+			    b->facts.proxy[k].serial == b->was->proxy[i].serial)
+				b->was->proxy[left++] = b->was->proxy[i];
+	b->was->proxies = left;
+}
+
+static int read_job(struct bring *b)
+{
+	int err;
+
+	b->was = calloc(1, sizeof(*b->was));
+	err = b->was ? rundir_parse(b->was, b->facts.job, strlen(b->facts.job)) : -ENOMEM;
+	if (err) {
+		say_errno(err, "checkpoint %s: the job's own file", b->id);
+		return err;
+	}
+	keep_proxies(b);
+	b->channel = calloc(b->facts.proxies + 1, sizeof(*b->channel));
+	b->control = calloc(b->facts.proxies + 1, sizeof(*b->control));
+	b->inherit = calloc(b->facts.proxies + 1, sizeof(*b->inherit));
+	if (!b->channel || !b->control || !b->inherit)
+		return -ENOMEM;
+	for (int i = 0; i < b->facts.proxies; i++)
+		b->channel[i] = b->control[i] = -1;
+	return 0;
+}
+
+static int bring_proxies(void *arg, struct job *job);
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+
+int bring_open(struct bring *b, const struct bring_options *o)
+{
+	char why[CKPT_WHY];
+	int err;
+
+	memset(b, 0, sizeof(*b));
+	b->o = *o;
+	err = ckpt_store_path(o->store, b->dir);
+	if (err)
+		return err;
+	err = store_open(&b->store, b->dir, STORE_WAIT, why, sizeof(why));
+	if (err) {
+		say("%s: %s", b->dir, why);
+		return err;
+	}
+	err = store_checkpoint_open(b->store, o->id, &b->checkpoint);
+	if (err) {
+		say("%s", store_why());
+		if (err == -ENOENT)
+			say("`singvgpu store ls --store %s` lists what is there", b->dir);
+		bring_close(b);
+		return err;
+	}
+	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
+	err = read_facts(b) ?: read_job(b);
+	if (err) {
+		bring_close(b);
+		return err;
+	}
+	b->restore = (struct job_restore){ .was = b->was, .proxies = bring_proxies,
+					   .tree = bring_tree, .go = bring_go, .arg = b };
+	return 0;
+}
+
+/* Nothing keeps the store open while the job runs: its clean-up would wait. */
+static void close_store(struct bring *b)
+{
+	store_checkpoint_close(b->checkpoint);
+	store_close(b->store);
+	b->checkpoint = NULL;
+	b->store = NULL;
+}
+
+static void close_fds(struct bring *b)
+{
+	for (int i = 0; i < b->facts.proxies; i++) {
+		if (b->channel && b->channel[i] >= 0)
+			close(b->channel[i]);
+		if (b->control && b->control[i] >= 0)
+			close(b->control[i]);
+		if (b->channel)
+			b->channel[i] = -1;
+		if (b->control)
+			b->control[i] = -1;
+	}
+}
+
+void bring_close(struct bring *b)
+{
+	close_fds(b);
+	if (b->checkpoint)
+		store_checkpoint_close(b->checkpoint);
+	store_close(b->store);
+	free(b->channel);
+	free(b->control);
+	free(b->inherit);
+	facts_free(&b->facts);
+	if (b->was)
+		rundir_list_free(b->was, 1);
+	memset(b, 0, sizeof(*b));
+}
+
+/* ------------------------------------------------------------------------------- check */
+
+static bool uses_kmod(const struct bring *b)
+{
+	for (int i = 0; i < b->facts.proxies; i++)
+		if (!strcmp(b->facts.proxy[i].info.backend, "kmod"))
+			return true;
+	return false;
+}
+
+int bring_check(struct bring *b, char *why, size_t size)
+{
+	int err;
+
+	if (geteuid()) {
+		snprintf(why, size, "CRIU needs root to restore processes: use sudo");
+		return -EPERM;
+	}
+	if (b->facts.uid != geteuid()) {
+		snprintf(why, size, "it is of a job of user %u; only that user can restore it",
+			 b->facts.uid);
+		return -EPERM;
+	}
+	err = criu_find(&b->criu, b->o.criu, why, size);
+	if (err)
+		return err;
+	if (uses_kmod(b) && access("/dev/singvgpu", R_OK | W_OK)) {
+		snprintf(why, size, "its channel is /dev/singvgpu, which is not here: modprobe "
+			 "singvgpu");
+		return -ENODEV;
+	}
+	return ckpt_mapped_check(&b->facts, why, size);
+}
+
+int bring_job_options(const struct bring *b, struct job_options *opt)
+{
+	return ckpt_options_read(&b->facts, opt);
+}
+
+/* ----------------------------------------------------------------------------- proxies */
+
+static int late(const struct bring *b, struct job *job, const char *what, const char *why)
+{
+	phases_clear((struct phases *)&b->ps);
+	if (!job_stopping(job))
+		say("checkpoint %s cannot be restored: %s: %s", b->id, what, why);
+	return -EIO;
+}
+
+/* It has only just been started. */
+static int reach(struct bring *b, struct job *job, int i, char *why, size_t size)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+	uint64_t until = now_ms() + START_MS;
+	char path[PATH_MAX];
+	int fd = job_control_path(job, p->rank, p->serial, path, sizeof(path));
+
+	while (!fd && (fd = ctl_connect(path, why, size)) < 0) {
+		if ((fd != -ENOENT && fd != -ECONNREFUSED) || now_ms() >= until ||
+		    job_stopping(job))
+			break;
+		fd = 0;
+		usleep(5000);
+	}
+	return fd;
+}
+
+struct progress {
+	struct bring *b;
+	struct phase *phase;
+};
+
+static void on_progress(void *arg, const struct ctl_progress *p)
+{
+	struct progress *to = arg;
+
+	phase_progress(&to->b->ps, to->phase, p->done, p->total);
+}
+
+static void fill_request(const struct bring *b, int i, long device, struct ctl_restore *req)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+
+	*req = (struct ctl_restore){ .h = { .op = CTL_RESTORE, .size = sizeof(*req) } };
+	snprintf(req->dir, sizeof(req->dir), "%.*s", CTL_PATH_MAX - 1, b->dir);
+	req->device = p->device;
+	req->observed = p->observed;
+	req->session = p->session;
+	req->channel = p->channel;
+	req->arena = p->arena;
+	req->was = p->info.device;
+	req->window = p->info.window;
+	req->window_len = p->info.window_len;
+	req->budget = b->facts.proxy[i].info.budget;
+	req->ordinal = device < 0 ? p->info.device.ordinal : device + p->rank;
+}
+
+static int restore_proxy(struct bring *b, struct job *job, int i, char *why, size_t size)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+	struct progress to = { .b = b };
+	struct ctl_restored reply = { 0 };
+	struct ctl_restore req;
+	int fd = reach(b, job, i, why, size), err;
+
+	if (fd < 0)
+		return fd;
+	b->control[i] = fd;
+	fill_request(b, i, b->o.device, &req);
+	to.phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
+	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
+		       SILENCE_MS);
+	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
+	if (!err && b->channel[i] < 0)
+		err = -EPROTO;
+	if (err)
+		snprintf(why, size, "%s", *reply.r.why ? reply.r.why : strerror(-err));
+	memcpy(b->inherit[i], reply.inherit, sizeof(b->inherit[i]));
+	b->inherit[i][sizeof(b->inherit[i]) - 1] = 0;
+	return err;
+}
+
+static int bring_proxies(void *arg, struct job *job)
+{
+	struct bring *b = arg;
+	char why[CKPT_WHY] = "";
+	int err = 0;
+
+	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
+	for (int i = 0; i < b->facts.proxies && !err; i++)
+		err = restore_proxy(b, job, i, why, sizeof(why));
+	if (err)
+		late(b, job, "its GPU session", why);
+	return err;
+}
+
+/* -------------------------------------------------------------------------------- tree */
+
+/* The stand-ins that the job has mapped, where they have been removed or are others now. */
+static int put_library(const struct bring *b, const struct ckpt_library *l, char *why, size_t size)
+{
+	char path[PATH_MAX], fresh[PATH_MAX + 8], *data = NULL, *there = NULL;
+	struct store_ref ref;
+	size_t len;
+	int err, fd;
+
+	memcpy(ref.b, l->ref.bytes, sizeof(ref.b));
+	snprintf(path, sizeof(path), "%s/%s", b->facts.libdir, l->name);
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	err = read_object(b->store, &ref, &data, &len);
+	if (err) {
+		snprintf(why, size, "%s", store_why());
+		return err;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		struct stat st;
+		bool same = !fstat(fd, &st) && (size_t)st.st_size == len &&
+			    (there = malloc(len + 1)) && read(fd, there, len) == (ssize_t)len &&
+			    !memcmp(there, data, len);
+
+		close(fd);
+		free(there);
+		if (same)
+			goto free;
+	}
+	err = ckpt_store_parents(path);
+	fd = err ? -1 : open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+	if (fd < 0 || write(fd, data, len) != (ssize_t)len || close(fd) || rename(fresh, path)) {
+		err = errno ? -errno : -EIO;
+		snprintf(why, size, "%.800s cannot be put back: %s", path, strerror(-err));
+	}
+free:
+	free(data);
+	return err;
+}
+
+static int put_libraries(struct bring *b, char *why, size_t size)
+{
+	struct phase *p = phase_begin(&b->ps, "libraries");
+	int err = 0;
+
+	for (int i = 0; i < b->facts.libraries && !err && b->facts.libdir; i++)
+		err = put_library(b, &b->facts.library[i], why, size);
+	phase_end(&b->ps, p, 0, 0, err);
+	return err;
+}
+
+static int put_files(struct bring *b, const char *rundir, bool look_only, char *why, size_t size)
+{
+	struct phase *p = look_only ? NULL : phase_begin(&b->ps, "files");
+	char log[PATH_MAX + 8], stamp[64] = "singvgpu-";
+	struct files_back f = { .store = b->store, .checkpoint = b->checkpoint, .log = log,
+				.later = log, .stamp = stamp, .look_only = look_only };
+	time_t now = time(NULL);
+	int err;
+
+	strftime(stamp + strlen(stamp), 32, "%Y%m%dT%H%M%S", localtime(&now));
+	snprintf(log, sizeof(log), "%s/files", rundir);
+	if (access(log, R_OK))
+		f.later = NULL;
+	err = files_put_back(&f);
+	if (err)
+		snprintf(why, size, "%s", *f.why ? f.why : strerror(-err));
+	if (p)
+		phase_end(&b->ps, p, 0, 0, err);
+	for (size_t i = 0; i < f.n_said && !look_only; i++) {
+		phases_clear(&b->ps);
+		say("%s", f.said[i]);
+	}
+	files_back_free(&f);
+	return err;
+}
+
+struct tree {
+	struct bring *b;
+	struct job *job;
+	struct phase *phase;
+};
+
+static int on_bytes(void *arg, uint64_t bytes)
+{
+	struct tree *t = arg;
+
+	phase_progress(&t->b->ps, t->phase, bytes, 0);
+	return job_stopping(t->job) ? -ECANCELED : 0;
+}
+
+static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n, char *why,
+			size_t size)
+{
+	struct bring *b = t->b;
+	struct images_stored from = { b->store, b->checkpoint };
+	struct criu_fd *fds = calloc(n + b->facts.proxies + 1, sizeof(*fds));
+	struct images_source source;
+	struct criu_restore r = { .criu = &b->criu, .terminal = b->was->terminal,
+				  .group = b->was->terminal ? t->job->group : 0,
+				  .plugin = uses_kmod(b), .fds = fds, .source = &source,
+				  .limit_ms = CRIU_MS, .progress = on_bytes, .arg = t };
+	int err = fds ? 0 : -ENOMEM;
+
+	images_from_store(&from, &source);
+	for (size_t i = 0; i < n && fds; i++)
+		fds[r.n_fds++] = inherit[i];
+	for (int i = 0; i < b->facts.proxies && fds; i++)
+		if (*b->inherit[i])
+			fds[r.n_fds++] = (struct criu_fd){ b->channel[i], b->inherit[i] };
+	t->phase = phase_begin(&b->ps, "criu");
+	err = err ?: criu_restore(&r, why, size);
+	phase_end(&b->ps, t->phase, r.bytes, 0, err);
+	free(fds);
+	return err ?: r.pid;
+}
+
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n)
+{
+	struct bring *b = arg;
+	struct tree t = { b, job, NULL };
+	char why[CRIU_WHY] = "";
+	pid_t pid;
+	int err = put_libraries(b, why, sizeof(why));
+
+	if (err) {
+		late(b, job, "its libraries", why);
+		return err;
+	}
+	err = put_files(b, job->dir.path, false, why, sizeof(why));
+	if (err) {
+		late(b, job, "its files", why);
+		return err;
+	}
+	pid = restore_tree(&t, inherit, n, why, sizeof(why));
+	if (pid < 0)
+		late(b, job, "its processes", *why ? why : strerror(-pid));
+	return pid;
+}
+
+/* ---------------------------------------------------------------------------------- go */
+
+static int report(struct bring *b, struct job *job)
+{
+	struct json j = { .out = ckpt_json_open(b->o.json) };
+
+	if (!j.out)
+		return -EIO;
+	json_open(&j, NULL, '{');
+	json_int(&j, "version", 1);
+	json_string(&j, "job", strrchr(job->dir.path, '/') + 1);
+	json_string(&j, "store", b->dir);
+	json_string(&j, "checkpoint", b->id);
+	json_number(&j, "seconds", phases_seconds(&b->ps));
+	phases_json(&b->ps, &j, "phases");
+	json_close(&j, '}');
+	return ckpt_json_close(b->o.json, j.out);
+}
+
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root)
+{
+	struct bring *b = arg;
+	struct phase *p = phase_begin(&b->ps, "go");
+	char why[CKPT_WHY] = "";
+	int err = 0;
+
+	for (int i = 0; i < b->facts.proxies && !err; i++) {
+		const struct ckpt_proxy *of = &b->facts.proxy[i];
+		struct ctl_go req = { .h = { .op = CTL_GO, .size = sizeof(req) } };
+		struct ctl_reply reply = { 0 };
+
+		req.client_pid = job_host_pid(root, of->client);
+		if (req.client_pid <= 0)
+			continue;	/* it has ended meanwhile, and its proxy will see that */
+		for (int k = 0; k < n; k++)
+			if (proxy[k].rank == of->rank && proxy[k].serial == of->serial)
+				proxy[k].client = req.client_pid;
+		err = ctl_call(b->control[i], &req.h, &reply, sizeof(reply), NULL, NULL, NULL,
+			       SILENCE_MS);
+		if (err)
+			snprintf(why, sizeof(why), "%s", reply.why);
+	}
+	phase_end(&b->ps, p, 0, 0, err);
+	b->back = !err;
+	if (!err)
+		ckpt_note(job->dir.path, "restored", (char *[]){ b->id }, 1);
+	close_fds(b);
+	close_store(b);
+	if (err)
+		return late(b, job, "its GPU session", why);
+	if (!b->o.quiet)
+		phases_table(&b->ps, stderr);
+	phases_clear(&b->ps);
+	if (b->o.json)
+		report(b, job);
+	return 0;
+}

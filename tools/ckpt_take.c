@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ckpt_take.c - the conductor of a checkpoint: proxies, CRIU and the store, in ckpt_take.h's order
+ *
+ * A thread for each proxy has it freeze and dump while this one has CRIU dump the tree; frozen() is
+ * where they meet. Whatever fails sets take.err once; everybody else then gives up.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ckpt_save.h"
+#include "ckpt_take.h"
+#include "criu.h"
+
+#define SILENCE_MS	60000	/* between two messages of a proxy */
+
+volatile int ckpt_signalled;
+
+struct take;
+
+struct worker {
+	struct take *t;
+	struct ckpt_proxy *p;
+	int fd;			/* to the proxy */
+	pthread_t thread;
+	bool started;
+	struct phase *phase;
+	struct ctl_dumped dumped;
+};
+
+struct take {
+	const struct rundir_job *job;
+	const struct take_options *o;
+	struct take_result *r;
+	struct phases *ps;
+	struct criu criu;
+	struct ckpt_hold hold;
+	struct save save;
+	struct worker *w;
+	int n;
+	uint64_t deadline;	/* now_ms(); 0: none */
+	struct phase *criu_phase;
+	bool published;
+
+	pthread_mutex_t lock;	/* of what follows */
+	int err;
+	char why[CKPT_WHY];
+};
+
+/* The first to fail says why. Returns err. */
+static int fail(struct take *t, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(struct take *t, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&t->lock);
+	if (!t->err) {
+		t->err = err;
+		va_start(ap, fmt);
+		vsnprintf(t->why, sizeof(t->why), fmt, ap);
+		va_end(ap);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+static void on_signal(int sig)
+{
+	ckpt_signalled = sig;
+}
+
+void ckpt_heed_signals(void)
+{
+	struct sigaction a = { .sa_handler = on_signal };
+
+	sigaction(SIGINT, &a, NULL);
+	sigaction(SIGTERM, &a, NULL);
+	sigaction(SIGHUP, &a, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Is there a reason to give up? */
+static int stopped(struct take *t)
+{
+	int err = __atomic_load_n(&t->err, __ATOMIC_RELAXED);
+
+	if (err)
+		return err;
+	if (ckpt_signalled)
+		return fail(t, -ECANCELED, "it was ended by SIG%s",
+			    sigabbrev_np(ckpt_signalled) ?: "?");
+	if (t->deadline && now_ms() >= t->deadline)
+		return fail(t, -ETIMEDOUT, "it has not come to an end in %g s (--timeout)",
+			    t->o->timeout_ms / 1e3);
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------- proxies */
+
+static void on_progress(void *arg, const struct ctl_progress *p)
+{
+	struct worker *w = arg;
+
+	phase_progress(w->t->ps, w->phase, p->done, p->total);
+}
+
+static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
+		struct ctl_reply *reply, uint32_t cap, int silence_ms)
+{
+	int err;
+
+	req->op = op;
+	req->size = size;
+	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
+	if (err)
+		fail(w->t, err, "the proxy of rank %d, process %d: %s", w->p->rank,
+		     w->p->info.proxy_pid, reply->why);
+	return err;
+}
+
+static int thaw(struct worker *w)
+{
+	struct ctl_head req = { .op = CTL_THAW, .size = sizeof(req) };
+	struct ctl_reply reply = { 0 };
+
+	return ctl_call(w->fd, &req, &reply, sizeof(reply), NULL, NULL, NULL, SILENCE_MS);
+}
+
+/* Runs fn for each proxy at once; interrupted when there is a reason to give up. */
+static int start_all(struct take *t, void *(*fn)(void *), const char *phase)
+{
+	for (int i = 0; i < t->n; i++) {
+		struct worker *w = &t->w[i];
+		int err;
+
+		w->phase = phase_begin(t->ps, "%s %d-%d", phase, w->p->rank, w->p->serial);
+		err = -pthread_create(&w->thread, NULL, fn, w);
+		if (err)
+			return fail(t, err, "a thread: %s", strerror(-err));
+		w->started = true;
+	}
+	return 0;
+}
+
+static int join_all(struct take *t)
+{
+	bool shut = false;
+
+	for (int i = 0; i < t->n; i++) {
+		struct timespec at;
+
+		while (t->w[i].started) {
+			clock_gettime(CLOCK_REALTIME, &at);
+			at.tv_nsec += 50000000;
+			at.tv_sec += at.tv_nsec / 1000000000;
+			at.tv_nsec %= 1000000000;
+			if (!pthread_timedjoin_np(t->w[i].thread, NULL, &at))
+				t->w[i].started = false;
+			else if (stopped(t) && !shut)
+				for (int k = shut = true; k <= t->n; k++)
+					shutdown(t->w[k - 1].fd, SHUT_RDWR);
+		}
+	}
+	return stopped(t);
+}
+
+static void *freeze_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_freeze req = { .deadline_ms = w->t->o->freeze_ms };
+	struct ctl_frozen reply = { 0 };
+	int err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
+		       w->t->o->freeze_ms + SILENCE_MS);
+
+	phase_end(w->t->ps, w->phase, 0, 0, err);
+	return NULL;
+}
+
+static void *dump_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_store req = { 0 };
+	struct ctl_dumped *d = &w->dumped;
+	int err;
+
+	memset(d, 0, sizeof(*d));
+	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
+	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
+	w->p->device = d->device;
+	w->p->observed = d->observed;
+	w->p->session = d->session;
+	return NULL;
+}
+
+static void *channel_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_store req = { 0 };
+	struct ctl_dumped d = { 0 };
+	int err;
+
+	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	err = call(w, &req.h, CTL_CHANNEL, sizeof(req), &d.r, sizeof(d), SILENCE_MS);
+	phase_end(w->t->ps, w->phase, d.bytes, d.new_bytes, err);
+	w->p->channel = d.channel;
+	w->p->arena = d.arena;
+	return NULL;
+}
+
+/* What each proxy says of itself, before anything is touched. */
+static int look_at_proxy(struct take *t, struct worker *w)
+{
+	struct ctl_head req = { 0 };
+	struct ckpt_proxy *p = w->p;
+	int err = call(w, &req, CTL_INFO, sizeof(req), &p->info.r, sizeof(p->info), SILENCE_MS);
+
+	if (!err && !p->info.can_dump)
+		err = fail(t, -ENOTSUP, "the GPU session of process %d cannot be dumped: %s",
+			   p->info.client_pid, p->info.r.why);
+	return err;
+}
+
+static int connect_proxies(struct take *t)
+{
+	struct save *s = &t->save;
+	char path[PATH_MAX + 32], why[512];
+
+	t->w = calloc(s->job.proxies + 1, sizeof(*t->w));
+	s->facts.proxy = calloc(s->job.proxies + 1, sizeof(*s->facts.proxy));
+	if (!t->w || !s->facts.proxy)
+		return fail(t, -ENOMEM, "no memory");
+	for (int i = 0; i < s->job.proxies; i++) {
+		const struct rundir_proxy *from = &s->job.proxy[i];
+		struct ckpt_proxy *p = &s->facts.proxy[t->n];
+		struct worker *w = &t->w[t->n];
+		int fd, err;
+
+		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
+			 from->serial);
+		fd = ctl_connect(path, why, sizeof(why));
+		if (fd < 0 && kill(from->client, 0) && errno == ESRCH)
+			continue;	/* it is about to end */
+		if (fd < 0)
+			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
+				    from->pid, why);
+		*p = (struct ckpt_proxy){ .rank = from->rank, .serial = from->serial };
+		*w = (struct worker){ .t = t, .p = p, .fd = fd };
+		t->n++;
+		s->facts.proxies = t->n;
+		err = look_at_proxy(t, w);
+		if (err)
+			return err;
+		p->client = save_inner_pid(from->client);
+	}
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------- tree */
+
+static int notes(struct take *t)
+{
+	char *word[16] = { t->r->id, t->r->store };
+	int n = 2, err = ckpt_note(t->job->path, "last", word, n);
+
+	for (int i = 0; i < t->o->n_next && n < 16; i++)
+		word[n++] = t->o->next[i];
+	if (!err && !t->o->leave_running)
+		err = ckpt_note(t->job->path, "checkpointed", word, n);
+	return err;
+}
+
+static int publish(struct take *t)
+{
+	struct phase *p = phase_begin(t->ps, "publish");
+	char why[CKPT_WHY] = "";
+	int err = save_publish(&t->save, t->ps, t->criu.version, t->r->id, why, sizeof(why));
+
+	phase_end(t->ps, p, 0, 0, err);
+	if (err)
+		return fail(t, err, "%s", why);
+	t->published = true;
+	return 0;
+}
+
+/* CRIU has the tree frozen, and all images are in the writer. */
+static int frozen(void *arg, char *why, size_t size)
+{
+	struct take *t = arg;
+	struct phase *p;
+	int err = join_all(t);
+
+	if (!err)
+		err = start_all(t, channel_one, "channel");
+	err = join_all(t) ?: err;
+	if (!err) {
+		p = phase_begin(t->ps, "files");
+		err = save_files(&t->save, why, size);
+		phase_end(t->ps, p, t->save.file_bytes, t->save.file_stored, err);
+		if (err)
+			fail(t, err, "%s", why);
+	}
+	if (!err && !t->o->leave_running) {
+		err = publish(t);
+		if (!err && t->o->accept) {
+			p = phase_begin(t->ps, "accept");
+			err = t->o->accept(t->o->arg, t->r->store, t->r->id, why, size);
+			phase_end(t->ps, p, 0, 0, err);
+			if (err)
+				fail(t, err, "%s", why);
+		}
+		if (!err && (err = notes(t)))
+			fail(t, err, "%s cannot be written: %s", t->job->path, strerror(-err));
+	}
+	if (err)
+		snprintf(why, size, "%.*s", (int)size - 1, t->why);
+	return err;
+}
+
+static int on_bytes(void *arg, uint64_t bytes)
+{
+	struct take *t = arg;
+
+	phase_progress(t->ps, t->criu_phase, bytes, 0);
+	return stopped(t);
+}
+
+static int dump_tree(struct take *t)
+{
+	struct save *s = &t->save;
+	struct criu_dump d = {
+		.criu = &t->criu,
+		.pid = s->job.init ?: s->job.rank[0].pid,
+		.leave_running = t->o->leave_running,
+		.terminal = s->job.terminal,
+		.sink = &s->sink,
+		.frozen = frozen,
+		.progress = on_bytes,
+		.arg = t,
+	};
+	char why[CRIU_WHY] = "";
+	int err;
+
+	err = save_keys(s, &d.keys, &d.n_keys);
+	for (int i = 0; i < t->n; i++)
+		d.plugin |= !strcmp(t->w[i].p->info.backend, "kmod");
+	t->criu_phase = phase_begin(t->ps, "criu");
+	err = err ?: criu_dump(&d, why, sizeof(why));
+	t->r->frozen_ns = d.frozen_ns;
+	phase_end(t->ps, t->criu_phase, d.bytes, s->image_stored, t->err ? 0 : err);
+	free((void *)d.keys);
+	if (err)
+		fail(t, err, "%s", *why ? why : strerror(-err));
+	return err;
+}
+
+/* ------------------------------------------------------------------------------- whole */
+
+static int look(struct take *t)
+{
+	struct phase *p = phase_begin(t->ps, "look");
+	char why[CRIU_WHY] = "";
+	int err;
+
+	if (geteuid())
+		err = fail(t, -EPERM, "CRIU needs root to dump processes: start the job and the "
+			   "checkpoint as root (sudo singvgpu …)");
+	else
+		err = criu_find(&t->criu, t->o->criu, why, sizeof(why));
+	if (err)
+		fail(t, err, "%s", why);
+	if (!err && (err = save_open(&t->save, t->r->store, why, sizeof(why))))
+		fail(t, err, "%s", why);
+	if (!err && (err = ckpt_hold(t->job, 10000, &t->hold)))
+		fail(t, err, "%s", "");
+	if (!err && (err = save_job(&t->save, t->job->path, why, sizeof(why))))
+		fail(t, err, "%s", why);
+	err = err ?: connect_proxies(t);
+	if (!err && (err = save_mapped(&t->save, why, sizeof(why))))
+		fail(t, err, "%s", why);
+	phase_end(t->ps, p, 0, 0, err);
+	return err;
+}
+
+static void finish(struct take *t, int err)
+{
+	if (!err && t->o->leave_running)
+		for (int i = 0; i < t->n; i++)
+			thaw(&t->w[i]);
+	/* With an error their connections' ends thaw the proxies: nothing can go wrong with that. */
+	for (int i = 0; i < t->n; i++)
+		close(t->w[i].fd);
+	t->n = 0;
+	ckpt_release(&t->hold);
+}
+
+static void complain(struct take *t, int err)
+{
+	char path[PATH_MAX + 32];
+
+	phases_clear(t->ps);
+	snprintf(path, sizeof(path), "%s/checkpointed", t->job->path);
+	unlink(path);
+	if (!*t->why)
+		return;
+	say("job %s was not checkpointed: in the phase '%s': %s", t->job->id,
+	    phases_failed(t->ps), t->why);
+	if (t->published)
+		say("checkpoint %s of it is in %s all the same; `singvgpu store remove` takes it "
+		    "away", t->r->id, t->r->store);
+	say("the job runs on as if nothing had been asked%s", err == -ETIMEDOUT ?
+	    "; a longer time may help" : "");
+}
+
+int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
+	      struct take_result *r)
+{
+	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
+			  .lock = PTHREAD_MUTEX_INITIALIZER,
+			  .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
+	int err;
+
+	memset(r, 0, sizeof(*r));
+	err = ckpt_store_path(o->store, r->store) ?: look(&t);
+	if (!err)
+		err = start_all(&t, freeze_one, "freeze");
+	err = join_all(&t) ?: err;
+	if (!err)
+		err = start_all(&t, dump_one, "device");
+	if (!err)
+		err = dump_tree(&t);
+	join_all(&t);
+	finish(&t, err);
+	if (!err && o->leave_running) {
+		err = publish(&t);
+		if (!err)
+			notes(&t);	/* without it --restart takes an older one */
+	}
+	save_stats(&t.save, &r->bytes, &r->stored);
+	for (int i = 0; i < t.save.facts.proxies && t.w; i++) {
+		r->bytes += t.w[i].dumped.bytes;
+		r->stored += t.w[i].dumped.new_bytes;
+	}
+	if (err)
+		complain(&t, err);
+	save_close(&t.save);
+	free(t.w);
+	return err;
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * migrate.c - `singvgpu migrate`: a checkpoint after which the job's own supervisor goes on with it,
+ * on another device here, or through ssh on another host
+ *
+ * What can be asked beforehand is asked between the publication and the job's end (accept): if the
+ * target does not want the checkpoint the job runs on where it is.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt_bring.h"
+#include "ckpt_take.h"
+
+#define TIMEOUT_MS	600000
+#define FREEZE_MS	30000
+#define BACK_MS		600000	/* for the job to be there again */
+
+static const char help[] =
+"Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|HOST\n"
+"Moves a running job to another device of this host (a number, counted from 0), or to\n"
+"another host that reaches the store. Its `singvgpu run` stays: output, signals and\n"
+"exit status go through it as before.\n"
+"\n"
+"      --to DEVICE|HOST   where to\n"
+"      --store DIR        the way (see singvgpu checkpoint --help)\n"
+"      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
+"                         gets the host and a command line as its last arguments\n"
+"      --there COMMAND    the singvgpu program on that host (default singvgpu)\n"
+"      --timeout SECONDS, --freeze SECONDS, --criu PATH, --json FILE, -q, --quiet\n"
+"                         as with singvgpu checkpoint\n"
+"      --help             print this and exit\n"
+"\n"
+"If anything fails before the checkpoint is whole and the target has accepted it, the job\n"
+"runs on where it is.\n";
+
+enum { TO = 700, STORE, SSH, THERE, TIMEOUT, FREEZE, CRIU };
+
+static const struct option longs[] = {
+	{ "to", required_argument, NULL, TO },
+	{ "store", required_argument, NULL, STORE },
+	{ "ssh", required_argument, NULL, SSH },
+	{ "there", required_argument, NULL, THERE },
+	{ "timeout", required_argument, NULL, TIMEOUT },
+	{ "freeze", required_argument, NULL, FREEZE },
+	{ "criu", required_argument, NULL, CRIU },
+	{ "quiet", no_argument, NULL, 'q' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+struct args {
+	struct take_options take;
+	const char *to, *job;
+	char *ssh, *there;
+	long device;		/* -1: to is a host */
+	bool quiet, help;
+};
+
+static int option(struct args *a, int c)
+{
+	switch (c) {
+	case TO:
+		a->to = optarg;
+		return 0;
+	case STORE:
+		a->take.store = optarg;
+		return 0;
+	case SSH:
+		a->ssh = optarg;
+		return 0;
+	case THERE:
+		a->there = optarg;
+		return 0;
+	case TIMEOUT:
+		return parse_seconds(optarg, &a->take.timeout_ms);
+	case FREEZE:
+		return parse_seconds(optarg, &a->take.freeze_ms);
+	case CRIU:
+		a->take.criu = optarg;
+		return 0;
+	case 'q':
+		a->quiet = true;
+		return 0;
+	case 'h':
+		a->help = true;
+		return 0;
+	}
+	return 1;
+}
+
+static int parse(struct args *a, int argc, char **argv)
+{
+	char *ssh = getenv("SINGVGPU_SSH");
+	int c, bad;
+
+	a->ssh = ssh && *ssh ? ssh : "ssh";
+	a->there = "singvgpu";
+	while ((c = getopt_long(argc, argv, "qh", longs, NULL)) != -1) {
+		bad = option(a, c);
+		if (bad > 0)
+			return say_usage("migrate", "that option is not known, or lacks its value");
+		if (bad)
+			return say_usage("migrate", "'%s' is not a number of seconds", optarg);
+	}
+	if (a->help)
+		return 0;
+	if (optind + 1 != argc || !a->to)
+		return say_usage("migrate", a->to ? "one job, please (singvgpu ps)" :
+				 "where to? (--to DEVICE or --to HOST)");
+	a->job = argv[optind];
+	if (parse_int(a->to, 0, JOB_DEVICES_MAX - 1, &a->device))
+		a->device = -1;
+	if (a->device < 0 && (!*a->to || *a->to == '-'))
+		return say_usage("migrate", "--to '%s' is neither a device nor a host", a->to);
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------- asking */
+
+/* Would the other host restore it? Its own words go to our stderr. */
+static int ask_host(const struct args *a, const char *store, const char *id, char *why, size_t size)
+{
+	char *command = ckpt_remote_command(a->there, store, id, "--check");
+	int status = command ? ckpt_ssh(a->ssh, a->to, command) : -ENOMEM;
+
+	free(command);
+	if (status)
+		snprintf(why, size, "%s does not take the job (status %d of `%s %s …`)", a->to,
+			 status, a->ssh, a->to);
+	return status ? -EHOSTUNREACH : 0;
+}
+
+static int accept(void *arg, const char *store, const char *id, char *why, size_t size)
+{
+	const struct args *a = arg;
+
+	return a->device < 0 ? ask_host(a, store, id, why, size) : 0;
+}
+
+/* ------------------------------------------------------------------------------ waiting */
+
+/*
+ * The supervisor writes the note "restored" when the job runs again here; when it has become a
+ * connection to the other host its folder is gone.
+ */
+static int wait_back(const struct rundir_job *job, const char *id, bool here)
+{
+	uint64_t until = now_ms() + BACK_MS;
+	char *word[4], *text;
+	int n;
+
+	while (now_ms() < until) {
+		if (access(job->path, F_OK) && !here)
+			return 0;
+		if (access(job->path, F_OK))
+			break;
+		n = ckpt_read_note(job->path, "restored", word, 4, &text);
+		if (n >= 1 && !strcmp(word[0], id)) {
+			free(text);
+			return 0;
+		}
+		free(text);
+		usleep(20000);
+	}
+	say("job %s has not come back; it is in checkpoint %s", job->id, id);
+	return -ESRCH;
+}
+
+static int migrate(struct args *a, const struct rundir_job *job)
+{
+	char number[24];
+	char *host[] = { "host", a->to ? (char *)a->to : "", a->ssh, a->there };
+	char *device[] = { "device", number };
+	struct take_result r;
+	struct phases ps;
+	int err;
+
+	snprintf(number, sizeof(number), "%ld", a->device);
+	a->take.next = a->device < 0 ? host : device;
+	a->take.n_next = a->device < 0 ? 4 : 2;
+	a->take.accept = accept;
+	a->take.arg = a;
+	phases_start(&ps, "migrate", job->id, a->quiet);
+	err = ckpt_take(job, &a->take, &ps, &r);
+	if (err)
+		return EXIT_OURS;
+	if (!a->quiet)
+		phases_table(&ps, stderr);
+	phases_clear(&ps);
+	puts(r.id);
+	return wait_back(job, r.id, a->device >= 0) ? EXIT_OURS : 0;
+}
+
+int migrate_main(int argc, char **argv)
+{
+	struct args a = { .take = { .timeout_ms = TIMEOUT_MS, .freeze_ms = FREEZE_MS } };
+	int status = parse(&a, argc, argv);
+	struct rundir_job *job;
+
+	if (status || a.help) {
+		if (!status)
+			fputs(help, stdout);
+		return status;
+	}
+	job = ckpt_find_job(a.job);
+	if (!job)
+		return EXIT_OURS;
+	ckpt_heed_signals();
+	status = migrate(&a, job);
+	rundir_list_free(job, 1);
+	return status;
+}

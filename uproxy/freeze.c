@@ -15,7 +15,6 @@
 #include <time.h>
 
 #include "content.h"
-#include "missing.h"
 #include "uproxy_i.h"
 
 /* ------------------------------------------------------------------------------ possible? */
@@ -84,7 +83,7 @@ int freeze_possible(struct sv_session *s, char *why, size_t n)
 	rc = ring_log_walk(s->ring, file_as_it_was, &f);
 	if (rc == -EBADMSG)
 		snprintf(why, n, "the channel's log is damaged");
-	return rc || !content_check ? rc : content_check(s, why, n);
+	return rc ? rc : content_check(s, why, n);
 }
 
 /* ------------------------------------------------------------------------------ idle? */

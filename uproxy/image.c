@@ -493,9 +493,10 @@ int do_prepare(struct call *k)
 		return fails(k, CUDA_ERROR_INVALID_HANDLE);
 	if (sv_is_handle(SV_T_CUkernel, a->function) && s->hal.drv.cuKernelGetFunction)
 		rc = s->hal.drv.cuKernelGetFunction(&f, (CUkernel)f);
-	if (!rc && s->hal.drv.cuFuncLoad)
+	/* Again, it only matters when the image came to the context: its variables have places then. */
+	if (!rc && s->hal.drv.cuFuncLoad && !s->replay)
 		rc = s->hal.drv.cuFuncLoad(f);
-	else if (!rc && s->hal.drv.cuFuncGetAttribute)
+	else if (!rc && s->hal.drv.cuFuncGetAttribute && !s->replay)
 		rc = s->hal.drv.cuFuncGetAttribute(&regs, CU_FUNC_ATTRIBUTE_NUM_REGS, f);
 	image_put(im);
 	stat_add(&s->stat->jit_ns, now_ns() - begin);

@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 #include "content.h"
-#include "missing.h"
 #include "control.h"
 #include "uproxy_i.h"
+
+#define CHANNEL_MAX	(256ull << 20)	/* bytes, without the arena */
 
 /* ------------------------------------------------------------------------------ answers */
 
@@ -272,6 +273,10 @@ static int restore_channel(struct sv_session *s, const struct session_options *o
 	struct ring_params p = { .backend = o->backend };
 	int fd, rc;
 
+	if (store_ref_size(ref) > CHANNEL_MAX) {
+		snprintf(why, n, "this is no saved channel");
+		return -EBADMSG;
+	}
 	if (getrandom(p.cookie, sizeof(p.cookie), 0) != sizeof(p.cookie)) {
 		snprintf(why, n, "no random numbers");
 		return -EIO;
@@ -292,39 +297,6 @@ static int restore_channel(struct sv_session *s, const struct session_options *o
 	return rc;
 }
 
-/*
- * Events were recorded long ago, and a driver that knows nothing of it would not say how much time
- * lies between two of them. They count as recorded now.
- */
-static void record(void *arg, uint64_t handle, uint64_t real, void *obj)
-{
-	struct sv_session *s = arg;
-
-	(void)handle;
-	(void)obj;
-	s->hal.drv.cuEventRecord((CUevent)(uintptr_t)real, CU_STREAM_LEGACY);
-}
-
-static int record_events(struct sv_session *s, char *why, size_t n)
-{
-	struct context **c;
-	ssize_t count = handle_contexts(s, &c);
-	CUresult r = count < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-
-	for (ssize_t i = 0; i < count && !r && s->hal.drv.cuEventRecord; i++) {
-		r = s->hal.drv.cuCtxSetCurrent(c[i]->real);
-		if (!r)		/* the driver refuses those of other contexts */
-			handle_walk(s, SV_T_CUevent, record, s);
-		if (!r && s->hal.drv.cuCtxSynchronize)
-			r = s->hal.drv.cuCtxSynchronize();
-	}
-	free(c);
-	context_forget();
-	if (r)
-		snprintf(why, n, "events cannot be recorded: error %d", r);
-	return r ? -EIO : 0;
-}
-
 static int rebuild(struct sv_session *s, struct store *st, const struct ctl_restore *from,
 		   const struct content_progress *p, struct ctl_restored *to, char *why, size_t n)
 {
@@ -336,6 +308,8 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 #define REF(name) (memcpy(&ref, from->name.bytes, sizeof(ref)), &ref)
 	rc = kept_restore(st, REF(session), why, n);
 	if (!rc)
+		rc = observe_expect(st, REF(observed), why, n);
+	if (!rc)
 		rc = replay_log(s, p, &to->records, why, n);
 	t[1] = now_ns();
 	if (!rc)
@@ -344,8 +318,6 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 	if (!rc)
 		rc = content_restore(s, st, REF(device), p, &stats, why, n);
 	t[3] = now_ns();
-	if (!rc)
-		rc = record_events(s, why, n);
 	to->replay_ns = t[1] - t[0];
 	to->compare_ns = t[2] - t[1];
 	to->contents_ns = t[3] - t[2];
@@ -380,10 +352,6 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	struct store *st;
 	int rc;
 
-	if (!store_open || !content_restore) {
-		snprintf(why, n, "this build of singvgpu restores nothing yet");
-		return -ENOSYS;
-	}
 	if (!from->window_len || from->window % SV_GRANULE || from->window_len % SV_GRANULE ||
 	    from->window_len > 1ull << 46) {
 		snprintf(why, n, "this is no device window");

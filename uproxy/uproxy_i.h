@@ -363,7 +363,9 @@ uint64_t journal_seq(const struct singvgpu_log_entry *e);	/* of the entry's reco
  * kept.c: what records that are in the log refer to in the arena, which the client may use for
  * something else since: a copy, by the record's number. Any thread.
  */
-int kept_add(uint64_t seq, const void *p, uint64_t len);	/* -ENOMEM */
+int kept_add(uint64_t seq, const void *p, uint64_t len);	/* -ENOMEM, -EEXIST */
+int kept_take(uint64_t seq, void *p, uint64_t len);		/* the same; p becomes ours */
+uint64_t kept_next(uint64_t seq, const void **p, uint64_t *len);	/* after seq; 0: none */
 const void *kept_find(uint64_t seq, uint64_t *len);		/* NULL: there is none */
 void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg);
 struct store;

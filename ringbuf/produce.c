@@ -367,8 +367,12 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	t->unit = unit_at(r, *pos);
 	t->next = unit_at(r, t->end);
 	t->stale = stale_at(r, t->end);
-	if (n > 1)	/* before the scan, which may come round to these units */
+	/* Before the scan, which may come round to these units; without a call where they are few. */
+	if (n > 9)
 		memset(stale_at(r, *pos + 1), 1, n - 1);
+	else
+		for (uint64_t at = *pos + 1; at < t->end; at++)
+			*(volatile uint8_t *)stale_at(r, at) = 1;
 	t->clean = load(&r->tx.clean);
 	/* This record cleans the unit at its end. A longer attempt may have left payload behind that. */
 	if (t->clean <= t->end + 1 || !behind)
@@ -463,6 +467,7 @@ static inline void gather(struct attempt *t, const uint8_t *a, uint32_t alen, co
 	uint8_t both[FIRST_BYTES];
 	uint32_t n;
 
+	t->a = a;
 	t->alen = 0;
 	t->blen = blen;
 	t->b = b;
@@ -489,7 +494,7 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 						 uint32_t alen, const void *b, uint32_t blen,
 						 bool anyway, uint64_t *seq)
 {
-	struct attempt t = { .header = head };
+	struct attempt t;	/* not cleared: that takes as long as the rest */
 	int rc;
 
 	if (unlikely(!r->ctl))
@@ -498,6 +503,7 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 		return -EINVAL;
 	if (unlikely((uint64_t)alen + blen > r->payload_max))
 		return -EMSGSIZE;
+	t.header = head;
 	gather(&t, a, alen, b, blen);
 	rc = commit(r, &t, rec_units(alen + blen), anyway);
 	*seq = t.seq;
@@ -526,10 +532,10 @@ static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_
 	return submit_slow(r, head, a, alen, b, blen, false, seq);
 }
 
-/* The same for a full unit, which is what most calls are made of: nothing but this is on their way. */
-static inline __attribute__((always_inline)) bool post_full(struct ring *r, uint16_t op, uint16_t cpl,
-							    const void *a, uint32_t alen,
-							    uint32_t blen, uint64_t *seq)
+/* The same for a full unit, which is what most calls are made of: nothing else is on their way. */
+static inline __attribute__((always_inline)) bool
+post_full(struct ring *r, uint16_t op, uint16_t cpl, const void *a, uint32_t alen, uint32_t blen,
+	  uint64_t *seq)
 {
 	if (unlikely(alen != FIRST_BYTES || blen || op == SINGVGPU_OP_PAD))
 		return false;

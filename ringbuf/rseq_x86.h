@@ -39,6 +39,25 @@ struct attempt {
 	AT(tnext, struct ring_tx, next), AT(tclean, struct ring_tx, clean),	\
 	AT(tend, struct ring_tx, end)
 
+/* len bytes from `from` to rdi. A launch's few words are copied before a string move has begun. */
+#define RSEQ_COPY(from, len)						\
+	"movq %c[" len "](%[t]), %%rcx\n"				\
+	"movq %c[" from "](%[t]), %%rsi\n"				\
+	"cmpq $256, %%rcx\n"						\
+	"ja 7f\n"							\
+	"subq $8, %%rcx\n"						\
+	"jb 6f\n"							\
+	"5: movq (%%rsi), %%r8\n"					\
+	"addq $8, %%rsi\n"						\
+	"movq %%r8, (%%rdi)\n"						\
+	"addq $8, %%rdi\n"						\
+	"subq $8, %%rcx\n"						\
+	"jae 5b\n"							\
+	"6: addq $8, %%rcx\n"						\
+	"jz 8f\n"							\
+	"7: rep movsb\n"						\
+	"8:\n"
+
 /* 0 committed; -EAGAIN not: interrupted, or the attempt's assumptions no longer hold. */
 static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 {
@@ -73,17 +92,9 @@ static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 		 "movups %%xmm1, 32(%%rdx)\n"
 		 "movups %%xmm2, 48(%%rdx)\n"
 		 "leaq 64(%%rdx), %%rdi\n"
-		 "movq %c[alen](%[t]), %%rcx\n"
-		 "testq %%rcx, %%rcx\n"
-		 "jz 5f\n"
-		 "movq %c[a](%[t]), %%rsi\n"
-		 "rep movsb\n"
-		 "5: movq %c[blen](%[t]), %%rcx\n"
-		 "testq %%rcx, %%rcx\n"
-		 "jz 6f\n"
-		 "movq %c[b](%[t]), %%rsi\n"
-		 "rep movsb\n"
-		 "6: movq %c[next](%[t]), %%rdi\n"
+		 RSEQ_COPY("a", "alen")
+		 RSEQ_COPY("b", "blen")
+		 "movq %c[next](%[t]), %%rdi\n"
 		 "movq $0, (%%rdi)\n"
 		 "movq %c[stale](%[t]), %%rdi\n"
 		 "movb $0, (%%rdi)\n"
@@ -98,7 +109,7 @@ static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 		     AT(a, struct attempt, a), AT(alen, struct attempt, alen),
 		     AT(b, struct attempt, b), AT(blen, struct attempt, blen),
 		     AT(header, struct attempt, header), AT(first, struct attempt, first)
-		 : "memory", "cc", "rax", "rcx", "rdx", "rsi", "rdi", "xmm0", "xmm1", "xmm2"
+		 : "memory", "cc", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "xmm0", "xmm1", "xmm2"
 		 : lost, aborted);
 	return 0;
 lost:

@@ -21,6 +21,8 @@ struct shared {
 	struct store_ref device, observed, channel, arena;
 	uint64_t stored, changed;
 	struct content_stats stats;
+	uint64_t at[32];
+	bool unseen;		/* what is observed is not compared */
 	int rc;
 	char why[512];
 };
@@ -80,14 +82,14 @@ static const char packed_text[] =
 
 /* The device's part of a session, the same in each life. */
 struct made {
-	uint64_t big, high, sparse;	/* window memory: 24 MiB, 2 MiB far away, 1 GiB hardly used */
+	uint64_t big, high, sparse;	/* window memory: 24 MiB, 2 MiB far away, 128 MiB hardly used */
 	uint64_t twice, again, none;	/* mappings of cuMemCreate's memory */
 	uint64_t loose;			/* memory that is mapped nowhere: its handle */
 	uint64_t lib, packed, module;
 	uint64_t array[6], mipmap, event[3];
 };
 
-#define SPARSE GiB
+#define SPARSE (128 * MiB)
 
 static void make_memory(struct local *l, struct made *m)
 {
@@ -272,7 +274,7 @@ static void memory(struct local *l, struct made *m, uint64_t seed, bool check)
 {
 	device(l, m->big, 24 * MiB - 4096, seed + 1, check);
 	device(l, m->high + 8192, 100000, seed + 2, check);
-	device(l, m->sparse + 700 * MiB, 12288, seed + 3, check);
+	device(l, m->sparse + 100 * MiB, 12288, seed + 3, check);
 	device(l, m->twice, 6 * MiB, seed + 4, check);
 	if (check)
 		device(l, m->again, 6 * MiB, seed + 4, true);
@@ -398,7 +400,8 @@ static void restore(struct local *l)
 	struct store *st = open_store(0);
 
 	*sh->why = 0;
-	sh->rc = observe_compare(&l->s, st, &sh->observed, sh->why, sizeof(sh->why));
+	sh->rc = sh->unseen ? 0 :
+		 observe_compare(&l->s, st, &sh->observed, sh->why, sizeof(sh->why));
 	if (!sh->rc)
 		sh->rc = content_restore(&l->s, st, &sh->device, NULL, &sh->stats, sh->why,
 					 sizeof(sh->why));
@@ -460,14 +463,15 @@ static void times_dump(void *arg)
 {
 	struct made m;
 	struct local *l = make(&m);
+	float was;
 
 	record(l, m.event[0]);
 	usleep(50000);
 	record(l, m.event[1]);
-	*(float *)sh->why = elapsed(l, m.event[0], m.event[1], 0);
-	CHECK(*(float *)sh->why >= 50);
+	was = elapsed(l, m.event[0], m.event[1], 0);
+	CHECK(was >= 50);
 	usleep(30000);
-	memcpy(arg, sh->why, sizeof(float));
+	memcpy(arg, &was, sizeof(was));
 	dump(l);
 	CHECK_EQ(sh->rc, 0);
 }
@@ -518,7 +522,7 @@ static void times_again(void *arg)
 
 TEST_F(content, events_keep_the_time_between_them)
 {
-	void *p = sh->why + 256;
+	void *p = sh->at;
 
 	ASSERT_EQ(local_child(times_dump, p), 0);
 	ASSERT_EQ(local_child(times_restore, p), 0);
@@ -529,6 +533,326 @@ TEST_F(content, comes_back_by_digests)
 {
 	ASSERT_EQ(local_child(fill_and_dump, "digests"), 0);
 	EXPECT_EQ(local_child(restore_and_look, "digests"), 0);
+}
+
+/* ------------------------------------------------------------------------------ sizes */
+
+#define HUGE_ONE (2 * GiB)
+
+static long shmem_kb(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long kb = -1;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssShmem: %ld", &kb) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+static void nothing_dump(void *arg)
+{
+	struct local *l = local_open();
+	long before;
+
+	(void)arg;
+	dump(l);			/* a session without anything */
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(sh->stats.bytes, 0);
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window + GiB, HUGE_ONE }), 0);
+	device(l, l->window + 2 * GiB + 4096, 4096, 1, false);
+	before = shmem_kb();
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(sh->stats.bytes, HUGE_ONE);
+	CHECK(shmem_kb() - before < 65536);	/* holes were not filled by looking at them */
+	CHECK(sh->stored < 100000);
+}
+
+static void nothing_restore(void *arg)
+{
+	struct local *l = local_open();
+	long before = shmem_kb();
+
+	(void)arg;
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window + GiB, HUGE_ONE }), 0);
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK(shmem_kb() - before < 65536);
+	device(l, l->window + 2 * GiB + 4096, 4096, 1, true);
+}
+
+TEST_F(content, what_is_not_there_costs_nothing)
+{
+	ASSERT_EQ(local_child(nothing_dump, NULL), 0);
+	EXPECT_EQ(local_child(nothing_restore, NULL), 0);
+}
+
+#define MANY (256 * MiB)
+
+/* A dump, then one after 3 % of the pages have changed, scattered. */
+static void change_some(void *arg)
+{
+	const struct cuda_driver *d;
+	struct local *l = local_open();
+	uint64_t page[512], changed = 0, copied;
+
+	d = &l->s.hal.drv;
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window, MANY }), 0);
+	for (uint64_t at = 0; at < MANY; at += 4096) {
+		for (int i = 0; i < 512; i++)
+			page[i] = mix(at + i);
+		CHECK_EQ(d->cuMemcpyHtoD_v2(l->window + at, page, 4096), 0);
+	}
+	setenv("SINGVGPU_CONTENT", arg, 1);
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK(sh->stored > MANY);
+	for (uint64_t at = 0; at < MANY; at += 4096)
+		if (mix(at * 77) % 100 < 3) {
+			page[0] = ~at;
+			CHECK_EQ(d->cuMemcpyHtoD_v2(l->window + at + 8 * (at / 4096 % 500), page, 8), 0);
+			changed += 4096;
+		}
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	sh->changed = changed;
+	copied = sh->stats.copied;
+	dprintf(local_err, "# %s: %llu changed, %llu stored, %llu copied\n", (char *)arg,
+		(unsigned long long)changed, (unsigned long long)sh->stored,
+		(unsigned long long)copied);
+	CHECK(sh->stored <= changed * 103 / 100);
+	if (!strcmp(arg, "digests")) {
+		CHECK_EQ(sh->stats.known, MANY - changed);
+		CHECK(copied < 2 * changed);
+	}
+}
+
+TEST_F(content, a_second_dump_stores_what_has_changed)
+{
+	EXPECT_EQ(local_child(change_some, "direct"), 0);
+}
+
+TEST_F(content, a_second_dump_copies_what_has_changed)
+{
+	EXPECT_EQ(local_child(change_some, "digests"), 0);
+}
+
+/* ------------------------------------------------------------------------------ refusals */
+
+static void restore_refused(void *arg)
+{
+	struct made m;
+	struct local *l = make(&m);
+
+	(void)arg;
+	restore(l);
+}
+
+/* Flip bits all over the segments. */
+static int corrupt(void)
+{
+	char cmd[512];
+
+	snprintf(cmd, sizeof(cmd), "cd %s && find . -type f -size +1M | while read -r f; do "
+		 "chmod u+w $f; s=$(stat -c %%s $f); for k in 1 2 3 4 5 6 7 8; do "
+		 "printf '\\377\\0\\377' | dd of=$f bs=1 seek=$((s * k / 9)) conv=notrunc status=none; "
+		 "done; done", sh->dir);
+	return system(cmd);
+}
+
+TEST_F(content, refuses_a_damaged_store)
+{
+	ASSERT_EQ(local_child(fill_and_dump, NULL), 0);
+	ASSERT_EQ(corrupt(), 0);
+	ASSERT_EQ(local_child(restore_refused, NULL), 0);
+	EXPECT_TRUE(sh->rc == -EBADMSG || sh->rc == -ENODATA) {
+		TH_LOG("%d: %s", sh->rc, sh->why);
+	}
+	EXPECT_NE(sh->why[0], 0);
+}
+
+/* Something else has been made. */
+static void other(void *arg)
+{
+	struct made m;
+	struct local *l;
+
+	switch (*(int *)arg) {
+	case 0:			/* less memory */
+		l = local_open();
+		make_images(l, &m);
+		make_arrays(l, &m);
+		break;
+	case 1:			/* more memory */
+		l = make(&m);
+		CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window + 900 * GiB, 2 * MiB }), 0);
+		break;
+	case 2:			/* another array */
+		l = make(&m);
+		CHECK_EQ(SEND(l, SV_OP_cuArray3DCreate_v2,
+			      (struct sv_cuArray3DCreate_v2){ l->ctx, local_handle(l, SV_T_CUarray),
+							      arrays[0] }), 0);
+		break;
+	default:		/* an image too few */
+		l = make(&m);
+		CHECK_EQ(SEND(l, SV_OP_cuModuleUnload, (struct sv_image_end){ m.module }), 0);
+	}
+	restore(l);
+}
+
+TEST_F(content, refuses_what_does_not_fit_by_name)
+{
+	static const char *const words[] = { "device memory at", "device memory at", "an array of",
+					     "variable" };
+
+	ASSERT_EQ(local_child(fill_and_dump, NULL), 0);
+	sh->unseen = true;	/* that would tell earlier */
+	for (int i = 0; i < 4; i++) {
+		ASSERT_EQ(local_child(other, &i), 0);
+		EXPECT_EQ(sh->rc, -ESTALE);
+		EXPECT_NE(strstr(sh->why, words[i]), NULL) {
+			TH_LOG("%d: %s", i, sh->why);
+		}
+	}
+}
+
+static int give_up(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	(void)phase;
+	CHECK(done <= total);
+	return ++*(int *)arg > 1;
+}
+
+static void given_up(void *arg)
+{
+	struct local *l = local_open();
+	struct store *st = open_store(STORE_RW);
+	struct store_writer *w;
+	int calls = 0;
+	struct content_progress p = { give_up, &calls };
+
+	(void)arg;
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window, 2 * GiB }), 0);
+	CHECK_EQ(l->s.hal.drv.cuMemsetD8Async(l->window, 7, 2 * GiB, NULL), 0);
+	CHECK_EQ(l->s.hal.drv.cuCtxSynchronize(), 0);
+	CHECK_EQ(store_writer_open(st, STORE_ONE_THREAD, &w), 0);
+	setenv("SINGVGPU_CONTENT", "staged", 1);
+	sh->rc = content_dump(&l->s, st, w, &sh->device, &p, NULL, sh->why, sizeof(sh->why));
+	store_writer_close(w);
+	store_close(st);
+}
+
+TEST_F(content, is_given_up_when_asked)
+{
+	ASSERT_EQ(local_child(given_up, NULL), 0);
+	EXPECT_EQ(sh->rc, -ECANCELED);
+	EXPECT_NE(strstr(sh->why, "contents"), NULL);
+}
+
+/* ------------------------------------------------------------------------------ kernels' own */
+
+static const char heap_text[] =
+	".version 8.0\n.target sm_75\n.address_size 64\n"
+	".extern .func (.param .b64 r) malloc (.param .b64 n);\n"
+	".extern .func free (.param .b64 p);\n"
+	/* a block of n bytes: its address to *out, v into its first word */
+	".visible .entry take(.param .u64 out, .param .u64 n, .param .u64 v)\n{\n"
+	".reg .b64 %d<8>;\n"
+	"ld.param.u64 %d1, [out]; ld.param.u64 %d2, [n]; ld.param.u64 %d3, [v];\n"
+	"{ .param .b64 a; .param .b64 r; st.param.b64 [a], %d2;\n"
+	"call.uni (r), malloc, (a); ld.param.b64 %d4, [r]; }\n"
+	"st.global.u64 [%d1], %d4; st.u64 [%d4], %d3; ret;\n}\n"
+	".visible .entry give(.param .u64 p, .param .u64 out)\n{\n"
+	".reg .b64 %d<8>;\n"
+	"ld.param.u64 %d1, [p]; ld.param.u64 %d2, [out]; ld.u64 %d3, [%d1];\n"
+	"st.global.u64 [%d2], %d3;\n"
+	"{ .param .b64 a; st.param.b64 [a], %d1; call.uni free, (a); } ret;\n}\n";
+
+static uint64_t run(struct local *l, uint64_t lib, const char *name, uint64_t a, uint64_t b,
+		    uint64_t c)
+{
+	const struct cuda_driver *d = &l->s.hal.drv;
+	uint64_t out = l->window, *args[] = { &a, &b, &c }, real, v;
+	bool take = !strcmp(name, "take");
+	CUkernel k;
+
+	*(take ? &a : &b) = out;
+	CHECK_EQ(sv_real(&l->s, SV_T_CUlibrary, lib, 0, &real), 0);
+	CHECK_EQ(d->cuLibraryGetKernel(&k, (CUlibrary)real, name), 0);
+	CHECK_EQ(d->cuLaunchKernel((CUfunction)k, 1, 1, 1, 1, 1, 1, 0, NULL, (void **)args, NULL), 0);
+	CHECK_EQ(d->cuCtxSynchronize(), 0);
+	CHECK_EQ(d->cuMemcpyDtoH_v2(&v, out, 8), 0);
+	return v;
+}
+
+static uint64_t heap_life(struct local *l)
+{
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window, 2 * MiB }), 0);
+	return local_load(l, heap_text, sizeof(heap_text), SV_IMAGE_ARENA);
+}
+
+#define BLOCKS 20
+
+static void heap_dump(void *arg)
+{
+	struct local *l = local_open();
+	uint64_t lib = heap_life(l), *at = arg;
+
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		at[i] = run(l, lib, "take", 0, 100 * i + 8, 1000 + i);
+	for (uint64_t i = 0; i < BLOCKS; i += 3)
+		CHECK_EQ(run(l, lib, "give", at[i], 0, 0), 1000 + i);
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+}
+
+static void heap_restore(void *arg)
+{
+	struct local *l = local_open();
+	uint64_t lib = heap_life(l), *at = arg;
+
+	restore(l);
+	if (sh->rc)
+		dprintf(local_err, "# %s\n", sh->why);
+	CHECK_EQ(sh->rc, 0);
+	/* What was free is given out again, what was not is not, and all goes on. */
+	for (uint64_t i = 0; i < BLOCKS; i++) {
+		uint64_t p = run(l, lib, "take", 0, 100 * (i % BLOCKS) + 8, 0);
+
+		CHECK(p);
+		for (uint64_t k = 0; k < BLOCKS; k++)
+			CHECK(k % 3 == 0 || p + 100 * i + 8 <= at[k] || p >= at[k] + 100 * k + 8);
+	}
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		if (i % 3)
+			CHECK_EQ(run(l, lib, "give", at[i], 0, 0), 1000 + i);
+}
+
+TEST_F(content, the_heap_of_kernels_comes_back)
+{
+	ASSERT_EQ(local_child(heap_dump, sh->at), 0);
+	EXPECT_EQ(local_child(heap_restore, sh->at), 0);
+}
+
+static void heap_refused(void *arg)
+{
+	struct local *l = local_open();
+
+	(void)arg;
+	heap_life(l);
+	l->s.hal.own_memory = NULL;	/* as a driver that does not tell where it is */
+	dump(l);
+}
+
+TEST_F(content, a_heap_out_of_reach_is_refused)
+{
+	ASSERT_EQ(local_child(heap_refused, NULL), 0);
+	EXPECT_EQ(sh->rc, -ENOTSUP);
+	EXPECT_NE(strstr(sh->why, "malloc"), NULL);
 }
 
 TEST_HARNESS_MAIN

@@ -122,7 +122,7 @@ struct singvgpu_ctl {
 	__u64 error_seq;	/* record that caused the first error */
 	__s32 error;		/* first error; 0: none. Set once, before CONS_ERROR */
 	__u32 cons_cpu;		/* CPU that the consumer was last seen on, + 1 */
-	__u32 naps;		/* times that CONS_SLEEPS was set, not 0; 0: the proxy does not count */
+	__u32 naps;		/* counts settings of CONS_SLEEPS; 0: the proxy does not count */
 	__u8  pad3[128 - 28];
 
 	/* Client: written only around its sleeps and wake-ups. */

@@ -119,6 +119,9 @@ bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len)
 
 	if (!arena_client(s, off, len))
 		return false;
+	/* What the log says was pinned then, when it was said. */
+	if (s->replay)
+		return true;
 	pthread_rwlock_rdlock(&lock);
 	is = range_covers(&pins, off, len);
 	pthread_rwlock_unlock(&lock);
@@ -151,6 +154,9 @@ int sv_window(struct sv_session *s, uint64_t addr, uint64_t len, int write)
 		return 0;
 	if (len == UINT64_MAX || addr + len < addr)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* What the log says was mapped then; what came and went since is in the log no more. */
+	if (s->replay && in_window(s, addr, len))
+		return 0;
 	if (in_window(s, addr, len))
 		return granules_have(s, addr, len, write ? G_WRITE : G_READ) ? 0 :
 			CUDA_ERROR_INVALID_VALUE;

@@ -540,6 +540,179 @@ TEST_F(restore, what_failed_fails_no_more_and_is_not_told_twice)
 	EXPECT_EQ(late_count(c), 2);
 }
 
+/*
+ * Days of a job: what comes and goes would fill the log many times over. A dump must still be
+ * possible, and what is live must come back, with all that it refers to.
+ */
+#define NODES 30
+
+struct many_kernels {
+	struct sv_graph g;
+	struct {
+		struct sv_graph_node n;
+		struct sv_launch l;
+		uint64_t param;
+	} k[NODES];
+};
+
+static void describe_many(struct client *c, struct many_kernels *m, uint64_t kernel, uint64_t dev)
+{
+	memset(m, 0, sizeof(*m));
+	m->g.nodes = NODES;
+	for (uint32_t i = 0; i < NODES; i++) {
+		struct one_kernel one = describe(c, kernel, dev);
+
+		m->k[i].n = one.n;
+		m->k[i].n.size = sizeof(m->k[i]);
+		m->k[i].n.index = i;
+		m->k[i].l = one.l;
+		m->k[i].param = dev;
+	}
+}
+
+static int send_many(struct client *c, uint16_t op, uint64_t exec, const struct many_kernels *m)
+{
+	struct sv_graph_req a = { .ctx = c->ctx, .exec = exec, .off = SV_GRAPH_INLINE,
+				  .len = sizeof(*m) };
+
+	return call2(c, op, &a, sizeof(a), m, sizeof(*m), NULL, 0);
+}
+
+TEST_F(restore, what_comes_and_goes_leaves_room_in_the_log)
+{
+	struct client *c = &self->c;
+	uint64_t lib, k, live = new_handle(c, SV_T_CUgraphExec), ev = new_event(c), other, exec, tex;
+	uint64_t second = c->window + 16 * GRANULE, at = c->at;
+	struct many_kernels m;
+	struct {
+		struct sv_tex_new n;
+		CUDA_RESOURCE_DESC res;
+		CUDA_TEXTURE_DESC tex;
+	} t = { .n = { .ctx = c->ctx } };
+	int rc;
+
+	t.res.resType = CU_RESOURCE_TYPE_LINEAR;
+	t.res.res.linear.devPtr = self->dev;
+	t.res.res.linear.format = CU_AD_FORMAT_FLOAT;
+	t.res.res.linear.numChannels = 1;
+	t.res.res.linear.sizeInBytes = 4096;
+	lib = load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	k = get_kernel(c, lib, "count", NULL);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 7);
+	describe_many(c, &m, k, self->dev + 64);
+	ASSERT_EQ(send_many(c, SV_OP_X_GRAPH, live, &m), 0);
+	at = c->at;
+	for (int i = 0; i < 4000; i++) {
+		exec = new_handle(c, SV_T_CUgraphExec);
+		ASSERT_EQ(send_many(c, SV_OP_X_GRAPH, exec, &m), 0);
+		ASSERT_EQ(send_many(c, SV_OP_X_GRAPH_UPDATE, live, &m), 0);
+		ASSERT_EQ(SEND(c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ exec }), 0);
+		ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ second, 4 * GRANULE }), 0);
+		ASSERT_EQ(SEND(c, SV_OP_X_UNMAP, (struct sv_map){ second + GRANULE, GRANULE }), 0);
+		ASSERT_EQ(SEND(c, SV_OP_X_UNMAP, (struct sv_map){ second, GRANULE }), 0);
+		ASSERT_EQ(SEND(c, SV_OP_X_UNMAP,
+			       (struct sv_map){ second + 2 * GRANULE, 2 * GRANULE }), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuKernelSetAttribute, (struct sv_cuKernelSetAttribute){
+				.kernel = k, .dev = c->shared->device,
+				.attrib = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+				.val = i }), 0);
+		ASSERT_EQ(call2(c, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, &tex, 8), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuTexObjectDestroy, (struct sv_tex_end){ c->ctx, tex }), 0);
+		if (i % 100)
+			continue;
+		other = load_text(c, kernels, &rc);
+		ASSERT_EQ(rc, 0);
+		ASSERT_NE(get_kernel(c, other, "count", NULL), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuLibraryUnload, (struct sv_image_end){ other }), 0);
+		c->at = at;
+	}
+	EXPECT_EQ(late_count(c), 0);
+	/* The graph that is live names this memory, though it is gone. */
+	ASSERT_EQ(save(self), 0);
+	EXPECT_EQ(self->saved.info.can_dump, 1);
+	EXPECT_EQ(ask_info(self, &self->saved.info), 0);
+	EXPECT_LT(self->saved.info.log_bytes, 64 << 10);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(run_graph(c, live, self->dev + 64, self->pin), 7 + NODES);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 8 + NODES);
+	EXPECT_EQ(CALL(c, SV_OP_cuEventSynchronize, (struct sv_sync_on){ c->ctx, ev }), 0);
+	EXPECT_EQ(late_count(c), 0);
+}
+
+/* A graph outlives the event, the stream's memory and the context's other things that it names. */
+TEST_F(restore, what_a_graph_names_comes_back_though_it_is_gone)
+{
+	struct client *c = &self->c;
+	uint64_t exec = new_handle(c, SV_T_CUgraphExec), ev = new_event(c), second;
+	struct {
+		struct sv_graph g;
+		struct sv_graph_node n;
+		struct sv_graph_event e;
+		struct sv_graph_node m;
+		struct sv_graph_set s;
+	} d = { .g = { .nodes = 2 },
+		.n = { .size = sizeof(d.n) + sizeof(d.e), .type = SV_NODE_RECORD, .ctx = c->ctx },
+		.e = { ev },
+		.m = { .size = sizeof(d.m) + sizeof(d.s), .index = 1, .type = SV_NODE_SET,
+		       .ctx = c->ctx },
+		.s = { .width = 16, .height = 1, .elem = 4, .value = 0x77 } };
+	struct sv_graph_req a = { .ctx = c->ctx, .exec = exec, .off = SV_GRAPH_INLINE,
+				  .len = sizeof(d) };
+	uint32_t *v = (void *)(c->arena + self->pin);
+
+	second = c->window + 16 * GRANULE;
+	ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ second, GRANULE }), 0);
+	d.s.dst = second;
+	ASSERT_EQ(call2(c, SV_OP_X_GRAPH, &a, sizeof(a), &d, sizeof(d), NULL, 0), 0);
+	ASSERT_EQ(SEND(c, SV_OP_cuEventDestroy_v2, (struct sv_cuEventDestroy_v2){ ev }), 0);
+	ASSERT_EQ(SEND(c, SV_OP_X_UNMAP, (struct sv_map){ second, GRANULE }), 0);
+	ASSERT_EQ(ctx_sync(c), 0);
+	ASSERT_EQ(move(self), 0);
+	ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ second, GRANULE }), 0);
+	v[0] = 0;
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, address(c, self->pin), second, 4), 0);
+	EXPECT_EQ(v[0], 0);
+	EXPECT_EQ(SEND(c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ exec }), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(late_count(c), 0);
+}
+
+TEST_F(restore, what_was_printed_and_what_is_asked_for)
+{
+	struct client *c = &self->c;
+	const volatile struct sv_print *p = &c->shared->print[0];
+	uint64_t word = self->pin + 8, lib, say, st = new_stream(c, CU_STREAM_NON_BLOCKING);
+	struct sv_next_call n = { 0 };
+	struct ring_ticket t;
+	int rc;
+
+	lib = load_text(c, kernels, &rc);
+	say = get_kernel(c, lib, "say", NULL);
+	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, say, 1, 2, NULL, 0), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(p->head, 12);
+	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, say, 1, 1, NULL, 0), 0);
+	*(uint64_t *)(c->arena + word) = 0;
+	/* Asked for before the dump, answered behind it. */
+	ASSERT_EQ(save(self), 0);
+	EXPECT_EQ(p->head, 18);
+	EXPECT_EQ(ring_request_anyway(c->ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0), 0);
+	ASSERT_EQ(ask_store(self, CTL_CHANNEL, self->store, &self->saved.channel), 0);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc, (struct sv_host_func){ c->ctx, st, 5, word }), 0);
+	EXPECT_EQ(ring_await(c->ring, &t, NULL, &n, sizeof(n), NULL, -1), 0);
+	EXPECT_EQ(n.id, 5);
+	__atomic_store_n((uint64_t *)(c->arena + word), 5, __ATOMIC_RELEASE);
+	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, say, 1, 1, NULL, 0), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(p->head, 24);
+	EXPECT_EQ(memcmp(c->arena + p->off, "hello\nhello\nhello\nhello\n", 24), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+}
+
 /* ------------------------------------------------------------------------------ freezing */
 
 TEST_F(restore, a_stream_that_waits_for_memory_is_named_and_goes_on)
@@ -647,7 +820,69 @@ TEST_F(restore, what_cannot_be_saved_is_refused_by_name)
 	EXPECT_EQ(ctx_sync(c), 0);
 }
 
+TEST_F(restore, a_broken_context_is_not_saved)
+{
+	struct client *c = &self->c;
+	uint64_t lib, k, bad = 0x10;
+	struct ctl_frozen f;
+	int rc;
+
+	lib = load_text(c, kernels, &rc);
+	k = get_kernel(c, lib, "store", NULL);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, k, 1, 1, &bad, 8), 0);
+	/* Known when it is asked, or found out by the drain. */
+	rc = ask_freeze(self, LONG_MS, &f);
+	EXPECT_TRUE(rc == -EIO || rc == -ENOTSUP);
+	EXPECT_NE(f.r.why[0], 0);
+	EXPECT_EQ(ctx_sync(c), CUDA_ERROR_ILLEGAL_ADDRESS);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
+	EXPECT_NE(strstr(f.r.why, "broken"), NULL);
+}
+
 /* ------------------------------------------------------------------------------ conductors */
+
+static const uint32_t steps[] = { CTL_INFO, CTL_FREEZE, CTL_DUMP, CTL_CHANNEL };
+
+/* The proxy dies in the middle of each step: the conductor is told, and so is the client. */
+TEST_F(restore, a_proxy_that_is_killed_takes_nobody_along)
+{
+	char big[sizeof(struct ctl_restore)] = { 0 };
+	struct client *c = &self->c;
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+		struct ctl_store *st = (void *)big;
+
+		if (i) {
+			ring_close(c->ring);
+			c->ring = NULL;
+			ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
+			ASSERT_EQ(client_context(c), 0);
+		}
+		ASSERT_EQ(conduct(self), 0);
+		if (i > 1)
+			EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+		memset(big, 0, sizeof(big));
+		snprintf(st->dir, sizeof(st->dir), "%s", self->store);
+		if (steps[i] == CTL_FREEZE)
+			((struct ctl_freeze *)big)->deadline_ms = LONG_MS;
+		kill(c->proxy, SIGSTOP);
+		st->h.op = steps[i];
+		st->h.size = i == 0 ? sizeof(struct ctl_head) :
+			     i == 1 ? sizeof(struct ctl_freeze) : sizeof(struct ctl_store);
+		EXPECT_EQ(ctl_send(self->conn, &st->h), 0);
+		kill(c->proxy, SIGKILL);
+		waitpid(c->proxy, NULL, 0);
+		c->proxy = 0;
+		EXPECT_EQ(ctl_receive(self->conn, steps[i], &d.r, sizeof(d), NULL, NULL, LONG_MS),
+			  -EPIPE);
+		EXPECT_EQ(ctx_sync(c), -EPIPE);
+		close(self->conn);
+		self->conn = -1;
+	}
+}
 
 TEST_F(restore, a_conductor_that_goes_leaves_a_job_that_runs)
 {

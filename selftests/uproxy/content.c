@@ -855,4 +855,169 @@ TEST_F(content, a_heap_out_of_reach_is_refused)
 	EXPECT_NE(strstr(sh->why, "malloc"), NULL);
 }
 
+/* ------------------------------------------------------------------------------ channel */
+
+#define AT(l, off) arena_at(&(l)->s, off)
+
+static void channel_dump(void *arg)
+{
+	struct local *l = local_open();
+	struct store *st = open_store(STORE_RW);
+	struct store_writer *w;
+	(void)arg;
+	pattern(AT(l, l->arena + 4096), 3 * MiB, 1, false);
+	pattern(AT(l, l->s.arena_len - 8192), 8192, 2, false);
+	CHECK_EQ(ring_commit(l->s.ring, l->s.arena_len / 2, 4096), 0);
+	CHECK_EQ(ring_freeze(l->s.ring, NULL, NULL, 1000000000), 0);
+	CHECK_EQ(store_writer_open(st, 0, &w), 0);
+	CHECK_EQ(content_channel(&l->s, w, &sh->channel, &sh->arena, NULL, sh->why,
+				 sizeof(sh->why)), 0);
+	CHECK_EQ(store_writer_flush(w), 0);
+	store_writer_close(w);
+	store_close(st);
+	/* Nothing was changed. */
+	pattern(AT(l, l->arena + 4096), 3 * MiB, 1, true);
+	CHECK(shmem_kb() < 65536);
+}
+
+static void channel_restore(void *arg)
+{
+	struct local *l = local_open();		/* its own channel stays, elsewhere */
+	struct store *st = open_store(0);
+	struct ring_params p = { .backend = RING_MEMFD };
+	int fd, rc;
+
+	(void)arg;
+	CHECK_EQ(content_channel_image(st, &sh->channel, &fd, sh->why, sizeof(sh->why)), 0);
+	CHECK(lseek(fd, 0, SEEK_END) > 4096);
+	CHECK_EQ(lseek(fd, 0, SEEK_SET), 0);
+	ring_close(l->s.ring);
+	rc = ring_restore(&l->s.ring, fd, &p);
+	CHECK_EQ(rc, 0);
+	close(fd);
+	CHECK_EQ(ring_generation(l->s.ring), 1);
+	l->s.arena = ring_arena(l->s.ring);
+	/* Something lies where nothing was, and elsewhere. */
+	pattern(AT(l, l->arena + 5 * MiB), MiB, 3, false);
+	pattern(AT(l, l->arena + 8192), MiB, 4, false);
+	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, sh->why, sizeof(sh->why)), 0);
+	pattern(AT(l, l->arena + 4096), 3 * MiB, 1, true);
+	pattern(AT(l, l->s.arena_len - 8192), 8192, 2, true);
+	CHECK(sv_zero(AT(l, l->arena + 5 * MiB), MiB));
+	l->s.arena_len -= 4096;
+	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, sh->why, sizeof(sh->why)),
+		 -ESTALE);
+	store_close(st);
+}
+
+TEST_F(content, a_channel_comes_back)
+{
+	ASSERT_EQ(local_child(channel_dump, NULL), 0);
+	EXPECT_EQ(local_child(channel_restore, NULL), 0);
+}
+
+/* ------------------------------------------------------------------------------ observed */
+
+static uint64_t texture(struct local *l, uint64_t array)
+{
+	struct {
+		struct sv_tex_new a;
+		CUDA_RESOURCE_DESC res;
+		CUDA_TEXTURE_DESC tex;
+	} __attribute__((packed)) t = { .a = { .ctx = l->ctx } };
+	uint8_t reply[64];
+	uint64_t value;
+
+	t.res.resType = CU_RESOURCE_TYPE_ARRAY;
+	t.res.res.array.hArray = (CUarray)(uintptr_t)array;
+	CHECK_EQ(local_send(l, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, reply), 0);
+	memcpy(&value, reply, sizeof(value));
+	return value;
+}
+
+/* Values as they are after some have gone; a replay knows only of those that are left. */
+static void observed(void *arg)
+{
+	bool again = arg != NULL;
+	struct made m;
+	struct local *l = make(&m);
+	struct store *st = open_store(STORE_RW);
+	uint64_t seq = l->seq;
+
+	if (again)
+		CHECK_EQ(observe_expect(st, &sh->observed, sh->why, sizeof(sh->why)), 0);
+	for (int i = 0; i < 6; i++) {
+		l->seq = seq + i;
+		if (again && i != 3)
+			continue;
+		if (i == 3)
+			sh->at[again] = texture(l, m.array[1]);
+		else
+			texture(l, m.array[1]);
+	}
+	if (!again) {
+		struct store_writer *w;
+
+		CHECK_EQ(store_writer_open(st, 0, &w), 0);
+		CHECK_EQ(observe_dump(&l->s, w, &sh->observed, sh->why, sizeof(sh->why)), 0);
+		CHECK_EQ(store_writer_flush(w), 0);
+		store_writer_close(w);
+	} else {
+		/* The others are missed, by name. */
+		sh->rc = observe_compare(&l->s, st, &sh->observed, sh->why, sizeof(sh->why));
+	}
+	store_close(st);
+}
+
+TEST_F(content, values_are_chosen_again_and_compared)
+{
+	ASSERT_EQ(local_child(observed, NULL), 0);
+	ASSERT_EQ(local_child(observed, sh), 0);
+	EXPECT_EQ(sh->at[0], sh->at[1]);
+	EXPECT_EQ(sh->rc, -ESTALE);
+	EXPECT_NE(strstr(sh->why, "texture 0x"), NULL) {
+		TH_LOG("%s", sh->why);
+	}
+}
+
+/* The address of a variable does not depend on what else was loaded, or in which order. */
+static void order_of_loads(void *arg)
+{
+	static const char a[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+				".visible .global .u32 first;\n.visible .entry a()\n{\nret;\n}\n";
+	static const char b[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+				".visible .global .u32 second[9];\n.visible .entry b()\n{\nret;\n}\n";
+	struct local *l = local_open();
+	const struct cuda_driver *d = &l->s.hal.drv;
+	uint64_t lib[2], real[2];
+	CUdeviceptr at[2], other;
+	size_t len;
+	bool swap = arg != NULL;
+
+	for (int i = 0; i < 2; i++)
+		lib[i] = local_load(l, i ? b : a, i ? sizeof(b) : sizeof(a), SV_IMAGE_ARENA);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(sv_real(&l->s, SV_T_CUlibrary, lib[i], 0, &real[i]), 0);
+	CHECK_EQ(sv_enter(&l->s, l->ctx), 0);
+	if (swap)
+		CHECK_EQ(d->cuMemAlloc_v2(&other, 100), 0);
+	for (int k = 0; k < 2; k++) {
+		int i = swap ? !k : k;
+
+		CHECK_EQ(d->cuLibraryGetGlobal(&at[i], &len, (CUlibrary)real[i],
+					       i ? "second" : "first"), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (swap)
+			CHECK_EQ(at[i], sh->at[i]);
+		sh->at[i] = at[i];
+	}
+}
+
+TEST_F(content, variables_lie_where_they_lay)
+{
+	ASSERT_EQ(local_child(order_of_loads, NULL), 0);
+	EXPECT_EQ(local_child(order_of_loads, sh), 0);
+}
+
 TEST_HARNESS_MAIN

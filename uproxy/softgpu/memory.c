@@ -194,8 +194,10 @@ void memory_init(void)
 	base = base / PAGE_2M * PAGE_2M;
 	len = len / PAGE_2M * PAGE_2M;
 	for (; len >= ((size_t)1 << 30); len = len / 4 / PAGE_2M * PAGE_2M)
-		if (reserve(base, len + len / 16 / PAGE_2M * PAGE_2M))
+		if (reserve(base, len + len / 16 / PAGE_2M * PAGE_2M)) {
+			place_init();
 			return;
+		}
 	soft_log("cannot reserve a window at 0x%llx: %s", (unsigned long long)base,
 		 strerror(errno));
 }

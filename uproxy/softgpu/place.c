@@ -27,7 +27,7 @@ uint64_t place_hash(uint64_t seed, const void *p, size_t n)
 	return XXH3_64bits_withSeed(p, n, seed);
 }
 
-static void init(void)
+void place_init(void)
 {
 	size_t want = window_len / 32 / PAGE_2M * PAGE_2M;
 
@@ -39,8 +39,6 @@ static void init(void)
 
 uint64_t place_textures(void)
 {
-	if (!base)
-		init();
 	return base ? base + len : 0;
 }
 
@@ -84,8 +82,6 @@ uint64_t place_take(struct device *dev, uint64_t key, size_t size, size_t align,
 	size_t now = taken[dev->slot];
 	uint64_t va;
 
-	if (!base)
-		init();
 	*span = ROUND_UP(size, SLOT);
 	if (!len || *span > len || ROUND_UP(now + *span, PAGE_2M) - ROUND_UP(now, PAGE_2M) >
 	    dev->total - dev->used)

@@ -224,6 +224,7 @@ unsigned long long vmm_handle_types(const struct mem *m);
 
 /* ------------------------------------------------------------------ place.c */
 
+void place_init(void);		/* once there is a window, before anything is taken from it */
 uint64_t place_hash(uint64_t seed, const void *p, size_t n);
 /* Memory of span bytes where the key says, for a device. 0: no room. big, as all of these. */
 uint64_t place_take(struct device *dev, uint64_t key, size_t len, size_t align, size_t *span);

@@ -622,10 +622,14 @@ static CUresult copy_piece(struct mover *m, const struct planned *p, uint64_t do
 
 static int say_region(struct mover *m, CUresult r, const struct planned *p, char *why, size_t n)
 {
+	struct region where = p->r;
 	char what[200];
 
 	(void)m;
-	region_say(&p->r, "", what, sizeof(what));
+	if (!r)
+		return 0;
+	where.name = 0;		/* the names are not here */
+	region_say(&where, "of a module", what, sizeof(what));
 	return say_driver(r, what, why, n);
 }
 

@@ -457,6 +457,7 @@ static void end(struct run *r)
 	if (r->images)
 		images_close(r->images);
 	close_script(r);
+	free(r->tables);
 	if (!getenv("SINGVGPU_KEEP_CRIU"))
 		remove_dir(r->dir);
 }
@@ -476,6 +477,7 @@ int criu_dump(struct criu_dump *d, char *why, size_t size)
 	r.progress_arg = d->arg;
 	r.limit = d->limit_ms ? criu_now() + d->limit_ms * 1000000ull : 0;
 	dump_args(&a, &r, d);
+	criu_tables(&r);
 	err = a.failed ? -E2BIG : images_capture(&r.images, r.dir, d->sink);
 	if (!err)
 		err = start(&r, &c);
@@ -485,9 +487,9 @@ int criu_dump(struct criu_dump *d, char *why, size_t size)
 		attend(&r);
 		d->bytes = r.images ? images_bytes(r.images) : 0;
 		criu_frozen_time(&r, d);
-		err = criu_verdict(&r, "dump");
-		if (WIFSIGNALED(r.status))
-			criu_mend(&r, d->pid);
+		err = criu_verdict(&r, "dump", d->pid);
+		if (WIFSIGNALED(r.status) || (!err && !d->leave_running))
+			criu_mend(&r, err ? d->pid : 0);
 	}
 	free_args(&a);
 	end(&r);
@@ -551,7 +553,7 @@ int criu_restore(struct criu_restore *d, char *why, size_t size)
 	} else {
 		attend(&r);
 		d->bytes = r.images ? images_bytes(r.images) : 0;
-		err = criu_verdict(&r, "restore");
+		err = criu_verdict(&r, "restore", 0);
 		d->pid = err ? 0 : read_pid(&r);
 		if (!err && d->pid <= 0) {
 			err = -EIO;

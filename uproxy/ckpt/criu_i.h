@@ -24,6 +24,7 @@ struct run {
 	uint64_t limit, kill_at;	/* ns, CLOCK_MONOTONIC; 0: none */
 	bool heard;		/* the action script has come to its point */
 	uint64_t point_ns;	/* we took there */
+	char *tables;		/* of nftables, before */
 	int err;		/* ours */
 	int status;		/* CRIU's */
 	char *why;
@@ -36,14 +37,21 @@ char *criu_read_file(const char *dir, const char *name, size_t *len);
 
 /* ------------------------------------------------------------------------- criu_words.c */
 
-/* What came of a run that has ended: 0, or -errno and r->why in CRIU's words. */
-int criu_verdict(struct run *r, const char *what);
+/* What came of a run that has ended: 0, or -errno and r->why in CRIU's words. root: 0, or a tree. */
+int criu_verdict(struct run *r, const char *what, pid_t root);
 /* From stats-dump, or as well as we know. */
 void criu_frozen_time(struct run *r, struct criu_dump *d);
 
 /* -------------------------------------------------------------------------- criu_mend.c */
 
-/* After CRIU was killed in the middle of a dump: lets the tree go on, unlocks its connections. */
+/* What CRIU never dumps and the tree has open, in words; false: nothing. */
+bool criu_suspect(pid_t root, char *text, size_t size);
+
+/*
+ * criu_tables: before a dump, which connections are locked. criu_mend: behind it, where CRIU was
+ * killed, unlocks those of the tree; where the tree was (root is 0), those that need no lock.
+ */
+void criu_tables(struct run *r);
 void criu_mend(struct run *r, pid_t root);
 
 /* Our children, so that those that a failed restore leaves behind can be told from others. */

@@ -28,6 +28,7 @@ static const struct {
 	{ "io_uring", "the job uses io_uring, which CRIU cannot dump: close it first (for Python's "
 	  "asyncio or liburing based loaders choose another backend)" },
 	{ "userfaultfd", "the job has a userfaultfd open, which CRIU cannot dump" },
+	{ "perf_event", "the job uses perf events, which CRIU cannot dump" },
 	{ "pidfd", "the job holds a pidfd of a process that is not its own" },
 	{ "external unix", "the job has a socket to a process outside of it: close it" },
 	{ "External socket", "the job has a socket to a process outside of it: close it" },
@@ -63,6 +64,8 @@ static char *error_of(char *line)
 static bool noise(const char *text)
 {
 	return !strncmp(text, "Dumping FAILED", 14) || !strncmp(text, "Restoring FAILED", 16) ||
+	       !strncmp(text, "Can't setup RLIMIT_NOFILE", 25) ||
+	       !strncmp(text, "rlimit: Can't setup RLIMIT_NOFILE", 33) ||
 	       !strncmp(text, "Can't wait ", 11);
 }
 
@@ -102,8 +105,9 @@ static void quote_remedy(struct run *r)
 	}
 }
 
-int criu_verdict(struct run *r, const char *what)
+int criu_verdict(struct run *r, const char *what, pid_t root)
 {
+	char suspect[160];
 	size_t len;
 	char *text;
 
@@ -130,6 +134,8 @@ int criu_verdict(struct run *r, const char *what)
 		add(r, ": ", text);
 	}
 	free(text);
+	if (root && criu_suspect(root, suspect, sizeof(suspect)))
+		add(r, "; ", suspect);
 	quote_remedy(r);
 	return -EIO;
 }

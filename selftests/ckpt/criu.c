@@ -1,0 +1,829 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * criu.c - trees that CRIU dumps into a store and brings back out of it: whole, or not at all
+ *
+ * The job (criu_job.c) computes a number; a run that was moved must end with the one of a run that
+ * was left alone. Whatever fails on the way, the job runs on to the same number, or nothing is left.
+ */
+#include "../harness/leaks.h"
+#include "../harness/patience.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "criu.h"
+#include "store.h"
+
+#define STEPS	260
+#define FDS	8
+
+static char build[PATH_MAX];	/* absolute */
+static struct criu criu_;
+static char missing[CRIU_WHY];
+static uint64_t expected;	/* of STEPS, without flags */
+
+struct moved {
+	char dir[64];
+	char id[STORE_ID];
+	const char *flags;
+	int steps;
+	pid_t pid;
+	int fd[3];		/* the job's */
+	char key[3][64];
+	struct criu_dump dump;
+	struct criu_restore back;
+	char why[CRIU_WHY];
+	struct store *store;
+	struct store_writer *writer;
+	struct images_parts *parts;
+	bool refuse;		/* frozen() fails */
+	int frozen_calls;
+	uint64_t step_frozen;
+	pid_t restored;		/* as ready() was told */
+};
+
+/* Only what hangs waits as long. */
+struct patience {
+	time_t end;
+};
+
+static struct patience patience(int seconds)
+{
+	return (struct patience){ time(NULL) + seconds };
+}
+
+static bool patience_left(struct patience *p)
+{
+	usleep(1000);
+	return time(NULL) < p->end;
+}
+
+/* -------------------------------------------------------------------------------- the job */
+
+static uint64_t number(const char *dir, const char *name)
+{
+	char path[128];
+	unsigned long x = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lu", &x) != 1)
+		x = 0;
+	fclose(f);
+	return x;
+}
+
+static pid_t in_namespace(void)
+{
+	struct clone_args a = { .flags = CLONE_NEWPID, .exit_signal = SIGCHLD };
+
+	return syscall(SYS_clone3, &a, sizeof(a));
+}
+
+static void exec_job(struct moved *m, char *const argv[]) __attribute__((noreturn));
+static void exec_job(struct moved *m, char *const argv[])
+{
+	int fd[3];
+
+	setsid();
+	for (int i = 0; i < 3; i++)
+		fd[i] = fcntl(m->fd[i], F_DUPFD, 10);
+	for (int i = 0; i < 3; i++)
+		dup2(fd[i], i);
+	close_range(3, ~0u, 0);
+	execvp(argv[0], argv);
+	_exit(127);
+}
+
+/* fd: what the job gets as 0, 1 and 2; -1: /dev/null. */
+static bool start_job(struct moved *m, const char *flags, int steps)
+{
+	char program[PATH_MAX + 40], count[16];
+	char *argv[] = { program, m->dir, count, (char *)flags, NULL };
+
+	m->flags = flags;
+	m->steps = steps;
+	snprintf(program, sizeof(program), "%s/selftests/ckpt/criu_job", build);
+	snprintf(count, sizeof(count), "%d", steps);
+	m->pid = in_namespace();
+	if (!m->pid)
+		exec_job(m, argv);
+	return m->pid > 0;
+}
+
+static bool come_to(struct moved *m, uint64_t step)
+{
+	struct patience p = patience(60);
+
+	while (number(m->dir, "step") < step)
+		if (!patience_left(&p))
+			return false;
+	return true;
+}
+
+static int end_of(pid_t pid)
+{
+	struct patience p = patience(90);
+	int status = -1;
+	pid_t got;
+
+	while (!(got = waitpid(pid, &status, WNOHANG)))
+		if (!patience_left(&p))
+			return -2;
+	return got == pid ? status : -3;
+}
+
+/* The job, wherever it runs now, comes to its end and the right number. */
+static void ends_well(struct __test_metadata *_metadata, struct moved *m)
+{
+	EXPECT_EQ(end_of(m->pid), 0);
+	m->pid = 0;
+	EXPECT_EQ(number(m->dir, "result"), expected);
+}
+
+/* ----------------------------------------------------------------------- dump and restore */
+
+static int frozen(void *arg, char *why, size_t size)
+{
+	struct store_part part[64];
+	struct moved *m = arg;
+	size_t n = images_parts_count(m->parts);
+	int err;
+
+	m->frozen_calls++;
+	m->step_frozen = number(m->dir, "step");
+	usleep(30000);
+	if (number(m->dir, "step") != m->step_frozen) {
+		snprintf(why, size, "the tree runs while it is frozen");
+		return -EIO;
+	}
+	if (m->refuse) {
+		snprintf(why, size, "the test will not have it");
+		return -EDOM;
+	}
+	for (size_t i = 0; i < n; i++)
+		part[i].name = images_parts_get(m->parts, i, &part[i].ref);
+	err = store_writer_flush(m->writer);
+	err = err ?: store_publish(m->store, part, n, "{}", m->id);
+	if (err)
+		snprintf(why, size, "%s", store_why());
+	return err;
+}
+
+static int open_store(struct moved *m)
+{
+	char path[80];
+
+	snprintf(path, sizeof(path), "%s/store", m->dir);
+	if (access(path, F_OK) && store_create(path, NULL, m->why, sizeof(m->why)))
+		return -1;
+	return store_open(&m->store, path, STORE_RW, m->why, sizeof(m->why));
+}
+
+static void close_store(struct moved *m)
+{
+	store_writer_close(m->writer);
+	store_close(m->store);
+	images_parts_free(m->parts);
+	m->writer = NULL;
+	m->store = NULL;
+	m->parts = NULL;
+}
+
+/* sink: another one than the store. */
+static int dump(struct moved *m, const struct images_sink *other)
+{
+	static const char *keys[3];
+	struct images_sink sink;
+	int err = open_store(m);
+
+	if (!err)
+		err = store_writer_open(m->store, 0, &m->writer);
+	if (!err)
+		err = images_to_store(&m->parts, m->writer, &sink);
+	if (err)
+		return err;
+	for (int i = 0; i < 3; i++)
+		keys[i] = m->key[i];
+	m->dump.criu = &criu_;
+	m->dump.pid = m->pid;
+	m->dump.sink = other ?: &sink;
+	m->dump.frozen = frozen;
+	m->dump.keys = keys;
+	m->dump.n_keys = 3;
+	m->dump.arg = m;
+	err = criu_dump(&m->dump, m->why, sizeof(m->why));
+	close_store(m);
+	if (!err && !m->dump.leave_running) {
+		if (end_of(m->pid) != SIGKILL) {
+			strcpy(m->why, "the tree was not killed");
+			return -1;
+		}
+		m->pid = 0;
+	}
+	return err;
+}
+
+static int restore(struct moved *m, const struct criu_fd *fds, size_t n,
+		   const struct images_source *other)
+{
+	struct store_checkpoint *c = NULL;
+	struct images_source source;
+	struct images_stored from;
+	int err = open_store(m);
+
+	if (!err)
+		err = store_checkpoint_open(m->store, m->id, &c);
+	if (err)
+		return err;
+	from = (struct images_stored){ m->store, c };
+	images_from_store(&from, &source);
+	m->back.criu = &criu_;
+	m->back.source = other ?: &source;
+	m->back.fds = fds;
+	m->back.n_fds = n;
+	m->back.arg = m;
+	err = criu_restore(&m->back, m->why, sizeof(m->why));
+	m->pid = err ? 0 : m->back.pid;
+	store_checkpoint_close(c);
+	close_store(m);
+	return err;
+}
+
+#define MUST(x) \
+	do { \
+		int rc_ = (x); \
+		if (rc_) \
+			TH_LOG("%d: %s", rc_, m->why); \
+		ASSERT_EQ(rc_, 0); \
+	} while (0)
+
+static int make_moved(struct moved *m)
+{
+	const char *tmp = getenv("TMPDIR") ?: "/tmp";
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	for (int i = 0; i < 2; i++)
+		m->fd[i] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	m->fd[2] = fcntl(2, F_DUPFD_CLOEXEC, 10);
+	snprintf(m->dir, sizeof(m->dir), "%s/svcriu.XXXXXX", tmp);
+	return mkdtemp(m->dir) ? 0 : -1;
+}
+
+static void free_moved(struct moved *m)
+{
+	char cmd[96];
+
+	if (m->pid > 0) {
+		kill(m->pid, SIGKILL);
+		end_of(m->pid);
+	}
+	for (int i = 0; i < 3; i++)
+		close(m->fd[i]);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", m->dir);
+	if (system(cmd))
+		fprintf(stderr, "# %s is left\n", m->dir);
+}
+
+/* Children that are not the job. */
+static int litter(struct moved *m)
+{
+	FILE *f;
+	int pid, n = 0;
+
+	/* The script of a CRIU that was killed ends when nobody answers it. */
+	usleep(200000);
+	f = fopen("/proc/thread-self/children", "re");
+	while (f && fscanf(f, "%d", &pid) == 1) {
+		if (pid == m->pid || waitpid(pid, NULL, WNOHANG) == pid)
+			continue;
+		fprintf(stderr, "# process %d is left\n", pid);
+		n++;
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* With which CRIU keeps connections still. */
+static int tables(void)
+{
+	char cmd[PATH_MAX + 80];
+
+	snprintf(cmd, sizeof(cmd), "exit $('%s/criu/nft' list tables | grep -c CRIU-)", build);
+	return system(cmd);
+}
+
+/* Other tests' tables come and go. */
+static bool no_more_tables_than(int before)
+{
+	struct patience p = patience(60);
+
+	while (tables() > before)
+		if (!patience_left(&p))
+			return false;
+	return true;
+}
+
+FIXTURE(criu)
+{
+	struct moved m;
+	int tables;
+};
+
+FIXTURE_SETUP(criu)
+{
+	memset(&self->m, 0, sizeof(self->m));
+	if (*missing)
+		SKIP(return, "%s", missing);
+	ASSERT_EQ(make_moved(&self->m), 0);
+	self->tables = tables();
+}
+
+FIXTURE_TEARDOWN(criu)
+{
+	if (!*self->m.dir)
+		return;
+	EXPECT_EQ(litter(&self->m), 0);
+	EXPECT_TRUE(no_more_tables_than(self->tables));
+	free_moved(&self->m);
+}
+
+/* ------------------------------------------------------------------------------- it works */
+
+TEST_F(criu, a_tree_goes_on_where_it_was)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	MUST(dump(m, NULL));
+	EXPECT_EQ(m->frozen_calls, 1);
+	EXPECT_GT(m->dump.bytes, 1000000);
+	EXPECT_GT(m->dump.frozen_ns, m->dump.criu_ns);
+	EXPECT_GT(m->dump.criu_ns, 0);
+	EXPECT_EQ(number(m->dir, "step"), m->step_frozen);
+	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+}
+
+TEST_F(criu, and_again_from_an_object_larger_than_a_pipe)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "h", STEPS));
+	for (int i = 0; i < 3; i++) {
+		ASSERT_TRUE(come_to(m, 30 + 60 * i));
+		MUST(dump(m, NULL));
+		MUST(restore(m, NULL, 0, NULL));
+	}
+	EXPECT_GT(m->dump.bytes, 64 << 20);
+	EXPECT_EQ(end_of(m->pid), 0);
+	m->pid = 0;
+	EXPECT_NE(number(m->dir, "result"), 0);
+}
+
+TEST_F(criu, left_running_it_runs)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	m->dump.leave_running = true;
+	MUST(dump(m, NULL));
+	ASSERT_TRUE(come_to(m, m->step_frozen + 20));
+	MUST(dump(m, NULL));
+	ends_well(_metadata, m);
+	/* the second checkpoint, after the end of the first tree */
+	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+}
+
+static int is_there(void *arg, pid_t pid, char *why, size_t size)
+{
+	struct moved *m = arg;
+
+	m->restored = pid;
+	if (!m->refuse)
+		return 0;
+	snprintf(why, size, "not this one");
+	return -EDOM;
+}
+
+TEST_F(criu, before_it_runs_we_are_asked)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	MUST(dump(m, NULL));
+	m->back.ready = is_there;
+	m->refuse = true;
+	EXPECT_EQ(restore(m, NULL, 0, NULL), -EDOM);
+	EXPECT_STREQ(m->why, "not this one");
+	EXPECT_EQ(litter(m), 0);
+	m->refuse = false;
+	MUST(restore(m, NULL, 0, NULL));
+	EXPECT_EQ(m->restored, m->pid);
+	ends_well(_metadata, m);
+}
+
+/* ---------------------------------------------------------------------------------- stdio */
+
+/* All that can be read now, and until what has come. */
+static bool reads(int fd, const char *what)
+{
+	struct patience p = patience(60);
+	char text[8192] = "";
+	size_t at = 0;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (!strstr(text, what)) {
+		ssize_t n = read(fd, text + at, sizeof(text) - at - 1);
+
+		if (n > 0)
+			at += n;
+		else if (!patience_left(&p))
+			return false;
+	}
+	return true;
+}
+
+TEST_F(criu, another_pipe_takes_the_place_of_the_old)
+{
+	struct moved *m = &self->m;
+	int a[2], b[2];
+
+	ASSERT_EQ(pipe2(a, O_CLOEXEC), 0);
+	ASSERT_EQ(pipe2(b, O_CLOEXEC), 0);
+	close(m->fd[1]);
+	m->fd[1] = a[1];
+	ASSERT_EQ(criu_key(a[1], m->key[1], sizeof(m->key[1])), 0);
+	EXPECT_EQ(strncmp(m->key[1], "pipe:[", 6), 0);
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(reads(a[0], "step 0\n"));
+	ASSERT_TRUE(come_to(m, 40));
+	MUST(dump(m, NULL));
+	MUST(restore(m, &(struct criu_fd){ b[1], m->key[1] }, 1, NULL));
+	ends_well(_metadata, m);
+	EXPECT_TRUE(reads(b[0], "end\n"));
+	close(a[0]);
+	close(b[0]);
+	close(b[1]);
+}
+
+TEST_F(criu, a_file_is_written_on)
+{
+	struct moved *m = &self->m;
+	char path[80], text[256] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/out", m->dir);
+	close(m->fd[1]);
+	m->fd[1] = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	ASSERT_GE(m->fd[1], 0);
+	ASSERT_EQ(criu_key(m->fd[1], m->key[1], sizeof(m->key[1])), 0);
+	EXPECT_STREQ(m->key[1], "");
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	MUST(dump(m, NULL));
+	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+	f = fopen(path, "re");
+	ASSERT_NE(f, NULL);
+	EXPECT_GT(fread(text, 1, sizeof(text) - 1, f), 0);
+	fclose(f);
+	EXPECT_STREQ(text, "step 0\nstep 100\nstep 200\nend\n");
+}
+
+TEST_F(criu, another_terminal_takes_the_place_of_the_old)
+{
+	struct moved *m = &self->m;
+	int a, b, tty;
+
+	ASSERT_EQ(openpty(&a, &tty, NULL, NULL, NULL), 0);
+	fcntl(a, F_SETFD, FD_CLOEXEC);
+	close(m->fd[1]);
+	m->fd[1] = tty;
+	ASSERT_EQ(criu_key(tty, m->key[1], sizeof(m->key[1])), 0);
+	EXPECT_EQ(strncmp(m->key[1], "tty[", 4), 0);
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(reads(a, "step 0\r\n"));
+	ASSERT_TRUE(come_to(m, 40));
+	MUST(dump(m, NULL));
+	ASSERT_EQ(openpty(&b, &tty, NULL, NULL, NULL), 0);
+	MUST(restore(m, &(struct criu_fd){ tty, m->key[1] }, 1, NULL));
+	EXPECT_TRUE(reads(b, "end\r\n"));
+	ends_well(_metadata, m);
+	close(a);
+	close(b);
+	close(tty);
+}
+
+/* ------------------------------------------------------------------- a dump that fails */
+
+TEST_F(criu, what_the_conductor_refuses_leaves_the_tree_alone)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	m->refuse = true;
+	EXPECT_EQ(dump(m, NULL), -EDOM);
+	EXPECT_STREQ(m->why, "the test will not have it");
+	ends_well(_metadata, m);
+}
+
+TEST_F(criu, what_CRIU_cannot_dump_is_named_in_its_words)
+{
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "u", STEPS));
+	ASSERT_TRUE(come_to(m, 40));
+	EXPECT_EQ(dump(m, NULL), -EIO);
+	TH_LOG("%s", m->why);
+	EXPECT_NE(strstr(m->why, "criu dump failed: "), NULL);
+	EXPECT_NE(strstr(m->why, "io_uring"), NULL);
+	EXPECT_NE(strstr(m->why, "which CRIU cannot dump"), NULL);
+	EXPECT_EQ(m->frozen_calls, 0);
+	ends_well(_metadata, m);
+}
+
+static int failing_at;
+
+static int begin_nothing(void *arg, const char *name, void **object)
+{
+	*object = arg;
+	return 0;
+}
+
+static int write_nothing(void *object, uint64_t off, const void *data, size_t len)
+{
+	return --failing_at ? 0 : -ENOSPC;
+}
+
+static int end_nothing(void *object, int whole)
+{
+	return 0;
+}
+
+TEST_F(criu, a_full_disk_leaves_the_tree_alone)
+{
+	struct images_sink sink = { begin_nothing, write_nothing, end_nothing, "x" };
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "h", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	/* in the first object, in the middle, in the packed images at the end */
+	for (failing_at = 1; failing_at < 60; failing_at += 25) {
+		int at = failing_at;
+
+		EXPECT_EQ(dump(m, &sink), -ENOSPC);
+		EXPECT_NE(strstr(m->why, "No space left"), NULL);
+		failing_at = at;
+	}
+	EXPECT_EQ(m->frozen_calls, 0);
+	EXPECT_EQ(end_of(m->pid), 0);
+	m->pid = 0;
+}
+
+static int slow_write(void *object, uint64_t off, const void *data, size_t len)
+{
+	usleep(300000);
+	return 0;
+}
+
+static int give_up(void *arg, uint64_t bytes)
+{
+	return bytes > 1000000 ? -ECANCELED : 0;
+}
+
+TEST_F(criu, given_up_in_the_middle_it_leaves_the_tree_alone)
+{
+	struct images_sink sink = { begin_nothing, slow_write, end_nothing, "x" };
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "h", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	m->dump.limit_ms = 1000;
+	EXPECT_EQ(dump(m, &sink), -ETIMEDOUT);
+	m->dump.limit_ms = 0;
+	m->dump.progress = give_up;
+	EXPECT_EQ(dump(m, &sink), -ECANCELED);
+	EXPECT_EQ(m->frozen_calls, 0);
+	m->dump.progress = NULL;
+	ASSERT_TRUE(come_to(m, number(m->dir, "step") + 10));
+	MUST(dump(m, NULL));
+	MUST(restore(m, NULL, 0, NULL));
+	EXPECT_EQ(end_of(m->pid), 0);
+	m->pid = 0;
+}
+
+/* ----------------------------------------------------------------------- CRIU is killed */
+
+struct killer {
+	pid_t self, job;
+	int ms;
+	bool done;
+};
+
+/* Kills the youngest child of the test that is not the job, when it has lived for ms. */
+static void *kill_criu(void *arg)
+{
+	struct killer *k = arg;
+	char path[64];
+	int pid, last;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", k->self, k->self);
+	for (int i = 0; i < 5000; i++) {
+		f = fopen(path, "re");
+		last = 0;
+		while (f && fscanf(f, "%d", &pid) == 1)
+			last = pid != k->job ? pid : last;
+		if (f)
+			fclose(f);
+		if (last) {
+			usleep(k->ms * 1000);
+			kill(last, SIGKILL);
+			k->done = true;
+			return NULL;
+		}
+		usleep(200);
+	}
+	return NULL;
+}
+
+TEST_F(criu, killed_in_the_middle_of_a_dump_it_leaves_the_tree_alone)
+{
+	static const int when[] = { 5, 15, 25, 35, 45, 60, 80, 110 };
+	struct moved *m = &self->m;
+	pthread_t t;
+	int err;
+
+	ASSERT_TRUE(start_job(m, "t", STEPS));
+	ASSERT_TRUE(come_to(m, 10));
+	m->dump.leave_running = true;
+	for (size_t i = 0; i < ARRAY_SIZE(when); i++) {
+		struct killer k = { getpid(), m->pid, when[i], false };
+		uint64_t step = number(m->dir, "step");
+
+		ASSERT_EQ(pthread_create(&t, NULL, kill_criu, &k), 0);
+		err = dump(m, NULL);
+		pthread_join(t, NULL);
+		EXPECT_TRUE(k.done);
+		if (err)
+			EXPECT_NE(strstr(m->why, "killed by SIGKILL"), NULL);
+		ASSERT_TRUE(come_to(m, step + 3));
+		EXPECT_TRUE(no_more_tables_than(self->tables));
+	}
+	m->dump.leave_running = false;
+	MUST(dump(m, NULL));
+	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+}
+
+TEST_F(criu, killed_in_the_middle_of_a_restore_it_leaves_nothing)
+{
+	static const int when[] = { 10, 25, 40, 55, 70, 90 };
+	struct moved *m = &self->m;
+	pthread_t t;
+	int err;
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	for (size_t i = 0; i < ARRAY_SIZE(when); i++) {
+		struct killer k = { getpid(), 0, when[i], false };
+
+		ASSERT_EQ(pthread_create(&t, NULL, kill_criu, &k), 0);
+		err = restore(m, NULL, 0, NULL);
+		pthread_join(t, NULL);
+		EXPECT_TRUE(k.done);
+		if (!err) {		/* it was too quick for us, and its root may be dead */
+			kill(m->pid, SIGKILL);
+			end_of(m->pid);
+			m->pid = 0;
+		}
+		EXPECT_EQ(litter(m), 0);
+	}
+}
+
+/* -------------------------------------------------------------------- bad images, no CRIU */
+
+static struct images_source good;
+static int reads_left;
+
+static int read_badly(void *object, uint64_t off, void *data, size_t len)
+{
+	return reads_left-- > 0 ? good.read(object, off, data, len) : -EBADMSG;
+}
+
+TEST_F(criu, images_that_cannot_be_read_bring_nothing_back)
+{
+	struct images_source source;
+	struct images_stored from;
+	struct store_checkpoint *c;
+	struct moved *m = &self->m;
+
+	ASSERT_TRUE(start_job(m, "h", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	for (int left = 0; left < 40; left += 13) {
+		MUST(open_store(m));
+		MUST(store_checkpoint_open(m->store, m->id, &c));
+		from = (struct images_stored){ m->store, c };
+		images_from_store(&from, &good);
+		source = good;
+		source.read = read_badly;
+		reads_left = left;
+		m->back = (struct criu_restore){ .criu = &criu_, .source = &source };
+		EXPECT_NE(criu_restore(&m->back, m->why, sizeof(m->why)), 0);
+		EXPECT_EQ(litter(m), 0);
+		store_checkpoint_close(c);
+		close_store(m);
+	}
+	m->back = (struct criu_restore){ 0 };
+	MUST(restore(m, NULL, 0, NULL));
+	EXPECT_EQ(end_of(m->pid), 0);
+	m->pid = 0;
+}
+
+static void write_program(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "we");
+
+	if (!f)
+		return;
+	fputs(text, f);
+	fchmod(fileno(f), 0700);
+	fclose(f);
+}
+
+TEST(a_CRIU_that_will_not_do_is_named)
+{
+	char dir[] = "/tmp/svcriu.XXXXXX", path[64], why[CRIU_WHY], *argv[] = { NULL };
+	struct criu c;
+
+	(void)argv;
+	ASSERT_NE(mkdtemp(dir), NULL);
+	snprintf(path, sizeof(path), "%s/criu", dir);
+	EXPECT_EQ(criu_find(&c, path, why, sizeof(why)), -ENOENT);
+	EXPECT_NE(strstr(why, "cannot be executed; CRIU 4.2 or newer is needed"), NULL);
+	write_program(path, "#!/bin/sh\necho Version: 4.1.1\n");
+	EXPECT_EQ(criu_find(&c, path, why, sizeof(why)), -EOPNOTSUPP);
+	EXPECT_NE(strstr(why, "is of version 4.1.1, and 4.2 is the oldest that will do; "), NULL);
+	write_program(path, "#!/bin/sh\necho nonsense\n");
+	EXPECT_EQ(criu_find(&c, path, why, sizeof(why)), -ENOEXEC);
+	EXPECT_NE(strstr(why, "does not say its version (nonsense)"), NULL);
+	setenv("SINGVGPU_CRIU", path, 1);
+	write_program(path, "#!/bin/sh\n[ $1 = check ] && echo 'Error (a.c:1): no kernel' && exit 1\n"
+		      "echo Version: 10.0\n");
+	EXPECT_EQ(criu_find(&c, NULL, why, sizeof(why)), geteuid() ? -EPERM : -ENOEXEC);
+	EXPECT_NE(strstr(why, geteuid() ? "use sudo" : "this kernel will not do: no kernel"), NULL);
+	unsetenv("SINGVGPU_CRIU");
+	unlink(path);
+	rmdir(dir);
+}
+
+/* The number that a run that is left alone comes to. */
+static void find_expected(void)
+{
+	struct moved m = { 0 };
+
+	if (*missing || make_moved(&m))
+		return;
+	if (start_job(&m, "", STEPS) && !end_of(m.pid))
+		expected = number(m.dir, "result");
+	m.pid = 0;
+	free_moved(&m);
+}
+
+int main(int argc, char **argv)
+{
+	const char *dir = getenv("SINGVGPU_BUILD") ?: "build";
+
+	if (!realpath(dir, build))
+		return 1;
+	if (criu_find(&criu_, NULL, missing, sizeof(missing)) == 0)
+		*missing = 0;
+	find_expected();
+	if (!*missing && !expected) {
+		fprintf(stderr, "# the job does not run\n");
+		return 1;
+	}
+	return test_harness_run(argc, argv);
+}

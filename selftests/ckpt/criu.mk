@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# criu.mk - trees that CRIU dumps into a store and brings back.
+
+CKPT_CRIU := $(B)/selftests/ckpt/criu
+CKPT_CRIU_JOB := $(B)/selftests/ckpt/criu_job
+$(CKPT_CRIU): selftests/ckpt/criu.c $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -O0 $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) $(STORE_LIBS) -lutil
+$(CKPT_CRIU_JOB): selftests/ckpt/criu_job.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -pthread -MMD -MP -o $@ $< $(LDFLAGS)
+
+# CRIU does not know the mappings of a sanitizer's shadow memory.
+ifeq ($(SAN),)
+HOST_TESTS += $(CKPT_CRIU)
+TEST_PROGRAMS += $(CKPT_CRIU_JOB)
+TIMEOUT_criu := 600
+endif

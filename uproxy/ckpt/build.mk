@@ -24,9 +24,12 @@ $(STORE_OBJ): $(B)/ckpt/%.o: uproxy/ckpt/%.c uproxy/ckpt/build.mk
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -pthread -MMD -MP $(STORE_CFLAGS) -c -o $@ $<
 # -O3: what xxHash wants to be inlined and unrolled.
 $(B)/ckpt/store_hash.o: override CFLAGS += -O3
+# One object that shows store_* alone: the other names are short, and those who link it have theirs.
 $(STORE): $(STORE_OBJ)
 	rm -f $@
-	$(AR) rcs $@ $^
+	ld -r -o $(@D)/store.all.o $^
+	objcopy -w -G 'store_*' $(@D)/store.all.o
+	$(AR) rcs $@ $(@D)/store.all.o
 ALL += $(if $(STORE_SRC),$(STORE))
 
 # CRIU and its images; images_store.c alone knows the store. Link $(CRIU_LIB) before $(STORE).

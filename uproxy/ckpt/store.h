@@ -179,6 +179,13 @@ int store_publish(struct store *s, const struct store_part *parts, size_t n, con
 		  char id[STORE_ID]);
 
 /*
+ * store_publish_as: a copy of another store's checkpoint, under its id, which has its time in it.
+ * -EEXIST it is there; -EINVAL no id.
+ */
+int store_publish_as(struct store *s, const struct store_part *parts, size_t n, const char *json,
+		     const char *id);
+
+/*
  * store_checkpoint_open: by id, by the first digits of one (4 at least), or "latest" by the time of
  * publication. -ENOENT; -ENOTUNIQ several begin so.
  */

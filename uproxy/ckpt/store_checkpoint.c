@@ -5,7 +5,8 @@
  * cp/ID is a head of 64 bytes and a body: for each part, sorted by name, its ref (32 bytes), the
  * length of its name (2) and the name; then the text. A body that is long is an object of the store,
  * so that what did not change since the last one costs nothing; its ref takes the body's place. ID
- * is XXH3-128 of the file.
+ * is a random number and the time, both in the head: a copy in another store, which has other refs,
+ * keeps it.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -140,11 +141,9 @@ static int check_parts(struct store *s, const struct store_part *parts, size_t n
 	return err;
 }
 
-static void id_of(const struct bytes *file, char id[STORE_ID])
+static void id_of(const struct disk_head *head, char id[STORE_ID])
 {
-	struct store_digest d = check128(file->p, file->len);
-
-	snprintf(id, STORE_ID, "%016" PRIx64 "%016" PRIx64, d.hi, d.lo);
+	snprintf(id, STORE_ID, "%016" PRIx64 "%016" PRIx64, head->c, head->b);
 }
 
 static int make_tmp(struct store *s, const char *tmp, const struct bytes *file)
@@ -192,11 +191,12 @@ static int publish_file(struct store *s, const struct bytes *file, const char *i
 	return fail_io(err, "sync", "cp");
 }
 
-int store_publish(struct store *s, const struct store_part *parts, size_t n, const char *json,
-		  char id[STORE_ID])
+/* head: b and c are set. */
+static int publish(struct store *s, const struct store_part *parts, size_t n, const char *json,
+		   struct disk_head *head)
 {
-	struct disk_head head = { .b = now_ns(), .c = random64() };
 	struct bytes body = { 0 }, file = { 0 };
+	char id[STORE_ID];
 	struct store_ref ref;
 	int err = need_rw(s);
 
@@ -206,26 +206,48 @@ int store_publish(struct store *s, const struct store_part *parts, size_t n, con
 		err = check_parts(s, parts, n);
 	if (!err && n > CP_PARTS_MAX)
 		err = fail(-EFBIG, "the checkpoint has too many parts");
-	head.a = n << 8;
-	head.d = body.len;
-	head.e = check64(body.p, body.len);
+	head->a = n << 8;
+	head->d = body.len;
+	head->e = check64(body.p, body.len);
 	if (!err && body.len > CP_INLINE) {
-		head.a |= CP_OBJECT;
+		head->a |= CP_OBJECT;
 		err = store_body(s, &body, &ref);
 	}
-	head_seal(&head, CP_MAGIC, s);
+	head_seal(head, CP_MAGIC, s);
 	if (!err)
-		err = bytes_add(&file, &head, sizeof(head));
+		err = bytes_add(&file, head, sizeof(*head));
 	if (!err)
-		err = head.a & CP_OBJECT ? bytes_add(&file, &ref, sizeof(ref)) :
-			       bytes_add(&file, body.p, body.len);
-	if (!err) {
-		id_of(&file, id);
+		err = head->a & CP_OBJECT ? bytes_add(&file, &ref, sizeof(ref)) :
+					    bytes_add(&file, body.p, body.len);
+	id_of(head, id);
+	if (!err)
 		err = publish_file(s, &file, id);
-	}
 	free(body.p);
 	free(file.p);
 	return err;
+}
+
+int store_publish(struct store *s, const struct store_part *parts, size_t n, const char *json,
+		  char id[STORE_ID])
+{
+	struct disk_head head = { .b = now_ns(), .c = random64() };
+
+	id_of(&head, id);
+	return publish(s, parts, n, json, &head);
+}
+
+int store_publish_as(struct store *s, const struct store_part *parts, size_t n, const char *json,
+		     const char *id)
+{
+	struct disk_head head = { 0 };
+	char name[64];
+
+	if (!is_id(id) || sscanf(id, "%16" SCNx64 "%16" SCNx64, &head.c, &head.b) != 2)
+		return fail(-EINVAL, "'%s' is no id of a checkpoint", id);
+	cp_name(id, name, sizeof(name));
+	if (!faccessat(s->dir, name, F_OK, 0))
+		return fail(-EEXIST, "the store %s has a checkpoint %s", s->path, id);
+	return publish(s, parts, n, json, &head);
 }
 
 /* ------------------------------------------------------------------------------ opening */
@@ -321,13 +343,16 @@ static int load_file(struct store *s, struct store_checkpoint *c, const struct b
 	err = head_check(&c->head, CP_MAGIC, c->id);
 	if (err)
 		return err;
-	id_of(file, id);
+	id_of(&c->head, id);
 	if (strcmp(id, c->id) || c->head.store != s->super.c || c->head.d > BODY_MAX)
 		return fail(-EBADMSG, "checkpoint %s is damaged, or another file under its name",
 			    c->id);
-	if (!(c->head.a & CP_OBJECT))
-		return body == c->head.d ? decode_body(c, file->p + sizeof(c->head), body) :
-					   fail(-EBADMSG, "checkpoint %s is damaged", c->id);
+	if (!(c->head.a & CP_OBJECT)) {
+		const uint8_t *p = file->p + sizeof(c->head);
+
+		return body == c->head.d && check64(p, body) == c->head.e ?
+			decode_body(c, p, body) : fail(-EBADMSG, "checkpoint %s is damaged", c->id);
+	}
 	if (body != sizeof(c->body_ref))
 		return fail(-EBADMSG, "checkpoint %s is damaged", c->id);
 	memcpy(&c->body_ref, file->p + sizeof(c->head), sizeof(c->body_ref));

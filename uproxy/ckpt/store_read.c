@@ -130,16 +130,17 @@ static int get_source(struct input *in, uint64_t id, struct source **out)
 	if (err)
 		return err;
 	drop_source(in, src);
-	src->fd = seg_open(in->s, id, O_DIRECT);
-	if (src->fd < 0)
-		return src->fd;
 	err = seg_pin(in->s, id, &src->seg);
-	if (err) {
-		close(src->fd);
+	if (err)
+		return err;
+	seg_name(id, src->name);
+	/* Compressed pages lie at any byte. */
+	src->fd = seg_open(in->s, id, src->seg->zstd ? 0 : O_DIRECT);
+	if (src->fd < 0) {
+		seg_unpin(in->s, src->seg);
 		src->seg = NULL;
 	}
-	seg_name(id, src->name);
-	return err;
+	return src->fd < 0 ? src->fd : 0;
 }
 
 static int read_packed(struct input *in, struct source *src, uint32_t slot, uint32_t n, uint8_t *to)
@@ -339,7 +340,7 @@ int input_map(struct input *in, const struct store_ref *ref, struct map *m)
 		return fail(-EINVAL, "this is no reference to an object");
 	if (!r.seg)
 		return one_page_map(&r, m);
-	err = in->row && depth ? in->row(in->row_arg, r.seg, r.slot & 0xffffff, 1) : 0;
+	err = in->row ? in->row(in->row_arg, r.seg, r.slot & 0xffffff, 1) : 0;
 	if (!err)
 		err = root_page(in->s, &r, page);
 	if (err)

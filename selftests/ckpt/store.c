@@ -1,0 +1,806 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * store.c - the store keeps what it was given, once, whoever gave it, until nobody needs it
+ */
+#include "store_test.h"
+
+FIXTURE(store)
+{
+	char dir[256];
+	int zstd;
+	struct store *s;
+	struct store_writer *w;
+};
+
+FIXTURE_VARIANT(store)
+{
+	int zstd;
+};
+
+FIXTURE_VARIANT_ADD(store, raw)
+{
+	.zstd = 0,
+};
+
+FIXTURE_VARIANT_ADD(store, zstd)
+{
+	.zstd = 1,
+};
+
+FIXTURE_SETUP(store)
+{
+	snprintf(self->dir, sizeof(self->dir), "%s/s", new_scratch());
+	make_store(self->dir, variant->zstd);
+	self->s = open_store(self->dir, STORE_RW);
+	ASSERT_EQ(0, store_writer_open(self->s, 0, &self->w));
+}
+
+FIXTURE_TEARDOWN(store)
+{
+	store_writer_close(self->w);
+	store_close(self->s);
+	drop_scratch();
+}
+
+static uint64_t stored(struct store_writer *w)
+{
+	struct store_writer_stats st;
+
+	store_writer_stats(w, &st);
+	return st.stored;
+}
+
+static uint64_t fresh(struct store_writer *w)
+{
+	struct store_writer_stats st;
+
+	store_writer_stats(w, &st);
+	return st.fresh;
+}
+
+TEST_F(store, objects_of_all_sizes_come_back)
+{
+	static const size_t sizes[] = { 0, 1, 4095, 4096, 4097, 8191, 8192, 20481, 262144, 262145,
+					3 * MB + 5, 70 * MB + 77 };
+	const size_t n = sizeof(sizes) / sizeof(*sizes);
+	struct store_ref refs[sizeof(sizes) / sizeof(*sizes)];
+	uint8_t *p = malloc(sizes[n - 1]);
+
+	for (size_t i = 0; i < n; i++) {
+		fill(p, sizes[i], i);
+		ASSERT_EQ(0, put_at(self->w, p, sizes[i], &refs[i]));
+		ASSERT_EQ(sizes[i], store_ref_size(&refs[i]));
+	}
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	for (size_t i = 0; i < n; i++) {
+		fill(p, sizes[i], i);
+		ASSERT_EQ(0, compare(self->s, &refs[i], p, sizes[i]));
+	}
+	ASSERT_EQ(0, verify(self->s, true));
+	free(p);
+}
+
+/* What was written in pieces, with gaps, out of order; read in pieces, too. */
+struct model {
+	uint8_t *p;
+	size_t size;
+	struct store_ref ref;
+};
+
+static void write_sparse(struct store_writer *w, struct model *m, int which)
+{
+	struct store_object *o;
+	size_t off = 0, end = 0;
+
+	seed(which);
+	m->p = calloc(1, m->size);
+	NEED_OK(store_object_begin(w, &o));
+	while (off < m->size) {
+		size_t len = 1 + rnd() % (rnd() % 4 ? 9000 : 600000);
+
+		if (rnd() % 3)	/* right behind, at whatever byte */
+			off = end;
+		else
+			off = (off + PAGE - 1) / PAGE * PAGE + rnd() % 40 * PAGE;
+		if (off >= m->size)
+			break;
+		len = len < m->size - off ? len : m->size - off;
+		if (rnd() % 5)
+			for (size_t i = 0; i < len; i++)
+				m->p[off + i] = rnd() >> 20;
+		NEED_OK(store_object_write(o, off, m->p + off, len));
+		end = off += len;
+	}
+	NEED_OK(store_object_end(o, m->size, &m->ref));
+}
+
+static void read_in_pieces(struct store *s, const struct model *m)
+{
+	uint8_t *q = malloc(300000);
+	struct store_reader *r;
+	uint64_t from, to, next = 0;
+
+	NEED_OK(store_object_open(s, &m->ref, &r));
+	for (int i = 0; i < 60; i++) {
+		size_t off = i % 3 ? next : rnd() % m->size, len = 1 + rnd() % (rnd() % 3 ? 99 : 299999);
+		ssize_t n = store_read(r, off, q, len);
+
+		if (off >= m->size)
+			off = m->size;
+		NEED(n == (ssize_t)(len < m->size - off ? len : m->size - off));
+		NEED(!memcmp(q, m->p + off, n));
+		next = off + n;
+	}
+	/* Between the ranges of data there are zeros alone. */
+	for (next = 0; store_next_data(r, next, &from, &to) == 0; next = to) {
+		for (; next < from; next++)
+			NEED(!m->p[next]);
+		NEED(to > from && to <= m->size);
+	}
+	for (; next < m->size; next++)
+		NEED(!m->p[next]);
+	store_reader_close(r);
+	free(q);
+}
+
+TEST_F(store, sparse_objects_come_back_in_any_pieces)
+{
+	struct model m[24];
+
+	for (int i = 0; i < 24; i++) {
+		seed(1000 + i);
+		m[i].size = 1 + rnd() % (i % 2 ? 3000000 : 60000);
+		write_sparse(self->w, &m[i], i);
+	}
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	for (int i = 0; i < 24; i++) {
+		ASSERT_EQ(0, compare(self->s, &m[i].ref, m[i].p, m[i].size));
+		read_in_pieces(self->s, &m[i]);
+		free(m[i].p);
+	}
+	ASSERT_EQ(0, verify(self->s, true));
+}
+
+TEST_F(store, pages_may_come_in_any_order_but_once)
+{
+	size_t n = 300;
+	uint8_t *p = malloc(n * PAGE);
+	struct store_object *o;
+	struct store_ref ref;
+
+	fill(p, n * PAGE, 5);
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	for (size_t i = 0; i < n; i++) {
+		size_t page = (i * 7) % n;	/* 7 and 300 have no common divisor */
+
+		ASSERT_EQ(0, store_object_write(o, page * PAGE, p + page * PAGE, PAGE));
+	}
+	ASSERT_EQ(-EINVAL, store_object_write(o, 17, p, 1));
+	ASSERT_EQ(0, store_object_end(o, 0, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, compare(self->s, &ref, p, n * PAGE));
+
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	ASSERT_EQ(0, store_object_write(o, 0, p, 4 * PAGE));
+	ASSERT_EQ(0, store_object_write(o, 2 * PAGE, p, PAGE));
+	ASSERT_EQ(-EINVAL, store_object_end(o, 0, &ref));
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	ASSERT_EQ(0, store_object_write(o, 0, p, 4 * PAGE));
+	ASSERT_EQ(-EINVAL, store_object_end(o, 3 * PAGE, &ref));
+	/* The writer goes on. */
+	ASSERT_EQ(0, put_at(self->w, p, PAGE, &ref));
+	free(p);
+}
+
+TEST_F(store, nothing_is_stored_twice_and_zeros_not_at_all)
+{
+	size_t n = 1000;
+	uint8_t *p = malloc(n * PAGE);
+	struct store_writer_stats st;
+	struct store_ref ref, again;
+
+	fill(p, n * PAGE, 9);
+	memset(p + 10 * PAGE, 0, 90 * PAGE);
+	memcpy(p + 500 * PAGE, p + 400 * PAGE, 100 * PAGE);
+	memcpy(p + 601 * PAGE, p + 600 * PAGE, PAGE);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &ref));
+	store_writer_stats(self->w, &st);
+	EXPECT_EQ(n * PAGE, st.in);
+	EXPECT_EQ(90 * PAGE, st.zero);
+	EXPECT_EQ(101 * PAGE, st.known);
+	EXPECT_EQ((n - 191) * PAGE, st.fresh);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &again));
+	EXPECT_EQ((n - 191) * PAGE, fresh(self->w));
+	EXPECT_EQ(0, memcmp(&ref, &again, sizeof(ref)));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, compare(self->s, &again, p, n * PAGE));
+
+	/* By another handle, later. */
+	uint64_t before = stored(self->w);
+	struct store *s = open_store(self->dir, STORE_RW);
+	struct store_writer *w;
+
+	ASSERT_EQ(0, store_writer_open(s, STORE_ONE_THREAD, &w));
+	ASSERT_EQ(0, put_at(w, p, n * PAGE, &again));
+	ASSERT_EQ(0, store_writer_flush(w));
+	EXPECT_EQ(0, fresh(w));
+	EXPECT_EQ(0, stored(w));
+	EXPECT_EQ(0, memcmp(&ref, &again, sizeof(ref)));
+	/* Index, map and foot; or less than what went in. */
+	EXPECT_GE(variant->zstd ? (n - 191) * PAGE * 7 / 8 : (n - 191 + 6) * PAGE, before);
+	store_writer_close(w);
+	store_close(s);
+	free(p);
+}
+
+/* The figure of performance.md §3, on a smaller dump: all that is added, by the files' sizes. */
+TEST_F(store, a_second_dump_costs_what_has_changed)
+{
+	size_t n = 16384, changed = 0;
+	uint8_t *p = malloc(n * PAGE);
+	struct store_part part = { .name = "memory" };
+	struct store_stats before, after;
+	char id[STORE_ID];
+
+	fill(p, n * PAGE, 77);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &part.ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "{}", id));
+	ASSERT_EQ(0, store_stats(self->s, &before));
+	for (size_t i = 0; i < n; i++)
+		if (rnd() % 100 < 3) {
+			for (size_t j = 0; j < PAGE; j++)
+				p[i * PAGE + j] = rnd() >> 17;
+			changed += PAGE;
+		}
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &part.ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "{}", id));
+	ASSERT_EQ(0, store_stats(self->s, &after));
+	EXPECT_EQ(after.checkpoints, 2);
+	/* And a block for the second checkpoint's file. */
+	EXPECT_GE(changed * 103 / 100, after.segment_bytes - before.segment_bytes + PAGE);
+	ASSERT_EQ(0, compare(self->s, &part.ref, p, n * PAGE));
+	free(p);
+}
+
+TEST_F(store, digests_link_what_is_there)
+{
+	size_t n = 500, count = 0;
+	struct store_digest *d = malloc(n * sizeof(*d)), *e = malloc(n * sizeof(*e));
+	uint8_t *p = malloc(n * PAGE), *missing = malloc(n);
+	struct store_object *o;
+	struct store_reader *r;
+	struct store_ref ref;
+
+	fill(p, n * PAGE, 3);
+	ASSERT_EQ(0, put_at(self->w, p, 200 * PAGE, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	memset(p + 50 * PAGE, 0, 10 * PAGE);
+	for (size_t i = 0; i < n; i++)
+		d[i] = store_hash(self->s, p + i * PAGE);
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	memset(missing, 0xee, n);
+	ASSERT_EQ(300, store_object_digests(o, 0, d, n, missing));
+	for (size_t i = 0; i < n; i++) {
+		EXPECT_EQ(i >= 200, missing[i]);
+		count += missing[i];
+		if (missing[i])
+			ASSERT_EQ(0, store_object_write(o, i * PAGE, p + i * PAGE, PAGE));
+	}
+	ASSERT_EQ(0, store_object_end(o, n * PAGE, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, compare(self->s, &ref, p, n * PAGE));
+	ASSERT_EQ(0, store_object_open(self->s, &ref, &r));
+	ASSERT_EQ(0, store_digests(r, 7 * PAGE, e, n - 7));
+	EXPECT_EQ(0, memcmp(d + 7, e, (n - 7) * sizeof(*d)));
+	ASSERT_EQ(-EINVAL, store_digests(r, 7 * PAGE, e, n));
+	store_reader_close(r);
+	free(d);
+	free(e);
+	free(p);
+	free(missing);
+}
+
+/* Pages from everywhere: the map has no rows, and is longer than a page. */
+TEST_F(store, maps_of_any_disorder_come_back)
+{
+	size_t n = 20000;
+	uint8_t *p = malloc(n * PAGE), *q = malloc(n * PAGE);
+	struct store_ref ref;
+
+	fill(p, n * PAGE, 31);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &ref));
+	for (size_t i = 0; i < n; i++) {
+		size_t from = rnd() % n;
+
+		if (rnd() % 7)
+			memcpy(q + i * PAGE, p + from * PAGE, PAGE);
+		else
+			memset(q + i * PAGE, 0, PAGE);
+	}
+	ASSERT_EQ(0, put_at(self->w, q, n * PAGE, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, compare(self->s, &ref, q, n * PAGE));
+	free(p);
+	free(q);
+}
+
+/* ------------------------------------------------------------------------------ checkpoints */
+
+static int count_one(void *arg, const char *id, uint64_t time)
+{
+	char (*ids)[STORE_ID] = arg;
+
+	NEED(time);
+	while (**ids)
+		ids++;
+	memcpy(*ids, id, STORE_ID);
+	return 0;
+}
+
+TEST_F(store, checkpoints_are_found_by_id_and_time)
+{
+	char id[3][STORE_ID], listed[8][STORE_ID] = { "" };
+	struct store_part parts[3] = { { .name = "b" }, { .name = "a/x" }, { .name = "c" } };
+	const struct store_part *got;
+	struct store_checkpoint *c;
+
+	ASSERT_EQ(-ENOENT, store_checkpoint_open(self->s, "latest", &c));
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(0, put_at(self->w, "hello" + i, 5 - i, &parts[i].ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(0, store_publish(self->s, parts, i + 1, "{\"a\": 1}", id[i]));
+	ASSERT_EQ(0, store_list(self->s, count_one, listed));
+	ASSERT_EQ(0, memcmp(listed, id, sizeof(id)));
+	ASSERT_EQ(0, store_checkpoint_open(self->s, "latest", &c));
+	EXPECT_STREQ(id[2], store_checkpoint_id(c));
+	EXPECT_STREQ("{\"a\": 1}", store_checkpoint_json(c));
+	ASSERT_EQ(3, store_checkpoint_parts(c, &got));
+	EXPECT_STREQ("a/x", got[0].name);
+	EXPECT_STREQ("b", got[1].name);
+	ASSERT_EQ(0, compare(self->s, store_checkpoint_find(c, "a/x"), "ello", 4));
+	EXPECT_EQ(NULL, store_checkpoint_find(c, "a"));
+	store_checkpoint_close(c);
+	id[1][8] = 0;
+	ASSERT_EQ(0, store_checkpoint_open(self->s, id[1], &c));
+	ASSERT_EQ(2, store_checkpoint_parts(c, &got));
+	store_checkpoint_close(c);
+	ASSERT_EQ(-ENOENT, store_checkpoint_open(self->s, "abc", &c));
+	ASSERT_EQ(-ENOENT, store_checkpoint_open(self->s, "nothing", &c));
+	ASSERT_EQ(0, store_remove(self->s, id[2]));
+	ASSERT_EQ(-ENOENT, store_remove(self->s, id[2]));
+	ASSERT_EQ(-ENOENT, store_checkpoint_open(self->s, id[2], &c));
+	parts[2].name = "b";
+	ASSERT_EQ(-EEXIST, store_publish(self->s, parts, 3, "", id[2]));
+	parts[2].name = "two\nlines";
+	ASSERT_EQ(-EINVAL, store_publish(self->s, parts, 3, "", id[2]));
+}
+
+/* What did not change in a checkpoint of many parts is not stored again either. */
+TEST_F(store, long_checkpoints_are_incremental)
+{
+	enum { N = 5000 };
+	struct store_part *parts = calloc(N, sizeof(*parts));
+	struct store_stats one, two;
+	struct store_checkpoint *c;
+	const struct store_part *got;
+	char (*names)[24] = malloc(N * 24), id[STORE_ID];
+
+	for (int i = 0; i < N; i++) {
+		snprintf(names[i], 24, "files/%06d.data", (i * 7) % N);
+		parts[i].name = names[i];
+		ASSERT_EQ(0, put_at(self->w, &i, sizeof(i), &parts[i].ref));
+	}
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, parts, N, "one", id));
+	ASSERT_EQ(0, store_stats(self->s, &one));
+	parts[77].ref = parts[78].ref;
+	ASSERT_EQ(0, store_publish(self->s, parts, N, "two", id));
+	ASSERT_EQ(0, store_stats(self->s, &two));
+	EXPECT_GE(8 * PAGE, two.segment_bytes - one.segment_bytes);
+	ASSERT_EQ(0, store_checkpoint_open(self->s, id, &c));
+	ASSERT_EQ((size_t)N, store_checkpoint_parts(c, &got));
+	for (int i = 0; i < N; i++)
+		ASSERT_EQ(0, memcmp(store_checkpoint_find(c, names[i]), &parts[i].ref, 32));
+	EXPECT_STREQ("two", store_checkpoint_json(c));
+	store_checkpoint_close(c);
+	ASSERT_EQ(0, verify(self->s, true));
+	free(parts);
+	free(names);
+}
+
+TEST_F(store, what_is_not_durable_is_not_published)
+{
+	struct store_part part = { .name = "a" };
+	char id[STORE_ID];
+
+	ASSERT_EQ(0, put_at(self->w, "x", 1, &part.ref));
+	ASSERT_EQ(-ENODATA, store_publish(self->s, &part, 1, "", id));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	part.ref.b[20] ^= 1;
+	ASSERT_EQ(-ENODATA, store_publish(self->s, &part, 1, "", id));
+	memset(&part.ref, 0x55, sizeof(part.ref));
+	ASSERT_GT(0, store_publish(self->s, &part, 1, "", id));
+}
+
+/* ------------------------------------------------------------------------------ errors */
+
+static char why[256];
+
+static int try_open(const char *dir, unsigned int flags)
+{
+	struct store *s;
+	int err = store_open(&s, dir, flags, why, sizeof(why));
+
+	store_close(s);
+	return err;
+}
+
+static void poke(const char *dir, const char *file, size_t at, const void *p, size_t len)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	fd = open(path, O_WRONLY);
+	NEED(fd >= 0 && pwrite(fd, p, len, at) == (ssize_t)len);
+	close(fd);
+}
+
+TEST(stores_that_are_none_are_refused_by_name)
+{
+	struct store_params bad = { .zstd = 20 };
+	struct disk_head h;
+	struct store *s;
+	char dir[256];
+
+	snprintf(dir, sizeof(dir), "%s/s", new_scratch());
+	ASSERT_EQ(-ENOENT, try_open(dir, 0));
+	ASSERT_NE(NULL, strstr(why, "no store at"));
+	ASSERT_EQ(-ENOENT, try_open(scratch, 0));
+	ASSERT_NE(NULL, strstr(why, "is no store"));
+	ASSERT_EQ(-ENOTEMPTY, (shell("touch %s/file", scratch),
+			       store_create(scratch, NULL, why, sizeof(why))));
+	ASSERT_EQ(-EINVAL, store_create(dir, &bad, why, sizeof(why)));
+	ASSERT_EQ(-ENOENT, store_create("/nonexistent/s", NULL, why, sizeof(why)));
+	make_store(dir, 0);
+	ASSERT_EQ(-EEXIST, store_create(dir, NULL, why, sizeof(why)));
+	s = open_store(dir, 0);
+	h = s->super;
+	ASSERT_EQ(42, store_seed(s));
+	ASSERT_EQ(-EBADF, store_remove(s, "0123"));
+	h.version = 2;
+	h.check = check64(&h, offsetof(struct disk_head, check));
+	store_close(s);
+	poke(dir, "store", 0, &h, sizeof(h));
+	ASSERT_EQ(-EPROTONOSUPPORT, try_open(dir, STORE_RW));
+	ASSERT_NE(NULL, strstr(why, "from the future"));
+	poke(dir, "store", 20, "x", 1);
+	ASSERT_EQ(-EBADMSG, try_open(dir, 0));
+	drop_scratch();
+}
+
+TEST_F(store, a_missing_segment_is_named)
+{
+	struct store_part part = { .name = "a" };
+	struct store_verify_stats st;
+	struct store *s;
+	char id[STORE_ID];
+
+	ASSERT_EQ(0, put_at(self->w, "x", 1, &part.ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	shell("rm %s/seg/*", self->dir);
+	s = open_store(self->dir, 0);
+	ASSERT_EQ(-ENODATA, compare(s, &part.ref, "x", 1));
+	ASSERT_NE(NULL, strstr(store_why(), "is missing"));
+	ASSERT_EQ(-EBADMSG, store_verify(s, NULL, NULL, NULL, NULL, &st));
+	ASSERT_EQ(2, st.problems);	/* the segment, and the part that needs it */
+	store_close(s);
+}
+
+/* ------------------------------------------------------------------------------ several at once */
+
+/* One of several processes: the same pages as the others', and some of its own. */
+static void write_beside(const char *dir, int me, int rounds)
+{
+	size_t n = 3000;
+	uint8_t *p = malloc(n * PAGE);
+	struct store_part part = { .name = "a" };
+	char id[STORE_ID];
+
+	for (int i = 0; i < rounds; i++) {
+		struct store *s = open_store(dir, STORE_RW | STORE_WAIT);
+		struct store_writer *w;
+
+		fill(p, n * PAGE, 100 + i);
+		fill(p + n / 2 * PAGE, 100 * PAGE, me * 1000 + i);
+		NEED_OK(store_writer_open(s, 0, &w));
+		NEED_OK(put_at(w, p, n * PAGE, &part.ref));
+		NEED_OK(store_writer_flush(w));
+		NEED_OK(store_publish(s, &part, 1, "", id));
+		store_writer_close(w);
+		NEED(compare(s, &part.ref, p, n * PAGE) == 0);
+		store_close(s);
+	}
+	free(p);
+}
+
+static pid_t start(void (*fn)(const char *, int, int), const char *dir, int me, int rounds)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		fn(dir, me, rounds);
+		_exit(0);
+	}
+	return pid;
+}
+
+static void finish(pid_t pid)
+{
+	int status;
+
+	NEED(waitpid(pid, &status, 0) == pid);
+	NEED(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+TEST_F(store, two_processes_write_at_once)
+{
+	pid_t a = start(write_beside, self->dir, 1, 5), b = start(write_beside, self->dir, 2, 5);
+	struct store_stats st;
+
+	finish(a);
+	finish(b);
+	ASSERT_EQ(0, store_stats(self->s, &st));
+	EXPECT_EQ(10, st.checkpoints);
+	EXPECT_EQ(0, st.temporary_bytes);
+	/* Neither saw all of the other's, but nothing of its own twice. */
+	EXPECT_GE(10 * 3010, st.pages);
+	ASSERT_EQ(0, verify(self->s, true));
+}
+
+TEST_F(store, a_writer_sees_what_others_finished)
+{
+	size_t n = SEG_SLOTS + 100;
+	uint8_t *p = malloc(n * PAGE);
+	struct store *s = open_store(self->dir, STORE_RW);
+	struct store_writer *w;
+	struct store_ref ref;
+
+	/* Not what is under way: */
+	fill(p, n * PAGE, 1);
+	ASSERT_EQ(0, store_writer_open(s, 0, &w));
+	ASSERT_EQ(0, put_at(self->w, p, 100 * PAGE, &ref));
+	ASSERT_EQ(0, put_at(w, p, 100 * PAGE, &ref));
+	EXPECT_EQ(100 * PAGE, fresh(w));
+	ASSERT_EQ(0, store_writer_flush(w));
+	/* But what is finished, from the next segment on that is begun. */
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, put_at(w, "new", 3, &ref));
+	ASSERT_EQ(0, put_at(w, p, n * PAGE, &ref));
+	EXPECT_EQ(101 * PAGE, fresh(w));
+	ASSERT_EQ(0, store_writer_flush(w));
+	ASSERT_EQ(0, compare(self->s, &ref, p, n * PAGE));
+	store_writer_close(w);
+	store_close(s);
+	free(p);
+}
+
+TEST_F(store, what_was_not_flushed_leaves_nothing)
+{
+	struct store_stats st;
+	struct store_writer *w;
+	struct store_ref ref;
+	uint8_t *p = malloc(2 * MB);
+
+	fill(p, 2 * MB, 4);
+	ASSERT_EQ(0, store_writer_open(self->s, 0, &w));
+	ASSERT_EQ(0, put_at(w, p, 2 * MB, &ref));
+	store_writer_close(w);
+	ASSERT_EQ(0, store_stats(self->s, &st));
+	EXPECT_EQ(0, st.segments);
+	EXPECT_EQ(0, st.temporary_bytes);
+	/* The same handle's next writer does not rely on it. */
+	ASSERT_EQ(0, put_at(self->w, p, 2 * MB, &ref));
+	EXPECT_EQ(2 * MB, fresh(self->w));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, compare(self->s, &ref, p, 2 * MB));
+	free(p);
+}
+
+/* ------------------------------------------------------------------------------ gc */
+
+TEST_F(store, gc_takes_what_nobody_needs)
+{
+	size_t n = 2000;
+	uint8_t *p = malloc(n * PAGE);
+	struct store_part part[2] = { { .name = "a" }, { .name = "b" } };
+	struct store_gc_stats st;
+	struct store_stats before, after;
+	struct store *other;
+	char id[2][STORE_ID];
+
+	fill(p, n * PAGE, 1);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &part[0].ref));
+	ASSERT_EQ(0, put_at(self->w, p + n / 2 * PAGE, 400 * PAGE, &part[1].ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, part, 1, "", id[0]));
+	ASSERT_EQ(0, store_publish(self->s, part + 1, 1, "", id[1]));
+	fill(p, n * PAGE, 2);
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &part[0].ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(-EBUSY, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	store_writer_close(self->w);
+	self->w = NULL;
+	other = open_store(self->dir, 0);
+	ASSERT_EQ(-EBUSY, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	store_close(other);
+	shell("echo rest >%s/tmp/0123456789abcdef", self->dir);
+
+	ASSERT_EQ(0, store_stats(self->s, &before));
+	ASSERT_EQ(0, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	EXPECT_EQ(1, st.segments_removed);
+	EXPECT_EQ(0, st.segments_rewritten);
+	EXPECT_EQ(1, st.temporaries);
+	ASSERT_EQ(0, store_remove(self->s, id[0]));
+	ASSERT_EQ(0, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	EXPECT_EQ(1, st.segments_rewritten);
+	ASSERT_EQ(0, store_stats(self->s, &after));
+	EXPECT_GE(before.segment_bytes / 3, after.segment_bytes);
+	EXPECT_EQ(after.segment_bytes, st.kept);
+	fill(p, n * PAGE, 1);
+	ASSERT_EQ(0, compare(self->s, &part[1].ref, p + n / 2 * PAGE, 400 * PAGE));
+	ASSERT_EQ(0, verify(self->s, true));
+
+	/* Nobody links what is gone, and what is there is found as ever. */
+	ASSERT_EQ(0, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	EXPECT_EQ(0, st.segments_rewritten);
+	ASSERT_EQ(0, store_writer_open(self->s, 0, &self->w));
+	ASSERT_EQ(0, put_at(self->w, p, n * PAGE, &part[0].ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	EXPECT_LE((n - 400 - 2 * FRAME_SLOTS) * PAGE, fresh(self->w));
+	EXPECT_GE((n - 400) * PAGE, fresh(self->w));
+	ASSERT_EQ(0, compare(self->s, &part[0].ref, p, n * PAGE));
+	free(p);
+}
+
+TEST_F(store, gc_touches_nothing_while_a_checkpoint_cannot_be_read)
+{
+	struct store_part part = { .name = "a" };
+	struct store_gc_stats st;
+	struct store_stats all;
+	char id[STORE_ID], name[64];
+
+	ASSERT_EQ(0, put_at(self->w, "x", 1, &part.ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	ASSERT_EQ(0, put_at(self->w, "y", 1, &part.ref));
+	store_writer_close(self->w);
+	self->w = NULL;
+	snprintf(name, sizeof(name), "cp/%s", id);
+	poke(self->dir, name, 70, "!", 1);
+	ASSERT_EQ(-EBADMSG, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	ASSERT_EQ(0, store_stats(self->s, &all));
+	ASSERT_EQ(1, all.segments);
+	ASSERT_EQ(0, store_remove(self->s, id));
+	ASSERT_EQ(0, store_gc(self->s, 75, 0, NULL, NULL, &st));
+	ASSERT_EQ(1, st.segments_removed);
+}
+
+static void gc_beside(const char *dir, int me, int rounds)
+{
+	struct store_gc_stats st;
+
+	(void)me;
+	for (int i = 0; i < rounds; i++) {
+		struct store *s = open_store(dir, STORE_RW | STORE_WAIT);
+
+		NEED_OK(store_gc(s, 90, -1, NULL, NULL, &st));
+		store_close(s);
+	}
+}
+
+/* Removes the oldest checkpoints, so that there is something to clean up. */
+static int remove_some(void *arg, const char *id, uint64_t time)
+{
+	int *n = arg;
+
+	(void)time;
+	if ((*n)++ % 2 == 0)
+		NEED_OK(store_remove(*(struct store **)(n + 2), id));
+	return 0;
+}
+
+static void remove_beside(const char *dir, int me, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		struct {
+			int n[2];
+			struct store *s;
+		} a = { { me, 0 }, open_store(dir, STORE_RW | STORE_WAIT) };
+
+		NEED_OK(store_list(a.s, remove_some, &a));
+		store_close(a.s);
+		usleep(20000);
+	}
+}
+
+TEST_F(store, gc_races_with_writers_and_loses_nothing)
+{
+	pid_t pid[5];
+
+	store_writer_close(self->w);
+	self->w = NULL;
+	store_close(self->s);
+	pid[0] = start(write_beside, self->dir, 1, 6);
+	pid[1] = start(write_beside, self->dir, 2, 6);
+	pid[2] = start(gc_beside, self->dir, 0, 8);
+	pid[3] = start(gc_beside, self->dir, 0, 8);
+	pid[4] = start(remove_beside, self->dir, 0, 5);
+	for (int i = 0; i < 5; i++)
+		finish(pid[i]);
+	self->s = open_store(self->dir, STORE_RW);
+	ASSERT_EQ(0, verify(self->s, true));
+}
+
+/* ------------------------------------------------------------------------------ other users */
+
+/* As another user in a store for both; a page that only pretends to be the same is not linked. */
+TEST(another_users_pages_are_compared)
+{
+	struct store_digest d;
+	struct store_writer *w;
+	struct store_object *o;
+	struct store_ref ref;
+	struct place at;
+	struct store *s;
+	uint8_t p[2 * 4096], missing[2];
+	char dir[256];
+	int status;
+
+	if (geteuid())
+		SKIP(return, "needs root, to be two users");
+	snprintf(dir, sizeof(dir), "%s/s", new_scratch());
+	ASSERT_EQ(0, chmod(scratch, 0755));
+	ASSERT_EQ(0, mkdir(dir, 0755));
+	ASSERT_EQ(0, chmod(dir, 0777));
+	make_store(dir, 0);
+	fill(p, sizeof(p), 6);
+	if (!fork()) {
+		NEED(setresuid(12345, 12345, 12345) == 0);
+		s = open_store(dir, STORE_RW);
+		NEED_OK(store_writer_open(s, 0, &w));
+		NEED_OK(put_at(w, p, PAGE, &ref));
+		/* A page under the digest of another. */
+		d = store_hash(s, p + PAGE);
+		memset(p + PAGE, 'f', PAGE);
+		NEED(writer_put(w, d, p + PAGE, &at) == 0);
+		NEED_OK(store_writer_flush(w));
+		store_writer_close(w);
+		store_close(s);
+		_exit(0);
+	}
+	ASSERT_LT(0, wait(&status));
+	ASSERT_EQ(0, status);
+	s = open_store(dir, STORE_RW);
+	s->owner = 54321;	/* root's store would trust root and its owner alone */
+	ASSERT_EQ(0, store_writer_open(s, 0, &w));
+	ASSERT_EQ(0, store_object_begin(w, &o));
+	d = store_hash(s, p);
+	ASSERT_EQ(1, store_object_digests(o, 0, &d, 1, missing));
+	store_object_abort(o);
+	ASSERT_EQ(0, put_at(w, p, 2 * PAGE, &ref));
+	EXPECT_EQ(PAGE, fresh(w));
+	ASSERT_EQ(0, store_writer_flush(w));
+	ASSERT_EQ(0, compare(s, &ref, p, 2 * PAGE));
+	store_writer_close(w);
+	store_close(s);
+	drop_scratch();
+}
+
+TEST_HARNESS_MAIN

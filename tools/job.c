@@ -62,6 +62,7 @@ struct supervisor {
 	bool told;		/* we got a signal that asks for the end */
 	bool taken;		/* the tree was killed since it is in a checkpoint */
 	bool lost;		/* a proxy, or its device */
+	bool unrestored;	/* it could not be brought back */
 	bool orphaned;		/* the front is dead */
 	int pressed;		/* how far the state's deadline has escalated */
 	uint64_t deadline;	/* of the state; 0: none */
@@ -866,7 +867,7 @@ static void restore_ranks(struct supervisor *s)
 	s->changed = true;
 	if (!err)
 		return;
-	s->failed = true;
+	s->failed = s->unrestored = true;
 	s->status = EXIT_OURS;
 	for (int i = 0; !s->running && i < s->info.ranks; i++)
 		s->info.rank[i].state = RANK_EXITED;
@@ -882,7 +883,7 @@ static bool again(struct supervisor *s)
 	enum job_end end = s->taken ? JOB_TAKEN : s->lost ? JOB_LOST : JOB_ENDED;
 	struct job *job = s->job;
 
-	if (!job->again || s->told || s->orphaned)
+	if (!job->again || s->told || s->orphaned || s->unrestored)
 		return false;
 	job->restore = job->again(job->again_arg, job, end, s->status);
 	if (!job->restore)

@@ -188,6 +188,12 @@ static pid_t criu_self(void)
 	return readlink("/proc/self", text, sizeof(text) - 1) > 0 ? atoi(text) : getpid();
 }
 
+/* Not to be named in a job on a terminal, where CRIU's own stdin is the one. */
+static bool is_tty(const char *key)
+{
+	return !strncmp(key, "tty[", 4);
+}
+
 static void dump_args(struct args *a, const struct run *r, const struct criu_dump *d)
 {
 	common_args(a, r, "dump", d->terminal, d->plugin);
@@ -202,7 +208,7 @@ static void dump_args(struct args *a, const struct run *r, const struct criu_dum
 	for (size_t i = 0; i < d->n_keys; i++) {
 		const char *key = d->keys[i];
 
-		if (!strncmp(key, "tty[", 4))
+		if (is_tty(key) && !d->terminal)
 			arg(a, "--external=%s", key);
 		else if (!strncmp(key, "socket[", 7))
 			arg(a, "--external=unix[%s", key + 7);
@@ -222,6 +228,8 @@ static void restore_args(struct args *a, const struct run *r, const struct criu_
 		arg(a, "/proc/%d/fd/%d", criu_self(), r->script);
 	}
 	for (size_t i = 0; i < d->n_fds; i++) {
+		if (is_tty(d->fds[i].key) && d->terminal)
+			continue;
 		arg(a, "--inherit-fd");
 		arg(a, "fd[%zu]:%s", FD_FIRST + i, d->fds[i].key);
 	}

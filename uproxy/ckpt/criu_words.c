@@ -37,6 +37,9 @@ static const struct {
 	  "the job without a terminal on stdin, which gives it pids of its own" },
 	{ "File exists", "a process of the same number may be there already; a job that is started "
 	  "without a terminal on stdin has pids of its own" },
+	{ "tty params", "a terminal takes the place of a terminal only: restore it on one" },
+	{ "tty to inherit", "the job was started on a terminal: restore it on one" },
+	{ "not a terminal", "the job was started on a terminal: restore it on one" },
 	{ "has bad size", "a file is not as it was at the checkpoint" },
 	{ "has bad mode", "a file is not as it was at the checkpoint" },
 	{ "build-id", "a library or program is not the one that it was at the checkpoint" },

@@ -82,14 +82,16 @@ static int save_arena(struct sv_session *s, struct store_object *o, const struct
 	int rc = sp ? 0 : -ENOMEM;
 
 	while (!rc && sparse_next(sp, at, end, &from, &to)) {
-		uint64_t len = to - from < PIECE ? to - from : PIECE;
+		for (at = from; at < to && !rc; at += PIECE) {
+			uint64_t len = to - at < PIECE ? to - at : PIECE;
 
-		rc = store_object_write(o, from - va, (void *)(uintptr_t)from, len);
-		if (rc)
-			of_store(rc, why, n);
-		else
-			rc = tell_progress(p, "arena", done += len, 0, why, n);
-		at = from + len;
+			rc = store_object_write(o, at - va, (void *)(uintptr_t)at, len);
+			if (rc)
+				of_store(rc, why, n);
+			else
+				rc = tell_progress(p, "arena", done += len, 0, why, n);
+		}
+		at = to;
 	}
 	sparse_close(sp);
 	return rc;

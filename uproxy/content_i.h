@@ -115,5 +115,7 @@ struct sparse;
 struct sparse *sparse_open(int own);
 bool sparse_next(struct sparse *s, uint64_t va, uint64_t end, uint64_t *from, uint64_t *to);
 void sparse_close(struct sparse *s);
+/* The descriptor of what is mapped at all of [va, va + len), and where in it that is. -1: none. */
+int sparse_file(const struct sparse *s, uint64_t va, uint64_t len, uint64_t *off);
 
 #endif

@@ -26,6 +26,7 @@
 #define STAGE		(16ull << 20)	/* bytes of one pinned buffer */
 #define STAGES		3
 #define PIECE		(8ull << 20)	/* between two looks at the progress */
+#define BUFFER		(1ull << 20)	/* that stays in the cache */
 #define LOADERS_MAX	8
 #define SPAN		(256ull << 20)	/* whose digests are computed at once */
 #define GAP		4		/* known pages copied along rather than begin another copy */
@@ -165,11 +166,11 @@ static int save_direct(struct mover *m, struct store_object *o, uint64_t va, uin
 
 	m->stats->digests = "direct";
 	while (!rc && sparse_next(m->sparse, at, end, &from, &to)) {
-		uint64_t piece = to - from < PIECE ? to - from : PIECE;
-
 		m->done += from - at;
-		rc = write_out(m, o, off + (from - va), (void *)(uintptr_t)from, piece, why, n);
-		at = from + piece;
+		for (at = from; at < to && !rc; at += PIECE)
+			rc = write_out(m, o, off + (at - va), (void *)(uintptr_t)at,
+				       to - at < PIECE ? to - at : PIECE, why, n);
+		at = to;
 	}
 	m->done += rc ? 0 : end - at;
 	return rc;
@@ -358,22 +359,57 @@ struct loading {
 	pthread_cond_t over;
 };
 
+static int read_all(struct store_reader *r, uint64_t off, void *to, uint64_t len, char *why,
+		    size_t n)
+{
+	ssize_t got = store_read(r, off, to, len);
+
+	if (got >= 0 && (uint64_t)got != len) {
+		snprintf(why, n, "the object of the device's contents ends too early");
+		return -EBADMSG;
+	}
+	return got < 0 ? say_store(got, why, n) : 0;
+}
+
+/*
+ * Into memory where it is. New pages of a file cost half as much when they are written as when they
+ * are first touched.
+ */
+static int load_direct(struct mover *m, struct store_reader *r, uint64_t va, uint64_t off,
+		       uint64_t len, uint8_t *buf, char *why, size_t n)
+{
+	uint64_t at = 0;
+	int fd = sparse_file(m->sparse, va, len, &at), rc = 0;
+
+	if (fd < 0)
+		return read_all(r, off, (void *)(uintptr_t)va, len, why, n);
+	for (uint64_t done = 0; done < len && !rc; done += BUFFER) {
+		uint64_t size = len - done < BUFFER ? len - done : BUFFER;
+
+		rc = read_all(r, off + done, buf, size, why, n);
+		if (!rc && pwrite(fd, buf, size, at + done) != (ssize_t)size) {
+			snprintf(why, n, "out of memory for the device: %s", strerror(errno));
+			rc = -ENOMEM;
+		}
+	}
+	return rc;
+}
+
 static int load_task(struct loading *l, struct store_reader *r, size_t i, uint8_t *buf, CUstream st)
 {
 	struct mover *m = l->m;
 	uint64_t off = l->task[i].off, len = l->task[i].len, va = l->va + (off - l->off);
 	char why[256];
-	ssize_t got = store_read(r, off, l->direct ? (void *)(uintptr_t)va : buf, len);
-	int rc = got < 0 ? say_store(got, why, sizeof(why)) : 0;
+	int rc;
 
-	if (!rc && (uint64_t)got != len) {
-		rc = -EBADMSG;
-		snprintf(why, sizeof(why), "the object of the device's contents ends too early");
-	}
-	if (!rc && !l->direct) {
-		rc = say_driver(m->h->drv.cuMemcpyHtoDAsync_v2(va, buf, len, st) ?:
-				m->h->drv.cuStreamSynchronize(st), "filling device memory", why,
-				sizeof(why));
+	if (l->direct) {
+		rc = load_direct(m, r, va, off, len, buf, why, sizeof(why));
+	} else {
+		rc = read_all(r, off, buf, len, why, sizeof(why));
+		if (!rc)
+			rc = say_driver(m->h->drv.cuMemcpyHtoDAsync_v2(va, buf, len, st) ?:
+					m->h->drv.cuStreamSynchronize(st), "filling device memory",
+					why, sizeof(why));
 		__atomic_fetch_add(&m->stats->copied, len, __ATOMIC_RELAXED);
 	}
 	if (rc) {
@@ -399,10 +435,16 @@ static void *loader(void *arg)
 	int rc;
 
 	rc = store_object_open(l->m->st, l->ref, &r);
+	if (!rc) {
+		buf = aligned_alloc(4096, l->direct ? BUFFER : PIECE);
+		rc = buf ? 0 : -ENOMEM;
+	}
 	if (!rc && !l->direct) {
-		buf = aligned_alloc(4096, PIECE);
-		rc = !buf || h->drv.cuCtxSetCurrent(h->primary) || hal_pin(h, buf, PIECE) ||
-		     h->drv.cuStreamCreate(&st, CU_STREAM_NON_BLOCKING) ? -ENOMEM : 0;
+		rc = h->drv.cuCtxSetCurrent(h->primary) || hal_pin(h, buf, PIECE) ? -ENOMEM : 0;
+		if (!rc && h->drv.cuStreamCreate(&st, CU_STREAM_NON_BLOCKING)) {
+			hal_unpin(h, buf);
+			rc = -ENOMEM;
+		}
 	}
 	while (!rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks)
 		rc = load_task(l, r, i, buf, st);
@@ -414,7 +456,7 @@ static void *loader(void *arg)
 	pthread_mutex_lock(&l->lock);
 	if (rc && !l->rc) {
 		l->rc = rc;
-		snprintf(l->why, l->n, "%s", r ? "out of pinned memory" : store_why());
+		snprintf(l->why, l->n, "%s", r ? "out of memory, or of pinned memory" : store_why());
 	}
 	if (rc)
 		l->next = l->tasks;

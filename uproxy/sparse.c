@@ -167,3 +167,13 @@ bool sparse_next(struct sparse *s, uint64_t va, uint64_t end, uint64_t *from, ui
 	}
 	return false;
 }
+
+int sparse_file(const struct sparse *s, uint64_t va, uint64_t len, uint64_t *off)
+{
+	const struct mapping *m = mapping_at(s, va);
+
+	if (!m || m->at > va || m->end < va + len)
+		return -1;
+	*off = m->off + (va - m->at);
+	return m->fd;
+}

@@ -19,3 +19,19 @@ ifeq ($(SAN),)
 TEST_PROGRAMS += $(FILES_EACH) $(LIBFILES)
 HOST_TESTS += $(FILES_WATCH) selftests/ckpt/test-files-names
 endif
+
+FILES_RANDOM := $(BUILD)/selftests/ckpt/files-random
+FILES_BACK := $(B)/selftests/ckpt/files-back
+
+$(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
+	@mkdir -p $(@D)
+	$(CC) -O2 -g -std=gnu11 -Wall -Wextra $(WERROR) -D_GNU_SOURCE -o $@ $<
+
+$(FILES_BACK): selftests/ckpt/files_back.c $(FILES_LIB) $(STORE) $(KSELFTEST_H) \
+		selftests/ckpt/files.mk | $(FILES_RANDOM)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $< $(FILES_LIB) $(STORE) \
+		$(LDFLAGS) $(STORE_LIBS)
+
+TEST_PROGRAMS += $(FILES_RANDOM)
+HOST_TESTS += $(FILES_BACK)

@@ -7,6 +7,7 @@
  * removed or overwritten but what this run has made: what is in the way is renamed, and new files
  * get their names by calls that do not replace.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -639,6 +640,10 @@ static int fix(struct back *k, const struct file *w)
 	}
 	if (!err)
 		err = set_meta(w);
+	if (!err && (w->mode != was->mode || w->uid != was->uid || w->gid != was->gid ||
+		     !files_same_attrs(w, was)))
+		err = note(k->b, "%s has its mode, owner and attributes of the checkpoint again",
+			   w->path);
 	return err ? fail(k, err, "mode, owner or times of %s cannot be set: %s", w->path,
 			  strerror(-err)) : 0;
 }
@@ -710,19 +715,49 @@ static int act(struct back *k)
 /* ------------------------------------------------------------------------------- the cut */
 
 /* A path that the log has behind the cut and the list has not; in k->now for the time being. */
-static int later(void *arg, char kind, const char *path)
+static int add_to_later(struct back *k, const char *path, char kind)
 {
-	struct back *k = arg;
 	struct file *f;
 
-	if (kind == RECORD_LOST || kind == RECORD_TREE || files_find(&k->want, path))
+	if (files_find(&k->want, path))
 		return 0;
 	f = files_add(&k->now, path);
 	if (!f)
 		return -ENOMEM;
-	f->kind = kind == RECORD_MADE ? 'a' : 's';
+	f->kind = kind;
 	f->ino = k->now.n;
 	return 0;
+}
+
+/* A folder has come by a rename behind the cut: what is in it now was not there. */
+static int tree_later(struct back *k, const char *top)
+{
+	struct dirent *e;
+	char path[PATH_MAX];
+	struct stat st;
+	int err = 0;
+	DIR *dir;
+
+	if (lstat(top, &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	dir = opendir(top);
+	while (dir && !err && (e = readdir(dir))) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+		    snprintf(path, sizeof(path), "%s/%s", top, e->d_name) >= (int)sizeof(path))
+			continue;
+		err = files_find(&k->want, path) ? tree_later(k, path) : add_to_later(k, path, 'a');
+	}
+	if (dir)
+		closedir(dir);
+	return err;
+}
+
+static int later(void *arg, char kind, const char *path)
+{
+	if (kind == RECORD_TREE)
+		return tree_later(arg, path);
+	return kind == RECORD_LOST ? 0 :
+		add_to_later(arg, path, kind == RECORD_MADE ? 'a' : 's');
 }
 
 static int by_path_and_turn(const void *a, const void *b)

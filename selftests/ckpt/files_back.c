@@ -1,0 +1,868 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * files_back.c - files are saved and put back: at random, unchanged ones, mapped ones, in spite of
+ * what has been done since, without permission or room, from a damaged store, killed in the middle
+ */
+#include "../harness/leaks.h"
+#include "../harness/patience.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <linux/fs.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+
+#include "files.h"
+
+#define STAMP "singvgpu-test"
+
+/* ------------------------------------------------------------------------- trees of files */
+
+struct node {
+	char path[512];		/* below the root, with a slash in front */
+	char target[256];
+	mode_t mode;
+	int64_t mtime, size;
+	uint64_t hash, attr, ino;
+	uid_t uid;
+};
+
+struct tree {
+	struct node *node;
+	size_t n, root;
+};
+
+static struct tree *walked;
+
+static uint64_t hash_file(const char *path)
+{
+	uint64_t h = 14695981039346656037ull;
+	static unsigned char buf[1 << 16];
+	int fd = open(path, O_RDONLY | O_NOFOLLOW);
+	ssize_t n;
+
+	while (fd >= 0 && (n = read(fd, buf, sizeof(buf))) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			h = (h ^ buf[i]) * 1099511628211ull;
+	close(fd);
+	return h;
+}
+
+static int visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	struct tree *t = walked;
+	char names[256];
+	struct node *n;
+	ssize_t len;
+
+	(void)type;
+	if (!ftw->level)
+		return 0;
+	if (t->n % 256 == 0)
+		t->node = realloc(t->node, (t->n + 256) * sizeof(*n));
+	n = &t->node[t->n++];
+	memset(n, 0, sizeof(*n));
+	snprintf(n->path, sizeof(n->path), "%s", path + t->root);
+	n->mode = st->st_mode;
+	n->uid = st->st_uid;
+	n->mtime = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
+	n->ino = st->st_ino;
+	if (S_ISREG(n->mode)) {
+		n->size = st->st_size;
+		n->hash = hash_file(path);
+		for (int i = 0; i < 2; i++) {
+			len = lgetxattr(path, i ? "user.b" : "user.a", names, sizeof(names));
+			for (ssize_t j = 0; j < len; j++)
+				n->attr = n->attr * 31 + names[j] + i;
+			n->attr = n->attr * 31 + len + 2;
+		}
+	}
+	if (S_ISLNK(n->mode) && readlink(path, n->target, sizeof(n->target) - 1) < 0)
+		return -1;
+	return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct node *)a)->path, ((const struct node *)b)->path);
+}
+
+static struct tree tree_of(const char *root)
+{
+	struct tree t = { .root = strlen(root) };
+
+	walked = &t;
+	nftw(root, visit, 30, FTW_PHYS);
+	if (t.n)
+		qsort(t.node, t.n, sizeof(*t.node), by_path);
+	return t;
+}
+
+static struct node *find(const struct tree *t, const char *path)
+{
+	struct node key;
+
+	snprintf(key.path, sizeof(key.path), "%s", path);
+	return t->n ? bsearch(&key, t->node, t->n, sizeof(key), by_path) : NULL;
+}
+
+/* Is a the same as b, both perhaps NULL? times: those of folders too. */
+static bool same(const struct node *a, const struct node *b, bool times)
+{
+	if (!a || !b)
+		return a == b;
+	return a->mode == b->mode && a->uid == b->uid && !strcmp(a->target, b->target) &&
+	       a->size == b->size && a->hash == b->hash && a->attr == b->attr &&
+	       ((S_ISDIR(a->mode) && !times) || a->mtime == b->mtime);
+}
+
+/* ---------------------------------------------------------------------------- a test's place */
+
+struct place {
+	char dir[64], root[96], log[96], store[96], preload[512], random[512];
+	struct store *s;
+};
+
+static void place_open(struct place *p, const char *base)
+{
+	const char *b = getenv("SINGVGPU_BUILD");
+	char *cwd = getcwd(NULL, 0), why[256];
+
+	snprintf(p->dir, sizeof(p->dir), "%s/svback.XXXXXX", base);
+	if (!mkdtemp(p->dir))
+		exit(KSFT_FAIL);
+	snprintf(p->root, sizeof(p->root), "%s/root", p->dir);
+	snprintf(p->store, sizeof(p->store), "%s/store", p->dir);
+	snprintf(p->log, sizeof(p->log), "%s/run", p->dir);
+	mkdir(p->root, 0755);
+	mkdir(p->log, 0755);
+	strcat(p->log, "/files");
+	close(open(p->log, O_CREAT | O_WRONLY, 0600));
+	snprintf(p->preload, sizeof(p->preload), "%s/%s/lib/libsingvgpu-files.so", cwd,
+		 b ? b : "build");
+	/* A sanitizer's program does not go with the library; this one's has none. */
+	snprintf(p->random, sizeof(p->random), "%s/build/selftests/ckpt/files-random", cwd);
+	if (access(p->preload, R_OK))
+		snprintf(p->preload, sizeof(p->preload), "%s/build/lib/libsingvgpu-files.so", cwd);
+	free(cwd);
+	if (store_create(p->store, NULL, why, sizeof(why)) ||
+	    store_open(&p->s, p->store, STORE_RW, why, sizeof(why))) {
+		printf("# %s\n", why);
+		exit(KSFT_FAIL);
+	}
+}
+
+static int away(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(path) && errno != ENOENT;
+}
+
+static void place_close(struct place *p)
+{
+	store_close(p->s);
+	nftw(p->dir, away, 30, FTW_PHYS | FTW_DEPTH);
+}
+
+/* A program in the root, under the library (job) or not (the user). */
+static void program(struct place *p, bool job, const char *fmt, ...)
+{
+	char command[1024];
+	va_list ap;
+	int status;
+	pid_t pid;
+
+	va_start(ap, fmt);
+	vsnprintf(command, sizeof(command), fmt, ap);
+	va_end(ap);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		int null = open("/dev/null", O_RDWR);
+
+		if (chdir(p->root))
+			_exit(1);
+		for (int i = 0; i < 3; i++)
+			dup2(null, i);
+		unsetenv("LD_PRELOAD");
+		if (job) {
+			setenv("LD_PRELOAD", p->preload, 1);
+			setenv("SINGVGPU_FILES", p->log, 1);
+		}
+		setenv("RANDOM_JOB", p->random, 1);
+		execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(1);
+	}
+	waitpid(pid, &status, 0);
+}
+
+static int save_of(struct place *p, const char *former, const pid_t *pids, size_t n,
+		   char id[STORE_ID], struct files_save *f)
+{
+	const char *skip[] = { p->store, NULL };
+	struct store_checkpoint *was = NULL;
+	struct store_writer *w;
+	int err;
+
+	*f = (struct files_save){ .log = p->log, .pids = pids, .n_pids = n, .skip = skip };
+	if (former && store_checkpoint_open(p->s, former, &was))
+		return -ENOENT;
+	f->former = was;
+	err = store_writer_open(p->s, 0, &w);
+	if (err)
+		return err;
+	err = files_save(f, p->s, w) ?: store_writer_flush(w) ?:
+	      store_publish(p->s, f->parts, f->n_parts, "{}", id);
+	if (err)
+		printf("# save: %s; %s; %s\n", strerror(-err), f->why, store_why());
+	store_writer_close(w);
+	files_save_free(f);
+	store_checkpoint_close(was);
+	return err;
+}
+
+static int save(struct place *p, const char *former, char id[STORE_ID])
+{
+	struct files_save f;
+
+	return save_of(p, former, NULL, 0, id, &f);
+}
+
+/* The caller frees b. */
+static int back(struct place *p, const char *id, struct files_back *b)
+{
+	int err;
+
+	b->store = p->s;
+	b->log = p->log;
+	b->stamp = STAMP;
+	if (store_checkpoint_open(p->s, id, &b->checkpoint))
+		return -ENOENT;
+	err = files_put_back(b);
+	store_checkpoint_close(b->checkpoint);
+	return err;
+}
+
+static int put_back(struct place *p, const char *id, bool later)
+{
+	struct files_back b = { .later = later ? p->log : NULL };
+	int err = back(p, id, &b);
+
+	if (err)
+		printf("# put back: %s: %s\n", strerror(-err), b.why);
+	files_back_free(&b);
+	return err;
+}
+
+/* ------------------------------------------------------------------------ what must come out */
+
+struct log {
+	char *text;
+	size_t len, cut;	/* cut: the length at the cut */
+};
+
+static struct log read_log(const struct place *p, size_t len)
+{
+	struct log l = { malloc(1 << 24), 0, 0 };
+	int fd = open(p->log, O_RDONLY);
+	ssize_t n = read(fd, l.text, len ? len : 1 << 24);
+
+	close(fd);
+	l.len = n > 0 ? n : 0;
+	return l;
+}
+
+/* Was it changed by the job? What lay below a renamed folder: at the cut, or, if it came later, now. */
+static bool in_log(const struct log *l, const struct place *p, const struct tree *cut,
+		   const char *path)
+{
+	char full[1024];
+
+	snprintf(full, sizeof(full), "%s%s", p->root, path);
+	for (size_t at = 0; at < l->len; at += strlen(l->text + at) + 1) {
+		const char *r = l->text + at;
+		size_t n = strlen(r);
+
+		if (n && !strcmp(r + 1, full))
+			return true;
+		if (*r == 'T' && !strncmp(r + 1, full, n - 1) && full[n - 1] == '/' &&
+		    (at >= l->cut || find(cut, path)))
+			return true;
+	}
+	return false;
+}
+
+/* A folder above path is the log's, and was none at the cut. */
+static bool lost_above(const struct log *l, const struct place *p, const struct tree *cut,
+		       const char *path)
+{
+	char above[512];
+	char *s;
+
+	snprintf(above, sizeof(above), "%s", path);
+	while ((s = strrchr(above, '/')) && s > above) {
+		const struct node *n;
+
+		*s = '\0';
+		n = find(cut, above);
+		if (in_log(l, p, cut, above) && (!n || !S_ISDIR(n->mode)))
+			return true;
+	}
+	return false;
+}
+
+static bool is_aside(const char *path)
+{
+	return strstr(path, STAMP);
+}
+
+static void show_records(const struct log *l, const struct place *p, const char *path)
+{
+	char full[1024];
+
+	snprintf(full, sizeof(full), "%s%s", p->root, path);
+	for (size_t at = 0; at < l->len; at += strlen(l->text + at) + 1)
+		if (l->text[at] && !strncmp(l->text + at + 1, full, strlen(l->text + at + 1)))
+			printf("#   %s%s\n", at >= l->cut ? "behind the cut: " : "", l->text + at);
+}
+
+/* After the putting back: logged paths as at the cut, all else as it was before, nothing lost. */
+static int judge(const struct place *p, const struct log *l, const struct tree *cut,
+		 const struct tree *before, const struct tree *after)
+{
+	int wrong = 0;
+
+	for (int pass = 0; pass < 3; pass++) {
+		const struct tree *t = pass == 0 ? cut : pass == 1 ? before : after;
+
+		for (size_t i = 0; i < t->n && wrong < 20; i++) {
+			const char *path = t->node[i].path;
+			bool logged = in_log(l, p, cut, path);
+			const struct node *want = logged ? find(cut, path) :
+				lost_above(l, p, cut, path) ? NULL : find(before, path);
+
+			if (is_aside(path) || same(find(after, path), want, logged))
+				continue;
+			wrong++;
+			printf("# %s (%s): %s, wanted %s%s\n", path, logged ? "logged" : "not logged",
+			       find(after, path) ? "there" : "not there", want ? "it" : "it not",
+			       find(after, path) && want ? ", another" : "");
+			show_records(l, p, path);
+		}
+	}
+	for (size_t i = 0; i < before->n && wrong < 20; i++) {
+		bool kept = !S_ISREG(before->node[i].mode);
+
+		for (size_t j = 0; j < after->n && !kept; j++)
+			kept = after->node[j].hash == before->node[i].hash &&
+			       after->node[j].size == before->node[i].size;
+		if (!kept)
+			printf("# the content of %s is gone\n", before->node[i].path);
+		wrong += !kept;
+	}
+	/* Names of one file at the cut are names of one file again. */
+	for (size_t i = 0; i < cut->n && wrong < 20; i++)
+		for (size_t j = i + 1; j < cut->n; j++) {
+			const struct node *a = find(after, cut->node[i].path);
+			const struct node *b = find(after, cut->node[j].path);
+
+			if (!S_ISREG(cut->node[i].mode) || !a || !b ||
+			    !in_log(l, p, cut, a->path) || !in_log(l, p, cut, b->path) ||
+			    (cut->node[i].ino == cut->node[j].ino) == (a->ino == b->ino))
+				continue;
+			printf("# %s and %s: one file or two?\n", a->path, b->path);
+			wrong++;
+		}
+	return wrong;
+}
+
+/* ----------------------------------------------------------------------------------- tests */
+
+#define ROUNDS 14
+#define ROUNDS_LONG 300
+
+TEST(random_jobs_and_users)
+{
+	int from = getenv("ROUND") ? atoi(getenv("ROUND")) : 0;	/* one alone, to look at it */
+
+	int to = getenv("ROUND") ? from + 1 : getenv("FILES_LONG") ? ROUNDS_LONG : ROUNDS;
+
+	for (int round = from; round < to; round++) {
+		struct tree cut, before, after, again;
+		char id[STORE_ID], first[STORE_ID];
+		struct log at_cut, full;
+		struct place p;
+
+		place_open(&p, "/tmp");
+		program(&p, false, "mkdir -p old/0 old/1 old/2; for i in 0 1 2; do for j in 0 1 2; "
+			"do echo $i$j >old/$i/f$j; done; done");
+		program(&p, true, "$RANDOM_JOB %d 60 old", round);
+		ASSERT_EQ(0, save(&p, NULL, first));
+		program(&p, true, "$RANDOM_JOB %d 60 old", round + 1000);
+		ASSERT_EQ(0, save(&p, round % 2 ? first : NULL, id));
+		cut = tree_of(p.root);
+		at_cut = read_log(&p, 0);
+		program(&p, true, "$RANDOM_JOB %d 60", round + 2000);
+		program(&p, false, "$RANDOM_JOB %d %d old", round + 3000, round % 3 * 15);
+		full = read_log(&p, 0);
+		full.cut = at_cut.len;
+		before = tree_of(p.root);
+		ASSERT_EQ(0, put_back(&p, id, true));
+		after = tree_of(p.root);
+		ASSERT_EQ(0, judge(&p, &full, &cut, &before, &after)) {
+			printf("# round %d in %s\n", round, p.dir);
+		}
+		free(full.text);
+		full = read_log(&p, 0);
+		ASSERT_EQ(at_cut.len, full.len);
+		ASSERT_EQ(0, memcmp(at_cut.text, full.text, full.len));
+		/* Again: there is nothing to do. */
+		ASSERT_EQ(0, put_back(&p, id, false));
+		again = tree_of(p.root);
+		ASSERT_EQ(after.n, again.n);
+		for (size_t i = 0; i < after.n; i++)
+			ASSERT_TRUE(same(&after.node[i], &again.node[i], true));
+		free(cut.node);
+		free(before.node);
+		free(after.node);
+		free(again.node);
+		free(at_cut.text);
+		free(full.text);
+		place_close(&p);
+	}
+}
+
+static void write_to(const struct place *p, const char *name, const char *text)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", p->root, name);
+	fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0644);
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		printf("# %s: %m\n", path);
+	close(fd);
+}
+
+static bool has(const struct place *p, const char *name, const char *text)
+{
+	char path[512], got[256] = "";
+	int fd;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", p->root, name);
+	fd = open(path, O_RDONLY);
+	n = fd < 0 ? -1 : read(fd, got, sizeof(got) - 1);
+	close(fd);
+	if (n < 0 || strcmp(got, text)) {
+		printf("# %s has '%s'%s\n", name, got, n < 0 ? " (is not there)" : "");
+		return false;
+	}
+	return true;
+}
+
+static bool is_there(const struct place *p, const char *name)
+{
+	struct stat st;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", p->root, name);
+	return !lstat(path, &st);
+}
+
+TEST(what_is_kept_aside_and_where)
+{
+	struct files_back b = { 0 };
+	char id[STORE_ID];
+	struct place p;
+	int said = 0;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "mkdir out; echo 1 >out/a; echo 1 >b; echo 1 >gone; rm gone; ln -s b link");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "echo 2 >>out/a; echo new >out/n; rm b; mkdir more; echo x >more/x");
+	write_to(&p, "b", "mine");
+	write_to(&p, "gone", "mine too");
+	write_to(&p, "out/user", "stays");
+	b.later = p.log;
+	ASSERT_EQ(0, back(&p, id, &b));
+	ASSERT_TRUE(has(&p, "out/a", "1\n"));
+	ASSERT_TRUE(has(&p, "b", "1\n"));
+	ASSERT_TRUE(has(&p, "out/user", "stays"));
+	ASSERT_FALSE(is_there(&p, "gone"));
+	ASSERT_FALSE(is_there(&p, "out/n"));
+	ASSERT_FALSE(is_there(&p, "more"));
+	/* The job's folder has nothing in it that the job did not put there. */
+	ASSERT_TRUE(has(&p, "out." STAMP "/a", "1\n2\n"));
+	ASSERT_TRUE(has(&p, "out." STAMP "/n", "new\n"));
+	ASSERT_TRUE(has(&p, "b." STAMP, "mine"));
+	ASSERT_TRUE(has(&p, "gone." STAMP, "mine too"));
+	ASSERT_TRUE(has(&p, "more." STAMP "/x", "x\n"));
+	for (size_t i = 0; i < b.n_said; i++)
+		said += strstr(b.said[i], "is kept as ") && strstr(b.said[i], STAMP);
+	ASSERT_EQ(5, said);
+	ASSERT_EQ(5, b.aside);
+	files_back_free(&b);
+	/* The same stamp once more: other names. */
+	write_to(&p, "b", "mine again");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	ASSERT_TRUE(has(&p, "b." STAMP, "mine"));
+	ASSERT_TRUE(has(&p, "b." STAMP ".2", "mine again"));
+	place_close(&p);
+}
+
+TEST(another_host_and_missing_folders)
+{
+	struct tree cut, after;
+	char id[STORE_ID], cmd[256];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, false, "mkdir -m 750 deep; mkdir deep/er");
+	program(&p, true, "echo 1 >deep/er/a; chmod 640 deep/er/a; mkfifo deep/f; ln -s er deep/l;"
+		"ln deep/er/a deep/h; truncate -s 5M deep/s; mkdir deep/d; rm -rf deep/d; echo >deep/d");
+	cut = tree_of(p.root);
+	ASSERT_EQ(0, save(&p, NULL, id));
+	snprintf(cmd, sizeof(cmd), "rm -r %s/deep", p.root);
+	ASSERT_EQ(0, system(cmd));
+	ASSERT_EQ(0, put_back(&p, id, false));
+	after = tree_of(p.root);
+	ASSERT_EQ(cut.n, after.n);
+	for (size_t i = 0; i < cut.n; i++) {
+		ASSERT_TRUE(same(&cut.node[i], &after.node[i], true)) {
+			printf("# %s %s\n", cut.node[i].path, after.node[i].path);
+		}
+	}
+	free(cut.node);
+	free(after.node);
+	place_close(&p);
+}
+
+static void wait_until_old(void)
+{
+	/* Longer than files.h's two seconds: then times tell whether a file has changed. */
+	usleep(2300000);
+}
+
+TEST(unchanged_files_are_not_read_again)
+{
+	char one[STORE_ID], two[STORE_ID], three[STORE_ID];
+	struct files_save f;
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a; echo 1 >b; echo 1 >c");
+	wait_until_old();
+	program(&p, true, "echo 1 >young");
+	ASSERT_EQ(0, save_of(&p, NULL, NULL, 0, one, &f));
+	ASSERT_EQ(0, f.unread);
+	ASSERT_EQ(4, f.files);
+	program(&p, true, "echo 2 >b; echo 2 >c; touch -d 2001-01-01 c");
+	ASSERT_EQ(0, save_of(&p, one, NULL, 0, two, &f));
+	if (!f.unread)
+		SKIP(return, "the file system of /tmp is none whose times are trusted");
+	ASSERT_EQ(1, f.unread);
+	/* The size as before, the times set back: the content counts. */
+	program(&p, false, "echo 3 >b; echo 3 >c; echo 3 >a; echo 3 >young; rm -f a");
+	ASSERT_EQ(0, put_back(&p, two, false));
+	ASSERT_TRUE(has(&p, "a", "1\n") && has(&p, "b", "2\n") && has(&p, "c", "2\n"));
+	ASSERT_TRUE(has(&p, "young", "1\n"));
+	ASSERT_EQ(0, save_of(&p, two, NULL, 0, three, &f));
+	ASSERT_EQ(0, f.unread);
+	place_close(&p);
+}
+
+/* A process that has what we have open and mapped, but our stdout. The caller kills it. */
+static pid_t holder(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		int null = open("/dev/null", O_RDWR);
+
+		for (int i = 0; i < 3; i++)
+			dup2(null, i);
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+TEST(mappings_change_files_without_a_new_time)
+{
+	char one[STORE_ID], two[STORE_ID], path[128];
+	struct files_save f;
+	struct place p;
+	pid_t pid;
+	char *map;
+	int fd;
+
+	place_open(&p, "/tmp");
+	/* By no log, but as a static program does it. */
+	snprintf(path, sizeof(path), "%s/mapped", p.root);
+	fd = open(path, O_CREAT | O_RDWR, 0644);
+	ASSERT_EQ(0, ftruncate(fd, 4096));
+	map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	strcpy(map, "one");
+	wait_until_old();
+	pid = holder();
+	ASSERT_EQ(0, save_of(&p, NULL, &pid, 1, one, &f));
+	strcpy(map, "two");
+	ASSERT_EQ(0, save_of(&p, one, &pid, 1, two, &f));
+	ASSERT_EQ(0, f.unread);
+	ASSERT_EQ(1, f.files);
+	end(pid);
+	munmap(map, 4096);
+	ASSERT_EQ(0, put_back(&p, one, false));
+	ASSERT_TRUE(has(&p, "mapped", "one"));
+	ASSERT_EQ(0, put_back(&p, two, false));
+	ASSERT_TRUE(has(&p, "mapped", "two"));
+	place_close(&p);
+}
+
+TEST(what_a_process_has_open_is_saved_without_a_log)
+{
+	char id[STORE_ID], path[128];
+	struct place p;
+	struct files_save f;
+	pid_t pid;
+	int fd, fd2;
+
+	place_open(&p, "/tmp");
+	snprintf(path, sizeof(path), "%s/open", p.root);
+	fd = open(path, O_CREAT | O_WRONLY, 0644);
+	ASSERT_EQ(4, write(fd, "text", 4));
+	write_to(&p, "read", "only");
+	snprintf(path, sizeof(path), "%s/read", p.root);
+	fd2 = open(path, O_RDONLY);
+	pid = holder();
+	ASSERT_EQ(0, save_of(&p, NULL, &pid, 1, id, &f));
+	ASSERT_EQ(1, f.files);
+	end(pid);
+	close(fd);
+	close(fd2);
+	write_to(&p, "open", "other");
+	write_to(&p, "read", "other");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	ASSERT_TRUE(has(&p, "open", "text"));
+	ASSERT_TRUE(has(&p, "read", "other"));
+	place_close(&p);
+}
+
+TEST(a_log_that_is_missing_or_not_complete_is_refused)
+{
+	char id[STORE_ID];
+	struct files_save f;
+	struct place p;
+	int fd;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a");
+	fd = open(p.log, O_WRONLY | O_APPEND);
+	ASSERT_EQ(6, write(fd, "\0C/half", 7) - 1);	/* cut off by a full disk: no harm */
+	ASSERT_EQ(0, save_of(&p, NULL, NULL, 0, id, &f));
+	ASSERT_EQ(4, write(fd, "\0L/", 4));
+	close(fd);
+	ASSERT_EQ(-ENODATA, save_of(&p, NULL, NULL, 0, id, &f));
+	ASSERT_NE(NULL, strstr(f.why, "not complete"));
+	ASSERT_EQ(0, unlink(p.log));
+	ASSERT_EQ(-ENOENT, save_of(&p, NULL, NULL, 0, id, &f));
+	ASSERT_NE(NULL, strstr(f.why, p.log));
+	place_close(&p);
+}
+
+/* The tree is as it was before, and err and a sentence say why. */
+static bool refused(struct place *p, const char *id, int err, const char *word)
+{
+	struct tree before = tree_of(p->root), after;
+	struct files_back b = { .later = p->log };
+	int got = back(p, id, &b);
+	bool ok = got == err && strstr(b.why, word);
+
+	after = tree_of(p->root);
+	ok &= before.n == after.n;
+	for (size_t i = 0; ok && i < before.n; i++)
+		ok = same(&before.node[i], &after.node[i], false) &&
+		     before.node[i].ino == after.node[i].ino;
+	if (!ok)
+		printf("# %d (%s), wanted %d and '%s'; %zu paths were %zu\n", got, b.why, err, word,
+		       after.n, before.n);
+	free(before.node);
+	free(after.node);
+	files_back_free(&b);
+	return ok;
+}
+
+TEST(without_permission_nothing_is_changed)
+{
+	char id[STORE_ID];
+	struct place p;
+	pid_t pid;
+	int status;
+
+	if (geteuid())
+		SKIP(return, "not root");
+	place_open(&p, "/tmp");
+	program(&p, false, "mkdir mine theirs; chown 12345:12345 mine; chmod 755 theirs");
+	program(&p, true, "echo 1 >theirs/a; echo 1 >mine/a; chown 12345:12345 mine/a theirs/a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "echo 2 >theirs/a; echo 2 >mine/a; chown 12345:12345 mine/a theirs/a");
+	program(&p, false, "chmod -R a+rX ../store ..");
+	pid = fork();
+	if (!pid) {
+		char why[256];
+
+		if (setregid(12345, 12345) || setreuid(12345, 12345) ||
+		    store_open(&p.s, p.store, 0, why, sizeof(why)))
+			_exit(2);
+		_exit(!refused(&p, id, -EACCES, "theirs"));
+	}
+	waitpid(pid, &status, 0);
+	ASSERT_EQ(0, status);
+	ASSERT_EQ(0, put_back(&p, id, false));
+	place_close(&p);
+}
+
+/* Everything could be done but one thing: what was done before it is undone. */
+TEST(a_failure_in_the_middle_is_undone)
+{
+	char id[STORE_ID], path[128];
+	struct place p;
+	int fd, flags;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "for i in a b c d; do mkdir $i; echo 1 >$i/x; ln -s x $i/l; echo 1 >$i/y;"
+		"done; echo 1 >e");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "rm -r b; for i in a c d; do echo 2 >$i/x; chmod 600 $i/y; echo >$i/z; done;"
+		"echo 2 >e");
+	snprintf(path, sizeof(path), "%s/e", p.root);
+	fd = open(path, O_RDONLY);
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags))
+		SKIP(return, "a file system without flags");
+	flags |= FS_IMMUTABLE_FL;
+	if (ioctl(fd, FS_IOC_SETFLAGS, &flags))
+		SKIP(return, "no immutable files (root?)");
+	EXPECT_TRUE(refused(&p, id, -EPERM, "/e cannot be moved aside"));
+	flags &= ~FS_IMMUTABLE_FL;
+	ASSERT_EQ(0, ioctl(fd, FS_IOC_SETFLAGS, &flags));
+	close(fd);
+	ASSERT_EQ(0, put_back(&p, id, true));
+	ASSERT_TRUE(has(&p, "b/x", "1\n") && has(&p, "a/x", "1\n") && has(&p, "e", "1\n"));
+	place_close(&p);
+}
+
+TEST(without_room_nothing_is_changed)
+{
+	char id[STORE_ID], small[128];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	snprintf(small, sizeof(small), "%s/small", p.root);
+	ASSERT_EQ(0, mkdir(small, 0755));
+	if (unshare(CLONE_NEWNS) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("small", small, "tmpfs", 0, "size=4m"))
+		SKIP(return, "no mounts (root?)");
+	program(&p, true, "head -c 2500000 /dev/urandom >small/a; echo 1 >b");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "head -c 2500000 /dev/urandom >small/a; echo 2 >b");
+	EXPECT_TRUE(refused(&p, id, -ENOSPC, "no room"));
+	program(&p, false, "rm small/a");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	ASSERT_EQ(0, umount2(small, MNT_DETACH));
+	place_close(&p);
+}
+
+static void damage(const struct place *p)
+{
+	char cmd[256];
+
+	/* Every byte of pages in the segments, but not of what tells where they are. */
+	snprintf(cmd, sizeof(cmd), "grep -rlF needle-in-the-file %s | xargs -r sed -i "
+		 "s/needle-in-the-file/needlE-in-the-file/", p->store);
+	if (system(cmd))
+		printf("# no such page in the store\n");
+}
+
+TEST(a_damaged_store_changes_nothing)
+{
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a; echo needle-in-the-file >b; echo 1 >c");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "echo 2 >a; echo 2 >b; echo 2 >c");
+	damage(&p);
+	ASSERT_TRUE(refused(&p, id, -EBADMSG, "/b"));
+	place_close(&p);
+}
+
+static void die(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	int *left = arg;
+
+	(void)phase;
+	(void)done;
+	(void)total;
+	if (!--*left)
+		kill(getpid(), SIGKILL);
+}
+
+TEST(killed_in_the_middle_it_can_be_done_again)
+{
+	for (int at = 1; at <= 9; at += 2) {
+		struct tree cut, after;
+		char id[STORE_ID];
+		struct place p;
+		int status, left = at;
+		pid_t pid;
+
+		place_open(&p, "/tmp");
+		program(&p, true, "mkdir d; for i in 0 1 2 3 4 5 6 7 8 9; do echo $i >d/$i; done");
+		ASSERT_EQ(0, save(&p, NULL, id));
+		cut = tree_of(p.root);
+		program(&p, true, "for i in 0 1 2 3 4 5 6 7 8 9; do echo new$i >d/$i; done");
+		pid = fork();
+		if (!pid) {
+			struct files_back b = { .progress = die, .arg = &left };
+
+			back(&p, id, &b);
+			_exit(0);
+		}
+		waitpid(pid, &status, 0);
+		ASSERT_TRUE(WIFSIGNALED(status));
+		ASSERT_EQ(0, put_back(&p, id, false));
+		after = tree_of(p.root);
+		for (size_t i = 0; i < cut.n; i++)
+			ASSERT_TRUE(same(&cut.node[i], find(&after, cut.node[i].path), true));
+		for (int i = 0; i < 10; i++) {
+			char name[64], text[16];
+
+			sprintf(name, "d." STAMP "/%d", i);
+			sprintf(text, "new%d\n", i);
+			ASSERT_TRUE(has(&p, name, text));
+		}
+		free(cut.node);
+		free(after.node);
+		place_close(&p);
+	}
+}
+
+TEST_HARNESS_MAIN

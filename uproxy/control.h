@@ -89,7 +89,8 @@ struct ctl_device {
 struct ctl_info {
 	struct ctl_reply r;
 	uint32_t state;		/* enum ctl_state; in CTL_STATE_EMPTY what follows is zero */
-	uint32_t can_dump;	/* 1: yes; else r.why says what stands against it. r.status is 0 */
+	uint32_t can_dump;	/* 1: yes, or not all is known while the device is busy (CTL_FREEZE will
+				 * say); 0: r.why says what stands against it. r.status is 0 */
 	int32_t proxy_pid;	/* pids as the proxy sees them */
 	int32_t client_pid;
 	struct ctl_device device;

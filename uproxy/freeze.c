@@ -57,7 +57,8 @@ static int file_as_it_was(void *arg, const struct singvgpu_log_entry *e, const v
 	return -ENOTSUP;
 }
 
-int freeze_possible(struct sv_session *s, char *why, size_t n)
+/* What can be known without the device. */
+static int may_be(struct sv_session *s, char *why, size_t n)
 {
 	struct files f = { .why = why, .n = n };
 	int rc;
@@ -83,7 +84,7 @@ int freeze_possible(struct sv_session *s, char *why, size_t n)
 	rc = ring_log_walk(s->ring, file_as_it_was, &f);
 	if (rc == -EBADMSG)
 		snprintf(why, n, "the channel's log is damaged");
-	return rc ? rc : content_check(s, why, n);
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------ idle? */
@@ -142,6 +143,17 @@ static struct stream *busy(struct sv_session *s, CUresult *r)
 		st = busy_in(s, c[i], r);
 	free(c);
 	return st;
+}
+
+/* The driver may wait for the device before it answers what content_check asks it. */
+int freeze_possible(struct sv_session *s, char *why, size_t n)
+{
+	CUresult r = CUDA_SUCCESS;
+	int rc = may_be(s, why, n);
+
+	if (rc || !worker_idle() || busy(s, &r) || r)
+		return rc;
+	return content_check(s, why, n);
 }
 
 /* The legacy stream is busy with what the others do: those are to be named. */
@@ -271,7 +283,7 @@ int freeze(struct sv_session *s, uint64_t deadline_ms, bool (*given_up)(void), u
 {
 	uint64_t begin = now_ns();
 	struct freezing f = { .s = s, .given_up = given_up, .why = why, .n = n };
-	int rc = freeze_possible(s, why, n);
+	int rc = may_be(s, why, n);
 
 	if (rc)
 		return rc;
@@ -295,7 +307,7 @@ int freeze(struct sv_session *s, uint64_t deadline_ms, bool (*given_up)(void), u
 	}
 	/* Now nothing moves any more: an error may have come with the last of the work. */
 	if (!rc)
-		rc = freeze_possible(s, why, n);
+		rc = may_be(s, why, n) ?: content_check(s, why, n);
 	if (rc)
 		thaw(s);
 	*ns = now_ns() - begin;

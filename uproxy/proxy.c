@@ -319,7 +319,7 @@ int main(int argc, char **argv)
 	if (log_verbose())
 		say("serving process %d on device %d, %s, by %s", s->stat->client, s->hal.dev,
 		    s->stat->device_name, s->hal.path);
-	s->stat->state = UPROXY_SERVING;
+	__atomic_store_n(&s->stat->state, UPROXY_SERVING, __ATOMIC_RELEASE);
 	rc = session_serve(s);
 	finish(s, rc);
 	/*

@@ -374,7 +374,10 @@ struct store_ref;
 int kept_dump(struct store_writer *w, struct store_ref *ref, char *why, size_t n);
 int kept_restore(struct store *st, const struct store_ref *ref, char *why, size_t n);
 
-/* freeze.c: -ENOTSUP and a sentence if the session can not be dumped. Consumer. */
+/*
+ * freeze.c: -ENOTSUP and a sentence if the session can not be dumped; 0 maybe: while the device is busy
+ * not all is known. Consumer, which does not wait.
+ */
 int freeze_possible(struct sv_session *s, char *why, size_t n);
 
 /*

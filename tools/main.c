@@ -20,6 +20,7 @@ static const struct {
 	{ "top", top_main, "watch them" },
 	{ "checkpoint", checkpoint_main, "save a running job, so that it can be brought back" },
 	{ "migrate", migrate_main, "move a running job to another device or host" },
+	{ "store", store_main, "look after checkpoints: list, check, tidy, copy" },
 	{ "doctor", doctor_main, "say what is there, what is missing, and what to do about it" },
 };
 

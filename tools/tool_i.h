@@ -24,6 +24,7 @@ int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
+int store_main(int argc, char **argv);
 int checkpoint_main(int argc, char **argv);
 int migrate_main(int argc, char **argv);
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * storeput.c - puts files into a store as a checkpoint, and gets them back, for tests of the tool
+ *
+ *   storeput put STORE TEXT NAME=FILE...    prints the id
+ *   storeput get STORE ID NAME >FILE
+ *   storeput hold STORE                     has it open for writing until stdin ends
+ *   storeput bytes SEED MIB >FILE           always the same for a seed
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
+
+#define CHUNK (1u << 20)
+
+static int failed(const char *what)
+{
+	fprintf(stderr, "storeput: %s\n", what);
+	return 1;
+}
+
+static int put_file(struct store_writer *w, const char *path, struct store_ref *ref)
+{
+	static char buf[CHUNK];
+	int fd = open(path, O_RDONLY);
+	struct store_object *o;
+	uint64_t off = 0;
+	ssize_t n = 0;
+	int err = fd < 0 ? -errno : store_object_begin(w, &o);
+
+	if (err)
+		return err;
+	while (!err && (n = read(fd, buf, CHUNK)) > 0) {
+		err = store_object_write(o, off, buf, n);
+		off += n;
+	}
+	close(fd);
+	if (err || n < 0) {
+		store_object_abort(o);
+		return err ?: -EIO;
+	}
+	return store_object_end(o, 0, ref);
+}
+
+static int put(struct store *s, const char *text, int n, char **args)
+{
+	struct store_part part[64];
+	struct store_writer *w;
+	char id[STORE_ID];
+
+	if (n > 64 || store_writer_open(s, 0, &w))
+		return failed(store_why());
+	for (int i = 0; i < n; i++) {
+		char *file = strchr(args[i], '=');
+
+		if (!file)
+			return failed("NAME=FILE");
+		*file++ = 0;
+		part[i].name = args[i];
+		if (put_file(w, file, &part[i].ref))
+			return failed(store_why());
+	}
+	if (store_writer_flush(w) || store_publish(s, part, n, text, id))
+		return failed(store_why());
+	store_writer_close(w);
+	puts(id);
+	return 0;
+}
+
+static int get(struct store *s, const char *id, const char *name)
+{
+	static char buf[CHUNK];
+	const struct store_ref *ref;
+	struct store_checkpoint *c;
+	struct store_reader *r;
+	uint64_t off = 0;
+	ssize_t n;
+
+	if (store_checkpoint_open(s, id, &c))
+		return failed(store_why());
+	ref = store_checkpoint_find(c, name);
+	if (!ref)
+		return failed("no such part");
+	if (store_object_open(s, ref, &r))
+		return failed(store_why());
+	while ((n = store_read(r, off, buf, CHUNK)) > 0) {
+		fwrite(buf, n, 1, stdout);
+		off += n;
+	}
+	store_reader_close(r);
+	store_checkpoint_close(c);
+	return n < 0 ? failed(store_why()) : fflush(stdout) ? 1 : 0;
+}
+
+static int bytes(uint64_t x, long mib)
+{
+	for (long i = 0; i < mib << 17; i++) {
+		uint64_t word;
+
+		x = x * 6364136223846793005 + 1442695040888963407;
+		word = x ^ x >> 29;
+		fwrite(&word, sizeof(word), 1, stdout);
+	}
+	return fflush(stdout) ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct store *s;
+	char why[1024];
+	int rc;
+
+	if (argc < 3)
+		return failed("put, get or hold, and a store");
+	if (!strcmp(argv[1], "bytes") && argc == 4)
+		return bytes(strtoull(argv[2], NULL, 10), atol(argv[3]));
+	if (store_open(&s, argv[2], *argv[1] == 'g' ? 0 : STORE_RW, why, sizeof(why)))
+		return failed(why);
+	if (!strcmp(argv[1], "put") && argc > 3) {
+		rc = put(s, argv[3], argc - 4, argv + 4);
+	} else if (!strcmp(argv[1], "get") && argc == 5) {
+		rc = get(s, argv[3], argv[4]);
+	} else {
+		puts("held");
+		fflush(stdout);
+		rc = getchar() != EOF;
+	}
+	store_close(s);
+	return rc;
+}

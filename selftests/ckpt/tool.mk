@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# tool.mk - tests of `singvgpu store`, with checkpoints that a program of theirs puts there.
+
+STOREPUT := $(B)/selftests/ckpt/storeput
+$(STOREPUT): selftests/ckpt/storeput.c $(B)/ckpt/libstore.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP $(STORE_CFLAGS) -o $@ \
+		$(filter %.c %.a,$^) $(LDFLAGS) $(STORE_LIBS)
+
+ifeq ($(SAN),)
+HOST_TESTS += selftests/ckpt/test-store-tool
+TEST_PROGRAMS += $(STOREPUT)
+endif

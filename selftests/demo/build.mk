@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make demo` shows: two processes on a channel, the bench's table, training through a proxy.
+# What `make demo` shows: two processes on a channel, the bench's table, training through a proxy,
+# a checkpoint in the middle of that.
 
 $(B)/selftests/demo/talk: selftests/demo/talk.c $(RINGBUF)
 	@mkdir -p $(@D)
@@ -11,5 +12,6 @@ DEMOS += $(B)/selftests/demo/talk $(B)/selftests/bench/ring
 ifneq ($(GEN),)
 selftests/demo/train: | $(B)/selftests/jobs/gpt $(B)/lib/libcuda.so.1 $(B)/uproxy/singvgpu-proxy \
 	$(B)/tools/singvgpu $(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so ;
-DEMOS += selftests/demo/train
+selftests/demo/checkpoint: | selftests/demo/train $(B)/tools/singvgpu-init $(B)/lib/libsingvgpu-files.so ;
+DEMOS += selftests/demo/train selftests/demo/checkpoint
 endif

@@ -149,9 +149,14 @@ int ring_log_init(struct ring *r)
 	if (r->rx.log_len > half_len(r))
 		return -EBADMSG;
 	while (off < r->rx.log_len) {
+		uint64_t before = e.end;
+
 		rc = entry_at(r, off, &e, NULL, &off);
 		if (rc)
 			return rc;
+		/* Zeros are not entries either: to read on through terabytes of them would make pages. */
+		if (e.end <= before)
+			return -EBADMSG;
 	}
 	if (e.end > r->rx.pos) {	/* it died between log_state and head */
 		if (e.end - r->rx.pos > r->geo.ring_units)

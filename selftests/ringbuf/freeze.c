@@ -605,6 +605,24 @@ TEST_F(ring, a_truncated_image_is_refused)
 	free(image);
 }
 
+/* A log said to be so long would make pages as it is read, until there is no memory left. */
+TEST_F(ring, a_log_of_zeros_is_refused_at_once)
+{
+	const uint64_t log_len = 4ull << 30, state = log_len / 4;
+	struct ring *r = (void *)0xdead;
+	uint8_t *image;
+	size_t len;
+	int fd;
+
+	fd = make_image(_metadata, self, &image, &len);
+	ASSERT_LE(0, fd);
+	memcpy(image + 48, &log_len, sizeof(log_len));	/* geometry, log_state: see save.c */
+	memcpy(image + 80, &state, sizeof(state));
+	EXPECT_EQ(-EBADMSG, restore_bytes(&r, fd, image, len, &self->p));
+	close(fd);
+	free(image);
+}
+
 /* Whatever comes of it, it is an error or a channel that can be served. */
 static void use_damaged(struct __test_metadata *_metadata, struct ring *r)
 {

@@ -116,8 +116,8 @@ void log_buf_put(struct log_buf *b);
 
 /* Is the path, of len bytes behind b's head, of a file that is ours to log? */
 bool log_wanted(const struct log_buf *b, size_t len);
-/* Has this process logged the path? tree: as RECORD_TREE. */
-bool log_known(const struct log_buf *b, size_t len, bool tree);
+/* Has this process logged the path? */
+bool log_known(const struct log_buf *b, size_t len);
 /* Appends a record of that kind, and knows the path from then on if that worked. */
 void log_add(struct log_buf *b, size_t len, char kind);
 /* Something could not be logged: the next record that can be written says so. */

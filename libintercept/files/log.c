@@ -59,14 +59,14 @@ void log_buf_put(struct log_buf *b)
 
 /* --------------------------------------------------------------------------- the table */
 
-static uint64_t hash(const struct log_buf *b, size_t len, bool tree)
+static uint64_t hash(const struct log_buf *b, size_t len)
 {
-	return XXH3_64bits_withSeed(b->text + LOG_HEAD, len, tree) | 1;
+	return XXH3_64bits(b->text + LOG_HEAD, len) | 1;
 }
 
-bool log_known(const struct log_buf *b, size_t len, bool tree)
+bool log_known(const struct log_buf *b, size_t len)
 {
-	uint64_t h = hash(b, len, tree);
+	uint64_t h = hash(b, len);
 
 	for (unsigned int i = 0; i < PROBES; i++) {
 		uint64_t k = __atomic_load_n(&known[((h >> 40) + i) % SLOTS], __ATOMIC_RELAXED);
@@ -150,7 +150,7 @@ void log_add(struct log_buf *b, size_t len, char kind)
 	if (__atomic_load_n(&log_lost, __ATOMIC_RELAXED) && append(lost, sizeof(lost)))
 		__atomic_store_n(&log_lost, false, __ATOMIC_RELAXED);
 	if (append(b->text, LOG_HEAD + len + 1))
-		learn(hash(b, len, kind == RECORD_TREE));
+		learn(hash(b, len));
 	else
 		log_lose();
 }

@@ -37,9 +37,21 @@ REMOVES(unlinkat, (int dir, const char *path, int flags), (dir, path, flags), di
 REMOVES(rmdir, (const char *path), (path), AT_FDCWD, path)
 REMOVES(remove, (const char *path), (path), AT_FDCWD, path)
 
-MAKES(link, (const char *from, const char *to), (from, to), AT_FDCWD, to)
-MAKES(linkat, (int from_dir, const char *from, int to_dir, const char *to, int flags),
-      (from_dir, from, to_dir, to, flags), to_dir, to)
+/* The old name too: what is written by the one is read by the other. */
+EXPORT int link(const char *from, const char *to)
+{
+	note_file(AT_FDCWD, from, false);
+	note_make(AT_FDCWD, to);
+	return real()->link(from, to);
+}
+
+EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+	note_file(from_dir, from, flags & AT_SYMLINK_FOLLOW);
+	note_make(to_dir, to);
+	return real()->linkat(from_dir, from, to_dir, to, flags);
+}
+
 MAKES(symlink, (const char *text, const char *path), (text, path), AT_FDCWD, path)
 MAKES(symlinkat, (const char *text, int dir, const char *path), (text, dir, path), dir, path)
 MAKES(mkdir, (const char *path, mode_t mode), (path, mode), AT_FDCWD, path)

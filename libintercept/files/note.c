@@ -54,7 +54,7 @@ static void note_path_of(int fd, char kind)
 	if (!b)
 		return;
 	len = path_of_fd(b, fd);
-	if (log_wanted(b, len) && !log_known(b, len, false))
+	if (log_wanted(b, len) && !log_known(b, len))
 		log_add(b, len, kind);
 	log_buf_put(b);
 }
@@ -208,11 +208,16 @@ static bool may_change_folder(const struct name *n)
 		    AT_EACCESS | (n->at == AT_FDCWD ? 0 : AT_EMPTY_PATH));
 }
 
-static void name_add(struct name *n, bool tree)
+static void name_add(struct name *n)
 {
-	if (!log_known(n->b, n->len, tree))
-		log_add(n->b, n->len, tree ? RECORD_TREE : n->exists ? RECORD_CHANGED :
-			RECORD_MADE);
+	if (!log_known(n->b, n->len))
+		log_add(n->b, n->len, n->exists ? RECORD_CHANGED : RECORD_MADE);
+}
+
+/* Each time: what came with it this time is not what came the last time. */
+static void name_add_tree(struct name *n)
+{
+	log_add(n->b, n->len, RECORD_TREE);
 }
 
 static void note_name(int dir, const char *path, bool must_exist)
@@ -221,10 +226,10 @@ static void note_name(int dir, const char *path, bool must_exist)
 
 	if (!log_on() || !name_begin(&n, dir, path))
 		return;
-	if (!log_known(n.b, n.len, false)) {
+	if (!log_known(n.b, n.len)) {
 		name_look(&n);
 		if (n.exists == must_exist && may_change_folder(&n))
-			name_add(&n, false);
+			name_add(&n);
 	}
 	name_end(&n);
 }
@@ -247,14 +252,14 @@ void note_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 		return;
 	name_look(&a);
 	if (a.exists && may_change_folder(&a)) {
-		name_add(&a, false);
+		name_add(&a);
 		if (name_begin(&b, to_dir, to)) {
 			name_look(&b);
-			name_add(&b, false);
+			name_add(&b);
 			if (a.folder)
-				name_add(&b, true);
+				name_add_tree(&b);
 			if ((flags & RENAME_EXCHANGE) && b.folder)
-				name_add(&a, true);
+				name_add_tree(&a);
 			name_end(&b);
 		}
 	}

@@ -99,9 +99,12 @@ static void note_names(long nr, long a, long b, long c, long d, long e)
 	case SYS_unlinkat:
 		return note_remove(a, (void *)b);
 	case SYS_link:
+		note_file(AT_FDCWD, (void *)a, false);
+		/* fallthrough */
 	case SYS_symlink:
 		return note_make(AT_FDCWD, (void *)b);
 	case SYS_linkat:
+		note_file(a, (void *)b, e & AT_SYMLINK_FOLLOW);
 		return note_make(c, (void *)d);
 	case SYS_symlinkat:
 		return note_make(b, (void *)c);

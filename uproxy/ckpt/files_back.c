@@ -45,6 +45,7 @@ struct back {
 	uint8_t *buf;
 	char *log;		/* as it was at the cut */
 	size_t log_len;
+	struct files trees;	/* folders that came by renames behind the cut */
 };
 
 static int fail(struct back *k, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -754,10 +755,18 @@ static int tree_later(struct back *k, const char *top)
 
 static int later(void *arg, char kind, const char *path)
 {
+	struct back *k = arg;
+
 	if (kind == RECORD_TREE)
-		return tree_later(arg, path);
-	return kind == RECORD_LOST ? 0 :
-		add_to_later(arg, path, kind == RECORD_MADE ? 'a' : 's');
+		return files_add(&k->trees, path) ? tree_later(k, path) : -ENOMEM;
+	/* What was there when it was changed, but had come with its folder. */
+	for (size_t i = 0; i < k->trees.n && kind == RECORD_CHANGED; i++) {
+		size_t n = strlen(k->trees.file[i].path);
+
+		if (!strncmp(path, k->trees.file[i].path, n) && path[n] == '/')
+			kind = RECORD_MADE;
+	}
+	return kind == RECORD_LOST ? 0 : add_to_later(k, path, kind == RECORD_MADE ? 'a' : 's');
 }
 
 static int by_path_and_turn(const void *a, const void *b)
@@ -864,6 +873,7 @@ int files_put_back(struct files_back *b)
 	free(k.step);
 	files_free(&k.want);
 	files_free(&k.now);
+	files_free(&k.trees);
 	free(k.plan);
 	free(k.buf);
 	free(k.log);

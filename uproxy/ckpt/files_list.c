@@ -377,7 +377,8 @@ int files_look(struct file *f)
 	files_drop(f);
 	f->kind = 'a';
 	if (lstat(f->path, &st))
-		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+		/* ELOOP: the folders above are links now, and lead nowhere. */
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
 	f->kind = S_ISREG(st.st_mode) ? 'r' : S_ISDIR(st.st_mode) ? 'd' : S_ISLNK(st.st_mode) ?
 		'l' : S_ISFIFO(st.st_mode) ? 'f' : 's';
 	f->mode = st.st_mode & 07777;

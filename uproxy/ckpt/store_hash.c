@@ -10,9 +10,12 @@
 
 #include "store_i.h"
 
+/* What a caller writes may begin anywhere. */
+typedef uint64_t __attribute__((aligned(1), may_alias)) word;
+
 bool page_is_zero(const void *page)
 {
-	const uint64_t *w = page;
+	const word *w = page;
 
 	if (w[0] | w[STORE_PAGE / 8 - 1])
 		return false;

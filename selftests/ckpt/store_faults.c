@@ -394,7 +394,8 @@ static void lose_writes(const char *dir, unsigned int cut)
 
 static void lose_entries(const char *dir, unsigned int cut)
 {
-	unsigned int from = rnd() % (cut + 1);
+	/* All that was not synced, or the end of it. */
+	unsigned int from = rnd() % 2 ? rnd() % (cut + 1) : 0;
 	char a[400], b[400], t[400];
 
 	for (unsigned int i = cut; i-- > from;) {
@@ -419,7 +420,7 @@ TEST_F(faults, power_cuts_at_every_operation)
 	unsigned int versions;
 
 	for (unsigned int at = self->ops % self->step; at <= self->ops; at += self->step)
-		for (unsigned int again = 0; again < 2 * scale(); again++) {
+		for (unsigned int again = 0; again < (at < self->ops ? 2 : 8) * scale(); again++) {
 			copy_base(self->base, self->dir);
 			run(self->dir, KILLED, at, true);
 			seed(at * 1000 + again);

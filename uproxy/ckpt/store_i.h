@@ -121,6 +121,8 @@ struct io_req {
 	int fd;
 	const char *name;
 	uint8_t *buf;
+	const struct iovec *iov; /* IO_READ: into these, of whole pages, rather than `buf` */
+	unsigned int niov;
 	int fixed;	/* index of the registered buffer that `buf` lies in, or -1 */
 	uint64_t off;
 	size_t len, done;
@@ -298,7 +300,20 @@ struct input;
 int input_open(struct store *s, struct input **in);
 void input_close(struct input *in);
 
-/* input_pages: pages [first, first + n) of what the map describes, to an address of whole pages. */
+/* Pages that are on their way, and what went wrong with one of them. */
+struct batch {
+	unsigned int pending;
+	int err;
+	char why[200];
+};
+
+/*
+ * input_start: pages [first, first + n) of what the map describes, to a multiple of STORE_PAGE. They
+ * are there, and checked, when input_finish returns 0; `to`, `b` and `m` must live until then.
+ */
+void input_start(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to,
+		 struct batch *b);
+int input_finish(struct input *in, struct batch *b);
 int input_pages(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to);
 
 /* Called with rows of pages that an object needs: its own, and those of its maps. */

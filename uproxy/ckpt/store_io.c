@@ -167,6 +167,8 @@ static void fly(struct io_lane *l, struct io_req *r, size_t len)
 	}
 	if (r->op == IO_SYNC)
 		io_uring_prep_fsync(sqe, r->fd, IORING_FSYNC_DATASYNC);
+	else if (r->iov)
+		io_uring_prep_readv(sqe, r->fd, r->iov, r->niov, off);
 	else if (r->op == IO_READ)
 		io_uring_prep_read(sqe, r->fd, buf, len, off);
 	else if (l->fixed && r->fixed >= 0)
@@ -177,10 +179,38 @@ static void fly(struct io_lane *l, struct io_req *r, size_t len)
 	l->flying++;
 }
 
+/* Bytes [from, to) of what a vector asks for, one piece after the other. */
+static int read_vector(const struct io_req *r, size_t from, size_t to)
+{
+	size_t at = 0;
+
+	for (unsigned int i = 0; i < r->niov && at < to; at += r->iov[i++].iov_len) {
+		size_t end = at + r->iov[i].iov_len < to ? at + r->iov[i].iov_len : to;
+		size_t begin = from > at ? from : at;
+
+		while (begin < end) {
+			ssize_t n = pread(r->fd, (char *)r->iov[i].iov_base + (begin - at),
+					  end - begin, r->off + begin);
+
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n <= 0)
+				return n ? -errno : -ENODATA;
+			begin += n;
+		}
+	}
+	return 0;
+}
+
 static int walk(struct io_req *r, size_t len)
 {
 	ssize_t n;
 
+	if (r->iov) {
+		len = len < STORE_PAGE ? len : len & ~(size_t)(STORE_PAGE - 1);
+		n = read_vector(r, 0, len);
+		return n ? n : (int)len;
+	}
 	if (r->op == IO_SYNC)
 		n = fdatasync(r->fd);
 	else if (r->op == IO_READ)
@@ -200,6 +230,8 @@ static bool landed(struct io_req *r, int n)
 		r->res = n;
 	else if (r->op == IO_SYNC || r->done + n == r->len)
 		r->done = r->len;
+	else if (r->iov)	/* short: what is missing, the plain way */
+		r->res = read_vector(r, n & ~(STORE_PAGE - 1), r->len);
 	else if (n == 0 || (r->op == IO_READ && n % STORE_PAGE))
 		r->res = r->op == IO_READ ? -ENODATA : -EIO;
 	else {
@@ -219,7 +251,7 @@ static void start(struct io_lane *l, struct io_req *r)
 			bring_back(l, r, err);
 			return;
 		}
-		if (l->uring) {
+		if (l->uring && !(r->iov && len < r->len)) {
 			fly(l, r, len);
 			return;
 		}

@@ -2,8 +2,10 @@
 /*
  * store_read.c - objects while they are read: up to 32 reads in flight, each page checked
  *
- * An input keeps the segments it reads from open and their indices pinned, 64 at a time. Pages go
- * straight into the caller's memory where its alignment allows that, else through a window.
+ * An input keeps the segments it reads from open and their indices pinned, 64 at a time. What is
+ * asked for is sorted by where it lies: pages that are near each other in a segment come with one
+ * request, whatever lies between them too. Pages go straight into the caller's memory where he asks
+ * for many; else through windows, which are filled ahead of one who reads on.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,21 +16,35 @@
 #include "store_i.h"
 
 #define DEPTH	 32
-#define PIECE	 256u	/* pages read by one request, and in the window */
+#define PIECE	 256u	/* pages that one request brings */
+#define RUNS	 64	/* places they go to */
+#define GAP	 8u	/* pages that are read to no use, rather than ask twice */
 #define SOURCES	 64
+#define WINDOWS	 4
+#define WINDOW	 512u	/* pages */
 #define MAP_MAX	 (1ul << 32)
 
 struct source {
 	struct seg *seg;
 	int fd;
+	unsigned int flying;
 	char name[SEG_NAME];
 };
 
 struct piece {
 	struct io_req req;
 	struct source *src;
+	struct batch *batch;
 	uint32_t slot;
+	struct iovec iov[RUNS];
 	struct piece *next;
+};
+
+/* Pages that are wanted: one row of slots, to one place. */
+struct want {
+	uint64_t seg;
+	uint32_t slot, count;
+	uint8_t *to;
 };
 
 struct input {
@@ -36,6 +52,9 @@ struct input {
 	struct io_lane lane;
 	struct source src[SOURCES];
 	struct piece pieces[DEPTH], *free;
+	uint8_t *nowhere;		/* GAP pages */
+	struct want *wants;
+	size_t nwants, wants_room;
 	uint8_t *packed, *frame;	/* zstd: FRAME_SLOTS pages each; what `frame` holds: */
 	uint64_t frame_seg;
 	uint32_t frame_no;
@@ -43,12 +62,19 @@ struct input {
 	void *row_arg;
 };
 
+struct window {
+	uint8_t *mem;
+	uint64_t first, used;
+	size_t n;
+	struct batch batch;
+};
+
 struct store_reader {
 	struct input *in;
 	struct map map;
-	uint8_t *window;		/* PIECE pages, of which it holds [first, first + n) */
-	uint64_t first;
-	size_t n, ahead;
+	struct window win[WINDOWS];
+	uint64_t next, tick;		/* the page behind the windows; counts loads */
+	size_t ahead;			/* pages in the next window */
 };
 
 int input_open(struct store *s, struct input **out)
@@ -56,7 +82,7 @@ int input_open(struct store *s, struct input **out)
 	struct input *in = calloc(1, sizeof(*in));
 
 	*out = in;
-	if (!in)
+	if (!in || !(in->nowhere = aligned_alloc(STORE_PAGE, GAP * STORE_PAGE)))
 		return fail(-ENOMEM, "out of memory");
 	in->s = s;
 	for (int i = 0; i < DEPTH; i++) {
@@ -82,40 +108,69 @@ void input_close(struct input *in)
 	io_lane_exit(&in->lane);
 	for (int i = 0; i < SOURCES; i++)
 		drop_source(in, &in->src[i]);
+	free(in->nowhere);
+	free(in->wants);
 	free(in->packed);
 	free(in->frame);
 	free(in);
 }
 
-/* Checks the pages of one request that is back. */
-static int take_piece(struct input *in, struct io_req *r)
+static int check_run(struct input *in, const struct piece *p, uint32_t slot, const uint8_t *data,
+		     uint32_t n)
 {
-	struct piece *p = r->owner;
-	int err = r->res ? fail_io(r->res, "read", r->name) : 0;
-
-	if (r->res == -ENODATA)
-		err = fail(-EBADMSG, "%s is damaged: it is cut short", r->name);
-	for (size_t i = 0; i < r->len / STORE_PAGE && !err; i++)
-		if (!digest_equal(store_hash(in->s, r->buf + i * STORE_PAGE),
-				  p->src->seg->digests[p->slot + i]))
-			err = fail(-EBADMSG, "%s is damaged at byte %" PRIu64
-				   ": a page is not what was written", r->name,
-				   r->off + i * STORE_PAGE);
-	p->next = in->free;
-	in->free = p;
-	return err;
+	for (uint32_t i = 0; i < n; i++)
+		if (!digest_equal(store_hash(in->s, data + i * (size_t)STORE_PAGE),
+				  p->src->seg->digests[slot + i]))
+			return fail(-EBADMSG, "%s is damaged at byte %" PRIu64
+				    ": a page is not what was written", p->src->name,
+				    (slot + i) * (uint64_t)STORE_PAGE);
+	return 0;
 }
 
-static int drain(struct input *in, int err)
+static void batch_fail(struct batch *b, int err)
 {
-	struct io_req *r;
+	if (!err || b->err)
+		return;
+	b->err = err;
+	snprintf(b->why, sizeof(b->why), "%s", store_why());
+}
 
-	while ((r = io_lane_wait(&in->lane))) {
-		int bad = take_piece(in, r);
+/* Takes one request that is back, of whatever batch; false: there is none. */
+static bool take_piece(struct input *in)
+{
+	struct io_req *r = io_lane_wait(&in->lane);
+	struct piece *p;
+	uint32_t slot;
+	int err = 0;
 
-		err = err ? err : bad;
+	if (!r)
+		return false;
+	p = r->owner;
+	if (r->res == -ENODATA)
+		err = fail(-EBADMSG, "%s is damaged: it is cut short", r->name);
+	else if (r->res)
+		err = fail_io(r->res, "read", r->name);
+	slot = p->slot;
+	for (unsigned int i = 0; i < r->niov && !err; i++) {
+		uint32_t n = r->iov[i].iov_len / STORE_PAGE;
+
+		if (r->iov[i].iov_base != in->nowhere)
+			err = check_run(in, p, slot, r->iov[i].iov_base, n);
+		slot += n;
 	}
-	return err;
+	batch_fail(p->batch, err);
+	p->batch->pending--;
+	p->src->flying--;
+	p->next = in->free;
+	in->free = p;
+	return true;
+}
+
+int input_finish(struct input *in, struct batch *b)
+{
+	while (b->pending && take_piece(in))
+		;
+	return b->err ? fail(b->err, "%s", b->why) : 0;
 }
 
 static int get_source(struct input *in, uint64_t id, struct source **out)
@@ -126,9 +181,8 @@ static int get_source(struct input *in, uint64_t id, struct source **out)
 	*out = src;
 	if (src->seg && src->seg->id == id)
 		return 0;
-	err = drain(in, 0);
-	if (err)
-		return err;
+	while (src->flying && take_piece(in))
+		;
 	drop_source(in, src);
 	err = seg_pin(in->s, id, &src->seg);
 	if (err)
@@ -173,48 +227,101 @@ static int read_packed(struct input *in, struct source *src, uint32_t slot, uint
 	return err;
 }
 
-static int read_piece(struct input *in, struct source *src, uint32_t slot, uint32_t n, uint8_t *to)
+static int check_slots(const struct source *src, const struct want *w)
 {
-	struct piece *p;
-	int err = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		if (slot + i >= src->seg->slots || digest_none(src->seg->digests[slot + i]))
+	for (uint32_t i = 0; i < w->count; i++)
+		if (w->slot + i >= src->seg->slots || digest_none(src->seg->digests[w->slot + i]))
 			return fail(-ENODATA, "%s has no page %u: it was cleaned away, or never there",
-				    src->name, slot + i);
-	if (src->seg->zstd)
-		return read_packed(in, src, slot, n, to);
-	if (!in->free) {
-		io_lane_go(&in->lane);
-		err = take_piece(in, io_lane_wait(&in->lane));
-	}
-	if (err)
-		return err;
-	p = in->free;
-	in->free = p->next;
-	p->src = src;
-	p->slot = slot;
-	p->req = (struct io_req){ .op = IO_READ, .fd = src->fd, .name = src->name, .buf = to,
-				  .fixed = -1, .off = (uint64_t)slot * STORE_PAGE,
-				  .len = n * (size_t)STORE_PAGE, .owner = p };
-	io_lane_add(&in->lane, &p->req);
+				    src->name, w->slot + i);
 	return 0;
 }
 
-static int read_extent(struct input *in, uint64_t id, uint32_t slot, uint32_t n, uint8_t *to)
+static void add_run(struct piece *p, void *to, uint32_t pages)
 {
-	struct source *src;
-	int err = get_source(in, id, &src);
+	p->iov[p->req.niov++] = (struct iovec){ to, pages * (size_t)STORE_PAGE };
+	p->req.len += pages * (size_t)STORE_PAGE;
+}
 
-	while (n && !err) {
-		uint32_t part = n < PIECE ? n : PIECE;
+/* One request for wants[0] and those behind it that are near; returns how many it took. */
+static size_t read_piece(struct input *in, struct source *src, const struct want *w, size_t n,
+			 struct batch *b)
+{
+	uint32_t end = w->slot;
+	struct piece *p;
+	size_t i;
 
-		err = read_piece(in, src, slot, part, to);
-		slot += part;
-		to += part * (size_t)STORE_PAGE;
-		n -= part;
+	if (!in->free)
+		take_piece(in);
+	p = in->free;
+	in->free = p->next;
+	p->src = src;
+	p->batch = b;
+	p->slot = w->slot;
+	p->req = (struct io_req){ .op = IO_READ, .fd = src->fd, .name = src->name, .iov = p->iov,
+				  .fixed = -1, .off = w->slot * (uint64_t)STORE_PAGE, .owner = p };
+	for (i = 0; i < n && w[i].seg == w->seg && p->req.niov + 2 <= RUNS; i++) {
+		uint32_t gap = w[i].slot - end;
+
+		/* A slot twice: gap is huge. */
+		if (gap > GAP || w[i].slot + w[i].count - p->slot > PIECE || check_slots(src, &w[i]))
+			break;
+		if (gap)
+			add_run(p, in->nowhere, gap);
+		add_run(p, w[i].to, w[i].count);
+		end = w[i].slot + w[i].count;
 	}
-	return err;
+	b->pending++;
+	src->flying++;
+	io_lane_add(&in->lane, &p->req);
+	return i;
+}
+
+static int read_wants(struct input *in, struct batch *b)
+{
+	for (size_t i = 0; i < in->nwants;) {
+		struct want *w = &in->wants[i];
+		struct source *src;
+		int err = get_source(in, w->seg, &src);
+
+		if (!err)
+			err = check_slots(src, w);
+		if (err)
+			return err;
+		if (!src->seg->zstd) {
+			i += read_piece(in, src, w, in->nwants - i, b);
+			continue;
+		}
+		err = read_packed(in, src, w->slot, w->count, w->to);
+		if (err)
+			return err;
+		i++;
+	}
+	io_lane_go(&in->lane);
+	return 0;
+}
+
+static int add_want(struct input *in, struct want w)
+{
+	if (in->nwants == in->wants_room) {
+		size_t room = in->wants_room * 2 + 64;
+		struct want *p = realloc(in->wants, room * sizeof(*p));
+
+		if (!p)
+			return fail(-ENOMEM, "out of memory");
+		in->wants = p;
+		in->wants_room = room;
+	}
+	in->wants[in->nwants++] = w;
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct want *x = a, *y = b;
+
+	if (x->seg != y->seg)
+		return x->seg < y->seg ? -1 : 1;
+	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
 /* The first extent that ends behind `page`. */
@@ -233,11 +340,12 @@ static size_t find_extent(const struct map *m, uint64_t page)
 	return lo;
 }
 
-int input_pages(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to)
+/* What pages [first, end) need goes into wants; holes are filled at once. */
+static int collect(struct input *in, const struct map *m, uint64_t first, uint64_t end, uint8_t *to)
 {
-	uint64_t end = first + n;
 	int err = 0;
 
+	in->nwants = 0;
 	for (size_t i = find_extent(m, first); first < end && !err; i++) {
 		const struct extent *x = i < m->n ? &m->ext[i] : NULL;
 		uint64_t from = x && x->page < end ? x->page : end, last;
@@ -250,12 +358,38 @@ int input_pages(struct input *in, const struct map *m, uint64_t first, size_t n,
 		if (first >= end)
 			break;
 		last = x->page + x->count < end ? x->page + x->count : end;
-		err = read_extent(in, m->ids[x->seg], x->slot + (first - x->page), last - first,
-				  to);
-		to += (last - first) * STORE_PAGE;
-		first = last;
+		while (first < last && !err) {
+			uint32_t n = last - first < PIECE ? last - first : PIECE;
+
+			err = add_want(in, (struct want){ m->ids[x->seg], x->slot + (first - x->page),
+							  n, to });
+			to += n * (size_t)STORE_PAGE;
+			first += n;
+		}
 	}
-	return drain(in, err);
+	return err;
+}
+
+void input_start(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to,
+		 struct batch *b)
+{
+	int err;
+
+	*b = (struct batch){ 0 };
+	err = collect(in, m, first, first + n, to);
+	if (!err) {
+		qsort(in->wants, in->nwants, sizeof(*in->wants), by_place);
+		err = read_wants(in, b);
+	}
+	batch_fail(b, err);
+}
+
+int input_pages(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to)
+{
+	struct batch b;
+
+	input_start(in, m, first, n, to, &b);
+	return input_finish(in, &b);
 }
 
 /* ------------------------------------------------------------------------------ maps */
@@ -396,9 +530,13 @@ void store_reader_close(struct store_reader *r)
 {
 	if (!r)
 		return;
+	for (int i = 0; i < WINDOWS; i++)
+		if (r->win[i].batch.pending)
+			input_finish(r->in, &r->win[i].batch);
 	input_close(r->in);
+	for (int i = 0; i < WINDOWS; i++)
+		free(r->win[i].mem);
 	map_free(&r->map);
-	free(r->window);
 	free(r);
 }
 
@@ -412,58 +550,106 @@ static uint64_t pages_of(const struct store_reader *r)
 	return r->map.size / STORE_PAGE + (r->map.size % STORE_PAGE != 0);
 }
 
-/* Brings `page` into the window, and what lies behind it if that is how it goes on. */
-static int move_window(struct store_reader *r, uint64_t page, size_t want)
+static bool has_page(const struct window *w, uint64_t page)
 {
-	int err;
+	return page >= w->first && page < w->first + w->n;
+}
 
-	if (page >= r->first && page < r->first + r->n)
-		return 0;
-	if (!r->window && !(r->window = aligned_alloc(STORE_PAGE, PIECE * STORE_PAGE)))
-		return fail(-ENOMEM, "out of memory");
-	r->ahead = page == r->first + r->n ? r->ahead * 2 : 1;
-	if (r->ahead < want)
-		r->ahead = want;
-	if (r->ahead > PIECE)
-		r->ahead = PIECE;
-	r->first = page;
-	r->n = pages_of(r) - page < r->ahead ? pages_of(r) - page : r->ahead;
-	err = input_pages(r->in, &r->map, r->first, r->n, r->window);
-	if (err)
-		r->n = 0;
-	return err;
+static struct window *window_of(struct store_reader *r, uint64_t page)
+{
+	for (int i = 0; i < WINDOWS; i++)
+		if (has_page(&r->win[i], page))
+			return &r->win[i];
+	return NULL;
+}
+
+/* The next `ahead` pages, into the window that was filled longest ago. */
+static struct window *load(struct store_reader *r)
+{
+	struct window *w = &r->win[0];
+
+	for (int i = 1; i < WINDOWS; i++)
+		if (r->win[i].used < w->used)
+			w = &r->win[i];
+	if (w->batch.pending)
+		input_finish(r->in, &w->batch);
+	if (!w->mem && !(w->mem = aligned_alloc(STORE_PAGE, WINDOW * STORE_PAGE)))
+		return NULL;
+	w->used = ++r->tick;
+	w->first = r->next;
+	w->n = pages_of(r) - r->next < r->ahead ? pages_of(r) - r->next : r->ahead;
+	r->next += w->n;
+	input_start(r->in, &r->map, w->first, w->n, w->mem, &w->batch);
+	return w;
+}
+
+/* A window with `page`; `want` pages are going to be read. */
+static struct window *move_window(struct store_reader *r, uint64_t page, size_t want)
+{
+	struct window *w = window_of(r, page);
+	uint64_t newest;
+
+	if (!w) {
+		r->ahead = page == r->next ? r->ahead * 2 : 1;
+		r->ahead = r->ahead < want ? want : r->ahead;
+		r->ahead = r->ahead > WINDOW ? WINDOW : r->ahead;
+		for (int i = 0; i < WINDOWS && page != r->next; i++)
+			r->win[i].n = 0;
+		r->next = page;
+		w = load(r);
+	}
+	/* One who reads on: all windows but this one hold what comes next. */
+	newest = w ? w->used + WINDOWS - 1 : 0;
+	while (w && r->ahead == WINDOW && r->tick < newest && r->next < pages_of(r))
+		if (!load(r))
+			return NULL;
+	return w;
+}
+
+static ssize_t read_window(struct store_reader *r, uint64_t off, uint8_t *to, size_t len)
+{
+	struct window *w = move_window(r, off / STORE_PAGE,
+				       (off % STORE_PAGE + len + STORE_PAGE - 1) / STORE_PAGE);
+	size_t part;
+	int err = w ? input_finish(r->in, &w->batch) : fail(-ENOMEM, "out of memory");
+
+	if (err) {
+		if (w)
+			w->n = 0;
+		return err;
+	}
+	part = (w->first + w->n) * STORE_PAGE - off;
+	part = part < len ? part : len;
+	memcpy(to, w->mem + (off - w->first * STORE_PAGE), part);
+	return part;
 }
 
 ssize_t store_read(struct store_reader *r, uint64_t off, void *buf, size_t len)
 {
 	uint8_t *to = buf;
 	size_t left;
-	int err = 0;
+	ssize_t n;
 
 	if (off >= r->map.size)
 		return 0;
 	if (len > r->map.size - off)
 		len = r->map.size - off;
-	for (left = len; left && !err;) {
-		uint64_t page = off / STORE_PAGE;
-		size_t in = off % STORE_PAGE, part;
+	for (left = len; left; to += n, off += n, left -= n) {
+		bool whole = off % STORE_PAGE == 0 && (uintptr_t)to % STORE_PAGE == 0;
 
-		if (!in && (uintptr_t)to % STORE_PAGE == 0 && left >= 16 * STORE_PAGE) {
-			part = left & ~(size_t)(STORE_PAGE - 1);
-			err = input_pages(r->in, &r->map, page, part / STORE_PAGE, to);
-		} else {
-			err = move_window(r, page, (in + left + STORE_PAGE - 1) / STORE_PAGE);
+		if (whole && left >= (size_t)WINDOWS * WINDOW * STORE_PAGE) {
+			n = left & ~(size_t)(STORE_PAGE - 1);
+			int err = input_pages(r->in, &r->map, off / STORE_PAGE, n / STORE_PAGE, to);
+
 			if (err)
-				break;
-			part = (r->first + r->n) * STORE_PAGE - off;
-			part = part < left ? part : left;
-			memcpy(to, r->window + (off - r->first * STORE_PAGE), part);
+				return err;
+		} else {
+			n = read_window(r, off, to, left);
+			if (n < 0)
+				return n;
 		}
-		to += part;
-		off += part;
-		left -= part;
 	}
-	return err ? err : (ssize_t)len;
+	return len;
 }
 
 int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to)

@@ -10,10 +10,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ckpt.h"
@@ -66,13 +68,36 @@ static void begin(struct bench *b, const char *dir)
 	unlink(b->log);
 }
 
+/*
+ * Goes on in a child (0), so that the work files are removed however it ends. In the parent: 1 when it
+ * was successful, -1 otherwise.
+ */
+static int guarded(const struct bench *b)
+{
+	int status = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (!pid)
+		return 0;
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	folder_remove(b, b->dir);
+	return status ? -1 : 1;
+}
+
 int main(int argc, char **argv)
 {
 	struct bench b = { .size = 2ull << 30, .turns = 5, .peers = true };
 	const struct part *only = NULL;
 	const char *dir = NULL;
 	char path[512];
-	int c;
+	int c, work;
 
 	if (argc == 4 && !strcmp(argv[1], "--victim"))
 		return ckpt_victim_main(argv[2], strtoull(argv[3], NULL, 10));
@@ -96,10 +121,12 @@ int main(int argc, char **argv)
 		}
 	}
 	begin(&b, dir);
+	work = guarded(&b);
+	if (work)
+		return work < 0;
 	for (const struct part *p = parts; p < parts + N_PARTS; p++)
 		if (!only || only == p)
 			p->run(&b);
-	folder_remove(&b, b.dir);
 	snprintf(path, sizeof(path), "%s/bench/ckpt.json", b.build);
 	write_json(optind < argc ? argv[optind] : path);
 	return 0;

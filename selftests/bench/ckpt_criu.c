@@ -3,12 +3,14 @@
  * ckpt_criu.c - how long a process of 1 GiB stands still for a dump, and how fast it comes back
  *
  * The process itself tells: it looks at the clock again and again, and keeps the longest pause that
- * it has seen in a file that we have mapped, too.
+ * it has seen in a file. Turns of CRIU alone, to a tmpfs, and of `singvgpu checkpoint`, to a store on
+ * the disk, alternate. Before each dump the process changes 3 % of its pages.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,22 +26,26 @@
 #include "ckpt.h"
 
 #define GIB		1073741824.0
+#define PAGE		4096
 #define WAIT_S		120	/* only what hangs needs as long */
 
-/* In the file. Single writer of all but clear: the process. */
+/*
+ * In the file; single writer of all but clear: the process. We read and write it by its path: a restore
+ * puts another file there.
+ */
 struct ticks {
 	uint64_t n;		/* looks at the clock */
 	uint64_t longest_ns;
-	uint64_t clear;		/* ours: counted up, it makes longest_ns begin anew */
+	uint64_t clear;		/* ours: counted up, pages are changed and longest_ns begins anew */
 	uint64_t cleared;
 };
 
 struct victim {
-	pid_t pid;
+	pid_t pid;		/* of the process, or of the `singvgpu` that has started it */
 	uint64_t bytes;
-	struct ticks *ticks;
 	char path[600];		/* of the ticks */
 	char images[64];	/* folder in a tmpfs */
+	char id[64];		/* the last checkpoint */
 };
 
 static const char shm[] = "/dev/shm/singvgpu-bench";
@@ -49,12 +55,12 @@ static void pause_us(long us)
 	nanosleep(&(struct timespec){ .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 }, NULL);
 }
 
-static struct ticks *ticks_map(const char *path, int flags)
+static struct ticks *ticks_map(const char *path)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT, 0600);
 	struct ticks *t;
 
-	if (fd < 0 || ftruncate(fd, sizeof(*t)))
+	if (fd < 0 || ftruncate(fd, PAGE))
 		die("%s: %s", path, strerror(errno));
 	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (t == MAP_FAILED)
@@ -71,51 +77,74 @@ static uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
 
+static void fill(uint64_t *page, uint64_t *x)
+{
+	for (int i = 0; i < PAGE / 8; i++) {
+		*x = *x * 6364136223846793005 + 1442695040888963407;
+		page[i] = *x ^ *x >> 29;
+	}
+}
+
 int ckpt_victim_main(const char *path, uint64_t bytes)
 {
-	struct ticks *t = ticks_map(path, 0);
-	uint64_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint64_t x = 1, last;
+	struct ticks *t = ticks_map(path);
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t x = 1, last, now;
 
 	if (p == MAP_FAILED)
 		return 1;
-	for (uint64_t i = 0; i < bytes / 8; i++) {
-		x = x * 6364136223846793005 + 1442695040888963407;
-		p[i] = x ^ x >> 29;
-	}
-	for (last = clock_ns();;) {
-		uint64_t now, clear = __atomic_load_n(&t->clear, __ATOMIC_ACQUIRE);
+	for (uint64_t at = 0; at < bytes; at += PAGE)
+		fill((uint64_t *)(p + at), &x);
+	for (last = clock_ns();; last = now) {
+		uint64_t clear = __atomic_load_n(&t->clear, __ATOMIC_ACQUIRE);
 
-		pause_us(100);
-		now = clock_ns();
 		if (clear != t->cleared) {
+			for (uint64_t i = 0; i < bytes / PAGE * 3 / 100; i++)
+				fill((uint64_t *)(p + (x >> 20) % (bytes / PAGE) * PAGE), &x);
+			last = clock_ns();
 			t->longest_ns = 0;
 			__atomic_store_n(&t->cleared, clear, __ATOMIC_RELEASE);
-		} else if (now - last > t->longest_ns) {
-			t->longest_ns = now - last;
 		}
-		last = now;
+		pause_us(100);
+		now = clock_ns();
+		if (now - last > t->longest_ns)
+			t->longest_ns = now - last;
 		__atomic_fetch_add(&t->n, 1, __ATOMIC_RELEASE);
 	}
 }
 
 /* ----------------------------------------------------------------------- start and end */
 
-/* Until the word has become other than before. */
-static void wait_change(const uint64_t *word, uint64_t before, const char *what)
+/* What is in the file now; nothing, if a restore is just putting it there. */
+static struct ticks look(const struct victim *v)
+{
+	int fd = open(v->path, O_RDONLY | O_CLOEXEC);
+	struct ticks t = { 0 };
+
+	if (fd < 0 || pread(fd, &t, sizeof(t), 0) != sizeof(t))
+		t = (struct ticks){ 0 };
+	if (fd >= 0)
+		close(fd);
+	return t;
+}
+
+/* Until it has looked at the clock again: n is then neither 0 nor one of these. */
+static void wait_tick(const struct victim *v, uint64_t before, uint64_t or_before)
 {
 	double end = now_s() + WAIT_S;
+	uint64_t n;
 
-	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == before) {
+	while (!(n = look(v).n) || n == before || n == or_before) {
 		if (now_s() > end)
-			die("%s", what);
-		pause_us(500);
+			die("the process that is dumped and restored does not go on");
+		pause_us(300);
 	}
 }
 
-static void victim_exec(const struct bench *b, struct victim *v)
+/* Starts it with what is before it; each word of its own. */
+static void victim_exec(const struct bench *b, struct victim *v, char *const before[], int n)
 {
-	char bytes[24];
+	char bytes[24], exe[512], *argv[16];
 	int null = open("/dev/null", O_RDWR);
 
 	setsid();
@@ -123,50 +152,45 @@ static void victim_exec(const struct bench *b, struct victim *v)
 		dup2(null, fd);
 	close_range(3, ~0u, 0);
 	snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)v->bytes);
-	if (chdir("/"))
-		_exit(127);
-	execl("/proc/self/exe", "ckpt", "--victim", v->path, bytes, NULL);
-	(void)b;
+	snprintf(exe, sizeof(exe), "%s/selftests/bench/ckpt", b->build);
+	memcpy(argv, before, n * sizeof(*argv));
+	memcpy(argv + n, (char *[]){ exe, "--victim", v->path, bytes, NULL }, 5 * sizeof(*argv));
+	if (!chdir("/"))
+		execv(argv[0], argv);
 	_exit(127);
 }
 
-static void victim_start(const struct bench *b, struct victim *v)
+static void victim_end(struct victim *v, int sig)
 {
-	struct clone_args a = { .flags = CLONE_NEWPID, .exit_signal = SIGCHLD };
-
-	snprintf(v->path, sizeof(v->path), "%s/ticks", b->dir);
-	v->ticks = ticks_map(v->path, O_CREAT | O_TRUNC);
-	v->pid = syscall(SYS_clone3, &a, sizeof(a));
-	if (!v->pid)
-		victim_exec(b, v);
-	if (v->pid < 0)
-		die("clone3: %s", strerror(errno));
-	wait_change(&v->ticks->n, 0, "the process that is to be dumped does not start");
-}
-
-static void victim_end(struct victim *v)
-{
-	kill(v->pid, SIGKILL);
+	if (sig)
+		kill(v->pid, sig);
 	while (waitpid(v->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	v->pid = 0;
 }
 
-/* The longest pause while fn runs, in seconds; the ticks before and behind it are waited for. */
+/* The longest pause while fn runs, in seconds; ticks before and behind it are waited for. */
 static double pause_of(struct victim *v, void (*fn)(const struct bench *, struct victim *),
 		       const struct bench *b)
 {
-	struct ticks *t = v->ticks;
+	struct ticks *t = ticks_map(v->path);
+	double end = now_s() + WAIT_S, s;
 	uint64_t n;
 
 	__atomic_fetch_add(&t->clear, 1, __ATOMIC_RELEASE);
-	wait_change(&t->cleared, t->clear - 1, "the process stands still");
+	while (__atomic_load_n(&t->cleared, __ATOMIC_ACQUIRE) != t->clear) {
+		if (now_s() > end)
+			die("the process stands still");
+		pause_us(300);
+	}
 	fn(b, v);
-	n = __atomic_load_n(&t->n, __ATOMIC_ACQUIRE);
-	wait_change(&t->n, n, "the process does not go on after its dump");
-	n = __atomic_load_n(&t->n, __ATOMIC_ACQUIRE);
-	wait_change(&t->n, n, "the process does not go on after its dump");
-	return t->longest_ns / 1e9;
+	for (int i = 0; i < 2; i++) {
+		n = look(v).n;
+		wait_tick(v, n, n);
+	}
+	s = t->longest_ns / 1e9;
+	munmap(t, sizeof(*t));
+	return s;
 }
 
 /* -------------------------------------------------------------------------- stock CRIU */
@@ -184,10 +208,10 @@ static void criu_dump_running(const struct bench *b, struct victim *v)
 	criu_dump(b, v, "--leave-running");
 }
 
-/* Seconds from the command to the process's first look at the clock. */
-static double criu_restore(const struct bench *b, struct victim *v)
+/* Seconds from the command to the process's first look at the clock. cut: n in the dump. */
+static double criu_restore(const struct bench *b, struct victim *v, uint64_t cut)
 {
-	uint64_t n = v->ticks->n;
+	uint64_t n = look(v).n;
 	double begin = now_s(), s;
 	char path[80];
 	FILE *f;
@@ -196,7 +220,7 @@ static double criu_restore(const struct bench *b, struct victim *v)
 		    "--pidfile %s/pid || { tail -n 20 %s/restore.log; false; }", v->images,
 		    b->build, v->images, v->images, v->images))
 		die("CRIU cannot restore: see %s", b->log);
-	wait_change(&v->ticks->n, n, "the restored process does not go on");
+	wait_tick(v, n, cut);
 	s = now_s() - begin;
 	snprintf(path, sizeof(path), "%s/pid", v->images);
 	f = fopen(path, "r");
@@ -205,6 +229,78 @@ static double criu_restore(const struct bench *b, struct victim *v)
 	fclose(f);
 	return s;
 }
+
+static void criu_start(const struct bench *b, struct victim *v)
+{
+	struct clone_args a = { .flags = CLONE_NEWPID, .exit_signal = SIGCHLD };
+
+	v->pid = syscall(SYS_clone3, &a, sizeof(a));
+	if (!v->pid)
+		victim_exec(b, v, NULL, 0);
+	if (v->pid < 0)
+		die("clone3: %s", strerror(errno));
+	wait_tick(v, 0, 0);
+}
+
+/* ------------------------------------------------------------------- singvgpu checkpoint */
+
+static void our_dump(const struct bench *b, struct victim *v, const char *more)
+{
+	char path[600];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/id", b->dir);
+	if (program(b, NULL, "'%s/tools/singvgpu' checkpoint %s --store '%s/store' %d >'%s'", b->build,
+		    more, b->dir, v->pid, path))
+		die("singvgpu cannot checkpoint: see %s", b->log);
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%63s", v->id) != 1)
+		die("%s has no id", path);
+	fclose(f);
+}
+
+static void our_dump_running(const struct bench *b, struct victim *v)
+{
+	our_dump(b, v, "--leave-running");
+}
+
+static double our_restore(const struct bench *b, struct victim *v, uint64_t cut)
+{
+	char tool[512], store[600];
+	uint64_t n = look(v).n;
+	double begin = now_s();
+	int log;
+
+	snprintf(tool, sizeof(tool), "%s/tools/singvgpu", b->build);
+	snprintf(store, sizeof(store), "%s/store", b->dir);
+	v->pid = fork();
+	if (!v->pid) {
+		log = open(b->log, O_WRONLY | O_APPEND | O_CREAT, 0600);
+		if (dup2(log, 1) < 0 || dup2(log, 2) < 0)
+			_exit(127);
+		execl(tool, tool, "restore", "--store", store, v->id, NULL);
+		_exit(127);
+	}
+	wait_tick(v, n, cut);
+	return now_s() - begin;
+}
+
+static void our_start(const struct bench *b, struct victim *v)
+{
+	char tool[512], store[600];
+	char *const before[] = { tool, "run", "--store", store, "--" };
+
+	snprintf(tool, sizeof(tool), "%s/tools/singvgpu", b->build);
+	snprintf(store, sizeof(store), "%s/store", b->dir);
+	v->pid = fork();
+	if (!v->pid)
+		victim_exec(b, v, before, 5);
+	if (v->pid < 0)
+		die("fork: %s", strerror(errno));
+	wait_tick(v, 0, 0);
+}
+
+/* ------------------------------------------------------------------------------- turns */
 
 static const char *missing(const struct bench *b)
 {
@@ -215,25 +311,45 @@ static const char *missing(const struct bench *b)
 	return NULL;
 }
 
-static struct victim running;
+static struct victim stock, ours;
 
 static void clean_up(void)
 {
-	if (running.pid)
-		victim_end(&running);
-	if (*running.images) {
+	if (stock.pid)
+		victim_end(&stock, SIGKILL);
+	if (ours.pid)
+		victim_end(&ours, SIGTERM);
+	if (*stock.images) {
 		char cmd[80];
 
-		snprintf(cmd, sizeof(cmd), "rm -rf %s", running.images);
+		snprintf(cmd, sizeof(cmd), "rm -rf %s", stock.images);
 		if (system(cmd))
-			fprintf(stderr, "ckpt: %s stays\n", running.images);
+			fprintf(stderr, "ckpt: %s stays\n", stock.images);
+	}
+}
+
+/* Dumps that end them, then restores; what is restored is killed again. */
+static void restores(const struct bench *b, double *back, double *our_back, int n)
+{
+	uint64_t cut, our_cut;
+
+	criu_dump(b, &stock, "");
+	victim_end(&stock, 0);
+	cut = look(&stock).n;
+	our_dump(b, &ours, "");
+	victim_end(&ours, 0);
+	our_cut = look(&ours).n;
+	for (int i = 0; i < n; i++) {
+		back[i] = stock.bytes / 1e9 / criu_restore(b, &stock, cut);
+		victim_end(&stock, SIGKILL);
+		our_back[i] = ours.bytes / 1e9 / our_restore(b, &ours, our_cut);
+		victim_end(&ours, SIGTERM);
 	}
 }
 
 void bench_criu(const struct bench *b)
 {
-	struct victim *v = &running;
-	double frozen[16], back[16];
+	double frozen[16], back[16], our_frozen[16], our_back[16], first;
 	int n = b->turns < 16 ? b->turns : 16;
 	const char *why = missing(b);
 
@@ -243,20 +359,23 @@ void bench_criu(const struct bench *b)
 	}
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	atexit(clean_up);
-	v->bytes = b->size / 2;
-	snprintf(v->images, sizeof(v->images), "%s.%d", shm, getpid());
-	victim_start(b, v);
-	for (int i = 0; i < n; i++)
-		frozen[i] = pause_of(v, criu_dump_running, b) * GIB / v->bytes;
-	criu_dump(b, v, "");
-	while (waitpid(v->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	v->pid = 0;
+	stock.bytes = ours.bytes = b->size / 2;
+	snprintf(stock.images, sizeof(stock.images), "%s.%d", shm, getpid());
+	snprintf(stock.path, sizeof(stock.path), "%s/ticks", b->dir);
+	snprintf(ours.path, sizeof(ours.path), "%s/our_ticks", b->dir);
+	criu_start(b, &stock);
+	our_start(b, &ours);
+	first = pause_of(&ours, our_dump_running, b) * GIB / ours.bytes;
 	for (int i = 0; i < n; i++) {
-		back[i] = v->bytes / 1e9 / criu_restore(b, v);
-		victim_end(v);
+		frozen[i] = pause_of(&stock, criu_dump_running, b) * GIB / stock.bytes;
+		our_frozen[i] = pause_of(&ours, our_dump_running, b) * GIB / ours.bytes;
 	}
+	restores(b, back, our_back, n);
 	metric("criu.tmpfs_s_per_gib", median(frozen, n), "s/GiB");
+	metric("ckpt.first_frozen_s_per_gib", first, "s/GiB");
+	metric("ckpt.frozen_s_per_gib", median(our_frozen, n), "s/GiB");
+	metric_bar("ckpt.frozen_vs_criu", median(our_frozen, n) / median(frozen, n), NAN, 0.3);
 	metric("criu.restore_gbs", median(back, n), "GB/s");
-	/* NEEDSWORK: the same process under `singvgpu run`, checkpointed and restored: ours. */
+	metric("restore.gbs", median(our_back, n), "GB/s");
+	metric_bar("restore.vs_criu", median(our_back, n) / median(back, n), 1.8, NAN);
 }

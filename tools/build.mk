@@ -25,7 +25,7 @@ $(TOOL_INIT): tools/init.c tools/init.h tools/build.mk
 
 ALL += $(TOOL) $(TOOL_INIT)
 INSTALL_BIN += $(TOOL)
-INSTALL_MAN += $(wildcard tools/man/*.1)
+INSTALL_MAN += $(wildcard tools/man/*.1 tools/man/*.5)
 
 # What has a place of its own. The stand-ins under both of their names are one file: programs that
 # load libcuda.so are to get what was preloaded as libcuda.so.1.

@@ -22,6 +22,13 @@ $(UPROXY_RESTORE): selftests/uproxy/restore.c selftests/uproxy/client.h $(RINGBU
 		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
 TIMEOUT_uproxy-restore := 300
 
+PESTER := $(B)/selftests/uproxy/pester
+$(PESTER): selftests/uproxy/pester.c $(B)/uproxy/ckpt/libsingvgpu-control.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+TIMEOUT_test-pester := 300
+TIMEOUT_test-pester-long := 3600
+
 # Tests that have the core in their own process.
 UPROXY_LOCAL_TESTS := digests content
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
@@ -37,8 +44,17 @@ HOST_TESTS += $(UPROXY_LOCAL_BIN)
 TIMEOUT_uproxy-hostile := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.
 ifeq ($(SAN),)
-HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE)
+HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) selftests/uproxy/test-pester
+TEST_PROGRAMS += $(PESTER)
+LONG_TESTS += $(B)/selftests/uproxy/test-pester-long
 endif
+PESTER_LONG := algorithms atomics calls coop copies cub curand gpt graphs grids half hostfunc hostmem \
+	interop managed mem_vmm memory nested nullstream nvrtc pools printing queue rdc reset streams \
+	symbols textures threads types vmm warp
+$(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/uproxy/test-pester $(PESTER_LONG)\n' >$@
+	@chmod +x $@
 
 # The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of
 # the core gets sections of its own, to be put back before each input. It is built once.

@@ -842,6 +842,21 @@ TEST_F(restore, a_broken_context_is_not_saved)
 
 /* ------------------------------------------------------------------------------ conductors */
 
+TEST_F(restore, a_client_that_ends_while_frozen_ends_the_proxy)
+{
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+	/* As CRIU kills it; the conductor is still there. */
+	ring_close(self->c.ring);
+	self->c.ring = NULL;
+	EXPECT_EQ(client_wait(&self->c), 0);
+	EXPECT_EQ(ctl_receive(self->conn, CTL_INFO, &d.r, sizeof(d), NULL, NULL, LONG_MS), -EPIPE);
+}
+
 static const uint32_t steps[] = { CTL_INFO, CTL_FREEZE, CTL_DUMP, CTL_CHANNEL };
 
 /* The proxy dies in the middle of each step: the conductor is told, and so is the client. */

@@ -118,6 +118,9 @@ void log_buf_put(struct log_buf *b);
 bool log_wanted(const struct log_buf *b, size_t len);
 /* Has this process logged the path? */
 bool log_known(const struct log_buf *b, size_t len);
+/* The same for anything else that stands for a path: a hash that is not 0. */
+bool log_knows(uint64_t h);
+void log_learn(uint64_t h);
 /* Appends a record of that kind, and knows the path from then on if that worked. */
 void log_add(struct log_buf *b, size_t len, char kind);
 /* Something could not be logged: the next record that can be written says so. */
@@ -127,11 +130,14 @@ void log_lose(void);
 
 /* Before an open: whether there is a file of that name already. */
 bool note_before_open(int dir, const char *path, int flags);
-/* Behind an open that gave fd (or failed: < 0): logs it if flags could change a file. Returns fd. */
-int note_opened(int fd, int flags, bool existed);
+/*
+ * Behind an open of path (NULL: of a name that it made up) that gave fd, or failed (< 0): logs it if
+ * flags could change a file. Returns fd.
+ */
+int note_opened(int fd, const char *path, int flags, bool existed);
 /* The same for stdio's modes. */
 bool note_before_fopen(const char *path, const char *mode);
-void note_fopened(FILE *file, const char *mode, bool existed);
+void note_fopened(FILE *file, const char *path, const char *mode, bool existed);
 /* A file whose mode, times, … are about to change, by fd or by name. */
 void note_fd(int fd, char kind);
 void note_file(int dir, const char *path, bool follow);

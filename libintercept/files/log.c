@@ -64,10 +64,8 @@ static uint64_t hash(const struct log_buf *b, size_t len)
 	return XXH3_64bits(b->text + LOG_HEAD, len) | 1;
 }
 
-bool log_known(const struct log_buf *b, size_t len)
+bool log_knows(uint64_t h)
 {
-	uint64_t h = hash(b, len);
-
 	for (unsigned int i = 0; i < PROBES; i++) {
 		uint64_t k = __atomic_load_n(&known[((h >> 40) + i) % SLOTS], __ATOMIC_RELAXED);
 
@@ -79,7 +77,12 @@ bool log_known(const struct log_buf *b, size_t len)
 	return false;
 }
 
-static void learn(uint64_t h)
+bool log_known(const struct log_buf *b, size_t len)
+{
+	return log_knows(hash(b, len));
+}
+
+void log_learn(uint64_t h)
 {
 	uint64_t *slot;
 
@@ -150,7 +153,7 @@ void log_add(struct log_buf *b, size_t len, char kind)
 	if (__atomic_load_n(&log_lost, __ATOMIC_RELAXED) && append(lost, sizeof(lost)))
 		__atomic_store_n(&log_lost, false, __ATOMIC_RELAXED);
 	if (append(b->text, LOG_HEAD + len + 1))
-		learn(hash(b, len));
+		log_learn(hash(b, len));
 	else
 		log_lose();
 }

@@ -6,10 +6,19 @@
  * links, working folders and fds of folders have led to it. Operations on names are noted before
  * them, as nothing is left by which to find them if a dump comes in between; what could not work
  * anyway (no such name, no permission) is not noted, or a snapshot would take files of others along.
+ *
+ * The link in /proc costs more than an open does. So a file that has been logged is known again by
+ * its inode and the time of its birth, opened by the same name. That is exact: a birth is remembered
+ * only when it lies so far back that no other inode of this number can have the same, and the names
+ * that the job gives to an inode later are logged as names.
  */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <time.h>
 
 #include "files_i.h"
 #include "record.h"
@@ -17,6 +26,7 @@
 /* What an open with these flags may do to a file. */
 #define CHANGES(flags) (((flags) & O_ACCMODE) == O_WRONLY || ((flags) & O_ACCMODE) == O_RDWR || \
 			((flags) & (O_CREAT | O_TRUNC)))
+#define OLD_NS	100000000ll	/* longer than the clock of a file system stands still */
 #define UNNAMED	(O_TMPFILE & ~O_DIRECTORY)
 
 /* Into b, the path of an fd; its length, or 0 if it has none any more. */
@@ -46,16 +56,49 @@ static size_t path_of_fd(struct log_buf *b, int fd)
 	return len;
 }
 
-static void note_path_of(int fd, char kind)
+/* A hash for this inode by this name; 0 if it is too young, or where births are not known. */
+static uint64_t born(int fd, const char *path)
 {
-	struct log_buf *b = log_buf_get();
+	struct {
+		uint64_t ino, path;
+		int64_t ns;
+		uint32_t major, minor;
+	} key;
+	struct timespec now;
+	struct statx st;
+
+	if (!path || sys(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) ||
+	    !(st.stx_mask & STATX_BTIME))
+		return 0;
+	key.ino = st.stx_ino;
+	key.path = XXH3_64bits(path, strlen(path));
+	key.ns = st.stx_btime.tv_sec * 1000000000ll + st.stx_btime.tv_nsec;
+	key.major = st.stx_dev_major;
+	key.minor = st.stx_dev_minor;
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	if (now.tv_sec * 1000000000ll + now.tv_nsec - key.ns < OLD_NS)
+		return 0;
+	return XXH3_64bits_withSeed(&key, sizeof(key), 1) | 1;
+}
+
+static void note_path_of(int fd, const char *path, char kind)
+{
+	uint64_t h = born(fd, path);
+	struct log_buf *b;
 	size_t len;
 
+	if (h && log_knows(h))
+		return;
+	b = log_buf_get();
 	if (!b)
 		return;
 	len = path_of_fd(b, fd);
-	if (log_wanted(b, len) && !log_known(b, len))
-		log_add(b, len, kind);
+	if (log_wanted(b, len)) {
+		if (!log_known(b, len))
+			log_add(b, len, kind);
+		if (h && log_known(b, len))
+			log_learn(h);
+	}
 	log_buf_put(b);
 }
 
@@ -71,10 +114,10 @@ bool note_before_open(int dir, const char *path, int flags)
 	return !log_on() || !(flags & O_CREAT) || (!(flags & O_EXCL) && there(dir, path));
 }
 
-int note_opened(int fd, int flags, bool existed)
+int note_opened(int fd, const char *path, int flags, bool existed)
 {
 	if (fd >= 0 && CHANGES(flags) && !(flags & UNNAMED) && !(flags & O_PATH) && log_on())
-		note_path_of(fd, existed ? RECORD_CHANGED : RECORD_MADE);
+		note_path_of(fd, path, existed ? RECORD_CHANGED : RECORD_MADE);
 	return fd;
 }
 
@@ -88,19 +131,20 @@ bool note_before_fopen(const char *path, const char *mode)
 	return !path || !mode_changes(mode) || *mode == 'r' || !log_on() || there(AT_FDCWD, path);
 }
 
-void note_fopened(FILE *file, const char *mode, bool existed)
+void note_fopened(FILE *file, const char *path, const char *mode, bool existed)
 {
 	int err = errno;
 
 	if (file && mode_changes(mode) && log_on())
-		note_path_of(fileno_unlocked(file), existed ? RECORD_CHANGED : RECORD_MADE);
+		note_path_of(fileno_unlocked(file), path,
+			     existed ? RECORD_CHANGED : RECORD_MADE);
 	errno = err;
 }
 
 void note_fd(int fd, char kind)
 {
 	if (log_on())
-		note_path_of(fd, kind);
+		note_path_of(fd, NULL, kind);
 }
 
 void note_file(int dir, const char *path, bool follow)
@@ -111,12 +155,12 @@ void note_file(int dir, const char *path, bool follow)
 	if (!log_on())
 		return;
 	if (!path || !*path) {		/* the fd itself */
-		note_path_of(dir, RECORD_CHANGED);
+		note_path_of(dir, NULL, RECORD_CHANGED);
 		return;
 	}
 	fd = sys(SYS_openat, dir, path, flags);
 	if (fd >= 0) {
-		note_path_of(fd, RECORD_CHANGED);
+		note_path_of(fd, NULL, RECORD_CHANGED);
 		sys(SYS_close, fd);
 	}
 }

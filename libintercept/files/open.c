@@ -25,7 +25,7 @@ EXPORT int name(const char *path, int flags, ...) \
 	mode_t mode = MODE(flags); \
 	bool existed = note_before_open(AT_FDCWD, path, flags); \
 	\
-	return note_opened(real()->name(path, flags, mode), flags, existed); \
+	return note_opened(real()->name(path, flags, mode), path, flags, existed); \
 }
 
 #define OPENAT(name) \
@@ -34,7 +34,7 @@ EXPORT int name(int dir, const char *path, int flags, ...) \
 	mode_t mode = MODE(flags); \
 	bool existed = note_before_open(dir, path, flags); \
 	\
-	return note_opened(real()->name(dir, path, flags, mode), flags, existed); \
+	return note_opened(real()->name(dir, path, flags, mode), path, flags, existed); \
 }
 
 OPEN(open)
@@ -48,13 +48,13 @@ OPENAT(openat64)
 #define OPEN_2(name) \
 EXPORT int name(const char *path, int flags) \
 { \
-	return note_opened(real()->name(path, flags), flags, true); \
+	return note_opened(real()->name(path, flags), path, flags, true); \
 }
 
 #define OPENAT_2(name) \
 EXPORT int name(int dir, const char *path, int flags) \
 { \
-	return note_opened(real()->name(dir, path, flags), flags, true); \
+	return note_opened(real()->name(dir, path, flags), path, flags, true); \
 }
 
 OPEN_2(__open_2)
@@ -67,7 +67,7 @@ EXPORT int name(const char *path, mode_t mode) \
 { \
 	bool existed = note_before_open(AT_FDCWD, path, O_CREAT); \
 	\
-	return note_opened(real()->name(path, mode), O_CREAT, existed); \
+	return note_opened(real()->name(path, mode), path, O_CREAT, existed); \
 }
 
 CREAT(creat)
@@ -75,7 +75,7 @@ CREAT(creat64)
 
 EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 {
-	return note_opened(real()->open_by_handle_at(mount, handle, flags), flags, true);
+	return note_opened(real()->open_by_handle_at(mount, handle, flags), NULL, flags, true);
 }
 
 /* -------------------------------------------------------------------------------- stdio */
@@ -86,7 +86,7 @@ EXPORT FILE *name(const char *path, const char *mode) \
 	bool existed = note_before_fopen(path, mode); \
 	FILE *file = real()->name(path, mode); \
 	\
-	note_fopened(file, mode, existed); \
+	note_fopened(file, path, mode, existed); \
 	return file; \
 }
 
@@ -96,7 +96,7 @@ EXPORT FILE *name(const char *path, const char *mode, FILE *old) \
 	bool existed = note_before_fopen(path, mode); \
 	FILE *file = real()->name(path, mode, old); \
 	\
-	note_fopened(file, mode, existed); \
+	note_fopened(file, path, mode, existed); \
 	return file; \
 }
 
@@ -110,7 +110,7 @@ FREOPEN(freopen64)
 #define MKSTEMP(name, params, args) \
 EXPORT int name params \
 { \
-	return note_opened(real()->name args, O_RDWR, false); \
+	return note_opened(real()->name args, NULL, O_RDWR, false); \
 }
 
 MKSTEMP(mkstemp, (char *form), (form))
@@ -157,7 +157,7 @@ EXPORT int shm_open(const char *name, int flags, mode_t mode)
 
 	snprintf(path, sizeof(path), "/dev/shm/%.255s", name + strspn(name, "/"));
 	existed = note_before_open(AT_FDCWD, path, flags);
-	return note_opened(real()->shm_open(name, flags, mode), flags, existed);
+	return note_opened(real()->shm_open(name, flags, mode), path, flags, existed);
 }
 
 EXPORT int shm_unlink(const char *name)

@@ -162,7 +162,7 @@ __attribute__((used)) long raw_noted(long nr, long a, long b, long c, long d, lo
 		flags = O_CREAT | O_WRONLY;
 		break;
 	case SYS_open_by_handle_at:
-		return note_opened(raw_next(nr, a, b, c), c, true);
+		return note_opened(raw_next(nr, a, b, c), NULL, c, true);
 	case SYS_openat:
 	case SYS_openat2:
 		dir = a;
@@ -175,5 +175,5 @@ __attribute__((used)) long raw_noted(long nr, long a, long b, long c, long d, lo
 		return raw_next(nr, a, b, c, d, e);
 	}
 	existed = note_before_open(dir, path, flags);
-	return note_opened(raw_next(nr, a, b, c, d, e), flags, existed);
+	return note_opened(raw_next(nr, a, b, c, d, e), path, flags, existed);
 }

@@ -27,11 +27,27 @@ $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
 	@mkdir -p $(@D)
 	$(CC) -O2 -g -std=gnu11 -Wall -Wextra $(WERROR) -D_GNU_SOURCE -o $@ $<
 
-$(FILES_BACK): selftests/ckpt/files_back.c $(FILES_LIB) $(STORE) $(KSELFTEST_H) \
+# By their names, as the fragment that defines $(FILES_LIB) and $(STORE) comes later.
+$(FILES_BACK): selftests/ckpt/files_back.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a $(KSELFTEST_H) \
 		selftests/ckpt/files.mk | $(FILES_RANDOM)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $< $(FILES_LIB) $(STORE) \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
 
 TEST_PROGRAMS += $(FILES_RANDOM)
 HOST_TESTS += $(FILES_BACK)
+
+FILES_COST := $(B)/selftests/ckpt/files-cost
+$(FILES_COST): selftests/ckpt/files_cost.c | $(LIBFILES)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)
+BENCHES += $(FILES_COST)
+
+# Many more rounds than `make check` has.
+LONG_TESTS += $(B)/selftests/ckpt/files-back-long
+TIMEOUT_files-back-long := 1800
+TIMEOUT_files-back := 300
+$(B)/selftests/ckpt/files-back-long: selftests/ckpt/files.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nFILES_LONG=1 exec %s -t random_jobs_and_users\n' $(FILES_BACK) >$@
+	@chmod +x $@

@@ -402,7 +402,7 @@ static int judge(const struct place *p, const struct log *l, const struct tree *
 /* ----------------------------------------------------------------------------------- tests */
 
 #define ROUNDS 14
-#define ROUNDS_LONG 300
+#define ROUNDS_LONG 300	/* make check-long */
 
 TEST(random_jobs_and_users)
 {

@@ -223,7 +223,7 @@ static void restore_args(struct args *a, const struct run *r, const struct criu_
 	arg(a, "--restore-detached");
 	arg(a, "--pidfile");
 	arg(a, "pid");
-	if (d->ready) {
+	if (d->ready || images_direct(r->images)) {
 		arg(a, "--action-script");
 		arg(a, "/proc/%d/fd/%d", criu_self(), r->script);
 	}
@@ -470,6 +470,22 @@ static void end(struct run *r)
 		remove_dir(r->dir);
 }
 
+/*
+ * CRIU had leave to kill the tree. When the root is process 1 of a namespace all others die with
+ * it, and CRIU fails to let go of them: the tree is gone all the same, which is what was wanted.
+ */
+static bool killed(const struct run *r, const struct criu_dump *d)
+{
+	if (!r->heard || r->err || d->leave_running)
+		return false;
+	for (int ms = 0; ms < 2000; ms += 5) {
+		if (!criu_alive(d->pid))
+			return true;
+		usleep(5000);
+	}
+	return false;
+}
+
 int criu_dump(struct criu_dump *d, char *why, size_t size)
 {
 	struct args a = { 0 };
@@ -495,7 +511,7 @@ int criu_dump(struct criu_dump *d, char *why, size_t size)
 		attend(&r);
 		d->bytes = r.images ? images_bytes(r.images) : 0;
 		criu_frozen_time(&r, d);
-		err = criu_verdict(&r, "dump", d->pid);
+		err = killed(&r, d) ? 0 : criu_verdict(&r, "dump", d->pid);
 		if (WIFSIGNALED(r.status) || (!err && !d->leave_running))
 			criu_mend(&r, err ? d->pid : 0);
 	}
@@ -513,11 +529,19 @@ static int put_plugin_image(void *arg, const char *name, const void *data, size_
 	return write_file(arg, name, data, len);
 }
 
+static pid_t find_inner(void *arg, int pid)
+{
+	return criu_find_pid(*(pid_t *)arg, pid);
+}
+
 static int restored(struct run *r, pid_t pid)
 {
 	struct criu_restore *d = r->arg;
+	int err = images_fill(r->images, find_inner, &pid);
 
-	return d->ready(d->arg, pid, r->why, r->why_size);
+	if (err)
+		return images_why(r, err);
+	return !d->ready ? 0 : d->ready(d->arg, pid, r->why, r->why_size);
 }
 
 static pid_t read_pid(struct run *r)
@@ -547,12 +571,13 @@ int criu_restore(struct criu_restore *d, char *why, size_t size)
 	r.progress_arg = d->arg;
 	r.limit = d->limit_ms ? criu_now() + d->limit_ms * 1000000ull : 0;
 	criu_adopt(&before);
-	restore_args(&a, &r, d);
-	if (d->n_fds > (ARGS_MAX - 40) / 2)
-		a.failed = true;
-	err = a.failed ? -E2BIG : images_serve(&r.images, r.dir, d->source);
-	if (err)
+	err = images_serve(&r.images, r.dir, d->source);
+	if (err) {
 		snprintf(why, size, "CRIU's images cannot be read: %s", strerror(-err));
+	} else {
+		restore_args(&a, &r, d);
+		err = a.failed || d->n_fds > (ARGS_MAX - 40) / 2 ? -E2BIG : 0;
+	}
 	if (!err)
 		err = images_each(r.images, put_plugin_image, r.dir) ?: start(&r, &c);
 	if (err) {

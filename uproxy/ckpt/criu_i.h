@@ -54,6 +54,12 @@ bool criu_suspect(pid_t root, char *text, size_t size);
 void criu_tables(struct run *r);
 void criu_mend(struct run *r, pid_t root);
 
+/* It is there, and no zombie. */
+bool criu_alive(pid_t pid);
+
+/* The process of root's tree that has that pid in its own namespace; 0: there is none. */
+pid_t criu_find_pid(pid_t root, int inner);
+
 /* Our children, so that those that a failed restore leaves behind can be told from others. */
 struct kin {
 	pid_t *pid;

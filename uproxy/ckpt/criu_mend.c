@@ -108,6 +108,49 @@ static size_t tree(pid_t root, pid_t *pid)
 	return n;
 }
 
+bool criu_alive(pid_t pid)
+{
+	char path[32], text[512] = "", *end;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (f && !fgets(text, sizeof(text), f))
+		*text = 0;
+	if (f)
+		fclose(f);
+	end = strrchr(text, ')');
+	return end && end[1] && end[2] != 'Z' && end[2] != 'X';
+}
+
+static int inner_of(pid_t pid)
+{
+	char path[32], line[256], *last;
+	int inner = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	while (f && inner < 0 && fgets(line, sizeof(line), f)) {
+		last = strncmp(line, "NSpid:", 6) ? NULL : strrchr(line, '\t');
+		inner = last ? atoi(last + 1) : -1;
+	}
+	if (f)
+		fclose(f);
+	return inner;
+}
+
+pid_t criu_find_pid(pid_t root, int inner)
+{
+	pid_t *pid = malloc(TREE_MAX * sizeof(*pid)), found = 0;
+	size_t n = pid ? tree(root, pid) : 0;
+
+	for (size_t i = 0; i < n && !found; i++)
+		found = inner_of(pid[i]) == inner ? pid[i] : 0;
+	free(pid);
+	return found;
+}
+
 /* Calls each with what every fd of the tree is: "socket:[5]", until it returns true. */
 static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, const char *what), void *arg)
 {

@@ -26,7 +26,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "images.h"
+#include "images_i.h"
 
 #define BLOCK		(1u << 20)	/* what the sink gets at once */
 #define BLOCKS		24		/* in flight between reader and keeper */
@@ -85,6 +85,7 @@ struct images {
 	/* restore: the small images */
 	char *small;
 	size_t small_len;
+	struct direct *direct;	/* what goes past CRIU; NULL: nothing */
 };
 
 static void fail(struct images *i, int err, const char *what)
@@ -578,8 +579,9 @@ struct entry {
 };
 
 /* The small image called name. */
-static const char *find_small(const struct images *i, const char *name, uint64_t *len)
+static const char *find_small(const void *arg, const char *name, uint64_t *len)
 {
+	const struct images *i = arg;
 	size_t at = 0, n = strlen(name);
 	struct entry e;
 
@@ -595,6 +597,30 @@ static const char *find_small(const struct images *i, const char *name, uint64_t
 		at += e.name_len + e.len;
 	}
 	return NULL;
+}
+
+/* Looks for the processes in the images, and what of them can go past CRIU. */
+static void plan_direct(struct images *i)
+{
+	char name[NAME_MAX_LEN + 1];
+	int *pid = malloc(i->small_len / sizeof(struct entry) * sizeof(*pid) + 1);
+	size_t at = 0, n = 0;
+	struct entry e;
+
+	while (pid && at + sizeof(e) <= i->small_len) {
+		memcpy(&e, i->small + at, sizeof(e));
+		at += sizeof(e);
+		if (e.name_len > NAME_MAX_LEN || e.name_len > i->small_len - at ||
+		    e.len > i->small_len - at - e.name_len)
+			break;
+		memcpy(name, i->small + at, e.name_len);
+		name[e.name_len] = 0;
+		n += sscanf(name, "mm-%d.img", &pid[n]) == 1;
+		at += e.name_len + e.len;
+	}
+	if (n && !getenv("SINGVGPU_CRIU_ALONE"))
+		i->direct = direct_plan(&i->source, find_small, i, pid, n);
+	free(pid);
 }
 
 static int read_small(struct images *i)
@@ -648,13 +674,15 @@ static void *feeder(void *arg)
 		buf = aligned_alloc(4096, BLOCK);
 	if (!f->data && !buf)
 		err = -ENOMEM;
-	for (uint64_t off = 0; buf && off < m->size && !err && !stopped(f->i); off += BLOCK) {
-		size_t len = m->size - off < BLOCK ? m->size - off : BLOCK;
+	for (uint64_t off = 0, end; buf && !err && !stopped(f->i) &&
+	     direct_keep(f->i->direct, m->name, m->size, &off, &end);) {
+		size_t len = end - off < BLOCK ? end - off : BLOCK;
 
 		err = f->i->source.read(m->object, off, buf, len);
 		if (err)
 			fail(f->i, err, m->name);
 		err = err ?: write_all(f->i, m->fd, buf, len);
+		off += len;
 	}
 	free(buf);
 	if (m->object)
@@ -703,7 +731,7 @@ static int serve_image(struct images *i)
 
 	if (rc <= 0)
 		return rc;
-	data = find_small(i, name, &size);
+	data = direct_pagemap(i->direct, name, &size) ?: find_small(i, name, &size);
 	err = data ? 0 : i->source.open(i->source.arg, name, &object, &size);
 	if (err && err != -ENOENT)
 		fail(i, err, name);
@@ -819,6 +847,7 @@ static void free_images(struct images *i)
 	free(i->queue);
 	free(i->poll);
 	free(i->small);
+	direct_free(i->direct);
 	free(i);
 }
 
@@ -878,6 +907,8 @@ int images_serve(struct images **out, const char *dir, const struct images_sourc
 		i->serving = true;
 		i->source = *source;
 		err = read_small(i);
+		if (!err)
+			plan_direct(i);
 	}
 	if (!err)
 		err = start(&i->reader, server, i);
@@ -948,6 +979,20 @@ int images_settle(struct images *i)
 		pthread_cond_wait(&i->cond, &i->lock);
 	err = i->error;
 	pthread_mutex_unlock(&i->lock);
+	return err;
+}
+
+bool images_direct(const struct images *i)
+{
+	return i->direct;
+}
+
+int images_fill(struct images *i, pid_t (*find)(void *arg, int pid), void *arg)
+{
+	int err = i->direct ? direct_fill(i->direct, find, arg, &i->bytes) : 0;
+
+	if (err)
+		fail(i, err, "pages");
 	return err;
 }
 

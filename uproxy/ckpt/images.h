@@ -14,6 +14,7 @@
 #ifndef UPROXY_CKPT_IMAGES_H
 #define UPROXY_CKPT_IMAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -54,6 +55,13 @@ int images_each(struct images *i, int (*each)(void *arg, const char *name, const
 
 /* Waits until all that CRIU has sent so far is in the sink. 0, or -errno of the first failure. */
 int images_settle(struct images *i);
+
+/*
+ * A restore: there are pages that CRIU does not get. When all processes are there, and do not run
+ * yet, images_fill() writes them; find gives the pid here of one in the images.
+ */
+bool images_direct(const struct images *i);
+int images_fill(struct images *i, pid_t (*find)(void *arg, int pid), void *arg);
 
 /* Bytes of images so far; the first failure (0, -errno), and the image's name in what[64]. */
 uint64_t images_bytes(const struct images *i);

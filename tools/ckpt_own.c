@@ -135,7 +135,7 @@ int own_step(struct own *o, const struct rundir_job *info)
 	if (!o->child && o->wanted && !begin(o, OWN_PREEMPT)) {
 		o->wanted = false;
 	} else if (!o->child && is_due(o, info, now)) {
-		o->due = opt->every_ms ? now + opt->every_ms : 0;
+		o->due = 0;
 		o->launches = opt->every_steps ? count(o, info) : 0;
 		begin(o, OWN_PERIODIC);
 	}
@@ -175,6 +175,8 @@ bool own_ended(struct own *o, pid_t pid, int status, int *forward)
 		return false;
 	o->child = 0;
 	o->state = OWN_IDLE;
+	/* From its end on, or a job whose checkpoints take long would do nothing else. */
+	o->due = o->job->opt->every_ms ? now_ms() + o->job->opt->every_ms : 0;
 	if (was == OWN_PERIODIC && o->wanted)
 		return true;		/* own_step begins the other one */
 	o->deadline = 0;

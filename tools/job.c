@@ -444,11 +444,9 @@ static void connection(struct supervisor *s, int r)
 		serve(s, r, fd, peer.pid);
 }
 
-/* With --restart nothing that the ranks could still do is of use: they come back. */
-static void proxy_lost(struct supervisor *s, const struct rundir_proxy *p)
+/* With --restart nothing that the ranks could still do is of use: they come back. Their end may be known to us earlier. */
+static void proxy_lost(struct supervisor *s)
 {
-	if (kill(p->client, 0))
-		return;		/* its client was gone before */
 	s->lost = true;
 	if (!s->job->opt->restart || s->state != RUN)
 		return;
@@ -471,7 +469,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
 	if (!ours && (WIFSIGNALED(status) || WEXITSTATUS(status) == PROXY_LOST))
-		proxy_lost(s, &p);
+		proxy_lost(s);
 	if (WIFSIGNALED(status) && !ours)
 		say("proxy %d of rank %d (client %d, %s) was killed by %s", p.pid, p.rank,
 		    p.client, p.name,

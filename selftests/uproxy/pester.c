@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 	/* A job may be over before we have looked at it. */
 	do {
 		fd = ctl_connect(control, why, sizeof(why));
-	} while (fd == -ECONNREFUSED && !usleep(1000));
+	} while (fd == -ECONNREFUSED && !access(control, F_OK) && !usleep(1000));
 	if (fd >= 0)
 		close(fd);
 	while (!once() && failed < 5)

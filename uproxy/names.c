@@ -32,7 +32,7 @@
 
 /* ------------------------------------------------------------------------------ the list */
 
-static int add(struct names *x, const char *name, size_t len)
+static int room(struct names *x)
 {
 	char **p;
 
@@ -45,8 +45,25 @@ static int add(struct names *x, const char *name, size_t len)
 		x->name = p;
 		x->cap = cap;
 	}
-	x->name[x->n] = strndup(name, len);
-	return x->name[x->n] ? (x->n++, 0) : -ENOMEM;
+	return 0;
+}
+
+static int add(struct names *x, const char *name, size_t len, bool private)
+{
+	char *p = room(x) ? NULL : malloc(len + 2);
+
+	if (!p)
+		return -ENOMEM;
+	p[0] = private;
+	memcpy(p + 1, name, len);
+	p[len + 1] = 0;
+	x->name[x->n++] = p + 1;
+	return 0;
+}
+
+static void drop(char *name)
+{
+	free(name - 1);
 }
 
 static int compare(const void *a, const void *b)
@@ -60,18 +77,25 @@ void names_sort(struct names *x)
 
 	if (x->n)
 		qsort(x->name, x->n, sizeof(*x->name), compare);
-	for (size_t i = 0; i < x->n; i++)
-		if (n && !strcmp(x->name[n - 1], x->name[i]))
-			free(x->name[i]);
-		else
-			x->name[n++] = x->name[i];
+	for (size_t i = 0; i < x->n; i++) {
+		char *name = x->name[i], *last = n ? x->name[n - 1] : NULL;
+
+		if (!last || strcmp(last, name)) {
+			x->name[n++] = name;
+			continue;
+		}
+		/* Compilers call strings $str, which never change. */
+		if (x->linked && last[-1] && name[-1] && name[0] != '$')
+			snprintf(x->twice, sizeof(x->twice), "%s", name);
+		drop(name);
+	}
 	x->n = n;
 }
 
 void names_free(struct names *x)
 {
 	for (size_t i = 0; i < x->n; i++)
-		free(x->name[i]);
+		drop(x->name[i]);
 	free(x->name);
 	*x = (struct names){ 0 };
 }
@@ -121,8 +145,10 @@ static bool is(const char *p, size_t len, const char *word)
 	return len == strlen(word) && !memcmp(p, word, len);
 }
 
+enum { PRIVATE, VISIBLE, EXTERN };
+
 /* What stands behind .global or .const: names up to the semicolon. Returns where that is. */
-static const char *declaration(struct names *x, const char *p, const char *end, bool own,
+static const char *declaration(struct names *x, const char *p, const char *end, int linkage,
 			       bool local, int *err)
 {
 	bool named = false;
@@ -131,7 +157,7 @@ static const char *declaration(struct names *x, const char *p, const char *end, 
 
 	for (; !*err; p += len) {
 		p = token(p, end, &len);
-		if (!len || (*p == ';' && !depth))
+		if (!len || (!depth && strchr(";)]}", *p)))
 			return p;
 		if (strchr("([{", *p))
 			depth++;
@@ -142,8 +168,8 @@ static const char *declaration(struct names *x, const char *p, const char *end, 
 		else if (!depth && !named && *p != '.' && !isdigit((unsigned char)*p) &&
 			 in_word(*p)) {
 			named = true;
-			if (own)
-				*err = add(x, p, len);
+			if (linkage != EXTERN)
+				*err = add(x, p, len, linkage == PRIVATE);
 			if (local)
 				snprintf(x->local, sizeof(x->local), "%.*s", (int)len, p);
 		}
@@ -154,8 +180,8 @@ static const char *declaration(struct names *x, const char *p, const char *end, 
 static int scan_text(struct names *x, const char *p, size_t size)
 {
 	const char *end = p + size;
-	bool external = false, func = false;
-	int depth = 0, parens = 0, err = 0;
+	int linkage = PRIVATE, depth = 0, parens = 0, err = 0;
+	bool func = false;
 	size_t len;
 
 	for (; !err; p += len) {
@@ -169,17 +195,22 @@ static int scan_text(struct names *x, const char *p, size_t size)
 		if (parens)
 			continue;
 		if (is(p, len, ".global") || is(p, len, ".const")) {
-			p = declaration(x, p + len, end, !external, depth > 0, &err);
+			p = declaration(x, p + len, end, linkage, depth > 0, &err);
 			len = 0;
 		} else if (is(p, len, ".extern") && !depth) {
-			external = true;
+			linkage = EXTERN;
+		} else if ((is(p, len, ".visible") || is(p, len, ".weak") || is(p, len, ".common")) &&
+			   !depth) {
+			linkage = VISIBLE;
 		} else if (is(p, len, ".func") && !depth) {
-			func = external;
+			func = linkage == EXTERN;
 		} else if (func && is(p, len, "malloc")) {
 			x->mallocs = true;
 		}
-		if (*p == ';' || *p == '{' || *p == '}')
-			external = func = false;
+		if (*p == ';' || *p == '{' || *p == '}') {
+			linkage = PRIVATE;
+			func = false;
+		}
 	}
 	return err;
 }
@@ -221,7 +252,7 @@ static int scan_symbols(struct names *x, const uint8_t *elf, size_t size, const 
 		section = string_at(elf, size, &sh[e->e_shstrndx < e->e_shnum ? e->e_shstrndx : 0],
 				    sh[sym.st_shndx].sh_name);
 		if (has_variables(section))
-			err = add(x, name, strlen(name));
+			err = add(x, name, strlen(name), false);
 	}
 	return err;
 }
@@ -316,6 +347,25 @@ bad:
 	return NULL;
 }
 
+/* A part of what is linked: its names are its own, but for those that it shares by linkage. */
+static int take_part(struct names *x, struct names *part)
+{
+	int err = 0;
+
+	names_sort(part);
+	x->linked = true;
+	x->mallocs |= part->mallocs;
+	if (*part->local)
+		memcpy(x->local, part->local, sizeof(x->local));
+	while (part->n && !err) {
+		err = room(x);
+		if (!err)
+			x->name[x->n++] = part->name[--part->n];
+	}
+	names_free(part);
+	return err;
+}
+
 static int scan_entry(struct names *x, const struct entry *e, const uint8_t *data)
 {
 	size_t len;
@@ -359,8 +409,13 @@ static int scan_fatbin(struct names *x, const uint8_t *f, unsigned int cc)
 		memcpy(&e, p, sizeof(e));
 		if (e.header < sizeof(e) || e.header > left || e.padded > left - e.header)
 			return -EBADMSG;
-		if (fits(&e, cc, version == LINKED))
-			err = scan_entry(x, &e, p + e.header);
+		if (fits(&e, cc, version == LINKED)) {
+			struct names part = { 0 };
+
+			err = scan_entry(version == LINKED ? &part : x, &e, p + e.header);
+			if (version == LINKED)
+				err = take_part(x, &part) ?: err;
+		}
 		p += e.header + e.padded;
 	}
 	return err;
@@ -385,7 +440,11 @@ int names_add(struct names *x, const void *image, unsigned int cc)
 		return scan_elf(x, image, elf_size(image));
 	if (magic != WRAPPER_MAGIC)
 		return scan_text(x, image, strlen(image));
-	for (const void *const *p = w->parts; *p && !err; p++)
-		err = scan_fatbin(x, *p, cc);
+	for (const void *const *p = w->parts; *p && !err; p++) {
+		struct names part = { 0 };
+
+		err = scan_fatbin(&part, *p, cc);
+		err = take_part(x, &part) ?: err;
+	}
 	return err;
 }

@@ -13,10 +13,12 @@
 #include <stdint.h>
 
 struct names {
-	char **name;		/* sorted, each once */
+	char **name;		/* sorted, each once; the byte before one says if it is private */
 	size_t n, cap;
+	bool linked;		/* of several parts: private names may mean several variables */
 	bool mallocs;		/* a kernel may call malloc() */
 	char local[128];	/* a variable inside of a function, which has no name outside; or "" */
+	char twice[128];	/* one of several private ones of a name in linked parts; or "" */
 };
 
 /*

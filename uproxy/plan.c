@@ -184,6 +184,9 @@ static int visit_image(void *arg, struct image *im)
 	if (rc)
 		return refuse(x, -ENOTSUP, "an image that the program has loaded cannot be read again "
 			      "(has its file been replaced?), so its variables are not known");
+	if (*names->twice)
+		return refuse(x, -ENOTSUP, "several linked parts have a variable %s of their own: the "
+			      "driver has one name for them", names->twice);
 	if (names->mallocs && !hal_saves_heap(&x->s->hal))
 		return refuse(x, -ENOTSUP, "a kernel of the program may call malloc(), and the driver "
 			      "gives no access to the heap of that");

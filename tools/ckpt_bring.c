@@ -114,6 +114,7 @@ int bring_open(struct bring *b, const struct bring_options *o)
 	int err;
 
 	memset(b, 0, sizeof(*b));
+	b->hold = -1;
 	b->o = *o;
 	err = ckpt_store_path(o->store, b->dir);
 	if (err)
@@ -153,6 +154,9 @@ static void close_store(struct bring *b)
 
 static void close_fds(struct bring *b)
 {
+	if (b->hold >= 0)
+		close(b->hold);
+	b->hold = -1;
 	for (int i = 0; i < b->facts.proxies; i++) {
 		if (b->channel && b->channel[i] >= 0)
 			close(b->channel[i]);
@@ -178,6 +182,7 @@ void bring_close(struct bring *b)
 	if (b->was)
 		rundir_list_free(b->was, 1);
 	memset(b, 0, sizeof(*b));
+	b->hold = -1;
 }
 
 /* ------------------------------------------------------------------------------- check */
@@ -309,6 +314,7 @@ static int bring_proxies(void *arg, struct job *job)
 	int err = 0;
 
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
+	b->hold = ckpt_hold_alone(job->dir.path, START_MS);
 	for (int i = 0; i < b->facts.proxies && !err; i++)
 		err = restore_proxy(b, job, i, why, sizeof(why));
 	if (err)

@@ -35,6 +35,7 @@ struct bring {
 	struct criu criu;
 	struct phases ps;
 	bool back;		/* the job runs */
+	int hold;		/* until then no conductor takes it */
 	int *channel;		/* of facts.proxy[i]: the client's end */
 	int *control;
 	char (*inherit)[128];

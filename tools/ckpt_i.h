@@ -41,6 +41,8 @@ struct rundir_job *ckpt_find_job(const char *who);
 
 /* A process and all that descend from it; *pids is the caller's. Their number or -errno, unsaid. */
 int ckpt_tree(pid_t root, pid_t **pids);
+/* Is there no such process, or only its status left? */
+bool ckpt_has_ended(pid_t pid);
 
 /* No second conductor, and no client half connected, while it is held. */
 struct ckpt_hold {
@@ -49,6 +51,10 @@ struct ckpt_hold {
 	int gates;
 };
 
+/* Keeps conductors off a job that is being brought back; to be closed. fd or -errno, unsaid. */
+int ckpt_hold_alone(const char *rundir, long ms);
+/* Has it processes by now? */
+bool ckpt_is_up(const struct rundir_job *job);
 int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h);
 void ckpt_release(struct ckpt_hold *h);
 

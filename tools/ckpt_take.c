@@ -18,6 +18,7 @@
 #include "criu.h"
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
+#define TRIES		16	/* when processes of the job end meanwhile */
 
 volatile int ckpt_signalled;
 
@@ -110,6 +111,7 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(w->t->ps, w->phase, p->done, p->total);
 }
 
+/* A client that ends takes its proxy along: without both the dump can be begun anew. */
 static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
 		struct ctl_reply *reply, uint32_t cap, int silence_ms)
 {
@@ -118,6 +120,8 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	req->op = op;
 	req->size = size;
 	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
+	if (err == -EPIPE)
+		err = -ERESTART;
 	if (err)
 		fail(w->t, err, "the proxy of rank %d, process %d: %s", w->p->rank,
 		     w->p->info.proxy_pid, reply->why);
@@ -245,8 +249,10 @@ static int connect_proxies(struct take *t)
 		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
 			 from->serial);
 		fd = ctl_connect(path, why, sizeof(why));
-		if (fd < 0 && kill(from->client, 0) && errno == ESRCH)
+		if (fd < 0 && ckpt_has_ended(from->client))
 			continue;	/* it is about to end */
+		if (fd == -ENOENT || fd == -ECONNREFUSED)
+			fd = -ERESTART;
 		if (fd < 0)
 			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
 				    from->pid, why);
@@ -362,6 +368,23 @@ static int dump_tree(struct take *t)
 
 /* ------------------------------------------------------------------------------- whole */
 
+/* A job that is just being started or brought back has not all of its processes yet. */
+static int hold_when_up(struct take *t)
+{
+	int err;
+
+	while (!(err = ckpt_hold(t->job, 10000, &t->hold))) {
+		if (ckpt_is_up(t->job))
+			return 0;
+		ckpt_release(&t->hold);
+		usleep(10000);
+		err = stopped(t);
+		if (err)
+			return err;
+	}
+	return fail(t, err, "%s", "");	/* it has been said */
+}
+
 static int look(struct take *t)
 {
 	struct phase *p = phase_begin(t->ps, "look");
@@ -377,8 +400,7 @@ static int look(struct take *t)
 		fail(t, err, "%s", why);
 	if (!err && (err = save_open(&t->save, t->r->store, why, sizeof(why))))
 		fail(t, err, "%s", why);
-	if (!err && (err = ckpt_hold(t->job, 10000, &t->hold)))
-		fail(t, err, "%s", "");
+	err = err ?: hold_when_up(t);
 	if (!err && (err = save_job(&t->save, t->job->path, why, sizeof(why))))
 		fail(t, err, "%s", why);
 	err = err ?: connect_proxies(t);
@@ -400,6 +422,17 @@ static void finish(struct take *t, int err)
 	ckpt_release(&t->hold);
 }
 
+static bool has_ended(const struct rundir_job *job)
+{
+	char path[PATH_MAX + 8];
+	int r = 0;
+
+	snprintf(path, sizeof(path), "%s/job", job->path);
+	while (r < job->ranks && job->rank[r].pid > 0 && ckpt_has_ended(job->rank[r].pid))
+		r++;
+	return r == job->ranks || access(path, F_OK);
+}
+
 static void complain(struct take *t, int err)
 {
 	char path[PATH_MAX + 32];
@@ -407,6 +440,10 @@ static void complain(struct take *t, int err)
 	phases_clear(t->ps);
 	snprintf(path, sizeof(path), "%s/checkpointed", t->job->path);
 	unlink(path);
+	if (!t->published && has_ended(t->job)) {
+		say("job %s has ended meanwhile: there is nothing left to save", t->job->id);
+		return;
+	}
 	if (!*t->why)
 		return;
 	say("job %s was not checkpointed: in the phase '%s': %s", t->job->id,
@@ -418,8 +455,8 @@ static void complain(struct take *t, int err)
 	    "; a longer time may help" : "");
 }
 
-int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
-	      struct take_result *r)
+static int take_once(const struct rundir_job *job, const struct take_options *o,
+		     struct phases *ps, struct take_result *r, bool last)
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
 			  .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -436,6 +473,7 @@ int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct
 	if (!err)
 		err = dump_tree(&t);
 	join_all(&t);
+	err = err ? t.err ?: err : 0;
 	finish(&t, err);
 	if (!err && o->leave_running) {
 		err = publish(&t);
@@ -447,9 +485,22 @@ int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct
 		r->bytes += t.w[i].dumped.bytes;
 		r->stored += t.w[i].dumped.new_bytes;
 	}
-	if (err)
+	if (err && (err != -ERESTART || last || has_ended(job)))
 		complain(&t, err);
 	save_close(&t.save);
 	free(t.w);
+	return err;
+}
+
+int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
+	      struct take_result *r)
+{
+	int tries = 0, err;
+
+	do {
+		usleep(tries * 5000);
+		ps->n = 0;
+		err = take_once(job, o, ps, r, ++tries == TRIES);
+	} while (err == -ERESTART && tries < TRIES && !has_ended(job));
 	return err;
 }

@@ -170,6 +170,22 @@ int ckpt_tree(pid_t root, pid_t **pids)
 	return n;
 }
 
+bool ckpt_has_ended(pid_t pid)
+{
+	char path[32], stat[512] = "", *end;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	in = fopen(path, "re");
+	if (!in)
+		return true;
+	if (!fgets(stat, sizeof(stat), in))
+		*stat = 0;
+	fclose(in);
+	end = strrchr(stat, ')');
+	return !end || strchr("ZX", end[1] ? end[2] : 'X');
+}
+
 /* -------------------------------------------------------------------------------- hold */
 
 /* Waits up to *ms, which is counted down. */
@@ -199,12 +215,12 @@ int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h)
 
 	h->gates = 0;
 	snprintf(path, sizeof(path), "%s/conductor.lock", job->path);
-	h->conductor = lock(path, O_CREAT, &(long){ 0 });
+	h->conductor = lock(path, O_CREAT, &ms);
 	if (h->conductor < 0) {
 		if (h->conductor == -EWOULDBLOCK)
 			say("job %s is being checkpointed already; try again when that is done",
 			    job->id);
-		else
+		else if (h->conductor != -ENOENT)	/* it has ended: the caller says so */
 			say_errno(h->conductor, "%s", path);
 		return h->conductor;
 	}
@@ -218,12 +234,45 @@ int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h)
 		if (fd == -EWOULDBLOCK)
 			say("a process of rank %d does not get done with opening its GPU session; "
 			    "try again", r);
-		else
+		else if (fd != -ENOENT)
 			say_errno(fd, "%s", path);
 		ckpt_release(h);
 		return fd;
 	}
 	return 0;
+}
+
+int ckpt_hold_alone(const char *rundir, long ms)
+{
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/conductor.lock", rundir);
+	return lock(path, O_CREAT, &ms);
+}
+
+bool ckpt_is_up(const struct rundir_job *job)
+{
+	struct rundir_job *now = calloc(1, sizeof(*now));
+	char path[PATH_MAX + 8], text[65536];
+	bool up = false;
+	ssize_t n = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/job", job->path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text));
+		close(fd);
+	}
+	/* One that cannot be read is somebody else's trouble. */
+	if (!now || n <= 0 || rundir_parse(now, text, n))
+		up = true;
+	else
+		for (int r = 0; r < now->ranks; r++)
+			up |= now->rank[r].pid > 0;
+	if (now)
+		rundir_list_free(now, 1);
+	return up;
 }
 
 void ckpt_release(struct ckpt_hold *h)

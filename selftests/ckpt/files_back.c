@@ -401,7 +401,7 @@ static int judge(const struct place *p, const struct log *l, const struct tree *
 
 /* ----------------------------------------------------------------------------------- tests */
 
-#define ROUNDS 14
+#define ROUNDS 10
 #define ROUNDS_LONG 300	/* make check-long */
 
 TEST(random_jobs_and_users)
@@ -531,6 +531,43 @@ TEST(what_is_kept_aside_and_where)
 	ASSERT_EQ(0, put_back(&p, id, false));
 	ASSERT_TRUE(has(&p, "b." STAMP, "mine"));
 	ASSERT_TRUE(has(&p, "b." STAMP ".2", "mine again"));
+	place_close(&p);
+}
+
+TEST(files_that_became_one_are_two_again)
+{
+	struct stat a, b;
+	char id[STORE_ID], path[128];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a; echo 1 >b");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "ln -f a b");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	snprintf(path, sizeof(path), "%s/a", p.root);
+	ASSERT_EQ(0, stat(path, &a));
+	snprintf(path, sizeof(path), "%s/b", p.root);
+	ASSERT_EQ(0, stat(path, &b));
+	ASSERT_NE(a.st_ino, b.st_ino);
+	ASSERT_TRUE(has(&p, "b", "1\n"));
+	place_close(&p);
+}
+
+TEST(what_came_with_a_folder_later_is_kept_aside)
+{
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, false, "mkdir before; echo old >before/u; echo old >before/v");
+	program(&p, true, "mkdir d; echo 1 >d/x");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "rm d/x; mv -T before d; echo 2 >>d/u");
+	ASSERT_EQ(0, put_back(&p, id, true));
+	ASSERT_TRUE(has(&p, "d/x", "1\n"));
+	ASSERT_FALSE(is_there(&p, "d/u") || is_there(&p, "d/v"));
+	ASSERT_TRUE(has(&p, "d." STAMP "/u", "old\n2\n") && has(&p, "d." STAMP "/v", "old\n"));
 	place_close(&p);
 }
 
@@ -702,10 +739,10 @@ TEST(a_log_that_is_missing_or_not_complete_is_refused)
 }
 
 /* The tree is as it was before, and err and a sentence say why. */
-static bool refused(struct place *p, const char *id, int err, const char *word)
+static bool refused(struct place *p, const char *id, bool look_only, int err, const char *word)
 {
 	struct tree before = tree_of(p->root), after;
-	struct files_back b = { .later = p->log };
+	struct files_back b = { .later = p->log, .look_only = look_only };
 	int got = back(p, id, &b);
 	bool ok = got == err && strstr(b.why, word);
 
@@ -745,7 +782,7 @@ TEST(without_permission_nothing_is_changed)
 		if (setregid(12345, 12345) || setreuid(12345, 12345) ||
 		    store_open(&p.s, p.store, 0, why, sizeof(why)))
 			_exit(2);
-		_exit(!refused(&p, id, -EACCES, "theirs"));
+		_exit(!refused(&p, id, true, -EACCES, "theirs"));
 	}
 	waitpid(pid, &status, 0);
 	ASSERT_EQ(0, status);
@@ -773,7 +810,7 @@ TEST(a_failure_in_the_middle_is_undone)
 	flags |= FS_IMMUTABLE_FL;
 	if (ioctl(fd, FS_IOC_SETFLAGS, &flags))
 		SKIP(return, "no immutable files (root?)");
-	EXPECT_TRUE(refused(&p, id, -EPERM, "/e cannot be moved aside"));
+	EXPECT_TRUE(refused(&p, id, false, -EPERM, "/e cannot be moved aside"));
 	flags &= ~FS_IMMUTABLE_FL;
 	ASSERT_EQ(0, ioctl(fd, FS_IOC_SETFLAGS, &flags));
 	close(fd);
@@ -796,7 +833,7 @@ TEST(without_room_nothing_is_changed)
 	program(&p, true, "head -c 2500000 /dev/urandom >small/a; echo 1 >b");
 	ASSERT_EQ(0, save(&p, NULL, id));
 	program(&p, false, "head -c 2500000 /dev/urandom >small/a; echo 2 >b");
-	EXPECT_TRUE(refused(&p, id, -ENOSPC, "no room"));
+	EXPECT_TRUE(refused(&p, id, true, -ENOSPC, "no room"));
 	program(&p, false, "rm small/a");
 	ASSERT_EQ(0, put_back(&p, id, false));
 	ASSERT_EQ(0, umount2(small, MNT_DETACH));
@@ -824,7 +861,7 @@ TEST(a_damaged_store_changes_nothing)
 	ASSERT_EQ(0, save(&p, NULL, id));
 	program(&p, false, "echo 2 >a; echo 2 >b; echo 2 >c");
 	damage(&p);
-	ASSERT_TRUE(refused(&p, id, -EBADMSG, "/b"));
+	ASSERT_TRUE(refused(&p, id, false, -EBADMSG, "/b"));
 	place_close(&p);
 }
 

@@ -19,6 +19,7 @@
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define TRIES		16	/* when processes of the job end meanwhile */
+#define ENDING_MS	3000	/* for a process whose session is over to end, too */
 
 volatile int ckpt_signalled;
 
@@ -28,6 +29,8 @@ struct worker {
 	struct take *t;
 	struct ckpt_proxy *p;
 	int fd;			/* to the proxy */
+	pid_t client;
+	bool gone;		/* it has ended, and its client */
 	pthread_t thread;
 	bool started;
 	struct phase *phase;
@@ -111,7 +114,14 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(w->t->ps, w->phase, p->done, p->total);
 }
 
-/* A client that ends takes its proxy along: without both the dump can be begun anew. */
+/* A client that ends takes its proxy along. */
+static bool ends(pid_t client)
+{
+	for (int ms = 0; ms < ENDING_MS && !ckpt_has_ended(client); ms += 10)
+		usleep(10000);
+	return ckpt_has_ended(client);
+}
+
 static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
 		struct ctl_reply *reply, uint32_t cap, int silence_ms)
 {
@@ -120,8 +130,12 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	req->op = op;
 	req->size = size;
 	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
-	if (err == -EPIPE)
-		err = -ERESTART;
+	if (err == -EPIPE && ends(w->client)) {
+		w->gone = true;
+		if (op == CTL_INFO || op == CTL_FREEZE)
+			return err;
+		err = -ERESTART;	/* the dump has it already */
+	}
 	if (err)
 		fail(w->t, err, "the proxy of rank %d, process %d: %s", w->p->rank,
 		     w->p->info.proxy_pid, reply->why);
@@ -182,7 +196,7 @@ static void *freeze_one(void *arg)
 	int err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
 		       w->t->o->freeze_ms + SILENCE_MS);
 
-	phase_end(w->t->ps, w->phase, 0, 0, err);
+	phase_end(w->t->ps, w->phase, 0, 0, w->gone ? 0 : err);
 	return NULL;
 }
 
@@ -231,6 +245,24 @@ static int look_at_proxy(struct take *t, struct worker *w)
 	return err;
 }
 
+static void forget_gone(struct take *t)
+{
+	struct ckpt_proxy *p = t->save.facts.proxy;
+	int left = 0;
+
+	for (int i = 0; i < t->n; i++) {
+		if (t->w[i].gone) {
+			close(t->w[i].fd);
+			continue;
+		}
+		t->w[left] = t->w[i];
+		p[left] = p[i];
+		t->w[left].p = &p[left];
+		left++;
+	}
+	t->n = t->save.facts.proxies = left;
+}
+
 static int connect_proxies(struct take *t)
 {
 	struct save *s = &t->save;
@@ -249,22 +281,21 @@ static int connect_proxies(struct take *t)
 		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
 			 from->serial);
 		fd = ctl_connect(path, why, sizeof(why));
-		if (fd < 0 && ckpt_has_ended(from->client))
-			continue;	/* it is about to end */
-		if (fd == -ENOENT || fd == -ECONNREFUSED)
-			fd = -ERESTART;
+		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client))
+			continue;
 		if (fd < 0)
 			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
 				    from->pid, why);
 		*p = (struct ckpt_proxy){ .rank = from->rank, .serial = from->serial };
-		*w = (struct worker){ .t = t, .p = p, .fd = fd };
+		*w = (struct worker){ .t = t, .p = p, .fd = fd, .client = from->client };
 		t->n++;
 		s->facts.proxies = t->n;
 		err = look_at_proxy(t, w);
-		if (err)
+		if (err && !w->gone)
 			return err;
 		p->client = save_inner_pid(from->client);
 	}
+	forget_gone(t);
 	return 0;
 }
 
@@ -468,6 +499,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	if (!err)
 		err = start_all(&t, freeze_one, "freeze");
 	err = join_all(&t) ?: err;
+	forget_gone(&t);
 	if (!err)
 		err = start_all(&t, dump_one, "device");
 	if (!err)

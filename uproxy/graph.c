@@ -33,6 +33,7 @@ struct root {
 	CUgraphConditionalHandle *handle;
 	uint32_t n;
 	bool used, gone;		/* by an exec; by the client. root_lock */
+	bool kept;			/* a value outlives a launch: not each is set by default */
 };
 
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -921,6 +922,7 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 						       a->value, a->flags);
 	if (rc)
 		return rc;
+	r->kept |= !(a->flags & CU_GRAPH_COND_ASSIGN_DEFAULT);
 	memcpy(k->c.reply, &p[r->n++], sizeof(*p));
 	k->c.reply_len = sizeof(*p);
 	return 0;
@@ -938,7 +940,7 @@ static void walk_root(void *arg, uint64_t handle, uint64_t real, void *obj)
 
 	(void)real;
 	for (unsigned int i = 0; r && i < r->n; i++)
-		w->fn(w->arg, handle, i, r->handle[i]);
+		w->fn(w->arg, handle, i, r->handle[i], r->kept);
 }
 
 void graph_conditions(struct sv_session *s, condition_visit fn, void *arg)

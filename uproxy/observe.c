@@ -112,8 +112,9 @@ static void object_line(void *arg, uint64_t value, uint64_t seq, bool surface)
 	add(arg, "%s 0x%llx (record %llu)", surface ? "surface" : "texture", HEX(value), HEX(seq));
 }
 
-static void condition_line(void *arg, uint64_t graph, unsigned int i, uint64_t value)
+static void condition_line(void *arg, uint64_t graph, unsigned int i, uint64_t value, bool kept)
 {
+	(void)kept;
 	add(arg, "condition 0x%llx (graph 0x%llx, number %u)", HEX(value), HEX(graph), i);
 }
 

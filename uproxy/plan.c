@@ -96,9 +96,24 @@ static int add_memory(struct planner *x)
 	return x->rc;
 }
 
+static void take_condition(void *arg, uint64_t graph, unsigned int i, uint64_t value, bool kept)
+{
+	struct planner *x = arg;
+
+	(void)graph;
+	(void)i;
+	(void)value;
+	if (kept && !x->rc)
+		refuse(x, -ENOTSUP, "a conditional handle of a graph keeps its value from launch to "
+		       "launch, and the driver gives no access to that");
+}
+
 static int add_driver(struct planner *x)
 {
 	struct hal_own own;
+
+	if (!hal_saves_heap(&x->s->hal))
+		graph_conditions(x->s, take_condition, x);
 
 	for (unsigned int i = 0; !x->rc && hal_own_memory(&x->s->hal, i, &own); i++)
 		add(x, (struct region){ .kind = REGION_DRIVER, .handle = i, .at = own.at,

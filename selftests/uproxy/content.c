@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "content.h"
+#include "graph.h"
 #include "hal/digest.h"
 
 #define MiB (1ull << 20)
@@ -847,6 +848,70 @@ static void heap_refused(void *arg)
 	heap_life(l);
 	l->s.hal.own_memory = NULL;	/* as a driver that does not tell where it is */
 	dump(l);
+}
+
+/* Two handles of a graph: the second keeps its value, or not. */
+static void conditions(struct local *l, uint32_t flags, uint64_t value[2])
+{
+	uint64_t graph = local_handle(l, SV_T_CUgraph);
+
+	for (int i = 0; i < 2; i++) {
+		struct sv_graph_cond c = { l->ctx, graph, 5, i ? flags : 1 };
+		uint8_t reply[64];
+
+		CHECK_EQ(local_send(l, SV_OP_cuGraphConditionalHandleCreate, &c, sizeof(c), NULL, 0,
+				    reply), 0);
+		memcpy(&value[i], reply, 8);
+	}
+}
+
+static void conditions_dump(void *arg)
+{
+	struct local *l = local_open();
+
+	(void)arg;
+	conditions(l, 0, sh->at);
+	*(uint32_t *)sh->at[1] = 1234;	/* as a kernel does */
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	l->s.hal.own_memory = NULL;
+	CHECK_EQ(content_check(&l->s, sh->why, sizeof(sh->why)), -ENOTSUP);
+	CHECK(strstr(sh->why, "conditional"));
+}
+
+static void conditions_restore(void *arg)
+{
+	struct store *st = open_store(0);
+	struct local *l = local_open();
+	uint64_t value[2];
+
+	(void)arg;
+	CHECK_EQ(observe_expect(st, &sh->observed, sh->why, sizeof(sh->why)), 0);
+	store_close(st);
+	conditions(l, 0, value);
+	CHECK_EQ(value[0], sh->at[0]);
+	CHECK_EQ(value[1], sh->at[1]);
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(*(uint32_t *)value[0], 5);
+	CHECK_EQ(*(uint32_t *)value[1], 1234);
+}
+
+static void conditions_by_default(void *arg)
+{
+	struct local *l = local_open();
+
+	(void)arg;
+	conditions(l, 1, sh->at);
+	l->s.hal.own_memory = NULL;
+	CHECK_EQ(content_check(&l->s, sh->why, sizeof(sh->why)), 0);
+}
+
+TEST_F(content, values_of_conditions_come_back)
+{
+	ASSERT_EQ(local_child(conditions_dump, NULL), 0);
+	EXPECT_EQ(local_child(conditions_restore, NULL), 0);
+	EXPECT_EQ(local_child(conditions_by_default, NULL), 0);
 }
 
 TEST_F(content, a_heap_out_of_reach_is_refused)

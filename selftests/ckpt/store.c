@@ -613,6 +613,25 @@ TEST_F(store, what_was_not_flushed_leaves_nothing)
 	free(p);
 }
 
+TEST_F(store, a_writer_does_not_rely_on_what_its_neighbour_may_drop)
+{
+	struct store_part part = { .name = "a" };
+	struct store_writer *w;
+	uint8_t *p = malloc(2 * MB);
+	char id[STORE_ID];
+
+	fill(p, 2 * MB, 14);
+	ASSERT_EQ(0, store_writer_open(self->s, 0, &w));
+	ASSERT_EQ(0, put_at(w, p, 2 * MB, &part.ref));
+	ASSERT_EQ(0, put_at(self->w, p, 2 * MB, &part.ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	store_writer_close(w);
+	ASSERT_EQ(0, compare(self->s, &part.ref, p, 2 * MB));
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	ASSERT_EQ(0, verify(self->s, true));
+	free(p);
+}
+
 /* ------------------------------------------------------------------------------ gc */
 
 TEST_F(store, gc_takes_what_nobody_needs)

@@ -19,6 +19,7 @@
 #define PIECE	 256u	/* pages that one request brings */
 #define RUNS	 64	/* places they go to */
 #define GAP	 8u	/* pages that are read to no use, rather than ask twice */
+#define FEW	 16
 #define SOURCES	 64
 #define WINDOWS	 4
 #define WINDOW	 512u	/* pages */
@@ -50,6 +51,7 @@ struct want {
 struct input {
 	struct store *s;
 	struct io_lane lane;
+	bool ready;			/* the lane flies; before, one request after the other */
 	struct source src[SOURCES];
 	struct piece pieces[DEPTH], *free;
 	uint8_t *nowhere;		/* GAP pages */
@@ -89,7 +91,16 @@ int input_open(struct store *s, struct input **out)
 		in->pieces[i].next = in->free;
 		in->free = &in->pieces[i];
 	}
-	return io_lane_init(&in->lane, DEPTH, NULL, 0);
+	return 0;
+}
+
+/* A ring is not worth its making for those who read a few pages. */
+static void get_ready(struct input *in)
+{
+	if (in->ready || in->lane.back || (in->nwants == 1 && in->wants[0].count <= FEW))
+		return;
+	in->ready = true;
+	io_lane_init(&in->lane, DEPTH, NULL, 0);
 }
 
 static void drop_source(struct input *in, struct source *src)
@@ -377,8 +388,9 @@ void input_start(struct input *in, const struct map *m, uint64_t first, size_t n
 
 	*b = (struct batch){ 0 };
 	err = collect(in, m, first, first + n, to);
-	if (!err) {
+	if (!err && in->nwants) {
 		qsort(in->wants, in->nwants, sizeof(*in->wants), by_place);
+		get_ready(in);
 		err = read_wants(in, b);
 	}
 	batch_fail(b, err);

@@ -14,16 +14,16 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "store_i.h"
 
-#define BUFS	 8
+#define BUFS	 32	/* also for when the one who fills them does not get a CPU */
 #define BUF_LEN	 (1u << 20)
 #define RUN	 64	/* pages that a thread hashes in one go, and that are looked up at once */
 #define SLICE	 4096	/* pages whose digests are held */
@@ -567,13 +567,24 @@ static void wait_idle(struct hasher *h)
 	pthread_mutex_unlock(&h->mutex);
 }
 
+/* Signals are for the caller's threads. */
+static void start_helper(struct store_writer *w)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	w->hash.runs = pthread_create(&w->hash.thread, NULL, helper, w) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
 static void give_work(struct store_writer *w, const uint8_t *data, size_t pages)
 {
 	struct hasher *h = &w->hash;
 	bool help = !(w->flags & STORE_ONE_THREAD) && pages >= 4 * RUN;
 
 	if (help && !h->runs)
-		h->runs = pthread_create(&h->thread, NULL, helper, w) == 0;
+		start_helper(w);
 	h->data = data;
 	h->pages = pages;
 	atomic_store(&h->next, 0);

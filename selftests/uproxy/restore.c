@@ -1084,6 +1084,100 @@ TEST_F(restore, what_does_not_fit_is_refused_by_name)
 	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
 }
 
+/* A byte of what the store has is another one: it is refused, or was of nothing that is needed. */
+TEST_F(restore, bit_rot_is_refused_by_name)
+{
+	struct client *c = &self->c;
+	struct ctl_restore good;
+	char why[512], cmd[256], path[256] = "";
+	unsigned int refused = 0, n = 0;
+	struct stat st;
+	int fd, rc;
+	FILE *f;
+
+	load_text(c, kernels, &rc);
+	EXPECT_EQ(rc, 0);
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	snprintf(cmd, sizeof(cmd), "find %s/seg -type f", self->store);
+	f = popen(cmd, "r");
+	while (fgets(path, sizeof(path), f)) {
+		path[strcspn(path, "\n")] = 0;
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		ASSERT_GE(fd, 0);
+		ASSERT_EQ(fstat(fd, &st), 0);
+		for (int i = 0; i < 3; i++, n++) {
+			off_t at = st.st_size / 3 * i + 100;
+			uint8_t was, is;
+
+			ASSERT_EQ(pread(fd, &was, 1, at), 1);
+			is = was ^ 0x10;
+			ASSERT_EQ(pwrite(fd, &is, 1, at), 1);
+			rc = restore_as(self, &good, why);
+			EXPECT_NE(rc, -1000);
+			refused += rc < 0;
+			if (rc)
+				EXPECT_NE(why[0], 0);
+			ASSERT_EQ(pwrite(fd, &was, 1, at), 1);
+		}
+		close(fd);
+	}
+	pclose(f);
+	EXPECT_GT(refused, 0);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+}
+
+/* With memfd the client can write to the log: what comes of it is its own loss, and is named. */
+TEST_F(restore, a_log_that_the_client_has_changed_harms_nobody)
+{
+	uint64_t seed = 1, at;
+	struct client *c = &self->c;
+	char why[512];
+
+	for (int round = 0; round < 24; round++) {
+		struct ctl_restore from;
+		struct one_kernel g;
+		uint64_t lib, k;
+		uint8_t byte;
+		int rc;
+
+		if (round) {
+			ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
+			ASSERT_EQ(client_context(c), 0);
+			ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ c->window, 4 * GRANULE }), 0);
+		}
+		lib = load_text(c, kernels, &rc);
+		k = get_kernel(c, lib, "count", NULL);
+		g = describe(c, k, c->window);
+		ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH, new_handle(c, SV_T_CUgraphExec),
+				     SV_GRAPH_INLINE, &g), 0);
+		new_stream(c, 0);
+		new_event(c);
+		ASSERT_EQ(ctx_sync(c), 0);
+		for (int i = 0; i < 1 + round % 3; i++) {
+			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+			at = c->ring->lay.log_off + (seed >> 33) % 900;
+			ASSERT_EQ(pread(c->ring->fd, &byte, 1, at), 1);
+			byte ^= 1 << (seed >> 20) % 8;
+			ASSERT_EQ(pwrite(c->ring->fd, &byte, 1, at), 1);
+		}
+		rc = save(self);
+		if (rc)		/* noticed, and it runs on */
+			EXPECT_EQ(ctx_sync(c), 0);
+		fill_restore(self, &from);
+		end_proxy(self);
+		if (!rc) {
+			rc = restore_as(self, &from, why);
+			EXPECT_NE(rc, -1000);
+			EXPECT_TRUE(!rc || why[0]);
+		}
+		ring_close(c->ring);
+		c->ring = NULL;
+	}
+}
+
 TEST_F(restore, a_proxy_whose_client_never_comes_ends)
 {
 	struct ctl_restored to;

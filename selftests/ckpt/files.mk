@@ -34,8 +34,11 @@ $(FILES_BACK): selftests/ckpt/files_back.c $(B)/ckpt/libfiles.a $(B)/ckpt/libsto
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
 
+# There are no threads in it.
+ifneq ($(SAN),thread)
 TEST_PROGRAMS += $(FILES_RANDOM)
 HOST_TESTS += $(FILES_BACK)
+endif
 
 FILES_COST := $(B)/selftests/ckpt/files-cost
 $(FILES_COST): selftests/ckpt/files_cost.c | $(LIBFILES)

@@ -2,6 +2,8 @@
 /*
  * ckpt_phase.c - shows what a checkpoint or a restore is at: one line while it runs, then a table
  */
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -91,6 +93,19 @@ void phases_clear(struct phases *ps)
 	pthread_mutex_unlock(&ps->lock);
 }
 
+/*
+ * For tests: $SINGVGPU_CKPT_PAUSE names a phase, or PHASE:end; there the conductor stops, as by SIGSTOP,
+ * until somebody has it continue.
+ */
+static void pause_at(const char *name, const char *suffix)
+{
+	const char *at = getenv("SINGVGPU_CKPT_PAUSE");
+	size_t n = strcspn(name, " ");
+
+	if (at && !strncmp(at, name, n) && !strcmp(at + n, suffix))
+		kill(getpid(), SIGSTOP);
+}
+
 struct phase *phase_begin(struct phases *ps, const char *fmt, ...)
 {
 	struct phase *p;
@@ -105,6 +120,7 @@ struct phase *phase_begin(struct phases *ps, const char *fmt, ...)
 	p->begun_ns = p->moved_ns = now_ns();
 	show(ps, true);
 	pthread_mutex_unlock(&ps->lock);
+	pause_at(p->name, "");
 	return p;
 }
 
@@ -128,6 +144,7 @@ void phase_end(struct phases *ps, struct phase *p, uint64_t bytes, uint64_t stor
 	p->ended_ns = now_ns();
 	show(ps, true);
 	pthread_mutex_unlock(&ps->lock);
+	pause_at(p->name, ":end");
 }
 
 const char *phases_failed(struct phases *ps)

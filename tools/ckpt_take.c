@@ -506,6 +506,9 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		err = dump_tree(&t);
 	join_all(&t);
 	err = err ? t.err ?: err : 0;
+	/* nftables' state has changed while CRIU added to it: another dump, say. */
+	if (err && strstr(t.why, "Failed to lock TCP connection"))
+		err = -ERESTART;
 	finish(&t, err);
 	if (!err && o->leave_running) {
 		err = publish(&t);

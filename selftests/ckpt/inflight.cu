@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * inflight.cu - a job that stands in what a device cannot be made to finish: a function of the host, a wait
+ * for a word of memory, a kernel that polls the host's memory. It goes on when the file "go" is there.
+ *
+ * inflight callback|wait|poll GO
+ */
+#include "../jobs/job.cuh"
+
+#include <cuda.h>
+#include <unistd.h>
+
+static const char *go;
+
+static void until_go(void)
+{
+	while (access(go, F_OK))
+		usleep(10000);
+}
+
+static void CUDART_CB callback(void *arg)
+{
+	until_go();
+	*(int *)arg = 5;
+}
+
+__global__ void poll(volatile int *flag, int *out)
+{
+	while (!*flag)
+		;
+	*out = *flag + 36;
+}
+
+__global__ void put(int *out, const volatile int *from)
+{
+	*out = *from + 36;
+}
+
+int main(int argc, char **argv)
+{
+	cudaDriverEntryPointQueryResult q;
+	CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+	cudaStream_t s;
+	int *flag, *out;
+
+	EXPECT(argc == 3);
+	go = argv[2];
+	CHECK(cudaMallocHost(&flag, 4096));
+	CHECK(cudaMalloc(&out, 4));
+	*flag = 0;
+	CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	CHECK(cudaMemset(out, 0, 4));
+	CHECK(cudaDeviceSynchronize());
+	if (!strcmp(argv[1], "callback")) {
+		CHECK(cudaLaunchHostFunc(s, callback, flag));
+		put<<<1, 1, 0, s>>>(out, flag);
+	} else if (!strcmp(argv[1], "wait")) {
+		CHECK(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", (void **)&wait, 12000,
+						       cudaEnableDefault, &q));
+		EXPECT(!wait(s, (CUdeviceptr)flag, 5, CU_STREAM_WAIT_VALUE_EQ));
+		put<<<1, 1, 0, s>>>(out, flag);
+	} else {
+		poll<<<1, 1, 0, s>>>(flag, out);
+	}
+	CHECK(cudaGetLastError());
+	usleep(100000);
+	printf("under way\n");
+	fflush(stdout);
+	if (strcmp(argv[1], "callback")) {
+		until_go();
+		*(volatile int *)flag = 5;
+	}
+	CHECK(cudaStreamSynchronize(s));
+	std::vector<int> got = to_host(out, 1);
+	EXPECT_EQ(got[0], 41);
+	sum_vector(got);
+	return job_passed("inflight");
+}

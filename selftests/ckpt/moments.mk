@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# moments.mk - jobs that are saved at random moments, and by conductors that fail.
+
+MOMENTS_JOB := $(B)/selftests/ckpt/moments-job
+INFLIGHT := $(B)/selftests/ckpt/inflight
+$(MOMENTS_JOB): selftests/ckpt/moments.cu selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -std=c++17 -o $@ $<
+
+$(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -o $@ $<
+
+# CRIU does not know the mappings of a sanitizer's shadow memory.
+ifeq ($(SAN),)
+ifneq ($(CUDA_HOME),)
+TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT)
+endif
+HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults
+LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long
+TIMEOUT_moments := 900
+TIMEOUT_moments-long := 7200
+TIMEOUT_test-inflight := 600
+TIMEOUT_faults := 1200
+TIMEOUT_faults-long := 7200
+endif

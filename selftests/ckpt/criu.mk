@@ -13,7 +13,8 @@ $(CKPT_CRIU_JOB): selftests/ckpt/criu_job.c
 
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
-HOST_TESTS += $(CKPT_CRIU)
+HOST_TESTS += $(CKPT_CRIU) selftests/ckpt/test-tree
 TEST_PROGRAMS += $(CKPT_CRIU_JOB)
 TIMEOUT_criu := 600
+TIMEOUT_test-tree := 600
 endif

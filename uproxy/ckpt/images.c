@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -110,6 +111,12 @@ static int start(pthread_t *t, void *(*run)(void *), void *arg)
 	err = pthread_create(t, NULL, run, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -err;
+}
+
+/* A tree stands still while this thread works, on a machine that may have other work. */
+static void hurry(void)
+{
+	setpriority(PRIO_PROCESS, gettid(), -15);
 }
 
 static bool stopped(struct images *i)
@@ -324,6 +331,7 @@ static void *keeper(void *arg)
 	struct item it;
 	int err;
 
+	hurry();
 	pthread_mutex_lock(&i->lock);
 	while (!i->stop) {
 		if (i->head < i->tail) {
@@ -542,6 +550,7 @@ static void *reader(void *arg)
 {
 	struct images *i = arg;
 
+	hurry();
 	while (!stopped(i)) {
 		size_t n = poll_list(i), at = 2;
 		struct image *first = i->all;

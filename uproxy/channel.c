@@ -74,8 +74,8 @@ static int save_channel(struct sv_session *s, struct store_writer *w, struct sto
 	return rc;
 }
 
-static int save_arena(struct sv_session *s, struct store_object *o, const struct content_progress *p,
-		      char *why, size_t n)
+static int save_arena(struct sv_session *s, struct store_object *o,
+		      const struct content_progress *p, char *why, size_t n)
 {
 	uint64_t va = (uintptr_t)s->arena, end = va + s->arena_len, at = va, from, to, done = 0;
 	struct sparse *sp = sparse_open(ring_fd(s->ring));

@@ -271,8 +271,8 @@ static int make_own(struct sv_session *s, const struct table *t, char *why, size
 			continue;
 		e = hal_own_make(&s->hal, &own);
 		if (e) {
-			snprintf(why, n, "%s cannot be at 0x%llx: the driver says error %d", own.what,
-				 (unsigned long long)own.at, e);
+			snprintf(why, n, "%s cannot be at 0x%llx: the driver says error %d",
+				 own.what, (unsigned long long)own.at, e);
 			return -ESTALE;
 		}
 	}

@@ -67,8 +67,8 @@ int content_restore(struct sv_session *s, struct store *st, const struct store_r
  * objects, conditional handles, attributes and parameters of functions. Text, one line each, sorted.
  * observe_compare: -ESTALE, and why names the first line that differs.
  */
-int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed, char *why,
-		 size_t n);
+int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed,
+		 char *why, size_t n);
 int observe_expect(struct store *st, const struct store_ref *observed, char *why, size_t n);
 int observe_compare(struct sv_session *s, struct store *st, const struct store_ref *observed,
 		    char *why, size_t n);

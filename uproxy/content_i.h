@@ -100,8 +100,8 @@ int mover_load_packed(struct mover *m, struct store_reader *r, const struct plan
 		      size_t n);
 
 /* What lies at off of the object to [va, va + len), by several threads. Holes become zeros. */
-int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64_t len, uint64_t off,
-	       char *why, size_t n);
+int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64_t len,
+	       uint64_t off, char *why, size_t n);
 
 /* Physical memory, mapped out of everybody's way for as long as fn runs. */
 int mover_map(struct mover *m, const struct planned *p, uint64_t *va, char *why, size_t n);

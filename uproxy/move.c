@@ -29,7 +29,7 @@
 #define BUFFER		(1ull << 20)	/* that stays in the cache */
 #define LOADERS_MAX	8
 #define SPAN		(256ull << 20)	/* whose digests are computed at once */
-#define GAP		4		/* known pages copied along rather than begin another copy */
+#define GAP		4		/* known pages that are copied along */
 #define TELL_NS		200000000ull
 
 enum way { AUTO, DIRECT, STAGED, DIGESTS };
@@ -205,8 +205,8 @@ static uint64_t next_copy(const struct span *sp, uint64_t from, uint64_t room, u
 	return i;
 }
 
-static int batch_fill(struct mover *m, struct batch *b, int k, const struct span *sp, uint64_t *from,
-		      char *why, size_t n)
+static int batch_fill(struct mover *m, struct batch *b, int k, const struct span *sp,
+		      uint64_t *from, char *why, size_t n)
 {
 	int rc = 0;
 
@@ -244,8 +244,8 @@ static int batch_drain(struct mover *m, struct store_object *o, const struct bat
 			while (at + w < end && sp->missing[at + w])
 				w++;
 			if (w)
-				rc = write_out(m, o, sp->off + at * STORE_PAGE, data, w * STORE_PAGE,
-					       why, n);
+				rc = write_out(m, o, sp->off + at * STORE_PAGE, data,
+					       w * STORE_PAGE, why, n);
 			w += !w;
 			at += w;
 			data += w * STORE_PAGE;
@@ -456,7 +456,8 @@ static void *loader(void *arg)
 	pthread_mutex_lock(&l->lock);
 	if (rc && !l->rc) {
 		l->rc = rc;
-		snprintf(l->why, l->n, "%s", r ? "out of memory, or of pinned memory" : store_why());
+		snprintf(l->why, l->n, "%s",
+			 r ? "out of memory, or of pinned memory" : store_why());
 	}
 	if (rc)
 		l->next = l->tasks;
@@ -587,8 +588,8 @@ static int survey(struct loading *l, uint64_t len, char *why, size_t n)
 	return rc;
 }
 
-int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64_t len, uint64_t off,
-	       char *why, size_t n)
+int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64_t len,
+	       uint64_t off, char *why, size_t n)
 {
 	struct loading l = { .m = m, .ref = ref, .va = va, .off = off, .direct = is_direct(m, va),
 			     .why = why, .n = n };

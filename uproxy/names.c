@@ -199,7 +199,8 @@ static int scan_text(struct names *x, const char *p, size_t size)
 			len = 0;
 		} else if (is(p, len, ".extern") && !depth) {
 			linkage = EXTERN;
-		} else if ((is(p, len, ".visible") || is(p, len, ".weak") || is(p, len, ".common")) &&
+		} else if ((is(p, len, ".visible") || is(p, len, ".weak") ||
+			    is(p, len, ".common")) &&
 			   !depth) {
 			linkage = VISIBLE;
 		} else if (is(p, len, ".func") && !depth) {
@@ -217,7 +218,8 @@ static int scan_text(struct names *x, const char *p, size_t size)
 
 /* ------------------------------------------------------------------------------ ELF */
 
-static const char *string_at(const uint8_t *elf, size_t size, const Elf64_Shdr *strings, uint32_t at)
+static const char *string_at(const uint8_t *elf, size_t size, const Elf64_Shdr *strings,
+			     uint32_t at)
 {
 	if (strings->sh_type != SHT_STRTAB || at >= strings->sh_size ||
 	    strings->sh_offset > size || strings->sh_size > size - strings->sh_offset ||

@@ -169,8 +169,8 @@ static int collect(struct sv_session *s, struct text *t, char *why, size_t n)
 
 /* ------------------------------------------------------------------------------ saving, comparing */
 
-int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed, char *why,
-		 size_t n)
+int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed,
+		 char *why, size_t n)
 {
 	struct store_object *o;
 	size_t len = 0;
@@ -225,8 +225,10 @@ static int compare(char *was, const struct text *t, char *why, size_t n)
 		if (old && new && strcmp(key(old), key(new)))
 			*(order(&old, &new) < 0 ? &new : &old) = NULL;
 		if (old && new)
-			snprintf(why, n, "what programs can observe has changed: it was \"%.200s\", "
-				 "and is \"%.200s\"", old, new);
+			snprintf(why, n,
+				 "what programs can observe has changed: it was \"%.200s\", "
+				 "and is \"%.200s\"",
+				 old, new);
 		else
 			snprintf(why, n, "what programs can observe has changed: \"%.200s\" %s",
 				 old ? old : new, old ? "is not there" : "was not there");

@@ -91,8 +91,12 @@ static int add_memory(struct planner *x)
 		from = va + len;
 	}
 	for (const struct vmm *m = window_vmm(); m && !x->rc; m = m->next)
-		add(x, (struct region){ .kind = REGION_PHYSICAL, .handle = m->handle,
-					.len = m->len, .at = m->released ? m->va : 0 }, m->real, NULL);
+		add(x,
+		    (struct region){ .kind = REGION_PHYSICAL,
+				     .handle = m->handle,
+				     .len = m->len,
+				     .at = m->released ? m->va : 0 },
+		    m->real, NULL);
 	return x->rc;
 }
 
@@ -104,7 +108,8 @@ static void take_condition(void *arg, uint64_t graph, unsigned int i, uint64_t v
 	(void)i;
 	(void)value;
 	if (kept && !x->rc)
-		refuse(x, -ENOTSUP, "a conditional handle of a graph keeps its value from launch to "
+		refuse(x, -ENOTSUP,
+		       "a conditional handle of a graph keeps its value from launch to "
 		       "launch, and the driver gives no access to that");
 }
 
@@ -197,13 +202,17 @@ static int visit_image(void *arg, struct image *im)
 	if (rc == -ENOMEM)
 		return refuse(x, rc, "out of memory");
 	if (rc)
-		return refuse(x, -ENOTSUP, "an image that the program has loaded cannot be read again "
+		return refuse(x, -ENOTSUP,
+			      "an image that the program has loaded cannot be read again "
 			      "(has its file been replaced?), so its variables are not known");
 	if (*names->twice)
-		return refuse(x, -ENOTSUP, "several linked parts have a variable %s of their own: the "
-			      "driver has one name for them", names->twice);
+		return refuse(x, -ENOTSUP,
+			      "several linked parts have a variable %s of their own: the "
+			      "driver has one name for them",
+			      names->twice);
 	if (names->mallocs && !hal_saves_heap(&x->s->hal))
-		return refuse(x, -ENOTSUP, "a kernel of the program may call malloc(), and the driver "
+		return refuse(x, -ENOTSUP,
+			      "a kernel of the program may call malloc(), and the driver "
 			      "gives no access to the heap of that");
 	if (!im->library)
 		return add_variables(x, im, names, im->ctx, first);
@@ -291,7 +300,8 @@ static int add_array(struct planner *x, uint64_t handle, uint32_t level, uint64_
 	CUresult e = plan_array(h, &p, &a);
 
 	if (e)
-		return level ? 1 : refuse(x, -EIO, "the driver has no level 0 of a mipmapped array");
+		return level ? 1 :
+			       refuse(x, -EIO, "the driver has no level 0 of a mipmapped array");
 	e = h->drv.cuArray3DGetDescriptor_v2 ? h->drv.cuArray3DGetDescriptor_v2(&d, a) :
 					       CUDA_ERROR_NOT_SUPPORTED;
 	if (e)
@@ -301,8 +311,10 @@ static int add_array(struct planner *x, uint64_t handle, uint32_t level, uint64_
 	r.slices = d.Depth ? d.Depth : 1;
 	r.len = (uint64_t)r.row * r.rows * r.slices;
 	if (!r.row)
-		return refuse(x, -ENOTSUP, "the program has an array of format 0x%x, which cannot be "
-			      "copied by the byte", d.Format);
+		return refuse(x, -ENOTSUP,
+			      "the program has an array of format 0x%x, which cannot be "
+			      "copied by the byte",
+			      d.Format);
 	return add(x, r, real, NULL);
 }
 
@@ -311,7 +323,8 @@ static void take_mipmap(void *arg, uint64_t handle, uint64_t real, void *obj)
 	struct planner *x = arg;
 
 	(void)obj;
-	for (uint32_t level = 0; level < 32 && !x->rc && !add_array(x, handle, level, real); level++)
+	for (uint32_t level = 0; level < 32 && !x->rc && !add_array(x, handle, level, real);
+	     level++)
 		;
 }
 

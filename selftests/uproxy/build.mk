@@ -39,7 +39,9 @@ $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selfte
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -o $@ \
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
-HOST_TESTS += $(UPROXY_LOCAL_BIN)
+TIMEOUT_uproxy-content := 600
+# ThreadSanitizer has no room for the device window where these have it.
+HOST_TESTS += $(if $(filter thread,$(SAN)),,$(UPROXY_LOCAL_BIN))
 
 TIMEOUT_uproxy-hostile := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.

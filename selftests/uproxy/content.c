@@ -83,7 +83,7 @@ static const char packed_text[] =
 
 /* The device's part of a session, the same in each life. */
 struct made {
-	uint64_t big, high, sparse;	/* window memory: 24 MiB, 2 MiB far away, 128 MiB hardly used */
+	uint64_t big, high, sparse; /* window memory: 24 MiB, 2 MiB far away, 128 MiB hardly used */
 	uint64_t twice, again, none;	/* mappings of cuMemCreate's memory */
 	uint64_t loose;			/* memory that is mapped nowhere: its handle */
 	uint64_t lib, packed, module;
@@ -113,8 +113,10 @@ static void make_memory(struct local *l, struct made *m)
 	CHECK_EQ(SEND(l, SV_OP_cuMemMap, (struct sv_mem_map){ m->twice, 6 * MiB, a, 0 }), 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemMap, (struct sv_mem_map){ m->again, 6 * MiB, a, 0 }), 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemMap, (struct sv_mem_map){ m->none, 2 * MiB, c, 0 }), 0);
-	CHECK_EQ(SEND(l, SV_OP_cuMemSetAccess, (struct sv_mem_access){ m->twice, 6 * MiB, 3, 0 }), 0);
-	CHECK_EQ(SEND(l, SV_OP_cuMemSetAccess, (struct sv_mem_access){ m->again, 6 * MiB, 1, 0 }), 0);
+	CHECK_EQ(SEND(l, SV_OP_cuMemSetAccess, (struct sv_mem_access){ m->twice, 6 * MiB, 3, 0 }),
+		 0);
+	CHECK_EQ(SEND(l, SV_OP_cuMemSetAccess, (struct sv_mem_access){ m->again, 6 * MiB, 1, 0 }),
+		 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemRelease, (struct sv_mem_release){ c }), 0);
 }
 
@@ -160,7 +162,8 @@ static const CUDA_ARRAY3D_DESCRIPTOR arrays[6] = {
 	{ 123, 77, 0, CU_AD_FORMAT_FLOAT, 4, 0 },
 	{ 33, 17, 9, CU_AD_FORMAT_HALF, 2, 0 },
 	{ 64, 0, 5, CU_AD_FORMAT_SIGNED_INT32, 1, CUDA_ARRAY3D_LAYERED },
-	{ 31, 12, 3, CU_AD_FORMAT_UNSIGNED_INT16, 4, CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST },
+	{ 31, 12, 3, CU_AD_FORMAT_UNSIGNED_INT16, 4,
+	  CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST },
 	{ 16, 16, 6, CU_AD_FORMAT_UNORM_INT8X4, 4, CUDA_ARRAY3D_CUBEMAP },
 };
 
@@ -178,13 +181,17 @@ static void make_arrays(struct local *l, struct made *m)
 	CHECK_EQ(SEND(l, SV_OP_cuMipmappedArrayCreate, mip), 0);
 	/* A level as a program has it: saved once. */
 	CHECK_EQ(SEND(l, SV_OP_cuMipmappedArrayGetLevel,
-		      (struct sv_cuMipmappedArrayGetLevel){ .ctx = l->ctx, .level = 2,
-			.pLevelArray = local_handle(l, SV_T_CUarray), .hMipmappedArray = m->mipmap }),
+		      (struct sv_cuMipmappedArrayGetLevel){ .ctx = l->ctx,
+							    .level = 2,
+							    .pLevelArray =
+								    local_handle(l, SV_T_CUarray),
+							    .hMipmappedArray = m->mipmap }),
 		 0);
 	for (int i = 0; i < 3; i++) {
 		m->event[i] = local_handle(l, SV_T_CUevent);
 		CHECK_EQ(SEND(l, SV_OP_cuEventCreate,
-			      (struct sv_cuEventCreate){ .ctx = l->ctx, .phEvent = m->event[i] }), 0);
+			      (struct sv_cuEventCreate){ .ctx = l->ctx, .phEvent = m->event[i] }),
+			 0);
 	}
 }
 
@@ -615,7 +622,9 @@ static void change_some(void *arg)
 	for (uint64_t at = 0; at < MANY; at += 4096)
 		if (mix(at * 77) % 100 < 3) {
 			page[0] = ~at;
-			CHECK_EQ(d->cuMemcpyHtoD_v2(l->window + at + 8 * (at / 4096 % 500), page, 8), 0);
+			CHECK_EQ(
+				d->cuMemcpyHtoD_v2(l->window + at + 8 * (at / 4096 % 500), page, 8),
+				0);
 			changed += 4096;
 		}
 	dump(l);
@@ -658,10 +667,13 @@ static int corrupt(void)
 {
 	char cmd[512];
 
-	snprintf(cmd, sizeof(cmd), "cd %s && find . -type f -size +1M | while read -r f; do "
-		 "chmod u+w $f; s=$(stat -c %%s $f); for k in 1 2 3 4 5 6 7 8; do "
-		 "printf '\\377\\0\\377' | dd of=$f bs=1 seek=$((s * k / 9)) conv=notrunc status=none; "
-		 "done; done", sh->dir);
+	snprintf(
+		cmd, sizeof(cmd),
+		"cd %s && find . -type f -size +1M | while read -r f; do "
+		"chmod u+w $f; s=$(stat -c %%s $f); for k in 1 2 3 4 5 6 7 8; do "
+		"printf '\\377\\0\\377' | dd of=$f bs=1 seek=$((s * k / 9)) conv=notrunc status=none; "
+		"done; done",
+		sh->dir);
 	return system(cmd);
 }
 
@@ -690,7 +702,8 @@ static void other(void *arg)
 		break;
 	case 1:			/* more memory */
 		l = make(&m);
-		CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window + 900 * GiB, 2 * MiB }), 0);
+		CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window + 900 * GiB, 2 * MiB }),
+			 0);
 		break;
 	case 2:			/* another array */
 		l = make(&m);
@@ -785,7 +798,8 @@ static uint64_t run(struct local *l, uint64_t lib, const char *name, uint64_t a,
 	*(take ? &a : &b) = out;
 	CHECK_EQ(sv_real(&l->s, SV_T_CUlibrary, lib, 0, &real), 0);
 	CHECK_EQ(d->cuLibraryGetKernel(&k, (CUlibrary)real, name), 0);
-	CHECK_EQ(d->cuLaunchKernel((CUfunction)k, 1, 1, 1, 1, 1, 1, 0, NULL, (void **)args, NULL), 0);
+	CHECK_EQ(d->cuLaunchKernel((CUfunction)k, 1, 1, 1, 1, 1, 1, 0, NULL, (void **)args, NULL),
+		 0);
 	CHECK_EQ(d->cuCtxSynchronize(), 0);
 	CHECK_EQ(d->cuMemcpyDtoH_v2(&v, out, 8), 0);
 	return v;
@@ -1051,8 +1065,9 @@ static void order_of_loads(void *arg)
 {
 	static const char a[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
 				".visible .global .u32 first;\n.visible .entry a()\n{\nret;\n}\n";
-	static const char b[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
-				".visible .global .u32 second[9];\n.visible .entry b()\n{\nret;\n}\n";
+	static const char b[] =
+		".version 8.0\n.target sm_75\n.address_size 64\n"
+		".visible .global .u32 second[9];\n.visible .entry b()\n{\nret;\n}\n";
 	struct local *l = local_open();
 	const struct cuda_driver *d = &l->s.hal.drv;
 	uint64_t lib[2], real[2];

@@ -9,6 +9,7 @@
 #define SELFTESTS_UPROXY_LOCAL_H
 
 #include "../harness/leaks.h"
+#include "../harness/patience.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -33,14 +34,16 @@ static int local_err = 2;
 	} \
 } while (0)
 
-#define CHECK_EQ(a, b) do { \
-	long long a_ = (long long)(a), b_ = (long long)(b); \
-	if (a_ != b_) { \
-		dprintf(local_err, "# %s:%d: %s is %lld (0x%llx), not %s, %lld (0x%llx)\n", __FILE__, \
-			__LINE__, #a, a_, a_, #b, b_, b_); \
-		_exit(1); \
-	} \
-} while (0)
+#define CHECK_EQ(a, b)                                                                             \
+	do {                                                                                       \
+		long long a_ = (long long)(a), b_ = (long long)(b);                                \
+		if (a_ != b_) {                                                                    \
+			dprintf(local_err,                                                         \
+				"# %s:%d: %s is %lld (0x%llx), not %s, %lld (0x%llx)\n", __FILE__, \
+				__LINE__, #a, a_, a_, #b, b_, b_);                                 \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
 
 /* fn(arg) in a child; its exit status. */
 static inline int local_child(void (*fn)(void *arg), void *arg)

@@ -4,6 +4,7 @@
  * fatbins, and of what is none of these
  */
 #include "../harness/leaks.h"
+#include "../harness/patience.h"
 
 #include <elf.h>
 #include <lz4.h>
@@ -41,23 +42,26 @@ static const struct {
 } texts[] = {
 	{ HEAD, "" },
 	{ HEAD ".global .u32 a;", "a " },
-	{ HEAD ".visible .global .align 4 .b8 a[4] = {1, 2, 3, 4};\n.const .f32 b = 0f00000000;", "a b " },
+	{ HEAD ".visible .global .align 4 .b8 a[4] = {1, 2, 3, 4};\n.const .f32 b = 0f00000000;",
+	  "a b " },
 	{ HEAD ".extern .global .u32 a; .weak .global .u32 b; .common .global .u32 c;", "b c " },
 	{ HEAD ".global .v4 .f32 a, b; .global .u32 c[] = {1}, d[2][3], e;", "a b c d e " },
 	{ HEAD "// .global .u32 a;\n/* .global .u32 b; */ .global /* .u32 c */ .u32 d;", "d " },
 	{ HEAD ".global .attribute(.managed) .align 8 .b8 m[8];", "m " },
 	{ HEAD ".global .attribute(.managed, .unified(19, 95)) .f32 f;", "f " },
 	{ HEAD ".global .align 8 .u64 p = generic(q)+8;\n.global .u64 q[2] = {p, r};", "p q " },
-	{ HEAD ".func f(.param .u64 .ptr .global .align 4 x, .reg .u32 y)\n{ ret; }\n.global .u32 a;",
+	{ HEAD
+	  ".func f(.param .u64 .ptr .global .align 4 x, .reg .u32 y)\n{ ret; }\n.global .u32 a;",
 	  "a " },
 	{ HEAD ".visible .entry k()\n{ .reg .u32 %r1; { ld.global.u32 %r1, [a]; } ret; }\n"
-	  ".global .u32 a;", "a " },
+	       ".global .u32 a;",
+	  "a " },
 	{ HEAD ".file 1 \"a.global; .u32 x\"\n.global .u32 a;", "a " },
 	{ HEAD ".section .debug_info { .b8 1, 2 .b32 .global }\n.global .u32 b;", "b " },
 	{ HEAD ".global .texref t; .global .surfref s; .shared .u32 no;", "s t " },
 	{ HEAD ".global .align 1 .b8 $str[3] = {34, 59, 0}; .global .u32 _ZN1a1bE, %odd;",
 	  "$str %odd _ZN1a1bE " },
-	{ HEAD ".global .u32 a", "a " },		/* cut off */
+	{ HEAD ".global .u32 a", "a " }, /* cut off */
 	{ HEAD ".global .b8 a[2] = {1, 2", "a " },
 	{ HEAD "/* for ever .global .u32 a;", "" },
 	{ HEAD ".global .u32 a; \"for ever .global .u32 b;", "a " },
@@ -200,7 +204,8 @@ static size_t cubin(uint8_t *out)
 
 TEST(cubins_and_fatbins)
 {
-	static const char old[] = HEAD ".global .u32 of_ptx;", new[] = HEAD ".global .u32 of_later;";
+	static const char old[] = HEAD ".global .u32 of_ptx;",
+			  new[] = HEAD ".global .u32 of_later;";
 	uint8_t elf[4096], *out = malloc(1 << 16);
 	size_t len = cubin(elf);
 	struct part part[] = {
@@ -227,9 +232,11 @@ TEST(cubins_and_fatbins)
 
 TEST(private_names_of_linked_parts)
 {
-	static const char a[] = HEAD ".global .u32 own; .visible .global .u32 all; .global .b8 $str[2];";
-	static const char b[] = HEAD ".global .u32 own; .extern .global .u32 all; .global .b8 $str[3];"
-				".weak .global .u32 weak;";
+	static const char a[] =
+		HEAD ".global .u32 own; .visible .global .u32 all; .global .b8 $str[2];";
+	static const char b[] =
+		HEAD ".global .u32 own; .extern .global .u32 all; .global .b8 $str[3];"
+		     ".weak .global .u32 weak;";
 	static const char c[] = HEAD ".weak .global .u32 weak; .visible .global .u32 own;";
 	struct part pa[] = { { 1, 75, 0, a, sizeof(a) }, { 1, 80, 'z', a, sizeof(a) } };
 	struct part pb = { 1, 75, 0, b, sizeof(b) }, pc = { 1, 75, 0, c, sizeof(c) };
@@ -265,8 +272,10 @@ TEST(mutants_do_no_harm)
 				   ".entry k(.param .u64 p) { ret; }";
 	uint8_t elf[4096], *out = malloc(1 << 16), *copy = malloc(1 << 16);
 	size_t len = cubin(elf), all;
-	struct part part[] = { { 1, 75, 0, text, sizeof(text) }, { 2, 90, 0, elf, len },
-			       { 1, 75, 'z', text, sizeof(text) }, { 1, 75, 'l', text, sizeof(text) } };
+	struct part part[] = { { 1, 75, 0, text, sizeof(text) },
+			       { 2, 90, 0, elf, len },
+			       { 1, 75, 'z', text, sizeof(text) },
+			       { 1, 75, 'l', text, sizeof(text) } };
 	uint64_t random = 88172645463325252ull;
 
 	all = fatbin(out, part, 4);

@@ -105,8 +105,8 @@ bool place_is(uint64_t va)
 
 void place_put(struct device *dev, uint64_t va, size_t span)
 {
-	if (mmap((void *)va, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-		 -1, 0) == MAP_FAILED)
+	if (mmap((void *)va, span, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return;
 	ext_put(&slots, va, span);
 	charge(dev, taken[dev->slot], taken[dev->slot] - span);

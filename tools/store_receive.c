@@ -218,6 +218,21 @@ static void parts_free(struct receiver *r)
 	r->first = r->n = 0;
 }
 
+/* Keeps what store_why() says. */
+static bool is_there(struct receiver *r)
+{
+	struct store_checkpoint *c;
+	char why[1024];
+
+	snprintf(why, sizeof(why), "%s", store_why());
+	if (!store_checkpoint_open(r->m->s, r->offer.id, &c)) {
+		store_checkpoint_close(c);
+		return true;
+	}
+	snprintf(r->m->w.why, sizeof(r->m->w.why), "%s", why);
+	return false;
+}
+
 static int publish(struct receiver *r, size_t len)
 {
 	const char *json = (const char *)r->m->w.buf;
@@ -228,7 +243,7 @@ static int publish(struct receiver *r, size_t len)
 	err = store_writer_flush(r->writer);
 	if (!err)
 		err = store_publish_as(r->m->s, r->part, r->parts, json, r->offer.id);
-	if (err && err != -EEXIST)	/* another copy may have been quicker */
+	if (err && !(err == -EEXIST && is_there(r)))	/* another copy may have been quicker */
 		return move_why(r->m, err);
 	parts_free(r);
 	r->m->copied++;

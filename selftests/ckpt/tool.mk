@@ -7,6 +7,15 @@ $(STOREPUT): selftests/ckpt/storeput.c $(B)/ckpt/libstore.a
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP $(STORE_CFLAGS) -o $@ \
 		$(filter %.c %.a,$^) $(LDFLAGS) $(STORE_LIBS)
 
+# Sends what no sender would.
+STORE_WIRE := $(B)/selftests/ckpt/wire
+$(STORE_WIRE): selftests/ckpt/wire.c tools/store_wire.c tools/store_wire.h $(B)/ckpt/libstore.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Itools $(STORE_CFLAGS) -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) $(STORE_LIBS)
+HOST_TESTS += $(STORE_WIRE)
+$(STORE_WIRE): | $(B)/tools/singvgpu
+
 ifeq ($(SAN),)
 HOST_TESTS += selftests/ckpt/test-store-tool
 TEST_PROGRAMS += $(STOREPUT)

@@ -97,7 +97,8 @@ static int read_job(struct bring *b)
 	b->channel = calloc(b->facts.proxies + 1, sizeof(*b->channel));
 	b->control = calloc(b->facts.proxies + 1, sizeof(*b->control));
 	b->inherit = calloc(b->facts.proxies + 1, sizeof(*b->inherit));
-	if (!b->channel || !b->control || !b->inherit)
+	b->cookie = calloc(b->facts.proxies + 1, sizeof(*b->cookie));
+	if (!b->channel || !b->control || !b->inherit || !b->cookie)
 		return -ENOMEM;
 	for (int i = 0; i < b->facts.proxies; i++)
 		b->channel[i] = b->control[i] = -1;
@@ -178,6 +179,7 @@ void bring_close(struct bring *b)
 	free(b->channel);
 	free(b->control);
 	free(b->inherit);
+	free(b->cookie);
 	facts_free(&b->facts);
 	if (b->was)
 		rundir_list_free(b->was, 1);
@@ -194,6 +196,8 @@ static bool uses_kmod(const struct bring *b)
 			return true;
 	return false;
 }
+
+static int put_files(struct bring *b, const char *rundir, bool look_only, char *why, size_t size);
 
 int bring_check(struct bring *b, char *why, size_t size)
 {
@@ -216,7 +220,8 @@ int bring_check(struct bring *b, char *why, size_t size)
 			 "singvgpu");
 		return -ENODEV;
 	}
-	return ckpt_mapped_check(&b->facts, why, size);
+	err = ckpt_mapped_check(&b->facts, why, size);
+	return err ?: put_files(b, b->was->path, true, why, size);
 }
 
 int bring_job_options(const struct bring *b, struct job_options *opt)
@@ -298,8 +303,9 @@ static int restore_proxy(struct bring *b, struct job *job, int i, char *why, siz
 	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
 		       SILENCE_MS);
 	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
-	if (!err && b->channel[i] < 0)
+	if (!err && b->channel[i] < 0 && strcmp(p->info.backend, "kmod"))
 		err = -EPROTO;
+	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
 	if (err)
 		snprintf(why, size, "%s", *reply.r.why ? reply.r.why : strerror(-err));
 	memcpy(b->inherit[i], reply.inherit, sizeof(b->inherit[i]));
@@ -414,6 +420,27 @@ static int on_bytes(void *arg, uint64_t bytes)
 	return job_stopping(t->job) ? -ECANCELED : 0;
 }
 
+static void put_hex(FILE *out, const uint8_t *bytes, char behind)
+{
+	for (int i = 0; i < 16; i++)
+		fprintf(out, "%02x", bytes[i]);
+	putc(behind, out);
+}
+
+/* For CRIU's plugin: the right to attach to channels of the module. */
+static int put_cookies(const struct bring *b, const char *path)
+{
+	FILE *out = fopen(path, "wex");
+
+	if (!out)
+		return -errno;
+	for (int i = 0; i < b->facts.proxies; i++) {
+		put_hex(out, b->facts.proxy[i].info.channel_id, ' ');
+		put_hex(out, b->cookie[i], '\n');
+	}
+	return fclose(out) ? -EIO : 0;
+}
+
 static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n, char *why,
 			size_t size)
 {
@@ -425,17 +452,25 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 				  .group = b->was->terminal ? t->job->group : 0,
 				  .plugin = uses_kmod(b), .fds = fds, .source = &source,
 				  .limit_ms = CRIU_MS, .progress = on_bytes, .arg = t };
+	static const char name[] = "SINGVGPU_COOKIES=";
+	char cookies[PATH_MAX + 32];
 	int err = fds ? 0 : -ENOMEM;
 
+	snprintf(cookies, sizeof(cookies), "%s%s/cookies", name, t->job->dir.path);
+	if (r.plugin && !err) {
+		err = put_cookies(b, cookies + strlen(name));
+		r.env[0] = cookies;
+	}
 	images_from_store(&from, &source);
 	for (size_t i = 0; i < n && fds; i++)
 		fds[r.n_fds++] = inherit[i];
 	for (int i = 0; i < b->facts.proxies && fds; i++)
-		if (*b->inherit[i])
+		if (*b->inherit[i] && b->channel[i] >= 0)
 			fds[r.n_fds++] = (struct criu_fd){ b->channel[i], b->inherit[i] };
 	t->phase = phase_begin(&b->ps, "criu");
 	err = err ?: criu_restore(&r, why, size);
 	phase_end(&b->ps, t->phase, r.bytes, 0, err);
+	unlink(cookies + strlen(name));
 	free(fds);
 	return err ?: r.pid;
 }
@@ -486,7 +521,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 {
 	struct bring *b = arg;
 	struct phase *p = phase_begin(&b->ps, "go");
-	char why[CKPT_WHY] = "";
+	char why[CKPT_WHY] = "", device[24];
 	int err = 0;
 
 	for (int i = 0; i < b->facts.proxies && !err; i++) {
@@ -506,9 +541,9 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 			snprintf(why, sizeof(why), "%s", reply.why);
 	}
 	phase_end(&b->ps, p, 0, 0, err);
-	b->back = !err;
+	snprintf(device, sizeof(device), "%ld", b->o.device);
 	if (!err)
-		ckpt_note(job->dir.path, "restored", (char *[]){ b->id }, 1);
+		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, device }, 2);
 	close_fds(b);
 	close_store(b);
 	if (err)

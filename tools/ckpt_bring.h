@@ -34,11 +34,11 @@ struct bring {
 	struct rundir_job *was;
 	struct criu criu;
 	struct phases ps;
-	bool back;		/* the job runs */
 	int hold;		/* until then no conductor takes it */
 	int *channel;		/* of facts.proxy[i]: the client's end */
 	int *control;
 	char (*inherit)[128];
+	uint8_t (*cookie)[16];	/* of a channel of the module */
 	struct job_restore restore;	/* for struct job */
 };
 

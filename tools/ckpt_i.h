@@ -10,7 +10,8 @@
  *     checkpointed     written before CRIU kills the tree: the job has not failed. "ID STORE [WORD]…",
  *                      words as in facts: what the front is to execute next, as `migrate` wants it
  *     last             "ID STORE" of the last published checkpoint
- *     restored         "ID": the job has come back from that one, in this folder
+ *     restored         "ID DEVICE": the job has come back from that one, in this folder; DEVICE as
+ *                      it was asked for, -1: as it was
  *
  * Functions return 0 or -errno; they have told the user why, unless they fill in why[].
  */

@@ -251,7 +251,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	(void)arg;
 	if (end == JOB_LOST && status && job->opt->restart)
 		return restart(job);
-	if (end == JOB_ENDED && status == EXIT_OURS && again.o.device >= 0 && !again.back) {
+	if (end == JOB_UNRESTORED && again.o.device >= 0) {
 		say("the job goes on where it was");
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);

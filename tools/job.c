@@ -878,10 +878,11 @@ static void restore_ranks(struct supervisor *s)
 /* The job is over: does someone want it back? Then as before its start. */
 static bool again(struct supervisor *s)
 {
-	enum job_end end = s->taken ? JOB_TAKEN : s->lost ? JOB_LOST : JOB_ENDED;
+	enum job_end end = s->unrestored ? JOB_UNRESTORED : s->taken ? JOB_TAKEN :
+			   s->lost ? JOB_LOST : JOB_ENDED;
 	struct job *job = s->job;
 
-	if (!job->again || s->told || s->orphaned || s->unrestored)
+	if (!job->again || s->told || s->orphaned)
 		return false;
 	job->restore = job->again(job->again_arg, job, end, s->status);
 	if (!job->restore)
@@ -890,7 +891,7 @@ static bool again(struct supervisor *s)
 	s->state = RUN;
 	s->deadline = 0;
 	s->running = s->status = s->pressed = 0;
-	s->failed = s->taken = s->lost = false;
+	s->failed = s->taken = s->lost = s->unrestored = false;
 	own_start(&s->own, job);
 	if (s->info.ranks > 1 && open_pipes(s)) {
 		say_errno(EMFILE, "the pipes of the ranks");

@@ -99,6 +99,7 @@ enum job_end {
 	JOB_ENDED,		/* its ranks have ended */
 	JOB_TAKEN,		/* there is a file `checkpointed`, and the tree was killed */
 	JOB_LOST,		/* a proxy did not end by itself, or said that its device is lost */
+	JOB_UNRESTORED,		/* what again() returned could not be brought back */
 };
 
 struct job {

@@ -147,21 +147,26 @@ static int accept(void *arg, const char *store, const char *id, char *why, size_
  * The supervisor writes the note "restored" when the job runs again here; when it has become a
  * connection to the other host its folder is gone.
  */
-static int wait_back(const struct rundir_job *job, const char *id, bool here)
+static int wait_back(const struct rundir_job *job, const char *id, long device)
 {
 	uint64_t until = now_ms() + BACK_MS;
 	char *word[4], *text;
+	bool moved;
 	int n;
 
 	while (now_ms() < until) {
-		if (access(job->path, F_OK) && !here)
+		if (access(job->path, F_OK) && device < 0)
 			return 0;
 		if (access(job->path, F_OK))
 			break;
 		n = ckpt_read_note(job->path, "restored", word, 4, &text);
-		if (n >= 1 && !strcmp(word[0], id)) {
+		if (n >= 2 && !strcmp(word[0], id)) {
+			moved = atol(word[1]) == device;
 			free(text);
-			return 0;
+			if (!moved)
+				say("job %s could not go to device %ld and runs on where it was",
+				    job->id, device);
+			return moved ? 0 : -ENODEV;
 		}
 		free(text);
 		usleep(20000);
@@ -192,7 +197,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 		phases_table(&ps, stderr);
 	phases_clear(&ps);
 	puts(r.id);
-	return wait_back(job, r.id, a->device >= 0) ? EXIT_OURS : 0;
+	return wait_back(job, r.id, a->device) ? EXIT_OURS : 0;
 }
 
 int migrate_main(int argc, char **argv)

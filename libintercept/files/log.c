@@ -24,7 +24,7 @@
 
 int log_state;
 static char log_path[PATH_MAX];
-static char log_dir[PATH_MAX];	/* with a slash at its end: files in there are no job's */
+static char log_dir[PATH_MAX + 1];	/* with a slash at its end: files in there are no job's */
 static bool log_lost;		/* a record could not be written, and the log does not say so yet */
 static uint64_t known[SLOTS];
 static struct log_buf pool[BUFFERS];
@@ -225,22 +225,24 @@ static void inherited(void)
 void __attribute__((constructor)) log_begin(void)
 {
 	const char *env = getenv(RECORD_ENV);
-	char *slash = log_dir;
+	char dir[PATH_MAX], *slash;
 	int err = errno;
 
 	if (log_state != LOG_UNKNOWN)
 		return;
 	real();
 	log_state = LOG_OFF;
-	if (env && *env == '/' && strlen(env) < sizeof(log_path) && realpath(env, log_dir)) {
+	if (env && *env == '/' && strlen(env) < sizeof(log_path) && !access(env, F_OK)) {
 		strcpy(log_path, env);
-		/* As the kernel names it, for that is what we see. */
-		slash = strrchr(log_dir, '/');
-		slash[1] = '\0';
-	}
-	if (slash > log_dir) {
-		log_state = LOG_ON;
-		inherited();
+		strcpy(dir, env);
+		slash = strrchr(dir, '/');
+		*slash = '\0';
+		/* As the kernel names it, for that is what we see. The log may be a link to elsewhere. */
+		if (realpath(dir, log_dir) && strlen(log_dir) > 1) {
+			strcat(log_dir, "/");
+			log_state = LOG_ON;
+			inherited();
+		}
 	}
 	errno = err;
 }

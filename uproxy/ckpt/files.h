@@ -13,6 +13,7 @@
  *
  *   singvgpu-files 1
  *   boot ID NS                  the machine's boot and the time (CLOCK_REALTIME) of the collection
+ *   log NAME                    the log goes on as logs/NAME in the store's folder; "-": it does not
  *   a PATH                      nothing is there
  *   p MODE UID GID MTIME PATH   a folder that others lie in; it is made if it is missing
  *   d MODE UID GID MTIME PATH   a folder that the job has changed, D: has made
@@ -44,7 +45,8 @@
 
 /*
  * files_save: with the job's tree frozen. Objects go through `w`, which the caller flushes; parts
- * are for store_publish() and live until files_save_free(). With `former`, a checkpoint of the same
+ * are for store_publish() and live until files_save_free(). The log moves into the store's folder,
+ * if the job can write there, and `log` becomes a link to it. With `former`, a checkpoint of the same
  * job in the same store, unchanged files are not read again.
  *
  * -ENOENT no log; -ENODATA the log is not complete; -EACCES a file cannot be read; -EBUSY a file
@@ -83,7 +85,7 @@ struct files_back {
 	struct store *store;
 	struct store_checkpoint *checkpoint;
 	const char *log;		/* where the job's log goes, or NULL */
-	const char *later;		/* that log with what the job did after the cut, or NULL */
+	const char *later;		/* one with what the job did after the cut, if the store has none */
 	const char *stamp;		/* "singvgpu-TIME" */
 	bool look_only;			/* the first pass alone */
 	store_progress progress;	/* or NULL */

@@ -45,6 +45,7 @@ struct back {
 	uint8_t *buf;
 	char *log;		/* as it was at the cut */
 	size_t log_len;
+	bool kept;		/* the store has the log, and what came later */
 	struct files trees;	/* folders that came by renames behind the cut */
 };
 
@@ -680,6 +681,10 @@ static int write_log(struct back *k)
 
 	if (!path)
 		return 0;
+	/* It stays where it was, for another restore of this checkpoint, with all that came later. */
+	if (strcmp(k->want.log, "-") && !files_log_link(k->b->store, k->want.log, path,
+							 k->kept ? NULL : k->log, k->log_len))
+		return 0;
 	snprintf(temp, sizeof(temp), "%s.new", path);
 	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	err = fd < 0 ? -errno : write_all(fd, (uint8_t *)k->log, k->log_len, 0);
@@ -806,17 +811,28 @@ static int add_later(struct back *k)
 	return err;
 }
 
+/* The log in the store, or the one that we were given: what begins as it did at the cut. */
 static int read_later(struct back *k)
 {
-	char *log;
+	char kept[PATH_MAX], *log;
+	const char *path[2] = { kept, k->b->later };
 	size_t len;
 	int err = 0;
 
-	if (!k->b->later || files_read(k->b->later, &log, &len))
-		return 0;
-	if (len >= k->log_len && !memcmp(log, k->log, k->log_len))
-		err = files_records(log + k->log_len, len - k->log_len, later, k);
-	free(log);
+	files_log_path(kept, k->b->store, k->want.log);
+	for (int i = 0; i < 2; i++) {
+		bool ours;
+
+		if (!path[i] || files_read(path[i], &log, &len))
+			continue;
+		ours = len >= k->log_len && !memcmp(log, k->log, k->log_len);
+		k->kept |= ours && !i;
+		if (ours)
+			err = files_records(log + k->log_len, len - k->log_len, later, k);
+		free(log);
+		if (ours)
+			break;
+	}
 	return err ?: add_later(k);
 }
 

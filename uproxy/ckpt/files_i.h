@@ -5,6 +5,7 @@
 #ifndef CKPT_FILES_I_H
 #define CKPT_FILES_I_H
 
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -40,6 +41,7 @@ struct files {
 	struct file *file;
 	size_t n, room;
 	char boot[64];
+	char log[32];		/* where the log goes on, in the store's folder logs; "-": nowhere */
 	int64_t taken;
 };
 
@@ -59,6 +61,15 @@ int files_parse(struct files *l, char *text);
 int files_look(struct file *f);
 bool files_same_attrs(const struct file *a, const struct file *b);
 void files_drop(struct file *f);	/* all but the path */
+
+/*
+ * A log in a store outlives the job's folder, and says after a crash what the job did behind the cut.
+ * files_log_path: the one of that name. files_log_link: makes `log` a link to it, if the job, whom
+ * the folder of `log` belongs to, can write there; text, if not NULL, becomes its content. -errno.
+ */
+void files_log_path(char path[PATH_MAX], const struct store *s, const char *name);
+int files_log_link(const struct store *s, const char *name, const char *log, const char *text,
+		   size_t len);
 
 /* A whole object, with a NUL behind it; malloc'ed. */
 int files_read_object(struct store *s, const struct store_ref *ref, char **text, size_t *len);

@@ -160,7 +160,8 @@ static void write_file(const struct file *f, FILE *out)
 
 int files_write(const struct files *l, FILE *out)
 {
-	fprintf(out, "singvgpu-files 1\nboot %s %" PRId64 "\n", l->boot, l->taken);
+	fprintf(out, "singvgpu-files 1\nboot %s %" PRId64 "\nlog %s\n", l->boot, l->taken,
+		*l->log ? l->log : "-");
 	for (size_t i = 0; i < l->n; i++)
 		write_file(&l->file[i], out);
 	return ferror(out) ? -ENOMEM : 0;
@@ -292,6 +293,8 @@ static int parse_line(struct files *l, int nr, char *line)
 		return strcmp(line, "singvgpu-files 1") ? -EPROTO : 0;
 	if (nr == 1)
 		return sscanf(line, "boot %63s %" SCNd64, l->boot, &l->taken) == 2 ? 0 : -EPROTO;
+	if (nr == 2)
+		return sscanf(line, "log %31[0-9a-f-]", l->log) == 1 ? 0 : -EPROTO;
 	if (!line[0] || line[1] != ' ' || !strchr("apdDlfsrhx", line[0]))
 		return -EPROTO;
 	if (line[0] == 'x')
@@ -315,7 +318,7 @@ int files_parse(struct files *l, char *text)
 		err = parse_line(l, nr++, text);
 		text = end + 1;
 	}
-	if (!err && nr < 2)
+	if (!err && nr < 3)
 		err = -EPROTO;
 	if (err)
 		files_free(l);
@@ -454,6 +457,67 @@ int files_read_object(struct store *s, const struct store_ref *ref, char **text,
 	}
 	(*text)[*len] = '\0';
 	return 0;
+}
+
+/* ------------------------------------------------------------------------ the log's place */
+
+void files_log_path(char path[PATH_MAX], const struct store *s, const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/logs%s%s", store_dir(s), *name ? "/" : "", name);
+}
+
+/* Can a process of that user reach the folder? For root it is a matter of course. */
+static bool can_reach(const char *dir, uid_t uid)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	size_t n;
+
+	if (!uid)
+		return true;
+	if (!realpath(dir, path))
+		return false;
+	for (n = strlen(path); n; n = files_folder(path, n)) {
+		path[n] = '\0';
+		if (stat(path, &st) || !(st.st_mode & (st.st_uid == uid ? 0100 : 01)))
+			return false;
+	}
+	return true;
+}
+
+int files_log_link(const struct store *s, const char *name, const char *log, const char *text,
+		   size_t len)
+{
+	char path[PATH_MAX], dir[PATH_MAX], temp[PATH_MAX + 8], *slash;
+	struct stat st;
+	int fd, err = 0;
+
+	snprintf(dir, sizeof(dir), "%s", log);
+	slash = strrchr(dir, '/');
+	if (!slash)
+		return -EINVAL;
+	*slash = '\0';
+	if (stat(dir, &st))
+		return -errno;
+	files_log_path(path, s, "");
+	if (!mkdir(path, 0711) && chown(path, st.st_uid, st.st_gid))
+		return -errno;
+	if (!realpath(path, dir) || !can_reach(dir, st.st_uid))
+		return -EACCES;
+	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (text ? O_TRUNC : 0), 0600);
+	if (fd < 0)
+		return -errno;
+	if (fchown(fd, st.st_uid, st.st_gid) || (text && write(fd, text, len) != (ssize_t)len))
+		err = errno ? -errno : -ENOSPC;
+	close(fd);
+	snprintf(temp, sizeof(temp), "%s.new", log);
+	if (!err && (unlink(temp), symlink(path, temp)))
+		err = -errno;
+	if (!err && rename(temp, log))
+		err = -errno;
+	return err;
 }
 
 int files_records(const char *log, size_t len, int (*each)(void *arg, char kind, const char *path),

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -488,13 +489,40 @@ static int save_text(struct saving *sv, const char *name, const char *text, size
 	return err ?: add_part(sv, name, &ref);
 }
 
+/*
+ * From now on the log is in the store. It is not an error if it cannot be there. (A process that has
+ * been stopped between the open and the write of a record writes it to the old one, which is gone.)
+ */
+static void keep_log(struct saving *sv)
+{
+	char path[PATH_MAX], now[PATH_MAX];
+	uint64_t v;
+
+	files_log_path(path, sv->s, "");
+	if (realpath(path, now) && realpath(sv->f->log, path) && below(path, now) &&
+	    strlen(path + strlen(now)) == 17) {
+		strcpy(sv->list.log, path + strlen(now) + 1);
+		return;
+	}
+	if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+		return;
+	snprintf(sv->list.log, sizeof(sv->list.log), "%016llx", (unsigned long long)v);
+	if (files_log_link(sv->s, sv->list.log, sv->f->log, sv->log, sv->log_len)) {
+		files_log_path(path, sv->s, sv->list.log);
+		unlink(path);
+		strcpy(sv->list.log, "-");
+	}
+}
+
 static int save_list(struct saving *sv)
 {
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
-	int err = out ? files_write(&sv->list, out) : -ENOMEM;
+	int err;
 
+	keep_log(sv);
+	err = out ? files_write(&sv->list, out) : -ENOMEM;
 	if (out && fclose(out))
 		err = -ENOMEM;
 	if (!err)

@@ -22,7 +22,7 @@ int content_check(struct sv_session *s, char *why, size_t n)
 		snprintf(why, n, "a kernel has broken the context: nothing of it can be saved");
 		return -ENOTSUP;
 	}
-	rc = plan_make(s, &p, why, n);
+	rc = plan_make(s, &p, false, why, n);
 	plan_free(&p);
 	plan_enter(s, 0);
 	return rc;
@@ -144,7 +144,7 @@ int content_dump(struct sv_session *s, struct store *st, struct store_writer *w,
 	stats = stats ?: &none;
 	*stats = (struct content_stats){ 0 };
 	print_pump(s);
-	rc = plan_make(s, &p, why, n);
+	rc = plan_make(s, &p, true, why, n);
 	if (rc)
 		return rc;
 	place(s, &p);
@@ -330,7 +330,7 @@ static int load_all(struct sv_session *s, struct store *st, const struct store_r
 	if (!rc)
 		rc = make_own(s, &t, why, n);
 	if (!rc)
-		rc = plan_make(s, &p, why, n);
+		rc = plan_make(s, &p, true, why, n);
 	if (!rc)
 		rc = match(s, &t, &p, why, n);
 	if (!rc && plan_enter(s, 0))

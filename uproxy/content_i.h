@@ -67,8 +67,11 @@ struct plan {
 	uint64_t bytes;
 };
 
-/* plan_make: what the session has. -ENOTSUP it cannot be saved, -EIO …; why. Ends with plan_free. */
-int plan_make(struct sv_session *s, struct plan *p, char *why, size_t n);
+/*
+ * plan_make: what the session has. Not idle: without what only an idle device tells. -ENOTSUP it
+ * cannot be saved, -EIO …; why. Ends with plan_free.
+ */
+int plan_make(struct sv_session *s, struct plan *p, bool idle, char *why, size_t n);
 void plan_free(struct plan *p);
 
 /* Order of two regions, and whether they are the same thing; names are looked up in each one's. */

@@ -271,18 +271,30 @@ int do_load_module(struct call *k)
 
 int images_walk(image_visit fn, void *arg)
 {
-	struct image *last = NULL, *im;
+	struct image **all, *im;
+	size_t n = 0, i;
 	int rc = 0;
 
-	/* The list has the newest first, and is short. */
-	while (!rc && last != images) {
-		for (im = images; im->next != last; im = im->next)
-			;
-		last = im;
-		if (handle_obj(im->session, im->library ? SV_T_CUlibrary : SV_T_CUmodule,
-			       im->handle) == im)
-			rc = fn(arg, im);
+	pthread_mutex_lock(&lock);
+	for (im = images; im; im = im->next)
+		n++;
+	all = calloc(n + 1, sizeof(*all));
+	/* The list has the newest first. Held, they stay while we look. */
+	for (im = images, i = n; all && im; im = im->next)
+		if (im->refs && handle_obj(im->session, im->library ? SV_T_CUlibrary : SV_T_CUmodule,
+					   im->handle) == im) {
+			im->refs++;
+			all[--i] = im;
+		}
+	pthread_mutex_unlock(&lock);
+	if (!all)
+		return -ENOMEM;
+	for (; i < n; i++) {
+		if (!rc)
+			rc = fn(arg, all[i]);
+		image_put(all[i]);
 	}
+	free(all);
 	return rc;
 }
 

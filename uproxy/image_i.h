@@ -45,9 +45,8 @@ int jit_begin(struct call *k, const struct sv_image *a, struct jit *j);
 void jit_end(struct sv_session *s, const struct sv_image *a, struct jit *j);
 
 /*
- * All loaded images, the oldest first; and those of them that a context has. Nothing else runs in
- * the session. image_names: of its variables, read once; they stay the image's. 0 or -errno, -EIO
- * the image cannot be read again.
+ * images_walk: all loaded images, the oldest first, until fn says not 0. image_names: the variables of
+ * one, read once; they stay the image's. 0 or -errno, -EIO the image cannot be read again. Consumer.
  */
 typedef int (*image_visit)(void *arg, struct image *im);
 int images_walk(image_visit fn, void *arg);

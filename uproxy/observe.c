@@ -140,7 +140,7 @@ static int collect(struct sv_session *s, struct text *t, char *why, size_t n)
 	int rc;
 
 	*t = (struct text){ .s = s };
-	rc = plan_make(s, &p, why, n);
+	rc = plan_make(s, &p, true, why, n);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < p.n; i++) {

@@ -4,7 +4,8 @@
  *
  * Variables are found by the names that their images hold (names.c), which the driver is asked for.
  * Modules of libraries are loaded by that where they were not: their variables have their first
- * values then, and a restore does the same. The session stands still.
+ * values then, and a restore does the same. The session stands still; where it does not, it is asked
+ * whether it could be saved, and what needs an idle device is left out.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -117,8 +118,6 @@ static int add_driver(struct planner *x)
 {
 	struct hal_own own;
 
-	if (!hal_saves_heap(&x->s->hal))
-		graph_conditions(x->s, take_condition, x);
 
 	for (unsigned int i = 0; !x->rc && hal_own_memory(&x->s->hal, i, &own); i++)
 		add(x, (struct region){ .kind = REGION_DRIVER, .handle = i, .at = own.at,
@@ -400,7 +399,7 @@ static int order(const void *a, const void *b, void *names)
 			      &((const struct planned *)b)->r, names);
 }
 
-int plan_make(struct sv_session *s, struct plan *p, char *why, size_t n)
+int plan_make(struct sv_session *s, struct plan *p, bool idle, char *why, size_t n)
 {
 	struct planner x = { .s = s, .p = p, .why = why, .n = n };
 
@@ -409,14 +408,16 @@ int plan_make(struct sv_session *s, struct plan *p, char *why, size_t n)
 	add_memory(&x);
 	handle_walk(s, SV_T_CUcontext, take_context, &x);
 	if (!x.rc)
-		images_walk(visit_image, &x);
+		x.rc = images_walk(visit_image, &x) ?: x.rc;
 	if (!x.rc)
 		handle_walk(s, SV_T_CUmipmappedArray, take_mipmap, &x);
 	if (!x.rc)
 		handle_walk(s, SV_T_CUarray, take_array, &x);
-	if (!x.rc)
+	if (!hal_saves_heap(&s->hal))
+		graph_conditions(s, take_condition, &x);
+	if (!x.rc && idle)
 		add_driver(&x);
-	if (!x.rc)
+	if (!x.rc && idle)
 		add_events(&x);
 	if (x.rc) {
 		plan_free(p);

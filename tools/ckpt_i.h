@@ -54,7 +54,7 @@ struct ckpt_hold {
 
 /* Keeps conductors off a job that is being brought back; to be closed. fd or -errno, unsaid. */
 int ckpt_hold_alone(const char *rundir, long ms);
-/* Has it processes by now? */
+/* Has it processes by now, and does its file name all proxies? */
 bool ckpt_is_up(const struct rundir_job *job);
 int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h);
 void ckpt_release(struct ckpt_hold *h);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ckpt_i.h"
+#include "control.h"
 
 /* ------------------------------------------------------------------------------- store */
 
@@ -250,6 +251,34 @@ int ckpt_hold_alone(const char *rundir, long ms)
 	return lock(path, O_CREAT, &ms);
 }
 
+/* Does the job file know each proxy that listens? */
+static bool all_told(const char *rundir, const struct rundir_job *now)
+{
+	char path[PATH_MAX + 300], why[256], end;
+	bool all = true;
+	struct dirent *e;
+	DIR *dir = opendir(rundir);
+	int rank, serial, fd;
+
+	while (dir && all && (e = readdir(dir))) {
+		if (sscanf(e->d_name, "%d-%d.ct%c", &rank, &serial, &end) != 3 || end != 'l')
+			continue;
+		for (int i = 0; i < now->proxies; i++)
+			if (now->proxy[i].rank == rank && now->proxy[i].serial == serial)
+				rank = -1;
+		if (rank < 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", rundir, e->d_name);
+		fd = ctl_connect(path, why, sizeof(why));
+		all = fd < 0;
+		if (fd >= 0)
+			close(fd);
+	}
+	if (dir)
+		closedir(dir);
+	return all;
+}
+
 bool ckpt_is_up(const struct rundir_job *job)
 {
 	struct rundir_job *now = calloc(1, sizeof(*now));
@@ -269,7 +298,7 @@ bool ckpt_is_up(const struct rundir_job *job)
 		up = true;
 	else
 		for (int r = 0; r < now->ranks; r++)
-			up |= now->rank[r].pid > 0;
+			up |= now->rank[r].pid > 0 && all_told(job->path, now);
 	if (now)
 		rundir_list_free(now, 1);
 	return up;

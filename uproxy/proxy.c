@@ -217,6 +217,16 @@ static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, c
 	return rc;
 }
 
+/* Before the client goes on: from then on a checkpoint must find us. */
+static void listen_for_control(struct sv_session *s, const struct options *o)
+{
+	int rc = o->control ? control_open(s, &o->session, o->control) : 0;
+
+	if (rc)		/* the job runs all the same */
+		tell("no checkpoint of this job is possible: cannot listen at %s: %s", o->control,
+		     strerror(-rc));
+}
+
 static int start(struct sv_session *s, const struct options *o)
 {
 	socklen_t len = sizeof(struct ucred);
@@ -241,6 +251,7 @@ static int start(struct sv_session *s, const struct options *o)
 			 s->shared->dev[s->hal.dev].name);
 		if (o->trace && trace_open(o->trace, s->stat))
 			say("cannot write %s: %s", o->trace, strerror(errno));
+		listen_for_control(s, o);
 		rc = hand_over(s, o->socket, &peer, why, sizeof(why));
 	}
 	if (rc) {
@@ -250,12 +261,6 @@ static int start(struct sv_session *s, const struct options *o)
 		return rc;
 	}
 	close(o->socket);
-	if (o->control) {
-		rc = control_open(s, &o->session, o->control);
-		if (rc)		/* the job runs all the same */
-			tell("no checkpoint of this job is possible: cannot listen at %s: %s", o->control,
-			     strerror(-rc));
-	}
 	return 0;
 }
 

@@ -50,7 +50,7 @@ HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) selftests/uproxy/test-pester
 TEST_PROGRAMS += $(PESTER)
 LONG_TESTS += $(B)/selftests/uproxy/test-pester-long
 endif
-PESTER_LONG := algorithms atomics calls coop copies cub curand gpt graphs grids half hostfunc hostmem \
+PESTER_LONG := algorithms atomics calls coop copies cub curand graphs grids half hostfunc hostmem \
 	interop managed mem_vmm memory nested nullstream nvrtc pools printing queue rdc reset streams \
 	symbols textures threads types vmm warp
 $(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk

@@ -30,7 +30,7 @@ static const char help[] =
 "      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
 "                         gets the host and a command line as its last arguments\n"
 "      --there COMMAND    the singvgpu program on that host (default singvgpu)\n"
-"      --timeout SECONDS, --freeze SECONDS, --criu PATH, --json FILE, -q, --quiet\n"
+"      --timeout SECONDS, --freeze SECONDS, --criu PATH, -q, --quiet\n"
 "                         as with singvgpu checkpoint\n"
 "      --help             print this and exit\n"
 "\n"

@@ -9,5 +9,5 @@ $(B)/selftests/ckpt/worker: selftests/ckpt/worker.c
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker
 HOST_TESTS += selftests/ckpt/test-checkpoint
-TIMEOUT_test-checkpoint := 300
+TIMEOUT_test-checkpoint := 600
 endif

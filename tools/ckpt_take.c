@@ -326,12 +326,45 @@ static int publish(struct take *t)
 	return 0;
 }
 
+static bool is_proxy(pid_t pid)
+{
+	char path[32], name[32] = "";
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	in = fopen(path, "re");
+	if (in && !fgets(name, sizeof(name), in))
+		*name = 0;
+	if (in)
+		fclose(in);
+	return !strcmp(name, "singvgpu-proxy\n") && !ckpt_has_ended(pid);
+}
+
+/* A session that is not dumped would leave its client waiting for ever: there must be none. */
+static int no_stranger(struct take *t)
+{
+	pid_t *pids, stranger = 0;
+	int n = ckpt_tree(t->job->supervisor, &pids);
+
+	for (int i = 0; i < n; i++) {
+		bool known = !is_proxy(pids[i]);
+
+		for (int k = 0; k < t->n; k++)
+			known |= t->w[k].p->info.proxy_pid == pids[i];
+		if (!known)
+			stranger = pids[i];
+	}
+	free(n < 0 ? NULL : pids);
+	return stranger ? fail(t, -ERESTART, "a session has begun or ended meanwhile (proxy %d)",
+			       stranger) : 0;
+}
+
 /* CRIU has the tree frozen, and all images are in the writer. */
 static int frozen(void *arg, char *why, size_t size)
 {
 	struct take *t = arg;
 	struct phase *p;
-	int err = join_all(t);
+	int err = join_all(t) ?: no_stranger(t);
 
 	if (!err)
 		err = start_all(t, channel_one, "channel");

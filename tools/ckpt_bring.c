@@ -122,7 +122,7 @@ int bring_open(struct bring *b, const struct bring_options *o)
 		return err;
 	err = store_open(&b->store, b->dir, STORE_WAIT, why, sizeof(why));
 	if (err) {
-		say("%s: %s", b->dir, why);
+		say("%s", why);
 		return err;
 	}
 	err = store_checkpoint_open(b->store, o->id, &b->checkpoint);

@@ -19,6 +19,7 @@ static const struct {
 	{ "ps", ps_main, "list jobs, ranks and proxies" },
 	{ "top", top_main, "watch them" },
 	{ "checkpoint", checkpoint_main, "save a running job, so that it can be brought back" },
+	{ "restore", restore_main, "bring a job back" },
 	{ "migrate", migrate_main, "move a running job to another device or host" },
 	{ "store", store_main, "look after checkpoints: list, check, tidy, copy" },
 	{ "doctor", doctor_main, "say what is there, what is missing, and what to do about it" },

@@ -26,6 +26,7 @@ int doctor_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int store_main(int argc, char **argv);
 int checkpoint_main(int argc, char **argv);
+int restore_main(int argc, char **argv);
 int migrate_main(int argc, char **argv);
 
 /* ----------------------------------------------------------------------------- say.c */

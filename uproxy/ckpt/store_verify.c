@@ -259,7 +259,8 @@ static int each_checkpoint(void *arg, const char *file)
 
 static int each_top(void *arg, const char *file)
 {
-	static const char *const ours[] = { "store", "lock", "seg", "tmp", "cp" };
+	/* logs: of what jobs did after their checkpoints, files_list.c */
+	static const char *const ours[] = { "store", "lock", "seg", "tmp", "cp", "logs" };
 	struct verify *v = arg;
 
 	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++)

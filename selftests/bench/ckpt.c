@@ -2,10 +2,10 @@
 /*
  * ckpt.c - what checkpoints cost, beside the disk's own rate, other deduplicating stores and CRIU
  *
- *   build/selftests/bench/ckpt [--quick] [--no-peers] [--dir DIR] [--only PART] [OUT.json]
+ *   build/selftests/bench/ckpt [--quick] [--turns N] [--no-peers] [--dir DIR] [--only PART] [OUT.json]
  *
- * PART is store (a: two synthetic dumps) or criu (c: a process of 1 GiB). DIR, on the disk that is to
- * be measured, is for work files: 12 GiB, and an eighth of that with --quick.
+ * PART is store (a: two synthetic dumps), step (b: a GPT) or criu (c: a process of 1 GiB). DIR, on the
+ * disk that is to be measured, is for work files: 12 GiB, and an eighth of that with --quick.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,6 +25,7 @@ static const struct part {
 	void (*run)(const struct bench *b);
 } parts[] = {
 	{ "store", bench_store },
+	{ "step", bench_step },
 	{ "criu", bench_criu },
 };
 
@@ -32,6 +33,7 @@ static const struct part {
 
 static const struct option longs[] = {
 	{ "quick", no_argument, NULL, 'q' },
+	{ "turns", required_argument, NULL, 't' },
 	{ "no-peers", no_argument, NULL, 'n' },
 	{ "dir", required_argument, NULL, 'd' },
 	{ "only", required_argument, NULL, 'o' },
@@ -106,6 +108,9 @@ int main(int argc, char **argv)
 		case 'q':
 			b.size /= 8;
 			b.turns = 3;
+			break;
+		case 't':
+			b.turns = atoi(optarg) > 0 ? atoi(optarg) : 1;
 			break;
 		case 'n':
 			b.peers = false;

@@ -57,6 +57,7 @@ double peers_best(const char *key);
 /* ------------------------------------------------------------------------------ parts */
 
 void bench_store(const struct bench *b);	/* a: ckpt_store.c */
+void bench_step(const struct bench *b);		/* b: ckpt_step.c */
 void bench_criu(const struct bench *b);		/* c: ckpt_criu.c */
 /* The process that is dumped: `ckpt --victim FILE BYTES`. It ends when it is killed. */
 int ckpt_victim_main(const char *path, uint64_t bytes);

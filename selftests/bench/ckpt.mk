@@ -8,6 +8,9 @@ $(CKPT_BENCH_OBJ): override CFLAGS += $(STORE_CFLAGS)
 $(B)/selftests/bench/ckpt: $(CKPT_BENCH_OBJ) $(B)/ckpt/libstore.a
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(STORE_LIBS) -lm -pthread -o $@
 
+# What it starts, where there is a toolkit to build it.
+$(B)/selftests/bench/ckpt: | $(B)/tools/singvgpu $(if $(CUDA_HOME),$(B)/selftests/jobs/gpt)
+
 BENCHES += $(B)/selftests/bench/ckpt
 
 # Without them the bench does what it can, and says so.

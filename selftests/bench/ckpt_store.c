@@ -198,21 +198,25 @@ static void both(const struct bench *b, const struct dumps *d, const char *dir, 
 
 static void turn(const struct bench *b, const struct dumps *d, struct turns *t, int i)
 {
+	char memory[600], mapped[600];
 	struct store *s;
-	char dir[600];
 
-	snprintf(dir, sizeof(dir), "%s/store", b->dir);
+	snprintf(memory, sizeof(memory), "%s/store", b->dir);
+	snprintf(mapped, sizeof(mapped), "%s/store.file", b->dir);
 	sync();
 	t->fio1[i] = fio_write(b, "1M", b->size);
 	t->fio4[i] = fio_write(b, "4M", b->size);
-	both(b, d, dir, t, i, MEMORY);
-	folder_remove(b, dir);
-	both(b, d, dir, t, i, MAPPED);
-	s = open_store(dir, 0);
+	both(b, d, memory, t, i, MEMORY);
+	both(b, d, mapped, t, i, MAPPED);
+	s = open_store(mapped, 0);
 	t->hash[i] = hash_limit(b, s, d->path[1]);
 	store_close(s);
-	t->back[i] = read_back(b, dir, d->path[1]);
-	folder_remove(b, dir);
+	t->back[i] = read_back(b, mapped, d->path[1]);
+	folder_remove(b, memory);
+	folder_remove(b, mapped);
+	/* The file system discards what was freed behind our back. */
+	sync();
+	sleep(2);
 }
 
 static void report(const struct bench *b, const struct dumps *d, struct turns *t, int n)

@@ -87,6 +87,7 @@ void ckpt_heed_signals(void)
 	sigaction(SIGTERM, &a, NULL);
 	sigaction(SIGHUP, &a, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);	/* an error like any other */
 }
 
 /* Is there a reason to give up? */

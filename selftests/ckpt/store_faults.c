@@ -3,8 +3,8 @@
  * store_faults.c - whatever breaks while the store is written to, earlier checkpoints are whole
  *
  * The scenario publishes a checkpoint, removes the oldest and cleans up; a fault comes at its n-th
- * operation on the disk, for every n. A power cut is a kill and then the loss of what was not synced:
- * writes become zeros, renames and removals are undone. With SINGVGPU_SCALE there are more.
+ * operation on the disk, for every n. A power cut is a kill and then the loss of what was not
+ * synced: writes become zeros, renames and removals are undone. With SINGVGPU_SCALE there are more.
  */
 #include "store_test.h"
 

@@ -7,7 +7,7 @@
  *      alone, which replaces whole files. What lies in tmp/ belongs to a handle that is open.
  *   2. What lies in cp/ needs only what lies in seg/, directory entries synced.
  *   3. gc deletes with the lock held exclusively; every handle holds it shared.
- *   4. A digest is looked up by hints (store_lookup.c); what counts is the checked index of the segment.
+ *   4. A digest is looked up by hints (store_lookup.c); what counts is the segment's checked index.
  */
 #ifndef STORE_I_H
 #define STORE_I_H
@@ -308,8 +308,8 @@ struct batch {
 };
 
 /*
- * input_start: pages [first, first + n) of what the map describes, to a multiple of STORE_PAGE. They
- * are there, and checked, when input_finish returns 0; `to`, `b` and `m` must live until then.
+ * input_start: pages [first, first + n) of what the map describes, to a multiple of STORE_PAGE.
+ * They are there, and checked, when input_finish returns 0; `to`, `b` and `m` must live until then.
  */
 void input_start(struct input *in, const struct map *m, uint64_t first, size_t n, uint8_t *to,
 		 struct batch *b);

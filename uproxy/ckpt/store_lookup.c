@@ -2,7 +2,8 @@
 /*
  * store_lookup.c - which page is where: a table of hints, in memory, made anew by each handle
  *
- * A hint is 8 bytes: 26 bits of the digest, 24 of the segment's index in store.segs, 14 of the slot.
+ * A hint is 8 bytes: 26 bits of the digest, 24 of the segment's index in store.segs, 14 of the
+ * slot.
  * It is believed after a look into the segment's checked index. The table has at most HINTS_MAX
  * entries (256 MiB). A store with more pages has hints for a sample of its digests alone; then runs
  * of pages are still found, but for their beginnings, because the page behind a known page is

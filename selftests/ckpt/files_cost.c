@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 		return strcmp(argv[1], "measure") ? 0 : measure();
 	self[n > 0 ? n : 0] = '\0';
 	snprintf(lib, sizeof(lib), "%s/%s/lib/libsingvgpu-files.so", cwd, b);
-	snprintf(json, sizeof(json), "%s/%s/bench/files.json", cwd, b);
+	snprintf(json, sizeof(json), "%s/%s/bench/files-cost.json", cwd, b);
 	if (!mkdtemp(dir) || mkdir(strcat(strcpy(log, dir), "/run"), 0755) || chdir(dir))
 		return 1;
 	strcat(log, "/files");

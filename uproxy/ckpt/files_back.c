@@ -24,6 +24,7 @@
 #include "files/record.h"
 
 #define CHUNK	(1u << 20)
+#define SMALL	65536u
 
 struct plan {
 	bool gone;		/* a folder above it is moved aside, and it with that */
@@ -338,19 +339,22 @@ struct need {
 static int check_room(struct back *k, size_t i, struct need *need, size_t *n)
 {
 	const struct file *w = &k->want.file[i];
-	uint64_t from, to = 0, bytes = 0;
+	uint64_t from, to = 0, bytes = w->size;
 	struct store_reader *r;
 	char above[PATH_MAX];
 	struct statvfs fs;
 	struct stat st;
 	size_t j = 0;
-	int err = open_content(k, w, &r);
 
-	if (err)
-		return err;
-	while (!store_next_data(r, to, &from, &to))
-		bytes += to - from;
-	store_reader_close(r);
+	if (bytes > SMALL) {		/* small ones are many, and have no holes to speak of */
+		int err = open_content(k, w, &r);
+
+		if (err)
+			return err;
+		for (bytes = 0; !store_next_data(r, to, &from, &to);)
+			bytes += to - from;
+		store_reader_close(r);
+	}
 	standing_above(k, w->path, above);
 	if (stat(above, &st) || statvfs(above, &fs))
 		return fail(k, -errno, "%s: %s", above, strerror(errno));

@@ -168,7 +168,8 @@ static int publish_file(struct store *s, const struct bytes *file, const char *i
 	char tmp[64], name[64];
 	int err;
 
-	snprintf(tmp, sizeof(tmp), "tmp/%s", id);
+	/* Not the id: a copy that was killed may have left a file of that name. */
+	snprintf(tmp, sizeof(tmp), "tmp/%016" PRIx64 "%016" PRIx64, random64(), random64());
 	cp_name(id, name, sizeof(name));
 	/* Segments of others, whose entries nobody may have synced yet. */
 	err = io_sync_dir(s->dir, "seg");

@@ -596,11 +596,11 @@ static bool borrow(struct ring *r, uint32_t slot)
 	return is_free(r, slot, by) && cas(&r->slot[slot], by, SLOT_LENT);
 }
 
-/* A thread gets the slot that it had last, if it can. Slot 0 is another's, if there are more. */
+/* A thread gets the slot that it had last, if it can. Slot 0 is not for all where one has the bias. */
 static __attribute__((noinline)) int borrow_any(struct ring *r)
 {
 	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
-	uint32_t n = r->geo.cpl_slots, first = n > 1, i, slot = last;
+	uint32_t n = r->geo.cpl_slots, first = n > 1 && r->tx.rseq, i, slot = last;
 
 	for (i = first; i < n; i++, slot++) {
 		if (slot >= n || slot < first)

@@ -198,6 +198,15 @@ static void make_base(const char *dir, int zstd)
 	store_close(s);
 }
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 FIXTURE(faults)
 {
 	char base[300], dir[300];
@@ -270,8 +279,8 @@ FIXTURE_SETUP(faults)
 	ASSERT_EQ(0, run(self->dir, NONE, 0, false));
 	self->ops = script->n;
 	ASSERT_LT(30, self->ops);
-	/* The same code for the most part. */
-	self->step = variant->zstd && scale() == 1 ? 5 : 1;
+	/* The same code for the most part; and under a sanitizer 30 s are less. */
+	self->step = (variant->zstd || SANITIZED) && scale() == 1 ? 5 : 1;
 	ASSERT_EQ(1u << 2 | 1u << 3, check_all(self->dir));
 }
 

@@ -10,7 +10,7 @@ $(RING_TEST_BIN): $(RING_TEST_DIR)/%: selftests/ringbuf/%.c $(RINGBUF) $(KSELFTE
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) -MMD -MP -pthread -o $@ $< $(RINGBUF) $(LDFLAGS)
 
 # The same where the C library registers no restartable sequences: the fallback path.
-RING_NORSEQ := $(addsuffix -norseq,records signals death streams)
+RING_NORSEQ := $(addsuffix -norseq,answers records signals death streams)
 $(RING_NORSEQ:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-norseq: $(RING_TEST_DIR)/% selftests/ringbuf/build.mk
 	@printf '#!/bin/sh\nexec env GLIBC_TUNABLES=glibc.pthread.rseq=0 %s\n' '$<' >$@
 	@chmod +x $@

@@ -82,22 +82,9 @@ int ckpt_store_parents(const char *path)
 
 static pid_t parent_of(pid_t pid)
 {
-	char path[32], text[512], *end;
-	pid_t parent = 0;
-	ssize_t n = -1;
-	int fd;
+	pid_t parent;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	end = strrchr(text, ')');
-	return end && sscanf(end, ") %*c %d", &parent) == 1 ? parent : 0;
+	return family_state(pid, &parent) ? parent : 0;
 }
 
 static bool of_job(const struct rundir_job *job, pid_t pid)
@@ -173,18 +160,9 @@ int ckpt_tree(pid_t root, pid_t **pids)
 
 bool ckpt_has_ended(pid_t pid)
 {
-	char path[32], stat[512] = "", *end;
-	FILE *in;
+	char state = family_state(pid, NULL);
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	in = fopen(path, "re");
-	if (!in)
-		return true;
-	if (!fgets(stat, sizeof(stat), in))
-		*stat = 0;
-	fclose(in);
-	end = strrchr(stat, ')');
-	return !end || strchr("ZX", end[1] ? end[2] : 'X');
+	return !state || state == 'Z' || state == 'X';
 }
 
 /* -------------------------------------------------------------------------------- hold */

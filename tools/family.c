@@ -223,3 +223,28 @@ char *family_name(pid_t pid, char *buf)
 	snprintf(buf, 32, "%s", pid > 0 && !depth && read_kin(pid, &k) ? k.name : "?");
 	return buf;
 }
+
+/* /proc/PID/stat: "pid (name, with anything in it) S ppid …". */
+char family_state(pid_t pid, pid_t *parent)
+{
+	char path[32], text[512], state, *end;
+	pid_t up;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	end = strrchr(text, ')');
+	if (!end || sscanf(end, ") %c %d", &state, &up) != 2)
+		return 0;
+	if (parent)
+		*parent = up;
+	return state;
+}

@@ -105,5 +105,7 @@ int family_kill(const pid_t *except, int n_except, int sig);
 pid_t family_find(pid_t root, pid_t inner);
 /* The command name of a process, or "?"; buf[32]. */
 char *family_name(pid_t pid, char *buf);
+/* Any process: the letter of its state, 0 if there is none; parent may be NULL. */
+char family_state(pid_t pid, pid_t *parent);
 
 #endif

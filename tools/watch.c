@@ -34,26 +34,6 @@ void watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
 	stat->why[sizeof(stat->why) - 1] = 0;
 }
 
-/* The letter of /proc/PID/stat, 0 if there is no such process. */
-static char process_state(pid_t pid)
-{
-	char path[32], text[512], *end;
-	ssize_t n = -1;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	end = strrchr(text, ')');
-	return end && end[1] ? end[2] : 0;
-}
-
 const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
 {
 	const char *name;
@@ -68,7 +48,7 @@ const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
 		snprintf(buf, 24, "%s%s", name ? "SIG" : "signal", name ?: "");
 		return buf;
 	}
-	c = process_state(rank->pid);
+	c = family_state(rank->pid, NULL);
 	strcpy(buf, c == 'T' || c == 't' ? "stopped" : "running");
 	return buf;
 }
@@ -76,7 +56,7 @@ const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
 const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat)
 {
 	static const char *const names[] = { "starting", "serving", "frozen", "ended" };
-	char c = process_state(proxy->client);
+	char c = family_state(proxy->client, NULL);
 
 	if (c == 'T' || c == 't')
 		return "stopped";

@@ -95,6 +95,19 @@ static const char *path_of(const struct sv_image *a)
 	return (const char *)(a + 1) + a->n_opt * sizeof(struct sv_jit_opt);
 }
 
+const char *image_path(const struct singvgpu_log_entry *e, const void *data)
+{
+	const struct sv_image *a = data;
+	uint64_t at = sizeof(*a);
+
+	if ((e->op != SV_OP_cuLibraryLoadData && e->op != SV_OP_cuModuleLoadDataEx) ||
+	    e->len < sizeof(*a) || a->kind != SV_IMAGE_FILE || a->n_opt > 32)
+		return NULL;
+	at += a->n_opt * sizeof(struct sv_jit_opt);
+	return at <= e->len && a->path_len && a->path_len <= e->len - at &&
+	       !((const char *)data)[at + a->path_len - 1] ? path_of(a) : NULL;
+}
+
 int image_check_record(struct call *k, const struct sv_image *a)
 {
 	uint64_t opts = (uint64_t)a->n_opt * sizeof(struct sv_jit_opt);

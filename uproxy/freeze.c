@@ -25,26 +25,14 @@ struct files {
 	char seen[4096];	/* the last one that was as it should be */
 };
 
-static const char *path_in(const struct sv_image *a, uint32_t len)
-{
-	uint64_t at = sizeof(*a) + (uint64_t)a->n_opt * sizeof(struct sv_jit_opt);
-
-	return a->n_opt <= 32 && at <= len && a->path_len && a->path_len <= len - at &&
-	       !((const char *)a)[at + a->path_len - 1] ? (const char *)a + at : NULL;
-}
-
 /* Images that a restore will read from files must be in them. */
 static int file_as_it_was(void *arg, const struct singvgpu_log_entry *e, const void *data)
 {
 	const struct sv_image *a = data;
 	struct files *f = arg;
-	const char *path;
+	const char *path = image_path(e, data);
 	struct stat st;
 
-	if ((e->op != SV_OP_cuLibraryLoadData && e->op != SV_OP_cuModuleLoadDataEx) ||
-	    e->len < sizeof(*a) || a->kind != SV_IMAGE_FILE)
-		return 0;
-	path = path_in(a, e->len);
 	if (!path || !strcmp(path, f->seen))
 		return 0;
 	if (!stat(path, &st) && (uint64_t)st.st_size == a->size &&

@@ -61,19 +61,6 @@ int replay_wait(struct sv_session *s, CUresult *status)
 
 /* ------------------------------------------------------------------------------ the log */
 
-static const char *image_path(const struct singvgpu_log_entry *e, const void *data)
-{
-	const struct sv_image *a = data;
-	uint64_t at = sizeof(*a);
-
-	if ((e->op != SV_OP_cuLibraryLoadData && e->op != SV_OP_cuModuleLoadDataEx) ||
-	    e->len < sizeof(*a) || a->kind != SV_IMAGE_FILE || a->n_opt > 32)
-		return NULL;
-	at += a->n_opt * sizeof(struct sv_jit_opt);
-	return at <= e->len && a->path_len && a->path_len <= e->len - at &&
-	       !((const char *)data)[at + a->path_len - 1] ? (const char *)data + at : NULL;
-}
-
 static void blame(struct replay *r, const struct singvgpu_log_entry *e, const void *data, int rc,
 		  const char *what)
 {

@@ -300,6 +300,8 @@ int do_enumerate(struct call *k);
 int do_func_info(struct call *k);
 int do_prepare(struct call *k);
 void images_ctx_gone(uint64_t ctx);
+/* The file that a log's entry loads an image from, or NULL. */
+const char *image_path(const struct singvgpu_log_entry *e, const void *data);
 
 /* What is known of a kernel or function; ours while the handle lives. */
 struct func {

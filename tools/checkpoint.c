@@ -8,9 +8,6 @@
 
 #include "ckpt_take.h"
 
-#define TIMEOUT_MS	600000
-#define FREEZE_MS	30000
-
 static const char help[] =
 "Usage: singvgpu checkpoint [OPTION]... JOB\n"
 "Saves a running job so that it can be brought back, here or elsewhere, and ends it.\n"
@@ -30,14 +27,11 @@ static const char help[] =
 "Prints the checkpoint's id. If anything fails before it is whole, the job runs on as\n"
 "if nothing had been asked. CRIU needs root.\n";
 
-enum { LEAVE = 256, STORE, TIMEOUT, FREEZE, CRIU, JSON };
+enum { LEAVE = 256, JSON };
 
 static const struct option longs[] = {
 	{ "leave-running", no_argument, NULL, LEAVE },
-	{ "store", required_argument, NULL, STORE },
-	{ "timeout", required_argument, NULL, TIMEOUT },
-	{ "freeze", required_argument, NULL, FREEZE },
-	{ "criu", required_argument, NULL, CRIU },
+	TAKE_LONG,
 	{ "json", required_argument, NULL, JSON },
 	{ "quiet", no_argument, NULL, 'q' },
 	{ "help", no_argument, NULL, 'h' },
@@ -56,16 +50,6 @@ static int option(struct args *a, int c)
 	case LEAVE:
 		a->take.leave_running = true;
 		return 0;
-	case STORE:
-		a->take.store = optarg;
-		return 0;
-	case TIMEOUT:
-		return parse_seconds(optarg, &a->take.timeout_ms);
-	case FREEZE:
-		return parse_seconds(optarg, &a->take.freeze_ms);
-	case CRIU:
-		a->take.criu = optarg;
-		return 0;
 	case JSON:
 		a->json = optarg;
 		return 0;
@@ -76,7 +60,7 @@ static int option(struct args *a, int c)
 		a->help = true;
 		return 0;
 	}
-	return 1;
+	return take_option(&a->take, c);
 }
 
 static int parse(struct args *a, int argc, char **argv)
@@ -141,7 +125,7 @@ static void tell(const struct args *a, struct phases *ps, const struct take_resu
 
 int checkpoint_main(int argc, char **argv)
 {
-	struct args a = { .take = { .timeout_ms = TIMEOUT_MS, .freeze_ms = FREEZE_MS } };
+	struct args a = { .take = TAKE_DEFAULT };
 	struct rundir_job *job;
 	struct take_result r;
 	struct phases ps;

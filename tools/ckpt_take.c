@@ -561,6 +561,23 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	return err;
 }
 
+int take_option(struct take_options *o, int c)
+{
+	switch (c) {
+	case TAKE_STORE:
+		o->store = optarg;
+		return 0;
+	case TAKE_TIMEOUT:
+		return parse_seconds(optarg, &o->timeout_ms);
+	case TAKE_FREEZE:
+		return parse_seconds(optarg, &o->freeze_ms);
+	case TAKE_CRIU:
+		o->criu = optarg;
+		return 0;
+	}
+	return 1;
+}
+
 int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
 	      struct take_result *r)
 {

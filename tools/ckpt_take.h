@@ -29,6 +29,18 @@ struct take_options {
 	void *arg;
 };
 
+/* The options that all commands that take one have; for getopt_long. */
+enum { TAKE_STORE = 900, TAKE_TIMEOUT, TAKE_FREEZE, TAKE_CRIU };
+#define TAKE_LONG						\
+	{ "store", required_argument, NULL, TAKE_STORE },	\
+	{ "timeout", required_argument, NULL, TAKE_TIMEOUT },	\
+	{ "freeze", required_argument, NULL, TAKE_FREEZE },	\
+	{ "criu", required_argument, NULL, TAKE_CRIU }
+#define TAKE_DEFAULT ((struct take_options){ .timeout_ms = 600000, .freeze_ms = 30000 })
+
+/* c and optarg, as getopt has them: 0, 1 none of these, or < 0 it is not a number of seconds. */
+int take_option(struct take_options *o, int c);
+
 struct take_result {
 	char id[33];		/* "" if nothing was published */
 	char store[PATH_MAX];

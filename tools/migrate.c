@@ -15,8 +15,6 @@
 #include "ckpt_bring.h"
 #include "ckpt_take.h"
 
-#define TIMEOUT_MS	600000
-#define FREEZE_MS	30000
 #define BACK_MS		600000	/* for the job to be there again */
 
 static const char help[] =
@@ -37,16 +35,13 @@ static const char help[] =
 "If anything fails before the checkpoint is whole and the target has accepted it, the job\n"
 "runs on where it is.\n";
 
-enum { TO = 700, STORE, SSH, THERE, TIMEOUT, FREEZE, CRIU };
+enum { TO = 700, SSH, THERE };
 
 static const struct option longs[] = {
 	{ "to", required_argument, NULL, TO },
-	{ "store", required_argument, NULL, STORE },
+	TAKE_LONG,
 	{ "ssh", required_argument, NULL, SSH },
 	{ "there", required_argument, NULL, THERE },
-	{ "timeout", required_argument, NULL, TIMEOUT },
-	{ "freeze", required_argument, NULL, FREEZE },
-	{ "criu", required_argument, NULL, CRIU },
 	{ "quiet", no_argument, NULL, 'q' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -66,21 +61,11 @@ static int option(struct args *a, int c)
 	case TO:
 		a->to = optarg;
 		return 0;
-	case STORE:
-		a->take.store = optarg;
-		return 0;
 	case SSH:
 		a->ssh = optarg;
 		return 0;
 	case THERE:
 		a->there = optarg;
-		return 0;
-	case TIMEOUT:
-		return parse_seconds(optarg, &a->take.timeout_ms);
-	case FREEZE:
-		return parse_seconds(optarg, &a->take.freeze_ms);
-	case CRIU:
-		a->take.criu = optarg;
 		return 0;
 	case 'q':
 		a->quiet = true;
@@ -89,7 +74,7 @@ static int option(struct args *a, int c)
 		a->help = true;
 		return 0;
 	}
-	return 1;
+	return take_option(&a->take, c);
 }
 
 static int parse(struct args *a, int argc, char **argv)
@@ -202,7 +187,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 
 int migrate_main(int argc, char **argv)
 {
-	struct args a = { .take = { .timeout_ms = TIMEOUT_MS, .freeze_ms = FREEZE_MS } };
+	struct args a = { .take = TAKE_DEFAULT };
 	int status = parse(&a, argc, argv);
 	struct rundir_job *job;
 

@@ -663,12 +663,11 @@ static CUresult copy_piece(struct mover *m, const struct planned *p, uint64_t do
 		      m->h->drv.cuMemcpyHtoD_v2(p->r.at + done, m->buf[0], len);
 }
 
-static int say_region(struct mover *m, CUresult r, const struct planned *p, char *why, size_t n)
+static int say_region(CUresult r, const struct planned *p, char *why, size_t n)
 {
 	struct region where = p->r;
 	char what[200];
 
-	(void)m;
 	if (!r)
 		return 0;
 	where.name = 0;		/* the names are not here */
@@ -676,17 +675,24 @@ static int say_region(struct mover *m, CUresult r, const struct planned *p, char
 	return say_driver(r, what, why, n);
 }
 
-int mover_save_packed(struct mover *m, struct store_object *o, const struct planned *p, char *why,
-		      size_t n)
+static int begin_packed(struct mover *m, const struct planned *p, char *why, size_t n)
 {
 	int rc = stages(m, why, n);
 
 	if (!rc && plan_enter(m->s, p->r.ctx))
 		rc = say_driver(CUDA_ERROR_INVALID_CONTEXT, "entering a context", why, n);
+	return rc;
+}
+
+int mover_save_packed(struct mover *m, struct store_object *o, const struct planned *p, char *why,
+		      size_t n)
+{
+	int rc = begin_packed(m, p, why, n);
+
 	for (uint64_t done = 0; !rc && done < p->r.len; done += piece_len(p, done)) {
 		uint64_t len = piece_len(p, done);
 
-		rc = say_region(m, copy_piece(m, p, done, len, true), p, why, n);
+		rc = say_region(copy_piece(m, p, done, len, true), p, why, n);
 		if (!rc)
 			rc = write_out(m, o, p->r.off + done, m->buf[0], len, why, n);
 		m->stats->copied += len;
@@ -698,10 +704,8 @@ int mover_save_packed(struct mover *m, struct store_object *o, const struct plan
 int mover_load_packed(struct mover *m, struct store_reader *r, const struct planned *p, char *why,
 		      size_t n)
 {
-	int rc = stages(m, why, n);
+	int rc = begin_packed(m, p, why, n);
 
-	if (!rc && plan_enter(m->s, p->r.ctx))
-		rc = say_driver(CUDA_ERROR_INVALID_CONTEXT, "entering a context", why, n);
 	for (uint64_t done = 0; !rc && done < p->r.len; done += piece_len(p, done)) {
 		uint64_t len = piece_len(p, done);
 		ssize_t got = store_read(r, p->r.off + done, m->buf[0], len);
@@ -710,7 +714,7 @@ int mover_load_packed(struct mover *m, struct store_reader *r, const struct plan
 			return say_store(got, why, n);
 		if ((uint64_t)got < len)	/* zeros at the end are not stored */
 			memset(m->buf[0] + got, 0, len - got);
-		rc = say_region(m, copy_piece(m, p, done, len, false), p, why, n) ?:
+		rc = say_region(copy_piece(m, p, done, len, false), p, why, n) ?:
 		     tell_progress(m, len, why, n);
 		m->stats->copied += len;
 	}

@@ -38,8 +38,9 @@ __global__ void mix(unsigned int *p, int n, unsigned int by, int rounds)
 	for (int r = 0; r < rounds; r++)
 		v = v * 1664525u + 1013904223u + (by ^ (v >> 15)) + salt[r & 15];
 	p[i] = v;
+	/* Several of these run at a time. */
 	if (i < 64)
-		ticks[i] += by;
+		atomicAdd(&ticks[i], by);
 }
 
 /* Each one of these is a function of its own, loaded when it is first used. */

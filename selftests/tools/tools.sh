@@ -36,7 +36,12 @@ is()
 	fi
 	failed=1
 	echo "not ok $point - $1"
-	printf 'got: %s\nwanted: %s\n' "$2" "$3" | head -c 2000 | head -n 30 | sed 's/^/#   /'
+	# Of much text the first lines that differ say more than the first lines.
+	if [[ $2 == *$'\n'* && $3 == *$'\n'* ]]; then
+		diff <(echo "$3") <(echo "$2") | sed 's/^</wanted:/; s/^>/got:   /'
+	else
+		printf 'got: %s\nwanted: %s\n' "$2" "$3"
+	fi | head -c 2000 | head -n 30 | sed 's/^/#   /'
 }
 
 # like WHAT TEXT EXTENDED-REGEXP

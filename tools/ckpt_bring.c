@@ -220,7 +220,7 @@ int bring_check(struct bring *b, char *why, size_t size)
 			 "singvgpu");
 		return -ENODEV;
 	}
-	err = ckpt_mapped_check(&b->facts, why, size);
+	err = ckpt_mapped_check(&b->facts, why, size) ?: ckpt_ports_check(&b->facts, why, size);
 	return err ?: put_files(b, b->was->path, true, why, size);
 }
 

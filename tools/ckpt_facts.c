@@ -214,6 +214,9 @@ char *facts_write(const struct ckpt_facts *f, size_t *len)
 		put_hex(out, f->library[i].ref.bytes, sizeof(f->library[i].ref.bytes));
 		putc('\n', out);
 	}
+	for (int i = 0; i < f->ports; i++)
+		fprintf(out, "listen %s %d %lu\n", f->port[i].address, f->port[i].port,
+			f->port[i].inode);
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -250,6 +253,24 @@ int facts_add_option(struct ckpt_facts *f, const char *name, const char *value)
 	o->name = strdup(name);
 	o->value = strdup(value);
 	return o->name && o->value ? 0 : -ENOMEM;
+}
+
+int facts_add_port(struct ckpt_facts *f, const struct ckpt_port *p)
+{
+	struct ckpt_port *to = grow(&f->port, &f->ports, sizeof(*to));
+
+	if (!to)
+		return -ENOMEM;
+	*to = *p;
+	return 0;
+}
+
+static int read_port(struct ckpt_facts *f, char **w)
+{
+	struct ckpt_port p = { .port = atoi(w[2]), .inode = strtoul(w[3], NULL, 10) };
+
+	snprintf(p.address, sizeof(p.address), "%s", w[1]);
+	return facts_add_port(f, &p);
 }
 
 static int read_mapped(struct ckpt_facts *f, char **w)
@@ -294,6 +315,8 @@ static int read_line(struct ckpt_facts *f, char **w, int n)
 		return read_mapped(f, w);
 	else if (n == 3 && !strcmp(w[0], "library"))
 		return read_library(f, w);
+	else if (n == 4 && !strcmp(w[0], "listen"))
+		return read_port(f, w);
 	else if (n > N_MEMBERS && !strcmp(w[0], "proxy")) {
 		p = grow(&f->proxy, &f->proxies, sizeof(*p));
 		return p ? get_proxy(p, w + 1) : -ENOMEM;
@@ -347,6 +370,7 @@ void facts_free(struct ckpt_facts *f)
 	free(f->proxy);
 	free(f->mapped);
 	free(f->library);
+	free(f->port);
 	free(f->job);
 	free(f->libdir);
 	memset(f, 0, sizeof(*f));

@@ -14,6 +14,7 @@
  *     mapped SIZE IDENTITY PATH  a file that is mapped; IDENTITY is build:HEX or xxh3:HEX
  *     library NAME REF           a stand-in library of libdir
  *     libdir PATH
+ *     listen ADDRESS PORT INODE  a TCP port; INODE is the socket's, on HOST
  */
 #ifndef CKPT_FACTS_H
 #define CKPT_FACTS_H
@@ -41,6 +42,12 @@ struct ckpt_library {
 	struct ctl_ref ref;
 };
 
+struct ckpt_port {
+	char address[46];	/* as inet_ntop() writes it */
+	int port;
+	unsigned long inode;
+};
+
 struct ckpt_proxy {
 	int rank, serial;
 	int client;		/* pid within the job's namespace */
@@ -62,6 +69,8 @@ struct ckpt_facts {
 	int mappeds;
 	struct ckpt_library *library;
 	int libraries;
+	struct ckpt_port *port;
+	int ports;
 };
 
 /* malloc'ed text of *len bytes, or NULL. */
@@ -73,6 +82,7 @@ void facts_free(struct ckpt_facts *f);
 /* The value of an option, or NULL. */
 const char *facts_option(const struct ckpt_facts *f, const char *name);
 int facts_add_option(struct ckpt_facts *f, const char *name, const char *value);
+int facts_add_port(struct ckpt_facts *f, const struct ckpt_port *p);
 
 /* One word, escaped. facts_words: takes a line apart in place; the number of words. */
 void facts_word(FILE *out, const char *word);

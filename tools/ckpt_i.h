@@ -83,4 +83,11 @@ int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f);
 /* Those that are missing or are others now; why names the first. 0, -ENOENT, -ESTALE. */
 int ckpt_mapped_check(const struct ckpt_facts *f, char *why, size_t size);
 
+/* ------------------------------------------------------------------------ ckpt_ports.c */
+
+/* The TCP ports on which the processes (host pids, the root first) listen. */
+int ckpt_ports(const pid_t *pids, int n, struct ckpt_facts *f);
+/* Those that others listen on here; why names the first and who has it. 0, -EADDRINUSE. */
+int ckpt_ports_check(const struct ckpt_facts *f, char *why, size_t size);
+
 #endif

@@ -242,6 +242,12 @@ static const struct job_restore *restart(struct job *job)
 	return r;
 }
 
+static void say_where(const char *id, const char *store)
+{
+	say("the job is saved as checkpoint %s; `singvgpu restore --store %s %s` brings it back", id,
+	    store, id);
+}
+
 const struct job_restore *own_again(void *arg, struct job *job, enum job_end end, int status)
 {
 	char *word[16], *text = NULL, path[PATH_MAX + 16], id[STORE_ID], store[PATH_MAX];
@@ -251,7 +257,8 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	(void)arg;
 	if (end == JOB_LOST && status && job->opt->restart)
 		return restart(job);
-	if (end == JOB_UNRESTORED && again.o.device >= 0) {
+	/* After a move, that is; a restore that the user asked for has nowhere to go back to. */
+	if (end == JOB_UNRESTORED && again.restore.was && again.o.device >= 0) {
 		say("the job goes on where it was");
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
@@ -264,6 +271,8 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	if (n == 4 && !strcmp(word[2], "device")) {
 		unlink(path);
 		r = bring_back(word[0], word[1], atol(word[3]), job);
+		if (!r)
+			say_where(word[0], word[1]);
 	} else if (n == 6 && !strcmp(word[2], "host")) {
 		char *command = ckpt_remote_command(word[5], word[1], word[0], NULL);
 
@@ -272,8 +281,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		ckpt_ssh_exec(word[4], word[3], command ?: "false");
 		free(command);
 	} else if (n >= 2) {
-		say("the job is saved as checkpoint %s; `singvgpu restore --store %s %s` brings it "
-		    "back", word[0], word[1], word[0]);
+		say_where(word[0], word[1]);
 	}
 	free(text);
 	return r;

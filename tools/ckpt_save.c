@@ -227,7 +227,7 @@ int save_mapped(struct save *s, char *why, size_t size)
 	pid_t *pids;
 	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
 
-	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts);
+	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts) ?: ckpt_ports(pids, n, &s->facts);
 	free(n < 0 ? NULL : pids);
 	if (!err && libdir) {
 		s->facts.libdir = strdup(libdir);

@@ -43,6 +43,10 @@ static const struct {
 	{ "has bad size", "a file is not as it was at the checkpoint" },
 	{ "has bad mode", "a file is not as it was at the checkpoint" },
 	{ "build-id", "a library or program is not the one that it was at the checkpoint" },
+	{ "Can't bind inet", "a port of the job is in use, or an address of the job is not one of this "
+	  "host (`ss -tuanp` shows who has it)" },
+	{ "page-pipe: Can't allocate", "the kernel does not promise that much memory, of which CRIU "
+	  "uses next to nothing: `sysctl vm.overcommit_memory=1`" },
 	{ "Can't open file", "a file that the job had open is missing here" },
 	{ "ghost file", "an unlinked file of the job is too large (2 GB)" },
 	{ "nf_tables", "the kernel has no nf_tables, with which CRIU keeps TCP connections still" },

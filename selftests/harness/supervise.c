@@ -10,6 +10,7 @@
  *
  *	exit N | signal N | timeout	how the command ended
  *	leak PID COMMAND		a process that it left behind
+ *	cpu SECONDS			what it and all its descendants had of the processors
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -140,6 +142,16 @@ static void stop(int sig)
 	_exit(128 + sig);
 }
 
+/* Those that are reaped, by us or by their parents, which we have reaped. */
+static void report_cpu(FILE *out)
+{
+	struct rusage use;
+
+	getrusage(RUSAGE_CHILDREN, &use);
+	fprintf(out, "cpu %.1f\n", use.ru_utime.tv_sec + use.ru_stime.tv_sec +
+		(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
+}
+
 static pid_t start(char **command)
 {
 	pid_t pid = fork();
@@ -203,5 +215,6 @@ int main(int argc, char **argv)
 	if (in_time && !reap_until(0, NULL, now_ms() + GRACE_MS))
 		each_child(report_child, out);
 	kill_all();
+	report_cpu(out);
 	return fclose(out) ? 2 : 0;
 }

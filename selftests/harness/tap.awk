@@ -2,7 +2,8 @@
 # tap.awk - judges one test program: its end (first file, by supervise) and its TAP (second file).
 #
 # Prints a line for each point, "pass|fail|skip TEXT" (a skipped one with " # REASON"), and at the
-# end "total PASSED FAILED SKIPPED". What is wrong with the program as a whole is one more failure.
+# end "total PASSED FAILED SKIPPED CPU-SECONDS". What is wrong with the program as a whole is one
+# more failure.
 
 function wrong(text)
 {
@@ -13,6 +14,8 @@ function wrong(text)
 FILENAME == ARGV[1] {
 	if ($1 == "leak")
 		leaks = leaks (leaks == "" ? "" : ", ") substr($0, 6)
+	else if ($1 == "cpu")
+		cpu = $2
 	else
 		ending = $0
 	next
@@ -97,5 +100,5 @@ END {
 		print "fail (the program) left processes behind: " leaks
 		failed++
 	}
-	print "total " passed + 0 " " failed + 0 " " skipped + 0
+	print "total " passed + 0 " " failed + 0 " " skipped + 0 " " (cpu == "" ? "?" : cpu)
 }

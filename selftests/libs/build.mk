@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - programs on NVIDIA's own libraries: their results against references in double.
+
+lib_LIBS_cublas := -lcublas
+lib_LIBS_cublaslt := -lcublasLt
+lib_LIBS_cudnn := -lcudnn
+lib_LIBS_cufft := -lcufft
+lib_LIBS_curand_lib := -lcurand
+lib_LIBS_cusolver := -lcusolver -lcublas
+lib_LIBS_cusparse := -lcusparse
+lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc
+# a library that the toolkit at hand lacks takes its program with it: cuDNN is not part of it
+LIB_PROGRAMS := $(foreach p,$(patsubst selftests/libs/%.cu,%,$(wildcard selftests/libs/*.cu)),$(if \
+	$(wildcard $(patsubst -l%,$(CUDA_HOME)/lib64/lib%.so,$(firstword $(lib_LIBS_$(p))))),$(p)))
+LIB_BINS := $(LIB_PROGRAMS:%=$(B)/selftests/libs/%)
+$(LIB_BINS): $(B)/selftests/libs/%: selftests/libs/%.cu selftests/libs/lib.cuh \
+		selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(CUDA_HOME)/bin/nvcc -o $@ $< $(lib_LIBS_$*) -Xlinker -rpath,$(CUDA_HOME)/lib64
+
+.PHONY: lib-programs
+lib-programs: $(LIB_BINS)
+
+# A choice that compiles few kernels for `make check`; all of it for `make check-long`.
+ifeq ($(SAN),)
+HOST_TESTS += selftests/libs/test-libs
+LONG_TESTS += selftests/libs/test-libs-long
+TEST_PROGRAMS += $(LIB_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
+TIMEOUT_test-libs := 600
+TIMEOUT_test-libs-long := 7200
+endif

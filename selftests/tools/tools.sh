@@ -78,11 +78,11 @@ marked()
 	done
 }
 
-# nothing_left WHAT: within 3 s there is no process of the job, and no folder.
+# nothing_left WHAT: soon there is no process of the job, and no folder; a busy machine takes longer.
 nothing_left()
 {
 	local i what
-	for ((i = 0; i < 60; i++)); do
+	for ((i = 0; i < 600; i++)); do
 		what=$(marked; find "$XDG_RUNTIME_DIR" -mindepth 1)
 		[ -n "$what" ] || break
 		sleep 0.05
@@ -90,10 +90,10 @@ nothing_left()
 	is "$1" "$what" ""
 }
 
-# wait_for SECONDS COMMAND...: until it succeeds.
+# wait_for SECONDS COMMAND...: until it succeeds. On a busy machine all may take a minute.
 wait_for()
 {
-	local i n=$(($1 * 50))
+	local i n=$((($1 > 60 ? $1 : 60) * 50))
 	shift
 	for ((i = 0; i < n; i++)); do
 		! "$@" >/dev/null 2>&1 || return 0

@@ -41,9 +41,12 @@ static uint64_t elf_size(const Elf64_Ehdr *e)
 {
 	const Elf64_Shdr *sh = (const void *)((const char *)e + e->e_shoff);
 	uint64_t end = e->e_shoff + (uint64_t)e->e_shnum * e->e_shentsize;
+	uint64_t segments = e->e_phoff + (uint64_t)e->e_phnum * e->e_phentsize;
 
 	if (e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_shentsize != sizeof(*sh))
 		return 0;
+	if (e->e_phnum && segments > end)	/* ptxas puts them last */
+		end = segments;
 	for (int i = 0; i < e->e_shnum; i++)
 		if (sh[i].sh_type != SHT_NOBITS && sh[i].sh_offset + sh[i].sh_size > end)
 			end = sh[i].sh_offset + sh[i].sh_size;

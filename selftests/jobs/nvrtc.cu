@@ -145,6 +145,38 @@ static void use(CUmodule m, CUfunction saxpy, CUfunction power, double factor)
 	CHECK(cudaFree(dd));
 }
 
+/* Machine code for the device that NVRTC knows last: it runs there, and elsewhere has no binary. */
+static void machine_code(void)
+{
+	int n, v[2], archs[64];
+	size_t size;
+	nvrtcProgram prog;
+	CUmodule m;
+	CUfunction f;
+
+	NVRTC(nvrtcGetNumSupportedArchs(&n));
+	EXPECT(n > 0 && n <= 64);
+	NVRTC(nvrtcGetSupportedArchs(archs));
+	CHECK(cudaDeviceGetAttribute(&v[0], cudaDevAttrComputeCapabilityMajor, 0));
+	CHECK(cudaDeviceGetAttribute(&v[1], cudaDevAttrComputeCapabilityMinor, 0));
+	std::string arch = "-arch=sm_" + std::to_string(archs[n - 1]);
+	const char *opts[] = { arch.c_str(), "-DFACTOR=3.0" };
+	NVRTC(nvrtcCreateProgram(&prog, source, "job.cu", 0, NULL, NULL));
+	NVRTC(nvrtcCompileProgram(prog, 2, opts));
+	NVRTC(nvrtcGetCUBINSize(prog, &size));
+	std::vector<char> cubin(size);
+	NVRTC(nvrtcGetCUBIN(prog, cubin.data()));
+	NVRTC(nvrtcDestroyProgram(&prog));
+	CUresult r = p_cuModuleLoadData(&m, cubin.data());
+	if (v[0] == archs[n - 1] / 10 && v[1] >= archs[n - 1] % 10) {
+		EXPECT_EQ(r, CUDA_SUCCESS);
+		CU(p_cuModuleGetFunction(&f, m, "saxpy"));
+		CU(p_cuModuleUnload(m));
+	} else {
+		EXPECT_EQ(r, CUDA_ERROR_NO_BINARY_FOR_GPU);
+	}
+}
+
 int main()
 {
 	std::string name, ptx, ptx5;
@@ -197,6 +229,8 @@ int main()
 	CU(p_cuKernelGetFunction(&saxpy, k1));
 	use(NULL, saxpy, (CUfunction)k2, 5);
 	CU(p_cuLibraryUnload(lib));
+
+	machine_code();
 
 	/* what is no image, and PTX that is wrong */
 	CUresult r = p_cuModuleLoadData(&m, "this is neither an ELF file nor PTX");

@@ -28,6 +28,36 @@ static void end_array(void *arg)
 	free(e);
 }
 
+#define LEVELS_MAX 32
+
+struct levels {
+	struct sv_session *s;
+	uint64_t real[LEVELS_MAX];
+	unsigned int n;
+};
+
+static void forget_level(void *arg, uint64_t handle, uint64_t real, void *obj)
+{
+	struct levels *l = arg;
+
+	(void)obj;
+	for (unsigned int i = 0; i < l->n; i++)
+		if (l->real[i] == real)
+			sv_unbind(l->s, SV_T_CUarray, handle);
+}
+
+/* Levels that the program has asked for end with their mipmapped array. */
+static void forget_levels(struct sv_session *s, uint64_t mipmap)
+{
+	struct levels l = { .s = s };
+	CUarray a;
+
+	while (s->hal.drv.cuMipmappedArrayGetLevel && l.n < LEVELS_MAX &&
+	       !s->hal.drv.cuMipmappedArrayGetLevel(&a, (CUmipmappedArray)mipmap, l.n))
+		l.real[l.n++] = (uintptr_t)a;
+	handle_walk(s, SV_T_CUarray, forget_level, &l);
+}
+
 int do_array_destroy(struct call *k)
 {
 	const struct sv_cuArrayDestroy *a = k->c.data;
@@ -50,6 +80,8 @@ int do_array_destroy(struct call *k)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	*e = (struct ending){ answer_later(k), a->ctx, real, type };
 	sv_unbind(s, type, a->hArray);
+	if (type == SV_T_CUmipmappedArray)
+		forget_levels(s, real);
 	if (worker_run(end_array, e)) {
 		free(e);
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);

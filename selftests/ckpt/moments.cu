@@ -232,6 +232,22 @@ static void threads(void)
 		pthread_join(p[i].thread, NULL);
 }
 
+/* A level that the program holds ends with its mipmapped array. */
+static void levels(cudaStream_t s)
+{
+	cudaChannelFormatDesc f = cudaCreateChannelDesc<unsigned int>();
+	cudaMipmappedArray_t m;
+	cudaArray_t level;
+
+	CHECK(cudaMallocMipmappedArray(&m, &f, make_cudaExtent(64, 64, 0), 3));
+	CHECK(cudaGetMipmappedArrayLevel(&level, m, 1));
+	CHECK(cudaMemcpy2DToArrayAsync(level, 0, 0, state, 128, 128, 32, cudaMemcpyDeviceToDevice, s));
+	mix<<<4, 256, 0, s>>>(state, 1024, 77, 2);
+	CHECK(cudaMemcpy2DFromArrayAsync(state + 2048, 128, level, 0, 0, 128, 32, cudaMemcpyDeviceToDevice, s));
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaFreeMipmappedArray(m));
+}
+
 static void memory(void)
 {
 	unsigned int *managed, *mapped, *plain, *pool[4];
@@ -265,6 +281,7 @@ static void memory(void)
 		CHECK(cudaStreamSynchronize(s));
 		touched += managed[i * 61] + mapped[i];
 	}
+	levels(s);
 	CHECK(cudaHostUnregister(plain));
 	munmap(plain, 65536);
 	CHECK(cudaFree(managed));

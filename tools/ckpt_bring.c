@@ -224,6 +224,12 @@ int bring_check(struct bring *b, char *why, size_t size)
 	return err ?: put_files(b, b->was->path, true, why, size);
 }
 
+void bring_ask_only(struct bring *b)
+{
+	b->restore.tree = NULL;
+	b->restore.go = NULL;
+}
+
 int bring_job_options(const struct bring *b, struct job_options *opt)
 {
 	return ckpt_options_read(&b->facts, opt);
@@ -273,7 +279,8 @@ static void fill_request(const struct bring *b, int i, long device, struct ctl_r
 {
 	const struct ckpt_proxy *p = &b->facts.proxy[i];
 
-	*req = (struct ctl_restore){ .h = { .op = CTL_RESTORE, .size = sizeof(*req) } };
+	*req = (struct ctl_restore){ .h = { .op = CTL_RESTORE, .size = sizeof(*req) },
+				     .check = !b->restore.tree };
 	snprintf(req->dir, sizeof(req->dir), "%.*s", CTL_PATH_MAX - 1, b->dir);
 	req->device = p->device;
 	req->observed = p->observed;
@@ -303,7 +310,7 @@ static int restore_proxy(struct bring *b, struct job *job, int i, char *why, siz
 	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
 		       SILENCE_MS);
 	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
-	if (!err && b->channel[i] < 0 && strcmp(p->info.backend, "kmod"))
+	if (!err && !req.check && b->channel[i] < 0 && strcmp(p->info.backend, "kmod"))
 		err = -EPROTO;
 	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
 	if (err)
@@ -320,11 +327,16 @@ static int bring_proxies(void *arg, struct job *job)
 	int err = 0;
 
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
-	b->hold = ckpt_hold_alone(job->dir.path, START_MS);
+	if (b->restore.tree)
+		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
 	for (int i = 0; i < b->facts.proxies && !err; i++)
 		err = restore_proxy(b, job, i, why, sizeof(why));
 	if (err)
 		late(b, job, "its GPU session", why);
+	if (!b->restore.tree) {
+		phases_clear(&b->ps);
+		close_fds(b);	/* on which the proxies end */
+	}
 	return err;
 }
 

@@ -46,6 +46,8 @@ struct bring {
 int bring_open(struct bring *b, const struct bring_options *o);
 /* All that can be known before anything is touched. why[] gets what to do. */
 int bring_check(struct bring *b, char *why, size_t size);
+/* From then on the job is not to come back: only the devices are asked whether they would do. */
+void bring_ask_only(struct bring *b);
 /* What `run` was told then. The texts live as long as b. */
 int bring_job_options(const struct bring *b, struct job_options *opt);
 void bring_close(struct bring *b);

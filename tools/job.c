@@ -859,14 +859,15 @@ static void restore_ranks(struct supervisor *s)
 		rundir_write(&s->job->dir, &s->info);
 		err = r->proxies ? r->proxies(r->arg, s->job) : 0;
 	}
-	if (!err)
+	if (!err && r->tree)
 		err = restore_tree(s, r);
 	close_pipes(s);
 	s->changed = true;
-	if (!err)
+	if (!err && r->tree)
 		return;
-	s->failed = s->unrestored = true;
-	s->status = EXIT_OURS;
+	s->failed = true;
+	s->unrestored = err;
+	s->status = err ? EXIT_OURS : 0;
 	for (int i = 0; !s->running && i < s->info.ranks; i++)
 		s->info.rank[i].state = RANK_EXITED;
 	signal_ranks(s, SIGKILL, true);

@@ -87,7 +87,8 @@ struct job_restore {
 	/*
 	 * Restores the tree as a child of this process; inherit[] is for --inherit-fd: the ranks'
 	 * stdio and init's status pipe (their fds stay the caller's). The host's pid of the root
-	 * (init, or the rank where there was none), or -errno.
+	 * (init, or the rank where there was none), or -errno. NULL: only the proxies were to be asked;
+	 * run's exit status says what came of it, and the job gets a folder of its own.
 	 */
 	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 	/* The tree runs. proxy[].client may be filled in, see family_find(). 0 or -errno. */

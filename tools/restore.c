@@ -139,7 +139,9 @@ static int bring(const struct args *a)
 		free(places.libdir);
 		places.libdir = strdup(b.facts.libdir);
 	}
-	if (!status && !a->check)
+	if (a->check)
+		bring_ask_only(&b);
+	if (!status && (!a->check || b.facts.proxies))
 		status = job_run(&opt, &places, &b.restore);
 	options_free(&opt, &places);
 	bring_close(&b);

@@ -117,8 +117,8 @@ static int run(struct job *job)
 	job->front = getpid();
 	job->group = getpgrp();
 	rundir_sweep();
-	if (job->restore ? rundir_create_as(&job->dir, job->restore->was->path) :
-			   rundir_create(&job->dir))
+	if (job->restore && job->restore->tree ?
+	    rundir_create_as(&job->dir, job->restore->was->path) : rundir_create(&job->dir))
 		return EXIT_OURS;
 	set_signals(job, &handled);
 	job->terminal = job->restore ? job->restore->was->terminal :

@@ -308,6 +308,11 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 		return;
 	}
 	rc = replay_session(s, ctl.options, m, &tell_progress, &r, r.r.why, sizeof(r.r.why));
+	if (!rc && m->check) {
+		ctl.state = 0;
+		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
+		return;
+	}
 	if (!rc && ring_backend(s->ring) == RING_MEMFD) {
 		fd = ring_client_fd(s->ring);
 		rc = fd < 0 ? fd : 0;

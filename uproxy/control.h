@@ -146,7 +146,7 @@ struct ctl_restore {
 	uint64_t window, window_len;	/* as ctl_info had them */
 	uint64_t budget;	/* bytes of device memory; 0: as it was. Less than that is refused */
 	int32_t ordinal;	/* device to use among the driver's; -1: --device of the command line */
-	uint32_t pad;
+	uint32_t check;		/* 1: only say whether the device would do; nothing else is looked at */
 };
 
 struct ctl_restored {

@@ -168,8 +168,9 @@ static int same_device(const struct sv_device *was, const struct sv_device *is, 
 	for (int a = 1; a < SV_ATTRS_MAX; a++) {
 		if (of_place(a) || !was->attr_ok[a] || (is->attr_ok[a] && is->attr[a] == was->attr[a]))
 			continue;
-		snprintf(why, n, "the device differs from the job's: attribute %d is %d and was %d", a,
-			 is->attr_ok[a] ? is->attr[a] : -1, was->attr[a]);
+		snprintf(why, n, "the device differs from the job's: attribute %d is %d and was %d: restore "
+			 "it on a device of the same type", a, is->attr_ok[a] ? is->attr[a] : -1,
+			 was->attr[a]);
 		return -EXDEV;
 	}
 	return 0;
@@ -180,15 +181,20 @@ static int check_device(const struct ctl_device *was, const struct ctl_device *i
 {
 	struct sv_device a = { .total_mem = was->total_mem }, b = { .total_mem = is->total_mem };
 
+	if (!strcmp(was->name, is->name) &&
+	    (is->cc_major != was->cc_major || is->cc_minor != was->cc_minor)) {
+		snprintf(why, n, "the job's device has compute capability %d.%d, this one %d.%d: restore it "
+			 "on a device of the same type", was->cc_major, was->cc_minor, is->cc_major,
+			 is->cc_minor);
+		return -EXDEV;
+	}
 	memcpy(a.name, was->name, sizeof(a.name));
 	memcpy(b.name, is->name, sizeof(b.name));
-	a.attr_ok[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 1;
-	a.attr_ok[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = 1;
-	memcpy(b.attr_ok, a.attr_ok, sizeof(a.attr_ok));
-	a.attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = was->cc_major;
-	a.attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = was->cc_minor;
-	b.attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = is->cc_major;
-	b.attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = is->cc_minor;
+	if (is->driver_version < was->driver_version) {
+		snprintf(why, n, "the driver is of version %d, the job's was %d: update it",
+			 is->driver_version, was->driver_version);
+		return -EXDEV;
+	}
 	return same_device(&a, &b, why, n);
 }
 
@@ -349,8 +355,9 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 		return rc;
 	replay_device(&s->hal, &to->device);
 	rc = check_device(&from->was, &to->device, why, n);
-	if (!rc)
-		rc = store_open(&st, from->dir, 0, why, n);
+	if (rc || from->check)
+		return rc;
+	rc = store_open(&st, from->dir, 0, why, n);
 	if (rc)
 		return rc;
 	rc = from_store(s, o, st, from, p, to, why, n);

@@ -11,16 +11,26 @@ $(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(CUDA_HOME)/bin/nvcc -o $@ $<
 
+# A driver that is the soft device's, but for what it says of it.
+OTHERDEV := $(B)/selftests/ckpt/otherdev.so
+$(OTHERDEV): selftests/ckpt/otherdev.c $(B)/uproxy/softgpu/libsoftcuda.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -fPIC -shared -o $@ -Wl,--no-as-needed $^ \
+		-Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' -ldl
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 ifneq ($(CUDA_HOME),)
-TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT)
+TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV)
 endif
-HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults
-LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long
+HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults \
+	selftests/ckpt/test-refusals
+LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200
 TIMEOUT_test-inflight := 600
+TIMEOUT_test-refusals := 900
+TIMEOUT_moments-vm := 15000
 TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200
 endif

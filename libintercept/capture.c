@@ -194,8 +194,7 @@ void capture_stream_gone(struct stream *s)
 		if (g)
 			graph_delete(g);
 	} else {
-		c->invalid = true;	/* its work can be joined no more */
-		leave(s);
+		leave(s);	/* what it did not give back is missed at the end */
 	}
 	graph_unlock(0);
 }

@@ -217,6 +217,51 @@ static void states(void)
 	CHECK(cudaGraphDestroy(g));
 }
 
+/* A stream that took part and gave its work back may go before the end; so may its events. */
+static void passing_by(void)
+{
+	cudaStream_t q;
+	cudaEvent_t there, back;
+	cudaGraph_t g = NULL;
+	cudaGraphExec_t e;
+	std::vector<unsigned int> got(N);
+
+	for (int give_back = 1; give_back >= 0; give_back--) {
+		CHECK(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking));
+		CHECK(cudaEventCreate(&there));
+		CHECK(cudaEventCreate(&back));
+		CHECK(cudaMemset(x, 0, N * 4));
+		CHECK(cudaStreamBeginCapture(u, cudaStreamCaptureModeGlobal));
+		axpb<<<grid, 128, 0, u>>>(x, 5, 7, N);
+		CHECK(cudaEventRecord(there, u));
+		CHECK(cudaStreamWaitEvent(q, there, 0));
+		axpb<<<grid, 128, 0, q>>>(x, 3, 2, N);
+		CHECK(cudaEventRecord(back, q));
+		if (give_back)
+			CHECK(cudaStreamWaitEvent(u, back, 0));
+		CHECK(cudaStreamDestroy(q));
+		CHECK(cudaEventDestroy(there));
+		CHECK(cudaEventDestroy(back));
+		if (!give_back) {
+			cudaError_t r = cudaStreamEndCapture(u, &g);
+
+			EXPECT(r == cudaErrorStreamCaptureUnjoined ||
+			       r == cudaErrorStreamCaptureInvalidated);
+			EXPECT_EQ(cudaGetLastError(), r);
+			break;
+		}
+		CHECK(cudaStreamEndCapture(u, &g));
+		CHECK(cudaGraphInstantiate(&e, g, 0));
+		CHECK(cudaGraphLaunch(e, u));
+		CHECK(cudaMemcpyAsync(got.data(), x, N * 4, cudaMemcpyDeviceToHost, u));
+		CHECK(cudaStreamSynchronize(u));
+		for (unsigned int v : got)
+			EXPECT_EQ(v, 7u * 3 + 2);
+		CHECK(cudaGraphExecDestroy(e));
+		CHECK(cudaGraphDestroy(g));
+	}
+}
+
 /* Four threads record and replay their own graphs at the same time. */
 static void *recorder(void *arg)
 {
@@ -268,6 +313,7 @@ int main()
 	CHECK(cudaEventCreateWithFlags(&join_u, cudaEventDisableTiming));
 	replay();
 	states();
+	passing_by();
 	for (size_t i = 0; i < 4; i++)
 		EXPECT(!pthread_create(&th[i], NULL, recorder, (void *)i));
 	for (int i = 0; i < 4; i++)

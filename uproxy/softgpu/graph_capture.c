@@ -96,8 +96,7 @@ void capture_abandon(struct stream *st)
 	struct capture *c = st->cap;
 
 	if (!st->cap_origin) {
-		c->invalid = true;	/* its work can no longer be joined */
-		leave(st);
+		leave(st);	/* what it did not give back is missed at the end */
 		return;
 	}
 	if (!c->foreign)

@@ -70,6 +70,38 @@ static int read_facts(struct bring *b)
 	return err;
 }
 
+/* In a store that it was copied to, an object has another place, and its part alone says which. */
+static void find_part(const struct bring *b, struct ctl_ref *ref, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void find_part(const struct bring *b, struct ctl_ref *ref, const char *fmt, ...)
+{
+	const struct store_ref *part;
+	char name[PATH_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(name, sizeof(name), fmt, ap);
+	va_end(ap);
+	part = store_checkpoint_find(b->checkpoint, name);
+	if (part)
+		memcpy(ref->bytes, part->b, sizeof(ref->bytes));
+}
+
+static void find_parts(struct bring *b)
+{
+	for (int i = 0; i < b->facts.libraries; i++)
+		find_part(b, &b->facts.library[i].ref, "lib/%s", b->facts.library[i].name);
+	for (int i = 0; i < b->facts.proxies; i++) {
+		struct ckpt_proxy *p = &b->facts.proxy[i];
+
+		find_part(b, &p->device, "proxy/%d-%d/device", p->rank, p->serial);
+		find_part(b, &p->observed, "proxy/%d-%d/observed", p->rank, p->serial);
+		find_part(b, &p->session, "proxy/%d-%d/session", p->rank, p->serial);
+		find_part(b, &p->channel, "proxy/%d-%d/channel", p->rank, p->serial);
+		find_part(b, &p->arena, "proxy/%d-%d/arena", p->rank, p->serial);
+	}
+}
+
 /* Proxies whose clients were about to end have nothing to be restored from. */
 static void keep_proxies(struct bring *b)
 {
@@ -139,6 +171,7 @@ int bring_open(struct bring *b, const struct bring_options *o)
 		bring_close(b);
 		return err;
 	}
+	find_parts(b);
 	b->restore = (struct job_restore){ .was = b->was, .proxies = bring_proxies,
 					   .tree = bring_tree, .go = bring_go, .arg = b };
 	return 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ckpt_i.h"
+#include "files.h"
 #include "store_i.h"
 
 static const char help[] =
@@ -159,6 +160,7 @@ static int gc(const struct store_args *a)
 {
 	struct store *s = store_args_open(a, NULL, STORE_RW);
 	struct json j = { .out = stdout };
+	struct files_gc_stats logs = { 0 };
 	struct store_gc_stats st;
 	char freed[16], kept[16];
 	struct shown sh = { 0 };
@@ -167,19 +169,20 @@ static int gc(const struct store_args *a)
 	if (!s)
 		return EXIT_OURS;
 	phases_start(&sh.phases, "gc", "", false);
-	err = store_gc(s, a->keep, a->wait_ms, progress, &sh, &st);
+	err = store_gc(s, a->keep, a->wait_ms, progress, &sh, &st) ?: files_gc(s, &logs);
 	phases_clear(&sh.phases);
 	if (err)
 		failed();
 	store_close(s);
 	if (err)
 		return EXIT_OURS;
+	st.freed += logs.freed;
 	if (!a->json) {
 		printf("%s freed, %s kept: %llu segments removed, %llu rewritten, "
-		       "%llu left-overs of writers removed\n", show_size(freed, st.freed),
+		       "%llu left-overs of writers removed, %llu logs of jobs\n", show_size(freed, st.freed),
 		       show_size(kept, st.kept), (unsigned long long)st.segments_removed,
 		       (unsigned long long)st.segments_rewritten,
-		       (unsigned long long)st.temporaries);
+		       (unsigned long long)st.temporaries, (unsigned long long)logs.logs);
 		return 0;
 	}
 	json_open(&j, NULL, '{');
@@ -188,6 +191,7 @@ static int gc(const struct store_args *a)
 	json_uint(&j, "segments_removed", st.segments_removed);
 	json_uint(&j, "segments_rewritten", st.segments_rewritten);
 	json_uint(&j, "temporaries", st.temporaries);
+	json_uint(&j, "logs", logs.logs);
 	json_close(&j, '}');
 	return 0;
 }

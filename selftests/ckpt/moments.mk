@@ -24,12 +24,13 @@ ifneq ($(CUDA_HOME),)
 TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV)
 endif
 HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults \
-	selftests/ckpt/test-refusals
+	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere
 LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200
 TIMEOUT_test-inflight := 600
 TIMEOUT_test-refusals := 900
+TIMEOUT_test-elsewhere := 300
 TIMEOUT_moments-vm := 15000
 TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200

@@ -98,6 +98,15 @@ struct files_back {
 };
 
 int files_put_back(struct files_back *b);
+
+/*
+ * Removes the logs that no checkpoint has and no job writes to. Behind store_gc(). 0, or what the
+ * store says (then nothing has been removed).
+ */
+struct files_gc_stats {
+	uint64_t logs, freed;	/* bytes */
+};
+int files_gc(struct store *s, struct files_gc_stats *st);
 void files_back_free(struct files_back *b);
 
 #endif

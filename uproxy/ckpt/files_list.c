@@ -459,66 +459,7 @@ int files_read_object(struct store *s, const struct store_ref *ref, char **text,
 	return 0;
 }
 
-/* ------------------------------------------------------------------------ the log's place */
-
-void files_log_path(char path[PATH_MAX], const struct store *s, const char *name)
-{
-	snprintf(path, PATH_MAX, "%s/logs%s%s", store_dir(s), *name ? "/" : "", name);
-}
-
-/* Can a process of that user reach the folder? For root it is a matter of course. */
-static bool can_reach(const char *dir, uid_t uid)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	size_t n;
-
-	if (!uid)
-		return true;
-	if (!realpath(dir, path))
-		return false;
-	for (n = strlen(path); n; n = files_folder(path, n)) {
-		path[n] = '\0';
-		if (stat(path, &st) || !(st.st_mode & (st.st_uid == uid ? 0100 : 01)))
-			return false;
-	}
-	return true;
-}
-
-int files_log_link(const struct store *s, const char *name, const char *log, const char *text,
-		   size_t len)
-{
-	char path[PATH_MAX], dir[PATH_MAX], temp[PATH_MAX + 8], *slash;
-	struct stat st;
-	int fd, err = 0;
-
-	snprintf(dir, sizeof(dir), "%s", log);
-	slash = strrchr(dir, '/');
-	if (!slash)
-		return -EINVAL;
-	*slash = '\0';
-	if (stat(dir, &st))
-		return -errno;
-	files_log_path(path, s, "");
-	if (!mkdir(path, 0711) && chown(path, st.st_uid, st.st_gid))
-		return -errno;
-	if (!realpath(path, dir) || !can_reach(dir, st.st_uid))
-		return -EACCES;
-	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-		return -ENAMETOOLONG;
-	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (text ? O_TRUNC : 0), 0600);
-	if (fd < 0)
-		return -errno;
-	if (fchown(fd, st.st_uid, st.st_gid) || (text && write(fd, text, len) != (ssize_t)len))
-		err = errno ? -errno : -ENOSPC;
-	close(fd);
-	snprintf(temp, sizeof(temp), "%s.new", log);
-	if (!err && (unlink(temp), symlink(path, temp)))
-		err = -errno;
-	if (!err && rename(temp, log))
-		err = -errno;
-	return err;
-}
+/* ------------------------------------------------------------------------------ records */
 
 int files_records(const char *log, size_t len, int (*each)(void *arg, char kind, const char *path),
 		  void *arg)

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * files_logs.c - the folder "logs" of a store: where the logs of changed files go on, and their end
+ *
+ * A log lies there from the first checkpoint of its job on, under the name that the checkpoints have of
+ * it. NAME.of says of which job it is: a line with the boot of its machine, one with the path in the
+ * job's folder that is a link to it. A log goes when no checkpoint has its name and its job is over:
+ * on this boot of this machine that can be seen, elsewhere it is believed when nothing has been written
+ * for STALE_S.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files_i.h"
+
+#define OWNER	".of"
+#define STALE_S	(30ll * 24 * 3600)
+
+void files_log_path(char path[PATH_MAX], const struct store *s, const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/logs%s%s", store_dir(s), *name ? "/" : "", name);
+}
+
+/* Can a process of that user reach the folder? For root it is a matter of course. */
+static bool can_reach(const char *dir, uid_t uid)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	size_t n;
+
+	if (!uid)
+		return true;
+	if (!realpath(dir, path))
+		return false;
+	for (n = strlen(path); n; n = files_folder(path, n)) {
+		path[n] = '\0';
+		if (stat(path, &st) || !(st.st_mode & (st.st_uid == uid ? 0100 : 01)))
+			return false;
+	}
+	return true;
+}
+
+/* For files_gc(). That it cannot be noted does no harm: the log stays longer. */
+static void note_owner(const struct store *s, const char *name, const char *log)
+{
+	char path[PATH_MAX + 8], boot[64];
+	FILE *out;
+
+	files_log_path(path, s, name);
+	strcat(path, OWNER);
+	out = fopen(path, "we");
+	if (!out)
+		return;
+	files_boot(boot);
+	fprintf(out, "%s\n%s\n", boot, log);
+	fclose(out);
+}
+
+int files_log_link(const struct store *s, const char *name, const char *log, const char *text,
+		   size_t len)
+{
+	char path[PATH_MAX], dir[PATH_MAX], temp[PATH_MAX + 8], *slash;
+	struct stat st;
+	int fd, err = 0;
+
+	snprintf(dir, sizeof(dir), "%s", log);
+	slash = strrchr(dir, '/');
+	if (!slash)
+		return -EINVAL;
+	*slash = '\0';
+	if (stat(dir, &st))
+		return -errno;
+	files_log_path(path, s, "");
+	if (!mkdir(path, 0711) && chown(path, st.st_uid, st.st_gid))
+		return -errno;
+	if (!realpath(path, dir) || !can_reach(dir, st.st_uid))
+		return -EACCES;
+	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (text ? O_TRUNC : 0), 0600);
+	if (fd < 0)
+		return -errno;
+	if (fchown(fd, st.st_uid, st.st_gid) || (text && write(fd, text, len) != (ssize_t)len))
+		err = errno ? -errno : -ENOSPC;
+	close(fd);
+	snprintf(temp, sizeof(temp), "%s.new", log);
+	if (!err && (unlink(temp), symlink(path, temp)))
+		err = -errno;
+	if (!err && rename(temp, log))
+		err = -errno;
+	if (!err)
+		note_owner(s, name, log);
+	return err;
+}
+
+/* -------------------------------------------------------------------------------- clean-up */
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+struct names {
+	struct store *s;
+	void *tree;
+	int err;
+};
+
+/* The list begins "singvgpu-files 1\nboot …\nlog NAME\n". */
+static int note_name(void *arg, const char *id, uint64_t time)
+{
+	struct names *n = arg;
+	struct store_checkpoint *c = NULL;
+	const struct store_ref *ref;
+	struct store_reader *r = NULL;
+	char text[512], name[32], *at, *copy, **node;
+	ssize_t len = 0;
+
+	(void)time;
+	n->err = store_checkpoint_open(n->s, id, &c);
+	ref = n->err ? NULL : store_checkpoint_find(c, FILES_PART);
+	if (ref)
+		n->err = store_object_open(n->s, ref, &r);
+	if (r) {
+		uint64_t size = store_size(r);
+
+		len = store_read(r, 0, text, size < sizeof(text) - 1 ? size : sizeof(text) - 1);
+		n->err = len < 0 ? len : 0;
+		store_reader_close(r);
+	}
+	text[len > 0 ? len : 0] = '\0';
+	at = strstr(text, "\nlog ");
+	if (!n->err && at && sscanf(at, "\nlog %31[0-9a-f]", name) == 1) {
+		copy = strdup(name);
+		node = copy ? tsearch(copy, &n->tree, compare) : NULL;
+		if (!node)
+			n->err = -ENOMEM;
+		if (!node || *node != copy)
+			free(copy);
+	}
+	if (c)
+		store_checkpoint_close(c);
+	return n->err;
+}
+
+/* May somebody still write to it? */
+static bool in_use(const char *path)
+{
+	char owner[PATH_MAX + 8], boot[64], line[PATH_MAX + 2], there[PATH_MAX], own[PATH_MAX];
+	bool known = false, used = true;
+	struct stat st;
+	FILE *in;
+
+	snprintf(owner, sizeof(owner), "%s" OWNER, path);
+	in = fopen(owner, "re");
+	files_boot(boot);
+	if (in && fgets(line, sizeof(line), in)) {
+		line[strcspn(line, "\n")] = '\0';
+		known = !strcmp(line, boot) && fgets(line, sizeof(line), in);
+		line[strcspn(line, "\n")] = '\0';
+	}
+	if (in)
+		fclose(in);
+	if (known)
+		used = realpath(path, own) && realpath(line, there) && !strcmp(own, there);
+	else if (!stat(path, &st))
+		used = time(NULL) - st.st_mtim.tv_sec < STALE_S;
+	return used;
+}
+
+static void drop(const char *path, struct files_gc_stats *st)
+{
+	char owner[PATH_MAX + 8];
+	struct stat is;
+
+	if (stat(path, &is) || unlink(path))
+		return;		/* another user's, perhaps */
+	st->freed += is.st_blocks * 512ull;
+	st->logs++;
+	snprintf(owner, sizeof(owner), "%s" OWNER, path);
+	unlink(owner);
+}
+
+int files_gc(struct store *s, struct files_gc_stats *st)
+{
+	struct names n = { .s = s };
+	char dir[PATH_MAX], path[PATH_MAX];
+	struct dirent *e;
+	DIR *d;
+	int err;
+
+	memset(st, 0, sizeof(*st));
+	files_log_path(dir, s, "");
+	d = opendir(dir);
+	if (!d)
+		return errno == ENOENT ? 0 : -errno;
+	err = store_list(s, note_name, &n);
+	err = n.err ?: err;
+	while (!err && (e = readdir(d))) {
+		if (strlen(e->d_name) != 16 || strspn(e->d_name, "0123456789abcdef") != 16 ||
+		    tfind(e->d_name, &n.tree, compare))
+			continue;
+		files_log_path(path, s, e->d_name);
+		if (!in_use(path))
+			drop(path, st);
+	}
+	closedir(d);
+	tdestroy(n.tree, free);
+	return err;
+}

@@ -6,12 +6,13 @@
 #   HOST_TESTS     programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
 #   VM_TESTS       the same, run as root in a VM on each of Debian's kernels, singvgpu.ko loaded
 #   VM_PROGRAMS    programs like HOST_TESTS, that boot a VM of their own for `make check-vm`
+#   SIDE_TESTS     those of HOST_TESTS that `make check` runs in its second lane, of three
 #   LONG_TESTS     the same as HOST_TESTS, for `make check-long` only
 #   TEST_PROGRAMS  what the tests start, for `make check` to build
 #   BENCHES        programs that write $(BUILD)/bench/NAME.json
 #   DEMOS          programs or scripts that `make demo` runs one after the other
 #   INSTALL_BIN INSTALL_LIB INSTALL_MAN    files for `make install`
-#   TIMEOUT_name = seconds, for the test whose file is called name (120 if nothing is said)
+#   TIMEOUT_name = seconds, for the test whose file is called name (300 if nothing is said)
 # Tests get SINGVGPU_BUILD=$(B) in their environment.
 
 MAKEFLAGS += --no-builtin-rules
@@ -47,6 +48,7 @@ ALL :=
 HOST_TESTS :=
 VM_TESTS :=
 VM_PROGRAMS :=
+SIDE_TESTS :=
 LONG_TESTS :=
 BENCHES :=
 TEST_PROGRAMS :=
@@ -90,7 +92,7 @@ SAN_PROGRAM = $(B)/selftests/harness/$(notdir $(B))-tests
 .PHONY: san-tests
 san-tests: $(SUPERVISE) $(filter $(B)/%,$(TEST_PROGRAMS) $(HOST_TESTS))
 	@mkdir -p $(B)/selftests/harness
-	@printf '#!/bin/sh\nexec env SINGVGPU_SAN=%s %s -q -l %s %s %s\n' '$(SAN)' \
+	@printf '#!/bin/sh\nexec env SINGVGPU_SAN=%s %s -q -x 3 -l %s %s %s\n' '$(SAN)' \
 		'SINGVGPU_BUILD=$(B) selftests/harness/run-tests' '$(B)/logs' '$(SUPERVISE)' \
 		'$(call timed,$(filter $(B)/%,$(HOST_TESTS)))' >$(SAN_PROGRAM)
 	@chmod +x $(SAN_PROGRAM)

@@ -314,23 +314,30 @@ static void free_moved(struct moved *m)
 }
 
 /* Children that are not the job. */
-static int litter(struct moved *m)
+static int litter_now(struct moved *m, bool tell)
 {
 	FILE *f;
 	int pid, n = 0;
 
-	/* The script of a CRIU that was killed ends when nobody answers it. */
-	usleep(200000);
 	f = fopen("/proc/thread-self/children", "re");
 	while (f && fscanf(f, "%d", &pid) == 1) {
 		if (pid == m->pid || waitpid(pid, NULL, WNOHANG) == pid)
 			continue;
-		fprintf(stderr, "# process %d is left\n", pid);
+		if (tell)
+			fprintf(stderr, "# process %d is left\n", pid);
 		n++;
 	}
 	if (f)
 		fclose(f);
 	return n;
+}
+
+/* The script of a CRIU that was killed ends when nobody answers it, on a busy machine later. */
+static int litter(struct moved *m)
+{
+	for (int i = 0; i < 600 && litter_now(m, false); i++)
+		usleep(50000);
+	return litter_now(m, true);
 }
 
 /* With which CRIU keeps connections still. */
@@ -650,6 +657,7 @@ struct killer {
 	pid_t self, job;
 	int ms;
 	bool done;
+	volatile bool over;
 };
 
 /* Kills the youngest child of the test that is not the job, when it has lived for ms. */
@@ -661,7 +669,7 @@ static void *kill_criu(void *arg)
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", k->self, k->self);
-	for (int i = 0; i < 5000; i++) {
+	while (!k->over) {
 		f = fopen(path, "re");
 		last = 0;
 		while (f && fscanf(f, "%d", &pid) == 1)
@@ -684,24 +692,27 @@ TEST_F(criu, killed_in_the_middle_of_a_dump_it_leaves_the_tree_alone)
 	static const int when[] = { 5, 15, 25, 35, 45, 60, 80, 110 };
 	struct moved *m = &self->m;
 	pthread_t t;
-	int err;
+	int err, kills = 0;
 
 	ASSERT_TRUE(start_job(m, "t", STEPS));
 	ASSERT_TRUE(come_to(m, 10));
 	m->dump.leave_running = true;
 	for (size_t i = 0; i < ARRAY_SIZE(when); i++) {
-		struct killer k = { getpid(), m->pid, when[i], false };
+		struct killer k = { .self = getpid(), .job = m->pid, .ms = when[i] };
 		uint64_t step = number(m->dir, "step");
 
 		ASSERT_EQ(pthread_create(&t, NULL, kill_criu, &k), 0);
 		err = dump(m, NULL);
+		k.over = true;
 		pthread_join(t, NULL);
-		EXPECT_TRUE(k.done);
+		kills += k.done;
 		if (err)
 			EXPECT_NE(strstr(m->why, "killed by SIGKILL"), NULL);
 		ASSERT_TRUE(come_to(m, step + 3 < STEPS - 20 ? step + 3 : STEPS - 21));
 		EXPECT_TRUE(no_more_tables_than(self->tables));
 	}
+	/* One or the other may be over before it is seen. */
+	EXPECT_LT(0, kills);
 	m->dump.leave_running = false;
 	MUST(dump(m, NULL));
 	MUST(restore(m, NULL, 0, NULL));
@@ -713,18 +724,19 @@ TEST_F(criu, killed_in_the_middle_of_a_restore_it_leaves_nothing)
 	static const int when[] = { 10, 25, 40, 55, 70, 90 };
 	struct moved *m = &self->m;
 	pthread_t t;
-	int err;
+	int err, kills = 0;
 
 	ASSERT_TRUE(start_job(m, "", STEPS));
 	ASSERT_TRUE(come_to(m, 20));
 	MUST(dump(m, NULL));
 	for (size_t i = 0; i < ARRAY_SIZE(when); i++) {
-		struct killer k = { getpid(), 0, when[i], false };
+		struct killer k = { .self = getpid(), .ms = when[i] };
 
 		ASSERT_EQ(pthread_create(&t, NULL, kill_criu, &k), 0);
 		err = restore(m, NULL, 0, NULL);
+		k.over = true;
 		pthread_join(t, NULL);
-		EXPECT_TRUE(k.done);
+		kills += k.done;
 		if (!err) {		/* it was too quick for us, and its root may be dead */
 			kill(m->pid, SIGKILL);
 			end_of(m->pid);
@@ -732,6 +744,7 @@ TEST_F(criu, killed_in_the_middle_of_a_restore_it_leaves_nothing)
 		}
 		EXPECT_EQ(litter(m), 0);
 	}
+	EXPECT_LT(0, kills);
 }
 
 /* -------------------------------------------------------------------- bad images, no CRIU */

@@ -17,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <sys/xattr.h>
 
 #include "files.h"
@@ -637,21 +638,26 @@ static void wait_until_old(void)
 TEST(unchanged_files_are_not_read_again)
 {
 	char one[STORE_ID], two[STORE_ID], three[STORE_ID];
+	struct timespec begin, end;
 	struct files_save f;
 	struct place p;
 
 	place_open(&p, "/tmp");
 	program(&p, true, "echo 1 >a; echo 1 >b; echo 1 >c");
 	wait_until_old();
+	clock_gettime(CLOCK_MONOTONIC, &begin);
 	program(&p, true, "echo 1 >young");
 	ASSERT_EQ(0, save_of(&p, NULL, NULL, 0, one, &f));
+	clock_gettime(CLOCK_MONOTONIC, &end);
 	ASSERT_EQ(0, f.unread);
 	ASSERT_EQ(4, f.files);
 	program(&p, true, "echo 2 >b; echo 2 >c; touch -d 2001-01-01 c");
 	ASSERT_EQ(0, save_of(&p, one, NULL, 0, two, &f));
 	if (!f.unread)
 		SKIP(return, "the file system of /tmp is none whose times are trusted");
-	ASSERT_EQ(1, f.unread);
+	/* On a machine that stood still for a while the young one was not young when it was saved. */
+	if (end.tv_sec - begin.tv_sec < 2)
+		ASSERT_EQ(1, f.unread);
 	/* The size as before, the times set back: the content counts. */
 	program(&p, false, "echo 3 >b; echo 3 >c; echo 3 >a; echo 3 >young; rm -f a");
 	ASSERT_EQ(0, put_back(&p, two, false));

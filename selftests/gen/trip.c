@@ -3,6 +3,7 @@
  * trip.c - calls go through generated stubs, bytes and generated dispatch to a driver and back
  */
 #include <kselftest_harness.h>
+#include "../harness/patience.h"
 
 #include "mock.h"
 #include "names.h"

@@ -4,9 +4,10 @@
 SUPERVISE := $(BUILD)/selftests/harness/supervise
 # Tests run as root: CRIU and the VM need it. What they leave in the tree is ours again.
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -n)
-RUN_TESTS = $(SUDO) env SINGVGPU_BUILD=$(B) selftests/harness/run-tests -l $(B)/logs $(SUPERVISE)
+# The limits are for a machine of any kind that has nothing else to do; -x for what we do at once.
+RUN_TESTS = $(SUDO) env SINGVGPU_BUILD=$(B) selftests/harness/run-tests -x 3 -l $(B)/logs $(SUPERVISE)
 ours = ; status=$$?; $(if $(SUDO),$(SUDO) chown -R $(shell id -u) $(BUILD);) exit $$status
-limit = $(or $(TIMEOUT_$(basename $(notdir $(1)))),120)
+limit = $(or $(TIMEOUT_$(basename $(notdir $(1)))),300)
 timed = $(foreach t,$(1),$(call limit,$(t)):$(t))
 
 $(SUPERVISE): selftests/harness/supervise.c
@@ -22,10 +23,13 @@ $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -o $@ $< $(LDFLAGS)
 
 HOST_TESTS += selftests/harness/test-style selftests/harness/test-cuda
+SIDE_TESTS += selftests/harness/test-style
 TIMEOUT_test-style := 600
 
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
-# building: the tests themselves run one after the other, so that each has the machine to itself.
+# building. Tests wait for each other most of the time, and an emulated machine keeps one processor
+# busy, so `make check` runs them in lanes: the VMs; what is named in SIDE_TESTS and the sanitizers'
+# builds; all others, one after the other. No test may depend on the time that it takes.
 again = +@$(MAKE) --no-print-directory -j2
 
 # The test programs (not the scripts, nor the VM) under sanitizers, each build one program to the
@@ -55,7 +59,9 @@ check-long: setup
 
 .PHONY: run-check run-check-host run-check-vm run-check-san run-check-long
 run-check: tests
-	@$(RUN_TESTS) $(call timed,$(HOST_TESTS) $(VM_PROGRAMS) $(SAN_PROGRAMS)) $(ours)
+	@$(RUN_TESTS) $(call timed,$(VM_PROGRAMS)) -- \
+		$(call timed,$(SAN_PROGRAMS) $(filter $(SIDE_TESTS),$(HOST_TESTS))) -- \
+		$(call timed,$(filter-out $(SIDE_TESTS),$(HOST_TESTS))) $(ours)
 run-check-host: tests
 	@$(RUN_TESTS) $(call timed,$(HOST_TESTS)) $(ours)
 run-check-vm: tests

@@ -11,6 +11,7 @@
 #include "client.h"
 
 #include "kselftest_harness.h"
+#include "../harness/patience.h"
 
 #define UNITS 1024
 #define UNIT 256ull

@@ -174,7 +174,7 @@ static void take_all(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *self
 	self->r = NULL;
 }
 
-TEST_F_TIMEOUT(ring, posted_records_come_in_runs_whole_and_in_order, 300)
+TEST_F_TIMEOUT(ring, posted_records_come_in_runs_whole_and_in_order, 900)
 {
 	uint32_t threads, units;
 
@@ -202,7 +202,7 @@ static void post_then_say(int fd, void *arg)
 	ring_close(r);
 }
 
-TEST_F_TIMEOUT(ring, a_record_is_there_when_post_returns, 120)
+TEST_F_TIMEOUT(ring, a_record_is_there_when_post_returns, 900)
 {
 	struct stream *s = (void *)self->shm;
 	struct ring_record run[2];

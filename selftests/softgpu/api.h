@@ -8,6 +8,7 @@
 #include <cuda.h>
 
 #include <kselftest_harness.h>
+#include "../harness/patience.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -153,7 +153,7 @@ TEST_F(gpu, events_measure_time)
 	OK(cuEventSynchronize(b));
 	OK(cuEventElapsedTime(&ms, a, b));
 	EXPECT_GE(ms, 29);
-	EXPECT_LT(ms, 5000);
+	EXPECT_LT(ms, 20000);
 	OK(cuEventElapsedTime(&ms, b, a));
 	EXPECT_LE(ms, -29);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&ms, a, no));

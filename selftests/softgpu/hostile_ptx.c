@@ -185,7 +185,7 @@ static const char *const reads[] = {
 	" .param .b32 q2; call.uni (q2), vprintf, (q0, q1); ld.param.b32 %r9, [q2]; }\n",
 };
 
-TEST_F_TIMEOUT(hostile, reads_of_the_process_are_illegal, 120)
+TEST_F_TIMEOUT(hostile, reads_of_the_process_are_illegal, 600)
 {
 	for (unsigned int i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
 		struct outcome o;
@@ -217,7 +217,7 @@ static const char *const writes[] = {
 	"st.volatile.global.u64 [%d2], %d1;\n",
 };
 
-TEST_F_TIMEOUT(hostile, writes_to_the_process_are_illegal, 120)
+TEST_F_TIMEOUT(hostile, writes_to_the_process_are_illegal, 600)
 {
 	for (unsigned int i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
 		struct outcome o;
@@ -341,7 +341,7 @@ TEST_F(hostile, local_memory_has_two_ends)
 }
 
 /* Half a MiB for each of 1024 threads is what CUDA allows; it is there when it is touched. */
-TEST_F_TIMEOUT(hostile, the_largest_local_arrays_work_or_are_refused, 60)
+TEST_F_TIMEOUT(hostile, the_largest_local_arrays_work_or_are_refused, 600)
 {
 	struct outcome o;
 	CUresult r = run_at(TEXT(".local .b8 loc[524288];\n",
@@ -366,7 +366,7 @@ TEST_F(hostile, calls_of_no_function_are_no_jumps)
 	REFUSED(CALL("mov.u64 %d8, one; add.u64 %d8, %d8, %d3;\n"), 1 << 20, CUDA_ERROR_INVALID_PC);
 }
 
-TEST_F_TIMEOUT(hostile, recursion_without_end_ends, 120)
+TEST_F_TIMEOUT(hostile, recursion_without_end_ends, 600)
 {
 #define REC "{ .param .b32 a; st.param.b32 [a], %r1; .param .b32 b; call.uni (b), rec, (a);" \
 		" ld.param.b32 %r9, [b]; }\n"
@@ -385,7 +385,7 @@ TEST_F_TIMEOUT(hostile, recursion_without_end_ends, 120)
 		CUDA_ERROR_HARDWARE_STACK_ERROR, BAD_ADDRESS, BAD_PTX);
 }
 
-TEST_F_TIMEOUT(hostile, barriers_that_cannot_be_completed_end_the_launch, 60)
+TEST_F_TIMEOUT(hostile, barriers_that_cannot_be_completed_end_the_launch, 600)
 {
 	REFUSED(TEXT("", "setp.lt.u32 %p1, %r1, 32; @%p1 bra a; bar.sync 1; bra b;"
 	" a: bar.sync 2; b:\n"),
@@ -441,7 +441,7 @@ static const char forever[] = PTX_HEAD
 static const char *const names[] = { "plain", "waits", "meets", "naps", "wide", "flat", "fork" };
 
 /* The process that runs it may end at any time. */
-TEST_F_TIMEOUT(hostile, endless_kernels_end_with_their_process, 120)
+TEST_F_TIMEOUT(hostile, endless_kernels_end_with_their_process, 600)
 {
 	for (unsigned int i = 0; i < 7 * 2; i++) {
 		bool killed = i & 1;
@@ -469,7 +469,7 @@ TEST_F_TIMEOUT(hostile, endless_kernels_end_with_their_process, 120)
 }
 
 /* What faults takes the context's other kernels with it. */
-TEST_F_TIMEOUT(hostile, endless_kernels_end_with_their_context, 60)
+TEST_F_TIMEOUT(hostile, endless_kernels_end_with_their_context, 600)
 {
 	for (unsigned int i = 0; i < 7; i++) {
 		void *args[] = { &(CUdeviceptr){ 0 } };
@@ -597,7 +597,7 @@ static char *repeat(const char *before, const char *unit, size_t n, const char *
 	return s;
 }
 
-TEST_F_TIMEOUT(hostile, texts_that_nest_or_grow_without_end_are_refused_soon, 300)
+TEST_F_TIMEOUT(hostile, texts_that_nest_or_grow_without_end_are_refused_soon, 900)
 {
 	static const struct {
 		const char *before, *unit;
@@ -645,7 +645,7 @@ TEST_F_TIMEOUT(hostile, texts_that_nest_or_grow_without_end_are_refused_soon, 30
 }
 
 /* They are legal, only large: they compile, or are refused by name, in bounded time. */
-TEST_F_TIMEOUT(hostile, large_kernels_compile_or_are_refused_in_time, 300)
+TEST_F_TIMEOUT(hostile, large_kernels_compile_or_are_refused_in_time, 900)
 {
 	static const struct {
 		const char *before, *unit;

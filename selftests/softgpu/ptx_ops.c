@@ -418,7 +418,7 @@ FIXTURE_TEARDOWN(opcodes)
 {
 }
 
-TEST_F_TIMEOUT(opcodes, with_varying_operands, 280)
+TEST_F_TIMEOUT(opcodes, with_varying_operands, 900)
 {
 	unsigned int i;
 
@@ -426,7 +426,7 @@ TEST_F_TIMEOUT(opcodes, with_varying_operands, 280)
 		check_row(_metadata, &rows[i], false);
 }
 
-TEST_F_TIMEOUT(opcodes, with_uniform_operands, 280)
+TEST_F_TIMEOUT(opcodes, with_uniform_operands, 900)
 {
 	unsigned int i;
 

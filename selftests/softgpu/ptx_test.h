@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 
 #include "kselftest_harness.h"
+#include "../harness/patience.h"
 #include "../../uproxy/softgpu/ptx.h"
 
 #define WINDOW_SIZE (64ull << 20)

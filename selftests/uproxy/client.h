@@ -9,6 +9,7 @@
 #define SELFTESTS_UPROXY_CLIENT_H
 
 #include "../harness/leaks.h"
+#include "../harness/patience.h"
 
 #include <errno.h>
 #include <fcntl.h>

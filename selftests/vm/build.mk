@@ -23,6 +23,7 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)
 TEST_PROGRAMS += $(PROVOKE)
 HOST_TESTS += selftests/vm/test-vm selftests/vm/test-install
+SIDE_TESTS += selftests/vm/test-vm
 VM_TESTS += selftests/vm/test-install
 TIMEOUT_test-vm := 1800
 TIMEOUT_test-install := 900

@@ -655,7 +655,7 @@ TEST(unchanged_files_are_not_read_again)
 	ASSERT_EQ(0, save_of(&p, one, NULL, 0, two, &f));
 	if (!f.unread)
 		SKIP(return, "the file system of /tmp is none whose times are trusted");
-	/* On a machine that stood still for a while the young one was not young when it was saved. */
+	/* If the machine stood still for a while, the young one was not young when it was saved. */
 	if (end.tv_sec - begin.tv_sec < 2)
 		ASSERT_EQ(1, f.unread);
 	/* The size as before, the times set back: the content counts. */

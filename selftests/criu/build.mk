@@ -18,13 +18,13 @@ $(CRIU_CLIENT): $(B)/selftests/criu/client.o $(RINGBUF)
 $(CRIU_TESTS): %: %.o $(B)/selftests/criu/driver.o $(B)/selftests/criu/proxy.o $(RINGBUF)
 	$(CC) -pthread -o $@ $^ $(LDFLAGS)
 
-TEST_PROGRAMS += $(CRIU_CLIENT) $(CRIU_TESTS)
 VM_TESTS += selftests/criu/moves-vm $(B)/selftests/criu/plugin
 TIMEOUT_moves := 1000
 TIMEOUT_moves-vm := 1000
 TIMEOUT_plugin := 1000
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
+TEST_PROGRAMS += $(CRIU_CLIENT) $(CRIU_TESTS)
 HOST_TESTS += $(B)/selftests/criu/moves
 LONG_TESTS += selftests/criu/moves-long
 TIMEOUT_moves-long := 3000

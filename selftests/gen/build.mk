@@ -20,8 +20,8 @@ $(GEN_TEST)/gen-fuzz: selftests/gen/fuzz.c selftests/gen/mock.c selftests/gen/mo
 		driver.c info.c)
 
 HOST_TESTS += $(GEN_TEST)/gen-trip
-TEST_PROGRAMS += $(SVGEN)
 ifeq ($(SAN),)
+TEST_PROGRAMS += $(SVGEN)
 HOST_TESTS += selftests/gen/test-gen $(GEN_TEST)/gen-fuzz
 endif
 
@@ -30,5 +30,7 @@ $(GEN_TEST)/gen-oracle: selftests/gen/oracle.c $(GEN)/names.o
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE $(GEN_CFLAGS) -o $@ $^ -ldl $(LDFLAGS)
 
+ifeq ($(SAN),)
 TEST_PROGRAMS += $(GEN_TEST)/gen-oracle
+endif
 LONG_TESTS += selftests/gen/test-oracle

@@ -5,7 +5,8 @@ SUPERVISE := $(BUILD)/selftests/harness/supervise
 # Tests run as root: CRIU and the VM need it. What they leave in the tree is ours again.
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -n)
 # The limits are for a machine of any kind that has nothing else to do; -x for what we do at once.
-RUN_TESTS = $(SUDO) env SINGVGPU_BUILD=$(B) selftests/harness/run-tests -x 3 -l $(B)/logs $(SUPERVISE)
+RUN_TESTS = $(SUDO) env SINGVGPU_BUILD=$(B) \
+	selftests/harness/run-tests -x 3 -l $(B)/logs $(SUPERVISE)
 ours = ; status=$$?; $(if $(SUDO),$(SUDO) chown -R $(shell id -u) $(BUILD);) exit $$status
 limit = $(or $(TIMEOUT_$(basename $(notdir $(1)))),300)
 timed = $(foreach t,$(1),$(call limit,$(t)):$(t))

@@ -300,7 +300,7 @@ TEST_F(gpu, values_are_written_and_awaited_in_shared_memory)
 	OK(cuStreamSynchronize(s));
 	TH_LOG("a write takes %.0f ns", (seconds() - t) * 1e5);
 	EXPECT_EQ(9999, v[0]);
-	/* how soon a wait ends, on a machine that has nothing else to do for some of them in a row */
+	/* how soon a wait ends, while the machine has little else to do for some of them */
 	for (int i = 1; i <= most; i++) {
 		OK(cuStreamWaitValue32(s, (CUdeviceptr)(v + 1), i, CU_STREAM_WAIT_VALUE_GEQ));
 		OK(cuStreamWriteValue64(s, (CUdeviceptr)(v + 2), i, 0));

@@ -271,7 +271,7 @@ TEST(uses_nothing_when_idle)
 	k = get_kernel(&c, lib, "count", NULL);
 	EXPECT_EQ(launch(&c, SV_STREAM_LEGACY, k, 1, 1, &c.window, 8), 0);
 	EXPECT_EQ(ctx_sync(&c), 0);
-	usleep(6500000);		/* threads that have nothing to do go, on a busy machine later */
+	usleep(6500000);		/* threads that have nothing to do go, or soon will */
 	for (i = 0, used = UINT64_MAX; i < 10 && used > 10000000; i++) {
 		before = cpu_ns(c.proxy);
 		usleep(2000000);

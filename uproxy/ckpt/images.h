@@ -36,6 +36,12 @@ struct images_sink {
 struct images_source {
 	int (*open)(void *arg, const char *name, void **object, uint64_t *size);  /* -ENOENT */
 	int (*read)(void *object, uint64_t off, void *data, size_t len);	/* all of it */
+	/*
+	 * The same of whole pages, to page-aligned memory, in two steps, so that several are under
+	 * way; what has begun is ended. NULL: read does.
+	 */
+	int (*fetch)(void *object, uint64_t off, void *data, size_t len, void **ticket);
+	int (*fetch_end)(void *object, void *ticket);
 	void (*close)(void *object);
 	void *arg;
 };

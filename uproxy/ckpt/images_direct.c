@@ -30,7 +30,8 @@
 #define PAGE		4096ull
 #define VMA_MIN		(1ull << 20)
 #define RUN_MIN		16		/* pages; shorter ones are not worth a call */
-#define CHUNK		(2ull << 20)
+#define CHUNK		(1ull << 20)
+#define AHEAD		8		/* chunks that a thread has under way */
 #define THREADS_MAX	8
 #define VMAS_MAX	4096
 
@@ -485,11 +486,22 @@ bool direct_keep(const struct direct *d, const char *name, uint64_t size, uint64
 
 /* -------------------------------------------------------------------------------- filling */
 
+/* A part that is being read, then written. */
+struct slot {
+	struct run part;
+	char *buf;
+	void *ticket;		/* NULL: it is there */
+};
+
 struct worker {
 	struct direct *d;
 	void *object;		/* of the image that was read last */
 	uint32_t id;
-	char *buf;
+	char *memory;
+	struct slot slot[AHEAD];	/* a ring */
+	unsigned int first, n;
+	pid_t pid;		/* the process that was looked for last, here, and in the images */
+	int inner;
 };
 
 /* The next piece of work. False: none. */
@@ -547,31 +559,76 @@ static int put(pid_t pid, uint64_t address, const char *data, size_t len)
 	return 0;
 }
 
-static int do_part(struct worker *w, const struct run *part)
+static int begin_part(struct worker *w, const struct run *part)
 {
-	pid_t pid = w->d->find(w->d->arg, part->pid);
-	int err = pid > 0 ? open_pages(w, part->id) : -ESRCH;
+	const struct images_source *s = w->d->source;
+	struct slot *t = &w->slot[(w->first + w->n) % AHEAD];
+	int err = open_pages(w, part->id);
 
-	err = err ?: w->d->source->read(w->object, part->off, w->buf, part->len);
-	err = err ?: put(pid, part->address, w->buf, part->len);
+	t->part = *part;
+	t->ticket = NULL;
+	if (err)
+		return err;
+	if (s->fetch)
+		err = s->fetch(w->object, part->off, t->buf, part->len, &t->ticket);
+	else
+		err = s->read(w->object, part->off, t->buf, part->len);
+	w->n += !err;
+	return err;
+}
+
+/* The part that was begun first. */
+static int end_part(struct worker *w, bool wanted)
+{
+	const struct images_source *s = w->d->source;
+	struct slot *t = &w->slot[w->first];
+	int err = t->ticket ? s->fetch_end(w->object, t->ticket) : 0;
+
+	w->first = (w->first + 1) % AHEAD;
+	w->n--;
+	if (err || !wanted)
+		return err;
+	if (w->inner != t->part.pid) {
+		w->inner = t->part.pid;
+		w->pid = w->d->find(w->d->arg, w->inner);
+	}
+	err = w->pid > 0 ? put(w->pid, t->part.address, t->buf, t->part.len) : -ESRCH;
 	if (!err)
-		__atomic_fetch_add(w->d->bytes, part->len, __ATOMIC_RELAXED);
+		__atomic_fetch_add(w->d->bytes, t->part.len, __ATOMIC_RELAXED);
+	return err;
+}
+
+/* Reads are under way for all slots but the one that is being written. */
+static int fill(struct worker *w)
+{
+	struct run part;
+	bool more = true;
+	int err = 0;
+
+	while (!err && (more || w->n)) {
+		more = more && take(w->d, &part);
+		/* What is under way is of the image that is open. */
+		while (more && !err && w->n && w->id != part.id)
+			err = end_part(w, true);
+		if (more && !err)
+			err = begin_part(w, &part);
+		if (!err && w->n && (!more || w->n == AHEAD))
+			err = end_part(w, true);
+	}
+	while (w->n)
+		end_part(w, false);
 	return err;
 }
 
 static void *work(void *arg)
 {
 	struct worker w = { .d = arg };
-	struct run part;
 	int err = 0;
 
-	w.buf = aligned_alloc(CHUNK, CHUNK);
-	if (!w.buf)
-		err = -ENOMEM;
-	else
-		madvise(w.buf, CHUNK, MADV_HUGEPAGE);
-	while (!err && take(w.d, &part))
-		err = do_part(&w, &part);
+	w.memory = aligned_alloc(CHUNK, AHEAD * CHUNK);
+	for (int i = 0; i < AHEAD && w.memory; i++)
+		w.slot[i].buf = w.memory + i * CHUNK;
+	err = w.memory ? fill(&w) : -ENOMEM;
 	if (err) {
 		pthread_mutex_lock(&w.d->lock);
 		w.d->error = w.d->error ?: err;
@@ -579,7 +636,7 @@ static void *work(void *arg)
 	}
 	if (w.object)
 		w.d->source->close(w.object);
-	free(w.buf);
+	free(w.memory);
 	return NULL;
 }
 

@@ -140,6 +140,20 @@ static int get(void *object, uint64_t off, void *data, size_t len)
 	return n < 0 ? (int)n : (size_t)n == len ? 0 : -ENODATA;
 }
 
+static int fetch(void *object, uint64_t off, void *data, size_t len, void **ticket)
+{
+	struct store_fetch *f;
+	int err = store_fetch(object, off, data, len, &f);
+
+	*ticket = f;
+	return err;
+}
+
+static int fetch_end(void *object, void *ticket)
+{
+	return store_fetch_end(object, ticket);
+}
+
 static void close_stored(void *object)
 {
 	store_reader_close(object);
@@ -147,5 +161,6 @@ static void close_stored(void *object)
 
 void images_from_store(struct images_stored *from, struct images_source *source)
 {
-	*source = (struct images_source){ open_stored, get, close_stored, from };
+	*source = (struct images_source){ open_stored, get, fetch, fetch_end, close_stored,
+					   from };
 }

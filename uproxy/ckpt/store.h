@@ -222,6 +222,17 @@ uint64_t store_size(const struct store_reader *r);
  */
 ssize_t store_read(struct store_reader *r, uint64_t off, void *buf, size_t len);
 
+/*
+ * store_fetch: as store_read, but the pages are on their way only when it returns; they are there,
+ * and checked, when store_fetch_end returns 0, up to which `buf` and the reader must live. Several
+ * may be under way. off, buf and len are multiples of STORE_PAGE, within the object (-EINVAL).
+ * store_fetch_end frees the fetch whatever it returns.
+ */
+struct store_fetch;
+int store_fetch(struct store_reader *r, uint64_t off, void *buf, size_t len,
+		struct store_fetch **f);
+int store_fetch_end(struct store_reader *r, struct store_fetch *f);
+
 /* store_next_data: the next range at or after `off` that is not a hole. -ENXIO none. */
 int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to);
 

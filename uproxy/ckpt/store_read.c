@@ -664,6 +664,31 @@ ssize_t store_read(struct store_reader *r, uint64_t off, void *buf, size_t len)
 	return len;
 }
 
+struct store_fetch {
+	struct batch batch;
+};
+
+int store_fetch(struct store_reader *r, uint64_t off, void *buf, size_t len, struct store_fetch **f)
+{
+	*f = NULL;
+	if (off % STORE_PAGE || len % STORE_PAGE || (uintptr_t)buf % STORE_PAGE ||
+	    off / STORE_PAGE > pages_of(r) || len / STORE_PAGE > pages_of(r) - off / STORE_PAGE)
+		return fail(-EINVAL, "a fetch of what is not whole pages of the object");
+	*f = malloc(sizeof(**f));
+	if (!*f)
+		return fail(-ENOMEM, "out of memory");
+	input_start(r->in, &r->map, off / STORE_PAGE, len / STORE_PAGE, buf, &(*f)->batch);
+	return 0;
+}
+
+int store_fetch_end(struct store_reader *r, struct store_fetch *f)
+{
+	int err = input_finish(r->in, &f->batch);
+
+	free(f);
+	return err;
+}
+
 int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to)
 {
 	size_t i = find_extent(&r->map, off / STORE_PAGE);

@@ -119,6 +119,16 @@ static void hurry(void)
 	setpriority(PRIO_PROCESS, gettid(), -15);
 }
 
+/*
+ * Each filling of a pipe is two processes that wake each other up. More than /proc/sys/fs/pipe-max-size
+ * is for those with CAP_SYS_RESOURCE, which root of a container may lack.
+ */
+static void widen(int pipe)
+{
+	for (int size = PIPE_SIZE; size > 65536 && fcntl(pipe, F_SETPIPE_SZ, size) < 0; size /= 2)
+		;
+}
+
 static bool stopped(struct images *i)
 {
 	return __atomic_load_n(&i->stop, __ATOMIC_ACQUIRE);
@@ -481,7 +491,7 @@ static int begin_image(struct images *i)
 	fd = receive_fd(i->conn);
 	if (fd < 0)
 		return fd;
-	fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE);
+	widen(fd);
 	fcntl(fd, F_SETFL, O_RDONLY | O_NONBLOCK);
 	rc = __atomic_load_n(&i->settling, __ATOMIC_ACQUIRE) > 1 ? -EPROTO : 1;
 	if (rc > 0 && !new_image(i, name, fd))
@@ -758,7 +768,8 @@ static int serve_image(struct images *i)
 	}
 	m->object = object;
 	m->size = size;
-	fcntl(m->fd, F_SETPIPE_SZ, data ? (int)SMALL : PIPE_SIZE);
+	if (!data)
+		widen(m->fd);
 	if (data && put_at_once(i, m, data))
 		return 1;
 	f = malloc(sizeof(*f));
@@ -870,6 +881,7 @@ static int get_blocks(struct images *i)
 		return -ENOMEM;
 	madvise(p, (size_t)BLOCKS * BLOCK, MADV_HUGEPAGE);
 	madvise(p, (size_t)BLOCKS * BLOCK, MADV_POPULATE_WRITE);
+	madvise(p, (size_t)BLOCKS * BLOCK, MADV_DONTFORK);	/* CRIU's start would share it */
 	i->memory = p;
 	while (i->n_free < BLOCKS) {
 		i->free[i->n_free] = i->memory + (size_t)(BLOCKS - 1 - i->n_free) * BLOCK;

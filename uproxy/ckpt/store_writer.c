@@ -642,6 +642,8 @@ static int get_memory(struct store_writer *w)
 		      0);
 	if (w->mem == MAP_FAILED)
 		w->mem = NULL;
+	else	/* who forks while it is being filled has each page copied */
+		madvise(w->mem, BUFS * BUF_LEN, MADV_DONTFORK);
 	w->digests = malloc(SLICE * sizeof(*w->digests));
 	if (w->s->super.a) {
 		w->frame = malloc(FRAME_SLOTS * STORE_PAGE +

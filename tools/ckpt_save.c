@@ -126,16 +126,16 @@ pid_t save_inner_pid(pid_t pid)
 /* All of a small file; malloc'ed, with a NUL. */
 static char *read_text(const char *dir, const char *name, size_t *len)
 {
-	char path[PATH_MAX], *text = NULL;
+	char path[PATH_MAX], part[4096], *text = NULL;
 	FILE *in, *out;
-	int c;
+	size_t n;
 
 	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
 		return NULL;
 	in = fopen(path, "re");
 	out = in ? open_memstream(&text, len) : NULL;
-	while (out && (c = getc(in)) != EOF)
-		putc(c, out);
+	while (out && (n = fread(part, 1, sizeof(part), in)))
+		fwrite(part, 1, n, out);
 	if (out)
 		fclose(out);
 	if (in)

@@ -293,6 +293,93 @@ static void find_plugin(struct criu *c)
 	*c->plugins = 0;
 }
 
+/* ------------------------------------------------------------------------- what is known */
+
+/*
+ * CRIU's version, and that it likes this kernel, take a third of a second to ask for, which a
+ * restore waits for. So the answer is kept: for the same files, boot, capabilities and namespace.
+ */
+static const char known_path[] = "/run/singvgpu.criu";
+
+static void add_file(FILE *out, const char *path)
+{
+	struct stat st;
+
+	if (!stat(path, &st))
+		fprintf(out, "%s %ju %ju %jd %jd.%09ld %jd.%09ld\n", path, (uintmax_t)st.st_dev,
+			(uintmax_t)st.st_ino, (intmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec,
+			st.st_mtim.tv_nsec, (intmax_t)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+}
+
+static void add_line(FILE *out, const char *path, const char *begins)
+{
+	FILE *in = fopen(path, "re");
+	char line[256];
+
+	while (in && fgets(line, sizeof(line), in))
+		if (!strncmp(line, begins, strlen(begins)))
+			fputs(line, out);
+	if (in)
+		fclose(in);
+}
+
+/* What the answer depends on; malloc'ed. The set-up's CRIU is a script beside the program. */
+static char *question(const struct criu *c)
+{
+	char *text = NULL, path[PATH_MAX + 32], ns[64];
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+	ssize_t n = readlink("/proc/self/ns/user", ns, sizeof(ns));
+
+	if (!out)
+		return NULL;
+	add_file(out, c->path);
+	snprintf(path, sizeof(path), "%.*s/root/usr/sbin/criu",
+		 (int)(strrchr(c->path, '/') ? strrchr(c->path, '/') - c->path : 0), c->path);
+	add_file(out, path);
+	add_line(out, "/proc/sys/kernel/random/boot_id", "");
+	add_line(out, "/proc/self/status", "CapEff:");
+	add_line(out, "/proc/self/status", "CapBnd:");
+	add_line(out, "/proc/self/status", "Seccomp:");
+	add_line(out, "/proc/self/status", "TracerPid:");
+	fprintf(out, "%.*s\n", n < 0 ? 0 : (int)n, ns);
+	return fclose(out) ? NULL : text;
+}
+
+static bool known(struct criu *c)
+{
+	char *asked = question(c), text[2048], *version;
+	int fd = open(known_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+	ssize_t n = -1;
+
+	if (asked && fd >= 0 && !fstat(fd, &st) && !st.st_uid && !(st.st_mode & 022))
+		n = read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	version = asked && n > 0 && !strncmp(text, asked, strlen(asked)) ? text + strlen(asked) : "";
+	free(asked);
+	return sscanf(version, "version %31s\n", c->version) == 1;
+}
+
+static void keep_known(const struct criu *c)
+{
+	char *asked = question(c), fresh[64];
+	FILE *out;
+	int fd;
+
+	snprintf(fresh, sizeof(fresh), "%s.XXXXXX", known_path);
+	fd = asked ? mkostemp(fresh, O_CLOEXEC) : -1;
+	out = fd < 0 ? NULL : fdopen(fd, "w");
+	if (out) {
+		fprintf(out, "%sversion %s\n", asked, c->version);
+		if (fclose(out) || rename(fresh, known_path))
+			unlink(fresh);
+	}
+	free(asked);
+}
+
 #define REMEDY "; `make setup` in singvgpu's source tree unpacks one into build/criu, and " \
 	       "$SINGVGPU_CRIU names another"
 
@@ -307,6 +394,10 @@ int criu_find(struct criu *c, const char *given, char *why, size_t size)
 		snprintf(why, size, "%s%sCRIU 4.2 or newer is needed" REMEDY,
 			 *c->path ? c->path : "", *c->path ? " cannot be executed; " : "");
 		return -ENOENT;
+	}
+	if (!geteuid() && known(c)) {
+		find_plugin(c);
+		return 0;
 	}
 	rc = ask(c->path, "--version", text, sizeof(text));
 	if (rc || sscanf(text, "Version: %31s", c->version) != 1 ||
@@ -332,6 +423,7 @@ int criu_find(struct criu *c, const char *given, char *why, size_t size)
 			 error_of(text) ?: text);
 		return -ENOEXEC;
 	}
+	keep_known(c);
 	return 0;
 }
 

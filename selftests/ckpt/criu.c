@@ -754,7 +754,15 @@ static int reads_left;
 
 static int read_badly(void *object, uint64_t off, void *data, size_t len)
 {
-	return reads_left-- > 0 ? good.read(object, off, data, len) : -EBADMSG;
+	return __atomic_fetch_sub(&reads_left, 1, __ATOMIC_RELAXED) > 0 ?
+	       good.read(object, off, data, len) : -EBADMSG;
+}
+
+static int end_badly(void *object, void *ticket)
+{
+	int err = good.fetch_end(object, ticket);
+
+	return __atomic_fetch_sub(&reads_left, 1, __ATOMIC_RELAXED) > 0 ? err : -EBADMSG;
 }
 
 TEST_F(criu, images_that_cannot_be_read_bring_nothing_back)
@@ -774,6 +782,7 @@ TEST_F(criu, images_that_cannot_be_read_bring_nothing_back)
 		images_from_store(&from, &good);
 		source = good;
 		source.read = read_badly;
+		source.fetch_end = end_badly;
 		reads_left = left;
 		m->back = (struct criu_restore){ .criu = &criu_, .source = &source };
 		EXPECT_NE(criu_restore(&m->back, m->why, sizeof(m->why)), 0);

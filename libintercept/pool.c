@@ -638,6 +638,8 @@ API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	CUresult rc;
 
 	TRY(stream_find(stream, &s));
+	if (!addr)
+		return CUDA_SUCCESS;
 	TRY(capture_legacy(s));
 	if (capture_on(s))
 		return capture_free(s, addr);

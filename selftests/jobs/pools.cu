@@ -231,6 +231,7 @@ int main()
 	EXPECT(supported);
 	for (cudaStream_t &x : s)
 		CHECK(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
+	CHECK(cudaFreeAsync(NULL, s[0]));	/* nothing, like cudaFree */
 	random_use(s, 3);
 	temporaries(s[0]);
 	across_streams(s[0], s[1]);

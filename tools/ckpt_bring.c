@@ -19,6 +19,7 @@
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define START_MS	60000	/* for a proxy to listen */
 #define CRIU_MS		600000
+#define PORTS_MS	130000	/* twice what the kernel remembers a connection for */
 
 /* -------------------------------------------------------------------------------- open */
 
@@ -520,6 +521,23 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 	return err ?: r.pid;
 }
 
+/* Where they do not pass it is for CRIU to say. */
+static void wait_for_ports(struct bring *b, struct job *job)
+{
+	uint64_t until = now_ms() + PORTS_MS;
+	int port = ckpt_ports_passing(&b->facts);
+	struct phase *p;
+
+	if (!port)
+		return;
+	say("TCP port %d of the job is kept by connections that it had: that takes the kernel a "
+	    "minute", port);
+	p = phase_begin(&b->ps, "port %d", port);
+	while (ckpt_ports_passing(&b->facts) && now_ms() < until && !job_stopping(job))
+		usleep(200000);
+	phase_end(&b->ps, p, 0, 0, 0);
+}
+
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n)
 {
 	struct bring *b = arg;
@@ -532,6 +550,7 @@ static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inheri
 		late(b, job, "its libraries", why);
 		return err;
 	}
+	wait_for_ports(b, job);
 	err = put_files(b, job->dir.path, false, why, sizeof(why));
 	if (err) {
 		late(b, job, "its files", why);

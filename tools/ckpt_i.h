@@ -89,5 +89,7 @@ int ckpt_mapped_check(const struct ckpt_facts *f, char *why, size_t size);
 int ckpt_ports(const pid_t *pids, int n, struct ckpt_facts *f);
 /* Those that others listen on here; why names the first and who has it. 0, -EADDRINUSE. */
 int ckpt_ports_check(const struct ckpt_facts *f, char *why, size_t size);
+/* One of them that only connections of before keep, which will pass; 0: there is none. */
+int ckpt_ports_passing(const struct ckpt_facts *f);
 
 #endif

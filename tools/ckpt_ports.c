@@ -4,29 +4,34 @@
  *
  * CRIU binds them again, and fails late where another process listens there by then. A job's own
  * socket, known by its inode, is no obstacle: `migrate` asks while the job still runs.
+ *
+ * Of a job that was killed the kernel keeps the connections that it had for a minute (TIME_WAIT), and
+ * the port with them if the job had not set SO_REUSEADDR. That passes, so a restore waits.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "ckpt_i.h"
 
 #define LISTENING 0x0a	/* TCP_LISTEN, as /proc/net/tcp has it */
 
-/* One line of /proc/net/tcp or tcp6; false: it does not listen. */
-static bool parse(const char *line, bool six, struct ckpt_port *p)
+/* One line of /proc/net/tcp or tcp6: the socket's own end and its state; 0: there is none. */
+static unsigned int parse(const char *line, bool six, struct ckpt_port *p)
 {
 	unsigned int port, state;
 	uint32_t word[4] = { 0 };
 	char address[40];
 
 	if (sscanf(line, " %*d: %36[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %*u %*d %lu",
-		   address, &port, &state, &p->inode) != 4 || state != LISTENING)
-		return false;
+		   address, &port, &state, &p->inode) != 4)
+		return 0;
 	for (int i = 0; i < (six ? 4 : 1); i++) {
 		char part[9] = "";
 
@@ -34,24 +39,25 @@ static bool parse(const char *line, bool six, struct ckpt_port *p)
 		word[i] = strtoul(part, NULL, 16);	/* in the host's order, as it lies in memory */
 	}
 	p->port = port;
-	return inet_ntop(six ? AF_INET6 : AF_INET, word, p->address, sizeof(p->address));
+	return inet_ntop(six ? AF_INET6 : AF_INET, word, p->address, sizeof(p->address)) ? state : 0;
 }
 
-/* Calls each with what listens in the network of pid, until it returns other than 0. */
-static int each_listener(pid_t pid, int (*each)(void *arg, const struct ckpt_port *p), void *arg)
+/* Calls each with what listens, or does not, in the network of pid, until it returns other than 0. */
+static int each_socket(pid_t pid, bool listening, int (*each)(void *arg, const struct ckpt_port *p),
+		       void *arg)
 {
 	static const char *const names[] = { "tcp", "tcp6" };
 	int rc = 0;
 
 	for (int six = 0; six < 2 && !rc; six++) {
-		struct ckpt_port p;
+		struct ckpt_port p = { .port = -1 };
 		char path[40], line[512];
 		FILE *in;
 
 		snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, names[six]);
 		in = fopen(path, "re");
 		while (in && !rc && fgets(line, sizeof(line), in))
-			if (parse(line, six, &p))
+			if ((parse(line, six, &p) == LISTENING) == listening)
 				rc = each(arg, &p);
 		if (in)
 			fclose(in);
@@ -112,7 +118,7 @@ int ckpt_ports(const pid_t *pids, int n, struct ckpt_facts *f)
 	struct collect c = { pids, n, f };
 
 	/* One of its own is made anew, and empty. */
-	return n > 0 && same_network(pids[0]) ? each_listener(pids[0], collect_one, &c) : 0;
+	return n > 0 && same_network(pids[0]) ? each_socket(pids[0], true, collect_one, &c) : 0;
 }
 
 /* ----------------------------------------------------------------------------- checking */
@@ -183,5 +189,43 @@ int ckpt_ports_check(const struct ckpt_facts *f, char *why, size_t size)
 {
 	struct check c = { f, why, size };
 
-	return f->ports ? each_listener(getpid(), check_one, &c) : 0;
+	return f->ports ? each_socket(getpid(), true, check_one, &c) : 0;
+}
+
+/* -------------------------------------------------------------------------------- waiting */
+
+/* What CRIU will do. */
+static bool can_bind(const struct ckpt_port *p)
+{
+	bool six = strchr(p->address, ':');
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(p->port) };
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(p->port) };
+	int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	bool can = true;
+
+	inet_pton(six ? AF_INET6 : AF_INET, p->address,
+		  six ? (void *)&a6.sin6_addr : (void *)&a4.sin_addr);
+	if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
+	    !(six && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one))) &&
+	    bind(fd, six ? (void *)&a6 : (void *)&a4, six ? sizeof(a6) : sizeof(a4)))
+		can = errno != EADDRINUSE;
+	if (fd >= 0)
+		close(fd);
+	return can;
+}
+
+static int has_port(void *arg, const struct ckpt_port *p)
+{
+	return p->port == *(const int *)arg;
+}
+
+int ckpt_ports_passing(const struct ckpt_facts *f)
+{
+	for (int i = 0; i < f->ports; i++) {
+		int port = f->port[i].port;
+
+		if (!can_bind(&f->port[i]) && each_socket(getpid(), false, has_port, &port))
+			return port;
+	}
+	return 0;
 }

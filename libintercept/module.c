@@ -602,19 +602,43 @@ API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned int n, CUlibrary 
 
 /* -------------------------------------------------------------------------------- variables */
 
+/* The bytes of a managed variable come along: the host may read it before anything is launched. */
+static CUresult bring_managed(struct image *im, uint16_t op, struct sv_by_name *a, const char *name,
+			      struct sv_global *g)
+{
+	void *bytes;
+	CUresult rc;
+
+	if (g->len > UINT32_MAX)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	bytes = arena_reply(g->len, &a->info);
+	if (!bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a->cap = g->len;
+	rc = send_sync(op, a, sizeof(*a), name, a->name_len, g, sizeof(*g));
+	if (!rc)
+		rc = managedvar_add(g->addr, g->len, im, bytes);
+	arena_reply_done(a->info);
+	return rc;
+}
+
+/* Managed variables are no context's. */
 static CUresult variable(struct image *im, uint16_t op, const char *name, CUdeviceptr *addr,
 			 size_t *len)
 {
-	struct sv_by_name a = { .ctx = thread.ctx ? thread.ctx->o.handle : 0 };
+	struct sv_by_name a = { .from = im ? im->o.handle : 0 };
 	struct sv_global g;
 
 	if (!name || (!addr && !len))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!im)
 		return CUDA_ERROR_INVALID_HANDLE;
-	a.from = im->o.handle;
+	if (op != SV_OP_cuLibraryGetManaged && thread.ctx)
+		a.ctx = thread.ctx->o.handle;
 	a.name_len = strlen(name) + 1;
 	TRY(send_sync(op, &a, sizeof(a), name, a.name_len, &g, sizeof(g)));
+	if (g.managed)
+		TRY(bring_managed(im, op, &a, name, &g));
 	TRY(memory_add_global(g.addr, g.len, im));
 	if (addr)
 		*addr = g.addr;
@@ -641,43 +665,9 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *addr, size_t *len, CUlibrary l, con
 			len);
 }
 
-/* Its bytes come along: the host may read it before anything is launched. */
-static CUresult managed(struct image *im, const char *name, struct sv_global *g)
-{
-	struct sv_by_name a = { .from = im->o.handle, .name_len = strlen(name) + 1 };
-	void *bytes;
-	CUresult rc;
-
-	TRY(send_sync(SV_OP_cuLibraryGetManaged, &a, sizeof(a), name, a.name_len, g, sizeof(*g)));
-	if (g->len > UINT32_MAX)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	bytes = arena_reply(g->len, &a.info);
-	if (!bytes)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	a.cap = g->len;
-	rc = send_sync(SV_OP_cuLibraryGetManaged, &a, sizeof(a), name, a.name_len, g, sizeof(*g));
-	if (!rc)
-		rc = managedvar_add(g->addr, g->len, im, bytes);
-	if (!rc)
-		rc = memory_add_global(g->addr, g->len, im);
-	arena_reply_done(a.info);
-	return rc;
-}
-
 API CUresult cuLibraryGetManaged(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
 {
-	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
-	struct sv_global g;
-
-	TRY(session_check());	/* managed variables are no context's */
-	if (!name || (!addr && !len))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!im)
-		return CUDA_ERROR_INVALID_HANDLE;
-	TRY(managed(im, name, &g));
-	if (addr)
-		*addr = g.addr;
-	if (len)
-		*len = g.len;
-	return CUDA_SUCCESS;
+	TRY(session_check());
+	return variable(obj_find(SV_T_CUlibrary, sv_u64(l)), SV_OP_cuLibraryGetManaged, name, addr,
+			len);
 }

@@ -532,6 +532,17 @@ static CUresult global_of(struct hal *h, uint16_t op, void *holder, const char *
 					   CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* CUDA runtimes before 13 ask for a managed variable as for any other one. */
+static bool is_managed(struct hal *h, uint16_t op, CUdeviceptr addr)
+{
+	unsigned int managed = 0;
+
+	if (op == SV_OP_cuLibraryGetManaged)
+		return true;
+	return h->drv.cuPointerGetAttribute && !h->drv.cuPointerGetAttribute(&managed,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED, addr) && managed;
+}
+
 int do_get_global(struct call *k)
 {
 	const struct sv_by_name *a = k->c.data;
@@ -544,10 +555,8 @@ int do_get_global(struct call *k)
 	void *holder;
 	int rc = 0;
 
-	bool wants = k->c.op == SV_OP_cuLibraryGetManaged && a->cap;
-
-	if (!name || a->handle || (!wants && (a->info || a->cap)) ||
-	    (wants && !arena_client(s, a->info, a->cap)))
+	if (!name || a->handle || (!a->cap && a->info) ||
+	    (a->cap && !arena_client(s, a->info, a->cap)))
 		return sv_bad(&k->c, "name of a variable");
 	im = image_get(s, a->from, &holder);
 	if (!im)
@@ -559,15 +568,18 @@ int do_get_global(struct call *k)
 		rc = sv_enter(s, a->ctx);
 	if (!rc)
 		rc = global_of(&s->hal, k->c.op, holder, name, &addr, &len);
+	if (!rc)
+		g = (struct sv_global){ addr, len, is_managed(&s->hal, k->c.op, addr) };
+	if (!rc && a->cap && !g.managed)
+		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc && globals_add(im, a->ctx, addr, len))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
 	/* The host may read managed memory, and nothing that uses it has been launched yet. */
-	if (!rc && wants && !s->replay)
+	if (!rc && a->cap && !s->replay)
 		memcpy(arena_at(s, a->info), (void *)addr, len < a->cap ? len : a->cap);
 	image_put(im);
 	if (rc)
 		return sv_fails(&k->c, rc, "context of a variable");
-	g = (struct sv_global){ addr, len };
 	memcpy(k->c.reply, &g, sizeof(g));
 	k->c.reply_len = sizeof(g);
 	return 0;

@@ -295,7 +295,7 @@ struct sv_image_end {		/* SV_OP_cuLibraryUnload, SV_OP_cuModuleUnload (log) */
  * sv_func_info is at arena offset info, which has cap bytes.
  * SV_OP_cuLibraryGetGlobal, SV_OP_cuLibraryGetManaged, SV_OP_cuModuleGetGlobal_v2: answer
  * struct sv_global (new, info 0, cap 0). (log) For a managed variable, if cap is not 0, its first
- * cap bytes are put at arena offset info.
+ * cap bytes are put at arena offset info; for another one that is CUDA_ERROR_INVALID_VALUE.
  */
 struct sv_by_name {
 	uint64_t ctx;
@@ -308,6 +308,7 @@ struct sv_by_name {
 
 struct sv_global {
 	uint64_t addr, len;
+	uint64_t managed;	/* 1: the program's host side uses addr, too */
 };
 
 /* SV_OP_cuKernelGetFunction: a CUfunction for a CUkernel in a context; SV_OP_cuLibraryGetModule: a

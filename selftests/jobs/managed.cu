@@ -4,6 +4,8 @@
  */
 #include "job.cuh"
 
+#include <cuda.h>
+
 __managed__ int counter = 5;
 __managed__ double table[256];
 
@@ -160,6 +162,55 @@ static void hints(void)
 	CHECK(cudaFree(p));
 }
 
+template <class F> static void entry(const char *name, F *f)
+{
+	cudaDriverEntryPointQueryResult q;
+
+	CHECK(cudaGetDriverEntryPointByVersion(name, (void **)f, 12000, cudaEnableDefault, &q));
+	EXPECT(q == cudaDriverEntryPointSuccess && *f);
+}
+
+/* Runtimes before 13 ask for a managed variable as for any other one of a module. */
+static void by_module(void)
+{
+	static const char ptx[] =
+		".version 8.0\n.target sm_75\n.address_size 64\n"
+		".visible .global .attribute(.managed) .align 4 .u32 shown[2] = {7, 9};\n"
+		".visible .global .align 4 .u32 hidden = 3;\n"
+		".visible .entry swap()\n{\n.reg .b32 %r<3>;\n"
+		"ld.global.u32 %r1, [shown];\nld.global.u32 %r2, [shown+4];\n"
+		"st.global.u32 [shown], %r2;\nst.global.u32 [shown+4], %r1;\nret;\n}\n";
+	CUresult (*load)(CUmodule *, const void *);
+	CUresult (*unload)(CUmodule);
+	CUresult (*global)(CUdeviceptr *, size_t *, CUmodule, const char *);
+	CUresult (*function)(CUfunction *, CUmodule, const char *);
+	CUresult (*launch)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
+			   unsigned int, unsigned int, unsigned int, CUstream, void **, void **);
+	CUdeviceptr at, hidden;
+	CUfunction f;
+	CUmodule m;
+	size_t len;
+
+	entry("cuModuleLoadData", &load);
+	entry("cuModuleUnload", &unload);
+	entry("cuModuleGetGlobal", &global);
+	entry("cuModuleGetFunction", &function);
+	entry("cuLaunchKernel", &launch);
+	EXPECT(!load(&m, ptx) && !function(&f, m, "swap"));
+	EXPECT(!global(&at, &len, m, "shown") && len == 8);
+	EXPECT(!global(&hidden, &len, m, "hidden") && len == 4);
+
+	unsigned int *v = (unsigned int *)at;
+
+	EXPECT(v[0] == 7 && v[1] == 9);
+	v[1] = 10;
+	EXPECT(!launch(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	CHECK(cudaDeviceSynchronize());
+	EXPECT(v[0] == 10 && v[1] == 7);
+	sum_bytes(v, 8);
+	EXPECT(!unload(m));
+}
+
 int main()
 {
 	double *t;
@@ -180,5 +231,6 @@ int main()
 	tree();
 	in_turn();
 	hints();
+	by_module();
 	return job_passed("managed");
 }

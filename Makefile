@@ -6,7 +6,7 @@
 #   HOST_TESTS     programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
 #   VM_TESTS       the same, run as root in a VM on each of Debian's kernels, singvgpu.ko loaded
 #   VM_PROGRAMS    programs like HOST_TESTS, that boot a VM of their own for `make check-vm`
-#   SIDE_TESTS     those of HOST_TESTS that `make check` runs in its second lane, of three
+#   SIDE_TESTS     those of HOST_TESTS that `make check` runs beside the others
 #   LONG_TESTS     the same as HOST_TESTS, for `make check-long` only
 #   TEST_PROGRAMS  what the tests start, for `make check` to build
 #   BENCHES        programs that write $(BUILD)/bench/NAME.json

@@ -29,8 +29,9 @@ TIMEOUT_test-style := 600
 
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
 # building. Tests wait for each other most of the time, and an emulated machine keeps one processor
-# busy, so `make check` runs them in lanes: the VMs; what is named in SIDE_TESTS and the sanitizers'
-# builds; all others, one after the other. No test may depend on the time that it takes.
+# busy, so `make check` runs them in three lanes of about the same length: one VM, what is named in
+# SIDE_TESTS and a sanitizer's build; the other VMs and the other build; all other tests of the host.
+# No test may depend on the time that it takes, nor on what else there is on the machine.
 again = +@$(MAKE) --no-print-directory -j2
 
 # The test programs (not the scripts, nor the VM) under sanitizers, each build one program to the
@@ -59,9 +60,11 @@ check-long: setup
 	$(again) run-check-long
 
 .PHONY: run-check run-check-host run-check-vm run-check-san run-check-long
+run-check: LAST_VM = $(lastword $(VM_PROGRAMS))
 run-check: tests
-	@$(RUN_TESTS) $(call timed,$(VM_PROGRAMS)) -- \
-		$(call timed,$(SAN_PROGRAMS) $(filter $(SIDE_TESTS),$(HOST_TESTS))) -- \
+	@$(RUN_TESTS) $(call timed,$(LAST_VM) $(filter $(SIDE_TESTS),$(HOST_TESTS)) \
+			$(firstword $(SAN_PROGRAMS))) -- \
+		$(call timed,$(filter-out $(LAST_VM),$(VM_PROGRAMS)) $(lastword $(SAN_PROGRAMS))) -- \
 		$(call timed,$(filter-out $(SIDE_TESTS),$(HOST_TESTS))) $(ours)
 run-check-host: tests
 	@$(RUN_TESTS) $(call timed,$(HOST_TESTS)) $(ours)

@@ -11,9 +11,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "store_i.h"
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451	/* since Linux 6.5 */
+#endif
 
 #define DEPTH	 32
 #define PIECE	 256u	/* pages that one request brings */
@@ -184,6 +189,18 @@ int input_finish(struct input *in, struct batch *b)
 	return b->err ? fail(b->err, "%s", b->why) : 0;
 }
 
+/* Is most of a segment in memory? Since it was pulled, pushed or verified, say. */
+static bool is_cached(int fd)
+{
+	struct { uint64_t off, len; } all = { 0, 0 };
+	struct { uint64_t there, dirty, writeback, evicted, lately; } pages = { 0 };
+	struct stat st;
+
+	/* Some of it may have been dropped already: reading that ahead is the kernel's business. */
+	return !fstat(fd, &st) && !syscall(SYS_cachestat, fd, &all, &pages, 0) &&
+	       pages.there * STORE_PAGE >= (uint64_t)st.st_size / 4 * 3;
+}
+
 static int get_source(struct input *in, uint64_t id, struct source **out)
 {
 	struct source *src = &in->src[(id ^ id >> 32) % SOURCES];
@@ -201,6 +218,8 @@ static int get_source(struct input *in, uint64_t id, struct source **out)
 	seg_name(id, src->name);
 	/* Compressed pages lie at any byte. */
 	src->fd = seg_open(in->s, id, src->seg->zstd ? 0 : O_DIRECT);
+	if (src->fd >= 0 && !src->seg->zstd && is_cached(src->fd))
+		fcntl(src->fd, F_SETFL, 0);	/* no longer past the cache */
 	if (src->fd < 0) {
 		seg_unpin(in->s, src->seg);
 		src->seg = NULL;

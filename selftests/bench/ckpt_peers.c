@@ -70,19 +70,20 @@ static bool there(const struct bench *b, const char *name)
 
 /* ------------------------------------------------------------------------------- fio */
 
-/* The number behind "bw_bytes" in the part "write" of fio's JSON. */
-static double fio_bandwidth(const char *path)
+/* The number behind "bw_bytes" in the part "read" or "write" of fio's JSON. */
+static double fio_bandwidth(const char *path, const char *what)
 {
-	char line[512];
-	bool writes = false;
+	char line[512], part[32];
+	bool within = false;
 	double v = 0;
 	FILE *f = fopen(path, "r");
 
+	snprintf(part, sizeof(part), "\"%s\" : {", what);
 	while (f && !v && fgets(line, sizeof(line), f)) {
 		const char *at = strstr(line, "\"bw_bytes\"");
 
-		writes = writes || strstr(line, "\"write\" : {");
-		if (writes && at)
+		within = within || strstr(line, part);
+		if (within && at)
 			sscanf(at, "\"bw_bytes\" : %lf", &v);
 	}
 	if (f)
@@ -90,23 +91,44 @@ static double fio_bandwidth(const char *path)
 	return v;
 }
 
-double fio_write(const struct bench *b, const char *bs, uint64_t size)
+static double fio(const struct bench *b, const char *what, const char *bs, int depth, uint64_t size)
 {
 	char json[600];
 	double v;
 
-	if (!there(b, "fio"))
-		return 0;
 	snprintf(json, sizeof(json), "%s/fio.json", b->dir);
-	if (program(b, NULL, "fio --name=write --filename='%s/fio.data' --rw=write --size=%llu "
-		    "--bs=%s --ioengine=io_uring --direct=1 --iodepth=8 --output-format=json "
-		    "--output='%s'", b->dir, (unsigned long long)size, bs, json))
+	if (program(b, NULL, "fio --name=%s --filename='%s/fio.data' --rw=%s --size=%llu "
+		    "--bs=%s --ioengine=io_uring --direct=1 --iodepth=%d --output-format=json "
+		    "--output='%s'", what, b->dir, what, (unsigned long long)size, bs, depth, json))
 		die("fio fails: see %s", b->log);
-	v = fio_bandwidth(json);
+	v = fio_bandwidth(json, what);
 	if (v <= 0)
 		die("%s has no bandwidth", json);
-	program(b, NULL, "rm -f '%s/fio.data' '%s'", b->dir, json);
 	return v;
+}
+
+static void fio_remove(const struct bench *b)
+{
+	program(b, NULL, "rm -f '%s/fio.data' '%s/fio.json'", b->dir, b->dir);
+}
+
+double fio_write(const struct bench *b, const char *bs, uint64_t size)
+{
+	double v = there(b, "fio") ? fio(b, "write", bs, 8, size) : 0;
+
+	fio_remove(b);
+	return v;
+}
+
+int fio_read(const struct bench *b, double *v, int n, uint64_t size)
+{
+	if (!there(b, "fio"))
+		return 0;
+	fio(b, "write", "1M", 8, size);
+	for (int i = 0; i < n; i++)
+		v[i] = fio(b, "read", "1M", 16, size);
+	fio_remove(b);
+	return n;
 }
 
 /* ----------------------------------------------------------------------------- peers */

@@ -23,14 +23,14 @@ $(RING_LONG:%=$(RING_TEST_DIR)/%): $(RING_TEST_DIR)/%-long: $(RING_TEST_DIR)/% s
 
 $(foreach t,$(RING_TESTS) $(RING_NORSEQ),$(eval TIMEOUT_$(t) := 900))
 $(foreach t,$(RING_LONG),$(eval TIMEOUT_$(t) := 3600))
-# The two paths differ in how a client reserves. ThreadSanitizer cannot see what the sequences do, so
-# it has the fallback of those tests alone; to the other sanitizers one test of it has all that is new.
+# The fallback is all that ThreadSanitizer gets to see, by its own name; to the other sanitizers the
+# reservation is what differs.
 ifeq ($(SAN),)
 RING_RUN := $(RING_TESTS) $(RING_NORSEQ)
 else ifeq ($(SAN),thread)
-RING_RUN := $(filter-out answers records,$(RING_TESTS)) $(filter-out death-norseq streams-norseq,$(RING_NORSEQ))
+RING_RUN := $(RING_TESTS)
 else
-RING_RUN := $(RING_TESTS) records-norseq
+RING_RUN := $(RING_TESTS) records-norseq signals-norseq
 endif
 HOST_TESTS += $(RING_RUN:%=$(RING_TEST_DIR)/%)
 # The fallback is the same on every kernel, and the emulator slow.

@@ -44,15 +44,6 @@ const char *__tsan_default_suppressions(void)
 }
 #endif
 
-/* clang 19 says so by its features alone. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-
 #define MS	1000000ll
 #define SEC	1000000000ll
 #define SHM	(8u << 20)
@@ -87,7 +78,7 @@ static inline long scaled(long n)
 
 	if (s)
 		return n * atol(s);
-#ifdef SANITIZED
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 	return n / 4 ? n / 4 : 1;
 #endif
 	if (getenv("SINGVGPU_VM"))

@@ -690,14 +690,36 @@ static CUresult hook_stream(CUstream h, int per_thread, struct stream **s)
 	return r;
 }
 
+/* That an event may be known to other processes matters to cuIpcGetEventHandle alone, which refuses. */
+CUresult sv_hook_cuEventCreate(CUevent *phEvent, unsigned int Flags, int per_thread, int *done)
+{
+	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+
+	(void)per_thread;
+	*done = 1;
+	if (Flags & ~(shared | CU_EVENT_BLOCKING_SYNC))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (Flags & CU_EVENT_INTERPROCESS) {
+		if ((Flags & shared) != shared)
+			return CUDA_ERROR_INVALID_VALUE;
+		return cuEventCreate(phEvent, Flags & ~CU_EVENT_INTERPROCESS);
+	}
+	*done = 0;
+	return 0;
+}
+
 CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags,
 					int per_thread, int *done)
 {
 	struct event *e = obj_find(SV_T_CUevent, sv_u64(hEvent));
 	struct stream *s;
 
-	if (unlikely(!e || (flags & ~CU_EVENT_RECORD_EXTERNAL)))
+	if (unlikely(!e))
 		return 0;	/* the stub says what is wrong */
+	if (unlikely(flags & ~CU_EVENT_RECORD_EXTERNAL)) {
+		*done = 1;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail)) {
 		e->recorded = true;
 		return 0;
@@ -726,8 +748,12 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 	struct event *e = obj_find(SV_T_CUevent, sv_u64(hEvent));
 	struct stream *s;
 
-	if (unlikely(!e || (Flags & ~CU_EVENT_WAIT_EXTERNAL)))
+	if (unlikely(!e))
 		return 0;
+	if (unlikely(Flags & ~CU_EVENT_WAIT_EXTERNAL)) {
+		*done = 1;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail))
 		return 0;
 	*done = 1;

@@ -64,6 +64,11 @@ API CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 
 API CUresult cuCtxDisablePeerAccess(CUcontext handle)
 {
-	TRY(peer(handle));
+	struct context *ctx, *other;
+
+	TRY(context_current(&ctx));
+	other = obj_find(SV_T_CUcontext, sv_u64(handle));
+	if (!other || !other->live)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }

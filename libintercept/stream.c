@@ -80,7 +80,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
 
 	TRY(session_check());
 	if (!s)
-		return sv_u64(handle) <= 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+		return CUDA_ERROR_INVALID_HANDLE;
 	a.stream = s->wire;
 	capture_stream_gone(s);
 	rc = send_async(SV_OP_cuStreamDestroy_v2, &a, sizeof(a), NULL, 0);

@@ -142,6 +142,14 @@ static void handles(void)
 	EXPECT_ERROR(cudaErrorInvalidValue, cudaEventCreate(NULL));
 	EXPECT_ERROR(cudaErrorInvalidResourceHandle, cudaEventRecord(NULL, 0));
 	EXPECT_ERROR(cudaErrorInvalidResourceHandle, cudaEventQuery(NULL));
+	EXPECT_ERROR(cudaErrorInvalidValue, cudaEventCreateWithFlags(&e, cudaEventInterprocess));
+	CHECK(cudaEventCreate(&e));
+	CHECK(cudaEventRecord(e, 0));
+	EXPECT_ERROR(cudaErrorInvalidValue, cudaEventRecordWithFlags(e, 0, 0x10));
+	EXPECT_ERROR(cudaErrorInvalidValue, cudaStreamWaitEvent(0, e, 0x10));
+	CHECK(cudaEventSynchronize(e));		/* none of these comes late */
+	CHECK(cudaEventDestroy(e));
+	EXPECT_ERROR(cudaErrorInvalidResourceHandle, cudaStreamDestroy(0));
 	EXPECT(cudaFuncGetAttributes(&a, (void *)handles) != cudaSuccess);
 	EXPECT_ERROR(cudaErrorInvalidSymbol, cudaGetSymbolAddress(&p, (void *)&n));
 	EXPECT_ERROR(cudaErrorInvalidSymbol, cudaGetSymbolSize(&n, (void *)&n));

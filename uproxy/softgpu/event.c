@@ -43,10 +43,9 @@ CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 	r = api_lock_ctx(&ctx);
 	if (r)
 		return r;
-	ev = Flags & CU_EVENT_INTERPROCESS ? NULL : calloc(1, sizeof(*ev));
+	ev = calloc(1, sizeof(*ev));
 	if (!ev)
-		return api_unlock(Flags & CU_EVENT_INTERPROCESS ? CUDA_ERROR_NOT_SUPPORTED :
-								  CUDA_ERROR_OUT_OF_MEMORY);
+		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	ev->ctx = ctx;
 	ev->flags = Flags;
 	ev->refs = 1;

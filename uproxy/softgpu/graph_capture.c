@@ -128,6 +128,14 @@ CUresult capture_forbids(void)
 	return r;
 }
 
+/* To ask how far a stream has come, or to wait for it, ends what it records in any mode. */
+CUresult capture_asked(struct stream *st)
+{
+	capture_forbids();
+	st->cap->invalid = true;
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult capture_legacy(struct ctx *ctx)
 {
 	CUresult r = CUDA_SUCCESS;

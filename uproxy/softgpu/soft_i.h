@@ -410,6 +410,7 @@ void event_clear_capture(struct event *ev);
 
 /* Is this call forbidden on this thread while something records? Ends that recording if so. */
 CUresult capture_forbids(void);
+CUresult capture_asked(struct stream *st);
 CUresult capture_submit(struct stream *st, struct desc *d);
 CUresult capture_record(struct stream *st, struct event *ev);
 CUresult capture_wait(struct stream *st, struct event *ev);

@@ -523,7 +523,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	if (r)
 		return r;
 	if (st->cap)
-		r = capture_forbids() ?: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		r = capture_asked(st);
 	else if (st->legacy)
 		r = capture_legacy(st->ctx);
 	if (!r && st->legacy)
@@ -545,7 +545,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
 		return r;
 	ctx = st->ctx;
 	if (st->cap)
-		r = capture_forbids() ?: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		r = capture_asked(st);
 	else if (st->legacy)
 		r = capture_legacy(ctx);
 	if (r)

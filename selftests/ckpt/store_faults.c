@@ -335,7 +335,7 @@ TEST_F(faults, every_read_and_write_is_short)
 	strike_everywhere(self, SHORT);
 }
 
-TEST_F(faults, killed_at_every_operation)
+TEST_F_TIMEOUT(faults, killed_at_every_operation, 3000)
 {
 	strike_everywhere(self, KILLED);
 }
@@ -424,7 +424,8 @@ static void lose_entries(const char *dir, unsigned int cut)
 	}
 }
 
-TEST_F(faults, power_cuts_at_every_operation)
+/* With SINGVGPU_SCALE, on a busy machine. */
+TEST_F_TIMEOUT(faults, power_cuts_at_every_operation, 3000)
 {
 	unsigned int versions;
 

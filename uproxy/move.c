@@ -27,6 +27,7 @@
 #define STAGES		3
 #define PIECE		(8ull << 20)	/* between two looks at the progress */
 #define BUFFER		(1ull << 20)	/* that stays in the cache */
+#define BUFFERS		4		/* of it, that are under way to a thread */
 #define LOADERS_MAX	8
 #define SPAN		(256ull << 20)	/* whose digests are computed at once */
 #define GAP		4		/* known pages that are copied along */
@@ -373,25 +374,38 @@ static int read_all(struct store_reader *r, uint64_t off, void *to, uint64_t len
 
 /*
  * Into memory where it is. New pages of a file cost half as much when they are written as when they
- * are first touched.
+ * are first touched. What comes behind this task may be another thread's: no more is asked for.
  */
 static int load_direct(struct mover *m, struct store_reader *r, uint64_t va, uint64_t off,
 		       uint64_t len, uint8_t *buf, char *why, size_t n)
 {
-	uint64_t at = 0;
+	struct store_fetch *f[BUFFERS] = { 0 };
+	uint64_t at = 0, asked = 0;
 	int fd = sparse_file(m->sparse, va, len, &at), rc = 0;
 
-	if (fd < 0)
+	if (fd < 0 || (off | len) % STORE_PAGE)
 		return read_all(r, off, (void *)(uintptr_t)va, len, why, n);
 	for (uint64_t done = 0; done < len && !rc; done += BUFFER) {
-		uint64_t size = len - done < BUFFER ? len - done : BUFFER;
+		uint64_t size = len - done < BUFFER ? len - done : BUFFER, k = done / BUFFER % BUFFERS;
 
-		rc = read_all(r, off + done, buf, size, why, n);
-		if (!rc && pwrite(fd, buf, size, at + done) != (ssize_t)size) {
+		for (; asked < len && asked < done + BUFFERS * BUFFER && !rc; asked += BUFFER)
+			rc = store_fetch(r, off + asked, buf + asked % (BUFFERS * BUFFER),
+					 len - asked < BUFFER ? len - asked : BUFFER,
+					 &f[asked / BUFFER % BUFFERS]);
+		if (!rc) {
+			rc = store_fetch_end(r, f[k]);
+			f[k] = NULL;
+		}
+		if (rc)
+			say_store(rc, why, n);
+		else if (pwrite(fd, buf + k * BUFFER, size, at + done) != (ssize_t)size) {
 			snprintf(why, n, "out of memory for the device: %s", strerror(errno));
 			rc = -ENOMEM;
 		}
 	}
+	for (int k = 0; k < BUFFERS; k++)
+		if (f[k])
+			store_fetch_end(r, f[k]);
 	return rc;
 }
 
@@ -436,7 +450,7 @@ static void *loader(void *arg)
 
 	rc = store_object_open(l->m->st, l->ref, &r);
 	if (!rc) {
-		buf = aligned_alloc(4096, l->direct ? BUFFER : PIECE);
+		buf = aligned_alloc(4096, l->direct ? BUFFERS * BUFFER : PIECE);
 		rc = buf ? 0 : -ENOMEM;
 	}
 	if (!rc && !l->direct) {

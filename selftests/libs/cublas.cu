@@ -352,13 +352,15 @@ int main(int argc, char **argv)
 		gemm_shapes<__nv_bfloat16, float, float>(CUBLAS_COMPUTE_32F, 0x1p-23, fast);
 		gemm_shapes<float, float, float>(CUBLAS_COMPUTE_32F_FAST_TF32, 0x1p-10, fast);
 		gemm_shapes<float, float, float>(CUBLAS_COMPUTE_32F_FAST_16BF, 0x1p-7, fast);
-		gemm<int8_t, int32_t, int32_t>({ 64, 64, 64, T, N }, CUBLAS_COMPUTE_32I, 0);
-		gemm<int8_t, int32_t, int32_t>({ 32, 96, 128, N, N }, CUBLAS_COMPUTE_32I, 0);
 		triangular<float>(40, 9);
 		triangular<double>(33, 4);
 		syrk_geam(37, 21);
 		batched_lu<float>(12, 7);
 		batched_lu<double>(24, 3);
+	}
+	if (lib_arg(argc, argv, "all")) {
+		gemm<int8_t, int32_t, int32_t>({ 64, 64, 64, T, N }, CUBLAS_COMPUTE_32I, 0);
+		gemm<int8_t, int32_t, int32_t>({ 32, 96, 128, N, N }, CUBLAS_COMPUTE_32I, 0);
 	}
 	LIB(cublasDestroy(blas));
 	return job_passed("cublas");

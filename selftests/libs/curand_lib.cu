@@ -82,6 +82,8 @@ static void both(const pair &p, const char *what, size_t n, double tol, F genera
 /* Transcendental functions of the host and of the device differ in their last places. */
 static void distributions(const struct kind *k, size_t n, bool all)
 {
+	/* MTGP32 on the host makes its normal doubles from floats */
+	const double doubles = k->type == CURAND_RNG_PSEUDO_MTGP32 ? 1e-6 : 1e-13;
 	pair p(k);
 
 	both<float>(p, "uniform", n, 0x1p-23, [n](curandGenerator_t g, float *x) {
@@ -99,8 +101,7 @@ static void distributions(const struct kind *k, size_t n, bool all)
 		return curandGenerateUniformDouble(g, x, n); }, 0.5, 1 / 12.0);
 	both<float>(p, "normal", n, 4e-6, [n](curandGenerator_t g, float *x) {
 		return curandGenerateNormal(g, x, n, 1, 2); }, 1, 4);
-	/* MTGP32 on the host makes these doubles from floats */
-	both<double>(p, "normal double", n, k->type == CURAND_RNG_PSEUDO_MTGP32 ? 1e-6 : 1e-13, [n](curandGenerator_t g, double *x) {
+	both<double>(p, "normal double", n, doubles, [n](curandGenerator_t g, double *x) {
 		return curandGenerateNormalDouble(g, x, n, 0, 1); }, 0, 1);
 	both<float>(p, "log-normal", n, 1e-5, [n](curandGenerator_t g, float *x) {
 		return curandGenerateLogNormal(g, x, n, 0, 0.5f); });

@@ -250,16 +250,18 @@ int main(int argc, char **argv)
 	LIB(cusolverDnCreate(&solver));
 	qr<float>(20, 12);
 	if (!lib_arg(argc, argv, "fast")) {
-		lu<float>(24, 3);
-		lu<double>(50, 2);
 		qr<double>(33, 33);
-		cholesky<float>(16, 2);
-		cholesky<double>(40, 1);
 		eigen<float>(12, true);
 		eigen<double>(20, false);
 		eigen<float>(40, false);
 		singular<float>(20, 9);
 		singular<double>(16, 16);
+	}
+	if (lib_arg(argc, argv, "all")) {
+		lu<float>(24, 3);
+		lu<double>(50, 2);
+		cholesky<float>(16, 2);
+		cholesky<double>(40, 1);
 	}
 	LIB(cusolverDnDestroy(solver));
 	return job_passed("cusolver");

@@ -118,7 +118,12 @@ template <typename T> static std::vector<T> results(const T *d, size_t n)
 	return v;
 }
 
-/* Whether the program was started with this argument: "fast" leaves out what makes long kernels. */
+/*
+ * Whether the program was started with this argument. "fast": a few shapes, whose kernels compile in
+ * seconds. "all": also what the soft device cannot do yet, for devices that can, and for whoever works
+ * on it: products of 8-bit integers (wmma with satfinite is refused), the product of two sparse
+ * matrices (vshr is refused), LU and Cholesky (their kernels compile for minutes).
+ */
 static inline bool lib_arg(int argc, char **argv, const char *name)
 {
 	for (int i = 1; i < argc; i++)

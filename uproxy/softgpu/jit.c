@@ -286,6 +286,10 @@ static void generate(struct jit *j, void **obj, size_t *len, double t0)
 		ptx_fail(-EINVAL, 0, "inconsistent types: %s", text);
 	}
 	LLVMDisposeMessage(err);
+	if (j->u->check_only) {
+		LLVMDisposeTargetMachine(tm);
+		return;
+	}
 	optimise(j, tm);
 	if (j->has_avx512)
 		hide_bit_selects(j);

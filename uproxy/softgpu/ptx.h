@@ -133,6 +133,15 @@ uint64_t ptx_func_value(uint32_t ordinal);
 int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out, char *err,
 		size_t errlen);
 void ptx_kernel_free(struct ptx_kernel *k);
+
+/*
+ * ptx_check - all of ptx_compile but LLVM's own work, and the same errors.
+ * With @known, it is asked about the form (opcode, modifiers, kinds of operands) of each instruction
+ * first: if all are known to be fine, the entry is only parsed and analysed.
+ */
+typedef bool (*ptx_form_fn)(void *user, const char *form);
+int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void *user, char *err,
+	      size_t errlen);
 const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *k);
 const struct ptx_entry_info *ptx_kernel_entry(const struct ptx_kernel *k);
 

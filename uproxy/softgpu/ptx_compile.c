@@ -90,11 +90,21 @@ static XXH128_hash_t key_of(struct ptx_module *m, const struct pfunc *f)
 
 	if (!s)
 		return h;
-	XXH3_128bits_reset(s);
-	for (i = 0; i < m->nsrc; i++) {
-		XXH3_128bits_update(s, m->src[i].text, m->src[i].len);
-		XXH3_128bits_update(s, "", 1);
+	pthread_mutex_lock(&m->lock);
+	if (!m->hashed) {	/* once: texts may have tens of megabytes and thousands of entries */
+		XXH3_128bits_reset(s);
+		for (i = 0; i < m->nsrc; i++) {
+			XXH3_128bits_update(s, m->src[i].text, m->src[i].len);
+			XXH3_128bits_update(s, "", 1);
+		}
+		h = XXH3_128bits_digest(s);
+		m->text_hash[0] = h.low64;
+		m->text_hash[1] = h.high64;
+		m->hashed = true;
 	}
+	pthread_mutex_unlock(&m->lock);
+	XXH3_128bits_reset(s);
+	XXH3_128bits_update(s, m->text_hash, sizeof(m->text_hash));
 	XXH3_128bits_update(s, f->name, strlen(f->name) + 1);
 	XXH3_128bits_update(s, PTX_BUILD_ID PTX_ABI, sizeof(PTX_BUILD_ID PTX_ABI));
 	for (leaf = 0; leaf < 8; leaf++) {
@@ -182,12 +192,65 @@ out:
 	free(h);
 }
 
+struct check {
+	ptx_form_fn known;
+	void *user;
+};
+
+static size_t form_opnd(const struct pbody *b, const struct opnd *o, char *buf, size_t n)
+{
+	size_t k = 0;
+	unsigned int i;
+
+	if (n < 16)
+		return 0;
+	k = snprintf(buf, n, " %u", o->kind);
+	if (o->kind == O_REG || (o->kind == O_MEM && o->reg >= 0))
+		k += snprintf(buf + k, n - k, "r%u", b->regtype[o->reg]);
+	if (o->kind == O_SREG)
+		k += snprintf(buf + k, n - k, "s%u", o->sreg);
+	if (o->kind == O_VEC) {
+		for (i = 0; i < o->nvec; i++)
+			k += form_opnd(b, &o->vec[i], buf + k, n - k);
+		if (k + 2 < n)
+			k += snprintf(buf + k, n - k, ";");
+	}
+	return k;
+}
+
+/* Whether some instruction has a form that nobody has seen. */
+static bool has_new_form(const struct unit *u, const struct check *c)
+{
+	char form[1024];
+	uint32_t i, j, k;
+	bool fresh = false;
+	size_t n;
+
+	for (i = 0; i < u->nfn; i++) {
+		const struct pbody *b = u->fn[i].b;
+
+		for (j = 0; j < b->ninsn; j++) {
+			const struct insn *in = &b->insn[j];
+
+			insn_str(in, form, 200);
+			n = strlen(form);
+			n += snprintf(form + n, sizeof(form) - n, "%s%s", in->uniform ? " u" : "",
+				      in->guard >= 0 ? " @" : "");
+			for (k = 0; k < in->nopnd; k++)
+				n += form_opnd(b, &in->o[k], form + n, sizeof(form) - n);
+			if (!c->known(c->user, form))
+				fresh = true;
+		}
+	}
+	return fresh;
+}
+
 /* Compiles into @obj.  The module is locked: shared variables get their places in it. */
 static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, void **obj,
-		 size_t *len, char *err, size_t errlen)
+		 size_t *len, const struct check *check, char *err, size_t errlen)
 {
 	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
-	struct unit u = { 0 };
+	struct unit u = { .check_only = check };
 
 	pthread_once(&jit_once, load_jit);
 	if (!jit_fn) {
@@ -199,7 +262,7 @@ static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, vo
 	if (!setjmp(g.env))
 		ptx_unit_build(&u, m, f);
 	*ptx_guard_slot() = outer;
-	if (!g.ret)
+	if (!g.ret && (!check || !check->known || has_new_form(&u, check)))
 		g.ret = jit_fn(&u, obj, len, err, errlen);
 	k->info = u.info;
 	k->spins = u.spins;
@@ -239,7 +302,7 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 		if (!ret)
 			goto done;
 	}
-	ret = build(m, m->entries[entry], k, &obj, &len, err, errlen);
+	ret = build(m, m->entries[entry], k, &obj, &len, NULL, err, errlen);
 	if (!ret)
 		ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
 	if (!ret)
@@ -252,6 +315,21 @@ done:
 	}
 	*out = k;
 	return 0;
+}
+
+int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void *user, char *err,
+	      size_t errlen)
+{
+	struct check c = { known, user };
+	struct ptx_kernel k = { 0 };
+	void *obj = NULL;
+	size_t len = 0;
+
+	if (entry >= m->nentries) {
+		snprintf(err, errlen, "no such entry");
+		return -EINVAL;
+	}
+	return build(m, m->entries[entry], &k, &obj, &len, &c, err, errlen);
 }
 
 void ptx_kernel_free(struct ptx_kernel *k)

@@ -233,6 +233,8 @@ struct ptx_module {
 	uint32_t nvars, varcap;
 	pthread_mutex_t lock;	/* addr_taken scan, alias resolution */
 	bool scanned;
+	bool hashed;
+	uint64_t text_hash[2];	/* of all sources, for the cache */
 };
 
 struct psym *ptx_lookup(const struct ptx_module *m, uint32_t src, const char *name, size_t n);
@@ -267,6 +269,11 @@ struct ploop {
 	uint64_t *blocks;	/* bitset */
 };
 
+/* Instructions of a function that is cut into regions of less than half of that (jit_flow.c). */
+#ifndef PTX_HUGE
+#define PTX_HUGE 4000
+#endif
+
 /* One LLVM function: an entry or a function that is really called. */
 struct ufunc {
 	struct pfunc *f;
@@ -294,6 +301,7 @@ struct unit {
 	bool indirect;		/* some indirect call */
 	bool has_calls, spins;
 	bool atomics_ordered;
+	bool check_only;	/* everything but code generation */
 	char cpu[64];
 };
 

@@ -89,6 +89,11 @@ REF(clz32, U32(a) ? __builtin_clz(U32(a)) : 32)
 REF(sad_s, U32((S32(a) < S32(b) ? b - a : a - b) + c))
 REF(addsat, S64(S32(a)) + S32(b) > INT32_MAX ? INT32_MAX : S64(S32(a)) + S32(b) < INT32_MIN ?
 	    0x80000000 : U32(a + b))
+REF(vshr_add, U32((U32(b) > 31 ? 0 : U32(a) >> U32(b)) + c))
+REF(vshr_wrap, U32(S32(a) >> (b & 31)))
+REF(vshl_sat, ({ __int128 v = (__int128)S32(a) << (U32(b) > 32 ? 32 : U32(b));
+		 int32_t r = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t)v;
+		 U32(r > S32(c) ? r : S32(c)); }))
 REF(brev, ({ uint32_t r = 0; for (int i = 0; i < 32; i++) r |= (U32(a) >> i & 1) << (31 - i); r; }))
 REF(bfind_u, U32(U32(a) ? 31 - __builtin_clz(U32(a)) : -1))
 REF(bfind_s, ({ uint32_t x = S32(a) < 0 ? ~U32(a) : U32(a); U32(x ? 31 - __builtin_clz(x) : -1); }))
@@ -233,6 +238,9 @@ static const struct row rows[] = {
 	{ "b32", "lop3.b32 %d, %a, %b, %c, 0xe8;", lop3_e8 },
 	{ "b32", "lop3.b32 %d, %a, %b, %c, 0x96;", lop3_96 },
 	{ "b32", "dp4a.s32.s32 %d, %a, %b, %c;", dp4a_s },
+	{ "b32", "vshr.u32.u32.u32.clamp.add %d, %a, %b, %c;", vshr_add },
+	{ "b32", "vshr.s32.s32.u32.wrap %d, %a, %b;", vshr_wrap },
+	{ "b32", "vshl.s32.s32.u32.sat.clamp.max %d, %a, %b, %c;", vshl_sat },
 	{ "b32", "mul24.lo.s32 %d, %a, %b;", mul24lo },
 	{ "b32", "{ .reg .b32 %n; add.cc.u32 %n, %a, %b; addc.u32 %d, %c, %c; }", addc_chain },
 	{ "b32", "{ .reg .b32 %n; sub.cc.u32 %n, %a, %b; subc.u32 %d, %c, %a; }", subc_chain },

@@ -43,7 +43,7 @@ ALL += $(SOFTGPU)/libsoftjit.so
 # Tests of the compiler alone: PTX in, results out. RPATH, not RUNPATH: under AddressSanitizer it is
 # that library which calls dlopen, and only the program's RPATH is looked at for others.
 PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
-PTX_TESTS := ptx_ops ptx_exec ptx_mutants
+PTX_TESTS := ptx_ops ptx_exec ptx_mma ptx_mutants
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
@@ -67,14 +67,32 @@ HOST_TESTS += $(PTX_BINS)
 TEST_PROGRAMS += $(PTX_BINS)
 TIMEOUT_ptx_ops := 300
 
-# make ptx-corpus CORPUS="libcublas.so.13 ...": what is refused, and how long compiling takes.
+# What NVIDIA's libraries bring: see docs/soft-device.md.
 PTX_CORPUS := $(B)/selftests/softgpu/ptx_corpus
 $(PTX_CORPUS): selftests/softgpu/ptx_corpus.c $(SOFT_PTX_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -o $@ $(filter %.c %.o,$^) \
 		$(PTX_RPATH) $(LDFLAGS) -lzstd -llz4 -lm -ldl -lpthread
+$(PTX_CORPUS): | $(SOFTGPU)/libsoftjit.so
 
-CORPUS ?= $(wildcard $(CUDA_HOME)/lib64/lib{cublas,cublasLt,cufft,curand,cusolver,cusparse}.so)
+ifeq ($(SAN),)
+TEST_PROGRAMS += $(PTX_CORPUS)
+HOST_TESTS += selftests/softgpu/test-corpus
+LONG_TESTS += selftests/softgpu/test-corpus-all
+TIMEOUT_test-corpus := 300
+TIMEOUT_test-corpus-all := 3600
+endif
+
+# make ptx-corpus: is every entry understood?  Then compile a share of them; the log says what has
+# been compiled, and another share (CORPUS_SHARE=1/400) adds to it.
+CORPUS ?= $(wildcard $(addprefix $(CUDA_HOME)/lib64/lib,cublas.so.* cublasLt.so.* cudnn_*.so.* \
+	cufft.so.* curand.so.* cusolver.so.* cusolverMg.so.* cusparse.so.* npp*.so.* nvjpeg.so.* \
+	nccl.so.*))
+CORPUS_SHARE ?= 0/400
+CORPUS_JOBS ?= 1
 .PHONY: ptx-corpus
 ptx-corpus: $(PTX_CORPUS) $(SOFTGPU)/libsoftjit.so
-	$(PTX_CORPUS) $(CORPUS)
+	@mkdir -p $(BUILD)/bench
+	-$(PTX_CORPUS) -j $(CORPUS_JOBS) $(CORPUS)
+	$(PTX_CORPUS) -c -j $(CORPUS_JOBS) -s $(CORPUS_SHARE) -l $(BUILD)/bench/ptx-corpus.log \
+		-o $(BUILD)/bench/jit.json $(CORPUS)

@@ -732,6 +732,17 @@ static V video_opnd(struct jit *j, const struct opnd *o, enum ptype t)
 	return get(j, o, t == T_U32 ? T_U32 : T_S32);
 }
 
+/* vshl, vshr: @a has 64 bits, so a shift by 32 needs no care. */
+static V video_shift(struct jit *j, V a, V b)
+{
+	V n = insn_has(j->in, M_wrap) ? LLVMBuildAnd(B(j), b, kint(j, j->i64, 31), "") :
+					intr2(j, "llvm.umin", b, kint(j, j->i64, 32));
+
+	if (insn_has(j->in, M_wrap) == insn_has(j->in, M_clamp))
+		jit_fail(j, "modifier");
+	return j->in->op == OP_vshl ? LLVMBuildShl(B(j), a, n, "") : LLVMBuildAShr(B(j), a, n, "");
+}
+
 static void emit_video(struct jit *j)
 {
 	enum ptype dt = typ(j, 0), at = typ(j, 1), bt = typ(j, 2);
@@ -756,6 +767,7 @@ static void emit_video(struct jit *j)
 		r = LLVMBuildSub(B(j), a, b, "");
 		r = intr2(j, "llvm.smax", r, LLVMBuildNeg(B(j), r, ""));
 		break;
+	case OP_vshl: case OP_vshr: r = video_shift(j, a, b); break;
 	default: jit_fail(j, "not supported");
 	}
 	if (insn_has(j->in, M_sat)) {
@@ -947,7 +959,8 @@ void emit_alu(struct jit *j)
 				       get(j, opnd(j, 2), T_B32), get(j, opnd(j, 3), T_B32), j->i32),
 		    T_B32);
 		return;
-	case OP_vadd: case OP_vsub: case OP_vmin: case OP_vmax: case OP_vabsdiff:
+	case OP_vadd: case OP_vsub: case OP_vmin: case OP_vmax: case OP_vabsdiff: case OP_vshl:
+	case OP_vshr:
 		emit_video(j);
 		return;
 	case OP_vadd2: case OP_vsub2: case OP_vavrg2: case OP_vabsdiff2: case OP_vmin2:

@@ -112,17 +112,17 @@ static V find_b(struct jit *j, const struct shape *s, V *b, unsigned int k, unsi
 	jit_fail(j, "internal: B");
 }
 
-static V mma_function(struct jit *j, const struct shape *s, Ty t)
+static V mma_function(struct jit *j, const struct shape *s, Ty t, bool sat)
 {
 	unsigned int na = na_of(s), nb = nb_of(s), nc = nc_of(s), i, k, h, o;
 	LLVMBasicBlockRef back = LLVMGetInsertBlock(B(j));
 	Ty vt = LLVMVectorType(t, 32), ft = LLVMFunctionType(j->voidt, &j->ptr, 1, false);
-	V a[16], b[8], c[4], w = j->w, fn, outer = j->fn;
+	V a[16], b[8], c[4], first[4], w = j->w, fn, outer = j->fn;
 	bool vec = j->vec;
 	char name[64];
 
 	snprintf(name, sizeof(name), "mma_%u_%u_%u_%s", s->m, s->k, s->bits,
-		 t == j->f32 ? "f" : t == j->f64 ? "d" : "i");
+		 t == j->f32 ? "f" : t == j->f64 ? "d" : sat ? "s" : "i");
 	fn = LLVMGetNamedFunction(j->m, name);
 	if (fn)
 		return fn;
@@ -137,6 +137,10 @@ static V mma_function(struct jit *j, const struct shape *s, Ty t)
 		b[i] = wload_var(j, vt, x_at(j, t, na + i));
 	for (i = 0; i < nc; i++)
 		c[i] = wload_var(j, vt, x_at(j, t, na + nb + i));
+	for (i = 0; sat && i < nc; i++) {	/* the products' sum cannot overflow, C's can */
+		first[i] = c[i];
+		c[i] = LLVMConstNull(vt);
+	}
 	for (k = 0; k < s->k; k++)
 		for (h = 0; h < s->m / 8; h++) {
 			V av = find_a(j, s, a, k, h);
@@ -151,6 +155,8 @@ static V mma_function(struct jit *j, const struct shape *s, Ty t)
 					*cv = intr3(j, "llvm.fma", av, bv, *cv);
 			}
 		}
+	for (i = 0; sat && i < nc; i++)
+		c[i] = intr2(j, "llvm.sadd.sat", first[i], c[i]);
 	for (i = 0; i < nc; i++)
 		wstore(j, c[i], WOFF(y) + (size_t)i * 32 * (t == j->f64 ? 8 : 4));
 	LLVMBuildRetVoid(B(j));
@@ -245,12 +251,13 @@ static void emit_mma_sync(struct jit *j)
 	Ty t = ta == T_F64 ? j->f64 : ta == T_S8 || ta == T_U8 ? j->i32 : j->f32;
 	const struct shape *s = NULL;
 	const struct opnd *d = opnd(j, 0);
+	bool sat = insn_has(j->in, M_satfinite);
 	V fn, y[4];
 
 	for (i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		if (insn_has(j->in, shapes[i].mod) && shapes[i].bits == bits)
 			s = &shapes[i];
-	if (!s || insn_has(j->in, M_sat) || insn_has(j->in, M_satfinite) || j->in->ntypes != 4 ||
+	if (!s || (sat && t != j->i32) || j->in->ntypes != 4 ||
 	    !insn_has(j->in, M_row) || !insn_has(j->in, M_col))
 		jit_fail(j, "shape, type or layout not supported");
 	for (i = 0; i < j->in->nmod; i++)
@@ -269,7 +276,7 @@ static void emit_mma_sync(struct jit *j)
 		put_elem(j, t, na + i, unpack(j, opnd(j, 2), tb, i));
 	for (i = 0; i < nc; i++)
 		put_elem(j, t, na + nb + i, unpack(j, opnd(j, 3), tc, i));
-	fn = mma_function(j, s, t);
+	fn = mma_function(j, s, t, sat);
 	LLVMBuildCall2(B(j), LLVMGlobalGetValueType(fn), fn, &j->w, 1, "");
 	for (i = 0; i < nc; i++)
 		y[i] = get_y(j, i, t);
@@ -397,7 +404,7 @@ static void emit_wmma(struct jit *j)
 		enum ptype td = typ(j, 0), ta, tc;
 		bool ints = i->ntypes == 4;
 
-		if (insn_has(i, M_satfinite) || insn_has(i, M_popc))
+		if ((insn_has(i, M_satfinite) && typ(j, 0) != T_S32) || insn_has(i, M_popc))
 			jit_fail(j, "form not supported");
 		/* .alayout.blayout: the layouts were applied when loading */
 		ta = i->ntypes == 2 ? T_F16 : i->t[1];
@@ -408,7 +415,8 @@ static void emit_wmma(struct jit *j)
 		frag_put(j, opnd(j, 2), ta, WOFF(x) + 1024);
 		frag_put(j, opnd(j, 3), tc, WOFF(x) + 2048);
 		args[3] = c32(j, wmma_type(j, ta));
-		args[4] = c32(j, wmma_type(j, tc) | wmma_type(j, td) << 8);
+		args[4] = c32(j, wmma_type(j, tc) | wmma_type(j, td) << 8 |
+			       (uint32_t)insn_has(i, M_satfinite) << 16);
 		call_rt(j, "rt_wmma", j->voidt, args, 5);
 		frag_get(j, opnd(j, 0), td);
 		return;

@@ -175,12 +175,53 @@ static void put_value(uint8_t *p, int type, double acc, float facc, int32_t iacc
 	}
 }
 
-/* D = A * B + C, each sum in order of k: in f32 for narrow floats, exactly for integers. */
+/* Rows of products, each sum in order of k.  Products of narrow floats are exact in double. */
+static void row_f32(float *d, const double *a, const double *b, uint32_t n, uint32_t k)
+{
+	uint32_t i, c;
+
+	for (i = 0; i < k; i++)
+		for (c = 0; c < n; c++)
+			d[c] = (float)((double)d[c] + a[i] * b[i * n + c]);
+}
+
+static void row_f64(double *d, const double *a, const double *b, uint32_t n, uint32_t k)
+{
+	uint32_t i, c;
+
+	for (i = 0; i < k; i++)
+		for (c = 0; c < n; c++)
+			d[c] = fma(a[i], b[i * n + c], d[c]);
+}
+
+/* @sat: the sum of the products cannot overflow, that with C can. */
+static void row_s32(int32_t *d, const double *a, const double *b, uint32_t n, uint32_t k, bool sat)
+{
+	int32_t sum[32];
+	uint32_t i, c;
+
+	memset(sum, 0, sizeof(sum));
+	for (i = 0; i < k; i++)
+		for (c = 0; c < n; c++)
+			sum[c] += (int32_t)(a[i] * b[i * n + c]);
+	for (c = 0; c < n; c++) {
+		int64_t v = (int64_t)d[c] + sum[c];
+
+		if (sat)
+			v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
+		d[c] = (int32_t)v;
+	}
+}
+
+/* D = A * B + C: in f32 for narrow floats, exactly for integers. */
 static void rt_wmma(struct rt_warp *w, uint32_t mask, uint32_t shape, uint32_t ta, uint32_t tcd)
 {
 	uint32_t m = shape & 255, n = shape >> 8 & 255, k = shape >> 16 & 255, r, c, i;
-	uint32_t tc = tcd & 255, td = tcd >> 8;
+	uint32_t tc = tcd & 255, td = tcd >> 8 & 255;
 	static __thread double a[512], b[512];
+	double acc[32];
+	float facc[32];
+	int32_t iacc[32];
 
 	(void)mask;
 	for (i = 0; i < m * k; i++)
@@ -188,24 +229,21 @@ static void rt_wmma(struct rt_warp *w, uint32_t mask, uint32_t shape, uint32_t t
 	for (i = 0; i < k * n; i++)
 		b[i] = value(elem(w->x.b + 1024, ta, i), ta);
 	memset(w->y.b, 0, sizeof(w->y.b));
-	for (r = 0; r < m; r++)
+	for (r = 0; r < m; r++) {
 		for (c = 0; c < n; c++) {
-			double acc = value(elem(w->x.b + 2048, tc, r * n + c), tc);
-			float facc = (float)acc;
-			int32_t iacc = tc == T_S32 ? (int32_t)acc : 0;
-
-			for (i = 0; i < k; i++) {
-				double p = a[r * k + i], q = b[i * n + c];
-
-				if (tc == T_F64)
-					acc = fma(p, q, acc);
-				else if (tc == T_S32)
-					iacc += (int32_t)(p * q);
-				else
-					facc = (float)((double)facc + p * q);
-			}
-			put_value(elem(w->y.b, td, r * n + c), td, acc, facc, iacc);
+			acc[c] = value(elem(w->x.b + 2048, tc, r * n + c), tc);
+			facc[c] = (float)acc[c];
+			iacc[c] = tc == T_S32 ? (int32_t)acc[c] : 0;
 		}
+		if (tc == T_F64)
+			row_f64(acc, a + r * k, b, n, k);
+		else if (tc == T_S32)
+			row_s32(iacc, a + r * k, b, n, k, tcd >> 16 & 1);
+		else
+			row_f32(facc, a + r * k, b, n, k);
+		for (c = 0; c < n; c++)
+			put_value(elem(w->y.b, td, r * n + c), td, acc[c], facc[c], iacc[c]);
+	}
 }
 
 const struct rt_symbol rt_mma_symbols[] = {

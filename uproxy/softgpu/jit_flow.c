@@ -3,8 +3,8 @@
  * jit_flow.c - a function's control flow: blocks, branches that split a warp, and the dispatcher.
  *
  * Registers that are live at some stub (a place where lanes may wait) live in slots, in memory:
- * every definition is stored under the mask, and every block loads what it uses.  All others are
- * SSA values.  So a split costs a note of which lanes wait where, and the code does not grow with
+ * every block loads what it uses and at its end stores what it changed, under the mask.  All others
+ * are SSA values.  So a split costs a note of which lanes wait where, and the code does not grow with
  * the number of places times the registers live there.
  *
  * That also lets a function be cut: each stub, with the blocks that only it leads to, becomes an
@@ -435,10 +435,14 @@ static void emit_insn(struct jit *j, const struct insn *i)
 static void emit_block(struct jit *j, uint32_t bi)
 {
 	struct pblock *b = &j->f->blk[bi];
-	uint32_t k;
+	uint32_t k, x, words = (j->f->b->nregs + 63) / 64;
 
 	at_bb(j, j->bb[bi]);
 	j->epoch++;
+	memset(j->live_out, 0, words * 8);
+	for (k = 0; k < b->nsucc; k++)
+		for (x = 0; x < words; x++)
+			j->live_out[x] |= j->f->blk[b->succ[k]].livein[x];
 	gather(j, bi);
 	for (k = b->first; k < b->last; k++) {
 		const struct insn *i = &j->f->b->insn[k];
@@ -448,23 +452,19 @@ static void emit_block(struct jit *j, uint32_t bi)
 			break;
 		emit_insn(j, i);
 	}
+	write_back(j);
 	terminate(j, bi);
 }
 
 /* ---- regions ---- */
 
-/* Stubs, and blocks that two regions lead to, start regions. */
-static void find_heads(struct jit *j)
+/* Gives every block its region; a block that two regions lead to starts one. */
+static void spread_regions(struct jit *j)
 {
 	struct ufunc *f = j->f;
-	uint32_t i, k, *region = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*region));
+	uint32_t i, k, *region = j->region;
 	bool changed = true;
 
-	j->head = arena_alloc(&j->u->arena, f->nblk + 1);
-	j->region = region;
-	j->head[f->order[0]] = 1;
-	for (i = 0; i < f->nstubs; i++)
-		j->head[f->stub_blk[i]] = 1;
 	while (changed) {
 		changed = false;
 		for (i = 0; i < f->nreach; i++) {
@@ -491,6 +491,44 @@ static void find_heads(struct jit *j)
 					changed = true;
 				}
 		}
+	}
+}
+
+/*
+ * Register allocation takes time by the square of a function's size.  So large regions of huge
+ * functions are cut, at the price of registers in memory where they are.
+ */
+static void cut_regions(struct jit *j)
+{
+	struct ufunc *f = j->f;
+	uint32_t i, *size = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*size));
+
+	for (i = 0; i < f->nreach; i++) {
+		uint32_t b = f->order[i], r = j->region[b], n = f->blk[b].last - f->blk[b].first;
+
+		if (size[r] && size[r] + n > PTX_HUGE / 2) {
+			j->head[b] = 1;
+			size[r] = 0;
+		}
+		size[r] += n;
+	}
+}
+
+/* Stubs start regions, and what follows from that. */
+static void find_heads(struct jit *j)
+{
+	struct ufunc *f = j->f;
+	uint32_t i;
+
+	j->head = arena_alloc(&j->u->arena, f->nblk + 1);
+	j->region = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*j->region));
+	j->head[f->order[0]] = 1;
+	for (i = 0; i < f->nstubs; i++)
+		j->head[f->stub_blk[i]] = 1;
+	spread_regions(j);
+	if (f->b->ninsn > PTX_HUGE) {
+		cut_regions(j);
+		spread_regions(j);
 	}
 }
 
@@ -655,6 +693,9 @@ void jit_function(struct jit *j, uint32_t idx)
 	j->slot = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint64_t));
 	j->cache = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(V));
 	j->cached = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
+	j->dirty = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
+	j->dirty_regs = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
+	j->live_out = arena_alloc(&j->u->arena, f->b->nregs / 8 + 16);
 	j->bb = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*j->bb));
 	j->region_fn = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(V));
 	find_heads(j);

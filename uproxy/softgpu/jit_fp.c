@@ -4,10 +4,11 @@
  *
  * f32 and f64 round to nearest with the CPU's own instructions; other rounding modes go through C
  * with the mode set.  f16 and bf16 are computed wider, such that one rounding is seen: sums and
- * products in f32 (24 >= 2 * 11 + 2 bits), fma in f64 with a rounding to odd on the way.
+ * products in f32 (24 >= 2 * 11 + 2 bits), fma with a rounding to odd on the way.
  * Multiplication and addition are never contracted.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "jit_i.h"
@@ -109,21 +110,36 @@ static V f64_to_f32_odd(struct jit *j, V d)
 	return as_fp(j, sel(j, inexact, away, i), j->f32);
 }
 
-/* p + c in f64, rounded to odd. */
-static V add_odd(struct jit *j, V p, V c)
+/* p + c in f32 or f64, rounded to odd. */
+static V add_odd(struct jit *j, V p, V c, bool dbl)
 {
 	V s = LLVMBuildFAdd(B(j), p, c, ""), bb, e, i, fix, up;
+	Ty it = dbl ? j->i64 : j->i32, ft = dbl ? j->f64 : j->f32;
 
 	bb = LLVMBuildFSub(B(j), s, p, "");
 	e = LLVMBuildFAdd(B(j), LLVMBuildFSub(B(j), p, LLVMBuildFSub(B(j), s, bb, ""), ""),
 			  LLVMBuildFSub(B(j), c, bb, ""), "");
-	i = as_int(j, s, j->i64);
+	i = as_int(j, s, it);
 	/* error of the other sign: the magnitude was rounded up, step back; then set the last bit */
-	up = LLVMBuildXor(B(j), as_int(j, e, j->i64), i, "");
-	up = LLVMBuildICmp(B(j), LLVMIntSLT, up, kint(j, j->i64, 0), "");
-	fix = sel(j, up, LLVMBuildSub(B(j), i, kint(j, j->i64, 1), ""), i);
-	fix = LLVMBuildOr(B(j), fix, kint(j, j->i64, 1), "");
-	return as_fp(j, sel(j, fcmp(j, LLVMRealONE, e, kfp(j, j->f64, 0)), fix, i), j->f64);
+	up = LLVMBuildXor(B(j), as_int(j, e, it), i, "");
+	up = LLVMBuildICmp(B(j), LLVMIntSLT, up, kint(j, it, 0), "");
+	fix = sel(j, up, LLVMBuildSub(B(j), i, kint(j, it, 1), ""), i);
+	fix = LLVMBuildOr(B(j), fix, kint(j, it, 1), "");
+	return as_fp(j, sel(j, fcmp(j, LLVMRealONE, e, kfp(j, ft, 0)), fix, i), ft);
+}
+
+/* A product of f16 is exact in f32, and its sum with an f16 cannot leave f32's range. */
+static V fma_half(struct jit *j, enum ptype t, V *f)
+{
+	V d[3], r;
+	int k;
+
+	if (t == T_F16)
+		return add_odd(j, LLVMBuildFMul(B(j), f[0], f[1], ""), f[2], false);
+	for (k = 0; k < 3; k++)
+		d[k] = LLVMBuildFPExt(B(j), f[k], jty(j, j->f64), "");
+	r = LLVMBuildFMul(B(j), d[0], d[1], "");
+	return f64_to_f32_odd(j, add_odd(j, r, d[2], true));
 }
 
 static int round_mode(struct jit *j)
@@ -194,15 +210,9 @@ static V half_op(struct jit *j, enum ptype t, V *a, unsigned int n)
 	case OP_sub: r = LLVMBuildFSub(B(j), f[0], f[1], ""); break;
 	case OP_mul: r = LLVMBuildFMul(B(j), f[0], f[1], ""); break;
 	case OP_fma:
-	case OP_mad: {
-		V d[3];
-
-		for (k = 0; k < 3; k++)
-			d[k] = LLVMBuildFPExt(B(j), f[k], jty(j, j->f64), "");
-		r = LLVMBuildFMul(B(j), d[0], d[1], "");
-		r = f64_to_f32_odd(j, add_odd(j, r, d[2]));
+	case OP_mad:
+		r = fma_half(j, t, f);
 		break;
-	}
 	case OP_min:
 	case OP_max:
 		r = minmax(j, f[0], f[1], op == OP_max, insn_has(j->in, M_NAN));
@@ -236,23 +246,12 @@ static V half_op(struct jit *j, enum ptype t, V *a, unsigned int n)
 	return r;
 }
 
-static void emit_half(struct jit *j, enum ptype t)
+/* The same on both halves of registers. */
+static V half2_op(struct jit *j, enum ptype e, V *a, unsigned int n)
 {
-	unsigned int n = j->in->nopnd - 1, k, h;
-	bool x2 = t == T_F16X2 || t == T_BF16X2;
-	enum ptype e = t == T_F16X2 || t == T_F16 ? T_F16 : T_BF16;
-	V a[3], x[3], r = NULL, v;
+	V x[3], r = NULL, v;
+	unsigned int k, h;
 
-	if (n < 1 || n > 3)
-		jit_fail(j, "operands");
-	if (!x2) {
-		for (k = 0; k < n; k++)
-			a[k] = get(j, opnd(j, k + 1), e);
-		set(j, opnd(j, 0), half_op(j, e, a, n), e);
-		return;
-	}
-	for (k = 0; k < n; k++)
-		a[k] = get(j, opnd(j, k + 1), T_B32);
 	for (h = 0; h < 2; h++) {
 		for (k = 0; k < n; k++) {
 			v = h ? LLVMBuildLShr(B(j), a[k], kint(j, j->i32, 16), "") : a[k];
@@ -263,7 +262,52 @@ static void emit_half(struct jit *j, enum ptype t)
 			v = LLVMBuildShl(B(j), v, kint(j, j->i32, 16), "");
 		r = r ? LLVMBuildOr(B(j), r, v, "") : v;
 	}
-	set(j, opnd(j, 0), r, T_B32);
+	return r;
+}
+
+/* A warp's fma takes a hundred instructions, and products of matrices have thousands: one copy. */
+static V half2_fma(struct jit *j, enum ptype e, V *a)
+{
+	LLVMBasicBlockRef back = LLVMGetInsertBlock(B(j));
+	Ty vt = LLVMVectorType(j->i32, 32), args[3] = { vt, vt, vt };
+	V fn, outer = j->fn, in[3];
+	char name[64];
+	int k;
+
+	snprintf(name, sizeof(name), "fma_%s%s%s%s", e == T_F16 ? "f16x2" : "bf16x2",
+		 insn_has(j->in, M_ftz) ? "_ftz" : "", insn_has(j->in, M_relu) ? "_relu" : "",
+		 insn_has(j->in, M_sat) ? "_sat" : "");
+	fn = LLVMGetNamedFunction(j->m, name);
+	if (!fn) {
+		fn = jit_new_fn(j, name, LLVMFunctionType(vt, args, 3, false), true);
+		j->fn = fn;
+		at_bb(j, new_bb(j, "entry"));
+		for (k = 0; k < 3; k++)
+			in[k] = LLVMGetParam(fn, k);
+		LLVMBuildRet(B(j), half2_op(j, e, in, 3));
+		j->fn = outer;
+		at_bb(j, back);
+	}
+	return LLVMBuildCall2(B(j), LLVMGlobalGetValueType(fn), fn, a, 3, "");
+}
+
+static void emit_half(struct jit *j, enum ptype t)
+{
+	unsigned int n = j->in->nopnd - 1, k;
+	bool x2 = t == T_F16X2 || t == T_BF16X2;
+	enum ptype e = t == T_F16X2 || t == T_F16 ? T_F16 : T_BF16;
+	V a[3];
+
+	if (n < 1 || n > 3)
+		jit_fail(j, "operands");
+	for (k = 0; k < n; k++)
+		a[k] = get(j, opnd(j, k + 1), x2 ? T_B32 : e);
+	if (!x2)
+		set(j, opnd(j, 0), half_op(j, e, a, n), e);
+	else if (j->vec && n == 3 && (j->in->op == OP_fma || j->in->op == OP_mad))
+		set(j, opnd(j, 0), half2_fma(j, e, a), T_B32);
+	else
+		set(j, opnd(j, 0), half2_op(j, e, a, n), T_B32);
 }
 
 static V rounded(struct jit *j, int op32, V a, V b, V c, bool dbl)

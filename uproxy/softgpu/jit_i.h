@@ -36,8 +36,10 @@ struct jit {
 	V *region_fn;			/* per head */
 	uint32_t *reg_region, region_no;	/* the region that reg[] is good for */
 	uint64_t *slot;			/* offset per register, or NO_SLOT */
-	V *cache;			/* a slot's value in this block, if cached == epoch */
+	V *cache;			/* a register's value in this block, if cached == epoch */
 	uint32_t *cached, epoch;
+	uint64_t *live_out;		/* of this block */
+	uint32_t *dirty, *dirty_regs, ndirty;	/* written in this block (dirty == epoch) */
 	LLVMBasicBlockRef *bb;
 	V dispatch;
 	const struct insn *in;
@@ -85,7 +87,8 @@ void set_reg(struct jit *j, int reg, V v, enum ptype t);
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg);
 V get_pred(struct jit *j, const struct opnd *o);
 Ty reg_ty(struct jit *j, int reg);
-V slot_store(struct jit *j, uint32_t reg, V v, bool all);	/* all: whatever the mask */
+void slot_store(struct jit *j, uint32_t reg, V v, bool all);	/* all: whatever the mask */
+void write_back(struct jit *j);
 V cur_mask(struct jit *j);			/* i32 */
 V guarded_mask(struct jit *j);			/* mask & guard */
 V bits_of(struct jit *j, V pred);		/* <32 x i1> -> i32 */

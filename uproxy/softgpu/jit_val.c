@@ -333,15 +333,14 @@ static V slot_load(struct jit *j, uint32_t r)
 	return v;
 }
 
-/* Returns what the slot holds then, for those who read it again. */
-V slot_store(struct jit *j, uint32_t r, V v, bool all)
+void slot_store(struct jit *j, uint32_t r, V v, bool all)
 {
 	Ty t = reg_ty(j, r);
 	V p = slot_ptr(j, r), mask = NULL;
 
 	if (j->f->uniform[r]) {
 		store_al(j, t == j->i1 ? LLVMBuildZExt(j->b, v, j->i32, "") : v, p, 16);
-		return v;
+		return;
 	}
 	if (!all)
 		mask = cur_mask(j);
@@ -359,33 +358,49 @@ V slot_store(struct jit *j, uint32_t r, V v, bool all)
 		/* no masked store: CPUs do not forward it, and the next load would wait for memory */
 		if (mask)
 			v = LLVMBuildSelect(j->b, pred_of(j, mask), v,
-					    j->cached[r] == j->epoch ? j->cache[r] :
 					    load_al(j, LLVMTypeOf(v), p, 64), "");
 		store_al(j, v, p, 64);
 	}
-	return v;
 }
 
 static V read_reg(struct jit *j, int reg)
 {
-	if (j->slot[reg] == NO_SLOT)
-		return LLVMBuildLoad2(j->b, jty_n(j, reg_ty(j, reg), !j->f->uniform[reg]),
-				      jit_reg_alloca(j, reg), "");
 	if (j->cached[reg] != j->epoch) {
-		j->cache[reg] = slot_load(j, reg);
+		if (j->slot[reg] == NO_SLOT)
+			j->cache[reg] = LLVMBuildLoad2(j->b, jty_n(j, reg_ty(j, reg),
+								   !j->f->uniform[reg]),
+						       jit_reg_alloca(j, reg), "");
+		else
+			j->cache[reg] = slot_load(j, reg);
 		j->cached[reg] = j->epoch;
 	}
 	return j->cache[reg];
 }
 
+/* Memory hears of a new value at the end of the block, once, and only if somebody will ask. */
 static void write_reg(struct jit *j, int reg, V v)
 {
-	if (j->slot[reg] == NO_SLOT) {
-		LLVMBuildStore(j->b, v, jit_reg_alloca(j, reg));
-		return;
+	if (bit_get(j->live_out, reg) && j->dirty[reg] != j->epoch) {
+		j->dirty[reg] = j->epoch;
+		j->dirty_regs[j->ndirty++] = reg;
 	}
-	j->cache[reg] = slot_store(j, reg, v, false);
+	j->cache[reg] = v;
 	j->cached[reg] = j->epoch;
+}
+
+void write_back(struct jit *j)
+{
+	uint32_t k;
+
+	for (k = 0; k < j->ndirty; k++) {
+		uint32_t r = j->dirty_regs[k];
+
+		if (j->slot[r] != NO_SLOT)
+			slot_store(j, r, j->cache[r], false);
+		else
+			LLVMBuildStore(j->b, j->cache[r], jit_reg_alloca(j, r));
+	}
+	j->ndirty = 0;
 }
 
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg)

@@ -174,6 +174,11 @@ static void make_blocks(struct flow *w)
 		if (is_collective(&b->insn[i]))
 			start[i] = 1;
 	}
+	for (i = k = 0; b->ninsn > PTX_HUGE && i < b->ninsn; i++) {	/* see jit_flow.c */
+		k = start[i] ? 0 : k + 1;
+		if (k == PTX_HUGE / 4)
+			start[i] = 1, k = 0;
+	}
 	for (i = 0; i < b->ninsn; i++) {
 		n += start[i];
 		at[i] = n - 1;

@@ -193,6 +193,7 @@ CUresult sv_hook_##_name(__VA_ARGS__, int per_thread, int *done) \
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+PASSES(cuEventCreate, CUevent *phEvent, unsigned int Flags)
 PASSES(cuCtxSetLimit, CUlimit limit, size_t value)
 PASSES(cuKernelSetAttribute, CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
 PASSES(cuFuncSetAttribute, CUfunction f, CUfunction_attribute attr, int value)

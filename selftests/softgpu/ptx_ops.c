@@ -91,7 +91,7 @@ REF(addsat, S64(S32(a)) + S32(b) > INT32_MAX ? INT32_MAX : S64(S32(a)) + S32(b) 
 	    0x80000000 : U32(a + b))
 REF(vshr_add, U32((U32(b) > 31 ? 0 : U32(a) >> U32(b)) + c))
 REF(vshr_wrap, U32(S32(a) >> (b & 31)))
-REF(vshl_sat, ({ __int128 v = (__int128)S32(a) << (U32(b) > 32 ? 32 : U32(b));
+REF(vshl_sat, ({ __int128 v = S32(a) * ((__int128)1 << (U32(b) > 32 ? 32 : U32(b)));
 		 int32_t r = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t)v;
 		 U32(r > S32(c) ? r : S32(c)); }))
 REF(brev, ({ uint32_t r = 0; for (int i = 0; i < 32; i++) r |= (U32(a) >> i & 1) << (31 - i); r; }))

@@ -102,6 +102,12 @@ wait_for()
 	return 1
 }
 
+# has_ended PID: whether it has been waited for or not
+has_ended()
+{
+	[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null || echo Z)" = Z ]
+}
+
 # The number after KEY in the only job's file: pid, supervisor.
 job_pid()
 {

@@ -922,8 +922,9 @@ static void influence(struct flow *w, uint32_t bi, bool *changed)
 	struct ufunc *f = w->f;
 	struct pblock *b = &f->blk[bi];
 	uint64_t *region = arena_alloc(w->a, w->bwords * 8);
+	uint64_t *joins = arena_alloc(w->a, w->bwords * 8);
 	int stop = b->ipdom, l;
-	uint32_t i, k, njoin = 0, *joins = arena_alloc(w->a, (f->nblk + 1) * sizeof(*joins));
+	uint32_t i, k;
 
 	for (i = 0; i < f->nblk; i++)
 		w->label[i] = -1;
@@ -945,7 +946,7 @@ static void influence(struct flow *w, uint32_t bi, bool *changed)
 
 					if (!bit_get(f->loop[l].blocks, s)) {
 						w->label[s] = s;
-						joins[njoin++ % (f->nblk + 1)] = s;
+						bit_set(joins, s);
 					}
 				}
 	}
@@ -968,25 +969,22 @@ static void influence(struct flow *w, uint32_t bi, bool *changed)
 				if (!f->blk[s].join)
 					*changed = true;
 				mark_join(f, s);
-				joins[njoin++ % (f->nblk + 1)] = s;
+				bit_set(joins, s);
 			}
 		}
 	}
-	if (njoin > f->nblk)
-		njoin = f->nblk + 1;
 	/* a successor that the other side reaches too is a join by itself */
 	for (k = 0; k < b->nsucc; k++) {
 		uint32_t s = b->succ[k];
 
 		if (f->blk[s].npred > 1 && f->blk[s].rpo > b->rpo) {
 			mark_join(f, s);
-			joins[njoin++] = s;
-			if (njoin > f->nblk)
-				njoin = f->nblk;
+			bit_set(joins, s);
 		}
 	}
-	for (i = 0; i < njoin; i++)
-		vary_at(w, joins[i], region, changed);
+	for (i = 0; i < f->nblk; i++)
+		if (bit_get(joins, i))
+			vary_at(w, i, region, changed);
 	vary_sides(w, bi, region, changed);
 	/* around the loop without passing where all must come: those who pass there are ahead */
 	for (l = b->loop; l >= 0; l = f->loop[l].parent)

@@ -15,6 +15,8 @@
 #include "ckpt_i.h"
 #include "control.h"
 
+#define START_MS	60000	/* for a job that is just being started */
+
 /* ------------------------------------------------------------------------------- store */
 
 static int user_place(char *to, size_t size)
@@ -95,18 +97,20 @@ static bool of_job(const struct rundir_job *job, pid_t pid)
 	return false;
 }
 
-struct rundir_job *ckpt_find_job(const char *who)
+/* The job, NULL: there is none, or an error (said, *live < 0). */
+static struct rundir_job *find(const char *who, int *live)
 {
 	struct rundir_job *jobs, *job = NULL;
-	int n = rundir_list(&jobs, !geteuid()), found = -1, live = 0;
+	int n = rundir_list(&jobs, !geteuid()), found = -1;
 	long pid;
 
+	*live = n < 0 ? n : 0;
 	if (n < 0) {
 		say_errno(n, "the jobs cannot be listed");
 		return NULL;
 	}
 	for (int i = 0; i < n; i++) {
-		live += jobs[i].live;
+		*live += jobs[i].live;
 		if (jobs[i].live && !strcmp(jobs[i].id, who))
 			found = i;
 	}
@@ -119,11 +123,32 @@ struct rundir_job *ckpt_find_job(const char *who)
 	if (job) {
 		*job = jobs[found];
 		jobs[found] = (struct rundir_job){ 0 };
-	} else {
-		say("there is no running job '%s'; `singvgpu ps` lists those that there are (%d)",
-		    who, live);
 	}
 	rundir_list_free(jobs, n);
+	return job;
+}
+
+/*
+ * A job that is just being started has a folder, but not yet the file with its supervisor and ranks:
+ * who took that for all there is would hold no gate, and know no session.
+ */
+struct rundir_job *ckpt_find_job(const char *who)
+{
+	struct rundir_job *job;
+	int live;
+
+	for (int ms = 0; (job = find(who, &live)) && !job->ranks && ms < START_MS; ms += 10) {
+		rundir_list_free(job, 1);
+		usleep(10000);
+	}
+	if (job && !job->ranks) {
+		say("job %s does not get started: there is nothing to save yet", job->id);
+		rundir_list_free(job, 1);
+		return NULL;
+	}
+	if (!job && live >= 0)
+		say("there is no running job '%s'; `singvgpu ps` lists those that there are (%d)",
+		    who, live);
 	return job;
 }
 

@@ -565,6 +565,49 @@ TEST(a_log_in_the_store_outlives_the_folder_of_the_job)
 	place_close(&p);
 }
 
+/* How many files of its logs a store has after a clean-up, the owners' notes included. */
+static int logs_after_gc(struct place *p)
+{
+	struct files_gc_stats st;
+	char dir[128];
+	struct tree t;
+
+	if (files_gc(p->s, &st))
+		return -1;
+	snprintf(dir, sizeof(dir), "%s/logs", p->store);
+	t = tree_of(dir);
+	free(t.node);
+	return t.n;
+}
+
+TEST(a_log_goes_when_neither_a_job_nor_a_checkpoint_has_it)
+{
+	char first[STORE_ID], second[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	ASSERT_EQ(0, logs_after_gc(&p));
+	program(&p, true, "echo 1 >a");
+	ASSERT_EQ(0, save(&p, NULL, first));
+	program(&p, true, "echo 2 >a");
+	ASSERT_EQ(0, save(&p, first, second));
+	ASSERT_EQ(2, logs_after_gc(&p));
+	ASSERT_EQ(0, store_remove(p.s, first));
+	ASSERT_EQ(2, logs_after_gc(&p));
+	ASSERT_EQ(0, store_remove(p.s, second));
+	ASSERT_EQ(2, logs_after_gc(&p));	/* the job's folder has a link to it */
+	ASSERT_EQ(0, save(&p, NULL, first));
+	ASSERT_EQ(0, unlink(p.log));
+	ASSERT_EQ(2, logs_after_gc(&p));	/* a checkpoint has its name */
+	program(&p, false, "cd ../store/logs; touch 0123456789abcdef other");
+	ASSERT_EQ(4, logs_after_gc(&p));	/* nothing is known of it, and it is young */
+	program(&p, false, "cd ../store/logs; touch -d '40 days ago' *; rm -f other");
+	ASSERT_EQ(2, logs_after_gc(&p));
+	ASSERT_EQ(0, store_remove(p.s, first));
+	ASSERT_EQ(0, logs_after_gc(&p));
+	place_close(&p);
+}
+
 TEST(files_that_became_one_are_two_again)
 {
 	struct stat a, b;

@@ -187,30 +187,56 @@ static void drop(const char *path, struct files_gc_stats *st)
 	unlink(owner);
 }
 
-int files_gc(struct store *s, struct files_gc_stats *st)
+/* The logs in the folder that nobody writes to any more, in a tree; -errno. */
+static int collect(const struct store *s, void **idle)
 {
-	struct names n = { .s = s };
-	char dir[PATH_MAX], path[PATH_MAX];
+	char dir[PATH_MAX], path[PATH_MAX], *copy, **node;
 	struct dirent *e;
+	int err = 0;
 	DIR *d;
-	int err;
 
-	memset(st, 0, sizeof(*st));
 	files_log_path(dir, s, "");
 	d = opendir(dir);
 	if (!d)
 		return errno == ENOENT ? 0 : -errno;
-	err = store_list(s, note_name, &n);
-	err = n.err ?: err;
 	while (!err && (e = readdir(d))) {
-		if (strlen(e->d_name) != 16 || strspn(e->d_name, "0123456789abcdef") != 16 ||
-		    tfind(e->d_name, &n.tree, compare))
+		if (strlen(e->d_name) != 16 || strspn(e->d_name, "0123456789abcdef") != 16)
 			continue;
 		files_log_path(path, s, e->d_name);
-		if (!in_use(path))
-			drop(path, st);
+		if (in_use(path))
+			continue;
+		copy = strdup(e->d_name);
+		node = copy ? tsearch(copy, idle, compare) : NULL;
+		if (!node)
+			err = -ENOMEM;
+		if (!node || *node != copy)
+			free(copy);
 	}
 	closedir(d);
+	return err;
+}
+
+/* The jobs first: one that is over by then has published its last checkpoint, which the list has. */
+int files_gc(struct store *s, struct files_gc_stats *st)
+{
+	struct names n = { .s = s };
+	char path[PATH_MAX], *name;
+	void *idle = NULL;
+	int err;
+
+	memset(st, 0, sizeof(*st));
+	err = collect(s, &idle);
+	if (!err && idle)
+		err = store_list(s, note_name, &n);
+	err = n.err ?: err;
+	while (idle) {
+		name = *(char **)idle;
+		files_log_path(path, s, name);
+		if (!err && !tfind(name, &n.tree, compare))
+			drop(path, st);
+		tdelete(name, &idle, compare);
+		free(name);
+	}
 	tdestroy(n.tree, free);
 	return err;
 }

@@ -67,11 +67,12 @@ skip()
 # Processes with the mark other than this test's own; zombies have no environment.
 marked()
 {
-	local p pid
+	local p pid words
 	for p in /proc/[0-9]*; do
 		pid=${p#/proc/}
 		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
-		grep -qzs "^SINGVGPU_TEST_MARK=$SINGVGPU_TEST_MARK$" "$p/environ" 2>/dev/null || continue
+		{ mapfile -d '' -t words <"$p/environ"; } 2>/dev/null || continue
+		[[ " ${words[*]} " == *" SINGVGPU_TEST_MARK=$SINGVGPU_TEST_MARK "* ]] || continue
 		[ "$(readlink "$p/exe")" != "$(readlink /proc/$$/exe)" ] ||
 			! grep -qzsF "$0" "$p/cmdline" || continue
 		echo "$pid $(tr '\0' ' ' 2>/dev/null <"$p/cmdline" | head -c 80)"
@@ -85,9 +86,16 @@ nothing_left()
 	for ((i = 0; i < 600; i++)); do
 		what=$(marked; find "$XDG_RUNTIME_DIR" -mindepth 1)
 		[ -n "$what" ] || break
-		sleep 0.05
+		nap 0.05
 	done
 	is "$1" "$what" ""
+}
+
+# nap SECONDS: a sleep that starts no process. The emulator would do little else than start them.
+mkfifo "$tmp/nap"
+nap()
+{
+	read -rt "$1" <>"$tmp/nap" || :
 }
 
 # wait_for SECONDS COMMAND...: until it succeeds. On a busy machine all may take a minute.
@@ -97,7 +105,7 @@ wait_for()
 	shift
 	for ((i = 0; i < n; i++)); do
 		! "$@" >/dev/null 2>&1 || return 0
-		sleep 0.02
+		nap 0.02
 	done
 	return 1
 }
@@ -105,7 +113,9 @@ wait_for()
 # has_ended PID: whether it has been waited for or not
 has_ended()
 {
-	[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null || echo Z)" = Z ]
+	local line
+	{ read -r line <"/proc/$1/stat"; } 2>/dev/null || return 0
+	[[ $line == *") Z "* ]]
 }
 
 # The number after KEY in the only job's file: pid, supervisor.

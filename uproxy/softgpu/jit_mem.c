@@ -418,14 +418,15 @@ static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
 {
 	bool sh = a->space == RT_SHARED;
 	Ty t = sh ? j->i32 : j->i64;
+	unsigned int bytes = a->size * a->n;
 	V lane0, first, d, ok, m = pred_of(j, a->mask), most, in;
 
 	/* of the shape alone: the same in each turn of a loop */
 	lane0 = LLVMBuildExtractElement(B(j), a->shape, c32(j, 0), "");
 	d = LLVMBuildSub(B(j), a->shape, splat(j, lane0), "");
 	d = LLVMBuildSelect(B(j), m, d, kint(j, t, 0), "");
-	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - a->size), "");
-	in = LLVMBuildAnd(B(j), d, kint(j, t, a->size - 1), "");
+	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - bytes), "");
+	in = LLVMBuildAnd(B(j), d, kint(j, t, bytes - 1), "");
 	in = LLVMBuildICmp(B(j), LLVMIntEQ, in, kint(j, t, 0), "");
 	ok = all_set(j, bits_of(j, LLVMBuildAnd(B(j), ok, in, "")));
 	/* nobody there: what lane 0 holds is no address */
@@ -437,7 +438,7 @@ static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
 	first = first_addr(j, a, lane0);
 	if (sh) {	/* behind shared memory there is something to be read */
 		most = LLVMBuildZExt(B(j), most, j->i64, "");
-		in = fits(j, LLVMBuildAdd(B(j), first, most, ""), a->size, WOFF(shared_size));
+		in = fits(j, LLVMBuildAdd(B(j), first, most, ""), bytes, WOFF(shared_size));
 		*host = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)), &first, 1, "");
 	} else {	/* within one page, which a lane touches anyway */
 		V at = LLVMBuildAnd(B(j), first, c64(j, 4095), "");
@@ -448,7 +449,7 @@ static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
 		in = LLVMBuildAnd(B(j), in, d, "");
 		*host = LLVMBuildIntToPtr(B(j), first, j->ptr, "");
 	}
-	first = LLVMBuildAnd(B(j), first, c64(j, a->size - 1), "");
+	first = LLVMBuildAnd(B(j), first, c64(j, bytes - 1), "");
 	in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, first, c64(j, 0), ""), "");
 	return LLVMBuildAnd(B(j), ok, in, "");
 }
@@ -500,7 +501,7 @@ static V near_dword(struct jit *j, V *z, V idx)
 	return concat(j, r[0], r[1], 16);
 }
 
-static void near_load(struct jit *j, V host, V idx, V *f)
+static void near_load(struct jit *j, V host, V idx, V *f, unsigned int n)
 {
 	unsigned int k;
 	V z[4];
@@ -511,7 +512,8 @@ static void near_load(struct jit *j, V host, V idx, V *f)
 		z[k] = load_al(j, LLVMVectorType(j->i32, 16),
 			       LLVMBuildGEP2(B(j), j->i8, host, &off, 1, ""), 4);
 	}
-	*f = near_dword(j, z, idx);
+	for (k = 0; k < n; k++)
+		f[k] = near_dword(j, z, LLVMBuildAdd(B(j), idx, splat(j, c32(j, k)), ""));
 }
 
 /* Consecutive lanes: leaves the builder in a->fast; the rest goes to a->slow. */
@@ -576,13 +578,13 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 		LLVMBuildUnreachable(B(j));
 	}
 	at_bb(j, a.slow);
-	if (plain && j->has_avx512 && a.n == 1 && a.size == 4 &&
+	if (plain && j->has_avx512 && a.size == 4 &&
 	    (a.space == RT_SHARED || a.space == RT_GLOBAL)) {
 		LLVMBasicBlockRef close = new_bb(j, "near"), apart = new_bb(j, "apart");
 
 		br_likely(j, near_ok(j, &a, &host, &idx), close, apart);
 		at_bb(j, close);
-		near_load(j, host, idx, &r.v[r.n][0]);
+		near_load(j, host, idx, r.v[r.n], a.n);
 		way_done(j, &a, &r);
 		at_bb(j, apart);
 	}

@@ -75,9 +75,16 @@ static CUresult cudart_load_fatbin(const void *fatbin, CUmodule *module, void *a
 	return drv.module_load_data(module, fatbin);
 }
 
+/* cudart 13.1 and newer ask once, first thing, whether they may go on; they do not look at the size. */
+static CUresult cudart_may_start(void)
+{
+	return CUDA_SUCCESS;
+}
+
 static void *const cudart_table[] = {
-	SIZE(10), cudart_load, cudart_primary, unused_slot, unused_slot, unused_slot,
-	cudart_load_wrapper, cudart_nothing, cudart_load_fatbin, unused_slot,
+	SIZE(13), cudart_load, cudart_primary, unused_slot, unused_slot, unused_slot,
+	cudart_load_wrapper, cudart_nothing, cudart_load_fatbin, unused_slot, unused_slot,
+	unused_slot, cudart_may_start,
 };
 
 /* ----------------------------------------- 42D85A81: tools' thread-local storage */

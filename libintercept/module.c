@@ -393,8 +393,8 @@ static CUresult attribute(const struct function *f, CUfunction_attribute attr, i
 {
 	if (!out || (unsigned int)attr >= SV_FUNC_ATTRS)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (f->info->attr[attr] == INT32_MIN)
-		return CUDA_ERROR_INVALID_VALUE;	/* the driver has none of that name */
+	if (SV_ATTR_IS_ERROR(f->info->attr[attr]))
+		return (CUresult)(f->info->attr[attr] - INT32_MIN);
 	*out = f->info->attr[attr];
 	return CUDA_SUCCESS;
 }

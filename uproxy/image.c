@@ -343,6 +343,25 @@ static CUresult param_info(struct hal *h, bool kernel, CUfunction f, size_t i, s
 			h->drv.cuFuncGetParamInfo(f, i, off, size);
 }
 
+/* An attribute that does not exist is one of a kind; a kernel that does not compile has none at all. */
+static void describe_attrs(struct sv_session *s, bool kernel, CUfunction f, int32_t *attr)
+{
+	struct hal *h = &s->hal;
+	CUresult r = CUDA_SUCCESS;
+
+	for (int i = 0; i < SV_FUNC_ATTRS; i++) {
+		if (r == CUDA_SUCCESS || r == CUDA_ERROR_INVALID_VALUE) {
+			r = CUDA_ERROR_INVALID_VALUE;
+			if (kernel && h->drv.cuKernelGetAttribute)
+				r = h->drv.cuKernelGetAttribute(&attr[i], i, (CUkernel)f, h->dev);
+			else if (!kernel && h->drv.cuFuncGetAttribute)
+				r = h->drv.cuFuncGetAttribute(&attr[i], i, f);
+		}
+		if (r)
+			attr[i] = SV_ATTR_ERROR(r);
+	}
+}
+
 /* Describes a function into at most cap bytes at off of the arena. */
 static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64_t at, uint32_t cap,
 			 uint32_t *param_bytes)
@@ -365,16 +384,7 @@ static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64
 		if (off + size > head.param_bytes)
 			head.param_bytes = off + size;
 	}
-	for (int i = 0; i < SV_FUNC_ATTRS; i++) {
-		CUresult r = CUDA_ERROR_INVALID_VALUE;
-
-		if (kernel && h->drv.cuKernelGetAttribute)
-			r = h->drv.cuKernelGetAttribute(&head.attr[i], i, (CUkernel)f, h->dev);
-		else if (!kernel && h->drv.cuFuncGetAttribute)
-			r = h->drv.cuFuncGetAttribute(&head.attr[i], i, f);
-		if (r)
-			head.attr[i] = INT32_MIN;
-	}
+	describe_attrs(s, kernel, f, head.attr);
 	if (!s->replay)
 		memcpy(to, &head, sizeof(head));
 	*param_bytes = head.param_bytes;

@@ -329,11 +329,13 @@ struct sv_enumerate {
 };
 
 #define SV_FUNC_ATTRS	16	/* CUfunction_attribute values described */
+#define SV_ATTR_ERROR(_rc)	(INT32_MIN + (int32_t)(_rc))	/* in place of a value */
+#define SV_ATTR_IS_ERROR(_v)	((_v) < INT32_MIN / 2)
 
 struct sv_func_info {
 	uint32_t params;		/* number */
 	uint32_t param_bytes;		/* of the buffer that a launch passes */
-	int32_t attr[SV_FUNC_ATTRS];	/* by CUfunction_attribute; INT32_MIN: the driver has none */
+	int32_t attr[SV_FUNC_ATTRS];	/* by CUfunction_attribute; or SV_ATTR_ERROR */
 	struct {
 		uint32_t off, size;
 	} param[];

@@ -5,13 +5,14 @@
  * A job sees its own devices, in the order of cuDeviceGet. Nothing of the host's other jobs is shown:
  * memory is what the job was granted, processes are the caller itself, links between devices are none.
  * The toolkit brings no nvml.h, so the ABI stands here (NVML API reference, "Structs", "Device
- * Queries"). A function that is not here is missing at dlsym, which callers expect of old drivers.
+ * Queries"). The other functions are in refused.h; newer ones are missing, as with an old driver.
  */
 #include <cuda.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -488,3 +489,17 @@ API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, struct field_va
 		values[i].result = NOT_SUPPORTED;
 	return OK;
 }
+
+/* ---------------------------------------------------------------------------- all the others */
+
+static nvmlReturn_t refuse(const char *name)
+{
+	const char *log = getenv("SINGVGPU_LOG");
+
+	if (log && *log)
+		fprintf(stderr, "singvgpu: %s is not supported\n", name);
+	return users ? NOT_SUPPORTED : UNINITIALIZED;
+}
+
+#define R(_name) API nvmlReturn_t _name(void); API nvmlReturn_t _name(void) { return refuse(#_name); }
+#include "refused.h"

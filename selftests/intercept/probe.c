@@ -85,7 +85,7 @@ static int nvml(void)
 {
 	void *m = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 	int (*init)(void), (*count)(unsigned int *), (*by_index)(unsigned int, void **);
-	int (*name)(void *, char *, unsigned int), (*off)(void);
+	int (*name)(void *, char *, unsigned int), (*off)(void), (*affinity)(void *);
 	unsigned int n = 0;
 	char text[96];
 	void *d;
@@ -99,6 +99,7 @@ static int nvml(void)
 	*(void **)&by_index = dlsym(m, "nvmlDeviceGetHandleByIndex_v2");
 	*(void **)&name = dlsym(m, "nvmlDeviceGetName");
 	*(void **)&off = dlsym(m, "nvmlShutdown");
+	*(void **)&affinity = dlsym(m, "nvmlDeviceSetCpuAffinity");
 	printf("%d", count(&n));	/* before nvmlInit: 1, uninitialized */
 	printf(" %d", init());
 	printf(" %d", count(&n));
@@ -107,6 +108,7 @@ static int nvml(void)
 		if (!by_index(i, &d) && !name(d, text, sizeof(text)))
 			printf(" '%s'", text);
 	printf(" %d", by_index(n, &d));	/* 2: invalid argument */
+	printf(" %d", affinity(d));	/* 3: not supported */
 	printf(" %d", off());
 	printf(" %d\n", off());	/* 1: uninitialized */
 	return 0;

@@ -24,8 +24,13 @@ __global__ void tree(int *p, int n, int depth)
 int main()
 {
 	const int n = 1024;
-	int *d;
+	cudaFuncAttributes a;
+	int *d, fit;
 
+	/* What is asked of a kernel beforehand is told by the same error as its launch. */
+	cudaError_t attributes = cudaFuncGetAttributes(&a, tree);
+	cudaError_t occupancy = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, tree, 32, 0);
+	cudaGetLastError();
 	CHECK(cudaMalloc(&d, n * 4));
 	CHECK(cudaMemset(d, 0, n * 4));
 	tree<<<1, 32>>>(d, n, 3);
@@ -33,6 +38,8 @@ int main()
 	if (e != cudaSuccess) {
 		/* no half-run, no other error later: the launch itself was refused */
 		EXPECT(e == cudaErrorNotSupported || e == cudaErrorInvalidPtx);
+		EXPECT_ERROR(e, attributes);
+		EXPECT_ERROR(e, occupancy);
 		CHECK(cudaDeviceSynchronize());
 		for (int v : to_host(d, n))
 			EXPECT_EQ(v, 0);
@@ -40,6 +47,8 @@ int main()
 		       cudaGetErrorName(e));
 		return 4;
 	}
+	CHECK(attributes);
+	CHECK(occupancy);
 	CHECK(cudaDeviceSynchronize());
 	for (int v : to_host(d, n))
 		EXPECT_EQ(v, 1);

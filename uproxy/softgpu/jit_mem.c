@@ -252,7 +252,7 @@ struct access {
 	V shape, off;			/* of any other: see mem_parts() */
 	V mask;
 	uint32_t desc;
-	LLVMBasicBlockRef fast, slow, done;
+	LLVMBasicBlockRef fast, slow, part, done;
 };
 
 static void mem_parts(struct jit *j, const struct opnd *o, struct access *a);
@@ -537,9 +537,22 @@ static V try_consecutive(struct jit *j, struct access *a)
 	return host;
 }
 
-struct results {		/* of up to four ways to load */
-	LLVMBasicBlockRef bb[4];
-	V v[4][8];
+/*
+ * Goes to the block that is returned if all lanes are there, else to a->part: masked loads and stores
+ * take twice the time, also where the mask is full.
+ */
+static LLVMBasicBlockRef if_whole(struct jit *j, struct access *a)
+{
+	LLVMBasicBlockRef whole = new_bb(j, "whole");
+
+	a->part = new_bb(j, "part");
+	br_likely(j, all_set(j, a->mask), whole, a->part);
+	return whole;
+}
+
+struct results {		/* of up to five ways to load */
+	LLVMBasicBlockRef bb[5];
+	V v[5][8];
 	unsigned int n;
 };
 
@@ -569,6 +582,10 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 			for (k = 0; k < a.n; k++)
 				r.v[r.n][k] = stride_shuffle(j, all, k, a.n);
 		} else {
+			at_bb(j, if_whole(j, &a));
+			r.v[r.n][0] = load_al(j, LLVMVectorType(a.ty, 32), host, a.size);
+			way_done(j, &a, &r);
+			at_bb(j, a.part);
 			r.v[r.n][0] = masked_load(j, a.ty, host, a.size, a.mask);
 		}
 		way_done(j, &a, &r);
@@ -667,10 +684,15 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
 	if (plain) {
 		host = try_consecutive(j, &a);
-		if (a.n > 1)
+		if (a.n > 1) {
 			store_al(j, interleave(j, v, a.n), host, a.size * a.n);
-		else
+		} else {
+			at_bb(j, if_whole(j, &a));
+			store_al(j, v[0], host, a.size);
+			LLVMBuildBr(B(j), a.done);
+			at_bb(j, a.part);
 			masked_store(j, v[0], host, a.size, a.mask);
+		}
 	} else {
 		LLVMBuildBr(B(j), a.slow);
 		at_bb(j, a.fast);

@@ -87,6 +87,10 @@ static bool find_row(struct rt_warp *w, uint32_t mask, uint32_t space, struct ro
 		*r = (struct row){ w->shared, 0, w->shared_size };
 		return true;
 	}
+	if (space == RT_PARAM && a >= PTX_VA_PARAM && a < PTX_VA_LIMIT) {
+		*r = (struct row){ (uint8_t *)w->params, PTX_VA_PARAM, w->param_size };
+		return true;
+	}
 	if (space != RT_GLOBAL && (space != RT_GENERIC || a < PTX_VA_LIMIT))
 		return false;
 	for (i = 0; i < l->nranges; i++)
@@ -229,7 +233,7 @@ static bool quick_st(struct rt_warp *w, uint32_t mask, uint32_t size, uint32_t n
 	uint8_t *base;
 	uint32_t k;
 
-	if (!mask || !wide || (size != 4 && size != 8) || size * n > 32 ||
+	if (!mask || !wide || space == RT_PARAM || (size != 4 && size != 8) || size * n > 32 ||
 	    !find_row(w, mask, space, &r) || !row_holds(w, mask, &r, size * n))
 		return false;
 	base = r.host - r.lo;

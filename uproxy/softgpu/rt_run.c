@@ -556,7 +556,9 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	struct rt_run *r = wk->run;
 	const struct ptx_launch *l = r->l;
 	bool reused = b->index != UINT64_MAX && b->ndone;
-	uint32_t i;
+	const uint32_t at[3] = { index % l->grid[0], index / l->grid[0] % l->grid[1],
+				 index / l->grid[0] / l->grid[1] };
+	uint32_t smid = index % b->warp[0].nsmid, i;
 
 	if (reused) {
 		if (b->shared_size)
@@ -576,10 +578,8 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 		struct rt_warp *w = &b->warp[i];
 		uint32_t left = r->nthreads - i * 32;
 
-		w->ctaid[0] = index % l->grid[0];
-		w->ctaid[1] = index / l->grid[0] % l->grid[1];
-		w->ctaid[2] = index / l->grid[0] / l->grid[1];
-		w->smid = index % w->nsmid;
+		memcpy(w->ctaid, at, sizeof(at));	/* divisions take longer than a small warp */
+		w->smid = smid;
 		w->alive = left >= 32 ? ~0u : (1u << left) - 1;
 		w->budget = r->spins ? BUDGET_SPIN : BUDGET;
 		b->fiber[i].started = false;

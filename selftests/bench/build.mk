@@ -23,4 +23,5 @@ include selftests/bench/ckpt.mk
 # What needs a CUDA toolkit, if there is one: then the generator's folder is known.
 ifneq ($(GEN),)
 include selftests/bench/run.mk
+include selftests/bench/soft.mk
 endif

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * soft_work.cu - what the bench of the soft device runs: products, a convolution and a triad on the
+ * device, and the same work by this CPU's own code, in turns
+ *
+ *   soft_work TURNS OPENBLAS
+ *
+ * Prints "NAME value" a line for each turn. It runs in direct mode, so that device and CPU code have the
+ * same process, processors and moment. Results are compared, so that nothing fast and wrong counts.
+ */
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cudnn.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <sched.h>
+#include <thread>
+#include <time.h>
+#include <vector>
+
+#define CHECK(...) do {							\
+	int _s = (int)(__VA_ARGS__);					\
+	if (_s) {							\
+		printf("%s:%d: %s: status %d\n", __FILE__, __LINE__, #__VA_ARGS__, _s); \
+		exit(1);						\
+	}								\
+} while (0)
+
+#define N 1024			/* of a product */
+#define TRIAD (8 << 20)		/* elements of a vector: three of 64 MiB, more than any cache */
+#define C_IN 64			/* the convolution: 64 to 64 channels, 3 x 3, on 8 pictures of 32 x 32 */
+#define C_PIC 32
+#define C_BATCH 8
+
+/* cblas.h's, so that the library is needed only when the bench runs. */
+typedef void (*sgemm_fn)(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
+			 int lda, const float *b, int ldb, float beta, float *c, int ldc);
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* The time of what f has the device do. */
+template <typename F> static double timed(F f)
+{
+	double t;
+
+	CHECK(cudaDeviceSynchronize());
+	t = now();
+	f();
+	CHECK(cudaDeviceSynchronize());
+	return now() - t;
+}
+
+template <typename T> static T *on_device(const std::vector<T> &v)
+{
+	T *p;
+
+	CHECK(cudaMalloc(&p, v.size() * sizeof(T)));
+	CHECK(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice));
+	return p;
+}
+
+static std::vector<float> noise(size_t n, unsigned int seed)
+{
+	std::vector<float> v(n);
+
+	for (auto &x : v) {
+		seed = seed * 1664525 + 1013904223;
+		x = (int)(seed >> 8) / 8388608.f - 1;
+	}
+	return v;
+}
+
+static void close_to(const char *what, const std::vector<float> &want, const float *dev, double tol)
+{
+	std::vector<float> got(want.size());
+	double worst = 0;
+
+	CHECK(cudaMemcpy(got.data(), dev, got.size() * sizeof(float), cudaMemcpyDeviceToHost));
+	for (size_t i = 0; i < want.size(); i++)
+		worst = fmax(worst, fabs(want[i] - got[i]));
+	if (!(worst <= tol)) {
+		printf("%s: off by %g\n", what, worst);
+		exit(1);
+	}
+}
+
+__global__ void triad(double *a, const double *b, const double *c, double s, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		a[i] = b[i] + s * c[i];
+}
+
+/* STREAM's triad, on as many threads as there are processors for us. */
+static double host_triad(std::vector<double> &a, const std::vector<double> &b,
+			 const std::vector<double> &c, double s)
+{
+	std::vector<std::thread> threads;
+	cpu_set_t set;
+	double t = now();
+	int n;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	n = CPU_COUNT(&set);
+	for (int k = 0; k < n; k++)
+		threads.emplace_back([&, k] {
+			double *__restrict x = a.data();
+			const double *y = b.data(), *z = c.data();
+			size_t end = a.size() * (k + 1) / n;
+
+			for (size_t i = a.size() * k / n; i < end; i++)
+				x[i] = y[i] + s * z[i];
+		});
+	for (auto &th : threads)
+		th.join();
+	return now() - t;
+}
+
+static void products(cublasHandle_t blas, sgemm_fn sgemm, int turns)
+{
+	std::vector<float> a = noise(N * N, 1), b = noise(N * N, 2), c(N * N);
+	std::vector<__nv_bfloat16> ha(N * N), hb(N * N);
+	float *da = on_device(a), *db = on_device(b), *dc = on_device(c);
+	const float one = 1, zero = 0;
+	const double flop = 2.0 * N * N * N;
+	__nv_bfloat16 *xa, *xb;
+
+	for (int i = 0; i < N * N; i++) {
+		ha[i] = a[i];
+		hb[i] = b[i];
+	}
+	xa = on_device(ha);
+	xb = on_device(hb);
+	for (int t = -1; t < turns; t++) {	/* the first one compiles */
+		double s[3];
+
+		s[0] = now();
+		sgemm(102, 111, 111, N, N, N, 1, a.data(), N, b.data(), N, 0, c.data(), N);
+		s[0] = now() - s[0];
+		s[1] = timed([&] {
+			CHECK(cublasSgemm(blas, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &one, da, N, db, N,
+					  &zero, dc, N));
+		});
+		if (t < 0)
+			close_to("sgemm", c, dc, 1e-2);
+		s[2] = timed([&] {
+			CHECK(cublasGemmEx(blas, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &one, xa,
+					   CUDA_R_16BF, N, xb, CUDA_R_16BF, N, &zero, dc, CUDA_R_32F, N,
+					   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+		});
+		if (t < 0)
+			close_to("bf16 product", c, dc, 2);
+		else
+			printf("cpu.sgemm_gflops %g\nsoft.sgemm_gflops %g\nsoft.bf16_gflops %g\n",
+			       flop / s[0] / 1e9, flop / s[1] / 1e9, flop / s[2] / 1e9);
+		fflush(stdout);
+	}
+}
+
+static void convolution(int turns)
+{
+	const int pic = C_PIC * C_PIC, size = C_BATCH * C_IN * pic;
+	std::vector<float> x = noise(size, 3), w = noise(C_IN * C_IN * 9, 4);
+	float *dx = on_device(x), *dw = on_device(w), *dy = on_device(x);
+	const float one = 1, zero = 0;
+	cudnnConvolutionDescriptor_t conv;
+	cudnnTensorDescriptor_t t;
+	cudnnFilterDescriptor_t f;
+	cudnnHandle_t dnn;
+	size_t bytes;
+	void *space;
+	const cudnnConvolutionFwdAlgo_t algo = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+
+	CHECK(cudnnCreate(&dnn));
+	CHECK(cudnnCreateTensorDescriptor(&t));
+	CHECK(cudnnSetTensor4dDescriptor(t, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, C_BATCH, C_IN, C_PIC,
+					 C_PIC));
+	CHECK(cudnnCreateFilterDescriptor(&f));
+	CHECK(cudnnSetFilter4dDescriptor(f, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, C_IN, C_IN, 3, 3));
+	CHECK(cudnnCreateConvolutionDescriptor(&conv));
+	CHECK(cudnnSetConvolution2dDescriptor(conv, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+					      CUDNN_DATA_FLOAT));
+	CHECK(cudnnSetConvolutionMathType(conv, CUDNN_FMA_MATH));
+	CHECK(cudnnGetConvolutionForwardWorkspaceSize(dnn, t, f, conv, t, algo, &bytes));
+	CHECK(cudaMalloc(&space, bytes + 1));
+	for (int i = -1; i < turns; i++) {
+		double s = timed([&] {
+			CHECK(cudnnConvolutionForward(dnn, &one, t, dx, f, dw, conv, algo, space, bytes,
+						      &zero, t, dy));
+		});
+
+		if (i >= 0)
+			printf("soft.conv_gflops %g\n", 2.0 * size * C_IN * 9 / s / 1e9);
+		fflush(stdout);
+	}
+	/* one element of the middle, by hand */
+	{
+		float got;
+		double want = 0;
+		int at = (C_PIC / 2) * C_PIC + C_PIC / 2;
+
+		for (int c = 0; c < C_IN; c++)
+			for (int k = 0; k < 9; k++)
+				want += (double)w[c * 9 + k] *
+					x[c * pic + at + (k / 3 - 1) * C_PIC + k % 3 - 1];
+		CHECK(cudaMemcpy(&got, dy + at, sizeof(got), cudaMemcpyDeviceToHost));
+		if (!(fabs(got - want) < 1e-2)) {
+			printf("convolution: %g, not %g\n", got, want);
+			exit(1);
+		}
+	}
+}
+
+static void triads(int turns)
+{
+	std::vector<double> a(TRIAD), b(TRIAD, 2), c(TRIAD, 3);
+	double *da = on_device(a), *db = on_device(b), *dc = on_device(c), last;
+
+	for (int t = -1; t < turns; t++) {
+		double host = host_triad(a, b, c, 0.5);
+		double dev = timed([&] {
+			triad<<<TRIAD / 256, 256>>>(da, db, dc, 0.5, TRIAD);
+		});
+
+		if (t >= 0)
+			printf("cpu.triad_gbs %g\nsoft.triad_gbs %g\n", 24.0 * TRIAD / host / 1e9,
+			       24.0 * TRIAD / dev / 1e9);
+		fflush(stdout);
+	}
+	CHECK(cudaMemcpy(&last, da + TRIAD - 1, sizeof(last), cudaMemcpyDeviceToHost));
+	if (last != 3.5 || a[TRIAD - 1] != 3.5) {
+		printf("triad: %g and %g, not 3.5\n", last, a[TRIAD - 1]);
+		exit(1);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int turns = argc > 1 ? atoi(argv[1]) : 3;
+	const char *path = argc > 2 ? argv[2] : "libopenblas.so.0";
+	void *lib = dlopen(path, RTLD_NOW);
+	sgemm_fn sgemm = lib ? (sgemm_fn)dlsym(lib, "cblas_sgemm") : NULL;
+	cublasHandle_t blas;
+
+	if (!sgemm) {
+		printf("%s: no cblas_sgemm: install libopenblas-dev\n", path);
+		return 1;
+	}
+	triads(turns);
+	CHECK(cublasCreate(&blas));
+	products(blas, sgemm, turns);
+	convolution(turns);
+	return 0;
+}

@@ -67,6 +67,9 @@ VM_KERNELS := $(shell awk '$$2 == "vm" { print $$1 }' $(BUILD)/setup/kernels 2>/
 # left out where there is none; test-cuda says so.
 override CUDA_HOME := $(patsubst %/include/cuda.h,%,$(firstword $(wildcard $(addsuffix \
 	/include/cuda.h,$(abspath $(BUILD))/cuda $(CUDA_HOME) /usr/local/cuda))))
+# Its headers, and before them what those of 13.0 declare and older ones do not.
+CUDA_DIRS := libintercept/newer $(CUDA_HOME)/include
+CUDA_CFLAGS := -Ilibintercept/newer -isystem $(CUDA_HOME)/include
 
 FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
 CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))

@@ -27,7 +27,7 @@ INSTALL_LIB += $(LIBCUDA)
 LIBNVML := $(B)/lib/libnvidia-ml.so.1
 $(LIBNVML): libintercept/nvml/nvml.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -isystem $(CUDA_HOME)/include -shared -o $@ $< \
+	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP $(CUDA_CFLAGS) -shared -o $@ $< \
 		-Wl,-soname,libnvidia-ml.so.1 $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -lpthread -ldl
 	ln -sf libnvidia-ml.so.1 $(@D)/libnvidia-ml.so
 

@@ -233,7 +233,6 @@ API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	return CUDA_SUCCESS;
 }
 
-#if CUDA_VERSION >= 13000
 /* Atomics on host memory are not promised to be native: a job may move to a device that has none. */
 API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 					       const CUatomicOperation *ops, unsigned int n,
@@ -247,4 +246,3 @@ API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 	memset(capabilities, 0, n * sizeof(*capabilities));
 	return CUDA_SUCCESS;
 }
-#endif

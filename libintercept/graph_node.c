@@ -298,16 +298,26 @@ static CUresult work_event(CUevent h, int type, uint64_t ctx, struct work *w)
 	return 0;
 }
 
-static CUresult work_child(const CUDA_CHILD_GRAPH_NODE_PARAMS *p, struct work *w)
-{
-	struct graph *g = graph_of(p->graph);
+/* The graph and what becomes of it: cuda.h has had both in this order since 12.9. */
+struct child_params {
+	CUgraph graph;
+	uint32_t ownership;
+};
 
-	if (!g || g->capturing || (unsigned int)p->ownership > CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+static CUresult work_child(const CUgraphNodeParams *params, struct work *w)
+{
+	struct child_params p;
+	struct graph *g;
+
+	_Static_assert(sizeof(p) <= sizeof(params->reserved1), "child_params");
+	memcpy(&p, params->reserved1, sizeof(p));
+	g = graph_of(p.graph);
+	if (!g || g->capturing || p.ownership > CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
 		return CUDA_ERROR_INVALID_VALUE;
 	*w = (struct work){ .type = CU_GRAPH_NODE_TYPE_GRAPH };
 	if (graph_has_cond(g))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (p->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
+	if (p.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
 		if (g->owned)
 			return CUDA_ERROR_INVALID_VALUE;
 		w->child = g;
@@ -356,7 +366,7 @@ CUresult work_of_params(const CUgraphNodeParams *p, const struct spot *at, struc
 		*w = (struct work){ .type = p->type, .ctx = ctx->o.handle, .host = p->host };
 		return p->host.fn ? 0 : CUDA_ERROR_INVALID_VALUE;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		return work_child(&p->graph, w);
+		return work_child(p, w);
 	case CU_GRAPH_NODE_TYPE_EMPTY:
 		*w = (struct work){ .type = p->type };
 		return 0;

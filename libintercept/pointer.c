@@ -95,7 +95,7 @@ static bool as_u64(const struct known *k, CUpointer_attribute a, uint64_t addr, 
 /* The attributes that are a number of 32 bits. */
 static bool as_u32(const struct known *k, CUpointer_attribute a, unsigned int *out)
 {
-	switch (a) {
+	switch ((int)a) {
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		*out = on_host(k) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return k->mapped;

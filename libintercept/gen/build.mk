@@ -7,10 +7,10 @@ GEN := $(B)/gen
 SVGEN := $(B)/libintercept/gen/svgen
 GEN_LLVM := llvm-config-19
 GEN_SRC := $(wildcard libintercept/gen/*.c)
-GEN_INC := -I $(CUDA_HOME)/include
+GEN_INC := $(CUDA_DIRS:%=-I %)
 GEN_LEDGER := libintercept/gen/opcodes.txt
 # What compiles generated code needs besides.
-GEN_CFLAGS := -I$(GEN) -Ilibintercept/gen -isystem $(CUDA_HOME)/include
+GEN_CFLAGS := -I$(GEN) -Ilibintercept/gen $(CUDA_CFLAGS)
 
 # A tool of the build: without sanitizers, whatever the rest is built with.
 $(SVGEN): $(GEN_SRC) libintercept/gen/gen.h libintercept/gen/build.mk
@@ -27,7 +27,8 @@ ifneq ($(wildcard $(CUDA_HOME)/include/nccl.h),)
 GEN_ANN += nccl
 endif
 GEN_HEADERS := $(wildcard $(addprefix $(CUDA_HOME)/include/,cuda.h cudaProfiler.h \
-	cudaTypedefs.h cudaProfilerTypedefs.h nccl.h))
+	cudaTypedefs.h cudaProfilerTypedefs.h nccl.h)) \
+	$(wildcard libintercept/newer/*.h)
 
 # A stamp is older than what it stands for, so that those are not taken for out of date.
 $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)

@@ -3,7 +3,7 @@
 
 $(B)/selftests/bench/calls: selftests/bench/calls.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -o $@
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -ldl -o $@
 
 $(B)/selftests/bench/run: $(addprefix selftests/bench/,run.c report.c report.h)
 	@mkdir -p $(@D)

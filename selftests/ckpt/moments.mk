@@ -15,7 +15,7 @@ $(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
 OTHERDEV := $(B)/selftests/ckpt/otherdev.so
 $(OTHERDEV): selftests/ckpt/otherdev.c $(B)/uproxy/softgpu/libsoftcuda.so
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -fPIC -shared -o $@ -Wl,--no-as-needed $^ \
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) -fPIC -shared -o $@ -Wl,--no-as-needed $^ \
 		-Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' -ldl
 
 # CRIU does not know the mappings of a sanitizer's shadow memory.

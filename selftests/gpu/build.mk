@@ -5,7 +5,7 @@
 
 $(B)/selftests/gpu/window: selftests/gpu/window.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -o $@
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -ldl -o $@
 
 GPU_KIT := $(B)/gpu-kit
 GPU_KIT_FILES = $(LIBCUDA) $(LIBNVML) $(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu \

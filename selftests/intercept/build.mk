@@ -16,7 +16,7 @@ HOST_TESTS += $(IC_TESTS)
 # End to end: a program of the driver API under `singvgpu run`.
 $(IC_TEST_DIR)/probe: selftests/intercept/probe.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include $(LDFLAGS) $< -ldl -pthread -o $@
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -ldl -pthread -o $@
 
 ifeq ($(SAN),)
 HOST_TESTS += selftests/intercept/test-intercept

@@ -7,7 +7,7 @@ SOFT_API_BINS := $(SOFT_API_TESTS:%=$(B)/selftests/softgpu/%)
 $(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/api.h \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -MMD -MP -isystem $(CUDA_HOME)/include -o $@ $< \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -MMD -MP $(CUDA_CFLAGS) -o $@ $< \
 		$(B)/uproxy/softgpu/libsoftcuda.so -Wl,-rpath,'$$ORIGIN/../../uproxy/softgpu' \
 		-lpthread $(LDFLAGS)
 $(SOFT_API_BINS): | $(B)/uproxy/softgpu/libsoftjit.so

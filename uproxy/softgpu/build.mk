@@ -16,7 +16,7 @@ SOFT_API := state device context memory place vmm stream event desc copy host ar
 	graph_capture graph_cond
 SOFT_API_OBJS := $(SOFT_API:%=$(SOFTGPU)/%.o) $(SOFTGPU)/api_ptsz.o $(SOFTGPU)/api_unsupported.o
 SOFT_CFLAGS = $(CFLAGS) -fPIC -pthread -MMD -MP -Iuproxy/softgpu -I$(SOFT_GEN) -Ilibintercept \
-	-isystem $(CUDA_HOME)/include
+	$(CUDA_CFLAGS)
 # A sanitizer's symbols come from the program.
 SOFT_ZDEFS := $(if $(SAN),,-Wl,-z,defs)
 SOFT_LDFLAGS := -Wl,-Bsymbolic -Wl,--version-script=uproxy/softgpu/exports.map $(SOFT_ZDEFS)
@@ -25,9 +25,10 @@ SOFT_LIBS := -lzstd -llz4 -lm -ldl -lpthread
 # What the JIT's owner adds: SOFT_PTX_OBJS for both drivers, and libsoftjit.so.
 -include uproxy/softgpu/jit.mk
 
-$(SOFT_GEN)/api_protos.txt: uproxy/softgpu/gen_api.sh uproxy/softgpu/unsupported.def $(CUDA_H)
+$(SOFT_GEN)/api_protos.txt: uproxy/softgpu/gen_api.sh uproxy/softgpu/unsupported.def $(CUDA_H) \
+		$(wildcard libintercept/newer/*.h)
 	@mkdir -p $(@D)
-	uproxy/softgpu/gen_api.sh '$(CC)' '$(CUDA_HOME)' uproxy/softgpu $(SOFT_GEN)
+	uproxy/softgpu/gen_api.sh '$(CC)' '$(CUDA_DIRS:%=-I%)' uproxy/softgpu $(SOFT_GEN)
 
 $(SOFT_API_OBJS): $(SOFT_GEN)/api_protos.txt
 $(SOFT_GEN)/api_ptsz.c $(SOFT_GEN)/api_unsupported.c: $(SOFT_GEN)/api_protos.txt ;

@@ -612,7 +612,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
 	if (r)
 		return r;
-	switch (limit) {
+	switch ((int)limit) {
 	case CU_LIMIT_STACK_SIZE:
 		if (value > 512 << 10)
 			r = CUDA_ERROR_INVALID_VALUE;

@@ -2,23 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # gen_api.sh - derives the mechanical parts of the soft driver from the installed toolkit's headers.
 #
-# Usage: gen_api.sh CC CUDA_HOME DIR-of-this-script OUTDIR
+# Usage: gen_api.sh CC "-IDIR..." DIR-of-this-script OUTDIR
 #   api_protos.txt       every prototype of cuda.h and cudaProfiler.h, all versions, one a line
 #   api_ptsz.c           X_ptsz and X_ptds: X with stream 0 meaning the per-thread stream
 #   api_unsupported.c    the functions of unsupported.def
 #   api_procs.inc        rows {name, version, kind, symbol} for cuGetProcAddress
 #   api_errors.inc       X(code) for each CUresult
 set -eu
-cc=$1 cuda=$2 here=$3 out=$4
-inc="-I$cuda/include -D__CUDA_API_VERSION_INTERNAL"
+cc=$1 inc=$2 here=$3 out=$4
+all=-D__CUDA_API_VERSION_INTERNAL
 mkdir -p "$out"
+
+# preprocessed HEADER [FLAG...]
+preprocessed() {
+	echo "#include <$1>" >"$out/api_header.c"
+	shift
+	$cc -E -P $inc "$@" "$out/api_header.c"
+}
 
 statements() {
 	tr '\n' ' ' | sed 's/;/;\n/g' | tr -s ' '
 }
 
 for h in cuda.h cudaProfiler.h; do
-	$cc -E -P -x c $inc "$cuda/include/$h"
+	preprocessed $h $all
 done | statements | grep -oE 'CUresult cu[A-Za-z0-9_]+ ?\(.*\);' | sed 's/ (/(/' |
 	awk '{ n = $2; sub(/\(.*/, "", n); if (!seen[n]++) print }' > "$out/api_protos.txt"
 
@@ -101,8 +108,8 @@ END {
 
 # The k-th version that cudaTypedefs.h knows of a base is the k-th symbol X, X_v2, ... of that base.
 for h in cudaTypedefs.h cudaProfilerTypedefs.h; do
-	for d in "" -D__CUDA_API_VERSION_INTERNAL; do
-		$cc -E -P -x c -I"$cuda/include" $d "$cuda/include/$h"
+	for d in "" $all; do
+		preprocessed $h ${d:+"$d"}
 	done
 done | statements | grep -oE '\*PFN_cu[A-Za-z0-9_]+_v[0-9]+(_pt[sd][zs])?\)' | sed 's/^\*PFN_//; s/)$//' |
 	sort -u > "$out/api_pfn.txt"
@@ -159,5 +166,9 @@ END {
 	print "{\"cuGraphInstantiate\", 12000, 0, (void *)cuGraphInstantiateWithFlags},"
 }' "$out/api_protos.txt" "$out/api_pfn.txt" | LC_ALL=C sort -u > "$out/api_procs.inc"
 
-sed -n '/^typedef enum cudaError_enum/,/} CUresult;/p' "$cuda/include/cuda.h" |
-	grep -oE '^ *CUDA_[A-Z0-9_]+ *=' | sed 's/ //g; s/=//; s/.*/X(&)/' > "$out/api_errors.inc"
+# The enumerators, and those that libintercept/newer/cuda.h adds as macros.
+{
+	preprocessed cuda.h | sed -n '/^typedef enum cudaError_enum/,/} CUresult;/p' |
+		grep -oE '^ *CUDA_[A-Z0-9_]+ *='
+	preprocessed cuda.h -dM | grep -oE 'CUDA_ERROR_[A-Z0-9_]+ [0-9]+$' | sed 's/ .*//'
+} | sed 's/ //g; s/=//; s/.*/X(&)/' > "$out/api_errors.inc"

@@ -480,7 +480,7 @@ static CUresult read_attrs(const CUlaunchConfig *c, struct launch *k, struct eve
 	for (unsigned int i = 0; i < c->numAttrs; i++) {
 		const CUlaunchAttributeValue *v = &c->attrs[i].value;
 
-		switch (c->attrs[i].id) {
+		switch ((int)c->attrs[i].id) {
 		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
 			k->cluster[0] = v->clusterDim.x;
 			k->cluster[1] = v->clusterDim.y;

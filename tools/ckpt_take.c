@@ -20,6 +20,7 @@
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define TRIES		16	/* when processes of the job end meanwhile */
 #define ENDING_MS	3000	/* for a process whose session is over to end, too */
+#define HOLD_MS		60000	/* for another checkpoint, or the job's restore, to end */
 
 volatile int ckpt_signalled;
 
@@ -438,7 +439,7 @@ static int hold_when_up(struct take *t)
 {
 	int err;
 
-	while (!(err = ckpt_hold(t->job, 10000, &t->hold))) {
+	while (!(err = ckpt_hold(t->job, HOLD_MS, &t->hold))) {
 		if (ckpt_is_up(t->job))
 			return 0;
 		ckpt_release(&t->hold);

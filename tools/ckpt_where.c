@@ -222,8 +222,8 @@ int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h)
 	h->conductor = lock(path, O_CREAT, &ms);
 	if (h->conductor < 0) {
 		if (h->conductor == -EWOULDBLOCK)
-			say("job %s is being checkpointed already; try again when that is done",
-			    job->id);
+			say("job %s is being checkpointed or brought back; try again when that is "
+			    "done", job->id);
 		else if (h->conductor != -ENOENT)	/* it has ended: the caller says so */
 			say_errno(h->conductor, "%s", path);
 		return h->conductor;

@@ -506,7 +506,7 @@ static void cut_regions(struct jit *j)
 	for (i = 0; i < f->nreach; i++) {
 		uint32_t b = f->order[i], r = j->region[b], n = f->blk[b].last - f->blk[b].first;
 
-		if (size[r] && size[r] + n > PTX_HUGE / 2) {
+		if (size[r] && size[r] + n > ptx_region_most(f->b->ninsn)) {
 			j->head[b] = 1;
 			size[r] = 0;
 		}

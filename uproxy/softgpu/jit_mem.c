@@ -537,17 +537,23 @@ static V try_consecutive(struct jit *j, struct access *a)
 	return host;
 }
 
+/* Of the very largest functions the time that they take to compile is what counts. */
+static bool lean(const struct jit *j)
+{
+	return j->f->b->ninsn > 2 * PTX_HUGE;
+}
+
 /*
- * Goes to the block that is returned if all lanes are there, else to a->part: masked loads and stores
- * take twice the time, also where the mask is full.
+ * Goes on where all lanes are there; if not, the code goes to a->part: masked loads and stores take
+ * twice the time, also where the mask is full.
  */
-static LLVMBasicBlockRef if_whole(struct jit *j, struct access *a)
+static void if_whole(struct jit *j, struct access *a)
 {
 	LLVMBasicBlockRef whole = new_bb(j, "whole");
 
 	a->part = new_bb(j, "part");
 	br_likely(j, all_set(j, a->mask), whole, a->part);
-	return whole;
+	at_bb(j, whole);
 }
 
 struct results {		/* of up to five ways to load */
@@ -581,8 +587,10 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 
 			for (k = 0; k < a.n; k++)
 				r.v[r.n][k] = stride_shuffle(j, all, k, a.n);
+		} else if (lean(j)) {
+			r.v[r.n][0] = masked_load(j, a.ty, host, a.size, a.mask);
 		} else {
-			at_bb(j, if_whole(j, &a));
+			if_whole(j, &a);
 			r.v[r.n][0] = load_al(j, LLVMVectorType(a.ty, 32), host, a.size);
 			way_done(j, &a, &r);
 			at_bb(j, a.part);
@@ -595,7 +603,7 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 		LLVMBuildUnreachable(B(j));
 	}
 	at_bb(j, a.slow);
-	if (plain && j->has_avx512 && a.size == 4 &&
+	if (plain && j->has_avx512 && !lean(j) && a.size == 4 &&
 	    (a.space == RT_SHARED || a.space == RT_GLOBAL)) {
 		LLVMBasicBlockRef close = new_bb(j, "near"), apart = new_bb(j, "apart");
 
@@ -686,8 +694,10 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 		host = try_consecutive(j, &a);
 		if (a.n > 1) {
 			store_al(j, interleave(j, v, a.n), host, a.size * a.n);
+		} else if (lean(j)) {
+			masked_store(j, v[0], host, a.size, a.mask);
 		} else {
-			at_bb(j, if_whole(j, &a));
+			if_whole(j, &a);
 			store_al(j, v[0], host, a.size);
 			LLVMBuildBr(B(j), a.done);
 			at_bb(j, a.part);

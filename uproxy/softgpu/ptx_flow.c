@@ -176,7 +176,7 @@ static void make_blocks(struct flow *w)
 	}
 	for (i = k = 0; b->ninsn > PTX_HUGE && i < b->ninsn; i++) {	/* see jit_flow.c */
 		k = start[i] ? 0 : k + 1;
-		if (k == PTX_HUGE / 4)
+		if (k == ptx_region_most(b->ninsn) / 2)
 			start[i] = 1, k = 0;
 	}
 	for (i = 0; i < b->ninsn; i++) {

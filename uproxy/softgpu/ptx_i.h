@@ -269,10 +269,17 @@ struct ploop {
 	uint64_t *blocks;	/* bitset */
 };
 
-/* Instructions of a function that is cut into regions of less than half of that (jit_flow.c). */
+/*
+ * Instructions of a function that is cut into regions (jit_flow.c), and how many a region has at
+ * most: of the very largest, whose compile time is what counts, fewer.
+ */
 #ifndef PTX_HUGE
 #define PTX_HUGE 4000
 #endif
+static inline uint32_t ptx_region_most(uint32_t ninsn)
+{
+	return ninsn > 2 * PTX_HUGE ? PTX_HUGE / 8 : PTX_HUGE / 2;
+}
 
 /* One LLVM function: an entry or a function that is really called. */
 struct ufunc {

@@ -5,8 +5,9 @@
  *
  *   soft_work TURNS OPENBLAS
  *
- * Prints "NAME value" a line for each turn. It runs in direct mode, so that device and CPU code have the
- * same process, processors and moment. Results are compared, so that nothing fast and wrong counts.
+ * Prints "NAME value" a line for each turn. It runs in direct mode, so that device and CPU code have
+ * the same process, processors and moment. Results are compared, so that nothing fast and wrong
+ * counts.
  */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>

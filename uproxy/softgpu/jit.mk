@@ -96,3 +96,14 @@ ptx-corpus: $(PTX_CORPUS) $(SOFTGPU)/libsoftjit.so
 	-$(PTX_CORPUS) -j $(CORPUS_JOBS) $(CORPUS)
 	$(PTX_CORPUS) -c -j $(CORPUS_JOBS) -s $(CORPUS_SHARE) -l $(BUILD)/bench/ptx-corpus.log \
 		-o $(BUILD)/bench/jit.json $(CORPUS)
+
+# make bench-jit: a share of the corpus, and the entry that takes longest of all that are known.
+CORPUS_WORST := _Z6kernelI22getrf_wo_pivot_params_IdLi1ELi256ELi1ELi64ELi64ELi64ELi16ELi1ELi1EEEviiPviS2_iiiiiPi
+.PHONY: bench-jit
+bench-jit: $(PTX_CORPUS) $(SOFTGPU)/libsoftjit.so
+	@mkdir -p $(BUILD)/bench
+	rm -f $(BUILD)/bench/jit.log
+	-$(PTX_CORPUS) -c -i 116 -e $(CORPUS_WORST) -l $(BUILD)/bench/jit.log \
+		$(wildcard $(CUDA_HOME)/lib64/libcusolver.so.12)
+	$(PTX_CORPUS) -c -j $(CORPUS_JOBS) -s $(CORPUS_SHARE) -l $(BUILD)/bench/jit.log \
+		-o $(BUILD)/bench/jit.json $(CORPUS)

@@ -70,6 +70,11 @@ override CUDA_HOME := $(patsubst %/include/cuda.h,%,$(firstword $(wildcard $(add
 # Its headers, and before them what those of 13.0 declare and older ones do not.
 CUDA_DIRS := libintercept/newer $(CUDA_HOME)/include
 CUDA_CFLAGS := -Ilibintercept/newer -isystem $(CUDA_HOME)/include
+# $(call nvcc,FLAGS): an older toolkit's builds for the architecture that is 13.0's default.
+CUDA_IS_OLD := $(shell [ "0$$(sed -n 's/^.define CUDA_VERSION //p' $(CUDA_HOME)/include/cuda.h \
+	2>/dev/null)" -ge 13000 ] || echo 1)
+nvcc = $(CUDA_HOME)/bin/nvcc $(if $(CUDA_IS_OLD),-include selftests/jobs/older.cuh \
+	$(if $(findstring arch,$(1)),,-arch=sm_75)) $(1)
 
 FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
 CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))

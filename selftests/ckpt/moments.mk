@@ -5,11 +5,11 @@ MOMENTS_JOB := $(B)/selftests/ckpt/moments-job
 INFLIGHT := $(B)/selftests/ckpt/inflight
 $(MOMENTS_JOB): selftests/ckpt/moments.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -std=c++17 -o $@ $<
+	$(call nvcc,-std=c++17) -o $@ $<
 
 $(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -o $@ $<
+	$(call nvcc) -o $@ $<
 
 # A driver that is the soft device's, but for what it says of it.
 OTHERDEV := $(B)/selftests/ckpt/otherdev.so

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - graphs and stream capture: programs built by nvcc, run over the soft device through the
-# proxy, and what the proxy makes of hostile descriptions.
+# proxy, and what the proxy makes of hostile descriptions. They need $(CUDA_HOME).
 
 GRAPH_JOBS := $(patsubst selftests/graphs/%.cu,$(B)/selftests/graphs/%,\
 	$(wildcard selftests/graphs/*.cu))
 $(GRAPH_JOBS): $(B)/selftests/graphs/%: selftests/graphs/%.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -o $@ $<
+	$(call nvcc) -o $@ $<
 
 $(B)/selftests/graphs/graph-hostile: selftests/graphs/hostile.c selftests/uproxy/client.h \
 		$(RINGBUF) $(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \

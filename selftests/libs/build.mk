@@ -8,7 +8,7 @@ lib_LIBS_cufft := -lcufft
 lib_LIBS_curand_lib := -lcurand
 lib_LIBS_cusolver := -lcusolver -lcublas
 lib_LIBS_cusparse := -lcusparse
-lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc
+lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc -Xlinker --disable-new-dtags
 # a library that the toolkit at hand lacks takes its program with it: cuDNN is not part of it
 LIB_PROGRAMS := $(foreach p,$(patsubst selftests/libs/%.cu,%,$(wildcard selftests/libs/*.cu)),$(if \
 	$(wildcard $(patsubst -l%,$(CUDA_HOME)/lib64/lib%.so,$(firstword $(lib_LIBS_$(p))))),$(p)))
@@ -16,7 +16,7 @@ LIB_BINS := $(LIB_PROGRAMS:%=$(B)/selftests/libs/%)
 $(LIB_BINS): $(B)/selftests/libs/%: selftests/libs/%.cu selftests/libs/lib.cuh \
 		selftests/jobs/job.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -o $@ $< $(lib_LIBS_$*) -Xlinker -rpath,$(CUDA_HOME)/lib64
+	$(call nvcc) -o $@ $< $(lib_LIBS_$*) -Xlinker -rpath,$(CUDA_HOME)/lib64
 
 .PHONY: lib-programs
 lib-programs: $(LIB_BINS)

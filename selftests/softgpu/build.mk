@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the soft device: its driver API, and nvcc's programs run in direct mode.
+# They need $(CUDA_HOME).
 
 SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols \
 	api_proxy hostile_ptx
@@ -26,11 +27,11 @@ SOFT_DIRECT_BINS := $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%) $(B)/selft
 $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%): $(B)/selftests/softgpu/d_%: \
 		selftests/softgpu/d_%.cu selftests/softgpu/direct.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -o $@ $<
+	$(call nvcc) -o $@ $<
 $(B)/selftests/softgpu/d_rdc: selftests/softgpu/d_rdc_a.cu selftests/softgpu/d_rdc_b.cu \
 		selftests/softgpu/direct.cuh
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -rdc=true -o $@ $(filter %.cu,$^)
+	$(call nvcc,-rdc=true) -o $@ $(filter %.cu,$^)
 
 ifeq ($(SAN),)
 HOST_TESTS += selftests/softgpu/test-direct

@@ -57,7 +57,7 @@ $(PTX_BINS): | $(SOFTGPU)/libsoftjit.so
 PTX_KERNELS := $(B)/selftests/softgpu/ptx_kernels.ptx
 $(PTX_KERNELS): selftests/softgpu/ptx_kernels.cu
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -ptx -o $@ $<
+	$(call nvcc,-ptx) -o $@ $<
 ifneq ($(wildcard $(CUDA_HOME)/bin/nvcc),)
 $(B)/selftests/softgpu/ptx_exec: | $(PTX_KERNELS)
 TEST_PROGRAMS += $(PTX_KERNELS)

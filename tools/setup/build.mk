@@ -5,7 +5,8 @@
 setup:
 	@tools/setup/setup
 
-# build/cuda: a link to the toolkit of $CUDA_HOME, PATH or /usr/local/cuda, else NVIDIA's wheels.
+# build/cuda: a link to the toolkit of $CUDA_HOME, PATH or /usr/local/cuda, else NVIDIA's wheels,
+# else Debian 13's packages.
 cuda:
 	@tools/setup/setup cuda
 

@@ -41,24 +41,35 @@
 typedef void (*sgemm_fn)(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
 			 int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
-static double now(void)
+struct spent {			/* seconds of the clock, and of all threads' processors */
+	double wall, cpu;
+};
+
+static double seconds(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* The time of what f has the device do. */
-template <typename F> static double timed(F f)
+/* What f takes, on the device or off it. */
+template <typename F> static spent timed(F f)
 {
-	double t;
+	spent s;
 
 	CHECK(cudaDeviceSynchronize());
-	t = now();
+	s = { seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID) };
 	f();
 	CHECK(cudaDeviceSynchronize());
-	return now() - t;
+	return { seconds(CLOCK_MONOTONIC) - s.wall, seconds(CLOCK_PROCESS_CPUTIME_ID) - s.cpu };
+}
+
+/* @work in 1e9: by the clock; and by processors' time, which others on the machine do not take away. */
+static void tell(const char *name, double work, spent s)
+{
+	printf("%s %g\n%s_cpu %g\n", name, work / s.wall, name, work / s.cpu);
+	fflush(stdout);
 }
 
 template <typename T> static T *on_device(const std::vector<T> &v)
@@ -104,12 +115,11 @@ __global__ void triad(double *a, const double *b, const double *c, double s, int
 }
 
 /* STREAM's triad, on as many threads as there are processors for us. */
-static double host_triad(std::vector<double> &a, const std::vector<double> &b,
+static void host_triad(std::vector<double> &a, const std::vector<double> &b,
 			 const std::vector<double> &c, double s)
 {
 	std::vector<std::thread> threads;
 	cpu_set_t set;
-	double t = now();
 	int n;
 
 	sched_getaffinity(0, sizeof(set), &set);
@@ -125,7 +135,6 @@ static double host_triad(std::vector<double> &a, const std::vector<double> &b,
 		});
 	for (auto &th : threads)
 		th.join();
-	return now() - t;
 }
 
 static void products(cublasHandle_t blas, sgemm_fn sgemm, int turns)
@@ -134,7 +143,7 @@ static void products(cublasHandle_t blas, sgemm_fn sgemm, int turns)
 	std::vector<__nv_bfloat16> ha(N * N), hb(N * N);
 	float *da = on_device(a), *db = on_device(b), *dc = on_device(c);
 	const float one = 1, zero = 0;
-	const double flop = 2.0 * N * N * N;
+	const double flop = 2.0 * N * N * N / 1e9;
 	__nv_bfloat16 *xa, *xb;
 
 	for (int i = 0; i < N * N; i++) {
@@ -144,11 +153,11 @@ static void products(cublasHandle_t blas, sgemm_fn sgemm, int turns)
 	xa = on_device(ha);
 	xb = on_device(hb);
 	for (int t = -1; t < turns; t++) {	/* the first one compiles */
-		double s[3];
+		spent s[3];
 
-		s[0] = now();
-		sgemm(102, 111, 111, N, N, N, 1, a.data(), N, b.data(), N, 0, c.data(), N);
-		s[0] = now() - s[0];
+		s[0] = timed([&] {
+			sgemm(102, 111, 111, N, N, N, 1, a.data(), N, b.data(), N, 0, c.data(), N);
+		});
 		s[1] = timed([&] {
 			CHECK(cublasSgemm(blas, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &one, da, N, db, N,
 					  &zero, dc, N));
@@ -160,12 +169,13 @@ static void products(cublasHandle_t blas, sgemm_fn sgemm, int turns)
 					   CUDA_R_16BF, N, xb, CUDA_R_16BF, N, &zero, dc, CUDA_R_32F, N,
 					   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 		});
-		if (t < 0)
+		if (t < 0) {
 			close_to("bf16 product", c, dc, 2);
-		else
-			printf("cpu.sgemm_gflops %g\nsoft.sgemm_gflops %g\nsoft.bf16_gflops %g\n",
-			       flop / s[0] / 1e9, flop / s[1] / 1e9, flop / s[2] / 1e9);
-		fflush(stdout);
+			continue;
+		}
+		tell("cpu.sgemm", flop, s[0]);
+		tell("soft.sgemm", flop, s[1]);
+		tell("soft.bf16", flop, s[2]);
 	}
 }
 
@@ -196,14 +206,13 @@ static void convolution(int turns)
 	CHECK(cudnnGetConvolutionForwardWorkspaceSize(dnn, t, f, conv, t, algo, &bytes));
 	CHECK(cudaMalloc(&space, bytes + 1));
 	for (int i = -1; i < turns; i++) {
-		double s = timed([&] {
+		spent s = timed([&] {
 			CHECK(cudnnConvolutionForward(dnn, &one, t, dx, f, dw, conv, algo, space, bytes,
 						      &zero, t, dy));
 		});
 
 		if (i >= 0)
-			printf("soft.conv_gflops %g\n", 2.0 * size * C_IN * 9 / s / 1e9);
-		fflush(stdout);
+			tell("soft.conv", 2.0 * size * C_IN * 9 / 1e9, s);
 	}
 	/* one element of the middle, by hand */
 	{
@@ -229,15 +238,17 @@ static void triads(int turns)
 	double *da = on_device(a), *db = on_device(b), *dc = on_device(c), last;
 
 	for (int t = -1; t < turns; t++) {
-		double host = host_triad(a, b, c, 0.5);
-		double dev = timed([&] {
+		spent host = timed([&] {
+			host_triad(a, b, c, 0.5);
+		});
+		spent dev = timed([&] {
 			triad<<<TRIAD / 256, 256>>>(da, db, dc, 0.5, TRIAD);
 		});
 
-		if (t >= 0)
-			printf("cpu.triad_gbs %g\nsoft.triad_gbs %g\n", 24.0 * TRIAD / host / 1e9,
-			       24.0 * TRIAD / dev / 1e9);
-		fflush(stdout);
+		if (t < 0)
+			continue;
+		tell("cpu.triad", 24e-9 * TRIAD, host);
+		tell("soft.triad", 24e-9 * TRIAD, dev);
 	}
 	CHECK(cudaMemcpy(&last, da + TRIAD - 1, sizeof(last), cudaMemcpyDeviceToHost));
 	if (last != 3.5 || a[TRIAD - 1] != 3.5) {

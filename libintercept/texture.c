@@ -65,7 +65,9 @@ static CUresult check_resource(const CUDA_RESOURCE_DESC *d)
 		return obj_find(SV_T_CUmipmappedArray, sv_u64(d->res.mipmap.hMipmappedArray)) ?
 			CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 	case CU_RESOURCE_TYPE_LINEAR:
-		return memory_range(d->res.linear.devPtr, d->res.linear.sizeInBytes);
+		/* It may go on into the next allocation, if that is where this one ends. */
+		return d->res.linear.sizeInBytes ? memory_range(d->res.linear.devPtr, 1) :
+						   CUDA_ERROR_INVALID_VALUE;
 	case CU_RESOURCE_TYPE_PITCH2D:
 		return memory_range(d->res.pitch2D.devPtr, 1);
 	default:

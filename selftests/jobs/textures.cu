@@ -168,6 +168,45 @@ static void one_dimension(void)
 	CHECK(cudaDestroyTextureObject(t));
 }
 
+/* Linear memory that goes on into the next allocation, as in NVIDIA's convolutionFFT2D. */
+static void two_allocations(void)
+{
+	const size_t size = 4 << 20, part = 2048;
+	cudaResourceDesc r = {};
+	cudaTextureDesc td = {};
+	cudaTextureObject_t t;
+	std::vector<int4> q(200);
+	char *a, *b;
+	int *o;
+
+	for (int i = 0; i < 200; i++)
+		q[i] = make_int4(i, -i, i * i, 7);
+	CHECK(cudaMalloc(&a, size));
+	CHECK(cudaMalloc(&b, size));
+	CHECK(cudaMalloc(&o, 800));
+	if (a > b)
+		std::swap(a, b);
+	if (b == a + size) {	/* else there is nothing to see */
+		CHECK(cudaMemcpy(b - part, q.data(), part, cudaMemcpyHostToDevice));
+		CHECK(cudaMemcpy(b, q.data() + part / sizeof(int4), 200 * sizeof(int4) - part,
+				 cudaMemcpyHostToDevice));
+		r.resType = cudaResourceTypeLinear;
+		r.res.linear.devPtr = b - part;
+		r.res.linear.desc = cudaCreateChannelDesc<int4>();
+		r.res.linear.sizeInBytes = 200 * sizeof(int4);
+		CHECK(cudaCreateTextureObject(&t, &r, &td, NULL));
+		fetch<<<2, 128>>>(t, o, 200);
+		CHECK(cudaGetLastError());
+		std::vector<int> h = to_host(o, 200);
+		for (int i = 0; i < 200; i++)
+			EXPECT_EQ(h[i], i - 2 * i + 3 * i * i + 28);
+		CHECK(cudaDestroyTextureObject(t));
+	}
+	CHECK(cudaFree(a));
+	CHECK(cudaFree(b));
+	CHECK(cudaFree(o));
+}
+
 /* Bytes read as floats from 0 to 1, four channels, points between texels. */
 static void two_dimensions(void)
 {
@@ -299,6 +338,7 @@ static void three_dimensions(void)
 int main()
 {
 	one_dimension();
+	two_allocations();
 	two_dimensions();
 	three_dimensions();
 	return job_passed("textures");

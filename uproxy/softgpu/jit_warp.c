@@ -117,6 +117,11 @@ static void emit_shfl(struct jit *j)
 
 	j->vec = true;
 	a = get(j, opnd(j, 1), T_B32);
+	/*
+	 * A lane that does not take part gives 0. PTX leaves that open, but programs that run on real
+	 * devices add it up, and a register's old value would make sums wrong (reduction samples).
+	 */
+	a = LLVMBuildSelect(B(j), pred_of(j, cur_mask(j)), a, LLVMConstNull(LLVMTypeOf(a)), "");
 	if (is_static) {
 		shfl_const(j, a, i->o[2].imm, i->o[3].imm);
 		return;

@@ -29,7 +29,7 @@ define job_variant
 SAMPLE_JOB_BINS += $(B)/selftests/jobs/$(1)
 $(B)/selftests/jobs/$(1): selftests/jobs/$(2).cu selftests/jobs/job.cuh
 	@mkdir -p $$(@D)
-	$$(call nvcc,$(3)) -o $$@ $$<
+	$(call nvcc,$(3)) -o $$@ $$<
 endef
 # 0 is each thread's own stream
 $(eval $(call job_variant,nullstream_ptds,nullstream,--default-stream per-thread))

@@ -4,8 +4,8 @@
  *
  * The stand-ins serve programs of all toolkits, whichever toolkit they are built with: so what is
  * built from cuda.h finds this file first. It takes the toolkit's file, and where that is older
- * than 13.0 adds to it: after it CUDA_VERSION is 13000, and what svgen writes is the same to the
- * byte (test-toolkits). With 13.0 it adds nothing. Two things stay as the older file has them, since
+ * than 13.0 adds to it: after it CUDA_VERSION is 13000, and what svgen writes are the same lines, in
+ * another order. With 13.0 it adds nothing. Two things stay as the older file has them, since
  * nothing here reads them: members that grew into reserved space, CUtensorMap's alignment.
  *
  * New enumerators of older enumerations are macros: a switch over one that has a case for them is a

@@ -481,7 +481,7 @@ static void lose_entries(const char *dir, unsigned int cut)
 /* With SINGVGPU_SCALE, on a busy machine. */
 TEST_F_TIMEOUT(faults, power_cuts_at_every_operation, 3000)
 {
-	unsigned int versions;
+	unsigned int versions = 0;
 
 	for (unsigned int at = self->ops % self->step; at <= self->ops; at += self->step)
 		for (unsigned int again = 0; again < (at < self->ops ? 2 : 8) * scale(); again++) {

@@ -372,16 +372,18 @@ struct image {			/* a CUmodule or CUlibrary */
 	struct obj o;
 	uint64_t arena;		/* offset of its bytes, or 0 */
 	struct function *functions;	/* got from here; module.c's lock */
-	bool library;
-	struct image *module;	/* of a library in a context: cuLibraryGetModule */
+	bool library;		/* one, or a module of one */
+	struct image *of;	/* a module's library, NULL: it has none */
+	struct image *modules;	/* a library's, one for each context that asked; module.c's lock */
+	struct image *next;	/* of the same library */
 };
 
 struct function {		/* a CUkernel or CUfunction */
 	struct obj o;
 	struct image *image;
-	struct function *next;
-	struct function *derived;	/* a kernel's CUfunction, when it was asked for */
-	struct function *kernel;	/* and the other way round */
+	struct function *next;		/* of the same image, or of the same kernel */
+	struct function *derived;	/* a kernel's, one for each context that asked */
+	struct function *kernel;	/* what it was derived from, NULL: from nothing */
 	const char *name;
 	bool prepared;		/* compiled and loaded: a launch does not make the proxy wait */
 	int max_threads;	/* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
@@ -402,6 +404,7 @@ LOCAL CUresult function_prepare(struct context *ctx, struct function *fn);
 
 /* The images, functions and variables of a context are gone with it. */
 LOCAL void image_gone(struct image *im);
+LOCAL void function_gone(struct function *f);
 
 /* --------------------------------------------------------------------------- launches: launch.c */
 

@@ -292,6 +292,8 @@ static void object_gone(struct obj *o, unsigned int type)
 {
 	if (type == SV_T_CUmodule)
 		image_gone((struct image *)o);
+	if (type == SV_T_CUfunction)
+		function_gone((struct function *)o);
 	if (type == SV_T_CUstream) {
 		((struct stream *)o)->owner = NULL;
 		capture_stream_gone((struct stream *)o);

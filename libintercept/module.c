@@ -153,19 +153,59 @@ API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *name, CUjit_optio
 	return rc;
 }
 
-void image_gone(struct image *im)
+/* Under the lock. */
+static void functions_gone(struct function *list)
 {
-	pthread_mutex_lock(&lock);
-	for (struct function *f = im->functions, *next; f; f = next) {
+	for (struct function *f = list, *next; f; f = next) {
 		next = f->next;
-		if (f->derived) {
-			free(f->derived->info);
-			obj_free(obj_type(&f->derived->o), &f->derived->o);
-		}
-		free((void *)f->name);
+		functions_gone(f->derived);
+		if (!f->kernel)
+			free((void *)f->name);
 		free(f->info);
 		obj_free(obj_type(&f->o), &f->o);
 	}
+}
+
+void function_gone(struct function *f)
+{
+	struct function **p;
+
+	pthread_mutex_lock(&lock);
+	for (p = f->kernel ? &f->kernel->derived : &f->image->functions; *p; p = &(*p)->next) {
+		if (*p != f)
+			continue;
+		*p = f->next;
+		f->next = NULL;
+		functions_gone(f);
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void leave_library(struct image *im)
+{
+	struct image **p;
+
+	pthread_mutex_lock(&lock);
+	for (p = &im->of->modules; *p && *p != im; p = &(*p)->next)
+		;
+	if (*p)
+		*p = im->next;
+	pthread_mutex_unlock(&lock);
+}
+
+void image_gone(struct image *im)
+{
+	struct image *m;
+
+	while ((m = im->modules)) {
+		image_gone(m);
+		obj_free(SV_T_CUmodule, &m->o);
+	}
+	if (im->of)
+		leave_library(im);
+	pthread_mutex_lock(&lock);
+	functions_gone(im->functions);
 	im->functions = NULL;
 	pthread_mutex_unlock(&lock);
 	memory_drop_globals(im);
@@ -184,8 +224,6 @@ static CUresult unload(unsigned int type, uint16_t op, uint64_t handle)
 	TRY(session_check());
 	if (!im)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (im->module && im->module->library)
-		obj_free(SV_T_CUmodule, &im->module->o);
 	rc = send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
 	image_gone(im);
 	obj_free(type, &im->o);
@@ -222,7 +260,8 @@ static void learn(struct function *f, const struct sv_func_info *in)
 
 static CUresult ask(struct image *im, uint16_t op, const char *name, struct function *f)
 {
-	struct sv_by_name a = { .ctx = thread.ctx ? thread.ctx->o.handle : 0,
+	const struct context *ctx = im->o.ctx ?: thread.ctx;
+	struct sv_by_name a = { .ctx = ctx ? ctx->o.handle : 0,
 				.from = im->o.handle, .handle = f->o.handle, .cap = INFO_ROOM,
 				.name_len = strlen(name) + 1 };
 	void *info = arena_reply(INFO_ROOM, &a.info);
@@ -316,65 +355,97 @@ static CUresult function(CUfunction f, struct function **out)
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* The kernel k as a function of the context. */
+static CUresult derive(struct function *k, struct context *ctx, struct function **out)
+{
+	struct function *f = obj_new(SV_T_CUfunction, ctx);
+	struct sv_derive a;
+	CUresult rc;
+
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a = (struct sv_derive){ ctx->o.handle, k->o.handle, f->o.handle };
+	rc = send_sync(SV_OP_cuKernelGetFunction, &a, sizeof(a), NULL, 0, NULL, 0);
+	if (!rc) {
+		learn(f, k->info);
+		rc = f->info ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (rc) {
+		obj_free(SV_T_CUfunction, &f->o);
+		return rc;
+	}
+	f->image = k->image;
+	f->kernel = k;
+	f->name = k->name;
+	pthread_mutex_lock(&lock);
+	f->next = k->derived;
+	k->derived = f;
+	pthread_mutex_unlock(&lock);
+	*out = f;
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
 {
 	struct context *ctx;
 	struct function *k, *f;
-	struct sv_derive a;
-	CUresult rc;
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(kernel(handle, &k));
 	TRY(context_current(&ctx));
-	if (!k->derived) {
-		f = obj_new(SV_T_CUfunction, ctx);
-		if (!f)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		a = (struct sv_derive){ ctx->o.handle, k->o.handle, f->o.handle };
-		rc = send_sync(SV_OP_cuKernelGetFunction, &a, sizeof(a), NULL, 0, NULL, 0);
-		if (rc) {
-			obj_free(SV_T_CUfunction, &f->o);
-			return rc;
-		}
-		f->image = k->image;
-		f->kernel = k;
-		f->name = k->name;
-		learn(f, k->info);
-		if (!f->info)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		k->derived = f;
-	}
-	*out = (CUfunction)(uintptr_t)k->derived->o.handle;
+	pthread_mutex_lock(&lock);
+	for (f = k->derived; f && f->o.ctx != ctx; f = f->next)
+		;
+	pthread_mutex_unlock(&lock);
+	if (!f)
+		TRY(derive(k, ctx, &f));
+	*out = (CUfunction)(uintptr_t)f->o.handle;
 	return CUDA_SUCCESS;
 }
 
+static CUresult module_of(struct image *l, struct context *ctx, struct image **out)
+{
+	struct image *m = obj_new(SV_T_CUmodule, ctx);
+	struct sv_derive a;
+	CUresult rc;
+
+	if (!m)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a = (struct sv_derive){ ctx->o.handle, l->o.handle, m->o.handle };
+	rc = send_sync(SV_OP_cuLibraryGetModule, &a, sizeof(a), NULL, 0, NULL, 0);
+	if (rc) {
+		obj_free(SV_T_CUmodule, &m->o);
+		return rc;
+	}
+	m->library = true;
+	m->of = l;
+	pthread_mutex_lock(&lock);
+	m->next = l->modules;
+	l->modules = m;
+	pthread_mutex_unlock(&lock);
+	*out = m;
+	return CUDA_SUCCESS;
+}
+
+/* A library outlives contexts, and has a module of its own in each. */
 API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
 {
 	struct image *l = obj_find(SV_T_CUlibrary, sv_u64(handle)), *m;
 	struct context *ctx;
-	struct sv_derive a;
-	CUresult rc;
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!l->module) {
-		m = obj_new(SV_T_CUmodule, ctx);
-		if (!m)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		a = (struct sv_derive){ ctx->o.handle, l->o.handle, m->o.handle };
-		rc = send_sync(SV_OP_cuLibraryGetModule, &a, sizeof(a), NULL, 0, NULL, 0);
-		if (rc) {
-			obj_free(SV_T_CUmodule, &m->o);
-			return rc;
-		}
-		m->library = true;
-		l->module = m;
-	}
-	*out = (CUmodule)(uintptr_t)l->module->o.handle;
+	pthread_mutex_lock(&lock);
+	for (m = l->modules; m && m->o.ctx != ctx; m = m->next)
+		;
+	pthread_mutex_unlock(&lock);
+	if (!m)
+		TRY(module_of(l, ctx, &m));
+	*out = (CUmodule)(uintptr_t)m->o.handle;
 	return CUDA_SUCCESS;
 }
 
@@ -458,8 +529,10 @@ CUresult sv_hook_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUke
 		return CUDA_ERROR_INVALID_DEVICE;
 	TRY(send_sync(SV_OP_cuKernelSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
 	changed(f, attr, value);
-	if (f->derived)
-		changed(f->derived, attr, value);
+	pthread_mutex_lock(&lock);
+	for (f = f->derived; f; f = f->next)
+		changed(f, attr, value);
+	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
 

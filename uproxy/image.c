@@ -401,12 +401,13 @@ static const char *name_of(struct call *k, const struct sv_by_name *a)
 	return name;
 }
 
-/* Binds a new kernel or function and describes it. */
+/* Binds a new kernel or function and describes it. A library's functions are those of its contexts. */
 static int bind_func(struct call *k, const struct sv_by_name *a, unsigned int type,
 		     struct image *im, CUfunction real)
 {
 	struct sv_session *s = k->c.session;
 	struct func *f = calloc(1, sizeof(*f));
+	uint64_t ctx = type == SV_T_CUkernel ? 0 : im->library ? a->ctx : im->ctx;
 	CUresult r = f ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	int rc;
 
@@ -423,9 +424,10 @@ static int bind_func(struct call *k, const struct sv_by_name *a, unsigned int ty
 		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	else if (!handle_obj(s, im->library ? SV_T_CUlibrary : SV_T_CUmodule, im->handle))
 		rc = CUDA_ERROR_INVALID_HANDLE;		/* unloaded meanwhile */
+	else if (ctx && !handle_obj(s, SV_T_CUcontext, ctx))
+		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	else
-		rc = handle_bind(s, type, a->handle, (uintptr_t)real, f,
-				 type == SV_T_CUkernel ? 0 : im->ctx);
+		rc = handle_bind(s, type, a->handle, (uintptr_t)real, f, ctx);
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		free(f);

@@ -714,16 +714,27 @@ TEST(unchanged_files_are_not_read_again)
 /* A process that has what we have open and mapped, but our stdout. The caller kills it. */
 static pid_t holder(void)
 {
-	pid_t pid = fork();
+	int ready[2];
+	pid_t pid;
+	char c;
 
+	if (pipe(ready))
+		abort();
+	pid = fork();
 	if (!pid) {
 		int null = open("/dev/null", O_RDWR);
 
 		for (int i = 0; i < 3; i++)
-			dup2(null, i);
+			dup2(null, i);	/* one may be a log, which is a file open for writing, too */
+		close(ready[0]);
+		close(ready[1]);
 		for (;;)
 			pause();
 	}
+	close(ready[1]);
+	if (read(ready[0], &c, 1))
+		abort();
+	close(ready[0]);
 	return pid;
 }
 

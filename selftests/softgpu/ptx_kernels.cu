@@ -275,12 +275,12 @@ __global__ void traps(int x)
 
 __global__ void store_at(int *p, long long step)
 {
-	p[threadIdx.x * step] = threadIdx.x;
+	p[(blockIdx.x * blockDim.x + threadIdx.x) * step] = threadIdx.x;
 }
 
 __global__ void load_at(const char *p, int *out)
 {
-	out[threadIdx.x] = *(const int *)(p + threadIdx.x * 4);
+	out[blockIdx.x * blockDim.x + threadIdx.x] = *(const int *)(p + threadIdx.x * 4);
 }
 
 __global__ void shared_overrun(int *o, int n)

@@ -3,7 +3,7 @@
 
 $(B)/selftests/bench/soft_work: selftests/bench/soft_work.cu
 	@mkdir -p $(@D)
-	$(CUDA_HOME)/bin/nvcc -O2 -Xcompiler -O3,-march=native -o $@ $< -lcublas -lcudnn -ldl -Xlinker \
+	$(call nvcc) -O2 -Xcompiler -O3,-march=native -o $@ $< -lcublas -lcudnn -ldl -Xlinker \
 		-rpath,$(CUDA_HOME)/lib64
 
 $(B)/selftests/bench/soft: $(addprefix selftests/bench/,soft.c report.c report.h)

@@ -372,7 +372,6 @@ struct image {			/* a CUmodule or CUlibrary */
 	struct obj o;
 	uint64_t arena;		/* offset of its bytes, or 0 */
 	struct function *functions;	/* got from here; module.c's lock */
-	bool library;		/* one, or a module of one */
 	struct image *of;	/* a module's library, NULL: it has none */
 	struct image *modules;	/* a library's, one for each context that asked; module.c's lock */
 	struct image *next;	/* of the same library */

@@ -39,7 +39,6 @@ static CUresult load(unsigned int type, uint16_t op, const void *image, struct i
 	im = obj_new(type, ctx);
 	if (!im)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	im->library = type == SV_T_CUlibrary;
 	rc = image_load(op, im, ctx, image, o);
 	if (rc)
 		obj_free(type, &im->o);
@@ -234,7 +233,7 @@ API CUresult cuModuleUnload(CUmodule m)
 {
 	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
 
-	if (im && im->library)
+	if (im && im->of)
 		return CUDA_ERROR_NOT_PERMITTED;	/* it ends with its library */
 	return unload(SV_T_CUmodule, SV_OP_cuModuleUnload, sv_u64(m));
 }
@@ -355,24 +354,36 @@ static CUresult function(CUfunction f, struct function **out)
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The kernel k as a function of the context. */
-static CUresult derive(struct function *k, struct context *ctx, struct function **out)
+/* A new object of the type: what op makes of from in the context. */
+static CUresult derive(uint16_t op, unsigned int type, const struct obj *from, struct context *ctx,
+		       void **out)
 {
-	struct function *f = obj_new(SV_T_CUfunction, ctx);
+	struct obj *o = obj_new(type, ctx);
 	struct sv_derive a;
 	CUresult rc;
 
-	if (!f)
+	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	a = (struct sv_derive){ ctx->o.handle, k->o.handle, f->o.handle };
-	rc = send_sync(SV_OP_cuKernelGetFunction, &a, sizeof(a), NULL, 0, NULL, 0);
-	if (!rc) {
-		learn(f, k->info);
-		rc = f->info ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (rc) {
+	a = (struct sv_derive){ ctx->o.handle, from->handle, o->handle };
+	rc = send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
+	if (rc)
+		obj_free(type, o);
+	else
+		*out = o;
+	return rc;
+}
+
+static CUresult function_of(struct function *k, struct context *ctx, struct function **out)
+{
+	struct function *f;
+	void *o;
+
+	TRY(derive(SV_OP_cuKernelGetFunction, SV_T_CUfunction, &k->o, ctx, &o));
+	f = o;
+	learn(f, k->info);
+	if (!f->info) {
 		obj_free(SV_T_CUfunction, &f->o);
-		return rc;
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	f->image = k->image;
 	f->kernel = k;
@@ -399,26 +410,18 @@ API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
 		;
 	pthread_mutex_unlock(&lock);
 	if (!f)
-		TRY(derive(k, ctx, &f));
+		TRY(function_of(k, ctx, &f));
 	*out = (CUfunction)(uintptr_t)f->o.handle;
 	return CUDA_SUCCESS;
 }
 
 static CUresult module_of(struct image *l, struct context *ctx, struct image **out)
 {
-	struct image *m = obj_new(SV_T_CUmodule, ctx);
-	struct sv_derive a;
-	CUresult rc;
+	struct image *m;
+	void *o;
 
-	if (!m)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	a = (struct sv_derive){ ctx->o.handle, l->o.handle, m->o.handle };
-	rc = send_sync(SV_OP_cuLibraryGetModule, &a, sizeof(a), NULL, 0, NULL, 0);
-	if (rc) {
-		obj_free(SV_T_CUmodule, &m->o);
-		return rc;
-	}
-	m->library = true;
+	TRY(derive(SV_OP_cuLibraryGetModule, SV_T_CUmodule, &l->o, ctx, &o));
+	m = o;
 	m->of = l;
 	pthread_mutex_lock(&lock);
 	m->next = l->modules;
@@ -585,7 +588,7 @@ API CUresult cuFuncGetModule(CUmodule *out, CUfunction handle)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(function(handle, &f));
-	if (f->image->library)
+	if (f->kernel)
 		return cuLibraryGetModule(out, (CUlibrary)(uintptr_t)f->image->o.handle);
 	*out = (CUmodule)(uintptr_t)f->image->o.handle;
 	return CUDA_SUCCESS;

@@ -21,6 +21,7 @@ DRIVER(cuLibraryGetKernel);
 DRIVER(cuLibraryGetModule);
 DRIVER(cuKernelGetFunction);
 DRIVER(cuModuleGetFunction);
+DRIVER(cuFuncGetModule);
 DRIVER(cuModuleGetGlobal);
 DRIVER(cuLaunchKernel);
 DRIVER(cuMemAlloc);
@@ -74,6 +75,10 @@ static struct place look(void)
 	CU(p_cuLibraryGetModule(&again.module, lib));
 	CU(p_cuKernelGetFunction(&again.derived, kernel));
 	EXPECT(again.module == p.module && again.derived == p.derived);
+	CU(p_cuFuncGetModule(&again.module, p.function));
+	EXPECT(again.module == p.module);
+	CU(p_cuFuncGetModule(&again.module, p.derived));
+	EXPECT(again.module == p.module);
 	return p;
 }
 
@@ -116,6 +121,7 @@ int main(void)
 	GET(cuLibraryGetModule);
 	GET(cuKernelGetFunction);
 	GET(cuModuleGetFunction);
+	GET(cuFuncGetModule);
 	GET(cuModuleGetGlobal);
 	GET(cuLaunchKernel);
 	GET(cuMemAlloc);

@@ -537,10 +537,9 @@ static V try_consecutive(struct jit *j, struct access *a)
 	return host;
 }
 
-/* Of the very largest functions the time that they take to compile is what counts. */
 static bool lean(const struct jit *j)
 {
-	return j->f->b->ninsn > 2 * PTX_HUGE;
+	return ptx_largest(j->f->b->ninsn);
 }
 
 /*

@@ -276,9 +276,13 @@ struct ploop {
 #ifndef PTX_HUGE
 #define PTX_HUGE 4000
 #endif
+static inline bool ptx_largest(uint32_t ninsn)
+{
+	return ninsn > 2 * PTX_HUGE;
+}
 static inline uint32_t ptx_region_most(uint32_t ninsn)
 {
-	return ninsn > 2 * PTX_HUGE ? PTX_HUGE / 8 : PTX_HUGE / 2;
+	return ptx_largest(ninsn) ? PTX_HUGE / 8 : PTX_HUGE / 2;
 }
 
 /* One LLVM function: an entry or a function that is really called. */

@@ -102,6 +102,35 @@ static int wrap(int i, int n, cudaTextureAddressMode m)
 	return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
 
+/* Linear memory of 200 int4 at base, which it fills. */
+static void linear_memory(char *base)
+{
+	const size_t size = 200 * sizeof(int4), half = 2048;
+	cudaResourceDesc r = {};
+	cudaTextureDesc td = {};
+	cudaTextureObject_t t;
+	std::vector<int4> q(200);
+	int *o;
+
+	for (int i = 0; i < 200; i++)
+		q[i] = make_int4(i, -i, i * i, 7);
+	CHECK(cudaMemcpy(base, q.data(), half, cudaMemcpyHostToDevice));
+	CHECK(cudaMemcpy(base + half, (char *)q.data() + half, size - half, cudaMemcpyHostToDevice));
+	r.resType = cudaResourceTypeLinear;
+	r.res.linear.devPtr = base;
+	r.res.linear.desc = cudaCreateChannelDesc<int4>();
+	r.res.linear.sizeInBytes = size;
+	CHECK(cudaCreateTextureObject(&t, &r, &td, NULL));
+	CHECK(cudaMalloc(&o, 800));
+	fetch<<<2, 128>>>(t, o, 200);
+	CHECK(cudaGetLastError());
+	std::vector<int> h = to_host(o, 200);
+	for (int i = 0; i < 200; i++)
+		EXPECT_EQ(h[i], i - 2 * i + 3 * i * i + 28);
+	CHECK(cudaDestroyTextureObject(t));
+	CHECK(cudaFree(o));
+}
+
 static void one_dimension(void)
 {
 	const int w = 50, n = 300;
@@ -145,66 +174,26 @@ static void one_dimension(void)
 		}
 	CHECK(cudaFreeArray(a));
 	CHECK(cudaFree(out));
-	/* linear memory */
-	std::vector<int4> q(200);
-	for (int i = 0; i < 200; i++)
-		q[i] = make_int4(i, -i, i * i, 7);
-	int4 *dq = to_device(q);
-	int *o;
-	cudaResourceDesc r = {};
-	cudaTextureDesc td = {};
-	cudaTextureObject_t t;
-	r.resType = cudaResourceTypeLinear;
-	r.res.linear.devPtr = dq;
-	r.res.linear.desc = cudaCreateChannelDesc<int4>();
-	r.res.linear.sizeInBytes = 200 * sizeof(int4);
-	CHECK(cudaCreateTextureObject(&t, &r, &td, NULL));
-	CHECK(cudaMalloc(&o, 800));
-	fetch<<<2, 128>>>(t, o, 200);
-	CHECK(cudaGetLastError());
-	std::vector<int> h = to_host(o, 200);
-	for (int i = 0; i < 200; i++)
-		EXPECT_EQ(h[i], i - 2 * i + 3 * i * i + 28);
-	CHECK(cudaDestroyTextureObject(t));
+	char *base;
+	CHECK(cudaMalloc(&base, 200 * sizeof(int4)));
+	linear_memory(base);
+	CHECK(cudaFree(base));
 }
 
 /* Linear memory that goes on into the next allocation, as in NVIDIA's convolutionFFT2D. */
 static void two_allocations(void)
 {
-	const size_t size = 4 << 20, part = 2048;
-	cudaResourceDesc r = {};
-	cudaTextureDesc td = {};
-	cudaTextureObject_t t;
-	std::vector<int4> q(200);
+	const size_t size = 4 << 20;
 	char *a, *b;
-	int *o;
 
-	for (int i = 0; i < 200; i++)
-		q[i] = make_int4(i, -i, i * i, 7);
 	CHECK(cudaMalloc(&a, size));
 	CHECK(cudaMalloc(&b, size));
-	CHECK(cudaMalloc(&o, 800));
 	if (a > b)
 		std::swap(a, b);
-	if (b == a + size) {	/* else there is nothing to see */
-		CHECK(cudaMemcpy(b - part, q.data(), part, cudaMemcpyHostToDevice));
-		CHECK(cudaMemcpy(b, q.data() + part / sizeof(int4), 200 * sizeof(int4) - part,
-				 cudaMemcpyHostToDevice));
-		r.resType = cudaResourceTypeLinear;
-		r.res.linear.devPtr = b - part;
-		r.res.linear.desc = cudaCreateChannelDesc<int4>();
-		r.res.linear.sizeInBytes = 200 * sizeof(int4);
-		CHECK(cudaCreateTextureObject(&t, &r, &td, NULL));
-		fetch<<<2, 128>>>(t, o, 200);
-		CHECK(cudaGetLastError());
-		std::vector<int> h = to_host(o, 200);
-		for (int i = 0; i < 200; i++)
-			EXPECT_EQ(h[i], i - 2 * i + 3 * i * i + 28);
-		CHECK(cudaDestroyTextureObject(t));
-	}
+	if (b == a + size)	/* else there is nothing to see */
+		linear_memory(b - 2048);
 	CHECK(cudaFree(a));
 	CHECK(cudaFree(b));
-	CHECK(cudaFree(o));
 }
 
 /* Bytes read as floats from 0 to 1, four channels, points between texels. */

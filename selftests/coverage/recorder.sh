@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # recorder.sh - writes the C source of a libcuda.so.1 that notes which functions a program calls.
 #
-# Usage: recorder.sh PROTOTYPES >recorder.c
-# PROTOTYPES is what gen_api.sh makes of cuda.h: one a line. Each function calls the library that
-# RECORD_DRIVER names, and sets its byte in the file RECORD_FILE: bit 0 for a success, bit 1 for an
-# error. A program gets these functions by linking and by cuGetProcAddress alike.
+# Usage: recorder.sh PROTOTYPES ARGS.AWK >recorder.c
+# PROTOTYPES is what gen_api.sh makes of cuda.h, one a line; ARGS.AWK is what finds their parameters.
+# Each function calls the library that RECORD_DRIVER names, and sets its byte in the file RECORD_FILE:
+# bit 0 for a success, bit 1 for an error. A program gets these functions by linking and by
+# cuGetProcAddress alike.
 set -eu
 
 cat <<'END'
@@ -74,20 +75,7 @@ static CUresult passed_on(void **fn, CUresult r)
 }
 
 END
-awk '
-function args(p,   i, n, a, s, w) {
-	if (p == "void" || p == "")
-		return ""
-	n = split(p, a, ",")
-	s = ""
-	for (i = 1; i <= n; i++) {
-		w = a[i]
-		gsub(/[ \t]+$/, "", w)
-		sub(/.*[^A-Za-z0-9_]/, "", w)
-		s = s (i > 1 ? ", " : "") w
-	}
-	return s
-}
+awk "$(cat "$2")"'
 {
 	decl = p = $0
 	sub(/;$/, "", decl)

@@ -5,8 +5,6 @@
 #   $(SOFTGPU)/libsoftjit.so           PTX to machine code; has LLVM, and is loaded when needed
 #   $(SOFTGPU)/direct/libcuda.so.1     the driver with cudart's tables, to be preloaded
 
-CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda) $(abspath $(BUILD)/cuda))
-NVCC ?= $(CUDA_HOME)/bin/nvcc
 CUDA_H := $(CUDA_HOME)/include/cuda.h
 
 SOFTGPU := $(B)/uproxy/softgpu
@@ -25,7 +23,8 @@ SOFT_LIBS := -lzstd -llz4 -lm -ldl -lpthread
 # What the JIT's owner adds: SOFT_PTX_OBJS for both drivers, and libsoftjit.so.
 -include uproxy/softgpu/jit.mk
 
-$(SOFT_GEN)/api_protos.txt: uproxy/softgpu/gen_api.sh uproxy/softgpu/unsupported.def $(CUDA_H) \
+$(SOFT_GEN)/api_protos.txt: uproxy/softgpu/gen_api.sh uproxy/softgpu/args.awk \
+		uproxy/softgpu/unsupported.def $(CUDA_H) \
 		$(wildcard libintercept/newer/*.h)
 	@mkdir -p $(@D)
 	uproxy/softgpu/gen_api.sh '$(CC)' '$(CUDA_DIRS:%=-I%)' uproxy/softgpu $(SOFT_GEN)

@@ -66,6 +66,11 @@ LOCAL CUresult session_open(void);
 /* The first context is to be on another device of the job than the one connected to: reconnect. */
 LOCAL CUresult session_move(int device);
 
+/* Nothing of the program's own is mapped in [base, base + len) from here on; 0, -EEXIST or -errno. */
+LOCAL int window_reserve(uint64_t base, uint64_t len);
+/* A channel is about to be mapped: its place is no longer kept free. */
+LOCAL void window_make_way(void);
+
 /* Is there a session that works? NOT_INITIALIZED, or the latched error. */
 LOCAL CUresult session_broken(void);
 static inline CUresult session_check(void)

@@ -163,39 +163,6 @@ static int ask(int device)
 	return rc;
 }
 
-/*
- * Nothing else may be mapped where device memory is: its addresses would mean two things. A shared
- * mapping of an empty file costs no memory, and CRIU dumps it in no time (DESIGN 3).
- */
-static int reserve_window(const struct sv_shared *sh)
-{
-	static uint64_t base, len;
-	void *at;
-	int fd;
-
-	if (base == sh->window && len == sh->window_len)
-		return 0;
-	fd = memfd_create("singvgpu-window", MFD_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, sh->window_len)) {
-		close(fd);
-		return -errno;
-	}
-	at = mmap((void *)sh->window, sh->window_len, PROT_NONE,
-		  MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, 0);
-	close(fd);
-	if (at != (void *)sh->window) {
-		if (at != MAP_FAILED)
-			munmap(at, sh->window_len);
-		client_log("the device window at %#lx is taken in this process", (long)sh->window);
-		return -EEXIST;
-	}
-	base = sh->window;
-	len = sh->window_len;
-	return 0;
-}
-
 static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
 {
 	if (sh->magic != SV_SHARED_MAGIC || sh->version != SV_PROTO_VERSION ||
@@ -215,6 +182,7 @@ static int connect_gated(int device)
 
 	if (fd < 0)
 		return fd;
+	window_make_way();
 	rc = ring_attach(&r, fd);
 	if (rc) {
 		client_log("attaching the channel: %s", ring_strerror(rc));
@@ -225,7 +193,7 @@ static int connect_gated(int device)
 	session.shared = (const void *)session.arena;
 	rc = check_shared(session.shared, ring_geometry(r)->arena_len);
 	if (!rc)
-		rc = reserve_window(session.shared);
+		rc = window_reserve(session.shared->window, session.shared->window_len);
 	if (rc) {
 		client_log("no session: %s", ring_strerror(rc));
 		ring_close(r);

@@ -19,9 +19,6 @@
 
 #include "uproxy_i.h"
 
-#define WINDOW_BASE	0x200000000000ull
-#define WINDOW_LEN	(2ull << 40)
-
 struct options {
 	struct session_options session;
 	int socket;
@@ -303,7 +300,7 @@ int main(int argc, char **argv)
 	struct sv_session *s = &session;
 	struct options o = {
 		.socket = -1,
-		.session = { .window = WINDOW_BASE, .window_len = WINDOW_LEN,
+		.session = { .window = SV_WINDOW_BASE, .window_len = SV_WINDOW_LEN,
 			     .backend = RING_AUTO },
 	};
 	int rc;

@@ -35,6 +35,10 @@
 
 #define SV_PROTO_VERSION	1u
 
+/* Where the window is unless the proxy was told otherwise; sv_shared has the truth. */
+#define SV_WINDOW_BASE		0x200000000000ull
+#define SV_WINDOW_LEN		(2ull << 40)
+
 /* ------------------------------------------------------------------------------- connection */
 
 #define SV_CONNECT_MAGIC	0x43475653u	/* "SVGC" */

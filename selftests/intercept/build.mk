@@ -18,8 +18,14 @@ $(IC_TEST_DIR)/probe: selftests/intercept/probe.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -ldl -pthread -o $@
 
+# The same, linked with libcuda.
+$(IC_TEST_DIR)/linked: selftests/intercept/probe.c $(LIBCUDA)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -o $@ -L$(dir $(LIBCUDA)) -Wl,--no-as-needed -lcuda \
+		-ldl -pthread
+
 ifeq ($(SAN),)
 HOST_TESTS += selftests/intercept/test-intercept
-TEST_PROGRAMS += $(IC_TEST_DIR)/probe
+TEST_PROGRAMS += $(addprefix $(IC_TEST_DIR)/,probe linked)
 TIMEOUT_test-intercept := 400
 endif

@@ -10,6 +10,7 @@
  *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
  *   probe busy BYTES         memory, copies, launches for ever, from several threads
  *   probe symbols            a few cuGetProcAddress results
+ *   probe taken ADDRESS      memory of its own there: whether it is there; cuInit's result
  *   probe link               PTX through cuLink, loaded and run; and PTX that does not compile
  */
 #include <cuda.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -262,6 +264,15 @@ static int symbols(void)
 	return 0;
 }
 
+static int taken(uint64_t address)
+{
+	void *at = (void *)address, *p;
+
+	p = mmap(at, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	printf("%d %d\n", p == at, CU(cuInit)(0));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -294,6 +305,8 @@ int main(int argc, char **argv)
 		return busy(strtoull(argv[2], NULL, 0));
 	if (!strcmp(what, "symbols"))
 		return symbols();
+	if (!strcmp(what, "taken") && argc > 2)
+		return taken(strtoull(argv[2], NULL, 0));
 	if (!strcmp(what, "link"))
 		return linking();
 	fprintf(stderr, "probe: what?\n");

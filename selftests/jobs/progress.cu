@@ -151,6 +151,101 @@ __global__ void locks(int *lock, volatile long long *value, int rounds)
 	}
 }
 
+/*
+ * Lanes that are in loops for long while the others are at a join: loops of different lengths, one
+ * for a part of the warp, and one that waits for the other part.  All then meet.
+ */
+__global__ void meet_lengths(int *count, int *out, int rounds)
+{
+	__shared__ int s[64];
+	int t = threadIdx.x, v = t * 97;
+
+	for (int r = 0; r < rounds; r++) {
+		int n = v & 8191;
+
+#pragma unroll 1
+		while (n)
+			v = v * 5 + n--;
+		s[t] = v;
+		__syncthreads();
+		v += s[63 - t];
+		__syncthreads();
+		if (!t)
+			atomicAdd(count, 1);
+	}
+	out[t] = v;
+}
+
+__global__ void meet_part(int *count, int *out, int n)
+{
+	int t = threadIdx.x;
+
+	if (t % 32 < 11)
+		for (int i = 0; i < n; i++)
+			atomicAdd(count, i & 3);
+	out[t] = t;
+	__syncthreads();
+	out[t] += __shfl_xor_sync(~0u, t, 31);
+}
+
+__global__ void meet_sides(volatile int *flag, int *out)
+{
+	int t = threadIdx.x, v;
+
+	flag += t / 32 * 2;
+	if (t & 1) {
+		v = t;
+		flag[0] = 1;
+		while (!flag[1])
+			;
+	} else {
+		v = -t;
+		while (!flag[0])
+			;
+		flag[1] = 1;
+	}
+	out[t] = v + __shfl_xor_sync(~0u, v, 1);
+}
+
+static void meeting(void)
+{
+	std::vector<int> v(64), old, got;
+	int *d, *out;
+
+	CHECK(cudaMalloc(&d, 64));
+	CHECK(cudaMalloc(&out, 256));
+	CHECK(cudaMemset(d, 0, 64));
+	for (int t = 0; t < 64; t++)
+		v[t] = t * 97;
+	meet_lengths<<<1, 64>>>(d, out, 3);
+	CHECK(cudaGetLastError());
+	for (int r = 0; r < 3; r++) {
+		for (int t = 0; t < 64; t++)
+			for (int n = v[t] & 8191; n; n--)
+				v[t] = (int)(v[t] * 5u + n);
+		old = v;
+		for (int t = 0; t < 64; t++)
+			v[t] = (int)((unsigned)old[t] + old[63 - t]);
+	}
+	got = to_host(out, 64);
+	for (int t = 0; t < 64; t++)
+		EXPECT_EQ(got[t], v[t]);
+	EXPECT_EQ(to_host(d, 1)[0], 3);
+	meet_part<<<1, 64>>>(d + 1, out, 16000);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 64);
+	for (int t = 0; t < 64; t++)
+		EXPECT_EQ(got[t], t + (t ^ 31));
+	EXPECT_EQ(to_host(d + 1, 1)[0], 2 * 11 * 16000 / 4 * 6);
+	meet_sides<<<1, 64>>>(d + 2, out);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 64);
+	for (int t = 0; t < 64; t++)
+		EXPECT_EQ(got[t], 1);
+	CHECK(cudaFree(d));
+	CHECK(cudaFree(out));
+}
+
 static void inside(void)
 {
 	int *d, *out;
@@ -253,6 +348,7 @@ int main()
 	reversed();
 	mailbox();
 	inside();
+	meeting();
 	threads();
 	return job_passed("progress");
 }

@@ -102,7 +102,7 @@ static void poll(struct jit *j, uint32_t to)
 	br_likely(j, LLVMBuildICmp(j->b, LLVMIntSGT, v, c32(j, 0), ""), ok, spent);
 	at_bb(j, spent);
 	call_rt(j, spin || j->u->spins ? "rt_yield" : "rt_tick", j->voidt, &j->w, 1);
-	if (h->stub >= 0 && f->diverges && (spin || j->u->spins)) {
+	if (h->stub >= 0 && f->diverges && f->preempts) {
 		LLVMBasicBlockRef set_aside = new_bb(j, "rotate");
 		V c = minpend(j);
 

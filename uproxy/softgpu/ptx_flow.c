@@ -31,7 +31,6 @@ struct flow {
 	int *head, *next;		/* blocks by label */
 	uint64_t *seen, *two, *group;	/* register sets, the same */
 	bool irreducible;
-	bool preempts;
 };
 
 /* ---- operands ---- */
@@ -668,8 +667,10 @@ static void find_spins(struct flow *w)
 		for (b = 0; b < f->nblk; b++)
 			if (bit_get(f->loop[i].blocks, b))
 				for (k = f->blk[b].first; k < f->blk[b].last; k++)
-					if (may_spin(&w->b->insn[k]))
+					if (may_spin(&w->b->insn[k])) {
 						f->loop[i].spin = true;
+						f->loop[i].polls |= w->b->insn[k].op == OP_ld;
+					}
 	if (w->irreducible)
 		for (b = 0; b < f->nblk; b++)
 			for (k = f->blk[b].first; k < f->blk[b].last; k++)
@@ -844,7 +845,20 @@ static void diverge_loop(struct flow *w, int l, bool *changed)
 			}
 	}
 	if (lp->spin)
-		w->preempts = true;
+		f->preempts = true;
+}
+
+/*
+ * A loop that all lanes of a group leave together may wait for those at a join or on the other side
+ * of a branch, if memory says when to leave.  What else may (atomics, calls) differs by lane.
+ */
+static void waits_for_side(struct flow *w)
+{
+	struct ufunc *f = w->f;
+	uint32_t l;
+
+	for (l = 0; l < f->nloops; l++)
+		f->preempts |= f->loop[l].polls && f->blk[f->loop[l].header].divergent;
 }
 
 /*
@@ -1052,8 +1066,10 @@ static void uniformity(struct flow *w)
 	w->seen = arena_alloc(w->a, w->words * 8 + 8);
 	w->two = arena_alloc(w->a, w->words * 8 + 8);
 	w->group = arena_alloc(w->a, w->words * 8 + 8);
-	if (w->irreducible)
+	if (w->irreducible) {
 		no_lockstep(w, true);
+		f->preempts = true;
+	}
 	while (changed) {
 		changed = false;
 		for (i = 0; i < f->nreach; i++) {
@@ -1069,7 +1085,8 @@ static void uniformity(struct flow *w)
 			if (b->div_branch)
 				influence(w, f->order[i], &changed);
 		}
-		if (w->preempts && !stepless) {
+		waits_for_side(w);
+		if (f->preempts && !stepless) {
 			stepless = true;
 			no_lockstep(w, false);
 			changed = true;
@@ -1095,7 +1112,7 @@ static void number_stubs(struct flow *w)
 			stub = f->blk[b->pred[k]].div_branch;
 		/* where a spinning group is set aside */
 		for (k = 0; k < f->nloops && !stub; k++)
-			stub = f->loop[k].header == f->order[i] && f->loop[k].spin;
+			stub = f->preempts && f->loop[k].header == f->order[i] && f->loop[k].spin;
 		if (stub) {
 			b->stub = f->nstubs;
 			f->stub_blk[f->nstubs++] = f->order[i];
@@ -1258,7 +1275,7 @@ static void analyse(struct unit *u, struct ufunc *f, bool fold)
 	struct flow w = { .u = u, .f = f, .b = f->b, .a = &u->arena };
 
 	f->nloops = f->nstubs = 0;
-	f->diverges = false;
+	f->diverges = f->preempts = false;
 	make_blocks(&w);
 	dfs_order(&w);
 	make_preds(&w);

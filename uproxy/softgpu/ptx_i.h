@@ -266,6 +266,7 @@ struct ploop {
 	int parent;
 	bool divergent;		/* lanes leave in different iterations */
 	bool spin;		/* may wait for another thread */
+	bool polls;		/* by loads: whether to go on may be uniform */
 	uint64_t *blocks;	/* bitset */
 };
 
@@ -300,6 +301,7 @@ struct ufunc {
 	uint32_t *stub_blk;
 	uint64_t frame;		/* local bytes, outgoing parameters excluded */
 	bool diverges;
+	bool preempts;		/* a group in a loop may be set aside for another of its warp */
 };
 
 struct unit {

@@ -720,7 +720,7 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 		*done = 1;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail)) {
+	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !flags)) {
 		e->recorded = true;
 		return 0;
 	}
@@ -730,6 +730,8 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 		TRY(graph_lock());
 		return graph_unlock(record_event(s, e, hEvent, flags));
 	}
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;	/* it is for graphs */
 	*done = 0;
 	TRY(graph_lock());
 	capture_event_gone(e);
@@ -766,6 +768,72 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 	if (!e->capture_tail && !s->capture)
 		return graph_unlock(legacy_use(s->o.ctx, true));
 	return graph_unlock(wait_event(s, e, hEvent, Flags));
+}
+
+/* What concerns all streams of a context ends what any of them records. Under the lock. */
+static CUresult all_streams(const struct context *ctx)
+{
+	CUresult r = 0;
+
+	for (struct capture *c = captures; c; c = c->next)
+		for (size_t i = 0; i < c->n; i++)
+			if (c->stream[i]->o.ctx == ctx) {
+				c->invalid = true;
+				r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+			}
+	return r;
+}
+
+CUresult sv_hook_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent, int per_thread, int *done)
+{
+	struct context *ctx = obj_find(SV_T_CUcontext, sv_u64(hCtx));
+	struct event *e = obj_find(SV_T_CUevent, sv_u64(hEvent));
+	CUresult r;
+
+	(void)per_thread;
+	*done = 1;
+	TRY(session_check());
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!e || e->o.ctx != ctx)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!ctx->live)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	TRY(graph_lock());
+	r = all_streams(ctx);
+	if (!r) {
+		capture_event_gone(e);
+		e->recorded = true;
+		*done = 0;
+	}
+	return graph_unlock(r);
+}
+
+CUresult sv_hook_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent, int per_thread, int *done)
+{
+	struct context *ctx = obj_find(SV_T_CUcontext, sv_u64(hCtx));
+	struct event *e = obj_find(SV_T_CUevent, sv_u64(hEvent));
+	struct capture *c;
+	CUresult r;
+
+	(void)per_thread;
+	*done = 1;
+	TRY(session_check());
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!e)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!ctx->live)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	TRY(graph_lock());
+	r = all_streams(ctx);
+	c = e->capture_tail ? by_id(((struct tail *)e->capture_tail)->capture) : NULL;
+	if (c) {
+		c->invalid = true;
+		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	*done = r;
+	return graph_unlock(r);
 }
 
 /* ----------------------------------------------------------------------------------- calls */

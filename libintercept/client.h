@@ -204,6 +204,10 @@ LOCAL CUresult stream_own(struct context *ctx, struct stream **out);	/* the per-
 LOCAL CUresult context_sync(struct context *ctx);
 LOCAL CUresult stream_sync(struct context *ctx, struct stream *s);
 
+/* Address and flags of a wait for a value, or of a write of one, as far as they can be wrong. */
+LOCAL CUresult memop_wait(uint64_t addr, unsigned int size, unsigned int flags);
+LOCAL CUresult memop_write(uint64_t addr, unsigned int size, unsigned int flags);
+
 /* The primary context's handle, made if need be (whether it is retained or not). */
 LOCAL CUresult context_primary(CUcontext *out, CUdevice dev);
 

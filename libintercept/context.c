@@ -233,13 +233,20 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 #define FLAGS_KNOWN (CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX | \
 		     CU_CTX_SYNC_MEMOPS)
 
+static bool bad_flags(unsigned int flags)
+{
+	unsigned int sched = flags & CU_CTX_SCHED_MASK;
+
+	return (flags & ~FLAGS_KNOWN) || (sched & (sched - 1));	/* one way to wait, or none */
+}
+
 static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigned int version)
 {
 	struct sv_ctx_new a = { .flags = flags };
 	struct context *ctx = NULL;
 	CUresult rc;
 
-	if (!out || flags & ~FLAGS_KNOWN)
+	if (!out || bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	pthread_mutex_lock(&session.lock);
@@ -355,7 +362,7 @@ API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 	TRY(session_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (flags & ~FLAGS_KNOWN)
+	if (bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&session.lock);
 	primary_flags = flags;
@@ -414,6 +421,8 @@ API CUresult cuCtxDetach(CUcontext handle)
 	struct context *ctx;
 
 	TRY(find(handle, &ctx));
+	if (ctx != thread.ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx->attached) {
 		ctx->attached--;
 		return CUDA_SUCCESS;
@@ -445,7 +454,7 @@ API CUresult cuCtxSetFlags(unsigned int flags)
 {
 	struct context *ctx;
 
-	if (flags & ~FLAGS_KNOWN)
+	if (bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
 	ctx->flags = flags;

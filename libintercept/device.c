@@ -86,11 +86,12 @@ API CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice dev)
 	if (!luid || !mask)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(find(dev, &d));
-	if (!d->luid_ok)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	memcpy(luid, d->luid, sizeof(d->luid));
-	*mask = d->luid_mask;
-	return CUDA_SUCCESS;
+	if (d->luid_ok) {
+		memcpy(luid, d->luid, sizeof(d->luid));
+		*mask = d->luid_mask;
+		return CUDA_SUCCESS;
+	}
+	return sv_unsupported("cuDeviceGetLuid", "Windows alone has LUIDs");
 }
 
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
@@ -202,8 +203,7 @@ API CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CU
 {
 	const struct sv_device *d;
 
-	(void)type;
-	if (!pi)
+	if (!pi || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(find(dev, &d));
 	*pi = 0;
@@ -242,6 +242,9 @@ API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 
 	if (!capabilities || !ops || !n)
 		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < n; i++)
+		if ((unsigned int)ops[i] >= CU_ATOMIC_OPERATION_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
 	TRY(find(dev, &d));
 	memset(capabilities, 0, n * sizeof(*capabilities));
 	return CUDA_SUCCESS;

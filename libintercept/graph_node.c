@@ -262,13 +262,17 @@ static CUresult memop_check(const CUstreamBatchMemOpParams *op)
 {
 	switch (op->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-		return op->waitValue.address & 3 ? CUDA_ERROR_INVALID_VALUE :
-		       memory_range(op->waitValue.address, 4);
+		TRY(memop_wait(op->waitValue.address, 4, op->waitValue.flags));
+		return memory_range(op->waitValue.address, 4);
 	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		TRY(memop_wait(op->waitValue.address, 8, op->waitValue.flags));
+		return memory_range(op->waitValue.address, 8);
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+		TRY(memop_write(op->writeValue.address, 4, op->writeValue.flags));
+		return memory_range(op->writeValue.address, 4);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-		return op->waitValue.address & 7 ? CUDA_ERROR_INVALID_VALUE :
-		       memory_range(op->waitValue.address, 8);
+		TRY(memop_write(op->writeValue.address, 8, op->writeValue.flags));
+		return memory_range(op->writeValue.address, 8);
 	case CU_STREAM_MEM_OP_BARRIER:
 	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		return 0;

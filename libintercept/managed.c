@@ -195,7 +195,7 @@ API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *addr, size_t *len, size_t n, C
 	size_t l = 0;
 
 	TRY(stream_find(stream, &s));
-	if (!to)
+	if (!to || s->wire == SV_STREAM_LEGACY)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_batch(addr, len, n, to, index, locations, flags));
 	for (size_t i = 0; i < n; i++) {
@@ -213,7 +213,10 @@ API CUresult cuMemDiscardBatchAsync(CUdeviceptr *addr, size_t *len, size_t n,
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
-	return check_batch(addr, len, n, NULL, NULL, 0, flags);
+	if (s->wire == SV_STREAM_LEGACY)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(check_batch(addr, len, n, NULL, NULL, 0, flags));
+	return capture_on(s) ? capture_refuse(s) : CUDA_SUCCESS;
 }
 
 API CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addr, size_t *len, size_t n,

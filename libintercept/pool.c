@@ -836,7 +836,7 @@ API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 	struct pool *p;
 	CUresult rc;
 
-	if (n && !map)
+	if (!n || !map)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	pthread_mutex_lock(&lock);

@@ -7,29 +7,34 @@
  */
 #include "capture.h"
 #include "client.h"
+#include "cuda_hooks.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------------------------------- attributes */
 
+static const CUstreamAttrID known[STREAM_ATTRS] = {
+	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+	CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+	CU_LAUNCH_ATTRIBUTE_PRIORITY,
+	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+};
+
 static int index_of(CUstreamAttrID id)
 {
-	static const CUstreamAttrID known[STREAM_ATTRS] = {
-		CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-		CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
-		CU_LAUNCH_ATTRIBUTE_PRIORITY,
-		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-	};
-
 	for (int i = 0; i < STREAM_ATTRS; i++)
 		if (known[i] == id)
 			return i;
 	return -1;
 }
 
-static void default_of(const struct stream *s, CUstreamAttrID id, CUstreamAttrValue *v)
+static void value_of(const struct stream *s, CUstreamAttrID id, CUstreamAttrValue *v)
 {
+	if (s->attr_set & 1u << index_of(id)) {
+		*v = s->attr[index_of(id)];
+		return;
+	}
 	memset(v, 0, sizeof(*v));
 	if (id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
 		v->syncPolicy = CU_SYNC_POLICY_AUTO;
@@ -42,31 +47,35 @@ static void default_of(const struct stream *s, CUstreamAttrID id, CUstreamAttrVa
 API CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue *out)
 {
 	struct stream *s;
-	int i = index_of(id);
 
-	if (!out || i < 0)
+	if (!out || index_of(id) < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
-	if (s->attr_set & 1u << i)
-		*out = s->attr[i];
-	else
-		default_of(s, id, out);
+	value_of(s, id, out);
 	return CUDA_SUCCESS;
 }
 
 static CUresult set(struct stream *s, CUstreamAttrID id, const CUstreamAttrValue *v)
 {
 	struct sv_stream_attr a = { .ctx = s->o.ctx->o.handle, .stream = s->wire, .id = id };
+	const struct sv_shared *sh = session.shared;
 	int i = index_of(id);
 
+	if (id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
+	    (v->syncPolicy < CU_SYNC_POLICY_AUTO || v->syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
+		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(a.value, v, sizeof(*v));
 	/* How to wait for the device is the proxy's affair. */
 	if (id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
 		TRY(send_sync(SV_OP_cuStreamSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
 	s->attr[i] = *v;
 	s->attr_set |= 1u << i;
-	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
-		s->priority = v->priority;
+	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+		s->priority = v->priority > sh->priority_least ? sh->priority_least :
+			      v->priority < sh->priority_greatest ? sh->priority_greatest :
+			      v->priority;
+		s->attr[i].priority = s->priority;
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -82,24 +91,62 @@ API CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUst
 
 API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
 {
-	static const CUstreamAttrID copied[] = {
-		CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-		CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
-		CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-	};
 	struct stream *d, *s;
+	CUstreamAttrValue v;
 
 	TRY(stream_find(to, &d));
 	TRY(stream_find(from, &s));
 	if (d->o.ctx != s->o.ctx)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; i < sizeof(copied) / sizeof(copied[0]); i++)
-		if (s->attr_set & 1u << index_of(copied[i]))
-			TRY(set(d, copied[i], &s->attr[index_of(copied[i])]));
+	for (int i = 0; i < STREAM_ATTRS; i++) {
+		if (!((s->attr_set | d->attr_set) & 1u << i) &&
+		    (known[i] != CU_LAUNCH_ATTRIBUTE_PRIORITY || s->priority == d->priority))
+			continue;	/* both have what they were made with */
+		value_of(s, known[i], &v);
+		TRY(set(d, known[i], &v));
+	}
 	return CUDA_SUCCESS;
 }
 
 /* ------------------------------------------------------------------------- memory operations */
+
+CUresult memop_wait(uint64_t addr, unsigned int size, unsigned int flags)
+{
+	const struct sv_device *d = session_device(session.device);
+
+	if (addr % size || (flags & ~(CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) &&
+	    !d->attr[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES])
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return CUDA_SUCCESS;
+}
+
+CUresult memop_write(uint64_t addr, unsigned int size, unsigned int flags)
+{
+	return addr % size || (flags & ~CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) ?
+	       CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+#define HOOK(_name, _type, _check)					\
+CUresult sv_hook_##_name(CUstream stream, CUdeviceptr addr, _type value, unsigned int flags, \
+			 int per_thread, int *done)			\
+{									\
+	CUresult r;							\
+									\
+	(void)stream;							\
+	(void)value;							\
+	(void)per_thread;						\
+	TRY(session_check());						\
+	r = _check(addr, sizeof(_type), flags);				\
+	*done = r;							\
+	return r;							\
+}
+
+HOOK(cuStreamWaitValue32_v2, cuuint32_t, memop_wait)
+HOOK(cuStreamWaitValue64_v2, cuuint64_t, memop_wait)
+HOOK(cuStreamWriteValue32_v2, cuuint32_t, memop_write)
+HOOK(cuStreamWriteValue64_v2, cuuint64_t, memop_write)
 
 static CUresult one(CUstream s, const CUstreamBatchMemOpParams *p)
 {

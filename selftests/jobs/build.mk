@@ -11,9 +11,13 @@ job_FLAGS_nested := -rdc=true -lcudadevrt
 job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
 # DT_RPATH: Debian's libnvrtc finds its other half by the path of the program alone
 job_FLAGS_nvrtc := -lnvrtc -Xlinker --disable-new-dtags -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
-# What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images.
-# With an older toolkit the tests skip these by name.
-needs_13 := rare scopes stencil_lz4 stencil_raw
+# by the driver API, also by what of it is deprecated
+DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
+$(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -lcuda -Wno-deprecated-declarations))
+$(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh
+# What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
+# its forms of the driver's calls. With an older toolkit the tests skip these by name.
+needs_13 := rare scopes stencil_lz4 stencil_raw $(DRIVER_JOBS)
 JOBS_LEFT_OUT := $(if $(CUDA_IS_OLD),$(needs_13))
 SAMPLE_JOBS := $(filter-out $(JOBS_LEFT_OUT),$(patsubst selftests/jobs/%.cu,%,\
 	$(filter-out selftests/jobs/rdc_%,$(wildcard selftests/jobs/*.cu))))

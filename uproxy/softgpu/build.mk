@@ -9,7 +9,7 @@ CUDA_H := $(CUDA_HOME)/include/cuda.h
 
 SOFTGPU := $(B)/uproxy/softgpu
 SOFT_GEN := $(SOFTGPU)/gen
-SOFT_API := state device context memory place vmm stream event desc copy host array texture pool \
+SOFT_API := state device context memory place vmm stream event desc copy host managed array texture pool \
 	module library program fatbin launch query procs error graph graph_node graph_exec \
 	graph_capture graph_cond
 SOFT_API_OBJS := $(SOFT_API:%=$(SOFTGPU)/%.o) $(SOFTGPU)/api_ptsz.o $(SOFTGPU)/api_unsupported.o

@@ -389,6 +389,97 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	return r;
 }
 
+/* Bytes of an element of an operand: an array's, 0 for memory. big is held. */
+static CUresult operand_element(const CUmemcpy3DOperand *o, size_t *out)
+{
+	*out = 0;
+	if (o->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+		return CUDA_SUCCESS;
+	if (o->type != CU_MEMCPY_OPERAND_TYPE_ARRAY)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!obj_live(o->op.array.array, OBJ_ARRAY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*out = ((struct array *)o->op.array.array)->texel;
+	return CUDA_SUCCESS;
+}
+
+/* One copy of a batch, whose sizes are in elements: of the arrays in it, or else bytes. */
+static CUresult of_batch(const CUDA_MEMCPY3D_BATCH_OP *o, CUDA_MEMCPY3D *c)
+{
+	const CUmemcpy3DOperand *d = &o->dst, *s = &o->src;
+	size_t de, se, e;
+	CUresult r;
+
+	if (o->srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_INVALID ||
+	    o->srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
+	    (o->flags & ~CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE) || !o->extent.width ||
+	    !o->extent.height || !o->extent.depth)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = operand_element(d, &de) ?: operand_element(s, &se);
+	if (r)
+		return r;
+	if (de && se && de != se)
+		return CUDA_ERROR_INVALID_VALUE;
+	e = de ? de : se ? se : 1;
+	*c = (CUDA_MEMCPY3D){
+		.WidthInBytes = o->extent.width * e, .Height = o->extent.height,
+		.Depth = o->extent.depth,
+		.dstMemoryType = de ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED,
+		.srcMemoryType = se ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED,
+	};
+	if (de) {
+		c->dstArray = d->op.array.array;
+		c->dstXInBytes = d->op.array.offset.x * e;
+		c->dstY = d->op.array.offset.y;
+		c->dstZ = d->op.array.offset.z;
+	} else {
+		c->dstDevice = d->op.ptr.ptr;
+		c->dstPitch = d->op.ptr.rowLength * e;
+		c->dstHeight = d->op.ptr.layerHeight;
+	}
+	if (se) {
+		c->srcArray = s->op.array.array;
+		c->srcXInBytes = s->op.array.offset.x * e;
+		c->srcY = s->op.array.offset.y;
+		c->srcZ = s->op.array.offset.z;
+	} else {
+		c->srcDevice = s->op.ptr.ptr;
+		c->srcPitch = s->op.ptr.rowLength * e;
+		c->srcHeight = s->op.ptr.layerHeight;
+	}
+	fill_pitches(c);
+	return copy_check(c);
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+				 unsigned long long flags, CUstream hStream)
+{
+	CUDA_MEMCPY3D c;
+	CUresult r = api_enter();
+
+	if (r)
+		return r;
+	if (!numOps || !opList || flags || (uintptr_t)hStream <= 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int run = 0; run < 2; run++)	/* a batch that is refused has done nothing */
+		for (size_t i = 0; i < numOps && !r; i++) {
+			r = api_lock() ?: api_unlock(of_batch(&opList[i], &c));
+			if (!r && run)
+				r = submit_copy(hStream, &c, false);
+		}
+	return r;
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
+			      unsigned long long flags, CUstream hStream)
+{
+	CUresult r = cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream);
+
+	if (r && failIdx)
+		*failIdx = SIZE_MAX;
+	return r;
+}
+
 /* ------------------------------------------------------------------- memset */
 
 static CUresult submit_set(CUstream h, CUdeviceptr dst, size_t pitch, unsigned int elem,

@@ -488,7 +488,7 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_
 	(void)format;
 	if (r)
 		return r;
-	if (!maxWidthInElements || !numChannels || numChannels > 4)
+	if (!maxWidthInElements || (numChannels != 1 && numChannels != 2 && numChannels != 4))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bad_dev(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -547,4 +547,47 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+}
+
+/* ------------------------------------------------- atomic operations over links */
+
+static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
+			   unsigned int count)
+{
+	if (!capabilities || !operations || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++)
+		if ((unsigned int)operations[i] >= CU_ATOMIC_OPERATION_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+	memset(capabilities, 0, count * sizeof(*capabilities));
+	return CUDA_SUCCESS;
+}
+
+/* There is no link: what this device promises over one is nothing. */
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+					   const CUatomicOperation *operations, unsigned int count,
+					   CUdevice dev)
+{
+	CUresult r = api_enter();
+
+	if (r)
+		return r;
+	if (bad_dev(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return no_atomics(capabilities, operations, count);
+}
+
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
+					  const CUatomicOperation *operations, unsigned int count,
+					  CUdevice srcDevice, CUdevice dstDevice)
+{
+	CUresult r = api_enter();
+
+	if (r)
+		return r;
+	if (!capabilities || !operations || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (bad_dev(srcDevice) || bad_dev(dstDevice) || srcDevice == dstDevice)
+		return CUDA_ERROR_INVALID_DEVICE;
+	return no_atomics(capabilities, operations, count);
 }

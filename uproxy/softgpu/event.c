@@ -84,7 +84,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
 		return r;
 	if (!obj_live(ev, OBJ_EVENT))
 		return api_unlock(CUDA_ERROR_INVALID_HANDLE);
-	if (flags & ~CU_EVENT_RECORD_EXTERNAL)
+	if ((flags & ~CU_EVENT_RECORD_EXTERNAL) || (flags && !st->cap))
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	if (ev->ctx != st->ctx)
 		return api_unlock(CUDA_ERROR_INVALID_HANDLE);
@@ -181,15 +181,15 @@ CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 static CUresult lock_ctx_event(CUcontext hCtx, CUevent hEvent, struct ctx **out)
 {
 	CUresult r = api_lock();
-	struct ctx *ctx = hCtx ? (struct ctx *)hCtx : ctx_current();
+	struct ctx *ctx = (struct ctx *)hCtx;
 
 	if (r)
 		return r;
-	r = ctx_check(ctx);
+	r = obj_live(ctx, OBJ_CTX) ? ctx_check(ctx) : CUDA_ERROR_INVALID_CONTEXT;
 	if (!r && !obj_live(hEvent, OBJ_EVENT))
 		r = CUDA_ERROR_INVALID_HANDLE;
-	if (!r && stream_capturing_any(ctx))
-		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!r)
+		r = capture_context(ctx);
 	*out = ctx;
 	return r ? api_unlock(r) : r;
 }
@@ -204,6 +204,8 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 
 	if (r)
 		return r;
+	if (((struct event *)hEvent)->ctx != ctx)
+		return api_unlock(CUDA_ERROR_INVALID_HANDLE);
 	for (struct stream *s = ctx->streams; s; s = s->next)
 		n++;
 	tails = calloc(n, sizeof(*tails));
@@ -228,6 +230,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 
 	if (r)
 		return r;
+	r = capture_event_live(ev);
 	for (struct stream *s = ctx->streams; s && !r && ev->rec && !ev->rec->done; s = s->next) {
 		struct desc d = { .kind = D_EMPTY };
 

@@ -150,12 +150,28 @@ CUresult capture_legacy(struct ctx *ctx)
 	return r;
 }
 
-bool stream_capturing_any(struct ctx *ctx)
+/* What concerns all streams of a context ends what any of them records. */
+CUresult capture_context(struct ctx *ctx)
 {
+	CUresult r = CUDA_SUCCESS;
+
 	for (struct stream *st = ctx->streams; st && captures; st = st->next)
-		if (st->cap)
-			return true;
-	return false;
+		if (st->cap) {
+			st->cap->invalid = true;
+			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	return r;
+}
+
+/* An event of a capture under way is nothing that a context could wait for. */
+CUresult capture_event_live(struct event *ev)
+{
+	for (struct capture *c = captures; c && ev->cap_id; c = c->next)
+		if (c->id == ev->cap_id) {
+			c->invalid = true;
+			return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	return CUDA_SUCCESS;
 }
 
 /* Work put on a stream that records. */

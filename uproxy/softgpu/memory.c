@@ -294,7 +294,6 @@ struct mem *mem_insert(uint64_t va, size_t len, enum mem_kind kind, struct ctx *
 	m->dev = ctx ? ctx->dev : NULL;
 	m->prot = PROT_READ | PROT_WRITE;
 	m->id = next_id();
-	m->preferred = m->accessed_by = CU_DEVICE_INVALID;
 	memmove(mems + i + 1, mems + i, (nmems - i) * sizeof(*mems));
 	mems[i] = m;
 	nmems++;
@@ -309,6 +308,7 @@ void mem_remove(struct mem *m)
 	nmems--;
 	mem_host_gen += !in_window(m->va, 1);
 	memmove(mems + i, mems + i + 1, (nmems - i) * sizeof(*mems));
+	free(m->hints);
 	free(m);
 }
 

@@ -433,7 +433,9 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
 	for (size_t i = 0; i < count && !r; i++) {
 		int id = map[i].location.id;
 
-		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || id < 0 || id >= ndevices)
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+			r = CUDA_ERROR_INVALID_VALUE;
+		else if (id < 0 || id >= ndevices)
 			r = CUDA_ERROR_INVALID_DEVICE;
 		else if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			p->access |= 1u << id;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * query.c - attributes of functions and kernels, occupancy, attributes of pointers and ranges.
+ * query.c - attributes of functions and kernels, occupancy, attributes of pointers.
  */
 #include "module_i.h"
 
@@ -431,7 +431,7 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 	struct ctx *ctx;
 	CUresult r;
 
-	if (!numClusters || !config)
+	if (!numClusters || !config || (config->numAttrs && !config->attrs))
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
 	r = api_lock_func(func, &f, &ctx);
 	if (r)
@@ -452,10 +452,14 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
 					    const CUlaunchConfig *config)
 {
+	CUresult r;
+
 	if (!clusterSize || !config)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
-	*clusterSize = 1;
-	return valid_func(func);
+	r = valid_func(func);
+	if (!r)
+		*clusterSize = 1;
+	return r;
 }
 
 /* ------------------------------------------------------- pointer attributes */
@@ -622,164 +626,10 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 	if (r)
 		return r;
 	m = mem_find(ptr);
-	if (!m || m->va != ptr)
+	if (!m || m->kind == MEM_POOL || m->kind == MEM_POOL_FREE || m->kind == MEM_VMM)
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	m->sync_memops = *(const unsigned int *)value != 0;
 	return api_unlock(CUDA_SUCCESS);
-}
-
-/* ------------------------------------------------------- managed memory hints */
-
-static bool bad_location(CUmemLocation l)
-{
-	switch (l.type) {
-	case CU_MEM_LOCATION_TYPE_DEVICE:
-		return l.id < 0 || l.id >= ndevices;
-	case CU_MEM_LOCATION_TYPE_HOST:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		return false;
-	default:
-		return true;
-	}
-}
-
-static bool managed_range(CUdeviceptr p, size_t n)
-{
-	struct mem *m = mem_find(p);
-
-	return m && m->kind == MEM_MANAGED && n && n <= m->va + m->len - p;
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-			CUmemLocation location)
-{
-	struct mem *m;
-	CUresult r = api_lock();
-
-	if (r)
-		return r;
-	if (!managed_range(devPtr, count))
-		return api_unlock(CUDA_ERROR_INVALID_VALUE);
-	m = mem_find(devPtr);
-	switch (advice) {
-	case CU_MEM_ADVISE_SET_READ_MOSTLY:
-	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-		m->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-		break;
-	case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-	case CU_MEM_ADVISE_SET_ACCESSED_BY:
-		if (bad_location(location))
-			return api_unlock(CUDA_ERROR_INVALID_DEVICE);
-		*(advice == CU_MEM_ADVISE_SET_ACCESSED_BY ? &m->accessed_by : &m->preferred) =
-			location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
-		break;
-	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-		m->preferred = CU_DEVICE_INVALID;
-		break;
-	case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-		m->accessed_by = CU_DEVICE_INVALID;
-		break;
-	default:
-		r = CUDA_ERROR_INVALID_VALUE;
-	}
-	return api_unlock(r);
-}
-
-static CUmemLocation old_location(CUdevice dev)
-{
-	return dev == CU_DEVICE_CPU ? (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_HOST } :
-				      (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_DEVICE,
-						       .id = dev };
-}
-
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
-{
-	return cuMemAdvise_v2(devPtr, count, advice, old_location(device));
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-			       unsigned int flags, CUstream hStream)
-{
-	struct stream *st;
-	CUresult r = api_lock_stream(hStream, &st);
-
-	if (r)
-		return r;
-	if (flags || !managed_range(devPtr, count))
-		return api_unlock(CUDA_ERROR_INVALID_VALUE);
-	if (bad_location(location))
-		return api_unlock(CUDA_ERROR_INVALID_DEVICE);
-	if (st->cap)
-		return api_unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-	return api_unlock(CUDA_SUCCESS);	/* host and device are one place here */
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
-{
-	return cuMemPrefetchAsync_v2(devPtr, count, old_location(dstDevice), 0, hStream);
-}
-
-CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
-				CUdeviceptr devPtr, size_t count)
-{
-	struct mem *m;
-	CUresult r;
-
-	if (!data || !dataSize || dataSize % 4)
-		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
-	r = api_lock();
-	if (r)
-		return r;
-	if (!managed_range(devPtr, count))
-		return api_unlock(CUDA_ERROR_INVALID_VALUE);
-	m = mem_find(devPtr);
-	switch (attribute) {
-	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-		*(int *)data = m->read_mostly;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-		*(int *)data = m->preferred;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
-		for (size_t i = 0; i < dataSize / 4; i++)
-			((int *)data)[i] = i ? CU_DEVICE_INVALID : m->accessed_by;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-		*(int *)data = CU_DEVICE_INVALID;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
-		*(int *)data = m->preferred == CU_DEVICE_INVALID ? CU_MEM_LOCATION_TYPE_INVALID :
-			       m->preferred == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST :
-							       CU_MEM_LOCATION_TYPE_DEVICE;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-		*(int *)data = m->preferred >= 0 ? m->preferred : 0;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
-		*(int *)data = CU_MEM_LOCATION_TYPE_INVALID;
-		break;
-	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-		*(int *)data = 0;
-		break;
-	default:
-		r = CUDA_ERROR_INVALID_VALUE;
-	}
-	return api_unlock(r);
-}
-
-CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
-				 size_t numAttributes, CUdeviceptr devPtr, size_t count)
-{
-	CUresult r = api_enter();
-
-	if (r)
-		return r;
-	if (!data || !dataSizes || !attributes || !numAttributes)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < numAttributes && !r; i++)
-		r = cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
-	return r;
 }
 
 /* ----------------------------------------------------------------- profiler */

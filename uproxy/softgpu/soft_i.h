@@ -181,8 +181,8 @@ struct mem {
 	uint64_t id;
 	void *owner;			/* pool, physical memory or module */
 	size_t off;			/* of a mapping within its physical memory */
-	bool sync_memops, read_mostly;
-	int preferred, accessed_by;
+	bool sync_memops;
+	void *hints;			/* of its pages, if it is managed: managed.c */
 };
 
 struct ext {
@@ -383,7 +383,8 @@ struct op *op_pending(struct stream *st);
 void op_finish(struct op *op);
 bool stream_idle(struct stream *st);
 void stream_flush_dead(struct ctx *ctx);
-bool stream_capturing_any(struct ctx *ctx);
+CUresult capture_context(struct ctx *ctx);
+CUresult capture_event_live(struct event *ev);
 /* Device printf: kept until the next synchronisation. */
 void print_text(const char *text, size_t len);
 void print_flush(void);

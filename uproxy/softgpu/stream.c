@@ -395,6 +395,7 @@ struct stream *stream_new(struct ctx *ctx, unsigned int flags, int priority)
 	st->ctx = ctx;
 	st->flags = flags;
 	st->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority;
+	st->attr[CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP].memSyncDomainMap.remote = 1;
 	st->id = next_id();
 	st->next = ctx->streams;
 	ctx->streams = st;
@@ -758,6 +759,8 @@ CUresult cuStreamCopyAttributes(CUstream dst, CUstream src)
 	if (r)
 		return r;
 	r = stream_get(src, &s);
+	if (!r && s->ctx != d->ctx)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r) {
 		memcpy(d->attr, s->attr, sizeof(d->attr));
 		d->priority = s->priority;

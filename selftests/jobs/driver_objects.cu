@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * driver_objects.cu - streams, events, texture and surface objects and objects of the program by the driver
+ * API: what they were made with is what they say, and what is set takes effect.
+ */
+#include "driver.cuh"
+
+#include <atomic>
+
+static CUcontext ctx;
+
+__global__ void look(cudaTextureObject_t t, float *out)
+{
+	out[threadIdx.x] = tex1D<float>(t, threadIdx.x + 0.5f);
+}
+
+/* NULL and the special handles are streams of the current context. */
+static void streams(void)
+{
+	const CUstream special[] = { NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD };
+	CUgreenCtx green;
+	CUcontext other, c;
+	CUdevice d, dev;
+	CUstream s;
+
+	CU(cuCtxGetDevice_v2(&dev, ctx));
+	CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CU(cuCtxCreate(&other, NULL, 0, dev));
+	POISON(green);
+	CU(cuStreamGetCtx_v2(s, &c, &green));
+	EXPECT(c == ctx && !green);
+	CU(cuStreamGetDevice(s, &d));
+	EXPECT_EQ(d, dev);
+	for (CUstream t : special) {
+		POISON(green);
+		POISON(d);
+		CU(cuStreamGetCtx_v2(t, &c, &green));
+		EXPECT(c == other && !green);
+		CU(cuStreamGetDevice(t, &d));
+		EXPECT_EQ(d, dev);
+	}
+	CU_INVALID(cuStreamGetCtx_v2(s, NULL, &green));
+	CU_INVALID(cuStreamGetDevice(s, NULL));
+	CU(cuCtxDestroy(other));
+	CU(cuStreamDestroy(s));
+}
+
+static void attributes(void)
+{
+	CUstreamAttrValue v, w;
+	CUstream s, t;
+
+	CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	EXPECT_EQ(v.syncPolicy, CU_SYNC_POLICY_AUTO);
+	CU(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, &v));
+	EXPECT(v.memSyncDomainMap.default_ == 0 && v.memSyncDomainMap.remote == 1);
+	memset(&v, 0, sizeof(v));
+	v.syncPolicy = CU_SYNC_POLICY_YIELD;
+	CU(cuStreamSetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	memset(&w, 0, sizeof(w));
+	w.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+	CU(cuStreamSetAttribute(t, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &w));
+	/* a copy is of all of them, also of those that the other has never been told */
+	CU(cuStreamCopyAttributes(t, s));
+	CU(cuStreamGetAttribute(t, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	EXPECT_EQ(v.syncPolicy, CU_SYNC_POLICY_YIELD);
+	CU(cuStreamGetAttribute(t, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &v));
+	EXPECT_EQ(v.memSyncDomain, CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT);
+	CU(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	EXPECT_EQ(v.syncPolicy, CU_SYNC_POLICY_YIELD);
+
+	v.syncPolicy = (CUsynchronizationPolicy)17;
+	CU_INVALID(cuStreamSetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	CU(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	EXPECT_EQ(v.syncPolicy, CU_SYNC_POLICY_YIELD);
+	CU_INVALID(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, NULL));
+	CU_INVALID(cuStreamSetAttribute(s, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, NULL));
+	CU_INVALID(cuStreamGetAttribute(s, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &v));
+	CU_INVALID(cuStreamSetAttribute(s, (CUstreamAttrID)4711, &v));
+	CU(cuStreamDestroy(s));
+	CU(cuStreamDestroy(t));
+}
+
+/* An external event is a node, which each launch of the graph records. */
+static void events(void)
+{
+	CUgraphNodeType type;
+	CUgraphNode node;
+	CUgraphExec x;
+	CUgraph graph;
+	CUevent e;
+	CUstream s;
+	size_t n = 1;
+	gate g;
+
+	CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CU(cuEventCreate(&e, 0));
+	g.close(s);
+	CU(cuEventRecordWithFlags(e, s, CU_EVENT_RECORD_DEFAULT));
+	CU_ERROR(CUDA_ERROR_NOT_READY, cuEventQuery(e));
+	g.open();
+	CU(cuEventSynchronize(e));
+	CU_INVALID(cuEventRecordWithFlags(e, s, CU_EVENT_RECORD_EXTERNAL));
+	CU_INVALID(cuEventRecordWithFlags(e, s, 17));
+	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuEventRecordWithFlags(NULL, s, 0));
+
+	CU(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cuEventRecordWithFlags(e, s, CU_EVENT_RECORD_EXTERNAL));
+	CU(cuStreamEndCapture(s, &graph));
+	CU(cuGraphGetNodes(graph, &node, &n));
+	EXPECT_EQ(n, 1);
+	CU(cuGraphNodeGetType(node, &type));
+	EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+	CU(cuGraphInstantiateWithFlags(&x, graph, 0));
+	CU(cuEventQuery(e));
+	g.close(s);
+	CU(cuGraphLaunch(x, s));
+	CU_ERROR(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+	g.open();
+	CU(cuStreamSynchronize(s));
+	CU(cuEventQuery(e));
+	CU(cuGraphExecDestroy(x));
+	CU(cuGraphDestroy(graph));
+	CU(cuEventDestroy(e));
+	CU(cuStreamDestroy(s));
+}
+
+/* Values of eight bytes: both halves count. */
+static void words(void)
+{
+	const cuuint64_t big = 0x100000005ull;
+	CUdeviceptr d = room(64);
+	CUstream s, t;
+
+	CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+	CU(cuCtxSynchronize());
+	CU(cuStreamWaitValue64(s, d, big, CU_STREAM_WAIT_VALUE_EQ));
+	CU(cuStreamWriteValue64(s, d + 8, ~big, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU(cuStreamWriteValue32(t, d, 5, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU(cuStreamSynchronize(t));
+	usleep(20000);
+	CU_ERROR(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+	EXPECT_EQ(fetch<cuuint64_t>(d, 2)[1], 0);
+	CU(cuStreamWriteValue64(t, d, big, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU(cuStreamSynchronize(s));
+	EXPECT_EQ(fetch<cuuint64_t>(d, 2)[1], ~big);
+	/* at least, by the difference; some bit of it */
+	CU(cuStreamWaitValue64(s, d, big - 1, CU_STREAM_WAIT_VALUE_GEQ));
+	CU(cuStreamWaitValue64(s, d, 1ull << 32, CU_STREAM_WAIT_VALUE_AND));
+	CU(cuStreamSynchronize(s));
+	CU(cuStreamWaitValue64(s, d, 1ull << 40, CU_STREAM_WAIT_VALUE_AND));
+	usleep(20000);
+	CU_ERROR(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+	CU(cuStreamWriteValue64(t, d, 3ull << 40, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU(cuStreamSynchronize(s));
+	CU_INVALID(cuStreamWaitValue64(s, d + 4, 1, CU_STREAM_WAIT_VALUE_EQ));
+	CU_INVALID(cuStreamWriteValue64(s, d + 4, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU_INVALID(cuStreamWriteValue64(s, 0, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+	CU_INVALID(cuStreamWriteValue64(s, d, 1, 1 << 20));
+	CU_INVALID(cuStreamWaitValue64(s, d, 1, 1 << 20));
+	CU(cuStreamSynchronize(s));
+	CU(cuStreamDestroy(s));
+	CU(cuStreamDestroy(t));
+	CU(cuMemFree(d));
+}
+
+static void textures(void)
+{
+	CUDA_ARRAY_DESCRIPTOR desc = { 32, 0, CU_AD_FORMAT_FLOAT, 1 };
+	CUDA_ARRAY3D_DESCRIPTOR desc3 = { 32, 0, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST };
+	CUDA_RESOURCE_DESC res = {}, r;
+	CUDA_RESOURCE_VIEW_DESC view = {}, u;
+	CUDA_TEXTURE_DESC tex = {}, q;
+	std::vector<float> h(32);
+	CUdeviceptr out = room(128);
+	CUtexObject t, viewed;
+	CUsurfObject f;
+	CUarray a, b;
+
+	for (int i = 0; i < 32; i++)
+		h[i] = i * 1.5f;
+	CU(cuArrayCreate(&a, &desc));
+	CU(cuArray3DCreate(&b, &desc3));
+	CU(cuMemcpyHtoA(a, 0, h.data(), 128));
+	res.resType = CU_RESOURCE_TYPE_ARRAY;
+	res.res.array.hArray = a;
+	tex.addressMode[0] = tex.addressMode[1] = tex.addressMode[2] = CU_TR_ADDRESS_MODE_CLAMP;
+	tex.filterMode = CU_TR_FILTER_MODE_POINT;
+	tex.maxAnisotropy = 3;
+	CU(cuTexObjectCreate(&t, &res, &tex, NULL));
+	POISON(r);
+	CU(cuTexObjectGetResourceDesc(&r, t));
+	EXPECT(r.resType == CU_RESOURCE_TYPE_ARRAY && r.res.array.hArray == a);
+	POISON(q);
+	CU(cuTexObjectGetTextureDesc(&q, t));
+	EXPECT(q.addressMode[0] == CU_TR_ADDRESS_MODE_CLAMP && q.filterMode == CU_TR_FILTER_MODE_POINT);
+	CU_INVALID(cuTexObjectGetResourceViewDesc(&u, t));	/* there is none */
+	look<<<1, 32>>>((cudaTextureObject_t)t, (float *)out);
+	EXPECT(fetch<float>(out, 32) == h);
+	view.format = CU_RES_VIEW_FORMAT_FLOAT_1X32;
+	view.width = 32;
+	/* views of the same format are all that every device has */
+	if (!cuTexObjectCreate(&viewed, &res, &tex, &view)) {
+		POISON(u);
+		CU(cuTexObjectGetResourceViewDesc(&u, viewed));
+		EXPECT(u.format == view.format && u.width == 32);
+		look<<<1, 32>>>((cudaTextureObject_t)viewed, (float *)out);
+		EXPECT(fetch<float>(out, 32) == h);
+		CU(cuTexObjectDestroy(viewed));
+	}
+	res.res.array.hArray = b;
+	CU(cuSurfObjectCreate(&f, &res));
+	POISON(r);
+	CU(cuSurfObjectGetResourceDesc(&r, f));
+	EXPECT(r.resType == CU_RESOURCE_TYPE_ARRAY && r.res.array.hArray == b);
+	CU_INVALID(cuTexObjectGetResourceDesc(NULL, t));
+	CU_INVALID(cuTexObjectGetTextureDesc(NULL, t));
+	CU_INVALID(cuSurfObjectGetResourceDesc(NULL, f));
+	CU_INVALID(cuTexObjectGetTextureDesc(&q, 0));
+	CU_INVALID(cuSurfObjectGetResourceDesc(&r, 0));
+	CU(cuTexObjectDestroy(t));
+	CU(cuSurfObjectDestroy(f));
+	CU(cuArrayDestroy(a));
+	CU(cuArrayDestroy(b));
+	CU(cuMemFree(out));
+	sum_vector(h);
+}
+
+static void gone(void *arg)
+{
+	++*(std::atomic<int> *)arg;
+}
+
+static bool soon(const std::atomic<int> &count, int want)
+{
+	for (int i = 0; i < 1000 && count < want; i++)
+		usleep(1000);
+	return count == want;
+}
+
+/* The destructor is called once, when the last of all references goes, whoever had it. */
+static void users(void)
+{
+	std::atomic<int> count(0);
+	CUuserObject u;
+	CUgraph g;
+
+	CU(cuUserObjectCreate(&u, &count, gone, 2, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	CU(cuUserObjectRetain(u, 3));
+	CU(cuUserObjectRelease(u, 4));
+	CU(cuGraphCreate(&g, 0));
+	CU(cuGraphRetainUserObject(g, u, 2, 0));
+	CU(cuUserObjectRelease(u, 1));
+	EXPECT_EQ(count, 0);
+	CU(cuGraphReleaseUserObject(g, u, 1));
+	EXPECT_EQ(count, 0);
+	CU_INVALID(cuUserObjectRetain(u, 0));
+	CU_INVALID(cuUserObjectRelease(u, 0));
+	CU_INVALID(cuUserObjectRetain(u, 0x80000000u));
+	CU_INVALID(cuUserObjectRelease(NULL, 1));
+	CU_INVALID(cuGraphReleaseUserObject(g, u, 0));
+	CU_INVALID(cuGraphReleaseUserObject(g, NULL, 1));
+	CU_INVALID(cuUserObjectCreate(&u, &count, NULL, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	CU(cuGraphReleaseUserObject(g, u, 1));
+	EXPECT(soon(count, 1));
+	CU(cuGraphDestroy(g));
+	usleep(20000);
+	EXPECT_EQ(count, 1);
+
+	CU(cuUserObjectCreate(&u, &count, gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	CU(cuUserObjectRelease(u, 1));
+	EXPECT(soon(count, 2));
+}
+
+int main()
+{
+	CHECK(cudaFree(0));
+	CU(cuCtxGetCurrent(&ctx));
+	streams();
+	attributes();
+	events();
+	words();
+	textures();
+	users();
+	CU(cuCtxSynchronize());
+	return job_passed("driver_objects");
+}

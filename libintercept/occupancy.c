@@ -232,11 +232,12 @@ static uint64_t cluster_of(const CUlaunchConfig *c)
 
 API CUresult cuOccupancyMaxPotentialClusterSize(int *out, CUfunction f, const CUlaunchConfig *c)
 {
+	struct context *ctx;
 	int beyond;
 
 	if (!out || !c)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
+	TRY(context_current(&ctx));
 	if (!function_find(f))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!device(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)) {

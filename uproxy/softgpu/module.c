@@ -608,7 +608,7 @@ CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 	size_t len = 0;
 	CUresult r;
 
-	if (!cubinOut || !sizeOut)
+	if (!cubinOut)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
 	r = api_lock();
 	if (r)
@@ -625,7 +625,8 @@ CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 		program_put(p);
 		l->image = pack(l, &len);
 		*cubinOut = l->image;
-		*sizeOut = len;
+		if (sizeOut)
+			*sizeOut = len;
 		r = l->image ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	jit_options(l->nopts, l->opts, l->values, &log);

@@ -506,7 +506,7 @@ static CUresult exec_new(struct graph *g, struct context *ctx, uint64_t flags, s
 	x->g->owned = true;
 	x->ctx = ctx;
 	x->ctx_handle = ctx->o.handle;
-	x->flags = flags;
+	x->flags = flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;	/* done at once */
 	*out = x;
 	return 0;
 }

@@ -208,7 +208,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, unsigned long long flag
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	}
 	x->refs = 1;
-	x->flags = flags;
+	x->flags = flags & ~CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
 	x->ctx = ctx;
 	obj_add(x, OBJ_EXEC);
 	*out = (CUgraphExec)x;
@@ -220,7 +220,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, unsigned long long flag
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
 				     unsigned long long flags)
 {
-	return instantiate(phGraphExec, hGraph, flags & ~CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, NULL);
+	return instantiate(phGraphExec, hGraph, flags, NULL);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -287,9 +287,40 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	return api_unlock(CUDA_SUCCESS);
 }
 
+/* Memory of graphs: what is allocated and not freed, and what their nodes keep. */
+struct graph_use {
+	uint64_t used, reserved;
+};
+
+/* Now, and as the answer the most that it has been since the program has last asked to forget that. */
+static struct graph_use *graph_use(int dev, struct graph_use *now)
+{
+	static struct graph_use high[SOFT_MAX_DEVICES];
+	uint64_t from = 0;
+	struct mem *m;
+
+	*now = (struct graph_use){ 0 };
+	for (; mem_next(from, &m) && m; from = m->va + m->len) {
+		const struct gmem *g = m->owner;
+
+		if (m->kind != MEM_GRAPH || m->dev->ordinal != dev)
+			continue;
+		now->reserved += m->span;
+		now->used += !g || g->live ? m->span : 0;
+	}
+	if (now->used > high[dev].used)
+		high[dev].used = now->used;
+	if (now->reserved > high[dev].reserved)
+		high[dev].reserved = now->reserved;
+	return &high[dev];
+}
+
 /* Allocations of a graph that a launch left behind: an error unless it was to free them itself. */
 static CUresult check_live(struct graph *g, bool auto_free)
 {
+	struct graph_use now;
+	int dev = -1;
+
 	for (size_t i = 0; i < g->n; i++) {
 		struct desc *d = &g->nodes[i]->d;
 
@@ -300,8 +331,12 @@ static CUresult check_live(struct graph *g, bool auto_free)
 		d->alloc.gm->live = false;
 	}
 	for (size_t i = 0; i < g->n; i++)
-		if (g->nodes[i]->d.kind == D_ALLOC)
+		if (g->nodes[i]->d.kind == D_ALLOC) {
 			g->nodes[i]->d.alloc.gm->live = true;
+			dev = g->nodes[i]->d.alloc.gm->mem->dev->ordinal;
+		}
+	if (dev >= 0)
+		graph_use(dev, &now);
 	for (size_t i = 0; i < g->n; i++)
 		if (g->nodes[i]->d.kind == D_FREE) {
 			struct mem *m = mem_find(g->nodes[i]->d.free.va);
@@ -491,27 +526,25 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
-	static uint64_t high[SOFT_MAX_DEVICES];
-	uint64_t used = 0, from = 0;
-	struct mem *m;
+	struct graph_use now, *high;
 	CUresult r = check_dev(device, value);
 
 	if (r)
 		return r;
 	pthread_mutex_lock(&big);
-	for (; mem_next(from, &m) && m; from = m->va + m->len)
-		if (m->kind == MEM_GRAPH && m->dev->ordinal == device)
-			used += m->span;
-	if (used > high[device])
-		high[device] = used;
+	high = graph_use(device, &now);
 	switch (attr) {
 	case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+		*(cuuint64_t *)value = now.used;
+		break;
 	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
-		*(cuuint64_t *)value = used;
+		*(cuuint64_t *)value = now.reserved;
 		break;
 	case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+		*(cuuint64_t *)value = high->used;
+		break;
 	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-		*(cuuint64_t *)value = high[device];
+		*(cuuint64_t *)value = high->reserved;
 		break;
 	default:
 		r = CUDA_ERROR_INVALID_VALUE;
@@ -521,6 +554,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
+	struct graph_use now;
 	CUresult r = check_dev(device, value);
 
 	if (r)
@@ -528,5 +562,10 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 	if ((attr != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH &&
 	     attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) || *(cuuint64_t *)value)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	pthread_mutex_lock(&big);
+	if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+		graph_use(device, &now)->used = 0;
+	else
+		graph_use(device, &now)->reserved = 0;
+	return api_unlock(CUDA_SUCCESS);
 }

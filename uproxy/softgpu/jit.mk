@@ -6,7 +6,7 @@
 
 SOFT_FRONT := ptx_lex ptx_module ptx_body ptx_unit ptx_flow
 SOFT_RT := ptx_compile ptx_elf rt_mem rt_warp rt_math rt_printf rt_run rt_pool rt_mma rt_tex
-SOFT_JIT := jit jit_flow jit_val jit_alu jit_fp jit_cvt jit_mem jit_warp jit_mma jit_tex
+SOFT_JIT := jit jit_flow jit_val jit_alu jit_fp jit_cvt jit_mem jit_near jit_warp jit_mma jit_tex
 SOFT_PTX_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/%.o) $(SOFT_RT:%=$(SOFTGPU)/%.o)
 SOFT_JIT_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/jit/%.o) $(SOFT_JIT:%=$(SOFTGPU)/jit/%.o)
 SOFT_JIT_SRC := $(wildcard uproxy/softgpu/ptx*.[ch] uproxy/softgpu/jit*.[ch] \
@@ -43,7 +43,7 @@ ALL += $(SOFTGPU)/libsoftjit.so
 # Tests of the compiler alone: PTX in, results out. RPATH, not RUNPATH: under AddressSanitizer it is
 # that library which calls dlopen, and only the program's RPATH is looked at for others.
 PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
-PTX_TESTS := ptx_ops ptx_exec ptx_mma ptx_mutants
+PTX_TESTS := ptx_ops ptx_exec ptx_mma ptx_mutants ptx_tiles
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)

@@ -383,7 +383,7 @@ static void gather(struct jit *j, uint32_t bi)
 	at_bb(j, go);
 }
 
-static void emit_insn(struct jit *j, const struct insn *i)
+void emit_insn(struct jit *j, const struct insn *i)
 {
 	j->in = i;
 	j->guard = NULL;
@@ -450,8 +450,8 @@ static void emit_block(struct jit *j, uint32_t bi)
 		if (i->op == OP_bra || i->op == OP_brx || i->op == OP_ret || i->op == OP_exit ||
 		    i->op == OP_trap)
 			break;
-		emit_insn(j, i);
 	}
+	emit_insns(j, b->first, k);
 	write_back(j);
 	terminate(j, bi);
 }
@@ -696,6 +696,7 @@ void jit_function(struct jit *j, uint32_t idx)
 	j->dirty = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
 	j->dirty_regs = arena_alloc(&j->u->arena, (f->b->nregs + 1) * sizeof(uint32_t));
 	j->live_out = arena_alloc(&j->u->arena, f->b->nregs / 8 + 16);
+	j->rewritten = arena_alloc(&j->u->arena, f->b->nregs + 1);
 	j->bb = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(*j->bb));
 	j->region_fn = arena_alloc(&j->u->arena, (f->nblk + 1) * sizeof(V));
 	find_heads(j);

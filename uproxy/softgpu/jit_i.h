@@ -49,6 +49,13 @@ struct jit {
 	unsigned int md_weights, md_inv;
 	V weights_likely, inv;
 	bool has_avx512;
+	const struct stretch *stretch;	/* jit_near.c: what is relied on here, and what has been */
+	uint8_t *rewritten;		/* written since, per register */
+};
+
+struct near {			/* lanes near each other: see jit_near.c */
+	V host[2], idx;
+	unsigned int windows;
 };
 
 void jit_fail(struct jit *j, const char *why) __attribute__((noreturn));
@@ -104,6 +111,14 @@ V get_y(struct jit *j, unsigned int e, Ty scalar);
 V fop(struct jit *j, int op, int mode, V a, V b, V c, Ty ret);
 
 /* opcodes; each fails on what it does not know */
+void emit_insn(struct jit *j, const struct insn *i);
+void emit_insns(struct jit *j, uint32_t from, uint32_t last);
+V near_check(struct jit *j, enum rt_space space, V shape, V off, uint64_t more, V mask,
+	     unsigned int bytes, struct near *n);
+V half_of_vec(struct jit *j, V v, unsigned int h);	/* 16 lanes of it */
+void near_load(struct jit *j, const struct near *n, uint64_t off, V *f, unsigned int dwords);
+unsigned int near_assumed(struct jit *j, V *f);
+bool is_volatile(const struct insn *i);
 void emit_alu(struct jit *j);
 void emit_fp(struct jit *j);
 void emit_cvt(struct jit *j);

@@ -235,7 +235,7 @@ static V interleave(struct jit *j, V *v, unsigned int n)
 	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 128), "");
 }
 
-static bool is_volatile(const struct insn *i)
+bool is_volatile(const struct insn *i)
 {
 	return insn_has(i, M_volatile) || insn_has(i, M_relaxed) || insn_has(i, M_acquire) ||
 	       insn_has(i, M_release) || insn_has(i, M_mmio);
@@ -279,6 +279,28 @@ static void access_init(struct jit *j, struct access *a, const struct opnd *o, c
 	a->done = new_bb(j, "done");
 }
 
+/* A kernel's parameter at a place that is known here and now: for all lanes, whoever wants it. */
+static bool load_param(struct jit *j, const struct opnd *d, const struct opnd *o)
+{
+	enum ptype t = bits_type(typ(j, 0));
+	unsigned int n = vec_count(j->in), size = ptype_size(t), k;
+
+	if (space_of(j, o) != RT_PARAM || o->reg >= 0 || !o->var || o->imm < 0 ||
+	    o->var->size < size * n || (uint64_t)o->imm > o->var->size - size * n ||
+	    (n > 1 && (d->kind != O_VEC || d->nvec != n)))
+		return false;
+	j->vec = false;
+	for (k = 0; k < n; k++) {
+		V off = c64(j, o->var->offset + o->imm + k * size), v;
+
+		v = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(params)), &off, 1, "");
+		v = load_al(j, mem_ty(j, t), v, 1);
+		LLVMSetMetadata(v, j->md_inv, j->inv);
+		set(j, element(d, k), v, t);
+	}
+	return true;
+}
+
 static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd *o)
 {
 	struct access a;
@@ -288,26 +310,6 @@ static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd 
 
 	j->vec = false;
 	access_init(j, &a, o, d);
-	if (a.space == RT_PARAM && o->reg < 0 && o->var &&
-	    o->imm >= 0 && o->var->size >= a.size * a.n &&
-	    (uint64_t)o->imm <= o->var->size - a.size * a.n) {
-		/* checked here and now */
-		for (k = 0; k < a.n; k++) {
-			V off = c64(j, o->var->offset + o->imm + k * a.size);
-			V p = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(params)), &off, 1, "");
-
-			f[k] = load_al(j, a.ty, p, 1);
-			LLVMSetMetadata(f[k], j->md_inv, j->inv);
-			set(j, element(d, k), f[k], a.t);
-		}
-		LLVMBuildBr(B(j), a.done);
-		at_bb(j, a.fast);
-		LLVMBuildBr(B(j), a.done);
-		at_bb(j, a.slow);
-		LLVMBuildBr(B(j), a.done);
-		at_bb(j, a.done);
-		return;
-	}
 	if (a.space == RT_GENERIC || a.space == RT_LOCAL) {
 		LLVMBuildBr(B(j), a.slow);
 		at_bb(j, a.fast);
@@ -409,113 +411,6 @@ static V first_addr(struct jit *j, const struct access *a, V lane0)
 	return a->space == RT_SHARED ? LLVMBuildZExt(B(j), v, j->i64, "") : v;
 }
 
-/* ---- lanes within 256 bytes: load those, and permute ---- */
-
-enum { NEAR = RT_SHARED_SLACK };
-
-/* @host gets where lane 0 is; @idx each lane's place behind it, in dwords. */
-static V near_ok(struct jit *j, struct access *a, V *host, V *idx)
-{
-	bool sh = a->space == RT_SHARED;
-	Ty t = sh ? j->i32 : j->i64;
-	unsigned int bytes = a->size * a->n;
-	V lane0, first, d, ok, m = pred_of(j, a->mask), most, in;
-
-	/* of the shape alone: the same in each turn of a loop */
-	lane0 = LLVMBuildExtractElement(B(j), a->shape, c32(j, 0), "");
-	d = LLVMBuildSub(B(j), a->shape, splat(j, lane0), "");
-	d = LLVMBuildSelect(B(j), m, d, kint(j, t, 0), "");
-	ok = LLVMBuildICmp(B(j), LLVMIntULE, d, kint(j, t, NEAR - bytes), "");
-	in = LLVMBuildAnd(B(j), d, kint(j, t, bytes - 1), "");
-	in = LLVMBuildICmp(B(j), LLVMIntEQ, in, kint(j, t, 0), "");
-	ok = all_set(j, bits_of(j, LLVMBuildAnd(B(j), ok, in, "")));
-	/* nobody there: what lane 0 holds is no address */
-	ok = LLVMBuildAnd(B(j), ok, LLVMBuildICmp(B(j), LLVMIntNE, a->mask, c32(j, 0), ""), "");
-	most = intr1(j, "llvm.vector.reduce.umax", d);
-	d = LLVMBuildLShr(B(j), d, kint(j, t, 2), "");
-	*idx = sh ? d : LLVMBuildTrunc(B(j), d, LLVMVectorType(j->i32, 32), "");
-	/* and of where it is now */
-	first = first_addr(j, a, lane0);
-	if (sh) {	/* behind shared memory there is something to be read */
-		most = LLVMBuildZExt(B(j), most, j->i64, "");
-		in = fits(j, LLVMBuildAdd(B(j), first, most, ""), bytes, WOFF(shared_size));
-		*host = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)), &first, 1, "");
-	} else {	/* within one page, which a lane touches anyway */
-		V at = LLVMBuildAnd(B(j), first, c64(j, 4095), "");
-
-		in = LLVMBuildICmp(B(j), LLVMIntULE, at, c64(j, 4096 - NEAR), "");
-		d = LLVMBuildSub(B(j), first, wload(j, j->i64, WOFF(lo)), "");
-		d = LLVMBuildICmp(B(j), LLVMIntULT, d, wload(j, j->i64, WOFF(span)), "");
-		in = LLVMBuildAnd(B(j), in, d, "");
-		*host = LLVMBuildIntToPtr(B(j), first, j->ptr, "");
-	}
-	first = LLVMBuildAnd(B(j), first, c64(j, bytes - 1), "");
-	in = LLVMBuildAnd(B(j), in, LLVMBuildICmp(B(j), LLVMIntEQ, first, c64(j, 0), ""), "");
-	return LLVMBuildAnd(B(j), ok, in, "");
-}
-
-static V concat(struct jit *j, V a, V b, unsigned int n)
-{
-	V idx[64];
-	unsigned int i;
-
-	for (i = 0; i < 2 * n; i++)
-		idx[i] = c32(j, i);
-	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 2 * n), "");
-}
-
-static V half_of_vec(struct jit *j, V v, unsigned int h)
-{
-	V idx[16];
-	unsigned int i;
-
-	for (i = 0; i < 16; i++)
-		idx[i] = c32(j, h * 16 + i);
-	return LLVMBuildShuffleVector(B(j), v, LLVMGetPoison(LLVMTypeOf(v)),
-				      LLVMConstVector(idx, 16), "");
-}
-
-static V permute2(struct jit *j, V a, V idx, V b)
-{
-	V args[3] = { a, idx, b };
-
-	return call_intr(j, "llvm.x86.avx512.vpermi2var.d.512", NULL, 0, args, 3);
-}
-
-static V near_dword(struct jit *j, V *z, V idx)
-{
-	V r[2];
-	unsigned int h;
-
-	for (h = 0; h < 2; h++) {
-		V i = half_of_vec(j, idx, h), lo = permute2(j, z[0], i, z[1]);
-		V hi = permute2(j, z[2], i, z[3]), c;
-		V k[16];
-		unsigned int n;
-
-		for (n = 0; n < 16; n++)
-			k[n] = c32(j, 31);
-		c = LLVMBuildICmp(B(j), LLVMIntUGT, i, LLVMConstVector(k, 16), "");
-		r[h] = LLVMBuildSelect(B(j), c, hi, lo, "");
-	}
-	return concat(j, r[0], r[1], 16);
-}
-
-static void near_load(struct jit *j, V host, V idx, V *f, unsigned int n)
-{
-	unsigned int k;
-	V z[4];
-
-	for (k = 0; k < 4; k++) {
-		V off = c64(j, k * 64);
-
-		z[k] = load_al(j, LLVMVectorType(j->i32, 16),
-			       LLVMBuildGEP2(B(j), j->i8, host, &off, 1, ""), 4);
-	}
-	for (k = 0; k < n; k++)
-		f[k] = near_dword(j, z, LLVMBuildAdd(B(j), idx, splat(j, c32(j, k)), ""));
-}
-
 /* Consecutive lanes: leaves the builder in a->fast; the rest goes to a->slow. */
 static V try_consecutive(struct jit *j, struct access *a)
 {
@@ -571,11 +466,17 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 {
 	struct results r = { .n = 0 };
 	struct access a;
-	V host, idx;
+	struct near near;
+	V host;
 	unsigned int k, i;
 	bool plain;
 
 	j->vec = true;
+	i = near_assumed(j, r.v[0]);
+	for (k = 0; k < i; k++)
+		set(j, element(d, k), r.v[0][k], bits_type(typ(j, 0)));
+	if (i)
+		return;
 	access_init(j, &a, o, d);
 	a.mask = guarded_mask(j);
 	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
@@ -606,9 +507,10 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 	    (a.space == RT_SHARED || a.space == RT_GLOBAL)) {
 		LLVMBasicBlockRef close = new_bb(j, "near"), apart = new_bb(j, "apart");
 
-		br_likely(j, near_ok(j, &a, &host, &idx), close, apart);
+		br_likely(j, near_check(j, a.space, a.shape, a.off, 0, a.mask, a.size * a.n, &near),
+			  close, apart);
 		at_bb(j, close);
-		near_load(j, host, idx, r.v[r.n], a.n);
+		near_load(j, &near, 0, r.v[r.n], a.n);
 		way_done(j, &a, &r);
 		at_bb(j, apart);
 	}
@@ -676,10 +578,44 @@ static void store_uniform(struct jit *j, const struct opnd *o, const struct opnd
 	at_bb(j, a.done);
 }
 
+/* Words of shared memory, wherever: the highest of the lanes that want one place has it. */
+static V scatter_ok(struct jit *j, const struct access *a, V *at)
+{
+	unsigned int bytes = a->size * a->n;
+	V lim = wload(j, j->i64, WOFF(shared_size)), ok, in;
+
+	*at = LLVMBuildAdd(B(j), a->shape, splat(j, a->off), "");
+	lim = intr2(j, "llvm.usub.sat", lim, c64(j, bytes - 1));
+	lim = LLVMBuildTrunc(B(j), lim, j->i32, "");
+	ok = LLVMBuildICmp(B(j), LLVMIntULT, *at, splat(j, lim), "");
+	in = LLVMBuildAnd(B(j), *at, kint(j, j->i32, bytes - 1), "");
+	in = LLVMBuildICmp(B(j), LLVMIntEQ, in, kint(j, j->i32, 0), "");
+	ok = bits_of(j, LLVMBuildAnd(B(j), ok, in, ""));
+	return all_set(j, LLVMBuildOr(B(j), ok, LLVMBuildNot(B(j), a->mask, ""), ""));
+}
+
+static void scatter(struct jit *j, const struct access *a, V at, V *v)
+{
+	V m = pred_of(j, a->mask), base = wload(j, j->ptr, WOFF(shared)), args[5];
+	unsigned int k, h;
+
+	for (k = 0; k < a->n; k++)
+		for (h = 0; h < 2; h++) {
+			V off = c64(j, 4 * k);
+
+			args[0] = LLVMBuildGEP2(B(j), j->i8, base, &off, 1, "");
+			args[1] = half_of_vec(j, m, h);
+			args[2] = half_of_vec(j, at, h);
+			args[3] = half_of_vec(j, v[k], h);
+			args[4] = c32(j, 1);
+			call_intr(j, "llvm.x86.avx512.mask.scatter.dpi.512", NULL, 0, args, 5);
+		}
+}
+
 static void store_varying(struct jit *j, const struct opnd *o, const struct opnd *s)
 {
 	struct access a;
-	V host, v[8];
+	V host, at, v[8];
 	unsigned int k;
 	bool plain;
 
@@ -708,6 +644,15 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 	}
 	LLVMBuildBr(B(j), a.done);
 	at_bb(j, a.slow);
+	if (plain && j->has_avx512 && !lean(j) && a.size == 4 && a.space == RT_SHARED) {
+		LLVMBasicBlockRef in = new_bb(j, "scatter"), out = new_bb(j, "apart");
+
+		br_likely(j, scatter_ok(j, &a, &at), in, out);
+		at_bb(j, in);
+		scatter(j, &a, at, v);
+		LLVMBuildBr(B(j), a.done);
+		at_bb(j, out);
+	}
 	for (k = 0; k < a.n; k++)
 		x_elem(j, k, v[k], a.size);
 	slow_call(j, "rt_st", full_addr(j, &a), a.mask, a.desc);
@@ -759,6 +704,8 @@ static void emit_ld_st(struct jit *j)
 		LLVMBuildFence(B(j), LLVMAtomicOrderingSequentiallyConsistent, false, "");
 	if (mem->kind != O_MEM)
 		ptx_fail(-EINVAL, j->in->line, "expected an address");
+	if (!st && load_param(j, val, mem))
+		return;
 	uni = opnd_uniform(j, mem) && (j->in->guard < 0 || j->f->uniform[j->in->guard]);
 	sp = space_of(j, mem);
 	if (mem->var && mem->var->space == V_PARAM)

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * jit_near.c - loads of lanes that are near each other, and stretches of code that rely on it.
+ *
+ * A half of a warp is as many lanes as a vector register has.  When the lanes of each half are near
+ * its first one, what they want lies in a few registers' worth of memory: that is loaded, and
+ * permuted.  Products of matrices read their tiles so, with one shape of addresses for dozens of
+ * loads.  A branch for each of them would keep the compiler from seeing a loop's body as a whole
+ * (it moves arithmetic over the branches, and all that waits there lives on the stack); so the
+ * shapes are looked at once, in front of a stretch of code that is there twice, with branches and
+ * without.
+ */
+#include <string.h>
+
+#include "jit_i.h"
+
+#define B(j) ((j)->b)
+#define WOFF(f) offsetof(struct rt_warp, f)
+
+enum { ZMM = 64, WORTH = 8, LONGEST = 1500, MOST_GROUPS = 8 };
+
+/* Registers' worth of memory for a half's @bytes per lane. */
+static unsigned int windows(unsigned int bytes)
+{
+	return bytes > 8 ? 4 : 2;
+}
+
+V half_of_vec(struct jit *j, V v, unsigned int h)
+{
+	V idx[16];
+	unsigned int i;
+
+	for (i = 0; i < 16; i++)
+		idx[i] = c32(j, h * 16 + i);
+	return LLVMBuildShuffleVector(B(j), v, LLVMGetPoison(LLVMTypeOf(v)),
+				      LLVMConstVector(idx, 16), "");
+}
+
+static V concat(struct jit *j, V a, V b)
+{
+	V idx[32];
+	unsigned int i;
+
+	for (i = 0; i < 32; i++)
+		idx[i] = c32(j, i);
+	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 32), "");
+}
+
+static V permute2(struct jit *j, V a, V idx, V b)
+{
+	V args[3] = { a, idx, b };
+
+	return call_intr(j, "llvm.x86.avx512.vpermi2var.d.512", NULL, 0, args, 3);
+}
+
+static V is(struct jit *j, LLVMIntPredicate p, V a, V b)
+{
+	return LLVMBuildICmp(B(j), p, a, b, "");
+}
+
+/* Each half's first lane that is there, for all of the half; @mask NULL: all are. */
+static V bases(struct jit *j, V shape, V mask, V *lane)
+{
+	V idx[32], k = LLVMGetPoison(LLVMTypeOf(shape)), t;
+	unsigned int h;
+
+	for (h = 0; h < 2; h++)
+		lane[h] = LLVMBuildExtractElement(B(j), shape, c32(j, 16 * h), "");
+	if (mask) {	/* nobody in a half: what it has are no addresses */
+		V lo = is(j, LLVMIntEQ, LLVMBuildAnd(B(j), mask, c32(j, 0xffff), ""), c32(j, 0));
+		V hi = is(j, LLVMIntULE, mask, c32(j, 0xffff));
+
+		t = lane[0];
+		lane[0] = LLVMBuildSelect(B(j), lo, lane[1], t, "");
+		lane[1] = LLVMBuildSelect(B(j), hi, t, lane[1], "");
+	}
+	for (h = 0; h < 2; h++)
+		k = LLVMBuildInsertElement(B(j), k, lane[h], c32(j, h), "");
+	for (h = 0; h < 32; h++)
+		idx[h] = c32(j, h / 16);
+	return LLVMBuildShuffleVector(B(j), k, k, LLVMConstVector(idx, 32), "");
+}
+
+/*
+ * Whether the lanes of @mask, at @shape + @off and up to @more bytes behind it, can be loaded so: in
+ * @n where the halves are, and each lane's place behind that, in dwords.
+ */
+V near_check(struct jit *j, enum rt_space space, V shape, V off, uint64_t more, V mask,
+	     unsigned int bytes, struct near *n)
+{
+	bool sh = space == RT_SHARED;
+	Ty t = sh ? j->i32 : j->i64;
+	V lane[2], d, ok, in, most, first[2];
+	unsigned int h;
+
+	n->windows = windows(bytes);
+	/* of the shape alone: the same in each turn of a loop */
+	d = LLVMBuildSub(B(j), shape, bases(j, shape, mask, lane), "");
+	if (mask)
+		d = LLVMBuildSelect(B(j), pred_of(j, mask), d, kint(j, t, 0), "");
+	ok = is(j, LLVMIntULE, d, kint(j, t, n->windows * ZMM - bytes));
+	in = is(j, LLVMIntEQ, LLVMBuildAnd(B(j), d, kint(j, t, bytes - 1), ""), kint(j, t, 0));
+	ok = bits_of(j, LLVMBuildAnd(B(j), ok, in, ""));
+	ok = is(j, LLVMIntEQ, ok, c32(j, ~0u));
+	if (mask)
+		ok = LLVMBuildAnd(B(j), ok, is(j, LLVMIntNE, mask, c32(j, 0)), "");
+	most = intr1(j, "llvm.vector.reduce.umax", d);
+	d = LLVMBuildLShr(B(j), d, kint(j, t, 2), "");
+	n->idx = sh ? d : LLVMBuildTrunc(B(j), d, LLVMVectorType(j->i32, 32), "");
+	/* and of where it is now */
+	for (h = 0; h < 2; h++) {
+		first[h] = LLVMBuildAdd(B(j), lane[h], off, "");
+		if (sh)
+			first[h] = LLVMBuildZExt(B(j), first[h], j->i64, "");
+	}
+	in = LLVMBuildAnd(B(j), LLVMBuildOr(B(j), first[0], first[1], ""), c64(j, bytes - 1), "");
+	ok = LLVMBuildAnd(B(j), ok, is(j, LLVMIntEQ, in, c64(j, 0)), "");
+	if (sh) {	/* behind shared memory there is something to be read */
+		V top = intr2(j, "llvm.umax", first[0], first[1]), lim;
+
+		most = LLVMBuildZExt(B(j), most, j->i64, "");
+		lim = wload(j, j->i64, WOFF(shared_size));
+		lim = intr2(j, "llvm.usub.sat", lim, c64(j, bytes - 1 + more));
+		in = is(j, LLVMIntULT, LLVMBuildAdd(B(j), top, most, ""), lim);
+		ok = LLVMBuildAnd(B(j), ok, in, "");
+	}
+	for (h = 0; h < 2; h++) {
+		if (sh) {
+			n->host[h] = LLVMBuildGEP2(B(j), j->i8, wload(j, j->ptr, WOFF(shared)),
+						   &first[h], 1, "");
+			continue;
+		}
+		/* within one page, which a lane touches anyway */
+		in = LLVMBuildAnd(B(j), first[h], c64(j, 4095), "");
+		in = is(j, LLVMIntULE, in, c64(j, 4096 - n->windows * ZMM));
+		ok = LLVMBuildAnd(B(j), ok, in, "");
+		in = LLVMBuildSub(B(j), first[h], wload(j, j->i64, WOFF(lo)), "");
+		in = is(j, LLVMIntULT, in, wload(j, j->i64, WOFF(span)));
+		ok = LLVMBuildAnd(B(j), ok, in, "");
+		n->host[h] = LLVMBuildIntToPtr(B(j), first[h], j->ptr, "");
+	}
+	return ok;
+}
+
+static V near_dword(struct jit *j, const struct near *n, V *z, V idx)
+{
+	V lo = permute2(j, z[0], idx, z[1]), hi, k[16], c;
+	unsigned int i;
+
+	if (n->windows == 2)
+		return lo;
+	hi = permute2(j, z[2], idx, z[3]);
+	for (i = 0; i < 16; i++)
+		k[i] = c32(j, 31);
+	c = is(j, LLVMIntUGT, idx, LLVMConstVector(k, 16));
+	return LLVMBuildSelect(B(j), c, hi, lo, "");
+}
+
+/* @dwords of each lane, @off bytes from where they were found. */
+void near_load(struct jit *j, const struct near *n, uint64_t off, V *f, unsigned int dwords)
+{
+	V z[2][4], idx, half[2];
+	unsigned int h, k;
+
+	for (h = 0; h < 2; h++)
+		for (k = 0; k < n->windows; k++) {
+			V at = c64(j, off + k * ZMM);
+
+			z[h][k] = load_al(j, LLVMVectorType(j->i32, 16),
+					  LLVMBuildGEP2(B(j), j->i8, n->host[h], &at, 1, ""), 4);
+		}
+	for (k = 0; k < dwords; k++) {
+		idx = LLVMBuildAdd(B(j), n->idx, splat(j, c32(j, k)), "");
+		for (h = 0; h < 2; h++)
+			half[h] = near_dword(j, n, z[h], half_of_vec(j, idx, h));
+		f[k] = concat(j, half[0], half[1]);
+	}
+}
+
+/* ---- stretches of code that are there twice ---- */
+
+struct near_group {		/* loads that have a register in common */
+	int reg;
+	unsigned int bytes;
+	uint64_t lo, hi;	/* of their offsets */
+	struct near n;
+};
+
+struct stretch {
+	uint32_t from, to;
+	struct near_group g[MOST_GROUPS];
+	unsigned int ngroups;
+};
+
+/* Bytes per lane of a load of a tile, or 0. */
+static unsigned int tile_load(const struct jit *j, const struct insn *i)
+{
+	unsigned int n = insn_has(i, M_v4) ? 4 : insn_has(i, M_v2) ? 2 : 1;
+
+	if (i->op != OP_ld || i->guard >= 0 || i->nopnd < 2 || !i->ntypes || insn_has(i, M_v8) ||
+	    !(insn_has(i, M_shared) || insn_has(i, M_shared_cta)) || is_volatile(i) ||
+	    ptype_size(i->t[0]) != 4 || i->o[1].kind != O_MEM || i->o[1].reg < 0 ||
+	    j->f->uniform[i->o[1].reg] || i->o[1].imm < 0 || i->o[1].imm > 1 << 18 ||
+	    (n > 1 && (i->o[0].kind != O_VEC || i->o[0].nvec != n)))
+		return 0;
+	return 4 * n;
+}
+
+static bool ends_stretch(const struct insn *i)
+{
+	switch (i->op) {
+	case OP_bar: case OP_barrier: case OP_call: case OP_atom: case OP_red: case OP_cp:
+	case OP_mma: case OP_wmma: case OP_bra: case OP_brx: case OP_ret: case OP_exit: case OP_trap:
+		return true;
+	}
+	return false;
+}
+
+static void note_write(void *arg, int reg, bool def)
+{
+	uint8_t *written = arg;
+
+	if (def)
+		written[reg] = 1;
+}
+
+/* The stretch that begins with the load @from; returns how many loads it speeds up. */
+static uint32_t measure(struct jit *j, uint32_t from, uint32_t last, uint8_t *written,
+			struct stretch *s)
+{
+	uint32_t k, n = 0, g;
+
+	memset(written, 0, j->f->b->nregs);
+	s->from = s->to = from;
+	s->ngroups = 0;
+	for (k = from; k < last && k - from < LONGEST; k++) {
+		const struct insn *i = &j->f->b->insn[k];
+		unsigned int bytes = tile_load(j, i);
+
+		if (ends_stretch(i))
+			break;
+		if (bytes && !written[i->o[1].reg]) {
+			uint64_t off = i->o[1].imm;
+
+			for (g = 0; g < s->ngroups; g++)
+				if (s->g[g].reg == i->o[1].reg && s->g[g].bytes == bytes &&
+				    !((off - s->g[g].lo) % bytes))
+					break;
+			if (g == s->ngroups && g < MOST_GROUPS)
+				s->g[s->ngroups++] = (struct near_group){ .reg = i->o[1].reg,
+					.bytes = bytes, .lo = off, .hi = off };
+			if (g < s->ngroups) {
+				s->g[g].lo = off < s->g[g].lo ? off : s->g[g].lo;
+				s->g[g].hi = off > s->g[g].hi ? off : s->g[g].hi;
+				s->to = k + 1;
+				n++;
+			}
+		}
+		insn_regs(i, note_write, written);
+	}
+	return n;
+}
+
+/* The stretch to be found from @k on that speeds up most loads, if it is worth it. */
+static bool find_stretch(struct jit *j, uint32_t k, uint32_t last, struct stretch *best)
+{
+	uint8_t *written = arena_alloc(&j->u->arena, j->f->b->nregs + 1);
+	struct stretch s;
+	uint32_t n, most = 0, tries = 0;
+
+	for (; k < last && tries < 64; k++) {
+		if (!tile_load(j, &j->f->b->insn[k])) {
+			if (most >= WORTH && ends_stretch(&j->f->b->insn[k]))
+				break;
+			continue;
+		}
+		tries++;
+		n = measure(j, k, last, written, &s);
+		if (n > most) {
+			most = n;
+			*best = s;
+		}
+	}
+	return most >= WORTH;
+}
+
+/* Arithmetic behind the last load belongs to it, too. */
+static void extend(struct jit *j, uint32_t last, struct stretch *s)
+{
+	while (s->to < last && !ends_stretch(&j->f->b->insn[s->to]) && s->to - s->from < LONGEST)
+		s->to++;
+}
+
+/* The words of the current load, if it is one that the stretch speeds up: how many. */
+unsigned int near_assumed(struct jit *j, V *f)
+{
+	const struct stretch *s = j->stretch;
+	unsigned int bytes = s ? tile_load(j, j->in) : 0, g;
+	const struct opnd *mem = &j->in->o[1];
+	uint64_t off = mem->imm;
+
+	if (!bytes || j->rewritten[mem->reg])
+		return 0;
+	for (g = 0; g < s->ngroups; g++)
+		if (s->g[g].reg == mem->reg && s->g[g].bytes == bytes && off >= s->g[g].lo &&
+		    off <= s->g[g].hi && !((off - s->g[g].lo) % bytes)) {
+			near_load(j, &s->g[g].n, off - s->g[g].lo, f, bytes / 4);
+			return bytes / 4;
+		}
+	return 0;
+}
+
+/* All lanes there, and the shapes as they should be. */
+static V assumption(struct jit *j, struct stretch *s)
+{
+	V ok = LLVMBuildICmp(B(j), LLVMIntEQ, cur_mask(j), c32(j, ~0u), "");
+	unsigned int g;
+
+	j->vec = true;
+	for (g = 0; g < s->ngroups; g++) {
+		struct near_group *x = &s->g[g];
+		V shape = get_reg(j, x->reg, ptype_size(j->f->b->regtype[x->reg]) == 8 ? T_B64 :
+				  T_U32, false);
+
+		if (ptype_size(j->f->b->regtype[x->reg]) == 8)
+			shape = LLVMBuildTrunc(B(j), shape, jty(j, j->i32), "");
+		ok = LLVMBuildAnd(B(j), ok, near_check(j, RT_SHARED, shape, c32(j, x->lo),
+						       x->hi - x->lo, NULL, x->bytes, &x->n), "");
+	}
+	return ok;
+}
+
+static void emit_version(struct jit *j, const struct stretch *s, bool fast)
+{
+	uint32_t k;
+
+	j->stretch = fast ? s : NULL;
+	memset(j->rewritten, 0, j->f->b->nregs);
+	for (k = s->from; k < s->to; k++) {
+		emit_insn(j, &j->f->b->insn[k]);
+		insn_regs(&j->f->b->insn[k], note_write, j->rewritten);
+	}
+	j->stretch = NULL;
+}
+
+/* The instructions of @s twice; then, for what they write, one value again. */
+static void emit_twice(struct jit *j, struct stretch *s)
+{
+	uint32_t n = j->f->b->nregs, r, *cached = arena_alloc(&j->u->arena, (n + 1) * sizeof(*cached));
+	V *cache = arena_alloc(&j->u->arena, (n + 1) * sizeof(V)), ok;
+	V *v = arena_alloc(&j->u->arena, (n + 1) * sizeof(V));
+	LLVMBasicBlockRef fast = new_bb(j, "tile"), slow = new_bb(j, "general");
+	LLVMBasicBlockRef join = new_bb(j, "join"), end[2];
+
+	ok = assumption(j, s);
+	br_likely(j, ok, fast, slow);
+	memcpy(cache, j->cache, n * sizeof(V));
+	memcpy(cached, j->cached, n * sizeof(*cached));
+	at_bb(j, fast);
+	emit_version(j, s, true);
+	end[0] = LLVMGetInsertBlock(B(j));
+	LLVMBuildBr(B(j), join);
+	memcpy(v, j->cache, n * sizeof(V));
+	memcpy(j->cache, cache, n * sizeof(V));
+	memcpy(j->cached, cached, n * sizeof(*cached));
+	at_bb(j, slow);
+	emit_version(j, s, false);
+	end[1] = LLVMGetInsertBlock(B(j));
+	LLVMBuildBr(B(j), join);
+	at_bb(j, join);
+	for (r = 0; r < n; r++) {
+		if (!j->rewritten[r]) {
+			j->cache[r] = cache[r];
+			j->cached[r] = cached[r];
+		} else if (j->cached[r] == j->epoch) {
+			V phi = LLVMBuildPhi(B(j), LLVMTypeOf(v[r]), ""), in[2] = { v[r], j->cache[r] };
+
+			LLVMAddIncoming(phi, in, end, 2);
+			j->cache[r] = phi;
+		}
+	}
+}
+
+/* Emits the instructions [from, last) of a block. */
+void emit_insns(struct jit *j, uint32_t from, uint32_t last)
+{
+	struct stretch s;
+	bool twice = j->has_avx512 && j->f->b->ninsn <= PTX_HUGE;
+	uint32_t k = from;
+
+	while (k < last) {
+		twice = twice && find_stretch(j, k, last, &s);
+		if (twice)
+			extend(j, last, &s);
+		for (; k < (twice ? s.from : last); k++)
+			emit_insn(j, &j->f->b->insn[k]);
+		if (twice) {
+			emit_twice(j, &s);
+			k = s.to;
+		}
+	}
+}

@@ -48,6 +48,7 @@ $(eval $(call job_variant,capture_shared,capture,-cudart shared -Xlinker -rpath$
 $(eval $(call job_variant,stencil_lz4,stencil,--compress-mode=speed))
 $(eval $(call job_variant,stencil_raw,stencil,--compress-mode=none))
 $(eval $(call job_variant,half_sm90,half,-arch=sm_90))
+$(eval $(call job_variant,tiles_sm80,tiles,-arch=sm_80))
 $(eval $(call job_variant,warp_many,warp,-gencode arch=compute_75$(comma)code=sm_75 \
 	-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80] \
 	-gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90]))

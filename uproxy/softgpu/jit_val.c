@@ -497,9 +497,15 @@ static V get_sreg(struct jit *j, int s)
 		return LLVMConstInt(j->i1, 0, false);
 	case SR_ntid_w: case SR_nctaid_w:
 		return c32(j, 1);
-	case SR_reserved_smem_offset_begin: case SR_reserved_smem_offset_end:
 	case SR_reserved_smem_offset_cap:
-		jit_fail(j, "reserved shared memory");
+		return c32(j, RT_SHARED_RESERVED);
+	case SR_reserved_smem_offset_begin: case SR_reserved_smem_offset_end:
+	case SR_reserved_smem_offset_0: case SR_reserved_smem_offset_1:
+		v = LLVMBuildTrunc(j->b, wload(j, j->i64, WOFF(shared_size)), j->i32, "");
+		if (s == SR_reserved_smem_offset_end)
+			return v;
+		return LLVMBuildSub(j->b, v, c32(j, s == SR_reserved_smem_offset_1 ?
+					       RT_SHARED_RESERVED / 2 : RT_SHARED_RESERVED), "");
 	}
 	return c32(j, 0);
 }

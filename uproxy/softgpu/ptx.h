@@ -66,6 +66,7 @@ struct ptx_kernel_info {
 	bool barriers;			/* threads of a block wait for each other */
 	bool ordered;			/* blocks run in order on one thread, see above */
 	bool grid_sync;			/* reads %envreg1/2 (cooperative groups' workspace) */
+	bool reserved_shared;		/* a region behind its own shared memory (groups of warps) */
 	bool uses_printf, uses_malloc, uses_trap;
 };
 

@@ -664,6 +664,9 @@ static void scan_insn(struct unit *u, struct pbody *b, struct insn *i, const uin
 
 		if (o->kind == O_SREG && o->sreg >= SR_envreg0 && o->sreg <= SR_envreg31)
 			u->info.grid_sync = true;
+		if (o->kind == O_SREG && o->sreg >= SR_reserved_smem_offset_begin &&
+		    o->sreg <= SR_reserved_smem_offset_1)
+			u->info.reserved_shared = true;
 	}
 }
 

@@ -62,7 +62,7 @@ struct rt_run {
 	uint32_t nthreads, nwarps;
 	uint64_t local_stride;
 	size_t stack_size;
-	uint32_t shared_total;
+	uint32_t shared_total, shared_size;	/* the kernel's own; with what is reserved */
 	uint8_t *params;
 	struct rt_run *next;		/* of those that want helpers; pool lock */
 	unsigned int helpers, max_helpers;	/* pool lock */

@@ -490,7 +490,7 @@ static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
 	w->dyn_shared = l->dyn_shared;
 	w->total_shared = r->shared_total;
 	w->shared = b->shared;
-	w->shared_size = r->shared_total;
+	w->shared_size = b->shared_size;
 	w->local = b->local + (size_t)i * 32 * r->local_stride;
 	w->local_stride = r->local_stride;
 	w->params = r->params;
@@ -513,7 +513,7 @@ static struct rt_block *block_new(struct rt_worker *wk)
 		return NULL;
 	b->worker = wk;
 	b->nwarps = r->nwarps;
-	b->shared_size = r->shared_total;
+	b->shared_size = r->shared_size;
 	b->local_size = (size_t)r->nwarps * 32 * r->local_stride;
 	b->warp = aligned_alloc(64, (size_t)r->nwarps * ((sizeof(*b->warp) + 63) & ~63ul));
 	b->fiber = calloc(r->nwarps, sizeof(*b->fiber));
@@ -800,6 +800,9 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	r.fibers = k->info.barriers || k->spins || l->cooperative;
 	r.stack_size = k->calls ? STACK_CALLS : STACK;
 	r.shared_total = k->info.static_shared + l->dyn_shared;
+	r.shared_size = r.shared_total;
+	if (k->info.reserved_shared)
+		r.shared_size = ((r.shared_total + 127) & ~127u) + RT_SHARED_RESERVED;
 	r.local_stride = k->calls ? (l->local_limit ? l->local_limit : 512 << 10) :
 			 k->info.local_bytes;
 	r.local_stride = (r.local_stride + 15) & ~15ull;

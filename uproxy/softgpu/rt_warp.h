@@ -70,7 +70,10 @@ _Static_assert(sizeof(struct rt_frame) == 64, "compiled code puts pend[] there")
 
 #define RT_NONE 0xffffffffu
 
-enum { RT_SHARED_SLACK = 256 };	/* bytes behind shared memory that a load may look at */
+enum {
+	RT_SHARED_SLACK = 256,		/* bytes behind shared memory that a load may look at */
+	RT_SHARED_RESERVED = 1024,	/* of a kernel that reads %reserved_smem_offset_*: at its end */
+};
 
 typedef void (*rt_entry_fn)(struct rt_warp *w, uint32_t mask, uint64_t lsp);
 

@@ -8,6 +8,7 @@
 #   VM_PROGRAMS    programs like HOST_TESTS, that boot a VM of their own for `make check-vm`
 #   SIDE_TESTS     those of HOST_TESTS that `make check` runs beside the others
 #   LONG_TESTS     the same as HOST_TESTS, for `make check-long` only
+#   FULL_TESTS     those of LONG_TESTS that `make check-full` runs besides HOST_TESTS
 #   TEST_PROGRAMS  what the tests start, for `make check` to build
 #   BENCHES        programs that write $(BUILD)/bench/NAME.json
 #   DEMOS          programs or scripts that `make demo` runs one after the other
@@ -50,6 +51,7 @@ VM_TESTS :=
 VM_PROGRAMS :=
 SIDE_TESTS :=
 LONG_TESTS :=
+FULL_TESTS :=
 BENCHES :=
 TEST_PROGRAMS :=
 DEMOS :=

@@ -46,7 +46,7 @@ define san
 	$(again) SAN=thread B=$(BUILD)/tsan CC=clang-19 san-tests
 endef
 
-.PHONY: check check-host check-vm check-san check-long
+.PHONY: check check-host check-vm check-san check-long check-full
 check: setup
 	$(san)
 	$(again) run-check
@@ -59,8 +59,11 @@ check-san: setup
 	$(again) run-check-san
 check-long: setup
 	$(again) run-check-long
+# All of CUDA and of NVIDIA's libraries, every shape, type and image: an hour and more.
+check-full: setup
+	$(again) run-check-full
 
-.PHONY: run-check run-check-host run-check-vm run-check-san run-check-long
+.PHONY: run-check run-check-host run-check-vm run-check-san run-check-long run-check-full
 run-check: LAST_VM = $(lastword $(VM_PROGRAMS))
 run-check: tests
 	@$(RUN_TESTS) $(call timed,$(LAST_VM) $(filter $(SIDE_TESTS),$(HOST_TESTS)) \
@@ -75,6 +78,8 @@ run-check-san:
 	@$(RUN_TESTS) $(call timed,$(SAN_PROGRAMS)) $(ours)
 run-check-long: tests
 	@$(RUN_TESTS) $(call timed,$(LONG_TESTS)) $(ours)
+run-check-full: tests
+	@$(RUN_TESTS) $(call timed,$(HOST_TESTS) $(FULL_TESTS)) $(ours)
 
 # A bench prints its table and writes $(BUILD)/bench/NAME.json; make bench-NAME runs one.
 .PHONY: bench run-bench demo run-demo check-fresh

@@ -21,10 +21,11 @@ $(LIB_BINS): $(B)/selftests/libs/%: selftests/libs/%.cu selftests/libs/lib.cuh \
 .PHONY: lib-programs
 lib-programs: $(LIB_BINS)
 
-# A choice that compiles few kernels for `make check`; all of it for `make check-long`.
+# A choice that compiles few kernels for `make check`; all of it for `make check-full`.
 ifeq ($(SAN),)
 HOST_TESTS += selftests/libs/test-libs
 LONG_TESTS += selftests/libs/test-libs-long
+FULL_TESTS += selftests/libs/test-libs-long
 TEST_PROGRAMS += $(LIB_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-libs := 600
 TIMEOUT_test-libs-long := 7200

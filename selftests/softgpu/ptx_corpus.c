@@ -12,7 +12,8 @@
  *               of one image of a library; by name
  *   -f          append the forms of instructions that were accepted to a file
  *   -l          one line for each entry; what is there already is not done again
- * A file is PTX text, or a library with fatbins inside.  Exit status 1: something was refused.
+ * A file is PTX text, or a library with fatbins inside.  Exit status 1: something was refused.  Entries
+ * that call a function of the program, which the library links to them at run time, count apart.
  *
  * An image is read by a child, so that a crash costs one entry, which is named; the log is the only
  * thing that children and report share.
@@ -396,10 +397,13 @@ static void image(const char *lib, unsigned int n, const uint8_t *data, size_t t
 
 static void fatbins(const char *lib, const uint8_t *p, size_t len, unsigned int *n)
 {
-	const uint8_t *end = p + len, *q = p, *e, *stop;
+	const uint8_t *end = p + len, *q, *e, *stop;
 	uint32_t head;
 	uint64_t size;
 
+	/* aligned in the file; a section need not be (cuFFT 12's .ldata) */
+	p += -(uintptr_t)p & 7;
+	q = p;
 	while (q + 16 <= end) {
 		if (*(const uint32_t *)q != 0xba55ed50 || *(const uint16_t *)(q + 6) != 16) {
 			q += 8;
@@ -476,7 +480,7 @@ static int file(const char *path)
 
 struct lib {
 	char name[64];
-	unsigned long images, entries, refused;
+	unsigned long images, entries, unlinked, refused;
 	double worst;
 	unsigned int last_image;
 };
@@ -605,7 +609,7 @@ static void note_result(char *lib, unsigned int im, unsigned int e, int ret, dou
 	l->last_image = im;
 	l->entries++;
 	if (ret) {
-		l->refused++;
+		ret == -ENOENT ? l->unlinked++ : l->refused++;
 		count(lib, name, im, err);
 		return;
 	}
@@ -625,7 +629,7 @@ static double at(const float *v, size_t n, double q)
 	return n ? v[(size_t)((n - 1) * q)] : 0;
 }
 
-static void write_json(unsigned long entries, unsigned long refused)
+static void write_json(unsigned long entries, unsigned long unlinked, unsigned long refused)
 {
 	FILE *f = fopen(opt.json, "w");
 
@@ -644,6 +648,7 @@ static void write_json(unsigned long entries, unsigned long refused)
 	fprintf(f, "  {\"metric\": \"jit.load_max_ms\", \"value\": %.2f, \"unit\": \"ms\"},\n",
 		at(loads, nloads, 1) * 1e3);
 	fprintf(f, "  {\"metric\": \"jit.entries\", \"value\": %lu, \"unit\": \"entries\"},\n", entries);
+	fprintf(f, "  {\"metric\": \"jit.unlinked\", \"value\": %lu, \"unit\": \"entries\"},\n", unlinked);
 	fprintf(f, "  {\"metric\": \"jit.refused\", \"value\": %lu, \"unit\": \"entries\"}\n]\n", refused);
 	if (fclose(f)) {
 		perror(opt.json);
@@ -653,21 +658,24 @@ static void write_json(unsigned long entries, unsigned long refused)
 
 static int report(void)
 {
-	unsigned long entries = 0, refused = 0;
+	unsigned long entries = 0, unlinked = 0, refused = 0;
 	unsigned int i;
 
 	read_log(note_result);
 	qsort(times, ntimes, sizeof(*times), by_value);
 	qsort(loads, nloads, sizeof(*loads), by_value);
-	printf("%-44s %6s %8s %8s %9s\n", "library", "images", "entries", "refused", "worst s");
+	printf("%-44s %6s %8s %8s %8s %9s\n", "library", "images", "entries", "unlinked", "refused",
+	       "worst s");
 	for (i = 0; i < nlibs; i++) {
-		printf("%-44s %6lu %8lu %8lu %9.2f\n", libs[i].name, libs[i].images, libs[i].entries,
-		       libs[i].refused, libs[i].worst);
+		printf("%-44s %6lu %8lu %8lu %8lu %9.2f\n", libs[i].name, libs[i].images,
+		       libs[i].entries, libs[i].unlinked, libs[i].refused, libs[i].worst);
 		entries += libs[i].entries;
+		unlinked += libs[i].unlinked;
 		refused += libs[i].refused;
 	}
-	printf("%lu entries %s, %lu refused; median %.0f ms, 90 %% %.0f ms, worst %.2f s %s\n",
-	       entries - refused, opt.compile ? "compiled" : "accepted", refused,
+	printf("%lu entries %s, %lu to be linked, %lu refused; median %.0f ms, 90 %% %.0f ms, "
+	       "worst %.2f s %s\n", entries - unlinked - refused,
+	       opt.compile ? "compiled" : "accepted", unlinked, refused,
 	       at(times, ntimes, 0.5) * 1e3, at(times, ntimes, 0.9) * 1e3, worst, worst_name);
 	if (nloads)
 		printf("from the cache: median %.2f ms, worst %.2f ms\n", at(loads, nloads, 0.5) * 1e3,
@@ -675,7 +683,7 @@ static int report(void)
 	for (i = 0; i < nwhy; i++)
 		printf("%6lu %s\n       first: %s\n", why[i].n, why[i].text, why[i].where);
 	if (opt.json)
-		write_json(entries, refused);
+		write_json(entries, unlinked, refused);
 	return refused ? 1 : 0;
 }
 

@@ -79,6 +79,7 @@ ifeq ($(SAN),)
 TEST_PROGRAMS += $(PTX_CORPUS)
 HOST_TESTS += selftests/softgpu/test-corpus
 LONG_TESTS += selftests/softgpu/test-corpus-all
+FULL_TESTS += selftests/softgpu/test-corpus-all
 TIMEOUT_test-corpus := 300
 TIMEOUT_test-corpus-all := 3600
 endif

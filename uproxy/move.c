@@ -450,7 +450,7 @@ static void *loader(void *arg)
 
 	rc = store_object_open(l->m->st, l->ref, &r);
 	if (!rc) {
-		buf = aligned_alloc(4096, l->direct ? BUFFERS * BUFFER : PIECE);
+		buf = store_buffer(l->direct ? BUFFERS * BUFFER : PIECE);
 		rc = buf ? 0 : -ENOMEM;
 	}
 	if (!rc && !l->direct) {

@@ -806,6 +806,75 @@ static void write_program(const char *path, const char *text)
 	fclose(f);
 }
 
+/* ------------------------------------------------------------ reading ahead of the processes */
+
+static int opened, closed, begun, ended;
+
+static int open_counted(void *arg, const char *name, void **object, uint64_t *size)
+{
+	int err = good.open(arg, name, object, size);
+
+	__atomic_fetch_add(&opened, !err, __ATOMIC_RELAXED);
+	return err;
+}
+
+static void close_counted(void *object)
+{
+	good.close(object);
+	__atomic_fetch_add(&closed, 1, __ATOMIC_RELAXED);
+}
+
+static int fetch_counted(void *object, uint64_t off, void *data, size_t len, void **ticket)
+{
+	int err = good.fetch(object, off, data, len, ticket);
+
+	__atomic_fetch_add(&begun, !err, __ATOMIC_RELAXED);
+	return err;
+}
+
+static int end_counted(void *object, void *ticket)
+{
+	__atomic_fetch_add(&ended, 1, __ATOMIC_RELAXED);
+	return good.fetch_end(object, ticket);
+}
+
+/* A CRIU that never makes a process: what was read for them is let go of, all of it. */
+TEST_F(criu, memory_is_read_before_there_are_processes)
+{
+	struct images_source source;
+	struct images_stored from;
+	struct store_checkpoint *c;
+	struct moved *m = &self->m;
+	struct criu idle = criu_;
+
+	ASSERT_TRUE(start_job(m, "h", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	snprintf(idle.path, sizeof(idle.path), "%s/idle", m->dir);
+	write_program(idle.path, "#!/bin/sh\nsleep 2\nexit 1\n");
+	MUST(open_store(m));
+	MUST(store_checkpoint_open(m->store, m->id, &c));
+	from = (struct images_stored){ m->store, c };
+	images_from_store(&from, &good);
+	source = good;
+	source.open = open_counted;
+	source.close = close_counted;
+	source.fetch = fetch_counted;
+	source.fetch_end = end_counted;
+	opened = closed = begun = ended = 0;
+	m->back = (struct criu_restore){ .criu = &idle, .source = &source };
+	EXPECT_NE(criu_restore(&m->back, m->why, sizeof(m->why)), 0);
+	EXPECT_LE(64 >> 1, begun);	/* chunks of 2 MiB */
+	EXPECT_EQ(begun, ended);
+	EXPECT_EQ(opened, closed);
+	EXPECT_EQ(litter(m), 0);
+	store_checkpoint_close(c);
+	close_store(m);
+	m->back = (struct criu_restore){ 0 };
+	MUST(restore(m, NULL, 0, NULL));
+	EXPECT_EQ(finish(m), 0);
+}
+
 TEST(a_CRIU_that_will_not_do_is_named)
 {
 	char dir[] = "/tmp/svcriu.XXXXXX", path[64], why[CRIU_WHY], *argv[] = { NULL };

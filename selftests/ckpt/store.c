@@ -80,6 +80,45 @@ TEST_F(store, objects_of_all_sizes_come_back)
 	free(p);
 }
 
+/* Several fetches at once, of which one is asked again and again whether it is there. */
+TEST_F(store, what_is_fetched_comes_by_itself)
+{
+	const size_t size = 24 * MB, part = 2 * MB, n = size / part;
+	uint8_t *p = malloc(size), *q = store_buffer(size);
+	struct store_fetch *f[size / part];
+	struct store_reader *r;
+	struct store_ref ref;
+	time_t end = time(NULL) + 60;
+
+	ASSERT_NE(NULL, q);
+	ASSERT_EQ(0, (uintptr_t)q % part);
+	fill(p, size, 12);
+	ASSERT_EQ(0, put_at(self->w, p, size, &ref));
+	ASSERT_EQ(0, store_writer_flush(self->w));
+	ASSERT_EQ(0, store_object_open(self->s, &ref, &r));
+	memset(q, 0xee, size);
+	for (size_t i = 0; i < n; i++)
+		ASSERT_EQ(0, store_fetch(r, i * part, q + i * part, part, &f[i]));
+	while (!store_fetch_there(r, f[n - 1]) && time(NULL) < end)
+		usleep(100);
+	ASSERT_TRUE(store_fetch_there(r, f[n - 1]));
+	ASSERT_EQ(0, memcmp(q + size - part, p + size - part, part));
+	for (size_t i = n; i--;)
+		ASSERT_EQ(0, store_fetch_end(r, f[i]));
+	ASSERT_EQ(0, memcmp(p, q, size));
+	/* A page that is damaged is there, too, and its fetch says so. */
+	shell("for f in '%s'/seg/*; do printf x | dd of=$f bs=1 seek=5000 conv=notrunc 2>/dev/null; done",
+	      self->dir);
+	ASSERT_EQ(0, store_fetch(r, 0, q, part, &f[0]));
+	while (!store_fetch_there(r, f[0]) && time(NULL) < end)
+		usleep(100);
+	ASSERT_TRUE(store_fetch_there(r, f[0]));
+	ASSERT_EQ(-EBADMSG, store_fetch_end(r, f[0]));
+	store_reader_close(r);
+	free(p);
+	free(q);
+}
+
 /* What was written in pieces, with gaps, out of order; read in pieces, too. */
 struct model {
 	uint8_t *p;

@@ -930,6 +930,8 @@ int images_serve(struct images **out, const char *dir, const struct images_sourc
 		err = read_small(i);
 		if (!err)
 			plan_direct(i);
+		if (i->direct)
+			direct_begin(i->direct);
 	}
 	if (!err)
 		err = start(&i->reader, server, i);

@@ -42,6 +42,7 @@ struct images_source {
 	 */
 	int (*fetch)(void *object, uint64_t off, void *data, size_t len, void **ticket);
 	int (*fetch_end)(void *object, void *ticket);
+	bool (*fetch_there)(void *object, void *ticket);	/* fetch_end need not wait; or NULL */
 	void (*close)(void *object);
 	void *arg;
 };

@@ -30,9 +30,10 @@
 #define PAGE		4096ull
 #define VMA_MIN		(1ull << 20)
 #define RUN_MIN		16		/* pages; shorter ones are not worth a call */
-#define CHUNK		(1ull << 20)
+#define CHUNK		(2ull << 20)	/* a huge page: see store_buffer() */
 #define AHEAD		8		/* chunks that a thread has under way */
 #define THREADS_MAX	8
+#define EARLY_MAX	(4ull << 30)	/* read before the processes are there */
 #define VMAS_MAX	4096
 
 #define STATUS_REGULAR	(1 << 0)
@@ -52,6 +53,21 @@ struct run {			/* of pages that are ours */
 	uint64_t off, address, len;
 };
 
+/* Of an image, what is read at once: the first of its runs, and where in that it begins. */
+struct part {
+	uint32_t id;
+	uint64_t off, len;
+	size_t run;
+	uint64_t at;
+};
+
+/* A part that is being read, then written. */
+struct slot {
+	struct part part;
+	char *buf;
+	void *ticket;		/* NULL: it is there */
+};
+
 struct map {			/* a pagemap, as CRIU gets it */
 	int pid;
 	char *text;
@@ -68,13 +84,25 @@ struct direct {
 	size_t n_maps;
 
 	/* filling */
+	unsigned int threads;
+	pthread_t reader;	/* before the others */
+	bool has_reader;
+	char *memory;
+	size_t memory_len, chunks, early;
+
+	pthread_mutex_t lock;	/* for what follows */
+	pthread_cond_t cond;
+	bool begun, stop;	/* begun: the processes are there, and what is next is set */
 	pid_t (*find)(void *arg, int pid);
 	void *arg;
 	uint64_t *bytes;
-	size_t next_run;	/* lock */
-	uint64_t next_off;	/* lock: within the run */
-	int error;		/* lock */
-	pthread_mutex_t lock;
+	size_t next_run;
+	uint64_t next_off;	/* within the run */
+	char **unused;		/* chunks; the first `taken` places are stale */
+	size_t taken;
+	struct slot *ready;	/* read before the processes were there */
+	size_t n_ready;
+	int error;
 };
 
 /* ----------------------------------------------------------------------------- protobufs */
@@ -411,6 +439,7 @@ struct direct *direct_plan(const struct images_source *source, direct_small smal
 	if (!d)
 		return NULL;
 	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->cond, NULL);
 	d->source = source;
 	d->vma = calloc(VMAS_MAX, sizeof(*d->vma));
 	d->map = calloc(n + 1, sizeof(*d->map));
@@ -431,19 +460,6 @@ struct direct *direct_plan(const struct images_source *source, direct_small smal
 		return d;
 	direct_free(d);
 	return NULL;
-}
-
-void direct_free(struct direct *d)
-{
-	if (!d)
-		return;
-	for (size_t i = 0; i < d->n_maps; i++)
-		free(d->map[i].text);
-	pthread_mutex_destroy(&d->lock);
-	free(d->map);
-	free(d->vma);
-	free(d->run);
-	free(d);
 }
 
 const char *direct_pagemap(const struct direct *d, const char *name, uint64_t *len)
@@ -486,46 +502,106 @@ bool direct_keep(const struct direct *d, const char *name, uint64_t size, uint64
 
 /* -------------------------------------------------------------------------------- filling */
 
-/* A part that is being read, then written. */
-struct slot {
-	struct run part;
-	char *buf;
-	void *ticket;		/* NULL: it is there */
-};
-
+/*
+ * One thread begins to read as soon as it is known what there is, and keeps what has come; when the
+ * processes are there all threads read on, and write. A buffer that has been written goes back to
+ * the system unless a read needs it: buffers and processes together are hardly more memory than the
+ * processes are going to have.
+ */
 struct worker {
 	struct direct *d;
 	void *object;		/* of the image that was read last */
 	uint32_t id;
-	char *memory;
-	struct slot slot[AHEAD];	/* a ring */
+	struct slot slot[AHEAD];	/* a ring: what is under way */
 	unsigned int first, n;
 	pid_t pid;		/* the process that was looked for last, here, and in the images */
 	int inner;
 };
 
-/* The next piece of work. False: none. */
-static bool take(struct direct *d, struct run *part)
+/* With the lock: may the next part be read now? */
+static bool may_take(const struct direct *d)
 {
-	const struct run *r;
-	bool some;
+	return d->next_run < d->n_runs && d->taken < (d->begun ? d->chunks : d->early);
+}
 
-	pthread_mutex_lock(&d->lock);
-	some = !d->error && d->next_run < d->n_runs;
-	if (some) {
+/* With the lock. A part goes over several runs that lie in the image one behind the other. */
+static void next_part(struct direct *d, struct part *part)
+{
+	const struct run *r = &d->run[d->next_run];
+
+	*part = (struct part){ r->id, r->off + d->next_off, 0, d->next_run, d->next_off };
+	while (part->len < CHUNK && d->next_run < d->n_runs) {
+		uint64_t left = CHUNK - part->len;
+
 		r = &d->run[d->next_run];
-		*part = *r;
-		part->off += d->next_off;
-		part->address += d->next_off;
-		part->len = r->len - d->next_off < CHUNK ? r->len - d->next_off : CHUNK;
-		d->next_off += part->len;
+		if (r->id != part->id || r->off + d->next_off != part->off + part->len)
+			break;
+		if (left > r->len - d->next_off)
+			left = r->len - d->next_off;
+		part->len += left;
+		d->next_off += left;
 		if (d->next_off == r->len) {
 			d->next_run++;
 			d->next_off = 0;
 		}
 	}
+}
+
+/* The next piece of work, and a buffer for it. False: none. */
+static bool take(struct direct *d, struct slot *t)
+{
+	bool some;
+
+	pthread_mutex_lock(&d->lock);
+	some = !d->error && !d->stop && may_take(d);
+	if (some) {
+		next_part(d, &t->part);
+		t->buf = d->unused[d->taken++];
+		t->ticket = NULL;
+	}
 	pthread_mutex_unlock(&d->lock);
 	return some;
+}
+
+/* Something that was read before the processes were there. */
+static bool take_ready(struct direct *d, struct slot *t)
+{
+	bool some;
+
+	pthread_mutex_lock(&d->lock);
+	some = d->begun && !d->error && d->n_ready;
+	if (some)
+		*t = d->ready[--d->n_ready];
+	pthread_mutex_unlock(&d->lock);
+	return some;
+}
+
+/* Waits until there may be work. False: there will be none. */
+static bool wait_for_work(struct direct *d)
+{
+	bool some;
+
+	pthread_mutex_lock(&d->lock);
+	while (!d->begun && !d->stop && !d->error)
+		pthread_cond_wait(&d->cond, &d->lock);
+	some = !d->stop && !d->error && (may_take(d) || d->n_ready);
+	pthread_mutex_unlock(&d->lock);
+	return some;
+}
+
+/* Only as many as are read into keep their memory. */
+static void give_back(struct direct *d, char *buf)
+{
+	bool spare;
+
+	pthread_mutex_lock(&d->lock);
+	spare = d->next_run == d->n_runs || d->taken > d->chunks - d->early;
+	pthread_mutex_unlock(&d->lock);
+	if (spare)
+		madvise(buf, CHUNK, MADV_DONTNEED);
+	pthread_mutex_lock(&d->lock);
+	d->unused[--d->taken] = buf;
+	pthread_mutex_unlock(&d->lock);
 }
 
 static int open_pages(struct worker *w, uint32_t id)
@@ -559,61 +635,105 @@ static int put(pid_t pid, uint64_t address, const char *data, size_t len)
 	return 0;
 }
 
-static int begin_part(struct worker *w, const struct run *part)
+static int put_part(struct worker *w, const struct slot *t)
+{
+	const struct run *r = &w->d->run[t->part.run];
+	uint64_t at = t->part.at, done = 0;
+	int err = 0;
+
+	for (; done < t->part.len && !err; r++, at = 0) {
+		uint64_t len = r->len - at;
+
+		if (len > t->part.len - done)
+			len = t->part.len - done;
+		if (w->inner != r->pid) {
+			w->inner = r->pid;
+			w->pid = w->d->find(w->d->arg, w->inner);
+		}
+		err = w->pid > 0 ? put(w->pid, r->address + at, t->buf + done, len) : -ESRCH;
+		done += len;
+	}
+	if (!err)
+		__atomic_fetch_add(w->d->bytes, t->part.len, __ATOMIC_RELAXED);
+	give_back(w->d, t->buf);
+	return err;
+}
+
+/* True: the processes are not there yet, and it waits for them. */
+static bool keep(struct direct *d, const struct slot *t)
+{
+	bool early;
+
+	pthread_mutex_lock(&d->lock);
+	early = !d->begun;
+	if (early)
+		d->ready[d->n_ready++] = *t;
+	pthread_mutex_unlock(&d->lock);
+	return early;
+}
+
+/* Is the part that was begun first there? */
+static bool has_come(struct worker *w)
 {
 	const struct images_source *s = w->d->source;
-	struct slot *t = &w->slot[(w->first + w->n) % AHEAD];
-	int err = open_pages(w, part->id);
+	const struct slot *t = &w->slot[w->first];
 
-	t->part = *part;
-	t->ticket = NULL;
-	if (err)
-		return err;
-	if (s->fetch)
-		err = s->fetch(w->object, part->off, t->buf, part->len, &t->ticket);
-	else
-		err = s->read(w->object, part->off, t->buf, part->len);
-	w->n += !err;
-	return err;
+	return w->n && (!t->ticket || (s->fetch_there && s->fetch_there(w->object, t->ticket)));
 }
 
 /* The part that was begun first. */
 static int end_part(struct worker *w, bool wanted)
 {
 	const struct images_source *s = w->d->source;
-	struct slot *t = &w->slot[w->first];
+	const struct slot *t = &w->slot[w->first];
 	int err = t->ticket ? s->fetch_end(w->object, t->ticket) : 0;
 
 	w->first = (w->first + 1) % AHEAD;
 	w->n--;
 	if (err || !wanted)
 		return err;
-	if (w->inner != t->part.pid) {
-		w->inner = t->part.pid;
-		w->pid = w->d->find(w->d->arg, w->inner);
-	}
-	err = w->pid > 0 ? put(w->pid, t->part.address, t->buf, t->part.len) : -ESRCH;
-	if (!err)
-		__atomic_fetch_add(w->d->bytes, t->part.len, __ATOMIC_RELAXED);
+	return keep(w->d, t) ? 0 : put_part(w, t);
+}
+
+static int begin_part(struct worker *w, const struct slot *next)
+{
+	const struct images_source *s = w->d->source;
+	struct slot *t;
+	int err = 0;
+
+	/* What is under way is of the image that is open. */
+	while (w->n && w->id != next->part.id && !err)
+		err = end_part(w, true);
+	err = err ?: open_pages(w, next->part.id);
+	if (err)
+		return err;
+	t = &w->slot[(w->first + w->n) % AHEAD];
+	*t = *next;
+	if (s->fetch)
+		err = s->fetch(w->object, t->part.off, t->buf, t->part.len, &t->ticket);
+	else
+		err = s->read(w->object, t->part.off, t->buf, t->part.len);
+	w->n += !err;
 	return err;
 }
 
-/* Reads are under way for all slots but the one that is being written. */
+/* What has just come is in the processor's cache, and goes first; then the disk is kept busy. */
 static int fill(struct worker *w)
 {
-	struct run part;
-	bool more = true;
+	struct slot t;
 	int err = 0;
 
-	while (!err && (more || w->n)) {
-		more = more && take(w->d, &part);
-		/* What is under way is of the image that is open. */
-		while (more && !err && w->n && w->id != part.id)
+	while (!err) {
+		if (has_come(w))
 			err = end_part(w, true);
-		if (more && !err)
-			err = begin_part(w, &part);
-		if (!err && w->n && (!more || w->n == AHEAD))
+		else if (w->n < AHEAD && take(w->d, &t))
+			err = begin_part(w, &t);
+		else if (take_ready(w->d, &t))
+			err = put_part(w, &t);
+		else if (w->n)
 			err = end_part(w, true);
+		else if (!wait_for_work(w->d))
+			break;
 	}
 	while (w->n)
 		end_part(w, false);
@@ -623,40 +743,139 @@ static int fill(struct worker *w)
 static void *work(void *arg)
 {
 	struct worker w = { .d = arg };
-	int err = 0;
+	int err = fill(&w);
 
-	w.memory = aligned_alloc(CHUNK, AHEAD * CHUNK);
-	for (int i = 0; i < AHEAD && w.memory; i++)
-		w.slot[i].buf = w.memory + i * CHUNK;
-	err = w.memory ? fill(&w) : -ENOMEM;
 	if (err) {
 		pthread_mutex_lock(&w.d->lock);
 		w.d->error = w.d->error ?: err;
+		pthread_cond_broadcast(&w.d->cond);
 		pthread_mutex_unlock(&w.d->lock);
 	}
 	if (w.object)
 		w.d->source->close(w.object);
-	free(w.memory);
 	return NULL;
+}
+
+/* No signal is for our threads. */
+static bool start(pthread_t *thread, struct direct *d)
+{
+	sigset_t all, old;
+	bool good;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	good = !pthread_create(thread, NULL, work, d);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return good;
+}
+
+/* Buffers: addresses alone, until they are read into. */
+static bool get_buffers(struct direct *d, size_t room)
+{
+	d->memory_len = (room + 1) * CHUNK;
+	d->memory = mmap(NULL, d->memory_len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (d->memory == MAP_FAILED)
+		d->memory = NULL;
+	d->unused = malloc(room * sizeof(*d->unused));
+	d->ready = malloc(room * sizeof(*d->ready));
+	if (!d->memory || !d->unused || !d->ready)
+		return false;
+	madvise(d->memory, d->memory_len, MADV_HUGEPAGE);
+	madvise(d->memory, d->memory_len, MADV_DONTFORK);	/* CRIU's start would share it */
+	for (size_t i = 0; i < room; i++)
+		d->unused[i] = (char *)(((uintptr_t)d->memory + CHUNK - 1) & ~(CHUNK - 1)) +
+			       i * CHUNK;
+	d->chunks = room;
+	return true;
+}
+
+static void drop_buffers(struct direct *d)
+{
+	if (d->memory)
+		munmap(d->memory, d->memory_len);
+	free(d->unused);
+	free(d->ready);
+	d->memory = NULL;
+	d->unused = NULL;
+	d->ready = NULL;
+}
+
+/* Chunks that may be read before there are processes: a part of the memory that nobody uses. */
+static size_t early_chunks(const struct direct *d)
+{
+	uint64_t unused = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * PAGE / 4, all = 0;
+
+	for (size_t i = 0; i < d->n_runs; i++)
+		all += d->run[i].len;
+	if (unused > EARLY_MAX)
+		unused = EARLY_MAX;
+	return (unused < all ? unused : all + CHUNK - 1) / CHUNK;
+}
+
+void direct_begin(struct direct *d)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	d->threads = cpus < 1 ? 1 : cpus < THREADS_MAX ? cpus : THREADS_MAX;
+	d->early = early_chunks(d);
+	if (!get_buffers(d, d->early + d->threads * AHEAD)) {
+		drop_buffers(d);
+		d->early = 0;
+		if (!get_buffers(d, d->threads * AHEAD)) {
+			drop_buffers(d);
+			d->error = -ENOMEM;
+			return;
+		}
+	}
+	d->has_reader = d->early && start(&d->reader, d);
+}
+
+static void end_reader(struct direct *d)
+{
+	if (d->has_reader)
+		pthread_join(d->reader, NULL);
+	d->has_reader = false;
 }
 
 int direct_fill(struct direct *d, pid_t (*find)(void *arg, int pid), void *arg, uint64_t *bytes)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_t thread[THREADS_MAX];
-	sigset_t all, old;
-	int n = 0;
+	unsigned int n = 0;
 
+	pthread_mutex_lock(&d->lock);
 	d->find = find;
 	d->arg = arg;
 	d->bytes = bytes;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (n < THREADS_MAX && n < cpus - 1 && !pthread_create(&thread[n], NULL, work, d))
+	d->begun = true;
+	pthread_cond_broadcast(&d->cond);
+	pthread_mutex_unlock(&d->lock);
+	while (n + 1 + d->has_reader < d->threads && start(&thread[n], d))
 		n++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	work(d);
 	while (n)
 		pthread_join(thread[--n], NULL);
+	end_reader(d);
+	drop_buffers(d);
 	return d->error;
+}
+
+void direct_free(struct direct *d)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->stop = true;
+	pthread_cond_broadcast(&d->cond);
+	pthread_mutex_unlock(&d->lock);
+	end_reader(d);
+	drop_buffers(d);
+	for (size_t i = 0; i < d->n_maps; i++)
+		free(d->map[i].text);
+	pthread_cond_destroy(&d->cond);
+	pthread_mutex_destroy(&d->lock);
+	free(d->map);
+	free(d->vma);
+	free(d->run);
+	free(d);
 }

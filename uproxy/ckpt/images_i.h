@@ -29,6 +29,9 @@ const char *direct_pagemap(const struct direct *d, const char *name, uint64_t *l
 bool direct_keep(const struct direct *d, const char *name, uint64_t size, uint64_t *off,
 		 uint64_t *end);
 
+/* Begins to read what direct_fill is going to write. */
+void direct_begin(struct direct *d);
+
 /* Writes them all. find gives the pid here of one in the images. 0 or -errno. */
 int direct_fill(struct direct *d, pid_t (*find)(void *arg, int pid), void *arg, uint64_t *bytes);
 

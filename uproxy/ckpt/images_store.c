@@ -154,6 +154,11 @@ static int fetch_end(void *object, void *ticket)
 	return store_fetch_end(object, ticket);
 }
 
+static bool fetch_there(void *object, void *ticket)
+{
+	return store_fetch_there(object, ticket);
+}
+
 static void close_stored(void *object)
 {
 	store_reader_close(object);
@@ -161,6 +166,6 @@ static void close_stored(void *object)
 
 void images_from_store(struct images_stored *from, struct images_source *source)
 {
-	*source = (struct images_source){ open_stored, get, fetch, fetch_end, close_stored,
-					   from };
+	*source = (struct images_source){ open_stored, get, fetch, fetch_end, fetch_there,
+					  close_stored, from };
 }

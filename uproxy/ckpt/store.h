@@ -232,6 +232,14 @@ struct store_fetch;
 int store_fetch(struct store_reader *r, uint64_t off, void *buf, size_t len,
 		struct store_fetch **f);
 int store_fetch_end(struct store_reader *r, struct store_fetch *f);
+/* Would store_fetch_end return at once? */
+bool store_fetch_there(struct store_reader *r, struct store_fetch *f);
+
+/*
+ * store_buffer: memory to read into, of huge pages where there are any: a disk that takes only so
+ * many pieces at once takes a MiB of small pages for 256 of them. For free(); NULL: there is none.
+ */
+void *store_buffer(size_t len);
 
 /* store_next_data: the next range at or after `off` that is not a hole. -ENXIO none. */
 int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to);

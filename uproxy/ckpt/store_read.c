@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@
 #define WINDOWS	 4
 #define WINDOW	 512u	/* pages */
 #define MAP_MAX	 (1ul << 32)
+#define HUGE_PAGE (2ul << 20)
 
 struct source {
 	struct seg *seg;
@@ -71,6 +73,7 @@ struct input {
 
 struct window {
 	uint8_t *mem;
+	bool large;			/* of huge pages */
 	uint64_t first, used;
 	size_t n;
 	struct batch batch;
@@ -151,10 +154,9 @@ static void batch_fail(struct batch *b, int err)
 	snprintf(b->why, sizeof(b->why), "%s", store_why());
 }
 
-/* Takes one request that is back, of whatever batch; false: there is none. */
-static bool take_piece(struct input *in)
+/* A request that is back, of whatever batch; false: there is none. */
+static bool land(struct input *in, struct io_req *r)
 {
-	struct io_req *r = io_lane_wait(&in->lane);
 	struct piece *p;
 	uint32_t slot;
 	int err = 0;
@@ -180,6 +182,11 @@ static bool take_piece(struct input *in)
 	p->next = in->free;
 	in->free = p;
 	return true;
+}
+
+static bool take_piece(struct input *in)
+{
+	return land(in, io_lane_wait(&in->lane));
 }
 
 int input_finish(struct input *in, struct batch *b)
@@ -604,6 +611,11 @@ static struct window *load(struct store_reader *r)
 			w = &r->win[i];
 	if (w->batch.pending)
 		input_finish(r->in, &w->batch);
+	if (r->ahead == WINDOW && !w->large) {
+		free(w->mem);
+		w->mem = store_buffer(WINDOW * STORE_PAGE);
+		w->large = true;
+	}
 	if (!w->mem && !(w->mem = aligned_alloc(STORE_PAGE, WINDOW * STORE_PAGE)))
 		return NULL;
 	w->used = ++r->tick;
@@ -706,6 +718,23 @@ int store_fetch_end(struct store_reader *r, struct store_fetch *f)
 
 	free(f);
 	return err;
+}
+
+bool store_fetch_there(struct store_reader *r, struct store_fetch *f)
+{
+	while (f->batch.pending && land(r->in, io_lane_poll(&r->in->lane)))
+		;
+	return !f->batch.pending;
+}
+
+void *store_buffer(size_t len)
+{
+	size_t size = (len + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	void *p = aligned_alloc(HUGE_PAGE, size);
+
+	if (p)
+		madvise(p, size, MADV_HUGEPAGE);
+	return p;
 }
 
 int store_next_data(struct store_reader *r, uint64_t off, uint64_t *from, uint64_t *to)

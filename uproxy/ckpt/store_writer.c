@@ -644,6 +644,8 @@ static int get_memory(struct store_writer *w)
 		w->mem = NULL;
 	else	/* who forks while it is being filled has each page copied */
 		madvise(w->mem, BUFS * BUF_LEN, MADV_DONTFORK);
+	if (w->mem)	/* see store_buffer() */
+		madvise(w->mem, BUFS * BUF_LEN, MADV_HUGEPAGE);
 	w->digests = malloc(SLICE * sizeof(*w->digests));
 	if (w->s->super.a) {
 		w->frame = malloc(FRAME_SLOTS * STORE_PAGE +

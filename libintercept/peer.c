@@ -42,6 +42,9 @@ API CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *out, const CUatomicO
 	TRY(two_devices(from, to));
 	if (from == to)
 		return CUDA_ERROR_INVALID_DEVICE;
+	for (unsigned int i = 0; i < n; i++)
+		if ((unsigned int)ops[i] >= CU_ATOMIC_OPERATION_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
 	memset(out, 0, n * sizeof(*out));
 	return CUDA_SUCCESS;
 }

@@ -91,6 +91,35 @@ static void devices(void)
 	sum_bytes(&p, sizeof(p));
 }
 
+/* What a second device says of itself and the first: a number each, and the same about access. */
+static void two_devices(void)
+{
+	CUatomicOperation ops[2] = { CU_ATOMIC_OPERATION_FLOAT_ADD, CU_ATOMIC_OPERATION_CAS };
+	unsigned int caps[2];
+	int n, can, v;
+
+	CU(cuDeviceGetCount(&n));
+	if (n < 2)
+		return;
+	CU(cuDeviceCanAccessPeer(&can, 0, 1));
+	EXPECT(can == 0 || can == 1);
+	for (int a = CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+	     a <= CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED; a++) {
+		POISON(v);
+		CU(cuDeviceGetP2PAttribute(&v, (CUdevice_P2PAttribute)a, 0, 1));
+		EXPECT(v >= 0 && v < 100);
+		if (a == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)
+			EXPECT_EQ(v, can);
+	}
+	CU_INVALID(cuDeviceGetP2PAttribute(&v, (CUdevice_P2PAttribute)0, 0, 1));
+	CU_INVALID(cuDeviceGetP2PAttribute(NULL, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+	POISON(caps);
+	CU(cuDeviceGetP2PAtomicCapabilities(caps, ops, 1, 0, 1));
+	EXPECT(caps[0] < 2 * CU_ATOMIC_CAPABILITY_VECTOR_32x4 && caps[1] == 0x5a5a5a5a);
+	ops[0] = (CUatomicOperation)4711;
+	CU_INVALID(cuDeviceGetP2PAtomicCapabilities(caps, ops, 1, 0, 1));
+}
+
 static void contexts(void)
 {
 	unsigned long long id, ids[3];
@@ -277,6 +306,7 @@ int main()
 	CU(cuCtxGetCurrent(&primary));
 	errors();
 	devices();
+	two_devices();
 	contexts();
 	settings();
 	events();

@@ -208,6 +208,12 @@ PASSES(cuMemsetD2D32Async, CUdeviceptr to, size_t pitch, unsigned int v, size_t 
        size_t height, CUstream stream)
 PASSES(cuStreamCreate, CUstream *stream, unsigned int flags)
 PASSES(cuStreamCreateWithPriority, CUstream *stream, unsigned int flags, int priority)
+PASSES(cuStreamWaitValue32_v2, CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+PASSES(cuStreamWaitValue64_v2, CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+PASSES(cuStreamWriteValue32_v2, CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+PASSES(cuStreamWriteValue64_v2, CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+PASSES(cuCtxRecordEvent, CUcontext context, CUevent event)
+PASSES(cuCtxWaitEvent, CUcontext context, CUevent event)
 #pragma GCC diagnostic pop
 
 /* ------------------------------------------------------------------------------ proxy */

@@ -138,6 +138,57 @@ __global__ void lanes(volatile int *next, int *out)
 		}
 }
 
+/* A barrier of the whole grid made by hand: the others of its warp are at the block's barrier already. */
+__global__ void meet(volatile unsigned int *come, int *met)
+{
+	if (!threadIdx.x) {
+		atomicAdd((unsigned int *)come, 1);
+		while (*come < gridDim.x)
+			;
+	}
+	__syncthreads();
+	if (threadIdx.x == blockDim.x - 1)
+		atomicAdd(met, *come >= gridDim.x);
+}
+
+/* Everything goes around the loop, with a barrier in it, until the number behind one's own is there. */
+__global__ void in_turn(volatile int *number, int n)
+{
+	int k = threadIdx.x + blockIdx.x * blockDim.x;
+
+	while (k < n) {
+		int v = number[k + 1];
+
+		if (v) {
+			number[k] = v + 1;
+			k = n;
+		}
+		__syncthreads();
+	}
+}
+
+static void at_barriers(void)
+{
+	int per_sm, sms, blocks, n = 24 * 96 - 10, *d;
+
+	CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, meet, 64, 0));
+	CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+	blocks = std::min(per_sm * sms, 200);
+	CHECK(cudaMalloc(&d, (n + 1) * 4));
+	CHECK(cudaMemset(d, 0, 8));
+	meet<<<blocks, 64>>>((unsigned int *)d, d + 1);
+	CHECK(cudaGetLastError());
+	EXPECT_EQ(to_host(d, 2)[1], blocks);
+	CHECK(cudaMemset(d, 0, n * 4));
+	CHECK(cudaMemset(d + n, 1, 1));
+	in_turn<<<24, 96>>>(d, n);
+	CHECK(cudaGetLastError());
+	std::vector<int> got = to_host(d, n + 1);
+	for (int i = 0; i <= n; i++)
+		EXPECT_EQ(got[i], n - i + 1);
+	CHECK(cudaFree(d));
+}
+
 /* The lock is taken inside the loop by a compare and swap, by every lane of every warp. */
 __global__ void locks(int *lock, volatile long long *value, int rounds)
 {
@@ -349,6 +400,7 @@ int main()
 	mailbox();
 	inside();
 	meeting();
+	at_barriers();
 	threads();
 	return job_passed("progress");
 }

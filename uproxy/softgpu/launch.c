@@ -296,6 +296,15 @@ static CUresult from_fault(const struct ptx_fault *f, const char *name)
 	return by_kind[f->kind].code;
 }
 
+/* What the device says that it holds at once: blocks may wait for each other as far as that. */
+static uint32_t blocks_at_once(struct ctx *ctx, const struct launch *k)
+{
+	int sms = 0;
+
+	device_attr(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ctx->dev->ordinal, &sms);
+	return occupancy(k->fn, k->block[0] * k->block[1] * k->block[2], k->smem) * sms;
+}
+
 CUresult launch_run(struct ctx *ctx, struct launch *k)
 {
 	struct program *p = k->fn->mod->prog;
@@ -321,6 +330,7 @@ CUresult launch_run(struct ctx *ctx, struct launch *k)
 
 	pthread_mutex_lock(&big);
 	rs = ranges_get();
+	l.resident = blocks_at_once(ctx, k);
 	if (k->cooperative)
 		r = mem_alloc(ctx->dev, ctx, 512, 512, MEM_MODULE, &coop);
 	pthread_mutex_unlock(&big);
@@ -429,14 +439,9 @@ CUresult launch_check(struct ctx *ctx, struct launch *k)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (k->cluster[0] > 1 || k->cluster[1] > 1 || k->cluster[2] > 1)
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-	if (k->cooperative) {
-		int per_sm = occupancy(k->fn, threads, k->smem);
-		int sms = 0;
-
-		device_attr(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ctx->dev->ordinal, &sms);
-		if ((uint64_t)k->grid[0] * k->grid[1] * k->grid[2] > (uint64_t)per_sm * sms)
-			return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-	}
+	if (k->cooperative &&
+	    (uint64_t)k->grid[0] * k->grid[1] * k->grid[2] > blocks_at_once(ctx, k))
+		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 	return CUDA_SUCCESS;
 }
 

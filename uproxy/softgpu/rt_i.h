@@ -81,6 +81,7 @@ struct rt_worker {
 	struct rt_fiber one;		/* without fibers: the only stack */
 	volatile bool in_kernel;
 	bool progress;
+	unsigned int stale;		/* rounds since a warp ended or a block was started */
 	bool aborted;
 };
 

@@ -4,8 +4,9 @@
  *
  * A worker's main context switches to a fiber and gets control back when the warp has ended, waits
  * at a barrier, or gives way in a loop that may wait for somebody else.  When all warps of the
- * blocks at hand only give way, the next block is started beside them, up to ptx_launch.resident
- * (all of them in a cooperative launch).
+ * blocks at hand only give way, more blocks are started beside them, up to ptx_launch.resident
+ * (all of them in a cooperative launch).  A loop that waits may have a barrier in it: more are
+ * started, too, when blocks of a kernel that may wait pass barriers for long and no warp ends.
  *
  * Faults.  Bad addresses are found by checks, or by SIGSEGV/SIGBUS inside a granted range; both
  * leave the fiber for good and end the launch.  A signal elsewhere goes to the previous handler.
@@ -31,7 +32,8 @@ enum {
 	GUARD = 64 << 10,
 	BUDGET = 1 << 16,		/* back edges between looks at the stop flag */
 	BUDGET_SPIN = 512,
-	IDLE_ROUNDS = 8,		/* before another block is started */
+	IDLE_ROUNDS = 8,		/* before more blocks are started */
+	STALE_ROUNDS = 64,		/* for each block at hand, when they pass barriers meanwhile */
 };
 
 __thread struct rt_worker *rt_self;
@@ -648,6 +650,7 @@ static void warp_done(struct rt_block *b)
 
 	b->ndone++;
 	b->worker->progress = true;
+	b->worker->stale = 0;
 	for (i = 0; i < RT_BARRIERS; i++)	/* those who wait for this warp no longer do */
 		if (b->bar[i].arrived && bar_complete(b, &b->bar[i]))
 			bar_release(b, &b->bar[i]);
@@ -687,7 +690,7 @@ static void run_fibers(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 	uint64_t limit = r->l->cooperative ? r->nblocks : r->l->resident ? r->l->resident : 64;
-	unsigned int idle = 0, active = 0;
+	unsigned int idle = 0, active = 0, more;
 	struct rt_block *b;
 	bool any, left = true;
 
@@ -696,9 +699,13 @@ static void run_fibers(struct rt_worker *wk)
 			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
 			break;
 		}
-		if (left && (!active || (idle >= IDLE_ROUNDS && active < limit))) {
+		more = !active;
+		if (idle >= IDLE_ROUNDS || (r->spins && wk->stale >= STALE_ROUNDS * active))
+			more = 1 + active / 4;
+		for (; left && more && active < limit; more--) {
 			left = take_block(wk);
-			idle = 0;
+			active += left;
+			idle = wk->stale = 0;
 		}
 		wk->progress = any = false;
 		active = 0;
@@ -721,6 +728,7 @@ static void run_fibers(struct rt_worker *wk)
 			break;
 		}
 		idle = wk->progress ? 0 : idle + 1;
+		wk->stale++;
 		if (idle > 64 && !(idle & 63))
 			sched_yield();
 	}

@@ -14,6 +14,16 @@ __global__ void look(cudaTextureObject_t t, float *out)
 	out[threadIdx.x] = tex1D<float>(t, threadIdx.x + 0.5f);
 }
 
+__global__ void look_words(cudaTextureObject_t t, unsigned int *out)
+{
+	out[threadIdx.x] = tex1D<unsigned int>(t, threadIdx.x + 0.5f);
+}
+
+__global__ void look_layers(cudaTextureObject_t t, float *out)
+{
+	out[blockIdx.x * 16 + threadIdx.x] = tex1DLayered<float>(t, threadIdx.x + 0.5f, blockIdx.x);
+}
+
 /* NULL and the special handles are streams of the current context. */
 static void streams(void)
 {
@@ -167,16 +177,70 @@ static void words(void)
 	CU(cuMemFree(d));
 }
 
+/* The same bytes as texels of another kind; some layers of an array, counted from the first of them. */
+static void views(CUarray a, const std::vector<float> &h, CUdeviceptr out)
+{
+	CUDA_ARRAY3D_DESCRIPTOR desc = { 16, 0, 3, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED };
+	CUDA_RESOURCE_VIEW_DESC view = {}, got;
+	CUDA_RESOURCE_DESC res = {};
+	CUDA_TEXTURE_DESC tex = {};
+	CUDA_MEMCPY3D c = {};
+	std::vector<float> all(48);
+	CUtexObject t;
+	CUarray l;
+
+	res.resType = CU_RESOURCE_TYPE_ARRAY;
+	res.res.array.hArray = a;
+	tex.flags = CU_TRSF_READ_AS_INTEGER;
+	view.format = CU_RES_VIEW_FORMAT_UINT_1X32;
+	view.width = 32;
+	CU(cuTexObjectCreate(&t, &res, &tex, &view));
+	POISON(got);
+	CU(cuTexObjectGetResourceViewDesc(&got, t));
+	EXPECT(got.format == view.format && got.width == 32 && !got.lastLayer);
+	CU_INVALID(cuTexObjectGetResourceViewDesc(NULL, t));
+	look_words<<<1, 32>>>((cudaTextureObject_t)t, (unsigned int *)out);
+	EXPECT(fetch<float>(out, 32) == h);
+	CU(cuTexObjectDestroy(t));
+	view.format = CU_RES_VIEW_FORMAT_UINT_1X8;		/* a quarter of a texel */
+	CU_INVALID(cuTexObjectCreate(&t, &res, &tex, &view));
+
+	CU(cuArray3DCreate(&l, &desc));
+	for (int i = 0; i < 48; i++)
+		all[i] = i;
+	c.srcMemoryType = CU_MEMORYTYPE_HOST;
+	c.srcHost = all.data();
+	c.srcPitch = c.WidthInBytes = 64;
+	c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+	c.dstArray = l;
+	c.srcHeight = c.Height = 1;
+	c.Depth = 3;
+	CU(cuMemcpy3D(&c));
+	res.res.array.hArray = l;
+	view.format = CU_RES_VIEW_FORMAT_FLOAT_1X32;
+	view.width = 16;
+	view.firstLayer = 1;
+	view.lastLayer = 2;
+	tex.flags = 0;
+	CU(cuTexObjectCreate(&t, &res, &tex, &view));
+	look_layers<<<2, 16>>>((cudaTextureObject_t)t, (float *)out);
+	EXPECT(fetch<float>(out, 32) == std::vector<float>(all.begin() + 16, all.end()));
+	CU(cuTexObjectDestroy(t));
+	view.lastLayer = 3;
+	CU_INVALID(cuTexObjectCreate(&t, &res, &tex, &view));
+	CU(cuArrayDestroy(l));
+}
+
 static void textures(void)
 {
 	CUDA_ARRAY_DESCRIPTOR desc = { 32, 0, CU_AD_FORMAT_FLOAT, 1 };
 	CUDA_ARRAY3D_DESCRIPTOR desc3 = { 32, 0, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST };
 	CUDA_RESOURCE_DESC res = {}, r;
-	CUDA_RESOURCE_VIEW_DESC view = {}, u;
+	CUDA_RESOURCE_VIEW_DESC u;
 	CUDA_TEXTURE_DESC tex = {}, q;
 	std::vector<float> h(32);
 	CUdeviceptr out = room(128);
-	CUtexObject t, viewed;
+	CUtexObject t;
 	CUsurfObject f;
 	CUarray a, b;
 
@@ -200,17 +264,7 @@ static void textures(void)
 	CU_INVALID(cuTexObjectGetResourceViewDesc(&u, t));	/* there is none */
 	look<<<1, 32>>>((cudaTextureObject_t)t, (float *)out);
 	EXPECT(fetch<float>(out, 32) == h);
-	view.format = CU_RES_VIEW_FORMAT_FLOAT_1X32;
-	view.width = 32;
-	/* views of the same format are all that every device has */
-	if (!cuTexObjectCreate(&viewed, &res, &tex, &view)) {
-		POISON(u);
-		CU(cuTexObjectGetResourceViewDesc(&u, viewed));
-		EXPECT(u.format == view.format && u.width == 32);
-		look<<<1, 32>>>((cudaTextureObject_t)viewed, (float *)out);
-		EXPECT(fetch<float>(out, 32) == h);
-		CU(cuTexObjectDestroy(viewed));
-	}
+	views(a, h, out);
 	res.res.array.hArray = b;
 	CU(cuSurfObjectCreate(&f, &res));
 	POISON(r);

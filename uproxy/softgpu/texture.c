@@ -213,6 +213,54 @@ static CUresult sample(struct ptx_tex *t, const CUDA_TEXTURE_DESC *d)
 	return CUDA_SUCCESS;
 }
 
+/* The format of a view: its texels have as many bytes as those that are there. */
+static CUresult view_format(struct ptx_tex *t, CUresourceViewFormat f)
+{
+	static const CUarray_format of[] = {
+		CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16,
+		CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
+		CU_AD_FORMAT_HALF, CU_AD_FORMAT_FLOAT,
+	};
+	unsigned int texel = t->channels * t->bits, i = f - CU_RES_VIEW_FORMAT_UINT_1X8;
+	CUresult r;
+
+	if (f == CU_RES_VIEW_FORMAT_NONE)
+		return CUDA_SUCCESS;
+	if (i >= 3 * sizeof(of) / sizeof(of[0]))
+		return f <= CU_RES_VIEW_FORMAT_UNSIGNED_BC7 ? CUDA_ERROR_NOT_SUPPORTED :
+							      CUDA_ERROR_INVALID_VALUE;
+	t->read_normalized = 0;
+	r = set_format(t, of[i / 3], 1 << i % 3);
+	return !r && (unsigned int)t->channels * t->bits != texel ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+/* A view of an array: other texels, some of its levels, some of its layers. */
+static CUresult view(struct ptx_tex *t, const CUDA_RESOURCE_DESC *d,
+		     const CUDA_RESOURCE_VIEW_DESC *v)
+{
+	unsigned int first = v->firstMipmapLevel, layers = v->lastLayer - v->firstLayer + 1;
+	const struct ptx_level *own = &t->level[0];
+
+	if ((d->resType != CU_RESOURCE_TYPE_ARRAY && d->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) ||
+	    v->lastMipmapLevel < first || v->lastMipmapLevel >= t->nlevels ||
+	    v->lastLayer < v->firstLayer)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* texels that are not compressed have no other extent in a view */
+	if ((v->width && v->width != own->width) || (v->height && v->height != own->height) ||
+	    (v->depth && !t->layered && !t->cubemap && v->depth != own->depth))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((v->lastLayer && !t->layered) || (t->layered && v->lastLayer >= own->depth) ||
+	    (t->cubemap && t->layered && (v->firstLayer % 6 || layers % 6)))
+		return CUDA_ERROR_INVALID_VALUE;
+	t->nlevels = v->lastMipmapLevel - first + 1;
+	memmove(t->level, t->level + first, t->nlevels * sizeof(t->level[0]));
+	for (unsigned int i = 0; t->layered && i < t->nlevels; i++) {
+		t->level[i].data += v->firstLayer * t->level[i].slice_pitch;
+		t->level[i].depth = layers;
+	}
+	return view_format(t, v->format);
+}
+
 CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
 			   const CUDA_TEXTURE_DESC *pTexDesc,
 			   const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
@@ -232,10 +280,10 @@ CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pR
 	if (pResViewDesc) {
 		t.view = *pResViewDesc;
 		t.has_view = true;
-		if (pResViewDesc->format != CU_RES_VIEW_FORMAT_NONE || pResViewDesc->firstLayer)
-			return api_unlock(CUDA_ERROR_NOT_SUPPORTED);
 	}
 	r = of_resource(&t.t, pResDesc);
+	if (!r && pResViewDesc)
+		r = view(&t.t, pResDesc, pResViewDesc);
 	if (!r)
 		r = sample(&t.t, pTexDesc);
 	if (!r)

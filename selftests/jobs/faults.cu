@@ -50,7 +50,7 @@ __global__ void trap(int lane)
 
 __global__ void asserts(int x)
 {
-	assert(threadIdx.x != 5 || x == 1);
+	assert(threadIdx.x / 3 != 1 || x == 1);
 }
 
 __global__ void by_pointer(void (*f)(int))
@@ -202,8 +202,9 @@ int main(int argc, char **argv)
 			continue;
 		}
 		if (!strcmp(what, "assert") &&
-		    !(has(out, "faults.cu:") && has(out, ",0,0], thread: [5,0,0]") &&
-		      has(out, "Assertion `threadIdx.x != 5 || x == 1` failed."))) {
+		    !(has(out, "faults.cu:") && has(out, ",0,0], thread: [3,0,0]") &&
+		      has(out, ",0,0], thread: [4,0,0]") && has(out, ",0,0], thread: [5,0,0]") &&
+		      has(out, "Assertion `threadIdx.x / 3 != 1 || x == 1` failed."))) {
 			printf("FAIL assert: it says\n%s", out.c_str());
 			bad = 1;
 		}

@@ -290,9 +290,10 @@ static CUresult from_fault(const struct ptx_fault *f, const char *name)
 		print_flush();
 		print_error(f->text);
 	}
-	soft_log("kernel %s: %s at 0x%llx, block (%u,%u,%u), thread (%u,%u,%u): %s", name,
+	soft_log("kernel %s: %s at 0x%llx, block (%u,%u,%u), thread (%u,%u,%u): %.*s", name,
 		 by_kind[f->kind].what, (unsigned long long)f->addr, f->block[0], f->block[1],
-		 f->block[2], f->thread[0], f->thread[1], f->thread[2], f->text);
+		 f->block[2], f->thread[0], f->thread[1], f->thread[2],
+		 (int)strcspn(f->text, "\n"), f->text);
 	return by_kind[f->kind].code;
 }
 

@@ -175,7 +175,7 @@ struct ptx_fault {
 	enum ptx_fault_kind kind;
 	uint64_t addr;
 	uint32_t block[3], thread[3];	/* the first faulting one */
-	char text[512];			/* one line, e.g. the assertion's message */
+	char text[8192];		/* a line; of assertions, one for each thread */
 };
 
 enum { PTX_TEX_LEVELS = 18 };

@@ -201,18 +201,29 @@ static void get_str(struct rt_warp *w, uint64_t a, int lane, char *s, size_t n)
 	s[k] = 0;
 }
 
+/* A line for every thread of the warp that is here, as far as they fit. */
 static void rt_assertfail(struct rt_warp *w, uint32_t mask)
 {
-	int l = __builtin_ctz(mask | 1u << 31);
-	char msg[128], file[160], func[128], text[512];
+	char msg[128], file[160], func[128], text[sizeof(((struct ptx_fault *)0)->text)];
+	size_t at = 0;
 
-	get_str(w, w->x.u64[l], l, msg, sizeof(msg));
-	get_str(w, w->x.u64[128 + l], l, file, sizeof(file));
-	get_str(w, w->x.u64[384 + l], l, func, sizeof(func));
-	snprintf(text, sizeof(text), "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.",
-		 file, w->x.u32[512 + l], func, w->ctaid[0], w->ctaid[1], w->ctaid[2], w->tid[0][l],
-		 w->tid[1][l], w->tid[2][l], msg);
-	rt_fault(w, PTX_ASSERT, 0, l, text);
+	EACH(mask, l) {
+		int n;
+
+		get_str(w, w->x.u64[l], l, msg, sizeof(msg));
+		get_str(w, w->x.u64[128 + l], l, file, sizeof(file));
+		get_str(w, w->x.u64[384 + l], l, func, sizeof(func));
+		n = snprintf(text + at, sizeof(text) - at,
+			     "%s%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.",
+			     at ? "\n" : "", file, w->x.u32[512 + l], func, w->ctaid[0], w->ctaid[1],
+			     w->ctaid[2], w->tid[0][l], w->tid[1][l], w->tid[2][l], msg);
+		if (at + n >= sizeof(text)) {
+			text[at] = 0;
+			break;
+		}
+		at += n;
+	}
+	rt_fault(w, PTX_ASSERT, 0, __builtin_ctz(mask | 1u << 31), text);
 }
 
 static void rt_malloc(struct rt_warp *w, uint32_t mask)

@@ -297,6 +297,93 @@ static void meeting(void)
 	CHECK(cudaFree(out));
 }
 
+/* The same by plain loads: behind fences and barriers, or of a kind that no cache answers. */
+__global__ void plain_blocks(int *flag, int *seen, int how)
+{
+	int b = blockIdx.x, *next = flag + b + 1;
+
+	if (how == 2) {
+		while (!__syncthreads_or(*next))
+			;
+	} else if (!threadIdx.x) {
+		if (how)
+			while (!__ldcg(next))
+				;
+		else
+			while (!*next)
+				__threadfence();
+	}
+	if (!threadIdx.x) {
+		seen[b] = seen[b + 1] + 1;
+		__threadfence();
+		flag[b] = 1;
+	}
+}
+
+__global__ void plain_warps(int *out)
+{
+	__shared__ int done[17];
+	int w = threadIdx.x / 32, found;
+
+	if (threadIdx.x < 17)
+		done[threadIdx.x] = threadIdx.x == 16;
+	__syncthreads();
+	do {
+		__syncwarp();
+		found = done[w + 1];
+	} while (!__any_sync(~0u, found));
+	__syncwarp();
+	if (threadIdx.x % 32 == 0) {
+		out[w] = found + 1;
+		done[w] = found + 1;
+	}
+}
+
+__global__ void plain_lanes(int *flag, int *out)
+{
+	int l = threadIdx.x;
+
+	while (!flag[l + 1])
+		__threadfence();
+	out[l] = flag[l + 1] + 1;
+	__threadfence();
+	flag[l] = flag[l + 1] + 1;
+}
+
+static void plainly(void)
+{
+	const int blocks = 30;
+	int *flag, *out, one = 1;
+	std::vector<int> got;
+
+	CHECK(cudaMalloc(&flag, 256));
+	CHECK(cudaMalloc(&out, 256));
+	for (int how = 0; how < 3; how++) {
+		CHECK(cudaMemset(flag, 0, 256));
+		CHECK(cudaMemset(out, 0, 256));
+		CHECK(cudaMemcpy(flag + blocks, &one, 4, cudaMemcpyHostToDevice));
+		plain_blocks<<<blocks, 64>>>(flag, out, how);
+		CHECK(cudaGetLastError());
+		got = to_host(out, blocks);
+		for (int i = 0; i < blocks; i++)
+			EXPECT_EQ(got[i], blocks - i);
+	}
+	plain_warps<<<1, 512>>>(out);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 16);
+	for (int w = 0; w < 16; w++)
+		EXPECT_EQ(got[w], 17 - w);
+	CHECK(cudaMemset(flag, 0, 256));
+	CHECK(cudaMemcpy(flag + 32, &one, 4, cudaMemcpyHostToDevice));
+	plain_lanes<<<1, 32>>>(flag, out);
+	CHECK(cudaGetLastError());
+	got = to_host(out, 32);
+	for (int l = 0; l < 32; l++)
+		EXPECT_EQ(got[l], 33 - l);
+	CHECK(cudaFree(flag));
+	CHECK(cudaFree(out));
+}
+
 static void inside(void)
 {
 	int *d, *out;
@@ -400,6 +487,7 @@ int main()
 	mailbox();
 	inside();
 	meeting();
+	plainly();
 	at_barriers();
 	threads();
 	return job_passed("progress");

@@ -658,6 +658,170 @@ static bool may_spin(const struct insn *i)
 	return false;
 }
 
+static bool local_mem(const struct insn *i)
+{
+	const struct opnd *o;
+	unsigned int k;
+
+	if (insn_promoted(i))
+		return false;
+	if (insn_has(i, M_local))
+		return true;
+	for (k = 0; k < i->nopnd; k++) {
+		o = &i->o[k];
+		if (o->kind == O_MEM && o->var && (o->var->space == V_LOCAL ||
+						   o->var->space == V_PARAM))
+			return true;
+	}
+	return false;
+}
+
+/* Registers that are computed, inside of a loop, from what matters. */
+struct taint {
+	const uint64_t *from, *except;	/* tainted already; what keeps a load from counting */
+	bool tainted, excepted, inner;	/* a source is; is among @except; is defined in the loop */
+	uint64_t *to;
+	const uint64_t *defs;		/* the loop's */
+	const uint64_t *only;		/* registers that may be tainted, or NULL */
+	bool changed;
+};
+
+static void taint_src(void *arg, int reg, bool def)
+{
+	struct taint *t = arg;
+
+	if (def)
+		return;
+	t->tainted |= bit_get(t->from, reg);
+	t->excepted |= t->except && bit_get(t->except, reg);
+	t->inner |= bit_get(t->defs, reg);
+}
+
+static void taint_dst(void *arg, int reg, bool def)
+{
+	struct taint *t = arg;
+
+	if (!def || bit_get(t->to, reg) || (t->only && !bit_get(t->only, reg)))
+		return;
+	bit_set(t->to, reg);
+	t->changed = true;
+}
+
+/* Loads what another thread may write. */
+static bool loads_shared(const struct insn *i)
+{
+	return i->op == OP_ld && !insn_promoted(i) && !local_mem(i) && !insn_has(i, M_const) &&
+	       !insn_has(i, M_param) && !insn_has(i, M_nc);
+}
+
+static bool orders_memory(const struct insn *i)
+{
+	return i->op == OP_fence || i->op == OP_membar || i->op == OP_bar || i->op == OP_barrier;
+}
+
+enum taint_kind { BY_LOADS, BY_TURNS, BY_POLLS };
+
+/* One pass over loop @l; see polls_plainly(). */
+static bool spread(struct flow *w, struct ploop *l, enum taint_kind kind, struct taint *t, bool fenced)
+{
+	struct ufunc *f = w->f;
+	uint32_t b, k;
+
+	t->changed = false;
+	for (b = 0; b < f->nblk; b++)
+		for (k = f->blk[b].first; bit_get(l->blocks, b) && k < f->blk[b].last; k++) {
+			struct insn *i = &w->b->insn[k];
+			bool load = loads_shared(i);
+
+			t->tainted = t->excepted = t->inner = false;
+			insn_regs(i, taint_src, t);
+			if (kind == BY_LOADS)
+				t->tainted |= load;
+			else if (kind == BY_POLLS && load)
+				t->tainted = fenced || !t->excepted;
+			if (t->tainted)
+				insn_regs(i, taint_dst, t);
+		}
+	return t->changed;
+}
+
+/* What changes from turn to turn by itself: counters and what comes of them. */
+static void turns(struct flow *w, struct ploop *l, struct taint *t, const uint64_t *carried,
+		  const uint64_t *loaded)
+{
+	struct ufunc *f = w->f;
+	uint32_t b, k;
+
+	t->except = loaded;
+	t->only = carried;
+	for (b = 0; b < f->nblk; b++)
+		for (k = f->blk[b].first; bit_get(l->blocks, b) && k < f->blk[b].last; k++) {
+			t->excepted = t->inner = false;
+			insn_regs(&w->b->insn[k], taint_src, t);
+			if (t->inner && !t->excepted && w->b->insn[k].op != OP_ld)
+				insn_regs(&w->b->insn[k], taint_dst, t);
+		}
+	t->only = NULL;
+	while (spread(w, l, BY_TURNS, t, false))
+		;
+}
+
+/*
+ * Plain loads may wait for another thread as well: the way out depends on what they find, at an address
+ * that the loop does not change or behind a fence or a barrier, and on nothing that counts.
+ */
+static bool polls_plainly(struct flow *w, struct ploop *l)
+{
+	struct ufunc *f = w->f;
+	size_t n = w->words * 8 + 8;
+	uint64_t *set[5];	/* the loop's definitions, carried, loaded, counting, polled */
+	struct taint t = { 0 };
+	bool fenced = false, any = false;
+	uint32_t b, k, x;
+
+	for (b = 0; b < f->nblk; b++)
+		for (k = f->blk[b].first; bit_get(l->blocks, b) && k < f->blk[b].last; k++) {
+			fenced |= orders_memory(&w->b->insn[k]);
+			any |= loads_shared(&w->b->insn[k]);
+		}
+	if (!any)
+		return false;
+	for (k = 0; k < 5; k++)
+		set[k] = arena_alloc(w->a, n);
+	for (b = 0; b < f->nblk; b++)
+		for (x = 0; bit_get(l->blocks, b) && x < w->words; x++)
+			set[0][x] |= w->def[b][x];
+	for (x = 0; x < w->words; x++)
+		set[1][x] = set[0][x] & f->blk[l->header].livein[x];
+	t.defs = set[0];
+	t.from = t.to = set[2];
+	while (spread(w, l, BY_LOADS, &t, false))
+		;
+	t.from = t.to = set[3];
+	turns(w, l, &t, set[1], set[2]);
+	for (x = 0; x < w->words; x++)
+		set[2][x] |= set[3][x];
+	t.except = set[2];
+	t.from = t.to = set[4];
+	while (spread(w, l, BY_POLLS, &t, fenced))
+		;
+	for (b = 0; b < f->nblk; b++) {
+		struct pblock *bl = &f->blk[b];
+		struct insn *last = bl->last > bl->first ? &w->b->insn[bl->last - 1] : NULL;
+
+		if (!bit_get(l->blocks, b) || !last || last->guard < 0 ||
+		    (last->op != OP_bra && last->op != OP_ret && last->op != OP_exit) ||
+		    !bit_get(set[4], last->guard) || bit_get(set[3], last->guard))
+			continue;
+		if (last->op != OP_bra)
+			return true;
+		for (k = 0; k < bl->nsucc; k++)
+			if (!bit_get(l->blocks, bl->succ[k]))
+				return true;
+	}
+	return false;
+}
+
 static void find_spins(struct flow *w)
 {
 	struct ufunc *f = w->f;
@@ -671,6 +835,9 @@ static void find_spins(struct flow *w)
 						f->loop[i].spin = true;
 						f->loop[i].polls |= w->b->insn[k].op == OP_ld;
 					}
+	for (i = 0; i < f->nloops; i++)
+		if (!f->loop[i].polls && polls_plainly(w, &f->loop[i]))
+			f->loop[i].spin = f->loop[i].polls = true;
 	if (w->irreducible)
 		for (b = 0; b < f->nblk; b++)
 			for (k = f->blk[b].first; k < f->blk[b].last; k++)
@@ -720,24 +887,6 @@ static bool lane_sreg(const struct opnd *o)
 	for (k = 0; k < o->nvec; k++)
 		if (lane_sreg(&o->vec[k]))
 			return true;
-	return false;
-}
-
-static bool local_mem(const struct insn *i)
-{
-	const struct opnd *o;
-	unsigned int k;
-
-	if (insn_promoted(i))
-		return false;
-	if (insn_has(i, M_local))
-		return true;
-	for (k = 0; k < i->nopnd; k++) {
-		o = &i->o[k];
-		if (o->kind == O_MEM && o->var && (o->var->space == V_LOCAL ||
-						   o->var->space == V_PARAM))
-			return true;
-	}
 	return false;
 }
 

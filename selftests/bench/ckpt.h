@@ -47,10 +47,13 @@ int program(const struct bench *b, double *seconds, const char *fmt, ...)
 uint64_t folder_bytes(const char *path);
 void folder_remove(const struct bench *b, const char *path);
 
-/* fio's bandwidth in bytes/s for a new file of that size, in blocks of bs; 0 without fio. */
-double fio_write(const struct bench *b, const char *bs, uint64_t size);
-/* The same of reading, n times, in blocks of 1 MiB; 0 without fio. */
-int fio_read(const struct bench *b, double *v, int n, uint64_t size);
+/*
+ * fio's bandwidth in bytes/s for a new file of that size, in blocks of bs, from the memory that it
+ * takes by itself or from huge pages; 0 without fio.
+ */
+double fio_write(const struct bench *b, const char *bs, uint64_t size, bool huge);
+/* The same of reading, n times both, in blocks of 1 MiB; 0 without fio. */
+int fio_read(const struct bench *b, double *v, double *huge, int n, uint64_t size);
 /* restic, borg and casync: each reports peer.NAME.{first_s,second_s,second_bytes}. */
 void peers(const struct bench *b, const struct dumps *d);
 /* The least of peer.*.KEY; NAN without peers. */

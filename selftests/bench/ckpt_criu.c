@@ -353,7 +353,7 @@ static void restores(const struct bench *b, double *back, double *our_back, int 
 
 static void bench_restore(const struct bench *b, int n)
 {
-	double back[16], our_back[16], again[16], in_memory[16], reads[16];
+	double back[16], our_back[16], again[16], in_memory[16], reads[16], huge[16];
 	double stock_gbs, our_gbs, memory_gbs;
 
 	restores(b, back, our_back, n);
@@ -365,9 +365,11 @@ static void bench_restore(const struct bench *b, int n)
 	metric("criu.restore_gbs", stock_gbs, "GB/s");
 	metric("restore.gbs", our_gbs, "GB/s");
 	metric_bar("restore.vs_criu", our_gbs / stock_gbs, 1.8, NAN);
-	if (fio_read(b, reads, n, ours.bytes)) {
+	if (fio_read(b, reads, huge, n, ours.bytes)) {
 		metric("fio.read_gbs", median(reads, n) / 1e9, "GB/s");
 		metric("restore.vs_fio", our_gbs / (median(reads, n) / 1e9), "ratio");
+		metric("fio.read_huge_gbs", median(huge, n) / 1e9, "GB/s");
+		metric("restore.vs_fio_huge", our_gbs / (median(huge, n) / 1e9), "ratio");
 	}
 	metric("criu.restore_again_gbs", median(again, n), "GB/s");
 	metric("restore.memory_gbs", memory_gbs, "GB/s");

@@ -180,7 +180,7 @@ static double hash_limit(const struct bench *b, const struct store *s, const cha
 /* ------------------------------------------------------------------------------- turns */
 
 struct turns {
-	double fio1[TURNS], fio4[TURNS], back[TURNS], hash[TURNS];
+	double fio1[TURNS], fio4[TURNS], huge[TURNS], back[TURNS], hash[TURNS];
 	double first[2][TURNS], second[2][TURNS];	/* by enum from */
 	uint64_t first_bytes, second_bytes;
 };
@@ -207,8 +207,9 @@ static void turn(const struct bench *b, const struct dumps *d, struct turns *t, 
 	snprintf(memory, sizeof(memory), "%s/store", b->dir);
 	snprintf(mapped, sizeof(mapped), "%s/store.file", b->dir);
 	sync();
-	t->fio1[i] = fio_write(b, "1M", b->size);
-	t->fio4[i] = fio_write(b, "4M", b->size);
+	t->fio1[i] = fio_write(b, "1M", b->size, false);
+	t->fio4[i] = fio_write(b, "4M", b->size, false);
+	t->huge[i] = fio_write(b, "1M", b->size, true);
 	both(b, d, memory, t, i, MEMORY);
 	both(b, d, mapped, t, i, MAPPED);
 	s = open_store(mapped, 0);
@@ -232,6 +233,7 @@ static void report(const struct bench *b, const struct dumps *d, struct turns *t
 		metric("fio.write_1m_gbs", fio1 / 1e9, "GB/s");
 		metric("fio.write_4m_gbs", fio4 / 1e9, "GB/s");
 		metric("fio.write_gbs", fio / 1e9, "GB/s");
+		metric("fio.write_huge_gbs", median(t->huge, n) / 1e9, "GB/s");
 	} else {
 		printf("# fio is not installed\n");
 	}

@@ -997,17 +997,85 @@ static void diverge_loop(struct flow *w, int l, bool *changed)
 		f->preempts = true;
 }
 
+/* May be what another lane waits for. */
+static bool tells_others(const struct insn *i)
+{
+	switch (i->op) {
+	case OP_st:
+		return !insn_promoted(i) && !insn_has(i, M_local);
+	case OP_bar: case OP_barrier:
+		return insn_has(i, M_arrive);
+	case OP_atom: case OP_red: case OP_call: case OP_cp: case OP_sust: case OP_sured:
+	case OP_stmatrix: case OP_wmma: case OP_mbarrier: case OP_UNKNOWN:
+		return true;
+	}
+	return false;
+}
+
+/* Nobody passes here before the whole warp has come. */
+static bool stops_warp(struct flow *w, const struct pblock *b)
+{
+	const struct insn *i = &w->b->insn[b->first];
+
+	return b->first < b->last && (i->op == OP_bar || i->op == OP_barrier) &&
+	       !insn_has(i, M_arrive) && (!i->nmod || strcmp(i->mtext[0], "warp"));
+}
+
+/* Marks in @seen what is reached from @from short of the block @stop and, if @bar, of barriers. */
+static void walk(struct flow *w, uint32_t from, int stop, bool bar, uint64_t *seen)
+{
+	struct ufunc *f = w->f;
+	uint32_t n = 0, k, *todo = arena_alloc(w->a, (f->nblk + 2) * sizeof(*todo));
+
+	for (todo[n++] = from; n;) {
+		uint32_t b = todo[--n];
+
+		if ((int)b == stop || (bar && b != from && stops_warp(w, &f->blk[b])))
+			continue;
+		for (k = 0; k < f->blk[b].nsucc; k++)
+			if (!bit_get(seen, f->blk[b].succ[k])) {
+				bit_set(seen, f->blk[b].succ[k]);
+				todo[n++] = f->blk[b].succ[k];
+			}
+	}
+}
+
+/* Whether lanes that a branch has parted from those in loop @l could do what these wait for. */
+static bool side_may_act(struct flow *w, uint32_t l)
+{
+	struct ufunc *f = w->f;
+	uint64_t *seen = arena_alloc(w->a, w->bwords * 8), *acts = arena_alloc(w->a, w->bwords * 8);
+	uint32_t b, i;
+
+	for (b = 0; b < f->nblk; b++) {
+		if (f->blk[b].rpo == UINT32_MAX || !f->blk[b].div_branch)
+			continue;
+		memset(seen, 0, w->bwords * 8);
+		walk(w, b, f->blk[b].ipdom, false, seen);
+		if (bit_get(seen, f->loop[l].header))
+			walk(w, b, -1, true, acts);
+	}
+	for (b = 0; b < f->nblk; b++)
+		for (i = f->blk[b].first; bit_get(acts, b) && !stops_warp(w, &f->blk[b]) &&
+		     i < f->blk[b].last; i++)
+			if (tells_others(&w->b->insn[i]))
+				return true;
+	return false;
+}
+
 /*
  * A loop that all lanes of a group leave together may wait for those at a join or on the other side
- * of a branch, if memory says when to leave.  What else may (atomics, calls) differs by lane.
+ * of a branch, if memory says when to leave, and if those could write there before a barrier that
+ * they cannot pass alone.  What else may wait (atomics, calls) differs by lane.
  */
 static void waits_for_side(struct flow *w)
 {
 	struct ufunc *f = w->f;
 	uint32_t l;
 
-	for (l = 0; l < f->nloops; l++)
-		f->preempts |= f->loop[l].polls && f->blk[f->loop[l].header].divergent;
+	for (l = 0; l < f->nloops && !f->preempts; l++)
+		f->preempts = f->loop[l].polls && f->blk[f->loop[l].header].divergent &&
+			      side_may_act(w, l);
 }
 
 /*

@@ -285,6 +285,27 @@ static void to_main(struct rt_worker *wk)
 	wk->in_kernel = true;
 }
 
+static bool runnable(const struct rt_block *b, const struct rt_fiber *f)
+{
+	return f->state == RT_READY || (f->state == RT_WAITING && b->bar[f->bar].gen != f->gen);
+}
+
+/* To the warp that turn() would resume next, if that has been started; without the way over main. */
+static void to_next(struct rt_worker *wk, struct rt_block *b)
+{
+	struct rt_fiber *f = wk->fiber, *g = f;
+
+	while (++g < b->fiber + b->nwarps && g->started)
+		if (runnable(b, g)) {
+			g->state = RT_READY;
+			wk->fiber = g;
+			wk->cur = &b->warp[g - b->fiber];
+			rt_switch(&f->sp, g->sp);
+			return;
+		}
+	to_main(wk);
+}
+
 static void run_warp(struct rt_worker *wk, struct rt_warp *w)
 {
 	wk->run->entry(w, w->alive, 0);
@@ -304,7 +325,8 @@ static void fiber_main(void)
 	}
 }
 
-static int fiber_start(struct rt_fiber *f, size_t size)
+/* Frames of the warps of a block would all lie in the same sets of the cache: @n moves them apart. */
+static int fiber_start(struct rt_fiber *f, size_t size, uint32_t n)
 {
 	void **sp;
 
@@ -314,7 +336,7 @@ static int fiber_start(struct rt_fiber *f, size_t size)
 			return -ENOMEM;
 		f->stack_size = size;
 	}
-	sp = (void **)((uintptr_t)(f->stack + size - 64) & ~63ul);
+	sp = (void **)((uintptr_t)(f->stack + size - 64 - n % 16 * 576) & ~63ul);
 	*--sp = NULL;			/* return address of fiber_main: none */
 	*--sp = (void *)fiber_main;
 	sp -= 6;
@@ -368,8 +390,11 @@ static uint32_t live_threads(const struct rt_block *b)
 {
 	uint32_t i, n = 0;
 
-	for (i = 0; i < b->nwarps; i++)
-		n += __builtin_popcount(b->warp[i].alive);
+	for (i = 0; i < b->nwarps; i++) {
+		uint32_t a = b->warp[i].alive;
+
+		n += a == ~0u ? 32 : __builtin_popcount(a);
+	}
 	return n;
 }
 
@@ -403,7 +428,7 @@ static struct rt_barrier *bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t 
 		rt_fault(w, PTX_ILLEGAL_INSN, 0, __builtin_ctz(mask | 1u << 31), "barrier operands");
 	bar = &w->block->bar[id];
 	bar->expected = count;
-	bar->arrived += count && mask == w->alive ? 32 : __builtin_popcount(mask);
+	bar->arrived += mask == ~0u || (count && mask == w->alive) ? 32 : __builtin_popcount(mask);
 	bar->warps++;
 	return bar;
 }
@@ -421,7 +446,7 @@ static void bar_wait(struct rt_warp *w, struct rt_barrier *bar)
 		wk->fiber->bar = bar - w->block->bar;
 		wk->fiber->gen = gen;
 		wk->fiber->state = RT_WAITING;
-		to_main(wk);
+		to_next(wk, w->block);
 	}
 }
 
@@ -623,7 +648,7 @@ static void run_simple(struct rt_worker *wk)
 		struct rt_block *b = wk->blocks;
 
 		for (i = 0; i < b->nwarps && !wk->aborted; i++) {
-			if (!wk->one.started && fiber_start(&wk->one, r->stack_size)) {
+			if (!wk->one.started && fiber_start(&wk->one, r->stack_size, 0)) {
 				record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 				return;
 			}
@@ -638,11 +663,6 @@ static void run_simple(struct rt_worker *wk)
 }
 
 /* ---- running with fibers ---- */
-
-static bool runnable(const struct rt_block *b, const struct rt_fiber *f)
-{
-	return f->state == RT_READY || (f->state == RT_WAITING && b->bar[f->bar].gen != f->gen);
-}
 
 static void warp_done(struct rt_block *b)
 {
@@ -670,7 +690,7 @@ static bool turn(struct rt_worker *wk, struct rt_block *b)
 
 		if (f->state == RT_DONE || !runnable(b, f))
 			continue;
-		if (!f->started && fiber_start(f, r->stack_size)) {
+		if (!f->started && fiber_start(f, r->stack_size, i)) {
 			record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 			wk->aborted = true;
 			return false;
@@ -680,7 +700,8 @@ static bool turn(struct rt_worker *wk, struct rt_block *b)
 		resume(wk, f, &b->warp[i]);
 		if (wk->aborted)
 			return true;
-		if (f->state == RT_DONE)
+		i = wk->fiber - b->fiber;	/* a later one: see to_next() */
+		if (wk->fiber->state == RT_DONE)
 			warp_done(b);
 	}
 	return any;

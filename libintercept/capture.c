@@ -720,6 +720,13 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 		*done = 1;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	if (unlikely(__atomic_load_n(&context_count, __ATOMIC_RELAXED) > 1)) {
+		*done = 1;
+		TRY(hook_stream(hStream, per_thread, &s));
+		if (s->o.ctx != e->o.ctx)
+			return CUDA_ERROR_INVALID_HANDLE;
+		*done = 0;
+	}
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !flags)) {
 		e->recorded = true;
 		return 0;

@@ -195,6 +195,7 @@ extern LOCAL __thread struct thread thread __attribute__((tls_model("initial-exe
 
 /* The context to work in, and the session is well. CUDA_ERROR_INVALID_CONTEXT, session errors. */
 LOCAL CUresult context_current(struct context **out);
+extern LOCAL int context_count;	/* live ones: session.lock; without it, a hint */
 
 /* The stream that a handle means in this thread's current context, special values included. */
 LOCAL CUresult stream_find(CUstream handle, struct stream **out);

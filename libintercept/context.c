@@ -16,7 +16,7 @@
 static struct context *primary;		/* session.lock */
 static int retained;
 static unsigned int primary_flags;
-static int contexts;			/* live ones */
+int context_count;
 static uint64_t ids;
 
 /* ---------------------------------------------------------------------------- current context */
@@ -151,7 +151,7 @@ static void prepare(struct context *ctx, unsigned int flags)
 	s->wire = SV_STREAM_LEGACY;
 	s->id = ctx->id;
 	ctx->live = true;
-	contexts++;
+	__atomic_add_fetch(&context_count, 1, __ATOMIC_RELAXED);
 }
 
 /* The program's device must be the session's: it is, or becomes so with the first context. */
@@ -163,7 +163,7 @@ static CUresult on_device(CUdevice dev)
 		return CUDA_ERROR_NOT_PERMITTED;
 	if (dev == session.device)
 		return CUDA_SUCCESS;
-	if (contexts) {
+	if (context_count) {
 		client_log("a process works on one device so far: %d is in use, %d is refused",
 			   session.device, dev);
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -316,7 +316,7 @@ static CUresult end(struct context *ctx)
 
 	export_tables_context_gone(handle_of(ctx));
 	ctx->live = false;
-	contexts--;
+	__atomic_sub_fetch(&context_count, 1, __ATOMIC_RELAXED);
 	rc = send_sync(ctx->primary ? SV_OP_cuDevicePrimaryCtxReset_v2 : SV_OP_cuCtxDestroy_v2, &a,
 		       sizeof(a), NULL, 0, NULL, 0);
 	obj_free_context(ctx, object_gone);

@@ -283,6 +283,12 @@ static void events(void)
 	g.open();
 	CU(cuCtxSynchronize_v2(b));
 	EXPECT_EQ(fetch<int>(d, 1)[0], 7);
+	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(e, u));
+	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(e, NULL));
+	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuEventRecordWithFlags(f, s, 0));
+	CU(cuEventRecord(f, NULL));
+	CU(cuEventRecord(e, s));
+	CU(cuStreamWaitEvent(u, e, 0));
 	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuCtxRecordEvent(b, e));
 	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuCtxRecordEvent(a, f));
 	CU_ERROR(CUDA_ERROR_INVALID_HANDLE, cuCtxRecordEvent(a, NULL));

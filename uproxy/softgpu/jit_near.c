@@ -19,7 +19,7 @@
 
 enum { ZMM = 64, WORTH = 8, LONGEST = 1500, MOST_GROUPS = 8 };
 
-/* Registers' worth of memory for a half's @bytes per lane. */
+/* Vector registers that hold what a half with @bytes per lane may want. */
 static unsigned int windows(unsigned int bytes)
 {
 	return bytes > 8 ? 4 : 2;

@@ -190,11 +190,12 @@ static void at_barriers(void)
 }
 
 /* The lock is taken inside the loop by a compare and swap, by every lane of every warp. */
-__global__ void locks(int *lock, volatile long long *value, int rounds)
+__global__ void locks(int *lock, volatile long long *value, int rounds, bool sleep)
 {
 	for (int i = 0; i < rounds; i++) {
 		while (atomicCAS(lock, 0, 1))
-			;
+			if (sleep)
+				__nanosleep(20);
 		__threadfence();
 		*value = *value * 3 % 1000003 + 1;
 		__threadfence();
@@ -412,9 +413,10 @@ static void inside(void)
 	for (int i = 0; i < 64; i++)
 		EXPECT_EQ(got[i], i * (i + 1) / 2);
 	CHECK(cudaMemset(d, 0, 4));
-	locks<<<4, 40>>>(d, v, 3);
+	locks<<<4, 40>>>(d, v, 3, false);
+	locks<<<4, 40>>>(d, v, 3, true);
 	CHECK(cudaGetLastError());
-	for (int i = 0; i < 4 * 40 * 3; i++)
+	for (int i = 0; i < 2 * 4 * 40 * 3; i++)
 		want = want * 3 % 1000003 + 1;
 	EXPECT_EQ(to_host(v, 1)[0], want);
 	CHECK(cudaFree(d));

@@ -114,6 +114,7 @@ __global__ void staged(const float *in, float *out, int tiles)
 		pipe.consumer_release();
 	}
 	out[threadIdx.x] = sum;
+	block.sync();			/* buf[0] may still be read */
 	cg::memcpy_async(block, buf[0], in, sizeof(float) * 128);
 	cg::wait(block);
 	out[threadIdx.x] += buf[0][threadIdx.x ^ 1];

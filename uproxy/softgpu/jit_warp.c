@@ -296,7 +296,7 @@ void emit_warp(struct jit *j)
 	case OP_elect: emit_elect(j); return;
 	case OP_bar: case OP_barrier: emit_bar(j); return;
 	case OP_nanosleep:
-		call_rt(j, "rt_yield", j->voidt, &j->w, 1);
+		call_rt(j, "rt_sleep", j->voidt, &j->w, 1);
 		return;
 	case OP_brkpt:
 		rt_trap_now(j, RT_TRAP_TRAP);

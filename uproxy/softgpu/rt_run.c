@@ -376,6 +376,13 @@ static void rt_yield(struct rt_warp *w)
 		to_main(w->block->worker);
 }
 
+/* nanosleep: at the next back edge other lanes of the warp have their turn, too. */
+static void rt_sleep(struct rt_warp *w)
+{
+	rt_yield(w);
+	w->budget = 0;
+}
+
 static void rt_trap(struct rt_warp *w, uint32_t mask, uint32_t kind)
 {
 	int lane = __builtin_ctz(mask | 1u << 31);
@@ -857,7 +864,8 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 }
 
 const struct rt_symbol rt_run_symbols[] = {
-	{ "rt_tick", rt_tick }, { "rt_yield", rt_yield }, { "rt_trap", rt_trap },
+	{ "rt_tick", rt_tick }, { "rt_yield", rt_yield },
+	{ "rt_sleep", rt_sleep }, { "rt_trap", rt_trap },
 	{ "rt_bar", rt_bar }, { "rt_bar_arrive", rt_bar_arrive }, { "rt_bar_red", rt_bar_red },
 	{ NULL, NULL },
 };

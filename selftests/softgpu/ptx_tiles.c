@@ -128,7 +128,8 @@ static void places(uint32_t *at, enum shape s, uint32_t bytes, uint32_t room, un
 	}
 }
 
-static const uint32_t some_lanes[] = { ~0u, 0xffff, 0xffff0000, 0x00010000, 0x5a5a1248, 0x7fffffff, 0 };
+static const uint32_t some_lanes[] = { ~0u, 0xffff, 0xffff0000, 0x00010000, 0x5a5a1248,
+	0x7fffffff, 0 };
 
 struct args {
 	uint64_t out, at;

@@ -41,6 +41,7 @@ GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_d
 	$(l)_dispatch.o $(l)_stubs.o) cuda_forms.o)
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
 $(GEN)/cuda_%.c: $(GEN)/cuda.stamp ;
+$(GEN)/cuda_%.h: $(GEN)/cuda.stamp ;
 $(GEN)/names.c: $(GEN)/cuda.stamp ;
 $(GEN)/nccl_%.c: $(GEN)/nccl.stamp ;
 $(GEN)/%.o: $(GEN)/%.c

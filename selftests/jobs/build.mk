@@ -13,8 +13,8 @@ job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nvrtc := -lnvrtc -Xlinker --disable-new-dtags -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 # by the driver API, also by what of it is deprecated
 DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
-$(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -lcuda -Wno-deprecated-declarations))
-$(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh
+$(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -L$(B)/lib -lcuda -Wno-deprecated-declarations))
+$(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh | $(LIBCUDA)
 # What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
 # its forms of the driver's calls. With an older toolkit the tests skip these by name.
 needs_13 := rare scopes stencil_lz4 stencil_raw $(DRIVER_JOBS)

@@ -2,8 +2,8 @@
 /*
  * denied.c - what the device could do and a session does not: programs ask before they try
  *
- * Memory is shared with other processes, devices and drivers by nobody (ipc.c, peer.c, cuda.ann),
- * and the program's own memory has addresses of its own for the device (host.c).
+ * Memory is shared with other processes by file descriptors of cuMemCreate's alone (vmm.c), with other
+ * devices and drivers not at all (ipc.c, peer.c, cuda.ann), and the program's own memory has addresses of its own for the device (host.c).
  */
 #include "memory_i.h"
 
@@ -14,7 +14,6 @@ bool device_denied(CUdevice_attribute attr)
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
 	case CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH:
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:

@@ -6,16 +6,22 @@
  *                  when both are 0, so that a handle can be had again from a mapping
  *   cuMemAddressReserve ─► reserve: a part of the window, with a space of its mappings
  *
- * All of it is checked here, so the records need no answers but cuMemCreate's.
+ * All of it is checked here, so the records need no answers but those that make or share memory.
  */
 #include "memory_i.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BY_FD "memory is shared with other processes by file descriptors alone"
 
 struct physical {
-	uint64_t handle, len;
+	uint64_t handle, len;		/* len 0: imported, and the driver alone knows */
 	unsigned int refs, maps;
+	bool imported;			/* it counts where it was made */
 	CUmemAllocationProp prop;
 };
 
@@ -174,9 +180,9 @@ API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationPro
 	return CUDA_SUCCESS;
 }
 
-static CUresult create(struct handle *h, uint64_t len)
+static CUresult create(struct handle *h, uint64_t len, uint64_t flags)
 {
-	struct sv_mem_create a = { .handle = h->o.handle, .len = len };
+	struct sv_mem_create a = { .handle = h->o.handle, .len = len, .flags = flags };
 	CUresult rc = memory_charge(len);
 
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -191,6 +197,29 @@ static CUresult create(struct handle *h, uint64_t len)
 	return rc;
 }
 
+/* With a reference, which is the program's. */
+static CUresult new_handle(struct handle **out)
+{
+	struct physical *p = calloc(1, sizeof(*p));
+	struct handle *h = p ? obj_new(SV_T_CUmemGenericAllocationHandle_v1, NULL) : NULL;
+
+	if (!h) {
+		free(p);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	p->handle = h->o.handle;
+	p->refs = 1;
+	h->phys = p;
+	*out = h;
+	return CUDA_SUCCESS;
+}
+
+static void no_handle(struct handle *h)
+{
+	free(h->phys);
+	obj_free(SV_T_CUmemGenericAllocationHandle_v1, &h->o);
+}
+
 API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
 			 const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -202,23 +231,18 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	TRY(check_prop(prop));
-	if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
-		return sv_unsupported("cuMemCreate", "memory is not shared with other processes");
-	p = calloc(1, sizeof(*p));
-	h = p ? obj_new(SV_T_CUmemGenericAllocationHandle_v1, NULL) : NULL;
-	if (!h) {
-		free(p);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	rc = create(h, len);
+	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return sv_unsupported("cuMemCreate", BY_FD);
+	TRY(new_handle(&h));
+	rc = create(h, len, prop->requestedHandleTypes ? SV_MEM_SHARED : 0);
 	if (rc) {
-		obj_free(SV_T_CUmemGenericAllocationHandle_v1, &h->o);
-		free(p);
+		no_handle(h);
 		return rc;
 	}
-	*p = (struct physical){ .handle = h->o.handle, .len = len, .refs = 1, .prop = *prop };
+	p = h->phys;
+	p->len = len;
+	p->prop = *prop;
 	memset(&p->prop.allocFlags, 0, sizeof(p->prop.allocFlags));	/* hints, not taken */
-	h->phys = p;
 	*out = p->handle;
 	return CUDA_SUCCESS;
 }
@@ -239,7 +263,8 @@ static CUresult drop(struct physical *p)
 	if (p->refs || p->maps)
 		return CUDA_SUCCESS;
 	rc = send_async(SV_OP_cuMemRelease, &a, sizeof(a), NULL, 0);
-	memory_uncharge(p->len);
+	if (!p->imported)
+		memory_uncharge(p->len);
 	obj_free(SV_T_CUmemGenericAllocationHandle_v1,
 		 obj_find(SV_T_CUmemGenericAllocationHandle_v1, p->handle));
 	free(p);
@@ -297,6 +322,101 @@ API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
 	return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* ------------------------------------------------------------------- shared with other processes */
+
+/* The proxy takes an fd from us meanwhile; where Yama is, it must be let: by one thread at a time. */
+static CUresult share(uint16_t op, const struct sv_mem_share *a, struct sv_mem_imported *in)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	CUresult rc;
+
+	pthread_mutex_lock(&one);
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+	rc = send_sync(op, a, sizeof(*a), NULL, 0, in, in ? sizeof(*in) : 0);
+	prctl(PR_SET_PTRACER, 0, 0, 0, 0);
+	pthread_mutex_unlock(&one);
+	return rc;
+}
+
+static CUresult export(uint64_t handle, int *fd)
+{
+	struct sv_mem_share a = { .handle = handle };
+	int pair[2];
+	CUresult rc;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	a.fd = pair[1];
+	rc = share(SV_OP_cuMemExportToShareableHandle, &a, NULL);
+	close(pair[1]);
+	if (!rc) {
+		*fd = ring_take_fd(pair[0]);
+		rc = *fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+	}
+	close(pair[0]);
+	return rc;
+}
+
+API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+					  CUmemAllocationHandleType type, unsigned long long flags)
+{
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct physical *p;
+	int fd;
+
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return sv_unsupported("cuMemExportToShareableHandle", BY_FD);
+	pthread_mutex_lock(&lock);
+	p = held(handle);
+	if (p && p->prop.requestedHandleTypes & type) {
+		p->refs++;
+		pthread_mutex_unlock(&lock);
+		rc = export(p->handle, &fd);
+		pthread_mutex_lock(&lock);
+		p->refs--;
+		drop(p);
+	}
+	pthread_mutex_unlock(&lock);
+	if (!rc)
+		*(int *)out = fd;
+	return rc;
+}
+
+API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *fd,
+					    CUmemAllocationHandleType type)
+{
+	struct sv_mem_share a = { .fd = (int)(intptr_t)fd };
+	struct sv_mem_imported in;
+	struct physical *p;
+	struct handle *h;
+	CUresult rc;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return sv_unsupported("cuMemImportFromShareableHandle", BY_FD);
+	TRY(new_handle(&h));
+	a.handle = h->o.handle;
+	rc = share(SV_OP_cuMemImportFromShareableHandle, &a, &in);
+	if (rc) {
+		no_handle(h);
+		return rc;
+	}
+	p = h->phys;
+	p->len = in.len;
+	p->imported = true;
+	p->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	p->prop.requestedHandleTypes = type;
+	p->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	p->prop.location.id = session.device;
+	*out = p->handle;
+	return CUDA_SUCCESS;
+}
+
 /* ------------------------------------------------------------------------------------ mapping */
 
 static CUresult map_locked(uint64_t addr, uint64_t len, uint64_t handle)
@@ -307,7 +427,7 @@ static CUresult map_locked(uint64_t addr, uint64_t len, uint64_t handle)
 	struct mapping *m;
 	CUresult rc;
 
-	if (!r || !p || len > p->len)
+	if (!r || !p || (p->len && len > p->len))
 		return CUDA_ERROR_INVALID_VALUE;
 	m = calloc(1, sizeof(*m));
 	if (!m)

@@ -358,6 +358,7 @@ static int go(struct sv_session *s, pid_t pid, char *why, size_t n)
 		snprintf(why, n, "cannot watch the client, process %d: %s", pid, strerror(-rc));
 		return rc;
 	}
+	share_client(s, pidfd);
 	rc = ring_watch_peer(s->ring, pidfd);
 	if (!rc) {
 		s->stat->client = pid;

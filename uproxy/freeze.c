@@ -64,6 +64,12 @@ static int may_be(struct sv_session *s, char *why, size_t n)
 			 "has on the device cannot be saved (SINGVGPU_LOG=1 names it)");
 		return -ENOTSUP;
 	}
+	if (__atomic_load_n(&s->shares, __ATOMIC_RELAXED)) {
+		snprintf(why, n, "the program has shared device memory with another process "
+			 "(cuMemExportToShareableHandle or cuMemImportFromShareableHandle): what two "
+			 "sessions have in common cannot be saved");
+		return -ENOTSUP;
+	}
 	if (__atomic_load_n(&s->log_full, __ATOMIC_RELAXED)) {
 		snprintf(why, n, "the channel's log of what the job has made on the device is full, "
 			 "and no longer complete: only a restart of the job helps");

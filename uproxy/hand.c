@@ -78,6 +78,8 @@ static const struct hand functions[] = {
 
 	OP(cuMemCreate), do_mem_create, sizeof(struct sv_mem_create), HAND_LOG },
 	OP(cuMemRelease), do_mem_release, sizeof(struct sv_mem_release), HAND_LOG },
+	OP(cuMemExportToShareableHandle), do_mem_export, sizeof(struct sv_mem_share), HAND_WORKER },
+	OP(cuMemImportFromShareableHandle), do_mem_import, sizeof(struct sv_mem_share), HAND_LOG },
 	OP(cuMemMap), do_mem_map, sizeof(struct sv_mem_map), HAND_LOG },
 	OP(cuMemUnmap), do_mem_unmap, sizeof(struct sv_map), HAND_LOG },
 	OP(cuMemSetAccess), do_mem_access, sizeof(struct sv_mem_access), HAND_LOG },

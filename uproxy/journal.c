@@ -246,6 +246,8 @@ static uint64_t made_by(const struct singvgpu_log_entry *e, const void *data)
 		return FIELD(sv_derive, handle);
 	case SV_OP_cuMemCreate:
 		return FIELD(sv_mem_create, handle);
+	case SV_OP_cuMemImportFromShareableHandle:
+		return FIELD(sv_mem_share, handle);
 	case SV_OP_X_GRAPH:
 		return FIELD(sv_graph_req, exec);
 	case SV_OP_X_PIN:

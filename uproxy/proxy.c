@@ -195,6 +195,7 @@ static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, c
 			 strerror(errno));
 		return -ESRCH;
 	}
+	share_client(s, pidfd);
 	rc = ring_watch_peer(s->ring, pidfd);
 	if (rc) {
 		snprintf(why, n, "cannot watch the client: %s", ring_strerror(rc));

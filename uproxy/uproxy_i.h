@@ -60,6 +60,8 @@ struct sv_session {
 	uint64_t budget;		/* bytes that may be mapped */
 	bool log_full;			/* the log lacks something: no restore */
 	bool bypassed;			/* the client calls a driver that we do not see: no restore */
+	bool shares;			/* device memory with another process: no restore */
+	int client_pidfd;
 	bool restored;			/* from what a dump saved, maybe on another host */
 	struct replay *replay;		/* not NULL: the log is executed again; nobody is told */
 
@@ -266,6 +268,15 @@ struct vmm {
 	bool released;
 };
 const struct vmm *window_vmm(void);	/* by handle's age: the same after a replay */
+/* The client's handle, which is reserved, is this memory from here on; len counts. The call's result. */
+int window_add_vmm(struct call *k, uint64_t handle, uint64_t real, uint64_t len);
+
+/* ------------------------------------------------------------------------------ share.c */
+
+/* The process that the client is; the pidfd remains the caller's. */
+void share_client(struct sv_session *s, int pidfd);
+int do_mem_export(struct call *k);
+int do_mem_import(struct call *k);
 
 /* ------------------------------------------------------------------------------ sync.c */
 

@@ -423,37 +423,49 @@ static uint64_t vmm_address(const struct vmm *m)
 	return 0;
 }
 
+int window_add_vmm(struct call *k, uint64_t handle, uint64_t real, uint64_t len)
+{
+	struct sv_session *s = k->c.session;
+	struct vmm *m = calloc(1, sizeof(*m));
+
+	if (!m) {
+		s->hal.drv.cuMemRelease(real);
+		sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, handle);
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	m->handle = handle;
+	m->real = real;
+	m->len = len;
+	*vmms_end = m;
+	vmms_end = &m->next;
+	account(s, len);
+	return handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, handle, real, m, 0);
+}
+
 int do_mem_create(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_mem_create *a = k->c.data;
+	CUmemAllocationProp prop = s->hal.prop;
 	CUmemGenericAllocationHandle real;
-	struct vmm *m;
 	CUresult r;
 	int rc;
 
-	if (a->flags || !a->len || a->len % SV_GRANULE)
+	if (a->flags & ~(uint64_t)SV_MEM_SHARED || !a->len || a->len % SV_GRANULE)
 		return sv_bad(&k->c, "flags or length of memory to create");
+	if (a->flags & SV_MEM_SHARED)
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	rc = sv_reserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 	if (rc < 0)
 		return sv_fails(&k->c, rc, "handle of memory to create");
 	if (rc)
 		return fails(k, rc);
-	m = calloc(1, sizeof(*m));
-	r = !m || a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
-		s->hal.drv.cuMemCreate(&real, a->len, &s->hal.prop, 0);
-	if (r) {
-		free(m);
-		sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
-		return fails(k, r);
-	}
-	m->handle = a->handle;
-	m->real = real;
-	m->len = a->len;
-	*vmms_end = m;
-	vmms_end = &m->next;
-	account(s, a->len);
-	return handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, real, m, 0);
+	r = a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
+		s->hal.drv.cuMemCreate(&real, a->len, &prop, 0);
+	if (!r)
+		return window_add_vmm(k, a->handle, real, a->len);
+	sv_unreserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
+	return fails(k, r);
 }
 
 int do_mem_release(struct call *k)

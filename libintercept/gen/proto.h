@@ -396,7 +396,25 @@ struct sv_next_call {
 struct sv_mem_create {
 	uint64_t handle;	/* new */
 	uint64_t len;
-	uint64_t flags;		/* must be 0 */
+	uint64_t flags;		/* SV_MEM_SHARED or 0 */
+};
+
+#define SV_MEM_SHARED	1u	/* it may be exported as a file descriptor */
+
+/*
+ * SV_OP_cuMemExportToShareableHandle (answered): fd is the client's number of a socket, through which the
+ * memory's file descriptor comes (ring_take_fd). SV_OP_cuMemImportFromShareableHandle (answered with
+ * sv_mem_imported; log): fd is the client's number of one that was exported; handle is new. The
+ * proxy takes what the client has at fd by pidfd_getfd. A session that shares memory is not restored.
+ */
+struct sv_mem_share {
+	uint64_t handle;
+	int32_t fd;
+	uint32_t pad;
+};
+
+struct sv_mem_imported {
+	uint64_t len;		/* 0: the driver alone knows */
 };
 
 struct sv_mem_release {

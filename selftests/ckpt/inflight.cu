@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * inflight.cu - a job that stands in what a device cannot be made to finish: a function of the host, a wait
- * for a word of memory, a kernel that polls the host's memory. It goes on when the file "go" is there.
+ * for a word of memory, a kernel that polls the host's memory; or in what is not its alone: memory that
+ * it has exported. It goes on when the file "go" is there.
  *
- * inflight callback|wait|poll GO
+ * inflight callback|wait|poll|share GO
  */
 #include "../jobs/job.cuh"
 
@@ -36,10 +37,33 @@ __global__ void put(int *out, const volatile int *from)
 	*out = *from + 36;
 }
 
-int main(int argc, char **argv)
+static void *driver(const char *name)
 {
 	cudaDriverEntryPointQueryResult q;
-	CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+	void *fn;
+
+	CHECK(cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, &q));
+	return fn;
+}
+
+/* Exports memory of its own, which nobody imports. */
+static void share(void)
+{
+	CUmemGenericAllocationHandle h;
+	CUmemAllocationProp p = {};
+	int fd;
+
+	p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	EXPECT(!((decltype(&cuMemCreate))driver("cuMemCreate"))(&h, 2 << 20, &p, 0));
+	EXPECT(!((decltype(&cuMemExportToShareableHandle))driver("cuMemExportToShareableHandle"))(
+		&fd, h, p.requestedHandleTypes, 0));
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
 	cudaStream_t s;
 	int *flag, *out;
 
@@ -55,10 +79,11 @@ int main(int argc, char **argv)
 		CHECK(cudaLaunchHostFunc(s, callback, flag));
 		put<<<1, 1, 0, s>>>(out, flag);
 	} else if (!strcmp(argv[1], "wait")) {
-		CHECK(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", (void **)&wait, 12000,
-						       cudaEnableDefault, &q));
-		EXPECT(!wait(s, (CUdeviceptr)flag, 5, CU_STREAM_WAIT_VALUE_EQ));
+		EXPECT(!((CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int))driver(
+			"cuStreamWaitValue32"))(s, (CUdeviceptr)flag, 5, CU_STREAM_WAIT_VALUE_EQ));
 		put<<<1, 1, 0, s>>>(out, flag);
+	} else if (!strcmp(argv[1], "share")) {
+		share();
 	} else {
 		poll<<<1, 1, 0, s>>>(flag, out);
 	}
@@ -70,6 +95,8 @@ int main(int argc, char **argv)
 		until_go();
 		*(volatile int *)flag = 5;
 	}
+	if (!strcmp(argv[1], "share"))
+		put<<<1, 1, 0, s>>>(out, flag);
 	CHECK(cudaStreamSynchronize(s));
 	std::vector<int> got = to_host(out, 1);
 	EXPECT_EQ(got[0], 41);

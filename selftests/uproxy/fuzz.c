@@ -11,11 +11,14 @@
  * Before each input everything is as at the start: the core's data lies in sections that are copied
  * back, and its memory is freed.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #undef malloc
 #undef calloc
@@ -269,6 +272,21 @@ static CUresult m_release(CUmemGenericAllocationHandle h)
 {
 	gone((void *)h, PHYS);
 	return CUDA_SUCCESS;
+}
+static CUresult m_export(void *fd, CUmemGenericAllocationHandle h, CUmemAllocationHandleType t,
+			 unsigned long long f)
+{
+	MUST(t == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !f);
+	check((void *)h, PHYS);
+	if (refuse())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*(int *)fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return *(int *)fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+static CUresult m_import(CUmemGenericAllocationHandle *h, void *fd, CUmemAllocationHandleType t)
+{
+	MUST(t == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && fcntl((intptr_t)fd, F_GETFD) >= 0);
+	return m_create(h, SV_GRANULE, NULL, 0);
 }
 static CUresult m_map(CUdeviceptr at, size_t len, size_t off, CUmemGenericAllocationHandle h,
 		      unsigned long long f)
@@ -672,6 +690,8 @@ static void *symbol(void *arg, const char *name)
 		{ "cuCtxSetCurrent", m_set_current }, { "cuCtxCreate_v2", m_ctx_create },
 		{ "cuCtxDestroy_v2", m_ctx_destroy }, { "cuDevicePrimaryCtxReset_v2", m_reset },
 		{ "cuMemCreate", m_create }, { "cuMemRelease", m_release }, { "cuMemMap", m_map },
+		{ "cuMemExportToShareableHandle", m_export },
+		{ "cuMemImportFromShareableHandle", m_import },
 		{ "cuMemUnmap", m_unmap }, { "cuMemSetAccess", m_access },
 		{ "cuMemHostRegister_v2", m_pin }, { "cuMemHostUnregister", m_unpin },
 		{ "cuMemcpyAsync", m_copy }, { "cuMemcpy3DAsync_v2", m_copy3d },
@@ -850,6 +870,15 @@ void say(const char *fmt, ...)
 {
 	(void)fmt;
 }
+void tell(const char *fmt, ...)
+{
+	(void)fmt;
+}
+int ring_pass_fd(int sock, int fd)
+{
+	MUST(fcntl(sock, F_GETFD) >= 0 && fcntl(fd, F_GETFD) >= 0);
+	return sock & 1 ? 0 : -EPIPE;
+}
 bool log_verbose(void)
 {
 	return false;
@@ -885,6 +914,7 @@ static uint64_t raw(struct program *in, int n)
 }
 
 static struct sv_session session;
+static int pidfd;
 static struct uproxy_stat stats;
 static uint64_t ctx;
 
@@ -950,6 +980,7 @@ static const uint16_t ops[] = {
 	SV_OP_cuMemsetD2D32Async, SV_OP_cuMemcpyDtoDAsync_v2, SV_OP_cuStreamWaitValue64_v2,
 	SV_OP_cuStreamWriteValue64_v2, SV_OP_cuArrayCreate_v2, SV_OP_cuArrayDestroy,
 	SV_OP_cuTexObjectCreate, SV_OP_cuTexObjectDestroy, SV_OP_cuStreamSetAttribute,
+	SV_OP_cuMemExportToShareableHandle, SV_OP_cuMemImportFromShareableHandle,
 };
 
 #define NOPS (sizeof(ops) / sizeof(*ops))
@@ -1105,9 +1136,12 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 	case SV_OP_cuLaunchHostFunc:
 		IS((struct sv_host_func){ ctx, stream, 1 + b, arena });
 	case SV_OP_cuMemCreate:
-		IS((struct sv_mem_create){ phys, 2 * SV_GRANULE, 0 });
+		IS((struct sv_mem_create){ phys, 2 * SV_GRANULE, b & 1 });
 	case SV_OP_cuMemRelease:
 		IS((struct sv_mem_release){ phys });
+	case SV_OP_cuMemExportToShareableHandle:
+	case SV_OP_cuMemImportFromShareableHandle:
+		IS((struct sv_mem_share){ phys, b, 0 });
 	case SV_OP_cuMemMap:
 		IS((struct sv_mem_map){ dev, 2 * SV_GRANULE, phys, 0 });
 	case SV_OP_cuMemSetAccess:
@@ -1291,7 +1325,7 @@ static void restart(void)
 	memset(session.arena + ARENA_FIRST, 0, 65536);
 	session = (struct sv_session){ .arena = session.arena, .arena_len = ARENA_LEN,
 		.arena_first = ARENA_FIRST, .shared = (void *)session.arena, .stat = &stats,
-		.budget = 32 * SV_GRANULE };
+		.budget = 32 * SV_GRANULE, .client_pidfd = pidfd };
 	session.hal.primary = (CUcontext)&primary;
 	session.hal.window = WINDOW;
 	session.hal.window_len = GRANULES * SV_GRANULE;
@@ -1303,6 +1337,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct program in = { data, data + size };
 
+	if (pidfd <= 0)		/* the client's fds are our own */
+		pidfd = syscall(SYS_pidfd_open, getpid(), 0);
 	restart();
 	prologue();
 	run(&in);

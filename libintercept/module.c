@@ -461,6 +461,19 @@ CUresult function_prepare(struct context *ctx, struct function *fn)
 	return CUDA_SUCCESS;
 }
 
+/* In the context that is current here: the thread that does it there has another, or none. */
+CUresult sv_hook_cuFuncLoad(CUfunction handle, int per_thread, int *done)
+{
+	struct context *ctx;
+	struct function *f;
+
+	(void)per_thread;
+	*done = 1;
+	TRY(function(handle, &f));
+	TRY(context_current(&ctx));
+	return f->prepared ? CUDA_SUCCESS : function_prepare(ctx, f);
+}
+
 /* ------------------------------------------------------------------------- what they are like */
 
 static CUresult attribute(const struct function *f, CUfunction_attribute attr, int *out)

@@ -24,6 +24,8 @@ static void end_array(void *arg)
 		r = h->drv.cuArrayDestroy((CUarray)e->real);
 	else if (!r)
 		r = h->drv.cuMipmappedArrayDestroy((CUmipmappedArray)e->real);
+	if (r == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		r = CUDA_SUCCESS;	/* meanwhile, and the array with it */
 	answer_now(&e->answer, r, NULL, 0);
 	free(e);
 }

@@ -213,6 +213,7 @@ PASSES(cuStreamWaitValue64_v2, CUstream stream, CUdeviceptr addr, cuuint64_t val
 PASSES(cuStreamWriteValue32_v2, CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 PASSES(cuStreamWriteValue64_v2, CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 PASSES(cuCtxRecordEvent, CUcontext context, CUevent event)
+PASSES(cuFuncLoad, CUfunction function)
 PASSES(cuCtxWaitEvent, CUcontext context, CUevent event)
 #pragma GCC diagnostic pop
 

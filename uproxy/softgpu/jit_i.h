@@ -141,10 +141,6 @@ V mem_addr(struct jit *j, const struct opnd *o, enum rt_space *space);
 void jit_finish(struct jit *j);
 void rt_trap_now(struct jit *j, int kind);
 
-int insn_has_dst(const struct insn *i);
-bool insn_promoted(const struct insn *i);
-typedef void (*reg_fn)(void *arg, int reg, bool def);
-void insn_regs(const struct insn *i, reg_fn fn, void *arg);
 bool block_trivial_exit(const struct ufunc *f, const struct pblock *b);
 
 #endif

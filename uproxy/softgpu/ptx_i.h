@@ -334,6 +334,16 @@ static inline void bit_set(uint64_t *b, uint32_t i)
 	b[i / 64] |= 1ull << (i % 64);
 }
 
+/* ---- ptx_regs.c ---- */
+
+/* How many of its first operands an instruction writes. */
+int insn_has_dst(const struct insn *i);
+/* A load or store of a parameter that is kept in registers. */
+bool insn_promoted(const struct insn *i);
+/* fn for each register that an instruction reads, then for each that it writes (def). */
+typedef void (*reg_fn)(void *arg, int reg, bool def);
+void insn_regs(const struct insn *i, reg_fn fn, void *arg);
+
 /* The interface of libsoftjit.so. */
 typedef int (*jit_compile_fn)(struct unit *u, void **obj, size_t *len, char *err, size_t errlen);
 int jit_compile(struct unit *u, void **obj, size_t *len, char *err, size_t errlen);

@@ -79,5 +79,5 @@ ifeq ($(SAN),)
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900
-TIMEOUT_test-jobs-proxied := 600
+TIMEOUT_test-jobs-proxied := 900
 endif

@@ -65,7 +65,7 @@ static void try_restore(struct ctl_restore *from)
 	int fd, status;
 	pid_t pid;
 
-	snprintf(path, sizeof(path), "%s.try", control);
+	snprintf(path, sizeof(path), "%s.try", store);	/* the job's own folder ends with it */
 	unlink(path);
 	pid = fork();
 	if (!pid) {
@@ -80,6 +80,8 @@ static void try_restore(struct ctl_restore *from)
 		restored++;
 	if (fd >= 0)
 		close(fd);
+	else
+		kill(pid, SIGKILL);	/* it waits for us */
 	waitpid(pid, &status, 0);
 	unlink(path);
 }

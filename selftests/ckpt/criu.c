@@ -252,20 +252,35 @@ static int dump(struct moved *m, const struct images_sink *other)
 	return err;
 }
 
-static int restore(struct moved *m, const struct criu_fd *fds, size_t n,
-		   const struct images_source *other)
+/* The images of the last dump; from lives as long as source. */
+static int open_source(struct moved *m, struct images_stored *from, struct images_source *source)
 {
-	struct store_checkpoint *c = NULL;
-	struct images_source source;
-	struct images_stored from;
 	int err = open_store(m);
 
 	if (!err)
-		err = store_checkpoint_open(m->store, m->id, &c);
+		err = store_checkpoint_open(m->store, m->id, &from->checkpoint);
 	if (err)
 		return err;
-	from = (struct images_stored){ m->store, c };
-	images_from_store(&from, &source);
+	from->store = m->store;
+	images_from_store(from, source);
+	return 0;
+}
+
+static void close_source(struct moved *m, struct images_stored *from)
+{
+	store_checkpoint_close(from->checkpoint);
+	close_store(m);
+}
+
+static int restore(struct moved *m, const struct criu_fd *fds, size_t n,
+		   const struct images_source *other)
+{
+	struct images_source source;
+	struct images_stored from;
+	int err = open_source(m, &from, &source);
+
+	if (err)
+		return err;
 	m->back.criu = &criu_;
 	m->back.source = other ?: &source;
 	m->back.fds = fds;
@@ -273,8 +288,7 @@ static int restore(struct moved *m, const struct criu_fd *fds, size_t n,
 	m->back.arg = m;
 	err = criu_restore(&m->back, m->why, sizeof(m->why));
 	m->pid = err ? 0 : m->back.pid;
-	store_checkpoint_close(c);
-	close_store(m);
+	close_source(m, &from);
 	return err;
 }
 
@@ -769,17 +783,13 @@ TEST_F(criu, images_that_cannot_be_read_bring_nothing_back)
 {
 	struct images_source source;
 	struct images_stored from;
-	struct store_checkpoint *c;
 	struct moved *m = &self->m;
 
 	ASSERT_TRUE(start_job(m, "h", STEPS));
 	ASSERT_TRUE(come_to(m, 20));
 	MUST(dump(m, NULL));
 	for (int left = 0; left < 30; left += 10) {
-		MUST(open_store(m));
-		MUST(store_checkpoint_open(m->store, m->id, &c));
-		from = (struct images_stored){ m->store, c };
-		images_from_store(&from, &good);
+		MUST(open_source(m, &from, &good));
 		source = good;
 		source.read = read_badly;
 		source.fetch_end = end_badly;
@@ -787,8 +797,7 @@ TEST_F(criu, images_that_cannot_be_read_bring_nothing_back)
 		m->back = (struct criu_restore){ .criu = &criu_, .source = &source };
 		EXPECT_NE(criu_restore(&m->back, m->why, sizeof(m->why)), 0);
 		EXPECT_EQ(litter(m), 0);
-		store_checkpoint_close(c);
-		close_store(m);
+		close_source(m, &from);
 	}
 	m->back = (struct criu_restore){ 0 };
 	MUST(restore(m, NULL, 0, NULL));
@@ -843,7 +852,6 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 {
 	struct images_source source;
 	struct images_stored from;
-	struct store_checkpoint *c;
 	struct moved *m = &self->m;
 	struct criu idle = criu_;
 
@@ -852,10 +860,7 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 	MUST(dump(m, NULL));
 	snprintf(idle.path, sizeof(idle.path), "%s/idle", m->dir);
 	write_program(idle.path, "#!/bin/sh\nsleep 2\nexit 1\n");
-	MUST(open_store(m));
-	MUST(store_checkpoint_open(m->store, m->id, &c));
-	from = (struct images_stored){ m->store, c };
-	images_from_store(&from, &good);
+	MUST(open_source(m, &from, &good));
 	source = good;
 	source.open = open_counted;
 	source.close = close_counted;
@@ -868,8 +873,7 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 	EXPECT_EQ(begun, ended);
 	EXPECT_EQ(opened, closed);
 	EXPECT_EQ(litter(m), 0);
-	store_checkpoint_close(c);
-	close_store(m);
+	close_source(m, &from);
 	m->back = (struct criu_restore){ 0 };
 	MUST(restore(m, NULL, 0, NULL));
 	EXPECT_EQ(finish(m), 0);

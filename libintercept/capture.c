@@ -16,6 +16,7 @@
 #include "cuda_hooks.h"
 #include "graph_i.h"
 #include "hostfunc.h"
+#include "memory_i.h"
 
 struct tail {
 	uint64_t capture;		/* id */
@@ -690,10 +691,11 @@ static CUresult hook_stream(CUstream h, int per_thread, struct stream **s)
 	return r;
 }
 
-/* That an event may be known to other processes matters to cuIpcGetEventHandle alone, which refuses. */
+/* That an event may be known to other processes matters when it is: ipc_event.c. */
 CUresult sv_hook_cuEventCreate(CUevent *phEvent, unsigned int Flags, int per_thread, int *done)
 {
 	const unsigned int shared = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+	struct event *e;
 
 	(void)per_thread;
 	*done = 1;
@@ -702,11 +704,18 @@ CUresult sv_hook_cuEventCreate(CUevent *phEvent, unsigned int Flags, int per_thr
 	if (Flags & CU_EVENT_INTERPROCESS) {
 		if ((Flags & shared) != shared)
 			return CUDA_ERROR_INVALID_VALUE;
-		return cuEventCreate(phEvent, Flags & ~CU_EVENT_INTERPROCESS);
+		TRY(cuEventCreate(phEvent, Flags & ~CU_EVENT_INTERPROCESS));
+		e = obj_find(SV_T_CUevent, sv_u64(*phEvent));
+		if (e)
+			e->flags = CU_EVENT_INTERPROCESS;
+		return CUDA_SUCCESS;
 	}
 	*done = 0;
 	return 0;
 }
+
+#define WHOLE_CONTEXT "an event of several processes is recorded in one stream, and waited for by one"
+#define IN_GRAPHS "an event of several processes is not recorded or waited for by graphs"
 
 CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags,
 					int per_thread, int *done)
@@ -727,23 +736,27 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 			return CUDA_ERROR_INVALID_HANDLE;
 		*done = 0;
 	}
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !flags)) {
+	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !flags &&
+		   !e->peers)) {
 		e->recorded = true;
 		return 0;
 	}
 	*done = 1;
 	TRY(hook_stream(hStream, per_thread, &s));
 	if (capture_on(s)) {
+		if (flags && e->peers)
+			return sv_unsupported("cuEventRecordWithFlags", IN_GRAPHS);
 		TRY(graph_lock());
 		return graph_unlock(record_event(s, e, hEvent, flags));
 	}
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;	/* it is for graphs */
-	*done = 0;
+	*done = e->peers;
 	TRY(graph_lock());
 	capture_event_gone(e);
 	e->recorded = true;
-	return graph_unlock(0);
+	TRY(graph_unlock(0));
+	return e->peers ? ipc_record(s, e) : CUDA_SUCCESS;
 }
 
 CUresult sv_hook_cuEventRecord(CUevent hEvent, CUstream hStream, int per_thread, int *done)
@@ -763,14 +776,16 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 		*done = 1;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail))
+	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !e->peers))
 		return 0;
 	*done = 1;
 	TRY(hook_stream(hStream, per_thread, &s));
 	if (!e->capture_tail && !capture_on(s)) {
-		*done = 0;
-		return 0;
+		*done = e->peers;
+		return e->peers ? ipc_wait(s, e) : CUDA_SUCCESS;
 	}
+	if (!e->capture_tail && e->peers)
+		return sv_unsupported("cuStreamWaitEvent", IN_GRAPHS);
 	TRY(graph_lock());
 	if (!e->capture_tail && !s->capture)
 		return graph_unlock(legacy_use(s->o.ctx, true));
@@ -804,6 +819,8 @@ CUresult sv_hook_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent, int per_thread
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!e || e->o.ctx != ctx)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (e->peers)
+		return sv_unsupported("cuCtxRecordEvent", WHOLE_CONTEXT);
 	if (!ctx->live)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	TRY(graph_lock());
@@ -830,6 +847,8 @@ CUresult sv_hook_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent, int per_thread, 
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (e->peers)
+		return sv_unsupported("cuCtxWaitEvent", WHOLE_CONTEXT);
 	if (!ctx->live)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	TRY(graph_lock());

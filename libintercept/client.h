@@ -169,7 +169,8 @@ struct context {
 
 struct event {
 	struct obj o;
-	unsigned int flags;
+	unsigned int flags;		/* CU_EVENT_INTERPROCESS, or 0 */
+	bool peers;			/* other processes have it, or may: ipc_event.c */
 	bool recorded;
 	struct capture *capture;	/* recorded in a capture; capture.c */
 	void *capture_tail;
@@ -285,6 +286,7 @@ enum memory_kind {
 	MEMORY_REGISTERED,	/* cuMemHostRegister; address is the program's own */
 	MEMORY_GLOBAL,		/* a module's variable, in the driver's part of the window */
 	MEMORY_GRAPH,		/* of an allocation node; graph_mem.c */
+	MEMORY_PEER,		/* another process's; ipc.c */
 };
 
 /* An allocation: the owner in a space. */
@@ -295,6 +297,7 @@ struct memory {
 	unsigned int flags;	/* of the call that made it */
 	uint64_t id;		/* CU_POINTER_ATTRIBUTE_BUFFER_ID */
 	void *more;		/* of whoever made it */
+	bool shown;		/* cuIpcGetMemHandle was asked for it */
 };
 
 extern LOCAL pthread_mutex_t memory_lock;

@@ -2,8 +2,8 @@
 /*
  * denied.c - what the device could do and a session does not: programs ask before they try
  *
- * Memory is shared with other processes by file descriptors of cuMemCreate's alone (vmm.c), with other
- * devices and drivers not at all (ipc.c, peer.c, cuda.ann), and the program's own memory has addresses of its own for the device (host.c).
+ * Memory is shared with other processes (vmm.c, ipc.c), with other devices and drivers not at all (peer.c,
+ * cuda.ann), and the program's own memory has addresses of its own for the device (host.c).
  */
 #include "memory_i.h"
 
@@ -17,7 +17,6 @@ bool device_denied(CUdevice_attribute attr)
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
 	case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
@@ -27,7 +26,6 @@ bool device_denied(CUdevice_attribute attr)
 	case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
@@ -42,5 +40,20 @@ bool device_denied(CUdevice_attribute attr)
 		return true;
 	default:
 		return false;
+	}
+}
+
+int device_granted(CUdevice_attribute attr, const struct sv_device *d)
+{
+	int by_file = d->attr_ok[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] &&
+		d->attr[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED];
+
+	switch ((int)attr) {
+	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+		return by_file;
+	case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+		return by_file ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+	default:
+		return -1;
 	}
 }

@@ -114,7 +114,9 @@ API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attr, CUdevice 
 	TRY(find(dev, &d));
 	if (!d->attr_ok[attr])
 		return CUDA_ERROR_INVALID_VALUE;
-	*value = device_denied(attr) ? 0 : d->attr[attr];
+	*value = device_granted(attr, d);
+	if (*value < 0)
+		*value = device_denied(attr) ? 0 : d->attr[attr];
 	return CUDA_SUCCESS;
 }
 

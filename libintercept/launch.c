@@ -83,6 +83,16 @@ static CUresult parameters(const struct function *fn, void **params, void **extr
 	return CUDA_SUCCESS;
 }
 
+static CUresult event_ok(CUevent h)
+{
+	const struct event *e = obj_find(SV_T_CUevent, sv_u64(h));
+
+	if (e && e->peers)
+		return sv_unsupported("cuLaunchKernelEx",
+				      "an event of several processes is recorded by itself");
+	return e ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAttribute *to)
 {
 	if (c->numAttrs > LAUNCH_ATTRS_MAX || (c->numAttrs && !c->attrs))
@@ -101,12 +111,10 @@ static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAt
 			return sv_unsupported("cuLaunchKernelEx",
 					      "nodes that the device updates cannot be rebuilt");
 		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-			if (!obj_find(SV_T_CUevent, sv_u64(a->value.programmaticEvent.event)))
-				return CUDA_ERROR_INVALID_HANDLE;
+			TRY(event_ok(a->value.programmaticEvent.event));
 			break;
 		case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-			if (!obj_find(SV_T_CUevent, sv_u64(a->value.launchCompletionEvent.event)))
-				return CUDA_ERROR_INVALID_HANDLE;
+			TRY(event_ok(a->value.launchCompletionEvent.event));
 			break;
 		default:
 			break;

@@ -237,8 +237,11 @@ void memory_context_gone(struct context *ctx)
 	struct gone g = { .ctx = ctx };
 
 	host_context_gone(ctx);
+	ipc_context_gone(ctx);
 	pthread_mutex_lock(&memory_lock);
 	while (space_each(memory_window, of_context, &g)) {
+		if (g.found->shown)
+			ipc_forget(g.found->base);
 		free_locked(g.found);
 		free(g.found);
 	}
@@ -409,11 +412,17 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 		TRY(context_sync(ctx));
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);
 	}
+	if (m.kind == MEMORY_PEER && ipc_pool(&m)) {
+		TRY(context_sync(ctx));
+		return ipc_free(addr, NULL);
+	}
 	if (m.kind == MEMORY_GRAPH)
 		return graph_memory_freed(addr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (m.kind != MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);
+	if (m.shown)
+		ipc_forget(addr);
 	pthread_mutex_lock(&memory_lock);
 	ours = space_find(memory_window, addr, &base, &len, &owner) && base == addr;
 	if (ours)

@@ -41,9 +41,34 @@ LOCAL uint64_t pool_of(uint64_t addr);
 /* Give back what pools hold without need (all: whatever their release thresholds say). */
 LOCAL void pool_trim(bool all);
 
+/*
+ * The key of a pool that was made to be shared, or is another process's. INVALID_VALUE: it is no such pool.
+ * pool_share: also whole is the allocation that begins at addr. pool_imported: a new pool by its key.
+ */
+LOCAL CUresult pool_key(CUmemoryPool pool, bool imported, uint8_t key[16]);
+LOCAL CUresult pool_share(uint64_t addr, uint64_t *len, uint8_t key[16]);
+LOCAL CUresult pool_imported(CUmemoryPool *out, const uint8_t key[16]);
+
 /* A stream goes away; a context ends with all that has been allocated in it. */
 LOCAL void pool_stream_gone(struct stream *s);
 LOCAL void pool_context_gone(struct context *ctx);
+
+/* ------------------------------------------------------------------------- ipc.c, ipc_event.c */
+
+/* Memory that was shown to other processes is about to be freed. */
+LOCAL void ipc_forget(uint64_t addr);
+
+/* Memory of another process's pool that begins at addr is freed, after the stream's work. INVALID_VALUE. */
+LOCAL CUresult ipc_free(uint64_t addr, struct stream *s);
+
+/* The handle of the pool that addr was imported through, or 0. */
+LOCAL uint64_t ipc_pool(const struct memory *m);
+
+LOCAL void ipc_context_gone(struct context *ctx);
+
+/* An event with peers is recorded, or waited for. */
+LOCAL CUresult ipc_record(struct stream *s, struct event *e);
+LOCAL CUresult ipc_wait(struct stream *s, struct event *e);
 
 /* -------------------------------------------------------------------------------------- vmm.c */
 
@@ -58,6 +83,9 @@ LOCAL bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *hand
 
 /* Is this attribute 0 here, whatever the device says? */
 LOCAL bool device_denied(CUdevice_attribute attr);
+
+/* What it is because of what proxies do between themselves, else -1. d is the device. */
+LOCAL int device_granted(CUdevice_attribute attr, const struct sv_device *d);
 
 /* ----------------------------------------------------------------------------------- memory.c */
 

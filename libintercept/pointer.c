@@ -48,6 +48,19 @@ static bool host_can_use(const struct known *k)
 	return on_host(k) || k->m.kind == MEMORY_MANAGED;
 }
 
+/* Of memory that a pool gave out, as the pool was made; of cuMemCreate's, what its handle says. */
+static uint64_t handle_types(const struct known *k, uint64_t addr)
+{
+	CUmemAllocationProp prop;
+	uint8_t key[16];
+
+	if (k->m.kind == MEMORY_POOL)
+		return pool_key((CUmemoryPool)pool_of(addr), false, key) ? 0 :
+			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	return k->handle && !cuMemGetAllocationPropertiesFromHandle(&prop, k->handle) ?
+		prop.requestedHandleTypes : 0;
+}
+
 /* The attributes that are an address or a handle. false: the memory has none. */
 static bool as_u64(const struct known *k, CUpointer_attribute a, uint64_t addr, uint64_t *out)
 {
@@ -73,10 +86,10 @@ static bool as_u64(const struct known *k, CUpointer_attribute a, uint64_t addr, 
 		*out = k->m.len;
 		return true;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		*out = 0;
+		*out = handle_types(k, addr);
 		return true;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		*out = k->m.kind == MEMORY_POOL ? pool_of(addr) : 0;
+		*out = k->m.kind == MEMORY_POOL ? pool_of(addr) : ipc_pool(&k->m);
 		return true;
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		*out = k->len;
@@ -109,6 +122,8 @@ static bool as_u32(const struct known *k, CUpointer_attribute a, unsigned int *o
 		*out = session.device;
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*out = k->m.kind == MEMORY_DEVICE;
+		return true;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		*out = 0;

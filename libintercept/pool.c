@@ -18,6 +18,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define ALIGN	512ull
 #define SLAB	(8ull << 20)	/* what a pool grows by while memory is plentiful */
@@ -58,6 +59,9 @@ struct pool {
 	uint64_t reserved, reserved_high, used, used_high, threshold;
 	int users;			/* threads that wait with the lock released */
 	int follow, opportunistic, internal;
+	bool shared;			/* made to be; or imported: then nothing is allocated in it */
+	bool imported;
+	uint8_t key[16];		/* of both */
 };
 
 struct handle {
@@ -589,6 +593,8 @@ static CUresult alloc_async(CUdeviceptr *out, size_t len, CUmemoryPool handle, b
 	TRY(send_late());
 	pthread_mutex_lock(&lock);
 	rc = from ? pool_locked(handle, &p) : current_locked(session.device, &p);
+	if (!rc && p->imported)
+		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc && p->device != session.device)
 		rc = CUDA_ERROR_INVALID_DEVICE;
 	if (!rc)
@@ -620,6 +626,9 @@ static CUresult pend(struct block *k, struct stream *s)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	a.word = on->word;
 	a.value = on->seq + 1;
+	if (k->m.shown)
+		ipc_forget(k->m.base);
+	k->m.shown = false;
 	TRY(send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0));
 	((struct slab *)k->m.more)->pool->used -= k->room;
 	k->seq = ++on->seq;
@@ -649,40 +658,31 @@ API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	k = used_at(addr);
 	rc = k ? pend(k, s) : CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&lock);
-	if (!k && memory_find(addr, &m) && m.kind == MEMORY_DEVICE && m.base == addr)
-		return cuMemFree_v2(addr);
+	if (!k && memory_find(addr, &m) && m.base == addr) {
+		if (m.kind == MEMORY_DEVICE)
+			return cuMemFree_v2(addr);
+		if (m.kind == MEMORY_PEER)
+			return ipc_free(addr, s);
+	}
 	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- pools */
 
-API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+static CUresult new_pool(const struct pool *as, CUmemoryPool *out)
 {
-	struct handle *h;
-	struct pool *p;
+	struct handle *h = obj_new(SV_T_CUmemoryPool, NULL);
+	struct pool *p = calloc(1, sizeof(*p));
 
-	if (!out || !props)
-		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
-	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-		return sv_unsupported("cuMemPoolCreate",
-				      "memory is not shared with other processes");
-	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return sv_unsupported("cuMemPoolCreate", "a pool is of device memory");
-	if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!session_device(props->location.id))
-		return CUDA_ERROR_INVALID_DEVICE;
-	h = obj_new(SV_T_CUmemoryPool, NULL);
-	p = calloc(1, sizeof(*p));
 	if (!p || !h) {
 		free(p);
 		if (h)
 			obj_free(SV_T_CUmemoryPool, &h->o);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*p = (struct pool){ .handle = h->o.handle, .device = props->location.id,
-			    .max = props->maxSize, .follow = 1, .opportunistic = 1, .internal = 1 };
+	*p = *as;
+	p->handle = h->o.handle;
+	p->follow = p->opportunistic = p->internal = 1;
 	pthread_mutex_lock(&lock);
 	p->next = pools;
 	pools = p;
@@ -690,6 +690,72 @@ API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	pthread_mutex_unlock(&lock);
 	*out = (CUmemoryPool)(uintptr_t)p->handle;
 	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	struct pool p = { 0 };
+
+	if (!out || !props)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(session_check());
+	if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return sv_unsupported("cuMemPoolCreate",
+				      "pools are shared with other processes by file descriptors alone");
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return sv_unsupported("cuMemPoolCreate", "a pool is of device memory");
+	if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!session_device(props->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	p.device = props->location.id;
+	p.max = props->maxSize;
+	p.shared = props->handleTypes;
+	if (p.shared && getrandom(p.key, sizeof(p.key), 0) != sizeof(p.key))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	return new_pool(&p, out);
+}
+
+CUresult pool_imported(CUmemoryPool *out, const uint8_t key[16])
+{
+	struct pool p = { .device = session.device, .imported = true };
+
+	memcpy(p.key, key, sizeof(p.key));
+	return new_pool(&p, out);
+}
+
+CUresult pool_key(CUmemoryPool pool, bool imported, uint8_t key[16])
+{
+	struct pool *p;
+	CUresult rc;
+
+	pthread_mutex_lock(&lock);
+	rc = pool_locked(pool, &p);
+	if (!rc && !(imported ? p->imported : p->shared))
+		rc = CUDA_ERROR_INVALID_VALUE;
+	if (!rc)
+		memcpy(key, p->key, sizeof(p->key));
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+CUresult pool_share(uint64_t addr, uint64_t *len, uint8_t key[16])
+{
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
+	struct block *k;
+	struct pool *p;
+
+	pthread_mutex_lock(&lock);
+	k = used_at(addr);
+	p = k ? ((struct slab *)k->m.more)->pool : NULL;
+	if (p && p->shared) {
+		k->m.shown = true;
+		*len = k->m.len;
+		memcpy(key, p->key, sizeof(p->key));
+		rc = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return rc;
 }
 
 /* What is still allocated stays so: the last of it takes the pool away. */
@@ -916,7 +982,7 @@ API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&lock);
 	rc = pool_locked(pool, &p);
-	if (!rc && p->device != dev)
+	if (!rc && (p->device != dev || p->imported))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc)
 		current[dev] = p;

@@ -202,7 +202,7 @@ API CUresult cuEventQuery(CUevent handle)
 
 	TRY(event(handle, &e));
 	TRY(capture_event(e));
-	return ask(SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
+	return ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
 }
 
 API CUresult cuEventSynchronize(CUevent handle)
@@ -211,5 +211,6 @@ API CUresult cuEventSynchronize(CUevent handle)
 
 	TRY(event(handle, &e));
 	TRY(capture_event(e));
-	return ask(SV_OP_cuEventSynchronize, e->o.ctx, e->o.handle);
+	return ask(e->peers ? SV_OP_X_IPC_SYNC : SV_OP_cuEventSynchronize, e->o.ctx,
+		   e->o.handle);
 }

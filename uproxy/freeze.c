@@ -66,8 +66,8 @@ static int may_be(struct sv_session *s, char *why, size_t n)
 	}
 	if (__atomic_load_n(&s->shares, __ATOMIC_RELAXED)) {
 		snprintf(why, n, "the program has shared device memory with another process "
-			 "(cuMemExportToShareableHandle or cuMemImportFromShareableHandle): what two "
-			 "sessions have in common cannot be saved");
+			 "(cuMemExportToShareableHandle, cuIpcGetMemHandle, cuMemPoolExportPointer and "
+			 "what opens those), or events: what two sessions have in common cannot be saved");
 		return -ENOTSUP;
 	}
 	if (__atomic_load_n(&s->log_full, __ATOMIC_RELAXED)) {
@@ -137,6 +137,13 @@ static struct stream *busy(struct sv_session *s, CUresult *r)
 		st = busy_in(s, c[i], r);
 	free(c);
 	return st;
+}
+
+bool freeze_idle(struct sv_session *s)
+{
+	CUresult r;
+
+	return !busy(s, &r) && !r;
 }
 
 /* The driver may wait for the device before it answers what content_check asks it. */

@@ -80,6 +80,11 @@ static const struct hand functions[] = {
 	OP(cuMemRelease), do_mem_release, sizeof(struct sv_mem_release), HAND_LOG },
 	OP(cuMemExportToShareableHandle), do_mem_export, sizeof(struct sv_mem_share), HAND_WORKER },
 	OP(cuMemImportFromShareableHandle), do_mem_import, sizeof(struct sv_mem_share), HAND_LOG },
+	OP(cuIpcGetMemHandle), do_ipc_show, sizeof(struct sv_ipc_show), 0 },
+	OP(cuIpcOpenMemHandle_v2), do_ipc_fetch, sizeof(struct sv_ipc_fetch), HAND_WORKER },
+	OP(cuIpcCloseMemHandle), do_ipc_close, sizeof(struct sv_map), 0 },
+	OP(cuIpcGetEventHandle), do_ipc_event_get, sizeof(struct sv_sync_on), 0 },
+	OP(cuIpcOpenEventHandle), do_ipc_event_open, sizeof(struct sv_ipc_event), HAND_WORKER },
 	OP(cuMemMap), do_mem_map, sizeof(struct sv_mem_map), HAND_LOG },
 	OP(cuMemUnmap), do_mem_unmap, sizeof(struct sv_map), HAND_LOG },
 	OP(cuMemSetAccess), do_mem_access, sizeof(struct sv_mem_access), HAND_LOG },
@@ -96,6 +101,13 @@ static const struct hand others[] = {
 	X(GRAPH), do_graph, sizeof(struct sv_graph_req), HAND_LOG | HAND_WORKER | HAND_TAIL },
 	X(GRAPH_UPDATE), do_graph_update, sizeof(struct sv_graph_req), HAND_LOG | HAND_TAIL },
 	X(BYPASS), do_bypass, 0, HAND_TAIL },
+	X(IPC_MAP), do_ipc_map, sizeof(struct sv_ipc_map), 0 },
+	X(IPC_FORGET), do_ipc_forget, sizeof(struct sv_ipc_forget), 0 },
+	X(IPC_RECORD), do_ipc_record, sizeof(struct sv_ipc_on), 0 },
+	X(IPC_WAIT), do_ipc_wait, sizeof(struct sv_ipc_on), 0 },
+	X(IPC_QUERY), do_ipc_query, sizeof(struct sv_sync_on), 0 },
+	X(IPC_SYNC), do_ipc_sync, sizeof(struct sv_sync_on), 0 },
+	X(IPC_END), do_ipc_event_end, sizeof(struct sv_ipc_end), 0 },
 };
 
 const struct hand *hand_find(uint16_t op)

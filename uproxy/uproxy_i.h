@@ -60,7 +60,7 @@ struct sv_session {
 	uint64_t budget;		/* bytes that may be mapped */
 	bool log_full;			/* the log lacks something: no restore */
 	bool bypassed;			/* the client calls a driver that we do not see: no restore */
-	bool shares;			/* device memory with another process: no restore */
+	bool shares;			/* memory or events with another process: no restore */
 	int client_pidfd;
 	bool restored;			/* from what a dump saved, maybe on another host */
 	struct replay *replay;		/* not NULL: the log is executed again; nobody is told */
@@ -278,6 +278,21 @@ void share_client(struct sv_session *s, int pidfd);
 int do_mem_export(struct call *k);
 int do_mem_import(struct call *k);
 
+/* ipc.c, window.c, ipc_event.c; see peer.h */
+int do_ipc_show(struct call *k);
+int do_ipc_forget(struct call *k);
+int do_ipc_fetch(struct call *k);
+int do_ipc_map(struct call *k);
+int do_ipc_close(struct call *k);
+int do_ipc_event_get(struct call *k);
+int do_ipc_event_open(struct call *k);
+int do_ipc_event_end(struct call *k);
+int do_ipc_record(struct call *k);
+int do_ipc_wait(struct call *k);
+int do_ipc_query(struct call *k);
+int do_ipc_sync(struct call *k);
+void ipc_repin(struct sv_session *s);	/* the primary context is a new one */
+
 /* ------------------------------------------------------------------------------ sync.c */
 
 /* Answer k when stream has done what is on it: 0 or CALL_LATER. */
@@ -393,6 +408,8 @@ int kept_restore(struct store *st, const struct store_ref *ref, char *why, size_
  * not all is known. Consumer, which does not wait.
  */
 int freeze_possible(struct sv_session *s, char *why, size_t n);
+
+bool freeze_idle(struct sv_session *s);	/* has the device nothing to do? Consumer */
 
 /*
  * Gate, drain, idle: 0, or an error and a sentence, and the session runs on. given_up is asked now

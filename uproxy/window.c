@@ -11,13 +11,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "uproxy_i.h"
+#include "peer.h"
 
 #define G_MAP	0x01u		/* of SV_OP_X_MAP */
 #define G_VMM	0x02u		/* of SV_OP_cuMemMap */
 #define G_FIRST	0x04u		/* first of a mapping */
+#define G_PEER	0x08u		/* another process's */
 #define G_READ	0x10u
 #define G_WRITE	0x20u
+#define G_OPEN	0x40u		/* of SV_OP_X_MAP, and can be exported */
 
 struct range {
 	uint64_t at, len;
@@ -266,6 +268,8 @@ int do_unmap(struct call *k)
 			return fails(k, CUDA_ERROR_INVALID_VALUE);	/* its mapping failed */
 		return sv_bad(&k->c, "unmapping what is not mapped so");
 	}
+	if (s->shares)
+		peer_hide(a->va, a->len);
 	r = hal_unmap(&s->hal, a->va, a->len);
 	if (r)
 		return fails(k, r);
@@ -287,6 +291,136 @@ bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t
 	*va = s->hal.window + i * SV_GRANULE;
 	*len = (end - i) * SV_GRANULE;
 	return true;
+}
+
+/* ------------------------------------------------------------------------------ other processes */
+
+bool window_mapped(const struct sv_session *s, uint64_t va, uint64_t len)
+{
+	return in_window(s, va, len) && granules_have(s, va, len, G_MAP);
+}
+
+/* What is in the granule is copied to memory that is mapped at spare for that. The device is idle. */
+static CUresult copied(struct hal *h, CUmemGenericAllocationHandle to, uint64_t spare, uint64_t va)
+{
+	CUresult r = h->drv.cuMemMap(spare, SV_GRANULE, 0, to, 0);
+
+	if (r)
+		return r;
+	r = hal_access(h, spare, SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	if (!r)
+		r = h->drv.cuMemcpyDtoD_v2(spare, va, SV_GRANULE);
+	if (!r)
+		r = h->drv.cuCtxSynchronize();
+	h->drv.cuMemUnmap(spare, SV_GRANULE);
+	return r;
+}
+
+static CUresult replaced(struct sv_session *s, CUmemGenericAllocationHandle by, uint64_t va)
+{
+	CUmemGenericAllocationHandle old;
+	struct hal *h = &s->hal;
+	CUresult r = h->drv.cuMemRetainAllocationHandle(&old, (void *)va);
+
+	if (r)
+		return r;
+	r = hal_unmap(h, va, SV_GRANULE);
+	if (!r) {
+		r = h->drv.cuMemMap(va, SV_GRANULE, 0, by, 0);
+		if (r && h->drv.cuMemMap(va, SV_GRANULE, 0, old, 0))
+			session_fail(s, -ENOMEM, "memory that was to be shared is lost", 0, 0);
+		if (hal_access(h, va, SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+			session_fail(s, -ENOMEM, "memory that was to be shared is lost", 0, 0);
+	}
+	h->drv.cuMemRelease(old);
+	return r;
+}
+
+static CUresult make_open(struct sv_session *s, uint64_t va, uint64_t spare)
+{
+	CUmemAllocationProp prop = s->hal.prop;
+	CUmemGenericAllocationHandle own;
+	CUresult r;
+
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	r = s->hal.drv.cuMemCreate(&own, SV_GRANULE, &prop, 0);
+	if (r)
+		return r;
+	r = copied(&s->hal, own, spare, va);
+	if (!r)
+		r = replaced(s, own, va);
+	s->hal.drv.cuMemRelease(own);
+	if (!r)
+		__atomic_or_fetch(granule_at(s, va), G_OPEN, __ATOMIC_RELAXED);
+	return r;
+}
+
+CUresult window_shareable(struct sv_session *s, uint64_t va, uint64_t len)
+{
+	uint64_t end = va + len;
+	CUdeviceptr spare = 0;
+	CUresult r = CUDA_SUCCESS;
+
+	for (va &= ~(SV_GRANULE - 1); va < end && !r; va += SV_GRANULE) {
+		if (*granule_at(s, va) & G_OPEN)
+			continue;
+		if (!spare) {
+			if (!freeze_idle(s))
+				return CUDA_ERROR_NOT_READY;
+			r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+			context_forget();
+			if (!r)
+				r = s->hal.drv.cuMemAddressReserve(&spare, SV_GRANULE, 0, 0, 0);
+		}
+		if (!r)
+			r = make_open(s, va, spare);
+	}
+	if (spare)
+		s->hal.drv.cuMemAddressFree(spare, SV_GRANULE);
+	return r;
+}
+
+CUresult window_map_peer(struct call *k, uint64_t va, uint64_t n, const uint64_t *handle)
+{
+	struct sv_session *s = k->c.session;
+	CUresult r = CUDA_SUCCESS;
+	uint64_t i;
+
+	if (whole(k, va, n * SV_GRANULE))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!granules_free(s, va, n * SV_GRANULE)) {
+		k->c.why = "memory mapped where there is some already";
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (i = 0; i < n && !r; i++)
+		r = s->hal.drv.cuMemMap(va + i * SV_GRANULE, SV_GRANULE, 0, handle[i], 0);
+	if (!r)
+		r = hal_access(&s->hal, va, n * SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	else
+		i--;
+	if (r) {
+		if (i)
+			hal_unmap(&s->hal, va, i * SV_GRANULE);
+		return r;
+	}
+	set_granules(s, va, n * SV_GRANULE, G_PEER | G_READ | G_WRITE);
+	return CUDA_SUCCESS;
+}
+
+int do_ipc_close(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_map *a = k->c.data;
+	CUresult r;
+
+	if (whole(k, a->va, a->len))
+		return -EBADMSG;
+	if (!granules_have(s, a->va, a->len, G_PEER))
+		return sv_bad(&k->c, "closing what is not another process's");
+	r = hal_unmap(&s->hal, a->va, a->len);
+	if (!r)
+		set_granules(s, a->va, a->len, 0);
+	return fails(k, r);
 }
 
 /* ------------------------------------------------------------------------------ pinning */
@@ -378,6 +512,7 @@ int do_unpin(struct call *k)
 
 void window_repin(struct sv_session *s)
 {
+	ipc_repin(s);
 	pthread_rwlock_rdlock(&lock);
 	for (size_t i = 0; i < pins.n; i++) {
 		CUresult r = hal_pin(&s->hal, arena_at(s, pins.r[i].at), pins.r[i].len);

@@ -163,6 +163,13 @@ enum {
 	SV_OP_X_GRAPH,		/* sv_graph_req, answered: instantiate a graph (log) */
 	SV_OP_X_GRAPH_UPDATE,	/* sv_graph_req, answered: change an instantiated graph (log) */
 	SV_OP_X_BYPASS,		/* a path with its NUL: the client has mapped what bypasses us */
+	SV_OP_X_IPC_MAP,	/* sv_ipc_map, answered: what was fetched of another process, into the window */
+	SV_OP_X_IPC_FORGET,	/* sv_ipc_forget: what begins there is shown to nobody any more */
+	SV_OP_X_IPC_RECORD,	/* sv_ipc_on, answered: record an event that processes share */
+	SV_OP_X_IPC_WAIT,	/* sv_ipc_on, answered: make a stream wait for one */
+	SV_OP_X_IPC_QUERY,	/* sv_sync_on, answered: has the last record of one completed? */
+	SV_OP_X_IPC_SYNC,	/* sv_sync_on, answered when it has */
+	SV_OP_X_IPC_END,	/* sv_ipc_end: the event is about to be destroyed */
 };
 
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */
@@ -419,6 +426,83 @@ struct sv_mem_imported {
 
 struct sv_mem_release {
 	uint64_t handle;
+};
+
+/*
+ * What a process hands to another as a CUipcMemHandle, a CUipcEventHandle or a CUmemPoolPtrExportData.
+ * `server` is where the proxy that has it can be asked for it, and `secret` what it wants to hear:
+ * nothing but chance gives these away. Pointers of pools need the pool's key besides, which is in the
+ * file that stands for the pool. The rest is for the process that opens it, and compared with the truth.
+ */
+struct sv_ipc_handle {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t kind;
+	uint8_t server[16];
+	uint8_t secret[16];
+	uint64_t at;		/* of the first byte, in its granule */
+	uint64_t len;		/* as the program asked for it; 0: an event */
+	uint64_t zero;
+};
+
+enum { SV_IPC_MEMORY = 1, SV_IPC_POINTER, SV_IPC_EVENT };
+#define SV_IPC_MAGIC	0x49475653u	/* "SVGI" */
+#define SV_IPC_VERSION	1
+
+/* The bytes of whole granules that hold it; 0: no memory is so large. */
+static inline uint64_t sv_ipc_room(const struct sv_ipc_handle *h)
+{
+	if (h->at >= SV_GRANULE || !h->len || h->len >> 46)
+		return 0;
+	return (h->at + h->len + SV_GRANULE - 1) & ~(SV_GRANULE - 1);
+}
+
+/*
+ * SV_OP_cuIpcGetMemHandle, answered with sv_ipc_shown: len bytes at va, in memory of SV_OP_X_MAP, are
+ * shown to who knows the secret, and the key if it is not zero. CUDA_ERROR_NOT_READY: not while the
+ * device works; ask again. A session that has shown or fetched anything is not restored.
+ */
+struct sv_ipc_show {
+	uint64_t va, len;
+	uint8_t key[16];
+};
+
+struct sv_ipc_shown {
+	uint8_t server[16], secret[16];
+};
+
+struct sv_ipc_forget {
+	uint64_t va;
+};
+
+/* SV_OP_cuIpcOpenMemHandle_v2, answered with sv_ipc_fetched; SV_OP_X_IPC_MAP puts it in the window, once.
+ * SV_OP_cuIpcCloseMemHandle, with sv_map: it is unmapped. */
+struct sv_ipc_fetch {
+	struct sv_ipc_handle h;
+	uint8_t key[16];
+};
+
+struct sv_ipc_fetched {
+	uint64_t id;
+};
+
+struct sv_ipc_map {
+	uint64_t va, len, id;
+};
+
+/* SV_OP_cuIpcGetEventHandle, with sv_sync_on, answered with sv_ipc_shown: the event's records are seen by
+ * others from here on. SV_OP_cuIpcOpenEventHandle (answered): an event that was made is another's. */
+struct sv_ipc_event {
+	uint64_t ctx, event;
+	struct sv_ipc_handle h;
+};
+
+struct sv_ipc_on {
+	uint64_t ctx, event, stream;
+};
+
+struct sv_ipc_end {
+	uint64_t event;
 };
 
 struct sv_mem_map {

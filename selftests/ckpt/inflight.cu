@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * inflight.cu - a job that stands in what a device cannot be made to finish: a function of the host, a wait
- * for a word of memory, a kernel that polls the host's memory; or in what is not its alone: memory that
- * it has exported. It goes on when the file "go" is there.
+ * for a word of memory, a kernel that polls the host's memory; or in what is not its alone: memory, or an
+ * event, that it has exported. It goes on when the file "go" is there.
  *
- * inflight callback|wait|poll|share GO
+ * inflight callback|wait|poll|share|ipc|event GO
  */
 #include "../jobs/job.cuh"
 
@@ -62,8 +62,18 @@ static void share(void)
 	close(fd);
 }
 
+static void share_event(void)
+{
+	cudaIpcEventHandle_t h;
+	cudaEvent_t e;
+
+	CHECK(cudaEventCreateWithFlags(&e, cudaEventInterprocess | cudaEventDisableTiming));
+	CHECK(cudaIpcGetEventHandle(&h, e));
+}
+
 int main(int argc, char **argv)
 {
+	cudaIpcMemHandle_t handle;
 	cudaStream_t s;
 	int *flag, *out;
 
@@ -84,6 +94,10 @@ int main(int argc, char **argv)
 		put<<<1, 1, 0, s>>>(out, flag);
 	} else if (!strcmp(argv[1], "share")) {
 		share();
+	} else if (!strcmp(argv[1], "ipc")) {
+		CHECK(cudaIpcGetMemHandle(&handle, out));
+	} else if (!strcmp(argv[1], "event")) {
+		share_event();
 	} else {
 		poll<<<1, 1, 0, s>>>(flag, out);
 	}
@@ -95,7 +109,7 @@ int main(int argc, char **argv)
 		until_go();
 		*(volatile int *)flag = 5;
 	}
-	if (!strcmp(argv[1], "share"))
+	if (!strcmp(argv[1], "share") || !strcmp(argv[1], "ipc") || !strcmp(argv[1], "event"))
 		put<<<1, 1, 0, s>>>(out, flag);
 	CHECK(cudaStreamSynchronize(s));
 	std::vector<int> got = to_host(out, 1);

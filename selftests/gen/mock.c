@@ -194,6 +194,8 @@ CUresult sv_hook_##_name(__VA_ARGS__, int per_thread, int *done) \
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 PASSES(cuEventCreate, CUevent *phEvent, unsigned int Flags)
+PASSES(cuEventDestroy, CUevent hEvent)
+PASSES(cuEventDestroy_v2, CUevent hEvent)
 PASSES(cuCtxSetLimit, CUlimit limit, size_t value)
 PASSES(cuKernelSetAttribute, CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
 PASSES(cuFuncSetAttribute, CUfunction f, CUfunction_attribute attr, int value)

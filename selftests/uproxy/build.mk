@@ -62,7 +62,8 @@ $(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk
 # the core gets sections of its own, to be put back before each input. It is built once.
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
 FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c print.c \
-	control.c freeze.c replay.c kept_save.c content.c plan.c move.c sparse.c channel.c observe.c),\
+	control.c freeze.c replay.c kept_save.c content.c plan.c move.c sparse.c channel.c observe.c \
+	peer.c ipc_event.c),\
 	$(wildcard uproxy/*.c)) uproxy/hal/memory.c uproxy/hal/notify.c
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS := -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \

@@ -27,13 +27,14 @@
 
 #include "graph.h"
 #include "image_i.h"
-#include "uproxy_i.h"
+#include "peer.h"
 
 #define ARENA_LEN	(16u << 20)
 #define ARENA_FIRST	(8u << 20)
 #define WINDOW		0x200000000000ull
 #define GRANULES	64u
 #define GLOBALS		0x300000000000ull
+#define SPARE		0x310000000000ull	/* what is reserved besides */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -135,6 +136,7 @@ static struct thing *current;
 static uint8_t mapped[GRANULES];
 static struct { uint64_t at, len; } pinned[256];
 static int npinned;
+static int spare;		/* 1: reserved, 2: mapped */
 static CUresult fail_with;	/* the next creation's result */
 
 static struct queued {
@@ -201,6 +203,10 @@ static void memory_ok(uint64_t at, uint64_t len)
 		for (uint64_t g = (at - WINDOW) / SV_GRANULE;
 		     g <= (at + len - 1 - WINDOW) / SV_GRANULE; g++)
 			MUST(mapped[g]);
+		return;
+	}
+	if (at == SPARE) {
+		MUST(spare == 2 && len <= SV_GRANULE);
 		return;
 	}
 	if (at >= GLOBALS && at < GLOBALS + 4096) {
@@ -294,6 +300,11 @@ static CUresult m_map(CUdeviceptr at, size_t len, size_t off, CUmemGenericAlloca
 	(void)f;
 	if (off || len > check((void *)h, PHYS)->len)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (at == SPARE) {
+		MUST(spare == 1 && len == SV_GRANULE);
+		spare = 2;
+		return CUDA_SUCCESS;
+	}
 	MUST(at >= WINDOW && len && at % SV_GRANULE == 0 && len % SV_GRANULE == 0);
 	MUST(at + len <= WINDOW + GRANULES * SV_GRANULE);
 	for (uint64_t g = (at - WINDOW) / SV_GRANULE; len; g++, len -= SV_GRANULE) {
@@ -305,9 +316,41 @@ static CUresult m_map(CUdeviceptr at, size_t len, size_t off, CUmemGenericAlloca
 static CUresult m_unmap(CUdeviceptr at, size_t len)
 {
 	memory_ok(at, len);
+	if (at == SPARE) {
+		spare = 1;
+		return CUDA_SUCCESS;
+	}
 	MUST(at >= WINDOW && at < WINDOW + GRANULES * SV_GRANULE);
 	memset(mapped + (at - WINDOW) / SV_GRANULE, 0, len / SV_GRANULE);
 	return CUDA_SUCCESS;
+}
+static CUresult m_retain(CUmemGenericAllocationHandle *h, void *at)
+{
+	memory_ok((uint64_t)at, SV_GRANULE);
+	return m_create(h, SV_GRANULE, NULL, 0);
+}
+static CUresult m_reserve(CUdeviceptr *at, size_t len, size_t align, CUdeviceptr hint,
+			  unsigned long long f)
+{
+	MUST(!spare && len == SV_GRANULE && !align && !hint && !f);
+	if (refuse())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	spare = 1;
+	*at = SPARE;
+	return CUDA_SUCCESS;
+}
+static CUresult m_unreserve(CUdeviceptr at, size_t len)
+{
+	MUST(at == SPARE && len == SV_GRANULE && spare == 1);
+	spare = 0;
+	return CUDA_SUCCESS;
+}
+static CUresult m_copy_now(CUdeviceptr to, CUdeviceptr from, size_t len)
+{
+	MUST(current && current->live);
+	memory_ok(to, len);
+	memory_ok(from, len);
+	return refuse();
 }
 static CUresult m_access(CUdeviceptr at, size_t len, const CUmemAccessDesc *d, size_t n)
 {
@@ -692,6 +735,9 @@ static void *symbol(void *arg, const char *name)
 		{ "cuMemCreate", m_create }, { "cuMemRelease", m_release }, { "cuMemMap", m_map },
 		{ "cuMemExportToShareableHandle", m_export },
 		{ "cuMemImportFromShareableHandle", m_import },
+		{ "cuMemRetainAllocationHandle", m_retain },
+		{ "cuMemAddressReserve", m_reserve }, { "cuMemAddressFree", m_unreserve },
+		{ "cuMemcpyDtoD_v2", m_copy_now }, { "cuCtxSynchronize", m_ok },
 		{ "cuMemUnmap", m_unmap }, { "cuMemSetAccess", m_access },
 		{ "cuMemHostRegister_v2", m_pin }, { "cuMemHostUnregister", m_unpin },
 		{ "cuMemcpyAsync", m_copy }, { "cuMemcpy3DAsync_v2", m_copy3d },
@@ -874,6 +920,58 @@ void tell(const char *fmt, ...)
 {
 	(void)fmt;
 }
+int peer_show(struct sv_session *s, uint32_t kind, uint64_t va, uint64_t len, int fd,
+	      const uint8_t key[16], struct sv_ipc_shown *out)
+{
+	MUST(kind != SV_IPC_EVENT && len && window_mapped(s, va, len) && fd < 0 && key);
+	memset(out, 0x33, sizeof(*out));
+	return refuse() ? -ENOMEM : 0;
+}
+void peer_hide(uint64_t va, uint64_t len)
+{
+	MUST(va >= WINDOW && len);
+}
+void peer_hide_at(uint64_t va)
+{
+	(void)va;
+}
+bool peer_is_us(const struct sv_ipc_handle *h)
+{
+	return h->server[0] == 0x33;
+}
+CUresult peer_ask(const struct sv_ipc_handle *h, const uint8_t key[16],
+		  CUresult (*each)(void *arg, int fd), void *arg)
+{
+	CUresult r = CUDA_SUCCESS;
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	(void)key;
+	for (uint64_t i = 0; i < sv_ipc_room(h) / SV_GRANULE && !r; i++)
+		r = h->secret[0] && i == 2 ? CUDA_ERROR_MAP_FAILED : each(arg, fd);
+	close(fd);
+	return r;
+}
+bool freeze_idle(struct sv_session *s)
+{
+	(void)s;
+	return !refuse();
+}
+void ipc_repin(struct sv_session *s)
+{
+	(void)s;
+}
+#define NOT_HERE(_name) \
+int _name(struct call *k) \
+{ \
+	return fails(k, CUDA_ERROR_NOT_SUPPORTED); \
+}
+NOT_HERE(do_ipc_event_get)
+NOT_HERE(do_ipc_event_open)
+NOT_HERE(do_ipc_event_end)
+NOT_HERE(do_ipc_record)
+NOT_HERE(do_ipc_wait)
+NOT_HERE(do_ipc_query)
+NOT_HERE(do_ipc_sync)
 int ring_pass_fd(int sock, int fd)
 {
 	MUST(fcntl(sock, F_GETFD) >= 0 && fcntl(fd, F_GETFD) >= 0);
@@ -981,6 +1079,8 @@ static const uint16_t ops[] = {
 	SV_OP_cuStreamWriteValue64_v2, SV_OP_cuArrayCreate_v2, SV_OP_cuArrayDestroy,
 	SV_OP_cuTexObjectCreate, SV_OP_cuTexObjectDestroy, SV_OP_cuStreamSetAttribute,
 	SV_OP_cuMemExportToShareableHandle, SV_OP_cuMemImportFromShareableHandle,
+	SV_OP_cuIpcGetMemHandle, SV_OP_cuIpcOpenMemHandle_v2, SV_OP_X_IPC_MAP,
+	SV_OP_cuIpcCloseMemHandle, SV_OP_X_IPC_FORGET,
 };
 
 #define NOPS (sizeof(ops) / sizeof(*ops))
@@ -1142,11 +1242,21 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 	case SV_OP_cuMemExportToShareableHandle:
 	case SV_OP_cuMemImportFromShareableHandle:
 		IS((struct sv_mem_share){ phys, b, 0 });
+	case SV_OP_cuIpcGetMemHandle:
+		IS((struct sv_ipc_show){ dev + 512 * (b & 1), SV_GRANULE * (1 + (b >> 6)), { b & 2 } });
+	case SV_OP_cuIpcOpenMemHandle_v2:
+		IS((struct sv_ipc_fetch){ { SV_IPC_MAGIC, SV_IPC_VERSION, 1 + (b & 1), { 0 }, { b & 4 },
+					    512 * (b >> 4), SV_GRANULE * (1 + (a & 3)), 0 }, { 0 } });
+	case SV_OP_X_IPC_MAP:
+		IS((struct sv_ipc_map){ dev, SV_GRANULE * (1 + (b & 3)), 1 + (a & 3) });
+	case SV_OP_X_IPC_FORGET:
+		IS((struct sv_ipc_forget){ dev });
 	case SV_OP_cuMemMap:
 		IS((struct sv_mem_map){ dev, 2 * SV_GRANULE, phys, 0 });
 	case SV_OP_cuMemSetAccess:
 		IS((struct sv_mem_access){ dev, 2 * SV_GRANULE, 3, 0 });
 	case SV_OP_cuMemUnmap:
+	case SV_OP_cuIpcCloseMemHandle:
 	case SV_OP_X_MAP:
 	case SV_OP_X_UNMAP:
 		IS((struct sv_map){ dev, SV_GRANULE * (1 + (b & 3)) });
@@ -1316,7 +1426,7 @@ static void restart(void)
 		free(t);
 	}
 	memset(mapped, 0, sizeof(mapped));
-	npinned = 0;
+	npinned = spare = 0;
 	fail_with = 0;
 	unanswered = 0;
 	current = NULL;

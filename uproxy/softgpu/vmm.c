@@ -7,6 +7,7 @@
  * gives away all of its file. Memory lives while its handle is held or a mapping of it exists. A
  * reservation is a part of the window.
  */
+#define _GNU_SOURCE
 #include "soft_i.h"
 
 #include <errno.h>
@@ -64,8 +65,10 @@ static int file_take(struct phys *p)
 
 static int own_file(struct phys *p)
 {
-	p->fd = memfd_create("softcuda", MFD_CLOEXEC);
-	if (p->fd < 0 || ftruncate(p->fd, p->len)) {
+	/* Who gets it must not be able to cut it off under others that have it mapped. */
+	p->fd = memfd_create("softcuda", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (p->fd < 0 || ftruncate(p->fd, p->len) ||
+	    fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		if (p->fd >= 0)
 			close(p->fd);
 		return -ENOMEM;
@@ -385,7 +388,7 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					CUmemAllocationHandleType shHandleType)
 {
-	int fd = (int)(intptr_t)osHandle, own;
+	int fd = (int)(intptr_t)osHandle, own, seals;
 	struct phys *p;
 	struct stat st;
 	CUresult r;
@@ -397,7 +400,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 		return r;
 	if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return api_unlock(CUDA_ERROR_NOT_SUPPORTED);
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !st.st_size || st.st_size % PAGE_2M)
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || !S_ISREG(st.st_mode) ||
+	    !st.st_size || st.st_size % PAGE_2M)
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	p = own < 0 ? NULL : calloc(1, sizeof(*p));

@@ -21,7 +21,8 @@
 #include "libs.h"
 
 /* What is there of them is copied, and init beside them. The links are made. */
-static const char *const names[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libsingvgpu-files.so" };
+static const char *const names[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libsingvgpu-files.so",
+	"libsingvgpu-rtc.so" };
 static const char *const links[] = { "libcuda.so", "libnvidia-ml.so" };
 
 #define INIT_NAME "singvgpu-init"

@@ -109,7 +109,7 @@ static bool in_dir(const char *word, size_t len, const char *dir)
 
 /* In this order; only the first must be there. The files' log: libintercept/files/record.h. */
 static const char *const preloads[] = { "libcuda.so.1", "libnvidia-ml.so.1",
-	"libsingvgpu-files.so" };
+	"libsingvgpu-files.so", "libsingvgpu-rtc.so" };
 #define PRELOADS ((int)(sizeof(preloads) / sizeof(preloads[0])))
 
 /*

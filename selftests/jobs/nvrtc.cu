@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nvrtc.cu - kernels compiled while the program runs: NVRTC to PTX, loaded by the driver's module and
- * library calls and by the runtime's.
+ * nvrtc.cu - kernels compiled while the program runs: NVRTC to PTX and for the device that there is, as
+ * machine code, too, loaded by the driver's module and library calls and by the runtime's.
  */
 #include "job.cuh"
 
 #include <cuda.h>
+#include <algorithm>
+#include <dlfcn.h>
 #include <nvrtc.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define NVRTC(...) EXPECT_EQ((__VA_ARGS__), NVRTC_SUCCESS)
 #define CU(...) EXPECT_EQ((__VA_ARGS__), CUDA_SUCCESS)
@@ -145,36 +149,223 @@ static void use(CUmodule m, CUfunction saxpy, CUfunction power, double factor)
 	CHECK(cudaFree(dd));
 }
 
-/* Machine code for the device that NVRTC knows last: it runs there, and elsewhere has no binary. */
-static void machine_code(void)
+/* Machine code for the device that NVRTC knows last. */
+static std::vector<char> machine_code(int *arch)
 {
-	int n, v[2], archs[64];
+	int n, archs[64];
 	size_t size;
 	nvrtcProgram prog;
-	CUmodule m;
-	CUfunction f;
 
 	NVRTC(nvrtcGetNumSupportedArchs(&n));
 	EXPECT(n > 0 && n <= 64);
 	NVRTC(nvrtcGetSupportedArchs(archs));
-	CHECK(cudaDeviceGetAttribute(&v[0], cudaDevAttrComputeCapabilityMajor, 0));
-	CHECK(cudaDeviceGetAttribute(&v[1], cudaDevAttrComputeCapabilityMinor, 0));
-	std::string arch = "-arch=sm_" + std::to_string(archs[n - 1]);
-	const char *opts[] = { arch.c_str(), "-DFACTOR=3.0" };
+	*arch = archs[n - 1];
+	std::string option = "-arch=sm_" + std::to_string(*arch);
+	const char *opts[] = { option.c_str(), "-DFACTOR=3.0" };
 	NVRTC(nvrtcCreateProgram(&prog, source, "job.cu", 0, NULL, NULL));
 	NVRTC(nvrtcCompileProgram(prog, 2, opts));
 	NVRTC(nvrtcGetCUBINSize(prog, &size));
 	std::vector<char> cubin(size);
 	NVRTC(nvrtcGetCUBIN(prog, cubin.data()));
 	NVRTC(nvrtcDestroyProgram(&prog));
+	EXPECT(!memcmp(cubin.data(), "\177ELF", 4));
+	return cubin;
+}
+
+/* The same, by a process that has no device: whatever there is, it is not compiled for. */
+static std::vector<char> foreign_code(int *arch)
+{
+	std::vector<char> cubin;
+	int to[2], status;
+	char part[4096];
+	ssize_t n;
+	pid_t pid;
+
+	EXPECT(!pipe(to));
+	pid = fork();
+	if (!pid) {
+		setenv("CUDA_VISIBLE_DEVICES", "", 1);
+		cubin = machine_code(arch);
+		EXPECT_EQ(write(to[1], arch, sizeof(*arch)), (ssize_t)sizeof(*arch));
+		for (size_t at = 0; at < cubin.size(); at += n) {
+			n = write(to[1], &cubin[at], cubin.size() - at);
+			EXPECT(n > 0);
+		}
+		_exit(0);
+	}
+	EXPECT(pid > 0);
+	close(to[1]);
+	EXPECT_EQ(read(to[0], arch, sizeof(*arch)), (ssize_t)sizeof(*arch));
+	while ((n = read(to[0], part, sizeof(part))) > 0)
+		cubin.insert(cubin.end(), part, part + n);
+	close(to[0]);
+	EXPECT(waitpid(pid, &status, 0) == pid && !status);
+	return cubin;
+}
+
+/* It runs there, and elsewhere has no binary. */
+static void load_foreign(const std::vector<char> &cubin, int arch)
+{
+	int v[2];
+	CUmodule m;
+	CUfunction f;
+
+	CHECK(cudaDeviceGetAttribute(&v[0], cudaDevAttrComputeCapabilityMajor, 0));
+	CHECK(cudaDeviceGetAttribute(&v[1], cudaDevAttrComputeCapabilityMinor, 0));
 	CUresult r = p_cuModuleLoadData(&m, cubin.data());
-	if (v[0] == archs[n - 1] / 10 && v[1] >= archs[n - 1] % 10) {
+	if (v[0] == arch / 10 && v[1] >= arch % 10) {
 		EXPECT_EQ(r, CUDA_SUCCESS);
 		CU(p_cuModuleGetFunction(&f, m, "saxpy"));
 		CU(p_cuModuleUnload(m));
 	} else {
 		EXPECT_EQ(r, CUDA_ERROR_NO_BINARY_FOR_GPU);
 	}
+}
+
+/* NVRTC as a program has it that opens it, or is linked with it. */
+struct nvrtc {
+#define NVRTC_FUNCTIONS(X) X(CreateProgram) X(CompileProgram) X(DestroyProgram) X(GetPTXSize) X(GetPTX) \
+	X(GetCUBINSize) X(GetCUBIN) X(GetNumSupportedArchs) X(GetSupportedArchs) X(GetLTOIRSize) X(GetProgramLogSize) X(GetProgramLog)
+#define X(name) decltype(&nvrtc##name) name;
+	NVRTC_FUNCTIONS(X)
+#undef X
+};
+
+static const struct nvrtc linked = {
+#define X(name) nvrtc##name,
+	NVRTC_FUNCTIONS(X)
+#undef X
+};
+
+static struct nvrtc opened(void *lib)
+{
+	struct nvrtc n;
+
+#define X(name) n.name = (decltype(n.name))dlsym(lib, "nvrtc" #name); EXPECT(n.name);
+	NVRTC_FUNCTIONS(X)
+#undef X
+	return n;
+}
+
+struct outcome {
+	nvrtcResult result;
+	std::string ptx, cubin, log;
+	size_t ltoir;
+};
+
+static struct outcome build(const struct nvrtc &n, const char *text, std::vector<const char *> options)
+{
+	struct outcome o;
+	nvrtcProgram p;
+	size_t size;
+
+	options.push_back("-DFACTOR=4.0");
+	NVRTC(n.CreateProgram(&p, text, "job.cu", 0, NULL, NULL));
+	NVRTC(nvrtcAddNameExpression(p, "power<double, 3>"));
+	o.result = n.CompileProgram(p, options.size(), options.data());
+	NVRTC(n.GetProgramLogSize(p, &size));
+	o.log.resize(size);
+	NVRTC(n.GetProgramLog(p, &o.log[0]));
+	if (!o.result) {
+		/* the byte behind it stays as it is */
+		NVRTC(n.GetPTXSize(p, &size));
+		o.ptx.assign(size + 1, '#');
+		NVRTC(n.GetPTX(p, &o.ptx[0]));
+		EXPECT_EQ(o.ptx[size], '#');
+		o.ptx.resize(size);
+		NVRTC(n.GetCUBINSize(p, &size));
+		o.cubin.assign(size + 1, '#');
+		if (size)
+			NVRTC(n.GetCUBIN(p, &o.cubin[0]));
+		EXPECT_EQ(o.cubin[size], '#');
+		o.cubin.resize(size);
+		NVRTC(n.GetLTOIRSize(p, &o.ltoir));
+	}
+	NVRTC(n.DestroyProgram(&p));
+	EXPECT(!p);
+	return o;
+}
+
+static void load(const std::string &image, const char *power_name)
+{
+	CUfunction saxpy, power;
+	CUmodule m;
+
+	CU(p_cuModuleLoadData(&m, image.data()));
+	CU(p_cuModuleGetFunction(&saxpy, m, "saxpy"));
+	CU(p_cuModuleGetFunction(&power, m, power_name));
+	use(m, saxpy, power, 4);
+	CU(p_cuModuleUnload(m));
+}
+
+/* What is compiled for the device itself runs on it, by both names of its architecture. */
+static void own_architecture(const struct nvrtc &n, const char *power_name)
+{
+	std::string text = source, number, sm, compute;
+	struct outcome o;
+	int v[2], count;
+
+	CHECK(cudaDeviceGetAttribute(&v[0], cudaDevAttrComputeCapabilityMajor, 0));
+	CHECK(cudaDeviceGetAttribute(&v[1], cudaDevAttrComputeCapabilityMinor, 0));
+	number = std::to_string(v[0] * 10 + v[1]);
+	text += "#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 750 || __CUDA_ARCH__ > " + number +
+		"0)\n#error of another device\n#endif\n";
+	NVRTC(n.GetNumSupportedArchs(&count));
+	std::vector<int> archs(count + 1, -1);
+	NVRTC(n.GetSupportedArchs(archs.data()));
+	EXPECT_EQ(archs[count], -1);
+	EXPECT(std::is_sorted(archs.begin(), archs.end() - 1));
+	EXPECT(std::find(archs.begin(), archs.end(), v[0] * 10 + v[1]) != archs.end());
+	sm = "--gpu-architecture=sm_" + number;
+	compute = "-arch=compute_" + number;
+
+	o = build(n, text.c_str(), { sm.c_str() });
+	EXPECT_EQ(o.result, NVRTC_SUCCESS);
+	EXPECT(!o.cubin.empty() && o.ptx.find(".entry saxpy") != std::string::npos);
+	load(o.cubin, power_name);
+	load(o.ptx, power_name);
+	o = build(n, text.c_str(), { "-arch", sm.c_str() + sm.find("sm_"), "-lineinfo" });
+	EXPECT_EQ(o.result, NVRTC_SUCCESS);
+	load(o.cubin, power_name);
+	o = build(n, text.c_str(), { (sm + "a").c_str() });
+	EXPECT_EQ(o.result, v[0] < 9 ? NVRTC_ERROR_INVALID_OPTION : NVRTC_SUCCESS);
+	o = build(n, text.c_str(), { compute.c_str() });
+	EXPECT_EQ(o.result, NVRTC_SUCCESS);
+	EXPECT(o.cubin.empty());
+	load(o.ptx, power_name);
+	o = build(n, text.c_str(), { sm.c_str(), "-dlto", "-rdc=true" });
+	EXPECT_EQ(o.result, NVRTC_SUCCESS);
+	EXPECT(o.ltoir > 0 && o.cubin.empty());
+
+	/* what is wrong is told as ever */
+	o = build(n, (text + "int x = nothing;\n").c_str(), { sm.c_str() });
+	EXPECT_EQ(o.result, NVRTC_ERROR_COMPILATION);
+	EXPECT(o.log.find("identifier \"nothing\" is undefined") != std::string::npos);
+	o = build(n, text.c_str(), { sm.c_str(), "--no-such-option" });
+	EXPECT_EQ(o.result, NVRTC_ERROR_INVALID_OPTION);
+	EXPECT(o.log.find("--no-such-option") != std::string::npos);
+	for (const char *wrong : { "-arch=sm_999", "-arch=sm_", "-arch=sm_75x", "-arch=", "-arch" })
+		EXPECT_EQ(build(n, text.c_str(), { wrong }).result, NVRTC_ERROR_INVALID_OPTION);
+	EXPECT_EQ(n.CompileProgram(NULL, 0, NULL), NVRTC_ERROR_INVALID_PROGRAM);
+	EXPECT_EQ(n.GetCUBINSize(NULL, NULL), NVRTC_ERROR_INVALID_PROGRAM);
+	EXPECT_EQ(n.DestroyProgram(NULL), NVRTC_ERROR_INVALID_PROGRAM);
+}
+
+/* The library that we are linked with, by its file; names of others are not there. */
+static struct nvrtc by_dlsym(void)
+{
+	Dl_info info;
+	void *lib;
+
+	EXPECT(dladdr((void *)nvrtcVersion, &info));
+	lib = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL);
+	EXPECT(lib);
+	EXPECT(!dlsym(lib, "nvrtcNothing") && dlerror());
+	EXPECT(!dlsym(lib, "nvJitLinkCreate") && dlerror());
+	EXPECT(!dlsym(RTLD_DEFAULT, "nvJitLinkCreate") && dlerror());
+	EXPECT(dlsym(RTLD_DEFAULT, "nvrtcGetCUBIN"));
+	EXPECT(dlsym(RTLD_NEXT, "malloc") && dlsym(NULL, "main") == dlsym(RTLD_DEFAULT, "main"));
+	return opened(lib);
 }
 
 int main()
@@ -184,7 +375,8 @@ int main()
 	CUlibrary lib;
 	CUkernel k1, k2;
 	CUfunction saxpy, power;
-	int v;
+	int v, arch;
+	std::vector<char> cubin = foreign_code(&arch);
 
 	CHECK(cudaFree(0));
 	GET(cuModuleLoadData);
@@ -230,7 +422,9 @@ int main()
 	use(NULL, saxpy, (CUfunction)k2, 5);
 	CU(p_cuLibraryUnload(lib));
 
-	machine_code();
+	load_foreign(cubin, arch);
+	own_architecture(linked, name.c_str());
+	own_architecture(by_dlsym(), name.c_str());
 
 	/* what is no image, and PTX that is wrong */
 	CUresult r = p_cuModuleLoadData(&m, "this is neither an ELF file nor PTX");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * nvjitlink.cu - nvJitLink: two sources, compiled by NVRTC and linked into one image with a call
- * across, as PTX (which stays PTX) and as code for one device, which a device that runs PTX refuses.
+ * across, as PTX and as machine code for the device that there is.
  */
 #include "lib.cuh"
 
@@ -35,26 +35,70 @@ static std::string compile(const char *source, const char *option, bool ltoir)
 	return out;
 }
 
-/* Both sources as one image: by their intermediate code into PTX, or by their PTX into machine code. */
-static std::string link(const char *arch, bool to_ptx)
+/* As nvcc makes it, of one PTX text. */
+static std::string fatbin(const std::string &ptx)
 {
-	const char *options[] = { arch, "-lto", "-ptx" };
-	std::string parts[] = { compile(polynomial, "-arch=compute_80", to_ptx),
-				compile(caller, "-arch=compute_80", to_ptx) };
-	nvJitLinkHandle h;
-	std::string out;
-	size_t n;
+	size_t padded = (ptx.size() + 7) & ~(size_t)7;
+	struct {
+		unsigned int magic;
+		unsigned short version, header;
+		unsigned long long size;
+		unsigned short kind, entry_version;
+		unsigned int entry_header;
+		unsigned long long padded;
+		unsigned int packed, options;
+		unsigned short minor, major;
+		unsigned int arch, name, name_len;
+		unsigned long long flags, zero, unpacked;
+		unsigned int options_at, options_len;
+		char text[24];
+	} head = { 0xba55ed50, 1, 16, 96 + padded, 1, 0x101, 96, padded, 0, 64, 0, 9, 80, 0, 0, 0x11, 0,
+		   0, 72, 16, "--compile-only  " };
 
-	LIB(nvJitLinkCreate(&h, to_ptx ? 3 : 1, options));
-	for (const std::string &p : parts)
-		LIB(nvJitLinkAddData(h, to_ptx ? NVJITLINK_INPUT_LTOIR : NVJITLINK_INPUT_PTX, p.data(),
-				     p.size(), "part"));
-	LIB(nvJitLinkComplete(h));
-	LIB(to_ptx ? nvJitLinkGetLinkedPtxSize(h, &n) : nvJitLinkGetLinkedCubinSize(h, &n));
-	out.resize(n);
-	LIB(to_ptx ? nvJitLinkGetLinkedPtx(h, &out[0]) : nvJitLinkGetLinkedCubin(h, &out[0]));
+	return std::string((const char *)&head, sizeof(head)) + ptx + std::string(padded - ptx.size(), 0);
+}
+
+struct part {
+	nvJitLinkInputType type;
+	std::string data;
+};
+
+static std::vector<struct part> both(bool first_ltoir, bool second_ltoir)
+{
+	return { { first_ltoir ? NVJITLINK_INPUT_LTOIR : NVJITLINK_INPUT_PTX,
+		   compile(polynomial, "-arch=compute_80", first_ltoir) },
+		 { second_ltoir ? NVJITLINK_INPUT_LTOIR : NVJITLINK_INPUT_PTX,
+		   compile(caller, "-arch=compute_80", second_ltoir) } };
+}
+
+/* Parts as one image: PTX, or machine code. What is wrong is the result, and in *log. */
+static nvJitLinkResult link(std::vector<const char *> options, const std::vector<struct part> &parts,
+			    bool to_ptx, std::string *out, std::string *log)
+{
+	nvJitLinkHandle h;
+	nvJitLinkResult r;
+	size_t n = 0;
+
+	r = nvJitLinkCreate(&h, options.size(), options.data());
+	for (const struct part &p : parts)
+		if (!r)
+			r = nvJitLinkAddData(h, p.type, p.data.data(), p.data.size(), "part");
+	if (!r)
+		r = nvJitLinkComplete(h);
+	LIB(nvJitLinkGetErrorLogSize(h, &n));
+	log->assign(n, 0);
+	if (n)
+		LIB(nvJitLinkGetErrorLog(h, &(*log)[0]));
+	if (!r) {
+		LIB(to_ptx ? nvJitLinkGetLinkedPtxSize(h, &n) : nvJitLinkGetLinkedCubinSize(h, &n));
+		out->assign(n + 1, '#');
+		LIB(to_ptx ? nvJitLinkGetLinkedPtx(h, &(*out)[0]) :
+			     nvJitLinkGetLinkedCubin(h, &(*out)[0]));
+		EXPECT_EQ((*out)[n], '#');
+		(*out)[n] = 0;
+	}
 	LIB(nvJitLinkDestroy(&h));
-	return out;
+	return r;
 }
 
 /* The driver's functions, as the runtime finds them: programs need not be linked with it. */
@@ -94,10 +138,20 @@ static void run(CUmodule module, int n, int degree)
 	CHECK(cudaFree(dy));
 }
 
+static void load_and_run(const std::string &image)
+{
+	CUmodule module;
+
+	LIB(module_load(&module, image.data()));
+	for (int degree = 1; degree < 6; degree++)
+		run(module, 500, degree);
+	LIB(module_unload(module));
+}
+
 int main(void)
 {
-	std::string ptx = link("-arch=sm_80", true), code;
-	CUmodule module;
+	std::string out, log;
+	std::vector<struct part> parts;
 	int major, minor;
 	char arch[32];
 
@@ -108,22 +162,40 @@ int main(void)
 	CHECK(cudaSetDevice(0));
 	CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
 	CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
-	LIB(module_load(&module, ptx.c_str()));
-	for (int degree = 1; degree < 6; degree++)
-		run(module, 500, degree);
-	LIB(module_unload(module));
-	/* a device that this linker knows runs its machine code; any other refuses it by name */
-	if (major <= 12)
-		snprintf(arch, sizeof(arch), "-arch=sm_%d%d", major, minor);
-	else
-		snprintf(arch, sizeof(arch), "-arch=sm_80");
-	code = link(arch, false);
-	CUresult r = module_load(&module, code.data());
-	if (major <= 12) {
-		EXPECT_EQ(r, CUDA_SUCCESS);
-		run(module, 500, 4);
-	} else {
-		EXPECT_EQ(r, CUDA_ERROR_NO_BINARY_FOR_GPU);
-	}
+	snprintf(arch, sizeof(arch), "-arch=sm_%d%d", major, minor);
+
+	/* intermediate code into PTX for an older device, and for the one that there is */
+	LIB(link({ "-arch=sm_80", "-lto", "-ptx" }, both(true, true), true, &out, &log));
+	load_and_run(out);
+	LIB(link({ arch, "-lto", "-ptx" }, both(true, true), true, &out, &log));
+	load_and_run(out);
+	/* into its machine code: from intermediate code, PTX, and from code that calls PTX */
+	LIB(link({ arch, "-lto" }, both(true, true), false, &out, &log));
+	load_and_run(out);
+	LIB(link({ arch }, both(false, false), false, &out, &log));
+	load_and_run(out);
+	LIB(link({ arch, "-lto" }, both(false, true), false, &out, &log));
+	load_and_run(out);
+	/* from a fatbin, and what was linked once more */
+	parts = both(false, false);
+	parts[0] = { NVJITLINK_INPUT_FATBIN, fatbin(parts[0].data) };
+	parts[1].type = NVJITLINK_INPUT_ANY;
+	LIB(link({ arch }, parts, false, &out, &log));
+	load_and_run(out);
+
+	/* what is wrong is told as ever, and what cannot be by a name */
+	parts = both(false, false);
+	parts.erase(parts.begin());
+	EXPECT(link({ arch }, parts, false, &out, &log) != NVJITLINK_SUCCESS);
+	EXPECT(log.find("'bend'") != std::string::npos);
+	EXPECT_EQ(link({ arch, "--no-such-option" }, parts, false, &out, &log),
+		  NVJITLINK_ERROR_UNRECOGNIZED_OPTION);
+	EXPECT(log.find("--no-such-option") != std::string::npos);
+	EXPECT_EQ(link({ "-arch=sm_999" }, parts, false, &out, &log),
+		  NVJITLINK_ERROR_UNRECOGNIZED_ARCH);
+	EXPECT_EQ(link({ "-lto" }, parts, false, &out, &log), NVJITLINK_ERROR_MISSING_ARCH);
+	parts[0].data = "nothing";
+	EXPECT(link({ arch }, parts, false, &out, &log) != NVJITLINK_SUCCESS);
+	EXPECT(!log.empty());
 	return job_passed("nvjitlink");
 }

@@ -52,7 +52,7 @@ $(SOFTGPU)/direct/%.o: libintercept/%.c
 
 SOFT_DIRECT := $(SOFTGPU)/direct/libcuda.so.1
 $(SOFT_DIRECT): $(SOFT_API_OBJS) $(SOFT_PTX_OBJS) $(SOFTGPU)/direct/direct.o \
-		$(SOFTGPU)/direct/export_tables.o uproxy/softgpu/exports.map
+		$(SOFTGPU)/direct/export_tables.o uproxy/softgpu/exports.map $(LIBRTC_OBJ)
 	$(CC) -shared -o $@ $(filter %.o,$^) -Wl,-soname,libcuda.so.1 $(SOFT_LDFLAGS) $(LDFLAGS) \
 		$(SOFT_LIBS)
 	ln -sf libcuda.so.1 $(@D)/libcuda.so

@@ -22,6 +22,7 @@
 #define FLAG_LZ4 0x2000
 #define FLAG_ZSTD 0x8000
 #define LINKED_VERSION 0x8001	/* of cuLinkComplete: see module.c */
+#define LINKED_FATBIN 0x8001	/* an entry's kind in such an image */
 #define MAX_TEXT ((size_t)1 << 30)
 
 struct wrapper {
@@ -154,7 +155,20 @@ static CUresult add(void ***texts, size_t **lens, unsigned int *n, char *text, s
 	return CUDA_SUCCESS;
 }
 
-/* An image of cuLinkComplete: every entry is one of the linked texts. */
+static CUresult add_fatbin(const struct fatbin *f, void ***texts, size_t **lens, unsigned int *n);
+
+/* A fatbin that was linked, of len bytes at most; not a linked image again. */
+static CUresult add_inner(const void *data, size_t len, void ***texts, size_t **lens, unsigned int *n)
+{
+	const struct fatbin *f = data;
+
+	if (len < sizeof(*f) || f->magic != FATBIN_MAGIC || f->version == LINKED_VERSION ||
+	    f->header > len || f->size > len - f->header)
+		return CUDA_ERROR_INVALID_IMAGE;
+	return add_fatbin(f, texts, lens, n);
+}
+
+/* An image of cuLinkComplete, or of libintercept/rtc: every entry is one of the linked texts, or a fatbin. */
 static CUresult add_linked(const struct fatbin *f, void ***texts, size_t **lens, unsigned int *n)
 {
 	const uint8_t *p = (const uint8_t *)f + f->header, *end = p + f->size;
@@ -168,8 +182,12 @@ static CUresult add_linked(const struct fatbin *f, void ***texts, size_t **lens,
 		if ((size_t)(end - p) < sizeof(*e) || e->header < sizeof(*e) ||
 		    e->header > (size_t)(end - p) || e->padded > (size_t)(end - p) - e->header)
 			return CUDA_ERROR_INVALID_IMAGE;
-		text = unpack(e, p + e->header, &len);
-		r = text ? add(texts, lens, n, text, len) : CUDA_ERROR_INVALID_IMAGE;
+		if (e->kind == LINKED_FATBIN) {
+			r = add_inner(p + e->header, e->padded, texts, lens, n);
+		} else {
+			text = unpack(e, p + e->header, &len);
+			r = text ? add(texts, lens, n, text, len) : CUDA_ERROR_INVALID_IMAGE;
+		}
 		p += e->header + e->padded;
 	}
 	return r;

@@ -521,9 +521,11 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 		return r;
 	if (!obj_live(l, OBJ_LINK))
 		return api_unlock(CUDA_ERROR_INVALID_HANDLE);
-	if (type == CU_JIT_INPUT_CUBIN || type == CU_JIT_INPUT_OBJECT)
+	/* for machine code NVRTC gives a text here, and cuLinkComplete an image (libintercept/rtc) */
+	if (type == CU_JIT_INPUT_OBJECT)
 		r = CUDA_ERROR_NO_BINARY_FOR_GPU;
-	else if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY)
+	else if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY &&
+		 type != CU_JIT_INPUT_CUBIN)
 		r = type == CU_JIT_INPUT_LIBRARY ? CUDA_ERROR_NOT_SUPPORTED :
 						   CUDA_ERROR_INVALID_VALUE;
 	else

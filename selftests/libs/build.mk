@@ -8,6 +8,8 @@ lib_LIBS_cufft := -lcufft
 lib_LIBS_curand_lib := -lcurand
 lib_LIBS_cusolver := -lcusolver -lcublas
 lib_LIBS_cusparse := -lcusparse
+lib_LIBS_cusparse_formats := -lcusparse
+lib_LIBS_cusparse_solve := -lcusparse -lcublas
 lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc -Xlinker --disable-new-dtags
 # a library that the toolkit at hand lacks takes its program with it: cuDNN is not part of it
 LIB_PROGRAMS := $(foreach p,$(patsubst selftests/libs/%.cu,%,$(wildcard selftests/libs/*.cu)),$(if \

@@ -256,8 +256,6 @@ int main(int argc, char **argv)
 		eigen<float>(40, false);
 		singular<float>(20, 9);
 		singular<double>(16, 16);
-	}
-	if (lib_arg(argc, argv, "all")) {
 		lu<float>(24, 3);
 		lu<double>(50, 2);
 		cholesky<float>(16, 2);

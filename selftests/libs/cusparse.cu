@@ -292,9 +292,8 @@ int main(int argc, char **argv)
 		by_matrix<__half, float>(48, 64, 16, N);
 		triangular<float>(40);
 		triangular<double>(100);
-	}
-	if (lib_arg(argc, argv, "all"))
 		sparse_product(30, 40, 35);
+	}
 	LIB(cusparseDestroy(sparse));
 	return job_passed("cusparse");
 }

@@ -235,6 +235,36 @@ TEST_F(gpu, limits_are_kept_or_refused)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxGetLimit(NULL, CU_LIMIT_STACK_SIZE));
 }
 
+static int told(int major, const char *rest)
+{
+	char text[32];
+	int v;
+
+	snprintf(text, sizeof(text), "%d%s", major, rest);
+	setenv("SINGVGPU_SOFT_DRIVER", text, 1);
+	return cuDriverGetVersion(&v) ? -1 : v;
+}
+
+TEST(the_driver_may_call_itself_newer)
+{
+	int base, major;
+	void *fn;
+
+	OK(cuDriverGetVersion(&base));
+	major = base / 1000;
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGetProcAddress_v2("cuInit", &fn, base + 10, 0, NULL));
+	EXPECT_EQ(base, told(major - 1, ".9"));
+	EXPECT_EQ(base, told(major + 1, ".0"));
+	EXPECT_EQ(base, told(major, ""));
+	EXPECT_EQ(base, told(major, "."));
+	EXPECT_EQ(base, told(major, ".9x"));
+	EXPECT_EQ(base, told(major, ".19"));
+	EXPECT_EQ(major * 1000 + 90, told(major, ".9"));
+	OK(cuGetProcAddress_v2("cuInit", &fn, major * 1000 + 90, 0, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuGetProcAddress_v2("cuInit", &fn, major * 1000 + 100, 0, NULL));
+}
+
 TEST(peers_are_enabled_once)
 {
 	CUcontext a, b;

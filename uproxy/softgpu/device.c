@@ -3,8 +3,9 @@
  * device.c - the devices: how many, their identity, memory size and attributes.
  *
  * SINGVGPU_SOFT_DEVICES (1), SINGVGPU_SOFT_MEM (8G; suffixes K, M, G, T) and SINGVGPU_SOFT_SEED (0)
- * are read once, by cuInit. UUID and PCI address are a function of seed and slot alone. Of these
- * slots, CUDA_VISIBLE_DEVICES chooses and orders those that get ordinals.
+ * are read once, by cuInit, and SINGVGPU_SOFT_DRIVER whenever the version is asked for (state.c). UUID
+ * and PCI address are a function of seed and slot alone. Of these slots, CUDA_VISIBLE_DEVICES chooses
+ * and orders those that get ordinals.
  */
 #include "soft_i.h"
 

@@ -59,7 +59,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
 
 	if (symbolStatus)
 		*symbolStatus = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	if (!symbol || !pfn || (flags & ~3ull) || flags == 3 || cudaVersion > SOFT_DRIVER_VERSION)
+	if (!symbol || !pfn || (flags & ~3ull) || flags == 3 || cudaVersion > soft_driver_version())
 		return CUDA_ERROR_INVALID_VALUE;
 	*pfn = NULL;
 	p = proc_lookup(symbol, cudaVersion, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,

@@ -33,7 +33,8 @@
 #define SOFT_MAX_DEVICES 16
 #define SOFT_CC_MAJOR 13
 #define SOFT_CC_MINOR 0
-#define SOFT_DRIVER_VERSION CUDA_VERSION
+#define SOFT_DRIVER_VERSION CUDA_VERSION	/* at least: SINGVGPU_SOFT_DRIVER */
+int soft_driver_version(void);
 #define PAGE_2M ((size_t)2 << 20)
 #define ROUND_UP(x, a) (((x) + ((a) - 1)) / (a) * (a))
 

@@ -239,10 +239,26 @@ CUresult api_lock_ctx(struct ctx **out)
 	return CUDA_SUCCESS;
 }
 
+/* What is told may be newer than what is there: programs ask, and then leave PTX to the driver or not. */
+int soft_driver_version(void)
+{
+	const char *s = getenv("SINGVGPU_SOFT_DRIVER");
+	int major, minor, n = 0;
+
+	if (!s || !*s)
+		return SOFT_DRIVER_VERSION;
+	if (sscanf(s, "%2d.%1d%n", &major, &minor, &n) == 2 && !s[n] &&
+	    major == SOFT_DRIVER_VERSION / 1000 && major * 1000 + minor * 10 >= SOFT_DRIVER_VERSION)
+		return major * 1000 + minor * 10;
+	soft_log("SINGVGPU_SOFT_DRIVER is from %d.%d to %d.9, not %s", SOFT_DRIVER_VERSION / 1000,
+		 SOFT_DRIVER_VERSION % 1000 / 10, SOFT_DRIVER_VERSION / 1000, s);
+	return SOFT_DRIVER_VERSION;
+}
+
 CUresult cuDriverGetVersion(int *driverVersion)
 {
 	if (!driverVersion)
 		return CUDA_ERROR_INVALID_VALUE;
-	*driverVersion = SOFT_DRIVER_VERSION;
+	*driverVersion = soft_driver_version();
 	return CUDA_SUCCESS;
 }

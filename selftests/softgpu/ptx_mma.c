@@ -22,8 +22,11 @@ struct mma {
 	const char *shape;
 	unsigned int m, k;	/* n is 8 */
 	enum type d, a, b, c;
-	bool satfinite;
+	unsigned int form;	/* SATFINITE, SPARSE(selector) */
 };
+
+#define SATFINITE 1u
+#define SPARSE(selector) (2u | (selector) << 4)	/* A has half of k columns */
 
 static const struct mma mmas[] = {
 	{ "m16n8k8", 16, 8, F32, F16, F16, F32, 0 }, { "m16n8k8", 16, 8, F16, F16, F16, F16, 0 },
@@ -41,7 +44,20 @@ static const struct mma mmas[] = {
 	{ "m16n8k8", 16, 8, F64, F64, F64, F64, 0 }, { "m16n8k16", 16, 16, F64, F64, F64, F64, 0 },
 	{ "m8n8k16", 8, 16, S32, S8, S8, S32, 0 }, { "m16n8k16", 16, 16, S32, S8, U8, S32, 0 },
 	{ "m16n8k32", 16, 32, S32, U8, S8, S32, 0 }, { "m16n8k32", 16, 32, S32, U8, U8, S32, 0 },
-	{ "m16n8k32", 16, 32, S32, S8, S8, S32, 1 }, { "m8n8k16", 8, 16, S32, U8, U8, S32, 1 },
+	{ "m16n8k32", 16, 32, S32, S8, S8, S32, SATFINITE },
+	{ "m8n8k16", 8, 16, S32, U8, U8, S32, SATFINITE },
+	{ "m16n8k16", 16, 16, F32, F16, F16, F32, SPARSE(3) },
+	{ "m16n8k16", 16, 16, F16, F16, F16, F16, SPARSE(1) },
+	{ "m16n8k32", 16, 32, F32, F16, F16, F32, SPARSE(0) },
+	{ "m16n8k32", 16, 32, F16, F16, F16, F16, SPARSE(1) },
+	{ "m16n8k16", 16, 16, F32, BF16, BF16, F32, SPARSE(2) },
+	{ "m16n8k32", 16, 32, F32, BF16, BF16, F32, SPARSE(1) },
+	{ "m16n8k8", 16, 8, F32, TF32, TF32, F32, SPARSE(2) },
+	{ "m16n8k16", 16, 16, F32, TF32, TF32, F32, SPARSE(1) },
+	{ "m16n8k32", 16, 32, S32, S8, U8, S32, SPARSE(1) },
+	{ "m16n8k64", 16, 64, S32, S8, S8, S32, SPARSE(0) },
+	{ "m16n8k64", 16, 64, S32, U8, U8, S32, SATFINITE | SPARSE(0) },
+	{ "m16n8k64", 16, 64, F32, E4M3, E5M2, F32, SPARSE(0) },
 };
 
 enum { BLOCKS = 12, CELL = 16 * 32 };	/* elements that a matrix has at most */
@@ -97,6 +113,21 @@ static uint64_t random_bits(enum type t)
 	return (rnd() & ((1ull << m) - 1)) | (uint64_t)x << m | (v & 1) << (e + m);
 }
 
+static bool sparse(const struct mma *o)
+{
+	return o->form & 2;
+}
+
+static unsigned int selector(const struct mma *o)
+{
+	return o->form >> 4;
+}
+
+static unsigned int a_columns(const struct mma *o)
+{
+	return sparse(o) ? o->k / 2 : o->k;
+}
+
 /* Where element @i of lane @l lies, by the tables of the ISA. */
 static unsigned int place(const struct mma *o, char which, unsigned int i, unsigned int l)
 {
@@ -119,12 +150,12 @@ static unsigned int place(const struct mma *o, char which, unsigned int i, unsig
 		row = i / 4 % 2 ? g + 8 : g;
 		col = t * 4 + i % 4 + i / 8 * 16;
 	}
-	return row * o->k + col;
+	return row * a_columns(o) + col;
 }
 
 static unsigned int per_lane(const struct mma *o, char which)
 {
-	return which == 'a' ? o->m * o->k / 32 : which == 'b' ? o->k / 4 : o->m / 4;
+	return which == 'a' ? o->m * a_columns(o) / 32 : which == 'b' ? o->k / 4 : o->m / 4;
 }
 
 static unsigned int regs(const struct mma *o, char which, enum type t)
@@ -182,7 +213,8 @@ static char *program(const struct mma *o)
 	char *s = calloc(1, 16384), c;
 
 	strcpy(s, ".version 8.7\n.target sm_120\n.address_size 64\n.visible .entry t(.param .u64 pa, "
-	       ".param .u64 pb, .param .u64 pc, .param .u64 pd)\n{\n.reg .b64 %q; .reg .b32 %l, %x;\n");
+	       ".param .u64 pb, .param .u64 pc, .param .u64 pd, .param .u64 pe)\n{\n"
+	       ".reg .b64 %q; .reg .b32 %l, %x, %re0;\n");
 	for (c = 'a'; c <= 'd'; c++)
 		for (i = 0; i < 16; i++)
 			sprintf(s + strlen(s), ".reg .b32 %%r%c%u; .reg .f64 %%d%c%u;\n", c, i, c, i);
@@ -190,20 +222,51 @@ static char *program(const struct mma *o)
 	load_regs(s, 'a', o->a, na);
 	load_regs(s, 'b', o->b, nb);
 	load_regs(s, 'c', o->c, nc);
-	sprintf(s + strlen(s), "mma.sync.aligned.%s.row.col%s.%s.%s.%s.%s ", o->shape,
-		o->satfinite ? ".satfinite" : "", types[o->d].name,
+	load_regs(s, 'e', U8, 1);
+	sprintf(s + strlen(s), "mma%s.sync.aligned.%s.row.col%s.%s.%s.%s.%s ",
+		!sparse(o) ? "" : selector(o) % 2 ? ".sp" : ".sp::ordered_metadata", o->shape,
+		o->form & SATFINITE ? ".satfinite" : "", types[o->d].name,
 		types[o->a].name, types[o->b].name, types[o->c].name);
 	list(s, 'd', o->d, nd, ',');
 	list(s, 'a', o->a, na, ',');
 	list(s, 'b', o->b, nb, ',');
-	list(s, 'c', o->c, nc, ';');
+	list(s, 'c', o->c, nc, sparse(o) ? ',' : ';');
+	if (sparse(o))
+		sprintf(s + strlen(s), "%%re0, %u;\n", selector(o));
 	load_regs(s, 'd', o->d, nd);
 	strcat(s, "ret;\n}\n");
 	return s;
 }
 
+/*
+ * Which columns a sparse A's columns stand for, at random, and the metadata that say so: 16 bits of
+ * two rows in a lane; of 8-bit types 32 bits of one.
+ */
+static void choose_columns(const struct mma *o, uint8_t *which, uint32_t *meta)
+{
+	unsigned int row, c, x, y, tf = o->a == TF32, wide = types[o->a].bits == 8, bits, at, lane;
+	unsigned int lanes = o->k * (tf ? 2 : 1) / 16;
+
+	for (lane = 0; lane < 32; lane++)	/* those that are not selected: anything */
+		meta[lane] = (uint32_t)rnd();
+	for (row = 0; row < 16; row++)
+		for (c = 0; c < o->k / 2; c += tf ? 1 : 2) {
+			x = (unsigned int)(rnd() >> 20) % (tf ? 2 : 3);
+			y = x + 1 + (unsigned int)(rnd() >> 20) % (3 - x);
+			which[row * 32 + c] = (uint8_t)(tf ? 2 * c + x : c / 2 * 4 + x);
+			if (!tf)
+				which[row * 32 + c + 1] = (uint8_t)(c / 2 * 4 + y);
+			bits = tf ? x ? 14 : 4 : x | y << 2;
+			at = (tf ? 4 : 2) * c;
+			lane = row % 8 * 4 + selector(o) * lanes;
+			lane += wide ? at / 32 * 2 + row / 8 : at / 16;
+			at = wide ? at % 32 : at % 16 + row / 8 * 16;
+			meta[lane] = (meta[lane] & ~(15u << at)) | bits << at;
+		}
+}
+
 static uint64_t product(const struct mma *o, const uint64_t *a, const uint64_t *b,
-			const uint64_t *c, unsigned int row, unsigned int col)
+			const uint64_t *c, const uint8_t *which, unsigned int row, unsigned int col)
 {
 	double acc = value(c[row * 8 + col], o->c);
 	float f = (float)acc;
@@ -212,8 +275,9 @@ static uint64_t product(const struct mma *o, const uint64_t *a, const uint64_t *
 	_Float16 h;
 	unsigned int k;
 
-	for (k = 0; k < o->k; k++) {
-		double x = value(a[row * o->k + k], o->a), y = value(b[k * 8 + col], o->b);
+	for (k = 0; k < a_columns(o); k++) {
+		double x = value(a[row * a_columns(o) + k], o->a);
+		double y = value(b[(sparse(o) ? which[row * 32 + k] : k) * 8 + col], o->b);
 
 		if (o->d == F64)
 			acc = fma(x, y, acc);
@@ -222,7 +286,7 @@ static uint64_t product(const struct mma *o, const uint64_t *a, const uint64_t *
 		else
 			f = fmaf((float)x, (float)y, f);
 	}
-	if (o->d == S32 && o->satfinite)
+	if (o->d == S32 && (o->form & SATFINITE))
 		n = n > INT32_MAX ? INT32_MAX : n < INT32_MIN ? INT32_MIN : n;
 	h = (_Float16)f;
 	if (o->d == F64)
@@ -239,13 +303,14 @@ static uint64_t product(const struct mma *o, const uint64_t *a, const uint64_t *
 TEST(mma_of_every_shape_and_type)
 {
 	static uint64_t mat[4][BLOCKS][CELL];
+	static uint8_t which[BLOCKS][16 * 32];
 	static const char names[] = "abcc";
 	unsigned int r, blk, i, x;
 
 	for (r = 0; r < sizeof(mmas) / sizeof(mmas[0]); r++) {
 		const struct mma *o = &mmas[r];
 		const enum type t[4] = { o->a, o->b, o->c, o->d };
-		struct { uint8_t *p[4]; } arg;
+		struct { uint8_t *p[5]; } arg;
 		char *text = program(o);
 		struct prog p;
 		int ret = prog_load(&p, text, "t");
@@ -257,7 +322,7 @@ TEST(mma_of_every_shape_and_type)
 			for (blk = 0; x < 3 && blk < BLOCKS; blk++) {
 				for (i = 0; i < CELL; i++)
 					mat[x][blk][i] = random_bits(t[x]);
-				if (o->satfinite && x == 2)	/* near the ends of the range */
+				if ((o->form & SATFINITE) && x == 2)	/* near the ends of the range */
 					for (i = 0; i < CELL; i++)
 						mat[x][blk][i] = (i & 1 ? 0x7fffffff : 0x80000000u) ^
 								 (rnd() & 0x7fff);
@@ -265,22 +330,113 @@ TEST(mma_of_every_shape_and_type)
 				     per_lane(o, names[x]) * types[t[x]].bits / 8, false);
 			}
 		}
+		arg.p[4] = window() + (960 << 10);
+		for (blk = 0; sparse(o) && blk < BLOCKS; blk++)
+			choose_columns(o, which[blk], (uint32_t *)arg.p[4] + blk * 32);
 		ASSERT_EQ(0, prog_run(&p, BLOCKS, 32, 0, &arg, sizeof(arg))) TH_LOG("%s", p.fault.text);
 		for (blk = 0; blk < BLOCKS; blk++) {
 			deal(o, 'c', o->d, mat[3][blk], arg.p[3] + (size_t)blk * 32 *
 			     per_lane(o, 'c') * types[o->d].bits / 8, true);
 			for (i = 0; i < o->m * 8; i++) {
 				uint64_t want = product(o, mat[0][blk], mat[1][blk], mat[2][blk],
-							i / 8, i % 8);
+							which[blk], i / 8, i % 8);
 
 				ASSERT_EQ(want, mat[3][blk][i])
-					TH_LOG("%s.%s.%s.%s.%s row %u column %u", o->shape,
+					TH_LOG("%s%s.%s.%s.%s.%s row %u column %u",
+					       sparse(o) ? "sparse " : "", o->shape,
 					       types[o->d].name, types[o->a].name,
 					       types[o->b].name, types[o->c].name, i / 8, i % 8);
 			}
 		}
 		prog_free_all(&p);
 		free(text);
+	}
+}
+
+/*
+ * m8n8k4 of f16: lanes l and l + 16 of l % 16 / 4 have a product of their own.  Rows of A go by lanes
+ * where it is by rows, by elements else; B's columns the other way round.
+ */
+static void quad_lane(unsigned int lines_by_lanes, unsigned int i, unsigned int l,
+		      unsigned int *line, unsigned int *k)
+{
+	*line = (lines_by_lanes ? l % 4 : i) + (l >= 16 ? 4 : 0);
+	*k = lines_by_lanes ? i : l % 4;
+}
+
+static unsigned int quad_cell(bool wide, unsigned int i, unsigned int l)
+{
+	unsigned int row = wide ? (l & 1) + (i & 2) : l % 4, col = wide ? (i & 4) + (l & 2) + (i & 1) : i;
+
+	return (row + (l >= 16 ? 4 : 0)) * 8 + col;
+}
+
+TEST(mma_by_eight_lanes)
+{
+	static const char *const lay[] = { "row", "col" }, *const name[] = { "f16", "f32" };
+	unsigned int how, l, i, k, line, q;
+
+	for (how = 0; how < 16; how++) {
+		bool acol = how & 1, bcol = how & 2, dwide = how & 4, cwide = how & 8;
+		_Float16 *in[2] = { (_Float16 *)window(), (_Float16 *)(window() + 4096) };
+		uint8_t *ct = window() + 8192, *dt = window() + 16384;
+		float a[4][8][4], b[4][4][8], c[4][64], want;
+		struct { void *p[4]; } arg = { { in[0], in[1], ct, dt } };
+		struct prog p;
+		char s[4096];
+
+		snprintf(s, sizeof(s), ".version 8.7\n.target sm_75\n.address_size 64\n.visible .entry t("
+			 ".param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)\n{\n"
+			 ".reg .b64 %%q; .reg .b32 %%l, %%ra<2>, %%rb<2>, %%rc<8>, %%rd<8>;\n"
+			 "mov.u32 %%l, %%tid.x;\n");
+		load_regs(s, 'a', F16, 2);
+		load_regs(s, 'b', F16, 2);
+		load_regs(s, 'c', F16, cwide ? 8 : 4);
+		sprintf(s + strlen(s), "mma.sync.aligned.m8n8k4.%s.%s.%s.f16.f16.%s ", lay[acol],
+			lay[bcol], name[dwide], name[cwide]);
+		list(s, 'd', F16, dwide ? 8 : 4, ',');
+		list(s, 'a', F16, 2, ',');
+		list(s, 'b', F16, 2, ',');
+		list(s, 'c', F16, cwide ? 8 : 4, ';');
+		load_regs(s, 'd', F16, dwide ? 8 : 4);
+		strcat(s, "ret;\n}\n");
+		ASSERT_EQ(0, prog_load(&p, s, "t")) TH_LOG("%s", p.err);
+		for (l = 0; l < 32; l++) {
+			q = l % 16 / 4;
+			for (i = 0; i < 4; i++) {
+				quad_lane(!acol, i, l, &line, &k);
+				in[0][l * 4 + i] = (_Float16)((int)(rnd() >> 40) % 999 / 64.0);
+				a[q][line][k] = in[0][l * 4 + i];
+				quad_lane(bcol, i, l, &line, &k);
+				in[1][l * 4 + i] = (_Float16)((int)(rnd() >> 40) % 999 / 64.0);
+				b[q][k][line] = in[1][l * 4 + i];
+			}
+			for (i = 0; i < 8; i++) {
+				float v = (float)(_Float16)((int)(rnd() >> 40) % 9999 / 32.0);
+
+				c[q][quad_cell(cwide, i, l)] = v;
+				if (cwide)
+					((float *)ct)[l * 8 + i] = v;
+				else
+					((_Float16 *)ct)[l * 8 + i] = (_Float16)v;
+			}
+		}
+		memset(dt, 0xa5, 4096);
+		ASSERT_EQ(0, prog_run(&p, 1, 32, 0, &arg, sizeof(arg))) TH_LOG("%s", p.fault.text);
+		for (l = 0; l < 32; l++)
+			for (i = 0; i < 8; i++) {
+				unsigned int at = quad_cell(dwide, i, l);
+				float got = dwide ? ((float *)dt)[l * 8 + i] : ((_Float16 *)dt)[l * 8 + i];
+
+				q = l % 16 / 4;
+				want = c[q][at];
+				for (k = 0; k < 4; k++)
+					want = fmaf(a[q][at / 8][k], b[q][k][at % 8], want);
+				if (!dwide)
+					want = (_Float16)want;
+				ASSERT_EQ(want, got) TH_LOG("form %u lane %u element %u", how, l, i);
+			}
+		prog_free_all(&p);
 	}
 }
 

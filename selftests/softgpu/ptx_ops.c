@@ -91,6 +91,13 @@ REF(addsat, S64(S32(a)) + S32(b) > INT32_MAX ? INT32_MAX : S64(S32(a)) + S32(b) 
 	    0x80000000 : U32(a + b))
 REF(vshr_add, U32((U32(b) > 31 ? 0 : U32(a) >> U32(b)) + c))
 REF(vshr_wrap, U32(S32(a) >> (b & 31)))
+#define LANES(n, w, t, cmp) ({ uint32_t r_ = 0; for (int k_ = 0; k_ < n; k_++)	\
+		r_ |= (uint32_t)((t)(a >> k_ * w) cmp (t)(b >> k_ * w)) << k_ * w; r_; })
+REF(vset4_eq, LANES(4, 8, uint8_t, ==))
+REF(vset4_ne, LANES(4, 8, uint8_t, !=))
+REF(vset4_lt, LANES(4, 8, int8_t, <))
+REF(vset2_ge, LANES(2, 16, uint16_t, >=))
+REF(vset2_add, U32(c + (LANES(2, 16, int16_t, >) & 1) + (LANES(2, 16, int16_t, >) >> 16)))
 REF(vshl_sat, ({ __int128 v = S32(a) * ((__int128)1 << (U32(b) > 32 ? 32 : U32(b)));
 		 int32_t r = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t)v;
 		 U32(r > S32(c) ? r : S32(c)); }))
@@ -240,6 +247,11 @@ static const struct row rows[] = {
 	{ "b32", "dp4a.s32.s32 %d, %a, %b, %c;", dp4a_s },
 	{ "b32", "vshr.u32.u32.u32.clamp.add %d, %a, %b, %c;", vshr_add },
 	{ "b32", "vshr.s32.s32.u32.wrap %d, %a, %b;", vshr_wrap },
+	{ "b32", "vset4.u32.u32.eq %d, %a, %b, %c;", vset4_eq },
+	{ "b32", "vset4.u32.u32.ne %d, %a, %b, %c;", vset4_ne },
+	{ "b32", "vset4.s32.s32.lt %d, %a, %b, %c;", vset4_lt },
+	{ "b32", "vset2.u32.u32.ge %d, %a, %b, %c;", vset2_ge },
+	{ "b32", "vset2.s32.s32.gt.add %d, %a, %b, %c;", vset2_add },
 	{ "b32", "vshl.s32.s32.u32.sat.clamp.max %d, %a, %b, %c;", vshl_sat },
 	{ "b32", "mul24.lo.s32 %d, %a, %b;", mul24lo },
 	{ "b32", "{ .reg .b32 %n; add.cc.u32 %n, %a, %b; addc.u32 %d, %c, %c; }", addc_chain },

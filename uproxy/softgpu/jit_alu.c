@@ -793,6 +793,27 @@ static void emit_video(struct jit *j)
 	set(j, opnd(j, 0), r, dt);
 }
 
+/* vset2, vset4: 1 for each half or byte of @a that compares with @b's as the modifier says. */
+static V video_compare(struct jit *j, V a, V b, bool sg)
+{
+	static const struct { uint16_t mod; LLVMIntPredicate s, u; } how[] = {
+		{ M_eq, LLVMIntEQ, LLVMIntEQ }, { M_ne, LLVMIntNE, LLVMIntNE },
+		{ M_lt, LLVMIntSLT, LLVMIntULT }, { M_le, LLVMIntSLE, LLVMIntULE },
+		{ M_gt, LLVMIntSGT, LLVMIntUGT }, { M_ge, LLVMIntSGE, LLVMIntUGE },
+	};
+	unsigned int k;
+
+	for (k = 0; k < sizeof(how) / sizeof(how[0]); k++)
+		if (insn_has(j->in, how[k].mod))
+			return zext(j, LLVMBuildICmp(B(j), sg ? how[k].s : how[k].u, a, b, ""), j->i32);
+	jit_fail(j, "comparison");
+}
+
+static bool is_comparison(unsigned int mod)
+{
+	return mod == M_eq || mod == M_ne || mod == M_lt || mod == M_le || mod == M_gt || mod == M_ge;
+}
+
 /* vadd4 and its kind: bytes or halves side by side, in the plain form (no selectors or masks). */
 static void emit_video_simd(struct jit *j)
 {
@@ -800,8 +821,10 @@ static void emit_video_simd(struct jit *j)
 		{ OP_vadd2, OP_vadd4, OP_vadd }, { OP_vsub2, OP_vsub4, OP_vsub },
 		{ OP_vavrg2, OP_vavrg4, OP_rem }, { OP_vabsdiff2, OP_vabsdiff4, OP_vabsdiff },
 		{ OP_vmin2, OP_vmin4, OP_vmin }, { OP_vmax2, OP_vmax4, OP_vmax },
+		{ OP_vset2, OP_vset4, OP_vset },
 	};
-	enum ptype dt = typ(j, 0), at = typ(j, 1), bt = typ(j, 2);
+	bool compare = j->in->op == OP_vset2 || j->in->op == OP_vset4;
+	enum ptype dt = compare ? T_U32 : typ(j, 0), at = typ(j, !compare), bt = typ(j, 2 - compare);
 	bool sum = insn_has(j->in, M_add), sg = ptype_is_signed(dt);
 	V a = get(j, opnd(j, 1), T_B32), b = get(j, opnd(j, 2), T_B32), r = kint(j, j->i32, 0);
 	unsigned int k, n = 0, w, op = 0;
@@ -812,7 +835,8 @@ static void emit_video_simd(struct jit *j)
 			op = ops[k].op;
 		}
 	for (k = 0; k < j->in->nmod; k++)
-		if (!n || (!j->in->mtype[k] && j->in->mods[k] != M_sat && j->in->mods[k] != M_add))
+		if (!n || (!j->in->mtype[k] && j->in->mods[k] != M_add &&
+			   (compare ? !is_comparison(j->in->mods[k]) : j->in->mods[k] != M_sat)))
 			jit_fail(j, "modifier");
 	w = 32 / n;
 	if (sum)
@@ -832,6 +856,9 @@ static void emit_video_simd(struct jit *j)
 		case OP_vabsdiff:
 			v = LLVMBuildSub(B(j), x, y, "");
 			v = intr2(j, "llvm.smax", v, LLVMBuildNeg(B(j), v, ""));
+			break;
+		case OP_vset:
+			v = video_compare(j, x, y, ptype_is_signed(at) || ptype_is_signed(bt));
 			break;
 		default:	/* average, rounded away from zero by half */
 			v = LLVMBuildAdd(B(j), LLVMBuildAdd(B(j), x, y, ""), kint(j, j->i32, 1), "");
@@ -965,7 +992,7 @@ void emit_alu(struct jit *j)
 		return;
 	case OP_vadd2: case OP_vsub2: case OP_vavrg2: case OP_vabsdiff2: case OP_vmin2:
 	case OP_vmax2: case OP_vadd4: case OP_vsub4: case OP_vavrg4: case OP_vabsdiff4:
-	case OP_vmin4: case OP_vmax4:
+	case OP_vmin4: case OP_vmax4: case OP_vset2: case OP_vset4:
 		emit_video_simd(j);
 		return;
 	case OP_addc: case OP_subc:

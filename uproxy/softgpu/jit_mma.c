@@ -8,6 +8,10 @@
  * in one function per shape and types, whose operands lie in the warp's scratch memory as f32, i32
  * or f64, one vector per element.  Products of f16, bf16, tf32 and fp8 are exact in f32; sums run
  * in order of k.
+ *
+ * mma.sp: A has half its columns.  Of each four columns (two of tf32) two (one) are there, and bits
+ * of the metadata say which: they choose among the rows of B, lane by lane.  mma.m8n8k4 of f16 is
+ * four products, one for each two groups of four lanes that are 16 apart.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +26,7 @@ struct shape {
 	enum ptx_mod mod;
 	unsigned int m, k;	/* n is 8 */
 	unsigned int bits;	/* of an element of A and B */
+	bool sparse;		/* k is B's; A has k / 2 columns */
 };
 
 /* Element @i of lane @l: its row and column in A. */
@@ -50,7 +55,7 @@ static void b_place(const struct shape *s, unsigned int i, unsigned int l, unsig
 
 static unsigned int na_of(const struct shape *s)
 {
-	return s->m * s->k / 32;
+	return s->m * s->k / 32 / (s->sparse ? 2 : 1);
 }
 
 static unsigned int nb_of(const struct shape *s)
@@ -74,10 +79,20 @@ static V lanes(struct jit *j, V v, const unsigned int *from)
 				      LLVMConstVector(idx, 32), "");
 }
 
-/* Where elements lie in scratch: A from x[0], B and C behind it, D in y. */
+/*
+ * Where elements lie in scratch: A from x[0], B and C behind it, D in y.  Of sparse products C and
+ * the metadata lie in y as well: A and B may fill x.
+ */
 static size_t x_at(struct jit *j, Ty t, unsigned int e)
 {
 	return WOFF(x) + (size_t)e * 32 * (t == j->f64 ? 8 : 4);
+}
+
+static size_t c_at(struct jit *j, const struct shape *s, Ty t, unsigned int e)
+{
+	if (s->sparse)
+		return WOFF(y) + (size_t)e * 128;
+	return x_at(j, t, na_of(s) + nb_of(s) + e);
 }
 
 static V find_a(struct jit *j, const struct shape *s, V *a, unsigned int k, unsigned int high)
@@ -112,16 +127,61 @@ static V find_b(struct jit *j, const struct shape *s, V *b, unsigned int k, unsi
 	jit_fail(j, "internal: B");
 }
 
+/* Lanes of four that have metadata of theirs: 16 bits for each of a group's two rows. */
+static unsigned int meta_lanes(const struct shape *s)
+{
+	return s->k * (s->bits == 32 ? 2 : 1) / 16;
+}
+
+/*
+ * Bit @bit of what says which columns A's column @c stands for, of rows l / 4 + 8 @high: all lanes of
+ * a group have the metadata of the group in their own lanes, from the first on.
+ */
+static V meta_bit(struct jit *j, const struct shape *s, V meta, unsigned int c, unsigned int high,
+		  unsigned int bit)
+{
+	unsigned int at = (s->bits == 32 ? 4 * c : 2 * c) + bit, lane, l, from[32];
+
+	if (s->bits == 8) {		/* a row's bits fill words */
+		lane = at / 32 * 2 + high;
+		at %= 32;
+	} else {
+		lane = at / 16;
+		at = at % 16 + 16 * high;
+	}
+	for (l = 0; l < 32; l++)
+		from[l] = (l & ~3u) + lane;
+	meta = LLVMBuildAnd(B(j), lanes(j, meta, from), kint(j, j->i32, 1u << at), "");
+	return LLVMBuildICmp(B(j), LLVMIntNE, meta, kint(j, j->i32, 0), "");
+}
+
+/* The rows of B that A's column @k is multiplied with: column l % 4 * 2 + @odd of C. */
+static V find_sparse_b(struct jit *j, const struct shape *s, V *b, unsigned int k, unsigned int odd,
+		       const V *which)
+{
+	unsigned int row = s->bits == 32 ? 2 * k : k / 2 * 4;
+	V v[2];
+	int i;
+
+	if (s->bits == 32)
+		return LLVMBuildSelect(B(j), which[1], find_b(j, s, b, row + 1, odd),
+				       find_b(j, s, b, row, odd), "");
+	for (i = 0; i < 2; i++)
+		v[i] = LLVMBuildSelect(B(j), which[0], find_b(j, s, b, row + 2 * i + 1, odd),
+				       find_b(j, s, b, row + 2 * i, odd), "");
+	return LLVMBuildSelect(B(j), which[1], v[1], v[0], "");
+}
+
 static V mma_function(struct jit *j, const struct shape *s, Ty t, bool sat)
 {
 	unsigned int na = na_of(s), nb = nb_of(s), nc = nc_of(s), i, k, h, o;
 	LLVMBasicBlockRef back = LLVMGetInsertBlock(B(j));
 	Ty vt = LLVMVectorType(t, 32), ft = LLVMFunctionType(j->voidt, &j->ptr, 1, false);
-	V a[16], b[8], c[4], first[4], w = j->w, fn, outer = j->fn;
+	V a[16], b[16], c[4], first[4], meta = NULL, w = j->w, fn, outer = j->fn;
 	bool vec = j->vec;
 	char name[64];
 
-	snprintf(name, sizeof(name), "mma_%u_%u_%u_%s", s->m, s->k, s->bits,
+	snprintf(name, sizeof(name), "mma%s_%u_%u_%u_%s", s->sparse ? "_sp" : "", s->m, s->k, s->bits,
 		 t == j->f32 ? "f" : t == j->f64 ? "d" : sat ? "s" : "i");
 	fn = LLVMGetNamedFunction(j->m, name);
 	if (fn)
@@ -136,17 +196,23 @@ static V mma_function(struct jit *j, const struct shape *s, Ty t, bool sat)
 	for (i = 0; i < nb; i++)
 		b[i] = wload_var(j, vt, x_at(j, t, na + i));
 	for (i = 0; i < nc; i++)
-		c[i] = wload_var(j, vt, x_at(j, t, na + nb + i));
+		c[i] = wload_var(j, vt, c_at(j, s, t, i));
+	if (s->sparse)
+		meta = wload_var(j, LLVMVectorType(j->i32, 32), c_at(j, s, t, nc));
 	for (i = 0; sat && i < nc; i++) {	/* the products' sum cannot overflow, C's can */
 		first[i] = c[i];
 		c[i] = LLVMConstNull(vt);
 	}
-	for (k = 0; k < s->k; k++)
+	for (k = 0; k < s->k / (s->sparse ? 2 : 1); k++)
 		for (h = 0; h < s->m / 8; h++) {
-			V av = find_a(j, s, a, k, h);
+			V av = find_a(j, s, a, k, h), which[2];
 
+			for (i = 0; s->sparse && i < 2; i++)
+				which[i] = meta_bit(j, s, meta, k, h, i);
 			for (o = 0; o < 2; o++) {
-				V bv = find_b(j, s, b, k, o), *cv = &c[h * 2 + o];
+				V bv = s->sparse ? find_sparse_b(j, s, b, k, o, which) :
+						   find_b(j, s, b, k, o);
+				V *cv = &c[h * 2 + o];
 
 				if (t == j->i32)
 					*cv = LLVMBuildAdd(B(j), *cv, LLVMBuildMul(B(j), av, bv, ""),
@@ -232,11 +298,15 @@ static V unpack(struct jit *j, const struct opnd *o, enum ptype t, unsigned int 
 }
 
 static const struct shape shapes[] = {
-	{ M_m8n8k4, 8, 4, 64 }, { M_m16n8k4, 16, 4, 64 }, { M_m16n8k8, 16, 8, 64 },
-	{ M_m16n8k16, 16, 16, 64 },
-	{ M_m16n8k4, 16, 4, 32 }, { M_m16n8k8, 16, 8, 32 },
-	{ M_m16n8k8, 16, 8, 16 }, { M_m16n8k16, 16, 16, 16 },
-	{ M_m8n8k16, 8, 16, 8 }, { M_m16n8k16, 16, 16, 8 }, { M_m16n8k32, 16, 32, 8 },
+	{ M_m8n8k4, 8, 4, 64, false }, { M_m16n8k4, 16, 4, 64, false },
+	{ M_m16n8k8, 16, 8, 64, false }, { M_m16n8k16, 16, 16, 64, false },
+	{ M_m16n8k4, 16, 4, 32, false }, { M_m16n8k8, 16, 8, 32, false },
+	{ M_m16n8k8, 16, 8, 16, false }, { M_m16n8k16, 16, 16, 16, false },
+	{ M_m8n8k16, 8, 16, 8, false }, { M_m16n8k16, 16, 16, 8, false },
+	{ M_m16n8k32, 16, 32, 8, false },
+	{ M_m16n8k8, 16, 8, 32, true }, { M_m16n8k16, 16, 16, 32, true },
+	{ M_m16n8k16, 16, 16, 16, true }, { M_m16n8k32, 16, 32, 16, true },
+	{ M_m16n8k32, 16, 32, 8, true }, { M_m16n8k64, 16, 64, 8, true },
 };
 
 static void put_elem(struct jit *j, Ty t, unsigned int e, V v)
@@ -244,30 +314,172 @@ static void put_elem(struct jit *j, Ty t, unsigned int e, V v)
 	wstore(j, v, x_at(j, t, e));
 }
 
+/* D from the vectors of its elements, packed where they are f16. */
+static void put_d(struct jit *j, V *y, unsigned int n, enum ptype td)
+{
+	const struct opnd *d = opnd(j, 0);
+	unsigned int i;
+
+	if (d->kind != O_VEC || d->nvec != (td == T_F16 ? n / 2 : n))
+		jit_fail(j, "result");
+	for (i = 0; td == T_F16 && i < n / 2; i++) {
+		V lo = LLVMBuildZExt(B(j), f32_to_half(j, y[2 * i], T_F16), jty(j, j->i32), "");
+		V hi = LLVMBuildZExt(B(j), f32_to_half(j, y[2 * i + 1], T_F16), jty(j, j->i32), "");
+
+		hi = LLVMBuildShl(B(j), hi, kint(j, j->i32, 16), "");
+		set(j, &d->vec[i], LLVMBuildOr(B(j), lo, hi, ""), T_B32);
+	}
+	for (i = 0; td != T_F16 && i < n; i++)
+		set(j, &d->vec[i], y[i], td == T_F64 ? T_F64 : td == T_F32 ? T_F32 : T_S32);
+}
+
+/* ---- m8n8k4 of f16: each eight lanes l % 16 / 4 have a product of their own ---- */
+
+/* Element @i of lane @l: @lines of A's rows or B's columns go by lanes, or by elements. */
+static void quad_place(bool lines, unsigned int i, unsigned int l, unsigned int *line,
+		       unsigned int *k)
+{
+	*line = (lines ? l % 4 : i) + l / 16 * 4;
+	*k = lines ? i : l % 4;
+}
+
+static void quad_c(enum ptype t, unsigned int i, unsigned int l, unsigned int *row,
+		   unsigned int *col)
+{
+	*row = (t == T_F16 ? l % 4 : (l & 1) + (i & 2)) + l / 16 * 4;
+	*col = t == T_F16 ? i : (i & 4) + (l & 2) + (i & 1);
+}
+
+/* For each lane, element elem[l] of lane from[l]. */
+static V gather(struct jit *j, V *v, unsigned int n, const unsigned int *elem,
+		const unsigned int *from)
+{
+	unsigned int e, l;
+	V r = NULL;
+
+	for (e = 0; e < n; e++) {
+		bool any = false;
+		V mask[32];
+
+		for (l = 0; l < 32; l++) {
+			mask[l] = LLVMConstInt(j->i1, elem[l] == e, false);
+			any |= elem[l] == e;
+		}
+		if (any)
+			r = r ? LLVMBuildSelect(B(j), LLVMConstVector(mask, 32), lanes(j, v[e], from),
+						r, "") : lanes(j, v[e], from);
+	}
+	return r;
+}
+
+/* A's elements (row of C's element @i, @k), or B's (@k, column of it). */
+static V quad_find(struct jit *j, V *v, bool is_b, bool lines, enum ptype td, unsigned int i,
+		   unsigned int k)
+{
+	unsigned int l, s, e, rc[2], line, at, elem[32], from[32];
+
+	for (l = 0; l < 32; l++) {
+		quad_c(td, i, l, &rc[0], &rc[1]);
+		for (s = 0; s < 8; s++)
+			for (e = 0; e < 4; e++) {
+				unsigned int src = (l & 12) + s % 4 + s / 4 * 16;
+
+				quad_place(lines, e, src, &line, &at);
+				if (line == rc[is_b] && at == k) {
+					elem[l] = e;
+					from[l] = src;
+				}
+			}
+	}
+	return gather(j, v, 4, elem, from);
+}
+
+static void emit_mma_quads(struct jit *j)
+{
+	enum ptype td = typ(j, 0), tc = typ(j, 3);
+	unsigned int i, k, l, s, e, seen = 0, row, col, r, cc, elem[32], from[32];
+	bool lay[2] = { false, false };		/* lines by lanes: A by rows, B by columns */
+	V a[4], b[4], c[8], d[8];
+
+	for (i = 0; i < j->in->nmod; i++)
+		if (j->in->mods[i] == M_row || j->in->mods[i] == M_col) {
+			if (seen < 2)
+				lay[seen] = j->in->mods[i] == (seen ? M_col : M_row);
+			seen++;
+		}
+	if (seen != 2 || typ(j, 2) != T_F16 || (td != T_F16 && td != T_F32) ||
+	    (tc != T_F16 && tc != T_F32))
+		jit_fail(j, "shape, type or layout not supported");
+	j->vec = true;
+	for (i = 0; i < 4; i++) {
+		a[i] = unpack(j, opnd(j, 1), T_F16, i);
+		b[i] = unpack(j, opnd(j, 2), T_F16, i);
+	}
+	for (i = 0; i < 8; i++)
+		c[i] = unpack(j, opnd(j, 3), tc, i);
+	for (i = 0; i < 8; i++) {
+		for (l = 0; l < 32; l++) {
+			quad_c(td, i, l, &row, &col);
+			for (s = 0; s < 8; s++)
+				for (e = 0; e < 8; e++) {
+					unsigned int src = (l & 12) + s % 4 + s / 4 * 16;
+
+					quad_c(tc, e, src, &r, &cc);
+					if (r == row && cc == col) {
+						elem[l] = e;
+						from[l] = src;
+					}
+				}
+		}
+		d[i] = gather(j, c, 8, elem, from);
+		for (k = 0; k < 4; k++)
+			d[i] = intr3(j, "llvm.fma", quad_find(j, a, false, lay[0], td, i, k),
+				     quad_find(j, b, true, lay[1], td, i, k), d[i]);
+	}
+	put_d(j, d, 8, td);
+}
+
+/* The metadata, so that a group's lanes have theirs from the first on, whichever are selected. */
+static V metadata(struct jit *j, const struct shape *s)
+{
+	const struct opnd *f = opnd(j, 5);
+	unsigned int n = meta_lanes(s), l, from[32];
+
+	if (f->kind != O_IMM || f->imm < 0 || (f->imm + 1) * n > 4)
+		jit_fail(j, "sparsity selector");
+	for (l = 0; l < 32; l++)
+		from[l] = (l & ~3u) + (l + (unsigned int)f->imm * n) % 4;
+	return lanes(j, get(j, opnd(j, 4), T_B32), from);
+}
+
 static void emit_mma_sync(struct jit *j)
 {
 	enum ptype td = typ(j, 0), ta = typ(j, 1), tb = typ(j, 2), tc = typ(j, 3);
 	unsigned int bits = ta == T_TF32 ? 32 : ptype_size(ta) * 8, i, na, nb, nc;
 	Ty t = ta == T_F64 ? j->f64 : ta == T_S8 || ta == T_U8 ? j->i32 : j->f32;
-	const struct shape *s = NULL;
-	const struct opnd *d = opnd(j, 0);
 	bool sat = insn_has(j->in, M_satfinite);
+	bool sparse = insn_has(j->in, M_sp) || insn_has(j->in, M_sp_ordered);
+	const struct shape *s = NULL;
 	V fn, y[4];
 
+	if (insn_has(j->in, M_m8n8k4) && ta == T_F16 && j->in->ntypes == 4 && !sparse && !sat) {
+		emit_mma_quads(j);
+		return;
+	}
 	for (i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-		if (insn_has(j->in, shapes[i].mod) && shapes[i].bits == bits)
+		if (insn_has(j->in, shapes[i].mod) && shapes[i].bits == bits &&
+		    shapes[i].sparse == sparse)
 			s = &shapes[i];
 	if (!s || (sat && t != j->i32) || j->in->ntypes != 4 ||
 	    !insn_has(j->in, M_row) || !insn_has(j->in, M_col))
 		jit_fail(j, "shape, type or layout not supported");
 	for (i = 0; i < j->in->nmod; i++)
-		if (!j->in->mtype[i] && (!strcmp(j->in->mtext[i], "sp") ||
-					 !strcmp(j->in->mtext[i], "block_scale")))
-			jit_fail(j, "sparse or scaled form");
+		if (!j->in->mtype[i] && !strcmp(j->in->mtext[i], "block_scale"))
+			jit_fail(j, "scaled form");
 	na = na_of(s);
 	nb = nb_of(s);
 	nc = nc_of(s);
-	if ((na + nb + nc) * 32 * (t == j->f64 ? 8 : 4) > 4096)
+	if ((na + nb + (sparse ? 0 : nc)) * 32 * (t == j->f64 ? 8 : 4) > 4096)
 		jit_fail(j, "shape not supported");
 	j->vec = true;
 	for (i = 0; i < na; i++)
@@ -275,30 +487,14 @@ static void emit_mma_sync(struct jit *j)
 	for (i = 0; i < nb; i++)
 		put_elem(j, t, na + i, unpack(j, opnd(j, 2), tb, i));
 	for (i = 0; i < nc; i++)
-		put_elem(j, t, na + nb + i, unpack(j, opnd(j, 3), tc, i));
+		wstore(j, unpack(j, opnd(j, 3), tc, i), c_at(j, s, t, i));
+	if (sparse)
+		wstore(j, metadata(j, s), c_at(j, s, t, nc));
 	fn = mma_function(j, s, t, sat);
 	LLVMBuildCall2(B(j), LLVMGlobalGetValueType(fn), fn, &j->w, 1, "");
 	for (i = 0; i < nc; i++)
 		y[i] = get_y(j, i, t);
-	if (d->kind != O_VEC)
-		jit_fail(j, "result");
-	if (td == T_F16) {
-		for (i = 0; i < nc / 2; i++) {
-			V lo = LLVMBuildZExt(B(j), f32_to_half(j, y[2 * i], T_F16), jty(j, j->i32), "");
-			V hi = LLVMBuildZExt(B(j), f32_to_half(j, y[2 * i + 1], T_F16),
-					     jty(j, j->i32), "");
-
-			hi = LLVMBuildShl(B(j), hi, kint(j, j->i32, 16), "");
-			if (i >= d->nvec)
-				jit_fail(j, "result");
-			set(j, &d->vec[i], LLVMBuildOr(B(j), lo, hi, ""), T_B32);
-		}
-		return;
-	}
-	if (d->nvec != nc)
-		jit_fail(j, "result");
-	for (i = 0; i < nc; i++)
-		set(j, &d->vec[i], y[i], td == T_F64 ? T_F64 : td == T_F32 ? T_F32 : T_S32);
+	put_d(j, y, nc, td);
 }
 
 /* ldmatrix, stmatrix: rows of 16 bytes through C. */

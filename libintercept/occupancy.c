@@ -262,8 +262,10 @@ API CUresult cuOccupancyMaxActiveClusters(int *out, CUfunction f, const CUlaunch
 	threads = sv_mul(sv_mul(c->blockDimX, c->blockDimY), c->blockDimZ);
 	if (!threads)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (cluster_of(c) > 1 && !device(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
-		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	if (cluster_of(c) > 1 && !device(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)) {
+		*out = 0;	/* none fits, which is an answer: cuTENSOR asks to find out */
+		return CUDA_SUCCESS;
+	}
 	if (cluster_of(c) > 1)
 		return sv_unsupported("cuOccupancyMaxActiveClusters",
 				      "where clusters fit depends on the chip");

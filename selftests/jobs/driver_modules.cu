@@ -304,6 +304,9 @@ static void occupancy(void)
 	CUfunction f = function_of((const void *)sums);
 	int grid, block, g, b, n, best = 0, sms;
 	CUlaunchConfig c = {};
+	CUlaunchAttribute a = {};
+	CUdevice dev;
+	int has;
 
 	CU(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1));
 	CU(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
@@ -338,6 +341,20 @@ static void occupancy(void)
 	CU_INVALID(cuOccupancyMaxActiveClusters(NULL, f, &c));
 	CU_INVALID(cuOccupancyMaxActiveClusters(&n, f, NULL));
 	sum_bytes(&n, 4);
+	/* how many clusters of 32 blocks fit, with all shared memory: where there are none, none */
+	a.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+	a.value.clusterDim.x = 32;
+	a.value.clusterDim.y = a.value.clusterDim.z = 1;
+	c.gridDimX = 32;
+	c.attrs = &a;
+	c.numAttrs = 1;
+	n = -1;
+	CU(cuCtxGetDevice(&dev));
+	CU(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, dev));
+	if (!has) {
+		CU(cuOccupancyMaxActiveClusters(&n, f, &c));
+		EXPECT_EQ(n, 0);
+	}
 }
 
 int main()

@@ -329,6 +329,10 @@ TEST_F(gpu, an_opcode_that_is_not_known_is_invalid_ptx)
 	r = cuModuleLoadData(&m, PTX_HEAD ".visible .entry k()\n{\nfrobnicate.u32 %r1;\nret;\n}\n");
 	if (!r) {
 		OK(cuModuleGetFunction(&f, m, "k"));
+		/* more shared memory is allowed without compiling: libraries do that for all they have */
+		OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000));
+		FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncSetAttribute(f,
+			CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0x7fffffff));
 		r = launch1(f, 1, 1, NULL, NULL);
 	}
 	EXPECT_EQ(CUDA_ERROR_INVALID_PTX, r);

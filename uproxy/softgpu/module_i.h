@@ -78,6 +78,7 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 void program_put(struct program *p);
 /* Compiles an entry if that has not been done. Without big: it may take seconds. */
 CUresult program_compile(struct program *p, unsigned int entry);
+CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes);
 
 CUresult fatbin_texts(const void *image, size_t size, void ***texts, size_t **lens,
 		      unsigned int *n);

@@ -210,6 +210,25 @@ CUresult program_compile(struct program *p, unsigned int entry)
 	return from_errno(j.r);
 }
 
+/*
+ * Libraries allow all kernels that they might launch more shared memory at once: nothing is compiled
+ * for that.
+ */
+CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes)
+{
+	char err[256];
+	int ret;
+
+	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE)) {
+		*bytes = ptx_kernel_info(p->kernels[entry])->static_shared;
+		return CUDA_SUCCESS;
+	}
+	ret = ptx_shared_size(p->pm, entry, bytes, err, sizeof(err));
+	if (ret)
+		soft_log("kernel %s cannot be read: %s", ptx_module_entry(p->pm, entry)->name, err);
+	return from_errno(ret);
+}
+
 void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log)
 {
 	char *buf[2] = { NULL, NULL };

@@ -136,6 +136,13 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 void ptx_kernel_free(struct ptx_kernel *k);
 
 /*
+ * ptx_shared_size - ptx_kernel_info.static_shared of an entry that need not be compiled for it.
+ * Its body is read: errors as of ptx_compile, but for opcodes that are not supported.
+ */
+int ptx_shared_size(struct ptx_module *m, unsigned int entry, uint32_t *bytes, char *err,
+		    size_t errlen);
+
+/*
  * ptx_check - all of ptx_compile but LLVM's own work, and the same errors.
  * With @known, it is asked about the form (opcode, modifiers, kinds of operands) of each instruction
  * first: if all are known to be fine, the entry is only parsed and analysed.

@@ -332,6 +332,27 @@ int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void 
 	return build(m, m->entries[entry], &k, &obj, &len, &c, err, errlen);
 }
 
+int ptx_shared_size(struct ptx_module *m, unsigned int entry, uint32_t *bytes, char *err,
+		    size_t errlen)
+{
+	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
+	struct unit u = { .layout_only = true };
+
+	if (entry >= m->nentries) {
+		snprintf(err, errlen, "no such entry");
+		return -EINVAL;
+	}
+	pthread_mutex_lock(&m->lock);
+	*ptx_guard_slot() = &g;
+	if (!setjmp(g.env))
+		ptx_unit_build(&u, m, m->entries[entry]);
+	*ptx_guard_slot() = outer;
+	*bytes = u.info.static_shared;
+	pthread_mutex_unlock(&m->lock);
+	arena_free(&u.arena);
+	return g.ret;
+}
+
 void ptx_kernel_free(struct ptx_kernel *k)
 {
 	if (!k)

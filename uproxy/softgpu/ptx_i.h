@@ -315,6 +315,7 @@ struct unit {
 	bool has_calls, spins;
 	bool atomics_ordered;
 	bool check_only;	/* everything but code generation */
+	bool layout_only;	/* only where shared variables lie */
 	char cpu[64];
 };
 

@@ -885,6 +885,8 @@ int ptx_unit_build(struct unit *u, struct ptx_module *m, struct pfunc *entry)
 		}
 	}
 	layout_unit(u);
+	if (u->layout_only)
+		return 0;
 	scan_unit(u);
 	u->info.num_regs = 32;
 	for (i = 0; i < u->nfn; i++)

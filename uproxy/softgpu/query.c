@@ -88,15 +88,15 @@ static CUresult get_attr(int *pi, int attrib, struct program *p, unsigned int en
 static CUresult set_attr(struct program *p, unsigned int entry, struct func_attrs *a, int attrib,
 			 int value)
 {
-	int shared;
+	uint32_t shared;
 	CUresult r;
 
 	switch (attrib) {
 	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		r = get_attr(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, p, entry, a);
+		r = program_shared(p, entry, &shared);
 		if (r)
 			return r;
-		if (value < 0 || value + shared > MAX_SMEM)
+		if (value < 0 || value > MAX_SMEM || value + shared > MAX_SMEM)
 			return CUDA_ERROR_INVALID_VALUE;
 		a->max_dyn = value;
 		return CUDA_SUCCESS;
@@ -440,8 +440,10 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 		const CUlaunchAttribute *a = &config->attrs[i];
 
 		if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-		    a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z > 1)
-			return api_unlock(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+		    a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z > 1) {
+			*numClusters = 0;
+			return api_unlock(CUDA_SUCCESS);
+		}
 	}
 	*numClusters = occupancy(f, config->blockDimX * config->blockDimY * config->blockDimZ,
 				 config->sharedMemBytes) *

@@ -6,7 +6,8 @@
  * if need be, so that what is wrong is told as ever, by its results and logs. What would be its machine
  * code is then made of the same inputs: intermediate code by the library's own linker, once more
  * and into PTX; PTX as it is; several texts in an image as cuLinkComplete makes it, whose parts the
- * driver links when it is loaded. Machine code, objects and archives cannot be in it, and are refused.
+ * driver links when it is loaded. Of host objects and archives it has the fatbins. Machine code cannot be
+ * in it, and is refused.
  *
  *	image	u32 magic, u16 0x8001, u16 16, u64 bytes that follow; entries
  *	entry	u16 kind, u16 0, u32 64, u64 bytes that follow the 64; zeros; a text with a NUL, or a fatbin
@@ -26,7 +27,6 @@ enum {					/* nvJitLinkInputType */
 	INPUT_INDEX, INPUT_ANY = 10,
 };
 
-#define FATBIN_MAGIC 0xba55ed50u
 #define FATBIN_LINKED 0x8001
 #define ENTRY_PTX 1
 #define ENTRY_LTOIR 8
@@ -35,12 +35,6 @@ enum {					/* nvJitLinkInputType */
 #define LTOIR_MAGIC 0x7f4e43edu
 #define ELF_MAGIC 0x464c457fu
 #define EM_CUDA 190
-
-struct fatbin {
-	uint32_t magic;
-	uint16_t version, header;
-	uint64_t size;
-};
 
 struct entry {
 	uint16_t kind, version;
@@ -216,21 +210,30 @@ static bool is_text(const uint8_t *data, size_t n)
 	return n && data[0] && memcmp(data, "!<arch>", n < 7 ? n : 7);
 }
 
+static bool is_host(const uint8_t *data, size_t n)
+{
+	uint16_t machine = EM_CUDA;
+
+	if (magic_of(data, n) == ELF_MAGIC && n >= 20)
+		memcpy(&machine, data + 18, sizeof(machine));
+	return machine != EM_CUDA || (n >= 8 && !memcmp(data, "!<arch>\n", 8));
+}
+
 static bool is_image(const uint8_t *data, size_t n)
 {
-	struct fatbin f;
+	struct rtc_fatbin f;
 
 	if (n < sizeof(f))
 		return false;
 	memcpy(&f, data, sizeof(f));
-	return f.magic == FATBIN_MAGIC && f.version == FATBIN_LINKED && f.header == sizeof(f) &&
+	return f.magic == RTC_FATBIN_MAGIC && f.version == FATBIN_LINKED && f.header == sizeof(f) &&
 	       f.size <= n - sizeof(f);
 }
 
 /* Walks the entries of a fatbin, or of an image of ours: the next one's data, NULL at the end. */
 static const uint8_t *next_entry(const uint8_t *data, size_t n, size_t *at, struct entry *e)
 {
-	struct fatbin f;
+	struct rtc_fatbin f;
 
 	if (!*at) {
 		if (n < sizeof(f))
@@ -248,25 +251,20 @@ static const uint8_t *next_entry(const uint8_t *data, size_t n, size_t *at, stru
 	return data;
 }
 
-static bool has_ltoir(const uint8_t *data, size_t n)
+static bool has_entry(const uint8_t *data, size_t n, int kind)
 {
 	struct entry e;
 
 	for (size_t at = 0; next_entry(data, n, &at, &e); )
-		if (e.kind == ENTRY_LTOIR)
+		if (e.kind == kind)
 			return true;
 	return false;
 }
 
-static int add(struct rtc_lib *lib, struct link *l, int type, const void *data, size_t n,
-	       const char *name)
+static int keep(struct link *l, int type, const void *data, size_t n, const char *name)
 {
-	struct input *in;
-	int rc = lib->nvJitLinkAddData(l->handle, type, data, n, name);
+	struct input *in = malloc(sizeof(*in) + n + 1);
 
-	if (rc)
-		return rc;
-	in = malloc(sizeof(*in) + n + 1);
 	if (!in)
 		return LINK_INTERNAL;
 	*in = (struct input){ .type = type, .len = n, .name = name ? strdup(name) : NULL };
@@ -275,6 +273,38 @@ static int add(struct rtc_lib *lib, struct link *l, int type, const void *data, 
 	*l->last = in;
 	l->last = &in->next;
 	return 0;
+}
+
+struct host {
+	struct link *l;
+	const char *name;
+	bool code, used;
+};
+
+static int keep_inner(void *ctx, const uint8_t *fatbin, size_t n)
+{
+	struct host *h = ctx;
+
+	if (!has_entry(fatbin, n, ENTRY_PTX) && !(h->l->lto && has_entry(fatbin, n, ENTRY_LTOIR))) {
+		h->code = true;
+		return 0;
+	}
+	h->used = true;
+	return keep(h->l, INPUT_FATBIN, fatbin, n, h->name);
+}
+
+/* Of a host object or an archive its fatbins are kept; those of an archive with machine code alone are not. */
+static int add(struct rtc_lib *lib, struct link *l, int type, const void *data, size_t n,
+	       const char *name)
+{
+	bool host = type == INPUT_OBJECT || type == INPUT_LIBRARY || type == INPUT_ANY;
+	struct host h = { .l = l, .name = name };
+	int rc = lib->nvJitLinkAddData(l->handle, type, data, n, name);
+
+	if (!rc && host)
+		rc = rtc_fatbins(data, n, keep_inner, &h);
+	return rc || h.used || (host && !h.code && is_host(data, n)) ? rc :
+	       keep(l, type, data, n, name);
 }
 
 int rtc_nvJitLinkAddData(struct rtc_lib *lib, void *h, int type, const void *data, size_t n, const char *name)
@@ -325,23 +355,22 @@ int rtc_nvJitLinkAddFile(struct rtc_lib *lib, void *h, int type, const char *pat
 
 /* -------------------------------------------------------------------------- result */
 
-enum part { PART_PTX, PART_FATBIN, PART_LTOIR, PART_CODE, PART_HOST };
+enum part { PART_PTX, PART_FATBIN, PART_LTOIR, PART_CODE };
 
 /* What an input is to the image. */
 static enum part part_of(const struct link *l, const struct input *in)
 {
 	uint32_t magic = magic_of(in->data, in->len);
-	uint16_t machine = 0;
 
 	if (in->type == INPUT_PTX)
 		return PART_PTX;
 	if (in->type == INPUT_LTOIR || magic == LTOIR_MAGIC)
 		return PART_LTOIR;
-	if (magic == FATBIN_MAGIC)
-		return l->lto && has_ltoir(in->data, in->len) ? PART_LTOIR : PART_FATBIN;
-	if (magic == ELF_MAGIC && in->len > 20)
-		memcpy(&machine, in->data + 18, sizeof(machine));
-	return in->type == INPUT_CUBIN || machine == EM_CUDA ? PART_CODE : PART_HOST;
+	if (magic != RTC_FATBIN_MAGIC)
+		return PART_CODE;
+	if (l->lto && has_entry(in->data, in->len, ENTRY_LTOIR))
+		return PART_LTOIR;
+	return has_entry(in->data, in->len, ENTRY_PTX) ? PART_FATBIN : PART_CODE;
 }
 
 static int fail(struct link *l, int rc, const char *why)
@@ -411,7 +440,7 @@ static size_t put_all(uint8_t *to, const struct link *l, const char *ptx)
 static int make_image(struct link *l, const char *ptx)
 {
 	struct input *only = l->inputs && !l->inputs->next ? l->inputs : NULL;
-	struct fatbin f = { FATBIN_MAGIC, FATBIN_LINKED, sizeof(f), 0 };
+	struct rtc_fatbin f = { RTC_FATBIN_MAGIC, FATBIN_LINKED, sizeof(f), 0 };
 	bool text = ptx != NULL;
 
 	for (struct input *in = l->inputs; in; in = in->next)
@@ -446,16 +475,12 @@ int rtc_nvJitLinkComplete(struct rtc_lib *lib, void *h)
 	if (rc || !l || l->image)
 		return rc;
 	for (struct input *in = l->inputs; in; in = in->next) {
-		switch (part_of(l, in)) {
-		case PART_CODE:
-			return fail(l, LINK_UNRECOGNIZED_INPUT, "an input is machine code, and the device runs PTX alone");
-		case PART_HOST:
-			return fail(l, LINK_UNRECOGNIZED_INPUT, "objects and archives of the host are not supported");
-		case PART_LTOIR:
-			lto = true;
-		default:
-			break;
-		}
+		enum part part = part_of(l, in);
+
+		if (part == PART_CODE)
+			return fail(l, LINK_UNRECOGNIZED_INPUT,
+				    "an input has machine code alone, and the device runs PTX");
+		lto |= part == PART_LTOIR;
 	}
 	rc = lto ? link_ltoir(lib, l, &ptx, &n) : 0;
 	rc = rc ?: make_image(l, ptx);

@@ -87,6 +87,19 @@ int rtc_arch(const char *s, bool *real);
 /* The newest that a library accepts, from the soft device's downwards; 0: none. For what has no list. */
 int rtc_newest(struct rtc_lib *lib, int own, bool (*accepts)(struct rtc_lib *lib, int arch));
 
+#define RTC_FATBIN_MAGIC 0xba55ed50u
+
+struct rtc_fatbin {
+	uint32_t magic;
+	uint16_t version, header;
+	uint64_t size;		/* behind the header */
+};
+
+typedef int rtc_fatbin_fn(void *ctx, const uint8_t *fatbin, size_t n);
+
+/* Each fatbin of a host object or an archive, until one is not answered by 0, which is the result. */
+int rtc_fatbins(const uint8_t *data, size_t n, rtc_fatbin_fn *each, void *ctx);
+
 void rtc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

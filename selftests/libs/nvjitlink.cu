@@ -6,6 +6,7 @@
 #include "lib.cuh"
 
 #include <cuda.h>
+#include <dlfcn.h>
 #include <nvJitLink.h>
 #include <nvrtc.h>
 
@@ -101,11 +102,42 @@ static nvJitLinkResult link(std::vector<const char *> options, const std::vector
 	return r;
 }
 
+/* A barrier of the whole grid, by the device runtime library, which is an archive of host objects. */
+static const char meeting[] =
+	"extern \"C\" __global__ void meet(int *sum, int *seen, int rounds)\n"
+	"{ unsigned long long grid = cudaCGGetIntrinsicHandle(cudaCGScopeGrid); int wrong = 0;\n"
+	"  for (int i = 1; i <= rounds; i++) { atomicAdd(sum, 1); wrong |= cudaCGSynchronize(grid, 0);\n"
+	"    wrong |= *(volatile int *)sum != i * 256; wrong |= cudaCGSynchronizeGrid(grid, 0); }\n"
+	"  atomicAdd(seen, !wrong && !cudaCGGetIntrinsicHandle(cudaCGScopeInvalid)); }\n";
+
+static std::string with_archive(const char *arch)
+{
+	std::string ptx = compile(meeting, "-arch=compute_80", false), file, out;
+	nvJitLinkHandle h;
+	Dl_info info;
+	size_t n;
+
+	EXPECT(dladdr((void *)nvrtcVersion, &info));
+	file = info.dli_fname;
+	file.replace(file.rfind('/') + 1, std::string::npos, "libcudadevrt.a");
+	LIB(nvJitLinkCreate(&h, 1, &arch));
+	LIB(nvJitLinkAddData(h, NVJITLINK_INPUT_PTX, ptx.data(), ptx.size(), "meeting"));
+	EXPECT(nvJitLinkAddFile(h, NVJITLINK_INPUT_LIBRARY, "/no/such/file") != NVJITLINK_SUCCESS);
+	LIB(nvJitLinkAddFile(h, NVJITLINK_INPUT_LIBRARY, file.c_str()));
+	LIB(nvJitLinkComplete(h));
+	LIB(nvJitLinkGetLinkedCubinSize(h, &n));
+	out.resize(n);
+	LIB(nvJitLinkGetLinkedCubin(h, &out[0]));
+	LIB(nvJitLinkDestroy(&h));
+	return out;
+}
+
 /* The driver's functions, as the runtime finds them: programs need not be linked with it. */
 static decltype(&cuModuleLoadData) module_load;
 static decltype(&cuModuleUnload) module_unload;
 static decltype(&cuModuleGetFunction) get_function;
 static decltype(&cuLaunchKernel) launch;
+static decltype(&cuLaunchCooperativeKernel) launch_together;
 
 template <typename F> static void driver(const char *name, F *fn)
 {
@@ -138,6 +170,24 @@ static void run(CUmodule module, int n, int degree)
 	CHECK(cudaFree(dy));
 }
 
+static void meet(const std::string &image)
+{
+	std::vector<int> zeros(2);
+	int *p = to_device(zeros), *seen = p + 1, rounds = 5;
+	void *args[] = { &p, &seen, &rounds };
+	CUmodule module;
+	CUfunction f;
+
+	LIB(module_load(&module, image.data()));
+	LIB(get_function(&f, module, "meet"));
+	LIB(launch_together(f, 2, 2, 1, 8, 4, 2, 0, NULL, args));
+	std::vector<int> got = to_host(p, 2);
+	EXPECT_EQ(got[0], 5 * 4 * 64);
+	EXPECT_EQ(got[1], 4 * 64);
+	CHECK(cudaFree(p));
+	LIB(module_unload(module));
+}
+
 static void load_and_run(const std::string &image)
 {
 	CUmodule module;
@@ -159,6 +209,7 @@ int main(void)
 	driver("cuModuleUnload", &module_unload);
 	driver("cuModuleGetFunction", &get_function);
 	driver("cuLaunchKernel", &launch);
+	driver("cuLaunchCooperativeKernel", &launch_together);
 	CHECK(cudaSetDevice(0));
 	CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
 	CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
@@ -183,7 +234,9 @@ int main(void)
 	LIB(link({ arch }, parts, false, &out, &log));
 	load_and_run(out);
 
-	/* what is wrong is told as ever, and what cannot be by a name */
+	meet(with_archive(arch));
+
+	/* what is wrong is told as ever */
 	parts = both(false, false);
 	parts.erase(parts.begin());
 	EXPECT(link({ arch }, parts, false, &out, &log) != NVJITLINK_SUCCESS);

@@ -59,20 +59,67 @@ static void cache_once(void)
 }
 
 /*
- * The one function of the device runtime library that needs no launch from the device: programs
- * that are not linked with it call it, too.
+ * What of the device runtime library needs no launch from the device. Programs call the first without being
+ * linked with it; the others are below that library's cudaCGGetIntrinsicHandle and cudaCGSynchronize. The
+ * handle is the grid's workspace, 0 for another scope; its second word counts the blocks that have come, with
+ * block 0 making the top bit change. Flag 1 of the last: one thread calls, between barriers of its block.
  */
-static const char set_conditional[] =
-	".version 8.0\n.target sm_75\n.address_size 64\n"
-	".visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)\n{\n"
-	".reg .b64 %d; .reg .b32 %r;\n"
-	"ld.param.u64 %d, [handle]; ld.param.u32 %r, [value]; st.global.u32 [%d], %r; ret;\n}\n";
+static const struct builtin {
+	const char *extern_of, *text;
+} builtins[] = {
+	{ ".extern .func cudaGraphSetConditional",
+	  ".version 8.0\n.target sm_75\n.address_size 64\n"
+	  ".visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)\n{\n"
+	  ".reg .b64 %d; .reg .b32 %r;\n"
+	  "ld.param.u64 %d, [handle]; ld.param.u32 %r, [value]; st.global.u32 [%d], %r; ret;\n}\n" },
+	{ "__cuda_syscall_CGS_sync",
+	  ".version 8.0\n.target sm_75\n.address_size 64\n"
+	  ".visible .func (.param .b64 out) __cuda_syscall_CGS_get_intrinsic_handle(.param .b32 scope)\n{\n"
+	  ".reg .b64 %d, %e; .reg .b32 %s; .reg .pred %p;\n"
+	  "mov.u32 %s, %envreg1; cvt.u64.u32 %d, %s; shl.b64 %d, %d, 32;\n"
+	  "mov.u32 %s, %envreg2; cvt.u64.u32 %e, %s; or.b64 %d, %d, %e;\n"
+	  "ld.param.u32 %s, [scope]; setp.eq.u32 %p, %s, 1; selp.b64 %d, %d, 0, %p;\n"
+	  "st.param.b64 [out], %d; ret;\n}\n"
+	  ".visible .func (.param .b32 out) __cuda_syscall_CGS_sync(.param .b64 handle, .param .b32 flags)\n{\n"
+	  ".reg .b64 %d; .reg .b32 %n, %t, %a, %old, %now; .reg .pred %p, %one;\n"
+	  "ld.param.u64 %d, [handle]; ld.param.u32 %t, [flags];\n"
+	  "and.b32 %t, %t, 1; setp.ne.u32 %one, %t, 0; @%one bra $leader; barrier.sync 0;\n"
+	  "mov.u32 %n, %tid.x; mov.u32 %t, %tid.y; or.b32 %n, %n, %t; mov.u32 %t, %tid.z;\n"
+	  "or.b32 %n, %n, %t; setp.ne.u32 %p, %n, 0; @%p bra $done; $leader:\n"
+	  "mov.u32 %n, %nctaid.x; mov.u32 %t, %nctaid.y; mul.lo.u32 %n, %n, %t;\n"
+	  "mov.u32 %t, %nctaid.z; mul.lo.u32 %n, %n, %t; sub.u32 %n, 0x80000001, %n;\n"
+	  "mov.u32 %a, %ctaid.x; mov.u32 %t, %ctaid.y; or.b32 %a, %a, %t; mov.u32 %t, %ctaid.z;\n"
+	  "or.b32 %a, %a, %t; setp.eq.u32 %p, %a, 0; selp.u32 %a, %n, 1, %p;\n"
+	  "membar.gl; atom.global.add.u32 %old, [%d+4], %a;\n"
+	  "$wait: ld.volatile.global.u32 %now, [%d+4]; xor.b32 %now, %now, %old;\n"
+	  "setp.ge.s32 %p, %now, 0; @%p bra $wait; membar.gl;\n"
+	  "@%one bra $out;\n"
+	  "$done: barrier.sync 0; $out: mov.u32 %n, 0; st.param.b32 [out], %n; ret;\n}\n" },
+};
+
+#define BUILTINS (sizeof(builtins) / sizeof(builtins[0]))
+
+/* The builtins that the first n texts want, behind them; how many there are then. */
+static unsigned int add_builtins(struct ptx_source *src, void **texts, unsigned int n)
+{
+	unsigned int all = n;
+
+	for (const struct builtin *b = builtins; b < builtins + BUILTINS; b++) {
+		for (unsigned int i = 0; i < n; i++) {
+			if (!strstr(texts[i], b->extern_of))
+				continue;
+			src[all++] = (struct ptx_source){ b->text, strlen(b->text) };
+			break;
+		}
+	}
+	return all;
+}
 
 CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program **out,
 		      struct jit_log *log)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ptx_source *src = calloc(n + 1, sizeof(*src));
+	struct ptx_source *src = calloc(n + BUILTINS, sizeof(*src));
 	unsigned int nsrc = n;
 	struct program *p = calloc(1, sizeof(*p));
 	int err = -ENOMEM;
@@ -84,10 +131,7 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 		src[i] = (struct ptx_source){ texts[i], lens[i] };
 		p->hash = place_hash(p->hash, texts[i], lens[i]);
 	}
-	for (unsigned int i = 0; i < n && nsrc == n; i++)
-		if (strstr(texts[i], ".extern .func cudaGraphSetConditional"))
-			src[nsrc++] = (struct ptx_source){ set_conditional,
-							   sizeof(set_conditional) - 1 };
+	nsrc = add_builtins(src, texts, n);
 	err = ptx_module_parse(src, nsrc, &p->pm, log->err, sizeof(log->err));
 	if (err)
 		goto fail;

@@ -233,6 +233,56 @@ TEST_F(exec, atomics_and_their_order)
 	ptx_set_workers(0);
 }
 
+TEST_F(exec, blocks_that_take_turns)
+{
+	struct { float *a, *sum; int *next, *who, n; } arg = {
+		self->f, self->f + 4096, self->i, self->i + 64, 1000 };
+	int first_who[100], seen[100], i, run;
+	float first = 0;
+
+	LOAD("tickets");
+	EXPECT_TRUE(ptx_kernel_info(self->p.k)->turns);
+	for (i = 0; i < arg.n; i++)
+		arg.a[i] = 1.0f / (i + 1);
+	for (run = 0; run < 12; run++) {
+		ptx_set_workers(1 + run % 4);
+		*arg.sum = 0;
+		*arg.next = 0;
+		ASSERT_EQ(0, prog_run(&self->p, 100, 64, 0, &arg, sizeof(arg)));
+		EXPECT_EQ(100, *arg.next);
+		memset(seen, 0, sizeof(seen));
+		for (i = 0; i < 100; i++)
+			if (arg.who[i] >= 0 && arg.who[i] < 100)
+				seen[arg.who[i]]++;
+		for (i = 0; i < 100; i++)
+			EXPECT_EQ(1, seen[i]);
+		if (!run) {
+			first = *arg.sum;
+			memcpy(first_who, arg.who, sizeof(first_who));
+			EXPECT_GT(first, 1);
+		}
+		EXPECT_EQ(0, memcmp(&first, arg.sum, 4));
+		EXPECT_EQ(0, memcmp(first_who, arg.who, sizeof(first_who)));
+	}
+	ptx_set_workers(0);
+}
+
+TEST_F(exec, turns_of_blocks_that_wait_for_later_ones)
+{
+	int *flag = self->i, i, run;
+
+	LOAD("blocks_backwards_together");
+	EXPECT_TRUE(ptx_kernel_info(self->p.k)->turns);
+	for (run = 0; run < 3; run++) {
+		ptx_set_workers(1 + run);
+		memset(flag, 0, 60 * sizeof(*flag));
+		ASSERT_EQ(0, prog_run(&self->p, 60, 64, 0, &flag, sizeof(flag)));
+		for (i = 0; i < 60; i++)
+			EXPECT_EQ(1, flag[i]);
+	}
+	ptx_set_workers(0);
+}
+
 TEST_F(exec, local_arrays)
 {
 	struct { int *o; int k; } arg = { self->i, 5 };
@@ -477,6 +527,29 @@ TEST_F(exec, an_endless_kernel_is_stopped)
 	pthread_create(&t, NULL, stopper, &self->p);
 	expect_fault(_metadata, &self->p, PTX_STOPPED, &p, sizeof(p));
 	pthread_join(t, NULL);
+}
+
+TEST_F(exec, a_fault_or_a_stop_ends_all_that_take_turns)
+{
+	int *p = self->i, run;
+	pthread_t t;
+
+	LOAD("turns_and_a_trap");
+	EXPECT_TRUE(ptx_kernel_info(self->p.k)->turns);
+	for (run = 0; run < 3; run++) {
+		ptx_set_workers(1 + run);
+		p[0] = 0;
+		EXPECT_EQ(-EFAULT, prog_run(&self->p, 30, 64, 0, &p, sizeof(p)));
+		EXPECT_EQ(PTX_TRAP, self->p.fault.kind);
+		EXPECT_EQ(13, self->p.fault.block[0]);
+		self->p.stop = 0;
+		pthread_create(&t, NULL, stopper, &self->p);
+		EXPECT_EQ(-EFAULT, prog_run(&self->p, 10, 64, 0, &p, sizeof(p)));
+		EXPECT_EQ(PTX_STOPPED, self->p.fault.kind);
+		pthread_join(t, NULL);
+		self->p.stop = 0;
+	}
+	ptx_set_workers(0);
 }
 
 TEST_F(exec, endless_recursion_ends)

@@ -80,6 +80,60 @@ __global__ void blocks_backwards(volatile int *flag)
 	}
 }
 
+/* Work by tickets, sums in the order of arrival: blocks take turns, and compute between them. */
+__global__ void tickets(const float *__restrict__ a, float *sum, int *next, int *who, int n)
+{
+	__shared__ int ticket;
+	__shared__ float part[64];
+	float s = 0;
+	int i, k;
+
+	if (!threadIdx.x)
+		ticket = atomicAdd(next, 1);
+	__syncthreads();
+	for (k = 0; k < 1 + ticket % 5; k++) {
+		for (i = threadIdx.x; i < n; i += 64)
+			s += __ldg(a + (i * 7 + ticket) % n) / (k + 1);
+		part[threadIdx.x] = s;
+		__syncthreads();
+		s += part[threadIdx.x ^ 33];
+		__syncthreads();
+	}
+	who[ticket] = blockIdx.x;
+	atomicAdd(sum, s);
+}
+
+/* As blocks_backwards, with a barrier in the loop. */
+__global__ void blocks_backwards_together(volatile int *flag)
+{
+	__shared__ int seen;
+
+	for (;;) {
+		if (!threadIdx.x)
+			seen = blockIdx.x + 1 == gridDim.x || flag[blockIdx.x + 1];
+		__syncthreads();
+		if (seen)
+			break;
+		__syncthreads();
+	}
+	flag[blockIdx.x] = 1;
+}
+
+/* All blocks but one wait for what never comes. */
+__global__ void turns_and_a_trap(volatile int *flag)
+{
+	__shared__ int seen;
+
+	seen = 0;
+	__syncthreads();
+	if (blockIdx.x == 13)
+		__trap();
+	while (!flag[0])
+		seen++;
+	__syncthreads();
+	flag[1] = seen;
+}
+
 __device__ __noinline__ int fib(int n)
 {
 	return n < 2 ? n : fib(n - 1) + fib(n - 2);

@@ -5,7 +5,7 @@
 # needs its tables; so the library has no undefined symbol but LLVM's.
 
 SOFT_FRONT := ptx_lex ptx_module ptx_body ptx_unit ptx_regs ptx_flow
-SOFT_RT := ptx_compile ptx_elf rt_mem rt_warp rt_math rt_printf rt_run rt_pool rt_mma rt_tex
+SOFT_RT := ptx_compile ptx_elf rt_mem rt_warp rt_math rt_printf rt_run rt_turns rt_pool rt_mma rt_tex
 SOFT_JIT := jit jit_flow jit_val jit_alu jit_fp jit_cvt jit_mem jit_near jit_warp jit_mma jit_tex
 SOFT_PTX_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/%.o) $(SOFT_RT:%=$(SOFTGPU)/%.o)
 SOFT_JIT_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/jit/%.o) $(SOFT_JIT:%=$(SOFTGPU)/jit/%.o)

@@ -400,6 +400,8 @@ void emit_insn(struct jit *j, const struct insn *i)
 			j->guard = get_reg(j, i->guard, T_PRED, i->guard_neg);
 		}
 	}
+	if (j->u->info.turns && insn_needs_turn(i))
+		call_rt(j, "rt_turn", j->voidt, &j->w, 1);
 	switch (i->op) {
 	case OP_UNKNOWN:
 		jit_fail(j, "unknown opcode");

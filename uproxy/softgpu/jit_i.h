@@ -118,7 +118,6 @@ V near_check(struct jit *j, enum rt_space space, V shape, V off, uint64_t more, 
 V half_of_vec(struct jit *j, V v, unsigned int h);	/* 16 lanes of it */
 void near_load(struct jit *j, const struct near *n, uint64_t off, V *f, unsigned int dwords);
 unsigned int near_assumed(struct jit *j, V *f);
-bool is_volatile(const struct insn *i);
 void emit_alu(struct jit *j);
 void emit_fp(struct jit *j);
 void emit_cvt(struct jit *j);

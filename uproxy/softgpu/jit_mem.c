@@ -235,12 +235,6 @@ static V interleave(struct jit *j, V *v, unsigned int n)
 	return LLVMBuildShuffleVector(B(j), a, b, LLVMConstVector(idx, 128), "");
 }
 
-bool is_volatile(const struct insn *i)
-{
-	return insn_has(i, M_volatile) || insn_has(i, M_relaxed) || insn_has(i, M_acquire) ||
-	       insn_has(i, M_release) || insn_has(i, M_mmio);
-}
-
 /* ---- loads ---- */
 
 struct access {
@@ -326,7 +320,7 @@ static void load_uniform(struct jit *j, const struct opnd *d, const struct opnd 
 		V off = c64(j, k * a.size), p = LLVMBuildGEP2(B(j), j->i8, host, &off, 1, "");
 
 		f[k] = load_al(j, a.ty, p, a.size);
-		if (is_volatile(j->in))
+		if (insn_is_strong(j->in))
 			LLVMSetVolatile(f[k], true);
 	}
 	bf = LLVMGetInsertBlock(B(j));
@@ -479,7 +473,7 @@ static void load_varying(struct jit *j, const struct opnd *d, const struct opnd 
 		return;
 	access_init(j, &a, o, d);
 	a.mask = guarded_mask(j);
-	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
+	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !insn_is_strong(j->in);
 	if (plain) {
 		host = try_consecutive(j, &a);
 		if (a.n > 1) {
@@ -555,7 +549,7 @@ static void store_uniform(struct jit *j, const struct opnd *o, const struct opnd
 		for (k = 0; k < a.n; k++) {
 			V off = c64(j, k * a.size), p = LLVMBuildGEP2(B(j), j->i8, host, &off, 1, "");
 
-			LLVMSetVolatile(store_al(j, v[k], p, a.size), is_volatile(j->in));
+			LLVMSetVolatile(store_al(j, v[k], p, a.size), insn_is_strong(j->in));
 		}
 		LLVMBuildBr(B(j), a.done);
 	}
@@ -624,7 +618,7 @@ static void store_varying(struct jit *j, const struct opnd *o, const struct opnd
 	a.mask = guarded_mask(j);
 	for (k = 0; k < a.n; k++)
 		v[k] = get(j, element(s, k), a.t);
-	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !is_volatile(j->in);
+	plain = a.space != RT_LOCAL && a.size <= 8 && a.n <= 4 && !insn_is_strong(j->in);
 	if (plain) {
 		host = try_consecutive(j, &a);
 		if (a.n > 1) {

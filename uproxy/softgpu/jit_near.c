@@ -198,7 +198,7 @@ static unsigned int tile_load(const struct jit *j, const struct insn *i)
 	unsigned int n = insn_has(i, M_v4) ? 4 : insn_has(i, M_v2) ? 2 : 1;
 
 	if (i->op != OP_ld || i->guard >= 0 || i->nopnd < 2 || !i->ntypes || insn_has(i, M_v8) ||
-	    !(insn_has(i, M_shared) || insn_has(i, M_shared_cta)) || is_volatile(i) ||
+	    !(insn_has(i, M_shared) || insn_has(i, M_shared_cta)) || insn_is_strong(i) ||
 	    ptype_size(i->t[0]) != 4 || i->o[1].kind != O_MEM || i->o[1].reg < 0 ||
 	    j->f->uniform[i->o[1].reg] || i->o[1].imm < 0 || i->o[1].imm > 1 << 18 ||
 	    (n > 1 && (i->o[0].kind != O_VEC || i->o[0].nvec != n)))

@@ -13,8 +13,9 @@
  * of the launch.  Addresses below PTX_VA_LIMIT never are global: they are the generic addresses
  * of shared and local memory and of parameters, the same in every thread.
  *
- * Order.  A kernel whose result may depend on the order of its blocks (ptx_entry_info.ordered)
- * runs them in order on one thread; all others use every worker.  Blocks of a cooperative launch
+ * Order.  A kernel whose result may depend on the order of its blocks (ptx_kernel_info.ordered)
+ * runs them in order on one thread, or where it can (.turns) side by side with its atomics and strong
+ * accesses in an order that is always the same; all others use every worker.  Blocks of a cooperative launch
  * all make progress; so do blocks that wait for others, as long as they fit ptx_launch.resident.
  *
  * All functions are thread-safe for different objects; ptx_compile() and ptx_run() are also safe
@@ -64,7 +65,8 @@ struct ptx_kernel_info {
 	uint32_t num_regs;		/* as if allocated: for occupancy answers */
 	bool dyn_shared;		/* an unsized extern shared array is used */
 	bool barriers;			/* threads of a block wait for each other */
-	bool ordered;			/* blocks run in order on one thread, see above */
+	bool ordered;			/* the order of blocks may matter, see above */
+	bool turns;			/* ordered, by turns that blocks take */
 	bool grid_sync;			/* reads %envreg1/2 (cooperative groups' workspace) */
 	bool reserved_shared;		/* a region behind its own shared memory (groups of warps) */
 	bool uses_printf, uses_malloc, uses_trap;

@@ -563,8 +563,7 @@ static bool may_spin(const struct insn *i)
 	case OP_atom: case OP_nanosleep: case OP_mbarrier:
 		return true;
 	case OP_ld:
-		return insn_has(i, M_volatile) || insn_has(i, M_acquire) ||
-		       insn_has(i, M_relaxed) || insn_has(i, M_mmio);
+		return insn_is_strong(i);
 	case OP_call:
 		return i->o[1].kind != O_FUNC || i->o[1].func->body;
 	}

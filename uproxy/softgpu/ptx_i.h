@@ -335,6 +335,22 @@ static inline void bit_set(uint64_t *b, uint32_t i)
 	b[i / 64] |= 1ull << (i % 64);
 }
 
+/* A load or store of strong semantics: other threads may wait for it, or be waited for. */
+static inline bool insn_is_strong(const struct insn *i)
+{
+	return insn_has(i, M_volatile) || insn_has(i, M_relaxed) || insn_has(i, M_acquire) ||
+	       insn_has(i, M_release) || insn_has(i, M_mmio);
+}
+
+/* Blocks may agree on something by this access: in a kernel whose blocks take turns, it needs one. */
+static inline bool insn_needs_turn(const struct insn *i)
+{
+	if (insn_has(i, M_shared) || insn_has(i, M_shared_cta))
+		return false;
+	return i->op == OP_atom || i->op == OP_red ||
+	       ((i->op == OP_ld || i->op == OP_st) && insn_is_strong(i));
+}
+
 /* ---- ptx_regs.c ---- */
 
 /* How many of its first operands an instruction writes. */

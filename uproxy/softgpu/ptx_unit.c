@@ -638,8 +638,7 @@ static void scan_insn(struct unit *u, struct pbody *b, struct insn *i, const uin
 			u->info.ordered = true;
 		break;
 	case OP_ld:
-		if (!shared && (insn_has(i, M_volatile) || insn_has(i, M_acquire) ||
-				insn_has(i, M_relaxed) || insn_has(i, M_mmio)))
+		if (!shared && insn_is_strong(i))
 			u->info.ordered = true;
 		break;
 	case OP_trap:
@@ -865,6 +864,39 @@ static void scan_unit(struct unit *u)
 	}
 }
 
+/* Reads of memory that another block may write meanwhile, without a turn. */
+static bool reads_out_of_turn(const struct insn *i)
+{
+	switch (i->op) {
+	case OP_ld:
+		return !insn_has(i, M_nc) && !insn_has(i, M_shared) && !insn_has(i, M_shared_cta) &&
+		       !insn_has(i, M_local) && !insn_has(i, M_param) && !insn_has(i, M_const) &&
+		       !insn_needs_turn(i);
+	case OP_cp: case OP_suld: case OP_call:
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Whether an ordered kernel's blocks may run side by side and only take turns where they agree on
+ * something (rt_turns.c).  All that a block reads from others must be read in its turn, so that the
+ * order of the turns decides; without barriers, after which a turn ends, nothing would be gained.
+ */
+static bool can_take_turns(const struct unit *u)
+{
+	const struct pbody *b = u->fn->b;
+	uint32_t i;
+
+	if (!u->info.ordered || !u->info.barriers || u->info.uses_printf || u->info.uses_malloc ||
+	    u->info.grid_sync || u->nfn > 1 || u->indirect)
+		return false;
+	for (i = 0; i < b->ninsn; i++)
+		if (reads_out_of_turn(&b->insn[i]))
+			return false;
+	return true;
+}
+
 /* Called under a ptx_guard and with the module locked. */
 int ptx_unit_build(struct unit *u, struct ptx_module *m, struct pfunc *entry)
 {
@@ -888,6 +920,7 @@ int ptx_unit_build(struct unit *u, struct ptx_module *m, struct pfunc *entry)
 	if (u->layout_only)
 		return 0;
 	scan_unit(u);
+	u->info.turns = can_take_turns(u);
 	u->info.num_regs = 32;
 	for (i = 0; i < u->nfn; i++)
 		ptx_analyse(u, &u->fn[i]);

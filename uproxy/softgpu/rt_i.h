@@ -17,7 +17,7 @@
 #include "ptx.h"
 #include "rt_warp.h"
 
-enum { RT_BARRIERS = 17, RT_MAX_THREADS = 1024 };
+enum { RT_BARRIERS = 17, RT_MAX_THREADS = 1024, RT_MAX_SLOTS = 1024 };
 
 enum rt_state { RT_READY, RT_WAITING, RT_DONE };
 
@@ -44,6 +44,9 @@ struct rt_block {
 	uint64_t index;
 	uint32_t nwarps, ndone;
 	bool active;
+	uint32_t slot, barriers;	/* with turns: its place; passed since it last needed the turn */
+	bool has_turn, wants_turn, paused;	/* paused: it goes on with the warp .at */
+	uint32_t at;
 	struct rt_warp *warp;
 	struct rt_fiber *fiber;
 	struct rt_barrier bar[RT_BARRIERS];
@@ -68,6 +71,13 @@ struct rt_run {
 	unsigned int helpers, max_helpers;	/* pool lock */
 	_Atomic uint64_t taken;		/* shared: next block */
 	_Atomic int abort;		/* shared: a fault, or stop */
+	bool by_turns;			/* rt_turns.c has this and what follows */
+	_Atomic uint32_t turn;		/* shared: the slot whose turn it is */
+	_Atomic uint32_t nslots;	/* shared: places for blocks */
+	_Atomic uint32_t nworkers, asleep;	/* shared: at this launch; those that wait for a turn */
+	_Atomic uint64_t claimed[RT_MAX_SLOTS / 64];	/* shared: slots that have a worker */
+	uint64_t retired[RT_MAX_SLOTS / 64];	/* turn: slots that get no block any more */
+	uint32_t stale;			/* turn: how many, since a block last ended */
 	pthread_mutex_t lock;		/* fault, print order */
 	struct ptx_fault fault;
 };
@@ -81,6 +91,7 @@ struct rt_worker {
 	struct rt_fiber one;		/* without fibers: the only stack */
 	volatile bool in_kernel;
 	bool progress;
+	uint32_t nslots;		/* with turns: how many are its own */
 	unsigned int stale;		/* rounds since a warp ended or a block was started */
 	bool aborted;
 };
@@ -94,7 +105,19 @@ uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int
 void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index);
 float rt_half_value(uint16_t h, bool bf);
 uint16_t rt_half_bits(float f, bool bf);
+void rt_record(struct rt_run *r, enum ptx_fault_kind kind, uint64_t addr, struct rt_warp *w, int lane,
+	       const char *text);
+struct rt_block *rt_block_new(struct rt_worker *wk);
+bool rt_round(struct rt_worker *wk, struct rt_block *b);
+void rt_to_main(struct rt_worker *wk);
 void rt_worker_run(struct rt_run *r);
+/* rt_turns.c */
+void rt_turns_init(struct rt_run *r);
+void rt_turns_run(struct rt_worker *wk);
+void rt_turn(struct rt_warp *w);
+void rt_turn_end(struct rt_block *b, bool loops);
+void rt_turn_barrier(struct rt_block *b);
+void rt_turn_look(struct rt_block *b);
 void rt_help(struct rt_run *r, unsigned int n);
 void rt_unhelp(struct rt_run *r);
 unsigned int rt_workers(void);

@@ -112,8 +112,8 @@ static void stack_put(char *stack, size_t size)
 
 /* ---- faults ---- */
 
-static void record(struct rt_run *r, enum ptx_fault_kind kind, uint64_t addr, struct rt_warp *w,
-		   int lane, const char *text)
+void rt_record(struct rt_run *r, enum ptx_fault_kind kind, uint64_t addr, struct rt_warp *w,
+	       int lane, const char *text)
 {
 	int none = 0, i;
 
@@ -148,7 +148,7 @@ void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int la
 {
 	struct rt_worker *wk = w->block->worker;
 
-	record(wk->run, kind, addr, w, lane, text);
+	rt_record(wk->run, kind, addr, w, lane, text);
 	leave_fiber(wk);
 }
 
@@ -197,12 +197,12 @@ static void on_fault(int sig, siginfo_t *si, void *uc)
 
 		if (wk->fiber && a < (uint64_t)wk->fiber->stack &&
 		    a >= (uint64_t)wk->fiber->stack - GUARD) {
-			record(wk->run, PTX_STACK, 0, wk->cur, 0, NULL);
+			rt_record(wk->run, PTX_STACK, 0, wk->cur, 0, NULL);
 			leave_fiber(wk);
 		}
 		/* code that was made from PTX can have no other reason, wherever it looked */
 		if (in_some(l->ranges, l->nranges, a) || ip - (uint64_t)k->code < k->code_size) {
-			record(wk->run, PTX_ILLEGAL_ADDRESS, a, wk->cur,
+			rt_record(wk->run, PTX_ILLEGAL_ADDRESS, a, wk->cur,
 			       wk->cur && wk->cur->alive ? __builtin_ctz(wk->cur->alive) : 0, NULL);
 			leave_fiber(wk);
 		}
@@ -276,7 +276,7 @@ int ptx_try(void (*fn)(void *arg), void *arg, const struct ptx_range *ranges, un
 
 /* ---- fibers ---- */
 
-static void to_main(struct rt_worker *wk)
+void rt_to_main(struct rt_worker *wk)
 {
 	struct rt_fiber *f = wk->fiber;
 
@@ -290,7 +290,7 @@ static bool runnable(const struct rt_block *b, const struct rt_fiber *f)
 	return f->state == RT_READY || (f->state == RT_WAITING && b->bar[f->bar].gen != f->gen);
 }
 
-/* To the warp that turn() would resume next, if that has been started; without the way over main. */
+/* To the warp that rt_round() would resume next, if that has been started; without the way over main. */
 static void to_next(struct rt_worker *wk, struct rt_block *b)
 {
 	struct rt_fiber *f = wk->fiber, *g = f;
@@ -303,7 +303,7 @@ static void to_next(struct rt_worker *wk, struct rt_block *b)
 			rt_switch(&f->sp, g->sp);
 			return;
 		}
-	to_main(wk);
+	rt_to_main(wk);
 }
 
 static void run_warp(struct rt_worker *wk, struct rt_warp *w)
@@ -321,7 +321,7 @@ static void fiber_main(void)
 		wk->in_kernel = true;
 		run_warp(wk, wk->cur);
 		wk->fiber->state = RT_DONE;
-		to_main(wk);
+		rt_to_main(wk);
 	}
 }
 
@@ -363,6 +363,8 @@ static void rt_tick(struct rt_warp *w)
 	struct rt_run *r = w->block->worker->run;
 
 	w->budget = r->spins ? BUDGET_SPIN : BUDGET;
+	if (w->block->has_turn)
+		rt_turn_end(w->block, true);
 	if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED))
 		rt_fault(w, PTX_STOPPED, 0, 0, NULL);
 	if (atomic_load_explicit(&r->abort, memory_order_relaxed))
@@ -373,7 +375,7 @@ static void rt_yield(struct rt_warp *w)
 {
 	rt_tick(w);
 	if (w->block->worker->run->fibers)
-		to_main(w->block->worker);
+		rt_to_main(w->block->worker);
 }
 
 /* nanosleep: at the next back edge other lanes of the warp have their turn, too. */
@@ -425,6 +427,8 @@ static void bar_release(struct rt_block *b, struct rt_barrier *bar)
 	bar->arrived = bar->warps = bar->expected = 0;
 	bar->gen++;
 	b->worker->progress = true;
+	if (b->worker->run->by_turns)
+		rt_turn_barrier(b);
 }
 
 static struct rt_barrier *bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
@@ -447,6 +451,8 @@ static void bar_wait(struct rt_warp *w, struct rt_barrier *bar)
 
 	if (bar_complete(w->block, bar)) {
 		bar_release(w->block, bar);
+		if (wk->run->by_turns)
+			rt_turn_look(w->block);
 		return;
 	}
 	while (bar->gen == gen) {
@@ -537,7 +543,7 @@ static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
 	w->block = b;
 }
 
-static struct rt_block *block_new(struct rt_worker *wk)
+struct rt_block *rt_block_new(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 	struct rt_block *b = calloc(1, sizeof(*b));
@@ -635,9 +641,9 @@ static bool take_block(struct rt_worker *wk)
 	for (b = wk->blocks; b && b->active; b = b->next)
 		;
 	if (!b)
-		b = block_new(wk);
+		b = rt_block_new(wk);
 	if (!b) {
-		record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+		rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 		return false;
 	}
 	rt_block_init(wk, b, i);
@@ -656,7 +662,7 @@ static void run_simple(struct rt_worker *wk)
 
 		for (i = 0; i < b->nwarps && !wk->aborted; i++) {
 			if (!wk->one.started && fiber_start(&wk->one, r->stack_size, 0)) {
-				record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+				rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 				return;
 			}
 			wk->one.state = RT_READY;
@@ -665,7 +671,7 @@ static void run_simple(struct rt_worker *wk)
 		b->ndone = b->nwarps;
 		b->active = false;
 		if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED))
-			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
+			rt_record(r, PTX_STOPPED, 0, NULL, 0, NULL);
 	}
 }
 
@@ -685,29 +691,36 @@ static void warp_done(struct rt_block *b)
 		b->active = false;
 }
 
-/* One turn for every warp of the block.  True when something could run. */
-static bool turn(struct rt_worker *wk, struct rt_block *b)
+/*
+ * Every warp of the block runs once, up to a barrier or a place where it gives way; if one has waited
+ * for its turn, it and those after it do.  True when something could run.
+ */
+bool rt_round(struct rt_worker *wk, struct rt_block *b)
 {
 	struct rt_run *r = wk->run;
 	bool any = false;
 	uint32_t i;
 
-	for (i = 0; i < b->nwarps; i++) {
+	for (i = b->paused ? b->at : 0; i < b->nwarps; i++) {
 		struct rt_fiber *f = &b->fiber[i];
 
 		if (f->state == RT_DONE || !runnable(b, f))
 			continue;
 		if (!f->started && fiber_start(f, r->stack_size, i)) {
-			record(r, PTX_NOMEM, 0, NULL, 0, NULL);
+			rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 			wk->aborted = true;
 			return false;
 		}
 		any = true;
+		b->paused = false;
 		f->state = RT_READY;
 		resume(wk, f, &b->warp[i]);
 		if (wk->aborted)
 			return true;
 		i = wk->fiber - b->fiber;	/* a later one: see to_next() */
+		b->at = i;
+		if (b->paused)
+			return true;
 		if (wk->fiber->state == RT_DONE)
 			warp_done(b);
 	}
@@ -724,7 +737,7 @@ static void run_fibers(struct rt_worker *wk)
 
 	while (!wk->aborted && !atomic_load(&r->abort)) {
 		if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED)) {
-			record(r, PTX_STOPPED, 0, NULL, 0, NULL);
+			rt_record(r, PTX_STOPPED, 0, NULL, 0, NULL);
 			break;
 		}
 		more = !active;
@@ -739,7 +752,7 @@ static void run_fibers(struct rt_worker *wk)
 		active = 0;
 		for (b = wk->blocks; b && !wk->aborted; b = b->next)
 			if (b->active) {
-				any |= turn(wk, b);
+				any |= rt_round(wk, b);
 				active += b->active;
 			}
 		if (wk->aborted || (!active && !left))
@@ -751,7 +764,7 @@ static void run_fibers(struct rt_worker *wk)
 			}
 			for (b = wk->blocks; b && !b->active; b = b->next)
 				;
-			record(r, PTX_DEADLOCK, 0, b ? &b->warp[0] : NULL, 0,
+			rt_record(r, PTX_DEADLOCK, 0, b ? &b->warp[0] : NULL, 0,
 			       "threads wait at a barrier that no other thread can reach");
 			break;
 		}
@@ -768,7 +781,9 @@ void rt_worker_run(struct rt_run *r)
 
 	thread_init();
 	rt_self = &wk;
-	if (r->fibers)
+	if (r->by_turns)
+		rt_turns_run(&wk);
+	else if (r->fibers)
 		run_fibers(&wk);
 	else
 		run_simple(&wk);
@@ -848,9 +863,13 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	if (l->params_len)
 		memcpy(r.params, l->params, l->params_len);
 	pthread_mutex_init(&r.lock, NULL);
-	r.max_helpers = k->info.ordered || l->cooperative ? 0 : rt_workers() - 1;
+	if (k->info.turns && !l->cooperative && r.nblocks > 1)
+		rt_turns_init(&r);
+	r.max_helpers = (k->info.ordered && !r.by_turns) || l->cooperative ? 0 : rt_workers() - 1;
 	if (r.max_helpers > r.nblocks - 1)
 		r.max_helpers = r.nblocks - 1;
+	if (r.by_turns && r.max_helpers > r.nslots - 1)
+		r.max_helpers = r.nslots - 1;
 	helped = r.max_helpers > 0;
 	if (helped)
 		rt_help(&r, r.max_helpers);
@@ -865,7 +884,7 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 
 const struct rt_symbol rt_run_symbols[] = {
 	{ "rt_tick", rt_tick }, { "rt_yield", rt_yield },
-	{ "rt_sleep", rt_sleep }, { "rt_trap", rt_trap },
+	{ "rt_sleep", rt_sleep }, { "rt_trap", rt_trap }, { "rt_turn", rt_turn },
 	{ "rt_bar", rt_bar }, { "rt_bar_arrive", rt_bar_arrive }, { "rt_bar_red", rt_bar_red },
 	{ NULL, NULL },
 };

@@ -42,6 +42,14 @@ _Static_assert(sizeof(struct sv_ipc_handle) == sizeof(CUmemPoolPtrExportData), "
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* before memory_lock */
 static struct peer *peers;
 
+static uint64_t device_name(void)
+{
+	uint64_t half[2];
+
+	memcpy(half, session_device(session.device)->uuid, sizeof(half));
+	return half[0] ^ half[1];
+}
+
 /* ---------------------------------------------------------------------------- what we show */
 
 static CUresult show(struct context *ctx, uint64_t addr, uint64_t len, const uint8_t key[16],
@@ -63,7 +71,8 @@ static CUresult show(struct context *ctx, uint64_t addr, uint64_t len, const uin
 		return rc;
 	*h = (struct sv_ipc_handle){ .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION,
 				     .kind = key ? SV_IPC_POINTER : SV_IPC_MEMORY,
-				     .at = addr & (SV_GRANULE - 1), .len = len };
+				     .at = addr & (SV_GRANULE - 1), .len = len,
+				     .device = device_name() };
 	memcpy(h->server, out.server, sizeof(h->server));
 	memcpy(h->secret, out.secret, sizeof(h->secret));
 	return CUDA_SUCCESS;
@@ -140,9 +149,14 @@ static CUresult fetch(struct peer *p, const uint8_t key[16])
 static CUresult open_locked(struct context *ctx, const struct sv_ipc_handle *h, uint64_t pool,
 			    const uint8_t key[16], CUdeviceptr *out)
 {
-	struct peer *p = calloc(1, sizeof(*p));
+	struct peer *p;
 	CUresult rc;
 
+	if (h->device != device_name()) {
+		client_log("memory of another process is another device's: it is refused");
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	}
+	p = calloc(1, sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	p->h = *h;
@@ -175,7 +189,7 @@ static CUresult open_locked(struct context *ctx, const struct sv_ipc_handle *h, 
 static bool is_handle(const struct sv_ipc_handle *h, unsigned int kind)
 {
 	return h->magic == SV_IPC_MAGIC && h->version == SV_IPC_VERSION && h->kind == kind &&
-		!h->zero && sv_ipc_room(h) && sv_ipc_room(h) <= session.shared->window_len;
+		sv_ipc_room(h) && sv_ipc_room(h) <= session.shared->window_len;
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)

@@ -51,7 +51,7 @@ API CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
 	TRY(context_current(&ctx));
 	memcpy(&a.h, &handle, sizeof(a.h));
 	if (a.h.magic != SV_IPC_MAGIC || a.h.version != SV_IPC_VERSION ||
-	    a.h.kind != SV_IPC_EVENT || a.h.at || a.h.len || a.h.zero)
+	    a.h.kind != SV_IPC_EVENT || a.h.at || a.h.len || a.h.device)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	a.ctx = ctx->o.handle;

@@ -86,7 +86,7 @@ int do_ipc_fetch(struct call *k)
 	struct fetched *f;
 	CUresult r;
 
-	if (a->h.magic != SV_IPC_MAGIC || a->h.version != SV_IPC_VERSION || a->h.zero || !n ||
+	if (a->h.magic != SV_IPC_MAGIC || a->h.version != SV_IPC_VERSION || !n ||
 	    (a->h.kind != SV_IPC_MEMORY && a->h.kind != SV_IPC_POINTER) ||
 	    n > s->hal.window_len / SV_GRANULE)
 		return sv_bad(&k->c, "a handle of memory that is none");

@@ -681,7 +681,7 @@ int do_ipc_event_open(struct call *k)
 	CUresult r;
 	int rc;
 
-	if (a->h.magic != SV_IPC_MAGIC || a->h.version != SV_IPC_VERSION || a->h.zero ||
+	if (a->h.magic != SV_IPC_MAGIC || a->h.version != SV_IPC_VERSION || a->h.device ||
 	    a->h.kind != SV_IPC_EVENT || a->h.len || a->h.at)
 		return sv_bad(&k->c, "a handle of an event that is none");
 	rc = event_of(k, a->ctx, a->event, NULL, &real);

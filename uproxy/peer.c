@@ -344,11 +344,13 @@ static int take(int sock, int fd[GROUP])
 	h = CMSG_FIRSTHDR(&m);
 	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
 		return -EPROTO;
-	n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-	if (n > GROUP)
-		return -EPROTO;
+	n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);	/* at most GROUP: there is no room for more */
 	memcpy(fd, CMSG_DATA(h), n * sizeof(int));
-	return n;
+	if (!(m.msg_flags & MSG_CTRUNC))
+		return n;
+	while (n)
+		close(fd[--n]);
+	return -EPROTO;
 }
 
 static CUresult take_all(int sock, uint32_t want, CUresult (*each)(void *arg, int fd), void *arg)

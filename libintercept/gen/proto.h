@@ -442,7 +442,7 @@ struct sv_ipc_handle {
 	uint8_t secret[16];
 	uint64_t at;		/* of the first byte, in its granule */
 	uint64_t len;		/* as the program asked for it; 0: an event */
-	uint64_t zero;
+	uint64_t device;	/* what the memory is of: half of its UUID over the other; 0: an event */
 };
 
 enum { SV_IPC_MEMORY = 1, SV_IPC_POINTER, SV_IPC_EVENT };

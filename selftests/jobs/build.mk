@@ -76,7 +76,7 @@ sample-jobs: $(SAMPLE_JOB_BINS)
 
 # Direct mode on one core and on two; then through the proxy, likewise.
 ifeq ($(SAN),)
-HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied
+HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900
 TIMEOUT_test-jobs-proxied := 900

@@ -2,7 +2,8 @@
 /*
  * driver_ipc.cu - memory, pools and events of another process, by cuIpc handles and shareable pools
  *
- * The child starts as a program of its own, with one end of a socket. Handles go through it as bytes, a
+ * The child starts as a program of its own, with one end of a socket; or two that were started apart find
+ * each other at a path: driver_ipc meet PATH, driver_ipc visit|stranger|abroad PATH (test-ipc). Handles go through it as bytes, a
  * pool as a file descriptor. Each checks what the other's kernels write, and what the calls say when the
  * other has let go, has ended, or never was.
  */
@@ -10,6 +11,7 @@
 
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -394,6 +396,7 @@ static void event_child(void)
 	gate.open();
 	CU(cuEventSynchronize(event));
 	turns(p, event, theirs, 1);
+	told();					/* they wait for no more of these */
 	/* recorded by the one who opened it, more often than there are slots for it */
 	for (int i = 0; i < 300; i++)
 		CU(cuEventRecord(theirs, s));
@@ -451,6 +454,7 @@ static void events(void)
 	EXPECT_EQ(got[0], 2 * ROUNDS);
 	EXPECT_EQ(got[1], 0u);			/* nobody was early */
 	sum_vector(got);
+	tell();
 	told();
 	CU_ERROR(CUDA_ERROR_NOT_READY, cuEventQuery(event));
 	tell();
@@ -624,13 +628,110 @@ static int child(const char *part)
 	return 0;
 }
 
+/* What is had by the right handles, and is not to be: by whom else, or on what other device. */
+static void refused(CUresult memory, CUresult events)
+{
+	CUipcMemHandle h = take<CUipcMemHandle>();
+	CUipcEventHandle eh = take<CUipcEventHandle>();
+	CUdeviceptr p = 77;
+	CUevent e;
+
+	CU_ERROR(memory, cuIpcOpenMemHandle(&p, h, LAZY));
+	EXPECT_EQ(p, 77ull);
+	CU_ERROR(events, cuIpcOpenEventHandle(&e, eh));
+	tell();
+}
+
+static void refuses(void)
+{
+	CUipcEventHandle eh;
+	CUipcMemHandle h;
+	CUdeviceptr p;
+	CUevent e;
+
+	CU(cuMemAlloc(&p, 4096));
+	CU(cuIpcGetMemHandle(&h, p));
+	CU(cuEventCreate(&e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	CU(cuIpcGetEventHandle(&eh, e));
+	give(h);
+	give(eh);
+	told();
+	CU(cuEventDestroy(e));
+	CU(cuMemFree(p));
+}
+
+static void meet(const char *path)
+{
+	sockaddr_un a = {};
+	int at = socket(AF_UNIX, SOCK_STREAM, 0);
+	CUuuid id;
+	char how;
+
+	CHECK(cudaFree(0));
+	a.sun_family = AF_UNIX;
+	strncpy(a.sun_path, path, sizeof(a.sun_path) - 1);
+	EXPECT_EQ(bind(at, (sockaddr *)&a, sizeof(a)), 0);
+	EXPECT_EQ(listen(at, 1), 0);
+	sock = accept(at, NULL, NULL);
+	EXPECT(sock >= 0);
+	how = take<char>();
+	CU(cuDeviceGetUuid(&id, 0));
+	give(id);
+	if (how == 'v') {
+		memory();
+		pool();
+		events();
+	} else {
+		refuses();
+	}
+}
+
+static void visit(const char *path, const char *how)
+{
+	sockaddr_un a = {};
+	CUuuid id, theirs;
+	int dev = 0;
+
+	a.sun_family = AF_UNIX;
+	strncpy(a.sun_path, path, sizeof(a.sun_path) - 1);
+	sock = socket(AF_UNIX, SOCK_STREAM, 0);
+	for (int i = 0; connect(sock, (sockaddr *)&a, sizeof(a)); i++) {
+		EXPECT(i < 6000);
+		usleep(10000);
+	}
+	give(*how);
+	theirs = take<CUuuid>();
+	do {			/* theirs; or, abroad, another one */
+		CU(cuDeviceGetUuid(&id, dev));
+	} while (!memcmp(&id, &theirs, sizeof(id)) == (*how == 'a') && ++dev);
+	CHECK(cudaSetDevice(dev));
+	CHECK(cudaFree(0));
+	if (*how == 's') {
+		refused(CUDA_ERROR_MAP_FAILED, CUDA_ERROR_MAP_FAILED);
+	} else if (*how == 'a') {
+		refused(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_SUCCESS);
+	} else {
+		memory_child();
+		pool_child();
+		event_child();
+	}
+}
+
 int main(int argc, char **argv)
 {
 	int events_can, pools_can;
 	pid_t pid;
 
-	if (argc > 1)
+	if (argc == 2)
 		return child(argv[1]);
+	CU(cuInit(0));
+	if (argc == 3) {
+		if (!strcmp(argv[1], "meet"))
+			meet(argv[2]);
+		else
+			visit(argv[2], argv[1]);
+		return job_passed("driver_ipc");
+	}
 	CHECK(cudaFree(0));
 	CU(cuDeviceGetAttribute(&events_can, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0));
 	CU(cuDeviceGetAttribute(&pools_can, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 0));

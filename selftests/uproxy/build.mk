@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the proxy, which they start and speak to by hand. They need $(CUDA_HOME).
 
-UPROXY_TESTS := session life hostile
+UPROXY_TESTS := session life hostile peers
 UPROXY_TEST_BIN := $(UPROXY_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_TEST_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/client.h \
@@ -44,6 +44,7 @@ TIMEOUT_uproxy-content := 600
 HOST_TESTS += $(if $(filter thread,$(SAN)),,$(UPROXY_LOCAL_BIN))
 
 TIMEOUT_uproxy-hostile := 300
+TIMEOUT_uproxy-peers := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.
 ifeq ($(SAN),)
 HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) selftests/uproxy/test-pester

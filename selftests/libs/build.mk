@@ -12,9 +12,13 @@ lib_LIBS_cusolver_systems := -lcusolver -lcusolverMg -lcusparse
 lib_LIBS_cusparse := -lcusparse
 lib_LIBS_cusparse_formats := -lcusparse
 lib_LIBS_cusparse_solve := -lcusparse -lcublas
+lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc -Xlinker --disable-new-dtags
 lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc -Xlinker --disable-new-dtags
+# callbacks have another form in older toolkits
+LIBS_LEFT_OUT := $(if $(CUDA_IS_OLD),lto_ops)
 # a library that the toolkit at hand lacks takes its program with it: cuDNN is not part of it
-LIB_PROGRAMS := $(foreach p,$(patsubst selftests/libs/%.cu,%,$(wildcard selftests/libs/*.cu)),$(if \
+LIB_PROGRAMS := $(foreach p,$(filter-out $(LIBS_LEFT_OUT),$(patsubst selftests/libs/%.cu,%,\
+	$(wildcard selftests/libs/*.cu))),$(if \
 	$(wildcard $(patsubst -l%,$(CUDA_HOME)/lib64/lib%.so,$(firstword $(lib_LIBS_$(p))))),$(p)))
 LIB_BINS := $(LIB_PROGRAMS:%=$(B)/selftests/libs/%)
 $(LIB_BINS): $(B)/selftests/libs/%: selftests/libs/%.cu selftests/libs/lib.cuh \

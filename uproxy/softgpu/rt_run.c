@@ -312,14 +312,19 @@ static void run_warp(struct rt_worker *wk, struct rt_warp *w)
 	w->alive = 0;
 }
 
-/* A fiber's first and only function: one warp, or without fibers all warps of its block. */
+static void run_blocks(struct rt_worker *wk);
+
+/* A fiber's first and only function: one warp, or without fibers all that the worker gets. */
 static void fiber_main(void)
 {
 	struct rt_worker *wk = rt_self;
 
 	for (;;) {
 		wk->in_kernel = true;
-		run_warp(wk, wk->cur);
+		if (wk->run->fibers)
+			run_warp(wk, wk->cur);
+		else
+			run_blocks(wk);
 		wk->fiber->state = RT_DONE;
 		rt_to_main(wk);
 	}
@@ -596,9 +601,7 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	struct rt_run *r = wk->run;
 	const struct ptx_launch *l = r->l;
 	bool reused = b->index != UINT64_MAX && b->ndone;
-	const uint32_t at[3] = { index % l->grid[0], index / l->grid[0] % l->grid[1],
-				 index / l->grid[0] / l->grid[1] };
-	uint32_t smid = index % b->warp[0].nsmid, i;
+	uint32_t at[3] = { index, 0, 0 }, smid = index % b->warp[0].nsmid, i;
 
 	if (reused) {
 		if (b->shared_size)
@@ -608,12 +611,19 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 		else if (b->local_size)
 			madvise(b->local, b->local_size, MADV_DONTNEED);
 	}
+	if (index >= l->grid[0]) {
+		at[0] = index % l->grid[0];
+		at[1] = index / l->grid[0] % l->grid[1];
+		at[2] = index / l->grid[0] / l->grid[1];
+	}
 	b->index = index;
 	b->ndone = 0;
 	b->active = true;
-	memset(b->bar, 0, sizeof(b->bar));
-	for (i = 0; i < RT_BARRIERS; i++)
-		b->bar[i].acc[1] = 1;
+	if (r->fibers) {
+		memset(b->bar, 0, sizeof(b->bar));
+		for (i = 0; i < RT_BARRIERS; i++)
+			b->bar[i].acc[1] = 1;
+	}
 	for (i = 0; i < b->nwarps; i++) {
 		struct rt_warp *w = &b->warp[i];
 		uint32_t left = r->nthreads - i * 32;
@@ -622,8 +632,10 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 		w->smid = smid;
 		w->alive = left >= 32 ? ~0u : (1u << left) - 1;
 		w->budget = r->spins ? BUDGET_SPIN : BUDGET;
-		b->fiber[i].started = false;
-		b->fiber[i].state = RT_READY;
+		if (r->fibers) {
+			b->fiber[i].started = false;
+			b->fiber[i].state = RT_READY;
+		}
 	}
 }
 
@@ -652,7 +664,8 @@ static bool take_block(struct rt_worker *wk)
 
 /* ---- running without fibers ---- */
 
-static void run_simple(struct rt_worker *wk)
+/* On the worker's only fiber: a switch for each warp would take longer than a small one. */
+static void run_blocks(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 	uint32_t i;
@@ -660,19 +673,23 @@ static void run_simple(struct rt_worker *wk)
 	while (!atomic_load(&r->abort) && take_block(wk)) {
 		struct rt_block *b = wk->blocks;
 
-		for (i = 0; i < b->nwarps && !wk->aborted; i++) {
-			if (!wk->one.started && fiber_start(&wk->one, r->stack_size, 0)) {
-				rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
-				return;
-			}
-			wk->one.state = RT_READY;
-			resume(wk, &wk->one, &b->warp[i]);
+		for (i = 0; i < b->nwarps; i++) {
+			wk->cur = &b->warp[i];
+			run_warp(wk, wk->cur);
 		}
 		b->ndone = b->nwarps;
 		b->active = false;
 		if (r->l->stop && __atomic_load_n(r->l->stop, __ATOMIC_RELAXED))
 			rt_record(r, PTX_STOPPED, 0, NULL, 0, NULL);
 	}
+}
+
+static void run_simple(struct rt_worker *wk)
+{
+	if (fiber_start(&wk->one, wk->run->stack_size, 0))
+		rt_record(wk->run, PTX_NOMEM, 0, NULL, 0, NULL);
+	else
+		resume(wk, &wk->one, NULL);
 }
 
 /* ---- running with fibers ---- */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cudnn.cu - cuDNN: convolution forward and backward by all algorithms that the library offers,
- * batch norm, pooling, activations, softmax, biases and reductions, against references in double.
+ * batch norm, pooling, activations, softmax, biases and reductions, and recurrent networks, against
+ * references in double.
  */
 #include "lib.cuh"
 
@@ -440,6 +441,149 @@ static void add_and_reduce(void)
 	LIB(cudnnDestroyReduceTensorDescriptor(d));
 }
 
+/* ------------------------------------------------------- recurrent networks */
+
+static double sigmoid(double v)
+{
+	return 1 / (1 + exp(-v));
+}
+
+/* A layer's weights where cuDNN has put them: gates by gates (inputs first), a matrix and a bias each. */
+struct gates {
+	std::vector<std::vector<float>> w, r, bw;	/* of the input, of the state; biases */
+	int n;
+
+	gates(cudnnRNNDescriptor_t rnn, int n_, const void *space, size_t bytes) : n(n_)
+	{
+		cudnnTensorDescriptor_t md, bd;
+		cudnnDataType_t type;
+		int dims, dim[3], stride[3];
+		void *m, *b;
+
+		LIB(cudnnCreateTensorDescriptor(&md));
+		LIB(cudnnCreateTensorDescriptor(&bd));
+		for (int i = 0; i < 2 * n; i++) {
+			LIB(cudnnGetRNNWeightParams(dnn, rnn, 0, bytes, space, i, md, &m, bd, &b));
+			LIB(cudnnGetTensorNdDescriptor(md, 3, &type, &dims, dim, stride));
+			(i < n ? w : r).push_back(to_host((float *)m, (size_t)dim[1] * dim[2]));
+			if (b)	/* one for each gate: of the input */
+				bw.push_back(to_host((float *)b, dim[1]));
+		}
+		LIB(cudnnDestroyTensorDescriptor(md));
+		LIB(cudnnDestroyTensorDescriptor(bd));
+		EXPECT_EQ(bw.size(), (size_t)n);
+	}
+	/* gate g of unit u, before its function: both products, and the bias */
+	double input(int g, int u, const std::vector<double> &x) const
+	{
+		double v = bw[g][u];
+
+		for (size_t i = 0; i < x.size(); i++)
+			v += x[i] * w[g][u * x.size() + i];
+		return v;
+	}
+	double state(int g, int u, const std::vector<double> &h) const
+	{
+		double v = 0;
+
+		for (size_t i = 0; i < h.size(); i++)
+			v += h[i] * r[g][u * h.size() + i];
+		return v;
+	}
+};
+
+/* One step of one sequence: the new state from the old one. */
+static void rnn_step(cudnnRNNMode_t mode, const gates &g, const std::vector<double> &x,
+		     std::vector<double> &h, std::vector<double> &c)
+{
+	std::vector<double> next(h.size());
+
+	for (size_t u = 0; u < h.size(); u++) {
+		auto both = [&](int k) { return g.input(k, u, x) + g.state(k, u, h); };
+
+		if (mode == CUDNN_RNN_TANH) {
+			next[u] = tanh(both(0));
+		} else if (mode == CUDNN_LSTM) {	/* input, forget, new, output */
+			c[u] = sigmoid(both(1)) * c[u] + sigmoid(both(0)) * tanh(both(2));
+			next[u] = sigmoid(both(3)) * tanh(c[u]);
+		} else {				/* GRU: reset, keep, new */
+			double keep = sigmoid(both(1));
+
+			next[u] = keep * h[u] + (1 - keep) *
+				  tanh(g.input(2, u, x) + sigmoid(both(0)) * g.state(2, u, h));
+		}
+	}
+	h = next;
+}
+
+static void recurrent(cudnnRNNMode_t mode, int steps, int batch, int in, int hidden)
+{
+	cudnnRNNDescriptor_t rnn;
+	cudnnRNNDataDescriptor_t xd, yd;
+	cudnnTensorDescriptor_t hd;
+	cudnnDropoutDescriptor_t drop;
+	int dims[3] = { 1, batch, hidden }, stride[3] = { batch * hidden, hidden, 1 };
+	std::vector<int> length(batch, steps);
+	std::vector<float> x = random_values<float>(steps * batch * in), got, last;
+	std::vector<float> h = random_values<float>(batch * hidden);
+	std::vector<float> c = random_values<float>(batch * hidden), y(steps * batch * hidden, NAN);
+	float *dx = to_device(x), *dh = to_device(h), *dc = to_device(c), *dy = to_device(y);
+	float *hy = to_device(h), *cy = to_device(c), *weights;
+	int *dl = to_device(length);
+	size_t bytes, work, reserve;
+	char *buf;
+
+	LIB(cudnnCreateDropoutDescriptor(&drop));
+	LIB(cudnnSetDropoutDescriptor(drop, dnn, 0, NULL, 0, 0));
+	LIB(cudnnCreateRNNDescriptor(&rnn));
+	LIB(cudnnSetRNNDescriptor_v8(rnn, CUDNN_RNN_ALGO_STANDARD, mode, CUDNN_RNN_SINGLE_INP_BIAS,
+				     CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT,
+				     CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, in, hidden, hidden, 1, drop, 0));
+	LIB(cudnnCreateRNNDataDescriptor(&xd));
+	LIB(cudnnCreateRNNDataDescriptor(&yd));
+	LIB(cudnnSetRNNDataDescriptor(xd, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
+				      steps, batch, in, length.data(), NULL));
+	LIB(cudnnSetRNNDataDescriptor(yd, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
+				      steps, batch, hidden, length.data(), NULL));
+	LIB(cudnnCreateTensorDescriptor(&hd));
+	LIB(cudnnSetTensorNdDescriptor(hd, CUDNN_DATA_FLOAT, 3, dims, stride));
+	LIB(cudnnGetRNNWeightSpaceSize(dnn, rnn, &bytes));
+	weights = to_device(random_values<float>(bytes / 4));
+	LIB(cudnnGetRNNTempSpaceSizes(dnn, rnn, CUDNN_FWD_MODE_INFERENCE, xd, &work, &reserve));
+	CHECK(cudaMalloc(&buf, work + 16));
+	LIB(cudnnRNNForward(dnn, rnn, CUDNN_FWD_MODE_INFERENCE, dl, xd, dx, yd, dy, hd, dh, hy, hd, dc, cy,
+			    bytes, weights, work, buf, 0, NULL));
+	got = results(dy, y.size());
+	last = results(hy, h.size());
+	gates g(rnn, mode == CUDNN_LSTM ? 4 : mode == CUDNN_GRU ? 3 : 1, weights, bytes);
+	for (int b = 0; b < batch; b++) {
+		std::vector<double> state(&h[b * hidden], &h[(b + 1) * hidden]);
+		std::vector<double> cell(&c[b * hidden], &c[(b + 1) * hidden]);
+
+		for (int t = 0; t < steps; t++) {
+			const float *at = &x[(t * batch + b) * in];
+
+			rnn_step(mode, g, std::vector<double>(at, at + in), state, cell);
+			for (int u = 0; u < hidden; u++)
+				near_enough("recurrent", (t * batch + b) * hidden + u,
+					    got[(t * batch + b) * hidden + u], state[u],
+					    (t + 1) * (in + hidden) * 0x1p-22);
+		}
+		for (int u = 0; u < hidden; u++)
+			near_enough("last state", b * hidden + u, last[b * hidden + u], state[u],
+				    steps * (in + hidden) * 0x1p-22);
+	}
+	for (float *p : { dx, dh, dc, dy, hy, cy, weights })
+		CHECK(cudaFree(p));
+	CHECK(cudaFree(dl));
+	CHECK(cudaFree(buf));
+	LIB(cudnnDestroyTensorDescriptor(hd));
+	LIB(cudnnDestroyRNNDataDescriptor(xd));
+	LIB(cudnnDestroyRNNDataDescriptor(yd));
+	LIB(cudnnDestroyRNNDescriptor(rnn));
+	LIB(cudnnDestroyDropoutDescriptor(drop));
+}
+
 int main(int argc, char **argv)
 {
 	static const conv convs[] = {
@@ -466,6 +610,9 @@ int main(int argc, char **argv)
 		batch_norm<float>(4, 6, 5, 7, false);
 		batch_norm<__half>(4, 8, 6, 6, true);
 		add_and_reduce();
+		recurrent(CUDNN_RNN_TANH, 4, 3, 10, 12);
+		recurrent(CUDNN_LSTM, 5, 2, 12, 16);
+		recurrent(CUDNN_GRU, 3, 4, 9, 16);
 		for (const conv &v : convs)
 			convolve<float>(v, 99, true);
 		convolve<__half>({ 2, 16, 10, 10, 16, 3, 3, 1, 1, 1, 1, true }, 99, true);

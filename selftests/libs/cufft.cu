@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cufft.cu - cuFFT: transforms of one to three dimensions, real and complex, of lengths with small
- * and large prime factors, in batches and with strides, against sums in double precision.
+ * and large prime factors, in batches and with strides, of 16-bit types, and with functions of the
+ * program linked into them, against sums in double precision.
  */
 #include "lib.cuh"
 
-#include <cufft.h>
+#include <cufftXt.h>
+#include <nvrtc.h>
 
 /* A complex value of a precision, the type of a plan and the calls that run it. */
 template <typename R> struct precision;
@@ -169,12 +171,111 @@ static void columns(int len, int count)
 	CHECK(cudaFree(d));
 }
 
+/* Complex numbers of 16-bit halves: lengths are powers of two. */
+template <typename E> static void narrow(int nx, int len, int batch, cudaDataType_t type)
+{
+	int n[3] = { 1, nx, len }, box = nx * len;
+	long long dims[2] = { nx, len };
+	std::vector<E> x = random_values<E>(2 * box * batch), got, back;
+	E *in = to_device(x), *out = to_device(x);
+	cufftHandle plan;
+	size_t work;
+
+	LIB(cufftCreate(&plan));
+	LIB(cufftXtMakePlanMany(plan, nx > 1 ? 2 : 1, dims + (nx == 1), NULL, 1, box, type, NULL, 1, box,
+				type, batch, &work, type));
+	LIB(cufftXtExec(plan, in, out, CUFFT_FORWARD));
+	got = results(out, x.size());
+	for (int b = 0; b < batch; b++) {
+		std::vector<cplx> from(box), want;
+
+		for (int i = 0; i < box; i++)
+			from[i] = cplx(value(x[2 * (b * box + i)]).real(), value(x[2 * (b * box + i) + 1]).real());
+		want = transform(from, n, -1);
+		for (int i = 0; i < box; i++) {
+			E *at = &got[2 * (b * box + i)];
+
+			near_enough("narrow", b * box + i, cplx(value(at[0]).real(), value(at[1]).real()),
+				    want[i], allowed<E>(want));
+		}
+	}
+	LIB(cufftDestroy(plan));
+	CHECK(cudaFree(in));
+	CHECK(cudaFree(out));
+}
+
+#if CUFFT_VERSION >= 12000	/* before, the call took no name */
+/*
+ * Functions that cuFFT links into its kernels: one scales what is loaded, one conjugates what is stored.
+ * Each is a program of its own, as cuFFT links both.
+ */
+static const char scaled[] =
+	"__device__ float2 scaled(void *in, unsigned long long at, void *info, void *)\n"
+	"{ float2 v = ((float2 *)in)[at]; float s = *(float *)info; v.x *= s; v.y *= s; return v; }\n";
+static const char conjugate[] =
+	"__device__ void conjugate(void *out, unsigned long long at, float2 v, void *, void *)\n"
+	"{ v.y = -v.y; ((float2 *)out)[at] = v; }\n";
+
+static std::vector<char> intermediate(const char *text)
+{
+	const char *opts[] = { "-dlto", "--relocatable-device-code=true", "-arch=compute_75" };
+	std::vector<char> code;
+	nvrtcProgram p;
+	size_t n;
+
+	LIB(nvrtcCreateProgram(&p, text, "callbacks.cu", 0, NULL, NULL));
+	LIB(nvrtcCompileProgram(p, 3, opts));
+	LIB(nvrtcGetLTOIRSize(p, &n));
+	code.resize(n);
+	LIB(nvrtcGetLTOIR(p, code.data()));
+	LIB(nvrtcDestroyProgram(&p));
+	return code;
+}
+
+static void with_callbacks(int len, int batch)
+{
+	std::vector<cufftComplex> x = random_values<cufftComplex>(len * batch), got;
+	std::vector<char> load = intermediate(scaled), store = intermediate(conjugate);
+	cufftComplex *in = to_device(x), *out = to_device(x);
+	std::vector<float> half(1, 0.5f);
+	float *scale = to_device(half);
+	int n[3] = { 1, 1, len };
+	cufftHandle plan;
+	size_t work;
+
+	LIB(cufftCreate(&plan));
+	LIB(cufftXtSetJITCallback(plan, "scaled", load.data(), load.size(), CUFFT_CB_LD_COMPLEX,
+				  (void **)&scale));
+	LIB(cufftXtSetJITCallback(plan, "conjugate", store.data(), store.size(), CUFFT_CB_ST_COMPLEX,
+				  NULL));
+	LIB(cufftMakePlan1d(plan, len, CUFFT_C2C, batch, &work));
+	LIB(cufftExecC2C(plan, in, out, CUFFT_FORWARD));
+	got = results(out, x.size());
+	for (int b = 0; b < batch; b++) {
+		std::vector<cplx> want = transform(wide(&x[b * len], len), n, -1);
+		double bound = allowed<float>(want);
+
+		for (int i = 0; i < len; i++)
+			near_enough("callbacks", b * len + i, value(got[b * len + i]),
+				    0.5 * std::conj(want[i]), bound);
+	}
+	LIB(cufftDestroy(plan));
+	CHECK(cudaFree(in));
+	CHECK(cudaFree(out));
+	CHECK(cudaFree(scale));
+}
+
+#else
+static void with_callbacks(int, int) { }
+#endif
+
 int main(int argc, char **argv)
 {
 	static const int lengths[] = { 2, 7, 16, 60, 97, 128, 210, 343, 1000, 1009, 2048, 2187 };
 
 	complex_box<float>(1, 1, 256, 3);
 	real_box<float>(1, 1, 128);
+	narrow<__half>(1, 64, 2, CUDA_C_16F);
 	if (!lib_arg(argc, argv, "fast")) {
 		for (int n : lengths)
 			complex_box<float>(1, 1, n, 2);
@@ -189,6 +290,11 @@ int main(int argc, char **argv)
 		real_box<float>(1, 20, 36);
 		real_box<double>(6, 10, 16);
 		columns(48, 5);
+		narrow<__half>(1, 256, 3, CUDA_C_16F);
+		narrow<__half>(16, 32, 1, CUDA_C_16F);
+		narrow<__nv_bfloat16>(1, 128, 2, CUDA_C_16BF);
+		with_callbacks(64, 2);
+		with_callbacks(1000, 1);
 	}
 	return job_passed("cufft");
 }

@@ -445,7 +445,7 @@ static V metadata(struct jit *j, const struct shape *s)
 	const struct opnd *f = opnd(j, 5);
 	unsigned int n = meta_lanes(s), l, from[32];
 
-	if (f->kind != O_IMM || f->imm < 0 || (f->imm + 1) * n > 4)
+	if (f->kind != O_IMM || f->imm < 0 || f->imm > 3 || (f->imm + 1) * n > 4)
 		jit_fail(j, "sparsity selector");
 	for (l = 0; l < 32; l++)
 		from[l] = (l & ~3u) + (l + (unsigned int)f->imm * n) % 4;

@@ -2,6 +2,7 @@
 # build.mk - programs on NVIDIA's own libraries: their results against references in double.
 
 lib_LIBS_cublas := -lcublas
+lib_LIBS_cublas_all := -lcublas
 lib_LIBS_cublaslt := -lcublasLt
 lib_LIBS_cudnn := -lcudnn
 lib_LIBS_cufft := -lcufft -lnvrtc -lnvJitLink

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cublaslt.cu - cuBLASLt: products with an epilogue (bias, ReLU, GELU), row order, batches, 8-bit
- * integers and floats, by the heuristic's first algorithm, against references in double precision.
+ * integers and floats, by the
+ * heuristic's first algorithm or by one that is looked for, arrays of pointers, other orders, against references in
+ * double precision.
  */
 #include "lib.cuh"
 
@@ -146,6 +148,234 @@ static void product(const problem &p, cublasComputeType_t compute, double unit, 
 		CHECK(cudaFree(q));
 }
 
+/* ------------------------------------------------------------ without the heuristic's first algorithm */
+
+static cublasLtMatmulDesc_t operation(cublasComputeType_t compute, cudaDataType_t scale, bool ta)
+{
+	const cublasOperation_t t = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+	cublasLtMatmulDesc_t op;
+
+	LIB(cublasLtMatmulDescCreate(&op, compute, scale));
+	LIB(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof(t)));
+	return op;
+}
+
+/*
+ * Of all algorithms for these types the first that runs. The heuristic knows no better for a device that is newer
+ * than the library than an algorithm of which the library has machine code of older devices only.
+ */
+static void integers(int m, int n, int k)
+{
+	const cublasComputeType_t compute = CUBLAS_COMPUTE_32I;
+	const cudaDataType_t i8 = CUDA_R_8I, i32 = CUDA_R_32I;
+	std::vector<int8_t> a = random_values<int8_t>(m * k), b = random_values<int8_t>(k * n);
+	int8_t *da = to_device(a), *db = to_device(b);
+	std::vector<int> d(m * n);
+	int *dd = to_device(d), ids[100], count, ran = -1;
+	const int one = 1, zero = 0;
+	cublasLtMatmulDesc_t op = operation(compute, i32, true);
+	cublasLtMatrixLayout_t la = layout(i8, k, m, 1), lb = layout(i8, k, n, 1), ld = layout(i32, m, n, 1);
+
+	LIB(cublasLtMatmulAlgoGetIds(lt, compute, i32, i8, i8, i32, i32, 100, ids, &count));
+	for (int i = 0; i < count && ran < 0; i++) {
+		cublasLtMatmulAlgo_t algo;
+		cublasLtMatmulHeuristicResult_t r;
+		int tiles[100] = { 0 }, stages[100] = { 0 };
+		size_t nt = 0, ns = 0;
+
+		if (cublasLtMatmulAlgoInit(lt, compute, i32, i8, i8, i32, i32, ids[i], &algo))
+			continue;
+		(void)cublasLtMatmulAlgoCapGetAttribute(&algo, CUBLASLT_ALGO_CAP_TILE_IDS, tiles, sizeof(tiles), &nt);
+		(void)cublasLtMatmulAlgoCapGetAttribute(&algo, CUBLASLT_ALGO_CAP_STAGES_IDS, stages, sizeof(stages),
+							&ns);
+		LIB(cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_TILE_ID, tiles, sizeof(int)));
+		LIB(cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_STAGES_ID, stages, sizeof(int)));
+		if (!cublasLtMatmulAlgoCheck(lt, op, la, lb, ld, ld, &algo, &r) && r.workspaceSize <= workspace_bytes &&
+		    !cublasLtMatmul(lt, op, &one, da, la, db, lb, &zero, dd, ld, dd, ld, &algo, workspace,
+				    workspace_bytes, 0))
+			ran = ids[i];
+	}
+	printf("8-bit integers: algorithm %d\n", ran);
+	EXPECT(ran >= 0);
+	d = results(dd, m * n);
+	for (int j = 0; j < n; j++)
+		for (int i = 0; i < m; i++) {
+			int sum = 0;
+
+			for (int p = 0; p < k; p++)
+				sum += a[p + i * k] * b[p + j * k];
+			EXPECT_EQ(d[i + j * m], sum);
+		}
+	LIB(cublasLtMatmulDescDestroy(op));
+	for (cublasLtMatrixLayout_t l : { la, lb, ld })
+		LIB(cublasLtMatrixLayoutDestroy(l));
+	for (void *q : { (void *)da, (void *)db, (void *)dd })
+		CHECK(cudaFree(q));
+}
+
+/* An algorithm that is named, with a long sum in many parts. */
+static void preset(int m, int n, int k)
+{
+	const cudaDataType_t t = CUDA_R_64F;
+	std::vector<double> a = random_values<double>(m * k), b = random_values<double>(k * n), d(m * n);
+	double *da = to_device(a), *db = to_device(b), *dd = to_device(d);
+	const double alpha = 2, beta = 0;
+	const int tile = CUBLASLT_MATMUL_TILE_16x16, parts = 256, scheme = CUBLASLT_REDUCTION_SCHEME_INPLACE;
+	cublasLtMatmulDesc_t op = operation(CUBLAS_COMPUTE_64F, t, false);
+	cublasLtMatrixLayout_t la = layout(t, m, k, 1), lb = layout(t, k, n, 1), ld = layout(t, m, n, 1);
+	cublasLtMatmulAlgo_t algo;
+
+	LIB(cublasLtMatmulAlgoInit(lt, CUBLAS_COMPUTE_64F, t, t, t, t, t, 10, &algo));
+	LIB(cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof(tile)));
+	LIB(cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme)));
+	LIB(cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts)));
+	LIB(cublasLtMatmul(lt, op, &alpha, da, la, db, lb, &beta, dd, ld, dd, ld, &algo, workspace, workspace_bytes, 0));
+	d = to_host(dd, m * n);		/* the parts are added in any order */
+	for (int j = 0; j < n; j++)
+		for (int i = 0; i < m; i++) {
+			double sum = 0;
+
+			for (int p = 0; p < k; p++)
+				sum += 2 * a[i + p * m] * b[p + j * k];
+			near_enough("preset", i + j * m, d[i + j * m], sum, 1e-11);
+		}
+	LIB(cublasLtMatmulDescDestroy(op));
+	for (cublasLtMatrixLayout_t l : { la, lb, ld })
+		LIB(cublasLtMatrixLayoutDestroy(l));
+	for (void *q : { (void *)da, (void *)db, (void *)dd })
+		CHECK(cudaFree(q));
+}
+
+/* Batches by arrays of pointers, and no algorithm given. */
+static void pointers(int m, int n, int k)
+{
+	const cublasLtBatchMode_t mode = CUBLASLT_BATCH_MODE_POINTER_ARRAY;
+	const int batch = 3;
+	const float alpha = 1.5f, beta = 0;
+	std::vector<__half> a[batch], b[batch], d(m * n);
+	std::vector<__half *> pa, pb, pd;
+	cublasLtMatmulDesc_t op = operation(CUBLAS_COMPUTE_32F, CUDA_R_32F, false);
+	cublasLtMatrixLayout_t la = layout(CUDA_R_16F, m, k, batch), lb = layout(CUDA_R_16F, k, n, batch);
+	cublasLtMatrixLayout_t ld = layout(CUDA_R_16F, m, n, batch);
+
+	for (cublasLtMatrixLayout_t l : { la, lb, ld })
+		LIB(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, &mode, sizeof(mode)));
+	for (int q = 0; q < batch; q++) {
+		a[q] = random_values<__half>(m * k);
+		b[q] = random_values<__half>(k * n);
+		pa.push_back(to_device(a[q]));
+		pb.push_back(to_device(b[q]));
+		pd.push_back(to_device(d));
+	}
+	__half **da = to_device(pa), **db = to_device(pb), **dd = to_device(pd);
+	LIB(cublasLtMatmul(lt, op, &alpha, da, la, db, lb, &beta, dd, ld, dd, ld, NULL, workspace, workspace_bytes, 0));
+	for (int q = 0; q < batch; q++) {
+		d = results(pd[q], m * n);
+		for (int j = 0; j < n; j++)
+			for (int i = 0; i < m; i++) {
+				cplx sum = 0;
+
+				for (int p = 0; p < k; p++)
+					sum += 1.5 * value(a[q][i + p * m]) * value(b[q][p + j * k]);
+				near_enough("pointers", i + j * m, value(d[i + j * m]), sum, 0x1p-9 * (std::abs(sum) + 1));
+			}
+		for (void *p : { (void *)pa[q], (void *)pb[q], (void *)pd[q] })
+			CHECK(cudaFree(p));
+	}
+	LIB(cublasLtMatmulDescDestroy(op));
+	for (cublasLtMatrixLayout_t l : { la, lb, ld })
+		LIB(cublasLtMatrixLayoutDestroy(l));
+	for (void *q : { (void *)da, (void *)db, (void *)dd })
+		CHECK(cudaFree(q));
+}
+
+/* D of 8 bits, too, scaled, and the largest of its values before they are rounded. */
+static void eight_bits_out(int m, int n, int k)
+{
+	const cudaDataType_t e4m3 = CUDA_R_8F_E4M3;
+	std::vector<__nv_fp8_e4m3> a = random_values<__nv_fp8_e4m3>(m * k), b = random_values<__nv_fp8_e4m3>(k * n);
+	std::vector<__nv_fp8_e4m3> d(m * n);
+	std::vector<__nv_bfloat16> c = random_values<__nv_bfloat16>(m * n);
+	std::vector<float> numbers = { 0.5f, 2, 4, -1 };	/* scales of A, B and D; the maximum */
+	__nv_fp8_e4m3 *da = to_device(a), *db = to_device(b), *dd = to_device(d);
+	__nv_bfloat16 *dc = to_device(c);
+	float *df = to_device(numbers);
+	const float alpha = 2, beta = 1;
+	double largest = 0;
+	cublasLtMatmulDesc_t op = operation(CUBLAS_COMPUTE_32F, CUDA_R_32F, true);
+	cublasLtMatrixLayout_t la = layout(e4m3, k, m, 1), lb = layout(e4m3, k, n, 1), ld = layout(e4m3, m, n, 1);
+	cublasLtMatrixLayout_t lc = layout(CUDA_R_16BF, m, n, 1);
+	cublasLtMatmulPreference_t pref;
+	cublasLtMatmulHeuristicResult_t found;
+	int count;
+
+	for (int i = 0; i < 4; i++) {
+		static const cublasLtMatmulDescAttributes_t which[] = {
+			CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+			CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
+		};
+		float *p = df + i;
+
+		LIB(cublasLtMatmulDescSetAttribute(op, which[i], &p, sizeof(p)));
+	}
+	LIB(cublasLtMatmulPreferenceCreate(&pref));
+	LIB(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+						 sizeof(workspace_bytes)));
+	LIB(cublasLtMatmulAlgoGetHeuristic(lt, op, la, lb, lc, ld, pref, 1, &found, &count));
+	EXPECT_EQ(count, 1);
+	LIB(cublasLtMatmul(lt, op, &alpha, da, la, db, lb, &beta, dc, lc, dd, ld, &found.algo, workspace, workspace_bytes,
+			   0));
+	d = results(dd, m * n);
+	numbers = results(df, 4);
+	for (int j = 0; j < n; j++)
+		for (int i = 0; i < m; i++) {
+			double sum = value(c[i + j * m]).real(), want;
+
+			for (int p = 0; p < k; p++)
+				sum += 2 * value(a[p + i * k]).real() * value(b[p + j * k]).real();
+			largest = fmax(largest, fabs(sum));
+			want = fmax(-448, fmin(448, 4 * sum));
+			near_enough("e4m3", i + j * m, value(d[i + j * m]), want, 0x1p-4 * fabs(want) + 0x1p-4);
+		}
+	near_enough("amax", 0, numbers[3], largest, 1e-2 * largest);
+	LIB(cublasLtMatmulPreferenceDestroy(pref));
+	LIB(cublasLtMatmulDescDestroy(op));
+	for (cublasLtMatrixLayout_t l : { la, lb, lc, ld })
+		LIB(cublasLtMatrixLayoutDestroy(l));
+	for (void *q : { (void *)da, (void *)db, (void *)dc, (void *)dd, (void *)df })
+		CHECK(cudaFree(q));
+}
+
+/* To an order of tiles and back: transposed once, nothing is lost. */
+static void transforms(int m, int n)
+{
+	const cublasLtOrder_t tiles = CUBLASLT_ORDER_COL32;
+	const cublasOperation_t t = CUBLAS_OP_T;
+	const float one = 1, zero = 0;
+	const int64_t wide = 32 * m;
+	std::vector<int8_t> a = random_values<int8_t>(m * n), back(m * n);
+	int8_t *da = to_device(a), *dback = to_device(back), *dt;
+	cublasLtMatrixTransformDesc_t how;
+	cublasLtMatrixLayout_t la = layout(CUDA_R_8I, m, n, 1), lt1, lb = layout(CUDA_R_8I, n, m, 1);
+
+	CHECK(cudaMalloc(&dt, wide * ((n + 31) / 32)));
+	LIB(cublasLtMatrixLayoutCreate(&lt1, CUDA_R_8I, m, n, wide));
+	LIB(cublasLtMatrixLayoutSetAttribute(lt1, CUBLASLT_MATRIX_LAYOUT_ORDER, &tiles, sizeof(tiles)));
+	LIB(cublasLtMatrixTransformDescCreate(&how, CUDA_R_32F));
+	LIB(cublasLtMatrixTransform(lt, how, &one, da, la, &zero, NULL, NULL, dt, lt1, 0));
+	LIB(cublasLtMatrixTransformDescSetAttribute(how, CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA, &t, sizeof(t)));
+	LIB(cublasLtMatrixTransform(lt, how, &one, dt, lt1, &zero, NULL, NULL, dback, lb, 0));
+	back = results(dback, m * n);
+	for (int j = 0; j < n; j++)
+		for (int i = 0; i < m; i++)
+			EXPECT_EQ(back[j + i * n], a[i + j * m]);
+	LIB(cublasLtMatrixTransformDescDestroy(how));
+	for (cublasLtMatrixLayout_t l : { la, lt1, lb })
+		LIB(cublasLtMatrixLayoutDestroy(l));
+	for (void *q : { (void *)da, (void *)dback, (void *)dt })
+		CHECK(cudaFree(q));
+}
+
 int main(int argc, char **argv)
 {
 	const cublasLtEpilogue_t plain = CUBLASLT_EPILOGUE_DEFAULT;
@@ -159,7 +389,9 @@ int main(int argc, char **argv)
 	CHECK(cudaMalloc(&workspace, workspace_bytes));
 	product<__nv_bfloat16, __nv_bfloat16, float>({ 64, 64, 64, true, false, 1,
 						     CUBLASLT_EPILOGUE_RELU_BIAS }, f32, 0x1p-23);
+	integers(64, 48, 64);
 	if (!lib_arg(argc, argv, "fast")) {
+		integers(96, 64, 160);
 		for (cublasLtEpilogue_t e : epilogues) {
 			product<float, float, float>({ 48, 40, 56, false, false, 1, e }, f32, 0x1p-23);
 			product<__half, __half, float>({ 64, 128, 32, true, false, 1, e }, f32, 0x1p-23);
@@ -178,6 +410,10 @@ int main(int argc, char **argv)
 							     f32, 0x1p-13);
 		product<__nv_fp8_e4m3, float, float>({ 128, 64, 128, true, false, 1, plain }, f32,
 						     0x1p-13);
+		preset(4, 4, 20000);
+		pointers(64, 40, 24);
+		eight_bits_out(64, 128, 256);
+		transforms(40, 75);
 	}
 	if (lib_arg(argc, argv, "all"))
 		product<int8_t, int32_t, int32_t>({ 64, 64, 64, true, false, 1, plain },

@@ -120,9 +120,8 @@ template <typename T> static std::vector<T> results(const T *d, size_t n)
 
 /*
  * Whether the program was started with this argument. "fast": a few shapes, whose kernels compile in
- * seconds. "all": also what the soft device cannot do yet, for devices that can, and for whoever works
- * on it: products of 8-bit integers (cuBLASLt says that it does not support them), LU and Cholesky (their
- * kernels compile for minutes), and the product of two sparse matrices, which passes since vshr is there.
+ * seconds. "all": also what the soft device cannot do, for devices that can: products of 8-bit integers by the
+ * algorithm that the heuristic prefers (see docs/programs.md).
  */
 static inline bool lib_arg(int argc, char **argv, const char *name)
 {

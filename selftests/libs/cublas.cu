@@ -357,11 +357,13 @@ int main(int argc, char **argv)
 		syrk_geam(37, 21);
 		batched_lu<float>(12, 7);
 		batched_lu<double>(24, 3);
-	}
-	if (lib_arg(argc, argv, "all")) {
-		gemm<int8_t, int32_t, int32_t>({ 64, 64, 64, T, N }, CUBLAS_COMPUTE_32I, 0);
+		gemm<int8_t, int32_t, int32_t>({ 96, 64, 128, T, N }, CUBLAS_COMPUTE_32I, 0);
+		gemm<int8_t, int32_t, int32_t>({ 16, 16, 64, T, N }, CUBLAS_COMPUTE_32I, 0);
 		gemm<int8_t, int32_t, int32_t>({ 32, 96, 128, N, N }, CUBLAS_COMPUTE_32I, 0);
+		gemm<int8_t, float, float>({ 40, 48, 64, T, N }, CUBLAS_COMPUTE_32F, 0x1p-23);
 	}
+	if (lib_arg(argc, argv, "all"))
+		gemm<int8_t, int32_t, int32_t>({ 64, 64, 64, T, N }, CUBLAS_COMPUTE_32I, 0);
 	LIB(cublasDestroy(blas));
 	return job_passed("cublas");
 }

@@ -203,11 +203,20 @@ static void rotations(int n)
 	same<double>("rotm", got, cplx(0.5) * xs + cplx(2.0) * ys, 1);
 	got = y.now(n, 1);
 	same<double>("rotm", got, cplx(-0.25) * xs + ys, 1);
+	xs = x.now(n, 1);
+	ys = y.now(n, 1);
+	LIB(cublasRotEx(blas, n, x.p, CUDA_R_64F, 1, y.p, CUDA_R_64F, 1, &c, &s, CUDA_R_64F, CUDA_R_64F));
+	got = x.now(n, 1);
+	same<double>("RotEx", got, cplx(c) * xs + cplx(s) * ys, 4);
+	got = y.now(n, 1);
+	same<double>("RotEx", got, cplx(c) * ys + cplx(-s) * xs, 4);
 	LIB(cublasDcopy(blas, n, x, 1, y, 1));
 	same<double>("copy", y.now(n, 1), x.now(n, 1), 0);
 	LIB(cublasCdotc(blas, n, z, 1, z, 1, &dot));
 	LIB(cublasScnrm2(blas, n, z, 1, &norm));
 	near_enough("dotc", 0, value(dot), norm * norm, 1e-4 * norm * norm);
+	LIB(cublasDotcEx(blas, n, z.p, CUDA_C_32F, 1, z.p, CUDA_C_32F, 1, &dot, CUDA_C_32F, CUDA_C_32F));
+	near_enough("DotcEx", 0, value(dot), norm * norm, 1e-4 * norm * norm);
 	LIB(cublasIcamin(blas, n, z, 1, &at));
 	for (int i = 0; i < n; i++)
 		if (fabs(z.host[i].x) + fabs(z.host[i].y) < fabs(z.host[want].x) + fabs(z.host[want].y))
@@ -501,14 +510,25 @@ static void groups()
 		}
 	}
 	array<double *> da(pa), db(pb), dc(pc);
-	LIB(cublasDgemmGroupedBatched(blas, ta, tb, ms, ns, ks, alphas, (const double *const *)da.p, lda,
-				      (const double *const *)db.p, ldb, betas, dc.p, ldc, 2, sizes));
-	for (size_t at = 0; at < as.size(); at++) {
-		int g = at >= 2;
-		dense a = as[at]->full(lda[g], ta[g] == N ? ks[g] : ms[g]);
+	for (int ex = 0; ex < 2; ex++) {
+		if (ex)
+			LIB(cublasGemmGroupedBatchedEx(blas, ta, tb, ms, ns, ks, alphas, (const void *const *)da.p, CUDA_R_64F,
+						       lda, (const void *const *)db.p, CUDA_R_64F, ldb, betas,
+						       (void *const *)dc.p, CUDA_R_64F, ldc, 2, sizes, CUBLAS_COMPUTE_64F));
+		else
+			LIB(cublasDgemmGroupedBatched(blas, ta, tb, ms, ns, ks, alphas, (const double *const *)da.p, lda,
+						      (const double *const *)db.p, ldb, betas, dc.p, ldc, 2, sizes));
+		for (size_t at = 0; at < as.size(); at++) {
+			int g = at >= 2;
+			array<double> &c = *cs[at];
+			dense a = as[at]->full(lda[g], ta[g] == N ? ks[g] : ms[g]);
 
-		same<double>("gemmGrouped", cs[at]->now(ms[g], ns[g]), cplx(alphas[g]) * (a.op(ta[g]) *
-			     bs[at]->full(ks[g], ns[g])) + cplx(betas[g]) * cs[at]->full(ms[g], ns[g]), 2 * ks[g]);
+			same<double>("gemmGrouped", c.now(ms[g], ns[g]), cplx(alphas[g]) * (a.op(ta[g]) *
+				     bs[at]->full(ks[g], ns[g])) + cplx(betas[g]) * c.full(ms[g], ns[g]), 2 * ks[g]);
+			CHECK(cudaMemcpy(c, c.host.data(), c.host.size() * sizeof(double), cudaMemcpyHostToDevice));
+		}
+	}
+	for (size_t at = 0; at < as.size(); at++) {
 		delete as[at];
 		delete bs[at];
 		delete cs[at];
@@ -534,6 +554,17 @@ static void three(int m, int n, int k)
 	same<cuComplex>("syrkEx", w.now(m, m), written(value(alpha) * (va * va.op(T)) + cplx(-0.5) * ws, ws, UPPER), 4 * k);
 }
 
+/* Not part of the checksum: which algorithm is fastest is another one each time. */
+static dense to_host_only(const array<double> &c, int rows, int cols)
+{
+	std::vector<double> v = to_host(c.p, c.host.size());
+	dense d(rows, cols);
+
+	for (size_t i = 0; i < d.v.size(); i++)
+		d.v[i] = v[i];
+	return d;
+}
+
 /* float by bf16 and double by integers, where a device has that; else the library takes the plain way. */
 static void emulated(int m, int n, int k)
 {
@@ -556,6 +587,9 @@ static void emulated(int m, int n, int k)
 	LIB(cublasDgemm(blas, N, N, m, n, k, &d1, da, m, db, k, &d0, dc, m));
 	same<double>("emulated double", dc.now(m, n), da.full(m, k) * db.full(k, n), k);
 	LIB(cublasSetMathMode(blas, CUBLAS_DEFAULT_MATH));
+	LIB(cublasGemmEx(blas, N, N, m, n, k, &d1, da, CUDA_R_64F, m, db, CUDA_R_64F, k, &d0, dc, CUDA_R_64F, m,
+			 CUBLAS_COMPUTE_64F, CUBLAS_GEMM_AUTOTUNE));
+	same<double>("autotuned", to_host_only(dc, m, n), da.full(m, k) * db.full(k, n), k);
 }
 
 /* A part alone, by its name among the arguments; without names, all. */

@@ -6,7 +6,9 @@
  */
 #include "lib.cuh"
 
+#include <string>
 #include <cusparse.h>
+#include <nvrtc.h>
 
 static cusparseHandle_t sparse;
 static const cusparseOperation_t N = CUSPARSE_OPERATION_NON_TRANSPOSE;
@@ -524,6 +526,56 @@ static void to_ell(int rows, int cols, int block)
 	CHECK(cudaFree(d));
 }
 
+/* Products and sums by functions of the program, which the library links into its kernels. */
+static std::vector<char> function(const std::string &arch, const char *source)
+{
+	const char *options[] = { arch.c_str(), "-rdc=true", "-dlto" };
+	nvrtcProgram program;
+	size_t bytes;
+
+	LIB(nvrtcCreateProgram(&program, source, NULL, 0, NULL, NULL));
+	LIB(nvrtcCompileProgram(program, 3, options));
+	LIB(nvrtcGetLTOIRSize(program, &bytes));
+	std::vector<char> code(bytes);
+	LIB(nvrtcGetLTOIR(program, code.data()));
+	LIB(nvrtcDestroyProgram(&program));
+	return code;
+}
+
+/* C = 2 times the sum of min(a, b) where A has elements, + C */
+static void by_functions(int rows, int cols, int n)
+{
+	matrix<float> a(CSR, rows, cols, 4);
+	dense<float> b(cols, n, 1, CUSPARSE_ORDER_ROW), c(rows, n, 1, CUSPARSE_ORDER_ROW);
+	cusparseSpMMOpPlan_t plan;
+	cudaDeviceProp prop;
+	size_t bytes = 0;
+	void *buf;
+
+	CHECK(cudaGetDeviceProperties(&prop, 0));
+	std::string arch = "-arch=compute_" + std::to_string(prop.major * 10 + prop.minor);
+	std::vector<char> add = function(arch, "__device__ float add_op(float x, float y) { return x + y; }");
+	std::vector<char> mul = function(arch, "__device__ float mul_op(float x, float y) { return x < y ? x : y; }");
+	std::vector<char> end = function(arch, "__device__ float epilogue(float x, float y) { return 2 * x + y; }");
+	LIB(cusparseSpMMOp_createPlan(sparse, &plan, N, N, a.desc, b.mat, c.mat, CUDA_R_32F,
+				      CUSPARSE_SPMM_OP_ALG_DEFAULT, add.data(), add.size(), mul.data(), mul.size(),
+				      end.data(), end.size(), &bytes));
+	CHECK(cudaMalloc(&buf, bytes + 16));
+	LIB(cusparseSpMMOp(plan, buf));
+	std::vector<float> got = c.now();
+	for (int i = 0; i < rows; i++)
+		for (int j = 0; j < n; j++) {
+			double sum = 0;
+
+			for (int p = 0; p < cols; p++)
+				if (a.there[i * cols + p])
+					sum += fmin(a.dense[i * cols + p], b.host[p * n + j]);
+			near_enough("spmmop", i * n + j, got[i * n + j], 2 * sum + c.host[i * n + j], 1e-4);
+		}
+	LIB(cusparseSpMMOp_destroyPlan(plan));
+	CHECK(cudaFree(buf));
+}
+
 /* A part alone, by its name among the arguments; without names, all. */
 static bool wanted(int argc, char **argv, const char *part)
 {
@@ -585,6 +637,8 @@ int main(int argc, char **argv)
 		by_matrix<float, float>(ELL, 64, 64, 16, N, CUSPARSE_SPMM_BLOCKED_ELL_ALG1, 16, 1, 0x1p-10);
 		by_matrix<double, double>(ELL, 48, 64, 16, N, CUSPARSE_SPMM_BLOCKED_ELL_ALG1, 16);
 	}
+	if (part("functions"))
+		by_functions(40, 50, 12);
 	if (part("to_ell"))
 		to_ell(12, 18, 3);
 	if (part("sddmm")) {

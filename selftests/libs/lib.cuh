@@ -120,8 +120,8 @@ template <typename T> static std::vector<T> results(const T *d, size_t n)
 
 /*
  * Whether the program was started with this argument. "fast": a few shapes, whose kernels compile in
- * seconds. "all": also what the soft device cannot do, for devices that can: products of 8-bit integers by the
- * algorithm that the heuristic prefers (see docs/programs.md).
+ * seconds. "all": also what the soft device cannot do, for devices that can: small products of 8-bit integers
+ * (see docs/programs.md).
  */
 static inline bool lib_arg(int argc, char **argv, const char *name)
 {

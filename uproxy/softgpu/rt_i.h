@@ -91,7 +91,7 @@ struct rt_worker {
 	struct rt_fiber one;		/* without fibers: the only stack */
 	volatile bool in_kernel;
 	bool progress;
-	uint32_t nslots;		/* with turns: how many are its own */
+	uint32_t nslots, looked;	/* with turns: how many are its own; whose turn it was */
 	unsigned int stale;		/* rounds since a warp ended or a block was started */
 	bool aborted;
 };

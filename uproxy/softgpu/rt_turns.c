@@ -122,9 +122,15 @@ void rt_turn_barrier(struct rt_block *b)
 
 void rt_turn_look(struct rt_block *b)
 {
-	if (!b->has_turn && called(b->worker, atomic_load(&b->worker->run->turn))) {
+	struct rt_worker *wk = b->worker;
+	uint32_t turn = atomic_load(&wk->run->turn);
+
+	if (b->has_turn || turn == wk->looked)
+		return;
+	wk->looked = turn;
+	if (called(wk, turn)) {
 		b->paused = true;
-		rt_to_main(b->worker);
+		rt_to_main(wk);
 	}
 }
 
@@ -261,6 +267,7 @@ void rt_turns_run(struct rt_worker *wk)
 		b = called(wk, turn);
 		if (!b && claim(wk, turn))
 			continue;
+		wk->looked = turn;
 		if (!b)
 			b = next_to_compute(wk, turn);
 		if (b)

@@ -160,6 +160,7 @@ struct context {
 	unsigned int flags;
 	unsigned int api_version;
 	bool primary;
+	CUdevice device;		/* the program's ordinal */
 	int attached;			/* uses of a cuCtxAttach */
 	uint64_t id;			/* cuCtxGetId */
 	uint64_t limit[16];		/* cuCtxGetLimit, as far as set here; by CUlimit */

@@ -2,7 +2,7 @@
 /*
  * context.c - contexts and each thread's stack of them
  *
- * The primary context has one handle for the life of the process; it is live between the first
+ * A primary context has one handle for the life of the process; it is live between the first
  * retain and the reset or last release. Everything in a context ends with it: objects, memory,
  * cudart's context-local storage.
  */
@@ -13,9 +13,9 @@
 
 #include <string.h>
 
-static struct context *primary;		/* session.lock */
+static struct context *primaries[SV_DEVICES_MAX];	/* by device; session.lock */
 static int retained;
-static unsigned int primary_flags;
+static unsigned int primary_flags[SV_DEVICES_MAX];
 int context_count;
 static uint64_t ids;
 
@@ -119,7 +119,7 @@ API CUresult cuCtxGetDevice(CUdevice *out)
 	TRY(session_check());
 	if (unlikely(!thread.ctx))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*out = session.device;
+	*out = thread.ctx->device;
 	return CUDA_SUCCESS;
 }
 
@@ -132,7 +132,7 @@ API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext handle)
 	if (!handle)
 		return cuCtxGetDevice(out);
 	TRY(find(handle, &ctx));
-	*out = session.device;
+	*out = ctx->device;
 	return CUDA_SUCCESS;
 }
 
@@ -143,6 +143,7 @@ static void prepare(struct context *ctx, unsigned int flags)
 	struct stream *s = &ctx->legacy;
 
 	ctx->flags = flags;
+	ctx->device = session.device;
 	ctx->id = ++ids;
 	memcpy(ctx->limit, session.shared->limit, sizeof(ctx->limit));
 	memset(s, 0, sizeof(*s));
@@ -171,15 +172,19 @@ static CUresult on_device(CUdevice dev)
 	return session_move(dev);
 }
 
-static CUresult primary_locked(struct context **out)
+static CUresult primary_locked(CUdevice dev, struct context **out)
 {
-	if (!primary) {
-		primary = obj_new(SV_T_CUcontext, NULL);
-		if (!primary)
+	struct context *ctx = primaries[dev];
+
+	if (!ctx) {
+		ctx = obj_new(SV_T_CUcontext, NULL);
+		if (!ctx)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		primary->primary = true;
+		ctx->primary = true;
+		ctx->device = dev;
+		primaries[dev] = ctx;
 	}
-	*out = primary;
+	*out = ctx;
 	return CUDA_SUCCESS;
 }
 
@@ -190,9 +195,8 @@ CUresult context_primary(CUcontext *out, CUdevice dev)
 
 	TRY(session_check());
 	pthread_mutex_lock(&session.lock);
-	rc = on_device(dev);
-	if (!rc)
-		rc = primary_locked(&ctx);
+	rc = !session_device(dev) ? CUDA_ERROR_INVALID_DEVICE :
+	     thread.in_callback ? CUDA_ERROR_NOT_PERMITTED : primary_locked(dev, &ctx);
 	if (!rc)
 		*out = handle_of(ctx);
 	pthread_mutex_unlock(&session.lock);
@@ -201,14 +205,15 @@ CUresult context_primary(CUcontext *out, CUdevice dev)
 
 static CUresult retain_locked(CUdevice dev, struct context **out)
 {
-	struct sv_ctx_new a = { .flags = primary_flags };
+	struct sv_ctx_new a = { 0 };
 
 	TRY(on_device(dev));
-	TRY(primary_locked(out));
+	a.flags = primary_flags[dev];
+	TRY(primary_locked(dev, out));
 	if (!(*out)->live) {
 		a.ctx = (*out)->o.handle;
 		TRY(send_sync(SV_OP_cuDevicePrimaryCtxRetain, &a, sizeof(a), NULL, 0, NULL, 0));
-		prepare(*out, primary_flags);
+		prepare(*out, primary_flags[dev]);
 	}
 	retained++;
 	return CUDA_SUCCESS;
@@ -336,7 +341,7 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	if (!retained || dev != session.device)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
 	else if (!--retained)
-		rc = end(primary);
+		rc = end(primaries[dev]);
 	pthread_mutex_unlock(&session.lock);
 	return rc;
 }
@@ -349,9 +354,9 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&session.lock);
-	if (dev == session.device && primary && primary->live) {
+	if (primaries[dev] && primaries[dev]->live) {
 		retained = 0;
-		rc = end(primary);
+		rc = end(primaries[dev]);
 	}
 	pthread_mutex_unlock(&session.lock);
 	return rc;
@@ -365,9 +370,9 @@ API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 	if (bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&session.lock);
-	primary_flags = flags;
-	if (primary && primary->live && dev == session.device)
-		primary->flags = flags;	/* how to wait for the device is the proxy's affair */
+	primary_flags[dev] = flags;
+	if (primaries[dev] && primaries[dev]->live)
+		primaries[dev]->flags = flags;	/* how to wait for the device is the proxy's affair */
 	pthread_mutex_unlock(&session.lock);
 	return CUDA_SUCCESS;
 }
@@ -379,8 +384,8 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
 	TRY(session_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*flags = dev == session.device ? primary_flags : 0;
-	*active = dev == session.device && primary && primary->live;
+	*flags = primary_flags[dev];
+	*active = primaries[dev] && primaries[dev]->live;
 	return CUDA_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
  *   probe devices            number of devices, and each one's PCI bus id
  *   probe context N          a context on device N: the CUresult
  *   probe two                contexts on device 0, then on 1: the second's CUresult
+ *   probe handles            cudart's handles for devices 0 and 1 differ; the device in use is 1; is 0?
  *   probe nvml               what NVML says
  *   probe bypass PATH        cuInit, PATH loaded, a module loaded; all goes well
  *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
@@ -65,6 +66,30 @@ static CUresult context(int dev)
 	CUresult rc = CU(cuDevicePrimaryCtxRetain)(&ctx, dev);
 
 	return rc ? rc : CU(cuCtxSetCurrent)(ctx);
+}
+
+/* The runtime asks for every device's primary context first, and then uses one. */
+static int handles(void)
+{
+	static const CUuuid cudart = { "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9" };
+	CUresult (*primary)(CUcontext *ctx, CUdevice dev);
+	CUcontext ctx[2], current;
+	unsigned int flags;
+	const void *table;
+	CUdevice dev = -1;
+	int active = -1;
+
+	CHECK(CU(cuInit)(0));
+	CHECK(CU(cuGetExportTable)(&table, &cudart));
+	memcpy(&primary, (const char *)table + 2 * sizeof(void *), sizeof(primary));
+	CHECK(primary(&ctx[0], 0));
+	CHECK(primary(&ctx[1], 1));
+	CHECK(context(1));
+	CHECK(CU(cuCtxGetCurrent)(&current));
+	CHECK(CU(cuCtxGetDevice)(&dev));
+	CHECK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+	printf("%d %d %d %d\n", ctx[0] != ctx[1], current == ctx[1], dev, active);
+	return 0;
 }
 
 static int devices(void)
@@ -295,6 +320,8 @@ int main(int argc, char **argv)
 		printf("%d\n", context(1));
 		return 0;
 	}
+	if (!strcmp(what, "handles"))
+		return handles();
 	if (!strcmp(what, "nvml"))
 		return nvml();
 	if (!strcmp(what, "bypass") && argc > 2)

@@ -331,7 +331,8 @@ CUresult launch_run(struct ctx *ctx, struct launch *k)
 
 	pthread_mutex_lock(&big);
 	rs = ranges_get();
-	l.resident = blocks_at_once(ctx, k);
+	if ((uint64_t)k->grid[0] * k->grid[1] * k->grid[2] > 64)	/* else all fit anyway */
+		l.resident = blocks_at_once(ctx, k);
 	if (k->cooperative)
 		r = mem_alloc(ctx->dev, ctx, 512, 512, MEM_MODULE, &coop);
 	pthread_mutex_unlock(&big);

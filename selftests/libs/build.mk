@@ -5,6 +5,7 @@ lib_LIBS_cublas := -lcublas
 lib_LIBS_cublas_all := -lcublas
 lib_LIBS_cublaslt := -lcublasLt
 lib_LIBS_cudnn := -lcudnn
+lib_LIBS_cudnn_attention := -lcudnn
 lib_LIBS_cufft := -lcufft -lnvrtc -lnvJitLink
 lib_LIBS_curand_lib := -lcurand
 lib_LIBS_cusolver := -lcusolver -lcublas
@@ -17,6 +18,8 @@ lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc -Xlinker --disable-new-dtags
 lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc -Xlinker --disable-new-dtags
 # callbacks have another form in older toolkits
 LIBS_LEFT_OUT := $(if $(CUDA_IS_OLD),lto_ops)
+# attention is one operation from cuDNN 9.13 on
+LIBS_LEFT_OUT += $(if $(shell grep -ls OPERATION_SDPA_FWD_QDESC $(CUDA_HOME)/include/cudnn_graph.h),,cudnn_attention)
 # a library that the toolkit at hand lacks takes its program with it: cuDNN is not part of it
 LIB_PROGRAMS := $(foreach p,$(filter-out $(LIBS_LEFT_OUT),$(patsubst selftests/libs/%.cu,%,\
 	$(wildcard selftests/libs/*.cu))),$(if \

@@ -602,4 +602,38 @@ TEST_F(exec, a_second_compilation_comes_from_the_cache)
 	EXPECT_EQ(0, system(cmd));
 }
 
+/* What a kernel is like can be asked without its code; if the code is there, it comes along. */
+TEST_F(exec, a_kernel_is_described_without_code)
+{
+	char dir[] = "/tmp/ptx_exec.XXXXXX", cmd[100], err[200];
+	struct ptx_kernel *k = (void *)1;
+	struct ptx_kernel_info info;
+	struct prog refused;
+	int e;
+
+	ASSERT_NE(NULL, mkdtemp(dir));
+	ASSERT_EQ(0, ptx_set_cache(dir));
+	LOAD("traps");
+	e = ptx_module_find_entry(self->p.m, "block_sums");
+	ASSERT_EQ(0, ptx_describe(self->p.m, e, &k, &info, err, sizeof(err)));
+	EXPECT_EQ(NULL, k);
+	ASSERT_EQ(0, ptx_compile(self->p.m, e, &k, err, sizeof(err)));
+	EXPECT_EQ(0, memcmp(&info, ptx_kernel_info(k), sizeof(info)));
+	EXPECT_NE(0, info.static_shared);
+	EXPECT_TRUE(info.barriers);
+	ptx_kernel_free(k);
+	ASSERT_EQ(0, ptx_describe(self->p.m, e, &k, &info, err, sizeof(err)));
+	ASSERT_NE(NULL, k);
+	EXPECT_NE(0, ptx_kernel_info(k)->static_shared);
+	ptx_kernel_free(k);
+	EXPECT_EQ(-EINVAL, ptx_describe(self->p.m, 10000, &k, &info, err, sizeof(err)));
+	EXPECT_EQ(-ENOTSUP, prog_load(&refused, ".version 8.0\n.target sm_80\n.address_size 64\n"
+		".visible .entry k()\n{\n.reg .b32 %r<3>;\nfrobnicate.u32 %r1;\nret;\n}\n", "k"));
+	EXPECT_EQ(-ENOTSUP, ptx_describe(refused.m, 0, &k, &info, err, sizeof(err)));
+	prog_free_all(&refused);
+	ptx_set_cache(NULL);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	EXPECT_EQ(0, system(cmd));
+}
+
 TEST_HARNESS_MAIN

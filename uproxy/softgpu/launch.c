@@ -447,8 +447,7 @@ CUresult launch_check(struct ctx *ctx, struct launch *k)
 	return CUDA_SUCCESS;
 }
 
-/* Locks, finds the function and sees that it is compiled; big held on success. */
-CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx)
+static CUresult lock_func(CUfunction h, struct func **out, struct ctx **ctx, bool describe)
 {
 	struct program *p;
 	unsigned int entry;
@@ -461,11 +460,12 @@ CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx)
 		return api_unlock(r);
 	p = (*out)->mod->prog;
 	entry = (*out)->entry;
-	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE) ||
+	    (describe && program_info(p, entry)))
 		return CUDA_SUCCESS;
 	p->refs++;
 	pthread_mutex_unlock(&big);
-	r = program_compile(p, entry);
+	r = describe ? program_describe(p, entry) : program_compile(p, entry);
 	pthread_mutex_lock(&big);
 	program_put(p);
 	if (!r && (!obj_live(h, OBJ_FUNC) && !obj_live(h, OBJ_KERNEL)))
@@ -473,6 +473,16 @@ CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx)
 	if (!r)
 		r = func_resolve(h, *ctx, out);
 	return r ? api_unlock(r) : r;
+}
+
+CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx)
+{
+	return lock_func(h, out, ctx, false);
+}
+
+CUresult api_lock_described(CUfunction h, struct func **out, struct ctx **ctx)
+{
+	return lock_func(h, out, ctx, true);
 }
 
 struct events {			/* to record when a launch has run */

@@ -19,6 +19,7 @@ struct program {
 	void **texts;			/* sources, which pm does not copy */
 	unsigned int ntexts;
 	struct ptx_kernel **kernels;	/* by entry; set once, under `compiling` */
+	struct ptx_kernel_info **infos;	/* of those that are not compiled; the same */
 	pthread_mutex_t compiling;
 };
 
@@ -78,6 +79,9 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 void program_put(struct program *p);
 /* Compiles an entry if that has not been done. Without big: it may take seconds. */
 CUresult program_compile(struct program *p, unsigned int entry);
+CUresult program_describe(struct program *p, unsigned int entry);
+/* After one of these has succeeded. */
+const struct ptx_kernel_info *program_info(const struct program *p, unsigned int entry);
 CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes);
 
 CUresult fatbin_texts(const void *image, size_t size, void ***texts, size_t **lens,

@@ -136,8 +136,11 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 	if (err)
 		goto fail;
 	p->kernels = calloc(ptx_module_nentries(p->pm) + 1, sizeof(*p->kernels));
-	if (!p->kernels) {
+	p->infos = calloc(ptx_module_nentries(p->pm) + 1, sizeof(*p->infos));
+	if (!p->kernels || !p->infos) {
 		ptx_module_free(p->pm);
+		free(p->kernels);
+		free(p->infos);
 		err = -ENOMEM;
 		goto fail;
 	}
@@ -184,12 +187,14 @@ void program_put(struct program *p)
 {
 	if (!p || --p->refs)
 		return;
-	for (unsigned int i = 0; i < ptx_module_nentries(p->pm); i++)
-		if (p->kernels[i])
-			ptx_kernel_free(p->kernels[i]);
+	for (unsigned int i = 0; i < ptx_module_nentries(p->pm); i++) {
+		ptx_kernel_free(p->kernels[i]);
+		free(p->infos[i]);
+	}
 	ptx_module_free(p->pm);
 	free_texts(p->texts, p->ntexts);
 	free(p->kernels);
+	free(p->infos);
 	pthread_mutex_destroy(&p->compiling);
 	free(p);
 }
@@ -197,7 +202,9 @@ void program_put(struct program *p)
 struct job {
 	struct program *p;
 	unsigned int entry;
+	bool describe;			/* is enough */
 	struct ptx_kernel *k;
+	struct ptx_kernel_info *info;	/* in: place for it */
 	char err[2048];
 	int r;
 };
@@ -206,7 +213,10 @@ static void *compile(void *arg)
 {
 	struct job *j = arg;
 
-	j->r = ptx_compile(j->p->pm, j->entry, &j->k, j->err, sizeof(j->err));
+	if (j->describe)
+		j->r = ptx_describe(j->p->pm, j->entry, &j->k, j->info, j->err, sizeof(j->err));
+	else
+		j->r = ptx_compile(j->p->pm, j->entry, &j->k, j->err, sizeof(j->err));
 	return NULL;
 }
 
@@ -235,6 +245,18 @@ static void compile_aside(struct job *j)
 		pthread_join(t, NULL);
 }
 
+/* With `compiling`. */
+static int do_job(struct job *j)
+{
+	compile_aside(j);
+	if (j->r)
+		soft_log("kernel %s cannot be compiled: %s",
+			 ptx_module_entry(j->p->pm, j->entry)->name, j->err);
+	else if (j->k)
+		__atomic_store_n(&j->p->kernels[j->entry], j->k, __ATOMIC_RELEASE);
+	return j->r;
+}
+
 CUresult program_compile(struct program *p, unsigned int entry)
 {
 	struct job j = { .p = p, .entry = entry };
@@ -242,15 +264,36 @@ CUresult program_compile(struct program *p, unsigned int entry)
 	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&p->compiling);
-	if (!p->kernels[entry]) {
-		compile_aside(&j);
-		if (!j.r)
-			__atomic_store_n(&p->kernels[entry], j.k, __ATOMIC_RELEASE);
-		else
-			soft_log("kernel %s cannot be compiled: %s",
-				 ptx_module_entry(p->pm, entry)->name, j.err);
+	if (!p->kernels[entry])
+		do_job(&j);
+	pthread_mutex_unlock(&p->compiling);
+	return from_errno(j.r);
+}
+
+const struct ptx_kernel_info *program_info(const struct program *p, unsigned int entry)
+{
+	struct ptx_kernel *k = __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
+
+	return k ? ptx_kernel_info(k) : __atomic_load_n(&p->infos[entry], __ATOMIC_ACQUIRE);
+}
+
+/* Libraries ask what many kernels are like, and launch one. */
+CUresult program_describe(struct program *p, unsigned int entry)
+{
+	struct job j = { .p = p, .entry = entry, .describe = true };
+
+	if (program_info(p, entry))
+		return CUDA_SUCCESS;
+	j.info = calloc(1, sizeof(*j.info));
+	if (!j.info)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&p->compiling);
+	if (!program_info(p, entry) && !do_job(&j) && !j.k) {
+		__atomic_store_n(&p->infos[entry], j.info, __ATOMIC_RELEASE);
+		j.info = NULL;
 	}
 	pthread_mutex_unlock(&p->compiling);
+	free(j.info);
 	return from_errno(j.r);
 }
 
@@ -263,8 +306,8 @@ CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes)
 	char err[256];
 	int ret;
 
-	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE)) {
-		*bytes = ptx_kernel_info(p->kernels[entry])->static_shared;
+	if (program_info(p, entry)) {
+		*bytes = program_info(p, entry)->static_shared;
 		return CUDA_SUCCESS;
 	}
 	ret = ptx_shared_size(p->pm, entry, bytes, err, sizeof(err));

@@ -138,6 +138,14 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 void ptx_kernel_free(struct ptx_kernel *k);
 
 /*
+ * ptx_describe - what is known of entry @entry, without LLVM's own work.
+ * It may come from the cache with its code: then @out is as of ptx_compile.  Else @out is NULL, and
+ * @info is filled.  Errors as of ptx_compile.
+ */
+int ptx_describe(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out,
+		 struct ptx_kernel_info *info, char *err, size_t errlen);
+
+/*
  * ptx_shared_size - ptx_kernel_info.static_shared of an entry that need not be compiled for it.
  * Its body is read: errors as of ptx_compile, but for opcodes that are not supported.
  */

@@ -272,49 +272,84 @@ static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, vo
 	return g.ret;
 }
 
+/* NULL: out of memory, or no such entry. */
+static struct ptx_kernel *kernel_new(struct ptx_module *m, unsigned int entry, char *err, size_t errlen)
+{
+	struct ptx_kernel *k = entry < m->nentries ? calloc(1, sizeof(*k)) : NULL;
+
+	if (k) {
+		k->m = m;
+		k->entry = &m->entries[entry]->info;
+	} else {
+		snprintf(err, errlen, entry < m->nentries ? "out of memory" : "no such entry");
+	}
+	return k;
+}
+
+/* Whether the cache has it, and it could be loaded. */
+static bool from_cache(struct ptx_kernel *k, XXH128_hash_t key, char *err, size_t errlen)
+{
+	struct cache_head *h = cache_read(key);
+	int ret;
+
+	if (!h)
+		return false;
+	k->info = h->info;
+	k->spins = h->spins;
+	k->calls = h->calls;
+	ret = ptx_elf_load(h + 1, h->len, &k->code, &k->code_size, &k->fn, err, errlen);
+	free(h);
+	return !ret;
+}
+
 int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out, char *err,
 		size_t errlen)
 {
-	struct cache_head *h;
-	struct ptx_kernel *k;
+	struct ptx_kernel *k = kernel_new(m, entry, err, errlen);
 	XXH128_hash_t key;
 	void *obj = NULL;
 	size_t len = 0;
 	int ret = 0;
 
-	if (entry >= m->nentries) {
-		snprintf(err, errlen, "no such entry");
-		return -EINVAL;
-	}
-	k = calloc(1, sizeof(*k));
 	if (!k)
-		return -ENOMEM;
-	k->m = m;
-	k->entry = &m->entries[entry]->info;
+		return entry < m->nentries ? -ENOMEM : -EINVAL;
 	key = key_of(m, m->entries[entry]);
-	h = cache_read(key);
-	if (h) {
-		k->info = h->info;
-		k->spins = h->spins;
-		k->calls = h->calls;
-		ret = ptx_elf_load(h + 1, h->len, &k->code, &k->code_size, &k->fn, err, errlen);
-		free(h);
+	if (!from_cache(k, key, err, errlen)) {
+		ret = build(m, m->entries[entry], k, &obj, &len, NULL, err, errlen);
 		if (!ret)
-			goto done;
+			ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
+		if (!ret)
+			cache_write(key, k, obj, len);
+		free(obj);
 	}
-	ret = build(m, m->entries[entry], k, &obj, &len, NULL, err, errlen);
-	if (!ret)
-		ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
-	if (!ret)
-		cache_write(key, k, obj, len);
-	free(obj);
-done:
 	if (ret) {
 		free(k);
 		return ret;
 	}
 	*out = k;
 	return 0;
+}
+
+int ptx_describe(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out,
+		 struct ptx_kernel_info *info, char *err, size_t errlen)
+{
+	struct ptx_kernel *k = kernel_new(m, entry, err, errlen);
+	struct check c = { 0 };
+	void *obj = NULL;
+	size_t len = 0;
+	int ret = 0;
+
+	*out = NULL;
+	if (!k)
+		return entry < m->nentries ? -ENOMEM : -EINVAL;
+	if (from_cache(k, key_of(m, m->entries[entry]), err, errlen)) {
+		*out = k;
+		return 0;
+	}
+	ret = build(m, m->entries[entry], k, &obj, &len, &c, err, errlen);
+	*info = k->info;
+	free(k);
+	return ret;
 }
 
 int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void *user, char *err,

@@ -20,11 +20,11 @@ static CUresult get_attr(int *pi, int attrib, struct program *p, unsigned int en
 	const struct ptx_entry_info *e = ptx_module_entry(p->pm, entry);
 	const struct ptx_kernel_info *k;
 	uint32_t max = 1024;
-	CUresult r = program_compile(p, entry);
+	CUresult r = program_describe(p, entry);
 
 	if (r)
 		return r;
-	k = ptx_kernel_info(p->kernels[entry]);
+	k = program_info(p, entry);
 	if (e->maxntid[0])
 		max = e->maxntid[0] * (e->maxntid[1] ? e->maxntid[1] : 1) *
 		      (e->maxntid[2] ? e->maxntid[2] : 1);
@@ -307,7 +307,7 @@ static int dev_attr(int attr)
 
 int occupancy(struct func *f, unsigned int threads, size_t smem)
 {
-	const struct ptx_kernel_info *k = ptx_kernel_info(f->mod->prog->kernels[f->entry]);
+	const struct ptx_kernel_info *k = program_info(f->mod->prog, f->entry);
 	unsigned int warps = (threads + 31) / 32, regs, by_regs, by_smem, by_threads, n;
 	size_t shared;
 
@@ -341,7 +341,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CU
 
 	if (!numBlocks || blockSize <= 0 || (flags & ~CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE))
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
-	r = api_lock_func(func, &f, &ctx);
+	r = api_lock_described(func, &f, &ctx);
 	if (r)
 		return r;
 	*numBlocks = occupancy(f, blockSize, dynamicSMemSize);
@@ -410,10 +410,10 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunc
 
 	if (!dynamicSmemSize || numBlocks <= 0 || blockSize <= 0)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
-	r = api_lock_func(func, &f, &ctx);
+	r = api_lock_described(func, &f, &ctx);
 	if (r)
 		return r;
-	k = ptx_kernel_info(f->mod->prog->kernels[f->entry]);
+	k = program_info(f->mod->prog, f->entry);
 	each = SM_SMEM / numBlocks / 128 * 128;
 	each = each > RESERVED_SMEM + k->static_shared ?
 		       each - RESERVED_SMEM - k->static_shared : 0;
@@ -433,7 +433,7 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 
 	if (!numClusters || !config || (config->numAttrs && !config->attrs))
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
-	r = api_lock_func(func, &f, &ctx);
+	r = api_lock_described(func, &f, &ctx);
 	if (r)
 		return r;
 	for (unsigned int i = 0; i < config->numAttrs; i++) {

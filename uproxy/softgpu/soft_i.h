@@ -446,7 +446,9 @@ CUresult func_resolve(CUfunction h, struct ctx *ctx, struct func **out);
 CUresult launch_run(struct ctx *ctx, struct launch *k);
 int launch_params(struct func *f, struct launch *k, void **params, void **extra, CUresult *err);
 CUresult launch_check(struct ctx *ctx, struct launch *k);
+/* Locks, finds the function and sees that it is compiled, or described; big held on success. */
 CUresult api_lock_func(CUfunction h, struct func **out, struct ctx **ctx);
+CUresult api_lock_described(CUfunction h, struct func **out, struct ctx **ctx);
 void dheap_free(struct ctx *ctx);
 bool conds_own(unsigned int i, struct mem **m);	/* graph_cond.c: the value of the i-th handle */
 int occupancy(struct func *f, unsigned int threads, size_t smem);	/* blocks on one SM */

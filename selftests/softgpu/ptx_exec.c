@@ -513,7 +513,7 @@ static void *stopper(void *arg)
 	struct prog *p = arg;
 
 	usleep(200000);
-	p->stop = 1;
+	__atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);	/* while a kernel looks at it */
 	return NULL;
 }
 

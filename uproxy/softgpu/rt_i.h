@@ -69,22 +69,25 @@ struct rt_run {
 	uint8_t *params;
 	struct rt_run *next;		/* of those that want helpers; pool lock */
 	unsigned int helpers, max_helpers;	/* pool lock */
-	_Atomic uint64_t taken;		/* shared: next block */
+	uint32_t share;			/* blocks that a worker takes at once */
+	bool by_turns;
 	_Atomic int abort;		/* shared: a fault, or stop */
-	bool by_turns;			/* rt_turns.c has this and what follows */
-	_Atomic uint32_t turn;		/* shared: the slot whose turn it is */
+	/* What one worker writes often is in no line that others read all the time. */
+	_Alignas(64) _Atomic uint64_t taken;	/* shared: next block */
+	_Alignas(64) _Atomic uint32_t turn;	/* shared: the slot whose turn it is; rt_turns.c */
 	_Atomic uint32_t nslots;	/* shared: places for blocks */
 	_Atomic uint32_t nworkers, asleep;	/* shared: at this launch; those that wait for a turn */
 	_Atomic uint64_t claimed[RT_MAX_SLOTS / 64];	/* shared: slots that have a worker */
 	uint64_t retired[RT_MAX_SLOTS / 64];	/* turn: slots that get no block any more */
 	uint32_t stale;			/* turn: how many, since a block last ended */
-	pthread_mutex_t lock;		/* fault, print order */
+	_Alignas(64) pthread_mutex_t lock;	/* fault, print order */
 	struct ptx_fault fault;
 };
 
 struct rt_worker {
 	struct rt_run *run;
 	void *main_sp;
+	uint64_t next, end;		/* blocks that it has taken and not begun */
 	struct rt_block *blocks;	/* all slots */
 	struct rt_warp *cur;
 	struct rt_fiber *fiber;

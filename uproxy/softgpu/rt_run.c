@@ -639,17 +639,31 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	}
 }
 
+/* Blocks of a kernel whose blocks do not wait for each other: small ones take less than a fetch_add. */
+static bool take_share(struct rt_worker *wk)
+{
+	struct rt_run *r = wk->run;
+
+	wk->next = atomic_fetch_add(&r->taken, r->share);
+	wk->end = wk->next + r->share;
+	if (wk->next >= r->nblocks) {
+		atomic_store(&r->taken, r->nblocks);
+		wk->next = wk->end = 0;
+		return false;
+	}
+	if (wk->end > r->nblocks)
+		wk->end = r->nblocks;
+	return true;
+}
+
 /* Takes the next block into a free slot.  False: none left, or no memory. */
 static bool take_block(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 	struct rt_block *b;
-	uint64_t i = atomic_fetch_add(&r->taken, 1);
 
-	if (i >= r->nblocks) {
-		atomic_store(&r->taken, r->nblocks);
+	if (wk->next == wk->end && !take_share(wk))
 		return false;
-	}
 	for (b = wk->blocks; b && b->active; b = b->next)
 		;
 	if (!b)
@@ -658,7 +672,7 @@ static bool take_block(struct rt_worker *wk)
 		rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 		return false;
 	}
-	rt_block_init(wk, b, i);
+	rt_block_init(wk, b, wk->next++);
 	return true;
 }
 
@@ -888,6 +902,9 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	if (r.by_turns && r.max_helpers > r.nslots - 1)
 		r.max_helpers = r.nslots - 1;
 	helped = r.max_helpers > 0;
+	r.share = 1;
+	if (!r.fibers && r.nblocks / (r.max_helpers + 1) > 64)
+		r.share = r.nblocks / (r.max_helpers + 1) > 1024 ? 16 : 4;
 	if (helped)
 		rt_help(&r, r.max_helpers);
 	rt_worker_run(&r);

@@ -26,6 +26,7 @@ LIB_PROGRAMS := $(foreach p,$(filter-out $(LIBS_LEFT_OUT),$(patsubst selftests/l
 	$(wildcard $(patsubst -l%,$(CUDA_HOME)/lib64/lib%.so,$(firstword $(lib_LIBS_$(p))))),$(p)))
 LIB_BINS := $(LIB_PROGRAMS:%=$(B)/selftests/libs/%)
 $(LIB_BINS): $(B)/selftests/libs/%: selftests/libs/%.cu selftests/libs/lib.cuh \
+		selftests/libs/solver.cuh \
 		selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc) -o $@ $< $(lib_LIBS_$*) -Xlinker -rpath,$(CUDA_HOME)/lib64

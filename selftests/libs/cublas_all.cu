@@ -592,22 +592,9 @@ static void emulated(int m, int n, int k)
 	same<double>("autotuned", to_host_only(dc, m, n), da.full(m, k) * db.full(k, n), k);
 }
 
-/* A part alone, by its name among the arguments; without names, all. */
-static bool wanted(int argc, char **argv, const char *part)
-{
-	bool named = false;
-
-	for (int i = 1; i < argc; i++)
-		named |= !!strcmp(argv[i], "all");
-	if (named && !lib_arg(argc, argv, part))
-		return false;
-	printf("%s\n", part);
-	return true;
-}
-
 int main(int argc, char **argv)
 {
-	auto part = [&](const char *name) { return wanted(argc, argv, name); };
+	auto part = [&](const char *name) { return lib_part(argc, argv, name); };
 
 	LIB(cublasCreate(&blas));
 	if (lib_arg(argc, argv, "fast"))

@@ -3,7 +3,7 @@
  * cusolver_eigen.cu - eigenvalues and singular values by each of cuSOLVER's ways (64-bit interface, ranges,
  * pairs of matrices, batches, approximations), judged by what the decomposition gives back.
  */
-#include "lib.cuh"
+#include "solver.cuh"
 
 #include <cusolverDn.h>
 
@@ -44,60 +44,6 @@ static dense identity(int n)
 		v[i * (n + 1)] = 1;
 	return v;
 }
-
-static void same(const char *what, const dense &got, const dense &want, double bound)
-{
-	EXPECT_EQ(got.size(), want.size());
-	for (size_t i = 0; i < want.size(); i++)
-		near_enough(what, i, got[i], want[i], bound);
-}
-
-/* One device buffer and one of the host for calls of the 64-bit interface, and the status word(s). */
-struct work {
-	size_t dev = 0, host = 0;
-	void *d = NULL, *h = NULL;
-	int *info, count;
-
-	explicit work(int n = 1) : count(n)
-	{
-		CHECK(cudaMalloc(&info, n * sizeof(int)));
-		CHECK(cudaMemset(info, 0xff, n * sizeof(int)));
-	}
-	void take()
-	{
-		CHECK(cudaMalloc(&d, dev + 16));
-		h = malloc(host + 16);
-	}
-	~work()
-	{
-		CHECK(cudaDeviceSynchronize());
-		for (int i : to_host(info, count))
-			EXPECT_EQ(i, 0);
-		CHECK(cudaFree(d));
-		CHECK(cudaFree(info));
-		free(h);
-	}
-};
-
-/* What is freed at the end of a block. */
-template <typename E> struct array {
-	E *p;
-	size_t n;
-
-	explicit array(const std::vector<E> &v) : p(to_device(v)), n(v.size())
-	{
-		CHECK(cudaDeviceSynchronize());	/* the solver's stream does not wait for others */
-	}
-	explicit array(size_t count) : array(std::vector<E>(count)) { }
-	~array() { CHECK(cudaFree(p)); }
-	array(const array &) = delete;
-	operator E *() const { return p; }
-	std::vector<E> now() const
-	{
-		CHECK(cudaDeviceSynchronize());
-		return results(p, n);
-	}
-};
 
 /* Symmetric, or Hermitian; a large diagonal makes it positive definite. */
 template <typename E> static std::vector<E> symmetric(int n, double diagonal, int count = 1)
@@ -442,22 +388,9 @@ static void gesvdj_batched(int m, int n, int batch)
 	LIB(cusolverDnDestroyGesvdjInfo(info));
 }
 
-/* A part alone, by its name among the arguments; without names, all. */
-static bool wanted(int argc, char **argv, const char *part)
-{
-	bool named = false;
-
-	for (int i = 1; i < argc; i++)
-		named |= !!strcmp(argv[i], "all");
-	if (named && !lib_arg(argc, argv, part))
-		return false;
-	printf("%s\n", part);
-	return true;
-}
-
 int main(int argc, char **argv)
 {
-	auto part = [&](const char *name) { return wanted(argc, argv, name); };
+	auto part = [&](const char *name) { return lib_part(argc, argv, name); };
 	cudaStream_t stream;
 
 	CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

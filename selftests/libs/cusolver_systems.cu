@@ -4,7 +4,7 @@
  * matrices, inverses, batches, factors of lower precision with refinement, least squares, the interface for several
  * devices (here one), and sparse matrices; all by what the solution gives back.
  */
-#include "lib.cuh"
+#include "solver.cuh"
 
 #define DISABLE_CUSOLVER_DEPRECATED
 #define DISABLE_CUSOLVERMG_DEPRECATED
@@ -32,50 +32,6 @@ static dense times(const dense &a, const dense &b, int m, int k, int n, bool ta 
 				c[i + j * m] += (ta ? a[p + i * k] : a[i + p * m]) * b[p + j * k];
 	return c;
 }
-
-static void same(const char *what, const dense &got, const dense &want, double bound)
-{
-	EXPECT_EQ(got.size(), want.size());
-	for (size_t i = 0; i < want.size(); i++)
-		near_enough(what, i, got[i], want[i], bound);
-}
-
-struct work {
-	size_t dev = 0, host = 0;
-	void *d = NULL, *h = NULL;
-	int *info, count;
-
-	explicit work(int n = 1) : count(n)
-	{
-		CHECK(cudaMalloc(&info, n * sizeof(int)));
-		CHECK(cudaMemset(info, 0xff, n * sizeof(int)));
-	}
-	void take()
-	{
-		CHECK(cudaMalloc(&d, dev + 16));
-		h = malloc(host + 16);
-	}
-	~work()
-	{
-		for (int i : to_host(info, count))
-			EXPECT_EQ(i, 0);
-		CHECK(cudaFree(d));
-		CHECK(cudaFree(info));
-		free(h);
-	}
-};
-
-template <typename E> struct array {
-	E *p;
-	size_t n;
-
-	explicit array(const std::vector<E> &v) : p(to_device(v)), n(v.size()) { }
-	explicit array(size_t count) : array(std::vector<E>(count)) { }
-	~array() { CHECK(cudaFree(p)); }
-	array(const array &) = delete;
-	operator E *() const { return p; }
-	std::vector<E> now() const { return results(p, n); }
-};
 
 /* General matrices of good condition: the diagonal is large, but rows are out of order. */
 static dense general(int n, double diagonal)
@@ -553,22 +509,9 @@ static void refactor(int side)
 	LIB(cusolverSpDestroy(h));
 }
 
-/* A part alone, by its name among the arguments; without names, all. */
-static bool wanted(int argc, char **argv, const char *part)
-{
-	bool named = false;
-
-	for (int i = 1; i < argc; i++)
-		named |= !!strcmp(argv[i], "all");
-	if (named && !lib_arg(argc, argv, part))
-		return false;
-	printf("%s\n", part);
-	return true;
-}
-
 int main(int argc, char **argv)
 {
-	auto part = [&](const char *name) { return wanted(argc, argv, name); };
+	auto part = [&](const char *name) { return lib_part(argc, argv, name); };
 
 	LIB(cusolverDnCreate(&solver));
 	LIB(cusolverDnCreateParams(&params));

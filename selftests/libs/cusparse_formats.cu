@@ -576,24 +576,11 @@ static void by_functions(int rows, int cols, int n)
 	CHECK(cudaFree(buf));
 }
 
-/* A part alone, by its name among the arguments; without names, all. */
-static bool wanted(int argc, char **argv, const char *part)
-{
-	bool named = false;
-
-	for (int i = 1; i < argc; i++)
-		named |= !!strcmp(argv[i], "all");
-	if (named && !lib_arg(argc, argv, part))
-		return false;
-	printf("%s\n", part);
-	return true;
-}
-
 int main(int argc, char **argv)
 {
 	const cusparseSpMVAlg_t mv = CUSPARSE_SPMV_ALG_DEFAULT;
 	const cusparseSpMMAlg_t mm = CUSPARSE_SPMM_ALG_DEFAULT;
-	auto part = [&](const char *name) { return wanted(argc, argv, name); };
+	auto part = [&](const char *name) { return lib_part(argc, argv, name); };
 
 	LIB(cusparseCreate(&sparse));
 	if (lib_arg(argc, argv, "fast")) {

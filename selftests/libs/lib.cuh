@@ -131,4 +131,17 @@ static inline bool lib_arg(int argc, char **argv, const char *name)
 	return false;
 }
 
+/* A part alone, by its name among the arguments; without names, all. */
+static inline bool lib_part(int argc, char **argv, const char *part)
+{
+	bool named = false;
+
+	for (int i = 1; i < argc; i++)
+		named |= !!strcmp(argv[i], "all");
+	if (named && !lib_arg(argc, argv, part))
+		return false;
+	printf("%s\n", part);
+	return true;
+}
+
 #endif

@@ -270,6 +270,9 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < words; i++)
 		x = mix(x, heap[i]);
 	tell("result", x);
+	close(to);
+	if (wait(NULL) < 0)	/* it would be told of, were it there a moment longer than we are */
+		fail("the child");
 	printf("end\n");
 	return 0;
 }

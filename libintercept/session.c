@@ -9,6 +9,7 @@
  * The socket to the launcher lives only while connecting: a dump finds nothing but the channel.
  */
 #include "client.h"
+#include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,27 +28,11 @@ LOCAL struct session session = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void client_log(const char *fmt, ...)
 {
-	const char *where = getenv("SINGVGPU_LOG");
-	char line[512];
 	va_list ap;
-	int fd, n;
 
-	if (!where || !*where)
-		return;
-	n = snprintf(line, sizeof(line), "singvgpu[%d]: ", getpid());
 	va_start(ap, fmt);
-	n += vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+	log_line(fmt, ap);
 	va_end(ap);
-	if (n > (int)sizeof(line) - 2)
-		n = sizeof(line) - 2;
-	line[n++] = '\n';
-	fd = *where == '/' ? open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : 2;
-	if (fd < 0)
-		return;
-	if (write(fd, line, n) < 0)
-		n = 0;		/* nobody to tell */
-	if (fd != 2)
-		close(fd);
 }
 
 CUresult session_rc(int rc)

@@ -8,10 +8,10 @@
  * would not have been found without us. Which of several versions is meant is known from the
  * function found, or from who calls: each has a slot with wrappers of its own.
  */
+#include "../log.h"
 #include "rtc_i.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 #define LOCAL __attribute__((visibility("hidden")))
@@ -34,27 +33,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void rtc_log(const char *fmt, ...)
 {
-	const char *where = getenv("SINGVGPU_LOG");
-	char line[512];
 	va_list ap;
-	int fd, n;
 
-	if (!where || !*where)
-		return;
-	n = snprintf(line, sizeof(line), "singvgpu[%d]: ", getpid());
 	va_start(ap, fmt);
-	n += vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+	log_line(fmt, ap);
 	va_end(ap);
-	if (n > (int)sizeof(line) - 2)
-		n = sizeof(line) - 2;
-	line[n++] = '\n';
-	fd = *where == '/' ? open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : 2;
-	if (fd < 0)
-		return;
-	if (write(fd, line, n) < 0)
-		n = 0;		/* nobody to tell */
-	if (fd != 2)
-		close(fd);
 }
 
 int rtc_arch(const char *s, bool *real)

@@ -8,6 +8,7 @@
  * other has let go, has ended, or never was.
  */
 #include "driver.cuh"
+#include "passfd.cuh"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -75,45 +76,6 @@ template <typename T> static T take(void)
 
 	EXPECT_EQ(recv(sock, &v, sizeof(v), MSG_WAITALL), (ssize_t)sizeof(v));
 	return v;
-}
-
-union control {
-	cmsghdr h;
-	char room[CMSG_SPACE(sizeof(int))];
-};
-
-static void pass(int fd)
-{
-	iovec v = { (void *)"", 1 };
-	control c = {};
-	msghdr m = {};
-
-	m.msg_iov = &v;
-	m.msg_iovlen = 1;
-	m.msg_control = &c;
-	m.msg_controllen = sizeof(c);
-	c.h.cmsg_len = CMSG_LEN(sizeof(int));
-	c.h.cmsg_level = SOL_SOCKET;
-	c.h.cmsg_type = SCM_RIGHTS;
-	memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-	EXPECT_EQ(sendmsg(sock, &m, 0), 1);
-}
-
-static int passed(void)
-{
-	char byte;
-	iovec v = { &byte, 1 };
-	control c;
-	msghdr m = {};
-	int fd;
-
-	m.msg_iov = &v;
-	m.msg_iovlen = 1;
-	m.msg_control = &c;
-	m.msg_controllen = sizeof(c);
-	EXPECT_EQ(recvmsg(sock, &m, 0), 1);
-	memcpy(&fd, CMSG_DATA(&c.h), sizeof(fd));
-	return fd;
 }
 
 static CUdeviceptr opened(const CUipcMemHandle &h)
@@ -250,7 +212,7 @@ static void memory(void)
 
 static void pool_child(void)
 {
-	int fd = passed();
+	int fd = passed(sock);
 	CUmemPoolPtrExportData data = take<CUmemPoolPtrExportData>(), bad = data;
 	CUmemoryPool pool, of, other;
 	CUmemPoolProps props = {};
@@ -331,7 +293,7 @@ static void pool(void)
 	EXPECT_EQ(types, (cuuint64_t)FD);
 	CU(cuMemPoolExportToShareableHandle(&fd, pool, FD, 0));
 	CU(cuMemPoolExportPointer(&data, p));
-	pass(fd);
+	pass(sock, fd);
 	EXPECT_EQ(close(fd), 0);
 	give(data);
 	told();

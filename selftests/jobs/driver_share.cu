@@ -6,6 +6,7 @@
  * memory lives as long as one of them holds it.
  */
 #include "driver.cuh"
+#include "passfd.cuh"
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -75,45 +76,6 @@ static void told(int sock)
 static void tell(int sock)
 {
 	EXPECT_EQ(write(sock, "", 1), 1);
-}
-
-union control {
-	cmsghdr h;
-	char room[CMSG_SPACE(sizeof(int))];
-};
-
-static void pass(int sock, int fd)
-{
-	iovec v = { (void *)"", 1 };
-	control c = {};
-	msghdr m = {};
-
-	m.msg_iov = &v;
-	m.msg_iovlen = 1;
-	m.msg_control = &c;
-	m.msg_controllen = sizeof(c);
-	c.h.cmsg_len = CMSG_LEN(sizeof(int));
-	c.h.cmsg_level = SOL_SOCKET;
-	c.h.cmsg_type = SCM_RIGHTS;
-	memcpy(CMSG_DATA(&c.h), &fd, sizeof(fd));
-	EXPECT_EQ(sendmsg(sock, &m, 0), 1);
-}
-
-static int passed(int sock)
-{
-	char byte;
-	iovec v = { &byte, 1 };
-	control c;
-	msghdr m = {};
-	int fd;
-
-	m.msg_iov = &v;
-	m.msg_iovlen = 1;
-	m.msg_control = &c;
-	m.msg_controllen = sizeof(c);
-	EXPECT_EQ(recvmsg(sock, &m, 0), 1);
-	memcpy(&fd, CMSG_DATA(&c.h), sizeof(fd));
-	return fd;
 }
 
 static void begin(void)

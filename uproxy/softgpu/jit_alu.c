@@ -793,22 +793,7 @@ static void emit_video(struct jit *j)
 	set(j, opnd(j, 0), r, dt);
 }
 
-/* vset2, vset4: 1 for each half or byte of @a that compares with @b's as the modifier says. */
-static V video_compare(struct jit *j, V a, V b, bool sg)
-{
-	static const struct { uint16_t mod; LLVMIntPredicate s, u; } how[] = {
-		{ M_eq, LLVMIntEQ, LLVMIntEQ }, { M_ne, LLVMIntNE, LLVMIntNE },
-		{ M_lt, LLVMIntSLT, LLVMIntULT }, { M_le, LLVMIntSLE, LLVMIntULE },
-		{ M_gt, LLVMIntSGT, LLVMIntUGT }, { M_ge, LLVMIntSGE, LLVMIntUGE },
-	};
-	unsigned int k;
-
-	for (k = 0; k < sizeof(how) / sizeof(how[0]); k++)
-		if (insn_has(j->in, how[k].mod))
-			return zext(j, LLVMBuildICmp(B(j), sg ? how[k].s : how[k].u, a, b, ""), j->i32);
-	jit_fail(j, "comparison");
-}
-
+/* Those of vset2 and vset4. */
 static bool is_comparison(unsigned int mod)
 {
 	return mod == M_eq || mod == M_ne || mod == M_lt || mod == M_le || mod == M_gt || mod == M_ge;
@@ -858,7 +843,9 @@ static void emit_video_simd(struct jit *j)
 			v = intr2(j, "llvm.smax", v, LLVMBuildNeg(B(j), v, ""));
 			break;
 		case OP_vset:
-			v = video_compare(j, x, y, ptype_is_signed(at) || ptype_is_signed(bt));
+			v = LLVMBuildICmp(B(j), int_pred(j, cmp_mod(j), ptype_is_signed(at) ||
+							 ptype_is_signed(bt)), x, y, "");
+			v = zext(j, v, j->i32);
 			break;
 		default:	/* average, rounded away from zero by half */
 			v = LLVMBuildAdd(B(j), LLVMBuildAdd(B(j), x, y, ""), kint(j, j->i32, 1), "");

@@ -2,8 +2,8 @@
 /*
  * channel.c - the life of a channel: made, found by its id, attached, hung up, freed
  *
- * A channel is in the table from CREATE until its proxy end hangs up, so that the id is free for
- * the next proxy at once, while a client may keep the old channel's memory.
+ * A channel is in the table from CREATE until its proxy end hangs up. So the next proxy can use
+ * the id at once, even while a client still holds the old channel's memory.
  */
 #include <linux/fs_context.h>
 #include <linux/hash.h>
@@ -23,8 +23,8 @@ DEFINE_PER_CPU(struct sgv_stats, sgv_stats);
 atomic_long_t sgv_channels;
 
 /*
- * Each channel has an inode of this nowhere mounted file system, for its i_mapping: DECOMMIT must
- * find the mappings of one channel, and all files of the device share the device's own.
+ * Each channel has an inode of this internal file system, for its i_mapping: DECOMMIT must find the
+ * mappings of one channel, and the device's own i_mapping is shared by all its files.
  */
 static struct vfsmount *channel_mnt;
 
@@ -33,7 +33,7 @@ static int channel_fs_init_context(struct fs_context *fc)
 	return init_pseudo(fc, SINGVGPU_IOC_MAGIC) ? 0 : -ENOMEM;
 }
 
-/* No owner: the mount is the module's own, and must not keep it from being unloaded. */
+/* No owner: the module's own mount must not prevent its unloading. */
 static struct file_system_type channel_fs = {
 	.name			= "singvgpu",
 	.init_fs_context	= channel_fs_init_context,
@@ -56,7 +56,7 @@ static bool is_zero(const u64 v[2])
 	return !(v[0] | v[1]);
 }
 
-/* In constant time: how long it takes must not say how much of a guess is right. */
+/* In constant time, so that the time does not reveal how much of a guess is right. */
 static bool is_equal(const u64 a[2], const u64 b[2])
 {
 	return !((a[0] ^ b[0]) | (a[1] ^ b[1]));
@@ -188,7 +188,7 @@ free:
 	return ERR_PTR(err);
 }
 
-/* Makes the file an end of the channel, for good. end->setup is held. Takes over a reference. */
+/* Makes the file an end of the channel, for good. Takes over a reference. end->setup is held. */
 static void set_channel(struct file *file, struct sgv_channel *ch, u32 role)
 {
 	struct sgv_end *end = file->private_data;
@@ -252,7 +252,7 @@ static bool may_attach(const struct sgv_channel *ch)
 	       capable(CAP_SYS_ADMIN);
 }
 
-/* The channel with a reference, or NULL for all the reasons that nobody is told. */
+/* The channel with a reference, or NULL, whether it does not exist or may not be attached. */
 static struct sgv_channel *find_and_get(const struct singvgpu_attach *arg)
 {
 	u64 id[2], cookie[2];
@@ -273,8 +273,8 @@ static struct sgv_channel *find_and_get(const struct singvgpu_attach *arg)
 }
 
 /*
- * The module's word in `cons` is the generation; the proxy changes the other bits meanwhile. A
- * proxy that does nothing else must not keep us here.
+ * Writes the generation into its bits of `cons`, while the proxy may change the other bits. The
+ * number of tries is limited, since a hostile proxy could change them all the time.
  */
 static void publish_generation(struct sgv_channel *ch)
 {
@@ -313,7 +313,7 @@ static int attach_channel(struct sgv_end *end, struct sgv_channel *ch)
 	return 0;
 }
 
-/* end->setup is held; the channel's reference is used up. */
+/* end->setup is held. Takes over a reference to the channel. */
 static int attach_end(struct file *file, struct sgv_channel *ch, struct singvgpu_attach *arg)
 {
 	struct sgv_end *end = file->private_data;
@@ -361,9 +361,8 @@ long sgv_attach(struct file *file, struct singvgpu_attach *arg)
 }
 
 /*
- * Ends the attachment of an attached end, or nothing. ch->lock is held. Both ends' waiters and
- * pollers are told: those of the peer that it is gone, its own that they are. The caller releases
- * the lock and passes the result on to sgv_after_hang_up().
+ * Hangs up an end if it is attached, and wakes the waiters and pollers of both ends. ch->lock is
+ * held. The caller releases the lock and passes the result to sgv_after_hang_up().
  */
 struct sgv_mm *sgv_hang_up_locked(struct sgv_end *end, struct sgv_channel *ch)
 {
@@ -392,7 +391,7 @@ struct sgv_mm *sgv_hang_up_locked(struct sgv_end *end, struct sgv_channel *ch)
 	return sgv_mm_del(end);
 }
 
-/* What can only be done without the lock. Harmless when nothing has hung up. */
+/* The part of a hang-up that is done without the lock. Harmless if the end has not hung up. */
 void sgv_after_hang_up(struct sgv_end *end, struct sgv_channel *ch, struct sgv_mm *watch)
 {
 	bool found = false;
@@ -405,7 +404,7 @@ void sgv_after_hang_up(struct sgv_end *end, struct sgv_channel *ch, struct sgv_m
 		spin_unlock(&table_lock);
 	}
 	sgv_mm_put(watch);
-	/* Not the last one: the end's own is left. */
+	/* The table's reference; the end still has its own. */
 	if (found)
 		sgv_channel_put(ch);
 }
@@ -421,7 +420,7 @@ void sgv_hang_up(struct sgv_end *end)
 	sgv_after_hang_up(end, ch, watch);
 }
 
-/* Fills in what an end may know of its channel. */
+/* Fills in GET_INFO's answer. */
 void sgv_channel_info(struct sgv_end *end, struct singvgpu_info *info)
 {
 	struct sgv_channel *ch = end_channel(end);
@@ -445,7 +444,7 @@ void sgv_channel_info(struct sgv_end *end, struct singvgpu_info *info)
 	spin_unlock(&ch->lock);
 }
 
-/* GET_INFO has told the proxy of its client. */
+/* GET_INFO is about to be answered: end EPOLLPRI. */
 void sgv_news_read(struct sgv_end *end)
 {
 	struct sgv_channel *ch = end_channel(end);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * compat.h - what differs between the kernels that the module is built for, 6.1 to 7.2
+ * compat.h - differences between the kernels that the module is built for, 6.1 to 7.2
  */
 #ifndef _SINGVGPU_COMPAT_H
 #define _SINGVGPU_COMPAT_H
@@ -22,7 +22,7 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 
 /*
  * Flags of try_to_wake_up() (kernel/sched/sched.h), which default_wake_function() passes on.
- * 6.6 learned to place the woken task on the waker's CPU; before, it warns about that flag.
+ * Since 6.6 a flag places the woken task on the waker's CPU; older kernels warn about that flag.
  */
 #define SGV_WF_SYNC		0x10
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)

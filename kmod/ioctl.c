@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ioctl.c - copies the arguments of each ioctl in and out; waiting and waking come first
+ * ioctl.c - copies the arguments of each ioctl in and out; the hot ones, WAIT and WAKE, come first
  */
 #include "singvgpu_i.h"
 
@@ -28,7 +28,7 @@ static long do_wake(struct sgv_channel *ch, struct singvgpu_wake __user *uarg)
 	return sgv_wake(ch, &arg);
 }
 
-/* When it is restarted after a signal it must not wake another time. */
+/* Clears wake.nr on a signal, so that a restarted call does not wake again. */
 static long do_wake_wait(struct sgv_end *end, struct sgv_channel *ch,
 			 struct singvgpu_wake_wait __user *uarg)
 {
@@ -78,8 +78,9 @@ static long do_get_info(struct sgv_end *end, void __user *uarg)
 {
 	struct singvgpu_info info;
 
-	sgv_channel_info(end, &info);
+	/* In this order: a client that attaches in between is told of once more, not never. */
 	sgv_news_read(end);
+	sgv_channel_info(end, &info);
 	return copy_to_user(uarg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
@@ -92,7 +93,7 @@ static long do_range(struct sgv_end *end, struct sgv_channel *ch, void __user *u
 	return commit ? sgv_commit(ch, end_length(end, ch), &arg) : sgv_decommit(ch, &arg);
 }
 
-/* Of a file that is an end. */
+/* ioctls of a file that is an end. */
 static long end_ioctl(struct sgv_end *end, struct sgv_channel *ch, unsigned int cmd,
 		      void __user *uarg)
 {

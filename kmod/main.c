@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * main.c - /dev/singvgpu: the device, its file operations, and the module's coming and going
+ * main.c - /dev/singvgpu: the device, its file operations, module init and exit
  *
- * The device is meant for jobs and proxies of ordinary users; who may open it is the device
- * file's mode (udev: 0660, group singvgpu).
+ * The device is for jobs and proxies of ordinary users. The device file's mode decides who may
+ * open it (udev: 0660, group singvgpu).
  */
 #include <linux/miscdevice.h>
 #include <linux/module.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * map.c - mappings of a channel: only at its own address, and what their end says about their end
+ * map.c - mappings of a channel: only at its own address; an end hangs up with its last mapping
  *
  * The first address space that maps an end owns it; no other may map it. When its last mapping is
  * closed (munmap, exec, exit) the end hangs up. Splitting a mapping opens the new half before
@@ -38,7 +38,7 @@ static void vma_close(struct vm_area_struct *vma)
 	sgv_after_hang_up(end, ch, watch);
 }
 
-/* Moving has been refused before; if a way past that appears, this is the second lock. */
+/* get_unmapped_area() already refuses moves; this is a second check. */
 static int vma_mremap(struct vm_area_struct *vma)
 {
 	return -EINVAL;
@@ -89,8 +89,8 @@ static unsigned long address_of(struct sgv_end *end, struct sgv_channel *ch,
 }
 
 /*
- * Called for MAP_FIXED too, and what is mapped at the address that it returns is unmapped without
- * a word: hence the look for what is there. Under mmap_lock, so it stays true.
+ * Called for MAP_FIXED, too, in which case the kernel then unmaps whatever is at the returned
+ * address. So this checks that the range is free. mmap_lock is held, so the result stays valid.
  */
 unsigned long sgv_get_unmapped_area(struct file *file, unsigned long addr, unsigned long len,
 				    unsigned long pgoff, unsigned long flags)
@@ -112,7 +112,7 @@ unsigned long sgv_get_unmapped_area(struct file *file, unsigned long addr, unsig
 }
 
 /*
- * Counts the mapping; the first one makes its address space the owner of the end, and uses up
+ * Counts the mapping. The first one makes its address space the owner of the end, and takes over
  * *watch.
  */
 static int own_mapping(struct sgv_end *end, struct sgv_channel *ch, struct mm_struct *mm,

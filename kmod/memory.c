@@ -2,10 +2,10 @@
 /*
  * memory.c - the pages of a channel: allocated on first use or by COMMIT, counted, freed
  *
- * A page in ch->pages holds one reference, one charge of the user and one of ch->npages. Pages of
- * the control and completion regions and of the ring stay until the channel is freed; those of
- * the arena may go before, by DECOMMIT. Whoever uses a page without the channel's lock holds a
- * reference of his own; mappings and devices that pinned it have theirs.
+ * For a page in ch->pages the channel holds one reference, one charge of the user and one count in
+ * ch->npages. Pages of the control and completion regions and of the ring stay until the channel is
+ * freed; those of the arena may be freed before, by DECOMMIT. Code that uses a page without the
+ * channel's lock holds a reference; mappings, and devices that pinned the page, have their own.
  */
 #include <linux/gfp.h>
 #include <linux/pagemap.h>
@@ -14,7 +14,7 @@
 
 atomic_long_t sgv_pages;
 
-/* Who asks for pages by a system call is told that there are none; nobody is killed for them. */
+/* Pages requested by a system call: out of memory is an error of the call, without an OOM kill. */
 #define GFP_ASKED (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
 /* A zeroed page, charged to the channel's user and to the memory cgroup of this task. */
@@ -33,7 +33,7 @@ static struct page *page_alloc(struct sgv_channel *ch, gfp_t gfp)
 	return page;
 }
 
-/* Takes back page_alloc(), or gives up the channel's own reference. */
+/* Undoes page_alloc(), or drops the channel's reference. */
 static void page_drop(struct sgv_channel *ch, struct page *page)
 {
 	sgv_user_uncharge(ch->user, 1);
@@ -53,8 +53,8 @@ static struct page *page_lookup(struct sgv_channel *ch, pgoff_t index)
 }
 
 /*
- * Puts a new page into its place, or drops it if there is one already. Returns the page that is
- * there with a reference, or -ENOMEM. A place that COMMIT has reserved is as good as an empty one.
+ * Puts a new page at its index, or drops it if there is one already. Returns the page at the
+ * index with a reference, or -ENOMEM. An index that COMMIT has reserved counts as empty.
  */
 static struct page *page_insert(struct sgv_channel *ch, pgoff_t index, struct page *new)
 {
@@ -104,13 +104,13 @@ struct page *sgv_page_get(struct sgv_channel *ch, pgoff_t index)
 	return page_get(ch, index, GFP_ASKED);
 }
 
-/* The same for a fault: where memory is short it is as for any other memory that is touched. */
+/* The same for a fault, which may end in an OOM kill as for any other memory. */
 struct page *sgv_page_fault(struct sgv_channel *ch, pgoff_t index)
 {
 	return page_get(ch, index, GFP_KERNEL_ACCOUNT);
 }
 
-/* Makes the first page, which is there for as long as the channel is. */
+/* Allocates the first page, the control page, which lives as long as the channel. */
 int sgv_memory_init(struct sgv_channel *ch)
 {
 	struct page *page;
@@ -124,7 +124,7 @@ int sgv_memory_init(struct sgv_channel *ch)
 	return 0;
 }
 
-/* Nobody else knows the channel any more. */
+/* Frees all pages of a channel that nothing else refers to. */
 void sgv_memory_free(struct sgv_channel *ch)
 {
 	unsigned long index;
@@ -155,9 +155,9 @@ static int range_pages(const struct singvgpu_range *range, u64 low, u64 high,
 }
 
 /*
- * Reserves the places and allocates the pages of all that is missing, so that nothing can fail
- * any more when they are put in. A page that is in use already must not be taken out again:
- * somebody may have written to it since. *index tells how far it got.
+ * Reserves the indices and allocates all missing pages, so that inserting them cannot fail later. A
+ * page that has been inserted must not be removed again on an error, since it may have been written
+ * to. *index: where it has stopped.
  */
 static int commit_prepare(struct sgv_channel *ch, pgoff_t *index, pgoff_t end,
 			  struct list_head *pages)
@@ -182,7 +182,7 @@ static int commit_prepare(struct sgv_channel *ch, pgoff_t *index, pgoff_t end,
 	return 0;
 }
 
-/* Takes back what commit_prepare() has reserved, save where a fault has put a page meanwhile. */
+/* Releases the indices that commit_prepare() has reserved, except where a fault has put a page. */
 static void commit_undo(struct sgv_channel *ch, pgoff_t first, pgoff_t end)
 {
 	for (; first < end; first++) {
@@ -236,7 +236,7 @@ long sgv_commit(struct sgv_channel *ch, u64 limit, const struct singvgpu_range *
 		commit_undo(ch, first, index);
 	mutex_unlock(&ch->commit);
 
-	/* What a fault was faster with, or all of them after an error. */
+	/* The pages for which a fault was faster, or all after an error. */
 	while ((page = list_page(&pages)))
 		page_drop(ch, page);
 	return err;
@@ -245,9 +245,10 @@ long sgv_commit(struct sgv_channel *ch, u64 limit, const struct singvgpu_range *
 #define DECOMMIT_BATCH 64
 
 /*
- * Takes up to DECOMMIT_BATCH pages from *index on out of the channel. A fault puts a page into
- * the page tables under the page's lock and after having seen it in ch->pages. So when the lock
- * is ours, that fault has ended and unmapping will find the page, or it will find it missing here.
+ * Removes up to DECOMMIT_BATCH pages from *index on from the channel. A fault takes the page's
+ * lock, checks that the page is still in ch->pages, and maps it. So once we hold the lock, a
+ * fault has either mapped the page, and unmapping finds it, or will find the page missing in
+ * ch->pages.
  */
 static unsigned int decommit_batch(struct sgv_channel *ch, pgoff_t *index, pgoff_t end,
 				   struct page **pages)

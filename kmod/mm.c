@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * mm.c - tells the peers of an address space that it has begun to go
+ * mm.c - hangs up the ends that an address space has mapped when its teardown begins
  *
- * The mappings of a process that dies are closed only after all its memory has been freed, which
- * takes seconds where it is large. An MMU notifier is told first. There is one in each address
- * space that has mapped ends, and it has no other part in the life of that address space.
+ * The mappings of a dying process are closed only after all its memory has been freed, which takes
+ * seconds if it is large. An MMU notifier is called before that. Each address space that has mapped
+ * ends has one, which does nothing else and does not keep the address space alive.
  */
 #include <linux/delay.h>
 #include <linux/mmu_notifier.h>
@@ -17,9 +17,9 @@ static atomic_t watches;		/* not freed yet */
 struct sgv_mm {
 	struct mmu_notifier mn;
 	/*
-	 * sgv_end.watched: the ends that have mappings here. Changed with the mmap_lock of this
-	 * address space held for writing, or when it has no user left; so mm_release() has it
-	 * for itself.
+	 * List of sgv_end.watched: the ends that have mappings here. It changes only with the
+	 * mmap_lock of this address space held for writing, or when that has no user left; so
+	 * mm_release() needs no lock.
 	 */
 	struct list_head ends;
 };
@@ -42,8 +42,8 @@ static void mm_free_notifier(struct mmu_notifier *mn)
 }
 
 /*
- * The address space has no user left and all its mappings yet, which keep the files, and so the
- * ends on the list. Hanging up takes an end off the list.
+ * The address space has no user left, but still has its mappings. These keep the files open, and so
+ * the ends on the list alive. Hanging up takes an end off the list.
  */
 static void mm_release(struct mmu_notifier *mn, struct mm_struct *mm)
 {
@@ -61,8 +61,8 @@ static const struct mmu_notifier_ops mm_ops = {
 };
 
 /*
- * From mmap, with mmap_lock held for writing. The watch is released by sgv_mm_put(). A signal can
- * get in the way, which nobody expects of mmap(): the call is then made again.
+ * Called by mmap, with mmap_lock held for writing. sgv_mm_put() releases the watch. If a signal
+ * interrupts it, mmap is restarted, since callers do not expect EINTR from mmap().
  */
 struct sgv_mm *sgv_mm_get(struct mm_struct *mm)
 {
@@ -79,14 +79,16 @@ void sgv_mm_put(struct sgv_mm *watch)
 		mmu_notifier_put(&watch->mn);
 }
 
-/* The end's lock is held. The watch is the end's from now on. */
+/* The channel's lock is held. The end takes over the watch. */
 void sgv_mm_add(struct sgv_end *end, struct sgv_mm *watch)
 {
 	end->watch = watch;
 	list_add(&end->watched, &watch->ends);
 }
 
-/* The end's lock is held. Returns what is to be put after that, or NULL. */
+/*
+ * The channel's lock is held. Returns the watch, which the caller puts without the lock, or NULL.
+ */
 struct sgv_mm *sgv_mm_del(struct sgv_end *end)
 {
 	struct sgv_mm *watch = end->watch;
@@ -98,8 +100,8 @@ struct sgv_mm *sgv_mm_del(struct sgv_end *end)
 }
 
 /*
- * Notifiers are freed some time after they were put, by callbacks that run with bottom halves off:
- * the last of them has returned to the kernel's own code one grace period later.
+ * Notifiers are freed some time after they were put, by callbacks that run with bottom halves
+ * off. One grace period after the last of them no CPU runs code of this module any more.
  */
 void sgv_mm_exit(void)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * rw.c - a channel as a sparse file: lseek, pread and pwrite, with which its proxy saves and
- * re-creates it; what is not allocated reads as zeros and is a hole
+ * rw.c - a channel as a sparse file: lseek, pread and pwrite, for saving and re-creating it
+ *
+ * Pages that are not allocated are holes, and read as zeros.
  */
 #include <linux/uio.h>
 
@@ -66,7 +67,7 @@ static struct sgv_channel *proxy_channel(struct file *file)
 	return end->role == SINGVGPU_ROLE_PROXY ? ch : ERR_PTR(-EACCES);
 }
 
-/* Bytes from pos to the end of its page, of the channel or of the iterator. */
+/* Bytes from pos to the first of: the end of its page, of the channel, of the iterator. */
 static size_t chunk(struct sgv_channel *ch, loff_t pos, struct iov_iter *iter)
 {
 	size_t n = min_t(u64, ch->length - pos, PAGE_SIZE - offset_in_page(pos));

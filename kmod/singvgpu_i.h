@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * singvgpu_i.h - the module's own view of a channel, its ends, its waiters and their locks
+ * singvgpu_i.h - the module's structures: channels, their ends, users, and the locks
  *
  *   open()          CREATE             ATTACH                    last file or last mapping gone
  *   +------+  create_channel()    attach_channel()                        hang_up()
@@ -10,11 +10,12 @@
  *   +------+                          ^                                      |
  *                                     '-------- ATTACH of the same file -----'
  *
- * An open file is an end. An end that has a channel keeps it and its pages in memory, attached or
- * hung up, until release(). A channel is found by its id from CREATE until its proxy end hangs up.
+ * An open file is an end. An end that has a channel holds a reference to it and so to its pages,
+ * attached or hung up, until release(). A channel is found by its id from CREATE until its proxy
+ * end hangs up.
  *
  * Locks, outer first: mmap_lock or end->setup; ch->commit; page lock; ch->lock; poll queues. The
- * table's, the users' and the xarray's lock nest in none of them and hold none.
+ * table's lock comes before ch->lock; no lock is taken under the users' or the xarray's lock.
  */
 #ifndef _SINGVGPU_I_H
 #define _SINGVGPU_I_H
@@ -113,16 +114,16 @@ static inline struct sgv_channel *end_channel(struct sgv_end *end)
 	return smp_load_acquire(&end->ch);
 }
 
-/* How many bytes of the channel an end may map and name. */
+/* How many bytes of the channel an end may map and pass to ioctls. */
 static inline u64 end_length(const struct sgv_end *end, const struct sgv_channel *ch)
 {
 	return end->role == SINGVGPU_ROLE_CLIENT ? ch->log_off : ch->length;
 }
 
-/* Counted for debugfs only: each CPU its own, summed up by the reader. */
+/* Statistics for debugfs, per CPU; the reader adds them up. */
 struct sgv_stats {
 	u64 waits;		/* WAIT and WAKE_WAIT */
-	u64 sleeps;		/* those that slept */
+	u64 sleeps;		/* of them, those that slept */
 	u64 wakes;		/* WAKE and WAKE_WAIT */
 	u64 woken;		/* waiters woken by them */
 	u64 faults;
@@ -174,7 +175,7 @@ loff_t sgv_llseek(struct file *file, loff_t off, int whence);
 ssize_t sgv_read_iter(struct kiocb *iocb, struct iov_iter *to);
 ssize_t sgv_write_iter(struct kiocb *iocb, struct iov_iter *from);
 
-/* mm.c: hangs up the ends that an address space has mapped as soon as it begins to go. */
+/* mm.c: hangs up an address space's ends as soon as its teardown begins. */
 struct sgv_mm *sgv_mm_get(struct mm_struct *mm);
 void sgv_mm_put(struct sgv_mm *watch);
 void sgv_mm_add(struct sgv_end *end, struct sgv_mm *watch);

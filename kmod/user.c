@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * user.c - what each user may hold: channels and pages
+ * user.c - limits for each user: channels and pages
  *
- * A channel is its creator's, and so are all its pages, whoever touched them. Memory cgroups are
- * charged besides that, each for what its own tasks touched first.
+ * A channel and all its pages are charged to its creator, whoever touched them. A memory cgroup is
+ * charged, too, for the pages that its own tasks touched first.
  */
 #include <linux/hashtable.h>
 #include <linux/moduleparam.h>
@@ -48,7 +48,7 @@ static struct sgv_user *user_of(kuid_t uid)
 	return NULL;
 }
 
-/* Counts a channel of the user. */
+/* Charges a channel to the user. */
 struct sgv_user *sgv_user_get(kuid_t uid)
 {
 	struct sgv_user *user, *new;
@@ -86,7 +86,7 @@ void sgv_user_put(struct sgv_user *user)
 	kfree(user);
 }
 
-/* Counts a page of the user. */
+/* Charges a page to the user. */
 int sgv_user_charge(struct sgv_user *user)
 {
 	unsigned long limit = mib_to_pages(READ_ONCE(user_mib));

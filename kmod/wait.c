@@ -2,11 +2,11 @@
 /*
  * wait.c - sleeping on a word of the channel, waking the sleepers, and poll
  *
- * A waiter is on its list from before it looks at the word until it is taken off, by a waker or by
- * itself, under ch->lock. A waker changes the word before it looks at the list, so one of the two
- * sees the other. The waker's last touch of a waiter is the store of its result: the waiter may be
- * gone then without having taken the lock again, and only its task is left to wake, which RCU
- * keeps. Being woken once too often does no harm to a task.
+ * A waiter is on its list from before it reads the word until a waker or the waiter itself takes
+ * it off, under ch->lock. A waker changes the word before it reads the list, so one of the two
+ * sees the other. The waker's last access to a waiter is the store of its result: after that the
+ * waiter may return without the lock, and only its task, which RCU keeps, is left to be woken. A
+ * spurious wake-up does no harm to a task.
  */
 #include <linux/hrtimer.h>
 #include <linux/nospec.h>
@@ -44,20 +44,20 @@ static void wake_task(struct task_struct *task, int flags)
 	default_wake_function(&entry, TASK_NORMAL, flags, NULL);
 }
 
-/* Ends a wait; ch->lock is held. The task may still need wake_task(), in the same RCU section. */
+/* Ends a wait. ch->lock is held. The caller wakes the returned task in the same RCU section. */
 static struct task_struct *take_off(struct sgv_waiter *w, int result)
 {
 	struct task_struct *task = w->task;
 
 	list_del(&w->node);
-	/* Pairs with the acquire in finish(): the list is done with the waiter. */
+	/* Pairs with the acquire in finish(): the waiter is off the list. */
 	smp_store_release(&w->result, result);
 	return task;
 }
 
 /*
- * Takes up to nr waiters on the word off their list and wakes all of them but the last, which is
- * left in *last. Returns how many there were. ch->lock and the RCU read lock are held.
+ * Takes up to nr waiters on the word off their list, and wakes all but the last, which it leaves in
+ * *last for the caller. Returns their number. ch->lock and the RCU read lock are held.
  */
 static u32 take_waiters(struct sgv_channel *ch, u32 off, u32 nr, struct task_struct **last)
 {
@@ -77,7 +77,7 @@ static u32 take_waiters(struct sgv_channel *ch, u32 off, u32 nr, struct task_str
 	return n;
 }
 
-/* ch->lock is held. */
+/* Wakes the proxy's pollers if the word is the doorbell. ch->lock is held. */
 static void ring_doorbell(struct sgv_channel *ch, u32 off)
 {
 	if (off != DOORBELL || !ch->proxy)
@@ -120,7 +120,7 @@ void sgv_wake_all(struct sgv_channel *ch, int result)
 	rcu_read_unlock();
 }
 
-/* Whether this end may go on: -EPIPE when it or its peer has hung up. ch->lock is held. */
+/* -EPIPE if this end or its peer has hung up. ch->lock is held. */
 static int check_ends(const struct sgv_end *end, const struct sgv_channel *ch)
 {
 	if (!end->attached)
@@ -131,8 +131,8 @@ static int check_ends(const struct sgv_end *end, const struct sgv_channel *ch)
 }
 
 /*
- * The word in the kernel's own mapping; its page is allocated if need be, and stays until the
- * channel is freed.
+ * The kernel's address of the word. Its page is allocated if need be, and stays until the channel
+ * is freed.
  */
 static u32 *word_at(struct sgv_channel *ch, u32 off)
 {
@@ -147,7 +147,7 @@ static u32 *word_at(struct sgv_channel *ch, u32 off)
 	return page_address(page) + offset_in_page(off);
 }
 
-/* One sleep. Returns -ETIME when the time is over, -ERESTARTSYS for a signal, else 0. */
+/* Sleeps once. Returns -ETIME if the timeout has expired, -ERESTARTSYS for a signal, else 0. */
 static int sleep_until(ktime_t *due)
 {
 	if (signal_pending(current))
@@ -160,7 +160,7 @@ static int sleep_until(ktime_t *due)
 	return 0;
 }
 
-/* Takes the waiter off unless a waker was faster, whose result then counts. */
+/* Takes the waiter off its list, unless a waker was faster; then the waker's result counts. */
 static int finish(struct sgv_channel *ch, struct sgv_waiter *w, int err)
 {
 	/* Pairs with the release in take_off(). */
@@ -178,7 +178,7 @@ static int finish(struct sgv_channel *ch, struct sgv_waiter *w, int err)
 	return result;
 }
 
-/* Sleeps until the waiter is woken, the word differs, the time is over or a signal comes. */
+/* Sleeps until the waiter is woken, the word differs, the timeout expires or a signal comes. */
 static int wait_on(struct sgv_channel *ch, struct sgv_waiter *w, const u32 *word, u32 expect,
 		   ktime_t *due)
 {
@@ -201,7 +201,7 @@ static int wait_on(struct sgv_channel *ch, struct sgv_waiter *w, const u32 *word
 	return finish(ch, w, err);
 }
 
-/* Puts the waiter on its list, unless it cannot or need not wait; after the wake, if one is due. */
+/* Does the wake of WAKE_WAIT, then puts the waiter on its list, unless it must not wait. */
 static int put_on(struct sgv_end *end, struct sgv_channel *ch, struct sgv_waiter *w,
 		  const struct singvgpu_wake *wake, bool may_sleep)
 {
@@ -225,8 +225,8 @@ static int put_on(struct sgv_end *end, struct sgv_channel *ch, struct sgv_waiter
 		wake_task(last, SGV_WF_HAND_OVER);
 	rcu_read_unlock();
 	/*
-	 * A peer that was woken on this CPU runs now, while this task is still on the run queue:
-	 * it will mostly have answered before there was a need to sleep.
+	 * A peer that was woken on this CPU runs now, while this task is still on the run queue;
+	 * mostly it answers before this task has to sleep.
 	 */
 	if (last)
 		cond_resched();
@@ -238,8 +238,8 @@ static int put_on(struct sgv_end *end, struct sgv_channel *ch, struct sgv_waiter
 }
 
 /*
- * WAIT, or WAKE_WAIT if wake is set. Returns what WAIT does, -ERESTARTSYS for a signal; then and
- * with -ETIME what is left of the time is in arg.
+ * WAIT, or WAKE_WAIT if wake is set. Returns what WAIT does, or -ERESTARTSYS for a signal. Then,
+ * and with -ETIME, arg has the remaining time.
  */
 long sgv_wait(struct sgv_end *end, struct sgv_channel *ch, struct singvgpu_wait *arg,
 	      const struct singvgpu_wake *wake)
@@ -265,7 +265,9 @@ long sgv_wait(struct sgv_end *end, struct sgv_channel *ch, struct singvgpu_wait 
 	err = put_on(end, ch, &w, wake, arg->timeout_ns);
 	if (!err)
 		err = wait_on(ch, &w, word, arg->expect, limit);
-	/* What the peer has said before it went counts, and so does what there was no wait for. */
+	/*
+	 * A changed word counts, even if the peer has hung up since or there was no time to wait.
+	 */
 	if ((err == -EPIPE || err == -ETIME) && READ_ONCE(*word) != arg->expect)
 		err = 0;
 
@@ -313,7 +315,7 @@ __poll_t sgv_poll(struct file *file, poll_table *pt)
 	ch = end_channel(end);
 	if (!ch)
 		return 0;
-	/* Pairs with the barrier in ring_doorbell(): on the queue first, then the look. */
+	/* Pairs with the barrier in ring_doorbell(): queue first, then read the doorbell. */
 	smp_mb();
 	spin_lock(&ch->lock);
 	if (check_ends(end, ch))

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bypass.c - notices that a program reaches the GPU around this library
+ * bypass.c - detects programs that reach the GPU without this library
  *
- * Some programs load a driver library by its full path, or ship an NCCL of their own. Such calls never
- * come here, so the job would run but could not be moved. What the process has mapped tells: another
- * libcuda, a device file of NVIDIA's, a second NCCL. Looked at when a session begins and whenever an
- * image is loaded after the set of loaded objects has changed; each finding is told to the proxy once,
- * which says so on the launcher's terminal.
+ * Some programs load a driver library by its full path, or ship an NCCL of their own. Calls
+ * through these do not pass this library, so the job would run but could not be moved. The
+ * process's mappings show them: another libcuda, one of NVIDIA's device files, a second NCCL.
+ * They are checked when a session begins, and when an image is loaded after the set of loaded
+ * objects has changed. Each finding is sent once to the proxy, which prints it on the launcher's
+ * terminal.
  */
 #include "client.h"
 
@@ -78,7 +79,7 @@ static int adds_of(struct dl_phdr_info *info, size_t size, void *arg)
 
 void bypass_check(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct lock lock = LOCK_INIT(LOCK_BYPASS);
 	static unsigned long long seen;
 	unsigned long long adds = 0;
 	struct own own = { 0 };
@@ -88,7 +89,7 @@ void bypass_check(void)
 	FILE *f;
 
 	dl_iterate_phdr(adds_of, &adds);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	f = adds == seen ? NULL : fopen("/proc/self/maps", "re");
 	seen = adds;
 	while (f && fgets(line, sizeof(line), f)) {
@@ -107,5 +108,5 @@ void bypass_check(void)
 			look(line, &own, &last_dev, &last_ino);
 		fclose(f);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }

@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.h - the interposer inside: session, threads, and what lies behind virtual handles
+ * client.h - internal interfaces of the interposer: session, threads, objects of virtual handles
  *
  *   cuX() ── stubs by hand or generated ──► records ──► ringbuf ──► proxy
  *              │ object.c   handle → struct        │ send.c
  *              │ space.c    addresses              │
- *              └ answers locally what it knows     └ staging and long replies: arena.c
+ *              └ queries: answered locally         └ staging and long replies: arena.c
  *
- * All of this is a cache: the truth lies in the channel (DESIGN 2). Functions return 0 or a CUresult
- * unless they say otherwise. Nothing here exits, aborts, or prints unless SINGVGPU_LOG asks for it.
+ * All of this is a cache: the truth lies in the channel. Functions return 0 or a CUresult unless
+ * they say otherwise. Nothing here exits, aborts, or prints unless SINGVGPU_LOG asks for it.
  *
- * Locks, in the order in which they are taken: session.lock (connecting, contexts), object tables'
- * own (inside object.c), memory_lock (window and arena). None is held while waiting for the proxy,
- * except session.lock, which only cuInit and the life of contexts take.
+ * Locks are struct lock (lock.h), taken in the order of enum lock_rank. Those of a session's state
+ * are in session.locks. No lock is held where a call may wait: for an answer, for room in the
+ * ring, or at the gate, which a checkpoint closes until the device is idle. The device may itself
+ * wait for a thread of this process: for the one that runs host functions, or for one in a call
+ * that is answered locally. A lock held across the wait would stop that thread. So records are
+ * sent under a lock by send_try() alone, memory is allocated before the lock is taken, and cleanup
+ * that may wait runs after it is dropped. A build with DEBUG_LOCKS aborts a program that breaks
+ * this rule.
+ *
+ * Turns are the exceptions: locks that may be held during a wait. They are taken before all other
+ * locks, and only by calls that wait for the proxy anyway; host functions and local answers take
+ * none:
+ *   session.lock       connecting, and contexts: their objects are made and ended with the proxy's
+ *   locks.managedvars  bytes of __managed__ variables: a launch waits until they have been copied
+ *   LOCK_SHARE         one call at a time lets the proxy take a file descriptor of this process
+ * export_tables.c, which direct mode uses too, has two locks of its own and makes no calls under
+ * them.
  */
 #ifndef CLIENT_H
 #define CLIENT_H
@@ -22,12 +36,13 @@
 #endif
 #include <cuda.h>
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attrs.h"
 #include "cuda_ops.h"
+#include "lock.h"
 #include "op.h"
 #include "proto.h"
 #include "ring.h"
@@ -46,32 +61,101 @@ enum session_state {
 	SESSION_FORKED,		/* a child of the process that called cuInit; it has no device */
 };
 
+/*
+ * A session's state is all in here. Statics of files are the process's, however many sessions it
+ * has. These are all of them, each with its reason; test-statics compares the list with the
+ * objects:
+ *
+ *   session.c: session - the first session
+ *   object.c: obj_chunks free_list used lock - a handle names one object in the process
+ *   thread.c: thread key once - threads are the program's
+ *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says
+ *	whether a call can mix two contexts
+ *   graphs/graph.c: lock changed tables doomed forgotten calls execs - a graph has no device
+ *   graphs/capture.c: captures capture_live ids me threads - a capture may reach several devices
+ *   modules/module.c: lock - a library is loaded for all devices
+ *   memory/host.c: ids - CU_POINTER_ATTRIBUTE_BUFFER_ID is unique in the process
+ *   memory/vmm.c: one - who may trace the process is a setting of all of it
+ *   bypass.c: lock seen found n_found - what is mapped is mapped in the process
+ *   symbols.c: self once tables_once - the library is there once
+ *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
+ *   tables/export_tables.c: locals locals_lock - by handles of contexts
+ *   tables/export_tables.c: lock nseen seen - each unknown table is reported once
+ *   lock_check.c: held - the locks of a thread, whatever their sessions
+ *   ringbuf/produce.c: last - a thread's guess, which is checked with each channel
+ */
 struct session {
+	/* What nearly every call reads, in one cache line. */
 	enum session_state state;	/* lock to change it; read freely */
-	pthread_mutex_t lock;
+	uint32_t late_seen;		/* count of shared->late that has been reported; atomic */
 	struct ring *ring;
 	const struct sv_shared *shared;
 	uint8_t *arena;
-	uint32_t late_seen;		/* count of shared->late that has been reported; atomic */
-	int visible[SV_DEVICES_MAX];	/* the program's ordinal → the job's; set by cuInit */
-	int devices;			/* as many */
+	struct managedvars *managedvars;	/* modules/managedvar.c; NULL: none yet */
+
 	int device;			/* the program's ordinal of the session's device */
+	int devices;			/* number of entries in visible */
+	int visible[SV_DEVICES_MAX];	/* the program's ordinal → the job's; set by cuInit */
+
+	/* State that each file keeps for the session. */
+	struct reserved {		/* memory/window.c; len 0: nothing is reserved */
+		uint64_t base, len;
+	} window_at, channel_at;
+	struct space *window;		/* device addresses of the client's choice: locks.memory */
+	struct granules *granules;	/* memory/memory.c */
+	struct chunks *chunks;		/* memory/arena.c */
+	struct stages *stages;		/* memory/stage.c */
+	struct peer *peers;		/* memory/ipc.c */
+	struct pools *pools;		/* memory/pool.c */
+	struct regions {		/* memory/host.c: registered memory */
+		struct memory *at;	/* sorted by address, not overlapping */
+		size_t n, room;		/* n: stored atomically, and first read without the lock */
+		char arena[80];		/* the file of the arena, as /proc/self/maps names it */
+	} regions;
+	struct texture **textures;	/* memory/texture.c; NULL: none yet */
+	struct calls *calls;		/* streams/hostfunc.c; NULL: none yet */
+
+	/* graphs/; graph_lock() */
+	struct {
+		struct exec *live;
+		struct exec *gone;	/* destroyed, but launches may be in flight */
+	} execs;
+	struct {
+		struct graph_mem *all;	/* with nodes, or allocated */
+		struct graph_mem *dead;	/* to be freed by graph_mem_sweep() */
+		uint64_t used_high, reserved_high;
+	} graph_mem;
+
+	/* context.c; lock */
+	struct context *primary[SV_DEVICES_MAX];	/* by device, like the next; NULL: none yet */
+	unsigned int primary_flags[SV_DEVICES_MAX];
+	int retained;			/* uses of the primary context */
+
+	struct lock lock;
+	/* Each guards the state of one file, which is named unless its name says it. */
+	struct {
+		struct lock managedvars, hostfunc, pools, vmm, ipc;
+		struct lock memory;	/* window and granules; other files search the window */
+		struct lock registered;	/* memory/host.c */
+		struct lock arena, stage, textures;
+		struct lock prints;	/* send.c */
+	} locks;
 };
 
 extern LOCAL struct session session;
 
-/* cuInit's work. CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_NOT_READY no proxy, … */
+/* Implements cuInit. CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_NOT_READY no proxy, … */
 LOCAL CUresult session_open(void);
 
-/* The first context is to be on another device of the job than the one connected to: reconnect. */
+/* Reconnect to another device of the job, on which the first context is to be made. */
 LOCAL CUresult session_move(int device);
 
-/* Nothing of the program's own is mapped in [base, base + len) from here on; 0, -EEXIST or -errno. */
+/* Keep the program from mapping anything in [base, base + len). 0, -EEXIST or -errno. */
 LOCAL int window_reserve(uint64_t base, uint64_t len);
-/* A channel is about to be mapped: its place is no longer kept free. */
+/* Release the addresses reserved for a channel, which is about to be mapped there. */
 LOCAL void window_make_way(void);
 
-/* Is there a session that works? NOT_INITIALIZED, or the latched error. */
+/* 0 if the session works, NOT_INITIALIZED, or the sticky error. */
 LOCAL CUresult session_broken(void);
 static inline CUresult session_check(void)
 {
@@ -80,7 +164,7 @@ static inline CUresult session_check(void)
 	return session_broken();
 }
 
-/* A result of ringbuf's as a CUresult. */
+/* A result of ringbuf as a CUresult. */
 LOCAL CUresult session_rc(int rc);
 
 /* The description of one of the program's devices, NULL: no such device. */
@@ -90,18 +174,18 @@ LOCAL void client_log(const char *fmt, ...) __attribute__((format(printf, 1, 2))
 
 /* --------------------------------------------------------------------------- objects: object.c
  *
- * What a virtual handle stands for. Each kind of object has its struct, which begins with struct
- * obj; types without a struct of their own are plain struct obj. Freed objects are reused for
- * their type only, so a stale pointer never leads to foreign memory.
+ * The objects of virtual handles. An object's struct begins with struct obj; types without a
+ * struct of their own are plain struct obj. Freed objects are reused for their type only, so a
+ * stale pointer never leads to memory of another type.
  */
 struct context;
 
-#define OBJ_PLAIN_MAX 192	/* bytes of an object whose type is not client.h's */
+#define OBJ_PLAIN_MAX 192	/* bytes of an object whose struct is not in client.h */
 
 struct obj {
 	uint64_t handle;	/* 0: free */
 	struct context *ctx;	/* where it was made, or NULL */
-	struct obj *next;	/* of ctx's objects of all types, or the free list; object.c's lock */
+	struct obj *next;	/* in ctx's list of objects, if any, or the free list; object.c's lock */
 	struct obj **prev;
 };
 
@@ -122,7 +206,7 @@ static inline void *obj_find(unsigned int type, uint64_t handle)
 	return likely(o && o->handle == handle) ? o : NULL;
 }
 
-/* A new object, zeroed but for its header; NULL: out of memory. */
+/* A new object, zeroed except for its header; NULL: out of memory. */
 LOCAL void *obj_new(unsigned int type, struct context *ctx);
 LOCAL void obj_free(unsigned int type, struct obj *o);
 
@@ -136,23 +220,21 @@ static inline unsigned int obj_type(const struct obj *o)
 
 /* -------------------------------------------------------------------------- contexts: context.c */
 
-#define STREAM_ATTRS 5
-
 struct stream {
 	struct obj o;
-	uint64_t wire;			/* as records name it */
+	uint64_t wire;			/* its name in records */
 	unsigned int flags;		/* as cuStreamCreate */
 	int priority;
 	uint64_t id;			/* cuStreamGetId */
-	struct capture *capture;	/* the stream is being captured into it; capture.c */
+	struct capture *capture;	/* the capture that the stream is part of; capture.c */
 	void *capture_tail;		/* nodes that the next captured one depends on; capture.c */
 	uint64_t calls;			/* host functions enqueued; hostfunc.c */
 	uint64_t call_word;		/* arena offset of the word that acknowledges them, or 0 */
 	struct pool_stream *pool;	/* stream-ordered memory freed here; pool.c */
-	CUstreamAttrValue attr[STREAM_ATTRS];	/* streamops.c */
+	CUstreamAttrValue attr[SV_ATTR_STREAM_IDS];	/* by id; streamops.c */
 	unsigned int attr_set;		/* bit i: attr[i] is not the default */
 	const void *owner;		/* the thread whose own stream this is; thread.c */
-	struct stream *own_next;	/* of that thread's own streams */
+	struct stream *own_next;	/* in that thread's list of own streams */
 };
 
 struct context {
@@ -163,15 +245,15 @@ struct context {
 	CUdevice device;		/* the program's ordinal */
 	int attached;			/* uses of a cuCtxAttach */
 	uint64_t id;			/* cuCtxGetId */
-	uint64_t limit[16];		/* cuCtxGetLimit, as far as set here; by CUlimit */
-	bool live;			/* the proxy has it; not so a primary context nobody retains */
+	uint64_t limit[16];		/* limits set by the program; by CUlimit */
+	bool live;			/* the proxy has it; not so an unretained primary context */
 	struct stream legacy;		/* not in the object table; wire SV_STREAM_LEGACY */
 };
 
 struct event {
 	struct obj o;
 	unsigned int flags;		/* CU_EVENT_INTERPROCESS, or 0 */
-	bool peers;			/* other processes have it, or may: ipc_event.c */
+	bool peers;			/* shared with other processes: ipc_event.c */
 	bool recorded;
 	struct capture *capture;	/* recorded in a capture; capture.c */
 	void *capture_tail;
@@ -188,54 +270,78 @@ struct thread {
 	int per_thread;			/* 0 means this thread's own stream in the call under way */
 	bool in_callback;		/* a host function runs: CUDA is forbidden in it */
 	int capture_mode;		/* cuThreadExchangeStreamCaptureMode */
-	struct stream *own;		/* this thread's own streams, one a context; thread.c */
+	struct stream *own;		/* this thread's own streams, one per context; thread.c */
 	void *scratch;
 	size_t scratch_len;
 };
 
 extern LOCAL __thread struct thread thread __attribute__((tls_model("initial-exec")));
 
-/* The context to work in, and the session is well. CUDA_ERROR_INVALID_CONTEXT, session errors. */
+/* The current context, if the session works. CUDA_ERROR_INVALID_CONTEXT, session errors. */
 LOCAL CUresult context_current(struct context **out);
-extern LOCAL int context_count;	/* live ones: session.lock; without it, a hint */
+/*
+ * Live contexts of the process: while there is one, a call cannot name objects of two. Exact under
+ * session.lock, else a hint.
+ */
+extern LOCAL int context_count;
 
-/* The stream that a handle means in this thread's current context, special values included. */
+/* The stream that a handle stands for in the current context, special values included. */
 LOCAL CUresult stream_find(CUstream handle, struct stream **out);
 LOCAL CUresult stream_own(struct context *ctx, struct stream **out);	/* the per-thread one */
 
-/* All work of a context, or of a stream, that was enqueued before is done. */
+/* Wait until the work enqueued so far in a context, or on a stream, is done. */
 LOCAL CUresult context_sync(struct context *ctx);
 LOCAL CUresult stream_sync(struct context *ctx, struct stream *s);
 
-/* Address and flags of a wait for a value, or of a write of one, as far as they can be wrong. */
+/* Check address and flags of a wait for a value, or of a write of one. */
 LOCAL CUresult memop_wait(uint64_t addr, unsigned int size, unsigned int flags);
 LOCAL CUresult memop_write(uint64_t addr, unsigned int size, unsigned int flags);
 
-/* The primary context's handle, made if need be (whether it is retained or not). */
+/* The primary context's handle, which exists even while the context is not retained. */
 LOCAL CUresult context_primary(CUcontext *out, CUdevice dev);
 
 /* -------------------------------------------------------------------------------- records: send.c
  *
- * send_async: a record that is not answered. send_sync: one that is; its status is returned. Both
- * give errors of the session and late errors of earlier records first.
+ * send_async sends a record without an answer; send_sync waits for the answer and returns its
+ * status. If the session is broken, or an earlier record has left a deferred error, both return
+ * that error and send nothing.
  */
 LOCAL CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, uint32_t blen);
 LOCAL CUresult send_sync(uint16_t op, const void *a, uint32_t alen, const void *b, uint32_t blen,
 			 void *reply, uint32_t cap);
 
-/* The same in two steps, so that several can be under way. */
+/* send_sync in two steps, so that several requests can be in flight. */
 LOCAL CUresult send_request(struct ring_ticket *t, uint16_t op, const void *a, uint32_t alen,
 			    const void *b, uint32_t blen);
 LOCAL CUresult send_await(struct ring_ticket *t, void *reply, uint32_t cap);
 
-/* In stream order: into the graph where the stream is captured, else send_async. */
+/*
+ * send_async for a caller that holds a lock. Where send_async would wait, send_try sends nothing
+ * and returns SEND_AGAIN. The caller then drops the lock and calls send_again(), which waits for
+ * room for a record of len bytes; where it returns true the caller starts over.
+ *
+ *	do {
+ *		lock_take(&lock);
+ *		rc = … send_try(…) …;
+ *		lock_drop(&lock);
+ *	} while (send_again(&rc, sizeof(a)));
+ */
+#define SEND_AGAIN ((CUresult)(CUDA_ERROR_UNKNOWN + 1))	/* never returned to a program */
+LOCAL CUresult send_try(uint16_t op, const void *a, uint32_t alen);
+LOCAL bool send_again_slow(CUresult *rc, uint32_t len);
+static inline bool send_again(CUresult *rc, uint32_t len)
+{
+	return unlikely(*rc == SEND_AGAIN) && send_again_slow(rc, len);
+}
+
+/* Add the record to the graph if the stream is captured, else send_async. */
 LOCAL CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
 		       uint32_t blen);
 
-/* A failure that an earlier record's execution has left, reported once; or the latched one. */
+/* The sticky error, or a deferred error of an earlier record, which is reported once. */
 LOCAL CUresult send_late(void);
 
-/* Is the context beyond repair? The latched error then; late ones are left for send_late. */
+/* The sticky error, or 0; deferred errors are left for send_late. */
 LOCAL CUresult send_latched(void);
 static inline CUresult send_broken(void)
 {
@@ -245,35 +351,38 @@ static inline CUresult send_broken(void)
 	return send_latched();
 }
 
-/* Write what kernels have printed to the program's stdout and stderr. */
+/* Write the output of kernels' printf to the program's stdout and stderr. */
 LOCAL void send_prints(void);
 
 /* ------------------------------------------------------------------------------ addresses: space.c
  *
- * An address range and the allocations in it. Not thread safe: memory_lock.
+ * An address range and the allocations in it. Not thread safe: the caller holds its own lock.
  */
 struct space;
 
-#define SPACE_HIGH 1u		/* at the high end of the range instead of the low one */
+#define SPACE_HIGH 1u		/* allocate at the high end of the range */
 
 LOCAL struct space *space_new(uint64_t base, uint64_t len);
 LOCAL void space_free(struct space *s);
 
-/* A range of len bytes, a multiple of align (a power of two) from 0 on; 0: no room. */
+/* Allocate len bytes at a multiple of align (a power of two). 0: no room. */
 LOCAL uint64_t space_alloc(struct space *s, uint64_t len, uint64_t align, unsigned int flags,
 			   void *owner);
 
-/* This very range. -EEXIST something in it is in use. */
+/* Allocate exactly this range. -EEXIST something in it is in use. */
 LOCAL int space_take(struct space *s, uint64_t addr, uint64_t len, void *owner);
 
 /* The allocation that holds addr: its base, length and owner. false: none. */
 LOCAL bool space_find(struct space *s, uint64_t addr, uint64_t *base, uint64_t *len, void **owner);
 
-/* Ask fn of each allocation in order of address until it says true; then true. fn changes nothing. */
+/* Call fn for each allocation, by address, until it returns true: then true. fn changes nothing. */
 LOCAL bool space_each(const struct space *s,
 		      bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg);
 
-/* Give the allocation that begins at base back. false: none begins there. */
+/* Change the owner of the allocation that begins at base. */
+LOCAL void space_own(struct space *s, uint64_t base, void *owner);
+
+/* Free the allocation that begins at base. false: none begins there. */
 LOCAL bool space_release(struct space *s, uint64_t base);
 
 /* ------------------------------------------------------------------------------- memory: memory.c */
@@ -281,13 +390,13 @@ LOCAL bool space_release(struct space *s, uint64_t base);
 enum memory_kind {
 	MEMORY_DEVICE = 1,	/* cuMemAlloc and the like: granules are mapped as needed */
 	MEMORY_POOL,		/* stream ordered; pool.c */
-	MEMORY_RESERVED,	/* cuMemAddressReserve; vmm.c says what is mapped */
+	MEMORY_RESERVED,	/* cuMemAddressReserve; vmm.c has the mappings in it */
 	MEMORY_HOST,		/* pinned host memory in the arena */
 	MEMORY_MANAGED,		/* cuMemAllocManaged, in the arena too */
 	MEMORY_REGISTERED,	/* cuMemHostRegister; address is the program's own */
 	MEMORY_GLOBAL,		/* a module's variable, in the driver's part of the window */
-	MEMORY_GRAPH,		/* of an allocation node; graph_mem.c */
-	MEMORY_PEER,		/* another process's; ipc.c */
+	MEMORY_GRAPH,		/* of an allocation node; graphs/mem.c */
+	MEMORY_PEER,		/* of another process; ipc.c */
 };
 
 /* An allocation: the owner in a space. */
@@ -297,52 +406,50 @@ struct memory {
 	struct context *ctx;
 	unsigned int flags;	/* of the call that made it */
 	uint64_t id;		/* CU_POINTER_ATTRIBUTE_BUFFER_ID */
-	void *more;		/* of whoever made it */
-	bool shown;		/* cuIpcGetMemHandle was asked for it */
+	void *more;		/* private data of the file that made it */
+	bool shown;		/* exported by cuIpcGetMemHandle */
 };
 
-extern LOCAL pthread_mutex_t memory_lock;
-extern LOCAL struct space *memory_window;	/* device addresses of the client's choice */
-
-/* The session has been opened (again): the window. */
+/* Set up the window of a session that has been opened, perhaps again. */
 LOCAL CUresult memory_init(void);
 
 /*
- * memory_alloc: device memory of kind, mapped; memory_free: without waiting for anything.
- * CUDA_ERROR_OUT_OF_MEMORY by the budget.
+ * memory_alloc: mapped device memory of this kind; CUDA_ERROR_OUT_OF_MEMORY over the budget.
+ * memory_free: does not wait for work on the device that uses it.
  */
 LOCAL CUresult memory_alloc(enum memory_kind kind, uint64_t len, uint64_t align, unsigned int place,
 			    struct memory **out);
 LOCAL void memory_free(struct memory *m);
 
-/* Free all that a context has allocated, in window and arena. */
+/* Free all allocations of a context, in window and arena. */
 LOCAL void memory_context_gone(struct context *ctx);
 
-/* Physical bytes that the session may still get: budget less what is mapped and in use. */
+/* Bytes of physical memory that the session may still use: budget minus memory in use. */
 LOCAL uint64_t memory_left(void);
 
-/* Charge or return physical memory that VMM calls create. CUDA_ERROR_OUT_OF_MEMORY. */
+/* Charge to the budget, or return, physical memory of VMM calls. CUDA_ERROR_OUT_OF_MEMORY. */
 LOCAL CUresult memory_charge(uint64_t len);
 LOCAL void memory_uncharge(uint64_t len);
 
-/* What holds this address: a copy of its description. false: nothing that we know. */
+/* A copy of the description of the allocation that holds addr. false: none known. */
 LOCAL bool memory_find(uint64_t addr, struct memory *out);
 
-/* Do len bytes at addr belong to one allocation that a device may use? INVALID_VALUE. */
+/* 0 if len bytes at addr lie in one allocation that the device can reach, else INVALID_VALUE. */
 LOCAL CUresult memory_range(uint64_t addr, uint64_t len);
 
-/* A module's variable is at addr (again: allowed), or its module has gone. */
+/* Register a module's variable at addr (again: allowed), or forget all variables of a module. */
 LOCAL CUresult memory_add_global(uint64_t addr, uint64_t len, void *module);
 LOCAL void memory_drop_globals(void *module);
 
 /* ---------------------------------------------------------------------------------- arena: arena.c
  *
  * The client's part of the arena. Ranges are backed, and pinned for the device, before they are
- * given out. Offsets are from the arena's start, as records have them.
+ * allocated: allocating and freeing may wait. Offsets count from the arena's start, as in records.
  */
 LOCAL CUresult arena_init(void);
 LOCAL CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off);
 LOCAL void arena_free(uint64_t off);
+LOCAL void arena_own(uint64_t off, void *owner);	/* new owner of the allocation at off */
 LOCAL bool arena_find(uint64_t off, uint64_t *base, uint64_t *len, void **owner);
 LOCAL bool arena_each(bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg);
 static inline void *arena_at(uint64_t off)
@@ -350,61 +457,71 @@ static inline void *arena_at(uint64_t off)
 	return session.arena + off;
 }
 
-/* A piece of the arena for one reply or a short text; the same thread may hold several. */
+/* Zeroed arena memory for one reply or a short text; a thread may hold several. */
 LOCAL void *arena_reply(uint64_t len, uint64_t *off);
 LOCAL void arena_reply_done(uint64_t off);
 
 /* --------------------------------------------------------------------------------- staging: stage.c
  *
- * Pageable memory passes through slots of the arena. A slot is busy until the device has stored
- * `value` in its word, or its user gives it back.
+ * Copies of pageable memory pass through staging slots in the arena. A slot is busy until the
+ * device has stored `value` in the slot's word, or its user calls stage_put().
  */
 struct stage {
 	uint64_t off, len;	/* the slot's place and size */
 	uint64_t word;		/* arena offset */
-	uint64_t value;		/* what the word becomes when the slot is free again */
+	uint64_t value;		/* the word has this value when the slot is free again */
 	unsigned int slot;
 };
 
 #define STAGE_SMALL (64u << 10)
 #define STAGE_LARGE (2u << 20)
 
-LOCAL void stage_init(void);
+LOCAL CUresult stage_init(void);
 
-/* A slot, perhaps smaller than wanted; waits for the device if all are busy. */
+/* A slot of want bytes or fewer; waits for the device if all are busy. */
 LOCAL CUresult stage_get(uint64_t want, struct stage *out);
 
-/* A record on the stream has been sent that ends with the device's store into the slot's word. */
+/* Called after sending, on this stream, the record that stores into the slot's word. */
 LOCAL void stage_sent(struct stage *s, const struct context *ctx, const struct stream *on);
 
-/* Nothing that is under way uses the slot. */
+/* Free a slot that no record in flight uses. */
 LOCAL void stage_put(struct stage *s);
+
+/* ---------------------------------------------------------------------------------- pools: pool.c */
+
+/* After a move to another device pools are empty; the program keeps their handles. */
+LOCAL CUresult pool_init(void);
 
 /* --------------------------------------------------------------------------- modules: module.c */
 
 struct image {			/* a CUmodule or CUlibrary */
 	struct obj o;
 	uint64_t arena;		/* offset of its bytes, or 0 */
-	struct function *functions;	/* got from here; module.c's lock */
-	struct image *of;	/* a module's library, NULL: it has none */
-	struct image *modules;	/* a library's, one for each context that asked; module.c's lock */
-	struct image *next;	/* of the same library */
+	struct function *functions;	/* looked up in this image; module.c's lock */
+	struct image *of;	/* a module's library, or NULL */
+	struct image *modules;	/* a library's modules, at most one per context; module.c's lock */
+	struct image *next;	/* module of the same library */
 };
 
 struct function {		/* a CUkernel or CUfunction */
 	struct obj o;
 	struct image *image;
 	struct function *next;		/* of the same image, or of the same kernel */
-	struct function *derived;	/* a kernel's, one for each context that asked */
-	struct function *kernel;	/* what it was derived from, NULL: from nothing */
+	struct function *derived;	/* a kernel's functions, at most one per context */
+	struct function *kernel;	/* the kernel that it was derived from, or NULL */
 	const char *name;
-	bool prepared;		/* compiled and loaded: a launch does not make the proxy wait */
+	bool prepared;		/* compiled and loaded, so that a launch does not block the proxy */
 	int max_threads;	/* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
 	int dynamic_shared;	/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 	struct sv_func_info *info;
+	struct clusters *clusters;	/* answers about its clusters: occupancy.c */
+	unsigned int changes;		/* of its attributes, or of its functions' */
 };
 
-/* A CUfunction, or a CUkernel in its place; INVALID_HANDLE. */
+/* Forget a function's answers about clusters: when it ends. */
+LOCAL void clusters_free(struct function *f);
+
+/* The function of a CUfunction, or of a CUkernel passed in its place. NULL: neither. */
 static inline struct function *function_find(CUfunction f)
 {
 	struct function *fn = obj_find(SV_T_CUfunction, (uint64_t)(uintptr_t)f);
@@ -412,10 +529,10 @@ static inline struct function *function_find(CUfunction f)
 	return likely(fn) ? fn : obj_find(SV_T_CUkernel, (uint64_t)(uintptr_t)f);
 }
 
-/* Compiled and loaded by the proxy's worker, so that a launch does not make it wait. */
+/* Have the proxy's worker compile and load it, so that a launch does not block the proxy. */
 LOCAL CUresult function_prepare(struct context *ctx, struct function *fn);
 
-/* The images, functions and variables of a context are gone with it. */
+/* Forget an image, or a function, that has ended with its context. */
 LOCAL void image_gone(struct image *im);
 LOCAL void function_gone(struct function *f);
 
@@ -424,8 +541,8 @@ LOCAL void function_gone(struct function *f);
 #define LAUNCH_ATTRS_MAX 16
 
 /*
- * Check a launch's arguments and lay out what follows the head in a record: attributes (virtual
- * handles in them), then parameters. tail points into the thread's scratch memory.
+ * Check a launch's arguments and lay out the record's tail, which follows its head: attributes
+ * (with virtual handles), then parameters. tail points into the thread's scratch memory.
  */
 struct launch {
 	struct sv_launch head;
@@ -443,12 +560,12 @@ LOCAL CUresult launch_layout(const CUlaunchConfig *c, struct context *ctx, CUfun
 LOCAL CUresult capture_record(struct stream *s, uint16_t op, const void *a, uint32_t alen,
 			      const void *b, uint32_t blen);
 
-/* A call that is not allowed while a stream is captured. CUDA_ERROR_STREAM_CAPTURE_… */
-LOCAL CUresult capture_unsafe(void);		/* may not be called: thread's capture mode */
+/* Refuse a call that a capture forbids, and end that capture. CUDA_ERROR_STREAM_CAPTURE_… */
+LOCAL CUresult capture_unsafe(void);		/* forbidden by the thread's capture mode */
 LOCAL CUresult capture_sync(struct stream *s);	/* would wait for s (NULL: for everything) */
-LOCAL CUresult capture_legacy(struct stream *s);	/* uses s: the legacy stream and captures */
+LOCAL CUresult capture_legacy(struct stream *s);	/* uses s, perhaps the legacy stream */
 
-/* Tell the proxy of mappings through which calls may bypass it; bypass.c. */
+/* Report to the proxy the mappings through which calls may bypass it; bypass.c. */
 LOCAL void bypass_check(void);
 
 /* ------------------------------------------------------------------------------ checked arguments */

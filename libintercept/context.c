@@ -9,15 +9,13 @@
 #include "capture.h"
 #include "client.h"
 #include "export_tables.h"
+#include "hostfunc.h"
 #include "managedvar.h"
 
 #include <string.h>
 
-static struct context *primaries[SV_DEVICES_MAX];	/* by device; session.lock */
-static int retained;
-static unsigned int primary_flags[SV_DEVICES_MAX];
 int context_count;
-static uint64_t ids;
+static uint64_t ids;	/* of all sessions' contexts; atomic */
 
 /* ---------------------------------------------------------------------------- current context */
 
@@ -48,7 +46,7 @@ static CUresult push(struct context *ctx)
 	return CUDA_SUCCESS;
 }
 
-static CUresult find(CUcontext handle, struct context **out)
+static CUresult find_context(CUcontext handle, struct context **out)
 {
 	TRY(session_check());
 	if (unlikely(thread.in_callback))
@@ -66,7 +64,7 @@ API CUresult cuCtxPushCurrent_v2(CUcontext handle)
 {
 	struct context *ctx;
 
-	TRY(find(handle, &ctx));
+	TRY(find_context(handle, &ctx));
 	return push(ctx);
 }
 
@@ -93,7 +91,7 @@ API CUresult cuCtxSetCurrent(CUcontext handle)
 		set_top();
 		return CUDA_SUCCESS;
 	}
-	TRY(find(handle, &ctx));
+	TRY(find_context(handle, &ctx));
 	if (!thread.depth)
 		return push(ctx);
 	thread.stack[thread.depth - 1] = ctx;
@@ -131,7 +129,7 @@ API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!handle)
 		return cuCtxGetDevice(out);
-	TRY(find(handle, &ctx));
+	TRY(find_context(handle, &ctx));
 	*out = ctx->device;
 	return CUDA_SUCCESS;
 }
@@ -144,7 +142,7 @@ static void prepare(struct context *ctx, unsigned int flags)
 
 	ctx->flags = flags;
 	ctx->device = session.device;
-	ctx->id = ++ids;
+	ctx->id = __atomic_add_fetch(&ids, 1, __ATOMIC_RELAXED);
 	memcpy(ctx->limit, session.shared->limit, sizeof(ctx->limit));
 	memset(s, 0, sizeof(*s));
 	s->o.ctx = ctx;
@@ -155,16 +153,21 @@ static void prepare(struct context *ctx, unsigned int flags)
 	__atomic_add_fetch(&context_count, 1, __ATOMIC_RELAXED);
 }
 
-/* The program's device must be the session's: it is, or becomes so with the first context. */
+/* Refuse calls from host functions, which must not wait for session.lock. */
+static CUresult may_lock(void)
+{
+	TRY(session_check());
+	return thread.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+/* Check that dev is the session's device; the first context may still choose another one. */
 static CUresult on_device(CUdevice dev)
 {
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (thread.in_callback)
-		return CUDA_ERROR_NOT_PERMITTED;
 	if (dev == session.device)
 		return CUDA_SUCCESS;
-	if (context_count) {
+	if (context_count || hostfunc_running()) {
 		client_log("a process works on one device so far: %d is in use, %d is refused",
 			   session.device, dev);
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -174,7 +177,7 @@ static CUresult on_device(CUdevice dev)
 
 static CUresult primary_locked(CUdevice dev, struct context **out)
 {
-	struct context *ctx = primaries[dev];
+	struct context *ctx = session.primary[dev];
 
 	if (!ctx) {
 		ctx = obj_new(SV_T_CUcontext, NULL);
@@ -182,7 +185,7 @@ static CUresult primary_locked(CUdevice dev, struct context **out)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		ctx->primary = true;
 		ctx->device = dev;
-		primaries[dev] = ctx;
+		session.primary[dev] = ctx;
 	}
 	*out = ctx;
 	return CUDA_SUCCESS;
@@ -193,13 +196,13 @@ CUresult context_primary(CUcontext *out, CUdevice dev)
 	struct context *ctx;
 	CUresult rc;
 
-	TRY(session_check());
-	pthread_mutex_lock(&session.lock);
+	TRY(may_lock());
+	lock_take(&session.lock);
 	rc = !session_device(dev) ? CUDA_ERROR_INVALID_DEVICE :
-	     thread.in_callback ? CUDA_ERROR_NOT_PERMITTED : primary_locked(dev, &ctx);
+	     primary_locked(dev, &ctx);
 	if (!rc)
 		*out = handle_of(ctx);
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }
 
@@ -208,14 +211,14 @@ static CUresult retain_locked(CUdevice dev, struct context **out)
 	struct sv_ctx_new a = { 0 };
 
 	TRY(on_device(dev));
-	a.flags = primary_flags[dev];
+	a.flags = session.primary_flags[dev];
 	TRY(primary_locked(dev, out));
 	if (!(*out)->live) {
 		a.ctx = (*out)->o.handle;
 		TRY(send_sync(SV_OP_cuDevicePrimaryCtxRetain, &a, sizeof(a), NULL, 0, NULL, 0));
-		prepare(*out, primary_flags[dev]);
+		prepare(*out, session.primary_flags[dev]);
 	}
-	retained++;
+	session.retained++;
 	return CUDA_SUCCESS;
 }
 
@@ -226,12 +229,12 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
-	pthread_mutex_lock(&session.lock);
+	TRY(may_lock());
+	lock_take(&session.lock);
 	rc = retain_locked(dev, &ctx);
 	if (!rc)
 		*out = handle_of(ctx);
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }
 
@@ -242,7 +245,7 @@ static bool bad_flags(unsigned int flags)
 {
 	unsigned int sched = flags & CU_CTX_SCHED_MASK;
 
-	return (flags & ~FLAGS_KNOWN) || (sched & (sched - 1));	/* one way to wait, or none */
+	return (flags & ~FLAGS_KNOWN) || (sched & (sched - 1));	/* at most one CU_CTX_SCHED_ */
 }
 
 static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigned int version)
@@ -253,8 +256,8 @@ static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigne
 
 	if (!out || bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
-	pthread_mutex_lock(&session.lock);
+	TRY(may_lock());
+	lock_take(&session.lock);
 	rc = on_device(dev);
 	if (!rc) {
 		ctx = obj_new(SV_T_CUcontext, NULL);
@@ -273,7 +276,7 @@ static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigne
 		*out = handle_of(ctx);
 	else if (ctx)
 		obj_free(SV_T_CUcontext, &ctx->o);
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }
 
@@ -298,7 +301,7 @@ API CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned 
 	return create(out, flags, dev, 3020);
 }
 
-/* ---------------------------------------------------------------------------------- its end */
+/* ------------------------------------------------------------------------------ destruction */
 
 static void object_gone(struct obj *o, unsigned int type)
 {
@@ -314,7 +317,7 @@ static void object_gone(struct obj *o, unsigned int type)
 		capture_event_gone((struct event *)o);
 }
 
-static CUresult end(struct context *ctx)
+static CUresult end_context(struct context *ctx)
 {
 	struct sv_ctx_end a = { ctx->o.handle };
 	CUresult rc;
@@ -334,15 +337,15 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	CUresult rc = CUDA_SUCCESS;
 
-	TRY(session_check());
+	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&session.lock);
-	if (!retained || dev != session.device)
+	lock_take(&session.lock);
+	if (!session.retained || dev != session.device)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
-	else if (!--retained)
-		rc = end(primaries[dev]);
-	pthread_mutex_unlock(&session.lock);
+	else if (!--session.retained)
+		rc = end_context(session.primary[dev]);
+	lock_drop(&session.lock);
 	return rc;
 }
 
@@ -350,30 +353,30 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	CUresult rc = CUDA_SUCCESS;
 
-	TRY(session_check());
+	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&session.lock);
-	if (primaries[dev] && primaries[dev]->live) {
-		retained = 0;
-		rc = end(primaries[dev]);
+	lock_take(&session.lock);
+	if (session.primary[dev] && session.primary[dev]->live) {
+		session.retained = 0;
+		rc = end_context(session.primary[dev]);
 	}
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }
 
 API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
-	TRY(session_check());
+	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&session.lock);
-	primary_flags[dev] = flags;
-	if (primaries[dev] && primaries[dev]->live)
-		primaries[dev]->flags = flags;	/* how to wait for the device is the proxy's affair */
-	pthread_mutex_unlock(&session.lock);
+	lock_take(&session.lock);
+	session.primary_flags[dev] = flags;
+	if (session.primary[dev] && session.primary[dev]->live)
+		session.primary[dev]->flags = flags;	/* not sent: the proxy waits in its own way */
+	lock_drop(&session.lock);
 	return CUDA_SUCCESS;
 }
 
@@ -384,8 +387,8 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
 	TRY(session_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*flags = primary_flags[dev];
-	*active = primaries[dev] && primaries[dev]->live;
+	*flags = session.primary_flags[dev];
+	*active = session.primary[dev] && session.primary[dev]->live;
 	return CUDA_SUCCESS;
 }
 
@@ -394,18 +397,18 @@ API CUresult cuCtxDestroy_v2(CUcontext handle)
 	struct context *ctx;
 	CUresult rc;
 
-	TRY(find(handle, &ctx));
+	TRY(find_context(handle, &ctx));
 	if (ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (thread.ctx == ctx) {
 		thread.depth--;
 		set_top();
 	}
-	pthread_mutex_lock(&session.lock);
-	rc = ctx->live ? end(ctx) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	lock_take(&session.lock);
+	rc = ctx->live ? end_context(ctx) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (!ctx->o.next)
 		obj_free(SV_T_CUcontext, &ctx->o);
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }
 
@@ -425,7 +428,7 @@ API CUresult cuCtxDetach(CUcontext handle)
 {
 	struct context *ctx;
 
-	TRY(find(handle, &ctx));
+	TRY(find_context(handle, &ctx));
 	if (ctx != thread.ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx->attached) {
@@ -435,12 +438,12 @@ API CUresult cuCtxDetach(CUcontext handle)
 	return cuCtxDestroy_v2(handle);
 }
 
-/* ------------------------------------------------------------------------------ its properties */
+/* ---------------------------------------------------------------------------------- properties */
 
 static CUresult named(CUcontext handle, struct context **out)
 {
 	if (handle)
-		return find(handle, out);
+		return find_context(handle, out);
 	return context_current(out);
 }
 
@@ -559,7 +562,7 @@ API CUresult cuCtxSynchronize_v2(CUcontext handle)
 	return context_sync(ctx);
 }
 
-/* ------------------------------------------------------------------------- first forms of these */
+/* ------------------------------------------------------------------------------- older versions */
 
 API CUresult cuCtxDestroy(CUcontext ctx)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * denied.c - what the device could do and a session does not: programs ask before they try
+ * denied.c - device attributes that a session reports as unsupported
  *
- * Memory is shared with other processes (vmm.c, ipc.c), with other devices and drivers not at all (peer.c,
- * cuda.ann), and the program's own memory has addresses of its own for the device (host.c).
+ * Memory can be shared with other processes (vmm.c, ipc.c), but not with other devices and drivers
+ * (peer.c, cuda.ann); the device sees registered memory of the program at other addresses (host.c).
  */
 #include "memory_i.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * device.c - what programs ask about devices, answered from the proxy's description of them
+ * device.c - queries about devices, answered from the proxy's description of them
  */
 #include "client.h"
 #include "memory_i.h"
@@ -20,12 +20,12 @@ API CUresult cuDriverGetVersion(int *version)
 {
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Before cuInit too, when only the headers' version is known. */
+	/* Allowed before cuInit, when only the headers' version is known. */
 	*version = session.state == SESSION_OPEN ? session.shared->driver_version : CUDA_VERSION;
 	return CUDA_SUCCESS;
 }
 
-static CUresult find(CUdevice dev, const struct sv_device **out)
+static CUresult find_device(CUdevice dev, const struct sv_device **out)
 {
 	TRY(session_check());
 	*out = session_device(dev);
@@ -38,7 +38,7 @@ API CUresult cuDeviceGet(CUdevice *out, int ordinal)
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(ordinal, &d));
+	TRY(find_device(ordinal, &d));
 	*out = ordinal;
 	return CUDA_SUCCESS;
 }
@@ -58,7 +58,7 @@ API CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 
 	if (!name || len <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	snprintf(name, len, "%.255s", d->name);
 	return CUDA_SUCCESS;
 }
@@ -69,7 +69,7 @@ API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 
 	if (!uuid)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	memcpy(uuid, d->uuid, sizeof(*uuid));
 	return CUDA_SUCCESS;
 }
@@ -85,7 +85,7 @@ API CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice dev)
 
 	if (!luid || !mask)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	if (d->luid_ok) {
 		memcpy(luid, d->luid, sizeof(d->luid));
 		*mask = d->luid_mask;
@@ -100,7 +100,7 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	*bytes = d->total_mem;
 	return CUDA_SUCCESS;
 }
@@ -111,7 +111,7 @@ API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attr, CUdevice 
 
 	if (!value || (unsigned int)attr >= SV_ATTRS_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	if (!d->attr_ok[attr])
 		return CUDA_ERROR_INVALID_VALUE;
 	*value = device_granted(attr, d);
@@ -134,7 +134,7 @@ API CUresult cuDeviceGetProperties(CUdevprop *p, CUdevice dev)
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	p->maxThreadsPerBlock = d->attr[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
 	for (int i = 0; i < 3; i++) {
 		p->maxThreadsDim[i] = d->attr[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i];
@@ -156,7 +156,7 @@ API CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 
 	if (!id || len <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	if ((int)strnlen(d->pci_bus_id, sizeof(d->pci_bus_id)) >= len)
 		return CUDA_ERROR_INVALID_VALUE;
 	strcpy(id, d->pci_bus_id);
@@ -196,7 +196,7 @@ API CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format fo
 	(void)format;
 	if (!width || (channels != 1 && channels != 2 && channels != 4))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	*width = d->attr[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
 	return CUDA_SUCCESS;
 }
@@ -207,7 +207,7 @@ API CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CU
 
 	if (!pi || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	*pi = 0;
 	return CUDA_SUCCESS;
 }
@@ -235,7 +235,7 @@ API CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	return CUDA_SUCCESS;
 }
 
-/* Atomics on host memory are not promised to be native: a job may move to a device that has none. */
+/* Reports no native atomics on host memory, since a job may move to a device without them. */
 API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 					       const CUatomicOperation *ops, unsigned int n,
 					       CUdevice dev)
@@ -247,7 +247,7 @@ API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 	for (unsigned int i = 0; i < n; i++)
 		if ((unsigned int)ops[i] >= CU_ATOMIC_OPERATION_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
-	TRY(find(dev, &d));
+	TRY(find_device(dev, &d));
 	memset(capabilities, 0, n * sizeof(*capabilities));
 	return CUDA_SUCCESS;
 }

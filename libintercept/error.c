@@ -13,7 +13,7 @@ static const struct {
 #undef X
 };
 
-static CUresult find(CUresult code, unsigned int *i)
+static CUresult find_error(CUresult code, unsigned int *i)
 {
 	for (*i = 0; *i < sizeof(errors) / sizeof(errors[0]); ++*i)
 		if (errors[*i].code == code)
@@ -28,7 +28,7 @@ API CUresult cuGetErrorName(CUresult code, const char **out)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
-	TRY(find(code, &i));
+	TRY(find_error(code, &i));
 	*out = errors[i].name;
 	return CUDA_SUCCESS;
 }
@@ -40,7 +40,7 @@ API CUresult cuGetErrorString(CUresult code, const char **out)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
-	TRY(find(code, &i));
+	TRY(find_error(code, &i));
 	*out = errors[i].text;
 	return CUDA_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - a line of what is preloaded into a job, for libcuda's stand-in and for libsingvgpu-rtc.so
+ * log.h - log lines of the preloaded libraries: the stand-in for libcuda and libsingvgpu-rtc.so
  */
 #ifndef LOG_H
 #define LOG_H
@@ -29,7 +29,7 @@ static inline void log_line(const char *fmt, va_list ap)
 	if (fd < 0)
 		return;
 	if (write(fd, line, n) < 0)
-		n = 0;		/* nobody to tell */
+		n = 0;		/* a failed write is ignored */
 	if (fd != 2)
 		close(fd);
 }

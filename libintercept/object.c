@@ -2,9 +2,9 @@
 /*
  * object.c - handles to objects, and each context's list of them
  *
- * A type's objects are found by index in two levels of pointers, which only grow. An index that is
- * used again has another use count in its handle, so that an old handle is not taken for the new
- * object (until sixteen uses later). Readers take no lock.
+ * A type's objects are found by index in two levels of pointers, which only grow. Each reuse of an
+ * index changes the use count in its handle, so that an old handle does not name the new object
+ * (until sixteen uses later). Readers take no lock.
  */
 #include "client.h"
 
@@ -16,12 +16,11 @@
 
 LOCAL struct obj **obj_chunks[TYPES][4096];
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(LOCK_OBJECTS);
 static struct obj *free_list[TYPES];
 static uint32_t used[TYPES];		/* indices given out so far; index 0 is never used */
-static struct obj *orphans;		/* objects of no context */
 
-/* Old handles of freed objects, so that the next use gets another: kept where `handle` was. */
+/* A freed object keeps the handle for its next use, behind its header. */
 struct kept {
 	struct obj o;
 	uint64_t last;
@@ -49,9 +48,9 @@ static size_t size_of(unsigned int type)
 
 static void link_to(struct obj *o, struct context *ctx)
 {
-	struct obj **list = ctx ? &ctx->o.next : &orphans;
+	struct obj **list = &ctx->o.next;
 
-	/* A context's own links are the head of its list: contexts are in no list themselves. */
+	/* A context's own `next` is the head of its list of objects; contexts are in no list. */
 	o->ctx = ctx;
 	o->next = *list;
 	if (o->next)
@@ -88,7 +87,7 @@ void *obj_new(unsigned int type, struct context *ctx)
 	struct obj *o;
 	uint64_t h;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	o = free_list[type];
 	if (o)
 		free_list[type] = o->next;
@@ -97,9 +96,7 @@ void *obj_new(unsigned int type, struct context *ctx)
 	if (o) {
 		h = ((struct kept *)o)->last;
 		memset(o, 0, size_of(type));
-		if (type == SV_T_CUcontext)
-			o->next = NULL;
-		else
+		if (ctx)
 			link_to(o, ctx);
 		if (type == SV_T_CUstream) {
 			struct stream *s = (void *)o;
@@ -109,7 +106,7 @@ void *obj_new(unsigned int type, struct context *ctx)
 		}
 		__atomic_store_n(&o->handle, h, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return o;
 }
 
@@ -133,28 +130,31 @@ static void free_locked(unsigned int type, struct obj *o)
 
 void obj_free(unsigned int type, struct obj *o)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	free_locked(type, o);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, unsigned int type))
 {
 	struct obj *o;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while ((o = ctx->o.next)) {
 		unsigned int type = obj_type(o);
 
-		/* Taken off the list first: gone() may free others, without the lock. */
+		/*
+		 * Off the list before gone(), which runs without the lock and may free other
+		 * objects.
+		 */
 		ctx->o.next = o->next;
 		if (o->next)
 			o->next->prev = &ctx->o.next;
 		o->prev = NULL;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		gone(o, type);
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		free_locked(type, o);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }

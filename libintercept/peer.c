@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * peer.c - access to other devices' memory: a process works on one device, so there is none
+ * peer.c - access to other devices' memory, which is refused: a process works on one device
  */
 #include "client.h"
 
@@ -49,7 +49,7 @@ API CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *out, const CUatomicO
 	return CUDA_SUCCESS;
 }
 
-/* Contexts of one process are all on one device, whose memory each of them can use anyway. */
+/* All contexts of a process are on one device, and share its memory anyway. */
 static CUresult peer(CUcontext handle)
 {
 	struct context *ctx, *other;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * send.c - records to the proxy, what comes back, and what generated stubs ask for (stub.h)
+ * send.c - sends records to the proxy and receives answers; implements stub.h for generated stubs
  */
 #include "capture.h"
 #include "client.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------- late errors, prints */
+/* --------------------------------------------------------------------- deferred errors, prints */
 
 CUresult send_latched(void)
 {
@@ -61,38 +61,41 @@ static void print_one(int i)
 {
 	const struct sv_print *p = &session.shared->print[i];
 	uint64_t head = __atomic_load_n(&p->head, __ATOMIC_ACQUIRE), tail = p->tail;
+	uint64_t off = __atomic_load_n(&p->off, __ATOMIC_RELAXED);
+	uint64_t size = __atomic_load_n(&p->size, __ATOMIC_RELAXED);
+	uint64_t room = ring_geometry(session.ring)->arena_len;
 	FILE *to = i ? stderr : stdout;
 
-	if (!p->size || (p->size & (p->size - 1)) || head - tail > p->size)
+	/* Only what lies in the arena is printed, whatever the proxy says. */
+	if (!size || (size & (size - 1)) || head - tail > size || size > room || off > room - size)
 		return;
 	while (tail != head) {
-		uint64_t at = tail & (p->size - 1), n = head - tail;
+		uint64_t at = tail & (size - 1), n = head - tail;
 
-		if (n > p->size - at)
-			n = p->size - at;
+		if (n > size - at)
+			n = size - at;
 		if (to)
-			fwrite(session.arena + p->off + at, 1, n, to);
+			fwrite(session.arena + off + at, 1, n, to);
 		else
-			write_all(i ? 2 : 1, session.arena + p->off + at, n);
+			write_all(i ? 2 : 1, session.arena + off + at, n);
 		tail += n;
 	}
 	if (to)
-		fflush(to);	/* what the program writes next, by whatever means, comes after it */
+		fflush(to);	/* the program's next output, even by write(2), comes after it */
 	__atomic_store_n((uint64_t *)&p->tail, tail, __ATOMIC_RELEASE);
 }
 
 void send_prints(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const struct sv_print *p = session.shared->print;
 
 	if (likely(__atomic_load_n(&p[0].head, __ATOMIC_RELAXED) == p[0].tail &&
 		   __atomic_load_n(&p[1].head, __ATOMIC_RELAXED) == p[1].tail))
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&session.locks.prints);
 	print_one(0);
 	print_one(1);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&session.locks.prints);
 }
 
 /* -------------------------------------------------------------------------------- sending */
@@ -108,7 +111,7 @@ static CUresult lost(int rc)
 	return err > 0 ? (CUresult)err : session_rc(rc);
 }
 
-/* A record of one unit of the ring needs no call into it. */
+/* Submit a record of one unit without a call of ringbuf. */
 static inline int post(uint16_t op, const void *a, uint32_t len)
 {
 	uint64_t w[6] = { 0 };
@@ -121,6 +124,7 @@ CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, ui
 {
 	int rc;
 
+	lock_may_wait("room in the ring");
 	TRY(ready());
 	if (!blen && alen <= RING_POST_MAX)
 		rc = post(op, a, alen);
@@ -129,14 +133,37 @@ CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, ui
 	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
 }
 
+CUresult send_try(uint16_t op, const void *a, uint32_t alen)
+{
+	int rc;
+
+	TRY(ready());
+	rc = ring_try_submit(session.ring, op, a, alen, NULL, 0);
+	if (unlikely(rc == -EAGAIN))
+		return SEND_AGAIN;
+	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
+}
+
+bool send_again_slow(CUresult *rc, uint32_t len)
+{
+	int wait;
+
+	lock_may_wait("room in the ring");
+	wait = ring_wait_room(session.ring, len);
+	if (wait)
+		*rc = lost(wait);
+	return !wait;
+}
+
 CUresult send_request(struct ring_ticket *t, uint16_t op, const void *a, uint32_t alen,
 		      const void *b, uint32_t blen)
 {
 	int rc;
 
+	lock_may_wait("room in the ring");
 	TRY(ready());
 	while ((rc = ring_request(session.ring, t, op, a, alen, b, blen)) == -EBUSY)
-		sched_yield();	/* more waiting threads than slots: one of them gets on */
+		sched_yield();	/* more waiting threads than slots: one will be free */
 	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
 }
 
@@ -144,8 +171,10 @@ CUresult send_await(struct ring_ticket *t, void *reply, uint32_t cap)
 {
 	int32_t status;
 	uint32_t len;
-	int rc = ring_await(session.ring, t, &status, reply, cap, &len, -1);
+	int rc;
 
+	lock_may_wait("an answer");
+	rc = ring_await(session.ring, t, &status, reply, cap, &len, -1);
 	if (unlikely(rc))
 		return lost(rc);
 	send_prints();
@@ -161,6 +190,7 @@ CUresult send_sync(uint16_t op, const void *a, uint32_t alen, const void *b, uin
 	uint32_t len;
 	int rc;
 
+	lock_may_wait("an answer");
 	TRY(ready());
 	while ((rc = ring_call(session.ring, op, a, alen, b, blen, &status, reply, cap, &len)) ==
 	       -EBUSY)
@@ -181,7 +211,7 @@ CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t alen, co
 	return send_async(op, a, alen, b, blen);
 }
 
-/* ------------------------------------------------------------------ what generated stubs want */
+/* -------------------------------------------------------------- functions for generated stubs */
 
 int sv_ctx(uint64_t *ctx)
 {

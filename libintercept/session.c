@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * session.c - the process's one session: connecting, its end, fork, and the program's devices
+ * session.c - the process's one session: connects, ends, handles fork, lists the program's devices
  *
  *   NONE ── cuInit: session_open ──► OPEN ── fork ──► (child) FORKED, for good
  *                                     │ the proxy dies, or the context breaks: still OPEN, and every
- *                                     ▼ call gives the latched error
+ *                                     ▼ call returns the sticky error
  *
- * The socket to the launcher lives only while connecting: a dump finds nothing but the channel.
+ * The socket to the launcher is closed after connecting, so that a dump finds only the channel.
  */
 #include "client.h"
 #include "log.h"
+#include "memory_i.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-LOCAL struct session session = { .lock = PTHREAD_MUTEX_INITIALIZER };
+LOCAL struct session session = {
+	.lock = LOCK_INIT(LOCK_SESSION),
+	.locks = {
+		.managedvars = LOCK_INIT(LOCK_MANAGEDVAR),
+		.hostfunc = LOCK_INIT(LOCK_HOSTFUNC),
+		.pools = LOCK_INIT(LOCK_POOLS),
+		.vmm = LOCK_INIT(LOCK_VMM),
+		.ipc = LOCK_INIT(LOCK_IPC),
+		.memory = LOCK_INIT(LOCK_MEMORY),
+		.registered = LOCK_INIT(LOCK_REGISTERED),
+		.arena = LOCK_INIT(LOCK_ARENA),
+		.stage = LOCK_INIT(LOCK_STAGE),
+		.textures = LOCK_INIT(LOCK_TEXTURES),
+		.prints = LOCK_INIT(LOCK_PRINTS),
+	},
+};
 
 void client_log(const char *fmt, ...)
 {
@@ -59,8 +75,10 @@ CUresult session_broken(void)
 
 static void forked(void)
 {
-	if (session.state == SESSION_OPEN)
-		session.state = SESSION_FORKED;
+	if (session.state != SESSION_OPEN)
+		return;
+	session.state = SESSION_FORKED;
+	host_forked();
 }
 
 /* ------------------------------------------------------------------------------ connecting */
@@ -92,8 +110,8 @@ static int reach(void)
 }
 
 /*
- * A dump must not find a connection to the launcher: while the session is opened we hold a lock that
- * excludes one. Without the file (an older launcher) there is nothing to wait for. An fd, or -1.
+ * Takes a file lock that keeps a dump away while the connection to the launcher is open. An older
+ * launcher has no such file. Returns the fd, or -1.
  */
 static int gate_enter(void)
 {
@@ -103,7 +121,7 @@ static int gate_enter(void)
 
 	if (!path || snprintf(gate, sizeof(gate), "%s.gate", path) >= (int)sizeof(gate))
 		return -1;
-	fd = open(gate, O_RDONLY | O_CLOEXEC);
+	fd = open(gate, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	while (fd >= 0 && flock(fd, LOCK_SH) && errno == EINTR)
 		;
 	return fd;
@@ -150,12 +168,16 @@ static int ask(int device)
 
 static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
 {
-	if (sh->magic != SV_SHARED_MAGIC || sh->version != SV_PROTO_VERSION ||
-	    sh->size != sizeof(*sh))
+	if (sh->magic == SV_SHARED_MAGIC && sh->version != SV_PROTO_VERSION) {
+		client_log("the proxy speaks version %u of the protocol, this library %u", sh->version,
+			   SV_PROTO_VERSION);
 		return -EPROTONOSUPPORT;
-	if (!sh->devices || sh->devices > SV_DEVICES_MAX || sh->device < 0 ||
+	}
+	if (sh->magic != SV_SHARED_MAGIC || sh->size != sizeof(*sh) || !sh->devices ||
+	    sh->devices > SV_DEVICES_MAX || sh->device < 0 ||
 	    sh->device >= (int)sh->devices || sh->arena_first < sizeof(*sh) ||
-	    sh->arena_first >= arena_len)
+	    sh->arena_first >= arena_len || !sh->window || !sh->window_len ||
+	    (sh->window | sh->window_len) % SV_GRANULE)
 		return -EPROTO;
 	return 0;
 }
@@ -169,6 +191,9 @@ static int connect_gated(int device)
 		return fd;
 	window_make_way();
 	rc = ring_attach(&r, fd);
+	if (rc == -EPROTONOSUPPORT)
+		client_log("the channel is of version %u, this library speaks version %u",
+			   ring_version_of(fd), SINGVGPU_API_VERSION);
 	if (rc) {
 		client_log("attaching the channel: %s", ring_strerror(rc));
 		close(fd);
@@ -222,8 +247,8 @@ static int by_uuid(const char *s, size_t n)
 }
 
 /*
- * CUDA_VISIBLE_DEVICES: ordinals or beginnings of UUIDs; what follows the first that is not there is
- * ignored, and a device named twice makes them all invisible (CUDA programming guide).
+ * CUDA_VISIBLE_DEVICES: ordinals or beginnings of UUIDs. The first unknown entry ends the list,
+ * and a device named twice makes all devices invisible (CUDA programming guide).
  */
 static void visible_devices(void)
 {
@@ -268,14 +293,14 @@ const struct sv_device *session_device(int device)
 	return &session.shared->dev[session.visible[device]];
 }
 
-/* ------------------------------------------------------------------------------- opening it */
+/* ---------------------------------------------------------------------- opening the session */
 
-static CUresult begin(void)
+static CUresult begin_session(void)
 {
 	TRY(memory_init());
 	TRY(arena_init());
-	stage_init();
-	return CUDA_SUCCESS;
+	TRY(pool_init());
+	return stage_init();
 }
 
 CUresult session_move(int device)
@@ -290,7 +315,7 @@ CUresult session_move(int device)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	}
 	session.device = device;
-	return begin();
+	return begin_session();
 }
 
 static CUresult open_locked(void)
@@ -314,8 +339,12 @@ static CUresult open_locked(void)
 	if (session.device < 0)
 		TRY(session_move(0));
 	else
-		TRY(begin());
-	pthread_atfork(NULL, NULL, forked);
+		TRY(begin_session());
+	if (pthread_atfork(NULL, NULL, forked)) {
+		ring_close(session.ring);
+		session.ring = NULL;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	__atomic_store_n(&session.state, SESSION_OPEN, __ATOMIC_RELEASE);
 	bypass_check();
 	return CUDA_SUCCESS;
@@ -329,9 +358,9 @@ CUresult session_open(void)
 		return CUDA_SUCCESS;
 	if (session.state == SESSION_FORKED)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	pthread_mutex_lock(&session.lock);
+	lock_take(&session.lock);
 	if (session.state == SESSION_NONE)
 		rc = open_locked();
-	pthread_mutex_unlock(&session.lock);
+	lock_drop(&session.lock);
 	return rc;
 }

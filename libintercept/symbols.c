@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * symbols.c - cuGetProcAddress and cuGetExportTable: by name and UUID to what this library has
+ * symbols.c - cuGetProcAddress and cuGetExportTable: finds this library's functions by name and
+ * tables by UUID
  */
 #include "client.h"
 #include "export_tables.h"
@@ -35,7 +36,7 @@ static void find_self(void)
 	struct link_map *map;
 	Dl_info info;
 
-	/* By address: another libcuda.so.1 may be loaded, and is not meant. */
+	/* By address, since another libcuda.so.1 may be loaded. */
 	if (dladdr1(&session, &info, (void **)&map, RTLD_DL_LINKMAP))
 		self = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD);
 }
@@ -49,7 +50,7 @@ API CUresult cuGetProcAddress_v2(const char *name, void **pfn, int version, cuui
 				 CUdriverProcAddressQueryResult *found)
 {
 	CUdriverProcAddressQueryResult ignored;
-	/* Who can be told why gets no error besides (as NVIDIA's driver does). */
+	/* A caller that asks for the reason gets no error (as with NVIDIA's driver). */
 	CUresult missing = found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 	const struct names_row *row;
 	int known;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * thread.c - what belongs to one thread of the program: its stack of contexts, its own streams
+ * thread.c - the state of one program thread: its stack of contexts, its own streams
  *
  * A per-thread default stream is an ordinary blocking stream that the thread makes when it first
  * needs it in a context, and that ends with the thread or the context.

@@ -2,9 +2,9 @@
 /*
  * consume.c - the proxy's end: takes records out of the ring, answers, latches errors, freezes
  *
- * All that the client can write is hostile: the header is copied once and then checked, the
- * payload is copied once and never looked at in the ring; how far we are (struct ring_rx) is kept
- * in our own memory and only shown in the control page.
+ * Everything that the client can write is untrusted: the header is copied once and then checked,
+ * the payload is copied once and never read in the ring. The consumed position (struct ring_rx)
+ * is kept in private memory, and the control page only shows it.
  *
  *      ring_wait ─► ring_peek_run ─► (serve: ring_complete, ring_log_append) ─► ring_advance ─┐
  *          ▲                                                                                  │
@@ -35,14 +35,14 @@ static bool committed(struct ring *r, uint64_t pos)
 	return load_acquire(&unit_at(r, pos)->seq) == pos + 1;
 }
 
-/* The module, or we, say that it died; or it has said good-bye. */
+/* The module, or memfd.c, has noticed the client's death; or the client has said good-bye. */
 static bool client_gone(struct ring *r)
 {
 	return load_acquire(&r->rx.peer_gone) || load_acquire(&r->ctl->client_closed) ||
 	       load_acquire(&r->ctl->client_life) & SINGVGPU_LIFE_DIED;
 }
 
-/* ring_publish: show the producers how far we are; wake those who wait for room. */
+/* ring_publish: store the consumed position in head, and wake producers that wait for room. */
 void ring_publish(struct ring *r)
 {
 	if (r->rx.published == r->rx.pos)
@@ -64,14 +64,14 @@ void ring_consumed(struct ring *r, uint64_t pos)
 }
 
 /*
- * Behind a record that nobody waits for more may follow at once: the last position to look at now.
- * A consumer that looks at the very line that is written next slows the producer down to a line
- * transfer for each record, and so does one whose processor looks ahead of the program. So we look
- * at one line some way ahead, and take what lies before it when that is committed; the address of
- * each line depends on what was found there, hence no line behind it is touched in speculation.
- * When that takes too long we look at everything.
+ * The last position that may be read now. Behind a record without an answer more records may
+ * follow at once. A consumer that reads the line that is written next slows the producer down to
+ * one line transfer per record, even if only its processor reads ahead in speculation. So it
+ * polls one line some way ahead, and takes the records before it once that line is committed. The
+ * address of each line read depends on the value found there, so that the processor cannot touch
+ * a line behind it. After some 300 ns without success all positions may be read.
  *
- * What we find there may be payload, or a lie: each record is looked at before it is taken.
+ * The value found there may be payload, or forged: each record is checked before it is taken.
  */
 static uint64_t look_ahead(struct ring *r)
 {
@@ -99,7 +99,9 @@ static uint64_t look_ahead(struct ring *r)
 	return NO_END;
 }
 
-/* Nothing is committed: 0, or -EPIPE. What was committed before the client died is still served. */
+/*
+ * Nothing is committed: 0, or -EPIPE. Records committed before the client's death are still served.
+ */
 static int nothing(struct ring *r)
 {
 	bool gone = client_gone(r);
@@ -108,7 +110,7 @@ static int nothing(struct ring *r)
 	return gone && !committed(r, r->rx.pos) ? -EPIPE : 0;
 }
 
-/* h is our copy of the header of a record of several units, or of padding, or of nonsense. */
+/* Check the private copy of a header that is not that of a valid record of one unit. */
 static int check(struct ring *r, uint64_t pos, const struct singvgpu_rec *h)
 {
 	uint32_t left = r->geo.ring_units - (pos & r->mask);
@@ -128,8 +130,8 @@ static int check(struct ring *r, uint64_t pos, const struct singvgpu_rec *h)
 }
 
 /*
- * Copies the record at pos, or what stands there for one, to `to`: its units; 0 nothing is committed,
- * or there is no room for it now. at: where to look, pos unless we had better not.
+ * Copies the record at pos to `to` and returns its units; 0 nothing is committed, or there is no
+ * room for it now. at: the position to read, pos or, if pos must not be read yet, an earlier one.
  */
 static inline __attribute__((always_inline)) int take(struct ring *r, uint64_t pos, uint64_t at,
 						      uint8_t *to, struct ring_record *rec)
@@ -144,7 +146,7 @@ static inline __attribute__((always_inline)) int take(struct ring *r, uint64_t p
 		return 0;
 	memcpy(&h.op, &u->op, sizeof(h) - sizeof(h.seq));
 	memcpy(to, u + 1, FIRST);
-	/* From here on they are our copies, and the compiler may not think otherwise. */
+	/* From here on only the copies are used: the compiler must not read the ring again. */
 	atomic_signal_fence(memory_order_seq_cst);
 	units = 1;
 	if (unlikely(h.len > FIRST || h.op == SINGVGPU_OP_PAD || h.cpl > r->geo.cpl_slots)) {
@@ -195,7 +197,7 @@ static inline __attribute__((always_inline)) int peek(struct ring *r, struct rin
 		if (unlikely(rec[n++].cpl)) {
 			if (rx->seen < pos)
 				rx->requested++;
-			break;	/* the answer would wait for our look at the next line */
+			break;	/* reading the next line first would delay the answer */
 		}
 	}
 	if (unlikely(!n))
@@ -258,13 +260,13 @@ static bool spin(struct ring *r)
 	return something(r);
 }
 
-/* Lies down, as the first row of the table in ring_i.h says. */
+/* Sleeps on the doorbell, as the first row of the table in ring_i.h describes. */
 static int sleep_on_bell(struct ring *r, int64_t *timeout)
 {
 	uint32_t bell = load_acquire(&r->ctl->doorbell);
 	int rc = 0;
 
-	ring_show_cpu(r);	/* also where we never spin */
+	ring_show_cpu(r);	/* even if this end never spins */
 	r->rx.naps += r->rx.naps == UINT32_MAX ? 2 : 1;
 	store(&r->ctl->naps, r->rx.naps);
 	__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
@@ -282,7 +284,7 @@ int ring_wait(struct ring *r, int64_t timeout_ns)
 	int rc = 0;
 
 	ring_publish(r);
-	/* What comes at once is not kept up by anything below. */
+	/* The fast path for a record that comes at once. */
 	for (int i = 0; load(&r->rx.spin.ns) && i < 64 && !load(&r->rx.kicked); i++) {
 		if (committed(r, r->rx.pos))
 			return 0;
@@ -327,8 +329,8 @@ int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, co
 		memcpy(c->data, data, len);
 	store_release(&c->seq, seq);
 	/*
-	 * A locked instruction, before cpl_waiters is read; see sleep_for_answer. Not one on seq:
-	 * the client, which polls that line, would take it away between the stores above and that.
+	 * A locked instruction, before cpl_waiters is read; see sleep_for_answer. It is not on seq,
+	 * since the client polls that line and would take it away after the stores above.
 	 */
 	__atomic_fetch_add(&r->rx.answered, 1, __ATOMIC_SEQ_CST);
 	if (unlikely(load(&r->ctl->cpl_waiters)) && load(&c->waiting))
@@ -381,7 +383,7 @@ int ring_thaw(struct ring *r)
 	return rc;
 }
 
-/* What ring_freeze waits for behind an empty ring. */
+/* ring_freeze's `settled`: all requests are answered. */
 static int all_answered(void *arg, struct ring *r, uint64_t unanswered)
 {
 	(void)arg;
@@ -430,7 +432,7 @@ int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, voi
 	pthread_mutex_lock(&r->rx.lock);
 	r->rx.cons |= SINGVGPU_CONS_GATE;
 	pthread_mutex_unlock(&r->rx.lock);
-	ring_membarrier_global(false);	/* who looks from now on sees the gate */
+	ring_membarrier_global(false);	/* from here on every producer sees the gate */
 	rc = drain(r, serve, settled, arg, deadline, timeout_ns < 0);
 	if (rc)
 		ring_thaw(r);
@@ -442,7 +444,7 @@ int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns)
 	return ring_freeze_when(r, serve, all_answered, arg, timeout_ns);
 }
 
-/* The proxy's truth, as the object has it: a new one, or one filled by ring_restore. */
+/* Read the proxy's state from the object: a new one, or one filled by ring_restore. */
 int ring_consume_init(struct ring *r)
 {
 	struct ring_rx *rx = &r->rx;
@@ -455,10 +457,10 @@ int ring_consume_init(struct ring *r)
 	rx->batch = r->geo.ring_units / 8 < BATCH_UNITS ? r->geo.ring_units / 8 : BATCH_UNITS;
 	ring_spin_init(&rx->spin, SPIN_MAX_NS);
 	rx->cons = load(&r->ctl->cons) & ~SINGVGPU_CONS_SLEEPS;
-	rx->naps = load(&r->ctl->naps);		/* goes on: a restored client remembers the last */
+	rx->naps = load(&r->ctl->naps);		/* continues, since a restored client has tx.rung */
 	rx->error = load(&r->ctl->error);
 	if (ring_membarrier_global(false)) {
-		/* Then the producers must fence themselves. */
+		/* Without membarrier the producers must fence. */
 		rx->cons |= SINGVGPU_CONS_FENCE;
 		__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_FENCE, __ATOMIC_SEQ_CST);
 	}

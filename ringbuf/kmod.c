@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kmod.c - the backend over /dev/singvgpu: sleeps, wakes and hang-ups are the module's
+ * kmod.c - the backend over /dev/singvgpu: the module sleeps, wakes and reports hang-ups
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -107,7 +107,7 @@ static int client_fd(struct ring *r)
 	return fd;
 }
 
-/* The module sees a death itself; here only to say that another client is welcome. */
+/* The module itself notices a death; this only accepts another client. */
 static int watch_peer(struct ring *r, int pidfd)
 {
 	store_release(&r->rx.peer_gone, 0);
@@ -123,7 +123,7 @@ static uint32_t generation(const struct ring *r)
 	return call(r->fd, SINGVGPU_IOC_GET_INFO, &i) ? 0 : i.generation;
 }
 
-/* What the close of the fd does; the good-bye bit says that it is no accident. */
+/* Closing the fd hangs up; this bit marks it as a good-bye, not a death. */
 static void hang_up(struct ring *r)
 {
 	if (r->client)
@@ -167,7 +167,7 @@ int ring_kmod_create(struct ring *r, uint32_t gen)
 	return rc;
 }
 
-/* fd is attached, or id and cookie say to what. */
+/* fd is attached already, or (id not NULL) is attached by id and cookie. */
 int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out)
 {
 	struct singvgpu_info i;

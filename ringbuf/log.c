@@ -2,10 +2,10 @@
 /*
  * log.c - the records from which a fresh proxy can be rebuilt, in the channel's log region
  *
- * Invariants. (1) Log and consumed position change in one store, of ctl->log_state: the entry
- * that it uncovers says how far the ring is consumed. (2) Compaction writes the half that is not
- * current. (3) Length and half are kept in our own memory; entries are read back from the region
- * only by copy, and checked: the memfd backend cannot keep the client from writing there.
+ * Invariants. (1) Log and consumed position change in one store, of ctl->log_state: the last
+ * entry that it makes valid has the consumed position. (2) Compaction writes the half that is not
+ * current. (3) Length and half are kept in private memory. Entries are read from the region by
+ * copy, and checked, since with memfd the client can write there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -56,8 +56,8 @@ int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, 
 }
 
 /*
- * Copies the entry at off into *e and, into a new buffer, its payload. *next: behind it.
- * -EBADMSG it cannot be one, -ENOMEM.
+ * Copies the entry at off into *e and its payload into a new buffer. *next: the offset behind it.
+ * -EBADMSG it is not a valid entry, -ENOMEM.
  */
 static int entry_at(const struct ring *r, uint64_t off, struct singvgpu_log_entry *e,
 		    void **payload, uint64_t *next)
@@ -118,7 +118,7 @@ static int compact_one(void *arg, const struct singvgpu_log_entry *e, const void
 	return 0;
 }
 
-/* The consumed position must not get lost with the last entry: publish it first. */
+/* Publishes head first, since compaction may drop the last entry and its consumed position. */
 int ring_log_compact(struct ring *r, ring_log_keep keep, void *arg)
 {
 	struct compaction c = { .r = r, .keep = keep, .arg = arg };
@@ -154,11 +154,14 @@ int ring_log_init(struct ring *r)
 		rc = entry_at(r, off, &e, NULL, &off);
 		if (rc)
 			return rc;
-		/* Zeros are not entries either: to read on through terabytes of them would make pages. */
+		/*
+		 * Zeros are no entries, and reading a sparse region of terabytes would allocate
+		 * pages.
+		 */
 		if (e.end <= before)
 			return -EBADMSG;
 	}
-	if (e.end > r->rx.pos) {	/* it died between log_state and head */
+	if (e.end > r->rx.pos) {	/* the proxy died between log_state and head */
 		if (e.end - r->rx.pos > r->geo.ring_units)
 			return -EBADMSG;
 		ring_consumed(r, e.end);

@@ -4,9 +4,9 @@
  *
  * The client notices the proxy's death through `life`, a robust futex that a thread of the proxy
  * holds: the client sleeps on it and on its own word at once (futex_waitv). The kernel wakes one
- * sleeper; that one wakes the others. The thread's robust list is private to the proxy: nothing
- * that the client can write is followed at the proxy's exit. The same thread polls the client's
- * pidfd. CRIU can dump such a client: it has a mapping, and an fd where it keeps it.
+ * sleeper, which wakes the others. The thread's robust list is private to the proxy: at the proxy's
+ * exit the kernel follows no pointer that the client can write. The same thread polls the client's
+ * pidfd. CRIU can dump such a client, which has only a mapping and perhaps an fd.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ struct life {
 	struct robust_list node;
 };
 
-/* The lock is held: the next client may not be taken for this one. */
+/* The lock is held, so that the next client is not marked as dead instead of this one. */
 static void peer_died(struct ring *r)
 {
 	store_release(&r->rx.peer_gone, 1);
@@ -85,7 +85,7 @@ static void *live(void *arg)
 		}
 		pthread_mutex_unlock(&l->lock);
 	}
-	l->head.list.next = &l->head.list;	/* a good-bye is no death */
+	l->head.list.next = &l->head.list;	/* a thread that exits by itself is not a death */
 	return NULL;
 }
 
@@ -151,7 +151,7 @@ static int watch_peer(struct ring *r, int pidfd)
 		return -EINVAL;
 	pthread_mutex_lock(&l->lock);
 	if (load_acquire(&r->rx.peer_gone) || load(&r->ctl->client_closed)) {
-		/* Another client follows. */
+		/* The last client has gone: another one follows. */
 		r->rx.cons += 1u << SINGVGPU_CONS_GEN_SHIFT;
 		__atomic_fetch_add(&r->ctl->cons, 1u << SINGVGPU_CONS_GEN_SHIFT, __ATOMIC_SEQ_CST);
 		store(&r->ctl->client_closed, 0);
@@ -194,7 +194,7 @@ static int proxy_sleep(uint32_t *word, uint32_t expect, const struct timespec *e
 		       FUTEX_BITSET_MATCH_ANY) ? -errno : 0;
 }
 
-/* Sleeps on the word and on the proxy's life. */
+/* Sleeps on the word and on `life`. */
 static int client_sleep(struct ring *r, uint32_t *word, uint32_t expect,
 			const struct timespec *end)
 {
@@ -216,7 +216,7 @@ static int client_sleep(struct ring *r, uint32_t *word, uint32_t expect,
 	return syscall(SYS_futex_waitv, w, 2, 0, end, CLOCK_MONOTONIC) < 0 ? -errno : 0;
 }
 
-/* The proxy is dead or has said good-bye: pass on the kernel's one wake-up. */
+/* Whether the proxy is dead or has said good-bye; then wakes the other sleepers on `life`. */
 static bool proxy_gone(struct ring *r)
 {
 	if (!(load_acquire(&r->ctl->life) & SINGVGPU_LIFE_DIED) &&
@@ -239,7 +239,10 @@ static int wait(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
 		spent = ring_now() - start;
 		*ns = spent < (uint64_t)*ns ? *ns - (int64_t)spent : 0;
 	}
-	/* The word differs, or the life; or a hostile client punches holes where they are. Look again. */
+	/*
+	 * The word or `life` differs, or a hostile client punches holes there: the caller checks
+	 * again.
+	 */
 	if (rc == -EAGAIN || rc == -EFAULT)
 		rc = 0;
 	if (r->client && proxy_gone(r) && load_acquire(word) == expect)
@@ -315,7 +318,7 @@ const struct ring_ops ring_memfd_ops = {
 	.hang_up = hang_up,
 };
 
-/* The name is the identity: CRIU finds the object by it. "singvgpu-" and 32 digits. */
+/* "singvgpu-" and the identity's 32 digits, by which CRIU finds the object. */
 static void object_name(char *name, size_t size, const uint8_t *id)
 {
 	int n = snprintf(name, size, "singvgpu-"), i;

@@ -2,8 +2,8 @@
 /*
  * pass.c - hands a channel's fd to another process over a unix socket
  *
- * The socket is for the handshake only: it is closed afterwards, so that a dump of the client finds
- * no connection to the outside.
+ * The socket is closed after the handshake, so that a dump of the client finds no connection to
+ * other processes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +35,7 @@ int ring_pass_fd(int sock, int fd)
 	return n == 1 ? 0 : -errno;
 }
 
-/* The message's only fd; or -EPROTO, and none of what came is kept: two fit into the padding. */
+/* The message's only fd; else -EPROTO, and all are closed: padding leaves room for a second one. */
 static int only_fd(struct msghdr *m)
 {
 	struct cmsghdr *h = CMSG_FIRSTHDR(m);

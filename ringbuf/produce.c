@@ -2,9 +2,9 @@
 /*
  * produce.c - the client's end: puts records into the ring and waits for answers
  *
- * Invariants. (1) A record exists from the store of its seq on, whole, and no record exists
- * behind a place where none does: there are no holes. (2) No thread waits for another one that
- * does not run. Both follow from struct ring_tx in ring_i.h.
+ * Invariants. (1) A record exists as a whole from the store of its seq on, and the ring's records
+ * are contiguous: there are no holes. (2) No thread waits for another one that does not run. Both
+ * follow from struct ring_tx in ring_i.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,13 +18,13 @@
 #include "ring_i.h"
 #include "rseq_x86.h"
 
-#define PREFETCH	(32 * SINGVGPU_UNIT)	/* over the ring's end it hits the arena: harmless */
-#define SCAN_UNITS	256	/* at most; and half of the ring: what this lap writes is not looked at */
+#define PREFETCH	(32 * SINGVGPU_UNIT)	/* over the ring's end: the arena, harmless */
+#define SCAN_UNITS	256	/* at most; and half of the ring, to meet no unit of this lap */
 #define NEVER		(~0ull)	/* no state of a channel; for tx.exact */
 #define FIRST_BYTES	((uint32_t)(SINGVGPU_UNIT - sizeof(struct singvgpu_rec)))
-#define STEAL_NS	100000	/* patience with an owner; doubled each time we lose a record */
+#define STEAL_NS	100000	/* patience with an owner; doubled after each lost attempt */
 
-/* The compiler's builtin fetches for reading, unless it may assume a newer x86. */
+/* The builtin prefetches for reading, unless the compiler may assume a newer x86. */
 static inline void prefetch_for_write(const void *p)
 {
 	asm volatile("prefetchw %0" : : "m" (*(const char *)p));
@@ -40,7 +40,7 @@ static uint64_t state_word(const struct ring *r)
 
 /* ---------------------------------------------------------------------------- ownership */
 
-/* Unique among the living threads, and at hand where it is needed. Multiple of 32. */
+/* The thread's token: unique among living threads, cheap to get, a multiple of 32. */
 static inline uint64_t thread_token(void)
 {
 	return (uint64_t)(uintptr_t)rseq_area();
@@ -52,13 +52,13 @@ static bool cas(uint64_t *p, uint64_t old, uint64_t new)
 					   __ATOMIC_RELAXED);
 }
 
-/* Takes the ring from its owner, wherever that thread is. */
+/* Takes the ownership of the ring from a thread, at whatever instruction that is. */
 static bool steal(struct ring_tx *tx, uint64_t from, uint64_t me)
 {
 	store(&tx->shared, 1);
 	if (!cas(&tx->owner, from, me))
 		return false;
-	/* It was granted at attach; without it `from` may still be writing: end this channel. */
+	/* It was granted at attach. Without it `from` may still be writing: end this channel. */
 	if (ring_membarrier_rseq(false)) {
 		store(&tx->broken, 1);
 		store(&tx->expect, ~0ull);
@@ -98,7 +98,7 @@ static uint64_t own_slow(struct ring_tx *tx, uint64_t me, unsigned int lost)
 	}
 }
 
-/* The key under which this thread owns the ring now; lost: records lost to other threads. */
+/* Take the ownership; returns this thread's key. lost: attempts lost to other threads. */
 static inline uint64_t own(struct ring_tx *tx, unsigned int lost)
 {
 	uint64_t key = thread_token() | BIASED;
@@ -124,7 +124,7 @@ static void lock_signals(struct ring_tx *tx, uint64_t *saved)
 	const uint64_t all = ~0ull;
 	uint32_t was = 0;
 
-	/* The C library's own sigprocmask would leave out the signal that cancels threads. */
+	/* The C library's sigprocmask would not block the signal that cancels threads. */
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, saved, sizeof(all));
 	if (__atomic_compare_exchange_n(&tx->lock, &was, 1, false, __ATOMIC_ACQUIRE,
 					__ATOMIC_RELAXED))
@@ -161,7 +161,7 @@ static void locked_commit(struct ring_tx *tx, const struct attempt *t)
 
 /* -------------------------------------------------------------------------- submission */
 
-/* Without membarrier, ours or the consumer's, every submission fences: none is a fast one. */
+/* If membarrier is refused here or to the consumer, every submission fences, and none is fast. */
 static void check_fence(struct ring *r, uint64_t state)
 {
 	if (!ring_membarrier_global(true) && !(state & SINGVGPU_CONS_FENCE))
@@ -171,8 +171,15 @@ static void check_fence(struct ring *r, uint64_t state)
 	store(&r->tx.shared, 1);
 }
 
-/* The state word is not what it was: gate, new generation, the proxy's end, a latched error. */
-static int state_changed(struct ring *r, bool anyway)
+/* What a submission waits for. */
+enum patience {
+	WAIT,			/* for the gate, and for room */
+	PASS_GATE,		/* for room alone */
+	GIVE_UP,		/* for nothing: -EAGAIN */
+};
+
+/* Handle a changed state word: gate, new generation, the proxy's end, a latched error. */
+static int state_changed(struct ring *r, enum patience how)
 {
 	uint64_t w = state_word(r), changed;
 	int64_t forever = -1;
@@ -180,7 +187,9 @@ static int state_changed(struct ring *r, bool anyway)
 
 	if (load(&r->tx.broken))
 		return -ENOSYS;
-	while (w & SINGVGPU_CONS_GATE && !anyway) {
+	while (w & SINGVGPU_CONS_GATE && how != PASS_GATE) {
+		if (how == GIVE_UP)
+			return -EAGAIN;
 		rc = r->ops->wait(r, &r->ctl->cons, (uint32_t)w, &forever);
 		if (rc && rc != -EINTR)
 			return rc;
@@ -190,13 +199,13 @@ static int state_changed(struct ring *r, bool anyway)
 		return -EPIPE;
 	w &= STATE_MASK & ~(uint64_t)SINGVGPU_CONS_GATE;
 	changed = w ^ load(&r->tx.expect);
-	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: registered no more */
+	if ((uint32_t)changed >> SINGVGPU_CONS_GEN_SHIFT)	/* restored: registration lost */
 		check_fence(r, w);
 	store(&r->tx.expect, w);
 	return 0;
 }
 
-/* Now that the slow path has looked at the state, the fast one may pass as long as it stays so. */
+/* Let the fast path pass as long as the state is this, which the slow path has checked. */
 static inline void pass_as(struct ring *r, uint64_t state)
 {
 	uint64_t exact = load(&r->tx.fence) ? NEVER : state & ~(uint64_t)SINGVGPU_CONS_SLEEPS;
@@ -206,8 +215,8 @@ static inline void pass_as(struct ring *r, uint64_t state)
 }
 
 /*
- * Room for a record of units at pos, and a unit behind it? pos may be out of date, and be behind
- * the head then: the attempt that rests on it will fail.
+ * Whether there is room at pos for a record of units and a unit behind it. pos may be out of
+ * date, even lie before head; then the attempt that uses it fails.
  */
 static inline bool has_room(uint64_t pos, uint32_t units, uint64_t limit)
 {
@@ -219,7 +228,7 @@ static inline uint64_t limit_of(const struct ring *r, uint64_t head)
 	return head + r->geo.ring_units - 1;
 }
 
-/* Called without ownership. 0 there may be room for units behind pos now. */
+/* Called without ownership. 0: there may be room for a record of units at pos now. */
 static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 {
 	uint64_t start = ring_now(), limit = load(&r->tx.spin.ns), head;
@@ -247,7 +256,7 @@ static int wait_for_room(struct ring *r, uint64_t pos, uint32_t units)
 	return rc;
 }
 
-/* Rings the consumer's bell. It clears CONS_SLEEPS itself, when it is up. */
+/* Rings the doorbell. The consumer clears CONS_SLEEPS itself when it runs again. */
 static int ring_bell(struct ring *r)
 {
 	uint32_t nap = load(&r->ctl->naps);
@@ -255,15 +264,18 @@ static int ring_bell(struct ring *r)
 	ring_show_cpu(r);
 	__atomic_fetch_add(&r->ctl->doorbell, 1, __ATOMIC_SEQ_CST);
 	r->ops->wake(r, &r->ctl->doorbell, 1);
-	/* Not before: who rings may be preempted or killed, and others would rely on it. */
+	/*
+	 * Only after the wake: other threads rely on rung, and this one may be preempted or killed.
+	 */
 	store(&r->tx.rung, nap);
 	return 0;
 }
 
 /*
- * After a commit: must the bell be rung? That a new generation is found here, too, and makes us
- * fence, is for a thread that was dumped behind its look at the state: kernels before 6.3 do not
- * say what CRIU needs to register the restored process for the consumer's membarrier.
+ * After a commit: whether the doorbell must be rung. A new generation is noticed here, too, and
+ * leads to a fence, for a thread that was dumped after it had read the state: before 6.3 the
+ * kernel does not report the registration, so CRIU cannot register the restored process for the
+ * consumer's membarrier.
  */
 static inline bool consumer_sleeps(struct ring *r)
 {
@@ -279,7 +291,7 @@ static inline bool consumer_sleeps(struct ring *r)
 	return !nap || nap != load(&r->tx.rung);
 }
 
-/* The header's second half, as it lies in memory. */
+/* The header's second word, as in memory. */
 static inline uint64_t header(uint16_t op, uint16_t cpl, uint32_t len)
 {
 	return op | (uint64_t)cpl << 16 | (uint64_t)len << 32;
@@ -295,7 +307,7 @@ static inline bool was_committed(const struct ring *r, uint64_t pos)
 	return load(&unit_at(r, pos)->seq) == pos + 1;
 }
 
-/* A position up to which, from pos on, no unit is stale; not the last one, but a fair way on. */
+/* A position up to which, from pos on, no unit is stale; at most SCAN_UNITS ahead. */
 static uint64_t clean_until(const struct ring *r, uint64_t pos)
 {
 	typedef const uint64_t __attribute__((may_alias)) eight;
@@ -312,7 +324,7 @@ static uint64_t clean_until(const struct ring *r, uint64_t pos)
 	return pos;
 }
 
-/* How far ring_post may go on behind a record of one unit; 0: not at all. */
+/* Up to where ring_post may submit after a record of one unit; 0: it may not. */
 static inline uint64_t grant(const struct ring *r, const struct attempt *t)
 {
 	uint64_t end = ((t->seq - 1) | r->mask) + 1, limit = load(&r->tx.limit);
@@ -337,7 +349,7 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	bool behind;
 
 	t->old = load(&r->tx.next);
-	/* In this order: what a handler changes after the first look is noticed in the sequence. */
+	/* next is read first: the sequence notices what a signal handler changes after that. */
 	atomic_signal_fence(memory_order_seq_cst);
 	end = load(&r->tx.end);
 	*pos = end ? t->old - 1 : load(&r->tx.pos);
@@ -367,14 +379,16 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 	t->unit = unit_at(r, *pos);
 	t->next = unit_at(r, t->end);
 	t->stale = stale_at(r, t->end);
-	/* Before the scan, which may come round to these units; without a call where they are few. */
+	/* Before the scan, which may reach these units again; a loop where they are few. */
 	if (n > 9)
 		memset(stale_at(r, *pos + 1), 1, n - 1);
 	else
 		for (uint64_t at = *pos + 1; at < t->end; at++)
 			*(volatile uint8_t *)stale_at(r, at) = 1;
 	t->clean = load(&r->tx.clean);
-	/* This record cleans the unit at its end. A longer attempt may have left payload behind that. */
+	/*
+	 * This record cleans the unit behind it. A longer attempt may have left payload further on.
+	 */
 	if (t->clean <= t->end + 1 || !behind)
 		t->clean = clean_until(r, t->end + 1);
 	t->grant = n == 1 && n == units && r->tx.rseq ? grant(r, t) : 0;
@@ -389,12 +403,12 @@ static inline int attempt(struct ring *r, struct attempt *t, uint32_t units, uin
 }
 
 /*
- * Serialises, tries, waits; on success t->seq is the record's. anyway: through a closed gate, which
- * must stay closed for the others: then what they compare the state with is left alone.
+ * Commits a record: takes the ownership, tries, waits for room. On success t->seq is the record's.
+ * With PASS_GATE and a closed gate tx.exact stays, since the gate is closed for other threads.
  */
-static int commit(struct ring *r, struct attempt *t, uint32_t units, bool anyway)
+static int commit(struct ring *r, struct attempt *t, uint32_t units, enum patience how)
 {
-	uint64_t gate = anyway ? SINGVGPU_CONS_GATE : 0;
+	uint64_t gate = how == PASS_GATE ? SINGVGPU_CONS_GATE : 0;
 	unsigned int lost = 0;
 	uint64_t signals = 0, pos;
 	uint64_t state;
@@ -404,7 +418,7 @@ static int commit(struct ring *r, struct attempt *t, uint32_t units, bool anyway
 	for (;;) {
 		state = state_word(r);
 		if (unlikely((state & STATE_MASK & ~gate) != load(&r->tx.expect))) {
-			rc = state_changed(r, anyway);
+			rc = state_changed(r, how);
 			if (rc)
 				return rc;
 			continue;
@@ -424,6 +438,8 @@ static int commit(struct ring *r, struct attempt *t, uint32_t units, bool anyway
 		if (likely(rc == 1))
 			return 0;
 		if (rc == -ENOSPC) {
+			if (how == GIVE_UP)
+				return -EAGAIN;
 			rc = wait_for_room(r, pos, want);
 			if (rc)
 				return rc;
@@ -432,7 +448,7 @@ static int commit(struct ring *r, struct attempt *t, uint32_t units, bool anyway
 }
 
 /*
- * In halves: the caller has just stored what is here, mostly in words of 8 bytes, and the processor
+ * Loads in halves: the caller has just stored these bytes, mostly in words of 8, and the processor
  * forwards a store only to a load that lies within it. The compiler would join two plain loads.
  */
 static inline v16 load16(const void *p)
@@ -446,7 +462,7 @@ static inline v16 load16(const void *p)
 	return v;
 }
 
-/* n <= 48 bytes, behind zeros: a record never shows what was on our stack. */
+/* Copies n <= 48 bytes and fills up with zeros, so that a record never has stale stack content. */
 static inline void short_first(v16 first[3], const uint8_t *p, uint32_t n)
 {
 	memset(first, 0, FIRST_BYTES);
@@ -460,7 +476,7 @@ static inline void short_first(v16 first[3], const uint8_t *p, uint32_t n)
 		memcpy(first + n / 16, p + n / 16 * 16, n % 16);
 }
 
-/* Copies what fits of a ‖ b to t->first, and points t->a, t->b to the rest. */
+/* Copies the first 48 bytes of a ‖ b to t->first, and points t->a, t->b to the rest. */
 static inline void gather(struct attempt *t, const uint8_t *a, uint32_t alen, const uint8_t *b,
 			  uint32_t blen)
 {
@@ -492,9 +508,9 @@ static inline void gather(struct attempt *t, const uint8_t *a, uint32_t alen, co
 
 static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, const void *a,
 						 uint32_t alen, const void *b, uint32_t blen,
-						 bool anyway, uint64_t *seq)
+						 enum patience how, uint64_t *seq)
 {
-	struct attempt t;	/* not cleared: that takes as long as the rest */
+	struct attempt t;	/* not cleared: that would double the time */
 	int rc;
 
 	if (unlikely(!r->ctl))
@@ -505,7 +521,7 @@ static __attribute__((noinline)) int submit_slow(struct ring *r, uint64_t head, 
 		return -EMSGSIZE;
 	t.header = head;
 	gather(&t, a, alen, b, blen);
-	rc = commit(r, &t, rec_units(alen + blen), anyway);
+	rc = commit(r, &t, rec_units(alen + blen), how);
 	*seq = t.seq;
 	return rc;
 }
@@ -517,22 +533,31 @@ static inline __attribute__((always_inline)) bool post(struct ring *r, uint64_t 
 			      (ring_pair)first[2], seq);
 }
 
+static inline __attribute__((always_inline)) bool post_short(struct ring *r, uint16_t op,
+							    uint64_t head, const void *a,
+							    uint32_t alen, uint32_t blen,
+							    uint64_t *seq)
+{
+	v16 first[3];
+
+	if (alen > FIRST_BYTES || blen || op == SINGVGPU_OP_PAD)
+		return false;
+	short_first(first, a, alen);
+	return likely(post(r, head, first, seq));
+}
+
 static __attribute__((noinline)) int submit(struct ring *r, uint16_t op, uint16_t cpl,
 					    const void *a, uint32_t alen, const void *b,
 					    uint32_t blen, uint64_t *seq)
 {
 	uint64_t head = header(op, cpl, alen + blen);
-	v16 first[3];
 
-	if (alen <= FIRST_BYTES && !blen && op != SINGVGPU_OP_PAD) {
-		short_first(first, a, alen);
-		if (likely(post(r, head, first, seq)))
-			return 0;
-	}
-	return submit_slow(r, head, a, alen, b, blen, false, seq);
+	if (post_short(r, op, head, a, alen, blen, seq))
+		return 0;
+	return submit_slow(r, head, a, alen, b, blen, WAIT, seq);
 }
 
-/* The same for a full unit, which is what most calls are made of: nothing else is on their way. */
+/* post_short for a payload of exactly one unit, the most common one, without other cases. */
 static inline __attribute__((always_inline)) bool
 post_full(struct ring *r, uint16_t op, uint16_t cpl, const void *a, uint32_t alen, uint32_t blen,
 	  uint64_t *seq)
@@ -577,6 +602,43 @@ int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const
 	return submit_async(r, op, a, alen, b, blen);
 }
 
+int ring_try_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
+		    uint32_t blen)
+{
+	uint64_t head = header(op, 0, alen + blen), seq;
+	int rc;
+
+	if (post_short(r, op, head, a, alen, blen, &seq))
+		return likely(ring_post_quiet(r)) ? 0 : ring_post_wake(r);
+	rc = submit_slow(r, head, a, alen, b, blen, GIVE_UP, &seq);
+	if (!rc && consumer_sleeps(r))
+		ring_bell(r);
+	return rc;
+}
+
+int ring_wait_room(struct ring *r, uint32_t len)
+{
+	uint64_t next, pos;
+	uint32_t n, left;
+	int rc;
+
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	if (unlikely(len > r->payload_max))
+		return -EMSGSIZE;
+	rc = state_changed(r, WAIT);
+	if (rc)
+		return rc;
+	/* As attempt() computes it. The answer may be out of date when the caller tries. */
+	next = load(&r->tx.next);
+	pos = load(&r->tx.end) ? next - 1 : load(&r->tx.pos);
+	if (was_committed(r, pos))
+		pos = next;
+	n = rec_units(len);
+	left = r->geo.ring_units - (pos & r->mask);
+	return wait_for_room(r, pos, n < left ? n : left);
+}
+
 uint32_t ring_payload_max(const struct ring *r)
 {
 	return r->payload_max;
@@ -596,7 +658,9 @@ static bool borrow(struct ring *r, uint32_t slot)
 	return is_free(r, slot, by) && cas(&r->slot[slot], by, SLOT_LENT);
 }
 
-/* A thread gets the slot that it had last, if it can. Slot 0 is not for all where one has the bias. */
+/*
+ * Borrow this thread's last slot, or another. With rseq slot 0 belongs to the thread with the bias.
+ */
 static __attribute__((noinline)) int borrow_any(struct ring *r)
 {
 	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
@@ -614,8 +678,9 @@ static __attribute__((noinline)) int borrow_any(struct ring *r)
 }
 
 /*
- * There is one thread at most that ever has the bias, and slot 0 is its own: no locked instruction.
- * A signal handler that borrows it between our load and our store has returned it by then.
+ * At most one thread ever has the bias. Slot 0 is its own, so borrowing it needs no locked
+ * instruction. A signal handler that borrows it between the load and the store has returned it
+ * before the store.
  */
 static inline int borrow_slot(struct ring *r)
 {
@@ -649,7 +714,7 @@ static inline __attribute__((always_inline)) int request(struct ring *r, struct 
 	t->slot = slot;
 	if (!anyway && post_full(r, op, slot + 1, a, alen, blen, &t->seq))
 		return 0;
-	rc = anyway ? submit_slow(r, header(op, slot + 1, alen + blen), a, alen, b, blen, true,
+	rc = anyway ? submit_slow(r, header(op, slot + 1, alen + blen), a, alen, b, blen, PASS_GATE,
 				  &t->seq) :
 		      submit(r, op, slot + 1, a, alen, b, blen, &t->seq);
 	if (rc)
@@ -706,7 +771,7 @@ static __attribute__((noinline)) bool spin_for_answer(struct ring *r, const stru
 	return false;
 }
 
-/* ring: the consumer sleeps, wake it with the same call that makes us wait. */
+/* bell: the consumer sleeps; the system call that waits wakes it, too. */
 static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq, bool bell,
 			    int64_t timeout)
 {
@@ -730,7 +795,7 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 			break;
 		rc = 0;
 	}
-	if (bell)	/* answered meanwhile; whoever sleeps there now must hear of our record */
+	if (bell)	/* answered already; but a consumer that sleeps now must see our record */
 		ring_bell(r);
 	if (rc && load_acquire(&c->seq) == seq)
 		rc = 0;
@@ -809,8 +874,8 @@ int32_t ring_error(struct ring *r, uint64_t *seq)
 }
 
 /*
- * A client that follows another one goes on behind what that one has committed. -EPROTO: it was
- * not one of ours.
+ * A client that follows another one continues behind the last record that was committed. -EPROTO:
+ * the ring has no valid end.
  */
 static int find_end(struct ring *r)
 {
@@ -832,12 +897,12 @@ int ring_produce_init(struct ring *r)
 {
 	struct ring_tx *tx = &r->tx;
 
-	/* What is not as it should be is found by the first submission. */
+	/* The first submission handles these bits if they are set. */
 	tx->expect = state_word(r) & (uint32_t)~(SINGVGPU_CONS_SLEEPS | SINGVGPU_CONS_GATE |
 						 SINGVGPU_CONS_CLOSED);
 	ring_spin_init(&tx->spin, SPIN_MAX_NS);
 	check_fence(r, state_word(r));
-#ifndef __SANITIZE_THREAD__	/* it cannot see into assembly */
+#ifndef __SANITIZE_THREAD__	/* TSan cannot see into assembly */
 	tx->rseq = __rseq_size && (int32_t)load(&rseq_area()->cpu_id) >= 0 &&
 		   !ring_membarrier_rseq(true);
 #endif

@@ -3,7 +3,7 @@
  * ring.c - makes, finds, maps and closes the two ends of a channel
  *
  * An end is one private mapping that holds struct ring and its tables. The client's is wiped on
- * fork: a child finds no control page in it and is refused, whatever the parent was doing.
+ * fork: a child finds no control page in it and gets -ECHILD, whatever the parent was doing.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -93,7 +93,7 @@ int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client)
 	return 0;
 }
 
-/* ring_map: r->fd at the channel's address, or nowhere. -EEXIST something else is there. */
+/* ring_map: map r->fd at the channel's address. -EEXIST that is taken. */
 int ring_map(struct ring *r)
 {
 	void *va = (void *)(uintptr_t)r->geo.va;
@@ -121,7 +121,7 @@ int ring_map(struct ring *r)
 	return 0;
 }
 
-/* ring_init_ctl: what never changes in the control page (the module writes the same). */
+/* ring_init_ctl: write the constant fields of the control page (the module writes the same). */
 void ring_init_ctl(struct ring *r)
 {
 	struct singvgpu_ctl *c = r->ctl;
@@ -239,7 +239,7 @@ void ring_close(struct ring *r)
 		r->ops->hang_up(r);
 	if (!r->client)
 		pthread_mutex_destroy(&r->rx.lock);
-	if (r->self_len)	/* 0 in a fork's child: the parent's, nothing here is ours */
+	if (r->self_len)	/* 0 in a fork's child, whose mapping was wiped */
 		ring_free(r);
 }
 
@@ -297,7 +297,7 @@ int ring_decommit(struct ring *r, size_t off, size_t len)
 
 const char *ring_strerror(int err)
 {
-	/* INT_MIN stays what it is, and is unknown. */
+	/* INT_MIN has no positive value, and is unknown. */
 	if (err < 0 && err != INT_MIN)
 		err = -err;
 	switch (err) {

@@ -3,16 +3,16 @@
  * ring.h - moves records between a job and its proxy over one shared-memory channel
  *
  * A channel has two ends. The proxy creates it and consumes records; the client, any number of
- * threads of one process, attaches and submits them. Layout and meaning of the shared memory are
- * in <linux/singvgpu.h>; nothing here knows what a record says. Two backends, /dev/singvgpu and
- * memfd + futex, behave alike.
+ * threads of one process, attaches and submits them. <linux/singvgpu.h> defines the shared memory;
+ * the payload of a record is opaque here. Two backends, /dev/singvgpu and memfd + futex, behave
+ * alike.
  *
  *   proxy:   ring_create ──► ring_wait, ring_peek, ring_complete, ring_advance … ──► ring_close
  *                              │ ring_freeze, ring_save ─► file ─► ring_restore (generation + 1)
  *   client:  ring_attach ──► ring_submit, ring_call … ──► ring_detach (= ring_close)
- *                              │ CRIU dump … restore: same address, goes on where it was
+ *                              │ CRIU dump … restore: same address, continues
  *
- * Functions return 0 (or what they say) or -errno. Errors that several of them share:
+ * Unless their comment says otherwise functions return 0 or -errno. Errors common to several:
  *
  *   -EPIPE   the other end is gone          -ECHILD  this is a fork's child; it has no channel
  *   -EPROTO  the other end broke the rules  -ETIMEDOUT
@@ -38,8 +38,8 @@ enum ring_backend {
 };
 
 /*
- * Where channels live unless the creator says otherwise: below the device window of DESIGN 3.
- * ThreadSanitizer forbids that range, so its builds have another.
+ * The default address of channels, below the device window. ThreadSanitizer forbids that range, so
+ * its builds have another.
  */
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
@@ -67,9 +67,9 @@ struct ring_params {
 /* ------------------------------------------------------------------------------ both ends */
 
 /*
- * ring_create: the proxy end of a new channel. -EEXIST the address range is taken, or (module)
- * the identity; -EINVAL geometry; -ENODEV, -EACCES no module, no permission (RING_KMOD);
- * -EPROTONOSUPPORT the module speaks another version; -EDQUOT a limit of this user; -ENOMEM.
+ * ring_create: the proxy end of a new channel. -EEXIST the address range or (module) the identity
+ * is taken; -EINVAL geometry; -ENODEV, -EACCES no module, no permission (RING_KMOD);
+ * -EPROTONOSUPPORT the module has another version; -EDQUOT a limit of this user; -ENOMEM.
  */
 int ring_create(struct ring **out, const struct ring_params *p);
 
@@ -81,7 +81,7 @@ int ring_client_fd(struct ring *r);
 
 /*
  * ring_pass_fd: send fd, which stays the caller's, over a unix socket. ring_take_fd: receive one,
- * close-on-exec. -EPIPE, -EPROTO something else came, or what sendmsg(2) and recvmsg(2) say.
+ * close-on-exec. -EPIPE, -EPROTO the message was another one, or errors of sendmsg(2), recvmsg(2).
  */
 int ring_pass_fd(int sock, int fd);
 int ring_take_fd(int sock);
@@ -93,7 +93,15 @@ int ring_take_fd(int sock);
  */
 int ring_attach(struct ring **out, int fd);
 
-/* ring_attach_id: the same by identity and cookie, module only. -ENOENT no such channel for us. */
+/*
+ * ring_version_of: the version of a passed fd's channel, or of a file that ring_save has written,
+ * for the message where ring_attach or ring_restore returns -EPROTONOSUPPORT. 0: not known.
+ */
+uint32_t ring_version_of(int fd);
+
+/*
+ * ring_attach_id: ring_attach by identity and cookie, module only. -ENOENT no such channel for us.
+ */
 int ring_attach_id(struct ring **out, const uint8_t id[16], const uint8_t cookie[16]);
 
 /* ring_close: either end; says good-bye to the peer. Frees r; NULL is allowed. */
@@ -116,8 +124,8 @@ int ring_commit(struct ring *r, size_t off, size_t len);
 int ring_decommit(struct ring *r, size_t off, size_t len);
 
 /*
- * ring_set_spin: this end spins at most max_ns before it sleeps (default 10 µs; 0: never). How long
- * it does is adapted below that.
+ * ring_set_spin: this end spins at most max_ns before it sleeps (default 10 µs; 0: never). The
+ * actual time adapts below that.
  */
 void ring_set_spin(struct ring *r, uint32_t max_ns);
 
@@ -127,18 +135,28 @@ const char *ring_strerror(int err);
 /* ---------------------------------------------------------------------------- client's end */
 
 /*
- * ring_submit: append a record of op with the payload a[alen] followed by b[blen]. When it
- * returns 0 the record is visible to the consumer; it waits only for room in the ring or for the
- * gate. Any thread, also from a signal handler that interrupted a ring function. op is not
- * SINGVGPU_OP_PAD. -EMSGSIZE the payload is over ring_payload_max().
- * ring_post.h has the same for short records, without a call.
+ * ring_submit: append a record of op with the payload a[alen] followed by b[blen]. It waits only
+ * for room in the ring and for the gate; when it returns 0 the consumer can see the record. Any
+ * thread, also a signal handler that interrupted a ring function. op is not SINGVGPU_OP_PAD.
+ * -EMSGSIZE the payload is over ring_payload_max(). ring_post.h has an inlined form for short
+ * records.
  */
 int ring_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen,
 		const void *b, uint32_t blen);
 
+/*
+ * ring_try_submit: ring_submit for a caller that must not wait, such as one that holds a lock.
+ * -EAGAIN nothing was submitted, since the gate is closed or the ring full. ring_wait_room: wait,
+ * without the lock, until there is room for a record of len bytes. Other threads may take it
+ * first, so the caller repeats both.
+ */
+int ring_try_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
+		    uint32_t blen);
+int ring_wait_room(struct ring *r, uint32_t len);
+
 uint32_t ring_payload_max(const struct ring *r);
 
-/* One request that is answered: from ring_request to ring_await, by one thread. */
+/* A request in flight; ring_request and ring_await of it are called by one thread. */
 struct ring_ticket {
 	uint64_t seq;
 	uint16_t slot;
@@ -149,8 +167,8 @@ int ring_request(struct ring *r, struct ring_ticket *t, uint16_t op, const void 
 		 uint32_t alen, const void *b, uint32_t blen);
 
 /*
- * ring_request_anyway: as ring_request, but it does not wait at the gate: for what a drain waits for.
- * Served by the drain, or, if it comes behind that, after the thaw or the restore.
+ * ring_request_anyway: ring_request that passes a closed gate, for requests that a drain waits for.
+ * The drain serves it, or, if the drain has ended, it is served after the thaw or the restore.
  */
 int ring_request_anyway(struct ring *r, struct ring_ticket *t, uint16_t op, const void *a,
 			uint32_t alen, const void *b, uint32_t blen);
@@ -158,13 +176,15 @@ int ring_request_anyway(struct ring *r, struct ring_ticket *t, uint16_t op, cons
 /*
  * ring_await: wait for the answer: 0, its status in *status, up to cap bytes of its data (at
  * most SINGVGPU_CPL_DATA) in data, their number in *len; status, data, len may be NULL.
- * timeout_ns < 0 waits for ever. The ticket is used up in any case; an answer that comes after
- * -ETIMEDOUT is dropped.
+ * timeout_ns < 0 waits for ever. The ticket cannot be used again; an answer after -ETIMEDOUT is
+ * dropped.
  */
 int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *data, uint32_t cap,
 	       uint32_t *len, int64_t timeout_ns);
 
-/* ring_call: ring_request and ring_await; where the peer sleeps, one system call does both. */
+/*
+ * ring_call: ring_request and ring_await; if the proxy sleeps, one system call wakes it and waits.
+ */
 int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
 	      uint32_t blen, int32_t *status, void *data, uint32_t cap, uint32_t *len);
 
@@ -172,11 +192,11 @@ int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const v
 int32_t ring_error(struct ring *r, uint64_t *seq);
 
 /* ----------------------------------------------------------------------------- proxy's end
- * One thread at a time, except ring_complete, ring_latch_error (any thread).
+ * One thread at a time; ring_complete and ring_latch_error: any thread.
  */
 
 struct ring_record {
-	uint64_t seq;		/* as the producer's ticket */
+	uint64_t seq;		/* as in the producer's ticket */
 	uint16_t op;
 	uint16_t cpl;		/* completion slot + 1, or 0 */
 	uint32_t len;
@@ -185,50 +205,50 @@ struct ring_record {
 
 /*
  * ring_peek: 1 and the oldest record, 0 none. -EPIPE none and the client is gone, -EPROTO the
- * client broke a rule (ring_why says which): the channel is of no more use.
- * The same record is seen again until ring_advance.
+ * client broke a rule (ring_why says which): the channel cannot be used any more.
+ * The next ring_peek returns the same record unless ring_advance came between.
  */
 int ring_peek(struct ring *r, struct ring_record *rec);
-void ring_advance(struct ring *r);	/* past what was peeked last: the record, or all of a run */
+void ring_advance(struct ring *r);	/* past the record peeked last, or the whole run */
 
 /*
- * ring_peek_run: as ring_peek, for up to max records at once: how many. A stream of records is read
- * with less ado in runs of 64 or so; a record that is answered ends one. Serve them in order, and
- * say how far you are, so that producers have room and a crash repeats nothing: ring_advance_past
- * one, or ring_log_append it (when those before it are behind you), or ring_advance in the end.
- * What is not advanced past comes again.
+ * ring_peek_run: ring_peek for up to max records; returns their number. Runs of some 64 records
+ * make a stream cheaper to read; a record that wants an answer ends a run. The caller serves a
+ * run in order and advances as it does, so that producers have room and a crash repeats nothing:
+ * by ring_advance_past a record, by ring_log_append of it (after those before it), or by
+ * ring_advance in the end. Records that are not advanced past are returned again.
  */
 int ring_peek_run(struct ring *r, struct ring_record *rec, unsigned int max);
 void ring_advance_past(struct ring *r, const struct ring_record *rec);
 
 /*
- * ring_wait: until there is a record (0). Spins for up to 10 µs where that can help, then
+ * ring_wait: wait until there is a record (0). Spins for up to 10 µs where that can help, then
  * sleeps. -EPIPE, -EINTR (a signal, or ring_kick), -ETIMEDOUT. timeout_ns < 0: for ever.
  */
 int ring_wait(struct ring *r, int64_t timeout_ns);
-void ring_kick(struct ring *r);	/* makes ring_wait return -EINTR once; any thread, any handler */
+void ring_kick(struct ring *r);	/* makes ring_wait return -EINTR once; any thread, signal-safe */
 
 /* ring_complete: answer a record. data: len <= SINGVGPU_CPL_DATA bytes. -EINVAL no such slot. */
 int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, const void *data,
 		  uint32_t len);
 
-/* ring_latch_error: kept if it is the first; err != 0. */
+/* ring_latch_error: latch err (not 0) and its record, unless an error is latched already. */
 void ring_latch_error(struct ring *r, uint64_t seq, int32_t err);
 
-/* ring_why: what a peer did that gave -EPROTO, or why ring_freeze gave up. Static text. */
+/* ring_why: the rule that the peer broke (-EPROTO), or why ring_freeze failed. Static text. */
 const char *ring_why(const struct ring *r);
 
 /*
- * ring_watch_peer: a client, or the next one, is there: pidfd is its process, so that its death is
- * noticed; takes ownership. Call it before the client gets its fd, else a good-bye may be missed.
- * With the module pidfd is not needed and may be -1.
+ * ring_watch_peer: accept the first or the next client and watch for its death. pidfd is its
+ * process, and is owned by r from then on; the module does not need it (-1). Call it before the
+ * client gets its fd, else a good-bye may be missed.
  */
 int ring_watch_peer(struct ring *r, int pidfd);
 
-/* ring_peer_gone: 1 the client has said good-bye or died. Records of it may be left in the ring. */
+/* ring_peer_gone: 1 the client has said good-bye or died. Its records may still be in the ring. */
 int ring_peer_gone(struct ring *r);
 
-/* --- log (DESIGN 2): what must be replayed to rebuild the proxy */
+/* --- log: the records that rebuild a proxy when they are replayed */
 
 /*
  * ring_log_append: log rec's payload (or data[len], under op) and advance past rec, in one
@@ -238,37 +258,37 @@ int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, 
 		    const void *data, uint32_t len);
 
 /*
- * ring_log_compact: keep(arg, entry, payload) is asked for each entry, oldest first; those with
- * 0 are dropped. One store makes the new log current.
+ * ring_log_compact: calls keep(arg, entry, payload) for each entry, oldest first, and drops those
+ * for which it returns 0. One store makes the new log current.
  */
 typedef int (*ring_log_keep)(void *arg, const struct singvgpu_log_entry *e, const void *data);
 int ring_log_compact(struct ring *r, ring_log_keep keep, void *arg);
 
 /*
- * ring_log_walk: fn for each entry, oldest first; a value other than 0 ends the walk and is
+ * ring_log_walk: calls fn for each entry, oldest first; a result other than 0 ends the walk and is
  * returned. -EBADMSG the log is damaged. e and data are private copies, valid during the call.
  */
 typedef int (*ring_log_fn)(void *arg, const struct singvgpu_log_entry *e, const void *data);
 int ring_log_walk(struct ring *r, ring_log_fn fn, void *arg);
 size_t ring_log_bytes(const struct ring *r);
 
-/* --- dump and restore (DESIGN 7) */
+/* --- dump and restore */
 
 /*
- * ring_freeze: close the gate: new submissions wait. Then serve(arg, rec) is called for each
- * record still in the ring (and must advance past it) until the ring is empty and every request is answered.
- * -ETIMEDOUT after timeout_ns, with ring_why and the gate open again. -EALREADY.
- * A producer that had passed the gate may still commit a record afterwards: it stays in the
- * ring, is saved with it, and is served after the restore.
+ * ring_freeze: close the gate, at which new submissions wait, and drain: call serve(arg, r, rec),
+ * which must advance past the record, for each record still in the ring, until the ring is empty
+ * and every request is answered. -EALREADY. -ETIMEDOUT after timeout_ns; ring_why has the reason,
+ * and the gate is open again. A producer that had passed the gate may still commit a record
+ * afterwards: it stays in the ring, is saved with it, and is served after the restore.
  */
 typedef int (*ring_serve)(void *arg, struct ring *r, const struct ring_record *rec);
 int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns);
 
 /*
- * ring_freeze_when: the same, but settled(arg, r, unanswered) decides when the drain is over. It is
- * called again and again while the ring is empty, with the number of requests that are not
- * answered yet: > 0 now, and what comes into the ring from now on stays there; 0 not yet (it
- * should sleep a little); -errno give up, the gate opens.
+ * ring_freeze_when: the same, but settled(arg, r, unanswered) decides when the drain ends. It is
+ * called repeatedly while the ring is empty, with the number of unanswered requests. A result
+ * above 0 ends the drain, and later records stay in the ring; 0 continues it (settled should sleep
+ * a little); -errno gives up and opens the gate.
  */
 typedef int (*ring_settled)(void *arg, struct ring *r, uint64_t unanswered);
 int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, void *arg,
@@ -277,9 +297,10 @@ int ring_thaw(struct ring *r);
 
 /*
  * ring_save: write the channel's content to fd (a file or a pipe), sparse. The client must be
- * stopped (by CRIU). Not the arena if flags has RING_SAVE_NO_ARENA (the dump stores it by page).
- * ring_restore: a new channel of the same identity, geometry and content, generation + 1, frozen.
- * p's id and geometry are ignored. -EBADMSG the image is damaged; else as ring_create.
+ * stopped (by CRIU). RING_SAVE_NO_ARENA leaves out the arena, which a dump stores by page.
+ * ring_restore: a new channel with the image's identity, geometry and content, generation + 1,
+ * frozen. p's id and geometry are ignored. -EPROTONOSUPPORT the image has another version
+ * (ring_version_of), -EBADMSG it is damaged; else as ring_create.
  */
 #define RING_SAVE_NO_ARENA 1u
 int ring_save(struct ring *r, int fd, unsigned int flags);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring_i.h - one end of a channel from the inside, and what a backend has to provide
+ * ring_i.h - the state of one end of a channel, and the interface of backends
  *
  * Who waits for whom, and on which word (all in struct singvgpu_ctl or _cpl):
  *
@@ -9,14 +9,15 @@
  *   producer at the gate      cons       woken by ring_thaw
  *   client for an answer      cpl.seq    woken by ring_complete when cpl_waiters, cpl.waiting != 0
  *
- * Each is the store-buffering pattern: the sleeper announces itself, then looks once more; the
- * waker stores, then looks for an announcement. In the three lower rows both sides have a full
+ * Each is the store-buffering pattern: the sleeper announces its sleep, then checks the word again;
+ * the waker stores, then checks for an announcement. In the three lower rows both sides have a full
  * barrier (a locked instruction). In the first row the waker is the hot path and has none: the
  * consumer, before it sleeps, makes every CPU that runs the client execute one (membarrier
  * GLOBAL_EXPEDITED, for which the client has registered; tx.fence where that is refused).
  *
- * A consumer that has been woken takes a while to get up, and CONS_SLEEPS stays so long: producers
- * that see it need not ring again if the bell has been rung, whole, since this nap was announced.
+ * A woken consumer clears CONS_SLEEPS some time later. A producer that still sees it may skip the
+ * doorbell if a complete doorbell write and wake followed the consumer's latest sleep announcement:
+ * ctl->naps counts the announcements, and tx.rung has the count at the latest complete ring.
  */
 #ifndef RING_I_H
 #define RING_I_H
@@ -35,7 +36,7 @@
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
-/* Shared memory is plain in the uapi header; these are the only ways it is read and written. */
+/* Shared memory has plain types in the uapi header, and is read and written by these alone. */
 #define load(p)			__atomic_load_n(p, __ATOMIC_RELAXED)
 #define load_acquire(p)		__atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define store(p, v)		__atomic_store_n(p, v, __ATOMIC_RELAXED)
@@ -44,7 +45,7 @@
 
 /*
  * A backend. A word is 32 bits in the control page or a completion slot. Timeouts are relative;
- * *ns is counted down over interruptions, < 0 is for ever.
+ * an interruption leaves the rest in *ns, and < 0 is for ever.
  * wait: 0 the word differs from expect or a wake came; -ETIMEDOUT, -EINTR, -EPIPE the peer died.
  */
 struct ring_ops {
@@ -62,7 +63,7 @@ struct ring_ops {
 	void (*hang_up)(struct ring *r);	/* good-bye; the mapping is still there */
 };
 
-/* How long to spin before a sleep, in ns: up to max, more when it has helped, less when not. */
+/* How long to spin before a sleep, in ns: up to max, longer after it has helped, else shorter. */
 struct spin {
 	uint32_t ns;
 	uint32_t max;
@@ -72,28 +73,28 @@ struct spin {
  * Producers' state, private to the client process, shared by its threads.
  *
  * Submissions are serialised by `owner`: the token of the thread that may write to the ring.
- * While one thread alone has ever submitted, it keeps the ownership between submissions (bit 0,
+ * As long as only one thread has ever submitted, it keeps the ownership between submissions (bit 0,
  * BIASED) and needs no locked instruction. The writes to the ring are a restartable sequence
- * (rseq(2)): a signal, a preemption or a membarrier aborts it, and it starts over with a look at
- * `owner`. Therefore ownership can be taken away from any thread at any instruction, be it
+ * (rseq(2)): a signal, a preemption or a membarrier aborts it, and it starts over by reading
+ * `owner`. So ownership can be taken from a thread at any instruction, whether the thread is
  * interrupted by the handler that now submits, preempted, cancelled or dead: change `owner`,
- * then membarrier(PRIVATE_EXPEDITED_RSEQ). Nobody ever waits for a thread that does not run.
+ * then membarrier(PRIVATE_EXPEDITED_RSEQ). No thread ever waits for one that does not run.
  *
- * pos and next describe the latest attempt, before and behind its record, in this order;
- * whether it was committed is read from the ring:
+ * pos and next are the positions before and behind the latest attempt's record, stored in this
+ * order; the ring tells whether that record was committed:
  *
  *   unit(pos).seq == pos + 1 ? the next record goes to next : it goes to pos
  *
- * The unit behind a record must not look committed, see <linux/singvgpu.h>. It can only where it
- * holds payload of a longer record: stale[unit] says that it may. The byte is set before payload
- * is written there, and cleared with the unit's seq, in the sequence. `clean` is a position before
- * which, from next on, no unit is stale.
+ * The unit behind a record must not look committed, see <linux/singvgpu.h>. Only payload of an
+ * earlier, longer record could look so; stale[unit] marks units that may hold such payload. The
+ * byte is set before payload is written there, and cleared together with the unit's seq, in the
+ * sequence. From next up to `clean` no unit is stale.
  *
- * ring_post (ring_post.h), which is inlined into callers, knows none of this but `end`: an owner with
- * the bias may submit records of one unit up to there without a thought, for there is room, no unit
- * is stale, and the ring does not come round. While end is not 0 the latest attempt was at next - 1,
- * of one unit, and pos is not kept up to date. A longer record is begun by clearing end, and the
- * commit of a short one (struct attempt, grant) sets it.
+ * ring_post (ring_post.h), which is inlined into callers, uses `end` instead: up to there an
+ * owner with the bias may submit records of one unit without further checks, since there is room,
+ * no unit is stale, and the ring's end is not reached. While end is not 0 the latest attempt was
+ * one unit at next - 1, and pos is not updated. The attempt of a longer record clears end; the
+ * commit of a short one sets it (struct attempt, grant).
  *
  * Without rseq (fallback) `owner` is not used; `lock` is, with all signals blocked.
  */
@@ -103,15 +104,15 @@ struct ring_tx {
 	uint64_t owner;
 	uint64_t next;		/* owner */
 	uint64_t end;		/* owner */
-	uint64_t exact;		/* cons | life << 32 that ring_post need not think about; any thread */
-	uint64_t expect;	/* the same of the last look, under STATE_MASK */
+	uint64_t exact;		/* cons | life << 32 with which ring_post may pass; any thread */
+	uint64_t expect;	/* cons | life << 32 as last handled, under STATE_MASK */
 	uint64_t pos;		/* owner */
 	uint64_t clean;		/* owner */
-	uint64_t limit;		/* where a record must end, as of the last look at head; owner */
-	uint32_t shared;	/* a second thread has come: no more bias */
+	uint64_t limit;		/* where a record must end, by head as last read; owner */
+	uint32_t shared;	/* a second thread has submitted: no more bias */
 	uint32_t fence;		/* membarrier is refused: commit, then mfence; never BIASED */
 	uint32_t rseq;		/* restartable sequences work here; set once */
-	uint32_t rung;		/* the nap that the consumer is known to have been woken from */
+	uint32_t rung;		/* the latest value of naps for which the doorbell was rung */
 	uint32_t broken;	/* membarrier, granted at attach, is refused: no more records */
 	uint32_t lock;		/* fallback: futex, 0 free, 1 held, 2 held and waited for */
 	struct spin spin;	/* any thread */
@@ -120,20 +121,20 @@ struct ring_tx {
 #define STATE_MASK	((uint64_t)(uint32_t)~SINGVGPU_CONS_SLEEPS | \
 			 (uint64_t)SINGVGPU_LIFE_DIED << 32)
 
-/* Consumer's state, private to the proxy. The proxy never reads its own truth from the ring. */
+/* Consumer's state, private to the proxy, which never reads it back from shared memory. */
 struct ring_rx {
 	uint64_t pos;		/* next record */
-	uint64_t next;		/* behind what was peeked last, or pos */
+	uint64_t next;		/* behind the records peeked last, or pos */
 	uint64_t published;	/* ctl->head */
 	uint32_t batch;		/* units after which head is published */
 	uint32_t ahead;		/* units; see look_ahead */
 	bool streaming;		/* the last record wanted no answer */
-	uint64_t sure;		/* all before it was committed, as it seemed */
-	uint64_t looked;	/* TSC when the last such record was found */
+	uint64_t sure;		/* records before it seemed committed to look_ahead */
+	uint64_t looked;	/* TSC when the last record of a stream was found */
 	uint64_t seen;		/* behind the furthest record peeked */
 	struct spin spin;
 	uint32_t kicked;
-	uint32_t cons;		/* our own view of ctl->cons, without SLEEPS; lock */
+	uint32_t cons;		/* the bits of ctl->cons, without SLEEPS; lock */
 	uint32_t naps;		/* ctl->naps */
 	uint64_t requested;	/* records peeked that want an answer */
 	uint64_t answered;	/* atomic */
@@ -146,8 +147,8 @@ struct ring_rx {
 };
 
 /*
- * The borrower of each completion slot, private to the client: 0 free, SLOT_LENT, or the ticket
- * whose late answer is awaited before the slot can be lent again.
+ * The state of each completion slot, private to the client: 0 free, SLOT_LENT, or the seq of a
+ * request that timed out, whose answer must come before the slot can be lent again.
  */
 #define SLOT_LENT	(1ull << 63)
 
@@ -201,12 +202,12 @@ int ring_create_generation(struct ring **out, const struct ring_params *p, uint3
 /* produce.c */
 int ring_produce_init(struct ring *r);
 
-/* consume.c: takes the truth from the object: new and zero, or restored */
+/* consume.c: reads the proxy's state from a new object (zeros) or a restored one */
 int ring_consume_init(struct ring *r);
 void ring_publish(struct ring *r);
 void ring_consumed(struct ring *r, uint64_t pos);
 
-/* log.c: reads the log's state from the object, as crash and hostile peer left it */
+/* log.c: reads the log's state, which a crash or a hostile peer may have left damaged */
 int ring_log_init(struct ring *r);
 
 /* spin.c */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring_post.h - submission of a short record without a call: what generated stubs are made of
+ * ring_post.h - submission of a short record without a function call, for generated stubs
  *
- * ring_post() is ring_submit() for a payload of up to 48 bytes in six words. Its common case is one
- * restartable sequence (rseq(2)) inlined into the caller: one thread, room, an open gate, the
- * consumer awake. Whatever else is the case is seen by one of its four comparisons, and then the
- * library is called; ring_i.h says what they compare, and why that is enough.
+ * ring_post() is ring_submit() for a payload of up to 48 bytes in six words. Its common case is
+ * one restartable sequence (rseq(2)) inlined into the caller: one thread, room, an open gate, the
+ * consumer awake. Four comparisons detect every other case, in which the library is called;
+ * ring_i.h explains what they compare and why that is enough.
  *
  * Between label 1 and label 2 a signal, a preemption, a migration or a membarrier of another
  * thread sends the thread to label 4; the store in front of label 2 is the sequence's effect.
@@ -23,7 +23,7 @@
 
 #define RING_POST_MAX	48u
 
-/* The beginning of struct ring; not for others to use. */
+/* The beginning of struct ring, for this header alone. */
 struct ring_post {
 	struct singvgpu_ctl *ctl;
 	uint8_t *units;
@@ -66,9 +66,9 @@ static inline struct rseq *rseq_area(void)
 }
 
 /*
- * Commits a record of one unit, header being the second word of its struct singvgpu_rec; or says
- * false, and has done nothing. The ring is fetched for writing 32 units ahead: over its end that
- * hits the arena, harmlessly.
+ * Commits a record of one unit, with header as the second word of its struct singvgpu_rec; false:
+ * nothing was done. Prefetches the unit 32 ahead for writing; past the ring's end that is the
+ * arena, which does no harm.
  */
 static inline __attribute__((always_inline)) bool
 ring_post_unit(struct ring *r, uint64_t header, ring_pair a, ring_pair b, ring_pair c,
@@ -123,7 +123,7 @@ aborted:
 	return false;
 }
 
-/* After a commit: is all as it was before, so that nobody need be woken? */
+/* After a commit: whether the state is unchanged, so that the consumer need not be woken. */
 static inline bool ring_post_quiet(const struct ring *r)
 {
 	const struct ring_post *p = (const struct ring_post *)r;
@@ -135,14 +135,14 @@ static inline bool ring_post_quiet(const struct ring *r)
 	       __atomic_load_n(&p->exact, __ATOMIC_RELAXED);
 }
 
-/* The library's part; not for others to call. */
+/* The library's part, for this header alone. */
 int ring_post_slow(struct ring *r, uint16_t op, uint32_t len, const uint64_t w[6]);
 int ring_post_wake(struct ring *r);
 
 /*
- * ring_post: ring_submit of the first len <= RING_POST_MAX bytes of six words, of which those
- * behind len are zeros. They had better be computed, not loaded: a word that has just been stored
- * in pieces waits for these stores. Returns what ring_submit does.
+ * ring_post: ring_submit of the first len <= RING_POST_MAX bytes of six words; the bytes behind len
+ * are zeros. Compute the words in registers: a load of a word that was just stored in pieces waits
+ * for those stores. Returns what ring_submit does.
  */
 static inline __attribute__((always_inline)) int
 ring_post(struct ring *r, uint16_t op, uint32_t len, uint64_t w0, uint64_t w1, uint64_t w2,

@@ -2,7 +2,7 @@
 /*
  * rseq_x86.h - the restartable sequences of the producers (rseq(2)), for x86-64
  *
- * ring_post.h has the one that most submissions are, and says how they work.
+ * ring_post.h has the sequence of most submissions, and explains how these work.
  */
 #ifndef RSEQ_X86_H
 #define RSEQ_X86_H
@@ -39,7 +39,7 @@ struct attempt {
 	AT(tnext, struct ring_tx, next), AT(tclean, struct ring_tx, clean),	\
 	AT(tend, struct ring_tx, end)
 
-/* len bytes from `from` to rdi. A launch's few words are copied before a string move has begun. */
+/* Copies len bytes to rdi; by words if they are few, since a string move takes long to start. */
 #define RSEQ_COPY(from, len)						\
 	"movq %c[" len "](%[t]), %%rcx\n"				\
 	"movq %c[" from "](%[t]), %%rsi\n"				\
@@ -58,7 +58,7 @@ struct attempt {
 	"7: rep movsb\n"						\
 	"8:\n"
 
-/* 0 committed; -EAGAIN not: interrupted, or the attempt's assumptions no longer hold. */
+/* 0 committed; -EAGAIN not: interrupted, or key or old do not match any more. */
 static inline int rseq_commit(struct ring_tx *tx, const struct attempt *t)
 {
 	struct rseq *rs = rseq_area();
@@ -118,7 +118,7 @@ aborted:
 	return -EAGAIN;
 }
 
-/* If the calling thread still owns the ring, it does no longer. */
+/* Give up the ownership, if the calling thread still has it. */
 static inline void rseq_release(struct ring_tx *tx, uint64_t key)
 {
 	struct rseq *rs;

@@ -8,17 +8,20 @@
  *   last    an extent of length 0 whose off is the number of bytes of all extents
  *
  * The whole object is saved, not just the records between head and tail: a client without rseq
- * may be frozen in the middle of one, and goes on writing it after the restore.
+ * may be frozen while it writes a record, and continues that after the restore.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "ring_i.h"
 
 #define IMAGE_MAGIC	0x31474d4947474e53ull	/* "SNGGIMG1" */
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 struct image {
 	uint64_t magic;
 	uint32_t api_version;
@@ -35,10 +38,13 @@ struct extent {
 	uint64_t off;
 	uint64_t len;
 };
-
+#pragma GCC diagnostic pop
 _Static_assert(sizeof(struct image) == 88, "file format");
+_Static_assert(sizeof(struct extent) == 16, "file format");
+_Static_assert(offsetof(struct image, api_version) == offsetof(struct singvgpu_ctl, api_version),
+	       "ring_version_of");
 
-static int put(int fd, const void *p, size_t len)
+static int put_bytes(int fd, const void *p, size_t len)
 {
 	const uint8_t *from = p;
 	ssize_t n;
@@ -53,7 +59,7 @@ static int put(int fd, const void *p, size_t len)
 	return 0;
 }
 
-static int get(int fd, void *p, size_t len)
+static int get_bytes(int fd, void *p, size_t len)
 {
 	uint8_t *to = p;
 	ssize_t n;
@@ -93,9 +99,9 @@ static int put_range(struct ring *r, int fd, uint64_t off, uint64_t end, uint64_
 	int rc;
 
 	while (!(rc = next_data(r, off, end, &e))) {
-		rc = put(fd, &e, sizeof(e));
+		rc = put_bytes(fd, &e, sizeof(e));
 		if (!rc)
-			rc = put(fd, (uint8_t *)r->ctl + e.off, e.len);
+			rc = put_bytes(fd, (uint8_t *)r->ctl + e.off, e.len);
 		if (rc)
 			return rc;
 		*total += e.len;
@@ -118,12 +124,12 @@ int ring_save(struct ring *r, int fd, unsigned int flags)
 	i.pos = r->rx.pos;
 	i.log_state = r->rx.log_len | (r->rx.log_half ? SINGVGPU_LOG_HALF : 0);
 	memcpy(i.id, r->id, 16);
-	rc = put(fd, &i, sizeof(i));
+	rc = put_bytes(fd, &i, sizeof(i));
 	if (!rc)
 		rc = put_range(r, fd, 0, flags ? r->lay.arena_off : r->lay.log_off, &last.off);
 	if (!rc)
 		rc = put_range(r, fd, r->lay.log_off, r->lay.end, &last.off);
-	return rc ? rc : put(fd, &last, sizeof(last));
+	return rc ? rc : put_bytes(fd, &last, sizeof(last));
 }
 
 static int get_extents(struct ring *r, int fd)
@@ -133,21 +139,21 @@ static int get_extents(struct ring *r, int fd)
 	int rc;
 
 	for (;;) {
-		rc = get(fd, &e, sizeof(e));
+		rc = get_bytes(fd, &e, sizeof(e));
 		if (rc)
 			return rc;
 		if (!e.len)
 			return e.off == total ? 0 : -EBADMSG;
 		if (e.off > r->lay.end || e.len > r->lay.end - e.off)
 			return -EBADMSG;
-		rc = get(fd, (uint8_t *)r->ctl + e.off, e.len);
+		rc = get_bytes(fd, (uint8_t *)r->ctl + e.off, e.len);
 		if (rc)
 			return rc;
 		total += e.len;
 	}
 }
 
-/* The control page came from the image; what is this channel's own is put right. */
+/* Correct the fields of the restored control page that are this channel's own. */
 static void own_ctl(struct ring *r, const struct image *i, uint32_t life)
 {
 	struct singvgpu_ctl *c = r->ctl;
@@ -164,6 +170,20 @@ static void own_ctl(struct ring *r, const struct image *i, uint32_t life)
 	ring_init_ctl(r);
 }
 
+uint32_t ring_version_of(int fd)
+{
+	struct singvgpu_info info;
+	struct {
+		uint64_t magic;
+		uint32_t api_version;
+	} head;		/* the beginning of struct image, and of a memfd's control page */
+
+	if (pread(fd, &head, 12, 0) == 12)
+		return head.magic == IMAGE_MAGIC || head.magic == SINGVGPU_MAGIC ?
+			head.api_version : 0;
+	return ioctl(fd, SINGVGPU_IOC_GET_INFO, &info) ? 0 : info.api_version;
+}
+
 int ring_restore(struct ring **out, int fd, const struct ring_params *p)
 {
 	struct ring_params q = *p;
@@ -172,13 +192,15 @@ int ring_restore(struct ring **out, int fd, const struct ring_params *p)
 	uint32_t life;
 	int rc;
 
-	rc = get(fd, &i, sizeof(i));
+	rc = get_bytes(fd, &i, sizeof(i));
 	if (rc)
 		return rc;
-	if (i.magic != IMAGE_MAGIC || i.flags & ~RING_SAVE_NO_ARENA || i.pad)
+	if (i.magic != IMAGE_MAGIC)
 		return -EBADMSG;
 	if (i.api_version != SINGVGPU_API_VERSION)
 		return -EPROTONOSUPPORT;
+	if (i.flags & ~RING_SAVE_NO_ARENA || i.pad)
+		return -EBADMSG;
 	memcpy(q.id, i.id, 16);
 	q.geo = i.geo;
 	rc = ring_create_generation(&r, &q, i.generation + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * spin.c - when spinning pays, and the memory barriers that one side runs on the other's CPUs
+ * spin.c - decides how long to spin; memory barriers that one side runs on the other's CPUs
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@ static uint32_t ring_cpu(void)
 	return sched_getcpu() + 1;
 }
 
-/* ring_show_cpu: tells the peer where we run, for its question whether spinning helps. Our CPU. */
+/* ring_show_cpu: stores this end's CPU for the peer's ring_spin_useful(), and returns it. */
 uint32_t ring_show_cpu(struct ring *r)
 {
 	uint32_t *mine = r->client ? &r->ctl->prod_cpu : &r->ctl->cons_cpu;
@@ -43,7 +43,7 @@ uint32_t ring_show_cpu(struct ring *r)
 	return cpu;
 }
 
-/* ring_spin_useful: the peer runs elsewhere, as far as it was last seen. */
+/* ring_spin_useful: whether the peer was last seen on another CPU. */
 bool ring_spin_useful(struct ring *r)
 {
 	uint32_t *other = r->client ? &r->ctl->cons_cpu : &r->ctl->prod_cpu;

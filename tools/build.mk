@@ -2,24 +2,39 @@
 # build.mk - the `singvgpu` command, its manual pages and completion, and where they are installed.
 
 TOOL := $(B)/tools/singvgpu
-TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out tools/init.c,$(wildcard tools/*.c)))
+TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c)))
 TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/dkms.conf)
-# What the proxy shows and says: uproxy/stat.h, uproxy/trace.h, libintercept/gen/proto.h.
-TOOL_CFLAGS := -D_GNU_SOURCE -DSINGVGPU_VERSION='"$(TOOL_VERSION)"' -Itools -Iuproxy -Iuproxy/ckpt \
-	-Ilibintercept/gen -Ikmod/include/uapi
+
+# The folders whose headers each room may include besides its own. uproxy/include has a proxy's
+# interface, libintercept/gen has proto.h.
+TOOL_SEES_tools := kmod/include/uapi
+TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include \
+	$(addprefix uproxy/ckpt/,store criu files)
+TOOL_SEES_job := $(addprefix tools/,. ckpt) uproxy/include uproxy/ckpt/criu libintercept/gen \
+	kmod/include/uapi
+TOOL_SEES_ckpt := $(addprefix tools/,. job) uproxy/include \
+	$(addprefix uproxy/ckpt/,store criu files)
+TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include uproxy/ckpt/store
+TOOL_SEES_doctor := tools kmod/include/uapi
+tool_sees = -I$(patsubst %/,%,$(dir $<)) \
+	$(addprefix -I,$(TOOL_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))
+TOOL_CFLAGS := -D_GNU_SOURCE -DSINGVGPU_VERSION='"$(TOOL_VERSION)"'
 
 $(B)/tools/%.o: tools/%.c tools/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(TOOL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(CC) $(CFLAGS) $(TOOL_CFLAGS) $(tool_sees) -MMD -MP -c -o $@ $<
 
-# uproxy/ckpt/build.mk is read after this one: its variables are good for recipes only.
-$(TOOL): $(TOOL_OBJ) $(B)/ckpt/libcriu.a $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a \
-		$(B)/uproxy/ckpt/libsingvgpu-control.a
+TOOL_PARTS := $(TOOL_OBJ) $(addprefix $(B)/,ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a)
+
+# uproxy/ckpt/build.mk is read after this file: only recipes can use its variables.
+$(TOOL): $(TOOL_PARTS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(STORE_LIBS) -lm -ldl
 
-# Part of every checkpoint, so it depends on no library; a sanitizer's would be one.
+# init is part of every checkpoint, so it depends on no library, not even a sanitizer's.
 TOOL_INIT := $(B)/tools/singvgpu-init
-$(TOOL_INIT): tools/init.c tools/init.h tools/build.mk
+$(TOOL_INIT): tools/job/init.c tools/job/init.h tools/build.mk
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -fsanitize=%,$(CFLAGS)) -D_GNU_SOURCE -static -o $@ $<
 
@@ -27,8 +42,8 @@ ALL += $(TOOL) $(TOOL_INIT)
 INSTALL_BIN += $(TOOL)
 INSTALL_MAN += $(wildcard tools/man/*.1 tools/man/*.5)
 
-# What has a place of its own. The stand-ins under both of their names are one file: programs that
-# load libcuda.so are to get what was preloaded as libcuda.so.1.
+# Installs the files outside bin, lib and man. Both names of a stand-in are one file: programs that load
+# libcuda.so get the library that was preloaded as libcuda.so.1.
 TOOL_LIBDIR := lib/singvgpu
 TOOL_LIBEXEC := libexec/singvgpu
 .PHONY: install-tool

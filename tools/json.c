@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * json.c - writes JSON, whatever bytes the text has
+ * json.c - writes JSON from text of any bytes
  */
 #include <math.h>
 #include <string.h>
@@ -48,7 +48,7 @@ void json_text(FILE *out, const char *text, size_t len)
 	putc('"', out);
 }
 
-static void begin(struct json *j, const char *key)
+static void begin_value(struct json *j, const char *key)
 {
 	if (j->depth) {
 		fputs(j->some[j->depth] ? ",\n" : "\n", j->out);
@@ -63,7 +63,7 @@ static void begin(struct json *j, const char *key)
 
 void json_open(struct json *j, const char *key, char kind)
 {
-	begin(j, key);
+	begin_value(j, key);
 	putc(kind, j->out);
 	j->some[++j->depth] = false;
 }
@@ -81,13 +81,13 @@ void json_close(struct json *j, char kind)
 
 void json_string(struct json *j, const char *key, const char *text)
 {
-	begin(j, key);
+	begin_value(j, key);
 	json_text(j->out, text, strlen(text));
 }
 
 void json_number(struct json *j, const char *key, double n)
 {
-	begin(j, key);
+	begin_value(j, key);
 	if (isfinite(n))
 		fprintf(j->out, "%.6g", n);
 	else
@@ -96,18 +96,18 @@ void json_number(struct json *j, const char *key, double n)
 
 void json_uint(struct json *j, const char *key, uint64_t n)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fprintf(j->out, "%llu", (unsigned long long)n);
 }
 
 void json_int(struct json *j, const char *key, int64_t n)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fprintf(j->out, "%lld", (long long)n);
 }
 
 void json_bool(struct json *j, const char *key, bool b)
 {
-	begin(j, key);
+	begin_value(j, key);
 	fputs(b ? "true" : "false", j->out);
 }

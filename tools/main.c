@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * main.c - `singvgpu`: which subcommand it is
+ * main.c - `singvgpu`: selects the subcommand
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -48,7 +48,7 @@ static int flush(int status)
 
 int main(int argc, char **argv)
 {
-	/* None of our own files is to be taken for one of these. */
+	/* No file that we open later may become stdin, stdout or stderr. */
 	for (int fd = 0; fd >= 0 && fd < 3;)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	opterr = 0;

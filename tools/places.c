@@ -19,7 +19,7 @@
 
 #include "tool_i.h"
 
-/* A path without "..", if what is there can be resolved. */
+/* The resolved path, without "..", or the path itself. */
 static char *tidy(char *path)
 {
 	char *real;

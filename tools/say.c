@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * say.c - messages to the user, and numbers as people write and read them
+ * say.c - prints messages to the user, parses and formats numbers
  */
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "tool_i.h"
 
 /* In one write, so that lines of several processes do not mix. */
-static void put(const char *tail, const char *fmt, va_list ap)
+static void put_line(const char *tail, const char *fmt, va_list ap)
 {
 	char line[4096];
 	int n = snprintf(line, sizeof(line), "singvgpu: ");
@@ -33,7 +33,7 @@ void say(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	put(NULL, fmt, ap);
+	put_line(NULL, fmt, ap);
 	va_end(ap);
 }
 
@@ -42,7 +42,7 @@ void say_errno(int err, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	put(strerror(err < 0 ? -err : err), fmt, ap);
+	put_line(strerror(err < 0 ? -err : err), fmt, ap);
 	va_end(ap);
 }
 
@@ -51,7 +51,7 @@ int say_usage(const char *command, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	put(NULL, fmt, ap);
+	put_line(NULL, fmt, ap);
 	va_end(ap);
 	say("try 'singvgpu%s%s --help'", command ? " " : "", command ?: "");
 	return EXIT_USAGE;

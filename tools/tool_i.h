@@ -2,7 +2,8 @@
 /*
  * tool_i.h - what the subcommands of `singvgpu` share: messages, numbers, places
  *
- * Functions return 0 (or what they say) or -errno and, where they say so, have told the user why.
+ * Functions return 0 (or the stated value) or -errno. Some also print the reason; their comments
+ * say which.
  */
 #ifndef TOOL_I_H
 #define TOOL_I_H
@@ -31,11 +32,11 @@ int migrate_main(int argc, char **argv);
 
 /* ----------------------------------------------------------------------------- say.c */
 
-/* One line on stderr, "singvgpu: …", in one write. */
+/* Prints the line "singvgpu: …" on stderr, in one write. */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same, and ": " with a sentence for err (positive or negative errno). */
+/* The same, with ": " and the description of err (positive or negative errno) behind it. */
 void say_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Usage error: says it, and where help is. Returns EXIT_USAGE. */
+/* Prints a usage error and where to find help. Returns EXIT_USAGE. */
 int say_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* "64M", "1.5G", "4096" to bytes: units of 1024. 0 or -EINVAL, -ERANGE. */
@@ -45,7 +46,7 @@ int parse_int(const char *text, long least, long most, long *value);
 /* Seconds with a fraction, to ms. 0 or -EINVAL, -ERANGE. */
 int parse_seconds(const char *text, long *ms);
 
-/* 1536 to "1.5K"; buf[16]. show_count: units of 1000, for what is not bytes. Return buf. */
+/* show_size: 1536 to "1.5K". show_count: units of 1000, for other quantities. Return buf[16]. */
 char *show_size(char *buf, uint64_t bytes);
 char *show_count(char *buf, uint64_t n);
 char *show_age(char *buf, uint64_t seconds);
@@ -58,7 +59,7 @@ uint64_t wall_ns(void);		/* CLOCK_REALTIME */
 struct json {
 	FILE *out;
 	int depth;
-	bool some[16];		/* the open thing at this depth has a member */
+	bool some[16];		/* the open object or array at this depth has a member */
 };
 
 /* key is NULL within an array. Text that is not UTF-8 is written byte for byte as U+00XX. */
@@ -78,34 +79,35 @@ struct places {
 	char *proxy;		/* singvgpu-proxy */
 	char *softcuda;		/* libsoftcuda.so */
 	char *init;		/* singvgpu-init */
-	bool given;		/* libdir is what $SINGVGPU_LIBDIR says */
-	bool built;		/* the tree that it was built in, not an installation */
+	bool given;		/* libdir is from $SINGVGPU_LIBDIR */
+	bool built;		/* this program is in its build tree, not installed */
 };
 
-/* Finds them beside this program, or where $SINGVGPU_LIBDIR and $SINGVGPU_PROXY say. */
+/* Finds these files beside this program, or at $SINGVGPU_LIBDIR and $SINGVGPU_PROXY. */
 int places_find(struct places *p);
 void places_free(struct places *p);
 
 /* NVIDIA's own libcuda.so.1, not a stand-in of libdir; malloc'ed, or NULL. */
 char *places_nvidia(const struct places *p);
-/* How many devices NVIDIA's kernel driver shows; 0 without it. */
+/* The number of devices that NVIDIA's kernel driver shows; 0 without that driver. */
 int places_nvidia_devices(void);
 
 /* ---------------------------------------------------------------------------- family.c */
 
 /*
- * Descendants of the calling process, which must be their subreaper. family_count: how many, and
- * the first few of them by name in names[]; those in except[] (and what they begot) not. Of -pid in
- * except[] only that process is left out. Pids are as the caller's namespace has them.
+ * Descendants of the calling process, which must be their subreaper, without the processes in
+ * except[] and their descendants; an entry -pid leaves out that process alone. Pids are those of
+ * the caller's namespace. family_count: returns the number, and puts the first few names in
+ * names[].
  */
 int family_count(const pid_t *except, int n_except, char *names, size_t size);
-/* Sends sig to them. Returns how many there were. */
+/* Sends sig to these descendants. Returns their number. */
 int family_kill(const pid_t *except, int n_except, int sig);
-/* What is called inner in the namespace of root, of root's tree; 0: there is none. */
+/* Our pid of the process in root's tree that has pid inner in root's namespace; 0: none. */
 pid_t family_find(pid_t root, pid_t inner);
 /* The command name of a process, or "?"; buf[32]. */
 char *family_name(pid_t pid, char *buf);
-/* Any process: the letter of its state, 0 if there is none; parent may be NULL. */
+/* The state letter of any process, 0 if there is no such process; parent may be NULL. */
 char family_state(pid_t pid, pid_t *parent);
 
 #endif

@@ -3,29 +3,39 @@
 
 UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
+UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c))
 UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c)
 UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o)
-UPROXY_CFLAGS := -pthread -Iuproxy $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
-UPROXY_OBJ := $(UPROXY_CORE_SRC:%.c=$(B)/%.o) $(UPROXY_HAL_SRC:%.c=$(B)/%.o)
+UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC))
+
+# The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
+UPROXY_SEES_uproxy := include hal rebuild ckpt/store
+UPROXY_SEES_memory := . include hal
+UPROXY_SEES_modules := . include hal
+UPROXY_SEES_streams := . include hal
+UPROXY_SEES_rebuild := . include hal modules ckpt/store
+UPROXY_SEES_hal := include ckpt/store
+uproxy_sees = $(addprefix -Iuproxy/,$(UPROXY_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))
+UPROXY_BASE_CFLAGS := -pthread $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
+# For tests that look inside.
+UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store) \
+	$(UPROXY_BASE_CFLAGS)
 
 $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_CFLAGS) -c $< -o $@
+	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_BASE_CFLAGS) $(uproxy_sees) -c $< -o $@
 
 $(B)/uproxy/hal/digest.o: uproxy/hal/digest.ptx
 
 # The core, for tests that have it in their own process. What links it links these libraries, too.
-$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/uproxy/store.o
+$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a
 	rm -f $@
-	$(AR) rcs $@ $^
-UPROXY_LIBS = $(STORE_LIBS) -llz4 -pthread -ldl
+	$(AR) rcs $@ $(filter %.o,$^)
+UPROXY_LIBS = $(B)/ckpt/libstore.a $(STORE_LIBS) -llz4 -pthread -ldl
 
-# The store as one object, of which nothing is seen but store_*: its other names are short.
-$(B)/uproxy/store.o: $(B)/ckpt/libstore.a
-	ld -r -o $@ --whole-archive $<
-	objcopy -w -G 'store_*' $@
+UPROXY_PARTS := $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(RINGBUF) $(B)/ckpt/libstore.a
 
-$(UPROXY): $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(RINGBUF) $(B)/uproxy/store.o
+$(UPROXY): $(UPROXY_PARTS)
 	$(CC) -o $@ $^ $(LDFLAGS) $(UPROXY_LIBS)
 
 ALL += $(UPROXY)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * context.c - contexts and their streams, and which context a thread is in
+ * context.c - contexts, their streams, and the context that a record runs in
  *
- * We hold the primary context from start to end, so that pinned memory has a place; the client's
- * handle for it is a name. A context that ends takes along all handles that were bound in it, at
- * once and in the order of the records; the driver ends it on a worker, since that may take long.
+ * The proxy retains the primary context from start to end, since memory is pinned in it; the
+ * client's handle is a name for it. When a context ends, all handles bound in it are unbound at
+ * once, in the order of the records; a worker then ends the driver's context, which may take long.
  */
 #include <stdlib.h>
 
 #include "uproxy_i.h"
 
-static uint64_t ended;		/* counts contexts that ended: what threads remember may be one */
+static uint64_t ended;		/* counts ended contexts; a change makes threads' `here` invalid */
 static __thread struct context *here;
 static __thread uint64_t here_handle, here_ended;
 
@@ -107,7 +107,7 @@ int do_ctx_create(struct call *k)
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
 	r = s->hal.drv.cuCtxCreate_v2(&real, a->flags, s->hal.dev);
-	/* It was made current behind the back of sv_enter, on top of what was. */
+	/* cuCtxCreate pushed the new context, which sv_enter does not know. */
 	here_handle = 0;
 	here = NULL;
 	if (r) {
@@ -119,7 +119,7 @@ int do_ctx_create(struct call *k)
 	return bind_context(k, a->ctx, real, false);
 }
 
-/* ------------------------------------------------------------------------------ ending one */
+/* --------------------------------------------------------------------------- ending a context */
 
 struct ending {
 	struct answer answer;
@@ -137,7 +137,10 @@ static void end_context(void *arg)
 	h->drv.cuCtxSetCurrent(h->primary);
 	here_handle = 0;
 	if (e->primary) {
+		/* A reset does not release the context, but NVIDIA's is gone until it is retained again. */
 		r = h->drv.cuDevicePrimaryCtxReset_v2(h->dev);
+		if (!r)
+			r = h->drv.cuDevicePrimaryCtxRetain(&h->primary, h->dev);
 		if (!r)
 			h->drv.cuCtxSetCurrent(h->primary);
 		window_repin(s);
@@ -149,7 +152,7 @@ static void end_context(void *arg)
 	free(e);
 }
 
-/* Everything of the context ctx, and the context itself. */
+/* Matches the handles bound in the context, and its own. */
 static int of_context(void *arg, unsigned int type, uint64_t ctx, void *obj)
 {
 	uint64_t gone = *(uint64_t *)arg;
@@ -159,7 +162,7 @@ static int of_context(void *arg, unsigned int type, uint64_t ctx, void *obj)
 	return ctx == gone;
 }
 
-static int end(struct call *k, bool reset)
+static int do_end_context(struct call *k, bool reset)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_ctx_end *a = k->c.data;
@@ -178,7 +181,7 @@ static int end(struct call *k, bool reset)
 	if (!e)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	*e = (struct ending){ answer_later(k), c->real, c->primary };
-	/* c stays allocated: a worker may just be in it. Contexts are few. */
+	/* c is never freed: a worker may be using it. Contexts are few. */
 	handle_sweep(s, of_context, &gone);
 	images_ctx_gone(gone);
 	textures_ctx_gone(gone);
@@ -195,11 +198,11 @@ static int end(struct call *k, bool reset)
 
 int do_ctx_reset(struct call *k)
 {
-	return end(k, true);
+	return do_end_context(k, true);
 }
 
 int do_ctx_destroy(struct call *k)
 {
-	return end(k, false);
+	return do_end_context(k, false);
 }
 

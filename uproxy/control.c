@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * control.c - the socket on which a conductor asks a session to freeze, to be saved, to come back
+ * control.c - the socket on which a conductor asks a session to freeze, to be saved, to be restored
  *
  *   listener thread   accept ─► a request ─► post ── ring_kick ─► waits, watches the conductor
  *   consumer          control_run: executes it, answers it; while frozen it waits here for the next
  *
- * The consumer alone touches the session. What the conductor's end means is a request, too, which the
- * listener posts: frozen sessions go on, restored ones that nobody has come for end.
- * A message is looked at once it is whole and copied; the peer is of our own user.
+ * The consumer alone touches the session. When the conductor goes away, the listener posts
+ * CTL_GONE: a frozen session is thawed, and a proxy that waits for a restore or its CTL_GO ends.
+ * A message is checked when it has been copied as a whole. The peer is our own user or root.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -24,7 +24,7 @@
 #include "control.h"
 #include "uproxy_i.h"
 
-#define CTL_GONE	0x200u		/* the conductor has; posted by the listener */
+#define CTL_GONE	0x200u		/* the conductor has gone; posted by the listener */
 #define LOOK_MS		100
 #define PROGRESS_NS	500000000ull
 #define SEND_SECONDS	10
@@ -43,11 +43,11 @@ static struct {
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 	int listen;
 	int conn;		/* the conductor's, -1: none. Changed by the listener between requests */
-	uint32_t gone;		/* its end has been noticed; atomic */
-	uint32_t posted;	/* lock to change it; atomic */
+	uint32_t gone;		/* the conductor has gone; atomic */
+	uint32_t posted;	/* m waits for the consumer; changed under lock, atomic */
 	uint32_t state;		/* enum ctl_state, 0: a restore has failed; consumer */
 	uint64_t told_ns;	/* of the last progress message; consumer */
-	union message m;	/* the listener's, or, while posted, the consumer's */
+	union message m;	/* the consumer's while posted is set, else the listener's */
 	pthread_mutex_t lock;
 	pthread_cond_t change;	/* of posted */
 } ctl = { .listen = -1, .conn = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -79,12 +79,20 @@ static int reply(struct ctl_reply *r, uint32_t size, uint32_t op, int fd)
 	return n == size ? 0 : -EPIPE;
 }
 
-static void answer(uint32_t op, int status, const char *why)
+static void answer(uint32_t op, const struct why *why)
 {
-	struct ctl_reply r = { .status = status };
+	struct ctl_reply r = { .status = 0 };
 
-	snprintf(r.why, sizeof(r.why), "%s", status ? why : "");
+	ctl_reply_why(&r, why);
 	reply(&r, sizeof(r), op, -1);
+}
+
+static void refuse(uint32_t op, int status, const char *text)
+{
+	struct why why = { 0 };
+
+	why_set(&why, status, "%s", text);
+	answer(op, &why);
 }
 
 static bool given_up(void)
@@ -105,15 +113,15 @@ static int progress(void *arg, const char *phase, uint64_t done, uint64_t total)
 		return 0;
 	ctl.told_ns = now;
 	snprintf(p.phase, sizeof(p.phase), "%s", phase);
-	/* One that is not read is not missed. */
+	/* A progress message may be lost. */
 	return send(ctl.conn, &p, sizeof(p), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE ?
 		-ECANCELED : 0;
 }
 
-/* A drain may take as long as its deadline allows, and the conductor is to know that we live. */
-static bool drain_given_up(void)
+/* A drain has no limit while there is progress, so the conductor gets messages about it. */
+static int tell_drain(uint64_t done, uint64_t total)
 {
-	return progress(NULL, "drain", 0, 0);
+	return progress(NULL, "drain", done, total);
 }
 
 static const struct content_progress tell_progress = { .fn = progress };
@@ -149,28 +157,32 @@ static void describe_channel(struct sv_session *s, char *inherit, size_t n, uint
 static void info(struct sv_session *s)
 {
 	struct ctl_info i = { .state = ctl.state, .proxy_pid = getpid() };
+	struct why why = { 0 };
 	uint32_t op = CTL_INFO;
 
 	if (!ctl.state || ctl.state == CTL_STATE_EMPTY) {
 		i.state = CTL_STATE_EMPTY;
-		snprintf(i.r.why, sizeof(i.r.why), "there is no session yet");
+		why_set(&why, -ENODATA, "there is no session yet");
+		ctl_reply_why(&i.r, &why);
+		i.r.status = 0;		/* it is an answer all the same */
 		reply(&i.r, sizeof(i), op, -1);
 		return;
 	}
 	i.can_dump = ctl.state == CTL_STATE_FROZEN || ctl.state == CTL_STATE_RESTORED ||
-		     !freeze_possible(s, i.r.why, sizeof(i.r.why));
-	i.client_pid = s->stat->client;
+		     !freeze_possible(s, &why);
+	ctl_reply_why(&i.r, &why);
+	i.r.status = 0;
+	i.client_pid = s->client;
 	replay_device(&s->hal, &i.device);
 	snprintf(i.driver, sizeof(i.driver), "%.1023s", s->hal.path);
 	i.window = s->hal.window;
 	i.window_len = s->hal.window_len;
 	i.budget = s->budget;
-	i.mapped = s->stat->device_bytes;
-	i.pinned = s->stat->pinned_bytes;
+	i.mapped = window_bytes(&i.pinned);
 	i.arena_len = s->arena_len;
 	i.log_bytes = ring_log_bytes(s->ring);
 	i.log_room = ring_geometry(s->ring)->log_len / 2;
-	memcpy(i.backend, s->stat->backend, sizeof(i.backend));
+	snprintf(i.backend, sizeof(i.backend), "%s", session_backend(s));
 	memcpy(i.channel_id, ring_id(s->ring), 16);
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
@@ -182,18 +194,13 @@ static void info(struct sv_session *s)
 static void do_freeze(struct sv_session *s, const struct ctl_freeze *m)
 {
 	struct ctl_frozen r = { .drain_ns = 0 };
+	struct why why = { 0 };
 
-	if (ctl.state == CTL_STATE_FROZEN) {
-		r.r.status = -EALREADY;
-		snprintf(r.r.why, sizeof(r.r.why), "the session is frozen already");
-	} else {
-		r.r.status = freeze(s, m->deadline_ms, drain_given_up, &r.drain_ns, r.r.why,
-				    sizeof(r.r.why));
-		if (!r.r.status) {
-			ctl.state = CTL_STATE_FROZEN;
-			r.r.why[0] = 0;
-		}
-	}
+	if (ctl.state == CTL_STATE_FROZEN)
+		why_set(&why, -EALREADY, "the session is frozen already");
+	else if (!freeze(s, m->idle_ms, tell_drain, &r.drain_ns, &why))
+		ctl.state = CTL_STATE_FROZEN;
+	ctl_reply_why(&r.r, &why);
 	reply(&r.r, sizeof(r), CTL_FREEZE, -1);
 }
 
@@ -204,19 +211,17 @@ static void put_ref(struct ctl_ref *to, const struct store_ref *from)
 }
 
 static int dump_device(struct sv_session *s, struct store *st, struct store_writer *w,
-		       struct ctl_dumped *d)
+		       struct ctl_dumped *d, struct why *why)
 {
 	struct store_ref device = { { 0 } }, observed = { { 0 } }, session = { { 0 } };
 	struct content_stats stats = { 0 };
-	char *why = d->r.why;
-	size_t n = sizeof(d->r.why);
 	int rc;
 
-	rc = content_dump(s, st, w, &device, &tell_progress, &stats, why, n);
+	rc = content_dump(s, st, w, &device, &tell_progress, &stats, why);
 	if (!rc)
-		rc = observe_dump(s, w, &observed, why, n);
+		rc = observe_dump(s, w, &observed, why);
 	if (!rc)
-		rc = kept_dump(w, &session, why, n);
+		rc = kept_dump(w, &session, why);
 	put_ref(&d->device, &device);
 	put_ref(&d->observed, &observed);
 	put_ref(&d->session, &session);
@@ -224,38 +229,33 @@ static int dump_device(struct sv_session *s, struct store *st, struct store_writ
 	return rc;
 }
 
-static int dump_channel(struct sv_session *s, struct store_writer *w, struct ctl_dumped *d)
+static int dump_channel(struct sv_session *s, struct store_writer *w, struct ctl_dumped *d,
+			struct why *why)
 {
 	struct store_ref channel = { { 0 } }, arena = { { 0 } };
-	int rc = content_channel(s, w, &channel, &arena, &tell_progress, d->r.why,
-				 sizeof(d->r.why));
+	int rc = content_channel(s, w, &channel, &arena, &tell_progress, why);
 
 	put_ref(&d->channel, &channel);
 	put_ref(&d->arena, &arena);
 	return rc;
 }
 
-static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl_dumped *d)
+static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl_dumped *d,
+		     struct why *why)
 {
 	struct store_writer_stats stats = { 0 };
 	struct store_writer *w = NULL;
-	char *why = d->r.why;
-	size_t n = sizeof(d->r.why);
 	struct store *st;
-	int rc = store_open(&st, m->dir, STORE_RW, why, n);
+	int rc = store_open(&st, m->dir, STORE_RW, why);
 
 	if (rc)
 		return rc;
-	rc = store_writer_open(st, 0, &w);
-	if (rc)
-		snprintf(why, n, "%s", store_why());
+	rc = store_failed(why, store_writer_open(st, 0, &w));
 	if (!rc)
-		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, d) : dump_channel(s, w, d);
-	if (!rc) {
-		rc = store_writer_flush(w);
-		if (rc)
-			snprintf(why, n, "%s", store_why());
-	}
+		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, d, why) :
+					   dump_channel(s, w, d, why);
+	if (!rc)
+		rc = store_failed(why, store_writer_flush(w));
 	if (!rc)
 		store_writer_stats(w, &stats);
 	d->bytes = stats.in;
@@ -270,19 +270,13 @@ static void dump(struct sv_session *s, const struct ctl_store *m)
 {
 	struct ctl_dumped d = { .bytes = 0 };
 	uint64_t begin = now_ns();
-	int rc;
+	struct why why = { 0 };
 
-	if (ctl.state != CTL_STATE_FROZEN) {
-		rc = -EINVAL;
-		snprintf(d.r.why, sizeof(d.r.why), "the session is not frozen");
-	} else {
-		rc = dump_into(s, m, &d);
-	}
-	if (rc && !*d.r.why)
-		snprintf(d.r.why, sizeof(d.r.why), "%s", strerror(-rc));
-	if (!rc)
-		d.r.why[0] = 0;
-	d.r.status = rc;
+	if (ctl.state != CTL_STATE_FROZEN)
+		why_set(&why, -EINVAL, "the session is not frozen");
+	else
+		why_text(&why, dump_into(s, m, &d, &why), "");
+	ctl_reply_why(&d.r, &why);
 	d.ns = now_ns() - begin;
 	reply(&d.r, sizeof(d), m->h.op, -1);
 }
@@ -300,14 +294,16 @@ static void do_thaw(struct sv_session *s)
 static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 {
 	struct ctl_restored r = { .generation = 0 };
+	struct why why = { 0 };
 	int fd = -1, rc;
 
 	if (ctl.state != CTL_STATE_EMPTY) {
-		answer(CTL_RESTORE, -EINVAL, ctl.state ? "this proxy has a session already" :
-		       "a restore has failed in this proxy: start another one");
+		refuse(CTL_RESTORE, -EINVAL,
+		       ctl.state ? "this proxy has a session already" :
+				   "a restore has failed in this proxy: start another one");
 		return;
 	}
-	rc = replay_session(s, ctl.options, m, &tell_progress, &r, r.r.why, sizeof(r.r.why));
+	rc = replay_session(s, ctl.options, m, &tell_progress, &r, &why);
 	if (!rc && m->check) {
 		ctl.state = 0;
 		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
@@ -317,25 +313,23 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 		fd = ring_client_fd(s->ring);
 		rc = fd < 0 ? fd : 0;
 		if (rc)
-			snprintf(r.r.why, sizeof(r.r.why), "the client's end of the channel: %s",
-				 ring_strerror(rc));
+			why_set(&why, rc, "the client's end of the channel: %s", ring_strerror(rc));
 		memset(r.cookie, 0, sizeof(r.cookie));
 	}
-	r.r.status = rc;
-	if (rc) {
-		say("cannot restore: %s", r.r.why);
-		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", r.r.why);
-		ctl.state = 0;		/* half of a session: nothing can be made of it */
+	if (why_text(&why, rc, "")) {
+		uproxy_say("cannot restore: %s", why.text);
+		stat_why(s, &why);
+		ctl_reply_why(&r.r, &why);
+		ctl.state = 0;		/* a partial session: it cannot be used */
 		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
 		return;
 	}
-	r.r.why[0] = 0;
 	ctl.state = CTL_STATE_RESTORED;
 	s->stat->device = s->hal.dev;
 	s->stat->driver_version = s->hal.version;
 	s->stat->budget = s->budget;
 	snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s", r.device.name);
-	__atomic_store_n(&s->stat->state, UPROXY_FROZEN, __ATOMIC_RELEASE);
+	stat_state(s, UPROXY_FROZEN);
 	memcpy(r.channel_id, ring_id(s->ring), 16);
 	r.generation = ring_generation(s->ring);
 	describe_channel(s, r.inherit, sizeof(r.inherit), &r.fd_dev, &r.fd_ino);
@@ -344,31 +338,28 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 		close(fd);
 }
 
-static int go(struct sv_session *s, pid_t pid, char *why, size_t n)
+static int go(struct sv_session *s, pid_t pid, struct why *why)
 {
 	int pidfd, rc;
 
-	if (ctl.state != CTL_STATE_RESTORED) {
-		snprintf(why, n, "nothing was restored here");
-		return -EINVAL;
-	}
+	if (ctl.state != CTL_STATE_RESTORED)
+		return why_set(why, -EINVAL, "nothing was restored here");
 	pidfd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1;
 	if (pidfd < 0) {
 		rc = pid > 0 ? -errno : -EINVAL;
-		snprintf(why, n, "cannot watch the client, process %d: %s", pid, strerror(-rc));
-		return rc;
+		return why_set(why, rc, "cannot watch the client, process %d: %s", pid,
+			       strerror(-rc));
 	}
 	share_client(s, pidfd);
 	rc = ring_watch_peer(s->ring, pidfd);
 	if (!rc) {
-		s->stat->client = pid;
+		s->client = s->stat->client = pid;
 		rc = thaw(s);
 	}
 	if (rc)
-		snprintf(why, n, "%s", ring_strerror(rc));
-	else
-		ctl.state = CTL_STATE_RUNNING;
-	return rc;
+		return why_set(why, rc, "%s", ring_strerror(rc));
+	ctl.state = CTL_STATE_RUNNING;
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------ consumer */
@@ -380,8 +371,7 @@ bool control_posted(void)
 
 static void execute(struct sv_session *s)
 {
-	char why[512] = "";
-	int rc;
+	struct why why = { 0 };
 
 	ctl.told_ns = now_ns();
 	switch (ctl.m.h.op) {
@@ -392,7 +382,7 @@ static void execute(struct sv_session *s)
 		if (ctl.state == CTL_STATE_RUNNING || ctl.state == CTL_STATE_FROZEN)
 			do_freeze(s, &ctl.m.freeze);
 		else
-			answer(CTL_FREEZE, -EINVAL, "there is no session that runs");
+			refuse(CTL_FREEZE, -EINVAL, "there is no session that runs");
 		break;
 	case CTL_DUMP:
 	case CTL_CHANNEL:
@@ -400,14 +390,14 @@ static void execute(struct sv_session *s)
 		break;
 	case CTL_THAW:
 		do_thaw(s);
-		answer(CTL_THAW, 0, "");
+		answer(CTL_THAW, &why);
 		break;
 	case CTL_RESTORE:
 		do_restore(s, &ctl.m.restore);
 		break;
 	case CTL_GO:
-		rc = go(s, ctl.m.go.client_pid, why, sizeof(why));
-		answer(CTL_GO, rc, why);
+		go(s, ctl.m.go.client_pid, &why);
+		answer(CTL_GO, &why);
 		break;
 	case CTL_GONE:
 		do_thaw(s);
@@ -432,7 +422,7 @@ static void until(struct timespec *t, unsigned int ms)
 	t->tv_nsec %= 1000000000;
 }
 
-/* Is something posted, now or within a moment? */
+/* Is a request posted, now or within LOOK_MS? */
 static bool wait_posted(void)
 {
 	struct timespec t;
@@ -487,7 +477,7 @@ static bool hung_up(int fd)
 	return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
-/* ctl.m is the consumer's until it has executed it; the conductor's end is noticed meanwhile. */
+/* Waits until the consumer has executed ctl.m, and notices if the conductor goes away meanwhile. */
 static void post(void)
 {
 	struct timespec t;
@@ -498,8 +488,8 @@ static void post(void)
 	pthread_mutex_unlock(&ctl.lock);
 	pthread_mutex_lock(&ctl.lock);
 	while (ctl.posted) {
-		/* Where it waits for records it must be told; it may have been just about to. */
-		if (__atomic_load_n(&ctl.s->stat->state, __ATOMIC_ACQUIRE) == UPROXY_SERVING)
+		/* A consumer that waits for records needs a kick, again if it was about to wait. */
+		if (__atomic_load_n(&ctl.s->state, __ATOMIC_ACQUIRE) == UPROXY_SERVING)
 			ring_kick(ctl.s->ring);
 		until(&t, LOOK_MS);
 		pthread_cond_timedwait(&ctl.change, &ctl.lock, &t);
@@ -533,39 +523,37 @@ static bool text_ends(const char *text, size_t n)
 	return strnlen(text, n) < n;
 }
 
-/* NULL, or what is wrong with a message of n bytes. */
-static const char *wrong(ssize_t n, bool cut, int *status)
+/* Checks a message of n bytes. */
+static int check(ssize_t n, bool cut, struct why *why)
 {
 	const struct ctl_head *h = &ctl.m.h;
 
-	*status = -EPROTO;
 	if (n < (ssize_t)sizeof(*h) || h->magic != CTL_MAGIC)
-		return "this is no request";
-	if (h->version != CTL_VERSION) {
-		*status = -EPROTONOSUPPORT;
-		return "the request is of another version than this proxy";
-	}
+		return why_set(why, -EPROTO, "the message is no request");
+	if (h->version != CTL_VERSION)
+		return why_set(why, -EPROTONOSUPPORT, "the conductor speaks version %u of the protocol, "
+			       "this proxy version %u", h->version, CTL_VERSION);
 	if (cut || h->size != n)
-		return "a request of another size than it says";
-	if (!size_of(h->op)) {
-		*status = -ENOSYS;
-		return "a request that this proxy does not know";
-	}
+		return why_set(why, -EPROTO, "the size in the request is not the message's");
+	if (!size_of(h->op))
+		return why_set(why, -ENOSYS, "this proxy does not know the request");
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && !text_ends(ctl.m.store.dir, CTL_PATH_MAX))
-		return "a path without an end";
-	if (h->op == CTL_RESTORE && !text_ends(ctl.m.restore.dir, CTL_PATH_MAX))
-		return "a path without an end";
-	return NULL;
+		return why_set(why, -EPROTO, "a path in the request has no NUL");
+	if (h->op == CTL_RESTORE && (!text_ends(ctl.m.restore.dir, CTL_PATH_MAX) ||
+				     !text_ends(ctl.m.restore.was.name, sizeof(ctl.m.restore.was.name))))
+		return why_set(why, -EPROTO, "a text in the request has no NUL");
+	if (h->op == CTL_GO && ctl.m.go.pad)
+		return why_set(why, -EPROTO, "padding in the request is not zero");
+	return 0;
 }
 
-/* One conductor, until it goes or says nonsense. */
+/* Serves one conductor until it goes away or sends an invalid message. */
 static void converse(void)
 {
 	for (;;) {
 		struct iovec v = { &ctl.m, sizeof(ctl.m) };
 		struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
-		const char *why;
-		int status;
+		struct why why = { 0 };
 		ssize_t n;
 
 		memset(&ctl.m, 0, sizeof(ctl.m));	/* what an older one does not send */
@@ -574,9 +562,8 @@ static void converse(void)
 			continue;
 		if (n <= 0)
 			return;
-		why = wrong(n, m.msg_flags & MSG_TRUNC, &status);
-		if (why) {
-			answer(ctl.m.h.op, status, why);
+		if (check(n, m.msg_flags & MSG_TRUNC, &why)) {
+			answer(ctl.m.h.op, &why);
 			return;
 		}
 		post();
@@ -603,7 +590,7 @@ static void *listener(void *arg)
 		if (fd < 0) {
 			if (errno == EINTR || errno == ECONNABORTED)
 				continue;
-			say("cannot listen for conductors any more: %s", strerror(errno));
+			uproxy_say("cannot listen for conductors any more: %s", strerror(errno));
 			return arg;
 		}
 		if (!allowed(fd)) {
@@ -638,7 +625,7 @@ int control_open(struct sv_session *s, const struct session_options *o, const ch
 	if (ctl.listen < 0)
 		return -errno;
 	unlink(path);	/* of a proxy that was killed */
-	/* Nobody can connect before listen: the mode is right by then. */
+	/* Nobody can connect before listen(), and the mode is set before that. */
 	rc = bind(ctl.listen, (struct sockaddr *)&a, sizeof(a)) || chmod(path, 0600) ||
 	     listen(ctl.listen, 4) ? -errno : 0;
 	if (!rc)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * handle.c - what virtual handles stand for: by value and type, with the driver's value and ours
+ * handle.c - the table of virtual handles: finds the driver's object by value and type
  *
  *     free ── sv_reserve ─► reserved ── sv_bind ─► live ── sv_unbind ─► free
  *                             └── sv_unreserve ─► free
  *
- * A slot is found by the handle's type and index, and is meant only if all of the handle agrees.
+ * A handle's type and index select a slot; the slot matches only if it holds the whole handle.
  * Look-ups take no lock; `state` is stored last (release) and loaded first (acquire). Changes are
- * made under `lock`. Slots come in pages, and a session gets so many of them: a client that spreads
- * its indices runs out of them, not us out of memory.
+ * made under `lock`. A session has at most PAGES_MAX pages of slots, so that a client that spreads
+ * its indices runs out of pages before the proxy runs out of memory.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static struct slot *slot_at(unsigned int type, uint64_t handle)
 	return p ? &p[i & (FAN - 1)] : NULL;
 }
 
-static struct slot *find(unsigned int type, uint64_t handle)
+static struct slot *find_slot(unsigned int type, uint64_t handle)
 {
 	struct slot *s = slot_at(type, handle);
 
@@ -63,7 +63,7 @@ static struct slot *find(unsigned int type, uint64_t handle)
 
 bool handle_live(unsigned int type, uint64_t handle)
 {
-	return type < SV_TYPES && sv_is_handle(type, handle) && find(type, handle);
+	return type < SV_TYPES && sv_is_handle(type, handle) && find_slot(type, handle);
 }
 
 void *handle_obj(struct sv_session *s, unsigned int type, uint64_t handle)
@@ -73,11 +73,11 @@ void *handle_obj(struct sv_session *s, unsigned int type, uint64_t handle)
 	(void)s;
 	if (!sv_is_handle(type, handle))
 		return NULL;
-	slot = find(type, handle);
+	slot = find_slot(type, handle);
 	return slot ? __atomic_load_n(&slot->obj, __ATOMIC_RELAXED) : NULL;
 }
 
-/* A CUkernel may stand where a CUfunction is declared. */
+/* A CUkernel is accepted where a CUfunction is declared. */
 static unsigned int type_of(unsigned int type, uint64_t handle)
 {
 	if (type == SV_T_CUfunction && sv_is_handle(SV_T_CUkernel, handle))
@@ -106,7 +106,7 @@ int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int option
 	type = type_of(type, handle);
 	if (type >= SV_TYPES || !sv_is_handle(type, handle))
 		return -EPROTO;
-	slot = find(type, handle);
+	slot = find_slot(type, handle);
 	if (!slot)
 		return type == SV_T_CUcontext ? CUDA_ERROR_CONTEXT_IS_DESTROYED :
 						CUDA_ERROR_INVALID_HANDLE;
@@ -114,7 +114,7 @@ int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int option
 	return 0;
 }
 
-/* Makes room for a handle. lock held. */
+/* The slot of a handle, allocated if need be. lock is held. */
 static struct slot *make(unsigned int type, uint64_t handle)
 {
 	uint32_t i = sv_handle_index(handle);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * log.c - what the proxy says: to the file of --log, else to the stderr that it was started with
+ * log.c - the proxy's messages, to the file of --log or to the stderr that it was started with
  *
- * The driver's stdout and stderr are the job's (print.c), so ours is a descriptor of its own. Lines
- * are whole: several proxies may append to one file. SINGVGPU_LOG asks for more of them.
+ * What the driver writes to stdout and stderr is the job's (print.c), so messages have a descriptor
+ * of their own. Each line is one write: several proxies may append to one file. SINGVGPU_LOG turns
+ * on more messages.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -49,7 +50,7 @@ static void line(const char *who, const char *fmt, va_list ap, int to, int also)
 		return;
 }
 
-void say(const char *fmt, ...)
+void uproxy_say(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -67,7 +68,7 @@ void tell(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* What the client tells about itself; a client that tells a lot is not listened to. */
+/* The client has mapped another driver. At most 16 such records are logged. */
 int do_bypass(struct call *k)
 {
 	static unsigned int times;
@@ -81,7 +82,7 @@ int do_bypass(struct call *k)
 			*p = '?';
 	k->c.session->bypassed = true;
 	if (times++ < 16)
-		tell("process %d maps %s: calls through it bypass singvgpu, and the job can not be "
-		     "moved", k->c.session->stat->client, path);
+		tell("process %d maps %s: calls through it bypass singvgpu, and the job cannot be "
+		     "moved", k->c.session->client, path);
 	return 0;
 }

@@ -3,8 +3,7 @@
  * proxy.c - singvgpu-proxy: owns the device for one client process, as long as that lives
  *
  * Started by `singvgpu run` with an accepted connection. Exit status: 0 the client is gone, 1 it
- * broke a rule, 2 the session could not start. What it could not be started for is told to the
- * client, and on the log.
+ * broke a rule, 2 the session could not start; the client and the log get the reason.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -138,7 +137,7 @@ static int parse(int argc, char **argv, struct options *o)
 	return optind == argc ? 0 : -EINVAL;
 }
 
-/* Nothing of whoever started us stays open, but the socket and, for the log, stderr. */
+/* Closes all inherited descriptors but the socket and, for messages, stderr. */
 static void drop_fds(int sock)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -150,13 +149,17 @@ static void drop_fds(int sock)
 	syscall(SYS_close_range, sock < 3 ? 3 : sock + 1, ~0u, 0);
 }
 
-/* A terminal's signals are for the job, which may go on; SIGTERM means us. */
+/*
+ * Signals of a terminal are for the job, which may run on; SIGTERM is for the proxy. Writing beyond
+ * RLIMIT_FSIZE is an error without a signal.
+ */
 static void set_signals(void)
 {
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 static int receive(int sock, struct sv_connect *con)
@@ -177,50 +180,42 @@ static int receive(int sock, struct sv_connect *con)
 	return 0;
 }
 
-static int reply(int sock, int status, const char *why)
+static int reply(int sock, const struct why *why)
 {
-	struct sv_connected r = { .status = status };
+	struct sv_connected r = { .status = why->err };
 
-	snprintf(r.why, sizeof(r.why), "%s", why);
+	why_copy(r.why, sizeof(r.why), why);
 	return send(sock, &r, sizeof(r), MSG_NOSIGNAL) == sizeof(r) ? 0 : -EPIPE;
 }
 
-/* The client's end of the channel goes to it, and its life is watched. */
-static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, char *why, size_t n)
+/* Sends the client its end of the channel, and begins to watch its process. */
+static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, struct why *why)
 {
 	int pidfd = syscall(SYS_pidfd_open, peer->pid, 0), fd, rc;
 
-	if (pidfd < 0) {
-		snprintf(why, n, "cannot watch the client, process %d: %s", peer->pid,
-			 strerror(errno));
-		return -ESRCH;
-	}
+	if (pidfd < 0)
+		return why_set(why, -ESRCH, "cannot watch the client, process %d: %s", peer->pid,
+			       strerror(errno));
 	share_client(s, pidfd);
 	rc = ring_watch_peer(s->ring, pidfd);
-	if (rc) {
-		snprintf(why, n, "cannot watch the client: %s", ring_strerror(rc));
-		return rc;
-	}
+	if (rc)
+		return why_set(why, rc, "cannot watch the client: %s", ring_strerror(rc));
 	fd = ring_client_fd(s->ring);
-	if (fd < 0) {
-		snprintf(why, n, "the client's end of the channel: %s", ring_strerror(fd));
-		return fd;
-	}
-	rc = reply(sock, 0, "");
+	if (fd < 0)
+		return why_set(why, fd, "the client's end of the channel: %s", ring_strerror(fd));
+	rc = reply(sock, why);
 	if (!rc)
 		rc = ring_pass_fd(sock, fd);
 	close(fd);
-	if (rc)
-		snprintf(why, n, "the client has gone before it was served");
-	return rc;
+	return rc ? why_set(why, rc, "the client has gone before it was served") : 0;
 }
 
-/* Before the client goes on: from then on a checkpoint must find us. */
+/* Runs before the client goes on, since a checkpoint may come from then on. */
 static void listen_for_control(struct sv_session *s, const struct options *o)
 {
 	int rc = o->control ? control_open(s, &o->session, o->control) : 0;
 
-	if (rc)		/* the job runs all the same */
+	if (rc)		/* the job runs, but cannot be saved */
 		tell("no checkpoint of this job is possible: cannot listen at %s: %s", o->control,
 		     strerror(-rc));
 }
@@ -230,17 +225,17 @@ static int start(struct sv_session *s, const struct options *o)
 	socklen_t len = sizeof(struct ucred);
 	struct ucred peer = { 0 };
 	struct sv_connect con;
-	char why[252] = "";
+	struct why why = { 0 };
 	int rc;
 
 	rc = receive(o->socket, &con);
 	if (rc) {
-		say("no client: %s", strerror(-rc));
+		uproxy_say("no client: %s", strerror(-rc));
 		return rc;
 	}
 	getsockopt(o->socket, SOL_SOCKET, SO_PEERCRED, &peer, &len);
-	s->stat->client = peer.pid;
-	rc = session_open(s, &o->session, &con, why, sizeof(why));
+	s->client = s->stat->client = peer.pid;
+	rc = uproxy_session_open(s, &o->session, &con, &why);
 	if (!rc) {
 		s->stat->device = s->hal.dev;
 		s->stat->driver_version = s->hal.version;
@@ -248,21 +243,21 @@ static int start(struct sv_session *s, const struct options *o)
 		snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s",
 			 s->shared->dev[s->hal.dev].name);
 		if (o->trace && trace_open(o->trace, s->stat))
-			say("cannot write %s: %s", o->trace, strerror(errno));
+			uproxy_say("cannot write %s: %s", o->trace, strerror(errno));
 		listen_for_control(s, o);
-		rc = hand_over(s, o->socket, &peer, why, sizeof(why));
+		rc = hand_over(s, o->socket, &peer, &why);
 	}
 	if (rc) {
-		say("cannot serve: %s", why);
-		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", why);
-		reply(o->socket, rc, why);
+		uproxy_say("cannot serve: %s", why.text);
+		stat_why(s, &why);
+		reply(o->socket, &why);
 		return rc;
 	}
 	close(o->socket);
 	return 0;
 }
 
-/* A session that was dumped: whoever asks for it over the control socket says which. */
+/* Restores the session that the conductor's CTL_RESTORE names. */
 static int restore(struct sv_session *s, const struct options *o)
 {
 	int rc = control_open(s, &o->session, o->control);
@@ -273,24 +268,24 @@ static int restore(struct sv_session *s, const struct options *o)
 	}
 	rc = control_restore(s);
 	if (!rc && o->trace && trace_open(o->trace, s->stat))
-		say("cannot write %s: %s", o->trace, strerror(errno));
+		uproxy_say("cannot write %s: %s", o->trace, strerror(errno));
 	return rc;
 }
 
 static void finish(struct sv_session *s, int rc)
 {
-	char why[248];
+	struct why why = { 0 };
 
 	if (rc) {
-		snprintf(why, sizeof(why), "%s, record %llu: %s", op_name(s->failed_op),
-			 (unsigned long long)s->failed_seq, s->failed_why);
-		tell("the session ends: %s (%s)", why, strerror(-rc));
-		memcpy(s->shared->why, why, sizeof(why));
-		snprintf(s->stat->why, sizeof(s->stat->why), "%.127s", why);
+		why_set(&why, rc, "%s, record %llu: %s", op_name(s->failed_op),
+			(unsigned long long)s->failed_seq, s->failed_rule);
+		tell("the session ends: %s (%s)", why.text, strerror(-rc));
+		why_copy(s->shared->why, sizeof(s->shared->why), &why);
+		stat_why(s, &why);
 	} else if (log_verbose()) {
-		say("the client is gone");
+		uproxy_say("the client is gone");
 	}
-	__atomic_store_n(&s->stat->state, UPROXY_ENDED, __ATOMIC_RELEASE);
+	stat_state(s, UPROXY_ENDED);
 	control_close();
 	trace_close();
 }
@@ -315,19 +310,19 @@ int main(int argc, char **argv)
 	log_open(o.log);
 	s->stat = stat_open(o.stat);
 	if (o.restore ? restore(s, &o) : start(s, &o)) {
-		s->stat->state = UPROXY_ENDED;
+		stat_state(s, UPROXY_ENDED);
 		control_close();
 		_exit(2);
 	}
 	if (log_verbose())
-		say("serving process %d on device %d, %s, by %s", s->stat->client, s->hal.dev,
-		    s->stat->device_name, s->hal.path);
-	__atomic_store_n(&s->stat->state, UPROXY_SERVING, __ATOMIC_RELEASE);
+		uproxy_say("serving process %d on device %d, %.64s, by %s", s->client, s->hal.dev,
+			   s->stat->device_name, s->hal.path);
+	stat_state(s, UPROXY_SERVING);
 	rc = session_serve(s);
 	finish(s, rc);
 	/*
-	 * The driver frees what the session had when this process ends. Nothing is torn down in
-	 * order: kernels may run, and threads of the driver may be in our callbacks.
+	 * The driver frees the session's resources when this process ends. They are not torn down
+	 * one by one: kernels may run, and driver threads may be in our callbacks.
 	 */
 	_exit(rc ? 1 : 0);
 }

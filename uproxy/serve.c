@@ -2,9 +2,9 @@
 /*
  * serve.c - the consumer: takes records, has them executed, logs them, answers
  *
- * A record that changes state goes into the log when it has been executed, or handed to a worker;
- * it is answered after that. It never waits for the device. Between two records it does what a
- * conductor asks for (control.c).
+ * A record that changes state is logged when it has been executed or handed to a worker, and is
+ * answered after that. The consumer never waits for the device. Between two records it executes the
+ * conductor's requests (control.c).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -42,12 +42,12 @@ struct answer answer_later(const struct call *k)
 				.bytes = k->bytes, .op = k->c.op, .cpl = k->cpl };
 }
 
-/* What runs on a worker is in the log before it is known whether it succeeds. */
+/* A worker's record is in the log before its result is known. */
 static bool logged_early(uint16_t op)
 {
-	const struct hand *h = hand_find(op);
+	const struct record *r = record_of(op);
 
-	return h && h->flags & HAND_WORKER && h->flags & HAND_LOG;
+	return r && r->flags & RECORD_WORKER && r->flags & RECORD_LOG;
 }
 
 static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cpl, CUresult r)
@@ -63,7 +63,7 @@ static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cp
 	if (!cpl || hal_sticky(r))
 		session_error(s, r, op, seq);
 	else if (log_verbose())
-		say("%s (record %llu) gives %d", op_name(op), (unsigned long long)seq, r);
+		uproxy_say("%s (record %llu) gives %d", op_name(op), (unsigned long long)seq, r);
 }
 
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len)
@@ -74,6 +74,7 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 	}
 	if (trace_on)
 		trace_span(a->op, 1, a->begin_ns, now_ns(), a->bytes);
+	stat_thread();
 	account(a->s, a->op, a->seq, a->cpl, status);
 	if (a->cpl)
 		ring_complete(a->s->ring, a->cpl, a->seq, status, reply, len);
@@ -93,11 +94,11 @@ void answer_call(struct call *k)
 
 /* ------------------------------------------------------------------------------ one record */
 
-static int check_size(struct call *k, const struct hand *h)
+static int check_size(struct call *k, const struct record *r)
 {
-	if (!h->fn)
+	if (!r || !r->fn)
 		return 0;		/* the generated code does it */
-	if (k->c.len < h->size || (k->c.len > h->size && !(h->flags & HAND_TAIL)))
+	if (k->c.len < r->size || (k->c.len > r->size && !(r->flags & RECORD_TAIL)))
 		return sv_bad(&k->c, "size of a record");
 	return 0;
 }
@@ -110,9 +111,9 @@ static void consume(struct sv_session *s, const struct ring_record *rec, bool lo
 		rc = journal_add(s, rec);
 		if (!rc)
 			return;
-		/* The session runs on, and can not be restored. */
+		/* The session runs on, and cannot be restored. */
 		__atomic_store_n(&s->log_full, true, __ATOMIC_RELAXED);
-		say("the log takes no more records: %s", ring_strerror(rc));
+		uproxy_say("the log takes no more records: %s", ring_strerror(rc));
 	}
 	ring_advance_past(s->ring, rec);
 }
@@ -134,39 +135,39 @@ static inline void take(struct call *k, struct sv_session *s, const struct ring_
 	k->lane = 0;
 }
 
-int serve_again(struct sv_session *s, const struct ring_record *rec, const char **why)
+int serve_again(struct sv_session *s, const struct ring_record *rec, const char **rule)
 {
-	const struct hand *h = hand_find(rec->op);
+	const struct record *r = record_of(rec->op);
 	CUresult later = CUDA_SUCCESS;
 	struct call k;
 	int rc;
 
 	take(&k, s, rec);
-	rc = h ? check_size(&k, h) : 0;
+	rc = check_size(&k, r);
 	if (!rc)
-		rc = h && h->fn ? h->fn(&k) : cuda_dispatch(&k.c);
-	*why = k.c.why;
+		rc = record_run(r, &k);
+	*rule = k.c.why;
 	if (rc != CALL_LATER)
 		return rc < 0 ? rc : (int)k.c.status;
-	/* It has left its tables; that the driver did not like it was told to the client then. */
+	/* An object that ended has left the tables; the client knows the driver's error already. */
 	rc = replay_wait(s, &later);
 	if (!rc && later)
-		say("%s (record %llu) gives %d when it is executed again", op_name(rec->op),
-		    (unsigned long long)rec->seq, later);
+		uproxy_say("%s (record %llu) gives %d when it is executed again", op_name(rec->op),
+			   (unsigned long long)rec->seq, later);
 	return rc;
 }
 
 int serve_record(struct sv_session *s, const struct ring_record *rec)
 {
-	const struct hand *h = hand_find(rec->op);
+	const struct record *r = record_of(rec->op);
 	struct call k;
 	int rc;
 
 	take(&k, s, rec);
-	rc = h ? check_size(&k, h) : 0;
-	if (!rc && h && h->flags & HAND_WORKER) {
-		rc = worker_call(h, &k);
-		consume(s, rec, h->flags & HAND_LOG);
+	rc = check_size(&k, r);
+	if (!rc && r && r->flags & RECORD_WORKER) {
+		rc = worker_call(r, &k);
+		consume(s, rec, r->flags & RECORD_LOG);
 		if (rc) {
 			k.c.status = CUDA_ERROR_OUT_OF_MEMORY;
 			answer_call(&k);
@@ -174,14 +175,13 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 		return 0;
 	}
 	if (!rc)
-		rc = h && h->fn ? h->fn(&k) : cuda_dispatch(&k.c);
+		rc = record_run(r, &k);
 	if (rc < 0) {
 		session_fail(s, rc, rc == -ENOSYS ? "an unknown operation" : k.c.why, rec->op,
 			     rec->seq);
 		return rc;
 	}
-	consume(s, rec, !k.c.status && (h ? h->flags & HAND_LOG :
-					    cuda_ops[rec->op].flags & SV_LOG));
+	consume(s, rec, !k.c.status && r->flags & RECORD_LOG);
 	if (rc != CALL_LATER)
 		answer_call(&k);
 	return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * session.c - one client's session: what it opens, what the client is told of, how it fails
+ * session.c - opens a client's session, fills in sv_shared, and reports the session's errors
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -12,23 +12,21 @@
 
 #define ARENA_MAX	(64ull << 30)
 #define ARENA_MIN	(64ull << 20)
-#define LATE_TOLD	20		/* errors on the log; a program may ignore millions */
-#define OUT_SIZE	(4ull << 20)	/* printed between two synchronisations */
+#define LATE_TOLD	20		/* deferred errors that are logged; there may be millions */
+#define OUT_SIZE	(4ull << 20)	/* output between two synchronisations */
 #define ERR_SIZE	(1ull << 20)
 #define ARENA_FIRST	(8ull << 20)
-#define SPARE_MAX	(512ull << 20)	/* of device memory, for what is not the client's */
+#define SPARE_MAX	(512ull << 20)	/* device memory that the budget leaves free, at most */
 
 _Static_assert(sizeof(struct sv_shared) + OUT_SIZE + ERR_SIZE <= ARENA_FIRST, "our arena part");
 
 /* ------------------------------------------------------------------------------ errors */
 
-void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq)
+void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq)
 {
-	if (!why)
-		why = "a rule of the protocol";
 	pthread_mutex_lock(&s->error_lock);
 	if (!s->failed) {
-		s->failed_why = why;
+		s->failed_rule = rule ?: "a rule of the protocol";
 		s->failed_op = op;
 		s->failed_seq = seq;
 		__atomic_store_n(&s->failed, err, __ATOMIC_RELEASE);
@@ -54,8 +52,8 @@ void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 	}
 	pthread_mutex_unlock(&s->error_lock);
 	if (first && __atomic_fetch_add(&s->told, 1, __ATOMIC_RELAXED) < LATE_TOLD)
-		say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
-		    sticky ? ": the context is of no more use" : "");
+		uproxy_say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
+			   sticky ? ": the context is broken" : "");
 }
 
 /* ------------------------------------------------------------------------------ channel */
@@ -67,17 +65,15 @@ static uint64_t address_limit(void)
 	return getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : r.rlim_cur;
 }
 
-static int open_channel(struct sv_session *s, enum ring_backend backend, char *why, size_t n)
+static int open_channel(struct sv_session *s, enum ring_backend backend, struct why *why)
 {
 	struct ring_params p = { .backend = backend };
 	uint64_t va = RING_VA_BASE;
 	int rc = -ENOMEM;
 
 	if (getrandom(p.id, sizeof(p.id), 0) != sizeof(p.id) ||
-	    getrandom(p.cookie, sizeof(p.cookie), 0) != sizeof(p.cookie)) {
-		snprintf(why, n, "no random numbers");
-		return -EIO;
-	}
+	    getrandom(p.cookie, sizeof(p.cookie), 0) != sizeof(p.cookie))
+		return why_set(why, -EIO, "no random numbers");
 	p.geo = (struct singvgpu_geometry){ .arena_len = ARENA_MAX, .log_len = 16 << 20,
 					    .ring_units = 4096, .cpl_slots = 1024 };
 	while (p.geo.arena_len > address_limit() / 4 && p.geo.arena_len > ARENA_MIN)
@@ -92,11 +88,15 @@ static int open_channel(struct sv_session *s, enum ring_backend backend, char *w
 		else
 			break;
 	}
-	if (rc) {
-		snprintf(why, n, "cannot create a channel: %s", ring_strerror(rc));
-		return rc;
-	}
-	return 0;
+	if (rc)
+		why_set(why, rc, "cannot create a channel: %s%s", ring_strerror(rc), rc == -EFBIG ?
+			" (ulimit -Hf: the hard limit of file sizes has to be lifted)" : "");
+	return rc;
+}
+
+const char *session_backend(const struct sv_session *s)
+{
+	return ring_backend(s->ring) == RING_KMOD ? "kmod" : "memfd";
 }
 
 int session_arena(struct sv_session *s)
@@ -105,8 +105,7 @@ int session_arena(struct sv_session *s)
 	s->arena_len = ring_geometry(s->ring)->arena_len;
 	s->arena_first = ARENA_FIRST;
 	s->shared = (struct sv_shared *)s->arena;
-	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s",
-		 ring_backend(s->ring) == RING_KMOD ? "kmod" : "memfd");
+	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s", session_backend(s));
 	return window_init(s);
 }
 
@@ -174,68 +173,59 @@ static void fill_shared(struct sv_session *s)
 
 /* ------------------------------------------------------------------------------ open */
 
-static int check_connect(const struct sv_connect *con, char *why, size_t n)
+static int check_connect(const struct sv_connect *con, struct why *why)
 {
-	if (con->magic != SV_CONNECT_MAGIC) {
-		snprintf(why, n, "this is not a client of ours");
-		return -EPROTO;
-	}
-	if (con->version != SV_PROTO_VERSION) {
-		snprintf(why, n, "the client speaks version %u of the protocol, the proxy %u",
-			 con->version, SV_PROTO_VERSION);
-		return -EPROTONOSUPPORT;
-	}
-	if (con->device < -1 || con->device >= SV_DEVICES_MAX) {
-		snprintf(why, n, "there is no device %d", con->device);
-		return -EINVAL;
-	}
+	if (con->magic != SV_CONNECT_MAGIC)
+		return why_set(why, -EPROTO, "the peer is no client of singvgpu");
+	if (con->version != SV_PROTO_VERSION)
+		return why_set(why, -EPROTONOSUPPORT, "the client speaks version %u of the protocol, the "
+			       "proxy %u", con->version, SV_PROTO_VERSION);
+	if (con->device < -1 || con->device >= SV_DEVICES_MAX)
+		return why_set(why, -EINVAL, "there is no device %d", con->device);
 	return 0;
 }
 
-int session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
-		   uint64_t window_len, int device, char *why, size_t n)
+int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
+			  uint64_t window_len, int device, struct why *why)
 {
 	int rc;
 
 	pthread_mutex_init(&s->error_lock, NULL);
-	rc = hal_open(&s->hal, o->driver, window, window_len, why, n);
+	rc = hal_open(&s->hal, o->driver, window, window_len, why);
 	if (!rc)
-		rc = hal_window(&s->hal, window, window_len, why, n);
+		rc = hal_window(&s->hal, window, window_len, why);
 	if (!rc)
-		rc = hal_start(&s->hal, device < 0 ? o->device : device, why, n);
+		rc = hal_start(&s->hal, device < 0 ? o->device : device, why);
 	return rc;
 }
 
-int session_print(struct sv_session *s, bool restored, char *why, size_t n)
+int session_print(struct sv_session *s, bool restored, struct why *why)
 {
 	int rc = print_init(s, ARENA_FIRST - OUT_SIZE - ERR_SIZE, OUT_SIZE, ARENA_FIRST - ERR_SIZE,
 			    ERR_SIZE, restored);
 
-	if (rc)
-		snprintf(why, n, "cannot redirect what kernels print: %s", strerror(-rc));
-	return rc;
+	return rc ? why_set(why, rc, "cannot redirect what kernels print: %s", strerror(-rc)) : 0;
 }
 
-int session_open(struct sv_session *s, const struct session_options *o,
-		 const struct sv_connect *con, char *why, size_t n)
+int uproxy_session_open(struct sv_session *s, const struct session_options *o,
+			const struct sv_connect *con, struct why *why)
 {
 	uint64_t len = o->window_len;
-	int rc = check_connect(con, why, n);
+	int rc = check_connect(con, why);
 
 	if (rc)
 		return rc;
 	while (len > address_limit() / 4 && len > 4ull << 30)
 		len = len / 2 & ~(SV_GRANULE - 1);
-	rc = session_device(s, o, o->window, len, con->device, why, n);
+	rc = uproxy_session_device(s, o, o->window, len, con->device, why);
 	if (!rc)
-		rc = open_channel(s, o->backend, why, n);
+		rc = open_channel(s, o->backend, why);
 	if (rc)
 		return rc;
-	if (session_arena(s)) {
-		snprintf(why, n, "out of memory");
-		return -ENOMEM;
-	}
+	rc = why_text(why, session_arena(s), "");
+	if (rc)
+		return rc;
 	s->budget = grant(s, o->budget);
 	fill_shared(s);
-	return session_print(s, false, why, n);
+	return session_print(s, false, why);
 }

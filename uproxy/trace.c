@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * trace.c - writes what was executed, when and how long: the file of trace.h
+ * trace.c - writes the trace file (trace.h): each executed record, when and how long
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -62,7 +62,7 @@ void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, 
 			put_name(UPROXY_TRACE_NAME, op, op_name(op));
 		}
 		fwrite(&s, sizeof(s), 1, file);
-		/* A proxy may be killed: what is older than a second is in the file. */
+		/* Flush once a second, since a proxy may be killed. */
 		if (end_ns - flushed > 1000000000ull) {
 			fflush(file);
 			flushed = end_ns;
@@ -76,6 +76,6 @@ void trace_close(void)
 	pthread_mutex_lock(&lock);
 	if (file)
 		fclose(file);
-	file = NULL;		/* trace_on stays: others may look at it */
+	file = NULL;		/* trace_on stays set: other threads may read it */
 	pthread_mutex_unlock(&lock);
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uproxy_i.h - private header of the proxy: one session, who may touch what of it, and the records
+ * uproxy_i.h - private header of the proxy: the session, the threads that use it, the handlers
  *
  *   ring ─► serve.c ─┬─► cuda_dispatch (generated) ──┬─► answer_call ─► ring_complete, late, latch
- *       (consumer)   └─► by-hand table (hand.c) ─────┤
- *                          │ HAND_WORKER             │
+ *       (consumer)   └─► by hand (records.c) ────────┤
+ *                          │ RECORD_WORKER           │
  *                          ├─► worker.c ─────────────┤     loading, compiling, ending
  *                          │ CALL_LATER              │
  *                          └─► a stream ─► callback ─┘     synchronisations, answered copies
  *
- * The consumer is the main thread. It alone binds the addresses of the session (window.c) and reads
- * the ring. Handles (handle.c) are looked up by all threads and changed under a lock. What a client
- * wrote is looked at once: records are private copies, and parts of the arena are copied.
+ * The consumer is the main thread. It alone reads the ring and changes the session's addresses
+ * (window.c). Any thread looks up handles (handle.c); they change under a lock. Data of the client
+ * is read once: records are private copies, and parts of the arena are copied before they are used.
  *
- * Functions that handle a record return 0 (executed: see status), CALL_LATER, or -errno: the client
- * has broken a rule (call.c.why says which), and the session ends. What an honest client could
- * send, a program's mistake included, is a CUresult in call.c.status.
+ * A handler returns 0 (executed; the result is call.c.status), CALL_LATER, or -errno: the client
+ * has broken a rule (call.c.why names it), and the session ends. What an honest client can cause,
+ * by a mistake of its program too, is a CUresult in call.c.status.
  */
 #ifndef UPROXY_I_H
 #define UPROXY_I_H
@@ -30,15 +30,16 @@
 
 #include "cuda_dispatch.h"
 #include "cuda_ops.h"
-#include "hal/hal.h"
+#include "hal.h"
 #include "proto.h"
 #include "ring.h"
 #include "stat.h"
+#include "why.h"
 
-#define CALL_LATER 1		/* answered by somebody else, later */
+#define CALL_LATER 1		/* a worker or a callback answers the record */
 
 struct call {
-	struct sv_call c;	/* first; what the generated code knows of */
+	struct sv_call c;	/* first member: all that the generated code knows */
 	uint64_t seq;
 	uint16_t cpl;
 	uint16_t lane;		/* of the trace */
@@ -56,22 +57,24 @@ struct sv_session {
 	uint8_t *arena;
 	uint64_t arena_len, arena_first;
 	struct sv_shared *shared;
-	struct uproxy_stat *stat;	/* never NULL */
+	struct uproxy_stat *stat;	/* never NULL; decides nothing, since others can write it */
+	uint32_t state;			/* enum uproxy_stat_state; atomic, stat_state() */
+	pid_t client;			/* consumer */
 	uint64_t budget;		/* bytes that may be mapped */
-	bool log_full;			/* the log lacks something: no restore */
-	bool bypassed;			/* the client calls a driver that we do not see: no restore */
+	bool log_full;			/* the log lacks a record: no restore */
+	bool bypassed;			/* the client has mapped a driver of its own: no restore */
 	bool shares;			/* memory or events with another process: no restore */
 	int client_pidfd;
-	bool restored;			/* from what a dump saved, maybe on another host */
-	struct replay *replay;		/* not NULL: the log is executed again; nobody is told */
+	bool restored;			/* from a dump, maybe on another host */
+	struct replay *replay;		/* not NULL: the log is executed again, without answers */
 
 	int32_t failed;			/* -errno: the session is to end; atomic */
-	const char *failed_why;		/* static text, stored before failed */
+	const char *failed_rule;	/* static text, stored before failed */
 	uint64_t failed_seq;
 	uint16_t failed_op;
-	uint32_t late;			/* number of late errors */
-	bool latched;		/* an error that is for ever; error_lock */
-	uint32_t told;		/* late errors that the log has */
+	uint32_t late;		/* number of deferred errors; error_lock */
+	bool latched;		/* there was a sticky error; error_lock */
+	uint32_t told;		/* deferred errors; log.c gets LATE_TOLD of them; atomic */
 	pthread_mutex_t error_lock;
 };
 
@@ -81,52 +84,55 @@ struct session_options {
 	const char *driver;
 	uint64_t window, window_len, budget;
 	enum ring_backend backend;
-	int device;			/* where the client leaves it to us */
+	int device;			/* if the client asks for none (-1) */
 };
 
-/* Open everything and fill sv_shared. -errno and a sentence in why[n]. */
-int session_open(struct sv_session *s, const struct session_options *o,
-		 const struct sv_connect *con, char *why, size_t n);
+/* Open everything and fill sv_shared. -errno, also in *why. */
+int uproxy_session_open(struct sv_session *s, const struct session_options *o,
+			const struct sv_connect *con, struct why *why);
 
-/* What session_open does before there is a channel: driver, window, device. */
-int session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
-		   uint64_t window_len, int device, char *why, size_t n);
+/* The first part of uproxy_session_open: driver, window and device, but no channel. */
+int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
+			  uint64_t window_len, int device, struct why *why);
+
+/* "memfd" or "kmod". */
+const char *session_backend(const struct sv_session *s);
 
 /* The channel's arena as the session sees it, and tables for the window. -ENOMEM. */
 int session_arena(struct sv_session *s);
 
-/* What sv_shared says of device i of the driver. */
+/* Fills in *d, which describes device i of the driver in sv_shared. */
 void session_describe(struct hal *h, int i, struct sv_device *d);
 
-/* Where kernels' output goes. restored: sv_shared is an earlier session's. */
-int session_print(struct sv_session *s, bool restored, char *why, size_t n);
+/* Redirects what kernels print. restored: sv_shared is an earlier session's. */
+int session_print(struct sv_session *s, bool restored, struct why *why);
 
-/* The client broke a rule, or something needed is lost: end the session. Any thread. */
-void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq);
+/* Ends the session: the client broke a rule (static text), or a resource is lost. Any thread. */
+void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq);
 
-/* A result of a record that nobody waits for, or that ends the context. Any thread. */
+/* Reports a deferred error (nobody waits for the record) or a sticky one. Any thread. */
 void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq);
 
 const char *op_name(uint16_t op);
 
 /* ------------------------------------------------------------------------------ serve.c */
 
-/* Until the client is gone: 0, or -errno if it broke a rule. */
+/* Serves records until the client is gone (0) or the session has failed (-errno). */
 int session_serve(struct sv_session *s);
 
-/* One record, consumed. -errno: the session has failed. */
+/* Executes and consumes a record. -errno: the session has failed. */
 int serve_record(struct sv_session *s, const struct ring_record *rec);
 
 /*
- * A record of the log, executed to its end in the calling thread; *why is what was wrong with it.
- * A CUresult, or -errno.
+ * Executes a record of the log again and waits until it has ended. A CUresult, or -errno with the
+ * broken rule in *rule.
  */
-int serve_again(struct sv_session *s, const struct ring_record *rec, const char **why);
+int serve_again(struct sv_session *s, const struct ring_record *rec, const char **rule);
 
-/* Answer a record with its status and reply; account for it. Any thread, once for each record. */
+/* Answers a record with its status and reply, and counts it. Any thread, once for each record. */
 void answer_call(struct call *k);
 
-/* Answer a record whose call is gone: what answer_call needs of it. */
+/* For a record that is answered after its struct call has gone. */
 struct answer {
 	struct sv_session *s;
 	uint64_t seq, begin_ns, bytes;
@@ -135,21 +141,47 @@ struct answer {
 struct answer answer_later(const struct call *k);
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len);
 
-/* ------------------------------------------------------------------------------ hand.c */
+/* ------------------------------------------------------------------------------ records.c */
 
-#define HAND_LOG	1u	/* changes state: a restore replays it */
-#define HAND_WORKER	2u	/* may take long: on a worker */
-#define HAND_TAIL	4u	/* something follows the struct */
+#define RECORD_LOG	0x1u	/* changes state: a restore replays it */
+#define RECORD_WORKER	0x2u	/* may take long: on a worker, logged before its result is known */
+#define RECORD_TAIL	0x4u	/* more bytes follow the struct */
+#define RECORD_IMAGE	0x8u	/* a struct sv_image, whose bytes may be in a file */
+#define RECORD_ALLOC	0x10u	/* takes device memory */
+/* Effects on memory: these records begin with an address and a length in the window. */
+#define RECORD_MAPS	0x20u
+#define RECORD_UNMAPS	0x40u
+#define RECORD_ACCESS	0x80u
+#define RECORD_MEMORY	(RECORD_MAPS | RECORD_UNMAPS | RECORD_ACCESS)
+#define RECORD_RANGE	0x100u	/* an arena offset, not a handle, names what it makes or ends */
+#define RECORD_VALUE	0x200u	/* makes an object that the answer names, not the record */
+#define RECORD_ENDS_VALUE 0x400u /* ends such an object: journal_ended gets its maker's number */
+#define RECORD_COND	0x800u	/* makes the object that it names, or changes it if it is there */
+#define RECORD_ORDERED	0x1000u	/* its result depends on the objects that are there */
+#define RECORD_GRAPH	0x2000u	/* a struct sv_graph_req: its description has handles, too */
+#define RECORD_FIRST	0x4000u	/* of records with the same key the first counts; else the last */
+#define RECORD_NODES	0x8000u	/* its key is the set of the description's nodes */
 
-struct hand {
+#define RECORD_REST	UINT16_MAX
+
+struct record {
 	const char *name;
-	int (*fn)(struct call *k);
-	uint16_t size;		/* of the struct */
+	int (*fn)(struct call *k);	/* NULL: the generated dispatch */
+	uint16_t size;			/* of the struct; the generated dispatch has its own check */
 	uint16_t flags;
+	/* Offset + 1 of the name of the object that it makes, ends, changes; 0: there is none. */
+	uint16_t makes, ends, changes;
+	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
+	struct record_key {
+		uint16_t at, len;	/* RECORD_REST: all that follow */
+	} key[2];
 };
 
-/* NULL: there is none. Entries without fn are generated functions with other flags. */
-const struct hand *hand_find(uint16_t op);
+/* NULL: there is no handler. */
+const struct record *record_of(uint16_t op);
+
+/* Executes k by its row r. Returns what the handler does; -ENOSYS: there is none. */
+int record_run(const struct record *r, struct call *k);
 
 /* ------------------------------------------------------------------------------ handle.c */
 
@@ -158,7 +190,7 @@ enum { SV_TYPES = 32 };
 /* The object bound to a live handle (sv_bind_obj), or NULL. */
 void *handle_obj(struct sv_session *s, unsigned int type, uint64_t handle);
 
-/* sv_bind with an object of ours, and the context whose end ends the handle (0: none). */
+/* As sv_bind, with an object of ours, and the context whose end ends the handle (0: none). */
 int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real, void *obj,
 		uint64_t ctx);
 
@@ -168,10 +200,10 @@ void handle_sweep(struct sv_session *s, handle_match fn, void *arg);
 
 bool handle_live(unsigned int type, uint64_t handle);
 
-/* All contexts that are live: their number; *c is to be freed. -ENOMEM. Consumer. */
+/* Lists the live contexts and returns their number; the caller frees *c. -ENOMEM. Consumer. */
 ssize_t handle_contexts(struct sv_session *s, struct context ***c);
 
-/* All live handles of a type, by index. Nothing else runs in the session. */
+/* Visits all live handles of a type, by index. Nothing else may run in the session. */
 typedef void (*handle_visit)(void *arg, uint64_t handle, uint64_t real, void *obj);
 void handle_walk(struct sv_session *s, unsigned int type, handle_visit fn, void *arg);
 
@@ -184,11 +216,13 @@ struct stream {
 	CUstream real;
 	bool blocking;		/* work of the legacy stream waits for it */
 	bool legacy;
-	uint64_t used;		/* context's count when it was last used; consumer */
-	uint64_t done;		/* what was used up to here is known to be done; atomic */
+	uint64_t used;		/* context.uses at its last use; consumer */
+	uint64_t done;		/* uses up to this number are known to be done; atomic */
 	unsigned int refs;	/* handle and callbacks; atomic */
-	uint64_t call, call_word;	/* the last host function: its id, and where that is stored */
+	uint64_t call, call_word;	/* the last host function's id; its word's arena offset */
 	uint64_t wait_addr;		/* of the last wait for memory, or 0 */
+	uint64_t ops, passed;	/* operations put into it, and those known to be done; consumer */
+	struct marks *marks;	/* mark.c; or NULL */
 };
 
 struct context {
@@ -196,30 +230,39 @@ struct context {
 	CUcontext real;
 	bool primary;
 	struct stream *streams;	/* consumer */
-	struct spare *spare;	/* sync.c: helper streams; its lock */
+	struct spare *spare;	/* sync.c: helper streams; spare_lock */
 	struct stream legacy;
-	struct stream *grave;	/* sync.c: waits for what destroyed streams still do; or NULL */
+	struct stream *grave;	/* sync.c: waits for the work of destroyed streams; or NULL */
 	uint64_t uses;		/* counts uses of its streams; consumer */
 };
 
 /* The calling thread's current context, as sv_enter left it. */
 struct context *context_here(void);
-void context_forget(void);	/* the driver was asked for another one */
+void context_forget(void);	/* the driver's current context was changed without sv_enter */
 
 /*
- * A stream by handle; SV_STREAM_LEGACY: of the current context. stream_use: for work. 0, a
- * CUresult, or -EPROTO with *st NULL. Consumer.
+ * uproxy_stream_find: the stream of a handle; SV_STREAM_LEGACY is the current context's. stream_use
+ * marks it and counts a use, too. 0, a CUresult, or -EPROTO with *st NULL. Consumer.
  */
-int stream_find(struct sv_session *s, uint64_t handle, struct stream **st);
+int uproxy_stream_find(struct sv_session *s, uint64_t handle, struct stream **st);
 int stream_use(struct sv_session *s, uint64_t handle, struct stream **st);
-struct stream *stream_new(struct context *c, uint64_t handle, CUstream real, bool blocking);
+struct stream *uproxy_stream_new(struct context *c, uint64_t handle, CUstream real, bool blocking);
 void stream_used(struct stream *st);
 void stream_put(struct stream *st);
 
-/* All work of before use number `upto` is done. Any thread. */
+/*
+ * mark.c: stream_mark comes before an operation is put into a stream; its context is current.
+ * stream_left: how many of a stream's operations may not be done yet; the context is current.
+ * stream_unmark: before the stream goes. Consumer.
+ */
+void stream_mark(struct sv_session *s, struct stream *st);
+uint64_t stream_left(struct sv_session *s, struct stream *st);
+void stream_unmark(struct sv_session *s, struct stream *st);
+
+/* All uses up to number `upto` are done. Any thread. */
 void stream_reached(struct stream *st, uint64_t upto);
 
-/* Is all work known to be done, whatever the driver says about callbacks that just return? */
+/* Is all work known to be done? (The driver counts a callback as work until it has returned.) */
 bool stream_known_idle(const struct stream *st);
 
 int do_ctx_retain(struct call *k);
@@ -234,13 +277,19 @@ int do_stream_attr(struct call *k);
 
 int window_init(struct sv_session *s);
 
-/* sv_window; and is it in the arena's pinned part? */
+/* Does this arena range belong to the client, and is it pinned? */
 bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len);
 
-/* Does this arena range belong to the client? Overflow included. */
+/* Bytes of device memory that are mapped; *pins (may be NULL): of the arena, pinned. Consumer. */
+uint64_t window_bytes(uint64_t *pins);
+
+/* Does this arena range belong to the client? off and len may be any numbers. */
 bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len);
 
-/* Globals of modules: owner is the image. Any thread. Dropped by owner, by context (0: any). */
+/*
+ * Ranges of modules' variables; owner: the image. globals_drop drops those of owner (NULL: any) in
+ * context ctx (0: any). Any thread.
+ */
 int globals_add(const void *owner, uint64_t ctx, uint64_t addr, uint64_t len);
 void globals_drop(const void *owner, uint64_t ctx);
 
@@ -255,10 +304,10 @@ int do_mem_unmap(struct call *k);
 int do_mem_access(struct call *k);
 void window_repin(struct sv_session *s);	/* the primary context is a new one */
 
-/* Runs of memory of SV_OP_X_MAP, ascending. Physical memory of cuMemCreate: see struct vmm. */
+/* The first run at or behind `from` of memory that SV_OP_X_MAP has mapped. */
 bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t *len);
 
-/* Physical memory: it counts as long as it has a handle or a mapping. Consumer. */
+/* Physical memory of cuMemCreate; it exists as long as it has a handle or a mapping. Consumer. */
 struct vmm {
 	struct vmm *next;	/* of all */
 	uint64_t handle, real;	/* real: not if released */
@@ -267,13 +316,13 @@ struct vmm {
 	uint32_t maps;
 	bool released;
 };
-const struct vmm *window_vmm(void);	/* by handle's age: the same after a replay */
-/* The client's handle, which is reserved, is this memory from here on; len counts. The call's result. */
+const struct vmm *window_vmm(void);	/* oldest first, also after a replay */
+/* Binds the client's reserved handle to this memory; len counts as mapped. The call's result. */
 int window_add_vmm(struct call *k, uint64_t handle, uint64_t real, uint64_t len);
 
 /* ------------------------------------------------------------------------------ share.c */
 
-/* The process that the client is; the pidfd remains the caller's. */
+/* Sets the client's process; the pidfd remains the caller's. */
 void share_client(struct sv_session *s, int pidfd);
 int do_mem_export(struct call *k);
 int do_mem_import(struct call *k);
@@ -295,7 +344,7 @@ void ipc_repin(struct sv_session *s);	/* the primary context is a new one */
 
 /* ------------------------------------------------------------------------------ sync.c */
 
-/* Answer k when stream has done what is on it: 0 or CALL_LATER. */
+/* Answers k when the work queued in the stream is done: 0 or CALL_LATER. */
 int sync_stream(struct call *k, struct stream *st);
 int do_stream_sync(struct call *k);
 int do_event_sync(struct call *k);
@@ -303,7 +352,7 @@ int do_ctx_sync(struct call *k);
 int do_stream_query(struct call *k);
 int do_event_query(struct call *k);
 
-/* A stream is about to be destroyed: its work still belongs to its context. */
+/* Called before a stream is destroyed: synchronising its context still waits for its work. */
 CUresult sync_orphan(struct sv_session *s, struct stream *st);
 
 /* ------------------------------------------------------------------------------ others */
@@ -325,11 +374,12 @@ int do_derive(struct call *k);
 int do_enumerate(struct call *k);
 int do_func_info(struct call *k);
 int do_prepare(struct call *k);
+int do_clusters(struct call *k);
 void images_ctx_gone(uint64_t ctx);
 /* The file that a log's entry loads an image from, or NULL. */
 const char *image_path(const struct singvgpu_log_entry *e, const void *data);
 
-/* What is known of a kernel or function; ours while the handle lives. */
+/* A kernel or function; it lives as long as its handle. */
 struct func {
 	struct image *image;
 	uint32_t param_bytes;
@@ -342,9 +392,9 @@ int do_launch(struct call *k);			/* launch.c */
 int do_array_destroy(struct call *k);		/* array.c */
 
 /*
- * event.c. All in the event's context, which is current. event_mark: now, for event_before: how many
- * ms ago the event was recorded, -ENOENT never, or it keeps no time, or is another context's.
- * event_restore: that long before the dump.
+ * event.c; the event's context is current. event_mark records an event that stands for now.
+ * event_before: the ms from the event's recording to `now`; -ENOENT it was never recorded, keeps no
+ * time, or is another context's. event_restore records it anew, as of `before` ms before the dump.
  */
 int event_mark(struct sv_session *s, CUevent *now);
 void event_unmark(struct sv_session *s, CUevent now);
@@ -354,18 +404,21 @@ int do_event_elapsed(struct call *k);
 int do_tex_create(struct call *k);		/* texture.c */
 int do_tex_destroy(struct call *k);
 void textures_ctx_gone(uint64_t ctx);
-/* What is live: values, and the records that made them. Consumer. */
+/* Visits the live objects: their values, and the records that made them. Consumer. */
 typedef void (*object_visit)(void *arg, uint64_t value, uint64_t seq, bool surface);
 void textures_walk(object_visit fn, void *arg);
 int do_bypass(struct call *k);			/* log.c */
 
-/* wanted.c: what an object of the driver's was before; ask the driver for it. -ENOMEM. */
+/*
+ * wanted.c: wanted_add notes the value that an object had before the dump (-ENOMEM); wanted_next
+ * asks the driver for that value again.
+ */
 int wanted_add(uint64_t of, uint32_t number, uint64_t value);
 void wanted_next(struct sv_session *s, uint64_t of, uint32_t number);
 
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
-void hostfunc_due(uint64_t id);		/* a graph has come to it; a thread of the driver */
+void hostfunc_due(uint64_t id);		/* a graph has reached it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
 unsigned int hostfunc_open(void);		/* their number */
 
@@ -373,7 +426,7 @@ int do_graph(struct call *k);			/* graph.c */
 int do_graph_update(struct call *k);
 int do_graph_cond(struct call *k);
 int do_graph_forget(struct call *k);
-/* Conditional handles of the client's graphs; kept: values outlive a launch. Consumer. */
+/* Visits conditional handles of the client's graphs; kept: values outlive a launch. Consumer. */
 typedef void (*condition_visit)(void *arg, uint64_t graph, unsigned int i, uint64_t value,
 				bool kept);
 void graph_conditions(struct sv_session *s, condition_visit fn, void *arg);
@@ -381,16 +434,16 @@ int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);
 
-/* journal.c: log a record and consume it. -ENOSPC no room; what ring_log_append says. */
+/* journal.c: logs a record and consumes it. -ENOSPC no room; what ring_log_append says. */
 int journal_add(struct sv_session *s, const struct ring_record *rec);
 void journal_failed(uint64_t seq);	/* a record was logged before it failed; any thread */
-void journal_ended(uint64_t made, uint64_t seq);	/* it ends what another one has made */
-int journal_compact(struct sv_session *s);	/* what no restore needs is dropped */
+void journal_ended(uint64_t made, uint64_t seq);	/* seq ends what the record `made` made */
+int journal_compact(struct sv_session *s);	/* drops the entries that no restore needs */
 uint64_t journal_seq(const struct singvgpu_log_entry *e);	/* of the entry's record */
 
 /*
- * kept.c: what records that are in the log refer to in the arena, which the client may use for
- * something else since: a copy, by the record's number. Any thread.
+ * kept.c: copies of arena contents that logged records refer to, by the records' numbers. The
+ * client may have reused the arena since. Any thread.
  */
 int kept_add(uint64_t seq, const void *p, uint64_t len);	/* -ENOMEM, -EEXIST */
 int kept_take(uint64_t seq, void *p, uint64_t len);		/* the same; p becomes ours */
@@ -400,28 +453,30 @@ void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg);
 struct store;
 struct store_writer;
 struct store_ref;
-int kept_dump(struct store_writer *w, struct store_ref *ref, char *why, size_t n);
-int kept_restore(struct store *st, const struct store_ref *ref, char *why, size_t n);
+int kept_dump(struct store_writer *w, struct store_ref *ref, struct why *why);
+int kept_restore(struct store *st, const struct store_ref *ref, struct why *why);
 
 /*
- * freeze.c: -ENOTSUP and a sentence if the session can not be dumped; 0 maybe: while the device is busy
- * not all is known. Consumer, which does not wait.
+ * freeze.c: -ENOTSUP and a sentence if the session cannot be dumped. While the device is busy, 0
+ * means only that nothing known forbids a dump. Consumer, which does not wait.
  */
-int freeze_possible(struct sv_session *s, char *why, size_t n);
+int freeze_possible(struct sv_session *s, struct why *why);
 
 bool freeze_idle(struct sv_session *s);	/* has the device nothing to do? Consumer */
 
 /*
- * Gate, drain, idle: 0, or an error and a sentence, and the session runs on. given_up is asked now
- * and then. ns: what it took.
+ * Closes the gate, drains the ring and waits until the device is idle. After an error, with its
+ * sentence, the session runs on. idle_ms: the timeout, for the time without any progress. tell gets
+ * now and then the streams' operations, done and in all; it returns -ECANCELED when nobody waits
+ * for the freeze any more. ns: the time that it took.
  */
-int freeze(struct sv_session *s, uint64_t deadline_ms, bool (*given_up)(void), uint64_t *ns,
-	   char *why, size_t n);
+int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, uint64_t total),
+	   uint64_t *ns, struct why *why);
 int thaw(struct sv_session *s);
 
 /*
- * replay.c: a session that a dump had, from what the store has of it; it stays frozen until thaw.
- * After a failure this process is of no more use.
+ * replay.c: rebuilds a dumped session from the store; it stays frozen until thaw. After a failure
+ * this process is of no more use.
  */
 struct ctl_device;
 struct ctl_restore;
@@ -429,7 +484,7 @@ struct ctl_restored;
 struct content_progress;
 int replay_session(struct sv_session *s, const struct session_options *o,
 		   const struct ctl_restore *from, const struct content_progress *p,
-		   struct ctl_restored *to, char *why, size_t n);
+		   struct ctl_restored *to, struct why *why);
 void replay_device(struct hal *h, struct ctl_device *d);	/* the device in use */
 void replay_answer(struct sv_session *s, CUresult status);
 int replay_wait(struct sv_session *s, CUresult *status);
@@ -437,16 +492,16 @@ int replay_wait(struct sv_session *s, CUresult *status);
 /* control.c: listen for conductors at path. -errno. */
 int control_open(struct sv_session *s, const struct session_options *o, const char *path);
 void control_close(void);
-bool control_posted(void);		/* something is to be done by the consumer: control_run */
+bool control_posted(void);		/* a request waits for the consumer: control_run */
 void control_run(struct sv_session *s);
-/* A proxy that is to restore: 0 when the session may be served; -ECONNRESET the conductor has gone. */
+/* Until a restore is complete: 0 the session may be served; -ECONNRESET the conductor has gone. */
 int control_restore(struct sv_session *s);
 
-bool worker_idle(void);		/* nothing runs, nothing is to be run */
+bool worker_idle(void);		/* no job runs or is queued */
 
-/* worker.c: run fn(arg) on a thread of its own when one is free. */
+/* worker.c: runs fn(arg) on a worker when one is free. */
 int worker_run(void (*fn)(void *arg), void *arg);
-int worker_call(const struct hand *h, const struct call *k);
+int worker_call(const struct record *r, const struct call *k);
 
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
 	       uint64_t err_size, bool restored);		/* print.c */
@@ -454,12 +509,15 @@ void print_pump(struct sv_session *s);
 
 void log_open(const char *path);		/* log.c */
 /* One line, to the log; tell: also to the stderr that we were started with. */
-void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void uproxy_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool log_verbose(void);
 
 struct uproxy_stat *stat_open(const char *path);	/* stat.c */
+void stat_thread(void);	/* called by a thread of the driver's, which may block SIGBUS */
 void stat_add(uint64_t *field, uint64_t n);
+void stat_state(struct sv_session *s, uint32_t state);
+void stat_why(struct sv_session *s, const struct why *why);
 uint64_t now_ns(void);
 
 extern bool trace_on;				/* trace.c */
@@ -467,7 +525,7 @@ int trace_open(const char *path, const struct uproxy_stat *st);
 void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, uint64_t bytes);
 void trace_close(void);
 
-/* A record's tail: want bytes behind at, and nothing else but zeros up to a multiple of 8. */
+/* Is the record's tail, from `at` on, `want` bytes and at most 7 zeros? */
 static inline bool tail_is(const struct sv_call *c, uint64_t at, uint64_t want)
 {
 	if (c->len < at || c->len - at < want || c->len - at - want > 7)
@@ -475,7 +533,7 @@ static inline bool tail_is(const struct sv_call *c, uint64_t at, uint64_t want)
 	return sv_zero((const uint8_t *)c->data + at + want, c->len - at - want);
 }
 
-/* Bounded copies in and out of the arena are ordinary loads and stores; the client may race. */
+/* Copies to and from the arena are ordinary loads and stores; the client may race with them. */
 static inline uint8_t *arena_at(const struct sv_session *s, uint64_t off)
 {
 	return s->arena + off;

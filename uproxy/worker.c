@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker.c - threads for what may take long: loading, compiling, ending things
+ * worker.c - worker threads for calls that may take long: loading, compiling, destroying
  *
- * A thread is started when none is idle, and ends when it has had nothing to do for a while. Jobs
- * begin in order; what must not overtake is not sent by the client before it has its answer.
+ * A thread is started when none is idle, and ends after IDLE_SECONDS without a job. Jobs begin in
+ * order. A client that needs a job to end before the next one begins waits for its answer.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -84,7 +84,7 @@ int worker_run(void (*fn)(void *arg), void *arg)
 		pthread_attr_destroy(&a);
 		threads += !rc;
 	}
-	if (rc && !threads) {		/* nobody will ever run it: it is the only one */
+	if (rc && !threads) {		/* nothing can run the job, the only one queued */
 		first = NULL;
 		last = &first;
 		queued--;
@@ -109,40 +109,39 @@ bool worker_idle(void)
 
 /* ------------------------------------------------------------------------------ records */
 
-struct record {
+struct errand {
 	struct call k;
-	const struct hand *hand;
+	const struct record *what;
 	uint64_t data[];
 };
 
 static void run_record(void *arg)
 {
-	struct record *r = arg;
-	struct call *k = &r->k;
-	int rc;
+	struct errand *e = arg;
+	struct call *k = &e->k;
+	int rc = record_run(e->what, k);
 
-	rc = r->hand->fn ? r->hand->fn(k) : cuda_dispatch(&k->c);
 	if (rc < 0)
 		session_fail(k->c.session, rc, k->c.why, k->c.op, k->seq);
 	else if (!rc)
 		answer_call(k);
-	free(r);
+	free(e);
 }
 
-int worker_call(const struct hand *h, const struct call *k)
+int worker_call(const struct record *r, const struct call *k)
 {
-	struct record *r = malloc(sizeof(*r) + ((k->c.len + 7) & ~7u));
+	struct errand *e = malloc(sizeof(*e) + ((k->c.len + 7) & ~7u));
 	int rc;
 
-	if (!r)
+	if (!e)
 		return -ENOMEM;
-	r->k = *k;
-	r->hand = h;
-	r->k.lane = 2;
-	memcpy(r->data, k->c.data, k->c.len);
-	r->k.c.data = r->data;
-	rc = worker_run(run_record, r);
+	e->k = *k;
+	e->what = r;
+	e->k.lane = 2;
+	memcpy(e->data, k->c.data, k->c.len);
+	e->k.c.data = e->data;
+	rc = worker_run(run_record, e);
 	if (rc)
-		free(r);
+		free(e);
 	return rc;
 }

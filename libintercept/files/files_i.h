@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_i.h - what the parts of libsingvgpu-files.so share
+ * files_i.h - internal interfaces of libsingvgpu-files.so
  *
- * This code lives in other people's programs, in signal handlers and in children of vfork too. It
- * never prints, allocates or locks, makes its system calls itself where libc's would be points of
- * cancellation, leaves errno as the real function set it, and keeps no fd.
+ * This code runs in other people's programs, also in signal handlers and in children of vfork. It
+ * never prints, allocates or locks, makes its own system calls where libc's would be cancellation
+ * points, leaves errno as the real function set it, and keeps no fd.
  */
 #ifndef FILES_I_H
 #define FILES_I_H
@@ -45,7 +45,7 @@ static inline long sys6(long nr, long a, long b, long c, long d, long e, long f)
 
 /* ------------------------------------------------------------------------------- real.c */
 
-/* What libc exports without a declaration. */
+/* Functions that libc exports without a declaration. */
 int __open(const char *path, int flags, ...);
 int __open64(const char *path, int flags, ...);
 int __open_2(const char *path, int flags);
@@ -70,7 +70,7 @@ int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *dev);
 	X(setxattr) X(lsetxattr) X(fsetxattr) X(removexattr) X(lremovexattr) X(fremovexattr) \
 	X(syscall)
 
-/* The definitions behind ours; one that libc does not have fails with ENOSYS. */
+/* libc's own functions; one that libc lacks fails with ENOSYS. */
 struct real {
 #define X(name) typeof(name) *name;
 	REAL_FUNCTIONS(X)
@@ -103,8 +103,8 @@ static inline bool log_on(void)
 }
 
 /*
- * A buffer for one record: its path begins at text + LOG_HEAD. From a pool, as stacks of signal
- * handlers are small; NULL if there is no memory.
+ * A buffer for one record, whose path begins at text + LOG_HEAD. It comes from a pool, since
+ * stacks of signal handlers are small; NULL: no memory.
  */
 #define LOG_HEAD 2
 struct log_buf {
@@ -114,34 +114,34 @@ struct log_buf {
 struct log_buf *log_buf_get(void);
 void log_buf_put(struct log_buf *b);
 
-/* Is the path, of len bytes behind b's head, of a file that is ours to log? */
+/* Whether the file at the path, of len bytes at text + LOG_HEAD, is to be logged. */
 bool log_wanted(const struct log_buf *b, size_t len);
-/* Has this process logged the path? */
+/* Whether this process has logged the path. */
 bool log_known(const struct log_buf *b, size_t len);
-/* The same for anything else that stands for a path: a hash that is not 0. */
+/* The same for another key of a file: a hash that is not 0. */
 bool log_knows(uint64_t h);
 void log_learn(uint64_t h);
-/* Appends a record of that kind, and knows the path from then on if that worked. */
+/* Appends a record of this kind and, if that succeeds, marks the path as known. */
 void log_add(struct log_buf *b, size_t len, char kind);
-/* Something could not be logged: the next record that can be written says so. */
+/* Notes that a record could not be written; a later write adds a record 'L'. */
 void log_lose(void);
 
 /* -------------------------------------------------------------------------------- note.c */
 
-/* Before an open: whether there is a file of that name already. */
+/* Called before an open: whether a file of that name exists. */
 bool note_before_open(int dir, const char *path, int flags);
 /*
- * Behind an open of path (NULL: of a name that it made up) that gave fd, or failed (< 0): logs it if
- * flags could change a file. Returns fd.
+ * Called after an open of path (NULL: the function chose the name) that returned fd, < 0 if it
+ * failed: logs the file if flags allow changes to it. Returns fd.
  */
 int note_opened(int fd, const char *path, int flags, bool existed);
-/* The same for stdio's modes. */
+/* The same for modes of stdio. */
 bool note_before_fopen(const char *path, const char *mode);
 void note_fopened(FILE *file, const char *path, const char *mode, bool existed);
-/* A file whose mode, times, … are about to change, by fd or by name. */
+/* Called before a file's mode, times, … change, by fd or by name. */
 void note_fd(int fd, char kind);
 void note_file(int dir, const char *path, bool follow);
-/* Names about to be made, removed or renamed. flags: RENAME_*. */
+/* Called before names are made, removed or renamed. flags: RENAME_*. */
 void note_make(int dir, const char *path);
 void note_remove(int dir, const char *path);
 void note_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * log.c - the log and what this process knows to be in it; see record.h
+ * log.c - the log, and the table of paths that this process has logged; see record.h
  *
- * The known paths are a table of 64-bit hashes without locks. A path enters it when its record has
- * been written, not before: who finds it there may change the file. The table is a cache: it never
- * fills, a path that has been pushed out is logged again. A fork's child goes on with a copy.
+ * The table holds 64-bit hashes, without locks. A path enters it only after its record has been
+ * written: a thread that finds it there may change the file. The table is a cache: it never
+ * fills, and a path that was evicted is logged again. A fork's child continues with a copy.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 
 #include "files_i.h"
@@ -20,15 +21,15 @@
 #define SLOTS	16384		/* a power of two */
 #define PROBES	8
 #define BUFFERS	32
-#define SEEN	16384		/* so much of the log the constructor looks at */
+#define SEEN	16384		/* bytes of the log that the constructor reads */
 
 int log_state;
 static char log_path[PATH_MAX];
-static char log_dir[PATH_MAX + 1];	/* with a slash at its end: files in there are no job's */
-static bool log_lost;		/* a record could not be written, and the log does not say so yet */
+static char log_dir[PATH_MAX + 1];	/* with a slash at its end; files in it are not the job's */
+static bool log_lost;		/* a record could not be written, nor a record 'L' since */
 static uint64_t known[SLOTS];
 static struct log_buf pool[BUFFERS];
-static uint32_t pool_used;	/* a bit for each; forks may leave some set for good */
+static uint32_t pool_used;	/* a bit per buffer; forks may leave some set for good */
 
 /* ----------------------------------------------------------------------------- buffers */
 
@@ -119,8 +120,26 @@ bool log_wanted(const struct log_buf *b, size_t len)
 }
 
 /*
- * The fd is another thread's to close, if that one dup2()s to numbers that it has not been given;
- * any function of libc that opens a file for a moment has the same weakness.
+ * A log over the program's RLIMIT_FSIZE gives us an error, and must not kill the program (SIGXFSZ).
+ */
+static long write_quietly(long fd, const char *text, size_t len)
+{
+	const unsigned long xfsz = 1ul << (SIGXFSZ - 1);
+	const struct timespec now = { 0 };
+	unsigned long was;
+	long n;
+
+	sys(SYS_rt_sigprocmask, SIG_BLOCK, &xfsz, &was, sizeof(was));
+	n = sys(SYS_write, fd, text, len);
+	if (n == -EFBIG && !(was & xfsz))
+		sys(SYS_rt_sigtimedwait, &xfsz, NULL, &now, sizeof(xfsz));
+	sys(SYS_rt_sigprocmask, SIG_SETMASK, &was, NULL, sizeof(was));
+	return n;
+}
+
+/*
+ * A thread that calls dup2() with a number that it does not own may replace our fd; any function of
+ * libc that opens a file for a moment has the same weakness.
  */
 static bool append(const char *text, size_t len)
 {
@@ -128,12 +147,12 @@ static bool append(const char *text, size_t len)
 	long n;
 
 	if (fd == -ENOENT) {
-		log_state = LOG_OFF;	/* the job is over, we are what it left behind */
+		log_state = LOG_OFF;	/* the job has ended; this process outlived it */
 		return true;
 	}
 	if (fd < 0)
 		return false;
-	n = sys(SYS_write, fd, text, len);
+	n = write_quietly(fd, text, len);
 	sys(SYS_close, fd);
 	return n == (long)len;
 }
@@ -158,9 +177,11 @@ void log_add(struct log_buf *b, size_t len, char kind)
 		log_lose();
 }
 
-/* ------------------------------------------------------------------------- the beginning */
+/* --------------------------------------------------------------------------------- start */
 
-/* Does the beginning of the log name the path? So that not each child logs the job's own stdout. */
+/*
+ * Whether the log's first bytes have the path, so that not every child logs the job's own stdout.
+ */
 static bool log_begins_with(const struct log_buf *b, size_t len)
 {
 	long fd = sys(SYS_openat, AT_FDCWD, log_path, O_RDONLY | O_CLOEXEC | O_NOCTTY), n;
@@ -201,7 +222,7 @@ static void inherited_fd(int fd)
 	log_buf_put(b);
 }
 
-/* What a parent that is not under us has opened for us: the job's stdout, say. */
+/* Logs files that a parent without this library has opened for us, such as the job's stdout. */
 static void inherited(void)
 {
 	char buf[1024] __attribute__((aligned(8)));
@@ -221,7 +242,7 @@ static void inherited(void)
 		sys(SYS_close, dir);
 }
 
-/* The constructor; called by another's constructor that comes before us and opens something. */
+/* The constructor; an earlier constructor that opens a file calls it first. */
 void __attribute__((constructor)) log_begin(void)
 {
 	const char *env = getenv(RECORD_ENV);
@@ -237,7 +258,10 @@ void __attribute__((constructor)) log_begin(void)
 		strcpy(dir, env);
 		slash = strrchr(dir, '/');
 		*slash = '\0';
-		/* As the kernel names it, for that is what we see. The log may be a link to elsewhere. */
+		/*
+		 * The kernel's name of the folder, as logged paths have it; the log itself may be a
+		 * link.
+		 */
 		if (realpath(dir, log_dir) && strlen(log_dir) > 1) {
 			strcat(log_dir, "/");
 			log_state = LOG_ON;

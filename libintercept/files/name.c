@@ -37,7 +37,7 @@ REMOVES(unlinkat, (int dir, const char *path, int flags), (dir, path, flags), di
 REMOVES(rmdir, (const char *path), (path), AT_FDCWD, path)
 REMOVES(remove, (const char *path), (path), AT_FDCWD, path)
 
-/* The old name too: what is written by the one is read by the other. */
+/* Logs the old name, too, since both names have the same content. */
 EXPORT int link(const char *from, const char *to)
 {
 	note_file(AT_FDCWD, from, false);

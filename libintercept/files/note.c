@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * note.c - from what a program passes to libc to the path that the kernel knows
+ * note.c - turns what a program passes to libc into the path that the kernel knows
  *
- * An open is noted behind it, by the fd's link in /proc: that is the file's name whatever symbolic
- * links, working folders and fds of folders have led to it. Operations on names are noted before
- * them, as nothing is left by which to find them if a dump comes in between; what could not work
- * anyway (no such name, no permission) is not noted, or a snapshot would take files of others along.
+ * An open is logged after it, by the fd's link in /proc, which has the file's name whatever
+ * symbolic links, working folders and fds of folders have led to it. Operations on names are
+ * logged before them, since a dump in between could not find them afterwards. Operations that
+ * must fail (no such name, no permission) are not logged, else a checkpoint would include files
+ * of others.
  *
- * The link in /proc costs more than an open does. So a file that has been logged is known again by
- * its inode and the time of its birth, opened by the same name. That is exact: a birth is remembered
- * only when it lies so far back that no other inode of this number can have the same, and the names
- * that the job gives to an inode later are logged as names.
+ * The link in /proc costs more than an open. So a logged file is recognized by its inode, its
+ * birth time and the name by which it is opened. That is exact: a birth time is used only when it
+ * is so old that no other inode of this number can have the same, and later names of an inode are
+ * logged as names.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -26,10 +27,10 @@
 /* What an open with these flags may do to a file. */
 #define CHANGES(flags) (((flags) & O_ACCMODE) == O_WRONLY || ((flags) & O_ACCMODE) == O_RDWR || \
 			((flags) & (O_CREAT | O_TRUNC)))
-#define OLD_NS	100000000ll	/* longer than the clock of a file system stands still */
+#define OLD_NS	100000000ll	/* longer than a tick of a file system's clock */
 #define UNNAMED	(O_TMPFILE & ~O_DIRECTORY)
 
-/* Into b, the path of an fd; its length, or 0 if it has none any more. */
+/* Writes the path of an fd to b; returns its length, or 0 if the file has no name any more. */
 static size_t path_of_fd(struct log_buf *b, int fd)
 {
 	static const char deleted[] = " (deleted)";
@@ -56,7 +57,7 @@ static size_t path_of_fd(struct log_buf *b, int fd)
 	return len;
 }
 
-/* A hash for this inode by this name; 0 if it is too young, or where births are not known. */
+/* A hash of inode, birth time and name; 0: the inode is too young, or birth times are not known. */
 static uint64_t born(int fd, const char *path)
 {
 	struct {
@@ -104,9 +105,10 @@ static void note_path_of(int fd, const char *path, char kind)
 
 /* -------------------------------------------------------------------------------- opened */
 
+/* For the effective user, as open() will look it up. */
 static bool there(int dir, const char *path)
 {
-	return sys(SYS_faccessat, dir, path, F_OK) != -ENOENT;
+	return sys(SYS_faccessat2, dir, path, F_OK, AT_EACCESS) != -ENOENT;
 }
 
 bool note_before_open(int dir, const char *path, int flags)
@@ -162,12 +164,14 @@ void note_file(int dir, const char *path, bool follow)
 	if (fd >= 0) {
 		note_path_of(fd, NULL, RECORD_CHANGED);
 		sys(SYS_close, fd);
+	} else if (fd == -EMFILE || fd == -ENFILE) {
+		log_lose();
 	}
 }
 
 /* ---------------------------------------------------------------------------------- names */
 
-/* A name in its folder: at is an fd of that, own if it is ours to close. */
+/* A name in its folder, whose fd is at; own: we close it. */
 struct name {
 	struct log_buf *b;
 	size_t len;		/* of the whole path */
@@ -184,7 +188,7 @@ static void name_end(struct name *n)
 	log_buf_put(n->b);
 }
 
-/* The path of the folder that the last component is in. */
+/* Writes the path of the last component's folder; returns its length. */
 static size_t folder_path(struct name *n, int dir, const char *path, size_t head)
 {
 	char *to = n->b->text + LOG_HEAD;
@@ -206,7 +210,7 @@ static size_t folder_path(struct name *n, int dir, const char *path, size_t head
 	return n->own ? path_of_fd(n->b, n->at) : 0;
 }
 
-/* False: there can be no such name, or it is none of ours. Else name_end() ends it. */
+/* False: the name is impossible, or is not to be logged. Else name_end() must follow. */
 static bool name_begin(struct name *n, int dir, const char *path)
 {
 	size_t end = path ? strnlen(path, PATH_MAX) : 0, head, len;
@@ -258,7 +262,7 @@ static void name_add(struct name *n)
 		log_add(n->b, n->len, n->exists ? RECORD_CHANGED : RECORD_MADE);
 }
 
-/* Each time: what came with it this time is not what came the last time. */
+/* Logged every time, since the folder may have other content than the last time. */
 static void name_add_tree(struct name *n)
 {
 	log_add(n->b, n->len, RECORD_TREE);

@@ -44,7 +44,7 @@ OPEN(__open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-/* What the fortified headers call where there is no mode: nothing is made. */
+/* Called by fortified headers where there is no mode argument: no file is made. */
 #define OPEN_2(name) \
 EXPORT int name(const char *path, int flags) \
 { \
@@ -122,7 +122,7 @@ MKSTEMP(mkstemps64, (char *form, int tail), (form, tail))
 MKSTEMP(mkostemps, (char *form, int tail, int flags), (form, tail, flags))
 MKSTEMP(mkostemps64, (char *form, int tail, int flags), (form, tail, flags))
 
-/* libc's would make the folder before anybody knows its name. */
+/* Not libc's, which would make the folder before its name can be logged. */
 EXPORT char *mkdtemp(char *form)
 {
 	static const char letters[] =

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * raw.c - syscall(2): the numbers that change files are noted, all else is handed on untouched
+ * raw.c - syscall(2): logs calls that change files, and passes on all others unchanged
  *
- * Handed on by a jump, with the registers and the stack as they were: what clone and vfork do with
- * the stack would not survive a C function in between.
+ * A call is passed on by a jump, with registers and stack unchanged: clone and vfork could not
+ * return through a C function in between.
  */
 #include <errno.h>
 #include <linux/openat2.h>
@@ -20,7 +20,7 @@ EXPORT long syscall(long nr, ...);
 long raw_noted(long nr, long a, long b, long c, long d, long e);
 long raw_early(long nr, ...);
 
-/* One for each number that raw_noted() knows. */
+/* 1 for each number that raw_noted() handles. */
 const unsigned char raw_is_noted[NUMBERS] __attribute__((used)) = {
 	[SYS_open] = 1, [SYS_openat] = 1, [SYS_openat2] = 1, [SYS_creat] = 1, [SYS_rename] = 1,
 	[SYS_renameat] = 1, [SYS_renameat2] = 1, [SYS_unlink] = 1, [SYS_unlinkat] = 1,
@@ -46,7 +46,7 @@ __asm__(".text\n"
 	"1:	movq raw_next(%rip), %rax\n"
 	"	jmp *%rax\n"
 	".size syscall, . - syscall\n"
-	/* Until the one behind us is known: libc's own few instructions. */
+	/* Until libc's syscall() is known: the same few instructions. */
 	".type raw_early, @function\n"
 	"raw_early:\n"
 	"	endbr64\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * real.c - the definitions behind ours, found once: by the constructor, or by an earlier first call
+ * real.c - finds libc's own definitions once: in the constructor, or in an earlier first call
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,19 +16,20 @@ static long missing(void)
 	return -1;
 }
 
-static void *find(const char *name)
+static void *find_real(const char *name)
 {
 	void *f = dlsym(RTLD_NEXT, name);
 
 	return f ? f : (void *)missing;
 }
 
-/* Twice at once does no harm: both find the same. */
+/* Two threads at once do no harm: both find the same functions. */
 void real_fill(void)
 {
 	int err = errno;
 
-#define X(name) __atomic_store_n(&real_table.name, (typeof(name) *)find(#name), __ATOMIC_RELAXED);
+#define X(name) \
+	__atomic_store_n(&real_table.name, (typeof(name) *)find_real(#name), __ATOMIC_RELAXED);
 	REAL_FUNCTIONS(X)
 #undef X
 	__atomic_store_n(&real_ready, 1, __ATOMIC_RELEASE);

@@ -7,18 +7,18 @@
  *
  *   NUL  kind (one byte)  absolute path, at most PATH_MAX - 1 bytes  NUL
  *
- * The path is what the kernel calls the file: no symbolic link in it, but perhaps the file is one.
- * The NUL in front ends a record that a full disk has cut off: text between NULs that does not
- * begin with a kind and a slash is no record, and a path cut short does no harm, for a path in the
- * log says "look at this", nothing more. Order is that of the first changes; a path may occur often,
- * as each process says once what it does.
+ * The path is the kernel's name of the file: without symbolic links, though the file may be one.
+ * The leading NUL ends a record that a full disk has cut off: text between NULs that does not
+ * begin with a kind and a slash is no record. A path that was cut short does no harm, since a
+ * path in the log only means "examine this". Order is that of the first changes; a path may occur
+ * often, since each process logs it once.
  *
  *   'C'  the file was not there: this made it         'E'  the file was there before
- *   'T'  a folder came here with all that it holds (rename): look at everything below
+ *   'T'  a folder came here with its content (rename): examine everything below it
  *   'L'  a record could not be written before (path "/"): the log is not complete
  *
- * A file that is opened is in the log when open() returns, or while that has not happened yet its fd
- * is open in the process; a name is in the log before it is made, renamed or removed.
+ * An opened file is in the log when open() returns; before that, its fd is open in the process. A
+ * name is in the log before it is made, renamed or removed.
  */
 #ifndef SINGVGPU_FILES_RECORD_H
 #define SINGVGPU_FILES_RECORD_H

@@ -12,7 +12,7 @@
 static char **lines;
 static int nlines;
 
-/* A line that ends in a backslash goes on in the next, under its own number. */
+/* A line that ends in a backslash is joined to the next, and keeps its own number. */
 static void read_lines(const char *file)
 {
 	FILE *f = fopen(file, "r");
@@ -76,7 +76,7 @@ static void add_strings(const char ***array, int *n, char **rest)
 	}
 }
 
-/* True if the line was one of the preamble's. */
+/* Handles a line of the preamble; false: it is none. */
 static bool preamble_line(struct lib *l, int at, const char *key, char *rest)
 {
 	if (!strcmp(key, "library")) {
@@ -142,6 +142,21 @@ static struct func *claim(struct lib *l, int at, const char *name, enum class cl
 	f->class = class;
 	f->line = at;
 	return f;
+}
+
+/* A record of no function. */
+static void add_record(struct lib *l, int at, const char *name)
+{
+	struct record *r;
+
+	if (strncmp(name, "X_", 2))
+		fail(l->ann, at, "%s: the name of a record begins with X_", name);
+	for (int i = 0; i < l->nrecord; i++)
+		if (!strcmp(l->record[i].name, name))
+			fail(l->ann, at, "%s is in line %d already", name, l->record[i].line);
+	l->record = grow(l->record, l->nrecord, sizeof(*l->record));
+	r = &l->record[l->nrecord++];
+	*r = (struct record){ .name = strdup(name), .line = at };
 }
 
 static struct param *find_param(struct func *f, const char *name)
@@ -224,7 +239,7 @@ static void param_spec(struct lib *l, struct func *f, int at, struct param *p, c
 		check_expr(l, f, at, p->expr);
 }
 
-/* What a parameter's type says without annotation. */
+/* The kind of a parameter without annotation, by its type. */
 static void param_default(struct lib *l, struct func *f, struct param *p)
 {
 	CXType canon = clang_getCanonicalType(p->ct), to;
@@ -245,7 +260,7 @@ static void param_default(struct lib *l, struct func *f, struct param *p)
 	}
 }
 
-/* The object that a parameter's value or pointer is, and whether the code can move it. */
+/* Checks that generated code can send or receive the parameter. */
 static void param_check(struct lib *l, struct func *f, struct param *p)
 {
 	CXType canon = clang_getCanonicalType(p->ct), to = clang_getPointeeType(canon);
@@ -400,6 +415,8 @@ static enum class class_line(struct lib *l, int at, char *line, const char **rea
 		return C_HAND;
 	if (w && !strcmp(w, "local") && !colon)
 		return C_LOCAL;
+	if (w && !strcmp(w, "record") && !colon)
+		return C_RECORD;
 	fail(l->ann, at, "%s is not understood", w ? w : ":");
 }
 
@@ -424,10 +441,14 @@ void ann_functions(struct lib *l)
 			continue;
 		}
 		if (class == C_UNSET)
-			fail(l->ann, i + 1, "names without hand, local or none before them");
+			fail(l->ann, i + 1, "names without hand, local, none or record before them");
 		while ((w = word(&rest))) {
-			struct func *f = claim(l, i + 1, w, class);
+			struct func *f = NULL;
 
+			if (class == C_RECORD)
+				add_record(l, i + 1, w);
+			else
+				f = claim(l, i + 1, w, class);
 			if (f)
 				f->reason = reason;
 		}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - svgen, and what it writes from the headers of $(CUDA_HOME): all below $(GEN).
+# build.mk - svgen, and the files that it generates from the headers of $(CUDA_HOME), below $(GEN).
 #
 # `make opcodes` gives the next numbers to functions that were newly annotated.
 
@@ -9,7 +9,7 @@ GEN_LLVM := llvm-config-19
 GEN_SRC := $(wildcard libintercept/gen/*.c)
 GEN_INC := $(CUDA_DIRS:%=-I %)
 GEN_LEDGER := libintercept/gen/opcodes.txt
-# What compiles generated code needs besides.
+# Extra flags for compiling generated code.
 GEN_CFLAGS := -I$(GEN) -Ilibintercept/gen $(CUDA_CFLAGS)
 
 # A tool of the build: without sanitizers, whatever the rest is built with.
@@ -30,7 +30,7 @@ GEN_HEADERS := $(wildcard $(addprefix $(CUDA_HOME)/include/,cuda.h cudaProfiler.
 	cudaTypedefs.h cudaProfilerTypedefs.h nccl.h)) \
 	$(wildcard libintercept/newer/*.h)
 
-# A stamp is older than what it stands for, so that those are not taken for out of date.
+# A stamp must be older than the files that it stands for, else make takes them for out of date.
 $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
 	@mkdir -p $(@D)
 	@touch $@.new

@@ -26,7 +26,7 @@ static void call(FILE *c, const struct func *f, const char *name, const char *mo
 	fprintf(c, "%s%s)", f->nparam && *more ? ", " : "", more);
 }
 
-/* The bytes of a device range or, in[count], the elements of an array. */
+/* Writes an expression: the bytes of a device range, or the elements of an array in[N]. */
 static void expression(FILE *c, const struct func *f, const char *expr, const char *of)
 {
 	char *rest = strdup(expr), *w, *sum = NULL;
@@ -53,7 +53,7 @@ static void check(FILE *c, const char *what)
 	fprintf(c, "\trc = %s;\n\tif (rc)\n\t\treturn rc;\n", what);
 }
 
-/* What can be said of the arguments before anything is sent. */
+/* Writes the checks of arguments that come before the record is sent. */
 static void arguments(FILE *c, struct lib *l, const struct func *f)
 {
 	for (int i = 0; i < f->nparam; i++) {
@@ -119,7 +119,7 @@ static void arguments(FILE *c, struct lib *l, const struct func *f)
 	}
 }
 
-/* Strings and arrays: one is sent from where it is, several are gathered. */
+/* Strings and arrays: a single one is sent from its place, several are gathered. */
 static void tail(FILE *c, struct lib *l, const struct func *f)
 {
 	int n = 0;
@@ -271,8 +271,8 @@ static void refusal(FILE *c, const struct func *f)
 }
 
 /*
- * LIB_forms.c: the per-thread forms of functions by hand, and a refusal for each such function that
- * nobody has written yet, which the linker drops for the real one.
+ * LIB_forms.c: the per-thread forms of functions by hand, and a refusal for each function by hand
+ * that is not written yet, which the linker drops where there is a real one.
  */
 static void forms(struct lib *l, const char *dir)
 {
@@ -333,6 +333,6 @@ void client_write(struct lib *l, const char *dir)
 	fprintf(h, "\n#endif\n");
 	fclose(h);
 	fclose(c);
-	if (!l->alias)	/* there, second names are all the forms there are */
+	if (!l->alias)	/* with an alias, second names are the only other forms */
 		forms(l, dir);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cover.c - says of each function whether and how it is supported
+ * cover.c - the coverage list: whether and how each function is supported
  */
 #include <errno.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void line(const char *what, const int *count)
 	       count[C_NONE]);
 }
 
-/* The names that cudart asks for: a base, or a symbol; those that no header knows apart. */
+/* Counts the names that cudart asks for (a base, or a symbol), and those that no header has. */
 static void listed(struct lib *l, const char *list)
 {
 	FILE *f = fopen(list, "r");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.h - what the proxy's core provides to the generated dispatch (LIB_dispatch.c)
+ * dispatch.h - functions of the proxy's core that the generated dispatch (LIB_dispatch.c) calls
  *
- * A record is untrusted: its size, padding, counts and strings are checked by the generated code,
- * its handles and addresses by the functions below. They return 0, or the library's error code
- * (> 0), which becomes the call's result without calling the driver, or -errno when an honest
- * client cannot have sent this: the session is to end.
+ * A record is untrusted: the generated code checks its size, padding, counts and strings, the
+ * functions below check its handles and addresses. They return 0, or the library's error code (>
+ * 0), which becomes the call's result without a call of the driver, or -errno if an honest client
+ * cannot have sent the record: then the session ends.
  */
 #ifndef SV_DISPATCH_H
 #define SV_DISPATCH_H
@@ -22,7 +22,7 @@ struct sv_session;
 struct sv_call {
 	struct sv_session *session;
 	const void *driver;	/* struct LIB_driver */
-	const void *data;	/* the record's payload, aligned to 8, nobody else writes it */
+	const void *data;	/* the record's payload, aligned to 8, a private copy */
 	uint32_t len;
 	uint16_t op;
 	uint16_t reply_len;	/* out: bytes of reply, 0 if the call failed */
@@ -32,29 +32,29 @@ struct sv_call {
 };
 
 /*
- * LIB_dispatch(call): 0 it was executed, see status and reply. -ENOSYS the opcode is not one that
- * was generated. -EBADMSG the record is malformed, see why; or what a function below returned.
+ * LIB_dispatch(call): 0 the record was executed, see status and reply. -ENOSYS the opcode is not a
+ * generated one. -EBADMSG the record is malformed, see why. Or an -errno of a function below.
  */
 
 /* Make the virtual context current. */
 int sv_enter(struct sv_session *s, uint64_t ctx);
 
-/* The driver's handle for a virtual one of this type, by value and type; 0 if it may be none. */
+/* The driver's handle for a virtual one, by value and type. optional: handle 0 gives 0. */
 int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int optional,
 	    uint64_t *real);
 
-/* A virtual handle is about to be bound: is it unused, and in the range of its type? */
+/* Check that a virtual handle that is to be bound is unused and in its type's range. */
 int sv_reserve(struct sv_session *s, unsigned int type, uint64_t handle);
 void sv_unreserve(struct sv_session *s, unsigned int type, uint64_t handle);
 
-/* Bind a reserved handle to the driver's; of a type with real values both are the same. */
+/* Bind a reserved handle to the driver's; for handle-real types both are the same. */
 int sv_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real);
 void sv_unbind(struct sv_session *s, unsigned int type, uint64_t handle);
 
-/* Are these len bytes of device memory the session's own? len UINT64_MAX never is. */
+/* Check that these len bytes of device memory are the session's own. UINT64_MAX always fails. */
 int sv_window(struct sv_session *s, uint64_t addr, uint64_t len, int write);
 
-/* Room for len bytes until the call ends, one for each slot < 8; NULL: none. */
+/* A buffer of len bytes until the call ends, one per slot < 8; NULL: none. */
 void *sv_room(struct sv_session *s, unsigned int slot, uint64_t len);
 
 static inline int sv_bad(struct sv_call *c, const char *why)
@@ -63,7 +63,7 @@ static inline int sv_bad(struct sv_call *c, const char *why)
 	return -EBADMSG;
 }
 
-/* The call's result is not the driver's. */
+/* Fail the call without the driver: rc > 0 is its result, rc < 0 ends the session. */
 static inline int sv_fails(struct sv_call *c, int rc, const char *why)
 {
 	if (rc < 0) {
@@ -84,8 +84,8 @@ static inline int sv_zero(const uint8_t *p, size_t n)
 }
 
 /*
- * The next part of a record's tail, size bytes at *at; each part begins on 8. Padding between
- * parts must be zero. NULL: it is not there.
+ * The next part of a record's tail, size bytes at *at, which it advances; parts are aligned to 8,
+ * and padding between them must be zero. NULL: the record is too short, or has other padding.
  */
 static inline const void *sv_part(struct sv_call *c, uint64_t *at, uint64_t size)
 {

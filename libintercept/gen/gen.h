@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gen.h - what the generator knows of a library's functions, from its headers and annotations
+ * gen.h - the generator's model of a library: functions, records and types
  *
  *   header.c  headers ──► functions, parameters and their types
  *   ann.c     annotations ──► class and meaning of each function (grammar: head of cuda.ann)
- *   ledger.c  opcodes.txt ──► a number for each function that crosses the ring
- *   names.c, cover.c, client.c, server.c     write what the build needs
+ *   ledger.c  opcodes.txt ──► a number for each function and record that crosses the ring
+ *   names.c, cover.c, client.c, server.c, wire.c     write the generated files
  *
- * The program is short-lived: nothing is freed, and what is wrong ends it with FILE:LINE: MESSAGE.
+ * The program is short-lived: nothing is freed, and any error ends it with FILE:LINE: MESSAGE.
  */
 #ifndef GEN_H
 #define GEN_H
@@ -17,9 +17,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum class { C_UNSET, C_GEN, C_HAND, C_LOCAL, C_NONE, C_COUNT };
+/* C_RECORD: a record of no function. */
+enum class { C_UNSET, C_GEN, C_HAND, C_LOCAL, C_NONE, C_COUNT, C_RECORD };
 
-/* What a generated function's parameter is. */
+/* The kind of a generated function's parameter. */
 enum kind {
 	K_UNSET,
 	K_VALUE,	/* number, enum or flat struct, by value */
@@ -41,7 +42,7 @@ struct param {
 	enum kind kind;
 	bool nullable;
 	bool write;		/* K_ADDR: the range is written */
-	const char *expr;	/* K_ADDR: bytes, or NULL; K_ARRAY: the parameter that counts */
+	const char *expr;	/* K_ADDR: bytes, or NULL; K_ARRAY: the parameter with the count */
 	int handle;		/* index of the handle type, or -1 */
 };
 
@@ -51,12 +52,17 @@ struct func {
 	struct param *param;
 	int nparam;
 	struct func *base;	/* of a per-thread variant: the function that it varies */
-	struct func *variant;	/* and the other way round */
+	struct func *variant;	/* of a function: its per-thread variant, or NULL */
 	enum class class;
 	const char *reason;
 	int line;		/* of its annotation */
 	bool sync, log, ctx, hook;
 	int op;
+};
+
+struct record {			/* of no function */
+	const char *name;
+	int line, op;
 };
 
 struct handle {
@@ -83,6 +89,8 @@ struct lib {
 	const char *define;	/* defined for a second parse, or NULL */
 	struct func *func;
 	int nfunc;
+	struct record *record;
+	int nrecord;
 	struct handle *handle;
 	int nhandle;
 	const char **address;	/* typedefs of device addresses */
@@ -104,7 +112,7 @@ void *grow(void *array, int n, size_t size);
 FILE *create(const char *dir, const char *name);
 extern const char *const class_name[C_COUNT];
 
-/* header.c: after the annotations said which headers; -I flags in inc. */
+/* header.c: after ann_preamble, which names the headers; -I flags in inc. */
 void header_read(struct lib *l, const char **inc, int ninc);
 struct func *find_func(struct lib *l, const char *name);
 int find_handle(struct lib *l, CXType t);

@@ -26,7 +26,7 @@ struct func *find_func(struct lib *l, const char *name)
 	return NULL;
 }
 
-/* Each name that a type goes by: its own, then those of the typedefs below it. */
+/* Walks the names of a type: its own, then those of the typedefs below it. */
 static bool next_typedef(CXType *t, const char **name)
 {
 	CXCursor c;
@@ -166,7 +166,7 @@ static void add_func(struct lib *l, CXCursor c, const char *name)
 	l->func[l->nfunc++] = f;
 }
 
-/* Functions count if the file that declares them is one of the named headers. */
+/* Whether a declaration is in one of the named headers; others are ignored. */
 static bool named_header(struct lib *l, CXCursor c)
 {
 	CXFile file;
@@ -233,7 +233,7 @@ static void parse(struct lib *l, const char **inc, int ninc, const char *define)
 				clang_defaultDiagnosticDisplayOptions())));
 	}
 	clang_visitChildren(clang_getTranslationUnitCursor(tu), visit, l);
-	/* The unit stays: parameters' types point into it. */
+	/* The unit is not freed: parameters' types point into it. */
 }
 
 void header_read(struct lib *l, const char **inc, int ninc)

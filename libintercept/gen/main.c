@@ -42,7 +42,7 @@ char *format(const char *fmt, ...)
 	return s;
 }
 
-/* grow: room for element n; the array doubles when n is a power of two. */
+/* grow: makes room for element n; the array doubles when n is a power of two. */
 void *grow(void *array, int n, size_t size)
 {
 	if (n && (n & (n - 1)))

@@ -2,9 +2,8 @@
 /*
  * names.c - which symbol cuGetProcAddress returns for a name, a version and a kind of stream
  *
- * The headers say it indirectly: typedefs PFN_base_vNNNN[_ptsz] give the versions in which a
- * function got a new form, and the forms are the symbols base[_vN][_ptsz]. The k-th version is
- * the k-th form.
+ * The headers imply it: typedefs PFN_base_vNNNN[_ptsz] give the versions in which a function got
+ * a new form, and the forms are the symbols base[_vN][_ptsz]. The k-th version is the k-th form.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +92,7 @@ static const char lookup[] =
 "	return best;\n"
 "}\n";
 
-/* names.h, names.c; of a library without such a table nothing. */
+/* names.h, names.c; nothing for a library without such a table. */
 void names_write(struct lib *l, const char *dir)
 {
 	FILE *h, *c;
@@ -122,7 +121,7 @@ void names_write(struct lib *l, const char *dir)
 	fclose(c);
 }
 
-/* LIB.map: a version script, without version names as the libraries themselves. */
+/* LIB.map: a version script, without version names, as in the libraries themselves. */
 void map_write(struct lib *l, const char *dir)
 {
 	FILE *f = create(dir, format("%s.map", l->name));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op.h - what client and proxy both know of an opcode
+ * op.h - a table, shared by client and proxy, of each opcode's sizes and effects
  *
- * LIB_ops[] (LIB_info.c, generated) has an entry for each number of the ledger; those of functions
- * by hand have a name and no flags.
+ * LIB_ops[] (LIB_info.c, generated) has an entry for each number in the ledger. Entries of
+ * functions by hand have a name and no flags.
  */
 #ifndef SV_OP_H
 #define SV_OP_H
@@ -18,15 +18,15 @@
 struct sv_op {
 	const char *name;
 	uint16_t flags;
-	uint16_t args;		/* bytes of the struct that a record begins with */
+	uint16_t args;		/* bytes of the struct at the record's beginning */
 	uint16_t reply;		/* bytes of the reply */
-	uint16_t stream;	/* offset in the record of the stream that it works on, + 1, or 0 */
+	uint16_t stream;	/* offset + 1 in the record of the stream that it uses, or 0 */
 	uint16_t creates;	/* handle type, or 0 */
 	uint16_t destroys;
-	uint16_t handle;	/* offset + 1 of that handle in the record; real ones: in the reply */
+	uint16_t handle;	/* offset + 1 of that handle in the record, or real: in the reply */
 };
 
-/* Sizes that come from arguments: all bits one when they overflow, which no range has. */
+/* A product of sizes from arguments; UINT64_MAX, a length that no range has, if it overflows. */
 static inline uint64_t sv_mul(uint64_t a, uint64_t b)
 {
 	uint64_t r;
@@ -34,7 +34,7 @@ static inline uint64_t sv_mul(uint64_t a, uint64_t b)
 	return __builtin_mul_overflow(a, b, &r) ? UINT64_MAX : r;
 }
 
-/* The bytes that height rows of width elements span, when rows are pitch apart. */
+/* The bytes that height rows of width elements span, with rows pitch bytes apart. */
 static inline uint64_t sv_pitch(uint64_t pitch, uint64_t width, uint64_t height, uint64_t bytes)
 {
 	uint64_t row = sv_mul(width, bytes), r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proto.h - what a client and its proxy say to each other, besides the generated records
+ * proto.h - records and messages between a client and its proxy, as far as they are not generated
  *
  *   client                            launcher (singvgpu run)              proxy
  *   connect($SINGVGPU_SOCKET) ──────► accept, fork, exec ────────────────► inherits the socket
@@ -8,24 +8,29 @@
  *                                                                          reserves the window, creates
  *                                                                          the channel, fills sv_shared
  *   ◄────────────────────────────────────────── struct sv_connected, then the channel's fd
- *   closes the socket, attaches; from here on only the channel joins the two
+ *   closes the socket, attaches; from here on the channel is the only link between the two
  *
  * A session is one client process on one device. Its device window and its arena are mapped at the
- * same addresses on both sides. The client owns all names: handles, device addresses and arena
- * offsets are its choice; the proxy checks that they are free, in range and the session's own.
+ * same addresses on both sides. The client chooses all handles, device addresses and arena offsets;
+ * the proxy checks that they are free, in range and the session's own.
  *
  *   window  device memory: client's allocator ──SV_OP_X_MAP──► physical memory behind 2 MiB granules
  *   arena   [0, arena_first) struct sv_shared, written by the proxy alone and never read back by it
  *           [arena_first, arena_len) the client's: pinned host memory, staging slots, long replies
  *           ──SV_OP_X_PIN──► the device may use that range
  *
- * A record that is answered (its cpl is not 0) is answered when what it asks for is done: for a copy
- * or a synchronisation when the device has come so far. Answers carry a CUresult as status. An
- * unanswered record that fails tells of it in sv_shared.late (once) or, if the context is beyond
- * repair, by the channel's latched error (for ever).
+ * A record whose cpl is not 0 is answered when its operation is complete; for a copy or a
+ * synchronisation that is when the device has completed it. Answers carry a CUresult as status.
+ * An unanswered record that fails leaves a deferred error in sv_shared.late, which is reported
+ * once, or, if it has broken the context, a sticky error, which the channel latches for good.
  *
  * Every struct's size is a multiple of 8; padding is zero; unknown flags end the session.
- * Numbers and layouts only grow while SV_PROTO_VERSION stays.
+ * Numbers and layouts only grow while SV_PROTO_VERSION stays. Until 1.0 another version is refused.
+ * Changelog:
+ *
+ *   1  first version
+ *   2  records of no function have ledger numbers, too
+ *   3  the first part of SV_IMAGE_PARTS is the linked image
  */
 #ifndef SV_PROTO_H
 #define SV_PROTO_H
@@ -33,9 +38,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SV_PROTO_VERSION	1u
+#define SV_PROTO_VERSION	3u
 
-/* Where the window is unless the proxy was told otherwise; sv_shared has the truth. */
+/* The default place of the window; sv_shared has the actual one. */
 #define SV_WINDOW_BASE		0x200000000000ull
 #define SV_WINDOW_LEN		(2ull << 40)
 
@@ -57,12 +62,12 @@ struct sv_connected {
 
 /* ---------------------------------------------------------------------------------- handles
  *
- * A virtual handle is a number that only these two processes know the meaning of:
+ * A virtual handle is a number that has a meaning only between these two processes:
  *
  *   bits 47..40 0x51   39..32 type SV_T_name   31..8 index   7..4 use count of the index   3..0 0
  *
- * Types with the driver's own values (handle-real) and CUdevice (an ordinal) are not made so.
- * On the wire a stream is a virtual handle or SV_STREAM_LEGACY; the client has resolved 0 and the
+ * Types with the driver's own values (handle-real) and CUdevice (an ordinal) have another form.
+ * On the wire a stream is a virtual handle or SV_STREAM_LEGACY; the client resolves 0 and the
  * per-thread stream, which is an ordinary blocking stream that it creates for each thread.
  */
 #define SV_STREAM_LEGACY	1ull
@@ -113,30 +118,31 @@ struct sv_shared {
 	uint32_t version;
 	uint32_t size;			/* of this struct */
 	int32_t driver_version;		/* cuDriverGetVersion */
-	uint64_t window;		/* device window: base and bytes, the same for the session's life */
+	uint64_t window;		/* device window: base and bytes; constant in a session */
 	uint64_t window_len;
 	uint64_t budget;		/* bytes of physical device memory granted, 0: none */
 	uint64_t arena_first;		/* where the client's part of the arena begins, bytes */
-	uint32_t devices;		/* of the job */
-	int32_t device;			/* ordinal of the session's own */
+	uint32_t devices;		/* number of the job's devices */
+	int32_t device;			/* ordinal of the session's device */
 	int32_t priority_least;		/* cuCtxGetStreamPriorityRange */
 	int32_t priority_greatest;
 	uint64_t limit[16];		/* cuCtxGetLimit of a new context, by CUlimit */
 	struct sv_device dev[SV_DEVICES_MAX];
 
 	/*
-	 * late: failures of unanswered records that do not break the context: a count in the high
-	 * half, the newest CUresult in the low half. One store by the proxy; the client keeps the
-	 * count that it has reported. It counts up when the channel's error is latched, too, so that
-	 * the client has one word to look at.
+	 * late: deferred errors of unanswered records: a count in the high half, the newest
+	 * CUresult in the low half. The proxy changes it in one store; the client remembers the
+	 * count that it has reported. A sticky error counts it up too, so that the client checks
+	 * one word.
 	 */
 	uint64_t late;
-	char why[248];			/* why the proxy ended the session, before it did */
+	char why[248];			/* why the proxy ends the session; written before it does */
 
 	/*
-	 * What kernels print: rings of bytes in the arena, written by the proxy before it answers the
-	 * synchronisation that made them visible; the client writes them to its own stdout and stderr.
-	 * Positions run freely; the client stores tail. What does not fit is dropped and counted.
+	 * Output of kernels' printf: rings of bytes in the arena. The proxy writes them before it
+	 * answers the synchronisation that made the output visible; the client copies them to its
+	 * own stdout and stderr. Positions run freely; the client stores tail. Bytes that do not
+	 * fit are dropped and counted.
 	 */
 	struct sv_print {
 		uint64_t off;		/* arena offset of the bytes */
@@ -149,29 +155,27 @@ struct sv_shared {
 
 /* --------------------------------------------------------------------------- records by hand
  *
- * A function that crosses the ring by itself uses its number of the ledger (SV_OP_cuX); what has
- * no function of its own has one of these.
+ * The record of a function has that function's number in the ledger (SV_OP_cuX). Records of no
+ * function are these (SV_OP_X_NAME), with ledger numbers of their own; (log): a restore replays it.
+ *
+ *   X_MAP            sv_map: map physical memory at free granules (log)
+ *   X_UNMAP          sv_map: unmap it; no operation in flight uses it (log)
+ *   X_PIN            sv_pin: let the device use an arena range (log)
+ *   X_UNPIN          sv_pin: end that use (log)
+ *   X_PREPARE        sv_prepare, answered: compile and load a function, on a worker
+ *   X_NEXT_CALL      no payload, answered with sv_next_call: a host function is due
+ *   X_FUNC_INFO      sv_func_info_req, answered: sv_func_info in the arena
+ *   X_GRAPH          sv_graph_req, answered: instantiate a graph (log)
+ *   X_GRAPH_UPDATE   sv_graph_req, answered: change an instantiated graph (log)
+ *   X_BYPASS         a path with its NUL: a file that the client has mapped and that bypasses us
+ *   X_IPC_MAP        sv_ipc_map, answered: map fetched memory of another process into the window
+ *   X_IPC_FORGET     sv_ipc_forget: end the export of the allocation that begins there
+ *   X_IPC_RECORD     sv_ipc_on, answered: record an event that processes share
+ *   X_IPC_WAIT       sv_ipc_on, answered: make a stream wait for such an event
+ *   X_IPC_QUERY      sv_sync_on, answered: has the event's last record completed?
+ *   X_IPC_SYNC       sv_sync_on, answered when it has completed
+ *   X_IPC_END        sv_ipc_end: the event is about to be destroyed
  */
-enum {
-	SV_OP_X_MAP = 0x4000,	/* sv_map: physical memory behind free granules (log) */
-	SV_OP_X_UNMAP,		/* sv_map: and away again; nothing in flight uses it (log) */
-	SV_OP_X_PIN,		/* sv_pin: the device may use an arena range (log) */
-	SV_OP_X_UNPIN,		/* (log) */
-	SV_OP_X_PREPARE,	/* sv_prepare, answered: compile and load a function, on a worker */
-	SV_OP_X_NEXT_CALL,	/* no payload, answered with sv_next_call: a host function is due */
-	SV_OP_X_FUNC_INFO,	/* sv_func_info_req, answered: sv_func_info in the arena */
-	SV_OP_X_GRAPH,		/* sv_graph_req, answered: instantiate a graph (log) */
-	SV_OP_X_GRAPH_UPDATE,	/* sv_graph_req, answered: change an instantiated graph (log) */
-	SV_OP_X_BYPASS,		/* a path with its NUL: the client has mapped what bypasses us */
-	SV_OP_X_IPC_MAP,	/* sv_ipc_map, answered: what was fetched of another process, into the window */
-	SV_OP_X_IPC_FORGET,	/* sv_ipc_forget: what begins there is shown to nobody any more */
-	SV_OP_X_IPC_RECORD,	/* sv_ipc_on, answered: record an event that processes share */
-	SV_OP_X_IPC_WAIT,	/* sv_ipc_on, answered: make a stream wait for one */
-	SV_OP_X_IPC_QUERY,	/* sv_sync_on, answered: has the last record of one completed? */
-	SV_OP_X_IPC_SYNC,	/* sv_sync_on, answered when it has */
-	SV_OP_X_IPC_END,	/* sv_ipc_end: the event is about to be destroyed */
-};
-
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */
 	uint64_t va, len;
 };
@@ -180,10 +184,10 @@ struct sv_pin {			/* SV_OP_X_PIN, SV_OP_X_UNPIN: whole pages of the arena */
 	uint64_t off, len;
 };
 
-/* SV_OP_cuDevicePrimaryCtxRetain (answered): the primary context under a handle, retained once in
- * the session. SV_OP_cuCtxCreate_v4: a context of its own. SV_OP_cuDevicePrimaryCtxReset_v2 and
- * SV_OP_cuCtxDestroy_v2 (answered): end it with all that lives in it; the device memory of the
- * session stays, since it is not the context's. (log) */
+/* SV_OP_cuDevicePrimaryCtxRetain (answered): binds a handle to the primary context, which a session
+ * retains once. SV_OP_cuCtxCreate_v4: makes a new context. SV_OP_cuDevicePrimaryCtxReset_v2 and
+ * SV_OP_cuCtxDestroy_v2 (answered): end a context and its objects; device memory belongs to the
+ * session and stays. (log) */
 struct sv_ctx_new {
 	uint64_t ctx;		/* new handle */
 	uint32_t flags;		/* as cuCtxCreate */
@@ -195,7 +199,7 @@ struct sv_ctx_end {
 };
 
 /*
- * Synchronisation, answered when the device has done what was enqueued before:
+ * Synchronisation, answered when the device has completed the work enqueued before:
  * SV_OP_cuStreamSynchronize (on: stream), SV_OP_cuEventSynchronize (on: event),
  * SV_OP_cuCtxSynchronize (on: 0). SV_OP_cuStreamQuery and SV_OP_cuEventQuery answer at once.
  */
@@ -204,7 +208,7 @@ struct sv_sync_on {
 	uint64_t on;
 };
 
-/* SV_OP_cuStreamDestroy_v2, not answered: work in it goes on. (log) */
+/* SV_OP_cuStreamDestroy_v2, not answered: work on the stream still completes. (log) */
 struct sv_stream_end {
 	uint64_t stream;
 };
@@ -212,16 +216,16 @@ struct sv_stream_end {
 /* SV_OP_cuStreamSetAttribute, answered at once (log). */
 struct sv_stream_attr {
 	uint64_t ctx, stream;
-	uint32_t id;		/* CUstreamAttrID, of those that name no handle */
+	uint32_t id;		/* CUstreamAttrID whose value has no handle */
 	uint32_t pad;
 	uint8_t value[64];	/* CUstreamAttrValue */
 };
 
 /*
  * SV_OP_cuMemcpyAsync: len bytes from src to dst, in stream order. Each address lies in the window
- * (or is a module's global) or in a pinned part of the arena. If word is not 0, the device then
- * stores value at that arena offset (8 bytes, aligned): a staging slot is free again.
- * Answered, if asked, when the copy has been done.
+ * (or is a module's variable) or in a pinned part of the arena. If word is not 0, the device then
+ * stores value at that arena offset (8 bytes, aligned), which frees a staging slot. An answer, if
+ * requested, comes when the copy is complete.
  */
 struct sv_copy {
 	uint64_t ctx, stream;
@@ -230,8 +234,8 @@ struct sv_copy {
 };
 
 /*
- * SV_OP_cuMemcpy3DAsync_v2: as above; each side is linear memory (array 0, addr is its first byte,
- * pitch and height its shape in bytes and rows) or a CUarray (virtual handle, addr 0).
+ * SV_OP_cuMemcpy3DAsync_v2: as sv_copy. Each side is linear memory (array 0, addr is its first
+ * byte, pitch and height are its shape in bytes and rows) or a CUarray (virtual handle, addr 0).
  */
 struct sv_copy3d_side {
 	uint64_t addr, array;
@@ -248,16 +252,17 @@ struct sv_copy3d {
 };
 
 /*
- * Images. SV_OP_cuLibraryLoadData, SV_OP_cuModuleLoadDataEx, answered, on a worker (log). The image's
- * bytes are in a file that the client has mapped (path follows the options, dev and ino must agree,
- * as well as size and mtime), or in the arena, where they stay until the unload.
- * Options follow the struct: n_opt of struct sv_jit_opt, then the path with its NUL.
+ * Images. SV_OP_cuLibraryLoadData, SV_OP_cuModuleLoadDataEx, answered, on a worker (log). The
+ * image's bytes are in a file that the client has mapped, whose dev, ino, size and mtime must
+ * match, or in the arena, where they stay until the unload. The struct is followed by n_opt of
+ * struct sv_jit_opt, then by the path with its NUL.
  */
 #define SV_IMAGE_FILE	1u
 #define SV_IMAGE_ARENA	2u
 #define SV_IMAGE_PARTS	3u	/* in the arena: uint64_t n, n of struct sv_part_of { off, len } from the
-				 * image's start, then fatbins of relocatable code (a wrapper's
-				 * version 2): the driver gets a wrapper with an array of pointers */
+				 * image's start: the linked image, of 0 bytes if there is none, then
+				 * fatbins of relocatable code; the driver gets a wrapper of version
+				 * 2 with a pointer to the first and an array of those to the rest */
 
 struct sv_image {
 	uint64_t ctx;		/* 0 for a library */
@@ -266,8 +271,8 @@ struct sv_image {
 	uint32_t n_opt;
 	uint64_t off, len;	/* bytes of the file or of the arena */
 	uint64_t dev, ino, size, mtime_ns;	/* of the file; 0 for the arena */
-	uint64_t log_off;	/* arena: room for the JIT's logs, 0: none */
-	uint32_t info_cap, error_cap;	/* bytes of both, info first; each gets a NUL */
+	uint64_t log_off;	/* arena offset of the buffers for the JIT's logs, 0: none */
+	uint32_t info_cap, error_cap;	/* bytes of both logs, info first; each gets a NUL */
 	uint32_t path_len;	/* with its NUL; 0 for the arena */
 	uint32_t pad;
 };
@@ -283,10 +288,10 @@ struct sv_part_of {		/* of SV_IMAGE_PARTS */
 };
 
 /*
- * SV_OP_cuLinkComplete, answered with uint64_t, the bytes of the result, on a worker: the inputs of a
- * linker as one record, an sv_image of kind SV_IMAGE_LINK whose bytes are uint64_t n, n of struct
- * sv_link_input, and what these point to. handle, size and mtime_ns are 0; dev and ino say where in the
- * arena the result goes, and how much room there is.
+ * SV_OP_cuLinkComplete, on a worker, answered with the size of the result in bytes (uint64_t).
+ * The record is an sv_image of kind SV_IMAGE_LINK. Its bytes are uint64_t n, n of struct
+ * sv_link_input, and the inputs that these describe. handle, size and mtime_ns are 0; dev is the
+ * arena offset of the buffer for the result, ino its size.
  */
 #define SV_IMAGE_LINK	4u
 
@@ -301,17 +306,19 @@ struct sv_image_end {		/* SV_OP_cuLibraryUnload, SV_OP_cuModuleUnload (log) */
 };
 
 /*
- * By name, the name with its NUL behind the struct, answered:
- * SV_OP_cuLibraryGetKernel, SV_OP_cuModuleGetFunction: binds the new handle (log); answers when
- * sv_func_info is at arena offset info, which has cap bytes.
- * SV_OP_cuLibraryGetGlobal, SV_OP_cuLibraryGetManaged, SV_OP_cuModuleGetGlobal_v2: answer
- * struct sv_global (new, info 0, cap 0). (log) For a managed variable, if cap is not 0, its first
- * cap bytes are put at arena offset info; for another one that is CUDA_ERROR_INVALID_VALUE.
+ * Lookups by name, answered; the name with its NUL follows the struct.
+ *
+ * SV_OP_cuLibraryGetKernel, SV_OP_cuModuleGetFunction: bind the new handle (log); the answer comes
+ * when sv_func_info is at arena offset info, which has cap bytes.
+ *
+ * SV_OP_cuLibraryGetGlobal, SV_OP_cuLibraryGetManaged, SV_OP_cuModuleGetGlobal_v2: answer struct
+ * sv_global (log); handle is 0. If cap is not 0, the first cap bytes of a managed variable are put
+ * at arena offset info; for another variable that is CUDA_ERROR_INVALID_VALUE.
  */
 struct sv_by_name {
 	uint64_t ctx;
 	uint64_t from;		/* library or module */
-	uint64_t handle;	/* new kernel or function; else 0 */
+	uint64_t handle;	/* of the new kernel or function; else 0 */
 	uint64_t info;
 	uint32_t cap;
 	uint32_t name_len;	/* with its NUL */
@@ -319,7 +326,7 @@ struct sv_by_name {
 
 struct sv_global {
 	uint64_t addr, len;
-	uint64_t managed;	/* 1: the program's host side uses addr, too */
+	uint64_t managed;	/* 1: the program uses addr on the host, too */
 };
 
 /* SV_OP_cuKernelGetFunction: a CUfunction for a CUkernel in a context; SV_OP_cuLibraryGetModule: a
@@ -330,8 +337,11 @@ struct sv_derive {
 	uint64_t handle;	/* new */
 };
 
-/* SV_OP_cuLibraryEnumerateKernels, SV_OP_cuModuleEnumerateFunctions: answered; the arena at off gets
- * uint32_t count, then for each the name with its NUL. -ENOSPC as CUDA_ERROR_OUT_OF_MEMORY. */
+/*
+ * SV_OP_cuLibraryEnumerateKernels, SV_OP_cuModuleEnumerateFunctions, answered: the arena gets, at
+ * off, uint32_t count, then each name with its NUL. CUDA_ERROR_OUT_OF_MEMORY: more than cap
+ * bytes.
+ */
 struct sv_enumerate {
 	uint64_t from;
 	uint64_t off;
@@ -340,12 +350,12 @@ struct sv_enumerate {
 };
 
 #define SV_FUNC_ATTRS	16	/* CUfunction_attribute values described */
-#define SV_ATTR_ERROR(_rc)	(INT32_MIN + (int32_t)(_rc))	/* in place of a value */
+#define SV_ATTR_ERROR(_rc)	(INT32_MIN + (int32_t)(_rc))	/* the query's error as a value */
 #define SV_ATTR_IS_ERROR(_v)	((_v) < INT32_MIN / 2)
 
 struct sv_func_info {
-	uint32_t params;		/* number */
-	uint32_t param_bytes;		/* of the buffer that a launch passes */
+	uint32_t params;		/* number of parameters */
+	uint32_t param_bytes;		/* size of the buffer that a launch passes */
 	int32_t attr[SV_FUNC_ATTRS];	/* by CUfunction_attribute; or SV_ATTR_ERROR */
 	struct {
 		uint32_t off, size;
@@ -366,8 +376,34 @@ struct sv_prepare {
 };
 
 /*
- * SV_OP_cuLaunchKernel, for every kind of launch (answered, if asked, when it has been enqueued): attrs of CUlaunchAttribute (each sizeof(CUlaunchAttribute), handles
- * in them are virtual ones), then param_bytes of parameters laid out as the kernel has them.
+ * SV_OP_cuOccupancyMaxPotentialClusterSize, SV_OP_cuOccupancyMaxActiveClusters, on a worker,
+ * answered with sv_cluster_count: of a launch's configuration, what decides where clusters fit.
+ */
+#define SV_CLUSTER_SIZE		1u	/* the attribute is given: CLUSTER_DIMENSION */
+#define SV_CLUSTER_PREFERRED	2u	/* PREFERRED_CLUSTER_DIMENSION */
+#define SV_CLUSTER_POLICY	4u	/* CLUSTER_SCHEDULING_POLICY_PREFERENCE */
+#define SV_CLUSTER_CARVEOUT	8u	/* PREFERRED_SHARED_MEMORY_CARVEOUT */
+
+struct sv_clusters {
+	uint64_t ctx;
+	uint64_t function;	/* or kernel */
+	uint32_t grid[3], block[3];
+	uint32_t shared;	/* dynamic shared memory, bytes */
+	uint32_t given;		/* SV_CLUSTER_; what is not given is 0 */
+	uint32_t size[3];
+	uint32_t preferred[3];
+	uint32_t policy, carveout;
+};
+
+struct sv_cluster_count {
+	int32_t n;
+	uint32_t pad;
+};
+
+/*
+ * SV_OP_cuLaunchKernel, for every kind of launch; answered, if requested, when it has been
+ * enqueued. The struct is followed by attrs of CUlaunchAttribute (each sizeof(CUlaunchAttribute),
+ * with virtual handles), then by param_bytes of parameters in the kernel's layout.
  */
 #define SV_LAUNCH_COOPERATIVE	1u
 
@@ -382,9 +418,9 @@ struct sv_launch {
 };
 
 /*
- * Host functions. SV_OP_cuLaunchHostFunc: when the stream comes to it, the client is to run call id
- * and then to store id at the arena offset word; the stream goes on when the word is >= id.
- * Per stream, ids grow and word is the same. SV_OP_X_NEXT_CALL is answered as soon as one is due.
+ * Host functions. SV_OP_cuLaunchHostFunc: when the stream reaches it, the client runs call id, then
+ * stores id at the arena offset word; the stream continues when the word is >= id. A stream's ids
+ * grow, and its word stays the same. SV_OP_X_NEXT_CALL is answered as soon as a call is due.
  */
 struct sv_host_func {
 	uint64_t ctx, stream;
@@ -393,7 +429,7 @@ struct sv_host_func {
 };
 
 struct sv_next_call {
-	uint64_t id;		/* 0: none, ask again (a dump wants no open requests) */
+	uint64_t id;		/* 0: none, ask again; a freeze leaves no request unanswered */
 	int32_t status;		/* of the stream: CUDA_SUCCESS, or its error */
 	uint32_t pad;
 };
@@ -409,10 +445,10 @@ struct sv_mem_create {
 #define SV_MEM_SHARED	1u	/* it may be exported as a file descriptor */
 
 /*
- * SV_OP_cuMemExportToShareableHandle (answered): fd is the client's number of a socket, through which the
- * memory's file descriptor comes (ring_take_fd). SV_OP_cuMemImportFromShareableHandle (answered with
- * sv_mem_imported; log): fd is the client's number of one that was exported; handle is new. The
- * proxy takes what the client has at fd by pidfd_getfd. A session that shares memory is not restored.
+ * SV_OP_cuMemExportToShareableHandle (answered): fd is a socket of the client, to which the proxy
+ * sends the memory's file descriptor (ring_take_fd). SV_OP_cuMemImportFromShareableHandle (answered
+ * with sv_mem_imported; log): fd is an exported file descriptor; handle is new. The proxy gets the
+ * client's fd by pidfd_getfd. A session that shares memory is not restored.
  */
 struct sv_mem_share {
 	uint64_t handle;
@@ -421,7 +457,7 @@ struct sv_mem_share {
 };
 
 struct sv_mem_imported {
-	uint64_t len;		/* 0: the driver alone knows */
+	uint64_t len;		/* 0: known only to the driver */
 };
 
 struct sv_mem_release {
@@ -429,10 +465,11 @@ struct sv_mem_release {
 };
 
 /*
- * What a process hands to another as a CUipcMemHandle, a CUipcEventHandle or a CUmemPoolPtrExportData.
- * `server` is where the proxy that has it can be asked for it, and `secret` what it wants to hear:
- * nothing but chance gives these away. Pointers of pools need the pool's key besides, which is in the
- * file that stands for the pool. The rest is for the process that opens it, and compared with the truth.
+ * The bytes of a CUipcMemHandle, a CUipcEventHandle or a CUmemPoolPtrExportData, which one
+ * process hands to another. `server` is the address of the exporting proxy, `secret` the proof
+ * that it demands; both are random. A pool's pointers need the pool's key, too, which is in the
+ * file that stands for the pool. The other fields inform the opening process; its proxy checks
+ * them.
  */
 struct sv_ipc_handle {
 	uint32_t magic;
@@ -440,16 +477,16 @@ struct sv_ipc_handle {
 	uint16_t kind;
 	uint8_t server[16];
 	uint8_t secret[16];
-	uint64_t at;		/* of the first byte, in its granule */
+	uint64_t at;		/* offset of the first byte in its granule */
 	uint64_t len;		/* as the program asked for it; 0: an event */
-	uint64_t device;	/* what the memory is of: half of its UUID over the other; 0: an event */
+	uint64_t device;	/* of the memory: both halves of its UUID, xored; 0: an event */
 };
 
 enum { SV_IPC_MEMORY = 1, SV_IPC_POINTER, SV_IPC_EVENT };
 #define SV_IPC_MAGIC	0x49475653u	/* "SVGI" */
 #define SV_IPC_VERSION	1
 
-/* The bytes of whole granules that hold it; 0: no memory is so large. */
+/* The bytes of whole granules that hold the memory; 0: at or len is out of range. */
 static inline uint64_t sv_ipc_room(const struct sv_ipc_handle *h)
 {
 	if (h->at >= SV_GRANULE || !h->len || h->len >> 46)
@@ -458,9 +495,10 @@ static inline uint64_t sv_ipc_room(const struct sv_ipc_handle *h)
 }
 
 /*
- * SV_OP_cuIpcGetMemHandle, answered with sv_ipc_shown: len bytes at va, in memory of SV_OP_X_MAP, are
- * shown to who knows the secret, and the key if it is not zero. CUDA_ERROR_NOT_READY: not while the
- * device works; ask again. A session that has shown or fetched anything is not restored.
+ * SV_OP_cuIpcGetMemHandle, answered with sv_ipc_shown: exports len bytes at va, in memory of
+ * SV_OP_X_MAP, to peers that know the secret and, if it is not zero, the key.
+ * CUDA_ERROR_NOT_READY: the device is busy; ask again. A session that has exported or imported
+ * anything is not restored.
  */
 struct sv_ipc_show {
 	uint64_t va, len;
@@ -475,8 +513,10 @@ struct sv_ipc_forget {
 	uint64_t va;
 };
 
-/* SV_OP_cuIpcOpenMemHandle_v2, answered with sv_ipc_fetched; SV_OP_X_IPC_MAP puts it in the window, once.
- * SV_OP_cuIpcCloseMemHandle, with sv_map: it is unmapped. */
+/*
+ * SV_OP_cuIpcOpenMemHandle_v2, answered with sv_ipc_fetched, imports memory; SV_OP_X_IPC_MAP maps
+ * it into the window, once; SV_OP_cuIpcCloseMemHandle, with sv_map, unmaps it.
+ */
 struct sv_ipc_fetch {
 	struct sv_ipc_handle h;
 	uint8_t key[16];
@@ -490,8 +530,11 @@ struct sv_ipc_map {
 	uint64_t va, len, id;
 };
 
-/* SV_OP_cuIpcGetEventHandle, with sv_sync_on, answered with sv_ipc_shown: the event's records are seen by
- * others from here on. SV_OP_cuIpcOpenEventHandle (answered): an event that was made is another's. */
+/*
+ * SV_OP_cuIpcGetEventHandle, with sv_sync_on, answered with sv_ipc_shown, exports an event:
+ * importers see its later records. SV_OP_cuIpcOpenEventHandle (answered) makes an existing event
+ * of this session stand for the imported one.
+ */
 struct sv_ipc_event {
 	uint64_t ctx, event;
 	struct sv_ipc_handle h;
@@ -533,12 +576,64 @@ struct sv_tex_end {
 	uint64_t object;
 };
 
-/* Graphs: the client ships the whole of one at instantiation; see graph.h beside this file. */
+/* Graphs: the client sends a whole graph when it is instantiated; see graph.h beside this file. */
 struct sv_graph_req {
 	uint64_t ctx;
-	uint64_t exec;		/* CUgraphExec: new for X_GRAPH, existing for X_GRAPH_UPDATE */
+	uint64_t exec;		/* CUgraphExec: new with X_GRAPH, existing with X_GRAPH_UPDATE */
 	uint64_t off, len;	/* arena: the description; the proxy copies it before it reads it */
 	uint64_t flags;		/* CUgraphInstantiate_flags */
 };
+
+_Static_assert(sizeof(struct sv_connect) == 16, "wire");
+_Static_assert(sizeof(struct sv_connected) == 256, "wire");
+_Static_assert(sizeof(struct sv_device) == 1592, "wire");
+_Static_assert(sizeof(struct sv_shared) == 26000, "wire");
+_Static_assert(sizeof(struct sv_print) == 40, "wire");
+_Static_assert(sizeof(struct sv_map) == 16, "wire");
+_Static_assert(sizeof(struct sv_pin) == 16, "wire");
+_Static_assert(sizeof(struct sv_ctx_new) == 16, "wire");
+_Static_assert(sizeof(struct sv_ctx_end) == 8, "wire");
+_Static_assert(sizeof(struct sv_sync_on) == 16, "wire");
+_Static_assert(sizeof(struct sv_stream_end) == 8, "wire");
+_Static_assert(sizeof(struct sv_stream_attr) == 88, "wire");
+_Static_assert(sizeof(struct sv_copy) == 56, "wire");
+_Static_assert(sizeof(struct sv_copy3d_side) == 64, "wire");
+_Static_assert(sizeof(struct sv_copy3d) == 184, "wire");
+_Static_assert(sizeof(struct sv_image) == 96, "wire");
+_Static_assert(sizeof(struct sv_jit_opt) == 16, "wire");
+_Static_assert(sizeof(struct sv_part_of) == 16, "wire");
+_Static_assert(sizeof(struct sv_link_input) == 24, "wire");
+_Static_assert(sizeof(struct sv_image_end) == 8, "wire");
+_Static_assert(sizeof(struct sv_by_name) == 40, "wire");
+_Static_assert(sizeof(struct sv_global) == 24, "wire");
+_Static_assert(sizeof(struct sv_derive) == 24, "wire");
+_Static_assert(sizeof(struct sv_enumerate) == 24, "wire");
+_Static_assert(sizeof(struct sv_func_info) == 72, "wire");
+_Static_assert(sizeof(struct sv_func_info_req) == 32, "wire");
+_Static_assert(sizeof(struct sv_prepare) == 16, "wire");
+_Static_assert(sizeof(struct sv_clusters) == 80, "wire");
+_Static_assert(sizeof(struct sv_cluster_count) == 8, "wire");
+_Static_assert(sizeof(struct sv_launch) == 64, "wire");
+_Static_assert(sizeof(struct sv_host_func) == 32, "wire");
+_Static_assert(sizeof(struct sv_next_call) == 16, "wire");
+_Static_assert(sizeof(struct sv_mem_create) == 24, "wire");
+_Static_assert(sizeof(struct sv_mem_share) == 16, "wire");
+_Static_assert(sizeof(struct sv_mem_imported) == 8, "wire");
+_Static_assert(sizeof(struct sv_mem_release) == 8, "wire");
+_Static_assert(sizeof(struct sv_ipc_handle) == 64, "wire");
+_Static_assert(sizeof(struct sv_ipc_show) == 32, "wire");
+_Static_assert(sizeof(struct sv_ipc_shown) == 32, "wire");
+_Static_assert(sizeof(struct sv_ipc_forget) == 8, "wire");
+_Static_assert(sizeof(struct sv_ipc_fetch) == 80, "wire");
+_Static_assert(sizeof(struct sv_ipc_fetched) == 8, "wire");
+_Static_assert(sizeof(struct sv_ipc_map) == 24, "wire");
+_Static_assert(sizeof(struct sv_ipc_event) == 80, "wire");
+_Static_assert(sizeof(struct sv_ipc_on) == 24, "wire");
+_Static_assert(sizeof(struct sv_ipc_end) == 8, "wire");
+_Static_assert(sizeof(struct sv_mem_map) == 32, "wire");
+_Static_assert(sizeof(struct sv_mem_access) == 24, "wire");
+_Static_assert(sizeof(struct sv_tex_new) == 16, "wire");
+_Static_assert(sizeof(struct sv_tex_end) == 16, "wire");
+_Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
 
 #endif

@@ -13,8 +13,8 @@
 #define REPLY_MAX 44	/* SINGVGPU_CPL_DATA */
 #define ALIGN_MAX 8
 
-static void add(struct field **list, int *n, const char *name, const char *type,
-		unsigned int size, unsigned int align)
+static void add_field(struct field **list, int *n, const char *name, const char *type,
+		      unsigned int size, unsigned int align)
 {
 	*list = grow(*list, *n, sizeof(**list));
 	(*list)[(*n)++] = (struct field){ name, type, size, align };
@@ -42,7 +42,7 @@ static CXType pointee(const struct param *p)
 
 static void add_type(struct field **list, int *n, const char *name, CXType t)
 {
-	add(list, n, name, bare(t), clang_Type_getSizeOf(t), clang_Type_getAlignOf(t));
+	add_field(list, n, name, bare(t), clang_Type_getSizeOf(t), clang_Type_getAlignOf(t));
 }
 
 /* Widest alignment first; returns the size, padding included. */
@@ -62,12 +62,12 @@ static unsigned int arrange(struct lib *l, const struct func *f, struct field **
 			if (a > ALIGN_MAX)
 				fail(l->ann, f->line, "%s of %s is aligned to %u bytes", x->name,
 				     f->name, a);
-			add(&sorted, &m, x->name, x->type, x->size, x->align);
+			add_field(&sorted, &m, x->name, x->type, x->size, x->align);
 			size += x->size;
 		}
 	pad = -size % multiple;
 	if (pad)
-		add(&sorted, &m, "pad", "uint8_t", pad, 1);
+		add_field(&sorted, &m, "pad", "uint8_t", pad, 1);
 	*list = sorted;
 	*n = m;
 	return size + pad;
@@ -112,7 +112,7 @@ int wire_args(struct lib *l, const struct func *f, struct field **out)
 	int n = 0;
 
 	if (f->ctx)
-		add(&list, &n, "ctx", "uint64_t", 8, 8);
+		add_field(&list, &n, "ctx", "uint64_t", 8, 8);
 	for (int i = 0; i < f->nparam; i++) {
 		struct param *p = &f->param[i];
 
@@ -124,7 +124,7 @@ int wire_args(struct lib *l, const struct func *f, struct field **out)
 		case K_HANDLE:
 		case K_DEL:
 		case K_ADDR:
-			add(&list, &n, p->name, "uint64_t", 8, 8);
+			add_field(&list, &n, p->name, "uint64_t", 8, 8);
 			break;
 		case K_VALUE:
 			add_type(&list, &n, p->name, p->ct);
@@ -134,14 +134,14 @@ int wire_args(struct lib *l, const struct func *f, struct field **out)
 			add_type(&list, &n, p->name, pointee(p));
 			break;
 		case K_STR:
-			add(&list, &n, format("%s_len", p->name), "uint32_t", 4, 4);
+			add_field(&list, &n, format("%s_len", p->name), "uint32_t", 4, 4);
 			break;
 		default:
 			break;
 		}
 	}
 	if (has_nulls(f))
-		add(&list, &n, "nulls", "uint32_t", 4, 4);
+		add_field(&list, &n, "nulls", "uint32_t", 4, 4);
 	arrange(l, f, &list, &n, 8);
 	*out = list;
 	return n;
@@ -159,7 +159,7 @@ int wire_reply(struct lib *l, const struct func *f, struct field **out)
 		if (p->kind == K_OUT || p->kind == K_INOUT)
 			add_type(&list, &n, p->name, pointee(p));
 		else if (p->kind == K_NEW && l->handle[p->handle].real)
-			add(&list, &n, p->name, "uint64_t", 8, 8);
+			add_field(&list, &n, p->name, "uint64_t", 8, 8);
 	}
 	for (int i = 0; i < n; i++)
 		align = list[i].align > align ? list[i].align : align;
@@ -229,9 +229,26 @@ static void write_info(struct lib *l, const char *dir)
 		}
 		fprintf(c, " },\n");
 	}
+	for (int i = 0; i < l->nrecord; i++)
+		fprintf(c, "\t[SV_OP_%s] = { .name = \"%s\" },\n", l->record[i].name,
+			l->record[i].name);
 	fprintf(c, "};\n\nconst unsigned int %s_ops_count = sizeof(%s_ops) / sizeof(*%s_ops);\n",
 		l->name, l->name, l->name);
 	fclose(c);
+}
+
+/* The first number above those of the library. */
+static int ops_end(const struct lib *l)
+{
+	int end = 1;
+
+	for (int i = 0; i < l->nfunc; i++)
+		if (l->func[i].op >= end)
+			end = l->func[i].op + 1;
+	for (int i = 0; i < l->nrecord; i++)
+		if (l->record[i].op >= end)
+			end = l->record[i].op + 1;
+	return end;
 }
 
 /* LIB_ops.h, LIB_info.c */
@@ -251,7 +268,10 @@ void wire_write(struct lib *l, const char *dir)
 	for (int i = 0; i < l->nfunc; i++)
 		if (l->func[i].op && !l->func[i].base)
 			fprintf(h, "\tSV_OP_%s = %d,\n", l->func[i].name, l->func[i].op);
-	fprintf(h, "};\n\nenum {\n\tSV_T_%s_none,\n", l->name);
+	for (int i = 0; i < l->nrecord; i++)
+		fprintf(h, "\tSV_OP_%s = %d,\n", l->record[i].name, l->record[i].op);
+	fprintf(h, "\tSV_OPS_%s = %d,\t/* above all of them */\n};\n\nenum {\n\tSV_T_%s_none,\n",
+		l->name, ops_end(l), l->name);
 	for (int i = 0; i < l->nhandle; i++)
 		fprintf(h, "\tSV_T_%s,\n", l->handle[i].name);
 	fprintf(h, "};\n\nextern const struct sv_op %s_ops[];\n"

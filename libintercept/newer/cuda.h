@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda.h - what the driver's interface of 13.0 has and the toolkit's own cuda.h, from 12.4 on, lacks
+ * cuda.h - declarations of the driver's interface of 13.0 that an older toolkit's cuda.h lacks
  *
- * The stand-ins serve programs of all toolkits, whichever toolkit they are built with: so what is
- * built from cuda.h finds this file first. It takes the toolkit's file, and where that is older
- * than 13.0 adds to it: after it CUDA_VERSION is 13000, and what svgen writes are the same lines, in
- * another order. With 13.0 it adds nothing. Two things stay as the older file has them, since
- * nothing here reads them: members that grew into reserved space, CUtensorMap's alignment.
+ * The stand-ins serve programs of all toolkits, whichever toolkit they are built with. So sources
+ * that include cuda.h get this file, which includes the toolkit's and, if that is older than 13.0
+ * (12.4 or newer), adds to it: CUDA_VERSION becomes 13000, and svgen's output has the same lines,
+ * in another order. With 13.0 it adds nothing. Two things stay as in the older file, since
+ * nothing here reads them: members that grew into reserved space, and CUtensorMap's alignment.
  *
  * New enumerators of older enumerations are macros: a switch over one that has a case for them is a
  * switch over int.
@@ -17,7 +17,7 @@
 #error "CUDA 12.4 or newer is needed"
 #elif CUDA_VERSION < 13000
 
-/* A function, and its form for the thread's own stream. */
+/* A function and its per-thread form. */
 #define FORMS(name, args) CUresult name args; CUresult name##_ptsz args;
 
 /* ---------------------------------------------------------------------------- since 12.5 */
@@ -87,7 +87,7 @@ typedef enum CUprocessState_enum {
 	CU_PROCESS_STATE_FAILED = 3,
 } CUprocessState;
 
-/* Each is 64 bytes; none is looked into. */
+/* Each is 64 bytes, and opaque here. */
 typedef struct CUcheckpointLockArgs_st { cuuint64_t reserved[8]; } CUcheckpointLockArgs;
 typedef struct CUcheckpointCheckpointArgs_st { cuuint64_t reserved[8]; } CUcheckpointCheckpointArgs;
 typedef struct CUcheckpointRestoreArgs_st { cuuint64_t reserved[8]; } CUcheckpointRestoreArgs;
@@ -283,7 +283,7 @@ FORMS(cuMemDiscardAndPrefetchBatchAsync, (CUdeviceptr *dptrs, size_t *sizes, siz
 
 /* ---------------------------------------------------------------------------- which version */
 
-/* A plain name is the newest version that 13.0 has, where 12 meant an older one. */
+/* A plain name is the newest version in 13.0, where 12 had an older one. */
 #undef cuCtxCreate
 #undef cuStreamGetCaptureInfo
 #undef cuStreamGetCaptureInfo_v2

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cudaTypedefs.h - the version that brought each function, where the toolkit's own file is older than 13.0
+ * cudaTypedefs.h - types of versioned functions that a toolkit older than 13.0 lacks
  *
  * The names of these types are the table of cuGetProcAddress; see cuda.h beside this file.
  */

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nvml.c - libnvidia-ml.so.1 for a job: what NCCL and PyTorch ask of it, over the stand-in for libcuda
+ * nvml.c - libnvidia-ml.so.1 for a job: what NCCL and PyTorch query, over the stand-in for libcuda
  *
- * A job sees its own devices, in the order of cuDeviceGet. Nothing of the host's other jobs is shown:
- * memory is what the job was granted, processes are the caller itself, links between devices are none.
- * The toolkit brings no nvml.h, so the ABI stands here (NVML API reference, "Structs", "Device
- * Queries"). The other functions are in refused.h; newer ones are missing, as with an old driver.
+ * A job sees its own devices, in the order of cuDeviceGet, and nothing of the host's other jobs:
+ * memory is the job's budget, the only process is the caller, and there are no links between
+ * devices. The toolkit has no nvml.h, so the ABI is repeated here (NVML API reference, "Structs",
+ * "Device Queries"). Other functions are in refused.h; newer ones are missing, as with an old
+ * driver.
  */
 #include <cuda.h>
 
@@ -197,7 +198,7 @@ static nvmlReturn_t text(char *to, unsigned int len, const char *from)
 	return OK;
 }
 
-/* The driver branch that first had this version of CUDA, as tools expect a number of that form. */
+/* The driver branch that first had this version of CUDA, in the form that tools expect. */
 API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int len)
 {
 	char s[32];
@@ -223,7 +224,7 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int len)
 	return text(version, len, s);
 }
 
-/* -------------------------------------------------------------------------------- which device */
+/* ----------------------------------------------------------------------------- finding devices */
 
 static nvmlReturn_t check(nvmlDevice_t d)
 {
@@ -358,7 +359,7 @@ API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *out
 	return nvmlDeviceGetHandleByPciBusId_v2(id, out);
 }
 
-/* ---------------------------------------------------------------------------------- what it is */
+/* ---------------------------------------------------------------------- properties of a device */
 
 API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *out, unsigned int len)
 {
@@ -376,7 +377,7 @@ API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, 
 	return result(cu.attribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d->dev));
 }
 
-/* The caller's own use, which is known where a context is current; else nothing is in use yet. */
+/* The caller's own use; without a current context all memory counts as free. */
 static nvmlReturn_t memory_of(nvmlDevice_t d, size_t *total, size_t *free)
 {
 	size_t all;
@@ -490,7 +491,7 @@ API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, struct field_va
 	return OK;
 }
 
-/* ---------------------------------------------------------------------------- all the others */
+/* --------------------------------------------------------------------- unsupported functions */
 
 static nvmlReturn_t refuse(const char *name)
 {

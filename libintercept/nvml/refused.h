@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * refused.h - the functions of NVML (550) that answer "not supported": programs that link against the
- * library die where one is missing altogether.
+ * library cannot start where one is missing.
  *
- * Not here: what callers ask dlsym for and take as "none" when it is missing (confidential
- * computing, fabrics), since an error of it would be one to them.
+ * Functions that callers look up by dlsym are not here if the callers take a missing one as
+ * "none" but an error as a failure (confidential computing, fabrics).
  */
 R(nvmlComputeInstanceDestroy)
 R(nvmlComputeInstanceGetInfo)

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * jitlink.c - nvJitLink for the soft device: the library links as ever, and PTX is handed out
+ * jitlink.c - nvJitLink for the soft device: links as the library does, and returns PTX
  *
- * A link for the soft device is done by the library itself, for the newest architecture that it knows
- * if need be, so that what is wrong is told as ever, by its results and logs. What would be its machine
- * code is then made of the same inputs: intermediate code by the library's own linker, once more
- * and into PTX; PTX as it is; several texts in an image as cuLinkComplete makes it, whose parts the
- * driver links when it is loaded. Of host objects and archives it has the fatbins. Machine code cannot be
- * in it, and is refused.
- *
- *	image	u32 magic, u16 0x8001, u16 16, u64 bytes that follow; entries
- *	entry	u16 kind, u16 0, u32 64, u64 bytes that follow the 64; zeros; a text with a NUL, or a fatbin
+ * The library itself links first, for the newest architecture that it knows if it does not know
+ * the soft device's, so that its results and logs report errors as usual. The result that
+ * replaces its machine code is made of the same inputs: intermediate code is linked once more by
+ * the library, into PTX; PTX is taken as it is; several texts become a linked image (fatbin.h),
+ * as from cuLinkComplete, whose parts the driver links when it loads the image. Host objects and
+ * archives contribute their fatbins. Inputs that are machine code alone are refused.
  */
 #include "rtc_i.h"
 
@@ -27,38 +24,27 @@ enum {					/* nvJitLinkInputType */
 	INPUT_INDEX, INPUT_ANY = 10,
 };
 
-#define FATBIN_LINKED 0x8001
-#define ENTRY_PTX 1
-#define ENTRY_LTOIR 8
-#define ENTRY_FATBIN 0x8001
-#define ENTRY_SIZE 64
 #define LTOIR_MAGIC 0x7f4e43edu
 #define ELF_MAGIC 0x464c457fu
 #define EM_CUDA 190
 
-struct entry {
-	uint16_t kind, version;
-	uint32_t header;
-	uint64_t size;
-};
-
 struct input {
 	struct input *next;
 	int type;
-	char *name;			/* as given; may be NULL */
+	char *name;			/* as passed; may be NULL */
 	size_t len;
 	uint8_t data[];			/* and a NUL */
 };
 
-/* A link whose result is to run on the soft device, from Create to Destroy. */
+/* A link for the soft device, from Create to Destroy. */
 struct link {
 	struct link *next;
 	void *handle;
 	bool lto, failed;
-	char **opt;			/* as the library got them */
+	char **opt;			/* the options passed to the library */
 	uint32_t n;
 	struct input *inputs, **last;
-	uint8_t *image;			/* once it is complete */
+	uint8_t *image;			/* the result, or NULL */
 	size_t len;
 	char error[256];		/* ours, after the library's */
 };
@@ -66,7 +52,7 @@ struct link {
 static struct link *links;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct link *find(void *handle, bool take)
+static struct link *find_link(void *handle, bool take)
 {
 	struct link *l = NULL;
 
@@ -101,7 +87,7 @@ static void free_link(struct link *l)
 
 /* --------------------------------------------------------------- which architecture */
 
-/* Some versions take any number, and fail later: so a kernel is linked. */
+/* Links a kernel, since some versions accept any architecture at creation and fail later. */
 static bool accepts(struct rtc_lib *lib, int arch)
 {
 	static const char ptx[] = ".version 6.3\n.target sm_75\n.address_size 64\n"
@@ -177,12 +163,12 @@ int rtc_nvJitLinkCreate(struct rtc_lib *lib, void **h, uint32_t n, const char **
 			use / 10, use % 10);
 	}
 	rc = l->opt[at] ? lib->nvJitLinkCreate(h, n, (const char **)l->opt) : LINK_INTERNAL;
-	if (rc || !real || ptx) {	/* PTX is what was asked for */
+	if (rc || !real || ptx) {	/* the program wants PTX anyway */
 		free_link(l);
 		return rc;
 	}
 	l->handle = *h;
-	free_link(find(*h, true));
+	free_link(find_link(*h, true));
 	pthread_mutex_lock(&lock);
 	l->next = links;
 	links = l;
@@ -193,7 +179,7 @@ int rtc_nvJitLinkCreate(struct rtc_lib *lib, void **h, uint32_t n, const char **
 int rtc_nvJitLinkDestroy(struct rtc_lib *lib, void **h)
 {
 	if (h)
-		free_link(find(*h, true));
+		free_link(find_link(*h, true));
 	return lib->nvJitLinkDestroy(h);
 }
 
@@ -226,41 +212,34 @@ static bool is_host(const uint8_t *data, size_t n)
 
 static bool is_image(const uint8_t *data, size_t n)
 {
-	struct rtc_fatbin f;
+	struct fatbin f;
 
-	if (n < sizeof(f))
-		return false;
-	memcpy(&f, data, sizeof(f));
-	return f.magic == RTC_FATBIN_MAGIC && f.version == FATBIN_LINKED && f.header == sizeof(f) &&
-	       f.size <= n - sizeof(f);
+	return !fatbin_head(data, n, &f) && f.version == FATBIN_LINKED && f.header == sizeof(f);
 }
 
-/* Walks the entries of a fatbin, or of an image of ours: the next one's data, NULL at the end. */
-static const uint8_t *next_entry(const uint8_t *data, size_t n, size_t *at, struct entry *e)
+/* The data of the next entry of a fatbin or linked image; NULL at the end. */
+static const uint8_t *next_entry(const uint8_t *data, size_t n, const uint8_t **at,
+				 struct fatbin_entry *e)
 {
-	struct rtc_fatbin f;
+	struct fatbin f;
 
 	if (!*at) {
 		if (n < sizeof(f))
 			return NULL;
 		memcpy(&f, data, sizeof(f));
-		*at = f.header;
+		if (f.header > n)
+			return NULL;
+		*at = data + f.header;
 	}
-	if (*at > n || n - *at < sizeof(*e))
-		return NULL;
-	memcpy(e, data + *at, sizeof(*e));
-	if (e->header < sizeof(*e) || e->header > n - *at || e->size > n - *at - e->header)
-		return NULL;
-	data += *at + e->header;
-	*at += e->header + e->size;
-	return data;
+	return fatbin_next(at, data + n, e, &data) > 0 ? data : NULL;
 }
 
 static bool has_entry(const uint8_t *data, size_t n, int kind)
 {
-	struct entry e;
+	const uint8_t *at = NULL;
+	struct fatbin_entry e;
 
-	for (size_t at = 0; next_entry(data, n, &at, &e); )
+	while (next_entry(data, n, &at, &e))
 		if (e.kind == kind)
 			return true;
 	return false;
@@ -290,7 +269,7 @@ static int keep_inner(void *ctx, const uint8_t *fatbin, size_t n)
 {
 	struct host *h = ctx;
 
-	if (!has_entry(fatbin, n, ENTRY_PTX) && !(h->l->lto && has_entry(fatbin, n, ENTRY_LTOIR))) {
+	if (!has_entry(fatbin, n, FATBIN_KIND_PTX) && !(h->l->lto && has_entry(fatbin, n, FATBIN_KIND_LTOIR))) {
 		h->code = true;
 		return 0;
 	}
@@ -298,9 +277,9 @@ static int keep_inner(void *ctx, const uint8_t *fatbin, size_t n)
 	return keep(h->l, INPUT_FATBIN, fatbin, n, h->name);
 }
 
-/* Of a host object or an archive its fatbins are kept; those of an archive with machine code alone are not. */
-static int add(struct rtc_lib *lib, struct link *l, int type, const void *data, size_t n,
-	       const char *name)
+/* Keeps the input; of a host object or archive, its fatbins that have more than machine code. */
+static int add_input(struct rtc_lib *lib, struct link *l, int type, const void *data, size_t n,
+		     const char *name)
 {
 	bool host = type == INPUT_OBJECT || type == INPUT_LIBRARY || type == INPUT_ANY;
 	struct host h = { .l = l, .name = name };
@@ -314,29 +293,32 @@ static int add(struct rtc_lib *lib, struct link *l, int type, const void *data, 
 
 int rtc_nvJitLinkAddData(struct rtc_lib *lib, void *h, int type, const void *data, size_t n, const char *name)
 {
-	struct link *l = data && n ? find(h, false) : NULL;
+	struct link *l = data && n ? find_link(h, false) : NULL;
 	bool code = type == INPUT_CUBIN || type == INPUT_OBJECT || type == INPUT_ANY ||
 		    type == INPUT_FATBIN;
-	const uint8_t *part;
-	struct entry e;
+	const uint8_t *part, *at = NULL;
+	struct fatbin_entry e;
 	int rc = 0;
 
 	if (!l)
 		return lib->nvJitLinkAddData(h, type, data, n, name);
-	/* what was given for machine code comes back */
+	/* the program passes back a result that replaced machine code */
 	if (code && is_text(data, n))
-		return add(lib, l, INPUT_PTX, data, n, name);
+		return add_input(lib, l, INPUT_PTX, data, n, name);
 	if (!code || !is_image(data, n))
-		return add(lib, l, type, data, n, name);
-	for (size_t at = 0; !rc && (part = next_entry(data, n, &at, &e)); )
-		rc = add(lib, l, e.kind == ENTRY_FATBIN ? INPUT_FATBIN : INPUT_PTX, part,
-			 e.kind == ENTRY_FATBIN ? e.size : strnlen((const char *)part, e.size) + 1, name);
+		return add_input(lib, l, type, data, n, name);
+	while (!rc && (part = next_entry(data, n, &at, &e)))
+		rc = add_input(
+			lib, l, e.kind == FATBIN_KIND_FATBIN ? INPUT_FATBIN : INPUT_PTX, part,
+			e.kind == FATBIN_KIND_FATBIN ? e.padded :
+						       strnlen((const char *)part, e.padded) + 1,
+			name);
 	return rc;
 }
 
 int rtc_nvJitLinkAddFile(struct rtc_lib *lib, void *h, int type, const char *path)
 {
-	struct link *l = path ? find(h, false) : NULL;
+	struct link *l = path ? find_link(h, false) : NULL;
 	int fd = l ? open(path, O_RDONLY | O_CLOEXEC) : -1, rc;
 	uint8_t *data = NULL;
 	struct stat st;
@@ -351,7 +333,7 @@ int rtc_nvJitLinkAddFile(struct rtc_lib *lib, void *h, int type, const char *pat
 	}
 	if (fd >= 0)
 		close(fd);
-	/* it tells itself what is wrong with a file */
+	/* the library reports what is wrong with a file */
 	rc = data && got == (size_t)st.st_size ? rtc_nvJitLinkAddData(lib, h, type, data, got, path) :
 						 lib->nvJitLinkAddFile(h, type, path);
 	free(data);
@@ -362,7 +344,7 @@ int rtc_nvJitLinkAddFile(struct rtc_lib *lib, void *h, int type, const char *pat
 
 enum part { PART_PTX, PART_FATBIN, PART_LTOIR, PART_CODE };
 
-/* What an input is to the image. */
+/* How an input enters the result. */
 static enum part part_of(const struct link *l, const struct input *in)
 {
 	uint32_t magic = magic_of(in->data, in->len);
@@ -371,11 +353,11 @@ static enum part part_of(const struct link *l, const struct input *in)
 		return PART_PTX;
 	if (in->type == INPUT_LTOIR || magic == LTOIR_MAGIC)
 		return PART_LTOIR;
-	if (magic != RTC_FATBIN_MAGIC)
+	if (magic != FATBIN_MAGIC)
 		return PART_CODE;
-	if (l->lto && has_entry(in->data, in->len, ENTRY_LTOIR))
+	if (l->lto && has_entry(in->data, in->len, FATBIN_KIND_LTOIR))
 		return PART_LTOIR;
-	return has_entry(in->data, in->len, ENTRY_PTX) ? PART_FATBIN : PART_CODE;
+	return has_entry(in->data, in->len, FATBIN_KIND_PTX) ? PART_FATBIN : PART_CODE;
 }
 
 static int fail(struct link *l, int rc, const char *why)
@@ -386,7 +368,7 @@ static int fail(struct link *l, int rc, const char *why)
 	return rc;
 }
 
-/* The intermediate code of all inputs, linked and compiled into a text that is to be freed. */
+/* Links the intermediate code of all inputs into PTX text, which the caller frees. */
 static int link_ltoir(struct rtc_lib *lib, struct link *l, char **out, size_t *len)
 {
 	const char **opt = malloc((l->n + 1) * sizeof(*opt));
@@ -414,30 +396,31 @@ static int link_ltoir(struct rtc_lib *lib, struct link *l, char **out, size_t *l
 	return rc ? fail(l, rc, "the intermediate code could not be linked into PTX") : 0;
 }
 
-/* Appends an entry, if there is an image to append to; the bytes that it takes. */
-static size_t put(uint8_t *to, uint16_t kind, const void *data, size_t len)
+/* Appends an entry (to NULL: does not); returns its size in bytes. */
+static size_t put_entry(uint8_t *to, uint16_t kind, const void *data, size_t len)
 {
-	struct entry e = { .kind = kind, .header = ENTRY_SIZE, .size = (len + 8) & ~(size_t)7 };
+	struct fatbin_entry e = { .kind = kind, .header = sizeof(e), .padded = (len + 8) & ~(size_t)7 };
 
 	if (to) {
 		memcpy(to, &e, sizeof(e));
-		memcpy(to + ENTRY_SIZE, data, len);
+		memcpy(to + sizeof(e), data, len);
 	}
-	return ENTRY_SIZE + e.size;
+	return sizeof(e) + e.padded;
 }
 
-/* All entries; with no image, the bytes that they take. */
+/* Writes all entries (to NULL: none); returns their size in bytes. */
 static size_t put_all(uint8_t *to, const struct link *l, const char *ptx)
 {
-	size_t n = ptx ? put(to, ENTRY_PTX, ptx, strlen(ptx)) : 0;
+	size_t n = ptx ? put_entry(to, FATBIN_KIND_PTX, ptx, strlen(ptx)) : 0;
 
 	for (struct input *in = l->inputs; in; in = in->next) {
 		enum part part = part_of(l, in);
 		size_t len = part == PART_PTX ? strlen((char *)in->data) : in->len;
 
 		if (part != PART_LTOIR)
-			n += put(to ? to + n : NULL, part == PART_PTX ? ENTRY_PTX : ENTRY_FATBIN,
-				 in->data, len);
+			n += put_entry(to ? to + n : NULL,
+				       part == PART_PTX ? FATBIN_KIND_PTX : FATBIN_KIND_FATBIN,
+				       in->data, len);
 	}
 	return n;
 }
@@ -445,7 +428,7 @@ static size_t put_all(uint8_t *to, const struct link *l, const char *ptx)
 static int make_image(struct link *l, const char *ptx)
 {
 	struct input *only = l->inputs && !l->inputs->next ? l->inputs : NULL;
-	struct rtc_fatbin f = { RTC_FATBIN_MAGIC, FATBIN_LINKED, sizeof(f), 0 };
+	struct fatbin f = { FATBIN_MAGIC, FATBIN_LINKED, sizeof(f), 0 };
 	bool text = ptx != NULL;
 
 	for (struct input *in = l->inputs; in; in = in->next)
@@ -471,7 +454,7 @@ static int make_image(struct link *l, const char *ptx)
 
 int rtc_nvJitLinkComplete(struct rtc_lib *lib, void *h)
 {
-	struct link *l = find(h, false);
+	struct link *l = find_link(h, false);
 	int rc = lib->nvJitLinkComplete(h);
 	bool lto = false;
 	char *ptx = NULL;
@@ -495,7 +478,7 @@ int rtc_nvJitLinkComplete(struct rtc_lib *lib, void *h)
 
 int rtc_nvJitLinkGetLinkedCubinSize(struct rtc_lib *lib, void *h, size_t *n)
 {
-	struct link *l = n ? find(h, false) : NULL;
+	struct link *l = n ? find_link(h, false) : NULL;
 
 	if (l && l->failed)
 		return LINK_INTERNAL;
@@ -507,7 +490,7 @@ int rtc_nvJitLinkGetLinkedCubinSize(struct rtc_lib *lib, void *h, size_t *n)
 
 int rtc_nvJitLinkGetLinkedCubin(struct rtc_lib *lib, void *h, void *to)
 {
-	struct link *l = to ? find(h, false) : NULL;
+	struct link *l = to ? find_link(h, false) : NULL;
 
 	if (l && l->failed)
 		return LINK_INTERNAL;
@@ -517,10 +500,10 @@ int rtc_nvJitLinkGetLinkedCubin(struct rtc_lib *lib, void *h, void *to)
 	return 0;
 }
 
-/* A log's size has its NUL in it; that of an empty one is 0. */
+/* A log's size includes its NUL; that of an empty log is 0. */
 int rtc_nvJitLinkGetErrorLogSize(struct rtc_lib *lib, void *h, size_t *n)
 {
-	struct link *l = n ? find(h, false) : NULL;
+	struct link *l = n ? find_link(h, false) : NULL;
 	int rc = lib->nvJitLinkGetErrorLogSize(h, n);
 
 	if (!rc && l && l->error[0])
@@ -530,7 +513,7 @@ int rtc_nvJitLinkGetErrorLogSize(struct rtc_lib *lib, void *h, size_t *n)
 
 int rtc_nvJitLinkGetErrorLog(struct rtc_lib *lib, void *h, char *to)
 {
-	struct link *l = to ? find(h, false) : NULL;
+	struct link *l = to ? find_link(h, false) : NULL;
 	size_t n = 0;
 	int rc;
 

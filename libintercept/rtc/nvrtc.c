@@ -2,9 +2,10 @@
 /*
  * nvrtc.c - NVRTC for the soft device's own architecture, and PTX where a program asks for machine code
  *
- * An NVRTC that does not know the architecture compiles for the newest that it knows: PTX runs on what
- * is newer. Of what a device's or a family's own architecture would add (sm_130a) there is nothing. A program compiled by one that has the soft device has PTX for its machine code: that is
- * decided when it is compiled, so that size and contents agree.
+ * An NVRTC that does not know the soft device's architecture compiles for the newest that it
+ * knows: PTX runs on newer devices, too. Features of a device's or a family's own architecture
+ * (sm_130a) are not available. Where the job has the soft device, a program's machine code is its
+ * PTX; that is decided when the program is compiled, so that size and contents agree.
  */
 #include "rtc_i.h"
 
@@ -22,7 +23,7 @@ struct program {
 static struct program *programs;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Takes it out of the list, if it is there; NULL if not. */
+/* Removes the program from the list and returns it, or NULL. */
 static struct program *forget(void *handle)
 {
 	struct program *p = NULL;
@@ -65,7 +66,7 @@ static bool gives_ptx(void *handle)
 	return found;
 }
 
-/* The newest architecture that a library knows and that is older than n; 0 if it knows n, or cannot say. */
+/* The newest architecture below n that the library knows; 0 if it knows n, or has no list. */
 static int newest_below(struct rtc_lib *lib, int n)
 {
 	int count, newest = 0, *archs;
@@ -88,8 +89,8 @@ static int newest_below(struct rtc_lib *lib, int n)
 }
 
 /*
- * The soft device's is among them, the last: some programs compile for nothing else. The list is as long
- * as its thread was told last, whatever has become known meanwhile.
+ * The list ends with the soft device's architecture, since some programs compile for listed ones
+ * alone. It has as many entries as this thread's last call for their number returned.
  */
 static __thread bool told;
 
@@ -112,7 +113,7 @@ int rtc_nvrtcGetSupportedArchs(struct rtc_lib *lib, int *to)
 	return rc;
 }
 
-/* The value of an option that names the architecture, which may be the next one; else NULL. */
+/* The value of an architecture option, which may be the next argument; else NULL. */
 static const char *arch_option(const char *const *opt, int n, int *at)
 {
 	static const char *const forms[] = { "--gpu-architecture", "-arch" };
@@ -132,7 +133,7 @@ static const char *arch_option(const char *const *opt, int n, int *at)
 
 #define TEXT_MAX 48
 
-/* The options with the soft device's architecture replaced, to be freed; NULL if nothing is to be. */
+/* The options with the soft device's architecture replaced, to be freed; NULL: no replacement. */
 static const char **replace(struct rtc_lib *lib, const char *const *opt, int n)
 {
 	const char **out = NULL, *value;
@@ -149,7 +150,7 @@ static const char **replace(struct rtc_lib *lib, const char *const *opt, int n)
 		if (!out) {
 			out = malloc(n * (sizeof(*out) + TEXT_MAX));
 			if (!out)
-				return NULL;	/* NVRTC refuses the architecture, then */
+				return NULL;	/* then NVRTC refuses the architecture */
 			memcpy(out, opt, n * sizeof(*out));
 			rtc_log("nvrtc: compute capability %d.%d is compiled for as %d.%d", arch / 10,
 				arch % 10, use / 10, use % 10);
@@ -170,7 +171,7 @@ int rtc_nvrtcCompileProgram(struct rtc_lib *lib, void *p, int n, const char *con
 	free(forget(p));
 	rc = lib->nvrtcCompileProgram(p, n, changed ?: opt);
 	free(changed);
-	/* NVRTC has called cuInit itself by now */
+	/* by now NVRTC itself has called cuInit */
 	if (!rc && rtc_own(true) && !remember(p))
 		return NVRTC_OUT_OF_MEMORY;
 	return rc;
@@ -183,7 +184,7 @@ int rtc_nvrtcDestroyProgram(struct rtc_lib *lib, void **p)
 	return lib->nvrtcDestroyProgram(p);
 }
 
-/* 0 as NVRTC has it: what was compiled for a virtual architecture has no machine code. */
+/* A size of 0 stays: a program compiled for a virtual architecture has no machine code. */
 int rtc_nvrtcGetCUBINSize(struct rtc_lib *lib, void *p, size_t *n)
 {
 	int rc = lib->nvrtcGetCUBINSize(p, n);

@@ -2,7 +2,7 @@
 /*
  * nvvm.c - libNVVM for the soft device's own architecture: for the newest that it knows. It makes PTX alone.
  *
- * What it knows it says itself (nvvmLLVMVersion); one without that call is left as it is.
+ * The library reports what it knows (nvvmLLVMVersion); one without that call is not changed.
  */
 #include "rtc_i.h"
 
@@ -19,7 +19,7 @@ static bool accepts(struct rtc_lib *lib, int arch)
 	return !lib->nvvmLLVMVersion(text, &version);
 }
 
-/* What to say in place of an architecture; NULL if it is to stay. */
+/* The architecture to pass instead; NULL: pass the program's. */
 static const char *instead(struct rtc_lib *lib, const char *arch, char text[24])
 {
 	bool real;

@@ -2,7 +2,7 @@
 /*
  * object.c - the fatbins in host objects and archives of them: sections .nv_fatbin and __nv_relfatbin
  *
- * What is given is whatever a program has: nothing in it is trusted. It need not be aligned.
+ * The input is any file of a program: nothing in it is trusted, and it need not be aligned.
  */
 #include "rtc_i.h"
 
@@ -12,16 +12,14 @@
 
 #define MEMBER_SIZE 60		/* an archive's header of a member */
 
-/* All fatbins of a section, which are one behind the other, with zeros between. */
+/* Walks the fatbins of a section, which follow each other with zeros between. */
 static int section(const uint8_t *data, size_t n, rtc_fatbin_fn *each, void *ctx)
 {
-	struct rtc_fatbin f;
+	struct fatbin f;
 	int rc = 0;
 
 	for (size_t at = 0; !rc && n - at >= sizeof(f); ) {
-		memcpy(&f, data + at, sizeof(f));
-		if (f.magic != RTC_FATBIN_MAGIC || f.header < sizeof(f) || f.header > n - at ||
-		    f.size > n - at - f.header) {
+		if (fatbin_head(data + at, n - at, &f)) {
 			at += 8;
 			if (at > n)
 				break;

@@ -2,13 +2,14 @@
 /*
  * rtc.c - stands in front of NVRTC, nvJitLink and libNVVM, however a program comes to call them
  *
- * A program that is linked with them, or a library of it, finds our functions of the same names first,
- * since we are preloaded; one that opens them asks dlsym, which is ours, too, and gets a wrapper in
- * place of the function found. Nothing of them is loaded by us, and no name of theirs is found that
- * would not have been found without us. Which of several versions is meant is known from the
- * function found, or from who calls: each has a slot with wrappers of its own.
+ * A program, or its library, that is linked with them binds to our functions of the same names
+ * first, since this library is preloaded. A program that opens them calls dlsym, which is ours,
+ * too, and gets a wrapper in place of the function found. We load none of these libraries, except
+ * for a file that NVRTC opens and might not find (load_builtins), and names that would not be
+ * found without us are not found. Of several versions the right one is known by the function
+ * found, or by the caller: each version has a slot with its own wrappers.
  */
-#include "../log.h"
+#include "log.h"
 #include "rtc_i.h"
 
 #include <dlfcn.h>
@@ -22,7 +23,7 @@
 
 #define API __attribute__((visibility("default")))
 #define LOCAL __attribute__((visibility("hidden")))
-#define SOFT_NAME "singvgpu soft device"	/* cuDeviceGetName, uproxy/softgpu/device.c */
+#define SOFT_NAME "singvgpu soft device"	/* cuDeviceGetName, uproxy/softgpu/api/device.c */
 #define DEVICES_MAX 64
 
 typedef void *dlsym_fn(void *, const char *);
@@ -60,13 +61,13 @@ int rtc_arch(const char *s, bool *real)
 
 static void *real_dlsym(void *handle, const char *name)
 {
-	/* Twice at once does no harm: both find the same. */
+	/* Two threads at once do no harm: both find the same function. */
 #if defined(__x86_64__)
 	if (!rtc_real_dlsym)
 		__atomic_store_n(&rtc_real_dlsym, dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"),
 				 __ATOMIC_RELAXED);
 #else
-	rtc_real_dlsym = dlsym;		/* ours has not been written: see the end */
+	rtc_real_dlsym = dlsym;		/* we have no dlsym here; see the end of the file */
 #endif
 	return rtc_real_dlsym(handle, name);
 }
@@ -166,7 +167,7 @@ static enum rtc_family family_of(enum call call)
 	       call >= CALL_nvJitLinkCreate ? RTC_LINK : RTC_NVRTC;
 }
 
-/* Which of the calls a name is: nvrtcX, nvvmX, nvJitLinkX or __nvJitLinkX_13_0; else -1. */
+/* The call that a name stands for: nvrtcX, nvvmX, nvJitLinkX or __nvJitLinkX_13_0; else -1. */
 static int call_of(const char *name, char suffix[8])
 {
 	bool under = !strncmp(name, "__nvJitLink", 11);
@@ -197,6 +198,28 @@ static void *lookup(void *handle, const char *name, const char *suffix)
 	return real_dlsym(handle, full);
 }
 
+/*
+ * NVRTC opens libnvrtc-builtins.so by name, without a search path. The file lies beside NVRTC,
+ * but where both come from a wheel only LD_LIBRARY_PATH would find it. Once it is loaded the name
+ * is enough.
+ */
+static void load_builtins(const char *path, void *nvrtc)
+{
+	int (*version)(int *, int *) = real_dlsym(nvrtc, "nvrtcVersion");
+	const char *base = strrchr(path, '/'), *rest, *so;
+	char file[PATH_MAX];
+	int major, minor;
+
+	base = base ? base + 1 : path;
+	rest = base + strlen("libnvrtc");	/* ".so.13" or ".alt.so.13" */
+	so = strncmp(base, "libnvrtc", strlen("libnvrtc")) ? NULL : strstr(rest, ".so");
+	if (!so || !version || version(&major, &minor))
+		return;
+	if (snprintf(file, sizeof(file), "%.*s-builtins%.*s.so.%d.%d", (int)(rest - path), path,
+		     (int)(so - rest), rest, major, minor) < (int)sizeof(file))
+		dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+}
+
 static bool fill(struct rtc_lib *lib, const struct link_map *map)
 {
 	const char *path = *map->l_name ? map->l_name : NULL;
@@ -204,12 +227,14 @@ static bool fill(struct rtc_lib *lib, const struct link_map *map)
 
 	if (!h)
 		return false;
+	if (path && lib->family == RTC_NVRTC)
+		load_builtins(path, h);
 #define X(s, name, params, args) lib->name = lookup(h, #name, lib->suffix);
 	ALL_WRAPPED(X, 0)
 	NVRTC_CALLED(X, 0)
 	LINK_CALLED(X, 0)
 #undef X
-	dlerror();		/* it lacks some; that is not the program's error */
+	dlerror();		/* the error of a missing function is not the program's */
 	return true;
 }
 
@@ -230,7 +255,7 @@ static bool ours(void *fn)
 	return dladdr(fn, &of) && dladdr((void *)ours, &we) && of.dli_fbase == we.dli_fbase;
 }
 
-/* The slot that a library has, else a free one, if there is one. */
+/* The slot of a library, else a free one, else NULL. */
 static struct rtc_lib *slot_of(const struct rtc_lib *lib)
 {
 	for (struct rtc_lib *l = libs; l < libs + SLOTS; l++)
@@ -240,7 +265,9 @@ static struct rtc_lib *slot_of(const struct rtc_lib *lib)
 	return NULL;
 }
 
-/* The slot of the library that a function found is of. NULL: all are taken, or it has no name. */
+/*
+ * The slot of the library that has the function. NULL: all slots are taken, or no library has it.
+ */
 static struct rtc_lib *lib_of(void *fn, enum call call, const char *suffix)
 {
 	struct rtc_lib fresh = { 0 }, *lib;
@@ -255,7 +282,7 @@ static struct rtc_lib *lib_of(void *fn, enum call call, const char *suffix)
 	pthread_mutex_lock(&lock);
 	lib = slot_of(&fresh);
 	pthread_mutex_unlock(&lock);
-	/* not under our lock: the loader's may be held by who waits for ours */
+	/* not under our lock: a thread that holds the loader's lock may wait for ours */
 	if (lib && !lib->map && !fill(&fresh, map))
 		return NULL;
 	pthread_mutex_lock(&lock);
@@ -266,7 +293,7 @@ static struct rtc_lib *lib_of(void *fn, enum call call, const char *suffix)
 	return lib;
 }
 
-/* -------------------------------------------------------------------- linked with */
+/* --------------------------------------------------- functions that programs link */
 
 struct search {
 	const char *file;
@@ -297,7 +324,7 @@ static int look_for(struct dl_phdr_info *info, size_t size, void *data)
 	return 1;
 }
 
-/* What a caller would be bound to without us: by its own libraries, the program's, any there is. */
+/* The function that a caller would use without us: of its own libraries, the program's, or any. */
 static void *behind(void *caller, enum call call, const char *suffix)
 {
 	static const char *const files[] = { "libnvrtc.so", "libnvJitLink.so", "libnvvm.so" };
@@ -353,14 +380,16 @@ EACH_MINOR(X, 12)
 EACH_MINOR(X, 13)
 #undef X
 
-/* ------------------------------------------------------------------------- opened */
+/* ------------------------------------------------------- functions found by dlsym */
 
 struct answer {
 	long done;
 	void *fn;
 };
 
-/* What dlsym is to return; not done: it is none of ours, libc's dlsym is to be called as we were. */
+/*
+ * The result of dlsym; done 0: the name is not wrapped, and libc's dlsym is to be called instead.
+ */
 LOCAL struct answer rtc_dlsym(void *handle, const char *name, void *caller);
 struct answer rtc_dlsym(void *handle, const char *name, void *caller)
 {
@@ -380,7 +409,7 @@ struct answer rtc_dlsym(void *handle, const char *name, void *caller)
 	if (!fn)
 		return (struct answer){ 1, NULL };
 	if (ours(fn)) {
-		/* all of the program's, or ourselves: as if we were not there */
+		/* found in this library: search as if it were not loaded */
 		struct link_map *map = NULL;
 		Dl_info info;
 
@@ -396,7 +425,9 @@ struct answer rtc_dlsym(void *handle, const char *name, void *caller)
 }
 
 #if defined(__x86_64__)
-/* libc's looks at where it is called from (RTLD_NEXT), so it is jumped to with our caller's address. */
+/*
+ * libc's dlsym uses its return address (RTLD_NEXT), so it is reached by a jump, with our caller's.
+ */
 __asm__(".text\n"
 	".globl dlsym\n"
 	".type dlsym, @function\n"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rtc_i.h - what the parts of libsingvgpu-rtc.so share: the libraries found, and the calls wrapped
+ * rtc_i.h - internal interfaces of libsingvgpu-rtc.so: the libraries found, and the wrapped calls
  *
- * The ABI of NVRTC, nvJitLink and libNVVM stands here: a build without a toolkit has this, too, and one
- * wrapper serves several versions of them. Results are nvrtcResult, nvJitLinkResult, nvvmResult.
+ * The ABI of NVRTC, nvJitLink and libNVVM is repeated here, so that this builds without a
+ * toolkit, and one wrapper serves several versions. Results are nvrtcResult, nvJitLinkResult,
+ * nvvmResult.
  */
 #ifndef RTC_I_H
 #define RTC_I_H
@@ -12,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fatbin.h"
+
 enum {
 	NVRTC_OUT_OF_MEMORY = 1, NVRTC_INTERNAL_ERROR = 11,
 	LINK_INTERNAL = 6, LINK_UNRECOGNIZED_INPUT = 8,
@@ -19,8 +22,8 @@ enum {
 };
 
 /*
- * X(slot, name, parameters, arguments): a call that is wrapped; the wrapper is rtc_name(lib, ...).
- * nvJitLink's come by the version of its header, too: __nvJitLinkCreate_13_0.
+ * X(slot, name, parameters, arguments): a wrapped call; the wrapper is rtc_name(lib, ...). Calls of
+ * nvJitLink also have names with the version of its header: __nvJitLinkCreate_13_0.
  */
 #define NVRTC_WRAPPED(X, s)									\
 	X(s, nvrtcCompileProgram, (void *p, int n, const char *const *opt), (lib, p, n, opt))	\
@@ -46,7 +49,7 @@ enum {
 	X(s, nvvmLLVMVersion, (const char *arch, int *version), (lib, arch, version))
 #define ALL_WRAPPED(X, s) NVRTC_WRAPPED(X, s) LINK_WRAPPED(X, s) NVVM_WRAPPED(X, s)
 
-/* What is called, but not wrapped. */
+/* Functions that are called, but not wrapped. */
 #define NVRTC_CALLED(X, s)									\
 	X(s, nvrtcGetPTXSize, (void *p, size_t *n), )						\
 	X(s, nvrtcGetPTX, (void *p, char *to), )
@@ -56,7 +59,7 @@ enum {
 
 enum rtc_family { RTC_NVRTC, RTC_LINK, RTC_NVVM };
 
-/* A library that is loaded, with the functions behind ours; it stays loaded. */
+/* A loaded library and its own functions; it is never unloaded. */
 struct rtc_lib {
 	const void *map;		/* its struct link_map */
 	enum rtc_family family;
@@ -77,27 +80,25 @@ ALL_WRAPPED(X, 0)
 
 /*
  * The soft device's architecture, 130 for 13.0; 0 if the program has no such device, or has not called
- * cuInit, unless that is to be done for it.
+ * cuInit and init is false.
  */
 int rtc_own(bool init);
 
-/* sm_NN or compute_NN, as it is or with what is that device's own (a) or its family's (f): NN; else 0. */
+/* NN of sm_NN (*real) or compute_NN, with or without the suffix a or f; else 0. */
 int rtc_arch(const char *s, bool *real);
 
-/* The newest that a library accepts, from the soft device's downwards; 0: none. For what has no list. */
+/*
+ * The newest architecture up to own that the library accepts, for libraries without a list; 0:
+ * none.
+ */
 int rtc_newest(struct rtc_lib *lib, int own, bool (*accepts)(struct rtc_lib *lib, int arch));
-
-#define RTC_FATBIN_MAGIC 0xba55ed50u
-
-struct rtc_fatbin {
-	uint32_t magic;
-	uint16_t version, header;
-	uint64_t size;		/* behind the header */
-};
 
 typedef int rtc_fatbin_fn(void *ctx, const uint8_t *fatbin, size_t n);
 
-/* Each fatbin of a host object or an archive, until one is not answered by 0, which is the result. */
+/*
+ * Calls each() for the fatbins of a host object or archive; a result other than 0 ends it and is
+ * returned.
+ */
 int rtc_fatbins(const uint8_t *data, size_t n, rtc_fatbin_fn *each, void *ctx);
 
 void rtc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * calls.c - what the most frequent driver calls cost the thread that makes them
+ * calls.c - what the most frequent driver calls cost the calling thread
  *
- * Prints "NAME NS" lines. It calls whatever libcuda.so.1 it finds, so that the same program measures
- * the stand-in under `singvgpu run`, the soft driver in its own process, and NVIDIA's driver.
+ * Prints "NAME NS" lines. It calls the libcuda.so.1 that it finds, so that the same program
+ * measures the stand-in under `singvgpu run`, the soft driver in its own process, and NVIDIA's
+ * driver.
  *
- * Calls that only enqueue are made in bursts with a synchronisation behind each, which is not in the
- * time: bursts are shorter than the channel's ring, so that the device's speed is not measured.
+ * Calls that only enqueue are made in bursts. The synchronisation behind each burst is not timed.
+ * Bursts are shorter than the channel's ring, so that the device's speed is not measured.
  */
 #include <cuda.h>
 

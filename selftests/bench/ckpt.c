@@ -4,8 +4,8 @@
  *
  *   build/selftests/bench/ckpt [--quick] [--turns N] [--no-peers] [--dir DIR] [--only PART] [OUT.json]
  *
- * PART is store (a: two synthetic dumps), step (b: a GPT) or criu (c: a process of 1 GiB). DIR, on the
- * disk that is to be measured, is for work files: 12 GiB, and an eighth of that with --quick.
+ * PART is store (a: two synthetic dumps), step (b: a GPT) or criu (c: a process of 1 GiB). DIR is
+ * on the disk to measure, and gets work files: 12 GiB, an eighth of that with --quick.
  */
 #define _GNU_SOURCE
 #include <errno.h>

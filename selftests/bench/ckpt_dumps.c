@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ckpt_dumps.c - two dumps of which one has some pages changed, and the count of what differs
+ * ckpt_dumps.c - two dumps that differ in some pages, and the count of differing bytes
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ckpt_peers.c - what the disk gives to fio, and what restic, borg and casync make of the dumps
+ * ckpt_peers.c - fio's bandwidth on the disk; times and sizes of restic, borg and casync
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -2,9 +2,9 @@
 /*
  * ckpt_step.c - two checkpoints of a GPT in training, with at least one optimizer step between them
  *
- * The count of what has changed is made apart from the store's own: all pages of both checkpoints are
- * read back and looked up by another hash; those of the second count that are not zeros, nor in the
- * first, nor counted before.
+ * Changed pages are counted independently of the store: all pages of both checkpoints are read back
+ * and looked up by another hash. A page of the second counts unless it is zero, in the first, or
+ * counted already.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -58,7 +58,7 @@ static bool seen_add(struct seen *s, uint64_t key)
 static void check(int err)
 {
 	if (err < 0)
-		die("%s", store_why());
+		die("%s", store_why()->text);
 }
 
 /* Bytes of pages that were not seen before. */
@@ -103,14 +103,14 @@ static uint64_t changed(const char *dir, const char *first, const char *second)
 {
 	struct seen s = { .room = 1 << 22 };
 	struct store *st;
-	char why[1024];
+	struct why why = { 0 };
 	uint64_t bytes;
 
 	s.key = calloc(s.room, sizeof(*s.key));
 	if (!s.key)
 		die("no memory");
-	if (store_open(&st, dir, 0, why, sizeof(why)))
-		die("%s", why);
+	if (store_open(&st, dir, 0, &why))
+		die("%s", why.text);
 	checkpoint_fresh(st, first, &s);
 	bytes = checkpoint_fresh(st, second, &s);
 	store_close(st);

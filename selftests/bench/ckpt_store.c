@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ckpt_store.c - two dumps into our store, beside fio on the same disk and other stores' programs
+ * ckpt_store.c - two dumps into our store, beside fio on the same disk and other stores
  *
- * A turn is fio, then both dumps into a new store from memory, as fio writes and as a checkpoint
- * does, then both into another one from their files, as the other programs have them. What is timed
- * is opening the store, (mapping the file,) writing, making durable, publishing, closing.
+ * A turn is fio, then both dumps from memory into a new store (as fio and checkpoints write), then
+ * both from their files into another store (as the other programs read them). The time includes
+ * opening the store, (mapping the file,) writing, making durable, publishing and closing.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -65,16 +65,16 @@ static void *load_dump(const struct bench *b, const char *path)
 static void check(int err)
 {
 	if (err < 0)
-		die("%s", store_why());
+		die("%s", store_why()->text);
 }
 
 static struct store *open_store(const char *dir, unsigned int flags)
 {
 	struct store *s;
-	char why[1024];
+	struct why why = { 0 };
 
-	if (store_open(&s, dir, flags, why, sizeof(why)))
-		die("%s", why);
+	if (store_open(&s, dir, flags, &why))
+		die("%s", why.text);
 	return s;
 }
 
@@ -189,10 +189,10 @@ struct turns {
 static void both(const struct bench *b, const struct dumps *d, const char *dir, struct turns *t, int i,
 		 enum from from)
 {
-	char why[1024];
+	struct why why = { 0 };
 
-	if (store_create(dir, NULL, why, sizeof(why)))
-		die("%s", why);
+	if (store_create(dir, NULL, &why))
+		die("%s", why.text);
 	t->first[from][i] = ingest(b, dir, d->path[0], from);
 	t->first_bytes = folder_bytes(dir);
 	t->second[from][i] = ingest(b, dir, d->path[1], from);

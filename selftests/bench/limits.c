@@ -2,8 +2,8 @@
 /*
  * limits.c - measures the cache-coherence limits between two CPUs; nothing else belongs here
  *
- * Two processes, as in the real thing, share an anonymous mapping; the parent runs on the first
- * CPU, a child made for each measurement on the second.
+ * Two processes, like client and proxy, share an anonymous mapping; the parent runs on the first
+ * CPU, a child per measurement on the second.
  */
 #define _GNU_SOURCE
 #include <sched.h>

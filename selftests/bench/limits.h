@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * limits.h - what the machine itself allows, for benches to be measured against in the same run
+ * limits.h - the machine's own limits, with which benches compare their figures in the same run
  */
 #ifndef LIMITS_H
 #define LIMITS_H
@@ -9,8 +9,8 @@
 int limit_cpu(int which);
 
 /*
- * 64-byte lines from one CPU to another by plain stores, read whole there: one flag per 256
- * lines, 4 such chunks (64 KiB) in flight. ns per line.
+ * Moves 64-byte lines from one CPU, by plain stores, to another, which reads them whole: one flag
+ * per 256 lines, 4 such chunks (64 KiB) in flight. ns per line.
  */
 double limit_stream_ns(void);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * report.c - keeps what a bench has measured
+ * report.c - stores and prints a bench's metrics
  */
 #define _GNU_SOURCE
 #include <errno.h>

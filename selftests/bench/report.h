@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.h - what a bench measured: printed as it comes, in the end a JSON array of
+ * report.h - a bench's metrics: printed at once, and at the end written as a JSON array of
  * {"metric", "value", "unit"}
  */
 #ifndef REPORT_H
 #define REPORT_H
 
-/* Prints it and keeps it. */
+/* Prints and keeps a metric. */
 void metric(const char *name, double value, const char *unit);
-/* A ratio that is to be at least or at most so much (NAN: no such bound): says whether it is. */
+/* A ratio with bounds (NAN: none): prints whether it is within them. */
 void metric_bar(const char *name, double value, double least, double most);
-/* The value of an earlier one; NAN if there is none. */
+/* The value of an earlier metric; NAN if there is none. */
 double metric_get(const char *name);
 /* Sorts v. Ends the bench if n is 0. */
 double median(double *v, int n);

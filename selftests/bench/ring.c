@@ -2,8 +2,8 @@
 /*
  * ring.c - times the channel beside the machine's limits and its peers, in one run
  *
- * Machines are noisy: every round measures everything once, one after the other; what is reported
- * is the median over rounds, of figures and of ratios within a round.
+ * Machines are noisy: every round measures everything once, one after the other. Reported are
+ * medians over rounds, of figures and of ratios within a round.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * run.c - what running through the proxy costs, beside the same programs in direct mode
+ * run.c - the cost of running through the proxy, against the same programs in direct mode
  *
  *   build/selftests/bench/run [OUT.json]
  *
@@ -177,7 +177,7 @@ static double longest_prepare(const char *path)
 	if (!f)
 		die("%s: %s", path, strerror(errno));
 	while (getline(&line, &cap, f) > 0) {
-		at = strstr(line, "\"name\":\"PREPARE\"");
+		at = strstr(line, "\"name\":\"X_PREPARE\"");
 		if (!at)
 			at = strstr(line, "\"name\":\"cuLibraryGetKernel\"");
 		at = at ? strstr(at, "\"dur\":") : NULL;
@@ -186,6 +186,8 @@ static double longest_prepare(const char *path)
 	}
 	free(line);
 	fclose(f);
+	if (!worst)
+		die("%s: the trace has no event of a kernel's preparation", path);
 	return worst;
 }
 

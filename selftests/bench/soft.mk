@@ -10,7 +10,7 @@ $(B)/selftests/bench/soft: $(addprefix selftests/bench/,soft.c report.c report.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Wno-format-truncation $(LDFLAGS) $(filter %.c,$^) -o $@
 
-$(B)/selftests/bench/soft: | $(B)/selftests/bench/soft_work \
+$(B)/selftests/bench/soft: | $(B)/selftests/bench/soft_work $(B)/selftests/jobs/gpt \
 	$(B)/uproxy/softgpu/libsoftjit.so $(B)/uproxy/softgpu/direct/libcuda.so.1
 
 # cuDNN is not part of every toolkit: without it there is no such bench.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * soft_work.cu - what the bench of the soft device runs: products, a convolution and a triad on the
- * device, and the same work by this CPU's own code, in turns
+ * soft_work.cu - the work of the soft device's bench: products, a convolution and a triad, in turns
+ * on the device and by this CPU's own code
  *
  *   soft_work TURNS OPENBLAS
  *
- * Prints "NAME value" a line for each turn. It runs in direct mode, so that device and CPU code have
- * the same process, processors and moment. Results are compared, so that nothing fast and wrong
- * counts.
+ * Prints a line "NAME value" for each turn. It runs in direct mode, so that device and CPU code run
+ * in one process on the same processors. Results are compared: a fast but wrong result does not
+ * count.
  */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>

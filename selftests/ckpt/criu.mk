@@ -5,7 +5,7 @@ CKPT_CRIU := $(B)/selftests/ckpt/criu
 CKPT_CRIU_JOB := $(B)/selftests/ckpt/criu_job
 $(CKPT_CRIU): selftests/ckpt/criu.c $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -O0 $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $(filter %.c %.a,$^) \
+	$(CC) $(CFLAGS) -O0 $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) $(STORE_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS) -lutil
 $(CKPT_CRIU_JOB): selftests/ckpt/criu_job.c
 	@mkdir -p $(@D)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * criu_job.c - a process tree that computes one number out of all that CRIU has to carry over
+ * criu_job.c - a process tree that computes one number from all state that CRIU must carry over
  *
  * criu_job FOLDER STEPS FLAGS: each step passes a word through a child (pipes), a thread (a TCP
  * connection to ourselves), another thread (a condition), memory shared with the child, a memfd, an
- * unlinked file and the heap. FOLDER/step says how far it is; the last twenty steps wait for a file
- * FOLDER/go. FOLDER/result has the number at the end, and stdout gets a line for each hundredth step. Flags: u: an io_uring is open; h: it holds
- * more memory (64 MiB); t: time passes slowly (20 ms a step, else 2).
+ * unlinked file and the heap. FOLDER/step has the current step; the last twenty steps wait for a
+ * file FOLDER/go. FOLDER/result gets the number at the end, stdout a line for each hundredth step.
+ * Flags: u: an io_uring is open; h: it holds more memory (64 MiB); t: a step takes 20 ms, else 2.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,6 +3,7 @@
 
 FILES_EACH := $(B)/selftests/ckpt/files-each
 FILES_WATCH := $(B)/selftests/ckpt/files-watch
+FILES_NOTED := $(B)/selftests/ckpt/files-noted
 
 # Fortified headers would call other functions than those that are named.
 $(FILES_EACH): selftests/ckpt/files_each.c selftests/ckpt/files.mk
@@ -14,14 +15,21 @@ $(FILES_WATCH): selftests/ckpt/files_watch.c selftests/ckpt/files.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)
 
+$(FILES_NOTED): selftests/ckpt/files_noted.c libintercept/files/files_i.h libintercept/files/record.h \
+		selftests/ckpt/files.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -U_FORTIFY_SOURCE -D_GNU_SOURCE -Wno-deprecated-declarations \
+		-Ilibintercept/files -o $@ $< $(LDFLAGS)
+
 # The library goes into programs without a sanitizer.
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(FILES_EACH) $(LIBFILES)
-HOST_TESTS += $(FILES_WATCH) selftests/ckpt/test-files-names
+HOST_TESTS += $(FILES_WATCH) $(FILES_NOTED) selftests/ckpt/test-files-names
 endif
 
 FILES_RANDOM := $(BUILD)/selftests/ckpt/files-random
 FILES_BACK := $(B)/selftests/ckpt/files-back
+FILES_FORGED := $(B)/selftests/ckpt/files-forged
 
 $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
 	@mkdir -p $(@D)
@@ -31,8 +39,23 @@ $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
 $(FILES_BACK): selftests/ckpt/files_back.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a $(KSELFTEST_H) \
 		selftests/ckpt/files.mk | $(FILES_RANDOM)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/ckpt -MMD -MP -o $@ $(filter %.c %.a,$^) \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(FILES_LIB_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
+
+$(FILES_FORGED): selftests/ckpt/files_forged.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a \
+		$(KSELFTEST_H) selftests/ckpt/files.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(FILES_LIB_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) $(STORE_LIBS)
+HOST_TESTS += $(FILES_FORGED)
+
+FILES_NOTES := $(B)/selftests/ckpt/files-notes
+$(FILES_NOTES): selftests/ckpt/files_notes.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a \
+		$(KSELFTEST_H) selftests/ckpt/files.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(FILES_LIB_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) $(STORE_LIBS)
+HOST_TESTS += $(FILES_NOTES)
 
 # There are no threads in it.
 ifneq ($(SAN),thread)

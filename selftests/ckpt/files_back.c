@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * files_back.c - files are saved and put back: at random, unchanged ones, mapped ones, in spite of
- * what has been done since, without permission or room, from a damaged store, killed in the middle
+ * files_back.c - files are saved and put back: random, unchanged and mapped ones, after later
+ * changes, without permission or space, from a damaged store, killed in the middle
  */
 #include "../harness/leaks.h"
 #include "../harness/patience.h"
@@ -33,6 +33,7 @@ struct node {
 	int64_t mtime, size;
 	uint64_t hash, attr, ino;
 	uid_t uid;
+	gid_t gid;
 };
 
 struct tree {
@@ -73,6 +74,7 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
 	snprintf(n->path, sizeof(n->path), "%s", path + t->root);
 	n->mode = st->st_mode;
 	n->uid = st->st_uid;
+	n->gid = st->st_gid;
 	n->mtime = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
 	n->ino = st->st_ino;
 	if (S_ISREG(n->mode)) {
@@ -119,7 +121,7 @@ static bool same(const struct node *a, const struct node *b, bool times)
 {
 	if (!a || !b)
 		return a == b;
-	return a->mode == b->mode && a->uid == b->uid && !strcmp(a->target, b->target) &&
+	return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid && !strcmp(a->target, b->target) &&
 	       a->size == b->size && a->hash == b->hash && a->attr == b->attr &&
 	       ((S_ISDIR(a->mode) && !times) || a->mtime == b->mtime);
 }
@@ -134,7 +136,8 @@ struct place {
 static void place_open(struct place *p, const char *base)
 {
 	const char *b = getenv("SINGVGPU_BUILD");
-	char *cwd = getcwd(NULL, 0), why[256];
+	char *cwd = getcwd(NULL, 0);
+	struct why why = { 0 };
 
 	snprintf(p->dir, sizeof(p->dir), "%s/svback.XXXXXX", base);
 	if (!mkdtemp(p->dir))
@@ -153,9 +156,8 @@ static void place_open(struct place *p, const char *base)
 	if (access(p->preload, R_OK))
 		snprintf(p->preload, sizeof(p->preload), "%s/build/lib/libsingvgpu-files.so", cwd);
 	free(cwd);
-	if (store_create(p->store, NULL, why, sizeof(why)) ||
-	    store_open(&p->s, p->store, STORE_RW, why, sizeof(why))) {
-		printf("# %s\n", why);
+	if (store_create(p->store, NULL, &why) || store_open(&p->s, p->store, STORE_RW, &why)) {
+		printf("# %s\n", why.text);
 		exit(KSFT_FAIL);
 	}
 }
@@ -224,7 +226,7 @@ static int save_of(struct place *p, const char *former, const pid_t *pids, size_
 	err = files_save(f, p->s, w) ?: store_writer_flush(w) ?:
 	      store_publish(p->s, f->parts, f->n_parts, "{}", id);
 	if (err)
-		printf("# save: %s; %s; %s\n", strerror(-err), f->why, store_why());
+		printf("# save: %s; %s; %s\n", strerror(-err), f->why.text, store_why()->text);
 	store_writer_close(w);
 	files_save_free(f);
 	store_checkpoint_close(was);
@@ -259,7 +261,7 @@ static int put_back(struct place *p, const char *id, bool later)
 	int err = back(p, id, &b);
 
 	if (err)
-		printf("# put back: %s: %s\n", strerror(-err), b.why);
+		printf("# put back: %s: %s\n", strerror(-err), b.why.text);
 	files_back_free(&b);
 	return err;
 }
@@ -672,6 +674,96 @@ TEST(another_host_and_missing_folders)
 	place_close(&p);
 }
 
+/* Of what is made anew, and of what is there with the content of the checkpoint. */
+TEST(owners_and_groups_are_put_back)
+{
+	const char *const since[] = { "rm -r *", "chown -hR 0:0 *", "chgrp -hR 4322 *",
+				      "chown -hR 4323 *; echo 2 >a" };
+	struct tree cut, after;
+	char id[STORE_ID];
+	struct place p;
+
+	if (geteuid())
+		SKIP(return, "not root");
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a; mkdir d; echo 1 >d/a; ln -s a l; mkfifo f; "
+		"chown -h 4320 a d l f d/a; chgrp -h 4321 a d l f d/a");
+	cut = tree_of(p.root);
+	for (size_t i = 0; i < cut.n; i++)
+		ASSERT_TRUE(cut.node[i].uid == 4320 && cut.node[i].gid == 4321);
+	ASSERT_EQ(0, save(&p, NULL, id));
+	for (size_t k = 0; k < sizeof(since) / sizeof(*since); k++) {
+		program(&p, false, since[k]);
+		ASSERT_EQ(0, put_back(&p, id, false));
+		program(&p, false, "rm -f *." STAMP "*");
+		after = tree_of(p.root);
+		ASSERT_EQ(cut.n, after.n);
+		for (size_t i = 0; i < cut.n; i++) {
+			EXPECT_TRUE(same(&cut.node[i], &after.node[i], false)) {
+				printf("# after '%s': %s is of %u:%u\n", since[k],
+				       after.node[i].path, after.node[i].uid, after.node[i].gid);
+			}
+		}
+		free(after.node);
+	}
+	free(cut.node);
+	place_close(&p);
+}
+
+static mode_t mode_of(const struct place *p, const char *name)
+{
+	struct stat st;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", p->root, name);
+	return lstat(path, &st) ? 0 : st.st_mode & 07777;
+}
+
+/* Those that are there stay, and what is made anew has none. */
+TEST(set_user_id_bits_are_not_saved)
+{
+	struct files_back b = { 0 };
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >s; chmod 4755 s; mkdir d; chmod 3775 d; echo 1 >d/a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	ASSERT_EQ(0, back(&p, id, &b));
+	EXPECT_EQ(0, b.n_said);
+	files_back_free(&b);
+	EXPECT_EQ(04755, mode_of(&p, "s"));
+	EXPECT_EQ(03775, mode_of(&p, "d"));
+	program(&p, false, "rm -r s d");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	EXPECT_EQ(0755, mode_of(&p, "s"));
+	EXPECT_EQ(01775, mode_of(&p, "d"));
+	place_close(&p);
+}
+
+/* The job writes to its log, and cannot put another one in its place. */
+TEST(the_folder_of_the_logs_is_the_stores)
+{
+	char id[STORE_ID], path[128], target[256];
+	struct stat st;
+	struct place p;
+
+	if (geteuid())
+		SKIP(return, "not root");
+	place_open(&p, "/tmp");
+	program(&p, false, "chmod 711 .. ../store; chown 12345 ../run");
+	program(&p, true, "echo 1 >a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	snprintf(path, sizeof(path), "%s/logs", p.store);
+	ASSERT_EQ(0, stat(path, &st));
+	EXPECT_EQ(0, st.st_uid);
+	EXPECT_EQ(0711, st.st_mode & 07777);
+	ASSERT_LT(0, readlink(p.log, target, sizeof(target)));
+	ASSERT_EQ(0, stat(p.log, &st));
+	EXPECT_EQ(12345, st.st_uid);
+	place_close(&p);
+}
+
 static void wait_until_old(void)
 {
 	/* Longer than files.h's two seconds: then times tell whether a file has changed. */
@@ -823,10 +915,10 @@ TEST(a_log_that_is_missing_or_not_complete_is_refused)
 	ASSERT_EQ(4, write(fd, "\0L/", 4));
 	close(fd);
 	ASSERT_EQ(-ENODATA, save_of(&p, NULL, NULL, 0, id, &f));
-	ASSERT_NE(NULL, strstr(f.why, "not complete"));
+	ASSERT_NE(NULL, strstr(f.why.text, "not complete"));
 	ASSERT_EQ(0, unlink(p.log));
 	ASSERT_EQ(-ENOENT, save_of(&p, NULL, NULL, 0, id, &f));
-	ASSERT_NE(NULL, strstr(f.why, p.log));
+	ASSERT_NE(NULL, strstr(f.why.text, p.log));
 	place_close(&p);
 }
 
@@ -836,7 +928,7 @@ static bool refused(struct place *p, const char *id, bool look_only, int err, co
 	struct tree before = tree_of(p->root), after;
 	struct files_back b = { .later = p->log, .look_only = look_only };
 	int got = back(p, id, &b);
-	bool ok = got == err && strstr(b.why, word);
+	bool ok = got == err && b.why.err == err && strstr(b.why.text, word);
 
 	after = tree_of(p->root);
 	ok &= before.n == after.n;
@@ -844,7 +936,7 @@ static bool refused(struct place *p, const char *id, bool look_only, int err, co
 		ok = same(&before.node[i], &after.node[i], false) &&
 		     before.node[i].ino == after.node[i].ino;
 	if (!ok)
-		printf("# %d (%s), wanted %d and '%s'; %zu paths were %zu\n", got, b.why, err, word,
+		printf("# %d (%s), wanted %d and '%s'; %zu paths were %zu\n", got, b.why.text, err, word,
 		       after.n, before.n);
 	free(before.node);
 	free(after.node);
@@ -869,10 +961,10 @@ TEST(without_permission_nothing_is_changed)
 	program(&p, false, "chmod -R a+rX ../store ..");
 	pid = fork();
 	if (!pid) {
-		char why[256];
+		struct why why = { 0 };
 
 		if (setregid(12345, 12345) || setreuid(12345, 12345) ||
-		    store_open(&p.s, p.store, 0, why, sizeof(why)))
+		    store_open(&p.s, p.store, 0, &why))
 			_exit(2);
 		_exit(!refused(&p, id, true, -EACCES, "theirs"));
 	}
@@ -954,6 +1046,44 @@ TEST(a_damaged_store_changes_nothing)
 	program(&p, false, "echo 2 >a; echo 2 >b; echo 2 >c");
 	damage(&p);
 	ASSERT_TRUE(refused(&p, id, false, -EBADMSG, "/b"));
+	place_close(&p);
+}
+
+/* The checkpoint again, its list being another text. */
+static int with_list(struct place *p, const char *id, const char *text, char again[STORE_ID])
+{
+	struct store_part part[2] = { { .name = "files" }, { .name = "files/log" } };
+	struct store_checkpoint *c = NULL;
+	struct store_object *o = NULL;
+	struct store_writer *w;
+	int err = store_checkpoint_open(p->s, id, &c);
+
+	if (err)
+		return err;
+	part[1].ref = *store_checkpoint_find(c, part[1].name);
+	err = store_writer_open(p->s, 0, &w) ?: store_object_begin(w, &o) ?:
+	      store_object_write(o, 0, text, strlen(text)) ?:
+	      store_object_end(o, 0, &part[0].ref) ?: store_writer_flush(w) ?:
+	      store_publish(p->s, part, 2, "{}", again);
+	store_writer_close(w);
+	store_checkpoint_close(c);
+	return err;
+}
+
+TEST(a_list_of_another_version_is_refused_with_ours)
+{
+	char id[STORE_ID], again[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "echo 2 >a");
+	ASSERT_EQ(0, with_list(&p, id, "singvgpu-files 7\nwhat this version has\n", again));
+	ASSERT_TRUE(refused(&p, again, false, -EPROTONOSUPPORT,
+			    "of version 7, this program reads version 1"));
+	ASSERT_EQ(0, with_list(&p, id, "what is none\n", again));
+	ASSERT_TRUE(refused(&p, again, false, -EPROTO, "is broken"));
 	place_close(&p);
 }
 

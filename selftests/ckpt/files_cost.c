@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * files_cost.c - what the log of changed files costs: the same calls with and without the library
+ * files_cost.c - the cost of the log of changed files: the same calls with and without the library
  *
- * The program starts itself, in turn with and without it, and compares the best of each. It is CPU
- * time, which other programs disturb least. The calls do hardly anything else, and a tmpfs has no
- * journal: these are upper limits.
+ * The program starts itself alternately with and without the library, and compares the best CPU
+ * times, which other programs disturb least. The calls do hardly anything else, and a tmpfs has no
+ * journal, so the results are upper limits.
  */
 #include <fcntl.h>
 #include <stdint.h>

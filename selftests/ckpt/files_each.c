@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * files_each.c - changes files in the working folder by each function of libc that can, on a name of
- * its own for each; by threads and children too if it is told so. Ends with 1 if one of them fails.
+ * files_each.c - changes files in the working folder by each function of libc that can, each on its
+ * own file name; on request also in threads and children. Exit status 1: one of them failed.
  */
 #include <dlfcn.h>
 #include <errno.h>

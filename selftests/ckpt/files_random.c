@@ -2,8 +2,8 @@
 /*
  * files_random.c - changes files below the working folder at random: SEED COUNT [old]
  *
- * Names are few, so that operations meet. Only with `old` are the files in old/ among them. What
- * fails because there is no such name, or one already, is part of it; a fifo must not make us wait.
+ * Names are few, so that operations collide. Files in old/ are included only with `old`. Operations
+ * may fail because a name is missing or exists already; a fifo must not block the program.
  */
 #include <fcntl.h>
 #include <stdint.h>

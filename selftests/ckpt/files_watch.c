@@ -2,10 +2,10 @@
 /*
  * files_watch.c - real programs under libsingvgpu-files.so, with fanotify as the oracle
  *
- * Everything happens on a tmpfs of the test's own, in a mount namespace of its own. For each program
- * the kernel tells what was made, written, renamed, removed and changed there; each of these paths
- * must be in the log. Folders are known by their file handles from the event that made them on, so
- * that names are those of the moment of the event, not those at its reading.
+ * The test has its own tmpfs and mount namespace. For each program fanotify reports what was made,
+ * written, renamed, removed and changed there; each of these paths must be in the log. Folders are
+ * tracked by file handle from the event that made them, so that names are those at the time of the
+ * event, not of its reading.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * inflight.cu - a job that stands in what a device cannot be made to finish: a function of the host, a wait
- * for a word of memory, a kernel that polls the host's memory; or in what is not its alone: memory, or an
- * event, that it has exported. It goes on when the file "go" is there.
+ * inflight.cu - a job with work that only the program can end: a host function, a wait for a word
+ * of memory, a kernel that polls host memory; or with exported state: memory, or an event. The job
+ * goes on when the file GO exists. Or it has queued more than six seconds of work (deep), or two
+ * seconds of work and then a kernel that polls (behind).
  *
- * inflight callback|wait|poll|share|ipc|event GO
+ * inflight callback|wait|poll|share|ipc|event|deep|behind GO
  */
 #include "../jobs/job.cuh"
 
 #include <cuda.h>
 #include <unistd.h>
+
+#define DEEP 600
 
 static const char *go;
 
@@ -30,6 +33,18 @@ __global__ void poll(volatile int *flag, int *out)
 	while (!*flag)
 		;
 	*out = *flag + 36;
+}
+
+/* 10 ms, by the clock. */
+__global__ void spin(int *count)
+{
+	unsigned long long from, now;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(from));
+	do
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+	while (now - from < 10000000);
+	++*count;
 }
 
 __global__ void put(int *out, const volatile int *from)
@@ -73,18 +88,26 @@ static void share_event(void)
 
 int main(int argc, char **argv)
 {
+	int *flag, *out, *spun, spins = 0;
 	cudaIpcMemHandle_t handle;
 	cudaStream_t s;
-	int *flag, *out;
 
 	EXPECT(argc == 3);
+	if (!strcmp(argv[1], "deep"))
+		spins = DEEP;
+	else if (!strcmp(argv[1], "behind"))
+		spins = 200;
 	go = argv[2];
 	CHECK(cudaMallocHost(&flag, 4096));
 	CHECK(cudaMalloc(&out, 4));
 	*flag = 0;
 	CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	CHECK(cudaMalloc(&spun, 4));
 	CHECK(cudaMemset(out, 0, 4));
+	CHECK(cudaMemset(spun, 0, 4));
 	CHECK(cudaDeviceSynchronize());
+	for (int i = 0; i < spins; i++)
+		spin<<<1, 1, 0, s>>>(spun);
 	if (!strcmp(argv[1], "callback")) {
 		CHECK(cudaLaunchHostFunc(s, callback, flag));
 		put<<<1, 1, 0, s>>>(out, flag);
@@ -98,7 +121,7 @@ int main(int argc, char **argv)
 		CHECK(cudaIpcGetMemHandle(&handle, out));
 	} else if (!strcmp(argv[1], "event")) {
 		share_event();
-	} else {
+	} else if (spins != DEEP) {
 		poll<<<1, 1, 0, s>>>(flag, out);
 	}
 	CHECK(cudaGetLastError());
@@ -106,14 +129,16 @@ int main(int argc, char **argv)
 	printf("under way\n");
 	fflush(stdout);
 	if (strcmp(argv[1], "callback")) {
-		until_go();
+		if (spins != DEEP)
+			until_go();
 		*(volatile int *)flag = 5;
 	}
-	if (!strcmp(argv[1], "share") || !strcmp(argv[1], "ipc") || !strcmp(argv[1], "event"))
+	if (strcmp(argv[1], "callback") && strcmp(argv[1], "wait") && strcmp(argv[1], "poll"))
 		put<<<1, 1, 0, s>>>(out, flag);
 	CHECK(cudaStreamSynchronize(s));
 	std::vector<int> got = to_host(out, 1);
 	EXPECT_EQ(got[0], 41);
+	EXPECT_EQ(to_host(spun, 1)[0], spins);
 	sum_vector(got);
 	return job_passed("inflight");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moments.cu - a job that does in each round one of the things in which it may be saved: kernels,
- * copies, captures, graphs, modules that are loaded late, waits, threads, children, memory of all kinds.
+ * moments.cu - a job for checkpoints at any moment: each round does one of kernels, copies,
+ * captures, graphs, modules loaded late, waits, threads, children, memory of all kinds.
  *
- * moments-job ROUNDS SEED [GO]. All of it works on one state on the device, of which each round prints a
- * checksum: what is lost in one round is missing in all later ones. Nothing depends on time. Behind its
- * third round it keeps the device busy until there is a file GO.
+ * moments-job ROUNDS SEED [GO]. All rounds change one state on the device and print its checksum:
+ * a loss in one round shows in all later ones. Nothing depends on time. With GO the job keeps the
+ * device busy after its third round until a file of that name exists.
  */
 #include "../jobs/job.cuh"
 

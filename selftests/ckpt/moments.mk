@@ -11,6 +11,12 @@ $(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc) -o $@ $<
 
+WAITS := $(B)/selftests/ckpt/waits
+REGISTERED := $(B)/selftests/ckpt/registered
+$(WAITS) $(REGISTERED): $(B)/%: %.c $(LIBCUDA)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) -MMD -MP -pthread -o $@ $< -L$(dir $(LIBCUDA)) -lcuda $(LDFLAGS)
+
 # A driver that is the soft device's, but for what it says of it.
 OTHERDEV := $(B)/selftests/ckpt/otherdev.so
 $(OTHERDEV): selftests/ckpt/otherdev.c $(B)/uproxy/softgpu/libsoftcuda.so
@@ -21,14 +27,16 @@ $(OTHERDEV): selftests/ckpt/otherdev.c $(B)/uproxy/softgpu/libsoftcuda.so
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 ifneq ($(CUDA_HOME),)
-TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV)
+TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV) $(WAITS) $(REGISTERED) $(CHECKED)/libcuda.so.1
 endif
 HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults \
-	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere
+	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere \
+	selftests/ckpt/test-waits selftests/ckpt/test-registered
 LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200
 TIMEOUT_test-inflight := 600
+TIMEOUT_test-waits := 600
 TIMEOUT_test-refusals := 900
 TIMEOUT_test-elsewhere := 300
 TIMEOUT_moments-vm := 15000

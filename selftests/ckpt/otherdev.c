@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * otherdev.c - the soft device's driver, with a device of another type: what $OTHER_DEVICE names differs
+ * otherdev.c - the soft device's driver, but the property that $OTHER_DEVICE names differs
  *
- * A driver for `--driver`. name, cc, driver; else all is as it is below.
+ * A driver for `--driver`. Properties: name, cc, driver; all else is the soft device's.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -2,13 +2,14 @@
 # store.mk - tests of the store library
 
 STORE_TEST_DIR := $(B)/selftests/ckpt
-STORE_TESTS := $(addprefix $(STORE_TEST_DIR)/,store store_faults)
+STORE_TESTS := $(addprefix $(STORE_TEST_DIR)/,store store_open store_faults store_trust store_forged)
 # They look behind the interface: all objects, and not the library, which hides its names.
-STORE_TEST_OBJ := $(patsubst uproxy/ckpt/%.c,$(B)/ckpt/%.o,$(wildcard uproxy/ckpt/store*.c))
-$(STORE_TESTS): $(STORE_TEST_DIR)/%: selftests/ckpt/%.c $(STORE_TEST_OBJ) $(KSELFTEST_H)
+EDGES_LDFLAGS := -Wl,--wrap=malloc,--wrap=realloc,--wrap=free
+STORE_TEST_OBJ := $(patsubst uproxy/ckpt/%.c,$(B)/ckpt/%.o,$(wildcard uproxy/ckpt/store/*.c))
+$(STORE_TESTS): $(STORE_TEST_DIR)/%: selftests/ckpt/%.c $(STORE_TEST_OBJ) $(KSELFTEST_H) selftests/ckpt/store.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(STORE_CFLAGS) -MMD -MP -o $@ $< $(STORE_TEST_OBJ) \
-		$(LDFLAGS) $(STORE_LIBS)
+		$(LDFLAGS) $(STORE_LIBS) $(EDGES_LDFLAGS)
 
 # All bits and all cuts, instead of a choice of them.
 $(STORE_TEST_DIR)/store_faults-long: $(STORE_TEST_DIR)/store_faults selftests/ckpt/store.mk

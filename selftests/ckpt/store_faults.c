@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * store_faults.c - whatever breaks while the store is written to, earlier checkpoints are whole
+ * store_faults.c - faults while the store is written do not damage earlier checkpoints
  *
- * The scenario publishes a checkpoint, removes the oldest and cleans up; a fault comes at its n-th
- * operation on the disk, for every n. A power cut is a kill and then the loss of what was not
- * synced: writes become zeros, renames and removals are undone. With SINGVGPU_SCALE there are more.
+ * The scenario publishes a checkpoint, removes the oldest and collects garbage; a fault is
+ * injected at its n-th disk operation, for every n. A power cut is a kill and then the loss of
+ * unsynced data: writes become zeros, renames and removals are undone. SINGVGPU_SCALE adds cases.
  */
 #include <ftw.h>
 
@@ -139,8 +139,8 @@ static int scenario(const char *dir)
 	struct store_gc_stats st;
 	struct oldest o = { .n = 0 };
 	struct store *s;
-	char why[256];
-	int err = store_open(&s, dir, STORE_RW, why, sizeof(why));
+	struct why why = { 0 };
+	int err = store_open(&s, dir, STORE_RW, &why);
 
 	if (err)
 		return err;
@@ -588,7 +588,7 @@ TEST_F(faults, verify_names_every_flipped_bit)
 	store_writer_close(w);
 	ASSERT_EQ(0, store_publish(r.s, &part, 1, "{\"some\": \"text\"}", id));
 
-	ASSERT_EQ(0, dir_names(r.s, "seg", one_segment, &r));
+	ASSERT_EQ(0, store_dir_names(r.s, "seg", one_segment, &r));
 	size = size_of(self->dir, r.file);
 	flip_bits(&r, self->dir, 0, size - PAGE, step);
 	/* Five digests; frames, zeros; the foot. */
@@ -621,7 +621,7 @@ TEST_F(faults, reads_are_right_or_fail)
 	ASSERT_EQ(0, put_at(w, p, sizeof(p), &part.ref));
 	ASSERT_EQ(0, store_writer_flush(w));
 	store_writer_close(w);
-	ASSERT_EQ(0, dir_names(s, "seg", one_segment, &r));
+	ASSERT_EQ(0, store_dir_names(s, "seg", one_segment, &r));
 	store_close(s);
 	snprintf(path, sizeof(path), "%s/%s", self->dir, r.file);
 	fd = open(path, O_RDWR);
@@ -637,7 +637,7 @@ TEST_F(faults, reads_are_right_or_fail)
 		err = compare(s, &part.ref, p, sizeof(p));
 		failed += err != 0;
 		if (err && err != -EBADMSG && err != -ENODATA && err != -EPROTONOSUPPORT) {
-			fprintf(stderr, "# byte %d: %d, %s\n", (int)at, err, store_why());
+			fprintf(stderr, "# byte %d: %d, %s\n", (int)at, err, store_why()->text);
 			abort();
 		}
 		store_close(s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_test.h - what the tests of the store share: stores in a scratch folder, contents by seed
+ * store_test.h - helpers of the store's tests: stores in a scratch folder, contents by seed
  */
 #ifndef SELFTESTS_CKPT_STORE_TEST_H
 #define SELFTESTS_CKPT_STORE_TEST_H
@@ -11,9 +11,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "edges.h"
 #include "store_i.h"
 
 #define PAGE ((size_t)STORE_PAGE)
@@ -34,12 +36,12 @@ static inline void seed(uint64_t s)
 	seed_state = s * 0x9e3779b97f4a7c15ull + 1;
 }
 
-/* Ends the test's process: also usable where the harness's macros are not. */
+/* Ends the test's process on failure; usable where the harness's macros are not. */
 static inline void need(bool good, const char *what, int line)
 {
 	if (good)
 		return;
-	fprintf(stderr, "# line %d: %s: %s\n", line, what, store_why());
+	fprintf(stderr, "# line %d: %s: %s\n", line, what, store_why()->text);
 	abort();
 }
 #define NEED(x)	   need((x), #x, __LINE__)
@@ -76,10 +78,10 @@ static inline void drop_scratch(void)
 static inline void make_store(const char *dir, int zstd)
 {
 	struct store_params p = { .zstd = zstd, .seed = 42 };
-	char why[256] = "";
+	struct why why = { 0 };
 
-	if (store_create(dir, &p, why, sizeof(why))) {
-		fprintf(stderr, "# %s\n", why);
+	if (store_create(dir, &p, &why)) {
+		fprintf(stderr, "# %s\n", why.text);
 		abort();
 	}
 }
@@ -87,16 +89,16 @@ static inline void make_store(const char *dir, int zstd)
 static inline struct store *open_store(const char *dir, unsigned int flags)
 {
 	struct store *s;
-	char why[256];
+	struct why why = { 0 };
 
-	if (store_open(&s, dir, flags, why, sizeof(why))) {
-		fprintf(stderr, "# %s\n", why);
+	if (store_open(&s, dir, flags, &why)) {
+		fprintf(stderr, "# %s\n", why.text);
 		abort();
 	}
 	return s;
 }
 
-/* Words that zstd can make something of, different for each seed and place. */
+/* Compressible words, different for each seed and place. */
 static inline void fill(uint8_t *p, size_t len, uint64_t s)
 {
 	seed(s);
@@ -119,7 +121,7 @@ static inline int put_at(struct store_writer *w, const void *p, size_t len, stru
 	return store_object_end(o, 0, ref);
 }
 
-/* Whether the object is these bytes. */
+/* Whether the object has these bytes. */
 static inline int compare(struct store *s, const struct store_ref *ref, const void *p, size_t len)
 {
 	uint8_t *q = aligned_alloc(PAGE, (len + PAGE) / PAGE * PAGE);
@@ -149,6 +151,18 @@ static inline int verify(struct store *s, bool loud)
 	struct store_verify_stats st;
 
 	return store_verify(s, loud ? say_bad : NULL, NULL, NULL, NULL, &st);
+}
+
+/* Overwrites len bytes of a file of the store, at offset `at`. */
+static inline void poke(const char *dir, const char *file, size_t at, const void *p, size_t len)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	fd = open(path, O_WRONLY);
+	NEED(fd >= 0 && pwrite(fd, p, len, at) == (ssize_t)len);
+	close(fd);
 }
 
 #endif

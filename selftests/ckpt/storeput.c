@@ -4,8 +4,8 @@
  *
  *   storeput put STORE TEXT NAME=FILE...    prints the id
  *   storeput get STORE ID NAME >FILE
- *   storeput hold STORE                     has it open for writing until stdin ends
- *   storeput bytes SEED MIB >FILE           always the same for a seed
+ *   storeput hold STORE                     keeps it open for writing until stdin ends
+ *   storeput bytes SEED MIB >FILE           writes bytes that depend on the seed alone
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static int put(struct store *s, const char *text, int n, char **args)
 	char id[STORE_ID];
 
 	if (n > 64 || store_writer_open(s, 0, &w))
-		return failed(store_why());
+		return failed(store_why()->text);
 	for (int i = 0; i < n; i++) {
 		char *file = strchr(args[i], '=');
 
@@ -63,10 +63,10 @@ static int put(struct store *s, const char *text, int n, char **args)
 		*file++ = 0;
 		part[i].name = args[i];
 		if (put_file(w, file, &part[i].ref))
-			return failed(store_why());
+			return failed(store_why()->text);
 	}
 	if (store_writer_flush(w) || store_publish(s, part, n, text, id))
-		return failed(store_why());
+		return failed(store_why()->text);
 	store_writer_close(w);
 	puts(id);
 	return 0;
@@ -82,19 +82,19 @@ static int get(struct store *s, const char *id, const char *name)
 	ssize_t n;
 
 	if (store_checkpoint_open(s, id, &c))
-		return failed(store_why());
+		return failed(store_why()->text);
 	ref = store_checkpoint_find(c, name);
 	if (!ref)
 		return failed("no such part");
 	if (store_object_open(s, ref, &r))
-		return failed(store_why());
+		return failed(store_why()->text);
 	while ((n = store_read(r, off, buf, CHUNK)) > 0) {
 		fwrite(buf, n, 1, stdout);
 		off += n;
 	}
 	store_reader_close(r);
 	store_checkpoint_close(c);
-	return n < 0 ? failed(store_why()) : fflush(stdout) ? 1 : 0;
+	return n < 0 ? failed(store_why()->text) : fflush(stdout) ? 1 : 0;
 }
 
 static int bytes(uint64_t x, long mib)
@@ -112,15 +112,15 @@ static int bytes(uint64_t x, long mib)
 int main(int argc, char **argv)
 {
 	struct store *s;
-	char why[1024];
+	struct why why = { 0 };
 	int rc;
 
 	if (argc < 3)
 		return failed("put, get or hold, and a store");
 	if (!strcmp(argv[1], "bytes") && argc == 4)
 		return bytes(strtoull(argv[2], NULL, 10), atol(argv[3]));
-	if (store_open(&s, argv[2], *argv[1] == 'g' ? 0 : STORE_RW, why, sizeof(why)))
-		return failed(why);
+	if (store_open(&s, argv[2], *argv[1] == 'g' ? 0 : STORE_RW, &why))
+		return failed(why.text);
 	if (!strcmp(argv[1], "put") && argc > 3) {
 		rc = put(s, argv[3], argc - 4, argv + 4);
 	} else if (!strcmp(argv[1], "get") && argc == 5) {

@@ -9,14 +9,19 @@ $(STOREPUT): selftests/ckpt/storeput.c $(B)/ckpt/libstore.a
 
 # Sends what no sender would.
 STORE_WIRE := $(B)/selftests/ckpt/wire
-$(STORE_WIRE): selftests/ckpt/wire.c tools/store_wire.c tools/store_wire.h $(B)/ckpt/libstore.a
+$(STORE_WIRE): selftests/ckpt/wire.c tools/store/wire.c tools/store/store_wire.h $(B)/ckpt/libstore.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -Itools $(STORE_CFLAGS) -o $@ $(filter %.c %.a,$^) \
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Itools/store -Iuproxy/include $(STORE_CFLAGS) -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
 HOST_TESTS += $(STORE_WIRE)
 $(STORE_WIRE): | $(B)/tools/singvgpu
 
+$(B)/selftests/ckpt/sshduser.so: selftests/ckpt/sshduser.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
+
 ifeq ($(SAN),)
-HOST_TESTS += selftests/ckpt/test-store-tool
-TEST_PROGRAMS += $(STOREPUT)
+HOST_TESTS += selftests/ckpt/test-store-tool selftests/ckpt/test-ssh selftests/ckpt/test-trust
+TEST_PROGRAMS += $(STOREPUT) $(B)/selftests/ckpt/sshduser.so
+TIMEOUT_test-ssh := 300
 endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * wire.c - what `singvgpu store serve` answers to messages that are well-formed and wrong
+ * wire.c - `singvgpu store serve`, `push` and `pull` refuse messages that are well-formed but wrong
  *
- * Each case is a sender that keeps to the order of store_wire.h up to one point. The server must say
- * what is wrong, end, and leave a store that has no more checkpoints than before and is well.
+ * Each case is a sender that follows store_wire.h up to one point. The server must name the error,
+ * end, and leave an intact store with no new checkpoint. For `push` and `pull` this program is what
+ * they start instead of ssh, and tells them one lie.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +15,12 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "store.h"
 #include "store_wire.h"
 
-static char dir[] = "/tmp/svwire.XXXXXX", path[64], tool[512];
+static char dir[] = "/tmp/svwire.XXXXXX", path[64], full[64], tool[512];
 static struct store *store;	/* for digests */
 static int point, failed;
 
@@ -88,6 +90,30 @@ static int object(struct wire *w, uint64_t size, const char *name)
 	return err ?: wire_send(w, WIRE_OBJECT, &size, 8, name, strlen(name));
 }
 
+/* A message with any head. sealed: its words' own check is right. */
+struct raw_head {
+	uint32_t type, len;
+	uint64_t check, head_check;
+};
+
+static int raw(struct wire *w, struct raw_head h, bool sealed, const void *body, size_t n)
+{
+	h.head_check = XXH3_64bits(&h, offsetof(struct raw_head, head_check)) ^ !sealed;
+	return write(w->out, &h, sizeof(h)) == sizeof(h) && write(w->out, body, n) == (ssize_t)n ?
+		       0 : -errno;
+}
+
+static const struct wire_hello good_hello = { .magic = WIRE_MAGIC, .version = WIRE_VERSION };
+
+/* A HELLO that is right but for its type, length and checks. */
+static int raw_hello(struct wire *w, uint32_t type, uint32_t len, int check, bool sealed)
+{
+	struct raw_head h = { type, len, 0, 0 };
+
+	h.check = XXH3_64bits_withSeed(&good_hello, sizeof(good_hello), type) + check;
+	return raw(w, h, sealed, &good_hello, sizeof(good_hello));
+}
+
 /* One batch of pages that nobody has, at off, in `runs` runs of `pages`. */
 static int batch(struct wire *w, uint32_t runs, uint64_t pages, uint64_t off, uint64_t step,
 		 uint32_t says)
@@ -117,6 +143,60 @@ static int version(struct wire *w)
 	return hello(w, WIRE_VERSION + 1, false);
 }
 
+static int padded_hello(struct wire *w)
+{
+	struct wire_hello h = { .magic = WIRE_MAGIC, .version = WIRE_VERSION, .pad = { 1, 0 } };
+
+	return send(w, WIRE_HELLO, &h, sizeof(h));
+}
+
+static int padded_behind(struct wire *w)
+{
+	struct wire_hello h = { .magic = WIRE_MAGIC, .version = WIRE_VERSION, .pad = { 0, 1 } };
+
+	return send(w, WIRE_HELLO, &h, sizeof(h));
+}
+
+static int other_magic(struct wire *w)
+{
+	struct wire_hello h = good_hello;
+
+	h.magic[3]++;
+	return send(w, WIRE_HELLO, &h, sizeof(h));
+}
+
+static int long_hello(struct wire *w)
+{
+	struct wire_hello h[2] = { good_hello };
+
+	return send(w, WIRE_HELLO, h, sizeof(h));
+}
+
+static int damaged_head(struct wire *w)
+{
+	return raw_hello(w, WIRE_HELLO, sizeof(good_hello), 0, false);
+}
+
+static int damaged_body(struct wire *w)
+{
+	return raw_hello(w, WIRE_HELLO, sizeof(good_hello), 1, true);
+}
+
+static int type_zero(struct wire *w)
+{
+	return raw_hello(w, 0, sizeof(good_hello), 0, true);
+}
+
+static int type_too_high(struct wire *w)
+{
+	return raw_hello(w, WIRE_FAILED + 1, sizeof(good_hello), 0, true);
+}
+
+static int too_long(struct wire *w)
+{
+	return raw_hello(w, WIRE_HELLO, WIRE_MOST + 1, 0, true);
+}
+
 static int not_hello(struct wire *w)
 {
 	return send(w, WIRE_BYE, NULL, 0);
@@ -142,6 +222,11 @@ static int long_id(struct wire *w)
 	return offer(w, "0123456789abcdef0123456789abcdef01234567");
 }
 
+static int longer_id(struct wire *w)
+{
+	return offer(w, "0123456789abcdef0123456789abcdefx");
+}
+
 static int long_offer(struct wire *w)
 {
 	char big[4096] = { 0 };
@@ -152,6 +237,13 @@ static int long_offer(struct wire *w)
 static int no_name(struct wire *w)
 {
 	return object(w, MIB, "");
+}
+
+static int name_with_nul(struct wire *w)
+{
+	uint64_t size = MIB;
+
+	return offer(w, id) ?: wire_send(w, WIRE_OBJECT, &size, 8, "a\0b", 3);
 }
 
 static int huge(struct wire *w)
@@ -187,6 +279,97 @@ static int other_page(struct wire *w)
 
 	return object(w, MIB, "a") ?: batch(w, 1, 1, 0, 0, 1) ?:
 	       send(w, WIRE_PAGES_ARE, page, sizeof(page));
+}
+
+/* A page that is announced with half of its digest, and sent. */
+static int half_a_digest(struct wire *w, int lo, int hi)
+{
+	struct {
+		struct wire_digests head;
+		struct wire_run run;
+		struct store_digest digest;
+	} b = { { 1, 1 }, { 0, 1 }, { 0, 0 } };
+	static char page[4096] = "a page";
+
+	b.digest = store_hash(store, page);
+	b.digest.lo += lo;
+	b.digest.hi += hi;
+	return object(w, MIB, "a") ?: send(w, WIRE_DIGESTS, &b, sizeof(b)) ?:
+	       send(w, WIRE_PAGES_ARE, page, sizeof(page));
+}
+
+static int first_half(struct wire *w)
+{
+	return half_a_digest(w, 0, 1);
+}
+
+static int second_half(struct wire *w)
+{
+	return half_a_digest(w, 1, 0);
+}
+
+/* The page is right, and then there is one more. */
+static int one_page_more(struct wire *w)
+{
+	static char page[4096];
+
+	return half_a_digest(w, 0, 0) ?: send(w, WIRE_PAGES_ARE, page, sizeof(page));
+}
+
+static int pages_without(struct wire *w)
+{
+	static char page[4096];
+
+	return offer(w, id) ?: send(w, WIRE_PAGES_ARE, page, sizeof(page));
+}
+
+static int empty_pages(struct wire *w)
+{
+	return object(w, MIB, "a") ?: batch(w, 1, 2, 0, 0, 2) ?: send(w, WIRE_PAGES_ARE, NULL, 0);
+}
+
+static int digests_without(struct wire *w)
+{
+	return offer(w, id) ?: batch(w, 1, 1, 0, 0, 1);
+}
+
+static int half_a_head(struct wire *w)
+{
+	return object(w, MIB, "a") ?: send(w, WIRE_DIGESTS, "\1\0\0", 4);
+}
+
+/* A batch of four pages, with n digests. */
+static int digests_of_four(struct wire *w, size_t n)
+{
+	struct {
+		struct wire_digests head;
+		struct wire_run run;
+		struct store_digest digest[8];
+	} b = { { 1, 4 }, { 0, 4 }, { { 1, 1 } } };
+
+	return object(w, MIB, "a") ?:
+	       send(w, WIRE_DIGESTS, &b, offsetof(typeof(b), digest) + n * sizeof(b.digest[0]));
+}
+
+static int short_batch(struct wire *w)
+{
+	return digests_of_four(w, 3);
+}
+
+static int long_batch(struct wire *w)
+{
+	return digests_of_four(w, 5);
+}
+
+static int run_of_none(struct wire *w)
+{
+	struct {
+		struct wire_digests head;
+		struct wire_run run[2];
+		struct store_digest digest[1];
+	} b = { { 2, 1 }, { { 0, 0 }, { 4096, 1 } }, { { 1, 1 } } };
+
+	return object(w, MIB, "a") ?: send(w, WIRE_DIGESTS, &b, sizeof(b));
 }
 
 static int no_pages(struct wire *w)
@@ -305,25 +488,110 @@ static int ask_for_none(struct wire *w)
 	return hello(w, WIRE_VERSION, true) ?: send(w, WIRE_ASK, "ffff\n", 5);
 }
 
+/* More ids than one request may have, by their number and by their length. */
+static int ask_for_many(struct wire *w)
+{
+	static char ids[1025 * 7 + 1];
+
+	for (int i = 0; i < 1025; i++)
+		memcpy(ids + i * 7, "latest\n", 7);
+	return hello(w, WIRE_VERSION, true) ?: send(w, WIRE_ASK, ids, 1025 * 7);
+}
+
+static int ask_for_much(struct wire *w)
+{
+	static char ids[64 * 1024];
+
+	memset(ids, 'f', sizeof(ids));
+	return hello(w, WIRE_VERSION, true) ?: send(w, WIRE_ASK, ids, sizeof(ids));
+}
+
+static int short_bye(struct wire *w)
+{
+	return hello(w, WIRE_VERSION, false) ?: send(w, WIRE_BYE, "1234", 4);
+}
+
 static int ask_twice(struct wire *w)
 {
 	return hello(w, WIRE_VERSION, true) ?: send(w, WIRE_OFFER, "", 1);
 }
 
-#define CASE(f) { #f, f }
+#define CASE(f, says) { #f, f, says }
 static const struct {
 	const char *name;
 	int (*send)(struct wire *w);
+	const char *says;
 } cases[] = {
-	CASE(version), CASE(not_hello), CASE(short_hello), CASE(short_id), CASE(path_id),
-	CASE(long_id), CASE(long_offer), CASE(no_name), CASE(huge), CASE(two_objects),
-	CASE(pages_unasked), CASE(odd_pages), CASE(other_page), CASE(no_pages), CASE(many_pages),
-	CASE(many_runs), CASE(false_sum), CASE(overflowing_sum), CASE(behind_the_end),
-	CASE(far_behind), CASE(descending), CASE(overlapping), CASE(unaligned), CASE(batch_twice),
-	CASE(window), CASE(end_without), CASE(wrong_tail), CASE(early_publish), CASE(name_twice),
-	CASE(text_with_nul), CASE(bye_within), CASE(answer), CASE(hello_again), CASE(ask_for_none),
-	CASE(ask_twice),
+	CASE(version, "speaks version"),
+	CASE(padded_hello, "broke the protocol"),
+	CASE(padded_behind, "broke the protocol"),
+	CASE(other_magic, "is no store of singvgpu's"),
+	CASE(long_hello, "broke the protocol"),
+	CASE(damaged_head, "is no message of"),
+	CASE(damaged_body, "was changed on its way"),
+	CASE(type_zero, "is no message of"),
+	CASE(type_too_high, "is no message of"),
+	CASE(too_long, "is no message of"),
+	CASE(not_hello, "sent message 12 where 1 was due"),
+	CASE(short_hello, "speaks version 0"),
+	CASE(short_id, "an offer without a proper id"),
+	CASE(path_id, "an offer without a proper id"),
+	CASE(long_id, "an offer without a proper id"),
+	CASE(longer_id, "an offer without a proper id"),
+	CASE(long_offer, "an offer of a wrong length"),
+	CASE(no_name, "an object that begins wrongly"),
+	CASE(name_with_nul, "an object that begins wrongly"),
+	CASE(huge, "an object of 18446744073709551615 bytes"),
+	CASE(two_objects, "an object that begins wrongly"),
+	CASE(pages_unasked, "more pages than were asked for"),
+	CASE(pages_without, "pages where none were due"),
+	CASE(empty_pages, "pages where none were due"),
+	CASE(odd_pages, "pages where none were due"),
+	CASE(other_page, "a page of 'a' whose content is not"),
+	CASE(first_half, "a page of 'a' whose content is not"),
+	CASE(second_half, "a page of 'a' whose content is not"),
+	CASE(one_page_more, "more pages than were asked for"),
+	CASE(no_pages, "a batch of 0 pages"),
+	CASE(many_pages, "a batch of 2048 pages"),
+	CASE(many_runs, "a batch of 1024 pages"),
+	CASE(digests_without, "digests where none were due"),
+	CASE(half_a_head, "digests where none were due"),
+	CASE(short_batch, "a batch of a wrong length"),
+	CASE(long_batch, "a batch of a wrong length"),
+	CASE(false_sum, "that do not fit the object"),
+	CASE(overflowing_sum, "that do not fit the object"),
+	CASE(behind_the_end, "that do not fit the object"),
+	CASE(far_behind, "that do not fit the object"),
+	CASE(descending, "that do not fit the object"),
+	CASE(overlapping, "that do not fit the object"),
+	CASE(unaligned, "that do not fit the object"),
+	CASE(run_of_none, "that do not fit the object"),
+	CASE(batch_twice, "an object's end too early"),
+	CASE(window, "digests where none were due"),
+	CASE(end_without, "an object's end too early"),
+	CASE(wrong_tail, "an object's end too early"),
+	CASE(early_publish, "a checkpoint's end too early"),
+	CASE(name_twice, "two parts are called a"),
+	CASE(text_with_nul, "a checkpoint's end too early"),
+	CASE(bye_within, "message 12 in the middle"),
+	CASE(answer, "message 7 in the middle"),
+	CASE(hello_again, "message 1 where an offer was due"),
+	CASE(short_bye, "an end of a wrong length"),
+	CASE(ask_for_none, "no checkpoint ffff"),
+	CASE(ask_for_many, "too many checkpoints at once"),
+	CASE(ask_for_much, "too many checkpoints at once"),
+	CASE(ask_twice, "sent message 3 where 2 was due"),
 };
+
+/* Does the sentence have both versions? */
+static bool both_versions(const char *why)
+{
+	char theirs[32], ours[32];
+
+	snprintf(theirs, sizeof(theirs), "version %d of the protocol", WIRE_VERSION + 1);
+	snprintf(ours, sizeof(ours), "this side version %d", WIRE_VERSION);
+	return strstr(why, theirs) && strstr(why, ours);
+}
 
 /* The server says why (-EREMOTEIO, with its sentence) and ends with 125. */
 static void run_case(int i)
@@ -334,14 +602,195 @@ static void run_case(int i)
 	uint32_t type;
 	ssize_t len = 0;
 
+	close(w.out);		/* a server that waits for more finds that there is none */
 	while (!err && len >= 0)
 		len = wire_any(&w, &type);
-	close(w.out);
 	waitpid(pid, &status, 0);
 	close(w.in);
-	ok(strstr(w.why, "server: ") == w.why && strlen(w.why) > 12 && WIFEXITED(status) &&
-	   WEXITSTATUS(status) == 125, cases[i].name, *w.why ? w.why : "it says nothing");
+	ok(strstr(w.why.text, "server: ") == w.why.text && strstr(w.why.text, cases[i].says) &&
+	   WIFEXITED(status) && WEXITSTATUS(status) == 125 &&
+	   (cases[i].send != version || both_versions(w.why.text)),
+	   cases[i].name, w.why.err ? w.why.text : "it says nothing");
 	wire_free(&w);
+}
+
+/* --------------------------------------------------------------------- lies to push and pull */
+
+static int hello_first(struct wire *w)
+{
+	return wire_receive(w, WIRE_HELLO) < 0 ? -EPROTO :
+	       send(w, WIRE_HELLO, &good_hello, sizeof(good_hello));
+}
+
+static int take_offer(struct wire *w)
+{
+	return hello_first(w) ?: wire_receive(w, WIRE_OFFER) < 0 ? -EPROTO : 0;
+}
+
+/* Wants the checkpoint, and answers its first batch with n bytes. */
+static int answer_with(struct wire *w, size_t n)
+{
+	static char missing[WIRE_BATCH];
+
+	return take_offer(w) ?: send(w, WIRE_WANT, "\1", 1) ?:
+	       wire_receive(w, WIRE_OBJECT) < 0 || wire_receive(w, WIRE_DIGESTS) < 0 ? -EPROTO :
+	       send(w, WIRE_MISSING, missing, n);
+}
+
+static int says_other_magic(struct wire *w)
+{
+	return wire_receive(w, WIRE_HELLO) < 0 ? -EPROTO : other_magic(w);
+}
+
+static int says_other_version(struct wire *w)
+{
+	struct wire_hello h = good_hello;
+
+	h.version++;
+	return wire_receive(w, WIRE_HELLO) < 0 ? -EPROTO : send(w, WIRE_HELLO, &h, sizeof(h));
+}
+
+static int answers_out_of_turn(struct wire *w)
+{
+	return take_offer(w) ?: send(w, WIRE_DONE, NULL, 0);
+}
+
+static int answers_less(struct wire *w)
+{
+	return answer_with(w, 2);
+}
+
+static int answers_more(struct wire *w)
+{
+	return answer_with(w, 4);
+}
+
+static int goes(struct wire *w)
+{
+	return take_offer(w);
+}
+
+static int damages_an_answer(struct wire *w)
+{
+	struct raw_head h = { WIRE_WANT, 1, 1, 0 };
+
+	return take_offer(w) ?: raw(w, h, true, "\1", 1);
+}
+
+static int fails_with(struct wire *w, uint32_t pad, size_t len)
+{
+	struct {
+		struct wire_failed f;
+		char text[8];
+	} f = { { -EIO, pad }, "no luck" };
+
+	return take_offer(w) ?: send(w, WIRE_FAILED, &f, len);
+}
+
+static int fails(struct wire *w)
+{
+	return fails_with(w, 0, sizeof(struct wire_failed) + 7);
+}
+
+static int fails_with_padding(struct wire *w)
+{
+	return fails_with(w, 1, sizeof(struct wire_failed) + 7);
+}
+
+static int fails_in_short(struct wire *w)
+{
+	return fails_with(w, 0, 7);
+}
+
+/* To a pull: a checkpoint with a page that is another than was announced. */
+static int sends_another_page(struct wire *w)
+{
+	static char page[4096] = "not what has that digest";
+	struct wire_offer o = { .bytes = 1 };
+	uint64_t size = MIB;
+
+	memcpy(o.id, id, sizeof(id));
+	return hello_first(w) ?: wire_receive(w, WIRE_ASK) < 0 ? -EPROTO :
+	       send(w, WIRE_OFFER, &o, sizeof(o)) ?: wire_receive(w, WIRE_WANT) < 0 ? -EPROTO :
+	       wire_send(w, WIRE_OBJECT, &size, 8, "a", 1) ?: batch(w, 1, 1, 0, 0, 1) ?:
+	       send(w, WIRE_PAGES_ARE, page, sizeof(page));
+}
+
+#define LIE(f, command, says) { #f, f, command, says }
+static const struct {
+	const char *name;
+	int (*tell)(struct wire *w);
+	const char *command, *says;
+} lies[] = {
+	LIE(says_other_magic, "push", "is no store of singvgpu's"),
+	LIE(says_other_version, "push", "speaks version 2 of the protocol, this side version 1"),
+	LIE(answers_out_of_turn, "push", "sent message 11 where 4 was due"),
+	LIE(answers_less, "push", "has answered what was not asked"),
+	LIE(answers_more, "push", "has answered what was not asked"),
+	LIE(goes, "push", "has ended, or the connection to it"),
+	LIE(damages_an_answer, "push", "was changed on its way"),
+	LIE(fails, "push", "host:/folder: no luck"),
+	LIE(fails_with_padding, "push", "has failed and does not say why"),
+	LIE(fails_in_short, "push", "has failed and does not say why"),
+	LIE(says_other_magic, "pull", "is no store of singvgpu's"),
+	LIE(sends_another_page, "pull", "a page of 'a' whose content is not"),
+};
+
+/* What push and pull have started: tells them the lie, and hears what they have to say. */
+static int liar(int i)
+{
+	struct wire w = { .in = 0, .out = 1, .who = "the command" };
+	int err = lies[i].tell(&w);
+	uint32_t type;
+
+	close(1);
+	while (!err && lies[i].tell != goes && wire_any(&w, &type) >= 0)
+		;
+	wire_free(&w);
+	return 0;
+}
+
+static void run_lie(int i, const char *self)
+{
+	char command[2048], said[2048] = "", what[64];
+	FILE *f;
+	int status;
+
+	snprintf(command, sizeof(command), "SINGVGPU_SSH='%s lie %d' exec timeout 60 %s store --store %s %s "
+		 "host:/folder 2>&1 </dev/null", self, i, tool, strcmp(lies[i].command, "push") ? path : full,
+		 lies[i].command);
+	f = popen(command, "re");
+	if (!f)
+		exit(1);
+	said[fread(said, 1, sizeof(said) - 1, f)] = '\0';
+	status = pclose(f);
+	snprintf(what, sizeof(what), "%s: %s", lies[i].command, lies[i].name);
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 125 && strstr(said, lies[i].says), what, said);
+}
+
+/* A store with a checkpoint of one part, of three pages. */
+static int fill_store(struct why *why)
+{
+	static char pages[3 * 4096];
+	struct store_part part = { .name = "a" };
+	struct store_writer *w = NULL;
+	struct store_object *o;
+	struct store *s;
+	char its_id[STORE_ID];
+	int err = store_create(full, NULL, why) ?: store_open(&s, full, STORE_RW, why);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < sizeof(pages); i++)
+		pages[i] = i % 251 + i / 4096;
+	err = store_writer_open(s, 0, &w) ?: store_object_begin(w, &o) ?:
+	      store_object_write(o, 0, pages, sizeof(pages)) ?: store_object_end(o, 0, &part.ref) ?:
+	      store_writer_flush(w) ?: store_publish(s, &part, 1, "{}", its_id);
+	if (err)
+		why_text(why, err, store_why()->text);
+	store_writer_close(w);
+	store_close(s);
+	return err;
 }
 
 static int count(void *arg, const char *name, uint64_t time)
@@ -351,31 +800,38 @@ static int count(void *arg, const char *name, uint64_t time)
 	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
 	struct store_verify_stats st;
-	char why[1024];
+	struct why why = { 0 };
+	char command[320];
+	char self[512] = "";
 	int n = 0;
 
+	if (argc > 2 && !strcmp(argv[1], "lie"))
+		return liar(atoi(argv[2]));
 	snprintf(tool, sizeof(tool), "%s/tools/singvgpu", build);
 	signal(SIGPIPE, SIG_IGN);
 	if (!mkdtemp(dir))
 		return 1;
 	snprintf(path, sizeof(path), "%s/store", dir);
-	if (store_create(path, NULL, why, sizeof(why)) ||
-	    store_open(&store, path, 0, why, sizeof(why))) {
-		printf("Bail out! %s\n", why);
+	snprintf(full, sizeof(full), "%s/full", dir);
+	if (store_create(path, NULL, &why) || store_open(&store, path, 0, &why) || fill_store(&why) ||
+	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) {
+		printf("Bail out! %s\n", why.text);
 		return 1;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("TAP version 13\n");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		run_case(i);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+		run_lie(i, self);
 	ok(!store_list(store, count, &n) && !n, "no checkpoint came of it", "there are some");
-	ok(!store_verify(store, NULL, NULL, NULL, NULL, &st), "the store is well", store_why());
+	ok(!store_verify(store, NULL, NULL, NULL, NULL, &st), "the store is well", store_why()->text);
 	store_close(store);
 	printf("1..%d\n", point);
-	snprintf(why, sizeof(why), "rm -rf %s", dir);
-	return system(why) || failed;
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command) || failed;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker.c - a process tree without a GPU, whose result depends on every round that it has made
+ * worker.c - a process tree without a GPU, whose result depends on each of its rounds
  *
  *   worker ROUNDS [GO]
  *
- * In each round a number goes from the main thread by a pipe to a child, by loopback TCP from there to
- * a second child, by shared memory and a futex to a thread of the parent, and comes back changed at
- * every stop. Lost, repeated or mixed up rounds end in another sum. A timer counts besides; each tenth
- * round prints a line. With GO it waits half way until there is a file of that name.
+ * In each round a number passes from the main thread by a pipe to a child, by loopback TCP to a
+ * second child, by shared memory and a futex to a thread of the parent; each of them changes it.
+ * Lost, repeated or mixed up rounds give another sum. A timer counts, too; each tenth round prints
+ * a line. With GO the main thread waits half way until a file of that name exists.
  */
 #include <arpa/inet.h>
 #include <errno.h>

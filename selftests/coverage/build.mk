@@ -10,10 +10,10 @@ COVERAGE_RECORDER := $(COVERAGE)/libcuda.so.1
 COVERAGE_PROTOS := $(B)/uproxy/softgpu/gen/api_protos.txt
 COVERAGE_CALLS := selftests/coverage/calls.txt
 
-$(COVERAGE)/recorder.c: selftests/coverage/recorder.sh uproxy/softgpu/args.awk \
+$(COVERAGE)/recorder.c: selftests/coverage/recorder.sh uproxy/softgpu/api/args.awk \
 		$(COVERAGE_PROTOS)
 	@mkdir -p $(@D)
-	$< $(COVERAGE_PROTOS) uproxy/softgpu/args.awk >$@
+	$< $(COVERAGE_PROTOS) uproxy/softgpu/api/args.awk >$@
 
 $(COVERAGE_RECORDER): $(COVERAGE)/recorder.c
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared $(CUDA_CFLAGS) -o $@ $< \

@@ -2,7 +2,7 @@
 # page.awk - writes docs/coverage.md from what generator, drivers and recorded tests say.
 #
 # awk -f page.awk version=13000 kind=coverage cuda.coverage kind=soft unsupported.def \
-#	kind=source libintercept/*.c kind=calls calls.txt kind=features features.txt
+#	kind=source libintercept/*.c libintercept/*/*.c kind=calls calls.txt kind=features features.txt
 #
 # coverage   NAME, how the stand-in deals with it, by the generator
 # soft       what the soft driver refuses, and why

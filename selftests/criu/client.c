@@ -2,18 +2,18 @@
 /*
  * client.c - the job of these tests: threads, a signal handler and children over one channel
  *
- * client FD MODE: the channel is on FD. It runs until SIGTERM, and then gives an account of all
- * that it has sent, or until its proxy dies. It knows nothing of dumps. MODE is letters:
+ * client FD MODE: the channel is on FD. The client runs until its proxy dies, or until SIGTERM,
+ * upon which it sends an account of its items. It does not know of dumps. MODE is letters:
  *
  *   l	a launcher starts the client proper, and keeps the fd open itself
  *   a	waits for SIGUSR2 before it attaches; b: between that and the first submission
- *   p	single-threaded; tells what membarrier says: at first, after SIGUSR2, after that
+ *   p	single-threaded; reports membarrier's results: at first, after SIGUSR2, and later
  *   q	has no timer, whose signals would end a sleep that a wake-up should have ended
- *   o	has a file of /dev/singvgpu open that is no end of a channel, and looks at it in the end
+ *   o	has a file of /dev/singvgpu open that is no end of a channel, and checks it at the end
  *   t	is the client of another channel, too, over fd 4
  *   x	is the proxy of another channel
  *
- * SIGUSR1 makes it hold something that CRIU refuses to dump, and again, give it up.
+ * SIGUSR1 makes it hold something that CRIU refuses to dump; the next SIGUSR1, release it.
  */
 #include <errno.h>
 #include <fcntl.h>

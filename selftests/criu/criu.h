@@ -4,7 +4,7 @@
  *
  *   run_begin ─► run_move … (dump, kill, new proxy, restore) ─► run_end
  *
- * A step that fails says why on stderr, with the last lines of the logs, and returns -1.
+ * A failed step prints the reason and the last lines of the logs on stderr, and returns -1.
  *
  * The order of a checkpoint, here as in a driver of checkpoints:
  *
@@ -12,8 +12,8 @@
  *   2. `criu dump`; when all is dumped and the tree is still frozen, CRIU runs its action script
  *      with post-dump: the proxy saves the channel. If the script fails, CRIU lets the tree go on
  *      and fails. Otherwise it kills the tree, or with --leave-running lets it go on. So the saved
- *      channel is in both cases that of the very moment of the dump, and a save that fails costs
- *      nothing. (Saving after `criu dump` has returned is as good, if it kills the tree.)
+ *      channel always matches the dump, and a failed save loses nothing. (If `criu dump` kills the
+ *      tree, the channel may also be saved after it has returned.)
  *   3. the old proxy ends, in whatever way; a new one restores the channel: generation + 1, gate
  *      closed. It must be there before CRIU's restore, which maps it.
  *   4. `criu restore`, given the channel: memfd by --inherit-fd, whose key is the memfd's name;
@@ -31,7 +31,7 @@
 
 #define LOG_LAST 8
 
-/* What a proxy knows of the streams: saved and restored together with the channel. */
+/* A proxy's account of the streams: saved and restored together with the channel. */
 struct state {
 	uint64_t next[STREAMS];
 	uint64_t logged;	/* seq of the last record in the log */
@@ -94,11 +94,11 @@ int start_client(struct run *r);
 int kill_client(struct run *r);
 int watch_client(struct run *r);
 int command(struct run *r, enum cmd cmd, const char *arg);
-/* These wait, and say what it is that does not come about. */
+/* These wait for a condition; a timeout prints which one. */
 bool comes_true(const uint32_t *word);	/* other than 0 */
 bool catches(struct run *r, int sig);	/* the client has a handler */
 bool has_file(struct run *r, const char *what, bool want);	/* the client, open */
-int progress(struct run *r);		/* each thread's stream goes on, and nothing is wrong */
+int progress(struct run *r);		/* each thread's stream advances, and nothing is wrong */
 #define DUMP_LEAVE	1		/* --leave-running */
 #define DUMP_FAILS	2		/* it must fail, and leave the client running */
 int dump(struct run *r, unsigned int flags);
@@ -111,7 +111,7 @@ bool log_says(struct run *r, const char *log, const char *what);
 #define MOVE_KILL	1		/* kill -9 of the old proxy, else it closes */
 #define MOVE_DRAIN	2
 #define MOVE_LEAVE	4		/* leave it running, for a while */
-#define MOVE_FULL	8		/* when the ring is full and all wait for room */
+#define MOVE_FULL	8		/* when the ring is full and all producers wait */
 int run_move(struct run *r, unsigned int flags);
 int run_end(struct run *r);		/* the client's account is right */
 int wait_client(struct run *r, int *status);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver.c - starts, dumps, kills and restores what the tests are about; see criu.h for the order
+ * driver.c - starts, dumps, kills and restores clients and proxies; see criu.h for the order
  */
 #include <dirent.h>
 #include <errno.h>

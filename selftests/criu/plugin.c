@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * plugin.c - what the CRIU plugin refuses, and by what name; and what must not be in its images
+ * plugin.c - the CRIU plugin's refusals and their messages; data that its images must not contain
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -186,13 +186,24 @@ static int holds_cookie(struct run *r, const char *path)
 	return found;
 }
 
+static int of_another_version(struct run *r, const char *path)
+{
+	uint32_t version = 12;
+	int fd = strstr(path, "/singvgpu-") ? open(path, O_WRONLY | O_CLOEXEC) : -1, done;
+
+	(void)r;
+	done = fd >= 0 && pwrite(fd, &version, sizeof(version), 8) == sizeof(version);
+	close(fd);
+	return done;
+}
+
 static int cut_short(struct run *r, const char *path)
 {
 	(void)r;
 	return strstr(path, "/singvgpu-") && !truncate(path, 50);
 }
 
-TEST_F(plugin, keeps_secrets_out_of_images_and_refuses_damaged_ones)
+TEST_F(plugin, keeps_secrets_out_of_images_and_refuses_other_versions)
 {
 	struct run *r = &self->run;
 
@@ -200,6 +211,20 @@ TEST_F(plugin, keeps_secrets_out_of_images_and_refuses_damaged_ones)
 	ASSERT_EQ(dump(r, DUMP_LEAVE), 0);
 	ASSERT_EQ(command(r, CMD_GO, NULL), 0);
 	EXPECT_EQ(each_image(r, holds_cookie), 0);
+	EXPECT_EQ(each_image(r, of_another_version), 2);
+	ASSERT_EQ(kill_client(r), 0);
+	EXPECT_EQ(restore_fails(r, "is of version 12, this plugin reads version 1"), 0);
+	EXPECT_EQ(each_image(r, cut_short), 2);
+	EXPECT_EQ(restore_fails(r, "is of version 12, this plugin reads version 1"), 0);
+}
+
+TEST_F(plugin, refuses_damaged_images)
+{
+	struct run *r = &self->run;
+
+	ASSERT_EQ(begin(r, "o"), 0);
+	ASSERT_EQ(dump(r, DUMP_LEAVE), 0);
+	ASSERT_EQ(command(r, CMD_GO, NULL), 0);
 	EXPECT_EQ(each_image(r, cut_short), 2);
 	ASSERT_EQ(kill_client(r), 0);
 	EXPECT_EQ(restore_fails(r, "is damaged"), 0);

@@ -2,8 +2,8 @@
 /*
  * proxy.c - the proxy of these tests: serves the client, checks its streams, obeys the driver
  *
- * The main thread owns the ring. Another one takes commands from a socket in the run's folder, one
- * at a time, and has the main thread carry them out between two records.
+ * The main thread owns the ring. Another thread takes commands from a socket in the run's folder,
+ * one at a time; the main thread executes them between two records.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.h - what the client under test sends and the proxy of the test expects
+ * stream.h - the records that the client under test sends and the test's proxy expects
  *
  * The client's threads submit items. Each thread has two streams, one for its own items and one
  * for those of its signal handler; the items of a stream are numbered, and their length and every
- * byte follow from stream and number. So the proxy sees what is lost, doubled, disordered or torn.
+ * byte follow from stream and number. So the proxy detects lost, repeated, reordered and torn
+ * items.
  */
 #ifndef SELFTESTS_CRIU_STREAM_H
 #define SELFTESTS_CRIU_STREAM_H
@@ -20,7 +21,7 @@ enum op {
 	OP_ITEM = 1,		/* no answer */
 	OP_CALL,		/* answered at once */
 	OP_LATE,		/* answered some milliseconds later */
-	OP_PROBE,		/* struct probe: what the client has found out about itself */
+	OP_PROBE,		/* struct probe: facts that the client has measured */
 	OP_END,			/* struct end: the client's own account */
 };
 

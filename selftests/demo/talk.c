@@ -2,8 +2,8 @@
 /*
  * talk.c - a demonstration: a client and a proxy talk through a channel, and one of them is killed
  *
- * What is shown is what happens: every line is printed by the process that it is about, from what
- * came through the channel. Exits non-zero when anything is not as it says.
+ * Every line is printed by the process that it is about, from data that came through the channel.
+ * Exits non-zero if anything differs from what the lines claim.
  */
 #define _GNU_SOURCE
 #include <errno.h>

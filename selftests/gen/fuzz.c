@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz.c - throws records at the generated dispatch: random ones, and mutants of those that are
- * nearly right; it must refuse or serve each without a bad access. fuzz [SECONDS] [SEED]
+ * fuzz.c - feeds the generated dispatch random records, and mutants of nearly valid ones; it must
+ * refuse or serve each without a bad access. fuzz [SECONDS] [SEED]
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mock.c - what stub.h and dispatch.h ask for, over two small tables and a direct call
+ * mock.c - the functions that stub.h and dispatch.h require, over two tables and a direct call
  */
 #include "mock.h"
 

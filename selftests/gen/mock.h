@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mock.h - both ends of generated code without a ring: a client, a proxy's core, a driver that
- * writes down how it was called
+ * mock.h - both ends of generated code without a ring: a client, a proxy's core, and a driver that
+ * records its calls
  */
 #ifndef MOCK_H
 #define MOCK_H
@@ -54,7 +54,7 @@ extern struct mock mock;
 void mock_reset(void);
 /* A handle that exists on both ends. */
 uint64_t mock_handle(unsigned int type);
-/* Dispatch a record as it lies in mock.record. */
+/* Dispatches the record in mock.record. */
 int mock_dispatch(uint16_t op, uint32_t len, struct sv_call *c);
 
 #endif

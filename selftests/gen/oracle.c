@@ -2,9 +2,9 @@
 /*
  * oracle.c - compares the generated table of names with what NVIDIA's own library answers
  *
- * oracle LIBCUDA: cuGetProcAddress works without a device. For each row that its release can know:
- * asked for the row's version it must return the row's symbol, and asked for the version before
- * what the table says of that.
+ * oracle LIBCUDA: cuGetProcAddress works without a device. For each row that the library's release
+ * can know, it must return the row's symbol for the row's version, and for the version before it
+ * the symbol that the table has for that.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * trip.c - calls go through generated stubs, bytes and generated dispatch to a driver and back
+ * trip.c - round trips of calls: generated stubs, bytes, generated dispatch, a driver, and back
  */
 #include <kselftest_harness.h>
 #include "../harness/patience.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * window.c - does a driver give the device window its address, and what does its VMM interface cost?
+ * window.c - whether a driver places the device window as asked, and the cost of its VMM calls
  *
  * window DRIVER BASE LENGTH: reserves LENGTH bytes at BASE (both hexadecimal) in a new process, maps
- * CHUNKS granules in it and away again. Prints "base ADDRESS" and "NAME MICROSECONDS" lines. Exit 0
- * if the hint was honoured, 1 if not, 4 without driver or device.
+ * CHUNKS granules in it and unmaps them. Prints "base ADDRESS" and "NAME MICROSECONDS" lines. Exit
+ * status 0: the hint was honoured; 1: it was not; 4: no driver or device.
  */
 #include <cuda.h>
 

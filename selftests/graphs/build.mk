@@ -12,7 +12,7 @@ $(B)/selftests/graphs/graph-hostile: selftests/graphs/hostile.c selftests/uproxy
 		$(RINGBUF) $(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include -MMD -MP \
 		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS)
 
 TIMEOUT_graph-hostile := 200

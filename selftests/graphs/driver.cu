@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver.cu - what the runtime has no call for: parameters in a buffer, memory operations, attributes
+ * driver.cu - calls that the runtime lacks: parameters in a buffer, memory operations, attributes
  *
  * Functions come from cudaGetDriverEntryPoint. The last line is PASS.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostile.c - descriptions of graphs: an honest one of every node works; one that breaks a rule
- * ends the session by name; whatever else is done to one, the proxy answers or ends, and never
+ * hostile.c - descriptions of graphs: a valid one of every node type works; one that breaks a rule
+ * ends the session with that rule's name; for any other damage the proxy answers or ends, and never
  * crashes
  */
 #include "../uproxy/client.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nodes.cu - graphs whose nodes the program takes part in: pageable memory, host functions, updates
+ * nodes.cu - graphs whose nodes involve the program: pageable memory, host functions, updates
  *
- * Each step says what it found; the last line is PASS. The same steps hold without a proxy.
+ * Each step prints its result; the last line is PASS. All steps also pass without a proxy.
  */
 #include "../jobs/job.cuh"
 

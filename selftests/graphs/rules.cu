@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rules.cu - what may be recorded, what spoils a recording, and which error says so
+ * rules.cu - what may be captured, what invalidates a capture, and with which error
  *
- * Each step says what it found; the last line is PASS. The same steps hold without a proxy.
+ * Each step prints its result; the last line is PASS. All steps also pass without a proxy.
  */
 #include "../jobs/job.cuh"
 

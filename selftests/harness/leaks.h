@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaks.h - kselftest's harness, in which a test that leaves an fd or a shared mapping open fails.
+ * leaks.h - kselftest's harness; a test that leaks an fd or a shared mapping fails
  *
  * Include this instead of <kselftest_harness.h>. The harness runs each test with its fixture's
- * setup and teardown in a child of its own; what that child has open at its end and the program
- * did not have open at its start is leaked. (A FIXTURE_TEARDOWN_PARENT comes too late for this.)
+ * setup and teardown in a child of its own. Fds and mappings that this child has at its end, but
+ * the program had not at its start, are leaked. (A FIXTURE_TEARDOWN_PARENT runs too late for this
+ * check.)
  */
 #ifndef SELFTESTS_HARNESS_LEAKS_H
 #define SELFTESTS_HARNESS_LEAKS_H
@@ -13,7 +14,7 @@
 
 static void leaks_exit(int code) __attribute__((noreturn));
 
-/* Only the harness's own call in __run_test is meant; its macros expand after the #undef. */
+/* Replaces only the harness's own call in __run_test: its macros expand after the #undef. */
 #define _exit leaks_exit
 #include <kselftest_harness.h>
 #undef _exit
@@ -28,7 +29,7 @@ static void leaks_exit(int code) __attribute__((noreturn));
 static unsigned char leaks_known_fd[LEAKS_MAX_FD];
 static int leaks_known_maps;
 
-/* Calls for each open fd but the one that lists them. Returns how many are not known. */
+/* Visits each open fd but the one that lists them. Returns the number of unknown ones. */
 static int leaks_scan_fds(int learn)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -86,7 +87,7 @@ static void __attribute__((constructor)) leaks_learn(void)
 
 static void leaks_exit(int code)
 {
-	/* A test that failed or was skipped has said so, and may have had no chance to clean up. */
+	/* A failed or skipped test has been reported, and may have had no chance to clean up. */
 	if (code == KSFT_PASS) {
 		if (leaks_scan_fds(0))
 			code = KSFT_FAIL;

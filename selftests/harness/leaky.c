@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * leaky.c - tests that leak, for test-runner: those called leaks_* must be reported as failed.
+ * leaky.c - tests that leak, for test-runner: it must report those called leaks_* as failed
  */
 #include "leaks.h"
 #include <sys/mman.h>

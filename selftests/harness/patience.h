@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patience.h - when a test may call something hung, on a machine of any speed and load
+ * patience.h - when a test may declare a process hung, on a machine of any speed and load
  *
- * A deadline by the clock alone fails where the machine is slow, or busy with something else: an
- * emulated one on a loaded host may stand still for seconds. What hangs is asleep and stays so. So
- * a test that has waited in vain for PATIENCE_S asks others_go_on() before it gives up; what never
- * stops running is ended by the harness, whose own limits are as generous.
+ * A deadline by the clock alone fails on a slow or busy machine: an emulated one on a loaded host
+ * may stall for seconds. A hung process sleeps and stays asleep. So a test that has waited
+ * PATIENCE_S in vain calls others_go_on() before it fails. A process that never stops running is
+ * ended by the harness, whose own limits are as generous.
  *
  * Include it behind <kselftest_harness.h>.
  */
@@ -25,7 +25,7 @@
 #undef TEST_TIMEOUT_DEFAULT
 #define TEST_TIMEOUT_DEFAULT 600
 
-/* How often a thread has left the CPU; *busy: it wants one now, or waits for a disk. */
+/* How many times a thread has left the CPU; *busy: it is runnable, or waits for a disk. */
 static inline uint64_t patience_thread(int pid, const char *tid, bool *busy)
 {
 	unsigned long long n, sum = 0;
@@ -46,7 +46,7 @@ static inline uint64_t patience_thread(int pid, const char *tid, bool *busy)
 	return sum;
 }
 
-/* The same for all threads of a process of our process group, which is the test's own. */
+/* The same for all threads of a process in our process group, which the test has for itself. */
 static inline uint64_t patience_process(int pid, bool *busy)
 {
 	char path[64];
@@ -67,8 +67,8 @@ static inline uint64_t patience_process(int pid, bool *busy)
 }
 
 /*
- * Whether another process of this test wants to run, or has run since the last call with the same
- * *mark, which is 0 at first: then the answer is yes.
+ * Whether another process of this test is runnable, or has run since the last call with the same
+ * *mark. The first call, with *mark 0, returns true.
  */
 static inline bool others_go_on(uint64_t *mark)
 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * supervise.c - runs one test program and answers for every process it leaves behind.
+ * supervise.c - runs one test program, and reports and kills every process that it leaves behind
  *
  * supervise SECONDS STATUS-FILE COMMAND [ARG...]
  *
- * The command runs in a session of its own. All its descendants are ours, as their subreaper: when
- * the command has ended, those that have not follow within a second, or are leaked. None is alive
- * when supervise ends. The status file then says, a line each:
+ * The command runs in a session of its own. We are the subreaper of its descendants: those that do
+ * not end within a second of the command are leaked. None is alive when supervise ends. The status
+ * file then has lines of:
  *
  *	exit N | signal N | timeout	how the command ended
  *	leak PID COMMAND		a process that it left behind
- *	cpu SECONDS			what it and all its descendants had of the processors
+ *	cpu SECONDS			CPU time of the command and all its descendants
  */
 #define _GNU_SOURCE
 #include <dirent.h>

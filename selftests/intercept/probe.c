@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * probe.c - asks the stand-ins one thing and prints the answer: what test-intercept starts
+ * probe.c - makes one query of the stand-ins and prints the answer; started by test-intercept
  *
  *   probe devices            number of devices, and each one's PCI bus id
  *   probe context N          a context on device N: the CUresult
  *   probe two                contexts on device 0, then on 1: the second's CUresult
+ *   probe moves              from device 0 to 1 and back, with a pool that keeps its memory; and to 1 once
+ *                            more, when a host function has run: the CUresult
  *   probe handles            cudart's handles for devices 0 and 1 differ; the device in use is 1; is 0?
- *   probe nvml               what NVML says
- *   probe bypass PATH        cuInit, PATH loaded, a module loaded; all goes well
+ *   probe nvml               NVML's answers
+ *   probe bypass PATH        cuInit, PATH loaded, a module loaded; all succeed
  *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
  *   probe busy BYTES         memory, copies, launches for ever, from several threads
  *   probe symbols            a few cuGetProcAddress results
- *   probe taken ADDRESS      memory of its own there: whether it is there; cuInit's result
+ *   probe taken ADDRESS      its own memory mapped there: whether that worked; cuInit's result
  *   probe link               PTX through cuLink, loaded and run; and PTX that does not compile
  */
 #include <cuda.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,56 @@ static CUresult context(int dev)
 	CUresult rc = CU(cuDevicePrimaryCtxRetain)(&ctx, dev);
 
 	return rc ? rc : CU(cuCtxSetCurrent)(ctx);
+}
+
+static void add_one(void *n)
+{
+	++*(int *)n;
+}
+
+/* Device dev's pool, with memory left in it, gives memory that works. */
+static void visit(CUdevice dev)
+{
+	unsigned long long all = ~0ull;
+	uint8_t bytes[4096] = { 0 };
+	CUmemoryPool pool;
+	CUdeviceptr p;
+
+	CHECK(context(dev));
+	CHECK(CU(cuDeviceGetDefaultMemPool)(&pool, dev));
+	CHECK(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+	for (int i = 0; i < 2; i++) {
+		CHECK(CU(cuMemAllocAsync)(&p, sizeof(bytes), NULL));
+		CHECK(CU2(cuMemsetD8)(p, 7 + i, sizeof(bytes)));
+		CHECK(CU2(cuMemcpyDtoH)(bytes, p, sizeof(bytes)));
+		CHECK(CU(cuMemFreeAsync)(p, NULL));
+		printf("%d ", bytes[0] + bytes[sizeof(bytes) - 1]);
+	}
+	CHECK(CU(cuCtxSynchronize)());
+}
+
+static void leave(CUdevice dev)
+{
+	CHECK(CU(cuCtxSetCurrent)(NULL));
+	CHECK(CU2(cuDevicePrimaryCtxRelease)(dev));
+}
+
+static int moves(void)
+{
+	int n = 0;
+
+	CHECK(CU(cuInit)(0));
+	for (int i = 0; i < 3; i++) {
+		visit(i & 1);
+		leave(i & 1);
+	}
+	CHECK(context(0));
+	CHECK(CU(cuLaunchHostFunc)(NULL, add_one, &n));
+	CHECK(CU(cuCtxSynchronize)());
+	leave(0);
+	printf("%d %d", n, context(1));
+	printf(" %d\n", context(0));
+	return 0;
 }
 
 /* The runtime asks for every device's primary context first, and then uses one. */
@@ -320,6 +373,8 @@ int main(int argc, char **argv)
 		printf("%d\n", context(1));
 		return 0;
 	}
+	if (!strcmp(what, "moves"))
+		return moves();
 	if (!strcmp(what, "handles"))
 		return handles();
 	if (!strcmp(what, "nvml"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * space.c - the address allocator does what a table of bytes would do
+ * space.c - the address allocator behaves like a model: a table of bytes
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ampere.cu - what nvcc makes for compute capability 8.0: reductions of warps in one instruction,
- * copies to shared memory on their own, matrix products of bf16 and tf32, min and max with three.
+ * ampere.cu - instructions of compute capability 8.0: reductions of warps in one instruction,
+ * asynchronous copies to shared memory, matrix products of bf16 and tf32, min and max of three.
  */
 #include "job.cuh"
 

@@ -2,8 +2,8 @@
 /*
  * atomics.cu - atomic operations of every width, operator, scope and place.
  *
- * Sums of floats are of values whose sum is exact in any order. What each operation returned is
- * checked too: the old values of n additions of 1 are 0 to n - 1, each once.
+ * Float sums use values whose sum is exact in any order. The results of the operations are checked,
+ * too: the old values of n additions of 1 are 0 to n - 1, each once.
  */
 #include "job.cuh"
 

@@ -6,11 +6,11 @@ comma := ,
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 job_FLAGS_ampere := -arch=sm_80
 job_FLAGS_calls := -Xptxas -suppress-stack-size-warning
+job_FLAGS_clusters := -arch=compute_90
 job_FLAGS_idioms := --extended-lambda
 job_FLAGS_nested := -rdc=true -lcudadevrt
 job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
-# DT_RPATH: Debian's libnvrtc finds its other half by the path of the program alone
-job_FLAGS_nvrtc := -lnvrtc -Xlinker --disable-new-dtags -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
+job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 # by the driver API, also by what of it is deprecated
 DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
 $(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -L$(B)/lib -lcuda -Wno-deprecated-declarations))
@@ -77,7 +77,9 @@ sample-jobs: $(SAMPLE_JOB_BINS)
 
 # Direct mode on one core and on two; then through the proxy, likewise.
 ifeq ($(SAN),)
-HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc
+HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
+	selftests/jobs/test-limits selftests/jobs/test-locks
+TEST_PROGRAMS += $(CHECKED)/libcuda.so.1
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900
 TIMEOUT_test-jobs-proxied := 900

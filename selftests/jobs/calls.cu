@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * calls.cu - functions of the device: recursion, pointers, virtual functions, lambdas, the heap.
+ * calls.cu - device functions: recursion, pointers, virtual functions, lambdas, the heap.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * capture.cu - work recorded from streams, with forks and joins, then replayed and updated.
+ * capture.cu - stream capture, with forks and joins; captured graphs launched and updated.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * coop.cu - cooperative groups: barriers of the grid between dependent phases, tiles, partitions.
+ * coop.cu - cooperative groups: grid barriers between dependent phases, tiles, partitions.
  */
 #include "job.cuh"
 

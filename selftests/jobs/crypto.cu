@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * crypto.cu - hashes and ciphers: the same functions compiled for host and device, compared bit by bit, and
+ * crypto.cu - hashes and ciphers: the same functions on host and device, compared bit by bit and
  * with known answers.
  */
 #include "job.cuh"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_contexts.cu - devices and contexts by the driver API: properties, identities, flags, counts of use,
- * cache settings; events of whole contexts, which order work of all their streams.
+ * driver_contexts.cu - devices and contexts by the driver API: properties, identities, flags,
+ * reference counts, cache settings; events of whole contexts, which order work of all their
+ * streams.
  */
 #include "driver.cuh"
 

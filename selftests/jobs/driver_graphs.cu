@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_graphs.cu - graphs by the driver API: edges by node, kernel nodes and what becomes of changes to them
- * in the graph and in executable ones, flags of instantiation.
+ * driver_graphs.cu - graphs by the driver API: edges by node, changes of kernel nodes in graphs
+ * and in executable graphs, flags of instantiation.
  */
 #include "driver.cuh"
 

@@ -2,10 +2,11 @@
 /*
  * driver_ipc.cu - memory, pools and events of another process, by cuIpc handles and shareable pools
  *
- * The child starts as a program of its own, with one end of a socket; or two that were started apart find
- * each other at a path: driver_ipc meet PATH, driver_ipc visit|stranger|abroad PATH (test-ipc). Handles go through it as bytes, a
- * pool as a file descriptor. Each checks what the other's kernels write, and what the calls say when the
- * other has let go, has ended, or never was.
+ * The child is a program of its own, with one end of a socket. Or two programs that were started
+ * separately meet at a path: driver_ipc meet PATH, driver_ipc visit|stranger|abroad PATH
+ * (test-ipc). Handles pass as bytes, a pool as a file descriptor. Each process checks the writes
+ * of the other's kernels, and the errors when the other has freed its memory, has ended, or never
+ * existed.
  */
 #include "driver.cuh"
 #include "passfd.cuh"
@@ -216,6 +217,7 @@ static void pool_child(void)
 	CUmemPoolPtrExportData data = take<CUmemPoolPtrExportData>(), bad = data;
 	CUmemoryPool pool, of, other;
 	CUmemPoolProps props = {};
+	CUipcMemHandle memory;
 	CUdeviceptr p, q;
 	CUstream s;
 
@@ -228,6 +230,15 @@ static void pool_child(void)
 	CU_INVALID(cuMemPoolImportPointer(&p, pool, NULL));
 	bad.reserved[20] ^= 1;
 	EXPECT(cuMemPoolImportPointer(&p, pool, &bad) != CUDA_SUCCESS);
+	/* a pool's pointer is no memory handle, and the other way */
+	static_assert(sizeof(memory) == sizeof(data), "both are 64 bytes");
+	memcpy(&memory, &data, sizeof(memory));
+	CU_INVALID(cuIpcOpenMemHandle(&p, memory, LAZY));
+	CU(cuMemAlloc(&q, 4096));
+	CU(cuIpcGetMemHandle(&memory, q));
+	memcpy(&bad, &memory, sizeof(bad));
+	CU_INVALID(cuMemPoolImportPointer(&p, pool, &bad));
+	CU(cuMemFree(q));
 	/* the pointer without the pool: another one's key does not do */
 	props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
 	props.handleTypes = FD;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_memory.cu - memory by the driver API: pinned memory, what is known of pointers and of ranges of
- * managed memory, prefetches in batches, pools by location.
+ * driver_memory.cu - memory by the driver API: pinned memory, attributes of pointers and of ranges
+ * of managed memory, prefetches in batches, pools by location.
  */
 #include "driver.cuh"
 
@@ -95,6 +95,35 @@ static void ranges(void)
 	CU(cuStreamDestroy(s));
 }
 
+/* An allocation has one name, and ends where it ends. */
+static void bounds(void)
+{
+	CUdeviceptr d = room(1024), e = room(1 << 20);
+	char h[2048] = "", *pinned;
+
+	CU(cuMemcpyHtoD(d, h, 1024));
+	CU_INVALID(cuMemcpyHtoD(d, h, 1536));
+	CU_INVALID(cuMemcpyDtoH(h, d + 1023, 514));
+	CU_INVALID(cuMemcpyDtoD(e, d, 1536));
+	CU_INVALID(cuMemcpyDtoD(d + 512, e, 1024));
+	CU_INVALID(cuMemsetD8(d, 1, 1536));
+	CU_INVALID(cuMemsetD8(d + 8, 1, ~(size_t)0));
+	CU_INVALID(cuMemFree(d + 8));
+	CU_INVALID(cuMemFree(d + 512));
+	CU_INVALID(cuMemFree(d - 8));
+	CU(cuMemAllocHost((void **)&pinned, 64));
+	CU_INVALID(cuMemFree((CUdeviceptr)pinned));	/* cuMemFreeHost's */
+	CU(cuMemFreeHost(pinned));
+	CU_INVALID(cuMemFreeHost(pinned));
+	CU_INVALID(cuMemFreeHost(h));
+	CU_INVALID(cuMemAlloc(&e, 0));
+	CU_INVALID(cuMemAlloc(NULL, 64));
+	CU(cuMemcpyDtoH(h, d, 1024));
+	CU(cuMemFree(d));
+	CU_INVALID(cuMemFree(d));
+	CU(cuMemFree(e));
+}
+
 static void pointers(void)
 {
 	unsigned int on = 1, off = 0, v;
@@ -162,6 +191,7 @@ int main()
 	CU(cuDeviceGet(&dev, 0));
 	host_memory();
 	ranges();
+	bounds();
 	pointers();
 	pools();
 	CU(cuCtxSynchronize());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_modules.cu - code by the driver API: modules and libraries from files and from the program's own
- * fat binary, what is in them, functions' attributes and states, the linker, sizes of blocks by occupancy.
+ * driver_modules.cu - code by the driver API: modules and libraries from files and from the
+ * program's own fat binary, their contents, functions' attributes and states, the linker, block
+ * sizes by occupancy.
  */
 #include "driver.cuh"
 

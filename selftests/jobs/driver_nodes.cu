@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_nodes.cu - nodes of graphs by the driver API: what they say is what they were made with; what is set
- * in the graph is for the next executable one, what is set in an executable one for its next launch.
+ * driver_nodes.cu - graph nodes by the driver API: queries return the parameters that were set;
+ * changes in a graph apply to the next instantiation, changes in an executable graph to its next
+ * launch.
  */
 #include "driver.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_objects.cu - streams, events, texture and surface objects and objects of the program by the driver
- * API: what they were made with is what they say, and what is set takes effect.
+ * driver_objects.cu - streams, events, texture, surface and user objects by the driver API:
+ * queries return the parameters that were given, and changes take effect.
  */
 #include "driver.cuh"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * driver_share.cu - device memory that two processes have, passed as a file descriptor
+ * driver_share.cu - device memory shared by two processes, passed as a file descriptor
  *
- * The child is forked before either uses the device. Each sees what the other's kernels write; the
- * memory lives as long as one of them holds it.
+ * The child is forked before either uses the device. Each sees the writes of the other's kernels;
+ * the memory lives as long as one of them holds it.
  */
 #include "driver.cuh"
 #include "passfd.cuh"

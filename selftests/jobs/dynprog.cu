@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dynprog.cu - tables filled in the order of their dependences: alignments, shortest ways, knapsacks,
- * chains of matrices, clusters; and the votes and counts of whole blocks.
+ * dynprog.cu - dynamic programming: alignments, shortest paths, knapsacks, chains of matrices,
+ * clusters; and votes and counts of whole blocks.
  */
 #include "job.cuh"
 

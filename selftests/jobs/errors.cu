@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * errors.cu - mistakes of the host: which error, who keeps it, and that work goes on behind it.
+ * errors.cu - host errors: which error is returned, where it is kept, and that work continues.
  */
 #include "job.cuh"
 

@@ -57,12 +57,15 @@ static void *exiting(void *)
 	exit(6);
 }
 
+static volatile int launched;
+
 static void *launching(void *arg)
 {
 	for (int i = 0; i < 20; i++) {
 		set<<<1, 1, 0, cudaStreamPerThread>>>((int *)arg, 1);
 		CHECK(cudaStreamSynchronize(cudaStreamPerThread));
 	}
+	__sync_fetch_and_add(&launched, 1);
 	for (;;)		/* calls of a thread beside exit() are not safe with any runtime */
 		pause();
 	return NULL;
@@ -128,7 +131,8 @@ static int child(const std::string &how)
 	if (how == "exit-beside-threads") {
 		for (int i = 0; i < 4; i++)
 			pthread_create(&t, NULL, launching, d);
-		usleep(50000);
+		while (launched < 4)
+			usleep(1000);
 		exit(7);
 	}
 	if (how == "static-destructor") {

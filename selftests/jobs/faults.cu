@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * faults.cu - kernels that do what they must not: each in a process of its own, which must see the
- * right error, see it again with every call, and end in order.
+ * faults.cu - faulting kernels: each in a process of its own, which must get the right sticky error
+ * from every later call, and end in order.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * finance.cu - option prices by formula, by a tree and by chance, as samples of many toolkits do.
+ * finance.cu - option prices by formula, by a binomial tree and by Monte Carlo.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * forks.cu - children: before CUDA is used they may use it; after, they may not, and are told so.
+ * forks.cu - children: forked before CUDA is used, they may use it; after, their calls fail.
  */
 #include "job.cuh"
 

@@ -2,10 +2,10 @@
 /*
  * gpt.cu - a small GPT, trained character by character on a text: every step on the device.
  *
- * Embeddings, then layers of causal attention and a GELU MLP, each behind a layer norm and beside a
- * residual; cross-entropy, the whole backward pass, clipping and AdamW, all by the kernels below.
- * No kernel adds floats atomically, so the same device gives the same weights each time. Matrices
- * are row-major, weights have inputs as rows: y[M,N] = x[M,K] w[K,N] + b[N].
+ * Embeddings, then layers of causal attention and a GELU MLP, each with a layer norm before it and
+ * a residual; cross-entropy, the whole backward pass, clipping and AdamW, all by the kernels
+ * below. No kernel adds floats atomically, so the same device gives the same weights each time.
+ * Matrices are row-major, weights have inputs as rows: y[M,N] = x[M,K] w[K,N] + b[N].
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * graphs.cu - graphs made node by node: parameters changed, children, clones, a thousand launches.
+ * graphs.cu - graphs built node by node: changed parameters, children, clones, a thousand launches.
  */
 #include "job.cuh"
 

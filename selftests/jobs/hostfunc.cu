@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostfunc.cu - functions of the host in the order of a stream: what they see, and who waits.
+ * hostfunc.cu - host functions in stream order: the memory that they see, and what waits for them.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostmem.cu - host memory that the device reaches: mapped, registered, written by both at once.
+ * hostmem.cu - host memory that kernels access: mapped, registered, written by both sides at once.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * idioms.cu - habits of CUDA programs that have no better place: cache hints, counting barriers, copies and
- * fills inside kernels, functions as objects, kernels of many shapes from templates, extended lambdas.
+ * idioms.cu - various idioms of CUDA programs: cache hints, counting barriers, copies and fills
+ * inside kernels, function objects, kernels of many shapes from templates, extended lambdas.
  */
 #include "job.cuh"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * interop.cu - runtime and driver API in one program: contexts, streams, events and memory of both, waits
- * and writes of words, memory between processes, and peers: done right, or refused by the right error.
+ * interop.cu - runtime and driver API in one program: contexts, streams, events and memory of
+ * both, stream memory operations, memory between processes, and peers: each works or fails with
+ * the right error.
  */
 #include "job.cuh"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * library.cu - libraries in contexts that come and go: each context has a module and variables of its own,
- * and a library outlives them all (runtimes before CUDA 13 keep theirs over a reset of the device).
+ * library.cu - libraries in contexts that are made and destroyed: each context has its own module
+ * and variables, and a library outlives them (runtimes before CUDA 13 keep theirs across a device
+ * reset).
  */
 #include "job.cuh"
 

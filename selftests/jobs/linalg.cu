@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * linalg.cu - systems of equations: LU with pivots, Cholesky, QR, eigenvalues, conjugate gradients and
- * tridiagonal systems, whose answers are put into the equations again.
+ * tridiagonal systems; solutions are checked by substitution.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * managed.cu - memory that host and device use in turn by the same pointers.
+ * managed.cu - managed memory: host and device use the same pointers in turn.
  */
 #include "job.cuh"
 

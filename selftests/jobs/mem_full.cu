@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_full.cu - device memory until there is no more: what is left, what a failure leaves behind,
- * and whether everything comes back.
+ * mem_full.cu - device memory allocated until it is exhausted: the free amount, effects of a failed
+ * allocation, and whether everything can be freed.
  */
 #include "job.cuh"
 
@@ -43,6 +43,25 @@ static void until_full(void)
 	EXPECT_ERROR(cudaErrorMemoryAllocation, cudaMalloc(&p, (size_t)1 << 60));
 	EXPECT_ERROR(cudaErrorMemoryAllocation, cudaMalloc(&p, ~(size_t)0 - 100));
 	EXPECT_ERROR(cudaErrorMemoryAllocation, cudaGetLastError());
+	EXPECT_EQ(left(), before);
+}
+
+/* A failure that lay over memory that is kept for the next allocation takes nothing of it. */
+static void fails_over_what_is_kept(void)
+{
+	size_t before = left();
+	char *p, *q;
+
+	CHECK(cudaMalloc(&p, 128 << 20));
+	CHECK(cudaFree(p));
+	EXPECT_EQ(left(), before);
+	for (int i = 0; i < 20; i++)
+		EXPECT_ERROR(cudaErrorMemoryAllocation, cudaMalloc(&q, before + (4 << 20)));
+	EXPECT_ERROR(cudaErrorMemoryAllocation, cudaGetLastError());
+	EXPECT_EQ(left(), before);
+	CHECK(cudaMalloc(&q, before / 16 * 15));
+	CHECK(cudaMemset(q, 3, 4096));
+	CHECK(cudaFree(q));
 	EXPECT_EQ(left(), before);
 }
 
@@ -102,6 +121,7 @@ int main(void)
 {
 	/* what the soft device has in this process: filling more only takes time */
 	setenv("SINGVGPU_SOFT_MEM", "1G", 0);
+	fails_over_what_is_kept();	/* while all that is free is one piece */
 	until_full();
 	pool_until_full();
 	holes();

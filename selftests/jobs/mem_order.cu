@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_order.cu - stream-ordered memory under load: threads with several streams each, whose work is
- * slow, allocate, use, check and free blocks, so that memory that is given out too early is written
- * by two kernels at once.
+ * mem_order.cu - stream-ordered memory under load: threads with several slow streams each allocate,
+ * use, check and free blocks, so that memory that is reused too early is written by two kernels at
+ * once.
  */
 #include "job.cuh"
 

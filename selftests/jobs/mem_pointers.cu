@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_pointers.cu - what the driver says of pointers into each kind of memory, and of none.
+ * mem_pointers.cu - attributes of pointers into each kind of memory, and of unknown pointers.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_register.cu - the program's own memory, registered: kernels that use it, forks, ranges that
- * overlap or are no whole pages, ranges that vanish, many at once.
+ * mem_register.cu - registered host memory: kernels that use it, forks, ranges that overlap or are
+ * not whole pages, ranges that are unmapped, many at once.
  */
 #include "job.cuh"
 

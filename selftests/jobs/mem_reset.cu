@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_reset.cu - a device that is reset with everything allocated, again and again: all of it comes back
+ * mem_reset.cu - repeated resets of a device with everything allocated free all of it
  */
 #include "job.cuh"
 

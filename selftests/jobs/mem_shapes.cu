@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_shapes.cu - random boxes copied between every kind of memory, against the same in a table:
- * pageable, pinned, registered, managed, pitched and plain device memory, arrays of two and three
- * dimensions; at once and in stream order.
+ * mem_shapes.cu - random boxes copied between all kinds of memory, compared with a model in a
+ * table: pageable, pinned, registered, managed, pitched and plain device memory, arrays of two and
+ * three dimensions; synchronously and in stream order.
  */
 #include "job.cuh"
 

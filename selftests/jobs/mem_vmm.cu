@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mem_vmm.cu - reserved addresses and physical memory by the driver's own calls: who holds what, which
- * mistakes are told, and that addresses pass between all kinds of allocations.
+ * mem_vmm.cu - reserved addresses and physical memory by the driver's VMM calls: references,
+ * errors, and the reuse of addresses by all kinds of allocations.
  */
 #include "job.cuh"
 
@@ -111,24 +111,66 @@ static void mistakes(void)
 	CUmemGenericAllocationHandle h = create(2 * unit), other;
 	CUmemAllocationProp bad = prop;
 	CUdeviceptr a = reserve(4 * unit), p;
+	CUmemAccessDesc wrong = rw;
+	unsigned long long flags;
 
 	EXPECT_EQ(p_cuMemAddressReserve(&p, unit / 2, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(p_cuMemAddressReserve(&p, 0, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(p_cuMemAddressReserve(&p, unit, 3, 0, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemAddressReserve(&p, unit, 0, 0, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemAddressReserve(NULL, unit, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemAddressReserve(&p, (size_t)1 << 60, 0, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	EXPECT_EQ(p_cuMemCreate(&other, unit + 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemCreate(&other, 0, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemCreate(&other, unit, &prop, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemCreate(&other, unit, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemCreate(NULL, unit, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+	bad.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+	EXPECT_EQ(p_cuMemCreate(&other, unit, &bad, 0), CUDA_ERROR_INVALID_VALUE);
+	bad.type = prop.type;
 	bad.location.id = 99;
 	EXPECT(p_cuMemCreate(&other, unit, &bad, 0) != CUDA_SUCCESS);
 	EXPECT_EQ(p_cuMemCreate(&other, (size_t)1 << 50, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	EXPECT_EQ(p_cuMemMap(a + 1, unit, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(p_cuMemMap(a, unit, 0, h + 0x100, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(p_cuMemMap(a, 3 * unit, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a, 0, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a, unit / 2, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a, unit, unit, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a, unit, 0, h, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a + 3 * unit, 2 * unit, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemMap(a - 2 * unit, 2 * unit, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemUnmap(a, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemUnmap(a, ~(size_t)0 - unit + 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemGetAccess(&flags, &prop.location, a), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemRetainAllocationHandle(&other, (void *)a), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemGetAllocationPropertiesFromHandle(&bad, h + 0x100),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemGetAllocationPropertiesFromHandle(NULL, h), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(cudaFree((void *)a), cudaErrorInvalidValue);	/* it is not cudaMalloc's */
+	(void)cudaGetLastError();
 	EXPECT_EQ(p_cuMemUnmap(a, unit), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(p_cuMemSetAccess(a, unit, &rw, 1), CUDA_ERROR_INVALID_VALUE);
 	OK(p_cuMemMap(a, 2 * unit, 0, h, 0));
 	EXPECT_EQ(p_cuMemMap(a + unit, unit, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	/* nobody may use it yet */
+	EXPECT(cudaMemset((void *)a, 1, 4) != cudaSuccess);
+	(void)cudaGetLastError();
+	CHECK(cudaDeviceSynchronize());
+	EXPECT_EQ(p_cuMemSetAccess(a, 2 * unit, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemSetAccess(a, 2 * unit, &rw, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemSetAccess(a, unit, &rw, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemSetAccess(a + unit, unit, &rw, 1), CUDA_ERROR_INVALID_VALUE);
+	wrong.flags = (CUmemAccess_flags)2;
+	EXPECT_EQ(p_cuMemSetAccess(a, 2 * unit, &wrong, 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemGetAccess(NULL, &prop.location, a), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemGetAccess(&flags, NULL, a), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemRetainAllocationHandle(NULL, (void *)a), CUDA_ERROR_INVALID_VALUE);
 	EXPECT(p_cuMemSetAccess(a, 3 * unit, &rw, 1) != CUDA_SUCCESS);
 	EXPECT(p_cuMemAddressFree(a, 4 * unit) != CUDA_SUCCESS);	/* something is mapped */
 	EXPECT(p_cuMemUnmap(a, unit) != CUDA_SUCCESS);		/* not in parts */
+	EXPECT_EQ(p_cuMemUnmap(a + unit, 2 * unit), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(p_cuMemSetAccess(a + unit, 2 * unit, &rw, 1), CUDA_ERROR_INVALID_VALUE);
 	OK(p_cuMemUnmap(a, 2 * unit));
 	EXPECT(p_cuMemAddressFree(a, 2 * unit) != CUDA_SUCCESS);	/* not in parts either */
 	OK(p_cuMemAddressFree(a, 4 * unit));

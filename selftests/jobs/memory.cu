@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * memory.cu - many small allocations, all that there is, and more than there is.
+ * memory.cu - many small allocations, all of the memory, and more than there is.
  */
 #include "job.cuh"
 

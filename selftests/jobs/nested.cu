@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nested.cu - kernels that launch kernels: right where a device has this, refused by name where not.
+ * nested.cu - kernels that launch kernels: correct where supported, else refused by name.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nullstream.cu - whom the default stream waits for, and who waits for it: the legacy one, and the
- * one of each thread when this is compiled with --default-stream per-thread.
+ * nullstream.cu - implicit synchronisation of the default stream: the legacy one, or each thread's
+ * own when compiled with --default-stream per-thread.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nvrtc.cu - kernels compiled while the program runs: NVRTC to PTX and for the device that there is, as
- * machine code, too, loaded by the driver's module and library calls and by the runtime's.
+ * nvrtc.cu - kernels compiled by NVRTC at run time, to PTX and to machine code for the present
+ * device, and loaded by the driver's module and library calls and by the runtime's.
  */
 #include "job.cuh"
 

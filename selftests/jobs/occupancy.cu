@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * occupancy.cu - what a kernel needs and how many blocks fit; more shared memory than by default;
+ * occupancy.cu - kernels' resources and how many blocks fit; more shared memory than by default;
  * launches with attributes; parameters of every size and alignment.
  */
 #include "job.cuh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * plugin.cu - kernels in shared libraries that come and go: this program is its own plugin.
+ * plugin.cu - kernels in shared libraries, loaded and unloaded: the program is its own plugin.
  *
- * Built once as a program and once, with PLUGIN defined, as a library of its own cudart.
+ * Built once as a program and once, with PLUGIN defined, as a library with its own cudart.
  */
 #include "job.cuh"
 

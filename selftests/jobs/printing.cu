@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * printing.cu - printf of kernels: formats as the host's, when it comes, and when there is too much.
+ * printing.cu - printf in kernels: the host's formats, the time of output, and too much of it.
  */
 #include "job.cuh"
 

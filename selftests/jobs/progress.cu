@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * progress.cu - work that waits for other work: kernels for kernels, for copies and for the host, blocks for
- * blocks, lanes for lanes. Whoever can run must run, or this never ends.
+ * blocks, lanes for lanes. If anything that can run does not run, the program never ends.
  */
 #include "job.cuh"
 

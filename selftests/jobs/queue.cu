@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * queue.cu - very many of everything: launches, streams, events, graphs, small copies, modules' kernels.
+ * queue.cu - very many launches, streams, events, graphs, small copies and kernels of modules.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rare.cu - calls that few programs make and a device may lack: they work, or say which error it is; then
- * everything else still works.
+ * rare.cu - rare calls that a device may not support: each works or returns the right error, and
+ * everything else still works afterwards.
  */
 #include "job.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * raytrace.cu - pictures of mirrors and glass, by recursion, with classes and operators: the same code on host
- * and device; and rays through a tree of boxes with a stack of each thread's own.
+ * and device; and rays through a tree of boxes with a stack per thread.
  */
 #include "job.cuh"
 

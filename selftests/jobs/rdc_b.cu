@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rdc_b.cu - the kernel of the job rdc, and a table of functions that lie in another file.
+ * rdc_b.cu - the kernel of the job rdc, and a table of functions that another file defines.
  */
 #include "rdc.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * reset.cu - the device given back and taken again; what devices there are and what they say.
+ * reset.cu - the device reset and used again; the list of devices and their properties.
  */
 #include "job.cuh"
 

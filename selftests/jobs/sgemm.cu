@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sgemm.cu - matrix products as they are taught: plain, tiled, with registers, in float and double;
- * and by tensor cores through wmma.
+ * sgemm.cu - textbook matrix products: plain, tiled, with registers, in float and double; and by
+ * tensor cores through wmma.
  */
 #include "job.cuh"
 

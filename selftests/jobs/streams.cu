@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * streams.cu - a wavefront over many streams that only events hold together; events and their times.
+ * streams.cu - a wavefront over many streams that only events synchronise; events and their times.
  */
 #include "job.cuh"
 

@@ -2,7 +2,7 @@
 /*
  * textures.cu - texture and surface objects: formats, filters, address modes, layers and volumes.
  *
- * Linear filters have nine bits of weight on real devices, so filtered values are compared loosely.
+ * Linear filters have weights of nine bits on real devices, so filtered values have a tolerance.
  */
 #include "job.cuh"
 

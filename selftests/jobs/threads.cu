@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * threads.cu - eight threads of the host at once, each with streams, memory and kernels of its own.
+ * threads.cu - eight concurrent host threads, each with streams, memory and kernels of its own.
  */
 #include "job.cuh"
 

@@ -2,8 +2,8 @@
 /*
  * tiles.cu - groups of several warps: barriers, reductions, scans and broadcasts of 64 to 512 threads.
  *
- * Built for compute capability 8.0, too: there their scratch memory is not the program's, but a region
- * of shared memory that is kept for the system.
+ * Also built for compute capability 8.0, where the groups' scratch memory is not the program's,
+ * but a region of shared memory that is reserved for the system.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * vmm.cu - addresses and memory apart: the driver's virtual memory calls, got from the runtime.
+ * vmm.cu - separate addresses and memory: the driver's VMM calls, obtained from the runtime.
  */
 #include "job.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * warp.cu - shuffles, votes, matches and reductions of warps, also of parts of them, also diverged.
+ * warp.cu - shuffles, votes, matches and reductions of warps, parts of warps and diverged warps.
  */
 #include "job.cuh"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_ioctl.c - everything that can be done to a file, a mapping and a channel, in any order and
- * by many threads and processes at once; the kernel must stay silent and nothing be left over
+ * fuzz_ioctl.c - all operations on files, mappings and channels, in any order, by many threads and
+ * processes at once; the kernel must log nothing, and no object may be left
  *
- * SINGVGPU_SEED and SINGVGPU_FUZZ_SECONDS repeat or lengthen a run. The threads' interleaving is
- * not repeated with it.
+ * SINGVGPU_SEED repeats a run, but not the interleaving of its threads; SINGVGPU_FUZZ_SECONDS sets
+ * its length.
  */
 /* Small, or all the time goes into zeroing it. */
 #define ARENA (1ULL << 20)

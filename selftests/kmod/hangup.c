@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hangup.c - the end of either side, in every manner, is told to the other at once; re-attachment
+ * hangup.c - the end of either side, in any manner, is reported to the other at once; re-attachment
  */
 #include "kmod.h"
 
@@ -249,14 +249,23 @@ TEST_F(channel, an_end_that_has_hung_up_knows_it)
 	struct pollfd pfd = { .fd = self->proxy };
 	struct waiter w = { .fd = self->proxy, .off = DOORBELL, .timeout = -1 };
 	struct waiter c = { .fd = self->client, .off = DOORBELL, .timeout = -1 };
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	int ep = epoll_create1(EPOLL_CLOEXEC);
 
 	ASSERT_TRUE(waiter_start(&w));
 	ASSERT_TRUE(waiter_start(&c));
+	ASSERT_EQ(0, epoll_ctl(ep, EPOLL_CTL_ADD, self->proxy, &ev));
+	ASSERT_EQ(0, epoll_wait(ep, &ev, 1, 0));
 	munmap((void *)VA, LENGTH);
+	EXPECT_EQ(1, epoll_wait(ep, &ev, 1, 0));
+	EXPECT_EQ(EPOLLHUP | EPOLLERR, ev.events);
+	close(ep);
 	EXPECT_EQ(-EPIPE, waiter_end(&w));
 	EXPECT_EQ(-EPIPE, waiter_end(&c));
 	EXPECT_EQ(1, poll(&pfd, 1, 0));
 	EXPECT_EQ(POLLHUP | POLLERR, pfd.revents);
+	EXPECT_EQ(0, info_of(self->proxy).state);
+	EXPECT_EQ(0, info_of(self->client).state);
 	EXPECT_EQ(-EPIPE, wait_on(self->proxy, DOORBELL, 0, -1));
 	EXPECT_EQ(-EPIPE, SYS(ioctl(self->proxy, SINGVGPU_IOC_FREEZE)));
 	EXPECT_EQ(-EPIPE, SYS(map_at(self->proxy, 0, LENGTH)));

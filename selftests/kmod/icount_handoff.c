@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * icount_handoff.c - what one round trip between two sleeping processes costs, in instructions
+ * icount_handoff.c - the cost of one round trip between two sleeping processes, in instructions
  *
  * Meant for QEMU with one processor and -icount shift=0: there the time stamp counter counts
  * guest instructions, the kernel's included, and a run gives the same numbers each time. One

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ioctls.c - each ioctl of /dev/singvgpu: every error that it promises, and what it does
+ * ioctls.c - each ioctl of /dev/singvgpu: its effect, and every documented error
  */
 #include "kmod.h"
+
+#include <linux/capability.h>
+#include <sys/mman.h>
 
 TEST(unknown_ioctl_is_refused)
 {
@@ -72,11 +75,13 @@ TEST(bad_addresses_fault)
 FIXTURE(make) {
 	int fd;
 	struct singvgpu_create c;
+	long channels;
 };
 
 FIXTURE_SETUP(make)
 {
 	REQUIRE_DEVICE();
+	self->channels = total("channels");
 	self->fd = open_device();
 	ASSERT_LE(0, self->fd);
 	self->c = default_create();
@@ -85,6 +90,7 @@ FIXTURE_SETUP(make)
 FIXTURE_TEARDOWN(make)
 {
 	close(self->fd);
+	EXPECT_EQ(0, channels_left(self->channels));
 }
 
 #define REFUSED(error, change) do { \
@@ -251,14 +257,33 @@ TEST_F(make, attach_refuses_what_is_wrong)
 }
 
 /* Runs in a child with another uid; returns what ATTACH did. */
-static int attach_as(uid_t uid, int keep_caps, const struct singvgpu_create *c)
+static int attach_as(uid_t uid, const struct singvgpu_create *c)
 {
 	pid_t pid = fork();
 
 	if (!pid) {
 		int fd = open_device();
 
-		if (keep_caps ? seteuid(uid) : setresuid(uid, uid, uid))
+		if (setresuid(uid, uid, uid))
+			_exit(100);
+		_exit(-attach(fd, c));
+	}
+	return reap(pid);
+}
+
+/* The same in one of nobody's that has this capability alone. */
+static int attach_with(int cap, const struct singvgpu_create *c)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+	pid_t pid = fork();
+
+	if (!pid) {
+		int fd = open_device();
+
+		data[cap / 32].permitted = data[cap / 32].effective = 1U << cap % 32;
+		if (prctl(PR_SET_KEEPCAPS, 1) || setresuid(65534, 65534, 65534) ||
+		    syscall(SYS_capset, &head, data))
 			_exit(100);
 		_exit(-attach(fd, c));
 	}
@@ -272,8 +297,11 @@ TEST_F(make, only_its_user_and_root_attach)
 	if (geteuid())
 		SKIP(return, "needs root");
 	ASSERT_EQ(0, create(self->fd, &self->c));
-	EXPECT_EQ(ENOENT, attach_as(65534, 0, &self->c));
-	EXPECT_EQ(0, attach_as(0, 0, &self->c));
+	EXPECT_EQ(ENOENT, attach_as(65534, &self->c));
+	EXPECT_EQ(0, attach_as(0, &self->c));
+	EXPECT_EQ(ENOENT, attach_with(CAP_SYS_RESOURCE, &self->c));
+	EXPECT_EQ(0, attach_with(CAP_SYS_PTRACE, &self->c));
+	EXPECT_EQ(0, attach_with(CAP_SYS_ADMIN, &self->c));
 	close(self->fd);
 
 	/* A channel of nobody's. */
@@ -281,8 +309,8 @@ TEST_F(make, only_its_user_and_root_attach)
 	ASSERT_EQ(0, seteuid(65534));
 	EXPECT_EQ(0, create(self->fd, &self->c));
 	ASSERT_EQ(0, seteuid(0));
-	EXPECT_EQ(0, attach_as(65534, 0, &self->c));
-	EXPECT_EQ(ENOENT, attach_as(65533, 0, &self->c));
+	EXPECT_EQ(0, attach_as(65534, &self->c));
+	EXPECT_EQ(ENOENT, attach_as(65533, &self->c));
 	fd = open_device();
 	EXPECT_EQ(0, attach(fd, &self->c));
 	close(fd);
@@ -332,6 +360,55 @@ TEST_F(make, of_two_at_once_one_wins)
 	pthread_barrier_destroy(&start);
 }
 
+struct closer {
+	pthread_barrier_t turn;
+	int fd;
+};
+
+static void *closer_main(void *p)
+{
+	struct closer *c = p;
+
+	for (;;) {
+		pthread_barrier_wait(&c->turn);
+		if (c->fd < 0)
+			return NULL;
+		close(c->fd);
+		pthread_barrier_wait(&c->turn);
+	}
+}
+
+/* A client finds its channel, and the proxy hangs up before it is attached. */
+TEST_F(make, attachment_races_with_the_proxys_end)
+{
+	int round, client, attached = 0;
+	pthread_t thread;
+	struct closer c;
+	volatile int i;
+	long r;
+
+	pthread_barrier_init(&c.turn, NULL, 2);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, closer_main, &c));
+	for (round = 0; round < 2000; round++) {
+		c.fd = open_device();
+		client = open_device();
+		ASSERT_EQ(0, create(c.fd, &self->c));
+		pthread_barrier_wait(&c.turn);
+		for (i = 0; i < round % 50 * 4; i++)
+			;
+		r = attach(client, &self->c);
+		pthread_barrier_wait(&c.turn);
+		ASSERT_TRUE(r == 0 || r == -EPIPE || r == -ENOENT);
+		attached += !r;
+		close(client);
+	}
+	c.fd = -1;
+	pthread_barrier_wait(&c.turn);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&c.turn);
+	TH_LOG("attached in %d of %d rounds", attached, round);
+}
+
 TEST_F(channel, wake_refuses_what_is_wrong)
 {
 	struct singvgpu_wake w = { .off = DOORBELL, .nr = 1, .flags = 1 };
@@ -372,6 +449,38 @@ TEST_F(channel, wait_refuses_what_is_wrong)
 	EXPECT_EQ(-EINVAL, SYS(ioctl(self->proxy, SINGVGPU_IOC_WAKE_WAIT, &ww)));
 	ww.wait.off = DOORBELL;
 	EXPECT_EQ(-ETIME, SYS(ioctl(self->proxy, SINGVGPU_IOC_WAKE_WAIT, &ww)));
+}
+
+/* What a call has to tell must not be lost where it cannot be written. */
+TEST_F(channel, arguments_that_cannot_be_written_fault)
+{
+	void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct singvgpu_attach *a = page;
+	struct singvgpu_wait *w = page;
+	struct singvgpu_wake_wait *ww = page;
+
+	ASSERT_NE(MAP_FAILED, page);
+	*w = (struct singvgpu_wait){ .off = DOORBELL };
+	ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ));
+	EXPECT_EQ(-EFAULT, SYS(ioctl(self->proxy, SINGVGPU_IOC_GET_INFO, page)));
+	EXPECT_EQ(-EFAULT, SYS(ioctl(self->proxy, SINGVGPU_IOC_WAIT, w)));
+	ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ | PROT_WRITE));
+	*ww = (struct singvgpu_wake_wait){ .wake.off = DOORBELL, .wait.off = DOORBELL };
+	ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ));
+	EXPECT_EQ(-EFAULT, SYS(ioctl(self->proxy, SINGVGPU_IOC_WAKE_WAIT, ww)));
+
+	/* A client that does not learn that it is attached is not. */
+	close(self->client);
+	self->client = open_device();
+	ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ | PROT_WRITE));
+	*a = attach_to(&self->create);
+	ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ));
+	EXPECT_EQ(-EFAULT, SYS(ioctl(self->client, SINGVGPU_IOC_ATTACH, a)));
+	EXPECT_EQ(0, info_of(self->proxy).state);
+	EXPECT_EQ(SINGVGPU_LIFE_DIED, self->ctl->client_life);
+	EXPECT_EQ(0, attach(self->client, &self->create));
+	EXPECT_EQ(SINGVGPU_STATE_PEER, info_of(self->proxy).state);
+	munmap(page, PAGE);
 }
 
 TEST_F(channel, freezes_and_thaws)

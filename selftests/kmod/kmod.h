@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kmod.h - what the module's tests share: a channel made in one line, children, threads that wait
+ * kmod.h - helpers of the module's tests: a channel made in one line, children, threads that wait
  *
- * Both ends of a channel live at one address, so a process can map one of them only: a test maps
- * the proxy's, a child of it the client's. Waiting and waking need no mapping.
+ * Both ends of a channel have the same address, so a process can map only one of them: a test maps
+ * the proxy's, its child the client's. Waiting and waking need no mapping.
  */
 #ifndef SELFTESTS_KMOD_H
 #define SELFTESTS_KMOD_H
@@ -42,13 +42,13 @@
 #define DOORBELL offsetof(struct singvgpu_ctl, doorbell)
 #define MS 1000000LL
 
-/* Tests run anywhere and say why they do nothing. */
+/* Skips the test, with a reason, where there is no device. */
 #define REQUIRE_DEVICE() do { \
 	if (access(SINGVGPU_DEV_PATH, F_OK)) \
 		SKIP(return, "no " SINGVGPU_DEV_PATH ": the module is not loaded"); \
 } while (0)
 
-/* The result of a system call as the kernel gives it. */
+/* A system call's result as the kernel returns it: -errno on failure. */
 #define SYS(call) ({ long r_ = (long)(call); r_ == -1 ? -errno : r_; })
 
 static inline int open_device(void)
@@ -156,7 +156,7 @@ static inline void sleep_ms(int ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Waits until thread tid of this or another process sleeps in the kernel. False: it has gone. */
+/* Waits until thread tid of any process sleeps in the kernel. False: it has ended. */
 static inline int sleeps(pid_t tid)
 {
 	char path[64], line[256], *p;
@@ -177,7 +177,7 @@ static inline int sleeps(pid_t tid)
 	}
 }
 
-/* A thread that waits on a word and keeps what the call returned. */
+/* A thread that waits on a word and stores the call's result. */
 struct waiter {
 	int fd;
 	uint64_t off;
@@ -219,7 +219,7 @@ static inline long waiter_end(struct waiter *w)
 	return w->result;
 }
 
-/* Tells a child and its parent to go on: a pipe each way. */
+/* Steps of a child and its parent, which wait for each other: a pipe each way. */
 struct steps {
 	int to_child[2];
 	int to_parent[2];
@@ -305,8 +305,8 @@ static inline long total(const char *name)
 }
 
 /*
- * Waits until the total has that value: files are closed some time after their process ended. There
- * is nothing then whose progress could be seen, so this is by the clock.
+ * Waits until the total has that value: files are closed some time after their process ended. No
+ * process is left whose progress could be observed, so the limit is by the clock.
  */
 static inline long total_settles(const char *name, long value)
 {
@@ -315,6 +315,19 @@ static inline long total_settles(const char *name, long value)
 	for (i = 0; i < 3 * PATIENCE_S * 1000 && total(name) != value; i++)
 		sleep_ms(1);
 	return total(name);
+}
+
+/*
+ * How many channels are in memory that were not there before; 0 as well without debugfs. A test's
+ * files are closed by then. No other test runs beside it.
+ */
+static inline long channels_left(long before)
+{
+	int i;
+
+	for (i = 0; i < PATIENCE_S * 100 && total("channels") > before; i++)
+		sleep_ms(10);
+	return total("channels") > before ? total("channels") - before : 0;
 }
 
 static inline long parameter(const char *name, const char *value)
@@ -338,11 +351,13 @@ FIXTURE(channel) {
 	int proxy;
 	int client;
 	struct singvgpu_ctl *ctl;
+	long channels;
 };
 
 FIXTURE_SETUP(channel)
 {
 	REQUIRE_DEVICE();
+	self->channels = total("channels");
 	self->create = default_create();
 	self->proxy = open_device();
 	ASSERT_LE(0, self->proxy);
@@ -359,6 +374,7 @@ FIXTURE_TEARDOWN(channel)
 	munmap((void *)VA, LENGTH);
 	close(self->client);
 	close(self->proxy);
+	EXPECT_EQ(0, channels_left(self->channels));
 }
 
 #endif

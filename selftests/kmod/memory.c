@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * memory.c - mappings at the one address, pages that come and go, limits, accounting, pinning
+ * memory.c - mappings at the channel's address, allocated and freed pages, limits, accounts, pins
  */
 #include "kmod.h"
 
@@ -33,6 +33,7 @@ TEST_F(channel, refuses_other_mappings)
 	EXPECT_EQ(-EINVAL, SYS(mmap(va, PAGE, rw, MAP_SHARED, fd, 2 * PAGE)));
 	EXPECT_EQ(-EINVAL, SYS(mmap(va + PAGE, PAGE, rw, MAP_SHARED, fd, PAGE)));
 	EXPECT_EQ(-EINVAL, SYS(mmap(va + PAGE, PAGE, rw, MAP_SHARED | MAP_FIXED, fd, PAGE)));
+	EXPECT_EQ(-EINVAL, SYS(mmap(NULL, PAGE, rw, MAP_SHARED | MAP_FIXED, fd, PAGE)));
 	EXPECT_EQ(-EINVAL, SYS(mmap(va, LENGTH, rw, MAP_SHARED, fd, PAGE)));
 	EXPECT_EQ(-EINVAL, SYS(mmap(NULL, PAGE, rw, MAP_SHARED, fd, LENGTH)));
 	EXPECT_EQ(-EINVAL, SYS(mmap(NULL, PAGE, rw, MAP_SHARED, fd, 1ULL << 40)));
@@ -116,6 +117,36 @@ TEST_F(channel, advice_changes_nothing)
 	EXPECT_EQ(0, munlockall());
 	msync((void *)ARENA_VA, ARENA, MS_SYNC);
 	EXPECT_EQ(0x5a, *arena(1000));
+}
+
+/* Whether the kernel's list of our mappings has the flag for the one at this address. */
+static int has_flag(unsigned long at, const char *flag)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	unsigned long from, to;
+	char line[512];
+	int here = 0, found = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = from <= at && at < to;
+		if (here && !strncmp(line, "VmFlags:", 8))
+			found = strstr(line, flag) != NULL;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+TEST_F(channel, mapping_is_left_out_of_forks_and_core_dumps)
+{
+	EXPECT_TRUE(has_flag(VA, " sh "));
+	EXPECT_TRUE(has_flag(VA, " dc "));
+	EXPECT_TRUE(has_flag(VA, " de "));
+	EXPECT_TRUE(has_flag(VA, " dd "));
+	EXPECT_FALSE(has_flag(VA, " me "));
+	EXPECT_EQ(-EINVAL, SYS(madvise((void *)VA, LENGTH, MADV_DODUMP)));
+	EXPECT_TRUE(has_flag(VA, " dd "));
 }
 
 static void on_tick(int sig)
@@ -206,6 +237,8 @@ TEST_F(channel, child_does_not_inherit_the_mapping)
 	EXPECT_EQ(2, *arena(1));
 	EXPECT_EQ(0, poll(&pfd, 1, 0));
 	EXPECT_EQ(SINGVGPU_STATE_PEER, info_of(self->client).state);
+	munmap((void *)VA, LENGTH);
+	EXPECT_EQ(1, poll(&pfd, 1, 0));
 }
 
 TEST_F(channel, second_process_cannot_map_an_end)
@@ -596,6 +629,11 @@ TEST_F(limits, channels_of_a_user)
 	EXPECT_EQ(-EDQUOT, create_one(self->fd[0]));
 	ASSERT_EQ(0, parameter("user_channels", "0"));
 	EXPECT_EQ(-EDQUOT, create_one(self->fd[6]));
+	/* Nor may one who has none yet. */
+	child = fork();
+	if (!child)
+		_exit(setresuid(65533, 65533, 65533) ? 1 : create_one(self->fd[6]) != -EDQUOT);
+	EXPECT_EQ(0, reap(child));
 }
 
 TEST_F(limits, length_of_a_channel)
@@ -609,9 +647,13 @@ TEST_F(limits, length_of_a_channel)
 	EXPECT_EQ(0, create(self->fd[0], &c));
 	ASSERT_EQ(0, parameter("channel_mib", "0"));
 	EXPECT_EQ(-EDQUOT, create_one(self->fd[1]));
-	/* More than fits is no wrap-around. */
+	/* More than fits is no wrap-around: neither of its pages, nor of its bytes. */
 	ASSERT_EQ(0, parameter("channel_mib", "18446744073709551615"));
 	EXPECT_EQ(0, create_one(self->fd[1]));
+	ASSERT_EQ(0, parameter("channel_mib", "72057594037927936"));
+	EXPECT_EQ(0, create_one(self->fd[2]));
+	ASSERT_EQ(0, parameter("channel_mib", "17592186044417"));
+	EXPECT_EQ(0, create_one(self->fd[3]));
 }
 
 TEST_F(limits, memory_of_a_user)
@@ -720,6 +762,12 @@ TEST_F(channel, memory_cgroup_is_charged_and_limits)
 	tell_child(&steps);
 	EXPECT_EQ(0, reap(child));
 	EXPECT_EQ(1 + ARENA / 2 / PAGE, info_of(self->proxy).pages);
+	/* Nor was the user charged for what was not had: 9 MiB have room for 255 more. */
+	ASSERT_EQ(0, parameter("user_mib", "9"));
+	EXPECT_EQ(0, range(self->proxy, SINGVGPU_IOC_COMMIT, ARENA_OFF + ARENA / 2, 255 * PAGE));
+	EXPECT_EQ(-EDQUOT, range(self->proxy, SINGVGPU_IOC_COMMIT, ARENA_OFF + ARENA / 2,
+				 256 * PAGE));
+	ASSERT_EQ(0, parameter("user_mib", "0"));
 	/* The charge goes with the pages, not with the process. */
 	EXPECT_LE((long)ARENA / 2, read_number(GROUP "/memory.current"));
 	ASSERT_EQ(0, range(self->proxy, SINGVGPU_IOC_DECOMMIT, ARENA_OFF, ARENA));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * storm.c - either side killed at 1000 random moments: the survivor is told, nothing is left over
+ * storm.c - either side killed at 1000 random moments: the survivor is notified, nothing is leaked
  */
 #include "kmod.h"
 

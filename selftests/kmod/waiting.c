@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * waiting.c - WAIT, WAKE and WAKE_WAIT: who is woken, time-outs and what is left of them, signals
+ * waiting.c - WAIT, WAKE and WAKE_WAIT: who is woken, timeouts and their remainders, signals
  */
 #include "kmod.h"
 
@@ -420,6 +420,23 @@ TEST_F(channel, proxy_is_told_of_its_client_until_it_asks)
 	EXPECT_EQ(SINGVGPU_STATE_PEER, info_of(self->proxy).state);
 	EXPECT_EQ(0, poll(&pfd, 1, 0));
 	EXPECT_EQ(0, events_of(ep, 0));
+	close(ep);
+}
+
+/* Edge-triggered: only a wake-up reports anything after the first look. */
+TEST_F(channel, attachment_wakes_the_proxys_pollers)
+{
+	int ep;
+
+	close(self->client);
+	self->client = open_device();
+	info_of(self->proxy);
+	ep = epoll_of(self->proxy, EPOLLPRI | EPOLLET);
+	ASSERT_LE(0, ep);
+	EXPECT_EQ(EPOLLHUP | EPOLLERR, events_of(ep, 0));
+	EXPECT_EQ(0, events_of(ep, 0));
+	ASSERT_EQ(0, attach(self->client, &self->create));
+	EXPECT_EQ(EPOLLPRI, events_of(ep, 0));
 	close(ep);
 }
 

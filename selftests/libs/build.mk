@@ -14,8 +14,8 @@ lib_LIBS_cusolver_systems := -lcusolver -lcusolverMg -lcusparse
 lib_LIBS_cusparse := -lcusparse
 lib_LIBS_cusparse_formats := -lcusparse -lnvrtc
 lib_LIBS_cusparse_solve := -lcusparse -lcublas
-lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc -Xlinker --disable-new-dtags
-lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc -Xlinker --disable-new-dtags
+lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc
+lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc
 # callbacks have another form in older toolkits
 LIBS_LEFT_OUT := $(if $(CUDA_IS_OLD),lto_ops)
 # attention is one operation from cuDNN 9.13 on
@@ -36,7 +36,7 @@ lib-programs: $(LIB_BINS)
 
 # A choice that compiles few kernels for `make check`; all of it for `make check-full`.
 ifeq ($(SAN),)
-HOST_TESTS += selftests/libs/test-libs
+HOST_TESTS += selftests/libs/test-libs selftests/libs/test-search
 LONG_TESTS += selftests/libs/test-libs-long
 FULL_TESTS += selftests/libs/test-libs-long
 TEST_PROGRAMS += $(LIB_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1

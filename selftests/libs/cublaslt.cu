@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cublaslt.cu - cuBLASLt: products with an epilogue (bias, ReLU, GELU), row order, batches, 8-bit integers and
- * floats, by the heuristic's first algorithm or by one that is looked for, arrays of pointers, other orders,
- * against references in double precision.
+ * cublaslt.cu - cuBLASLt: products with an epilogue (bias, ReLU, GELU), row order, batches, 8-bit
+ * integers and floats, by the heuristic's first algorithm or by a searched one, arrays of
+ * pointers, other orders, against references in double precision.
  */
 #include "lib.cuh"
 

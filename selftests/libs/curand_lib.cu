@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * curand_lib.cu - cuRAND's generators on the device against the same generators on the host, and
- * what their numbers must look like: range, mean and variance.
+ * the range, mean and variance of their numbers.
  */
 #include "lib.cuh"
 

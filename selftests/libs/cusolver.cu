@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cusolver.cu - cuSOLVER's dense part: LU, Cholesky, QR, eigenvalues and singular values. Factors
- * are not unique in their last bits, so each is judged by what it gives back when multiplied.
+ * are not unique in their last bits, so each is checked by multiplying them.
  */
 #include "lib.cuh"
 

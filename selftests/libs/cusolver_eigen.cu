@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cusolver_eigen.cu - eigenvalues and singular values by each of cuSOLVER's ways (64-bit interface, ranges,
- * pairs of matrices, batches, approximations), judged by what the decomposition gives back.
+ * cusolver_eigen.cu - eigenvalues and singular values by each of cuSOLVER's interfaces (64-bit,
+ * ranges, pairs of matrices, batches, approximations), checked by multiplying the decomposition.
  */
 #include "solver.cuh"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cusolver_systems.cu - linear systems by each of cuSOLVER's ways: the 64-bit interface, symmetric indefinite
- * matrices, inverses, batches, factors of lower precision with refinement, least squares, the interface for several
- * devices (here one), and sparse matrices; all by what the solution gives back.
+ * cusolver_systems.cu - linear systems by each of cuSOLVER's interfaces: 64-bit, symmetric
+ * indefinite matrices, inverses, batches, factors of lower precision with refinement, least
+ * squares, the interface for several devices (here one), and sparse matrices; solutions are
+ * checked by substitution.
  */
 #include "solver.cuh"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cusparse_solve.cu - cuSPARSE beside its products: sparse vectors, sorting and conversions, systems of
- * three and five diagonals, incomplete factorisations, and solvers made of them (conjugate gradients, alone
- * and as a captured graph; stabilised biconjugate gradients), by what they give back.
+ * cusparse_solve.cu - cuSPARSE except products: sparse vectors, sorting and conversions, systems
+ * of three and five diagonals, incomplete factorisations, and solvers built on them (conjugate
+ * gradients, alone and as a captured graph; stabilised biconjugate gradients), checked by their
+ * results.
  */
 #include "lib.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * nvjitlink.cu - nvJitLink: two sources, compiled by NVRTC and linked into one image with a call
- * across, as PTX and as machine code for the device that there is.
+ * between them, as PTX and as machine code for the present device.
  */
 #include "lib.cuh"
 

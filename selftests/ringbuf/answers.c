@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * answers.c - requests are answered to the thread that asked, and errors are latched
+ * answers.c - answers reach the requesting thread, and errors are latched
  */
 #include "pair.h"
 

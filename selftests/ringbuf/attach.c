@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attach.c - channels are made, found and refused as ring.h says, each error under its name
+ * attach.c - channels are created, attached and refused as ring.h says, with each documented error
  */
 #include "pair.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * death.c - one side is killed at any moment: the other is told soon, and nothing is left behind
+ * death.c - one side is killed at any moment: the other is notified soon, and nothing is leaked
  */
 #include "pair.h"
 

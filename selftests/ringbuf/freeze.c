@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * freeze.c - the gate, the drain, and a channel that is saved and made again
+ * freeze.c - the gate, the drain, and a channel that is saved and restored
  */
 #include "pair.h"
 
@@ -10,6 +10,7 @@ struct gate {
 	uint32_t n;
 	uint32_t threads;
 	uint32_t first;		/* number of this client's first record */
+	atomic_int refused;
 };
 
 static int serve(void *arg, struct ring *r, const struct ring_record *rec)
@@ -169,6 +170,80 @@ TEST_F(ring, the_gate_stops_all_producers_until_thaw)
 		ASSERT_EQ(0, count(&c, self->r, &rec));
 	EXPECT_EQ(-EPIPE, rc);
 	EXPECT_EQ(4 * g->n, c.total);
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
+static int try_one(struct ring *r, struct gate *g)
+{
+	uint8_t data[40];
+	int rc;
+
+	mark(data, 0, g->sent, sizeof(data));
+	rc = ring_try_submit(r, 1, data, sizeof(data), NULL, 0);
+	if (!rc)
+		g->sent++;
+	return rc;
+}
+
+/* Fills the ring; then each record is tried, or waited for, until it is in. */
+static void try_all(int fd, void *arg)
+{
+	struct gate *g = arg;
+	struct ring *r = attached(fd);
+	int rc;
+
+	while (!(rc = try_one(r, g)))
+		;
+	NEED(rc == -EAGAIN);
+	/* For the consumer, which has not begun, and then for the gate. */
+	do {
+		NEED_OK(ring_wait_room(r, 40));
+	} while ((rc = try_one(r, g)) == -EAGAIN);
+	NEED_OK(rc);
+	while (!g->go)
+		sched_yield();
+	g->refused = try_one(r, g);
+	while (g->sent < g->n) {
+		rc = try_one(r, g);
+		if (rc == -EAGAIN)
+			rc = ring_wait_room(r, 40);
+		NEED_OK(rc);
+	}
+	ring_close(r);
+}
+
+TEST_F(ring, who_only_tries_waits_neither_for_room_nor_at_the_gate)
+{
+	struct gate *g = (void *)self->shm;
+	struct ring_record rec;
+	struct counts c = { 0 };
+	pid_t pid;
+	int rc;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	g->n = 20000;
+	g->refused = 1;
+	pid = spawn_client(&self->z, self->r, try_all, g);
+	ASSERT_LT(0, pid);
+	EXPECT_EQ(self->p.geo.ring_units - 1, settled(&g->sent));
+	ASSERT_EQ(0, ring_freeze(self->r, count, &c, 3 * PATIENCE));
+	/* There is room now, and the gate is closed. */
+	sleep_ns(5 * MS);
+	EXPECT_EQ(c.total, atomic_load(&g->sent));
+	EXPECT_EQ(0, ring_thaw(self->r));
+	ASSERT_EQ(1, next(self->r, &rec));
+	ASSERT_EQ(0, ring_freeze(self->r, count, &c, 3 * PATIENCE));
+	g->go = 1;
+	for (int i = 0; i < 1000 && g->refused == 1; i++)
+		sleep_ns(5 * MS);
+	EXPECT_EQ(-EAGAIN, atomic_load(&g->refused));
+	sleep_ns(5 * MS);
+	EXPECT_EQ(c.total, atomic_load(&g->sent));
+	EXPECT_EQ(0, ring_thaw(self->r));
+	while ((rc = next(self->r, &rec)) == 1)
+		ASSERT_EQ(0, count(&c, self->r, &rec));
+	EXPECT_EQ(-EPIPE, rc);
+	EXPECT_EQ(g->n, c.total);
 	EXPECT_EQ(0, reap(&self->z, pid));
 }
 
@@ -603,6 +678,106 @@ TEST_F(ring, a_truncated_image_is_refused)
 	EXPECT_EQ(0, restore_bytes(&self->r, fd, image, len, &self->p));
 	close(fd);
 	free(image);
+}
+
+/* Of another version nothing else is looked at: what would be damage here may be right there. */
+TEST_F(ring, an_image_of_another_version_is_refused_with_it)
+{
+	uint32_t version = SINGVGPU_API_VERSION + 1, flags = 0x80;
+	struct ring *r = (void *)0xdead;
+	uint8_t *image;
+	size_t len;
+	int fd;
+
+	fd = make_image(_metadata, self, &image, &len);
+	ASSERT_LE(0, fd);
+	EXPECT_EQ(SINGVGPU_API_VERSION, ring_version_of(fd));
+	memcpy(image + 8, &version, sizeof(version));
+	memcpy(image + 12, &flags, sizeof(flags));
+	EXPECT_EQ(-EPROTONOSUPPORT, restore_bytes(&r, fd, image, len, &self->p));
+	EXPECT_EQ(version, ring_version_of(fd));
+	version = SINGVGPU_API_VERSION;
+	memcpy(image + 8, &version, sizeof(version));
+	EXPECT_EQ(-EBADMSG, restore_bytes(&r, fd, image, len, &self->p));
+	EXPECT_EQ(0, ring_version_of(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+	close(fd);
+	free(image);
+}
+
+/* Each field of an image that can be wrong by itself; offsets as in save.c. */
+TEST_F(ring, an_image_with_one_wrong_field_is_refused)
+{
+	enum { MAGIC = 0, API = 8, FLAGS = 12, PAD = 68, EXTENT_OFF = 88, EXTENT_LEN = 96 };
+	const struct {
+		size_t at, size;
+		uint64_t value;
+		int rc;
+	} wrong[] = {
+		{ MAGIC, 8, 0, -EBADMSG },
+		{ API, 4, SINGVGPU_API_VERSION + 1, -EPROTONOSUPPORT },
+		{ FLAGS, 4, RING_SAVE_NO_ARENA << 1, -EBADMSG },
+		{ FLAGS, 4, 1u << 31, -EBADMSG },
+		{ PAD, 4, 1, -EBADMSG },
+		{ EXTENT_OFF, 8, 1ull << 40, -EBADMSG },
+		{ EXTENT_OFF, 8, ~0ull, -EBADMSG },
+	};
+	struct ring *r = (void *)0xdead;
+	uint64_t total, last[2];
+	uint8_t *image, *damaged;
+	size_t len;
+	int fd;
+
+	fd = make_image(_metadata, self, &image, &len);
+	ASSERT_LE(0, fd);
+	damaged = malloc(len + (1 << 20));
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		memcpy(damaged, image, len);
+		memcpy(damaged + wrong[i].at, &wrong[i].value, wrong[i].size);
+		EXPECT_EQ(wrong[i].rc, restore_bytes(&r, fd, damaged, len, &self->p)) {
+			TH_LOG("field %zu", i);
+		}
+		ASSERT_EQ((void *)0xdead, r);
+	}
+	/* An extent that begins in the channel and goes on behind it, though the file has its bytes. */
+	memcpy(damaged, image, len);
+	memset(damaged + len, 0, 1 << 20);
+	total = 1 << 20;
+	memcpy(damaged + EXTENT_LEN, &total, 8);
+	EXPECT_EQ(-EBADMSG, restore_bytes(&r, fd, damaged, len + (1 << 20), &self->p));
+	ASSERT_EQ((void *)0xdead, r);
+	/* The end says how many bytes there were. */
+	memcpy(damaged, image, len);
+	memcpy(last, image + len - 16, 16);
+	EXPECT_EQ(0, last[1]);
+	last[0]++;
+	memcpy(damaged + len - 16, last, 16);
+	EXPECT_EQ(-EBADMSG, restore_bytes(&r, fd, damaged, len, &self->p));
+	ASSERT_EQ((void *)0xdead, r);
+	EXPECT_EQ(0, restore_bytes(&self->r, fd, image, len, &self->p));
+	/* It is the proxy's to save. */
+	EXPECT_EQ(-EINVAL, ring_save(self->r, fd, RING_SAVE_NO_ARENA << 1));
+	close(fd);
+	free(damaged);
+	free(image);
+}
+
+static void save_as_client(int fd, void *arg)
+{
+	struct ring *r = attached(fd);
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	NEED(ring_save(r, null, 0) == -EINVAL);
+	ring_close(r);
+}
+
+TEST_F(ring, a_client_cannot_save)
+{
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, save_as_client, NULL);
+	ASSERT_LT(0, pid);
+	EXPECT_EQ(0, reap(&self->z, pid));
 }
 
 /* A log said to be so long would make pages as it is read, until there is no memory left. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_decode.c - libFuzzer over the proxy's end of a channel whose memory is all the attacker's
+ * fuzz_decode.c - libFuzzer over the proxy's end of a channel whose memory the attacker controls
  *
- * An input is a program: it writes anywhere into the object and lets the consumer do what a proxy
- * does. The proxy may refuse; it may not read or write where it should not, which the poisoned
- * bytes around its buffers and behind the ring show, and it may not spin for ever.
+ * An input is a program: it writes anywhere into the object, and runs the consumer's operations.
+ * The proxy may refuse. It must not access memory out of bounds, which the poisoned bytes around
+ * its buffers and behind the ring detect, nor spin for ever.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -2,8 +2,8 @@
 /*
  * hostile.c - a client that writes anything anywhere, while the proxy consumes
  *
- * The proxy may find that rules were broken (-EPROTO) or that the client is gone (-EPIPE), or go
- * on; it neither crashes nor hangs, and its other channels live. The proxy is this test.
+ * The proxy, which is this test, may detect a broken rule (-EPROTO) or the client's end (-EPIPE),
+ * or go on. It neither crashes nor hangs, and its other channels keep working.
  */
 #include "pair.h"
 
@@ -280,6 +280,87 @@ static void sessions(struct __test_metadata *_metadata, FIXTURE_DATA(ring) *self
 	if (caught) {
 		EXPECT_LT(0, counts[0]);
 		EXPECT_NE(NULL, whys[0]);
+	}
+}
+
+/* A record as a client could write it into the ring, at pos: its header, and that it is committed. */
+static void commit(struct ring *r, uint64_t pos, uint16_t op, uint16_t cpl, uint32_t len)
+{
+	struct singvgpu_rec *h = unit_at(r, pos);
+
+	h->op = op;
+	h->cpl = cpl;
+	h->len = len;
+	store_release(&h->seq, pos + 1);
+}
+
+/* Each rule that a record must keep, broken by it alone; each is named. */
+TEST_F(ring, a_record_that_breaks_one_rule_is_refused_by_name)
+{
+	const uint32_t units = 256, most = units * SINGVGPU_UNIT / 4 - sizeof(struct singvgpu_rec);
+	const struct {
+		uint32_t pos;		/* in the ring */
+		uint16_t op, cpl;
+		uint32_t len;
+		const char *why;	/* NULL: it is right */
+	} records[] = {
+		{ 0, 1, 0, most, NULL },
+		{ 0, 1, 0, most + 1, "longer" },
+		{ 0, 1, 0, ~0u, "longer" },
+		{ units - 2, 1, 0, 2 * SINGVGPU_UNIT - sizeof(struct singvgpu_rec), NULL },
+		{ units - 2, 1, 0, 2 * SINGVGPU_UNIT - sizeof(struct singvgpu_rec) + 1, "over the end" },
+		{ units - 1, 1, 0, most, "over the end" },
+		{ 5, 1, 64, 8, NULL },
+		{ 5, 1, 65, 8, "slot" },
+		{ 5, 1, UINT16_MAX, most, "slot" },
+		{ units - 1, SINGVGPU_OP_PAD, 1, SINGVGPU_UNIT - sizeof(struct singvgpu_rec), "padding" },
+		{ units - 1, SINGVGPU_OP_PAD, 0, 0, "padding" },
+		{ units - 3, SINGVGPU_OP_PAD, 0, SINGVGPU_UNIT - sizeof(struct singvgpu_rec), "padding" },
+	};
+	struct ring_record rec;
+
+	for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
+		self->p = params_of(variant->backend);
+		ASSERT_EQ(units, self->p.geo.ring_units);
+		ASSERT_EQ(64, self->p.geo.cpl_slots);
+		ASSERT_EQ(0, ring_create(&self->r, &self->p));
+		for (uint64_t pos = 0; pos < records[i].pos; pos++) {
+			commit(self->r, pos, 1, 0, 8);
+			ASSERT_EQ(1, ring_peek(self->r, &rec));
+			ring_advance(self->r);
+		}
+		commit(self->r, records[i].pos, records[i].op, records[i].cpl, records[i].len);
+		EXPECT_EQ(records[i].why ? -EPROTO : 1, ring_peek(self->r, &rec)) {
+			TH_LOG("record %zu", i);
+		}
+		if (!records[i].why) {
+			EXPECT_EQ(records[i].len, rec.len);
+		} else {
+			EXPECT_NE(NULL, strstr(ring_why(self->r), records[i].why)) {
+				TH_LOG("record %zu: '%s'", i, ring_why(self->r));
+			}
+		}
+		ring_close(self->r);
+		self->r = NULL;
+	}
+}
+
+/* What is taken at once has room for one record of the largest size: the next one waits. */
+TEST_F(ring, records_that_are_too_large_together_are_taken_one_by_one)
+{
+	const uint32_t len = SINGVGPU_RECORD_MAX - sizeof(struct singvgpu_rec), n = 3;
+	uint64_t units = SINGVGPU_RECORD_MAX / SINGVGPU_UNIT;
+	struct ring_record run[8];
+
+	self->p.geo.ring_units = 4 * units;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	for (uint32_t i = 0; i < n; i++)
+		commit(self->r, i * units, 1, 0, i == 1 ? len / 2 : len);
+	commit(self->r, units + (len / 2 + 16 + 63) / 64, 1, 0, len);
+	for (uint32_t i = 0; i < n; i++) {
+		ASSERT_EQ(1, ring_peek_run(self->r, run, ARRAY_SIZE(run)));
+		EXPECT_EQ(i == 1 ? len / 2 : len, run[0].len);
+		ring_advance(self->r);
 	}
 }
 

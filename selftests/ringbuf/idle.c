@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * idle.c - what a channel costs while nothing happens, and how waits end
+ * idle.c - the cost of an idle channel, and how waits end
  */
 #include "pair.h"
 

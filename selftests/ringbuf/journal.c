@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * journal.c - the log and the consumed position change together, also when the proxy is killed
+ * journal.c - the log and the consumed position change atomically, even if the proxy is killed
  */
 #include "pair.h"
 
@@ -393,6 +393,80 @@ TEST_F(ring, a_damaged_log_is_refused)
 	EXPECT_EQ(0, ring_log_walk(self->r, check_entry, &w));
 	EXPECT_EQ(10, w.next);
 	EXPECT_EQ(-EBADMSG, ring_log_init(self->r));
+}
+
+/* An entry at off, as it would have to be; where the next one goes. */
+static uint64_t write_entry(struct ring *r, uint64_t off, uint64_t end, uint64_t whole)
+{
+	struct singvgpu_log_entry e = { .end = end, .key = 1, .op = 6, .len = whole - sizeof(e) };
+
+	memcpy(r->log + off, &e, sizeof(e));
+	return off + whole;
+}
+
+/* The word that says how long the log is, and how far the ring was consumed, is checked before it is believed. */
+TEST_F(ring, a_log_that_says_too_much_is_refused)
+{
+	const uint64_t half = 4096, top = SINGVGPU_LOG_HALF;
+	uint64_t units, off;
+
+	self->p.geo.log_len = 2 * half;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	units = self->p.geo.ring_units;
+	/* What is right to the last byte, in either half. */
+	write_entry(self->r, 0, 1, half);
+	store(&self->r->ctl->log_state, half);
+	EXPECT_EQ(0, ring_log_init(self->r));
+	EXPECT_EQ(1, self->r->rx.pos);
+	write_entry(self->r, half, 2, half);
+	store(&self->r->ctl->log_state, half | top);
+	EXPECT_EQ(0, ring_log_init(self->r));
+	EXPECT_EQ(2, self->r->rx.pos);
+	/* Longer than a half, though it is an entry. */
+	write_entry(self->r, 0, 3, half + 64);
+	store(&self->r->ctl->log_state, half + 64);
+	EXPECT_EQ(-EBADMSG, ring_log_init(self->r));
+	/* The rest of the second half, and of the mapping, is too short for an entry. */
+	write_entry(self->r, half, 3, half - 8);
+	store(&self->r->ctl->log_state, half | top);
+	EXPECT_EQ(-EBADMSG, ring_log_init(self->r));
+	/* Entries go up. */
+	off = write_entry(self->r, 0, 3, 64);
+	write_entry(self->r, off, 3, 64);
+	store(&self->r->ctl->log_state, 128);
+	EXPECT_EQ(-EBADMSG, ring_log_init(self->r));
+	EXPECT_EQ(2, self->r->rx.pos);
+	/* No further than a ring that was full. */
+	write_entry(self->r, 0, 2 + units + 1, 64);
+	store(&self->r->ctl->log_state, 64);
+	EXPECT_EQ(-EBADMSG, ring_log_init(self->r));
+	EXPECT_EQ(2, self->r->rx.pos);
+	write_entry(self->r, 0, 2 + units, 64);
+	EXPECT_EQ(0, ring_log_init(self->r));
+	EXPECT_EQ(2 + units, self->r->rx.pos);
+	EXPECT_EQ(2 + units, load(&self->r->ctl->head));
+}
+
+/* With the last entry goes what says how far the ring was consumed, unless it is shown before. */
+TEST_F(ring, a_log_without_entries_does_not_forget_the_position)
+{
+	uint32_t *n = (void *)self->shm, from = 1000000;
+	struct ring_record rec;
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	*n = 3;
+	pid = spawn_client(&self->z, self->r, submit_n, n);
+	ASSERT_LT(0, pid);
+	for (uint32_t i = 0; i < *n; i++) {
+		ASSERT_EQ(1, next(self->r, &rec));
+		ASSERT_EQ(0, append(self->r, &rec));
+	}
+	EXPECT_EQ(0, reap(&self->z, pid));
+	EXPECT_GT(self->r->rx.pos, load(&self->r->ctl->head));
+	EXPECT_EQ(0, ring_log_compact(self->r, keep_from, &from));
+	EXPECT_EQ(0, ring_log_bytes(self->r));
+	EXPECT_EQ(self->r->rx.pos, load(&self->r->ctl->head));
 }
 
 TEST_HARNESS_MAIN

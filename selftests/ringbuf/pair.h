@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.h - what the ring's tests share: both ends of a channel in processes of their own
+ * pair.h - helpers of the ring's tests: both ends of a channel in processes of their own
  *
- * Both ends lie at one address, so they need two processes, and the client's must not have been
- * forked from one that has a channel mapped. Therefore each test starts a zygote first, which
- * forks on demand: it has no channel and no threads. Arguments and results go through self->shm.
+ * Both ends have the same address, so they need two processes, and the client must not be forked
+ * from a process that has a channel mapped. Therefore each test starts a zygote first, which forks
+ * on demand: it has no channel and no threads. Arguments and results pass through self->shm.
  */
 #ifndef SELFTESTS_RINGBUF_PAIR_H
 #define SELFTESTS_RINGBUF_PAIR_H
@@ -34,8 +34,8 @@
 
 #ifdef __SANITIZE_THREAD__
 /*
- * ring_save writes the control page while the watch over the client may change a word in it, whole;
- * a restore does not use it.
+ * ring_save writes the control page while the watch over the client may atomically change a word in
+ * it, which a restore does not use.
  */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
@@ -48,7 +48,7 @@ const char *__tsan_default_suppressions(void)
 #define SEC	1000000000ll
 #define SHM	(8u << 20)
 
-/* For what ends by itself unless it hangs. */
+/* Timeout for an event that always comes unless something hangs. */
 #define PATIENCE	(PATIENCE_S * SEC)
 
 /* For the processes other than the test's own, which the harness's macros do not know. */
@@ -69,8 +69,8 @@ const char *__tsan_default_suppressions(void)
 } while (0)
 
 /*
- * How often a test repeats itself: n in `make check`; a part of it where each step is slow (in the
- * VM, under a sanitizer); times SINGVGPU_SCALE in `make check-long`.
+ * The number of a test's repetitions: n in `make check`, fewer where each step is slow (in the VM,
+ * under a sanitizer); times SINGVGPU_SCALE in `make check-long`.
  */
 static inline long scaled(long n)
 {
@@ -98,7 +98,7 @@ static inline void sleep_ns(int64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* A generator for each thread that needs one; *s is not 0. */
+/* A random number generator; *s is the state, not 0. */
 static inline uint64_t rnd(uint64_t *s)
 {
 	*s ^= *s << 13;
@@ -107,7 +107,7 @@ static inline uint64_t rnd(uint64_t *s)
 	return *s * 0x2545f4914f6cdd1dull;
 }
 
-/* while (!condition && be_patient(&p)): sleeps a little; false: nothing will come any more. */
+/* while (!condition && be_patient(&p)): sleeps a little; false: all others hang. */
 struct patience {
 	int64_t since;		/* of the last look; 0: none yet */
 	uint64_t mark;
@@ -157,7 +157,7 @@ static inline int send_fd(int sock, int fd, const void *data, size_t len)
 	return sendmsg(sock, &m, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -errno;
 }
 
-/* -1 no fd came, -2 nothing came. */
+/* -1: no fd came; -2: nothing came. */
 static inline int receive_fd(int sock, void *data, size_t len)
 {
 	union {
@@ -237,7 +237,7 @@ static inline int order(struct zygote *z, const struct order *o, int fd)
 	return read(z->sock, &answer, sizeof(answer)) == sizeof(answer) ? answer : -EPIPE;
 }
 
-/* A process that runs fn(fd, arg), where fd is its own copy of ours; exits with 0 then. */
+/* Starts a process that runs fn(fd, arg) with a copy of our fd, and exits with 0. */
 static inline pid_t spawn(struct zygote *z, child_fn fn, void *arg, int fd)
 {
 	return order(z, &(struct order){ .fn = fn, .arg = arg }, fd);
@@ -281,8 +281,8 @@ static inline int pidfd_of(pid_t pid)
 }
 
 /*
- * Starts fn with a client fd of r, watched. What fn gets is a socket that the fd comes through: the
- * client is watched before it can attach.
+ * Starts fn with a client fd of r, watched. fn gets a socket through which the fd is sent, so that
+ * the client is watched before it can attach.
  */
 static inline pid_t spawn_client(struct zygote *z, struct ring *r, child_fn fn, void *arg)
 {
@@ -301,7 +301,7 @@ static inline pid_t spawn_client(struct zygote *z, struct ring *r, child_fn fn, 
 	return rc ? rc : pid;
 }
 
-/* The client fd, if this is the socket that it comes through. */
+/* fd, or if it is spawn_client's socket, the client fd from it. */
 static inline int passed(int fd)
 {
 	struct stat st;
@@ -324,7 +324,7 @@ static inline struct ring *attached(int fd)
 	return r;
 }
 
-/* Waits for a record, or what else ends a wait. -ETIMEDOUT nothing will come any more. */
+/* ring_wait for a record, repeated while others run. -ETIMEDOUT: all others hang. */
 static inline int wait_patiently(struct ring *r)
 {
 	uint64_t mark = 0;
@@ -336,7 +336,7 @@ static inline int wait_patiently(struct ring *r)
 	return rc;
 }
 
-/* The next record: 1; or what wait_patiently says. */
+/* The next record: 1; or wait_patiently's result. */
 static inline int next(struct ring *r, struct ring_record *rec)
 {
 	int rc;
@@ -351,7 +351,7 @@ static inline int next(struct ring *r, struct ring_record *rec)
 	}
 }
 
-/* Answers all requests until the client is gone, and says how many records there were. */
+/* Answers all requests until the client is gone; returns the number of records. */
 static inline long serve_all(struct ring *r)
 {
 	struct ring_record rec;
@@ -369,7 +369,7 @@ static inline long serve_all(struct ring *r)
 
 /* -------------------------------------------------------------------------------- payloads */
 
-/* What record number n of a producer looks like; the first 16 bytes say which it is. */
+/* The payload of record number n of a producer begins with these 16 bytes. */
 struct mark {
 	uint32_t producer;
 	uint32_t n;
@@ -414,7 +414,7 @@ static inline void mark(uint8_t *p, uint32_t producer, uint32_t n, uint32_t len)
 	fill(p + sizeof(m), len - sizeof(m), seed);
 }
 
-/* Whether the record is a whole one; *m: which. */
+/* Whether the record is intact; *m: which record it is. */
 static inline bool marked(const struct ring_record *rec, struct mark *m)
 {
 	uint32_t seed;
@@ -428,9 +428,9 @@ static inline bool marked(const struct ring_record *rec, struct mark *m)
 }
 
 /*
- * A payload that looks like records wherever the ring could take it for one: at each unit behind
- * the first there is the seq that a record there would have, in this lap or in the next, and a
- * header that no test submits. The record is guessed to be at pos.
+ * A payload that resembles records at each place where the ring could take it for one: each unit
+ * behind the first has the seq that a record there would have, in this lap or in the next, and a
+ * header that no test submits. The record is assumed to be at pos.
  */
 #define FAKE_OP 0xfa4e
 

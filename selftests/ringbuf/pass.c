@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pass.c - the fd of a channel through a unix socket, between processes; and what else may come
+ * pass.c - a channel's fd passed between processes through a unix socket; and bad messages on it
  */
 #include "pair.h"
 
@@ -205,6 +205,20 @@ TEST_F(pass, refuses_none_and_too_many)
 	fd = ring_take_fd(self->s[1]);
 	EXPECT_TRUE(is_it(fd));
 	close(fd);
+}
+
+/* There is room for one fd alone: the others of the message are lost, and so it is refused. */
+TEST_F(pass, refuses_what_is_cut_off)
+{
+	struct rlimit was, now;
+
+	ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &was));
+	now = (struct rlimit){ self->none + 1, was.rlim_max };
+	ASSERT_EQ(1, send_fds(self->s[0], self->fd, 2, 'x'));
+	ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &now));
+	EXPECT_EQ(-EPROTO, ring_take_fd(self->s[1]));
+	ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &was));
+	EXPECT_EQ(self->none, lowest_free());
 }
 
 TEST_F(pass, refuses_other_messages)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * patience.c - the tests' own question whether others go on tells what hangs from what is slow
+ * patience.c - others_go_on() distinguishes hung processes from slow ones
  */
 #include "pair.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * records.c - what is submitted arrives: whole, once, in order, whatever its length and place
+ * records.c - submitted records arrive whole, once and in order, at any length and place
  */
 #include "pair.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * api.h - what the tests of the soft driver share: a context for each test, and kernels as PTX.
+ * api.h - helpers of the soft driver's tests: a context for each test, and kernels as PTX.
  */
 #ifndef SELFTESTS_SOFTGPU_API_H
 #define SELFTESTS_SOFTGPU_API_H
@@ -51,7 +51,7 @@
 
 #define PTX_TRAP ".visible .entry die()\n{\ntrap; ret;\n}\n"
 
-/* Tests compile anew and leave nothing in the user's cache. */
+/* Tests neither use nor fill the user's cache of compiled kernels. */
 __attribute__((constructor)) static void no_cache(void)
 {
 	setenv("SINGVGPU_SOFT_CACHE", "", 0);
@@ -64,7 +64,7 @@ static inline void nap_ms(int ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Each test is a process of its own: the driver begins anew in each. */
+/* Each test is a process of its own, and so has a fresh driver. */
 FIXTURE(gpu) {
 	CUdevice dev;
 	CUcontext ctx;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * api_device.c - devices, contexts and the thread's stack of them, limits, errors by name.
+ * api_device.c - devices, contexts and their per-thread stack, limits, names of errors.
  */
 #include "api.h"
 

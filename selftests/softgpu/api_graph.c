@@ -222,6 +222,55 @@ TEST_F(gpu, a_capture_forbids_what_would_not_be_recorded)
 	OK(cuCtxSynchronize());
 }
 
+/* Each of the calls that a capture in the default mode forbids, to any thread. */
+TEST_F(gpu, a_capture_forbids_each_unsafe_call)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d = { .Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT,
+				      .NumChannels = 1 };
+	char host[64], *room = aligned_alloc(4096, 4096);
+	void *pinned = POISON;
+	CUdeviceptr p, q;
+	CUgraph g;
+	CUmodule m, made;
+	CUarray a, b;
+	CUstream s;
+	CUevent ev;
+
+	OK(cuMemAlloc(&p, 64));
+	OK(cuModuleLoadData(&m, PTX_HEAD PTX_ADD1));
+	OK(cuArray3DCreate(&a, &d));
+	OK(cuEventCreate(&ev, 0));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+#define UNSAFE(call) do { \
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL)); \
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, call) TH_LOG("%s", #call); \
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &g)); \
+} while (0)
+	UNSAFE(cuMemAlloc(&q, 64));
+	UNSAFE(cuMemFree(p));
+	UNSAFE(cuMemcpyHtoD(p, host, 64));
+	UNSAFE(cuMemHostAlloc(&pinned, 64, 0));
+	UNSAFE(cuMemHostRegister(room, 4096, 0));
+	UNSAFE(cuArray3DCreate(&b, &d));
+	UNSAFE(cuArrayDestroy(a));
+	UNSAFE(cuModuleLoadData(&made, PTX_HEAD PTX_ADD1));
+	UNSAFE(cuModuleUnload(m));
+	UNSAFE(cuEventQuery(ev));
+	UNSAFE(cuEventSynchronize(ev));
+	UNSAFE(cuCtxSynchronize());
+	EXPECT_EQ(POISON, pinned);
+	/* all that they named is still there */
+	OK(cuMemcpyHtoD(p, host, 64));
+	OK(cuMemFree(p));
+	OK(cuArrayDestroy(a));
+	OK(cuModuleUnload(m));
+	OK(cuMemHostRegister(room, 4096, 0));
+	OK(cuMemHostUnregister(room));
+	OK(cuEventDestroy(ev));
+	OK(cuStreamDestroy(s));
+	free(room);
+}
+
 static void *end_elsewhere(void *arg)
 {
 	CUcontext ctx = ((void **)arg)[0];

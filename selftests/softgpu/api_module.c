@@ -26,6 +26,108 @@ TEST_F(gpu, images_that_are_not_ptx_are_refused)
 	EXPECT_EQ(POISON, m);
 }
 
+/* A fatbin of one entry, as nvcc writes it: see fatbin.c. */
+struct fat {
+	uint32_t magic;
+	uint16_t version, header;
+	uint64_t size;
+	struct {
+		uint16_t kind, version;
+		uint32_t header;
+		uint64_t padded;
+		uint32_t packed, options;
+		uint16_t minor, major;
+		uint32_t arch, name, name_len;
+		uint64_t flags, zero, unpacked;
+	} e;
+	char text[1024];
+};
+
+#define FAT_LZ4	 0x2000
+#define FAT_ZSTD 0x8000
+
+static struct fat fatbin(void)
+{
+	struct fat f = { .magic = 0xba55ed50, .version = 1, .header = 16,
+			 .size = sizeof(f) - 16,
+			 .e = { .kind = 1, .header = sizeof(f.e), .padded = sizeof(f.text),
+				.arch = 75 } };
+
+	strcpy(f.text, PTX_HEAD PTX_ADD1);
+	return f;
+}
+
+TEST_F(gpu, fatbins_that_lie_are_refused)
+{
+	struct {
+		struct fat f;
+		uint8_t behind[4096];
+	} x = { .f = fatbin() };
+	CUmodule m = POISON;
+
+	memset(x.behind, 'x', sizeof(x.behind));
+	OK(cuModuleLoadData(&m, &x.f));
+	OK(cuModuleUnload(m));
+	m = POISON;
+	for (int i = 0; i < 12; i++) {
+		x.f = fatbin();
+		switch (i) {
+		case 0:		/* more than there is, packed */
+			x.f.e.packed = sizeof(x.f.text) + 1;
+			break;
+		case 1:
+			x.f.e.flags = FAT_LZ4;
+			x.f.e.packed = sizeof(x.f.text) + 4096;
+			x.f.e.unpacked = 1 << 20;
+			break;
+		case 2:		/* what is no compressed text */
+			x.f.e.flags = FAT_LZ4;
+			x.f.e.packed = 100;
+			x.f.e.unpacked = 16;
+			memset(x.f.text, 0xff, 100);
+			break;
+		case 3:
+			x.f.e.flags = FAT_ZSTD;
+			x.f.e.packed = 100;
+			x.f.e.unpacked = 1000;
+			break;
+		case 4:
+			x.f.e.flags = FAT_ZSTD;
+			x.f.e.packed = 5;
+			x.f.e.unpacked = 1000;
+			break;
+		case 5:		/* sizes that leave the fatbin */
+			x.f.e.padded = sizeof(x.f.text) + 8;
+			break;
+		case 6:
+			x.f.e.padded = ~0ull - 32;
+			break;
+		case 7:
+			x.f.e.header = sizeof(x.f.e) - 8;
+			break;
+		case 8:
+			x.f.e.header = sizeof(x.f.e) + sizeof(x.f.text) + 8;
+			break;
+		case 9:
+			x.f.e.header = 0;
+			break;
+		case 10:	/* less than an entry */
+			x.f.size = sizeof(x.f.e) - 1;
+			break;
+		default:
+			x.f.header = 8;
+		}
+		FAILS(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&m, &x.f));
+		EXPECT_EQ(POISON, m) {
+			TH_LOG("fatbin %d", i);
+		}
+	}
+	/* None that this device runs is another thing. */
+	x.f = fatbin();
+	x.f.e.kind = 2;
+	FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadData(&m, &x.f));
+}
+
 TEST_F(gpu, functions_and_variables_are_found_by_name)
 {
 	CUdeviceptr p = 77;
@@ -113,6 +215,20 @@ TEST_F(gpu, dimensions_are_checked)
 	FAILS(CUDA_ERROR_INVALID_VALUE, launch1(self->add1, 0, 1, NULL, params));
 	FAILS(CUDA_ERROR_INVALID_VALUE, launch1(self->add1, 1, 0, NULL, params));
 	FAILS(CUDA_ERROR_INVALID_VALUE, launch1(self->add1, 1, 1025, NULL, params));
+	FAILS(CUDA_ERROR_INVALID_VALUE, launch1(self->add1, 0x80000000, 1, NULL, params));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 0, 1, 1, 1, 1, 0, NULL, params, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 1, 0, 1, 1, 1, 0, NULL, params, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 1, 65536, 1, 1, 1, 0, NULL, params, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 1, 1, 1, 0, 1, 0, NULL, params, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 1, 1, 1, 1, 0, 0, NULL, params, NULL));
+	/* 2^64 + 4 threads */
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(self->add1, 1, 1, 1, 2147549185, 4294836226, 2, 0, NULL, params, NULL));
 	FAILS(CUDA_ERROR_INVALID_VALUE,
 	      cuLaunchKernel(self->add1, 1, 65536, 1, 1, 1, 1, 0, NULL, params, NULL));
 	FAILS(CUDA_ERROR_INVALID_VALUE,
@@ -124,6 +240,41 @@ TEST_F(gpu, dimensions_are_checked)
 	FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
 	      cuLaunchCooperativeKernel(self->add1, 100000, 1, 1, 1, 1, 1, 0, NULL, params));
 	OK(launch1(self->add1, 1, 1, NULL, params));
+	OK(cuCtxSynchronize());
+}
+
+TEST_F(gpu, kernels_say_how_many_threads_they_take)
+{
+	CUfunction fixed, most, large;
+	CUmodule m;
+
+	OK(cuModuleLoadData(&m, PTX_HEAD
+			    ".visible .entry fixed() .reqntid 32, 2\n{ ret; }\n"
+			    ".visible .entry most() .maxntid 16, 4\n{ ret; }\n"
+			    ".visible .entry large()\n{ .reg .b32 %r<2>; .shared .align 4 .b8 s[40000];\n"
+			    "mov.u32 %r1, 1; st.volatile.shared.u32 [s], %r1; ret; }\n"));
+	OK(cuModuleGetFunction(&fixed, m, "fixed"));
+	OK(cuModuleGetFunction(&most, m, "most"));
+	OK(cuModuleGetFunction(&large, m, "large"));
+	OK(cuLaunchKernel(fixed, 1, 1, 1, 32, 2, 1, 0, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(fixed, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(fixed, 1, 1, 1, 16, 2, 1, 0, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(fixed, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(fixed, 1, 1, 1, 32, 2, 2, 0, NULL, NULL, NULL));
+	OK(cuLaunchKernel(most, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(most, 1, 1, 1, 65, 1, 1, 0, NULL, NULL, NULL));
+	/* what a block has at least and what it asks for are one memory */
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuFuncSetAttribute(large, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200000));
+	OK(cuFuncSetAttribute(large, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 190000));
+	OK(cuLaunchKernel(large, 1, 1, 1, 1, 1, 1, 190000, NULL, NULL, NULL));
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cuLaunchKernel(large, 1, 1, 1, 1, 1, 1, 190001, NULL, NULL, NULL));
 	OK(cuCtxSynchronize());
 }
 
@@ -307,6 +458,166 @@ TEST_F(gpu, host_memory_that_cuda_does_not_know_is_illegal)
 	OK(launch1(self->poke, 1, 1, NULL, params));
 	FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	EXPECT_EQ(5, on_stack);
+}
+
+#define PTX_HEAD_90 ".version 8.0\n.target sm_90\n.address_size 64\n"
+/* Stores how many blocks a cluster has. */
+#define PTX_CLUSTER(_name, _how)					\
+	".visible .entry " _name "(.param .u64 p)\n" _how "\n{\n"	\
+	".reg .b32 %r<3>; .reg .b64 %d<3>;\n"				\
+	"ld.param.u64 %d1, [p]; mov.u32 %r1, %cluster_nctarank;\n"	\
+	"cvta.to.global.u64 %d1, %d1; st.global.u32 [%d1], %r1; ret;\n}\n"
+
+/* The lines that the driver has logged since log_to_file(). */
+static FILE *log_to_file(void)
+{
+	FILE *f = tmpfile();
+
+	setenv("SINGVGPU_LOG", "1", 1);
+	if (f)
+		dup2(fileno(f), 2);
+	return f;
+}
+
+static int log_has(FILE *f, const char *a, const char *b)
+{
+	char line[4096];
+	int n = 0;
+
+	rewind(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, a) && strstr(line, b);
+	return n;
+}
+
+static CUresult launch_cluster(CUfunction f, unsigned int x, unsigned int y, unsigned int z,
+			       void **params)
+{
+	CUlaunchAttribute a = { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+				.value.clusterDim = { x, y, z } };
+	CUlaunchConfig c = { 4, 2, 2, 1, 1, 1, 0, NULL, &a, 1 };
+
+	return cuLaunchKernelEx(&c, f, params, NULL);
+}
+
+TEST_F(gpu, clusters_of_several_blocks_are_refused_by_name)
+{
+	static const struct {
+		const char *name, *size;
+	} refused[] = { { "pair", "2x1x1" }, { "deep", "1x1x2" }, { "mapped", "2x2x1" } };
+	CUfunction f, plain, one, any;
+	CUgraphNode node = NULL;
+	unsigned int v = 77;
+	FILE *log = log_to_file();
+	CUdeviceptr p;
+	void *params[] = { &p };
+	CUgraph g;
+	CUmodule m;
+	int w = 77;
+
+	ASSERT_NE(NULL, log);
+	OK(cuModuleLoadData(&m, PTX_HEAD_90
+			    PTX_CLUSTER("plain", "")
+			    PTX_CLUSTER("pair", ".explicitcluster\n.reqnctapercluster 2, 1, 1")
+			    PTX_CLUSTER("deep", ".maxclusterrank 8\n.reqnctapercluster 1, 1, 2")
+			    PTX_CLUSTER("mapped", ".blocksareclusters\n.reqntid 1\n"
+					".reqnctapercluster 2, 2")
+			    PTX_CLUSTER("one", ".explicitcluster\n.reqnctapercluster 1, 1, 1")
+			    PTX_CLUSTER("any", ".explicitcluster\n.maxclusterrank 4")));
+	OK(cuMemAlloc(&p, 4));
+	OK(cuMemcpyHtoD(p, &v, 4));
+	OK(cuGraphCreate(&g, 0));
+	for (int i = 0; i < 3; i++) {
+		CUDA_KERNEL_NODE_PARAMS k = { .gridDimX = 4, .gridDimY = 2, .gridDimZ = 2,
+					      .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
+					      .kernelParams = params };
+
+		OK(cuModuleGetFunction(&f, m, refused[i].name));
+		k.func = f;
+		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(f, 4, 1, NULL, params));
+		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(f, 1, 1, 1, params));
+		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuFuncLoad(f));
+		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphAddKernelNode(&node, g, NULL, 0, &k));
+		EXPECT_EQ(4, log_has(log, refused[i].name, refused[i].size));
+	}
+	OK(cuModuleGetFunction(&f, m, "deep"));
+	OK(cuFuncGetAttribute(&w, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, f));
+	EXPECT_EQ(2, w);
+	OK(cuModuleGetFunction(&plain, m, "plain"));
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(plain, 2, 1, 1, params));
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(plain, 1, 2, 2, params));
+	EXPECT_EQ(1, log_has(log, "plain", "2x1x1"));
+	EXPECT_EQ(1, log_has(log, "plain", "1x2x2"));
+	OK(cuModuleGetFunction(&any, m, "any"));
+	OK(cuFuncGetAttribute(&w, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, any));
+	EXPECT_EQ(1, w);
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(any, 1, 1, NULL, params));
+	EXPECT_EQ(1, log_has(log, "any", ".explicitcluster"));
+	OK(cuCtxSynchronize());
+	OK(cuMemcpyDtoH(&v, p, 4));
+	EXPECT_EQ(77, v);
+	/* clusters of one block are blocks */
+	OK(cuModuleGetFunction(&one, m, "one"));
+	OK(launch1(one, 4, 1, NULL, params));
+	OK(launch_cluster(one, 1, 1, 1, params));
+	OK(launch_cluster(any, 1, 1, 1, params));
+	OK(launch_cluster(plain, 1, 1, 1, params));
+	OK(cuMemcpyDtoH(&v, p, 4));
+	EXPECT_EQ(1, v);
+	fclose(log);
+}
+
+/* Each thread stores 100 more than what a thread of the other warp has, which that does likewise. */
+#define PTX_EXCHANGE							\
+	".visible .entry exchange(.param .u64 p)\n{\n"			\
+	".reg .b32 %r<8>; .reg .b64 %d<3>; .shared .align 4 .b32 s[64];\n" \
+	"mov.u32 %r1, %tid.x; mov.u32 %r2, s; shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3;\n" \
+	"st.shared.u32 [%r4], %r1; bar.sync 0;\n"			\
+	"xor.b32 %r5, %r3, 128; add.u32 %r5, %r5, %r2; ld.shared.u32 %r6, [%r5];\n" \
+	"add.u32 %r6, %r6, 100; st.shared.u32 [%r4], %r6; bar.sync 0; ld.shared.u32 %r6, [%r4];\n" \
+	"ld.param.u64 %d1, [p]; cvta.to.global.u64 %d1, %d1; mul.wide.u32 %d2, %r1, 4;\n" \
+	"add.s64 %d1, %d1, %d2; st.global.u32 [%d1], %r6; ret;\n}\n"
+
+TEST_F(gpu, stores_come_late_where_that_is_asked_for)
+{
+	unsigned int v[64];
+	CUdeviceptr p;
+	void *params[] = { &p };
+	CUfunction f;
+	CUmodule m;
+
+	setenv("SINGVGPU_SOFT_ORDER", "late-store", 1);
+	OK(cuModuleLoadData(&m, PTX_HEAD PTX_EXCHANGE));
+	OK(cuModuleGetFunction(&f, m, "exchange"));
+	OK(cuMemAlloc(&p, sizeof(v)));
+	OK(launch1(f, 1, 64, NULL, params));
+	OK(cuMemcpyDtoH(v, p, sizeof(v)));
+	for (unsigned int i = 0; i < 64; i++)
+		EXPECT_EQ((i ^ 32) + 100, v[i]);
+}
+
+TEST_F(gpu, kernels_that_launch_kernels_are_refused_by_name)
+{
+	FILE *log = log_to_file();
+	CUfunction f;
+	CUmodule m;
+
+	ASSERT_NE(NULL, log);
+	OK(cuModuleLoadData(&m, PTX_HEAD
+		".extern .func (.param .b64 r) __cuda_syscall_cnpv2GetParameterBufferV2(.param .b64 p);\n"
+		".extern .func (.param .b64 r) another(.param .b64 p);\n"
+		".visible .entry nests()\n{\n.param .b64 p; .param .b64 r;\n"
+		"call (r), __cuda_syscall_cnpv2GetParameterBufferV2, (p);\nret;\n}\n"
+		".visible .entry calls()\n{\n.param .b64 p; .param .b64 r;\n"
+		"call (r), another, (p);\nret;\n}\n"));
+	OK(cuModuleGetFunction(&f, m, "nests"));
+	FAILS(CUDA_ERROR_INVALID_PTX, launch1(f, 1, 1, NULL, NULL));
+	EXPECT_EQ(1, log_has(log, "kernel nests ", "kernels that launch kernels"));
+	OK(cuModuleGetFunction(&f, m, "calls"));
+	FAILS(CUDA_ERROR_INVALID_PTX, launch1(f, 1, 1, NULL, NULL));
+	EXPECT_EQ(1, log_has(log, "kernel calls ", "another has no definition"));
+	EXPECT_EQ(0, log_has(log, "kernel calls ", "launch kernels"));
+	fclose(log);
 }
 
 TEST_F(gpu, a_trap_is_a_launch_failure)

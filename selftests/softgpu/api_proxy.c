@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * api_proxy.c - what a proxy asks of a driver: cheap to start, never blocks where it must not, one
- * window at a fixed address, memory by granules, and shared host memory at the client's addresses.
+ * api_proxy.c - a proxy's demands on a driver: cheap start, no blocking where it must not block,
+ * one window at a fixed address, memory by granules, and shared host memory at the client's
+ * addresses.
  */
 #include "api.h"
 

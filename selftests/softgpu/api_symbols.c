@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * api_symbols.c - every function of cuda.h is there, under each of its names.
+ * api_symbols.c - every function of cuda.h is exported, under each of its names.
  */
 #include "api.h"
 

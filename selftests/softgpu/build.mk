@@ -34,7 +34,8 @@ $(B)/selftests/softgpu/d_rdc: selftests/softgpu/d_rdc_a.cu selftests/softgpu/d_r
 	$(call nvcc,-rdc=true) -o $@ $(filter %.cu,$^)
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/softgpu/test-direct
+HOST_TESTS += selftests/softgpu/test-direct selftests/softgpu/test-levels
+TIMEOUT_test-levels := 600
 TEST_PROGRAMS += $(SOFT_DIRECT_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-direct := 300
 endif

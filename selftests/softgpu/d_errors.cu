@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * d_errors.cu - what a program sees of its mistakes; each runs in a process of its own.
+ * d_errors.cu - errors that a program gets for its mistakes; each runs in a process of its own.
  */
 #include "direct.cuh"
 

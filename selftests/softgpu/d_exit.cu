@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * d_exit.cu - main returns while a kernel runs: destructors of global objects still get its result.
- * With an argument the kernel never ends, and then the program must.
+ * With an argument the kernel never ends, but the program must.
  */
 #include "direct.cuh"
 

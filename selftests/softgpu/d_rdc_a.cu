@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * d_rdc_a.cu - relocatable device code: a kernel that calls what another file has (d_rdc_b.cu).
+ * d_rdc_a.cu - relocatable device code: a kernel that calls a function of d_rdc_b.cu.
  */
 #include "direct.cuh"
 

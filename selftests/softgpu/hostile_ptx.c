@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostile_ptx.c - kernels and texts that want out: they end their own context, and nothing else.
+ * hostile_ptx.c - kernels and texts that try to escape: they break their own context, nothing else.
  *
- * Each kernel runs in a context of its own, in this process, whose memory is what it must not see.
- * What it reads goes to `out`, which is checked for the secret; then the next context must work.
+ * Each kernel runs in a context of its own, in this process, whose memory it must not read. It
+ * copies what it reads to `out`, which is checked for the secret; then the next context must work.
  */
 #include "api.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -180,6 +181,8 @@ static const char *const reads[] = {
 	" mov.b32 %r9, %f2;\n",
 	"{ .param .b64 q0; st.param.b64 [q0], %d2; .param .b64 q1; st.param.b64 [q1], %d1;"
 	" .param .b32 q2; call.uni (q2), vprintf, (q0, q1); ld.param.b32 %r9, [q2]; }\n",
+	"tex.1d.v4.u32.s32 {%r9, %r8, %r7, %r6}, [%d2, {%r1}];\n",
+	"mov.u32 %r5, 0; suld.b.1d.b32.trap %r9, [%d2, {%r5}];\n",
 	"st.global.u64 [%d1], %d2; mov.u64 %d8, fmt; cvta.global.u64 %d8, %d8;"
 	"{ .param .b64 q0; st.param.b64 [q0], %d8; .param .b64 q1; st.param.b64 [q1], %d1;"
 	" .param .b32 q2; call.uni (q2), vprintf, (q0, q1); ld.param.b32 %r9, [q2]; }\n",
@@ -215,6 +218,7 @@ static const char *const writes[] = {
 	"atom.global.inc.u32 %r9, [%d3], 77;\n",
 	"wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%d2], {%f1,%f1,%f1,%f1,%f1,%f1,%f1,%f1};\n",
 	"st.volatile.global.u64 [%d2], %d1;\n",
+	"mov.u32 %r5, 0; sust.b.1d.b32.trap [%d2, {%r5}], %r1;\n",
 };
 
 TEST_F_TIMEOUT(hostile, writes_to_the_process_are_illegal, 600)
@@ -290,6 +294,9 @@ TEST_F(hostile, shared_memory_has_two_ends)
 	REFUSED(TEXT(SH, "mov.u32 %r5, sh;"
 	" ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r9,%r8,%r7,%r6},"
 		     " [%r5+256];\n"), 0, BAD_ADDRESS);
+	/* half of it over the end */
+	REFUSED(TEXT(".shared .align 16 .b8 odd[20];\n", "mov.u32 %r5, odd;"
+	" ld.shared.u64 %d9, [%r5+16];\n"), 0, BAD_ADDRESS);
 	REFUSED(TEXT(".shared .b8 sh[0xfffffff0];\n", "st.shared.u32 [sh], %r1;\n"), 0, BAD_PTX,
 		CUDA_ERROR_INVALID_VALUE);
 }
@@ -305,6 +312,13 @@ TEST_F(hostile, parameters_have_two_ends_and_are_read_only)
 		BAD_ADDRESS);
 	REFUSED(TEXT("", "mov.b64 %d8, blob; add.u64 %d8, %d8, 64; ld.param.u64 %d9, [%d8];\n"), 0,
 		BAD_ADDRESS);
+	/* the last bytes may be read, and nothing over the end or beyond it */
+	REFUSED(TEXT("", "mov.b64 %d8, blob; add.u64 %d8, %d8, 56; ld.param.u64 %d9, [%d8];\n"), 0,
+		CUDA_SUCCESS);
+	REFUSED(TEXT("", "mov.b64 %d8, blob; add.u64 %d8, %d8, 60; ld.param.u64 %d9, [%d8];\n"), 0,
+		BAD_ADDRESS);
+	REFUSED(TEXT("", "mov.b64 %d8, blob; add.u64 %d8, %d8, 4096; ld.param.u64 %d9, [%d8];\n"), 0,
+		BAD_ADDRESS);
 	REFUSED(TEXT("", "mov.b64 %d8, out; shl.b64 %d7, %d3, 3; sub.u64 %d8, %d8, %d7;"
 	" ld.param.u64 %d9, [%d8-64];\n"),
 		0, BAD_ADDRESS);
@@ -319,6 +333,7 @@ TEST_F(hostile, parameters_have_two_ends_and_are_read_only)
 	" atom.add.u64 %d9, [%d8], 1;\n"), 0,
 		BAD_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE);
 	REFUSED(TEXT("", "st.param.u64 [out], %d1;\n"), 0, BAD_ADDRESS, BAD_PTX);
+	REFUSED(TEXT("", "mov.b64 %d8, out; st.param.u64 [%d8], %d1;\n"), 0, BAD_ADDRESS, BAD_PTX);
 }
 
 TEST_F(hostile, local_memory_has_two_ends)
@@ -352,6 +367,81 @@ TEST_F_TIMEOUT(hostile, the_largest_local_arrays_work_or_are_refused, 600)
 
 	EXPECT_TRUE(r == CUDA_SUCCESS || r == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) TH_LOG("%d", r);
 	REFUSED(TEXT(".local .b8 loc[524304];\n", "st.local.u8 [loc], %r1;\n"), 0, BAD_PTX);
+}
+
+/* A surface of 8 x 4 x 2 words; the x coordinate counts bytes. */
+TEST_F(hostile, surfaces_have_an_end_on_each_side)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d = { .Width = 8, .Height = 4, .Depth = 2,
+				      .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1,
+				      .Flags = CUDA_ARRAY3D_SURFACE_LDST };
+	CUDA_RESOURCE_DESC r = { .resType = CU_RESOURCE_TYPE_ARRAY };
+	CUsurfObject s;
+	CUcontext ctx;
+
+#define XYZ(x, y, z) "mov.u32 %r5, " #x "; mov.u32 %r6, " #y "; mov.u32 %r7, " #z ";" \
+	" mov.u32 %r9, 7;\n"
+#define LOAD(mode, x, y, z) TEXT("", XYZ(x, y, z) \
+	"suld.b.3d.b32." mode " %r9, [%d2, {%r5, %r6, %r7, %r7}];\n")
+#define STORE(mode, x, y, z) TEXT("", XYZ(x, y, z) \
+	"sust.b.3d.b32." mode " [%d2, {%r5, %r6, %r7, %r7}], %r9;\n")
+	OK(cuCtxCreate(&ctx, NULL, 0, device));
+	OK(cuArray3DCreate(&r.res.array.hArray, &d));
+	OK(cuSurfObjectCreate(&s, &r));
+	REFUSED(LOAD("trap", 28, 3, 1), s, CUDA_SUCCESS);
+	REFUSED(LOAD("trap", 32, 3, 1), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 0, 4, 1), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 0, 0, 2), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", -4, 0, 0), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 0, -1, 0), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 0, 0, -1), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 0x7ffffffc, 0x7fffffff, 0x7fffffff), s, BAD_ADDRESS);
+	REFUSED(LOAD("trap", 2, 0, 0), s, CUDA_ERROR_MISALIGNED_ADDRESS);
+	REFUSED(STORE("trap", 32, 3, 1), s, BAD_ADDRESS);
+	REFUSED(STORE("trap", 28, 4, 1), s, BAD_ADDRESS);
+	REFUSED(STORE("trap", 28, 3, -1), s, BAD_ADDRESS);
+	REFUSED(STORE("zero", 0x7ffffffc, -1, 0x7fffffff), s, CUDA_SUCCESS);
+	REFUSED(STORE("clamp", 0x7ffffffc, -1, 0x7fffffff), s, CUDA_SUCCESS);
+	REFUSED(LOAD("zero", -4, 0x7fffffff, -1), s, CUDA_SUCCESS);
+	/* wider than a row */
+	REFUSED(TEXT("", XYZ(0, 0, 0)
+		     "suld.b.3d.v4.b64.zero {%d9, %d8, %d7, %d6}, [%d2, {%r5, %r6, %r7, %r7}];\n"),
+		s, CUDA_SUCCESS, BAD_PTX);
+	OK(cuSurfObjectDestroy(s));
+	REFUSED(LOAD("zero", 0, 0, 0), s, BAD_ADDRESS);
+	OK(cuCtxDestroy(ctx));
+}
+
+/* The kernel writes its format, which is longer than any conversion, or asks for any width. */
+TEST_F(hostile, formats_without_measure_are_printed_in_time)
+{
+#define PRINT "{ .param .b64 q0; st.param.b64 [q0], %d1; .param .b64 q1; st.param.b64 [q1], %d9;" \
+	" .param .b32 q2; call.uni (q2), vprintf, (q0, q1); }\n"
+	int shown = dup(1), none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	struct outcome o;
+
+	ASSERT_EQ(1, dup2(none, 1));
+	/* 64007 flags: more than any array of the executor has room for */
+	EXPECT_EQ(0, run_at(TEXT("", "mov.u64 %d7, 0x2d2d2d2d2d2d2d25; mov.u64 %d8, %d1;\n"
+				 "mov.u32 %r5, 0; more: st.global.u64 [%d8], %d7;\n"
+				 "mov.u64 %d7, 0x2d2d2d2d2d2d2d2d; add.u64 %d8, %d8, 8;\n"
+				 "add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 8001; @%p1 bra more;\n"
+				 "mov.u64 %d7, 0x64; st.global.u64 [%d8], %d7; mov.u64 %d9, %d1;\n"
+				 PRINT "mov.u64 %d9, 0;\n"), 0, 1, &o));
+	/* %*d of two thousand millions, and %02000000000d */
+	EXPECT_EQ(0, run_at(TEXT("", "mov.u64 %d7, 0x642a25; st.global.u64 [%d1], %d7;\n"
+				 "mov.u64 %d7, 2000000000; st.global.u64 [%d1+8], %d7;"
+				 " st.global.u64 [%d1+16], %d7; add.u64 %d9, %d1, 8;\n"
+				 PRINT "mov.u64 %d9, 0;\n"), 0, 32, &o));
+	EXPECT_LT(o.seconds, 2);
+	EXPECT_EQ(0, run_at(TEXT("", "mov.u64 %d7, 0x3030303030323025; st.global.u64 [%d1], %d7;\n"
+				 "mov.u64 %d7, 0x6430303030; st.global.u64 [%d1+8], %d7;"
+				 " mov.u64 %d9, %d1;\n"
+				 PRINT "mov.u64 %d9, 0;\n"), 0, 32, &o));
+	EXPECT_LT(o.seconds, 2);
+	dup2(shown, 1);
+	close(shown);
+	close(none);
 }
 
 TEST_F(hostile, calls_of_no_function_are_no_jumps)

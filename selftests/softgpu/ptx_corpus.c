@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ptx_corpus.c - compiles the PTX that libraries carry, or only looks at it, and counts refusals.
+ * ptx_corpus.c - compiles or only analyses the PTX in libraries, and counts refusals.
  *
  * usage: ptx_corpus [-c] [-t] [-s part/parts] [-n entries] [-i image] [-e name]... [-j jobs]
- *                   [-a seconds] [-f forms] [-l log] [-o json] [-v] file...
+ *                   [-a seconds] [-f forms] [-l log] [-o json] [-v] [-L] file...
  *   (neither)   parse and analyse every entry; translate those with a form of an instruction
  *               that no accepted entry has had
  *   -t          translate every entry, without generating code
  *   -c          compile, and load from a cache what was compiled
  *   -s -n -i -e a part of the entries, chosen by their names; the first so many of an image; those
  *               of one image of a library; by name
+ *   -L          link all images of a library into one program, as relocatable code is
+ *   -a          seconds of CPU time that an entry may take (600)
  *   -f          append the forms of instructions that were accepted to a file
- *   -l          one line for each entry; what is there already is not done again
- * A file is PTX text, or a library with fatbins inside.  Exit status 1: something was refused.  Entries
- * that call a function of the program, which the library links to them at run time, count apart.
+ *   -l          one line for each entry; entries that are in the log already are skipped
+ * A file is PTX text, or a library with fatbins inside.  Exit status 1: something was refused.
+ * Entries that call a function of the program, which the library links to them at run time, count
+ * separately.
  *
- * An image is read by a child, so that a crash costs one entry, which is named; the log is the only
- * thing that children and report share.
+ * A child reads each image, so that a crash costs one entry, which is named; children and report
+ * share only the log.
  */
 #include <elf.h>
 #include <errno.h>
@@ -31,18 +34,20 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
 #include <zstd.h>
 
-#include "../../uproxy/softgpu/ptx.h"
+#include "../../uproxy/softgpu/ptx/ptx.h"
 
-enum { MAX_JOBS = 16, MAX_NAMES = 64, NFORMS = 1 << 20, MAX_WHY = 2000, MAX_LIBS = 256 };
+enum { MAX_JOBS = 16, MAX_NAMES = 64, NFORMS = 1 << 20, MAX_WHY = 2000, MAX_LIBS = 256,
+       MAX_LINKED = 1024 };
 
 static struct {
-	bool compile, translate, verbose;
+	bool compile, translate, verbose, link;
 	unsigned int part, parts, per_image, jobs, seconds, nnames, image;
 	const char *names[MAX_NAMES], *log, *json, *forms;
 } opt = { .image = ~0u, .parts = 1, .per_image = ~0u, .jobs = 1, .seconds = 600 };
@@ -54,12 +59,15 @@ struct job {
 	unsigned int image;
 	const uint8_t *data;	/* a fatbin's entry, or text if text_len */
 	size_t text_len;
+	const uint8_t **linked;	/* or entries of fatbins, ended by NULL */
 	_Atomic unsigned int at;	/* the entry under way */
 	_Atomic int started;		/* it is under way, not finished */
 	char name[256];
 };
 
 static struct job *jobs;
+static const uint8_t **linked;		/* with -L: of the library under way */
+static unsigned int nlinked;
 static _Atomic uint64_t *forms;		/* hashes of accepted forms */
 static int log_fd = -1, forms_fd = -1;
 static uint64_t *done;			/* hashes of what the log has, sorted */
@@ -235,6 +243,15 @@ static bool wanted(const struct job *j, const char *name, unsigned int i)
 	return true;
 }
 
+/* The machine may be busy with other things. */
+static void time_limit(unsigned int seconds)
+{
+	struct itimerval t = { .it_value.tv_sec = seconds };
+
+	if (setitimer(ITIMER_PROF, &t, NULL))
+		perror("setitimer");
+}
+
 static void one(struct job *j, struct ptx_module *m, unsigned int i)
 {
 	const char *name = ptx_module_entry(m, i)->name;
@@ -246,7 +263,7 @@ static void one(struct job *j, struct ptx_module *m, unsigned int i)
 	snprintf(j->name, sizeof(j->name), "%s", name);
 	j->at = i;
 	j->started = 1;
-	alarm(opt.seconds);
+	time_limit(opt.seconds);
 	if (opt.compile) {
 		ret = compile_one(j, m, i, &t, &cached, err, sizeof(err));
 	} else {
@@ -254,24 +271,19 @@ static void one(struct job *j, struct ptx_module *m, unsigned int i)
 		t = now(CLOCK_THREAD_CPUTIME_ID) - t0;
 		accept_forms(&f, !ret);
 	}
-	alarm(0);
+	time_limit(0);
 	record(j, i, name, ret, t, cached, ret ? err : "");
 	j->started = 0;
 	j->at = i + 1;
 }
 
-static char *text_of(const struct job *j, size_t *len)
+static char *unpack(const uint8_t *p, size_t *len)
 {
-	const uint8_t *p = j->data;
 	uint32_t head, packed;
 	uint64_t size, flags, full;
 	size_t n;
 	char *buf;
 
-	if (j->text_len) {
-		*len = j->text_len;
-		return strndup((const char *)p, j->text_len);
-	}
 	memcpy(&head, p + 4, 4);
 	memcpy(&packed, p + 16, 4);
 	memcpy(&size, p + 8, 8);
@@ -302,21 +314,41 @@ static char *text_of(const struct job *j, size_t *len)
 	return buf;
 }
 
+/* The job's texts; how many, or 0 where one cannot be unpacked. */
+static unsigned int texts_of(const struct job *j, struct ptx_source *s)
+{
+	unsigned int i;
+
+	if (j->text_len) {
+		*s = (struct ptx_source){ (const char *)j->data, j->text_len };
+		return 1;
+	}
+	if (j->data) {
+		s->text = unpack(j->data, &s->len);
+		return s->text != NULL;
+	}
+	for (i = 0; j->linked[i]; i++) {
+		s[i].text = unpack(j->linked[i], &s[i].len);
+		if (!s[i].text)
+			return 0;
+	}
+	return i;
+}
+
 static void child(struct job *j)
 {
-	struct ptx_source s;
+	static struct ptx_source s[MAX_LINKED];
 	struct ptx_module *m;
-	unsigned int i, n;
+	unsigned int i, n = texts_of(j, s);
 	char err[512], buf[96];
 
-	s.text = text_of(j, &s.len);
-	if (!s.text) {
+	if (!n) {
 		record(j, ~0u, "(image)", -EINVAL, 0, 0, "cannot be unpacked");
 		_exit(0);
 	}
 	if (opt.compile && ptx_set_cache(cache_of(j, buf, sizeof(buf))))
 		_exit(3);
-	if (ptx_module_parse(&s, 1, &m, err, sizeof(err))) {
+	if (ptx_module_parse(s, n, &m, err, sizeof(err))) {
 		record(j, ~0u, "(image)", -EINVAL, 0, 0, err);
 		_exit(0);
 	}
@@ -362,8 +394,8 @@ static void reap(void)
 		fprintf(stderr, "a child ended by status 0x%x\n", status);
 		exit(3);
 	}
-	snprintf(why, sizeof(why), WTERMSIG(status) == SIGALRM ? "no end in %u s" :
-		 "crash: signal %u", WTERMSIG(status) == SIGALRM ? opt.seconds : WTERMSIG(status));
+	snprintf(why, sizeof(why), WTERMSIG(status) == SIGPROF ? "no end in %u s" :
+		 "crash: signal %u", WTERMSIG(status) == SIGPROF ? opt.seconds : WTERMSIG(status));
 	record(j, j->at, j->name, -EFAULT, 0, 0, why);
 	j->started = 0;
 	j->at++;
@@ -377,6 +409,15 @@ static void image(const char *lib, unsigned int n, const uint8_t *data, size_t t
 
 	if (opt.image != ~0u && opt.image != n)
 		return;
+	if (opt.link && data) {
+		if (nlinked == MAX_LINKED || (!linked && !(linked = calloc(MAX_LINKED + 1,
+								      sizeof(*linked))))) {
+			fprintf(stderr, "%s: too many images: %u\n", lib, nlinked);
+			exit(3);
+		}
+		linked[nlinked++] = data;
+		return;
+	}
 	for (;; reap()) {
 		for (busy = i = 0; i < MAX_JOBS; i++) {
 			busy += jobs[i].pid != 0;
@@ -390,6 +431,7 @@ static void image(const char *lib, unsigned int n, const uint8_t *data, size_t t
 	j->image = n;
 	j->data = data;
 	j->text_len = text_len;
+	j->linked = linked;
 	j->at = 0;
 	j->started = 0;
 	start(j);
@@ -453,6 +495,10 @@ static void library(const char *lib, const uint8_t *p, size_t len)
 			    s[i].sh_size <= len - s[i].sh_offset)
 				fatbins(lib, p + s[i].sh_offset, s[i].sh_size, &n);
 		}
+	if (nlinked)
+		image(lib, 0, NULL, 0);
+	linked = NULL;	/* its job needs it */
+	nlinked = 0;
 }
 
 static int file(const char *path)
@@ -691,7 +737,7 @@ static int options(int argc, char **argv)
 {
 	int o;
 
-	while ((o = getopt(argc, argv, "cts:n:i:e:j:a:f:l:o:v")) > 0) {
+	while ((o = getopt(argc, argv, "cts:n:i:e:j:a:f:l:o:vL")) > 0) {
 		switch (o) {
 		case 'c': opt.compile = true; break;
 		case 't': opt.translate = true; break;
@@ -703,6 +749,7 @@ static int options(int argc, char **argv)
 		case 'l': opt.log = optarg; break;
 		case 'o': opt.json = optarg; break;
 		case 'v': opt.verbose = true; break;
+		case 'L': opt.link = true; break;
 		case 's':
 			if (sscanf(optarg, "%u/%u", &opt.part, &opt.parts) != 2 || !opt.parts)
 				return -1;

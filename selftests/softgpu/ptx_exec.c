@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ptx_exec.c - what nvcc makes of CUDA C++, run and compared with C; and kernels that do wrong.
+ * ptx_exec.c - nvcc's PTX of CUDA C++, run and compared with C; and faulting kernels.
  */
 #include "ptx_test.h"
 
@@ -634,6 +634,98 @@ TEST_F(exec, a_kernel_is_described_without_code)
 	ptx_set_cache(NULL);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	EXPECT_EQ(0, system(cmd));
+}
+
+/* What late_*() of ptx_kernels.cu gives when all of a block have read before anybody writes. */
+static void late_want(int *s, int n, int rounds)
+{
+	int old[1024], k, t;
+
+	for (t = 0; t < n; t++)
+		s[t] = 7 * t;
+	for (k = 0; k < rounds; k++) {
+		memcpy(old, s, n * sizeof(*s));
+		for (t = 0; t < n; t++)
+			s[t] = (int)(3u * old[(t + 34 * (k + 1)) % n] + t + k);
+	}
+}
+
+TEST_F(exec, all_read_behind_a_barrier_before_anybody_writes)
+{
+	static const char *const name[] = { "late_shared", "late_global", "late_atomic", "late_reduce",
+					    "late_count", "late_named", "late_call" };
+	static const int warps[] = { 2, 3, 5, 8, 31, 32 };
+	struct { int *out, rounds; } arg = { self->i, 7 };
+	unsigned int i, k, b;
+	int want[1024], t;
+
+	for (i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
+		LOAD(name[i]);
+		self->p.late_stores = true;
+		for (k = 0; k < sizeof(warps) / sizeof(warps[0]); k++) {
+			int n = 32 * warps[k];
+
+			late_want(want, n, arg.rounds);
+			ASSERT_EQ(0, prog_run(&self->p, 5, n, 0, &arg, sizeof(arg)));
+			for (b = 0; b < 5; b++)
+				for (t = 0; t < n; t++)
+					ASSERT_EQ(want[t], arg.out[b * n + t])
+						TH_LOG("%s, %d warps, block %u, thread %d", name[i],
+						       warps[k], b, t);
+		}
+	}
+}
+
+TEST_F(exec, lanes_apart_have_read_too_before_others_write)
+{
+	struct { int *out, rounds; } arg = { self->i, 7 };
+	int old[1024], s[1024], warps, k, t, i, n;
+
+	LOAD("late_sides");
+	self->p.late_stores = true;
+	for (warps = 2; warps <= 32; warps += 3) {
+		n = 32 * warps;
+		for (t = 0; t < n; t++)
+			s[t] = 7 * t;
+		for (k = 0; k < arg.rounds; k++) {
+			memcpy(old, s, sizeof(s));
+			for (t = 0; t < n; t++) {
+				int from = (t + 34 * (k + 1)) % n;
+				unsigned int v = old[from];
+
+				for (i = 0; i < (t & 1 ? 0 : t & 6); i++)
+					v += old[from] & 1;
+				s[t] = (int)(3 * v + t + k);
+			}
+		}
+		ASSERT_EQ(0, prog_run(&self->p, 1, n, 0, &arg, sizeof(arg)));
+		for (t = 0; t < n; t++)
+			ASSERT_EQ(s[t], arg.out[t]) TH_LOG("%d warps, thread %d", warps, t);
+	}
+	LOAD("late_some");
+	self->p.late_stores = true;
+	for (warps = 2; warps <= 32; warps += 3) {
+		n = 32 * warps;
+		late_want(s, n, arg.rounds);
+		ASSERT_EQ(0, prog_run(&self->p, 1, n, 0, &arg, sizeof(arg)));
+		for (t = 0; t < n; t++)
+			ASSERT_EQ(s[t], arg.out[t]) TH_LOG("%d warps, thread %d", warps, t);
+	}
+}
+
+TEST_F(exec, a_first_write_that_others_wait_for_comes)
+{
+	struct { int *out, who; } arg = { self->i, 0 };
+	int t;
+
+	LOAD("late_flag");
+	self->p.late_stores = true;
+	for (arg.who = 0; arg.who < 8; arg.who++) {
+		memset(arg.out, 0, 1024);
+		ASSERT_EQ(0, prog_run(&self->p, 1, 256, 0, &arg, sizeof(arg)));
+		for (t = 0; t < 256; t++)
+			ASSERT_EQ(1, arg.out[t]);
+	}
 }
 
 TEST_HARNESS_MAIN

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ptx_kernels.cu - what ordinary CUDA C++ becomes in PTX, for ptx_exec.c.
+// ptx_kernels.cu - ordinary CUDA C++, compiled to PTX for ptx_exec.c.
 #include <cassert>
 #include <cstdio>
 #include <cuda_fp16.h>
@@ -394,6 +394,81 @@ __global__ void heap(int **out)
 		for (int i = 0; i < 16; i++)
 			p[i] = threadIdx.x * i;
 	out[threadIdx.x] = p;
+}
+
+/*
+ * A value is read behind a barrier and overwritten by another warp, with nothing in between: on a device
+ * all have read before anybody writes.
+ */
+#define LATE(name, place, barrier, read, write)					\
+__global__ void name(int *out, int rounds)					\
+{										\
+	place									\
+	int t = threadIdx.x, n = blockDim.x;					\
+										\
+	s[t] = 7 * t;								\
+	__syncthreads();							\
+	for (int k = 0; k < rounds; k++) {					\
+		int from = (t + 34 * (k + 1)) % n;				\
+										\
+		read;								\
+		write;								\
+		barrier;							\
+	}									\
+	out[blockIdx.x * n + t] = s[t];						\
+}
+#define LATE_SHARED __shared__ int s[1024];
+#define LATE_NEW (3 * v + t + k)
+
+LATE(late_shared, LATE_SHARED, __syncthreads(), int v = s[from], s[t] = LATE_NEW)
+LATE(late_global, int *s = out + (gridDim.x + blockIdx.x) * blockDim.x;, __syncthreads(), int v = s[from],
+     s[t] = LATE_NEW)
+LATE(late_atomic, LATE_SHARED, __syncthreads(), int v = s[from], atomicExch(&s[t], LATE_NEW))
+LATE(late_reduce, LATE_SHARED, __syncthreads(), int v = s[from], atomicAdd(&s[t], LATE_NEW - s[t]))
+LATE(late_count, LATE_SHARED, k += __syncthreads_count(t < 0), int v = s[from], s[t] = LATE_NEW)
+LATE(late_named, LATE_SHARED, asm volatile("bar.sync 3, %0;" : : "r"(n) : "memory"), int v = s[from],
+     s[t] = LATE_NEW)
+/* the two halves of each warp part; lanes read what their own half of another warp writes */
+LATE(late_sides, LATE_SHARED, __syncthreads(), int v, if (t & 1) {
+		v = s[from];
+		s[t] = LATE_NEW;
+	} else {
+		v = s[from];
+		for (int i = 0; i < (t & 6); i++)
+			v += s[from] & 1;
+		s[t] = LATE_NEW;
+	})
+/* warps of even number write in the odd rounds, the others read all the same and have their say later */
+LATE(late_some, LATE_SHARED, __syncthreads(), int v = s[from], if ((t / 32 + k) & 1)
+		s[t] = LATE_NEW;
+	__syncthreads();
+	if (!((t / 32 + k) & 1))
+		s[t] = LATE_NEW)
+
+__device__ __noinline__ void late_put(int *s, int v, int depth)
+{
+	if (depth > 0)
+		late_put(s, v, depth - 1);
+	else
+		*s = v;
+}
+
+LATE(late_call, LATE_SHARED, __syncthreads(), int v = s[from], late_put(&s[t], LATE_NEW, rounds / 2))
+
+/* A warp waits for another's first write behind the barrier: none may hold the other up for good. */
+__global__ void late_flag(int *out, int who)
+{
+	__shared__ volatile int flag;
+
+	if (!threadIdx.x)
+		flag = 0;
+	__syncthreads();
+	if (threadIdx.x / 32 == who)
+		flag = 1;
+	else
+		while (!flag)
+			;
+	out[threadIdx.x] = flag;
 }
 
 }

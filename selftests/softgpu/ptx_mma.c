@@ -2,9 +2,9 @@
 /*
  * ptx_mma.c - matrix instructions of every shape and type, against products of plain matrices.
  *
- * Matrices of random bits are dealt out to the lanes as the PTX ISA's tables say, multiplied, and
+ * Matrices of random bits are distributed to the lanes by the PTX ISA's tables, multiplied, and
  * gathered again.  The reference is exact: sums run in order of k, fused, in f32 (f64, s32), from C
- * on, and are rounded once at the end.  Another order is an error, however close.
+ * on, and are rounded once at the end.  Another order is an error, however close its result.
  */
 #include "ptx_test.h"
 

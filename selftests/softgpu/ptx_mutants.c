@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ptx_mutants.c - damaged PTX: it may be refused or run, but never end or hang the process.
+ * ptx_mutants.c - damaged PTX: it may be refused or run, but must not end or hang the process.
  *
- * Each mutant runs in the test's own process; what it compiles to is launched too, with a stop flag
- * that is raised after a while, on a window that holds nothing of value.  PTX_MUTANTS is how many,
- * PTX_SEED where to start.
+ * Each mutant runs in the test's own process; if it compiles, it is launched, with a stop flag
+ * that is raised after a while, on a window without valuable data.  PTX_MUTANTS is the number of
+ * mutants, PTX_SEED the first seed.
  */
 #include "ptx_test.h"
 

@@ -2,9 +2,9 @@
 /*
  * ptx_ops.c - one PTX opcode after the other, on edge cases, against C.
  *
- * Each row is a line of PTX that makes %d from %a, %b and %c, and a function that says what it
- * should be.  It runs once with varying operands and once with uniform ones (one value for the
- * whole warp), which take different code.
+ * Each row is a line of PTX that computes %d from %a, %b and %c, and a function that returns the
+ * expected value.  It runs once with varying operands and once with uniform ones (one value for the
+ * whole warp), which compile to different code.
  */
 #include "ptx_test.h"
 
@@ -17,6 +17,14 @@ struct row {
 	const char *ptx;
 	uint64_t (*ref)(uint64_t a, uint64_t b, uint64_t c);
 };
+
+static uint64_t rng_state;
+
+static uint64_t rng(void)
+{
+	rng_state = rng_state * 6364136223846793005ull + 1442695040888963407ull;
+	return rng_state ^ rng_state >> 29;
+}
 
 static float f(uint64_t v)
 {
@@ -203,6 +211,14 @@ REF(hfma, ({ _Float16 x, y, z, r; uint16_t q, p = a, s = b, t = c; memcpy(&x, &p
 	     __float128 e = (__float128)x * (__float128)y + (__float128)z; r = (_Float16)e;
 	     memcpy(&q, &r, 2); (q & 0x7fff) > 0x7c00 ? 0x7fff : q; }))
 REF(bf_rn, ({ uint32_t u = U32(a); f(a) != f(a) ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16; }))
+REF(bfma, ({ __float128 e = (__float128)f(a << 16) * f(b << 16) + f(c << 16);
+	     uint32_t u = fb((float)e) & 0xffff0000;
+	     __float128 at = f(u), next = f(u + 0x10000), half;
+	     if (fabs((double)at) > fabs((double)e)) {	/* the cast went past it */
+		     u -= 0x10000; next = at; at = f(u);
+	     }
+	     half = at + (next - at) / 2;
+	     u >>= 16; (e == half ? u & 1 : (e > half) == (next > at)) ? u + 1 : u; }))
 REF(testp_sub, fpclassify(f(a)) == FP_SUBNORMAL)
 REF(sign_join, ({ float b2 = f(a) > 0 ? f(b) : f(b) + 1; float l = ftz(f(c));
 		  l <= INFINITY ? U32((fb(b2) & 0x7fffffff) | (a & 0x80000000)) : fb(b2); }))
@@ -329,14 +345,6 @@ static const uint32_t edge32[] = {
 	0x3c003c01, 0x7bff0400, 0x00010001, 0x7c007e00,
 };
 
-static uint64_t rng_state;
-
-static uint64_t rng(void)
-{
-	rng_state = rng_state * 6364136223846793005ull + 1442695040888963407ull;
-	return rng_state ^ rng_state >> 29;
-}
-
 static uint64_t operand(const char *type, uint32_t i, uint32_t which)
 {
 	uint32_t n = sizeof(edge32) / sizeof(edge32[0]);
@@ -357,6 +365,37 @@ static uint64_t operand(const char *type, uint32_t i, uint32_t which)
 	}
 	return v;
 }
+
+/*
+ * A product of a and b that lies in the middle between two halves, and a c that is too small to be seen
+ * in f32, or in f64: who rounds the sum to one of these first loses which side of the middle it is on.
+ */
+static void ties_f16(uint64_t *a, uint64_t *b, uint64_t *c)
+{
+	_Float16 x, y;
+	uint16_t p, q;
+
+	do {
+		p = 0x3c00 | (rng() & 0x83ff);
+		q = 0x3c00 | (rng() & 0x3ff);
+		memcpy(&x, &p, 2);
+		memcpy(&y, &q, 2);
+	} while ((fb((float)x * (float)y) & 0xfff) || ((fb((float)x * (float)y) & 0x1000) == 0));
+	*a = p;
+	*b = q;
+	*c = (rng() & 0x8000) | (rng() & 1 ? 1 : 2);
+}
+
+static void ties_bf16(uint64_t *a, uint64_t *b, uint64_t *c)
+{
+	do {
+		*a = 0x3f80 | (rng() & 0x807f);
+		*b = 0x3f80 | (rng() & 0x7f);
+	} while ((fb(f(*a << 16) * f(*b << 16)) & 0xffff) != 0x8000);
+	*c = (rng() & 0x8000) | (127 - 20 - rng() % 80) << 7 | (rng() & 0x7f);
+}
+
+typedef void (*operands_fn)(uint64_t *a, uint64_t *b, uint64_t *c);
 
 static bool is_nan(const char *type, uint64_t v)
 {
@@ -387,7 +426,9 @@ static int build(struct prog *p, const struct row *r, bool uniform, char *st, ch
 	return prog_load(p, text, "k");
 }
 
-static void check_row(struct __test_metadata *_metadata, const struct row *r, bool uniform)
+/* operands: NULL of all kinds */
+static void check_row(struct __test_metadata *_metadata, const struct row *r, bool uniform,
+		      operands_fn operands)
 {
 	uint64_t *a = (uint64_t *)window(), *b = a + N, *c = b + N, *out = c + N;
 	uint64_t args[4] = { (uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)out };
@@ -401,6 +442,8 @@ static void check_row(struct __test_metadata *_metadata, const struct row *r, bo
 		a[i] = operand(r->type, i, 0);
 		b[i] = operand(r->type, i, 1);
 		c[i] = operand(r->type, i, 2);
+		if (operands)
+			operands(&a[i], &b[i], &c[i]);
 	}
 	memset(out, 0xa5, N * 8);
 	ret = build(&p, r, uniform, st, dt);
@@ -443,7 +486,7 @@ TEST_F_TIMEOUT(opcodes, with_varying_operands, 900)
 	unsigned int i;
 
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		check_row(_metadata, &rows[i], false);
+		check_row(_metadata, &rows[i], false, NULL);
 }
 
 TEST_F_TIMEOUT(opcodes, with_uniform_operands, 900)
@@ -451,7 +494,22 @@ TEST_F_TIMEOUT(opcodes, with_uniform_operands, 900)
 	unsigned int i;
 
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		check_row(_metadata, &rows[i], true);
+		check_row(_metadata, &rows[i], true, NULL);
+}
+
+TEST_F(opcodes, products_of_halves_and_a_sum_are_rounded_once)
+{
+	static const struct row f16 = { "b32", "{ .reg .b16 %x<4>; cvt.u16.u32 %x0, %a;"
+		" cvt.u16.u32 %x1, %b; cvt.u16.u32 %x2, %c;"
+		" fma.rn.f16 %x3, %x0, %x1, %x2; cvt.u32.u16 %d, %x3; }", hfma };
+	static const struct row bf16 = { "b32", "{ .reg .b16 %x<4>; cvt.u16.u32 %x0, %a;"
+		" cvt.u16.u32 %x1, %b; cvt.u16.u32 %x2, %c;"
+		" fma.rn.bf16 %x3, %x0, %x1, %x2; cvt.u32.u16 %d, %x3; }", bfma };
+
+	for (int uniform = 0; uniform < 2; uniform++) {
+		check_row(_metadata, &f16, uniform, ties_f16);
+		check_row(_metadata, &bf16, uniform, ties_bf16);
+	}
 }
 
 TEST_HARNESS_MAIN

@@ -5,7 +5,7 @@
 #ifndef PTX_TEST_H
 #define PTX_TEST_H
 
-/* clang's way of saying what gcc says. */
+/* clang reports sanitizers by __has_feature, gcc by macros. */
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
 #define __SANITIZE_THREAD__ 1
@@ -21,7 +21,7 @@
 
 #include "kselftest_harness.h"
 #include "../harness/patience.h"
-#include "../../uproxy/softgpu/ptx.h"
+#include "../../uproxy/softgpu/ptx/ptx.h"
 
 #define WINDOW_SIZE (64ull << 20)
 
@@ -52,6 +52,7 @@ struct prog {
 	char printed[8192];
 	size_t nprinted;
 	volatile int stop;
+	bool late_stores;
 };
 
 static inline void prog_print(void *user, const char *s, size_t n)
@@ -111,7 +112,7 @@ static inline void prog_place_vars(struct prog *p)
 	}
 }
 
-/* 0, or what parse or compile said, with p->err. */
+/* 0, or the error of parse or compile, with its text in p->err. */
 static inline int prog_load(struct prog *p, const char *text, const char *entry)
 {
 	struct ptx_source s;
@@ -147,7 +148,8 @@ static inline int prog_run(struct prog *p, uint32_t grid, uint32_t block, uint32
 	struct ptx_host h = { p, prog_print, prog_malloc, prog_free, NULL };
 	struct ptx_launch l = { { grid, 1, 1 }, { block, 1, 1 }, .dyn_shared = dyn,
 				.params = params, .params_len = len, .var_addr = p->vars,
-				.ranges = &r, .nranges = 1, .host = &h, .stop = &p->stop };
+				.ranges = &r, .nranges = 1, .host = &h, .stop = &p->stop,
+				.late_stores = p->late_stores };
 
 	return ptx_run(p->k, &l, &p->fault);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ptx_tiles.c - loads and stores of shared memory by lanes at all kinds of places, against C.
+ * ptx_tiles.c - loads and stores of shared memory by lanes at all kinds of addresses, against C.
  *
- * Where lanes are decides how their words are moved, and whether a stretch of loads is checked as a
- * whole; the result must never tell.  The places come from memory, so the compiler knows nothing.
+ * The addresses decide which path moves the words, and whether a stretch of loads is checked as a
+ * whole (jit/near.c); the result must not depend on it.  Addresses are loaded from memory, so that
+ * the compiler does not know them.
  */
 #include "ptx_test.h"
 

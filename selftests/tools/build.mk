@@ -4,7 +4,7 @@
 TOOL_FAKES := $(B)/selftests/tools/fakeproxy $(B)/selftests/tools/fakeclient
 $(TOOL_FAKES): $(B)/selftests/tools/%: selftests/tools/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy -Ilibintercept/gen -MMD -MP -o $@ $< $(LDFLAGS)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy/include -Ilibintercept/gen -MMD -MP -o $@ $< $(LDFLAGS)
 
 # A stand-in that stands for nothing, to be preloaded.
 TOOL_FAKE_LIB := $(B)/selftests/tools/lib/libcuda.so.1

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fakeclient.c - stands for a CUDA program in tests of the launcher: connects, says what came back
+ * fakeclient.c - replaces a CUDA program in tests of the launcher: connects, and prints the replies
  *
- * fakeclient N SECONDS: N connections, held for so long. Prints a line for each: "connected WHY",
- * "refused ERRNO WHY", "hung up". Ends with status 4 as soon as a proxy that it had is gone.
+ * fakeclient N SECONDS: makes N connections, and holds them for SECONDS. Prints a line for each:
+ * "connected WHY", "refused ERRNO WHY", "hung up". Ends with status 4 as soon as one of its proxies
+ * is gone.
  */
 #include <errno.h>
 #include <poll.h>

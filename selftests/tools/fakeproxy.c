@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fakeproxy.c - stands for singvgpu-proxy in tests of the launcher: answers, counts, and misbehaves
+ * fakeproxy.c - replaces singvgpu-proxy in tests of the launcher: answers, counts, and misbehaves
  *
- * FAKE_PROXY says how: "" serves until the client hangs up, segv dies of SIGSEGV when the client
- * has connected, exit ends before it answers, hang ignores SIGTERM and the client's end, trash
- * spoils its trace. FAKE_PROXY_TELL is a file that gets its arguments, environment and open files.
+ * FAKE_PROXY selects how: "" serves until the client hangs up; segv dies of SIGSEGV when the
+ * client has connected; exit ends before it answers, drop after that; hang ignores SIGTERM and the
+ * client's end; trash damages its trace. FAKE_PROXY_TELL is a file that gets its arguments,
+ * environment and open files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -117,7 +118,8 @@ static void put_name(unsigned int kind, unsigned int id, const char *text)
 
 static void open_trace(const char *path, int client, int device)
 {
-	struct uproxy_trace_head h = { .magic = UPROXY_TRACE_MAGIC, .version = UPROXY_TRACE_VERSION,
+	struct uproxy_trace_head h = { .magic = UPROXY_TRACE_MAGIC,
+				       .version = strcmp(mode, "version") ? UPROXY_TRACE_VERSION : 9,
 				       .size = sizeof(h), .pid = getpid(), .client = client,
 				       .device = device, .device_name = "fake \"device\"" };
 
@@ -180,6 +182,8 @@ static void serve(int sock, int device)
 	send(sock, &reply, sizeof(reply), MSG_NOSIGNAL);
 	if (!strcmp(mode, "segv"))
 		raise(SIGSEGV);
+	if (!strcmp(mode, "drop"))
+		exit(1);
 	for (;;) {
 		struct pollfd p = { .fd = sock, .events = POLLIN };
 

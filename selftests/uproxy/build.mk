@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - tests of the proxy, which they start and speak to by hand. They need $(CUDA_HOME).
 
-UPROXY_TESTS := session life hostile peers
+UPROXY_TESTS := session life hostile peers shown
 UPROXY_TEST_BIN := $(UPROXY_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_TEST_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/client.h \
 		$(RINGBUF) $(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include -MMD -MP \
 		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS)
 
-# The test of dumps is their conductor, too.
-UPROXY_RESTORE := $(B)/selftests/uproxy/uproxy-restore
-$(UPROXY_RESTORE): selftests/uproxy/restore.c selftests/uproxy/client.h $(RINGBUF) \
+# Tests of dumps are their conductor, too.
+UPROXY_RESTORE := $(addprefix $(B)/selftests/uproxy/uproxy-,restore conduct)
+$(UPROXY_RESTORE): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/restore.h \
+		selftests/uproxy/client.h $(RINGBUF) \
 		$(B)/uproxy/ckpt/libsingvgpu-control.a $(B)/ckpt/libstore.a \
 		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy -MMD -MP \
-		-pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
+		$(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
 TIMEOUT_uproxy-restore := 300
+TIMEOUT_uproxy-conduct := 300
 
 PESTER := $(B)/selftests/uproxy/pester
 $(PESTER): selftests/uproxy/pester.c $(B)/uproxy/ckpt/libsingvgpu-control.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy/include -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+# The conductor's end alone.
+UPROXY_TOLD := $(B)/selftests/uproxy/uproxy-told
+$(UPROXY_TOLD): selftests/uproxy/told.c $(B)/uproxy/ckpt/libsingvgpu-control.a $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/include -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
+HOST_TESTS += $(UPROXY_TOLD)
+
 TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600
 
 # Tests that have the core in their own process.
-UPROXY_LOCAL_TESTS := names digests content
+UPROXY_LOCAL_TESTS := names digests content records
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/local.h \
@@ -62,13 +71,14 @@ $(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk
 # The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of
 # the core gets sections of its own, to be put back before each input. It is built once.
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
-FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c print.c \
-	control.c freeze.c replay.c kept_save.c content.c plan.c move.c sparse.c channel.c observe.c \
-	peer.c ipc_event.c),\
-	$(wildcard uproxy/*.c)) uproxy/hal/memory.c uproxy/hal/notify.c
+FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c control.c \
+	memory/peer.c memory/ipc_event.c modules/print.c $(addprefix rebuild/,freeze.c \
+	kept_save.c content.c plan.c move.c sparse.c channel.c observe.c)), \
+	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c))) \
+	uproxy/hal/memory.c uproxy/hal/notify.c
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
-FUZZ_RECORDS_CFLAGS := -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
-	-fno-sanitize=function -Iuproxy $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
+FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
+	-fno-sanitize=function $(UPROXY_CFLAGS)
 FUZZ_MALLOC := $(foreach f,malloc calloc realloc free mmap,-D$(f)=fuzz_$(f))
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined
 
@@ -76,7 +86,7 @@ $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
 	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) $(FUZZ_MALLOC) -MMD -MP -c $< -o $@
 
-$(FUZZ_RECORDS): selftests/uproxy/fuzz.c $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
+$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
 	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
@@ -95,3 +105,5 @@ $(B)/selftests/uproxy/fuzz-records-long: selftests/uproxy/build.mk
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec selftests/uproxy/fuzz-records 900\n' >$@
 	@chmod +x $@
+
+include selftests/uproxy/fuzz.mk

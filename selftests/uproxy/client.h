@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.h - a client that speaks the protocol by hand: what the proxy's tests share
+ * client.h - a client that speaks the protocol by hand: helpers of the proxy's tests
  *
- * Each test is a process of the harness's. It is the client: it starts a proxy over a socketpair,
- * so that SO_PEERCRED names it. The fixture's teardown leaves, and looks how the proxy ended.
+ * Each test, in a process of its own, is the client: it starts a proxy over a socketpair, so that
+ * SO_PEERCRED names it. The fixture's teardown disconnects, and checks the proxy's exit status.
  */
 #ifndef SELFTESTS_UPROXY_CLIENT_H
 #define SELFTESTS_UPROXY_CLIENT_H
@@ -41,7 +41,7 @@ struct client {
 	uint8_t *arena;
 	volatile struct sv_shared *shared;
 	uint64_t window;
-	uint64_t at;		/* arena: what is free from here on */
+	uint64_t at;		/* arena: free from here on */
 	uint32_t next;		/* index of the next handle */
 	uint64_t ctx;
 };
@@ -51,7 +51,7 @@ static inline const char *build_dir(void)
 	return getenv("SINGVGPU_BUILD") ?: "build";
 }
 
-/* Start a proxy with more options, NULL-terminated. Its standard error goes to the log. */
+/* Starts a proxy with more options, NULL-terminated. Its standard error is the log. */
 static inline int client_spawn(struct client *c, const char *const *more)
 {
 	char path[512], fd[16], lib[512];
@@ -86,7 +86,7 @@ static inline int client_spawn(struct client *c, const char *const *more)
 	return c->proxy < 0 ? -errno : 0;
 }
 
-/* Say hello; r gets the reply. 0 when there is one. */
+/* Sends the hello message; r gets the reply. 0: there is one. */
 static inline int client_hello(struct client *c, const struct sv_connect *con,
 			       struct sv_connected *r)
 {
@@ -133,7 +133,7 @@ static inline int client_start(struct client *c, const char *const *more)
 	return rc ?: client_attach(c);
 }
 
-/* The proxy's exit status within some seconds, or -signal, or -1000: it goes on. */
+/* Waits some seconds for the proxy's end: exit status, -signal, or -1000: still running. */
 static inline int client_wait(struct client *c)
 {
 	int status;
@@ -182,7 +182,7 @@ static inline uint64_t arena_take(struct client *c, uint64_t len)
 	return at;
 }
 
-/* A record that is answered: its status, or -errno of the channel. reply may be NULL. */
+/* Sends a record that is answered: its status, or -errno of the channel. reply may be NULL. */
 static inline int call2(struct client *c, uint16_t op, const void *a, uint32_t alen, const void *b,
 			uint32_t blen, void *reply, uint32_t cap)
 {
@@ -213,7 +213,7 @@ static inline int client_context(struct client *c)
 	return CALL(c, SV_OP_cuDevicePrimaryCtxRetain, (struct sv_ctx_new){ c->ctx, 0, 0 });
 }
 
-/* The newest late error, and how many there were. */
+/* The newest deferred error, and their number. */
 static inline uint32_t late_code(struct client *c)
 {
 	return (uint32_t)c->shared->late;
@@ -268,7 +268,7 @@ static const char kernels[] =
 	"st.param.b64 [f], %d2; st.param.b64 [a], %d3; call.uni (r), vprintf, (f, a);\n"
 	"ld.param.b32 %r1, [r]; } ret;\n}\n";
 
-/* Loads text from the arena as a library; its handle. 0: status says why not. */
+/* Loads text from the arena as a library; returns its handle. 0: *status has the error. */
 static inline uint64_t load_text(struct client *c, const char *text, int *status)
 {
 	uint64_t at = arena_take(c, strlen(text)), lib = new_handle(c, SV_T_CUlibrary);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * content.c - what a session's device holds goes to a store and comes back in another process
+ * content.c - device contents of a session are saved in a store and restored in another process
  *
- * Each test is a row of lives of one session: made, filled, dumped; made again, restored, compared.
- * What is made is made by records, in the same order, as a replay does.
+ * Each test is a sequence of lives of one session: made, filled, dumped; made again, restored,
+ * compared. Objects are made by the same records in the same order, as in a replay.
  */
 #include "local.h"
 
@@ -11,7 +11,7 @@
 
 #include "content.h"
 #include "graph.h"
-#include "hal/digest.h"
+#include "digest.h"
 
 #define MiB (1ull << 20)
 #define GiB (1ull << 30)
@@ -25,7 +25,7 @@ struct shared {
 	uint64_t at[32];
 	bool unseen;		/* what is observed is not compared */
 	int rc;
-	char why[512];
+	struct why why;
 };
 
 static struct shared *sh;
@@ -36,14 +36,14 @@ FIXTURE(content) {
 
 FIXTURE_SETUP(content)
 {
-	char why[256] = "";
+	struct why why = { 0 };
 
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE((void *)sh, MAP_FAILED);
 	strcpy(sh->dir, "/tmp/uproxy-content-XXXXXX");
 	ASSERT_NE(mkdtemp(sh->dir), NULL);
-	ASSERT_EQ(store_create(sh->dir, NULL, why, sizeof(why)), 0) {
-		TH_LOG("%s", why);
+	ASSERT_EQ(store_create(sh->dir, NULL, &why), 0) {
+		TH_LOG("%s", why.text);
 	}
 }
 
@@ -371,12 +371,12 @@ static void everything(struct local *l, struct made *m, uint64_t seed, bool chec
 
 static struct store *open_store(unsigned int flags)
 {
-	char why[256] = "";
+	struct why why = { 0 };
 	struct store *st;
-	int rc = store_open(&st, sh->dir, flags, why, sizeof(why));
+	int rc = store_open(&st, sh->dir, flags, &why);
 
 	if (rc)
-		dprintf(local_err, "# %s\n", why);
+		dprintf(local_err, "# %s\n", why.text);
 	CHECK_EQ(rc, 0);
 	return st;
 }
@@ -388,31 +388,30 @@ static void dump(struct local *l)
 	struct store_writer *w;
 
 	CHECK_EQ(store_writer_open(st, 0, &w), 0);
-	sh->rc = content_check(&l->s, sh->why, sizeof(sh->why));
+	why_clear(&sh->why);
+	sh->rc = content_check(&l->s, &sh->why);
 	if (!sh->rc)
-		sh->rc = content_dump(&l->s, st, w, &sh->device, NULL, &sh->stats, sh->why,
-				      sizeof(sh->why));
+		sh->rc = content_dump(&l->s, st, w, &sh->device, NULL, &sh->stats, &sh->why);
 	if (!sh->rc)
-		sh->rc = observe_dump(&l->s, w, &sh->observed, sh->why, sizeof(sh->why));
+		sh->rc = observe_dump(&l->s, w, &sh->observed, &sh->why);
 	CHECK_EQ(store_writer_flush(w), 0);
 	store_writer_stats(w, &stats);
 	sh->stored = stats.stored;
 	store_writer_close(w);
 	store_close(st);
 	if (sh->rc)
-		dprintf(local_err, "# dump: %s\n", sh->why);
+		dprintf(local_err, "# dump: %s\n", sh->why.text);
 }
 
 static void restore(struct local *l)
 {
 	struct store *st = open_store(0);
 
-	*sh->why = 0;
+	why_clear(&sh->why);
 	sh->rc = sh->unseen ? 0 :
-		 observe_compare(&l->s, st, &sh->observed, sh->why, sizeof(sh->why));
+		 observe_compare(&l->s, st, &sh->observed, &sh->why);
 	if (!sh->rc)
-		sh->rc = content_restore(&l->s, st, &sh->device, NULL, &sh->stats, sh->why,
-					 sizeof(sh->why));
+		sh->rc = content_restore(&l->s, st, &sh->device, NULL, &sh->stats, &sh->why);
 	store_close(st);
 }
 
@@ -442,7 +441,7 @@ static void restore_and_look(void *arg)
 		setenv("SINGVGPU_CONTENT", arg, 1);
 	restore(l);
 	if (sh->rc)
-		dprintf(local_err, "# restore: %s\n", sh->why);
+		dprintf(local_err, "# restore: %s\n", sh->why.text);
 	CHECK_EQ(sh->rc, 0);
 	everything(l, &m, 1000, true);
 	CHECK_EQ(l->s.hal.drv.cuMemcpyDtoH_v2(p, m.sparse, SPARSE / 4), 0);
@@ -683,9 +682,9 @@ TEST_F(content, refuses_a_damaged_store)
 	ASSERT_EQ(corrupt(), 0);
 	ASSERT_EQ(local_child(restore_refused, NULL), 0);
 	EXPECT_TRUE(sh->rc == -EBADMSG || sh->rc == -ENODATA) {
-		TH_LOG("%d: %s", sh->rc, sh->why);
+		TH_LOG("%d: %s", sh->rc, sh->why.text);
 	}
-	EXPECT_NE(sh->why[0], 0);
+	EXPECT_NE(sh->why.text[0], 0);
 }
 
 /* Something else has been made. */
@@ -728,8 +727,8 @@ TEST_F(content, refuses_what_does_not_fit_by_name)
 	for (int i = 0; i < 4; i++) {
 		ASSERT_EQ(local_child(other, &i), 0);
 		EXPECT_EQ(sh->rc, -ESTALE);
-		EXPECT_NE(strstr(sh->why, words[i]), NULL) {
-			TH_LOG("%d: %s", i, sh->why);
+		EXPECT_NE(strstr(sh->why.text, words[i]), NULL) {
+			TH_LOG("%d: %s", i, sh->why.text);
 		}
 	}
 }
@@ -755,7 +754,7 @@ static void given_up(void *arg)
 	CHECK_EQ(l->s.hal.drv.cuCtxSynchronize(), 0);
 	CHECK_EQ(store_writer_open(st, STORE_ONE_THREAD, &w), 0);
 	setenv("SINGVGPU_CONTENT", "staged", 1);
-	sh->rc = content_dump(&l->s, st, w, &sh->device, &p, NULL, sh->why, sizeof(sh->why));
+	sh->rc = content_dump(&l->s, st, w, &sh->device, &p, NULL, &sh->why);
 	CHECK_EQ(calls, 1);
 	store_writer_close(w);
 	store_close(st);
@@ -765,7 +764,7 @@ TEST_F(content, is_given_up_when_asked)
 {
 	ASSERT_EQ(local_child(given_up, NULL), 0);
 	EXPECT_EQ(sh->rc, -ECANCELED);
-	EXPECT_NE(strstr(sh->why, "contents"), NULL);
+	EXPECT_NE(strstr(sh->why.text, "contents"), NULL);
 }
 
 /* ------------------------------------------------------------------------------ kernels' own */
@@ -833,7 +832,7 @@ static void heap_restore(void *arg)
 
 	restore(l);
 	if (sh->rc)
-		dprintf(local_err, "# %s\n", sh->why);
+		dprintf(local_err, "# %s\n", sh->why.text);
 	CHECK_EQ(sh->rc, 0);
 	/* What was free is given out again, what was not is not, and all goes on. */
 	for (uint64_t i = 0; i < BLOCKS; i++) {
@@ -889,8 +888,8 @@ static void conditions_dump(void *arg)
 	dump(l);
 	CHECK_EQ(sh->rc, 0);
 	l->s.hal.own_memory = NULL;
-	CHECK_EQ(content_check(&l->s, sh->why, sizeof(sh->why)), -ENOTSUP);
-	CHECK(strstr(sh->why, "conditional"));
+	CHECK_EQ(content_check(&l->s, &sh->why), -ENOTSUP);
+	CHECK(strstr(sh->why.text, "conditional"));
 }
 
 static void conditions_restore(void *arg)
@@ -900,7 +899,7 @@ static void conditions_restore(void *arg)
 	uint64_t value[2];
 
 	(void)arg;
-	CHECK_EQ(observe_expect(st, &sh->observed, sh->why, sizeof(sh->why)), 0);
+	CHECK_EQ(observe_expect(st, &sh->observed, &sh->why), 0);
 	store_close(st);
 	conditions(l, 0, value);
 	CHECK_EQ(value[0], sh->at[0]);
@@ -918,7 +917,7 @@ static void conditions_by_default(void *arg)
 	(void)arg;
 	conditions(l, 1, sh->at);
 	l->s.hal.own_memory = NULL;
-	CHECK_EQ(content_check(&l->s, sh->why, sizeof(sh->why)), 0);
+	CHECK_EQ(content_check(&l->s, &sh->why), 0);
 }
 
 TEST_F(content, values_of_conditions_come_back)
@@ -932,7 +931,7 @@ TEST_F(content, a_heap_out_of_reach_is_refused)
 {
 	ASSERT_EQ(local_child(heap_refused, NULL), 0);
 	EXPECT_EQ(sh->rc, -ENOTSUP);
-	EXPECT_NE(strstr(sh->why, "malloc"), NULL);
+	EXPECT_NE(strstr(sh->why.text, "malloc"), NULL);
 }
 
 /* ------------------------------------------------------------------------------ channel */
@@ -950,8 +949,7 @@ static void channel_dump(void *arg)
 	CHECK_EQ(ring_commit(l->s.ring, l->s.arena_len / 2, 4096), 0);
 	CHECK_EQ(ring_freeze(l->s.ring, NULL, NULL, 1000000000), 0);
 	CHECK_EQ(store_writer_open(st, 0, &w), 0);
-	CHECK_EQ(content_channel(&l->s, w, &sh->channel, &sh->arena, NULL, sh->why,
-				 sizeof(sh->why)), 0);
+	CHECK_EQ(content_channel(&l->s, w, &sh->channel, &sh->arena, NULL, &sh->why), 0);
 	CHECK_EQ(store_writer_flush(w), 0);
 	store_writer_close(w);
 	store_close(st);
@@ -968,7 +966,7 @@ static void channel_restore(void *arg)
 	int fd, rc;
 
 	(void)arg;
-	CHECK_EQ(content_channel_image(st, &sh->channel, &fd, sh->why, sizeof(sh->why)), 0);
+	CHECK_EQ(content_channel_image(st, &sh->channel, &fd, &sh->why), 0);
 	CHECK(lseek(fd, 0, SEEK_END) > 4096);
 	CHECK_EQ(lseek(fd, 0, SEEK_SET), 0);
 	ring_close(l->s.ring);
@@ -980,12 +978,12 @@ static void channel_restore(void *arg)
 	/* Something lies where nothing was, and elsewhere. */
 	pattern(AT(l, l->arena + 5 * MiB), MiB, 3, false);
 	pattern(AT(l, l->arena + 8192), MiB, 4, false);
-	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, sh->why, sizeof(sh->why)), 0);
+	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, &sh->why), 0);
 	pattern(AT(l, l->arena + 4096), 3 * MiB, 1, true);
 	pattern(AT(l, l->s.arena_len - 8192), 8192, 2, true);
 	CHECK(sv_zero(AT(l, l->arena + 5 * MiB), MiB));
 	l->s.arena_len -= 4096;
-	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, sh->why, sizeof(sh->why)),
+	CHECK_EQ(content_arena_restore(&l->s, st, &sh->arena, NULL, &sh->why),
 		 -ESTALE);
 	store_close(st);
 }
@@ -1025,7 +1023,7 @@ static void observed(void *arg)
 	uint64_t seq = l->seq;
 
 	if (again)
-		CHECK_EQ(observe_expect(st, &sh->observed, sh->why, sizeof(sh->why)), 0);
+		CHECK_EQ(observe_expect(st, &sh->observed, &sh->why), 0);
 	for (int i = 0; i < 6; i++) {
 		l->seq = seq + i;
 		if (again && i != 3)
@@ -1039,12 +1037,12 @@ static void observed(void *arg)
 		struct store_writer *w;
 
 		CHECK_EQ(store_writer_open(st, 0, &w), 0);
-		CHECK_EQ(observe_dump(&l->s, w, &sh->observed, sh->why, sizeof(sh->why)), 0);
+		CHECK_EQ(observe_dump(&l->s, w, &sh->observed, &sh->why), 0);
 		CHECK_EQ(store_writer_flush(w), 0);
 		store_writer_close(w);
 	} else {
 		/* The others are missed, by name. */
-		sh->rc = observe_compare(&l->s, st, &sh->observed, sh->why, sizeof(sh->why));
+		sh->rc = observe_compare(&l->s, st, &sh->observed, &sh->why);
 	}
 	store_close(st);
 }
@@ -1055,8 +1053,8 @@ TEST_F(content, values_are_chosen_again_and_compared)
 	ASSERT_EQ(local_child(observed, sh), 0);
 	EXPECT_EQ(sh->at[0], sh->at[1]);
 	EXPECT_EQ(sh->rc, -ESTALE);
-	EXPECT_NE(strstr(sh->why, "texture 0x"), NULL) {
-		TH_LOG("%s", sh->why);
+	EXPECT_NE(strstr(sh->why.text, "texture 0x"), NULL) {
+		TH_LOG("%s", sh->why.text);
 	}
 }
 

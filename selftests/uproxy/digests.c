@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-#include "hal/digest.h"
+#include "digest.h"
 
 #define PAGES 1024u
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz.c - a hostile client's records, over a driver that is as strict as a driver can be
+ * fuzz.c - a hostile client's records, over a driver that aborts on any misuse
  *
- * An input is a program for a small machine: it says which records come, made of words that are
- * likely to mean something (a handle, an address, a size) or not, what is written into the arena
- * meanwhile, and when the device makes progress. Workers run at once.
+ * An input is a program for a small machine. It determines the records, made of words that are
+ * meaningful (a handle, an address, a size) or not, concurrent writes into the arena, and when the
+ * device makes progress. Workers run immediately.
  *
- * The driver here aborts when it is given a handle that is not live, an address that is not mapped
- * or pinned, or memory mapped twice: whatever a client does, the proxy must not let that happen.
- * Before each input everything is as at the start: the core's data lies in sections that are copied
- * back, and its memory is freed.
+ * The channel's log is a real one, small enough to fill up, and the input changes it where a client
+ * could. At the end, if the session is alive, a fresh session replays the log.
+ *
+ * The driver here aborts on a handle that is not live, an address that is not mapped or pinned, or
+ * memory mapped twice: whatever a client does, the proxy must prevent these calls. Before each
+ * input the initial state is restored: the core's data is in sections that are copied back, and its
+ * memory is freed.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -27,6 +30,8 @@
 
 #include "graph.h"
 #include "image_i.h"
+#include "content.h"
+#include "control.h"
 #include "peer.h"
 
 #define ARENA_LEN	(16u << 20)
@@ -35,6 +40,7 @@
 #define GRANULES	64u
 #define GLOBALS		0x300000000000ull
 #define SPARE		0x310000000000ull	/* what is reserved besides */
+#define LOG_LEN		(16u << 10)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,6 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		abort(); \
 	} \
 } while (0)
+
+static struct sv_session session;
 
 /* ---------------------------------------------------------------- memory of the core */
 
@@ -118,665 +126,7 @@ void *fuzz_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 		return MAP_FAILED;
 	return memset(page, 0, sizeof(page));
 }
-
-/* ---------------------------------------------------------------- the strict driver */
-
-enum { CTX = 0xc7, STREAM, EVENT, LIB, KERNEL, MODULE, FUNC, PHYS, ARRAY, MIPMAP, TEX, GRAPH, NODE,
-       EXEC };
-
-struct thing {
-	struct thing *next;
-	int kind, live;
-	struct thing *of;	/* a kernel's library, a function's module or library */
-	uint64_t len;
-};
-
-static struct thing *things, primary = { .kind = CTX, .live = 1 };
-static struct thing *current;
-static uint8_t mapped[GRANULES];
-static struct { uint64_t at, len; } pinned[256];
-static int npinned;
-static int spare;		/* 1: reserved, 2: mapped */
-static CUresult fail_with;	/* the next creation's result */
-
-static struct queued {
-	struct queued *next;
-	CUstreamCallback fn;
-	void *arg;
-} *queue, **queue_end;
-
-static void *thing_new(int kind, struct thing *of)
-{
-	struct thing *t = calloc(1, sizeof(*t));
-
-	*t = (struct thing){ things, kind, 1, of, 0 };
-	things = t;
-	return t;
-}
-
-static struct thing *check(const void *p, int kind)
-{
-	struct thing *t = (struct thing *)(uintptr_t)p;
-
-	MUST(p && t->kind == kind && t->live);
-	MUST(!t->of || t->of->live);
-	return t;
-}
-
-static void gone(const void *p, int kind)
-{
-	check(p, kind)->live = 0;
-}
-
-static void stream_ok(CUstream s)
-{
-	if ((uintptr_t)s == 1)
-		MUST(current && current->live);
-	else
-		check(s, STREAM);
-}
-
-static int in_pins(uint64_t at, uint64_t len)
-{
-	while (len) {
-		int i = 0;
-
-		while (i < npinned && !(at >= pinned[i].at && at - pinned[i].at < pinned[i].len))
-			i++;
-		if (i == npinned)
-			return 0;
-		if (pinned[i].at + pinned[i].len - at >= len)
-			return 1;
-		len -= pinned[i].at + pinned[i].len - at;
-		at = pinned[i].at + pinned[i].len;
-	}
-	return 1;
-}
-
-static void memory_ok(uint64_t at, uint64_t len)
-{
-	if (!len)
-		return;
-	MUST(at + len > at);
-	if (at >= WINDOW && at < WINDOW + GRANULES * SV_GRANULE) {
-		MUST(len <= WINDOW + GRANULES * SV_GRANULE - at);
-		for (uint64_t g = (at - WINDOW) / SV_GRANULE;
-		     g <= (at + len - 1 - WINDOW) / SV_GRANULE; g++)
-			MUST(mapped[g]);
-		return;
-	}
-	if (at == SPARE) {
-		MUST(spare == 2 && len <= SV_GRANULE);
-		return;
-	}
-	if (at >= GLOBALS && at < GLOBALS + 4096) {
-		MUST(len <= GLOBALS + 4096 - at);
-		return;
-	}
-	MUST(in_pins(at, len));
-}
-
-static CUresult refuse(void)
-{
-	CUresult r = fail_with;
-
-	fail_with = CUDA_SUCCESS;
-	return r;
-}
-
-#define MAKE(kind, of) ({ \
-	CUresult r_ = refuse(); \
-	if (!r_) \
-		*out = (void *)thing_new(kind, of); \
-	r_; \
-})
-
-static CUresult m_set_current(CUcontext c)
-{
-	current = check(c, CTX);
-	return CUDA_SUCCESS;
-}
-static CUresult m_ctx_create(CUcontext *out, unsigned int f, CUdevice d)
-{
-	(void)f, (void)d;
-	return MAKE(CTX, NULL);
-}
-static CUresult m_ctx_destroy(CUcontext c)
-{
-	MUST((struct thing *)c != &primary);
-	gone(c, CTX);
-	for (struct thing *t = things; t; t = t->next)
-		if (t->of == (struct thing *)c)
-			t->live = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult m_reset(CUdevice d)
-{
-	(void)d;
-	npinned = 0;		/* pinned memory is the context's */
-	for (struct thing *t = things; t; t = t->next)
-		if (t->of == &primary)
-			t->live = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult m_create(CUmemGenericAllocationHandle *h, size_t len, const CUmemAllocationProp *p,
-			 unsigned long long f)
-{
-	struct thing *t;
-	CUresult r = refuse();
-
-	(void)p, (void)f;
-	MUST(len && len % SV_GRANULE == 0 && len <= GRANULES * SV_GRANULE);
-	if (r)
-		return r;
-	t = thing_new(PHYS, NULL);
-	t->len = len;
-	*h = (uintptr_t)t;
-	return CUDA_SUCCESS;
-}
-static CUresult m_release(CUmemGenericAllocationHandle h)
-{
-	gone((void *)h, PHYS);
-	return CUDA_SUCCESS;
-}
-static CUresult m_export(void *fd, CUmemGenericAllocationHandle h, CUmemAllocationHandleType t,
-			 unsigned long long f)
-{
-	MUST(t == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !f);
-	check((void *)h, PHYS);
-	if (refuse())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*(int *)fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	return *(int *)fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
-}
-static CUresult m_import(CUmemGenericAllocationHandle *h, void *fd, CUmemAllocationHandleType t)
-{
-	MUST(t == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && fcntl((intptr_t)fd, F_GETFD) >= 0);
-	return m_create(h, SV_GRANULE, NULL, 0);
-}
-static CUresult m_map(CUdeviceptr at, size_t len, size_t off, CUmemGenericAllocationHandle h,
-		      unsigned long long f)
-{
-	(void)f;
-	if (off || len > check((void *)h, PHYS)->len)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (at == SPARE) {
-		MUST(spare == 1 && len == SV_GRANULE);
-		spare = 2;
-		return CUDA_SUCCESS;
-	}
-	MUST(at >= WINDOW && len && at % SV_GRANULE == 0 && len % SV_GRANULE == 0);
-	MUST(at + len <= WINDOW + GRANULES * SV_GRANULE);
-	for (uint64_t g = (at - WINDOW) / SV_GRANULE; len; g++, len -= SV_GRANULE) {
-		MUST(!mapped[g]);
-		mapped[g] = 1;
-	}
-	return CUDA_SUCCESS;
-}
-static CUresult m_unmap(CUdeviceptr at, size_t len)
-{
-	memory_ok(at, len);
-	if (at == SPARE) {
-		spare = 1;
-		return CUDA_SUCCESS;
-	}
-	MUST(at >= WINDOW && at < WINDOW + GRANULES * SV_GRANULE);
-	memset(mapped + (at - WINDOW) / SV_GRANULE, 0, len / SV_GRANULE);
-	return CUDA_SUCCESS;
-}
-static CUresult m_retain(CUmemGenericAllocationHandle *h, void *at)
-{
-	memory_ok((uint64_t)at, SV_GRANULE);
-	return m_create(h, SV_GRANULE, NULL, 0);
-}
-static CUresult m_reserve(CUdeviceptr *at, size_t len, size_t align, CUdeviceptr hint,
-			  unsigned long long f)
-{
-	MUST(!spare && len == SV_GRANULE && !align && !hint && !f);
-	if (refuse())
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	spare = 1;
-	*at = SPARE;
-	return CUDA_SUCCESS;
-}
-static CUresult m_unreserve(CUdeviceptr at, size_t len)
-{
-	MUST(at == SPARE && len == SV_GRANULE && spare == 1);
-	spare = 0;
-	return CUDA_SUCCESS;
-}
-static CUresult m_copy_now(CUdeviceptr to, CUdeviceptr from, size_t len)
-{
-	MUST(current && current->live);
-	memory_ok(to, len);
-	memory_ok(from, len);
-	return refuse();
-}
-static CUresult m_access(CUdeviceptr at, size_t len, const CUmemAccessDesc *d, size_t n)
-{
-	(void)d, (void)n;
-	memory_ok(at, len);
-	return refuse();
-}
-static CUresult m_pin(void *p, size_t len, unsigned int f)
-{
-	CUresult r = refuse();
-
-	(void)f;
-	if (r || npinned == 256)
-		return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
-	for (int i = 0; i < npinned; i++)
-		MUST((uintptr_t)p >= pinned[i].at + pinned[i].len ||
-		     (uintptr_t)p + len <= pinned[i].at);
-	pinned[npinned].at = (uintptr_t)p;
-	pinned[npinned++].len = len;
-	return CUDA_SUCCESS;
-}
-static CUresult m_unpin(void *p)
-{
-	for (int i = 0; i < npinned; i++)
-		if (pinned[i].at == (uintptr_t)p) {
-			pinned[i] = pinned[--npinned];
-			return CUDA_SUCCESS;
-		}
-	MUST(!"unpinned");
-	return 0;
-}
-static CUresult m_copy(CUdeviceptr d, CUdeviceptr s, size_t n, CUstream st)
-{
-	stream_ok(st);
-	memory_ok(d, n);
-	memory_ok(s, n);
-	return CUDA_SUCCESS;
-}
-static CUresult m_copy3d(const CUDA_MEMCPY3D *p, CUstream st)
-{
-	stream_ok(st);
-	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY)
-		check(p->srcArray, ARRAY);
-	else if (p->WidthInBytes && p->Height && p->Depth)
-		memory_ok((p->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)p->srcHost :
-			   p->srcDevice) + p->srcXInBytes + p->srcPitch * p->srcY +
-			  p->srcPitch * p->srcHeight * p->srcZ,
-			  p->WidthInBytes + p->srcPitch * (p->Height - 1) +
-			  p->srcPitch * p->srcHeight * (p->Depth - 1));
-	if (p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
-		check(p->dstArray, ARRAY);
-	return CUDA_SUCCESS;
-}
-static CUresult m_set8(CUdeviceptr d, unsigned char v, size_t n, CUstream st)
-{
-	(void)v;
-	stream_ok(st);
-	memory_ok(d, n);
-	return CUDA_SUCCESS;
-}
-static CUresult m_set2d32(CUdeviceptr d, size_t pitch, unsigned int v, size_t w, size_t h,
-			  CUstream st)
-{
-	(void)v;
-	stream_ok(st);
-	if (w && h)
-		memory_ok(d, pitch * (h - 1) + w * 4);
-	return CUDA_SUCCESS;
-}
-static CUresult m_callback(CUstream st, CUstreamCallback fn, void *arg, unsigned int f)
-{
-	struct queued *q = malloc(sizeof(*q));
-
-	(void)f;
-	stream_ok(st);
-	*q = (struct queued){ NULL, fn, arg };
-	*queue_end = q;
-	queue_end = &q->next;
-	return CUDA_SUCCESS;
-}
-static CUresult m_query(CUstream st)
-{
-	stream_ok(st);
-	return queue ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-static CUresult m_sync(CUstream st)
-{
-	stream_ok(st);
-	MUST(!queue);
-	return CUDA_SUCCESS;
-}
-static CUresult m_stream(CUstream *out, unsigned int f)
-{
-	(void)f;
-	MUST(current && current->live);
-	return MAKE(STREAM, current);
-}
-static CUresult m_stream_end(CUstream st)
-{
-	gone(st, STREAM);
-	return CUDA_SUCCESS;
-}
-static CUresult m_stream_flags(CUstream st, unsigned int *f)
-{
-	check(st, STREAM);
-	*f = (uintptr_t)st >> 5 & 1;
-	return CUDA_SUCCESS;
-}
-static CUresult m_wait(CUstream st, CUevent e, unsigned int f)
-{
-	(void)f;
-	stream_ok(st);
-	check(e, EVENT);
-	return CUDA_SUCCESS;
-}
-static CUresult m_value64(CUstream st, CUdeviceptr at, cuuint64_t v, unsigned int f)
-{
-	(void)v, (void)f;
-	stream_ok(st);
-	memory_ok(at, 8);
-	return CUDA_SUCCESS;
-}
-static CUresult m_event(CUevent *out, unsigned int f)
-{
-	(void)f;
-	MUST(current && current->live);
-	return MAKE(EVENT, current);
-}
-static CUresult m_event_end(CUevent e)
-{
-	gone(e, EVENT);
-	return CUDA_SUCCESS;
-}
-static CUresult m_record(CUevent e, CUstream st)
-{
-	check(e, EVENT);
-	stream_ok(st);
-	return CUDA_SUCCESS;
-}
-static CUresult m_event_query(CUevent e)
-{
-	check(e, EVENT);
-	return queue ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-static CUresult m_event_sync(CUevent e)
-{
-	check(e, EVENT);
-	MUST(!queue);
-	return CUDA_SUCCESS;
-}
-static CUresult m_elapsed(float *ms, CUevent a, CUevent b)
-{
-	check(a, EVENT);
-	check(b, EVENT);
-	*ms = 1;
-	return CUDA_SUCCESS;
-}
-
-/* Reads an image as a driver would: by what it says of itself. */
-static void read_image(const void *p)
-{
-	uint32_t magic, sum = 0;
-	uint16_t header;
-	uint64_t size;
-
-	memcpy(&magic, p, 4);
-	if (magic == 0xba55ed50u) {
-		memcpy(&header, (const char *)p + 6, 2);
-		memcpy(&size, (const char *)p + 8, 8);
-		for (uint64_t i = 0; i < header + size; i++)
-			sum += ((const volatile uint8_t *)p)[i];
-	} else if (magic == 0x466243b1u) {
-		struct { uint32_t m, v; const void *f; const void *const *all; } w;
-
-		memcpy(&w, p, sizeof(w));
-		MUST(w.v == 2);
-		for (; *w.all; w.all++)
-			read_image(*w.all);
-	} else {
-		sum += strlen(p);
-	}
-	(void)sum;
-}
-static CUresult m_load(CUlibrary *out, const void *image, CUjit_option *o, void **v, unsigned int n,
-		       CUlibraryOption *lo, void **lv, unsigned int ln)
-{
-	(void)lo, (void)lv, (void)ln;
-	read_image(image);
-	for (unsigned int i = 0; i < n; i++)
-		if (o[i] == CU_JIT_ERROR_LOG_BUFFER || o[i] == CU_JIT_INFO_LOG_BUFFER)
-			memset(v[i], 'x', (size_t)(uintptr_t)v[i + 1]);
-	return MAKE(LIB, NULL);
-}
-static CUresult m_module(CUmodule *out, const void *image, unsigned int n, CUjit_option *o,
-			 void **v)
-{
-	(void)n, (void)o, (void)v;
-	MUST(current && current->live);
-	read_image(image);
-	return MAKE(MODULE, current);
-}
-static CUresult m_unload(CUlibrary l)
-{
-	gone(l, LIB);
-	return CUDA_SUCCESS;
-}
-static CUresult m_module_unload(CUmodule m)
-{
-	gone(m, MODULE);
-	return CUDA_SUCCESS;
-}
-static CUresult m_kernel(CUkernel *out, CUlibrary l, const char *name)
-{
-	MUST(strlen(name) < 65536);
-	return MAKE(KERNEL, check(l, LIB));
-}
-static CUresult m_function(CUfunction *out, CUmodule m, const char *name)
-{
-	MUST(strlen(name) < 65536);
-	return MAKE(FUNC, check(m, MODULE));
-}
-static CUresult m_derive(CUfunction *out, CUkernel k)
-{
-	return MAKE(FUNC, check(k, KERNEL)->of);
-}
-static CUresult m_lib_module(CUmodule *out, CUlibrary l)
-{
-	return MAKE(MODULE, check(l, LIB));
-}
-static CUresult m_params(CUfunction f, size_t i, size_t *off, size_t *size)
-{
-	MUST(((struct thing *)f)->live);
-	*off = i * 8;
-	*size = 8;
-	return i < 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-static CUresult m_global(CUdeviceptr *at, size_t *len, void *from, const char *name)
-{
-	MUST(((struct thing *)from)->live);
-	*at = GLOBALS + strlen(name) % 8 * 512;
-	*len = 512;
-	return refuse();
-}
-static void function_ok(CUfunction f)
-{
-	struct thing *t = (struct thing *)f;
-
-	MUST(t && t->live && (t->kind == FUNC || t->kind == KERNEL) && (!t->of || t->of->live));
-}
-static CUresult m_func_load(CUfunction f)
-{
-	function_ok(f);
-	return CUDA_SUCCESS;
-}
-static CUresult m_launch(CUfunction f, unsigned int a, unsigned int b, unsigned int c,
-			 unsigned int d, unsigned int e, unsigned int g, unsigned int shared,
-			 CUstream st, void **params, void **extra)
-{
-	uint32_t sum = 0;
-
-	(void)a, (void)b, (void)c, (void)d, (void)e, (void)g, (void)shared, (void)params;
-	stream_ok(st);
-	function_ok(f);
-	for (size_t i = 0; i < *(size_t *)extra[3]; i++)
-		sum += ((volatile uint8_t *)extra[1])[i];
-	(void)sum;
-	return CUDA_SUCCESS;
-}
-static CUresult m_launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
-{
-	for (unsigned int i = 0; i < c->numAttrs; i++)
-		if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
-		    c->attrs[i].value.programmaticEvent.event)
-			check(c->attrs[i].value.programmaticEvent.event, EVENT);
-	return m_launch(f, 1, 1, 1, 1, 1, 1, 0, c->hStream, params, extra);
-}
-static CUresult m_array(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
-{
-	(void)d;
-	MUST(current && current->live);
-	return MAKE(ARRAY, current);
-}
-static CUresult m_array_end(CUarray a)
-{
-	gone(a, ARRAY);
-	return CUDA_SUCCESS;
-}
-static CUresult m_mipmap_end(CUmipmappedArray a)
-{
-	gone(a, MIPMAP);
-	return CUDA_SUCCESS;
-}
-static void resource_ok(const CUDA_RESOURCE_DESC *r)
-{
-	if (r->resType == CU_RESOURCE_TYPE_ARRAY)
-		check(r->res.array.hArray, ARRAY);
-	else if (r->resType == CU_RESOURCE_TYPE_LINEAR)
-		memory_ok(r->res.linear.devPtr, r->res.linear.sizeInBytes);
-	else
-		MUST(r->resType == CU_RESOURCE_TYPE_PITCH2D ||
-		     r->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY);
-}
-static CUresult m_tex(CUtexObject *o, const CUDA_RESOURCE_DESC *r, const CUDA_TEXTURE_DESC *t,
-		      const CUDA_RESOURCE_VIEW_DESC *v)
-{
-	(void)t, (void)v;
-	resource_ok(r);
-	*o = (uintptr_t)thing_new(TEX, current);
-	return CUDA_SUCCESS;
-}
-static CUresult m_tex_end(CUtexObject o)
-{
-	gone((void *)o, TEX);
-	return CUDA_SUCCESS;
-}
-static CUresult m_graph(CUgraph *out, unsigned int f)
-{
-	(void)f;
-	return MAKE(GRAPH, NULL);
-}
-static CUresult m_graph_end(CUgraph g)
-{
-	gone(g, GRAPH);
-	return CUDA_SUCCESS;
-}
-static CUresult m_node_empty(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n)
-{
-	check(g, GRAPH);
-	for (size_t i = 0; i < n; i++)
-		check(deps[i], NODE);
-	return MAKE(NODE, NULL);
-}
-static CUresult m_node_kernel(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n,
-			      const CUDA_KERNEL_NODE_PARAMS *p)
-{
-	function_ok(p->func ? p->func : (CUfunction)p->kern);
-	return m_node_empty(out, g, deps, n);
-}
-static CUresult m_node_copy(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n,
-			    const CUDA_MEMCPY3D *p, CUcontext c)
-{
-	check(c, CTX);
-	m_copy3d(p, (CUstream)1);
-	return m_node_empty(out, g, deps, n);
-}
-static CUresult m_node_set(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n,
-			   const CUDA_MEMSET_NODE_PARAMS *p, CUcontext c)
-{
-	check(c, CTX);
-	if (p->width && p->height)
-		memory_ok(p->dst, (p->height > 1 ? p->pitch * (p->height - 1) : 0) +
-			  p->width * p->elementSize);
-	return m_node_empty(out, g, deps, n);
-}
-static CUresult m_instantiate(CUgraphExec *out, CUgraph g, unsigned long long f)
-{
-	(void)f;
-	check(g, GRAPH);
-	return MAKE(EXEC, NULL);
-}
-static CUresult m_exec_launch(CUgraphExec x, CUstream st)
-{
-	check(x, EXEC);
-	stream_ok(st);
-	return CUDA_SUCCESS;
-}
-static CUresult m_exec_end(CUgraphExec x)
-{
-	gone(x, EXEC);
-	return CUDA_SUCCESS;
-}
-static CUresult m_ok(void)
-{
-	return CUDA_SUCCESS;
-}
-
-static void *symbol(void *arg, const char *name)
-{
-	static const struct { const char *name; void *fn; } have[] = {
-		{ "cuCtxSetCurrent", m_set_current }, { "cuCtxCreate_v2", m_ctx_create },
-		{ "cuCtxDestroy_v2", m_ctx_destroy }, { "cuDevicePrimaryCtxReset_v2", m_reset },
-		{ "cuMemCreate", m_create }, { "cuMemRelease", m_release }, { "cuMemMap", m_map },
-		{ "cuMemExportToShareableHandle", m_export },
-		{ "cuMemImportFromShareableHandle", m_import },
-		{ "cuMemRetainAllocationHandle", m_retain },
-		{ "cuMemAddressReserve", m_reserve }, { "cuMemAddressFree", m_unreserve },
-		{ "cuMemcpyDtoD_v2", m_copy_now }, { "cuCtxSynchronize", m_ok },
-		{ "cuMemUnmap", m_unmap }, { "cuMemSetAccess", m_access },
-		{ "cuMemHostRegister_v2", m_pin }, { "cuMemHostUnregister", m_unpin },
-		{ "cuMemcpyAsync", m_copy }, { "cuMemcpy3DAsync_v2", m_copy3d },
-		{ "cuMemcpyDtoDAsync_v2", m_copy }, { "cuMemsetD8Async", m_set8 },
-		{ "cuMemsetD2D32Async", m_set2d32 },
-		{ "cuStreamAddCallback", m_callback }, { "cuStreamQuery", m_query },
-		{ "cuStreamSynchronize", m_sync }, { "cuStreamCreate", m_stream },
-		{ "cuStreamDestroy_v2", m_stream_end }, { "cuStreamGetFlags", m_stream_flags },
-		{ "cuStreamWaitEvent", m_wait }, { "cuStreamWaitValue64_v2", m_value64 },
-		{ "cuStreamWriteValue64_v2", m_value64 }, { "cuEventCreate", m_event },
-		{ "cuEventDestroy_v2", m_event_end }, { "cuEventRecord", m_record },
-		{ "cuEventQuery", m_event_query }, { "cuEventSynchronize", m_event_sync },
-		{ "cuEventElapsedTime_v2", m_elapsed },
-		{ "cuLibraryLoadData", m_load }, { "cuLibraryUnload", m_unload },
-		{ "cuLibraryGetKernel", m_kernel }, { "cuModuleLoadDataEx", m_module },
-		{ "cuModuleUnload", m_module_unload }, { "cuModuleGetFunction", m_function },
-		{ "cuKernelGetFunction", m_derive }, { "cuLibraryGetModule", m_lib_module },
-		{ "cuKernelGetParamInfo", m_params }, { "cuFuncGetParamInfo", m_params },
-		{ "cuLibraryGetGlobal", m_global }, { "cuModuleGetGlobal_v2", m_global },
-		{ "cuFuncLoad", m_func_load }, { "cuLaunchKernel", m_launch },
-		{ "cuLaunchKernelEx", m_launch_ex }, { "cuArrayCreate_v2", m_array },
-		{ "cuArrayDestroy", m_array_end }, { "cuMipmappedArrayDestroy", m_mipmap_end },
-		{ "cuTexObjectCreate", m_tex }, { "cuTexObjectDestroy", m_tex_end },
-		{ "cuGraphCreate", m_graph }, { "cuGraphDestroy", m_graph_end },
-		{ "cuGraphAddEmptyNode", m_node_empty },
-		{ "cuGraphAddKernelNode_v2", m_node_kernel },
-		{ "cuGraphAddMemcpyNode", m_node_copy }, { "cuGraphAddMemsetNode", m_node_set },
-		{ "cuGraphInstantiateWithFlags", m_instantiate },
-		{ "cuGraphLaunch", m_exec_launch }, { "cuGraphUpload", m_exec_launch },
-		{ "cuGraphExecDestroy", m_exec_end },
-		{ "cuGraphKernelNodeSetAttribute", m_ok },
-	};
-
-	(void)arg;
-	for (size_t i = 0; i < sizeof(have) / sizeof(*have); i++)
-		if (!strcmp(have[i].name, name))
-			return have[i].fn;
-	return NULL;
-}
+#include "fuzz_driver.h"
 
 /* ---------------------------------------------------------------- the ring's place */
 
@@ -790,21 +140,86 @@ int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, co
 	unanswered--;
 	return 0;
 }
+/* The log, as log.c has it. */
+static struct {
+	uint32_t len;
+	_Alignas(8) uint8_t bytes[LOG_LEN];
+} ringlog;
+
+static uint32_t entry_len(uint32_t len)
+{
+	return sizeof(struct singvgpu_log_entry) + ((len + 7) & ~7u);
+}
+
 int ring_log_append(struct ring *r, const struct ring_record *rec, uint16_t op, uint64_t key,
 		    const void *data, uint32_t len)
 {
-	(void)r, (void)rec, (void)op, (void)key, (void)data, (void)len;
+	struct singvgpu_log_entry e = { .key = key, .op = op, .len = len };
+
+	(void)r;
+	if (entry_len(len) > LOG_LEN - ringlog.len)
+		return -ENOSPC;
+	e.end = rec->seq - 1 + (rec->len + sizeof(struct singvgpu_rec) + SINGVGPU_UNIT - 1) /
+		SINGVGPU_UNIT;
+	memcpy(ringlog.bytes + ringlog.len, &e, sizeof(e));
+	memcpy(ringlog.bytes + ringlog.len + sizeof(e), data, len);
+	ringlog.len += entry_len(len);
+	return 0;
+}
+int ring_log_walk(struct ring *r, ring_log_fn fn, void *arg)
+{
+	struct singvgpu_log_entry e;
+	void *payload;
+	int rc = 0;
+
+	(void)r;
+	for (uint32_t off = 0; off < ringlog.len && !rc; off += entry_len(e.len)) {
+		if (ringlog.len - off < sizeof(e))
+			return -EBADMSG;
+		memcpy(&e, ringlog.bytes + off, sizeof(e));
+		if (e.flags || e.len > LOG_LEN || entry_len(e.len) > ringlog.len - off)
+			return -EBADMSG;
+		payload = malloc(e.len);	/* exactly: who reads on is noticed */
+		memcpy(payload, ringlog.bytes + off + sizeof(e), e.len);
+		rc = fn(arg, &e, payload);
+		free(payload);
+	}
+	return rc;
+}
+struct compaction {
+	ring_log_keep keep;
+	void *arg;
+	uint32_t len;
+	uint8_t bytes[LOG_LEN];
+};
+static int compact_one(void *arg, const struct singvgpu_log_entry *e, const void *data)
+{
+	struct compaction *c = arg;
+
+	if (c->keep(c->arg, e, data)) {
+		memcpy(c->bytes + c->len, e, sizeof(*e));
+		memcpy(c->bytes + c->len + sizeof(*e), data, e->len);
+		c->len += entry_len(e->len);
+	}
 	return 0;
 }
 int ring_log_compact(struct ring *r, ring_log_keep keep, void *arg)
 {
-	(void)r, (void)keep, (void)arg;
-	return 0;
+	static struct compaction c;
+	int rc;
+
+	c = (struct compaction){ .keep = keep, .arg = arg };
+	rc = ring_log_walk(r, compact_one, &c);
+	if (!rc) {
+		memcpy(ringlog.bytes, c.bytes, c.len);
+		ringlog.len = c.len;
+	}
+	return rc;
 }
 size_t ring_log_bytes(const struct ring *r)
 {
 	(void)r;
-	return 0;
+	return ringlog.len;
 }
 void ring_advance(struct ring *r)
 {
@@ -838,11 +253,6 @@ int ring_wait(struct ring *r, int64_t ns)
 	(void)r, (void)ns;
 	return -EPIPE;
 }
-int ring_log_walk(struct ring *r, ring_log_fn fn, void *arg)
-{
-	(void)r, (void)fn, (void)arg;
-	return 0;
-}
 const char *ring_why(const struct ring *r)
 {
 	(void)r;
@@ -863,27 +273,16 @@ void control_run(struct sv_session *s)
 {
 	(void)s;
 }
-void replay_answer(struct sv_session *s, CUresult status)
-{
-	(void)s, (void)status;
-	MUST(0);
-}
-int replay_wait(struct sv_session *s, CUresult *status)
-{
-	(void)s, (void)status;
-	MUST(0);
-	return -EINVAL;
-}
 bool worker_idle(void)
 {
 	return true;
 }
-void session_fail(struct sv_session *s, int err, const char *why, uint16_t op, uint64_t seq)
+void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq)
 {
 	(void)seq;
-	if (!why)
+	if (!rule)
 		fprintf(stderr, "%s ends a session without a name (%d)\n", op_name(op), err);
-	MUST(err < 0 && why);
+	MUST(err < 0 && rule);
 	s->failed = err;
 }
 void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
@@ -896,7 +295,7 @@ int worker_run(void (*fn)(void *arg), void *arg)
 	fn(arg);
 	return 0;
 }
-int worker_call(const struct hand *h, const struct call *k)
+int worker_call(const struct record *r, const struct call *k)
 {
 	uint8_t *copy = malloc(k->c.len + 1);
 	struct call own = *k;
@@ -904,7 +303,7 @@ int worker_call(const struct hand *h, const struct call *k)
 
 	memcpy(copy, k->c.data, k->c.len);
 	own.c.data = copy;
-	rc = h->fn ? h->fn(&own) : cuda_dispatch(&own.c);
+	rc = record_run(r, &own);
 	if (rc < 0)
 		session_fail(own.c.session, rc, own.c.why, own.c.op, own.seq);
 	else if (!rc)
@@ -912,7 +311,7 @@ int worker_call(const struct hand *h, const struct call *k)
 	free(copy);
 	return 0;
 }
-void say(const char *fmt, ...)
+void uproxy_say(const char *fmt, ...)
 {
 	(void)fmt;
 }
@@ -1011,7 +410,6 @@ static uint64_t raw(struct program *in, int n)
 	return v;
 }
 
-static struct sv_session session;
 static int pidfd;
 static struct uproxy_stat stats;
 static uint64_t ctx;
@@ -1080,7 +478,8 @@ static const uint16_t ops[] = {
 	SV_OP_cuTexObjectCreate, SV_OP_cuTexObjectDestroy, SV_OP_cuStreamSetAttribute,
 	SV_OP_cuMemExportToShareableHandle, SV_OP_cuMemImportFromShareableHandle,
 	SV_OP_cuIpcGetMemHandle, SV_OP_cuIpcOpenMemHandle_v2, SV_OP_X_IPC_MAP,
-	SV_OP_cuIpcCloseMemHandle, SV_OP_X_IPC_FORGET,
+	SV_OP_cuIpcCloseMemHandle, SV_OP_X_IPC_FORGET, SV_OP_cuOccupancyMaxPotentialClusterSize,
+	SV_OP_cuOccupancyMaxActiveClusters,
 };
 
 #define NOPS (sizeof(ops) / sizeof(*ops))
@@ -1225,6 +624,10 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 		IS((struct sv_prepare){ ctx, b & 8 ? f : kernel });
 	case SV_OP_X_FUNC_INFO:
 		IS((struct sv_func_info_req){ ctx, b & 8 ? f : kernel, arena, 2048, 0 });
+	case SV_OP_cuOccupancyMaxPotentialClusterSize:
+	case SV_OP_cuOccupancyMaxActiveClusters:
+		IS((struct sv_clusters){ ctx, b & 8 ? f : kernel, { 1, 1, 1 }, { 32, 1, 1 }, 0, b >> 4,
+					 { 2, 1, 1 }, { 1, 1, 1 }, 0, 0 });
 	case SV_OP_cuLaunchKernel:
 		IS((struct { struct sv_launch a; CUlaunchAttribute at; uint64_t p[3]; }){
 			{ .ctx = ctx, .stream = stream, .function = b & 8 ? f : kernel,
@@ -1347,6 +750,22 @@ static void write_arena(struct program *in, uint8_t n)
 	}
 }
 
+static bool changed;	/* the client has written where it must not, or the driver refused something */
+
+static void change_log(struct program *in, uint8_t n)
+{
+	uint32_t at;
+	uint64_t w;
+
+	if (ringlog.len < 8)
+		return;
+	at = raw(in, 2) % (ringlog.len - 7);
+	w = word(in);
+	if (n & 1)
+		at &= ~7u;
+	memcpy(ringlog.bytes + at, &w, n & 2 ? 8 : n & 4 ? 2 : 1);
+}
+
 static void run(struct program *in)
 {
 	uint64_t data[128];
@@ -1356,12 +775,21 @@ static void run(struct program *in)
 	while (in->p < in->end && !session.failed) {
 		op = byte(in);
 		n = byte(in);
+		changed |= op == 251 || op == 253 || op == 254 || (op == 255 && n & 1);
 		if (op == 255) {
 			device_runs(n & 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
 			continue;
 		}
 		if (op == 254) {
 			fail_with = n;
+			continue;
+		}
+		if (op == 250) {
+			MUST(journal_compact(&session) <= 0);
+			continue;
+		}
+		if (op == 251) {	/* and into the log */
+			change_log(in, n);
 			continue;
 		}
 		if (op == 253) {	/* the client writes into its arena */
@@ -1443,6 +871,155 @@ static void restart(void)
 	MUST(!window_init(&session));
 }
 
+/* ------------------------------------------------------------------------------ another life */
+
+/* What a dump has besides the log: bytes that it refers to, and the client's part of the arena. */
+static struct kept_copy {
+	uint64_t seq, len;
+	void *p;
+} kept_copy[256];
+static unsigned int nkept;
+static uint8_t arena_copy[65536];
+
+static void describe_device(struct sv_device *d)
+{
+	*d = (struct sv_device){ .name = "fuzz", .total_mem = 1ull << 30 };
+}
+void session_describe(struct hal *h, int i, struct sv_device *d)
+{
+	(void)h, (void)i;
+	describe_device(d);
+}
+int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
+			  uint64_t window_len, int device, struct why *why)
+{
+	(void)s, (void)o, (void)window, (void)window_len, (void)device, (void)why;
+	return 0;
+}
+int session_arena(struct sv_session *s)
+{
+	(void)s;
+	return 0;
+}
+int session_print(struct sv_session *s, bool restored, struct why *why)
+{
+	(void)s, (void)restored, (void)why;
+	return 0;
+}
+int store_open_trusted(struct store **s, const char *dir, unsigned int flags, uid_t also,
+		       struct why *why)
+{
+	(void)dir, (void)flags, (void)also, (void)why;
+	*s = (struct store *)&session;
+	return 0;
+}
+void store_close(struct store *s)
+{
+	MUST(s);
+}
+uint64_t store_ref_size(const struct store_ref *ref)
+{
+	(void)ref;
+	return 4096;
+}
+int content_channel_image(struct store *st, const struct store_ref *channel, int *fd,
+			  struct why *why)
+{
+	(void)st, (void)channel, (void)why;
+	*fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return 0;
+}
+uint32_t ring_version_of(int fd)
+{
+	(void)fd;
+	return SINGVGPU_API_VERSION;
+}
+int ring_restore(struct ring **r, int fd, const struct ring_params *p)
+{
+	(void)fd, (void)p;
+	*r = (struct ring *)&session;
+	return 0;
+}
+int content_arena_restore(struct sv_session *s, struct store *st, const struct store_ref *arena,
+			  const struct content_progress *p, struct why *why)
+{
+	(void)st, (void)arena, (void)p, (void)why;
+	memcpy(s->arena + ARENA_FIRST, arena_copy, sizeof(arena_copy));
+	return 0;
+}
+int kept_restore(struct store *st, const struct store_ref *ref, struct why *why)
+{
+	(void)st, (void)ref, (void)why;
+	for (unsigned int i = 0; i < nkept; i++) {
+		void *p = fuzz_malloc(kept_copy[i].len + 1);
+
+		memcpy(p, kept_copy[i].p, kept_copy[i].len);
+		if (kept_take(kept_copy[i].seq, p, kept_copy[i].len))
+			fuzz_free(p);
+	}
+	return 0;
+}
+int observe_expect(struct store *st, const struct store_ref *observed, struct why *why)
+{
+	(void)st, (void)observed, (void)why;
+	return 0;
+}
+int observe_compare(struct sv_session *s, struct store *st, const struct store_ref *observed,
+		    struct why *why)
+{
+	(void)s, (void)st, (void)observed, (void)why;
+	return 0;
+}
+int content_restore(struct sv_session *s, struct store *st, const struct store_ref *device,
+		    const struct content_progress *p, struct content_stats *stats, struct why *why)
+{
+	(void)s, (void)st, (void)device, (void)p, (void)stats, (void)why;
+	return 0;
+}
+
+/* A frozen session is saved, and rebuilt from that. What was changed may be refused, with a name. */
+static void come_back(struct program *in, bool honest)
+{
+	struct session_options o = { .driver = "" };
+	struct ctl_restore from = { .window = WINDOW, .window_len = GRANULES * SV_GRANULE };
+	struct ctl_restored to = { .records = 0 };
+	struct sv_shared *sh;
+	struct why why = { 0 };
+	const void *p;
+	uint64_t seq = 0, len;
+	int rc;
+
+	rc = journal_compact(&session);
+	MUST(!rc || (rc < 0 && !honest));
+	for (nkept = 0; nkept < 256 && (seq = kept_next(seq, &p, &len)); nkept++) {
+		kept_copy[nkept] = (struct kept_copy){ seq, len, malloc(len + 1) };
+		memcpy(kept_copy[nkept].p, p, len);
+	}
+	memcpy(arena_copy, session.arena + ARENA_FIRST, sizeof(arena_copy));
+	restart();
+	replay_device(&session.hal, &from.was);
+	sh = session.shared;
+	*sh = (struct sv_shared){ .magic = SV_SHARED_MAGIC, .version = SV_PROTO_VERSION,
+				  .size = sizeof(*sh), .window = WINDOW,
+				  .window_len = GRANULES * SV_GRANULE, .budget = 32 * SV_GRANULE,
+				  .arena_first = ARENA_FIRST, .devices = 1 };
+	describe_device(&sh->dev[0]);
+	if (in->p < in->end) {	/* what the client could reach */
+		uint16_t at = raw(in, 2) % (sizeof(*sh) - 7);
+		uint64_t w = word(in);
+
+		memcpy((uint8_t *)sh + at, &w, 8);
+		honest = false;
+	}
+	rc = replay_session(&session, &o, &from, NULL, &to, &why);
+	if (rc && honest)
+		fprintf(stderr, "what was not changed does not come back: %s\n", why.text);
+	MUST(rc <= 0 && rc == why.err && (!rc || !honest));
+	for (unsigned int i = 0; i < nkept; i++)
+		free(kept_copy[i].p);
+	nkept = 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct program in = { data, data + size };
@@ -1450,6 +1027,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (pidfd <= 0)		/* the client's fds are our own */
 		pidfd = syscall(SYS_pidfd_open, getpid(), 0);
 	restart();
+	ringlog.len = 0;
+	changed = false;
 	prologue();
 	run(&in);
 	/* Whatever was asked is answered once the device has done all, but host functions. */
@@ -1457,5 +1036,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		device_runs(CUDA_SUCCESS);
 	hostfunc_release(&session);
 	MUST(!unanswered || session.failed);
+	if (!session.failed)
+		come_back(&in, !changed);
 	return 0;
 }

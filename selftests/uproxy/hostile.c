@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostile.c - a client that breaks rules: its session ends with a name for it, and by no crash
+ * hostile.c - a client that breaks rules: its session ends with the rule's name, not by a crash
  */
 #include "client.h"
 
@@ -200,7 +200,57 @@ TEST(window_ranges)
 	     (struct sv_mem_map){ g.c.window, GRANULE, sv_handle(25, 1, 1), 0 });
 	ENDS("length", SV_OP_cuMemCreate,
 	     (struct sv_mem_create){ sv_handle(25, 99, 1), 1, 0 });
+	ENDS("flags", SV_OP_cuMemCreate,
+	     (struct sv_mem_create){ sv_handle(25, 99, 1), GRANULE, SV_MEM_SHARED << 1 });
+	ENDS("padding", SV_OP_cuMemExportToShareableHandle,
+	     (struct sv_mem_share){ .handle = sv_handle(25, 99, 1), .pad = 1 });
+	ENDS("padding", SV_OP_cuMemImportFromShareableHandle,
+	     (struct sv_mem_share){ .handle = sv_handle(25, 99, 1), .pad = 1 });
 	END;
+}
+
+/* A mapping goes as a whole, as it came. */
+TEST(halves_of_mappings_stay)
+{
+	BEGIN;
+	struct client *c = &g.c;
+	uint64_t h = new_handle(c, SV_T_CUmemGenericAllocationHandle_v1), at = c->window + 8 * GRANULE;
+
+	EXPECT_EQ(CALL(c, SV_OP_cuMemCreate, (struct sv_mem_create){ h, 2 * GRANULE, 0 }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemMap, (struct sv_mem_map){ at, 2 * GRANULE, h, 0 }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemUnmap, (struct sv_map){ at, GRANULE }), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemUnmap, (struct sv_map){ at + GRANULE, GRANULE }),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemUnmap, (struct sv_map){ at, 3 * GRANULE }),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemUnmap, (struct sv_map){ at, 2 * GRANULE }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemUnmap, (struct sv_map){ at, 2 * GRANULE }),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(CALL(c, SV_OP_cuMemRelease, (struct sv_mem_release){ h }), 0);
+	END;
+}
+
+/* Of what is in the ring behind a record that breaks a rule nothing is executed. */
+TEST(nothing_is_executed_behind_a_broken_rule)
+{
+	BEGIN;
+	struct client *c = &g.c;
+	uint32_t *v = (void *)(c->arena + g.pin);
+
+	v[0] = 1;
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, c->window, address(c, g.pin), 4), 0);
+	v[0] = 2;
+	kill(c->proxy, SIGSTOP);
+	EXPECT_EQ(SEND(c, 0x3fff, (uint64_t){ 0 }), 0);
+	for (int i = 0; i < 8; i++)
+		EXPECT_EQ(SEND(c, SV_OP_cuMemcpyAsync,
+			       (struct sv_copy){ c->ctx, SV_STREAM_LEGACY, address(c, g.pin),
+						 c->window, 4, 0, 0 }), 0);
+	kill(c->proxy, SIGCONT);
+	for (int i = 0; i < 5000 && ctx_sync(c) >= 0; i++)
+		usleep(1000);
+	EXPECT_EQ(v[0], 2);
+	EXPECT_EQ(client_end(c), 1);
 }
 
 TEST(arena_ranges)
@@ -213,8 +263,13 @@ TEST(arena_ranges)
 	ENDS("arena", SV_OP_X_PIN, (struct sv_pin){ 8 << 20, 4095 });
 	ENDS("arena", SV_OP_X_PIN, (struct sv_pin){ 8 << 20, len });
 	ENDS("arena", SV_OP_X_PIN, (struct sv_pin){ -4096ull, 8192 });
+	ENDS("arena", SV_OP_X_PIN, (struct sv_pin){ 8 << 20, 0 });
+	ENDS("arena", SV_OP_X_PIN, (struct sv_pin){ (8 << 20) + 100, 4096 });
 	ENDS("already", SV_OP_X_PIN, (struct sv_pin){ g.pin + 4096, 4096 });
 	ENDS("not pinned", SV_OP_X_UNPIN, (struct sv_pin){ g.pin, 4096 });
+	ENDS("not pinned", SV_OP_X_UNPIN, (struct sv_pin){ g.pin + 4096, MiB });
+	EXPECT_EQ(CALL(&g.c, SV_OP_X_UNPIN, (struct sv_pin){ g.pin + MiB, MiB }),
+		  CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 	ENDS("word", SV_OP_cuMemcpyAsync,
 	     (struct sv_copy){ g.c.ctx, 1, g.c.window, g.c.window + 64, 8, g.pin + 1, 0 });
 	ENDS("word", SV_OP_cuMemcpyAsync,
@@ -249,6 +304,62 @@ TEST(addresses_that_are_not_its_own)
 	/* Of the driver's own memory, in its window behind ours. */
 	EXPECT_EQ(copy(c, 1, host, c->window + c->shared->window_len, 8), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(ctx_sync(c), 0);
+	END;
+}
+
+/* Boxes are checked from their first byte to their last, whatever wraps on the way. */
+TEST(boxes_of_copies)
+{
+	BEGIN;
+	struct client *c = &g.c;
+	struct sv_copy3d good = {
+		.ctx = c->ctx, .stream = SV_STREAM_LEGACY, .width = 64, .height = 4, .depth = 2,
+		.src = { .addr = c->window, .pitch = 64, .height = 8 },
+		.dst = { .addr = address(c, g.pin), .pitch = 64, .height = 8 },
+	};
+
+#define BOX(want, ...) do { \
+	struct sv_copy3d a = good; \
+	__VA_ARGS__; \
+	EXPECT_EQ(CALL(c, SV_OP_cuMemcpy3DAsync_v2, a), want); \
+} while (0)
+#define REFUSED(...) BOX(CUDA_ERROR_INVALID_VALUE, __VA_ARGS__)
+	BOX(0, );
+	REFUSED(a.dst.lod = 1);
+	/* Rows and slices that have no distance from each other. */
+	REFUSED(a.dst.pitch = 0);
+	REFUSED(a.dst.pitch = 0, a.depth = 1);
+	REFUSED(a.dst.pitch = 0, a.dst.y = 1, a.height = a.depth = 1);
+	REFUSED(a.dst.height = 0);
+	REFUSED(a.dst.height = 0, a.dst.z = 1, a.depth = 1);
+	/* Sums and products that wrap. */
+	REFUSED(a.dst.pitch = (1ull << 63) + 64, a.dst.height = 2, a.height = 1);
+	REFUSED(a.dst.addr += 64, a.dst.x = -64ull);
+	REFUSED(a.dst.addr += 64, a.dst.y = -1ull);
+	REFUSED(a.dst.addr += 512, a.dst.z = -1ull);
+	REFUSED(a.height = 1ull << 58);
+	REFUSED(a.depth = 1ull << 55);
+	REFUSED(a.width = -64ull);
+	/* Behind what is pinned, and what is mapped, by each of what is added. */
+	REFUSED(a.dst.x = MiB);
+	REFUSED(a.dst.y = MiB / 64);
+	REFUSED(a.dst.z = MiB / 512);
+	REFUSED(a.width = MiB, a.dst.x = 64, a.height = a.depth = 1);
+	REFUSED(a.height = MiB / 64 + 1, a.depth = 1);
+	REFUSED(a.depth = MiB / 512 + 1);
+	REFUSED(a.src.addr += 2 * GRANULE - 512);
+	/* Boxes of nothing lie nowhere. */
+	BOX(0, a.width = 0, a.dst.addr += MiB - 64);
+	BOX(0, a.height = 0, a.dst.addr += MiB - 64);
+	BOX(0, a.depth = 0, a.dst.addr += MiB - 64);
+	EXPECT_EQ(ctx_sync(c), 0);
+
+	good.word = g.pin + 1;
+	ENDS("word", SV_OP_cuMemcpy3DAsync_v2, good);
+	good.word = 0;
+	good.ctx = c->ctx;
+	good.dst.array = g.stream;
+	ENDS("array and address", SV_OP_cuMemcpy3DAsync_v2, good);
 	END;
 }
 
@@ -317,11 +428,19 @@ TEST(images_that_lie_about_themselves)
 
 	a.handle = new_handle(c, SV_T_CUlibrary);
 	memset(p, 0, 4096);
-	p[0] = 1;
+	p[0] = 2;		/* no linked image, and one input of it */
 	p[1] = 64;
-	p[2] = 32;
+	p[3] = 64;
+	p[4] = 32;
 	memcpy(p + 8, "\x50\xed\x55\xba\1\0\x10\0\0\0\1\0\0\0\0\0", 16);
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryLoadData, a), CUDA_ERROR_INVALID_IMAGE);
+	p[8] = 0x100001ba55ed50;	/* a fatbin without entries; the linked image lies */
+	p[9] = 0;
+	memcpy(p + 12, "\x50\xed\x55\xba\1\0\x10\0\0\0\1\0\0\0\0\0", 16);
+	p[1] = 96;
+	p[2] = 32;
+	EXPECT_EQ(CALL(c, SV_OP_cuLibraryLoadData, a), CUDA_ERROR_INVALID_IMAGE);
+	p[2] = 0;
 	/* No file, a directory, a pipe: none is waited for. */
 	ASSERT_NE(mkdtemp(dir), NULL);
 	f.a.handle = a.handle;
@@ -337,7 +456,26 @@ TEST(images_that_lie_about_themselves)
 			0), CUDA_ERROR_FILE_NOT_FOUND);
 	unlink(f.path);
 	rmdir(dir);
-	p[2] = 8192;
+	/* A part whose end wraps around, and is within the image then. */
+	p[4] = -56ull;
+	EXPECT_TRUE(ends_session(&g, SV_OP_cuLibraryLoadData, &a, sizeof(a), "parts"));
+	ASSERT_EQ(game_start(&g), 0);
+	p = (void *)(c->arena + g.pin);
+	a.handle = new_handle(c, SV_T_CUlibrary);
+	a.off = g.pin;
+	memset(p, 0, 4096);
+	p[0] = 2;
+	p[1] = 64;
+	p[3] = 64;
+	p[4] = 8192;
+	EXPECT_TRUE(ends_session(&g, SV_OP_cuLibraryLoadData, &a, sizeof(a), "parts"));
+	ASSERT_EQ(game_start(&g), 0);
+	p = (void *)(c->arena + g.pin);
+	a.handle = new_handle(c, SV_T_CUlibrary);
+	a.off = g.pin;
+	memset(p, 0, 4096);
+	p[0] = 1;		/* a linked image alone is none of parts */
+	p[1] = 64;
 	EXPECT_TRUE(ends_session(&g, SV_OP_cuLibraryLoadData, &a, sizeof(a), "parts"));
 }
 
@@ -366,6 +504,8 @@ TEST(places_for_descriptions)
 	ENDS("place", SV_OP_cuLibraryEnumerateKernels, (struct sv_enumerate){ g.lib, 0, 4096, 0 });
 	ENDS("place", SV_OP_X_FUNC_INFO,
 	     (struct sv_func_info_req){ g.c.ctx, g.kernel, 0, 4096, 0 });
+	ENDS("attributes of clusters", SV_OP_cuOccupancyMaxActiveClusters,
+	     (struct sv_clusters){ .ctx = g.c.ctx, .function = g.kernel, .given = 16 });
 	/* Too little room is an error, not the end, and leaves the handle free. */
 	n.a.cap = 16;
 	EXPECT_EQ(call2(&g.c, SV_OP_cuLibraryGetKernel, &n, sizeof(n), NULL, 0, NULL, 0),

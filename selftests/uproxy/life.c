@@ -28,12 +28,15 @@ static int refused(struct __test_metadata *_metadata, const char *const *more,
 TEST(refuses_by_name)
 {
 	struct sv_connect con = hello;
+	char versions[64];
 
 	con.magic = 1;
-	EXPECT_TRUE(refused(_metadata, NULL, &con, "not a client"));
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "no client"));
 	con = hello;
 	con.version = 99;
-	EXPECT_TRUE(refused(_metadata, NULL, &con, "version 99"));
+	snprintf(versions, sizeof(versions), "version 99 of the protocol, the proxy %u",
+		 SV_PROTO_VERSION);
+	EXPECT_TRUE(refused(_metadata, NULL, &con, versions));
 	con = hello;
 	con.device = 7;
 	EXPECT_TRUE(refused(_metadata, NULL, &con, "no device 7"));
@@ -56,6 +59,39 @@ TEST(refuses_bad_options)
 	EXPECT_EQ(client_end(&c), 2);
 	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--backend", "smoke", NULL }), 0);
 	EXPECT_EQ(client_end(&c), 2);
+}
+
+/* A place for conductors that is too long, or not there, costs the job no more than its checkpoints. */
+TEST(says_where_it_cannot_listen_and_serves)
+{
+	static const size_t lengths[] = { 107, 108, 109, 200 };
+	char path[1024], log[] = "/tmp/uproxy-log-XXXXXX", text[4096];
+	int fd = mkstemp(log);
+	struct client c;
+
+	ASSERT_GE(fd, 0);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		bool fits = lengths[i] < 108;	/* an address, with its NUL */
+
+		memset(path, 'x', lengths[i]);
+		memcpy(path, "/tmp/", 5);
+		path[lengths[i]] = 0;
+		unlink(path);
+		memset(text, 0, sizeof(text));
+		ASSERT_EQ(ftruncate(fd, 0), 0);
+		ASSERT_EQ(client_start(&c, (const char *[]){ "--control", path, "--log", log, NULL }),
+			  0);
+		EXPECT_EQ(access(path, F_OK), fits ? 0 : -1);
+		EXPECT_EQ(client_context(&c), 0);
+		EXPECT_EQ(client_end(&c), 0);
+		EXPECT_EQ(access(path, F_OK), -1);
+		EXPECT_GE(pread(fd, text, sizeof(text) - 1, 0), 0);
+		EXPECT_EQ(!strstr(text, "too long"), fits) {
+			TH_LOG("%zu bytes", lengths[i]);
+		}
+	}
+	unlink(log);
+	close(fd);
 }
 
 TEST(goes_when_nobody_says_hello)

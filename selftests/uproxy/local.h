@@ -2,8 +2,9 @@
 /*
  * local.h - a session in the test's own process: records are executed without a ring
  *
- * A driver's state is its process's, so each life of a session is a child of the test. What fails in
- * one is told on stderr (the session has taken stdout and stderr for what kernels print) and ends it.
+ * A driver's state belongs to its process, so each life of a session is a child of the test. A
+ * failed check is reported on stderr (the session captures stdout and stderr of kernels) and ends
+ * the child.
  */
 #ifndef SELFTESTS_UPROXY_LOCAL_H
 #define SELFTESTS_UPROXY_LOCAL_H
@@ -45,7 +46,7 @@ static int local_err = 2;
 		}                                                                                  \
 	} while (0)
 
-/* fn(arg) in a child; its exit status. */
+/* Runs fn(arg) in a child; returns its exit status. */
 static inline int local_child(void (*fn)(void *arg), void *arg)
 {
 	pid_t p = fork();
@@ -60,20 +61,19 @@ static inline int local_child(void (*fn)(void *arg), void *arg)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* A record as a client would send it; tail follows the struct. Its status, or -errno. */
+/* Executes a record as if from a client; tail follows the struct. Its status, or -errno. */
 static inline int local_send(struct local *l, uint16_t op, const void *a, uint32_t len,
 			     const void *tail, uint32_t tail_len, void *reply)
 {
 	static uint64_t room[1 << 13];
 	struct call k = { .c = { .session = &l->s, .driver = &l->s.hal.drv, .data = room,
 				 .len = len + tail_len, .op = op }, .seq = ++l->seq };
-	const struct hand *h = hand_find(op);
 	int rc;
 
 	memcpy(room, a, len);
 	if (tail_len)
 		memcpy((char *)room + len, tail, tail_len);
-	rc = h && h->fn ? h->fn(&k) : cuda_dispatch(&k.c);
+	rc = record_run(record_of(op), &k);
 	if (rc < 0)
 		dprintf(local_err, "# %s: %s\n", op_name(op), k.c.why);
 	if (reply && !rc && !k.c.status)
@@ -97,7 +97,8 @@ static inline struct local *local_open(void)
 	static struct local local;
 	struct local *l = &local;
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
-	char lib[512], why[256] = "";
+	struct why why = { 0 };
+	char lib[512];
 	struct session_options o = {
 		.driver = lib, .window = 0x200000000000ull, .window_len = 1ull << 40,
 		.backend = RING_MEMFD,
@@ -109,9 +110,9 @@ static inline struct local *local_open(void)
 	local_err = dup(2);
 	snprintf(lib, sizeof(lib), "%s/uproxy/softgpu/libsoftcuda.so", build);
 	l->s.stat = &l->stat;
-	rc = session_open(&l->s, &o, &con, why, sizeof(why));
+	rc = uproxy_session_open(&l->s, &o, &con, &why);
 	if (rc)
-		dprintf(local_err, "# %s\n", why);
+		dprintf(local_err, "# %s\n", why.text);
 	CHECK_EQ(rc, 0);
 	dup2(out, 1);
 	dup2(local_err, 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * names.c - the variables of an image by name: of PTX with all that may stand there, of cubins, of
- * fatbins, and of what is none of these
+ * names.c - the names of an image's variables: in PTX with any declaration, in cubins, in fatbins,
+ * and in data that is none of these
  */
 #include "../harness/leaks.h"
 #include "../harness/patience.h"

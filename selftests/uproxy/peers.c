@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * peers.c - what proxies ask of each other: who guesses gets nothing, and who answers with lies does no harm
+ * peers.c - requests between proxies: guessed secrets are refused, and false answers do no harm
  *
- * The test is a client, and the other proxy, too: it asks at the client's socket, or answers at one of its own,
- * with the messages as they are on the wire.
+ * The test is a client and also the other proxy: it sends requests to the proxy's socket, or
+ * answers at a socket of its own, with the messages of the wire.
  */
 #include "client.h"
 
@@ -12,16 +12,20 @@
 #include <sys/un.h>
 
 struct ask {
-	uint32_t magic, kind;
+	uint32_t magic, version;
+	uint32_t kind, pad;
 	uint8_t secret[16], key[16];
 };
 
 struct told {
+	uint32_t magic, version;
 	uint32_t status, n;
 	uint64_t at, len;
 };
 
 #define ASK	0x41475653u
+#define TOLD	0x54475653u
+#define VERSION	2
 #define SEALED	(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static socklen_t place(struct sockaddr_un *a, const uint8_t who[16])
@@ -114,7 +118,7 @@ static int open_fds(pid_t pid)
 
 TEST(the_secret_gives_the_granules_and_nothing_else)
 {
-	struct ask q = { ASK, SV_IPC_MEMORY, { 0 }, { 0 } };
+	struct ask q = { ASK, VERSION, SV_IPC_MEMORY, 0, { 0 }, { 0 } };
 	struct sv_ipc_shown shown, again;
 	struct client c;
 	struct told t;
@@ -173,8 +177,21 @@ TEST(the_secret_gives_the_granules_and_nothing_else)
 	q.magic++;
 	EXPECT_EQ(asked(shown.server, &q, sizeof(q), &t), -1);
 	q.magic--;
+	q.pad = 1;
+	EXPECT_EQ(asked(shown.server, &q, sizeof(q), &t), -1);
+	q.pad = 0;
 	for (size_t len = 0; len < sizeof(q); len++)
 		EXPECT_EQ(asked(shown.server, &q, len, &t), -1);
+
+	/* another version is told ours, however long its message is */
+	q.version++;
+	for (size_t len = 8; len <= sizeof(q); len += 8) {
+		EXPECT_EQ(asked(shown.server, &q, len, &t), CUDA_ERROR_MAP_FAILED);
+		EXPECT_EQ(t.magic, TOLD);
+		EXPECT_EQ(t.version, VERSION);
+		EXPECT_EQ(t.n, 0);
+	}
+	q.version--;
 
 	/* who says nothing keeps others waiting for a second, no longer */
 	sock = join(shown.server);
@@ -205,6 +222,73 @@ TEST(the_secret_gives_the_granules_and_nothing_else)
 	EXPECT_EQ(client_end(&c), 0);
 }
 
+/* In a child that is another user: what asked() says there. */
+static int asked_as(uid_t uid, const uint8_t who[16], const struct ask *q)
+{
+	struct told t;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+			_exit(3);
+		_exit(asked(who, q, sizeof(*q), &t) == 0);
+	}
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The name of a socket that has no file keeps nobody away: who asks is looked at. */
+/* A stop interrupts a call on a socket with a timeout, also where no signal is handled. */
+TEST(a_proxy_that_was_stopped_answers_all_the_same)
+{
+	struct ask q = { ASK, VERSION, SV_IPC_MEMORY, 0, { 0 }, { 0 } };
+	struct sv_ipc_shown shown;
+	struct client c;
+	struct told t;
+
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, GRANULE });
+	ASSERT_EQ(show(&c, c.window, GRANULE, 0, &shown), 0);
+	memcpy(q.secret, shown.secret, 16);
+	for (int i = 0; i < 3; i++) {
+		int sock = join(shown.server), status;
+
+		ASSERT_GE(sock, 0);
+		usleep(100000);		/* it waits for the question, a second at most */
+		kill(c.proxy, SIGSTOP);
+		ASSERT_EQ(waitpid(c.proxy, &status, WUNTRACED), c.proxy);
+		ASSERT_TRUE(WIFSTOPPED(status));
+		kill(c.proxy, SIGCONT);
+		usleep(100000);
+		EXPECT_EQ(send(sock, &q, sizeof(q), MSG_NOSIGNAL), sizeof(q));
+		EXPECT_EQ(recv(sock, &t, sizeof(t), 0), sizeof(t));
+		EXPECT_EQ(t.status, 0);
+		close(sock);
+	}
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+TEST(another_user_who_knows_the_secret_gets_nothing)
+{
+	struct ask q = { ASK, VERSION, SV_IPC_MEMORY, 0, { 0 }, { 0 } };
+	struct sv_ipc_shown shown;
+	struct client c;
+
+	if (geteuid())
+		SKIP(return, "only root can be another user");
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, GRANULE });
+	ASSERT_EQ(show(&c, c.window, GRANULE, 0, &shown), 0);
+	memcpy(q.secret, shown.secret, 16);
+	EXPECT_EQ(asked_as(0, shown.server, &q), 1);
+	EXPECT_EQ(asked_as(65534, shown.server, &q), 0);
+	EXPECT_EQ(asked_as(0, shown.server, &q), 1);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
 /* ------------------------------------------------------------------------------ who answers */
 
 /* How a liar answers a request for n granules. */
@@ -216,6 +300,7 @@ struct lie {
 	int group;
 	int (*make)(void);
 	int silent;
+	int version;		/* added */
 };
 
 static int sealed(uint64_t len, unsigned int seals)
@@ -302,6 +387,7 @@ static void *answer(void *arg)
 	int sock = accept4(l->listen, NULL, NULL, SOCK_CLOEXEC);
 
 	if (recv(sock, &q, sizeof(q), 0) == sizeof(q) && !lie->silent) {
+		t.version += lie->version;
 		t.status = lie->status;
 		t.n += lie->n;
 		t.at += lie->at;
@@ -359,11 +445,12 @@ TEST(a_proxy_that_lies_is_not_believed)
 		{ .what = "no granules", .fds = 3, .group = 1, .make = odd },
 		{ .what = "pipes", .fds = 3, .group = 3, .make = a_pipe },
 		{ .what = "a program", .fds = 3, .group = 3, .make = a_file },
+		{ .what = "another version", .version = 5, .fds = 3, .group = 3, .make = good },
 		{ .what = "silence", .silent = 1 },
 	};
 	struct sv_ipc_fetch a = { .h = { .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION,
 					 .kind = SV_IPC_MEMORY, .len = 3 * GRANULE } };
-	struct liar l = { .truth = { 0, 3, 0, 3 * GRANULE } };
+	struct liar l = { .truth = { TOLD, VERSION, 0, 3, 0, 3 * GRANULE } };
 	struct sv_ipc_fetched got = { 0 };
 	struct client c;
 	int before;
@@ -395,6 +482,124 @@ TEST(a_proxy_that_lies_is_not_believed)
 	EXPECT_EQ(open_fds(c.proxy), before);
 	close(l.listen);
 	EXPECT_EQ(CALL(&c, SV_OP_cuIpcOpenMemHandle_v2, a), CUDA_ERROR_MAP_FAILED);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+/* Whoever was first to take a name may be anyone: only our own user's answers are taken. */
+TEST(another_users_answers_are_not_taken)
+{
+	struct sv_ipc_fetch a = { .h = { .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION,
+					 .kind = SV_IPC_MEMORY, .len = GRANULE } };
+	struct lie truth = { .fds = 1, .group = 1, .make = good };
+	struct liar l = { .lie = &truth, .truth = { TOLD, VERSION, 0, 1, 0, GRANULE } };
+	struct sv_ipc_fetched got = { 0 };
+	struct client c;
+
+	if (geteuid())
+		SKIP(return, "only root can be another user");
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	/* A socket's peer is who he was when he began to listen. */
+	ASSERT_EQ(seteuid(65534), 0);
+	l.listen = liars_place(a.h.server);
+	ASSERT_EQ(seteuid(0), 0);
+	ASSERT_GE(l.listen, 0);
+	EXPECT_EQ(lied(&l, &c, SV_OP_cuIpcOpenMemHandle_v2, &a, sizeof(a), &got, sizeof(got)),
+		  CUDA_ERROR_MAP_FAILED);
+	EXPECT_EQ(got.id, 0);
+	close(l.listen);
+	l.listen = liars_place(a.h.server);
+	ASSERT_GE(l.listen, 0);
+	EXPECT_EQ(lied(&l, &c, SV_OP_cuIpcOpenMemHandle_v2, &a, sizeof(a), &got, sizeof(got)), 0);
+	close(l.listen);
+	EXPECT_EQ(client_end(&c), 0);
+}
+
+/* ------------------------------------------------------------------------------ random */
+
+static uint64_t rnd(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return *seed >> 29;
+}
+
+static int scaled(int n)
+{
+	const char *s = getenv("SINGVGPU_SCALE");
+
+	return s ? n * atoi(s) : n;
+}
+
+static int (*const makes[])(void) = { good, unsealed, small, empty, odd, a_pipe, a_file };
+
+static int any(void)
+{
+	static uint64_t seed = 3;
+
+	return makes[rnd(&seed) % 7]();
+}
+
+/* Asks of any length and content get nothing, unless one is right; answers of any kind do no harm. */
+TEST(random_asks_and_answers_do_no_harm)
+{
+	struct sv_ipc_fetch a = { .h = { .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION,
+					 .kind = SV_IPC_MEMORY } };
+	struct sv_ipc_fetched got;
+	struct sv_ipc_shown shown;
+	struct client c;
+	uint64_t seed = 5;
+	int before;
+
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	ASSERT_EQ(client_context(&c), 0);
+	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 2 * GRANULE });
+	ASSERT_EQ(show(&c, c.window, 2 * GRANULE, 0, &shown), 0);
+	for (int i = 0; i < scaled(2000); i++) {
+		struct ask q[2] = { { ASK, VERSION, SV_IPC_MEMORY, 0, { 0 }, { 0 } } };
+		size_t len = rnd(&seed) % 8 ? sizeof(*q) : rnd(&seed) % sizeof(q);
+		struct told t;
+		bool right;
+
+		memcpy(q->secret, shown.secret, 16);
+		for (int k = rnd(&seed) % 4; k > 0; k--)
+			((uint8_t *)q)[rnd(&seed) % sizeof(*q)] ^= 1 << rnd(&seed) % 8;
+		right = len == sizeof(*q) && q->magic == ASK && q->version == VERSION && !q->pad &&
+			q->kind == SV_IPC_MEMORY &&
+			!memcmp(q->secret, shown.secret, 16) &&
+			!memcmp(q->key, (uint8_t[16]){ 0 }, 16);
+		ASSERT_EQ(asked(shown.server, q, len, &t) == 0, right) {
+			TH_LOG("ask %d", i);
+		}
+	}
+	before = open_fds(c.proxy);
+	for (int i = 0; i < scaled(150); i++) {
+		uint32_t n = 1 + rnd(&seed) % 5;
+		struct lie lie = { .status = rnd(&seed) % 8 ? 0 : (int)rnd(&seed),
+				   .n = rnd(&seed) % 8 ? 0 : (int)rnd(&seed),
+				   .at = rnd(&seed) % 8 ? 0 : rnd(&seed),
+				   .len = rnd(&seed) % 8 ? 0 : rnd(&seed) << rnd(&seed) % 40,
+				   .fds = n, .group = rnd(&seed) % 8, .make = any };
+		struct liar l = { .lie = &lie, .truth = { TOLD, VERSION, 0, n, 0, n * GRANULE } };
+
+		if (i % 3 == 0)
+			lie.make = good;
+		a.h.len = n * GRANULE;
+		l.listen = liars_place(a.h.server);
+		ASSERT_GE(l.listen, 0);
+		got.id = 0;
+		if (!lied(&l, &c, SV_OP_cuIpcOpenMemHandle_v2, &a, sizeof(a), &got, sizeof(got))) {
+			struct sv_map m = { c.window + 8 * GRANULE, n * GRANULE };
+
+			ASSERT_EQ(CALL(&c, SV_OP_X_IPC_MAP, (struct sv_ipc_map){ m.va, m.len, got.id }),
+				  0);
+			ASSERT_EQ(CALL(&c, SV_OP_cuIpcCloseMemHandle, m), 0);
+		}
+		close(l.listen);
+		ASSERT_EQ(ctx_sync(&c), 0);
+		ASSERT_EQ(open_fds(c.proxy), before) {
+			TH_LOG("answer %d", i);
+		}
+	}
 	EXPECT_EQ(client_end(&c), 0);
 }
 
@@ -432,7 +637,7 @@ TEST(a_page_that_others_scribble_in_holds_up_its_events_alone)
 {
 	struct sv_ipc_event a = { .h = { .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION,
 					 .kind = SV_IPC_EVENT } };
-	struct liar l = { .truth = { 0, 1, 0, 0 } };
+	struct liar l = { .truth = { TOLD, VERSION, 0, 1, 0, 0 } };
 	struct sv_cuEventCreate e = { .Flags = CU_EVENT_DISABLE_TIMING };
 	struct lie lie = { .fds = 1, .group = 1 };
 	struct sv_cuStreamCreate st = { .Flags = CU_STREAM_NON_BLOCKING };
@@ -470,12 +675,18 @@ TEST(a_page_that_others_scribble_in_holds_up_its_events_alone)
 			rc = CALL(&c, SV_OP_X_IPC_QUERY, (struct sv_sync_on){ c.ctx, a.event });
 			EXPECT_TRUE(rc == 0 || rc == CUDA_ERROR_NOT_READY);
 		}
+		/* The callbacks of our records write their numbers into the page: let them end. */
+		EXPECT_EQ(CALL(&c, SV_OP_cuStreamSynchronize,
+			       (struct sv_sync_on){ c.ctx, on.stream }), 0);
 		/* a wait for a record of somebody who lives: until he says that it is done */
 		memset(p, 0, PAGE);
 		p[0] = 1;
-		p[3] = 1 << 8 | 200;
 		EXPECT_EQ(fcntl(page_file, F_OFD_SETLK, &(struct flock){ .l_type = F_WRLCK,
 			  .l_start = 200, .l_len = 1 }), 0);
+		/* (of a later one in its place: so it is over) */
+		p[3] = 129 << 8 | 200;
+		EXPECT_EQ(CALL(&c, SV_OP_X_IPC_QUERY, (struct sv_sync_on){ c.ctx, a.event }), 0);
+		p[3] = 1 << 8 | 200;
 		EXPECT_EQ(CALL(&c, SV_OP_X_IPC_QUERY, (struct sv_sync_on){ c.ctx, a.event }),
 			  CUDA_ERROR_NOT_READY);
 		EXPECT_EQ(CALL(&c, SV_OP_X_IPC_WAIT, (struct sv_ipc_on){ c.ctx, a.event,
@@ -548,6 +759,35 @@ TEST(a_client_that_breaks_rules_is_named)
 	ENDS("event", SV_OP_X_IPC_RECORD, (struct sv_ipc_on){ ctx, ctx, 1 });
 	ENDS("event", SV_OP_X_IPC_QUERY, (struct sv_sync_on){ ctx, 5 });
 	ENDS("event", SV_OP_X_IPC_SYNC, (struct sv_sync_on){ 7, ev });
+	/* An event that is another process's is not shown on, nor opened twice into one. */
+	{
+		struct sv_ipc_event a = { .ctx = ctx, .h = h };
+		struct liar l = { .truth = { TOLD, VERSION, 0, 1, 0, 0 } };
+		struct sv_cuEventCreate e = { .ctx = ctx, .Flags = CU_EVENT_DISABLE_TIMING };
+		struct lie lie = { .fds = 1, .group = 1, .make = a_page };
+
+		a.h.kind = SV_IPC_EVENT;
+		a.h.len = 0;
+		l.lie = &lie;
+		l.listen = liars_place(a.h.server);
+		ASSERT_GE(l.listen, 0);
+		for (int i = 0; i < 2; i++) {
+			struct sv_sync_on on;
+
+			ASSERT_EQ(begin(&c), 0);
+			a.ctx = e.ctx = c.ctx;
+			a.event = e.phEvent = new_handle(&c, SV_T_CUevent);
+			ring_submit(c.ring, SV_OP_cuEventCreate, &e, sizeof(e), NULL, 0);
+			ASSERT_EQ(lied(&l, &c, SV_OP_cuIpcOpenEventHandle, &a, sizeof(a), NULL, 0), 0);
+			on = (struct sv_sync_on){ c.ctx, a.event };
+			EXPECT_TRUE(i ? ends_session(&c, SV_OP_cuIpcGetEventHandle, &on, sizeof(on),
+						     "another process's") :
+				    ends_session(&c, SV_OP_cuIpcOpenEventHandle, &a, sizeof(a),
+						 "shared"));
+		}
+		close(l.listen);
+		close(page_file);
+	}
 	for (int i = 0; i < 7; i++) {
 		struct sv_ipc_fetch f = { .h = h };
 		struct sv_ipc_event e = { .ctx = ctx, .event = ev, .h = h };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pester.c - dumps a running session again and again, and tries each dump in another proxy
+ * pester.c - dumps a running session repeatedly, and restores each dump in another proxy
  *
- * pester CONTROL STORE PROXY DRIVER SEED: until the session ends. The job is not to notice. A dump that
- * is refused is counted by its reason; one that cannot be restored, or that differs, is a failure.
- * Prints one line: dumps, restored, refused. Exit status 1: something failed.
+ * pester CONTROL STORE PROXY DRIVER SEED: runs until the session ends. The job must not notice. A
+ * refused dump is counted by its reason; one that cannot be restored, or that differs, is a
+ * failure. Prints one line: dumps, restored, refused. Exit status 1: something failed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -46,11 +46,11 @@ static void fail(const char *what, const struct ctl_reply *r)
 
 static int connect_soon(const char *path)
 {
-	char why[256];
+	struct why why = { 0 };
 	int fd = -1;
 
 	for (int i = 0; i < PATIENCE_MS && fd < 0; i++) {
-		fd = ctl_connect(path, why, sizeof(why));
+		fd = ctl_connect(path, &why);
 		if (fd < 0)
 			usleep(1000);
 	}
@@ -114,14 +114,14 @@ static int dump(int fd, const struct ctl_info *info, struct ctl_restore *from)
 /* 0: once more; -1: the session is over. */
 static int once(void)
 {
-	struct ctl_freeze f = { .deadline_ms = 200 + below(2000) };
+	struct ctl_freeze f = { .idle_ms = 200 + below(2000) };
 	struct ctl_head h = { 0 };
 	struct ctl_restore from;
 	struct ctl_frozen frozen;
 	struct ctl_info info;
 	struct ctl_reply r;
-	char why[256];
-	int fd = ctl_connect(control, why, sizeof(why)), rc;
+	struct why why = { 0 };
+	int fd = ctl_connect(control, &why), rc;
 
 	if (fd < 0)
 		return -1;
@@ -148,7 +148,7 @@ static int once(void)
 
 int main(int argc, char **argv)
 {
-	char why[256];
+	struct why why = { 0 };
 	int fd;
 
 	if (argc != 6)
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
 	seed = strtoull(argv[5], NULL, 0);
 	/* A job may be over before we have looked at it. */
 	do {
-		fd = ctl_connect(control, why, sizeof(why));
+		fd = ctl_connect(control, &why);
 	} while (fd == -ECONNREFUSED && !access(control, F_OK) && !usleep(1000));
 	if (fd >= 0)
 		close(fd);

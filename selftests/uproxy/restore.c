@@ -1,335 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * restore.c - a session is frozen, saved, its proxy killed, and another proxy goes on with it
+ * restore.c - a session is frozen and saved, its proxy killed, and another proxy continues it
  *
- * The client is the test's own process, and so is the conductor. What CRIU would do to the client is
- * done here by hand: while the session is frozen it stands still, and the new channel's object is
- * mapped where the old one was.
+ * The test's process is both client and conductor. It does by hand what CRIU would do to the
+ * client: while the session is frozen the client does nothing, and the new channel's object is
+ * mapped at the address of the old one.
  */
-#include "client.h"
-
-#include "control.h"
-#include "ckpt/store.h"
-#include "graph.h"
-#include "ring_i.h"
-
-#define SECOND 1000
-#define LONG_MS (120 * SECOND)
-
-struct saved {
-	struct ctl_info info;
-	struct ctl_dumped device, channel;
-};
-
-FIXTURE(restore) {
-	struct client c;
-	struct saved saved;
-	uint64_t dev, pin;	/* 8 MiB of device memory, 1 MiB of pinned arena */
-	char dir[64], ctl[96], store[96];
-	int conn;
-};
-
-/* ------------------------------------------------------------------------------ conductor */
-
-static int conduct(FIXTURE_DATA(restore) *self)
-{
-	char why[256] = "";
-
-	for (int i = 0; i < 20000; i++) {
-		self->conn = ctl_connect(self->ctl, why, sizeof(why));
-		if (self->conn >= 0)
-			return 0;
-		usleep(1000);
-	}
-	fprintf(stderr, "# %s\n", why);
-	return self->conn;
-}
-
-static int ask(FIXTURE_DATA(restore) *self, uint32_t op, void *req, uint32_t size, void *reply,
-	       uint32_t cap, int *fd)
-{
-	struct ctl_head *h = req;
-	struct ctl_reply *r = reply;
-	int rc;
-
-	h->op = op;
-	h->size = size;
-	rc = ctl_call(self->conn, h, reply, cap, NULL, NULL, fd, LONG_MS);
-	if (rc)
-		fprintf(stderr, "# op %u says %d: %s\n", op, rc, r->why);
-	return rc;
-}
-
-static int ask_info(FIXTURE_DATA(restore) *self, struct ctl_info *info)
-{
-	struct ctl_head h = { 0 };
-
-	return ask(self, CTL_INFO, &h, sizeof(h), info, sizeof(*info), NULL);
-}
-
-static int ask_freeze(FIXTURE_DATA(restore) *self, uint64_t ms, struct ctl_frozen *r)
-{
-	struct ctl_freeze f = { .deadline_ms = ms };
-
-	return ask(self, CTL_FREEZE, &f, sizeof(f), r, sizeof(*r), NULL);
-}
-
-static int ask_store(FIXTURE_DATA(restore) *self, uint32_t op, const char *dir, struct ctl_dumped *r)
-{
-	struct ctl_store st = { .h = { 0 } };
-
-	snprintf(st.dir, sizeof(st.dir), "%s", dir);
-	return ask(self, op, &st, sizeof(st), r, sizeof(*r), NULL);
-}
-
-static int ask_thaw(FIXTURE_DATA(restore) *self)
-{
-	struct ctl_head h = { 0 };
-	struct ctl_reply r;
-
-	return ask(self, CTL_THAW, &h, sizeof(h), &r, sizeof(r), NULL);
-}
-
-/* Freeze, and save everything. */
-static int save(FIXTURE_DATA(restore) *self)
-{
-	struct ctl_frozen f;
-	int rc = conduct(self);
-
-	if (!rc)
-		rc = ask_info(self, &self->saved.info);
-	if (!rc)
-		rc = ask_freeze(self, 60 * SECOND, &f);
-	if (!rc)
-		rc = ask_store(self, CTL_DUMP, self->store, &self->saved.device);
-	if (!rc)
-		rc = ask_store(self, CTL_CHANNEL, self->store, &self->saved.channel);
-	return rc;
-}
-
-static void end_proxy(FIXTURE_DATA(restore) *self)
-{
-	if (self->c.proxy) {
-		kill(self->c.proxy, SIGKILL);
-		waitpid(self->c.proxy, NULL, 0);
-	}
-	self->c.proxy = 0;
-	if (self->conn >= 0)
-		close(self->conn);
-	self->conn = -1;
-}
-
-static int start_restorer(FIXTURE_DATA(restore) *self)
-{
-	char path[512], lib[512];
-	pid_t pid;
-
-	snprintf(path, sizeof(path), "%s/uproxy/singvgpu-proxy", build_dir());
-	snprintf(lib, sizeof(lib), "%s/uproxy/softgpu/libsoftcuda.so", build_dir());
-	unlink(self->ctl);
-	pid = fork();
-	if (!pid) {
-		execl(path, path, "--restore", "--control", self->ctl, "--driver", lib, NULL);
-		_exit(127);
-	}
-	self->c.proxy = pid;
-	return pid < 0 ? -errno : conduct(self);
-}
-
-static void fill_restore(FIXTURE_DATA(restore) *self, struct ctl_restore *r)
-{
-	memset(r, 0, sizeof(*r));
-	snprintf(r->dir, sizeof(r->dir), "%s", self->store);
-	r->device = self->saved.device.device;
-	r->observed = self->saved.device.observed;
-	r->session = self->saved.device.session;
-	r->channel = self->saved.channel.channel;
-	r->arena = self->saved.channel.arena;
-	r->was = self->saved.info.device;
-	r->window = self->saved.info.window;
-	r->window_len = self->saved.info.window_len;
-	r->ordinal = -1;
-}
-
-/* As CRIU does it: the same addresses, another object behind them. */
-static int map_again(struct client *c, int fd)
-{
-	struct ring *r = c->ring;
-	void *p = mmap(r->ctl, r->map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-
-	if (p == MAP_FAILED || madvise(p, r->map_len, MADV_DONTFORK))
-		return -errno;
-	if (dup3(fd, r->fd, O_CLOEXEC) < 0)
-		return -errno;
-	close(fd);
-	return 0;
-}
-
-static int come_back(FIXTURE_DATA(restore) *self)
-{
-	struct ctl_restored to;
-	struct ctl_restore from;
-	struct ctl_go go = { .client_pid = getpid() };
-	struct ctl_reply reply;
-	int fd = -1, rc = start_restorer(self);
-
-	fill_restore(self, &from);
-	if (!rc)
-		rc = ask(self, CTL_RESTORE, &from, sizeof(from), &to, sizeof(to), &fd);
-	if (!rc)
-		rc = map_again(&self->c, fd);
-	if (!rc)
-		rc = ask(self, CTL_GO, &go, sizeof(go), &reply, sizeof(reply), NULL);
-	return rc;
-}
-
-/* All of it: the client goes on with another proxy. */
-static int move(FIXTURE_DATA(restore) *self)
-{
-	int rc = save(self);
-
-	end_proxy(self);
-	return rc ?: come_back(self);
-}
-
-FIXTURE_SETUP(restore)
-{
-	struct client *c = &self->c;
-	char why[256];
-
-	strcpy(self->dir, "/tmp/uproxy-restore-XXXXXX");
-	ASSERT_NE(mkdtemp(self->dir), NULL);
-	snprintf(self->ctl, sizeof(self->ctl), "%s/ctl", self->dir);
-	snprintf(self->store, sizeof(self->store), "%s/store", self->dir);
-	self->conn = -1;
-	ASSERT_EQ(store_create(self->store, NULL, why, sizeof(why)), 0);
-	ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
-	ASSERT_EQ(client_context(c), 0);
-	self->dev = c->window;
-	self->pin = arena_take(c, MiB);
-	ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ self->dev, 4 * GRANULE }), 0);
-	ASSERT_EQ(SEND(c, SV_OP_X_PIN, (struct sv_pin){ self->pin, MiB }), 0);
-}
-
-FIXTURE_TEARDOWN(restore)
-{
-	char cmd[128];
-
-	if (self->conn >= 0)
-		close(self->conn);
-	if (self->c.ring)
-		EXPECT_EQ(client_end(&self->c), 0);
-	end_proxy(self);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", self->dir);
-	EXPECT_EQ(system(cmd), 0);
-}
-
-/* ------------------------------------------------------------------------------ what a client has */
-
-static uint64_t new_stream(struct client *c, unsigned int flags)
-{
-	uint64_t st = new_handle(c, SV_T_CUstream);
-
-	return SEND(c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
-			.ctx = c->ctx, .phStream = st, .Flags = flags }) ? 0 : st;
-}
-
-static uint64_t new_event(struct client *c)
-{
-	uint64_t ev = new_handle(c, SV_T_CUevent);
-
-	return SEND(c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
-			.ctx = c->ctx, .phEvent = ev }) ? 0 : ev;
-}
-
-static uint32_t run_count(struct client *c, uint64_t stream, uint64_t kernel, uint64_t dev,
-			  uint64_t pin)
-{
-	uint32_t *v = (void *)(c->arena + pin);
-
-	*v = ~0u;
-	if (launch(c, stream, kernel, 1, 1, &dev, 8) ||
-	    copy(c, stream, address(c, pin), dev, 4))
-		return ~0u;
-	return *v;
-}
-
-/* A file with PTX at offset 100, as a program's own. */
-static int module_file(const char *path, const char *text, struct stat *st)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	int rc = fd < 0 || pwrite(fd, text, strlen(text), 100) != (ssize_t)strlen(text) ||
-		 fstat(fd, st) ? -1 : 0;
-
-	if (fd >= 0)
-		close(fd);
-	return rc;
-}
-
-static uint64_t load_file(struct client *c, const char *path, const struct stat *st)
-{
-	uint64_t mod = new_handle(c, SV_T_CUmodule);
-	struct sv_image a = { .ctx = c->ctx, .handle = mod, .kind = SV_IMAGE_FILE, .off = 100,
-			      .len = st->st_size - 100, .dev = st->st_dev, .ino = st->st_ino,
-			      .size = st->st_size, .path_len = strlen(path) + 1 };
-
-	a.mtime_ns = st->st_mtim.tv_sec * 1000000000ull + st->st_mtim.tv_nsec;
-	return call2(c, SV_OP_cuModuleLoadDataEx, &a, sizeof(a), path, a.path_len, NULL, 0) ? 0 :
-		mod;
-}
-
-static uint64_t get_function(struct client *c, uint64_t mod, const char *name)
-{
-	uint64_t f = new_handle(c, SV_T_CUfunction), info = arena_take(c, 4096);
-
-	return call_name(c, SV_OP_cuModuleGetFunction,
-			 (struct sv_by_name){ .ctx = c->ctx, .from = mod, .handle = f, .info = info,
-					      .cap = 4096 }, name, NULL, 0) ? 0 : f;
-}
-
-/* The description of a graph of one kernel, count(dev). */
-struct one_kernel {
-	struct sv_graph g;
-	struct sv_graph_node n;
-	struct sv_launch l;
-	uint64_t param;
-};
-
-static struct one_kernel describe(struct client *c, uint64_t kernel, uint64_t dev)
-{
-	return (struct one_kernel){
-		.g = { .nodes = 1 },
-		.n = { .size = sizeof(struct one_kernel) - sizeof(struct sv_graph),
-		       .type = SV_NODE_KERNEL, .ctx = c->ctx },
-		.l = { .ctx = c->ctx, .function = kernel, .grid = { 1, 1, 1 },
-		       .block = { 1, 1, 1 }, .param_bytes = 8 },
-		.param = dev,
-	};
-}
-
-/* at: in the arena; or SV_GRAPH_INLINE. */
-static int send_graph(struct client *c, uint16_t op, uint64_t exec, uint64_t at,
-		      const struct one_kernel *k)
-{
-	struct sv_graph_req a = { .ctx = c->ctx, .exec = exec, .off = at, .len = sizeof(*k) };
-
-	if (at == SV_GRAPH_INLINE)
-		return call2(c, op, &a, sizeof(a), k, sizeof(*k), NULL, 0);
-	memcpy(c->arena + at, k, sizeof(*k));
-	return call2(c, op, &a, sizeof(a), NULL, 0, NULL, 0);
-}
-
-static uint32_t run_graph(struct client *c, uint64_t exec, uint64_t dev, uint64_t pin)
-{
-	uint32_t *v = (void *)(c->arena + pin);
-
-	*v = ~0u;
-	if (SEND(c, SV_OP_cuGraphLaunch,
-		 (struct sv_graph_launch){ c->ctx, SV_STREAM_LEGACY, exec, 0, 0 }) ||
-	    copy(c, SV_STREAM_LEGACY, address(c, pin), dev, 4))
-		return ~0u;
-	return *v;
-}
+#include "restore.h"
 
 /* ------------------------------------------------------------------------------ it goes on */
 
@@ -713,306 +390,161 @@ TEST_F(restore, what_was_printed_and_what_is_asked_for)
 	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
 }
 
-/* ------------------------------------------------------------------------------ freezing */
+/* ------------------------------------------------------------------------------ the log */
 
-TEST_F(restore, a_stream_that_waits_for_memory_is_named_and_goes_on)
+static uint64_t log_bytes(FIXTURE_DATA(restore) *self)
 {
-	struct client *c = &self->c;
-	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
-	volatile uint32_t *v = (void *)(c->arena + at);
-	struct ctl_frozen f;
-	struct ctl_info info;
+	struct ctl_info info = { .log_bytes = 0 };
+	int rc = self->conn >= 0 ? 0 : conduct(self);
 
-	*v = 0;
-	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
-			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
-	ASSERT_EQ(conduct(self), 0);
-	EXPECT_EQ(ask_freeze(self, 50, &f), -ETIMEDOUT);
-	EXPECT_NE(strstr(f.r.why, "stream"), NULL);
-	EXPECT_NE(strstr(f.r.why, "a value in memory"), NULL);
-	EXPECT_EQ(ask_info(self, &info), 0);
-	EXPECT_EQ(info.state, CTL_STATE_RUNNING);
-	/* The gate is open, and the other streams work. */
-	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
-	*v = 1;
-	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
-	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -EALREADY);
-	EXPECT_EQ(ask_info(self, &info), 0);
-	EXPECT_EQ(info.state, CTL_STATE_FROZEN);
-	EXPECT_EQ(ask_thaw(self), 0);
-	EXPECT_EQ(ask_thaw(self), 0);
-	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	return rc || ask_info(self, &info) ? 0 : info.log_bytes;
 }
 
-struct caller {
-	struct client *c;
-	pthread_t t;
-	uint64_t word;
-	_Atomic int calls, hold;
-};
-
-/* As the client's library does it: the thread that asks passes the gate. */
-static void *serve_calls(void *arg)
+TEST_F(restore, calls_that_fail_leave_nothing_in_the_log)
 {
-	struct caller *h = arg;
-	struct sv_next_call n;
-	struct ring_ticket t;
+	struct client *c = &self->c;
+	struct {
+		struct sv_tex_new n;
+		CUDA_RESOURCE_DESC res;
+		CUDA_TEXTURE_DESC tex;
+	} t = { .n = { .ctx = c->ctx } };
+	uint64_t tex, before, lib, k, exec = new_handle(c, SV_T_CUgraphExec), none;
+	struct one_kernel g;
+	int rc;
 
-	for (;;) {
-		n = (struct sv_next_call){ 0 };
-		if (ring_request_anyway(h->c->ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0) ||
-		    ring_await(h->c->ring, &t, NULL, &n, sizeof(n), NULL, -1))
-			return NULL;
-		if (n.id == 77)
-			return NULL;
-		if (!n.id)
-			continue;
-		while (h->hold)
-			usleep(1000);
-		h->calls++;
-		__atomic_store_n((uint64_t *)(h->c->arena + h->word), n.id, __ATOMIC_RELEASE);
+	none = new_handle(c, SV_T_CUkernel);
+	lib = load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	k = get_kernel(c, lib, "count", NULL);
+	g = describe(c, k, self->dev);
+	ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH, exec, SV_GRAPH_INLINE, &g), 0);
+	g.param = self->dev + 64;
+	ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH_UPDATE, exec, SV_GRAPH_INLINE, &g), 0);
+
+	/* Known when they are answered: they do not come in at all. */
+	before = log_bytes(self);
+	ASSERT_GT(before, 0);
+	t.res.resType = CU_RESOURCE_TYPE_LINEAR;
+	t.res.res.linear.devPtr = 8;
+	for (int i = 0; i < 20; i++)
+		EXPECT_GT(call2(c, SV_OP_cuTexObjectCreate, &t, sizeof(t), NULL, 0, &tex, 8), 0);
+	EXPECT_EQ(log_bytes(self), before);
+	/* Of a worker's that is known later: the last one that did not fail counts. */
+	for (int val = 1000; val <= 1 << 30; val += (1 << 30) - 1000) {
+		rc = CALL(c, SV_OP_cuKernelSetAttribute, (struct sv_cuKernelSetAttribute){
+				.kernel = k, .dev = c->shared->device, .val = val,
+				.attrib = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES });
+		EXPECT_EQ(rc, val == 1000 ? 0 : CUDA_ERROR_INVALID_VALUE);
 	}
-}
-
-TEST_F(restore, host_functions_run_while_the_gate_is_closed)
-{
-	struct client *c = &self->c;
-	struct caller h = { .c = c, .word = self->pin + 8 };
-	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING);
-	struct ctl_frozen f;
-
-	*(uint64_t *)(c->arena + h.word) = 0;
-	ASSERT_EQ(conduct(self), 0);
-	h.hold = 1;
-	pthread_create(&h.t, NULL, serve_calls, &h);
-	for (uint64_t id = 1; id <= 20; id++)
-		EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc,
-			       (struct sv_host_func){ c->ctx, st, id, h.word }), 0);
-	EXPECT_EQ(ask_freeze(self, 100, &f), -ETIMEDOUT);
-	EXPECT_NE(strstr(f.r.why, "a host function"), NULL);
-	h.hold = 0;
-	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-	EXPECT_EQ(h.calls, 20);
-	EXPECT_EQ(ask_thaw(self), 0);
-	/* Its request stood in the ring meanwhile, and is served. */
-	EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc,
-		       (struct sv_host_func){ c->ctx, st, 77, h.word }), 0);
-	pthread_join(h.t, NULL);
-	__atomic_store_n((uint64_t *)(c->arena + h.word), 77, __ATOMIC_RELEASE);
-	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+	g.l.function = none;
+	EXPECT_GT(send_graph(c, SV_OP_X_GRAPH_UPDATE, exec, SV_GRAPH_INLINE, &g), 0);
+	close(self->conn);
+	self->conn = -1;
+	ASSERT_EQ(move(self), 0);
+	EXPECT_EQ(run_graph(c, exec, self->dev + 64, self->pin), 7);
 	EXPECT_EQ(late_count(c), 0);
 }
 
-TEST_F(restore, what_cannot_be_saved_is_refused_by_name)
+/* A job that has made more than the log holds runs on, is told of once, and cannot be saved. */
+TEST_F(restore, a_full_log_is_told_of_once_and_stands_against_a_dump)
 {
 	struct client *c = &self->c;
 	struct ctl_frozen f;
 	struct ctl_info info;
+	char log[80], *text, *at;
+	struct stat st;
+	int fd, n = 0;
 
-	ASSERT_EQ(conduct(self), 0);
-	EXPECT_EQ(ring_submit(c->ring, SV_OP_X_BYPASS, "/lib/x.so", 10, NULL, 0), 0);
+	EXPECT_EQ(client_end(c), 0);
+	snprintf(log, sizeof(log), "%s/log", self->dir);
+	ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, "--log", log, NULL }), 0);
+	ASSERT_EQ(client_context(c), 0);
+	for (int i = 0; i < 240000; i++)
+		ASSERT_NE(new_event(c), 0);
 	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(late_count(c), 0);
+	ASSERT_EQ(conduct(self), 0);
 	EXPECT_EQ(ask_info(self, &info), 0);
 	EXPECT_EQ(info.can_dump, 0);
-	EXPECT_NE(strstr(info.r.why, "driver library"), NULL);
+	EXPECT_NE(strstr(info.r.why, "log"), NULL);
+	EXPECT_LE(info.log_bytes, info.log_room);
 	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
+	EXPECT_NE(strstr(f.r.why, "log"), NULL);
 	EXPECT_EQ(ctx_sync(c), 0);
+	fd = open(log, O_RDONLY | O_CLOEXEC);
+	ASSERT_EQ(fstat(fd, &st), 0);
+	text = calloc(1, st.st_size + 1);
+	EXPECT_EQ(read(fd, text, st.st_size), st.st_size);
+	for (at = text; (at = strstr(at, "takes no more")); at++)
+		n++;
+	EXPECT_EQ(n, 1);
+	free(text);
+	close(fd);
 }
 
-TEST_F(restore, a_broken_context_is_not_saved)
+/* Where the payload of the first entry of that operation is in the channel's object. 0: there is none. */
+static uint64_t logged(struct client *c, uint16_t op, int skip)
+{
+	struct singvgpu_log_entry e;
+	uint64_t at = c->ring->lay.log_off;
+
+	for (int i = 0; i < 1000; i++) {
+		if (pread(c->ring->fd, &e, sizeof(e), at) != sizeof(e) || !e.end)
+			return 0;
+		if (e.op == op && !skip--)
+			return at + sizeof(e);
+		at += sizeof(e) + ((e.len + 7) & ~7u);
+	}
+	return 0;
+}
+
+static int damage(struct client *c, uint64_t at, const void *p, size_t len)
+{
+	return pwrite(c->ring->fd, p, len, at) == (ssize_t)len ? 0 : -errno;
+}
+
+/* A dump looks through the log: what a client has written there does not lead it astray. */
+TEST_F(restore, a_log_that_lies_about_memory_and_graphs_is_refused)
 {
 	struct client *c = &self->c;
-	uint64_t lib, k, bad = 0x10;
+	uint64_t lib, k, exec = new_handle(c, SV_T_CUgraphExec), at;
+	const uint32_t none = 0;
+	const struct sv_map maps[] = {
+		{ 0, GRANULE }, { c->window - GRANULE, GRANULE }, { ~0ull - GRANULE + 1, GRANULE },
+		{ c->window, ~0ull - GRANULE + 1 }, { c->window + GRANULE, c->shared->window_len },
+		{ c->window + c->shared->window_len, GRANULE },
+	};
+	struct sv_map good = { c->window, 4 * GRANULE };
+	struct one_kernel g;
 	struct ctl_frozen f;
 	int rc;
 
 	lib = load_text(c, kernels, &rc);
-	k = get_kernel(c, lib, "store", NULL);
+	k = get_kernel(c, lib, "count", NULL);
+	g = describe(c, k, self->dev);
+	ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH, exec, SV_GRAPH_INLINE, &g), 0);
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH_UPDATE, exec, SV_GRAPH_INLINE, &g), 0);
 	ASSERT_EQ(conduct(self), 0);
-	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, k, 1, 1, &bad, 8), 0);
-	/* Known when it is asked, or found out by the drain. */
-	rc = ask_freeze(self, LONG_MS, &f);
-	EXPECT_TRUE(rc == -EIO || rc == -ENOTSUP);
-	EXPECT_NE(f.r.why[0], 0);
-	EXPECT_EQ(ctx_sync(c), CUDA_ERROR_ILLEGAL_ADDRESS);
-	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
-	EXPECT_NE(strstr(f.r.why, "broken"), NULL);
-}
-
-/* ------------------------------------------------------------------------------ conductors */
-
-TEST_F(restore, a_client_that_ends_while_frozen_ends_the_proxy)
-{
-	struct ctl_frozen f;
-	struct ctl_dumped d;
-
-	ASSERT_EQ(conduct(self), 0);
+	at = logged(c, SV_OP_X_MAP, 0);
+	ASSERT_NE(at, 0);
+	for (size_t i = 0; i < sizeof(maps) / sizeof(*maps); i++) {
+		ASSERT_EQ(damage(c, at, &maps[i], sizeof(maps[i])), 0);
+		EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -EBADMSG) {
+			TH_LOG("mapping %zu", i);
+		}
+		EXPECT_EQ(ctx_sync(c), 0);
+	}
+	ASSERT_EQ(damage(c, at, &good, sizeof(good)), 0);
+	/* A node of no length. */
+	at = logged(c, SV_OP_X_GRAPH_UPDATE, 1);
+	ASSERT_NE(at, 0);
+	at += sizeof(struct sv_graph_req) + offsetof(struct one_kernel, n) +
+		offsetof(struct sv_graph_node, size);
+	ASSERT_EQ(damage(c, at, &none, sizeof(none)), 0);
 	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
-	/* As CRIU kills it; the conductor is still there. */
-	ring_close(self->c.ring);
-	self->c.ring = NULL;
-	EXPECT_EQ(client_wait(&self->c), 0);
-	EXPECT_EQ(ctl_receive(self->conn, CTL_INFO, &d.r, sizeof(d), NULL, NULL, LONG_MS), -EPIPE);
-}
-
-static const uint32_t steps[] = { CTL_INFO, CTL_FREEZE, CTL_DUMP, CTL_CHANNEL };
-
-/* The proxy dies in the middle of each step: the conductor is told, and so is the client. */
-TEST_F(restore, a_proxy_that_is_killed_takes_nobody_along)
-{
-	char big[sizeof(struct ctl_restore)] = { 0 };
-	struct client *c = &self->c;
-	struct ctl_frozen f;
-	struct ctl_dumped d;
-
-	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
-		struct ctl_store *st = (void *)big;
-
-		if (i) {
-			ring_close(c->ring);
-			c->ring = NULL;
-			ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
-			ASSERT_EQ(client_context(c), 0);
-		}
-		ASSERT_EQ(conduct(self), 0);
-		if (i > 1)
-			EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-		memset(big, 0, sizeof(big));
-		snprintf(st->dir, sizeof(st->dir), "%s", self->store);
-		if (steps[i] == CTL_FREEZE)
-			((struct ctl_freeze *)big)->deadline_ms = LONG_MS;
-		kill(c->proxy, SIGSTOP);
-		st->h.op = steps[i];
-		st->h.size = i == 0 ? sizeof(struct ctl_head) :
-			     i == 1 ? sizeof(struct ctl_freeze) : sizeof(struct ctl_store);
-		EXPECT_EQ(ctl_send(self->conn, &st->h), 0);
-		kill(c->proxy, SIGKILL);
-		waitpid(c->proxy, NULL, 0);
-		c->proxy = 0;
-		EXPECT_EQ(ctl_receive(self->conn, steps[i], &d.r, sizeof(d), NULL, NULL, LONG_MS),
-			  -EPIPE);
-		EXPECT_EQ(ctx_sync(c), -EPIPE);
-		close(self->conn);
-		self->conn = -1;
-	}
-}
-
-TEST_F(restore, a_conductor_that_goes_leaves_a_job_that_runs)
-{
-	struct client *c = &self->c;
-	struct ctl_freeze fr = { .h = { .op = CTL_FREEZE, .size = sizeof(fr) },
-				 .deadline_ms = LONG_MS };
-	struct ctl_store st = { .h = { .op = CTL_DUMP, .size = sizeof(st) } };
-	struct ctl_frozen f;
-	struct ctl_dumped d;
-
-	snprintf(st.dir, sizeof(st.dir), "%s", self->store);
-	for (int step = 0; step < 6; step++) {
-		ASSERT_EQ(conduct(self), 0);
-		if (step == 1)		/* in the middle of a freeze */
-			EXPECT_EQ(ctl_send(self->conn, &fr.h), 0);
-		if (step > 1)
-			EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-		if (step == 3)		/* and of a dump */
-			EXPECT_EQ(ctl_send(self->conn, &st.h), 0);
-		if (step > 3)
-			EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
-		if (step > 4)
-			EXPECT_EQ(ask_store(self, CTL_CHANNEL, self->store, &d), 0);
-		close(self->conn);
-		self->conn = -1;
-		EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
-	}
-	EXPECT_EQ(late_count(c), 0);
-}
-
-TEST_F(restore, a_freeze_is_given_up_with_its_conductor)
-{
-	struct client *c = &self->c;
-	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
-	struct ctl_freeze fr = { .h = { .op = CTL_FREEZE, .size = sizeof(fr) },
-				 .deadline_ms = 86400 * SECOND };
-
-	*(uint32_t *)(c->arena + at) = 0;
-	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
-			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
-	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
-	ASSERT_EQ(conduct(self), 0);
-	EXPECT_EQ(ctl_send(self->conn, &fr.h), 0);
-	usleep(20000);
-	close(self->conn);
-	self->conn = -1;
-	/* It is answered, so the gate is open again, though the stream waits as before. */
-	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
-	*(volatile uint32_t *)(c->arena + at) = 1;
-	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
-}
-
-/* What a conductor says that is no request, and what comes then: nothing happens to the job. */
-TEST_F(restore, nonsense_is_refused)
-{
-	static const struct ctl_head heads[] = {
-		{ 0, CTL_VERSION, CTL_INFO, sizeof(struct ctl_head) },
-		{ CTL_MAGIC, CTL_VERSION + 1, CTL_INFO, sizeof(struct ctl_head) },
-		{ CTL_MAGIC, CTL_VERSION, 99, sizeof(struct ctl_head) },
-		{ CTL_MAGIC, CTL_VERSION, 0x200, sizeof(struct ctl_head) },
-		{ CTL_MAGIC, CTL_VERSION, CTL_PROGRESS, sizeof(struct ctl_head) },
-		{ CTL_MAGIC, CTL_VERSION, CTL_INFO, 12345 },
-		{ CTL_MAGIC, CTL_VERSION, CTL_INFO, 0 },
-	};
-	static const uint32_t early[] = { CTL_DUMP, CTL_CHANNEL, CTL_RESTORE, CTL_GO };
-	struct client *c = &self->c;
-	char big[sizeof(struct ctl_restore) + 4096] = { 0 };
-	struct ctl_restored reply;
-
-	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads) + 3; i++) {
-		size_t n = sizeof(*heads);
-
-		ASSERT_EQ(conduct(self), 0);
-		if (i < sizeof(heads) / sizeof(*heads))
-			memcpy(big, &heads[i], n);
-		else if (i == sizeof(heads) / sizeof(*heads))
-			n = 3;
-		else if (i == sizeof(heads) / sizeof(*heads) + 1)
-			n = sizeof(big);
-		else			/* a path that does not end */
-			n = sizeof(struct ctl_store);
-		if (n == sizeof(struct ctl_store)) {
-			memset(big, 'x', sizeof(big));
-			memcpy(big, &(struct ctl_head){ CTL_MAGIC, CTL_VERSION, CTL_DUMP, n }, 16);
-		}
-		EXPECT_EQ(send(self->conn, big, n, MSG_NOSIGNAL), (ssize_t)n);
-		/* One answer, then it is over. */
-		memset(&reply, 0, sizeof(reply));
-		EXPECT_GE(recv(self->conn, &reply, sizeof(reply), 0), (ssize_t)sizeof(reply.r));
-		EXPECT_LT(reply.r.status, 0);
-		EXPECT_EQ(recv(self->conn, &reply, sizeof(reply), 0), 0);
-		close(self->conn);
-		self->conn = -1;
-	}
-	ASSERT_EQ(conduct(self), 0);
-	for (size_t i = 0; i < sizeof(early) / sizeof(*early); i++) {
-		memset(big, 0, sizeof(big));
-		EXPECT_EQ(ask(self, early[i], big, i < 2 ? sizeof(struct ctl_store) :
-			      i == 2 ? sizeof(struct ctl_restore) : sizeof(struct ctl_go),
-			      &reply, sizeof(reply), NULL), -EINVAL);
-		EXPECT_NE(reply.r.why[0], 0);
-	}
-	/* No store there, or what is none. */
-	{
-		struct ctl_frozen f;
-		struct ctl_dumped d;
-
-		EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
-		EXPECT_EQ(ask_store(self, CTL_DUMP, "/nowhere", &d), -ENOENT);
-		EXPECT_LT(ask_store(self, CTL_DUMP, "/tmp", &d), 0);
-		EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
-		EXPECT_EQ(ask_thaw(self), 0);
-	}
-	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
-	EXPECT_EQ(late_count(c), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(run_graph(c, exec, self->dev, self->pin), 7);
 }
 
 /* ------------------------------------------------------------------------------ bad restores */
@@ -1062,6 +594,17 @@ TEST_F(restore, what_does_not_fit_is_refused_by_name)
 	strcpy(r.dir, "/nowhere");
 	EXPECT_EQ(restore_as(self, &r, why), -ENOENT);
 	EXPECT_NE(strstr(why, "/nowhere"), NULL);
+	if (!geteuid()) {
+		r = good;
+		ASSERT_EQ(chown(self->store, 12345, -1), 0);
+		EXPECT_EQ(restore_as(self, &r, why), -EPERM);
+		EXPECT_NE(strstr(why, "belongs to user 12345"), NULL);
+		r.trust = 12345;
+		memset(&r.channel, 0xff, sizeof(r.channel));
+		EXPECT_LT(restore_as(self, &r, why), 0);
+		EXPECT_EQ(strstr(why, "trusted"), NULL);
+		ASSERT_EQ(chown(self->store, 0, -1), 0);
+	}
 	r = good;
 	r.window += GRANULE;
 	EXPECT_LT(restore_as(self, &r, why), 0);
@@ -1084,7 +627,325 @@ TEST_F(restore, what_does_not_fit_is_refused_by_name)
 	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
 }
 
+/* The object with some bytes changed, as another one. */
+static int changed(FIXTURE_DATA(restore) *self, const struct ctl_ref *from, uint64_t at, const void *p,
+		   size_t len, struct ctl_ref *to)
+{
+	struct store_writer *w = NULL;
+	struct store_object *o = NULL;
+	struct store_reader *r = NULL;
+	struct store *st = NULL;
+	struct store_ref ref;
+	uint8_t *page = malloc(MiB);
+	uint64_t off = 0, size;
+	struct why why = { 0 };
+	ssize_t n = 0;
+	int rc = store_open(&st, self->store, STORE_RW, &why);
+
+	memcpy(&ref, from, sizeof(ref));
+	rc = rc ?: store_object_open(st, &ref, &r);
+	rc = rc ?: store_writer_open(st, 0, &w);
+	rc = rc ?: store_object_begin(w, &o);
+	size = rc ? 0 : store_size(r);
+	/* The arena is large and sparse: only what has data is carried over. */
+	while (!rc && off < size) {
+		uint64_t end;
+
+		rc = store_next_data(r, off, &off, &end);
+		if (rc == -ENXIO) {
+			rc = 0;
+			break;
+		}
+		for (; !rc && off < end; off += n) {
+			n = store_read(r, off, page, end - off < MiB ? end - off : MiB);
+			if (at >= off && n > 0 && at + len <= off + n)
+				memcpy(page + (at - off), p, len);
+			rc = n <= 0 ? -EIO : store_object_write(o, off, page, n);
+		}
+	}
+	rc = rc ?: store_object_end(o, size, &ref);
+	rc = rc ?: store_writer_flush(w);
+	memcpy(to, &ref, sizeof(ref));
+	if (w)
+		store_writer_close(w);
+	if (r)
+		store_reader_close(r);
+	if (st)
+		store_close(st);
+	free(page);
+	if (rc)
+		fprintf(stderr, "# %s: %s\n", why.text, store_why()->text);
+	return rc;
+}
+
+/* What the session shared with its client was in the client's reach: each word is checked. */
+TEST_F(restore, what_was_shared_with_the_client_is_checked)
+{
+#define SHARED(name) offsetof(struct sv_shared, name)
+	const struct {
+		size_t at;
+		uint64_t value;
+		size_t size;
+		int rc;
+		const char *why;
+	} lies[] = {
+		{ SHARED(magic), 7, 4, -EBADMSG, "damaged" },
+		{ SHARED(size), sizeof(struct sv_shared) + 8, 4, -EBADMSG, "damaged" },
+		{ SHARED(devices), SV_DEVICES_MAX + 1, 4, -EBADMSG, "damaged" },
+		{ SHARED(device), SV_DEVICES_MAX, 4, -EBADMSG, "damaged" },
+		{ SHARED(device), 0xffffffff, 4, -EBADMSG, "damaged" },
+		{ SHARED(arena_first), 4096, 8, -EBADMSG, "damaged" },
+		{ SHARED(version), SV_PROTO_VERSION + 1, 4, -EPROTONOSUPPORT, "version" },
+		{ SHARED(window), self->dev + GRANULE, 8, -EBADMSG, "window" },
+		{ SHARED(window_len), GRANULE, 8, -EBADMSG, "window" },
+		{ SHARED(driver_version), 99999, 4, -EXDEV, "driver" },
+		{ SHARED(dev[0].total_mem), 1ull << 50, 8, -EXDEV, "memory" },
+		{ SHARED(dev[0].attr[1]), 12345, 4, -EXDEV, "attribute 1 " },
+		{ SHARED(print[0].size), 12345, 8, 0, NULL },
+		{ SHARED(print[0].off), ~0ull - 100, 8, 0, NULL },
+	};
+	struct ctl_restore good, r;
+	char why[512];
+
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		int rc;
+
+		r = good;
+		ASSERT_EQ(changed(self, &good.arena, lies[i].at, &lies[i].value, lies[i].size,
+				  &r.arena), 0);
+		rc = restore_as(self, &r, why);
+		if (!lies[i].why) {	/* it does no harm, or is refused */
+			EXPECT_NE(rc, -1000);
+			continue;
+		}
+		EXPECT_EQ(rc, lies[i].rc) {
+			TH_LOG("word %zu: %s", i, why);
+		}
+		EXPECT_NE(strstr(why, lies[i].why), NULL) {
+			TH_LOG("word %zu: %s", i, why);
+		}
+	}
+	r = good;
+	ASSERT_EQ(changed(self, &good.arena, ~0ull - 8, "", 1, &r.arena), 0);
+	EXPECT_EQ(memcmp(&r.arena, &good.arena, sizeof(r.arena)), 0);
+	ASSERT_EQ(come_back(self), 0);
+}
+
+/* What the log refers to: images and graphs, each at its place in one object. See kept_save.c. */
+TEST_F(restore, what_the_log_refers_to_is_checked)
+{
+	const struct {
+		size_t at;
+		uint64_t value;
+		size_t size;
+		int rc;
+		const char *why;
+	} lies[] = {
+		{ 0, 7, 4, -EBADMSG, "another one" },
+		{ 4, 99, 4, -EPROTONOSUPPORT, "version 99" },
+		{ 8, (1u << 24) + 1, 8, -EBADMSG, "another one" },
+		{ 8, ~0ull / 24 + 1, 8, -EBADMSG, "another one" },
+		{ 8, 3, 8, -EBADMSG, "another one" },
+		{ 64, 0, 8, -EBADMSG, "another one" },
+		{ 64 + 24, 0, 8, -EBADMSG, "another one" },	/* not ascending */
+		{ 64 + 8, 4097, 8, -EBADMSG, "another one" },
+		{ 64 + 8, 1ull << 40, 8, -EBADMSG, "another one" },
+		{ 64 + 16, 0, 8, -EBADMSG, "another one" },
+		{ 64 + 16, 1 << 20, 8, -EBADMSG, "another one" },
+		{ 64 + 16, ~0ull, 8, -EBADMSG, "another one" },
+		{ 64 + 16, (8ull << 30) + 1, 8, -EBADMSG, "another one" },
+	};
+	struct ctl_restore good, r;
+	char why[512];
+	int rc;
+
+	load_text(&self->c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	load_text(&self->c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		r = good;
+		ASSERT_EQ(changed(self, &good.session, lies[i].at, &lies[i].value, lies[i].size,
+				  &r.session), 0);
+		EXPECT_EQ(restore_as(self, &r, why), lies[i].rc) {
+			TH_LOG("%zu: %s", i, why);
+		}
+		EXPECT_NE(strstr(why, lies[i].why), NULL) {
+			TH_LOG("%zu: %s", i, why);
+		}
+	}
+	ASSERT_EQ(come_back(self), 0);
+}
+
+/* What is asked for is looked at before the store is. */
+TEST_F(restore, windows_and_drivers_that_cannot_be_are_refused)
+{
+	struct ctl_restore good, r;
+	char why[512];
+
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	for (int i = 0; i < 4; i++) {
+		r = good;
+		r.window_len = i == 0 ? 0 : i == 1 ? good.window_len + 4096 : i == 2 ? 1ull << 47 :
+			good.window_len;
+		r.window += i == 3 ? 4096 : 0;
+		EXPECT_EQ(restore_as(self, &r, why), -EINVAL);
+		EXPECT_NE(strstr(why, "no device window"), NULL);
+	}
+	r = good;
+	r.was.driver_version = 99999;
+	EXPECT_EQ(restore_as(self, &r, why), -EXDEV);
+	EXPECT_NE(strstr(why, "99999"), NULL);
+	r = good;
+	r.was.cc_minor++;
+	EXPECT_EQ(restore_as(self, &r, why), -EXDEV);
+	EXPECT_NE(strstr(why, "capability"), NULL);
+	ASSERT_EQ(come_back(self), 0);
+}
+
+/* Records that no log has are not executed because one has them. */
+TEST_F(restore, records_that_are_never_logged_are_not_replayed)
+{
+	static const uint16_t ops[] = { SV_OP_cuCtxSynchronize, SV_OP_cuLaunchKernel, SV_OP_cuMemcpyAsync,
+					SV_OP_X_NEXT_CALL, 0, 0xffff };
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+		struct client *c = &self->c;
+		struct ctl_restore from;
+		char why[512];
+		uint64_t at;
+
+		if (i) {
+			ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
+			ASSERT_EQ(client_context(c), 0);
+			ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ c->window, 4 * GRANULE }), 0);
+		}
+		ASSERT_EQ(SEND(c, SV_OP_X_PIN, (struct sv_pin){ arena_take(c, MiB), MiB }), 0);
+		ASSERT_EQ(ctx_sync(c), 0);
+		at = logged(c, SV_OP_X_PIN, 0);
+		ASSERT_NE(at, 0);
+		at -= sizeof(struct singvgpu_log_entry);
+		ASSERT_EQ(damage(c, at + offsetof(struct singvgpu_log_entry, op), &ops[i], 2), 0);
+		ASSERT_EQ(save(self), 0);
+		fill_restore(self, &from);
+		end_proxy(self);
+		EXPECT_EQ(restore_as(self, &from, why), -EBADMSG);
+		EXPECT_NE(strstr(why, "unknown operation"), NULL) {
+			TH_LOG("op %u: %s", ops[i], why);
+		}
+		ring_close(c->ring);
+		c->ring = NULL;
+	}
+}
+
 /* A byte of what the store has is another one: it is refused, or was of nothing that is needed. */
+/* A copy of an object, at most bytes of it and zeros for the rest, in which a word is another one. */
+static int changed_copy(FIXTURE_DATA(restore) *self, const struct ctl_ref *from, size_t most,
+			uint64_t off, uint32_t value, struct ctl_ref *to)
+{
+	char *bytes = calloc(1, most);
+	struct why why = { 0 };
+	struct store_writer *w = NULL;
+	struct store_object *o = NULL;
+	struct store_reader *r = NULL;
+	struct store_ref ref;
+	struct store *st;
+	ssize_t n = -ENOMEM;
+	int rc = store_open(&st, self->store, STORE_RW, &why);
+
+	memcpy(&ref, from, sizeof(ref));
+	rc = rc ?: store_object_open(st, &ref, &r) ?: store_writer_open(st, 0, &w);
+	if (!rc)
+		n = store_read(r, 0, bytes, most);
+	rc = rc ?: n < 0 ? (int)n : store_object_begin(w, &o);
+	if (!rc) {
+		memcpy(bytes + off, &value, sizeof(value));
+		rc = store_object_write(o, 0, bytes, n) ?: store_object_end(o, store_size(r), &ref);
+	}
+	rc = rc ?: store_writer_flush(w);
+	memcpy(to, &ref, sizeof(ref));
+	store_writer_close(w);
+	store_reader_close(r);
+	store_close(st);
+	free(bytes);
+	return rc;
+}
+
+#define PROXY_SPEAKS	"this proxy 3"
+_Static_assert(SV_PROTO_VERSION == 3, "PROXY_SPEAKS");
+
+/* Each object says its version: another one is named beside ours, and never called damaged. */
+TEST_F(restore, another_version_of_anything_is_named_with_ours)
+{
+	static const struct {
+		const char *says, *ours;
+		size_t most, version;		/* where it is */
+		size_t ref;
+	} objects[] = {
+		{ "the saved channel is of version 77,", "version 1", 64 << 20, 8,
+		  offsetof(struct ctl_restore, channel) },
+		{ "the client speaks version 77 of the protocol", PROXY_SPEAKS, 1 << 20,
+		  offsetof(struct sv_shared, version), offsetof(struct ctl_restore, arena) },
+		{ "saved in version 77 of its format", "reads version 1", 64, 4,
+		  offsetof(struct ctl_restore, session) },
+		{ "saved in version 77 of their format", "reads version 1", 4096, 4,
+		  offsetof(struct ctl_restore, device) },
+	};
+	struct client *c = &self->c;
+	struct ctl_restore good, r;
+	char why[512];
+
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
+		const struct ctl_ref *from = (void *)((char *)&good + objects[i].ref);
+		struct ctl_ref *to = (void *)((char *)&r + objects[i].ref), again;
+
+		r = good;
+		ASSERT_EQ(changed_copy(self, from, objects[i].most, objects[i].version, 77, to), 0);
+		EXPECT_EQ(restore_as(self, &r, why), -EPROTONOSUPPORT);
+		EXPECT_NE(strstr(why, objects[i].says), NULL);
+		EXPECT_NE(strstr(why, objects[i].ours), NULL);
+		EXPECT_EQ(strstr(why, "damaged"), NULL);
+		if (i != 1)
+			continue;
+		/* The client's struct may well have another size then. */
+		ASSERT_EQ(changed_copy(self, to, objects[i].most, offsetof(struct sv_shared, size), 8,
+				       &again), 0);
+		*to = again;
+		EXPECT_EQ(restore_as(self, &r, why), -EPROTONOSUPPORT);
+		EXPECT_NE(strstr(why, objects[i].says), NULL);
+	}
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+}
+
+/* What a proxy of another version answers is not taken for an answer. */
+TEST_F(restore, a_proxy_of_another_version_is_named_with_ours)
+{
+	struct ctl_head h = { .op = CTL_INFO, .size = sizeof(h) };
+	struct ctl_info info = { .r.h = { CTL_MAGIC, CTL_VERSION + 4, CTL_INFO, sizeof(info) } };
+	int pair[2];
+
+	ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	ASSERT_EQ(send(pair[1], &info, sizeof(info), 0), (ssize_t)sizeof(info));
+	EXPECT_EQ(ctl_call(pair[0], &h, &info.r, sizeof(info), NULL, NULL, NULL, 1000),
+		  -EPROTONOSUPPORT);
+	EXPECT_NE(strstr(info.r.why, "the proxy speaks version 5"), NULL);
+	EXPECT_NE(strstr(info.r.why, "this program version 1"), NULL);
+	close(pair[0]);
+	close(pair[1]);
+}
+
 TEST_F(restore, bit_rot_is_refused_by_name)
 {
 	struct client *c = &self->c;

@@ -189,6 +189,8 @@ TEST_F(session, loads_a_module_from_a_file)
 
 TEST_F(session, derives_and_enumerates)
 {
+	struct sv_cluster_count n;
+	struct sv_clusters q;
 	static const char *const names[] = { "scale", "spin", "count", "store", "say" };
 	struct client *c = &self->c;
 	uint64_t mod = new_handle(c, SV_T_CUmodule), f = new_handle(c, SV_T_CUfunction);
@@ -230,9 +232,24 @@ TEST_F(session, derives_and_enumerates)
 	EXPECT_EQ(call_name(c, SV_OP_cuLibraryGetGlobal,
 			    (struct sv_by_name){ .ctx = c->ctx, .from = lib }, "nothing", &g,
 			    sizeof(g)), CUDA_ERROR_NOT_FOUND);
+	q = (struct sv_clusters){ .ctx = c->ctx, .function = f, .block = { 1024, 1, 1 } };
+	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxActiveClusters, &q, sizeof(q), NULL, 0, &n,
+			sizeof(n)), 0);
+	EXPECT_EQ(n.n, 32);	/* blocks of all threads, two on each of 16 multiprocessors */
+	q.given = SV_CLUSTER_SIZE;
+	q.size[0] = q.size[1] = 2;
+	q.size[2] = 1;
+	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxActiveClusters, &q, sizeof(q), NULL, 0, &n,
+			sizeof(n)), 0);
+	EXPECT_EQ(n.n, 0);	/* the soft device has clusters of one block */
+	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxPotentialClusterSize, &q, sizeof(q), NULL, 0, &n,
+			sizeof(n)), 0);
+	EXPECT_EQ(n.n, 1);
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryUnload, (struct sv_image_end){ lib }), 0);
 	EXPECT_EQ(CALL(c, SV_OP_X_PREPARE, (struct sv_prepare){ c->ctx, f }),
 		  CUDA_ERROR_INVALID_HANDLE);
+	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxActiveClusters, &q, sizeof(q), NULL, 0, &n,
+			sizeof(n)), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(session, says_what_is_wrong_with_an_image)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup cuda
+.PHONY: setup cuda ssh
 setup:
 	@tools/setup/setup
 
@@ -9,6 +9,10 @@ setup:
 # else Debian 13's packages.
 cuda:
 	@tools/setup/setup cuda
+
+# build/ssh: OpenSSH, for the tests that need a server.
+ssh:
+	@tools/setup/setup ssh
 
 $(KSELFTEST_H):
 	tools/setup/setup linux-source

@@ -1,36 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * control_client.c - the conductor's side of a proxy's control socket (uproxy/control.h)
+ * control_client.c - the conductor's side of a proxy's control socket (uproxy/include/control.h)
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "control.h"
 
-int ctl_connect(const char *path, char *why, uint64_t n)
+#define CONNECT_MS	10000	/* timeout for a proxy that serves other conductors */
+#define SEND_SECONDS	10
+
+/* Connects with a timeout: connect() and send() would wait for ever for a peer that is stuck. */
+static int reach(int fd, const struct sockaddr_un *a)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	struct timeval limit = { .tv_sec = SEND_SECONDS };
+
+	for (int ms = 0; connect(fd, (const struct sockaddr *)a, sizeof(*a)); ms += 10) {
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (ms >= CONNECT_MS)
+			return -ETIMEDOUT;
+		nanosleep(&pause, NULL);
+	}
+	if (fcntl(fd, F_SETFL, 0) || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)))
+		return -errno;
+	return 0;
+}
+
+/* Another user may have put a socket in the place of the proxy's, so its maker must be our user. */
+static int is_ours(int fd)
+{
+	struct ucred u = { 0 };
+	socklen_t len = sizeof(u);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len))
+		return -errno;
+	return u.uid == geteuid() ? 0 : -EPERM;
+}
+
+int ctl_connect(const char *path, struct why *why)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd, rc;
 
-	if (strlen(path) >= sizeof(a.sun_path)) {
-		snprintf(why, n, "%s is too long for a socket's path", path);
-		return -ENAMETOOLONG;
-	}
+	if (strlen(path) >= sizeof(a.sun_path))
+		return why_set(why, -ENAMETOOLONG, "%s is too long for a socket's path", path);
 	memcpy(a.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && !connect(fd, (struct sockaddr *)&a, sizeof(a)))
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	rc = fd < 0 ? -errno : reach(fd, &a);
+	if (!rc)
+		rc = is_ours(fd);
+	if (!rc)
 		return fd;
-	rc = -errno;
-	snprintf(why, n, "no proxy answers at %s: %s", path, strerror(-rc));
 	if (fd >= 0)
 		close(fd);
-	return rc;
+	return why_set(why, rc, "no proxy answers at %s: %s", path, rc == -EPERM ?
+		       "the socket there belongs to another user" : strerror(-rc));
 }
 
 int ctl_send(int fd, struct ctl_head *req)
@@ -42,12 +76,14 @@ int ctl_send(int fd, struct ctl_head *req)
 	do {
 		n = send(fd, req, req->size, MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return -ETIMEDOUT;
 	if (n < 0)
 		return errno == ECONNRESET ? -EPIPE : -errno;
 	return (uint32_t)n == req->size ? 0 : -EPROTO;
 }
 
-/* The fd that came with a message, or -1; there is room for one. */
+/* The fd that came with a message, or -1. */
 static int fd_of(struct msghdr *m)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -58,13 +94,14 @@ static int fd_of(struct msghdr *m)
 	return fd;
 }
 
-/* One message of at most cap bytes; its length. The rest of a longer one is dropped. */
+/* Receives at most cap bytes of one message, drops its rest. Returns the bytes received. */
 static ssize_t take(int fd, void *p, size_t cap, int *passed)
 {
 	char room[CMSG_SPACE(sizeof(int))];
 	struct iovec v = { p, cap };
+	/* Room for one descriptor: CMSG_SPACE's padding would take a second one. */
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room,
-			    .msg_controllen = sizeof(room) };
+			    .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t n;
 
 	do {
@@ -105,6 +142,12 @@ int ctl_receive(int fd, uint32_t op, struct ctl_reply *reply, uint32_t cap,
 		return rc;
 	memset(&m, 0, sizeof(m));
 	n = take(fd, &m, sizeof(m), &got);
+	if (n >= (ssize_t)sizeof(m.h) && m.h.magic == CTL_MAGIC && m.h.version != CTL_VERSION) {
+		if (got >= 0)
+			close(got);
+		reply->h = m.h;
+		return -EPROTONOSUPPORT;
+	}
 	if (n >= (ssize_t)sizeof(m.h) && m.h.magic == CTL_MAGIC && m.h.size == n) {
 		if (m.h.op == op && n >= (ssize_t)sizeof(m.r)) {
 			m.r.why[sizeof(m.r.why) - 1] = 0;
@@ -144,6 +187,7 @@ static const char *sentence(int rc)
 int ctl_call(int fd, struct ctl_head *req, struct ctl_reply *reply, uint32_t cap,
 	     ctl_progress_fn progress, void *arg, int *passed, int timeout_ms)
 {
+	struct why why = { 0 };
 	struct ctl_progress p;
 	int rc;
 
@@ -160,7 +204,11 @@ int ctl_call(int fd, struct ctl_head *req, struct ctl_reply *reply, uint32_t cap
 		if (rc > 0)
 			rc = 0;
 	}
-	reply->status = rc;
-	snprintf(reply->why, sizeof(reply->why), "%s", sentence(rc));
+	if (rc == -EPROTONOSUPPORT)
+		why_set(&why, rc, "the proxy speaks version %u of the protocol, this program version %u",
+			reply->h.version, CTL_VERSION);
+	else
+		why_set(&why, rc, "%s", sentence(rc));
+	ctl_reply_why(reply, &why);
 	return rc;
 }

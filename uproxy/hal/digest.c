@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * digest.c - digests of pages of device memory, computed by the device, so that the host need not
- * read what the store has
+ * read pages that the store has
  *
- * The kernel is text (digest.ptx, in this program's data), which the driver compiles. It has no
- * variables of its own, and what is allocated for it is freed when a dump is over: what a program
- * can see of the device's addresses is the same afterwards.
+ * The kernel is PTX (digest.ptx, in this program's data), which the driver compiles. It has no
+ * variables, and its memory is freed when a dump is over, so that a dump changes no address that a
+ * program can observe.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ struct hal_digests {
 	struct store_digest *host;
 };
 
-/* As digest.ptx says. */
+/* The table that digest.ptx describes. */
 static void fill_table(uint64_t *t, uint64_t seed)
 {
 	static const uint64_t acc[8] = {

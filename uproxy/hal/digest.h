@@ -5,21 +5,21 @@
 #ifndef HAL_DIGEST_H
 #define HAL_DIGEST_H
 
-#include "../ckpt/store.h"
+#include "store.h"
 #include "hal.h"
 
 struct hal_digests;
 
 /*
- * hal_digests_open: load the kernel into the primary context, which is current. seed: the store's.
- * Not 0: this driver has no use for it; pages are hashed by the host then.
+ * hal_digests_open: loads the kernel into the primary context, which is current. seed: the store's.
+ * Not 0: the driver cannot run it, and the host has to hash the pages.
  */
 int hal_digests_open(struct hal_digests **d, struct hal *h, uint64_t seed);
 void hal_digests_close(struct hal_digests *d);	/* NULL is allowed */
 
 /*
- * hal_digests_run: of `pages` pages of 4096 bytes at va, as store_hash has them. Waits for the device;
- * *out is valid until the next call.
+ * hal_digests_run: the digests of `pages` pages of 4096 bytes at va, equal to store_hash's. Waits
+ * for the device; *out is valid until the next call.
  */
 CUresult hal_digests_run(struct hal_digests *d, uint64_t va, uint64_t pages,
 			 struct store_digest **out);

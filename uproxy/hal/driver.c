@@ -2,8 +2,8 @@
 /*
  * driver.c - finds the driver, loads it into the generated table and starts it
  *
- * NVIDIA's library is taken by absolute path, from the directories where packages put it: by name
- * the loader could find a stand-in of ours. Without a device node it is not tried.
+ * NVIDIA's library is loaded by absolute path, from the directories where packages put it: by its
+ * name the loader could find our stand-in. It is not tried without a device node.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 
 #include "hal.h"
 
-#define SOFT_SPARE (1ull << 40)	/* of addresses, for what the soft device allocates itself */
+#define SOFT_SPARE (1ull << 40)	/* addresses for the soft device's own allocations */
 
 static const char *const nvidia[] = {
 	"/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -29,12 +29,12 @@ static const char *const nvidia[] = {
 	"/run/opengl-driver/lib/libcuda.so.1",
 };
 
-static void *find(void *lib, const char *name)
+static void *find_symbol(void *lib, const char *name)
 {
 	return dlsym(lib, name);
 }
 
-/* What this program cannot do without. Anything else fails with CUDA_ERROR_NOT_SUPPORTED. */
+/* A required function that is missing. Calls of others fail with CUDA_ERROR_NOT_SUPPORTED. */
 static const char *lacks(const struct cuda_driver *d)
 {
 #define NEED(f) do { if (!d->f) return #f; } while (0)
@@ -79,22 +79,19 @@ static const char *lacks(const struct cuda_driver *d)
 	return NULL;
 }
 
-static int try_driver(struct hal *h, const char *path, char *why, size_t n)
+static int try_driver(struct hal *h, const char *path, struct why *why)
 {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	const char *text = NULL;
 	CUresult r;
 
-	if (!lib) {
-		snprintf(why, n, "cannot load the driver: %s", dlerror());
-		return -ENOENT;
-	}
-	cuda_driver_load(&h->drv, find, lib);
+	if (!lib)
+		return why_set(why, -ENOENT, "cannot load the driver: %s", dlerror());
+	cuda_driver_load(&h->drv, find_symbol, lib);
 	text = lacks(&h->drv);
 	if (text) {
-		snprintf(why, n, "the driver %s has no %s", path, text);
 		dlclose(lib);
-		return -ENOSYS;
+		return why_set(why, -ENOSYS, "the driver %s has no %s", path, text);
 	}
 	r = h->drv.cuInit(0);
 	if (!r)
@@ -104,9 +101,8 @@ static int try_driver(struct hal *h, const char *path, char *why, size_t n)
 	if (r) {
 		if (h->drv.cuGetErrorString)
 			h->drv.cuGetErrorString(r, &text);
-		snprintf(why, n, "the driver %s does not start: %s (%d)", path,
-			 text ? text : "unknown error", r);
-		return -ENODEV;
+		return why_set(why, -ENODEV, "the driver %s does not start: %s (%d)", path,
+			       text ? text : "unknown error", r);
 	}
 	h->drv.cuDriverGetVersion(&h->version);
 	*(void **)&h->own_memory = dlsym(lib, "softcuda_own_memory");
@@ -142,7 +138,7 @@ int hal_soft_path(char *path, size_t n)
 	return -ENOENT;
 }
 
-/* The soft device's own allocations come behind what we reserve. Other drivers do not look. */
+/* Has the soft device allocate behind our window. Other drivers ignore these variables. */
 static void place_soft(uint64_t window, uint64_t len)
 {
 	uint64_t spare = len < SOFT_SPARE ? len : SOFT_SPARE;
@@ -154,33 +150,32 @@ static void place_soft(uint64_t window, uint64_t len)
 	setenv("SINGVGPU_SOFT_WINDOW", text, 1);
 }
 
-int hal_open(struct hal *h, const char *path, uint64_t window, uint64_t len, char *why, size_t n)
+int hal_open(struct hal *h, const char *path, uint64_t window, uint64_t len, struct why *why)
 {
 	char soft[PATH_MAX];
 
 	place_soft(window, len);
 	if (path)
-		return try_driver(h, path, why, n);
+		return try_driver(h, path, why);
 	if (!access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK))
-		for (size_t i = 0; i < sizeof(nvidia) / sizeof(*nvidia); i++)
-			if (!access(nvidia[i], R_OK) && !try_driver(h, nvidia[i], why, n))
+		for (size_t i = 0; i < sizeof(nvidia) / sizeof(*nvidia); i++) {
+			if (!access(nvidia[i], R_OK) && !try_driver(h, nvidia[i], why))
 				return 0;
-	if (hal_soft_path(soft, sizeof(soft))) {
-		snprintf(why, n, "no driver: neither NVIDIA's libcuda.so.1 with a device nor "
-			 "libsoftcuda.so");
-		return -ENOENT;
-	}
-	return try_driver(h, soft, why, n);
+			why_clear(why);
+		}
+	if (hal_soft_path(soft, sizeof(soft)))
+		return why_set(why, -ENOENT, "no driver: neither NVIDIA's libcuda.so.1 with a device "
+			       "nor libsoftcuda.so");
+	return try_driver(h, soft, why);
 }
 
-int hal_start(struct hal *h, int dev, char *why, size_t n)
+int hal_start(struct hal *h, int dev, struct why *why)
 {
 	CUresult r;
 
-	if (dev < 0 || dev >= h->devices) {
-		snprintf(why, n, "there is no device %d: the driver has %d", dev, h->devices);
-		return -EINVAL;
-	}
+	if (dev < 0 || dev >= h->devices)
+		return why_set(why, -EINVAL, "there is no device %d: the driver has %d", dev,
+			       h->devices);
 	h->dev = dev;
 	h->prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
@@ -188,9 +183,7 @@ int hal_start(struct hal *h, int dev, char *why, size_t n)
 	r = h->drv.cuDevicePrimaryCtxRetain(&h->primary, dev);
 	if (!r)
 		r = h->drv.cuCtxSetCurrent(h->primary);
-	if (r) {
-		snprintf(why, n, "device %d has no context for us: error %d", dev, r);
-		return -EIO;
-	}
+	if (r)
+		return why_set(why, -EIO, "the driver makes no context on device %d: error %d", dev, r);
 	return 0;
 }

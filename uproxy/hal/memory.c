@@ -7,7 +7,7 @@
 
 #include "hal.h"
 
-int hal_window(struct hal *h, uint64_t base, uint64_t len, char *why, size_t n)
+int hal_window(struct hal *h, uint64_t base, uint64_t len, struct why *why)
 {
 	CUdeviceptr got = 0;
 	CUresult r = h->drv.cuMemAddressReserve(&got, len, 0, base, 0);
@@ -18,12 +18,11 @@ int hal_window(struct hal *h, uint64_t base, uint64_t len, char *why, size_t n)
 		return 0;
 	}
 	if (r)
-		snprintf(why, n, "the driver does not reserve the device window [0x%llx, +0x%llx): "
-			 "error %d", (unsigned long long)base, (unsigned long long)len, r);
-	else
-		snprintf(why, n, "the driver reserved 0x%llx, not the device window at 0x%llx",
-			 (unsigned long long)got, (unsigned long long)base);
-	return -EADDRNOTAVAIL;
+		return why_set(why, -EADDRNOTAVAIL, "the driver does not reserve the device window "
+			       "[0x%llx, +0x%llx): error %d", (unsigned long long)base,
+			       (unsigned long long)len, r);
+	return why_set(why, -EADDRNOTAVAIL, "the driver reserved 0x%llx, not the device window at "
+		       "0x%llx", (unsigned long long)got, (unsigned long long)base);
 }
 
 CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags)
@@ -33,7 +32,7 @@ CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags
 	return h->drv.cuMemSetAccess(va, len, &desc, 1);
 }
 
-/* One piece of memory. It lives as long as it is mapped: no handle is kept. */
+/* Maps one piece of memory. It lives as long as it is mapped: no handle is kept. */
 static CUresult map_piece(struct hal *h, uint64_t va, uint64_t len)
 {
 	CUmemGenericAllocationHandle phys;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * notify.c - tells when a stream has come so far, and which errors end a context
+ * notify.c - reports when a stream has reached a point, and which errors are sticky
  *
- * cuStreamAddCallback, not cuLaunchHostFunc: it alone is called in a failed context, with its
- * error, and before it the driver writes out what kernels have printed.
+ * Uses cuStreamAddCallback, not cuLaunchHostFunc: only its callback runs in a failed context, with
+ * the error, and the driver writes out what kernels have printed before it.
  */
 #include <stdlib.h>
 

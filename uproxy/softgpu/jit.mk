@@ -4,33 +4,34 @@
 # The front end is linked twice: into the drivers, which run kernels, and into libsoftjit.so, which
 # needs its tables; so the library has no undefined symbol but LLVM's.
 
-SOFT_FRONT := ptx_lex ptx_module ptx_body ptx_unit ptx_regs ptx_flow
-SOFT_RT := ptx_compile ptx_elf rt_mem rt_warp rt_math rt_printf rt_run rt_turns rt_pool rt_mma rt_tex
-SOFT_JIT := jit jit_flow jit_val jit_alu jit_fp jit_cvt jit_mem jit_near jit_warp jit_mma jit_tex
+soft_room = $(patsubst uproxy/softgpu/%.c,%,$(wildcard uproxy/softgpu/$(1)/*.c))
+SOFT_FRONT := $(call soft_room,ptx)
+SOFT_RT := $(call soft_room,rt)
+SOFT_JIT := $(call soft_room,jit)
 SOFT_PTX_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/%.o) $(SOFT_RT:%=$(SOFTGPU)/%.o)
-SOFT_JIT_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/jit/%.o) $(SOFT_JIT:%=$(SOFTGPU)/jit/%.o)
-SOFT_JIT_SRC := $(wildcard uproxy/softgpu/ptx*.[ch] uproxy/softgpu/jit*.[ch] \
-	uproxy/softgpu/rt_warp.h uproxy/softgpu/*.def)
+SOFT_JIT_OBJS := $(SOFT_FRONT:%=$(SOFTGPU)/libjit/%.o) $(SOFT_JIT:%=$(SOFTGPU)/libjit/%.o)
+SOFT_JIT_SRC := $(wildcard $(addprefix uproxy/softgpu/,ptx/*.[ch] ptx/*.def jit/*.[ch] rt/rt_warp.h \
+	rt/compile.c rt/elf.c))
 
 LLVM_CONFIG ?= llvm-config-19
 SOFT_LLVM_CFLAGS := -isystem $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
 SOFT_LLVM_LIBS := $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)
-SOFT_PTX_CFLAGS = $(CFLAGS) -fPIC -pthread -D_GNU_SOURCE -MMD -MP
+SOFT_PTX_CFLAGS = $(CFLAGS) -fPIC -pthread -D_GNU_SOURCE -MMD -MP $(soft_sees)
 
 # The cache's key changes with anything that may change the code that comes out.
 SOFT_BUILD_ID = $(shell cat $(SOFT_JIT_SRC) | sha256sum | cut -c1-32)-$(shell $(LLVM_CONFIG) --version)
 
 $(SOFT_PTX_OBJS): SOFT_CFLAGS = $(SOFT_PTX_CFLAGS)
-$(SOFTGPU)/rt_math.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -frounding-math -ffp-contract=off
-$(SOFTGPU)/ptx_compile.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -DPTX_BUILD_ID='"$(SOFT_BUILD_ID)"'
-$(SOFTGPU)/ptx_compile.o: $(SOFT_JIT_SRC)
+$(SOFTGPU)/rt/math.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -frounding-math -ffp-contract=off
+$(SOFTGPU)/rt/compile.o: SOFT_CFLAGS = $(SOFT_PTX_CFLAGS) -DPTX_BUILD_ID='"$(SOFT_BUILD_ID)"'
+$(SOFTGPU)/rt/compile.o: $(SOFT_JIT_SRC)
 # A fault leaves a kernel's own stack by a jump. AddressSanitizer, told of it, unpoisons a stack that
 # it does not know, and now and then takes it for a wild pointer: what runs there is built without.
 ifneq ($(findstring address,$(SAN)),)
 $(SOFT_RT:%=$(SOFTGPU)/%.o): SOFT_CFLAGS += -fno-sanitize=address
 endif
 
-$(SOFTGPU)/jit/%.o: uproxy/softgpu/%.c
+$(SOFTGPU)/libjit/%.o: uproxy/softgpu/%.c
 	@mkdir -p $(@D)
 	$(CC) $(SOFT_PTX_CFLAGS) -fvisibility=hidden $(SOFT_LLVM_CFLAGS) -c -o $@ $<
 
@@ -43,7 +44,7 @@ ALL += $(SOFTGPU)/libsoftjit.so
 # Tests of the compiler alone: PTX in, results out. RPATH, not RUNPATH: under AddressSanitizer it is
 # that library which calls dlopen, and only the program's RPATH is looked at for others.
 PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
-PTX_TESTS := ptx_ops ptx_exec ptx_mma ptx_mutants ptx_tiles
+PTX_TESTS := ptx_ops ptx_approx ptx_exec ptx_mma ptx_mutants ptx_tiles
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
@@ -80,7 +81,7 @@ TEST_PROGRAMS += $(PTX_CORPUS)
 HOST_TESTS += selftests/softgpu/test-corpus
 LONG_TESTS += selftests/softgpu/test-corpus-all
 FULL_TESTS += selftests/softgpu/test-corpus-all
-TIMEOUT_test-corpus := 300
+TIMEOUT_test-corpus := 600
 TIMEOUT_test-corpus-all := 3600
 endif
 

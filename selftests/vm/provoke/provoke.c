@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * provoke.c - a module that does one thing wrong when it is loaded, to see that run-vm notices.
+ * provoke.c - a module that makes one kernel error when it is loaded: run-vm must notice.
  */
 #include <linux/bug.h>
 #include <linux/module.h>

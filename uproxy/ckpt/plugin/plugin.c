@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * plugin.c - CRIU plugin: /dev/singvgpu in a dump, as the name of a channel that lives elsewhere
+ * plugin.c - CRIU plugin: dumps /dev/singvgpu as the name of a channel, and re-attaches it
  *
- * A channel is external to its client's dump: the proxy saves and re-creates what is in it. The
- * dump says only which channel the client's file belongs to (struct image, a file for each open
- * file in CRIU's image directory); the restored client attaches to the channel of that identity,
- * which the new proxy has made before, and maps it where it was.
+ * A channel is external to its client's dump: the proxy saves and re-creates its contents. The dump
+ * only names the channel of the client's file (struct image, a file for each open file in CRIU's
+ * image directory). The restored client attaches to the channel of that identity, which the new
+ * proxy has made before, and maps it where it was.
  *
  *   dump     CHECKPOINT_DEVICES  refuse what CRIU could not map again
  *            DUMP_EXT_FILE       an open file: refuse a proxy's end, write the image
  *            HANDLE_DEVICE_VMA   a mapping of the device is ours
  *   restore  RESTORE_EXT_FILE    open the device, ATTACH by identity and cookie
- *            UPDATE_VMA_MAP      the mapping is made on that file, which this process has by then
+ *            UPDATE_VMA_MAP      have the mapping made on that file, which is open by then
  *
- * The cookie is a secret and in no image. Who restores gives it in CRIU's environment:
+ * The cookie is a secret and in no image. The restorer passes it in CRIU's environment:
  *
  *   SINGVGPU_COOKIES=FILE    lines "ID COOKIE", 32 hexadecimal digits each
  *   SINGVGPU_COOKIE=COOKIE   for every channel that FILE does not name
  *
- * Hooks return 0 or more, or -errno after a sentence in CRIU's log; -ENOTSUP (which is -EOPNOTSUPP)
- * without one: not ours.
+ * Hooks return 0 or more, or -errno after a sentence in CRIU's log. -ENOTSUP (which is -EOPNOTSUPP)
+ * comes without a sentence: the file or mapping is not ours.
  *
  * An image is written as it lies in memory, little endian.
  */
@@ -29,6 +29,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/membarrier.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,8 @@
 #define IMAGE_MAGIC	0x31474c5047564753ull	/* "SGVGPLG1" */
 #define IMAGE_VERSION	1
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 struct image {
 	uint64_t magic;
 	uint32_t version;
@@ -55,7 +58,7 @@ struct image {
 	uint8_t id[16];
 	struct singvgpu_geometry geo;
 };
-
+#pragma GCC diagnostic pop
 _Static_assert(sizeof(struct image) == 72, "file format");
 
 /* -------------------------------------------------------------------------------- CRIU's log */
@@ -98,8 +101,8 @@ struct fdinfo {
 };
 
 /*
- * What the module says of an fd of process `pid` ("self") on its own accord: GET_INFO would tell it
- * that a proxy has heard of its client, and a dump that is refused must not have changed anything.
+ * Reads the module's fdinfo of an fd of process `pid` ("self"). By GET_INFO the module would note
+ * that a proxy has heard of its client, and a dump that is refused must not change anything.
  */
 static void read_fdinfo(const char *pid, const char *fd, struct fdinfo *i)
 {
@@ -158,7 +161,8 @@ static int write_image(int id, const struct image *img)
 /* -ENOTSUP: no such image, the file is another plugin's. */
 static int read_image(int id, struct image *img)
 {
-	char name[32], more;
+	char name[32], byte;
+	bool more = false;
 	ssize_t n;
 	int fd;
 
@@ -171,18 +175,19 @@ static int read_image(int id, struct image *img)
 		return -EIO;
 	}
 	n = read(fd, img, sizeof(*img));
-	if (n == sizeof(*img) && read(fd, &more, 1) != 0)
-		n = 0;
+	if (n == sizeof(*img))
+		more = read(fd, &byte, 1) != 0;
 	close(fd);
-	if (n != sizeof(*img) || img->magic != IMAGE_MAGIC ||
+	if (n >= (ssize_t)offsetof(struct image, role) && img->magic == IMAGE_MAGIC &&
+	    img->version != IMAGE_VERSION) {
+		pr_err("%s is of version %u, this plugin reads version %u", name, img->version,
+		       IMAGE_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (n != sizeof(*img) || more || img->magic != IMAGE_MAGIC ||
 	    (img->role != SINGVGPU_ROLE_NONE && img->role != SINGVGPU_ROLE_CLIENT)) {
 		pr_err("%s is damaged", name);
 		return -EBADMSG;
-	}
-	if (img->version != IMAGE_VERSION) {
-		pr_err("%s has version %u, this plugin reads %u: restore with a newer singvgpu", name,
-		       img->version, IMAGE_VERSION);
-		return -EPROTONOSUPPORT;
 	}
 	return 0;
 }
@@ -203,7 +208,7 @@ static bool parse_hex(const char *s, uint8_t out[16])
 	return !isalnum(s[32]);
 }
 
-/* 0, or -ENOENT the file does not name the channel, -EINVAL a line is not as it should be. */
+/* 0, or -ENOENT the file does not name the channel, -EINVAL a line is malformed. */
 static int cookie_from_file(const char *path, const uint8_t id[16], uint8_t cookie[16])
 {
 	unsigned int number = 0;
@@ -255,7 +260,7 @@ static int find_cookie(const uint8_t id[16], uint8_t cookie[16])
 
 /* ------------------------------------------------------------------------------------ dump */
 
-/* An open file that CRIU does not know; -ENOTSUP not one of ours. */
+/* Dumps an open file that CRIU does not know; -ENOTSUP: it is not ours. */
 static int dump_file(int fd, int id)
 {
 	struct image img = { .magic = IMAGE_MAGIC, .version = IMAGE_VERSION };
@@ -304,8 +309,8 @@ static int handle_vma(int fd, const struct stat *st)
 #define CHANNELS_MAX 256	/* client ends open in one process */
 
 /*
- * A mapping does not say of which channel it is, nor does CRIU: at the restore its address decides.
- * So no process may have the client ends of two channels of one address open.
+ * Neither a mapping nor CRIU names the mapping's channel: a restore finds it by address. So no
+ * process may have the client ends of two channels of one address open.
  */
 static int check_files(int pid)
 {
@@ -342,8 +347,8 @@ static int check_files(int pid)
 }
 
 /*
- * CRIU opens one file for neighbouring mappings of one device node, and so would map the second
- * of two channels on the file of the first, in vain. Its restore would fail; so say it here.
+ * CRIU opens one file for neighbouring mappings of one device node, and so would map the second of
+ * two channels on the file of the first. The restore would fail, so the dump is refused.
  */
 static int check_mappings(int pid, const struct stat *dev)
 {
@@ -376,7 +381,7 @@ static int check_mappings(int pid, const struct stat *dev)
 	return rc;
 }
 
-/* For each process, when all are frozen and nothing is dumped yet. */
+/* Called for each process, when all are frozen and nothing is dumped yet. */
 static int checkpoint(int pid)
 {
 	struct stat dev;
@@ -405,7 +410,7 @@ static const char *attach_error(int err)
 	return strerror(err);
 }
 
-/* The client that was dumped may still be on its way out. */
+/* The dumped client may still be exiting. */
 #define ATTACH_TRIES	200
 #define ATTACH_PAUSE_NS	10000000
 
@@ -484,22 +489,22 @@ static int find_fd(uint64_t addr, uint64_t off)
 }
 
 /*
- * A producer goes without a fence on the strength of this registration (ringbuf, ring_i.h). Before
- * Linux 6.3 it cannot be asked for, so CRIU does not bring it back. The client registers again
- * when it sees its new generation; but one of its threads may have been dumped just behind its
- * look at that. This is the restored process already, and the registration is its memory's.
+ * A producer may omit a fence because of this registration (ringbuf, ring_i.h). Before Linux 6.3 it
+ * cannot be queried, so CRIU does not restore it. The client registers again when it sees its new
+ * generation, but a thread may have been dumped just after that check. This code runs in the
+ * restored process, and a registration belongs to the process's memory.
  */
 static void register_membarrier(void)
 {
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 }
 
-#define HIGH_FD 700	/* out of the way of the process's own */
+#define HIGH_FD 700	/* above the process's own fds */
 
 /*
- * CRIU restores a process's files before its mappings, so the file is found among them. The fd
- * that CRIU gets here is its own: it is closed behind the last of neighbouring mappings of the
- * device, for all of which the first one's is taken. So parts of one channel get the same.
+ * CRIU restores a process's files before its mappings, so the channel's file is open here. CRIU
+ * gets an fd of its own, uses it for all neighbouring mappings of the device, and closes it after
+ * the last one. So all parts of a channel are mapped on the same file.
  */
 static int update_vma(const char *path, const uint64_t addr, const uint64_t old_pgoff,
 		      uint64_t *new_pgoff, int *plugin_fd)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
 /*
- * singvgpu.h - what a job, a proxy and the kernel agree on: the channel's layout and the ioctls
+ * singvgpu.h - the interface between a job, a proxy and the kernel: channel layout and ioctls
  *
  * A channel joins one client (a rank of a job) to one proxy. It is one object, mapped by both at
  * the same virtual address, and made of five regions in this order, each page aligned:
@@ -16,9 +16,9 @@
  * the layout is the same. Everything is little endian, as is every machine with such a GPU.
  *
  * Version rule: a change that an older peer would misread raises SINGVGPU_API_VERSION, and a
- * peer refuses another version with EPROTONOSUPPORT. Structs passed to ioctls carry their size
- * in the ioctl number; reserved fields and unknown flags must be zero (else EINVAL), so that
- * they can get a meaning within a version. Changelog:
+ * peer refuses another version with EPROTONOSUPPORT. An ioctl's number has the size of its struct;
+ * reserved fields and unknown flags must be zero (else EINVAL), so that they can get a meaning
+ * within a version. Changelog:
  *
  *     1  first version
  */
@@ -36,12 +36,12 @@
 /* --------------------------------------------------------------------------------------------
  * The submission ring: records of whole 64-byte units. Positions count units, run freely from 0
  * and never wrap (2^64); the unit of a position is `position & (ring_units - 1)`. A record never
- * wraps around the end of the ring: a record of op SINGVGPU_OP_PAD fills what is left there.
+ * wraps around the end of the ring: a record of op SINGVGPU_OP_PAD fills the units left there.
  *
- * A record is committed by one store, of `seq`, done last: it exists from then on. Before that
- * store the producer makes sure that the `seq` place of the unit behind the record holds no
- * payload of the last lap that could be taken for a commit: where a longer record was, it zeroes
- * it. Hence a ring holds ring_units - 1 units.
+ * The store of `seq`, which comes last, commits a record. Before it the producer makes sure that
+ * the `seq` field of the unit behind the record cannot be taken for a commit: if that unit may hold
+ * payload of a longer record of the last lap, the producer zeroes the field. Hence a ring holds
+ * ring_units - 1 units.
  */
 #define SINGVGPU_UNIT		64u
 #define SINGVGPU_RING_UNITS_MIN	64u		/* one page */
@@ -50,7 +50,7 @@
 
 struct singvgpu_rec {
 	__u64 seq;		/* position + 1: the commit; release by the producer */
-	__u16 op;		/* opcode; SINGVGPU_OP_PAD is this layer's, the others the user's */
+	__u16 op;		/* opcode; all but SINGVGPU_OP_PAD are the user's */
 	__u16 cpl;		/* completion slot + 1 that the producer waits on, or 0 */
 	__u32 len;		/* bytes of payload behind this header */
 };
@@ -59,8 +59,8 @@ struct singvgpu_rec {
 
 /* --------------------------------------------------------------------------------------------
  * Completion slots: one line each, lent to one waiting thread of the client at a time. The
- * client writes `waiting`, the proxy the rest; `seq` last, with the `seq` of the record that it
- * answers. Waiters sleep on the low half of `seq`.
+ * client writes `waiting`; the proxy writes the other fields, `seq` last, with the `seq` of the
+ * answered record. Waiters sleep on the low half of `seq`.
  */
 #define SINGVGPU_CPL_DATA	44u
 
@@ -68,7 +68,7 @@ struct singvgpu_cpl {
 	__u64 seq;		/* release by the proxy (or stored by the device) */
 	__u32 waiting;		/* 1: counted in cpl_waiters for this slot; client */
 	__s32 status;		/* 0 or the user's error code; proxy */
-	__u32 len;		/* bytes of data[] that are meant; proxy */
+	__u32 len;		/* bytes of data[] in use; proxy */
 	__u8  data[SINGVGPU_CPL_DATA];
 };
 
@@ -77,19 +77,19 @@ struct singvgpu_cpl {
 /* --------------------------------------------------------------------------------------------
  * The control page. Each group of fields has a line (or two: adjacent-line prefetch) to itself.
  *
- * `cons` and `life` are read together as one 64-bit word by the producer on every submission:
+ * On every submission the producer reads `cons` and `life` together as one 64-bit word:
  * need-wakeup, gate, generation and the proxy's death cost it one load.
  *
- * `life` of a memfd channel is a robust futex held by a thread of the proxy (its tid, and the
- * kernel sets SINGVGPU_LIFE_DIED when it dies); of a device channel the module sets the same
- * bit. `client_life` is the same for the client, set by the module or, for a memfd, by the
- * proxy's own watch over a pidfd (CRIU refuses a job whose robust list leaves the job).
+ * With memfd `life` is a robust futex that holds the tid of a thread of the proxy; the kernel sets
+ * SINGVGPU_LIFE_DIED when that thread dies. With the device the module sets the same bit.
+ * `client_life` is the same for the client; the module sets it or, with memfd, the proxy, which
+ * polls a pidfd (CRIU refuses a job whose robust list leaves the job).
  */
 #define SINGVGPU_CONS_SLEEPS	0x00000001u	/* the consumer sleeps on `doorbell` */
-#define SINGVGPU_CONS_GATE	0x00000002u	/* new reservations wait on `cons` */
+#define SINGVGPU_CONS_GATE	0x00000002u	/* new submissions wait on `cons` */
 #define SINGVGPU_CONS_CLOSED	0x00000004u	/* the proxy has closed the channel */
 #define SINGVGPU_CONS_ERROR	0x00000008u	/* `error` is latched */
-#define SINGVGPU_CONS_FENCE	0x00000010u	/* the consumer has no membarrier: fence yourself */
+#define SINGVGPU_CONS_FENCE	0x00000010u	/* no membarrier here: producers fence themselves */
 #define SINGVGPU_CONS_GEN_SHIFT	8		/* generation, 24 bits */
 
 #define SINGVGPU_LIFE_DIED	0x40000000u	/* FUTEX_OWNER_DIED */
@@ -112,7 +112,7 @@ struct singvgpu_ctl {
 	__u64 log_len;
 	__u8  pad1[128 - 96];
 
-	/* Proxy: how far it has consumed. */
+	/* Proxy: position up to which it has consumed. */
 	__u64 head;
 	__u8  pad2[128 - 8];
 
@@ -136,21 +136,21 @@ struct singvgpu_ctl {
 
 	/*
 	 * Proxy: the log's state, one word so that it changes in one store.
-	 * Bit 63 says which half of the log region is current, the rest its length in bytes.
+	 * Bit 63: which half of the log region is current; the other bits: its length in bytes.
 	 */
 	__u64 log_state;
 	__u8  pad5[128 - 8];
 };
 
 /*
- * The log: two halves; compaction writes the other half, then flips `log_state`. A half holds
- * entries of whole 8-byte words. An entry says how far the ring is consumed when it is in the
- * log, so that log and consumed position change in one store: after a crash the position is the
- * larger of `head` and the last entry's `end`.
+ * The log has two halves; compaction writes the other half, then flips `log_state`. A half holds
+ * entries of whole 8-byte words. An entry has the consumed position behind its record, so that log
+ * and position change in one store: after a crash the position is the larger of `head` and the last
+ * entry's `end`.
  */
 struct singvgpu_log_entry {
 	__u64 end;		/* position behind the record that made the entry */
-	__u64 key;		/* the record's seq, or what compaction merged it into */
+	__u64 key;		/* the value passed to ring_log_append(); opaque here */
 	__u16 op;
 	__u16 flags;		/* zero */
 	__u32 len;		/* bytes of payload behind this header; the entry is padded to 8 */
@@ -159,7 +159,7 @@ struct singvgpu_log_entry {
 #define SINGVGPU_LOG_HALF	0x8000000000000000ULL
 
 /* --------------------------------------------------------------------------------------------
- * ioctls. One open file of /dev/singvgpu is one end of one channel, or nothing yet.
+ * ioctls. One open file of /dev/singvgpu is one end of one channel, or not an end yet.
  *
  * Errors common to all: ENOTTY unknown command, EFAULT, EINVAL a bad flag, reserved field or
  * size, ENOTCONN the file is not an end of a channel yet.
@@ -186,16 +186,16 @@ struct singvgpu_create {
 	__u32 api_version;
 	__u32 flags;		/* 0 */
 	__u8  id[16];		/* chosen by the launcher; not all zero */
-	__u8  cookie[16];	/* secret that ATTACH must show; not all zero */
+	__u8  cookie[16];	/* secret that ATTACH must present; not all zero */
 	struct singvgpu_geometry geo;
 	__u32 generation;	/* 0 for a new channel, the old one + 1 for a re-created one */
 	__u32 reserved;
 };
 
 /*
- * ATTACH: this file becomes the client end of the channel. Allowed again after the client has
- * hung up: the generation is counted up. The file may be passed on; the first process that maps
- * it is the client. ENOENT no such channel, or the cookie is wrong, or it is not this user's
+ * ATTACH: this file becomes the client end of the channel. After the client has hung up another
+ * ATTACH is allowed and increments the generation. The file may be passed on; the first process
+ * that maps it is the client. ENOENT no such channel, or a wrong cookie, or another user's channel
  * (one error for all three); EBUSY a client is attached, or the file is an end already; EPIPE
  * the proxy is gone; EPROTONOSUPPORT.
  */
@@ -209,7 +209,7 @@ struct singvgpu_attach {
 	__u32 reserved;
 };
 
-/* GET_INFO: of any file, also one that is no end yet (role NONE: version and features only). */
+/* GET_INFO: for any file; one that is no end yet has role NONE, and version and features only. */
 struct singvgpu_info {
 	__u32 api_version;	/* out, as all others */
 	__u32 features;		/* SINGVGPU_FEAT_* */
@@ -223,27 +223,27 @@ struct singvgpu_info {
 	__u32 reserved;
 };
 
-#define SINGVGPU_FEAT_CURRENT_CPU	0x1	/* wake-and-wait hands the CPU over */
+#define SINGVGPU_FEAT_CURRENT_CPU	0x1	/* WAKE_WAIT hands the CPU over */
 
 #define SINGVGPU_STATE_PEER		0x1	/* the other end is attached and alive */
 #define SINGVGPU_STATE_FROZEN		0x2
 
 /*
  * WAIT: sleep while the 32-bit word at `off` (below ring_off, 4-byte aligned) holds `expect`.
- * Returns 0 when it does not (any more), or after a WAKE on it. ETIME the time is over; EPIPE the
- * peer has hung up (WAIT on a channel whose client has not attached yet just waits). A signal
- * interrupts: `timeout_ns` then holds what is left, and the call is restarted or fails with EINTR
- * as the signal's action says. A negative timeout waits for ever; with 0 it only looks. EDQUOT,
- * ENOMEM: no memory for the page that the word is in.
+ * Returns 0 when the word differs, or after a WAKE on it. ETIME the timeout has expired; EPIPE the
+ * peer has hung up (before the client has attached WAIT just waits). A signal interrupts the call:
+ * `timeout_ns` then has the remaining time, and the call is restarted or fails with EINTR as the
+ * signal's action says. A negative timeout waits for ever; 0 only checks the word. EDQUOT, ENOMEM:
+ * no memory for the page that the word is in.
  */
 struct singvgpu_wait {
 	__u64 off;
-	__s64 timeout_ns;	/* in: relative; out with ETIME or a signal: what is left */
+	__s64 timeout_ns;	/* in: relative; out with ETIME or a signal: the remaining time */
 	__u32 expect;
 	__u32 flags;		/* 0 */
 };
 
-/* WAKE: wake up to `nr` waiters (of both ends) on the word at `off`. Returns how many. */
+/* WAKE: wake up to `nr` waiters (of both ends) on the word at `off`. Returns their number. */
 struct singvgpu_wake {
 	__u64 off;
 	__u32 nr;
@@ -252,7 +252,7 @@ struct singvgpu_wake {
 
 /*
  * WAKE_WAIT: WAKE, then WAIT, in one call; the CPU may be handed to the woken task. With ETIME or
- * a signal `wake.nr` is 0 afterwards, so that the call does not wake again when it is restarted.
+ * a signal `wake.nr` becomes 0, so that the call does not wake again when it is restarted.
  */
 struct singvgpu_wake_wait {
 	struct singvgpu_wake wake;
@@ -261,17 +261,17 @@ struct singvgpu_wake_wait {
 
 /*
  * FREEZE: proxy end only. Sets SINGVGPU_CONS_GATE in the control page. THAW clears it and wakes
- * all who wait on `cons`. EALREADY it is frozen / not frozen; EACCES the file is the client's end;
- * EPIPE it has hung up.
- * What is already reserved may still be committed: draining is the proxy's part (ringbuf).
+ * all waiters on `cons`. EALREADY the channel is frozen / not frozen; EACCES the file is the client
+ * end; EPIPE it has hung up. Producers that have passed the gate may still commit a record; the
+ * proxy drains the ring (ringbuf).
  */
 
 /*
- * COMMIT: allocate the pages of [off, off + len) now, so that a limit shows as an error and not
- * as SIGBUS at the first touch. EDQUOT, ENOMEM (also a memory cgroup's; nobody is killed for it):
- * nothing new stays allocated. EINTR: the task is being killed.
+ * COMMIT: allocate the pages of [off, off + len) now, so that a limit is reported as an error and
+ * not by SIGBUS at the first access. EDQUOT, ENOMEM (also of a memory cgroup, without an OOM kill):
+ * no page stays allocated that was not before. EINTR: the task is being killed.
  * DECOMMIT: free them; only inside the arena, else EINVAL. The range reads as zeros afterwards;
- * pages that a device has pinned live on until it lets go.
+ * pages that a device has pinned are freed when it unpins them.
  */
 struct singvgpu_range {
 	__u64 off;
@@ -291,21 +291,21 @@ struct singvgpu_range {
 #define SINGVGPU_IOC_DECOMMIT	_IOW(SINGVGPU_IOC_MAGIC, 9, struct singvgpu_range)
 
 /*
- * mmap: offset 0 is the control page; address and offset must fit `va` (else EINVAL; no address,
- * NULL, fits), MAP_SHARED of a file open for writing, no PROT_EXEC; the client end may not map the
- * log (EACCES). An occupied address gives EEXIST and touches nothing, MAP_FIXED or not. EBUSY
- * another process has the end mapped; EPIPE the end has hung up. Mappings are not inherited by
- * fork and cannot be moved or grown.
+ * mmap: offset 0 is the control page. Address and offset must match `va` (else EINVAL; address NULL
+ * matches). MAP_SHARED of a file open for writing, no PROT_EXEC; the client end may not map the log
+ * (EACCES). An occupied address gives EEXIST and changes nothing, MAP_FIXED or not. EBUSY another
+ * process has the end mapped; EPIPE the end has hung up. Mappings are not inherited by fork and
+ * cannot be moved or grown.
  *
- * An end hangs up when the process that mapped it unmaps the last of it, execs or dies, whoever
- * else has the file; or, if nobody mapped it, when its last file is closed.
+ * An end hangs up when the process that mapped it removes the last mapping, execs or dies, even if
+ * other processes have the file; an end that was never mapped, when its last file is closed.
  *
- * poll: EPOLLIN (proxy) the doorbell differs from what the proxy's last WAIT on it saw: a WAIT with
- * no time acknowledges it, and with EPOLLET nothing need be acknowledged. EPOLLPRI (proxy) a client
- * has attached since the last GET_INFO. EPOLLHUP | EPOLLERR the peer is gone (proxy: until another
- * client attaches), or the end itself has hung up.
+ * poll: EPOLLIN (proxy) the doorbell differs from its value at the proxy's last WAIT on it; a WAIT
+ * with timeout 0 acknowledges it, and with EPOLLET no acknowledgment is needed. EPOLLPRI (proxy) a
+ * client has attached since the last GET_INFO. EPOLLHUP | EPOLLERR the peer is gone (proxy: until
+ * another client attaches), or the end itself has hung up.
  *
- * lseek: SEEK_DATA and SEEK_HOLE over the pages held. pread, pwrite: proxy end (client: EACCES);
+ * lseek: SEEK_DATA and SEEK_HOLE over allocated pages. pread, pwrite: proxy end (client: EACCES);
  * holes read as zeros; ENOSPC behind the end.
  */
 
@@ -323,6 +323,10 @@ SINGVGPU_ASSERT(sizeof(struct singvgpu_geometry) == 32);
 SINGVGPU_ASSERT(sizeof(struct singvgpu_create) == 80);
 SINGVGPU_ASSERT(sizeof(struct singvgpu_attach) == 80);
 SINGVGPU_ASSERT(sizeof(struct singvgpu_info) == 88);
+SINGVGPU_ASSERT(sizeof(struct singvgpu_wait) == 24);
+SINGVGPU_ASSERT(sizeof(struct singvgpu_wake) == 16);
+SINGVGPU_ASSERT(sizeof(struct singvgpu_wake_wait) == 40);
+SINGVGPU_ASSERT(sizeof(struct singvgpu_range) == 16);
 #undef SINGVGPU_ASSERT
 #endif
 

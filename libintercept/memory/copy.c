@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * copy.c - linear copies: by record where the device can reach both sides, else through slots
+ *
+ *   device, pinned ──────────── sv_copy ─────────────► device, pinned
+ *   pageable ── memcpy ──► slot ── sv_copy, word ────► device          returns when all is in slots
+ *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is complete
+ */
+#include "client.h"
+#include "managedvar.h"
+#include "memory_i.h"
+
+#include <string.h>
+
+#define PIPELINE 4	/* slots in flight to pageable memory */
+
+enum place { PAGEABLE, PINNED, DEVICE };
+
+/*
+ * The place of len bytes at *at. An allocation that holds *at must hold all of them. If registered
+ * memory has an address for the device, *at becomes that address.
+ */
+static CUresult place_of(uint64_t *at, uint64_t len, enum place *out)
+{
+	const struct sv_shared *sh = session.shared;
+	uint64_t addr = *at;
+	struct memory m;
+
+	if (!memory_find(addr, &m)) {
+		if (addr - sh->window < sh->window_len || !addr)
+			return CUDA_ERROR_INVALID_VALUE;
+		*out = PAGEABLE;
+		return CUDA_SUCCESS;
+	}
+	if (addr - m.base > m.len || len > m.len - (addr - m.base))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (m.kind == MEMORY_RESERVED)
+		TRY(vmm_range(addr, len));
+	if (m.kind == MEMORY_REGISTERED && host_moved(&m, addr)) {
+		*at = host_moved(&m, addr);
+		m.kind = MEMORY_HOST;
+	}
+	*out = m.kind == MEMORY_REGISTERED ? PAGEABLE :
+		m.kind == MEMORY_HOST || m.kind == MEMORY_MANAGED ? PINNED : DEVICE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult from_pageable(struct stream *s, uint64_t dst, uint64_t src, uint64_t len)
+{
+	struct context *ctx = s->o.ctx;
+
+	while (len) {
+		struct sv_copy a = { ctx->o.handle, s->wire, dst, 0, 0, 0, 0 };
+		struct stage slot;
+		CUresult rc;
+
+		TRY(stage_get(len, &slot));
+		a.len = len < slot.len ? len : slot.len;
+		a.src = (uint64_t)(uintptr_t)arena_at(slot.off);
+		a.word = slot.word;
+		a.value = slot.value;
+		memcpy(arena_at(slot.off), (const void *)src, a.len);
+		rc = send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+		if (rc) {
+			stage_put(&slot);
+			return rc;
+		}
+		stage_sent(&slot, ctx, s);
+		dst += a.len;
+		src += a.len;
+		len -= a.len;
+	}
+	return CUDA_SUCCESS;
+}
+
+struct piece {
+	struct stage slot;
+	struct ring_ticket ticket;
+	uint64_t dst, len;
+};
+
+static CUresult piece_done(struct piece *p)
+{
+	CUresult rc = send_await(&p->ticket, NULL, 0);
+
+	if (!rc)
+		memcpy((void *)p->dst, arena_at(p->slot.off), p->len);
+	stage_put(&p->slot);
+	return rc;
+}
+
+static CUresult piece_begin(struct piece *p, struct stream *s, uint64_t dst, uint64_t src,
+			    uint64_t len)
+{
+	struct sv_copy a = { s->o.ctx->o.handle, s->wire, 0, src, 0, 0, 0 };
+	CUresult rc;
+
+	TRY(stage_get(len, &p->slot));
+	a.len = len < p->slot.len ? len : p->slot.len;
+	a.dst = (uint64_t)(uintptr_t)arena_at(p->slot.off);
+	rc = send_request(&p->ticket, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+	if (rc)
+		stage_put(&p->slot);
+	p->dst = dst;
+	p->len = a.len;
+	return rc;
+}
+
+static CUresult to_pageable(struct stream *s, uint64_t dst, uint64_t src, uint64_t len)
+{
+	struct piece p[PIPELINE];
+	unsigned int begun = 0, done = 0;
+	CUresult rc = CUDA_SUCCESS, e;
+
+	while (len && !rc) {
+		if (begun - done == PIPELINE)
+			rc = piece_done(&p[done++ % PIPELINE]);
+		if (!rc)
+			rc = piece_begin(&p[begun % PIPELINE], s, dst, src, len);
+		if (rc)
+			break;
+		dst += p[begun % PIPELINE].len;
+		src += p[begun % PIPELINE].len;
+		len -= p[begun++ % PIPELINE].len;
+	}
+	while (done != begun) {
+		e = piece_done(&p[done++ % PIPELINE]);
+		rc = rc ? rc : e;
+	}
+	return rc;
+}
+
+static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync)
+{
+	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
+	enum place d, f;
+
+	if (!len)
+		return CUDA_SUCCESS;
+	TRY(place_of(&a.dst, len, &d));
+	TRY(place_of(&a.src, len, &f));
+	if (s->capture)
+		return capture_record(s, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+	if (d == PAGEABLE && f == PAGEABLE) {
+		TRY(stream_sync(s->o.ctx, s));
+		memmove((void *)dst, (const void *)src, len);
+		return CUDA_SUCCESS;
+	}
+	if (f == PAGEABLE)
+		return from_pageable(s, dst, src, len);
+	if (d == PAGEABLE)
+		return to_pageable(s, dst, src, len);
+	if (sync && (d == PINNED || f == PINNED))
+		return send_sync(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0, NULL, 0);
+	return send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+}
+
+/* ---------------------------------------------------------------------------------- the calls */
+
+static CUresult copy_now(uint64_t dst, uint64_t src, size_t len)
+{
+	struct stream *s;
+
+	TRY(stream_find(NULL, &s));
+	TRY(capture_unsafe());
+	TRY(capture_legacy(s));
+	TRY(managedvar_launch(s->o.ctx));
+	TRY(copy(s, dst, src, len, true));
+	return managedvar_waited(s->o.ctx);
+}
+
+static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stream)
+{
+	struct stream *s;
+
+	TRY(stream_find(stream, &s));
+	TRY(capture_legacy(s));
+	TRY(managedvar_launch(s->o.ctx));
+	return copy(s, dst, src, len, false);
+}
+
+/* Check that the device can reach len bytes at addr, which must not be the program's own memory. */
+static CUresult on_device(uint64_t addr, size_t len)
+{
+	struct memory m;
+
+	if (!len || (memory_find(addr, &m) && m.kind != MEMORY_REGISTERED))
+		return CUDA_SUCCESS;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t len)
+{
+	return copy_now(dst, src, len);
+}
+
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t len)
+{
+	TRY(session_check());
+	TRY(on_device(dst, len));
+	return copy_now(dst, sv_u64(src), len);
+}
+
+API CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t len)
+{
+	TRY(session_check());
+	TRY(on_device(src, len));
+	return copy_now(sv_u64(dst), src, len);
+}
+
+API CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t len)
+{
+	TRY(session_check());
+	TRY(on_device(dst, len));
+	TRY(on_device(src, len));
+	return copy_now(dst, src, len);
+}
+
+API CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t len, CUstream s)
+{
+	return copy_later(dst, src, len, s);
+}
+
+API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t len, CUstream s)
+{
+	TRY(session_check());
+	TRY(on_device(dst, len));
+	return copy_later(dst, sv_u64(src), len, s);
+}
+
+API CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t len, CUstream s)
+{
+	TRY(session_check());
+	TRY(on_device(src, len));
+	return copy_later(sv_u64(dst), src, len, s);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy3d_i.h - descriptions of arrays in the client
+ */
+#ifndef COPY3D_I_H
+#define COPY3D_I_H
+
+#include "client.h"
+
+/* A CUarray's object: in place of what obj_new() gives to types without a struct of their own. */
+struct array {
+	struct obj o;
+	uint64_t last;			/* object.c's */
+	CUDA_ARRAY3D_DESCRIPTOR d;
+	uint32_t bytes;			/* of an element; 0: not asked yet */
+};
+
+/* The live array of a handle, its description known. INVALID_HANDLE. */
+LOCAL CUresult array_find(CUarray handle, struct array **out);
+
+/* Bytes of an element, 0: a format that is not known. */
+LOCAL uint32_t array_element(CUarray_format format, unsigned int channels);
+
+#endif

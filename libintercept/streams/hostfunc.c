@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * hostfunc.c - host functions of streams, run by a thread of this process
+ *
+ *   cuLaunchHostFunc ── id, word ──► proxy: the stream reaches it, waits for word >= id
+ *   runner ◄── SV_OP_X_NEXT_CALL: id is due ── runs it, stores id in word ──► the stream continues
+ *
+ * The runner thread starts with the first host function and requests the next call for ever; one
+ * call runs at a time, as with NVIDIA's driver. A stream's ids grow, so that one word is enough
+ * for it.
+ */
+#include "client.h"
+#include "hostfunc.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+struct call {
+	struct call *next;
+	uint64_t id;
+	uint64_t word;			/* arena offset */
+	CUhostFn fn;
+	CUstreamCallback stream_fn;	/* cuStreamAddCallback's function, instead of fn */
+	CUstream stream;
+	void *arg;
+	bool keep;			/* a graph's: runs at each launch */
+};
+
+#define BUCKETS 1024
+
+struct calls {			/* a session's; locks.hostfunc */
+	struct call *bucket[BUCKETS];	/* by id */
+	uint64_t ids;
+	bool running;
+};
+
+static struct call *take(uint64_t id)
+{
+	struct call **p, *c;
+
+	lock_take(&session.locks.hostfunc);
+	for (p = &session.calls->bucket[id % BUCKETS]; (c = *p) && c->id != id; p = &c->next)
+		;
+	if (c && !c->keep)
+		*p = c->next;
+	lock_drop(&session.locks.hostfunc);
+	return c;
+}
+
+static void run(const struct sv_next_call *due)
+{
+	struct call *c = take(due->id);
+	uint64_t *word;
+	bool keep;
+
+	if (!c)
+		return;
+	keep = c->keep;		/* then another thread may free c as soon as its function returns */
+	word = arena_at(c->word);
+	if (c->stream_fn)
+		c->stream_fn(c->stream, due->status, c->arg);
+	else if (!due->status)
+		c->fn(c->arg);
+	if (keep)
+		return;
+	__atomic_store_n(word, c->id, __ATOMIC_RELEASE);
+	free(c);
+}
+
+static void *runner(void *arg)
+{
+	struct sv_next_call due;
+
+	(void)arg;
+	thread.in_callback = true;
+	for (;;) {
+		struct ring_ticket t;
+
+		lock_may_wait("the next call");
+		/*
+		 * Not send_sync: this thread must not consume deferred errors. It passes a closed
+		 * gate, since the freeze waits for streams that wait for this thread.
+		 */
+		if (ring_request_anyway(session.ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
+			break;
+		if (ring_await(session.ring, &t, NULL, &due, sizeof(due), NULL, -1))
+			break;
+		if (due.id)
+			run(&due);
+	}
+	return NULL;
+}
+
+/* Start the runner, with signals blocked: they are the program's. locks.hostfunc is held. */
+static CUresult start(void)
+{
+	pthread_attr_t attr;
+	sigset_t all, before;
+	pthread_t t;
+	int rc;
+
+	if (!session.calls)
+		session.calls = calloc(1, sizeof(*session.calls));
+	if (!session.calls)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (session.calls->running)
+		return CUDA_SUCCESS;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&t, &attr, runner, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	session.calls->running = !rc;
+	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+bool hostfunc_running(void)
+{
+	bool is;
+
+	lock_take(&session.locks.hostfunc);
+	is = session.calls && session.calls->running;
+	lock_drop(&session.locks.hostfunc);
+	return is;
+}
+
+/* Allocate the stream's word with its first call. */
+static CUresult make_word(struct stream *s)
+{
+	uint64_t off;
+	bool used;
+
+	if (likely(__atomic_load_n(&s->call_word, __ATOMIC_ACQUIRE)))
+		return CUDA_SUCCESS;
+	TRY(arena_alloc(8, 64, NULL, &off));
+	*(uint64_t *)arena_at(off) = 0;
+	lock_take(&session.locks.hostfunc);
+	used = !s->call_word;
+	if (used)
+		__atomic_store_n(&s->call_word, off, __ATOMIC_RELEASE);
+	lock_drop(&session.locks.hostfunc);
+	if (!used)
+		arena_free(off);
+	return CUDA_SUCCESS;
+}
+
+static CUresult add_call(struct stream *s, struct call *from, struct sv_host_func *a)
+{
+	struct call *c, **p;
+	CUresult rc;
+
+	if (s)
+		TRY(make_word(s));
+	c = malloc(sizeof(*c));
+	if (!c)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*c = *from;
+	lock_take(&session.locks.hostfunc);
+	rc = start();
+	if (!rc) {
+		c->id = ++session.calls->ids;
+		c->word = s ? s->call_word : 0;
+		p = &session.calls->bucket[c->id % BUCKETS];
+		c->next = *p;
+		*p = c;
+		a->id = c->id;
+		a->word = c->word;
+	}
+	lock_drop(&session.locks.hostfunc);
+	if (rc)
+		free(c);
+	return rc;
+}
+
+static CUresult enqueue(struct stream *s, struct call *from)
+{
+	struct sv_host_func a = { .ctx = s->o.ctx->o.handle, .stream = s->wire };
+	CUresult rc;
+
+	TRY(add_call(s, from, &a));
+	rc = send_async(SV_OP_cuLaunchHostFunc, &a, sizeof(a), NULL, 0);
+	if (rc)
+		free(take(a.id));
+	return rc;
+}
+
+CUresult hostfunc_keep(CUhostFn fn, void *arg, uint64_t *id)
+{
+	struct call c = { .fn = fn, .arg = arg, .keep = true };
+	struct sv_host_func a;
+
+	TRY(add_call(NULL, &c, &a));
+	*id = a.id;
+	return CUDA_SUCCESS;
+}
+
+void hostfunc_forget(uint64_t id)
+{
+	struct call *c;
+
+	lock_take(&session.locks.hostfunc);
+	for (c = session.calls->bucket[id % BUCKETS]; c && c->id != id; c = c->next)
+		;
+	if (c)
+		c->keep = false;
+	lock_drop(&session.locks.hostfunc);
+	free(take(id));
+}
+
+API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *arg)
+{
+	struct call c = { .fn = fn, .arg = arg };
+	struct hostfunc_args args = { fn, arg };
+	struct stream *s;
+
+	if (!fn)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	TRY(capture_legacy(s));
+	if (s->capture)
+		return capture_record(s, SV_OP_cuLaunchHostFunc, &args, sizeof(args), NULL, 0);
+	return enqueue(s, &c);
+}
+
+API CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback fn, void *arg, unsigned int flags)
+{
+	struct call c = { .stream_fn = fn, .arg = arg, .stream = handle };
+	struct stream *s;
+
+	if (!fn || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	if (s->capture)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	TRY(capture_legacy(s));
+	return enqueue(s, &c);
+}

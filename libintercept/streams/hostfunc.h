@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hostfunc.h - host functions that outlive one run, for graphs
+ */
+#ifndef HOSTFUNC_H
+#define HOSTFUNC_H
+
+#include "client.h"
+
+/* The arguments of capture_record() with SV_OP_cuLaunchHostFunc. */
+struct hostfunc_args {
+	CUhostFn fn;
+	void *arg;
+};
+
+/* A function that SV_OP_X_NEXT_CALL may make due repeatedly, until hostfunc_forget(). */
+LOCAL CUresult hostfunc_keep(CUhostFn fn, void *arg, uint64_t *id);
+LOCAL void hostfunc_forget(uint64_t id);
+
+/* Whether the session has its thread for host functions, which waits in the channel for good. */
+LOCAL bool hostfunc_running(void);
+
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * stream.c - streams and events, as far as the client knows them
+ */
+#include "capture.h"
+#include "client.h"
+#include "cuda_hooks.h"
+#include "managedvar.h"
+#include "memory_i.h"
+
+/* ---------------------------------------------------------------------------------- streams */
+
+static CUresult create(struct stream **out, struct context **ctx, unsigned int flags)
+{
+	if (flags & ~CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(context_current(ctx));
+	*out = obj_new(SV_T_CUstream, *ctx);
+	if (!*out)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	(*out)->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+static CUresult created(CUresult rc, struct stream *s, CUstream *out)
+{
+	if (rc)
+		obj_free(SV_T_CUstream, &s->o);
+	else
+		*out = (CUstream)(uintptr_t)s->wire;
+	return rc;
+}
+
+CUresult sv_hook_cuStreamCreate(CUstream *out, unsigned int flags, int per_thread, int *done)
+{
+	struct sv_cuStreamCreate a = { .Flags = flags };
+	struct context *ctx;
+	struct stream *s;
+
+	(void)per_thread;
+	*done = 1;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(create(&s, &ctx, flags));
+	a.ctx = ctx->o.handle;
+	a.phStream = s->wire;
+	return created(send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0), s, out);
+}
+
+CUresult sv_hook_cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority,
+					    int per_thread, int *done)
+{
+	struct sv_cuStreamCreateWithPriority a = { .flags = flags, .priority = priority };
+	const struct sv_shared *sh = session.shared;
+	struct context *ctx;
+	struct stream *s;
+
+	(void)per_thread;
+	*done = 1;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(create(&s, &ctx, flags));
+	/* A priority out of range is clamped, not refused (cuStreamCreateWithPriority). */
+	if (priority > sh->priority_least)
+		priority = sh->priority_least;
+	if (priority < sh->priority_greatest)
+		priority = sh->priority_greatest;
+	s->priority = priority;
+	a.ctx = ctx->o.handle;
+	a.phStream = s->wire;
+	return created(send_async(SV_OP_cuStreamCreateWithPriority, &a, sizeof(a), NULL, 0), s,
+		       out);
+}
+
+API CUresult cuStreamDestroy_v2(CUstream handle)
+{
+	struct stream *s = obj_find(SV_T_CUstream, sv_u64(handle));
+	struct sv_stream_end a;
+	CUresult rc;
+
+	TRY(session_check());
+	if (!s)
+		return CUDA_ERROR_INVALID_HANDLE;
+	a.stream = s->wire;
+	capture_stream_gone(s);
+	rc = send_async(SV_OP_cuStreamDestroy_v2, &a, sizeof(a), NULL, 0);
+	pool_stream_gone(s);
+	obj_free(SV_T_CUstream, &s->o);
+	return rc;
+}
+
+API CUresult cuStreamDestroy(CUstream handle)
+{
+	return cuStreamDestroy_v2(handle);
+}
+
+static CUresult ask(uint16_t op, struct context *ctx, uint64_t on)
+{
+	struct sv_sync_on a = { ctx->o.handle, on };
+
+	TRY(send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0));
+	return managedvar_waited(ctx);
+}
+
+CUresult stream_sync(struct context *ctx, struct stream *s)
+{
+	return ask(SV_OP_cuStreamSynchronize, ctx, s->wire);
+}
+
+API CUresult cuStreamSynchronize(CUstream handle)
+{
+	struct stream *s;
+
+	TRY(stream_find(handle, &s));
+	TRY(capture_sync(s));
+	return stream_sync(s->o.ctx, s);
+}
+
+API CUresult cuStreamQuery(CUstream handle)
+{
+	struct stream *s;
+
+	TRY(stream_find(handle, &s));
+	TRY(capture_sync(s));
+	return ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
+}
+
+API CUresult cuStreamGetPriority(CUstream handle, int *priority)
+{
+	struct stream *s;
+
+	if (!priority)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*priority = s->priority;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
+{
+	struct stream *s;
+
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*flags = s->flags;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+	struct stream *s;
+
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*id = s->id;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
+{
+	struct stream *s;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*out = (CUcontext)(uintptr_t)s->o.ctx->o.handle;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *out, CUgreenCtx *green)
+{
+	if (green)
+		*green = NULL;
+	return cuStreamGetCtx(handle, out);
+}
+
+API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
+{
+	struct stream *s;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*out = session.device;
+	return CUDA_SUCCESS;
+}
+
+/* ----------------------------------------------------------------------------------- events */
+
+static CUresult event(CUevent handle, struct event **out)
+{
+	TRY(session_check());
+	*out = obj_find(SV_T_CUevent, sv_u64(handle));
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+API CUresult cuEventQuery(CUevent handle)
+{
+	struct event *e;
+
+	TRY(event(handle, &e));
+	TRY(capture_event(e));
+	return ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
+}
+
+API CUresult cuEventSynchronize(CUevent handle)
+{
+	struct event *e;
+
+	TRY(event(handle, &e));
+	TRY(capture_event(e));
+	return ask(e->peers ? SV_OP_X_IPC_SYNC : SV_OP_cuEventSynchronize, e->o.ctx,
+		   e->o.handle);
+}

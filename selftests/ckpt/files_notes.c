@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * files_notes.c - logs and notes of owners in a store, where its owner has put something else
+ *
+ * The folder "logs" belongs to the store's owner. Root writes there for a checkpoint and reads there
+ * for a clean-up: it follows no link, waits at no FIFO, and takes an ordinary file with one name.
+ */
+#include "../harness/leaks.h"
+#include "../harness/patience.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files_i.h"
+
+#define NAME "0123456789abcdef"
+
+static char base[64], dir[96], job_log[96], kept[128], note[132], victim[96];
+static struct store *store;
+
+static void fatal(const char *what)
+{
+	printf("# %s: %m; %s\n", what, store_why()->text);
+	exit(KSFT_FAIL);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		fatal(path);
+	close(fd);
+}
+
+static const char *read_text(const char *path)
+{
+	static char text[PATH_MAX];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	return text;
+}
+
+/* A store, the log of a job that runs, and another user's file. */
+static void begin(void)
+{
+	struct why why = { 0 };
+
+	strcpy(base, "/tmp/svnotes.XXXXXX");
+	if (!mkdtemp(base) || chmod(base, 0755))
+		fatal("/tmp");
+	snprintf(dir, sizeof(dir), "%s/store", base);
+	snprintf(job_log, sizeof(job_log), "%s/log", base);
+	snprintf(kept, sizeof(kept), "%s/logs/" NAME, dir);
+	snprintf(note, sizeof(note), "%s.of", kept);
+	snprintf(victim, sizeof(victim), "%s/victim", base);
+	if (store_create(dir, NULL, &why) ||
+	    store_open(&store, dir, STORE_RW, &why))
+		fatal(why.text);
+	write_text(job_log, "");
+	write_text(victim, "theirs");
+}
+
+static void end(void)
+{
+	char command[128];
+
+	store_close(store);
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	if (system(command))
+		fatal(command);
+}
+
+/* Nothing has been written to the log for 40 days, so that only the note can save it. */
+static void make_stale(void)
+{
+	struct timespec t[2] = { { .tv_sec = time(NULL) - 40l * 24 * 3600 } };
+
+	t[1] = t[0];
+	if (utimensat(AT_FDCWD, kept, t, AT_SYMLINK_NOFOLLOW))
+		fatal(kept);
+}
+
+static uint64_t logs_removed(void)
+{
+	struct files_gc_stats st;
+
+	if (files_gc(store, &st))
+		fatal("gc");
+	return st.logs;
+}
+
+TEST(a_note_by_us_keeps_the_log_of_a_job_that_runs)
+{
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	make_stale();
+	EXPECT_EQ(0, logs_removed());
+	EXPECT_EQ(0, unlink(job_log));
+	EXPECT_EQ(1, logs_removed());
+	end();
+}
+
+TEST(a_note_that_is_a_link_says_nothing)
+{
+	char real[128];
+
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	snprintf(real, sizeof(real), "%s/real", base);
+	ASSERT_EQ(0, rename(note, real));
+	ASSERT_EQ(0, symlink(real, note));
+	make_stale();
+	EXPECT_EQ(1, logs_removed());
+	EXPECT_EQ(0, access(real, F_OK));
+	end();
+}
+
+TEST(nobody_waits_at_a_note_that_is_a_fifo)
+{
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(note));
+	ASSERT_EQ(0, mkfifo(note, 0600));
+	make_stale();
+	alarm(20);
+	EXPECT_EQ(1, logs_removed());
+	alarm(0);
+	end();
+}
+
+/* Of a terabyte that is not there, too. */
+TEST(a_note_that_is_too_long_says_nothing)
+{
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, truncate(note, 1ll << 40));
+	make_stale();
+	EXPECT_EQ(1, logs_removed());
+	end();
+}
+
+TEST(a_note_is_not_written_through_a_link)
+{
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(note));
+	ASSERT_EQ(0, symlink(victim, note));
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, NULL, 0));
+	EXPECT_STREQ("theirs", read_text(victim));
+	make_stale();
+	EXPECT_EQ(0, logs_removed());
+	end();
+}
+
+TEST(a_log_is_an_ordinary_file_with_one_name)
+{
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(kept));
+	ASSERT_EQ(0, mkfifo(kept, 0600));
+	alarm(20);
+	EXPECT_GT(0, files_log_link(store, NAME, job_log, "x", 1));
+	alarm(0);
+	ASSERT_EQ(0, unlink(kept));
+	ASSERT_EQ(0, link(victim, kept));
+	EXPECT_GT(0, files_log_link(store, NAME, job_log, "x", 1));
+	EXPECT_STREQ("theirs", read_text(victim));
+	ASSERT_EQ(0, unlink(kept));
+	ASSERT_EQ(0, symlink(victim, kept));
+	EXPECT_GT(0, files_log_link(store, NAME, job_log, "x", 1));
+	EXPECT_STREQ("theirs", read_text(victim));
+	end();
+}
+
+TEST_HARNESS_MAIN

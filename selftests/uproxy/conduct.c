@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * conduct.c - freezes of a session; conductors that leave, send nonsense, or are other users
+ */
+#include "restore.h"
+
+/* ------------------------------------------------------------------------------ freezing */
+
+TEST_F(restore, a_stream_that_waits_for_memory_is_named_and_goes_on)
+{
+	struct client *c = &self->c;
+	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
+	volatile uint32_t *v = (void *)(c->arena + at);
+	struct ctl_frozen f;
+	struct ctl_info info;
+
+	*v = 0;
+	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
+			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_freeze(self, 50, &f), -ETIMEDOUT);
+	EXPECT_NE(strstr(f.r.why, "stream"), NULL);
+	EXPECT_NE(strstr(f.r.why, "a value in memory"), NULL);
+	EXPECT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.state, CTL_STATE_RUNNING);
+	/* The gate is open, and the other streams work. */
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	*v = 1;
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -EALREADY);
+	EXPECT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.state, CTL_STATE_FROZEN);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+}
+
+struct caller {
+	struct client *c;
+	pthread_t t;
+	uint64_t word;
+	_Atomic int calls, hold;
+};
+
+/* As the client's library does it: the thread that asks passes the gate. */
+static void *serve_calls(void *arg)
+{
+	struct caller *h = arg;
+	struct sv_next_call n;
+	struct ring_ticket t;
+
+	for (;;) {
+		n = (struct sv_next_call){ 0 };
+		if (ring_request_anyway(h->c->ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0) ||
+		    ring_await(h->c->ring, &t, NULL, &n, sizeof(n), NULL, -1))
+			return NULL;
+		if (n.id == 77)
+			return NULL;
+		if (!n.id)
+			continue;
+		while (h->hold)
+			usleep(1000);
+		h->calls++;
+		__atomic_store_n((uint64_t *)(h->c->arena + h->word), n.id, __ATOMIC_RELEASE);
+	}
+}
+
+TEST_F(restore, host_functions_run_while_the_gate_is_closed)
+{
+	struct client *c = &self->c;
+	struct caller h = { .c = c, .word = self->pin + 8 };
+	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING);
+	struct ctl_frozen f;
+
+	*(uint64_t *)(c->arena + h.word) = 0;
+	ASSERT_EQ(conduct(self), 0);
+	h.hold = 1;
+	pthread_create(&h.t, NULL, serve_calls, &h);
+	for (uint64_t id = 1; id <= 20; id++)
+		EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc,
+			       (struct sv_host_func){ c->ctx, st, id, h.word }), 0);
+	EXPECT_EQ(ask_freeze(self, 100, &f), -ETIMEDOUT);
+	EXPECT_NE(strstr(f.r.why, "a host function"), NULL);
+	h.hold = 0;
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(h.calls, 20);
+	EXPECT_EQ(ask_thaw(self), 0);
+	/* Its request stood in the ring meanwhile, and is served. */
+	EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc,
+		       (struct sv_host_func){ c->ctx, st, 77, h.word }), 0);
+	pthread_join(h.t, NULL);
+	__atomic_store_n((uint64_t *)(c->arena + h.word), 77, __ATOMIC_RELEASE);
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+	EXPECT_EQ(late_count(c), 0);
+}
+
+TEST_F(restore, what_cannot_be_saved_is_refused_by_name)
+{
+	struct client *c = &self->c;
+	struct ctl_frozen f;
+	struct ctl_info info;
+
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ring_submit(c->ring, SV_OP_X_BYPASS, "/lib/x.so", 10, NULL, 0), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.can_dump, 0);
+	EXPECT_NE(strstr(info.r.why, "driver library"), NULL);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
+	EXPECT_EQ(ctx_sync(c), 0);
+}
+
+TEST_F(restore, what_is_shared_with_others_is_not_saved)
+{
+	struct client *c = &self->c;
+	struct sv_ipc_show a = { self->dev, GRANULE, { 0 } };
+	struct sv_ipc_shown shown;
+	struct ctl_frozen f;
+	struct ctl_info info;
+
+	while (call2(c, SV_OP_cuIpcGetMemHandle, &a, sizeof(a), NULL, 0, &shown, sizeof(shown)) ==
+	       CUDA_ERROR_NOT_READY)
+		usleep(100);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.can_dump, 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
+	EXPECT_NE(strstr(f.r.why, "shared"), NULL);
+	EXPECT_EQ(ctx_sync(c), 0);
+}
+
+TEST_F(restore, a_broken_context_is_not_saved)
+{
+	struct client *c = &self->c;
+	uint64_t lib, k, bad = 0x10;
+	struct ctl_frozen f;
+	int rc;
+
+	lib = load_text(c, kernels, &rc);
+	k = get_kernel(c, lib, "store", NULL);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, k, 1, 1, &bad, 8), 0);
+	/* Known when it is asked, or found out by the drain. */
+	rc = ask_freeze(self, LONG_MS, &f);
+	EXPECT_TRUE(rc == -EIO || rc == -ENOTSUP);
+	EXPECT_NE(f.r.why[0], 0);
+	EXPECT_EQ(ctx_sync(c), CUDA_ERROR_ILLEGAL_ADDRESS);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), -ENOTSUP);
+	EXPECT_NE(strstr(f.r.why, "broken"), NULL);
+}
+
+/* ------------------------------------------------------------------------------ conductors */
+
+TEST_F(restore, a_client_that_ends_while_frozen_ends_the_proxy)
+{
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+	/* As CRIU kills it; the conductor is still there. */
+	ring_close(self->c.ring);
+	self->c.ring = NULL;
+	EXPECT_EQ(client_wait(&self->c), 0);
+	EXPECT_EQ(ctl_receive(self->conn, CTL_INFO, &d.r, sizeof(d), NULL, NULL, LONG_MS), -EPIPE);
+}
+
+static const uint32_t steps[] = { CTL_INFO, CTL_FREEZE, CTL_DUMP, CTL_CHANNEL };
+
+/* The proxy dies in the middle of each step: the conductor is told, and so is the client. */
+TEST_F(restore, a_proxy_that_is_killed_takes_nobody_along)
+{
+	char big[sizeof(struct ctl_restore)] = { 0 };
+	struct client *c = &self->c;
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+		struct ctl_store *st = (void *)big;
+
+		if (i) {
+			ring_close(c->ring);
+			c->ring = NULL;
+			ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, NULL }), 0);
+			ASSERT_EQ(client_context(c), 0);
+		}
+		ASSERT_EQ(conduct(self), 0);
+		if (i > 1)
+			EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+		memset(big, 0, sizeof(big));
+		snprintf(st->dir, sizeof(st->dir), "%s", self->store);
+		if (steps[i] == CTL_FREEZE)
+			((struct ctl_freeze *)big)->idle_ms = LONG_MS;
+		kill(c->proxy, SIGSTOP);
+		st->h.op = steps[i];
+		st->h.size = i == 0 ? sizeof(struct ctl_head) :
+			     i == 1 ? sizeof(struct ctl_freeze) : sizeof(struct ctl_store);
+		EXPECT_EQ(ctl_send(self->conn, &st->h), 0);
+		kill(c->proxy, SIGKILL);
+		waitpid(c->proxy, NULL, 0);
+		c->proxy = 0;
+		EXPECT_EQ(ctl_receive(self->conn, steps[i], &d.r, sizeof(d), NULL, NULL, LONG_MS),
+			  -EPIPE);
+		EXPECT_EQ(ctx_sync(c), -EPIPE);
+		close(self->conn);
+		self->conn = -1;
+	}
+}
+
+TEST_F(restore, a_conductor_that_goes_leaves_a_job_that_runs)
+{
+	struct client *c = &self->c;
+	struct ctl_freeze fr = { .h = { .op = CTL_FREEZE, .size = sizeof(fr) },
+				 .idle_ms = LONG_MS };
+	struct ctl_store st = { .h = { .op = CTL_DUMP, .size = sizeof(st) } };
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	snprintf(st.dir, sizeof(st.dir), "%s", self->store);
+	for (int step = 0; step < 6; step++) {
+		ASSERT_EQ(conduct(self), 0);
+		if (step == 1)		/* in the middle of a freeze */
+			EXPECT_EQ(ctl_send(self->conn, &fr.h), 0);
+		if (step > 1)
+			EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+		if (step == 3)		/* and of a dump */
+			EXPECT_EQ(ctl_send(self->conn, &st.h), 0);
+		if (step > 3)
+			EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+		if (step > 4)
+			EXPECT_EQ(ask_store(self, CTL_CHANNEL, self->store, &d), 0);
+		close(self->conn);
+		self->conn = -1;
+		EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	}
+	EXPECT_EQ(late_count(c), 0);
+}
+
+/* What a proxy shows is shown: the file is its user's to write, and nothing is decided by it. */
+TEST_F(restore, what_ps_maps_decides_nothing)
+{
+	struct uproxy_stat *shown;
+	struct client *c = &self->c;
+	struct ctl_frozen f;
+	struct ctl_info info;
+	char stat[96];
+	int fd;
+
+	EXPECT_EQ(client_end(c), 0);
+	snprintf(stat, sizeof(stat), "%s/stat", self->dir);
+	ASSERT_EQ(client_start(c, (const char *[]){ "--control", self->ctl, "--stat", stat, NULL }), 0);
+	ASSERT_EQ(client_context(c), 0);
+	ASSERT_EQ(SEND(c, SV_OP_X_MAP, (struct sv_map){ c->window, 4 * GRANULE }), 0);
+	ASSERT_EQ(SEND(c, SV_OP_X_PIN, (struct sv_pin){ arena_take(c, MiB), MiB }), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	fd = open(stat, O_RDWR | O_CLOEXEC);
+	ASSERT_GE(fd, 0);
+	shown = mmap(NULL, sizeof(*shown), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ASSERT_NE(shown, MAP_FAILED);
+	close(fd);
+	ASSERT_EQ(shown->magic, UPROXY_STAT_MAGIC);
+	memset(shown, 0x55, sizeof(*shown));
+	ASSERT_EQ(conduct(self), 0);
+	usleep(300000);		/* the proxy sleeps: it must be told of a request */
+	ASSERT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.client_pid, getpid());
+	EXPECT_EQ(info.mapped, 4 * GRANULE);
+	EXPECT_EQ(info.pinned, MiB);
+	EXPECT_STREQ(info.backend, "memfd");
+	memset(shown, 0, sizeof(*shown));
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+	munmap(shown, sizeof(*shown));
+}
+
+TEST_F(restore, a_freeze_is_given_up_with_its_conductor)
+{
+	struct client *c = &self->c;
+	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
+	struct ctl_freeze fr = { .h = { .op = CTL_FREEZE, .size = sizeof(fr) },
+				 .idle_ms = 86400 * SECOND };
+
+	*(uint32_t *)(c->arena + at) = 0;
+	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
+			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ctl_send(self->conn, &fr.h), 0);
+	usleep(20000);
+	close(self->conn);
+	self->conn = -1;
+	/* It is answered, so the gate is open again, though the stream waits as before. */
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	*(volatile uint32_t *)(c->arena + at) = 1;
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+}
+
+/* What a conductor says that is no request, and what comes then: nothing happens to the job. */
+TEST_F(restore, nonsense_is_refused)
+{
+	static const struct ctl_head heads[] = {
+		{ 0, CTL_VERSION, CTL_INFO, sizeof(struct ctl_head) },
+		{ CTL_MAGIC, CTL_VERSION + 1, CTL_INFO, sizeof(struct ctl_head) },
+		{ CTL_MAGIC, CTL_VERSION, 99, sizeof(struct ctl_head) },
+		{ CTL_MAGIC, CTL_VERSION, 0x200, sizeof(struct ctl_head) },
+		{ CTL_MAGIC, CTL_VERSION, CTL_PROGRESS, sizeof(struct ctl_head) },
+		{ CTL_MAGIC, CTL_VERSION, CTL_INFO, 12345 },
+		{ CTL_MAGIC, CTL_VERSION, CTL_INFO, 0 },
+	};
+	static const uint32_t early[] = { CTL_DUMP, CTL_CHANNEL, CTL_RESTORE, CTL_GO };
+	static const char *const why_early[] = { "the session is not frozen", "the session is not frozen",
+						 "has a session already", "nothing was restored" };
+	struct client *c = &self->c;
+	char big[sizeof(struct ctl_restore) + 4096] = { 0 };
+	struct ctl_restored reply;
+
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads) + 3; i++) {
+		size_t n = sizeof(*heads);
+
+		ASSERT_EQ(conduct(self), 0);
+		if (i < sizeof(heads) / sizeof(*heads))
+			memcpy(big, &heads[i], n);
+		else if (i == sizeof(heads) / sizeof(*heads))
+			n = 3;
+		else if (i == sizeof(heads) / sizeof(*heads) + 1)
+			n = sizeof(big);
+		else			/* a path that does not end */
+			n = sizeof(struct ctl_store);
+		if (n == sizeof(struct ctl_store)) {
+			memset(big, 'x', sizeof(big));
+			memcpy(big, &(struct ctl_head){ CTL_MAGIC, CTL_VERSION, CTL_DUMP, n }, 16);
+		}
+		EXPECT_EQ(send(self->conn, big, n, MSG_NOSIGNAL), (ssize_t)n);
+		/* One answer, then it is over. */
+		memset(&reply, 0, sizeof(reply));
+		EXPECT_GE(recv(self->conn, &reply, sizeof(reply), 0), (ssize_t)sizeof(reply.r));
+		EXPECT_LT(reply.r.status, 0);
+		if (i == 1) {
+			EXPECT_EQ(reply.r.status, -EPROTONOSUPPORT);
+			EXPECT_NE(strstr(reply.r.why, "the conductor speaks version 2"), NULL);
+			EXPECT_NE(strstr(reply.r.why, "this proxy version 1"), NULL);
+		}
+		EXPECT_EQ(recv(self->conn, &reply, sizeof(reply), 0), 0);
+		close(self->conn);
+		self->conn = -1;
+	}
+	ASSERT_EQ(conduct(self), 0);
+	for (size_t i = 0; i < sizeof(early) / sizeof(*early); i++) {
+		memset(big, 0, sizeof(big));
+		EXPECT_EQ(ask(self, early[i], big, i < 2 ? sizeof(struct ctl_store) :
+			      i == 2 ? sizeof(struct ctl_restore) : sizeof(struct ctl_go),
+			      &reply, sizeof(reply), NULL), -EINVAL);
+		EXPECT_NE(strstr(reply.r.why, why_early[i]), NULL);
+	}
+	/* No store there, or what is none. */
+	{
+		struct ctl_frozen f;
+		struct ctl_dumped d;
+
+		EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+		EXPECT_EQ(ask_store(self, CTL_DUMP, "/nowhere", &d), -ENOENT);
+		EXPECT_LT(ask_store(self, CTL_DUMP, "/tmp", &d), 0);
+		EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+		EXPECT_EQ(ask_thaw(self), 0);
+	}
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	EXPECT_EQ(late_count(c), 0);
+}
+
+/* What a conductor sends, as it is; the answer's status, or 1: none came before the end. */
+static int say_raw(FIXTURE_DATA(restore) *self, const void *p, size_t len, char why[512])
+{
+	struct ctl_restored reply = { .records = 0 };
+	int rc = conduct(self);
+
+	if (!rc && send(self->conn, p, len, MSG_NOSIGNAL) == (ssize_t)len)
+		rc = recv(self->conn, &reply, sizeof(reply), 0) < (ssize_t)sizeof(reply.r) ? 1 :
+			reply.r.status;
+	memcpy(why, reply.r.why, sizeof(reply.r.why));
+	close(self->conn);
+	self->conn = -1;
+	return rc;
+}
+
+TEST_F(restore, requests_of_a_wrong_length_are_refused)
+{
+	static char big[sizeof(struct ctl_restore) + 4096];
+	struct ctl_restore from = { .h = { CTL_MAGIC, CTL_VERSION, CTL_RESTORE, sizeof(from) } };
+	struct ctl_store st = { .h = { CTL_MAGIC, CTL_VERSION, CTL_DUMP, sizeof(st) } };
+	struct ctl_head h = { CTL_MAGIC, CTL_VERSION, CTL_INFO, sizeof(h) };
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+	char why[512];
+
+	EXPECT_EQ(say_raw(self, &h, sizeof(h), why), 0);
+	EXPECT_EQ(say_raw(self, &h, 12, why), -EPROTO);
+	EXPECT_NE(strstr(why, "no request"), NULL);
+	h.size++;
+	EXPECT_EQ(say_raw(self, &h, sizeof(h), why), -EPROTO);
+	/* As much as there is room for, and more that was cut off. */
+	h.size = sizeof(struct ctl_restore);
+	memcpy(big, &h, sizeof(h));
+	EXPECT_EQ(say_raw(self, big, sizeof(big), why), -EPROTO);
+	EXPECT_EQ(say_raw(self, big, h.size, why), 0);
+	h = (struct ctl_head){ CTL_MAGIC, CTL_VERSION + 1, CTL_INFO, sizeof(h) };
+	EXPECT_EQ(say_raw(self, &h, sizeof(h), why), -EPROTONOSUPPORT);
+	EXPECT_NE(strstr(why, "version"), NULL);
+	h.version = CTL_VERSION;
+	memset(st.dir, 'x', sizeof(st.dir));
+	EXPECT_EQ(say_raw(self, &st, sizeof(st), why), -EPROTO);
+	EXPECT_NE(strstr(why, "path"), NULL);
+	memset(from.dir, 'x', sizeof(from.dir));
+	EXPECT_EQ(say_raw(self, &from, sizeof(from), why), -EPROTO);
+	EXPECT_NE(strstr(why, "has no NUL"), NULL);
+
+	/* What a request leaves out is not what the one before it said. */
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+	h.size = sizeof(h);
+	EXPECT_LT(ask(self, CTL_DUMP, &h, sizeof(h), &d, sizeof(d), NULL), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ctx_sync(&self->c), 0);
+}
+
+static uint64_t rnd(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return *seed >> 29;
+}
+
+/* How often a test of random input repeats itself: SINGVGPU_SCALE times that in a longer run. */
+static int scaled(int n)
+{
+	const char *s = getenv("SINGVGPU_SCALE");
+
+	return s ? n * atoi(s) : n;
+}
+
+/* A request with something wrong in it, or nothing. Its length. */
+static size_t make_up(FIXTURE_DATA(restore) *self, uint64_t *seed, uint8_t *p, size_t room)
+{
+	static const uint32_t sizes[] = { 16, sizeof(struct ctl_freeze), sizeof(struct ctl_store),
+					  sizeof(struct ctl_restore), sizeof(struct ctl_go) };
+	uint32_t size = sizes[rnd(seed) % 5];
+	struct ctl_head h = { CTL_MAGIC, CTL_VERSION, 1 + rnd(seed) % 7, size };
+
+	for (size_t i = 0; i < room; i++)
+		p[i] = rnd(seed) % 3 ? 0 : rnd(seed);
+	if (h.op == CTL_FREEZE)
+		memcpy(p + 16, &(uint64_t){ rnd(seed) % 30 }, 8);
+	else if (h.op == CTL_GO)
+		memcpy(p + 16, &(int32_t){ rnd(seed) % 2 ? getpid() : (int)rnd(seed) }, 4);
+	else if (rnd(seed) % 2)
+		snprintf((char *)p + 16, CTL_PATH_MAX, "%s", self->store);
+	switch (rnd(seed) % 12) {
+	case 0:
+		h.op = rnd(seed);
+		break;
+	case 1:
+		h.size = rnd(seed) % 2 ? rnd(seed) % 3000 : rnd(seed);
+		break;
+	case 2:
+		h.version = rnd(seed);
+		break;
+	case 3:
+		h.magic ^= 1u << rnd(seed) % 32;
+		break;
+	case 4:
+		memset(p + 16, 'x', room - 16);
+		break;
+	case 5:
+		size = rnd(seed) % room;
+		break;
+	}
+	memcpy(p, &h, sizeof(h));
+	return size;
+}
+
+/* Whatever conductors say, in whatever order, and whenever they go: the job does not notice. */
+TEST_F(restore, random_requests_leave_the_job_alone)
+{
+	uint8_t m[sizeof(struct ctl_restore) + 512];
+	struct timeval t = { .tv_sec = 60 };
+	struct ctl_restored reply;
+	struct client *c = &self->c;
+	uint64_t seed = 7;
+	int answered = 0, rc;
+
+	load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	for (int i = 0; i < scaled(300); i++) {
+		ASSERT_EQ(conduct(self), 0);
+		setsockopt(self->conn, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+		for (int k = rnd(&seed) % 6; k >= 0; k--) {
+			size_t n = make_up(self, &seed, m, sizeof(m));
+			ssize_t got;
+
+			if (send(self->conn, m, n, MSG_NOSIGNAL) != (ssize_t)n)
+				break;
+			if (rnd(&seed) % 8 == 0)
+				break;		/* it goes without an answer */
+			do
+				got = recv(self->conn, &reply, sizeof(reply), 0);
+			while (got > 0 && reply.r.h.op == CTL_PROGRESS);
+			if (got <= 0) {		/* over; with what it had not read, perhaps */
+				EXPECT_TRUE(!got || errno == ECONNRESET);
+				break;
+			}
+			answered++;
+		}
+		close(self->conn);
+		self->conn = -1;
+		if (i % 16 == 0)
+			EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+	}
+	EXPECT_GT(answered, 100);
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(late_count(c), 0);
+	ASSERT_EQ(move(self), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+}
+
+/* The same to a proxy that waits for a session: it comes to none, and ends with its conductor. */
+TEST_F(restore, random_requests_restore_nothing)
+{
+	uint8_t m[sizeof(struct ctl_restore) + 512];
+	struct timeval t = { .tv_sec = 60 };
+	struct ctl_restore good, r;
+	struct ctl_restored reply;
+	uint64_t seed = 11;
+
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &good);
+	for (int i = 0; i < scaled(60); i++) {
+		ASSERT_EQ(start_restorer(self), 0);
+		setsockopt(self->conn, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+		for (int k = rnd(&seed) % 4; k >= 0; k--) {
+			size_t n = make_up(self, &seed, m, sizeof(m));
+
+			if (rnd(&seed) % 2) {	/* nearly right */
+				r = good;
+				r.h = (struct ctl_head){ CTL_MAGIC, CTL_VERSION, CTL_RESTORE, sizeof(r) };
+				for (int j = rnd(&seed) % 3; j >= 0; j--)
+					((uint8_t *)&r)[16 + rnd(&seed) % (sizeof(r) - 16)] ^=
+						1 << rnd(&seed) % 8;
+				memcpy(m, &r, n = sizeof(r));
+			}
+			if (send(self->conn, m, n, MSG_NOSIGNAL) != (ssize_t)n ||
+			    recv(self->conn, &reply, sizeof(reply), 0) <= 0)
+				break;
+		}
+		close(self->conn);
+		self->conn = -1;
+		EXPECT_EQ(client_wait(&self->c), 2);
+	}
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(ctx_sync(&self->c), 0);
+}
+
+TEST_F(restore, a_session_that_runs_is_not_let_go_again)
+{
+	struct ctl_go go = { .client_pid = getpid() };
+	struct ctl_reply r;
+
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask(self, CTL_GO, &go, sizeof(go), &r, sizeof(r), NULL), -EINVAL);
+	EXPECT_NE(strstr(r.why, "nothing was restored"), NULL);
+	EXPECT_EQ(ctx_sync(&self->c), 0);
+}
+
+/* Connects as another user, asks, and says whether anything came back. */
+static int heard_as(FIXTURE_DATA(restore) *self, uid_t uid)
+{
+	struct ctl_head h = { CTL_MAGIC, CTL_VERSION, CTL_INFO, sizeof(h) };
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct ctl_info info;
+	int status, fd;
+	pid_t pid = fork();
+
+	if (pid) {
+		waitpid(pid, &status, 0);
+		return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	}
+	if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		_exit(3);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", self->ctl);
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)))
+		_exit(2);
+	_exit(send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) &&
+	      recv(fd, &info, sizeof(info), 0) > 0);
+}
+
+/* The mode of the socket keeps others away; and if it did not they would not be heard. */
+TEST_F(restore, another_user_is_not_heard)
+{
+	struct ctl_info info;
+	struct stat st;
+
+	ASSERT_EQ(stat(self->ctl, &st), 0);
+	EXPECT_EQ(st.st_mode, S_IFSOCK | 0600);
+	if (geteuid())
+		SKIP(return, "only root can be another user");
+	ASSERT_EQ(chmod(self->dir, 0755), 0);
+	EXPECT_EQ(heard_as(self, 0), 1);
+	EXPECT_EQ(heard_as(self, 65534), 2);
+	ASSERT_EQ(chmod(self->ctl, 0666), 0);
+	EXPECT_EQ(heard_as(self, 65534), 0);
+	EXPECT_EQ(heard_as(self, 0), 1);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_info(self, &info), 0);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * records.c - the table of records' effects has a consistent row for each possible record
+ */
+#include <stdio.h>
+
+#include "local.h"
+
+static int op_named(const char *name)
+{
+	for (int op = 1; op < SV_OPS_cuda; op++)
+		if (cuda_ops[op].name && !strcmp(cuda_ops[op].name, name))
+			return op;
+	return 0;
+}
+
+/* What client libraries send: every name of an operation in their sources. */
+TEST(whatever_a_client_sends_has_a_row)
+{
+	FILE *f = popen("grep -rhoE 'SV_OP_[A-Za-z0-9_]+' --include='*.c' --exclude-dir=gen "
+			"libintercept | sort -u", "r");
+	char line[128];
+	int n = 0, op;
+
+	ASSERT_NE(f, NULL);
+	while (fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = 0;
+		op = op_named(line + strlen("SV_OP_"));
+		if (!op)
+			continue;	/* a prefix in a macro; the compiler knows the others */
+		n++;
+		EXPECT_NE(record_of(op), NULL)
+			TH_LOG("%s has no row", line);
+	}
+	EXPECT_EQ(pclose(f), 0);
+	EXPECT_GT(n, 60);
+}
+
+TEST(every_generated_record_and_every_one_of_ours_has_a_row)
+{
+	int generated = 0, ours = 0;
+
+	for (int op = 0; op < SV_OPS_cuda; op++) {
+		const struct sv_op *g = &cuda_ops[op];
+		const struct record *r = record_of(op);
+
+		if (!g->name)
+			continue;
+		if (r) {
+			EXPECT_STREQ(r->name, g->name);
+		}
+		if (g->flags & SV_GENERATED) {
+			generated++;
+			ASSERT_NE(r, NULL);
+			EXPECT_EQ(!!(g->flags & SV_LOG) && !(r->flags & RECORD_LOG), false);
+			EXPECT_TRUE(!g->creates || r->makes == g->handle);
+			EXPECT_TRUE(!g->destroys || r->ends == g->handle);
+		} else if (!strncmp(g->name, "X_", 2)) {
+			ours++;
+			ASSERT_NE(r, NULL)
+				TH_LOG("%s has no row", g->name);
+			EXPECT_NE(r->fn, NULL);
+		} else if (r) {
+			EXPECT_NE(r->fn, NULL);
+		}
+	}
+	EXPECT_GT(generated, 40);
+	EXPECT_EQ(ours, 17);
+	EXPECT_EQ(record_of(0), NULL);
+	EXPECT_EQ(record_of(SV_OPS_cuda), NULL);
+	EXPECT_EQ(record_of(0xffff), NULL);
+	EXPECT_STREQ(op_name(0xffff), "unknown");
+}
+
+/* Where it names something lies in it, and what is logged says what becomes of it. */
+TEST(rows_make_sense)
+{
+	for (int op = 0; op < SV_OPS_cuda; op++) {
+		const struct record *r = record_of(op);
+		uint16_t at[3];
+		unsigned int size;
+
+		if (!r)
+			continue;
+		size = r->fn ? r->size : cuda_ops[op].args;
+		memcpy(at, (uint16_t[]){ r->makes, r->ends, r->changes }, sizeof(at));
+		for (int i = 0; i < 3; i++) {
+			EXPECT_TRUE(!at[i] || (at[i] % 8 == 1 && at[i] - 1u + 8 <= size))
+				TH_LOG("%s names something at %u of %u", r->name, at[i] - 1, size);
+		}
+		for (int i = 0; i < 2; i++) {
+			EXPECT_TRUE(r->key[i].len == RECORD_REST ? r->key[i].at <= size :
+				    r->key[i].at + r->key[i].len <= size)
+				TH_LOG("%s has a key behind its end", r->name);
+		}
+		EXPECT_TRUE(r->fn || !r->size);
+		EXPECT_TRUE(!(r->flags & RECORD_MEMORY) || size >= 16);
+		EXPECT_TRUE(!r->key[0].len || r->flags & RECORD_LOG);
+		EXPECT_TRUE(!(r->flags & RECORD_ORDERED) || r->makes ||
+			    r->flags & (RECORD_VALUE | RECORD_COND));
+		EXPECT_TRUE(!(r->flags & RECORD_LOG) || r->makes || r->ends || r->changes ||
+			    r->flags & (RECORD_MEMORY | RECORD_VALUE | RECORD_ENDS_VALUE))
+			TH_LOG("%s is logged, and stays in the log for ever", r->name);
+		/* A change without a key would pile up as often as a program makes it. */
+		EXPECT_TRUE(!(r->flags & RECORD_LOG) || !r->changes || r->key[0].len ||
+			    r->flags & (RECORD_NODES | RECORD_COND))
+			TH_LOG("%s changes something, and has no key", r->name);
+	}
+}
+
+TEST_HARNESS_MAIN

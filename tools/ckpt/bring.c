@@ -1,0 +1,640 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * bring.c - the conductor of a restore: proxies, libraries, files, CRIU; ckpt_bring.h
+ *
+ * It runs in the supervisor of the restored job, which ends all processes that it starts.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt_bring.h"
+#include "ckpt_options.h"
+#include "files.h"
+#include "libs.h"
+
+#define FACTS_MAX	(64ul << 20)	/* bytes of the part "job" */
+#define LIBRARY_MAX	(1ul << 30)
+#define SILENCE_MS	60000	/* between two messages of a proxy */
+#define START_MS	60000	/* for a proxy to listen */
+#define CRIU_MS		600000
+#define PORTS_MS	130000	/* twice the life of a connection in TIME_WAIT */
+
+/* -------------------------------------------------------------------------------- open */
+
+/* Reads an object of at most max bytes. */
+static int read_object(struct store *s, const struct store_ref *ref, size_t max, char **data,
+		       size_t *len, struct why *why)
+{
+	struct store_reader *r;
+	ssize_t n;
+	int err;
+
+	if (store_ref_size(ref) > max)
+		return why_set(why, -EFBIG, "it has %llu bytes, more than in any checkpoint",
+			       (unsigned long long)store_ref_size(ref));
+	err = store_failed(why, store_object_open(s, ref, &r));
+	if (err)
+		return err;
+	*len = store_size(r);
+	*data = malloc(*len + 1);
+	n = *data ? store_read(r, 0, *data, *len) : -ENOMEM;
+	store_reader_close(r);
+	if (n == (ssize_t)*len) {
+		(*data)[*len] = 0;
+		return 0;
+	}
+	free(*data);
+	*data = NULL;
+	return store_failed(why, n < 0 ? n : -EIO);
+}
+
+static int read_facts(struct bring *b)
+{
+	const struct store_ref *ref = store_checkpoint_find(b->checkpoint, "job");
+	struct why why = { 0 };
+	char *text = NULL;
+	size_t len;
+	int err;
+
+	if (!ref) {
+		say("checkpoint %s in %s is no checkpoint of a job", b->id, b->dir);
+		return -EBADMSG;
+	}
+	err = read_object(b->store, ref, FACTS_MAX, &text, &len, &why);
+	if (err) {
+		say("checkpoint %s: its part 'job' cannot be read: %s", b->id, why.text);
+		return err;
+	}
+	err = facts_read(&b->facts, text, len);
+	free(text);
+	if (err == -EPROTONOSUPPORT)
+		say("checkpoint %s is of version %u, singvgpu %s reads version %u: restore it with the "
+		    "one that took it", b->id, b->facts.format, SINGVGPU_VERSION, CKPT_FORMAT);
+	else if (err)
+		say("checkpoint %s: its part 'job' is damaged", b->id);
+	return err;
+}
+
+/* The facts' refs are those of the first store. A copied checkpoint has others, in its parts. */
+static void find_part(const struct bring *b, struct ctl_ref *ref, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void find_part(const struct bring *b, struct ctl_ref *ref, const char *fmt, ...)
+{
+	const struct store_ref *part;
+	char name[PATH_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(name, sizeof(name), fmt, ap);
+	va_end(ap);
+	part = store_checkpoint_find(b->checkpoint, name);
+	if (part)
+		memcpy(ref->bytes, part->b, sizeof(ref->bytes));
+}
+
+static void find_parts(struct bring *b)
+{
+	for (int i = 0; i < b->facts.libraries; i++)
+		find_part(b, &b->facts.library[i].ref, "lib/%s", b->facts.library[i].name);
+	for (int i = 0; i < b->facts.proxies; i++) {
+		struct ckpt_proxy *p = &b->facts.proxy[i];
+
+		find_part(b, &p->device, "proxy/%d-%d/device", p->rank, p->serial);
+		find_part(b, &p->observed, "proxy/%d-%d/observed", p->rank, p->serial);
+		find_part(b, &p->session, "proxy/%d-%d/session", p->rank, p->serial);
+		find_part(b, &p->channel, "proxy/%d-%d/channel", p->rank, p->serial);
+		find_part(b, &p->arena, "proxy/%d-%d/arena", p->rank, p->serial);
+	}
+}
+
+/* Drops proxies whose clients were about to end: the checkpoint has no dump of them. */
+static void keep_proxies(struct bring *b)
+{
+	int left = 0;
+
+	for (int i = 0; i < b->was->proxies; i++)
+		for (int k = 0; k < b->facts.proxies; k++)
+			if (b->facts.proxy[k].rank == b->was->proxy[i].rank &&
+			    b->facts.proxy[k].serial == b->was->proxy[i].serial)
+				b->was->proxy[left++] = b->was->proxy[i];
+	b->was->proxies = left;
+}
+
+/* A restore empties the folder at this path, so the path must be that of a job's folder. */
+static bool is_rundir(const char *path)
+{
+	const char *id = strrchr(path, '/');
+	size_t n = id - path;
+
+	while (n && path[n - 1] != '/')
+		n--;
+	return !strstr(path, "/../") && !strncmp(path + n, "singvgpu", 8) &&
+	       strchr("-/", path[n + 8]) && strspn(id + 1, "0123456789.") == strlen(id + 1);
+}
+
+static int read_job(struct bring *b)
+{
+	int err;
+
+	b->was = calloc(1, sizeof(*b->was));
+	err = b->was ? rundir_parse(b->was, b->facts.job, strlen(b->facts.job)) : -ENOMEM;
+	if (!err && !is_rundir(b->was->path)) {
+		say("checkpoint %s is refused: %s is no folder of a job", b->id, b->was->path);
+		return -EBADMSG;
+	}
+	if (err) {
+		say_errno(err, "checkpoint %s: the job file in it cannot be used", b->id);
+		return err;
+	}
+	keep_proxies(b);
+	b->channel = calloc(b->facts.proxies + 1, sizeof(*b->channel));
+	b->control = calloc(b->facts.proxies + 1, sizeof(*b->control));
+	b->inherit = calloc(b->facts.proxies + 1, sizeof(*b->inherit));
+	b->cookie = calloc(b->facts.proxies + 1, sizeof(*b->cookie));
+	if (!b->channel || !b->control || !b->inherit || !b->cookie)
+		return -ENOMEM;
+	for (int i = 0; i < b->facts.proxies; i++)
+		b->channel[i] = b->control[i] = -1;
+	return 0;
+}
+
+static int bring_proxies(void *arg, struct job *job);
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+
+int bring_open(struct bring *b, const struct bring_options *o)
+{
+	struct why why = { 0 };
+	int err;
+
+	memset(b, 0, sizeof(*b));
+	b->hold = -1;
+	b->o = *o;
+	err = ckpt_store_path(o->store, b->dir, &why) ?:
+	      store_open_trusted(&b->store, b->dir, STORE_WAIT, o->trust, &why);
+	if (err) {
+		say("%s", why.text);
+		return err;
+	}
+	err = store_checkpoint_open(b->store, o->id, &b->checkpoint);
+	if (err) {
+		say("%s", store_why()->text);
+		if (err == -ENOENT)
+			say("`singvgpu store ls --store %s` lists what is there", b->dir);
+		bring_close(b);
+		return err;
+	}
+	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
+	err = read_facts(b) ?: read_job(b);
+	if (err) {
+		bring_close(b);
+		return err;
+	}
+	find_parts(b);
+	b->restore = (struct job_restore){ .was = b->was, .proxies = bring_proxies,
+					   .tree = bring_tree, .go = bring_go, .arg = b };
+	return 0;
+}
+
+/* Closes the store before the job runs, since gc cannot run while it is open. */
+static void close_store(struct bring *b)
+{
+	store_checkpoint_close(b->checkpoint);
+	store_close(b->store);
+	b->checkpoint = NULL;
+	b->store = NULL;
+}
+
+static void close_fds(struct bring *b)
+{
+	if (b->hold >= 0)
+		close(b->hold);
+	b->hold = -1;
+	for (int i = 0; i < b->facts.proxies; i++) {
+		if (b->channel && b->channel[i] >= 0)
+			close(b->channel[i]);
+		if (b->control && b->control[i] >= 0)
+			close(b->control[i]);
+		if (b->channel)
+			b->channel[i] = -1;
+		if (b->control)
+			b->control[i] = -1;
+	}
+}
+
+void bring_close(struct bring *b)
+{
+	close_fds(b);
+	if (b->checkpoint)
+		store_checkpoint_close(b->checkpoint);
+	store_close(b->store);
+	free(b->channel);
+	free(b->control);
+	free(b->inherit);
+	free(b->cookie);
+	facts_free(&b->facts);
+	if (b->was)
+		rundir_list_free(b->was, 1);
+	memset(b, 0, sizeof(*b));
+	b->hold = -1;
+}
+
+/* ------------------------------------------------------------------------------- check */
+
+static bool uses_kmod(const struct bring *b)
+{
+	for (int i = 0; i < b->facts.proxies; i++)
+		if (!strcmp(b->facts.proxy[i].info.backend, "kmod"))
+			return true;
+	return false;
+}
+
+static int put_libraries(struct bring *b, bool look_only, struct why *why);
+static int put_files(struct bring *b, const char *rundir, bool look_only, struct why *why);
+
+int bring_check(struct bring *b, struct why *why)
+{
+	int err;
+
+	if (geteuid())
+		return why_set(why, -EPERM, "CRIU needs root to restore processes: use sudo");
+	if (b->facts.uid && b->facts.uid != geteuid() && b->facts.uid != store_owner(b->store))
+		return why_set(why, -EPERM, "its job belongs to user %u: only jobs of root and of the "
+			       "store's owner can be restored, since a restored job would not have "
+			       "another user's rights", b->facts.uid);
+	err = criu_find(&b->criu, b->o.criu, why);
+	if (err)
+		return err;
+	if (uses_kmod(b) && access("/dev/singvgpu", R_OK | W_OK))
+		return why_set(why, -ENODEV, "its channel is /dev/singvgpu, which is not here: "
+			       "modprobe singvgpu");
+	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?:
+	       put_libraries(b, true, why) ?: put_files(b, b->was->path, true, why);
+}
+
+void bring_ask_only(struct bring *b)
+{
+	b->restore.tree = NULL;
+	b->restore.go = NULL;
+}
+
+int bring_job_options(const struct bring *b, struct job_options *opt)
+{
+	return ckpt_options_read(&b->facts, opt);
+}
+
+/* ----------------------------------------------------------------------------- proxies */
+
+static int late(const struct bring *b, struct job *job, const char *what, const struct why *why)
+{
+	phases_clear((struct phases *)&b->ps);
+	if (!job_stopping(job))
+		say("checkpoint %s cannot be restored: %s: %s", b->id, what, why->text);
+	return -EIO;
+}
+
+/* Connects to a proxy that has just been started, and may not listen yet. */
+static int reach(struct bring *b, struct job *job, int i, struct why *why)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+	uint64_t until = now_ms() + START_MS;
+	char path[PATH_MAX];
+	int fd = job_control_path(job, p->rank, p->serial, path, sizeof(path));
+
+	while (!fd && (fd = ctl_connect(path, why)) < 0) {
+		if ((fd != -ENOENT && fd != -ECONNREFUSED) || now_ms() >= until ||
+		    job_stopping(job))
+			break;
+		fd = 0;
+		why_clear(why);
+		usleep(5000);
+	}
+	return fd < 0 ? why_set(why, fd, "%s", strerror(-fd)) : fd;
+}
+
+struct progress {
+	struct bring *b;
+	struct phase *phase;
+};
+
+static void on_progress(void *arg, const struct ctl_progress *p)
+{
+	struct progress *to = arg;
+
+	phase_progress(&to->b->ps, to->phase, p->done, p->total);
+}
+
+static void fill_request(const struct bring *b, int i, long device, struct ctl_restore *req)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+
+	*req = (struct ctl_restore){ .h = { .op = CTL_RESTORE, .size = sizeof(*req) },
+				     .check = !b->restore.tree };
+	snprintf(req->dir, sizeof(req->dir), "%.*s", CTL_PATH_MAX - 1, b->dir);
+	req->device = p->device;
+	req->observed = p->observed;
+	req->session = p->session;
+	req->channel = p->channel;
+	req->arena = p->arena;
+	req->trust = b->o.trust;
+	req->was = p->info.device;
+	req->window = p->info.window;
+	req->window_len = p->info.window_len;
+	req->budget = b->facts.proxy[i].info.budget;
+	req->ordinal = device < 0 ? p->info.device.ordinal : device + p->rank;
+}
+
+static int restore_proxy(struct bring *b, struct job *job, int i, struct why *why)
+{
+	const struct ckpt_proxy *p = &b->facts.proxy[i];
+	struct progress to = { .b = b };
+	struct ctl_restored reply = { 0 };
+	struct ctl_restore req;
+	int fd = reach(b, job, i, why), err;
+
+	if (fd < 0)
+		return fd;
+	b->control[i] = fd;
+	fill_request(b, i, b->o.device, &req);
+	to.phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
+	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
+		       SILENCE_MS);
+	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
+	if (!err && !req.check && b->channel[i] < 0 && strcmp(p->info.backend, "kmod"))
+		err = -EPROTO;
+	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
+	why_text(why, err, reply.r.why);
+	memcpy(b->inherit[i], reply.inherit, sizeof(b->inherit[i]));
+	b->inherit[i][sizeof(b->inherit[i]) - 1] = 0;
+	return err;
+}
+
+static int bring_proxies(void *arg, struct job *job)
+{
+	struct bring *b = arg;
+	struct why why = { 0 };
+	int err = 0;
+
+	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
+	if (b->restore.tree)
+		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
+	for (int i = 0; i < b->facts.proxies && !err; i++)
+		err = restore_proxy(b, job, i, &why);
+	if (err)
+		late(b, job, "its GPU session", &why);
+	if (!b->restore.tree) {
+		phases_clear(&b->ps);
+		close_fds(b);	/* the proxies end when their connections do */
+	}
+	return err;
+}
+
+/* -------------------------------------------------------------------------------- tree */
+
+static bool has_content(const char *path, const char *data, size_t len)
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char *there = fd < 0 ? NULL : malloc(len + 1);
+	bool same = there && read(fd, there, len + 1) == (ssize_t)len && !memcmp(there, data, len);
+
+	if (fd >= 0)
+		close(fd);
+	free(there);
+	return same;
+}
+
+/* Puts back a stand-in that the job has mapped, if it was removed or differs. */
+static int put_library(const struct bring *b, const struct ckpt_library *l, bool look_only,
+		       struct why *why)
+{
+	char path[PATH_MAX], *data = NULL;
+	struct why cause = { 0 };
+	struct store_ref ref;
+	size_t len;
+	int err;
+
+	memcpy(ref.b, l->ref.bytes, sizeof(ref.b));
+	snprintf(path, sizeof(path), "%s/%s", b->facts.libdir, l->name);
+	err = read_object(b->store, &ref, LIBRARY_MAX, &data, &len, &cause);
+	if (err)
+		return why_set(why, err, "its library %.400s: %s", l->name, cause.text);
+	if (strchr(l->name, '/') || !has_content(path, data, len))
+		err = look_only ? libs_may_put(b->facts.libdir, l->name) :
+				  libs_put(b->facts.libdir, l->name, data, len);
+	if (err == -EPERM)
+		why_set(why, err, "%.800s is not the job's library, and a restore replaces only "
+			"stand-ins in their own folder ($XDG_CACHE_HOME)", path);
+	else if (err)
+		why_set(why, err, "%.800s cannot be put back: %s", path, strerror(-err));
+	free(data);
+	return err;
+}
+
+static int put_libraries(struct bring *b, bool look_only, struct why *why)
+{
+	struct phase *p = look_only ? NULL : phase_begin(&b->ps, "libraries");
+	int err = 0;
+
+	for (int i = 0; i < b->facts.libraries && !err && b->facts.libdir; i++)
+		err = put_library(b, &b->facts.library[i], look_only, why);
+	if (p)
+		phase_end(&b->ps, p, 0, 0, err);
+	return err;
+}
+
+static int put_files(struct bring *b, const char *rundir, bool look_only, struct why *why)
+{
+	struct phase *p = look_only ? NULL : phase_begin(&b->ps, "files");
+	char log[PATH_MAX + 8], stamp[64] = "singvgpu-";
+	struct files_back f = { .store = b->store, .checkpoint = b->checkpoint, .log = log,
+				.later = log, .stamp = stamp, .look_only = look_only };
+	time_t now = time(NULL);
+	int err;
+
+	strftime(stamp + strlen(stamp), 32, "%Y%m%dT%H%M%S", localtime(&now));
+	snprintf(log, sizeof(log), "%s/files", rundir);
+	if (access(log, R_OK))
+		f.later = NULL;
+	err = files_put_back(&f);
+	why_text(why, err, f.why.text);
+	if (p)
+		phase_end(&b->ps, p, 0, 0, err);
+	for (size_t i = 0; i < f.n_said && !look_only; i++) {
+		phases_clear(&b->ps);
+		say("%s", f.said[i]);
+	}
+	files_back_free(&f);
+	return err;
+}
+
+struct tree {
+	struct bring *b;
+	struct job *job;
+	struct phase *phase;
+};
+
+static int on_bytes(void *arg, uint64_t bytes)
+{
+	struct tree *t = arg;
+
+	phase_progress(&t->b->ps, t->phase, bytes, 0);
+	return job_stopping(t->job) ? -ECANCELED : 0;
+}
+
+static void put_hex(FILE *out, const uint8_t *bytes, char behind)
+{
+	for (int i = 0; i < 16; i++)
+		fprintf(out, "%02x", bytes[i]);
+	putc(behind, out);
+}
+
+/* Writes the cookies with which CRIU's plugin attaches to channels of the module. */
+static int put_cookies(const struct bring *b, const char *path)
+{
+	FILE *out = fopen(path, "wex");
+
+	if (!out)
+		return -errno;
+	for (int i = 0; i < b->facts.proxies; i++) {
+		put_hex(out, b->facts.proxy[i].info.channel_id, ' ');
+		put_hex(out, b->cookie[i], '\n');
+	}
+	return fclose(out) ? -EIO : 0;
+}
+
+static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n, struct why *why)
+{
+	struct bring *b = t->b;
+	struct images_stored from = { b->store, b->checkpoint };
+	struct criu_fd *fds = calloc(n + b->facts.proxies + 1, sizeof(*fds));
+	struct images_source source;
+	struct criu_restore r = { .criu = &b->criu, .terminal = b->was->terminal,
+				  .group = b->was->terminal ? t->job->group : 0,
+				  .plugin = uses_kmod(b), .fds = fds, .source = &source,
+				  .limit_ms = CRIU_MS, .progress = on_bytes, .arg = t };
+	static const char name[] = "SINGVGPU_COOKIES=";
+	char cookies[PATH_MAX + 32];
+	int err = fds ? 0 : -ENOMEM;
+
+	snprintf(cookies, sizeof(cookies), "%s%s/cookies", name, t->job->dir.path);
+	if (r.plugin && !err) {
+		err = put_cookies(b, cookies + strlen(name));
+		r.env[0] = cookies;
+	}
+	images_from_store(&from, &source);
+	for (size_t i = 0; i < n && fds; i++)
+		fds[r.n_fds++] = inherit[i];
+	for (int i = 0; i < b->facts.proxies && fds; i++)
+		if (*b->inherit[i] && b->channel[i] >= 0)
+			fds[r.n_fds++] = (struct criu_fd){ b->channel[i], b->inherit[i] };
+	t->phase = phase_begin(&b->ps, "criu");
+	err = err ?: criu_restore(&r, why);
+	phase_end(&b->ps, t->phase, r.bytes, 0, err);
+	unlink(cookies + strlen(name));
+	free(fds);
+	return err ? why_set(why, err, "%s", strerror(-err)) : r.pid;
+}
+
+/* Waits until old connections leave the job's ports. If they do not, CRIU reports it. */
+static void wait_for_ports(struct bring *b, struct job *job)
+{
+	uint64_t until = now_ms() + PORTS_MS;
+	int port = ckpt_ports_passing(&b->facts);
+	struct phase *p;
+
+	if (!port)
+		return;
+	say("former connections of the job still occupy its TCP port %d: the kernel frees it after "
+	    "a minute", port);
+	p = phase_begin(&b->ps, "port %d", port);
+	while (ckpt_ports_passing(&b->facts) && now_ms() < until && !job_stopping(job))
+		usleep(200000);
+	phase_end(&b->ps, p, 0, 0, 0);
+}
+
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n)
+{
+	struct bring *b = arg;
+	struct tree t = { b, job, NULL };
+	struct why why = { 0 };
+	pid_t pid;
+	int err = put_libraries(b, false, &why);
+
+	if (err) {
+		late(b, job, "its libraries", &why);
+		return err;
+	}
+	wait_for_ports(b, job);
+	err = put_files(b, job->dir.path, false, &why);
+	if (err) {
+		late(b, job, "its files", &why);
+		return err;
+	}
+	pid = restore_tree(&t, inherit, n, &why);
+	if (pid < 0)
+		late(b, job, "its processes", &why);
+	return pid;
+}
+
+/* ---------------------------------------------------------------------------------- go */
+
+static int report(struct bring *b, struct job *job)
+{
+	struct json j = { .out = ckpt_json_open(b->o.json) };
+
+	if (!j.out)
+		return -EIO;
+	json_open(&j, NULL, '{');
+	json_int(&j, "version", 1);
+	json_string(&j, "job", strrchr(job->dir.path, '/') + 1);
+	json_string(&j, "store", b->dir);
+	json_string(&j, "checkpoint", b->id);
+	json_number(&j, "seconds", phases_seconds(&b->ps));
+	phases_json(&b->ps, &j, "phases");
+	json_close(&j, '}');
+	return ckpt_json_close(b->o.json, j.out);
+}
+
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root)
+{
+	struct bring *b = arg;
+	struct phase *p = phase_begin(&b->ps, "go");
+	struct why why = { 0 };
+	char device[24];
+	int err = 0;
+
+	for (int i = 0; i < b->facts.proxies && !err; i++) {
+		const struct ckpt_proxy *of = &b->facts.proxy[i];
+		struct ctl_go req = { .h = { .op = CTL_GO, .size = sizeof(req) } };
+		struct ctl_reply reply = { 0 };
+
+		req.client_pid = job_host_pid(root, of->client);
+		if (req.client_pid <= 0)
+			continue;	/* the client has ended, which its proxy will see */
+		for (int k = 0; k < n; k++)
+			if (proxy[k].rank == of->rank && proxy[k].serial == of->serial)
+				proxy[k].client = req.client_pid;
+		err = ctl_call(b->control[i], &req.h, &reply, sizeof(reply), NULL, NULL, NULL,
+			       SILENCE_MS);
+		why_text(&why, err, reply.why);
+	}
+	phase_end(&b->ps, p, 0, 0, err);
+	snprintf(device, sizeof(device), "%ld", b->o.device);
+	if (!err)
+		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, device }, 2);
+	close_fds(b);
+	close_store(b);
+	if (err)
+		return late(b, job, "its GPU session", &why);
+	if (!b->o.quiet)
+		phases_table(&b->ps, stderr);
+	phases_clear(&b->ps);
+	if (b->o.json)
+		report(b, job);
+	return 0;
+}

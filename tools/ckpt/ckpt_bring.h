@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_bring.h - restores a job from a checkpoint, as a struct job_restore of its supervisor
+ *
+ *   bring_open ─► bring_check ─► (job.c) proxies: device, replay, contents ─► tree: libraries, files,
+ *                                CRIU ─► go: gates open ─► bring_close
+ *
+ * Nothing outside the store is changed before all proxies have restored their sessions.
+ */
+#ifndef CKPT_BRING_H
+#define CKPT_BRING_H
+
+#include "ckpt_i.h"
+#include "criu.h"
+#include "job.h"
+#include "store.h"
+
+struct bring_options {
+	const char *store;	/* NULL: the default */
+	const char *id;		/* its first digits, or "latest" */
+	const char *criu;	/* NULL: criu_find() searches */
+	const char *json;	/* the report's file, or NULL */
+	uid_t trust;		/* store_open_trusted()'s `also` */
+	long device;		/* the first device to use; -1: each proxy's former one */
+	bool quiet;
+};
+
+struct bring {
+	struct bring_options o;
+	char dir[PATH_MAX];	/* of the store */
+	char id[STORE_ID];
+	struct store *store;
+	struct store_checkpoint *checkpoint;
+	struct ckpt_facts facts;
+	struct rundir_job *was;
+	struct criu criu;
+	struct phases ps;
+	int hold;		/* fd of conductor.lock: keeps other conductors away */
+	/* arrays by index of facts.proxy[] */
+	int *channel;		/* the client's end */
+	int *control;
+	char (*inherit)[128];
+	uint8_t (*cookie)[16];	/* of a channel of the module */
+	struct job_restore restore;	/* for struct job */
+};
+
+/*
+ * Opens a checkpoint in a trusted store and reads its facts. Prints the reason of a failure. Every
+ * command that restores calls this function; each proxy applies the same rule of trust when it
+ * opens the store.
+ */
+int bring_open(struct bring *b, const struct bring_options *o);
+/* Makes all checks that change nothing. *why gets the reason and the remedy. */
+int bring_check(struct bring *b, struct why *why);
+/* Restricts the restore to a check: proxies test their devices, and no process is restored. */
+void bring_ask_only(struct bring *b);
+/* The options that `run` had. The texts live as long as b. */
+int bring_job_options(const struct bring *b, struct job_options *opt);
+void bring_close(struct bring *b);
+
+#endif

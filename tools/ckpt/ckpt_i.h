@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_i.h - what checkpoint, restore, migrate and run's own checkpoints share
+ *
+ * Files in a job's folder, beside those of rundir.h:
+ *
+ *     R.sock.gate      held (flock, shared) by a client while it connects, exclusively by a conductor
+ *     conductor.lock   held by the job's only conductor
+ *     options          the options of `run`, for a restore: lines of facts
+ *     checkpointed     written before CRIU kills the tree: the job was saved and has not failed.
+ *                      "ID STORE [WORD]…", words as in facts: the supervisor's next step
+ *     last             "ID STORE" of the last published checkpoint
+ *     restored         "ID DEVICE": the job was restored here from that checkpoint; DEVICE is the
+ *                      requested one, -1: the former one
+ *
+ * Functions return 0 or -errno; they print the reason unless they store it in *why. "Unsaid" below:
+ * the function does neither.
+ */
+#ifndef CKPT_I_H
+#define CKPT_I_H
+
+#include <limits.h>
+
+#include "ckpt_facts.h"
+#include "ckpt_phase.h"
+#include "rundir.h"
+#include "tool_i.h"
+#include "why.h"
+
+/* ------------------------------------------------------------------------ where.c */
+
+/* The store's absolute path: given if not NULL, else $SINGVGPU_STORE, else the user's default. */
+int ckpt_store_path(const char *given, char path[PATH_MAX], struct why *why);
+/*
+ * The user of --trust-owner, by name or number, whose store is trusted like root's and our own; see
+ * store_open_trusted(). 0, or EXIT_OURS with the reason printed.
+ */
+int ckpt_trust_owner(const char *text, uid_t *uid);
+#define TRUST_HELP \
+"      --trust-owner USER a store of that user will do, too; USER can then have a restore\n" \
+"                         do anything with your rights\n"
+
+/* Makes the folders above a store that is to be created, with mode 0700. */
+int ckpt_store_parents(const char *path, struct why *why);
+
+/*
+ * The live job with that id, or the one that has a process of that pid; for rundir_list_free(job,
+ * 1). NULL: the reason is printed.
+ */
+struct rundir_job *ckpt_find_job(const char *who);
+
+/* A process and its descendants; the caller frees *pids. Their number or -errno, unsaid. */
+int ckpt_tree(pid_t root, pid_t **pids);
+/* There is no such process, or it is a zombie. */
+bool ckpt_has_ended(pid_t pid);
+
+/* Excludes a second conductor and clients that are about to connect, until ckpt_release(). */
+struct ckpt_hold {
+	int conductor;
+	int gate[256];		/* JOB_RANKS_MAX */
+	int gates;
+};
+
+/* Keeps conductors off a job being restored, until the fd is closed. fd or -errno, unsaid. */
+int ckpt_hold_alone(const char *rundir, long ms);
+/* The job has processes, and its file names all its proxies. */
+bool ckpt_is_up(const struct rundir_job *job);
+int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h, struct why *why);
+void ckpt_release(struct ckpt_hold *h);
+
+/* The file for --json, "-" is stdout; NULL: printed why. ckpt_json_close: 0 or an exit status. */
+FILE *ckpt_json_open(const char *path);
+int ckpt_json_close(const char *path, FILE *out);
+
+/* Replace, read a file in the job's folder: one line of words. ckpt_read_note: their number. */
+int ckpt_note(const char *rundir, const char *name, char *const words[], int n);
+int ckpt_read_note(const char *rundir, const char *name, char *words[], int room, char **text);
+
+/* ----------------------------------------------------------------------- remote.c */
+
+/*
+ * The command line, quoted for a shell, that restores id on another host; trust is a uid in
+ * decimal, more may be NULL. malloc'ed, or NULL.
+ */
+char *ckpt_remote_command(const char *program, const char *store, const char *trust, const char *id,
+			  const char *more);
+/* Runs command on host, with its output on our stderr. Its exit status or -errno. */
+int ckpt_ssh(const char *ssh, const char *host, const char *command);
+/* Executes ssh with command in place of this program. Returns, reason printed, on failure. */
+void ckpt_ssh_exec(const char *ssh, const char *host, const char *command);
+
+/* ----------------------------------------------------------------------- mapped.c */
+
+/* The files that the job's processes (host pids) have mapped and that a restore finds by path. */
+int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why);
+/* Checks that they are here and the same; *why names the first other one. 0, -ENOENT, -ESTALE. */
+int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why);
+
+/* ------------------------------------------------------------------------ ports.c */
+
+/* The TCP ports on which the processes (host pids, the root first) listen. */
+int ckpt_ports(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why);
+/* Checks that no other process listens on them; *why names port and process. 0, -EADDRINUSE. */
+int ckpt_ports_check(const struct ckpt_facts *f, struct why *why);
+/* A port that only ended connections still occupy, which will pass; 0: there is none. */
+int ckpt_ports_passing(const struct ckpt_facts *f);
+
+#endif

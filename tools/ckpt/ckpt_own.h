@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_own.h - the checkpoints that `run` itself takes of its job, periodically and when it is
+ * preempted, and the restores of --restart and `migrate`
+ *
+ * The supervisor (job.c) has one struct own and calls these functions from its loop. A child of the
+ * supervisor, `singvgpu checkpoint`, takes the checkpoint, so the loop never waits for one.
+ *
+ *   IDLE ─ time, launches ─► PERIODIC ─ done ─► IDLE
+ *     └─── the signal ─► PREEMPT ─ done: the tree is gone, the job ends with status 75
+ *                           └ failed, or the grace time is over: the ranks get the signal
+ */
+#ifndef CKPT_OWN_H
+#define CKPT_OWN_H
+
+#include "job.h"
+
+enum own_state { OWN_IDLE, OWN_PERIODIC, OWN_PREEMPT };
+
+struct own {
+	const struct job *job;
+	enum own_state state;
+	pid_t child;		/* 0: none */
+	bool wanted;		/* the signal came; its checkpoint has not begun */
+	int pressed;		/* signals sent to the child since the deadline */
+	uint64_t due;		/* now_ms() of the next periodic one; 0: none */
+	uint64_t looked;	/* when launches were counted last */
+	uint64_t launches;	/* their number at the last checkpoint */
+	uint64_t deadline;	/* of PREEMPT */
+};
+
+/* Writes RUNDIR/options. 0, or -errno with the reason printed. */
+int own_start(struct own *o, const struct job *job);
+/* Begins checkpoints that are due. Returns the ms until the next call is due, or -1. */
+int own_step(struct own *o, const struct rundir_job *info);
+/* True: sig is --preempt-signal, and the ranks must not get it. */
+bool own_signal(struct own *o, int sig);
+/* A child has ended. True: it was the checkpoint. *forward: 0, or a signal to send to the ranks. */
+bool own_ended(struct own *o, pid_t pid, int status, int *forward);
+/* The job ends by itself: begins no more checkpoints and gives up the current one. */
+void own_stop(struct own *o);
+
+/* struct job's again(): --restart and `migrate`; arg is not used. */
+const struct job_restore *own_again(void *arg, struct job *job, enum job_end end, int status);
+
+/* ---------------------------------------------------------------------- options of run */
+
+enum {
+	OWN_STORE = 512,
+	OWN_CRIU,
+	OWN_EVERY,
+	OWN_STEPS,
+	OWN_SIGNAL,
+	OWN_GRACE,
+	OWN_RESTART,
+	OWN_HOST_PIDS,
+	OWN_TRUST,
+};
+
+#define OWN_LONG \
+	{ "store", required_argument, NULL, OWN_STORE }, \
+	{ "criu", required_argument, NULL, OWN_CRIU }, \
+	{ "every", required_argument, NULL, OWN_EVERY }, \
+	{ "every-steps", required_argument, NULL, OWN_STEPS }, \
+	{ "preempt-signal", required_argument, NULL, OWN_SIGNAL }, \
+	{ "preempt-grace", required_argument, NULL, OWN_GRACE }, \
+	{ "restart", no_argument, NULL, OWN_RESTART }, \
+	{ "trust-owner", required_argument, NULL, OWN_TRUST }, \
+	{ "host-pids", no_argument, NULL, OWN_HOST_PIDS }
+
+#define OWN_HELP \
+"      --every TIME     take a checkpoint every TIME, such as 90s, 30m or 2h\n" \
+"      --every-steps N  take one after every N kernel launches, as `ps` counts them\n" \
+"      --preempt-signal SIGNAL\n" \
+"                       at this signal take a checkpoint and end, with status 75\n" \
+"      --preempt-grace SECONDS\n" \
+"                       in that time; else the command gets the signal (default 30)\n" \
+"      --restart        bring the command back from its last checkpoint by itself when\n" \
+"                       a proxy is killed or its device is lost\n" \
+"      --store DIR      where checkpoints go (see singvgpu checkpoint --help)\n" \
+"      --trust-owner USER\n" \
+"                       a store of that user will do for --restart, too; USER can then\n" \
+"                       have the restart do anything with your rights\n" \
+"      --criu PATH      the CRIU program for them\n" \
+"      --host-pids      no pid namespace for the command\n"
+
+/* With --restart: checks that the store, if any, is trusted. 0, or an exit status, printed why. */
+int own_check(const struct job_options *opt);
+
+/* Parses one option. 0, or an exit status with the reason printed; -1: none of these options. */
+int own_option(struct job_options *opt, int c, const char *command);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_take.h - takes a checkpoint of a running job
+ *
+ *   look ─► freeze ─► device, criu (at once) ─► tree frozen: channel, files, publish ─► killed
+ *                                                     └ leave_running: the tree goes on, publish
+ *
+ * Every step before the publication can be undone, and undoes itself if this process dies: CRIU
+ * lets the tree go on, and each proxy opens its gate.
+ */
+#ifndef CKPT_TAKE_H
+#define CKPT_TAKE_H
+
+#include "ckpt_i.h"
+
+struct take_options {
+	const char *store;	/* NULL: the default */
+	const char *criu;	/* NULL: criu_find() searches */
+	bool leave_running;
+	long timeout_ms;	/* until the publication; 0: none */
+	long freeze_ms;		/* that a busy device may go without progress */
+	char *const *next;	/* words behind id and store in the file "checkpointed" */
+	int n_next;
+	/*
+	 * Called between the publication and the job's end, or NULL. If it returns an error the job
+	 * runs on.
+	 */
+	int (*accept)(void *arg, const char *store, const char *id, struct why *why);
+	void *arg;
+};
+
+/* The options, for getopt_long, of all commands that take a checkpoint. */
+enum { TAKE_STORE = 900, TAKE_TIMEOUT, TAKE_FREEZE, TAKE_CRIU };
+#define TAKE_LONG						\
+	{ "store", required_argument, NULL, TAKE_STORE },	\
+	{ "timeout", required_argument, NULL, TAKE_TIMEOUT },	\
+	{ "freeze", required_argument, NULL, TAKE_FREEZE },	\
+	{ "criu", required_argument, NULL, TAKE_CRIU }
+#define TAKE_DEFAULT ((struct take_options){ .timeout_ms = 600000, .freeze_ms = 30000 })
+
+/* Parses getopt's c and optarg: 0; 1: none of these options; < 0: not a number of seconds. */
+int take_option(struct take_options *o, int c);
+
+struct take_result {
+	char id[33];		/* "" if nothing was published */
+	char store[PATH_MAX];
+	uint64_t frozen_ns;	/* time for which the job's processes stood still */
+	uint64_t bytes, stored;	/* handled; new to the store */
+};
+
+/* 0; or -errno: phase, cause and remedy are printed, and the job runs on. */
+int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
+	      struct take_result *r);
+
+/* From now on SIGINT, SIGTERM and SIGHUP end this process's checkpoint cleanly. */
+void ckpt_heed_signals(void);
+extern volatile int ckpt_signalled;	/* the signal that came, or 0 */
+
+#endif

@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * take.c - the conductor of a checkpoint: proxies, CRIU and the store, in ckpt_take.h's order
+ *
+ * One thread for each proxy has the proxy freeze and dump, while the main thread has CRIU dump the
+ * tree; frozen() joins them. The first failure sets take.why; the other threads then give up.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ckpt_save.h"
+#include "ckpt_take.h"
+#include "criu.h"
+
+#define SILENCE_MS	60000	/* between two messages of a proxy */
+#define TRIES		16	/* since processes of the job may end meanwhile */
+#define ENDING_MS	3000	/* for a process to end after its session */
+#define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end */
+
+volatile int ckpt_signalled;
+
+struct take;
+
+struct worker {
+	struct take *t;
+	struct ckpt_proxy *p;
+	int fd;			/* to the proxy */
+	pid_t client;
+	bool gone;		/* proxy and client have ended */
+	pthread_t thread;
+	bool started;
+	struct phase *phase;
+	struct ctl_dumped dumped;
+};
+
+struct take {
+	const struct rundir_job *job;
+	const struct take_options *o;
+	struct take_result *r;
+	struct phases *ps;
+	struct criu criu;
+	struct ckpt_hold hold;
+	struct save save;
+	struct worker *w;
+	int n;
+	uint64_t deadline;	/* now_ms(); 0: none */
+	struct phase *criu_phase;
+	bool published;
+
+	pthread_mutex_t lock;	/* of why */
+	struct why why;
+};
+
+/* Keeps the reason of the first failure. Returns err. */
+static int fail(struct take *t, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(struct take *t, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&t->lock);
+	va_start(ap, fmt);
+	why_vset(&t->why, err, fmt, ap);
+	va_end(ap);
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+static void on_signal(int sig)
+{
+	ckpt_signalled = sig;
+}
+
+void ckpt_heed_signals(void)
+{
+	struct sigaction a = { .sa_handler = on_signal };
+
+	sigaction(SIGINT, &a, NULL);
+	sigaction(SIGTERM, &a, NULL);
+	sigaction(SIGHUP, &a, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);	/* writes fail with -EFBIG instead */
+}
+
+/* An error, a signal or the deadline: -errno; else 0. */
+static int stopped(struct take *t)
+{
+	int err = __atomic_load_n(&t->why.err, __ATOMIC_RELAXED);
+	char at[256];
+
+	if (err)
+		return err;
+	if (ckpt_signalled)
+		return fail(t, -ECANCELED, "it was ended by SIG%s",
+			    sigabbrev_np(ckpt_signalled) ?: "?");
+	if (t->deadline && now_ms() >= t->deadline)
+		return fail(t, -ETIMEDOUT, "it has not ended within %g s (--timeout)%s%s",
+			    t->o->timeout_ms / 1e3,
+			    phases_line(t->ps, at, sizeof(at)) ? "; it was at: " : "", at);
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------- proxies */
+
+static void on_progress(void *arg, const struct ctl_progress *p)
+{
+	struct worker *w = arg;
+
+	if (w->phase)
+		phase_counts(w->t->ps, w->phase, p->done, p->total,
+			     strcmp(p->phase, "drain") ? NULL : "operations");
+	/* A proxy that reports progress for ever must not outlast the deadline. */
+	if (stopped(w->t))
+		shutdown(w->fd, SHUT_RDWR);
+}
+
+/* Waits for a client whose proxy has hung up: they end together. */
+static bool ends(pid_t client)
+{
+	for (int ms = 0; ms < ENDING_MS && !ckpt_has_ended(client); ms += 10)
+		usleep(10000);
+	return ckpt_has_ended(client);
+}
+
+static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
+		struct ctl_reply *reply, uint32_t cap, int silence_ms)
+{
+	int err;
+
+	req->op = op;
+	req->size = size;
+	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
+	if (err == -EPIPE && ends(w->client)) {
+		w->gone = true;
+		if (op == CTL_INFO || op == CTL_FREEZE)
+			return err;
+		err = -ERESTART;	/* CRIU dumps the client already */
+	}
+	if (err)
+		fail(w->t, err, "the proxy of rank %d, process %d: %s", w->p->rank,
+		     w->p->info.proxy_pid, reply->why);
+	return err;
+}
+
+static int thaw(struct worker *w)
+{
+	struct ctl_head req = { .op = CTL_THAW, .size = sizeof(req) };
+	struct ctl_reply reply = { 0 };
+
+	return ctl_call(w->fd, &req, &reply, sizeof(reply), NULL, NULL, NULL, SILENCE_MS);
+}
+
+/* Runs fn in a thread for each proxy. */
+static int start_all(struct take *t, void *(*fn)(void *), const char *phase)
+{
+	for (int i = 0; i < t->n; i++) {
+		struct worker *w = &t->w[i];
+		int err;
+
+		w->phase = phase_begin(t->ps, "%s %d-%d", phase, w->p->rank, w->p->serial);
+		err = -pthread_create(&w->thread, NULL, fn, w);
+		if (err)
+			return fail(t, err, "a thread: %s", strerror(-err));
+		w->started = true;
+	}
+	return 0;
+}
+
+static int join_all(struct take *t)
+{
+	bool shut = false;
+
+	for (int i = 0; i < t->n; i++) {
+		struct timespec at;
+
+		while (t->w[i].started) {
+			clock_gettime(CLOCK_REALTIME, &at);
+			at.tv_nsec += 50000000;
+			at.tv_sec += at.tv_nsec / 1000000000;
+			at.tv_nsec %= 1000000000;
+			if (!pthread_timedjoin_np(t->w[i].thread, NULL, &at))
+				t->w[i].started = false;
+			else if (stopped(t) && !shut)
+				for (int k = shut = true; k <= t->n; k++)
+					shutdown(t->w[k - 1].fd, SHUT_RDWR);
+		}
+	}
+	return stopped(t);
+}
+
+static void *freeze_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_freeze req = { .idle_ms = w->t->o->freeze_ms };
+	struct ctl_frozen reply = { 0 };
+	int err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
+		       w->t->o->freeze_ms + SILENCE_MS);
+
+	phase_end(w->t->ps, w->phase, 0, 0, w->gone ? 0 : err);
+	return NULL;
+}
+
+static void *dump_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_store req = { 0 };
+	struct ctl_dumped *d = &w->dumped;
+	int err;
+
+	memset(d, 0, sizeof(*d));
+	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
+	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
+	w->p->device = d->device;
+	w->p->observed = d->observed;
+	w->p->session = d->session;
+	return NULL;
+}
+
+static void *channel_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_store req = { 0 };
+	struct ctl_dumped d = { 0 };
+	int err;
+
+	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	err = call(w, &req.h, CTL_CHANNEL, sizeof(req), &d.r, sizeof(d), SILENCE_MS);
+	phase_end(w->t->ps, w->phase, d.bytes, d.new_bytes, err);
+	w->p->channel = d.channel;
+	w->p->arena = d.arena;
+	return NULL;
+}
+
+/* Reads what each proxy reports of itself, before any change. */
+static int look_at_proxy(struct take *t, struct worker *w)
+{
+	struct ctl_head req = { 0 };
+	struct ckpt_proxy *p = w->p;
+	int err = call(w, &req, CTL_INFO, sizeof(req), &p->info.r, sizeof(p->info), SILENCE_MS);
+
+	if (!err && !p->info.can_dump)
+		err = fail(t, -ENOTSUP, "the GPU session of process %d cannot be dumped: %s",
+			   p->info.client_pid, p->info.r.why);
+	return err;
+}
+
+static void forget_gone(struct take *t)
+{
+	struct ckpt_proxy *p = t->save.facts.proxy;
+	int left = 0;
+
+	for (int i = 0; i < t->n; i++) {
+		if (t->w[i].gone) {
+			close(t->w[i].fd);
+			continue;
+		}
+		t->w[left] = t->w[i];
+		p[left] = p[i];
+		t->w[left].p = &p[left];
+		left++;
+	}
+	t->n = t->save.facts.proxies = left;
+}
+
+static int connect_proxies(struct take *t)
+{
+	struct save *s = &t->save;
+	char path[PATH_MAX + 32];
+
+	t->w = calloc(s->job.proxies + 1, sizeof(*t->w));
+	s->facts.proxy = calloc(s->job.proxies + 1, sizeof(*s->facts.proxy));
+	if (!t->w || !s->facts.proxy)
+		return fail(t, -ENOMEM, "no memory");
+	for (int i = 0; i < s->job.proxies; i++) {
+		const struct rundir_proxy *from = &s->job.proxy[i];
+		struct ckpt_proxy *p = &s->facts.proxy[t->n];
+		struct worker *w = &t->w[t->n];
+		struct why why = { 0 };
+		int fd, err;
+
+		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
+			 from->serial);
+		fd = ctl_connect(path, &why);
+		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client))
+			continue;
+		if (fd < 0)
+			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
+				    from->pid, why.text);
+		*p = (struct ckpt_proxy){ .rank = from->rank, .serial = from->serial };
+		*w = (struct worker){ .t = t, .p = p, .fd = fd, .client = from->client };
+		t->n++;
+		s->facts.proxies = t->n;
+		err = look_at_proxy(t, w);
+		if (err && !w->gone)
+			return err;
+		p->client = save_inner_pid(from->client);
+	}
+	forget_gone(t);
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------- tree */
+
+static int notes(struct take *t)
+{
+	char *word[16] = { t->r->id, t->r->store };
+	int n = 2, err = ckpt_note(t->job->path, "last", word, n);
+
+	for (int i = 0; i < t->o->n_next && n < 16; i++)
+		word[n++] = t->o->next[i];
+	if (!err && !t->o->leave_running)
+		err = ckpt_note(t->job->path, "checkpointed", word, n);
+	return err;
+}
+
+static int publish(struct take *t)
+{
+	struct phase *p = phase_begin(t->ps, "publish");
+	struct why why = { 0 };
+	int err = save_publish(&t->save, t->ps, t->criu.version, t->r->id, &why);
+
+	phase_end(t->ps, p, 0, 0, err);
+	if (err)
+		return fail(t, err, "%s", why.text);
+	t->published = true;
+	return 0;
+}
+
+static bool is_proxy(pid_t pid)
+{
+	char path[32], name[32] = "";
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	in = fopen(path, "re");
+	if (in && !fgets(name, sizeof(name), in))
+		*name = 0;
+	if (in)
+		fclose(in);
+	return !strcmp(name, "singvgpu-proxy\n") && !ckpt_has_ended(pid);
+}
+
+/* All of the tree's proxies are dumped: the client of another one would wait for ever. */
+static int no_stranger(struct take *t)
+{
+	pid_t *pids, stranger = 0;
+	int n = ckpt_tree(t->job->supervisor, &pids);
+
+	for (int i = 0; i < n; i++) {
+		bool known = !is_proxy(pids[i]);
+
+		for (int k = 0; k < t->n; k++)
+			known |= t->w[k].p->info.proxy_pid == pids[i];
+		if (!known)
+			stranger = pids[i];
+	}
+	free(n < 0 ? NULL : pids);
+	return stranger ? fail(t, -ERESTART, "a session has begun or ended meanwhile (proxy %d)",
+			       stranger) : 0;
+}
+
+/* CRIU has the tree frozen, and all images are in the writer. */
+static int frozen(void *arg, struct why *why)
+{
+	struct why cause = { 0 };
+	struct take *t = arg;
+	struct phase *p;
+	int err = join_all(t) ?: no_stranger(t);
+
+	if (!err)
+		err = start_all(t, channel_one, "channel");
+	err = join_all(t) ?: err;
+	if (!err) {
+		p = phase_begin(t->ps, "files");
+		err = save_files(&t->save, &cause);
+		phase_end(t->ps, p, t->save.file_bytes, t->save.file_stored, err);
+		if (err)
+			fail(t, err, "%s", cause.text);
+	}
+	if (!err && !t->o->leave_running) {
+		err = publish(t);
+		if (!err && t->o->accept) {
+			p = phase_begin(t->ps, "accept");
+			err = t->o->accept(t->o->arg, t->r->store, t->r->id, &cause);
+			phase_end(t->ps, p, 0, 0, err);
+			if (err)
+				fail(t, err, "%s", cause.text);
+		}
+		if (!err && (err = notes(t)))
+			fail(t, err, "%s cannot be written: %s", t->job->path, strerror(-err));
+	}
+	return why_text(why, err, t->why.text);
+}
+
+static int on_bytes(void *arg, uint64_t bytes)
+{
+	struct take *t = arg;
+
+	phase_progress(t->ps, t->criu_phase, bytes, 0);
+	return stopped(t);
+}
+
+static int dump_tree(struct take *t)
+{
+	struct save *s = &t->save;
+	struct criu_dump d = {
+		.criu = &t->criu,
+		.pid = s->job.init ?: s->job.rank[0].pid,
+		.leave_running = t->o->leave_running,
+		.terminal = s->job.terminal,
+		.sink = &s->sink,
+		.frozen = frozen,
+		.progress = on_bytes,
+		.arg = t,
+	};
+	struct why why = { 0 };
+	int err;
+
+	err = save_keys(s, &d.keys, &d.n_keys);
+	for (int i = 0; i < t->n; i++)
+		d.plugin |= !strcmp(t->w[i].p->info.backend, "kmod");
+	t->criu_phase = phase_begin(t->ps, "criu");
+	err = err ?: criu_dump(&d, &why);
+	t->r->frozen_ns = d.frozen_ns;
+	phase_end(t->ps, t->criu_phase, d.bytes, s->image_stored, t->why.err ? 0 : err);
+	free((void *)d.keys);
+	if (err)
+		fail(t, err, "%s", why.err ? why.text : strerror(-err));
+	return err;
+}
+
+/* ------------------------------------------------------------------------------- whole */
+
+/* Waits until a job that is being started or restored has all of its processes. */
+static int hold_when_up(struct take *t, struct why *why)
+{
+	int err;
+
+	while (!(err = ckpt_hold(t->job, HOLD_MS, &t->hold, why))) {
+		if (ckpt_is_up(t->job))
+			return 0;
+		ckpt_release(&t->hold);
+		usleep(10000);
+		err = stopped(t);
+		if (err)
+			return err;
+	}
+	return err;
+}
+
+static int look(struct take *t)
+{
+	struct phase *p = phase_begin(t->ps, "look");
+	struct why why = { 0 };
+	int err = ckpt_store_path(t->o->store, t->r->store, &why);
+
+	if (!err && geteuid())
+		err = why_set(&why, -EPERM, "CRIU needs root to dump processes: start the job and the "
+			      "checkpoint as root (sudo singvgpu …)");
+	err = err ?: criu_find(&t->criu, t->o->criu, &why);
+	err = err ?: save_open(&t->save, t->r->store, &why);
+	err = err ?: hold_when_up(t, &why);
+	err = err ?: save_job(&t->save, t->job->path, &why);
+	err = err ?: connect_proxies(t);
+	err = err ?: save_mapped(&t->save, &why);
+	if (why.err)
+		fail(t, why.err, "%s", why.text);
+	phase_end(t->ps, p, 0, 0, err);
+	return err;
+}
+
+static void finish(struct take *t, int err)
+{
+	if (!err && t->o->leave_running)
+		for (int i = 0; i < t->n; i++)
+			thaw(&t->w[i]);
+	/* After an error the end of their connections thaws the proxies, which cannot fail. */
+	for (int i = 0; i < t->n; i++)
+		close(t->w[i].fd);
+	t->n = 0;
+	ckpt_release(&t->hold);
+}
+
+static bool has_ended(const struct rundir_job *job)
+{
+	char path[PATH_MAX + 8];
+	int r = 0;
+
+	snprintf(path, sizeof(path), "%s/job", job->path);
+	while (r < job->ranks && job->rank[r].pid > 0 && ckpt_has_ended(job->rank[r].pid))
+		r++;
+	return r == job->ranks || access(path, F_OK);
+}
+
+static void complain(struct take *t, int err)
+{
+	char path[PATH_MAX + 32];
+
+	phases_clear(t->ps);
+	snprintf(path, sizeof(path), "%s/checkpointed", t->job->path);
+	unlink(path);
+	if (!t->published && has_ended(t->job)) {
+		say("job %s has ended meanwhile: there is nothing left to save", t->job->id);
+		return;
+	}
+	say("job %s was not checkpointed: in the phase '%s': %s", t->job->id,
+	    phases_failed(t->ps), t->why.text);
+	if (t->published)
+		say("checkpoint %s of it is in %s nevertheless; `singvgpu store remove` removes it",
+		    t->r->id, t->r->store);
+	say("the job runs on as if nothing had been asked%s", err == -ETIMEDOUT ?
+	    "; a longer time may help" : "");
+}
+
+static int take_once(const struct rundir_job *job, const struct take_options *o,
+		     struct phases *ps, struct take_result *r, bool last)
+{
+	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
+			  .lock = PTHREAD_MUTEX_INITIALIZER,
+			  .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
+	int err;
+
+	memset(r, 0, sizeof(*r));
+	err = look(&t);
+	if (!err)
+		err = start_all(&t, freeze_one, "freeze");
+	err = join_all(&t) ?: err;
+	forget_gone(&t);
+	if (!err)
+		err = start_all(&t, dump_one, "device");
+	if (!err)
+		err = dump_tree(&t);
+	join_all(&t);
+	err = err ? t.why.err ?: err : 0;
+	finish(&t, err);
+	if (!err && o->leave_running) {
+		err = publish(&t);
+		if (!err)
+			notes(&t);	/* without the note --restart uses an older checkpoint */
+	}
+	save_stats(&t.save, &r->bytes, &r->stored);
+	for (int i = 0; i < t.save.facts.proxies && t.w; i++) {
+		r->bytes += t.w[i].dumped.bytes;
+		r->stored += t.w[i].dumped.new_bytes;
+	}
+	if (err && (err != -ERESTART || last || has_ended(job)))
+		complain(&t, err);
+	save_close(&t.save);
+	free(t.w);
+	return err;
+}
+
+int take_option(struct take_options *o, int c)
+{
+	switch (c) {
+	case TAKE_STORE:
+		o->store = optarg;
+		return 0;
+	case TAKE_TIMEOUT:
+		return parse_seconds(optarg, &o->timeout_ms);
+	case TAKE_FREEZE:
+		return parse_seconds(optarg, &o->freeze_ms);
+	case TAKE_CRIU:
+		o->criu = optarg;
+		return 0;
+	}
+	return 1;
+}
+
+int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
+	      struct take_result *r)
+{
+	int tries = 0, err;
+
+	do {
+		usleep(tries * 5000);
+		ps->n = 0;
+		err = take_once(job, o, ps, r, ++tries == TRIES);
+	} while (err == -ERESTART && tries < TRIES && !has_ended(job));
+	return err;
+}

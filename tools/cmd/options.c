@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * options.c - reads and checks the options that `run` and `trace` share
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <getopt.h>
+
+#include "options.h"
+
+void options_default(struct job_options *opt)
+{
+	memset(opt, 0, sizeof(*opt));
+	opt->ranks = 1;
+	opt->grace_ms = 10000;
+	opt->preempt_ms = 30000;
+}
+
+static int bad(const char *command, const char *what, const char *is)
+{
+	return say_usage(command, "%s '%s' is not %s", what, optarg, is);
+}
+
+int options_parse(struct job_options *opt, int c, const char *command)
+{
+	switch (c) {
+	case 'h':
+		opt->help = true;
+		return 0;
+	case 'n':
+		if (parse_int(optarg, 1, JOB_RANKS_MAX, &opt->ranks))
+			return bad(command, "--ranks", "a number from 1 to 256");
+		opt->ranked = true;
+		return 0;
+	case OPTION_DEVICES:
+		if (parse_int(optarg, 1, JOB_DEVICES_MAX, &opt->devices))
+			return bad(command, "--devices", "a number from 1 to 16");
+		return 0;
+	case OPTION_DRIVER:
+		free(opt->driver);
+		opt->driver = realpath(optarg, NULL);
+		if (!opt->driver) {
+			say_errno(errno, "--driver %s", optarg);
+			return EXIT_OURS;
+		}
+		return 0;
+	case OPTION_MEMORY:
+		if (parse_size(optarg, &opt->memory) || !opt->memory)
+			return bad(command, "--memory", "a size, such as 512M or 4G");
+		return 0;
+	case OPTION_BACKEND:
+		if (strcmp(optarg, "auto") && strcmp(optarg, "kmod") && strcmp(optarg, "memfd"))
+			return bad(command, "--backend", "auto, kmod or memfd");
+		opt->backend = optarg;
+		return 0;
+	case OPTION_LOG:
+		free(opt->log);
+		opt->log = options_path(optarg);
+		return opt->log ? 0 : EXIT_OURS;
+	case OPTION_GRACE:
+		if (parse_seconds(optarg, &opt->grace_ms))
+			return bad(command, "--grace", "a number of seconds");
+		return 0;
+	}
+	return say_usage(command, "that option is not known, or lacks its value");
+}
+
+char *options_path(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	char *real;
+
+	if (fd < 0) {
+		say_errno(errno, "%s cannot be written", path);
+		return NULL;
+	}
+	close(fd);
+	real = realpath(path, NULL);
+	if (!real)
+		say_errno(errno, "%s", path);
+	return real;
+}
+
+void options_free(struct job_options *opt, struct places *places)
+{
+	free(opt->driver);
+	free(opt->log);
+	free(opt->trace);
+	free(opt->store);
+	free(opt->criu);
+	places_free(places);
+}
+
+int options_finish(struct job_options *opt, struct places *places)
+{
+	char path[PATH_MAX];
+
+	if (places_find(places))
+		return EXIT_OURS;
+	if (strpbrk(places->libdir, ":;")) {
+		say("%s: libraries in a folder with ':' or ';' in its name cannot be preloaded",
+		    places->libdir);
+		return EXIT_OURS;
+	}
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", places->libdir);
+	if (access(path, R_OK)) {
+		say_errno(errno, "the stand-in %s", path);
+		return EXIT_OURS;
+	}
+	if (!opt->driver && !opt->devices && places_nvidia_devices()) {
+		opt->driver = places_nvidia(places);
+		if (!opt->driver) {
+			say("a GPU is here (/dev/nvidia* or /dev/dxg), but the libcuda.so.1 of its driver was "
+			    "not found: --driver PATH names it, --devices 1 uses the soft device");
+			return EXIT_OURS;
+		}
+	}
+	if (!opt->driver)
+		opt->driver = strdup(places->softcuda);
+	return opt->driver ? 0 : EXIT_OURS;
+}

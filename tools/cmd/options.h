@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options.h - the options that `run` and `trace` share
+ */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "job.h"
+
+#define OPTIONS_SHORT	"hn:"
+
+enum {
+	OPTION_DEVICES = 256,
+	OPTION_DRIVER,
+	OPTION_MEMORY,
+	OPTION_BACKEND,
+	OPTION_LOG,
+	OPTION_GRACE,
+};
+
+#define OPTIONS_LONG \
+	{ "ranks", required_argument, NULL, 'n' }, \
+	{ "devices", required_argument, NULL, OPTION_DEVICES }, \
+	{ "driver", required_argument, NULL, OPTION_DRIVER }, \
+	{ "memory", required_argument, NULL, OPTION_MEMORY }, \
+	{ "backend", required_argument, NULL, OPTION_BACKEND }, \
+	{ "log", required_argument, NULL, OPTION_LOG }, \
+	{ "grace", required_argument, NULL, OPTION_GRACE }, \
+	{ "help", no_argument, NULL, 'h' }
+
+#define OPTIONS_HELP \
+"      --devices N      N virtual devices on this CPU, whatever GPUs there are\n" \
+"      --driver PATH    the CUDA driver that the proxies load (default: NVIDIA's if\n" \
+"                       there is a GPU, else the soft device)\n" \
+"      --memory SIZE    device memory that each process may use\n" \
+"      --backend WHICH  auto, kmod or memfd: what carries the calls (default auto)\n" \
+"      --log FILE       append the proxies' messages to FILE\n" \
+"      --grace SECONDS  from SIGTERM to SIGKILL for ranks when another has failed, and\n" \
+"                       for what a command left running (default 10)\n"
+
+void options_default(struct job_options *opt);
+/* Parses one option, c from getopt_long. 0, or an exit status with the reason printed. */
+int options_parse(struct job_options *opt, int c, const char *command);
+/* An absolute path of a file that can be created; malloc'ed, or NULL with the reason printed. */
+char *options_path(const char *path);
+/* Finds the places and the driver; checks that the job can be started. 0 or an exit status. */
+int options_finish(struct job_options *opt, struct places *places);
+void options_free(struct job_options *opt, struct places *places);
+
+#endif

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ps.c - `singvgpu ps`: jobs, their ranks and proxies, as a table or as JSON
+ */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "watch.h"
+
+static const char help[] =
+"Usage: singvgpu ps [OPTION]...\n"
+"Lists running jobs: a line for each proxy, and for each rank that has none.\n"
+"\n"
+"  -a, --all   jobs of all users (as root)\n"
+"  -j, --json  all that is known, as JSON\n"
+"      --help  print this and exit\n"
+"\n"
+"What jobs that were killed have left behind is removed.\n";
+
+static const struct option longs[] = {
+	{ "all", no_argument, NULL, 'a' },
+	{ "json", no_argument, NULL, 'j' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+/* ------------------------------------------------------------------------------- table */
+
+static uint64_t age(uint64_t started_ns)
+{
+	uint64_t now = wall_ns();
+
+	return started_ns && now > started_ns ? (now - started_ns) / 1000000000 : 0;
+}
+
+static void row(const struct rundir_job *job, int r, const struct rundir_proxy *proxy)
+{
+	char state[24], mem[16] = "-", calls[16] = "-", launches[16] = "-", time[16], command[256];
+	char device[48] = "-", pid[16] = "-";
+	struct why why = { 0 };
+	struct uproxy_stat s;
+	const char *how;
+
+	if (proxy) {
+		watch_stat(job, proxy, &s, &why);
+		how = watch_proxy_state(proxy, &s);
+		snprintf(pid, sizeof(pid), "%d", proxy->pid);
+		show_size(mem, s.device_bytes);
+		show_count(calls, s.calls);
+		show_count(launches, s.launches);
+		if (s.device >= 0)
+			snprintf(device, sizeof(device), "%d %.22s", s.device, s.device_name);
+	} else {
+		how = watch_rank_state(&job->rank[r], state);
+	}
+	printf("%-8s %4d %7d %-9s %7s %-24s %7s %7s %8s %6s %s\n", job->id, r,
+	       proxy ? proxy->client : job->rank[r].pid, how, pid, device, mem, calls, launches,
+	       show_age(time, age(job->started_ns)),
+	       watch_clip(command, sizeof(command), job->command));
+	if (why.err)
+		say("%s", why.text);
+}
+
+static void table(const struct rundir_job *jobs, int n)
+{
+	printf("%-8s %4s %7s %-9s %7s %-24s %7s %7s %8s %6s %s\n", "JOB", "RANK", "PID", "STATE",
+	       "PROXY", "DEVICE", "MEMORY", "CALLS", "LAUNCHES", "AGE", "COMMAND");
+	for (const struct rundir_job *job = jobs; job < jobs + n; job++) {
+		if (!job->live)
+			continue;
+		for (int r = 0; r < job->ranks; r++) {
+			bool some = false;
+
+			for (int i = 0; i < job->proxies; i++) {
+				if (job->proxy[i].rank != r)
+					continue;
+				row(job, r, &job->proxy[i]);
+				some = true;
+			}
+			if (!some)
+				row(job, r, NULL);
+		}
+	}
+}
+
+/* -------------------------------------------------------------------------------- JSON */
+
+static void json_proxy(struct json *j, const struct rundir_job *job, const struct rundir_proxy *p)
+{
+	struct uproxy_stat s;
+
+	watch_stat(job, p, &s, NULL);
+	json_open(j, NULL, '{');
+	json_int(j, "pid", p->pid);
+	json_int(j, "client", p->client);
+	json_string(j, "state", watch_proxy_state(p, &s));
+	if (s.magic) {
+		json_int(j, "device", s.device);
+		json_string(j, "device_name", s.device_name);
+		json_int(j, "driver_version", s.driver_version);
+		json_string(j, "backend", s.backend);
+		json_string(j, "why", s.why);
+		json_number(j, "seconds", age(s.started_ns));
+		json_uint(j, "budget", s.budget);
+		json_uint(j, "device_bytes", s.device_bytes);
+		json_uint(j, "device_peak", s.device_peak);
+		json_uint(j, "pinned_bytes", s.pinned_bytes);
+		json_uint(j, "calls", s.calls);
+		json_uint(j, "answered", s.answered);
+		json_uint(j, "launches", s.launches);
+		json_uint(j, "errors", s.errors);
+		json_uint(j, "bytes_to_device", s.bytes_to_device);
+		json_uint(j, "bytes_to_host", s.bytes_to_host);
+		json_uint(j, "bytes_on_device", s.bytes_on_device);
+		json_uint(j, "modules", s.modules);
+		json_uint(j, "jit_ns", s.jit_ns);
+		json_uint(j, "waits", s.waits);
+	}
+	json_close(j, '}');
+}
+
+static void json_rank(struct json *j, const struct rundir_job *job, int r)
+{
+	const struct rundir_rank *rank = &job->rank[r];
+	char state[24];
+
+	json_open(j, NULL, '{');
+	json_int(j, "rank", r);
+	json_int(j, "pid", rank->pid);
+	json_string(j, "state", rank->state == RANK_EXITED ? "exited" :
+				rank->state == RANK_KILLED ? "killed" :
+				watch_rank_state(rank, state));
+	if (rank->state == RANK_EXITED)
+		json_int(j, "exit_status", rank->code);
+	if (rank->state == RANK_KILLED)
+		json_int(j, "signal", rank->code);
+	json_open(j, "proxies", '[');
+	for (int i = 0; i < job->proxies; i++)
+		if (job->proxy[i].rank == r)
+			json_proxy(j, job, &job->proxy[i]);
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+static void json_jobs(const struct rundir_job *jobs, int n)
+{
+	struct json j = { .out = stdout };
+
+	json_open(&j, NULL, '{');
+	json_int(&j, "version", 1);
+	json_open(&j, "jobs", '[');
+	for (const struct rundir_job *job = jobs; job < jobs + n; job++) {
+		if (!job->live)
+			continue;
+		json_open(&j, NULL, '{');
+		json_string(&j, "id", job->id);
+		json_int(&j, "pid", job->pid);
+		json_int(&j, "supervisor", job->supervisor);
+		json_string(&j, "folder", job->path);
+		json_uint(&j, "started", job->started_ns / 1000000000);
+		json_number(&j, "seconds", age(job->started_ns));
+		json_int(&j, "virtual_devices", job->devices);
+		json_string(&j, "command", job->command);
+		json_open(&j, "ranks", '[');
+		for (int r = 0; r < job->ranks; r++)
+			json_rank(&j, job, r);
+		json_close(&j, ']');
+		json_close(&j, '}');
+	}
+	json_close(&j, ']');
+	json_close(&j, '}');
+}
+
+int ps_main(int argc, char **argv)
+{
+	bool all = false, json = false;
+	struct rundir_job *jobs;
+	int c, n;
+
+	while ((c = getopt_long(argc, argv, "ajh", longs, NULL)) != -1) {
+		switch (c) {
+		case 'a':
+			all = true;
+			break;
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			return say_usage("ps", "that option is not known");
+		}
+	}
+	if (optind != argc)
+		return say_usage("ps", "'%s' is one argument too many", argv[optind]);
+	rundir_sweep();
+	n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE);
+	if (n < 0) {
+		say_errno(n, "the jobs cannot be listed");
+		return EXIT_OURS;
+	}
+	if (json)
+		json_jobs(jobs, n);
+	else
+		table(jobs, n);
+	rundir_list_free(jobs, n);
+	return 0;
+}

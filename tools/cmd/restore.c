@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * restore.c - `singvgpu restore`: its options; the restored job then runs as under `run`
+ */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt_bring.h"
+#include "ckpt_options.h"
+#include "options.h"
+
+static const char help[] =
+"Usage: singvgpu restore [OPTION]... ID\n"
+"Brings a job back from a checkpoint and stays with it, as `singvgpu run` does.\n"
+"ID is what `singvgpu checkpoint` printed, its first digits, or \"latest\".\n"
+"\n"
+"      --store DIR        where it is (see singvgpu checkpoint --help)\n"
+TRUST_HELP
+"      --device N         the device to use, counted from 0 (default: the one it had);\n"
+"                         rank R of several gets device N + R\n"
+"      --devices N        N virtual devices on this CPU, whatever GPUs there are\n"
+"      --driver PATH      the CUDA driver that the proxies load\n"
+"      --log FILE         append the proxies' messages to FILE\n"
+"      --criu PATH        the CRIU program, 4.2 or newer\n"
+"      --check            say whether it can be restored here, and do no more\n"
+"      --json FILE        write what was done to FILE, as JSON; -: to stdout\n"
+"  -q, --quiet            no table of phases\n"
+"      --help             print this and exit\n"
+"\n"
+"The exit status is the command's, as with `singvgpu run`. 125: it was not restored.\n"
+"Other options are those that the job was started with. CRIU needs root.\n";
+
+enum { STORE = 600, TRUST, DEVICE, CRIU, CHECK, JSON };
+
+static const struct option longs[] = {
+	{ "store", required_argument, NULL, STORE },
+	{ "trust-owner", required_argument, NULL, TRUST },
+	{ "device", required_argument, NULL, DEVICE },
+	{ "devices", required_argument, NULL, OPTION_DEVICES },
+	{ "driver", required_argument, NULL, OPTION_DRIVER },
+	{ "log", required_argument, NULL, OPTION_LOG },
+	{ "criu", required_argument, NULL, CRIU },
+	{ "check", no_argument, NULL, CHECK },
+	{ "json", required_argument, NULL, JSON },
+	{ "quiet", no_argument, NULL, 'q' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+struct args {
+	struct bring_options bring;
+	struct job_options over;	/* the job's options on the command line */
+	bool check, help;
+};
+
+static int option(struct args *a, int c)
+{
+	switch (c) {
+	case STORE:
+		a->bring.store = optarg;
+		return 0;
+	case TRUST:
+		return ckpt_trust_owner(optarg, &a->bring.trust);
+	case DEVICE:
+		if (parse_int(optarg, 0, JOB_DEVICES_MAX - 1, &a->bring.device))
+			return say_usage("restore", "--device '%s' is not a number from 0 to 15",
+					 optarg);
+		return 0;
+	case CRIU:
+		a->bring.criu = optarg;
+		return 0;
+	case CHECK:
+		a->check = true;
+		return 0;
+	case JSON:
+		a->bring.json = optarg;
+		return 0;
+	case 'q':
+		a->bring.quiet = true;
+		return 0;
+	case 'h':
+		a->help = true;
+		return 0;
+	}
+	return options_parse(&a->over, c, "restore");
+}
+
+static int parse(struct args *a, int argc, char **argv)
+{
+	int c, status;
+
+	while ((c = getopt_long(argc, argv, "qh", longs, NULL)) != -1) {
+		status = option(a, c);
+		if (status)
+			return status;
+	}
+	if (!a->help && optind + 1 != argc)
+		return say_usage("restore", optind == argc ?
+				 "which checkpoint? (singvgpu store ls)" : "one at a time");
+	a->bring.id = argv[optind];
+	return 0;
+}
+
+/* A driver that no longer exists is dropped: options_finish() finds another. */
+static int job_options(struct bring *b, const struct args *a, struct job_options *opt)
+{
+	options_default(opt);
+	if (bring_job_options(b, opt))
+		return EXIT_OURS;
+	opt->trust_owner = a->bring.trust;
+	if (a->over.devices)
+		opt->devices = a->over.devices;
+	if (a->over.driver || (opt->driver && access(opt->driver, R_OK))) {
+		free(opt->driver);
+		opt->driver = a->over.driver ? strdup(a->over.driver) : NULL;
+	}
+	if (a->over.log) {
+		free(opt->log);
+		opt->log = strdup(a->over.log);
+	}
+	return 0;
+}
+
+static int bring(const struct args *a)
+{
+	static struct bring b;
+	struct places places = { 0 };
+	struct job_options opt;
+	struct why why = { 0 };
+	int status;
+
+	if (bring_open(&b, &a->bring))
+		return EXIT_OURS;
+	if (bring_check(&b, &why)) {
+		say("checkpoint %s cannot be restored here: %s", b.id, why.text);
+		bring_close(&b);
+		return EXIT_OURS;
+	}
+	status = job_options(&b, a, &opt);
+	status = status ?: options_finish(&opt, &places);
+	if (!status && b.facts.libdir) {
+		free(places.libdir);
+		places.libdir = strdup(b.facts.libdir);
+	}
+	if (a->check)
+		bring_ask_only(&b);
+	if (!status && (!a->check || b.facts.proxies))
+		status = job_run(&opt, &places, &b.restore);
+	options_free(&opt, &places);
+	bring_close(&b);
+	return status;
+}
+
+int restore_main(int argc, char **argv)
+{
+	struct args a = { .bring = { .device = -1 } };
+	int status = parse(&a, argc, argv);
+
+	if (!status && a.help)
+		fputs(help, stdout);
+	else if (!status)
+		status = bring(&a);
+	free(a.over.driver);
+	free(a.over.log);
+	return status;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job.h - a job from its start to its end: the front process, the supervisor, ranks and proxies
+ *
+ *   shell ── front ── supervisor ─┬─ init ── rank 0 … rank n-1 ── whatever they start
+ *              ▲          ▲       ├─ proxies, one for each connection
+ *           signals    sockets    └─ prefixer, if there are several ranks
+ *
+ * init (init.c) is process 1 of a pid namespace, so that a restored job has its pids again; it
+ * reports the ends of ranks over the status pipe. Without the right to make a namespace, and for a
+ * rank that reads a terminal (whose session a checkpoint cannot contain), the ranks are the
+ * supervisor's own children.
+ *
+ * The front is the process that the user started: it forwards signals and returns the exit status.
+ * The supervisor does everything else. Both are subreapers, and each sees the other's death: if
+ * either is killed, the other ends all processes of the job and removes its folder.
+ *
+ * States of a job, with the function of job.c that leaves them:
+ *
+ *   RUN ─ step_run ─► FAMILY ─ step_family ─► PROXIES ─ step_proxies ─► OUTPUT ─ step_output ─► END
+ *
+ *   RUN      a rank has failed, or the front is dead: TERM to the others, KILL after the grace time
+ *   FAMILY   processes that the ranks have left running: TERM, KILL
+ *   PROXIES  proxies end since their clients have; else TERM, KILL
+ *   OUTPUT   the prefixer writes the rest of the output
+ */
+#ifndef JOB_H
+#define JOB_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "criu.h"
+#include "rundir.h"
+#include "tool_i.h"
+
+#define JOB_RANKS_MAX	256
+#define JOB_PROXIES_MAX	1024
+#define JOB_LIMITS	7
+#define JOB_DEVICES_MAX	16	/* SV_DEVICES_MAX */
+
+struct job_options {
+	long ranks;
+	long devices;		/* virtual ones on the soft device; 0: those of the driver */
+	long grace_ms;
+	uint64_t memory;	/* bytes of device memory for each proxy; 0: the proxy's default */
+	const char *backend;
+	char *driver;		/* absolute */
+	char *log;		/* absolute, or NULL */
+	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
+	bool ranked;		/* --ranks was given: ranks get RANK, WORLD_SIZE … */
+	bool host_pids;		/* make no pid namespace */
+	bool help;		/* print the help and exit */
+	bool summary;		/* print the sums of the trace */
+	/* its own checkpoints: ckpt_own.h */
+	char *store, *criu;	/* absolute, or NULL */
+	uid_t trust_owner;	/* of --restart's restores; 0: nobody else */
+	long every_ms, every_steps;	/* 0: never */
+	int preempt_signal;	/* 0: none */
+	long preempt_ms;
+	bool restart;
+	char **command;
+};
+
+/* The process attributes that we were started with, which ranks get again. */
+struct job_before {
+	sigset_t mask;
+	struct sigaction pipe, ttou, chld, xfsz;
+	struct rlimit limit[JOB_LIMITS];
+};
+
+/* Ranks keep the user's limits; the supervisor and its proxies raise theirs (raise_limits()). */
+extern const int job_limits[JOB_LIMITS];
+
+/* run's exit status for a job whose folder has a file `checkpointed`: EX_TEMPFAIL. */
+#define JOB_CHECKPOINTED	75
+
+struct job;
+
+/*
+ * How to restore a job. The caller keeps all of it until the job has ended. The functions run in
+ * the supervisor's process, one after the other, before its loop; they print the reason of a
+ * failure, which ends the job. Children and threads that they start must have ended when they
+ * return, except for the restored tree.
+ */
+struct job_restore {
+	const struct rundir_job *was;	/* from rundir_parse(): path, command, init, ranks, proxies */
+	/* was' proxies run with `--restore`, each on job_control_path(). 0 or -errno. */
+	int (*proxies)(void *arg, struct job *job);
+	/*
+	 * Restores the tree as a child of this process; inherit[] is for --inherit-fd: the ranks'
+	 * stdio and init's status pipe (their fds stay the caller's). Returns the host's pid of the
+	 * root (init, or the rank of a job without init), or -errno. NULL: a check by the proxies
+	 * alone; run's exit status is its result, and the job gets a new folder.
+	 */
+	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
+	/* The tree runs. proxy[].client may be filled in, see family_find(). 0 or -errno. */
+	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+	void *arg;
+};
+
+enum job_end {
+	JOB_ENDED,		/* its ranks have ended */
+	JOB_TAKEN,		/* there is a file `checkpointed`, and the tree was killed */
+	JOB_LOST,		/* a proxy was killed, or its device is lost */
+	JOB_UNRESTORED,		/* a restore failed */
+};
+
+struct job {
+	const struct job_options *opt;
+	const struct places *places;
+	struct rundir dir;
+	struct job_before was;
+	bool terminal;		/* the rank stays in the front's process group, on its terminal */
+	pid_t front, group;	/* the front's process group */
+	int front_pipe;		/* end of file: the front is dead */
+	int devices;		/* over which ranks are spread */
+	int port;		/* MASTER_PORT */
+	const struct job_restore *restore;	/* NULL: the command is started */
+	/*
+	 * Called when ranks and proxies have ended, unless a signal has asked for the end; may be
+	 * NULL. The restore that it returns is done in the same folder. status: run's exit status.
+	 */
+	const struct job_restore *(*again)(void *arg, struct job *job, enum job_end end,
+					   int status);
+	void *again_arg;
+};
+
+/* RUNDIR/R-N.ctl: a proxy's control socket. 0 or -ENAMETOOLONG. */
+int job_control_path(const struct job *job, int rank, int serial, char *path, size_t size);
+
+/* The host's pid of the process with pid inner in the namespace of root's tree; 0: none. */
+pid_t job_host_pid(pid_t root, pid_t inner);
+
+/* For long work in job_restore: a signal, or the front's death, asks us to end. */
+bool job_stopping(const struct job *job);
+
+/*
+ * Runs a job, or restores one (with opt->ranks as it had). Prints the reason of a failure. Returns
+ * run's exit status.
+ */
+int job_run(const struct job_options *opt, const struct places *places,
+	    const struct job_restore *restore);
+
+/* The main function of a subcommand that starts a job, given its parser of arguments and help. */
+typedef int (*job_parse)(struct job_options *opt, int argc, char **argv);
+int job_main(int argc, char **argv, job_parse parse, const char *help);
+
+/* The supervisor's life; returns run's exit status. The caller is the front's child. */
+int job_supervise(struct job *job, const sigset_t *handled);
+
+/* --------------------------------------------------------------------------- start.c */
+
+/*
+ * Return the new process' pid, or -errno if it cannot be executed. start_rank: fd[] become the
+ * command's 0, 1, 2 and stay the caller's. start_proxy: sock stays the caller's; -1: start with
+ * --restore.
+ */
+pid_t start_rank(const struct job *job, int rank, const int fd[3]);
+pid_t start_proxy(const struct job *job, int rank, int serial, int sock);
+
+/*
+ * Starts init and all ranks in a new pid namespace. fd[r] as above. inner[r] is the rank's pid in
+ * that namespace and pid[r] the one in ours; for the first rank that cannot be executed both are
+ * -errno, and for those behind it 0. status is the write end of the status pipe and stays the
+ * caller's. Returns init's pid, or -errno; -EPERM: a namespace cannot be made, and nothing has been
+ * started.
+ */
+pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid, pid_t *inner);
+
+/* The stat file and raw trace of a proxy. */
+int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size);
+int start_trace_path(const struct job *job, int rank, int serial, char *path, size_t size);
+
+/* A TCP port of the loopback interface that is free now, or -errno. */
+int start_free_port(void);
+
+/* -------------------------------------------------------------------------- prefix.c */
+
+/*
+ * Starts a process that copies out[r] and err[r] to stdout and stderr, each line as "[r] line",
+ * until all have ended. The read ends stay the caller's. Its pid or -errno.
+ */
+pid_t prefix_start(const int *out, const int *err, int ranks);
+
+#endif

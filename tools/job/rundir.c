@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rundir.c - creates, locks, sweeps and lists the folders of jobs; rundir.h has their files
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rundir.h"
+#include "tool_i.h"
+
+#define TEXT_MAX	(16u << 20)	/* bytes of a job file: the command may be long */
+
+static bool mine(const char *dir)
+{
+	struct stat s;
+
+	return !stat(dir, &s) && S_ISDIR(s.st_mode) && s.st_uid == geteuid();
+}
+
+static int base_path(char *path, size_t size)
+{
+	const char *xdg = getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (xdg && *xdg == '/' && mine(xdg))
+		n = snprintf(path, size, "%s/singvgpu", xdg);
+	else if (!geteuid() && mine("/run"))
+		n = snprintf(path, size, "/run/singvgpu");
+	else
+		n = snprintf(path, size, "/tmp/singvgpu-%u", geteuid());
+	return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+/*
+ * Opens and locks the base. Before we get the lock, another process may remove an empty base.
+ * Before we wait, the base must be ours and closed to others: whoever can open a folder can hold
+ * its lock.
+ */
+static int base_open(const char *path, bool create)
+{
+	for (;;) {
+		struct stat s;
+		int fd;
+
+		if (create && mkdir(path, 0700) && errno != EEXIST)
+			return -errno;
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 && errno == ENOENT && create)
+			continue;
+		if (fd < 0)
+			return -errno;
+		if (fstat(fd, &s) || s.st_uid != geteuid() || s.st_mode & 022) {
+			close(fd);
+			return -EPERM;
+		}
+		if ((s.st_mode & 077 && fchmod(fd, s.st_mode & 0700)) || flock(fd, LOCK_EX)) {
+			int err = -errno;
+
+			close(fd);
+			return err;
+		}
+		if (!fstat(fd, &s) && s.st_nlink)
+			return fd;
+		close(fd);
+		if (!create)
+			return -ENOENT;
+	}
+}
+
+int rundir_open(const char *dir, uid_t owner, const char *name, int flags)
+{
+	int folder = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), fd = -1, err = 0;
+	struct stat s;
+
+	if (folder < 0)
+		return -errno;
+	if (fstat(folder, &s))
+		err = -errno;
+	else if (s.st_uid != owner || s.st_mode & 022)
+		err = -EPERM;
+	if (!err) {
+		fd = openat(folder, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+			    0600);
+		err = fd < 0 ? -errno : fstat(fd, &s) ? -errno : 0;
+	}
+	close(folder);
+	/* st_nlink may be 0: the file was replaced at this moment. */
+	if (!err && (!S_ISREG(s.st_mode) || s.st_uid != owner || s.st_nlink > 1))
+		err = -EPERM;
+	if (err && fd >= 0)
+		close(fd);
+	errno = -err;
+	return err ?: fd;
+}
+
+FILE *rundir_begin(const char *dir, const char *name)
+{
+	char fresh[PATH_MAX];
+	FILE *out;
+	int fd;
+
+	if (snprintf(fresh, sizeof(fresh), "%s/%s.new", dir, name) >= (int)sizeof(fresh)) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	unlink(fresh);		/* left by a killed process */
+	fd = rundir_open(dir, geteuid(), fresh + strlen(dir) + 1, O_WRONLY | O_CREAT | O_EXCL);
+	out = fd < 0 ? NULL : fdopen(fd, "w");
+	if (fd >= 0 && !out)
+		close(fd);
+	return out;
+}
+
+int rundir_commit(const char *dir, const char *name, FILE *out)
+{
+	char path[PATH_MAX], fresh[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	snprintf(fresh, sizeof(fresh), "%s/%s.new", dir, name);
+	return fclose(out) || rename(fresh, path) ? -errno : 0;
+}
+
+int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len)
+{
+	int fd = rundir_open(dir, owner, name, O_RDONLY);
+	FILE *out = fd < 0 ? NULL : open_memstream(text, len);
+	char part[4096];
+	size_t all = 0;
+	ssize_t n = 0;
+
+	if (fd < 0)
+		return fd;
+	while (out && all <= TEXT_MAX && (n = read(fd, part, sizeof(part))) > 0)
+		all += fwrite(part, 1, n, out);
+	close(fd);
+	if (!out || fclose(out))
+		return -ENOMEM;
+	if (n >= 0 && all <= TEXT_MAX)
+		return 0;
+	free(*text);
+	*text = NULL;
+	return n < 0 ? -EIO : -EFBIG;
+}
+
+/* Takes the lock of a job's folder: an fd, -EWOULDBLOCK if it is held, or -errno. */
+static int try_lock(const char *dir, uid_t owner, int flags)
+{
+	int fd = rundir_open(dir, owner, "lock", O_RDWR | flags), err;
+
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* "1234", "1234.1" */
+static bool is_id(const char *name)
+{
+	size_t n = strspn(name, "0123456789");
+
+	return n && n < 20 && (!name[n] || (name[n] == '.' && name[n + 1] &&
+		!name[n + 1 + strspn(name + n + 1, "0123456789")])) && strlen(name) < 32;
+}
+
+static void empty(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir)))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			unlinkat(dirfd(dir), e->d_name, 0);
+	if (dir)
+		closedir(dir);
+}
+
+int rundir_create(struct rundir *d)
+{
+	char base[PATH_MAX];
+	int fd, err = base_path(base, sizeof(base));
+
+	d->lock = -1;
+	*d->path = 0;
+	fd = err ?: base_open(base, true);
+	if (fd < 0) {
+		say_errno(fd, "the folder for running jobs, %s%s", base, fd == -EPERM ?
+			  ", belongs to someone else or can be written by others" : "");
+		return fd;
+	}
+	err = -EEXIST;
+	for (int i = 0; i < 1000 && err == -EEXIST; i++) {
+		err = 0;
+		if (snprintf(d->path, sizeof(d->path), i ? "%s/%d.%d" : "%s/%d", base, getpid(),
+			     i) >= (int)sizeof(d->path))
+			err = -ENAMETOOLONG;
+		else if (mkdir(d->path, 0700))
+			err = -errno;
+	}
+	if (!err) {
+		d->lock = try_lock(d->path, geteuid(), O_CREAT);
+		err = d->lock < 0 ? d->lock : 0;
+		if (err)
+			rmdir(d->path);
+	}
+	close(fd);
+	if (err)
+		say_errno(err, "the job's folder %s cannot be created", d->path);
+	return err;
+}
+
+/* Makes and locks the folder at path, and empties one of a dead job. */
+static int take(const char *path)
+{
+	int lock;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	lock = try_lock(path, geteuid(), O_CREAT);
+	if (lock < 0)
+		return lock == -EWOULDBLOCK ? -EBUSY : lock;
+	close(lock);
+	empty(path);
+	return try_lock(path, geteuid(), O_CREAT);
+}
+
+int rundir_create_as(struct rundir *d, const char *path)
+{
+	char base[PATH_MAX], *slash;
+	int fd;
+
+	d->lock = -1;
+	*d->path = 0;
+	snprintf(base, sizeof(base), "%s", path);
+	slash = strrchr(base, '/');
+	if (*path != '/' || slash == base || !is_id(slash + 1)) {
+		say("%s is no folder of a job", path);
+		return -EINVAL;
+	}
+	*slash = 0;
+	fd = base_open(base, true);
+	if (fd >= 0)
+		d->lock = take(path);
+	if (fd < 0 || d->lock < 0) {
+		int err = fd < 0 ? fd : d->lock;
+
+		if (err == -EBUSY)
+			say("another job has the folder %s, which this one needs again: end that job "
+			    "first", path);
+		else
+			say_errno(err, "the job's folder %s cannot be made again", path);
+		if (fd >= 0)
+			close(fd);
+		return err;
+	}
+	snprintf(d->path, sizeof(d->path), "%s", path);
+	close(fd);
+	return 0;
+}
+
+void rundir_remove(struct rundir *d)
+{
+	char *slash;
+	int fd;
+
+	if (!*d->path)
+		return;
+	empty(d->path);
+	rmdir(d->path);
+	slash = strrchr(d->path, '/');
+	*slash = 0;
+	fd = base_open(d->path, false);
+	if (fd >= 0) {
+		rmdir(d->path);
+		close(fd);
+	}
+	if (d->lock >= 0)
+		close(d->lock);
+	d->lock = -1;
+	*d->path = 0;
+}
+
+int rundir_sweep(void)
+{
+	char base[PATH_MAX], path[PATH_MAX];
+	int fd, lock, swept = 0, err = base_path(base, sizeof(base));
+	struct dirent *e;
+	DIR *dir;
+
+	fd = err ?: base_open(base, false);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	dir = opendir(base);
+	while (dir && (e = readdir(dir))) {
+		if (!is_id(e->d_name) ||
+		    snprintf(path, sizeof(path), "%s/%s", base, e->d_name) >= (int)sizeof(path))
+			continue;
+		lock = try_lock(path, geteuid(), O_CREAT);
+		if (lock < 0)
+			continue;
+		empty(path);
+		swept += !rmdir(path);
+		close(lock);
+	}
+	if (dir)
+		closedir(dir);
+	rmdir(base);
+	close(fd);
+	return swept;
+}
+
+/* ------------------------------------------------------------------------------- job file */
+
+static void quote_word(FILE *out, const char *w)
+{
+	const char *safe = "_-./:=,@%+";
+	const char *p = w;
+
+	while (*p && (isalnum((unsigned char)*p) || strchr(safe, *p)))
+		p++;
+	if (*w && !*p) {
+		fputs(w, out);
+		return;
+	}
+	for (p = w; *p && !iscntrl((unsigned char)*p); p++)
+		;
+	if (*p)		/* $'…' keeps it on one line */
+		putc('$', out);
+	bool dollar = *p;
+
+	putc('\'', out);
+	for (p = w; *p; p++) {
+		if (dollar && iscntrl((unsigned char)*p))
+			fprintf(out, "\\%03o", (unsigned char)*p);
+		else if (dollar && (*p == '\'' || *p == '\\'))
+			fprintf(out, "\\%c", *p);
+		else if (*p == '\'')
+			fputs("'\\''", out);
+		else
+			putc(*p, out);
+	}
+	putc('\'', out);
+}
+
+char *rundir_quote(char *const argv[])
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	for (int i = 0; argv[i]; i++) {
+		if (i)
+			putc(' ', out);
+		quote_word(out, argv[i]);
+	}
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+int rundir_write(const struct rundir *d, const struct rundir_job *job)
+{
+	FILE *out = rundir_begin(d->path, "job");
+
+	if (!out)
+		return -errno;
+	fprintf(out, "version 1\npid %d\nsupervisor %d\nstarted %llu\ndevices %d\ncommand %s\n",
+		job->pid, job->supervisor, (unsigned long long)job->started_ns, job->devices,
+		job->command);
+	fprintf(out, "folder %s\n", d->path);
+	if (job->init)
+		fprintf(out, "init %d\nstatus %s\n", job->init, job->status);
+	if (job->terminal)
+		fputs("terminal\n", out);
+	for (int i = 0; i < job->ranks; i++) {
+		const struct rundir_rank *r = &job->rank[i];
+
+		fprintf(out, "rank %d %d %d %d %d\n", i, r->pid, r->state, r->code, r->inner);
+		for (int f = 0; f < 3; f++)
+			if (*r->stdio[f])
+				fprintf(out, "stdio %d %d %s\n", i, f, r->stdio[f]);
+	}
+	for (int i = 0; i < job->proxies; i++)
+		fprintf(out, "proxy %d %d %d %d\n", job->proxy[i].rank, job->proxy[i].serial,
+			job->proxy[i].pid, job->proxy[i].client);
+	return rundir_commit(d->path, "job", out);
+}
+
+static int add_rank(struct rundir_job *job, const char *line)
+{
+	struct rundir_rank r = { 0 }, *more;
+	int i;
+
+	if (sscanf(line, "rank %d %d %d %d %d", &i, &r.pid, &r.state, &r.code, &r.inner) < 4 ||
+	    i != job->ranks)
+		return 0;
+	more = realloc(job->rank, (i + 1) * sizeof(r));
+	if (!more)
+		return -ENOMEM;
+	more[i] = r;
+	job->rank = more;
+	job->ranks++;
+	return 0;
+}
+
+static int add_proxy(struct rundir_job *job, const char *line)
+{
+	struct rundir_proxy p = { 0 }, *more;
+
+	if (sscanf(line, "proxy %d %d %d %d", &p.rank, &p.serial, &p.pid, &p.client) != 4)
+		return 0;
+	more = realloc(job->proxy, (job->proxies + 1) * sizeof(p));
+	if (!more)
+		return -ENOMEM;
+	more[job->proxies++] = p;
+	job->proxy = more;
+	return 0;
+}
+
+static void set_stdio(struct rundir_job *job, const char *line)
+{
+	char key[RUNDIR_KEY];
+	int r, f;
+
+	if (sscanf(line, "stdio %d %d %63s", &r, &f, key) == 3 && r >= 0 && r < job->ranks &&
+	    f >= 0 && f < 3)
+		strcpy(job->rank[r].stdio[f], key);
+}
+
+static int set_line(struct rundir_job *job, const char *line)
+{
+	unsigned long long started;
+
+	if (sscanf(line, "started %llu", &started) == 1)
+		job->started_ns = started;
+	else if (!strncmp(line, "command ", 8) && !job->command)
+		return (job->command = strdup(line + 8)) ? 0 : -ENOMEM;
+	else if (!strncmp(line, "rank ", 5))
+		return add_rank(job, line);
+	else if (!strncmp(line, "proxy ", 6))
+		return add_proxy(job, line);
+	else if (!strncmp(line, "stdio ", 6))
+		set_stdio(job, line);
+	else if (!strncmp(line, "folder ", 7) && !*job->path)
+		snprintf(job->path, sizeof(job->path), "%s", line + 7);
+	else if (!strcmp(line, "terminal"))
+		job->terminal = true;
+	else if (sscanf(line, "pid %d", &job->pid) != 1 && sscanf(line, "init %d", &job->init) != 1 &&
+		 sscanf(line, "supervisor %d", &job->supervisor) != 1 &&
+		 sscanf(line, "status %63s", job->status) != 1)
+		(void)sscanf(line, "devices %d", &job->devices);
+	return 0;
+}
+
+static int read_lines(struct rundir_job *job, FILE *in)
+{
+	char *line = NULL;
+	size_t size = 0;
+	int err = 0;
+	ssize_t n;
+
+	while (!err && (n = getline(&line, &size, in)) > 0) {
+		if (line[n - 1] == '\n')
+			line[n - 1] = 0;
+		err = set_line(job, line);
+	}
+	free(line);
+	return err;
+}
+
+static int read_text(struct rundir_job *job, const char *text, size_t len)
+{
+	FILE *in = fmemopen((void *)text, len, "r");
+	int err;
+
+	if (!in)
+		return -ENOMEM;
+	err = read_lines(job, in);
+	fclose(in);
+	return err;
+}
+
+/* A job without a job file is starting or ending: its fields stay empty. */
+static int read_job(struct rundir_job *job)
+{
+	char *text;
+	size_t len;
+	int err = 0;
+
+	if (!rundir_read(job->path, job->uid, "job", &text, &len)) {
+		err = len ? read_text(job, text, len) : 0;
+		free(text);
+	}
+	if (!err && !job->command)
+		job->command = strdup("");
+	return job->command ? err : -ENOMEM;
+}
+
+int rundir_parse(struct rundir_job *job, const char *text, size_t len)
+{
+	int err;
+
+	memset(job, 0, sizeof(*job));
+	err = read_text(job, text, len);
+	if (!err && (!job->command || !job->ranks || *job->path != '/'))
+		err = -EBADMSG;
+	if (!err)
+		snprintf(job->id, sizeof(job->id), "%.31s", strrchr(job->path, '/') + 1);
+	return err;
+}
+
+static int add_job(const char *base, uid_t owner, const char *id, struct rundir_job **jobs, int *n)
+{
+	struct rundir_job *more = realloc(*jobs, (*n + 1) * sizeof(*more)), *job;
+	int lock;
+
+	if (!more)
+		return -ENOMEM;
+	*jobs = more;
+	job = &more[*n];
+	memset(job, 0, sizeof(*job));
+	job->uid = owner;
+	snprintf(job->id, sizeof(job->id), "%.31s", id);
+	if (snprintf(job->path, sizeof(job->path), "%s/%s", base, id) >= (int)sizeof(job->path))
+		return 0;
+	(*n)++;
+	lock = try_lock(job->path, owner, 0);
+	job->live = lock == -EWOULDBLOCK;
+	if (lock >= 0)
+		close(lock);
+	return read_job(job);
+}
+
+/* Does not lock another user's base, whose lock that user can hold for ever. */
+static int list_base(const char *base, uid_t owner, struct rundir_job **jobs, int *n)
+{
+	bool own = owner == geteuid();
+	struct dirent *e;
+	struct stat s;
+	int err = 0, fd;
+	DIR *dir;
+
+	fd = own ? base_open(base, false) :
+	     open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return !own || fd == -ENOENT ? 0 : fd;
+	if (fstat(fd, &s) || s.st_uid != owner || s.st_mode & 022) {
+		close(fd);
+		return 0;
+	}
+	dir = opendir(base);
+	while (dir && !err && (e = readdir(dir)))
+		if (is_id(e->d_name))
+			err = add_job(base, owner, e->d_name, jobs, n);
+	if (dir)
+		closedir(dir);
+	close(fd);
+	return err;
+}
+
+/* A base other than that of this environment: only a lack of memory is an error. */
+static int list_other(const char *base, uid_t owner, struct rundir_job **jobs, int *n)
+{
+	return list_base(base, owner, jobs, n) == -ENOMEM ? -ENOMEM : 0;
+}
+
+/* Adds the folders that match the pattern and belong to the user in their name. */
+static int list_places(const char *pattern, const char *scan, bool all, const char *but,
+		       struct rundir_job **jobs, int *n)
+{
+	glob_t found = { 0 };
+	unsigned int owner;
+	int err = 0;
+
+	glob(pattern, 0, NULL, &found);
+	for (size_t i = 0; !err && i < found.gl_pathc; i++) {
+		if (!strcmp(found.gl_pathv[i], but) || sscanf(found.gl_pathv[i], scan, &owner) != 1)
+			continue;
+		if (owner == geteuid() || (all && !geteuid()))
+			err = list_other(found.gl_pathv[i], owner, jobs, n);
+	}
+	globfree(&found);
+	return err;
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct rundir_job *x = a, *y = b;
+
+	return x->started_ns < y->started_ns ? -1 : x->started_ns > y->started_ns;
+}
+
+int rundir_list(struct rundir_job **jobs, enum rundir_whose whose)
+{
+	char base[PATH_MAX];
+	int n = 0, err = base_path(base, sizeof(base));
+	bool all = whose == RUNDIR_ALL;
+
+	*jobs = NULL;
+	if (!err)
+		err = list_base(base, geteuid(), jobs, &n);
+	if (!err && whose != RUNDIR_HERE && !geteuid() && strcmp(base, "/run/singvgpu"))
+		err = list_other("/run/singvgpu", 0, jobs, &n);
+	if (!err && whose != RUNDIR_HERE)
+		err = list_places("/run/user/*/singvgpu", "/run/user/%u/", all, base, jobs, &n) ?:
+		      list_places("/tmp/singvgpu-*", "/tmp/singvgpu-%u", all, base, jobs, &n);
+	if (err) {
+		rundir_list_free(*jobs, n);
+		*jobs = NULL;
+		return err;
+	}
+	if (n)
+		qsort(*jobs, n, sizeof(**jobs), by_start);
+	return n;
+}
+
+void rundir_list_free(struct rundir_job *jobs, int n)
+{
+	for (int i = 0; i < n; i++) {
+		free(jobs[i].command);
+		free(jobs[i].rank);
+		free(jobs[i].proxy);
+	}
+	free(jobs);
+}

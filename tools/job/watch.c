@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * watch.c - reads the numbers in the proxies' stat files
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "watch.h"
+
+int watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
+	       struct uproxy_stat *stat, struct why *why)
+{
+	char name[32];
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(name, sizeof(name), "%d-%d.stat", proxy->rank, proxy->serial);
+	fd = rundir_open(job->path, job->uid, name, O_RDONLY);
+	memset(stat, 0, sizeof(*stat));
+	if (fd >= 0) {
+		n = read(fd, stat, sizeof(*stat));
+		close(fd);
+	}
+	if (n < 16 || stat->magic != UPROXY_STAT_MAGIC || stat->version != UPROXY_STAT_VERSION) {
+		uint32_t theirs = n >= 16 && stat->magic == UPROXY_STAT_MAGIC ? stat->version : 0;
+
+		memset(stat, 0, sizeof(*stat));
+		stat->device = -1;
+		if (!theirs)
+			return 0;
+		stat->state = UINT32_MAX;
+		if (why)
+			why_set(why, -EPROTONOSUPPORT, "proxy %d counts in version %u of the format, this "
+				"program reads version %u", proxy->pid, theirs, UPROXY_STAT_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (stat->size < (size_t)n)
+		memset((char *)stat + stat->size, 0, n - stat->size);
+	stat->device_name[sizeof(stat->device_name) - 1] = 0;
+	stat->backend[sizeof(stat->backend) - 1] = 0;
+	stat->why[sizeof(stat->why) - 1] = 0;
+	return 0;
+}
+
+const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
+{
+	const char *name;
+	char c;
+
+	switch (rank->state) {
+	case RANK_EXITED:
+		snprintf(buf, 24, "exit %d", rank->code);
+		return buf;
+	case RANK_KILLED:
+		name = sigabbrev_np(rank->code);
+		snprintf(buf, 24, "%s%s", name ? "SIG" : "signal", name ?: "");
+		return buf;
+	}
+	c = family_state(rank->pid, NULL);
+	strcpy(buf, c == 'T' || c == 't' ? "stopped" : "running");
+	return buf;
+}
+
+const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat)
+{
+	static const char *const names[] = { "starting", "serving", "frozen", "ended" };
+	char c = family_state(proxy->client, NULL);
+
+	if (c == 'T' || c == 't')
+		return "stopped";
+	return stat->state < 4 ? names[stat->state] : "?";
+}
+
+char *watch_clip(char *buf, size_t size, const char *text)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < size && text[i]; i++)
+		buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+	/* not in the middle of a character */
+	while (text[i] && i && (text[i] & 0xc0) == 0x80)
+		i--;
+	buf[i] = 0;
+	return buf;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * criu.h - finds CRIU, runs it to dump and restore a process tree, and quotes its errors
+ *
+ * CRIU runs as a child of the caller. Its images go through images.h; only its log becomes a file.
+ * During a dump:
+ *
+ *   criu_dump() ── starts ──► criu dump --stream: freezes the tree, images ──► sink
+ *       ▲                        │ post-dump: all is out, the tree is still frozen
+ *       └── frozen() ◄───────────┘
+ *             0: CRIU kills the tree, or lets it run (leave_running)
+ *         not 0, or the caller is dead: CRIU fails and lets the tree run on
+ *
+ * All functions return 0 or -errno; *why, which the caller has zeroed, gets it with a sentence.
+ */
+#ifndef UPROXY_CKPT_CRIU_H
+#define UPROXY_CKPT_CRIU_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "images.h"
+#include "why.h"
+
+struct criu {
+	char path[PATH_MAX];
+	char version[32];
+	char plugins[PATH_MAX];	/* the folder of singvgpu_plugin.so; "": none */
+};
+
+/*
+ * given: the program that the user names; NULL: look for it in $SINGVGPU_CRIU, in what the set-up
+ * has unpacked beside this program, and in $PATH. -ENOENT, -EOPNOTSUPP (too old), -EPERM (no root),
+ * -ENOEXEC (it does not run, or `criu check` fails).
+ */
+int criu_find(struct criu *c, const char *given, struct why *why);
+
+/* CRIU's name for an open file: "pipe:[5]", "/memfd:singvgpu-00ff". */
+struct criu_fd {
+	int fd;
+	const char *key;
+};
+
+/*
+ * The key of an open file whose other end lies outside the tree: a pipe, a terminal, a socket. "":
+ * CRIU finds the file by its path.
+ */
+int criu_key(int fd, char *key, size_t size);
+
+struct criu_dump {
+	const struct criu *criu;
+	pid_t pid;		/* of the root, as we see it */
+	bool leave_running;
+	bool terminal;		/* it is in a session on a terminal that is not its own */
+	bool plugin;		/* the channel is /dev/singvgpu */
+	const char *const *keys;	/* of what will be inherited (criu_key()) */
+	size_t n_keys;
+	const char *env[3];	/* "NAME=value" for the plugin; NULL: no more */
+	const struct images_sink *sink;
+	long limit_ms;		/* timeout until post-dump; 0: none. frozen() has none */
+
+	/* The tree is frozen and all images are in the sink. 0: go on. *why is the dump's. */
+	int (*frozen)(void *arg, struct why *why);
+	/* Called every 100 ms: bytes of images so far. Not 0: give up (-ECANCELED). May be NULL. */
+	int (*progress)(void *arg, uint64_t bytes);
+	void *arg;
+
+	/* results */
+	uint64_t bytes;		/* of images */
+	uint64_t frozen_ns;	/* time that the tree was frozen */
+	uint64_t criu_ns;	/* of this, without frozen()'s time */
+};
+
+/* -ERESTART: the tree runs on, and another try may succeed. */
+int criu_dump(struct criu_dump *d, struct why *why);
+
+struct criu_restore {
+	const struct criu *criu;
+	bool terminal;		/* stdin is a terminal; the tree joins our session */
+	pid_t group;		/* process group for it, with terminal */
+	bool plugin;
+	const struct criu_fd *fds;
+	size_t n_fds;
+	const char *env[3];
+	const struct images_source *source;
+	long limit_ms;
+	/* The tree exists, but does not run yet. pid: of the root. 0: go on. May be NULL. */
+	int (*ready)(void *arg, pid_t pid, struct why *why);
+	int (*progress)(void *arg, uint64_t bytes);
+	void *arg;
+
+	pid_t pid;		/* result: the root, a child of the caller or of its subreaper */
+	uint64_t bytes;
+};
+
+/* After a failure no process of the tree is left. */
+int criu_restore(struct criu_restore *r, struct why *why);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * criu_i.h - a run of CRIU, shared by criu.c, words.c (its result) and mend.c (the clean-up)
+ */
+#ifndef UPROXY_CKPT_CRIU_I_H
+#define UPROXY_CKPT_CRIU_I_H
+
+#include "criu.h"
+
+#define CRIU_DIR 96
+
+struct run {
+	const struct criu *criu;
+	char dir[CRIU_DIR];
+	struct images *images;	/* NULL: closed, images_gone */
+	bool images_gone;
+	pid_t pid;
+	int from[2], to[2];	/* pipes of the action script */
+	int script;
+	int (*at_point)(struct run *r, pid_t pid);
+	void *arg;
+	int (*progress)(void *arg, uint64_t bytes);
+	void *progress_arg;
+	uint64_t limit, kill_at;	/* ns, CLOCK_MONOTONIC; 0: none */
+	bool heard;		/* the action script has reached its point */
+	uint64_t point_ns;	/* time that at_point() took */
+	char *tables;		/* nftables' tables before the dump */
+	int err;		/* ours */
+	int status;		/* CRIU's */
+	struct why *why;
+};
+
+uint64_t criu_now(void);
+/* malloc'ed, with a NUL behind it; NULL: none. */
+char *criu_read_file(const char *dir, const char *name, size_t *len);
+
+/* ------------------------------------------------------------------------- words.c */
+
+/*
+ * The result of a run that has ended: 0, or -errno and *r->why, which quotes CRIU's log; -ERESTART:
+ * another try may succeed. root: the tree, whose open files may explain a failed dump; or 0.
+ */
+int criu_verdict(struct run *r, const char *what, pid_t root);
+/* Fills in frozen_ns and criu_ns from stats-dump; 0 without it. */
+void criu_frozen_time(struct run *r, struct criu_dump *d);
+
+/* -------------------------------------------------------------------------- mend.c */
+
+/* Names a file that the tree has open and CRIU cannot dump; false: none. */
+bool criu_suspect(pid_t root, char *text, size_t size);
+
+/*
+ * criu_tables: before a dump, notes which nftables tables there are. criu_mend: after CRIU or the
+ * tree (root is 0) was killed, deletes those new tables of CRIU's that lock a connection of the
+ * tree, or only connections that need no lock.
+ */
+void criu_tables(struct run *r);
+void criu_mend(struct run *r, pid_t root);
+
+/* The process exists and is no zombie. */
+bool criu_alive(pid_t pid);
+
+/* The process of root's tree that has that pid in its own namespace; 0: there is none. */
+pid_t criu_find_pid(pid_t root, int inner);
+
+/*
+ * Our children before a restore. criu_adopt notes them and makes us a subreaper; criu_disown kills
+ * the children that have come since.
+ */
+struct kin {
+	pid_t *pid;
+	size_t n;
+};
+void criu_adopt(struct kin *before);
+void criu_disown(const struct kin *before);
+
+#endif

@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * writer.c - writes new pages into segments, and segments to the disk
+ *
+ * A writer fills one segment at a time, through buffers of 1 MiB that are written as they fill:
+ *
+ *   FILLING ── all slots taken, or flush ─► CLOSING ── its writes are back ─► SYNCING
+ *      begin_segment()           finish()                        settle()               │ fdatasync is back
+ *   tmp/ID                                                                      ▼ publish_seg()
+ *                                                                           seg/ID: durable
+ *
+ * Its pages are in the table of hints from the moment they have a slot, but marked as the writer's
+ * own: another writer must not rely on them before they are durable.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "store_i.h"
+
+#define BUFS	 32	/* enough to keep the disk busy while the filling thread waits for a CPU */
+#define BUF_LEN	 (1u << 20)
+#define RUN	 64	/* pages that a thread hashes in one step, and that are looked up at once */
+#define SLICE	 4096	/* pages whose digests are held */
+#define SEGS_OUT 4	/* segments that may be on their way to the disk */
+
+enum out_state { FILLING, CLOSING, SYNCING };
+
+struct out {
+	struct seg *seg;
+	int fd;
+	enum out_state state;
+	char tmp[SEG_NAME];
+	uint64_t len, room;	/* bytes given to buffers; allocated on disk */
+	uint64_t pages_len;	/* of `len`: before the index */
+	unsigned int writing;
+	uint32_t nframes;
+	struct disk_frame *frames;
+	struct io_req sync;
+	struct out *next;
+};
+
+struct buf {
+	struct io_req req;
+	size_t used;
+	struct buf *next;	/* of those that are free */
+};
+
+struct hasher {
+	pthread_t thread;
+	bool runs, stop;
+	enum { IDLE, ASKED, BUSY } state;
+	pthread_mutex_t mutex;
+	pthread_cond_t wake, idle;
+	const uint8_t *data;
+	size_t pages;
+	atomic_size_t next;			/* run to be hashed next */
+	atomic_bool done[SLICE / RUN];
+};
+
+struct store_writer {
+	struct store *s;
+	unsigned int flags, nout;
+	struct why why;				/* the first error */
+	struct io_lane lane;
+	uint8_t *mem;
+	struct buf bufs[BUFS], *free, *buf;
+	struct out *cur, *outs;			/* outs: CLOSING, SYNCING */
+	uint8_t *frame;				/* zstd: an incomplete frame, then a packed one */
+	uint32_t framed;
+	ZSTD_CCtx *zstd;
+	bool renamed;				/* seg/ is to be synced */
+	uint64_t began;
+	struct hasher hash;
+	struct store_digest *digests;		/* SLICE of them */
+	struct store_writer_stats st;
+};
+
+struct store *store_writer_store(struct store_writer *w)
+{
+	return w->s;
+}
+
+int store_writer_error(const struct store_writer *w)
+{
+	return w->why.err ? store_fail(w->why.err, "%s", w->why.text) : 0;
+}
+
+void store_writer_count(struct store_writer *w, uint64_t zero, uint64_t known, uint64_t fresh)
+{
+	w->st.in += zero + known + fresh;
+	w->st.zero += zero;
+	w->st.known += known;
+	w->st.fresh += fresh;
+}
+
+static int latch(struct store_writer *w, int err)
+{
+	return store_failed(&w->why, err);
+}
+
+/* ------------------------------------------------------------------ segments on their way out */
+
+static void free_out(struct store_writer *w, struct out *o)
+{
+	if (o->fd >= 0)
+		close(o->fd);
+	free(o->frames);
+	free(o);
+	w->nout--;
+}
+
+/* Drops a segment that could not be written; its pages are not found any more. */
+static void drop_out(struct store_writer *w, struct out *o)
+{
+	store_io_unlink(w->s->dir, o->tmp);
+	pthread_mutex_lock(&w->s->mutex);
+	o->seg->broken = true;
+	pthread_mutex_unlock(&w->s->mutex);
+	free_out(w, o);
+}
+
+static int publish_seg(struct store_writer *w, struct out *o)
+{
+	char name[SEG_NAME];
+	int err;
+
+	store_seg_name(o->seg->id, name);
+	err = store_io_rename(w->s->dir, o->tmp, name);
+	if (err)
+		return store_fail_io(err, "rename a segment to", name);
+	w->renamed = true;
+	w->st.stored += o->len;
+	pthread_mutex_lock(&w->s->mutex);
+	o->seg->owner = NULL;
+	if (o->nframes) {	/* compressed: the index must be read again, with its frames */
+		free(o->seg->digests);
+		o->seg->digests = NULL;
+		w->s->loaded -= o->seg->slots * sizeof(struct store_digest);
+	}
+	pthread_mutex_unlock(&w->s->mutex);
+	free_out(w, o);
+	return 0;
+}
+
+static void unlink_out(struct store_writer *w, struct out *o)
+{
+	struct out **p = &w->outs;
+
+	while (*p != o)
+		p = &(*p)->next;
+	*p = o->next;
+}
+
+/* All writes of a segment are complete: cuts it to its length, and begins to sync it. */
+static void settle(struct store_writer *w, struct out *o)
+{
+	int err = w->why.err;
+
+	if (o->state != CLOSING || o->writing)
+		return;
+	if (!err && o->room > o->len) {
+		err = store_io_truncate(o->fd, o->tmp, o->len);
+		if (err)
+			store_fail_io(err, "write", o->tmp);
+	}
+	if (latch(w, err)) {
+		unlink_out(w, o);
+		drop_out(w, o);
+		return;
+	}
+	o->state = SYNCING;
+	o->sync = (struct io_req){ .op = IO_SYNC, .fd = o->fd, .name = o->tmp, .owner = o };
+	store_io_lane_add(&w->lane, &o->sync);
+	store_io_lane_go(&w->lane);
+}
+
+static void back(struct store_writer *w, struct io_req *r)
+{
+	struct out *o = r->owner;
+
+	if (r->res)
+		latch(w, store_fail_io(r->res, r->op == IO_SYNC ? "sync" : "write", o->tmp));
+	if (r->op == IO_SYNC) {
+		unlink_out(w, o);
+		if (w->why.err || latch(w, publish_seg(w, o)))
+			drop_out(w, o);
+		return;
+	}
+	struct buf *b = (struct buf *)((char *)r - offsetof(struct buf, req));
+
+	b->next = w->free;
+	w->free = b;
+	o->writing--;
+	settle(w, o);
+}
+
+static bool reap(struct store_writer *w, bool wait)
+{
+	struct io_req *r = wait ? store_io_lane_wait(&w->lane) : store_io_lane_poll(&w->lane);
+
+	if (r)
+		back(w, r);
+	return r;
+}
+
+static void send_buf(struct store_writer *w)
+{
+	struct buf *b = w->buf;
+	struct out *o = w->cur;
+
+	w->buf = NULL;
+	b->req.op = IO_WRITE;
+	b->req.fd = o->fd;
+	b->req.name = o->tmp;
+	b->req.off = o->len - b->used;
+	b->req.len = b->used;
+	b->req.owner = o;
+	o->writing++;
+	store_io_lane_add(&w->lane, &b->req);
+	store_io_lane_go(&w->lane);
+}
+
+static int append(struct store_writer *w, const void *data, size_t len)
+{
+	while (len) {
+		size_t part = len;
+
+		while (!w->buf && !w->free && reap(w, true))
+			;
+		if (w->why.err)
+			return store_writer_error(w);
+		if (!w->buf) {
+			w->buf = w->free;
+			w->free = w->buf->next;
+			w->buf->used = 0;
+		}
+		if (part > BUF_LEN - w->buf->used)
+			part = BUF_LEN - w->buf->used;
+		memcpy(w->buf->req.buf + w->buf->used, data, part);
+		data = (const char *)data + part;
+		len -= part;
+		w->buf->used += part;
+		w->cur->len += part;
+		if (w->buf->used == BUF_LEN)
+			send_buf(w);
+	}
+	return 0;
+}
+
+static int append_padding(struct store_writer *w)
+{
+	static const uint8_t zeros[STORE_PAGE];
+
+	return append(w, zeros, -w->cur->len % STORE_PAGE);
+}
+
+/* ------------------------------------------------------------------ compressed pages */
+
+static int pack_frame(struct store_writer *w)
+{
+	size_t len = w->framed * (size_t)STORE_PAGE, got;
+	uint8_t *packed = w->frame + FRAME_SLOTS * STORE_PAGE;
+	struct disk_frame *f = &w->cur->frames[w->cur->nframes++];
+
+	got = ZSTD_compressCCtx(w->zstd, packed, ZSTD_compressBound(len), w->frame, len,
+				w->s->super.a);
+	if (ZSTD_isError(got) || got >= len) {
+		packed = w->frame;
+		got = len;
+		f->flags = FRAME_RAW;
+	}
+	f->len = got;
+	f->check = store_check64(packed, got);
+	w->framed = 0;
+	return append(w, packed, got);
+}
+
+static int append_page(struct store_writer *w, const void *page)
+{
+	if (!w->zstd)
+		return append(w, page, STORE_PAGE);
+	memcpy(w->frame + w->framed++ * STORE_PAGE, page, STORE_PAGE);
+	return w->framed == FRAME_SLOTS ? pack_frame(w) : 0;
+}
+
+/* ------------------------------------------------------------------ beginning and finishing */
+
+static int open_tmp(struct store_writer *w, struct out *o)
+{
+	int err;
+
+	o->fd = store_io_open(w->s->dir, o->tmp, O_CREAT | O_EXCL | O_RDWR | O_DIRECT, 0600);
+	if (o->fd == -EINVAL) {
+		store_io_unlink(w->s->dir, o->tmp);
+		o->fd = store_io_open(w->s->dir, o->tmp, O_CREAT | O_EXCL | O_RDWR, 0600);
+	}
+	if (o->fd < 0)
+		return store_fail_io(o->fd, "make", o->tmp);
+	err = fchmod(o->fd, w->s->mode & 0666) ? -errno : 0;
+	if (!err && !geteuid() && w->s->owner && fchown(o->fd, w->s->owner, -1))
+		err = -errno;
+	if (err)
+		return store_fail_io(err, "give away", o->tmp);
+	/*
+	 * The kernel serialises writes that extend a file, so allocate a whole segment. If there is
+	 * no space for that, there may be enough for the pages that will come.
+	 */
+	o->room = SEG_SLOTS * (uint64_t)STORE_PAGE + store_seg_index_len(SEG_SLOTS, 0);
+	if (fallocate(o->fd, 0, 0, o->room))
+		o->room = 0;
+	return 0;
+}
+
+static int begin_segment(struct store_writer *w)
+{
+	struct out *o;
+	struct seg *g;
+	int err;
+
+	while (w->nout >= SEGS_OUT && reap(w, true))
+		;
+	if (w->why.err)
+		return store_writer_error(w);
+	err = store_lookup_refresh(w->s);
+	if (err)
+		return err;
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return store_fail(-ENOMEM, "out of memory");
+	w->nout++;
+	pthread_mutex_lock(&w->s->mutex);
+	err = store_seg_add(w->s, store_random64(), &g);
+	if (!err) {
+		g->digests = malloc(SEG_SLOTS * sizeof(*g->digests));
+		g->owner = w;
+		g->known = true;
+		err = g->digests ? 0 : store_fail(-ENOMEM, "out of memory");
+	}
+	pthread_mutex_unlock(&w->s->mutex);
+	o->fd = -1;
+	o->seg = g;
+	if (!err && w->zstd && !(o->frames = calloc(SEG_SLOTS / FRAME_SLOTS, sizeof(*o->frames))))
+		err = store_fail(-ENOMEM, "out of memory");
+	if (err) {
+		free_out(w, o);
+		return err;
+	}
+	snprintf(o->tmp, sizeof(o->tmp), "tmp/%016" PRIx64, g->id);
+	err = open_tmp(w, o);
+	if (err) {
+		drop_out(w, o);
+		return err;
+	}
+	w->cur = o;
+	return 0;
+}
+
+static int append_index(struct store_writer *w)
+{
+	struct out *o = w->cur;
+	size_t len = store_seg_index_len(o->seg->slots, o->nframes);
+	uint8_t *index = malloc(len);
+	int err;
+
+	if (!index)
+		return store_fail(-ENOMEM, "out of memory");
+	o->pages_len = o->len;
+	store_seg_write_index(w->s, o->seg->id, o->seg->slots, o->len, o->seg->digests, o->frames,
+			      o->nframes, index);
+	err = append(w, index, len);
+	free(index);
+	return err;
+}
+
+/* Adds the index to the current segment and writes it out. */
+static int finish(struct store_writer *w)
+{
+	struct out *o = w->cur;
+	int err = 0;
+
+	if (!o)
+		return 0;
+	if (w->framed)
+		err = pack_frame(w);
+	if (!err)
+		err = append_padding(w);
+	if (!err)
+		err = append_index(w);
+	if (!err && w->buf)
+		send_buf(w);
+	if (w->buf) {
+		w->buf->next = w->free;
+		w->free = w->buf;
+		w->buf = NULL;
+	}
+	latch(w, err);
+	w->framed = 0;
+	w->cur = NULL;
+	pthread_mutex_lock(&w->s->mutex);
+	o->seg->index_off = o->pages_len;
+	o->seg->zstd = o->nframes != 0;
+	w->s->loaded += o->seg->slots * sizeof(struct store_digest);
+	pthread_mutex_unlock(&w->s->mutex);
+	o->state = CLOSING;
+	o->next = w->outs;
+	w->outs = o;
+	settle(w, o);
+	return err;
+}
+
+/* ------------------------------------------------------------------ pages */
+
+/* Another user's page is used only if it is the same byte for byte. */
+static bool same_bytes(struct store *s, struct seg *g, uint32_t slot, const void *data)
+{
+	uint8_t page[STORE_PAGE];
+
+	return data && store_seg_read_page(s, g, slot, page) == 0 &&
+	       !memcmp(page, data, STORE_PAGE);
+}
+
+static bool usable(struct store *s, struct place p, const void *data)
+{
+	return p.seg && (!s->segs[p.seg]->foreign || same_bytes(s, s->segs[p.seg], p.slot, data));
+}
+
+/* Where the pages behind page `last`, found at `p`, are expected. */
+static struct place move_on(struct store *s, struct place p, const struct store_digest *d,
+			    unsigned int last, unsigned int n)
+{
+	while (++last < n)
+		p.slot += !digest_equal(d[last], s->zero);
+	return p;
+}
+
+void store_writer_known(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
+			unsigned int n, struct place *at, struct place *p)
+{
+	struct store *s = w->s;
+	unsigned int expected = 0, last = n;
+
+	pthread_mutex_lock(&s->mutex);
+	for (unsigned int i = 0; i < n; i++) {
+		p[i] = (struct place){ 0 };
+		if (digest_equal(d[i], s->zero))
+			continue;
+		at->slot++;
+		if (store_lookup_is(s, *at, d[i], w)) {
+			p[i] = *at;
+			expected++;
+		} else {
+			store_lookup_prefetch(s, d[i]);
+		}
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		if (digest_equal(d[i], s->zero))
+			continue;
+		if (!p[i].seg) {
+			p[i] = store_lookup_find(s, d[i], w);
+			last = p[i].seg ? i : last;
+		}
+		if (!usable(s, p[i], data ? data + i * (size_t)STORE_PAGE : NULL))
+			p[i].seg = 0;
+	}
+	if (!expected && last < n && p[last].seg)
+		*at = move_on(s, p[last], d, last, n);
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* Is the page stored already? This also finds a page that came twice within one run. */
+static bool find_page(struct store_writer *w, struct store_digest d, const void *data,
+		      struct place *p)
+{
+	bool found;
+
+	pthread_mutex_lock(&w->s->mutex);
+	*p = store_lookup_find(w->s, d, w);
+	found = usable(w->s, *p, data);
+	pthread_mutex_unlock(&w->s->mutex);
+	return found;
+}
+
+int store_writer_put(struct store_writer *w, struct store_digest d, const void *data,
+		     struct place *p)
+{
+	struct store *s = w->s;
+	struct seg *g;
+	int err = store_writer_error(w);
+
+	if (!err && find_page(w, d, data, p))
+		return 1;
+	if (!err && !w->cur)
+		err = latch(w, begin_segment(w));
+	if (err)
+		return err;
+	g = w->cur->seg;
+	pthread_mutex_lock(&s->mutex);
+	*p = (struct place){ g->index, g->slots };
+	g->digests[g->slots++] = d;
+	err = store_lookup_add(s, d, *p);
+	pthread_mutex_unlock(&s->mutex);
+	if (!err)
+		err = append_page(w, data);
+	if (!err && g->slots == SEG_SLOTS)
+		err = finish(w);
+	return latch(w, err);
+}
+
+/* ------------------------------------------------------------------ hashing with two threads */
+
+/* Takes the next run and hashes it. */
+static bool hash_one(struct store_writer *w)
+{
+	struct hasher *h = &w->hash;
+	size_t run = atomic_fetch_add(&h->next, 1), first = run * RUN, n = RUN;
+
+	if (first >= h->pages)
+		return false;
+	if (n > h->pages - first)
+		n = h->pages - first;
+	store_hash_pages(w->s, h->data + first * STORE_PAGE, n, w->digests + first);
+	/* Pairs with the acquire in store_writer_hash: the digests are there. */
+	atomic_store_explicit(&h->done[run], true, memory_order_release);
+	return true;
+}
+
+static void *helper(void *arg)
+{
+	struct store_writer *w = arg;
+	struct hasher *h = &w->hash;
+
+	pthread_mutex_lock(&h->mutex);
+	for (;;) {
+		while (h->state != ASKED && !h->stop)
+			pthread_cond_wait(&h->wake, &h->mutex);
+		if (h->stop)
+			break;
+		h->state = BUSY;
+		pthread_mutex_unlock(&h->mutex);
+		while (hash_one(w))
+			;
+		pthread_mutex_lock(&h->mutex);
+		h->state = IDLE;
+		pthread_cond_signal(&h->idle);
+	}
+	pthread_mutex_unlock(&h->mutex);
+	return NULL;
+}
+
+/* Waits until no helper hashes; one that has not woken up yet does not count. */
+static void wait_idle(struct hasher *h)
+{
+	pthread_mutex_lock(&h->mutex);
+	if (h->state == ASKED)
+		h->state = IDLE;
+	while (h->state == BUSY)
+		pthread_cond_wait(&h->idle, &h->mutex);
+	pthread_mutex_unlock(&h->mutex);
+}
+
+/* Starts the helper with all signals blocked. */
+static void start_helper(struct store_writer *w)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	w->hash.runs = pthread_create(&w->hash.thread, NULL, helper, w) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void give_work(struct store_writer *w, const uint8_t *data, size_t pages)
+{
+	struct hasher *h = &w->hash;
+	bool help = !(w->flags & STORE_ONE_THREAD) && pages >= 4 * RUN;
+
+	if (help && !h->runs)
+		start_helper(w);
+	h->data = data;
+	h->pages = pages;
+	atomic_store(&h->next, 0);
+	for (size_t i = 0; i * RUN < pages; i++)
+		atomic_store_explicit(&h->done[i], false, memory_order_relaxed);
+	if (!help || !h->runs)
+		return;
+	pthread_mutex_lock(&h->mutex);
+	h->state = ASKED;
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->mutex);
+}
+
+int store_writer_hash(struct store_writer *w, const uint8_t *data, size_t pages,
+		      int (*each)(void *arg, size_t first, size_t n, const struct store_digest *d),
+		      void *arg)
+{
+	int err = 0;
+
+	for (size_t at = 0; at < pages && !err; at += SLICE) {
+		size_t slice = pages - at < SLICE ? pages - at : SLICE;
+
+		give_work(w, data + at * STORE_PAGE, slice);
+		for (size_t i = 0; i * RUN < slice && !err; i++) {
+			size_t n = slice - i * RUN < RUN ? slice - i * RUN : RUN;
+
+			while (!atomic_load_explicit(&w->hash.done[i], memory_order_acquire))
+				if (!hash_one(w))
+					wait_idle(&w->hash);
+			err = each(arg, at + i * RUN, n, w->digests + i * RUN);
+		}
+		wait_idle(&w->hash);
+	}
+	return err;
+}
+
+static void stop_helper(struct hasher *h)
+{
+	if (!h->runs)
+		return;
+	pthread_mutex_lock(&h->mutex);
+	h->stop = true;
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->mutex);
+	pthread_join(h->thread, NULL);
+}
+
+/* ------------------------------------------------------------------ a writer */
+
+static int get_memory(struct store_writer *w)
+{
+	struct iovec iov[BUFS];
+
+	w->mem = mmap(NULL, BUFS * BUF_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	if (w->mem == MAP_FAILED)
+		w->mem = NULL;
+	else	/* a fork during a dump would have each page copied */
+		madvise(w->mem, BUFS * BUF_LEN, MADV_DONTFORK);
+	if (w->mem)	/* see store_buffer() */
+		madvise(w->mem, BUFS * BUF_LEN, MADV_HUGEPAGE);
+	w->digests = malloc(SLICE * sizeof(*w->digests));
+	if (w->s->super.a) {
+		w->frame = malloc(FRAME_SLOTS * STORE_PAGE +
+				  ZSTD_compressBound(FRAME_SLOTS * STORE_PAGE));
+		w->zstd = ZSTD_createCCtx();
+	}
+	if (!w->mem || !w->digests || (w->s->super.a && (!w->frame || !w->zstd)))
+		return store_fail(-ENOMEM, "out of memory");
+	for (int i = 0; i < BUFS; i++) {
+		w->bufs[i].req.buf = w->mem + i * (size_t)BUF_LEN;
+		w->bufs[i].req.fixed = i;
+		w->bufs[i].next = w->free;
+		w->free = &w->bufs[i];
+		iov[i] = (struct iovec){ w->bufs[i].req.buf, BUF_LEN };
+	}
+	return store_io_lane_init(&w->lane, 2 * BUFS, iov, BUFS);
+}
+
+int store_writer_open(struct store *s, unsigned int flags, struct store_writer **out)
+{
+	struct store_writer *w;
+	int err = store_need_rw(s);
+
+	*out = NULL;
+	if (err)
+		return err;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return store_fail(-ENOMEM, "out of memory");
+	atomic_fetch_add(&s->writers, 1);
+	w->s = s;
+	w->flags = flags;
+	w->began = store_now_ns();
+	pthread_mutex_init(&w->hash.mutex, NULL);
+	pthread_cond_init(&w->hash.wake, NULL);
+	pthread_cond_init(&w->hash.idle, NULL);
+	err = get_memory(w);
+	if (!err)
+		err = store_lookup_refresh(s);
+	if (err) {
+		store_writer_close(w);
+		return err;
+	}
+	*out = w;
+	return 0;
+}
+
+int store_writer_flush(struct store_writer *w)
+{
+	int err;
+
+	finish(w);
+	while (reap(w, true))
+		;
+	if (w->why.err)
+		return store_writer_error(w);
+	if (w->renamed) {
+		err = store_io_sync_dir(w->s->dir, "seg");
+		if (err)
+			return latch(w, store_fail_io(err, "sync", "seg"));
+		w->renamed = false;
+	}
+	w->st.seconds = (store_now_ns() - w->began) * 1e-9;
+	return 0;
+}
+
+void store_writer_stats(const struct store_writer *w, struct store_writer_stats *st)
+{
+	*st = w->st;
+}
+
+void store_writer_close(struct store_writer *w)
+{
+	if (!w)
+		return;
+	stop_helper(&w->hash);
+	why_set(&w->why, -ECANCELED, "the writer is being closed");
+	if (w->cur) {
+		while (w->cur->writing && reap(w, true))
+			;
+		drop_out(w, w->cur);
+	}
+	while (reap(w, true))
+		;
+	store_io_lane_exit(&w->lane);
+	if (w->mem)
+		munmap(w->mem, BUFS * BUF_LEN);
+	ZSTD_freeCCtx(w->zstd);
+	free(w->frame);
+	free(w->digests);
+	pthread_cond_destroy(&w->hash.idle);
+	pthread_cond_destroy(&w->hash.wake);
+	pthread_mutex_destroy(&w->hash.mutex);
+	atomic_fetch_sub(&w->s->writers, 1);
+	free(w);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stat.h - the figures that a proxy shows while it runs: a file that `singvgpu ps` and `top` map
+ *
+ * The proxy creates the file of --stat PATH with this struct's size, fills in the first fields and
+ * stores magic last (release). From then on the proxy alone writes; it stores each 64-bit number
+ * whole (relaxed). A reader loads them one by one: two need not be of the same moment.
+ * While UPROXY_STAT_VERSION stays, fields are only added at the struct's end; a reader uses the
+ * smaller of `size` and the size that it knows. The launcher removes the file.
+ */
+#ifndef UPROXY_STAT_H
+#define UPROXY_STAT_H
+
+#include <stdint.h>
+
+#define UPROXY_STAT_MAGIC	0x54475653u	/* "SVGT" */
+#define UPROXY_STAT_VERSION	1u
+
+enum uproxy_stat_state {
+	UPROXY_STARTING,	/* the driver is being opened */
+	UPROXY_SERVING,
+	UPROXY_FROZEN,		/* the gate is closed for a dump */
+	UPROXY_ENDED,		/* the client has left, or the session was ended: why[] */
+};
+
+struct uproxy_stat {
+	uint32_t magic;			/* UPROXY_STAT_MAGIC, stored last */
+	uint32_t version;		/* UPROXY_STAT_VERSION */
+	uint32_t size;			/* of this struct, bytes */
+	uint32_t state;			/* enum uproxy_stat_state */
+	int32_t pid;			/* the proxy's */
+	int32_t client;			/* the client's, as SO_PEERCRED told it */
+	int32_t device;			/* ordinal among the job's devices */
+	int32_t driver_version;		/* as cuDriverGetVersion */
+	uint64_t started_ns;		/* CLOCK_REALTIME */
+	char device_name[64];		/* cut if need be, always with a NUL */
+	char backend[16];		/* of the channel: "kmod" or "memfd" */
+	char why[128];			/* why the session ended, "" while it runs or if nothing is wrong */
+
+	uint64_t budget;		/* device memory granted, bytes; 0: none is set */
+	uint64_t device_bytes;		/* physical device memory mapped now */
+	uint64_t device_peak;		/* maximum of device_bytes */
+	uint64_t pinned_bytes;		/* arena memory pinned for the device now */
+
+	uint64_t calls;			/* records executed */
+	uint64_t answered;		/* of these, with an answer */
+	uint64_t launches;		/* kernels, one for each grid */
+	uint64_t errors;		/* records that failed */
+	uint64_t bytes_to_device;	/* copied from host memory */
+	uint64_t bytes_to_host;
+	uint64_t bytes_on_device;	/* copied or set within device memory */
+	uint64_t modules;		/* images loaded */
+	uint64_t jit_ns;		/* spent in loading and compiling them */
+	uint64_t waits;			/* times that the proxy waited on an empty ring */
+};
+
+_Static_assert(sizeof(struct uproxy_stat) == 360, "file format");
+
+#endif

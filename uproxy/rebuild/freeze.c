@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * freeze.c - freezes a session: closes the gate, drains the ring, waits until the device is idle
+ *
+ *   serving ── freeze: gate ─► drain, streams run dry ─► frozen ── thaw ─► serving
+ *                                 └─ no progress: stream and cause are named ─┘
+ *
+ * Queued work has no limit. The timeout is for the time in which no record is served, no call
+ * answered and no operation of a stream completed (mark.c).
+ *
+ * Meanwhile the client runs on. Its host functions run, too: the thread that asks for them passes
+ * the gate (ring_request_anyway). An operation that waits for another act of the host (a value in
+ * memory, a kernel that polls) holds up the dump until the timeout; then the session runs on.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "content.h"
+#include "uproxy_i.h"
+
+#define LOOK_NS		10000000ull	/* between two looks at the streams */
+#define IDLE_MS_MAX	86400000ull
+
+/* ----------------------------------------------------------------- whether a dump is possible */
+
+struct files {
+	struct why *why;
+	char seen[4096];	/* path of the last file found unchanged */
+};
+
+/* Files from which a restore will load images must be unchanged. */
+static int file_as_it_was(void *arg, const struct singvgpu_log_entry *e, const void *data)
+{
+	const struct sv_image *a = data;
+	struct files *f = arg;
+	const char *path = image_path(e, data);
+	struct stat st;
+
+	if (!path || !strcmp(path, f->seen))
+		return 0;
+	if (!stat(path, &st) && (uint64_t)st.st_size == a->size &&
+	    (uint64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == a->mtime_ns) {
+		snprintf(f->seen, sizeof(f->seen), "%s", path);
+		return 0;
+	}
+	return why_set(f->why, -ENOTSUP, "%s, from which a module was loaded, is gone or has changed "
+		       "since: put it back as it was, with its time", path);
+}
+
+/* The checks that need no device. */
+static int may_be(struct sv_session *s, struct why *why)
+{
+	struct files f = { .why = why };
+	int rc;
+
+	pthread_mutex_lock(&s->error_lock);
+	rc = s->latched || s->failed ? -ENOTSUP : 0;
+	pthread_mutex_unlock(&s->error_lock);
+	if (rc)
+		return why_set(why, rc, "an error has broken the context for good: nothing can be read "
+			       "from the device any more; restart the job or restore an earlier "
+			       "checkpoint");
+	if (s->bypassed)
+		return why_set(why, -ENOTSUP, "the program uses a driver library that singvgpu does not "
+			       "see: what it has on the device cannot be saved (SINGVGPU_LOG=1 names it)");
+	if (__atomic_load_n(&s->shares, __ATOMIC_RELAXED))
+		return why_set(why, -ENOTSUP, "the program has shared device memory with another process "
+			       "(cuMemExportToShareableHandle, cuIpcGetMemHandle, "
+			       "cuMemPoolExportPointer and what opens those), or events: what two "
+			       "sessions have in common cannot be saved");
+	if (__atomic_load_n(&s->log_full, __ATOMIC_RELAXED))
+		return why_set(why, -ENOTSUP,
+			       "the channel's log is full, so it lacks objects that the job has made "
+			       "on the device: restart the job");
+	rc = ring_log_walk(s->ring, file_as_it_was, &f);
+	return rc == -EBADMSG ? why_set(why, rc, "the channel's log is damaged") :
+				why_text(why, rc, "");
+}
+
+/* ----------------------------------------------------------------- whether the device is idle */
+
+struct freezing {
+	struct sv_session *s;
+	uint64_t begin, idle_ns;
+	int (*tell)(uint64_t done, uint64_t total);
+	uint64_t looked, moved;		/* now_ns(): last look at the streams, last progress */
+	uint64_t left, total;		/* operations of the streams: left, in all */
+	uint64_t served, unanswered;	/* records, at the last look */
+	uint64_t flood;			/* records served since the ring was empty */
+	unsigned int naps;
+	struct why *why;
+};
+
+static struct stream *first_of(struct context *c, struct stream **rest)
+{
+	*rest = c->streams;
+	return &c->legacy;
+}
+
+/* The streams of a context: the legacy one, the client's, and the one for destroyed ones. */
+static struct stream *next_of(struct context *c, struct stream *st, struct stream **rest)
+{
+	struct stream *next = *rest;
+
+	if (next) {
+		*rest = next->next;
+		return next;
+	}
+	return st == c->grave ? NULL : c->grave;
+}
+
+/* The first busy stream; *r is the driver's answer. NULL: there is none. */
+static struct stream *busy_in(struct sv_session *s, struct context *c, CUresult *r)
+{
+	struct stream *rest;
+
+	*r = s->hal.drv.cuCtxSetCurrent(c->real);
+	context_forget();
+	for (struct stream *st = first_of(c, &rest); st; st = next_of(c, st, &rest)) {
+		if (!*r)
+			*r = s->hal.drv.cuStreamQuery(st->real);
+		if (*r)
+			return st;
+	}
+	return NULL;
+}
+
+static struct stream *busy(struct sv_session *s, CUresult *r)
+{
+	struct stream *st = NULL;
+	struct context **c;
+	ssize_t n = handle_contexts(s, &c);
+
+	*r = n < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+	for (ssize_t i = 0; i < n && !st; i++)
+		st = busy_in(s, c[i], r);
+	free(c);
+	return st;
+}
+
+bool freeze_idle(struct sv_session *s)
+{
+	CUresult r;
+
+	return !busy(s, &r) && !r;
+}
+
+/* The driver may wait for the device before it answers what content_check asks it. */
+int freeze_possible(struct sv_session *s, struct why *why)
+{
+	CUresult r = CUDA_SUCCESS;
+	int rc = may_be(s, why);
+
+	if (rc || !worker_idle() || busy(s, &r) || r)
+		return rc;
+	return content_check(s, why);
+}
+
+/* The legacy stream is busy when a blocking stream is: finds that one, to name it. */
+static struct stream *busy_other(struct sv_session *s, struct stream *st)
+{
+	struct context *c = st->context;
+
+	for (struct stream *o = c->streams; st->legacy && o; o = o->next)
+		if (o->blocking && s->hal.drv.cuStreamQuery(o->real) == CUDA_ERROR_NOT_READY)
+			return o;
+	return st;
+}
+
+static const char *cause(const struct sv_session *s, const struct stream *st, char *text, size_t n)
+{
+	uint64_t word;
+
+	if (st->call) {
+		word = __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE);
+		if (word < st->call)
+			return "a host function of the program that has not returned yet";
+	}
+	if (!st->wait_addr)
+		return "a kernel or copy that does not end, or waits for the program";
+	snprintf(text, n, "a value in memory at 0x%llx (cuStreamWaitValue), or a kernel that runs on",
+		 (unsigned long long)st->wait_addr);
+	return text;
+}
+
+/* The number of operations left in all streams. */
+static uint64_t count_left(struct sv_session *s)
+{
+	struct context **c;
+	ssize_t n = handle_contexts(s, &c);
+	struct stream *rest;
+	uint64_t left = 0;
+
+	for (ssize_t i = 0; i < n; i++) {
+		if (s->hal.drv.cuCtxSetCurrent(c[i]->real))
+			continue;
+		for (struct stream *st = first_of(c[i], &rest); st; st = next_of(c[i], st, &rest))
+			left += stream_left(s, st);
+	}
+	context_forget();
+	free(c);
+	return left;
+}
+
+/* Has anything happened since the last look? */
+static void look(struct freezing *f, uint64_t unanswered)
+{
+	uint64_t now = now_ns(), left;
+
+	if (f->looked && now - f->looked < LOOK_NS)
+		return;
+	f->looked = now;
+	left = count_left(f->s);
+	if (left != f->left || unanswered != f->unanswered || f->served)
+		f->moved = now;
+	/* Records served meanwhile have added operations. */
+	if (left > f->left)
+		f->total += left - f->left;
+	f->left = left;
+	f->unanswered = unanswered;
+	f->served = 0;
+}
+
+/* "; 3 operations are left in it, and none was completed in 2.0 s (before: 77 in 8.1 s, 9.5 a second)" */
+static void how_far(const struct freezing *f, const struct stream *st, char *text, size_t n)
+{
+	uint64_t done = f->total - f->left;
+	double idle = (now_ns() - f->moved) / 1e9, before = (f->moved - f->begin) / 1e9;
+	int at = snprintf(text, n, "%llu operations are left in it, and none was completed in %.1f s",
+			  (unsigned long long)(st->ops - st->passed), idle);
+
+	if (done && before > 0 && at < (int)n)
+		snprintf(text + at, n - at, " (before: %llu in %.1f s, %.1f a second)",
+			 (unsigned long long)done, before, done / before);
+}
+
+/* Nothing has moved for too long: names what it waits for. */
+static int blame(struct freezing *f, uint64_t unanswered)
+{
+	struct sv_session *s = f->s;
+	struct stream *st;
+	char text[128], name[64], far[160];
+	CUresult r;
+
+	st = busy(s, &r);
+	if (!st)
+		return why_set(f->why, -ETIMEDOUT, worker_idle() ?
+			       "%llu calls of the program are not answered yet" :
+			       "a module or graph is still being loaded or compiled (%llu calls are "
+			       "open)", (unsigned long long)unanswered);
+	st = busy_other(s, st);
+	if (st->legacy)
+		snprintf(name, sizeof(name), "the default stream");
+	else if (st == st->context->grave)
+		snprintf(name, sizeof(name), "a stream that was destroyed");
+	else
+		snprintf(name, sizeof(name), "stream %u (0x%llx)", sv_handle_index(st->handle),
+			 (unsigned long long)st->handle);
+	how_far(f, st, far, sizeof(far));
+	return why_set(f->why, -ETIMEDOUT, "%s waits for %s; %s: checkpoint again later, or give it a "
+		       "longer deadline", name, cause(s, st, text, sizeof(text)), far);
+}
+
+static void nap(struct freezing *f)
+{
+	struct timespec t = { 0, f->naps < 32 ? 20000 : f->naps < 256 ? 200000 : 1000000 };
+
+	f->naps++;
+	nanosleep(&t, NULL);
+}
+
+/* Tells how far it is. Does nobody wait for the freeze any more? */
+static bool forsaken(const struct freezing *f)
+{
+	return f->tell(f->total - f->left, f->total);
+}
+
+/* The ring is empty. Does everything stand still but the thread that asks for host functions? */
+static int settled(void *arg, struct ring *r, uint64_t unanswered)
+{
+	struct freezing *f = arg;
+	struct sv_session *s = f->s;
+	struct stream *st = NULL;
+	CUresult res = CUDA_SUCCESS;
+	bool still;
+
+	(void)r;
+	f->flood = 0;
+	if (forsaken(f))
+		return -ECANCELED;
+	still = unanswered == hostfunc_open() && worker_idle();
+	if (still)
+		st = busy(s, &res);
+	if (res && res != CUDA_ERROR_NOT_READY)
+		return why_set(f->why, -EIO, "the device is in error %d", res);
+	if (still && !st) {
+		hostfunc_release(s);
+		return 1;
+	}
+	look(f, unanswered);
+	if (now_ns() - f->moved > f->idle_ns)
+		return blame(f, unanswered);
+	nap(f);
+	return 0;
+}
+
+static int serve_one(void *arg, struct ring *r, const struct ring_record *rec)
+{
+	struct freezing *f = arg;
+
+	if (forsaken(f))
+		return -ECANCELED;
+	/* The gate is closed: a client that respects it can have filled the ring once. */
+	if (++f->flood > 2 * ring_geometry(r)->ring_units)
+		return why_set(f->why, -ETIMEDOUT,
+			       "the program submits calls although the gate is closed");
+	f->served++;
+	return serve_record(f->s, rec);
+}
+
+/* The device is idle: synchronises all contexts, which brings out printed text and errors. */
+static int flush(struct sv_session *s, struct why *why)
+{
+	struct context **c;
+	ssize_t count = handle_contexts(s, &c);
+	CUresult r = count < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+
+	for (ssize_t i = 0; i < count && !r; i++) {
+		r = s->hal.drv.cuCtxSetCurrent(c[i]->real);
+		if (!r && s->hal.drv.cuCtxSynchronize)
+			r = s->hal.drv.cuCtxSynchronize();
+	}
+	free(c);
+	context_forget();
+	print_pump(s);
+	return r ? why_set(why, -EIO, "the device is in error %d", r) : 0;
+}
+
+/* ------------------------------------------------------------------------------ freeze, thaw */
+
+int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, uint64_t total),
+	   uint64_t *ns, struct why *why)
+{
+	uint64_t begin = now_ns();
+	struct freezing f = { .s = s, .begin = begin, .moved = begin, .tell = tell, .why = why };
+	int rc = may_be(s, why);
+
+	if (rc)
+		return rc;
+	f.idle_ns = (idle_ms < IDLE_MS_MAX ? idle_ms : IDLE_MS_MAX) * 1000000;
+	rc = ring_freeze_when(s->ring, serve_one, settled, &f, -1);
+	if (rc)
+		return why_set(why, rc, "%s", rc == -ECANCELED ? "the conductor has gone" :
+			       ring_strerror(rc));
+	stat_state(s, UPROXY_FROZEN);
+	rc = flush(s, why);
+	if (!rc && journal_compact(s) == -EBADMSG)
+		rc = why_set(why, -EBADMSG, "the channel's log is damaged");
+	/* The last of the work may have brought an error, so check again. */
+	if (!rc)
+		rc = may_be(s, why) ?: content_check(s, why);
+	if (rc)
+		thaw(s);
+	*ns = now_ns() - begin;
+	return rc;
+}
+
+int thaw(struct sv_session *s)
+{
+	int rc = ring_thaw(s->ring);
+
+	stat_state(s, UPROXY_SERVING);
+	return rc;
+}

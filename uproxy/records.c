@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * records.c - the table of each record's handler and effects; serve, worker, journal, replay use it
+ *
+ * A handler is written by hand or is the generated dispatch. For generated records the annotations
+ * (cuda.ann) give whether the record is logged and which handle it makes or ends; a row here adds
+ * the rest. A record that has no row and is not generated ends the session.
+ */
+#include "graph.h"
+#include "uproxy_i.h"
+
+#define HAND(op, f, type)	[SV_OP_##op] = { .name = #op, .fn = f, .size = sizeof(struct type)
+#define BARE(op, f)		[SV_OP_##op] = { .name = #op, .fn = f
+#define GENERATED(op)		[SV_OP_##op] = { .name = #op
+#define AT(type, field)		(offsetof(struct type, field) + 1)
+
+/* Keys: the bytes before a field, a whole record, a variable's library and name. */
+#define BEFORE(type, field)	{ 0, offsetof(struct type, field) }
+#define ALL			{ 0, RECORD_REST }
+#define GLOBAL			.changes = AT(sv_by_name, from), .key = { BEFORE(sv_by_name, info), \
+					{ sizeof(struct sv_by_name), RECORD_REST } }
+
+static struct record records[SV_OPS_cuda] = {
+	HAND(cuDevicePrimaryCtxRetain, do_ctx_retain, sv_ctx_new), .flags = RECORD_LOG,
+		.makes = AT(sv_ctx_new, ctx) },
+	HAND(cuCtxCreate_v4, do_ctx_create, sv_ctx_new), .flags = RECORD_LOG,
+		.makes = AT(sv_ctx_new, ctx) },
+	HAND(cuDevicePrimaryCtxReset_v2, do_ctx_reset, sv_ctx_end), .flags = RECORD_LOG,
+		.ends = AT(sv_ctx_end, ctx) },
+	HAND(cuCtxDestroy_v2, do_ctx_destroy, sv_ctx_end), .flags = RECORD_LOG,
+		.ends = AT(sv_ctx_end, ctx) },
+	GENERATED(cuCtxSetLimit), .changes = AT(sv_cuCtxSetLimit, ctx),
+		.key = { BEFORE(sv_cuCtxSetLimit, value),
+			 { offsetof(struct sv_cuCtxSetLimit, limit), sizeof(CUlimit) } } },
+	GENERATED(cuCtxSetCacheConfig), .changes = AT(sv_cuCtxSetCacheConfig, ctx),
+		.key = { BEFORE(sv_cuCtxSetCacheConfig, config) } },
+	GENERATED(cuCtxSetSharedMemConfig), .changes = AT(sv_cuCtxSetSharedMemConfig, ctx),
+		.key = { BEFORE(sv_cuCtxSetSharedMemConfig, config) } },
+
+	HAND(cuStreamSynchronize, do_stream_sync, sv_sync_on) },
+	HAND(cuEventSynchronize, do_event_sync, sv_sync_on) },
+	HAND(cuCtxSynchronize, do_ctx_sync, sv_sync_on) },
+	HAND(cuStreamQuery, do_stream_query, sv_sync_on) },
+	HAND(cuEventQuery, do_event_query, sv_sync_on) },
+	HAND(cuEventElapsedTime, do_event_elapsed, sv_cuEventElapsedTime) },
+	HAND(cuEventElapsedTime_v2, do_event_elapsed, sv_cuEventElapsedTime_v2) },
+	HAND(cuStreamDestroy_v2, do_stream_destroy, sv_stream_end), .flags = RECORD_LOG,
+		.ends = AT(sv_stream_end, stream) },
+
+	HAND(cuStreamWaitValue32_v2, do_stream_wait, sv_cuStreamWaitValue32_v2) },
+	HAND(cuStreamWaitValue64_v2, do_stream_wait, sv_cuStreamWaitValue64_v2) },
+
+	HAND(cuStreamSetAttribute, do_stream_attr, sv_stream_attr), .flags = RECORD_LOG,
+		.changes = AT(sv_stream_attr, stream),
+		.key = { BEFORE(sv_stream_attr, value) } },
+
+	HAND(cuMemcpyAsync, do_copy, sv_copy) },
+	HAND(cuMemcpy3DAsync_v2, do_copy3d, sv_copy3d) },
+
+	HAND(cuLibraryLoadData, do_load_library, sv_image),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_ORDERED | RECORD_IMAGE,
+		.makes = AT(sv_image, handle) },
+	HAND(cuModuleLoadDataEx, do_load_module, sv_image),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_ORDERED | RECORD_IMAGE,
+		.makes = AT(sv_image, handle) },
+	HAND(cuLinkComplete, do_link, sv_image), .flags = RECORD_WORKER | RECORD_TAIL },
+	HAND(cuLibraryUnload, do_unload, sv_image_end), .flags = RECORD_LOG,
+		.ends = AT(sv_image_end, handle) },
+	HAND(cuModuleUnload, do_unload, sv_image_end), .flags = RECORD_LOG,
+		.ends = AT(sv_image_end, handle) },
+	HAND(cuLibraryGetKernel, do_get_kernel, sv_by_name),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL,
+		.makes = AT(sv_by_name, handle) },
+	HAND(cuModuleGetFunction, do_get_function, sv_by_name),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL,
+		.makes = AT(sv_by_name, handle) },
+	HAND(cuLibraryGetGlobal, do_get_global, sv_by_name),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
+	HAND(cuLibraryGetManaged, do_get_global, sv_by_name),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
+	HAND(cuModuleGetGlobal_v2, do_get_global, sv_by_name),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
+	HAND(cuKernelGetFunction, do_derive, sv_derive), .flags = RECORD_LOG | RECORD_WORKER,
+		.makes = AT(sv_derive, handle) },
+	HAND(cuLibraryGetModule, do_derive, sv_derive), .flags = RECORD_LOG | RECORD_WORKER,
+		.makes = AT(sv_derive, handle) },
+	HAND(cuLibraryEnumerateKernels, do_enumerate, sv_enumerate), .flags = RECORD_WORKER },
+	HAND(cuModuleEnumerateFunctions, do_enumerate, sv_enumerate), .flags = RECORD_WORKER },
+	GENERATED(cuFuncLoad), .flags = RECORD_WORKER | RECORD_FIRST,
+		.changes = AT(sv_cuFuncLoad, function), .key = { ALL } },
+	GENERATED(cuFuncSetAttribute), .flags = RECORD_WORKER,
+		.changes = AT(sv_cuFuncSetAttribute, hfunc),
+		.key = { BEFORE(sv_cuFuncSetAttribute, value) } },
+	GENERATED(cuKernelSetAttribute), .flags = RECORD_WORKER,
+		.changes = AT(sv_cuKernelSetAttribute, kernel),
+		.key = { BEFORE(sv_cuKernelSetAttribute, val) } },
+
+	GENERATED(cuKernelSetCacheConfig), .changes = AT(sv_cuKernelSetCacheConfig, kernel),
+		.key = { BEFORE(sv_cuKernelSetCacheConfig, config) } },
+	GENERATED(cuFuncSetCacheConfig), .changes = AT(sv_cuFuncSetCacheConfig, hfunc),
+		.key = { BEFORE(sv_cuFuncSetCacheConfig, config) } },
+	GENERATED(cuFuncSetSharedMemConfig), .changes = AT(sv_cuFuncSetSharedMemConfig, hfunc),
+		.key = { BEFORE(sv_cuFuncSetSharedMemConfig, config) } },
+
+	HAND(cuTexObjectCreate, do_tex_create, sv_tex_new),
+		.flags = RECORD_LOG | RECORD_TAIL | RECORD_VALUE | RECORD_ORDERED },
+	HAND(cuSurfObjectCreate, do_tex_create, sv_tex_new),
+		.flags = RECORD_LOG | RECORD_TAIL | RECORD_VALUE | RECORD_ORDERED },
+	HAND(cuTexObjectDestroy, do_tex_destroy, sv_tex_end),
+		.flags = RECORD_LOG | RECORD_ENDS_VALUE },
+	HAND(cuSurfObjectDestroy, do_tex_destroy, sv_tex_end),
+		.flags = RECORD_LOG | RECORD_ENDS_VALUE },
+	HAND(cuArrayDestroy, do_array_destroy, sv_cuArrayDestroy), .flags = RECORD_LOG },
+	HAND(cuMipmappedArrayDestroy, do_array_destroy, sv_cuMipmappedArrayDestroy),
+		.flags = RECORD_LOG },
+
+	HAND(cuOccupancyMaxPotentialClusterSize, do_clusters, sv_clusters),
+		.flags = RECORD_WORKER },
+	HAND(cuOccupancyMaxActiveClusters, do_clusters, sv_clusters), .flags = RECORD_WORKER },
+	HAND(cuLaunchKernel, do_launch, sv_launch), .flags = RECORD_TAIL },
+	HAND(cuLaunchHostFunc, do_host_func, sv_host_func) },
+
+	HAND(cuGraphConditionalHandleCreate, do_graph_cond, sv_graph_cond),
+		.flags = RECORD_LOG | RECORD_COND | RECORD_ORDERED,
+		.changes = AT(sv_graph_cond, graph) },
+	HAND(cuGraphDestroy, do_graph_forget, sv_graph_forget), .flags = RECORD_LOG,
+		.ends = AT(sv_graph_forget, graph) },
+	HAND(cuGraphLaunch, do_graph_launch, sv_graph_launch) },
+	HAND(cuGraphUpload, do_graph_upload, sv_graph_launch) },
+	HAND(cuGraphExecDestroy, do_graph_destroy, sv_graph_end), .flags = RECORD_LOG,
+		.ends = AT(sv_graph_end, exec) },
+
+	HAND(cuMemCreate, do_mem_create, sv_mem_create), .flags = RECORD_LOG | RECORD_ALLOC,
+		.makes = AT(sv_mem_create, handle) },
+	HAND(cuMemRelease, do_mem_release, sv_mem_release), .flags = RECORD_LOG,
+		.ends = AT(sv_mem_release, handle) },
+	HAND(cuMemExportToShareableHandle, do_mem_export, sv_mem_share), .flags = RECORD_WORKER },
+	HAND(cuMemImportFromShareableHandle, do_mem_import, sv_mem_share), .flags = RECORD_LOG,
+		.makes = AT(sv_mem_share, handle) },
+	HAND(cuIpcGetMemHandle, do_ipc_show, sv_ipc_show) },
+	HAND(cuIpcOpenMemHandle_v2, do_ipc_fetch, sv_ipc_fetch), .flags = RECORD_WORKER },
+	HAND(cuIpcCloseMemHandle, do_ipc_close, sv_map) },
+	HAND(cuIpcGetEventHandle, do_ipc_event_get, sv_sync_on) },
+	HAND(cuIpcOpenEventHandle, do_ipc_event_open, sv_ipc_event), .flags = RECORD_WORKER },
+	HAND(cuMemMap, do_mem_map, sv_mem_map), .flags = RECORD_LOG | RECORD_MAPS },
+	HAND(cuMemUnmap, do_mem_unmap, sv_map), .flags = RECORD_LOG | RECORD_UNMAPS },
+	HAND(cuMemSetAccess, do_mem_access, sv_mem_access), .flags = RECORD_LOG | RECORD_ACCESS,
+		.key = { BEFORE(sv_mem_access, flags) } },
+
+	HAND(X_MAP, do_map, sv_map), .flags = RECORD_LOG | RECORD_MAPS | RECORD_ALLOC },
+	HAND(X_UNMAP, do_unmap, sv_map), .flags = RECORD_LOG | RECORD_UNMAPS },
+	HAND(X_PIN, do_pin, sv_pin), .flags = RECORD_LOG | RECORD_RANGE, .makes = AT(sv_pin, off) },
+	HAND(X_UNPIN, do_unpin, sv_pin), .flags = RECORD_LOG | RECORD_RANGE,
+		.ends = AT(sv_pin, off) },
+	HAND(X_PREPARE, do_prepare, sv_prepare),
+		.flags = RECORD_WORKER | RECORD_LOG | RECORD_FIRST,
+		.changes = AT(sv_prepare, function), .key = { ALL } },
+	BARE(X_NEXT_CALL, do_next_call) },
+	HAND(X_FUNC_INFO, do_func_info, sv_func_info_req), .flags = RECORD_WORKER },
+	HAND(X_GRAPH, do_graph, sv_graph_req),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_GRAPH,
+		.makes = AT(sv_graph_req, exec) },
+	HAND(X_GRAPH_UPDATE, do_graph_update, sv_graph_req),
+		.flags = RECORD_LOG | RECORD_TAIL | RECORD_GRAPH | RECORD_NODES,
+		.changes = AT(sv_graph_req, exec) },
+	BARE(X_BYPASS, do_bypass), .flags = RECORD_TAIL },
+	HAND(X_IPC_MAP, do_ipc_map, sv_ipc_map) },
+	HAND(X_IPC_FORGET, do_ipc_forget, sv_ipc_forget) },
+	HAND(X_IPC_RECORD, do_ipc_record, sv_ipc_on) },
+	HAND(X_IPC_WAIT, do_ipc_wait, sv_ipc_on) },
+	HAND(X_IPC_QUERY, do_ipc_query, sv_sync_on) },
+	HAND(X_IPC_SYNC, do_ipc_sync, sv_sync_on) },
+	HAND(X_IPC_END, do_ipc_event_end, sv_ipc_end) },
+};
+
+/* Runs before main; the table does not change later. */
+__attribute__((constructor)) static void take_generated(void)
+{
+	for (unsigned int op = 0; op < SV_OPS_cuda; op++) {
+		const struct sv_op *g = &cuda_ops[op];
+		struct record *r = &records[op];
+
+		if (!(g->flags & SV_GENERATED))
+			continue;
+		r->name = g->name;
+		r->flags |= g->flags & SV_LOG ? RECORD_LOG : 0;
+		if (g->creates)
+			r->makes = g->handle;
+		if (g->destroys)
+			r->ends = g->handle;
+	}
+}
+
+const struct record *record_of(uint16_t op)
+{
+	return op < SV_OPS_cuda && records[op].name ? &records[op] : NULL;
+}
+
+int record_run(const struct record *r, struct call *k)
+{
+	return r && r->fn ? r->fn(k) : cuda_dispatch(&k->c);
+}
+
+const char *op_name(uint16_t op)
+{
+	return op < SV_OPS_cuda && cuda_ops[op].name ? cuda_ops[op].name : "unknown";
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile.c - SINGVGPU_SOFT_PROFILE: the soft device with the limits and habits of a real one
+ *
+ * Read once, by cuInit: NAME[,OPTION...]. Without it the profile is the soft device's own. A name
+ * or an option that is not known fails cuInit: a test would otherwise run on another device.
+ *
+ * h100 is an H100 SXM. Its numbers are those of
+ *   - the CUDA C++ Programming Guide, 13.0: technical specifications per compute capability (9.0),
+ *     memory synchronisation domains (4 on Hopper), thread block clusters (8 blocks are portable,
+ *     Hopper has up to 16)
+ *   - printed outputs of deviceQuery for "NVIDIA H100 80GB HBM3" with drivers of CUDA 12.4 to 13.0
+ *   - the H100 white paper: 8 GPCs, 66 TPCs, 132 multiprocessors
+ * Which multiprocessors work differs from chip to chip; gpcs[] is one way to have 132 of them.
+ */
+#include "soft_i.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct profile own = {
+	.name = "singvgpu soft device",
+	.cc = SOFT_CC_MAJOR * 10 + SOFT_CC_MINOR,
+};
+
+static const struct profile_attr h100_attrs[] = {
+	{ CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132 },
+	{ CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9 },
+	{ CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0 },
+	{ CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448 },
+	{ CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472 },
+	{ CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024 },
+	{ CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 52428800 },
+	{ CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000 },
+	{ CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2619000 },
+	{ CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120 },
+	{ CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1 },
+	{ CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4 },
+	/* atomics of the host's processor do not reach over PCIe, nor does it read managed memory */
+	{ CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0 },
+	{ CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0 },
+	{ 0, 0 },
+};
+
+static const struct profile h100 = {
+	.name = "NVIDIA H100 80GB HBM3 (profile of the singvgpu soft device)",
+	.cc = 90,
+	.attrs = h100_attrs,
+	.gpcs = { 16, 16, 16, 16, 16, 16, 18, 18 },
+	.machine_code = true,
+	.pins_apart = true,
+	.reset_ends = true,
+};
+
+const struct profile *profile = &own;
+bool profile_no_hints;
+bool profile_late_callbacks;
+
+static bool take_option(const char *s, size_t len)
+{
+	if (len == 8 && !memcmp(s, "no-hints", len))
+		profile_no_hints = true;
+	else if (len == 14 && !memcmp(s, "late-callbacks", len))
+		profile_late_callbacks = true;
+	else
+		return false;
+	return true;
+}
+
+bool profile_init(void)
+{
+	const char *all = getenv("SINGVGPU_SOFT_PROFILE"), *s = all;
+	size_t len;
+
+	if (!s || !*s)
+		return true;
+	len = strcspn(s, ",");
+	if (len != 4 || memcmp(s, "h100", len))
+		goto unknown;
+	profile = &h100;
+	for (s += len; *s; s += len) {
+		len = strcspn(++s, ",");
+		if (!take_option(s, len))
+			goto unknown;
+	}
+	return true;
+unknown:
+	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,late-callbacks]", all);
+	return false;
+}

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * program.c - programs: PTX texts parsed at each load, entries compiled on first use; machine code,
+ * which is read and not run
+ */
+#include "module_i.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static CUresult from_errno(int err)
+{
+	switch (-err) {
+	case 0:
+		return CUDA_SUCCESS;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case ENOEXEC:
+		return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+	case ELIBACC:
+		return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+	default:
+		return CUDA_ERROR_INVALID_PTX;
+	}
+}
+
+static void free_texts(void **texts, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		free(texts[i]);
+	free(texts);
+}
+
+static void cache_once(void)
+{
+	const char *dir = getenv("SINGVGPU_SOFT_CACHE"), *home;
+	char path[4096];
+
+	if (dir && !*dir)
+		return;		/* no cache */
+	if (!dir) {
+		home = getenv("XDG_CACHE_HOME");
+		if (home && *home) {
+			snprintf(path, sizeof(path), "%s/singvgpu", home);
+		} else {
+			home = getenv("HOME");
+			if (!home || !*home)
+				return;
+			snprintf(path, sizeof(path), "%s/.cache", home);
+			mkdir(path, 0700);
+			snprintf(path, sizeof(path), "%s/.cache/singvgpu", home);
+		}
+		dir = path;
+	}
+	if (ptx_set_cache(dir))
+		soft_log("no cache of compiled kernels in %s: %s", dir, strerror(errno));
+}
+
+/*
+ * Functions of the device runtime library that launch no kernel. Programs call the first without
+ * linking the library; cudaCGGetIntrinsicHandle and cudaCGSynchronize call the others. The handle
+ * is the grid's workspace, 0 for another scope. Its second word counts arrived blocks; block 0's
+ * addend makes the last arrival flip the top bit. Flag 1 of CGS_sync: one thread calls, between
+ * barriers of its block.
+ */
+static const struct builtin {
+	const char *extern_of, *text;
+} builtins[] = {
+	{ ".extern .func cudaGraphSetConditional",
+	  ".version 8.0\n.target sm_75\n.address_size 64\n"
+	  ".visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)\n{\n"
+	  ".reg .b64 %d; .reg .b32 %r;\n"
+	  "ld.param.u64 %d, [handle]; ld.param.u32 %r, [value]; st.global.u32 [%d], %r; ret;\n}\n" },
+	{ "__cuda_syscall_CGS_sync",
+	  ".version 8.0\n.target sm_75\n.address_size 64\n"
+	  ".visible .func (.param .b64 out) __cuda_syscall_CGS_get_intrinsic_handle(.param .b32 scope)\n{\n"
+	  ".reg .b64 %d, %e; .reg .b32 %s; .reg .pred %p;\n"
+	  "mov.u32 %s, %envreg1; cvt.u64.u32 %d, %s; shl.b64 %d, %d, 32;\n"
+	  "mov.u32 %s, %envreg2; cvt.u64.u32 %e, %s; or.b64 %d, %d, %e;\n"
+	  "ld.param.u32 %s, [scope]; setp.eq.u32 %p, %s, 1; selp.b64 %d, %d, 0, %p;\n"
+	  "st.param.b64 [out], %d; ret;\n}\n"
+	  ".visible .func (.param .b32 out) __cuda_syscall_CGS_sync(.param .b64 handle, .param .b32 flags)\n{\n"
+	  ".reg .b64 %d; .reg .b32 %n, %t, %a, %old, %now; .reg .pred %p, %one;\n"
+	  "ld.param.u64 %d, [handle]; ld.param.u32 %t, [flags];\n"
+	  "and.b32 %t, %t, 1; setp.ne.u32 %one, %t, 0; @%one bra $leader; barrier.sync 0;\n"
+	  "mov.u32 %n, %tid.x; mov.u32 %t, %tid.y; or.b32 %n, %n, %t; mov.u32 %t, %tid.z;\n"
+	  "or.b32 %n, %n, %t; setp.ne.u32 %p, %n, 0; @%p bra $done; $leader:\n"
+	  "mov.u32 %n, %nctaid.x; mov.u32 %t, %nctaid.y; mul.lo.u32 %n, %n, %t;\n"
+	  "mov.u32 %t, %nctaid.z; mul.lo.u32 %n, %n, %t; sub.u32 %n, 0x80000001, %n;\n"
+	  "mov.u32 %a, %ctaid.x; mov.u32 %t, %ctaid.y; or.b32 %a, %a, %t; mov.u32 %t, %ctaid.z;\n"
+	  "or.b32 %a, %a, %t; setp.eq.u32 %p, %a, 0; selp.u32 %a, %n, 1, %p;\n"
+	  "membar.gl; atom.global.add.u32 %old, [%d+4], %a;\n"
+	  "$wait: ld.volatile.global.u32 %now, [%d+4]; xor.b32 %now, %now, %old;\n"
+	  "setp.ge.s32 %p, %now, 0; @%p bra $wait; membar.gl;\n"
+	  "@%one bra $out;\n"
+	  "$done: barrier.sync 0; $out: mov.u32 %n, 0; st.param.b32 [out], %n; ret;\n}\n" },
+};
+
+#define BUILTINS (sizeof(builtins) / sizeof(builtins[0]))
+
+/* Appends the builtins that the first n texts declare; returns the new number of sources. */
+static unsigned int add_builtins(struct ptx_source *src, void **texts, unsigned int n)
+{
+	unsigned int all = n;
+
+	for (const struct builtin *b = builtins; b < builtins + BUILTINS; b++) {
+		for (unsigned int i = 0; i < n; i++) {
+			if (!strstr(texts[i], b->extern_of))
+				continue;
+			src[all++] = (struct ptx_source){ b->text, strlen(b->text) };
+			break;
+		}
+	}
+	return all;
+}
+
+CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program **out,
+		      struct jit_log *log)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ptx_source *src = calloc(n + BUILTINS, sizeof(*src));
+	unsigned int nsrc = n;
+	struct program *p = calloc(1, sizeof(*p));
+	int err = -ENOMEM;
+
+	pthread_once(&once, cache_once);
+	if (!src || !p)
+		goto fail;
+	for (unsigned int i = 0; i < n; i++) {
+		src[i] = (struct ptx_source){ texts[i], lens[i] };
+		p->hash = place_hash(p->hash, texts[i], lens[i]);
+	}
+	nsrc = add_builtins(src, texts, n);
+	err = ptx_module_parse(src, nsrc, &p->pm, log->err, sizeof(log->err));
+	if (err)
+		goto fail;
+	p->kernels = calloc(program_nentries(p) + 1, sizeof(*p->kernels));
+	p->infos = calloc(program_nentries(p) + 1, sizeof(*p->infos));
+	if (!p->kernels || !p->infos) {
+		ptx_module_free(p->pm);
+		free(p->kernels);
+		free(p->infos);
+		err = -ENOMEM;
+		goto fail;
+	}
+	p->refs = 1;
+	p->texts = texts;
+	p->ntexts = n;
+	pthread_mutex_init(&p->compiling, NULL);
+	free(src);
+	*out = p;
+	return CUDA_SUCCESS;
+fail:
+	if (*log->err)
+		soft_log("PTX is refused: %s", log->err);
+	free(src);
+	free(p);
+	free_texts(texts, n);
+	return from_errno(err);
+}
+
+/* From a cubin, which it takes over. */
+static CUresult program_machine(void *elf, size_t len, struct program **out, struct jit_log *log)
+{
+	struct program *p = calloc(1, sizeof(*p));
+	uint64_t hash = place_hash(0, elf, len);
+	int err;
+
+	if (!p) {
+		free(elf);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	err = sass_read(elf, len, &p->cubin);
+	if (err) {
+		snprintf(log->err, sizeof(log->err), "the machine code is damaged");
+		soft_log("module load: %s", log->err);
+		free(p);
+		return err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_IMAGE;
+	}
+	if (sass_arch(p->cubin) / 10 != profile->cc / 10 || sass_arch(p->cubin) > profile->cc) {
+		snprintf(log->err, sizeof(log->err), "the machine code is for sm_%u",
+			 sass_arch(p->cubin));
+		soft_log("module load: %s", log->err);
+		sass_free(p->cubin);
+		free(p);
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	}
+	p->hash = hash;
+	p->refs = 1;
+	pthread_mutex_init(&p->compiling, NULL);
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
+CUresult program_load(const void *image, size_t size, struct program **out, struct jit_log *log)
+{
+	void **texts = NULL;
+	size_t *lens = NULL;
+	unsigned int n = 0;
+	size_t len;
+	void *elf;
+	CUresult r = fatbin_cubin(image, size, &elf, &len);
+
+	if (!r)
+		return program_machine(elf, len, out, log);
+	if (r == CUDA_ERROR_NOT_FOUND)
+		r = fatbin_texts(image, size, &texts, &lens, &n);
+	if (r) {
+		free_texts(texts, n);
+		if (r == CUDA_ERROR_NO_BINARY_FOR_GPU)
+			snprintf(log->err, sizeof(log->err),
+				 "the image holds no %sPTX for compute capability %u.%u or lower",
+				 profile->machine_code ? "machine code and no " : "",
+				 profile->cc / 10, profile->cc % 10);
+		else
+			snprintf(log->err, sizeof(log->err), "the image is not understood");
+		soft_log("module load: %s", log->err);
+	} else {
+		r = program_link(texts, lens, n, out, log);
+	}
+	free(lens);
+	return r;
+}
+
+void program_put(struct program *p)
+{
+	if (!p || --p->refs)
+		return;
+	for (unsigned int i = 0; p->pm && i < program_nentries(p); i++) {
+		ptx_kernel_free(p->kernels[i]);
+		free(p->infos[i]);
+	}
+	if (p->pm)
+		ptx_module_free(p->pm);
+	sass_free(p->cubin);
+	free_texts(p->texts, p->ntexts);
+	free(p->kernels);
+	free(p->infos);
+	pthread_mutex_destroy(&p->compiling);
+	free(p);
+}
+
+struct job {
+	struct program *p;
+	unsigned int entry;
+	bool describe;			/* ptx_describe(), not ptx_compile() */
+	struct ptx_kernel *k;
+	struct ptx_kernel_info *info;	/* allocated by the caller */
+	char err[2048];
+	int r;
+};
+
+static void *compile(void *arg)
+{
+	struct job *j = arg;
+
+	if (j->describe)
+		j->r = ptx_describe(j->p->pm, j->entry, &j->k, j->info, j->err, sizeof(j->err));
+	else
+		j->r = ptx_compile(j->p->pm, j->entry, &j->k, j->err, sizeof(j->err));
+	return NULL;
+}
+
+/* In a thread with a large stack: recursion is as deep as the input is nested. */
+static void compile_aside(struct job *j)
+{
+	sigset_t all, old;
+	pthread_attr_t a;
+	pthread_t t;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_attr_init(&a);
+	pthread_attr_setstacksize(&a, (size_t)64 << 20);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&t, &a, compile, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&a);
+	if (err)
+		compile(j);
+	else
+		pthread_join(t, NULL);
+}
+
+/* Holds `compiling`. */
+static int do_job(struct job *j)
+{
+	compile_aside(j);
+	if (j->r)
+		soft_log("kernel %s cannot be compiled: %s",
+			 program_entry(j->p, j->entry)->name, j->err);
+	else if (j->k)
+		__atomic_store_n(&j->p->kernels[j->entry], j->k, __ATOMIC_RELEASE);
+	return j->r;
+}
+
+CUresult program_compile(struct program *p, unsigned int entry)
+{
+	const struct ptx_entry_info *e = program_entry(p, entry);
+	struct job j = { .p = p, .entry = entry };
+	CUresult r;
+
+	if (p->cubin)
+		return CUDA_SUCCESS;
+	r = cluster_check(e->name, e->cluster);
+	if (r)
+		return r;
+	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&p->compiling);
+	if (!p->kernels[entry])
+		do_job(&j);
+	pthread_mutex_unlock(&p->compiling);
+	return from_errno(j.r);
+}
+
+const struct ptx_kernel_info *program_info(const struct program *p, unsigned int entry)
+{
+	struct ptx_kernel *k;
+
+	if (p->cubin)
+		return sass_info(p->cubin, entry);
+	k = __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
+	return k ? ptx_kernel_info(k) : __atomic_load_n(&p->infos[entry], __ATOMIC_ACQUIRE);
+}
+
+/* Does not compile: libraries query many kernels, and launch one. */
+CUresult program_describe(struct program *p, unsigned int entry)
+{
+	struct job j = { .p = p, .entry = entry, .describe = true };
+
+	if (program_info(p, entry))
+		return CUDA_SUCCESS;
+	j.info = calloc(1, sizeof(*j.info));
+	if (!j.info)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&p->compiling);
+	if (!program_info(p, entry) && !do_job(&j) && !j.k) {
+		__atomic_store_n(&p->infos[entry], j.info, __ATOMIC_RELEASE);
+		j.info = NULL;
+	}
+	pthread_mutex_unlock(&p->compiling);
+	free(j.info);
+	return from_errno(j.r);
+}
+
+/*
+ * Does not compile: libraries raise the limit of shared memory for every kernel that they might
+ * launch.
+ */
+CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes)
+{
+	char err[256];
+	int ret;
+
+	if (program_info(p, entry)) {
+		*bytes = program_info(p, entry)->static_shared;
+		return CUDA_SUCCESS;
+	}
+	ret = ptx_shared_size(p->pm, entry, bytes, err, sizeof(err));
+	if (ret)
+		soft_log("kernel %s cannot be read: %s", program_entry(p, entry)->name, err);
+	return from_errno(ret);
+}
+
+unsigned int program_nentries(const struct program *p)
+{
+	return p->cubin ? sass_nentries(p->cubin) : ptx_module_nentries(p->pm);
+}
+
+const struct ptx_entry_info *program_entry(const struct program *p, unsigned int i)
+{
+	return p->cubin ? sass_entry(p->cubin, i) : ptx_module_entry(p->pm, i);
+}
+
+int program_find_entry(const struct program *p, const char *name)
+{
+	return p->cubin ? sass_find_entry(p->cubin, name) : ptx_module_find_entry(p->pm, name);
+}
+
+unsigned int program_nvars(const struct program *p)
+{
+	return p->cubin ? sass_nvars(p->cubin) : ptx_module_nvars(p->pm);
+}
+
+const struct ptx_var *program_var(const struct program *p, unsigned int i)
+{
+	return p->cubin ? sass_var(p->cubin, i) : ptx_module_var(p->pm, i);
+}
+
+int program_find_var(const struct program *p, const char *name)
+{
+	return p->cubin ? sass_find_var(p->cubin, name) : ptx_module_find_var(p->pm, name);
+}
+
+unsigned int program_target(const struct program *p)
+{
+	return p->cubin ? sass_arch(p->cubin) : ptx_module_target(p->pm);
+}
+
+bool program_ready(const struct program *p, unsigned int entry)
+{
+	return p->cubin || __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
+}
+
+void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log)
+{
+	char *buf[2] = { NULL, NULL };
+	size_t len[2] = { 0, 0 };
+	const char *text[2] = { log->info, log->err };
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (opts[i] == CU_JIT_INFO_LOG_BUFFER)
+			buf[0] = values[i];
+		else if (opts[i] == CU_JIT_ERROR_LOG_BUFFER)
+			buf[1] = values[i];
+		else if (opts[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+			len[0] = (unsigned int)(uintptr_t)values[i];
+		else if (opts[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+			len[1] = (unsigned int)(uintptr_t)values[i];
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int which = opts[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+		size_t used = strlen(text[which]);
+
+		if (opts[i] == CU_JIT_WALL_TIME) {
+			float zero = 0;
+
+			memcpy(&values[i], &zero, sizeof(zero));
+			continue;
+		}
+		if (opts[i] != CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES && !which)
+			continue;
+		if (buf[which] && len[which]) {
+			snprintf(buf[which], len[which], "%s", text[which]);
+			used = used < len[which] ? used + 1 : len[which];
+		}
+		values[i] = (void *)(uintptr_t)(*text[which] ? used : 0);
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * hostfunc.c - host functions in streams: the client runs them, the device waits for them
+ *
+ *   stream: … ─► callback: id is due ─► wait until the arena's word is >= id ─► …
+ *   client: SV_OP_X_NEXT_CALL ◄─ id; calls the function; stores id in the word
+ *
+ * No thread of the driver waits for the client.
+ */
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+#define OPEN_MAX 64		/* requests; a client needs one or two */
+
+struct due {
+	struct due *next;
+	uint64_t id;
+	int32_t status;
+};
+
+static struct due *first, **last = &first;
+static struct answer open_requests[OPEN_MAX];
+static unsigned int nopen;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void say_due(const struct answer *a, const struct due *d)
+{
+	struct sv_next_call n = { .id = d->id, .status = d->status };
+
+	answer_now(a, CUDA_SUCCESS, &n, sizeof(n));
+}
+
+static void due_now(void *arg, CUresult status)
+{
+	struct due *d = arg;
+	struct answer a;
+
+	d->status = status;
+	d->next = NULL;
+	pthread_mutex_lock(&lock);
+	if (!nopen) {
+		*last = d;
+		last = &d->next;
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	a = open_requests[--nopen];
+	pthread_mutex_unlock(&lock);
+	print_pump(a.s);
+	say_due(&a, d);
+	free(d);
+}
+
+void hostfunc_due(uint64_t id)
+{
+	struct due *d = malloc(sizeof(*d));
+
+	if (!d) {
+		uproxy_say("no memory to say that host function %llu is due",
+			   (unsigned long long)id);
+		return;
+	}
+	d->id = id;
+	due_now(d, CUDA_SUCCESS);
+}
+
+int do_next_call(struct call *k)
+{
+	struct due *d;
+
+	if (!k->cpl)
+		return sv_bad(&k->c, "a request for host functions that is not answered");
+	pthread_mutex_lock(&lock);
+	d = first;
+	if (d) {
+		first = d->next;
+		if (!first)
+			last = &first;
+	} else if (nopen < OPEN_MAX) {
+		open_requests[nopen++] = answer_later(k);
+		pthread_mutex_unlock(&lock);
+		return CALL_LATER;
+	}
+	pthread_mutex_unlock(&lock);
+	if (d) {
+		struct sv_next_call n = { .id = d->id, .status = d->status };
+
+		memcpy(k->c.reply, &n, sizeof(n));
+		k->c.reply_len = sizeof(n);
+		free(d);
+		return 0;
+	}
+	return sv_bad(&k->c, "too many requests for host functions");
+}
+
+unsigned int hostfunc_open(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = nopen;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+void hostfunc_release(struct sv_session *s)
+{
+	struct sv_next_call none = { .id = 0 };
+
+	(void)s;
+	pthread_mutex_lock(&lock);
+	while (nopen)
+		answer_now(&open_requests[--nopen], CUDA_SUCCESS, &none, sizeof(none));
+	pthread_mutex_unlock(&lock);
+}
+
+int do_host_func(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	const struct sv_host_func *a = k->c.data;
+	struct stream *st;
+	struct due *d;
+	CUresult r;
+	int rc;
+
+	if (!a->id || a->word % 8 || !arena_pinned(s, a->word, 8))
+		return sv_bad(&k->c, "id or word of a host function");
+	rc = sv_enter(s, a->ctx);
+	if (rc < 0)
+		k->c.why = "context of a host function";
+	if (!rc) {
+		rc = stream_use(s, a->stream, &st);
+		if (rc < 0)
+			k->c.why = "stream of a host function";
+	}
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	d = malloc(sizeof(*d));
+	if (!d)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	d->id = a->id;
+	st->call = a->id;
+	st->call_word = a->word;
+	r = hal_notify(&s->hal, st->real, due_now, d);
+	if (r) {
+		free(d);
+		return fails(k, r);
+	}
+	return fails(k, s->hal.drv.cuStreamWaitValue64_v2(st->real, (uintptr_t)arena_at(s, a->word),
+							  a->id, CU_STREAM_WAIT_VALUE_GEQ));
+}

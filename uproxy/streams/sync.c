@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sync.c - synchronisation that never blocks the consumer: each wait becomes a callback
+ *
+ * If the work is done, the driver's own synchronisation is called, which does not wait then and
+ * writes out what kernels have printed; the call is answered at once. A helper stream (struct
+ * spare), one for each wait, waits for an event. To synchronise a context, each stream that is not
+ * idle gets a callback; the legacy stream gets one only if it was used, since a callback there
+ * would hold up the other streams.
+ */
+#include <stdlib.h>
+
+#include "uproxy_i.h"
+
+/* ------------------------------------------------------------------------------ one stream */
+
+struct waiting {
+	struct answer answer;
+	struct stream *st;		/* held, or NULL */
+	uint64_t used;
+	struct context *context;	/* whose spare stream it is, or NULL */
+	struct spare *spare;
+};
+
+struct spare {
+	struct spare *next;
+	CUstream stream;
+};
+
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void put_spare(struct context *c, struct spare *sp)
+{
+	pthread_mutex_lock(&spare_lock);
+	sp->next = c->spare;
+	c->spare = sp;
+	pthread_mutex_unlock(&spare_lock);
+}
+
+static void arrived(void *arg, CUresult status)
+{
+	struct waiting *w = arg;
+
+	print_pump(w->answer.s);
+	if (w->spare)
+		put_spare(w->context, w->spare);
+	if (w->st) {
+		stream_reached(w->st, w->used);
+		stream_put(w->st);
+	}
+	answer_now(&w->answer, status, NULL, 0);
+	free(w);
+}
+
+static int wait_on(struct call *k, CUstream stream, const struct waiting *what)
+{
+	struct waiting *w = malloc(sizeof(*w));
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (w) {
+		*w = *what;
+		w->answer = answer_later(k);
+		if (w->st)
+			__atomic_add_fetch(&w->st->refs, 1, __ATOMIC_RELAXED);
+		r = hal_notify(&k->c.session->hal, stream, arrived, w);
+		if (!r)
+			return CALL_LATER;
+		if (w->st)
+			stream_put(w->st);
+		free(w);
+	}
+	if (what->spare)
+		put_spare(what->context, what->spare);
+	return fails(k, r);
+}
+
+/* As the driver answers, except that a callback that is about to return is no work. */
+static CUresult query(struct sv_session *s, const struct stream *st)
+{
+	CUresult r = s->hal.drv.cuStreamQuery(st->real);
+
+	return r == CUDA_ERROR_NOT_READY && stream_known_idle(st) ? CUDA_SUCCESS : r;
+}
+
+int sync_stream(struct call *k, struct stream *st)
+{
+	struct sv_session *s = k->c.session;
+	CUresult r = s->hal.drv.cuStreamQuery(st->real);
+
+	if (r == CUDA_ERROR_NOT_READY && !stream_known_idle(st))
+		return wait_on(k, st->real,
+			       &(struct waiting){ .st = st, .used = st->context->uses });
+	if (!r)
+		r = s->hal.drv.cuStreamSynchronize(st->real);
+	print_pump(s);
+	return fails(k, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
+}
+
+static int begin_sync(struct call *k, const struct sv_sync_on *a)
+{
+	int rc = sv_enter(k->c.session, a->ctx);
+
+	return rc < 0 ? sv_fails(&k->c, rc, "context of a synchronisation") : rc;
+}
+
+
+static int stream_of(struct call *k, struct stream **st)
+{
+	const struct sv_sync_on *a = k->c.data;
+	int rc = begin_sync(k, a);
+
+	if (rc)
+		return rc;
+	rc = uproxy_stream_find(k->c.session, a->on, st);
+	if (rc < 0)
+		k->c.why = "stream of a synchronisation";
+	return rc;
+}
+
+int do_stream_sync(struct call *k)
+{
+	struct stream *st;
+	int rc = stream_of(k, &st);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	return sync_stream(k, st);
+}
+
+int do_stream_query(struct call *k)
+{
+	struct stream *st;
+	int rc = stream_of(k, &st);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	return fails(k, query(k->c.session, st));
+}
+
+/* ------------------------------------------------------------------------------ events */
+
+static struct spare *get_spare(struct sv_session *s, struct context *c, CUresult *r)
+{
+	struct spare *sp;
+
+	pthread_mutex_lock(&spare_lock);
+	sp = c->spare;
+	if (sp)
+		c->spare = sp->next;
+	pthread_mutex_unlock(&spare_lock);
+	if (sp)
+		return sp;
+	sp = calloc(1, sizeof(*sp));
+	*r = sp ? s->hal.drv.cuStreamCreate(&sp->stream, CU_STREAM_NON_BLOCKING) :
+		  CUDA_ERROR_OUT_OF_MEMORY;
+	if (!*r)
+		return sp;
+	free(sp);
+	return NULL;
+}
+
+static int event_of(struct call *k, CUevent *event)
+{
+	const struct sv_sync_on *a = k->c.data;
+	uint64_t real = 0;
+	int rc = begin_sync(k, a);
+
+	if (!rc) {
+		rc = sv_real(k->c.session, SV_T_CUevent, a->on, 0, &real);
+		if (rc < 0)
+			k->c.why = "event to wait for";
+	}
+	*event = (CUevent)(uintptr_t)real;
+	return rc;
+}
+
+int do_event_sync(struct call *k)
+{
+	struct sv_session *s = k->c.session;
+	struct spare *sp;
+	CUevent event;
+	CUresult r;
+	int rc = event_of(k, &event);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	r = s->hal.drv.cuEventQuery(event);
+	if (r != CUDA_ERROR_NOT_READY) {
+		if (!r)
+			r = s->hal.drv.cuEventSynchronize(event);
+		print_pump(s);
+		return fails(k, r);
+	}
+	sp = get_spare(s, context_here(), &r);
+	if (!sp)
+		return fails(k, r);
+	r = s->hal.drv.cuStreamWaitEvent(sp->stream, event, 0);
+	if (r) {
+		put_spare(context_here(), sp);
+		return fails(k, r);
+	}
+	return wait_on(k, sp->stream,
+		       &(struct waiting){ .context = context_here(), .spare = sp });
+}
+
+int do_event_query(struct call *k)
+{
+	CUevent event;
+	int rc = event_of(k, &event);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	return fails(k, k->c.session->hal.drv.cuEventQuery(event));
+}
+
+/* ------------------------------------------------------------------------------ a context */
+
+struct gather {
+	struct answer answer;
+	unsigned int open;	/* streams not done, + 1 while they are being added; atomic */
+	int32_t status;		/* the first error; atomic */
+};
+
+struct gathering {		/* one of the streams */
+	struct gather *all;
+	struct stream *st;	/* held */
+	uint64_t used;
+};
+
+static void gather_end(struct gather *g, CUresult status)
+{
+	int32_t none = CUDA_SUCCESS;
+
+	if (status)
+		__atomic_compare_exchange_n(&g->status, &none, status, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+	if (__atomic_sub_fetch(&g->open, 1, __ATOMIC_ACQ_REL))
+		return;
+	print_pump(g->answer.s);
+	answer_now(&g->answer, g->status, NULL, 0);
+	free(g);
+}
+
+static void gathered(void *arg, CUresult status)
+{
+	struct gathering *n = arg;
+	struct gather *g = n->all;
+
+	stream_reached(n->st, n->used);
+	stream_put(n->st);
+	free(n);
+	gather_end(g, status);
+}
+
+/* Adds a stream to wait for, if it is not idle. */
+static CUresult gather_stream(struct sv_session *s, struct gather *g, struct stream *st)
+{
+	struct gathering *n;
+	CUresult r;
+
+	if (st->used <= __atomic_load_n(&st->done, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	r = s->hal.drv.cuStreamQuery(st->real);
+	if (!r) {
+		stream_reached(st, st->used);
+		return s->hal.drv.cuStreamSynchronize(st->real);
+	}
+	if (r != CUDA_ERROR_NOT_READY || stream_known_idle(st))
+		return r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r;
+	n = malloc(sizeof(*n));
+	if (!n)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*n = (struct gathering){ g, st, st->used };
+	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&g->open, 1, __ATOMIC_RELAXED);
+	r = hal_notify(&s->hal, st->real, gathered, n);
+	if (r) {
+		__atomic_sub_fetch(&g->open, 1, __ATOMIC_RELAXED);
+		stream_put(st);
+		free(n);
+	}
+	return r;
+}
+
+int do_ctx_sync(struct call *k)
+{
+	const struct sv_sync_on *a = k->c.data;
+	struct sv_session *s = k->c.session;
+	struct context *c;
+	struct gather *g;
+	CUresult r = CUDA_SUCCESS;
+	int rc = begin_sync(k, a);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	if (a->on)
+		return sv_bad(&k->c, "a context's synchronisation is on nothing");
+	g = malloc(sizeof(*g));
+	if (!g)
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	*g = (struct gather){ .answer = answer_later(k), .open = 1 };
+	c = context_here();
+	for (struct stream *st = c->streams; st && !r; st = st->next)
+		r = gather_stream(s, g, st);
+	if (!r)
+		r = gather_stream(s, g, &c->legacy);
+	if (!r && c->grave)
+		r = gather_stream(s, g, c->grave);
+	/* With no stream to wait for, a query reports the error of a failed context. */
+	if (!r && __atomic_load_n(&g->open, __ATOMIC_RELAXED) == 1)
+		r = s->hal.drv.cuStreamQuery(CU_STREAM_LEGACY);
+	gather_end(g, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r);
+	return CALL_LATER;
+}
+
+/*
+ * Work in a destroyed stream goes on, but the stream cannot be queried any more. So another stream
+ * waits for it: the grave, one for each context.
+ */
+CUresult sync_orphan(struct sv_session *s, struct stream *st)
+{
+	struct context *c = st->context;
+	struct hal *h = &s->hal;
+	CUstream real;
+	CUevent done;
+	CUresult r;
+
+	if (query(s, st) != CUDA_ERROR_NOT_READY)
+		return CUDA_SUCCESS;
+	r = h->drv.cuCtxSetCurrent(c->real);
+	context_forget();
+	if (!r && !c->grave) {
+		r = h->drv.cuStreamCreate(&real, CU_STREAM_NON_BLOCKING);
+		c->grave = r ? NULL : uproxy_stream_new(c, 0, real, false);
+		if (!r && !c->grave)
+			r = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!r)
+		r = h->drv.cuEventCreate(&done, CU_EVENT_DISABLE_TIMING);
+	if (r)
+		return r;
+	r = h->drv.cuEventRecord(done, st->real);
+	if (!r)
+		r = h->drv.cuStreamWaitEvent(c->grave->real, done, 0);
+	h->drv.cuEventDestroy_v2(done);
+	stream_used(c->grave);
+	return r;
+}

@@ -2,7 +2,8 @@
 /*
  * arena.c - the client's part of the arena, in chunks that are backed and pinned while in use
  *
- * One record pins a run of chunks, and one unpins the whole run. Up to CACHE_MAX bytes of chunks
+ * One record pins a run of chunks, and one unpins the whole run. An allocation lies in one run, since
+ * NVIDIA's driver refuses copies that straddle two regions of cuMemHostRegister. Up to CACHE_MAX bytes of chunks
  * without allocations stay pinned for later allocations; beyond that, unused runs are unpinned
  * and their pages freed.
  *
@@ -21,6 +22,7 @@
 #define CACHE_MAX	(64ull << 20)
 #define PINNED		0x80000000u
 #define GOING		0x40000000u
+#define MISFITS		64	/* places in several runs that an allocation passes over */
 
 struct chunks {			/* a session's; locks.arena */
 	struct space *space;
@@ -73,24 +75,28 @@ static CUresult pin(uint64_t first, uint64_t n)
 	return rc;
 }
 
-/* Pin the unpinned chunks of [first, end), which all have allocations. locks.arena is held. */
-static CUresult pin_missing(uint64_t first, uint64_t end)
+/*
+ * Pin chunks [first, end), which all have allocations, as one run, unless one run has them all.
+ * *fits false: others have pinned some of them. locks.arena is held.
+ */
+static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits)
 {
 	struct chunks *ch = session.chunks;
-	CUresult rc = CUDA_SUCCESS;
+	uint64_t i, pinned = 0;
 
-	for (uint64_t i = first; i < end && !rc;) {
-		uint64_t n = 0;
-
-		while (ch->of[i] & GOING)
+	for (i = first; i < end; i++)
+		if (ch->of[i] & GOING) {
 			lock_wait(&session.locks.arena, &ch->gone);
-		while (i + n < end && !(ch->of[i + n] & PINNED))
-			n++;
-		if (n)
-			rc = pin(i, n);
-		i += n ? n : 1;
-	}
-	return rc;
+			i = first - 1;
+		}
+	*fits = true;
+	for (i = first; i < end; i++)
+		if (ch->of[i] & PINNED) {
+			pinned++;
+			*fits = *fits && ch->run[i] == ch->run[first];
+		}
+	*fits = *fits && (!pinned || pinned == end - first);
+	return *fits && !pinned ? pin(first, end - first) : CUDA_SUCCESS;
 }
 
 static void hold(uint64_t first, uint64_t end)
@@ -161,33 +167,89 @@ static void release(uint64_t off, uint64_t len)
 			unpin(&a);
 }
 
-CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
+/* Unpin all runs without allocations. locks.arena is held, and dropped while the proxy works. */
+static void unpin_unused(void)
 {
 	struct chunks *ch = session.chunks;
-	uint64_t room = (len + 63) & -64ull, at, first, end;
+	struct sv_pin a;
+
+	for (uint64_t i = 0; i < ch->n && ch->cached; i++)
+		if (ch->of[i] == PINNED && unused_run(i, &a))
+			unpin(&a);
+}
+
+/* A place of room bytes, held; *fits false: it lies in several runs. No success: there is none. */
+static CUresult take_place(uint64_t room, uint64_t align, uint64_t *at, bool *fits)
+{
+	struct chunks *ch = session.chunks;
+	uint64_t first, end;
+	CUresult rc;
+
+	lock_take(&session.locks.arena);
+	*at = space_alloc(ch->space, room, align, 0, NULL);
+	if (!*at) {
+		lock_drop(&session.locks.arena);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	first = *at / CHUNK;
+	end = (*at + room - 1) / CHUNK + 1;
+	hold(first, end);
+	rc = pin_whole(first, end, fits);
+	lock_drop(&session.locks.arena);
+	while (send_again(&rc, sizeof(struct sv_pin))) {
+		lock_take(&session.locks.arena);
+		rc = pin_whole(first, end, fits);
+		lock_drop(&session.locks.arena);
+	}
+	if (rc)
+		arena_free(*at);
+	return rc;
+}
+
+/* A place within one run. Places in several are held meanwhile, so that others are tried. */
+static CUresult find_place(uint64_t room, uint64_t align, uint64_t *at)
+{
+	uint64_t misfits[MISFITS];
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+	uint32_t n = 0;
+	bool fits = false;
+
+	while (!fits && n < MISFITS) {
+		rc = take_place(room, align, at, &fits);
+		if (rc)
+			break;
+		if (!fits) {
+			misfits[n++] = *at;
+			rc = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		/* Up to a chunk then lies in a single one. */
+		if (align < CHUNK)
+			align = CHUNK;
+	}
+	while (n)
+		arena_free(misfits[--n]);
+	return rc;
+}
+
+CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
+{
+	uint64_t room = (len + 63) & -64ull, at = 0;
 	CUresult rc;
 
 	if (!len || room < len)
 		return CUDA_ERROR_INVALID_VALUE;
 	lock_may_wait("memory of the arena");
-	lock_take(&session.locks.arena);
-	at = space_alloc(ch->space, room, align < 64 ? 64 : align, 0, owner);
-	if (!at) {
-		lock_drop(&session.locks.arena);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	first = at / CHUNK;
-	end = (at + room - 1) / CHUNK + 1;
-	hold(first, end);
-	rc = pin_missing(first, end);
-	lock_drop(&session.locks.arena);
-	while (send_again(&rc, sizeof(struct sv_pin))) {
+	if (align < 64)
+		align = 64;
+	rc = find_place(room, align, &at);
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
 		lock_take(&session.locks.arena);
-		rc = pin_missing(first, end);
+		unpin_unused();
 		lock_drop(&session.locks.arena);
+		rc = find_place(room, align, &at);
 	}
-	if (rc)
-		arena_free(at);
+	if (!rc && owner)
+		arena_own(at, owner);
 	*off = rc ? 0 : at;
 	return rc;
 }

@@ -7,9 +7,9 @@ TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out tools/job/init.c, \
 TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/dkms.conf)
 
 # The folders whose headers each room may include besides its own. uproxy/include has a proxy's
-# interface, libintercept/gen has proto.h.
+# interface, libintercept/gen has proto.h and windows.h.
 TOOL_SEES_tools := kmod/include/uapi
-TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include \
+TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include libintercept/gen \
 	$(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_job := $(addprefix tools/,. ckpt) uproxy/include uproxy/ckpt/criu libintercept/gen \
 	kmod/include/uapi

@@ -43,7 +43,7 @@ static const struct option longs[] = {
 
 static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
-	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN]\n"
+	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
@@ -61,21 +61,18 @@ static int backend_of(const char *name, enum ring_backend *b)
 	return -EINVAL;
 }
 
-static int number(const char *text, char end, char **rest, uint64_t *v)
+static int number(const char *text, uint64_t *v)
 {
 	char *p;
 
 	errno = 0;
 	*v = strtoull(text, &p, 0);
-	if (rest)
-		*rest = p + 1;
-	return errno || p == text || *p != end || *text == '-' ? -EINVAL : 0;
+	return errno || p == text || *p || *text == '-' ? -EINVAL : 0;
 }
 
 static int parse(int argc, char **argv, struct options *o)
 {
 	uint64_t v;
-	char *p;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
@@ -83,18 +80,18 @@ static int parse(int argc, char **argv, struct options *o)
 
 		switch (c) {
 		case 's':
-			bad = number(optarg, 0, NULL, &v) || v > 1 << 20;
+			bad = number(optarg, &v) || v > 1 << 20;
 			o->socket = v;
 			break;
 		case 'd':
 			o->session.driver = optarg;
 			break;
 		case 'n':
-			bad = number(optarg, 0, NULL, &v) || v >= SV_DEVICES_MAX;
+			bad = number(optarg, &v) || v >= SV_DEVICES_MAX;
 			o->session.device = v;
 			break;
 		case 'b':
-			bad = number(optarg, 0, NULL, &o->session.budget);
+			bad = number(optarg, &o->session.budget);
 			break;
 		case 'S':
 			o->stat = optarg;
@@ -106,11 +103,8 @@ static int parse(int argc, char **argv, struct options *o)
 			o->trace = optarg;
 			break;
 		case 'w':
-			bad = number(optarg, ':', &p, &o->session.window) ||
-			      number(p, 0, NULL, &o->session.window_len) ||
-			      o->session.window % SV_GRANULE || !o->session.window_len ||
-			      o->session.window_len % SV_GRANULE ||
-			      o->session.window_len > 1ull << 46;
+			o->session.windows = sv_windows_parse(optarg, o->session.window);
+			bad = o->session.windows < 0;
 			break;
 		case 'B':
 			bad = backend_of(optarg, &o->session.backend);
@@ -296,8 +290,7 @@ int main(int argc, char **argv)
 	struct sv_session *s = &session;
 	struct options o = {
 		.socket = -1,
-		.session = { .window = SV_WINDOW_BASE, .window_len = SV_WINDOW_LEN,
-			     .backend = RING_AUTO },
+		.session = { .backend = RING_AUTO },
 	};
 	int rc;
 

@@ -185,17 +185,70 @@ static int check_connect(const struct sv_connect *con, struct why *why)
 	return 0;
 }
 
-int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
-			  uint64_t window_len, int device, struct why *why)
+/*
+ * Nothing says which addresses NVIDIA's driver reserves. The later ones are for drivers that have
+ * something there, or that reserve less; 128 GiB exceed the memory of a device of 2024.
+ */
+static const struct sv_window usual_windows[] = {
+	{ SV_WINDOW_BASE, SV_WINDOW_LEN },
+	{ 0x300000000000, SV_WINDOW_LEN },
+	{ 0x400000000000, SV_WINDOW_LEN },
+	{ 0x280000000000, 512ull << 30 },
+	{ 0x380000000000, 512ull << 30 },
+	{ SV_WINDOW_BASE, 256ull << 30 },
+	{ 0x600000000000, 256ull << 30 },
+};
+#define USUAL_WINDOWS	((int)(sizeof(usual_windows) / sizeof(*usual_windows)))
+#define WINDOW_LEAST	(4ull << 30)
+
+static int try_windows(struct sv_session *s, const struct sv_window *w, int n, struct why *why)
 {
-	int rc;
+	int rc = -EADDRNOTAVAIL;
+
+	for (int i = 0; i < n && rc; i++) {
+		why_clear(why);
+		rc = hal_window(&s->hal, w[i].base, w[i].len, why);
+	}
+	return rc;
+}
+
+/* Wherever the driver likes. A restore needs the same place. */
+static int window_anywhere(struct sv_session *s, uint64_t len, struct why *why)
+{
+	int rc = -EADDRNOTAVAIL;
+
+	for (; len >= WINDOW_LEAST && rc; len = len / 4 & ~(SV_GRANULE - 1)) {
+		why_clear(why);
+		rc = hal_window(&s->hal, 0, len, why);
+	}
+	if (!rc && s->hal.window % SV_GRANULE)
+		return why_set(why, -EADDRNOTAVAIL, "the driver's window at 0x%llx is not at a multiple "
+			       "of %llu MiB", (unsigned long long)s->hal.window, SV_GRANULE >> 20);
+	if (!rc && log_verbose())
+		uproxy_say("the driver has chosen the device window: 0x%llx, %llu GiB; a restore needs "
+			   "the same", (unsigned long long)s->hal.window,
+			   (unsigned long long)s->hal.window_len >> 30);
+	return rc;
+}
+
+int uproxy_session_device(struct sv_session *s, const struct session_options *o,
+			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why)
+{
+	int rc, started;
 
 	pthread_mutex_init(&s->error_lock, NULL);
-	rc = hal_open(&s->hal, o->driver, window, window_len, why);
-	if (!rc)
-		rc = hal_window(&s->hal, window, window_len, why);
-	if (!rc)
-		rc = hal_start(&s->hal, device < 0 ? o->device : device, why);
+	rc = hal_open(&s->hal, o->driver, w->base, w->len, why);
+	if (rc)
+		return rc;
+	rc = try_windows(s, w, n, why);
+	started = hal_start(&s->hal, device < 0 ? o->device : device, why);
+	if (started)
+		return started;
+	/* Some drivers reserve addresses for a context alone. */
+	if (rc)
+		rc = try_windows(s, w, n, why);
+	if (rc && anywhere)
+		rc = window_anywhere(s, w->len, why);
 	return rc;
 }
 
@@ -210,14 +263,18 @@ int session_print(struct sv_session *s, bool restored, struct why *why)
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, struct why *why)
 {
-	uint64_t len = o->window_len;
-	int rc = check_connect(con, why);
+	const struct sv_window *asked = o->windows ? o->window : usual_windows;
+	int rc = check_connect(con, why), n = o->windows ? o->windows : USUAL_WINDOWS;
+	struct sv_window w[SV_WINDOWS_MAX];
 
 	if (rc)
 		return rc;
-	while (len > address_limit() / 4 && len > 4ull << 30)
-		len = len / 2 & ~(SV_GRANULE - 1);
-	rc = uproxy_session_device(s, o, o->window, len, con->device, why);
+	for (int i = 0; i < n; i++) {
+		w[i] = asked[i];
+		while (w[i].len > address_limit() / 4 && w[i].len > WINDOW_LEAST)
+			w[i].len = w[i].len / 2 & ~(SV_GRANULE - 1);
+	}
+	rc = uproxy_session_device(s, o, w, n, !o->windows, con->device, why);
 	if (!rc)
 		rc = open_channel(s, o->backend, why);
 	if (rc)

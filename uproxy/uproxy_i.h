@@ -35,6 +35,7 @@
 #include "ring.h"
 #include "stat.h"
 #include "why.h"
+#include "windows.h"
 
 #define CALL_LATER 1		/* a worker or a callback answers the record */
 
@@ -82,7 +83,9 @@ struct sv_session {
 
 struct session_options {
 	const char *driver;
-	uint64_t window, window_len, budget;
+	uint64_t budget;
+	struct sv_window window[SV_WINDOWS_MAX];	/* tried in turn; none: the usual ones */
+	int windows;
 	enum ring_backend backend;
 	int device;			/* if the client asks for none (-1) */
 };
@@ -91,9 +94,12 @@ struct session_options {
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, struct why *why);
 
-/* The first part of uproxy_session_open: driver, window and device, but no channel. */
-int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
-			  uint64_t window_len, int device, struct why *why);
+/*
+ * The first part of uproxy_session_open: driver, window and device, but no channel. Of the n windows
+ * the first one that the driver reserves is taken; anywhere: otherwise the driver may choose.
+ */
+int uproxy_session_device(struct sv_session *s, const struct session_options *o,
+			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why);
 
 /* "memfd" or "kmod". */
 const char *session_backend(const struct sv_session *s);

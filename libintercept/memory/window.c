@@ -5,10 +5,11 @@
  * Both have the same addresses as in the proxy. The program must not map its own memory at the
  * window's addresses, which would then be ambiguous; so the window is reserved when the session
  * begins. A program that is linked with libcuda may have mapped memory there by then (Go's heap
- * begins at a random address). For such a program both are reserved, at the proxy's default
- * addresses, before its own code runs.
+ * begins at a random address). For such a program both are reserved, at the addresses
+ * that the proxy tries first, before its own code runs.
  */
 #include "client.h"
+#include "windows.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -90,8 +91,12 @@ static bool linked_with_cuda(void)
 
 static void __attribute__((constructor)) early(void)
 {
+	struct sv_window w[SV_WINDOWS_MAX];
+
 	if (!getenv("SINGVGPU_SOCKET") || !linked_with_cuda())
 		return;
 	reserve(&session.channel_at, RING_VA_BASE, CHANNEL_ROOM);
-	reserve(&session.window_at, SV_WINDOW_BASE, SV_WINDOW_LEN);
+	if (sv_windows_parse(getenv("SINGVGPU_WINDOW") ?: "", w) < 1)
+		w[0] = (struct sv_window){ SV_WINDOW_BASE, SV_WINDOW_LEN };
+	reserve(&session.window_at, w[0].base, w[0].len);
 }

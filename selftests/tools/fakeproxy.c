@@ -31,7 +31,7 @@ static const struct option longs[] = {
 	{ "driver", required_argument, NULL, 'D' }, { "stat", required_argument, NULL, 'S' },
 	{ "budget", required_argument, NULL, 'B' }, { "log", required_argument, NULL, 'l' },
 	{ "trace", required_argument, NULL, 't' },  { "backend", required_argument, NULL, 'b' },
-	{ "control", required_argument, NULL, 'c' },
+	{ "control", required_argument, NULL, 'c' }, { "window", required_argument, NULL, 'w' },
 	{ 0 },
 };
 

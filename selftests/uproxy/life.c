@@ -55,6 +55,12 @@ TEST(refuses_bad_options)
 
 	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--window", "12", NULL }), 0);
 	EXPECT_EQ(client_end(&c), 2);
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--window", "0x210000000000:4G,", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--window", "0x7fff00000000:8G", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
+	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--window", "0x210000000000:99999999T", NULL }), 0);
+	EXPECT_EQ(client_end(&c), 2);
 	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--nonsense", NULL }), 0);
 	EXPECT_EQ(client_end(&c), 2);
 	EXPECT_EQ(client_spawn(&c, (const char *[]){ "--backend", "smoke", NULL }), 0);
@@ -118,6 +124,53 @@ TEST(takes_another_window_and_budget)
 							 GRANULE }), 0);
 	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 2 * GRANULE }), 0);
 	EXPECT_EQ(client_end(&c), 0);
+}
+
+#define TWO_WINDOWS	"0x210000000000:4G,0x210100000000:2G"
+
+TEST(tries_windows_in_turn)
+{
+	const char *const two[] = { "--window", TWO_WINDOWS, NULL };
+	struct client c;
+
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,window-taken", 1);
+	ASSERT_EQ(client_start(&c, two), 0);
+	EXPECT_EQ(c.shared->window, 0x210100000000ull);
+	EXPECT_EQ(c.shared->window_len, 2ull << 30);
+	EXPECT_EQ(client_context(&c), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 2 * GRANULE }), 0);
+	EXPECT_EQ(client_end(&c), 0);
+	/* Neither is the driver's choice: it may not be taken for one that was asked for. */
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,no-hints", 1);
+	EXPECT_TRUE(refused(_metadata, two, &hello, "not the device window at 0x210100000000"));
+	unsetenv("SINGVGPU_SOFT_PROFILE");
+}
+
+TEST(a_driver_that_reserves_for_a_context_alone)
+{
+	struct client c;
+
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,late-window", 1);
+	ASSERT_EQ(client_start(&c, (const char *[]){ "--window", TWO_WINDOWS, NULL }), 0);
+	EXPECT_EQ(c.shared->window, 0x210000000000ull);
+	EXPECT_EQ(client_end(&c), 0);
+	unsetenv("SINGVGPU_SOFT_PROFILE");
+}
+
+TEST(a_driver_that_chooses_the_window)
+{
+	struct client c;
+
+	if (getenv("SINGVGPU_TEST_WINDOW"))
+		SKIP(return, "a sanitizer leaves room at one place only");
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,no-hints", 1);
+	ASSERT_EQ(client_start(&c, NULL), 0);
+	EXPECT_NE(c.shared->window, SV_WINDOW_BASE);
+	EXPECT_EQ(c.shared->window % GRANULE, 0);
+	EXPECT_EQ(client_context(&c), 0);
+	EXPECT_EQ(CALL(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 2 * GRANULE }), 0);
+	EXPECT_EQ(client_end(&c), 0);
+	unsetenv("SINGVGPU_SOFT_PROFILE");
 }
 
 /* Memory whose handle is gone still counts while it is mapped. */

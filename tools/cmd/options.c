@@ -10,6 +10,7 @@
 #include <getopt.h>
 
 #include "options.h"
+#include "windows.h"
 
 void options_default(struct job_options *opt)
 {
@@ -26,6 +27,8 @@ static int bad(const char *command, const char *what, const char *is)
 
 int options_parse(struct job_options *opt, int c, const char *command)
 {
+	struct sv_window windows[SV_WINDOWS_MAX];
+
 	switch (c) {
 	case 'h':
 		opt->help = true;
@@ -50,6 +53,12 @@ int options_parse(struct job_options *opt, int c, const char *command)
 	case OPTION_MEMORY:
 		if (parse_size(optarg, &opt->memory) || !opt->memory)
 			return bad(command, "--memory", "a size, such as 512M or 4G");
+		return 0;
+	case OPTION_WINDOW:
+		if (sv_windows_parse(optarg, windows) < 1)
+			return bad(command, "--window", "BASE:LEN, multiples of 2 MiB, such as "
+				   "0x300000000000:512G, or several behind commas");
+		opt->window = optarg;
 		return 0;
 	case OPTION_BACKEND:
 		if (strcmp(optarg, "auto") && strcmp(optarg, "kmod") && strcmp(optarg, "memfd"))

@@ -13,6 +13,7 @@ enum {
 	OPTION_DEVICES = 256,
 	OPTION_DRIVER,
 	OPTION_MEMORY,
+	OPTION_WINDOW,
 	OPTION_BACKEND,
 	OPTION_LOG,
 	OPTION_GRACE,
@@ -23,6 +24,7 @@ enum {
 	{ "devices", required_argument, NULL, OPTION_DEVICES }, \
 	{ "driver", required_argument, NULL, OPTION_DRIVER }, \
 	{ "memory", required_argument, NULL, OPTION_MEMORY }, \
+	{ "window", required_argument, NULL, OPTION_WINDOW }, \
 	{ "backend", required_argument, NULL, OPTION_BACKEND }, \
 	{ "log", required_argument, NULL, OPTION_LOG }, \
 	{ "grace", required_argument, NULL, OPTION_GRACE }, \
@@ -33,6 +35,8 @@ enum {
 "      --driver PATH    the CUDA driver that the proxies load (default: NVIDIA's if\n" \
 "                       there is a GPU, else the soft device)\n" \
 "      --memory SIZE    device memory that each process may use\n" \
+"      --window BASE:LEN[,...]\n" \
+"                       addresses for device memory, tried in turn\n" \
 "      --backend WHICH  auto, kmod or memfd: what carries the calls (default auto)\n" \
 "      --log FILE       append the proxies' messages to FILE\n" \
 "      --grace SECONDS  from SIGTERM to SIGKILL for ranks when another has failed, and\n" \

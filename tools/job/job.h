@@ -47,6 +47,7 @@ struct job_options {
 	long devices;		/* virtual ones on the soft device; 0: those of the driver */
 	long grace_ms;
 	uint64_t memory;	/* bytes of device memory for each proxy; 0: the proxy's default */
+	const char *window;	/* sv_windows_parse takes it; NULL: the proxy's */
 	const char *backend;
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */

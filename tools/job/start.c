@@ -181,6 +181,9 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	if (job->opt->ranked)
 		rank_numbers(e, job, rank);
 	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
+	env_unset(e, "SINGVGPU_WINDOW");
+	if (job->opt->window)
+		env_set(e, "SINGVGPU_WINDOW", "%s", job->opt->window);
 	env_set(e, "SINGVGPU_FILES", "%s/files", job->dir.path);
 	env_libraries(e, job->places->libdir);
 }
@@ -469,6 +472,10 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int sock)
 		unlink(trace);	/* of a job that was killed */
 		argv[n++] = "--trace";
 		argv[n++] = trace;
+	}
+	if (opt->window) {
+		argv[n++] = "--window";
+		argv[n++] = (char *)opt->window;
 	}
 	if (opt->backend) {
 		argv[n++] = "--backend";

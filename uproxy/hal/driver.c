@@ -48,6 +48,7 @@ static const char *lacks(const struct cuda_driver *d)
 	NEED(cuCtxCreate_v2);
 	NEED(cuCtxDestroy_v2);
 	NEED(cuMemAddressReserve);
+	NEED(cuMemAddressFree);
 	NEED(cuMemCreate);
 	NEED(cuMemRelease);
 	NEED(cuMemMap);

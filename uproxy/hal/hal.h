@@ -45,7 +45,10 @@ struct hal {
  */
 int hal_open(struct hal *h, const char *path, uint64_t window, uint64_t len, struct why *why);
 
-/* hal_window: reserves device addresses. -EADDRNOTAVAIL the driver did not honour the base. */
+/*
+ * hal_window: reserves device addresses, len bytes at base, or wherever the driver likes if base is 0.
+ * -EADDRNOTAVAIL: it does not, or elsewhere.
+ */
 int hal_window(struct hal *h, uint64_t base, uint64_t len, struct why *why);
 
 /* hal_start: retains the primary context of device dev and makes it current. -EINVAL, -EIO. */

@@ -12,17 +12,18 @@ int hal_window(struct hal *h, uint64_t base, uint64_t len, struct why *why)
 	CUdeviceptr got = 0;
 	CUresult r = h->drv.cuMemAddressReserve(&got, len, 0, base, 0);
 
-	if (!r && got == base) {
-		h->window = base;
-		h->window_len = len;
-		return 0;
-	}
 	if (r)
 		return why_set(why, -EADDRNOTAVAIL, "the driver does not reserve the device window "
 			       "[0x%llx, +0x%llx): error %d", (unsigned long long)base,
 			       (unsigned long long)len, r);
-	return why_set(why, -EADDRNOTAVAIL, "the driver reserved 0x%llx, not the device window at "
-		       "0x%llx", (unsigned long long)got, (unsigned long long)base);
+	if (base && got != base) {
+		h->drv.cuMemAddressFree(got, len);
+		return why_set(why, -EADDRNOTAVAIL, "the driver reserved 0x%llx, not the device window "
+			       "at 0x%llx", (unsigned long long)got, (unsigned long long)base);
+	}
+	h->window = got;
+	h->window_len = len;
+	return 0;
 }
 
 CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags)

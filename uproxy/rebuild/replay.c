@@ -332,13 +332,14 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 		   const struct ctl_restore *from, const struct content_progress *p,
 		   struct ctl_restored *to, struct why *why)
 {
+	struct sv_window window = { from->window, from->window_len };
 	struct store *st;
 	int rc;
 
-	if (!from->window_len || from->window % SV_GRANULE || from->window_len % SV_GRANULE ||
-	    from->window_len > 1ull << 46)
+	if (!window.base || !window.len || (window.base | window.len) % SV_GRANULE ||
+	    window.len > SV_WINDOW_LONGEST)
 		return why_set(why, -EINVAL, "this is no device window");
-	rc = uproxy_session_device(s, o, from->window, from->window_len, from->ordinal, why);
+	rc = uproxy_session_device(s, o, &window, 1, false, from->ordinal, why);
 	if (rc)
 		return rc;
 	replay_device(&s->hal, &to->device);

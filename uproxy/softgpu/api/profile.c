@@ -53,18 +53,26 @@ static const struct profile h100 = {
 };
 
 const struct profile *profile = &own;
-bool profile_no_hints;
-bool profile_late_callbacks;
+bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks;
+
+static const struct {
+	const char *name;
+	bool *on;
+} options[] = {
+	{ "no-hints", &profile_no_hints },
+	{ "window-taken", &profile_window_taken },
+	{ "late-window", &profile_late_window },
+	{ "late-callbacks", &profile_late_callbacks },
+};
 
 static bool take_option(const char *s, size_t len)
 {
-	if (len == 8 && !memcmp(s, "no-hints", len))
-		profile_no_hints = true;
-	else if (len == 14 && !memcmp(s, "late-callbacks", len))
-		profile_late_callbacks = true;
-	else
-		return false;
-	return true;
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
+		if (strlen(options[i].name) == len && !memcmp(s, options[i].name, len)) {
+			*options[i].on = true;
+			return true;
+		}
+	return false;
 }
 
 bool profile_init(void)
@@ -85,6 +93,7 @@ bool profile_init(void)
 	}
 	return true;
 unknown:
-	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,late-callbacks]", all);
+	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,window-taken][,late-window]"
+		 "[,late-callbacks]", all);
 	return false;
 }

@@ -118,8 +118,11 @@ struct profile {
 };
 
 extern const struct profile *profile;
-/* Options: addresses asked of cuMemAddressReserve are ignored; host functions wait 100 us. */
-extern bool profile_no_hints, profile_late_callbacks;
+/*
+ * Options: cuMemAddressReserve ignores the address that it is asked for; it has something at the first
+ * one already; it needs a context; host functions wait 100 us.
+ */
+extern bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks;
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 

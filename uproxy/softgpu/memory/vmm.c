@@ -134,7 +134,9 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
 	r = api_lock();
 	if (r)
 		return r;
-	if (profile_no_hints)
+	if (profile_late_window && !ctx_current())
+		return api_unlock(CUDA_ERROR_INVALID_CONTEXT);
+	if (profile_no_hints || (profile_window_taken && addr == window_base))
 		va = window_take_own(size, alignment < PAGE_2M ? PAGE_2M : alignment);
 	else
 		va = window_take(size, alignment < PAGE_2M ? PAGE_2M : alignment, addr);

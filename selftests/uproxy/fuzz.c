@@ -890,10 +890,10 @@ void session_describe(struct hal *h, int i, struct sv_device *d)
 	(void)h, (void)i;
 	describe_device(d);
 }
-int uproxy_session_device(struct sv_session *s, const struct session_options *o, uint64_t window,
-			  uint64_t window_len, int device, struct why *why)
+int uproxy_session_device(struct sv_session *s, const struct session_options *o,
+			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why)
 {
-	(void)s, (void)o, (void)window, (void)window_len, (void)device, (void)why;
+	(void)s, (void)o, (void)w, (void)n, (void)anywhere, (void)device, (void)why;
 	return 0;
 }
 int session_arena(struct sv_session *s)

@@ -100,7 +100,7 @@ static inline struct local *local_open(void)
 	struct why why = { 0 };
 	char lib[512];
 	struct session_options o = {
-		.driver = lib, .window = 0x200000000000ull, .window_len = 1ull << 40,
+		.driver = lib, .window = { { 0x200000000000ull, 1ull << 40 } }, .windows = 1,
 		.backend = RING_MEMFD,
 	};
 	struct sv_connect con = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION,
@@ -116,7 +116,7 @@ static inline struct local *local_open(void)
 	CHECK_EQ(rc, 0);
 	dup2(out, 1);
 	dup2(local_err, 2);
-	l->window = o.window;
+	l->window = o.window[0].base;
 	l->arena = l->s.arena_first;
 	l->next = 1;
 	l->ctx = local_handle(l, SV_T_CUcontext);

@@ -73,6 +73,6 @@ int main()
 			check_piece(&live[i], d);
 			CHECK(cudaFreeHost(live[i].p));
 		}
-	printf("checksum %08x\nPASS pinned_mix\n", sum);
+	printf("checksum %016x\nPASS pinned_mix\n", sum);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include "client.h"
 #include "log.h"
 #include "memory_i.h"
+#include "windows.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,8 +177,8 @@ static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
 	if (sh->magic != SV_SHARED_MAGIC || sh->size != sizeof(*sh) || !sh->devices ||
 	    sh->devices > SV_DEVICES_MAX || sh->device < 0 ||
 	    sh->device >= (int)sh->devices || sh->arena_first < sizeof(*sh) ||
-	    sh->arena_first >= arena_len || !sh->window || !sh->window_len ||
-	    (sh->window | sh->window_len) % SV_GRANULE)
+	    sh->arena_first >= arena_len ||
+	    !sv_window_valid(&(struct sv_window){ sh->window, sh->window_len }))
 		return -EPROTO;
 	return 0;
 }

@@ -186,8 +186,8 @@ static int check_connect(const struct sv_connect *con, struct why *why)
 }
 
 /*
- * Nothing says which addresses NVIDIA's driver reserves. The later ones are for drivers that have
- * something there, or that reserve less; 128 GiB exceed the memory of a device of 2024.
+ * No document says which addresses NVIDIA's driver reserves. The later windows are for a driver that
+ * has something at the first ones, or reserves less. The shortest still exceeds an H200's memory.
  */
 static const struct sv_window usual_windows[] = {
 	{ SV_WINDOW_BASE, SV_WINDOW_LEN },

@@ -95,8 +95,8 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, struct why *why);
 
 /*
- * The first part of uproxy_session_open: driver, window and device, but no channel. Of the n windows
- * the first one that the driver reserves is taken; anywhere: otherwise the driver may choose.
+ * The first part of uproxy_session_open: driver, window and device, but no channel. It takes
+ * the first of the n windows that the driver reserves. anywhere: if there is none, the driver chooses.
  */
 int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why);

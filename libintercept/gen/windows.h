@@ -9,6 +9,7 @@
 #define SV_WINDOWS_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,13 @@
 struct sv_window {
 	uint64_t base, len;	/* bytes, multiples of SV_GRANULE */
 };
+
+/* Has it a place and a length in a program's addresses? */
+static inline bool sv_window_valid(const struct sv_window *w)
+{
+	return w->base && w->len && (w->base | w->len) % SV_GRANULE == 0 &&
+	       w->len <= SV_WINDOW_LONGEST && w->base <= (1ull << 47) - w->len;
+}
 
 /* Parses a number; *text is then behind it. Negative ones are refused, as in strtoull they wrap. */
 static inline int sv_window_number(const char **text, uint64_t *v)
@@ -54,10 +62,8 @@ static inline int sv_windows_parse(const char *text, struct sv_window w[SV_WINDO
 			w[n].len <<= shift;
 			text++;
 		}
-		if (!w[n].base || w[n].base % SV_GRANULE || !w[n].len || w[n].len % SV_GRANULE ||
-		    w[n].len > SV_WINDOW_LONGEST || w[n].base > (1ull << 47) - w[n].len)
+		if (!sv_window_valid(&w[n++]))
 			return -EINVAL;
-		n++;
 	} while (*text++ == ',');
 	return text[-1] ? -EINVAL : n;
 }

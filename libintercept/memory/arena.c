@@ -2,10 +2,10 @@
 /*
  * arena.c - the client's part of the arena, in chunks that are backed and pinned while in use
  *
- * One record pins a run of chunks, and one unpins the whole run. An allocation lies in one run, since
- * NVIDIA's driver refuses copies that straddle two regions of cuMemHostRegister. Up to CACHE_MAX bytes of chunks
- * without allocations stay pinned for later allocations; beyond that, unused runs are unpinned
- * and their pages freed.
+ * One record pins a run of chunks, and one unpins the whole run. An allocation lies in one run:
+ * NVIDIA's driver refuses a copy that straddles two regions of cuMemHostRegister. Up to CACHE_MAX
+ * bytes of chunks without allocations stay pinned for later allocations; beyond that, unused runs
+ * are unpinned and their pages freed.
  *
  *   0 ── allocated, record sent ──► PINNED ── CACHE_MAX, nothing in its run ──► PINNED | GOING ── answered ──► 0
  *
@@ -82,20 +82,21 @@ static CUresult pin(uint64_t first, uint64_t n)
 static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits)
 {
 	struct chunks *ch = session.chunks;
-	uint64_t i, pinned = 0;
+	uint64_t i;
+	bool pinned;
 
+	/* Waiting drops the lock, so all are looked at again. */
 	for (i = first; i < end; i++)
 		if (ch->of[i] & GOING) {
 			lock_wait(&session.locks.arena, &ch->gone);
 			i = first - 1;
 		}
+	pinned = ch->of[first] & PINNED;
 	*fits = true;
-	for (i = first; i < end; i++)
-		if (ch->of[i] & PINNED) {
-			pinned++;
-			*fits = *fits && ch->run[i] == ch->run[first];
-		}
-	*fits = *fits && (!pinned || pinned == end - first);
+	for (i = first + 1; i < end; i++)
+		if (pinned != !!(ch->of[i] & PINNED) ||
+		    (pinned && ch->run[i] != ch->run[first]))
+			*fits = false;
 	return *fits && !pinned ? pin(first, end - first) : CUDA_SUCCESS;
 }
 
@@ -154,28 +155,25 @@ static void unhold(uint64_t first, uint64_t end)
 			ch->cached += CHUNK;
 }
 
-static void release(uint64_t off, uint64_t len)
+/* Unpin unused runs that have chunks of [first, end), until at most keep bytes are cached. */
+static void unpin_unused(uint64_t first, uint64_t end, uint64_t keep)
 {
 	struct chunks *ch = session.chunks;
-	uint64_t first = off / CHUNK, end = (off + len - 1) / CHUNK + 1;
 	struct sv_pin a;
 
-	space_release(ch->space, off);
-	unhold(first, end);
-	for (uint64_t i = first; i < end && ch->cached > CACHE_MAX; i++)
+	for (uint64_t i = first; i < end && ch->cached > keep; i++)
 		if (ch->of[i] == PINNED && unused_run(i, &a))
 			unpin(&a);
 }
 
-/* Unpin all runs without allocations. locks.arena is held, and dropped while the proxy works. */
-static void unpin_unused(void)
+static void release(uint64_t off, uint64_t len)
 {
 	struct chunks *ch = session.chunks;
-	struct sv_pin a;
+	uint64_t first = off / CHUNK, end = (off + len - 1) / CHUNK + 1;
 
-	for (uint64_t i = 0; i < ch->n && ch->cached; i++)
-		if (ch->of[i] == PINNED && unused_run(i, &a))
-			unpin(&a);
+	space_release(ch->space, off);
+	unhold(first, end);
+	unpin_unused(first, end, CACHE_MAX);
 }
 
 /* A place of room bytes, held; *fits false: it lies in several runs. No success: there is none. */
@@ -244,7 +242,7 @@ CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
 	rc = find_place(room, align, &at);
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
 		lock_take(&session.locks.arena);
-		unpin_unused();
+		unpin_unused(0, session.chunks->n, 0);
 		lock_drop(&session.locks.arena);
 		rc = find_place(room, align, &at);
 	}

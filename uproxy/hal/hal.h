@@ -46,8 +46,8 @@ struct hal {
 int hal_open(struct hal *h, const char *path, uint64_t window, uint64_t len, struct why *why);
 
 /*
- * hal_window: reserves device addresses, len bytes at base, or wherever the driver likes if base is 0.
- * -EADDRNOTAVAIL: it does not, or elsewhere.
+ * hal_window: reserves device addresses, len bytes at base; base 0: the driver chooses.
+ * -EADDRNOTAVAIL: the driver reserves nothing, or does not honour the base.
  */
 int hal_window(struct hal *h, uint64_t base, uint64_t len, struct why *why);
 

@@ -336,8 +336,7 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	struct store *st;
 	int rc;
 
-	if (!window.base || !window.len || (window.base | window.len) % SV_GRANULE ||
-	    window.len > SV_WINDOW_LONGEST)
+	if (!sv_window_valid(&window))
 		return why_set(why, -EINVAL, "this is no device window");
 	rc = uproxy_session_device(s, o, &window, 1, false, from->ordinal, why);
 	if (rc)

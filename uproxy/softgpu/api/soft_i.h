@@ -118,11 +118,11 @@ struct profile {
 };
 
 extern const struct profile *profile;
-/*
- * Options: cuMemAddressReserve ignores the address that it is asked for; it has something at the first
- * one already; it needs a context; host functions wait 100 us.
- */
-extern bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks;
+/* Options. The first three concern cuMemAddressReserve. */
+extern bool profile_no_hints;		/* it ignores the address that it is asked for */
+extern bool profile_window_taken;	/* it ignores a request for the first address */
+extern bool profile_late_window;	/* it fails without a context */
+extern bool profile_late_callbacks;	/* host functions wait 100 us */
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 

@@ -10,19 +10,19 @@
  * All of this is a cache: the truth lies in the channel. Functions return 0 or a CUresult unless
  * they say otherwise. Nothing here exits, aborts, or prints unless SINGVGPU_LOG asks for it.
  *
- * Locks are struct lock (lock.h), taken in the order of enum lock_rank. Those of a session's state
- * are in session.locks. No lock is held where a call may wait: for an answer, for room in the
- * ring, or at the gate, which a checkpoint closes until the device is idle. The device may itself
- * wait for a thread of this process: for the one that runs host functions, or for one in a call
- * that is answered locally. A lock held across the wait would stop that thread. So records are
- * sent under a lock by send_try() alone, memory is allocated before the lock is taken, and cleanup
- * that may wait runs after it is dropped. A build with DEBUG_LOCKS aborts a program that breaks
- * this rule.
+ * Locks are struct lock (lock.h), taken in the order of enum lock_rank. They are in the `locks` of
+ * the process or of a session; a thread never holds locks of two sessions. No lock is held where a
+ * call may wait: for an answer, for room in the ring, or at the gate, which a checkpoint closes
+ * until the device is idle. The device may itself wait for a thread of this process: for the one
+ * that runs host functions, or for one in a call that is answered locally. A lock held across the
+ * wait would stop that thread. So records are sent under a lock by send_try() alone, memory is
+ * allocated before the lock is taken, and cleanup that may wait runs after it is dropped. A build
+ * with DEBUG_LOCKS aborts a program that breaks this rule.
  *
  * Turns are the exceptions: locks that may be held during a wait. They are taken before all other
  * locks, and only by calls that wait for the proxy anyway; host functions and local answers take
  * none:
- *   session.lock       connecting, and contexts: their objects are made and ended with the proxy's
+ *   process.lock       connecting, and contexts: their objects are made and ended with the proxy's
  *   locks.managedvars  bytes of __managed__ variables: a launch waits until they have been copied
  *   LOCK_SHARE         one call at a time lets the proxy take a file descriptor of this process
  * export_tables.c, which direct mode uses too, has two locks of its own and makes no calls under
@@ -62,11 +62,12 @@ enum session_state {
 };
 
 /*
- * A session's state is all in here. Statics of files are the process's, however many sessions it
- * has. These are all of them, each with its reason; test-statics compares the list with the
+ * All state is in struct process or in a struct session, of which the process has one for each
+ * device that it works on. Statics of files are the process's, too. These are all of them, each
+ * with its reason; test-statics compares the list with the
  * objects:
  *
- *   session.c: session - the first session
+ *   session.c: process sessions - what this comment is about
  *   object.c: obj_chunks free_list used lock - a handle names one object in the process
  *   thread.c: thread key once - threads are the program's
  *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says
@@ -80,88 +81,125 @@ enum session_state {
  *   symbols.c: self once tables_once - the library is there once
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
- *   tables/export_tables.c: lock nseen seen - each unknown table is reported once
+ *   tables/export_tables.c: lock nseen seen - each refused table is reported once
  *   lock_check.c: held - the locks of a thread, whatever their sessions
  *   ringbuf/produce.c: last - a thread's guess, which is checked with each channel
  */
-struct session {
-	/* What nearly every call reads, in one cache line. */
+struct process {
 	enum session_state state;	/* lock to change it; read freely */
-	uint32_t late_seen;		/* count of shared->late that has been reported; atomic */
-	struct ring *ring;
-	const struct sv_shared *shared;
-	uint8_t *arena;
-	struct managedvars *managedvars;	/* modules/managedvar.c; NULL: none yet */
-
-	int device;			/* the program's ordinal of the session's device */
 	int devices;			/* number of entries in visible */
 	int visible[SV_DEVICES_MAX];	/* the program's ordinal → the job's; set by cuInit */
+	struct sv_device *dev;		/* the job's devices; set by cuInit */
+	int driver_version;		/* like dev */
+	bool used;			/* a context or an image was made: home stays; atomic */
+	bool several;			/* there has been a second session; atomic */
 
-	/* State that each file keeps for the session. */
-	struct reserved {		/* memory/window.c; len 0: nothing is reserved */
-		uint64_t base, len;
-	} window_at, channel_at;
-	struct space *window;		/* device addresses of the client's choice: locks.memory */
-	struct granules *granules;	/* memory/memory.c */
+	/* The arena is in the first session's channel; the proxies of the others map it, too. */
+	struct session *home;		/* the first session */
+	uint8_t *arena;
+	uint64_t arena_len;
 	struct chunks *chunks;		/* memory/arena.c */
-	struct stages *stages;		/* memory/stage.c */
-	struct peer *peers;		/* memory/ipc.c */
-	struct pools *pools;		/* memory/pool.c */
+	struct pools *pools;		/* memory/pool.c: each is on one device */
+	struct crossings *crossings;	/* memory/cross.c; NULL: none yet */
+	struct calls *calls;		/* streams/hostfunc.c; NULL: none yet */
 	struct regions {		/* memory/host.c: registered memory */
 		struct memory *at;	/* sorted by address, not overlapping */
 		size_t n, room;		/* n: stored atomically, and first read without the lock */
 		char arena[80];		/* the file of the arena, as /proc/self/maps names it */
 	} regions;
-	struct texture **textures;	/* memory/texture.c; NULL: none yet */
-	struct calls *calls;		/* streams/hostfunc.c; NULL: none yet */
+	struct reserved {		/* memory/window.c; len 0: nothing is reserved */
+		uint64_t base, len;
+	} channel_at, window_at;	/* for the next session */
 
-	/* graphs/; graph_lock() */
-	struct {
+	struct {			/* graphs/; graph_lock() */
 		struct exec *live;
 		struct exec *gone;	/* destroyed, but launches may be in flight */
 	} execs;
+
+	/* context.c; lock */
+	struct context *primary[SV_DEVICES_MAX];	/* by device, like the next; NULL: none yet */
+	unsigned int primary_flags[SV_DEVICES_MAX];
+
+	struct lock lock;
 	struct {
+		struct lock memory;	/* windows, granules; owners of allocations in the arena */
+		struct lock registered;	/* memory/host.c */
+		struct lock arena;	/* memory/arena.c */
+		struct lock pools, crossings, hostfunc, vmm;
+	} locks;
+};
+
+extern LOCAL struct process process;
+
+/* What the process has of one device: a channel, a proxy behind it, and what is known of both. */
+struct session {
+	/* What nearly every call reads, in one cache line. */
+	struct ring *ring;		/* NULL: not connected; process.lock, and read freely */
+	const struct sv_shared *shared;
+	uint32_t late_seen;		/* count of shared->late that has been reported; atomic */
+	struct managedvars *managedvars;	/* modules/managedvar.c; NULL: none yet */
+
+	/* State that each file keeps for the session. */
+	struct reserved window_at;	/* memory/window.c */
+	struct space *window;		/* device addresses of the client's choice: locks.memory */
+	struct granules *granules;	/* memory/memory.c */
+	struct stages *stages;		/* memory/stage.c */
+	struct peer *peers;		/* memory/ipc.c */
+	struct texture **textures;	/* memory/texture.c; NULL: none yet */
+	unsigned int limit_changes;	/* of contexts' limits and preferences; atomic */
+	struct tensor_maps *tensor_maps;	/* memory/tensor_map.c; NULL: none yet */
+	bool calling;			/* its runner is there: streams/hostfunc.c */
+	int retained;			/* uses of the primary context: context.c, process.lock */
+
+	struct {			/* graphs/; graph_lock() */
 		struct graph_mem *all;	/* with nodes, or allocated */
 		struct graph_mem *dead;	/* to be freed by graph_mem_sweep() */
 		uint64_t used_high, reserved_high;
 	} graph_mem;
 
-	/* context.c; lock */
-	struct context *primary[SV_DEVICES_MAX];	/* by device, like the next; NULL: none yet */
-	unsigned int primary_flags[SV_DEVICES_MAX];
-	int retained;			/* uses of the primary context */
-
-	struct lock lock;
 	/* Each guards the state of one file, which is named unless its name says it. */
 	struct {
-		struct lock managedvars, hostfunc, pools, vmm, ipc;
-		struct lock memory;	/* window and granules; other files search the window */
-		struct lock registered;	/* memory/host.c */
-		struct lock arena, stage, textures;
+		struct lock managedvars, ipc;
+		struct lock stage, textures, tensor_maps;
 		struct lock prints;	/* send.c */
 	} locks;
 };
 
-extern LOCAL struct session session;
+extern LOCAL struct session sessions[SV_DEVICES_MAX];	/* by the program's ordinal */
 
 /* Implements cuInit. CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_NOT_READY no proxy, … */
 LOCAL CUresult session_open(void);
 
-/* Reconnect to another device of the job, on which the first context is to be made. */
-LOCAL CUresult session_move(int device);
+/*
+ * The session of one of the program's devices, connected now if it was not. The first one moves
+ * there as long as the process has nothing on its device. process.lock is held. DEVICE_UNAVAILABLE.
+ */
+LOCAL CUresult session_on(int device, struct session **out);
 
-/* Keep the program from mapping anything in [base, base + len). 0, -EEXIST or -errno. */
-LOCAL int window_reserve(uint64_t base, uint64_t len);
+static inline int device_of(const struct session *s)
+{
+	return s - sessions;
+}
+
+/* The same for a caller without process.lock. A host function may only ask for `here`. NOT_PERMITTED. */
+LOCAL CUresult session_make(int device, struct session **out);
+
+/* The connected session whose window holds addr, or NULL. */
+LOCAL struct session *session_at(uint64_t addr);
+
+/*
+ * window_reserve: keeps the program from mapping anything in [base, base + len). 0, -EEXIST or -errno.
+ * window_leave: keeps a window reserved for the next session, which probably has the same one.
+ */
+LOCAL int window_reserve(struct reserved *window, uint64_t base, uint64_t len);
+LOCAL void window_leave(struct reserved *window);
 /* Release the addresses reserved for a channel, which is about to be mapped there. */
 LOCAL void window_make_way(void);
 
-/* 0 if the session works, NOT_INITIALIZED, or the sticky error. */
-LOCAL CUresult session_broken(void);
-static inline CUresult session_check(void)
+/* 0 after cuInit, or NOT_INITIALIZED. */
+static inline CUresult process_check(void)
 {
-	if (likely(session.state == SESSION_OPEN))
-		return 0;
-	return session_broken();
+	return likely(process.state == SESSION_OPEN) ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* A result of ringbuf as a CUresult. */
@@ -242,7 +280,7 @@ struct context {
 	unsigned int flags;
 	unsigned int api_version;
 	bool primary;
-	CUdevice device;		/* the program's ordinal */
+	struct session *session;	/* its device's, which may not be connected yet */
 	int attached;			/* uses of a cuCtxAttach */
 	uint64_t id;			/* cuCtxGetId */
 	uint64_t limit[16];		/* limits set by the program; by CUlimit */
@@ -264,6 +302,8 @@ struct event {
 #define CTX_STACK 64
 
 struct thread {
+	struct session *session;	/* that calls work with: the current context's */
+	const struct context *named;	/* of a handle of the generated stub under way, or NULL: send.c */
 	struct context *ctx;		/* current: the top of the stack, or NULL */
 	struct context *stack[CTX_STACK];
 	int depth;
@@ -277,17 +317,51 @@ struct thread {
 
 extern LOCAL __thread struct thread thread __attribute__((tls_model("initial-exec")));
 
+/*
+ * The session that the call under way works with: the current context's, or that of the object that
+ * the call names (ON). A thread without a context has the first one.
+ */
+#define here (thread.session)
+
+/* 0 if `here` is connected; NOT_INITIALIZED, CONTEXT_IS_DESTROYED. */
+LOCAL CUresult session_find(void);
+static inline CUresult session_check(void)
+{
+	if (likely(process.state == SESSION_OPEN && here && here->ring))
+		return CUDA_SUCCESS;
+	return session_find();
+}
+
+/* The rest of the block works with this session. */
+#define ON(_session) \
+	__attribute__((cleanup(session_leave), unused)) struct session *before_ = \
+		session_enter(_session)
+static inline struct session *session_enter(struct session *s)
+{
+	struct session *before = here;
+
+	here = s;
+	return before;
+}
+static inline void session_leave(struct session **before)
+{
+	here = *before;
+}
+
 /* The current context, if the session works. CUDA_ERROR_INVALID_CONTEXT, session errors. */
 LOCAL CUresult context_current(struct context **out);
 /*
  * Live contexts of the process: while there is one, a call cannot name objects of two. Exact under
- * session.lock, else a hint.
+ * process.lock, else a hint.
  */
 extern LOCAL int context_count;
 
 /* The stream that a handle stands for in the current context, special values included. */
 LOCAL CUresult stream_find(CUstream handle, struct stream **out);
 LOCAL CUresult stream_own(struct context *ctx, struct stream **out);	/* the per-thread one */
+
+/* A new stream with flags as of cuStreamCreate; `here` is the context's session. */
+LOCAL CUresult stream_new(struct context *ctx, unsigned int flags, struct stream **out);
 
 /* Wait until the work enqueued so far in a context, or on a stream, is done. */
 LOCAL CUresult context_sync(struct context *ctx);
@@ -345,8 +419,8 @@ LOCAL CUresult send_late(void);
 LOCAL CUresult send_latched(void);
 static inline CUresult send_broken(void)
 {
-	if (likely(__atomic_load_n(&session.shared->late, __ATOMIC_RELAXED) >> 32 ==
-		   __atomic_load_n(&session.late_seen, __ATOMIC_RELAXED)))
+	if (likely(__atomic_load_n(&here->shared->late, __ATOMIC_RELAXED) >> 32 ==
+		   __atomic_load_n(&here->late_seen, __ATOMIC_RELAXED)))
 		return CUDA_SUCCESS;
 	return send_latched();
 }
@@ -404,6 +478,7 @@ struct memory {
 	enum memory_kind kind;
 	uint64_t base, len;	/* len as the program asked for it */
 	struct context *ctx;
+	struct session *session;	/* the device that has it; NULL: it is in the arena */
 	unsigned int flags;	/* of the call that made it */
 	uint64_t id;		/* CU_POINTER_ATTRIBUTE_BUFFER_ID */
 	void *more;		/* private data of the file that made it */
@@ -434,6 +509,12 @@ LOCAL void memory_uncharge(uint64_t len);
 /* A copy of the description of the allocation that holds addr. false: none known. */
 LOCAL bool memory_find(uint64_t addr, struct memory *out);
 
+/* Can the device of `here` reach it? */
+static inline bool memory_is_here(const struct memory *m)
+{
+	return !m->session || m->session == here;
+}
+
 /* 0 if len bytes at addr lie in one allocation that the device can reach, else INVALID_VALUE. */
 LOCAL CUresult memory_range(uint64_t addr, uint64_t len);
 
@@ -447,6 +528,8 @@ LOCAL void memory_drop_globals(void *module);
  * allocated: allocating and freeing may wait. Offsets count from the arena's start, as in records.
  */
 LOCAL CUresult arena_init(void);
+LOCAL CUresult arena_join(void);	/* the session `here` is to have what the others have pinned */
+LOCAL void arena_part(const struct session *s);	/* that session ends */
 LOCAL CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off);
 LOCAL void arena_free(uint64_t off);
 LOCAL void arena_own(uint64_t off, void *owner);	/* new owner of the allocation at off */
@@ -454,7 +537,7 @@ LOCAL bool arena_find(uint64_t off, uint64_t *base, uint64_t *len, void **owner)
 LOCAL bool arena_each(bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner), void *arg);
 static inline void *arena_at(uint64_t off)
 {
-	return session.arena + off;
+	return process.arena + off;
 }
 
 /* Zeroed arena memory for one reply or a short text; a thread may hold several. */
@@ -489,19 +572,22 @@ LOCAL void stage_put(struct stage *s);
 
 /* ---------------------------------------------------------------------------------- pools: pool.c */
 
-/* After a move to another device pools are empty; the program keeps their handles. */
 LOCAL CUresult pool_init(void);
 
 /* --------------------------------------------------------------------------- modules: module.c */
 
 struct image {			/* a CUmodule or CUlibrary */
 	struct obj o;
+	uint32_t in;		/* sessions that have a library, by device; process.lock, read freely */
+	struct image_source *source;	/* a library's, to load it for another device: image.c */
 	uint64_t arena;		/* offset of its bytes, or 0 */
 	struct function *functions;	/* looked up in this image; module.c's lock */
 	struct image *of;	/* a module's library, or NULL */
 	struct image *modules;	/* a library's modules, at most one per context; module.c's lock */
 	struct image *next;	/* module of the same library */
 };
+
+#define VERDICT_LISTS 4u
 
 struct function {		/* a CUkernel or CUfunction */
 	struct obj o;
@@ -510,16 +596,37 @@ struct function {		/* a CUkernel or CUfunction */
 	struct function *derived;	/* a kernel's functions, at most one per context */
 	struct function *kernel;	/* the kernel that it was derived from, or NULL */
 	const char *name;
-	bool prepared;		/* compiled and loaded, so that a launch does not block the proxy */
+	uint64_t prepared;	/* the last context in which it was prepared: its handle */
+	uint32_t in;		/* sessions that have a kernel; like its library's */
+	uint64_t set;		/* attributes that the program has set; module.c's lock */
 	int max_threads;	/* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
 	int dynamic_shared;	/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 	struct sv_func_info *info;
-	struct clusters *clusters;	/* answers about its clusters: occupancy.c */
+	struct verdict_entry *verdicts[VERDICT_LISTS];	/* what the driver has answered: verdict.c */
 	unsigned int changes;		/* of its attributes, or of its functions' */
 };
 
-/* Forget a function's answers about clusters: when it ends. */
-LOCAL void clusters_free(struct function *f);
+/* An answer of the driver about a function; `about`, of len bytes, is what was asked. */
+struct verdict {
+	uint64_t changes;
+	const void *about;
+	uint32_t len;
+	uint16_t op, list;
+	CUresult rc;
+	int value;
+};
+
+/*
+ * verdict_about: a question, to be made before the driver is asked. verdict_find: fills in the
+ * answer, if it is known. verdict_keep: copies both. verdict_free: when the function ends.
+ * verdict_limits_change: makes all answers void.
+ */
+LOCAL struct verdict verdict_about(const struct function *f, uint16_t op, const void *about,
+				   uint32_t len);
+LOCAL bool verdict_find(const struct function *f, struct verdict *v);
+LOCAL void verdict_keep(struct function *f, const struct verdict *v);
+LOCAL void verdict_free(struct function *f);
+LOCAL void verdict_limits_change(void);
 
 /* The function of a CUfunction, or of a CUkernel passed in its place. NULL: neither. */
 static inline struct function *function_find(CUfunction f)
@@ -529,8 +636,23 @@ static inline struct function *function_find(CUfunction f)
 	return likely(fn) ? fn : obj_find(SV_T_CUkernel, (uint64_t)(uintptr_t)f);
 }
 
-/* Have the proxy's worker compile and load it, so that a launch does not block the proxy. */
+/*
+ * Before a launch in the context: has the proxy's worker compile and load it, so that the launch does
+ * not block the proxy, and the log knows when its library came into the context. function_load: the
+ * latter alone.
+ */
 LOCAL CUresult function_prepare(struct context *ctx, struct function *fn);
+LOCAL CUresult function_load(struct context *ctx, struct function *fn);
+static inline CUresult function_ready(struct context *ctx, struct function *fn)
+{
+	return likely(fn->prepared == ctx->o.handle) ? CUDA_SUCCESS : function_prepare(ctx, fn);
+}
+
+/*
+ * Libraries and kernels have no context. If o is one, image_here loads it for the device of `here`,
+ * unless that device has it. Objects of other types are left alone.
+ */
+LOCAL CUresult image_here(const struct obj *o);
 
 /* Forget an image, or a function, that has ended with its context. */
 LOCAL void image_gone(struct image *im);

@@ -35,6 +35,7 @@ CUresult context_current(struct context **out)
 static void set_top(void)
 {
 	thread.ctx = thread.depth ? thread.stack[thread.depth - 1] : NULL;
+	here = thread.ctx ? thread.ctx->session : process.home;
 }
 
 static CUresult push(struct context *ctx)
@@ -42,13 +43,13 @@ static CUresult push(struct context *ctx)
 	if (thread.depth == CTX_STACK)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	thread.stack[thread.depth++] = ctx;
-	thread.ctx = ctx;
+	set_top();
 	return CUDA_SUCCESS;
 }
 
 static CUresult find_context(CUcontext handle, struct context **out)
 {
-	TRY(session_check());
+	TRY(process_check());
 	if (unlikely(thread.in_callback))
 		return CUDA_ERROR_NOT_PERMITTED;
 	*out = obj_find(SV_T_CUcontext, sv_u64(handle));
@@ -70,7 +71,7 @@ API CUresult cuCtxPushCurrent_v2(CUcontext handle)
 
 API CUresult cuCtxPopCurrent_v2(CUcontext *out)
 {
-	TRY(session_check());
+	TRY(process_check());
 	if (!thread.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (out)
@@ -84,7 +85,7 @@ API CUresult cuCtxSetCurrent(CUcontext handle)
 {
 	struct context *ctx;
 
-	TRY(session_check());
+	TRY(process_check());
 	if (!handle) {
 		if (thread.depth)
 			thread.depth--;
@@ -95,7 +96,7 @@ API CUresult cuCtxSetCurrent(CUcontext handle)
 	if (!thread.depth)
 		return push(ctx);
 	thread.stack[thread.depth - 1] = ctx;
-	thread.ctx = ctx;
+	set_top();
 	return CUDA_SUCCESS;
 }
 
@@ -103,7 +104,7 @@ API CUresult cuCtxGetCurrent(CUcontext *out)
 {
 	if (unlikely(!out))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
+	TRY(process_check());
 	if (unlikely(thread.in_callback))
 		return CUDA_ERROR_NOT_PERMITTED;
 	*out = handle_of(thread.ctx);
@@ -114,10 +115,10 @@ API CUresult cuCtxGetDevice(CUdevice *out)
 {
 	if (unlikely(!out))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
+	TRY(process_check());
 	if (unlikely(!thread.ctx))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*out = thread.ctx->device;
+	*out = device_of(thread.ctx->session);
 	return CUDA_SUCCESS;
 }
 
@@ -130,7 +131,7 @@ API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext handle)
 	if (!handle)
 		return cuCtxGetDevice(out);
 	TRY(find_context(handle, &ctx));
-	*out = ctx->device;
+	*out = device_of(ctx->session);
 	return CUDA_SUCCESS;
 }
 
@@ -141,9 +142,10 @@ static void prepare(struct context *ctx, unsigned int flags)
 	struct stream *s = &ctx->legacy;
 
 	ctx->flags = flags;
-	ctx->device = session.device;
+	ctx->session = here;
+	__atomic_store_n(&process.used, true, __ATOMIC_RELAXED);
 	ctx->id = __atomic_add_fetch(&ids, 1, __ATOMIC_RELAXED);
-	memcpy(ctx->limit, session.shared->limit, sizeof(ctx->limit));
+	memcpy(ctx->limit, here->shared->limit, sizeof(ctx->limit));
 	memset(s, 0, sizeof(*s));
 	s->o.ctx = ctx;
 	s->o.handle = SV_STREAM_LEGACY;
@@ -153,39 +155,24 @@ static void prepare(struct context *ctx, unsigned int flags)
 	__atomic_add_fetch(&context_count, 1, __ATOMIC_RELAXED);
 }
 
-/* Refuse calls from host functions, which must not wait for session.lock. */
+/* Refuse calls from host functions, which must not wait for process.lock. */
 static CUresult may_lock(void)
 {
-	TRY(session_check());
+	TRY(process_check());
 	return thread.in_callback ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
-}
-
-/* Check that dev is the session's device; the first context may still choose another one. */
-static CUresult on_device(CUdevice dev)
-{
-	if (!session_device(dev))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (dev == session.device)
-		return CUDA_SUCCESS;
-	if (context_count || hostfunc_running()) {
-		client_log("a process works on one device so far: %d is in use, %d is refused",
-			   session.device, dev);
-		return CUDA_ERROR_DEVICE_UNAVAILABLE;
-	}
-	return session_move(dev);
 }
 
 static CUresult primary_locked(CUdevice dev, struct context **out)
 {
-	struct context *ctx = session.primary[dev];
+	struct context *ctx = process.primary[dev];
 
 	if (!ctx) {
 		ctx = obj_new(SV_T_CUcontext, NULL);
 		if (!ctx)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		ctx->primary = true;
-		ctx->device = dev;
-		session.primary[dev] = ctx;
+		ctx->session = &sessions[dev];
+		process.primary[dev] = ctx;
 	}
 	*out = ctx;
 	return CUDA_SUCCESS;
@@ -197,28 +184,32 @@ CUresult context_primary(CUcontext *out, CUdevice dev)
 	CUresult rc;
 
 	TRY(may_lock());
-	lock_take(&session.lock);
+	lock_take(&process.lock);
 	rc = !session_device(dev) ? CUDA_ERROR_INVALID_DEVICE :
 	     primary_locked(dev, &ctx);
 	if (!rc)
 		*out = handle_of(ctx);
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }
 
 static CUresult retain_locked(CUdevice dev, struct context **out)
 {
 	struct sv_ctx_new a = { 0 };
+	struct session *s;
 
-	TRY(on_device(dev));
-	a.flags = session.primary_flags[dev];
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	TRY(session_on(dev, &s));
+	a.flags = process.primary_flags[dev];
 	TRY(primary_locked(dev, out));
 	if (!(*out)->live) {
+		ON(s);
 		a.ctx = (*out)->o.handle;
 		TRY(send_sync(SV_OP_cuDevicePrimaryCtxRetain, &a, sizeof(a), NULL, 0, NULL, 0));
-		prepare(*out, session.primary_flags[dev]);
+		prepare(*out, process.primary_flags[dev]);
 	}
-	session.retained++;
+	s->retained++;
 	return CUDA_SUCCESS;
 }
 
@@ -230,11 +221,11 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice dev)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(may_lock());
-	lock_take(&session.lock);
+	lock_take(&process.lock);
 	rc = retain_locked(dev, &ctx);
 	if (!rc)
 		*out = handle_of(ctx);
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }
 
@@ -248,35 +239,47 @@ static bool bad_flags(unsigned int flags)
 	return (flags & ~FLAGS_KNOWN) || (sched & (sched - 1));	/* at most one CU_CTX_SCHED_ */
 }
 
-static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigned int version)
+static CUresult create_locked(struct context **out, unsigned int flags, CUdevice dev)
 {
 	struct sv_ctx_new a = { .flags = flags };
-	struct context *ctx = NULL;
+	struct session *s;
+	CUresult rc;
+
+	if (!session_device(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	TRY(session_on(dev, &s));
+	*out = obj_new(SV_T_CUcontext, NULL);
+	if (!*out)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a.ctx = (*out)->o.handle;
+	ON(s);
+	rc = send_sync(SV_OP_cuCtxCreate_v4, &a, sizeof(a), NULL, 0, NULL, 0);
+	if (rc)
+		obj_free(SV_T_CUcontext, &(*out)->o);
+	else
+		prepare(*out, flags);
+	return rc;
+}
+
+static CUresult create(CUcontext *out, unsigned int flags, CUdevice dev, unsigned int version)
+{
+	struct context *ctx;
 	CUresult rc;
 
 	if (!out || bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(may_lock());
-	lock_take(&session.lock);
-	rc = on_device(dev);
+	lock_take(&process.lock);
+	rc = create_locked(&ctx, flags, dev);
 	if (!rc) {
-		ctx = obj_new(SV_T_CUcontext, NULL);
-		rc = ctx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (!rc) {
-		a.ctx = ctx->o.handle;
-		rc = send_sync(SV_OP_cuCtxCreate_v4, &a, sizeof(a), NULL, 0, NULL, 0);
-	}
-	if (!rc) {
-		prepare(ctx, flags);
 		ctx->api_version = version;
 		rc = push(ctx);
+		if (rc)
+			obj_free(SV_T_CUcontext, &ctx->o);
+		else
+			*out = handle_of(ctx);
 	}
-	if (!rc)
-		*out = handle_of(ctx);
-	else if (ctx)
-		obj_free(SV_T_CUcontext, &ctx->o);
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }
 
@@ -322,11 +325,13 @@ static CUresult end_context(struct context *ctx)
 	struct sv_ctx_end a = { ctx->o.handle };
 	CUresult rc;
 
+	ON(ctx->session);
 	export_tables_context_gone(handle_of(ctx));
 	ctx->live = false;
 	__atomic_sub_fetch(&context_count, 1, __ATOMIC_RELAXED);
 	rc = send_sync(ctx->primary ? SV_OP_cuDevicePrimaryCtxReset_v2 : SV_OP_cuCtxDestroy_v2, &a,
 		       sizeof(a), NULL, 0, NULL, 0);
+	verdict_limits_change();	/* a reset undoes its limits; kernels of libraries live on */
 	obj_free_context(ctx, object_gone);
 	graph_context_gone(ctx);
 	memory_context_gone(ctx);
@@ -340,12 +345,12 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.lock);
-	if (!session.retained || dev != session.device)
+	lock_take(&process.lock);
+	if (!sessions[dev].retained)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
-	else if (!--session.retained)
-		rc = end_context(session.primary[dev]);
-	lock_drop(&session.lock);
+	else if (!--sessions[dev].retained)
+		rc = end_context(process.primary[dev]);
+	lock_drop(&process.lock);
 	return rc;
 }
 
@@ -356,12 +361,12 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.lock);
-	if (session.primary[dev] && session.primary[dev]->live) {
-		session.retained = 0;
-		rc = end_context(session.primary[dev]);
+	lock_take(&process.lock);
+	if (process.primary[dev] && process.primary[dev]->live) {
+		sessions[dev].retained = 0;
+		rc = end_context(process.primary[dev]);
 	}
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }
 
@@ -372,11 +377,11 @@ API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	lock_take(&session.lock);
-	session.primary_flags[dev] = flags;
-	if (session.primary[dev] && session.primary[dev]->live)
-		session.primary[dev]->flags = flags;	/* not sent: the proxy waits in its own way */
-	lock_drop(&session.lock);
+	lock_take(&process.lock);
+	process.primary_flags[dev] = flags;
+	if (process.primary[dev] && process.primary[dev]->live)
+		process.primary[dev]->flags = flags;	/* not sent: the proxy waits in its own way */
+	lock_drop(&process.lock);
 	return CUDA_SUCCESS;
 }
 
@@ -384,11 +389,11 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
 {
 	if (!flags || !active)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
+	TRY(process_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*flags = session.primary_flags[dev];
-	*active = session.primary[dev] && session.primary[dev]->live;
+	*flags = process.primary_flags[dev];
+	*active = process.primary[dev] && process.primary[dev]->live;
 	return CUDA_SUCCESS;
 }
 
@@ -404,11 +409,11 @@ API CUresult cuCtxDestroy_v2(CUcontext handle)
 		thread.depth--;
 		set_top();
 	}
-	lock_take(&session.lock);
+	lock_take(&process.lock);
 	rc = ctx->live ? end_context(ctx) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (!ctx->o.next)
 		obj_free(SV_T_CUcontext, &ctx->o);
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }
 
@@ -516,6 +521,7 @@ CUresult sv_hook_cuCtxSetLimit(CUlimit limit, size_t value, int per_thread, int 
 	TRY(context_current(&ctx));
 	a.ctx = ctx->o.handle;
 	TRY(send_sync(SV_OP_cuCtxSetLimit, &a, sizeof(a), NULL, 0, NULL, 0));
+	verdict_limits_change();
 	ctx->limit[limit] = value;
 	return CUDA_SUCCESS;
 }
@@ -526,9 +532,9 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 	TRY(context_current(&ctx));
 	if (least)
-		*least = session.shared->priority_least;
+		*least = here->shared->priority_least;
 	if (greatest)
-		*greatest = session.shared->priority_greatest;
+		*greatest = here->shared->priority_greatest;
 	return CUDA_SUCCESS;
 }
 
@@ -538,6 +544,7 @@ CUresult context_sync(struct context *ctx)
 {
 	struct sv_sync_on a = { ctx->o.handle, 0 };
 
+	ON(ctx->session);
 	TRY(send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0));
 	return managedvar_waited(ctx);
 }

@@ -21,13 +21,13 @@ API CUresult cuDriverGetVersion(int *version)
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Allowed before cuInit, when only the headers' version is known. */
-	*version = session.state == SESSION_OPEN ? session.shared->driver_version : CUDA_VERSION;
+	*version = process.state == SESSION_OPEN ? process.driver_version : CUDA_VERSION;
 	return CUDA_SUCCESS;
 }
 
 static CUresult find_device(CUdevice dev, const struct sv_device **out)
 {
-	TRY(session_check());
+	TRY(process_check());
 	*out = session_device(dev);
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
@@ -47,8 +47,8 @@ API CUresult cuDeviceGetCount(int *count)
 {
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
-	*count = session.devices;
+	TRY(process_check());
+	*count = process.devices;
 	return CUDA_SUCCESS;
 }
 
@@ -179,8 +179,8 @@ API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *id)
 {
 	if (!out || !id)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(session_check());
-	for (int i = 0; i < session.devices; i++)
+	TRY(process_check());
+	for (int i = 0; i < process.devices; i++)
 		if (same_bus(id, session_device(i)->pci_bus_id)) {
 			*out = i;
 			return CUDA_SUCCESS;
@@ -221,7 +221,7 @@ API CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 	if (free)
 		*free = memory_left();
 	if (total)
-		*total = session_device(session.device)->total_mem;
+		*total = session_device(device_of(here))->total_mem;
 	return CUDA_SUCCESS;
 }
 
@@ -250,4 +250,37 @@ API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 	TRY(find_device(dev, &d));
 	memset(capabilities, 0, n * sizeof(*capabilities));
 	return CUDA_SUCCESS;
+}
+
+/*
+ * All multiprocessors, which no green context takes a part of. Older headers have fewer fields. The
+ * least part and its granularity are those that cuda.h names for each architecture.
+ */
+API CUresult cuDeviceGetDevResource(CUdevice dev, CUdevResource *out, CUdevResourceType type)
+{
+	const struct sv_device *d;
+	unsigned int sm[3];
+	int major;
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(find_device(dev, &d));
+	if (type != CU_DEV_RESOURCE_TYPE_SM)
+		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+	major = d->attr[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+	sm[0] = d->attr[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+	sm[1] = major >= 9 ? 8 : major == 8 ? 4 : 2;
+	sm[2] = major >= 9 ? 8 : 2;
+	memset(out, 0, sizeof(*out));
+	out->type = type;
+	memcpy(&out->sm, sm, sizeof(sm));
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *out, CUdevResourceType type)
+{
+	CUdevice dev;
+
+	TRY(cuCtxGetDevice_v2(&dev, ctx));
+	return cuDeviceGetDevResource(dev, out, type);
 }

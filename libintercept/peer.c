@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * peer.c - access to other devices' memory, which is refused: a process works on one device
+ * peer.c - access to other devices' memory, which is refused: a device reaches its own and the host's
  */
 #include "client.h"
 
@@ -49,7 +49,7 @@ API CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *out, const CUatomicO
 	return CUDA_SUCCESS;
 }
 
-/* All contexts of a process are on one device, and share its memory anyway. */
+/* Contexts on one device share its memory anyway. */
 static CUresult peer(CUcontext handle)
 {
 	struct context *ctx, *other;

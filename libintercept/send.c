@@ -17,7 +17,7 @@
 
 CUresult send_latched(void)
 {
-	int32_t err = ring_error(session.ring, NULL);
+	int32_t err = ring_error(here->ring, NULL);
 
 	return err < 0 ? CUDA_ERROR_UNKNOWN : (CUresult)err;
 }
@@ -27,8 +27,8 @@ CUresult send_late(void)
 	uint64_t late;
 
 	TRY(send_latched());
-	late = __atomic_load_n(&session.shared->late, __ATOMIC_ACQUIRE);
-	if (late >> 32 == __atomic_exchange_n(&session.late_seen, late >> 32, __ATOMIC_RELAXED))
+	late = __atomic_load_n(&here->shared->late, __ATOMIC_ACQUIRE);
+	if (late >> 32 == __atomic_exchange_n(&here->late_seen, late >> 32, __ATOMIC_RELAXED))
 		return CUDA_SUCCESS;	/* another thread has reported it */
 	client_log("an earlier call has failed: %d", (int)(uint32_t)late);
 	return (uint32_t)late;
@@ -37,8 +37,8 @@ CUresult send_late(void)
 static inline CUresult ready(void)
 {
 	TRY(session_check());
-	if (unlikely(__atomic_load_n(&session.shared->late, __ATOMIC_RELAXED) >> 32 !=
-		     __atomic_load_n(&session.late_seen, __ATOMIC_RELAXED)))
+	if (unlikely(__atomic_load_n(&here->shared->late, __ATOMIC_RELAXED) >> 32 !=
+		     __atomic_load_n(&here->late_seen, __ATOMIC_RELAXED)))
 		return send_late();
 	return CUDA_SUCCESS;
 }
@@ -59,11 +59,12 @@ static void write_all(int fd, const uint8_t *p, size_t n)
 
 static void print_one(int i)
 {
-	const struct sv_print *p = &session.shared->print[i];
+	const struct sv_print *p = &here->shared->print[i];
 	uint64_t head = __atomic_load_n(&p->head, __ATOMIC_ACQUIRE), tail = p->tail;
 	uint64_t off = __atomic_load_n(&p->off, __ATOMIC_RELAXED);
 	uint64_t size = __atomic_load_n(&p->size, __ATOMIC_RELAXED);
-	uint64_t room = ring_geometry(session.ring)->arena_len;
+	uint64_t room = ring_geometry(here->ring)->arena_len;
+	const uint8_t *from = (const uint8_t *)here->shared + off;
 	FILE *to = i ? stderr : stdout;
 
 	/* Only what lies in the arena is printed, whatever the proxy says. */
@@ -75,9 +76,9 @@ static void print_one(int i)
 		if (n > size - at)
 			n = size - at;
 		if (to)
-			fwrite(session.arena + off + at, 1, n, to);
+			fwrite(from + at, 1, n, to);
 		else
-			write_all(i ? 2 : 1, session.arena + off + at, n);
+			write_all(i ? 2 : 1, from + at, n);
 		tail += n;
 	}
 	if (to)
@@ -87,25 +88,25 @@ static void print_one(int i)
 
 void send_prints(void)
 {
-	const struct sv_print *p = session.shared->print;
+	const struct sv_print *p = here->shared->print;
 
 	if (likely(__atomic_load_n(&p[0].head, __ATOMIC_RELAXED) == p[0].tail &&
 		   __atomic_load_n(&p[1].head, __ATOMIC_RELAXED) == p[1].tail))
 		return;
-	lock_take(&session.locks.prints);
+	lock_take(&here->locks.prints);
 	print_one(0);
 	print_one(1);
-	lock_drop(&session.locks.prints);
+	lock_drop(&here->locks.prints);
 }
 
 /* -------------------------------------------------------------------------------- sending */
 
 static CUresult lost(int rc)
 {
-	int32_t err = ring_error(session.ring, NULL);
+	int32_t err = ring_error(here->ring, NULL);
 
-	if (rc == -EPIPE && *session.shared->why)
-		client_log("the proxy has ended the session: %.247s", session.shared->why);
+	if (rc == -EPIPE && *here->shared->why)
+		client_log("the proxy has ended the session: %.247s", here->shared->why);
 	else
 		client_log("the proxy is lost: %s", ring_strerror(rc));
 	return err > 0 ? (CUresult)err : session_rc(rc);
@@ -117,7 +118,7 @@ static inline int post(uint16_t op, const void *a, uint32_t len)
 	uint64_t w[6] = { 0 };
 
 	memcpy(w, a, len);
-	return ring_post(session.ring, op, len, w[0], w[1], w[2], w[3], w[4], w[5]);
+	return ring_post(here->ring, op, len, w[0], w[1], w[2], w[3], w[4], w[5]);
 }
 
 CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, uint32_t blen)
@@ -129,7 +130,7 @@ CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, ui
 	if (!blen && alen <= RING_POST_MAX)
 		rc = post(op, a, alen);
 	else
-		rc = ring_submit(session.ring, op, a, alen, b, blen);
+		rc = ring_submit(here->ring, op, a, alen, b, blen);
 	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
 }
 
@@ -138,7 +139,7 @@ CUresult send_try(uint16_t op, const void *a, uint32_t alen)
 	int rc;
 
 	TRY(ready());
-	rc = ring_try_submit(session.ring, op, a, alen, NULL, 0);
+	rc = ring_try_submit(here->ring, op, a, alen, NULL, 0);
 	if (unlikely(rc == -EAGAIN))
 		return SEND_AGAIN;
 	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
@@ -149,7 +150,7 @@ bool send_again_slow(CUresult *rc, uint32_t len)
 	int wait;
 
 	lock_may_wait("room in the ring");
-	wait = ring_wait_room(session.ring, len);
+	wait = ring_wait_room(here->ring, len);
 	if (wait)
 		*rc = lost(wait);
 	return !wait;
@@ -162,7 +163,7 @@ CUresult send_request(struct ring_ticket *t, uint16_t op, const void *a, uint32_
 
 	lock_may_wait("room in the ring");
 	TRY(ready());
-	while ((rc = ring_request(session.ring, t, op, a, alen, b, blen)) == -EBUSY)
+	while ((rc = ring_request(here->ring, t, op, a, alen, b, blen)) == -EBUSY)
 		sched_yield();	/* more waiting threads than slots: one will be free */
 	return likely(!rc) ? CUDA_SUCCESS : lost(rc);
 }
@@ -174,7 +175,7 @@ CUresult send_await(struct ring_ticket *t, void *reply, uint32_t cap)
 	int rc;
 
 	lock_may_wait("an answer");
-	rc = ring_await(session.ring, t, &status, reply, cap, &len, -1);
+	rc = ring_await(here->ring, t, &status, reply, cap, &len, -1);
 	if (unlikely(rc))
 		return lost(rc);
 	send_prints();
@@ -192,7 +193,7 @@ CUresult send_sync(uint16_t op, const void *a, uint32_t alen, const void *b, uin
 
 	lock_may_wait("an answer");
 	TRY(ready());
-	while ((rc = ring_call(session.ring, op, a, alen, b, blen, &status, reply, cap, &len)) ==
+	while ((rc = ring_call(here->ring, op, a, alen, b, blen, &status, reply, cap, &len)) ==
 	       -EBUSY)
 		sched_yield();
 	if (unlikely(rc))
@@ -213,6 +214,27 @@ CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t alen, co
 
 /* -------------------------------------------------------------- functions for generated stubs */
 
+void *sv_stub_begins(void)
+{
+	thread.named = NULL;
+	return here;
+}
+
+void sv_stub_ends(void **before)
+{
+	here = *before;
+}
+
+/* Moves the stub under way to the device of this context. INVALID_HANDLE: it has moved elsewhere. */
+static CUresult named(const struct context *ctx)
+{
+	if (unlikely(thread.named && thread.named->session != ctx->session))
+		return CUDA_ERROR_INVALID_HANDLE;
+	thread.named = ctx;
+	here = ctx->session;
+	return CUDA_SUCCESS;
+}
+
 int sv_ctx(uint64_t *ctx)
 {
 	struct context *c;
@@ -222,20 +244,34 @@ int sv_ctx(uint64_t *ctx)
 	return CUDA_SUCCESS;
 }
 
+uint64_t sv_ctx_named(uint64_t ctx)
+{
+	return thread.named && thread.named->session != thread.ctx->session ?
+		thread.named->o.handle : ctx;
+}
+
+uint64_t sv_device(uint64_t device)
+{
+	return process.visible[device];
+}
+
 int sv_use(unsigned int type, uint64_t handle)
 {
+	const struct obj *o;
+
 	TRY(session_check());
-	switch (type) {
-	case SV_T_CUdevice_v1:
-		return session_device((int)handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-	case SV_T_CUfunction:
-		return function_find((CUfunction)(uintptr_t)handle) ? CUDA_SUCCESS :
-			CUDA_ERROR_INVALID_HANDLE;
-	case SV_T_CUcontext:
-		return obj_find(type, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-	default:
-		return obj_find(type, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-	}
+	if (type == SV_T_CUdevice_v1)
+		return (int)handle == device_of(here) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	o = obj_find(type, handle);
+	if (!o && type == SV_T_CUfunction)
+		o = obj_find(SV_T_CUkernel, handle);	/* passed in a function's place */
+	if (unlikely(!o))
+		return type == SV_T_CUcontext ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+	if (type == SV_T_CUcontext)
+		return named((const struct context *)o);
+	if (o->ctx)
+		return named(o->ctx);
+	return image_here(o);
 }
 
 int sv_stream(uint64_t handle, int per_thread, uint64_t *stream)
@@ -245,9 +281,9 @@ int sv_stream(uint64_t handle, int per_thread, uint64_t *stream)
 	CUresult rc = stream_find((CUstream)(uintptr_t)handle, &s);
 
 	sv_per_thread(before);
-	if (!rc)
-		*stream = s->wire;
-	return rc;
+	TRY(rc);
+	*stream = s->wire;
+	return named(s->o.ctx);
 }
 
 int sv_per_thread(int on)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * session.c - the process's one session: connects, ends, handles fork, lists the program's devices
+ * session.c - the process's sessions: connects, handles fork, lists the program's devices
  *
  *   NONE ── cuInit: session_open ──► OPEN ── fork ──► (child) FORKED, for good
- *                                     │ the proxy dies, or the context breaks: still OPEN, and every
- *                                     ▼ call returns the sticky error
+ *                                     │ a proxy dies, or its context breaks: still OPEN, and every
+ *                                     ▼ call on that device returns the sticky error
  *
- * The socket to the launcher is closed after connecting, so that a dump finds only the channel.
+ * cuInit connects the first session, to the device of the launcher's choice. The first context may
+ * be made on another device: then that session moves there. The others are connected when something
+ * is made on their devices. The socket to the launcher is closed after connecting, so that a dump
+ * finds only the channel.
  */
 #include "client.h"
 #include "log.h"
@@ -26,20 +29,34 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-LOCAL struct session session = {
+/* Where channels of further sessions are mapped: behind what the first one's may take. */
+#define OTHERS_OFF	(512ull << 30)
+#define OTHERS_STEP	(1ull << 30)
+#define OTHERS_TRIES	256
+
+LOCAL struct process process = {
 	.lock = LOCK_INIT(LOCK_SESSION),
 	.locks = {
-		.managedvars = LOCK_INIT(LOCK_MANAGEDVAR),
-		.hostfunc = LOCK_INIT(LOCK_HOSTFUNC),
-		.pools = LOCK_INIT(LOCK_POOLS),
-		.vmm = LOCK_INIT(LOCK_VMM),
-		.ipc = LOCK_INIT(LOCK_IPC),
 		.memory = LOCK_INIT(LOCK_MEMORY),
 		.registered = LOCK_INIT(LOCK_REGISTERED),
 		.arena = LOCK_INIT(LOCK_ARENA),
-		.stage = LOCK_INIT(LOCK_STAGE),
-		.textures = LOCK_INIT(LOCK_TEXTURES),
-		.prints = LOCK_INIT(LOCK_PRINTS),
+		.pools = LOCK_INIT(LOCK_POOLS),
+		.crossings = LOCK_INIT(LOCK_CROSSINGS),
+		.hostfunc = LOCK_INIT(LOCK_HOSTFUNC),
+		.vmm = LOCK_INIT(LOCK_VMM),
+	},
+};
+
+LOCAL struct session sessions[SV_DEVICES_MAX] = {
+	[0 ... SV_DEVICES_MAX - 1] = {
+		.locks = {
+			.managedvars = LOCK_INIT(LOCK_MANAGEDVAR),
+			.ipc = LOCK_INIT(LOCK_IPC),
+			.stage = LOCK_INIT(LOCK_STAGE),
+			.textures = LOCK_INIT(LOCK_TEXTURES),
+			.tensor_maps = LOCK_INIT(LOCK_TENSOR_MAPS),
+			.prints = LOCK_INIT(LOCK_PRINTS),
+		},
 	},
 };
 
@@ -69,16 +86,31 @@ CUresult session_rc(int rc)
 	}
 }
 
-CUresult session_broken(void)
+CUresult session_find(void)
 {
-	return session.state == SESSION_OPEN ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+	TRY(process_check());
+	if (thread.ctx && !thread.ctx->session->ring)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;	/* it never was a live one */
+	here = thread.ctx ? thread.ctx->session : process.home;
+	return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;	/* it moves, or could not */
+}
+
+struct session *session_at(uint64_t addr)
+{
+	for (int i = -1; i < process.devices; i++) {
+		struct session *s = i < 0 ? here : &sessions[i];	/* most often the caller's */
+
+		if (s && s->ring && addr - s->shared->window < s->shared->window_len)
+			return s;
+	}
+	return NULL;
 }
 
 static void forked(void)
 {
-	if (session.state != SESSION_OPEN)
+	if (process.state != SESSION_OPEN)
 		return;
-	session.state = SESSION_FORKED;
+	process.state = SESSION_FORKED;
 	host_forked();
 }
 
@@ -142,16 +174,59 @@ static int read_all(int fd, void *to, size_t len)
 	return 0;
 }
 
+/* A place for another session's channel. Nothing is mapped there now; else 0. */
+static uint64_t channel_place(void)
+{
+	uint64_t at = RING_VA_BASE + OTHERS_OFF;
+
+	for (int i = 0; i < OTHERS_TRIES; i++, at += OTHERS_STEP) {
+		void *p = mmap((void *)(uintptr_t)at, OTHERS_STEP, PROT_NONE, MAP_PRIVATE |
+			       MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+		if (p == MAP_FAILED)
+			continue;
+		munmap(p, OTHERS_STEP);
+		if (p == (void *)(uintptr_t)at)
+			return at;
+	}
+	return 0;
+}
+
+/* What a proxy has to know of the process's sessions. */
+static int describe(struct sv_connect *hello)
+{
+	for (int i = 0; i < process.devices; i++)
+		if (sessions[i].ring)
+			hello->taken[hello->others++] = (struct sv_window){
+				sessions[i].shared->window, sessions[i].shared->window_len };
+	if (!hello->others)
+		return 0;
+	hello->channel = channel_place();
+	return hello->channel ? 0 : -EEXIST;
+}
+
+static int say_hello(int sock, int device)
+{
+	struct sv_connect hello = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION,
+				    .device = device, .api = CUDA_VERSION };
+	int rc = describe(&hello);
+
+	if (!rc)
+		rc = send(sock, &hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello) ? 0 : -EPIPE;
+	if (!rc && hello.others)
+		rc = ring_pass_fd(sock, ring_fd(process.home->ring));
+	return rc;
+}
+
 /* The channel's fd for a session on the job's device (-1: the launcher's choice). */
 static int ask(int device)
 {
-	struct sv_connect hello = { SV_CONNECT_MAGIC, SV_PROTO_VERSION, device, CUDA_VERSION };
 	struct sv_connected answer;
 	int sock = reach(), rc;
 
 	if (sock < 0)
 		return sock;
-	rc = send(sock, &hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello) ? 0 : -EPIPE;
+	rc = say_hello(sock, device);
 	if (!rc)
 		rc = read_all(sock, &answer, sizeof(answer));
 	if (rc)
@@ -167,8 +242,10 @@ static int ask(int device)
 	return rc;
 }
 
-static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
+static int check_shared(const struct sv_shared *sh, uint64_t own_len, uint64_t arena_len)
 {
+	if (own_len < sizeof(*sh))
+		return -EPROTO;
 	if (sh->magic == SV_SHARED_MAGIC && sh->version != SV_PROTO_VERSION) {
 		client_log("the proxy speaks version %u of the protocol, this library %u", sh->version,
 			   SV_PROTO_VERSION);
@@ -183,15 +260,36 @@ static int check_shared(const struct sv_shared *sh, uint64_t arena_len)
 	return 0;
 }
 
-static int connect_gated(int device)
+/* The channel is r's, and so is the arena of the first session. */
+static int adopt(struct session *s, struct ring *r)
 {
-	struct ring *r;
+	const struct sv_shared *sh = ring_arena(r);
+	int rc = window_reserve(&s->window_at, sh->window, sh->window_len);
+
+	if (rc) {
+		client_log("no session: %s", ring_strerror(rc));
+		return rc;
+	}
+	if (!process.home) {
+		process.arena = ring_arena(r);
+		process.arena_len = ring_geometry(r)->arena_len;
+		process.home = s;
+	}
+	s->shared = sh;
+	s->late_seen = sh->late >> 32;
+	__atomic_store_n(&s->ring, r, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int connect_gated(int device, struct ring **r)
+{
 	int fd = ask(device), rc;
+	uint64_t len;
 
 	if (fd < 0)
 		return fd;
 	window_make_way();
-	rc = ring_attach(&r, fd);
+	rc = ring_attach(r, fd);
 	if (rc == -EPROTONOSUPPORT)
 		client_log("the channel is of version %u, this library speaks version %u",
 			   ring_version_of(fd), SINGVGPU_API_VERSION);
@@ -200,24 +298,19 @@ static int connect_gated(int device)
 		close(fd);
 		return rc;
 	}
-	session.arena = ring_arena(r);
-	session.shared = (const void *)session.arena;
-	rc = check_shared(session.shared, ring_geometry(r)->arena_len);
-	if (!rc)
-		rc = window_reserve(session.shared->window, session.shared->window_len);
+	len = ring_geometry(*r)->arena_len;
+	rc = check_shared(ring_arena(*r), len, process.home ? process.arena_len : len);
 	if (rc) {
 		client_log("no session: %s", ring_strerror(rc));
-		ring_close(r);
-		return rc;
+		ring_close(*r);
 	}
-	session.late_seen = session.shared->late >> 32;
-	session.ring = r;
-	return 0;
+	return rc;
 }
 
-static int connect_to(int device)
+/* A channel to a proxy on the job's device, whose struct sv_shared has been checked. */
+static int connect_to(int device, struct ring **r)
 {
-	int gate = gate_enter(), rc = connect_gated(device);
+	int gate = gate_enter(), rc = connect_gated(device, r);
 
 	if (gate >= 0)
 		close(gate);
@@ -226,9 +319,8 @@ static int connect_to(int device)
 
 /* ----------------------------------------------------------------------- the program's devices */
 
-static int by_uuid(const char *s, size_t n)
+static int by_uuid(const struct sv_shared *sh, const char *s, size_t n)
 {
-	const struct sv_shared *sh = session.shared;
 	int found = -1;
 
 	for (int i = 0; i < (int)sh->devices; i++) {
@@ -251,15 +343,15 @@ static int by_uuid(const char *s, size_t n)
  * CUDA_VISIBLE_DEVICES: ordinals or beginnings of UUIDs. The first unknown entry ends the list,
  * and a device named twice makes all devices invisible (CUDA programming guide).
  */
-static void visible_devices(void)
+static void visible_devices(const struct sv_shared *sh)
 {
 	const char *s = getenv("CUDA_VISIBLE_DEVICES");
 	int n = 0;
 
 	if (!s) {
-		for (n = 0; n < (int)session.shared->devices; n++)
-			session.visible[n] = n;
-		session.devices = n;
+		for (n = 0; n < (int)sh->devices; n++)
+			process.visible[n] = n;
+		process.devices = n;
 		return;
 	}
 	while (*s && n < SV_DEVICES_MAX) {
@@ -268,85 +360,146 @@ static void visible_devices(void)
 		long d;
 
 		if (!strncasecmp(s, "GPU-", 4)) {
-			d = by_uuid(s, len);
+			d = by_uuid(sh, s, len);
 		} else {
 			d = strtol(s, &end, 10);
 			if (end == s || (*end && *end != ','))
 				d = -1;
 		}
-		if (d < 0 || d >= (int)session.shared->devices)
+		if (d < 0 || d >= (int)sh->devices)
 			break;
 		for (int i = 0; i < n; i++)
-			if (session.visible[i] == d) {
-				session.devices = 0;
+			if (process.visible[i] == d) {
+				process.devices = 0;
 				return;
 			}
-		session.visible[n++] = d;
+		process.visible[n++] = d;
 		s += len + (s[len] == ',');
 	}
-	session.devices = n;
+	process.devices = n;
 }
 
 const struct sv_device *session_device(int device)
 {
-	if (device < 0 || device >= session.devices)
+	if (device < 0 || device >= process.devices)
 		return NULL;
-	return &session.shared->dev[session.visible[device]];
+	return &process.dev[process.visible[device]];
 }
 
-/* ---------------------------------------------------------------------- opening the session */
+/* ---------------------------------------------------------------------- opening the sessions */
 
-static CUresult begin_session(void)
+static void disconnect(struct session *s)
 {
+	struct ring *r = s->ring;
+
+	if (s == process.home)
+		process.home = NULL;
+	arena_part(s);
+	window_leave(&s->window_at);
+	__atomic_store_n(&s->ring, NULL, __ATOMIC_RELEASE);
+	ring_close(r);
+}
+
+static CUresult begin_session(struct session *s)
+{
+	ON(s);
+
 	TRY(memory_init());
-	TRY(arena_init());
-	TRY(pool_init());
+	TRY(s == process.home ? arena_init() : arena_join());
 	return stage_init();
 }
 
-CUresult session_move(int device)
+/* A session over the channel r, which it closes if it fails. */
+static CUresult begin_on(struct session *s, struct ring *r)
 {
-	int rc;
+	CUresult rc = process.home ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_SYSTEM_NOT_READY;
 
-	ring_close(session.ring);
-	session.ring = NULL;
-	rc = connect_to(session.visible[device]);
-	if (rc) {
-		session.state = SESSION_NONE;
+	if (adopt(s, r)) {
+		ring_close(r);
+		return rc;
+	}
+	rc = begin_session(s);
+	if (rc)
+		disconnect(s);
+	return rc;
+}
+
+CUresult session_on(int device, struct session **out)
+{
+	struct session *s = &sessions[device];
+	struct ring *r;
+
+	*out = s;
+	if (s->ring)
+		return CUDA_SUCCESS;
+	if (!process.used)
+		disconnect(process.home);
+	if (connect_to(process.visible[device], &r)) {
+		if (!process.home)
+			process.state = SESSION_NONE;
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	}
-	session.device = device;
-	return begin_session();
+	TRY(begin_on(s, r));
+	if (s != process.home)
+		__atomic_store_n(&process.several, true, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+CUresult session_make(int device, struct session **out)
+{
+	CUresult rc;
+
+	*out = &sessions[device];
+	if (likely(*out == here))
+		return CUDA_SUCCESS;	/* another one may be half begun */
+	if (thread.in_callback)
+		return CUDA_ERROR_NOT_PERMITTED;
+	lock_take(&process.lock);
+	rc = session_on(device, out);
+	lock_drop(&process.lock);
+	return rc;
+}
+
+/* The first session, over the channel r, if the program sees its device, else on the first one. */
+static CUresult begin_first(struct ring *r)
+{
+	const struct sv_shared *sh = ring_arena(r);
+
+	free(process.dev);	/* of a failed cuInit */
+	process.dev = malloc(sizeof(sh->dev));
+	if (!process.dev) {
+		ring_close(r);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	memcpy(process.dev, sh->dev, sizeof(sh->dev));
+	process.driver_version = sh->driver_version;
+	visible_devices(sh);
+	for (int i = 0; i < process.devices; i++)
+		if (process.visible[i] == sh->device)
+			return begin_on(&sessions[i], r);
+	ring_close(r);
+	if (!process.devices)
+		return CUDA_ERROR_NO_DEVICE;
+	if (connect_to(process.visible[0], &r))
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	return begin_on(&sessions[0], r);
 }
 
 static CUresult open_locked(void)
 {
-	int rc = connect_to(-1);
+	struct ring *r;
+	int rc = connect_to(-1, &r);
 
-	if (rc == -ENODEV)
-		return CUDA_ERROR_NO_DEVICE;
 	if (rc)
-		return CUDA_ERROR_SYSTEM_NOT_READY;
-	visible_devices();
-	if (!session.devices) {
-		ring_close(session.ring);
-		session.ring = NULL;
-		return CUDA_ERROR_NO_DEVICE;
-	}
-	session.device = -1;
-	for (int i = 0; i < session.devices; i++)
-		if (session.visible[i] == session.shared->device)
-			session.device = i;
-	if (session.device < 0)
-		TRY(session_move(0));
-	else
-		TRY(begin_session());
+		return rc == -ENODEV ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
+	TRY(pool_init());
+	TRY(begin_first(r));
 	if (pthread_atfork(NULL, NULL, forked)) {
-		ring_close(session.ring);
-		session.ring = NULL;
+		disconnect(process.home);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	__atomic_store_n(&session.state, SESSION_OPEN, __ATOMIC_RELEASE);
+	here = process.home;
+	__atomic_store_n(&process.state, SESSION_OPEN, __ATOMIC_RELEASE);
 	bypass_check();
 	return CUDA_SUCCESS;
 }
@@ -355,13 +508,13 @@ CUresult session_open(void)
 {
 	CUresult rc = CUDA_SUCCESS;
 
-	if (__atomic_load_n(&session.state, __ATOMIC_ACQUIRE) == SESSION_OPEN)
+	if (__atomic_load_n(&process.state, __ATOMIC_ACQUIRE) == SESSION_OPEN)
 		return CUDA_SUCCESS;
-	if (session.state == SESSION_FORKED)
+	if (process.state == SESSION_FORKED)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	lock_take(&session.lock);
-	if (session.state == SESSION_NONE)
+	lock_take(&process.lock);
+	if (process.state == SESSION_NONE)
 		rc = open_locked();
-	lock_drop(&session.lock);
+	lock_drop(&process.lock);
 	return rc;
 }

@@ -20,14 +20,14 @@ static CUresult get_proc(const char *name, void **pfn)
 	return cuGetProcAddress_v2(name, pfn, CUDA_VERSION, 0, NULL);
 }
 
-static void unknown_table(const char *uuid)
+static void refused_table(const char *uuid, const char *why)
 {
-	client_log("cuGetExportTable: table %s is unknown and refused", uuid);
+	client_log("cuGetExportTable: table %s is refused (%s)", uuid, why);
 }
 
 static const struct export_tables_host host = {
 	.primary_context = context_primary,
-	.unknown_table = unknown_table,
+	.refused_table = refused_table,
 	.get_proc = get_proc,
 };
 
@@ -37,7 +37,7 @@ static void find_self(void)
 	Dl_info info;
 
 	/* By address, since another libcuda.so.1 may be loaded. */
-	if (dladdr1(&session, &info, (void **)&map, RTLD_DL_LINKMAP))
+	if (dladdr1(&process, &info, (void **)&map, RTLD_DL_LINKMAP))
 		self = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD);
 }
 

@@ -24,8 +24,10 @@ static void thread_ends(void *arg)
 		next = s->own_next;
 		if (s->owner != t || !s->o.handle)
 			continue;
-		if (session.state == SESSION_OPEN)
+		if (process.state == SESSION_OPEN) {
+			ON(s->o.ctx->session);
 			send_async(SV_OP_cuStreamDestroy_v2, &end, sizeof(end), NULL, 0);
+		}
 		s->owner = NULL;
 		obj_free(SV_T_CUstream, &s->o);
 	}
@@ -42,7 +44,6 @@ static void make_key(void)
 
 CUresult stream_own(struct context *ctx, struct stream **out)
 {
-	struct sv_cuStreamCreate a = { .ctx = ctx->o.handle };
 	struct stream *s;
 
 	for (s = thread.own; s; s = s->own_next)
@@ -52,12 +53,7 @@ CUresult stream_own(struct context *ctx, struct stream **out)
 		}
 	pthread_once(&once, make_key);
 	pthread_setspecific(key, &thread);
-	s = obj_new(SV_T_CUstream, ctx);
-	if (!s)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	a.phStream = s->wire;
-	a.Flags = CU_STREAM_DEFAULT;
-	TRY(send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0));
+	TRY(stream_new(ctx, CU_STREAM_DEFAULT, &s));
 	s->owner = &thread;
 	s->own_next = thread.own;
 	thread.own = s;

@@ -351,6 +351,22 @@ int ring_memfd_create(struct ring *r, uint32_t generation)
 	return rc;
 }
 
+/* The control page of the channel behind fd, its geometry and layout. -EPROTO, -EPROTONOSUPPORT. */
+static int read_ctl(int fd, struct singvgpu_ctl *c, struct singvgpu_geometry *g, struct layout *lay)
+{
+	if (pread(fd, c, sizeof(*c), 0) != sizeof(*c) || c->magic != SINGVGPU_MAGIC)
+		return -EPROTO;
+	if (c->api_version != SINGVGPU_API_VERSION)
+		return -EPROTONOSUPPORT;
+	*g = (struct singvgpu_geometry){ .va = c->va, .arena_len = c->arena_len,
+					 .log_len = c->log_len, .ring_units = c->ring_units,
+					 .cpl_slots = c->cpl_slots };
+	if (ring_layout(g, lay) || lay->cpl_off != c->cpl_off || lay->ring_off != c->ring_off ||
+	    lay->arena_off != c->arena_off || lay->log_off != c->log_off)
+		return -EPROTO;
+	return 0;
+}
+
 int ring_memfd_attach(int fd, struct ring **out)
 {
 	struct singvgpu_geometry g;
@@ -359,17 +375,9 @@ int ring_memfd_attach(int fd, struct ring **out)
 	struct ring *r;
 	int rc;
 
-	if (pread(fd, &c, sizeof(c), 0) != sizeof(c) || c.magic != SINGVGPU_MAGIC)
-		return -EPROTO;
-	if (c.api_version != SINGVGPU_API_VERSION)
-		return -EPROTONOSUPPORT;
-	g = (struct singvgpu_geometry){ .va = c.va, .arena_len = c.arena_len,
-					.log_len = c.log_len, .ring_units = c.ring_units,
-					.cpl_slots = c.cpl_slots };
-	if (ring_layout(&g, &lay) || lay.cpl_off != c.cpl_off || lay.ring_off != c.ring_off ||
-	    lay.arena_off != c.arena_off || lay.log_off != c.log_off)
-		return -EPROTO;
-	rc = ring_new(&r, &g, true);
+	rc = read_ctl(fd, &c, &g, &lay);
+	if (!rc)
+		rc = ring_new(&r, &g, true);
 	if (rc)
 		return rc;
 	memcpy(r->id, c.id, 16);
@@ -382,5 +390,35 @@ int ring_memfd_attach(int fd, struct ring **out)
 		return rc;
 	}
 	*out = r;
+	return 0;
+}
+
+int ring_memfd_arena(int fd, void **arena, uint64_t *len, uint8_t id[16])
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct singvgpu_geometry g;
+	struct singvgpu_ctl c;
+	struct layout lay;
+	struct stat st;
+	void *va;
+	int rc = read_ctl(fd, &c, &g, &lay);
+
+	if (rc)
+		return rc;
+	/* A client that shrank the object could kill this process by SIGBUS. */
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
+	    (uint64_t)st.st_size < lay.end || !g.arena_len)
+		return -EPROTO;
+	va = (void *)(uintptr_t)(g.va + lay.arena_off);
+	*arena = mmap(va, g.arena_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+		      fd, lay.arena_off);
+	if (*arena == MAP_FAILED)
+		return -errno;
+	if (*arena != va) {
+		munmap(*arena, g.arena_len);
+		return -EEXIST;
+	}
+	*len = g.arena_len;
+	memcpy(id, c.id, 16);
 	return 0;
 }

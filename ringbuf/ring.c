@@ -215,6 +215,15 @@ int ring_attach(struct ring **out, int fd)
 	return rc ? rc : attach_done(out, r);
 }
 
+int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16])
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	return S_ISCHR(st.st_mode) ? -EOPNOTSUPP : ring_memfd_arena(fd, arena, len, id);
+}
+
 int ring_attach_id(struct ring **out, const uint8_t id[16], const uint8_t cookie[16])
 {
 	struct ring *r;

@@ -94,6 +94,14 @@ int ring_take_fd(int sock);
 int ring_attach(struct ring **out, int fd);
 
 /*
+ * ring_map_arena: maps the arena of the channel behind fd, which stays the caller's, in a third
+ * process, at the channel's addresses; *len in bytes, id is the channel's. The mapping stays for good.
+ * -EEXIST the addresses are taken, -EPROTO not a channel, -EPROTONOSUPPORT another version,
+ * -EOPNOTSUPP (module) its channels have two ends.
+ */
+int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16]);
+
+/*
  * ring_version_of: the version of a passed fd's channel, or of a file that ring_save has written,
  * for the message where ring_attach or ring_restore returns -EPROTONOSUPPORT. 0: not known.
  */

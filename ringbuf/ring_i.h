@@ -225,6 +225,7 @@ int ring_kmod_create(struct ring *r, uint32_t generation);
 int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out);
 int ring_memfd_create(struct ring *r, uint32_t generation);
 int ring_memfd_attach(int fd, struct ring **out);
+int ring_memfd_arena(int fd, void **arena, uint64_t *len, uint8_t id[16]);
 
 static inline uint32_t rec_units(uint64_t len)
 {

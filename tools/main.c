@@ -15,6 +15,7 @@ static const struct {
 	const char *what;
 } commands[] = {
 	{ "run", run_main, "run a CUDA program through proxies" },
+	{ "warm", warm_main, "run one so that its kernels are compiled and kept" },
 	{ "trace", trace_main, "run one and write what its proxies executed" },
 	{ "ps", ps_main, "list jobs, ranks and proxies" },
 	{ "top", top_main, "watch them" },
@@ -51,6 +52,7 @@ int main(int argc, char **argv)
 	/* No file that we open later may become stdin, stdout or stderr. */
 	for (int fd = 0; fd >= 0 && fd < 3;)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	unsetenv("SINGVGPU_NODES");	/* within a job: a GPU's own nodes alone count */
 	opterr = 0;
 	if (argc < 2) {
 		usage(stderr);

@@ -25,6 +25,7 @@ int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
+int warm_main(int argc, char **argv);
 int store_main(int argc, char **argv);
 int checkpoint_main(int argc, char **argv);
 int restore_main(int argc, char **argv);

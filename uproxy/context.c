@@ -136,6 +136,7 @@ static void end_context(void *arg)
 
 	h->drv.cuCtxSetCurrent(h->primary);
 	here_handle = 0;
+	hal_notify_leave(h, e->real);
 	if (e->primary) {
 		/* A reset does not release the context, but NVIDIA's is gone until it is retained again. */
 		r = h->drv.cuDevicePrimaryCtxReset_v2(h->dev);
@@ -147,6 +148,7 @@ static void end_context(void *arg)
 	} else {
 		r = h->drv.cuCtxDestroy_v2(e->real);
 	}
+	hal_notify_left(h, e->real);
 	print_pump(s);
 	answer_now(&e->answer, r, NULL, 0);
 	free(e);

@@ -48,9 +48,10 @@ static struct {
 	uint32_t state;		/* enum ctl_state, 0: a restore has failed; consumer */
 	uint64_t told_ns;	/* of the last progress message; consumer */
 	union message m;	/* the consumer's while posted is set, else the listener's */
+	int given;		/* the descriptor that came before m, or -1; like m */
 	pthread_mutex_t lock;
 	pthread_cond_t change;	/* of posted */
-} ctl = { .listen = -1, .conn = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
+} ctl = { .listen = -1, .conn = -1, .given = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
 	  .change = PTHREAD_COND_INITIALIZER };
 
 /* ------------------------------------------------------------------------------ messages */
@@ -184,6 +185,7 @@ static void info(struct sv_session *s)
 	i.log_room = ring_geometry(s->ring)->log_len / 2;
 	snprintf(i.backend, sizeof(i.backend), "%s", session_backend(s));
 	memcpy(i.channel_id, ring_id(s->ring), 16);
+	memcpy(i.home, s->home, sizeof(i.home));
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
 	reply(&i.r, sizeof(i), op, -1);
@@ -303,7 +305,7 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 				   "a restore has failed in this proxy: start another one");
 		return;
 	}
-	rc = replay_session(s, ctl.options, m, &tell_progress, &r, &why);
+	rc = replay_session(s, ctl.options, m, m->guest ? ctl.given : -1, &tell_progress, &r, &why);
 	if (!rc && m->check) {
 		ctl.state = 0;
 		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
@@ -542,34 +544,61 @@ static int check(ssize_t n, bool cut, struct why *why)
 	if (h->op == CTL_RESTORE && (!text_ends(ctl.m.restore.dir, CTL_PATH_MAX) ||
 				     !text_ends(ctl.m.restore.was.name, sizeof(ctl.m.restore.was.name))))
 		return why_set(why, -EPROTO, "a text in the request has no NUL");
+	if (h->op == CTL_RESTORE && (ctl.m.restore.guest > 1 ||
+				     (ctl.m.restore.guest && ctl.given < 0)))
+		return why_set(why, -EPROTO, "the request lacks the channel that it is a guest of");
 	if (h->op == CTL_GO && ctl.m.go.pad)
 		return why_set(why, -EPROTO, "padding in the request is not zero");
 	return 0;
+}
+
+static void drop_given(void)
+{
+	if (ctl.given >= 0)
+		close(ctl.given);
+	ctl.given = -1;
+}
+
+/* Is the message a byte that brings a descriptor? It is then kept for the next request. */
+static bool take_given(struct msghdr *m, ssize_t n)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return false;
+	drop_given();
+	memcpy(&ctl.given, CMSG_DATA(c), sizeof(ctl.given));
+	return n == 1;
 }
 
 /* Serves one conductor until it goes away or sends an invalid message. */
 static void converse(void)
 {
 	for (;;) {
+		char room[CMSG_SPACE(sizeof(int))];
 		struct iovec v = { &ctl.m, sizeof(ctl.m) };
-		struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+		/* Room for one descriptor: CMSG_SPACE's padding would take a second one. */
+		struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = room,
+				    .msg_controllen = CMSG_LEN(sizeof(int)) };
 		struct why why = { 0 };
 		ssize_t n;
 
 		memset(&ctl.m, 0, sizeof(ctl.m));	/* what an older one does not send */
-		n = recvmsg(ctl.conn, &m, 0);
-		if (n < 0 && errno == EINTR)
+		n = recvmsg(ctl.conn, &m, MSG_CMSG_CLOEXEC);
+		if ((n < 0 && errno == EINTR) || (n > 0 && take_given(&m, n)))
 			continue;
 		if (n <= 0)
-			return;
+			break;
 		if (check(n, m.msg_flags & MSG_TRUNC, &why)) {
 			answer(ctl.m.h.op, &why);
-			return;
+			break;
 		}
 		post();
+		drop_given();
 		if (given_up())
-			return;
+			break;
 	}
+	drop_given();
 }
 
 static bool allowed(int fd)

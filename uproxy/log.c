@@ -68,6 +68,38 @@ void tell(const char *fmt, ...)
 	va_end(ap);
 }
 
+/*
+ * A framework loads images by the hundred, and what is refused there is often not needed, or comes
+ * again in another way. So they have a line for the first of a kind, and a count at the end.
+ */
+static struct {
+	CUresult r;
+	const char *what;
+	unsigned int times;
+} images[] = {
+	{ CUDA_ERROR_NO_BINARY_FOR_GPU, "hold no code for this device", 0 },
+	{ CUDA_ERROR_FILE_NOT_FOUND, "are in files that are not to be had here, and came as bytes", 0 },
+};
+
+void log_result(uint16_t op, uint64_t seq, CUresult r)
+{
+	unsigned int before = 0;
+
+	if (op == SV_OP_cuLibraryLoadData || op == SV_OP_cuModuleLoadDataEx)
+		for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++)
+			if (images[i].r == r)
+				before = __atomic_fetch_add(&images[i].times, 1, __ATOMIC_RELAXED);
+	if (verbose && !before)
+		uproxy_say("%s (record %llu) gives %d", op_name(op), (unsigned long long)seq, r);
+}
+
+void log_counts(void)
+{
+	for (size_t i = 0; verbose && i < sizeof(images) / sizeof(images[0]); i++)
+		if (images[i].times > 1)
+			uproxy_say("%u images %s (%d)", images[i].times, images[i].what, images[i].r);
+}
+
 /* The client has mapped another driver. At most 16 such records are logged. */
 int do_bypass(struct call *k)
 {

@@ -182,6 +182,14 @@ static int reply(int sock, const struct why *why)
 	return send(sock, &r, sizeof(r), MSG_NOSIGNAL) == sizeof(r) ? 0 : -EPIPE;
 }
 
+/* `singvgpu` starts us without randomisation, unless a sandbox refuses that. */
+static void check_addresses(void)
+{
+	if (log_verbose() && addresses_random())
+		uproxy_say("addresses of this process are random: a restore may be refused because a "
+			   "variable of a module has moved");
+}
+
 /* Sends the client its end of the channel, and begins to watch its process. */
 static int hand_over(struct sv_session *s, int sock, const struct ucred *peer, struct why *why)
 {
@@ -220,16 +228,22 @@ static int start(struct sv_session *s, const struct options *o)
 	struct ucred peer = { 0 };
 	struct sv_connect con;
 	struct why why = { 0 };
-	int rc;
+	int rc, home = -1;
 
 	rc = receive(o->socket, &con);
+	if (!rc && con.magic == SV_CONNECT_MAGIC && con.others) {
+		home = ring_take_fd(o->socket);
+		rc = home < 0 ? home : 0;
+	}
 	if (rc) {
 		uproxy_say("no client: %s", strerror(-rc));
 		return rc;
 	}
 	getsockopt(o->socket, SOL_SOCKET, SO_PEERCRED, &peer, &len);
 	s->client = s->stat->client = peer.pid;
-	rc = uproxy_session_open(s, &o->session, &con, &why);
+	rc = uproxy_session_open(s, &o->session, &con, home, &why);
+	if (home >= 0)
+		close(home);
 	if (!rc) {
 		s->stat->device = s->hal.dev;
 		s->stat->driver_version = s->hal.version;
@@ -270,6 +284,7 @@ static void finish(struct sv_session *s, int rc)
 {
 	struct why why = { 0 };
 
+	log_counts();
 	if (rc) {
 		why_set(&why, rc, "%s, record %llu: %s", op_name(s->failed_op),
 			(unsigned long long)s->failed_seq, s->failed_rule);
@@ -301,6 +316,7 @@ int main(int argc, char **argv)
 	drop_fds(o.socket);
 	set_signals();
 	log_open(o.log);
+	check_addresses();
 	s->stat = stat_open(o.stat);
 	if (o.restore ? restore(s, &o) : start(s, &o)) {
 		stat_state(s, UPROXY_ENDED);

@@ -17,7 +17,7 @@
 /* Keys: the bytes before a field, a whole record, a variable's library and name. */
 #define BEFORE(type, field)	{ 0, offsetof(struct type, field) }
 #define ALL			{ 0, RECORD_REST }
-#define GLOBAL			.changes = AT(sv_by_name, from), .key = { BEFORE(sv_by_name, info), \
+#define GLOBAL			.changes = AT(sv_by_name, from), .of = AT(sv_by_name, from), .key = { BEFORE(sv_by_name, info), \
 					{ sizeof(struct sv_by_name), RECORD_REST } }
 
 static struct record records[SV_OPS_cuda] = {
@@ -70,20 +70,25 @@ static struct record records[SV_OPS_cuda] = {
 		.ends = AT(sv_image_end, handle) },
 	HAND(cuLibraryGetKernel, do_get_kernel, sv_by_name),
 		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL,
-		.makes = AT(sv_by_name, handle) },
+		.makes = AT(sv_by_name, handle), .of = AT(sv_by_name, from) },
 	HAND(cuModuleGetFunction, do_get_function, sv_by_name),
-		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL,
-		.makes = AT(sv_by_name, handle) },
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_ORDERED,
+		.makes = AT(sv_by_name, handle), .of = AT(sv_by_name, from) },
 	HAND(cuLibraryGetGlobal, do_get_global, sv_by_name),
-		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST | RECORD_ORDERED,
+		GLOBAL },
 	HAND(cuLibraryGetManaged, do_get_global, sv_by_name),
-		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST | RECORD_ORDERED,
+		GLOBAL },
 	HAND(cuModuleGetGlobal_v2, do_get_global, sv_by_name),
-		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST, GLOBAL },
-	HAND(cuKernelGetFunction, do_derive, sv_derive), .flags = RECORD_LOG | RECORD_WORKER,
-		.makes = AT(sv_derive, handle) },
-	HAND(cuLibraryGetModule, do_derive, sv_derive), .flags = RECORD_LOG | RECORD_WORKER,
-		.makes = AT(sv_derive, handle) },
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_FIRST | RECORD_ORDERED,
+		GLOBAL },
+	HAND(cuKernelGetFunction, do_derive, sv_derive),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_ORDERED,
+		.makes = AT(sv_derive, handle), .of = AT(sv_derive, from) },
+	HAND(cuLibraryGetModule, do_derive, sv_derive),
+		.flags = RECORD_LOG | RECORD_WORKER | RECORD_ORDERED,
+		.makes = AT(sv_derive, handle), .of = AT(sv_derive, from) },
 	HAND(cuLibraryEnumerateKernels, do_enumerate, sv_enumerate), .flags = RECORD_WORKER },
 	HAND(cuModuleEnumerateFunctions, do_enumerate, sv_enumerate), .flags = RECORD_WORKER },
 	GENERATED(cuFuncLoad), .flags = RECORD_WORKER | RECORD_FIRST,
@@ -113,6 +118,11 @@ static struct record records[SV_OPS_cuda] = {
 	HAND(cuArrayDestroy, do_array_destroy, sv_cuArrayDestroy), .flags = RECORD_LOG },
 	HAND(cuMipmappedArrayDestroy, do_array_destroy, sv_cuMipmappedArrayDestroy),
 		.flags = RECORD_LOG },
+
+	HAND(cuTensorMapEncodeTiled, do_tensor_map, sv_tensor_map) },
+	HAND(cuTensorMapEncodeIm2col, do_tensor_map, sv_tensor_map) },
+	HAND(cuTensorMapEncodeIm2colWide, do_tensor_map, sv_tensor_map) },
+	HAND(cuTensorMapReplaceAddress, do_tensor_map, sv_tensor_map) },
 
 	HAND(cuOccupancyMaxPotentialClusterSize, do_clusters, sv_clusters),
 		.flags = RECORD_WORKER },
@@ -148,13 +158,16 @@ static struct record records[SV_OPS_cuda] = {
 		.key = { BEFORE(sv_mem_access, flags) } },
 
 	HAND(X_MAP, do_map, sv_map), .flags = RECORD_LOG | RECORD_MAPS | RECORD_ALLOC },
+	HAND(X_MAP_PIECES, do_map_pieces, sv_pieces),
+		.flags = RECORD_LOG | RECORD_MAPS | RECORD_ALLOC },
 	HAND(X_UNMAP, do_unmap, sv_map), .flags = RECORD_LOG | RECORD_UNMAPS },
 	HAND(X_PIN, do_pin, sv_pin), .flags = RECORD_LOG | RECORD_RANGE, .makes = AT(sv_pin, off) },
 	HAND(X_UNPIN, do_unpin, sv_pin), .flags = RECORD_LOG | RECORD_RANGE,
 		.ends = AT(sv_pin, off) },
 	HAND(X_PREPARE, do_prepare, sv_prepare),
-		.flags = RECORD_WORKER | RECORD_LOG | RECORD_FIRST,
-		.changes = AT(sv_prepare, function), .key = { ALL } },
+		.flags = RECORD_WORKER | RECORD_LOG | RECORD_FIRST | RECORD_ORDERED,
+		.changes = AT(sv_prepare, function), .of = AT(sv_prepare, function),
+		.key = { ALL } },
 	BARE(X_NEXT_CALL, do_next_call) },
 	HAND(X_FUNC_INFO, do_func_info, sv_func_info_req), .flags = RECORD_WORKER },
 	HAND(X_GRAPH, do_graph, sv_graph_req),

@@ -42,28 +42,33 @@ struct answer answer_later(const struct call *k)
 				.bytes = k->bytes, .op = k->c.op, .cpl = k->cpl };
 }
 
-/* A worker's record is in the log before its result is known. */
-static bool logged_early(uint16_t op)
+/*
+ * What a worker executes is in the log before its result is known. later: it answers by answer_now;
+ * then what was to end has left the tables, so the log keeps its end.
+ */
+static bool logged_early(uint16_t op, bool later)
 {
 	const struct record *r = record_of(op);
 
-	return r && r->flags & RECORD_WORKER && r->flags & RECORD_LOG;
+	return r && r->flags & RECORD_LOG &&
+	       (later ? !r->ends && !(r->flags & RECORD_ENDS_VALUE) : r->flags & RECORD_WORKER);
 }
 
-static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cpl, CUresult r)
+static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cpl, CUresult r,
+		    bool later)
 {
 	stat_add(&s->stat->calls, 1);
 	if (cpl)
 		stat_add(&s->stat->answered, 1);
 	if (!r || (r == CUDA_ERROR_NOT_READY && cpl))
 		return;
-	if (logged_early(op))
+	if (logged_early(op, later))
 		journal_failed(seq);
 	stat_add(&s->stat->errors, 1);
 	if (!cpl || hal_sticky(r))
 		session_error(s, r, op, seq);
-	else if (log_verbose())
-		uproxy_say("%s (record %llu) gives %d", op_name(op), (unsigned long long)seq, r);
+	else
+		log_result(op, seq, r);
 }
 
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len)
@@ -75,7 +80,7 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 	if (trace_on)
 		trace_span(a->op, 1, a->begin_ns, now_ns(), a->bytes);
 	stat_thread();
-	account(a->s, a->op, a->seq, a->cpl, status);
+	account(a->s, a->op, a->seq, a->cpl, status, true);
 	if (a->cpl)
 		ring_complete(a->s->ring, a->cpl, a->seq, status, reply, len);
 }
@@ -86,7 +91,7 @@ void answer_call(struct call *k)
 
 	if (trace_on)
 		trace_span(k->c.op, k->lane, k->begin_ns, now_ns(), k->bytes);
-	account(s, k->c.op, k->seq, k->cpl, k->c.status);
+	account(s, k->c.op, k->seq, k->cpl, k->c.status, false);
 	if (k->cpl)
 		ring_complete(s->ring, k->cpl, k->seq, k->c.status, k->c.reply,
 			      k->c.status ? 0 : k->c.reply_len);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/personality.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
@@ -65,23 +66,25 @@ static uint64_t address_limit(void)
 	return getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : r.rlim_cur;
 }
 
-static int open_channel(struct sv_session *s, enum ring_backend backend, struct why *why)
+static int open_channel(struct sv_session *s, enum ring_backend backend, const struct sv_connect *con,
+			struct why *why)
 {
 	struct ring_params p = { .backend = backend };
-	uint64_t va = RING_VA_BASE;
+	uint64_t va = con->others ? con->channel : RING_VA_BASE;
 	int rc = -ENOMEM;
 
 	if (getrandom(p.id, sizeof(p.id), 0) != sizeof(p.id) ||
 	    getrandom(p.cookie, sizeof(p.cookie), 0) != sizeof(p.cookie))
 		return why_set(why, -EIO, "no random numbers");
-	p.geo = (struct singvgpu_geometry){ .arena_len = ARENA_MAX, .log_len = 16 << 20,
-					    .ring_units = 4096, .cpl_slots = 1024 };
+	p.geo = (struct singvgpu_geometry){ .arena_len = con->others ? ARENA_FIRST : ARENA_MAX,
+					    .log_len = 16 << 20, .ring_units = 4096,
+					    .cpl_slots = 1024 };
 	while (p.geo.arena_len > address_limit() / 4 && p.geo.arena_len > ARENA_MIN)
 		p.geo.arena_len /= 2;
 	for (int tries = 0; tries < 32; tries++) {
 		p.geo.va = va;
 		rc = ring_create(&s->ring, &p);
-		if (rc == -EEXIST)
+		if (rc == -EEXIST && !con->others)
 			va += ARENA_MAX * 2;
 		else if (rc && p.geo.arena_len > ARENA_MIN && rc != -EACCES && rc != -ENODEV)
 			p.geo.arena_len /= 2;
@@ -99,14 +102,34 @@ const char *session_backend(const struct sv_session *s)
 	return ring_backend(s->ring) == RING_KMOD ? "kmod" : "memfd";
 }
 
-int session_arena(struct sv_session *s)
+static int map_home(struct sv_session *s, int home, void **arena, struct why *why)
 {
-	s->arena = ring_arena(s->ring);
+	int rc = ring_map_arena(home, arena, &s->arena_len, s->home);
+
+	if (!rc && s->arena_len <= s->arena_first)
+		rc = -EPROTO;
+	if (rc == -EOPNOTSUPP)
+		return why_set(why, rc, "a process on several devices needs --backend memfd: a channel "
+			       "of the kernel module has two ends");
+	return rc ? why_set(why, rc, "the process's arena cannot be used: %s", ring_strerror(rc)) : 0;
+}
+
+int session_arena(struct sv_session *s, int home, struct why *why)
+{
+	void *arena = ring_arena(s->ring);
+	int rc = 0;
+
+	s->shared = arena;
 	s->arena_len = ring_geometry(s->ring)->arena_len;
 	s->arena_first = ARENA_FIRST;
-	s->shared = (struct sv_shared *)s->arena;
+	s->guest = home >= 0;
+	if (s->guest)
+		rc = map_home(s, home, &arena, why);
+	if (rc)
+		return rc;
+	s->arena = arena;
 	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s", session_backend(s));
-	return window_init(s);
+	return why_text(why, window_init(s), "");
 }
 
 /* ------------------------------------------------------------------------------ sv_shared */
@@ -182,6 +205,11 @@ static int check_connect(const struct sv_connect *con, struct why *why)
 			       "proxy %u", con->version, SV_PROTO_VERSION);
 	if (con->device < -1 || con->device >= SV_DEVICES_MAX)
 		return why_set(why, -EINVAL, "there is no device %d", con->device);
+	if (con->pad || con->others > SV_DEVICES_MAX || (!con->others && con->channel))
+		return why_set(why, -EPROTO, "the client's other sessions contradict each other");
+	for (uint32_t i = 0; i < con->others; i++)
+		if (!sv_window_valid(&con->taken[i]))
+			return why_set(why, -EPROTO, "a window of the client is no window");
 	return 0;
 }
 
@@ -200,6 +228,39 @@ static const struct sv_window usual_windows[] = {
 };
 #define USUAL_WINDOWS	((int)(sizeof(usual_windows) / sizeof(*usual_windows)))
 #define WINDOW_LEAST	(4ull << 30)
+#define CANDIDATES_MAX	(SV_DEVICES_MAX + SV_WINDOWS_MAX)
+
+static bool is_taken(const struct sv_connect *con, const struct sv_window *w)
+{
+	for (uint32_t i = 0; i < con->others; i++)
+		if (w->base < con->taken[i].base + con->taken[i].len &&
+		    con->taken[i].base < w->base + w->len)
+			return true;
+	return false;
+}
+
+/*
+ * The windows to try, in turn: those asked for, and, for a process that has others, those behind the
+ * first one at multiples of its length. Returns their number; the taken ones are left out.
+ */
+static int candidates(const struct session_options *o, const struct sv_connect *con,
+		      struct sv_window to[CANDIDATES_MAX])
+{
+	const struct sv_window *asked = o->windows ? o->window : usual_windows;
+	int n = o->windows ? o->windows : USUAL_WINDOWS, found = 0;
+
+	for (int i = 0; i < n + (int)con->others; i++) {
+		struct sv_window w = asked[i < n ? i : 0];
+
+		while (w.len > address_limit() / 4 && w.len > WINDOW_LEAST)
+			w.len = w.len / 2 & ~(SV_GRANULE - 1);
+		if (i >= n)
+			w.base += (i - n + 1) * w.len;
+		if (sv_window_valid(&w) && !is_taken(con, &w))
+			to[found++] = w;
+	}
+	return found;
+}
 
 static int try_windows(struct sv_session *s, const struct sv_window *w, int n, struct why *why)
 {
@@ -240,6 +301,8 @@ int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 	rc = hal_open(&s->hal, o->driver, w->base, w->len, why);
 	if (rc)
 		return rc;
+	if (s->hal.count_kernels)
+		s->hal.count_kernels(&s->stat->kernels);
 	rc = try_windows(s, w, n, why);
 	started = hal_start(&s->hal, device < 0 ? o->device : device, why);
 	if (started)
@@ -249,7 +312,16 @@ int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 		rc = try_windows(s, w, n, why);
 	if (rc && anywhere)
 		rc = window_anywhere(s, w->len, why);
+	if (!rc)
+		hal_notify_start(&s->hal);
 	return rc;
+}
+
+bool addresses_random(void)
+{
+	int persona = personality(0xffffffff);
+
+	return persona >= 0 && !(persona & ADDR_NO_RANDOMIZE);
 }
 
 int session_print(struct sv_session *s, bool restored, struct why *why)
@@ -261,25 +333,22 @@ int session_print(struct sv_session *s, bool restored, struct why *why)
 }
 
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
-			const struct sv_connect *con, struct why *why)
+			const struct sv_connect *con, int home, struct why *why)
 {
-	const struct sv_window *asked = o->windows ? o->window : usual_windows;
-	int rc = check_connect(con, why), n = o->windows ? o->windows : USUAL_WINDOWS;
-	struct sv_window w[SV_WINDOWS_MAX];
+	struct sv_window w[CANDIDATES_MAX];
+	int rc = check_connect(con, why), n;
 
 	if (rc)
 		return rc;
-	for (int i = 0; i < n; i++) {
-		w[i] = asked[i];
-		while (w[i].len > address_limit() / 4 && w[i].len > WINDOW_LEAST)
-			w[i].len = w[i].len / 2 & ~(SV_GRANULE - 1);
-	}
-	rc = uproxy_session_device(s, o, w, n, !o->windows, con->device, why);
+	n = candidates(o, con, w);
+	if (!n)
+		return why_set(why, -EADDRNOTAVAIL, "all places for another device window are taken");
+	rc = uproxy_session_device(s, o, w, n, !o->windows && !con->others, con->device, why);
 	if (!rc)
-		rc = open_channel(s, o->backend, why);
+		rc = open_channel(s, o->backend, con, why);
 	if (rc)
 		return rc;
-	rc = why_text(why, session_arena(s), "");
+	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
 	s->budget = grant(s, o->budget);

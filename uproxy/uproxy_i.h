@@ -9,8 +9,8 @@
  *                          │ CALL_LATER              │
  *                          └─► a stream ─► callback ─┘     synchronisations, answered copies
  *
- * The consumer is the main thread. It alone reads the ring and changes the session's addresses
- * (window.c). Any thread looks up handles (handle.c); they change under a lock. Data of the client
+ * The consumer is the main thread. It alone reads the ring and decides about the session's addresses
+ * (window.c), for which workers then call the driver. Any thread looks up handles (handle.c); they change under a lock. Data of the client
  * is read once: records are private copies, and parts of the arena are copied before they are used.
  *
  * A handler returns 0 (executed; the result is call.c.status), CALL_LATER, or -errno: the client
@@ -55,9 +55,11 @@ struct replay;
 struct sv_session {
 	struct hal hal;
 	struct ring *ring;
-	uint8_t *arena;
+	uint8_t *arena;			/* the channel's, or the one of the client's first session */
 	uint64_t arena_len, arena_first;
-	struct sv_shared *shared;
+	bool guest;			/* the latter: the first session's proxy saves it */
+	uint8_t home[16];		/* of a guest: that channel's identity */
+	struct sv_shared *shared;	/* the beginning of the channel's own arena */
 	struct uproxy_stat *stat;	/* never NULL; decides nothing, since others can write it */
 	uint32_t state;			/* enum uproxy_stat_state; atomic, stat_state() */
 	pid_t client;			/* consumer */
@@ -90,9 +92,12 @@ struct session_options {
 	int device;			/* if the client asks for none (-1) */
 };
 
-/* Open everything and fill sv_shared. -errno, also in *why. */
+/*
+ * Open everything and fill sv_shared. home: of con->others, the fd of the first one's channel, which
+ * stays the caller's. -errno, also in *why.
+ */
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
-			const struct sv_connect *con, struct why *why);
+			const struct sv_connect *con, int home, struct why *why);
 
 /*
  * The first part of uproxy_session_open: driver, window and device, but no channel. It takes
@@ -101,11 +106,17 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why);
 
+/* Is this process's address space randomised? Then a driver may place modules elsewhere each time. */
+bool addresses_random(void);
+
 /* "memfd" or "kmod". */
 const char *session_backend(const struct sv_session *s);
 
-/* The channel's arena as the session sees it, and tables for the window. -ENOMEM. */
-int session_arena(struct sv_session *s);
+/*
+ * The arena as the session sees it, and tables for the window. home: the fd of the channel whose arena
+ * it is, or -1: the session's own. Errors of ring_map_arena, -ENOMEM.
+ */
+int session_arena(struct sv_session *s, int home, struct why *why);
 
 /* Fills in *d, which describes device i of the driver in sv_shared. */
 void session_describe(struct hal *h, int i, struct sv_device *d);
@@ -163,7 +174,7 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 #define RECORD_VALUE	0x200u	/* makes an object that the answer names, not the record */
 #define RECORD_ENDS_VALUE 0x400u /* ends such an object: journal_ended gets its maker's number */
 #define RECORD_COND	0x800u	/* makes the object that it names, or changes it if it is there */
-#define RECORD_ORDERED	0x1000u	/* its result depends on the objects that are there */
+#define RECORD_ORDERED	0x1000u	/* its result, or a later one's, depends on what is there */
 #define RECORD_GRAPH	0x2000u	/* a struct sv_graph_req: its description has handles, too */
 #define RECORD_FIRST	0x4000u	/* of records with the same key the first counts; else the last */
 #define RECORD_NODES	0x8000u	/* its key is the set of the description's nodes */
@@ -177,6 +188,8 @@ struct record {
 	uint16_t flags;
 	/* Offset + 1 of the name of the object that it makes, ends, changes; 0: there is none. */
 	uint16_t makes, ends, changes;
+	/* The same of what leads to an image, in the context that the record begins with. */
+	uint16_t of;
 	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
 	struct record_key {
 		uint16_t at, len;	/* RECORD_REST: all that follow */
@@ -286,7 +299,7 @@ int window_init(struct sv_session *s);
 /* Does this arena range belong to the client, and is it pinned? */
 bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len);
 
-/* Bytes of device memory that are mapped; *pins (may be NULL): of the arena, pinned. Consumer. */
+/* Bytes of device memory that are mapped; *pins (may be NULL): of the arena, pinned. */
 uint64_t window_bytes(uint64_t *pins);
 
 /* Does this arena range belong to the client? off and len may be any numbers. */
@@ -300,6 +313,7 @@ int globals_add(const void *owner, uint64_t ctx, uint64_t addr, uint64_t len);
 void globals_drop(const void *owner, uint64_t ctx);
 
 int do_map(struct call *k);
+int do_map_pieces(struct call *k);
 int do_unmap(struct call *k);
 int do_pin(struct call *k);
 int do_unpin(struct call *k);
@@ -390,8 +404,11 @@ struct func {
 	struct image *image;
 	uint32_t param_bytes;
 	bool known;			/* param_bytes is */
+	uint64_t seen;			/* the last context of func_seen(); atomic */
 };
 int func_find(struct sv_session *s, uint64_t handle, CUfunction *real, struct func **f);
+/* Before it is launched in the context, or put into a graph there: image_i.h. Any thread. */
+void func_seen(struct sv_session *s, uint64_t handle, uint64_t ctx);
 
 int do_launch(struct call *k);			/* launch.c */
 
@@ -413,6 +430,7 @@ void textures_ctx_gone(uint64_t ctx);
 /* Visits the live objects: their values, and the records that made them. Consumer. */
 typedef void (*object_visit)(void *arg, uint64_t value, uint64_t seq, bool surface);
 void textures_walk(object_visit fn, void *arg);
+int do_tensor_map(struct call *k);		/* tensor_map.c */
 int do_bypass(struct call *k);			/* log.c */
 
 /*
@@ -481,15 +499,15 @@ int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, ui
 int thaw(struct sv_session *s);
 
 /*
- * replay.c: rebuilds a dumped session from the store; it stays frozen until thaw. After a failure
- * this process is of no more use.
+ * replay.c: rebuilds a dumped session from the store; it stays frozen until thaw. home: of a guest,
+ * the fd of the channel whose arena it uses, else -1. After a failure this process is of no more use.
  */
 struct ctl_device;
 struct ctl_restore;
 struct ctl_restored;
 struct content_progress;
 int replay_session(struct sv_session *s, const struct session_options *o,
-		   const struct ctl_restore *from, const struct content_progress *p,
+		   const struct ctl_restore *from, int home, const struct content_progress *p,
 		   struct ctl_restored *to, struct why *why);
 void replay_device(struct hal *h, struct ctl_device *d);	/* the device in use */
 void replay_answer(struct sv_session *s, CUresult status);
@@ -508,6 +526,8 @@ bool worker_idle(void);		/* no job runs or is queued */
 /* worker.c: runs fn(arg) on a worker when one is free. */
 int worker_run(void (*fn)(void *arg), void *arg);
 int worker_call(const struct record *r, const struct call *k);
+/* In a handler: the next record that is RECORD_ORDERED may be executed while this one goes on. */
+void worker_end_turn(void);
 
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
 	       uint64_t err_size, bool restored);		/* print.c */
@@ -518,6 +538,9 @@ void log_open(const char *path);		/* log.c */
 void uproxy_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool log_verbose(void);
+/* A record that failed with its answer; log_counts: at the end, how often images did. */
+void log_result(uint16_t op, uint64_t seq, CUresult r);
+void log_counts(void);
 
 struct uproxy_stat *stat_open(const char *path);	/* stat.c */
 void stat_thread(void);	/* called by a thread of the driver's, which may block SIGBUS */

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker.c - worker threads for calls that may take long: loading, compiling, destroying
+ * worker.c - worker threads for calls that may take long: loading, compiling, destroying, mapping
  *
  * A thread is started when none is idle, and ends after IDLE_SECONDS without a job. Jobs begin in
  * order. A client that needs a job to end before the next one begins waits for its answer.
+ *
+ * Records that load something (RECORD_ORDERED) also end in order, as a replay executes them: each has
+ * a ticket, and its handler runs when it is that ticket's turn. Since jobs begin in order, the turn
+ * is always with one that has begun.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -112,15 +116,45 @@ bool worker_idle(void)
 struct errand {
 	struct call k;
 	const struct record *what;
+	uint64_t ticket;	/* 0: it has none, or its turn is over */
 	uint64_t data[];
 };
+
+static uint64_t tickets;	/* given out; consumer */
+static uint64_t turns;		/* that are over; lock */
+static pthread_cond_t turn_over = PTHREAD_COND_INITIALIZER;
+static __thread struct errand *running;
+
+static void await_turn(const struct errand *e)
+{
+	pthread_mutex_lock(&lock);
+	while (e->ticket && turns + 1 != e->ticket)
+		pthread_cond_wait(&turn_over, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+void worker_end_turn(void)
+{
+	if (!running || !running->ticket)
+		return;
+	running->ticket = 0;
+	pthread_mutex_lock(&lock);
+	turns++;
+	pthread_cond_broadcast(&turn_over);
+	pthread_mutex_unlock(&lock);
+}
 
 static void run_record(void *arg)
 {
 	struct errand *e = arg;
 	struct call *k = &e->k;
-	int rc = record_run(e->what, k);
+	int rc;
 
+	running = e;
+	await_turn(e);
+	rc = record_run(e->what, k);
+	worker_end_turn();
+	running = NULL;
 	if (rc < 0)
 		session_fail(k->c.session, rc, k->c.why, k->c.op, k->seq);
 	else if (!rc)
@@ -138,10 +172,13 @@ int worker_call(const struct record *r, const struct call *k)
 	e->k = *k;
 	e->what = r;
 	e->k.lane = 2;
+	e->ticket = r->flags & RECORD_ORDERED ? ++tickets : 0;
 	memcpy(e->data, k->c.data, k->c.len);
 	e->k.c.data = e->data;
 	rc = worker_run(run_record, e);
-	if (rc)
+	if (rc) {
+		tickets -= e->ticket != 0;
 		free(e);
+	}
 	return rc;
 }

@@ -9,7 +9,9 @@
 #ifndef FILES_I_H
 #define FILES_I_H
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -54,6 +56,12 @@ int __openat_2(int dir, const char *path, int flags);
 int __openat64_2(int dir, const char *path, int flags);
 int __xmknod(int version, const char *path, mode_t mode, dev_t *dev);
 int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *dev);
+int __xstat(int version, const char *path, struct stat *st);
+int __xstat64(int version, const char *path, struct stat64 *st);
+int __lxstat(int version, const char *path, struct stat *st);
+int __lxstat64(int version, const char *path, struct stat64 *st);
+int __fxstatat(int version, int dir, const char *path, struct stat *st, int flags);
+int __fxstatat64(int version, int dir, const char *path, struct stat64 *st, int flags);
 
 #define REAL_FUNCTIONS(X) \
 	X(open) X(open64) X(__open) X(__open64) X(__open_2) X(__open64_2) X(creat) X(creat64) \
@@ -68,7 +76,12 @@ int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *dev);
 	X(chown) X(lchown) X(fchown) X(fchownat) \
 	X(utime) X(utimes) X(lutimes) X(futimes) X(futimesat) X(utimensat) X(futimens) \
 	X(setxattr) X(lsetxattr) X(fsetxattr) X(removexattr) X(lremovexattr) X(fremovexattr) \
-	X(syscall)
+	X(syscall) \
+	X(stat) X(stat64) X(lstat) X(lstat64) X(fstatat) X(fstatat64) X(statx) \
+	X(__xstat) X(__xstat64) X(__lxstat) X(__lxstat64) X(__fxstatat) X(__fxstatat64) \
+	X(access) X(eaccess) X(euidaccess) X(faccessat) X(opendir) X(fdopendir) X(closedir) \
+	X(rewinddir) X(readdir) X(readdir64) X(glob) X(glob64) \
+	X(getxattr) X(lgetxattr) X(listxattr) X(llistxattr)
 
 /* libc's own functions; one that libc lacks fails with ENOSYS. */
 struct real {
@@ -145,5 +158,10 @@ void note_file(int dir, const char *path, bool follow);
 void note_make(int dir, const char *path);
 void note_remove(int dir, const char *path);
 void note_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags);
+
+/* ------------------------------------------------------------------------------- nodes.c */
+
+/* Called after an open that returned fd: one of a node that is not there fails with ENXIO. */
+int nodes_opened(int fd, int dir, const char *path);
 
 #endif

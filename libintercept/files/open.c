@@ -24,8 +24,9 @@ EXPORT int name(const char *path, int flags, ...) \
 { \
 	mode_t mode = MODE(flags); \
 	bool existed = note_before_open(AT_FDCWD, path, flags); \
+	int fd = nodes_opened(real()->name(path, flags, mode), AT_FDCWD, path); \
 	\
-	return note_opened(real()->name(path, flags, mode), path, flags, existed); \
+	return note_opened(fd, path, flags, existed); \
 }
 
 #define OPENAT(name) \
@@ -33,8 +34,9 @@ EXPORT int name(int dir, const char *path, int flags, ...) \
 { \
 	mode_t mode = MODE(flags); \
 	bool existed = note_before_open(dir, path, flags); \
+	int fd = nodes_opened(real()->name(dir, path, flags, mode), dir, path); \
 	\
-	return note_opened(real()->name(dir, path, flags, mode), path, flags, existed); \
+	return note_opened(fd, path, flags, existed); \
 }
 
 OPEN(open)
@@ -48,13 +50,17 @@ OPENAT(openat64)
 #define OPEN_2(name) \
 EXPORT int name(const char *path, int flags) \
 { \
-	return note_opened(real()->name(path, flags), path, flags, true); \
+	int fd = nodes_opened(real()->name(path, flags), AT_FDCWD, path); \
+	\
+	return note_opened(fd, path, flags, true); \
 }
 
 #define OPENAT_2(name) \
 EXPORT int name(int dir, const char *path, int flags) \
 { \
-	return note_opened(real()->name(dir, path, flags), path, flags, true); \
+	int fd = nodes_opened(real()->name(dir, path, flags), dir, path); \
+	\
+	return note_opened(fd, path, flags, true); \
 }
 
 OPEN_2(__open_2)
@@ -86,6 +92,8 @@ EXPORT FILE *name(const char *path, const char *mode) \
 	bool existed = note_before_fopen(path, mode); \
 	FILE *file = real()->name(path, mode); \
 	\
+	if (!file) \
+		nodes_opened(-1, AT_FDCWD, path); \
 	note_fopened(file, path, mode, existed); \
 	return file; \
 }

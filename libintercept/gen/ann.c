@@ -384,6 +384,8 @@ static void gen_line(struct lib *l, int at, char *rest)
 			f->ctx = false;
 		} else if (!strcmp(w, "hook")) {
 			f->hook = true;
+		} else if (!strcmp(w, "late")) {
+			f->late = true;
 		} else {
 			fail(l->ann, at, "%s is not understood", w);
 		}

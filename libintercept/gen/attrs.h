@@ -46,6 +46,22 @@ static inline unsigned int sv_attr_of(unsigned int id)
 	return 0;
 }
 
+/* The bytes of the attribute's value that mean something. */
+static inline unsigned int sv_attr_bytes(unsigned int id)
+{
+	switch (id) {
+	case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+		return sizeof(CUaccessPolicyWindow);
+	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+	case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+		return 3 * sizeof(unsigned int);
+	case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+	case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+		return sizeof(CUlaunchAttributeValue);
+	}
+	return sizeof(int);
+}
+
 /* May a program set and get the attribute of a stream? */
 static inline int sv_attr_of_stream(unsigned int id)
 {

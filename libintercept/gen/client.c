@@ -53,6 +53,15 @@ static void check(FILE *c, const char *what)
 	fprintf(c, "\trc = %s;\n\tif (rc)\n\t\treturn rc;\n", what);
 }
 
+static bool names_object(const struct func *f)
+{
+	for (int i = 0; i < f->nparam; i++)
+		if (f->param[i].kind == K_HANDLE || f->param[i].kind == K_DEL ||
+		    (f->param[i].kind == K_ARRAY && f->param[i].handle >= 0))
+			return true;
+	return false;
+}
+
 /* Writes the checks of arguments that come before the record is sent. */
 static void arguments(FILE *c, struct lib *l, const struct func *f)
 {
@@ -95,6 +104,8 @@ static void arguments(FILE *c, struct lib *l, const struct func *f)
 			else
 				check(c, format("sv_use(SV_T_%s, a.%s)",
 						l->handle[p->handle].name, n));
+			if (!strcmp(l->handle[p->handle].name, "CUdevice_v1"))
+				fprintf(c, "\ta.%s = sv_device(a.%s);\n", n, n);
 		} else if (p->kind == K_VALUE || p->kind == K_ADDR) {
 			fprintf(c, "\ta.%s = %s;\n", n, n);
 		} else if ((p->kind == K_IN || p->kind == K_INOUT) && p->nullable) {
@@ -108,15 +119,8 @@ static void arguments(FILE *c, struct lib *l, const struct func *f)
 				l->handle[p->handle].name, n);
 		}
 	}
-	for (int i = 0; i < f->nparam; i++) {
-		const struct param *p = &f->param[i];
-
-		if (p->kind != K_ADDR || !p->expr)
-			continue;
-		fprintf(c, "\trc = sv_range(%s, ", p->name);
-		expression(c, f, p->expr, "");
-		fprintf(c, ", %d);\n\tif (rc)\n\t\treturn rc;\n", p->write);
-	}
+	if (f->ctx && names_object(f))
+		fprintf(c, "\ta.ctx = sv_ctx_named(a.ctx);\n");
 }
 
 /* Strings and arrays: a single one is sent from its place, several are gathered. */
@@ -174,6 +178,19 @@ static void results(FILE *c, struct lib *l, const struct func *f)
 	}
 }
 
+static void ranges(FILE *c, const struct func *f)
+{
+	for (int i = 0; i < f->nparam; i++) {
+		const struct param *p = &f->param[i];
+
+		if (p->kind != K_ADDR || !p->expr)
+			continue;
+		fprintf(c, "\trc = sv_range(%s, ", p->name);
+		expression(c, f, p->expr, "");
+		fprintf(c, ", %d);\n\tif (rc)\n\t\treturn rc;\n", p->write);
+	}
+}
+
 static void send(FILE *c, struct lib *l, const struct func *f, bool args, bool reply)
 {
 	const char *a = args ? "&a, sizeof(a)" : "NULL, 0";
@@ -186,10 +203,14 @@ static void send(FILE *c, struct lib *l, const struct func *f, bool args, bool r
 	if (created)
 		check(c, format("sv_new(SV_T_%s, &a.%s)", l->handle[created->handle].name,
 				created->name));
+	if (!f->late)
+		ranges(c, f);
 	if (s)
 		fprintf(c, "\tif (sv_capturing(a.%s))\n"
 			"\t\treturn sv_capture(a.%s, SV_OP_%s, %s, %s);\n", s->name, s->name,
 			f->name, a, d);
+	if (f->late)
+		ranges(c, f);
 	if (f->sync)
 		fprintf(c, "\trc = sv_sync(SV_OP_%s, %s, %s, %s);\n", f->name, a, d,
 			reply ? "&r, sizeof(r)" : "NULL, 0");
@@ -230,6 +251,8 @@ static void stub(FILE *c, struct lib *l, const struct func *f)
 			"\tuint64_t size[%d], data_len = 0;\n", n, n);
 	}
 	fprintf(c, "\tint rc;\n\n");
+	if (names_object(f))
+		fprintf(c, "\tSV_STUB;\n\n");
 	if (both && !stream_param(l, f))
 		fprintf(c, "\t(void)per_thread;\n");
 	if (args)

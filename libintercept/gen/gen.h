@@ -56,7 +56,7 @@ struct func {
 	enum class class;
 	const char *reason;
 	int line;		/* of its annotation */
-	bool sync, log, ctx, hook;
+	bool sync, log, ctx, hook, late;
 	int op;
 };
 

@@ -11,10 +11,11 @@
  *   closes the socket, attaches; from here on the channel is the only link between the two
  *
  * A session is one client process on one device. Its device window and its arena are mapped at the
- * same addresses on both sides. The client chooses all handles, device addresses and arena offsets;
+ * same addresses on both sides. A process on several devices has a session for each: windows and
+ * channels are at different addresses, and all use the arena of the first one's channel. The client chooses all handles, device addresses and arena offsets;
  * the proxy checks that they are free, in range and the session's own.
  *
- *   window  device memory: client's allocator ──SV_OP_X_MAP──► physical memory behind 2 MiB granules
+ *   window  device memory: client's allocator ──SV_OP_X_MAP_PIECES──► physical memory in pieces
  *   arena   [0, arena_first) struct sv_shared, written by the proxy alone and never read back by it
  *           [arena_first, arena_len) the client's: pinned host memory, staging slots, long replies
  *           ──SV_OP_X_PIN──► the device may use that range
@@ -31,6 +32,7 @@
  *   1  first version
  *   2  records of no function have ledger numbers, too
  *   3  the first part of SV_IMAGE_PARTS is the linked image
+ *   4  sv_connect has the process's other sessions
  */
 #ifndef SV_PROTO_H
 #define SV_PROTO_H
@@ -38,11 +40,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SV_PROTO_VERSION	3u
+#define SV_PROTO_VERSION	4u
 
 /* The default place of the window; sv_shared has the actual one. */
 #define SV_WINDOW_BASE		0x200000000000ull
 #define SV_WINDOW_LEN		(2ull << 40)
+
+#define SV_GRANULE		(2ull << 20)	/* of physical device memory */
+#define SV_DEVICES_MAX		16
+
+struct sv_window {
+	uint64_t base, len;	/* bytes, multiples of SV_GRANULE */
+};
 
 /* ------------------------------------------------------------------------------- connection */
 
@@ -53,6 +62,15 @@ struct sv_connect {
 	uint32_t version;	/* SV_PROTO_VERSION */
 	int32_t device;		/* ordinal among the job's devices, -1: the launcher's choice */
 	uint32_t api;		/* CUDA_VERSION of the headers that the client was built with */
+
+	/*
+	 * Of a process that has `others` sessions already, else 0. Then the fd of the first one's
+	 * channel follows (ring_pass_fd), and the new one has its channel at this address.
+	 */
+	uint32_t others;
+	uint32_t pad;
+	uint64_t channel;
+	struct sv_window taken[SV_DEVICES_MAX];	/* the windows of the others */
 };
 
 struct sv_connected {
@@ -97,8 +115,6 @@ static inline uint32_t sv_handle_use(uint64_t h)
 /* ------------------------------------------------------------------------------ shared state */
 
 #define SV_SHARED_MAGIC		0x53475653u	/* "SVGS" */
-#define SV_GRANULE		(2ull << 20)	/* of physical device memory */
-#define SV_DEVICES_MAX		16
 #define SV_ATTRS_MAX		256		/* CUdevice_attribute values described */
 
 struct sv_device {
@@ -158,8 +174,9 @@ struct sv_shared {
  * The record of a function has that function's number in the ledger (SV_OP_cuX). Records of no
  * function are these (SV_OP_X_NAME), with ledger numbers of their own; (log): a restore replays it.
  *
- *   X_MAP            sv_map: map physical memory at free granules (log)
- *   X_UNMAP          sv_map: unmap it; no operation in flight uses it (log)
+ *   X_MAP            sv_map: map physical memory at free granules, each granule a piece (log)
+ *   X_MAP_PIECES     sv_pieces: the same, in larger pieces (log)
+ *   X_UNMAP          sv_map: unmap whole pieces; no operation in flight uses them (log)
  *   X_PIN            sv_pin: let the device use an arena range (log)
  *   X_UNPIN          sv_pin: end that use (log)
  *   X_PREPARE        sv_prepare, answered: compile and load a function, on a worker
@@ -178,6 +195,15 @@ struct sv_shared {
  */
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */
 	uint64_t va, len;
+};
+
+/*
+ * SV_OP_X_MAP_PIECES: physical memory for each `piece` bytes of the range; what is left at its end
+ * is a piece, too. A worker executes records that map, unmap or pin if they are to be answered:
+ * the client uses the range when it has the answer.
+ */
+struct sv_pieces {
+	uint64_t va, len, piece;	/* whole granules */
 };
 
 struct sv_pin {			/* SV_OP_X_PIN, SV_OP_X_UNPIN: whole pages of the arena */
@@ -576,6 +602,30 @@ struct sv_tex_end {
 	uint64_t object;
 };
 
+/*
+ * SV_OP_cuTensorMapEncodeTiled, SV_OP_cuTensorMapEncodeIm2col, SV_OP_cuTensorMapEncodeIm2colWide,
+ * SV_OP_cuTensorMapReplaceAddress, answered: the arena gets, at off, the SV_TENSOR_MAP_BYTES of a
+ * CUtensorMap; for the last one it has the old ones there. Members that a call has no arguments for,
+ * or that its rank leaves unused, are 0.
+ */
+#define SV_TENSOR_RANK_MAX	5u
+#define SV_TENSOR_MAP_BYTES	128u
+
+struct sv_tensor_map {
+	uint64_t ctx;
+	uint64_t off;
+	uint64_t address;	/* as it is: only a kernel accesses it */
+	uint64_t dim[SV_TENSOR_RANK_MAX];
+	uint64_t stride[SV_TENSOR_RANK_MAX - 1];
+	uint32_t type, rank;
+	uint32_t box[SV_TENSOR_RANK_MAX];
+	uint32_t step[SV_TENSOR_RANK_MAX];	/* elementStrides */
+	int32_t lower[SV_TENSOR_RANK_MAX - 2], upper[SV_TENSOR_RANK_MAX - 2];
+	uint32_t channels, pixels;
+	uint32_t interleave, mode, swizzle, promotion, fill;
+	uint32_t pad;
+};
+
 /* Graphs: the client sends a whole graph when it is instantiated; see graph.h beside this file. */
 struct sv_graph_req {
 	uint64_t ctx;
@@ -584,12 +634,14 @@ struct sv_graph_req {
 	uint64_t flags;		/* CUgraphInstantiate_flags */
 };
 
-_Static_assert(sizeof(struct sv_connect) == 16, "wire");
+_Static_assert(sizeof(struct sv_window) == 16, "wire");
+_Static_assert(sizeof(struct sv_connect) == 288, "wire");
 _Static_assert(sizeof(struct sv_connected) == 256, "wire");
 _Static_assert(sizeof(struct sv_device) == 1592, "wire");
 _Static_assert(sizeof(struct sv_shared) == 26000, "wire");
 _Static_assert(sizeof(struct sv_print) == 40, "wire");
 _Static_assert(sizeof(struct sv_map) == 16, "wire");
+_Static_assert(sizeof(struct sv_pieces) == 24, "wire");
 _Static_assert(sizeof(struct sv_pin) == 16, "wire");
 _Static_assert(sizeof(struct sv_ctx_new) == 16, "wire");
 _Static_assert(sizeof(struct sv_ctx_end) == 8, "wire");
@@ -634,6 +686,7 @@ _Static_assert(sizeof(struct sv_mem_map) == 32, "wire");
 _Static_assert(sizeof(struct sv_mem_access) == 24, "wire");
 _Static_assert(sizeof(struct sv_tex_new) == 16, "wire");
 _Static_assert(sizeof(struct sv_tex_end) == 16, "wire");
+_Static_assert(sizeof(struct sv_tensor_map) == 200, "wire");
 _Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
 
 #endif

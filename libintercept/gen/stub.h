@@ -18,11 +18,25 @@
 
 #include "op.h"
 
+/*
+ * Begins a stub that has handles. sv_use and sv_stream choose the session to which its record goes: that
+ * of the device to which the handles belong. They return INVALID_HANDLE if those are two devices.
+ */
+#define SV_STUB __attribute__((cleanup(sv_stub_ends))) void *before_ = sv_stub_begins()
+void *sv_stub_begins(void);
+void sv_stub_ends(void **before);
+
 /* The calling thread's current context; an error if it has none. */
 int sv_ctx(uint64_t *ctx);
 
+/* The context for the record: ctx, unless the stub's handles belong to another device; then theirs. */
+uint64_t sv_ctx_named(uint64_t ctx);
+
 /* 0 if this is a live handle of the type. Called before anything is sent. */
 int sv_use(unsigned int type, uint64_t handle);
+
+/* The wire's name of a device that sv_use has found: the one of the stub's session. */
+uint64_t sv_device(uint64_t device);
 
 /* The wire's name of the stream that a handle stands for, 0 and the special values included. */
 int sv_stream(uint64_t handle, int per_thread, uint64_t *stream);

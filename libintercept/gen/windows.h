@@ -18,10 +18,6 @@
 #define SV_WINDOWS_MAX	16
 #define SV_WINDOW_LONGEST	(1ull << 46)	/* bytes */
 
-struct sv_window {
-	uint64_t base, len;	/* bytes, multiples of SV_GRANULE */
-};
-
 /* Has it a place and a length in a program's addresses? */
 static inline bool sv_window_valid(const struct sv_window *w)
 {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cross.h"
 #include "cuda_hooks.h"
 #include "graph_i.h"
 #include "hostfunc.h"
@@ -460,9 +461,6 @@ static int work_host(const struct hostfunc_args *h, uint64_t ctx, struct work *w
 static int work_of_record(struct stream *s, uint16_t op, const void *a, uint32_t alen,
 			  const void *b, uint32_t blen, struct work *w)
 {
-	const struct sv_cuMemcpyDtoDAsync_v2 *d;
-	struct sv_copy copy;
-
 	(void)alen;
 	switch (op) {
 	case SV_OP_cuLaunchKernel:
@@ -471,11 +469,6 @@ static int work_of_record(struct stream *s, uint16_t op, const void *a, uint32_t
 		return ((const struct sv_copy *)a)->len ? (int)work_copy1(a, w) : -1;
 	case SV_OP_cuMemcpy3DAsync_v2:
 		return work_copy3(a, w);
-	case SV_OP_cuMemcpyDtoDAsync_v2:
-		d = a;
-		copy = (struct sv_copy){ .ctx = d->ctx, .dst = d->dstDevice, .src = d->srcDevice,
-					 .len = d->ByteCount };
-		return copy.len ? (int)work_copy1(&copy, w) : -1;
 	case SV_OP_cuMemsetD8Async:
 		SET(cuMemsetD8Async, 1, uc);
 	case SV_OP_cuMemsetD16Async:
@@ -587,7 +580,7 @@ CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 	TRY(graph_lock());
 	p->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
 	p->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	p->poolProps.location.id = session.device;
+	p->poolProps.location.id = device_of(here);
 	p->bytesize = len;
 	for (;;) {
 		r = s->capture ? state(s) : legacy_use(s->o.ctx, true);
@@ -787,10 +780,17 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 		*done = 1;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !e->peers))
+	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail &&
+		   !e->peers && !__atomic_load_n(&process.several, __ATOMIC_RELAXED)))
 		return 0;
 	*done = 1;
 	TRY(hook_stream(hStream, per_thread, &s));
+	if (e->o.ctx->session != s->o.ctx->session) {
+		if (e->peers || e->capture_tail || capture_on(s))
+			return sv_unsupported("cuStreamWaitEvent", "another device's event in a graph, "
+					      "or one of other processes");
+		return cross_wait(s, e);
+	}
 	if (!e->capture_tail && !capture_on(s)) {
 		*done = e->peers;
 		return e->peers ? ipc_wait(s, e) : CUDA_SUCCESS;
@@ -923,6 +923,7 @@ API CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 	if (bad_mode(mode))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	TRY(graph_lock());
 	return graph_unlock(begin_capture(s, NULL, NULL, NULL, 0, mode));
 }
@@ -956,6 +957,7 @@ API CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 	if (bad_mode(mode) || (numDependencies && !dependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	TRY(graph_lock());
 	g = graph_of(hGraph);
 	if (!g || g->capturing || !nodes_in(g, dependencies, numDependencies))
@@ -1017,6 +1019,7 @@ API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 	TRY(session_check());
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	if (phGraph)
 		*phGraph = NULL;
 	TRY(graph_lock());
@@ -1048,6 +1051,7 @@ API CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captur
 	if (!captureStatus)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED))) {
 		*captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
 		return 0;
@@ -1106,6 +1110,7 @@ API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
 	if (!captureStatus_out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED))) {
 		*captureStatus_out = CU_STREAM_CAPTURE_STATUS_NONE;
 		return 0;
@@ -1177,6 +1182,7 @@ API CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode 
 	if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	TRY(graph_lock());
 	return graph_unlock(update_tail(s, dependencies, dependencyData, numDependencies, flags));
 }

@@ -167,6 +167,7 @@ static void emit_copy(struct desc *d, struct node *n, const struct sv_graph_dep 
 	}
 }
 
+/* A memset is recorded with any address (`late` in cuda.ann); the proxy checks it. */
 static void emit_set(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
 		     uint32_t ndeps)
 {
@@ -434,7 +435,7 @@ static uint64_t done(const struct exec *x)
 /* Under the lock: free destroyed execs whose launches are complete. */
 static void sweep(void)
 {
-	for (struct exec **p = &session.execs.gone, *x; (x = *p);) {
+	for (struct exec **p = &process.execs.gone, *x; (x = *p);) {
 		if (x->busy || done(x) < x->launches) {
 			p = &x->next;
 			continue;
@@ -453,7 +454,7 @@ static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t 
 			  uint64_t *off)
 {
 	struct sv_graph_req req = { x->ctx_handle, x->handle, SV_GRAPH_INLINE, d->len, flags };
-	uint32_t max = ring_payload_max(session.ring);
+	uint32_t max = ring_payload_max(here->ring);
 	uint64_t *parts;
 	CUresult r;
 
@@ -512,6 +513,7 @@ static CUresult exec_new(struct graph *g, struct context *ctx, uint64_t flags, s
 	x->g->owned = true;
 	x->ctx = ctx;
 	x->ctx_handle = ctx->o.handle;
+	x->session = ctx->session;
 	x->flags = flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;	/* done once */
 	*out = x;
 	return 0;
@@ -521,11 +523,38 @@ static CUresult exec_new(struct graph *g, struct context *ctx, uint64_t flags, s
 static void forget(struct exec *x)
 {
 	graph_hide(SV_T_CUgraphExec, x->handle);
-	for (struct exec **p = &session.execs.live; *p; p = &(*p)->next)
+	for (struct exec **p = &process.execs.live; *p; p = &(*p)->next)
 		if (*p == x) {
 			*p = x->next;
 			break;
 		}
+}
+
+/* Each node's context is on one device: then *ctx is one of these, or what it was if there is none. */
+static CUresult one_device(const struct graph *g, struct context **ctx)
+{
+	const struct context *first = NULL;
+
+	for (uint32_t i = 0; i < g->n; i++) {
+		struct context *c = obj_find(SV_T_CUcontext, g->nodes[i]->w.ctx);
+
+		if (!c)
+			continue;
+		if (first && first->session != c->session)
+			return sv_unsupported("a graph", "it has nodes on several devices");
+		if (!first && c->session != (*ctx)->session)
+			*ctx = c;
+		first = c;
+	}
+	for (uint32_t i = 0; i < g->n; i++)
+		for (uint32_t j = 0; j < node_graphs(g->nodes[i]); j++) {
+			struct context *c = *ctx;
+
+			TRY(one_device(node_graph(g->nodes[i], j), &c));
+			if (c->session != (*ctx)->session)
+				return sv_unsupported("a graph", "it has graphs on several devices");
+		}
+	return CUDA_SUCCESS;
 }
 
 #define FLAGS (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | \
@@ -555,8 +584,11 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, uint64_t flags,
 	TRY(graph_lock());
 	sweep();
 	g = graph_of(h);
-	r = g && !g->capturing && !g->top ? exec_new(g, ctx, flags, &x) : CUDA_ERROR_INVALID_VALUE;
+	r = g && !g->capturing && !g->top ? one_device(g, &ctx) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		r = exec_new(g, ctx, flags, &x);
 	graph_unlock(0);
+	ON(ctx->session);
 	/* Until graph_show() no other thread can find x. */
 	if (!r)
 		r = prepare(x);
@@ -575,8 +607,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, uint64_t flags,
 		exec_free(x);
 	} else if (!r) {
 		graph_show(SV_T_CUgraphExec, x->handle, x);
-		x->next = session.execs.live;
-		session.execs.live = x;
+		x->next = process.execs.live;
+		process.execs.live = x;
 		*out = (CUgraphExec)(uintptr_t)x->handle;
 		*why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
 	}
@@ -664,15 +696,23 @@ static CUresult launch(struct exec *x, struct stream *s)
 	return r;
 }
 
+static CUresult elsewhere(void)
+{
+	return sv_unsupported("launching a graph", "its nodes are on another device than the stream");
+}
+
 API CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
 	struct stream *s;
 	struct exec *x;
 
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	TRY(lock_exec(hGraphExec, &x));
 	if (capture_on(s))
 		return graph_unlock(capture_graph(s, x->g));
+	if (x->session != here)
+		return graph_unlock(elsewhere());
 	return launch(x, s);
 }
 
@@ -683,9 +723,10 @@ API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 	struct exec *x;
 
 	TRY(stream_find(hStream, &s));
+	ON(s->o.ctx->session);
 	TRY(lock_exec(hGraphExec, &x));
 	a.exec = x->handle;
-	graph_unlock(0);
+	TRY(graph_unlock(x->session == here ? CUDA_SUCCESS : elsewhere()));
 	if (capture_on(s))
 		return capture_refuse(s);
 	a.ctx = s->o.ctx->o.handle;
@@ -699,11 +740,13 @@ API CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	struct exec *x;
 	CUresult r;
 
+	TRY(session_check());
 	TRY(lock_exec(hGraphExec, &x));
+	ON(x->session);
 	a.exec = x->handle;
 	forget(x);
-	x->next = session.execs.gone;
-	session.execs.gone = x;
+	x->next = process.execs.gone;
+	process.execs.gone = x;
 	graph_unlock(0);
 	r = send_async(SV_OP_cuGraphExecDestroy, &a, sizeof(a), NULL, 0);
 	/* The handle may be reused only after the record was sent. */
@@ -720,7 +763,7 @@ void graph_context_gone(struct context *ctx)
 	if (graph_lock())
 		return;
 	graph_mem_context_gone(ctx);
-	for (struct exec **p = &session.execs.live, *x; (x = *p);) {
+	for (struct exec **p = &process.execs.live, *x; (x = *p);) {
 		if (x->ctx != ctx) {
 			p = &x->next;
 			continue;
@@ -728,13 +771,13 @@ void graph_context_gone(struct context *ctx)
 		*p = x->next;
 		graph_unname(SV_T_CUgraphExec, x->handle);
 		if (x->busy) {		/* sweep() frees it later */
-			x->next = session.execs.gone;
-			session.execs.gone = x;
+			x->next = process.execs.gone;
+			process.execs.gone = x;
 		} else {
 			exec_free(x);
 		}
 	}
-	for (struct exec *x = session.execs.gone; x; x = x->next)
+	for (struct exec *x = process.execs.gone; x; x = x->next)
 		if (x->ctx == ctx)
 			x->launches = 0;
 	sweep();
@@ -1008,6 +1051,7 @@ API CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 	memset(resultInfo, 0, sizeof(*resultInfo));
 	resultInfo->result = CU_GRAPH_EXEC_UPDATE_ERROR;
 	TRY(lock_exec(hGraphExec, &x));
+	ON(x->session);
 	g = graph_of(hGraph);
 	if (!g)
 		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
@@ -1053,6 +1097,7 @@ CUresult exec_set(CUgraphExec h, CUgraphNode hNode, const CUgraphNodeParams *p)
 	CUresult r;
 
 	TRY(lock_exec(h, &x));
+	ON(x->session);
 	n = exec_node(x, hNode);
 	if (!n || n->w.type != (int)p->type || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
 	    p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
@@ -1087,6 +1132,7 @@ API CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
 	CUresult r;
 
 	TRY(lock_exec(hGraphExec, &x));
+	ON(x->session);
 	n = exec_node(x, hNode);
 	if (!n || (n->w.type != CU_GRAPH_NODE_TYPE_KERNEL &&
 		   n->w.type != CU_GRAPH_NODE_TYPE_MEMCPY &&

@@ -66,6 +66,7 @@ static void graphs_end(struct graph *g)
 		struct sv_graph_forget forget = { g->root };
 		struct graph *next = g->next;
 
+		ON(g->root_in);
 		send_async(SV_OP_cuGraphDestroy, &forget, sizeof(forget), NULL, 0);
 		lock_take(&lock);
 		graph_unname(SV_T_CUgraph, g->handle);
@@ -432,6 +433,7 @@ struct graph *graph_clone(const struct graph *g)
 	if (ok) {
 		c->orig = g->handle;
 		c->root = g->root;
+		c->root_in = g->root_in;
 		return c;
 	}
 	if (c)

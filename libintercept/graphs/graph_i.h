@@ -119,6 +119,7 @@ struct graph {
 	uint64_t *conds;		/* conditional handles, the driver's values */
 	uint32_t nconds;
 	uint64_t root;			/* its handle in the proxy, if it has conditional handles */
+	struct session *root_in;	/* which has made those */
 	struct graph *next;		/* in the list of graphs that the proxy is to forget */
 };
 
@@ -127,6 +128,7 @@ struct exec {
 	struct exec *next;		/* in the list of live, or of destroyed but running ones */
 	struct context *ctx;
 	uint64_t ctx_handle;
+	struct session *session;	/* the context's */
 	struct graph *g;		/* a clone, whose nodes have orig */
 	uint64_t flags;
 	uint64_t desc, update;		/* arena offsets of description and last full update */

@@ -16,14 +16,14 @@
 static void totals(uint64_t *used, uint64_t *reserved)
 {
 	*used = *reserved = 0;
-	for (struct graph_mem *m = session.graph_mem.all; m; m = m->next) {
+	for (struct graph_mem *m = here->graph_mem.all; m; m = m->next) {
 		*reserved += m->len;
 		*used += m->live ? m->len : 0;
 	}
-	if (*used > session.graph_mem.used_high)
-		session.graph_mem.used_high = *used;
-	if (*reserved > session.graph_mem.reserved_high)
-		session.graph_mem.reserved_high = *reserved;
+	if (*used > here->graph_mem.used_high)
+		here->graph_mem.used_high = *used;
+	if (*reserved > here->graph_mem.reserved_high)
+		here->graph_mem.reserved_high = *reserved;
 }
 
 #define LOOK_BACK 4096u		/* nodes */
@@ -108,8 +108,8 @@ CUresult graph_mem_new(size_t len, const struct spot *at, struct graph_mem **out
 	m->graph = at->g->handle;
 	m->len = len;
 	m->refs = 1;
-	m->next = session.graph_mem.all;
-	session.graph_mem.all = m;
+	m->next = here->graph_mem.all;
+	here->graph_mem.all = m;
 	*out = m;
 	totals(&used, &reserved);
 	return 0;
@@ -119,7 +119,7 @@ struct graph_mem *graph_mem_at(CUdeviceptr addr)
 {
 	struct graph_mem *m;
 
-	for (m = session.graph_mem.all; m && m->addr != addr; m = m->next)
+	for (m = here->graph_mem.all; m && m->addr != addr; m = m->next)
 		;
 	return m;
 }
@@ -131,11 +131,11 @@ static void settle(struct graph_mem *m)
 
 	if (m->refs || m->live)
 		return;
-	for (p = &session.graph_mem.all; *p != m; p = &(*p)->next)
+	for (p = &here->graph_mem.all; *p != m; p = &(*p)->next)
 		;
 	*p = m->next;
-	m->next = session.graph_mem.dead;
-	session.graph_mem.dead = m;
+	m->next = here->graph_mem.dead;
+	here->graph_mem.dead = m;
 }
 
 void graph_mem_put(struct graph_mem *m)
@@ -217,10 +217,10 @@ void graph_mem_sweep(void)
 	struct graph_mem *m;
 	bool waited = false;
 
-	if (!__atomic_load_n(&session.graph_mem.dead, __ATOMIC_RELAXED) || graph_lock())
+	if (!__atomic_load_n(&here->graph_mem.dead, __ATOMIC_RELAXED) || graph_lock())
 		return;
-	m = session.graph_mem.dead;
-	session.graph_mem.dead = NULL;
+	m = here->graph_mem.dead;
+	here->graph_mem.dead = NULL;
 	graph_unlock(0);
 	while (m) {
 		struct graph_mem *next = m->next;
@@ -238,7 +238,7 @@ void graph_mem_sweep(void)
 
 void graph_mem_context_gone(struct context *ctx)
 {
-	for (struct graph_mem *m = session.graph_mem.all; m; m = m->next)
+	for (struct graph_mem *m = here->graph_mem.all; m; m = m->next)
 		if (m->ctx == ctx) {
 			m->m = NULL;	/* memory.c frees it */
 			m->live = 0;
@@ -274,13 +274,13 @@ API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute 
 		*(cuuint64_t *)value = used;
 		break;
 	case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-		*(cuuint64_t *)value = session.graph_mem.used_high;
+		*(cuuint64_t *)value = here->graph_mem.used_high;
 		break;
 	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
 		*(cuuint64_t *)value = reserved;
 		break;
 	case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-		*(cuuint64_t *)value = session.graph_mem.reserved_high;
+		*(cuuint64_t *)value = here->graph_mem.reserved_high;
 		break;
 	default:
 		r = CUDA_ERROR_INVALID_VALUE;
@@ -297,9 +297,9 @@ API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute 
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(graph_lock());
 	if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
-		session.graph_mem.used_high = 0;
+		here->graph_mem.used_high = 0;
 	else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		session.graph_mem.reserved_high = 0;
+		here->graph_mem.reserved_high = 0;
 	else
 		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
 	return graph_unlock(0);

@@ -108,6 +108,9 @@ CUresult work_launch(const struct sv_launch *l, const void *tail, uint32_t len, 
 
 	if (!fn || attrs > len || l->param_bytes > len - attrs)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* The driver sees the graph when it is instantiated; this is what it says of a launch. */
+	if (l->param_bytes != fn->info->param_bytes)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	*w = (struct work){ .type = CU_GRAPH_NODE_TYPE_KERNEL, .ctx = l->ctx };
 	k->func = l->function;
 	memcpy(k->grid, l->grid, sizeof(k->grid));
@@ -164,7 +167,7 @@ enum reach { REACH_BAD, REACH_ARRAY, REACH_DEVICE, REACH_ARENA, REACH_CLIENT };
 static enum reach reach_of(const CUDA_MEMCPY3D *c, bool dst)
 {
 	struct side s = side_of(c, dst);
-	uint64_t first, len, arena = (uint64_t)(uintptr_t)session.arena;
+	uint64_t first, len, arena = (uint64_t)(uintptr_t)process.arena;
 	struct memory m;
 
 	if (s.type == CU_MEMORYTYPE_ARRAY)
@@ -188,8 +191,8 @@ static enum reach reach_of(const CUDA_MEMCPY3D *c, bool dst)
 			return REACH_DEVICE;
 		}
 	}
-	if (first - session.shared->window < session.shared->window_len ||
-	    first - arena < ring_geometry(session.ring)->arena_len)
+	if (first - here->shared->window < here->shared->window_len ||
+	    first - arena < process.arena_len)
 		return REACH_BAD;	/* not allocated */
 	return s.type == CU_MEMORYTYPE_DEVICE ? REACH_BAD : REACH_CLIENT;
 }
@@ -606,7 +609,7 @@ static CUresult prepare(const CUgraphNodeParams *p)
 	fn = function_find(k->func ? k->func : (CUfunction)k->kern);
 	if (!k->func && k->ctx)
 		ctx = obj_find(SV_T_CUcontext, sv_u64(k->ctx));
-	return fn && ctx && !fn->prepared ? function_prepare(ctx, fn) : CUDA_SUCCESS;
+	return fn && ctx ? function_ready(ctx, fn) : CUDA_SUCCESS;
 }
 
 static CUresult add_node(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *deps,
@@ -802,9 +805,14 @@ static CUresult cond_new(struct graph *g, struct context *ctx, unsigned int valu
 	uint64_t handle, *p;
 	CUresult r;
 
+	if (g->root && g->root_in != ctx->session)
+		return sv_unsupported("a graph", "it has conditional handles on several devices");
 	graph_unlock(0);
-	r = send_sync(SV_OP_cuGraphConditionalHandleCreate, &a, sizeof(a), NULL, 0, &handle,
-		      sizeof(handle));
+	{
+		ON(ctx->session);
+		r = send_sync(SV_OP_cuGraphConditionalHandleCreate, &a, sizeof(a), NULL, 0, &handle,
+			      sizeof(handle));
+	}
 	graph_relock();
 	if (r)
 		return r;
@@ -812,6 +820,7 @@ static CUresult cond_new(struct graph *g, struct context *ctx, unsigned int valu
 	if (!g)		/* destroyed meanwhile */
 		return CUDA_ERROR_INVALID_VALUE;
 	g->root = g->handle;
+	g->root_in = ctx->session;
 	p = realloc(g->conds, (g->nconds + 1) * sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;

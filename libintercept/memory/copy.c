@@ -7,6 +7,7 @@
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is complete
  */
 #include "client.h"
+#include "cross.h"
 #include "managedvar.h"
 #include "memory_i.h"
 
@@ -22,7 +23,7 @@ enum place { PAGEABLE, PINNED, DEVICE };
  */
 static CUresult place_of(uint64_t *at, uint64_t len, enum place *out)
 {
-	const struct sv_shared *sh = session.shared;
+	const struct sv_shared *sh = here->shared;
 	uint64_t addr = *at;
 	struct memory m;
 
@@ -137,6 +138,8 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 
 	if (!len)
 		return CUDA_SUCCESS;
+	if (unlikely(cross_is(dst) || cross_is(src)))
+		return cross_copy(s, dst, src, len, sync, copy);
 	TRY(place_of(&a.dst, len, &d));
 	TRY(place_of(&a.src, len, &f));
 	if (s->capture)
@@ -162,6 +165,7 @@ static CUresult copy_now(uint64_t dst, uint64_t src, size_t len)
 	struct stream *s;
 
 	TRY(stream_find(NULL, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_unsafe());
 	TRY(capture_legacy(s));
 	TRY(managedvar_launch(s->o.ctx));
@@ -174,6 +178,7 @@ static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stre
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	TRY(managedvar_launch(s->o.ctx));
 	return copy(s, dst, src, len, false);
@@ -233,4 +238,12 @@ API CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t len, CUstre
 	TRY(session_check());
 	TRY(on_device(src, len));
 	return copy_later(sv_u64(dst), src, len, s);
+}
+
+API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t len, CUstream s)
+{
+	TRY(session_check());
+	TRY(on_device(dst, len));
+	TRY(on_device(src, len));
+	return copy_later(dst, src, len, s);
 }

@@ -53,7 +53,7 @@ static uint64_t span(const struct sv_copy3d_side *s, uint64_t w, uint64_t h, uin
 static CUresult linear(struct side *a, bool host, const struct copy *c)
 {
 	struct sv_copy3d_side *s = &a->s;
-	const struct sv_shared *sh = session.shared;
+	const struct sv_shared *sh = here->shared;
 	uint64_t end, first;
 	struct memory m;
 
@@ -80,6 +80,8 @@ static CUresult linear(struct side *a, bool host, const struct copy *c)
 	}
 	if (end > m.len - (first - m.base))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!memory_is_here(&m))
+		return sv_unsupported("a copy of rows", "another device than the stream's has the memory");
 	if (m.kind == MEMORY_RESERVED)
 		TRY(vmm_range(first, end));
 	if (m.kind == MEMORY_REGISTERED && host_moved(&m, first)) {
@@ -360,6 +362,7 @@ static CUresult copy_now(const CUDA_MEMCPY3D *p)
 	struct stream *s;
 
 	TRY(stream_find(NULL, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_unsafe());
 	TRY(capture_legacy(s));
 	return copy(s, p, true);
@@ -370,6 +373,7 @@ static CUresult copy_later(const CUDA_MEMCPY3D *p, CUstream stream)
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	return copy(s, p, false);
 }
@@ -444,6 +448,7 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, C
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	TRY(is_context(to));
 	TRY(is_context(from));
 	/* s resolves the handle, so a default stream is passed as an explicit one. */
@@ -563,6 +568,7 @@ static CUresult runs_now(struct run d, struct run f, uint64_t len)
 	struct stream *s;
 
 	TRY(stream_find(NULL, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_unsafe());
 	TRY(capture_legacy(s));
 	return copy_runs(d, f, len, s, true);
@@ -573,6 +579,7 @@ static CUresult runs_later(struct run d, struct run f, uint64_t len, CUstream st
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	return copy_runs(d, f, len, s, false);
 }
@@ -651,6 +658,7 @@ static CUresult batch(CUdeviceptr *dst, CUdeviceptr *src, size_t *len, size_t n,
 
 	*failed = SIZE_MAX;
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (!dst || !src || !len || !n || s->wire == SV_STREAM_LEGACY)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_attributes(attrs, index, n_attrs, n));
@@ -747,6 +755,7 @@ static CUresult batch3d(size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed,
 
 	*failed = SIZE_MAX;
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (!n || !ops || flags || s->wire == SV_STREAM_LEGACY)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < n; i++) {

@@ -72,15 +72,15 @@ static struct memory *take_out(uint64_t addr, enum memory_kind kind)
 	struct memory *m = NULL;
 	void *owner = NULL;
 
-	lock_take(&session.locks.memory);
-	if (addr - arena < ring_geometry(session.ring)->arena_len &&
+	lock_take(&process.locks.memory);
+	if (addr - arena < process.arena_len &&
 	    arena_find(addr - arena, &base, &len, &owner) && owner && base == addr - arena &&
 	    ((struct memory *)owner)->kind == kind &&
 	    (kind != MEMORY_HOST || !((struct memory *)owner)->more)) {
 		m = owner;
 		arena_own(base, NULL);
 	}
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	if (m)
 		arena_free(base);
 	return m;
@@ -191,29 +191,29 @@ static size_t first_behind(const struct regions *rg, uint64_t addr)
 
 bool host_registered(uint64_t addr, struct memory *out)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 	bool found = false;
 	size_t i;
 
 	if (!__atomic_load_n(&rg->n, __ATOMIC_RELAXED))
 		return false;
-	lock_take(&session.locks.registered);
+	lock_take(&process.locks.registered);
 	i = first_behind(rg, addr);
 	if (i < rg->n && rg->at[i].base <= addr) {
 		*out = rg->at[i];
 		found = true;
 	}
-	lock_drop(&session.locks.registered);
+	lock_drop(&process.locks.registered);
 	return found;
 }
 
 static CUresult add_region(const struct memory *m)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 	CUresult rc = CUDA_SUCCESS;
 	size_t i;
 
-	lock_take(&session.locks.registered);
+	lock_take(&process.locks.registered);
 	i = first_behind(rg, m->base);
 	if (i < rg->n && rg->at[i].base < m->base + m->len) {
 		rc = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -232,7 +232,7 @@ static CUresult add_region(const struct memory *m)
 		rg->at[i] = *m;
 		__atomic_store_n(&rg->n, rg->n + 1, __ATOMIC_RELAXED);
 	}
-	lock_drop(&session.locks.registered);
+	lock_drop(&process.locks.registered);
 	return rc;
 }
 
@@ -353,12 +353,12 @@ static int take_path(const struct map *at, void *arg)
 /* Note the name of the arena's file. A restore replaces the file by another one of that name. */
 static bool note_arena(void)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 	bool noted;
 
-	lock_take(&session.locks.registered);
+	lock_take(&process.locks.registered);
 	noted = !for_maps(addr_of(0), 1, take_path, rg) && *rg->arena;
-	lock_drop(&session.locks.registered);
+	lock_drop(&process.locks.registered);
 	return noted;
 }
 
@@ -369,7 +369,7 @@ static int private_again(const struct map *at, void *arg)
 	uint64_t to = at->end < m->base + m->len ? at->end : m->base + m->len;
 	void *p;
 
-	if (strcmp(at->path, session.regions.arena))
+	if (strcmp(at->path, process.regions.arena))
 		return 0;
 	p = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -391,12 +391,12 @@ static int move_back(struct memory *m)
 /* The child has one thread; locks may be held by threads that it does not have. */
 void host_forked(void)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 
 	for (size_t i = 0; i < rg->n; i++)
 		move_back(&rg->at[i]);
 	rg->n = 0;
-	session.locks.registered = (struct lock)LOCK_INIT(LOCK_REGISTERED);
+	process.locks.registered = (struct lock)LOCK_INIT(LOCK_REGISTERED);
 }
 
 /* Give a registered range an address for the device; if that fails it stays in place. */
@@ -432,10 +432,10 @@ static void drop_view(const struct memory *m)
 
 	if (!m->more)
 		return;
-	lock_take(&session.locks.memory);
+	lock_take(&process.locks.memory);
 	if (arena_find(off, NULL, NULL, &owner))
 		arena_own(off, NULL);
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	arena_free(off);
 	free(owner);
 }
@@ -451,7 +451,7 @@ API CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned int flags)
 {
 	struct memory m = { .kind = MEMORY_REGISTERED, .base = sv_u64(p), .len = len,
 			    .flags = flags };
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 	struct memory other;
 
 	if (!p || !len || m.base + len < m.base || (flags & ~REGISTER_FLAGS))
@@ -470,9 +470,9 @@ API CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned int flags)
 	move(&m);
 	if (!m.more)
 		return CUDA_SUCCESS;
-	lock_take(&session.locks.registered);
+	lock_take(&process.locks.registered);
 	rg->at[first_behind(rg, m.base)].more = m.more;
-	lock_drop(&session.locks.registered);
+	lock_drop(&process.locks.registered);
 	return CUDA_SUCCESS;
 }
 
@@ -483,7 +483,7 @@ API CUresult cuMemHostRegister(void *p, size_t len, unsigned int flags)
 
 API CUresult cuMemHostUnregister(void *p)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 	struct context *ctx;
 	struct memory m;
 	CUresult rc;
@@ -496,7 +496,7 @@ API CUresult cuMemHostUnregister(void *p)
 	if (!host_registered(sv_u64(p), &m) || m.base != sv_u64(p))
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);
-	lock_take(&session.locks.registered);
+	lock_take(&process.locks.registered);
 	i = first_behind(rg, sv_u64(p));
 	if (i < rg->n && rg->at[i].base == sv_u64(p)) {
 		m = rg->at[i];
@@ -508,19 +508,19 @@ API CUresult cuMemHostUnregister(void *p)
 		m.more = NULL;
 		rc = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	}
-	lock_drop(&session.locks.registered);
+	lock_drop(&process.locks.registered);
 	drop_view(&m);
 	return rc;
 }
 
 void host_context_gone(struct context *ctx)
 {
-	struct regions *rg = &session.regions;
+	struct regions *rg = &process.regions;
 
 	for (;;) {
 		struct memory m = { .len = 0 };
 
-		lock_take(&session.locks.registered);
+		lock_take(&process.locks.registered);
 		for (size_t i = rg->n; i-- && !m.len;)
 			if (rg->at[i].ctx == ctx) {
 				m = rg->at[i];
@@ -528,7 +528,7 @@ void host_context_gone(struct context *ctx)
 					m.more = NULL;
 				remove_at(rg, i);
 			}
-		lock_drop(&session.locks.registered);
+		lock_drop(&process.locks.registered);
 		if (!m.len)
 			return;
 		drop_view(&m);

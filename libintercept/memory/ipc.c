@@ -48,7 +48,7 @@ static uint64_t device_name(void)
 {
 	uint64_t half[2];
 
-	memcpy(half, session_device(session.device)->uuid, sizeof(half));
+	memcpy(half, session_device(device_of(here))->uuid, sizeof(half));
 	return half[0] ^ half[1];
 }
 
@@ -87,13 +87,13 @@ static bool mark_shown(uint64_t base)
 	void *owner = NULL;
 	struct memory *m;
 
-	lock_take(&session.locks.memory);
-	m = space_find(session.window, base, &at, NULL, &owner) ? owner : NULL;
+	lock_take(&process.locks.memory);
+	m = space_find(here->window, base, &at, NULL, &owner) ? owner : NULL;
 	if (m && m->kind == MEMORY_DEVICE)
 		m->shown = true;
 	else
 		m = NULL;
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return m;
 }
 
@@ -128,9 +128,9 @@ static CUresult unmap(struct peer *p)
 	struct sv_map a = { p->room, p->len };
 	CUresult rc = send_async(SV_OP_cuIpcCloseMemHandle, &a, sizeof(a), NULL, 0);
 
-	lock_take(&session.locks.memory);
-	space_release(session.window, p->room);
-	lock_drop(&session.locks.memory);
+	lock_take(&process.locks.memory);
+	space_release(here->window, p->room);
+	lock_drop(&process.locks.memory);
 	return rc;
 }
 
@@ -149,9 +149,9 @@ static CUresult fetch(struct peer *p, const uint8_t key[16])
 
 static void give_back(struct peer *p)
 {
-	lock_take(&session.locks.memory);
-	space_release(session.window, p->room);
-	lock_drop(&session.locks.memory);
+	lock_take(&process.locks.memory);
+	space_release(here->window, p->room);
+	lock_drop(&process.locks.memory);
 	free(p);
 }
 
@@ -173,11 +173,11 @@ static CUresult fetched(struct context *ctx, const struct sv_ipc_handle *h, uint
 	p->len = sv_ipc_room(h);
 	p->refs = 1;
 	p->pool = pool;
-	lock_take(&session.locks.memory);
-	p->room = space_alloc(session.window, p->len, SV_GRANULE, 0, p);
+	lock_take(&process.locks.memory);
+	p->room = space_alloc(here->window, p->len, SV_GRANULE, 0, p);
 	p->m = (struct memory){ .kind = MEMORY_PEER, .base = p->room + h->at, .len = h->len,
-				.ctx = ctx, .id = memory_next_id() };
-	lock_drop(&session.locks.memory);
+				.session = here, .ctx = ctx, .id = memory_next_id() };
+	lock_drop(&process.locks.memory);
 	if (!p->room) {
 		free(p);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -197,7 +197,7 @@ static struct peer *opened(const struct context *ctx, const struct sv_ipc_handle
 {
 	struct peer *p;
 
-	for (p = session.peers; p && (p->m.ctx != ctx || p->pool || memcmp(&p->h, h, sizeof(*h)));
+	for (p = here->peers; p && (p->m.ctx != ctx || p->pool || memcmp(&p->h, h, sizeof(*h)));
 	     p = p->next)
 		;
 	return p;
@@ -206,7 +206,7 @@ static struct peer *opened(const struct context *ctx, const struct sv_ipc_handle
 static bool is_handle(const struct sv_ipc_handle *h, unsigned int kind)
 {
 	return h->magic == SV_IPC_MAGIC && h->version == SV_IPC_VERSION && h->kind == kind &&
-		sv_ipc_room(h) && sv_ipc_room(h) <= session.shared->window_len;
+		sv_ipc_room(h) && sv_ipc_room(h) <= here->shared->window_len;
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
@@ -222,26 +222,26 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
 	memcpy(&h, &handle, sizeof(h));
 	if (!is_handle(&h, SV_IPC_MEMORY))
 		return CUDA_ERROR_INVALID_VALUE;
-	lock_take(&session.locks.ipc);
+	lock_take(&here->locks.ipc);
 	p = opened(ctx, &h);
 	if (p) {
 		p->refs++;
 		*out = p->m.base;
 	}
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	if (p)
 		return CUDA_SUCCESS;
 	TRY(fetched(ctx, &h, 0, NULL, &new));
-	lock_take(&session.locks.ipc);
+	lock_take(&here->locks.ipc);
 	p = opened(ctx, &h);	/* another thread was faster: use its range */
 	if (p) {
 		p->refs++;
 	} else {
-		new->next = session.peers;
-		session.peers = p = new;
+		new->next = here->peers;
+		here->peers = p = new;
 	}
 	*out = p->m.base;
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	if (p != new) {
 		unmap(new);
 		free(new);
@@ -260,14 +260,14 @@ static CUresult put_peer(uint64_t addr, bool of_pool, struct peer **end)
 	struct peer **q, *p;
 
 	*end = NULL;
-	lock_take(&session.locks.ipc);
-	for (q = &session.peers; (p = *q) && (p->m.base != addr || !p->pool == of_pool); q = &p->next)
+	lock_take(&here->locks.ipc);
+	for (q = &here->peers; (p = *q) && (p->m.base != addr || !p->pool == of_pool); q = &p->next)
 		;
 	if (p && !--p->refs) {
 		*q = p->next;
 		*end = p;
 	}
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -291,9 +291,9 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
 
 void ipc_context_gone(struct context *ctx)
 {
-	struct peer **q = &session.peers, *p, *gone = NULL;
+	struct peer **q = &here->peers, *p, *gone = NULL;
 
-	lock_take(&session.locks.ipc);
+	lock_take(&here->locks.ipc);
 	while ((p = *q)) {
 		if (p->m.ctx == ctx) {
 			*q = p->next;
@@ -303,7 +303,7 @@ void ipc_context_gone(struct context *ctx)
 			q = &p->next;
 		}
 	}
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	while ((p = gone)) {
 		gone = p->next;
 		unmap(p);
@@ -390,11 +390,11 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool,
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(pool_key(pool, true, key));
 	TRY(fetched(ctx, &h, sv_u64(pool), key, &p));
-	lock_take(&session.locks.ipc);
-	p->next = session.peers;
-	session.peers = p;
+	lock_take(&here->locks.ipc);
+	p->next = here->peers;
+	here->peers = p;
 	*out = p->m.base;
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	return CUDA_SUCCESS;
 }
 
@@ -419,11 +419,11 @@ uint64_t ipc_pool(const struct memory *m)
 
 	if (m->kind != MEMORY_PEER)
 		return 0;
-	lock_take(&session.locks.ipc);
-	for (p = session.peers; p && p->m.base != m->base; p = p->next)
+	lock_take(&here->locks.ipc);
+	for (p = here->peers; p && p->m.base != m->base; p = p->next)
 		;
 	if (p)
 		pool = p->pool;
-	lock_drop(&session.locks.ipc);
+	lock_drop(&here->locks.ipc);
 	return pool;
 }

@@ -30,6 +30,7 @@ API CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent event)
 	if (!e || e->flags != CU_EVENT_INTERPROCESS)
 		return CUDA_ERROR_INVALID_HANDLE;
 	TRY(capture_event(e));
+	ON(e->o.ctx->session);
 	a = (struct sv_sync_on){ e->o.ctx->o.handle, e->o.handle };
 	TRY(send_sync(SV_OP_cuIpcGetEventHandle, &a, sizeof(a), NULL, 0, &shown, sizeof(shown)));
 	e->peers = true;
@@ -98,6 +99,7 @@ CUresult sv_hook_cuEventDestroy_v2(CUevent hEvent, int per_thread, int *done)
 	*done = 0;
 	if (likely(!e || !e->peers))
 		return CUDA_SUCCESS;
+	ON(e->o.ctx->session);
 	a.event = e->o.handle;
 	return send_async(SV_OP_X_IPC_END, &a, sizeof(a), NULL, 0);
 }

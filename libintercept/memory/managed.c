@@ -50,6 +50,7 @@ API CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr addr, size_t le
 	struct memory m;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
 	    flags != CU_MEM_ATTACH_SINGLE)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -71,16 +72,16 @@ static CUresult pages(uint64_t addr, uint64_t len, bool make,
 		      void (*fn)(struct page *p, uint64_t n, void *arg), void *arg)
 {
 	struct page none = { 0 };
-	uint64_t arena = (uint64_t)(uintptr_t)session.arena, off = addr - arena, base, room;
+	uint64_t arena = (uint64_t)(uintptr_t)process.arena, off = addr - arena, base, room;
 	uint64_t first, n;
 	struct memory *m;
 	CUresult rc = CUDA_SUCCESS;
 	void *owner = NULL;
 
-	lock_take(&session.locks.memory);
-	if (!len || off >= ring_geometry(session.ring)->arena_len ||
+	lock_take(&process.locks.memory);
+	if (!len || off >= process.arena_len ||
 	    !arena_find(off, &base, &room, &owner) || !owner) {
-		lock_drop(&session.locks.memory);
+		lock_drop(&process.locks.memory);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	m = owner;
@@ -97,7 +98,7 @@ static CUresult pages(uint64_t addr, uint64_t len, bool make,
 		fn((struct page *)m->more + first, n, arg);
 	else if (!rc)
 		fn(&none, 1, arg);
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return rc;
 }
 
@@ -156,6 +157,7 @@ API CUresult cuMemPrefetchAsync_v2(CUdeviceptr addr, size_t len, CUmemLocation t
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	return prefetch(addr, len, to, s);
@@ -195,6 +197,7 @@ API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *addr, size_t *len, size_t n, C
 	size_t l = 0;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (!to || s->wire == SV_STREAM_LEGACY)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_batch(addr, len, n, to, index, locations, flags));
@@ -213,6 +216,7 @@ API CUresult cuMemDiscardBatchAsync(CUdeviceptr *addr, size_t *len, size_t n,
 	struct stream *s;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (s->wire == SV_STREAM_LEGACY)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_batch(addr, len, n, NULL, NULL, 0, flags));
@@ -326,7 +330,7 @@ static void in_common(struct page *p, uint64_t n, void *arg)
 }
 
 /* The location's number in attributes older than CUmemLocation. */
-static int device_of(struct place p)
+static int device_at(struct place p)
 {
 	return p.type == CU_MEM_LOCATION_TYPE_DEVICE ? p.id :
 		p.type == CU_MEM_LOCATION_TYPE_HOST ? CU_DEVICE_CPU : CU_DEVICE_INVALID;
@@ -368,10 +372,10 @@ API CUresult cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribu
 		*out = c.read_mostly;
 		return CUDA_SUCCESS;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-		*out = device_of(c.preferred);
+		*out = device_at(c.preferred);
 		return CUDA_SUCCESS;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-		*out = device_of(c.prefetched);
+		*out = device_at(c.prefetched);
 		return CUDA_SUCCESS;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
 		*out = c.preferred.type;

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * memory.c - device memory: addresses of the client's choice, granules mapped behind them
+ * memory.c - device memory: addresses of the client's choice, pieces of memory mapped behind them
  *
- * Each granule of the window has a number of allocations and a flag: the proxy has mapped memory
- * there. Granules without allocations may stay mapped for later allocations (`cached` bytes of
- * them, at most CACHE_MAX), and count as free. Physical memory in use never exceeds the session's
- * budget, so the client knows without the proxy when memory runs out.
+ * Each granule of the window has a number of allocations and flags: whether the proxy has mapped
+ * memory there. The proxy maps memory in pieces, of up to PIECE_MAX, which are unmapped as a whole.
+ * A piece of several granules is used by one allocation alone, or by none: an allocation that would
+ * take a part of such a piece has it unmapped first. So any granule without allocations can be
+ * unmapped. Such granules may stay mapped for later allocations (`cached` bytes of them, at most
+ * CACHE_MAX), and count as free. Physical memory in use never exceeds the session's budget, so the
+ * client knows without the proxy when that is used up.
+ *
+ * Other processes use the device's memory, too, so the proxy answers when it has mapped a piece, or
+ * that the driver has no memory left. The lock is dropped meanwhile:
+ *
+ *   0 ── held, record sent ──► GOING ── answered ──► MAPPED ── unused, record sent ──► GOING ── answered ──► 0
+ *
+ * A thread that needs a granule that is GOING waits.
  */
 #include "capture.h"
 #include "client.h"
@@ -17,7 +27,11 @@
 #include <sys/mman.h>
 
 #define CACHE_MAX	(256ull << 20)
+#define PIECE_MAX	(512ull << 20)
 #define MAPPED		0x80000000u
+#define GOING		0x40000000u
+#define FIRST		0x20000000u	/* of a piece */
+#define COUNT		0x1fffffffu
 #define ALIGN		512u
 
 struct global {			/* a module's variable; a list, since they are few */
@@ -26,127 +40,169 @@ struct global {			/* a module's variable; a list, since they are few */
 };
 
 struct granules {		/* a session's; locks.memory */
-	uint32_t *of;		/* per granule: MAPPED | number of allocations */
+	uint32_t *of;		/* per granule: MAPPED | GOING | FIRST | number of allocations */
 	uint64_t n;
-	uint64_t mapped;	/* bytes of mapped granules, the cached ones included */
+	uint64_t mapped;	/* bytes of mapped granules, the cached and the leaving ones included */
 	uint64_t cached;	/* bytes of mapped granules without allocations */
+	uint64_t leaving;	/* bytes that the proxy is unmapping */
 	uint64_t promised;	/* bytes of unmapped granules with allocations */
 	uint64_t charged;	/* bytes that VMM calls have created */
 	struct global *globals;
+	pthread_cond_t gone;	/* granules that were GOING */
 };
 
 CUresult memory_init(void)
 {
-	const struct sv_shared *sh = session.shared;
-	struct granules *gr = session.granules;
+	const struct sv_shared *sh = here->shared;
+	struct granules *gr = here->granules;
 
 	if (!gr)
-		gr = session.granules = calloc(1, sizeof(*gr));
+		gr = here->granules = calloc(1, sizeof(*gr));
 	if (!gr)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (gr->of)
 		munmap(gr->of, gr->n * sizeof(*gr->of));
-	if (session.window)
-		space_free(session.window);
-	*gr = (struct granules){ .n = sh->window_len / SV_GRANULE, .globals = gr->globals };
+	if (here->window)
+		space_free(here->window);
+	*gr = (struct granules){ .n = sh->window_len / SV_GRANULE, .globals = gr->globals,
+				  .gone = PTHREAD_COND_INITIALIZER };
 	gr->of = mmap(NULL, gr->n * sizeof(*gr->of), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (gr->of == MAP_FAILED) {
 		gr->of = NULL;
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	session.window = space_new(sh->window, sh->window_len);
-	return session.window ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	here->window = space_new(sh->window, sh->window_len);
+	return here->window ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---------------------------------------------------------------------------------- granules */
 
 static uint64_t index_of(uint64_t addr)
 {
-	return (addr - session.shared->window) / SV_GRANULE;
+	return (addr - here->shared->window) / SV_GRANULE;
 }
 
-/* Under the lock, so that records are sent in the order of changes to granules. */
+static bool unused(uint32_t granule)
+{
+	return granule & MAPPED && !(granule & COUNT);
+}
+
+static uint64_t piece_first(uint64_t i)
+{
+	while (!(here->granules->of[i] & FIRST))
+		i--;
+	return i;
+}
+
+static uint64_t piece_end(uint64_t i)
+{
+	struct granules *gr = here->granules;
+
+	for (i++; i < gr->n && (gr->of[i] & (MAPPED | FIRST)) == MAPPED; i++)
+		;
+	return i;
+}
+
+/* Send a record about n granules, which are GOING until it is answered. The lock is dropped. */
 static CUresult tell(uint16_t op, uint64_t first, uint64_t n)
 {
-	struct sv_map a = { session.shared->window + first * SV_GRANULE, n * SV_GRANULE };
+	struct sv_pieces a = { here->shared->window + first * SV_GRANULE, n * SV_GRANULE,
+			       n * SV_GRANULE < PIECE_MAX ? n * SV_GRANULE : PIECE_MAX };
+	uint32_t len = op == SV_OP_X_MAP_PIECES ? sizeof(a) : sizeof(struct sv_map);
+	struct granules *gr = here->granules;
+	CUresult rc;
 
-	return send_try(op, &a, sizeof(a));
+	for (uint64_t i = first; i < first + n; i++)
+		gr->of[i] |= GOING;
+	lock_drop(&process.locks.memory);
+	rc = send_sync(op, &a, len, NULL, 0, NULL, 0);
+	lock_take(&process.locks.memory);
+	for (uint64_t i = first; i < first + n; i++)
+		gr->of[i] &= ~GOING;
+	pthread_cond_broadcast(&gr->gone);
+	return rc;
 }
 
-/* Unmap all granules in [first, end) without allocations. SEND_AGAIN: some may still be mapped. */
+/* Unmap the pieces of [first, end). Those who hold a part of one have it mapped anew. */
+static CUresult unmap(uint64_t first, uint64_t end)
+{
+	uint64_t len = (end - first) * SV_GRANULE;
+	struct granules *gr = here->granules;
+	CUresult rc;
+
+	for (uint64_t i = first; i < end; i++) {
+		gr->of[i] &= COUNT;
+		if (gr->of[i])
+			gr->promised += SV_GRANULE;
+		else
+			gr->cached -= SV_GRANULE;
+	}
+	gr->leaving += len;
+	rc = tell(SV_OP_X_UNMAP, first, end - first);
+	gr->leaving -= len;
+	gr->mapped -= len;
+	return rc;
+}
+
+/* Unmap all pieces with granules in [first, end) that have no allocation. The lock is dropped. */
 static CUresult unmap_unused(uint64_t first, uint64_t end)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
-	for (uint64_t i = first; i < end;) {
-		uint64_t n = 0;
-
-		while (i + n < end && gr->of[i + n] == MAPPED)
-			n++;
-		if (n) {
-			TRY(tell(SV_OP_X_UNMAP, i, n));
-			memset(gr->of + i, 0, n * sizeof(*gr->of));
-			gr->mapped -= n * SV_GRANULE;
-			gr->cached -= n * SV_GRANULE;
-		}
-		i += n ? n : 1;
+	for (uint64_t i = first, from; i < end; i++) {
+		if (!unused(gr->of[i]))
+			continue;
+		from = piece_first(i);
+		do
+			i = piece_end(i);
+		while (i < end && unused(gr->of[i]));
+		TRY(unmap(from, i));
 	}
 	return CUDA_SUCCESS;
 }
 
+/* Wait until no granule of [first, end) is GOING. */
+static void settle(uint64_t first, uint64_t end)
+{
+	struct granules *gr = here->granules;
+
+	for (uint64_t i = first; i < end; i++)
+		if (gr->of[i] & GOING) {
+			lock_wait(&process.locks.memory, &gr->gone);
+			i = first - 1;
+		}
+}
+
 CUresult memory_unmap_cached(uint64_t addr, uint64_t len)
 {
+	uint64_t first = index_of(addr), end = index_of(addr + len - 1) + 1;
 	CUresult rc;
 
-	do {
-		lock_take(&session.locks.memory);
-		rc = unmap_unused(index_of(addr), index_of(addr + len - 1) + 1);
-		lock_drop(&session.locks.memory);
-	} while (send_again(&rc, sizeof(struct sv_map)));
+	lock_may_wait("device memory to go");
+	lock_take(&process.locks.memory);
+	rc = unmap_unused(first, end);
+	settle(first, end);
+	lock_drop(&process.locks.memory);
 	return rc;
 }
 
 static uint64_t in_use(void)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
-	return gr->mapped - gr->cached + gr->promised + gr->charged;
-}
-
-/*
- * Map the unmapped granules of [first, end), which all have allocations. SEND_AGAIN: not all yet.
- */
-static CUresult map_missing(uint64_t first, uint64_t end)
-{
-	struct granules *gr = session.granules;
-
-	for (uint64_t i = first; i < end;) {
-		uint64_t n = 0;
-
-		while (i + n < end && !(gr->of[i + n] & MAPPED))
-			n++;
-		if (n) {
-			TRY(tell(SV_OP_X_MAP, i, n));
-			for (uint64_t j = i; j < i + n; j++)
-				gr->of[j] |= MAPPED;
-			gr->mapped += n * SV_GRANULE;
-			gr->promised -= n * SV_GRANULE;
-		}
-		i += n ? n : 1;
-	}
-	return CUDA_SUCCESS;
+	return gr->mapped - gr->cached - gr->leaving + gr->promised + gr->charged;
 }
 
 static void unhold(uint64_t first, uint64_t end)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
 	for (uint64_t i = first; i < end; i++) {
 		gr->of[i]--;
-		if (gr->of[i] == MAPPED)
+		if (unused(gr->of[i]))
 			gr->cached += SV_GRANULE;
-		else if (!gr->of[i])
+		else if (!(gr->of[i] & COUNT))
 			gr->promised -= SV_GRANULE;
 	}
 }
@@ -154,16 +210,16 @@ static void unhold(uint64_t first, uint64_t end)
 /* Count one more allocation in each granule of the range. OUT_OF_MEMORY: over the budget. */
 static CUresult hold(uint64_t first, uint64_t end)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
 	for (uint64_t i = first; i < end; i++) {
-		if (gr->of[i] == MAPPED)
+		if (unused(gr->of[i]))
 			gr->cached -= SV_GRANULE;
-		else if (!gr->of[i])
+		else if (!(gr->of[i] & COUNT))
 			gr->promised += SV_GRANULE;
 		gr->of[i]++;
 	}
-	if (in_use() <= session.shared->budget)
+	if (in_use() <= here->shared->budget)
 		return CUDA_SUCCESS;
 	unhold(first, end);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -172,11 +228,56 @@ static CUresult hold(uint64_t first, uint64_t end)
 /* Unmap all cached granules if promised and charged memory needs their part of the budget. */
 static CUresult make_room(void)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
-	if (gr->mapped + gr->promised + gr->charged <= session.shared->budget)
-		return CUDA_SUCCESS;
-	return unmap_unused(0, gr->n);
+	while (gr->mapped + gr->promised + gr->charged > here->shared->budget) {
+		if (gr->cached)
+			TRY(unmap_unused(0, gr->n));
+		else if (gr->leaving)
+			lock_wait(&process.locks.memory, &gr->gone);
+		else
+			break;
+	}
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Have the range mapped, whose granules are all held. Granules that it fills, [first, end), are in
+ * pieces of their own; one at either end that it shares with other allocations is a piece.
+ */
+static CUresult map_missing(uint64_t first, uint64_t end, uint64_t from, uint64_t to)
+{
+	struct granules *gr = here->granules;
+	CUresult rc = CUDA_SUCCESS;
+
+	for (uint64_t i = from, n; i < to && !rc; i += n) {
+		uint64_t stop = i < first ? first : i < end ? end : to;
+
+		n = 1;
+		if (gr->of[i] & GOING) {
+			lock_wait(&process.locks.memory, &gr->gone);
+			n = 0;
+		} else if (gr->of[i] & MAPPED) {
+			/* The ends may lie in pieces that reach farther. */
+			uint64_t low = piece_first(i), high = piece_end(i);
+
+			if (high - low > 1 && (low < first || high > end)) {
+				rc = unmap(low, high);
+				n = 0;
+			}
+		} else {
+			while (i + n < stop && !(gr->of[i + n] & (MAPPED | GOING)))
+				n++;
+			rc = make_room();
+			if (!rc)
+				rc = tell(SV_OP_X_MAP_PIECES, i, n);
+			for (uint64_t j = i; !rc && j < i + n; j++)
+				gr->of[j] |= MAPPED | ((j - i) * SV_GRANULE % PIECE_MAX ? 0 : FIRST);
+			gr->mapped += rc ? 0 : n * SV_GRANULE;
+			gr->promised -= rc ? 0 : n * SV_GRANULE;
+		}
+	}
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------- allocations */
@@ -186,18 +287,21 @@ static CUresult hold_all(uint64_t addr, uint64_t len)
 	return hold(index_of(addr), index_of(addr + len - 1) + 1);
 }
 
-/* The range has been held, so no thread unmaps its granules between the tries. */
 static CUresult map_all(uint64_t addr, uint64_t len)
 {
+	uint64_t from = index_of(addr), to = index_of(addr + len - 1) + 1;
+	uint64_t first = index_of(addr + SV_GRANULE - 1), end = index_of(addr + len);
+	struct granules *gr = here->granules;
 	CUresult rc;
 
-	do {
-		lock_take(&session.locks.memory);
-		rc = make_room();
+	lock_take(&process.locks.memory);
+	rc = map_missing(first, end, from, to);
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY && gr->cached) {
+		rc = unmap_unused(0, gr->n);	/* other processes have taken the rest */
 		if (!rc)
-			rc = map_missing(index_of(addr), index_of(addr + len - 1) + 1);
-		lock_drop(&session.locks.memory);
-	} while (send_again(&rc, sizeof(struct sv_map)));
+			rc = map_missing(first, end, from, to);
+	}
+	lock_drop(&process.locks.memory);
 	return rc;
 }
 
@@ -219,16 +323,16 @@ CUresult memory_alloc(enum memory_kind kind, uint64_t len, uint64_t align, unsig
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*m = (struct memory){ .kind = kind, .len = len, .ctx = thread.ctx };
+	*m = (struct memory){ .kind = kind, .len = len, .ctx = thread.ctx, .session = here };
 	lock_may_wait("device memory");
-	lock_take(&session.locks.memory);
-	addr = space_alloc(session.window, room, align, place, m);
+	lock_take(&process.locks.memory);
+	addr = space_alloc(here->window, room, align, place, m);
 	rc = addr ? hold_all(addr, room) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (rc && addr)
-		space_release(session.window, addr);
+		space_release(here->window, addr);
 	m->base = addr;
 	m->id = memory_next_id();
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	if (!rc)
 		rc = map_all(addr, room);
 	if (!rc)
@@ -246,9 +350,9 @@ static bool take_out(struct memory *m)
 	uint64_t base, len;
 	void *owner;
 
-	if (!space_find(session.window, m->base, &base, &len, &owner) || owner != m)
+	if (!space_find(here->window, m->base, &base, &len, &owner) || owner != m)
 		return false;
-	space_release(session.window, base);
+	space_release(here->window, base);
 	unhold(index_of(base), index_of(base + len - 1) + 1);
 	return true;
 }
@@ -256,7 +360,7 @@ static bool take_out(struct memory *m)
 /* Without the lock: unmap the range's cached granules if the cache is over its limit. */
 static void shrink_cache(uint64_t addr, uint64_t len)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
 	if (__atomic_load_n(&gr->cached, __ATOMIC_RELAXED) > CACHE_MAX)
 		memory_unmap_cached(addr, len);
@@ -264,10 +368,12 @@ static void shrink_cache(uint64_t addr, uint64_t len)
 
 void memory_free(struct memory *m)
 {
+	ON(m->session);
+
 	lock_may_wait("device memory to go");
-	lock_take(&session.locks.memory);
+	lock_take(&process.locks.memory);
 	take_out(m);
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	shrink_cache(m->base, m->len);
 	free(m);
 }
@@ -311,11 +417,11 @@ static bool free_one(struct gone *g)
 	bool found;
 
 	do {
-		lock_take(&session.locks.memory);
-		found = space_each(session.window, of_context, g);
+		lock_take(&process.locks.memory);
+		found = space_each(here->window, of_context, g);
 		if (found)
 			rc = withdraw(g->found);
-		lock_drop(&session.locks.memory);
+		lock_drop(&process.locks.memory);
 	} while (send_again(&rc, IPC_FORGET_LEN));
 	if (!found || rc)
 		return found;	/* the session is broken: the next try sends nothing */
@@ -333,7 +439,7 @@ void memory_context_gone(struct context *ctx)
 	while (free_one(&g))
 		;
 	while (arena_each(of_context, &g)) {
-		arena_free(g.found->base - sv_u64(session.arena));
+		arena_free(g.found->base - sv_u64(process.arena));
 		free(g.found->more);
 		free(g.found);
 	}
@@ -344,66 +450,67 @@ uint64_t memory_left(void)
 {
 	uint64_t left;
 
-	lock_take(&session.locks.memory);
-	left = session.shared->budget - in_use();
-	lock_drop(&session.locks.memory);
+	lock_take(&process.locks.memory);
+	left = here->shared->budget - in_use();
+	lock_drop(&process.locks.memory);
 	return left;
 }
 
 CUresult memory_charge(uint64_t len)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 	CUresult rc = CUDA_SUCCESS;
+	bool charged;
 
-	lock_take(&session.locks.memory);
-	if (len > session.shared->budget - in_use())
-		rc = CUDA_ERROR_OUT_OF_MEMORY;
-	else
+	lock_may_wait("device memory");
+	lock_take(&process.locks.memory);
+	charged = len <= here->shared->budget - in_use();
+	if (charged)
 		gr->charged += len;
-	lock_drop(&session.locks.memory);
-	if (rc)
-		return rc;
-	do {
-		lock_take(&session.locks.memory);
+	else
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!rc)
 		rc = make_room();
-		lock_drop(&session.locks.memory);
-	} while (send_again(&rc, sizeof(struct sv_map)));
-	if (rc)
+	lock_drop(&process.locks.memory);
+	if (rc && charged)
 		memory_uncharge(len);
 	return rc;
 }
 
 void memory_uncharge(uint64_t len)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 
-	lock_take(&session.locks.memory);
+	lock_take(&process.locks.memory);
 	gr->charged -= len;
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 }
 
 /* --------------------------------------------------------------------- finding allocations */
 
 static bool find_locked(uint64_t addr, struct memory *out)
 {
-	struct granules *gr = session.granules;
-	const struct sv_shared *sh = session.shared;
-	uint64_t base, len, arena = (uint64_t)(uintptr_t)session.arena;
+	uint64_t base, len, arena = (uint64_t)(uintptr_t)process.arena;
+	struct session *s = session_at(addr);
 	void *owner = NULL;
 
-	if (addr - sh->window < sh->window_len)
-		space_find(session.window, addr, &base, &len, &owner);
-	else if (addr - arena < ring_geometry(session.ring)->arena_len)
+	if (s)
+		space_find(s->window, addr, &base, &len, &owner);
+	else if (addr - arena < process.arena_len)
 		arena_find(addr - arena, &base, &len, &owner);
 	if (owner) {
 		*out = *(struct memory *)owner;
 		return true;
 	}
-	for (struct global *g = gr->globals; g; g = g->next)
-		if (addr - g->m.base < g->m.len) {
-			*out = g->m;
-			return true;
-		}
+	/* Drivers in different processes may have variables at the same addresses: `here` is first. */
+	for (int i = -1; i < process.devices; i++) {
+		s = i < 0 ? here : &sessions[i];
+		for (struct global *g = s->granules ? s->granules->globals : NULL; g; g = g->next)
+			if (addr - g->m.base < g->m.len) {
+				*out = g->m;
+				return true;
+			}
+	}
 	return false;
 }
 
@@ -411,9 +518,9 @@ bool memory_find(uint64_t addr, struct memory *out)
 {
 	bool found;
 
-	lock_take(&session.locks.memory);
+	lock_take(&process.locks.memory);
 	found = find_locked(addr, out);
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	if (!found)
 		return host_registered(addr, out);
 	return out->kind == MEMORY_POOL ? pool_find(addr, out) : true;
@@ -424,17 +531,17 @@ CUresult memory_range(uint64_t addr, uint64_t len)
 	struct memory m;
 
 	if (!memory_find(addr, &m) || m.kind == MEMORY_REGISTERED || addr - m.base > m.len ||
-	    len > m.len - (addr - m.base))
+	    len > m.len - (addr - m.base) || !memory_is_here(&m))
 		return CUDA_ERROR_INVALID_VALUE;
 	return m.kind == MEMORY_RESERVED ? vmm_range(addr, len) : CUDA_SUCCESS;
 }
 
 CUresult memory_add_global(uint64_t addr, uint64_t len, void *module)
 {
-	struct granules *gr = session.granules;
+	struct granules *gr = here->granules;
 	struct global *g;
 
-	lock_take(&session.locks.memory);
+	lock_take(&process.locks.memory);
 	for (g = gr->globals; g && g->m.base != addr; g = g->next)
 		;
 	if (!g) {
@@ -446,25 +553,28 @@ CUresult memory_add_global(uint64_t addr, uint64_t len, void *module)
 	}
 	if (g)
 		g->m = (struct memory){ .kind = MEMORY_GLOBAL, .base = addr, .len = len,
+					.session = here,
 					.ctx = thread.ctx, .id = memory_next_id(), .more = module };
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return g ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void memory_drop_globals(void *module)
 {
-	struct granules *gr = session.granules;
+	lock_take(&process.locks.memory);
+	for (int i = 0; i < process.devices; i++) {
+		struct granules *gr = sessions[i].granules;
 
-	lock_take(&session.locks.memory);
-	for (struct global **p = &gr->globals, *g; (g = *p);) {
-		if (g->m.more == module) {
-			*p = g->next;
-			free(g);
-		} else {
-			p = &g->next;
+		for (struct global **p = gr ? &gr->globals : NULL, *g; p && (g = *p);) {
+			if (g->m.more == module) {
+				*p = g->next;
+				free(g);
+			} else {
+				p = &g->next;
+			}
 		}
 	}
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 }
 
 /* -------------------------------------------------------------------------------- the calls */
@@ -499,10 +609,10 @@ static CUresult free_at(uint64_t addr)
 	CUresult rc;
 
 	do {
-		lock_take(&session.locks.memory);
-		m = space_find(session.window, addr, &base, NULL, &owner) && base == addr ? owner : NULL;
+		lock_take(&process.locks.memory);
+		m = space_find(here->window, addr, &base, NULL, &owner) && base == addr ? owner : NULL;
 		rc = m ? withdraw(m) : CUDA_SUCCESS;
-		lock_drop(&session.locks.memory);
+		lock_drop(&process.locks.memory);
 	} while (send_again(&rc, IPC_FORGET_LEN));
 	if (!m || rc)
 		return rc;
@@ -526,6 +636,7 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (m.kind == MEMORY_MANAGED)
 		return host_free(addr, MEMORY_MANAGED);
+	ON(m.session);
 	if (m.kind == MEMORY_POOL) {
 		TRY(context_sync(ctx));
 		return cuMemFreeAsync(addr, CU_STREAM_LEGACY);

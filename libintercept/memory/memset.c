@@ -17,6 +17,7 @@ static CUresult finish(CUresult rc, CUdeviceptr dst)
 	if (rc || !memory_find(dst, &m) || (m.kind != MEMORY_HOST && m.kind != MEMORY_MANAGED))
 		return rc;
 	TRY(stream_find(NULL, &s));
+	ON(s->o.ctx->session);
 	return stream_sync(s->o.ctx, s);
 }
 
@@ -25,12 +26,13 @@ static CUresult begin_memset(void)
 	struct stream *s;
 
 	TRY(stream_find(NULL, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_unsafe());
 	return capture_legacy(s);
 }
 
 /* The stream that 0 stands for: the legacy or the per-thread one, by the caller's form. */
-static CUstream here(void)
+static CUstream own_or_legacy(void)
 {
 	return thread.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
@@ -38,37 +40,37 @@ static CUstream here(void)
 API CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char v, size_t n)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD8Async(dst, v, n, here()), dst);
+	return finish(cuMemsetD8Async(dst, v, n, own_or_legacy()), dst);
 }
 
 API CUresult cuMemsetD16_v2(CUdeviceptr dst, unsigned short v, size_t n)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD16Async(dst, v, n, here()), dst);
+	return finish(cuMemsetD16Async(dst, v, n, own_or_legacy()), dst);
 }
 
 API CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned int v, size_t n)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD32Async(dst, v, n, here()), dst);
+	return finish(cuMemsetD32Async(dst, v, n, own_or_legacy()), dst);
 }
 
 API CUresult cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char v, size_t w, size_t h)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD2D8Async(dst, pitch, v, w, h, here()), dst);
+	return finish(cuMemsetD2D8Async(dst, pitch, v, w, h, own_or_legacy()), dst);
 }
 
 API CUresult cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short v, size_t w, size_t h)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD2D16Async(dst, pitch, v, w, h, here()), dst);
+	return finish(cuMemsetD2D16Async(dst, pitch, v, w, h, own_or_legacy()), dst);
 }
 
 API CUresult cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int v, size_t w, size_t h)
 {
 	TRY(begin_memset());
-	return finish(cuMemsetD2D32Async(dst, pitch, v, w, h, here()), dst);
+	return finish(cuMemsetD2D32Async(dst, pitch, v, w, h, own_or_legacy()), dst);
 }
 
 /* ------------------------------------------------------------------ arguments of all the forms */

@@ -38,6 +38,11 @@ static bool know(uint64_t addr, struct known *k)
 	return true;
 }
 
+static struct session *session_of(const struct known *k)
+{
+	return k->m.session ?: k->m.ctx ? k->m.ctx->session : here;
+}
+
 static bool on_host(const struct known *k)
 {
 	return k->m.kind == MEMORY_HOST || k->m.kind == MEMORY_REGISTERED;
@@ -119,7 +124,7 @@ static bool as_u32(const struct known *k, CUpointer_attribute a, unsigned int *o
 		*out = k->m.kind == MEMORY_MANAGED;
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*out = session.device;
+		*out = device_of(session_of(k));
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*out = k->m.kind == MEMORY_DEVICE;
@@ -228,19 +233,20 @@ API CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *a, void
  */
 API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute a, CUdeviceptr addr)
 {
-	uint64_t arena = (uint64_t)(uintptr_t)session.arena;
+	uint64_t arena = (uint64_t)(uintptr_t)process.arena;
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	void *owner = NULL;
+	struct session *s;
 	struct memory *m;
 
 	TRY(session_check());
 	if (!value || a != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;
-	lock_take(&session.locks.memory);
-	if (addr - arena < ring_geometry(session.ring)->arena_len)
+	lock_take(&process.locks.memory);
+	if (addr - arena < process.arena_len)
 		arena_find(addr - arena, NULL, NULL, &owner);
-	else
-		space_find(session.window, addr, NULL, NULL, &owner);
+	else if ((s = session_at(addr)))
+		space_find(s->window, addr, NULL, NULL, &owner);
 	m = owner;
 	if (m && m->kind != MEMORY_POOL && m->kind != MEMORY_RESERVED) {
 		m->flags &= ~SYNC_MEMOPS;
@@ -248,7 +254,7 @@ API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute a, CUd
 			m->flags |= SYNC_MEMOPS;
 		rc = CUDA_SUCCESS;
 	}
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return rc;
 }
 

@@ -80,10 +80,10 @@ struct pools {			/* a session's; locks.pools */
 /* Drop the lock, then free the slabs that were given up under it. */
 static void pool_unlock(void)
 {
-	struct slab *b = session.pools->dead, *next;
+	struct slab *b = process.pools->dead, *next;
 
-	session.pools->dead = NULL;
-	lock_drop(&session.locks.pools);
+	process.pools->dead = NULL;
+	lock_drop(&process.locks.pools);
 	for (; b; b = next) {
 		next = b->next;
 		memory_free(b->m);
@@ -96,7 +96,7 @@ static void pool_unlock(void)
 
 static void pool_end(struct pool *p)
 {
-	for (struct pool **q = &session.pools->all; *q; q = &(*q)->next)
+	for (struct pool **q = &process.pools->all; *q; q = &(*q)->next)
 		if (*q == p) {
 			*q = p->next;
 			break;
@@ -115,8 +115,8 @@ static void slab_end(struct slab *b)
 		}
 	p->reserved -= b->m->len;
 	b->m->more = NULL;		/* hides it from slab_of() */
-	b->next = session.pools->dead;
-	session.pools->dead = b;
+	b->next = process.pools->dead;
+	process.pools->dead = b;
 }
 
 /* Give up empty slabs until at most keep bytes are reserved. */
@@ -137,7 +137,7 @@ static void trim_all(void)
 {
 	struct pool *next;
 
-	for (struct pool *p = session.pools->all; p; p = next) {
+	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
 		trim(p, p->handle ? p->threshold : 0);
 	}
@@ -190,7 +190,7 @@ static CUresult grow(struct pool *p, uint64_t room)
 	p->reserved += len;		/* so that no other thread passes the limit */
 	pool_unlock();
 	rc = slab_new(len, &b);
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	p->users--;
 	if (rc) {
 		p->reserved -= len;
@@ -208,14 +208,15 @@ static CUresult grow(struct pool *p, uint64_t room)
 /* The slab that holds an address, or NULL. */
 static struct slab *slab_of(uint64_t addr)
 {
+	struct session *s = session_at(addr);
 	void *owner = NULL;
 	struct slab *b = NULL;
 
-	lock_take(&session.locks.memory);
-	if (session.window && space_find(session.window, addr, NULL, NULL, &owner) && owner &&
+	lock_take(&process.locks.memory);
+	if (s && space_find(s->window, addr, NULL, NULL, &owner) && owner &&
 	    ((struct memory *)owner)->kind == MEMORY_POOL)
 		b = ((struct memory *)owner)->more;
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return b;
 }
 
@@ -263,8 +264,8 @@ static void stream_end(struct pool_stream *on)
 	if (on->s)
 		on->s->pool = NULL;
 	on->s = NULL;
-	on->next = session.pools->spares;
-	session.pools->spares = on;
+	on->next = process.pools->spares;
+	process.pools->spares = on;
 }
 
 /* Add a spare one for stream_pool(). Without the lock. */
@@ -279,10 +280,10 @@ static CUresult spare_new(void)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*(uint64_t *)arena_at(on->word) = 0;
-	lock_take(&session.locks.pools);
-	on->next = session.pools->spares;
-	session.pools->spares = on;
-	lock_drop(&session.locks.pools);
+	lock_take(&process.locks.pools);
+	on->next = process.pools->spares;
+	process.pools->spares = on;
+	lock_drop(&process.locks.pools);
 	return CUDA_SUCCESS;
 }
 
@@ -293,17 +294,17 @@ static struct pool_stream *stream_pool(struct stream *s)
 
 	if (on)
 		return on;
-	on = session.pools->spares;
+	on = process.pools->spares;
 	if (!on)
 		return NULL;
-	session.pools->spares = on->next;
+	process.pools->spares = on->next;
 	on->s = s;
 	on->ctx = s->o.ctx;
-	on->next = session.pools->streams;
+	on->next = process.pools->streams;
 	if (on->next)
 		on->next->prev = &on->next;
-	on->prev = &session.pools->streams;
-	session.pools->streams = on;
+	on->prev = &process.pools->streams;
+	process.pools->streams = on;
 	s->pool = on;
 	return on;
 }
@@ -313,7 +314,7 @@ static void settle(void)
 {
 	struct pool_stream *on, *next;
 
-	for (on = session.pools->streams; on; on = next) {
+	for (on = process.pools->streams; on; on = next) {
 		uint64_t done = __atomic_load_n((uint64_t *)arena_at(on->word), __ATOMIC_ACQUIRE);
 
 		next = on->next;
@@ -328,9 +329,9 @@ void pool_trim(bool all)
 {
 	struct pool *next;
 
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	settle();
-	for (struct pool *p = session.pools->all; p; p = next) {
+	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
 		trim(p, all || !p->handle ? 0 : p->threshold);
 	}
@@ -339,20 +340,9 @@ void pool_trim(bool all)
 
 CUresult pool_init(void)
 {
-	struct pools *ps = session.pools;
-	struct pool_stream *on;
-
-	if (!ps) {
-		session.pools = calloc(1, sizeof(*ps));
-		return session.pools ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	/* No context is left, so slabs are empty. Neither they nor the words are in the new channel. */
-	pool_trim(true);
-	while ((on = ps->spares)) {
-		ps->spares = on->next;
-		free(on);
-	}
-	return CUDA_SUCCESS;
+	if (!process.pools)
+		process.pools = calloc(1, sizeof(*process.pools));
+	return process.pools ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static void use(struct block *k, struct context *ctx, uint64_t len)
@@ -361,6 +351,7 @@ static void use(struct block *k, struct context *ctx, uint64_t len)
 
 	k->m.kind = MEMORY_POOL;
 	k->m.ctx = ctx;
+	k->m.session = ctx->session;
 	k->m.len = len;
 	k->m.id = memory_next_id();
 	p->used += k->room;
@@ -439,7 +430,7 @@ static CUresult borrow(struct pool *p, struct stream *s, uint64_t room, struct b
 	struct block *k = NULL;
 	CUresult rc;
 
-	for (struct pool_stream *on = session.pools->streams; on && !k; on = on->next)
+	for (struct pool_stream *on = process.pools->streams; on && !k; on = on->next)
 		k = on->ctx == s->o.ctx ? pending_fit(on, p, room) : NULL;
 	if (!k)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -504,7 +495,7 @@ static CUresult wait_for_room(struct pool *p, struct stream *s, uint64_t room, s
 	pool_unlock();
 	rc = context_sync(s->o.ctx);
 	pool_trim(true);
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	p->users--;
 	if (!rc && !p->handle)
 		rc = CUDA_ERROR_INVALID_VALUE;
@@ -537,13 +528,13 @@ bool pool_find(uint64_t addr, struct memory *out)
 {
 	struct block *k;
 
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	k = block_of(addr);
 	if (k && !k->on)
 		*out = k->m;
 	else
 		k = NULL;
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return k;
 }
 
@@ -552,10 +543,10 @@ uint64_t pool_of(uint64_t addr)
 	struct slab *b;
 	uint64_t h;
 
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	b = slab_of(addr);
 	h = b ? b->pool->handle : 0;
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return h;
 }
 
@@ -569,12 +560,12 @@ static struct block *used_at(uint64_t addr)
 
 void pool_stream_gone(struct stream *s)
 {
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	if (s->pool) {
 		s->pool->s = NULL;	/* settle() ends it when its work is complete */
 		s->pool = NULL;
 	}
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 }
 
 static void slab_context_gone(struct slab *b, struct context *ctx)
@@ -601,8 +592,8 @@ void pool_context_gone(struct context *ctx)
 {
 	struct pool_stream *on, *next;
 
-	lock_take(&session.locks.pools);
-	for (on = session.pools->streams; on; on = next) {
+	lock_take(&process.locks.pools);
+	for (on = process.pools->streams; on; on = next) {
 		next = on->next;
 		if (on->ctx != ctx)
 			continue;
@@ -610,7 +601,7 @@ void pool_context_gone(struct context *ctx)
 			block_end(on->oldest);
 		stream_end(on);
 	}
-	for (struct pool *p = session.pools->all; p; p = p->next)
+	for (struct pool *p = process.pools->all; p; p = p->next)
 		for (struct slab *b = p->slabs; b; b = b->next)
 			slab_context_gone(b, ctx);
 	trim_all();
@@ -621,7 +612,7 @@ void pool_context_gone(struct context *ctx)
 
 static CUresult standard_locked(int dev, struct pool **out)
 {
-	struct pool *p = session.pools->standard[dev];
+	struct pool *p = process.pools->standard[dev];
 	struct handle *h;
 
 	if (!p) {
@@ -633,12 +624,12 @@ static CUresult standard_locked(int dev, struct pool **out)
 				obj_free(SV_T_CUmemoryPool, &h->o);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
-		*p = (struct pool){ .next = session.pools->all, .handle = h->o.handle,
+		*p = (struct pool){ .next = process.pools->all, .handle = h->o.handle,
 				    .device = dev, .follow = 1, .opportunistic = 1,
 				    .internal = 1 };
 		h->pool = p;
-		session.pools->all = p;
-		session.pools->standard[dev] = p;
+		process.pools->all = p;
+		process.pools->standard[dev] = p;
 	}
 	*out = p;
 	return CUDA_SUCCESS;
@@ -646,7 +637,7 @@ static CUresult standard_locked(int dev, struct pool **out)
 
 static CUresult current_locked(int dev, struct pool **out)
 {
-	*out = session.pools->current[dev];
+	*out = process.pools->current[dev];
 	return *out ? CUDA_SUCCESS : standard_locked(dev, out);
 }
 
@@ -671,16 +662,17 @@ static CUresult alloc_async(CUdeviceptr *out, size_t len, CUmemoryPool handle, b
 	if (!out || !len)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	if (capture_on(s))
 		return capture_alloc(s, len, out);
 	TRY(send_late());
 	do {
-		lock_take(&session.locks.pools);
-		rc = from ? pool_locked(handle, &p) : current_locked(session.device, &p);
+		lock_take(&process.locks.pools);
+		rc = from ? pool_locked(handle, &p) : current_locked(device_of(here), &p);
 		if (!rc && p->imported)
 			rc = CUDA_ERROR_INVALID_VALUE;
-		if (!rc && p->device != session.device)
+		if (!rc && p->device != device_of(here))
 			rc = CUDA_ERROR_INVALID_DEVICE;
 		if (!rc)
 			rc = alloc(p, s, len, &addr);
@@ -736,6 +728,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	CUresult rc;
 
 	TRY(stream_find(stream, &s));
+	ON(s->o.ctx->session);
 	if (!addr)
 		return CUDA_SUCCESS;
 	TRY(capture_legacy(s));
@@ -744,10 +737,10 @@ API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	if (graph_memory_freed(addr))
 		return CUDA_SUCCESS;
 	do {
-		lock_take(&session.locks.pools);
+		lock_take(&process.locks.pools);
 		k = used_at(addr);
-		rc = k ? pend(k, s) : CUDA_ERROR_INVALID_VALUE;
-		lock_drop(&session.locks.pools);
+		rc = k && memory_is_here(&k->m) ? pend(k, s) : CUDA_ERROR_INVALID_VALUE;
+		lock_drop(&process.locks.pools);
 		if (unlikely(rc == CUDA_ERROR_NOT_READY)) {
 			TRY(spare_new());
 			rc = SEND_AGAIN;
@@ -778,11 +771,11 @@ static CUresult new_pool(const struct pool *as, CUmemoryPool *out)
 	*p = *as;
 	p->handle = h->o.handle;
 	p->follow = p->opportunistic = p->internal = 1;
-	lock_take(&session.locks.pools);
-	p->next = session.pools->all;
-	session.pools->all = p;
+	lock_take(&process.locks.pools);
+	p->next = process.pools->all;
+	process.pools->all = p;
 	h->pool = p;
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	*out = (CUmemoryPool)(uintptr_t)p->handle;
 	return CUDA_SUCCESS;
 }
@@ -813,7 +806,7 @@ API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 
 CUresult pool_imported(CUmemoryPool *out, const uint8_t key[16])
 {
-	struct pool p = { .device = session.device, .imported = true };
+	struct pool p = { .device = device_of(here), .imported = true };
 
 	memcpy(p.key, key, sizeof(p.key));
 	return new_pool(&p, out);
@@ -824,13 +817,13 @@ CUresult pool_key(CUmemoryPool pool, bool imported, uint8_t key[16])
 	struct pool *p;
 	CUresult rc;
 
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc && !(imported ? p->imported : p->shared))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc)
 		memcpy(key, p->key, sizeof(p->key));
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -840,7 +833,7 @@ CUresult pool_share(uint64_t addr, uint64_t *len, uint8_t key[16])
 	struct block *k;
 	struct pool *p;
 
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	k = used_at(addr);
 	p = k ? ((struct slab *)k->m.more)->pool : NULL;
 	if (p && p->shared) {
@@ -849,7 +842,7 @@ CUresult pool_share(uint64_t addr, uint64_t *len, uint8_t key[16])
 		memcpy(key, p->key, sizeof(p->key));
 		rc = CUDA_SUCCESS;
 	}
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -860,15 +853,15 @@ API CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	CUresult rc;
 
 	TRY(session_check());
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	for (int i = 0; !rc && i < SV_DEVICES_MAX; i++)
-		if (session.pools->standard[i] == p)
+		if (process.pools->standard[i] == p)
 			rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc) {
 		for (int i = 0; i < SV_DEVICES_MAX; i++)
-			if (session.pools->current[i] == p)
-				session.pools->current[i] = NULL;
+			if (process.pools->current[i] == p)
+				process.pools->current[i] = NULL;
 		obj_free(SV_T_CUmemoryPool, obj_find(SV_T_CUmemoryPool, p->handle));
 		p->handle = 0;
 		settle();
@@ -884,7 +877,7 @@ API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 	CUresult rc;
 
 	TRY(session_check());
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc) {
 		settle();
@@ -965,11 +958,11 @@ API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc)
 		rc = set_locked(p, attr, value);
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -981,7 +974,7 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc) {
 		settle();
@@ -1000,7 +993,7 @@ API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 	if (!n || !map)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	for (size_t i = 0; !rc && i < n; i++) {
 		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -1013,7 +1006,7 @@ API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 		else if (map[i].flags)
 			rc = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	}
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -1027,12 +1020,12 @@ API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUm
 	TRY(session_check());
 	if (!session_device(at->id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc)
 		*flags = at->id == p->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
 			CU_MEM_ACCESS_FLAGS_PROT_NONE;
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -1049,11 +1042,11 @@ static CUresult get_pool(CUmemoryPool *out, CUdevice dev,
 	TRY(session_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = which(dev, &p);
 	if (!rc)
 		*out = (CUmemoryPool)(uintptr_t)p->handle;
-	lock_drop(&session.locks.pools);
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 
@@ -1075,13 +1068,13 @@ API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 	TRY(session_check());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.locks.pools);
+	lock_take(&process.locks.pools);
 	rc = pool_locked(pool, &p);
 	if (!rc && (p->device != dev || p->imported))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc)
-		session.pools->current[dev] = p;
-	lock_drop(&session.locks.pools);
+		process.pools->current[dev] = p;
+	lock_drop(&process.locks.pools);
 	return rc;
 }
 

@@ -29,24 +29,24 @@ struct stages {			/* a session's; locks.stage */
 
 CUresult stage_init(void)
 {
-	if (!session.stages)
-		session.stages = malloc(sizeof(*session.stages));
-	if (!session.stages)
+	if (!here->stages)
+		here->stages = malloc(sizeof(*here->stages));
+	if (!here->stages)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	memset(session.stages, 0, sizeof(*session.stages));
+	memset(here->stages, 0, sizeof(*here->stages));
 	return CUDA_SUCCESS;
 }
 
 static uint64_t *word_of(unsigned int i)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 
 	return (uint64_t *)arena_at(st->words) + i;
 }
 
 static bool is_free(unsigned int i)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 
 	return !st->slots[i].claimed &&
 		__atomic_load_n(word_of(i), __ATOMIC_ACQUIRE) == st->slots[i].value;
@@ -55,7 +55,7 @@ static bool is_free(unsigned int i)
 /* A free slot of the class, or -1. */
 static int pick(bool large)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 	unsigned int n = large ? LARGE : SMALL, base = large ? SMALL : 0;
 
 	for (unsigned int k = 0; k < n; k++) {
@@ -69,7 +69,7 @@ static int pick(bool large)
 
 static void take(unsigned int i, struct stage *out)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 	struct slot *s = &st->slots[i];
 	uint64_t len = i < SMALL ? STAGE_SMALL : STAGE_LARGE;
 
@@ -80,7 +80,7 @@ static void take(unsigned int i, struct stage *out)
 /* Allocate a claimed slot's memory, on its first use. */
 static CUresult back(struct stage *s)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 	CUresult rc;
 
 	if (s->off)
@@ -96,7 +96,7 @@ static CUresult back(struct stage *s)
 /* Allocate the slots' words in the first call. */
 static CUresult make_words(void)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 	uint64_t off;
 	bool used;
 
@@ -104,11 +104,11 @@ static CUresult make_words(void)
 		return CUDA_SUCCESS;
 	TRY(arena_alloc(SLOTS * 8, 64, NULL, &off));
 	memset(arena_at(off), 0, SLOTS * 8);	/* it may have been used for something else */
-	lock_take(&session.locks.stage);
+	lock_take(&here->locks.stage);
 	used = !st->words;
 	if (used)
 		__atomic_store_n(&st->words, off, __ATOMIC_RELEASE);
-	lock_drop(&session.locks.stage);
+	lock_drop(&here->locks.stage);
 	if (!used)
 		arena_free(off);
 	return CUDA_SUCCESS;
@@ -124,7 +124,7 @@ static CUresult wait_for(uint64_t ctx, uint64_t stream)
 
 static CUresult busiest(bool large, uint64_t *ctx, uint64_t *stream)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 	unsigned int n = large ? LARGE : SMALL, base = large ? SMALL : 0;
 
 	for (unsigned int i = base; i < base + n; i++)
@@ -145,13 +145,13 @@ CUresult stage_get(uint64_t want, struct stage *out)
 	TRY(make_words());
 	for (;;) {
 		any = false;
-		lock_take(&session.locks.stage);
+		lock_take(&here->locks.stage);
 		i = pick(large);
 		if (i >= 0)
 			take(i, out);
 		else
 			any = !busiest(large, &ctx, &stream);
-		lock_drop(&session.locks.stage);
+		lock_drop(&here->locks.stage);
 		if (i >= 0)
 			return back(out);
 		if (any)
@@ -163,21 +163,21 @@ CUresult stage_get(uint64_t want, struct stage *out)
 
 void stage_sent(struct stage *s, const struct context *ctx, const struct stream *on)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 
-	lock_take(&session.locks.stage);
+	lock_take(&here->locks.stage);
 	st->slots[s->slot].ctx = ctx->o.handle;
 	st->slots[s->slot].stream = on->wire;
 	st->slots[s->slot].claimed = false;
-	lock_drop(&session.locks.stage);
+	lock_drop(&here->locks.stage);
 }
 
 void stage_put(struct stage *s)
 {
-	struct stages *st = session.stages;
+	struct stages *st = here->stages;
 
-	lock_take(&session.locks.stage);
+	lock_take(&here->locks.stage);
 	__atomic_store_n(word_of(s->slot), s->value, __ATOMIC_RELEASE);
 	st->slots[s->slot].claimed = false;
-	lock_drop(&session.locks.stage);
+	lock_drop(&here->locks.stage);
 }

@@ -28,7 +28,7 @@ struct texture {
 
 static struct texture **bucket(uint64_t value)
 {
-	return &session.textures[(value * 0x9e3779b97f4a7c15ull) >> 56];
+	return &here->textures[(value * 0x9e3779b97f4a7c15ull) >> 56];
 }
 
 /* The live entry of a value; frees dead entries that it meets. locks.textures is held. */
@@ -36,7 +36,7 @@ static struct texture *find_texture(unsigned int type, uint64_t value)
 {
 	struct texture **p, *t;
 
-	if (!session.textures)
+	if (!here->textures)
 		return NULL;
 	p = bucket(value);
 	while ((t = *p)) {
@@ -54,17 +54,23 @@ static struct texture *find_texture(unsigned int type, uint64_t value)
 
 /* ----------------------------------------------------------------------------------- creation */
 
+/* An array on the device of `here`. */
+static CUresult check_array(unsigned int type, const void *handle)
+{
+	const struct obj *o = obj_find(type, sv_u64(handle));
+
+	return o && o->ctx->session == here ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 static CUresult check_resource(const CUDA_RESOURCE_DESC *d)
 {
 	if (d->flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (d->resType) {
 	case CU_RESOURCE_TYPE_ARRAY:
-		return obj_find(SV_T_CUarray, sv_u64(d->res.array.hArray)) ? CUDA_SUCCESS :
-			CUDA_ERROR_INVALID_HANDLE;
+		return check_array(SV_T_CUarray, d->res.array.hArray);
 	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-		return obj_find(SV_T_CUmipmappedArray, sv_u64(d->res.mipmap.hMipmappedArray)) ?
-			CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+		return check_array(SV_T_CUmipmappedArray, d->res.mipmap.hMipmappedArray);
 	case CU_RESOURCE_TYPE_LINEAR:
 		/*
 		 * The range may extend into the next allocation, so only its first byte is checked.
@@ -102,11 +108,11 @@ static bool make_table(void)
 {
 	bool made;
 
-	lock_take(&session.locks.textures);
-	if (!session.textures)
-		session.textures = calloc(BUCKETS, sizeof(*session.textures));
-	made = session.textures;
-	lock_drop(&session.locks.textures);
+	lock_take(&here->locks.textures);
+	if (!here->textures)
+		here->textures = calloc(BUCKETS, sizeof(*here->textures));
+	made = here->textures;
+	lock_drop(&here->locks.textures);
 	return made;
 }
 
@@ -124,11 +130,11 @@ static CUresult create(uint16_t op, struct texture *t, uint64_t *value)
 		return rc;
 	}
 	t->value = *value;
-	lock_take(&session.locks.textures);
+	lock_take(&here->locks.textures);
 	find_texture(t->type, t->value); /* frees a dead entry of this value */
 	t->next = *bucket(t->value);
 	*bucket(t->value) = t;
-	lock_drop(&session.locks.textures);
+	lock_drop(&here->locks.textures);
 	return CUDA_SUCCESS;
 }
 
@@ -193,7 +199,7 @@ static CUresult destroy(uint16_t op, unsigned int type, uint64_t value)
 	struct texture *t;
 
 	TRY(session_check());
-	lock_take(&session.locks.textures);
+	lock_take(&here->locks.textures);
 	t = find_texture(type, value);
 	if (t) {
 		a.ctx = t->ctx->o.handle;
@@ -201,7 +207,7 @@ static CUresult destroy(uint16_t op, unsigned int type, uint64_t value)
 		obj_free(type, obj_find(type, t->handle));
 		find_texture(type, value);
 	}
-	lock_drop(&session.locks.textures);
+	lock_drop(&here->locks.textures);
 	return a.ctx ? send_async(op, &a, sizeof(a), NULL, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -224,11 +230,11 @@ static CUresult look_up(unsigned int type, uint64_t value, const void *out, stru
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.textures);
+	lock_take(&here->locks.textures);
 	t = find_texture(type, value);
 	if (t)
 		*copy = *t;
-	lock_drop(&session.locks.textures);
+	lock_drop(&here->locks.textures);
 	return t ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

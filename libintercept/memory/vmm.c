@@ -22,6 +22,7 @@ struct physical {
 	uint64_t handle, len;		/* len 0: imported, known only to the driver */
 	unsigned int refs, maps;
 	struct physical *over;		/* in the list of those to be released */
+	struct session *session;	/* that made it */
 	bool imported;			/* charged to the session that made it */
 	CUmemAllocationProp prop;
 };
@@ -52,14 +53,15 @@ static bool whole(uint64_t n)
 static struct reserve *reserve_of(uint64_t addr, uint64_t len)
 {
 	struct reserve *r = NULL;
+	struct session *s = session_at(addr);
 	uint64_t base, room;
 	void *owner = NULL;
 
-	lock_take(&session.locks.memory);
-	if (session.window && space_find(session.window, addr, &base, &room, &owner) && owner &&
+	lock_take(&process.locks.memory);
+	if (s && space_find(s->window, addr, &base, &room, &owner) && owner &&
 	    ((struct memory *)owner)->kind == MEMORY_RESERVED && len <= room - (addr - base))
 		r = owner;
-	lock_drop(&session.locks.memory);
+	lock_drop(&process.locks.memory);
 	return r;
 }
 
@@ -97,9 +99,9 @@ static CUresult mappings(uint64_t addr, uint64_t len,
 
 static void release(struct reserve *r)
 {
-	lock_take(&session.locks.memory);
-	space_release(session.window, r->m.base);
-	lock_drop(&session.locks.memory);
+	lock_take(&process.locks.memory);
+	space_release(r->m.session->window, r->m.base);
+	lock_drop(&process.locks.memory);
 	space_free(r->maps);
 	free(r);
 }
@@ -119,17 +121,18 @@ API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t len, size_t align, CUd
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r->m = (struct memory){ .kind = MEMORY_RESERVED, .len = len, .id = memory_next_id() };
-	lock_take(&session.locks.memory);
-	if (whole(hint) && !(hint & (align - 1)) && !space_take(session.window, hint, len, r))
+	r->m = (struct memory){ .kind = MEMORY_RESERVED, .len = len, .session = here,
+				.id = memory_next_id() };
+	lock_take(&process.locks.memory);
+	if (whole(hint) && !(hint & (align - 1)) && !space_take(here->window, hint, len, r))
 		addr = hint;
 	if (!addr)
-		addr = space_alloc(session.window, len, align, 0, r);
+		addr = space_alloc(here->window, len, align, 0, r);
 	r->m.base = addr;
 	r->maps = addr ? space_new(addr, len) : NULL;
 	if (addr && !r->maps)
-		space_release(session.window, addr);
-	lock_drop(&session.locks.memory);
+		space_release(here->window, addr);
+	lock_drop(&process.locks.memory);
 	if (!r->maps) {
 		free(r);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -147,7 +150,7 @@ API CUresult cuMemAddressFree(CUdeviceptr addr, size_t len)
 	struct reserve *r;
 
 	TRY(session_check());
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	r = reserve_of(addr, len);
 	/* All of its addresses can be taken at once, so nothing is mapped. */
 	if (r && r->m.base == addr && r->m.len == len && !space_take(r->maps, addr, len, NULL)) {
@@ -155,7 +158,7 @@ API CUresult cuMemAddressFree(CUdeviceptr addr, size_t len)
 	} else {
 		r = NULL;
 	}
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return r ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -169,8 +172,6 @@ static CUresult check_prop(const CUmemAllocationProp *p)
 		return sv_unsupported("cuMemCreate", "physical memory is the device's");
 	if (!session_device(p->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (p->location.id != session.device)
-		return sv_unsupported("cuMemCreate", "a process works on one device so far");
 	return CUDA_SUCCESS;
 }
 
@@ -214,6 +215,7 @@ static CUresult new_handle(struct handle **out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	p->handle = h->o.handle;
+	p->session = here;
 	p->refs = 1;
 	h->phys = p;
 	*out = h;
@@ -230,6 +232,7 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
 			 const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct physical *p;
+	struct session *s;
 	struct handle *h;
 	CUresult rc;
 
@@ -239,6 +242,9 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
 	TRY(check_prop(prop));
 	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return sv_unsupported("cuMemCreate", BY_FD);
+	__atomic_store_n(&process.used, true, __ATOMIC_RELAXED);
+	TRY(session_make(prop->location.id, &s));
+	ON(s);
 	TRY(new_handle(&h));
 	rc = create(h, len, prop->requestedHandleTypes ? SV_MEM_SHARED : 0);
 	if (rc) {
@@ -279,6 +285,7 @@ static CUresult end(struct physical *over)
 	while ((p = over)) {
 		struct sv_mem_release a = { p->handle };
 
+		ON(p->session);
 		over = p->over;
 		one = send_async(SV_OP_cuMemRelease, &a, sizeof(a), NULL, 0);
 		rc = rc ? rc : one;
@@ -296,13 +303,13 @@ API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct physical *p, *over = NULL;
 
 	TRY(session_check());
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	p = held(handle);
 	if (p) {
 		p->refs--;
 		drop(p, &over);
 	}
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return p ? end(over) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -314,14 +321,14 @@ API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	r = reserve_of(sv_u64(addr), 1);
 	m = r ? mapping_of(r, sv_u64(addr)) : NULL;
 	if (m) {
 		m->phys->refs++;
 		*out = m->phys->handle;
 	}
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -333,11 +340,11 @@ API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	p = held(handle);
 	if (p)
 		*out = p->prop;
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -388,20 +395,21 @@ API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandl
 	TRY(session_check());
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return sv_unsupported("cuMemExportToShareableHandle", BY_FD);
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	p = held(handle);
 	if (p && !(p->prop.requestedHandleTypes & type))
 		p = NULL;
 	if (p)
 		p->refs++;
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
+	ON(p->session);
 	rc = export(p->handle, &fd);
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	p->refs--;
 	drop(p, &over);
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	ended = end(over);
 	if (!rc)
 		*(int *)out = fd;
@@ -435,7 +443,7 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
 	p->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
 	p->prop.requestedHandleTypes = type;
 	p->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	p->prop.location.id = session.device;
+	p->prop.location.id = device_of(here);
 	*out = p->handle;
 	return CUDA_SUCCESS;
 }
@@ -452,6 +460,8 @@ static CUresult map_locked(uint64_t addr, uint64_t len, uint64_t handle)
 
 	if (!r || !p || (p->len && len > p->len))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (p->session != here)
+		return sv_unsupported("cuMemMap", "the address is another device's than the memory");
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -479,10 +489,11 @@ API CUresult cuMemMap(CUdeviceptr addr, size_t len, size_t offset,
 	if (!whole(addr) || !whole(len) || offset || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
+	ON(session_at(addr) ?: here);
 	do {
-		lock_take(&session.locks.vmm);
+		lock_take(&process.locks.vmm);
 		rc = map_locked(addr, len, handle);
-		lock_drop(&session.locks.vmm);
+		lock_drop(&process.locks.vmm);
 	} while (send_again(&rc, sizeof(struct sv_mem_map)));
 	return rc;
 }
@@ -513,14 +524,15 @@ API CUresult cuMemUnmap(CUdeviceptr addr, size_t len)
 	CUresult rc;
 
 	TRY(session_check());
+	ON(session_at(addr) ?: here);
 	do {
-		lock_take(&session.locks.vmm);
+		lock_take(&process.locks.vmm);
 		rc = mappings(addr, len, nothing, NULL);
 		if (!rc)
 			rc = send_try(SV_OP_cuMemUnmap, &a, sizeof(a));
 		if (!rc)
 			rc = mappings(addr, len, unmap, &over);
-		lock_drop(&session.locks.vmm);
+		lock_drop(&process.locks.vmm);
 	} while (send_again(&rc, sizeof(a)));
 	return rc ? rc : end(over);
 }
@@ -541,7 +553,7 @@ static CUresult access_locked(uint64_t addr, uint64_t len, const CUmemAccessDesc
 		return sv_unsupported("cuMemSetAccess", "device memory is the device's alone");
 	if (!session_device(d->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (d->location.id != session.device)
+	if (d->location.id != device_of(here))
 		return d->flags ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
 	if (d->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
 	    d->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -559,11 +571,12 @@ API CUresult cuMemSetAccess(CUdeviceptr addr, size_t len, const CUmemAccessDesc 
 	if (!desc || !n)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
+	ON(session_at(addr) ?: here);
 	for (size_t i = 0; !rc && i < n; i++)
 		do {
-			lock_take(&session.locks.vmm);
+			lock_take(&process.locks.vmm);
 			rc = access_locked(addr, len, &desc[i]);
-			lock_drop(&session.locks.vmm);
+			lock_drop(&process.locks.vmm);
 		} while (send_again(&rc, sizeof(struct sv_mem_access)));
 	return rc;
 }
@@ -578,12 +591,12 @@ API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *at, 
 	TRY(session_check());
 	if (!session_device(at->id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	r = reserve_of(addr, 1);
 	m = r ? mapping_of(r, addr) : NULL;
 	if (m)
-		*flags = at->id == session.device ? m->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-	lock_drop(&session.locks.vmm);
+		*flags = at->id == device_of(r->m.session) ? m->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	lock_drop(&process.locks.vmm);
 	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -596,7 +609,7 @@ CUresult vmm_range(uint64_t addr, uint64_t len)
 	struct reserve *r;
 	struct mapping *m;
 
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	r = reserve_of(addr, len);
 	if (!r || end < addr)
 		rc = CUDA_ERROR_INVALID_VALUE;
@@ -607,7 +620,7 @@ CUresult vmm_range(uint64_t addr, uint64_t len)
 			break;
 		}
 	}
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return rc;
 }
 
@@ -616,7 +629,7 @@ bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle, un
 	struct reserve *r;
 	struct mapping *m;
 
-	lock_take(&session.locks.vmm);
+	lock_take(&process.locks.vmm);
 	r = reserve_of(addr, 1);
 	m = r ? mapping_of(r, addr) : NULL;
 	if (m) {
@@ -625,6 +638,6 @@ bool vmm_find(uint64_t addr, uint64_t *base, uint64_t *len, uint64_t *handle, un
 		*handle = m->phys->handle;
 		*access = m->access;
 	}
-	lock_drop(&session.locks.vmm);
+	lock_drop(&process.locks.vmm);
 	return m;
 }

@@ -53,21 +53,31 @@ static void give_up(struct reserved *p)
 
 void window_make_way(void)
 {
-	give_up(&session.channel_at);
+	give_up(&process.channel_at);
 }
 
-int window_reserve(uint64_t base, uint64_t len)
+int window_reserve(struct reserved *window, uint64_t base, uint64_t len)
 {
-	struct reserved *window = &session.window_at;
+	struct reserved *spare = &process.window_at;
 	int rc;
 
-	if (window->base == base && window->len == len)
+	if (spare->base == base && spare->len == len) {
+		*window = *spare;
+		spare->len = 0;
 		return 0;
-	give_up(window);
+	}
+	give_up(spare);
 	rc = reserve(window, base, len);
 	if (rc)
 		client_log("the device window at %#lx is taken in this process", (long)base);
 	return rc;
+}
+
+void window_leave(struct reserved *window)
+{
+	give_up(&process.window_at);
+	process.window_at = *window;
+	window->len = 0;
 }
 
 static bool linked_with_cuda(void)
@@ -95,8 +105,8 @@ static void __attribute__((constructor)) early(void)
 
 	if (!getenv("SINGVGPU_SOCKET") || !linked_with_cuda())
 		return;
-	reserve(&session.channel_at, RING_VA_BASE, CHANNEL_ROOM);
+	reserve(&process.channel_at, RING_VA_BASE, CHANNEL_ROOM);
 	if (sv_windows_parse(getenv("SINGVGPU_WINDOW") ?: "", w) < 1)
 		w[0] = (struct sv_window){ SV_WINDOW_BASE, SV_WINDOW_LEN };
-	reserve(&session.window_at, w[0].base, w[0].len);
+	reserve(&process.window_at, w[0].base, w[0].len);
 }

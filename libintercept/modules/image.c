@@ -246,6 +246,37 @@ void image_options_done(struct image_options *o, const struct sv_image *a, doubl
 
 /* ------------------------------------------------------------------------------------- loading */
 
+/* What was sent when a library was loaded. */
+struct image_source {
+	struct sv_image a;
+	uint32_t len;
+	uint8_t tail[];
+};
+
+static struct image_source *keep_source(const struct sv_image *a, const struct sv_jit_opt *opt,
+					const char *path)
+{
+	uint32_t olen = a->n_opt * sizeof(*opt);
+	struct image_source *s = malloc(sizeof(*s) + olen + a->path_len);
+
+	if (!s)
+		return NULL;
+	s->a = *a;
+	s->a.info_cap = s->a.error_cap = 0;	/* the logs have been read */
+	s->a.log_off = 0;
+	s->len = olen + a->path_len;
+	memcpy(s->tail, opt, olen);
+	memcpy(s->tail + olen, path, a->path_len);
+	return s;
+}
+
+CUresult image_load_again(const struct image *im)
+{
+	const struct image_source *s = im->source;
+
+	return send_sync(SV_OP_cuLibraryLoadData, &s->a, sizeof(s->a), s->tail, s->len, NULL, 0);
+}
+
 static CUresult send_image(uint16_t op, struct sv_image *a, const struct sv_jit_opt *opt,
 			   const char *path)
 {
@@ -305,6 +336,13 @@ CUresult image_load(uint16_t op, struct image *im, struct context *ctx, const vo
 			   (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6);
 	if (a.log_off)
 		arena_reply_done(a.log_off);
+	if (!rc && op == SV_OP_cuLibraryLoadData) {
+		im->source = keep_source(&a, opt, path);
+		im->in = 1u << device_of(here);
+		__atomic_store_n(&process.used, true, __ATOMIC_RELAXED);
+		if (!im->source)
+			rc = CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (rc && im->arena) {
 		arena_free(im->arena);
 		im->arena = 0;

@@ -36,4 +36,7 @@ LOCAL void image_options_done(struct image_options *o, const struct sv_image *a,
 LOCAL CUresult image_load(uint16_t op, struct image *im, struct context *ctx, const void *image,
 			  struct image_options *o);
 
+/* Load a library for the device of `here`, too; with the options that it came with. */
+LOCAL CUresult image_load_again(const struct image *im);
+
 #endif

@@ -12,7 +12,7 @@
 
 static CUresult dimensions(const CUlaunchConfig *c, const struct function *fn)
 {
-	const int32_t *attr = session.shared->dev[session.shared->device].attr;
+	const int32_t *attr = here->shared->dev[here->shared->device].attr;
 	uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
 
 	/* For bad dimensions of its own kernels cudart expects an unnamed error value. */
@@ -35,10 +35,17 @@ static CUresult dimensions(const CUlaunchConfig *c, const struct function *fn)
 	return CUDA_SUCCESS;
 }
 
-/* The parameter buffer passed by `extra`, checked to have the kernel's size. */
-static CUresult from_extra(void **extra, const struct function *fn, const void **buf)
+/* More than the parameters of any kernel, which have up to 32764 bytes. */
+#define EXTRA_MAX 65536u
+
+/*
+ * The parameter buffer passed by `extra`. As cuda.h says, a buffer without a size has no effect, and a
+ * size needs a buffer unless it is 0. Whether the driver takes a larger one is for the driver to say:
+ * NVIDIA's refuses it, even if only the padding at the end of a struct makes it larger.
+ */
+static CUresult from_extra(void **extra, const struct function *fn, const void **buf, size_t *len)
 {
-	size_t *size = NULL;
+	const size_t *size = NULL;
 
 	*buf = NULL;
 	for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
@@ -51,37 +58,25 @@ static CUresult from_extra(void **extra, const struct function *fn, const void *
 		if (i == 8)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!*buf || !size || *size < fn->info->param_bytes)
+	*len = size ? *size : 0;
+	if ((*len && !*buf) || (fn->info->param_bytes && (!*buf || !size)))
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	return *len > EXTRA_MAX ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS;
 }
 
-static CUresult parameters(const struct function *fn, void **params, void **extra, uint8_t *to)
+static void pack(const struct sv_func_info *info, void **params, uint8_t *to)
 {
-	const struct sv_func_info *info = fn->info;
-	const void *buf;
+	for (uint32_t i = 0; i < info->params; i++) {
+		uint32_t size = info->param[i].size;
+		uint8_t *at = to + info->param[i].off;
 
-	if (unlikely(!info->param_bytes))
-		return CUDA_SUCCESS;
-	if (likely(params)) {
-		for (uint32_t i = 0; i < info->params; i++) {
-			uint32_t size = info->param[i].size;
-			uint8_t *at = to + info->param[i].off;
-
-			if (likely(size == 8))
-				memcpy(at, params[i], 8);
-			else if (size == 4)
-				memcpy(at, params[i], 4);
-			else
-				memcpy(at, params[i], size);
-		}
-		return CUDA_SUCCESS;
+		if (likely(size == 8))
+			memcpy(at, params[i], 8);
+		else if (size == 4)
+			memcpy(at, params[i], 4);
+		else
+			memcpy(at, params[i], size);
 	}
-	if (!extra)
-		return CUDA_ERROR_INVALID_VALUE;
-	TRY(from_extra(extra, fn, &buf));
-	memcpy(to, buf, info->param_bytes);
-	return CUDA_SUCCESS;
 }
 
 static CUresult event_ok(CUevent h)
@@ -91,7 +86,7 @@ static CUresult event_ok(CUevent h)
 	if (e && e->peers)
 		return sv_unsupported("cuLaunchKernelEx",
 				      "an event of several processes is recorded by itself");
-	return e ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	return e && e->o.ctx->session == here ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAttribute *to)
@@ -123,7 +118,7 @@ static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAt
 		}
 		memset(&to[l->head.attrs], 0, sizeof(*to));
 		to[l->head.attrs].id = a->id;
-		to[l->head.attrs++].value = a->value;
+		memcpy(&to[l->head.attrs++].value, &a->value, sv_attr_bytes(a->id));
 	}
 	return CUDA_SUCCESS;
 }
@@ -132,22 +127,27 @@ CUresult launch_layout(const CUlaunchConfig *c, struct context *ctx, CUfunction 
 		       void **extra, struct launch *out)
 {
 	struct function *fn = function_find(f);
-	uint64_t room;
+	const void *buf = NULL;
+	size_t len, room;
 	uint8_t *tail;
 
 	if (unlikely(!fn))
 		return CUDA_ERROR_INVALID_HANDLE;
 	TRY(dimensions(c, fn));
-	if (unlikely(!fn->prepared))
-		TRY(function_prepare(ctx, fn));
+	TRY(function_ready(ctx, fn));
+	len = fn->info->param_bytes;
+	if (unlikely(!params && extra))
+		TRY(from_extra(extra, fn, &buf, &len));
+	else if (unlikely(!params && len))
+		return CUDA_ERROR_INVALID_VALUE;
 	out->fn = fn;
 	out->head = (struct sv_launch){
 		.ctx = ctx->o.handle, .function = fn->o.handle,
 		.grid = { c->gridDimX, c->gridDimY, c->gridDimZ },
 		.block = { c->blockDimX, c->blockDimY, c->blockDimZ },
-		.shared = c->sharedMemBytes, .param_bytes = fn->info->param_bytes,
+		.shared = c->sharedMemBytes, .param_bytes = len,
 	};
-	room = LAUNCH_ATTRS_MAX * sizeof(CUlaunchAttribute) + fn->info->param_bytes + 8;
+	room = LAUNCH_ATTRS_MAX * sizeof(CUlaunchAttribute) + len + 8;
 	tail = sv_scratch(room);
 	if (unlikely(!tail))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -155,19 +155,64 @@ CUresult launch_layout(const CUlaunchConfig *c, struct context *ctx, CUfunction 
 		TRY(attributes(c, out, (void *)tail));
 	out->tail = tail;
 	out->tail_len = out->head.attrs * sizeof(CUlaunchAttribute);
-	TRY(parameters(fn, params, extra, tail + out->tail_len));
-	out->tail_len += fn->info->param_bytes;
+	if (unlikely(buf))
+		memcpy(tail + out->tail_len, buf, len);
+	else if (params)
+		pack(fn->info, params, tail + out->tail_len);
+	out->tail_len += len;
 	while (out->tail_len & 7)
 		tail[out->tail_len++] = 0;
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
+/*
+ * Will the driver say of the same launch what it has said of this one? Not where an attribute names an
+ * event: the program may have destroyed it since.
+ */
+static bool repeatable(const struct launch *l)
 {
-	struct stream *s;
+	const CUlaunchAttribute *a = l->tail;
+
+	for (uint32_t i = 0; i < l->head.attrs; i++)
+		if (sv_attr_of(a[i].id) & SV_ATTR_EVENT)
+			return false;
+	return l->head.param_bytes == l->fn->info->param_bytes;
+}
+
+/*
+ * Whether all blocks fit at once, and whether an attribute or another size of the parameters is taken,
+ * is for the driver to say, and the call returns its error. The driver is asked once about the same
+ * function, attributes and geometry: on Hopper every matrix product has an attribute.
+ */
+static CUresult launch_answered(const struct launch *l)
+{
+	struct {
+		struct sv_launch head;
+		CUlaunchAttribute attr[LAUNCH_ATTRS_MAX];
+	} about = { .head = l->head };
+	uint64_t attrs = l->head.attrs * sizeof(about.attr[0]);
+	struct verdict v;
+
+	if (!repeatable(l))
+		return send_sync(SV_OP_cuLaunchKernel, &l->head, sizeof(l->head), l->tail,
+				 l->tail_len, NULL, 0);
+	about.head.stream = 0;
+	memcpy(about.attr, l->tail, attrs);
+	v = verdict_about(l->fn, SV_OP_cuLaunchKernel, &about, sizeof(about.head) + attrs);
+	if (verdict_find(l->fn, &v))
+		return send_async(SV_OP_cuLaunchKernel, &l->head, sizeof(l->head), l->tail,
+				  l->tail_len);
+	TRY(send_sync(SV_OP_cuLaunchKernel, &l->head, sizeof(l->head), l->tail, l->tail_len, NULL,
+		      0));
+	verdict_keep(l->fn, &v);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch_on(struct stream *s, const CUlaunchConfig *c, CUfunction f, void **params,
+			  void **extra)
+{
 	struct launch l;
 
-	TRY(stream_find(c->hStream, &s));
 	TRY(launch_layout(c, s->o.ctx, f, params, extra, &l));
 	TRY(managedvar_launch(s->o.ctx));
 	l.head.stream = s->wire;
@@ -176,11 +221,29 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, voi
 	if (unlikely(s->capture))
 		return capture_record(s, SV_OP_cuLaunchKernel, &l.head, sizeof(l.head), l.tail,
 				      l.tail_len);
-	/* Only the driver knows whether all blocks fit at once, and the call returns its error. */
-	if (unlikely(l.head.flags || l.head.attrs))
-		return send_sync(SV_OP_cuLaunchKernel, &l.head, sizeof(l.head), l.tail, l.tail_len,
-				 NULL, 0);
+	if (unlikely(l.head.flags || l.head.attrs ||
+		     l.head.param_bytes != l.fn->info->param_bytes))
+		return launch_answered(&l);
 	return send_async(SV_OP_cuLaunchKernel, &l.head, sizeof(l.head), l.tail, l.tail_len);
+}
+
+/* A CUkernel is launched in the stream's context, of whatever device (cuLaunchKernel). */
+static CUresult launch_elsewhere(struct stream *s, const CUlaunchConfig *c, CUfunction f,
+				 void **params, void **extra)
+{
+	ON(s->o.ctx->session);
+
+	return launch_on(s, c, f, params, extra);
+}
+
+static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
+{
+	struct stream *s;
+
+	TRY(stream_find(c->hStream, &s));
+	if (unlikely(s->o.ctx->session != here))
+		return launch_elsewhere(s, c, f, params, extra);
+	return launch_on(s, c, f, params, extra);
 }
 
 API CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,

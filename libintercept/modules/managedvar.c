@@ -35,13 +35,13 @@ struct managedvars {		/* a session's; locks.managedvars */
 static CUresult map_pages(uint64_t addr, uint64_t len)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE), at = addr & -page;
-	const struct sv_shared *sh = session.shared;
+	const struct sv_shared *sh = here->shared;
 
 	for (; at < addr + len; at += page) {
 		int fixed = at - sh->window < sh->window_len ? MAP_FIXED : MAP_FIXED_NOREPLACE;
 		struct var *v;
 
-		for (v = session.managedvars->all; v; v = v->next)
+		for (v = here->managedvars->all; v; v = v->next)
 			if (at < v->addr + v->len && v->addr < at + page)
 				break;
 		if (v)
@@ -87,11 +87,11 @@ static CUresult carry(struct context *ctx, struct var *v, bool up)
 /* The session's table, which is made with its first variable. */
 static struct managedvars *table(void)
 {
-	struct managedvars *mv = session.managedvars;
+	struct managedvars *mv = here->managedvars;
 
 	if (!mv) {
 		mv = calloc(1, sizeof(*mv));
-		__atomic_store_n(&session.managedvars, mv, __ATOMIC_RELEASE);
+		__atomic_store_n(&here->managedvars, mv, __ATOMIC_RELEASE);
 	}
 	return mv;
 }
@@ -118,23 +118,23 @@ CUresult managedvar_add(uint64_t addr, uint64_t len, void *module, const void *b
 	struct managedvars *mv;
 	struct var *v;
 
-	lock_take(&session.locks.managedvars);
+	lock_take(&here->locks.managedvars);
 	mv = table();
 	if (mv) {
 		for (v = mv->all; v && v->addr != addr; v = v->next)
 			;
 		rc = v ? CUDA_SUCCESS : new_var(mv, addr, len, module, bytes);
 	}
-	lock_drop(&session.locks.managedvars);
+	lock_drop(&here->locks.managedvars);
 	return rc;
 }
 
-void managedvar_drop(void *module)
+static void drop_from(struct session *s, void *module)
 {
 	struct managedvars *mv;
 
-	lock_take(&session.locks.managedvars);
-	mv = session.managedvars;
+	lock_take(&s->locks.managedvars);
+	mv = s->managedvars;
 	for (struct var **p = mv ? &mv->all : NULL, *v; p && (v = *p);) {
 		if (v->module == module) {
 			*p = v->next;
@@ -143,15 +143,21 @@ void managedvar_drop(void *module)
 			p = &v->next;
 		}
 	}
-	lock_drop(&session.locks.managedvars);
+	lock_drop(&s->locks.managedvars);
+}
+
+void managedvar_drop(void *module)
+{
+	for (int i = 0; i < process.devices; i++)
+		drop_from(&sessions[i], module);
 }
 
 CUresult managedvar_launch_slow(struct context *ctx)
 {
-	struct managedvars *mv = session.managedvars;
+	struct managedvars *mv = here->managedvars;
 	CUresult rc = CUDA_SUCCESS;
 
-	lock_take(&session.locks.managedvars);
+	lock_take(&here->locks.managedvars);
 	/*
 	 * A difference was written by the host, even if no synchronisation followed the last
 	 * launch.
@@ -160,21 +166,21 @@ CUresult managedvar_launch_slow(struct context *ctx)
 		if (memcmp(v->last, (void *)v->addr, v->len))
 			rc = carry(ctx, v, true);
 	mv->stale = true;
-	lock_drop(&session.locks.managedvars);
+	lock_drop(&here->locks.managedvars);
 	return rc;
 }
 
 CUresult managedvar_waited_slow(struct context *ctx)
 {
-	struct managedvars *mv = session.managedvars;
+	struct managedvars *mv = here->managedvars;
 	CUresult rc = CUDA_SUCCESS;
 
-	lock_take(&session.locks.managedvars);
+	lock_take(&here->locks.managedvars);
 	if (mv->stale)
 		for (struct var *v = mv->all; v && !rc; v = v->next)
 			rc = carry(ctx, v, false);
 	if (!rc)
 		mv->stale = false;
-	lock_drop(&session.locks.managedvars);
+	lock_drop(&here->locks.managedvars);
 	return rc;
 }

@@ -17,7 +17,7 @@ LOCAL CUresult managedvar_waited_slow(struct context *ctx);
 /* Whether the session has ever had such a variable. */
 static inline bool managedvar_any(void)
 {
-	return unlikely(__atomic_load_n(&session.managedvars, __ATOMIC_ACQUIRE));
+	return unlikely(__atomic_load_n(&here->managedvars, __ATOMIC_ACQUIRE));
 }
 
 /* Called before work that may use the variables is enqueued. */

@@ -162,7 +162,7 @@ static void functions_gone(struct function *list)
 		if (!f->kernel)
 			free((void *)f->name);
 		free(f->info);
-		clusters_free(f);
+		verdict_free(f);
 		obj_free(obj_type(&f->o), &f->o);
 	}
 }
@@ -214,35 +214,51 @@ void image_gone(struct image *im)
 	if (im->arena)
 		arena_free(im->arena);
 	im->arena = 0;
+	free(im->source);
+	im->source = NULL;
 }
 
-static CUresult unload(unsigned int type, uint16_t op, uint64_t handle)
+static CUresult unload(struct image *im, uint16_t op, struct session *from)
 {
-	struct image *im = obj_find(type, handle);
-	struct sv_image_end a = { handle };
-	CUresult rc;
+	struct sv_image_end a = { im->o.handle };
 
-	TRY(session_check());
-	if (!im)
-		return CUDA_ERROR_INVALID_HANDLE;
-	rc = send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
-	image_gone(im);
-	obj_free(type, &im->o);
-	return rc;
+	ON(from);
+	return send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0);
 }
 
 API CUresult cuModuleUnload(CUmodule m)
 {
 	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
+	CUresult rc;
 
-	if (im && im->of)
+	TRY(session_check());
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (im->of)
 		return CUDA_ERROR_NOT_PERMITTED;	/* it is unloaded with its library */
-	return unload(SV_T_CUmodule, SV_OP_cuModuleUnload, sv_u64(m));
+	rc = unload(im, SV_OP_cuModuleUnload, im->o.ctx->session);
+	image_gone(im);
+	obj_free(SV_T_CUmodule, &im->o);
+	return rc;
 }
 
 API CUresult cuLibraryUnload(CUlibrary l)
 {
-	return unload(SV_T_CUlibrary, SV_OP_cuLibraryUnload, sv_u64(l));
+	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
+	CUresult rc = CUDA_SUCCESS, one;
+
+	TRY(session_check());
+	if (!im)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (int i = 0; i < process.devices; i++) {
+		if (!(im->in & 1u << i))
+			continue;
+		one = unload(im, SV_OP_cuLibraryUnload, &sessions[i]);
+		rc = rc ? rc : one;
+	}
+	image_gone(im);
+	obj_free(SV_T_CUlibrary, &im->o);
+	return rc;
 }
 
 /* -------------------------------------------------------------------------------- functions */
@@ -281,6 +297,7 @@ static CUresult learn(struct function *f, const struct sv_func_info *in)
 	return CUDA_SUCCESS;
 }
 
+/* Has the proxy look up a function of this name, which is f from then on; learns of it if it is new. */
 static CUresult ask(struct image *im, uint16_t op, const char *name, struct function *f)
 {
 	const struct context *ctx = im->o.ctx ?: thread.ctx;
@@ -293,13 +310,10 @@ static CUresult ask(struct image *im, uint16_t op, const char *name, struct func
 	if (!info)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	rc = send_sync(op, &a, sizeof(a), name, a.name_len, NULL, 0);
-	if (!rc)
+	if (!rc && !f->info)
 		rc = learn(f, info);
 	arena_reply_done(a.info);
-	if (rc)
-		return rc;
-	f->name = strdup(name);
-	return f->name ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return rc;
 }
 
 static CUresult get_function(struct image *im, unsigned int type, uint16_t op, const char *name,
@@ -319,8 +333,11 @@ static CUresult get_function(struct image *im, unsigned int type, uint16_t op, c
 	if (!f)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	f->image = im;
-	rc = ask(im, op, name, f);
+	f->in = 1u << device_of(here);
+	f->name = strdup(name);
+	rc = f->name ? ask(im, op, name, f) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (rc) {
+		free((void *)f->name);
 		free(f->info);
 		obj_free(type, &f->o);
 		return rc;
@@ -333,17 +350,90 @@ static CUresult get_function(struct image *im, unsigned int type, uint16_t op, c
 	return CUDA_SUCCESS;
 }
 
+/* --------------------------------------------------------- libraries and kernels on all devices */
+
+/* The library is loaded for the session `here`. process.lock is held. */
+static CUresult library_here(struct image *im)
+{
+	uint32_t bit = 1u << device_of(here);
+
+	if (im->in & bit)
+		return CUDA_SUCCESS;
+	TRY(image_load_again(im));
+	__atomic_fetch_or(&im->in, bit, __ATOMIC_RELEASE);
+	return CUDA_SUCCESS;
+}
+
+/* The same of a kernel, with the attributes that the program has set. process.lock is held. */
+static CUresult kernel_here(struct function *k)
+{
+	uint32_t bit = 1u << device_of(here);
+
+	if (k->in & bit)
+		return CUDA_SUCCESS;
+	TRY(library_here(k->image));
+	TRY(ask(k->image, SV_OP_cuLibraryGetKernel, k->name, k));
+	for (int i = 0; i < SV_FUNC_ATTRS; i++) {
+		struct sv_cuKernelSetAttribute a = { .kernel = k->o.handle, .attrib = i,
+						     .val = k->info->attr[i],
+						     .dev = process.visible[device_of(here)] };
+
+		if (k->set & 1ull << i)
+			TRY(send_sync(SV_OP_cuKernelSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	}
+	__atomic_fetch_or(&k->in, bit, __ATOMIC_RELEASE);
+	return CUDA_SUCCESS;
+}
+
+static CUresult bring(const struct obj *o)
+{
+	CUresult rc;
+
+	if (thread.in_callback)
+		return CUDA_ERROR_NOT_PERMITTED;
+	lock_take(&process.lock);
+	rc = obj_type(o) == SV_T_CUkernel ? kernel_here((struct function *)o) :
+		library_here((struct image *)o);
+	lock_drop(&process.lock);
+	return rc;
+}
+
+CUresult image_here(const struct obj *o)
+{
+	uint32_t in;
+
+	if (obj_type(o) == SV_T_CUkernel)
+		in = __atomic_load_n(&((const struct function *)o)->in, __ATOMIC_ACQUIRE);
+	else if (obj_type(o) == SV_T_CUlibrary)
+		in = __atomic_load_n(&((const struct image *)o)->in, __ATOMIC_ACQUIRE);
+	else
+		return CUDA_SUCCESS;
+	return likely(in & 1u << device_of(here)) ? CUDA_SUCCESS : bring(o);
+}
+
+/* The module m, whose context must be on the device of `here`. */
+static CUresult module_here(CUmodule m, struct image **out)
+{
+	*out = obj_find(SV_T_CUmodule, sv_u64(m));
+	return *out && (*out)->o.ctx->session == here ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult library(CUlibrary l, struct image **out)
+{
+	*out = obj_find(SV_T_CUlibrary, sv_u64(l));
+	return *out ? image_here(&(*out)->o) : CUDA_ERROR_INVALID_HANDLE;
+}
+
 API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 {
-	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
 	struct context *ctx;
 	struct function *f;
+	struct image *im;
 
 	if (!out || !name)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
-	if (!im)
-		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(module_here(m, &im));
 	TRY(get_function(im, SV_T_CUfunction, SV_OP_cuModuleGetFunction, name, &f));
 	*out = (CUfunction)(uintptr_t)f->o.handle;
 	return CUDA_SUCCESS;
@@ -351,14 +441,13 @@ API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 
 API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary l, const char *name)
 {
-	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
 	struct function *f;
+	struct image *im;
 
 	if (!out || !name)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
-	if (!im)
-		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(library(l, &im));
 	TRY(get_function(im, SV_T_CUkernel, SV_OP_cuLibraryGetKernel, name, &f));
 	*out = (CUkernel)(uintptr_t)f->o.handle;
 	return CUDA_SUCCESS;
@@ -368,14 +457,17 @@ static CUresult kernel(CUkernel k, struct function **out)
 {
 	TRY(session_check());
 	*out = obj_find(SV_T_CUkernel, sv_u64(k));
-	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	return *out ? image_here(&(*out)->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* A function of a context on the device of `here`, or a kernel. */
 static CUresult function(CUfunction f, struct function **out)
 {
 	TRY(session_check());
 	*out = function_find(f);
-	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	if (!*out || ((*out)->o.ctx && (*out)->o.ctx->session != here))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return image_here(&(*out)->o);
 }
 
 /* A new object of the type, which op derives from `from` in the context. */
@@ -421,6 +513,18 @@ static CUresult function_of(struct function *k, struct context *ctx, struct func
 	return CUDA_SUCCESS;
 }
 
+static CUresult function_in(struct function *k, struct context *ctx, struct function **out)
+{
+	struct function *f;
+
+	lock_take(&lock);
+	for (f = k->derived; f && f->o.ctx != ctx; f = f->next)
+		;
+	lock_drop(&lock);
+	*out = f;
+	return f ? CUDA_SUCCESS : function_of(k, ctx, out);
+}
+
 API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
 {
 	struct context *ctx;
@@ -430,12 +534,7 @@ API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(kernel(handle, &k));
 	TRY(context_current(&ctx));
-	lock_take(&lock);
-	for (f = k->derived; f && f->o.ctx != ctx; f = f->next)
-		;
-	lock_drop(&lock);
-	if (!f)
-		TRY(function_of(k, ctx, &f));
+	TRY(function_in(k, ctx, &f));
 	*out = (CUfunction)(uintptr_t)f->o.handle;
 	return CUDA_SUCCESS;
 }
@@ -459,14 +558,13 @@ static CUresult module_of(struct image *l, struct context *ctx, struct image **o
 /* A library outlives contexts, and has one module per context. */
 API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
 {
-	struct image *l = obj_find(SV_T_CUlibrary, sv_u64(handle)), *m;
+	struct image *l, *m;
 	struct context *ctx;
 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(context_current(&ctx));
-	if (!l)
-		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(library(handle, &l));
 	lock_take(&lock);
 	for (m = l->modules; m && m->o.ctx != ctx; m = m->next)
 		;
@@ -477,13 +575,31 @@ API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary handle)
 	return CUDA_SUCCESS;
 }
 
+/* A kernel that alternates between contexts has a function in each that knows if it is prepared. */
 CUresult function_prepare(struct context *ctx, struct function *fn)
 {
-	struct sv_prepare a = { ctx->o.handle, fn->o.handle };
+	struct function *f = fn;
+	struct sv_prepare a;
 
-	TRY(send_sync(SV_OP_X_PREPARE, &a, sizeof(a), NULL, 0, NULL, 0));
-	fn->prepared = true;
+	if (fn->o.ctx && fn->o.ctx->session != here)
+		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(image_here(&fn->o));
+	if (fn->prepared && !fn->o.ctx)
+		TRY(function_in(fn, ctx, &f));
+	if (f->prepared != ctx->o.handle) {
+		a = (struct sv_prepare){ ctx->o.handle, f->o.handle };
+		TRY(send_sync(SV_OP_X_PREPARE, &a, sizeof(a), NULL, 0, NULL, 0));
+		f->prepared = ctx->o.handle;
+	}
+	fn->prepared = ctx->o.handle;
 	return CUDA_SUCCESS;
+}
+
+CUresult function_load(struct context *ctx, struct function *fn)
+{
+	struct function *f;
+
+	return fn->o.ctx || fn->prepared == ctx->o.handle ? CUDA_SUCCESS : function_in(fn, ctx, &f);
 }
 
 /* By hand, since the proxy's worker has to load it in this thread's current context. */
@@ -496,7 +612,7 @@ CUresult sv_hook_cuFuncLoad(CUfunction handle, int per_thread, int *done)
 	*done = 1;
 	TRY(function(handle, &f));
 	TRY(context_current(&ctx));
-	return f->prepared ? CUDA_SUCCESS : function_prepare(ctx, f);
+	return function_ready(ctx, f);
 }
 
 /* -------------------------------------------------------------------- attributes of functions */
@@ -529,8 +645,16 @@ API CUresult cuKernelGetAttribute(int *out, CUfunction_attribute attr, CUkernel 
 	return attribute(f, attr, out);
 }
 
+/* Libraries set this one before each launch, to what it is. */
+static bool same(const struct function *f, CUfunction_attribute attr, int value)
+{
+	return attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && f->dynamic_shared == value;
+}
+
 static void changed(struct function *f, CUfunction_attribute attr, int value)
 {
+	if (same(f, attr, value))
+		return;
 	__atomic_add_fetch(&f->changes, 1, __ATOMIC_RELEASE);
 	if (f->kernel)
 		__atomic_add_fetch(&f->kernel->changes, 1, __ATOMIC_RELEASE);
@@ -553,6 +677,8 @@ CUresult sv_hook_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attr
 	*done = 1;
 	TRY(function(handle, &f));
 	TRY(context_current(&ctx));
+	if (same(f, attr, value))
+		return CUDA_SUCCESS;
 	a.ctx = ctx->o.handle;
 	TRY(send_sync(SV_OP_cuFuncSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
 	changed(f, attr, value);
@@ -564,16 +690,33 @@ CUresult sv_hook_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUke
 {
 	struct sv_cuKernelSetAttribute a = { .kernel = sv_u64(handle), .attrib = attr,
 					     .val = value };
-	struct function *f;
+	struct function *f, *d;
+	bool all;
 
 	(void)per_thread;
 	*done = 1;
 	TRY(kernel(handle, &f));
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	TRY(send_sync(SV_OP_cuKernelSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	lock_take(&lock);
+	for (d = f->derived; d && same(d, attr, value); d = d->next)
+		;
+	all = !d && same(f, attr, value);
+	lock_drop(&lock);
+	if (all)
+		return CUDA_SUCCESS;
+	/* Devices of the process that have the kernel get the attribute, too: f->info is for all. */
+	for (int i = 0; i < process.devices; i++) {
+		if (!(f->in & 1u << i))
+			continue;
+		ON(&sessions[i]);
+		a.dev = process.visible[i];
+		TRY(send_sync(SV_OP_cuKernelSetAttribute, &a, sizeof(a), NULL, 0, NULL, 0));
+	}
 	changed(f, attr, value);
 	lock_take(&lock);
+	if ((unsigned int)attr < SV_FUNC_ATTRS)
+		f->set |= 1ull << attr;
 	for (f = f->derived; f; f = f->next)
 		changed(f, attr, value);
 	lock_drop(&lock);
@@ -697,24 +840,24 @@ static CUresult one_kernel(struct image *im, const char *name, unsigned int i, v
 
 API CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned int n, CUmodule m)
 {
-	struct image *im = obj_find(SV_T_CUmodule, sv_u64(m));
+	struct image *im;
 
 	TRY(session_check());
 	if (!out || !n)
 		return CUDA_ERROR_INVALID_VALUE;
-	return im ? names(im, SV_OP_cuModuleEnumerateFunctions, out, n, one_function) :
-		CUDA_ERROR_INVALID_HANDLE;
+	TRY(module_here(m, &im));
+	return names(im, SV_OP_cuModuleEnumerateFunctions, out, n, one_function);
 }
 
 API CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned int n, CUlibrary l)
 {
-	struct image *im = obj_find(SV_T_CUlibrary, sv_u64(l));
+	struct image *im;
 
 	TRY(session_check());
 	if (!out || !n)
 		return CUDA_ERROR_INVALID_VALUE;
-	return im ? names(im, SV_OP_cuLibraryEnumerateKernels, out, n, one_kernel) :
-		CUDA_ERROR_INVALID_HANDLE;
+	TRY(library(l, &im));
+	return names(im, SV_OP_cuLibraryEnumerateKernels, out, n, one_kernel);
 }
 
 /* -------------------------------------------------------------------------------- variables */
@@ -743,13 +886,11 @@ static CUresult bring_managed(struct image *im, uint16_t op, struct sv_by_name *
 static CUresult variable(struct image *im, uint16_t op, const char *name, CUdeviceptr *addr,
 			 size_t *len)
 {
-	struct sv_by_name a = { .from = im ? im->o.handle : 0 };
+	struct sv_by_name a = { .from = im->o.handle };
 	struct sv_global g;
 
 	if (!name || (!addr && !len))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!im)
-		return CUDA_ERROR_INVALID_HANDLE;
 	if (op != SV_OP_cuLibraryGetManaged && thread.ctx)
 		a.ctx = thread.ctx->o.handle;
 	a.name_len = strlen(name) + 1;
@@ -767,24 +908,28 @@ static CUresult variable(struct image *im, uint16_t op, const char *name, CUdevi
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *addr, size_t *len, CUmodule m, const char *name)
 {
 	struct context *ctx;
+	struct image *im;
 
 	TRY(context_current(&ctx));
-	return variable(obj_find(SV_T_CUmodule, sv_u64(m)), SV_OP_cuModuleGetGlobal_v2, name, addr,
-			len);
+	TRY(module_here(m, &im));
+	return variable(im, SV_OP_cuModuleGetGlobal_v2, name, addr, len);
 }
 
 API CUresult cuLibraryGetGlobal(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
 {
 	struct context *ctx;
+	struct image *im;
 
 	TRY(context_current(&ctx));
-	return variable(obj_find(SV_T_CUlibrary, sv_u64(l)), SV_OP_cuLibraryGetGlobal, name, addr,
-			len);
+	TRY(library(l, &im));
+	return variable(im, SV_OP_cuLibraryGetGlobal, name, addr, len);
 }
 
 API CUresult cuLibraryGetManaged(CUdeviceptr *addr, size_t *len, CUlibrary l, const char *name)
 {
+	struct image *im;
+
 	TRY(session_check());
-	return variable(obj_find(SV_T_CUlibrary, sv_u64(l)), SV_OP_cuLibraryGetManaged, name, addr,
-			len);
+	TRY(library(l, &im));
+	return variable(im, SV_OP_cuLibraryGetManaged, name, addr, len);
 }

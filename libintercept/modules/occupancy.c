@@ -23,7 +23,7 @@ struct kernel {
 
 static int device(CUdevice_attribute attr)
 {
-	return session_device(session.device)->attr[attr];
+	return session_device(device_of(here))->attr[attr];
 }
 
 static CUresult kernel(CUfunction f, struct kernel *k)
@@ -223,80 +223,26 @@ API CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *out, CUfunction f, 
 /* ----------------------------------------------------------------------------------- clusters */
 
 /*
- * Where clusters fit depends on which parts of the chip work, so the driver answers. An answer
- * stays true until an attribute of the function is set, and libraries ask for the same
- * configuration before each launch: answers are kept with the function, in a list that only grows
- * until the function ends.
+ * Where clusters fit depends on which parts of the chip work, so the driver answers. Libraries ask for
+ * the same configuration before each launch: answers are kept.
  */
-#define CLUSTERS_KEPT 64
-
-struct clusters {
-	struct clusters *next;
-	unsigned int n;			/* of the list from here on */
-	unsigned int changes;		/* the function's, before the driver was asked */
-	uint16_t op;
-	CUresult rc;
-	int count;
-	struct sv_clusters of;
-};
-
-void clusters_free(struct function *f)
+static CUresult clusters_ask(struct context *ctx, struct function *f, uint16_t op,
+			     const struct sv_clusters *of, int *out)
 {
-	for (struct clusters *c = f->clusters, *next; c; c = next) {
-		next = c->next;
-		free(c);
-	}
-	f->clusters = NULL;
-}
-
-static const struct clusters *clusters_known(struct function *f, uint16_t op,
-					     const struct sv_clusters *of)
-{
-	unsigned int changes = __atomic_load_n(&f->changes, __ATOMIC_ACQUIRE);
-	const struct clusters *c = __atomic_load_n(&f->clusters, __ATOMIC_ACQUIRE);
-
-	for (; c; c = c->next)
-		if (c->changes == changes && c->op == op && !memcmp(&c->of, of, sizeof(*of)))
-			return c;
-	return NULL;
-}
-
-static void clusters_keep(struct function *f, struct clusters known)
-{
-	struct clusters *c = malloc(sizeof(*c));
-
-	if (!c)
-		return;
-	*c = known;
-	c->next = __atomic_load_n(&f->clusters, __ATOMIC_ACQUIRE);
-	do {
-		c->n = c->next ? c->next->n + 1 : 1;
-		if (c->n > CLUSTERS_KEPT) {
-			free(c);
-			return;
-		}
-	} while (!__atomic_compare_exchange_n(&f->clusters, &c->next, c, false, __ATOMIC_RELEASE,
-					      __ATOMIC_ACQUIRE));
-}
-
-static CUresult clusters_ask(struct function *f, uint16_t op, const struct sv_clusters *of, int *out)
-{
-	struct clusters known = { .op = op, .of = *of,
-				  .changes = __atomic_load_n(&f->changes, __ATOMIC_ACQUIRE) };
-	const struct clusters *c = clusters_known(f, op, of);
+	struct verdict v = verdict_about(f, op, of, sizeof(*of));
 	struct sv_cluster_count answer = { 0 };
 
-	if (!c) {
-		known.rc = send_sync(op, of, sizeof(*of), NULL, 0, &answer, sizeof(answer));
-		known.count = answer.n;
-		if (known.rc && known.rc != CUDA_ERROR_INVALID_CLUSTER_SIZE)
-			return known.rc;
-		clusters_keep(f, known);
-		c = &known;
+	if (!verdict_find(f, &v)) {
+		TRY(function_load(ctx, f));
+		v.rc = send_sync(op, of, sizeof(*of), NULL, 0, &answer, sizeof(answer));
+		v.value = answer.n;
+		if (v.rc && v.rc != CUDA_ERROR_INVALID_CLUSTER_SIZE)
+			return v.rc;
+		verdict_keep(f, &v);
 	}
-	if (!c->rc)
-		*out = c->count;
-	return c->rc;
+	if (!v.rc)
+		*out = v.value;
+	return v.rc;
 }
 
 static CUresult describe_clusters(const CUlaunchConfig *c, struct sv_clusters *to)
@@ -345,7 +291,7 @@ static CUresult clusters(uint16_t op, int *out, CUfunction handle, const CUlaunc
 	TRY(describe_clusters(c, &a));
 	a.ctx = s->o.ctx->o.handle;
 	a.function = f->o.handle;
-	return clusters_ask(f, op, &a, out);
+	return clusters_ask(s->o.ctx, f, op, &a, out);
 }
 
 static uint64_t cluster_of(const CUlaunchConfig *c)

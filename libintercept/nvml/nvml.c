@@ -54,6 +54,11 @@ struct field_value {			/* nvmlFieldValue_t */
 	unsigned long long value;
 };
 
+struct process_v1 {			/* nvmlProcessInfo_v1_t */
+	unsigned int pid;
+	unsigned long long used;
+};
+
 struct process {			/* nvmlProcessInfo_t */
 	unsigned int pid;
 	unsigned long long used;
@@ -420,6 +425,23 @@ API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, struct utilizatio
 	return NOT_SUPPORTED;
 }
 
+/*
+ * The driver API does not tell the link. XLA asks whenever it describes a device, and takes this when
+ * it gets no answer, with an error on stderr.
+ */
+#define LINK(name, value)									\
+API nvmlReturn_t name(nvmlDevice_t d, unsigned int *out)						\
+{												\
+	CHECK(d, out);										\
+	*out = value;										\
+	return OK;										\
+}
+
+LINK(nvmlDeviceGetCurrPcieLinkGeneration, 3)
+LINK(nvmlDeviceGetMaxPcieLinkGeneration, 3)
+LINK(nvmlDeviceGetCurrPcieLinkWidth, 16)
+LINK(nvmlDeviceGetMaxPcieLinkWidth, 16)
+
 API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, unsigned int *out)
 {
 	CHECK(d, out);
@@ -427,9 +449,12 @@ API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, unsigned int *out)
 	return OK;
 }
 
-API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned int *n,
-							 struct process *out)
+/* The only process is the caller; PyTorch asks what it uses when memory has run out. */
+static nvmlReturn_t processes(nvmlDevice_t d, unsigned int *n, const void *out,
+			      unsigned long long *used)
 {
+	size_t total, free;
+
 	CHECK(d, n);
 	if (*n < 1) {
 		*n = 1;
@@ -437,9 +462,33 @@ API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigne
 	}
 	if (!out)
 		return INVALID_ARGUMENT;
+	if (memory_of(d, &total, &free))
+		return UNKNOWN;
 	*n = 1;
-	*out = (struct process){ getpid(), ~0ull, ~0u, ~0u };	/* memory: not available */
+	*used = total - free;
 	return OK;
+}
+
+API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t d, unsigned int *n,
+						      struct process_v1 *out)
+{
+	unsigned long long used;
+	nvmlReturn_t rc = processes(d, n, out, &used);
+
+	if (!rc)
+		*out = (struct process_v1){ getpid(), used };
+	return rc;
+}
+
+API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned int *n,
+							 struct process *out)
+{
+	unsigned long long used;
+	nvmlReturn_t rc = processes(d, n, out, &used);
+
+	if (!rc)
+		*out = (struct process){ getpid(), used, ~0u, ~0u };
+	return rc;
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t d, unsigned int *n,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - libsingvgpu-rtc.so, which `singvgpu run` preloads: it stands in front of NVRTC and nvJitLink.
+# build.mk - libsingvgpu-rtc.so, which `singvgpu run` preloads: it stands in front of NVRTC, nvJitLink, CUPTI.
 #
 # It sees libc, libintercept's log.h and the format of fatbins alone. No sanitizer: it goes into programs
 # that have none. The driver of direct mode has the same objects in it (uproxy/softgpu/build.mk).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rtc.c - stands in front of NVRTC, nvJitLink and libNVVM, however a program comes to call them
+ * rtc.c - stands in front of NVRTC, nvJitLink, libNVVM and CUPTI, however a program comes to call them
  *
  * A program, or its library, that is linked with them binds to our functions of the same names
  * first, since this library is preloaded. A program that opens them calls dlsym, which is ours,
@@ -70,6 +70,11 @@ static void *real_dlsym(void *handle, const char *name)
 	rtc_real_dlsym = dlsym;		/* we have no dlsym here; see the end of the file */
 #endif
 	return rtc_real_dlsym(handle, name);
+}
+
+void *rtc_next(const char *name)
+{
+	return real_dlsym(RTLD_NEXT, name);
 }
 
 struct driver {
@@ -163,11 +168,12 @@ static const char *const names[CALLS] = {
 
 static enum rtc_family family_of(enum call call)
 {
-	return call >= CALL_nvvmCompileProgram ? RTC_NVVM :
+	return call >= CALL_cuptiGetVersion ? RTC_CUPTI :
+	       call >= CALL_nvvmCompileProgram ? RTC_NVVM :
 	       call >= CALL_nvJitLinkCreate ? RTC_LINK : RTC_NVRTC;
 }
 
-/* The call that a name stands for: nvrtcX, nvvmX, nvJitLinkX or __nvJitLinkX_13_0; else -1. */
+/* The call that a name stands for: nvrtcX, nvvmX, cuptiX, nvJitLinkX or __nvJitLinkX_13_0; else -1. */
 static int call_of(const char *name, char suffix[8])
 {
 	bool under = !strncmp(name, "__nvJitLink", 11);
@@ -176,7 +182,8 @@ static int call_of(const char *name, char suffix[8])
 
 	suffix[0] = 0;
 	name += under ? 2 : 0;
-	if (strncmp(name, "nvrtc", 5) && strncmp(name, "nvJitLink", 9) && strncmp(name, "nvvm", 4))
+	if (strncmp(name, "nvrtc", 5) && strncmp(name, "nvJitLink", 9) && strncmp(name, "nvvm", 4) &&
+	    strncmp(name, "cupti", 5))
 		return -1;
 	end = under ? strchr(name, '_') : NULL;
 	len = end ? (size_t)(end - name) : strlen(name);
@@ -327,7 +334,8 @@ static int look_for(struct dl_phdr_info *info, size_t size, void *data)
 /* The function that a caller would use without us: of its own libraries, the program's, or any. */
 static void *behind(void *caller, enum call call, const char *suffix)
 {
-	static const char *const files[] = { "libnvrtc.so", "libnvJitLink.so", "libnvvm.so" };
+	static const char *const files[] = { "libnvrtc.so", "libnvJitLink.so", "libnvvm.so",
+		"libcupti.so" };
 	struct search s = { files[family_of(call)], "" };
 	struct link_map *map = NULL;
 	void *fn = NULL;
@@ -370,6 +378,9 @@ LINK_WRAPPED(X, 0)
 #define X(s, name, params, args) EXPORT(name, "", name, params, args, NVVM_INVALID_PROGRAM)
 NVVM_WRAPPED(X, 0)
 #undef X
+#define X(s, name, params, args) EXPORT(name, "", name, params, args, CUPTI_UNKNOWN)
+CUPTI_WRAPPED(X, 0)
+#undef X
 #define VERSIONED(v, name, params, args)							\
 	EXPORT(__##name##v, #v, name, params, args, LINK_INTERNAL)
 #define EACH_MINOR(X, major)									\
@@ -400,7 +411,7 @@ struct answer rtc_dlsym(void *handle, const char *name, void *caller)
 
 	if (!rtc_real_dlsym)
 		real_dlsym(RTLD_NEXT, "dlsym");
-	if (!name || (name[0] != 'n' && name[0] != '_') || handle == RTLD_NEXT)
+	if (!name || !strchr("nc_", name[0]) || handle == RTLD_NEXT)
 		return (struct answer){ 0 };
 	call = call_of(name, suffix);
 	if (call < 0)

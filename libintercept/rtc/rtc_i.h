@@ -2,9 +2,9 @@
 /*
  * rtc_i.h - internal interfaces of libsingvgpu-rtc.so: the libraries found, and the wrapped calls
  *
- * The ABI of NVRTC, nvJitLink and libNVVM is repeated here, so that this builds without a
+ * The ABI of NVRTC, nvJitLink, libNVVM and CUPTI is repeated here, so that this builds without a
  * toolkit, and one wrapper serves several versions. Results are nvrtcResult, nvJitLinkResult,
- * nvvmResult.
+ * nvvmResult, CUptiResult.
  */
 #ifndef RTC_I_H
 #define RTC_I_H
@@ -19,6 +19,7 @@ enum {
 	NVRTC_OUT_OF_MEMORY = 1, NVRTC_INTERNAL_ERROR = 11,
 	LINK_INTERNAL = 6, LINK_UNRECOGNIZED_INPUT = 8,
 	NVVM_INVALID_PROGRAM = 5,
+	CUPTI_INVALID_PARAMETER = 1, CUPTI_UNKNOWN = 999,
 };
 
 /*
@@ -47,7 +48,10 @@ enum {
 	X(s, nvvmCompileProgram, (void *p, int n, const char **opt), (lib, p, n, opt))		\
 	X(s, nvvmVerifyProgram, (void *p, int n, const char **opt), (lib, p, n, opt))		\
 	X(s, nvvmLLVMVersion, (const char *arch, int *version), (lib, arch, version))
-#define ALL_WRAPPED(X, s) NVRTC_WRAPPED(X, s) LINK_WRAPPED(X, s) NVVM_WRAPPED(X, s)
+#define CUPTI_WRAPPED(X, s)									\
+	X(s, cuptiGetVersion, (uint32_t *version), (lib, version))
+#define ALL_WRAPPED(X, s) NVRTC_WRAPPED(X, s) LINK_WRAPPED(X, s) NVVM_WRAPPED(X, s)		\
+	CUPTI_WRAPPED(X, s)
 
 /* Functions that are called, but not wrapped. */
 #define NVRTC_CALLED(X, s)									\
@@ -57,7 +61,7 @@ enum {
 	X(s, nvJitLinkGetLinkedPtxSize, (void *h, size_t *n), )						\
 	X(s, nvJitLinkGetLinkedPtx, (void *h, char *to), )
 
-enum rtc_family { RTC_NVRTC, RTC_LINK, RTC_NVVM };
+enum rtc_family { RTC_NVRTC, RTC_LINK, RTC_NVVM, RTC_CUPTI };
 
 /* A loaded library and its own functions; it is never unloaded. */
 struct rtc_lib {
@@ -83,6 +87,9 @@ ALL_WRAPPED(X, 0)
  * cuInit and init is false.
  */
 int rtc_own(bool init);
+
+/* libc's function of this name. */
+void *rtc_next(const char *name);
 
 /* NN of sm_NN (*real) or compute_NN, with or without the suffix a or f; else 0. */
 int rtc_arch(const char *s, bool *real);

@@ -5,9 +5,9 @@
  *   cuLaunchHostFunc ── id, word ──► proxy: the stream reaches it, waits for word >= id
  *   runner ◄── SV_OP_X_NEXT_CALL: id is due ── runs it, stores id in word ──► the stream continues
  *
- * The runner thread starts with the first host function and requests the next call for ever; one
- * call runs at a time, as with NVIDIA's driver. A stream's ids grow, so that one word is enough
- * for it.
+ * A device's runner starts with the first host function on one of its streams and requests the next
+ * call for ever; it runs one call at a time, as NVIDIA's driver does. A stream's ids grow, so that one
+ * word is enough for it.
  */
 #include "client.h"
 #include "hostfunc.h"
@@ -28,22 +28,21 @@ struct call {
 
 #define BUCKETS 1024
 
-struct calls {			/* a session's; locks.hostfunc */
+struct calls {			/* locks.hostfunc */
 	struct call *bucket[BUCKETS];	/* by id */
 	uint64_t ids;
-	bool running;
 };
 
 static struct call *take(uint64_t id)
 {
 	struct call **p, *c;
 
-	lock_take(&session.locks.hostfunc);
-	for (p = &session.calls->bucket[id % BUCKETS]; (c = *p) && c->id != id; p = &c->next)
+	lock_take(&process.locks.hostfunc);
+	for (p = &process.calls->bucket[id % BUCKETS]; (c = *p) && c->id != id; p = &c->next)
 		;
 	if (c && !c->keep)
 		*p = c->next;
-	lock_drop(&session.locks.hostfunc);
+	lock_drop(&process.locks.hostfunc);
 	return c;
 }
 
@@ -71,7 +70,7 @@ static void *runner(void *arg)
 {
 	struct sv_next_call due;
 
-	(void)arg;
+	here = arg;
 	thread.in_callback = true;
 	for (;;) {
 		struct ring_ticket t;
@@ -81,9 +80,9 @@ static void *runner(void *arg)
 		 * Not send_sync: this thread must not consume deferred errors. It passes a closed
 		 * gate, since the freeze waits for streams that wait for this thread.
 		 */
-		if (ring_request_anyway(session.ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
+		if (ring_request_anyway(here->ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
 			break;
-		if (ring_await(session.ring, &t, NULL, &due, sizeof(due), NULL, -1))
+		if (ring_await(here->ring, &t, NULL, &due, sizeof(due), NULL, -1))
 			break;
 		if (due.id)
 			run(&due);
@@ -99,31 +98,21 @@ static CUresult start(void)
 	pthread_t t;
 	int rc;
 
-	if (!session.calls)
-		session.calls = calloc(1, sizeof(*session.calls));
-	if (!session.calls)
+	if (!process.calls)
+		process.calls = calloc(1, sizeof(*process.calls));
+	if (!process.calls)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (session.calls->running)
+	if (here->calling)
 		return CUDA_SUCCESS;
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&t, &attr, runner, NULL);
+	rc = pthread_create(&t, &attr, runner, here);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
-	session.calls->running = !rc;
+	here->calling = !rc;
 	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-bool hostfunc_running(void)
-{
-	bool is;
-
-	lock_take(&session.locks.hostfunc);
-	is = session.calls && session.calls->running;
-	lock_drop(&session.locks.hostfunc);
-	return is;
 }
 
 /* Allocate the stream's word with its first call. */
@@ -136,11 +125,11 @@ static CUresult make_word(struct stream *s)
 		return CUDA_SUCCESS;
 	TRY(arena_alloc(8, 64, NULL, &off));
 	*(uint64_t *)arena_at(off) = 0;
-	lock_take(&session.locks.hostfunc);
+	lock_take(&process.locks.hostfunc);
 	used = !s->call_word;
 	if (used)
 		__atomic_store_n(&s->call_word, off, __ATOMIC_RELEASE);
-	lock_drop(&session.locks.hostfunc);
+	lock_drop(&process.locks.hostfunc);
 	if (!used)
 		arena_free(off);
 	return CUDA_SUCCESS;
@@ -157,18 +146,18 @@ static CUresult add_call(struct stream *s, struct call *from, struct sv_host_fun
 	if (!c)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*c = *from;
-	lock_take(&session.locks.hostfunc);
+	lock_take(&process.locks.hostfunc);
 	rc = start();
 	if (!rc) {
-		c->id = ++session.calls->ids;
+		c->id = ++process.calls->ids;
 		c->word = s ? s->call_word : 0;
-		p = &session.calls->bucket[c->id % BUCKETS];
+		p = &process.calls->bucket[c->id % BUCKETS];
 		c->next = *p;
 		*p = c;
 		a->id = c->id;
 		a->word = c->word;
 	}
-	lock_drop(&session.locks.hostfunc);
+	lock_drop(&process.locks.hostfunc);
 	if (rc)
 		free(c);
 	return rc;
@@ -200,12 +189,12 @@ void hostfunc_forget(uint64_t id)
 {
 	struct call *c;
 
-	lock_take(&session.locks.hostfunc);
-	for (c = session.calls->bucket[id % BUCKETS]; c && c->id != id; c = c->next)
+	lock_take(&process.locks.hostfunc);
+	for (c = process.calls->bucket[id % BUCKETS]; c && c->id != id; c = c->next)
 		;
 	if (c)
 		c->keep = false;
-	lock_drop(&session.locks.hostfunc);
+	lock_drop(&process.locks.hostfunc);
 	free(take(id));
 }
 
@@ -218,6 +207,7 @@ API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *arg)
 	if (!fn)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	if (s->capture)
 		return capture_record(s, SV_OP_cuLaunchHostFunc, &args, sizeof(args), NULL, 0);
@@ -232,6 +222,7 @@ API CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback fn, void *arg
 	if (!fn || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	if (s->capture)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	TRY(capture_legacy(s));

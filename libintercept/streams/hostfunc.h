@@ -17,7 +17,4 @@ struct hostfunc_args {
 LOCAL CUresult hostfunc_keep(CUhostFn fn, void *arg, uint64_t *id);
 LOCAL void hostfunc_forget(uint64_t id);
 
-/* Whether the session has its thread for host functions, which waits in the channel for good. */
-LOCAL bool hostfunc_running(void);
-
 #endif

@@ -10,56 +10,63 @@
 
 /* ---------------------------------------------------------------------------------- streams */
 
-static CUresult create(struct stream **out, struct context **ctx, unsigned int flags)
+static bool bad_flags(unsigned int flags)
 {
-	if (flags & ~CU_STREAM_NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
-	TRY(context_current(ctx));
-	*out = obj_new(SV_T_CUstream, *ctx);
-	if (!*out)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	(*out)->flags = flags;
-	return CUDA_SUCCESS;
+	return flags & ~CU_STREAM_NON_BLOCKING;
 }
 
-static CUresult created(CUresult rc, struct stream *s, CUstream *out)
+CUresult stream_new(struct context *ctx, unsigned int flags, struct stream **out)
 {
+	struct sv_cuStreamCreate a = { .ctx = ctx->o.handle, .Flags = flags };
+	struct stream *s = obj_new(SV_T_CUstream, ctx);
+	CUresult rc;
+
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	s->flags = flags;
+	a.phStream = s->wire;
+	rc = send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0);
 	if (rc)
 		obj_free(SV_T_CUstream, &s->o);
 	else
-		*out = (CUstream)(uintptr_t)s->wire;
+		*out = s;
 	return rc;
 }
 
 CUresult sv_hook_cuStreamCreate(CUstream *out, unsigned int flags, int per_thread, int *done)
 {
-	struct sv_cuStreamCreate a = { .Flags = flags };
 	struct context *ctx;
 	struct stream *s;
 
 	(void)per_thread;
 	*done = 1;
-	if (!out)
+	if (!out || bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(create(&s, &ctx, flags));
-	a.ctx = ctx->o.handle;
-	a.phStream = s->wire;
-	return created(send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0), s, out);
+	TRY(context_current(&ctx));
+	TRY(stream_new(ctx, flags, &s));
+	*out = (CUstream)(uintptr_t)s->wire;
+	return CUDA_SUCCESS;
 }
 
 CUresult sv_hook_cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority,
 					    int per_thread, int *done)
 {
 	struct sv_cuStreamCreateWithPriority a = { .flags = flags, .priority = priority };
-	const struct sv_shared *sh = session.shared;
+	const struct sv_shared *sh;
 	struct context *ctx;
 	struct stream *s;
+	CUresult rc;
 
 	(void)per_thread;
 	*done = 1;
-	if (!out)
+	if (!out || bad_flags(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(create(&s, &ctx, flags));
+	TRY(context_current(&ctx));
+	sh = here->shared;
+	s = obj_new(SV_T_CUstream, ctx);
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	s->flags = flags;
 	/* A priority out of range is clamped, not refused (cuStreamCreateWithPriority). */
 	if (priority > sh->priority_least)
 		priority = sh->priority_least;
@@ -68,8 +75,12 @@ CUresult sv_hook_cuStreamCreateWithPriority(CUstream *out, unsigned int flags, i
 	s->priority = priority;
 	a.ctx = ctx->o.handle;
 	a.phStream = s->wire;
-	return created(send_async(SV_OP_cuStreamCreateWithPriority, &a, sizeof(a), NULL, 0), s,
-		       out);
+	rc = send_async(SV_OP_cuStreamCreateWithPriority, &a, sizeof(a), NULL, 0);
+	if (rc)
+		obj_free(SV_T_CUstream, &s->o);
+	else
+		*out = (CUstream)(uintptr_t)s->wire;
+	return rc;
 }
 
 API CUresult cuStreamDestroy_v2(CUstream handle)
@@ -81,6 +92,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
 	TRY(session_check());
 	if (!s)
 		return CUDA_ERROR_INVALID_HANDLE;
+	ON(s->o.ctx->session);
 	a.stream = s->wire;
 	capture_stream_gone(s);
 	rc = send_async(SV_OP_cuStreamDestroy_v2, &a, sizeof(a), NULL, 0);
@@ -112,6 +124,7 @@ API CUresult cuStreamSynchronize(CUstream handle)
 	struct stream *s;
 
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_sync(s));
 	return stream_sync(s->o.ctx, s);
 }
@@ -121,6 +134,7 @@ API CUresult cuStreamQuery(CUstream handle)
 	struct stream *s;
 
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	TRY(capture_sync(s));
 	return ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
 }
@@ -132,6 +146,7 @@ API CUresult cuStreamGetPriority(CUstream handle, int *priority)
 	if (!priority)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	*priority = s->priority;
 	return CUDA_SUCCESS;
 }
@@ -143,6 +158,7 @@ API CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	*flags = s->flags;
 	return CUDA_SUCCESS;
 }
@@ -154,6 +170,7 @@ API CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	*id = s->id;
 	return CUDA_SUCCESS;
 }
@@ -165,6 +182,7 @@ API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	*out = (CUcontext)(uintptr_t)s->o.ctx->o.handle;
 	return CUDA_SUCCESS;
 }
@@ -176,6 +194,18 @@ API CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *out, CUgreenCtx *gree
 	return cuStreamGetCtx(handle, out);
 }
 
+/* No stream has a green context, since none can be made. */
+API CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green)
+{
+	struct stream *s;
+
+	if (!green)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(stream_find(handle, &s));
+	*green = NULL;
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
 {
 	struct stream *s;
@@ -183,7 +213,8 @@ API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
-	*out = session.device;
+	ON(s->o.ctx->session);
+	*out = device_of(here);
 	return CUDA_SUCCESS;
 }
 
@@ -201,6 +232,7 @@ API CUresult cuEventQuery(CUevent handle)
 	struct event *e;
 
 	TRY(event(handle, &e));
+	ON(e->o.ctx->session);
 	TRY(capture_event(e));
 	return ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
 }
@@ -210,6 +242,7 @@ API CUresult cuEventSynchronize(CUevent handle)
 	struct event *e;
 
 	TRY(event(handle, &e));
+	ON(e->o.ctx->session);
 	TRY(capture_event(e));
 	return ask(e->peers ? SV_OP_X_IPC_SYNC : SV_OP_cuEventSynchronize, e->o.ctx,
 		   e->o.handle);

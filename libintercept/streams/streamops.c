@@ -35,6 +35,7 @@ API CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAt
 	if (!out || !sv_attr_of_stream(id))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	value_of(s, id, out);
 	return CUDA_SUCCESS;
 }
@@ -42,7 +43,7 @@ API CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAt
 static CUresult set_attribute(struct stream *s, CUstreamAttrID id, const CUstreamAttrValue *v)
 {
 	struct sv_stream_attr a = { .ctx = s->o.ctx->o.handle, .stream = s->wire, .id = id };
-	const struct sv_shared *sh = session.shared;
+	const struct sv_shared *sh = here->shared;
 
 	if (id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
 	    (v->syncPolicy < CU_SYNC_POLICY_AUTO || v->syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
@@ -68,6 +69,7 @@ API CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUst
 	if (!v || !sv_attr_of_stream(id))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	return set_attribute(s, id, v);
 }
 
@@ -77,6 +79,7 @@ API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
 	CUstreamAttrValue v;
 
 	TRY(stream_find(to, &d));
+	ON(d->o.ctx->session);
 	TRY(stream_find(from, &s));
 	if (d->o.ctx != s->o.ctx)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -94,7 +97,7 @@ API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
 
 CUresult memop_wait(uint64_t addr, unsigned int size, unsigned int flags)
 {
-	const struct sv_device *d = session_device(session.device);
+	const struct sv_device *d = session_device(device_of(here));
 
 	if (addr % size || (flags & ~(CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH)))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -161,6 +164,7 @@ API CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int n, CUstreamBatc
 	if (flags || !ops || !n || n > 256)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(stream_find(handle, &s));
+	ON(s->o.ctx->session);
 	if (capture_on(s))
 		return capture_memops(s, n, ops);
 	if (s->wire == SV_STREAM_LEGACY)

@@ -511,12 +511,27 @@ static const struct {
 	    0x1e }, fft_table },
 };
 
-/* Known and refused: NVRTC's, and one that cudart asks for first and does not need. */
-static const unsigned char refused[][16] = {
-	{ 0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3,
-	  0x28 },
-	{ 0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e, 0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d,
-	  0xd9 },
+/*
+ * Known and refused: NVRTC's, one that cudart asks for first and does not need, and those that CUPTI
+ * asks for first. CUPTI gives up then, whatever the error is: its calls fail (13.0: with
+ * CUPTI_ERROR_UNKNOWN, 12.6: CUPTI_ERROR_NOT_INITIALIZED), and the device is not touched. PyTorch's
+ * profiler says so and goes on with the events of the host.
+ */
+#define CUPTI "CUPTI's: a profiler sees no events of the device"
+static const struct {
+	unsigned char id[16];
+	const char *whose;	/* NULL: not worth a word */
+} refused[] = {
+	{ { 0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3,
+	    0x28 }, NULL },
+	{ { 0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e, 0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d,
+	    0xd9 }, NULL },
+	{ { 0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e, 0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7,
+	    0x4b }, CUPTI },
+	{ { 0x7c, 0xb6, 0x3f, 0x9b, 0x9c, 0xa4, 0x8e, 0x42, 0xa4, 0x84, 0xbe, 0xb6, 0x6e, 0x6a, 0xed,
+	    0x7f }, CUPTI },
+	{ { 0xd7, 0xbd, 0x8a, 0xf8, 0xe7, 0xac, 0xca, 0x4a, 0xbd, 0xbc, 0xfb, 0x1f, 0x1b, 0x3f, 0xcf,
+	    0x33 }, CUPTI },
 };
 
 static void *proc(const char *name)
@@ -547,7 +562,7 @@ void export_tables_init(const struct export_tables_host *h)
 	identity_table[51] = id_resolve_stream;
 }
 
-static void report(const unsigned char *id)
+static void report(const unsigned char *id, const char *whose)
 {
 	static unsigned char seen[32][16];
 	static unsigned int nseen;
@@ -561,11 +576,11 @@ static void report(const unsigned char *id)
 	if (!known && nseen < 32)
 		memcpy(seen[nseen++], id, 16);
 	pthread_mutex_unlock(&lock);
-	if (known || !host->unknown_table)
+	if (known || !host->refused_table)
 		return;
 	for (int i = 0; i < 16; i++)
 		p += sprintf(p, "%s%02X", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
-	host->unknown_table(text);
+	host->refused_table(text, whose);
 }
 
 CUresult export_tables_get(const void **table, const CUuuid *id)
@@ -582,8 +597,11 @@ CUresult export_tables_get(const void **table, const CUuuid *id)
 			return CUDA_SUCCESS;
 		}
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-		if (!memcmp(refused[i], b, 16))
+		if (!memcmp(refused[i].id, b, 16)) {
+			if (refused[i].whose)
+				report(b, refused[i].whose);
 			return CUDA_ERROR_NOT_FOUND;
-	report(b);
+		}
+	report(b, "unknown");
 	return CUDA_ERROR_NOT_FOUND;
 }

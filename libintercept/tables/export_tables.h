@@ -13,8 +13,8 @@
 struct export_tables_host {
 	/* The device's primary context, whether it is retained or not. */
 	CUresult (*primary_context)(CUcontext *ctx, CUdevice dev);
-	/* Called once for each unknown table; may be NULL. */
-	void (*unknown_table)(const char *uuid);
+	/* Called once for each table that is refused, if it matters; may be NULL. */
+	void (*refused_table)(const char *uuid, const char *why);
 	/* Finds the driver's own entry points, which the program cannot interpose. */
 	CUresult (*get_proc)(const char *name, void **pfn);
 };
@@ -24,7 +24,7 @@ struct export_tables_host {
  */
 void export_tables_init(const struct export_tables_host *host);
 
-/* As cuGetExportTable: CUDA_ERROR_NOT_FOUND for an unknown table. */
+/* As cuGetExportTable: CUDA_ERROR_NOT_FOUND for a table that is not here. */
 CUresult export_tables_get(const void **table, const CUuuid *id);
 
 /* Ends the storage of a context that is destroyed or reset, calling the destructors. */

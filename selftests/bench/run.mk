@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.mk - the bench of running through the proxy, beside direct mode
 
-$(B)/selftests/bench/calls: selftests/bench/calls.c
+$(B)/selftests/bench/calls $(B)/selftests/bench/managed: $(B)/selftests/bench/%: selftests/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_CFLAGS) $(LDFLAGS) $< -ldl -o $@
 

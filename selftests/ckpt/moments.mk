@@ -13,7 +13,8 @@ $(INFLIGHT): selftests/ckpt/inflight.cu selftests/jobs/job.cuh
 
 WAITS := $(B)/selftests/ckpt/waits
 REGISTERED := $(B)/selftests/ckpt/registered
-$(WAITS) $(REGISTERED): $(B)/%: %.c $(LIBCUDA)
+VARIABLES := $(B)/selftests/ckpt/variables
+$(WAITS) $(REGISTERED) $(VARIABLES): $(B)/%: %.c $(LIBCUDA)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_CFLAGS) -MMD -MP -pthread -o $@ $< -L$(dir $(LIBCUDA)) -lcuda $(LDFLAGS)
 
@@ -27,11 +28,11 @@ $(OTHERDEV): selftests/ckpt/otherdev.c $(B)/uproxy/softgpu/libsoftcuda.so
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 ifneq ($(CUDA_HOME),)
-TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV) $(WAITS) $(REGISTERED) $(CHECKED)/libcuda.so.1
+TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV) $(WAITS) $(REGISTERED) $(VARIABLES) $(CHECKED)/libcuda.so.1
 endif
 HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults \
 	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere \
-	selftests/ckpt/test-waits selftests/ckpt/test-registered
+	selftests/ckpt/test-waits selftests/ckpt/test-several selftests/ckpt/test-registered selftests/ckpt/test-variables
 LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200

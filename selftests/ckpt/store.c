@@ -1070,6 +1070,156 @@ TEST_F(store, a_writer_does_not_rely_on_what_its_neighbour_may_drop)
 	free(p);
 }
 
+/* ------------------------------------------------------------------------------ lanes */
+
+#define LANES	 4
+#define PART	 128		/* pages that a lane writes at once */
+#define ALL	 24000ul	/* pages: more than a segment */
+#define DISTINCT 17000ul	/* of them; each lane writes some that others write, too */
+
+struct lane_work {
+	struct store_object *o;
+	const uint8_t *p;
+	const struct store_digest *d;	/* NULL: the store hashes */
+	size_t first;
+	int err;
+};
+
+static void *write_lane(void *arg)
+{
+	struct lane_work *l = arg;
+
+	for (size_t at = l->first; at < ALL && !l->err; at += LANES * PART) {
+		size_t n = ALL - at < PART ? ALL - at : PART;
+
+		l->err = l->d ? store_object_put(l->o, at * PAGE, l->p + at * PAGE, n, l->d + at) :
+				store_object_write(l->o, at * PAGE, l->p + at * PAGE, n * PAGE);
+	}
+	l->err = l->err ?: store_object_flush(l->o);
+	return NULL;
+}
+
+static void write_in_lanes(struct store_object *o, const uint8_t *p, const struct store_digest *d)
+{
+	struct lane_work l[LANES];
+	pthread_t t[LANES];
+
+	for (size_t i = 0; i < LANES; i++) {
+		l[i] = (struct lane_work){ .p = p, .d = d, .first = i * PART };
+		NEED_OK(store_object_lane(o, &l[i].o));
+	}
+	for (size_t i = 0; i < LANES; i++)
+		NEED(pthread_create(&t[i], NULL, write_lane, &l[i]) == 0);
+	for (size_t i = 0; i < LANES; i++) {
+		NEED(pthread_join(t[i], NULL) == 0);
+		NEED_OK(l[i].err);
+	}
+	for (size_t i = LANES; i--;)
+		NEED_OK(store_object_join(o, l[i].o));
+}
+
+/* Written by the host's digests into a new store, and again by given ones. */
+TEST_F(store, lanes_store_what_one_thread_stores)
+{
+	uint8_t *p = malloc(ALL * PAGE);
+	struct store_digest *d = malloc(ALL * sizeof(*d));
+	struct store_part part = { .name = "a" };
+	struct store_object *o;
+	char id[STORE_ID];
+
+	fill(p, DISTINCT * PAGE, 21);
+	memset(p + 300 * PAGE, 0, 10 * PAGE);
+	/* The first of these follow their originals closely: lanes meet the same page at once. */
+	for (size_t i = 0; i < PART; i++)
+		memcpy(p + (PART + i) * PAGE, p + i * PAGE, PAGE);
+	memcpy(p + DISTINCT * PAGE, p, (ALL - DISTINCT) * PAGE);
+	for (size_t i = 0; i < ALL; i++)
+		d[i] = store_hash(self->s, p + i * PAGE);
+	for (int again = 0; again < 2; again++) {
+		ASSERT_EQ(0, store_object_begin(self->w, &o));
+		write_in_lanes(o, p, again ? d : NULL);
+		ASSERT_EQ(0, store_object_end(o, 0, &part.ref));
+		ASSERT_EQ(0, store_writer_flush(self->w));
+		EXPECT_EQ((DISTINCT - 10 - PART) * PAGE, fresh(self->w));
+		ASSERT_EQ(0, compare(self->s, &part.ref, p, ALL * PAGE));
+	}
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	ASSERT_EQ(0, verify(self->s, true));
+	free(d);
+	free(p);
+}
+
+TEST_F(store, digests_that_are_given_are_looked_at)
+{
+	struct store_digest d[64];
+	struct store_object *o;
+	uint8_t *p = malloc(64 * PAGE);
+
+	fill(p, 64 * PAGE, 22);
+	for (size_t i = 0; i < 64; i++)
+		d[i] = store_hash(self->s, p + i * PAGE);
+	d[0].lo++;
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	ASSERT_EQ(-EINVAL, store_object_put(o, 17, p, 64, d));
+	ASSERT_EQ(-EBADMSG, store_object_put(o, PAGE, p, 64, d));
+	EXPECT_EQ(0, fresh(self->w));
+	store_object_abort(o);
+	free(p);
+}
+
+/* The object has linked its lane's pages, and the lane ends without making them durable. */
+TEST_F(store, a_lane_that_is_dropped_ends_the_object)
+{
+	struct store_object *o, *lane;
+	struct store_ref ref;
+	uint8_t *p = malloc(2 * MB);
+
+	fill(p, 2 * MB, 23);
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	ASSERT_EQ(0, store_object_lane(o, &lane));
+	ASSERT_EQ(0, store_object_write(lane, 0, p, 2 * MB));
+	ASSERT_EQ(0, store_object_write(o, 2 * MB, p, 2 * MB));
+	EXPECT_EQ(0, fresh(self->w));
+	store_object_abort(lane);
+	ASSERT_EQ(-ECANCELED, store_object_end(o, 0, &ref));
+	ASSERT_EQ(-ECANCELED, store_writer_flush(self->w));
+	free(p);
+}
+
+static _Atomic bool lane_fails;
+
+static int fail_one_file(struct io_event *e)
+{
+	bool yes = true;
+
+	return e->op == IO_CREATE && atomic_compare_exchange_strong(&lane_fails, &yes, false) ?
+		-ENOSPC : 0;
+}
+
+TEST_F(store, what_a_lane_meets_ends_all)
+{
+	struct store_object *o, *lane[2];
+	struct store_ref ref;
+	uint8_t *p = malloc(4 * MB);
+
+	fill(p, 4 * MB, 24);
+	ASSERT_EQ(0, store_object_begin(self->w, &o));
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(0, store_object_lane(o, &lane[i]));
+	store_io_hook = fail_one_file;
+	lane_fails = true;
+	ASSERT_EQ(-ENOSPC, store_object_write(lane[1], 0, p, PAGE));
+	store_io_hook = NULL;
+	EXPECT_EQ(false, atomic_load(&lane_fails));
+	EXPECT_EQ(-ENOSPC, store_object_write(lane[0], 2 * MB, p, 2 * MB));
+	EXPECT_NE(NULL, strstr(store_why()->text, "cannot make tmp/"));
+	EXPECT_EQ(-ENOSPC, store_object_join(o, lane[0]));
+	EXPECT_EQ(-ENOSPC, store_object_join(o, lane[1]));
+	EXPECT_EQ(-ENOSPC, store_object_end(o, 0, &ref));
+	EXPECT_EQ(-ENOSPC, store_writer_flush(self->w));
+	free(p);
+}
+
 /* ------------------------------------------------------------------------------ gc */
 
 TEST_F(store, gc_takes_what_nobody_needs)
@@ -1214,7 +1364,8 @@ TEST(another_users_pages_are_compared)
 	struct store_writer *w;
 	struct store_object *o;
 	struct store_ref ref;
-	struct place at;
+	struct place at = { 0 }, place;
+	uint64_t new;
 	struct store *s;
 	uint8_t p[2 * 4096], missing[2];
 	char dir[256];
@@ -1236,7 +1387,7 @@ TEST(another_users_pages_are_compared)
 		/* A page under the digest of another. */
 		d = store_hash(s, p + PAGE);
 		memset(p + PAGE, 'f', PAGE);
-		NEED(store_writer_put(w, d, p + PAGE, &at) == 0);
+		NEED(store_writer_put(w, &d, p + PAGE, 1, &at, &place, &new) == 0 && new == 1);
 		NEED_OK(store_writer_flush(w));
 		store_writer_close(w);
 		store_close(s);

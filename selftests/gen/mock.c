@@ -47,10 +47,30 @@ int mock_dispatch(uint16_t op, uint32_t len, struct sv_call *c)
 
 /* ------------------------------------------------------------------------------ client */
 
+void *sv_stub_begins(void)
+{
+	return NULL;
+}
+
+void sv_stub_ends(void **before)
+{
+	(void)before;
+}
+
 int sv_ctx(uint64_t *ctx)
 {
 	*ctx = MOCK_CTX;
 	return 0;
+}
+
+uint64_t sv_device(uint64_t device)
+{
+	return device;
+}
+
+uint64_t sv_ctx_named(uint64_t ctx)
+{
+	return ctx;
 }
 
 int sv_use(unsigned int type, uint64_t handle)
@@ -199,6 +219,11 @@ PASSES(cuEventDestroy_v2, CUevent hEvent)
 PASSES(cuCtxSetLimit, CUlimit limit, size_t value)
 PASSES(cuKernelSetAttribute, CUfunction_attribute attr, int value, CUkernel kernel, CUdevice dev)
 PASSES(cuFuncSetAttribute, CUfunction f, CUfunction_attribute attr, int value)
+PASSES(cuCtxSetCacheConfig, CUfunc_cache config)
+PASSES(cuCtxSetSharedMemConfig, CUsharedconfig config)
+PASSES(cuFuncSetCacheConfig, CUfunction f, CUfunc_cache config)
+PASSES(cuFuncSetSharedMemConfig, CUfunction f, CUsharedconfig config)
+PASSES(cuKernelSetCacheConfig, CUkernel kernel, CUfunc_cache config, CUdevice dev)
 PASSES(cuMemsetD8Async, CUdeviceptr to, unsigned char v, size_t n, CUstream stream)
 PASSES(cuMemsetD16Async, CUdeviceptr to, unsigned short v, size_t n, CUstream stream)
 PASSES(cuMemsetD32Async, CUdeviceptr to, unsigned int v, size_t n, CUstream stream)

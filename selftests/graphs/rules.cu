@@ -195,6 +195,33 @@ static void legacy(void)
 	ends(other);
 }
 
+/* cuDNN records its kernels with an address that is none, and never makes the graph executable. */
+static void nowhere(void)
+{
+	void *none = (void *)0x80;
+	cudaGraphExec_t x = NULL;
+	cudaGraphNode_t node;
+	cudaMemsetParams m = {};
+	cudaGraph_t g;
+	size_t n = 1;
+
+	EXPECT_ERROR(cudaErrorInvalidValue, cudaMemsetAsync(none, 0, 64, s));
+	cudaGetLastError();
+	begin(s);
+	CHECK(cudaMemsetAsync(none, 0, 64, s));
+	CHECK(cudaMemset2DAsync(none, 64, 1, 16, 2, s));
+	EXPECT_ERROR(cudaErrorInvalidValue,
+		     cudaMemcpyAsync(d, none, 4, cudaMemcpyDeviceToDevice, s));
+	cudaGetLastError();
+	CHECK(cudaStreamEndCapture(s, &g));
+	CHECK(cudaGraphGetRootNodes(g, &node, &n));
+	CHECK(cudaGraphMemsetNodeGetParams(node, &m));
+	EXPECT(m.dst == none);
+	EXPECT_ERROR(cudaErrorInvalidValue, cudaGraphInstantiate(&x, g, 0));
+	cudaGetLastError();
+	CHECK(cudaGraphDestroy(g));
+}
+
 /* A graph made half by hand and half by capture; what is known of a capture under way. */
 static void by_hand(void)
 {
@@ -389,8 +416,8 @@ int main(int argc, char **argv)
 	CHECK(cudaDeviceSynchronize());
 	struct { const char *name; void (*fn)(void); } all[] = {
 		{ "waiting", waiting }, { "events", events }, { "modes", modes },
-		{ "legacy", legacy }, { "by_hand", by_hand }, { "work", work },
-		{ "reuse", reuse }, { "destroyed", destroyed },
+		{ "legacy", legacy }, { "nowhere", nowhere }, { "by_hand", by_hand },
+		{ "work", work }, { "reuse", reuse }, { "destroyed", destroyed },
 	};
 	for (auto &step : all) {
 		if (argc > 1 && strcmp(argv[1], step.name))

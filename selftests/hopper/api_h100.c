@@ -89,6 +89,7 @@ static int at_once(CUfunction f, unsigned int x, unsigned int threads, unsigned 
 TEST_F(gpu, attributes_are_those_of_an_h100)
 {
 	char name[128];
+	size_t memory;
 
 	EXPECT_EQ(9, device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
 	EXPECT_EQ(0, device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
@@ -100,6 +101,8 @@ TEST_F(gpu, attributes_are_those_of_an_h100)
 	OK(cuDeviceGetName(name, sizeof(name), 0));
 	EXPECT_NE(NULL, strstr(name, "H100"));
 	EXPECT_NE(NULL, strstr(name, "singvgpu"));
+	OK(cuDeviceTotalMem(&memory, 0));
+	EXPECT_EQ(79ull << 30, memory);
 }
 
 TEST(unknown_profiles_are_refused)
@@ -128,7 +131,7 @@ TEST_F(gpu, a_cubin_has_its_kernels_with_their_parameters)
 	OK(cuModuleLoadData(&self->mod, image));
 	free(image);		/* the driver has its own copy */
 	OK(cuModuleGetFunctionCount(&n, self->mod));
-	EXPECT_EQ(5, n);
+	EXPECT_EQ(6, n);
 	FAILS(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&f, self->mod, "absent"));
 
 	OK(cuModuleGetFunction(&f, self->mod, "simple"));
@@ -165,6 +168,37 @@ TEST_F(gpu, a_cubin_has_its_kernels_with_their_parameters)
 	EXPECT_EQ(1, func_attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET));
 	EXPECT_EQ(2, func_attribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH));
 	EXPECT_EQ(1, func_attribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT));
+}
+
+TEST_F(gpu, large_parameters_of_machine_code)
+{
+	static char buf[32768];
+	void *image = built("kernels.cubin", NULL);
+	size_t off, size, bytes;
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, buf, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+			  CU_LAUNCH_PARAM_END };
+	CUfunction f;
+
+	ASSERT_NE(NULL, image);
+	OK(cuModuleLoadData(&self->mod, image));
+	free(image);
+	OK(cuModuleGetFunction(&f, self->mod, "twenty_kb"));
+	OK(cuFuncGetParamInfo(f, 0, &off, &size));
+	EXPECT_EQ(0, off);
+	EXPECT_EQ(20000, size);
+	OK(cuFuncGetParamInfo(f, 1, &off, &size));
+	EXPECT_EQ(20000, off);
+	EXPECT_EQ(8, size);
+	OK(cuFuncGetParamInfo(f, 2, &off, &size));
+	EXPECT_EQ(20008, off);
+	EXPECT_EQ(2, size);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncGetParamInfo(f, 3, &off, &size));
+	bytes = 20010;
+	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+	bytes = 20016;		/* with the padding of a struct */
+	FAILS(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+	      cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+	OK(cuCtxSynchronize());
 }
 
 TEST_F(gpu, a_cubin_has_its_variables_with_their_values)
@@ -316,14 +350,20 @@ TEST_F(gpu, damaged_machine_code_is_refused_or_harmless)
 
 /* ---------------------------------------------------------------------- clusters */
 
-static CUresult launch_in(CUfunction f, unsigned int grid, unsigned int x, unsigned int y)
+static CUresult launch_at(CUdeviceptr p, CUfunction f, unsigned int grid, unsigned int x,
+			  unsigned int y)
 {
 	CUlaunchAttribute a = cluster(x, y, 1);
 	CUlaunchConfig c = { .gridDimX = grid, .gridDimY = y, .gridDimZ = 1, .blockDimX = 32,
 			     .blockDimY = 1, .blockDimZ = 1, .attrs = &a, .numAttrs = x != 0 };
-	CUdeviceptr p = 0;
 
 	return cuLaunchKernelEx(&c, f, (void *[]){ &p }, NULL);
+}
+
+/* Machine code, which does not run. */
+static CUresult launch_in(CUfunction f, unsigned int grid, unsigned int x, unsigned int y)
+{
+	return launch_at(0, f, grid, x, y);
 }
 
 FIXTURE(code) {
@@ -404,16 +444,22 @@ TEST_F(code, occupancy_of_clusters_is_hoppers)
 	EXPECT_EQ(8, at_once(self->store, 16, 128, 200000));
 }
 
-TEST_F(gpu, kernels_that_run_have_no_clusters)
+TEST_F(gpu, kernels_that_run_have_clusters)
 {
 	void *image = built("older.fatbin", NULL);
+	CUdeviceptr p;
 	CUfunction f;
+	int v = 0;
 
 	ASSERT_NE(NULL, image);
 	OK(cuModuleLoadData(&self->mod, image));
 	OK(cuModuleGetFunction(&f, self->mod, "store"));
 	EXPECT_EQ(132, at_once(f, 2, 1024, 0));
-	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_in(f, 2, 2, 1));
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_in(f, 3, 2, 1));
+	OK(cuMemAlloc(&p, 4));
+	OK(launch_at(p, f, 2, 2, 1));
+	OK(cuMemcpyDtoH(&v, p, 4));
+	EXPECT_EQ(77, v);
 	EXPECT_EQ(0, softcuda_recorded());
 }
 
@@ -501,6 +547,36 @@ TEST(reservations_ignore_their_hint_if_asked_to)
 	OK(cuMemAddressReserve(&again, len, 0, at - 2 * len, 0));
 	EXPECT_NE(at - 2 * len, again);
 	OK(cuMemAddressFree(again, len));
+}
+
+static CUdeviceptr variable(const char *name, CUlibrary *lib)
+{
+	CUdeviceptr at = 0;
+	char text[256];
+
+	snprintf(text, sizeof(text), ".version 8.0\n.target sm_75\n.address_size 64\n"
+		 ".visible .global .u32 %s;\n", name);
+	return cuLibraryLoadData(lib, text, NULL, NULL, 0, NULL, NULL, 0) ||
+	       cuLibraryGetGlobal(&at, NULL, *lib, name) ? 0 : at;
+}
+
+TEST(variables_lie_in_the_order_of_loads_if_asked_to)
+{
+	CUlibrary lib[4];
+	CUdeviceptr at[4];
+	CUcontext ctx;
+
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,moved-variables", 1);
+	OK(cuInit(0));
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	for (int i = 0; i < 3; i++) {
+		at[i] = variable((const char *[]){ "x", "a", "m" }[i], &lib[i]);
+		ASSERT_NE(0, at[i]);
+		EXPECT_EQ(at[0] + i * 0x10000, at[i]);
+	}
+	OK(cuLibraryUnload(lib[1]));
+	at[3] = variable("z", &lib[3]);
+	EXPECT_EQ(at[1], at[3]);
 }
 
 static void CUDA_CB stamp(void *to)

@@ -33,14 +33,26 @@ $(HOPPER)/start: selftests/hopper/start.cu
 	$(call nvcc,-arch=sm_90 $(if $(HOPPER_CUDNN),-DHAVE_CUDNN)) -o $@ $< -lcublas -lcublasLt \
 		-lcusolver $(if $(HOPPER_CUDNN),-lcudnn) -Xlinker -rpath,$(CUDA_HOME)/lib64
 	@rm -f $(@D)/has-cudnn $(if $(HOPPER_CUDNN),&& touch $(@D)/has-cudnn)
-$(HOPPER)/occupancy: selftests/hopper/occupancy.cu
+$(HOPPER)/occupancy $(HOPPER)/launches: $(HOPPER)/%: selftests/hopper/%.cu
 	@mkdir -p $(@D)
 	$(call nvcc,-arch=sm_90) -o $@ $<
+$(HOPPER)/mapping: selftests/hopper/mapping.cu
+	@mkdir -p $(@D)
+	$(call nvcc,-arch=compute_90) -o $@ $< -lpthread
 $(HOPPER)/rdc: $(wildcard selftests/jobs/rdc_*.cu) selftests/jobs/rdc.cuh selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-rdc=true -arch=sm_90 -Xnvlink -suppress-stack-size-warning) -o $@ $(filter %.cu,$^)
 ifeq ($(SAN),)
 HOST_TESTS += selftests/hopper/test-hopper
-TEST_PROGRAMS += $(HOPPER)/start $(HOPPER)/occupancy $(HOPPER)/rdc $(B)/uproxy/softgpu/direct/libcuda.so.1
+LONG_TESTS += selftests/hopper/test-frameworks
+FULL_TESTS += selftests/hopper/test-frameworks
+TIMEOUT_test-frameworks := 1800
+.PHONY: frameworks
+frameworks: setup
+	@tools/setup/setup frameworks || echo "going on without PyTorch and JAX"
+check-full: frameworks
+TEST_PROGRAMS += $(addprefix $(HOPPER)/,start occupancy launches mapping rdc) \
+	$(B)/uproxy/softgpu/direct/libcuda.so.1 $(B)/selftests/gpu/trace/libcuda.so.1 \
+	$(B)/selftests/bench/calls
 endif
 endif

@@ -60,3 +60,12 @@ extern "C" __global__ void store(int *p)
 {
 	*p = 77;
 }
+
+struct larger {
+	int a[5000];
+};
+
+extern "C" __global__ void twenty_kb(larger l, int *p, short n)
+{
+	*p = l.a[n];
+}

@@ -9,6 +9,7 @@
  *                            more, when a host function has run: the CUresult
  *   probe handles            cudart's handles for devices 0 and 1 differ; the device in use is 1; is 0?
  *   probe nvml               NVML's answers
+ *   probe images FILE        loads an image five times
  *   probe bypass PATH        cuInit, PATH loaded, a module loaded; all succeed
  *   probe fork               cuInit here, calls in a child: their CUresults; and the parent still works
  *   probe busy BYTES         memory, copies, launches for ever, from several threads
@@ -161,11 +162,30 @@ static int devices(void)
 	return 0;
 }
 
+/* What PyTorch asks when memory has run out: the processes on the device, in NVML's first form. */
+static void processes(void *m, void *d)
+{
+	struct { unsigned int pid; unsigned long long used; } one = { 0, 0 };
+	int (*ask)(void *, unsigned int *, void *);
+	unsigned int n = 0;
+	CUdeviceptr a;
+
+	*(void **)&ask = dlsym(m, "nvmlDeviceGetComputeRunningProcesses");
+	printf(" %d", ask(d, &n, NULL));	/* 7: insufficient size */
+	printf(":%u", n);
+	if (CU(cuInit)(0) || context(0) || CU2(cuMemAlloc)(&a, 64 << 20))
+		return;
+	printf(":%d", ask(d, &n, &one));
+	printf(":%d", one.pid == (unsigned int)getpid());
+	printf(":%d", one.used >= 64 << 20 && one.used < 1 << 30);
+}
+
 static int nvml(void)
 {
 	void *m = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 	int (*init)(void), (*count)(unsigned int *), (*by_index)(unsigned int, void **);
 	int (*name)(void *, char *, unsigned int), (*off)(void), (*affinity)(void *);
+	int (*link)(void *, unsigned int *);
 	unsigned int n = 0;
 	char text[96];
 	void *d;
@@ -187,10 +207,33 @@ static int nvml(void)
 	for (unsigned int i = 0; i < n; i++)
 		if (!by_index(i, &d) && !name(d, text, sizeof(text)))
 			printf(" '%s'", text);
+	*(void **)&link = dlsym(m, "nvmlDeviceGetCurrPcieLinkGeneration");
+	printf(" %d", link(d, &n));
+	printf(" %u", n);
+	count(&n);
 	printf(" %d", by_index(n, &d));	/* 2: invalid argument */
 	printf(" %d", affinity(d));	/* 3: not supported */
+	processes(m, d);
 	printf(" %d", off());
 	printf(" %d\n", off());	/* 1: uninitialized */
+	return 0;
+}
+
+/* Loads the image in a file five times; prints each result. */
+static int images(const char *path)
+{
+	static char image[1 << 20] __attribute__((aligned(16)));
+	FILE *f = fopen(path, "r");
+	CUmodule m;
+
+	if (!f || !fread(image, 1, sizeof(image), f))
+		return 1;
+	fclose(f);
+	CHECK(CU(cuInit)(0));
+	CHECK(context(0));
+	for (int i = 0; i < 5; i++)
+		printf("%d ", CU(cuModuleLoadData)(&m, image));
+	puts("");
 	return 0;
 }
 
@@ -377,6 +420,8 @@ int main(int argc, char **argv)
 		return moves();
 	if (!strcmp(what, "handles"))
 		return handles();
+	if (!strcmp(what, "images") && argc > 2)
+		return images(argv[2]);
 	if (!strcmp(what, "nvml"))
 		return nvml();
 	if (!strcmp(what, "bypass") && argc > 2)

@@ -5,8 +5,12 @@ comma := ,
 
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 job_FLAGS_ampere := -arch=sm_80
+job_FLAGS_barriers := -arch=compute_90
+job_FLAGS_bulk := -arch=compute_90 --extended-lambda
 job_FLAGS_calls := -Xptxas -suppress-stack-size-warning
+job_FLAGS_cluster_memory := -arch=compute_90
 job_FLAGS_clusters := -arch=compute_90
+job_FLAGS_tensor_tiles := -arch=compute_90
 job_FLAGS_idioms := --extended-lambda
 job_FLAGS_nested := -rdc=true -lcudadevrt
 job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
@@ -18,7 +22,7 @@ $(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh | $(LIBCUDA)
 $(B)/selftests/jobs/driver_ipc $(B)/selftests/jobs/driver_share: selftests/jobs/passfd.cuh
 # What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
 # its forms of the driver's calls. With an older toolkit the tests skip these by name.
-needs_13 := rare scopes stencil_lz4 stencil_raw $(DRIVER_JOBS)
+needs_13 := rare scopes scopes_sm80 scopes_sm90 barriers barriers_sm80 bulk cluster_memory tensor_tiles stencil_lz4 stencil_raw $(DRIVER_JOBS)
 JOBS_LEFT_OUT := $(if $(CUDA_IS_OLD),$(needs_13))
 SAMPLE_JOBS := $(filter-out $(JOBS_LEFT_OUT),$(patsubst selftests/jobs/%.cu,%,\
 	$(filter-out selftests/jobs/rdc_%,$(wildcard selftests/jobs/*.cu))))
@@ -48,6 +52,9 @@ $(eval $(call job_variant,capture_shared,capture,-cudart shared -Xlinker -rpath$
 # images in other wrappings and for other devices: LZ4, not at all, PTX alone, several at once
 $(eval $(call job_variant,stencil_lz4,stencil,--compress-mode=speed))
 $(eval $(call job_variant,stencil_raw,stencil,--compress-mode=none))
+$(eval $(call job_variant,barriers_sm80,barriers,-arch=compute_80))
+$(eval $(call job_variant,scopes_sm80,scopes,-arch=compute_80))
+$(eval $(call job_variant,scopes_sm90,scopes,-arch=compute_90))
 $(eval $(call job_variant,half_sm90,half,-arch=sm_90))
 $(eval $(call job_variant,tiles_sm80,tiles,-arch=sm_80))
 $(eval $(call job_variant,warp_many,warp,-gencode arch=compute_75$(comma)code=sm_75 \
@@ -76,9 +83,21 @@ $(LEFT_OUT_LIST): selftests/jobs/build.mk
 sample-jobs: $(SAMPLE_JOB_BINS)
 
 # Direct mode on one core and on two; then through the proxy, likewise.
+# Machine code alone, as in PyPI's wheels of PyTorch; it cannot run, so it is no sample job.
+JOB_WITHOUT_PTX := $(B)/selftests/jobs/no-ptx/sgemm
+$(JOB_WITHOUT_PTX): selftests/jobs/sgemm.cu selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(call nvcc,-gencode arch=compute_90$(comma)code=sm_90) -o $@ $<
+
+$(JOB_WITHOUT_PTX).fatbin: selftests/jobs/sgemm.cu selftests/jobs/job.cuh
+	@mkdir -p $(@D)
+	$(call nvcc,-gencode arch=compute_90$(comma)code=sm_90) -fatbin -o $@ $<
+
 ifeq ($(SAN),)
+TEST_PROGRAMS += $(JOB_WITHOUT_PTX) $(JOB_WITHOUT_PTX).fatbin
+HOST_TESTS += selftests/jobs/test-warm
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
-	selftests/jobs/test-limits selftests/jobs/test-locks
+	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices
 TEST_PROGRAMS += $(CHECKED)/libcuda.so.1
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900

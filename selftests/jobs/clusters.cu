@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * clusters.cu - blocks in clusters: each reads shared memory of the cluster's next block, or the
- * launch is refused and nothing runs. Clusters of one block work everywhere.
+ * clusters.cu - blocks in clusters: each reads shared memory of the cluster's next block; or, on a
+ * device without them, the launch is refused and nothing runs. Clusters of one block work everywhere.
  */
 #include "job.cuh"
 

@@ -39,6 +39,9 @@ static void streams(void)
 	POISON(green);
 	CU(cuStreamGetCtx_v2(s, &c, &green));
 	EXPECT(c == ctx && !green);
+	POISON(green);
+	CU(cuStreamGetGreenCtx(s, &green));
+	EXPECT(!green);
 	CU(cuStreamGetDevice(s, &d));
 	EXPECT_EQ(d, dev);
 	for (CUstream t : special) {
@@ -46,13 +49,43 @@ static void streams(void)
 		POISON(d);
 		CU(cuStreamGetCtx_v2(t, &c, &green));
 		EXPECT(c == other && !green);
+		POISON(green);
+		CU(cuStreamGetGreenCtx(t, &green));
+		EXPECT(!green);
 		CU(cuStreamGetDevice(t, &d));
 		EXPECT_EQ(d, dev);
 	}
 	CU_INVALID(cuStreamGetCtx_v2(s, NULL, &green));
+	CU_INVALID(cuStreamGetGreenCtx(s, NULL));
 	CU_INVALID(cuStreamGetDevice(s, NULL));
 	CU(cuCtxDestroy(other));
 	CU(cuStreamDestroy(s));
+}
+
+/* The whole device; no part of it can be taken. */
+static void resources(void)
+{
+	CUdevResource of_device, of_context;
+	CUdevice dev;
+	int count;
+
+	CU(cuCtxGetDevice_v2(&dev, ctx));
+	CU(cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev));
+	POISON(of_device);
+	POISON(of_context);
+	CU(cuDeviceGetDevResource(dev, &of_device, CU_DEV_RESOURCE_TYPE_SM));
+	CU(cuCtxGetDevResource(ctx, &of_context, CU_DEV_RESOURCE_TYPE_SM));
+	for (const CUdevResource &r : { of_device, of_context }) {
+		EXPECT_EQ(r.type, CU_DEV_RESOURCE_TYPE_SM);
+		EXPECT_EQ((int)r.sm.smCount, count);
+		EXPECT(r.sm.minSmPartitionSize >= 2);
+		EXPECT(r.sm.smCoscheduledAlignment >= 2);
+	}
+	CU_INVALID(cuDeviceGetDevResource(dev, NULL, CU_DEV_RESOURCE_TYPE_SM));
+	CU_ERROR(CUDA_ERROR_INVALID_RESOURCE_TYPE,
+		 cuDeviceGetDevResource(dev, &of_device, CU_DEV_RESOURCE_TYPE_INVALID));
+	CU_ERROR(CUDA_ERROR_INVALID_DEVICE,
+		 cuDeviceGetDevResource(99, &of_device, CU_DEV_RESOURCE_TYPE_SM));
 }
 
 static void attributes(void)
@@ -334,6 +367,7 @@ int main()
 	CHECK(cudaFree(0));
 	CU(cuCtxGetCurrent(&ctx));
 	streams();
+	resources();
 	attributes();
 	events();
 	words();

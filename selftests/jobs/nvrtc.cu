@@ -118,7 +118,7 @@ static void use(CUmodule m, CUfunction saxpy, CUfunction power, double factor)
 		float *x, *y;
 		int n;
 	} buf = { 1.0f, dx, dy, n };
-	size_t bytes = sizeof(buf);
+	size_t bytes = offsetof(decltype(buf), n) + sizeof(n);	/* without the padding */
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &buf, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
 			  CU_LAUNCH_PARAM_END };
 	CU(p_cuLaunchKernel(saxpy, 8, 1, 1, 128, 1, 1, 0, 0, NULL, extra));

@@ -7,6 +7,7 @@ lib_LIBS_cublaslt := -lcublasLt
 lib_LIBS_cudnn := -lcudnn
 lib_LIBS_cudnn_attention := -lcudnn
 lib_LIBS_cufft := -lcufft -lnvrtc -lnvJitLink
+lib_LIBS_cupti := -lcupti
 lib_LIBS_curand_lib := -lcurand
 lib_LIBS_cusolver := -lcusolver -lcublas
 lib_LIBS_cusolver_eigen := -lcusolver

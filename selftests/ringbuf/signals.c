@@ -438,6 +438,8 @@ struct victim {
 	struct ring *r;
 	uint32_t id;
 	volatile uint32_t n, done;
+	bool stop;		/* behind the commit of its first record */
+	volatile bool stopped;
 };
 
 /* AddressSanitizer does not know that the frames of a cancelled thread are gone. */
@@ -477,6 +479,9 @@ static void *be_cancelled(void *arg)
 		len = 16 + v->n * 37 % 600;
 		mark(data, v->id, v->n, len);
 		NEED_OK(ring_submit(v->r, 1 + v->id, data, len, NULL, 0));
+		v->stopped = v->stop;
+		while (v->stop)
+			pause();
 		v->done = v->n + 1;
 		v->n = v->done;
 	}
@@ -501,9 +506,12 @@ static void cancel_client(int fd, void *arg)
 			v[i].s = s;
 			v[i].r = r;
 			v[i].id = i;
+			v[i].stop = !s->handled;
 			NEED_OK(pthread_create(&t[i], NULL, be_cancelled, &v[i]));
 		}
-		sleep_ns(rnd(&seed) % 300000);
+		do	/* few are cancelled behind their commit; the first ones are */
+			sleep_ns(rnd(&seed) % 300000);
+		while (v[0].stop && !(v[0].stopped && v[1].stopped));
 		for (i = 0; i < 2; i++)
 			NEED_OK(pthread_cancel(t[i]));
 		for (i = 0; i < 2; i++) {

@@ -185,7 +185,7 @@ TEST_F(gpu, a_kernel_runs_over_its_grid)
 TEST_F(gpu, parameters_may_come_packed)
 {
 	struct { CUdeviceptr p; unsigned int v; } buf = { 0, 4711 };
-	size_t size = sizeof(buf);
+	size_t size = 12;	/* without the padding */
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &buf, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
 			  CU_LAUNCH_PARAM_END };
 	void *params[] = { &buf.p, &buf.v };
@@ -197,7 +197,10 @@ TEST_F(gpu, parameters_may_come_packed)
 	OK(cuMemcpyDtoH(&v, buf.p, 4));
 	EXPECT_EQ(4711, v);
 	size = 8;
-	FAILS(CUDA_ERROR_INVALID_VALUE,
+	FAILS(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+	      cuLaunchKernel(self->poke, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+	size = sizeof(buf);
+	FAILS(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
 	      cuLaunchKernel(self->poke, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
 	FAILS(CUDA_ERROR_INVALID_VALUE,
 	      cuLaunchKernel(self->poke, 1, 1, 1, 1, 1, 1, 0, NULL, params, extra));
@@ -500,71 +503,104 @@ static CUresult launch_cluster(CUfunction f, unsigned int x, unsigned int y, uns
 	return cuLaunchKernelEx(&c, f, params, NULL);
 }
 
-TEST_F(gpu, clusters_of_several_blocks_are_refused_by_name)
+/* All clusters are of a size that kernel, launch and function agree on; else the log has the reason. */
+TEST_F(gpu, clusters_have_the_size_that_kernel_and_launch_agree_on)
 {
+	static const char image[] = PTX_HEAD_90
+		PTX_CLUSTER("plain", "")
+		PTX_CLUSTER("pair", ".explicitcluster\n.reqnctapercluster 2, 1, 1")
+		PTX_CLUSTER("deep", ".maxclusterrank 8\n.reqnctapercluster 1, 1, 2")
+		PTX_CLUSTER("mapped", ".blocksareclusters\n.reqntid 1\n.reqnctapercluster 2, 2")
+		PTX_CLUSTER("any", ".explicitcluster\n.maxclusterrank 4");
 	static const struct {
-		const char *name, *size;
-	} refused[] = { { "pair", "2x1x1" }, { "deep", "1x1x2" }, { "mapped", "2x2x1" } };
-	CUfunction f, plain, one, any;
-	CUgraphNode node = NULL;
-	unsigned int v = 77;
+		const char *name;
+		unsigned int size[3], want;	/* want 0: refused */
+		const char *why;
+	} is[] = {
+		{ "plain", { 1, 1, 1 }, 1, NULL }, { "plain", { 4, 2, 1 }, 8, NULL },
+		{ "plain", { 4, 2, 2 }, 0, "4x2x2" }, { "plain", { 3, 1, 1 }, 0, "3x1x1" },
+		{ "plain", { 1, 1, 4 }, 0, "1x1x4" }, { "pair", { 2, 1, 1 }, 2, NULL },
+		{ "pair", { 1, 1, 1 }, 0, "2x1x1" }, { "deep", { 1, 1, 2 }, 2, NULL },
+		{ "deep", { 2, 1, 1 }, 0, "1x1x2" }, { "mapped", { 2, 2, 1 }, 0, ".blocksareclusters" },
+		{ "any", { 4, 1, 1 }, 4, NULL }, { "any", { 4, 2, 1 }, 0, "4x2x1" },
+	};
+	CUfunction f;
 	FILE *log = log_to_file();
 	CUdeviceptr p;
 	void *params[] = { &p };
-	CUgraph g;
 	CUmodule m;
 	int w = 77;
 
 	ASSERT_NE(NULL, log);
-	OK(cuModuleLoadData(&m, PTX_HEAD_90
-			    PTX_CLUSTER("plain", "")
-			    PTX_CLUSTER("pair", ".explicitcluster\n.reqnctapercluster 2, 1, 1")
-			    PTX_CLUSTER("deep", ".maxclusterrank 8\n.reqnctapercluster 1, 1, 2")
-			    PTX_CLUSTER("mapped", ".blocksareclusters\n.reqntid 1\n"
-					".reqnctapercluster 2, 2")
-			    PTX_CLUSTER("one", ".explicitcluster\n.reqnctapercluster 1, 1, 1")
-			    PTX_CLUSTER("any", ".explicitcluster\n.maxclusterrank 4")));
+	OK(cuModuleLoadData(&m, image));
 	OK(cuMemAlloc(&p, 4));
-	OK(cuMemcpyHtoD(p, &v, 4));
-	OK(cuGraphCreate(&g, 0));
-	for (int i = 0; i < 3; i++) {
-		CUDA_KERNEL_NODE_PARAMS k = { .gridDimX = 4, .gridDimY = 2, .gridDimZ = 2,
-					      .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
-					      .kernelParams = params };
+	for (unsigned int i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		unsigned int v = 77;
 
-		OK(cuModuleGetFunction(&f, m, refused[i].name));
-		k.func = f;
-		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(f, 4, 1, NULL, params));
-		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(f, 1, 1, 1, params));
-		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuFuncLoad(f));
-		FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphAddKernelNode(&node, g, NULL, 0, &k));
-		EXPECT_EQ(4, log_has(log, refused[i].name, refused[i].size));
+		OK(cuModuleGetFunction(&f, m, is[i].name));
+		OK(cuMemcpyHtoD(p, &v, 4));
+		EXPECT_EQ(is[i].want ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE,
+			  launch_cluster(f, is[i].size[0], is[i].size[1], is[i].size[2], params))
+			TH_LOG("%s, %ux%ux%u", is[i].name, is[i].size[0], is[i].size[1], is[i].size[2]);
+		OK(cuMemcpyDtoH(&v, p, 4));
+		EXPECT_EQ(is[i].want ? is[i].want : 77, v);
+		if (is[i].why)
+			EXPECT_EQ(1, log_has(log, is[i].name, is[i].why)) TH_LOG("%s", is[i].why);
 	}
+	/* sizes that no launch gives: the kernel's, the function's, and none where one is needed */
 	OK(cuModuleGetFunction(&f, m, "deep"));
 	OK(cuFuncGetAttribute(&w, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, f));
 	EXPECT_EQ(2, w);
-	OK(cuModuleGetFunction(&plain, m, "plain"));
-	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(plain, 2, 1, 1, params));
-	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_cluster(plain, 1, 2, 2, params));
-	EXPECT_EQ(1, log_has(log, "plain", "2x1x1"));
-	EXPECT_EQ(1, log_has(log, "plain", "1x2x2"));
-	OK(cuModuleGetFunction(&any, m, "any"));
-	OK(cuFuncGetAttribute(&w, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, any));
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(f, 4, 1, NULL, params));
+	OK(cuModuleGetFunction(&f, m, "pair"));
+	OK(launch1(f, 4, 1, NULL, params));
+	OK(cuMemcpyDtoH(&w, p, 4));
+	EXPECT_EQ(2, w);
+	OK(cuModuleGetFunction(&f, m, "any"));
+	OK(cuFuncGetAttribute(&w, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, f));
 	EXPECT_EQ(1, w);
-	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(any, 1, 1, NULL, params));
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch1(f, 4, 1, NULL, params));
 	EXPECT_EQ(1, log_has(log, "any", ".explicitcluster"));
-	OK(cuCtxSynchronize());
-	OK(cuMemcpyDtoH(&v, p, 4));
-	EXPECT_EQ(77, v);
-	/* clusters of one block are blocks */
-	OK(cuModuleGetFunction(&one, m, "one"));
-	OK(launch1(one, 4, 1, NULL, params));
-	OK(launch_cluster(one, 1, 1, 1, params));
-	OK(launch_cluster(any, 1, 1, 1, params));
-	OK(launch_cluster(plain, 1, 1, 1, params));
-	OK(cuMemcpyDtoH(&v, p, 4));
-	EXPECT_EQ(1, v);
+	OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 4));
+	OK(launch1(f, 4, 1, NULL, params));
+	OK(cuMemcpyDtoH(&w, p, 4));
+	EXPECT_EQ(4, w);
+	OK(cuModuleGetFunction(&f, m, "plain"));
+	OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+	OK(launch_cluster(f, 4, 2, 2, params));
+	OK(cuMemcpyDtoH(&w, p, 4));
+	EXPECT_EQ(16, w);
 	fclose(log);
+}
+
+/* A node keeps its clusters when it gets other parameters. */
+TEST_F(gpu, a_graphs_node_runs_in_clusters)
+{
+	unsigned int v = 0;
+	CUdeviceptr p;
+	void *params[] = { &p };
+	CUDA_KERNEL_NODE_PARAMS k = { .gridDimX = 8, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1,
+				      .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
+	CUlaunchAttributeValue size = { .clusterDim = { 4, 1, 1 } };
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph g;
+	CUmodule m;
+
+	OK(cuModuleLoadData(&m, PTX_HEAD_90 PTX_CLUSTER("plain", "")));
+	OK(cuModuleGetFunction(&k.func, m, "plain"));
+	OK(cuMemAlloc(&p, 4));
+	OK(cuGraphCreate(&g, 0));
+	OK(cuGraphAddKernelNode(&node, g, NULL, 0, &k));
+	OK(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &size));
+	k.gridDimX = 6;
+	FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphKernelNodeSetParams(node, &k));
+	k.gridDimX = 16;
+	OK(cuGraphKernelNodeSetParams(node, &k));
+	OK(cuGraphInstantiate(&exec, g, 0));
+	OK(cuGraphLaunch(exec, NULL));
+	OK(cuMemcpyDtoH(&v, p, 4));
+	EXPECT_EQ(4, v);
 }
 
 /* Each thread stores 100 more than what a thread of the other warp has, which that does likewise. */

@@ -248,7 +248,7 @@ TEST_F(gpu, a_huge_sparse_mapping_is_registered_in_no_time)
 	size_t len = (size_t)64 << 30;
 	struct { uint64_t p; uint32_t n; } args;
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &args, CU_LAUNCH_PARAM_BUFFER_SIZE,
-			  &(size_t){ sizeof(args) }, CU_LAUNCH_PARAM_END };
+			  &(size_t){ 12 }, CU_LAUNCH_PARAM_END };
 	CUdeviceptr dev;
 	struct stat st;
 	double t;

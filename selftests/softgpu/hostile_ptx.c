@@ -77,8 +77,9 @@ static CUdevice device;
 static CUresult run_at(const char *text, uint64_t at, unsigned int threads, struct outcome *o)
 {
 	struct { uint64_t out, at; uint8_t blob[64]; } args;
+	size_t size = 0, off, len;
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &args, CU_LAUNCH_PARAM_BUFFER_SIZE,
-			  &(size_t){ sizeof(args) }, CU_LAUNCH_PARAM_END };
+			  &size, CU_LAUNCH_PARAM_END };
 	double begin = clock_of(CLOCK_PROCESS_CPUTIME_ID);
 	uint64_t *host;
 	CUcontext ctx;
@@ -99,6 +100,8 @@ static CUresult run_at(const char *text, uint64_t at, unsigned int threads, stru
 	}
 	if (!r)
 		r = cuModuleGetFunction(&f, m, "k");
+	for (int i = 0; !r && !cuFuncGetParamInfo(f, i, &off, &len); i++)
+		size = off + len < sizeof(args) ? off + len : sizeof(args);
 	if (!r)
 		r = cuLaunchKernel(f, 1, 1, 1, threads, 1, 1, 0, NULL, NULL, extra);
 	if (!r)
@@ -176,6 +179,11 @@ static const char *const reads[] = {
 	" mov.b128 {%d9, %d8}, %q2;\n",
 	"mov.u32 %r5, dyn; cp.async.ca.shared.global [%r5], [%d2], 16; cp.async.wait_all;"
 	" ld.shared.u64 %d9, [%r5];\n",
+	"{ .shared .align 16 .b8 z[64]; .shared .align 8 .b64 b; mov.u32 %r5, z; mov.u32 %r6, b;"
+	" mbarrier.init.shared.b64 [%r6], 1; cp.async.bulk.shared::cluster.global."
+	"mbarrier::complete_tx::bytes [%r5], [%d2], 16, [%r6]; ld.shared.u64 %d9, [%r5]; }\n",
+	"mapa.u64 %d8, %d2, 1; ld.u64 %d9, [%d8];\n",
+	"mapa.shared::cluster.u64 %d8, %d2, 0; ld.shared::cluster.u64 %d9, [%d8+0x80000];\n",
 	"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r9}, [%d2];\n",
 	"wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {%f2,%f3,%f4,%f5,%f6,%f7,%f8,%f9}, [%d2];"
 	" mov.b32 %r9, %f2;\n",
@@ -219,6 +227,9 @@ static const char *const writes[] = {
 	"wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%d2], {%f1,%f1,%f1,%f1,%f1,%f1,%f1,%f1};\n",
 	"st.volatile.global.u64 [%d2], %d1;\n",
 	"mov.u32 %r5, 0; sust.b.1d.b32.trap [%d2, {%r5}], %r1;\n",
+	"{ .shared .align 16 .b8 z[64]; cp.async.bulk.global.shared::cta.bulk_group [%d2], [z], 64; }\n",
+	("{ .shared .align 16 .b8 z[64];"
+	 " cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d2], [z], 64; }\n"),
 };
 
 TEST_F_TIMEOUT(hostile, writes_to_the_process_are_illegal, 600)
@@ -289,6 +300,13 @@ TEST_F(hostile, shared_memory_has_two_ends)
 		0, BAD_ADDRESS);
 	REFUSED(TEXT(SH, "mov.u32 %r5, sh;"
 	" atom.shared.add.u32 %r9, [%r5+256], 1;\n"), 0, BAD_ADDRESS);
+	REFUSED(TEXT(SH, "cp.async.bulk.global.shared::cta.bulk_group [%d1], [sh+240], 32;\n"), 0,
+		BAD_ADDRESS);
+	REFUSED(TEXT(SH, "mov.u64 %d8, 4096; st.bulk.shared::cta [sh], %d8, 0;\n"), 0, BAD_ADDRESS);
+	REFUSED(TEXT(SH, "mov.u32 %r5, sh; mapa.shared::cluster.u32 %r5, %r5, 1;"
+	" ld.shared::cluster.u32 %r9, [%r5];\n"), 0, BAD_ADDRESS);
+	REFUSED(TEXT(SH, "mov.u32 %r5, sh; mapa.shared::cluster.u32 %r5, %r5, 0;"
+	" ld.shared::cluster.u64 %d9, [%r5+256];\n"), 0, BAD_ADDRESS);
 	REFUSED(TEXT(SH, "mov.u32 %r5, sh; cp.async.ca.shared.global [%r5-16], [%d1], 16;\n"), 0,
 		BAD_ADDRESS);
 	REFUSED(TEXT(SH, "mov.u32 %r5, sh;"

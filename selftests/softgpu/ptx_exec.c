@@ -4,7 +4,9 @@
  */
 #include "ptx_test.h"
 
+#include <glob.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char *read_file(const char *path)
@@ -486,6 +488,28 @@ TEST_F(exec, lanes_that_do_not_load_have_no_address)
 	}
 }
 
+/* Which of them lie on a multiple of 16 is no accident: cuDNN has them so. */
+TEST_F(exec, shared_variables_lie_as_they_are_declared)
+{
+	static const char text[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
+		".shared .align 4 .b8 first[16];\n.shared .align 4 .b8 unused[4];\n"
+		".entry declared(.param .u64 p) {\n.reg .b64 d;\n.reg .b32 r<4>;\n"
+		".shared .align 4 .b8 a[1024];\n.shared .align 4 .b8 b[1056];\n"
+		".shared .align 4 .b8 nobody[8];\n.shared .align 4 .b8 c[1764];\n"
+		"ld.param.u64 d, [p];\n"
+		"mov.u32 r0, c;\nmov.u32 r1, b;\nmov.u32 r2, a;\nmov.u32 r3, first;\n"
+		"st.global.u32 [d], r0;\nst.global.u32 [d+4], r1;\n"
+		"st.global.u32 [d+8], r2;\nst.global.u32 [d+12], r3;\nret;\n}\n";
+	struct { int *o; } arg = { self->i };
+
+	ASSERT_EQ(0, prog_load(&self->p, text, "declared")) TH_LOG("%s", self->p.err);
+	ASSERT_EQ(0, prog_run(&self->p, 1, 1, 0, &arg, sizeof(arg)));
+	EXPECT_EQ(16 + 1024 + 1056, arg.o[0] - arg.o[3]);
+	EXPECT_EQ(16 + 1024, arg.o[1] - arg.o[3]);
+	EXPECT_EQ(16, arg.o[2] - arg.o[3]);
+	EXPECT_EQ(16 + 1024 + 1056 + 1764, ptx_kernel_info(self->p.k)->static_shared);
+}
+
 TEST_F(exec, shared_memory_has_an_end)
 {
 	struct { int *o; int n; } arg = { self->i, 100 };
@@ -598,6 +622,92 @@ TEST_F(exec, a_second_compilation_comes_from_the_cache)
 	TH_LOG("%ld us and %ld us", ns[0] / 1000, ns[1] / 1000);
 	EXPECT_LT(ns[1] * 4, ns[0]);
 	ptx_set_cache(NULL);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	EXPECT_EQ(0, system(cmd));
+}
+
+/* Compiles the entry once more. True: its code was in a cache. */
+static bool from_a_cache(struct prog *p, struct ptx_counts *c)
+{
+	uint64_t cached = c->cached, compiled = c->compiled;
+	struct ptx_kernel *k = NULL;
+	char err[200];
+
+	if (ptx_compile(p->m, ptx_module_find_entry(p->m, "block_sums"), &k, err, sizeof(err)) ||
+	    c->cached + c->compiled != cached + compiled + 1 || c->since)
+		abort();
+	ptx_kernel_free(k);
+	return c->cached > cached;
+}
+
+/* The machine's cache is read as long as nobody but root may have written what is in it. */
+TEST_F(exec, the_machines_cache_is_roots_alone)
+{
+	char dir[] = "/tmp/ptx_exec.XXXXXX", machine[40], moved[40], file[300], cmd[100];
+	struct ptx_counts c = { 0 };
+	struct stat st;
+	glob_t g;
+
+	if (geteuid())
+		SKIP(return, "needs root");
+	ASSERT_NE(NULL, mkdtemp(dir));
+	snprintf(machine, sizeof(machine), "%s/machine", dir);
+	snprintf(moved, sizeof(moved), "%s/moved", dir);
+	LOAD("traps");
+	ptx_set_counts(&c);
+	ptx_set_cache(NULL);
+	umask(077);
+	ASSERT_EQ(0, ptx_set_machine_cache(machine, true));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	EXPECT_EQ(1, c.kept);
+	EXPECT_EQ(1, c.asked);
+	EXPECT_LT(0, c.ns);
+	ptx_set_cache(NULL);
+	ASSERT_EQ(0, ptx_set_machine_cache(machine, false));
+	EXPECT_TRUE(from_a_cache(&self->p, &c));
+
+	/* for all to read */
+	ASSERT_EQ(0, stat(machine, &st));
+	EXPECT_EQ(0755, st.st_mode & 07777);
+	snprintf(file, sizeof(file), "%s/*", machine);
+	ASSERT_EQ(0, glob(file, 0, NULL, &g));
+	ASSERT_EQ(1, g.gl_pathc);
+	snprintf(file, sizeof(file), "%s", g.gl_pathv[0]);
+	globfree(&g);
+	ASSERT_EQ(0, stat(file, &st));
+	EXPECT_EQ(0644, st.st_mode & 07777);
+
+	/* whoever else might have written: the folder, the file, a link to either */
+	ASSERT_EQ(0, chmod(machine, 0775));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chmod(machine, 0757));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chmod(machine, 0755));
+	ASSERT_EQ(0, chown(machine, 65534, 0));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chown(machine, 0, 0));
+	EXPECT_TRUE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chmod(file, 0664));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chmod(file, 0646));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chmod(file, 0644));
+	ASSERT_EQ(0, chown(file, 65534, 0));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, chown(file, 0, 0));
+	EXPECT_TRUE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, rename(file, moved));
+	ASSERT_EQ(0, symlink(moved, file));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, rename(moved, file));
+	EXPECT_TRUE(from_a_cache(&self->p, &c));
+	ASSERT_EQ(0, rename(machine, moved));
+	ASSERT_EQ(0, symlink(moved, machine));
+	EXPECT_FALSE(from_a_cache(&self->p, &c));
+	EXPECT_EQ(1, c.kept);
+
+	ptx_set_machine_cache(NULL, false);
+	ptx_set_counts(NULL);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	EXPECT_EQ(0, system(cmd));
 }

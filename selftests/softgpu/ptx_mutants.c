@@ -20,7 +20,8 @@ static const char sample[] =
 	" add.u32 %x2, %x1, 1; st.param.b32 [r], %x2; ret; }\n"
 	".visible .entry k(.param .u64 p, .param .u32 n)\n{\n"
 	".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .f32 %f<8>;\n"
-	".local .align 8 .b8 loc[64]; .shared .align 4 .b8 sh[256];\n"
+	".local .align 8 .b8 loc[64]; .shared .align 16 .b8 sh[256];"
+	" .shared .align 8 .b64 bar;\n"
 	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n]; cvta.to.global.u64 %rd2, %rd1;\n"
 	"mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; mad.lo.s32 %r4, %r3, 64, %r2;\n"
 	"mul.wide.s32 %rd3, %r4, 4; add.s64 %rd4, %rd2, %rd3; setp.ge.s32 %p1, %r4, %r1;\n"
@@ -33,7 +34,15 @@ static const char sample[] =
 	"cvt.rn.f32.s32 %f1, %r13; fma.rn.f32 %f2, %f1, 0f3F000000, %f1; ex2.approx.f32 %f3, %f2;\n"
 	"cvt.rn.f16.f32 %h1, %f3; mov.b32 %r15, {%h1, %h1}; st.local.v2.u32 [loc], {%r15, %r14};\n"
 	"ld.local.u32 %r16, [loc+4]; vote.sync.ballot.b32 %r17, %p2, -1; prmt.b32 %r18, %r16, %r17,"
-	" 0x5140;\n@!%p2 st.global.u32 [%rd4], %r18;\n$done:\n ret;\n}\n";
+	" 0x5140;\n@!%p2 st.global.u32 [%rd4], %r18;\n"
+	"setp.eq.u32 %p3, %r2, 0; mov.u32 %r19, bar; @!%p3 bra $on;\n"
+	"mbarrier.init.shared::cta.b64 [%r19], 1; fence.mbarrier_init.release.cluster;\n"
+	"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r19], 64;\n"
+	"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [sh], [%rd2], 64, [%r19];\n"
+	"$on:\nbarrier.cluster.arrive; barrier.cluster.wait; mapa.shared::cluster.u32 %r1, %r19, 0;\n"
+	"$wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [%r19], 0; @!%p1 bra $wait;\n"
+	"@%p3 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {%r1, 3}], [sh];\n"
+	"$done:\n ret;\n}\n";
 
 static uint64_t state;
 
@@ -131,7 +140,7 @@ static bool try_text(const char *text, size_t n)
 		vars[i] = (uint64_t)window() + (1 << 20) + 4096 * i;
 	if (ptx_module_nentries(m) && ptx_module_nvars(m) < 16 &&
 	    !ptx_compile(m, 0, &k, err, sizeof(err))) {
-		struct ptx_launch l = { { 2, 1, 1 }, { 64, 1, 1 }, .dyn_shared = 1024,
+		struct ptx_launch l = { { 2, 1, 1 }, { 64, 1, 1 }, { 2, 1, 1 }, .dyn_shared = 1024,
 					.params = args, .params_len = sizeof(args),
 					.var_addr = vars, .ranges = &r, .nranges = 1, .host = &h,
 					.stop = &stop_now };

@@ -19,7 +19,8 @@
 
 static int open_one(void)
 {
-	struct sv_connect req = { SV_CONNECT_MAGIC, SV_PROTO_VERSION, -1, 13000 };
+	struct sv_connect req = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION, .device = -1,
+				  .api = 13000 };
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	struct sv_connected reply;

@@ -34,6 +34,13 @@ $(UPROXY_TOLD): selftests/uproxy/told.c $(B)/uproxy/ckpt/libsingvgpu-control.a $
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/include -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS)
 HOST_TESTS += $(UPROXY_TOLD)
+# Waits alone: the test is the driver.
+UPROXY_NOTIFY := $(B)/selftests/uproxy/uproxy-notify
+$(UPROXY_NOTIFY): selftests/uproxy/notify.c $(B)/uproxy/libuproxy.a $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) $(UPROXY_LIBS)
+HOST_TESTS += $(UPROXY_NOTIFY)
 
 TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600

@@ -12,6 +12,7 @@
 #include "content.h"
 #include "graph.h"
 #include "digest.h"
+#include "image_i.h"
 
 #define MiB (1ull << 20)
 #define GiB (1ull << 30)
@@ -106,7 +107,8 @@ static void make_memory(struct local *l, struct made *m)
 	m->loose = local_handle(l, SV_T_CUmemGenericAllocationHandle_v1);
 	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ m->big, 24 * MiB }), 0);
 	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ m->high, 2 * MiB }), 0);
-	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ m->sparse, SPARSE }), 0);
+	CHECK_EQ(SEND(l, SV_OP_X_MAP_PIECES,
+		      (struct sv_pieces){ m->sparse, SPARSE, 48 * MiB }), 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemCreate, (struct sv_mem_create){ a, 6 * MiB, 0 }), 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemCreate, (struct sv_mem_create){ m->loose, 2 * MiB, 0 }), 0);
 	CHECK_EQ(SEND(l, SV_OP_cuMemCreate, (struct sv_mem_create){ c, 2 * MiB, 0 }), 0);
@@ -148,6 +150,8 @@ static void make_images(struct local *l, struct made *m)
 
 	m->lib = local_load(l, module_text, sizeof(module_text), SV_IMAGE_ARENA);
 	m->packed = local_load(l, room, fatbin(room, packed_text), SV_IMAGE_ARENA);
+	image_seen(&l->s, m->lib, l->ctx);
+	image_seen(&l->s, m->packed, l->ctx);
 	at = l->arena;
 	l->arena += 4096 * 2;
 	memcpy(arena_at(&l->s, at), module_text, sizeof(module_text));
@@ -598,7 +602,8 @@ TEST_F(content, what_is_not_there_costs_nothing)
 	EXPECT_EQ(local_child(nothing_restore, NULL), 0);
 }
 
-#define MANY (256 * MiB)
+#define MANY	 (256 * MiB)
+#define LANE_MIN (64 * MiB)	/* as move.c has it */
 
 /* A dump, then one after 3 % of the pages have changed, scattered. */
 static void change_some(void *arg)
@@ -606,6 +611,7 @@ static void change_some(void *arg)
 	const struct cuda_driver *d;
 	struct local *l = local_open();
 	uint64_t page[512], changed = 0, copied;
+	uint8_t *want;
 
 	d = &l->s.hal.drv;
 	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window, MANY }), 0);
@@ -638,6 +644,15 @@ static void change_some(void *arg)
 		CHECK_EQ(sh->stats.known, MANY - changed);
 		CHECK(copied < 2 * changed);
 	}
+	want = malloc(2 * MANY);
+	CHECK_EQ(d->cuMemcpyDtoH_v2(want, l->window, MANY), 0);
+	CHECK_EQ(d->cuMemsetD8Async(l->window, 0xee, MANY, NULL), 0);
+	CHECK_EQ(d->cuCtxSynchronize(), 0);
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(d->cuMemcpyDtoH_v2(want + MANY, l->window, MANY), 0);
+	CHECK_EQ(memcmp(want, want + MANY, MANY), 0);
+	free(want);
 }
 
 TEST_F(content, a_second_dump_stores_what_has_changed)
@@ -648,6 +663,11 @@ TEST_F(content, a_second_dump_stores_what_has_changed)
 TEST_F(content, a_second_dump_copies_what_has_changed)
 {
 	EXPECT_EQ(local_child(change_some, "digests"), 0);
+}
+
+TEST_F(content, a_second_dump_through_buffers_stores_what_has_changed)
+{
+	EXPECT_EQ(local_child(change_some, "staged"), 0);
 }
 
 /* ------------------------------------------------------------------------------ refusals */
@@ -738,6 +758,54 @@ static int give_up(void *arg, const char *phase, uint64_t done, uint64_t total)
 	(void)phase;
 	CHECK(done <= total);
 	return ++*(int *)arg;	/* at the first question */
+}
+
+/* When enough is stored for lanes to be at work. */
+static int give_up_late(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	(void)phase;
+	(void)total;
+	*(uint64_t *)arg = done;
+	return done > 2 * LANE_MIN;
+}
+
+static void given_up_late(void *arg)
+{
+	const char *way = (const char *)arg + 2;	/* another letter for each, and so other pages */
+	struct local *l = local_open();
+	struct store *st = open_store(STORE_RW);
+	struct store_writer *w;
+	uint64_t page[512], done = 0;
+	struct content_progress p = { give_up_late, &done };
+	struct store_stats left;
+
+	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ l->window, 2 * GiB }), 0);
+	for (uint64_t at = 0; at < 2 * GiB; at += 4096) {
+		for (int i = 0; i < 512; i++)
+			page[i] = mix(at + i + ((uint64_t)*way << 40));
+		CHECK_EQ(l->s.hal.drv.cuMemcpyHtoD_v2(l->window + at, page, 4096), 0);
+	}
+	CHECK_EQ(store_writer_open(st, 0, &w), 0);
+	setenv("SINGVGPU_CONTENT", arg, 1);
+	sh->rc = content_dump(&l->s, st, w, &sh->device, &p, NULL, &sh->why);
+	CHECK(done > 2 * LANE_MIN && done < 2 * GiB);
+CHECK_EQ(store_writer_flush(w), -ECANCELED);	/* the lanes' pages are gone */
+	store_writer_close(w);
+	CHECK_EQ(store_stats(st, &left), 0);
+	CHECK_EQ(left.temporary_bytes, 0);
+	CHECK_EQ(store_verify(st, NULL, NULL, NULL, NULL, &(struct store_verify_stats){ 0 }), 0);
+	store_close(st);
+}
+
+TEST_F(content, is_given_up_while_lanes_store)
+{
+	static char *const ways[] = { "direct", "staged", "digests" };
+
+	for (int i = 0; i < 3; i++) {
+		sh->rc = 0;
+		ASSERT_EQ(local_child(given_up_late, ways[i]), 0);
+		EXPECT_EQ(sh->rc, -ECANCELED);
+	}
 }
 
 static void given_up(void *arg)
@@ -853,12 +921,13 @@ TEST_F(content, the_heap_of_kernels_comes_back)
 	EXPECT_EQ(local_child(heap_restore, sh->at), 0);
 }
 
-static void heap_refused(void *arg)
+static void heap_refused(void *used)
 {
 	struct local *l = local_open();
+	uint64_t lib = heap_life(l);
 
-	(void)arg;
-	heap_life(l);
+	if (used)
+		image_seen(&l->s, lib, l->ctx);
 	l->s.hal.own_memory = NULL;	/* as a driver that does not tell where it is */
 	dump(l);
 }
@@ -930,6 +999,8 @@ TEST_F(content, values_of_conditions_come_back)
 TEST_F(content, a_heap_out_of_reach_is_refused)
 {
 	ASSERT_EQ(local_child(heap_refused, NULL), 0);
+	EXPECT_EQ(sh->rc, 0);	/* nobody has used it */
+	ASSERT_EQ(local_child(heap_refused, sh), 0);
 	EXPECT_EQ(sh->rc, -ENOTSUP);
 	EXPECT_NE(strstr(sh->why.text, "malloc"), NULL);
 }
@@ -1056,6 +1127,120 @@ TEST_F(content, values_are_chosen_again_and_compared)
 	EXPECT_NE(strstr(sh->why.text, "texture 0x"), NULL) {
 		TH_LOG("%s", sh->why.text);
 	}
+}
+
+/* The address of a variable, as a client asks for it. */
+static uint64_t told(struct local *l, uint64_t lib, const char *name)
+{
+	struct sv_by_name a = { .ctx = l->ctx, .from = lib, .name_len = strlen(name) + 1 };
+	struct sv_global g;
+	uint8_t reply[64];
+
+	CHECK_EQ(local_send(l, SV_OP_cuLibraryGetGlobal, &a, sizeof(a), name, a.name_len, reply), 0);
+	memcpy(&g, reply, sizeof(g));
+	return g.addr;
+}
+
+enum { NO_ONES, ONE, OTHER, LIBS };
+
+/* Three libraries on a device where variables lie in the order of their loading. */
+static struct local *ordered(uint64_t lib[LIBS])
+{
+	struct local *l;
+	char text[256];
+
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,moved-variables", 1);
+	l = local_open();
+	for (int i = 0; i < LIBS; i++) {
+		snprintf(text, sizeof(text), ".version 8.0\n.target sm_75\n.address_size 64\n"
+			 ".visible .global .u32 number%d = %d;\n.visible .entry k()\n{\nret;\n}\n",
+			 i, i);
+		lib[i] = local_load(l, text, strlen(text) + 1, SV_IMAGE_ARENA);
+	}
+	return l;
+}
+
+static void looks_between_uses(void *arg)
+{
+	uint64_t lib[LIBS];
+	struct local *l = ordered(lib);
+
+	(void)arg;
+	sh->at[ONE] = told(l, lib[ONE], "number1");
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	sh->at[OTHER] = told(l, lib[OTHER], "number2");
+	dump(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(sh->at[OTHER] - sh->at[ONE], 64 << 10);	/* the next */
+}
+
+static void uses_them_in_order(void *arg)
+{
+	uint64_t lib[LIBS];
+	struct local *l = ordered(lib);
+
+	(void)arg;
+	CHECK_EQ(told(l, lib[ONE], "number1"), sh->at[ONE]);
+	CHECK_EQ(told(l, lib[OTHER], "number2"), sh->at[OTHER]);
+	restore(l);
+	CHECK_EQ(sh->rc, 0);
+	CHECK_EQ(told(l, lib[NO_ONES], "number0") - sh->at[OTHER], 64 << 10);
+}
+
+/* It may lie anywhere, and keeps what it was loaded with. */
+TEST_F(content, a_library_that_nobody_has_used_is_not_looked_at)
+{
+	ASSERT_EQ(local_child(looks_between_uses, NULL), 0);
+	EXPECT_EQ(local_child(uses_them_in_order, NULL), 0);
+}
+
+static void uses_them_in_another_order(void *arg)
+{
+	uint64_t lib[LIBS];
+	struct local *l = ordered(lib);
+
+	(void)arg;
+	CHECK_EQ(told(l, lib[OTHER], "number2"), sh->at[ONE]);
+	CHECK_EQ(told(l, lib[ONE], "number1"), sh->at[OTHER]);
+	restore(l);
+}
+
+TEST_F(content, a_variable_that_has_moved_is_refused_by_name)
+{
+	char want[128];
+
+	ASSERT_EQ(local_child(looks_between_uses, NULL), 0);
+	ASSERT_EQ(local_child(uses_them_in_another_order, NULL), 0);
+	EXPECT_EQ(sh->rc, -ESTALE);
+	snprintf(want, sizeof(want), "the variable number1 of a module was at 0x%llx and is at 0x%llx",
+		 (unsigned long long)sh->at[ONE], (unsigned long long)sh->at[OTHER]);
+	EXPECT_NE(strstr(sh->why.text, want), NULL)
+		TH_LOG("%s", sh->why.text);
+}
+
+static void a_program_that_knows_one(void *arg)
+{
+	uint64_t lib[LIBS];
+	struct local *l = ordered(lib);
+
+	if (!arg) {	/* as by a launch, which a replay does not repeat */
+		image_seen(&l->s, lib[ONE], l->ctx);
+		dump(l);
+	} else {
+		restore(l);
+	}
+	CHECK_EQ(sh->rc, 0);
+	if (!arg)
+		sh->at[ONE] = told(l, lib[ONE], "number1");
+	else
+		CHECK_EQ(told(l, lib[ONE], "number1"), sh->at[ONE]);
+}
+
+TEST_F(content, what_a_dump_has_seen_a_restore_compares)
+{
+	ASSERT_EQ(local_child(a_program_that_knows_one, NULL), 0);
+	EXPECT_EQ(local_child(a_program_that_knows_one, sh), 0);
 }
 
 /* The address of a variable does not depend on what else was loaded, or in which order. */

@@ -295,6 +295,10 @@ int worker_run(void (*fn)(void *arg), void *arg)
 	fn(arg);
 	return 0;
 }
+void worker_end_turn(void)
+{
+}
+
 int worker_call(const struct record *r, const struct call *k)
 {
 	uint8_t *copy = malloc(k->c.len + 1);
@@ -314,6 +318,10 @@ int worker_call(const struct record *r, const struct call *k)
 void uproxy_say(const char *fmt, ...)
 {
 	(void)fmt;
+}
+void log_result(uint16_t op, uint64_t seq, CUresult r)
+{
+	(void)op, (void)seq, (void)r;
 }
 void tell(const char *fmt, ...)
 {
@@ -469,17 +477,20 @@ static const uint16_t ops[] = {
 	SV_OP_cuLibraryGetModule, SV_OP_cuLibraryEnumerateKernels, SV_OP_cuFuncLoad,
 	SV_OP_cuLaunchKernel, SV_OP_cuLaunchHostFunc, SV_OP_cuMemCreate, SV_OP_cuMemRelease,
 	SV_OP_cuMemMap, SV_OP_cuMemUnmap, SV_OP_cuMemSetAccess, SV_OP_X_MAP, SV_OP_X_UNMAP,
+	SV_OP_X_MAP_PIECES,
 	SV_OP_X_PIN, SV_OP_X_UNPIN, SV_OP_X_PREPARE, SV_OP_X_NEXT_CALL, SV_OP_X_FUNC_INFO,
 	SV_OP_X_GRAPH, SV_OP_X_GRAPH_UPDATE, SV_OP_cuGraphLaunch, SV_OP_cuGraphExecDestroy,
 	SV_OP_cuStreamCreate, SV_OP_cuEventCreate, SV_OP_cuEventRecord, SV_OP_cuEventDestroy_v2,
 	SV_OP_cuEventElapsedTime_v2, SV_OP_cuStreamWaitEvent, SV_OP_cuMemsetD8Async,
-	SV_OP_cuMemsetD2D32Async, SV_OP_cuMemcpyDtoDAsync_v2, SV_OP_cuStreamWaitValue64_v2,
+	SV_OP_cuMemsetD2D32Async, SV_OP_cuStreamWaitValue64_v2,
 	SV_OP_cuStreamWriteValue64_v2, SV_OP_cuArrayCreate_v2, SV_OP_cuArrayDestroy,
 	SV_OP_cuTexObjectCreate, SV_OP_cuTexObjectDestroy, SV_OP_cuStreamSetAttribute,
 	SV_OP_cuMemExportToShareableHandle, SV_OP_cuMemImportFromShareableHandle,
 	SV_OP_cuIpcGetMemHandle, SV_OP_cuIpcOpenMemHandle_v2, SV_OP_X_IPC_MAP,
 	SV_OP_cuIpcCloseMemHandle, SV_OP_X_IPC_FORGET, SV_OP_cuOccupancyMaxPotentialClusterSize,
-	SV_OP_cuOccupancyMaxActiveClusters,
+	SV_OP_cuOccupancyMaxActiveClusters, SV_OP_cuTensorMapEncodeTiled,
+	SV_OP_cuTensorMapEncodeIm2col, SV_OP_cuTensorMapEncodeIm2colWide,
+	SV_OP_cuTensorMapReplaceAddress,
 };
 
 #define NOPS (sizeof(ops) / sizeof(*ops))
@@ -580,9 +591,6 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 		IS((struct sv_stream_end){ stream });
 	case SV_OP_cuMemcpyAsync:
 		IS((struct sv_copy){ ctx, stream, dev, host, 4096, b & 8 ? arena : 0, b });
-	case SV_OP_cuMemcpyDtoDAsync_v2:
-		IS((struct sv_cuMemcpyDtoDAsync_v2){ .ctx = ctx, .dstDevice = dev,
-			.srcDevice = WINDOW, .ByteCount = 4096, .hStream = stream });
 	case SV_OP_cuMemcpy3DAsync_v2:
 		IS((struct sv_copy3d){ .ctx = ctx, .stream = stream,
 			.dst = { .addr = b & 8 ? 0 : dev, .array = b & 8 ? array : 0, .pitch = 512,
@@ -628,6 +636,15 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 	case SV_OP_cuOccupancyMaxActiveClusters:
 		IS((struct sv_clusters){ ctx, b & 8 ? f : kernel, { 1, 1, 1 }, { 32, 1, 1 }, 0, b >> 4,
 					 { 2, 1, 1 }, { 1, 1, 1 }, 0, 0 });
+	case SV_OP_cuTensorMapEncodeTiled:
+	case SV_OP_cuTensorMapEncodeIm2col:
+	case SV_OP_cuTensorMapEncodeIm2colWide:
+	case SV_OP_cuTensorMapReplaceAddress:
+		IS((struct sv_tensor_map){
+			.ctx = ctx, .off = arena, .address = dev, .dim = { 256, 64, 32, 16, 8 },
+			.stride = { 512, 32768, 1 << 20, 1 << 25 }, .type = b & 15,
+			.rank = 1 + (b >> 4) % 5, .box = { 64, 2, 2, 2, 2 },
+			.step = { 1, 1, 1, 1, 1 }, .channels = 64, .pixels = 64, .swizzle = b >> 6 });
 	case SV_OP_cuLaunchKernel:
 		IS((struct { struct sv_launch a; CUlaunchAttribute at; uint64_t p[3]; }){
 			{ .ctx = ctx, .stream = stream, .function = b & 8 ? f : kernel,
@@ -663,6 +680,8 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 	case SV_OP_X_MAP:
 	case SV_OP_X_UNMAP:
 		IS((struct sv_map){ dev, SV_GRANULE * (1 + (b & 3)) });
+	case SV_OP_X_MAP_PIECES:
+		IS((struct sv_pieces){ dev, SV_GRANULE * (1 + (b & 7)), SV_GRANULE * (1 + (a & 3)) });
 	case SV_OP_X_PIN:
 	case SV_OP_X_UNPIN:
 		IS((struct sv_pin){ ARENA_FIRST + 65536 + 8192 * (a & 3), 8192 });
@@ -896,9 +915,9 @@ int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 	(void)s, (void)o, (void)w, (void)n, (void)anywhere, (void)device, (void)why;
 	return 0;
 }
-int session_arena(struct sv_session *s)
+int session_arena(struct sv_session *s, int home, struct why *why)
 {
-	(void)s;
+	(void)s, (void)home, (void)why;
 	return 0;
 }
 int session_print(struct sv_session *s, bool restored, struct why *why)
@@ -1011,7 +1030,7 @@ static void come_back(struct program *in, bool honest)
 		memcpy((uint8_t *)sh + at, &w, 8);
 		honest = false;
 	}
-	rc = replay_session(&session, &o, &from, NULL, &to, &why);
+	rc = replay_session(&session, &o, &from, -1, NULL, &to, &why);
 	if (rc && honest)
 		fprintf(stderr, "what was not changed does not come back: %s\n", why.text);
 	MUST(rc <= 0 && rc == why.err && (!rc || !honest));

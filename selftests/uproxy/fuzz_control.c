@@ -207,12 +207,13 @@ int content_channel(struct sv_session *s, struct store_writer *w, struct store_r
 	return dumps(F_CHANNEL, channel, p, why);
 }
 int replay_session(struct sv_session *s, const struct session_options *o,
-		   const struct ctl_restore *from, const struct content_progress *p,
+		   const struct ctl_restore *from, int home, const struct content_progress *p,
 		   struct ctl_restored *to, struct why *why)
 {
 	int rc;
 
 	MUST(s == &session && o && !is.there && !is.dead);
+	MUST(home < 0 || from->guest == 1);
 	MUST(strlen(from->dir) < CTL_PATH_MAX && strlen(from->was.name) < sizeof(from->was.name));
 	rc = steps(p) ?: result(F_REPLAY, why);
 	is.dead = rc || from->check;
@@ -577,6 +578,9 @@ static void conduct(struct program *in)
 		/* A message of no bytes cannot be told from the end. */
 		if (send_with_fds(sock, &m, len ? len : 1, how & 7) < 0)
 			break;
+		/* A byte with descriptors is no request, and has no answer: ctl_give. */
+		if (len <= 1 && how & 7)
+			continue;
 		/* Of a head that is cut short the proxy has what has come. */
 		if (len < sizeof(m.h))
 			memset(m.bytes + len, 0, sizeof(m.h) - len);

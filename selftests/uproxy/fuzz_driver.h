@@ -526,6 +526,24 @@ static CUresult m_launch_ex(const CUlaunchConfig *c, CUfunction f, void **params
 			check(c->attrs[i].value.programmaticEvent.event, EVENT);
 	return m_launch(f, 1, 1, 1, 1, 1, 1, 0, c->hStream, params, extra);
 }
+static CUresult m_tensor_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *at,
+			       const cuuint64_t *dim, const cuuint64_t *stride,
+			       const cuuint32_t *box, const cuuint32_t *step,
+			       CUtensorMapInterleave i, CUtensorMapSwizzle s,
+			       CUtensorMapL2promotion l2, CUtensorMapFloatOOBfill fill)
+{
+	(void)type, (void)at, (void)dim, (void)stride, (void)box, (void)step, (void)i, (void)s;
+	(void)l2, (void)fill;
+	MUST(current && current->live && rank <= 5 && (uintptr_t)map % 64 == 0);
+	memset(map, rank, sizeof(*map));
+	return CUDA_SUCCESS;
+}
+static CUresult m_tensor_address(CUtensorMap *map, void *at)
+{
+	(void)at;
+	MUST(current && current->live && (uintptr_t)map % 64 == 0);
+	return CUDA_SUCCESS;
+}
 static CUresult m_array(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
 {
 	(void)d;
@@ -661,7 +679,8 @@ static void *symbol(void *arg, const char *name)
 		{ "cuLaunchKernelEx", m_launch_ex }, { "cuArrayCreate_v2", m_array },
 		{ "cuArrayDestroy", m_array_end }, { "cuMipmappedArrayDestroy", m_mipmap_end },
 		{ "cuTexObjectCreate", m_tex }, { "cuTexObjectDestroy", m_tex_end },
-		{ "cuGraphCreate", m_graph }, { "cuGraphDestroy", m_graph_end },
+		{ "cuTensorMapEncodeTiled", m_tensor_tiled },
+		{ "cuTensorMapReplaceAddress", m_tensor_address }, { "cuGraphCreate", m_graph }, { "cuGraphDestroy", m_graph_end },
 		{ "cuGraphAddEmptyNode", m_node_empty },
 		{ "cuGraphAddKernelNode_v2", m_node_kernel },
 		{ "cuGraphAddMemcpyNode", m_node_copy }, { "cuGraphAddMemsetNode", m_node_set },

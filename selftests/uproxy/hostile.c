@@ -178,6 +178,44 @@ TEST(spread_handles_run_out_not_the_proxy)
 	END;
 }
 
+/* A record that workers have not executed yet; nobody waits for its answer. */
+#define IN_WORK(op, ...) do { \
+	struct ring_ticket t_; \
+	__auto_type a_ = __VA_ARGS__; \
+	ASSERT_EQ(ring_request(g.c.ring, &t_, op, &a_, sizeof(a_), NULL, 0), 0); \
+} while (0)
+
+TEST(ranges_that_a_worker_maps_or_pins_are_nobodys)
+{
+	struct game g = { 0 };
+	struct client *c = &g.c;
+	uint64_t at, half;
+
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,slow-maps=50000,slow-pins=50000", 1);
+	ASSERT_EQ(game_start(&g), 0);
+	at = g.c.window + 2 * GRANULE;
+	half = (g.c.shared->budget / 2 / GRANULE + 2) * GRANULE;
+	IN_WORK(SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, 4 * GRANULE, 2 * GRANULE });
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at, g.c.window, 64), CUDA_ERROR_INVALID_VALUE);
+	ENDS("already", SV_OP_X_MAP, (struct sv_map){ at, GRANULE });
+	IN_WORK(SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, 4 * GRANULE, 2 * GRANULE });
+	ENDS("not mapped", SV_OP_X_UNMAP, (struct sv_map){ at, 4 * GRANULE });
+	IN_WORK(SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, half, half });
+	ENDS("granted", SV_OP_X_MAP, (struct sv_map){ at + half, half });
+	IN_WORK(SV_OP_X_UNMAP, (struct sv_map){ g.c.window, 2 * GRANULE });
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, g.c.window, g.c.window + GRANULE, 64),
+		  CUDA_ERROR_INVALID_VALUE);
+	ENDS("already", SV_OP_X_MAP, (struct sv_map){ g.c.window, GRANULE });
+	IN_WORK(SV_OP_X_UNMAP, (struct sv_map){ g.c.window, 2 * GRANULE });
+	ENDS("not mapped", SV_OP_X_UNMAP, (struct sv_map){ g.c.window, 2 * GRANULE });
+	IN_WORK(SV_OP_X_PIN, (struct sv_pin){ g.pin + 2 * MiB, 2 * MiB });
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, g.c.window, (uint64_t)g.c.arena + g.pin + 2 * MiB, 64),
+		  CUDA_ERROR_INVALID_VALUE);
+	ENDS("pinned already", SV_OP_X_PIN, (struct sv_pin){ g.pin + 3 * MiB, MiB });
+	unsetenv("SINGVGPU_SOFT_PROFILE");
+	END;
+}
+
 TEST(window_ranges)
 {
 	BEGIN;
@@ -194,6 +232,16 @@ TEST(window_ranges)
 	ENDS("already", SV_OP_X_MAP, (struct sv_map){ g.c.window + GRANULE, 2 * GRANULE });
 	ENDS("granted", SV_OP_X_MAP,
 	     (struct sv_map){ g.c.window + 2 * GRANULE, g.c.shared->budget });
+	ENDS("pieces", SV_OP_X_MAP_PIECES, (struct sv_pieces){ g.c.window + 2 * GRANULE, GRANULE, 0 });
+	ENDS("pieces", SV_OP_X_MAP_PIECES,
+	     (struct sv_pieces){ g.c.window + 2 * GRANULE, GRANULE, 4096 });
+	ENDS("granules", SV_OP_X_MAP_PIECES, (struct sv_pieces){ end, GRANULE, GRANULE });
+	for (int i = 0; i < 3; i++) {
+		SEND(&g.c, SV_OP_X_MAP_PIECES,
+		     (struct sv_pieces){ g.c.window + 2 * GRANULE, 5 * GRANULE, 3 * GRANULE });
+		ENDS("not mapped", SV_OP_X_UNMAP,
+		     (struct sv_map){ g.c.window + (2 + i) * GRANULE, 2 * GRANULE });
+	}
 	ENDS("granules", SV_OP_X_UNMAP, (struct sv_map){ g.c.window, 1 });
 	ENDS("not mapped", SV_OP_X_UNMAP, (struct sv_map){ g.c.window, 3 * GRANULE });
 	ENDS("already", SV_OP_cuMemMap,
@@ -504,6 +552,20 @@ TEST(places_for_descriptions)
 	ENDS("place", SV_OP_cuLibraryEnumerateKernels, (struct sv_enumerate){ g.lib, 0, 4096, 0 });
 	ENDS("place", SV_OP_X_FUNC_INFO,
 	     (struct sv_func_info_req){ g.c.ctx, g.kernel, 0, 4096, 0 });
+	for (int i = 0; i < 4; i++) {
+		static const uint16_t op[] = {
+			SV_OP_cuTensorMapEncodeTiled, SV_OP_cuTensorMapEncodeIm2col,
+			SV_OP_cuTensorMapEncodeIm2colWide, SV_OP_cuTensorMapReplaceAddress,
+		};
+
+		ENDS("place", op[i], (struct sv_tensor_map){ .ctx = g.c.ctx, .off = 0, .rank = 3 });
+		ENDS("place", op[i],
+		     (struct sv_tensor_map){ .ctx = g.c.ctx, .off = UINT64_MAX - 127, .rank = 3 });
+		ENDS("rank", op[i], (struct sv_tensor_map){ .ctx = g.c.ctx, .off = g.pin, .rank = 6 });
+		ENDS("rank", op[i], (struct sv_tensor_map){ .ctx = g.c.ctx, .off = g.pin, .rank = 3, .pad = 1 });
+		ENDS("context", op[i], (struct sv_tensor_map){ .ctx = g.kernel, .off = g.pin, .rank = 3 });
+		ENDS("size", op[i], (struct sv_sync_on){ .ctx = g.c.ctx });
+	}
 	ENDS("attributes of clusters", SV_OP_cuOccupancyMaxActiveClusters,
 	     (struct sv_clusters){ .ctx = g.c.ctx, .function = g.kernel, .given = 16 });
 	/* Too little room is an error, not the end, and leaves the handle free. */

@@ -50,6 +50,79 @@ TEST(refuses_by_name)
 							 NULL }, &hello, "driver"));
 }
 
+/* As refused(), for a process that has other sessions and passes this fd; -1: none. */
+static int guest_refused(struct __test_metadata *_metadata, const struct sv_connect *con, int fd,
+			 const char *words)
+{
+	static const char *const memfd[] = { "--backend", "memfd", NULL };
+	struct sv_connected r = { 0 };
+	struct client c;
+	int rc;
+
+	EXPECT_EQ(client_spawn(&c, memfd), 0);
+	EXPECT_EQ(send(c.sock, con, sizeof(*con), 0), sizeof(*con));
+	if (fd < 0)
+		shutdown(c.sock, SHUT_WR);
+	EXPECT_TRUE(fd < 0 || !ring_pass_fd(c.sock, fd));
+	rc = recv(c.sock, &r, sizeof(r), MSG_WAITALL) != sizeof(r) || strstr(r.why, words);
+	if (!rc)
+		fprintf(stderr, "# it said: %s\n", r.why);
+	EXPECT_TRUE(fd < 0 || r.status < 0);
+	EXPECT_EQ(client_end(&c), 2);
+	return rc;
+}
+
+/* A session of a process that has others already: the first one's channel, and places that are free. */
+TEST(refuses_guests_by_name)
+{
+	struct sv_connect good = hello, con;
+	int null = open("/dev/null", O_RDWR), page = memfd_create("page", 0);
+	int loose = memfd_create("loose", 0), own;
+	struct client home;
+	char *copy;
+
+	ASSERT_EQ(client_start(&home, (const char *[]){ "--backend", "memfd", NULL }), 0);
+	own = ring_fd(home.ring);
+	good.others = 1;
+	good.channel = RING_VA_BASE + (600ull << 30);
+	good.taken[0] = (struct sv_window){ home.shared->window, home.shared->window_len };
+
+	EXPECT_TRUE(guest_refused(_metadata, &good, -1, ""));
+	EXPECT_TRUE(guest_refused(_metadata, &good, null, "has two ends"));	/* no memfd */
+	EXPECT_TRUE(guest_refused(_metadata, &good, page, "arena cannot be used"));
+	/* A copy of the channel's first page, of a file that can shrink, and of one that is too short. */
+	copy = mmap(NULL, 4096, PROT_READ, MAP_SHARED, own, 0);
+	ASSERT_NE(copy, MAP_FAILED);
+	ASSERT_EQ(write(loose, copy, 4096), 4096);
+	EXPECT_TRUE(guest_refused(_metadata, &good, loose, "arena cannot be used"));
+	ASSERT_EQ(ftruncate(loose, 1ull << 37), 0);
+	EXPECT_TRUE(guest_refused(_metadata, &good, loose, "arena cannot be used"));
+
+	con = good;
+	con.others = SV_DEVICES_MAX + 1;
+	EXPECT_TRUE(guest_refused(_metadata, &con, own, "contradict"));
+	con = good;
+	con.pad = 1;
+	EXPECT_TRUE(guest_refused(_metadata, &con, own, "contradict"));
+	con = good;
+	con.taken[0].len = 1;
+	EXPECT_TRUE(guest_refused(_metadata, &con, own, "no window"));
+	con = good;
+	con.channel = 12345;
+	EXPECT_TRUE(guest_refused(_metadata, &con, own, "channel"));
+	con.channel = home.shared->window;	/* where its own window may be */
+	con.taken[0].base += 1ull << 44;
+	EXPECT_TRUE(guest_refused(_metadata, &con, own, "channel"));
+	con = hello;
+	con.channel = good.channel;
+	EXPECT_TRUE(refused(_metadata, NULL, &con, "contradict"));
+	EXPECT_EQ(client_end(&home), 0);
+	munmap(copy, 4096);
+	close(null);
+	close(page);
+	close(loose);
+}
+
 TEST(refuses_bad_options)
 {
 	struct client c;

@@ -110,7 +110,7 @@ static inline struct local *local_open(void)
 	local_err = dup(2);
 	snprintf(lib, sizeof(lib), "%s/uproxy/softgpu/libsoftcuda.so", build);
 	l->s.stat = &l->stat;
-	rc = uproxy_session_open(&l->s, &o, &con, &why);
+	rc = uproxy_session_open(&l->s, &o, &con, -1, &why);
 	if (rc)
 		dprintf(local_err, "# %s\n", why.text);
 	CHECK_EQ(rc, 0);

@@ -128,7 +128,7 @@ TEST(the_secret_gives_the_granules_and_nothing_else)
 
 	ASSERT_EQ(client_start(&c, NULL), 0);
 	ASSERT_EQ(client_context(&c), 0);
-	SEND(&c, SV_OP_X_MAP, (struct sv_map){ c.window, 4 * GRANULE });
+	SEND(&c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ c.window, 4 * GRANULE, 3 * GRANULE });
 	SEND(&c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){ .ctx = c.ctx, .uc = 0x5a,
 		.dstDevice = c.window, .N = 4 * GRANULE, .hStream = SV_STREAM_LEGACY });
 	/* the second half of the second granule and the third one */

@@ -91,6 +91,52 @@ TEST_F(restore, images_and_graphs_whose_arena_was_used_otherwise)
 	EXPECT_EQ(late_count(c), 0);
 }
 
+/* A kernel with 20008 bytes of parameters stores the last word of the first one. */
+static const char large_kernel[] =
+	".version 8.1\n.target sm_75\n.address_size 64\n"
+	".visible .entry large(.param .align 8 .b8 t[20000], .param .u64 p)\n{\n"
+	".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n"
+	"ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
+	"ld.param.u32 %r1, [t+19996];\nst.global.u32 [%rd2], %r1;\nret;\n}\n";
+
+struct large_node {
+	struct sv_graph g;
+	struct sv_graph_node n;
+	struct sv_launch l;
+	uint32_t t[5000];
+	uint64_t out;
+};
+
+TEST_F(restore, a_graph_with_large_parameters)
+{
+	struct client *c = &self->c;
+	uint64_t exec = new_handle(c, SV_T_CUgraphExec), at = arena_take(c, 32768), lib, k;
+	struct sv_graph_req a = { .ctx = c->ctx, .exec = exec, .off = at,
+				  .len = sizeof(struct large_node) };
+	struct large_node *g = (void *)(c->arena + at);
+	int rc;
+
+	lib = load_text(c, large_kernel, &rc);
+	ASSERT_EQ(rc, 0);
+	k = get_kernel(c, lib, "large", NULL);
+	*g = (struct large_node){
+		.g = { .nodes = 1 },
+		.n = { .size = sizeof(*g) - sizeof(g->g), .type = SV_NODE_KERNEL, .ctx = c->ctx },
+		.l = { .ctx = c->ctx, .function = k, .grid = { 1, 1, 1 }, .block = { 1, 1, 1 },
+		       .param_bytes = 20008 },
+		.t = { [4999] = 4711 }, .out = self->dev + 64,
+	};
+	ASSERT_EQ(call2(c, SV_OP_X_GRAPH, &a, sizeof(a), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(run_graph(c, exec, self->dev + 64, self->pin), 4711);
+	g->t[4999] = 4712;
+	ASSERT_EQ(call2(c, SV_OP_X_GRAPH_UPDATE, &a, sizeof(a), NULL, 0, NULL, 0), 0);
+	memset(g, 0xee, sizeof(*g));
+
+	ASSERT_EQ(move(self), 0);
+	EXPECT_EQ(run_graph(c, exec, self->dev + 64, self->pin), 4712);
+	EXPECT_EQ(late_count(c), 0);
+}
+
 TEST_F(restore, textures_arrays_contexts_and_memory_handles)
 {
 	struct client *c = &self->c;
@@ -319,6 +365,34 @@ TEST_F(restore, what_comes_and_goes_leaves_room_in_the_log)
 }
 
 /* A graph outlives the event, the stream's memory and the context's other things that it names. */
+/* A program that resets its device again and again, and uses a library of its own each time. */
+TEST_F(restore, contexts_that_are_gone_leave_room_in_the_log)
+{
+	struct client *c = &self->c;
+	uint64_t lib, k, ctx;
+	int rc;
+
+	lib = load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	k = get_kernel(c, lib, "count", NULL);
+	for (int i = 0; i < 200; i++) {
+		ctx = new_handle(c, SV_T_CUcontext);
+		ASSERT_EQ(CALL(c, SV_OP_cuCtxCreate_v4, (struct sv_ctx_new){ ctx, 0, 0 }), 0);
+		ASSERT_EQ(CALL(c, SV_OP_X_PREPARE, (struct sv_prepare){ ctx, k }), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuKernelGetFunction, (struct sv_derive){
+				ctx, k, new_handle(c, SV_T_CUfunction) }), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuCtxDestroy_v2, (struct sv_ctx_end){ ctx }), 0);
+	}
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 7);
+	ASSERT_EQ(save(self), 0);
+	EXPECT_EQ(ask_info(self, &self->saved.info), 0);
+	EXPECT_LT(self->saved.info.log_bytes, 2 << 10);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 8);
+	EXPECT_EQ(late_count(c), 0);
+}
+
 TEST_F(restore, what_a_graph_names_comes_back_though_it_is_gone)
 {
 	struct client *c = &self->c;
@@ -398,6 +472,37 @@ static uint64_t log_bytes(FIXTURE_DATA(restore) *self)
 	int rc = self->conn >= 0 ? 0 : conduct(self);
 
 	return rc || ask_info(self, &info) ? 0 : info.log_bytes;
+}
+
+/* The budget is there, but the driver has not the memory for it: the array takes more than is spare. */
+TEST_F(restore, memory_that_was_not_there_is_not_mapped_again)
+{
+	struct client *c = &self->c;
+	uint64_t at = c->window + 512 * GRANULE, array = new_handle(c, SV_T_CUarray);
+	uint64_t rest = c->shared->budget - 4 * GRANULE;
+
+	ASSERT_EQ(CALL(c, SV_OP_cuArrayCreate_v2, (struct sv_cuArrayCreate_v2){ .ctx = c->ctx,
+		.pHandle = array, .pAllocateArray = { 16384, 9000, CU_AD_FORMAT_FLOAT, 1 } }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, rest, 64 * GRANULE }),
+		  CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT_EQ(late_count(c), 0);
+	ASSERT_EQ(CALL(c, SV_OP_cuArrayDestroy, (struct sv_cuArrayDestroy){ c->ctx, array }), 0);
+	/* All of its budget is there again; the first range stays empty. */
+	at += rest;
+	ASSERT_EQ(CALL(c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, rest, 256 * GRANULE }), 0);
+	ASSERT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at, rest }), 0);
+	ASSERT_EQ(CALL(c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, 5 * GRANULE, 2 * GRANULE }), 0);
+	ASSERT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at + 2 * GRANULE, 2 * GRANULE }), 0);
+	close(self->conn);
+	self->conn = -1;
+	ASSERT_EQ(move(self), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at - rest, self->dev, 8), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 2 * GRANULE - 8, self->dev, 16),
+		  CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + GRANULE - 8, self->dev, 16), 0);
+	/* The pieces are the same. */
+	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at + 4 * GRANULE, GRANULE }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at, 2 * GRANULE }), 0);
 }
 
 TEST_F(restore, calls_that_fail_leave_nothing_in_the_log)
@@ -879,8 +984,8 @@ static int changed_copy(FIXTURE_DATA(restore) *self, const struct ctl_ref *from,
 	return rc;
 }
 
-#define PROXY_SPEAKS	"this proxy 3"
-_Static_assert(SV_PROTO_VERSION == 3, "PROXY_SPEAKS");
+#define PROXY_SPEAKS	"this proxy 4"
+_Static_assert(SV_PROTO_VERSION == 4, "PROXY_SPEAKS");
 
 /* Each object says its version: another one is named beside ours, and never called damaged. */
 TEST_F(restore, another_version_of_anything_is_named_with_ours)
@@ -1067,6 +1172,33 @@ TEST_F(restore, a_proxy_whose_client_never_comes_ends)
 	EXPECT_EQ(ctl_send(self->conn, &from.h), 0);
 	usleep(5000);
 	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(ctx_sync(&self->c), 0);
+}
+
+/* The channel whose arena a guest uses has to come before the request, and to be one. */
+TEST_F(restore, a_guest_needs_a_channel)
+{
+	struct ctl_restored to = { .generation = 0 };
+	struct ctl_restore from;
+	int null = open("/dev/null", O_RDWR), page = memfd_create("page", 0);
+
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	for (int i = 0; i < 4; i++) {
+		ASSERT_EQ(start_restorer(self), 0);
+		fill_restore(self, &from);
+		from.guest = i == 1 ? 2 : 1;
+		/* Each descriptor replaces the one before, and only the last request has it. */
+		for (int n = 0; n < 100 && i; n++)
+			ASSERT_EQ(ctl_give(self->conn, i == 2 ? null : page), 0);
+		EXPECT_LT(ask(self, CTL_RESTORE, &from, sizeof(from), &to, sizeof(to), NULL), 0);
+		EXPECT_NE(NULL, strstr(to.r.why, i < 2 ? "lacks the channel" :
+				       i == 2 ? "two ends" : "arena cannot be used"));
+		end_proxy(self);
+	}
+	close(null);
+	close(page);
 	ASSERT_EQ(come_back(self), 0);
 	EXPECT_EQ(ctx_sync(&self->c), 0);
 }

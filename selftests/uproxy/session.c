@@ -224,6 +224,16 @@ TEST_F(session, derives_and_enumerates)
 	EXPECT_EQ(info->param_bytes, 8);
 	EXPECT_EQ(CALL(c, SV_OP_X_PREPARE, (struct sv_prepare){ c->ctx, f }), 0);
 	EXPECT_EQ(launch(c, SV_STREAM_LEGACY, f, 1, 1, &self->dev, 8), 0);
+	for (int i = 0; i < 3; i++) {		/* no other size than that of the parameters */
+		static const uint32_t size[] = { 0, 4, 16 };
+		struct sv_launch l = { .ctx = c->ctx, .stream = SV_STREAM_LEGACY, .function = f,
+				       .grid = { 1, 1, 1 }, .block = { 1, 1, 1 },
+				       .param_bytes = size[i] };
+
+		EXPECT_EQ(call2(c, SV_OP_cuLaunchKernel, &l, sizeof(l),
+				(uint64_t[]){ self->dev, 0 }, size[i], NULL, 0),
+			  CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	}
 	EXPECT_EQ(call_name(c, SV_OP_cuLibraryGetGlobal,
 			    (struct sv_by_name){ .ctx = c->ctx, .from = lib }, "counter", &g,
 			    sizeof(g)), 0);
@@ -241,15 +251,52 @@ TEST_F(session, derives_and_enumerates)
 	q.size[2] = 1;
 	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxActiveClusters, &q, sizeof(q), NULL, 0, &n,
 			sizeof(n)), 0);
-	EXPECT_EQ(n.n, 0);	/* the soft device has clusters of one block */
+	EXPECT_EQ(n.n, 8);
 	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxPotentialClusterSize, &q, sizeof(q), NULL, 0, &n,
 			sizeof(n)), 0);
-	EXPECT_EQ(n.n, 1);
+	EXPECT_EQ(n.n, 8);
 	EXPECT_EQ(CALL(c, SV_OP_cuLibraryUnload, (struct sv_image_end){ lib }), 0);
 	EXPECT_EQ(CALL(c, SV_OP_X_PREPARE, (struct sv_prepare){ c->ctx, f }),
 		  CUDA_ERROR_INVALID_HANDLE);
 	EXPECT_EQ(call2(c, SV_OP_cuOccupancyMaxActiveClusters, &q, sizeof(q), NULL, 0, &n,
 			sizeof(n)), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(session, encodes_tensor_maps)
+{
+	struct client *c = &self->c;
+	uint64_t at = arena_take(c, 4096);
+	uint8_t *map = c->arena + at, first[SV_TENSOR_MAP_BYTES];
+	struct sv_tensor_map a = {
+		.ctx = c->ctx, .off = at, .address = self->dev, .type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+		.rank = 2, .dim = { 256, 128 }, .stride = { 512 }, .box = { 64, 16 }, .step = { 1, 1 },
+	};
+
+	memset(map, 0x5a, 2 * sizeof(first));
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeTiled, a), 0);
+	memcpy(first, map, sizeof(first));
+	EXPECT_EQ(map[sizeof(first)], 0x5a);
+	memset(map, 0, sizeof(first));
+	a.address += 4096;
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeTiled, a), 0);
+	EXPECT_NE(memcmp(map, first, sizeof(first)), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapReplaceAddress,
+		       (struct sv_tensor_map){ .ctx = c->ctx, .off = at, .address = self->dev }), 0);
+	EXPECT_EQ(memcmp(map, first, sizeof(first)), 0);
+	/* An error leaves the arena as it is. */
+	a.rank = 0;
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeTiled, a), CUDA_ERROR_INVALID_VALUE);
+	a.rank = 2;
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeIm2col, a), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(memcmp(map, first, sizeof(first)), 0);
+	a.rank = 3;
+	a.dim[2] = 64;
+	a.stride[1] = 65536;
+	a.step[2] = 1;
+	a.channels = a.pixels = 64;
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeIm2col, a), 0);
+	a.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+	EXPECT_EQ(CALL(c, SV_OP_cuTensorMapEncodeIm2colWide, a), 0);
 }
 
 TEST_F(session, says_what_is_wrong_with_an_image)
@@ -544,6 +591,24 @@ TEST_F(session, unmaps_any_part_and_maps_again)
 	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 5 * GRANULE - 8, address(c, self->pin), 16), 0);
 	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at + 4 * GRANULE, 4 * GRANULE }), 0);
 	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at, 3 * GRANULE }), 0);
+}
+
+TEST_F(session, maps_and_unmaps_whole_pieces)
+{
+	struct client *c = &self->c;
+	uint64_t at = c->window + 16 * GRANULE, pin = address(c, self->pin);
+
+	EXPECT_EQ(CALL(c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ at, 7 * GRANULE, 3 * GRANULE }), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 3 * GRANULE - 8, pin, 16), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at + 3 * GRANULE, 3 * GRANULE }), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 3 * GRANULE - 8, pin, 16), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 7 * GRANULE - 8, pin, 8), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_MAP, (struct sv_map){ at + 4 * GRANULE, 2 * GRANULE }), 0);
+	SEND(c, SV_OP_X_MAP_PIECES, (struct sv_pieces){ at + 3 * GRANULE, GRANULE, 8 * GRANULE });
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at, pin, 64), 0);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, at + 4 * GRANULE - 8, pin, 16), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at + 5 * GRANULE, 2 * GRANULE }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_UNMAP, (struct sv_map){ at, 5 * GRANULE }), 0);
 }
 
 TEST_F(session, unmapping_does_not_wait_for_what_runs)

@@ -329,6 +329,13 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(&to->b->ps, to->phase, p->done, p->total);
 }
 
+static int instead_of(const struct bring *b, int device)
+{
+	bool in = device >= 0 && device < (int)sizeof(b->o.instead);
+
+	return in && b->o.instead[device] ? b->o.instead[device] - 1 : device;
+}
+
 static void fill_request(const struct bring *b, int i, long device, struct ctl_restore *req)
 {
 	const struct ckpt_proxy *p = &b->facts.proxy[i];
@@ -346,21 +353,48 @@ static void fill_request(const struct bring *b, int i, long device, struct ctl_r
 	req->window = p->info.window;
 	req->window_len = p->info.window_len;
 	req->budget = b->facts.proxy[i].info.budget;
-	req->ordinal = device < 0 ? p->info.device.ordinal : device + p->rank;
+	req->ordinal = device < 0 ? instead_of(b, p->info.device.ordinal) : device + p->rank;
+}
+
+/* The proxy whose channel has the arena of this one's session, or -1: its own has; or -EBADMSG. */
+static int home_of(const struct bring *b, const struct ckpt_proxy *p)
+{
+	static const uint8_t none[sizeof(p->info.home)];
+
+	if (!memcmp(p->info.home, none, sizeof(none)))
+		return -1;
+	for (int i = 0; i < b->facts.proxies; i++)
+		if (!memcmp(p->info.home, b->facts.proxy[i].info.channel_id, sizeof(none)) &&
+		    b->facts.proxy[i].client == p->client && &b->facts.proxy[i] != p)
+			return i;
+	return -EBADMSG;
 }
 
 static int restore_proxy(struct bring *b, struct job *job, int i, struct why *why)
 {
 	const struct ckpt_proxy *p = &b->facts.proxy[i];
+	int home = home_of(b, p);
 	struct progress to = { .b = b };
 	struct ctl_restored reply = { 0 };
 	struct ctl_restore req;
-	int fd = reach(b, job, i, why), err;
+	int fd, err;
 
+	if (home == -EBADMSG)
+		return why_set(why, home, "the checkpoint lacks the session whose arena it uses");
+	if (home >= 0 && b->o.device >= 0)
+		return why_set(why, -EINVAL, "the process works on several devices: name them all "
+			       "(restore --device OLD=NEW,OLD=NEW)");
+	fd = reach(b, job, i, why);
 	if (fd < 0)
 		return fd;
 	b->control[i] = fd;
 	fill_request(b, i, b->o.device, &req);
+	if (home >= 0 && !req.check) {
+		req.guest = 1;
+		err = ctl_give(fd, b->channel[home]);
+		if (err)
+			return why_set(why, err, "its proxy has gone");
+	}
 	to.phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
 	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
 		       SILENCE_MS);
@@ -383,8 +417,11 @@ static int bring_proxies(void *arg, struct job *job)
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
-	for (int i = 0; i < b->facts.proxies && !err; i++)
-		err = restore_proxy(b, job, i, &why);
+	/* Guests follow the sessions whose arenas they use. */
+	for (int guests = 0; guests < 2; guests++)
+		for (int i = 0; i < b->facts.proxies && !err; i++)
+			if ((home_of(b, &b->facts.proxy[i]) >= 0) == guests)
+				err = restore_proxy(b, job, i, &why);
 	if (err)
 		late(b, job, "its GPU session", &why);
 	if (!b->restore.tree) {

@@ -22,6 +22,7 @@ struct bring_options {
 	const char *json;	/* the report's file, or NULL */
 	uid_t trust;		/* store_open_trusted()'s `also` */
 	long device;		/* the first device to use; -1: each proxy's former one */
+	uint8_t instead[16];	/* by former device: the new one plus 1, or 0: the same */
 	bool quiet;
 };
 

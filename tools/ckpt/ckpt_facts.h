@@ -26,7 +26,7 @@
 
 #include "control.h"
 
-#define CKPT_FORMAT	1
+#define CKPT_FORMAT	2
 
 struct ckpt_option {
 	char *name, *value;

@@ -114,6 +114,7 @@ static const struct {
 	MEMBER(ULONG, info.mapped), MEMBER(ULONG, info.pinned), MEMBER(ULONG, info.arena_len),
 	MEMBER(TEXT, info.backend), MEMBER(HEX, info.channel_id), MEMBER(UINT, info.generation),
 	MEMBER(ULONG, info.fd_dev), MEMBER(ULONG, info.fd_ino), MEMBER(TEXT, info.inherit),
+	MEMBER(HEX, info.home),
 };
 
 #define N_MEMBERS ((int)(sizeof(members) / sizeof(members[0])))

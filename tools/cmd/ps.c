@@ -116,6 +116,12 @@ static void json_proxy(struct json *j, const struct rundir_job *job, const struc
 		json_uint(j, "modules", s.modules);
 		json_uint(j, "jit_ns", s.jit_ns);
 		json_uint(j, "waits", s.waits);
+		json_uint(j, "kernels_asked", s.kernels.asked);
+		json_uint(j, "kernels_cached", s.kernels.cached);
+		json_uint(j, "kernels_compiled", s.kernels.compiled);
+		json_uint(j, "kernels_failed", s.kernels.failed);
+		json_uint(j, "compile_ns", s.kernels.ns);
+		json_uint(j, "images_without_ptx", s.kernels.no_ptx);
 	}
 	json_close(j, '}');
 }

@@ -2,7 +2,9 @@
 /*
  * restore.c - `singvgpu restore`: its options; the restored job then runs as under `run`
  */
+#include <errno.h>
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@ static const char help[] =
 TRUST_HELP
 "      --device N         the device to use, counted from 0 (default: the one it had);\n"
 "                         rank R of several gets device N + R\n"
+"      --device OLD=NEW,… what had device OLD gets device NEW\n"
 "      --devices N        N virtual devices on this CPU, whatever GPUs there are\n"
 "      --driver PATH      the CUDA driver that the proxies load\n"
 "      --log FILE         append the proxies' messages to FILE\n"
@@ -55,6 +58,28 @@ struct args {
 	bool check, help;
 };
 
+/* OLD=NEW,OLD=NEW: each device is named once as the former one. -EINVAL. */
+static int parse_map(const char *text, uint8_t instead[JOB_DEVICES_MAX])
+{
+	uint8_t map[JOB_DEVICES_MAX] = { 0 };
+	unsigned int from, to;
+	int n;
+
+	for (;; text += n + 1) {
+		n = 0;
+		if (*text < '0' || *text > '9' || sscanf(text, "%2u=%2u%n", &from, &to, &n) != 2 || !n ||
+		    from >= JOB_DEVICES_MAX || to >= JOB_DEVICES_MAX || map[from])
+			return -EINVAL;
+		map[from] = to + 1;
+		if (!text[n])
+			break;
+		if (text[n] != ',')
+			return -EINVAL;
+	}
+	memcpy(instead, map, sizeof(map));
+	return 0;
+}
+
 static int option(struct args *a, int c)
 {
 	switch (c) {
@@ -64,8 +89,10 @@ static int option(struct args *a, int c)
 	case TRUST:
 		return ckpt_trust_owner(optarg, &a->bring.trust);
 	case DEVICE:
-		if (parse_int(optarg, 0, JOB_DEVICES_MAX - 1, &a->bring.device))
-			return say_usage("restore", "--device '%s' is not a number from 0 to 15",
+		if (parse_int(optarg, 0, JOB_DEVICES_MAX - 1, &a->bring.device) &&
+		    parse_map(optarg, a->bring.instead))
+			return say_usage("restore", "--device '%s' is neither a number from 0 to 15 nor "
+					 "OLD=NEW,OLD=NEW, with such numbers",
 					 optarg);
 		return 0;
 	case CRIU:

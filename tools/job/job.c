@@ -21,6 +21,7 @@
 #include "init.h"
 #include "ckpt_own.h"
 #include "job.h"
+#include "kernels.h"
 #include "merge.h"
 #include "proto.h"
 
@@ -51,6 +52,7 @@ struct supervisor {
 	struct rank *rank;
 	struct pollfd *poll;
 	struct own own;		/* the job's own checkpoints */
+	struct kernels kernels;
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -487,6 +489,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
+	kernels_ended(&s->kernels, &s->info, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
@@ -693,11 +696,14 @@ static int poll_ms(struct supervisor *s)
 {
 	uint64_t now = now_ms();
 	int ms = -1, own = s->state == RUN ? own_step(&s->own, &s->info) : -1;
+	int kernels = kernels_step(&s->kernels, &s->info);
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
 	if (own >= 0 && (ms < 0 || ms > own))
 		ms = own;
+	if (kernels >= 0 && (ms < 0 || ms > kernels))
+		ms = kernels;
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY && (ms < 0 || ms > 20))
 		ms = 20;
@@ -709,7 +715,7 @@ static int poll_ms(struct supervisor *s)
 static void loop(struct supervisor *s)
 {
 	struct pollfd *p = s->poll;
-	int n = s->info.ranks + 3;
+	int n = s->info.ranks + 3, events;
 
 	p[0] = (struct pollfd){ .fd = s->sigfd, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = s->job->front_pipe, .events = POLLIN };
@@ -717,8 +723,10 @@ static void loop(struct supervisor *s)
 		p[3 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
 	for (;;) {
 		step(s);
-		if (s->state == END)
+		if (s->state == END) {
+			kernels_clear(&s->kernels);
 			return;
+		}
 		if (s->changed) {
 			s->changed = false;
 			rundir_write(&s->job->dir, &s->info);
@@ -726,8 +734,11 @@ static void loop(struct supervisor *s)
 		if (s->state >= PROXIES)
 			n = 3;
 		p[2] = (struct pollfd){ .fd = s->status_pipe[0], .events = POLLIN };
-		if (poll(p, n, poll_ms(s)) < 0)
+		events = poll(p, n, poll_ms(s));
+		if (events < 0)
 			continue;
+		if (events)		/* what follows may have something to say */
+			kernels_clear(&s->kernels);
 		if (p[0].revents)
 			signals(s);
 		if (p[1].revents) {
@@ -964,6 +975,8 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 		say_errno(err, "the job cannot be started");
 	s->info.pid = s->job->front;
 	s->info.supervisor = getpid();
+	s->info.uid = geteuid();
+	snprintf(s->info.path, sizeof(s->info.path), "%s", s->job->dir.path);
 	s->info.started_ns = wall_ns();
 	s->info.devices = s->job->opt->devices;
 	s->info.terminal = s->job->terminal;
@@ -996,6 +1009,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	signal(SIGTTOU, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
+	kernels_start(&s.kernels);
 	started = !prepare(&s, handled) && !own_start(&s.own, job);
 	if (started) {
 		do {
@@ -1014,6 +1028,9 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		proxies[r] = s.rank[r].serial;
 	if (job->opt->trace && started)
 		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
+	kernels_look(&s.kernels, &s.info);
 	rundir_remove(&job->dir);
+	if (started && !s.told && !s.orphaned && !s.taken)
+		kernels_report(&s.kernels, s.status, job->opt->warm);
 	return s.status;
 }

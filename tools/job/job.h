@@ -56,6 +56,7 @@ struct job_options {
 	bool host_pids;		/* make no pid namespace */
 	bool help;		/* print the help and exit */
 	bool summary;		/* print the sums of the trace */
+	bool warm;		/* print what was compiled; root's kernels are kept for all users */
 	/* its own checkpoints: ckpt_own.h */
 	char *store, *criu;	/* absolute, or NULL */
 	uid_t trust_owner;	/* of --restart's restores; 0: nobody else */

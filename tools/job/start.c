@@ -12,12 +12,16 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "init.h"
 #include "job.h"
+
+#define USUAL_STACK (8ul << 20)
 
 /* ------------------------------------------------------------------------ environment */
 
@@ -185,6 +189,8 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	if (job->opt->window)
 		env_set(e, "SINGVGPU_WINDOW", "%s", job->opt->window);
 	env_set(e, "SINGVGPU_FILES", "%s/files", job->dir.path);
+	if (!places_nvidia_devices())
+		env_set(e, "SINGVGPU_NODES", "%d", job->devices);
 	env_libraries(e, job->places->libdir);
 }
 
@@ -193,7 +199,7 @@ static void proxy_env(struct env *e, const struct job *job)
 	/* CUDA_VISIBLE_DEVICES is applied in the client, once. */
 	static const char *const of_ranks[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE",
 		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET",
-		"SINGVGPU_FILES", "CUDA_VISIBLE_DEVICES" };
+		"SINGVGPU_FILES", "SINGVGPU_NODES", "CUDA_VISIBLE_DEVICES" };
 	char *preload = others(getenv("LD_PRELOAD"), ": ", job->places->libdir, true);
 	char *path = others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false);
 
@@ -210,6 +216,9 @@ static void proxy_env(struct env *e, const struct job *job)
 		env_set(e, "LD_LIBRARY_PATH", "%s", path);
 	if (job->opt->devices)
 		env_set(e, "SINGVGPU_SOFT_DEVICES", "%ld", job->opt->devices);
+	env_unset(e, "SINGVGPU_SOFT_WARM");
+	if (job->opt->warm)
+		env_set(e, "SINGVGPU_SOFT_WARM", "1");
 	free(preload);
 	free(path);
 }
@@ -224,6 +233,24 @@ struct start {
 	bool search;		/* $PATH */
 	bool rank;
 };
+
+/*
+ * A proxy's address space is not randomised, and its stack's limit, which moves it, is the usual
+ * one: drivers place variables of modules relative to it, and a restored job has their addresses.
+ * A sandbox may refuse it; the proxy then says so.
+ */
+static void fix_addresses(void)
+{
+	struct rlimit stack;
+	int persona = personality(0xffffffff);
+
+	if (persona >= 0)
+		personality(persona | ADDR_NO_RANDOMIZE);
+	if (!getrlimit(RLIMIT_STACK, &stack) && stack.rlim_max >= USUAL_STACK) {
+		stack.rlim_cur = USUAL_STACK;
+		setrlimit(RLIMIT_STACK, &stack);
+	}
+}
 
 static void put_fds(const struct start *s)
 {
@@ -257,6 +284,8 @@ static void child(const struct start *s, int report)
 	sigaction(SIGXFSZ, &was->xfsz, NULL);
 	for (int i = 0; s->rank && i < JOB_LIMITS; i++)
 		setrlimit(job_limits[i], &was->limit[i]);
+	if (!s->rank)
+		fix_addresses();
 	sigprocmask(SIG_SETMASK, &was->mask, NULL);
 	if (s->search)
 		execvpe(s->argv[0], s->argv, s->env);

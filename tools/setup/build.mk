@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup cuda ssh
+.PHONY: setup cuda ssh torch
 setup:
 	@tools/setup/setup
 
@@ -9,6 +9,10 @@ setup:
 # else Debian 13's packages.
 cuda:
 	@tools/setup/setup cuda
+
+# build/torch: Debian 13's PyTorch, 2 GB to load; build/torch/python3 runs it.
+torch:
+	@tools/setup/setup torch
 
 # build/ssh: OpenSSH, for the tests that need a server.
 ssh:

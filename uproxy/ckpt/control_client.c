@@ -83,6 +83,25 @@ int ctl_send(int fd, struct ctl_head *req)
 	return (uint32_t)n == req->size ? 0 : -EPROTO;
 }
 
+int ctl_give(int fd, int given)
+{
+	union {
+		struct cmsghdr h;
+		char room[CMSG_SPACE(sizeof(int))];
+	} c = { .h = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET,
+		       .cmsg_type = SCM_RIGHTS } };
+	struct iovec v = { "", 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c,
+			    .msg_controllen = sizeof(c) };
+	ssize_t n;
+
+	memcpy(CMSG_DATA(&c.h), &given, sizeof(given));
+	do {
+		n = sendmsg(fd, &m, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n == 1 ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+}
+
 /* The fd that came with a message, or -1. */
 static int fd_of(struct msghdr *m)
 {

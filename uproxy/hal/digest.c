@@ -25,13 +25,20 @@ extern const char digest_ptx[];
 __asm__(".pushsection .rodata\n.balign 8\ndigest_ptx: .incbin \"uproxy/hal/digest.ptx\"\n.byte 0\n"
 	".popsection\n");
 
+/* The digests of one span, while those of another are asked for. */
+struct slot {
+	CUstream stream;
+	CUdeviceptr out;
+	struct store_digest *host;	/* pinned, so that copies to it are asynchronous */
+	uint64_t cap;			/* pages that both have room for */
+};
+
 struct hal_digests {
 	struct hal *h;
 	CUmodule module;
 	CUfunction kernel;
-	CUdeviceptr table, out;
-	uint64_t cap;			/* pages that out has room for */
-	struct store_digest *host;
+	CUdeviceptr table;
+	struct slot slot[HAL_DIGESTS];
 };
 
 /* The table that digest.ptx describes. */
@@ -51,6 +58,27 @@ static void fill_table(uint64_t *t, uint64_t seed)
 	memcpy(t + 48, acc, 64);
 }
 
+static CUresult open_streams(struct hal_digests *d)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (int i = 0; i < HAL_DIGESTS && !r; i++)
+		r = d->h->drv.cuStreamCreate(&d->slot[i].stream, CU_STREAM_NON_BLOCKING);
+	return r;
+}
+
+static void drop_room(struct hal_digests *d, struct slot *s)
+{
+	if (s->out)
+		d->h->drv.cuMemFree_v2(s->out);
+	if (s->host)
+		hal_unpin(d->h, s->host);
+	free(s->host);
+	s->out = 0;
+	s->host = NULL;
+	s->cap = 0;
+}
+
 int hal_digests_open(struct hal_digests **out, struct hal *h, uint64_t seed)
 {
 	struct hal_digests *d = calloc(1, sizeof(*d));
@@ -63,7 +91,9 @@ int hal_digests_open(struct hal_digests **out, struct hal *h, uint64_t seed)
 	if (h->drv.cuModuleLoadDataEx(&d->module, digest_ptx, 0, NULL, NULL) ||
 	    h->drv.cuModuleGetFunction(&d->kernel, d->module, "page_digests") ||
 	    h->drv.cuMemAlloc_v2(&d->table, sizeof(t)) ||
-	    h->drv.cuMemcpyHtoD_v2(d->table, t, sizeof(t))) {
+	    h->drv.cuMemcpyHtoD_v2(d->table, t, sizeof(t)) ||
+	    /* That may return before the device has the table, and our streams do not wait for it. */
+	    h->drv.cuStreamSynchronize(NULL) || open_streams(d)) {
 		hal_digests_close(d);
 		return -ENOTSUP;
 	}
@@ -75,47 +105,61 @@ void hal_digests_close(struct hal_digests *d)
 {
 	if (!d)
 		return;
-	if (d->out)
-		d->h->drv.cuMemFree_v2(d->out);
+	for (int i = 0; i < HAL_DIGESTS; i++) {
+		if (d->slot[i].stream) {
+			d->h->drv.cuStreamSynchronize(d->slot[i].stream);
+			d->h->drv.cuStreamDestroy_v2(d->slot[i].stream);
+		}
+		drop_room(d, &d->slot[i]);
+	}
 	if (d->table)
 		d->h->drv.cuMemFree_v2(d->table);
 	if (d->module)
 		d->h->drv.cuModuleUnload(d->module);
-	free(d->host);
 	free(d);
 }
 
-static CUresult room(struct hal_digests *d, uint64_t pages)
+static CUresult room(struct hal_digests *d, struct slot *s, uint64_t pages)
 {
+	size_t len = (pages * sizeof(*s->host) + 4095) & ~4095ul;
 	CUresult r;
 
-	if (pages <= d->cap)
+	if (pages <= s->cap)
 		return CUDA_SUCCESS;
-	if (d->out)
-		d->h->drv.cuMemFree_v2(d->out);
-	free(d->host);
-	d->out = 0;
-	d->cap = 0;
-	d->host = malloc(pages * sizeof(*d->host));
-	r = d->host ? d->h->drv.cuMemAlloc_v2(&d->out, pages * sizeof(*d->host)) :
-		      CUDA_ERROR_OUT_OF_MEMORY;
-	if (!r)
-		d->cap = pages;
+	drop_room(d, s);
+	s->host = aligned_alloc(4096, len);
+	r = s->host ? hal_pin(d->h, s->host, len) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r) {
+		free(s->host);
+		s->host = NULL;
+		return r;
+	}
+	r = d->h->drv.cuMemAlloc_v2(&s->out, len);
+	if (r)
+		s->out = 0;
+	else
+		s->cap = pages;
 	return r;
 }
 
-CUresult hal_digests_run(struct hal_digests *d, uint64_t va, uint64_t pages,
-			 struct store_digest **out)
+CUresult hal_digests_start(struct hal_digests *d, unsigned int slot, uint64_t va, uint64_t pages)
 {
-	void *params[] = { &va, &d->out, &d->table, &pages };
-	CUresult r = room(d, pages);
+	struct slot *s = &d->slot[slot];
+	void *params[] = { &va, &s->out, &d->table, &pages };
+	CUresult r = room(d, s, pages);
 
-	*out = d->host;
 	if (r || !pages)
 		return r;
 	r = d->h->drv.cuLaunchKernel(d->kernel, (pages * 8 + BLOCK - 1) / BLOCK, 1, 1, BLOCK, 1, 1,
-				     0, NULL, params, NULL);
+				     0, s->stream, params, NULL);
 	if (!r)
-		r = d->h->drv.cuMemcpyDtoH_v2(d->host, d->out, pages * sizeof(*d->host));
+		r = d->h->drv.cuMemcpyDtoHAsync_v2(s->host, s->out, pages * sizeof(*s->host),
+						   s->stream);
 	return r;
+}
+
+CUresult hal_digests_wait(struct hal_digests *d, unsigned int slot, const struct store_digest **out)
+{
+	*out = d->slot[slot].host;
+	return d->h->drv.cuStreamSynchronize(d->slot[slot].stream);
 }

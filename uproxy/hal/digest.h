@@ -18,10 +18,13 @@ int hal_digests_open(struct hal_digests **d, struct hal *h, uint64_t seed);
 void hal_digests_close(struct hal_digests *d);	/* NULL is allowed */
 
 /*
- * hal_digests_run: the digests of `pages` pages of 4096 bytes at va, equal to store_hash's. Waits
- * for the device; *out is valid until the next call.
+ * hal_digests_start: asks for the digests of `pages` pages of 4096 bytes at va, equal to store_hash's.
+ * The device computes them beside other work, after what is complete when this is called.
+ * hal_digests_wait: *out has them, until the slot is used again.
  */
-CUresult hal_digests_run(struct hal_digests *d, uint64_t va, uint64_t pages,
-			 struct store_digest **out);
+#define HAL_DIGESTS	2	/* slots: one is computed while another is read */
+CUresult hal_digests_start(struct hal_digests *d, unsigned int slot, uint64_t va, uint64_t pages);
+CUresult hal_digests_wait(struct hal_digests *d, unsigned int slot,
+			  const struct store_digest **out);
 
 #endif

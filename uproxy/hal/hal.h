@@ -24,6 +24,8 @@ struct hal_own {
 	const char *what;
 };
 
+struct uproxy_kernels;	/* stat.h */
+
 struct hal {
 	struct cuda_driver drv;
 	char path[4096];	/* of the driver that was opened */
@@ -36,6 +38,7 @@ struct hal {
 	/* Calls of the soft device that CUDA lacks; else NULL. */
 	CUresult (*own_memory)(unsigned int i, CUdeviceptr at, struct hal_own *own);
 	void (*next_value)(uint64_t value);
+	void (*count_kernels)(struct uproxy_kernels *shown);
 };
 
 /*
@@ -59,7 +62,7 @@ int hal_soft_path(char *path, size_t n);
 
 /*
  * hal_map: maps new physical memory at [va, va + len) of the window, readable and writable, in
- * pieces that can be unmapped one by one. Maps all of it or nothing.
+ * pieces that can be unmapped one by one; the last one may be shorter. Maps all of it or nothing.
  */
 CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece);
 CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len);
@@ -88,11 +91,21 @@ CUresult hal_pin(struct hal *h, void *p, size_t len);
 CUresult hal_unpin(struct hal *h, void *p);
 
 /*
- * hal_notify: a thread of the driver calls fn(arg, status) when the work queued in the stream is
- * done, also if its context has failed. fn must not call the driver, nor wait.
+ * hal_notify: a thread calls fn(arg, status) when the work queued in the stream, of the current
+ * context, is done, also if that context has failed. fn must not call the driver, nor wait.
  */
 typedef void (*hal_fn)(void *arg, CUresult status);
 CUresult hal_notify(struct hal *h, CUstream stream, hal_fn fn, void *arg);
+
+/*
+ * hal_notify_start: chooses how, once, behind hal_start. SINGVGPU_NOTIFY=words|callbacks chooses for
+ * it. hal_notify_leave, hal_notify_left: a context is about to end, has ended, which ends its
+ * waits with CUDA_ERROR_CONTEXT_IS_DESTROYED. hal_notify_repin: the primary one has been reset.
+ */
+void hal_notify_start(struct hal *h);
+void hal_notify_leave(struct hal *h, CUcontext ctx);
+void hal_notify_left(struct hal *h, CUcontext ctx);
+CUresult hal_notify_repin(struct hal *h);
 
 /* Is this a sticky error, which leaves its context unusable? */
 int hal_sticky(CUresult r);

@@ -52,8 +52,10 @@ CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece)
 	uint64_t done = 0;
 
 	while (done < len && !r) {
-		r = map_piece(h, va + done, piece);
-		done += r ? 0 : piece;
+		uint64_t n = len - done < piece ? len - done : piece;
+
+		r = map_piece(h, va + done, n);
+		done += r ? 0 : n;
 	}
 	if (!r)
 		r = hal_access(h, va, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

@@ -120,6 +120,7 @@ struct ctl_info {
 	uint32_t pad;
 	uint64_t fd_dev, fd_ino;	/* fstat of the channel's object */
 	char inherit[128];		/* memfd: "/memfd:singvgpu-…", for `--inherit-fd fd[N]:…`; else "" */
+	uint8_t home[16];		/* the channel whose arena the session uses, if not its own; or 0 */
 };
 
 struct ctl_freeze {
@@ -163,7 +164,7 @@ struct ctl_restore {
 	int32_t ordinal;	/* device to use among the driver's; -1: --device of the command line */
 	uint32_t check;		/* 1: only reply whether the device is suitable */
 	uint32_t trust;		/* `also` of store_open_trusted() */
-	uint32_t pad;
+	uint32_t guest;		/* 1: ctl_give() has given the channel whose arena it uses */
 };
 
 struct ctl_restored {
@@ -191,7 +192,7 @@ _Static_assert(sizeof(struct ctl_reply) == 536, "wire");
 _Static_assert(sizeof(struct ctl_progress) == 64, "wire");
 _Static_assert(sizeof(struct ctl_ref) == 32, "wire");
 _Static_assert(sizeof(struct ctl_device) == 296, "wire");
-_Static_assert(sizeof(struct ctl_info) == 2120, "wire");
+_Static_assert(sizeof(struct ctl_info) == 2136, "wire");
 _Static_assert(sizeof(struct ctl_freeze) == 24, "wire");
 _Static_assert(sizeof(struct ctl_frozen) == 544, "wire");
 _Static_assert(sizeof(struct ctl_store) == 1040, "wire");
@@ -215,6 +216,12 @@ int ctl_connect(const char *path, struct why *why);
  * -EPIPE the proxy is gone.
  */
 int ctl_send(int fd, struct ctl_head *req);
+
+/*
+ * ctl_give: passes a descriptor, which stays the caller's and belongs to the next request, in a message
+ * of one byte. -EPIPE the proxy is gone.
+ */
+int ctl_give(int fd, int given);
 
 /*
  * ctl_receive: waits up to timeout_ms (-1: for ever) for a message. 1: *progress is filled in; 0:

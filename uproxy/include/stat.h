@@ -23,6 +23,18 @@ enum uproxy_stat_state {
 	UPROXY_ENDED,		/* the client has left, or the session was ended: why[] */
 };
 
+/* The soft device's kernels, whose code it compiles itself; all 0 with another driver. */
+struct uproxy_kernels {
+	uint64_t asked;			/* whose code was wanted */
+	uint64_t cached;		/* of these, found in a cache */
+	uint64_t compiled;
+	uint64_t kept;			/* of these, written to the cache */
+	uint64_t failed;		/* could not be compiled */
+	uint64_t ns;			/* while one or more were compiled */
+	uint64_t since;			/* CLOCK_MONOTONIC: at least one is compiled since then; 0: none */
+	uint64_t no_ptx;		/* images that hold only machine code, for other devices */
+};
+
 struct uproxy_stat {
 	uint32_t magic;			/* UPROXY_STAT_MAGIC, stored last */
 	uint32_t version;		/* UPROXY_STAT_VERSION */
@@ -52,8 +64,10 @@ struct uproxy_stat {
 	uint64_t modules;		/* images loaded */
 	uint64_t jit_ns;		/* spent in loading and compiling them */
 	uint64_t waits;			/* times that the proxy waited on an empty ring */
+	struct uproxy_kernels kernels;
 };
 
-_Static_assert(sizeof(struct uproxy_stat) == 360, "file format");
+_Static_assert(sizeof(struct uproxy_kernels) == 64, "file format");
+_Static_assert(sizeof(struct uproxy_stat) == 424, "file format");
 
 #endif

@@ -2,10 +2,16 @@
 /*
  * window.c - the device addresses that belong to the session: granules of the window, pins, globals
  *
- * `granule` has a byte for each granule (2 MiB) of the window. The consumer alone changes granules
- * and pins; workers look them up through sv_window. SV_OP_X_MAP maps memory granule by granule,
- * since the client may unmap a part of it. A mapping of cuMemMap is unmapped as a whole, so its
- * first granule is marked.
+ * `granule` has a byte for each granule (2 MiB) of the window; workers look it up through sv_window.
+ * Memory is mapped in pieces, by SV_OP_X_MAP and SV_OP_X_MAP_PIECES or, with a piece for each call,
+ * by cuMemMap. A piece is unmapped as a whole, so its first granule is marked.
+ *
+ * The driver may take long to map, unmap or pin, and may wait for the device, so workers call it.
+ * The consumer checks the record and sets the range apart; until the worker is done nothing else can
+ * use it:
+ *
+ *   0 ── map ──► G_BUSY ── do_mapping ──► G_MAP ── unmap ──► G_MAP | G_BUSY ── do_unmapping ──► 0
+ *   (nowhere) ── pin ──► in `pinning` ── pin_it ──► in `pins`
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -13,13 +19,14 @@
 
 #include "peer.h"
 
-#define G_MAP	0x01u		/* of SV_OP_X_MAP */
+#define G_MAP	0x01u		/* of SV_OP_X_MAP, SV_OP_X_MAP_PIECES */
 #define G_VMM	0x02u		/* of SV_OP_cuMemMap */
-#define G_FIRST	0x04u		/* first of a mapping */
+#define G_FIRST	0x04u		/* first of a piece */
 #define G_PEER	0x08u		/* memory of another process */
 #define G_READ	0x10u
 #define G_WRITE	0x20u
-#define G_OPEN	0x40u		/* of SV_OP_X_MAP, and can be exported */
+#define G_OPEN	0x40u		/* G_MAP, and can be exported */
+#define G_BUSY	0x80u		/* a worker maps or unmaps it */
 
 struct range {
 	uint64_t at, len;
@@ -33,11 +40,13 @@ struct ranges {			/* sorted by address, disjoint */
 };
 
 static uint8_t *granule;
-static uint64_t mapped, pinned;	/* bytes, consumer */
+static uint64_t mapped, pinned;	/* bytes; atomic */
 static struct ranges pins;	/* arena offsets */
+static struct ranges pinning;	/* the same, not pinned yet */
+static unsigned int repins;	/* counts window_repin */
 static struct ranges globals;
 static struct ranges mappings;	/* of cuMemMap: owner is its struct vmm; consumer */
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;	/* pins, globals */
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;	/* pins, pinning, repins, globals */
 
 int window_init(struct sv_session *s)
 {
@@ -222,73 +231,155 @@ static bool granules_free(const struct sv_session *s, uint64_t va, uint64_t len)
 	const uint8_t *g = granule_at(s, va);
 
 	for (uint64_t i = 0; i < len / SV_GRANULE; i++)
-		if (g[i])
+		if (__atomic_load_n(&g[i], __ATOMIC_RELAXED))
 			return false;
 	return true;
 }
 
+/* Does a piece of this kind (G_MAP, G_VMM) have the granules on both sides of va? */
+static bool inside_piece(const struct sv_session *s, uint64_t va, uint8_t kind)
+{
+	return va < s->hal.window + s->hal.window_len &&
+	       (*granule_at(s, va) & (kind | G_FIRST)) == kind;
+}
+
+/* Is the range a row of whole pieces of this kind? */
+static bool whole_pieces(const struct sv_session *s, uint64_t va, uint64_t len, uint8_t kind)
+{
+	return granules_have(s, va, len, kind) && !inside_piece(s, va, kind) &&
+	       !inside_piece(s, va + len, kind);
+}
+
 static void account(struct sv_session *s, int64_t bytes)
 {
-	mapped += bytes;
-	__atomic_store_n(&s->stat->device_bytes, mapped, __ATOMIC_RELAXED);
-	if (mapped > s->stat->device_peak)
-		__atomic_store_n(&s->stat->device_peak, mapped, __ATOMIC_RELAXED);
+	uint64_t now = __atomic_add_fetch(&mapped, bytes, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&s->stat->device_bytes, now, __ATOMIC_RELAXED);
+	if (now > s->stat->device_peak)
+		__atomic_store_n(&s->stat->device_peak, now, __ATOMIC_RELAXED);
 }
 
 static void account_pins(struct sv_session *s, int64_t bytes)
 {
-	pinned += bytes;
-	__atomic_store_n(&s->stat->pinned_bytes, pinned, __ATOMIC_RELAXED);
+	uint64_t now = __atomic_add_fetch(&pinned, bytes, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&s->stat->pinned_bytes, now, __ATOMIC_RELAXED);
 }
 
 uint64_t window_bytes(uint64_t *pins)
 {
 	if (pins)
-		*pins = pinned;
-	return mapped;
+		*pins = __atomic_load_n(&pinned, __ATOMIC_RELAXED);
+	return __atomic_load_n(&mapped, __ATOMIC_RELAXED);
+}
+
+struct work {			/* on a range that has been set apart */
+	struct answer answer;
+	CUresult (*fn)(struct sv_session *s, uint64_t at, uint64_t len, uint64_t piece);
+	uint64_t at, len, piece;
+};
+
+static void work(void *arg)
+{
+	struct work *w = arg;
+	struct sv_session *s = w->answer.s;
+	CUresult r;
+
+	/* Memory is mapped even if that context is gone. */
+	s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+	context_forget();
+	r = w->fn(s, w->at, w->len, w->piece);
+	answer_now(&w->answer, r, NULL, 0);
+	free(w);
+}
+
+/* Nobody waits for a record that is not to be answered: it is done before the next one. */
+static int on_worker(struct call *k,
+		     CUresult (*fn)(struct sv_session *s, uint64_t at, uint64_t len, uint64_t piece),
+		     uint64_t at, uint64_t len, uint64_t piece)
+{
+	struct work *w = k->cpl && !k->c.session->replay ? malloc(sizeof(*w)) : NULL;
+
+	if (w) {
+		*w = (struct work){ answer_later(k), fn, at, len, piece };
+		if (!worker_run(work, w))
+			return CALL_LATER;
+		free(w);
+	}
+	return fails(k, fn(k->c.session, at, len, piece));
+}
+
+static CUresult do_mapping(struct sv_session *s, uint64_t va, uint64_t len, uint64_t piece)
+{
+	CUresult r = hal_map(&s->hal, va, len, piece);
+
+	if (r)
+		account(s, -(int64_t)len);
+	for (uint64_t at = 0; at < len; at += SV_GRANULE)
+		set_granules(s, va + at, SV_GRANULE, r ? 0 : G_MAP | G_READ | G_WRITE |
+			     (at % piece ? 0 : G_FIRST));
+	return r;
+}
+
+static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
+{
+	struct sv_session *s = k->c.session;
+
+	if (whole(k, va, len))
+		return -EBADMSG;
+	if (!piece || piece % SV_GRANULE)
+		return sv_bad(&k->c, "pieces that are not whole granules");
+	if (!granules_free(s, va, len))
+		return sv_bad(&k->c, "memory mapped where there is some already");
+	if (len > s->budget - window_bytes(NULL))
+		return sv_bad(&k->c, "more memory than was granted");
+	set_granules(s, va, len, G_BUSY);
+	account(s, len);
+	return on_worker(k, do_mapping, va, len, piece);
 }
 
 int do_map(struct call *k)
 {
-	struct sv_session *s = k->c.session;
 	const struct sv_map *a = k->c.data;
-	CUresult r;
 
-	if (whole(k, a->va, a->len))
-		return -EBADMSG;
-	if (!granules_free(s, a->va, a->len))
-		return sv_bad(&k->c, "memory mapped where there is some already");
-	if (a->len > s->budget - mapped)
-		return sv_bad(&k->c, "more memory than was granted");
-	r = hal_map(&s->hal, a->va, a->len, SV_GRANULE);
-	if (r)
-		return fails(k, r);
-	set_granules(s, a->va, a->len, G_MAP | G_READ | G_WRITE);
-	account(s, a->len);
-	return 0;
+	return map(k, a->va, a->len, SV_GRANULE);
+}
+
+int do_map_pieces(struct call *k)
+{
+	const struct sv_pieces *a = k->c.data;
+
+	return map(k, a->va, a->len, a->piece);
+}
+
+static CUresult do_unmapping(struct sv_session *s, uint64_t va, uint64_t len, uint64_t piece)
+{
+	CUresult r = hal_unmap(&s->hal, va, len);
+
+	(void)piece;
+	if (!r)
+		account(s, -(int64_t)len);
+	for (uint8_t *g = granule_at(s, va), *end = g + len / SV_GRANULE; g < end; g++)
+		__atomic_store_n(g, r ? (*g & ~G_BUSY) | G_READ | G_WRITE : 0, __ATOMIC_RELAXED);
+	return r;
 }
 
 int do_unmap(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_map *a = k->c.data;
-	CUresult r;
 
 	if (whole(k, a->va, a->len))
 		return -EBADMSG;
-	if (!granules_have(s, a->va, a->len, G_MAP)) {
-		if (granules_free(s, a->va, a->len))
-			return fails(k, CUDA_ERROR_INVALID_VALUE);	/* its mapping failed */
+	if (granules_free(s, a->va, a->len))
+		return fails(k, CUDA_ERROR_INVALID_VALUE);	/* its mapping failed */
+	if (!whole_pieces(s, a->va, a->len, G_MAP) || !granules_have(s, a->va, a->len, G_READ))
 		return sv_bad(&k->c, "unmapping what is not mapped so");
-	}
 	if (s->shares)
 		peer_hide(a->va, a->len);
-	r = hal_unmap(&s->hal, a->va, a->len);
-	if (r)
-		return fails(k, r);
-	set_granules(s, a->va, a->len, 0);
-	account(s, -(int64_t)a->len);
-	return 0;
+	for (uint8_t *g = granule_at(s, a->va), *end = g + a->len / SV_GRANULE; g < end; g++)
+		__atomic_store_n(g, (*g & ~(G_READ | G_WRITE)) | G_BUSY, __ATOMIC_RELAXED);
+	return on_worker(k, do_unmapping, a->va, a->len, 0);
 }
 
 bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t *len)
@@ -310,7 +401,7 @@ bool window_next_run(struct sv_session *s, uint64_t from, uint64_t *va, uint64_t
 
 bool window_mapped(const struct sv_session *s, uint64_t va, uint64_t len)
 {
-	return in_window(s, va, len) && granules_have(s, va, len, G_MAP);
+	return in_window(s, va, len) && granules_have(s, va, len, G_MAP | G_READ);
 }
 
 /* Copies a granule's contents to other memory, mapped at spare for the copy. The device is idle. */
@@ -329,54 +420,72 @@ static CUresult copied(struct hal *h, CUmemGenericAllocationHandle to, uint64_t 
 	return r;
 }
 
-static CUresult replaced(struct sv_session *s, CUmemGenericAllocationHandle by, uint64_t va)
+/* Maps the n granules of memory `by` instead of the piece at va; the device is idle. */
+static CUresult replaced(struct sv_session *s, const CUmemGenericAllocationHandle *by, uint64_t n,
+			 uint64_t va)
 {
 	CUmemGenericAllocationHandle old;
 	struct hal *h = &s->hal;
 	CUresult r = h->drv.cuMemRetainAllocationHandle(&old, (void *)va);
+	uint64_t i = 0;
 
 	if (r)
 		return r;
-	r = hal_unmap(h, va, SV_GRANULE);
+	r = hal_unmap(h, va, n * SV_GRANULE);
 	if (!r) {
-		r = h->drv.cuMemMap(va, SV_GRANULE, 0, by, 0);
-		if (r && h->drv.cuMemMap(va, SV_GRANULE, 0, old, 0))
+		for (; i < n && !r; i++)
+			r = h->drv.cuMemMap(va + i * SV_GRANULE, SV_GRANULE, 0, by[i], 0);
+		if (r && --i)
+			hal_unmap(h, va, i * SV_GRANULE);
+		if (r && h->drv.cuMemMap(va, n * SV_GRANULE, 0, old, 0))
 			session_fail(s, -ENOMEM, "memory that was to be shared is lost", 0, 0);
-		if (hal_access(h, va, SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+		if (hal_access(h, va, n * SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
 			session_fail(s, -ENOMEM, "memory that was to be shared is lost", 0, 0);
 	}
 	h->drv.cuMemRelease(old);
 	return r;
 }
 
-static CUresult make_open(struct sv_session *s, uint64_t va, uint64_t spare)
+/* Replaces the piece of n granules at va by exportable granules; spare is room for one. */
+static CUresult make_open(struct sv_session *s, uint64_t va, uint64_t n, uint64_t spare)
 {
+	CUmemGenericAllocationHandle *own = calloc(n, sizeof(*own));
 	CUmemAllocationProp prop = s->hal.prop;
-	CUmemGenericAllocationHandle own;
-	CUresult r;
+	CUresult r = own ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	uint64_t i;
 
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	r = s->hal.drv.cuMemCreate(&own, SV_GRANULE, &prop, 0);
-	if (r)
-		return r;
-	r = copied(&s->hal, own, spare, va);
+	for (i = 0; i < n && !r; i++) {
+		r = s->hal.drv.cuMemCreate(&own[i], SV_GRANULE, &prop, 0);
+		if (r)
+			break;
+		r = copied(&s->hal, own[i], spare, va + i * SV_GRANULE);
+	}
 	if (!r)
-		r = replaced(s, own, va);
-	s->hal.drv.cuMemRelease(own);
+		r = replaced(s, own, n, va);
+	while (i)
+		s->hal.drv.cuMemRelease(own[--i]);
+	free(own);
 	if (!r)
-		__atomic_or_fetch(granule_at(s, va), G_OPEN, __ATOMIC_RELAXED);
+		set_granules(s, va, n * SV_GRANULE,
+			     G_MAP | G_FIRST | G_OPEN | G_READ | G_WRITE);
 	return r;
 }
 
 CUresult window_shareable(struct sv_session *s, uint64_t va, uint64_t len)
 {
-	uint64_t end = va + len;
+	uint64_t end = va + len, next;
 	CUdeviceptr spare = 0;
 	CUresult r = CUDA_SUCCESS;
 
-	for (va &= ~(SV_GRANULE - 1); va < end && !r; va += SV_GRANULE) {
+	for (va &= ~(SV_GRANULE - 1); va < end && !r; va = next) {
+		next = va + SV_GRANULE;
 		if (*granule_at(s, va) & G_OPEN)
 			continue;
+		while (inside_piece(s, va, G_MAP))
+			va -= SV_GRANULE;
+		while (inside_piece(s, next, G_MAP))
+			next += SV_GRANULE;
 		if (!spare) {
 			if (!freeze_idle(s))
 				return CUDA_ERROR_NOT_READY;
@@ -386,7 +495,7 @@ CUresult window_shareable(struct sv_session *s, uint64_t va, uint64_t len)
 				r = s->hal.drv.cuMemAddressReserve(&spare, SV_GRANULE, 0, 0, 0);
 		}
 		if (!r)
-			r = make_open(s, va, spare);
+			r = make_open(s, va, (next - va) / SV_GRANULE, spare);
 	}
 	if (spare)
 		s->hal.drv.cuMemAddressFree(spare, SV_GRANULE);
@@ -446,87 +555,105 @@ static int pages(struct call *k, const struct sv_pin *a)
 	return 0;
 }
 
+/* The device must not use unpinned memory: until it is pinned, nobody finds the range in pins. */
+static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_t unused)
+{
+	unsigned int before;
+	bool again = false;
+	CUresult r;
+
+	(void)unused;
+	do {
+		before = __atomic_load_n(&repins, __ATOMIC_ACQUIRE);
+		r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+		if (!r)
+			r = hal_pin(&s->hal, arena_at(s, off), len);
+		if (again && r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+			r = CUDA_SUCCESS;
+		context_forget();
+		pthread_rwlock_wrlock(&lock);
+		again = before != repins;	/* the primary context has become another one */
+		if (!again) {
+			range_erase(&pinning, range_index(&pinning, off));
+			if (!r && range_add(&pins, off, len, NULL, 0)) {
+				hal_unpin(&s->hal, arena_at(s, off));
+				r = CUDA_ERROR_OUT_OF_MEMORY;
+			}
+		}
+		pthread_rwlock_unlock(&lock);
+	} while (again);
+	if (!r)
+		account_pins(s, len);
+	return r;
+}
+
 int do_pin(struct call *k)
 {
-	struct sv_session *s = k->c.session;
 	const struct sv_pin *a = k->c.data;
-	CUresult r;
+	size_t i;
 	int rc;
 
 	if (pages(k, a))
 		return -EBADMSG;
 	pthread_rwlock_wrlock(&lock);
-	rc = range_add(&pins, a->off, a->len, NULL, 0);
+	i = range_index(&pins, a->off);
+	rc = i < pins.n && pins.r[i].at < a->off + a->len ? -EEXIST :
+		range_add(&pinning, a->off, a->len, NULL, 0);
 	pthread_rwlock_unlock(&lock);
 	if (rc == -EEXIST)
 		return sv_bad(&k->c, "pinning what is pinned already");
 	if (rc)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
-	r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
-	if (!r)
-		r = hal_pin(&s->hal, arena_at(s, a->off), a->len);
-	context_forget();
-	if (r) {
-		pthread_rwlock_wrlock(&lock);
-		range_erase(&pins, range_index(&pins, a->off));
-		pthread_rwlock_unlock(&lock);
-		return fails(k, r);
-	}
-	account_pins(s, a->len);
-	return 0;
+	return on_worker(k, pin_it, a->off, a->len, 0);
 }
 
-struct unpinning {
-	struct answer answer;
-	uint8_t *at;
-};
-
-static void unpin(void *arg)
+static CUresult unpin(struct sv_session *s, uint64_t off, uint64_t len, uint64_t unused)
 {
-	struct unpinning *u = arg;
-	struct sv_session *s = u->answer.s;
 	CUresult r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 
+	(void)len;
+	(void)unused;
 	if (!r)
-		r = hal_unpin(&s->hal, u->at);
+		r = hal_unpin(&s->hal, arena_at(s, off));
 	context_forget();
-	answer_now(&u->answer, r, NULL, 0);
-	free(u);
+	return r;
 }
 
-/* The driver may wait for the device before it unpins, so a worker calls it. */
 int do_unpin(struct call *k)
 {
-	struct sv_session *s = k->c.session;
 	const struct sv_pin *a = k->c.data;
-	struct unpinning *u;
+	const char *wrong = NULL;
 	size_t i;
 
 	if (pages(k, a))
 		return -EBADMSG;
-	i = range_index(&pins, a->off);
-	if (i == pins.n || pins.r[i].at != a->off || pins.r[i].len != a->len) {
-		if (i == pins.n || pins.r[i].at >= a->off + a->len)
-			return fails(k, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-		return sv_bad(&k->c, "unpinning what is not pinned so");
-	}
-	u = malloc(sizeof(*u));
-	if (!u)
-		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
-	*u = (struct unpinning){ answer_later(k), arena_at(s, a->off) };
 	pthread_rwlock_wrlock(&lock);
-	range_erase(&pins, i);
+	i = range_index(&pins, a->off);
+	if (i == pins.n || pins.r[i].at >= a->off + a->len)
+		k->c.status = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	else if (pins.r[i].at != a->off || pins.r[i].len != a->len)
+		wrong = "unpinning what is not pinned so";
+	else
+		range_erase(&pins, i);
 	pthread_rwlock_unlock(&lock);
-	account_pins(s, -a->len);
-	if (worker_run(unpin, u))
-		unpin(u);
-	return CALL_LATER;
+	if (wrong)
+		return sv_bad(&k->c, wrong);
+	if (k->c.status)
+		return 0;
+	account_pins(k->c.session, -a->len);
+	return on_worker(k, unpin, a->off, a->len, 0);
 }
 
 void window_repin(struct sv_session *s)
 {
+	CUresult words = hal_notify_repin(&s->hal);
+
 	ipc_repin(s);
+	if (words)
+		session_fail(s, -ENOMEM, "the words of waits cannot be pinned again after a reset",
+			     0, 0);
 	pthread_rwlock_rdlock(&lock);
+	__atomic_add_fetch(&repins, 1, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < pins.n; i++) {
 		CUresult r = hal_pin(&s->hal, arena_at(s, pins.r[i].at), pins.r[i].len);
 
@@ -608,7 +735,7 @@ int do_mem_create(struct call *k)
 		return sv_fails(&k->c, rc, "handle of memory to create");
 	if (rc)
 		return fails(k, rc);
-	r = a->len > s->budget - mapped ? CUDA_ERROR_OUT_OF_MEMORY :
+	r = a->len > s->budget - window_bytes(NULL) ? CUDA_ERROR_OUT_OF_MEMORY :
 		s->hal.drv.cuMemCreate(&real, a->len, &prop, 0);
 	if (!r)
 		return window_add_vmm(k, a->handle, real, a->len);
@@ -666,16 +793,6 @@ int do_mem_map(struct call *k)
 	return 0;
 }
 
-/* Is the range a row of whole mappings of cuMemMap? */
-static bool whole_mappings(const struct sv_session *s, uint64_t va, uint64_t len)
-{
-	const uint8_t *end = granule_at(s, va + len);
-
-	if (!granules_have(s, va, len, G_VMM) || !(*granule_at(s, va) & G_FIRST))
-		return false;
-	return va + len == s->hal.window + s->hal.window_len || !(*end & G_VMM) || *end & G_FIRST;
-}
-
 int do_mem_unmap(struct call *k)
 {
 	struct sv_session *s = k->c.session;
@@ -685,7 +802,7 @@ int do_mem_unmap(struct call *k)
 
 	if (whole(k, a->va, a->len))
 		return -EBADMSG;
-	if (!whole_mappings(s, a->va, a->len))
+	if (!whole_pieces(s, a->va, a->len, G_VMM))
 		return fails(k, CUDA_ERROR_INVALID_VALUE);
 	r = hal_unmap(&s->hal, a->va, a->len);
 	if (r)
@@ -725,7 +842,7 @@ int do_mem_access(struct call *k)
 	default:
 		return fails(k, CUDA_ERROR_INVALID_VALUE);
 	}
-	if (!whole_mappings(s, a->va, a->len))
+	if (!whole_pieces(s, a->va, a->len, G_VMM))
 		return fails(k, CUDA_ERROR_INVALID_VALUE);
 	r = hal_access(&s->hal, a->va, a->len, a->flags);
 	for (uint64_t i = 0; !r && i < a->len / SV_GRANULE; i++) {

@@ -169,6 +169,8 @@ static int copy_file(int fd, const struct sv_image *a, struct image *im)
 	return 0;
 }
 
+static unsigned int other_files;
+
 static int read_file(struct call *k, const struct sv_image *a, struct image *im)
 {
 	int fd = open(path_of(a), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -184,7 +186,9 @@ static int read_file(struct call *k, const struct sv_image *a, struct image *im)
 	    (uint64_t)st.st_size != a->size || !inside(a->off, a->len, a->size) ||
 	    (uint64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != a->mtime_ns) {
 		close(fd);
-		uproxy_say("%s is not the file that the client has mapped", path_of(a));
+		if (!__atomic_fetch_add(&other_files, 1, __ATOMIC_RELAXED))
+			uproxy_say("%s is not the file that the client has mapped; the bytes of it and "
+				   "of others like it are sent", path_of(a));
 		return CUDA_ERROR_FILE_NOT_FOUND;
 	}
 	if (a->len <= COPY_MAX || k->c.op != SV_OP_cuLibraryLoadData) {

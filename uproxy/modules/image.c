@@ -25,6 +25,7 @@ static void image_end(struct image *im)
 		names_free(im->names);
 	free(im->names);
 	free(im->record);
+	free(im->seen);
 	free(im);
 }
 
@@ -124,6 +125,81 @@ int func_find(struct sv_session *s, uint64_t handle, CUfunction *real, struct fu
 	return rc;
 }
 
+/* ------------------------------------------------------------------------------ who knows addresses */
+
+static bool seen_in(const struct image *im, uint64_t ctx, size_t *at)
+{
+	for (*at = 0; *at < im->nseen; ++*at)
+		if (im->seen[*at] == ctx)
+			return true;
+	return false;
+}
+
+/* Holds the lock. */
+static void see(struct image *im, uint64_t ctx)
+{
+	uint64_t *more;
+	size_t at;
+
+	if (!im->library || seen_in(im, ctx, &at))
+		return;
+	more = realloc(im->seen, (im->nseen + 1) * sizeof(*more));
+	if (more) {
+		im->seen = more;
+		im->seen[im->nseen++] = ctx;
+	} else {
+		im->seen_everywhere = true;
+	}
+}
+
+void image_seen(struct sv_session *s, uint64_t library, uint64_t ctx)
+{
+	struct image *im;
+
+	if (!sv_is_handle(SV_T_CUlibrary, library))
+		return;
+	pthread_mutex_lock(&lock);
+	im = handle_obj(s, SV_T_CUlibrary, library);
+	if (im)
+		see(im, ctx);
+	pthread_mutex_unlock(&lock);
+}
+
+bool image_is_seen(const struct image *im, uint64_t ctx)
+{
+	bool is;
+	size_t at;
+
+	pthread_mutex_lock(&lock);
+	is = im->seen_everywhere || seen_in(im, ctx, &at);
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+bool image_managed_seen(const struct image *im)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = im->managed_seen;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+void func_seen(struct sv_session *s, uint64_t handle, uint64_t ctx)
+{
+	unsigned int type = sv_is_handle(SV_T_CUkernel, handle) ? SV_T_CUkernel : SV_T_CUfunction;
+	struct func *f;
+
+	pthread_mutex_lock(&lock);
+	f = handle_obj(s, type, handle);
+	if (f) {
+		see(f->image, ctx);
+		__atomic_store_n(&f->seen, ctx, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 static int of_image(void *arg, unsigned int type, uint64_t ctx, void *obj)
 {
 	struct func *f = obj;
@@ -167,15 +243,19 @@ int do_unload(struct call *k)
 void images_ctx_gone(uint64_t ctx)
 {
 	struct image *im, *gone = NULL;
+	size_t at;
 
 	globals_drop(NULL, ctx);
 	pthread_mutex_lock(&lock);
-	for (im = images; im; im = im->next)
+	for (im = images; im; im = im->next) {
 		if (!im->library && im->ctx == ctx && !im->ctx_gone) {
 			im->ctx_gone = true;
 			im->gone_next = gone;
 			gone = im;
 		}
+		if (seen_in(im, ctx, &at))
+			im->seen[at] = im->seen[--im->nseen];
+	}
 	pthread_mutex_unlock(&lock);
 	while ((im = gone)) {
 		gone = im->gone_next;
@@ -517,6 +597,8 @@ int do_prepare(struct call *k)
 		return fails(k, CUDA_ERROR_INVALID_HANDLE);
 	if (sv_is_handle(SV_T_CUkernel, a->function) && s->hal.drv.cuKernelGetFunction)
 		rc = s->hal.drv.cuKernelGetFunction(&f, (CUkernel)f);
+	/* The image is in the context. Several kernels may be compiled at once. */
+	worker_end_turn();
 	/* A replay needs the image in the context, where its variables get addresses, no more. */
 	if (!rc && s->hal.drv.cuFuncLoad && !s->replay)
 		rc = s->hal.drv.cuFuncLoad(f);
@@ -617,6 +699,18 @@ static bool is_managed(struct hal *h, uint16_t op, CUdeviceptr addr)
 		CU_POINTER_ATTRIBUTE_IS_MANAGED, addr) && managed;
 }
 
+static void variable_told(struct image *im, uint16_t op, uint64_t ctx)
+{
+	pthread_mutex_lock(&lock);
+	if (op == SV_OP_cuLibraryGetManaged)
+		im->managed_seen = true;
+	else if (ctx)
+		see(im, ctx);
+	else
+		im->seen_everywhere = true;	/* in the thread's context, whichever that was */
+	pthread_mutex_unlock(&lock);
+}
+
 int do_get_global(struct call *k)
 {
 	const struct sv_by_name *a = k->c.data;
@@ -648,6 +742,8 @@ int do_get_global(struct call *k)
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc && globals_add(im, a->ctx, addr, len))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!rc)
+		variable_told(im, k->c.op, a->ctx);
 	/* The host may read managed memory, and nothing that uses it has been launched yet. */
 	if (!rc && a->cap && !s->replay)
 		memcpy(arena_at(s, a->info), (void *)addr, len < a->cap ? len : a->cap);

@@ -21,6 +21,10 @@ struct image {
 	struct sv_image *record;	/* that loaded it, record_len bytes */
 	uint32_t record_len;
 	struct names *names;	/* of its variables, once a dump has looked; or NULL */
+	/* A library's; image.c's lock. See image_seen(). */
+	uint64_t *seen;
+	size_t nseen;
+	bool seen_everywhere, managed_seen;
 
 	const void *image;	/* what the driver is given */
 	void *copy;		/* our own copy of it, or NULL */
@@ -52,6 +56,18 @@ void jit_end(struct sv_session *s, const struct sv_image *a, struct jit *j);
 typedef int (*image_visit)(void *arg, struct image *im);
 int images_walk(image_visit fn, void *arg);
 int image_names(struct image *im, const struct names **names);
+
+/*
+ * A library comes into a context when it is first used there. Once its kernels are launched or put
+ * into a graph, or the client has asked for a variable, addresses of its variables in that context
+ * may be known: it has been seen there. Elsewhere a dump does not ask for them, which would load the
+ * library, and they may lie elsewhere after a restore.
+ * image_managed_seen: the client knows managed variables, which belong to no context.
+ * image_seen: it was seen before the dump that is restored. A handle of no library is ignored.
+ */
+void image_seen(struct sv_session *s, uint64_t library, uint64_t ctx);
+bool image_is_seen(const struct image *im, uint64_t ctx);
+bool image_managed_seen(const struct image *im);
 
 /* Does the image at p end within len bytes, by its own headers? 0 or a CUresult. */
 int image_whole(const uint8_t *p, uint64_t len);

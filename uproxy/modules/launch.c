@@ -107,8 +107,11 @@ int do_launch(struct call *k)
 	if (!overlaps(a))
 		stream_mark(s, st);
 	stream_used(st);
+	/* A driver that does not compare sizes would read what is behind the record. */
 	if (func && func->known && bytes < func->param_bytes)
-		return fails(k, CUDA_ERROR_INVALID_VALUE);
+		return fails(k, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	if (func && __atomic_load_n(&func->seen, __ATOMIC_RELAXED) != a->ctx)
+		func_seen(s, a->function, a->ctx);
 	stat_add(&s->stat->launches, 1);
 	if (!a->attrs && !a->flags)
 		return fails(k, s->hal.drv.cuLaunchKernel(f, a->grid[0], a->grid[1], a->grid[2],

@@ -75,7 +75,7 @@ static void move(struct sv_session *s, int i, uint64_t end)
 			n = room;
 		if (n > out[i].size - at)
 			n = out[i].size - at;
-		got = pread(out[i].fd, arena_at(s, out[i].off + at), n, out[i].read);
+		got = pread(out[i].fd, (char *)s->shared + out[i].off + at, n, out[i].read);
 		if (got <= 0)
 			break;
 		__atomic_store_n(&out[i].read, out[i].read + got, __ATOMIC_RELAXED);

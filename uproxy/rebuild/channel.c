@@ -66,21 +66,28 @@ static int save_channel(struct sv_session *s, struct store_writer *w, struct sto
 	return rc;
 }
 
+/* The arena of the session's own channel: a guest's has only what it shares with its client. */
+static uint64_t own_arena(const struct sv_session *s, uint64_t *len)
+{
+	*len = s->guest ? ring_geometry(s->ring)->arena_len : s->arena_len;
+	return (uintptr_t)s->shared;
+}
+
 static int save_arena(struct sv_session *s, struct store_object *o,
 		      const struct content_progress *p, struct why *why)
 {
-	uint64_t va = (uintptr_t)s->arena, end = va + s->arena_len, at = va, from, to, done = 0;
+	uint64_t len, va = own_arena(s, &len), end = va + len, at = va, from, to, done = 0;
 	struct sparse *sp = sparse_open(ring_fd(s->ring));
 	int rc = why_text(why, sp ? 0 : -ENOMEM, "");
 
 	while (!rc && sparse_next(sp, at, end, &from, &to)) {
 		for (at = from; at < to && !rc; at += PIECE) {
-			uint64_t len = to - at < PIECE ? to - at : PIECE;
+			uint64_t n = to - at < PIECE ? to - at : PIECE;
 
-			rc = store_object_write(o, at - va, (void *)(uintptr_t)at, len);
+			rc = store_object_write(o, at - va, (void *)(uintptr_t)at, n);
 			rc = store_failed(why, rc);
 			if (!rc)
-				rc = tell_progress(p, "arena", done += len, 0, why);
+				rc = tell_progress(p, "arena", done += n, 0, why);
 		}
 		at = to;
 	}
@@ -92,8 +99,10 @@ int content_channel(struct sv_session *s, struct store_writer *w, struct store_r
 		    struct store_ref *arena, const struct content_progress *p, struct why *why)
 {
 	struct store_object *o;
+	uint64_t len;
 	int rc;
 
+	own_arena(s, &len);
 	rc = save_channel(s, w, channel, why);
 	if (rc)
 		return rc;
@@ -105,7 +114,7 @@ int content_channel(struct sv_session *s, struct store_writer *w, struct store_r
 		store_object_abort(o);
 		return rc;
 	}
-	return store_failed(why, store_object_end(o, s->arena_len, arena));
+	return store_failed(why, store_object_end(o, len, arena));
 }
 
 /* ------------------------------------------------------------------------------ restoring */
@@ -146,7 +155,7 @@ int content_channel_image(struct store *st, const struct store_ref *channel, int
 /* Frees the arena's pages in [from, to), which become zeros. */
 static int punch(struct sv_session *s, struct sparse *sp, uint64_t from, uint64_t to)
 {
-	uint64_t va = (uintptr_t)s->arena, a, b;
+	uint64_t len, va = own_arena(s, &len), a, b;
 
 	while (sparse_next(sp, va + from, va + to, &a, &b)) {
 		if (ring_decommit(s->ring, a - va, b - a))
@@ -158,8 +167,10 @@ static int punch(struct sv_session *s, struct sparse *sp, uint64_t from, uint64_
 
 static int read_range(struct sv_session *s, struct store_reader *r, uint64_t from, uint64_t to)
 {
+	uint64_t len, va = own_arena(s, &len);
+
 	while (from < to) {
-		ssize_t got = store_read(r, from, arena_at(s, from),
+		ssize_t got = store_read(r, from, (void *)(uintptr_t)(va + from),
 					 to - from < PIECE ? to - from : PIECE);
 
 		if (got <= 0)
@@ -173,7 +184,7 @@ int content_arena_restore(struct sv_session *s, struct store *st, const struct s
 			  const struct content_progress *p, struct why *why)
 {
 	struct sparse *sp = sparse_open(ring_fd(s->ring));
-	uint64_t at = 0, from, to;
+	uint64_t at = 0, from, to, len;
 	struct store_reader *r;
 	int rc = store_failed(why, sp ? store_object_open(st, arena, &r) : -ENOMEM);
 
@@ -181,13 +192,14 @@ int content_arena_restore(struct sv_session *s, struct store *st, const struct s
 		sparse_close(sp);
 		return rc;
 	}
-	if (store_size(r) != s->arena_len)
+	own_arena(s, &len);
+	if (store_size(r) != len)
 		rc = why_set(why, -ESTALE, "the arena had %llu bytes, and has %llu",
-			     (unsigned long long)store_size(r), (unsigned long long)s->arena_len);
-	while (!rc && at < s->arena_len) {
+			     (unsigned long long)store_size(r), (unsigned long long)len);
+	while (!rc && at < len) {
 		rc = store_next_data(r, at, &from, &to);
 		if (rc == -ENXIO) {
-			from = to = s->arena_len;
+			from = to = len;
 			rc = 0;
 		} else if (store_failed(why, rc)) {
 			break;
@@ -195,7 +207,7 @@ int content_arena_restore(struct sv_session *s, struct store *st, const struct s
 		punch(s, sp, at, from);
 		rc = store_failed(why, read_range(s, r, from, to));
 		if (!rc)
-			rc = tell_progress(p, "arena", to, s->arena_len, why);
+			rc = tell_progress(p, "arena", to, len, why);
 		at = to;
 	}
 	store_reader_close(r);

@@ -98,7 +98,7 @@ static int save_region(struct mover *m, struct store_object *o, const struct pla
 	rc = mover_map(m, p, &va, why);
 	if (rc)
 		return rc;
-	rc = mover_save(m, o, va, p->r.len, p->r.off, why);
+	rc = mover_save(m, o, va, p->r.len, p->r.off, why) ?: mover_settle(m, why);
 	mover_unmap(m, p, va);
 	return rc;
 }
@@ -120,6 +120,7 @@ static int save_all(struct sv_session *s, struct store *st, struct store_object 
 			if (is_packed(&p->p[i].r) == packed)
 				rc = save_region(m, o, &p->p[i], why);
 	plan_enter(s, 0);
+	rc = rc ?: mover_finish(m, why);
 	mover_close(m);
 	return rc;
 }

@@ -96,9 +96,16 @@ int mover_open(struct mover **m, struct sv_session *s, struct store *st,
 	       const struct content_progress *p, uint64_t total, struct content_stats *stats);
 void mover_close(struct mover *m);
 
-/* Saves linear memory of the device to o at off; off is a multiple of a page. */
+/*
+ * mover_save: saves linear memory of the device to o at off, a multiple of a page; one o for all
+ * calls. Threads of the mover read the memory until mover_settle, and hold a part of o until
+ * mover_finish; mover_close drops what is not finished.
+ */
 int mover_save(struct mover *m, struct store_object *o, uint64_t va, uint64_t len, uint64_t off,
 	       struct why *why);
+
+int mover_settle(struct mover *m, struct why *why);
+int mover_finish(struct mover *m, struct why *why);
 
 /* Save, load a packed region of CONTENT_OTHER. */
 int mover_save_packed(struct mover *m, struct store_object *o, const struct planned *p,

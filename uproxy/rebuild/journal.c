@@ -11,7 +11,9 @@
  *
  * If an entry is needed, so are all that it refers to, and the entry that ends its object. Values
  * that the driver chooses (addresses of variables, textures) depend on the objects that were there:
- * an unloaded image stays in the log if a needed one was loaded in its lifetime.
+ * an unloaded image stays in the log if a needed one was loaded in its lifetime. A library comes
+ * into a context when it is first used there, so the uses of images in contexts are kept likewise:
+ * such a lifetime ends with the image or with the context.
  * Entries are only dropped, never changed or moved. An entry that cannot be understood is kept.
  */
 #include <stdlib.h>
@@ -86,6 +88,8 @@ struct item {
 	uint32_t edges, nedges;	/* in survey.edge: the makers that it refers to */
 	uint32_t end;		/* the entry that ends what this one makes, or NONE */
 	uint32_t target;	/* what this one changes or ends, or NONE */
+	uint32_t of, ctx;	/* the makers of what it uses, of its context; or NONE */
+	uint32_t until;		/* the entry that ends what it makes or uses, or NONE */
 	uint32_t group;		/* of memory: these entries are kept or dropped together */
 	uint16_t op;
 	uint8_t type;		/* of the handle that it makes */
@@ -331,6 +335,8 @@ static int bind_item(struct survey *v, uint32_t i, const struct record *r,
 	int rc = 0;
 
 	it->target = target_of(v, it, r, e, data);
+	it->of = r->of ? maker_of(v, named(r, r->of, e, data)) : NONE;
+	it->ctx = r->of || r->flags & RECORD_IMAGE ? maker_of(v, word(data, e->len, 0)) : NONE;
 	if (r->flags & RECORD_COND && it->target == NONE)
 		h = changed_by(r, e, data);	/* the first of them makes it */
 	if (h) {
@@ -346,7 +352,7 @@ static int bind_item(struct survey *v, uint32_t i, const struct record *r,
 		if (v->item[it->target].handle)
 			rc = bind(v, v->item[it->target].handle, NONE);
 	}
-	it->ordered = it->makes && r->flags & RECORD_ORDERED;
+	it->ordered = (it->makes || it->of != NONE) && r->flags & RECORD_ORDERED;
 	it->memory = r->flags & RECORD_MEMORY;
 	return !rc && it->memory ? touch_memory(v, i, r, e, data) : rc;
 }
@@ -373,7 +379,7 @@ static int note(void *arg, const struct singvgpu_log_entry *e, const void *data)
 	}
 	it = &v->item[i];
 	*it = (struct item){ .seq = journal_seq(e), .edges = v->nedges, .end = NONE, .target = NONE,
-			     .group = i, .op = e->op };
+			     .of = NONE, .ctx = NONE, .until = NONE, .group = i, .op = e->op };
 	v->n++;
 	it->drop = list_find(&failures, it->seq);
 	if (it->drop)
@@ -542,6 +548,26 @@ static bool still_live(struct survey *v, const struct item *it)
 	return handle_live(it->type, it->handle) || (v->busy && r->flags & RECORD_WORKER);
 }
 
+/* Indices that are NONE are the largest. */
+static uint32_t first_of(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static void find_ends(struct survey *v)
+{
+	for (uint32_t i = 0; i < v->n; i++) {
+		struct item *it = &v->item[i];
+		uint32_t root = i;
+
+		while (v->item[root].of != NONE && v->item[root].of < root)
+			root = v->item[root].of;
+		it->until = first_of(it->end, v->item[root].end);
+		if (it->ctx != NONE)
+			it->until = first_of(it->until, v->item[it->ctx].end);
+	}
+}
+
 /* Groups are needed if one of their entries is; changes and ends, if their object's maker is. */
 static bool spread(struct survey *v, uint32_t *stack)
 {
@@ -553,7 +579,8 @@ static bool spread(struct survey *v, uint32_t *stack)
 		if (it->need || it->drop)
 			continue;
 		if ((it->memory && v->item[group_of(v, i)].live) ||
-		    (!it->makes && !it->memory && it->target != NONE && v->item[it->target].need)) {
+		    (!it->makes && !it->memory && it->target != NONE && v->item[it->target].need &&
+		     (it->of == NONE || it->until == NONE))) {
 			need(v, i, stack);
 			more = true;
 		}
@@ -577,7 +604,7 @@ static bool keep_order(struct survey *v, uint32_t *stack)
 
 		if (!it->ordered || it->drop)
 			continue;
-		if (!it->need && it->end != NONE && next < it->end) {
+		if (!it->need && it->until != NONE && next < it->until) {
 			need(v, i, stack);
 			more = true;
 		}
@@ -594,6 +621,7 @@ static int decide(struct survey *v)
 
 	if (!stack)
 		return -ENOMEM;
+	find_ends(v);
 	for (uint64_t g = 0; g < granules; g++)
 		if (v->owner[g])
 			v->item[group_of(v, v->owner[g] - 1)].live = true;

@@ -5,13 +5,21 @@
  * Three ways for linear memory:
  *
  *   direct   the host may read and write it where it is: the store hashes it there
- *   staged   through pinned buffers: while the device fills one, the store hashes another
- *   digests  the device computes the digests of its pages (hal/digest.c) and only those that the
- *            store lacks are staged
+ *   staged   through pinned buffers: while the device fills some, the store takes others
+ *   digests  the device computes the digests of its pages (hal/digest.c), a span ahead, and only
+ *            those that the store lacks are staged; the host believes their digests, too
  *
  * The first way is used if the driver allows it, else the third, else the second; SINGVGPU_CONTENT
- * names a way, for tests and measurements. Several threads load, each with a reader of its own,
- * since checking the pages costs more than moving them.
+ * names a way, for tests and measurements.
+ *
+ * The calling thread asks the device and the store, and hands batches of pages to lanes: threads
+ * that store them, each in a part of the object of its own. A batch goes around:
+ *
+ *   free ── take_batch() ─► the device fills it ── give() ─► queue ── a lane, put_batch() ─► free
+ *
+ * Lanes are started as the bytes given grow; for a small dump the calling thread does their work
+ * when it finds no free batch. Several threads load, too, each with a reader of its own and two
+ * buffers, of which the device empties one while the store fills the other.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -23,17 +31,56 @@
 #include "content_i.h"
 #include "digest.h"
 
-#define STAGE		(16ull << 20)	/* bytes of one pinned buffer */
-#define STAGES		3
+#define STAGE		(4ull << 20)	/* bytes of one pinned buffer */
+#define STAGE_PAGES	(STAGE / STORE_PAGE)
+#define BATCHES		3		/* as long as there are no lanes; then two for each, and one */
 #define PIECE		(8ull << 20)	/* between two progress messages */
 #define BUFFER		(1ull << 20)	/* small enough for the cache */
 #define BUFFERS		4		/* reads under way in each thread */
-#define LOADERS_MAX	8
+#define LOADERS_MAX	16
+#define LANES_MAX	16
+#define LANE_MIN	(64ull << 20)	/* bytes given that are worth another lane */
 #define SPAN		(256ull << 20)	/* digests computed at once */
 #define GAP		4		/* known pages that are copied rather than skipped */
 #define TELL_NS		200000000ull
 
 enum way { AUTO, DIRECT, STAGED, DIGESTS };
+
+/* Pages for the store: in a pinned buffer, or where the host reads them. */
+struct batch {
+	struct batch *next;
+	uint8_t *buf;			/* NULL until it is needed */
+	CUstream stream;		/* fills buf */
+	bool staged, digested;		/* data is buf; d has the digests */
+	const uint8_t *data;
+	uint64_t used;			/* pages of buf */
+	unsigned int runs;
+	struct {
+		uint64_t off;		/* in the object */
+		uint64_t at, len;	/* in data */
+	} run[STAGE_PAGES];
+	struct store_digest d[STAGE_PAGES];
+};
+
+struct lane {
+	struct mover *m;
+	struct store_object *o;
+	pthread_t t;
+};
+
+struct crew {
+	struct lane lane[LANES_MAX];
+	unsigned int lanes, most;	/* calling thread */
+	unsigned int batches;		/* made; calling thread */
+	uint64_t given, told;		/* bytes; calling thread */
+	_Atomic uint64_t moved;		/* bytes that are stored */
+	pthread_mutex_t lock;		/* all below */
+	pthread_cond_t work, back;	/* something in the queue, or the end; a batch is free */
+	struct batch *free, *queue, **tail;
+	unsigned int busy;		/* lanes at work */
+	enum { GO, FLUSH, DROP } state;	/* at the end of the queue; now */
+	struct why why;			/* the first error */
+};
 
 struct mover {
 	struct sv_session *s;
@@ -43,8 +90,10 @@ struct mover {
 	struct content_stats *stats;
 	struct sparse *sparse;
 	enum way way;
-	uint8_t *buf[STAGES];		/* NULL until the first is needed */
-	CUstream stream[STAGES];
+	uint8_t *buf;			/* pinned, for what is not handed to lanes; or NULL */
+	CUstream stream;
+	struct store_object *o;		/* that is saved */
+	struct crew crew;
 	struct hal_digests *digests;
 	bool no_digests;		/* hal_digests_open has failed */
 	uint64_t done, total, told_ns;
@@ -72,6 +121,316 @@ static int tell_progress(struct mover *m, uint64_t done, struct why *why)
 	return why_set(why, -ECANCELED, "given up in the phase \"%s\"", m->phase);
 }
 
+/* A pinned buffer of STAGE bytes, and a stream that copies to or from it. */
+static int pin(struct mover *m, uint8_t **buf, CUstream *stream, struct why *why)
+{
+	uint8_t *p = aligned_alloc(2 << 20, STAGE);
+	CUresult r;
+
+	if (!p)
+		return why_set(why, -ENOMEM, "out of memory");
+	r = hal_pin(m->h, p, STAGE);
+	if (!r) {
+		r = m->h->drv.cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+		if (r)
+			hal_unpin(m->h, p);
+	}
+	if (r) {
+		free(p);
+		return say_driver(r, "pinned memory for the contents", why);
+	}
+	*buf = p;
+	return 0;
+}
+
+static void unpin(struct mover *m, uint8_t *buf, CUstream stream)
+{
+	if (!buf)
+		return;
+	m->h->drv.cuStreamDestroy_v2(stream);
+	hal_unpin(m->h, buf);
+	free(buf);
+}
+
+static int own_buffer(struct mover *m, struct why *why)
+{
+	return m->buf ? 0 : pin(m, &m->buf, &m->stream, why);
+}
+
+/* ------------------------------------------------------------------------------ lanes */
+
+static void crew_init(struct crew *c)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	c->most = cpus < 2 ? 0 : cpus < LANES_MAX ? cpus : LANES_MAX;
+	c->tail = &c->queue;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->work, NULL);
+	pthread_cond_init(&c->back, NULL);
+}
+
+/* Stores a batch, once the device has filled it. */
+static int put_batch(struct mover *m, struct store_object *o, struct batch *b, struct why *why)
+{
+	int rc = 0;
+
+	if (b->staged)
+		rc = say_driver(m->h->drv.cuStreamSynchronize(b->stream), "copying device memory",
+				why);
+	for (unsigned int i = 0; i < b->runs && !rc; i++) {
+		const uint8_t *data = b->data + b->run[i].at;
+		uint64_t off = b->run[i].off, len = b->run[i].len;
+
+		rc = b->digested ? store_object_put(o, off, data, len / STORE_PAGE,
+						    b->d + b->run[i].at / STORE_PAGE) :
+				   store_object_write(o, off, data, len);
+		store_failed(why, rc);
+		m->crew.moved += len;
+	}
+	return rc;
+}
+
+/* With the lock held. */
+static struct batch *next_batch(struct crew *c)
+{
+	struct batch *b = c->queue;
+
+	if (b) {
+		c->queue = b->next;
+		if (!c->queue)
+			c->tail = &c->queue;
+	}
+	return b;
+}
+
+static void free_batch(struct crew *c, struct batch *b)
+{
+	b->next = c->free;
+	c->free = b;
+	pthread_cond_signal(&c->back);
+}
+
+/* With the lock held. */
+static void note_error(struct crew *c, int rc, const struct why *why)
+{
+	if (!c->why.err)
+		why_text(&c->why, rc, why->text);
+}
+
+static void *lane(void *arg)
+{
+	struct lane *l = arg;
+	struct crew *c = &l->m->crew;
+	CUresult r = l->m->h->drv.cuCtxSetCurrent(l->m->h->primary);
+	struct why why = { 0 };
+	struct batch *b;
+	int rc = say_driver(r, "entering a context", &why);
+
+	pthread_mutex_lock(&c->lock);
+	for (;;) {
+		note_error(c, rc, &why);
+		b = next_batch(c);
+		if (!b && c->state != GO)
+			break;
+		if (!b) {
+			pthread_cond_wait(&c->work, &c->lock);
+			continue;
+		}
+		if (!c->why.err && c->state != DROP) {
+			c->busy++;
+			pthread_mutex_unlock(&c->lock);
+			rc = put_batch(l->m, l->o, b, &why);
+			pthread_mutex_lock(&c->lock);
+			c->busy--;
+		}
+		free_batch(c, b);
+	}
+	if (c->state == FLUSH && !c->why.err) {
+		pthread_mutex_unlock(&c->lock);
+		rc = store_failed(&why, store_object_flush(l->o));
+		pthread_mutex_lock(&c->lock);
+		note_error(c, rc, &why);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+/* Starts the lanes that the bytes given are worth: two at first, since one is no gain. */
+static void start_lanes(struct mover *m)
+{
+	struct crew *c = &m->crew;
+	uint64_t want = c->given < LANE_MIN ? 0 : c->given / LANE_MIN + 1;
+
+	while (c->lanes < want && c->lanes < c->most) {
+		struct lane *l = &c->lane[c->lanes];
+
+		l->m = m;
+		if ((!c->lanes && store_object_expect(m->o, m->total)) ||
+		    store_object_lane(m->o, &l->o)) {
+			c->most = c->lanes;	/* goes on with what there is */
+		} else if (!pthread_create(&l->t, NULL, lane, l)) {
+			c->lanes++;
+		} else {
+			store_object_abort(l->o);
+			c->most = c->lanes;
+		}
+	}
+}
+
+static int tell_moved(struct mover *m, struct why *why)
+{
+	uint64_t moved = m->crew.moved, more = moved - m->crew.told;
+
+	m->crew.told = moved;
+	return tell_progress(m, more, why);
+}
+
+/*
+ * Waits until a batch comes back, or does a lane's work. Called and returns with the lock held;
+ * -EAGAIN: nothing is under way.
+ */
+static int help_or_wait(struct mover *m, struct why *why)
+{
+	struct crew *c = &m->crew;
+	struct batch *b = c->lanes ? NULL : next_batch(c);
+	struct timespec t;
+	int rc = 0;
+
+	if (c->why.err)
+		return why_text(why, c->why.err, c->why.text);
+	if (b) {
+		pthread_mutex_unlock(&c->lock);
+		rc = put_batch(m, m->o, b, why) ?: tell_moved(m, why);
+		pthread_mutex_lock(&c->lock);
+		free_batch(c, b);
+		note_error(c, rc, why);
+		return rc;
+	}
+	if (!c->queue && !c->busy)
+		return -EAGAIN;
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += TELL_NS;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&c->back, &c->lock, &t);
+	pthread_mutex_unlock(&c->lock);
+	rc = tell_moved(m, why);
+	pthread_mutex_lock(&c->lock);
+	return rc;
+}
+
+/* An empty batch, or NULL. */
+static struct batch *take_batch(struct mover *m, bool staged, struct why *why)
+{
+	unsigned int most = m->crew.lanes ? 2 * m->crew.lanes + 1 : BATCHES;
+	struct crew *c = &m->crew;
+	struct batch *b = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	while (!rc && !c->free && c->batches >= most)
+		rc = help_or_wait(m, why);
+	if (!rc && c->free) {
+		b = c->free;
+		c->free = b->next;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!rc && !b) {
+		b = calloc(1, sizeof(*b));
+		c->batches += b != NULL;
+	}
+	if (!rc && !b)
+		why_set(why, -ENOMEM, "out of memory");
+	if (b && staged && !b->buf && pin(m, &b->buf, &b->stream, why)) {
+		free_batch(c, b);
+		return NULL;
+	}
+	if (b) {
+		b->staged = staged;
+		b->digested = false;
+		b->runs = b->used = 0;
+	}
+	return b;
+}
+
+static void give(struct mover *m, struct batch *b, uint64_t bytes)
+{
+	struct crew *c = &m->crew;
+
+	c->given += bytes;
+	start_lanes(m);
+	b->next = NULL;
+	pthread_mutex_lock(&c->lock);
+	*c->tail = b;
+	c->tail = &b->next;
+	pthread_cond_signal(&c->work);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Waits until all that was given is in the store's hands. */
+int mover_settle(struct mover *m, struct why *why)
+{
+	struct crew *c = &m->crew;
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	do
+		rc = help_or_wait(m, why);
+	while (!rc);
+	pthread_mutex_unlock(&c->lock);
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+static void end_lanes(struct mover *m, int state)
+{
+	struct crew *c = &m->crew;
+
+	pthread_mutex_lock(&c->lock);
+	c->state = state;
+	pthread_cond_broadcast(&c->work);
+	pthread_mutex_unlock(&c->lock);
+	for (unsigned int i = 0; i < c->lanes; i++)
+		pthread_join(c->lane[i].t, NULL);
+}
+
+/* After a failure, or when there is nothing left to drop. */
+static void crew_drop(struct mover *m)
+{
+	struct crew *c = &m->crew;
+	struct batch *b;
+
+	end_lanes(m, DROP);
+	while (c->lanes)
+		store_object_abort(c->lane[--c->lanes].o);
+	while ((b = next_batch(c)))
+		free_batch(c, b);
+	while ((b = c->free)) {
+		c->free = b->next;
+		if (b->buf)
+			m->h->drv.cuStreamSynchronize(b->stream);
+		unpin(m, b->buf, b->stream);
+		free(b);
+	}
+	pthread_cond_destroy(&c->back);
+	pthread_cond_destroy(&c->work);
+	pthread_mutex_destroy(&c->lock);
+}
+
+int mover_finish(struct mover *m, struct why *why)
+{
+	struct crew *c = &m->crew;
+	int rc = mover_settle(m, why);
+
+	if (rc)
+		return rc;
+	end_lanes(m, FLUSH);
+	rc = why_text(why, c->why.err, c->why.text);
+	while (!rc && c->lanes)
+		rc = store_failed(why, store_object_join(m->o, c->lane[--c->lanes].o));
+	return rc;
+}
+
 int mover_open(struct mover **out, struct sv_session *s, struct store *st,
 	       const struct content_progress *p, uint64_t total, struct content_stats *stats)
 {
@@ -90,6 +449,7 @@ int mover_open(struct mover **out, struct sv_session *s, struct store *st,
 		free(m);
 		return -ENOMEM;
 	}
+	crew_init(&m->crew);
 	*out = m;
 	return 0;
 }
@@ -98,45 +458,11 @@ void mover_close(struct mover *m)
 {
 	if (!m)
 		return;
-	for (int i = 0; i < STAGES; i++)
-		if (m->buf[i]) {
-			m->h->drv.cuStreamDestroy_v2(m->stream[i]);
-			hal_unpin(m->h, m->buf[i]);
-			free(m->buf[i]);
-		}
+	crew_drop(m);
+	unpin(m, m->buf, m->stream);
 	hal_digests_close(m->digests);
 	sparse_close(m->sparse);
 	free(m);
-}
-
-static int stages(struct mover *m, struct why *why)
-{
-	for (int i = 0; i < STAGES && !m->buf[i]; i++) {
-		uint8_t *p = aligned_alloc(2 << 20, STAGE);
-		CUresult r;
-
-		if (!p)
-			return why_set(why, -ENOMEM, "out of memory");
-		r = hal_pin(m->h, p, STAGE);
-		if (!r) {
-			r = m->h->drv.cuStreamCreate(&m->stream[i], CU_STREAM_NON_BLOCKING);
-			if (r)
-				hal_unpin(m->h, p);
-		}
-		if (r) {
-			free(p);
-			return say_driver(r, "pinned memory for the contents", why);
-		}
-		m->buf[i] = p;
-	}
-	return 0;
-}
-
-/* Waits for the work in one of our streams. */
-static int settle(struct mover *m, int i, struct why *why)
-{
-	return say_driver(m->h->drv.cuStreamSynchronize(m->stream[i]), "copying device memory",
-			  why);
 }
 
 /* ------------------------------------------------------------------------------ saving */
@@ -149,37 +475,37 @@ static int write_out(struct mover *m, struct store_object *o, uint64_t off, cons
 	return store_failed(why, rc) ?: tell_progress(m, len, why);
 }
 
-static int save_direct(struct mover *m, struct store_object *o, uint64_t va, uint64_t len,
-		       uint64_t off, struct why *why)
+static int save_direct(struct mover *m, uint64_t va, uint64_t len, uint64_t off, struct why *why)
 {
 	uint64_t end = va + len, at = va, from, to;
-	int rc = 0;
 
 	m->stats->digests = "direct";
-	while (!rc && sparse_next(m->sparse, at, end, &from, &to)) {
+	while (sparse_next(m->sparse, at, end, &from, &to)) {
 		m->done += from - at;
-		for (at = from; at < to && !rc; at += PIECE)
-			rc = write_out(m, o, off + (at - va), (void *)(uintptr_t)at,
-				       to - at < PIECE ? to - at : PIECE, why);
+		for (at = from; at < to; at += PIECE) {
+			struct batch *b = take_batch(m, false, why);
+			uint64_t piece = to - at < PIECE ? to - at : PIECE;
+
+			if (!b)
+				return why->err;
+			b->data = (const uint8_t *)(uintptr_t)at;
+			b->run[0].off = off + (at - va);
+			b->run[0].at = 0;
+			b->run[0].len = piece;
+			b->runs = 1;
+			give(m, b, piece);
+		}
 		at = to;
 	}
-	m->done += rc ? 0 : end - at;
-	return rc;
+	m->done += end - at;
+	return 0;
 }
 
 /* Pages of linear memory at va, for off of the object; those with missing[i] are written. */
 struct span {
 	uint64_t va, off, pages;
-	const uint8_t *missing;
-};
-
-/* The runs of a span that one buffer holds, back to back. */
-struct batch {
-	struct {
-		uint64_t at, run;	/* pages of the span */
-	} job[1024];
-	unsigned int jobs;
-	uint64_t used;			/* pages */
+	const struct store_digest *d;	/* NULL: not known */
+	uint8_t *missing;
 };
 
 /* The next run to copy: its first page and length. Short gaps of known pages are copied along. */
@@ -196,118 +522,123 @@ static uint64_t next_copy(const struct span *sp, uint64_t from, uint64_t room, u
 	return i;
 }
 
-static int batch_fill(struct mover *m, struct batch *b, int k, const struct span *sp,
-		      uint64_t *from, struct why *why)
+/* The missing ones of `run` pages, which are copied behind those that are in the batch. */
+static uint64_t note_missing(struct batch *b, const struct span *sp, uint64_t at, uint64_t run)
 {
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0, n; i < run; i += n ?: 1) {
+		for (n = 0; i + n < run && sp->missing[at + i + n]; n++)
+			if (sp->d)
+				b->d[b->used + i + n] = sp->d[at + i + n];
+		if (!n)
+			continue;
+		b->run[b->runs].off = sp->off + (at + i) * STORE_PAGE;
+		b->run[b->runs].at = (b->used + i) * STORE_PAGE;
+		b->run[b->runs++].len = n * STORE_PAGE;
+		bytes += n * STORE_PAGE;
+	}
+	return bytes;
+}
+
+/* Begins to copy what a batch has room for; returns the bytes that are missing, or the error. */
+static int64_t batch_fill(struct mover *m, struct batch *b, const struct span *sp, uint64_t *from,
+			  struct why *why)
+{
+	int64_t bytes = 0;
 	int rc = 0;
 
-	b->jobs = 0;
-	b->used = 0;
-	while (!rc && b->jobs < 1024 && b->used < STAGE / STORE_PAGE) {
-		uint64_t run, at = next_copy(sp, *from, STAGE / STORE_PAGE - b->used, &run);
+	b->data = b->buf;
+	b->digested = sp->d;
+	while (!rc && b->used < STAGE_PAGES) {
+		uint64_t run, at = next_copy(sp, *from, STAGE_PAGES - b->used, &run);
 
 		*from = at + run;
 		if (!run)
 			break;
-		rc = say_driver(m->h->drv.cuMemcpyDtoHAsync_v2(m->buf[k] + b->used * STORE_PAGE,
+		rc = say_driver(m->h->drv.cuMemcpyDtoHAsync_v2(b->buf + b->used * STORE_PAGE,
 							       sp->va + at * STORE_PAGE,
-							       run * STORE_PAGE, m->stream[k]),
+							       run * STORE_PAGE, b->stream),
 				"copying device memory", why);
-		b->job[b->jobs].at = at;
-		b->job[b->jobs++].run = run;
+		bytes += note_missing(b, sp, at, run);
 		b->used += run;
 	}
 	m->stats->copied += b->used * STORE_PAGE;
-	return rc;
+	return rc ?: bytes;
 }
 
-static int batch_drain(struct mover *m, struct store_object *o, const struct batch *b, int k,
-		       const struct span *sp, struct why *why)
+static int save_missing(struct mover *m, const struct span *sp, struct why *why)
 {
-	const uint8_t *data = m->buf[k];
-	int rc = b->jobs ? settle(m, k, why) : 0;
-
-	for (unsigned int j = 0; j < b->jobs; j++) {
-		uint64_t at = b->job[j].at, end = at + b->job[j].run;
-
-		while (!rc && at < end) {
-			uint64_t w = 0;
-
-			while (at + w < end && sp->missing[at + w])
-				w++;
-			if (w)
-				rc = write_out(m, o, sp->off + at * STORE_PAGE, data,
-					       w * STORE_PAGE, why);
-			w += !w;
-			at += w;
-			data += w * STORE_PAGE;
-		}
-	}
-	return rc;
-}
-
-static int save_missing(struct mover *m, struct store_object *o, const struct span *sp,
-			struct why *why)
-{
-	struct batch *b = calloc(STAGES, sizeof(*b));
 	uint64_t from = 0;
-	int rc = b ? stages(m, why) : -ENOMEM, k = 0;
 
-	do {
-		if (!rc)
-			rc = batch_fill(m, &b[k], k, sp, &from, why);
-		k = (k + 1) % STAGES;
-		if (!rc)
-			rc = batch_drain(m, o, &b[k], k, sp, why);
-	} while (!rc && (b[0].jobs || b[1].jobs || b[2].jobs));
-	for (int i = 0; b && rc && i < STAGES; i++)
-		if (m->buf[i])
-			m->h->drv.cuStreamSynchronize(m->stream[i]);
-	free(b);
-	return rc;
+	for (;;) {
+		struct batch *b = take_batch(m, true, why);
+		int64_t bytes = b ? batch_fill(m, b, sp, &from, why) : why->err;
+
+		if (bytes > 0) {
+			give(m, b, bytes);
+			continue;
+		}
+		if (b) {
+			pthread_mutex_lock(&m->crew.lock);
+			free_batch(&m->crew, b);
+			pthread_mutex_unlock(&m->crew.lock);
+		}
+		return bytes;
+	}
 }
 
-_Static_assert(STAGES == 3, "as save_missing has them");
-
-/* Which pages does the store lack? All, if the device cannot compute their digests. */
-static int ask_store(struct mover *m, struct store_object *o, struct span *sp, uint8_t *missing,
-		     struct why *why)
+/* Does the device compute digests? Otherwise the store hashes all pages. */
+static bool digests(struct mover *m)
 {
-	struct store_digest *d;
-	ssize_t lacks;
-	CUresult r;
-
 	if (!m->digests && !m->no_digests && m->way != STAGED)
 		m->no_digests = hal_digests_open(&m->digests, m->h, store_seed(m->st));
-	if (!m->digests || m->way == STAGED) {
-		m->stats->digests = "host";
-		memset(missing, 1, sp->pages);
-		return 0;
-	}
-	m->stats->digests = "device";
-	r = hal_digests_run(m->digests, sp->va, sp->pages, &d);
+	m->stats->digests = m->digests ? "device" : "host";
+	return m->digests;
+}
+
+/* Which pages does the store lack? */
+static int ask_store(struct mover *m, struct span *sp, unsigned int slot, struct why *why)
+{
+	CUresult r = hal_digests_wait(m->digests, slot, &sp->d);
+	ssize_t lacks;
+
 	if (r)
 		return say_driver(r, "digests of device memory", why);
-	lacks = store_object_digests(o, sp->off, d, sp->pages, missing);
+	lacks = store_object_digests(m->o, sp->off, sp->d, sp->pages, sp->missing);
 	if (lacks < 0)
 		return store_failed(why, lacks);
 	m->stats->known += (sp->pages - lacks) * STORE_PAGE;
 	return tell_progress(m, (sp->pages - lacks) * STORE_PAGE, why);
 }
 
-static int save_spans(struct mover *m, struct store_object *o, uint64_t va, uint64_t len,
-		      uint64_t off, struct why *why)
+static uint64_t span_pages(uint64_t len, uint64_t at)
+{
+	return at >= len ? 0 : (len - at < SPAN ? len - at : SPAN) / STORE_PAGE;
+}
+
+static int save_spans(struct mover *m, uint64_t va, uint64_t len, uint64_t off, struct why *why)
 {
 	uint8_t *missing = malloc(SPAN / STORE_PAGE);
+	bool digested = digests(m);
+	unsigned int slot = 0;
 	int rc = missing ? 0 : -ENOMEM;
 
-	for (uint64_t at = 0; !rc && at < len; at += SPAN) {
-		uint64_t size = len - at < SPAN ? len - at : SPAN;
-		struct span sp = { va + at, off + at, size / STORE_PAGE, missing };
+	for (uint64_t at = 0; !rc && at < len; at += SPAN, slot ^= 1) {
+		struct span sp = { va + at, off + at, span_pages(len, at), NULL, missing };
+		CUresult r = CUDA_SUCCESS;
 
-		rc = ask_store(m, o, &sp, missing, why);
+		memset(missing, 1, sp.pages);
+		if (digested && !at)
+			r = hal_digests_start(m->digests, slot, va, sp.pages);
+		if (digested && !r)	/* the next span's, while this one is copied */
+			r = hal_digests_start(m->digests, slot ^ 1, sp.va + SPAN,
+					      span_pages(len, at + SPAN));
+		rc = say_driver(r, "digests of device memory", why);
+		if (!rc && digested)
+			rc = ask_store(m, &sp, slot, why);
 		if (!rc)
-			rc = save_missing(m, o, &sp, why);
+			rc = save_missing(m, &sp, why);
 	}
 	free(missing);
 	return rc;
@@ -323,8 +654,9 @@ int mover_save(struct mover *m, struct store_object *o, uint64_t va, uint64_t le
 {
 	int rc;
 
-	rc = is_direct(m, va) ? save_direct(m, o, va, len, off, why) :
-				save_spans(m, o, va, len, off, why);
+	m->o = o;
+	rc = is_direct(m, va) ? save_direct(m, va, len, off, why) :
+				save_spans(m, va, len, off, why);
 	m->stats->bytes += len;
 	return why_text(why, rc, "");
 }
@@ -393,7 +725,14 @@ static int load_direct(struct mover *m, struct store_reader *r, uint64_t va, uin
 	return rc;
 }
 
-static int load_task(struct loading *l, struct store_reader *r, size_t i, uint8_t *buf, CUstream st)
+/* A thread's buffers, and the streams that empty them. */
+struct load_buf {
+	uint8_t *p[2];
+	CUstream stream[2];
+};
+
+/* The previous task of this buffer is over when the device has emptied it. */
+static int load_task(struct loading *l, struct store_reader *r, size_t i, struct load_buf *b, int k)
 {
 	struct mover *m = l->m;
 	uint64_t off = l->task[i].off, len = l->task[i].len, va = l->va + (off - l->off);
@@ -401,13 +740,13 @@ static int load_task(struct loading *l, struct store_reader *r, size_t i, uint8_
 	int rc;
 
 	if (l->direct) {
-		rc = load_direct(m, r, va, off, len, buf, &why);
+		rc = load_direct(m, r, va, off, len, b->p[0], &why);
 	} else {
-		rc = read_all(r, off, buf, len, &why);
-		if (!rc)
-			rc = say_driver(m->h->drv.cuMemcpyHtoDAsync_v2(va, buf, len, st) ?:
-						m->h->drv.cuStreamSynchronize(st),
-					"filling device memory", &why);
+		rc = say_driver(m->h->drv.cuStreamSynchronize(b->stream[k]),
+				"filling device memory", &why) ?:
+		     read_all(r, off, b->p[k], len, &why) ?:
+		     say_driver(m->h->drv.cuMemcpyHtoDAsync_v2(va, b->p[k], len, b->stream[k]),
+				"filling device memory", &why);
 		__atomic_fetch_add(&m->stats->copied, len, __ATOMIC_RELAXED);
 	}
 	if (rc) {
@@ -419,40 +758,70 @@ static int load_task(struct loading *l, struct store_reader *r, size_t i, uint8_
 	return rc;
 }
 
+static int get_buffers(const struct loading *l, struct load_buf *b)
+{
+	struct hal *h = l->m->h;
+
+	if (l->direct) {
+		b->p[0] = store_buffer(BUFFERS * BUFFER);
+		return b->p[0] ? 0 : -ENOMEM;
+	}
+	if (h->drv.cuCtxSetCurrent(h->primary))
+		return -ENOMEM;
+	for (int k = 0; k < 2; k++) {
+		b->p[k] = store_buffer(PIECE);
+		if (!b->p[k])
+			return -ENOMEM;
+		if (hal_pin(h, b->p[k], PIECE)) {
+			free(b->p[k]);
+			b->p[k] = NULL;
+			return -ENOMEM;
+		}
+		if (h->drv.cuStreamCreate(&b->stream[k], CU_STREAM_NON_BLOCKING)) {
+			b->stream[k] = NULL;
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* The error of copies that were under way. */
+static int put_buffers(const struct loading *l, struct load_buf *b)
+{
+	struct hal *h = l->m->h;
+	CUresult r = CUDA_SUCCESS;
+
+	for (int k = 0; k < 2; k++) {
+		if (b->stream[k]) {
+			r = h->drv.cuStreamSynchronize(b->stream[k]) ?: r;
+			h->drv.cuStreamDestroy_v2(b->stream[k]);
+		}
+		if (b->p[k] && !l->direct)
+			hal_unpin(h, b->p[k]);
+		free(b->p[k]);
+	}
+	return r;
+}
+
 static void *loader(void *arg)
 {
 	struct loading *l = arg;
 	struct store_reader *r = NULL;
-	struct hal *h = l->m->h;
-	uint8_t *buf = NULL;
-	CUstream st = NULL;
+	struct load_buf b = { 0 };
+	struct why why = { 0 };
 	size_t i;
-	int rc;
+	int rc, k = 0;
 
-	rc = store_object_open(l->m->st, l->ref, &r);
-	if (!rc) {
-		buf = store_buffer(l->direct ? BUFFERS * BUFFER : PIECE);
-		rc = buf ? 0 : -ENOMEM;
-	}
-	if (!rc && !l->direct) {
-		rc = h->drv.cuCtxSetCurrent(h->primary) || hal_pin(h, buf, PIECE) ? -ENOMEM : 0;
-		if (!rc && h->drv.cuStreamCreate(&st, CU_STREAM_NON_BLOCKING)) {
-			hal_unpin(h, buf);
-			rc = -ENOMEM;
-		}
-	}
-	while (!rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks)
-		rc = load_task(l, r, i, buf, st);
-	if (st) {
-		h->drv.cuStreamDestroy_v2(st);
-		hal_unpin(h, buf);
-	}
-	free(buf);
+	rc = store_failed(&why, store_object_open(l->m->st, l->ref, &r));
+	if (!rc && get_buffers(l, &b))
+		rc = why_set(&why, -ENOMEM, "out of memory, or of pinned memory");
+	for (; !rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks; k ^= 1)
+		rc = load_task(l, r, i, &b, k);
+	rc = say_driver(put_buffers(l, &b), "filling device memory", &why) ?: rc;
 	pthread_mutex_lock(&l->lock);
 	if (rc) {	/* load_task() has told its own */
-		why_set(l->why, rc, "%s",
-			r ? "out of memory, or of pinned memory" : store_says(rc));
-		l->next = l->tasks;
+		why_text(l->why, rc, why.text);
+		__atomic_store_n(&l->next, l->tasks, __ATOMIC_RELAXED);
 	}
 	l->running--;
 	pthread_cond_signal(&l->over);
@@ -518,8 +887,8 @@ static int clear(struct mover *m, bool direct, uint64_t va, uint64_t len, struct
 	if (!len)
 		return 0;
 	if (!direct)
-		return say_driver(m->h->drv.cuMemsetD8Async(va, 0, len, m->stream[0]) ?:
-					  m->h->drv.cuStreamSynchronize(m->stream[0]),
+		return say_driver(m->h->drv.cuMemsetD8Async(va, 0, len, m->stream) ?:
+					  m->h->drv.cuStreamSynchronize(m->stream),
 				  "clearing device memory", why);
 	while (sparse_next(m->sparse, at, va + len, &from, &to)) {
 		memset((void *)(uintptr_t)from, 0, to - from);
@@ -587,7 +956,7 @@ int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64
 
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.over, NULL);
-	rc = l.direct ? 0 : stages(m, why);
+	rc = l.direct ? 0 : own_buffer(m, why);
 	if (!rc)
 		rc = survey(&l, len, why);
 	if (!rc)
@@ -646,10 +1015,10 @@ static CUresult copy_piece(struct mover *m, const struct planned *p, uint64_t do
 	uint64_t row = done / (p->r.row ?: 1);
 
 	if (p->r.kind == REGION_ARRAY)
-		return copy_rows(m, p, row / p->r.rows, row % p->r.rows, len / p->r.row, m->buf[0],
+		return copy_rows(m, p, row / p->r.rows, row % p->r.rows, len / p->r.row, m->buf,
 				 save);
-	return save ? m->h->drv.cuMemcpyDtoH_v2(m->buf[0], p->r.at + done, len) :
-		      m->h->drv.cuMemcpyHtoD_v2(p->r.at + done, m->buf[0], len);
+	return save ? m->h->drv.cuMemcpyDtoH_v2(m->buf, p->r.at + done, len) :
+		      m->h->drv.cuMemcpyHtoD_v2(p->r.at + done, m->buf, len);
 }
 
 static int say_region(CUresult r, const struct planned *p, struct why *why)
@@ -666,7 +1035,7 @@ static int say_region(CUresult r, const struct planned *p, struct why *why)
 
 static int begin_packed(struct mover *m, const struct planned *p, struct why *why)
 {
-	int rc = stages(m, why);
+	int rc = own_buffer(m, why);
 
 	if (!rc && plan_enter(m->s, p->r.ctx))
 		rc = say_driver(CUDA_ERROR_INVALID_CONTEXT, "entering a context", why);
@@ -683,7 +1052,7 @@ int mover_save_packed(struct mover *m, struct store_object *o, const struct plan
 
 		rc = say_region(copy_piece(m, p, done, len, true), p, why);
 		if (!rc)
-			rc = write_out(m, o, p->r.off + done, m->buf[0], len, why);
+			rc = write_out(m, o, p->r.off + done, m->buf, len, why);
 		m->stats->copied += len;
 	}
 	m->stats->bytes += p->r.len;
@@ -697,12 +1066,12 @@ int mover_load_packed(struct mover *m, struct store_reader *r, const struct plan
 
 	for (uint64_t done = 0; !rc && done < p->r.len; done += piece_len(p, done)) {
 		uint64_t len = piece_len(p, done);
-		ssize_t got = store_read(r, p->r.off + done, m->buf[0], len);
+		ssize_t got = store_read(r, p->r.off + done, m->buf, len);
 
 		if (got < 0)
 			return store_failed(why, got);
 		if ((uint64_t)got < len)	/* zeros at the end are not stored */
-			memset(m->buf[0] + got, 0, len - got);
+			memset(m->buf + got, 0, len - got);
 		rc = say_region(copy_piece(m, p, done, len, false), p, why) ?:
 		     tell_progress(m, len, why);
 		m->stats->copied += len;

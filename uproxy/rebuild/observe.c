@@ -8,6 +8,7 @@
  *   condition 0xVALUE (graph 0x…, number N)
  *
  * Kernels may have stored any of these values in memory, where they cannot be found and corrected.
+ * Variables that no kernel and no program can know are left out (plan.c).
  * Lines are sorted by the object in brackets, so that the first difference is the one to report.
  */
 #define _GNU_SOURCE
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 
 #include "content_i.h"
+#include "image_i.h"
 
 struct text {
 	struct sv_session *s;
@@ -211,6 +213,39 @@ static char *next_line(char **text)
 	return line;
 }
 
+/* "variable 0xADDRESS +LEN NAME (image 0x…, context 0x…, NAME)" */
+struct variable {
+	unsigned long long at, image, ctx;
+	const char *name;
+	int name_len;
+};
+
+static bool is_variable(const char *line, struct variable *v)
+{
+	const char *end = strstr(line, " (image 0x");
+	int name = 0;
+
+	if (!end || sscanf(line, "variable 0x%llx +%*u %n", &v->at, &name) != 1 || !name ||
+	    sscanf(end, " (image 0x%llx, context 0x%llx", &v->image, &v->ctx) != 2)
+		return false;
+	v->name = line + name;
+	v->name_len = end - v->name;
+	return v->name_len > 0;
+}
+
+static int refuse_moved(const char *old, const char *new, struct why *why)
+{
+	struct variable a, b;
+
+	if (!is_variable(old, &a) || !is_variable(new, &b) || a.at == b.at)
+		return why_set(why, -ESTALE, "what programs can observe has changed: it was "
+			       "\"%.200s\", and is \"%.200s\"", old, new);
+	return why_set(why, -ESTALE, "the variable %.*s of a module was at 0x%llx and is at 0x%llx now, but "
+		       "the program or its kernels may know the old address%s", a.name_len, a.name,
+		       a.at, b.at, addresses_random() ? "; the proxy's addresses are random, since "
+		       "personality(ADDR_NO_RANDOMIZE) is forbidden here" : "");
+}
+
 static int compare(char *was, const struct text *t, struct why *why)
 {
 	for (size_t i = 0;; i++) {
@@ -223,8 +258,7 @@ static int compare(char *was, const struct text *t, struct why *why)
 		if (old && new && strcmp(key(old), key(new)))
 			*(order(&old, &new) < 0 ? &new : &old) = NULL;
 		if (old && new)
-			return why_set(why, -ESTALE, "what programs can observe has changed: it was "
-				       "\"%.200s\", and is \"%.200s\"", old, new);
+			return refuse_moved(old, new, why);
 		return why_set(why, -ESTALE, "what programs can observe has changed: \"%.200s\" %s",
 			       old ? old : new, old ? "is not there" : "was not there");
 	}
@@ -277,6 +311,18 @@ int observe_expect(struct store *st, const struct store_ref *observed, struct wh
 	return rc;
 }
 
+/* A replay launches nothing, so it has not seen what kernels may know. */
+static void take_seen(struct sv_session *s, const char *text)
+{
+	struct variable v;
+
+	for (; text; text = strchr(text, '\n')) {
+		text += *text == '\n';
+		if (!strncmp(text, "variable ", 9) && is_variable(text, &v) && v.ctx)
+			image_seen(s, v.image, v.ctx);
+	}
+}
+
 int observe_compare(struct sv_session *s, struct store *st, const struct store_ref *observed,
 		    struct why *why)
 {
@@ -284,8 +330,10 @@ int observe_compare(struct sv_session *s, struct store *st, const struct store_r
 	char *was;
 	int rc = read_text(st, observed, &was, why);
 
-	if (!rc)
+	if (!rc) {
+		take_seen(s, was);
 		rc = collect(s, &t, why);
+	}
 	if (!rc) {
 		rc = compare(was, &t, why);
 		end_text(&t);

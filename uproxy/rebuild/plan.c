@@ -2,9 +2,9 @@
 /*
  * plan.c - lists and sorts the regions of a session's device that a dump saves
  *
- * Variables are found by the names in their images (names.c), which the driver looks up. The
- * look-up loads modules of libraries that were not loaded yet; their variables have their initial
- * values then, and a restore does the same. While the session runs, a plan only serves to answer
+ * Variables are found by the names in their images (names.c), which the driver looks up. A library
+ * is left out in contexts where nobody can know its variables' addresses (image_seen): they have
+ * their initial values, which a restored program finds, too, when it first uses the library. While the session runs, a plan only serves to answer
  * whether it could be saved, and leaves out what needs an idle device.
  */
 #define _GNU_SOURCE
@@ -142,15 +142,16 @@ static void take_context(void *arg, uint64_t handle, uint64_t real, void *obj)
 		refuse(x, -ENOTSUP, "the program has more than %d contexts", CONTEXTS_MAX);
 }
 
-static CUresult address_of(struct hal *h, const struct image *im, const char *name, CUdeviceptr *at,
-			   size_t *len)
+/* managed: only if it is a managed variable, which no module is loaded for. */
+static CUresult address_of(struct hal *h, const struct image *im, const char *name, bool managed,
+			   CUdeviceptr *at, size_t *len)
 {
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
 	if (!im->library)
 		return h->drv.cuModuleGetGlobal_v2 ?
 			h->drv.cuModuleGetGlobal_v2(at, len, im->real, name) : r;
-	if (h->drv.cuLibraryGetGlobal)
+	if (h->drv.cuLibraryGetGlobal && !managed)
 		r = h->drv.cuLibraryGetGlobal(at, len, im->real, name);
 	if (r == CUDA_ERROR_NOT_FOUND && h->drv.cuLibraryGetManaged)
 		r = h->drv.cuLibraryGetManaged(at, len, im->real, name);
@@ -166,6 +167,7 @@ static bool there_is(const struct plan *p, size_t from, uint64_t at)
 	return false;
 }
 
+/* ctx 0: of a library, the managed ones that no context has added. */
 static int add_variables(struct planner *x, struct image *im, const struct names *names,
 			 uint64_t ctx, size_t first)
 {
@@ -176,9 +178,9 @@ static int add_variables(struct planner *x, struct image *im, const struct names
 	for (size_t i = 0; i < names->n && !x->rc; i++) {
 		CUdeviceptr at;
 		size_t len;
-		CUresult r = address_of(&x->s->hal, im, names->name[i], &at, &len);
+		CUresult r = address_of(&x->s->hal, im, names->name[i], !ctx, &at, &len);
 
-		if (r == CUDA_ERROR_NOT_FOUND && !strcmp(names->name[i], names->local))
+		if (r == CUDA_ERROR_NOT_FOUND && ctx && !strcmp(names->name[i], names->local))
 			refuse(x, -ENOTSUP, "the variable %s is declared inside a function: the "
 			       "driver has no name for it", names->local);
 		if (r == CUDA_ERROR_NOT_FOUND || (!r && !len))
@@ -199,13 +201,24 @@ static int add_variables(struct planner *x, struct image *im, const struct names
 	return x->rc;
 }
 
+static bool is_used(const struct planner *x, const struct image *im)
+{
+	for (size_t i = 0; i < x->contexts; i++)
+		if (image_is_seen(im, x->ctx[i]))
+			return true;
+	return image_managed_seen(im);
+}
+
 static int visit_image(void *arg, struct image *im)
 {
 	struct planner *x = arg;
 	const struct names *names;
 	size_t first = x->p->n;
-	int rc = image_names(im, &names);
+	int rc;
 
+	if (im->library && !is_used(x, im))
+		return 0;
+	rc = image_names(im, &names);
 	if (rc == -ENOMEM)
 		return refuse(x, rc, "out of memory");
 	if (rc)
@@ -224,7 +237,10 @@ static int visit_image(void *arg, struct image *im)
 	if (!im->library)
 		return add_variables(x, im, names, im->ctx, first);
 	for (size_t i = 0; i < x->contexts && names->n && !x->rc; i++)
-		add_variables(x, im, names, x->ctx[i], first);
+		if (image_is_seen(im, x->ctx[i]))
+			add_variables(x, im, names, x->ctx[i], first);
+	if (!x->rc && image_managed_seen(im))
+		add_variables(x, im, names, 0, first);
 	return x->rc;
 }
 

@@ -254,8 +254,8 @@ static int check_shared(struct sv_session *s, const struct ctl_restore *from, st
 /* ------------------------------------------------------------------------------ the channel */
 
 static int restore_channel(struct sv_session *s, const struct session_options *o,
-			   const struct store_ref *ref, struct store *st, uint8_t cookie[16],
-			   struct why *why)
+			   const struct store_ref *ref, struct store *st, int home,
+			   uint8_t cookie[16], struct why *why)
 {
 	struct ring_params p = { .backend = o->backend };
 	int fd, rc;
@@ -277,7 +277,7 @@ static int restore_channel(struct sv_session *s, const struct session_options *o
 	if (rc)
 		return rc;
 	memcpy(cookie, p.cookie, 16);
-	return why_text(why, session_arena(s), "");
+	return session_arena(s, home, why);
 }
 
 static int rebuild(struct sv_session *s, struct store *st, const struct ctl_restore *from,
@@ -309,14 +309,14 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 }
 
 static int from_store(struct sv_session *s, const struct session_options *o, struct store *st,
-		      const struct ctl_restore *from, const struct content_progress *p,
+		      const struct ctl_restore *from, int home, const struct content_progress *p,
 		      struct ctl_restored *to, struct why *why)
 {
 	uint64_t begin = now_ns();
 	struct store_ref ref;
 	int rc;
 
-	rc = restore_channel(s, o, REF(channel), st, to->cookie, why);
+	rc = restore_channel(s, o, REF(channel), st, home, to->cookie, why);
 	if (!rc)
 		rc = content_arena_restore(s, st, REF(arena), p, why);
 	if (!rc)
@@ -329,7 +329,7 @@ static int from_store(struct sv_session *s, const struct session_options *o, str
 }
 
 int replay_session(struct sv_session *s, const struct session_options *o,
-		   const struct ctl_restore *from, const struct content_progress *p,
+		   const struct ctl_restore *from, int home, const struct content_progress *p,
 		   struct ctl_restored *to, struct why *why)
 {
 	struct sv_window window = { from->window, from->window_len };
@@ -348,7 +348,7 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	rc = store_open_trusted(&st, from->dir, 0, from->trust, why);
 	if (rc)
 		return rc;
-	rc = from_store(s, o, st, from, p, to, why);
+	rc = from_store(s, o, st, from, home, p, to, why);
 	store_close(st);
 	return rc;
 }

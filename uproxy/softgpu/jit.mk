@@ -44,7 +44,7 @@ ALL += $(SOFTGPU)/libsoftjit.so
 # Tests of the compiler alone: PTX in, results out. RPATH, not RUNPATH: under AddressSanitizer it is
 # that library which calls dlopen, and only the program's RPATH is looked at for others.
 PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
-PTX_TESTS := ptx_ops ptx_approx ptx_exec ptx_mma ptx_mutants ptx_tiles
+PTX_TESTS := ptx_ops ptx_approx ptx_async ptx_exec ptx_mma ptx_mutants ptx_tiles
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
 $(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)

@@ -241,6 +241,7 @@ static int real_kernel(struct call *k, const struct item *n, struct real *o)
 		return rc;
 	if (func && func->known && l->param_bytes < func->param_bytes)
 		return CUDA_ERROR_INVALID_VALUE;
+	func_seen(k->c.session, l->function, l->ctx);
 	o->launch = l;
 	o->bytes = l->param_bytes;
 	o->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;

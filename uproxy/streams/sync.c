@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sync.c - synchronisation that never blocks the consumer: each wait becomes a callback
+ * sync.c - synchronisation that never blocks the consumer: each wait becomes a notice (hal_notify)
  *
  * If the work is done, the driver's own synchronisation is called, which does not wait then and
  * writes out what kernels have printed; the call is answered at once. A helper stream (struct
  * spare), one for each wait, waits for an event. To synchronise a context, each stream that is not
- * idle gets a callback; the legacy stream gets one only if it was used, since a callback there
+ * idle gets a notice; the legacy stream gets one only if it was used, since a callback there
  * would hold up the other streams.
  */
 #include <stdlib.h>

@@ -54,7 +54,10 @@ bool store_lookup_is(struct store *s, struct place p, struct store_digest d,
 
 void store_lookup_prefetch(const struct store *s, struct store_digest d)
 {
-	__builtin_prefetch(&s->hints[d.lo & s->hints_mask]);
+	uint64_t *hints = atomic_load_explicit(&s->hints, memory_order_relaxed);
+	uint64_t mask = atomic_load_explicit(&s->hints_mask, memory_order_relaxed);
+
+	__builtin_prefetch(&hints[d.lo & mask]);
 }
 
 struct place store_lookup_find(struct store *s, struct store_digest d, const struct store_writer *w)
@@ -133,6 +136,21 @@ static int make_room(struct store *s)
 	if (s->hints && s->hints_mask + 1 == HINTS_MAX)
 		s->sample++;
 	return rebuild(s, pages_known(s) + 1);
+}
+
+/* Only where the table would be made anew several times: that is done with the mutex held. */
+int store_lookup_expect(struct store *s, uint64_t pages)
+{
+	uint64_t most = HINTS_MAX / 4 * 3, known;
+	int err = 0;
+
+	pthread_mutex_lock(&s->mutex);
+	known = s->hints_used;
+	pages = known + pages < most ? pages : most - (known < most ? known : most);
+	if (s->hints && known < pages / 2 && (s->hints_mask + 1) / 4 * 3 < known + pages)
+		err = rebuild(s, pages_known(s) + pages);
+	pthread_mutex_unlock(&s->mutex);
+	return err;
 }
 
 int store_lookup_add(struct store *s, struct store_digest d, struct place p)

@@ -19,6 +19,7 @@ struct store_object {
 	uint64_t high;		/* the largest `end` so far */
 	struct place at;	/* where the next page is expected */
 	uint8_t *tail;		/* a page that is being filled, up to `end` */
+	bool lane;		/* w is its own */
 	uint64_t first;		/* first page of the call under way */
 	const uint8_t *data;
 };
@@ -39,10 +40,33 @@ int store_object_begin(struct store_writer *w, struct store_object **out)
 	return 0;
 }
 
+int store_object_expect(struct store_object *o, uint64_t bytes)
+{
+	return store_lookup_expect(store_writer_store(o->w), bytes / STORE_PAGE);
+}
+
+int store_object_lane(struct store_object *o, struct store_object **out)
+{
+	struct store_writer *w;
+	int err = store_writer_lane(o->w, &w);
+
+	*out = NULL;
+	if (err)
+		return err;
+	err = store_object_begin(w, out);
+	if (err)
+		store_writer_close(w);
+	else
+		(*out)->lane = true;
+	return err;
+}
+
 void store_object_abort(struct store_object *o)
 {
 	if (!o)
 		return;
+	if (o->lane)
+		store_writer_close(o->w);
 	free(o->tail);
 	free(o->ext);
 	free(o);
@@ -72,27 +96,23 @@ static int link_page(struct store_object *o, uint64_t page, struct place p)
 /* Stores a run of up to 64 pages, whose digests are d. */
 static int put_run(void *arg, size_t first, size_t n, const struct store_digest *d)
 {
-	struct store_digest zero = store_zero(store_writer_store(((struct store_object *)arg)->w));
 	struct store_object *o = arg;
-	const uint8_t *data = o->data + first * STORE_PAGE;
-	uint64_t zeros = 0, known = 0;
+	struct store_digest zero = store_zero(store_writer_store(o->w));
+	unsigned int zeros = 0, new;
 	struct place p[64];
-	int err = 0;
+	uint64_t fresh;
+	int err = store_writer_put(o->w, d, o->data + first * STORE_PAGE, n, &o->at, p, &fresh);
 
-	store_writer_known(o->w, d, data, n, &o->at, p);
-	for (size_t i = 0; i < n && err >= 0; i++) {
-		if (digest_equal(d[i], zero)) {
+	for (size_t i = 0; i < n && !err; i++) {
+		if (digest_equal(d[i], zero))
 			zeros++;
-			continue;
-		}
-		err = p[i].seg ? 1 : store_writer_put(o->w, d[i], data + i * STORE_PAGE, &p[i]);
-		if (err < 0)
-			return err;
-		known += err;
-		err = link_page(o, o->first + first + i, p[i]);
+		else
+			err = link_page(o, o->first + first + i, p[i]);
 	}
-	store_writer_count(o->w, zeros * STORE_PAGE, known * STORE_PAGE,
-			   (n - zeros - known) * STORE_PAGE);
+	new = __builtin_popcountll(fresh);
+	if (!err)
+		store_writer_count(o->w, zeros * (uint64_t)STORE_PAGE,
+				   (n - zeros - new) * STORE_PAGE, new * (uint64_t)STORE_PAGE);
 	return err;
 }
 
@@ -198,7 +218,7 @@ ssize_t store_object_digests(struct store_object *o, uint64_t off, const struct 
 	for (size_t at = 0; at < pages && !err; at += 64) {
 		size_t n = pages - at < 64 ? pages - at : 64;
 
-		store_writer_known(o->w, d + at, NULL, n, &o->at, p);
+		store_writer_known(o->w, d + at, n, &o->at, p);
 		for (size_t i = 0; i < n && !err; i++) {
 			bool nothing = digest_equal(d[at + i], zero);
 
@@ -215,6 +235,64 @@ ssize_t store_object_digests(struct store_object *o, uint64_t off, const struct 
 	if (off + pages * STORE_PAGE > o->high)
 		o->high = off + pages * STORE_PAGE;
 	return count;
+}
+
+/* A page in 64 is hashed here, so that a device whose digests are wrong is found out. */
+static int check_digest(const struct store_object *o, uint64_t off, const uint8_t *data,
+			struct store_digest d)
+{
+	if (digest_equal(store_hash(store_writer_store(o->w), data), d))
+		return 0;
+	return store_fail(-EBADMSG, "the digest given for the page at byte %" PRIu64
+			  " is not that of its bytes", off);
+}
+
+int store_object_put(struct store_object *o, uint64_t off, const void *data, size_t pages,
+		     const struct store_digest *d)
+{
+	int err = store_writer_error(o->w) ?: put_tail(o);
+
+	if (!err && (off % STORE_PAGE || off / STORE_PAGE + pages > INT64_MAX / STORE_PAGE))
+		err = store_fail(-EINVAL, "pages at byte %" PRIu64, off);
+	o->first = off / STORE_PAGE;
+	o->data = data;
+	for (size_t at = 0; at < pages && !err; at += 64) {
+		size_t n = pages - at < 64 ? pages - at : 64;
+
+		err = check_digest(o, off + at * STORE_PAGE, o->data + at * STORE_PAGE, d[at]) ?:
+		      put_run(o, at, n, d + at);
+	}
+	if (err)
+		return err;
+	o->end = off + pages * STORE_PAGE;
+	if (o->end > o->high)
+		o->high = o->end;
+	return 0;
+}
+
+int store_object_flush(struct store_object *o)
+{
+	int err = store_writer_error(o->w) ?: put_tail(o);
+
+	o->end += -o->end % STORE_PAGE;
+	return err ?: store_writer_flush(o->w);
+}
+
+int store_object_join(struct store_object *o, struct store_object *lane)
+{
+	int err = store_object_flush(lane);
+	struct extent *x = err ? NULL : realloc(o->ext, (o->n + lane->n) * sizeof(*x) ?: 1);
+
+	if (!err && !x)
+		err = store_fail(-ENOMEM, "out of memory");
+	if (!err) {
+		memcpy(x + o->n, lane->ext, lane->n * sizeof(*x));
+		o->ext = x;
+		o->n = o->room = o->n + lane->n;
+		o->high = lane->high > o->high ? lane->high : o->high;
+	}
+	store_object_abort(lane);
+	return err;
 }
 
 /* ------------------------------------------------------------------------------ the end */
@@ -289,11 +367,11 @@ static void make_ref(struct store *s, struct store_ref *ref, uint64_t size, unsi
 static int put_own(struct store_writer *w, const uint8_t *page, struct place *p,
 		   struct store_digest *d)
 {
-	int err;
+	struct place at = { 0 };
+	uint64_t fresh;
 
 	*d = store_hash(store_writer_store(w), page);
-	err = store_writer_put(w, *d, page, p);
-	return err < 0 ? err : 0;
+	return store_writer_put(w, d, page, 1, &at, p, &fresh);
 }
 
 /* Stores a map that is longer than a page; `m` becomes the map of the map. */

@@ -173,6 +173,32 @@ ssize_t store_object_digests(struct store_object *o, uint64_t off, const struct 
 			     size_t pages, uint8_t *missing);
 
 /*
+ * store_object_put: store_object_write of whole pages whose digests are known, for instance from a
+ * device. They are believed, but for one page in 64, which is hashed: -EBADMSG. Readers check all.
+ */
+int store_object_put(struct store_object *o, uint64_t off, const void *data, size_t pages,
+		     const struct store_digest *d);
+
+/*
+ * store_object_expect: about so many bytes will be written; in a store with fewer pages the table of
+ * digests is made large enough at once. -ENOMEM.
+ */
+int store_object_expect(struct store_object *o, uint64_t bytes);
+
+/*
+ * store_object_lane: a part of the object for another thread, with a writer of its own (some 10 MiB
+ * of memory). The object and all its lanes may be written at once, by a thread each, and find each
+ * other's pages; a failure of one, or of any lane that is aborted with pages not flushed, is a failure
+ * of the object and its writer. Each lane ends before the object, in the object's thread:
+ * store_object_join makes the lane's pages durable and the object's, and frees the lane, also when it
+ * fails; store_object_abort frees it. store_object_flush makes the lane's pages durable beforehand, in
+ * its own thread.
+ */
+int store_object_lane(struct store_object *o, struct store_object **lane);
+int store_object_flush(struct store_object *lane);
+int store_object_join(struct store_object *o, struct store_object *lane);
+
+/*
  * store_object_end: `size`: the object's size in bytes, if it ends in unwritten zeros; else 0.
  * Frees the object, also when it fails. -EINVAL a page was written twice, or lies behind `size`.
  */

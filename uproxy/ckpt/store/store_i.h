@@ -165,7 +165,7 @@ struct seg {
 	bool broken;			/* its index cannot be used */
 	bool zstd;
 	uint64_t index_off;
-	struct store_writer *owner;	/* not durable yet: only this writer may use it */
+	struct store_writer *owner;	/* not durable yet: only this writer and its lanes may use it */
 	struct store_digest *digests;	/* NULL: not in memory */
 	struct disk_frame *frames;	/* follow the digests */
 	uint64_t used;			/* when, for eviction */
@@ -190,8 +190,9 @@ struct store {
 	uint32_t *byid, byid_mask;	/* open addressing: id → place in segs */
 	uint64_t tick, loaded;
 	struct timespec scanned;	/* seg/'s mtime when it was listed */
-	uint64_t *hints;		/* lookup.c */
-	uint64_t hints_mask, hints_used;
+	uint64_t *_Atomic hints;	/* lookup.c; prefetches read these two without the mutex */
+	_Atomic uint64_t hints_mask;
+	uint64_t hints_used;
 	unsigned int sample;
 };
 
@@ -250,27 +251,39 @@ int store_seg_read_page(struct store *s, const struct seg *seg, uint32_t slot, v
 /* store_lookup_refresh: adds the segments that are new in seg/. Takes the mutex. */
 int store_lookup_refresh(struct store *s);
 
+/* Any time; the table may be replaced meanwhile, which makes the prefetch useless but harmless. */
+void store_lookup_prefetch(const struct store *s, struct store_digest d);
+
+/* store_lookup_expect: makes room for so many more pages. Takes the mutex. */
+int store_lookup_expect(struct store *s, uint64_t pages);
+
 /* With the mutex held: */
 struct place store_lookup_find(struct store *s, struct store_digest d,
 			       const struct store_writer *w);
 int store_lookup_add(struct store *s, struct store_digest d, struct place p);
 bool store_lookup_is(struct store *s, struct place p, struct store_digest d,
 		     const struct store_writer *w);
-void store_lookup_prefetch(const struct store *s, struct store_digest d);
 void store_lookup_drop(struct store *s);
 
 /* ------------------------------------------------------------------ writer.c */
 
-/* store_writer_put: stores a page; `*p` is its place. 1: the store had it already. */
-int store_writer_put(struct store_writer *w, struct store_digest d, const void *data,
-		     struct place *p);
+/*
+ * store_writer_put: stores n ≤ 64 pages that the store lacks; p[i] is the place of each, 0 for a page
+ * of zeros. A bit of *fresh is set for each page that is new. `*at` is the place of the page before
+ * them, and is moved along.
+ */
+int store_writer_put(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
+		     unsigned int n, struct place *at, struct place *p, uint64_t *fresh);
+
+/* store_writer_known: looks up n ≤ 64 pages by their digests alone; place 0: not known. */
+void store_writer_known(struct store_writer *w, const struct store_digest *d, unsigned int n,
+			struct place *at, struct place *p);
 
 /*
- * store_writer_known: looks up n ≤ 64 pages; place 0: the page is not known. `*at` is the place of
- * the page before them, and is moved along.
+ * store_writer_lane: a writer for another thread, with fewer buffers; w and its lanes rely on each
+ * other's pages. Lanes are flushed and closed before w is flushed.
  */
-void store_writer_known(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
-			unsigned int n, struct place *at, struct place *p);
+int store_writer_lane(struct store_writer *w, struct store_writer **lane);
 struct store *store_writer_store(struct store_writer *w);
 int store_writer_error(const struct store_writer *w);
 void store_writer_count(struct store_writer *w, uint64_t zero, uint64_t known, uint64_t fresh);

@@ -10,24 +10,30 @@
  *                                                                           seg/ID: durable
  *
  * Its pages are in the table of hints from the moment they have a slot, but marked as the writer's
- * own: another writer must not rely on them before they are durable.
+ * own: another writer must not rely on them before they are durable. The lanes of a dump are the
+ * exception: writers of one thread each, which rely on each other's pages, so that the failure of one
+ * is the failure of all of them and of their root, the writer whose object they write.
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "store_i.h"
 
 #define BUFS	 32	/* enough to keep the disk busy while the filling thread waits for a CPU */
+#define LANE_BUFS 8	/* the other lanes keep it busy, too */
 #define BUF_LEN	 (1u << 20)
 #define RUN	 64	/* pages that a thread hashes in one step, and that are looked up at once */
 #define SLICE	 4096	/* pages whose digests are held */
 #define SEGS_OUT 4	/* segments that may be on their way to the disk */
+#define REFRESH_NS 250000000ull	/* between two scans of the store by the lanes */
 
 enum out_state { FILLING, CLOSING, SYNCING };
 
@@ -65,8 +71,15 @@ struct hasher {
 
 struct store_writer {
 	struct store *s;
-	unsigned int flags, nout;
+	struct store_writer *root;		/* itself, unless it is a lane */
+	unsigned int flags, nout, nbufs;
+	bool in_memory;				/* a lane whose segments lie in a tmpfs */
 	struct why why;				/* the first error */
+	pthread_mutex_t shared;			/* of the root: guards the next two */
+	struct why failed;			/* the first error that the root or a lane met */
+	struct store_writer_stats lanes;	/* of those that are closed */
+	atomic_bool fails;			/* `failed` is set */
+	_Atomic uint64_t scanned;		/* of the root: when a lane last scanned the store */
 	struct io_lane lane;
 	uint8_t *mem;
 	struct buf bufs[BUFS], *free, *buf;
@@ -88,7 +101,29 @@ struct store *store_writer_store(struct store_writer *w)
 
 int store_writer_error(const struct store_writer *w)
 {
-	return w->why.err ? store_fail(w->why.err, "%s", w->why.text) : 0;
+	struct store_writer *root = w->root;
+	int err;
+
+	if (w->why.err)
+		return store_fail(w->why.err, "%s", w->why.text);
+	if (!atomic_load_explicit(&root->fails, memory_order_relaxed))
+		return 0;
+	pthread_mutex_lock(&root->shared);
+	err = store_fail(root->failed.err, "%s", root->failed.text);
+	pthread_mutex_unlock(&root->shared);
+	return err;
+}
+
+/* Pages of this writer are lost, which the other lanes may rely on. */
+static void fail_all(struct store_writer *w)
+{
+	struct store_writer *root = w->root;
+
+	pthread_mutex_lock(&root->shared);
+	if (!root->failed.err)
+		root->failed = w->why;
+	atomic_store(&root->fails, true);
+	pthread_mutex_unlock(&root->shared);
 }
 
 void store_writer_count(struct store_writer *w, uint64_t zero, uint64_t known, uint64_t fresh)
@@ -101,7 +136,9 @@ void store_writer_count(struct store_writer *w, uint64_t zero, uint64_t known, u
 
 static int latch(struct store_writer *w, int err)
 {
-	return store_failed(&w->why, err);
+	if (store_failed(&w->why, err))
+		fail_all(w);
+	return err;
 }
 
 /* ------------------------------------------------------------------ segments on their way out */
@@ -119,6 +156,8 @@ static void free_out(struct store_writer *w, struct out *o)
 static void drop_out(struct store_writer *w, struct out *o)
 {
 	store_io_unlink(w->s->dir, o->tmp);
+	if (o->seg->slots && w->why.err)
+		fail_all(w);
 	pthread_mutex_lock(&w->s->mutex);
 	o->seg->broken = true;
 	pthread_mutex_unlock(&w->s->mutex);
@@ -281,12 +320,29 @@ static int pack_frame(struct store_writer *w)
 	return append(w, packed, got);
 }
 
-static int append_page(struct store_writer *w, const void *page)
+/* A file system in memory copies before it returns: from where the pages are, then. */
+static int write_now(struct store_writer *w, const uint8_t *data, size_t len)
 {
+	struct out *o = w->cur;
+	int err = store_io_write(o->fd, o->tmp, data, len, o->len);
+
+	o->len += len;
+	return err ? store_fail_io(err, "write", o->tmp) : 0;
+}
+
+static int append_pages(struct store_writer *w, const uint8_t *data, unsigned int n)
+{
+	int err = 0;
+
+	if (!w->zstd && w->in_memory)
+		return write_now(w, data, n * (size_t)STORE_PAGE);
 	if (!w->zstd)
-		return append(w, page, STORE_PAGE);
-	memcpy(w->frame + w->framed++ * STORE_PAGE, page, STORE_PAGE);
-	return w->framed == FRAME_SLOTS ? pack_frame(w) : 0;
+		return append(w, data, n * (size_t)STORE_PAGE);
+	for (; n && !err; n--, data += STORE_PAGE) {
+		memcpy(w->frame + w->framed++ * STORE_PAGE, data, STORE_PAGE);
+		err = w->framed == FRAME_SLOTS ? pack_frame(w) : 0;
+	}
+	return err;
 }
 
 /* ------------------------------------------------------------------ beginning and finishing */
@@ -317,6 +373,17 @@ static int open_tmp(struct store_writer *w, struct out *o)
 	return 0;
 }
 
+/* Each segment that a lane publishes changes the folder, so that a scan lists all of it. */
+static int refresh(struct store_writer *w)
+{
+	uint64_t now = store_now_ns(), last = atomic_load(&w->root->scanned);
+
+	if (w->root != w && (now - last < REFRESH_NS ||
+			     !atomic_compare_exchange_strong(&w->root->scanned, &last, now)))
+		return 0;
+	return store_lookup_refresh(w->s);
+}
+
 static int begin_segment(struct store_writer *w)
 {
 	struct out *o;
@@ -327,7 +394,7 @@ static int begin_segment(struct store_writer *w)
 		;
 	if (w->why.err)
 		return store_writer_error(w);
-	err = store_lookup_refresh(w->s);
+	err = refresh(w);
 	if (err)
 		return err;
 	o = calloc(1, sizeof(*o));
@@ -338,7 +405,7 @@ static int begin_segment(struct store_writer *w)
 	err = store_seg_add(w->s, store_random64(), &g);
 	if (!err) {
 		g->digests = malloc(SEG_SLOTS * sizeof(*g->digests));
-		g->owner = w;
+		g->owner = w->root;
 		g->known = true;
 		err = g->digests ? 0 : store_fail(-ENOMEM, "out of memory");
 	}
@@ -439,76 +506,114 @@ static struct place move_on(struct store *s, struct place p, const struct store_
 	return p;
 }
 
-void store_writer_known(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
-			unsigned int n, struct place *at, struct place *p)
+/* Fetches the lines of the table that will be asked for, before the lock is taken. */
+static void prefetch(struct store *s, const struct store_digest *d, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		store_lookup_prefetch(s, d[i]);
+}
+
+/* The next slot of the open segment. -EAGAIN: it has none, or there is no open segment. */
+static int take_slot(struct store_writer *w, struct store_digest d, struct place *p)
+{
+	struct seg *g = w->cur ? w->cur->seg : NULL;
+
+	if (!g || g->slots == SEG_SLOTS)
+		return -EAGAIN;
+	*p = (struct place){ g->index, g->slots };
+	g->digests[g->slots++] = d;
+	return store_lookup_add(w->s, d, *p);
+}
+
+/*
+ * Finds the pages from *i on; with `fresh`, gives those that are not found a slot of the open segment
+ * and marks them there. One critical section, so that no page gets two slots: -EAGAIN ends it if the
+ * segment is full, and *i is the page that has no slot.
+ */
+static int find_run(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
+		    unsigned int n, struct place *at, struct place *p, unsigned int *i,
+		    uint64_t *fresh)
 {
 	struct store *s = w->s;
 	unsigned int expected = 0, last = n;
+	int err = 0;
 
+	prefetch(s, d + *i, n - *i);
 	pthread_mutex_lock(&s->mutex);
-	for (unsigned int i = 0; i < n; i++) {
-		p[i] = (struct place){ 0 };
-		if (digest_equal(d[i], s->zero))
+	for (; *i < n && !err; *i += !err) {
+		struct place *q = &p[*i];
+
+		*q = (struct place){ 0 };
+		if (digest_equal(d[*i], s->zero))
 			continue;
 		at->slot++;
-		if (store_lookup_is(s, *at, d[i], w)) {
-			p[i] = *at;
+		if (store_lookup_is(s, *at, d[*i], w->root)) {
+			*q = *at;
 			expected++;
 		} else {
-			store_lookup_prefetch(s, d[i]);
+			*q = store_lookup_find(s, d[*i], w->root);
+			last = q->seg ? *i : last;
 		}
-	}
-	for (unsigned int i = 0; i < n; i++) {
-		if (digest_equal(d[i], s->zero))
+		if (usable(s, *q, data ? data + *i * (size_t)STORE_PAGE : NULL))
 			continue;
-		if (!p[i].seg) {
-			p[i] = store_lookup_find(s, d[i], w);
-			last = p[i].seg ? i : last;
-		}
-		if (!usable(s, p[i], data ? data + i * (size_t)STORE_PAGE : NULL))
-			p[i].seg = 0;
+		q->seg = 0;
+		last = last == *i ? n : last;
+		err = fresh ? take_slot(w, d[*i], q) : 0;
+		if (err)
+			at->slot--;
+		else if (fresh)
+			*fresh |= 1ull << *i;
 	}
-	if (!expected && last < n && p[last].seg)
-		*at = move_on(s, p[last], d, last, n);
+	if (!expected && last < n)
+		*at = move_on(s, p[last], d, last, *i);
 	pthread_mutex_unlock(&s->mutex);
+	return err;
 }
 
-/* Is the page stored already? This also finds a page that came twice within one run. */
-static bool find_page(struct store_writer *w, struct store_digest d, const void *data,
-		      struct place *p)
+void store_writer_known(struct store_writer *w, const struct store_digest *d, unsigned int n,
+			struct place *at, struct place *p)
 {
-	bool found;
+	unsigned int i = 0;
 
-	pthread_mutex_lock(&w->s->mutex);
-	*p = store_lookup_find(w->s, d, w);
-	found = usable(w->s, *p, data);
-	pthread_mutex_unlock(&w->s->mutex);
-	return found;
+	find_run(w, d, NULL, n, at, p, &i, NULL);
 }
 
-int store_writer_put(struct store_writer *w, struct store_digest d, const void *data,
-		     struct place *p)
+/* The pages that have got a slot follow each other in the segment. */
+static int append_fresh(struct store_writer *w, const uint8_t *data, uint64_t fresh)
 {
-	struct store *s = w->s;
-	struct seg *g;
-	int err = store_writer_error(w);
+	int err = 0;
 
-	if (!err && find_page(w, d, data, p))
-		return 1;
-	if (!err && !w->cur)
-		err = latch(w, begin_segment(w));
-	if (err)
-		return err;
-	g = w->cur->seg;
-	pthread_mutex_lock(&s->mutex);
-	*p = (struct place){ g->index, g->slots };
-	g->digests[g->slots++] = d;
-	err = store_lookup_add(s, d, *p);
-	pthread_mutex_unlock(&s->mutex);
-	if (!err)
-		err = append_page(w, data);
-	if (!err && g->slots == SEG_SLOTS)
-		err = finish(w);
+	while (fresh && !err) {
+		unsigned int first = __builtin_ctzll(fresh), n = 1;
+
+		while (first + n < 64 && fresh >> (first + n) & 1)
+			n++;
+		err = append_pages(w, data + first * (size_t)STORE_PAGE, n);
+		fresh &= first + n < 64 ? ~0ull << (first + n) : 0;
+	}
+	return err;
+}
+
+int store_writer_put(struct store_writer *w, const struct store_digest *d, const uint8_t *data,
+		     unsigned int n, struct place *at, struct place *p, uint64_t *fresh)
+{
+	int err = store_writer_error(w), found = -EAGAIN;
+	unsigned int i = 0;
+
+	*fresh = 0;
+	while (!err && found == -EAGAIN) {
+		uint64_t now = 0;
+
+		found = find_run(w, d, data, n, at, p, &i, &now);
+		err = found == -EAGAIN ? 0 : found;
+		*fresh |= now;
+		if (!err)
+			err = append_fresh(w, data, now);
+		if (!err && w->cur && w->cur->seg->slots == SEG_SLOTS)
+			err = finish(w);
+		if (!err && found && !w->cur)
+			err = begin_segment(w);
+	}
 	return latch(w, err);
 }
 
@@ -635,14 +740,14 @@ static int get_memory(struct store_writer *w)
 {
 	struct iovec iov[BUFS];
 
-	w->mem = mmap(NULL, BUFS * BUF_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+	w->mem = mmap(NULL, w->nbufs * BUF_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	if (w->mem == MAP_FAILED)
 		w->mem = NULL;
 	else	/* a fork during a dump would have each page copied */
-		madvise(w->mem, BUFS * BUF_LEN, MADV_DONTFORK);
+		madvise(w->mem, w->nbufs * BUF_LEN, MADV_DONTFORK);
 	if (w->mem)	/* see store_buffer() */
-		madvise(w->mem, BUFS * BUF_LEN, MADV_HUGEPAGE);
+		madvise(w->mem, w->nbufs * BUF_LEN, MADV_HUGEPAGE);
 	w->digests = malloc(SLICE * sizeof(*w->digests));
 	if (w->s->super.a) {
 		w->frame = malloc(FRAME_SLOTS * STORE_PAGE +
@@ -651,17 +756,25 @@ static int get_memory(struct store_writer *w)
 	}
 	if (!w->mem || !w->digests || (w->s->super.a && (!w->frame || !w->zstd)))
 		return store_fail(-ENOMEM, "out of memory");
-	for (int i = 0; i < BUFS; i++) {
+	for (unsigned int i = 0; i < w->nbufs; i++) {
 		w->bufs[i].req.buf = w->mem + i * (size_t)BUF_LEN;
 		w->bufs[i].req.fixed = i;
 		w->bufs[i].next = w->free;
 		w->free = &w->bufs[i];
 		iov[i] = (struct iovec){ w->bufs[i].req.buf, BUF_LEN };
 	}
-	return store_io_lane_init(&w->lane, 2 * BUFS, iov, BUFS);
+	return store_io_lane_init(&w->lane, 2 * w->nbufs, iov, w->nbufs);
 }
 
-int store_writer_open(struct store *s, unsigned int flags, struct store_writer **out)
+static bool is_tmpfs(const struct store *s)
+{
+	struct statfs f;
+
+	return !fstatfs(s->dir, &f) && f.f_type == TMPFS_MAGIC;
+}
+
+static int open_writer(struct store *s, struct store_writer *root, unsigned int flags,
+		       struct store_writer **out)
 {
 	struct store_writer *w;
 	int err = store_need_rw(s);
@@ -674,13 +787,17 @@ int store_writer_open(struct store *s, unsigned int flags, struct store_writer *
 		return store_fail(-ENOMEM, "out of memory");
 	atomic_fetch_add(&s->writers, 1);
 	w->s = s;
+	w->root = root ?: w;
+	w->nbufs = root ? LANE_BUFS : BUFS;
+	w->in_memory = root && is_tmpfs(s);
 	w->flags = flags;
 	w->began = store_now_ns();
+	pthread_mutex_init(&w->shared, NULL);
 	pthread_mutex_init(&w->hash.mutex, NULL);
 	pthread_cond_init(&w->hash.wake, NULL);
 	pthread_cond_init(&w->hash.idle, NULL);
 	err = get_memory(w);
-	if (!err)
+	if (!err && !root)
 		err = store_lookup_refresh(s);
 	if (err) {
 		store_writer_close(w);
@@ -690,6 +807,19 @@ int store_writer_open(struct store *s, unsigned int flags, struct store_writer *
 	return 0;
 }
 
+int store_writer_open(struct store *s, unsigned int flags, struct store_writer **out)
+{
+	return open_writer(s, NULL, flags, out);
+}
+
+int store_writer_lane(struct store_writer *w, struct store_writer **out)
+{
+	int err = store_writer_error(w);
+
+	*out = NULL;
+	return err ?: open_writer(w->s, w->root, STORE_ONE_THREAD, out);
+}
+
 int store_writer_flush(struct store_writer *w)
 {
 	int err;
@@ -697,8 +827,9 @@ int store_writer_flush(struct store_writer *w)
 	finish(w);
 	while (reap(w, true))
 		;
-	if (w->why.err)
-		return store_writer_error(w);
+	err = store_writer_error(w);
+	if (err)
+		return err;
 	if (w->renamed) {
 		err = store_io_sync_dir(w->s->dir, "seg");
 		if (err)
@@ -709,9 +840,22 @@ int store_writer_flush(struct store_writer *w)
 	return 0;
 }
 
+static void add_stats(struct store_writer_stats *to, const struct store_writer_stats *st)
+{
+	to->in += st->in;
+	to->zero += st->zero;
+	to->known += st->known;
+	to->fresh += st->fresh;
+	to->stored += st->stored;
+}
+
 void store_writer_stats(const struct store_writer *w, struct store_writer_stats *st)
 {
 	*st = w->st;
+	pthread_mutex_lock(&w->root->shared);
+	if (w->root == w)
+		add_stats(st, &w->lanes);
+	pthread_mutex_unlock(&w->root->shared);
 }
 
 void store_writer_close(struct store_writer *w)
@@ -729,10 +873,16 @@ void store_writer_close(struct store_writer *w)
 		;
 	store_io_lane_exit(&w->lane);
 	if (w->mem)
-		munmap(w->mem, BUFS * BUF_LEN);
+		munmap(w->mem, w->nbufs * BUF_LEN);
 	ZSTD_freeCCtx(w->zstd);
 	free(w->frame);
 	free(w->digests);
+	if (w->root != w) {
+		pthread_mutex_lock(&w->root->shared);
+		add_stats(&w->root->lanes, &w->st);
+		pthread_mutex_unlock(&w->root->shared);
+	}
+	pthread_mutex_destroy(&w->shared);
 	pthread_cond_destroy(&w->hash.idle);
 	pthread_cond_destroy(&w->hash.wake);
 	pthread_mutex_destroy(&w->hash.mutex);

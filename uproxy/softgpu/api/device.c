@@ -2,10 +2,10 @@
 /*
  * device.c - the devices: how many, their identity, memory size and attributes.
  *
- * SINGVGPU_SOFT_DEVICES (1), SINGVGPU_SOFT_MEM (8G; suffixes K, M, G, T) and SINGVGPU_SOFT_SEED (0)
- * are read once, by cuInit; SINGVGPU_SOFT_DRIVER at each query of the version (state.c). UUID and
- * PCI address are a function of seed and slot alone. CUDA_VISIBLE_DEVICES selects the slots that
- * get ordinals, in its order.
+ * SINGVGPU_SOFT_DEVICES (1), SINGVGPU_SOFT_MEM (the profile's, else 8G; suffixes K, M, G, T) and
+ * SINGVGPU_SOFT_SEED (0) are read once, by cuInit; SINGVGPU_SOFT_DRIVER at each query of the version
+ * (state.c). UUID and PCI address are a function of seed and slot alone. CUDA_VISIBLE_DEVICES
+ * selects the slots that get ordinals, in its order.
  */
 #include "soft_i.h"
 
@@ -138,14 +138,14 @@ static const struct {
 	{ CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 0 },
 	{ CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 0 },
 	{ CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 0 },
-	{ CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0 },
+	{ CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1 },
 	{ CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0 },
 	{ CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1 },
 	{ CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1 },
 	{ CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0 },
 	{ CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0 },
 	{ CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1 },
-	{ CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 0 },
+	{ CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 1 },
 	{ CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0 },
 	{ CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 0 },
 	{ CU_DEVICE_ATTRIBUTE_NUMA_CONFIG, CU_DEVICE_NUMA_CONFIG_NONE },
@@ -278,7 +278,7 @@ void device_init(void)
 	CUuuid uuids[SOFT_MAX_DEVICES];
 	uint64_t seed = env_size("SINGVGPU_SOFT_SEED", 0);
 	uint64_t n = env_size("SINGVGPU_SOFT_DEVICES", 1);
-	size_t total = env_size("SINGVGPU_SOFT_MEM", (size_t)8 << 30) / PAGE_2M * PAGE_2M;
+	size_t total = env_size("SINGVGPU_SOFT_MEM", profile->memory) / PAGE_2M * PAGE_2M;
 
 	for (size_t i = 0; i < sizeof(attrs) / sizeof(attrs[0]); i++) {
 		attr_by_number[attrs[i].attr].value = attrs[i].value;
@@ -511,6 +511,35 @@ CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevi
 		return CUDA_ERROR_INVALID_DEVICE;
 	*pi = 0;
 	return CUDA_SUCCESS;
+}
+
+/* All multiprocessors: there are no green contexts. Older headers have fewer fields. */
+CUresult cuDeviceGetDevResource(CUdevice dev, CUdevResource *resource, CUdevResourceType type)
+{
+	CUresult r = api_enter();
+	int sm[3];
+
+	if (r)
+		return r;
+	if (!resource)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = cuDeviceGetAttribute(&sm[0], CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev);
+	if (r)
+		return r;
+	if (type != CU_DEV_RESOURCE_TYPE_SM)
+		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+	sm[1] = sm[2] = 8;
+	memset(resource, 0, sizeof(*resource));
+	resource->type = type;
+	memcpy(&resource->sm, sm, sizeof(sm));
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
+{
+	CUdevice dev;
+
+	return cuCtxGetDevice_v2(&dev, ctx) ?: cuDeviceGetDevResource(dev, resource, type);
 }
 
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)

@@ -18,15 +18,15 @@ static CUresult get_proc(const char *name, void **pfn)
 	return cuGetProcAddress(name, pfn, CUDA_VERSION, 0, NULL);
 }
 
-static void unknown_table(const char *uuid)
+static void refused_table(const char *uuid, const char *why)
 {
 	if (getenv("SINGVGPU_LOG"))
-		fprintf(stderr, "softcuda: cuGetExportTable: unknown table %s\n", uuid);
+		fprintf(stderr, "softcuda: cuGetExportTable: table %s is refused (%s)\n", uuid, why);
 }
 
 static const struct export_tables_host host = {
 	.primary_context = softcuda_primary_context,
-	.unknown_table = unknown_table,
+	.refused_table = refused_table,
 	.get_proc = get_proc,
 };
 

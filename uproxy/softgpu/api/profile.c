@@ -11,16 +11,20 @@
  *     Hopper has up to 16)
  *   - printed outputs of deviceQuery for "NVIDIA H100 80GB HBM3" with drivers of CUDA 12.4 to 13.0
  *   - the H100 white paper: 8 GPCs, 66 TPCs, 132 multiprocessors
+ *   - memory: what PyTorch reports as a device's capacity, rounded down
  * Which multiprocessors work differs from chip to chip; gpcs[] is one way to have 132 of them.
  */
 #include "soft_i.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const struct profile own = {
 	.name = "singvgpu soft device",
 	.cc = SOFT_CC_MAJOR * 10 + SOFT_CC_MINOR,
+	.memory = (size_t)8 << 30,
+	.gpcs = { 16 },
 };
 
 static const struct profile_attr h100_attrs[] = {
@@ -34,7 +38,6 @@ static const struct profile_attr h100_attrs[] = {
 	{ CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000 },
 	{ CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2619000 },
 	{ CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120 },
-	{ CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1 },
 	{ CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4 },
 	/* atomics of the host's processor do not reach over PCIe, nor does it read managed memory */
 	{ CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0 },
@@ -45,34 +48,74 @@ static const struct profile_attr h100_attrs[] = {
 static const struct profile h100 = {
 	.name = "NVIDIA H100 80GB HBM3 (profile of the singvgpu soft device)",
 	.cc = 90,
+	.memory = (size_t)79 << 30,
 	.attrs = h100_attrs,
 	.gpcs = { 16, 16, 16, 16, 16, 16, 18, 18 },
+	.strict_clusters = true,
 	.machine_code = true,
 	.pins_apart = true,
 	.reset_ends = true,
 };
 
 const struct profile *profile = &own;
-bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks;
+bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks,
+	profile_moved_variables;
+
+unsigned int profile_slow_maps, profile_slow_pins;
+char profile_neighbours[256];
 
 static const struct {
 	const char *name;
 	bool *on;
+	unsigned int *us;	/* "=US" follows the name */
+	char *path;		/* "=FILE" */
 } options[] = {
-	{ "no-hints", &profile_no_hints },
-	{ "window-taken", &profile_window_taken },
-	{ "late-window", &profile_late_window },
-	{ "late-callbacks", &profile_late_callbacks },
+	{ "no-hints", .on = &profile_no_hints },
+	{ "window-taken", .on = &profile_window_taken },
+	{ "late-window", .on = &profile_late_window },
+	{ "late-callbacks", .on = &profile_late_callbacks },
+	{ "slow-maps", .us = &profile_slow_maps },
+	{ "slow-pins", .us = &profile_slow_pins },
+	{ "moved-variables", .on = &profile_moved_variables },
+	{ "neighbours", .path = profile_neighbours },
 };
 
 static bool take_option(const char *s, size_t len)
 {
-	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
-		if (strlen(options[i].name) == len && !memcmp(s, options[i].name, len)) {
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+		size_t n = strlen(options[i].name);
+		char *end;
+
+		if (len < n || memcmp(s, options[i].name, n))
+			continue;
+		if (options[i].on && len == n) {
 			*options[i].on = true;
 			return true;
 		}
+		if (options[i].on || len < n + 2 || s[n++] != '=')
+			continue;
+		if (options[i].path) {
+			if (len - n >= sizeof(profile_neighbours))
+				return false;
+			memcpy(options[i].path, s + n, len - n);
+			return true;
+		}
+		*options[i].us = strtoul(s + n, &end, 10);
+		return s[n] != '-' && end == s + len && *options[i].us <= 1000000;
+	}
 	return false;
+}
+
+void profile_cost(unsigned int us, uint64_t n)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	uint64_t ns = us * n * 1000;
+
+	if (!ns)
+		return;
+	pthread_mutex_lock(&one);
+	nanosleep(&(struct timespec){ ns / 1000000000, ns % 1000000000 }, NULL);
+	pthread_mutex_unlock(&one);
 }
 
 bool profile_init(void)
@@ -94,6 +137,7 @@ bool profile_init(void)
 	return true;
 unknown:
 	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,window-taken][,late-window]"
-		 "[,late-callbacks]", all);
+		 "[,late-callbacks][,slow-maps=US][,slow-pins=US]"
+		 "[,moved-variables][,neighbours=FILE]", all);
 	return false;
 }

@@ -110,8 +110,10 @@ struct profile_attr {
 struct profile {
 	const char *name;
 	unsigned int cc;		/* compute capability: 90 is 9.0 */
+	size_t memory;			/* bytes, unless SINGVGPU_SOFT_MEM says otherwise */
 	const struct profile_attr *attrs;	/* where they differ from device.c's, ended by 0; or NULL */
-	unsigned char gpcs[8];		/* multiprocessors of each; no clusters: all 0 */
+	unsigned char gpcs[8];		/* multiprocessors of each */
+	bool strict_clusters;		/* asked how many fit, it demands a size that is allowed */
 	bool machine_code;		/* SASS is loaded, and its launches are recorded */
 	bool pins_apart;		/* no copy may leave the registration in which it begins */
 	bool reset_ends;		/* a context that was reset is gone until it is retained again */
@@ -123,6 +125,15 @@ extern bool profile_no_hints;		/* it ignores the address that it is asked for */
 extern bool profile_window_taken;	/* it ignores a request for the first address */
 extern bool profile_late_window;	/* it fails without a context */
 extern bool profile_late_callbacks;	/* host functions wait 100 us */
+/* Microseconds that a call costs, for each handle and each MiB; 0: nothing. */
+extern unsigned int profile_slow_maps;	/* cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap */
+extern unsigned int profile_slow_pins;	/* cuMemHostRegister */
+/* Processes with the same file share the device's memory, as far as cuMemCreate goes. "": none */
+extern char profile_neighbours[256];
+
+/* Sleeps n times us microseconds; calls that do so wait for each other. Without the lock. */
+void profile_cost(unsigned int us, uint64_t n);
+extern bool profile_moved_variables;	/* of modules: place_variables() */
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 
@@ -247,6 +258,7 @@ struct mem *mem_find(uint64_t va);
 struct mem *mem_insert(uint64_t va, size_t len, enum mem_kind kind, struct ctx *ctx);
 void mem_remove(struct mem *m);
 size_t mem_next(uint64_t from, struct mem **out);
+uint64_t device_room(struct device *dev);	/* what cuMemCreate can have; vmm.c */
 CUresult mem_alloc(struct device *dev, struct ctx *ctx, size_t len, size_t align,
 		   enum mem_kind kind, struct mem **out);
 /* The same, at the address that the key selects (place_take()) if there is room. */
@@ -272,6 +284,8 @@ uint64_t place_hash(uint64_t seed, const void *p, size_t n);
 uint64_t place_take(struct device *dev, uint64_t key, size_t len, size_t align, size_t *span);
 void place_put(struct device *dev, uint64_t va, size_t span);
 bool place_is(uint64_t va);
+/* The key for a module's variables, of which hash names the module. */
+uint64_t place_variables(uint64_t hash);
 uint64_t place_key(uint64_t va);	/* the key that selects va */
 uint64_t place_textures(void);		/* 2 MiB of addresses for texture handles; 0: none */
 uint64_t place_wanted(void);		/* value requested for the next handle, once; 0: any */
@@ -295,7 +309,9 @@ enum desc_kind {
 
 struct launch {
 	struct func *fn;
-	unsigned int grid[3], block[3], cluster[3];
+	unsigned int grid[3], block[3];
+	unsigned int cluster[3];	/* that the launch gives; 0: none */
+	unsigned int clusters_of[3];	/* blocks, found by cluster_launch(); 0: nobody asks for any */
 	unsigned int smem;
 	bool cooperative;
 	void *params;			/* packed as the kernel's parameter space */
@@ -365,6 +381,8 @@ int desc_copy(struct desc *to, const struct desc *from);	/* 0 or -ENOMEM */
 CUresult copy_run(const CUDA_MEMCPY3D *c, const void *staging);
 /* The checks of NVIDIA's driver before a copy or a memset is put on a stream. */
 CUresult copy_check(const CUDA_MEMCPY3D *c);
+/* Checks all but the address; *len: the bytes that it reaches over. */
+CUresult set_span(const struct desc *d, size_t *len);
 CUresult set_check(const struct desc *d);
 CUresult memop_check(const CUstreamBatchMemOpParams *p);
 

@@ -142,18 +142,29 @@ CUresult copy_check(const CUDA_MEMCPY3D *c)
 
 /* ------------------------------------------------------------------- memset */
 
-CUresult set_check(const struct desc *d)
+CUresult set_span(const struct desc *d, size_t *len)
 {
-	size_t row, len;
+	size_t row;
 
+	*len = 0;
 	if (d->set.dst % d->set.elem || (d->set.height > 1 && d->set.pitch % d->set.elem))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!d->set.width || !d->set.height)
 		return CUDA_SUCCESS;
 	if (__builtin_mul_overflow(d->set.width, d->set.elem, &row) ||
 	    (d->set.height > 1 && d->set.pitch < row) ||
-	    !span(row, d->set.height, d->set.pitch, 1, 0, &len))
+	    !span(row, d->set.height, d->set.pitch, 1, 0, len))
 		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult set_check(const struct desc *d)
+{
+	size_t len;
+	CUresult r = set_span(d, &len);
+
+	if (r || !len)
+		return r;
 	return mem_device_ok(d->set.dst, len, 2 /* PROT_WRITE */) ? CUDA_SUCCESS :
 								    CUDA_ERROR_INVALID_VALUE;
 }

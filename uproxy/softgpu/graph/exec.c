@@ -155,6 +155,19 @@ CUresult graph_run_marked(struct ctx *ctx, struct stream *st, struct op *op, str
 
 /* --------------------------------------------------------------- instances */
 
+static CUresult check_sets(const struct graph *g)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < g->n && !r; i++) {
+		const struct desc *d = &g->nodes[i]->d;
+
+		r = d->kind == D_MEMSET ? set_check(d) : d->kind == D_CHILD ? check_sets(d->child) :
+									      CUDA_SUCCESS;
+	}
+	return r;
+}
+
 static CUresult check_kinds(struct graph *g, struct ctx *ctx)
 {
 	for (size_t i = 0; i < g->n; i++)
@@ -193,6 +206,9 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, unsigned long long flag
 			*why = CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
 		return api_unlock(r);
 	}
+	r = check_sets(g);
+	if (r)
+		return api_unlock(r);
 	x = calloc(1, sizeof(*x));
 	if (x)
 		x->g = soft_graph_clone(g, true);

@@ -565,6 +565,18 @@ static CUresult exec_node(CUgraphExec hExec, CUgraphNode hNode, struct node **ou
 	return CUDA_SUCCESS;
 }
 
+static CUresult set_cluster(struct launch *k, const unsigned int size[3])
+{
+	struct launch changed = *k;
+	CUresult r;
+
+	memcpy(changed.cluster, size, sizeof(changed.cluster));
+	r = cluster_launch(&changed);
+	if (!r)
+		*k = changed;
+	return r;
+}
+
 static CUresult set_params(CUgraphExec hExec, CUgraphNode hNode, const CUgraphNodeParams *p)
 {
 	struct ctx *ctx;
@@ -593,6 +605,12 @@ static CUresult set_params(CUgraphExec hExec, CUgraphNode hNode, const CUgraphNo
 		return api_unlock(CUDA_ERROR_INVALID_VALUE);
 	}
 	d.k.cooperative = d.kind == D_KERNEL ? n->d.k.cooperative : d.k.cooperative;
+	if (d.kind == D_KERNEL && n->d.k.cluster[0])
+		r = set_cluster(&d.k, n->d.k.cluster);
+	if (r) {
+		desc_free(&d);
+		return api_unlock(r);
+	}
 	return api_unlock(node_set_desc(n, &d));
 }
 
@@ -784,21 +802,6 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
 		value_out->clusterDim.z = n->d.k.cluster[2];
 	}
 	return api_unlock(CUDA_SUCCESS);
-}
-
-/* Only machine code, which is recorded, has clusters of several blocks. */
-static CUresult set_cluster(struct launch *k, const unsigned int size[3])
-{
-	struct launch changed = *k;
-	CUresult r;
-
-	if (!k->fn->mod->prog->cubin)
-		return cluster_check("of a graph's node", size);
-	memcpy(changed.cluster, size, sizeof(changed.cluster));
-	r = cluster_launch(&changed);
-	if (!r)
-		*k = changed;
-	return r;
 }
 
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,

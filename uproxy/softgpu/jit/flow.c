@@ -425,9 +425,15 @@ void emit_insn(struct jit *j, const struct insn *i)
 	case OP_applypriority: case OP_griddepcontrol: case OP_setmaxnreg:
 		break;
 	case OP_ld: case OP_ldu: case OP_st: case OP_atom: case OP_red: case OP_cvta:
-	case OP_isspacep: case OP_cp: case OP_fence: case OP_membar: case OP_createpolicy:
+	case OP_isspacep: case OP_fence: case OP_membar: case OP_createpolicy:
 	case OP_alloca: case OP_stacksave: case OP_stackrestore: case OP_mapa: case OP_getctarank:
 		emit_mem(j);
+		break;
+	case OP_mbarrier:
+		emit_mbarrier(j);
+		break;
+	case OP_cp:
+		emit_cp(j);
 		break;
 	case OP_tex: case OP_tld4: case OP_suld: case OP_sust:
 		emit_tex(j);

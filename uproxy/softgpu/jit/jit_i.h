@@ -90,6 +90,7 @@ void br_likely(struct jit *j, V cond, LLVMBasicBlockRef yes, LLVMBasicBlockRef n
 
 /* operands */
 V get(struct jit *j, const struct opnd *o, enum ptype t);
+V cluster_rank(struct jit *j);
 void set(struct jit *j, const struct opnd *o, V v, enum ptype t);
 void set_reg(struct jit *j, int reg, V v, enum ptype t);
 V get_reg(struct jit *j, int reg, enum ptype t, bool neg);
@@ -123,6 +124,12 @@ void emit_alu(struct jit *j);
 void emit_fp(struct jit *j);
 void emit_cvt(struct jit *j);
 void emit_mem(struct jit *j);
+void emit_mbarrier(struct jit *j);
+void emit_cp(struct jit *j);
+void emit_st_bulk(struct jit *j);
+void complete_tx(struct jit *j, unsigned int bytes);
+enum rt_atom_op atom_op(struct jit *j);
+enum rt_atom_type atom_type(struct jit *j, enum ptype t);
 void emit_warp(struct jit *j);
 void emit_call(struct jit *j);
 void emit_mma(struct jit *j);

@@ -19,10 +19,8 @@ static enum rt_space space_of(struct jit *j, const struct opnd *o)
 {
 	const struct insn *i = j->in;
 
-	if (insn_has(i, M_shared) || insn_has(i, M_shared_cta))
+	if (insn_is_shared(i))
 		return RT_SHARED;
-	if (insn_has(i, M_shared_cluster))
-		return RT_GENERIC;
 	if (insn_has(i, M_local))
 		return RT_LOCAL;
 	if (insn_has(i, M_global) || insn_has(i, M_const))
@@ -691,7 +689,11 @@ static void emit_ld_st(struct jit *j)
 		promoted(j);
 		return;
 	}
-	if (insn_has(j->in, M_async))
+	if (insn_has(j->in, M_bulk)) {
+		emit_st_bulk(j);
+		return;
+	}
+	if (insn_has(j->in, M_async) && !insn_has(j->in, M_tx_bytes))
 		jit_fail(j, "not supported");
 	if (st && mem->var && mem->var->space == V_ENTRY_PARAM)
 		ptx_fail(-EINVAL, j->in->line, "st: a kernel's parameters are read-only");
@@ -719,11 +721,13 @@ static void emit_ld_st(struct jit *j)
 	}
 	if (insn_has(j->in, M_acquire))
 		LLVMBuildFence(B(j), LLVMAtomicOrderingSequentiallyConsistent, false, "");
+	if (insn_has(j->in, M_async))
+		complete_tx(j, vec_count(j->in) * ptype_size(typ(j, 0)));
 }
 
 /* ---- atomics ---- */
 
-static int atom_op(struct jit *j)
+enum rt_atom_op atom_op(struct jit *j)
 {
 	const struct insn *i = j->in;
 
@@ -740,7 +744,7 @@ static int atom_op(struct jit *j)
 	jit_fail(j, "operation");
 }
 
-static int atom_type(struct jit *j, enum ptype t)
+enum rt_atom_type atom_type(struct jit *j, enum ptype t)
 {
 	switch (t) {
 	case T_U32: case T_B32: return RT_U32;
@@ -770,7 +774,7 @@ static void emit_atom(struct jit *j)
 	Ty ity;
 	V args[6], addr;
 
-	if (insn_has(j->in, M_async))
+	if (insn_has(j->in, M_async) && !insn_has(j->in, M_tx_bytes))
 		jit_fail(j, "not supported");
 	if (n > 1 && size > 8)
 		jit_fail(j, "vector type");
@@ -792,6 +796,8 @@ static void emit_atom(struct jit *j)
 	if (!red)
 		for (k = 0; k < n; k++)
 			set(j, element(opnd(j, 0), k), y_elem(j, k, ity, size), bt);
+	if (insn_has(j->in, M_async))
+		complete_tx(j, n * size);
 }
 
 /* ---- address spaces ---- */
@@ -804,7 +810,7 @@ static void emit_cvta(struct jit *j)
 	V a = get(j, s, wide ? T_U64 : T_U32), k;
 	uint64_t base = 0;
 
-	if (insn_has(i, M_shared) || insn_has(i, M_shared_cta) || insn_has(i, M_shared_cluster))
+	if (insn_is_shared(i))
 		base = PTX_VA_SHARED;
 	else if (insn_has(i, M_local))
 		base = PTX_VA_LOCAL;
@@ -813,6 +819,18 @@ static void emit_cvta(struct jit *j)
 		a = to ? LLVMBuildSub(B(j), a, k, "") : LLVMBuildAdd(B(j), a, k, "");
 	}
 	set(j, opnd(j, 0), a, wide ? T_U64 : T_U32);
+}
+
+/* Whether an address in the cluster's shared memory is one of the block itself. */
+static V own_shared(struct jit *j, V a)
+{
+	V rank = LLVMBuildAdd(B(j), LLVMBuildZExt(B(j), cluster_rank(j), j->i64, ""), c64(j, 1), "");
+	V r, own;
+
+	a = LLVMBuildLShr(B(j), a, kint(j, j->i64, PTX_VA_RANK), "");
+	r = LLVMBuildICmp(B(j), LLVMIntEQ, a, kint(j, j->i64, 0), "");
+	own = LLVMBuildICmp(B(j), LLVMIntEQ, a, j->vec ? splat(j, rank) : rank, "");
+	return LLVMBuildOr(B(j), r, own, "");
 }
 
 static void emit_isspacep(struct jit *j)
@@ -826,7 +844,7 @@ static void emit_isspacep(struct jit *j)
 		set(j, opnd(j, 0), r, T_PRED);
 		return;
 	}
-	if (insn_has(i, M_shared) || insn_has(i, M_shared_cta) || insn_has(i, M_shared_cluster)) {
+	if (insn_is_shared(i)) {
 		lo = PTX_VA_SHARED;
 		hi = PTX_VA_LOCAL;
 	} else if (insn_has(i, M_local)) {
@@ -838,58 +856,45 @@ static void emit_isspacep(struct jit *j)
 	} else {
 		lo = hi = 0;	/* const variables are in global memory */
 	}
-	r = LLVMBuildSub(B(j), a, kint(j, j->i64, lo), "");
-	r = LLVMBuildICmp(B(j), LLVMIntULT, r, kint(j, j->i64, hi - lo), "");
+	a = LLVMBuildSub(B(j), a, kint(j, j->i64, lo), "");
+	r = LLVMBuildICmp(B(j), LLVMIntULT, a, kint(j, j->i64, hi - lo), "");
+	if (lo == PTX_VA_SHARED && !insn_has(i, M_shared_cluster))
+		r = LLVMBuildAnd(B(j), r, own_shared(j, a), "");
 	set(j, opnd(j, 0), r, T_PRED);
 }
 
-/* cp.async.ca.shared.global [dst], [src], size{, src-size}{, cache policy}; synchronous here. */
-static void emit_cp(struct jit *j)
+/* mapa d, address, rank: the same place in the shared memory of another block of the cluster. */
+static void emit_mapa(struct jit *j)
 {
-	const struct insn *i = j->in;
-	enum rt_space sp;
-	uint64_t size;
-	V args[4], n, v;
+	enum ptype t = typ(j, 0);
+	Ty ty = scalar_ty(j, t);
+	V a = get(j, opnd(j, 1), t), r = get(j, opnd(j, 2), T_U32), space;
 
-	if (!insn_has(i, M_async) || insn_has(i, M_bulk))
-		jit_fail(j, "not supported");
-	if (insn_has(i, M_commit_group) || insn_has(i, M_wait_group) || insn_has(i, M_wait_all))
-		return;
-	if (!strcmp(i->mtext[0], "mbarrier"))
-		jit_fail(j, "mbarrier");
-	j->vec = true;
-	if (opnd(j, 2)->kind != O_IMM)
-		jit_fail(j, "size");
-	size = i->o[2].imm;
-	if (size != 4 && size != 8 && size != 16)
-		jit_fail(j, "size");
-	v = mem_addr(j, opnd(j, 0), &sp);	/* shared */
-	wstore(j, v, WOFF(addr));
-	{
-		struct opnd o = *opnd(j, 1);
-		struct insn g = *i;
-		uint16_t mods[1] = { M_global };
+	r = intr2(j, "llvm.umin", r, kint(j, j->i32, 30));	/* stays in the window, and fails there */
+	r = LLVMBuildAdd(B(j), r, kint(j, j->i32, 1), "");
+	r = LLVMBuildShl(B(j), r, kint(j, j->i32, PTX_VA_RANK), "");
+	if (ptype_size(t) == 8)
+		r = LLVMBuildZExt(B(j), r, jty(j, ty), "");
+	space = LLVMBuildAnd(B(j), a, kint(j, ty, ~(PTX_VA_SHARED - 1)), "");
+	a = LLVMBuildAnd(B(j), a, kint(j, ty, (1u << PTX_VA_RANK) - 1), "");
+	set(j, opnd(j, 0), LLVMBuildOr(B(j), LLVMBuildOr(B(j), a, r, ""), space, ""), t);
+}
 
-		g.nmod = 1;
-		g.mods = mods;
-		j->in = &g;
-		v = mem_addr(j, &o, &sp);
-		j->in = i;
-	}
-	put_x(j, 0, v);
-	n = kint(j, j->i32, size);
-	if (i->nopnd > 3) {
-		if (i->o[3].kind == O_REG && j->f->b->regtype[i->o[3].reg] == T_PRED)
-			n = LLVMBuildSelect(B(j), get_pred(j, opnd(j, 3)), kint(j, j->i32, 0), n, "");
-		else if (!(i->o[3].kind == O_REG &&
-			   ptype_size(j->f->b->regtype[i->o[3].reg]) == 8))
-			n = get(j, opnd(j, 3), T_U32);
-	}
-	put_x(j, 1, n);
-	args[0] = j->w;
-	args[1] = guarded_mask(j);
-	args[2] = c32(j, size);
-	call_rt(j, "rt_cp_async", j->voidt, args, 3);
+/* The rank that an address names; one without a rank is the block's own. */
+static void emit_getctarank(struct jit *j)
+{
+	enum ptype t = ptype_size(typ(j, 0)) == 8 ? T_U64 : T_U32;
+	V a = get(j, opnd(j, 1), t), own = cluster_rank(j), none;
+
+	if (j->vec)
+		own = splat(j, own);
+	if (t == T_U64)
+		a = LLVMBuildTrunc(B(j), a, jty(j, j->i32), "");
+	a = LLVMBuildLShr(B(j), a, kint(j, j->i32, PTX_VA_RANK), "");
+	a = LLVMBuildAnd(B(j), a, kint(j, j->i32, 31), "");
+	none = LLVMBuildICmp(B(j), LLVMIntEQ, a, kint(j, j->i32, 0), "");
+	a = LLVMBuildSub(B(j), a, kint(j, j->i32, 1), "");
+	set(j, opnd(j, 0), LLVMBuildSelect(B(j), none, own, a, ""), T_U32);
 }
 
 void emit_mem(struct jit *j)
@@ -911,20 +916,14 @@ void emit_mem(struct jit *j)
 	case OP_membar:
 		LLVMBuildFence(B(j), LLVMAtomicOrderingSequentiallyConsistent, false, "");
 		return;
-	case OP_cp:
-		emit_cp(j);
-		return;
 	case OP_createpolicy:
 		set(j, opnd(j, 0), kint(j, j->i64, 0), T_B64);
 		return;
-	case OP_mapa: {		/* one block per cluster */
-		V a = get(j, opnd(j, 1), typ(j, 0));
-
-		set(j, opnd(j, 0), a, typ(j, 0));
+	case OP_mapa:
+		emit_mapa(j);
 		return;
-	}
 	case OP_getctarank:
-		set(j, opnd(j, 0), kint(j, j->i32, 0), T_U32);
+		emit_getctarank(j);
 		return;
 	}
 	jit_fail(j, "not supported");

@@ -423,11 +423,31 @@ V get_reg(struct jit *j, int reg, enum ptype t, bool neg)
 	return v;
 }
 
+#define WOFF(f) offsetof(struct rt_warp, f)
+
+static V cluster_size(struct jit *j, int dim)
+{
+	return wload(j, j->i32, WOFF(cluster) + 4 * dim);
+}
+
+static V cluster_ctaid(struct jit *j, int dim)
+{
+	return LLVMBuildURem(j->b, wload(j, j->i32, WOFF(ctaid) + 4 * dim), cluster_size(j, dim), "");
+}
+
+V cluster_rank(struct jit *j)
+{
+	V r = LLVMBuildMul(j->b, cluster_ctaid(j, 2), cluster_size(j, 1), "");
+
+	r = LLVMBuildAdd(j->b, r, cluster_ctaid(j, 1), "");
+	r = LLVMBuildMul(j->b, r, cluster_size(j, 0), "");
+	return LLVMBuildAdd(j->b, r, cluster_ctaid(j, 0), "");
+}
+
 static V get_sreg(struct jit *j, int s)
 {
 	V v;
 
-#define WOFF(f) offsetof(struct rt_warp, f)
 	switch (s) {
 	case SR_tid_x: case SR_tid_y: case SR_tid_z:
 		return wload(j, LLVMVectorType(j->i32, 32), WOFF(tid) + 128 * (s - SR_tid_x));
@@ -485,16 +505,27 @@ static V get_sreg(struct jit *j, int s)
 			v = LLVMBuildTrunc(j->b, v, j->i32, "");
 		return v;
 	case SR_nclusterid_x: case SR_nclusterid_y: case SR_nclusterid_z:
-		return wload(j, j->i32, WOFF(nctaid) + 4 * (s - SR_nclusterid_x));
+		v = wload(j, j->i32, WOFF(nctaid) + 4 * (s - SR_nclusterid_x));
+		return LLVMBuildUDiv(j->b, v, cluster_size(j, s - SR_nclusterid_x), "");
 	case SR_clusterid_x: case SR_clusterid_y: case SR_clusterid_z:
-		return wload(j, j->i32, WOFF(ctaid) + 4 * (s - SR_clusterid_x));
+		v = wload(j, j->i32, WOFF(ctaid) + 4 * (s - SR_clusterid_x));
+		return LLVMBuildUDiv(j->b, v, cluster_size(j, s - SR_clusterid_x), "");
+	case SR_cluster_ctaid_x: case SR_cluster_ctaid_y: case SR_cluster_ctaid_z:
+		return cluster_ctaid(j, s - SR_cluster_ctaid_x);
 	case SR_cluster_nctaid_x: case SR_cluster_nctaid_y: case SR_cluster_nctaid_z:
+		return cluster_size(j, s - SR_cluster_nctaid_x);
+	case SR_cluster_ctarank:
+		return cluster_rank(j);
 	case SR_cluster_nctarank:
+		v = LLVMBuildMul(j->b, cluster_size(j, 0), cluster_size(j, 1), "");
+		return LLVMBuildMul(j->b, v, cluster_size(j, 2), "");
+	case SR_cluster_nctaid_w: case SR_nclusterid_w:
 		return c32(j, 1);
 	case SR_current_graph_exec:
 		return c64(j, 0);
 	case SR_is_explicit_cluster:
-		return LLVMConstInt(j->i1, 0, false);
+		v = wload(j, j->i32, WOFF(explicit_cluster));
+		return LLVMBuildICmp(j->b, LLVMIntNE, v, c32(j, 0), "");
 	case SR_ntid_w: case SR_nctaid_w:
 		return c32(j, 1);
 	case SR_reserved_smem_offset_cap:

@@ -259,12 +259,9 @@ static void emit_bar(struct jit *j)
 	}
 	args[0] = j->w;
 	args[1] = cur_mask(j);
-	if (insn_has(i, M_cluster)) {		/* each cluster is one block */
-		if (insn_has(i, M_arrive))
-			return;
-		args[2] = c32(j, 16);
-		args[3] = c32(j, 0);
-		call_rt(j, "rt_bar", j->voidt, args, 4);
+	if (insn_has(i, M_cluster)) {
+		call_rt(j, insn_has(i, M_arrive) ? "rt_cluster_arrive" : "rt_cluster_wait", j->voidt,
+			args, 2);
 		return;
 	}
 	if (insn_has(i, M_red)) {

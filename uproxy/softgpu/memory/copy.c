@@ -164,10 +164,22 @@ static CUresult check_peers(CUcontext a, CUcontext b)
 	return api_unlock(r);
 }
 
+/* Waits for all work of a context. */
+static CUresult wait_for(CUcontext ctx)
+{
+	CUresult r = cuCtxPushCurrent_v2(ctx);
+
+	if (r)
+		return r;
+	r = cuCtxSynchronize();
+	return cuCtxPopCurrent_v2(NULL) ?: r;
+}
+
+/* "serialized with respect all pending and future asynchronous work in to" all three contexts. */
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 		      CUcontext srcContext, size_t ByteCount)
 {
-	return check_peers(dstContext, srcContext) ?:
+	return check_peers(dstContext, srcContext) ?: wait_for(dstContext) ?: wait_for(srcContext) ?:
 	       cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
 }
 
@@ -489,11 +501,13 @@ static CUresult submit_set(CUstream h, CUdeviceptr dst, size_t pitch, unsigned i
 			  .set = { dst, pitch, width, height, elem, value } };
 	struct stream *st;
 	struct op *op;
+	size_t len;
 	CUresult r = api_lock_stream(h, &st);
 
 	if (r)
 		return r;
-	r = set_check(&d);
+	/* The address of a recorded one is checked when the graph is instantiated. */
+	r = st->cap ? set_span(&d, &len) : set_check(&d);
 	if (!r && sync)
 		r = capture_forbids();
 	if (!r && st->cap && sync)

@@ -83,6 +83,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 
 	if (!p || !bytesize || (Flags & ~REGISTER_FLAGS) || va + bytesize < va)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	profile_cost(profile_slow_pins, bytesize >> 20);
 	r = api_lock_ctx(&ctx);
 	if (r)
 		return r;

@@ -521,7 +521,7 @@ CUresult cuMemGetInfo_v2(size_t *freep, size_t *total)
 	r = api_lock_ctx(&ctx);
 	if (r)
 		return r;
-	*freep = ctx->dev->total - ctx->dev->used;
+	*freep = device_room(ctx->dev);
 	*total = ctx->dev->total;
 	return api_unlock(CUDA_SUCCESS);
 }

@@ -7,6 +7,11 @@
  * restored program, whose modules are loaded again, finds its variables at their old addresses. A
  * hash (the key) selects a slot in a separate part of the window; if it is taken, the next free
  * slots are used.
+ *
+ * With the profile's option moved-variables there is one key for the variables of all modules, so
+ * they lie one behind the other in the order of their loading, from a place that depends on the
+ * randomisation of the process's address space: a restored program finds them only if both are the
+ * same.
  */
 #include "soft_i.h"
 
@@ -20,12 +25,26 @@
 
 static uint64_t base;
 static size_t len;
+static uint64_t variables;		/* the key of moved-variables */
 static struct extents slots;		/* free ones */
 static size_t taken[SOFT_MAX_DEVICES];	/* bytes, by device */
 
 uint64_t place_hash(uint64_t seed, const void *p, size_t n)
 {
 	return XXH3_64bits_withSeed(p, n, seed);
+}
+
+/* Where libc lies depends on the randomisation, and not on what the process has done. */
+static void find_variables(void)
+{
+	uint64_t libc = (uint64_t)getenv;
+
+	variables = place_hash(0, &libc, sizeof(libc));
+}
+
+uint64_t place_variables(uint64_t hash)
+{
+	return profile_moved_variables ? variables : hash;
 }
 
 void place_init(void)
@@ -36,6 +55,8 @@ void place_init(void)
 	base = window_take_own(len + PAGE_2M, PAGE_2M);
 	if (!base || ext_put(&slots, base, len))
 		len = 0;
+	if (profile_moved_variables)
+		find_variables();
 }
 
 uint64_t place_textures(void)

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,6 +78,64 @@ static int own_file(struct phys *p)
 	return 0;
 }
 
+/* The file of profile_neighbours: what each process has. */
+#define NEIGHBOURS 32
+static struct neighbour {
+	pid_t pid;
+	uint64_t used[SOFT_MAX_DEVICES];
+} *neighbours, *self;
+
+static bool gone(pid_t pid)
+{
+	return !pid || (kill(pid, 0) && errno == ESRCH);
+}
+
+static void find_neighbours(void)
+{
+	size_t len = NEIGHBOURS * sizeof(*neighbours);
+	int fd = open(profile_neighbours, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *p = MAP_FAILED;
+
+	if (fd >= 0 && !ftruncate(fd, len))
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	if (p == MAP_FAILED) {
+		soft_log("SINGVGPU_SOFT_PROFILE: %s cannot be shared", profile_neighbours);
+		*profile_neighbours = 0;
+		return;
+	}
+	neighbours = p;
+	for (int i = 0; i < NEIGHBOURS && !self; i++) {
+		pid_t was = __atomic_load_n(&neighbours[i].pid, __ATOMIC_RELAXED);
+
+		if (gone(was) && __atomic_compare_exchange_n(&neighbours[i].pid, &was, getpid(), false,
+							     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+			self = &neighbours[i];
+			memset(self->used, 0, sizeof(self->used));
+		}
+	}
+}
+
+uint64_t device_room(struct device *dev)
+{
+	uint64_t room = dev->total - dev->used, theirs = 0;
+
+	if (*profile_neighbours && !neighbours)
+		find_neighbours();
+	for (int i = 0; neighbours && i < NEIGHBOURS; i++)
+		if (&neighbours[i] != self && !gone(neighbours[i].pid))
+			theirs += __atomic_load_n(&neighbours[i].used[dev->ordinal], __ATOMIC_RELAXED);
+	return theirs < room ? room - theirs : 0;
+}
+
+static void use(struct device *dev, int64_t bytes)
+{
+	dev->used += bytes;
+	if (self)
+		__atomic_store_n(&self->used[dev->ordinal], dev->used, __ATOMIC_RELAXED);
+}
+
 static void phys_put(struct phys *p)
 {
 	if (p->handles || p->maps)
@@ -88,7 +147,7 @@ static void phys_put(struct phys *p)
 		ext_put(&files[p->dev->ordinal].free, p->off, p->len);
 	}
 	if (p->dev && !p->imported)
-		p->dev->used -= p->len;
+		use(p->dev, -(int64_t)p->len);
 	obj_del(p);
 	free(p);
 }
@@ -188,6 +247,30 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return api_unlock(CUDA_SUCCESS);
 }
 
+/* Under the profile's slow-maps: waits for the device, and as long as n handles take. */
+static void costs(uint64_t n)
+{
+	if (!profile_slow_maps)
+		return;
+	pthread_mutex_lock(&big);
+	for (struct ctx *c = contexts; c; c = c->next)
+		ctx_drain(c);
+	pthread_mutex_unlock(&big);
+	profile_cost(profile_slow_maps, n);
+}
+
+static uint64_t mappings_in(uint64_t ptr, size_t size)
+{
+	uint64_t n = 0;
+	struct mem *m;
+
+	pthread_mutex_lock(&big);
+	for (uint64_t at = ptr; mem_next(at, &m) && m->va < ptr + size; at = m->va + m->len)
+		n++;
+	pthread_mutex_unlock(&big);
+	return n;
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -197,6 +280,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 	if (!handle || !size || size % PAGE_2M || !prop || flags)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	profile_cost(profile_slow_maps, 1);
 	r = api_lock();
 	if (r)
 		return r;
@@ -204,7 +288,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	if (r)
 		return api_unlock(r);
 	dev = &devices[prop->location.id];
-	if (size > dev->total - dev->used)
+	if (size > device_room(dev))
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	p = calloc(1, sizeof(*p));
 	if (!p)
@@ -217,7 +301,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	}
 	p->handles = 1;
-	dev->used += size;
+	use(dev, size);
 	obj_add(p, OBJ_PHYS);
 	*handle = (uint64_t)p;
 	return api_unlock(CUDA_SUCCESS);
@@ -250,8 +334,10 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 {
 	struct phys *p;
 	struct mem *m;
-	CUresult r = api_lock();
+	CUresult r;
 
+	costs(1);
+	r = api_lock();
 	if (r)
 		return r;
 	p = phys_get(handle);
@@ -291,8 +377,10 @@ static bool whole_mappings(uint64_t ptr, size_t size)
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult r = api_lock();
+	CUresult r;
 
+	costs(profile_slow_maps ? mappings_in(ptr, size) : 0);
+	r = api_lock();
 	if (r)
 		return r;
 	if (!size || !whole_mappings(ptr, size))
@@ -320,6 +408,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 
 	if (!desc || !count || !size)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	costs(profile_slow_maps ? mappings_in(ptr, size) : 0);
 	r = api_lock();
 	if (r)
 		return r;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster.c - clusters of blocks: which launches are refused, and how many fit on the device
- *
- * Kernels that run have clusters of one block. Machine code, which is recorded, and occupancy have
- * the rules of a profile with clusters (profile.c):
+ * cluster.c - clusters of blocks: their size, which launches are refused, how many fit on the device
  *
  *   - a kernel's own size (.reqnctapercluster, or CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_*) and the
  *     launch's are the same where both are given
- *   - a size is at most 8 blocks, or 16 if the function allows sizes that are not portable
+ *   - a size is at most 8 blocks, or 16 if the function allows sizes that are not portable, and at
+ *     most what the kernel says (.maxclusterrank)
  *   - a grid consists of whole clusters
- *   - a cluster lies within one GPC
+ *   - a cluster lies within one GPC (profile.c)
  *
  * What breaks the first three is CUDA_ERROR_INVALID_CLUSTER_SIZE.
  */
@@ -24,18 +22,6 @@
 
 #define PORTABLE 8
 #define LARGEST 16
-
-#define CLUSTERS (profile->gpcs[0] != 0)
-
-/* Each block is a cluster of its own: a kernel for larger clusters would give wrong results. */
-CUresult cluster_check(const char *kernel, const unsigned int blocks[3])
-{
-	if (blocks[0] <= 1 && blocks[1] <= 1 && blocks[2] <= 1)
-		return CUDA_SUCCESS;
-	soft_log("kernel %s is refused: clusters of %ux%ux%u blocks are not supported, only of one",
-		 kernel, blocks[0], blocks[1], blocks[2]);
-	return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-}
 
 static unsigned int volume(const unsigned int d[3])
 {
@@ -60,6 +46,7 @@ static bool required(const struct func *f, unsigned int size[3])
 static CUresult cluster_size(const struct func *f, const unsigned int given[3],
 			     unsigned int size[3], bool *asked)
 {
+	unsigned int most = program_entry(f->mod->prog, f->entry)->max_cluster;
 	bool own = required(f, size);
 
 	*asked = own || given[0];
@@ -69,39 +56,52 @@ static CUresult cluster_size(const struct func *f, const unsigned int given[3],
 		if (!own)
 			size[i] = given[0] ? given[i] : 1;
 	}
-	if (!volume(size) || volume(size) > (f->attrs.nonportable ? LARGEST : PORTABLE))
+	if (!volume(size) || volume(size) > (f->attrs.nonportable ? LARGEST : PORTABLE) ||
+	    (most && volume(size) > most))
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return CUDA_SUCCESS;
 }
 
-CUresult cluster_launch(const struct launch *k)
+CUresult cluster_launch(struct launch *k)
 {
 	const struct ptx_entry_info *e = program_entry(k->fn->mod->prog, k->fn->entry);
+	const char *why = "";
 	unsigned int size[3];
 	CUresult r;
 	bool asked;
 
-	if (!CLUSTERS)
-		return cluster_check(e->name, k->cluster);
 	r = cluster_size(k->fn, k->cluster, size, &asked);
-	if (!r && e->explicit_cluster && !asked)
-		r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	for (int i = 0; i < 3 && !r; i++)
 		if (k->grid[i] % size[i])
 			r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	if (!r && e->grid_of_clusters) {
+		why = ": a grid of clusters is not supported (.blocksareclusters)";
+		r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	}
 	if (r)
-		soft_log("kernel %s is refused: clusters of %ux%ux%u blocks, grid of %ux%ux%u", e->name,
-			 k->cluster[0], k->cluster[1], k->cluster[2], k->grid[0], k->grid[1],
-			 k->grid[2]);
+		soft_log("kernel %s is refused: clusters of %ux%ux%u blocks, grid of %ux%ux%u%s", e->name,
+			 size[0], size[1], size[2], k->grid[0], k->grid[1], k->grid[2], why);
+	for (int i = 0; i < 3; i++)
+		k->clusters_of[i] = asked ? size[i] : 0;
 	return r;
+}
+
+CUresult cluster_given(const struct launch *k)
+{
+	const struct ptx_entry_info *e = program_entry(k->fn->mod->prog, k->fn->entry);
+	unsigned int size[3];
+
+	if (!e->explicit_cluster || k->cluster[0] || required(k->fn, size))
+		return CUDA_SUCCESS;
+	soft_log("kernel %s is refused: it must be launched with a cluster size (.explicitcluster)",
+		 e->name);
+	return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
 CUresult cluster_require(const struct ptx_entry_info *e, struct func_attrs *a, unsigned int i,
 			 int value)
 {
-	if (!CLUSTERS && (value < 0 || value > 1))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (CLUSTERS && e->cluster[0])
+	if (e->cluster[0])
 		return CUDA_ERROR_NOT_PERMITTED;
 	if (value < 0 || value > LARGEST)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -190,15 +190,6 @@ static unsigned int threads_of(const CUlaunchConfig *c)
 	return n <= 1024 && n * c->blockDimZ <= 1024 ? n * c->blockDimZ : 1025;
 }
 
-/* Clusters larger than one block are refused at launch, so none of them fits. */
-static int without_clusters(struct func *f, const CUlaunchConfig *c, const unsigned int given[3])
-{
-	if (given[0] * given[1] * given[2] > 1)
-		return 0;
-	return occupancy(f, threads_of(c), c->sharedMemBytes) *
-	       attr(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-}
-
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 				      const CUlaunchConfig *config)
 {
@@ -217,13 +208,13 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
 		     program_entry(f->mod->prog, f->entry)->name, config->blockDimX,
 		     config->blockDimY, config->blockDimZ, config->sharedMemBytes, given[0], given[1],
 		     given[2]);
-	if (!CLUSTERS) {
-		*numClusters = without_clusters(f, config, given);
+	r = cluster_size(f, given, size, &asked);
+	if (!r && !asked && profile->strict_clusters)
+		r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	if (r && !profile->strict_clusters) {
+		*numClusters = 0;	/* cuTENSOR asks, and takes no error for an answer */
 		return api_unlock(CUDA_SUCCESS);
 	}
-	r = cluster_size(f, given, size, &asked);
-	if (!r && !asked)
-		r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	if (!r)
 		*numClusters = clusters_at_once(volume(size), occupancy(f, threads_of(config),
 								       config->sharedMemBytes));
@@ -244,14 +235,14 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
 	if (r)
 		return r;
 	blocks = occupancy(f, threads_of(config), config->sharedMemBytes);
-	n = !CLUSTERS ? 1 : f->attrs.nonportable ? LARGEST : PORTABLE;
-	if (CLUSTERS && required(f, size)) {
+	n = f->attrs.nonportable ? LARGEST : PORTABLE;
+	if (required(f, size)) {
 		n = volume(size);
 	} else {
-		while (CLUSTERS && n > 1 && !clusters_at_once(n, blocks))
+		while (n > 1 && !clusters_at_once(n, blocks))
 			n /= 2;
 	}
-	if (CLUSTERS && !blocks)
+	if (!blocks)
 		r = CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	else
 		*clusterSize = n;

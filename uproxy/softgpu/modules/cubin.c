@@ -43,6 +43,7 @@ enum {
 	INFO_REGS = 0x2f,
 	INFO_CLUSTER = 0x3d,
 	INFO_EXPLICIT_CLUSTER = 0x3e,
+	INFO_PARAM_LARGE = 0x45,	/* of a kernel with more than 4 KB of parameters */
 };
 
 enum { REL_32 = 1, REL_64, REL_G32, REL_G64 };
@@ -117,10 +118,11 @@ static uint32_t word(const uint8_t *p)
 	return v;
 }
 
-/* One parameter: its number, its offset, and its size above 18 other bits. */
-static int take_param(struct ptx_entry_info *e, const uint8_t *p)
+/* One parameter: its number, its offset, and its size above 18 other bits, or, large, in 16 bits. */
+static int take_param(struct ptx_entry_info *e, const uint8_t *p, bool large)
 {
-	uint32_t n = (uint16_t)word(p + 4), off = word(p + 4) >> 16, size = word(p + 8) >> 18;
+	uint32_t n = (uint16_t)word(p + 4), off = word(p + 4) >> 16;
+	uint32_t size = large ? (uint16_t)word(p + 8) : word(p + 8) >> 18;
 	struct ptx_param *all = (struct ptx_param *)e->params;
 
 	if (n >= PARAMS_MAX)
@@ -162,7 +164,8 @@ static int take_info(struct reading *r, unsigned int entry, unsigned int kind, c
 			r->c->infos[of - 1].local_bytes = word(p + 4);
 		return 0;
 	case INFO_PARAM:
-		return e && len == 12 ? take_param(e, p) : -EINVAL;
+	case INFO_PARAM_LARGE:
+		return e && len == 12 ? take_param(e, p, kind == INFO_PARAM_LARGE) : -EINVAL;
 	case INFO_MAX_THREADS:
 		three = e ? e->maxntid : NULL;
 		break;

@@ -331,6 +331,7 @@ CUresult launch_run(struct ctx *ctx, struct launch *k)
 	struct ptx_launch l = {
 		.grid = { k->grid[0], k->grid[1], k->grid[2] },
 		.block = { k->block[0], k->block[1], k->block[2] },
+		.cluster = { k->clusters_of[0], k->clusters_of[1], k->clusters_of[2] },
 		.dyn_shared = k->smem,
 		.params = k->params,
 		.params_len = k->params_len,
@@ -382,8 +383,9 @@ CUresult launch_run(struct ctx *ctx, struct launch *k)
 int launch_params(struct func *f, struct launch *k, void **params, void **extra, CUresult *err)
 {
 	const struct ptx_entry_info *e = program_entry(f->mod->prog, f->entry);
+	const size_t *size = NULL;
 	const void *buf = NULL;
-	size_t len = 0;
+	size_t len;
 
 	*err = CUDA_ERROR_INVALID_VALUE;
 	if (params && extra)
@@ -392,12 +394,20 @@ int launch_params(struct func *f, struct launch *k, void **params, void **extra,
 		if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
 			buf = extra[i + 1];
 		else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			len = *(size_t *)extra[i + 1];
+			size = extra[i + 1];
 		else
 			return -EINVAL;
 	}
-	if (e->nparams && !params && (!buf || len < e->param_size))
+	len = size ? *size : 0;
+	if (!size)
+		buf = NULL;	/* a buffer without a size has no effect, says cuda.h */
+	if ((len && !buf) || (e->nparams && !params && !buf))
 		return -EINVAL;
+	/* "too many resources requested for launch" is what NVIDIA's driver says, also of padding. */
+	if (extra && len != e->param_size) {
+		*err = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+		return -EINVAL;
+	}
 	k->params_len = e->param_size;
 	k->params = calloc(1, e->param_size + 8);
 	if (!k->params) {
@@ -457,7 +467,7 @@ CUresult launch_check(struct ctx *ctx, struct launch *k)
 			      (int)(DEFAULT_SMEM - info->static_shared) : 0;
 	if (k->smem > (unsigned int)dyn || k->smem + info->static_shared > MAX_SMEM)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = p->cubin ? cluster_launch(k) : cluster_check(e->name, k->cluster);
+	r = cluster_launch(k);
 	if (r)
 		return r;
 	if (k->cooperative &&
@@ -556,18 +566,6 @@ static CUresult read_attrs(const CUlaunchConfig *c, struct launch *k, struct eve
 		}
 	}
 	return CUDA_SUCCESS;
-}
-
-/* .explicitcluster without .reqnctapercluster: the launch must give the cluster's size. */
-static CUresult cluster_given(const struct launch *k)
-{
-	const struct ptx_entry_info *e = program_entry(k->fn->mod->prog, k->fn->entry);
-
-	if (k->fn->mod->prog->cubin || !e->explicit_cluster || e->cluster[0] || k->cluster[0])
-		return CUDA_SUCCESS;
-	soft_log("kernel %s is refused: it must be launched with a cluster size (.explicitcluster)",
-		 e->name);
-	return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
 static CUresult launch(CUstream h, struct launch *k, CUfunction fn, void **params, void **extra,

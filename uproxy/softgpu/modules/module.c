@@ -40,7 +40,8 @@ CUresult managed_new(struct program *p, struct ctx *ctx, struct mem ***out)
 		if (!v->managed || v->external)
 			continue;
 		r = mem_place(dev, ctx, v->size ? v->size : 16, v->align, MEM_MANAGED,
-			      place_hash(p->hash, (uint32_t[]){ 1, ctx ? ctx->place + 1 : 0, i }, 12),
+			      place_variables(place_hash(p->hash, (uint32_t[]){
+					      1, ctx ? ctx->place + 1 : 0, i }, 12)),
 			      &m[i]);
 		if (r)
 			break;
@@ -94,7 +95,8 @@ static CUresult place_vars(struct module *m, struct jit_log *log)
 	if (!len)
 		return CUDA_SUCCESS;
 	r = mem_place(m->ctx->dev, m->ctx, len, align, MEM_MODULE,
-		      place_hash(m->prog->hash, &m->ctx->place, sizeof(m->ctx->place)), &m->vars);
+		      place_variables(place_hash(m->prog->hash, &m->ctx->place,
+						 sizeof(m->ctx->place))), &m->vars);
 	if (r)
 		return r;
 	m->vars->owner = m;

@@ -82,10 +82,13 @@ void program_put(struct program *p);
 CUresult program_compile(struct program *p, unsigned int entry);
 /* Has it been compiled, or need not be? */
 bool program_ready(const struct program *p, unsigned int entry);
-/* CUDA_ERROR_INVALID_CLUSTER_SIZE, with a line in the log, where a cluster has several blocks. */
-CUresult cluster_check(const char *kernel, const unsigned int blocks[3]);
-/* Of machine code, by the rules of a device with clusters. */
-CUresult cluster_launch(const struct launch *k);
+/*
+ * Finds out what clusters a launch has.  CUDA_ERROR_INVALID_CLUSTER_SIZE, with a line in the log, if
+ * it cannot have them.
+ */
+CUresult cluster_launch(struct launch *k);
+/* The same error, if a launch must say how large clusters are (.explicitcluster), and does not. */
+CUresult cluster_given(const struct launch *k);
 /* Sets a dimension of the clusters that a function requires. */
 CUresult cluster_require(const struct ptx_entry_info *e, struct func_attrs *a, unsigned int i,
 			 int value);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static CUresult from_errno(int err)
 {
@@ -34,29 +35,57 @@ static void free_texts(void **texts, unsigned int n)
 	free(texts);
 }
 
-static void cache_once(void)
+#define MACHINE_CACHE "/var/cache/singvgpu/kernels"
+
+/* The user's: false: there is none. */
+static bool user_cache(char path[4096])
 {
 	const char *dir = getenv("SINGVGPU_SOFT_CACHE"), *home;
-	char path[4096];
 
-	if (dir && !*dir)
-		return;		/* no cache */
-	if (!dir) {
-		home = getenv("XDG_CACHE_HOME");
-		if (home && *home) {
-			snprintf(path, sizeof(path), "%s/singvgpu", home);
-		} else {
-			home = getenv("HOME");
-			if (!home || !*home)
-				return;
-			snprintf(path, sizeof(path), "%s/.cache", home);
-			mkdir(path, 0700);
-			snprintf(path, sizeof(path), "%s/.cache/singvgpu", home);
-		}
-		dir = path;
+	if (dir)
+		return *dir && snprintf(path, 4096, "%s", dir) < 4096;
+	home = getenv("XDG_CACHE_HOME");
+	if (home && *home)
+		return snprintf(path, 4096, "%s/singvgpu", home) < 4096;
+	home = getenv("HOME");
+	if (!home || !*home || snprintf(path, 4096, "%s/.cache/singvgpu", home) >= 4096)
+		return false;
+	*strrchr(path, '/') = 0;
+	mkdir(path, 0700);
+	path[strlen(path)] = '/';
+	return true;
+}
+
+/*
+ * The machine's cache is beside the user's, unless that is named. `singvgpu warm`, by root, sets
+ * SINGVGPU_SOFT_WARM: the machine's is then written instead.
+ */
+static void cache_once(void)
+{
+	const char *machine = getenv("SINGVGPU_SOFT_MACHINE_CACHE");
+	bool warm = getenv("SINGVGPU_SOFT_WARM") && !geteuid();
+	char path[4096];
+	int err;
+
+	if (!machine)
+		machine = getenv("SINGVGPU_SOFT_CACHE") ? "" : MACHINE_CACHE;
+	if (user_cache(path)) {
+		err = ptx_set_cache(path);
+		if (err)
+			soft_log("no cache of compiled kernels in %s: %s", path, strerror(-err));
 	}
-	if (ptx_set_cache(dir))
-		soft_log("no cache of compiled kernels in %s: %s", dir, strerror(errno));
+	if (*machine && warm && !strcmp(machine, MACHINE_CACHE))
+		mkdir("/var/cache/singvgpu", 0755);
+	err = *machine ? ptx_set_machine_cache(machine, warm) : 0;
+	if (err)
+		soft_log("no cache of compiled kernels in %s: %s", machine, strerror(-err));
+}
+
+/* Counts of kernels and images, for the proxy to show. */
+__attribute__((visibility("default")))
+void softcuda_count_kernels(struct ptx_counts *c)
+{
+	ptx_set_counts(c);
 }
 
 /*
@@ -200,6 +229,7 @@ CUresult program_load(const void *image, size_t size, struct program **out, stru
 	void **texts = NULL;
 	size_t *lens = NULL;
 	unsigned int n = 0;
+	bool first = true;
 	size_t len;
 	void *elf;
 	CUresult r = fatbin_cubin(image, size, &elf, &len);
@@ -210,6 +240,9 @@ CUresult program_load(const void *image, size_t size, struct program **out, stru
 		r = fatbin_texts(image, size, &texts, &lens, &n);
 	if (r) {
 		free_texts(texts, n);
+		/* a framework has dozens: the first has a line, all are counted */
+		if (r == CUDA_ERROR_NO_BINARY_FOR_GPU && !profile->machine_code)
+			first = !ptx_count(offsetof(struct ptx_counts, no_ptx));
 		if (r == CUDA_ERROR_NO_BINARY_FOR_GPU)
 			snprintf(log->err, sizeof(log->err),
 				 "the image holds no %sPTX for compute capability %u.%u or lower",
@@ -217,7 +250,8 @@ CUresult program_load(const void *image, size_t size, struct program **out, stru
 				 profile->cc / 10, profile->cc % 10);
 		else
 			snprintf(log->err, sizeof(log->err), "the image is not understood");
-		soft_log("module load: %s", log->err);
+		if (first)
+			soft_log("module load: %s", log->err);
 	} else {
 		r = program_link(texts, lens, n, out, log);
 	}
@@ -303,15 +337,10 @@ static int do_job(struct job *j)
 
 CUresult program_compile(struct program *p, unsigned int entry)
 {
-	const struct ptx_entry_info *e = program_entry(p, entry);
 	struct job j = { .p = p, .entry = entry };
-	CUresult r;
 
 	if (p->cubin)
 		return CUDA_SUCCESS;
-	r = cluster_check(e->name, e->cluster);
-	if (r)
-		return r;
 	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&p->compiling);

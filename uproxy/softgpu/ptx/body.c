@@ -256,6 +256,7 @@ static void parse_local_var(struct body_parse *p, enum vspace space)
 		if (v->dynamic && space != V_SHARED)
 			lex_bad(l, "unsized variable");
 		e->var = body_add_var(p->b, v);
+		v->order = ORDER_LOCAL + v->id;
 	} while (lex_take(l, ','));
 	lex_want(l, ';');
 }

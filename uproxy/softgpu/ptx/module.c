@@ -428,6 +428,7 @@ static void parse_var(struct mparse *mp, const struct head *h, enum vspace space
 		if (y->func)
 			ptx_fail(-EINVAL, l->t.line, "%s is already a function", v->name);
 		if (space == V_SHARED) {
+			v->order = m->nshared++;
 			if (!y->var || y->var->dynamic || !h->external)
 				y->var = v;
 			continue;
@@ -519,6 +520,10 @@ static void parse_perf(struct lex *l, struct pfunc *f)
 			d = e->cluster;
 		else if (lex_dot(l, "explicitcluster"))
 			e->explicit_cluster = true;
+		else if (lex_dot(l, "blocksareclusters"))
+			e->grid_of_clusters = true;
+		else if (lex_dot(l, "maxclusterrank"))
+			d = &e->max_cluster, one = true;
 		else if (lex_dot(l, "minnctapersm"))
 			d = &e->minnctapersm, one = true;
 		else if (lex_dot(l, "maxnreg"))

@@ -17,7 +17,7 @@
  * blocks run in order on one thread, or, where possible (.turns), in parallel with their atomics
  * and strong accesses in a reproducible order.  Other kernels use every worker.  All blocks of a
  * cooperative launch make progress; so do blocks that wait for other blocks, up to
- * ptx_launch.resident of them.
+ * ptx_launch.resident of them, and all blocks of a cluster.
  *
  * All functions are thread-safe for different objects; ptx_compile() and ptx_run() are also safe
  * for the same module and kernel at once.  Errors are -errno, with a sentence in @err.
@@ -32,6 +32,7 @@
 #define PTX_VA_SHARED	0x01000000ull	/* generic address of the first shared byte */
 #define PTX_VA_LOCAL	0x02000000ull	/* generic address of the first local byte */
 #define PTX_VA_PARAM	0x20000000ull	/* generic address of the first parameter byte */
+#define PTX_VA_RANK	19		/* shift, in a shared address: 1 + the block of the cluster, or 0 */
 #define PTX_VA_LIMIT	0x40000000ull	/* global addresses start here or above */
 
 struct ptx_module;
@@ -57,7 +58,9 @@ struct ptx_entry_info {
 	uint32_t maxntid[3], reqntid[3];	/* 0: not given */
 	uint32_t minnctapersm, maxnreg;	/* 0: not given */
 	uint32_t cluster[3];		/* .reqnctapercluster: blocks of a cluster; 0: not given */
+	uint32_t max_cluster;		/* .maxclusterrank; 0: not given */
 	bool explicit_cluster;		/* .explicitcluster: a launch gives .cluster if it is 0 */
+	bool grid_of_clusters;		/* .blocksareclusters */
 	uint32_t line;
 };
 
@@ -169,6 +172,29 @@ const struct ptx_entry_info *ptx_kernel_entry(const struct ptx_kernel *k);
 /* Directory of the on-disk cache (created when needed); NULL: none.  Default: none. */
 int ptx_set_cache(const char *dir);
 
+/*
+ * The machine's cache, which is root's: read after the other; with write it changes places with that.
+ * 0 or -errno; what is not to be trusted is ignored when it is read.
+ */
+int ptx_set_machine_cache(const char *dir, bool write);
+
+/* What has become of kernels; the same as struct uproxy_kernels (uproxy/include/stat.h). */
+struct ptx_counts {
+	uint64_t asked;		/* kernels whose code was wanted */
+	uint64_t cached;	/* of these, found in a cache */
+	uint64_t compiled;
+	uint64_t kept;		/* of these, written to the cache */
+	uint64_t failed;
+	uint64_t ns;		/* while one or more were compiled */
+	uint64_t since;		/* CLOCK_MONOTONIC: at least one is compiled since then; 0: none */
+	uint64_t no_ptx;	/* images that hold only machine code, for other devices */
+};
+
+/* Counts there from now on, where others may read; NULL: privately.  To be called before the rest. */
+void ptx_set_counts(struct ptx_counts *c);
+/* Adds 1 to the field at this offset; returns what it was. */
+uint64_t ptx_count(size_t field);
+
 /* Sets the number of threads that launches share, callers included.  0: one per CPU (default). */
 void ptx_set_workers(unsigned int n);
 
@@ -236,6 +262,7 @@ struct ptx_host {
 
 struct ptx_launch {
 	uint32_t grid[3], block[3];
+	uint32_t cluster[3];	/* blocks of a cluster; 0: the kernel's own size, or 1 */
 	uint32_t dyn_shared;		/* bytes */
 	const void *params;		/* laid out as ptx_entry_info says */
 	size_t params_len;

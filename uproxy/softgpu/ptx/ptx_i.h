@@ -106,6 +106,7 @@ struct pvar {
 	int index;		/* module variables: ptx_var index, else -1 */
 	uint32_t id;		/* function variables: dense in the body */
 	uint64_t offset;	/* in its frame, parameter buffer or shared memory, once laid out */
+	uint32_t order;		/* shared variables lie in this order: as they were declared */
 	bool placed;
 	bool addr_taken;
 	/* call parameters that are promoted to registers */
@@ -174,6 +175,9 @@ struct ptargets {		/* .branchtargets, .calltargets, .callprototype */
 	struct ptargets *next;
 };
 
+/* pvar.order of a function's first variable; the module's come before. */
+#define ORDER_LOCAL	(1u << 24)
+
 /* A parsed function body. */
 struct pbody {
 	struct arena *arena;
@@ -232,6 +236,7 @@ struct ptx_module {
 	struct ptx_var *vars;
 	struct pvar **pvars;
 	uint32_t nvars, varcap;
+	uint32_t nshared;	/* shared variables declared */
 	pthread_mutex_t lock;	/* addr_taken scan, alias resolution */
 	bool scanned;
 	bool hashed;
@@ -267,7 +272,7 @@ struct ploop {
 	int parent;
 	bool divergent;		/* lanes leave in different iterations */
 	bool spin;		/* may wait for another thread */
-	bool polls;		/* waits by loads, so its exit condition may be uniform */
+	bool polls;		/* waits by loads or at an mbarrier: its exit condition may be uniform */
 	uint64_t *blocks;	/* bitset */
 };
 
@@ -313,7 +318,8 @@ struct unit {
 	struct ptx_kernel_info info;
 	uint32_t shared;	/* laid out so far */
 	bool indirect;		/* some indirect call */
-	bool has_calls, spins;
+	bool has_calls;
+	bool spins;		/* may wait for another block */
 	bool atomics_ordered;
 	bool check_only;	/* everything but code generation */
 	bool layout_only;	/* only where shared variables lie */
@@ -343,10 +349,22 @@ static inline bool insn_is_strong(const struct insn *i)
 	       insn_has(i, M_release) || insn_has(i, M_mmio);
 }
 
+/* Names shared memory, of the block or of its cluster. */
+static inline bool insn_is_shared(const struct insn *i)
+{
+	return insn_has(i, M_shared) || insn_has(i, M_shared_cta) || insn_has(i, M_shared_cluster);
+}
+
+/* Waits for other threads of the block, or of its cluster. */
+static inline bool insn_is_mbarrier_wait(const struct insn *i)
+{
+	return i->op == OP_mbarrier && (insn_has(i, M_test_wait) || insn_has(i, M_try_wait));
+}
+
 /* Blocks may communicate by this access: in a kernel that runs in turns, it needs the turn. */
 static inline bool insn_needs_turn(const struct insn *i)
 {
-	if (insn_has(i, M_shared) || insn_has(i, M_shared_cta))
+	if (insn_is_shared(i))
 		return false;
 	return i->op == OP_atom || i->op == OP_red ||
 	       ((i->op == OP_ld || i->op == OP_st) && insn_is_strong(i));

@@ -10,8 +10,10 @@
 static bool may_spin(const struct insn *i)
 {
 	switch (i->op) {
-	case OP_atom: case OP_nanosleep: case OP_mbarrier:
+	case OP_atom: case OP_nanosleep:
 		return true;
+	case OP_mbarrier:
+		return insn_is_mbarrier_wait(i);
 	case OP_ld:
 		return insn_is_strong(i);
 	case OP_call:
@@ -209,8 +211,11 @@ void flow_find_spins(struct flow *w)
 		for_each_bit(b, f->loop[i].blocks, f->nblk)
 			for (k = f->blk[b].first; k < f->blk[b].last; k++)
 				if (may_spin(&w->b->insn[k])) {
+					bool wait = insn_is_mbarrier_wait(&w->b->insn[k]);
+
 					f->loop[i].spin = true;
-					f->loop[i].polls |= w->b->insn[k].op == OP_ld;
+					f->loop[i].polls |= wait || w->b->insn[k].op == OP_ld;
+					w->u->spins |= !wait;
 				}
 	for (k = 0; k < 5; k++)
 		set[k] = ptx_arena_alloc(w->tmp, w->b->nregs / 8 + 16);
@@ -218,7 +223,7 @@ void flow_find_spins(struct flow *w)
 		if (f->loop[i].polls)
 			continue;
 		if (polls_plainly(w, &f->loop[i], set))
-			f->loop[i].spin = f->loop[i].polls = true;
+			w->u->spins = f->loop[i].spin = f->loop[i].polls = true;
 		clear_sets(w, &f->loop[i], set);
 	}
 	if (w->irreducible)
@@ -226,9 +231,6 @@ void flow_find_spins(struct flow *w)
 			for (k = f->blk[b].first; k < f->blk[b].last; k++)
 				if (may_spin(&w->b->insn[k]))
 					w->u->spins = true;
-	for (i = 0; i < f->nloops; i++)
-		if (f->loop[i].spin)
-			w->u->spins = true;
 }
 
 static bool lane_sreg(const struct opnd *o)
@@ -258,7 +260,7 @@ static bool lane_op(const struct insn *i, bool divergent)
 			return true;
 	switch (i->op) {
 	case OP_atom: case OP_shfl: case OP_elect: case OP_mma: case OP_wmma: case OP_ldmatrix:
-	case OP_movmatrix: case OP_call: case OP_mbarrier: case OP_suld: case OP_tex: case OP_tld4:
+	case OP_movmatrix: case OP_call: case OP_suld: case OP_tex: case OP_tld4:
 	case OP_alloca: case OP_stacksave: case OP_sured:
 		return true;
 	case OP_vote: case OP_match: case OP_redux: case OP_activemask: case OP_bar: case OP_barrier:
@@ -269,10 +271,11 @@ static bool lane_op(const struct insn *i, bool divergent)
 			return false;
 		if (flow_local_mem(i))
 			return true;
-		if (insn_has(i, M_global) || insn_has(i, M_shared) || insn_has(i, M_const) ||
-		    insn_has(i, M_shared_cta))
+		if (insn_has(i, M_global) || insn_is_shared(i) || insn_has(i, M_const))
 			return false;
 		return !(i->nopnd > 1 && i->o[1].var && i->o[1].reg < 0);
+	case OP_mbarrier:
+		return insn_has(i, M_arrive) || insn_has(i, M_arrive_drop);
 	case OP_ldu:
 		return false;
 	case OP_mov:	/* flags of carry chains are kept per lane */
@@ -383,8 +386,10 @@ static bool tells_others(const struct insn *i)
 	case OP_bar: case OP_barrier:
 		return insn_has(i, M_arrive);
 	case OP_atom: case OP_red: case OP_call: case OP_cp: case OP_sust: case OP_sured:
-	case OP_stmatrix: case OP_wmma: case OP_mbarrier: case OP_UNKNOWN:
+	case OP_stmatrix: case OP_wmma: case OP_UNKNOWN:
 		return true;
+	case OP_mbarrier:
+		return !insn_is_mbarrier_wait(i);
 	}
 	return false;
 }
@@ -684,6 +689,23 @@ static void no_lockstep(struct flow *w, bool everything)
 }
 
 /*
+ * A lane waits for its cluster, not for its warp: lanes may pass the barrier at different places, and
+ * come to the next one apart although the analysis sees them together.
+ */
+static void part_at_clusters(struct flow *w)
+{
+	struct ufunc *f = w->f;
+	uint32_t i;
+
+	for (i = 0; f->diverges && i < f->nreach; i++) {
+		uint32_t b = f->order[i];
+
+		if (f->blk[b].collective && insn_has(&w->b->insn[f->blk[b].first], M_cluster))
+			set_divergent(w, b);
+	}
+}
+
+/*
  * Registers that vary make others vary, directly or by a branch.  None becomes uniform again, so
  * the order of propagation does not matter.
  */
@@ -713,6 +735,7 @@ void flow_uniformity(struct flow *w)
 	do {
 		follow(w);
 		waits_for_side(w);
+		part_at_clusters(w);
 		if (f->preempts && !stepless) {
 			stepless = true;
 			no_lockstep(w, false);

@@ -626,7 +626,7 @@ static bool insn_is_warp_barrier(const struct insn *i)
 
 static void scan_insn(struct unit *u, struct pbody *b, struct insn *i, const uint8_t *used)
 {
-	bool shared = insn_has(i, M_shared) || insn_has(i, M_shared_cta);
+	bool shared = insn_is_shared(i);
 	bool flt = i->ntypes && (ptype_is_float(i->t[0]) || i->t[0] == T_F16X2 ||
 				 i->t[0] == T_BF16X2);
 	unsigned int k;
@@ -651,6 +651,13 @@ static void scan_insn(struct unit *u, struct pbody *b, struct insn *i, const uin
 		if (!shared && (flt || insn_has(i, M_inc) || insn_has(i, M_dec)) &&
 		    !insn_has(i, M_async))
 			u->info.ordered = true;
+		break;
+	case OP_cp:
+		if (insn_has(i, M_reduce) && insn_has(i, M_global) &&
+		    (flt || insn_has(i, M_inc) || insn_has(i, M_dec) || insn_has(i, M_tensor)))
+			u->info.ordered = true;
+		if (insn_has(i, M_mbarrier))
+			u->info.barriers = true;
 		break;
 	case OP_ld:
 		if (!shared && insn_is_strong(i))
@@ -694,15 +701,44 @@ static void mark_used(uint8_t *used, const struct opnd *o)
 		mark_used(used, &o->vec[k]);
 }
 
+/* The shared variables that a unit uses, in the order of their declarations. */
+struct shared_vars {
+	struct pvar **v;
+	uint32_t n, cap, dyn_align;
+};
+
+static void add_shared(struct unit *u, struct shared_vars *s, struct pvar *v)
+{
+	if (v->placed)
+		return;
+	v->placed = true;
+	if (s->n == s->cap) {
+		struct pvar **more;
+
+		s->cap = s->cap ? 2 * s->cap : 16;
+		more = ptx_arena_alloc(&u->arena, s->cap * sizeof(*more));
+		if (s->n)
+			memcpy(more, s->v, s->n * sizeof(*more));
+		s->v = more;
+	}
+	v->offset = s->n;	/* until it is placed: who was used first */
+	s->v[s->n++] = v;
+}
+
+static int by_declaration(const void *a, const void *b)
+{
+	const struct pvar *v = *(struct pvar *const *)a, *w = *(struct pvar *const *)b;
+
+	if (v->order != w->order)
+		return v->order < w->order ? -1 : 1;
+	return v->offset < w->offset ? -1 : v->offset > w->offset;	/* of two functions */
+}
+
+/* Programs rely on the order: cuDNN reads 16 bytes at once from arrays aligned to 4, the first ones. */
 static void place_shared(struct unit *u, struct pvar *v)
 {
 	uint32_t align = v->align ? v->align : 1;
 
-	if (v->placed)
-		return;
-	v->placed = true;
-	if (v->dynamic)		/* follows the static part: laid out last */
-		return;
 	u->shared = (u->shared + align - 1) & ~(align - 1);
 	v->offset = u->shared;
 	if (v->size > 1 << 20 || u->shared + v->size > 1 << 20)
@@ -710,20 +746,20 @@ static void place_shared(struct unit *u, struct pvar *v)
 	u->shared += v->size;
 }
 
-static void layout_opnd(struct unit *u, struct opnd *o, uint32_t *dyn_align)
+static void layout_opnd(struct unit *u, struct opnd *o, struct shared_vars *s)
 {
 	unsigned int k;
 
 	if (o->var && o->var->space == V_SHARED) {
-		place_shared(u, o->var);
+		add_shared(u, s, o->var);
 		if (o->var->dynamic) {
 			u->info.dyn_shared = true;
-			if (o->var->align > *dyn_align)
-				*dyn_align = o->var->align;
+			if (o->var->align > s->dyn_align)
+				s->dyn_align = o->var->align;
 		}
 	}
 	for (k = 0; k < o->nvec; k++)
-		layout_opnd(u, &o->vec[k], dyn_align);
+		layout_opnd(u, &o->vec[k], s);
 }
 
 /* Offsets of module-level shared variables are stored in the module, anew for each unit, under the
@@ -833,7 +869,8 @@ static void scan_indirect(struct builder *b)
 
 static void layout_unit(struct unit *u)
 {
-	uint32_t i, j, k, dyn_align = 1;
+	struct shared_vars s = { .dyn_align = 1 };
+	uint32_t i, j, k;
 
 	reset_shared(u);
 	for (i = 0; i < u->nfn; i++) {
@@ -841,11 +878,16 @@ static void layout_unit(struct unit *u)
 
 		for (j = 0; j < b->ninsn; j++)
 			for (k = 0; k < b->insn[j].nopnd; k++)
-				layout_opnd(u, &b->insn[j].o[k], &dyn_align);
+				layout_opnd(u, &b->insn[j].o[k], &s);
 		layout_frame(u, &u->fn[i]);
 	}
+	if (s.n)
+		qsort(s.v, s.n, sizeof(*s.v), by_declaration);
+	for (i = 0; i < s.n; i++)
+		if (!s.v[i]->dynamic)	/* which follows the static part */
+			place_shared(u, s.v[i]);
 	if (u->info.dyn_shared) {
-		u->shared = (u->shared + dyn_align - 1) & ~(dyn_align - 1);
+		u->shared = (u->shared + s.dyn_align - 1) & ~(s.dyn_align - 1);
 		for (i = 0; i < u->nfn; i++)
 			for (j = 0; j < u->fn[i].b->ninsn; j++)
 				for (k = 0; k < u->fn[i].b->insn[j].nopnd; k++) {
@@ -884,9 +926,8 @@ static bool reads_out_of_turn(const struct insn *i)
 {
 	switch (i->op) {
 	case OP_ld:
-		return !insn_has(i, M_nc) && !insn_has(i, M_shared) && !insn_has(i, M_shared_cta) &&
-		       !insn_has(i, M_local) && !insn_has(i, M_param) && !insn_has(i, M_const) &&
-		       !insn_needs_turn(i);
+		return !insn_has(i, M_nc) && !insn_is_shared(i) && !insn_has(i, M_local) &&
+		       !insn_has(i, M_param) && !insn_has(i, M_const) && !insn_needs_turn(i);
 	case OP_cp: case OP_suld: case OP_call:
 		return true;
 	}

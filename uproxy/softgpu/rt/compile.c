@@ -2,63 +2,73 @@
 /*
  * compile.c - compiles an entry into executable code: cache, unit, LLVM, loader
  *
- * Cache file: a struct cache_head, then the object.  The key covers the module's texts, the entry's
- * name, the compiler's build, the CPU and SINGVGPU_SOFT_CPU.  An invalid file is ignored and
- * replaced.
+ * The key of the cache covers the module's texts, the entry's name, the compiler's build, the CPU and
+ * SINGVGPU_SOFT_CPU.
  */
 #include <cpuid.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include <time.h>
 
 #include "ptx_i.h"
-#include "rt_i.h"
+#include "rt_cache.h"
 
 #ifndef PTX_BUILD_ID
 #define PTX_BUILD_ID "unknown"
 #endif
 
-struct cache_head {
-	char magic[16];			/* "softgpu object\n" */
-	XXH128_hash_t key;
-	XXH128_hash_t sum;		/* of everything behind this field, with the object */
-	struct ptx_kernel_info info;
-	uint8_t spins, calls, pad[6];
-	uint64_t len;
-};
-
-static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
-static char *cache_dir;			/* cache_lock */
-
 static pthread_once_t jit_once = PTHREAD_ONCE_INIT;
 static jit_compile_fn jit_fn;
 static char jit_error[256];
 
-int ptx_set_cache(const char *dir)
+/* -------------------------------------------------------------------------------- counts */
+
+static pthread_mutex_t counts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ptx_counts own_counts;
+static struct ptx_counts *counts = &own_counts;	/* set before the first kernel */
+static unsigned int compiling;			/* counts_lock: threads in LLVM */
+
+void ptx_set_counts(struct ptx_counts *c)
 {
-	char *d = dir ? strdup(dir) : NULL;
-
-	if (dir && !d)
-		return -ENOMEM;
-	if (dir && mkdir(dir, 0700) && errno != EEXIST) {
-		int e = errno;
-
-		free(d);
-		return -e;
-	}
-	pthread_mutex_lock(&cache_lock);
-	free(cache_dir);
-	cache_dir = d;
-	pthread_mutex_unlock(&cache_lock);
-	return 0;
+	counts = c ?: &own_counts;
 }
+
+uint64_t ptx_count(size_t field)
+{
+	return __atomic_fetch_add((uint64_t *)((char *)counts + field), 1, __ATOMIC_RELAXED);
+}
+
+static uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void compile_begins(void)
+{
+	pthread_mutex_lock(&counts_lock);
+	if (!compiling++)
+		__atomic_store_n(&counts->since, clock_ns(), __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&counts_lock);
+}
+
+static void compile_ends(bool ok)
+{
+	pthread_mutex_lock(&counts_lock);
+	if (!--compiling) {
+		__atomic_fetch_add(&counts->ns, clock_ns() - counts->since, __ATOMIC_RELAXED);
+		__atomic_store_n(&counts->since, 0, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&counts_lock);
+	ptx_count(ok ? offsetof(struct ptx_counts, compiled) : offsetof(struct ptx_counts, failed));
+}
+
+/* ------------------------------------------------------------------------------ compiling */
 
 /* libsoftjit.so lies beside the library (or program) that holds this code. */
 static void load_jit(void)
@@ -138,78 +148,6 @@ static XXH128_hash_t key_of(struct ptx_module *m, const struct pfunc *f, const c
 	h = XXH3_128bits_digest(s);
 	XXH3_freeState(s);
 	return h;
-}
-
-static bool cache_path(XXH128_hash_t key, char *path, size_t n)
-{
-	bool ok;
-
-	pthread_mutex_lock(&cache_lock);
-	ok = cache_dir && (size_t)snprintf(path, n, "%s/%016llx%016llx.o", cache_dir,
-					   (unsigned long long)key.high64,
-					   (unsigned long long)key.low64) < n;
-	pthread_mutex_unlock(&cache_lock);
-	return ok;
-}
-
-static XXH128_hash_t sum_of(const struct cache_head *h, size_t total)
-{
-	size_t off = offsetof(struct cache_head, info);
-
-	return XXH3_128bits((const char *)h + off, total - off);
-}
-
-/* Reads and checks a cache file.  NULL: none, or invalid. */
-static struct cache_head *cache_read(XXH128_hash_t key)
-{
-	struct cache_head *h = NULL;
-	char path[4200];
-	struct stat st;
-	int fd;
-
-	if (!cache_path(key, path, sizeof(path)))
-		return NULL;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return NULL;
-	if (!fstat(fd, &st) && st.st_size >= (off_t)sizeof(*h) && st.st_size < 1 << 30)
-		h = malloc(st.st_size);
-	if (h && (read(fd, h, st.st_size) != st.st_size ||
-		  memcmp(h->magic, "softgpu object\n", 16) || !XXH128_isEqual(h->key, key) ||
-		  h->len != st.st_size - sizeof(*h) ||
-		  !XXH128_isEqual(h->sum, sum_of(h, st.st_size)))) {
-		free(h);
-		h = NULL;
-	}
-	close(fd);
-	return h;
-}
-
-static void cache_write(XXH128_hash_t key, const struct ptx_kernel *k, const void *obj, size_t len)
-{
-	size_t total = sizeof(struct cache_head) + len;
-	struct cache_head *h = calloc(1, total);
-	char path[4200], tmp[4300];
-	int fd;
-
-	if (!h || !cache_path(key, path, sizeof(path)))
-		goto out;
-	memcpy(h->magic, "softgpu object\n", 16);
-	h->key = key;
-	h->info = k->info;
-	h->spins = k->spins;
-	h->calls = k->calls;
-	h->len = len;
-	memcpy(h + 1, obj, len);
-	h->sum = sum_of(h, total);
-	snprintf(tmp, sizeof(tmp), "%s.%d.%lx.tmp", path, getpid(), (unsigned long)pthread_self());
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0)
-		goto out;
-	if (write(fd, h, total) != (ssize_t)total || close(fd) || rename(tmp, path))
-		unlink(tmp);
-out:
-	free(h);
 }
 
 struct check {
@@ -320,6 +258,8 @@ static bool from_cache(struct ptx_kernel *k, XXH128_hash_t key, char *err, size_
 	k->calls = h->calls;
 	ret = ptx_elf_load(h + 1, h->len, &k->code, &k->code_size, &k->fn, err, errlen);
 	free(h);
+	if (!ret)
+		ptx_count(offsetof(struct ptx_counts, cached));
 	return !ret;
 }
 
@@ -339,12 +279,15 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 	if (!k)
 		return entry < m->nentries ? -ENOMEM : -EINVAL;
 	key = key_of(m, m->entries[entry], level);
+	ptx_count(offsetof(struct ptx_counts, asked));
 	if (!from_cache(k, key, err, errlen)) {
+		compile_begins();
 		ret = build(m, m->entries[entry], k, level, &obj, &len, NULL, err, errlen);
 		if (!ret)
 			ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
-		if (!ret)
-			cache_write(key, k, obj, len);
+		compile_ends(!ret);
+		if (!ret && cache_write(key, k, obj, len))
+			ptx_count(offsetof(struct ptx_counts, kept));
 		free(obj);
 	}
 	if (ret) {
@@ -372,6 +315,7 @@ int ptx_describe(struct ptx_module *m, unsigned int entry, struct ptx_kernel **o
 	if (!k)
 		return entry < m->nentries ? -ENOMEM : -EINVAL;
 	if (from_cache(k, key_of(m, m->entries[entry], level), err, errlen)) {
+		ptx_count(offsetof(struct ptx_counts, asked));
 		*out = k;
 		return 0;
 	}

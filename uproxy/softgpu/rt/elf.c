@@ -15,7 +15,8 @@
 #include "rt_i.h"
 
 extern const struct rt_symbol rt_mem_symbols[], rt_warp_symbols[], rt_math_symbols[],
-	rt_printf_symbols[], rt_run_symbols[], rt_mma_symbols[], rt_tex_symbols[];
+	rt_printf_symbols[], rt_run_symbols[], rt_mma_symbols[], rt_tex_symbols[],
+	rt_async_symbols[], rt_tensor_symbols[];
 
 
 static const struct rt_symbol libc_symbols[] = {
@@ -45,7 +46,7 @@ static void *find_symbol(const char *name)
 {
 	const struct rt_symbol *const tabs[] = { rt_mem_symbols, rt_warp_symbols, rt_math_symbols,
 						 rt_printf_symbols, rt_run_symbols, rt_mma_symbols,
-						 rt_tex_symbols,
+						 rt_tex_symbols, rt_async_symbols, rt_tensor_symbols,
 						 libc_symbols };
 	unsigned int i;
 

@@ -21,10 +21,27 @@ static bool in_ranges(const struct ptx_launch *l, uint64_t a, uint32_t size)
 	return false;
 }
 
-/* The host address of @size bytes at @a of @space for lane @lane; a bad address ends the launch. */
-uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int lane, bool write)
+/* Shared memory of a block of the cluster that the address names, or NULL. */
+static uint8_t *peer_shared(const struct rt_warp *w, uint64_t a, uint32_t size)
+{
+	const struct rt_cluster *c = w->block->cluster;
+	uint64_t rank = (a >> PTX_VA_RANK) - 1;
+
+	a &= (1ull << PTX_VA_RANK) - 1;
+	if (rank >= c->n || a >= w->shared_size || w->shared_size - a < size)
+		return NULL;
+	return c->block[rank]->shared + a;
+}
+
+/*
+ * The host address of @size bytes at @a of @space for lane @lane.  An address that is bad, or no
+ * multiple of @align, ends the launch.
+ */
+uint8_t *rt_resolve_bytes(struct rt_warp *w, uint64_t a, uint32_t size, uint32_t align, int space,
+			  int lane, bool write)
 {
 	uint64_t orig = a;
+	uint8_t *p;
 
 	if (space == RT_GENERIC || space == RT_PARAM) {
 		if (a >= PTX_VA_LIMIT) {
@@ -42,14 +59,15 @@ uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int
 			rt_fault(w, PTX_ILLEGAL_ADDRESS, orig, lane, NULL);
 		}
 	}
-	if (size & (size - 1))
-		rt_fault(w, PTX_ILLEGAL_SPACE, orig, lane, NULL);
-	if (space != RT_PARAM && (a & (size - 1)))
+	if (space != RT_PARAM && (a & (align - 1)))
 		rt_fault(w, PTX_MISALIGNED, orig, lane, NULL);
 	switch (space) {
 	case RT_SHARED:
 		if (a < w->shared_size && w->shared_size - a >= size)
 			return w->shared + a;
+		p = peer_shared(w, a, size);
+		if (p)
+			return p;
 		break;
 	case RT_LOCAL:
 		if (a < w->local_stride && w->local_stride - a >= size)
@@ -66,8 +84,13 @@ uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int
 	rt_fault(w, PTX_ILLEGAL_ADDRESS, orig, lane, NULL);
 }
 
-#define EACH(mask, lane)							\
-	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
+/* The same for an access, which is as aligned as it is large. */
+uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int lane, bool write)
+{
+	if (size & (size - 1))
+		rt_fault(w, PTX_ILLEGAL_SPACE, a, lane, NULL);
+	return rt_resolve_bytes(w, a, size, size, space, lane, write);
+}
 
 /* ---- all lanes at once, where that can be done ---- */
 
@@ -494,7 +517,7 @@ static uint64_t combine(int op, int type, uint64_t old, uint64_t b, uint64_t c)
 		return old;							\
 	}
 
-static uint64_t atom_one(uint8_t *mem, uint32_t size, int op, int ty, uint64_t b, uint64_t c)
+uint64_t rt_atom_one(uint8_t *mem, uint32_t size, int op, int ty, uint64_t b, uint64_t c)
 {
 	switch (size) {
 	ATOM_CASE(2, uint16_t)
@@ -560,7 +583,7 @@ static void rt_atom(struct rt_warp *w, uint32_t mask, uint32_t op, uint32_t ty, 
 		for (k = 0; k < n; k++) {
 			uint64_t b = lane_x(w->x.b + (size_t)k * 32 * size, size, l);
 			uint64_t c = op == RT_CAS ? lane_x(w->x.b + 1024, size, l) : 0;
-			uint64_t old = atom_one(p + (size_t)k * size, size, op, ty, b, c);
+			uint64_t old = rt_atom_one(p + (size_t)k * size, size, op, ty, b, c);
 
 			memcpy(w->y.b + ((size_t)k * 32 + l) * size, &old, size);
 		}

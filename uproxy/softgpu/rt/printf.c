@@ -10,9 +10,6 @@
 
 #include "rt_i.h"
 
-#define EACH(mask, lane)							\
-	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
-
 enum { MAX_FORMAT = 65536 };
 
 struct out {

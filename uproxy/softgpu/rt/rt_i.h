@@ -17,7 +17,7 @@
 #include "ptx.h"
 #include "rt_warp.h"
 
-enum { RT_BARRIERS = 17, RT_MAX_THREADS = 1024, RT_MAX_SLOTS = 1024 };
+enum { RT_BARRIERS = 16, RT_MAX_THREADS = 1024, RT_MAX_SLOTS = 1024, RT_MAX_CLUSTER = 16 };
 
 enum rt_state { RT_READY, RT_WAITING, RT_DONE };
 
@@ -26,7 +26,8 @@ struct rt_fiber {
 	char *stack;
 	size_t stack_size;
 	enum rt_state state;
-	uint32_t bar, gen;	/* while RT_WAITING */
+	const uint32_t *barrier;	/* while RT_WAITING: its number of phases */
+	uint32_t phases;		/* when it began to wait */
 	bool started;
 };
 
@@ -38,6 +39,14 @@ struct rt_barrier {
 	uint32_t acc[3], result[3];	/* popc, and, or */
 };
 
+/* A cluster's blocks run on one worker, all at once. */
+struct rt_cluster {
+	uint32_t n;
+	uint32_t gen;		/* phases of barrier.cluster */
+	bool arrived;		/* somebody has, in this phase */
+	struct rt_block *block[RT_MAX_CLUSTER];
+};
+
 struct rt_block {
 	struct rt_block *next;
 	struct rt_worker *worker;
@@ -47,6 +56,8 @@ struct rt_block {
 	uint32_t slot, barriers;	/* with turns: its slot; barriers since it used the turn */
 	bool has_turn, wants_turn, paused;	/* paused: warp .at is resumed first */
 	uint32_t at;
+	struct rt_cluster *cluster, own;	/* cluster: own of its first block */
+	uint32_t rank;			/* in the cluster */
 	struct rt_warp *warp;
 	struct rt_fiber *fiber;
 	struct rt_barrier bar[RT_BARRIERS];
@@ -61,7 +72,8 @@ struct rt_run {
 	rt_entry_fn entry;
 	const struct ptx_kernel_info *info;
 	bool fibers, spins, late_stores;
-	uint64_t nblocks;
+	uint64_t nblocks, nclusters;
+	uint32_t cluster[3], cluster_size;	/* blocks */
 	uint32_t nthreads, nwarps;
 	uint64_t local_stride;
 	size_t stack_size;
@@ -69,11 +81,11 @@ struct rt_run {
 	uint8_t *params;
 	struct rt_run *next;		/* in the list of runs that want helpers; pool lock */
 	unsigned int helpers, max_helpers;	/* pool lock */
-	uint32_t share;			/* blocks that a worker takes at once */
+	uint32_t share;			/* clusters that a worker takes at once */
 	bool by_turns;
 	_Atomic int abort;		/* shared: a fault, or stop */
 	/* Fields that workers write often share no cache line with fields that all read often. */
-	_Alignas(64) _Atomic uint64_t taken;	/* shared: next block */
+	_Alignas(64) _Atomic uint64_t taken;	/* shared: next cluster */
 	_Alignas(64) _Atomic uint32_t turn;	/* shared: the slot whose turn it is; turns.c */
 	_Atomic uint32_t nslots;	/* shared: number of slots */
 	_Atomic uint32_t nworkers, asleep;	/* shared: workers of this launch; sleeping ones */
@@ -87,7 +99,7 @@ struct rt_run {
 struct rt_worker {
 	struct rt_run *run;
 	void *main_sp;
-	uint64_t next, end;		/* blocks taken but not begun: [next, end) */
+	uint64_t next, end;		/* clusters taken but not begun: [next, end) */
 	struct rt_block *blocks;	/* all slots */
 	struct rt_warp *cur;
 	struct rt_fiber *fiber;
@@ -99,12 +111,20 @@ struct rt_worker {
 	bool aborted;
 };
 
+#define EACH(mask, lane)							\
+	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
+
 extern __thread struct rt_worker *rt_self;
 
 void rt_switch(void **save, void *to);
 void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int lane,
 	      const char *text) __attribute__((noreturn));
 uint8_t *rt_resolve(struct rt_warp *w, uint64_t a, uint32_t size, int space, int lane, bool write);
+uint8_t *rt_resolve_bytes(struct rt_warp *w, uint64_t a, uint32_t size, uint32_t align, int space,
+			  int lane, bool write);
+uint64_t rt_atom_one(uint8_t *mem, uint32_t size, int op, int ty, uint64_t b, uint64_t c);
+void rt_complete_tx(struct rt_warp *w, int lane, uint64_t a, uint32_t bytes);
+uint64_t rt_peer(uint64_t a, uint32_t rank);
 void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index);
 float rt_half_value(uint16_t h, bool bf);
 uint16_t rt_half_bits(float f, bool bf);

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define PTX_ABI "softgpu-3"
+#define PTX_ABI "softgpu-4"
 
 struct rt_block;
 
@@ -33,6 +33,8 @@ struct rt_warp {
 	} y;				/* results: element e of lane l at (e * 32 + l) * size */
 	uint32_t tid[3][32];
 	uint32_t ctaid[3], ntid[3], nctaid[3];
+	uint32_t cluster[3];		/* blocks of a cluster */
+	uint32_t explicit_cluster;	/* the kernel or the launch says how many */
 	uint32_t warpid, nwarpid, smid, nsmid;
 	uint32_t dyn_shared, total_shared;
 	uint32_t alive;			/* lanes that have not exited */
@@ -50,6 +52,7 @@ struct rt_warp {
 	uint64_t lo, span;		/* busiest range: [lo, lo + span + 4096) */
 	struct rt_block *block;
 	uint32_t cc;			/* carry flags */
+	uint32_t at_cluster;		/* lanes that have arrived at the cluster's barrier */
 } __attribute__((aligned(64)));
 
 /*
@@ -116,6 +119,33 @@ enum rt_tex {
 	RT_TEX_COMP = 8,		/* shift: the component of a gather */
 	RT_SURF_TRAP = 0, RT_SURF_CLAMP = 1 << 10, RT_SURF_ZERO = 2 << 10,
 	RT_SURF_MODE = 3 << 10,
+};
+
+/* mbarrier: rt_mbarrier(w, mask, op, space). */
+enum rt_mbarrier {
+	RT_MB_INIT, RT_MB_INVAL, RT_MB_EXPECT, RT_MB_COMPLETE, RT_MB_ARRIVE, RT_MB_ARRIVE_EXPECT,
+	RT_MB_DROP, RT_MB_DROP_EXPECT, RT_MB_TEST, RT_MB_TEST_PARITY,
+};
+
+/* A shared variable of this type, and the state that arriving returns. */
+enum {
+	RT_MB_COUNT = 20,		/* bits of a count: pending arrivals */
+	RT_MB_EXPECTED = 20,		/* shift: arrivals that each phase expects */
+	RT_MB_TX = 40,			/* shift: bytes to come, signed */
+	RT_MB_TX_BITS = 22,
+	RT_MB_VALID = 62,		/* bit: initialised */
+	RT_MB_PHASE = 63,		/* bit: parity of the current phase */
+};
+
+/* Bulk copies: rt_bulk(w, mask, desc), rt_tensor(w, mask, desc, rank). */
+enum {
+	RT_BULK_SRC = 4,		/* shift: enum rt_space; the destination's is in front */
+	RT_BULK_TX = 1 << 8,		/* completes on an mbarrier */
+	RT_BULK_MASK = 1 << 9,		/* copies some of 16 bytes */
+	RT_BULK_REDUCE = 1 << 10,	/* instead of copying */
+	RT_BULK_MULTICAST = 1 << 11,	/* into several blocks of the cluster */
+	RT_TENSOR_STORE = 1 << 24,	/* from shared memory */
+	RT_BULK_OP = 12, RT_BULK_TYPE = 16, RT_BULK_SIZE = 20,	/* shifts, of a reduction */
 };
 
 enum rt_trap_kind { RT_TRAP_TRAP, RT_TRAP_PC, RT_TRAP_INSN };

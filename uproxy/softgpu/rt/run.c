@@ -285,9 +285,9 @@ void rt_to_main(struct rt_worker *wk)
 	wk->in_kernel = true;
 }
 
-static bool runnable(const struct rt_block *b, const struct rt_fiber *f)
+static bool runnable(const struct rt_fiber *f)
 {
-	return f->state == RT_READY || (f->state == RT_WAITING && b->bar[f->bar].gen != f->gen);
+	return f->state == RT_READY || (f->state == RT_WAITING && *f->barrier != f->phases);
 }
 
 /* Switches directly to the warp that rt_round() would resume next, if it has been started. */
@@ -296,7 +296,7 @@ static void to_next(struct rt_worker *wk, struct rt_block *b)
 	struct rt_fiber *f = wk->fiber, *g = f;
 
 	while (++g < b->fiber + b->nwarps && g->started)
-		if (runnable(b, g)) {
+		if (runnable(g)) {
 			g->state = RT_READY;
 			wk->fiber = g;
 			wk->cur = &b->warp[g - b->fiber];
@@ -461,6 +461,19 @@ static struct rt_barrier *bar_arrive(struct rt_warp *w, uint32_t mask, uint32_t 
 	return bar;
 }
 
+/* Until the barrier, whose phases @gen counts, is in another phase than the one that began with @at. */
+static void wait_at(struct rt_warp *w, const uint32_t *gen, uint32_t at)
+{
+	struct rt_worker *wk = w->block->worker;
+
+	while (*gen == at) {
+		wk->fiber->barrier = gen;
+		wk->fiber->phases = at;
+		wk->fiber->state = RT_WAITING;
+		to_next(wk, w->block);
+	}
+}
+
 static void bar_wait(struct rt_warp *w, uint32_t mask, struct rt_barrier *bar)
 {
 	struct rt_worker *wk = w->block->worker;
@@ -473,12 +486,7 @@ static void bar_wait(struct rt_warp *w, uint32_t mask, struct rt_barrier *bar)
 			rt_turn_look(w->block);
 		return;
 	}
-	while (bar->gen == gen) {
-		wk->fiber->bar = bar - w->block->bar;
-		wk->fiber->gen = gen;
-		wk->fiber->state = RT_WAITING;
-		to_next(wk, w->block);
-	}
+	wait_at(w, &bar->gen, gen);
 }
 
 static void rt_bar(struct rt_warp *w, uint32_t mask, uint32_t id, uint32_t count)
@@ -504,6 +512,61 @@ static uint32_t rt_bar_red(struct rt_warp *w, uint32_t mask, uint32_t id, uint32
 	bar->acc[2] |= pred != 0;
 	bar_wait(w, mask, bar);
 	return bar->result[op];
+}
+
+/* ---- the barrier of a cluster ---- */
+
+/* Whether all threads of the cluster have arrived that have not exited.  The last ones run last. */
+static bool cluster_complete(const struct rt_cluster *c)
+{
+	uint32_t i, k;
+
+	for (i = c->arrived ? c->n : 0; i-- > 0;)
+		for (k = c->block[i]->nwarps; k-- > 0;) {
+			const struct rt_warp *w = &c->block[i]->warp[k];
+
+			if (w->alive & ~w->at_cluster)
+				return false;
+		}
+	return c->arrived;
+}
+
+static void cluster_try_release(struct rt_block *b)
+{
+	struct rt_cluster *c = b->cluster;
+	uint32_t i, k;
+
+	if (!cluster_complete(c))
+		return;
+	for (i = 0; i < c->n; i++)
+		for (k = 0; k < c->block[i]->nwarps; k++)
+			c->block[i]->warp[k].at_cluster = 0;
+	c->arrived = false;
+	c->gen++;
+	b->worker->progress = true;
+	if (b->worker->run->by_turns)
+		rt_turn_barrier(b);
+}
+
+static void rt_cluster_arrive(struct rt_warp *w, uint32_t mask)
+{
+	w->at_cluster |= mask;
+	w->block->cluster->arrived = true;
+	cluster_try_release(w->block);
+}
+
+/* A lane waits for the phase in which it has arrived: lanes of a warp may be a phase apart. */
+static void rt_cluster_wait(struct rt_warp *w, uint32_t mask)
+{
+	struct rt_cluster *c = w->block->cluster;
+	struct rt_worker *wk = w->block->worker;
+
+	w->late = wk->run->late_stores ? mask : 0;
+	cluster_try_release(w->block);		/* lanes may have exited since the last arrival */
+	while (w->at_cluster & mask)
+		wait_at(w, &c->gen, c->gen);
+	if (wk->run->by_turns)
+		rt_turn_look(w->block);
 }
 
 /* ---- blocks ---- */
@@ -532,7 +595,9 @@ static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
 	for (k = 0; k < 3; k++) {
 		w->ntid[k] = l->block[k];
 		w->nctaid[k] = l->grid[k];
+		w->cluster[k] = r->cluster[k];
 	}
+	w->explicit_cluster = l->cluster[0] || r->k->entry->cluster[0];
 	for (lane = 0; lane < 32; lane++) {
 		uint32_t t = i * 32 + lane;
 
@@ -570,6 +635,9 @@ struct rt_block *rt_block_new(struct rt_worker *wk)
 	if (!b)
 		return NULL;
 	b->worker = wk;
+	b->own.n = 1;
+	b->own.block[0] = b;
+	b->cluster = &b->own;
 	b->nwarps = r->nwarps;
 	b->shared_size = r->shared_size;
 	b->local_size = (size_t)r->nwarps * 32 * r->local_stride;
@@ -632,6 +700,7 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	b->index = index;
 	b->ndone = 0;
 	b->active = true;
+	b->own.arrived = false;
 	if (r->fibers) {
 		memset(b->bar, 0, sizeof(b->bar));
 		for (i = 0; i < RT_BARRIERS; i++)
@@ -646,6 +715,7 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 		w->alive = left >= 32 ? ~0u : (1u << left) - 1;
 		w->budget = r->spins ? BUDGET_SPIN : BUDGET;
 		w->late = 0;
+		w->at_cluster = 0;
 		if (r->fibers) {
 			b->fiber[i].started = false;
 			b->fiber[i].state = RT_READY;
@@ -653,40 +723,92 @@ void rt_block_init(struct rt_worker *wk, struct rt_block *b, uint64_t index)
 	}
 }
 
-/* Takes run->share blocks at once, since a small block takes less time than a fetch_add. */
+/* Takes run->share clusters at once, since a small block takes less time than a fetch_add. */
 static bool take_share(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 
 	wk->next = atomic_fetch_add(&r->taken, r->share);
 	wk->end = wk->next + r->share;
-	if (wk->next >= r->nblocks) {
-		atomic_store(&r->taken, r->nblocks);
+	if (wk->next >= r->nclusters) {
+		atomic_store(&r->taken, r->nclusters);
 		wk->next = wk->end = 0;
 		return false;
 	}
-	if (wk->end > r->nblocks)
-		wk->end = r->nblocks;
+	if (wk->end > r->nclusters)
+		wk->end = r->nclusters;
 	return true;
 }
 
-/* Takes the next block into a free slot.  False: none left, or no memory. */
-static bool take_block(struct rt_worker *wk)
+/* The first block of a new cluster, or NULL. */
+static struct rt_block *cluster_new(struct rt_worker *wk)
+{
+	struct rt_block *block[RT_MAX_CLUSTER], *first;
+	uint32_t n = wk->run->cluster_size, i;
+
+	for (i = n; i-- > 0;) {		/* rounds begin with the newest block */
+		block[i] = rt_block_new(wk);
+		if (!block[i])
+			return NULL;
+		block[i]->rank = i;
+	}
+	first = block[0];
+	first->own.n = n;
+	for (i = 0; i < n; i++) {
+		first->own.block[i] = block[i];
+		block[i]->cluster = &first->own;
+	}
+	return first;
+}
+
+static bool cluster_active(const struct rt_cluster *c)
+{
+	uint32_t i;
+
+	for (i = 0; i < c->n; i++)
+		if (c->block[i]->active)
+			return true;
+	return false;
+}
+
+/* The grid's number of block @rank of cluster @index. */
+static uint64_t block_of(const struct rt_run *r, uint64_t index, uint32_t rank)
+{
+	const uint32_t *grid = r->l->grid, *size = r->cluster;
+	uint64_t at = 0, step = 1;
+	int i;
+
+	if (r->cluster_size == 1)
+		return index;
+	for (i = 0; i < 3; i++) {
+		at += step * (index % (grid[i] / size[i]) * size[i] + rank % size[i]);
+		index /= grid[i] / size[i];
+		rank /= size[i];
+		step *= grid[i];
+	}
+	return at;
+}
+
+/* Takes the next cluster into free blocks.  False: none left, or no memory. */
+static bool take_cluster(struct rt_worker *wk)
 {
 	struct rt_run *r = wk->run;
 	struct rt_block *b;
+	uint32_t i;
 
 	if (wk->next == wk->end && !take_share(wk))
 		return false;
-	for (b = wk->blocks; b && b->active; b = b->next)
+	for (b = wk->blocks; b && (b->rank || cluster_active(&b->own)); b = b->next)
 		;
 	if (!b)
-		b = rt_block_new(wk);
+		b = cluster_new(wk);
 	if (!b) {
 		rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
 		return false;
 	}
-	rt_block_init(wk, b, wk->next++);
+	for (i = 0; i < b->own.n; i++)
+		rt_block_init(wk, b->own.block[i], block_of(r, wk->next, i));
+	wk->next++;
 	return true;
 }
 
@@ -698,7 +820,7 @@ static void run_blocks(struct rt_worker *wk)
 	struct rt_run *r = wk->run;
 	uint32_t i;
 
-	while (!atomic_load(&r->abort) && take_block(wk)) {
+	while (!atomic_load(&r->abort) && take_cluster(wk)) {
 		struct rt_block *b = wk->blocks;
 
 		for (i = 0; i < b->nwarps; i++) {
@@ -732,6 +854,7 @@ static void warp_done(struct rt_block *b)
 	for (i = 0; i < RT_BARRIERS; i++)	/* waiting warps no longer wait for this one */
 		if (b->bar[i].arrived && bar_complete(b, &b->bar[i]))
 			bar_release(b, &b->bar[i]);
+	cluster_try_release(b);
 	if (b->ndone == b->nwarps)
 		b->active = false;
 }
@@ -749,7 +872,7 @@ bool rt_round(struct rt_worker *wk, struct rt_block *b)
 	for (i = b->paused ? b->at : 0; i < b->nwarps; i++) {
 		struct rt_fiber *f = &b->fiber[i];
 
-		if (f->state == RT_DONE || !runnable(b, f))
+		if (f->state == RT_DONE || !runnable(f))
 			continue;
 		if (!f->started && fiber_start(f, r->stack_size, i)) {
 			rt_record(r, PTX_NOMEM, 0, NULL, 0, NULL);
@@ -789,8 +912,8 @@ static void run_fibers(struct rt_worker *wk)
 		if (idle >= IDLE_ROUNDS || (r->spins && wk->stale >= STALE_ROUNDS * active))
 			more = 1 + active / 4;
 		for (; left && more && active < limit; more--) {
-			left = take_block(wk);
-			active += left;
+			left = take_cluster(wk);
+			active += left ? r->cluster_size : 0;
 			idle = wk->stale = 0;
 		}
 		wk->progress = any = false;
@@ -868,8 +991,6 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l,
 	for (i = 0; i < 3; i++) {
 		if (e->reqntid[0] && l->block[i] != e->reqntid[i])
 			return refuse(f, "the block is not what the kernel requires (.reqntid)");
-		if (e->cluster[i] > 1)
-			return refuse(f, "clusters of several blocks are not supported");
 		max *= e->maxntid[i] ? e->maxntid[i] : 1;
 	}
 	if (e->maxntid[0] && threads > max)
@@ -881,6 +1002,32 @@ static int check_launch(const struct ptx_kernel *k, const struct ptx_launch *l,
 	return 0;
 }
 
+/* The cluster's size: the kernel's own, the launch's, or one block. */
+static int set_cluster(struct rt_run *r, struct ptx_fault *f)
+{
+	const struct ptx_entry_info *e = r->k->entry;
+	const struct ptx_launch *l = r->l;
+	uint64_t n = 1;
+	int i;
+
+	if (e->grid_of_clusters)
+		return refuse(f, "a grid of clusters is not supported (.blocksareclusters)");
+	if (e->explicit_cluster && !e->cluster[0] && !l->cluster[0])
+		return refuse(f, "no size of clusters is given (.explicitcluster)");
+	for (i = 0; i < 3; i++) {
+		r->cluster[i] = e->cluster[0] ? e->cluster[i] : l->cluster[0] ? l->cluster[i] : 1;
+		if (e->cluster[0] && l->cluster[0] && e->cluster[i] != l->cluster[i])
+			return refuse(f, "the cluster is not what the kernel requires");
+		n *= r->cluster[i];
+		if (!n || n > RT_MAX_CLUSTER || (e->max_cluster && n > e->max_cluster))
+			return refuse(f, "a cluster of too many blocks, or of none");
+		if (l->grid[i] % r->cluster[i])
+			return refuse(f, "the grid has parts of clusters");
+	}
+	r->cluster_size = n;
+	return 0;
+}
+
 int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *fault)
 {
 	struct rt_run r = { .k = k, .l = l, .entry = k->fn, .info = &k->info };
@@ -888,15 +1035,16 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	int ret;
 
 	memset(fault, 0, sizeof(*fault));
-	ret = check_launch(k, l, fault);
+	ret = check_launch(k, l, fault) ?: set_cluster(&r, fault);
 	if (ret)
 		return ret;
 	r.nthreads = l->block[0] * l->block[1] * l->block[2];
 	r.nwarps = (r.nthreads + 31) / 32;
 	r.nblocks = (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
+	r.nclusters = r.nblocks / r.cluster_size;
 	r.spins = k->spins;
 	r.late_stores = l->late_stores && r.nwarps > 1;
-	r.fibers = k->info.barriers || k->spins || l->cooperative;
+	r.fibers = k->info.barriers || k->spins || l->cooperative || r.cluster_size > 1;
 	r.stack_size = k->calls ? STACK_CALLS : STACK;
 	r.shared_total = k->info.static_shared + l->dyn_shared;
 	r.shared_size = r.shared_total;
@@ -911,11 +1059,11 @@ int ptx_run(struct ptx_kernel *k, const struct ptx_launch *l, struct ptx_fault *
 	if (l->params_len)
 		memcpy(r.params, l->params, l->params_len);
 	pthread_mutex_init(&r.lock, NULL);
-	if (k->info.turns && !l->cooperative && r.nblocks > 1)
+	if (k->info.turns && !l->cooperative && r.cluster_size == 1 && r.nblocks > 1)
 		rt_turns_init(&r);
 	r.max_helpers = (k->info.ordered && !r.by_turns) || l->cooperative ? 0 : rt_workers() - 1;
-	if (r.max_helpers > r.nblocks - 1)
-		r.max_helpers = r.nblocks - 1;
+	if (r.max_helpers > r.nclusters - 1)
+		r.max_helpers = r.nclusters - 1;
 	if (r.by_turns && r.max_helpers > r.nslots - 1)
 		r.max_helpers = r.nslots - 1;
 	helped = r.max_helpers > 0;
@@ -937,5 +1085,6 @@ const struct rt_symbol rt_run_symbols[] = {
 	{ "rt_tick", rt_tick }, { "rt_yield", rt_yield },
 	{ "rt_sleep", rt_sleep }, { "rt_trap", rt_trap }, { "rt_turn", rt_turn },
 	{ "rt_late", rt_late }, { "rt_bar", rt_bar }, { "rt_bar_arrive", rt_bar_arrive }, { "rt_bar_red", rt_bar_red },
+	{ "rt_cluster_arrive", rt_cluster_arrive }, { "rt_cluster_wait", rt_cluster_wait },
 	{ NULL, NULL },
 };

@@ -11,9 +11,6 @@
 
 #include "rt_i.h"
 
-#define EACH(mask, lane)							\
-	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
-
 struct sampler {
 	struct rt_warp *w;
 	const struct ptx_tex *t;

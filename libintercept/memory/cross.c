@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cross.c - waits for another device's events, and copies between devices of the process
+ *
+ * Each device has its own proxy, so no driver orders the work of two devices. All devices reach the
+ * arena: a stream of one device stores a value in a word there, and a stream of the other waits for
+ * that value. The program itself waits only while no word is free.
+ *
+ *   stream ── word ──► helper of the source's device: copy to a slot ── word ──►
+ *             helper of the destination's device: copy from the slot ── word ──► stream
+ *
+ * A helper is a stream of the interposer. A crossing takes an idle helper or makes one, so that it does
+ * not wait for other crossings; only when a device has HELPERS_MAX busy ones is one of these taken.
+ */
+#include "client.h"
+#include "cross.h"
+#include "memory_i.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WORDS		512
+#define HELPERS_MAX	32		/* of a device */
+#define PIECE		(2ull << 20)	/* bytes of a slot */
+#define PIECES		4		/* slots of a copy */
+
+struct word {			/* in the arena */
+	uint64_t arrived;	/* the value that the waiting stream waits for */
+	uint64_t passed;	/* the value that it has waited for */
+};
+
+/* One use of a word. It is over when the word's `passed` is at least `value`. */
+struct crossing {
+	struct word *word;
+	uint64_t value;
+};
+
+struct helper {
+	uint64_t stream;	/* its handle; 0: none. It ends with its context */
+	const struct context *ctx;
+	struct crossing last;
+};
+
+struct slots {			/* arena memory of a copy that may be under way */
+	struct slots *next;
+	uint64_t off;
+	struct crossing last;
+};
+
+struct crossings {		/* locks.crossings */
+	struct word *word;
+	uint64_t value[WORDS];	/* the latest one given out */
+	uint32_t next;
+	struct helper helper[SV_DEVICES_MAX][HELPERS_MAX];
+	uint32_t turn;		/* of helpers that are taken although they may have work */
+	struct slots *slots;
+};
+
+static bool over(const struct crossing *c)
+{
+	return !c->word || __atomic_load_n(&c->word->passed, __ATOMIC_ACQUIRE) >= c->value;
+}
+
+static CUresult begin(struct crossings **out)
+{
+	struct crossings *new;
+	uint64_t off;
+
+	*out = __atomic_load_n(&process.crossings, __ATOMIC_ACQUIRE);
+	if (*out)
+		return CUDA_SUCCESS;
+	TRY(arena_alloc(WORDS * sizeof(struct word), 64, NULL, &off));
+	new = calloc(1, sizeof(*new));
+	if (new) {
+		new->word = arena_at(off);
+		memset(new->word, 0, WORDS * sizeof(struct word));
+	}
+	lock_take(&process.locks.crossings);
+	*out = process.crossings ?: new;
+	__atomic_store_n(&process.crossings, *out, __ATOMIC_RELEASE);
+	lock_drop(&process.locks.crossings);
+	if (*out != new) {
+		arena_free(off);
+		free(new);
+	}
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool try_word(struct crossings *x, struct crossing *c)
+{
+	for (uint32_t i = 0; i < WORDS; i++, x->next++) {
+		uint32_t w = x->next % WORDS;
+
+		*c = (struct crossing){ &x->word[w], x->value[w] };
+		if (over(c)) {
+			c->value = ++x->value[w];
+			x->next++;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Takes a free word; while all are in use, waits for the devices. The sticky error of `here`. */
+static CUresult take_word(struct crossings *x, struct crossing *c)
+{
+	static const struct timespec pause = { .tv_nsec = 50000 };
+	bool taken;
+
+	for (;;) {
+		lock_take(&process.locks.crossings);
+		taken = try_word(x, c);
+		lock_drop(&process.locks.crossings);
+		if (taken)
+			return CUDA_SUCCESS;
+		TRY(send_latched());
+		lock_may_wait("a free word for a crossing");
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* ------------------------------------------------------------------------------------ order */
+
+static CUresult store_word(struct stream *s, uint64_t *at, uint64_t value)
+{
+	struct sv_cuStreamWriteValue64_v2 a = { .ctx = s->o.ctx->o.handle, .stream = s->wire,
+						.addr = sv_u64(at), .value = value };
+
+	ON(s->o.ctx->session);
+	return send_async(SV_OP_cuStreamWriteValue64_v2, &a, sizeof(a), NULL, 0);
+}
+
+static CUresult wait_word(struct stream *s, const struct crossing *c)
+{
+	struct sv_cuStreamWaitValue64_v2 a = { .ctx = s->o.ctx->o.handle, .stream = s->wire,
+					       .addr = sv_u64(&c->word->arrived), .value = c->value,
+					       .flags = CU_STREAM_WAIT_VALUE_GEQ };
+	ON(s->o.ctx->session);
+
+	TRY(send_async(SV_OP_cuStreamWaitValue64_v2, &a, sizeof(a), NULL, 0));
+	return store_word(s, &c->word->passed, c->value);
+}
+
+/* The word is free again, since no device is going to use it for this crossing. */
+static void release(const struct crossing *c)
+{
+	__atomic_store_n(&c->word->passed, c->value, __ATOMIC_RELEASE);
+}
+
+/*
+ * Gives up a crossing whose wait failed. s has been told to store into the word, and may do so late; s
+ * itself frees the word behind that store, which could otherwise overwrite the word's next value.
+ */
+static void abandon(struct stream *s, const struct crossing *c)
+{
+	if (store_word(s, &c->word->passed, c->value))
+		release(c);	/* the context is broken, and stores nothing more */
+}
+
+/* Work enqueued into `to` from now on waits for what is in `from`. */
+static CUresult cross(struct stream *from, struct stream *to, const struct crossing *c)
+{
+	CUresult rc = store_word(from, &c->word->arrived, c->value);
+
+	if (rc) {
+		release(c);
+		return rc;
+	}
+	rc = wait_word(to, c);
+	if (rc)
+		abandon(from, c);
+	return rc;
+}
+
+static CUresult order(struct crossings *x, struct stream *from, struct stream *to,
+		      struct crossing *c)
+{
+	TRY(take_word(x, c));
+	return cross(from, to, c);
+}
+
+/* ---------------------------------------------------------------------------------- helpers */
+
+static struct stream *of(const struct helper *h, const struct context *ctx)
+{
+	struct stream *s = h->ctx == ctx ? obj_find(SV_T_CUstream, h->stream) : NULL;
+
+	return s && s->o.ctx == ctx ? s : NULL;
+}
+
+/* An idle helper in the context, or a place for a new one, or one that may have work. */
+static struct helper *choose(struct crossings *x, const struct context *ctx)
+{
+	struct helper *all = x->helper[device_of(ctx->session)], *room = NULL;
+
+	for (int i = 0; i < HELPERS_MAX; i++) {
+		if (of(&all[i], ctx) && over(&all[i].last))
+			return &all[i];
+		if (!room && !obj_find(SV_T_CUstream, all[i].stream))
+			room = &all[i];
+	}
+	return room ?: &all[x->turn++ % HELPERS_MAX];
+}
+
+/* A helper in a context, in use until c is over. */
+static CUresult take_helper(struct crossings *x, struct context *ctx, const struct crossing *c,
+			    struct helper **h, struct stream **out)
+{
+	CUresult rc;
+
+	ON(ctx->session);
+	lock_take(&process.locks.crossings);
+	*h = choose(x, ctx);
+	*out = of(*h, ctx);
+	(*h)->last = *c;
+	lock_drop(&process.locks.crossings);
+	if (*out)
+		return CUDA_SUCCESS;
+	rc = stream_new(ctx, CU_STREAM_NON_BLOCKING, out);
+	if (rc) {
+		release(c);
+		return rc;
+	}
+	lock_take(&process.locks.crossings);
+	(*h)->ctx = ctx;
+	(*h)->stream = (*out)->wire;
+	lock_drop(&process.locks.crossings);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * The same, behind what is in `from` and, for a copy that the program waits for, behind what is in its
+ * context's legacy stream ("serialized", cuMemcpyPeer). helper_done() says later what its last crossing is.
+ */
+static CUresult helper_behind(struct crossings *x, struct context *ctx, struct stream *from, bool sync,
+			      struct helper **h, struct stream **out)
+{
+	struct crossing c;
+
+	TRY(take_word(x, &c));
+	TRY(take_helper(x, ctx, &c, h, out));
+	TRY(cross(from, *out, &c));
+	return sync && from != &ctx->legacy ? order(x, &ctx->legacy, *out, &c) : CUDA_SUCCESS;
+}
+
+static void helper_done(struct helper *h, const struct crossing *last)
+{
+	lock_take(&process.locks.crossings);
+	h->last = *last;
+	lock_drop(&process.locks.crossings);
+}
+
+/* ----------------------------------------------------------------------------------- events */
+
+CUresult cross_wait(struct stream *s, struct event *e)
+{
+	struct sv_cuStreamWaitEvent a = { .ctx = e->o.ctx->o.handle, .hEvent = e->o.handle };
+	struct crossings *x;
+	struct crossing c;
+	struct helper *h;
+	struct stream *on;
+	CUresult rc;
+
+	if (!e->o.ctx->live)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	TRY(begin(&x));
+	TRY(take_word(x, &c));
+	TRY(take_helper(x, e->o.ctx, &c, &h, &on));
+	a.hStream = on->wire;
+	{
+		ON(e->o.ctx->session);
+		rc = send_async(SV_OP_cuStreamWaitEvent, &a, sizeof(a), NULL, 0);
+	}
+	if (rc) {
+		release(&c);
+		return rc;
+	}
+	return cross(on, s, &c);
+}
+
+/* ----------------------------------------------------------------------------------- copies */
+
+/* Free the slots of copies that are done. */
+static void sweep(struct crossings *x)
+{
+	struct slots **p, *s, *done = NULL;
+
+	lock_take(&process.locks.crossings);
+	for (p = &x->slots; (s = *p);) {
+		if (over(&s->last)) {
+			*p = s->next;
+			s->next = done;
+			done = s;
+		} else {
+			p = &s->next;
+		}
+	}
+	lock_drop(&process.locks.crossings);
+	while ((s = done)) {
+		done = s->next;
+		arena_free(s->off);
+		free(s);
+	}
+}
+
+static CUresult copy_piece(struct stream *s, uint64_t dst, uint64_t src, uint64_t len)
+{
+	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
+
+	ON(s->o.ctx->session);
+	return send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+}
+
+/*
+ * Copies one piece through a slot. *free: the crossing after which the slot is free, or its word is
+ * NULL. again: a later piece uses the slot, so *free becomes this piece's crossing.
+ */
+static CUresult one_piece(struct crossings *x, struct stream *from, struct stream *to, uint64_t slot,
+			  uint64_t dst, uint64_t src, uint64_t len, bool again, struct crossing *free,
+			  struct crossing *last)
+{
+	struct crossing full;
+	CUresult rc;
+
+	if (free->word) {
+		full = *free;
+		free->word = NULL;
+		rc = wait_word(from, &full);
+		if (rc) {
+			abandon(to, &full);
+			return rc;
+		}
+	}
+	TRY(copy_piece(from, slot, src, len));
+	TRY(order(x, from, to, last));
+	TRY(copy_piece(to, dst, slot, len));
+	if (!again)
+		return CUDA_SUCCESS;
+	TRY(take_word(x, &full));
+	rc = store_word(to, &full.word->arrived, full.value);
+	if (rc)
+		release(&full);
+	else
+		*free = full;
+	return rc;
+}
+
+/* Copies through slots; *last is a crossing of the last piece. */
+static CUresult through_slots(struct crossings *x, struct stream *from, struct stream *to,
+			      uint64_t slots, uint64_t dst, uint64_t src, uint64_t len,
+			      struct crossing *last)
+{
+	struct crossing free[PIECES] = { { NULL, 0 } };
+	uint64_t room = len < PIECE ? len : PIECE;
+	CUresult rc = CUDA_SUCCESS;
+
+	for (uint64_t i = 0, done = 0; done < len && !rc; i++, done += room) {
+		uint64_t n = len - done < room ? len - done : room;
+		uint64_t slot = sv_u64(arena_at(slots)) + i % PIECES * room;
+
+		rc = one_piece(x, from, to, slot, dst + done, src + done, n,
+			       len - done > PIECES * room, &free[i % PIECES], last);
+	}
+	for (int i = 0; i < PIECES; i++)
+		if (free[i].word)
+			abandon(to, &free[i]);
+	return rc;
+}
+
+static CUresult copy_between(struct crossings *x, struct stream *s, const struct memory *d,
+			     const struct memory *f, uint64_t dst, uint64_t src, uint64_t len,
+			     bool sync)
+{
+	uint64_t pieces = (len + PIECE - 1) / PIECE, room = len < PIECE ? len : PIECE;
+	struct stream *from, *to;
+	struct helper *hf, *hd;
+	struct crossing last;
+	struct slots *slots;
+	CUresult rc;
+
+	sweep(x);
+	TRY(helper_behind(x, f->ctx, s, sync, &hf, &from));
+	TRY(helper_behind(x, d->ctx, s, sync, &hd, &to));
+	slots = calloc(1, sizeof(*slots));
+	if (!slots)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = arena_alloc((pieces < PIECES ? pieces : PIECES) * room, 64, NULL, &slots->off);
+	if (rc) {
+		free(slots);
+		return rc;
+	}
+	rc = through_slots(x, from, to, slots->off, dst, src, len, &last);
+	if (!rc)
+		rc = order(x, to, s, &last);
+	if (rc)
+		return rc;	/* a session broke meanwhile: its copies may use the slots, which are lost */
+	helper_done(hf, &last);
+	helper_done(hd, &last);
+	slots->last = last;
+	lock_take(&process.locks.crossings);
+	slots->next = x->slots;
+	x->slots = slots;
+	lock_drop(&process.locks.crossings);
+	return CUDA_SUCCESS;
+}
+
+/* One side is memory m of another device than the stream's; the other side is m's device or the host. */
+static CUresult copy_abroad(struct crossings *x, struct stream *s, const struct memory *m,
+			    uint64_t dst, uint64_t src, uint64_t len, bool sync, cross_copy_fn *copy)
+{
+	struct crossing last;
+	struct helper *h;
+	struct stream *on;
+
+	TRY(helper_behind(x, m->ctx, s, sync, &h, &on));
+	{
+		ON(m->session);
+		TRY(copy(on, dst, src, len, sync));
+	}
+	TRY(order(x, on, s, &last));
+	helper_done(h, &last);
+	return CUDA_SUCCESS;
+}
+
+/* Finds the device memory that has len bytes at addr. m->session NULL: they are the host's. */
+static CUresult look(uint64_t addr, uint64_t len, struct memory *m)
+{
+	if (!memory_find(addr, m) || !m->session) {
+		m->session = NULL;
+		return CUDA_SUCCESS;
+	}
+	if (!m->ctx || !m->ctx->live)
+		m->ctx = process.primary[device_of(m->session)];
+	if (addr - m->base > m->len || len > m->len - (addr - m->base) || !m->ctx || !m->ctx->live)
+		return CUDA_ERROR_INVALID_VALUE;
+	return m->kind == MEMORY_RESERVED ? vmm_range(addr, len) : CUDA_SUCCESS;
+}
+
+CUresult cross_copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync,
+		    cross_copy_fn *copy)
+{
+	struct crossings *x;
+	struct memory d, f;
+
+	if (s->capture)
+		return sv_unsupported("a copy between devices in a graph", "a graph is one device's");
+	TRY(look(dst, len, &d));
+	TRY(look(src, len, &f));
+	TRY(begin(&x));
+	if (d.session && f.session && d.session != f.session)
+		TRY(copy_between(x, s, &d, &f, dst, src, len, sync));
+	else
+		TRY(copy_abroad(x, s, d.session ? &d : &f, dst, src, len, sync, copy));
+	return sync ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
+}

@@ -200,7 +200,7 @@ static void do_freeze(struct sv_session *s, const struct ctl_freeze *m)
 
 	if (ctl.state == CTL_STATE_FROZEN)
 		why_set(&why, -EALREADY, "the session is frozen already");
-	else if (!freeze(s, m->idle_ms, tell_drain, &r.drain_ns, &why))
+	else if (!freeze(s, m->idle_ms, m->held_ms, tell_drain, &r.drain_ns, &why))
 		ctl.state = CTL_STATE_FROZEN;
 	ctl_reply_why(&r.r, &why);
 	reply(&r.r, sizeof(r), CTL_FREEZE, -1);

@@ -490,12 +490,12 @@ bool freeze_idle(struct sv_session *s);	/* has the device nothing to do? Consume
 
 /*
  * Closes the gate, drains the ring and waits until the device is idle. After an error, with its
- * sentence, the session runs on. idle_ms: the timeout, for the time without any progress. tell gets
- * now and then the streams' operations, done and in all; it returns -ECANCELED when nobody waits
- * for the freeze any more. ns: the time that it took.
+ * sentence, the session runs on. idle_ms: the timeout, for the time without any progress; held_ms:
+ * ctl_freeze's. tell gets now and then the streams' operations, done and in all; it returns
+ * -ECANCELED when nobody waits for the freeze any more. ns: the time that it took.
  */
-int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, uint64_t total),
-	   uint64_t *ns, struct why *why);
+int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why);
 int thaw(struct sv_session *s);
 
 /*

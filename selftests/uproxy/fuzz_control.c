@@ -92,12 +92,13 @@ int freeze_possible(struct sv_session *s, struct why *why)
 	MUST(s == &session && is.there && !is.frozen);
 	return result(F_POSSIBLE, why) ? -ENOTSUP : 0;
 }
-int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, uint64_t total),
-	   uint64_t *ns, struct why *why)
+int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why)
 {
 	int rc = 0;
 
 	(void)idle_ms;
+	(void)held_ms;
 	MUST(s == &session && is.there && !is.frozen);
 	for (unsigned int i = 0; i < wants.steps && !rc; i++)
 		rc = tell(i, wants.steps);

@@ -19,6 +19,8 @@
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define TRIES		16	/* since processes of the job may end meanwhile */
+#define HELD_TRIES	32	/* since a stream may wait for a thread that waits at a gate ... */
+#define HELD_SHARE	64	/* ... each for a share of --freeze; the next one for all of it */
 #define ENDING_MS	3000	/* for a process to end after its session */
 #define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end */
 
@@ -49,6 +51,7 @@ struct take {
 	struct worker *w;
 	int n;
 	uint64_t deadline;	/* now_ms(); 0: none */
+	uint64_t held_ms;	/* ctl_freeze's */
 	struct phase *criu_phase;
 	bool published;
 
@@ -196,7 +199,7 @@ static int join_all(struct take *t)
 static void *freeze_one(void *arg)
 {
 	struct worker *w = arg;
-	struct ctl_freeze req = { .idle_ms = w->t->o->freeze_ms };
+	struct ctl_freeze req = { .idle_ms = w->t->o->freeze_ms, .held_ms = w->t->held_ms };
 	struct ctl_frozen reply = { 0 };
 	int err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
 		       w->t->o->freeze_ms + SILENCE_MS);
@@ -518,13 +521,31 @@ static void complain(struct take *t, int err)
 	    "; a longer time may help" : "");
 }
 
+struct attempts {
+	uint64_t deadline;	/* of all; now_ms(), 0: none */
+	int moved;		/* that met a job whose processes came or went */
+	int held;		/* that met a stream which waits for an act of the program */
+};
+
+/* Whether another attempt may get further than this one, which ended with err. Counts it. */
+static bool again(const struct rundir_job *job, struct attempts *a, int err)
+{
+	if (err == -ERESTART)
+		return ++a->moved < TRIES && !has_ended(job);
+	return err == -EAGAIN && ++a->held <= HELD_TRIES && !has_ended(job);
+}
+
+/* One attempt. -EAGAIN: there may be another. */
 static int take_once(const struct rundir_job *job, const struct take_options *o,
-		     struct phases *ps, struct take_result *r, bool last)
+		     struct phases *ps, struct take_result *r, struct attempts *a)
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
-			  .lock = PTHREAD_MUTEX_INITIALIZER,
-			  .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
+			  .lock = PTHREAD_MUTEX_INITIALIZER, .deadline = a->deadline };
+	bool retry;
 	int err;
+
+	if (a->held < HELD_TRIES)
+		t.held_ms = o->freeze_ms / HELD_SHARE + 1;
 
 	memset(r, 0, sizeof(*r));
 	err = look(&t);
@@ -549,11 +570,12 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		r->bytes += t.w[i].dumped.bytes;
 		r->stored += t.w[i].dumped.new_bytes;
 	}
-	if (err && (err != -ERESTART || last || has_ended(job)))
+	retry = again(job, a, err);
+	if (err && !retry)
 		complain(&t, err);
 	save_close(&t.save);
 	free(t.w);
-	return err;
+	return retry ? -EAGAIN : err == -EAGAIN ? -ETIMEDOUT : err;
 }
 
 int take_option(struct take_options *o, int c)
@@ -576,12 +598,13 @@ int take_option(struct take_options *o, int c)
 int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
 	      struct take_result *r)
 {
-	int tries = 0, err;
+	struct attempts a = { .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
+	int err;
 
 	do {
-		usleep(tries * 5000);
+		usleep((a.moved + a.held) * 5000);
 		ps->n = 0;
-		err = take_once(job, o, ps, r, ++tries == TRIES);
-	} while (err == -ERESTART && tries < TRIES && !has_ended(job));
+		err = take_once(job, o, ps, r, &a);
+	} while (err == -EAGAIN);
 	return err;
 }

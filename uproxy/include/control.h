@@ -127,6 +127,9 @@ struct ctl_freeze {
 	struct ctl_head h;
 	uint64_t idle_ms;	/* timeout without progress: the gate opens again, the reply is
 				 * -ETIMEDOUT and names stream and cause */
+	uint64_t held_ms;	/* the same, -EAGAIN, for streams that wait for an act of the program
+				 * (a host function, a value in memory), which may itself wait at
+				 * the gate; 0: idle_ms counts for them, too */
 };
 
 struct ctl_frozen {
@@ -193,7 +196,7 @@ _Static_assert(sizeof(struct ctl_progress) == 64, "wire");
 _Static_assert(sizeof(struct ctl_ref) == 32, "wire");
 _Static_assert(sizeof(struct ctl_device) == 296, "wire");
 _Static_assert(sizeof(struct ctl_info) == 2136, "wire");
-_Static_assert(sizeof(struct ctl_freeze) == 24, "wire");
+_Static_assert(sizeof(struct ctl_freeze) == 32, "wire");
 _Static_assert(sizeof(struct ctl_frozen) == 544, "wire");
 _Static_assert(sizeof(struct ctl_store) == 1040, "wire");
 _Static_assert(sizeof(struct ctl_dumped) == 736, "wire");

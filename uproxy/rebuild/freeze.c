@@ -83,7 +83,7 @@ static int may_be(struct sv_session *s, struct why *why)
 
 struct freezing {
 	struct sv_session *s;
-	uint64_t begin, idle_ns;
+	uint64_t begin, idle_ns, held_ns;
 	int (*tell)(uint64_t done, uint64_t total);
 	uint64_t looked, moved;		/* now_ns(): last look at the streams, last progress */
 	uint64_t left, total;		/* operations of the streams: left, in all */
@@ -169,15 +169,16 @@ static struct stream *busy_other(struct sv_session *s, struct stream *st)
 	return st;
 }
 
+static bool in_host_function(const struct sv_session *s, const struct stream *st)
+{
+	return st->call &&
+	       __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE) < st->call;
+}
+
 static const char *cause(const struct sv_session *s, const struct stream *st, char *text, size_t n)
 {
-	uint64_t word;
-
-	if (st->call) {
-		word = __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE);
-		if (word < st->call)
-			return "a host function of the program that has not returned yet";
-	}
+	if (in_host_function(s, st))
+		return "a host function of the program that has not returned yet";
 	if (!st->wait_addr)
 		return "a kernel or copy that does not end, or waits for the program";
 	snprintf(text, n, "a value in memory at 0x%llx (cuStreamWaitValue), or a kernel that runs on",
@@ -236,21 +237,27 @@ static void how_far(const struct freezing *f, const struct stream *st, char *tex
 			 (unsigned long long)done, before, done / before);
 }
 
-/* Nothing has moved for too long: names what it waits for. */
+/* Nothing has moved for long: names what it waits for. 0: it has not been too long for that. */
 static int blame(struct freezing *f, uint64_t unanswered)
 {
 	struct sv_session *s = f->s;
 	struct stream *st;
 	char text[128], name[64], far[160];
 	CUresult r;
+	bool late = now_ns() - f->moved > f->idle_ns, held;
 
 	st = busy(s, &r);
+	if (!st && !late)
+		return 0;
 	if (!st)
 		return why_set(f->why, -ETIMEDOUT, worker_idle() ?
 			       "%llu calls of the program are not answered yet" :
 			       "a module or graph is still being loaded or compiled (%llu calls are "
 			       "open)", (unsigned long long)unanswered);
 	st = busy_other(s, st);
+	held = f->held_ns < f->idle_ns && (in_host_function(s, st) || st->wait_addr);
+	if (!held && !late)
+		return 0;
 	if (st->legacy)
 		snprintf(name, sizeof(name), "the default stream");
 	else if (st == st->context->grave)
@@ -259,8 +266,9 @@ static int blame(struct freezing *f, uint64_t unanswered)
 		snprintf(name, sizeof(name), "stream %u (0x%llx)", sv_handle_index(st->handle),
 			 (unsigned long long)st->handle);
 	how_far(f, st, far, sizeof(far));
-	return why_set(f->why, -ETIMEDOUT, "%s waits for %s; %s: checkpoint again later, or give it a "
-		       "longer deadline", name, cause(s, st, text, sizeof(text)), far);
+	return why_set(f->why, held ? -EAGAIN : -ETIMEDOUT, "%s waits for %s; %s: checkpoint again "
+		       "later, or give it a longer deadline", name, cause(s, st, text, sizeof(text)),
+		       far);
 }
 
 static void nap(struct freezing *f)
@@ -300,8 +308,12 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		return 1;
 	}
 	look(f, unanswered);
-	if (now_ns() - f->moved > f->idle_ns)
-		return blame(f, unanswered);
+	if (now_ns() - f->moved > f->held_ns) {
+		int rc = blame(f, unanswered);
+
+		if (rc)
+			return rc;
+	}
 	nap(f);
 	return 0;
 }
@@ -340,8 +352,8 @@ static int flush(struct sv_session *s, struct why *why)
 
 /* ------------------------------------------------------------------------------ freeze, thaw */
 
-int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, uint64_t total),
-	   uint64_t *ns, struct why *why)
+int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why)
 {
 	uint64_t begin = now_ns();
 	struct freezing f = { .s = s, .begin = begin, .moved = begin, .tell = tell, .why = why };
@@ -350,6 +362,7 @@ int freeze(struct sv_session *s, uint64_t idle_ms, int (*tell)(uint64_t done, ui
 	if (rc)
 		return rc;
 	f.idle_ns = (idle_ms < IDLE_MS_MAX ? idle_ms : IDLE_MS_MAX) * 1000000;
+	f.held_ns = held_ms && held_ms < idle_ms ? held_ms * 1000000 : f.idle_ns;
 	rc = ring_freeze_when(s->ring, serve_one, settled, &f, -1);
 	if (rc)
 		return why_set(why, rc, "%s", rc == -ECANCELED ? "the conductor has gone" :

@@ -3,9 +3,10 @@
  * inflight.cu - a job with work that only the program can end: a host function, a wait for a word
  * of memory, a kernel that polls host memory; or with exported state: memory, or an event. The job
  * goes on when the file GO exists. Or it has queued more than six seconds of work (deep), or two
- * seconds of work and then a kernel that polls (behind).
+ * seconds of work and then a kernel that polls (behind). Or it asks, until the file exists, again and
+ * again for a stream whose host function returns after 30 of the answers, of 40 ms 30 (asks).
  *
- * inflight callback|wait|poll|share|ipc|event|deep|behind GO
+ * inflight callback|wait|poll|share|ipc|event|deep|behind|asks GO
  */
 #include "../jobs/job.cuh"
 
@@ -20,6 +21,27 @@ static void until_go(void)
 {
 	while (access(go, F_OK))
 		usleep(10000);
+}
+
+static void CUDART_CB until_gate(void *arg)
+{
+	while (!*(volatile int *)arg)
+		usleep(100);
+}
+
+static void ask(cudaStream_t s, int *gate)
+{
+	while (access(go, F_OK)) {
+		*(volatile int *)gate = 0;
+		CHECK(cudaLaunchHostFunc(s, until_gate, gate));
+		for (int i = 0; i < 30; i++) {
+			EXPECT_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+			usleep(1000);
+		}
+		*(volatile int *)gate = 5;
+		CHECK(cudaStreamSynchronize(s));
+		usleep(10000);
+	}
 }
 
 static void CUDART_CB callback(void *arg)
@@ -121,13 +143,15 @@ int main(int argc, char **argv)
 		CHECK(cudaIpcGetMemHandle(&handle, out));
 	} else if (!strcmp(argv[1], "event")) {
 		share_event();
-	} else if (spins != DEEP) {
+	} else if (spins != DEEP && strcmp(argv[1], "asks")) {
 		poll<<<1, 1, 0, s>>>(flag, out);
 	}
 	CHECK(cudaGetLastError());
 	usleep(100000);
 	printf("under way\n");
 	fflush(stdout);
+	if (!strcmp(argv[1], "asks"))
+		ask(s, flag);
 	if (strcmp(argv[1], "callback")) {
 		if (spins != DEEP)
 			until_go();

@@ -532,7 +532,7 @@ static bool again(const struct rundir_job *job, struct attempts *a, int err)
 {
 	if (err == -ERESTART)
 		return ++a->moved < TRIES && !has_ended(job);
-	return err == -EAGAIN && ++a->held <= HELD_TRIES && !has_ended(job);
+	return err == -EBUSY && ++a->held <= HELD_TRIES && !has_ended(job);
 }
 
 /* One attempt. -EAGAIN: there may be another. */
@@ -575,7 +575,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		complain(&t, err);
 	save_close(&t.save);
 	free(t.w);
-	return retry ? -EAGAIN : err == -EAGAIN ? -ETIMEDOUT : err;
+	return retry ? -EAGAIN : err == -EBUSY ? -ETIMEDOUT : err;
 }
 
 int take_option(struct take_options *o, int c)

@@ -127,7 +127,7 @@ struct ctl_freeze {
 	struct ctl_head h;
 	uint64_t idle_ms;	/* timeout without progress: the gate opens again, the reply is
 				 * -ETIMEDOUT and names stream and cause */
-	uint64_t held_ms;	/* the same, -EAGAIN, for streams that wait for an act of the program
+	uint64_t held_ms;	/* the same, -EBUSY, for streams that wait for an act of the program
 				 * (a host function, a value in memory), which may itself wait at
 				 * the gate; 0: idle_ms counts for them, too */
 };

@@ -266,7 +266,7 @@ static int blame(struct freezing *f, uint64_t unanswered)
 		snprintf(name, sizeof(name), "stream %u (0x%llx)", sv_handle_index(st->handle),
 			 (unsigned long long)st->handle);
 	how_far(f, st, far, sizeof(far));
-	return why_set(f->why, held ? -EAGAIN : -ETIMEDOUT, "%s waits for %s; %s: checkpoint again "
+	return why_set(f->why, held ? -EBUSY : -ETIMEDOUT, "%s waits for %s; %s: checkpoint again "
 		       "later, or give it a longer deadline", name, cause(s, st, text, sizeof(text)),
 		       far);
 }

@@ -15,3 +15,9 @@ selftests/demo/train: | $(B)/selftests/jobs/gpt $(B)/lib/libcuda.so.1 $(B)/uprox
 selftests/demo/checkpoint: | selftests/demo/train $(B)/tools/singvgpu-init $(B)/lib/libsingvgpu-files.so ;
 DEMOS += selftests/demo/train selftests/demo/checkpoint
 endif
+
+# What follows when PyTorch is unpacked, which takes minutes the first time: the same in PyTorch.
+.PHONY: run-demo-torch
+run-demo-torch: run-demo
+	@tools/setup/setup -o torch
+	@[ ! -e $(BUILD)/setup/torch.done ] || selftests/demo/checkpoint torch

@@ -49,6 +49,7 @@ endef
 
 .PHONY: check check-host check-vm check-san check-long check-full
 check: setup
+	@tools/setup/setup -o torch
 	$(san)
 	$(again) run-check
 check-host: setup
@@ -94,7 +95,7 @@ run-bench: all $(BENCHES)
 	@set -e; for bench in $(BENCHES); do $$bench; done
 
 demo: setup
-	$(again) run-demo
+	$(again) run-demo-torch
 run-demo: all $(DEMOS)
 	@$(if $(DEMOS),,echo "there is no demo" >&2; exit 1)
 	@mkdir -p $(BUILD)/bench

@@ -2,12 +2,12 @@
 /*
  * map.c - mappings of a channel: only at its own address; an end hangs up with its last mapping
  *
- * The first address space that maps an end owns it; no other may map it. When its last mapping is
- * closed (munmap, exec, exit) the end hangs up. Splitting a mapping opens the new half before
- * anything closes, so the count does not touch zero in between. A mapping cannot be moved:
- * get_unmapped_area() knows one address. A child has none (VM_DONTCOPY), and if its parent insists
- * (MADV_DOFORK) the child's do not count. A core dump would allocate all of a sparse arena, so it
- * leaves the mapping out.
+ * The first address space that maps an end owns it; others may map its arena alone, as guests, whose
+ * mappings do not count. When the owner's last mapping is closed (munmap, exec, exit) the end hangs
+ * up. Splitting a mapping opens the new half before anything closes, so the count does not touch zero
+ * in between. A mapping cannot be moved: get_unmapped_area() knows one address. A child has none
+ * (VM_DONTCOPY), and if its parent insists (MADV_DOFORK) the child's do not count. A core dump would
+ * allocate all of a sparse arena, so it leaves the mapping out.
  */
 #include <linux/mman.h>
 #include <linux/pagemap.h>
@@ -111,13 +111,21 @@ unsigned long sgv_get_unmapped_area(struct file *file, unsigned long addr, unsig
 	return va;
 }
 
-/*
- * Counts the mapping. The first one makes its address space the owner of the end, and takes over
- * *watch.
- */
-static int own_mapping(struct sgv_end *end, struct sgv_channel *ch, struct mm_struct *mm,
-		       struct sgv_mm **watch)
+static bool in_arena(const struct sgv_channel *ch, const struct vm_area_struct *vma)
 {
+	u64 off = (u64)vma->vm_pgoff << PAGE_SHIFT;
+
+	return off >= ch->arena_off && off + (vma->vm_end - vma->vm_start) <= ch->log_off;
+}
+
+/*
+ * Counts the mapping, unless it is a guest's. The first one makes its address space the owner of
+ * the end, and takes over *watch.
+ */
+static int own_mapping(struct sgv_end *end, struct sgv_channel *ch,
+		       const struct vm_area_struct *vma, struct sgv_mm **watch)
+{
+	struct mm_struct *mm = vma->vm_mm;
 	int err = 0;
 
 	spin_lock(&ch->lock);
@@ -130,7 +138,7 @@ static int own_mapping(struct sgv_end *end, struct sgv_channel *ch, struct mm_st
 		*watch = NULL;
 	} else if (end->mm == mm) {
 		end->nmap++;
-	} else {
+	} else if (!in_arena(ch, vma)) {
 		err = -EBUSY;
 	}
 	spin_unlock(&ch->lock);
@@ -154,7 +162,7 @@ int sgv_mmap(struct file *file, struct vm_area_struct *vma)
 	watch = sgv_mm_get(vma->vm_mm);
 	if (IS_ERR(watch))
 		return PTR_ERR(watch);
-	err = own_mapping(end, ch, vma->vm_mm, &watch);
+	err = own_mapping(end, ch, vma, &watch);
 	sgv_mm_put(watch);
 	if (err)
 		return err;

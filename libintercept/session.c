@@ -33,6 +33,7 @@
 #define OTHERS_OFF	(512ull << 30)
 #define OTHERS_STEP	(1ull << 30)
 #define OTHERS_TRIES	256
+#define PART_BYTES	4096
 
 LOCAL struct process process = {
 	.lock = LOCK_INIT(LOCK_SESSION),
@@ -174,6 +175,19 @@ static int read_all(int fd, void *to, size_t len)
 	return 0;
 }
 
+/*
+ * CRIU takes mappings of one device that follow each other for mappings of one file, and the module's
+ * channels are all of one device: a page of another file parts them.
+ */
+static bool part(uint64_t at)
+{
+	void *before = (void *)(uintptr_t)(at - PART_BYTES);
+	void *p = mmap(before, PART_BYTES, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS |
+		       MAP_FIXED_NOREPLACE, -1, 0);
+
+	return p == before || (p == MAP_FAILED && errno == EEXIST);
+}
+
 /* A place for another session's channel. Nothing is mapped there now; else 0. */
 static uint64_t channel_place(void)
 {
@@ -202,7 +216,9 @@ static int describe(struct sv_connect *hello)
 	if (!hello->others)
 		return 0;
 	hello->channel = channel_place();
-	return hello->channel ? 0 : -EEXIST;
+	if (!hello->channel || (ring_backend(process.home->ring) == RING_KMOD && !part(hello->channel)))
+		return -EEXIST;
+	return 0;
 }
 
 static int say_hello(int sock, int device)

@@ -198,3 +198,20 @@ int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ri
 	*out = r;
 	return 0;
 }
+
+/* GET_INFO ends EPOLLPRI: a client's end has none, and a restored proxy's end no client yet. */
+int ring_kmod_look(int fd, struct singvgpu_geometry *g, uint8_t id[16])
+{
+	struct singvgpu_info i;
+	int rc = call(fd, SINGVGPU_IOC_GET_INFO, &i);
+
+	if (rc)
+		return rc == -ENOTTY ? -EPROTO : rc;
+	if (i.api_version != SINGVGPU_API_VERSION)
+		return -EPROTONOSUPPORT;
+	if (i.role == SINGVGPU_ROLE_NONE)
+		return -EPROTO;
+	*g = i.geo;
+	memcpy(id, i.id, 16);
+	return 0;
+}

@@ -393,32 +393,20 @@ int ring_memfd_attach(int fd, struct ring **out)
 	return 0;
 }
 
-int ring_memfd_arena(int fd, void **arena, uint64_t *len, uint8_t id[16])
+int ring_memfd_look(int fd, struct singvgpu_geometry *g, uint8_t id[16])
 {
 	int seals = fcntl(fd, F_GET_SEALS);
-	struct singvgpu_geometry g;
 	struct singvgpu_ctl c;
 	struct layout lay;
 	struct stat st;
-	void *va;
-	int rc = read_ctl(fd, &c, &g, &lay);
+	int rc = read_ctl(fd, &c, g, &lay);
 
 	if (rc)
 		return rc;
 	/* A client that shrank the object could kill this process by SIGBUS. */
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
-	    (uint64_t)st.st_size < lay.end || !g.arena_len)
+	    (uint64_t)st.st_size < lay.end)
 		return -EPROTO;
-	va = (void *)(uintptr_t)(g.va + lay.arena_off);
-	*arena = mmap(va, g.arena_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
-		      fd, lay.arena_off);
-	if (*arena == MAP_FAILED)
-		return -errno;
-	if (*arena != va) {
-		munmap(*arena, g.arena_len);
-		return -EEXIST;
-	}
-	*len = g.arena_len;
 	memcpy(id, c.id, 16);
 	return 0;
 }

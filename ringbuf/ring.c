@@ -217,11 +217,30 @@ int ring_attach(struct ring **out, int fd)
 
 int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16])
 {
+	struct singvgpu_geometry g;
+	struct layout lay;
 	struct stat st;
+	void *va;
+	int rc;
 
 	if (fstat(fd, &st))
 		return -errno;
-	return S_ISCHR(st.st_mode) ? -EOPNOTSUPP : ring_memfd_arena(fd, arena, len, id);
+	rc = S_ISCHR(st.st_mode) ? ring_kmod_look(fd, &g, id) : ring_memfd_look(fd, &g, id);
+	if (rc)
+		return rc;
+	if (ring_layout(&g, &lay) || !g.arena_len)
+		return -EPROTO;
+	va = (void *)(uintptr_t)(g.va + lay.arena_off);
+	*arena = mmap(va, g.arena_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+		      fd, lay.arena_off);
+	if (*arena == MAP_FAILED)
+		return errno == EBUSY ? -EPROTONOSUPPORT : -errno;
+	if (*arena != va) {
+		munmap(*arena, g.arena_len);
+		return -EEXIST;
+	}
+	*len = g.arena_len;
+	return 0;
 }
 
 int ring_attach_id(struct ring **out, const uint8_t id[16], const uint8_t cookie[16])

@@ -96,8 +96,8 @@ int ring_attach(struct ring **out, int fd);
 /*
  * ring_map_arena: maps the arena of the channel behind fd, which stays the caller's, in a third
  * process, at the channel's addresses; *len in bytes, id is the channel's. The mapping stays for good.
- * -EEXIST the addresses are taken, -EPROTO not a channel, -EPROTONOSUPPORT another version,
- * -EOPNOTSUPP (module) its channels have two ends.
+ * -EEXIST the addresses are taken, -EPROTO not a channel, -EPROTONOSUPPORT another version, or a
+ * module that has no guests yet; -EPIPE (module) the end behind fd has hung up.
  */
 int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16]);
 

@@ -223,9 +223,10 @@ int ring_membarrier_rseq(bool reg);
 extern const struct ring_ops ring_kmod_ops, ring_memfd_ops;
 int ring_kmod_create(struct ring *r, uint32_t generation);
 int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out);
+int ring_kmod_look(int fd, struct singvgpu_geometry *g, uint8_t id[16]);
 int ring_memfd_create(struct ring *r, uint32_t generation);
 int ring_memfd_attach(int fd, struct ring **out);
-int ring_memfd_arena(int fd, void **arena, uint64_t *len, uint8_t id[16]);
+int ring_memfd_look(int fd, struct singvgpu_geometry *g, uint8_t id[16]);
 
 static inline uint32_t rec_units(uint64_t len)
 {

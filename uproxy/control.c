@@ -10,6 +10,7 @@
  * A message is checked when it has been copied as a whole. The peer is our own user or root.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,12 +312,15 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 		reply(&r.r, sizeof(r), CTL_RESTORE, -1);
 		return;
 	}
-	if (!rc && ring_backend(s->ring) == RING_MEMFD) {
-		fd = ring_client_fd(s->ring);
-		rc = fd < 0 ? fd : 0;
+	/* The module's client end is made by the client; its guests map the arena by this one. */
+	if (!rc) {
+		fd = ring_backend(s->ring) == RING_MEMFD ? ring_client_fd(s->ring) :
+			fcntl(ring_fd(s->ring), F_DUPFD_CLOEXEC, 0);
+		rc = fd == -1 ? -errno : fd < 0 ? fd : 0;
 		if (rc)
 			why_set(&why, rc, "the client's end of the channel: %s", ring_strerror(rc));
-		memset(r.cookie, 0, sizeof(r.cookie));
+		if (ring_backend(s->ring) == RING_MEMFD)
+			memset(r.cookie, 0, sizeof(r.cookie));
 	}
 	if (why_text(&why, rc, "")) {
 		uproxy_say("cannot restore: %s", why.text);

@@ -108,9 +108,9 @@ static int map_home(struct sv_session *s, int home, void **arena, struct why *wh
 
 	if (!rc && s->arena_len <= s->arena_first)
 		rc = -EPROTO;
-	if (rc == -EOPNOTSUPP)
-		return why_set(why, rc, "a process on several devices needs --backend memfd: a channel "
-			       "of the kernel module has two ends");
+	if (rc == -EPROTONOSUPPORT)
+		return why_set(why, rc, "a process on several devices needs --backend memfd, or the "
+			       "kernel module of this version: %s", ring_strerror(rc));
 	return rc ? why_set(why, rc, "the process's arena cannot be used: %s", ring_strerror(rc)) : 0;
 }
 

@@ -33,6 +33,8 @@ endif
 HOST_TESTS += selftests/ckpt/moments selftests/ckpt/test-inflight selftests/ckpt/faults \
 	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere \
 	selftests/ckpt/test-waits selftests/ckpt/test-several selftests/ckpt/test-registered selftests/ckpt/test-variables
+VM_TESTS += selftests/ckpt/several-vm
+TIMEOUT_several-vm := 600
 LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200

@@ -250,6 +250,56 @@ TEST_F(channel, second_process_cannot_map_an_end)
 	EXPECT_EQ(0, reap(child));
 }
 
+/* In a process whose parent has mapped the end behind fd, and says by tell that it has gone. */
+static int be_guest(int fd, int tell)
+{
+	char byte;
+
+	if (SYS(map_at(fd, 0, LOG_OFF)) != -EBUSY ||
+	    SYS(map_at(fd, ARENA_OFF - PAGE, 2 * PAGE)) != -EBUSY ||
+	    SYS(map_at(fd, LOG_OFF - PAGE, 2 * PAGE)) != -EBUSY)
+		return 1;
+	if (map_at(fd, ARENA_OFF, ARENA) != (void *)ARENA_VA ||
+	    SYS(map_at(fd, ARENA_OFF, PAGE)) != -EEXIST)
+		return 2;
+	close(fd);
+	if (*arena(5) != 55)
+		return 3;
+	*arena(6) = 66;
+	/* In two parts, and a hole: the end does not notice. */
+	if (munmap((void *)(ARENA_VA + PAGE), PAGE))
+		return 4;
+	if (write(tell, "", 1) != 1 || read(tell, &byte, 1) != 1)
+		return 5;
+	*arena(7) = 1;
+	return *arena(6) == 67 ? 0 : 6;
+}
+
+TEST_F(channel, guest_maps_the_arena_alone_and_outlives_the_end)
+{
+	struct pollfd pfd = { .fd = self->client };
+	int socks[2];
+	pid_t guest;
+	char byte;
+
+	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks));
+	*arena(5) = 55;
+	guest = fork();
+	if (!guest)
+		_exit(be_guest(self->proxy, socks[1]));
+	close(socks[1]);
+	EXPECT_EQ(1, read(socks[0], &byte, 1));
+	EXPECT_EQ(66, *arena(6));
+	*arena(6) = 67;
+	EXPECT_EQ(0, poll(&pfd, 1, 0));
+	munmap((void *)VA, LENGTH);
+	EXPECT_EQ(1, poll(&pfd, 1, 0));
+	EXPECT_EQ(-EPIPE, SYS(map_at(self->proxy, ARENA_OFF, PAGE)));
+	EXPECT_EQ(1, write(socks[0], "", 1));
+	EXPECT_EQ(0, reap(guest));
+	close(socks[0]);
+}
+
 TEST_F(channel, passed_file_makes_its_mapper_the_client)
 {
 	struct pollfd pfd = { .fd = self->proxy };

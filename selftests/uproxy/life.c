@@ -88,7 +88,7 @@ TEST(refuses_guests_by_name)
 	good.taken[0] = (struct sv_window){ home.shared->window, home.shared->window_len };
 
 	EXPECT_TRUE(guest_refused(_metadata, &good, -1, ""));
-	EXPECT_TRUE(guest_refused(_metadata, &good, null, "has two ends"));	/* no memfd */
+	EXPECT_TRUE(guest_refused(_metadata, &good, null, "arena cannot be used"));	/* no channel */
 	EXPECT_TRUE(guest_refused(_metadata, &good, page, "arena cannot be used"));
 	/* A copy of the channel's first page, of a file that can shrink, and of one that is too short. */
 	copy = mmap(NULL, 4096, PROT_READ, MAP_SHARED, own, 0);

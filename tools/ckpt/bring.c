@@ -399,7 +399,7 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
 		       SILENCE_MS);
 	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
-	if (!err && !req.check && b->channel[i] < 0 && strcmp(p->info.backend, "kmod"))
+	if (!err && !req.check && b->channel[i] < 0)
 		err = -EPROTO;
 	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
 	why_text(why, err, reply.r.why);

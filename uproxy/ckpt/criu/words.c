@@ -61,11 +61,18 @@ static bool has(const char *text, const char *what)
 	return strcasestr(text, what);
 }
 
-/* The text of "(00.012345)      7: Error (criu/files.c:123): text"; NULL: not an error. */
+/*
+ * The text of "(00.012345)      7: Error (criu/files.c:123): text", or of the plugin's
+ * "Error: singvgpu: text"; NULL: not an error.
+ */
 static char *error_of(char *line)
 {
-	char *at = strstr(line, "Error (");
+	static const char plugin[] = "Error: singvgpu: ";
+	char *at = strstr(line, plugin);
 
+	if (at)
+		return at + sizeof(plugin) - 1;
+	at = strstr(line, "Error (");
 	if (!at)
 		return NULL;
 	at = strstr(at, "): ");

@@ -9,7 +9,7 @@
  *     0        control      both, see each field  both
  *     cpl_off  completions  both, see below       both
  *     ring_off ring         client                both
- *     arena_off arena       both                  both
+ *     arena_off arena       both                  both, and guests (see mmap)
  *     log_off  log          proxy                 proxy alone
  *
  * The object is either a character device file (/dev/singvgpu, this file's ioctls) or a memfd;
@@ -294,8 +294,12 @@ struct singvgpu_range {
  * mmap: offset 0 is the control page. Address and offset must match `va` (else EINVAL; address NULL
  * matches). MAP_SHARED of a file open for writing, no PROT_EXEC; the client end may not map the log
  * (EACCES). An occupied address gives EEXIST and changes nothing, MAP_FIXED or not. EBUSY another
- * process has the end mapped; EPIPE the end has hung up. Mappings are not inherited by fork and
- * cannot be moved or grown.
+ * process has the end mapped, and more than the arena is asked for; EPIPE the end has hung up.
+ * Mappings are not inherited by fork and cannot be moved or grown.
+ *
+ * A process that maps the arena of an end which another process has mapped is a guest: the proxy of
+ * the client's session on another device. Its mappings stay valid when the ends have hung up, and
+ * keep the memory.
  *
  * An end hangs up when the process that mapped it removes the last mapping, execs or dies, even if
  * other processes have the file; an end that was never mapped, when its last file is closed.

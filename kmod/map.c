@@ -2,12 +2,12 @@
 /*
  * map.c - mappings of a channel: only at its own address; an end hangs up with its last mapping
  *
- * The first address space that maps an end owns it; others may map its arena alone, as guests, whose
- * mappings do not count. When the owner's last mapping is closed (munmap, exec, exit) the end hangs
- * up. Splitting a mapping opens the new half before anything closes, so the count does not touch zero
- * in between. A mapping cannot be moved: get_unmapped_area() knows one address. A child has none
- * (VM_DONTCOPY), and if its parent insists (MADV_DOFORK) the child's do not count. A core dump would
- * allocate all of a sparse arena, so it leaves the mapping out.
+ * The first address space that maps an end owns it; others may map its arena alone, as guests,
+ * whose mappings do not count. When the owner's last mapping is closed (munmap, exec, exit) the
+ * end hangs up. Splitting a mapping opens the new half before anything closes, so the count does
+ * not touch zero in between. A mapping cannot be moved: get_unmapped_area() knows one address. A
+ * child has none (VM_DONTCOPY), and if its parent insists (MADV_DOFORK) the child's do not
+ * count. A core dump would allocate all of a sparse arena, so it leaves the mapping out.
  */
 #include <linux/mman.h>
 #include <linux/pagemap.h>

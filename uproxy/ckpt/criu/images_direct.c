@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "images_i.h"
+#include "protobuf_i.h"
 
 #define PAGE		4096ull
 #define VMA_MIN		(1ull << 20)
@@ -99,76 +100,6 @@ struct direct {
 	int error;
 };
 
-/* ----------------------------------------------------------------------------- protobufs */
-
-struct field {
-	unsigned int number;
-	uint64_t value;		/* of a varint */
-	const uint8_t *data;	/* of bytes */
-	uint64_t len;
-};
-
-static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *v)
-{
-	*v = 0;
-	for (int shift = 0; *p < end && shift < 70; shift += 7) {
-		uint8_t b = *(*p)++;
-
-		*v |= shift < 64 ? (uint64_t)(b & 0x7f) << shift : 0;
-		if (!(b & 0x80))
-			return true;
-	}
-	return false;
-}
-
-/* Reads the next field of a protobuf: 1, 0 at the end, -1: malformed. */
-static int next_field(const uint8_t **p, const uint8_t *end, struct field *f)
-{
-	uint64_t key;
-
-	if (*p == end)
-		return 0;
-	if (!varint(p, end, &key))
-		return -1;
-	f->number = key >> 3;
-	f->data = NULL;
-	f->value = f->len = 0;
-	switch (key & 7) {
-	case 0:
-		return varint(p, end, &f->value) ? 1 : -1;
-	case 2:
-		if (!varint(p, end, &f->len) || f->len > (uint64_t)(end - *p))
-			return -1;
-		break;
-	case 1:
-	case 5:
-		f->len = (key & 7) == 1 ? 8 : 4;
-		if (f->len > (uint64_t)(end - *p))
-			return -1;
-		break;
-	default:
-		return -1;
-	}
-	f->data = *p;
-	*p += f->len;
-	return 1;
-}
-
-/* The next entry of an image: 1, 0 at the end, -1: malformed. */
-static int next_entry(const uint8_t **p, const uint8_t *end, const uint8_t **entry, uint32_t *len)
-{
-	if (*p == end)
-		return 0;
-	if (end - *p < 4)
-		return -1;
-	memcpy(len, *p, 4);
-	if (*len > (uint64_t)(end - *p - 4))
-		return -1;
-	*entry = *p + 4;
-	*p += 4 + *len;
-	return 1;
-}
-
 /* ------------------------------------------------------------------------------- mappings */
 
 static bool worth_it(const uint64_t *v)
@@ -182,10 +113,10 @@ static bool worth_it(const uint64_t *v)
 static bool add_vma(struct direct *d, int pid, const uint8_t *p, const uint8_t *end)
 {
 	uint64_t v[16] = { 0 };
-	struct field f;
+	struct pb_field f;
 	int rc;
 
-	while ((rc = next_field(&p, end, &f)) > 0)
+	while ((rc = pb_field(&p, end, &f)) > 0)
 		if (f.number < 16)
 			v[f.number] = f.value;
 	if (rc || d->n_vmas == VMAS_MAX)
@@ -198,17 +129,17 @@ static bool add_vma(struct direct *d, int pid, const uint8_t *p, const uint8_t *
 static bool read_vmas(struct direct *d, int pid, const uint8_t *p, const uint8_t *end)
 {
 	const uint8_t *entry;
-	struct field f;
+	struct pb_field f;
 	uint32_t len;
 	int rc;
 
 	if (end - p < 8)
 		return false;
 	p += 8;
-	if (next_entry(&p, end, &entry, &len) != 1)
+	if (pb_entry(&p, end, &entry, &len) != 1)
 		return false;
 	end = entry + len;
-	while ((rc = next_field(&entry, end, &f)) > 0)
+	while ((rc = pb_field(&entry, end, &f)) > 0)
 		if (f.number == 14 && f.data && !add_vma(d, pid, f.data, f.data + f.len))
 			return false;
 	return !rc;
@@ -259,13 +190,6 @@ static bool add_run(struct direct *d, int pid, uint32_t id, uint64_t off, uint64
 	return true;
 }
 
-static void put_varint(FILE *out, uint64_t v)
-{
-	for (; v > 0x7f; v >>= 7)
-		putc(0x80 | (v & 0x7f), out);
-	putc(v, out);
-}
-
 static void put_entry(FILE *out, uint64_t address, uint64_t pages, uint64_t flags)
 {
 	char *text = NULL;
@@ -276,13 +200,13 @@ static void put_entry(FILE *out, uint64_t address, uint64_t pages, uint64_t flag
 	if (!m)
 		return;
 	putc(1 << 3, m);
-	put_varint(m, address);
+	pb_put_varint(m, address);
 	putc(2 << 3, m);	/* an older field that must be there */
 	putc(0, m);
 	putc(4 << 3, m);
-	put_varint(m, flags);
+	pb_put_varint(m, flags);
 	putc(5 << 3, m);
-	put_varint(m, pages);
+	pb_put_varint(m, pages);
 	fclose(m);
 	n = len;
 	fwrite(&n, sizeof(n), 1, out);
@@ -337,17 +261,17 @@ static bool read_pagemap(struct direct *d, int pid, const uint8_t *p, const uint
 	const uint8_t *entry, *start = p;
 	uint64_t off = 0, v[16];
 	uint32_t len, id = 0;
-	struct field f;
+	struct pb_field f;
 	int rc, n;
 
 	if (end - p < 8)
 		return false;
 	p += 8;
-	for (n = 0; (rc = next_entry(&p, end, &entry, &len)) > 0; n++) {
+	for (n = 0; (rc = pb_entry(&p, end, &entry, &len)) > 0; n++) {
 		const uint8_t *e = entry + len;
 
 		memset(v, 0, sizeof(v));
-		while ((rc = next_field(&entry, e, &f)) > 0)
+		while ((rc = pb_field(&entry, e, &f)) > 0)
 			if (f.number < 16)
 				v[f.number] = f.value;
 		if (rc)

@@ -125,8 +125,8 @@ static size_t list_of(char *text, const char *lines, const char *log)
 /* sizes: of the list and of the log, 0: as they are. */
 static void publish(const char *lines, const char *log, const uint64_t sizes[2], char id[STORE_ID])
 {
-	struct store_part part[3] = { { .name = "files" }, { .name = "files/0000000000000001" },
-				      { .name = "files/log" } };
+	struct store_part part[4] = { { .name = "files" }, { .name = "files/0000000000000001" },
+				      { .name = "files/0000000000000003" }, { .name = "files/log" } };
 	static char text[1 << 18];
 	struct store_writer *w;
 
@@ -134,15 +134,16 @@ static void publish(const char *lines, const char *log, const uint64_t sizes[2],
 		fatal("store");
 	put(w, text, list_of(text, lines, log), sizes[0], &part[0].ref);
 	put(w, "text\n", 5, 0, &part[1].ref);
-	put(w, "", 0, sizes[1], &part[2].ref);
-	if (store_writer_flush(w) || store_publish(store, part, 3, "{}", id))
+	put(w, "different", 9, 0, &part[2].ref);
+	put(w, "", 0, sizes[1], &part[3].ref);
+	if (store_writer_flush(w) || store_publish(store, part, 4, "{}", id))
 		fatal("store");
 	store_writer_close(w);
 }
 
 static int put_back(const char *id, bool look_only, struct why *why)
 {
-	struct files_back b = { .store = store, .stamp = "singvgpu-test", .look_only = look_only,
+	struct files_back b = { .store = store, .stamp = "singvgpu-test", .tag = "test", .look_only = look_only,
 				.later = access(job_log, F_OK) ? NULL : job_log };
 	int err = store_checkpoint_open(store, id, &b.checkpoint) ?: files_put_back(&b);
 
@@ -188,6 +189,7 @@ struct forged {
 };
 
 #define FILE_LINE(mode, path) "r " mode " 0 0 0 " path " 5 0 0 0 0 0000000000000001\n"
+#define LINK_LINE(mode, path) "c " mode " 0 0 0 " path " 5 0 0 0 0 0000000000000001\n"
 #define ATTR(name) FILE_LINE("755", "$R/x") "x " name " 0100000280000000000000000000000000000000\n"
 
 static const struct forged lists[] = {
@@ -196,7 +198,26 @@ static const struct forged lists[] = {
 	{ "D 2755 0 0 0 $R/d\n", "$R/d: no file is given the set-user-ID", "", { 0 } },
 	{ FILE_LINE("4755", "$R/x"), "$R/x: no file is given", "echo text >$R/x", { 0 } },
 	{ FILE_LINE("20666", "$R/null"), "$R/null: its mode has more", "", { 0 } },
-	{ "c 666 0 0 0 $R/null 1 3\n", "line 8 is of kind 'c'", "", { 0 } },
+	{ "n 666 0 0 0 $R/null 1 3\n", "line 8 is of kind 'n'", "", { 0 } },
+	{ LINK_LINE("644", "$R/x"), "$R/x: it is no link of CRIU's", "", { 0 } },
+	{ LINK_LINE("644", "$R/link_remap.x"), "link_remap.x: it is no link of CRIU's", "", { 0 } },
+	{ LINK_LINE("644", "$R/link_remap.1x"), "it is no link of CRIU's", "", { 0 } },
+	{ LINK_LINE("644", "$R/link_remap.12345678901"), "it is no link of CRIU's", "", { 0 } },
+	{ LINK_LINE("644", "$R/d/../link_remap.1"), "/link_remap.1: the path", "", { 0 } },
+	{ "c 644 0 0 0 $R/link_remap.1 9 0 0 0 0 0000000000000003\n",
+	  "link_remap.1: it has another content than $R/a", "", { 0 } },
+	{ LINK_LINE("4755", "$R/link_remap.1"), "no file is given the set-user-ID", "", { 0 } },
+	{ LINK_LINE("644", "$R/d/link_remap.1"), "the list does not have the folder that it lies in",
+	  "mkdir $R/d", { 0 } },
+	{ "l 777 0 0 0 $R/l $T\n" LINK_LINE("644", "$R/l/link_remap.1"),
+	  "link_remap.1: the folder that it lies in is a symbolic link", "ln -s $T $R/l", { 0 } },
+	{ "p 755 0 0 0 $R/l\n" LINK_LINE("644", "$R/l/link_remap.1"),
+	  "$R/l was a folder at the checkpoint and is a symbolic link now", "ln -s $T $R/l", { 0 } },
+	{ "<" LINK_LINE("644", "/proc/link_remap.1"), "nothing is put back there", "", { 0 } },
+	{ "c 644 0 0 0 $R/link_remap.1 6 0 0 0 0 0000000000000001\n", "its content has another size",
+	  "", { 0 } },
+	{ "h 644 0 0 0 $R/h $R/link_remap.1\n" LINK_LINE("644", "$R/link_remap.1"),
+	  "$R/h: it is a hard link", "", { 0 } },
 	{ "b 666 0 0 0 $R/disk 8 0\n", "line 8 is of kind 'b'", "", { 0 } },
 	{ FILE_LINE("644", "relative"), "relative: the path is not absolute", "", { 0 } },
 	{ FILE_LINE("644", "$R/d/../../other/z"), "/other/z: the path", "mkdir $R/d", { 0 } },

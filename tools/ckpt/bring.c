@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -170,11 +171,15 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 int bring_open(struct bring *b, const struct bring_options *o)
 {
 	struct why why = { 0 };
+	uint64_t tag;
 	int err;
 
 	memset(b, 0, sizeof(*b));
 	b->hold = -1;
 	b->o = *o;
+	if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
+		tag = wall_ns() ^ (uint64_t)getpid() << 40;
+	snprintf(b->tag, sizeof(b->tag), "%016llx", (unsigned long long)tag);
 	err = ckpt_store_path(o->store, b->dir, &why) ?:
 	      store_open_trusted(&b->store, b->dir, STORE_WAIT, o->trust, &why);
 	if (err) {
@@ -255,7 +260,7 @@ static bool uses_kmod(const struct bring *b)
 }
 
 static int put_libraries(struct bring *b, bool look_only, struct why *why);
-static int put_files(struct bring *b, const char *rundir, bool look_only, struct why *why);
+static int put_files(struct bring *b, const char *rundir, struct files_back *placed, struct why *why);
 
 int bring_check(struct bring *b, struct why *why)
 {
@@ -274,7 +279,7 @@ int bring_check(struct bring *b, struct why *why)
 		return why_set(why, -ENODEV, "its channel is /dev/singvgpu, which is not here: "
 			       "modprobe singvgpu");
 	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?:
-	       put_libraries(b, true, why) ?: put_files(b, b->was->path, true, why);
+	       put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
 }
 
 void bring_ask_only(struct bring *b)
@@ -484,12 +489,14 @@ static int put_libraries(struct bring *b, bool look_only, struct why *why)
 	return err;
 }
 
-static int put_files(struct bring *b, const char *rundir, bool look_only, struct why *why)
+/* placed: NULL to look only; else the caller frees it, and removes its links before. */
+static int put_files(struct bring *b, const char *rundir, struct files_back *placed, struct why *why)
 {
+	bool look_only = !placed;
 	struct phase *p = look_only ? NULL : phase_begin(&b->ps, "files");
 	char log[PATH_MAX + 8], stamp[64] = "singvgpu-";
 	struct files_back f = { .store = b->store, .checkpoint = b->checkpoint, .log = log,
-				.later = log, .stamp = stamp, .look_only = look_only };
+				.later = log, .stamp = stamp, .tag = b->tag, .look_only = look_only };
 	time_t now = time(NULL);
 	int err;
 
@@ -505,7 +512,10 @@ static int put_files(struct bring *b, const char *rundir, bool look_only, struct
 		phases_clear(&b->ps);
 		say("%s", f.said[i]);
 	}
-	files_back_free(&f);
+	if (placed)
+		*placed = f;
+	else
+		files_back_free(&f);
 	return err;
 }
 
@@ -544,7 +554,17 @@ static int put_cookies(const struct bring *b, const char *path)
 	return fclose(out) ? -EIO : 0;
 }
 
-static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n, struct why *why)
+/* CRIU's links, as it gets them; it may not change the texts, which remain those of the files. */
+static int find_links(const struct files_back *f, struct criu_links *l)
+{
+	l->link = calloc(f->n_links + 1, sizeof(*l->link));
+	for (; l->link && l->n < f->n_links; l->n++)
+		l->link[l->n] = (struct criu_link){ .path = f->link[l->n], .instead = f->at[l->n] };
+	return l->link ? 0 : -ENOMEM;
+}
+
+static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
+			const struct criu_links *links, struct why *why)
 {
 	struct bring *b = t->b;
 	struct images_stored from = { b->store, b->checkpoint };
@@ -553,6 +573,7 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 	struct criu_restore r = { .criu = &b->criu, .terminal = b->was->terminal,
 				  .group = b->was->terminal ? t->job->group : 0,
 				  .plugin = uses_kmod(b), .fds = fds, .source = &source,
+				  .links = links, .tag = b->tag,
 				  .limit_ms = CRIU_MS, .progress = on_bytes, .arg = t };
 	static const char name[] = "SINGVGPU_COOKIES=";
 	char cookies[PATH_MAX + 32];
@@ -598,6 +619,8 @@ static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inheri
 {
 	struct bring *b = arg;
 	struct tree t = { b, job, NULL };
+	struct criu_links links = { NULL, 0 };
+	struct files_back files = { 0 };
 	struct why why = { 0 };
 	pid_t pid;
 	int err = put_libraries(b, false, &why);
@@ -607,12 +630,16 @@ static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inheri
 		return err;
 	}
 	wait_for_ports(b, job);
-	err = put_files(b, job->dir.path, false, &why);
+	err = put_files(b, job->dir.path, &files, &why);
 	if (err) {
 		late(b, job, "its files", &why);
+		files_back_free(&files);
 		return err;
 	}
-	pid = restore_tree(&t, inherit, n, &why);
+	pid = find_links(&files, &links) ?: restore_tree(&t, inherit, n, &links, &why);
+	files_remove_links(&files);
+	files_back_free(&files);
+	free(links.link);
 	if (pid < 0)
 		late(b, job, "its processes", &why);
 	return pid;

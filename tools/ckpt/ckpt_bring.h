@@ -30,6 +30,7 @@ struct bring {
 	struct bring_options o;
 	char dir[PATH_MAX];	/* of the store */
 	char id[STORE_ID];
+	char tag[17];		/* in names of files that only this restore makes */
 	struct store *store;
 	struct store_checkpoint *checkpoint;
 	struct ckpt_facts facts;

@@ -10,6 +10,7 @@
 #define CKPT_SAVE_H
 
 #include "ckpt_i.h"
+#include "criu.h"
 #include "images.h"
 #include "store.h"
 #include "why.h"
@@ -40,8 +41,8 @@ int save_job(struct save *s, const char *rundir, struct why *why);
 int save_mapped(struct save *s, struct why *why);
 /* Keys of the files that CRIU leaves to the restorer. The caller frees the array, not the texts. */
 int save_keys(const struct save *s, const char *const **keys, size_t *n);
-/* Saves the files that the job has changed. */
-int save_files(struct save *s, struct why *why);
+/* Saves the files that the job has changed, and those with CRIU's links. */
+int save_files(struct save *s, const struct criu_links *links, struct why *why);
 /* Publishes all parts, with the refs in facts.proxy[]. */
 int save_publish(struct save *s, struct phases *ps, const char *criu, char id[STORE_ID],
 		 struct why *why);

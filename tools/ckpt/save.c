@@ -277,7 +277,7 @@ static struct store_checkpoint *former(const struct save *s)
 	return c;
 }
 
-int save_files(struct save *s, struct why *why)
+int save_files(struct save *s, const struct criu_links *links, struct why *why)
 {
 	char log[PATH_MAX + 8];
 	const char *skip[] = { s->job.path, store_dir(s->store), NULL };
@@ -289,12 +289,16 @@ int save_files(struct save *s, struct why *why)
 	snprintf(log, sizeof(log), "%s/files", s->job.path);
 	f.pids = pids;
 	f.n_pids = n < 0 ? 0 : n;
-	err = n < 0 ? n : files_save(&f, s->store, s->own);
+	f.links = calloc(links->n + 1, sizeof(*f.links));
+	for (size_t i = 0; i < links->n && f.links; i++)
+		f.links[f.n_links++] = links->link[i].path;
+	err = n < 0 ? n : !f.links ? -ENOMEM : files_save(&f, s->store, s->own);
 	why_text(why, err, f.why.text);
 	for (size_t i = 0; i < f.n_parts && !err; i++)
 		err = why_text(why, add_part(s, f.parts[i].name, &f.parts[i].ref), "");
 	s->file_bytes = f.bytes;
 	files_save_free(&f);
+	free(f.links);
 	if (last)
 		store_checkpoint_close(last);
 	free(pids);

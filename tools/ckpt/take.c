@@ -54,6 +54,8 @@ struct take {
 	uint64_t held_ms;	/* ctl_freeze's */
 	struct phase *criu_phase;
 	bool published;
+	bool alone, met;	/* struct criu_dump's */
+	const struct criu_links *links;	/* while the tree is frozen */
 
 	pthread_mutex_t lock;	/* of why */
 	struct why why;
@@ -381,7 +383,7 @@ static int frozen(void *arg, struct why *why)
 	err = join_all(t) ?: err;
 	if (!err) {
 		p = phase_begin(t->ps, "files");
-		err = save_files(&t->save, &cause);
+		err = save_files(&t->save, t->links, &cause);
 		phase_end(t->ps, p, t->save.file_bytes, t->save.file_stored, err);
 		if (err)
 			fail(t, err, "%s", cause.text);
@@ -420,16 +422,21 @@ static int dump_tree(struct take *t)
 		.sink = &s->sink,
 		.frozen = frozen,
 		.progress = on_bytes,
+		.alone = t->alone,
 		.arg = t,
 	};
 	struct why why = { 0 };
 	int err;
+
+	t->links = &d.links;
 
 	err = save_keys(s, &d.keys, &d.n_keys);
 	for (int i = 0; i < t->n; i++)
 		d.plugin |= !strcmp(t->w[i].p->info.backend, "kmod");
 	t->criu_phase = phase_begin(t->ps, "criu");
 	err = err ?: criu_dump(&d, &why);
+	t->met = d.met;
+	t->links = NULL;
 	t->r->frozen_ns = d.frozen_ns;
 	phase_end(t->ps, t->criu_phase, d.bytes, s->image_stored, t->why.err ? 0 : err);
 	free((void *)d.keys);
@@ -525,6 +532,7 @@ struct attempts {
 	uint64_t deadline;	/* of all; now_ms(), 0: none */
 	int moved;		/* that met a job whose processes came or went */
 	int held;		/* that met a stream which waits for an act of the program */
+	bool alone;		/* the next one must be the only one on this host */
 };
 
 /* Whether another attempt may get further than this one, which ended with err. Counts it. */
@@ -540,7 +548,8 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		     struct phases *ps, struct take_result *r, struct attempts *a)
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
-			  .lock = PTHREAD_MUTEX_INITIALIZER, .deadline = a->deadline };
+			  .lock = PTHREAD_MUTEX_INITIALIZER, .deadline = a->deadline,
+			  .alone = a->alone };
 	bool retry;
 	int err;
 
@@ -559,6 +568,10 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		err = dump_tree(&t);
 	join_all(&t);
 	err = err ? t.why.err ?: err : 0;
+	/* Alone, a link can only meet a file that does not go away. */
+	if (t.met && !t.alone)
+		err = -ERESTART;
+	a->alone = t.met;
 	finish(&t, err);
 	if (!err && o->leave_running) {
 		err = publish(&t);

@@ -31,6 +31,7 @@
 #define TICK_MS		100
 #define HURRY		-15	/* nice */
 #define BROKEN_MS	10000	/* for CRIU to let the tree go after images_close() */
+#define ALONE_MS	60000	/* for other dumps to end */
 
 static const char script[] =
 "#!/bin/sh\n"
@@ -426,6 +427,9 @@ static int dumped(struct run *r, pid_t pid)
 	err = r->err ?: images_settle(r->images);
 	if (err)
 		return images_why(r, err);
+	err = criu_links_read(&d->links, r->images);
+	if (err)
+		return why_set(r->why, err, "CRIU's list of files cannot be read");
 	start = criu_now();
 	err = d->frozen ? d->frozen(d->arg, r->why) : 0;
 	r->point_ns = criu_now() - start;
@@ -448,7 +452,7 @@ static int begin_run(struct run *r, const struct criu *criu, struct why *why)
 	memset(r, 0, sizeof(*r));
 	r->criu = criu;
 	r->why = why;
-	r->from[0] = r->from[1] = r->to[0] = r->to[1] = r->script = -1;
+	r->from[0] = r->from[1] = r->to[0] = r->to[1] = r->script = r->links = -1;
 	err = make_script(r);
 	if (err)
 		why_set(why, err, "pipes for CRIU: %s", strerror(-err));
@@ -464,6 +468,8 @@ static void end_run(struct run *r)
 	if (r->images)
 		images_close(r->images);
 	close_script(r);
+	if (r->links >= 0)
+		close(r->links);
 	free(r->tables);
 	if (!getenv("SINGVGPU_KEEP_CRIU"))
 		remove_dir(r->dir);
@@ -500,6 +506,9 @@ int criu_dump(struct criu_dump *d, struct why *why)
 	r.progress_arg = d->arg;
 	r.limit = d->limit_ms ? criu_now() + d->limit_ms * 1000000ull : 0;
 	dump_args(&a, &r, d);
+	d->met = false;
+	d->links = (struct criu_links){ NULL, 0 };
+	r.links = criu_links_lock(d->alone, ALONE_MS);
 	criu_tables(&r);
 	err = a.failed ? -E2BIG : images_capture(&r.images, r.dir, d->sink);
 	if (!err)
@@ -511,9 +520,12 @@ int criu_dump(struct criu_dump *d, struct why *why)
 		d->bytes = r.images ? images_bytes(r.images) : 0;
 		criu_frozen_time(&r, d);
 		err = killed(&r, d) ? 0 : criu_verdict(&r, "dump", d->pid);
+		d->met = err && criu_met(&r);
+		criu_links_remove(&d->links);
 		if (WIFSIGNALED(r.status) || (!err && !d->leave_running))
 			criu_mend(&r, err ? d->pid : 0);
 	}
+	criu_links_free(&d->links);
 	free_args(&a);
 	end_run(&r);
 	return err;
@@ -559,6 +571,9 @@ int criu_restore(struct criu_restore *d, struct why *why)
 	struct run r;
 	struct child c = { .run = &r, .argv = a.v, .env = d->env, .fds = d->fds,
 			   .n_fds = d->n_fds, .terminal = d->terminal, .group = d->group };
+	static const struct criu_links none;
+	const char *tag = d->tag ?: "";
+	struct criu_links made = none;
 	struct kin before;
 	int err = begin_run(&r, d->criu, why);
 
@@ -573,6 +588,8 @@ int criu_restore(struct criu_restore *d, struct why *why)
 	err = images_serve(&r.images, r.dir, d->source);
 	if (err) {
 		why_set(why, err, "CRIU's images cannot be read: %s", strerror(-err));
+	} else if ((err = criu_links_rename(r.images, d->links ?: &none, tag, &made))) {
+		why_set(why, err, "CRIU's list of files cannot be read");
 	} else {
 		restore_args(&a, &r, d);
 		err = a.failed || d->n_fds > (ARGS_MAX - 40) / 2 ? -E2BIG : 0;
@@ -591,6 +608,8 @@ int criu_restore(struct criu_restore *d, struct why *why)
 	}
 	if (err)
 		criu_disown(&before);
+	criu_links_sweep(&made, tag);
+	criu_links_free(&made);
 	free(before.pid);
 	free_args(&a);
 	end_run(&r);

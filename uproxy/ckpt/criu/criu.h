@@ -50,6 +50,21 @@ struct criu_fd {
  */
 int criu_key(int fd, char *key, size_t size);
 
+/* A hard link that a dump has made to a file whose own name is gone; see links.c. */
+struct criu_link {
+	char *path;
+	char *instead;		/* a restore: where the file is now */
+	dev_t dev;		/* a dump: of the file */
+	ino_t ino;
+};
+
+struct criu_links {
+	struct criu_link *link;
+	size_t n;
+};
+
+void criu_links_free(struct criu_links *l);
+
 struct criu_dump {
 	const struct criu *criu;
 	pid_t pid;		/* of the root, as we see it */
@@ -61,6 +76,7 @@ struct criu_dump {
 	const char *env[3];	/* "NAME=value" for the plugin; NULL: no more */
 	const struct images_sink *sink;
 	long limit_ms;		/* timeout until post-dump; 0: none. frozen() has none */
+	bool alone;		/* no other dump of ours on this host shall make links meanwhile */
 
 	/* The tree is frozen and all images are in the sink. 0: go on. *why is the dump's. */
 	int (*frozen)(void *arg, struct why *why);
@@ -68,7 +84,11 @@ struct criu_dump {
 	int (*progress)(void *arg, uint64_t bytes);
 	void *arg;
 
+	/* for frozen(); removed when CRIU has ended */
+	struct criu_links links;
+
 	/* results */
+	bool met;		/* a link has the name of a file: try again, alone */
 	uint64_t bytes;		/* of images */
 	uint64_t frozen_ns;	/* time that the tree was frozen */
 	uint64_t criu_ns;	/* of this, without frozen()'s time */
@@ -86,6 +106,12 @@ struct criu_restore {
 	size_t n_fds;
 	const char *env[3];
 	const struct images_source *source;
+	/*
+	 * The dump's links, which the caller has placed elsewhere, and a word for the names of what
+	 * CRIU makes for a while. None of these names is left, whatever happens.
+	 */
+	const struct criu_links *links;
+	const char *tag;
 	long limit_ms;
 	/* The tree exists, but does not run yet. pid: of the root. 0: go on. May be NULL. */
 	int (*ready)(void *arg, pid_t pid, struct why *why);

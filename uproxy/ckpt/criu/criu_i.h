@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * criu_i.h - a run of CRIU, shared by criu.c, words.c (its result) and mend.c (the clean-up)
+ * criu_i.h - a run of CRIU, shared by criu.c, words.c (its result), links.c (names that it gives) and
+ * mend.c (the clean-up)
  */
 #ifndef UPROXY_CKPT_CRIU_I_H
 #define UPROXY_CKPT_CRIU_I_H
@@ -25,6 +26,7 @@ struct run {
 	bool heard;		/* the action script has reached its point */
 	uint64_t point_ns;	/* time that at_point() took */
 	char *tables;		/* nftables' tables before the dump */
+	int links;		/* the lock of criu_links_lock(), or -1 */
 	int err;		/* ours */
 	int status;		/* CRIU's */
 	struct why *why;
@@ -41,8 +43,25 @@ char *criu_read_file(const char *dir, const char *name, size_t *len);
  * another try may succeed. root: the tree, whose open files may explain a failed dump; or 0.
  */
 int criu_verdict(struct run *r, const char *what, pid_t root);
+/* The dump failed because a link has the name of a file that is there. */
+bool criu_met(const struct run *r);
 /* Fills in frozen_ns and criu_ns from stats-dump; 0 without it. */
 void criu_frozen_time(struct run *r, struct criu_dump *d);
+
+/* ------------------------------------------------------------------------- links.c */
+
+/* A dump: adds the links that CRIU has made. criu_links_remove: those that are still its own. */
+int criu_links_read(struct criu_links *l, struct images *images);
+void criu_links_remove(struct criu_links *l);
+/*
+ * A restore: lets CRIU use other names, and adds them to *made. criu_links_sweep: removes all that
+ * has such a name. -EBADMSG: the images are not as expected.
+ */
+int criu_links_rename(struct images *images, const struct criu_links *l, const char *tag,
+		      struct criu_links *made);
+void criu_links_sweep(const struct criu_links *made, const char *tag);
+/* Keeps other dumps on this host from making links, or (not alone) lets none of them be alone. */
+int criu_links_lock(bool alone, long ms);
 
 /* -------------------------------------------------------------------------- mend.c */
 

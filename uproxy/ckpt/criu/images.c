@@ -31,7 +31,8 @@
 
 #define BLOCK		(1u << 20)	/* bytes of one write to the sink */
 #define BLOCKS		24		/* in flight between reader and keeper */
-#define SMALL		65536u		/* larger images are objects of their own */
+#define SMALL		65536u		/* larger images are objects of their own, ... */
+#define KEPT_MAX	(64u << 20)	/* ... but for those that links.c reads */
 #define PIPE_SIZE	(4 << 20)
 #define NAME_MAX_LEN	200
 
@@ -48,8 +49,8 @@ struct image {
 	struct image *next;
 	char name[NAME_MAX_LEN + 1];
 	int fd;			/* reader; -1: ended */
-	char *head;		/* reader, then keeper: the first SMALL bytes */
-	size_t head_len;
+	char *head;		/* reader, then keeper: the first SMALL bytes, or all of a kept one */
+	size_t head_len, head_room;
 	char *block;		/* reader: being filled */
 	size_t len;
 	bool large;		/* reader: the head has gone to the keeper */
@@ -96,6 +97,9 @@ struct images {
 	char *small;
 	size_t small_len;
 	struct direct *direct;	/* pages that bypass CRIU; NULL: none */
+	char *instead;		/* served in place of the image instead_of; lock */
+	size_t instead_len;
+	char instead_of[NAME_MAX_LEN + 1];
 };
 
 static void fail(struct images *i, int err, const char *what)
@@ -420,14 +424,38 @@ static void end_image(struct images *i, struct image *m)
 		fail(i, err, m->name);
 }
 
+static bool is_kept(const struct image *m)
+{
+	return !strcmp(m->name, "files.img") || !strcmp(m->name, "remap-fpath.img");
+}
+
+/* Enlarges the head of an image that is kept in memory. */
+static bool more_head(struct images *i, struct image *m)
+{
+	size_t room = 2 * m->head_room;
+	char *more = room <= KEPT_MAX ? realloc(m->head, room) : NULL;
+
+	if (!more) {
+		fail(i, room <= KEPT_MAX ? -ENOMEM : -EFBIG, m->name);
+		return false;
+	}
+	m->head = more;
+	m->head_room = room;
+	return true;
+}
+
 /* Returns room for more of the image; *len is 0: none. */
 static char *room_for(struct images *i, struct image *m, size_t *len)
 {
-	if (!m->large && m->head_len < SMALL) {
-		*len = SMALL - m->head_len;
+	*len = 0;
+	if (!m->large && m->head_len == m->head_room && is_kept(m) && !more_head(i, m)) {
+		end_image(i, m);
+		return NULL;
+	}
+	if (!m->large && m->head_len < m->head_room) {
+		*len = m->head_room - m->head_len;
 		return m->head + m->head_len;
 	}
-	*len = 0;
 	if (!m->block)
 		m->block = take_block(i);
 	if (!m->block)
@@ -478,6 +506,7 @@ static struct image *new_image(struct images *i, const char *name, int fd)
 		return NULL;
 	if (!i->serving) {
 		m->head = malloc(SMALL);
+		m->head_room = SMALL;
 		if (!m->head) {
 			free(m);
 			return NULL;
@@ -743,6 +772,17 @@ static bool put_at_once(struct images *i, struct image *m, const char *data)
 	return true;
 }
 
+static const char *put_instead(struct images *i, const char *name, uint64_t *len)
+{
+	const char *text;
+
+	pthread_mutex_lock(&i->lock);
+	text = strcmp(i->instead_of, name) ? NULL : i->instead;
+	*len = i->instead_len;
+	pthread_mutex_unlock(&i->lock);
+	return text;
+}
+
 static int serve_image(struct images *i)
 {
 	char name[NAME_MAX_LEN + 1];
@@ -755,7 +795,8 @@ static int serve_image(struct images *i)
 
 	if (rc <= 0)
 		return rc;
-	data = direct_pagemap(i->direct, name, &size) ?: find_small(i, name, &size);
+	data = put_instead(i, name, &size) ?: direct_pagemap(i->direct, name, &size) ?:
+	       find_small(i, name, &size);
 	err = data ? 0 : i->source.open(i->source.arg, name, &object, &size);
 	if (err && err != -ENOENT)
 		fail(i, err, name);
@@ -775,7 +816,7 @@ static int serve_image(struct images *i)
 	m->size = size;
 	if (!data)
 		widen(m->fd);
-	if (data && put_at_once(i, m, data))
+	if (data && size <= SMALL && put_at_once(i, m, data))
 		return 1;
 	f = malloc(sizeof(*f));
 	if (!f)
@@ -872,6 +913,7 @@ static void free_images(struct images *i)
 	free(i->queue);
 	free(i->poll);
 	free(i->small);
+	free(i->instead);
 	direct_free(i->direct);
 	free(i);
 }
@@ -993,6 +1035,34 @@ int images_each(struct images *i, int (*each)(void *arg, const char *name, const
 		at += e.name_len + e.len;
 	}
 	return err;
+}
+
+const char *images_text(struct images *i, const char *name, size_t *len)
+{
+	uint64_t n = 0;
+	const char *text = i->serving ? find_small(i, name, &n) : NULL;
+
+	for (struct image *m = i->serving ? NULL : i->all; m; m = m->next) {
+		if (strcmp(m->name, name) || m->large)
+			continue;
+		text = m->head;
+		n = m->head_len;
+	}
+	*len = n;
+	return text;
+}
+
+int images_replace(struct images *i, const char *name, char *text, size_t len)
+{
+	if (strlen(name) > NAME_MAX_LEN)
+		return -EINVAL;
+	pthread_mutex_lock(&i->lock);
+	free(i->instead);
+	i->instead = text;
+	i->instead_len = len;
+	strcpy(i->instead_of, name);
+	pthread_mutex_unlock(&i->lock);
+	return 0;
 }
 
 int images_settle(struct images *i)

@@ -6,7 +6,7 @@
  * an image and the end of a pipe. Many pipes are open at once.
  *
  * Small images are packed into one object, "small": a dump has some hundred of them, and each would
- * cost a page. Large images (pages, files) are objects with CRIU's names:
+ * cost a page. Large images (pages, contents) are objects with CRIU's names:
  *
  *   object "small":  { u32le length of the name; u32le 0; u64le length of the image; name; image } …
  *                    sorted by name
@@ -59,6 +59,15 @@ int images_add(struct images *i, const char *name, const void *data, size_t len)
 /* A restore: calls each with every small image, until it returns not 0, and returns that. */
 int images_each(struct images *i, int (*each)(void *arg, const char *name, const void *data,
 					      size_t len), void *arg);
+
+/*
+ * All of a small image, or NULL: there is none of that name. In a dump after images_settle().
+ * files.img and remap-fpath.img are small at any size.
+ */
+const char *images_text(struct images *i, const char *name, size_t *len);
+
+/* A restore: CRIU, which has not been started, gets text in place of that image. Takes text. */
+int images_replace(struct images *i, const char *name, char *text, size_t len);
 
 /* Waits until all that CRIU has sent so far is in the sink. 0, or -errno of the first failure. */
 int images_settle(struct images *i);

@@ -33,6 +33,8 @@ static const struct {
 	{ "external unix", "the job has a socket to a process outside of it: close it" },
 	{ "External socket", "the job has a socket to a process outside of it: close it" },
 	{ "SysVIPC", "the job uses System V shared memory: POSIX shared memory can be dumped" },
+	{ "Can't link remap", "CRIU gives a file whose name is gone the name link_remap.NUMBER in the "
+	  "same folder, and a file of that name is there: rename it" },
 	{ "Pid ", "a process of this number is there already; wait until it has ended, or start "
 	  "the job without a terminal on stdin, which gives it pids of its own" },
 	{ "File exists", "a process of the same number may be there already; a job that is started "
@@ -118,6 +120,20 @@ static void quote_remedy(struct why *said)
 		why_add(said, ". %s", remedies[i].remedy);
 		return;
 	}
+}
+
+bool criu_met(const struct run *r)
+{
+	size_t len;
+	char *text = criu_read_file(r->dir, "criu.log", &len), *at;
+	bool met;
+
+	at = text ? strstr(text, "): Can't link remap to ") : NULL;
+	if (at)
+		at[strcspn(at, "\n")] = 0;
+	met = at && strstr(at, "File exists");
+	free(text);
+	return met;
 }
 
 int criu_verdict(struct run *r, const char *what, pid_t root)

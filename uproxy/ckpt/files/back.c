@@ -32,6 +32,7 @@
 struct plan {
 	bool gone;		/* it is moved aside with a folder above it */
 	bool aside, make, fix;
+	bool linked;		/* the file has a name of CRIU's, too */
 };
 
 struct step {
@@ -44,6 +45,7 @@ struct back {
 	struct files_back *b;
 	struct files want, now;	/* the same paths at the same places */
 	struct plan *plan;
+	struct files links;	/* the list's entries c */
 	struct step *step;
 	size_t steps;
 	uint8_t *buf;
@@ -231,7 +233,8 @@ static int may_stay(struct back *k, size_t i)
 	}
 	if (n->kind != 'r' || n->size != w->size)
 		return 0;
-	if (untouched(k, w, n))
+	/* What is replaced must be known to have the same content. */
+	if (untouched(k, w, n) && !k->plan[i].linked)
 		return 1;
 	/* A file that has got another name since must not change its owner or mode. */
 	if (n->links > 1 && !same_meta(w, n) && (w->dev != n->dev || w->ino != n->ino))
@@ -276,7 +279,8 @@ static int decide(struct back *k, size_t i)
 		p->aside = n->kind != 'a';
 		return 0;
 	}
-	stays = n->kind == 'a' ? 0 : may_stay(k, i);
+	/* What has a name of CRIU's is replaced by its like, see make_link(). */
+	stays = n->kind == 'a' ? 0 : p->linked && !same_meta(w, n) ? 0 : may_stay(k, i);
 	if (stays < 0)
 		return stays;
 	p->make = !stays;
@@ -324,6 +328,83 @@ static int part_links(struct back *k)
 			k->plan[i] = (struct plan){ .aside = true, .make = true };
 	}
 	return 0;
+}
+
+/* ---------------------------------------------------------------------- CRIU's links */
+
+/* The file of the list, or (links) of the links before it, that a link is a name of; NULL: none. */
+static const struct file *same_file(const struct back *k, const struct file *c, bool links)
+{
+	const struct files *l = links ? &k->links : &k->want;
+
+	for (size_t i = 0; i < l->n && &l->file[i] != c; i++)
+		if ((links || l->file[i].kind == 'r') && l->file[i].dev == c->dev &&
+		    l->file[i].ino == c->ino)
+			return &l->file[i];
+	return NULL;
+}
+
+/* The path of the same file, if this restore makes that before the link. */
+static const char *made_before(const struct back *k, const struct file *c)
+{
+	const struct file *w = same_file(k, c, false), *first = same_file(k, c, true);
+
+	return first ? first->path : w && k->plan[w - k->want.file].make ? w->path : NULL;
+}
+
+/* Moves the links to a list of their own, with their private names. */
+static int part_off_links(struct back *k)
+{
+	struct files_back *b = k->b;
+	size_t left = 0;
+	int err = 0;
+
+	b->link = calloc(k->want.n + 1, sizeof(*b->link));
+	b->at = calloc(k->want.n + 1, sizeof(*b->at));
+	if (!b->link || !b->at)
+		return -ENOMEM;
+	for (size_t i = 0; i < k->want.n; i++) {
+		struct file *w = &k->want.file[i], *c;
+		size_t n = files_folder(w->path, strlen(w->path));
+		char *at;
+
+		if (w->kind != 'c' || err) {
+			k->want.file[left++] = *w;
+			continue;
+		}
+		if (asprintf(&at, "%.*s/.singvgpu-%s.%s", (int)n, w->path, b->tag, w->path + n + 1) < 0)
+			at = NULL;
+		c = at ? files_add(&k->links, at) : NULL;
+		if (!c) {
+			free(at);
+			k->want.file[left++] = *w;
+			err = -ENOMEM;
+			continue;
+		}
+		b->link[b->n_links] = w->path;
+		b->at[b->n_links++] = at;
+		w->path = c->path;
+		*c = *w;
+		c->kind = 'r';
+	}
+	k->want.n = left;
+	return err;
+}
+
+static void mark_linked(struct back *k)
+{
+	for (size_t i = 0; i < k->links.n; i++) {
+		const struct file *w = same_file(k, &k->links.file[i], false);
+
+		if (w)
+			k->plan[w - k->want.file].linked = true;
+	}
+}
+
+void files_remove_links(struct files_back *b)
+{
+	for (size_t i = 0; i < b->n_links; i++)
+		unlink_at(b->at[i], 0);
 }
 
 /* ------------------------------------------------------------------------- checks */
@@ -379,9 +460,9 @@ static int check_owner(struct back *k, size_t i)
 	return 0;
 }
 
-static int check_place(struct back *k, size_t i)
+/* now: what is there and has to be moved aside, or NULL. */
+static int check_place(struct back *k, const struct file *w, const struct file *now)
 {
-	const struct file *w = &k->want.file[i];
 	char above[PATH_MAX];
 	struct stat st;
 	int fd = standing_above(k, w->path, above), err = 0;
@@ -391,8 +472,7 @@ static int check_place(struct back *k, size_t i)
 	if (faccessat(fd, ".", W_OK | X_OK, AT_EACCESS))
 		err = fail(k, -errno, "%s cannot be put back: the folder %s: %s", w->path, above,
 			   strerror(errno));
-	else if (k->plan[i].aside && k->now.file[i].kind == 'd' && !fstat(fd, &st) &&
-		 st.st_dev != k->now.file[i].dev)
+	else if (now && now->kind == 'd' && !fstat(fd, &st) && st.st_dev != now->dev)
 		err = fail(k, -EBUSY, "%s cannot be moved aside: something is mounted there",
 			   w->path);
 	close(fd);
@@ -404,9 +484,8 @@ struct need {
 };
 
 /* Adds up the space that contents need on each file system, without holes. */
-static int check_room(struct back *k, size_t i, struct need *need, size_t *n)
+static int check_room(struct back *k, const struct file *w, struct need *need, size_t *n)
 {
-	const struct file *w = &k->want.file[i];
 	uint64_t from, to = 0, bytes = w->size;
 	struct store_reader *r;
 	char above[PATH_MAX];
@@ -447,6 +526,7 @@ static int look(struct back *k)
 	size_t needs = 0;
 	int err = 0;
 
+	mark_linked(k);
 	for (size_t i = 0; i < k->want.n && !err; i++)
 		if (!files_add(&k->now, k->want.file[i].path))
 			err = -ENOMEM;
@@ -458,12 +538,19 @@ static int look(struct back *k)
 		const struct plan *p = &k->plan[i];
 
 		if (p->aside || p->make)
-			err = check_place(k, i);
+			err = check_place(k, &k->want.file[i], p->aside ? &k->now.file[i] : NULL);
 		if (!err && (p->make || p->fix))
 			err = check_owner(k, i);
 		if (!err && p->make && k->want.file[i].kind == 'r')
-			err = check_room(k, i, need, &needs);
+			err = check_room(k, &k->want.file[i], need, &needs);
 		k->b->kept += !p->aside && !p->make && k->want.file[i].kind != 'p';
+	}
+	for (size_t i = 0; i < k->links.n && !err; i++) {
+		const struct file *c = &k->links.file[i];
+
+		err = check_place(k, c, NULL);
+		if (!err && !made_before(k, c))
+			err = check_room(k, c, need, &needs);
 	}
 	return err;
 }
@@ -822,6 +909,53 @@ static int write_log(struct back *k)
 			  strerror(-err)) : 0;
 }
 
+/* Gives file another name, in place of its like that has the name. */
+static int replace(const char *file, const char *name)
+{
+	const char *last, *from;
+	char fresh[PATH_MAX];
+	int above, dir, err;
+
+	if (snprintf(fresh, sizeof(fresh), "%.*s/.new%s", (int)files_folder(name, strlen(name)), name,
+		     strrchr(file, '/') + 1) >= (int)sizeof(fresh))
+		return -ENAMETOOLONG;
+	err = move_at(file, fresh, true);
+	if (err)
+		return err;
+	above = files_open_above(name, &last);
+	dir = files_open_above(fresh, &from);
+	if (above < 0 || dir < 0)
+		err = above < 0 ? above : dir;
+	else if (renameat(dir, from, above, last))
+		err = -errno;
+	if (above >= 0)
+		close(above);
+	if (dir >= 0)
+		close(dir);
+	if (err)
+		unlink_at(fresh, 0);
+	return err;
+}
+
+/* Makes a link, of what was made already or of a new file. */
+static int make_link(struct back *k, const struct file *c)
+{
+	const struct file *w = same_file(k, c, false);
+	const char *of = made_before(k, c);
+	int err = of ? move_at(of, c->path, true) : make_regular(k, c);
+
+	err = err ?: did(k, 'c', c->path, NULL);
+	if (!err && !of)
+		err = set_meta(c);
+	for (size_t i = 0; i < k->want.n && !err && !of && w; i++) {
+		const struct file *g = &k->want.file[i];
+
+		if (g == w || (g->kind == 'h' && !strcmp(g->target, w->path)))
+			err = replace(c->path, g->path);
+	}
+	return err ? fail(k, err, "%s cannot be made: %s", c->path, strerror(-err)) : 0;
+}
+
 static int act(struct back *k)
 {
 	int err = 0;
@@ -832,6 +966,8 @@ static int act(struct back *k)
 	for (size_t i = 0; i < k->want.n && !err; i++)
 		if (k->plan[i].make)
 			err = make(k, &k->want.file[i]);
+	for (size_t i = 0; i < k->links.n && !err; i++)
+		err = make_link(k, &k->links.file[i]);
 	for (size_t i = 0; i < k->want.n && !err; i++)
 		if (k->plan[i].fix && !strchr("dDp", k->want.file[i].kind))
 			err = fix(k, &k->want.file[i]);
@@ -987,7 +1123,7 @@ static int begin_back(struct back *k)
 	if (err == -EPROTO || err == -EPROTONOSUPPORT)
 		return fail(k, err, "the list of the job's files is refused, it %s: %s",
 			    err == -EPROTO ? "is broken or forged" : "has another format", why.text);
-	err = err ?: read_later(k);
+	err = err ?: part_off_links(k) ?: read_later(k);
 	files_boot(k->now.boot);
 	k->plan = calloc(k->want.n + 1, sizeof(*k->plan));
 	k->buf = aligned_alloc(STORE_PAGE, CHUNK);
@@ -1000,8 +1136,8 @@ int files_put_back(struct files_back *b)
 	bool acted = false;
 	int err;
 
-	b->said = NULL;
-	b->n_said = 0;
+	b->said = b->link = b->at = NULL;
+	b->n_said = b->n_links = 0;
 	b->made = b->kept = b->aside = 0;
 	why_clear(&b->why);
 	if (!store_checkpoint_find(b->checkpoint, FILES_PART))
@@ -1024,6 +1160,7 @@ int files_put_back(struct files_back *b)
 	files_free(&k.want);
 	files_free(&k.now);
 	files_free(&k.trees);
+	files_free(&k.links);
 	free(k.plan);
 	free(k.buf);
 	free(k.log);
@@ -1034,7 +1171,13 @@ void files_back_free(struct files_back *b)
 {
 	for (size_t i = 0; i < b->n_said; i++)
 		free(b->said[i]);
+	for (size_t i = 0; i < b->n_links; i++) {
+		free(b->link[i]);
+		free(b->at[i]);
+	}
 	free(b->said);
-	b->said = NULL;
-	b->n_said = 0;
+	free(b->link);
+	free(b->at);
+	b->said = b->link = b->at = NULL;
+	b->n_said = b->n_links = 0;
 }

@@ -79,6 +79,33 @@ static const char *check_content(const struct file *f, const struct store_checkp
 	return NULL;
 }
 
+/* A restore removes links when the job is there, which no other file may be mistaken for. */
+static const char *check_link(const struct file *f)
+{
+	static const char name[] = "/link_remap.";
+	const char *at = strrchr(f->path, '/');
+	size_t n = strlen(name);
+
+	if (strncmp(at, name, n) || !at[n] || at[n + strspn(at + n, "0123456789")] ||
+	    strlen(at + n) > 10)
+		return "it is no link of CRIU's";
+	return NULL;
+}
+
+/* A file of the same content as w is replaced by a link's, so that must be the content of the link. */
+static int check_like(const struct files *l, const struct file *c, struct why *why)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		const struct file *w = &l->file[i];
+
+		if (w->kind == 'r' && w->dev == c->dev && w->ino == c->ino &&
+		    (w->hash != c->hash || w->size != c->size))
+			return why_set(why, -EPROTO, "%.500s: it has another content than %.500s",
+				       c->path, w->path);
+	}
+	return 0;
+}
+
 static const char *check_file(const struct files *l, const struct file *f,
 			      const struct store_checkpoint *c)
 {
@@ -104,6 +131,8 @@ static const char *check_file(const struct files *l, const struct file *f,
 		bad = strlen(f->target) >= PATH_MAX ? "the link is too long" : NULL;
 	} else if (f->kind == 'r') {
 		bad = check_content(f, c);
+	} else if (f->kind == 'c') {
+		bad = check_link(f) ?: check_content(f, c);
 	}
 	return bad ?: check_attrs(f) ?: check_above(l, f);
 }
@@ -115,6 +144,8 @@ int files_check(const struct files *l, const struct store_checkpoint *c, struct 
 
 		if (bad)
 			return why_set(why, -EPROTO, "%.500s: %s", l->file[i].path, bad);
+		if (l->file[i].kind == 'c' && check_like(l, &l->file[i], why))
+			return -EPROTO;
 	}
 	return 0;
 }

@@ -21,6 +21,9 @@
  *   f MODE UID GID MTIME PATH   a fifo; s: a socket (CRIU makes it) or a device: left alone
  *   r MODE UID GID MTIME PATH SIZE DEV INO CTIME TRUST HASH
  *   h MODE UID GID MTIME PATH FIRST    another name of the regular file FIRST
+ *   c like r                    the name link_remap.N, which CRIU gave for the time of the dump to a
+ *                               file whose own name is gone; with the DEV and INO of an r or another c
+ *                               it is that file, and has its content
  *   x NAME VALUE                an attribute of the path before it, in hex
  *
  * MODE is octal, times are ns since 1970. TRUST 1: if size, times and inode are the same at the
@@ -56,6 +59,8 @@ struct files_save {
 	const pid_t *pids;		/* every process of the tree, as numbered here */
 	size_t n_pids;
 	const char *const *skip;	/* folders not to save, NULL at the end */
+	const char **links;		/* CRIU's names */
+	size_t n_links;
 	struct store_checkpoint *former;	/* or NULL */
 	store_progress progress;	/* or NULL: phase "files", bytes */
 	void *arg;
@@ -76,6 +81,11 @@ void files_save_free(struct files_save *f);
  * sentence in `said` names it. A first pass only checks. After an error nothing is changed, or the
  * changes are undone (if that fails too, `why` lists what is left). Writes the job's log as it was.
  *
+ * A file with a name of CRIU's is always a new one, since a process outside the job may have the old
+ * one mapped, and gets a private name, FOLDER/.singvgpu-TAG.NAME. files_remove_links() removes these
+ * names when the tree is there, or will never be. A file of the same content that has the other name
+ * of such a file is replaced.
+ *
  * -EACCES, -EPERM, -EROFS a folder cannot be written, or an owner not given; -ENOSPC; -EBUSY a
  * mount is in the way; -EPROTO the list is broken; or an error of the store.
  * A checkpoint without the part "files" changes nothing.
@@ -86,17 +96,21 @@ struct files_back {
 	const char *log;		/* where the job's log goes, or NULL */
 	const char *later;		/* a log that goes beyond the cut, if the store has none */
 	const char *stamp;		/* "singvgpu-TIME" */
+	const char *tag;		/* letters and digits that no other restore has */
 	bool look_only;			/* the first pass alone */
 	store_progress progress;	/* or NULL */
 	void *arg;
 
 	char **said;			/* out: sentences */
 	size_t n_said;
+	char **link, **at;		/* out: CRIU's names, and where the files are */
+	size_t n_links;
 	uint64_t made, kept, aside;	/* paths made, left as they are, kept aside */
 	struct why why;
 };
 
 int files_put_back(struct files_back *b);
+void files_remove_links(struct files_back *b);
 
 /*
  * files_gc: removes the logs that no checkpoint names and no job writes to; to be called after

@@ -75,7 +75,7 @@ void files_sort(struct files *l)
 			l->file[to++] = *f;
 			continue;
 		}
-		if (f->kind == 'D' || last->kind == 'p')	/* another source knows more */
+		if (strchr("cD", f->kind) || last->kind == 'p')	/* another source knows more */
 			last->kind = f->kind;
 		files_drop(f);
 		free(f->path);
@@ -171,7 +171,7 @@ static void write_file(const struct file *f, FILE *out)
 	put_escaped(out, f->path);
 	if (f->kind == 'l' || f->kind == 'h')
 		put_escaped(out, f->target);
-	if (f->kind == 'r')
+	if (f->kind == 'r' || f->kind == 'c')
 		fprintf(out, " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 " %d %016" PRIx64,
 			f->size, f->dev, f->ino, f->ctime, f->trust, f->hash);
 	putc('\n', out);
@@ -193,6 +193,8 @@ int files_write(const struct files *l, FILE *out)
 		write_file(&l->file[i], out);
 	return ferror(out) ? -ENOMEM : 0;
 }
+
+#define KINDS "apdDlfsrhcx"
 
 /* Cuts off and returns the next field of a line; NULL: none. */
 static char *field(char **at)
@@ -301,7 +303,7 @@ static int parse_file(struct files *l, char kind, char *line)
 		if (!f->target)
 			return -EPROTO;
 	}
-	for (int i = 0; kind == 'r' && i < 6; i++)
+	for (int i = 0; (kind == 'r' || kind == 'c') && i < 6; i++)
 		if (!number(&line, i == 5 ? 16 : 10, &w[i]))
 			return -EPROTO;
 	f->size = w[0];
@@ -322,7 +324,7 @@ static int parse_line(struct files *l, int nr, char *line)
 		return sscanf(line, "boot %63s %" SCNd64, l->boot, &l->taken) == 2 ? 0 : -EPROTO;
 	if (nr == 2)
 		return sscanf(line, "log %31[0-9a-f-]", l->log) == 1 ? 0 : -EPROTO;
-	if (!line[0] || line[1] != ' ' || !strchr("apdDlfsrhx", line[0]))
+	if (!line[0] || line[1] != ' ' || !strchr(KINDS, line[0]))
 		return -EPROTO;
 	if (line[0] == 'x')
 		return parse_attr(l->n ? &l->file[l->n - 1] : NULL, line + 2);
@@ -352,7 +354,7 @@ int files_parse(struct files *l, char *text, struct why *why)
 	if (err == -EPROTONOSUPPORT)
 		why_set(why, err, "it is of version %u, this program reads version %u", l->version,
 			FILES_VERSION);
-	else if (err == -EPROTO && nr > 3 && kind && !strchr("apdDlfsrhx", kind))
+	else if (err == -EPROTO && nr > 3 && kind && !strchr(KINDS, kind))
 		why_set(why, err, "line %d is of kind '%c', which is never put back", nr, kind);
 	else if (err)
 		why_set(why, err, "line %d cannot be understood", nr);

@@ -235,6 +235,8 @@ static int gather(struct saving *sv)
 
 	for (size_t i = 0; i < sv->f->n_pids && !err; i++)
 		err = add_fds(sv, sv->f->pids[i]) ?: add_maps(sv, sv->f->pids[i]);
+	for (size_t i = 0; i < sv->f->n_links && !err; i++)
+		err = add_path(sv, sv->f->links[i], 'c');
 	all = sv->list;
 	sv->list.file = NULL;
 	sv->list.n = sv->list.room = 0;
@@ -244,7 +246,7 @@ static int gather(struct saving *sv)
 		struct stat st;
 
 		err = true_name(f, dir, real);
-		if (err || !wanted(sv, f->path) || strlen(f->path) >= PATH_MAX)
+		if (err || (f->kind != 'c' && !wanted(sv, f->path)) || strlen(f->path) >= PATH_MAX)
 			continue;
 		err = add_path(sv, f->path, f->kind);
 		if (!err && !lstat(f->path, &st))
@@ -448,6 +450,36 @@ static int find_links(struct files *l)
 	return err;
 }
 
+/* A name of CRIU's has the content of the file that it is a name of. */
+static int save_link(struct saving *sv, struct file *f)
+{
+	for (size_t i = 0; i < sv->list.n; i++) {
+		const struct file *g = &sv->list.file[i];
+
+		if (g->dev != f->dev || g->ino != f->ino ||
+		    (g->kind != 'r' && (g->kind != 'c' || g >= f)))
+			continue;
+		f->hash = g->hash;
+		f->size = g->size;
+		return 0;
+	}
+	f->kind = 'r';
+	return save_content(sv, f);
+}
+
+static int look_link(struct saving *sv, struct file *f)
+{
+	if (files_is_system(f->path))
+		return why_set(&sv->f->why, -ENOTSUP, "%s: a file of the job, which was opened there by a "
+			       "name that is gone, cannot be saved", f->path);
+	if (f->kind != 'r')
+		return why_set(&sv->f->why, -ENOTSUP, "%s: what the job has opened there by a name that "
+			       "is gone %s", f->path, f->kind == 'a' ? "has been removed" :
+			       "is no regular file, which cannot be saved");
+	f->kind = 'c';
+	return 0;
+}
+
 static int look_all(struct saving *sv)
 {
 	int err = 0;
@@ -462,12 +494,22 @@ static int look_all(struct saving *sv)
 				       strerror(-err));
 		if (f->kind == 'd' && (kind == 'D' || kind == 'p'))
 			f->kind = kind;
+		if (kind == 'c')
+			err = look_link(sv, f);
 		sv->f->paths += f->kind != 'p';
 	}
-	err = find_links(&sv->list);
+	err = err ?: find_links(&sv->list);
 	for (size_t i = 0; i < sv->list.n && !err; i++)
 		if (sv->list.file[i].kind == 'r')
 			err = save_content(sv, &sv->list.file[i]);
+	for (size_t i = 0; i < sv->list.n && !err; i++) {
+		struct file *f = &sv->list.file[i];
+
+		if (f->kind != 'c')
+			continue;
+		err = save_link(sv, f);
+		f->kind = 'c';
+	}
 	return err;
 }
 

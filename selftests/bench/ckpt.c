@@ -5,8 +5,8 @@
  *   build/selftests/bench/ckpt [--quick] [--turns N] [--no-peers] [--dir DIR] [--only PART] [OUT.json]
  *
  * PART is store (a: two synthetic dumps), lanes (in memory: a model of dumps on a larger machine),
- * step (b: a GPT) or criu (c: a process of 1 GiB). DIR is on the disk to measure, and gets work files:
- * 12 GiB, an eighth of that with --quick.
+ * step (b: a GPT), torch (PyTorch, if it is in build/torch) or criu (c: a process of 1 GiB). DIR is on
+ * the disk to measure, and gets work files: 12 GiB, an eighth of that with --quick.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,6 +27,7 @@ static const struct part {
 } parts[] = {
 	{ "store", bench_store },
 	{ "step", bench_step },
+	{ "torch", bench_torch },
 	{ "criu", bench_criu },
 	{ "lanes", bench_lanes },	/* last: it leaves the others' mounts */
 };

@@ -64,6 +64,7 @@ double peers_best(const char *key);
 void bench_store(const struct bench *b);	/* a: ckpt_store.c */
 void bench_lanes(const struct bench *b);	/* ckpt_lanes.c */
 void bench_step(const struct bench *b);		/* b: ckpt_step.c */
+void bench_torch(const struct bench *b);
 void bench_criu(const struct bench *b);		/* c: ckpt_criu.c */
 /* The dumped process: `ckpt --victim FILE BYTES`. It runs until it is killed. */
 int ckpt_victim_main(const char *path, uint64_t bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ckpt_step.c - two checkpoints of a GPT in training, with at least one optimizer step between them
+ * ckpt_step.c - two checkpoints of a training, with at least one optimizer step between them: of the
+ * GPT, and of PyTorch with workers, whose torch.save of the same state is another measure
  *
  * Changed pages are counted independently of the store: all pages of both checkpoints are read back
  * and looked up by another hash. A page of the second counts unless it is zero, in the first, or
@@ -61,25 +62,26 @@ static void check(int err)
 		die("%s", store_why()->text);
 }
 
-/* Bytes of pages that were not seen before. */
+/* Bytes of pages that were not seen before. A device's window is a large object with holes. */
 static uint64_t object_fresh(struct store *st, const struct store_ref *ref, struct seen *s)
 {
 	static const uint8_t zeros[STORE_PAGE];
 	static uint8_t buf[CHUNK] __attribute__((aligned(4096)));
+	uint64_t fresh = 0, from, to = 0;
 	struct store_reader *r;
-	uint64_t fresh = 0, at = 0;
 	ssize_t n;
 
 	check(store_object_open(st, ref, &r));
-	while ((n = store_read(r, at, buf, CHUNK)) > 0) {
-		memset(buf + n, 0, CHUNK - n);
-		for (ssize_t i = 0; i < n; i += STORE_PAGE)
-			if (memcmp(buf + i, zeros, STORE_PAGE) &&
-			    seen_add(s, XXH64(buf + i, STORE_PAGE, 1)))
-				fresh += STORE_PAGE;
-		at += n;
-	}
-	check(n);
+	while (!store_next_data(r, to, &from, &to))
+		for (uint64_t at = from; at < to; at += n) {
+			n = store_read(r, at, buf, to - at < CHUNK ? to - at : CHUNK);
+			check(n ?: -EIO);
+			memset(buf + n, 0, CHUNK - n);
+			for (ssize_t i = 0; i < n; i += STORE_PAGE)
+				if (memcmp(buf + i, zeros, STORE_PAGE) &&
+				    seen_add(s, XXH64(buf + i, STORE_PAGE, 1)))
+					fresh += STORE_PAGE;
+		}
 	store_reader_close(r);
 	return fresh;
 }
@@ -146,15 +148,22 @@ static void wait_step(int n)
 	}
 }
 
-static void start(const struct bench *b)
+/* args: the job's, of which the first is a program below the build folder. */
+static void start(const struct bench *b, const char *name, char *args[])
 {
-	char gpt[512];
-	int out;
+	static char *const run[] = { "run", "--store", job.store, "--" };
+	char *argv[16] = { job.tool }, program[512];
+	int out, n = 1;
 
 	snprintf(job.tool, sizeof(job.tool), "%s/tools/singvgpu", b->build);
-	snprintf(gpt, sizeof(gpt), "%s/selftests/jobs/gpt", b->build);
-	snprintf(job.out, sizeof(job.out), "%s/gpt.out", b->dir);
-	snprintf(job.store, sizeof(job.store), "%s/gpt.store", b->dir);
+	snprintf(program, sizeof(program), "%s/%s", b->build, args[0]);
+	snprintf(job.out, sizeof(job.out), "%s/%s.out", b->dir, name);
+	snprintf(job.store, sizeof(job.store), "%s/%s.store", b->dir, name);
+	for (int i = 0; i < 4; i++)
+		argv[n++] = run[i];
+	argv[n++] = program;
+	for (int i = 1; args[i]; i++)
+		argv[n++] = args[i];
 	job.pid = fork();
 	if (job.pid)
 		return;
@@ -162,8 +171,7 @@ static void start(const struct bench *b)
 	if (dup2(open("/dev/null", O_RDONLY), 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(127);
 	close_range(3, ~0u, 0);
-	execl(job.tool, job.tool, "run", "--store", job.store, "--", gpt, "--steps", "1000000",
-	      "--every", "1", "--sample", "0", NULL);
+	execv(job.tool, argv);
 	_exit(127);
 }
 
@@ -197,30 +205,86 @@ static double checkpoint(const struct bench *b, char id[64], uint64_t *bytes)
 	return s;
 }
 
-void bench_step(const struct bench *b)
+static void name_metric(const char *name, const char *what, double value, const char *unit)
 {
-	char path[512], first[64], second[64];
+	char full[64];
+
+	snprintf(full, sizeof(full), "%s.%s", name, what);
+	metric(full, value, unit);
+}
+
+static void two_checkpoints(const struct bench *b, const char *name, char *args[])
+{
 	uint64_t first_bytes, second_bytes, bytes;
+	char first[64], second[64], full[64];
 	double first_s, second_s;
 
-	snprintf(path, sizeof(path), "%s/selftests/jobs/gpt", b->build);
-	if (geteuid() || access(path, X_OK)) {
-		printf("# step: %s\n", geteuid() ? "CRIU needs root" : "the GPT is not built");
-		return;
-	}
-	atexit(end);
-	start(b);
+	start(b, name, args);
 	wait_step(3);
 	first_s = checkpoint(b, first, &first_bytes);
 	wait_step(step() + 2);		/* the line may be of a step that was in the first */
 	second_s = checkpoint(b, second, &second_bytes);
 	end();
 	bytes = changed(job.store, first, second);
-	metric("step.first_s", first_s, "s");
-	metric("step.first_bytes", first_bytes, "B");
-	metric("step.second_s", second_s, "s");
-	metric("step.second_bytes", second_bytes, "B");
-	metric("step.changed_bytes", bytes, "B");
-	metric_bar("step.second_vs_changed", (double)second_bytes / bytes, NAN, 1.03);
-	metric_bar("step.second_vs_first_s", second_s / first_s, NAN, 1.1);
+	name_metric(name, "first_s", first_s, "s");
+	name_metric(name, "first_bytes", first_bytes, "B");
+	name_metric(name, "second_s", second_s, "s");
+	name_metric(name, "second_bytes", second_bytes, "B");
+	name_metric(name, "changed_bytes", bytes, "B");
+	snprintf(full, sizeof(full), "%s.second_vs_changed", name);
+	metric_bar(full, (double)second_bytes / bytes, NAN, 1.03);
+	snprintf(full, sizeof(full), "%s.second_vs_first_s", name);
+	metric_bar(full, second_s / first_s, NAN, 1.1);
+}
+
+static bool there(const struct bench *b, const char *name, const char *program)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", b->build, program);
+	if (!geteuid() && !access(path, X_OK))
+		return true;
+	printf("# %s: %s%s\n", name, geteuid() ? "CRIU needs root" : "there is no ",
+	       geteuid() ? "" : program);
+	return false;
+}
+
+void bench_step(const struct bench *b)
+{
+	char *args[] = { "selftests/jobs/gpt", "--steps", "1000000", "--every", "1", "--sample", "0",
+			 NULL };
+
+	if (!there(b, "step", args[0]))
+		return;
+	atexit(end);
+	two_checkpoints(b, "step", args);
+}
+
+/* The line "torch.save BYTES SECONDS" of the job. */
+static void report_saved(void)
+{
+	char line[256];
+	double bytes, s;
+	FILE *f = fopen(job.out, "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "torch.save %lf %lf", &bytes, &s) == 2) {
+			metric("torch.save_bytes", bytes, "B");
+			metric("torch.save_s", s, "s");
+		}
+	if (f)
+		fclose(f);
+}
+
+void bench_torch(const struct bench *b)
+{
+	char saved[600];
+	char *args[] = { "torch/python3", "selftests/bench/torch_state.py", saved, NULL };
+
+	if (!there(b, "torch", args[0]))
+		return;
+	snprintf(saved, sizeof(saved), "%s/torch.saved", b->dir);
+	atexit(end);
+	two_checkpoints(b, "torch", args);
+	report_saved();
 }

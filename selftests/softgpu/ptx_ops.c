@@ -219,6 +219,19 @@ REF(bfma, ({ __float128 e = (__float128)f(a << 16) * f(b << 16) + f(c << 16);
 	     }
 	     half = at + (next - at) / 2;
 	     u >>= 16; (e == half ? u & 1 : (e > half) == (next > at)) ? u + 1 : u; }))
+#define UPPER(x) f((x) & 0xffff0000)	/* a bf16 */
+REF(mixed_add, fb(UPPER(a) + f(b)))
+REF(mixed_fma, fb(fmaf(UPPER(a), UPPER(b), f(c))))
+REF(mixed_sat, ({ float r = (float)(_Float16)f(a) + f(b); fb(r > 0 ? r < 1 ? r : 1 : 0); }))
+static float as_half(uint64_t v)
+{
+	volatile float r = (_Float16)f(v);
+
+	return r;
+}
+REF(mixed_sub_rz, ({ volatile float x = as_half(a); fesetround(FE_TOWARDZERO);
+		     volatile float r = x - VF(b); fesetround(FE_TONEAREST); fb(r); }))
+ROUNDED(mixed_fma_rm, FE_DOWNWARD, fmaf(VF((a) & 0xffff0000), VF((b) & 0xffff0000), VF(c)))
 REF(testp_sub, fpclassify(f(a)) == FP_SUBNORMAL)
 REF(sign_join, ({ float b2 = f(a) > 0 ? f(b) : f(b) + 1; float l = ftz(f(c));
 		  l <= INFINITY ? U32((fb(b2) & 0x7fffffff) | (a & 0x80000000)) : fb(b2); }))
@@ -325,6 +338,13 @@ static const struct row rows[] = {
 	{ "b32", "{ .reg .b16 %x<4>; cvt.u16.u32 %x0, %a; cvt.u16.u32 %x1, %b; cvt.u16.u32 %x2, %c;"
 		 " fma.rn.f16 %x3, %x0, %x1, %x2; cvt.u32.u16 %d, %x3; }", hfma },
 	{ "f32 b32", "{ .reg .b16 %h; cvt.rn.bf16.f32 %h, %a; cvt.u32.u16 %d, %h; }", bf_rn },
+	{ "f32", "{ .reg .b16 %l, %h; mov.b32 {%l, %h}, %a; add.rn.f32.bf16 %d, %h, %b; }", mixed_add },
+	{ "f32", "{ .reg .b16 %h; cvt.rn.f16.f32 %h, %a; add.sat.f32.f16 %d, %h, %b; }", mixed_sat },
+	{ "f32", "{ .reg .b16 %h; cvt.rn.f16.f32 %h, %a; sub.rz.f32.f16 %d, %h, %b; }", mixed_sub_rz },
+	{ "f32", "{ .reg .b16 %l, %h, %i; mov.b32 {%l, %h}, %a; mov.b32 {%l, %i}, %b;"
+		 " fma.rn.f32.bf16 %d, %h, %i, %c; }", mixed_fma },
+	{ "f32", "{ .reg .b16 %l, %h, %i; mov.b32 {%l, %h}, %a; mov.b32 {%l, %i}, %b;"
+		 " fma.rm.f32.bf16 %d, %h, %i, %c; }", mixed_fma_rm },
 	{ "f32 b32", "{ .reg .pred %p; testp.subnormal.f32 %p, %a; selp.u32 %d, 1, 0, %p; }",
 	  testp_sub },
 	{ "f32", "copysign.f32 %d, %a, %b;", copysign_ },

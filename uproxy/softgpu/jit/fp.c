@@ -445,6 +445,15 @@ static void emit_f32x2(struct jit *j)
 	set(j, opnd(j, 0), r, T_B64);
 }
 
+/* add, sub and fma.f32 of f16 or bf16 operands, of which the last is f32. */
+static bool is_mixed(const struct insn *i, unsigned int n)
+{
+	bool fma = i->op == OP_fma;
+
+	return i->ntypes == 2 && i->t[0] == T_F32 && (i->t[1] == T_F16 || i->t[1] == T_BF16) &&
+	       (fma || i->op == OP_add || i->op == OP_sub) && n == (fma ? 3 : 2);
+}
+
 void emit_fp(struct jit *j)
 {
 	enum ptype t = j->in->ntypes ? j->in->t[0] : T_NONE;
@@ -468,10 +477,13 @@ void emit_fp(struct jit *j)
 		jit_fail(j, "type");
 	if (n < 1 || n > 3)
 		jit_fail(j, "operands");
-	if (j->in->ntypes > 1)		/* fma.rn.f32.f16 and the like */
+	if (j->in->ntypes > 1 && !is_mixed(j->in, n))
 		jit_fail(j, "mixed precision");
 	for (k = 0; k < n; k++) {
-		a[k] = get(j, opnd(j, k + 1), t);
+		if (j->in->ntypes > 1 && k < n - 1)
+			a[k] = half_to_f32(j, get(j, opnd(j, k + 1), typ(j, 1)), typ(j, 1));
+		else
+			a[k] = get(j, opnd(j, k + 1), t);
 		if (ftz)
 			a[k] = flush(j, a[k]);
 	}

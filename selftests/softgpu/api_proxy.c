@@ -104,63 +104,119 @@ static char *large_text(unsigned int n, const char *name)
 	return s;
 }
 
-static CUcontext load_ctx;
-static int loaded;
+/* As struct ptx_counts (ptx.h) begins. */
+struct counts {
+	uint64_t asked, cached, compiled, rest[16];
+};
+void softcuda_count_kernels(struct counts *c);
+static struct counts counts;
 
-static void *load_large(void *arg)
+static uint64_t compiled(void)
 {
-	CUresult r = cuCtxSetCurrent(load_ctx);
-
-	if (!r)
-		r = cuFuncLoad((CUfunction)arg);
-	__atomic_store_n(&loaded, 1 + r, __ATOMIC_RELEASE);
-	return NULL;
+	return __atomic_load_n(&counts.compiled, __ATOMIC_RELAXED);
 }
 
-TEST_F_TIMEOUT(gpu, others_launch_while_a_function_is_compiled, 600)
+/* What the large kernel's thread 0 stores. */
+static uint32_t large_result(unsigned int n)
 {
-	char *text = large_text(6000, "large");
-	double worst = 0, t, begin;
+	uint32_t a = 0, b = 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		b = b * (i | 1) + a;
+		a ^= b;
+	}
+	return b;
+}
+
+TEST_F_TIMEOUT(gpu, a_program_runs_ahead_of_its_kernels_compilation, 600)
+{
+	char *text[2] = { large_text(6000, "large"), large_text(5000, "other") };
+	double t, begin, ahead;
+	CUfunction large[2], poke;
 	unsigned int launches = 0;
+	CUmodule other;
+	CUdeviceptr p, at;
+	uint32_t got[2];
+	CUstream s[3];
 	void *args[2];
+
+	softcuda_count_kernels(&counts);
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuModuleLoadData(&self->mod, text[0]));
+	OK(cuModuleLoadData(&other, text[1]));
+	OK(cuModuleGetFunction(&large[0], self->mod, "large"));
+	OK(cuModuleGetFunction(&large[1], other, "other"));
+	OK(cuModuleGetFunction(&poke, self->mod, "poke"));
+	for (int i = 0; i < 3; i++)
+		OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+	at = p + 8;
+	args[0] = &at;
+	args[1] = &launches;
+	OK(launch1(poke, 1, 1, s[2], args));
+	OK(cuStreamSynchronize(s[2]));
+	begin = seconds();
+	for (int i = 0; i < 2; i++) {
+		at = p + 4 * i;
+		args[0] = &at;
+		OK(cuFuncLoad(large[i]));
+		OK(launch1(large[i], 1, 1, s[i], args));
+	}
+	ahead = seconds() - begin;
+	FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(s[0]));
+	/* a kernel of the same module, in another stream, need not wait for them */
+	at = p + 8;
+	do {
+		OK(launch1(poke, 1, 1, s[2], args));
+		OK(cuStreamSynchronize(s[2]));
+		launches += compiled() == 1;
+		nap_ms(1);
+	} while (compiled() < 3);
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamSynchronize(s[i]));
+	t = seconds() - begin;
+	TH_LOG("launched in %.2f of %.2f s, %u launches before either was compiled", ahead, t,
+	       launches);
+	EXPECT_GT(t, 0.1);	/* or nothing has been tested */
+	EXPECT_LT(ahead, t / 2);
+	EXPECT_GT(launches, 1);
+	OK(cuMemcpyDtoH(got, p, sizeof(got)));
+	EXPECT_EQ(large_result(6000), got[0]);
+	EXPECT_EQ(large_result(5000), got[1]);
+	free(text[0]);
+	free(text[1]);
+}
+
+TEST_F_TIMEOUT(gpu, what_is_being_compiled_may_be_unloaded_and_its_context_end, 600)
+{
+	char *text = large_text(4000, "large");
+	CUfunction large;
+	CUcontext ctx;
 	CUdeviceptr p;
-	CUfunction large, poke;
-	CUstream s;
-	pthread_t th;
+	CUmodule mod;
+	uint32_t got;
+	void *args[] = { &p };
 
 	OK(cuMemAlloc(&p, 4096));
-	OK(cuModuleLoadData(&self->mod, text));
-	OK(cuModuleGetFunction(&large, self->mod, "large"));
-	OK(cuModuleGetFunction(&poke, self->mod, "poke"));
-	OK(cuFuncLoad(poke));
-	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-	load_ctx = self->ctx;
-	begin = seconds();
-	ASSERT_EQ(0, pthread_create(&th, NULL, load_large, large));
-	args[0] = &p;
-	args[1] = &launches;
-	while (!__atomic_load_n(&loaded, __ATOMIC_ACQUIRE)) {
-		t = seconds();
-		OK(launch1(poke, 1, 1, s, args));
-		t = seconds() - t;
-		worst = t > worst ? t : worst;
-		OK(cuStreamSynchronize(s));
-		launches++;
-		nap_ms(1);
-	}
-	pthread_join(th, NULL);
-	EXPECT_EQ(1, loaded);
-	t = seconds() - begin;
-	TH_LOG("%.2f s to compile, %u launches beside it, the slowest call took %.3f ms", t, launches,
-	       worst * 1e3);
-	EXPECT_GT(t, 0.1);	/* or nothing has been tested */
-	EXPECT_GT(launches, 20);
-	EXPECT_LT(worst, t / 4);	/* a busy machine holds up anybody for a while */
-	/* and now it is there */
-	t = own_seconds();
-	OK(launch1(large, 1, 32, s, args));
-	EXPECT_LT(own_seconds() - t, 0.1);
-	OK(cuStreamSynchronize(s));
+	OK(cuModuleLoadData(&mod, text));
+	OK(cuModuleGetFunction(&large, mod, "large"));
+	OK(launch1(large, 1, 1, 0, args));
+	OK(cuModuleUnload(mod));
+	OK(cuMemcpyDtoH(&got, p, sizeof(got)));
+	EXPECT_EQ(large_result(4000), got);
+
+	/* loaded and never launched */
+	OK(cuModuleLoadData(&mod, text));
+	OK(cuModuleGetFunction(&large, mod, "large"));
+	OK(cuFuncLoad(large));
+	OK(cuModuleUnload(mod));
+
+	OK(cuCtxCreate(&ctx, NULL, 0, self->dev));
+	OK(cuModuleLoadData(&mod, text));
+	OK(cuModuleGetFunction(&large, mod, "large"));
+	OK(launch1(large, 1, 1, 0, args));
+	OK(cuCtxDestroy(ctx));
+	OK(cuCtxSetCurrent(self->ctx));
+	OK(cuMemcpyDtoH(&got, p, sizeof(got)));
 	free(text);
 }
 

@@ -202,14 +202,14 @@ static int compile_one(const struct job *j, struct ptx_module *m, unsigned int i
 {
 	double t0 = now(CLOCK_THREAD_CPUTIME_ID);
 	struct ptx_kernel *k;
-	int ret = ptx_compile(m, i, &k, err, errlen);
+	int ret = ptx_compile(m, i, NULL, &k, err, errlen);
 
 	*t = now(CLOCK_THREAD_CPUTIME_ID) - t0;
 	if (ret)
 		return ret;
 	ptx_kernel_free(k);
 	t0 = now(CLOCK_THREAD_CPUTIME_ID);
-	ret = ptx_compile(m, i, &k, err, errlen);
+	ret = ptx_compile(m, i, NULL, &k, err, errlen);
 	*cached = now(CLOCK_THREAD_CPUTIME_ID) - t0;
 	if (!ret)
 		ptx_kernel_free(k);

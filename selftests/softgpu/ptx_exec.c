@@ -633,7 +633,7 @@ static bool from_a_cache(struct prog *p, struct ptx_counts *c)
 	struct ptx_kernel *k = NULL;
 	char err[200];
 
-	if (ptx_compile(p->m, ptx_module_find_entry(p->m, "block_sums"), &k, err, sizeof(err)) ||
+	if (ptx_compile(p->m, ptx_module_find_entry(p->m, "block_sums"), NULL, &k, err, sizeof(err)) ||
 	    c->cached + c->compiled != cached + compiled + 1 || c->since)
 		abort();
 	ptx_kernel_free(k);
@@ -727,7 +727,7 @@ TEST_F(exec, a_kernel_is_described_without_code)
 	e = ptx_module_find_entry(self->p.m, "block_sums");
 	ASSERT_EQ(0, ptx_describe(self->p.m, e, &k, &info, err, sizeof(err)));
 	EXPECT_EQ(NULL, k);
-	ASSERT_EQ(0, ptx_compile(self->p.m, e, &k, err, sizeof(err)));
+	ASSERT_EQ(0, ptx_compile(self->p.m, e, NULL, &k, err, sizeof(err)));
 	EXPECT_EQ(0, memcmp(&info, ptx_kernel_info(k), sizeof(info)));
 	EXPECT_NE(0, info.static_shared);
 	EXPECT_TRUE(info.barriers);

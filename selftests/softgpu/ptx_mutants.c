@@ -139,7 +139,7 @@ static bool try_text(const char *text, size_t n)
 	for (i = 0; i < 16; i++)
 		vars[i] = (uint64_t)window() + (1 << 20) + 4096 * i;
 	if (ptx_module_nentries(m) && ptx_module_nvars(m) < 16 &&
-	    !ptx_compile(m, 0, &k, err, sizeof(err))) {
+	    !ptx_compile(m, 0, NULL, &k, err, sizeof(err))) {
 		struct ptx_launch l = { { 2, 1, 1 }, { 64, 1, 1 }, { 2, 1, 1 }, .dyn_shared = 1024,
 					.params = args, .params_len = sizeof(args),
 					.var_addr = vars, .ranges = &r, .nranges = 1, .host = &h,

@@ -128,7 +128,7 @@ static inline int prog_load(struct prog *p, const char *text, const char *entry)
 	e = entry ? ptx_module_find_entry(p->m, entry) : 0;
 	if (e < 0)
 		return e;
-	ret = ptx_compile(p->m, e, &p->k, p->err, sizeof(p->err));
+	ret = ptx_compile(p->m, e, NULL, &p->k, p->err, sizeof(p->err));
 	if (!ret)
 		prog_place_vars(p);
 	return ret;

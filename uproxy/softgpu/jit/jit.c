@@ -305,6 +305,8 @@ static void generate(struct jit *j, void **obj, size_t *len, double t0)
 		LLVMDisposeTargetMachine(tm);
 		return;
 	}
+	if (j->u->translated)
+		j->u->translated(j->u->arg);
 	optimise(j, tm);
 	if (j->simd == 16)
 		hide_bit_selects(j);

@@ -323,7 +323,7 @@ static bool late_stores(void)
 CUresult launch_run(struct ctx *ctx, struct launch *k)
 {
 	struct program *p = k->fn->mod->prog;
-	struct ptx_kernel *pk = p->cubin ? NULL : p->kernels[k->fn->entry];
+	struct ptx_kernel *pk;
 	struct ptx_host host = { ctx, device_print, device_malloc, device_free, device_tex };
 	struct ptx_fault fault = { .kind = PTX_OK };
 	struct mem *coop = NULL;
@@ -347,6 +347,9 @@ CUresult launch_run(struct ctx *ctx, struct launch *k)
 
 	if (p->cubin)
 		return record_launch(k);
+	r = program_kernel(p, k->fn->entry, &ctx->stop, &pk);
+	if (r)
+		return r;
 	pthread_mutex_lock(&big);
 	rs = ranges_get();
 	if ((uint64_t)k->grid[0] * k->grid[1] * k->grid[2] > 64)	/* 64 is the default */
@@ -433,7 +436,7 @@ static CUresult for_caller(CUresult r, const void *handle)
 	return r == BAD_CONFIG && !obj_live(handle, OBJ_KERNEL) ? CUDA_ERROR_INVALID_VALUE : r;
 }
 
-/* Everything about a launch but its parameters. The kernel has been compiled. */
+/* Everything about a launch but its parameters. The kernel has been described. */
 CUresult launch_check(struct ctx *ctx, struct launch *k)
 {
 	struct program *p = k->fn->mod->prog;

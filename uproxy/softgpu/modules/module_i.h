@@ -4,13 +4,19 @@
  *
  *   library --> program <-- module (of one context) --> variables in device memory
  *      |           |              |
- *    kernel      entries       function       an entry is compiled on its first use
+ *    kernel      entries       function       an entry is compiled on its first use (compiler.c)
  */
 #ifndef SOFT_MODULE_I_H
 #define SOFT_MODULE_I_H
 
 #include "soft_i.h"
 #include "ptx.h"
+
+/* An entry on its way to a kernel (compiler.c). */
+struct compiled {
+	bool busy;			/* a thread compiles it */
+	int err;			/* that failed: -errno */
+};
 
 struct program {
 	unsigned int refs;		/* big */
@@ -21,7 +27,9 @@ struct program {
 	unsigned int ntexts;
 	struct ptx_kernel **kernels;	/* by entry; set once, under `compiling` */
 	struct ptx_kernel_info **infos;	/* by entry, of described ones; set like kernels */
+	struct compiled *entries;	/* by entry: what becomes of it; `compiling` */
 	pthread_mutex_t compiling;
+	pthread_cond_t changed;		/* something above */
 };
 
 struct func_attrs {
@@ -78,10 +86,17 @@ CUresult program_load(const void *image, size_t size, struct program **out, stru
 CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program **out,
 		      struct jit_log *log);
 void program_put(struct program *p);
-/* Compiles an entry if that has not been done. Without big: it may take seconds. */
+/*
+ * Starts to compile an entry, unless that has been done, and describes it: all that a launch has to
+ * know before it runs. Without big: it may take seconds if much is being compiled. Errors of the
+ * compiler's last part, which are unlikely, are those of program_kernel.
+ */
 CUresult program_compile(struct program *p, unsigned int entry);
-/* Has it been compiled, or need not be? */
-bool program_ready(const struct program *p, unsigned int entry);
+/* Has program_compile been done, or need not be? */
+bool program_ready(struct program *p, unsigned int entry);
+/* Waits until an entry is compiled, or *stop is set. Without big. */
+CUresult program_kernel(struct program *p, unsigned int entry, const volatile int *stop,
+			struct ptx_kernel **out);
 /*
  * Finds out what clusters a launch has.  CUDA_ERROR_INVALID_CLUSTER_SIZE, with a line in the log, if
  * it cannot have them.
@@ -96,7 +111,10 @@ CUresult cluster_require(const struct ptx_entry_info *e, struct func_attrs *a, u
 int occupancy_vendor(const struct ptx_kernel_info *k, const struct func_attrs *fa,
 		     unsigned int threads, size_t smem);
 CUresult record_launch(const struct launch *k);
+/* Does not compile: libraries query many kernels, and launch one. Without big. */
 CUresult program_describe(struct program *p, unsigned int entry);
+/* What an errno of ptx.h is for a caller of CUDA. */
+CUresult program_error(int err);
 /* Valid after program_compile() or program_describe() has succeeded. */
 const struct ptx_kernel_info *program_info(const struct program *p, unsigned int entry);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * program.c - programs: PTX texts parsed at each load, entries compiled on first use; machine code,
- * which is read and not run
+ * program.c - programs: PTX texts, parsed at each load; machine code, which is read and not run
  */
 #include "module_i.h"
 
@@ -12,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static CUresult from_errno(int err)
+CUresult program_error(int err)
 {
 	switch (-err) {
 	case 0:
@@ -168,10 +167,12 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 		goto fail;
 	p->kernels = calloc(program_nentries(p) + 1, sizeof(*p->kernels));
 	p->infos = calloc(program_nentries(p) + 1, sizeof(*p->infos));
-	if (!p->kernels || !p->infos) {
+	p->entries = calloc(program_nentries(p) + 1, sizeof(*p->entries));
+	if (!p->kernels || !p->infos || !p->entries) {
 		ptx_module_free(p->pm);
 		free(p->kernels);
 		free(p->infos);
+		free(p->entries);
 		err = -ENOMEM;
 		goto fail;
 	}
@@ -179,6 +180,7 @@ CUresult program_link(void **texts, size_t *lens, unsigned int n, struct program
 	p->texts = texts;
 	p->ntexts = n;
 	pthread_mutex_init(&p->compiling, NULL);
+	pthread_cond_init(&p->changed, NULL);
 	free(src);
 	*out = p;
 	return CUDA_SUCCESS;
@@ -188,7 +190,7 @@ fail:
 	free(src);
 	free(p);
 	free_texts(texts, n);
-	return from_errno(err);
+	return program_error(err);
 }
 
 /* From a cubin, which it takes over. */
@@ -220,6 +222,7 @@ static CUresult program_machine(void *elf, size_t len, struct program **out, str
 	p->hash = hash;
 	p->refs = 1;
 	pthread_mutex_init(&p->compiling, NULL);
+	pthread_cond_init(&p->changed, NULL);
 	*out = p;
 	return CUDA_SUCCESS;
 }
@@ -273,111 +276,10 @@ void program_put(struct program *p)
 	free_texts(p->texts, p->ntexts);
 	free(p->kernels);
 	free(p->infos);
+	free(p->entries);
 	pthread_mutex_destroy(&p->compiling);
+	pthread_cond_destroy(&p->changed);
 	free(p);
-}
-
-struct job {
-	struct program *p;
-	unsigned int entry;
-	bool describe;			/* ptx_describe(), not ptx_compile() */
-	struct ptx_kernel *k;
-	struct ptx_kernel_info *info;	/* allocated by the caller */
-	char err[2048];
-	int r;
-};
-
-static void *compile(void *arg)
-{
-	struct job *j = arg;
-
-	if (j->describe)
-		j->r = ptx_describe(j->p->pm, j->entry, &j->k, j->info, j->err, sizeof(j->err));
-	else
-		j->r = ptx_compile(j->p->pm, j->entry, &j->k, j->err, sizeof(j->err));
-	return NULL;
-}
-
-/* In a thread with a large stack: recursion is as deep as the input is nested. */
-static void compile_aside(struct job *j)
-{
-	sigset_t all, old;
-	pthread_attr_t a;
-	pthread_t t;
-	int err;
-
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_attr_init(&a);
-	pthread_attr_setstacksize(&a, (size_t)64 << 20);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&t, &a, compile, j);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&a);
-	if (err)
-		compile(j);
-	else
-		pthread_join(t, NULL);
-}
-
-/* Holds `compiling`. */
-static int do_job(struct job *j)
-{
-	compile_aside(j);
-	if (j->r)
-		soft_log("kernel %s cannot be compiled: %s",
-			 program_entry(j->p, j->entry)->name, j->err);
-	else if (j->k)
-		__atomic_store_n(&j->p->kernels[j->entry], j->k, __ATOMIC_RELEASE);
-	return j->r;
-}
-
-CUresult program_compile(struct program *p, unsigned int entry)
-{
-	struct job j = { .p = p, .entry = entry };
-
-	if (p->cubin)
-		return CUDA_SUCCESS;
-	if (__atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
-		return CUDA_SUCCESS;
-	pthread_mutex_lock(&p->compiling);
-	if (!p->kernels[entry])
-		do_job(&j);
-	pthread_mutex_unlock(&p->compiling);
-	return from_errno(j.r);
-}
-
-const struct ptx_kernel_info *program_info(const struct program *p, unsigned int entry)
-{
-	struct ptx_kernel *k;
-
-	if (p->cubin)
-		return sass_info(p->cubin, entry);
-	k = __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
-	return k ? ptx_kernel_info(k) : __atomic_load_n(&p->infos[entry], __ATOMIC_ACQUIRE);
-}
-
-/* Does not compile: libraries query many kernels, and launch one. */
-CUresult program_describe(struct program *p, unsigned int entry)
-{
-	struct job j = { .p = p, .entry = entry, .describe = true };
-
-	if (program_info(p, entry))
-		return CUDA_SUCCESS;
-	j.info = calloc(1, sizeof(*j.info));
-	if (!j.info)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&p->compiling);
-	if (!program_info(p, entry) && !do_job(&j) && !j.k) {
-		__atomic_store_n(&p->infos[entry], j.info, __ATOMIC_RELEASE);
-		j.info = NULL;
-	}
-	pthread_mutex_unlock(&p->compiling);
-	free(j.info);
-	return from_errno(j.r);
 }
 
 /*
@@ -396,7 +298,7 @@ CUresult program_shared(struct program *p, unsigned int entry, uint32_t *bytes)
 	ret = ptx_shared_size(p->pm, entry, bytes, err, sizeof(err));
 	if (ret)
 		soft_log("kernel %s cannot be read: %s", program_entry(p, entry)->name, err);
-	return from_errno(ret);
+	return program_error(ret);
 }
 
 unsigned int program_nentries(const struct program *p)
@@ -432,11 +334,6 @@ int program_find_var(const struct program *p, const char *name)
 unsigned int program_target(const struct program *p)
 {
 	return p->cubin ? sass_arch(p->cubin) : ptx_module_target(p->pm);
-}
-
-bool program_ready(const struct program *p, unsigned int entry)
-{
-	return p->cubin || __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
 }
 
 void jit_options(unsigned int n, CUjit_option *opts, void **values, const struct jit_log *log)

@@ -138,9 +138,16 @@ uint64_t ptx_func_value(uint32_t ordinal);
  * -EINVAL: malformed; -ENOENT: an extern function without definition; -ELIBACC: no libsoftjit.so;
  * -ENOMEM.
  * The kernel stays valid until ptx_kernel_free(), which must come before ptx_module_free().
+ *
+ * @translated (may be NULL) is called when all but LLVM's work is done, unless the cache has the entry:
+ * errors are then unlikely, and other entries of the module can be compiled meanwhile.
  */
-int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out, char *err,
-		size_t errlen);
+struct ptx_translated {
+	void (*fn)(void *user, const struct ptx_kernel_info *info);
+	void *user;
+};
+int ptx_compile(struct ptx_module *m, unsigned int entry, const struct ptx_translated *translated,
+		struct ptx_kernel **out, char *err, size_t errlen);
 void ptx_kernel_free(struct ptx_kernel *k);
 
 /*

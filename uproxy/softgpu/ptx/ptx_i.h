@@ -324,6 +324,8 @@ struct unit {
 	bool check_only;	/* everything but code generation */
 	bool layout_only;	/* only where shared variables lie */
 	const char *level;	/* CPU level that the code is for; "": this CPU */
+	void (*translated)(void *arg);	/* called when the module is no longer needed; or NULL */
+	void *arg;
 };
 
 int ptx_unit_build(struct unit *u, struct ptx_module *m, struct pfunc *entry);

@@ -203,31 +203,60 @@ static bool has_new_form(const struct unit *u, const struct check *c)
 	return fresh;
 }
 
-/* Compiles into @obj.  Locks the module, which holds the offsets of shared variables. */
-static int build(struct ptx_module *m, struct pfunc *f, struct ptx_kernel *k, const char *level,
-		 void **obj, size_t *len, const struct check *check, char *err, size_t errlen)
+struct building {
+	struct ptx_module *m;
+	struct unit u;
+	struct ptx_kernel *k;
+	const struct check *check;	/* not to be compiled; or NULL */
+	const struct ptx_translated *translated;
+	bool locked;		/* m->lock, which guards the offsets of shared variables */
+};
+
+static void let_go(struct building *b)
+{
+	b->k->info = b->u.info;
+	b->k->spins = b->u.spins;
+	b->k->calls = b->u.nfn > 1 || b->u.indirect;
+	pthread_mutex_unlock(&b->m->lock);
+	b->locked = false;
+}
+
+static void is_translated(void *arg)
+{
+	struct building *b = arg;
+
+	let_go(b);
+	if (b->translated)
+		b->translated->fn(b->translated->user, &b->k->info);
+}
+
+/* Compiles into @obj.  Locks the module until LLVM takes over. */
+static int build(struct building *b, struct pfunc *f, void **obj, size_t *len, char *err,
+		 size_t errlen)
 {
 	struct ptx_guard g = { .err = err, .errlen = errlen }, *outer = *ptx_guard_slot();
-	struct unit u = { .check_only = check, .level = level };
+	const struct check *check = b->check;
 
 	pthread_once(&jit_once, load_jit);
 	if (!jit_fn) {
 		snprintf(err, errlen, "no compiler: %s", jit_error);
 		return -ELIBACC;
 	}
-	pthread_mutex_lock(&m->lock);
+	b->u.check_only = check;
+	b->u.translated = is_translated;
+	b->u.arg = b;
+	b->locked = true;
+	pthread_mutex_lock(&b->m->lock);
 	*ptx_guard_slot() = &g;
 	if (!setjmp(g.env))
-		ptx_unit_build(&u, m, f);
+		ptx_unit_build(&b->u, b->m, f);
 	*ptx_guard_slot() = outer;
-	if (!g.ret && (!check || !check->known || has_new_form(&u, check)))
-		g.ret = jit_fn(&u, obj, len, err, errlen);
-	k->info = u.info;
-	k->spins = u.spins;
-	k->calls = u.nfn > 1 || u.indirect;
-	pthread_mutex_unlock(&m->lock);
-	ptx_arena_free(&u.arena);
-	ptx_arena_free(&u.scratch);
+	if (!g.ret && (!check || !check->known || has_new_form(&b->u, check)))
+		g.ret = jit_fn(&b->u, obj, len, err, errlen);
+	if (b->locked)
+		let_go(b);
+	ptx_arena_free(&b->u.arena);
+	ptx_arena_free(&b->u.scratch);
 	return g.ret;
 }
 
@@ -263,9 +292,10 @@ static bool from_cache(struct ptx_kernel *k, XXH128_hash_t key, char *err, size_
 	return !ret;
 }
 
-int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out, char *err,
-		size_t errlen)
+int ptx_compile(struct ptx_module *m, unsigned int entry, const struct ptx_translated *translated,
+		struct ptx_kernel **out, char *err, size_t errlen)
 {
+	struct building b = { .m = m, .translated = translated };
 	struct ptx_kernel *k;
 	XXH128_hash_t key;
 	const char *level;
@@ -282,7 +312,9 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 	ptx_count(offsetof(struct ptx_counts, asked));
 	if (!from_cache(k, key, err, errlen)) {
 		compile_begins();
-		ret = build(m, m->entries[entry], k, level, &obj, &len, NULL, err, errlen);
+		b.k = k;
+		b.u.level = level;
+		ret = build(&b, m->entries[entry], &obj, &len, err, errlen);
 		if (!ret)
 			ret = ptx_elf_load(obj, len, &k->code, &k->code_size, &k->fn, err, errlen);
 		compile_ends(!ret);
@@ -301,8 +333,9 @@ int ptx_compile(struct ptx_module *m, unsigned int entry, struct ptx_kernel **ou
 int ptx_describe(struct ptx_module *m, unsigned int entry, struct ptx_kernel **out,
 		 struct ptx_kernel_info *info, char *err, size_t errlen)
 {
-	struct ptx_kernel *k;
 	struct check c = { 0 };
+	struct building b = { .m = m, .check = &c };
+	struct ptx_kernel *k;
 	const char *level;
 	void *obj = NULL;
 	size_t len = 0;
@@ -319,7 +352,9 @@ int ptx_describe(struct ptx_module *m, unsigned int entry, struct ptx_kernel **o
 		*out = k;
 		return 0;
 	}
-	ret = build(m, m->entries[entry], k, level, &obj, &len, &c, err, errlen);
+	b.k = k;
+	b.u.level = level;
+	ret = build(&b, m->entries[entry], &obj, &len, err, errlen);
 	*info = k->info;
 	free(k);
 	return ret;
@@ -330,10 +365,10 @@ int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void 
 {
 	struct check c = { known, user };
 	struct ptx_kernel k = { 0 };
-	const char *level;
+	struct building b = { .m = m, .k = &k, .check = &c };
 	void *obj = NULL;
 	size_t len = 0;
-	int ret = cpu_level(&level, err, errlen);
+	int ret = cpu_level(&b.u.level, err, errlen);
 
 	if (ret)
 		return ret;
@@ -341,7 +376,7 @@ int ptx_check(struct ptx_module *m, unsigned int entry, ptx_form_fn known, void 
 		snprintf(err, errlen, "no such entry");
 		return -EINVAL;
 	}
-	return build(m, m->entries[entry], &k, level, &obj, &len, &c, err, errlen);
+	return build(&b, m->entries[entry], &obj, &len, err, errlen);
 }
 
 int ptx_shared_size(struct ptx_module *m, unsigned int entry, uint32_t *bytes, char *err,

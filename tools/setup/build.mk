@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup cuda ssh torch
+.PHONY: setup cuda ssh torch tensorflow pypi
 setup:
 	@tools/setup/setup
 
@@ -13,6 +13,14 @@ cuda:
 # build/torch: Debian 13's PyTorch, 2 GB to load; build/torch/python3 runs it.
 torch:
 	@tools/setup/setup torch
+
+# build/tensorflow: PyPI's TensorFlow, 3 GB to load.
+tensorflow:
+	@tools/setup/setup tensorflow
+
+# build/pypi: CuPy, numba-cuda, tinygrad, XGBoost and CatBoost of PyPI.
+pypi:
+	@tools/setup/setup pypi
 
 # build/ssh: OpenSSH, for the tests that need a server.
 ssh:

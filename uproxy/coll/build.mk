@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - collectives without a transport: the reduction tree, and the decision which operation
+# starts when. Link $(COLL) and -lm; it knows no other folder's headers, and no CUDA.
+
+COLL := $(B)/uproxy/libcoll.a
+COLL_CFLAGS := -Iuproxy/coll
+COLL_SRC := $(filter-out uproxy/coll/arith.c,$(wildcard uproxy/coll/*.c))
+COLL_LEVELS := base $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
+COLL_ARITH := $(COLL_LEVELS:%=$(B)/uproxy/coll/arith_%.o)
+COLL_OBJ := $(COLL_SRC:%.c=$(B)/%.o) $(COLL_ARITH)
+
+$(COLL_SRC:%.c=$(B)/%.o): $(B)/%.o: %.c uproxy/coll/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -MMD -MP -c -o $@ $<
+
+# Loops are vectorised from -O3 on. Without FMA, and without regard to traps, which nobody takes.
+COLL_LEVEL_avx2 := -mavx2 -mno-fma
+COLL_LEVEL_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mno-fma -mprefer-vector-width=512
+$(COLL_ARITH): $(B)/uproxy/coll/arith_%.o: uproxy/coll/arith.c uproxy/coll/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -O3 -ffp-contract=off -fno-trapping-math -fno-math-errno $(COLL_LEVEL_$*) \
+		-DARITH=arith_$* -fPIC -MMD -MP -c -o $@ $<
+
+$(COLL): $(COLL_OBJ)
+	@mkdir -p $(@D)
+	rm -f $@
+	$(AR) rcs $@ $^
+ALL += $(COLL)

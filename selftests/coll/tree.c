@@ -68,11 +68,12 @@ TEST(a_cover_has_the_largest_nodes_of_any_set)
 				for (r = nodes[i].lo; r < nodes[i].hi; r++)
 					seen |= 1ull << r;
 				/* Two children would have been their parent. */
-				for (r = i + 1; r < n; r++)
+				for (r = i + 1; r < n; r++) {
 					ASSERT_FALSE(tree_has(ranks, nodes[i].lo, nodes[r].hi) &&
 					             tree_split(nodes[i].lo, nodes[r].hi) ==
 					                     nodes[i].hi &&
 					             nodes[r].lo == nodes[i].hi);
+				}
 			}
 			ASSERT_EQ(seen, has);
 		}

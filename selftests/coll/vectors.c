@@ -88,6 +88,8 @@ int main(void)
 		uint64_t bits;
 
 		line[strcspn(line, "=\n")] = '\0';
+		while (*line && line[strlen(line) - 1] == ' ')
+			line[strlen(line) - 1] = '\0';
 		printf("%s", line);
 		if (!(word = strtok_r(line, " ", &rest)))
 			continue;

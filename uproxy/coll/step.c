@@ -1,0 +1,1208 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * step.c - the step over communicators, members, operations and the log
+ *
+ * A state is a head and arrays behind it. Entries name each other by index. A free entry is all
+ * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation has
+ * a part for each call that has been posted for it. It is freed when all parts have ended and nobody
+ * can post for it any more.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "step.h"
+#include "tree.h"
+
+enum { PROXIES, DEVICES, COMMS, MEMBERS, OPS, PARTS, RECORDS, ARRAYS };
+
+#define ENTRIES_MAX (1u << 20)
+
+enum proxy_state { LIVES = 1, EXITED, DIED };
+
+struct proxy {
+	uint8_t state; /* enum proxy_state */
+	uint32_t device;
+	uint32_t parts; /* not yet ended on its device */
+};
+
+struct device {
+	uint32_t proxies, exited; /* that are not released; of these, whose processes have left */
+	uint32_t parts; /* not yet ended */
+	uint64_t seen; /* how far it is in the log */
+	uint64_t woken; /* the last entry that concerns it */
+};
+
+enum comm_state { FORMING = 1, STANDING, NEVER };
+
+struct comm {
+	uint8_t used;
+	uint8_t state;
+	uint8_t died; /* a member has */
+	uint8_t code; /* of a creation that failed */
+	uint32_t ranks, joined, gone;
+	uint32_t first; /* member of rank 0; the others follow */
+	uint32_t ops, ops_last; /* index + 1, in the order of their first posting */
+	uint64_t key;
+};
+
+enum member_state { RESERVED = 1, IN, GONE, DEAD };
+
+struct member {
+	uint8_t used; /* enum member_state */
+	uint8_t silent; /* its process is gone: nobody hears of its ends */
+	uint32_t comm, proxy;
+	uint64_t posted; /* collectives */
+};
+
+struct op {
+	uint8_t used;
+	uint8_t is_pair;
+	uint8_t code;
+	uint8_t sides; /* of a pair that have posted: SENDER, RECEIVER */
+	uint32_t comm, posted;
+	uint32_t source, destination;
+	uint32_t parts, parts_last; /* index + 1 */
+	uint32_t next, prev; /* in the communicator */
+	uint32_t log_next, log_prev;
+	uint32_t first_rank;
+	uint64_t number; /* of a collective */
+	uint64_t order; /* in the log, from 1; 0 if it is not there */
+	struct step_call call; /* the first one posted */
+};
+
+#define SENDER   1
+#define RECEIVER 2
+
+enum part_state { WAITS = 1, STARTED, HALTED, ENDED };
+
+struct part {
+	uint8_t used; /* enum part_state */
+	uint8_t told; /* its call has ended for its record */
+	uint8_t begun;
+	uint32_t member, proxy, device, call;
+	uint32_t record; /* until the part is told: it may be freed then */
+	uint32_t next; /* of the operation */
+	uint64_t cookie;
+};
+
+struct record {
+	uint8_t used;
+	uint8_t code;
+	uint32_t member;
+	uint32_t parked, left; /* calls that have not begun, not ended */
+	uint64_t cookie;
+};
+
+static const uint32_t sizes[ARRAYS] = {
+	sizeof(struct proxy), sizeof(struct device), sizeof(struct comm),   sizeof(struct member),
+	sizeof(struct op),    sizeof(struct part),   sizeof(struct record),
+};
+
+struct step {
+	uint32_t limit[ARRAYS], used[ARRAYS];
+	uint32_t at[ARRAYS]; /* offsets of the arrays, in 8 bytes */
+	uint32_t map[ARRAYS]; /* the same of the bitmaps of used entries */
+	uint32_t log, log_last; /* operations, index + 1 */
+	uint64_t orders;
+};
+
+/* The event being carried out. */
+struct turn {
+	struct step *s;
+	step_act *act;
+	void *ctx;
+};
+
+static void *entry(const struct step *s, int array, uint32_t i)
+{
+	return (char *)s + 8 * (size_t)s->at[array] + (size_t)i * sizes[array];
+}
+
+static struct proxy *proxy_at(const struct step *s, uint32_t i)
+{
+	return entry(s, PROXIES, i);
+}
+
+static struct device *device_at(const struct step *s, uint32_t i)
+{
+	return entry(s, DEVICES, i);
+}
+
+static struct comm *comm_at(const struct step *s, uint32_t i)
+{
+	return entry(s, COMMS, i);
+}
+
+static struct member *member_at(const struct step *s, uint32_t i)
+{
+	return entry(s, MEMBERS, i);
+}
+
+static struct op *op_at(const struct step *s, uint32_t i)
+{
+	return entry(s, OPS, i);
+}
+
+static struct part *part_at(const struct step *s, uint32_t i)
+{
+	return entry(s, PARTS, i);
+}
+
+static struct record *record_at(const struct step *s, uint32_t i)
+{
+	return entry(s, RECORDS, i);
+}
+
+static uint64_t *bitmap(const struct step *s, int array)
+{
+	return (uint64_t *)((char *)s + 8 * (size_t)s->map[array]);
+}
+
+static bool is_used(const struct step *s, int array, uint32_t i)
+{
+	return i < s->limit[array] && bitmap(s, array)[i / 64] >> (i % 64) & 1;
+}
+
+static void mark(struct step *s, int array, uint32_t i, bool used)
+{
+	uint64_t bit = 1ull << (i % 64), *word = &bitmap(s, array)[i / 64];
+
+	*word = used ? *word | bit : *word & ~bit;
+	s->used[array] += used ? 1 : -1;
+	memset(entry(s, array, i), 0, sizes[array]);
+}
+
+/* The lowest free entry; the caller knows that there is one. */
+static uint32_t take(struct step *s, int array)
+{
+	uint64_t *map = bitmap(s, array);
+	uint32_t word = 0, i;
+
+	while (!~map[word])
+		word++;
+	i = word * 64 + (uint32_t)__builtin_ctzll(~map[word]);
+	mark(s, array, i, true);
+	return i;
+}
+
+static bool has_room(const struct step *s, int array, uint32_t n)
+{
+	return s->limit[array] - s->used[array] >= n;
+}
+
+/* The lowest run of n free members, or STEP_NONE. */
+static uint32_t free_run(const struct step *s, uint32_t n)
+{
+	uint32_t i, run = 0;
+
+	for (i = 0; i < s->limit[MEMBERS]; i++) {
+		run = is_used(s, MEMBERS, i) ? 0 : run + 1;
+		if (run == n)
+			return i + 1 - n;
+	}
+	return STEP_NONE;
+}
+
+static void tell(const struct turn *t, const struct step_action *action)
+{
+	t->act(t->ctx, action);
+}
+
+static uint32_t rank_of(const struct step *s, uint32_t m)
+{
+	return m - comm_at(s, member_at(s, m)->comm)->first;
+}
+
+static uint32_t member_of(const struct step *s, const struct op *op, uint32_t rank)
+{
+	return comm_at(s, op->comm)->first + rank;
+}
+
+/* Whether a member may still post for a collective. */
+static bool may_post(const struct step *s, const struct op *op, uint32_t rank)
+{
+	const struct member *m = member_at(s, member_of(s, op, rank));
+
+	return m->used == IN && m->posted <= op->number;
+}
+
+/* ---- records ---- */
+
+static void record_begins(const struct turn *t, uint32_t r)
+{
+	struct record *rec = record_at(t->s, r);
+
+	if (--rec->parked == 0 && !member_at(t->s, rec->member)->silent)
+		tell(t, &(struct step_action){
+				.kind = STEP_BEGUN, .member = rec->member, .cookie = rec->cookie });
+}
+
+static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
+{
+	struct record *rec = record_at(t->s, r);
+
+	if (!rec->code)
+		rec->code = code;
+	if (--rec->left)
+		return;
+	if (!member_at(t->s, rec->member)->silent)
+		tell(t, &(struct step_action){ .kind = STEP_ENDED,
+		                               .member = rec->member,
+		                               .cookie = rec->cookie,
+		                               .code = rec->code });
+	mark(t->s, RECORDS, r, false);
+}
+
+static void part_begins(const struct turn *t, struct part *p)
+{
+	if (!p->begun) {
+		p->begun = 1;
+		record_begins(t, p->record);
+	}
+}
+
+/* The end of a call for its record: once. */
+static void part_told(const struct turn *t, struct part *p, uint8_t code)
+{
+	if (p->told)
+		return;
+	part_begins(t, p);
+	p->told = 1;
+	record_ends(t, p->record, code);
+}
+
+/*
+ * The end of a proxy whose process is gone, when none of its parts is needed any more. The last one
+ * that lives on a device stays until all parts there have ended.
+ */
+static void proxy_settle(const struct turn *t, uint32_t i)
+{
+	struct step *s = t->s;
+	struct proxy *p = proxy_at(s, i);
+	struct device *d = device_at(s, p->device);
+	uint32_t m;
+
+	if (p->parts || (p->state != EXITED && p->state != DIED) ||
+	    (p->state == EXITED && d->proxies == 1 && d->parts))
+		return;
+	if (p->state == EXITED) {
+		d->proxies--;
+		d->exited--;
+		tell(t, &(struct step_action){ .kind = STEP_RELEASE, .proxy = i });
+	}
+	for (m = 0; m < s->limit[MEMBERS]; m++)
+		if (is_used(s, MEMBERS, m) && member_at(s, m)->used != RESERVED &&
+		    member_at(s, m)->proxy == i)
+			member_at(s, m)->proxy = STEP_NONE;
+	mark(s, PROXIES, i, false);
+}
+
+/* Nobody touches the part's memory any more, here or elsewhere. */
+static void part_ends(const struct turn *t, struct part *p, uint8_t code)
+{
+	struct step *s = t->s;
+	struct device *d = device_at(s, p->device);
+	uint32_t i;
+
+	p->used = ENDED;
+	part_told(t, p, code);
+	d->parts--;
+	proxy_at(s, p->proxy)->parts--;
+	proxy_settle(t, p->proxy);
+	for (i = 0; !d->parts && d->exited && i < s->limit[PROXIES]; i++)
+		if (proxy_at(s, i)->device == p->device)
+			proxy_settle(t, i);
+}
+
+/* ---- operations ---- */
+
+static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *call, uint32_t rank)
+{
+	struct comm *c = comm_at(s, comm);
+	uint32_t i = take(s, OPS);
+	struct op *op = op_at(s, i);
+
+	op->used = 1;
+	op->comm = comm;
+	op->call = *call;
+	op->first_rank = rank;
+	op->prev = c->ops_last;
+	if (c->ops_last)
+		op_at(s, c->ops_last - 1)->next = i + 1;
+	else
+		c->ops = i + 1;
+	c->ops_last = i + 1;
+	return i;
+}
+
+static void op_free(struct step *s, uint32_t i)
+{
+	struct op *op = op_at(s, i);
+	struct comm *c = comm_at(s, op->comm);
+	uint32_t p, next;
+
+	for (p = op->parts; p; p = next) {
+		next = part_at(s, p - 1)->next;
+		mark(s, PARTS, p - 1, false);
+	}
+	*(op->prev ? &op_at(s, op->prev - 1)->next : &c->ops) = op->next;
+	*(op->next ? &op_at(s, op->next - 1)->prev : &c->ops_last) = op->prev;
+	if (op->order) {
+		*(op->log_prev ? &op_at(s, op->log_prev - 1)->log_next : &s->log) = op->log_next;
+		*(op->log_next ? &op_at(s, op->log_next - 1)->log_prev : &s->log_last) =
+			op->log_prev;
+	}
+	mark(s, OPS, i, false);
+}
+
+/* Frees a communicator that all have left, and whose operations are gone. */
+static void comm_settle(struct step *s, uint32_t i)
+{
+	struct comm *c = comm_at(s, i);
+	uint32_t r;
+
+	if (!c->used || c->ops || (c->state != NEVER && c->gone < c->ranks) ||
+	    (c->state == NEVER && c->joined < c->ranks))
+		return;
+	for (r = 0; r < c->ranks; r++)
+		mark(s, MEMBERS, c->first + r, false);
+	mark(s, COMMS, i, false);
+}
+
+/*
+ * What an operation's parts make possible: the ends of a failed one when it has stopped everywhere,
+ * and its own end. It may be freed.
+ */
+static void op_settle(const struct turn *t, uint32_t i)
+{
+	struct step *s = t->s;
+	struct op *op = op_at(s, i);
+	uint32_t p, r, comm = op->comm;
+	bool started = false, open = false;
+
+	for (p = op->parts; p; p = part_at(s, p - 1)->next)
+		started |= part_at(s, p - 1)->used == STARTED;
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		struct part *part = part_at(s, p - 1);
+
+		if (part->used == HALTED && !started)
+			part_ends(t, part, op->code);
+		open |= part->used != ENDED;
+	}
+	if (!op->code && op->posted < (op->is_pair ? 2 : comm_at(s, comm)->ranks))
+		return;
+	for (r = 0; !op->is_pair && op->code && r < comm_at(s, comm)->ranks; r++)
+		open |= may_post(s, op, r);
+	if (open)
+		return;
+	op_free(s, i);
+	comm_settle(s, comm);
+}
+
+/* Whether an earlier part of the operation is on the same device. */
+static bool is_repeated(const struct step *s, const struct op *op, uint32_t part)
+{
+	uint32_t p, device = part_at(s, part - 1)->device;
+
+	for (p = op->parts; p != part; p = part_at(s, p - 1)->next)
+		if (part_at(s, p - 1)->device == device)
+			return true;
+	return false;
+}
+
+/* Fails an operation once: it starts nowhere any more, and is cancelled where it has started. */
+static void op_fails(const struct turn *t, uint32_t i, struct step_failure *f)
+{
+	struct step *s = t->s;
+	struct op *op = op_at(s, i);
+	uint32_t p;
+
+	if (op->code)
+		return;
+	op->code = f->code;
+	f->kind = op->call.kind;
+	f->number = op->number;
+	f->source = op->source;
+	f->destination = op->destination;
+	tell(t, &(struct step_action){
+			.kind = STEP_FAILED, .comm = comm_at(s, op->comm)->key, .failure = *f });
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		struct part *part = part_at(s, p - 1);
+
+		if (part->used == WAITS)
+			part_ends(t, part, op->code);
+		else if (part->used == STARTED && !is_repeated(s, op, p))
+			tell(t, &(struct step_action){ .kind = STEP_CANCEL,
+			                               .device = part->device,
+			                               .order = op->order });
+	}
+	op_settle(t, i);
+}
+
+static void op_logged(const struct turn *t, uint32_t i)
+{
+	struct step *s = t->s;
+	struct op *op = op_at(s, i);
+	uint32_t p;
+
+	op->order = ++s->orders;
+	op->log_prev = s->log_last;
+	*(s->log_last ? &op_at(s, s->log_last - 1)->log_next : &s->log) = i + 1;
+	s->log_last = i + 1;
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		struct device *d = device_at(s, part_at(s, p - 1)->device);
+
+		if (d->woken == op->order)
+			continue;
+		d->woken = op->order;
+		tell(t, &(struct step_action){ .kind = STEP_WAKE,
+		                               .device = part_at(s, p - 1)->device,
+		                               .order = op->order });
+	}
+}
+
+/* ---- posting ---- */
+
+/* How a call differs from the operation's first one. */
+static bool differs(const struct op *op, const struct step_call *call, uint32_t rank,
+                    struct step_failure *f)
+{
+	const struct step_call *first = &op->call;
+
+	*f = (struct step_failure){ .code = STEP_INVALID_USAGE,
+		                    .rank = rank,
+		                    .other = op->first_rank };
+	if (!op->is_pair && call->kind != first->kind) {
+		f->reason = STEP_DIFFERENT_KIND;
+		f->value = call->kind;
+		f->other_value = first->kind;
+	} else if (call->count != first->count) {
+		f->reason = STEP_DIFFERENT_COUNT;
+		f->value = call->count;
+		f->other_value = first->count;
+	} else if (call->type != first->type) {
+		f->reason = STEP_DIFFERENT_TYPE;
+		f->value = call->type;
+		f->other_value = first->type;
+	} else if (call->op != first->op) {
+		f->reason = STEP_DIFFERENT_OP;
+		f->value = call->op;
+		f->other_value = first->op;
+	} else if (!op->is_pair && call->peer != first->peer) {
+		f->reason = STEP_DIFFERENT_ROOT;
+		f->value = call->peer;
+		f->other_value = first->peer;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record, uint32_t call)
+{
+	struct op *op = op_at(s, i);
+	uint32_t p = take(s, PARTS), proxy = member_at(s, m)->proxy;
+
+	*part_at(s, p) = (struct part){ .used = WAITS,
+		                        .member = m,
+		                        .proxy = proxy,
+		                        .device = proxy_at(s, proxy)->device,
+		                        .record = record,
+		                        .call = call,
+		                        .cookie = record_at(s, record)->cookie };
+	*(op->parts_last ? &part_at(s, op->parts_last - 1)->next : &op->parts) = p + 1;
+	op->parts_last = p + 1;
+	op->posted++;
+	proxy_at(s, proxy)->parts++;
+	device_at(s, part_at(s, p)->device)->parts++;
+	return p;
+}
+
+/* The reason why an operation cannot come about, if a member is gone that would have to be there. */
+static bool is_missing(const struct step *s, const struct op *op, uint32_t rank,
+                       struct step_failure *f)
+{
+	const struct comm *c = comm_at(s, op->comm);
+	uint32_t r;
+
+	*f = (struct step_failure){ .code = STEP_REMOTE, .reason = STEP_LEFT };
+	for (r = 0; r < c->ranks; r++) {
+		const struct member *m = member_at(s, c->first + r);
+
+		if (r == rank || m->used == IN)
+			continue;
+		/* A pair lacks its other end, unless that has posted; or its communicator is broken. */
+		if (op->is_pair && m->used == GONE &&
+		    (op->posted == 2 || (r != op->source && r != op->destination)))
+			continue;
+		f->rank = r;
+		f->reason = m->used == DEAD ? STEP_DIED : STEP_LEFT;
+		return true;
+	}
+	return false;
+}
+
+static void post_collective(const struct turn *t, uint32_t m, uint32_t record, uint32_t n,
+                            const struct step_call *call)
+{
+	struct step *s = t->s;
+	struct member *member = member_at(s, m);
+	const struct comm *c = comm_at(s, member->comm);
+	uint64_t number = member->posted++;
+	uint32_t rank = rank_of(s, m), i, p;
+	struct step_failure f;
+
+	for (i = c->ops_last; i; i = op_at(s, i - 1)->prev)
+		if (!op_at(s, i - 1)->is_pair && op_at(s, i - 1)->number == number)
+			break;
+	i = i ? i - 1 : op_new(s, member->comm, call, rank);
+	op_at(s, i)->number = number;
+	p = part_new(s, i, m, record, n);
+	if (op_at(s, i)->code) {
+		part_ends(t, part_at(s, p), op_at(s, i)->code);
+		op_settle(t, i);
+	} else if (is_missing(s, op_at(s, i), rank, &f) || differs(op_at(s, i), call, rank, &f)) {
+		op_fails(t, i, &f);
+	} else if (op_at(s, i)->posted == c->ranks) {
+		op_logged(t, i);
+	}
+}
+
+static void post_pair(const struct turn *t, uint32_t m, uint32_t record, uint32_t n,
+                      const struct step_call *call)
+{
+	struct step *s = t->s;
+	const struct comm *c = comm_at(s, member_at(s, m)->comm);
+	uint8_t side = call->kind == STEP_SEND ? SENDER : RECEIVER;
+	uint32_t rank = rank_of(s, m), i, p;
+	uint32_t source = side == SENDER ? rank : call->peer;
+	uint32_t destination = side == SENDER ? call->peer : rank;
+	struct step_failure f;
+	struct op *op = NULL;
+
+	for (i = c->ops; i; i = op->next) {
+		op = op_at(s, i - 1);
+		if (op->is_pair && op->source == source && op->destination == destination &&
+		    !op->code && !(op->sides & side))
+			break;
+	}
+	i = i ? i - 1 : op_new(s, member_at(s, m)->comm, call, rank);
+	op = op_at(s, i);
+	op->is_pair = 1;
+	op->source = source;
+	op->destination = destination;
+	op->sides |= side;
+	p = part_new(s, i, m, record, n);
+	if (is_missing(s, op, rank, &f) || differs(op, call, rank, &f)) {
+		op_fails(t, i, &f);
+	} else if (op->posted == 2) {
+		op_logged(t, i);
+	} else if (side == SENDER && call->count <= STEP_BUFFERED / tree_leaf_size(call->type)) {
+		tell(t, &(struct step_action){ .kind = STEP_BUFFER,
+		                               .member = m,
+		                               .cookie = part_at(s, p)->cookie,
+		                               .call = n });
+		part_told(t, part_at(s, p), STEP_OK);
+	}
+}
+
+static bool is_call(const struct step_call *call, uint32_t ranks)
+{
+	return call->kind < STEP_KINDS && call->type < TREE_TYPES && call->op < TREE_OPS &&
+	       !call->zero && call->peer < ranks;
+}
+
+static int post(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+	struct record *rec;
+	uint32_t i, r, n = 0;
+
+	if (!is_used(s, MEMBERS, e->member) || member_at(s, e->member)->used != IN || !e->ncalls ||
+	    comm_at(s, member_at(s, e->member)->comm)->state != STANDING)
+		return -EPROTO;
+	for (i = 0; i < e->ncalls; i++) {
+		if (!is_call(&e->calls[i], comm_at(s, member_at(s, e->member)->comm)->ranks))
+			return -EPROTO;
+		n += !!e->calls[i].count;
+	}
+	if (!has_room(s, RECORDS, 1) || !has_room(s, OPS, n) || !has_room(s, PARTS, n))
+		return -ENOSPC;
+	r = take(s, RECORDS);
+	rec = record_at(s, r);
+	/* One more, so that nothing ends before all calls are there. */
+	*rec = (struct record){
+		.used = 1, .member = e->member, .parked = n + 1, .left = n + 1, .cookie = e->cookie
+	};
+	for (i = 0; i < e->ncalls; i++) {
+		if (!e->calls[i].count)
+			continue;
+		if (e->calls[i].kind >= STEP_SEND)
+			post_pair(t, e->member, r, i, &e->calls[i]);
+		else
+			post_collective(t, e->member, r, i, &e->calls[i]);
+	}
+	record_begins(t, r);
+	record_ends(t, r, STEP_OK);
+	return 0;
+}
+
+/* ---- devices ---- */
+
+static uint32_t parts_on(const struct step *s, const struct op *op, uint32_t device)
+{
+	uint32_t p, n = 0;
+
+	for (p = op->parts; p; p = part_at(s, p - 1)->next)
+		n += part_at(s, p - 1)->device == device;
+	return n;
+}
+
+static int next(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+	struct device *d;
+	uint32_t i, p, n;
+
+	if (e->device >= s->limit[DEVICES] || !device_at(s, e->device)->proxies)
+		return -EPROTO;
+	d = device_at(s, e->device);
+	for (i = s->log; i; i = op_at(s, i - 1)->log_next) {
+		struct op *op = op_at(s, i - 1);
+
+		if (op->order <= d->seen)
+			continue;
+		n = parts_on(s, op, e->device);
+		if (!n || op->code)
+			continue;
+		d->seen = op->order;
+		for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+			struct part *part = part_at(s, p - 1);
+
+			if (part->device != e->device)
+				continue;
+			part->used = STARTED;
+			tell(t, &(struct step_action){ .kind = STEP_START,
+			                               .device = e->device,
+			                               .order = op->order,
+			                               .member = part->member,
+			                               .cookie = part->cookie,
+			                               .call = part->call,
+			                               .more = --n });
+			part_begins(t, part);
+		}
+		return 1;
+	}
+	return 0;
+}
+
+static int done(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+	struct step_failure f = { .code = e->code, .reason = STEP_TRANSPORT };
+	uint32_t i, p, n = 0;
+	struct op *op;
+
+	for (i = s->log; i && op_at(s, i - 1)->order != e->order;)
+		i = op_at(s, i - 1)->log_next;
+	if (!i || e->code > UINT8_MAX)
+		return -EPROTO;
+	op = op_at(s, i - 1);
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		struct part *part = part_at(s, p - 1);
+
+		if (part->device != e->device || part->used != STARTED)
+			continue;
+		f.rank = rank_of(s, part->member);
+		n++;
+	}
+	if (!n)
+		return -EPROTO;
+	/* Halted first: there is nothing to cancel here. */
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		struct part *part = part_at(s, p - 1);
+
+		if (part->device != e->device || part->used != STARTED)
+			continue;
+		if (e->code || op->code)
+			part->used = HALTED;
+		else
+			part_ends(t, part, STEP_OK);
+	}
+	if (e->code && !op->code)
+		op_fails(t, i - 1, &f);
+	else
+		op_settle(t, i - 1);
+	return 0;
+}
+
+/* ---- coming and going ---- */
+
+static int enter(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+
+	if (e->proxy >= s->limit[PROXIES] || e->device >= s->limit[DEVICES])
+		return -ENOSPC;
+	if (is_used(s, PROXIES, e->proxy))
+		return -EPROTO;
+	mark(s, PROXIES, e->proxy, true);
+	*proxy_at(s, e->proxy) = (struct proxy){ .state = LIVES, .device = e->device };
+	/* What is in the log is not for those who come now. */
+	if (!device_at(s, e->device)->proxies++)
+		device_at(s, e->device)->seen = s->orders;
+	return 0;
+}
+
+/* Ends a creation, for those who have joined and those who will. */
+static void creation_fails(const struct turn *t, uint32_t i, uint8_t code)
+{
+	struct comm *c = comm_at(t->s, i);
+	uint32_t r;
+
+	c->state = NEVER;
+	c->code = code;
+	for (r = 0; r < c->ranks; r++) {
+		struct member *m = member_at(t->s, c->first + r);
+
+		if (m->used == IN && !m->silent)
+			tell(t, &(struct step_action){ .kind = STEP_JOINED,
+			                               .comm = c->key,
+			                               .member = c->first + r,
+			                               .code = code });
+		if (m->used == IN)
+			m->used = GONE;
+	}
+	comm_settle(t->s, i);
+}
+
+static uint32_t comm_new(struct step *s, const struct step_event *e, uint32_t first)
+{
+	uint32_t i = take(s, COMMS), r;
+
+	*comm_at(s, i) = (struct comm){
+		.used = 1, .state = FORMING, .ranks = e->ranks, .first = first, .key = e->comm
+	};
+	for (r = 0; r < e->ranks; r++) {
+		mark(s, MEMBERS, first + r, true);
+		*member_at(s, first + r) = (struct member){ .used = RESERVED, .comm = i };
+	}
+	return i;
+}
+
+static int join(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+	uint32_t i, r, first;
+	struct comm *c;
+
+	if (!is_used(s, PROXIES, e->proxy) || proxy_at(s, e->proxy)->state != LIVES || !e->ranks ||
+	    e->rank >= e->ranks || e->ranks > ENTRIES_MAX)
+		return -EPROTO;
+	for (i = 0; i < s->limit[COMMS]; i++)
+		if (comm_at(s, i)->used && comm_at(s, i)->key == e->comm)
+			break;
+	if (i == s->limit[COMMS]) {
+		first = free_run(s, e->ranks);
+		if (first == STEP_NONE || !has_room(s, COMMS, 1))
+			return -ENOSPC;
+		i = comm_new(s, e, first);
+	}
+	c = comm_at(s, i);
+	if (c->state == STANDING)
+		return -EPROTO;
+	if (c->state == NEVER) {
+		uint8_t code = c->code;
+
+		c->joined++;
+		comm_settle(s, i);
+		return code == STEP_REMOTE ? -ECONNRESET : -EINVAL;
+	}
+	for (r = 0; r < c->ranks; r++)
+		if (member_at(s, c->first + r)->used == IN &&
+		    (r == e->rank || member_at(s, c->first + r)->proxy == e->proxy))
+			break;
+	c->joined++;
+	if (c->ranks != e->ranks || r < c->ranks) {
+		creation_fails(t, i, STEP_INVALID_USAGE);
+		return r < c->ranks ? -EEXIST : -EINVAL;
+	}
+	member_at(s, c->first + e->rank)->used = IN;
+	member_at(s, c->first + e->rank)->proxy = e->proxy;
+	if (c->joined == c->ranks) {
+		c->state = STANDING;
+		for (r = 0; r < c->ranks; r++)
+			tell(t, &(struct step_action){ .kind = STEP_JOINED,
+			                               .comm = c->key,
+			                               .member = c->first + r });
+	}
+	return (int)(c->first + e->rank);
+}
+
+/*
+ * Whether an operation cannot go on without a member that goes: broke says that it takes its
+ * communicator's pairs with it. What a member has sent into a buffer outlives it, unless it dies.
+ */
+static bool needs(const struct step *s, const struct op *op, uint32_t m, bool died, bool broke)
+{
+	uint32_t p, rank = rank_of(s, m);
+	bool posted = false;
+
+	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
+		const struct part *part = part_at(s, p - 1);
+
+		if (part->member != m)
+			continue;
+		posted = true;
+		if (part->used != ENDED && (died || !part->told))
+			return true;
+	}
+	if (!op->is_pair)
+		return !posted;
+	return (op->source == rank && !(op->sides & SENDER)) ||
+	       (op->destination == rank && !(op->sides & RECEIVER)) || (broke && !posted);
+}
+
+/* A member goes, or dies after it has gone. */
+static void member_goes(const struct turn *t, uint32_t m, bool died)
+{
+	struct step *s = t->s;
+	struct member *member = member_at(s, m);
+	uint32_t comm = member->comm, i, after, r;
+	struct comm *c = comm_at(s, comm);
+	bool was_in = member->used == IN;
+
+	if (c->state == FORMING)
+		creation_fails(t, comm, STEP_REMOTE);
+	if (c->state != STANDING)
+		return;
+	if (was_in) {
+		member->used = died ? DEAD : GONE;
+		c->gone++;
+		c->died |= died;
+	}
+	for (r = 0; died && was_in && r < c->ranks; r++)
+		if (member_at(s, c->first + r)->used == IN)
+			tell(t, &(struct step_action){ .kind = STEP_BROKEN,
+			                               .member = c->first + r,
+			                               .code = STEP_REMOTE });
+	for (i = c->ops; i; i = after) {
+		struct step_failure f = { .code = STEP_REMOTE,
+			                  .rank = m - c->first,
+			                  .reason = died ? STEP_DIED : STEP_LEFT };
+
+		after = op_at(s, i - 1)->next;
+		if (op_at(s, i - 1)->code)
+			op_settle(t, i - 1);
+		else if (needs(s, op_at(s, i - 1), m, died, died && was_in))
+			op_fails(t, i - 1, &f);
+	}
+	comm_settle(s, comm);
+}
+
+static int leave(const struct turn *t, const struct step_event *e)
+{
+	if (!is_used(t->s, MEMBERS, e->member) || member_at(t->s, e->member)->used != IN)
+		return -EPROTO;
+	member_goes(t, e->member, false);
+	return 0;
+}
+
+/* Nobody hears of a proxy's members any more, and they go. */
+static void members_go(const struct turn *t, uint32_t proxy, bool died)
+{
+	struct step *s = t->s;
+	uint32_t m;
+
+	for (m = 0; m < s->limit[MEMBERS]; m++)
+		if (is_used(s, MEMBERS, m) && member_at(s, m)->used != RESERVED &&
+		    member_at(s, m)->proxy == proxy)
+			member_at(s, m)->silent = 1;
+	for (m = 0; m < s->limit[MEMBERS]; m++)
+		if (is_used(s, MEMBERS, m) && member_at(s, m)->proxy == proxy &&
+		    (member_at(s, m)->used == IN || (died && member_at(s, m)->used == GONE)))
+			member_goes(t, m, died);
+}
+
+static int leave_all(const struct turn *t, const struct step_event *e)
+{
+	if (!is_used(t->s, PROXIES, e->proxy) || proxy_at(t->s, e->proxy)->state != LIVES)
+		return -EPROTO;
+	members_go(t, e->proxy, false);
+	proxy_at(t->s, e->proxy)->state = EXITED;
+	device_at(t->s, proxy_at(t->s, e->proxy)->device)->exited++;
+	proxy_settle(t, e->proxy);
+	return 0;
+}
+
+/* What has started on a device that has no proxy any more is as good as cancelled there. */
+static void device_lost(struct step *s, uint32_t device)
+{
+	uint32_t i, p;
+
+	for (i = s->log; i; i = op_at(s, i - 1)->log_next)
+		for (p = op_at(s, i - 1)->parts; p; p = part_at(s, p - 1)->next)
+			if (part_at(s, p - 1)->device == device &&
+			    part_at(s, p - 1)->used == STARTED)
+				part_at(s, p - 1)->used = HALTED;
+}
+
+static int die(const struct turn *t, const struct step_event *e)
+{
+	struct step *s = t->s;
+	struct proxy *p;
+	uint32_t i, after;
+
+	if (!is_used(s, PROXIES, e->proxy) || proxy_at(s, e->proxy)->state == DIED)
+		return -EPROTO;
+	p = proxy_at(s, e->proxy);
+	/* It is settled when all of its members have gone. */
+	device_at(s, p->device)->exited -= p->state == EXITED;
+	p->state = LIVES;
+	if (!--device_at(s, p->device)->proxies)
+		device_lost(s, p->device);
+	members_go(t, e->proxy, true);
+	/* It may have been about to join any of them. */
+	for (i = 0; i < s->limit[COMMS]; i++)
+		if (is_used(s, COMMS, i) && comm_at(s, i)->state == FORMING)
+			creation_fails(t, i, STEP_REMOTE);
+	/* Failed operations may have waited for this device alone. */
+	for (i = s->log; i; i = after) {
+		after = op_at(s, i - 1)->log_next;
+		if (op_at(s, i - 1)->code)
+			op_settle(t, i - 1);
+	}
+	p->state = DIED;
+	proxy_settle(t, e->proxy);
+	return 0;
+}
+
+int step(struct step *s, const struct step_event *event, step_act *act, void *ctx)
+{
+	const struct turn t = { s, act, ctx };
+
+	switch (event->kind) {
+	case STEP_ENTER:
+		return enter(&t, event);
+	case STEP_JOIN:
+		return join(&t, event);
+	case STEP_POST:
+		return post(&t, event);
+	case STEP_NEXT:
+		return next(&t, event);
+	case STEP_DONE:
+		return done(&t, event);
+	case STEP_LEAVE:
+		return leave(&t, event);
+	case STEP_EXIT:
+		return leave_all(&t, event);
+	case STEP_DIE:
+		return die(&t, event);
+	}
+	return -EPROTO;
+}
+
+/* ---- the state's memory ---- */
+
+static void limits_of(const struct step_limits *l, uint32_t *limit)
+{
+	limit[PROXIES] = l->proxies;
+	limit[DEVICES] = l->devices;
+	limit[COMMS] = l->comms;
+	limit[MEMBERS] = l->members;
+	limit[OPS] = l->ops;
+	limit[PARTS] = l->parts;
+	limit[RECORDS] = l->records;
+}
+
+/* Fills in where everything lies; returns the size in 8 bytes, or 0. */
+static uint32_t lay_out(struct step *s, const struct step_limits *limits)
+{
+	uint64_t at = (sizeof(*s) + 7) / 8;
+	int i;
+
+	memset(s, 0, sizeof(*s));
+	limits_of(limits, s->limit);
+	for (i = 0; i < ARRAYS; i++) {
+		if (!s->limit[i] || s->limit[i] > ENTRIES_MAX)
+			return 0;
+		s->map[i] = (uint32_t)at;
+		at += (s->limit[i] + 63) / 64;
+		s->at[i] = (uint32_t)at;
+		at += ((uint64_t)s->limit[i] * sizes[i] + 7) / 8;
+	}
+	return (uint32_t)at;
+}
+
+size_t step_size(const struct step_limits *limits)
+{
+	struct step s;
+
+	return 8 * (size_t)lay_out(&s, limits);
+}
+
+struct step *step_init(void *mem, const struct step_limits *limits)
+{
+	memset(mem, 0, step_size(limits));
+	lay_out(mem, limits);
+	return mem;
+}
+
+struct step *step_grow(const struct step *s, void *mem, const struct step_limits *limits)
+{
+	struct step *to = step_init(mem, limits);
+	int i;
+
+	for (i = 0; i < ARRAYS; i++) {
+		memcpy(bitmap(to, i), bitmap(s, i), (s->limit[i] + 63) / 64 * 8);
+		memcpy(entry(to, i, 0), entry(s, i, 0), (size_t)s->limit[i] * sizes[i]);
+		to->used[i] = s->used[i];
+	}
+	to->log = s->log;
+	to->log_last = s->log_last;
+	to->orders = s->orders;
+	return to;
+}
+
+void step_used(const struct step *s, struct step_limits *used)
+{
+	uint32_t i, devices = 0;
+
+	for (i = 0; i < s->limit[DEVICES]; i++)
+		devices += !!device_at(s, i)->proxies;
+	*used = (struct step_limits){ .proxies = s->used[PROXIES],
+		                      .devices = devices,
+		                      .comms = s->used[COMMS],
+		                      .members = s->used[MEMBERS],
+		                      .ops = s->used[OPS],
+		                      .parts = s->used[PARTS],
+		                      .records = s->used[RECORDS] };
+}
+
+/* ---- what a state is like ---- */
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 29;
+}
+
+/* Of an operation, by names that do not depend on who posted first. */
+static uint64_t op_digest(const struct step *s, const struct op *op)
+{
+	uint64_t h = mix(comm_at(s, op->comm)->key, op->number), sum = 0, one;
+	uint32_t i, before = 0;
+
+	/* Of operations between the same two ranks, the earlier one is posted to first. */
+	for (i = op->prev; i && op->is_pair; i = op_at(s, i - 1)->prev)
+		before += op_at(s, i - 1)->is_pair && op_at(s, i - 1)->source == op->source &&
+		          op_at(s, i - 1)->destination == op->destination;
+	h = mix(h, op->is_pair | op->code << 8 | op->sides << 16 | (uint64_t)before << 32);
+	h = mix(h, op->source | (uint64_t)op->destination << 32);
+	h = mix(h, op->posted | (uint64_t)op->call.kind << 32 | (uint64_t)op->call.type << 40 |
+	                   (uint64_t)op->call.op << 48);
+	h = mix(mix(mix(h, op->call.count), op->call.peer), op->order);
+	for (i = op->parts; i; i = part_at(s, i - 1)->next) {
+		const struct part *p = part_at(s, i - 1);
+
+		one = mix(p->member, p->used | p->told << 8 | p->begun << 16);
+		sum += mix(mix(one, p->device), p->call | p->cookie << 16);
+	}
+	return mix(h, sum);
+}
+
+uint64_t step_digest(const struct step *s)
+{
+	uint64_t h = mix(s->orders, 1), sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->limit[PROXIES]; i++) {
+		const struct proxy *p = proxy_at(s, i);
+
+		h = mix(h, p->state | (uint64_t)p->device << 8 | (uint64_t)p->parts << 32);
+	}
+	for (i = 0; i < s->limit[DEVICES]; i++) {
+		const struct device *d = device_at(s, i);
+
+		h = mix(mix(h, d->proxies | (uint64_t)d->exited << 32), d->parts);
+		h = mix(h, mix(d->seen, d->woken));
+	}
+	for (i = 0; i < s->limit[COMMS]; i++) {
+		const struct comm *c = comm_at(s, i);
+
+		h = mix(mix(h, c->key), c->state | c->died << 8 | c->code << 16);
+		h = mix(mix(h, c->ranks | (uint64_t)c->joined << 32),
+		        c->first | (uint64_t)c->gone << 32);
+	}
+	for (i = 0; i < s->limit[MEMBERS]; i++) {
+		const struct member *m = member_at(s, i);
+
+		h = mix(h, m->used | m->silent << 8 | (uint64_t)m->comm << 16);
+		h = mix(h, mix(m->proxy, m->posted));
+	}
+	for (i = 0; i < s->limit[OPS]; i++)
+		sum += is_used(s, OPS, i) ? op_digest(s, op_at(s, i)) : 0;
+	for (i = 0; i < s->limit[RECORDS]; i++) {
+		const struct record *r = record_at(s, i);
+
+		if (is_used(s, RECORDS, i))
+			sum += mix(mix(r->cookie, r->member | (uint64_t)r->code << 32),
+			           r->parked | (uint64_t)r->left << 32);
+	}
+	return mix(h, sum);
+}
+
+/* ---- sentences ---- */
+
+const char *step_kind_name(enum step_kind kind)
+{
+	static const char *const names[STEP_KINDS] = {
+		[STEP_ALLREDUCE] = "all-reduce",
+		[STEP_REDUCE] = "reduce",
+		[STEP_BROADCAST] = "broadcast",
+		[STEP_ALLGATHER] = "all-gather",
+		[STEP_REDUCESCATTER] = "reduce-scatter",
+		[STEP_ALLTOALL] = "all-to-all",
+		[STEP_GATHER] = "gather",
+		[STEP_SCATTER] = "scatter",
+		[STEP_SEND] = "send",
+		[STEP_RECV] = "receive",
+	};
+
+	return (unsigned int)kind < STEP_KINDS ? names[kind] : "unknown call";
+}
+
+int step_sentence(const struct step_failure *f, char *text, size_t size)
+{
+	static const char *const what[] = {
+		[STEP_DIFFERENT_COUNT] = "a count of",
+		[STEP_DIFFERENT_TYPE] = "the type",
+		[STEP_DIFFERENT_OP] = "the operator",
+		[STEP_DIFFERENT_ROOT] = "the root",
+	};
+	char name[80];
+
+	if (f->kind >= STEP_SEND)
+		snprintf(name, sizeof(name), "send from rank %u to %u", f->source, f->destination);
+	else
+		snprintf(name, sizeof(name), "%s, collective %llu", step_kind_name(f->kind),
+		         (unsigned long long)f->number);
+	switch (f->reason) {
+	case STEP_LEFT:
+		return snprintf(text, size, "%s: rank %u has left", name, f->rank);
+	case STEP_DIED:
+		return snprintf(text, size, "%s: rank %u has died", name, f->rank);
+	case STEP_TRANSPORT:
+		return snprintf(text, size, "%s: the transport of rank %u failed", name, f->rank);
+	case STEP_DIFFERENT_KIND:
+		return snprintf(text, size, "collective %llu: rank %u calls %s, rank %u %s",
+		                (unsigned long long)f->number, f->rank, step_kind_name(f->value),
+		                f->other, step_kind_name(f->other_value));
+	default:
+		return snprintf(text, size, "%s: rank %u has %s %llu, rank %u %llu", name, f->rank,
+		                what[f->reason], (unsigned long long)f->value, f->other,
+		                (unsigned long long)f->other_value);
+	}
+}

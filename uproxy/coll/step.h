@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step.h - decides which collective operation starts when, and how it ends: a pure step over a state
+ *
+ * Whoever holds the state gives it one event at a time and carries out the actions that come back.
+ * The state is one block of memory without pointers: it can be copied, compared, saved, or lie in
+ * memory that processes share. The step knows no transport, no stream and no thread.
+ *
+ * Words. A *proxy* serves one process on one device; several may share a *device*. A *communicator*
+ * has a *member* for each of its ranks. A member *posts* a record: one call, or all calls of a group
+ * that are of this communicator. Calls that belong together are an *operation*: the k-th collective
+ * of every member, or the k-th send from one rank to another and the k-th receive there.
+ *
+ *   posted by some ── the last one posts ──► in the log ── STEP_NEXT ──► started on a device
+ *        │                                      │                            │ STEP_DONE
+ *        └────────── fails (STEP_FAILED) ───────┴──► failed ◄── may fail ────┴──► ended there
+ *
+ * Rules, which selftests/coll/explore.c checks in every interleaving:
+ *   1. An operation is in the log when all its members, or both ends of a pair, have posted it, and
+ *      is started nowhere before. Every device starts what concerns it in the order of the log.
+ *   2. A record has begun when each of its calls is started or ended, and ends once: when each of
+ *      its calls has ended, with the first error of any. Calls of count 0 are no operations.
+ *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once (STEP_BUFFER).
+ *   4. Calls of one operation that differ fail it with STEP_INVALID_USAGE, for those who post later, too.
+ *   5. A member that leaves (destroys or aborts its communicator, or whose process exits with 0)
+ *      fails what still needs it: what it has not posted, or not ended. One whose process dies fails
+ *      all operations of its communicators that it has not ended, and all later ones.
+ *   6. A failed operation is cancelled where it has started, and started nowhere else. Members on
+ *      those devices get their end when all of them have said STEP_DONE: nobody's memory is touched
+ *      after its end.
+ *   7. The proxy of a process that has left stays until its buffered sends have been received or
+ *      have failed (STEP_RELEASE).
+ */
+#ifndef UPROXY_COLL_STEP_H
+#define UPROXY_COLL_STEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STEP_BUFFERED (1u << 20)
+#define STEP_NONE     UINT32_MAX
+
+/* The numbers are those of ncclResult_t. */
+enum step_code {
+	STEP_OK = 0,
+	STEP_SYSTEM = 2,
+	STEP_INVALID_USAGE = 5,
+	STEP_REMOTE = 6,
+};
+
+enum step_kind {
+	STEP_ALLREDUCE,
+	STEP_REDUCE,
+	STEP_BROADCAST,
+	STEP_ALLGATHER,
+	STEP_REDUCESCATTER,
+	STEP_ALLTOALL,
+	STEP_GATHER,
+	STEP_SCATTER,
+	STEP_SEND,
+	STEP_RECV,
+	STEP_KINDS,
+};
+
+/*
+ * One call: type and op as in tree.h. peer is the other rank of a pair, the root of a rooted
+ * collective, else 0. op is 0 for what reduces nothing.
+ */
+struct step_call {
+	uint8_t kind, type, op, zero;
+	uint32_t peer;
+	uint64_t count;
+};
+
+enum step_event_kind {
+	STEP_ENTER, /* proxy, device: a proxy begins */
+	STEP_JOIN, /* proxy, comm, ranks, rank; returns the member's number */
+	STEP_POST, /* member, cookie, calls, ncalls */
+	STEP_NEXT, /* device: what is next in the log; returns 1 if something was started */
+	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's memory
+		       there is touched any more; a code other than STEP_OK fails the operation */
+	STEP_LEAVE, /* member: its communicator is destroyed or aborted */
+	STEP_EXIT, /* proxy: its process has exited with 0 */
+	STEP_DIE, /* proxy: it or its process is gone */
+};
+
+struct step_event {
+	enum step_event_kind kind;
+	uint32_t proxy, device, member;
+	uint32_t ranks, rank;
+	uint64_t comm; /* the communicator's key */
+	uint64_t cookie; /* the record's name, which actions give back */
+	uint64_t order; /* the operation's place in the log */
+	uint32_t code;
+	uint32_t ncalls;
+	const struct step_call *calls;
+};
+
+enum step_action_kind {
+	STEP_JOINED, /* member, code: the communicator stands, or will not */
+	STEP_WAKE, /* device, order: the log has grown by something of this device's */
+	STEP_START, /* device, order, member, cookie, call; more: as many follow for this operation */
+	STEP_BUFFER, /* member, cookie, call: copy what is sent into a buffer; the sender goes on */
+	STEP_CANCEL, /* device, order: end what has been started; STEP_DONE is still to come */
+	STEP_BEGUN, /* member, cookie: nothing of the record is parked any more */
+	STEP_ENDED, /* member, cookie, code */
+	STEP_FAILED, /* comm, failure: why an operation ends; the members' ends follow */
+	STEP_BROKEN, /* member, code: what ncclCommGetAsyncError says from now on */
+	STEP_RELEASE, /* proxy: nobody needs it any more */
+};
+
+enum step_reason {
+	STEP_DIFFERENT_KIND,
+	STEP_DIFFERENT_COUNT,
+	STEP_DIFFERENT_TYPE,
+	STEP_DIFFERENT_OP,
+	STEP_DIFFERENT_ROOT,
+	STEP_LEFT,
+	STEP_DIED,
+	STEP_TRANSPORT,
+};
+
+/* Why an operation failed: rank is who, other whom it differs from; with the values that differ. */
+struct step_failure {
+	enum step_reason reason;
+	enum step_code code;
+	uint8_t kind, zero[3];
+	uint32_t rank, other;
+	uint64_t value, other_value;
+	uint64_t number; /* of the collective in its communicator, from 0 */
+	uint32_t source, destination; /* of a pair */
+};
+
+struct step_action {
+	enum step_action_kind kind;
+	uint32_t proxy, device, member;
+	uint64_t comm, cookie, order;
+	uint32_t call, more;
+	enum step_code code;
+	struct step_failure failure;
+};
+
+typedef void step_act(void *ctx, const struct step_action *action);
+
+/* How many of each a state has room for. */
+struct step_limits {
+	uint32_t proxies, devices, comms, members, ops, parts, records;
+};
+
+struct step;
+
+/* Bytes of a state with these limits, each of which must be at least 1 and at most 2^20; else 0. */
+size_t step_size(const struct step_limits *limits);
+
+/* Makes an empty state of step_size() bytes at mem, 8-aligned. It holds nothing outside of that. */
+struct step *step_init(void *mem, const struct step_limits *limits);
+
+/*
+ * One event. act() is called for each action, in order, and must not call step().
+ * Returns 0 or what the event says. On an error nothing has changed and act() was not called:
+ * -EPROTO: the event contradicts the state or names what is not there, which ends its sender's
+ * session; -ENOSPC: the state is full, continue in a larger one (step_grow()); -EEXIST, -EINVAL: a
+ * join that its communicator's other members contradict. Only the last two change the state: the
+ * communicator's creation fails for all.
+ */
+int step(struct step *s, const struct step_event *event, step_act *act, void *ctx);
+
+/*
+ * Continues a state in larger memory: limits must not be below those of s in any number. s stays
+ * as it was.
+ */
+struct step *step_grow(const struct step *s, void *mem, const struct step_limits *limits);
+
+/* What the state holds; with everybody gone, nothing. */
+void step_used(const struct step *s, struct step_limits *used);
+
+/*
+ * Equal for two states that go on alike: with the same members, records, operations and log,
+ * whatever the order in which all that came about.
+ */
+uint64_t step_digest(const struct step *s);
+
+/* Writes a sentence about a failure, as snprintf() does. */
+int step_sentence(const struct step_failure *failure, char *text, size_t size);
+
+/* A kind's name: "all-reduce". */
+const char *step_kind_name(enum step_kind kind);
+
+#endif /* UPROXY_COLL_STEP_H */

@@ -2,7 +2,8 @@
 # build.mk - collectives without a transport: the reduction tree against a reference in Python, over
 # any map from ranks to devices; and every interleaving of what ranks post, devices start and abort.
 
-COLL_TESTS := $(B)/selftests/coll/coll-tree $(B)/selftests/coll/coll-explore
+COLL_TESTS := $(B)/selftests/coll/coll-tree $(B)/selftests/coll/coll-step \
+	$(B)/selftests/coll/coll-explore
 COLL_VECTORS := $(B)/selftests/coll/vectors
 
 $(COLL_TESTS): $(B)/selftests/coll/coll-%: selftests/coll/%.c $(B)/uproxy/libcoll.a $(KSELFTEST_H)

@@ -930,28 +930,68 @@ FIXTURE_TEARDOWN(worlds)
 	free(seen);
 }
 
+static const char *const small[] = { "Ab", "pq", "qp", "sZ", "M", "bA", "tA", "Mq", "bt", "rA" };
+static const char *const middle[] = { "AbA", "pqr", "qtb", "MAp", "sqA", "qqp" };
+static const char *const large[] = {
+	"AbAb", "pqrt", "Apbq", "sZAb", "qtbA", "MbpA", "qpAr", "AAAA"
+};
+
+#define EACH_OF(letters)                                           \
+	for (i = 0; i < sizeof(letters) / sizeof(letters[0]); i++) \
+		for (v = 0; v < VARIANTS; v++)
+
 TEST_F(worlds, undisturbed_programs_end_in_every_order_of_events)
 {
-	static const char *const letters[] = { "A", "Ab", "AbA", "pqr" };
 	size_t i;
 	int v;
 
-	for (i = 0; i < sizeof(letters) / sizeof(letters[0]); i++)
-		for (v = 0; v < VARIANTS; v++) {
-			ASSERT_TRUE(explore_program(letters[i], v, 0));
-		}
+	EACH_OF(small)
+	{
+		ASSERT_TRUE(explore_program(small[i], v, 0));
+	}
+	EACH_OF(middle)
+	{
+		ASSERT_TRUE(explore_program(middle[i], v, 0));
+	}
+	EACH_OF(large)
+	{
+		if (self->is_long || v % 5 == 2)
+			ASSERT_TRUE(explore_program(large[i], v, 0));
+	}
 }
 
 TEST_F(worlds, with_one_disturbance_everybody_gets_an_end)
 {
-	static const char *const letters[] = { "Ab", "pq", "qp", "sZ", "M", "bA", "tA" };
 	size_t i;
 	int v;
 
-	for (i = 0; i < sizeof(letters) / sizeof(letters[0]); i++)
-		for (v = 0; v < VARIANTS; v++) {
-			ASSERT_TRUE(explore_program(letters[i], v, 1));
-		}
+	EACH_OF(small)
+	{
+		if (self->is_long || v % 3 == 2)
+			ASSERT_TRUE(explore_program(small[i], v, 1));
+	}
+	EACH_OF(middle)
+	{
+		if (self->is_long || v == (int)i)
+			ASSERT_TRUE(explore_program(middle[i], v, 1));
+	}
+	EACH_OF(large)
+	{
+		if (self->is_long || (i == 2 && v == 3))
+			ASSERT_TRUE(explore_program(large[i], v, 1));
+	}
+}
+
+TEST_F(worlds, with_two_disturbances_everybody_gets_an_end)
+{
+	size_t i;
+	int v;
+
+	EACH_OF(small)
+	{
+		if (self->is_long || v == 18 + (int)i)
+			ASSERT_TRUE(explore_program(small[i], v, 2));
+	}
 }
 
 TEST_F(worlds, strolls_through_all_programs)
@@ -959,7 +999,7 @@ TEST_F(worlds, strolls_through_all_programs)
 	char letters[OPS + 1] = "";
 	int i, n, disturbances;
 
-	for (i = 0; i < 100000; i++) {
+	for (i = 0; i < (self->is_long ? 3000000 : 60000); i++) {
 		for (n = 0; n < OPS; n++)
 			letters[n] = kinds[rnd(KINDS)].letter;
 		disturbances = rnd(4);

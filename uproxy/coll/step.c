@@ -826,8 +826,10 @@ static int join(const struct turn *t, const struct step_event *e)
 			break;
 	c->joined++;
 	if (c->ranks != e->ranks || r < c->ranks) {
+		int err = r < c->ranks ? -EEXIST : -EINVAL;
+
 		creation_fails(t, i, STEP_INVALID_USAGE);
-		return r < c->ranks ? -EEXIST : -EINVAL;
+		return err;
 	}
 	member_at(s, c->first + e->rank)->used = IN;
 	member_at(s, c->first + e->rank)->proxy = e->proxy;
@@ -1121,17 +1123,25 @@ uint64_t step_digest(const struct step *s)
 	for (i = 0; i < s->limit[PROXIES]; i++) {
 		const struct proxy *p = proxy_at(s, i);
 
+		if (!is_used(s, PROXIES, i))
+			continue;
+		h = mix(h, i);
 		h = mix(h, p->state | (uint64_t)p->device << 8 | (uint64_t)p->parts << 32);
 	}
 	for (i = 0; i < s->limit[DEVICES]; i++) {
 		const struct device *d = device_at(s, i);
 
+		if (!d->proxies && !d->parts)
+			continue;
+		h = mix(h, i);
 		h = mix(mix(h, d->proxies | (uint64_t)d->exited << 32), d->parts);
 		h = mix(h, mix(d->seen, d->woken));
 	}
 	for (i = 0; i < s->limit[COMMS]; i++) {
 		const struct comm *c = comm_at(s, i);
 
+		if (!is_used(s, COMMS, i))
+			continue;
 		h = mix(mix(h, c->key), c->state | c->died << 8 | c->code << 16);
 		h = mix(mix(h, c->ranks | (uint64_t)c->joined << 32),
 		        c->first | (uint64_t)c->gone << 32);
@@ -1139,6 +1149,9 @@ uint64_t step_digest(const struct step *s)
 	for (i = 0; i < s->limit[MEMBERS]; i++) {
 		const struct member *m = member_at(s, i);
 
+		if (!is_used(s, MEMBERS, i))
+			continue;
+		h = mix(h, i);
 		h = mix(h, m->used | m->silent << 8 | (uint64_t)m->comm << 16);
 		h = mix(h, mix(m->proxy, m->posted));
 	}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * step.c - the step, asked wrong things first: refusals, full states, creations, sentences, many ranks
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "step.h"
+#include "tree.h"
+
+#include "kselftest_harness.h"
+#include "../harness/patience.h"
+
+#define SEEN_MAX 4096
+
+/* What the last event told. */
+static struct step_action said[SEEN_MAX];
+static int nsaid;
+
+static void note(void *ctx, const struct step_action *a)
+{
+	(void)ctx;
+	if (nsaid < SEEN_MAX)
+		said[nsaid++] = *a;
+}
+
+static int event(struct step *s, struct step_event e)
+{
+	nsaid = 0;
+	return step(s, &e, note, NULL);
+}
+
+static int count(enum step_action_kind kind)
+{
+	int i, n = 0;
+
+	for (i = 0; i < nsaid; i++)
+		n += said[i].kind == kind;
+	return n;
+}
+
+static const struct step_action *last(enum step_action_kind kind)
+{
+	static const struct step_action none = { .code = 99, .member = STEP_NONE };
+	int i;
+
+	for (i = nsaid; i--;)
+		if (said[i].kind == kind)
+			return &said[i];
+	return &none;
+}
+
+static int enter(struct step *s, uint32_t proxy, uint32_t device)
+{
+	return event(s,
+	             (struct step_event){ .kind = STEP_ENTER, .proxy = proxy, .device = device });
+}
+
+static int join(struct step *s, uint32_t proxy, uint64_t comm, uint32_t ranks, uint32_t rank)
+{
+	return event(s, (struct step_event){ .kind = STEP_JOIN,
+	                                     .proxy = proxy,
+	                                     .comm = comm,
+	                                     .ranks = ranks,
+	                                     .rank = rank });
+}
+
+static int post(struct step *s, uint32_t member, uint64_t cookie, const struct step_call *calls,
+                uint32_t n)
+{
+	return event(s, (struct step_event){ .kind = STEP_POST,
+	                                     .member = member,
+	                                     .cookie = cookie,
+	                                     .calls = calls,
+	                                     .ncalls = n });
+}
+
+static int on(struct step *s, enum step_event_kind kind, uint32_t who)
+{
+	return event(
+		s, (struct step_event){ .kind = kind, .proxy = who, .device = who, .member = who });
+}
+
+static int done(struct step *s, uint32_t device, uint64_t order, uint32_t code)
+{
+	return event(s,
+	             (struct step_event){
+			     .kind = STEP_DONE, .device = device, .order = order, .code = code });
+}
+
+static const struct step_call sum = { STEP_ALLREDUCE, TREE_F32, TREE_SUM, 0, 0, 8 };
+
+FIXTURE(state)
+{
+	struct step_limits limits;
+	struct step *s;
+	char *was;
+	size_t size;
+};
+
+/* Ranks 0, 1, 2 on devices 0, 1, 2, in communicator 7. */
+FIXTURE_SETUP(state)
+{
+	uint32_t r;
+
+	self->limits = (struct step_limits){ 4, 4, 2, 6, 4, 6, 4 };
+	self->size = step_size(&self->limits);
+	ASSERT_GT(self->size, 0);
+	self->was = malloc(self->size);
+	self->s = step_init(malloc(self->size), &self->limits);
+	for (r = 0; r < 3; r++) {
+		ASSERT_EQ(enter(self->s, r, r), 0);
+	}
+	for (r = 0; r < 3; r++) {
+		ASSERT_EQ(join(self->s, r, 7, 3, r), (int)r);
+	}
+	EXPECT_EQ(count(STEP_JOINED), 3);
+	memcpy(self->was, self->s, self->size);
+}
+
+FIXTURE_TEARDOWN(state)
+{
+	free(self->s);
+	free(self->was);
+}
+
+#define REFUSED(code, call)                                           \
+	do {                                                          \
+		EXPECT_EQ(call, code);                                \
+		EXPECT_EQ(nsaid, 0);                                  \
+		EXPECT_EQ(memcmp(self->s, self->was, self->size), 0); \
+	} while (0)
+
+TEST_F(state, what_contradicts_it_is_refused_and_changes_nothing)
+{
+	struct step_call bad = sum;
+
+	REFUSED(-EPROTO, enter(self->s, 1, 0));
+	REFUSED(-ENOSPC, enter(self->s, 4, 0));
+	REFUSED(-ENOSPC, enter(self->s, 3, 4));
+	REFUSED(-EPROTO, join(self->s, 3, 8, 2, 0));
+	REFUSED(-EPROTO, join(self->s, 0, 8, 0, 0));
+	REFUSED(-EPROTO, join(self->s, 0, 8, 2, 2));
+	REFUSED(-EPROTO, join(self->s, 0, 7, 3, 0));
+	REFUSED(-ENOSPC, join(self->s, 0, 8, 4, 0));
+	REFUSED(-ENOSPC, join(self->s, 0, 8, 1u << 20, 0));
+	REFUSED(-EPROTO, post(self->s, 3, 1, &sum, 1));
+	REFUSED(-EPROTO, post(self->s, STEP_NONE, 1, &sum, 1));
+	REFUSED(-EPROTO, post(self->s, 0, 1, &sum, 0));
+	bad.kind = STEP_KINDS;
+	REFUSED(-EPROTO, post(self->s, 0, 1, &bad, 1));
+	bad = sum;
+	bad.type = TREE_TYPES;
+	REFUSED(-EPROTO, post(self->s, 0, 1, &bad, 1));
+	bad = sum;
+	bad.op = TREE_OPS;
+	REFUSED(-EPROTO, post(self->s, 0, 1, &bad, 1));
+	bad = sum;
+	bad.peer = 3;
+	REFUSED(-EPROTO, post(self->s, 0, 1, &bad, 1));
+	bad = sum;
+	bad.zero = 1;
+	REFUSED(-EPROTO, post(self->s, 0, 1, &bad, 1));
+	REFUSED(-EPROTO, on(self->s, STEP_NEXT, 3));
+	REFUSED(-EPROTO, on(self->s, STEP_NEXT, STEP_NONE));
+	REFUSED(0, on(self->s, STEP_NEXT, 0));
+	REFUSED(-EPROTO, done(self->s, 0, 1, 0));
+	REFUSED(-EPROTO, done(self->s, 0, 0, 0));
+	REFUSED(-EPROTO, on(self->s, STEP_LEAVE, 3));
+	REFUSED(-EPROTO, on(self->s, STEP_EXIT, 3));
+	REFUSED(-EPROTO, on(self->s, STEP_DIE, STEP_NONE));
+	REFUSED(-EPROTO, on(self->s, STEP_DIE + 1, 0));
+	EXPECT_EQ(post(self->s, 0, 1, &sum, 1), 0);
+	EXPECT_EQ(post(self->s, 1, 1, &sum, 1), 0);
+	EXPECT_EQ(post(self->s, 2, 1, &sum, 1), 0);
+	EXPECT_EQ(count(STEP_WAKE), 3);
+	EXPECT_EQ(on(self->s, STEP_NEXT, 0), 1);
+	memcpy(self->was, self->s, self->size);
+	REFUSED(-EPROTO, done(self->s, 1, 1, 0));
+	REFUSED(-EPROTO, done(self->s, 0, 2, 0));
+	REFUSED(-EPROTO, done(self->s, 0, 1, 256));
+	EXPECT_EQ(done(self->s, 0, 1, 0), 0);
+	EXPECT_EQ(last(STEP_ENDED)->code, 0);
+	memcpy(self->was, self->s, self->size);
+	REFUSED(-EPROTO, done(self->s, 0, 1, 0));
+}
+
+TEST_F(state, a_full_one_goes_on_in_larger_memory)
+{
+	struct step_limits more = { 8, 8, 4, 12, 64, 64, 64 }, used;
+	struct step_call calls[5] = { sum, sum, sum, sum, sum };
+	struct step *s;
+	uint32_t i;
+
+	REFUSED(-ENOSPC, post(self->s, 0, 9, calls, 5));
+	for (i = 0; i < 4; i++) {
+		ASSERT_EQ(post(self->s, 0, i, &sum, 1), 0);
+	}
+	memcpy(self->was, self->s, self->size);
+	REFUSED(-ENOSPC, post(self->s, 0, 4, &sum, 1));
+	s = step_grow(self->s, malloc(step_size(&more)), &more);
+	EXPECT_EQ(step_digest(s), step_digest(self->s));
+	free(self->s);
+	self->s = s;
+	for (i = 4; i < 20; i++) {
+		ASSERT_EQ(post(s, 0, i, &sum, 1), 0);
+	}
+	for (i = 0; i < 20; i++) {
+		ASSERT_EQ(post(s, 1, 100 + i, &sum, 1), 0);
+		ASSERT_EQ(post(s, 2, 200 + i, &sum, 1), 0);
+		ASSERT_EQ(count(STEP_WAKE), 3);
+	}
+	for (i = 0; i < 20; i++) {
+		ASSERT_EQ(on(s, STEP_NEXT, 0), 1);
+		ASSERT_EQ(last(STEP_START)->cookie, i);
+		ASSERT_EQ(last(STEP_START)->order, i + 1);
+		ASSERT_EQ(last(STEP_START)->more, 0);
+	}
+	EXPECT_EQ(on(s, STEP_NEXT, 0), 0);
+	step_used(s, &used);
+	EXPECT_EQ(used.ops, 20);
+	EXPECT_EQ(used.parts, 60);
+	EXPECT_EQ(enter(s, 7, 7), 0);
+}
+
+TEST(limits_that_are_none_have_no_size)
+{
+	struct step_limits l = { 1, 1, 1, 1, 1, 1, 1 };
+
+	EXPECT_GT(step_size(&l), 0);
+	l.parts = 0;
+	EXPECT_EQ(step_size(&l), 0);
+	l.parts = (1u << 20) + 1;
+	EXPECT_EQ(step_size(&l), 0);
+	l.parts = 1u << 20;
+	EXPECT_GT(step_size(&l), 1u << 20);
+}
+
+TEST_F(state, calls_of_count_0_are_no_operations)
+{
+	struct step_call none = sum, calls[2] = { sum, sum };
+
+	none.count = 0;
+	ASSERT_EQ(post(self->s, 1, 5, &none, 1), 0);
+	EXPECT_EQ(nsaid, 2);
+	EXPECT_EQ(last(STEP_BEGUN)->cookie, 5);
+	EXPECT_EQ(last(STEP_ENDED)->cookie, 5);
+	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	/* It takes no number: the next one of rank 1 belongs to the first of the others. */
+	calls[0] = none;
+	ASSERT_EQ(post(self->s, 1, 6, calls, 2), 0);
+	ASSERT_EQ(post(self->s, 0, 6, &sum, 1), 0);
+	ASSERT_EQ(post(self->s, 2, 6, &sum, 1), 0);
+	EXPECT_EQ(count(STEP_WAKE), 3);
+	EXPECT_EQ(on(self->s, STEP_NEXT, 1), 1);
+	EXPECT_EQ(last(STEP_START)->call, 1);
+}
+
+TEST_F(state, calls_that_differ_are_named)
+{
+	static const struct {
+		struct step_call first, second;
+		const char *text;
+	} cases[] = {
+		{ { STEP_ALLREDUCE, TREE_F32, 0, 0, 0, 8 },
+		  { STEP_ALLREDUCE, TREE_F32, 0, 0, 0, 9 },
+		  "all-reduce, collective 0: rank 2 has a count of 9, rank 1 8" },
+		{ { STEP_ALLREDUCE, TREE_F32, 0, 0, 0, 8 },
+		  { STEP_ALLREDUCE, TREE_F64, 0, 0, 0, 8 },
+		  "all-reduce, collective 0: rank 2 has the type 8, rank 1 7" },
+		{ { STEP_REDUCE, TREE_F32, TREE_SUM, 0, 0, 8 },
+		  { STEP_REDUCE, TREE_F32, TREE_MAX, 0, 0, 8 },
+		  "reduce, collective 0: rank 2 has the operator 2, rank 1 0" },
+		{ { STEP_BROADCAST, TREE_F32, 0, 0, 0, 8 },
+		  { STEP_BROADCAST, TREE_F32, 0, 0, 2, 8 },
+		  "broadcast, collective 0: rank 2 has the root 2, rank 1 0" },
+		{ { STEP_BROADCAST, TREE_F32, 0, 0, 0, 8 },
+		  { STEP_GATHER, TREE_F32, 0, 0, 0, 8 },
+		  "collective 0: rank 2 calls gather, rank 1 broadcast" },
+		{ { STEP_RECV, TREE_F32, 0, 0, 2, 8 },
+		  { STEP_SEND, TREE_F32, 0, 0, 1, 9 },
+		  "send from rank 2 to 1: rank 2 has a count of 9, rank 1 8" },
+	};
+	char text[200];
+	unsigned int i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		memcpy(self->s, self->was, self->size);
+		ASSERT_EQ(post(self->s, 1, 11, &cases[i].first, 1), 0);
+		EXPECT_EQ(nsaid, 0);
+		ASSERT_EQ(post(self->s, 2, 22, &cases[i].second, 1), 0);
+		EXPECT_EQ(count(STEP_ENDED), 2);
+		EXPECT_EQ(last(STEP_ENDED)->code, STEP_INVALID_USAGE);
+		EXPECT_EQ(last(STEP_FAILED)->comm, 7);
+		step_sentence(&last(STEP_FAILED)->failure, text, sizeof(text));
+		EXPECT_STREQ(text, cases[i].text);
+	}
+	/* The last rank of a collective learns of it, too, and the next one works. */
+	memcpy(self->s, self->was, self->size);
+	post(self->s, 1, 11, &cases[0].first, 1);
+	post(self->s, 2, 22, &cases[0].second, 1);
+	ASSERT_EQ(post(self->s, 0, 33, &sum, 1), 0);
+	EXPECT_EQ(last(STEP_ENDED)->code, STEP_INVALID_USAGE);
+	for (i = 0; i < 3; i++)
+		post(self->s, i, 44, &sum, 1);
+	EXPECT_EQ(count(STEP_WAKE), 3);
+}
+
+TEST_F(state, who_is_missing_is_named)
+{
+	struct step_failure f = { .kind = STEP_ALLREDUCE, .number = 3, .rank = 1 };
+	char text[200];
+
+	ASSERT_EQ(post(self->s, 0, 1, &sum, 1), 0);
+	ASSERT_EQ(on(self->s, STEP_DIE, 2), 0);
+	EXPECT_EQ(count(STEP_BROKEN), 2);
+	EXPECT_EQ(last(STEP_ENDED)->code, STEP_REMOTE);
+	step_sentence(&last(STEP_FAILED)->failure, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce, collective 0: rank 2 has died");
+	ASSERT_EQ(on(self->s, STEP_EXIT, 1), 0);
+	EXPECT_EQ(last(STEP_RELEASE)->proxy, 1);
+	f.reason = STEP_LEFT;
+	step_sentence(&f, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce, collective 3: rank 1 has left");
+	f.reason = STEP_TRANSPORT;
+	step_sentence(&f, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce, collective 3: the transport of rank 1 failed");
+	EXPECT_STREQ(step_kind_name(99), "unknown call");
+}
+
+/* A creation with nobody missing, in every order; and with one that is wrong or dies. */
+TEST_F(state, a_communicator_stands_when_all_have_joined)
+{
+	static const uint32_t orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
+		                               { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
+	int i, r, m[3];
+
+	for (i = 0; i < 6; i++) {
+		memcpy(self->s, self->was, self->size);
+		for (r = 0; r < 3; r++) {
+			m[orders[i][r]] = join(self->s, orders[i][r], 8, 3, orders[i][r]);
+			ASSERT_EQ(count(STEP_JOINED), r == 2 ? 3 : 0);
+		}
+		ASSERT_EQ(m[1] - m[0], 1);
+		ASSERT_EQ(m[2] - m[1], 1);
+		for (r = 0; r < 3; r++) {
+			ASSERT_EQ(on(self->s, STEP_LEAVE, m[r]), 0);
+		}
+		EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	}
+}
+
+TEST_F(state, a_creation_fails_for_all_or_none)
+{
+	int m;
+
+	/* The same rank twice. */
+	join(self->s, 0, 8, 3, 1);
+	EXPECT_EQ(join(self->s, 1, 8, 3, 1), -EEXIST);
+	EXPECT_EQ(count(STEP_JOINED), 1);
+	EXPECT_EQ(last(STEP_JOINED)->code, STEP_INVALID_USAGE);
+	EXPECT_EQ(join(self->s, 2, 8, 3, 2), -EINVAL);
+	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	/* One proxy twice: NCCL's duplicate GPU. */
+	join(self->s, 0, 8, 2, 1);
+	EXPECT_EQ(join(self->s, 0, 8, 2, 0), -EEXIST);
+	EXPECT_EQ(last(STEP_JOINED)->code, STEP_INVALID_USAGE);
+	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	/* Another number of ranks. */
+	join(self->s, 0, 8, 2, 1);
+	EXPECT_EQ(join(self->s, 1, 8, 3, 0), -EINVAL);
+	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	/* Its member leaves, exits; a stranger dies, who might have been about to join. */
+	m = join(self->s, 0, 8, 2, 1);
+	EXPECT_EQ(post(self->s, m, 1, &sum, 1), -EPROTO);
+	EXPECT_EQ(on(self->s, STEP_LEAVE, m), 0);
+	EXPECT_EQ(last(STEP_JOINED)->code, STEP_REMOTE);
+	EXPECT_EQ(join(self->s, 1, 8, 2, 0), -ECONNRESET);
+	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	join(self->s, 0, 8, 3, 1);
+	EXPECT_EQ(on(self->s, STEP_DIE, 2), 0);
+	EXPECT_EQ(last(STEP_JOINED)->code, STEP_REMOTE);
+	EXPECT_EQ(join(self->s, 1, 8, 3, 0), -ECONNRESET);
+	join(self->s, 1, 9, 3, 0);
+	EXPECT_EQ(on(self->s, STEP_EXIT, 1), 0);
+	EXPECT_EQ(count(STEP_JOINED), 0);
+}
+
+/* Many ranks that share devices, at random: everything ends, and nothing is left. */
+TEST(many_ranks)
+{
+	enum { RANKS = 48, DEVICES = 12, ROUNDS = 40 };
+	struct step_limits limits = { RANKS, DEVICES, 1, RANKS, 300, 9000, 3000 }, used;
+	struct step *s = step_init(malloc(step_size(&limits)), &limits);
+	int posted[RANKS] = { 0 }, ended = 0, starts = 0;
+	uint32_t r, d, turn, i;
+
+	for (r = 0; r < RANKS; r++) {
+		ASSERT_EQ(enter(s, r, r % DEVICES), 0);
+	}
+	for (r = 0; r < RANKS; r++) {
+		ASSERT_GE(join(s, r, 1, RANKS, RANKS - 1 - r), 0);
+	}
+	for (turn = 0; ended < RANKS * ROUNDS; turn++) {
+		ASSERT_LT(turn, 1000000);
+		r = turn * 2654435761u % RANKS;
+		if (posted[r] < ROUNDS) {
+			posted[r]++;
+			ASSERT_EQ(post(s, RANKS - 1 - r, r, &sum, 1), 0);
+		}
+		d = turn * 40503u % DEVICES;
+		if (on(s, STEP_NEXT, d) != 1)
+			continue;
+		ASSERT_EQ(count(STEP_START), RANKS / DEVICES);
+		starts++;
+		for (i = 0; i < RANKS / DEVICES; i++) {
+			ASSERT_EQ(said[2 * i].more, RANKS / DEVICES - 1 - i);
+		}
+		ASSERT_EQ(done(s, d, last(STEP_START)->order, 0), 0);
+		ended += count(STEP_ENDED);
+	}
+	EXPECT_EQ(starts, DEVICES * ROUNDS);
+	for (r = 0; r < RANKS; r++) {
+		ASSERT_EQ(on(s, STEP_EXIT, r), 0);
+		ASSERT_EQ(count(STEP_RELEASE), 1);
+	}
+	step_used(s, &used);
+	EXPECT_EQ(used.proxies + used.comms + used.members + used.ops + used.parts + used.records,
+	          0);
+	free(s);
+}
+
+TEST_HARNESS_MAIN

@@ -2,18 +2,30 @@
 # build.mk - collectives without a transport: the reduction tree against a reference in Python, over
 # any map from ranks to devices; and every interleaving of what ranks post, devices start and abort.
 
-COLL_TESTS := $(B)/selftests/coll/coll-tree $(B)/selftests/coll/coll-step \
-	$(B)/selftests/coll/coll-explore
+COLL_TESTS := tree step explore
+COLL_TEST_BIN := $(COLL_TESTS:%=$(B)/selftests/coll/coll-%)
 COLL_VECTORS := $(B)/selftests/coll/vectors
 
-$(COLL_TESTS): $(B)/selftests/coll/coll-%: selftests/coll/%.c $(B)/uproxy/libcoll.a $(KSELFTEST_H)
+$(COLL_TEST_BIN): $(B)/selftests/coll/coll-%: selftests/coll/%.c $(B)/uproxy/libcoll.a \
+		$(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(COLL_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(COLL_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
+		$(LDFLAGS) -lm
 $(COLL_VECTORS): selftests/coll/vectors.c $(B)/uproxy/libcoll.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(COLL_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
 
-HOST_TESTS += $(COLL_TESTS)
+HOST_TESTS += $(COLL_TEST_BIN)
+# Every world of these programs; a part of them under sanitizers.
+$(B)/selftests/coll/coll-explore: override CFLAGS += $(if $(SAN),-DCOLL_BRIEF)
+
+# All that there is to explore.
+TIMEOUT_coll-explore-long := 3600
+LONG_TESTS += $(B)/selftests/coll/coll-explore-long
+$(B)/selftests/coll/coll-explore-long: selftests/coll/build.mk $(B)/selftests/coll/coll-explore
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nCOLL_EXPLORE=long exec %s\n' '$(B)/selftests/coll/coll-explore' >$@
+	@chmod +x $@
 ifeq ($(SAN),)
 HOST_TESTS += selftests/coll/test-vectors
 TEST_PROGRAMS += $(COLL_VECTORS)

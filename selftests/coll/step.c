@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * step.c - the step, asked wrong things first: refusals, full states, creations, sentences, many ranks
+ * step.c - the step, asked wrong things first: refusals, full states, creations, sentences, many
+ * ranks
  */
 #include <errno.h>
 #include <stdbool.h>

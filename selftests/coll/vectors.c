@@ -3,8 +3,8 @@
  * vectors.c - computes reductions written as lines, with uproxy/coll; for test-vectors
  *
  * Reads lines TYPE OP LEAF[*FACTOR]... [= RESULT], and writes them with the result. Each element is
- * reduced at WIDTH places of arrays, by each level of the arithmetic and over random maps, which must
- * agree. Exits 1 where they do not, 2 at a line that is none.
+ * reduced at WIDTH places of arrays, by each level of the arithmetic and over random maps, which
+ * must agree. Exits 1 where they do not, 2 at a line that is none.
  */
 #include <stdio.h>
 

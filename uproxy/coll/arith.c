@@ -2,10 +2,10 @@
 /*
  * arith.c - sums, products, extremes and conversions of arrays, which the compiler vectorises
  *
- * build.mk compiles this file for each level of processors, with ARITH as the name of the table. Each
- * element's result is one operation of IEEE 754 on its own, or integer arithmetic; so a vector's
- * width cannot change it. No FMA: -ffp-contract=off. The caller sets round-to-nearest and keeps
- * subnormals.
+ * build.mk compiles this file for each level of processors, with ARITH as the name of the table.
+ * Each element's result is one operation of IEEE 754 on its own, or integer arithmetic; so a
+ * vector's width cannot change it. No FMA: -ffp-contract=off. The caller sets round-to-nearest and
+ * keeps subnormals.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -219,8 +219,8 @@ static inline float from_e4m3(uint32_t b)
 }
 
 /*
- * Rounds to a format with so many bits of mantissa and this bias; over is what stands for magnitudes
- * that would come out above most, the largest finite one.
+ * Rounds to a format with so many bits of mantissa and this bias; over is what stands for
+ * magnitudes that would come out above most, the largest finite one.
  */
 static inline uint32_t to_narrow(float f, int mantissa, uint32_t bias, uint32_t most, uint32_t over,
                                  uint32_t sign)

@@ -3,9 +3,9 @@
  * step.c - the step over communicators, members, operations and the log
  *
  * A state is a head and arrays behind it. Entries name each other by index. A free entry is all
- * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation has
- * a part for each call that has been posted for it. It is freed when all parts have ended and nobody
- * can post for it any more.
+ * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation
+ * has a part for each call that has been posted for it. It is freed when all parts have ended and
+ * nobody can post for it any more.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -520,7 +520,9 @@ static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record
 	return p;
 }
 
-/* The reason why an operation cannot come about, if a member is gone that would have to be there. */
+/*
+ * The reason why an operation cannot come about, if a member is gone that would have to be there.
+ */
 static bool is_missing(const struct step *s, const struct op *op, uint32_t rank,
                        struct step_failure *f)
 {
@@ -533,7 +535,10 @@ static bool is_missing(const struct step *s, const struct op *op, uint32_t rank,
 
 		if (r == rank || m->used == IN)
 			continue;
-		/* A pair lacks its other end, unless that has posted; or its communicator is broken. */
+		/*
+		 * A pair lacks its other end, unless that has posted; or its communicator is
+		 * broken.
+		 */
 		if (op->is_pair && m->used == GONE &&
 		    (op->posted == 2 || (r != op->source && r != op->destination)))
 			continue;
@@ -585,7 +590,7 @@ static void post_pair(const struct turn *t, uint32_t m, uint32_t record, uint32_
 	for (i = c->ops; i; i = op->next) {
 		op = op_at(s, i - 1);
 		if (op->is_pair && op->source == source && op->destination == destination &&
-		    !op->code && !(op->sides & side))
+		    !(op->sides & side))
 			break;
 	}
 	i = i ? i - 1 : op_new(s, member_at(s, m)->comm, call, rank);

@@ -1,35 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.h - decides which collective operation starts when, and how it ends: a pure step over a state
+ * step.h - decides which collective operation starts when, and how it ends: a pure step over a
+ * state
  *
  * Whoever holds the state gives it one event at a time and carries out the actions that come back.
  * The state is one block of memory without pointers: it can be copied, compared, saved, or lie in
  * memory that processes share. The step knows no transport, no stream and no thread.
  *
  * Words. A *proxy* serves one process on one device; several may share a *device*. A *communicator*
- * has a *member* for each of its ranks. A member *posts* a record: one call, or all calls of a group
- * that are of this communicator. Calls that belong together are an *operation*: the k-th collective
- * of every member, or the k-th send from one rank to another and the k-th receive there.
+ * has a *member* for each of its ranks. A member *posts* a record: one call, or all calls of a
+ * group that are of this communicator. Calls that belong together are an *operation*: the k-th
+ * collective of every member, or the k-th send from one rank to another and the k-th receive
+ * there.
  *
  *   posted by some ── the last one posts ──► in the log ── STEP_NEXT ──► started on a device
  *        │                                      │                            │ STEP_DONE
  *        └────────── fails (STEP_FAILED) ───────┴──► failed ◄── may fail ────┴──► ended there
+ *
+ * A member's records are posted in the order of its calls: each when nothing before it in its
+ * stream is parked, and the one before it in its communicator has been posted.
  *
  * Rules, which selftests/coll/explore.c checks in every interleaving:
  *   1. An operation is in the log when all its members, or both ends of a pair, have posted it, and
  *      is started nowhere before. Every device starts what concerns it in the order of the log.
  *   2. A record has begun when each of its calls is started or ended, and ends once: when each of
  *      its calls has ended, with the first error of any. Calls of count 0 are no operations.
- *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once (STEP_BUFFER).
- *   4. Calls of one operation that differ fail it with STEP_INVALID_USAGE, for those who post later, too.
+ *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once
+ *      (STEP_BUFFER).
+ *   4. Calls of one operation that differ fail it with STEP_INVALID_USAGE, for those who post
+ *      later, too.
  *   5. A member that leaves (destroys or aborts its communicator, or whose process exits with 0)
- *      fails what still needs it: what it has not posted, or not ended. One whose process dies fails
- *      all operations of its communicators that it has not ended, and all later ones.
+ *      fails what still needs it: what it has not posted, or not ended. One whose process dies
+ *      fails all operations of its communicators that it has not ended, and all later ones.
  *   6. A failed operation is cancelled where it has started, and started nowhere else. Members on
  *      those devices get their end when all of them have said STEP_DONE: nobody's memory is touched
  *      after its end.
  *   7. The proxy of a process that has left stays until its buffered sends have been received or
- *      have failed (STEP_RELEASE).
+ *      have failed, and the last one on a device until all has ended there (STEP_RELEASE).
+ *   8. A communicator stands when all its ranks have joined, or for none of them. A proxy that dies
+ *      fails all creations under way. What is left of one goes when all ranks have tried to join.
  */
 #ifndef UPROXY_COLL_STEP_H
 #define UPROXY_COLL_STEP_H
@@ -77,8 +86,8 @@ enum step_event_kind {
 	STEP_JOIN, /* proxy, comm, ranks, rank; returns the member's number */
 	STEP_POST, /* member, cookie, calls, ncalls */
 	STEP_NEXT, /* device: what is next in the log; returns 1 if something was started */
-	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's memory
-		       there is touched any more; a code other than STEP_OK fails the operation */
+	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's
+		       memory there is touched any more; a code but STEP_OK fails the operation */
 	STEP_LEAVE, /* member: its communicator is destroyed or aborted */
 	STEP_EXIT, /* proxy: its process has exited with 0 */
 	STEP_DIE, /* proxy: it or its process is gone */
@@ -99,7 +108,7 @@ struct step_event {
 enum step_action_kind {
 	STEP_JOINED, /* member, code: the communicator stands, or will not */
 	STEP_WAKE, /* device, order: the log has grown by something of this device's */
-	STEP_START, /* device, order, member, cookie, call; more: as many follow for this operation */
+	STEP_START, /* device, order, member, cookie, call; more: so many follow for this one */
 	STEP_BUFFER, /* member, cookie, call: copy what is sent into a buffer; the sender goes on */
 	STEP_CANCEL, /* device, order: end what has been started; STEP_DONE is still to come */
 	STEP_BEGUN, /* member, cookie: nothing of the record is parked any more */

@@ -5,10 +5,11 @@
  * docs/collectives.md is the specification; selftests/coll/reference.py is another implementation.
  *
  * Words. A *leaf* is one rank's contribution, in the operation's type. The *tree* over the ranks
- * lo … hi-1 has one root, node(lo, hi); a node of more than one rank splits at lo + the largest power
- * of two below hi - lo. A *partial* is the value of a node in the type of accumulation: f32 for the
- * narrow types (f16, bf16, fp8), the operation's own type for all others. A *part* is a leaf or a
- * partial in memory. Only the root is rounded to the operation's type, divided and canonicalised.
+ * lo … hi-1 has one root, node(lo, hi); a node of more than one rank splits at lo + the largest
+ * power of two below hi - lo. A *partial* is the value of a node in the type of accumulation: f32
+ * for the narrow types (f16, bf16, fp8), the operation's own type for all others. A *part* is a
+ * leaf or a partial in memory. Only the root is rounded to the operation's type, divided and
+ * canonicalised.
  *
  * The functions keep no state, may run in several threads at once, and set the processor's rounding
  * and subnormal modes for themselves.
@@ -90,27 +91,27 @@ bool tree_has(uint32_t ranks, uint32_t lo, uint32_t hi);
 uint32_t tree_cover(uint32_t ranks, const uint64_t *has, struct tree_node *out, uint32_t max);
 
 /*
- * Reduces parts, sorted by rank and without gaps, to the node that they cover; the result is written
- * to dst: count elements of the operation's type if the node is the root, else a partial. dst may be
- * the data of a part whose elements have the size of the result's, and must not overlap any part
- * otherwise. Alignment is that of the elements.
- * Returns 0; -EINVAL if the parts cover no node of two or more ranks (or the root), one of them is no
- * node, or a factor is missing or too much.
+ * Reduces parts, sorted by rank and without gaps, to the node that they cover; the result is
+ * written to dst: count elements of the operation's type if the node is the root, else a partial.
+ * dst may be the data of a part whose elements have the size of the result's, and must not overlap
+ * any part otherwise. Alignment is that of the elements. Returns 0; -EINVAL if the parts cover no
+ * node of two or more ranks (or the root), one of them is no node, or a factor is missing or too
+ * much.
  */
 int tree_reduce(const struct tree_reduction *red, const struct tree_part *parts, uint32_t nparts,
                 void *dst, size_t count);
 
 /*
  * The slice of an operation's count elements that the i-th of n devices finishes: *first and *len.
- * Slices are contiguous and in order, and their borders are multiples of 64 elements, so that no two
- * devices write one cache line.
+ * Slices are contiguous and in order, and their borders are multiples of 64 elements, so that no
+ * two devices write one cache line.
  */
 void tree_slice(size_t count, uint32_t n, uint32_t i, size_t *first, size_t *len);
 
 /*
- * For tests: the arithmetic is compiled for several levels of processors, all with the same results.
- * tree_use_level() takes level 0 … and returns false if this processor lacks it; without a call the
- * highest level is used. tree_level_name() names one, NULL if there is none.
+ * For tests: the arithmetic is compiled for several levels of processors, all with the same
+ * results. tree_use_level() takes level 0 … and returns false if this processor lacks it; without
+ * a call the highest level is used. tree_level_name() names one, NULL if there is none.
  */
 bool tree_use_level(unsigned int level);
 const char *tree_level_name(unsigned int level);

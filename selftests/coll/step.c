@@ -227,6 +227,40 @@ TEST_F(state, a_full_one_goes_on_in_larger_memory)
 	EXPECT_EQ(enter(s, 7, 7), 0);
 }
 
+/* One limit after the other is met first, by two ranks of three that post. */
+TEST(each_limit_is_kept)
+{
+	static const struct step_limits tight[] = { { 3, 3, 1, 3, 3, 64, 64 },
+		                                    { 3, 3, 1, 3, 64, 5, 64 },
+		                                    { 3, 3, 1, 3, 64, 64, 5 } };
+	size_t i, size;
+	struct step *s;
+	uint32_t r;
+	void *was;
+	int err;
+
+	for (i = 0; i < 3; i++) {
+		size = step_size(&tight[i]);
+		was = malloc(size);
+		s = step_init(malloc(size), &tight[i]);
+		for (r = 0; r < 3; r++)
+			enter(s, r, r);
+		for (r = 0; r < 3; r++) {
+			ASSERT_EQ(join(s, r, 1, 3, r), (int)r);
+		}
+		for (r = 0, err = 0; !err && r < 20; r++) {
+			memcpy(was, s, size);
+			err = post(s, r % 2, r, &sum, 1);
+		}
+		EXPECT_EQ(err, -ENOSPC);
+		EXPECT_EQ(nsaid, 0);
+		EXPECT_EQ(memcmp(s, was, size), 0);
+		EXPECT_EQ(r, 6);
+		free(s);
+		free(was);
+	}
+}
+
 TEST(limits_that_are_none_have_no_size)
 {
 	struct step_limits l = { 1, 1, 1, 1, 1, 1, 1 };

@@ -81,6 +81,57 @@ TEST(a_cover_has_the_largest_nodes_of_any_set)
 	EXPECT_EQ(tree_cover(5, &has, nodes, 1), 3);
 }
 
+/* What an all-reduce moves if each device gives its parts of every slice, and gets all results. */
+static uint64_t bytes_moved(const struct tree_reduction *red, const struct map *m, uint32_t devices,
+                            size_t count)
+{
+	size_t leaf = tree_leaf_size(red->type), partial = tree_partial_size(red->type), first, len;
+	struct tree_node nodes[MAPS_RANKS];
+	uint32_t from, to, r, i, n;
+	uint64_t bytes = 0;
+
+	for (from = 0; from < devices; from++) {
+		uint64_t has = 0;
+
+		for (r = 0; r < red->ranks; r++)
+			has |= (uint64_t)(m->device[r] == from) << r;
+		n = tree_cover(red->ranks, &has, nodes, MAPS_RANKS);
+		for (to = 0; to < devices; to++) {
+			if (to == from)
+				continue;
+			tree_slice(count, devices, to, &first, &len);
+			for (i = 0; i < n; i++)
+				bytes += len * (nodes[i].hi - nodes[i].lo == 1 ? leaf : partial);
+			tree_slice(count, devices, from, &first, &len);
+			bytes += len * leaf;
+		}
+	}
+	return bytes;
+}
+
+TEST(as_many_bytes_move_as_in_a_ring)
+{
+	const size_t count = 1 << 16;
+	uint32_t devices, each, r;
+	struct map m;
+
+	for (devices = 2; devices <= 8; devices++) {
+		struct tree_reduction red = { TREE_BF16, TREE_SUM, devices };
+
+		for (r = 0; r < devices; r++)
+			m.device[r] = r;
+		EXPECT_EQ(bytes_moved(&red, &m, devices, count), 2 * (devices - 1) * count * 2);
+		/* Sharers in aligned blocks: one f32 partial for each device. */
+		for (each = 2; each * devices <= MAPS_RANKS; each *= 2) {
+			red = (struct tree_reduction){ TREE_F32, TREE_SUM, devices * each };
+			for (r = 0; r < red.ranks; r++)
+				m.device[r] = r / each;
+			EXPECT_EQ(bytes_moved(&red, &m, devices, count),
+			          2 * (devices - 1) * count * 4);
+		}
+	}
+}
+
 TEST(wrong_parts_are_refused_and_nothing_is_written)
 {
 	struct tree_reduction red = { TREE_F32, TREE_SUM, 4 };

@@ -165,7 +165,7 @@ static bool is_used(const struct step *s, int array, uint32_t i)
 	return i < s->limit[array] && bitmap(s, array)[i / 64] >> (i % 64) & 1;
 }
 
-static void mark(struct step *s, int array, uint32_t i, bool used)
+static void entry_mark(struct step *s, int array, uint32_t i, bool used)
 {
 	uint64_t bit = 1ull << (i % 64), *word = &bitmap(s, array)[i / 64];
 
@@ -175,7 +175,7 @@ static void mark(struct step *s, int array, uint32_t i, bool used)
 }
 
 /* The lowest free entry; the caller knows that there is one. */
-static uint32_t take(struct step *s, int array)
+static uint32_t entry_take(struct step *s, int array)
 {
 	uint64_t *map = bitmap(s, array);
 	uint32_t word = 0, i;
@@ -183,7 +183,7 @@ static uint32_t take(struct step *s, int array)
 	while (!~map[word])
 		word++;
 	i = word * 64 + (uint32_t)__builtin_ctzll(~map[word]);
-	mark(s, array, i, true);
+	entry_mark(s, array, i, true);
 	return i;
 }
 
@@ -252,7 +252,7 @@ static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
 		                               .member = rec->member,
 		                               .cookie = rec->cookie,
 		                               .code = rec->code });
-	mark(t->s, RECORDS, r, false);
+	entry_mark(t->s, RECORDS, r, false);
 }
 
 static void part_begins(const struct turn *t, struct part *p)
@@ -296,7 +296,7 @@ static void proxy_settle(const struct turn *t, uint32_t i)
 		if (is_used(s, MEMBERS, m) && member_at(s, m)->used != RESERVED &&
 		    member_at(s, m)->proxy == i)
 			member_at(s, m)->proxy = STEP_NONE;
-	mark(s, PROXIES, i, false);
+	entry_mark(s, PROXIES, i, false);
 }
 
 /* Nobody touches the part's memory any more, here or elsewhere. */
@@ -321,7 +321,7 @@ static void part_ends(const struct turn *t, struct part *p, uint8_t code)
 static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *call, uint32_t rank)
 {
 	struct comm *c = comm_at(s, comm);
-	uint32_t i = take(s, OPS);
+	uint32_t i = entry_take(s, OPS);
 	struct op *op = op_at(s, i);
 
 	op->used = 1;
@@ -345,7 +345,7 @@ static void op_free(struct step *s, uint32_t i)
 
 	for (p = op->parts; p; p = next) {
 		next = part_at(s, p - 1)->next;
-		mark(s, PARTS, p - 1, false);
+		entry_mark(s, PARTS, p - 1, false);
 	}
 	*(op->prev ? &op_at(s, op->prev - 1)->next : &c->ops) = op->next;
 	*(op->next ? &op_at(s, op->next - 1)->prev : &c->ops_last) = op->prev;
@@ -354,7 +354,7 @@ static void op_free(struct step *s, uint32_t i)
 		*(op->log_next ? &op_at(s, op->log_next - 1)->log_prev : &s->log_last) =
 			op->log_prev;
 	}
-	mark(s, OPS, i, false);
+	entry_mark(s, OPS, i, false);
 }
 
 /* Frees a communicator that all have left, and whose operations are gone. */
@@ -367,8 +367,8 @@ static void comm_settle(struct step *s, uint32_t i)
 	    (c->state == NEVER && c->joined < c->ranks))
 		return;
 	for (r = 0; r < c->ranks; r++)
-		mark(s, MEMBERS, c->first + r, false);
-	mark(s, COMMS, i, false);
+		entry_mark(s, MEMBERS, c->first + r, false);
+	entry_mark(s, COMMS, i, false);
 }
 
 /*
@@ -466,8 +466,8 @@ static void op_logged(const struct turn *t, uint32_t i)
 /* ---- posting ---- */
 
 /* How a call differs from the operation's first one. */
-static bool differs(const struct op *op, const struct step_call *call, uint32_t rank,
-                    struct step_failure *f)
+static bool op_differs(const struct op *op, const struct step_call *call, uint32_t rank,
+                       struct step_failure *f)
 {
 	const struct step_call *first = &op->call;
 
@@ -503,7 +503,7 @@ static bool differs(const struct op *op, const struct step_call *call, uint32_t 
 static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record, uint32_t call)
 {
 	struct op *op = op_at(s, i);
-	uint32_t p = take(s, PARTS), proxy = member_at(s, m)->proxy;
+	uint32_t p = entry_take(s, PARTS), proxy = member_at(s, m)->proxy;
 
 	*part_at(s, p) = (struct part){ .used = WAITS,
 		                        .member = m,
@@ -523,8 +523,8 @@ static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record
 /*
  * The reason why an operation cannot come about, if a member is gone that would have to be there.
  */
-static bool is_missing(const struct step *s, const struct op *op, uint32_t rank,
-                       struct step_failure *f)
+static bool lacks_member(const struct step *s, const struct op *op, uint32_t rank,
+                         struct step_failure *f)
 {
 	const struct comm *c = comm_at(s, op->comm);
 	uint32_t r;
@@ -568,7 +568,8 @@ static void post_collective(const struct turn *t, uint32_t m, uint32_t record, u
 	if (op_at(s, i)->code) {
 		part_ends(t, part_at(s, p), op_at(s, i)->code);
 		op_settle(t, i);
-	} else if (is_missing(s, op_at(s, i), rank, &f) || differs(op_at(s, i), call, rank, &f)) {
+	} else if (lacks_member(s, op_at(s, i), rank, &f) ||
+	           op_differs(op_at(s, i), call, rank, &f)) {
 		op_fails(t, i, &f);
 	} else if (op_at(s, i)->posted == c->ranks) {
 		op_logged(t, i);
@@ -600,7 +601,7 @@ static void post_pair(const struct turn *t, uint32_t m, uint32_t record, uint32_
 	op->destination = destination;
 	op->sides |= side;
 	p = part_new(s, i, m, record, n);
-	if (is_missing(s, op, rank, &f) || differs(op, call, rank, &f)) {
+	if (lacks_member(s, op, rank, &f) || op_differs(op, call, rank, &f)) {
 		op_fails(t, i, &f);
 	} else if (op->posted == 2) {
 		op_logged(t, i);
@@ -619,7 +620,7 @@ static bool is_call(const struct step_call *call, uint32_t ranks)
 	       !call->zero && call->peer < ranks;
 }
 
-static int post(const struct turn *t, const struct step_event *e)
+static int record_posted(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	struct record *rec;
@@ -635,7 +636,7 @@ static int post(const struct turn *t, const struct step_event *e)
 	}
 	if (!has_room(s, RECORDS, 1) || !has_room(s, OPS, n) || !has_room(s, PARTS, n))
 		return -ENOSPC;
-	r = take(s, RECORDS);
+	r = entry_take(s, RECORDS);
 	rec = record_at(s, r);
 	/* One more, so that nothing ends before all calls are there. */
 	*rec = (struct record){
@@ -665,7 +666,7 @@ static uint32_t parts_on(const struct step *s, const struct op *op, uint32_t dev
 	return n;
 }
 
-static int next(const struct turn *t, const struct step_event *e)
+static int device_starts(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	struct device *d;
@@ -703,7 +704,7 @@ static int next(const struct turn *t, const struct step_event *e)
 	return 0;
 }
 
-static int done(const struct turn *t, const struct step_event *e)
+static int device_done(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	struct step_failure f = { .code = e->code, .reason = STEP_TRANSPORT };
@@ -745,7 +746,7 @@ static int done(const struct turn *t, const struct step_event *e)
 
 /* ---- coming and going ---- */
 
-static int enter(const struct turn *t, const struct step_event *e)
+static int proxy_enters(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 
@@ -753,7 +754,7 @@ static int enter(const struct turn *t, const struct step_event *e)
 		return -ENOSPC;
 	if (is_used(s, PROXIES, e->proxy))
 		return -EPROTO;
-	mark(s, PROXIES, e->proxy, true);
+	entry_mark(s, PROXIES, e->proxy, true);
 	*proxy_at(s, e->proxy) = (struct proxy){ .state = LIVES, .device = e->device };
 	/* What is in the log is not for those who come now. */
 	if (!device_at(s, e->device)->proxies++)
@@ -785,19 +786,19 @@ static void creation_fails(const struct turn *t, uint32_t i, uint8_t code)
 
 static uint32_t comm_new(struct step *s, const struct step_event *e, uint32_t first)
 {
-	uint32_t i = take(s, COMMS), r;
+	uint32_t i = entry_take(s, COMMS), r;
 
 	*comm_at(s, i) = (struct comm){
 		.used = 1, .state = FORMING, .ranks = e->ranks, .first = first, .key = e->comm
 	};
 	for (r = 0; r < e->ranks; r++) {
-		mark(s, MEMBERS, first + r, true);
+		entry_mark(s, MEMBERS, first + r, true);
 		*member_at(s, first + r) = (struct member){ .used = RESERVED, .comm = i };
 	}
 	return i;
 }
 
-static int join(const struct turn *t, const struct step_event *e)
+static int member_joins(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	uint32_t i, r, first;
@@ -852,7 +853,7 @@ static int join(const struct turn *t, const struct step_event *e)
  * Whether an operation cannot go on without a member that goes: broke says that it takes its
  * communicator's pairs with it. What a member has sent into a buffer outlives it, unless it dies.
  */
-static bool needs(const struct step *s, const struct op *op, uint32_t m, bool died, bool broke)
+static bool op_needs(const struct step *s, const struct op *op, uint32_t m, bool died, bool broke)
 {
 	uint32_t p, rank = rank_of(s, m);
 	bool posted = false;
@@ -903,13 +904,13 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 		after = op_at(s, i - 1)->next;
 		if (op_at(s, i - 1)->code)
 			op_settle(t, i - 1);
-		else if (needs(s, op_at(s, i - 1), m, died, died && was_in))
+		else if (op_needs(s, op_at(s, i - 1), m, died, died && was_in))
 			op_fails(t, i - 1, &f);
 	}
 	comm_settle(s, comm);
 }
 
-static int leave(const struct turn *t, const struct step_event *e)
+static int member_leaves(const struct turn *t, const struct step_event *e)
 {
 	if (!is_used(t->s, MEMBERS, e->member) || member_at(t->s, e->member)->used != IN)
 		return -EPROTO;
@@ -933,7 +934,7 @@ static void members_go(const struct turn *t, uint32_t proxy, bool died)
 			member_goes(t, m, died);
 }
 
-static int leave_all(const struct turn *t, const struct step_event *e)
+static int proxy_exits(const struct turn *t, const struct step_event *e)
 {
 	if (!is_used(t->s, PROXIES, e->proxy) || proxy_at(t->s, e->proxy)->state != LIVES)
 		return -EPROTO;
@@ -956,7 +957,7 @@ static void device_lost(struct step *s, uint32_t device)
 				part_at(s, p - 1)->used = HALTED;
 }
 
-static int die(const struct turn *t, const struct step_event *e)
+static int proxy_dies(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	struct proxy *p;
@@ -992,21 +993,21 @@ int step(struct step *s, const struct step_event *event, step_act *act, void *ct
 
 	switch (event->kind) {
 	case STEP_ENTER:
-		return enter(&t, event);
+		return proxy_enters(&t, event);
 	case STEP_JOIN:
-		return join(&t, event);
+		return member_joins(&t, event);
 	case STEP_POST:
-		return post(&t, event);
+		return record_posted(&t, event);
 	case STEP_NEXT:
-		return next(&t, event);
+		return device_starts(&t, event);
 	case STEP_DONE:
-		return done(&t, event);
+		return device_done(&t, event);
 	case STEP_LEAVE:
-		return leave(&t, event);
+		return member_leaves(&t, event);
 	case STEP_EXIT:
-		return leave_all(&t, event);
+		return proxy_exits(&t, event);
 	case STEP_DIE:
-		return die(&t, event);
+		return proxy_dies(&t, event);
 	}
 	return -EPROTO;
 }

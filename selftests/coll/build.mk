@@ -15,7 +15,8 @@ $(COLL_VECTORS): selftests/coll/vectors.c $(B)/uproxy/libcoll.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(COLL_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
 
-HOST_TESTS += $(COLL_TEST_BIN)
+# Nothing here has a second thread.
+HOST_TESTS += $(if $(filter thread,$(SAN)),$(B)/selftests/coll/coll-tree,$(COLL_TEST_BIN))
 # Every world of these programs; a part of them under sanitizers.
 $(B)/selftests/coll/coll-explore: override CFLAGS += $(if $(SAN),-DCOLL_BRIEF)
 

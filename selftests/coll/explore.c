@@ -772,7 +772,8 @@ static bool is_known(struct world *world)
 		if (seen[at] == h)
 			return true;
 	seen[at] = h;
-	nseen++;
+	if (++nseen > SEEN / 8 * 7)
+		broke("more worlds than there is room for");
 	return false;
 }
 
@@ -851,7 +852,8 @@ static bool explore(struct world *world)
 	n += disturbances_of(&world->w, events + n);
 	for (i = 0; i < n; i++) {
 		next = *world;
-		if (try_event(&next, &events[i]) && (is_known(&next) || explore(&next)))
+		if (try_event(&next, &events[i]) &&
+		    (is_known(&next) || (!*wrong && explore(&next))))
 			continue;
 		event_name(&events[i], text, sizeof(text));
 		printf("# after: %s\n", text);
@@ -906,10 +908,6 @@ static bool explore_program(const char *letters, int variant, int disturbances)
 
 	if (!make_program(letters, variant))
 		return true;
-	if (nseen > SEEN / 2) {
-		printf("# too many worlds\n");
-		return false;
-	}
 	memset(seen, 0, SEEN * sizeof(*seen));
 	nseen = 0;
 	world_begin(&world, disturbances);

@@ -998,7 +998,8 @@ TEST_F(worlds, with_one_disturbance_everybody_gets_an_end)
 	}
 	EACH_OF(large)
 	{
-		if (self->is_long ? v % 9 == 6 : i == 2 && v == 3)
+		/* The last has more worlds than there is room for. */
+		if (self->is_long ? v % 9 == 6 && i < 7 : i == 2 && v == 3)
 			ASSERT_TRUE(explore_program(large[i], v, 1));
 	}
 }

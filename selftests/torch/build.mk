@@ -3,7 +3,7 @@
 # are skipped.
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/torch/test-torch
+HOST_TESTS += selftests/torch/test-torch selftests/torch/test-torch-coverage
 LONG_TESTS += selftests/torch/test-torch-all
 FULL_TESTS += selftests/torch/test-torch-all
 TIMEOUT_test-torch := 1800
@@ -14,4 +14,14 @@ check-torch: setup torch
 	$(again) run-check-torch
 run-check-torch: all $(SUPERVISE)
 	@$(RUN_TESTS) $(call timed,selftests/torch/test-torch-all) $(ours)
+
+# docs/torch-coverage.md: PyTorch's operators, against the CPU. It takes hours, and goes on where it was
+# ended. COVERAGE has options of drive.py, as "--minutes 60".
+COVERAGE ?=
+.PHONY: torch-coverage run-torch-coverage
+torch-coverage: setup torch
+	$(again) run-torch-coverage
+run-torch-coverage: all
+	@SINGVGPU_BUILD=$(B) build/torch/python3 selftests/torch/coverage/drive.py \
+		--page docs/torch-coverage.md $(COVERAGE)
 endif

@@ -24,4 +24,5 @@ include selftests/bench/ckpt.mk
 ifneq ($(GEN),)
 include selftests/bench/run.mk
 include selftests/bench/soft.mk
+include selftests/bench/torch.mk
 endif

@@ -232,6 +232,22 @@ static float as_half(uint64_t v)
 REF(mixed_sub_rz, ({ volatile float x = as_half(a); fesetround(FE_TOWARDZERO);
 		     volatile float r = x - VF(b); fesetround(FE_TONEAREST); fb(r); }))
 ROUNDED(mixed_fma_rm, FE_DOWNWARD, fmaf(VF((a) & 0xffff0000), VF((b) & 0xffff0000), VF(c)))
+/* An integer as bf16, rounded by 'n' (nearest), 'z', or 'p': in integers. */
+static uint64_t bf_of(bool neg, uint64_t v, char mode)
+{
+	int e = v ? 63 - __builtin_clzll(v) : 0, cut = e > 7 ? e - 7 : 0;
+	uint64_t m = v >> cut, rest = v - (m << cut), half = cut ? 1ull << (cut - 1) : 1;
+	bool up = mode == 'n' ? rest > half || (rest == half && m & 1) : mode == 'p' && rest && !neg;
+
+	if (!v)
+		return 0;
+	return (uint64_t)neg << 15 | (((uint64_t)(e + 126) << 7) + (e < 7 ? m << (7 - e) : m) + (cut && up));
+}
+REF(s32_bf_rz, bf_of(S32(a) < 0, S32(a) < 0 ? -(int64_t)S32(a) : S32(a), 'z'))
+REF(u32_bf_rn, bf_of(false, U32(a), 'n'))
+REF(s16_bf_rp, bf_of((int16_t)a < 0, (int16_t)a < 0 ? -(int16_t)a : (int16_t)a, 'p'))
+REF(u64_bf_rn, bf_of(false, a, 'n'))
+REF(s64_bf_rz, bf_of(S64(a) < 0, S64(a) < 0 ? -a : a, 'z'))
 REF(testp_sub, fpclassify(f(a)) == FP_SUBNORMAL)
 REF(sign_join, ({ float b2 = f(a) > 0 ? f(b) : f(b) + 1; float l = ftz(f(c));
 		  l <= INFINITY ? U32((fb(b2) & 0x7fffffff) | (a & 0x80000000)) : fb(b2); }))
@@ -345,6 +361,12 @@ static const struct row rows[] = {
 		 " fma.rn.f32.bf16 %d, %h, %i, %c; }", mixed_fma },
 	{ "f32", "{ .reg .b16 %l, %h, %i; mov.b32 {%l, %h}, %a; mov.b32 {%l, %i}, %b;"
 		 " fma.rm.f32.bf16 %d, %h, %i, %c; }", mixed_fma_rm },
+	{ "b32", "{ .reg .b16 %h; cvt.rz.bf16.s32 %h, %a; cvt.u32.u16 %d, %h; }", s32_bf_rz },
+	{ "b32", "{ .reg .b16 %h; cvt.rn.bf16.u32 %h, %a; cvt.u32.u16 %d, %h; }", u32_bf_rn },
+	{ "b32", "{ .reg .b16 %h; cvt.u16.u32 %h, %a; cvt.rp.bf16.s16 %h, %h; cvt.u32.u16 %d, %h; }",
+	  s16_bf_rp },
+	{ "b64 b32", "{ .reg .b16 %h; cvt.rn.bf16.u64 %h, %a; cvt.u32.u16 %d, %h; }", u64_bf_rn },
+	{ "b64 b32", "{ .reg .b16 %h; cvt.rz.bf16.s64 %h, %a; cvt.u32.u16 %d, %h; }", s64_bf_rz },
 	{ "f32 b32", "{ .reg .pred %p; testp.subnormal.f32 %p, %a; selp.u32 %d, 1, 0, %p; }",
 	  testp_sub },
 	{ "f32", "copysign.f32 %d, %a, %b;", copysign_ },

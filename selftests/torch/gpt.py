@@ -90,28 +90,33 @@ def write(model, text, count):
     return "".join(CHARS[i] for i in x[0])
 
 
-check.repeatable()
-check.compare(Gpt, adamw, loss_of, batches(3, 8, 0), 1e-4)
-for how in ({"foreach": False}, {"fused": True}):
-    check.compare(Gpt, lambda m: adamw(m, **how), loss_of, batches(2, 8, 0), 1e-4)
+def main():
+    check.repeatable()
+    check.compare(Gpt, adamw, loss_of, batches(3, 8, 0), 1e-4)
+    for how in ({"foreach": False}, {"fused": True}):
+        check.compare(Gpt, lambda m: adamw(m, **how), loss_of, batches(2, 8, 0), 1e-4)
 
-torch.manual_seed(0)
-model = Gpt().to("cuda")
-accumulated(model)
-optimiser = adamw(model)
-rate = torch.optim.lr_scheduler.LambdaLR(
-    optimiser, lambda i: min(1, (i + 1) / 10) * (0.55 + 0.45 * math.cos(math.pi * i / 90)))
-for step, (x, y) in enumerate(batches(90, 8, 2)):
-    loss = loss_of(model, x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True))
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
-    rate.step()
-    check.note(loss, norm)
-check.expect(loss.item() < 1, f"the loss is {loss.item():.2f} at the end")
-text = write(model, "the quick", 60)
-print(text)
-check.expect(len(text) == 69, f"it writes {len(text)} characters")
-check.note(*model.parameters())
-check.finish()
+    torch.manual_seed(0)
+    model = Gpt().to("cuda")
+    accumulated(model)
+    optimiser = adamw(model)
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda i: min(1, (i + 1) / 10) * (0.55 + 0.45 * math.cos(math.pi * i / 90)))
+    for x, y in batches(90, 8, 2):
+        loss = loss_of(model, x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        rate.step()
+        check.note(loss, norm)
+    check.expect(loss.item() < 1, f"the loss is {loss.item():.2f} at the end")
+    text = write(model, "the quick", 60)
+    print(text)
+    check.expect(len(text) == 69, f"it writes {len(text)} characters")
+    check.note(*model.parameters())
+    check.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -100,23 +100,23 @@ def copied(tensor, to):
                 tensor.is_neg() or type(tensor) is not torch.Tensor:
             new = tensor.detach().to(to, copy=True)
         else:
-            storage = tensor.detach().clone().untyped_storage() if tensor._typed_storage()._size() == 0 \
-                else tensor.untyped_storage()
-            storage = storage.clone() if storage.device == to else \
-                storage.cpu() if to.type == "cpu" else storage.cuda()
+            storage = tensor.untyped_storage()
+            storage = storage.clone() if storage.device == to else storage.cpu()
             new = torch.empty(0, dtype=tensor.dtype, device=to)
             new.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
     return new.requires_grad_(tensor.requires_grad)
 
 
-def elsewhere(to):
-    def change(leaf):
-        if isinstance(leaf, torch.Tensor):
-            return copied(leaf, to)
-        if isinstance(leaf, torch.device) or isinstance(leaf, str) and leaf.split(":")[0] == "cuda":
-            return to
-        return leaf
-    return change
+def again(leaf):
+    return copied(leaf, leaf.device) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def on_the_cpu(leaf):
+    if isinstance(leaf, torch.Tensor):
+        return copied(leaf, torch.device("cpu"))
+    if isinstance(leaf, torch.device) or isinstance(leaf, str) and leaf.split(":")[0] == "cuda":
+        return torch.device("cpu")
+    return leaf
 
 
 def widened(leaf):
@@ -202,8 +202,8 @@ def differs(got, wanted, limits):
 
 def compared(op, sample, arguments, limits):
     """Nothing if a sample passes, else the name of an event, and what is wrong."""
-    on_cpu = mapped(arguments, elsewhere(torch.device("cpu")))
-    wide = mapped(mapped(arguments, elsewhere(torch.device("cpu"))), widened)
+    on_cpu = mapped(arguments, on_the_cpu)
+    wide = mapped(mapped(arguments, on_the_cpu), widened)
     result, error = computed(op, sample, arguments)
     here = ON_CPU.get(op.full_name, op)
     wanted, cpu_error = computed(here, sample, on_cpu)
@@ -264,7 +264,7 @@ def serve(op, first):
         sample = samples[index]
         samples[index] = None
         try:
-            arguments = mapped((sample.input, sample.args, sample.kwargs), elsewhere(device))
+            arguments = mapped((sample.input, sample.args, sample.kwargs), again)
             verdict = compared(op, sample, arguments, limits)
         except Exception as error:
             verdict = "fail", line(error)
@@ -315,4 +315,5 @@ def main():
     os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main()

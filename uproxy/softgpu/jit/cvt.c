@@ -79,25 +79,16 @@ static void int_to_float(struct jit *j, enum ptype d, enum ptype s)
 	if (bits < 32)
 		a = sg ? LLVMBuildSExt(B(j), a, jty(j, wide), "") :
 			 LLVMBuildZExt(B(j), a, jty(j, wide), "");
-	if (is_half(d)) {	/* 64-bit values need the C path: f32 would round twice */
+	if (is_half(d)) {	/* rounded once: f64 has all 32-bit values, C takes longer ones */
+		int how = mode | (d == T_BF16) << 8;
+
 		if (bits == 64) {
-			if (d == T_BF16)
-				jit_fail(j, "64-bit integer to bf16");
-			r = fop(j, sg ? RT_F_S64TO16 : RT_F_U64TO16, mode, a, NULL, NULL, j->i16);
+			r = fop(j, sg ? RT_F_S64TO16 : RT_F_U64TO16, how, a, NULL, NULL, j->i16);
 		} else {
 			V f = sg ? LLVMBuildSIToFP(B(j), a, jty(j, j->f64), "") :
 				   LLVMBuildUIToFP(B(j), a, jty(j, j->f64), "");
 
-			if (d == T_BF16 || mode != RT_RN) {
-				if (d == T_BF16 && bits == 32)
-					jit_fail(j, "32-bit integer to bf16");
-				f = LLVMBuildFPTrunc(B(j), f, jty(j, j->f32), "");
-				r = d == T_BF16 ? f32_to_half(j, f, d) :
-				    fop(j, RT_F_64TO16, mode, LLVMBuildFPExt(B(j), f,
-					jty(j, j->f64), ""), NULL, NULL, j->i16);
-			} else {
-				r = fop(j, RT_F_64TO16, mode, f, NULL, NULL, j->i16);
-			}
+			r = fop(j, RT_F_64TO16, how, f, NULL, NULL, j->i16);
 		}
 		set(j, opnd(j, 0), r, d);
 		return;

@@ -243,16 +243,25 @@ static void narrow_lanes(struct rt_warp *w, uint32_t n, int op, int flags)
 		}
 }
 
-/* 64-bit integers to f16: above 2^17 the result is infinity; below, a double is exact. */
-static void int64_to_half(struct rt_warp *w, uint32_t n, bool sg, int mode)
+/*
+ * 64-bit integers to half. A double is exact below 2^53; above, one bit stands for all those that it has no room
+ * for, so that the value is rounded once.
+ */
+static void int64_to_half(struct rt_warp *w, uint32_t n, bool sg, int flags)
 {
 	uint32_t l;
 
 	for (l = 0; l < n; l++) {
 		uint64_t u = w->x.u64[l];
-		double d = sg ? (double)(int64_t)u : (double)u;
+		bool neg = sg && (int64_t)u < 0;
+		double d;
 
-		((uint16_t *)w->y.b)[l] = to_half(d, &f16, mode);
+		if (neg)
+			u = -u;
+		if (u >> 53)
+			u = (u & ~0xfffull) | (u & 0xfff ? 0x800 : 0);
+		d = (double)u;
+		((uint16_t *)w->y.b)[l] = to_half(neg ? -d : d, flags >> 8 ? &bf16 : &f16, flags & 255);
 	}
 }
 

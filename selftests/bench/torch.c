@@ -17,7 +17,7 @@
 #include "report.h"
 
 #define TURNS 5
-#define STEPS 60
+#define STEPS 50
 /* The first steps load kernels and make allocations. */
 #define UNCOUNTED 10
 

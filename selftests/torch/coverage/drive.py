@@ -2,12 +2,13 @@
 """Runs PyTorch's operators on the GPU against the CPU, shard by shard, and writes the page of results.
 
 drive.py [--modes MODE,...] [--minutes N] [--jobs N] [--limit S] [--shards N] [--size N] [--ops REGEX]
-         [--again REGEX] [--device cuda|cpu] [--out FOLDER] [--page FILE]
+         [--again REGEX] [--failed] [--device cuda|cpu] [--out FOLDER] [--page FILE]
 
 The order of operators is random and always the same, so those of the first shards are a sample of all.
 FOLDER/MODE/SHARD.jsonl has a line for each operator that was measured; a run goes on where another was
 ended. --minutes: begins no operator later than that. --limit: seconds for an operator. --shards: no more
-than so many, of --size operators. --ops: only these; --again: these once more. Exit status 0 if all that was asked for has been measured."""
+than so many, of --size operators. --ops: only these; --again: these once
+more; --failed: once more those of which samples have failed. Exit status 0 if all that was asked for has been measured."""
 import argparse
 import hashlib
 import json
@@ -183,9 +184,10 @@ def names_of(mode, options):
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
-def forget(shards, pattern):
+def forget(shards, options):
     for shard in shards:
-        kept = [r for r in records(shard.path) if not re.fullmatch(pattern, r["op"])]
+        kept = [r for r in records(shard.path) if r["op"] not in shard.names or not
+                (options.failed and r["fails"] or options.again and re.fullmatch(options.again, r["op"]))]
         if shard.path.exists():
             shard.path.write_text("".join(json.dumps(r) + "\n" for r in kept))
 
@@ -230,6 +232,7 @@ def main():
     parse.add_argument("--size", type=int, default=16)
     parse.add_argument("--ops", default=".*")
     parse.add_argument("--again")
+    parse.add_argument("--failed", action="store_true")
     parse.add_argument("--device", default="cuda")
     parse.add_argument("--out", type=Path, default=build / "torch-coverage")
     parse.add_argument("--page", type=Path)
@@ -241,8 +244,8 @@ def main():
     Path(os.environ["SINGVGPU_SOFT_CACHE"]).mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
     shards = [shard for mode in options.modes.split(",") for shard in shards_of(mode, options)]
-    if options.again:
-        forget(shards, options.again)
+    if options.again or options.failed:
+        forget(shards, options)
     complete = run_all(shards, options)
     if options.page:
         write(options.out, options.page)

@@ -216,8 +216,11 @@ def compared(op, sample, arguments, limits):
     if why is None:
         return None
     wide_result, wide_error = computed(here, sample, wide)
-    if wide_error is None and differs(tree_flatten(result)[0], narrowed(wide_result, result), limits) is None:
-        return None
+    if wide_error is None:
+        wide_why = differs(tree_flatten(result)[0], narrowed(wide_result, result), limits)
+        if wide_why is None:
+            return None
+        why = wide_why if cpu_error else why
     if left_out(op) and (cpu_error is not None or form(result) == form(wanted)):
         return "form", ""
     return "fail", why

@@ -52,6 +52,11 @@ static void slots_once(void)
 		n = sched_getaffinity(0, sizeof(set), &set) ? 2 : CPU_COUNT(&set);
 	if (!s || !*s)
 		n = n < 2 ? 2 : n > PENDING_MAX ? PENDING_MAX : n;
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+	n = 1;		/* it does not see how LLVM, built without it, shares what is made once */
+#endif
+#endif
 	slots = n;
 }
 

@@ -25,7 +25,7 @@ $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.
 
 HOST_TESTS += selftests/harness/test-style selftests/harness/test-wire \
 	selftests/harness/test-cuda selftests/harness/test-step-cuda selftests/harness/test-step-torch \
-	selftests/harness/test-index
+	selftests/harness/test-index selftests/harness/test-supported
 SIDE_TESTS += selftests/harness/test-style
 TIMEOUT_test-style := 600
 
@@ -100,6 +100,12 @@ run-demo: all $(DEMOS)
 	@$(if $(DEMOS),,echo "there is no demo" >&2; exit 1)
 	@mkdir -p $(BUILD)/bench
 	@set -e; for demo in $(DEMOS); do $$demo; done
+
+# docs/supported.md, from what the last checks of frameworks said.
+.PHONY: supported-page
+supported-page:
+	selftests/harness/supported >docs/supported.md.new
+	mv docs/supported.md.new docs/supported.md
 
 # What a newcomer sees: README's commands in a minimal Debian of their own.
 check-fresh:

@@ -6,6 +6,7 @@
 # The script that includes this file sets, and then calls run_trainings with its cases:
 #   folder     of the scripts
 #   python     what runs them
+#   packages   whose versions are told
 #   short all  cases: SCRIPT [NAME=VALUE]... [--OPTION]..., with variables for the environment and options
 #              for singvgpu run; or "saved SCRIPT ...", whose script prints "step N LOSS" after each step
 # In the environment:
@@ -104,6 +105,16 @@ saved()
 	fi
 }
 
+# subject PACKAGE...: says what the cases run on, for selftests/harness/supported
+subject()
+{
+	local device="soft device"
+	[ ! -e /proc/driver/nvidia/version ] || device="NVIDIA GPU"
+	echo "# subject $("${python:?}" -c '
+import importlib.metadata, sys
+print(", ".join(p + " " + importlib.metadata.version(p) for p in sys.argv[1:]))' "$@"); $device"
+}
+
 # run_trainings [all | CASE]: the cases of `short`, of `all`, or one
 run_trainings()
 {
@@ -120,6 +131,8 @@ run_trainings()
 	*) cases=("$*") ;;
 	esac
 	echo "TAP version 13"
+	# shellcheck disable=SC2154
+	subject "${packages[@]}"
 	for case in "${cases[@]}"; do
 		point=$((point + 1))
 		read -ra line <<<"$case"

@@ -227,6 +227,7 @@ static bool put_file(FILE *out, const uint8_t *entry, uint32_t n, const struct p
 	char *inner = NULL, *outer = NULL;
 	size_t inner_len = 0, outer_len = 0;
 	FILE *in = open_memstream(&inner, &inner_len), *whole = NULL;
+	bool made = false;
 	uint32_t len;
 
 	if (in) {
@@ -235,16 +236,16 @@ static bool put_file(FILE *out, const uint8_t *entry, uint32_t n, const struct p
 	}
 	if (whole) {
 		put_with(whole, entry, entry + n, reg, inner, inner_len);
-		whole = fclose(whole) ? NULL : whole;
+		made = !fclose(whole);
 	}
 	len = outer_len;
-	if (whole) {
+	if (made) {
 		fwrite(&len, sizeof(len), 1, out);
 		fwrite(outer, 1, outer_len, out);
 	}
 	free(inner);
 	free(outer);
-	return whole;
+	return made;
 }
 
 /* The other name of a file: NULL: it keeps its own. Malloc'ed; *failed: no memory. */
@@ -277,7 +278,7 @@ static int rename_all(struct remaps *r, const char *files, size_t len, const str
 	bool failed = false;
 	uint64_t id = 0;
 	uint32_t n;
-	int rc;
+	int rc = 0;
 
 	fwrite(files, 1, PB_MAGICS, out);
 	while (!failed && (rc = pb_entry(&p, end, &entry, &n)) > 0) {

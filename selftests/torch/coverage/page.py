@@ -32,6 +32,12 @@ samples, on the soft device through the proxy, compared with the CPU. {share}
 """
 
 
+CHECKED = """\
+Causes that speak of rounding have been checked against the next wider type for bf16, and for
+`logcumsumexp`, `fft.fft` and `conv2d`; those of the other f16 groups, and of equal elements, are inferred.
+"""
+
+
 def records(path):
     """Those of a shard; an operator's last one counts. A line that was not written whole is none."""
     found = {}
@@ -106,7 +112,7 @@ def write(folder, page):
             found[mode], declared[mode] = results(folder, mode)
     text = HEAD.format(share=share(found, declared))
     text += "".join(total(mode, found[mode], declared[mode]) for mode in found)
-    text += "\n## What fails, and why\n"
+    text += "\n## What fails, and why\n\n" + CHECKED
     for cause, counts in exceptions(found):
         text += f"\n{cause}\n\n"
         for mode in found:

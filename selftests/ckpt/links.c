@@ -166,7 +166,7 @@ TEST_F(links, images_that_end_too_early_are_refused)
 		refused += renamed(&self->all, NULL) == -EBADMSG;
 	}
 	/* All but those that end behind an entry. */
-	EXPECT_EQ(self->files_len - 5, refused);
+	EXPECT_EQ((int)self->files_len - 5, refused);
 	small_len = 0;
 	EXPECT_EQ(-EBADMSG, renamed(&self->all, NULL));
 }

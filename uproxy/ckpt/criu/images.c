@@ -102,6 +102,12 @@ struct images {
 	char instead_of[NAME_MAX_LEN + 1];
 };
 
+/* By the one thread. A look at stop follows: images_close() sets that, and then reads conn. */
+static void set_conn(struct images *i, int fd)
+{
+	__atomic_store_n(&i->conn, fd, __ATOMIC_SEQ_CST);
+}
+
 static void fail(struct images *i, int err, const char *what)
 {
 	pthread_mutex_lock(&i->lock);
@@ -569,7 +575,7 @@ static void look_at_socket(struct images *i)
 	int rc;
 
 	if (i->conn < 0) {
-		i->conn = accept4(i->listen, NULL, NULL, SOCK_CLOEXEC);
+		set_conn(i, accept4(i->listen, NULL, NULL, SOCK_CLOEXEC));
 		close(i->listen);
 		i->listen = -1;
 		return;
@@ -580,7 +586,7 @@ static void look_at_socket(struct images *i)
 	if (rc <= 0) {
 		/* CRIU has hung up: poll ignores the fd -1. */
 		close(i->conn);
-		i->conn = -1;
+		set_conn(i, -1);
 	}
 }
 
@@ -834,13 +840,13 @@ static int serve_image(struct images *i)
 static void *server(void *arg)
 {
 	struct images *i = arg;
-	int rc;
+	int rc, conn = accept4(i->listen, NULL, NULL, SOCK_CLOEXEC);
 
-	i->conn = accept4(i->listen, NULL, NULL, SOCK_CLOEXEC);
-	if (i->conn < 0) {
+	if (conn < 0) {
 		fail(i, -errno, "the socket");
 		return NULL;
 	}
+	set_conn(i, conn);
 	while (!stopped(i) && (rc = serve_image(i)) > 0)
 		;
 	if (!stopped(i) && rc < 0)
@@ -1123,18 +1129,19 @@ static void drop_objects(struct images *i)
 
 int images_close(struct images *i)
 {
-	int err;
+	int err, conn;
 
 	pthread_mutex_lock(&i->lock);
-	__atomic_store_n(&i->stop, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&i->stop, true, __ATOMIC_SEQ_CST);
 	pthread_cond_broadcast(&i->cond);
 	pthread_mutex_unlock(&i->lock);
 	eventfd_write(i->wake, 1);
 	/* Interrupts a thread in accept() or recv(). */
 	if (i->listen >= 0)
 		shutdown(i->listen, SHUT_RDWR);
-	if (i->conn >= 0)
-		shutdown(i->conn, SHUT_RDWR);
+	conn = __atomic_load_n(&i->conn, __ATOMIC_SEQ_CST);
+	if (conn >= 0)
+		shutdown(conn, SHUT_RDWR);
 	pthread_join(i->reader, NULL);
 	if (i->has_keeper)
 		pthread_join(i->keeper, NULL);

@@ -152,7 +152,10 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
 	return submit_copy(hStream, &c, false);
 }
 
-/* All devices share one address space, so a peer copy is a plain copy; both contexts must exist. */
+/*
+ * All devices share one address space, so a peer copy is a plain copy; both contexts must exist, and
+ * neither may have broken.
+ */
 static CUresult check_peers(CUcontext a, CUcontext b)
 {
 	CUresult r = api_lock();
@@ -161,6 +164,8 @@ static CUresult check_peers(CUcontext a, CUcontext b)
 		return r;
 	if (!obj_live(a, OBJ_CTX) || !obj_live(b, OBJ_CTX))
 		r = CUDA_ERROR_INVALID_CONTEXT;
+	else
+		r = ctx_latched((struct ctx *)a) ?: ctx_latched((struct ctx *)b);
 	return api_unlock(r);
 }
 

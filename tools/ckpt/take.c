@@ -140,7 +140,8 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	req->op = op;
 	req->size = size;
 	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
-	if (err == -EPIPE && ends(w->client)) {
+	/* When this has stopped, it is we who have hung up. */
+	if (err == -EPIPE && !__atomic_load_n(&w->t->why.err, __ATOMIC_RELAXED) && ends(w->client)) {
 		w->gone = true;
 		if (op == CTL_INFO || op == CTL_FREEZE)
 			return err;

@@ -313,6 +313,8 @@ int main(int argc, char **argv)
 		fputs(usage, stderr);
 		return 2;
 	}
+	/* The soft device may compile beside the program, since this process ends by _exit(). */
+	setenv("SINGVGPU_SOFT_COMPILERS", "", 0);
 	drop_fds(o.socket);
 	set_signals();
 	log_open(o.log);

@@ -200,7 +200,11 @@ static struct job *begin(struct program *p, unsigned int entry)
 	return j;
 }
 
-/* In a thread that goes on when the entry is described; at the program's end nobody runs ahead. */
+/*
+ * In a thread that goes on when the entry is described; at the program's end nobody runs ahead. Nor does
+ * a program that may end by exit(): LLVM destroys what it made at first use before compiler_ends() can
+ * wait. A proxy, which ends by _exit(), has SINGVGPU_SOFT_COMPILERS in its environment, be it empty.
+ */
 static int start(struct program *p, unsigned int entry)
 {
 	struct job *j = begin(p, entry);
@@ -210,7 +214,7 @@ static int start(struct program *p, unsigned int entry)
 	if (!j)
 		return -ENOMEM;
 	pthread_mutex_lock(&lock);
-	wait = ending;
+	wait = ending || !getenv("SINGVGPU_SOFT_COMPILERS");
 	pthread_mutex_unlock(&lock);
 	if (thread(&t, compile, j))
 		compile(j);

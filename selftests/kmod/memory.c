@@ -300,34 +300,45 @@ TEST_F(channel, guest_maps_the_arena_alone_and_outlives_the_end)
 	close(socks[0]);
 }
 
+/* Ends with what went wrong, or with 0 once it has been told to go. */
+static int be_client(int sock)
+{
+	char byte;
+
+	if (map_at(ring_take_fd(sock), 0, LOG_OFF) != (void *)VA)
+		return 1;
+	*arena(5) = 55;
+	if (write(sock, "", 1) != 1 || read(sock, &byte, 1) != 1)
+		return 2;
+	return 0;
+}
+
 TEST_F(channel, passed_file_makes_its_mapper_the_client)
 {
 	struct pollfd pfd = { .fd = self->proxy };
 	int socks[2];
 	pid_t child;
+	char byte;
 
 	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks));
 	child = fork();
 	if (!child) {
-		int fd;
-
 		close(self->client);
 		close(self->proxy);
-		fd = ring_take_fd(socks[1]);
-		if (map_at(fd, 0, LOG_OFF) != (void *)VA)
-			_exit(1);
-		*arena(5) = 55;
-		_exit(0);
+		close(socks[0]);
+		_exit(be_client(socks[1]));
 	}
+	close(socks[1]);
 	ASSERT_EQ(0, ring_pass_fd(socks[0], self->client));
+	EXPECT_EQ(1, read(socks[0], &byte, 1));
 	EXPECT_EQ(0, poll(&pfd, 1, 0));
+	EXPECT_EQ(1, write(socks[0], "", 1));
 	EXPECT_EQ(0, reap(child));
 	EXPECT_EQ(55, *arena(5));
 	/* The file is still open here, but the client is gone. */
 	EXPECT_EQ(1, poll(&pfd, 1, 0));
 	EXPECT_EQ(-EPIPE, wait_on(self->client, DOORBELL, 0, 0));
 	close(socks[0]);
-	close(socks[1]);
 }
 
 /* Both ends see one memory, at one address. */

@@ -30,16 +30,22 @@ ifeq ($(SAN),)
 ifneq ($(CUDA_HOME),)
 TEST_PROGRAMS += $(MOMENTS_JOB) $(INFLIGHT) $(OTHERDEV) $(WAITS) $(REGISTERED) $(VARIABLES) $(CHECKED)/libcuda.so.1
 endif
-HOST_TESTS += selftests/ckpt/moments selftests/ckpt/moments-torch selftests/ckpt/test-inflight selftests/ckpt/faults \
+MOMENTS_TRAININGS := $(addprefix selftests/ckpt/moments-,torch jax tensorflow)
+HOST_TESTS += selftests/ckpt/moments $(MOMENTS_TRAININGS) selftests/ckpt/test-inflight selftests/ckpt/faults \
 	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere \
 	selftests/ckpt/test-waits selftests/ckpt/test-several selftests/ckpt/test-registered selftests/ckpt/test-variables
 VM_TESTS += selftests/ckpt/several-vm
 TIMEOUT_several-vm := 600
-LONG_TESTS += selftests/ckpt/moments-long selftests/ckpt/moments-torch-long selftests/ckpt/faults-long selftests/ckpt/moments-vm
+LONG_TESTS += selftests/ckpt/moments-long $(addsuffix -long,$(MOMENTS_TRAININGS)) \
+	selftests/ckpt/faults-long selftests/ckpt/moments-vm
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200
 TIMEOUT_moments-torch := 900
 TIMEOUT_moments-torch-long := 7200
+TIMEOUT_moments-jax := 900
+TIMEOUT_moments-jax-long := 7200
+TIMEOUT_moments-tensorflow := 900
+TIMEOUT_moments-tensorflow-long := 7200
 TIMEOUT_test-inflight := 600
 TIMEOUT_test-waits := 600
 TIMEOUT_test-refusals := 900

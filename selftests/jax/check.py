@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts of this folder share: a model trained on the CPU and on the GPU, compared; the
 checksum of all that has to be the same in two runs."""
-import hashlib
 import os
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "harness"))
 
 # Which kernels XLA's search finds fastest differs from run to run: it is off, or the second run takes
 # over what the first has found.
@@ -19,62 +20,21 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
+import trained  # noqa: E402
+from trained import batches, close, digest, expect, finish, pictures  # noqa: E402,F401
+
 # f32 as the CPU computes it.
 jax.config.update("jax_default_matmul_precision", "highest")
 CPU = jax.devices("cpu")[0]
-digest = hashlib.sha256()
-
-
-def expect(condition, what):
-    if not condition:
-        print("FAIL", what, flush=True)
-        sys.exit(1)
-
 
 # Where there is no CUDA, JAX takes the CPU without a word.
 expect(jax.default_backend() == "gpu", f"JAX works on the {jax.default_backend()}")
 GPU = jax.devices("gpu")[0]
 
 
-def numpy(x):
-    x = np.asarray(x)
-    return x if x.dtype.kind in "biufc" else x.astype(np.float32)
-
-
-def close(what, got, want, tolerance):
-    """Each element is within tolerance times the largest element of what is wanted."""
-    got, want = numpy(got).astype(np.float64), numpy(want).astype(np.float64)
-    expect(got.shape == want.shape, f"{what} has shape {got.shape}, not {want.shape}")
-    expect(np.isfinite(got).all(), f"{what} has infinite elements")
-    error = np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-6)
-    expect(error <= tolerance, f"{what} differs from the CPU's by {error:.2e}, more than {tolerance:.0e}")
-
-
 def note(*trees):
     """Adds arrays, or trees of them, to the checksum."""
-    for leaf in jax.tree.leaves(trees):
-        leaf = np.asarray(leaf)
-        digest.update(str((leaf.dtype, leaf.shape)).encode())
-        digest.update(leaf.tobytes())
-
-
-def finish():
-    print("checksum", digest.hexdigest()[:16])
-    print("PASS", sys.argv[0].rsplit("/", 1)[-1], flush=True)
-
-
-def pictures(n, size=8, classes=10):
-    """n noisy pictures of so many shapes: arrays n x size x size x 1, and what they show."""
-    random = np.random.default_rng(0)
-    shapes = random.random((classes, size, size, 1)) > 0.6
-    labels = random.integers(0, classes, n)
-    noise = random.normal(0, 0.4, (n, size, size, 1))
-    return (shapes[labels] + noise).astype(np.float32), labels.astype(np.int32)
-
-
-def batches(arrays, size):
-    n = len(arrays[0])
-    return [tuple(a[i:i + size] for a in arrays) for i in range(0, n - size + 1, size)]
+    trained.note(*jax.tree.leaves(trees))
 
 
 def train(init, loss_of, optimiser, data, device):

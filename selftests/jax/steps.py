@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with dropout on noisy pictures and prints every loss: for test-jax, which saves it midway.
+"""Trains with dropout on noisy pictures and prints every loss with the samples' order; at the end a checksum
+of losses, order, weights, the optimiser's state and all random number generators. For tests that save it midway.
 steps.py STEPS [PAUSE]: with a pause of so many seconds after each step."""
+import hashlib
+import random
 import sys
 import time
 
@@ -11,8 +14,8 @@ import optax
 import check
 
 
-def init(random):
-    return {"first": check.normal(random, 3, 3, 1, 8), "out": check.normal(random, 512, 10)}
+def init(generator):
+    return {"first": check.normal(generator, 3, 3, 1, 8), "out": check.normal(generator, 512, 10)}
 
 
 def loss_of(p, x, y, key):
@@ -34,14 +37,19 @@ def step(p, state, key, x, y):
 
 
 x, y = check.pictures(1024)
-random = np.random.default_rng(2)
-p = jax.device_put(init(random))
+random.seed(0)
+order = np.random.default_rng(2)
+p = jax.device_put(init(np.random.default_rng(3)))
 state, key = adamw.init(p), jax.random.key(0)
 for i in range(int(sys.argv[1])):
-    chosen = random.integers(0, len(x), 16)
+    # Epochs of 64 batches.
+    if i % 64 == 0:
+        samples = order.permutation(len(x)).reshape(-1, 16)
+    chosen = samples[i % 64]
     p, state, key, loss = step(p, state, key, x[chosen], y[chosen])
-    check.note(loss)
-    print("step", i + 1, float(loss), flush=True)
+    check.note(loss, chosen)
+    print("step", i + 1, float(loss), hashlib.sha256(chosen.tobytes()).hexdigest()[:8], random.random(), flush=True)
     time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
-check.note(p)
+check.note(p, state, jax.random.key_data(key))
+check.digest.update(repr((order.bit_generator.state, random.getstate())).encode())
 check.finish()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts of this folder share: a model trained on the CPU and on the GPU, compared; the
 checksum of all that has to be the same in two runs."""
-import hashlib
 import os
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "harness"))
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Which kernels XLA's search finds fastest differs from run to run: it is off, or the second run takes
@@ -19,13 +20,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-digest = hashlib.sha256()
-
-
-def expect(condition, what):
-    if not condition:
-        print("FAIL", what, flush=True)
-        sys.exit(1)
+import trained  # noqa: E402
+from trained import batches, close, digest, expect, finish, pictures  # noqa: E402,F401
 
 
 def repeatable():
@@ -37,40 +33,9 @@ def repeatable():
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-def numpy(x):
-    x = np.asarray(x)
-    return x if x.dtype.kind in "biufc" else x.astype(np.float32)
-
-
-def close(what, got, want, tolerance):
-    """Each element is within tolerance times the largest element of what is wanted."""
-    got, want = numpy(got).astype(np.float64), numpy(want).astype(np.float64)
-    expect(got.shape == want.shape, f"{what} has shape {got.shape}, not {want.shape}")
-    expect(np.isfinite(got).all(), f"{what} has infinite elements")
-    error = np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-6)
-    expect(error <= tolerance, f"{what} differs from the CPU's by {error:.2e}, more than {tolerance:.0e}")
-
-
 def note(*arrays):
     """Adds arrays, or lists of them, to the checksum."""
-    for array in tf.nest.flatten(arrays):
-        array = np.asarray(array)
-        digest.update(str((array.dtype, array.shape)).encode())
-        digest.update(array.tobytes())
-
-
-def finish():
-    print("checksum", digest.hexdigest()[:16])
-    print("PASS", sys.argv[0].rsplit("/", 1)[-1], flush=True)
-
-
-def pictures(n, size=8, classes=10):
-    """n noisy pictures of so many shapes: arrays n x size x size x 1, and what they show."""
-    random = np.random.default_rng(0)
-    shapes = random.random((classes, size, size, 1)) > 0.6
-    labels = random.integers(0, classes, n)
-    noise = random.normal(0, 0.4, (n, size, size, 1))
-    return (shapes[labels] + noise).astype(np.float32), labels.astype(np.int32)
+    trained.note(*tf.nest.flatten(arrays))
 
 
 def train(build, optimiser, loss_of, data, device, jit=False):
@@ -108,8 +73,3 @@ def compare(build, optimiser, loss_of, data, tolerance, drift=10, jit=False):
     close("the losses", gpu[1], cpu[1], tolerance * drift)
     note(gpu[1], gpu[2], [weight.numpy() for weight in gpu[0].weights])
     return gpu
-
-
-def batches(arrays, size):
-    n = len(arrays[0])
-    return [tuple(a[i:i + size] for a in arrays) for i in range(0, n - size + 1, size)]

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with dropout on noisy pictures and prints every loss: for test-tensorflow, which saves it
-midway. steps.py STEPS [PAUSE]: with a pause of so many seconds after each step."""
+"""Trains with dropout on noisy pictures and prints every loss with the samples' order; at the end a checksum
+of losses, order, weights, the optimiser's state and all random number generators. For tests that save it midway.
+steps.py STEPS [PAUSE]: with a pause of so many seconds after each step."""
+import hashlib
+import random
 import sys
 import time
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import check
@@ -25,11 +29,15 @@ def step(x, y):
     return loss
 
 
-noisy = tf.data.Dataset.from_tensor_slices(check.pictures(1024)).shuffle(1024, seed=0).repeat().batch(16)
-for i, (x, y) in enumerate(noisy.prefetch(2).take(int(sys.argv[1]))):
-    loss = float(step(x, y))
-    check.note(loss)
-    print("step", i + 1, loss, flush=True)
+x, y = check.pictures(1024)
+noisy = tf.data.Dataset.from_tensor_slices((x, y, range(1024))).shuffle(1024, seed=0).repeat().batch(16)
+for i, (x, y, order) in enumerate(noisy.prefetch(2).take(int(sys.argv[1]))):
+    loss, order = float(step(x, y)), order.numpy()
+    check.note(loss, order)
+    noise = float(tf.random.get_global_generator().uniform(()))
+    print("step", i + 1, loss, hashlib.sha256(order.tobytes()).hexdigest()[:8], noise, random.random(), flush=True)
     time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
-check.note([weight.numpy() for weight in model.weights])
+# Those of dropout are variables of the model.
+check.note([value.numpy() for value in model.variables + adam.variables], tf.random.get_global_generator().state)
+check.digest.update(repr((np.random.get_state(), random.getstate())).encode())
 check.finish()

@@ -263,13 +263,12 @@ static bool find_criu(const struct doctor *d, char *path, size_t size)
 					    "/usr/bin", "/sbin" };
 	const char *all = getenv("PATH"), *slash;
 
-	if (d->places.built) {
-		slash = strstr(d->places.softcuda, "/uproxy/softgpu/");
-		snprintf(path, size, "%.*s/criu/criu",
-			 slash ? (int)(slash - d->places.softcuda) : 0, d->places.softcuda);
-		if (!access(path, X_OK))
-			return true;
-	}
+	slash = strstr(d->places.softcuda,
+		       d->places.built ? "/uproxy/softgpu/" : "/lib/singvgpu/");
+	snprintf(path, size, "%.*s/%s/criu", slash ? (int)(slash - d->places.softcuda) : 0,
+		 d->places.softcuda, d->places.built ? "criu" : "libexec/singvgpu/criu");
+	if (!access(path, X_OK))
+		return true;
 	while (all && *all) {
 		size_t n = strcspn(all, ":");
 

@@ -141,6 +141,28 @@ static char *others(const char *list, const char *separators, const char *libdir
 	return left;
 }
 
+/*
+ * Of a list of folders those with an NVIDIA driver. A job's other folders, as of a conda environment, hold
+ * libraries that the job was built with: LLVM does not start with an older libstdc++. malloc'ed.
+ */
+static char *drivers(char *list)
+{
+	char *left = calloc(1, list ? strlen(list) + 2 : 1), file[PATH_MAX];
+	size_t n;
+
+	for (char *dir = list; left && dir && *dir; dir += n + !!dir[n]) {
+		n = strcspn(dir, ":;");
+		if (snprintf(file, sizeof(file), "%.*s/libcuda.so.1", (int)n, dir) >= (int)sizeof(file) ||
+		    access(file, R_OK))
+			continue;
+		if (*left)
+			strcat(left, ":");
+		strncat(left, dir, n);
+	}
+	free(list);
+	return left;
+}
+
 /* Puts our entries in front of the variables' values. */
 static void env_libraries(struct env *e, const char *libdir)
 {
@@ -184,7 +206,12 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	env_copy(e);
 	if (job->opt->ranked)
 		rank_numbers(e, job, rank);
+	/* torch's store over libuv uses io_uring, which no checkpoint contains; Debian's torch has none. */
+	if (!getenv("USE_LIBUV"))
+		env_set(e, "USE_LIBUV", "0");
 	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
+	/* Jupyter's kernel ends when this is not its parent: in the job's pid namespace it never is. */
+	env_unset(e, "JPY_PARENT_PID");
 	env_unset(e, "SINGVGPU_WINDOW");
 	if (job->opt->window)
 		env_set(e, "SINGVGPU_WINDOW", "%s", job->opt->window);
@@ -201,7 +228,7 @@ static void proxy_env(struct env *e, const struct job *job)
 		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET",
 		"SINGVGPU_FILES", "SINGVGPU_NODES", "CUDA_VISIBLE_DEVICES" };
 	char *preload = others(getenv("LD_PRELOAD"), ": ", job->places->libdir, true);
-	char *path = others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false);
+	char *path = drivers(others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false));
 
 	env_copy(e);
 	for (size_t i = 0; i < sizeof(of_ranks) / sizeof(of_ranks[0]); i++)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup cuda ssh torch tensorflow pypi
+.PHONY: setup cuda ssh torch tensorflow pypi jupyter
 setup:
 	@tools/setup/setup
 
@@ -21,6 +21,10 @@ tensorflow:
 # build/pypi: CuPy, numba-cuda, tinygrad, XGBoost and CatBoost of PyPI.
 pypi:
 	@tools/setup/setup pypi
+
+# build/jupyter: ipykernel and jupyter-client of PyPI for the Python of build/torch.
+jupyter:
+	@tools/setup/setup jupyter
 
 # build/ssh: OpenSSH, for the tests that need a server.
 ssh:

@@ -58,7 +58,7 @@ CUresult cuGetErrorString(CUresult error, const char **pStr)
 
 bool log_on(void)
 {
-	static int on = -1;
+	static _Atomic int on = -1;
 
 	if (on < 0)
 		on = getenv("SINGVGPU_LOG") && *getenv("SINGVGPU_LOG");

@@ -1,112 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * step.c - the step over communicators, members, operations and the log
- *
- * A state is a head and arrays behind it. Entries name each other by index. A free entry is all
- * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation
- * has a part for each call that has been posted for it. It is freed when all parts have ended and
- * nobody can post for it any more.
  */
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "step.h"
+#include "step_i.h"
 #include "tree.h"
-
-enum { PROXIES, DEVICES, COMMS, MEMBERS, OPS, PARTS, RECORDS, ARRAYS };
-
-#define ENTRIES_MAX (1u << 20)
-
-enum proxy_state { LIVES = 1, EXITED, DIED };
-
-struct proxy {
-	uint8_t state; /* enum proxy_state */
-	uint32_t device;
-	uint32_t parts; /* not yet ended on its device */
-};
-
-struct device {
-	uint32_t proxies, exited; /* that are not released; of these, whose processes have left */
-	uint32_t parts; /* not yet ended */
-	uint64_t seen; /* how far it is in the log */
-	uint64_t woken; /* the last entry that concerns it */
-};
-
-enum comm_state { FORMING = 1, STANDING, NEVER };
-
-struct comm {
-	uint8_t used;
-	uint8_t state;
-	uint8_t died; /* a member has */
-	uint8_t code; /* of a creation that failed */
-	uint32_t ranks, joined, gone;
-	uint32_t first; /* member of rank 0; the others follow */
-	uint32_t ops, ops_last; /* index + 1, in the order of their first posting */
-	uint64_t key;
-};
-
-enum member_state { RESERVED = 1, IN, GONE, DEAD };
-
-struct member {
-	uint8_t used; /* enum member_state */
-	uint8_t silent; /* its process is gone: nobody hears of its ends */
-	uint32_t comm, proxy;
-	uint64_t posted; /* collectives */
-};
-
-struct op {
-	uint8_t used;
-	uint8_t is_pair;
-	uint8_t code;
-	uint8_t sides; /* of a pair that have posted: SENDER, RECEIVER */
-	uint32_t comm, posted;
-	uint32_t source, destination;
-	uint32_t parts, parts_last; /* index + 1 */
-	uint32_t next, prev; /* in the communicator */
-	uint32_t log_next, log_prev;
-	uint32_t first_rank;
-	uint64_t number; /* of a collective */
-	uint64_t order; /* in the log, from 1; 0 if it is not there */
-	struct step_call call; /* the first one posted */
-};
-
-#define SENDER   1
-#define RECEIVER 2
-
-enum part_state { WAITS = 1, STARTED, HALTED, ENDED };
-
-struct part {
-	uint8_t used; /* enum part_state */
-	uint8_t told; /* its call has ended for its record */
-	uint8_t begun;
-	uint32_t member, proxy, device, call;
-	uint32_t record; /* until the part is told: it may be freed then */
-	uint32_t next; /* of the operation */
-	uint64_t cookie;
-};
-
-struct record {
-	uint8_t used;
-	uint8_t code;
-	uint32_t member;
-	uint32_t parked, left; /* calls that have not begun, not ended */
-	uint64_t cookie;
-};
-
-static const uint32_t sizes[ARRAYS] = {
-	sizeof(struct proxy), sizeof(struct device), sizeof(struct comm),   sizeof(struct member),
-	sizeof(struct op),    sizeof(struct part),   sizeof(struct record),
-};
-
-struct step {
-	uint32_t limit[ARRAYS], used[ARRAYS];
-	uint32_t at[ARRAYS]; /* offsets of the arrays, in 8 bytes */
-	uint32_t map[ARRAYS]; /* the same of the bitmaps of used entries */
-	uint32_t log, log_last; /* operations, index + 1 */
-	uint64_t orders;
-};
 
 /* The event being carried out. */
 struct turn {
@@ -114,56 +15,6 @@ struct turn {
 	step_act *act;
 	void *ctx;
 };
-
-static void *entry(const struct step *s, int array, uint32_t i)
-{
-	return (char *)s + 8 * (size_t)s->at[array] + (size_t)i * sizes[array];
-}
-
-static struct proxy *proxy_at(const struct step *s, uint32_t i)
-{
-	return entry(s, PROXIES, i);
-}
-
-static struct device *device_at(const struct step *s, uint32_t i)
-{
-	return entry(s, DEVICES, i);
-}
-
-static struct comm *comm_at(const struct step *s, uint32_t i)
-{
-	return entry(s, COMMS, i);
-}
-
-static struct member *member_at(const struct step *s, uint32_t i)
-{
-	return entry(s, MEMBERS, i);
-}
-
-static struct op *op_at(const struct step *s, uint32_t i)
-{
-	return entry(s, OPS, i);
-}
-
-static struct part *part_at(const struct step *s, uint32_t i)
-{
-	return entry(s, PARTS, i);
-}
-
-static struct record *record_at(const struct step *s, uint32_t i)
-{
-	return entry(s, RECORDS, i);
-}
-
-static uint64_t *bitmap(const struct step *s, int array)
-{
-	return (uint64_t *)((char *)s + 8 * (size_t)s->map[array]);
-}
-
-static bool is_used(const struct step *s, int array, uint32_t i)
-{
-	return i < s->limit[array] && bitmap(s, array)[i / 64] >> (i % 64) & 1;
-}
 
 static void entry_mark(struct step *s, int array, uint32_t i, bool used)
 {
@@ -208,24 +59,6 @@ static uint32_t free_run(const struct step *s, uint32_t n)
 static void tell(const struct turn *t, const struct step_action *action)
 {
 	t->act(t->ctx, action);
-}
-
-static uint32_t rank_of(const struct step *s, uint32_t m)
-{
-	return m - comm_at(s, member_at(s, m)->comm)->first;
-}
-
-static uint32_t member_of(const struct step *s, const struct op *op, uint32_t rank)
-{
-	return comm_at(s, op->comm)->first + rank;
-}
-
-/* Whether a member may still post for a collective. */
-static bool may_post(const struct step *s, const struct op *op, uint32_t rank)
-{
-	const struct member *m = member_at(s, member_of(s, op, rank));
-
-	return m->used == IN && m->posted <= op->number;
 }
 
 /* ---- records ---- */
@@ -325,6 +158,7 @@ static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *ca
 	struct op *op = op_at(s, i);
 
 	op->used = 1;
+	op->born = ++s->births;
 	op->comm = comm;
 	op->call = *call;
 	op->first_rank = rank;
@@ -1012,6 +846,28 @@ int step(struct step *s, const struct step_event *event, step_act *act, void *ct
 	return -EPROTO;
 }
 
+/* ---- who is where ---- */
+
+uint32_t step_proxy(const struct step *s, uint32_t member)
+{
+	if (!is_used(s, MEMBERS, member) || member_at(s, member)->used == RESERVED)
+		return STEP_NONE;
+	return member_at(s, member)->proxy;
+}
+
+uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max)
+{
+	const struct comm *c;
+	uint32_t r;
+
+	if (!is_used(s, MEMBERS, member))
+		return 0;
+	c = comm_at(s, member_at(s, member)->comm);
+	for (r = 0; r < c->ranks && r < max; r++)
+		proxy[r] = step_proxy(s, c->first + r);
+	return c->ranks;
+}
+
 /* ---- the state's memory ---- */
 
 static void limits_of(const struct step_limits *l, uint32_t *limit)
@@ -1053,7 +909,11 @@ size_t step_size(const struct step_limits *limits)
 
 struct step *step_init(void *mem, const struct step_limits *limits)
 {
-	memset(mem, 0, step_size(limits));
+	return step_init_zeroed(memset(mem, 0, step_size(limits)), limits);
+}
+
+struct step *step_init_zeroed(void *mem, const struct step_limits *limits)
+{
 	lay_out(mem, limits);
 	return mem;
 }
@@ -1071,6 +931,7 @@ struct step *step_grow(const struct step *s, void *mem, const struct step_limits
 	to->log = s->log;
 	to->log_last = s->log_last;
 	to->orders = s->orders;
+	to->births = s->births;
 	return to;
 }
 
@@ -1087,141 +948,4 @@ void step_used(const struct step *s, struct step_limits *used)
 		                      .ops = s->used[OPS],
 		                      .parts = s->used[PARTS],
 		                      .records = s->used[RECORDS] };
-}
-
-/* ---- what a state is like ---- */
-
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
-
-/* Of an operation, by names that do not depend on who posted first. */
-static uint64_t op_digest(const struct step *s, const struct op *op)
-{
-	uint64_t h = mix(comm_at(s, op->comm)->key, op->number), sum = 0, one;
-	uint32_t i, before = 0;
-
-	/* Of operations between the same two ranks, the earlier one is posted to first. */
-	for (i = op->prev; i && op->is_pair; i = op_at(s, i - 1)->prev)
-		before += op_at(s, i - 1)->is_pair && op_at(s, i - 1)->source == op->source &&
-		          op_at(s, i - 1)->destination == op->destination;
-	h = mix(h, op->is_pair | op->code << 8 | op->sides << 16 | (uint64_t)before << 32);
-	h = mix(h, op->source | (uint64_t)op->destination << 32);
-	h = mix(h, op->posted | (uint64_t)op->call.kind << 32 | (uint64_t)op->call.type << 40 |
-	                   (uint64_t)op->call.op << 48);
-	h = mix(mix(mix(h, op->call.count), op->call.peer), op->order);
-	for (i = op->parts; i; i = part_at(s, i - 1)->next) {
-		const struct part *p = part_at(s, i - 1);
-
-		one = mix(p->member, p->used | p->told << 8 | p->begun << 16);
-		sum += mix(mix(one, p->device), p->call | p->cookie << 16);
-	}
-	return mix(h, sum);
-}
-
-uint64_t step_digest(const struct step *s)
-{
-	uint64_t h = mix(s->orders, 1), sum = 0;
-	uint32_t i;
-
-	for (i = 0; i < s->limit[PROXIES]; i++) {
-		const struct proxy *p = proxy_at(s, i);
-
-		if (!is_used(s, PROXIES, i))
-			continue;
-		h = mix(h, i);
-		h = mix(h, p->state | (uint64_t)p->device << 8 | (uint64_t)p->parts << 32);
-	}
-	for (i = 0; i < s->limit[DEVICES]; i++) {
-		const struct device *d = device_at(s, i);
-
-		if (!d->proxies && !d->parts)
-			continue;
-		h = mix(h, i);
-		h = mix(mix(h, d->proxies | (uint64_t)d->exited << 32), d->parts);
-		h = mix(h, mix(d->seen, d->woken));
-	}
-	for (i = 0; i < s->limit[COMMS]; i++) {
-		const struct comm *c = comm_at(s, i);
-
-		if (!is_used(s, COMMS, i))
-			continue;
-		h = mix(mix(h, c->key), c->state | c->died << 8 | c->code << 16);
-		h = mix(mix(h, c->ranks | (uint64_t)c->joined << 32),
-		        c->first | (uint64_t)c->gone << 32);
-	}
-	for (i = 0; i < s->limit[MEMBERS]; i++) {
-		const struct member *m = member_at(s, i);
-
-		if (!is_used(s, MEMBERS, i))
-			continue;
-		h = mix(h, i);
-		h = mix(h, m->used | m->silent << 8 | (uint64_t)m->comm << 16);
-		h = mix(h, mix(m->proxy, m->posted));
-	}
-	for (i = 0; i < s->limit[OPS]; i++)
-		sum += is_used(s, OPS, i) ? op_digest(s, op_at(s, i)) : 0;
-	for (i = 0; i < s->limit[RECORDS]; i++) {
-		const struct record *r = record_at(s, i);
-
-		if (is_used(s, RECORDS, i))
-			sum += mix(mix(r->cookie, r->member | (uint64_t)r->code << 32),
-			           r->parked | (uint64_t)r->left << 32);
-	}
-	return mix(h, sum);
-}
-
-/* ---- sentences ---- */
-
-const char *step_kind_name(enum step_kind kind)
-{
-	static const char *const names[STEP_KINDS] = {
-		[STEP_ALLREDUCE] = "all-reduce",
-		[STEP_REDUCE] = "reduce",
-		[STEP_BROADCAST] = "broadcast",
-		[STEP_ALLGATHER] = "all-gather",
-		[STEP_REDUCESCATTER] = "reduce-scatter",
-		[STEP_ALLTOALL] = "all-to-all",
-		[STEP_GATHER] = "gather",
-		[STEP_SCATTER] = "scatter",
-		[STEP_SEND] = "send",
-		[STEP_RECV] = "receive",
-	};
-
-	return (unsigned int)kind < STEP_KINDS ? names[kind] : "unknown call";
-}
-
-int step_sentence(const struct step_failure *f, char *text, size_t size)
-{
-	static const char *const what[] = {
-		[STEP_DIFFERENT_COUNT] = "a count of",
-		[STEP_DIFFERENT_TYPE] = "the type",
-		[STEP_DIFFERENT_OP] = "the operator",
-		[STEP_DIFFERENT_ROOT] = "the root",
-	};
-	char name[80];
-
-	if (f->kind >= STEP_SEND)
-		snprintf(name, sizeof(name), "send from rank %u to %u", f->source, f->destination);
-	else
-		snprintf(name, sizeof(name), "%s, collective %llu", step_kind_name(f->kind),
-		         (unsigned long long)f->number);
-	switch (f->reason) {
-	case STEP_LEFT:
-		return snprintf(text, size, "%s: rank %u has left", name, f->rank);
-	case STEP_DIED:
-		return snprintf(text, size, "%s: rank %u has died", name, f->rank);
-	case STEP_TRANSPORT:
-		return snprintf(text, size, "%s: the transport of rank %u failed", name, f->rank);
-	case STEP_DIFFERENT_KIND:
-		return snprintf(text, size, "collective %llu: rank %u calls %s, rank %u %s",
-		                (unsigned long long)f->number, f->rank, step_kind_name(f->value),
-		                f->other, step_kind_name(f->other_value));
-	default:
-		return snprintf(text, size, "%s: rank %u has %s %llu, rank %u %llu", name, f->rank,
-		                what[f->reason], (unsigned long long)f->value, f->other,
-		                (unsigned long long)f->other_value);
-	}
 }

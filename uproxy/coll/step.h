@@ -43,6 +43,7 @@
 #ifndef UPROXY_COLL_STEP_H
 #define UPROXY_COLL_STEP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -163,6 +164,8 @@ size_t step_size(const struct step_limits *limits);
 
 /* Makes an empty state of step_size() bytes at mem, 8-aligned. It holds nothing outside of that. */
 struct step *step_init(void *mem, const struct step_limits *limits);
+/* The same in memory that is all zero, of which it touches only what is used. */
+struct step *step_init_zeroed(void *mem, const struct step_limits *limits);
 
 /*
  * One event. act() is called for each action, in order, and must not call step().
@@ -180,8 +183,51 @@ int step(struct step *s, const struct step_event *event, step_act *act, void *ct
  */
 struct step *step_grow(const struct step *s, void *mem, const struct step_limits *limits);
 
+/* The proxy of a member; STEP_NONE: it is gone, or there is no such member. */
+uint32_t step_proxy(const struct step *s, uint32_t member);
+
+/*
+ * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]. Returns the
+ * number of ranks, which may be above max; 0: there is no such member.
+ */
+uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max);
+
 /* What the state holds; with everybody gone, nothing. */
 void step_used(const struct step *s, struct step_limits *used);
+
+/*
+ * What is in flight, for people: communicators, each followed by its operations that have not
+ * ended, in the order of their first posting. rank[] has up to STEP_LOOK_RANKS of the ranks that
+ * are waited for, `waits` their whole number: those that have not joined; that have not posted; of
+ * an operation in the log, those that have not ended.
+ */
+#define STEP_LOOK_RANKS 16u
+
+struct step_comm_look {
+	uint64_t key;
+	uint32_t ranks, joined, member; /* member: of rank 0 */
+	bool stands;
+	uint32_t waits, rank[STEP_LOOK_RANKS];
+};
+
+struct step_op_look {
+	uint64_t born; /* no other operation's */
+	struct step_call call; /* as it was posted first */
+	uint64_t number; /* of a collective, from 0 */
+	uint32_t source, destination; /* of a pair */
+	uint64_t order; /* in the log, from 1; 0: not all have posted it */
+	bool failed;
+	uint32_t waits, rank[STEP_LOOK_RANKS];
+};
+
+struct step_looker {
+	void (*comm)(void *ctx, const struct step *s, const struct step_comm_look *look);
+	void (*op)(void *ctx, const struct step *s, const struct step_comm_look *of,
+	           const struct step_op_look *look);
+	void *ctx;
+};
+
+void step_look(const struct step *s, const struct step_looker *looker);
 
 /*
  * Equal for two states that go on alike: with the same members, records, operations and log,

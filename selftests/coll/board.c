@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * board.c - several processes share a board: mail, deaths, and what breaks it
+ *
+ * Each rank is a process that posts collectives and says that they are done as soon as they are started.
+ */
+#include "../harness/leaks.h"
+#include "../harness/patience.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "board.h"
+#include "tree.h"
+
+#define RANKS	4u
+
+FIXTURE(board) {
+	int fd;
+	struct board *b;
+};
+
+FIXTURE_SETUP(board)
+{
+	self->fd = board_create();
+	ASSERT_GE(self->fd, 0);
+	ASSERT_EQ(board_open(self->fd, &self->b), 0);
+}
+
+FIXTURE_TEARDOWN(board)
+{
+	board_close(self->b);
+	close(self->fd);
+}
+
+/* What a rank has been told. */
+struct heard {
+	struct board *b;
+	uint32_t seat, member, code;
+	unsigned int joined, started, ended, failed, released;
+	uint64_t order[64];		/* of what is to be done */
+	unsigned int orders;
+};
+
+static void hear(void *ctx, const struct step_action *a)
+{
+	struct heard *h = ctx;
+
+	switch (a->kind) {
+	case STEP_JOINED:
+		h->joined++;
+		h->member = a->member;
+		h->code = a->code;
+		break;
+	case STEP_START:
+		h->started++;
+		if (h->orders < 64)
+			h->order[h->orders++] = a->order;
+		break;
+	case STEP_CANCEL:
+		if (h->orders < 64)
+			h->order[h->orders++] = a->order;
+		break;
+	case STEP_ENDED:
+		h->ended++;
+		h->failed += !!a->code;
+		break;
+	case STEP_RELEASE:
+		h->released++;
+		break;
+	default:
+		break;
+	}
+}
+
+static int join(struct heard *h, uint64_t comm, uint32_t ranks, uint32_t rank)
+{
+	struct step_event e = { .kind = STEP_JOIN, .proxy = h->seat, .comm = comm, .ranks = ranks,
+				.rank = rank };
+
+	return board_step(h->b, h->seat, &e, hear, h);
+}
+
+static int post(struct heard *h, uint64_t cookie, uint32_t kind, uint32_t peer, uint32_t type)
+{
+	struct step_call call = { .kind = kind, .type = type, .peer = peer, .count = 1u << 20 };
+	struct step_event e = { .kind = STEP_POST, .member = h->member, .cookie = cookie, .ncalls = 1,
+				.calls = &call };
+
+	return board_step(h->b, h->seat, &e, hear, h);
+}
+
+/* Reads the mail, and says of all that has been started that it is done. */
+static int work(struct heard *h)
+{
+	int rc = board_mailed(h->b, h->seat) ? board_mail(h->b, h->seat, hear, h) : 0;
+
+	while (!rc && h->orders) {
+		struct step_event e = { .kind = STEP_DONE, .device = h->seat, .order = h->order[0] };
+
+		memmove(h->order, h->order + 1, --h->orders * sizeof(h->order[0]));
+		rc = board_step(h->b, h->seat, &e, hear, h);
+		rc = rc == -EPROTO ? 0 : rc;	/* it was cancelled after it had ended */
+	}
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ one process */
+
+TEST_F(board, a_file_that_is_none_is_refused)
+{
+	struct board *b;
+	int fd = memfd_create("other", MFD_CLOEXEC), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct stat st;
+
+	EXPECT_EQ(board_open(fd, &b), -EPROTO);
+	ASSERT_EQ(fstat(self->fd, &st), 0);
+	ASSERT_EQ(ftruncate(fd, st.st_size), 0);
+	EXPECT_EQ(board_open(fd, &b), -EPROTO);
+	EXPECT_EQ(board_open(null, &b), -EPROTO);
+	EXPECT_EQ(board_open(-1, &b), -EBADF);
+	close(fd);
+	close(null);
+}
+
+TEST_F(board, a_seat_has_one_owner)
+{
+	uint8_t address[BOARD_ADDRESS_MAX + 1] = { 1, 2, 3 }, to[BOARD_ADDRESS_MAX];
+
+	EXPECT_EQ(board_address(self->b, 5, to), -ENOENT);
+	EXPECT_EQ(board_enter(self->b, 5, address, 3), 0);
+	EXPECT_EQ(board_enter(self->b, 5, address, 3), -EBUSY);
+	EXPECT_EQ(board_enter(self->b, BOARD_SEATS, address, 3), -EINVAL);
+	EXPECT_EQ(board_enter(self->b, 6, address, sizeof(address)), -EINVAL);
+	EXPECT_EQ(board_address(self->b, 5, to), 3);
+	EXPECT_EQ(memcmp(to, address, 3), 0);
+	EXPECT_EQ(board_address(self->b, BOARD_SEATS, to), -ENOENT);
+	board_die(self->b, 5);
+	EXPECT_EQ(board_address(self->b, 5, to), -ENOENT);
+	EXPECT_EQ(board_enter(self->b, 5, address, BOARD_ADDRESS_MAX), 0);
+	board_die(self->b, BOARD_SEATS);
+	board_die(self->b, 999);	/* nobody's */
+}
+
+static void two_seats(struct heard h[2], struct board *b)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		h[i] = (struct heard){ .b = b, .seat = i };
+		if (board_enter(b, i, "", 0) || join(&h[i], 9, 2, i) < 0)
+			abort();
+	}
+	if (board_mail(b, 0, hear, &h[0]))
+		abort();
+}
+
+TEST_F(board, actions_for_others_are_mailed)
+{
+	struct heard h[2];
+	uint32_t seats[2];
+
+	two_seats(h, self->b);
+	EXPECT_EQ(h[0].joined, 1);
+	EXPECT_EQ(h[1].joined, 1);
+	EXPECT_EQ(board_seats(self->b, h[0].member, seats, 2), 2);
+	EXPECT_EQ(seats[0], 0);
+	EXPECT_EQ(seats[1], 1);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(h[0].started, 0);
+	EXPECT_FALSE(board_mailed(self->b, 0));
+	EXPECT_EQ(post(&h[1], 2, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(h[1].started, 1);
+	EXPECT_TRUE(board_mailed(self->b, 0));
+	EXPECT_EQ(work(&h[0]), 0);
+	EXPECT_EQ(h[0].started, 1);
+	EXPECT_EQ(h[0].ended, 1);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(h[1].ended, 1);
+}
+
+struct seen {
+	unsigned int comms, ops, waits;
+	uint32_t first;
+	bool die;
+};
+
+static void see_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	struct seen *seen = ctx;
+
+	(void)s;
+	(void)look;
+	seen->comms++;
+	if (seen->die)
+		raise(SIGKILL);
+}
+
+static void see_op(void *ctx, const struct step *s, const struct step_comm_look *of,
+		   const struct step_op_look *look)
+{
+	struct seen *seen = ctx;
+
+	(void)s;
+	(void)of;
+	seen->ops++;
+	seen->waits = look->waits;
+	seen->first = look->rank[0];
+}
+
+TEST_F(board, a_look_tells_who_is_waited_for)
+{
+	struct seen seen = { 0 };
+	struct step_looker looker = { see_comm, see_op, &seen };
+	struct heard h[2];
+
+	EXPECT_EQ(board_look(self->b, &looker), 0);
+	EXPECT_EQ(seen.comms, 0);
+	two_seats(h, self->b);
+	EXPECT_EQ(board_look(self->b, &looker), 0);
+	EXPECT_EQ(seen.comms, 1);
+	EXPECT_EQ(seen.ops, 0);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(board_look(self->b, &looker), 0);
+	EXPECT_EQ(seen.ops, 1);
+	EXPECT_EQ(seen.waits, 1);
+	EXPECT_EQ(seen.first, 1);
+	EXPECT_EQ(post(&h[1], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(board_look(self->b, &looker), 0);
+	EXPECT_EQ(seen.ops, 2);
+	EXPECT_EQ(seen.waits, 1);	/* it runs on the other device */
+	EXPECT_EQ(seen.first, 0);
+	EXPECT_EQ(work(&h[0]), 0);
+	EXPECT_EQ(board_look(self->b, &looker), 0);
+	EXPECT_EQ(seen.ops, 2);
+}
+
+TEST_F(board, a_death_within_a_step_breaks_it)
+{
+	struct seen seen = { .die = true };
+	struct step_looker looker = { see_comm, see_op, &seen };
+	struct heard h[2];
+	pid_t pid;
+
+	two_seats(h, self->b);
+	pid = fork();
+	if (!pid) {
+		board_look(self->b, &looker);
+		_exit(0);
+	}
+	ASSERT_EQ(waitpid(pid, NULL, 0), pid);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), -ENOTRECOVERABLE);
+	EXPECT_TRUE(board_mailed(self->b, 0));
+	EXPECT_TRUE(board_mailed(self->b, 1));
+	EXPECT_EQ(board_mail(self->b, 1, hear, &h[1]), -ENOTRECOVERABLE);
+	EXPECT_EQ(board_enter(self->b, 7, "", 0), -ENOTRECOVERABLE);
+	EXPECT_EQ(board_look(self->b, &looker), -ENOTRECOVERABLE);
+	board_die(self->b, 0);
+}
+
+/* A seat whose owner reads no mail, for thousands of operations that fail. */
+TEST_F(board, a_full_mailbox_breaks_it)
+{
+	struct heard h[2];
+	int rc = 0;
+
+	two_seats(h, self->b);
+	for (int i = 0; i < 5000; i++)
+		ASSERT_EQ(post(&h[1], i, STEP_RECV, 0, TREE_F32), 0);
+	for (int i = 0; i < 5000 && !rc; i++)
+		rc = post(&h[0], i, STEP_SEND, 1, TREE_F64);
+	EXPECT_EQ(rc, -ENOTRECOVERABLE);
+	EXPECT_EQ(board_mail(self->b, 1, hear, &h[1]), -ENOTRECOVERABLE);
+}
+
+/* ------------------------------------------------------------------------------ processes */
+
+struct common {
+	uint32_t entered[RANKS], collectives[RANKS];
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ull + t.tv_nsec / 1000000;
+}
+
+/* One rank: posts until something fails. Exit status 0: it was told of the death, not of the board's. */
+static void rank_main(int fd, uint32_t seat, uint64_t comm, struct common *all)
+{
+	struct heard h = { .seat = seat };
+	uint64_t until = now_ms() + 20000;
+	int rc;
+
+	if (board_open(fd, &h.b) || board_enter(h.b, seat, "", 0))
+		_exit(2);
+	__atomic_store_n(&all->entered[seat], 1, __ATOMIC_RELEASE);
+	rc = join(&h, comm, RANKS, seat);
+	if (rc < 0)
+		_exit(rc == -ECONNRESET || rc == -ENOTRECOVERABLE ? 0 : 7);
+	while (!h.joined && now_ms() < until)
+		if (work(&h))
+			_exit(0);
+	if (h.code)
+		_exit(0);
+	for (uint64_t n = 1; !h.failed && now_ms() < until; n++) {
+		unsigned int before = h.ended;
+
+		rc = post(&h, n, STEP_ALLREDUCE, 0, TREE_F32);
+
+		if (rc == -ENOTRECOVERABLE)
+			_exit(0);
+		if (rc)
+			_exit(4);
+		while (h.ended == before && now_ms() < until) {
+			rc = work(&h);
+			if (rc == -ENOTRECOVERABLE)
+				_exit(0);
+			if (rc)
+				_exit(5);
+			if (h.ended == before)
+				usleep(50);
+		}
+		__atomic_store_n(&all->collectives[seat], n, __ATOMIC_RELAXED);
+	}
+	_exit(h.failed ? 0 : 6);
+}
+
+#ifndef KILLS
+#define KILLS	100
+#endif
+
+/* At any instruction of any of them, also with the lock held. */
+TEST_F(board, survivors_of_a_kill_hear_of_it)
+{
+	struct common *all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE,
+				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned int collectives = 0, slow = 0;
+
+	ASSERT_NE(all, MAP_FAILED);
+	for (int round = 0; round < KILLS; round++) {
+		int fd = board_create(), victim = round % RANKS, status;
+		struct board *b;
+		pid_t pid[RANKS];
+		uint64_t killed;
+
+		ASSERT_GE(fd, 0);
+		ASSERT_EQ(board_open(fd, &b), 0);
+		memset(all, 0, sizeof(*all));
+		for (uint32_t i = 0; i < RANKS; i++) {
+			pid[i] = fork();
+			if (!pid[i])
+				rank_main(fd, i, 1000 + round, all);
+		}
+		while (!__atomic_load_n(&all->entered[victim], __ATOMIC_ACQUIRE))
+			usleep(100);
+		usleep(rand() % 8000);
+		kill(pid[victim], SIGKILL);
+		ASSERT_EQ(waitpid(pid[victim], NULL, 0), pid[victim]);
+		killed = now_ms();
+		board_die(b, victim);
+		for (uint32_t i = 0; i < RANKS; i++) {
+			if ((int)i == victim)
+				continue;
+			while (waitpid(pid[i], &status, WNOHANG) == 0 && now_ms() < killed + 2000)
+				usleep(500);
+			if (now_ms() >= killed + 2000) {
+				slow++;
+				kill(pid[i], SIGKILL);
+				waitpid(pid[i], &status, 0);
+			} else {
+				EXPECT_EQ(status, 0)
+					TH_LOG("round %d, rank %u: %x", round, i, status);
+			}
+			collectives += all->collectives[i];
+		}
+		board_close(b);
+		close(fd);
+	}
+	munmap(all, sizeof(*all));
+	EXPECT_GT(collectives, KILLS);
+	EXPECT_EQ(slow, 0)
+		TH_LOG("%u of %u ranks had not heard of it in two seconds", slow, 3 * KILLS);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * board.h - the state of a job's collective operations, in memory that all its proxies share
+ *
+ *   supervisor: board_create ── fd, seat ──► proxy: board_open ─► board_enter ─► board_step …
+ *                                                                     │ actions for other seats
+ *   another proxy: board_mail ◄── its mailbox, a wake if it sleeps ◄──┘
+ *
+ * A *seat* is a proxy's place on the board; its number is the step's number of the proxy, and of its
+ * device, since each proxy has a device of its own (sharers will need another map). Whoever has an
+ * event takes the lock, runs the step, gets the actions for its own seat back, and puts the others
+ * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call.
+ *
+ * The proxies of a job trust each other's board, as they run the same program for the same user; no
+ * client can write it. If one dies while it holds the lock, the board is broken: all who use it get
+ * -ENOTRECOVERABLE from then on, and fail their operations.
+ */
+#ifndef UPROXY_COLL_BOARD_H
+#define UPROXY_COLL_BOARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "step.h"
+
+#define BOARD_SEATS       1024u
+#define BOARD_ADDRESS_MAX 1024u
+
+struct board;
+
+/* Makes a board: an empty file in memory, of which only what is used takes memory. fd or -errno. */
+int board_create(void);
+
+/* Maps the board of fd, which stays the caller's. -errno; -EPROTO: that is no board. */
+int board_open(int fd, struct board **b);
+void board_close(struct board *b);
+
+/*
+ * Takes a seat that nobody has: its owner is the calling process. address: what the transports of
+ * others need to reach this one. -EBUSY, -ENOTRECOVERABLE, -EINVAL.
+ */
+int board_enter(struct board *b, uint32_t seat, const void *address, size_t len);
+
+/* The address of a seat: its size, -ENOENT. */
+int board_address(struct board *b, uint32_t seat, void *to);
+
+/*
+ * One event of `seat`, then, if something of its device's is in the log, all that is next there
+ * (STEP_NEXT). act() gets the actions for this seat, when the lock has been dropped; it may call
+ * board_step(). Returns what step() does for the event; -ENOTRECOVERABLE.
+ */
+int board_step(struct board *b, uint32_t seat, const struct step_event *e, step_act *act, void *ctx);
+
+/* Are there actions from others for this seat? Cheap. */
+bool board_mailed(const struct board *b, uint32_t seat);
+
+/*
+ * Gives act() those actions; for a STEP_WAKE the log is looked through (STEP_NEXT), and act() gets
+ * what is to be started. -ENOTRECOVERABLE. One thread of a seat.
+ */
+int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx);
+
+/*
+ * Before its thread sleeps, a seat says so (true) and then looks for mail once more; others then
+ * wake it: board_await returns. false takes it back. board_await waits until the seat has been
+ * woken since `seen`, which begins as 0 and is updated; a thread of its own.
+ */
+void board_sleeps(struct board *b, uint32_t seat, bool sleeps);
+void board_await(struct board *b, uint32_t seat, uint32_t *seen);
+void board_wake(struct board *b, uint32_t seat);
+
+/* The seats of a communicator's ranks, of which `member` is one: their number, at most max. */
+uint32_t board_seats(struct board *b, uint32_t member, uint32_t *seat, uint32_t max);
+
+/*
+ * step_look() of the board, for a process that has no seat: what it calls runs with the lock held.
+ * Nothing is told of a board that nobody has entered. -ENOTRECOVERABLE.
+ */
+int board_look(struct board *b, const struct step_looker *looker);
+
+/*
+ * The owner of a seat is gone: what it has not ended fails for all others. For whoever reaps it; it
+ * is no error if nobody has the seat.
+ */
+void board_die(struct board *b, uint32_t seat);
+
+#endif /* UPROXY_COLL_BOARD_H */

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_i.h - the state of the step: for step.c, which changes it, and step_look.c, which reads it
+ *
+ * A state is a head and arrays behind it. Entries name each other by index. A free entry is all
+ * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation
+ * has a part for each call that has been posted for it. It is freed when all parts have ended and
+ * nobody can post for it any more.
+ */
+#ifndef STEP_I_H
+#define STEP_I_H
+
+#include <stdbool.h>
+
+#include "step.h"
+
+enum { PROXIES, DEVICES, COMMS, MEMBERS, OPS, PARTS, RECORDS, ARRAYS };
+
+#define ENTRIES_MAX (1u << 20)
+
+enum proxy_state { LIVES = 1, EXITED, DIED };
+
+struct proxy {
+	uint8_t state; /* enum proxy_state */
+	uint32_t device;
+	uint32_t parts; /* not yet ended on its device */
+};
+
+struct device {
+	uint32_t proxies, exited; /* that are not released; of these, whose processes have left */
+	uint32_t parts; /* not yet ended */
+	uint64_t seen; /* how far it is in the log */
+	uint64_t woken; /* the last entry that concerns it */
+};
+
+enum comm_state { FORMING = 1, STANDING, NEVER };
+
+struct comm {
+	uint8_t used;
+	uint8_t state;
+	uint8_t died; /* a member has */
+	uint8_t code; /* of a creation that failed */
+	uint32_t ranks, joined, gone;
+	uint32_t first; /* member of rank 0; the others follow */
+	uint32_t ops, ops_last; /* index + 1, in the order of their first posting */
+	uint64_t key;
+};
+
+enum member_state { RESERVED = 1, IN, GONE, DEAD };
+
+struct member {
+	uint8_t used; /* enum member_state */
+	uint8_t silent; /* its process is gone: nobody hears of its ends */
+	uint32_t comm, proxy;
+	uint64_t posted; /* collectives */
+};
+
+struct op {
+	uint8_t used;
+	uint8_t is_pair;
+	uint8_t code;
+	uint8_t sides; /* of a pair that have posted: SENDER, RECEIVER */
+	uint32_t comm, posted;
+	uint32_t source, destination;
+	uint32_t parts, parts_last; /* index + 1 */
+	uint32_t next, prev; /* in the communicator */
+	uint32_t log_next, log_prev;
+	uint32_t first_rank;
+	uint64_t number; /* of a collective */
+	uint64_t order; /* in the log, from 1; 0 if it is not there */
+	uint64_t born; /* its name for people: operations are counted from 1 */
+	struct step_call call; /* the first one posted */
+};
+
+#define SENDER   1
+#define RECEIVER 2
+
+enum part_state { WAITS = 1, STARTED, HALTED, ENDED };
+
+struct part {
+	uint8_t used; /* enum part_state */
+	uint8_t told; /* its call has ended for its record */
+	uint8_t begun;
+	uint32_t member, proxy, device, call;
+	uint32_t record; /* until the part is told: it may be freed then */
+	uint32_t next; /* of the operation */
+	uint64_t cookie;
+};
+
+struct record {
+	uint8_t used;
+	uint8_t code;
+	uint32_t member;
+	uint32_t parked, left; /* calls that have not begun, not ended */
+	uint64_t cookie;
+};
+
+static const uint32_t sizes[ARRAYS] = {
+	sizeof(struct proxy), sizeof(struct device), sizeof(struct comm),   sizeof(struct member),
+	sizeof(struct op),    sizeof(struct part),   sizeof(struct record),
+};
+
+struct step {
+	uint32_t limit[ARRAYS], used[ARRAYS];
+	uint32_t at[ARRAYS]; /* offsets of the arrays, in 8 bytes */
+	uint32_t map[ARRAYS]; /* the same of the bitmaps of used entries */
+	uint32_t log, log_last; /* operations, index + 1 */
+	uint64_t orders, births;
+};
+
+static inline void *entry(const struct step *s, int array, uint32_t i)
+{
+	return (char *)s + 8 * (size_t)s->at[array] + (size_t)i * sizes[array];
+}
+
+static inline struct proxy *proxy_at(const struct step *s, uint32_t i)
+{
+	return entry(s, PROXIES, i);
+}
+
+static inline struct device *device_at(const struct step *s, uint32_t i)
+{
+	return entry(s, DEVICES, i);
+}
+
+static inline struct comm *comm_at(const struct step *s, uint32_t i)
+{
+	return entry(s, COMMS, i);
+}
+
+static inline struct member *member_at(const struct step *s, uint32_t i)
+{
+	return entry(s, MEMBERS, i);
+}
+
+static inline struct op *op_at(const struct step *s, uint32_t i)
+{
+	return entry(s, OPS, i);
+}
+
+static inline struct part *part_at(const struct step *s, uint32_t i)
+{
+	return entry(s, PARTS, i);
+}
+
+static inline struct record *record_at(const struct step *s, uint32_t i)
+{
+	return entry(s, RECORDS, i);
+}
+
+static inline uint64_t *bitmap(const struct step *s, int array)
+{
+	return (uint64_t *)((char *)s + 8 * (size_t)s->map[array]);
+}
+
+static inline bool is_used(const struct step *s, int array, uint32_t i)
+{
+	return i < s->limit[array] && bitmap(s, array)[i / 64] >> (i % 64) & 1;
+}
+
+static inline uint32_t rank_of(const struct step *s, uint32_t m)
+{
+	return m - comm_at(s, member_at(s, m)->comm)->first;
+}
+
+static inline uint32_t member_of(const struct step *s, const struct op *op, uint32_t rank)
+{
+	return comm_at(s, op->comm)->first + rank;
+}
+
+/* Whether a member may still post for a collective. */
+static inline bool may_post(const struct step *s, const struct op *op, uint32_t rank)
+{
+	const struct member *m = member_at(s, member_of(s, op, rank));
+
+	return m->used == IN && m->posted <= op->number;
+}
+
+#endif /* STEP_I_H */

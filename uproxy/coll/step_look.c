@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * step_look.c - what a state is like: its digest, what is in flight in it, and sentences
+ */
+#include <stdio.h>
+
+#include "step_i.h"
+
+/* ---- what a state is like ---- */
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 29;
+}
+
+/* Of an operation, by names that do not depend on who posted first. */
+static uint64_t op_digest(const struct step *s, const struct op *op)
+{
+	uint64_t h = mix(comm_at(s, op->comm)->key, op->number), sum = 0, one;
+	uint32_t i, before = 0;
+
+	/* Of operations between the same two ranks, the earlier one is posted to first. */
+	for (i = op->prev; i && op->is_pair; i = op_at(s, i - 1)->prev)
+		before += op_at(s, i - 1)->is_pair && op_at(s, i - 1)->source == op->source &&
+		          op_at(s, i - 1)->destination == op->destination;
+	h = mix(h, op->is_pair | op->code << 8 | op->sides << 16 | (uint64_t)before << 32);
+	h = mix(h, op->source | (uint64_t)op->destination << 32);
+	h = mix(h, op->posted | (uint64_t)op->call.kind << 32 | (uint64_t)op->call.type << 40 |
+	                   (uint64_t)op->call.op << 48);
+	h = mix(mix(mix(h, op->call.count), op->call.peer), op->order);
+	for (i = op->parts; i; i = part_at(s, i - 1)->next) {
+		const struct part *p = part_at(s, i - 1);
+
+		one = mix(p->member, p->used | p->told << 8 | p->begun << 16);
+		sum += mix(mix(one, p->device), p->call | p->cookie << 16);
+	}
+	return mix(h, sum);
+}
+
+uint64_t step_digest(const struct step *s)
+{
+	uint64_t h = mix(s->orders, 1), sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < s->limit[PROXIES]; i++) {
+		const struct proxy *p = proxy_at(s, i);
+
+		if (!is_used(s, PROXIES, i))
+			continue;
+		h = mix(h, i);
+		h = mix(h, p->state | (uint64_t)p->device << 8 | (uint64_t)p->parts << 32);
+	}
+	for (i = 0; i < s->limit[DEVICES]; i++) {
+		const struct device *d = device_at(s, i);
+
+		if (!d->proxies && !d->parts)
+			continue;
+		h = mix(h, i);
+		h = mix(mix(h, d->proxies | (uint64_t)d->exited << 32), d->parts);
+		h = mix(h, mix(d->seen, d->woken));
+	}
+	for (i = 0; i < s->limit[COMMS]; i++) {
+		const struct comm *c = comm_at(s, i);
+
+		if (!is_used(s, COMMS, i))
+			continue;
+		h = mix(mix(h, c->key), c->state | c->died << 8 | c->code << 16);
+		h = mix(mix(h, c->ranks | (uint64_t)c->joined << 32),
+		        c->first | (uint64_t)c->gone << 32);
+	}
+	for (i = 0; i < s->limit[MEMBERS]; i++) {
+		const struct member *m = member_at(s, i);
+
+		if (!is_used(s, MEMBERS, i))
+			continue;
+		h = mix(h, i);
+		h = mix(h, m->used | m->silent << 8 | (uint64_t)m->comm << 16);
+		h = mix(h, mix(m->proxy, m->posted));
+	}
+	for (i = 0; i < s->limit[OPS]; i++)
+		sum += is_used(s, OPS, i) ? op_digest(s, op_at(s, i)) : 0;
+	for (i = 0; i < s->limit[RECORDS]; i++) {
+		const struct record *r = record_at(s, i);
+
+		if (is_used(s, RECORDS, i))
+			sum += mix(mix(r->cookie, r->member | (uint64_t)r->code << 32),
+			           r->parked | (uint64_t)r->left << 32);
+	}
+	return mix(h, sum);
+}
+
+/* ---- what is in flight ---- */
+
+static void waits_for(uint32_t *waits, uint32_t *list, uint32_t rank)
+{
+	if (*waits < STEP_LOOK_RANKS)
+		list[*waits] = rank;
+	++*waits;
+}
+
+/* Who has posted an operation that is in the log, and has not ended. */
+static void look_at_parts(const struct step *s, const struct op *op, struct step_op_look *look)
+{
+	for (uint32_t p = op->parts; p; p = part_at(s, p - 1)->next)
+		if (part_at(s, p - 1)->used != ENDED)
+			waits_for(&look->waits, look->rank, rank_of(s, part_at(s, p - 1)->member));
+}
+
+static void look_at_op(const struct step *s, const struct op *op, struct step_op_look *look)
+{
+	const struct comm *c = comm_at(s, op->comm);
+
+	*look = (struct step_op_look){ .born = op->born,
+		                       .call = op->call,
+		                       .number = op->number,
+		                       .source = op->source,
+		                       .destination = op->destination,
+		                       .order = op->order,
+		                       .failed = op->code != STEP_OK };
+	if (op->order || op->code) {
+		look_at_parts(s, op, look);
+	} else if (op->is_pair) {
+		waits_for(&look->waits, look->rank,
+		          op->sides & SENDER ? op->destination : op->source);
+	} else {
+		for (uint32_t r = 0; r < c->ranks; r++)
+			if (may_post(s, op, r))
+				waits_for(&look->waits, look->rank, r);
+	}
+}
+
+static void look_at_comm(const struct step *s, const struct comm *c, struct step_comm_look *look)
+{
+	*look = (struct step_comm_look){ .key = c->key,
+		                         .ranks = c->ranks,
+		                         .joined = c->joined,
+		                         .member = c->first,
+		                         .stands = c->state == STANDING };
+	for (uint32_t r = 0; c->state == FORMING && r < c->ranks; r++)
+		if (member_at(s, c->first + r)->used == RESERVED)
+			waits_for(&look->waits, look->rank, r);
+}
+
+void step_look(const struct step *s, const struct step_looker *looker)
+{
+	for (uint32_t i = 0, left = s->used[COMMS]; left && i < s->limit[COMMS]; i++) {
+		struct step_comm_look comm;
+		struct step_op_look op;
+
+		if (!is_used(s, COMMS, i))
+			continue;
+		left--;
+		look_at_comm(s, comm_at(s, i), &comm);
+		looker->comm(looker->ctx, s, &comm);
+		for (uint32_t o = comm_at(s, i)->ops; o; o = op_at(s, o - 1)->next) {
+			look_at_op(s, op_at(s, o - 1), &op);
+			if (op.waits)
+				looker->op(looker->ctx, s, &comm, &op);
+		}
+	}
+}
+
+/* ---- sentences ---- */
+
+const char *step_kind_name(enum step_kind kind)
+{
+	static const char *const names[STEP_KINDS] = {
+		[STEP_ALLREDUCE] = "all-reduce",
+		[STEP_REDUCE] = "reduce",
+		[STEP_BROADCAST] = "broadcast",
+		[STEP_ALLGATHER] = "all-gather",
+		[STEP_REDUCESCATTER] = "reduce-scatter",
+		[STEP_ALLTOALL] = "all-to-all",
+		[STEP_GATHER] = "gather",
+		[STEP_SCATTER] = "scatter",
+		[STEP_SEND] = "send",
+		[STEP_RECV] = "receive",
+	};
+
+	return (unsigned int)kind < STEP_KINDS ? names[kind] : "unknown call";
+}
+
+int step_sentence(const struct step_failure *f, char *text, size_t size)
+{
+	static const char *const what[] = {
+		[STEP_DIFFERENT_COUNT] = "a count of",
+		[STEP_DIFFERENT_TYPE] = "the type",
+		[STEP_DIFFERENT_OP] = "the operator",
+		[STEP_DIFFERENT_ROOT] = "the root",
+	};
+	char name[80];
+
+	if (f->kind >= STEP_SEND)
+		snprintf(name, sizeof(name), "send from rank %u to %u", f->source, f->destination);
+	else
+		snprintf(name, sizeof(name), "%s, collective %llu", step_kind_name(f->kind),
+		         (unsigned long long)f->number);
+	switch (f->reason) {
+	case STEP_LEFT:
+		return snprintf(text, size, "%s: rank %u has left", name, f->rank);
+	case STEP_DIED:
+		return snprintf(text, size, "%s: rank %u has died", name, f->rank);
+	case STEP_TRANSPORT:
+		return snprintf(text, size, "%s: the transport of rank %u failed", name, f->rank);
+	case STEP_DIFFERENT_KIND:
+		return snprintf(text, size, "collective %llu: rank %u calls %s, rank %u %s",
+		                (unsigned long long)f->number, f->rank, step_kind_name(f->value),
+		                f->other, step_kind_name(f->other_value));
+	default:
+		return snprintf(text, size, "%s: rank %u has %s %llu, rank %u %llu", name, f->rank,
+		                what[f->reason], (unsigned long long)f->value, f->other,
+		                (unsigned long long)f->other_value);
+	}
+}

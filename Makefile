@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makefile - builds, tests and installs everything; each folder adds its part in its own build.mk.
 #
-# A fragment (*/build.mk or */*/build.mk) defines targets with outputs below $(B) and adds to
+# A fragment (*/build.mk, */*/build.mk) defines targets with outputs below $(B) and adds to
 #   ALL            products and programs that plain `make` builds
 #   HOST_TESTS     programs or scripts that print TAP 13, exit 0, 1 or 4 (skip); run from the top
 #   VM_TESTS       the same, run as root in a VM on each of Debian's kernels, singvgpu.ko loaded
@@ -78,7 +78,7 @@ CUDA_IS_OLD := $(shell [ "0$$(sed -n 's/^.define CUDA_VERSION //p' $(CUDA_HOME)/
 nvcc = $(CUDA_HOME)/bin/nvcc $(if $(CUDA_IS_OLD),-include selftests/jobs/older.cuh \
 	$(if $(findstring arch,$(1)),,-arch=sm_75)) $(1)
 
-FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk))
+FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk) uproxy/softgpu/comm/build.mk)
 CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))
 ifeq ($(CUDA_HOME),)
 FRAGMENTS := $(filter-out $(CUDA_FRAGMENTS),$(FRAGMENTS))

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.mk - the soft device's transport, between processes without proxies.
+
+COMM_TESTS := matrix failures
+COMM_TEST_BIN := $(COMM_TESTS:%=$(B)/selftests/comm/comm-%)
+# What an address holds, and what an honest end sends, are private.
+COMM_TEST_CFLAGS = $(SOFTCOMM_CFLAGS) -Iuproxy/softgpu/comm -Iselftests/comm -Iselftests/coll
+
+$(COMM_TEST_BIN): $(B)/selftests/comm/comm-%: selftests/comm/%.c selftests/comm/world.c \
+		$(B)/uproxy/libcoll.a selftests/comm/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(COMM_TEST_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm -ldl \
+		-pthread
+$(COMM_TEST_BIN): | $(B)/uproxy/softgpu/libsoftcomm.so
+
+# Not under sanitizers yet: it has not been tried.
+HOST_TESTS += $(if $(SAN),,$(COMM_TEST_BIN))
+
+# All that the issue asks for, 500 kills among it.
+TIMEOUT_comm-matrix-long := 900
+TIMEOUT_comm-failures-long := 1800
+COMM_LONG := matrix failures
+COMM_LONG_TESTS := $(COMM_LONG:%=$(B)/selftests/comm/comm-%-long)
+LONG_TESTS += $(COMM_LONG_TESTS)
+$(COMM_LONG_TESTS): $(B)/selftests/comm/comm-%-long: selftests/comm/build.mk $(B)/selftests/comm/comm-%
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec %s long\n' '$(B)/selftests/comm/comm-$*' >$@
+	@chmod +x $@

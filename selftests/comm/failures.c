@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * failures.c - cancelled operations, killed ends, ends that leave, messages that are nonsense, and
+ * the bytes that are sent; between processes, without proxies
+ *
+ * failures [long]: more kills.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tree.h"
+#include "wire_i.h"
+#include "world.h"
+
+static uint32_t devices[WORLD_MAX];
+static int kills = 12;
+static unsigned int test;
+
+static int result(bool ok, const char *name)
+{
+	printf("%s %u %s\n", ok ? "ok" : "not ok", ++test, name);
+	return !ok;
+}
+
+/* An all-reduce of ones, ranks 0 … n-1 on devices of that number, or all but one. */
+static int begin(uint64_t order, uint32_t self, uint32_t n, uint64_t count, const float *send,
+                 float *recv, struct ended *e)
+{
+	struct comm_part p = { .rank = self, .send = send, .recv = recv };
+	struct comm_start s = { .order = order, .ranks = n, .nparts = 1, .device = devices,
+		                .part = &p, .done = on_end, .arg = e };
+
+	s.call = (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = count };
+	return driver->start(end, &s);
+}
+
+static float *ones(uint64_t count)
+{
+	float *f = malloc(count * sizeof(*f));
+
+	for (uint64_t i = 0; i < count; i++)
+		f[i] = 1;
+	return f;
+}
+
+static void expect(const float *got, uint64_t count, float want, const char *what)
+{
+	for (uint64_t i = 0; i < count; i++)
+		if (got[i] != want)
+			world_fail("%s: element %lu is %f, not %f", what, (unsigned long)i, got[i], want);
+}
+
+static void sum(uint64_t order, uint32_t self, uint32_t n, uint64_t count, const char *what)
+{
+	float *send = ones(count), *recv = calloc(count, sizeof(*recv));
+	struct ended e = { 0 };
+	int rc = begin(order, self, n, count, send, recv, &e);
+
+	if (rc || (rc = await(&e, 20000)))
+		world_fail("%s: device %u: %d", what, self, rc);
+	expect(recv, count, n, what);
+	free(send);
+	free(recv);
+}
+
+/* ------------------------------------------------------------------------------ bytes */
+
+static void bytes_body(uint32_t self, void *arg)
+{
+	uint64_t count = *(uint64_t *)arg;
+
+	sum(1, self, world->n, count, "bytes");
+	sum(2, self, world->n, count + 1, "bytes");
+}
+
+static bool bytes(void)
+{
+	static const uint64_t counts[] = { 1, 1000, 100000, 3000001 };
+
+	for (uint32_t n = 2; n <= 8; n++)
+		for (uint32_t i = 0; i < 4; i++) {
+			uint64_t count = counts[i], sent = 0, received = 0, ideal;
+
+			world_begin(n, bytes_body, &count);
+			if (world_end())
+				return false;
+			for (uint32_t k = 0; k < n; k++) {
+				sent += world->count[k].sent;
+				received += world->count[k].received;
+			}
+			ideal = 2 * (n - 1) * (2 * count + 1) * sizeof(float);
+			if (sent == ideal && received == ideal)
+				continue;
+			printf("# %u devices: %lu sent, %lu received, not %lu\n", n,
+			       (unsigned long)sent, (unsigned long)received, (unsigned long)ideal);
+			return false;
+		}
+	return true;
+}
+
+/* ------------------------------------------------------------------------------ cancel */
+
+static void cancel_one(uint32_t self, uint64_t order, uint64_t count, uint32_t late, double after)
+{
+	float *send = ones(count), *recv = ones(count);
+	struct ended e = { 0 };
+	double since;
+	int rc = 0;
+
+	if (self != late)
+		rc = begin(order, self, world->n, count, send, recv, &e);
+	usleep(after * 1e6);
+	since = seconds();
+	if (self != late && !rc) {
+		driver->cancel(end, order);
+		rc = await(&e, 5000);
+		if (rc != STEP_REMOTE && !(rc == STEP_OK && late >= world->n))
+			world_fail("a cancelled operation ended with %d", rc);
+		if (seconds() - since > 0.1)
+			world_fail("cancel took %.0f ms", (seconds() - since) * 1e3);
+		for (uint64_t i = 0; i < count; i++)
+			recv[i] = -5;
+	}
+	world_barrier();
+	/* The late one's data comes now, and must go nowhere. */
+	if (self == late) {
+		rc = begin(order, self, world->n, count, send, recv, &e);
+		usleep(20000);
+		driver->cancel(end, order);
+		if (rc || await(&e, 5000) != STEP_REMOTE)
+			world_fail("the late one did not end by cancel");
+	}
+	world_barrier();
+	if (self != late)
+		expect(recv, count, -5, "a buffer after cancel");
+	free(send);
+	free(recv);
+}
+
+static void cancel_body(uint32_t self, void *arg)
+{
+	uint64_t order = 1;
+
+	(void)arg;
+	sum(order++, self, world->n, 1000, "before a cancel");
+	for (uint32_t i = 0; i < 8; i++) {
+		cancel_one(self, order++, 1 + i * 90000, i % world->n, 0.01);
+		sum(order++, self, world->n, 70000, "after a cancel");
+	}
+	/* In the middle of something. */
+	for (uint32_t i = 0; i < 4; i++) {
+		cancel_one(self, order++, 4 << 20, WORLD_MAX, i * 0.003);
+		sum(order++, self, world->n, 1000, "after a cancel in the middle");
+	}
+	driver->cancel(end, 12345);
+}
+
+/* ------------------------------------------------------------------------------ order */
+
+/* Two operations whose starts come in different order, and messages for what has not started. */
+static void order_body(uint32_t self, void *arg)
+{
+	uint64_t count = 200000;
+	float *send = ones(count), *recv[2] = { ones(count), ones(count) };
+	struct ended e[2] = { 0 };
+
+	(void)arg;
+	for (uint64_t turn = 0; turn < 20; turn++) {
+		e[0].code = e[1].code = 0;
+		world_barrier();
+		for (uint32_t i = 0; i < 2; i++) {
+			uint32_t k = self & 1 ? i : 1 - i;
+
+			if (begin(2 * turn + k + 1, self, world->n, turn & 1 ? 10 : count, send,
+			          recv[k], &e[k]))
+				world_fail("start");
+			usleep(self * 1000);
+		}
+		for (uint32_t k = 0; k < 2; k++) {
+			if (await(&e[k], 20000))
+				world_fail("an operation started in another order");
+			expect(recv[k], turn & 1 ? 10 : count, world->n, "another order");
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------------ leaving */
+
+/* Device 0 sends, and exits at once when that has ended; the others receive later. */
+static void leave_body(uint32_t self, void *arg)
+{
+	uint64_t count = 30000;
+	float *f = self ? calloc(count, sizeof(*f)) : ones(count);
+	struct ended e[WORLD_MAX] = { 0 };
+
+	(void)arg;
+	if (self)
+		usleep(200000);
+	for (uint32_t d = 1; d < world->n; d++) {
+		struct comm_part p = { .rank = self, .send = self ? NULL : f, .recv = self ? f : NULL };
+		struct comm_start s = { .order = d, .ranks = world->n, .nparts = 1,
+			                .device = devices, .part = &p, .done = on_end, .arg = &e[d] };
+
+		s.call = (struct step_call){ .kind = self ? STEP_RECV : STEP_SEND,
+			                     .type = TREE_F32, .peer = self ? 0 : d, .count = count };
+		if (self && self != d)
+			continue;
+		if (driver->start(end, &s))
+			world_fail("start of a pair");
+	}
+	for (uint32_t d = 1; d < world->n; d++)
+		if (!self || self == d) {
+			int rc = await(&e[d], 5000);
+
+			if (rc)
+				world_fail("device %u: a pair with one that left: %d", self, rc);
+		}
+	if (self)
+		expect(f, count, 1, "from one that left");
+}
+
+/* ------------------------------------------------------------------------------ kills */
+
+static void kill_body(uint32_t self, void *arg)
+{
+	static const uint64_t counts[] = { 2, 5000, 300000, 3 << 20 };
+	uint32_t turn = *(uint32_t *)arg, n = world->n, victim = n - 1;
+	uint64_t count = counts[turn % 4], order = 1;
+	float *send = ones(count), *recv = ones(count);
+	struct ended e;
+	int rc = 0;
+
+	world->victim = victim;
+	/* The last device is killed while all are at it. */
+	if (self == 0 && fork() == 0) {
+		usleep(1000 + turn * 7919 % 20000);
+		kill(world->pid[victim], SIGKILL);
+		_exit(0);
+	}
+	while (!rc) {
+		e.code = 0;
+		rc = begin(order++, self, n, count, send, recv, &e);
+		if (rc)
+			world_fail("start beside a dead one: %d", rc);
+		rc = await(&e, 2000);
+		if (rc < 0) {
+			/* Nobody told us: the board's turn. */
+			driver->cancel(end, order - 1);
+			rc = await(&e, 100);
+		}
+		if (rc < 0)
+			world_fail("device %u hangs beside a dead one", self);
+	}
+	/* The survivors go on, each after its own last order. */
+	sum(1ull << 40, self, n - 1, 100000, "survivors");
+}
+
+static int names(const char *dir, const char *prefix)
+{
+	struct dirent *e;
+	int n = 0;
+	DIR *d = opendir(dir);
+
+	while (d && (e = readdir(d)))
+		n += !strncmp(e->d_name, prefix, strlen(prefix));
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static bool killed(void)
+{
+	for (uint32_t turn = 0; turn < (uint32_t)kills; turn++) {
+		world_begin(2 + turn % 4 + 1, kill_body, &turn);
+		if (world_end()) {
+			printf("# turn %u\n", turn);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------------ nonsense */
+
+static int dial(const struct address *a)
+{
+	struct sockaddr_un u = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	memcpy(u.sun_path + 1, "singvgpu-comm-", 14);
+	for (int i = 0; i < 16; i++) {
+		u.sun_path[15 + 2 * i] = "0123456789abcdef"[a->name[i] >> 4];
+		u.sun_path[16 + 2 * i] = "0123456789abcdef"[a->name[i] & 15];
+	}
+	if (connect(fd, (void *)&u, offsetof(struct sockaddr_un, sun_path) + 47)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void give(int fd, const void *from, size_t len, const int *fds)
+{
+	_Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))] = { 0 };
+	struct iovec v = { (void *)from, len };
+	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = space,
+		            .msg_controllen = sizeof(space) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(2 * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, 2 * sizeof(int));
+	sendmsg(fd, &h, MSG_NOSIGNAL);
+}
+
+static uint32_t any(uint64_t *x, uint32_t n)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return (*x >> 33) % n;
+}
+
+/* Fills a queue with messages, some of them nearly right. */
+static void scribble(struct link_memory *mem, uint64_t *x, uint32_t from)
+{
+	for (uint32_t i = 0; i < ENTRIES; i++) {
+		struct entry *e = &mem->entry[i];
+
+		for (uint32_t k = 0; k < sizeof(*e) / 4; k++)
+			((uint32_t *)e)[k] = any(x, UINT32_MAX);
+		if (any(x, 8)) {
+			e->msg = (struct msg){ .magic = MSG_MAGIC, .what = any(x, 7), .from = from,
+				               .order = 1 + any(x, 4), .a = any(x, 3), .b = any(x, 3),
+				               .first = any(x, 2) ? 0 : any(x, UINT32_MAX),
+				               .len = any(x, 2) ? any(x, 2 * CHUNK) : any(x, 32) };
+			e->slot = any(x, 2) ? any(x, SLOTS) : any(x, UINT32_MAX);
+		}
+		__atomic_store_n(&e->seq, i + 1, __ATOMIC_RELEASE);
+	}
+}
+
+/* The last device of the world is none: it knows the keys, and sends nonsense to the others. */
+static void liar(uint32_t self)
+{
+	uint64_t x = 88172645463325252ull + self;
+	char junk[4096];
+
+	for (int turn = 0; turn < 60; turn++) {
+		struct address a;
+		struct hello h = { .magic = HELLO_MAGIC, .from = self,
+			           .size = sizeof(struct link_memory) };
+		int fds[2], fd;
+		void *mem;
+
+		memcpy(&a, world->address[turn % self], sizeof(a));
+		memcpy(h.key, a.key, sizeof(h.key));
+		fd = dial(&a);
+		if (fd < 0)
+			world_fail("device %u does not listen any more", turn % self);
+		for (uint32_t i = 0; i < sizeof(junk); i++)
+			junk[i] = any(&x, 256);
+		fds[0] = memfd_create("lie", MFD_ALLOW_SEALING);
+		fds[1] = memfd_create("bell", 0);
+		if (ftruncate(fds[0], turn % 5 ? sizeof(struct link_memory) : 4096))
+			world_fail("memfd");
+		/* Of 5 turns: too small, not sealed, a wrong key, junk, and a queue of nonsense. */
+		if (turn % 5 != 1)
+			fcntl(fds[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+		if (turn % 5 == 2)
+			h.key[3] ^= 1;
+		if (turn % 5 == 3) {
+			send(fd, junk, 1 + any(&x, sizeof(junk) - 1), MSG_NOSIGNAL);
+		} else {
+			mem = mmap(NULL, sizeof(struct link_memory), PROT_READ | PROT_WRITE,
+			           MAP_SHARED, fds[0], 0);
+			if (turn % 5 == 4)
+				scribble(mem, &x, self);
+			give(fd, &h, sizeof(h), fds);
+			munmap(mem, sizeof(struct link_memory));
+		}
+		usleep(3000);
+		close(fds[0]);
+		close(fds[1]);
+		close(fd);
+	}
+}
+
+static void lies_body(uint32_t self, void *arg)
+{
+	uint32_t n = world->n, left = n - 1;
+	struct ended e = { 0 };
+	float f = 1, g;
+
+	(void)arg;
+	if (self == left) {
+		liar(self);
+		world_barrier();
+		return;
+	}
+	/* An operation with the liar, and others without it meanwhile. */
+	if (begin(1, self, n, 1, &f, &g, &e))
+		world_fail("start");
+	for (uint64_t order = 10; order < 400; order++)
+		sum(order, self, left, order * 37, "beside a liar");
+	world_barrier();
+	driver->cancel(end, 1);
+	/* Which end it comes to, OK among them, depends on the lies; that it comes does not. */
+	if (await(&e, 100) < 0)
+		world_fail("an operation with a liar does not end");
+	sum(1000, self, left, 100000, "after the lies");
+}
+
+/* ------------------------------------------------------------------------------ bad calls */
+
+static void bad_body(uint32_t self, void *arg)
+{
+	float f = 1, g = 0;
+	struct comm_part p = { .rank = self, .send = &f, .recv = &g };
+	struct ended e = { 0 };
+	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = devices, .part = &p,
+		                .done = on_end, .arg = &e };
+	const struct step_call good = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = 1 };
+	const struct step_call bad[] = {
+		{ .kind = STEP_KINDS, .type = TREE_F32, .count = 1 },
+		{ .kind = STEP_ALLREDUCE, .type = TREE_TYPES, .count = 1 },
+		{ .kind = STEP_ALLREDUCE, .op = TREE_OPS, .type = TREE_F32, .count = 1 },
+		{ .kind = STEP_REDUCE, .peer = 2, .type = TREE_F32, .count = 1 },
+		{ .kind = STEP_ALLREDUCE, .type = TREE_F64, .count = 1ull << 60 },
+		{ .kind = STEP_ALLREDUCE, .op = TREE_PREMULSUM, .type = TREE_F32, .count = 1 },
+		{ .kind = STEP_BROADCAST, .op = TREE_MAX, .type = TREE_F32, .count = 1 },
+	};
+
+	(void)arg;
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		s.call = bad[i];
+		if (driver->start(end, &s) != -EINVAL)
+			world_fail("bad call %u was taken", i);
+	}
+	s.call = good;
+	p.rank = 1 - self;
+	if (driver->start(end, &s) != -EINVAL)
+		world_fail("another one's part was taken");
+	p.rank = self;
+	p.recv = NULL;
+	if (driver->start(end, &s) != -EINVAL)
+		world_fail("a part without a buffer was taken");
+	s.nparts = 0;
+	if (driver->start(end, &s) != -EINVAL || e.code)
+		world_fail("an operation without a part was taken");
+	sum(2, self, 2, 10, "after bad calls");
+}
+
+static bool in_world(uint32_t n, void (*body)(uint32_t, void *))
+{
+	world_begin(n, body, NULL);
+	return !world_end();
+}
+
+int main(int argc, char **argv)
+{
+	int bad = 0, shm = names("/dev/shm", "singvgpu");
+
+	if (argc > 1 && !strcmp(argv[1], "long"))
+		kills = 500;
+	for (uint32_t i = 0; i < WORLD_MAX; i++)
+		devices[i] = i;
+	printf("TAP version 13\n1..10\n");
+	bad += result(in_world(2, bad_body), "bad calls are refused");
+	bad += result(in_world(4, order_body), "operations start in any order");
+	bad += result(in_world(4, leave_body), "what one that has left had sent is received");
+	bad += result(bytes(), "an all-reduce sends 2 (n-1) S bytes");
+	bad += result(in_world(2, cancel_body) && in_world(4, cancel_body),
+	              "a cancelled operation ends at once, and its buffers are let alone");
+	bad += result(in_world(4, lies_body), "nonsense ends its sender's operations alone");
+	bad += result(killed(), "the others go on when one is killed");
+	world_tcp = true;
+	if (world_has_ip()) {
+		bad += result(in_world(4, leave_body) && in_world(4, cancel_body) &&
+		                      in_world(3, order_body),
+		              "the same over TCP");
+		bad += result(killed(), "the others go on over TCP when one is killed");
+	} else {
+		printf("ok 8 # SKIP this host has no IP address but loopback\nok 9 # SKIP\n");
+		test += 2;
+	}
+	bad += result(names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
+	return !!bad;
+}

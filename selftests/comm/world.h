@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world.h - processes with an end of the transport each, without proxies: they share a page with
+ * their addresses, a barrier, and the first failure
+ */
+#ifndef SELFTESTS_COMM_WORLD_H
+#define SELFTESTS_COMM_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "comm.h"
+
+#define WORLD_MAX 16
+
+struct world {
+	uint32_t n;
+	uint32_t len[WORLD_MAX]; /* of the address; 0: not open yet */
+	uint32_t gone[WORLD_MAX];
+	uint32_t came, turn;
+	uint32_t failed;
+	uint32_t victim; /* is to be killed */
+	char text[256];
+	pid_t pid[WORLD_MAX];
+	double figure[64]; /* what processes tell each other */
+	struct comm_counters count[WORLD_MAX];
+	char address[WORLD_MAX][COMM_ADDRESS_MAX];
+};
+
+extern struct world *world;
+extern const struct comm_driver *driver; /* of libsoftcomm.so below SINGVGPU_BUILD */
+extern struct comm *end; /* this process's */
+extern bool world_tcp; /* ends are not to share memory */
+extern bool world_apart; /* they are in svcolla and svcollb, network namespaces of bench-coll */
+
+bool world_has_ip(void); /* that another host could reach */
+
+/* Forks n processes that run body(self, arg) with their ends open. */
+void world_begin(uint32_t n, void (*body)(uint32_t self, void *arg), void *arg);
+/* Waits for them. 0, or the number of those that failed; the victim's end is no failure. */
+int world_end(void);
+void world_barrier(void);
+/* The first failure of any; ends this process. */
+void world_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* An operation's end. */
+struct ended {
+	uint32_t code; /* + 1; 0: not yet */
+};
+void on_end(void *arg, enum step_code code);
+/* Waits for it; -1: not within that time. */
+int await(struct ended *e, int ms);
+double seconds(void);
+
+#endif

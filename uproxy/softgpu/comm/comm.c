@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * comm.c - the transport's interface, and the thread that makes operations progress
+ *
+ *   start ──► incoming ──► begun: in the hash by order ──► ended: op_end() ──► done()
+ *                │                    │ cancel()               ▲
+ *                └────────────────────┴────────────────────────┘
+ *
+ * The thread polls while there is something to expect, gives its processor away after a while, and
+ * then sleeps until a message comes or the bell rings: more threads than processors must not keep
+ * each other from working.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transport_i.h"
+
+/*
+ * Polls in vain before the processor is offered to others: as many as have been worth it lately. With
+ * more threads than processors they are not.
+ */
+#define SPINS_LEAST 4
+#define SPINS_MOST  400
+#define YIELD_NS 50000 /* after that long in vain: sleep */
+
+struct op *op_find(struct comm *c, uint64_t order)
+{
+	struct op *op = c->hash[order % HASH];
+
+	while (op && op->s.order != order)
+		op = op->hash;
+	return op;
+}
+
+static struct op *op_new(struct comm *c)
+{
+	struct op *op;
+
+	pthread_mutex_lock(&c->lock);
+	op = c->spare;
+	if (op) {
+		c->spare = op->next;
+		c->spares--;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!op)
+		op = aligned_alloc(64, sizeof(*op));
+	if (op)
+		memset(op, 0, offsetof(struct op, room));
+	return op;
+}
+
+/* Frees an operation that is in no list; under the lock, if `listed`, it is taken out of `all`. */
+static void op_free(struct comm *c, struct op *op, bool listed)
+{
+	op_clear(op);
+	pthread_mutex_lock(&c->lock);
+	if (listed) {
+		*op->link = op->next;
+		if (op->next)
+			op->next->link = op->link;
+	}
+	if (c->spares < SPARE_MOST) {
+		op->next = c->spare;
+		c->spare = op;
+		c->spares++;
+		op = NULL;
+	}
+	pthread_mutex_unlock(&c->lock);
+	free(op);
+}
+
+void op_wake(struct comm *c, struct op *op)
+{
+	if (op->runnable)
+		return;
+	op->runnable = true;
+	op->run = NULL;
+	*c->run_end = op;
+	c->run_end = &op->run;
+}
+
+void op_wake_all(struct comm *c)
+{
+	for (uint32_t h = 0; h < HASH; h++)
+		for (struct op *op = c->hash[h]; op; op = op->hash)
+			op_wake(c, op);
+}
+
+static void ring_bell(struct comm *c)
+{
+	uint64_t one = 1;
+
+	/* Pairs with the fence in progress_sleep(): either we see that it sleeps, or it our news. */
+	__atomic_store_n(&c->news, 1, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&c->sleeping, __ATOMIC_RELAXED) &&
+	    write(c->bell, &one, sizeof(one)) < 0)
+		return; /* it has rung so often that it cannot be missed */
+}
+
+/* Takes an operation out of everything but the lists of `lock`. */
+static void op_unhash(struct comm *c, struct op *op)
+{
+	struct op **at = &c->hash[op->s.order % HASH];
+
+	while (*at && *at != op)
+		at = &(*at)->hash;
+	if (*at)
+		*at = op->hash;
+	if (!op->runnable)
+		return;
+	for (at = &c->run; *at != op; at = &(*at)->run)
+		;
+	*at = op->run;
+	if (c->run_end == &op->run)
+		c->run_end = at;
+}
+
+/* Whether an operation sends something to a device, or gets it from there. */
+static bool op_meets(const struct op *op, uint32_t device)
+{
+	for (uint32_t k = 0; k < op->nin; k++)
+		if (op->in[k].from == device)
+			return true;
+	for (uint32_t k = 0; k < op->nout; k++)
+		if (op->out[k].device == device)
+			return true;
+	return false;
+}
+
+void op_end(struct comm *c, struct op *op, enum step_code code)
+{
+	void (*done)(void *arg, enum step_code code) = op->s.done;
+	void *arg = op->s.arg;
+
+	op_unhash(c, op);
+	if (code) {
+		struct msg m = { .what = MSG_DROP, .order = op->s.order };
+
+		c->forgotten[op->s.order % HASH] = op->s.order;
+		flow_forget(c, op);
+		for (uint32_t i = 0; i < op->devices; i++)
+			if (op_meets(op, op->dev[i]))
+				wire_send(c, op->dev[i], &m, NULL, NULL);
+	}
+	op_free(c, op, true);
+	done(arg, code);
+}
+
+/* Operations end that still need a device which is lost, or has sent nonsense. */
+void device_lost(struct comm *c, uint32_t device)
+{
+	for (uint32_t h = 0; h < HASH; h++)
+		for (struct op *op = c->hash[h]; op; op = op->hash)
+			if (!op->code && flow_needs(op, device)) {
+				op->code = STEP_REMOTE;
+				op_wake(c, op);
+			}
+}
+
+static void begin(struct comm *c, struct op *op)
+{
+	struct op **slot = &c->hash[op->s.order % HASH];
+
+	op->hash = *slot;
+	*slot = op;
+	op_wake(c, op);
+	flow_begin(c, op);
+}
+
+/* What other threads have said. */
+static void take_news(struct comm *c)
+{
+	struct op *op, *next;
+
+	__atomic_store_n(&c->news, 0, __ATOMIC_RELAXED);
+	/* Pairs with ring_bell(): what was stored before news is seen under the lock. */
+	pthread_mutex_lock(&c->lock);
+	op = c->incoming;
+	c->incoming = NULL;
+	c->incoming_end = &c->incoming;
+	pthread_mutex_unlock(&c->lock);
+	for (; op; op = next) {
+		next = op->incoming;
+		begin(c, op);
+	}
+	/* A done() may start and cancel: from the front again after each. */
+	for (;;) {
+		pthread_mutex_lock(&c->lock);
+		for (op = c->all; op && !(op->cancelled && op_find(c, op->s.order) == op); op = op->next)
+			;
+		pthread_mutex_unlock(&c->lock);
+		if (!op)
+			return;
+		op_end(c, op, STEP_REMOTE);
+	}
+}
+
+/* Runs what is runnable now, once. */
+static bool run_all(struct comm *c)
+{
+	struct op *last = c->run ? (struct op *)((char *)c->run_end - offsetof(struct op, run)) : NULL;
+	struct op *op;
+	bool more = last;
+
+	while (more && (op = c->run)) {
+		more = op != last;
+		c->run = op->run;
+		if (!c->run)
+			c->run_end = &c->run;
+		op->runnable = false;
+		if (!op->code)
+			flow_run(c, op);
+		if (op->code)
+			op_end(c, op, op->code);
+		else if (flow_ended(op))
+			op_end(c, op, STEP_OK);
+	}
+	return last;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+static void progress_sleep(struct comm *c)
+{
+	__atomic_store_n(&c->sleeping, 1, __ATOMIC_RELAXED);
+	/* Pairs with the fence in ring_bell(). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&c->news, __ATOMIC_RELAXED) &&
+	    !__atomic_load_n(&c->stop, __ATOMIC_RELAXED))
+		wire_sleep(c);
+	__atomic_store_n(&c->sleeping, 0, __ATOMIC_RELAXED);
+}
+
+static void *progress(void *arg)
+{
+	struct comm *c = arg;
+	uint64_t since = 0;
+	uint32_t idle = 0, spins = SPINS_MOST;
+
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		bool any = wire_progress(c);
+
+		if (__atomic_load_n(&c->news, __ATOMIC_RELAXED)) {
+			take_news(c);
+			any = true;
+		}
+		any |= run_all(c);
+		if (any) {
+			if (idle > spins && spins > SPINS_LEAST)
+				spins -= spins / 4;
+			else if (idle && idle < spins && spins < SPINS_MOST)
+				spins += 1 + spins / 4;
+			idle = 0;
+			continue;
+		}
+		if (++idle < spins)
+			continue;
+		if (idle == spins)
+			since = now_ns();
+		sched_yield();
+		if (now_ns() - since < YIELD_NS)
+			continue;
+		progress_sleep(c);
+		idle = 0;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------------ the interface */
+
+static void comm_free(struct comm *c)
+{
+	struct op *next;
+
+	if (c->bell >= 0)
+		close(c->bell);
+	for (struct op *op = c->spare; op; op = next) {
+		next = op->next;
+		free(op);
+	}
+	free(c->early_bytes);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static int soft_open(struct comm **out, const struct comm_open *o, struct why *why)
+{
+	struct comm *c;
+	int rc;
+
+	if (o->self >= COMM_DEVICES_MAX || !o->address)
+		return why_set(why, -EINVAL, "device %u of a transport: at most %u are possible",
+		               o->self, COMM_DEVICES_MAX);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return why_set(why, -ENOMEM, "no memory for the transport");
+	pthread_mutex_init(&c->lock, NULL);
+	c->o = *o;
+	c->run_end = &c->run;
+	c->incoming_end = &c->incoming;
+	c->early_bytes = calloc(COMM_DEVICES_MAX, sizeof(*c->early_bytes));
+	c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = c->bell < 0 ? -errno : c->early_bytes ? 0 : -ENOMEM;
+	if (rc)
+		why_set(why, rc, "the transport: %s", err_text(rc));
+	else
+		rc = wire_open(c, why);
+	if (rc) {
+		comm_free(c);
+		return rc;
+	}
+	rc = -pthread_create(&c->thread, NULL, progress, c);
+	if (rc) {
+		why_set(why, rc, "the transport's thread: %s", err_text(rc));
+		wire_close(c);
+		comm_free(c);
+		return rc;
+	}
+	pthread_setname_np(c->thread, "comm");
+	*out = c;
+	return 0;
+}
+
+static int soft_start(struct comm *c, const struct comm_start *s)
+{
+	bool here = pthread_equal(pthread_self(), c->thread);
+	struct op *op = op_new(c);
+	int rc;
+
+	if (!op)
+		return -ENOMEM;
+	op->s = *s;
+	rc = plan(op, c->o.self);
+	if (rc) {
+		op_free(c, op, false);
+		return rc;
+	}
+	pthread_mutex_lock(&c->lock);
+	op->next = c->all;
+	op->link = &c->all;
+	if (op->next)
+		op->next->link = &op->next;
+	c->all = op;
+	if (!here) {
+		*c->incoming_end = op;
+		c->incoming_end = &op->incoming;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (here) /* from done() */
+		begin(c, op);
+	else
+		ring_bell(c);
+	return 0;
+}
+
+static void soft_cancel(struct comm *c, uint64_t order)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&c->lock);
+	for (struct op *op = c->all; op; op = op->next)
+		if (op->s.order == order)
+			op->cancelled = any = true;
+	pthread_mutex_unlock(&c->lock);
+	if (any)
+		ring_bell(c);
+}
+
+static void soft_counters(struct comm *c, struct comm_counters *n)
+{
+	n->sent = __atomic_load_n(&c->n.sent, __ATOMIC_RELAXED);
+	n->received = __atomic_load_n(&c->n.received, __ATOMIC_RELAXED);
+	n->messages = __atomic_load_n(&c->n.messages, __ATOMIC_RELAXED);
+}
+
+static void soft_close(struct comm *c)
+{
+	struct op *op;
+
+	__atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
+	ring_bell(c);
+	pthread_join(c->thread, NULL);
+	/* This thread is the progress thread now. */
+	c->thread = pthread_self();
+	for (;;) {
+		take_news(c);
+		pthread_mutex_lock(&c->lock);
+		op = c->all;
+		pthread_mutex_unlock(&c->lock);
+		if (!op)
+			break;
+		op_end(c, op, STEP_REMOTE);
+	}
+	for (uint32_t h = 0; h < HASH; h++)
+		while (c->early[h])
+			early_drop(c, c->early[h]->msg.order, c->early[h]->msg.from);
+	wire_close(c);
+	comm_free(c);
+}
+
+__attribute__((visibility("default"))) const struct comm_driver singvgpu_comm_driver = {
+	.version = COMM_VERSION,
+	.name = "soft",
+	.open = soft_open,
+	.address = wire_address,
+	.start = soft_start,
+	.cancel = soft_cancel,
+	.counters = soft_counters,
+	.close = soft_close,
+};

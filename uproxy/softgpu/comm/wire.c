@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * wire.c - all links of an end: polled, and slept on
+ *
+ * Before the thread sleeps it says so in the memory of its links, and has a memory barrier executed
+ * on all processors that run an end of the transport (membarrier); then it looks once more. So a
+ * sender, which stores a message and then looks whether its receiver sleeps, needs no barrier of its
+ * own. Where the kernel has no such barrier the thread sleeps for a millisecond at most.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire_i.h"
+
+#define EVENTS 16
+#define SELDOM 256u /* polls of links in memory between looks at the sockets */
+
+int wire_open(struct comm *c, struct why *why)
+{
+	struct wire *w = calloc(1, sizeof(*w));
+	struct epoll_event e = { .events = EPOLLIN, .data.ptr = &c->bell };
+	int rc;
+
+	if (!w)
+		return why_set(why, -ENOMEM, "no memory for the transport");
+	c->wire = w;
+	w->unix_fd = w->tcp_fd = -1;
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	w->barrier = !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+	if (w->epoll < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, c->bell, &e))
+		rc = why_set(why, -errno, "the transport's sockets: %s", strerror(errno));
+	else
+		rc = wire_listen(c, why);
+	if (rc)
+		wire_close(c);
+	return rc;
+}
+
+int wire_address(struct comm *c, void *to)
+{
+	memcpy(to, &c->wire->self, sizeof(c->wire->self));
+	return sizeof(c->wire->self);
+}
+
+/* ------------------------------------------------------------------------------ ends of links */
+
+static void link_end(struct comm *c, struct link *l)
+{
+	struct wire *w = c->wire;
+	uint32_t device = l->device;
+
+	if (l->kind == LINK_TCP)
+		w->tcp--;
+	if (l->out) {
+		w->out[device] = NULL;
+	} else {
+		for (uint32_t i = 0; i < w->nin; i++)
+			if (w->in[i] == l) {
+				w->in[i] = w->in[--w->nin];
+				break;
+			}
+	}
+	if (l->fd >= 0)
+		epoll_ctl(w->epoll, EPOLL_CTL_DEL, l->fd, NULL);
+	l->lost = true;
+	if (l->held) { /* freed with the last slot */
+		close(l->fd);
+		l->fd = -1;
+	} else {
+		link_free(l);
+	}
+	if (device < COMM_DEVICES_MAX)
+		device_lost(c, device);
+}
+
+void wire_release(struct comm *c, struct link *l, void *data)
+{
+	(void)c;
+	memory_release(l, data);
+	if (!--l->held && l->lost && l->fd < 0)
+		link_free(l);
+}
+
+/* ------------------------------------------------------------------------------ sending */
+
+static bool room(struct link *l, uint32_t len)
+{
+	/* What waits has come first. */
+	if (l->later)
+		return false;
+	return l->kind == LINK_MEMORY ? memory_room(l, len) : tcp_room(l);
+}
+
+static void put(struct link *l, const struct msg *m, struct op *op, const struct flow_out *out)
+{
+	if (l->kind == LINK_MEMORY)
+		memory_put(l, m, op, out);
+	else
+		tcp_put(l, m, op, out);
+}
+
+static int link_to(struct comm *c, uint32_t device, struct link **l)
+{
+	*l = c->wire->out[device];
+	return *l ? (*l)->lost ? -EHOSTUNREACH : 0 : link_connect(c, device, l);
+}
+
+int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op *op,
+              const struct flow_out *out)
+{
+	struct wire *w = c->wire;
+	struct msg m = *head;
+	struct later *k;
+	struct link *l;
+	int rc;
+
+	rc = link_to(c, device, &l);
+	if (rc) {
+		if (rc == -EAGAIN)
+			w->wants = 1;
+		return rc;
+	}
+	m.magic = MSG_MAGIC;
+	m.from = c->o.self;
+	if (room(l, m.len)) {
+		put(l, &m, op, out);
+		return 0;
+	}
+	if (m.len) {
+		l->wants = true;
+		w->wants = 1;
+		return -EAGAIN;
+	}
+	k = malloc(sizeof(*k));
+	if (!k)
+		return -ENOMEM;
+	k->next = NULL;
+	k->msg = m;
+	*l->later_end = k;
+	l->later_end = &k->next;
+	w->wants = 1;
+	return 0;
+}
+
+/* Sends what had to wait, and lets operations try again. */
+static bool make_room(struct comm *c)
+{
+	struct wire *w = c->wire;
+	bool any = false;
+
+	w->wants = 0;
+	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+		struct link *l = w->out[i];
+
+		if (!l || (!l->wants && !l->later))
+			continue;
+		while (l->later &&
+		       (l->kind == LINK_MEMORY ? memory_room(l, 0) : tcp_room(l))) {
+			struct later *k = l->later;
+
+			put(l, &k->msg, NULL, NULL);
+			l->later = k->next;
+			if (!l->later)
+				l->later_end = &l->later;
+			free(k);
+		}
+		if (l->wants && room(l, CHUNK)) {
+			l->wants = false;
+			any = true;
+		}
+		w->wants |= l->wants || l->later;
+	}
+	if (any)
+		op_wake_all(c);
+	return any;
+}
+
+/* ------------------------------------------------------------------------------ what comes */
+
+static bool sockets(struct comm *c, int ms)
+{
+	struct wire *w = c->wire;
+	struct epoll_event e[EVENTS];
+	int n = epoll_wait(w->epoll, e, EVENTS, ms);
+	uint64_t rings;
+	bool any = false;
+
+	for (int i = 0; i < n; i++) {
+		void *of = e[i].data.ptr;
+
+		if (of == &w->unix_fd || of == &w->tcp_fd) {
+			wire_accept(c, *(int *)of);
+			any = true;
+		} else if (of == &c->bell) {
+			any |= read(c->bell, &rings, sizeof(rings)) > 0;
+		} else {
+			struct link *l = of;
+			bool was = l->greeted;
+
+			if (!link_event(l, e[i].events))
+				l->lost = w->lost = true;
+			else if (l->greeted && !was) {
+				any = true;
+				w->wants = 1;
+			}
+		}
+	}
+	return any;
+}
+
+/* Takes what a link has; whether it had something. At its end, too: what was sent is there. */
+static bool take(struct link *l)
+{
+	bool any = false;
+	int most = 8;
+
+	if (!l->greeted)
+		return false;
+	if (l->kind == LINK_TCP) {
+		if (!l->lost && !tcp_read(l, &any))
+			l->lost = true;
+		return any;
+	}
+	/* What a killed process has stored last is seen by now. */
+	while (most-- && memory_take(l))
+		any = true;
+	return any;
+}
+
+/*
+ * Ends links to devices that have gone. What such a device sent before is taken first: it may have
+ * exited because its part was done.
+ */
+static void ends(struct comm *c)
+{
+	struct wire *w = c->wire;
+
+	while (sockets(c, 0))
+		;
+	w->lost = false;
+	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+		bool more = false;
+
+		if (!w->out[i] || !w->out[i]->lost)
+			continue;
+		for (uint32_t k = 0; k < w->nin; k++) {
+			struct link *l = w->in[k];
+
+			if (!l->greeted || l->device != i)
+				continue;
+			more = l->kind == LINK_TCP ? !l->lost : take(l);
+		}
+		if (more)
+			w->lost = true;
+		else
+			link_end(c, w->out[i]);
+	}
+}
+
+bool wire_progress(struct comm *c)
+{
+	struct wire *w = c->wire;
+	bool any = false;
+
+	if (w->tcp || ++w->polls % SELDOM == 0)
+		any = sockets(c, 0);
+	for (uint32_t i = 0; i < w->nin;) {
+		struct link *l = w->in[i];
+		bool some = take(l);
+
+		any |= some;
+		if (l->lost && (!some || l->kind == LINK_TCP))
+			link_end(c, l);
+		else
+			i++;
+	}
+	if (w->lost)
+		ends(c);
+	if (w->wants)
+		any |= make_room(c);
+	return any;
+}
+
+/* Says in all links that the thread sleeps, or no longer. */
+static void say(struct wire *w, uint32_t sleeps)
+{
+	for (uint32_t i = 0; i < w->nin; i++)
+		if (w->in[i]->mem)
+			__atomic_store_n(&w->in[i]->mem->sleeps, sleeps, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < COMM_DEVICES_MAX && w->wants; i++)
+		if (w->out[i] && w->out[i]->mem && (w->out[i]->wants || w->out[i]->later))
+			__atomic_store_n(&w->out[i]->mem->waits, sleeps, __ATOMIC_RELAXED);
+}
+
+void wire_sleep(struct comm *c)
+{
+	struct wire *w = c->wire;
+	bool awake = false;
+
+	say(w, 1);
+	if (w->barrier)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	for (uint32_t i = 0; i < w->nin && !awake; i++)
+		awake = w->in[i]->mem && memory_has(w->in[i]);
+	if (!awake)
+		awake = w->wants && make_room(c);
+	if (!awake)
+		sockets(c, w->barrier && !w->wants ? -1 : 1);
+	say(w, 0);
+	w->polls = -1u; /* the next look at the sockets is soon */
+}
+
+void wire_close(struct comm *c)
+{
+	struct wire *w = c->wire;
+	struct timespec t = { .tv_nsec = 100000 };
+
+	if (!w)
+		return;
+	/* What TCP has not taken yet goes first; others may be gone, so not for ever. */
+	for (int ms = 0; ms < 10000; ms++) {
+		bool left = false;
+
+		if (w->wants)
+			make_room(c);
+		for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+			struct link *l = w->out[i];
+
+			if (l && !l->lost && (l->later || (l->kind == LINK_TCP && !tcp_room(l)))) {
+				left = true;
+				l->lost = l->kind == LINK_TCP && !tcp_flush(l);
+			}
+		}
+		if (!left)
+			break;
+		nanosleep(&t, NULL);
+		sockets(c, 0);
+	}
+	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++)
+		if (w->out[i])
+			link_free(w->out[i]);
+	for (uint32_t i = 0; i < w->nin; i++)
+		link_free(w->in[i]);
+	free(w->in);
+	if (w->unix_fd >= 0)
+		close(w->unix_fd);
+	if (w->tcp_fd >= 0)
+		close(w->tcp_fd);
+	if (w->epoll >= 0)
+		close(w->epoll);
+	free(w);
+	c->wire = NULL;
+}

@@ -19,6 +19,7 @@ $(B)/selftests/bench/ring: $(addprefix $(B)/selftests/bench/,ring.o limits.o pee
 BENCHES += $(B)/selftests/bench/ring
 
 include selftests/bench/ckpt.mk
+include selftests/bench/coll.mk
 
 # What needs a CUDA toolkit, if there is one: then the generator's folder is known.
 ifneq ($(GEN),)

@@ -68,7 +68,7 @@ enum session_state {
  * objects:
  *
  *   session.c: process sessions - what this comment is about
- *   object.c: obj_chunks free_list used lock - a handle names one object in the process
+ *   object.c: obj_chunks free_list free_last free_count used lock - a handle names one object in the process
  *   thread.c: thread key once - threads are the program's
  *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says
  *	whether a call can mix two contexts
@@ -82,6 +82,13 @@ enum session_state {
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
+ *   nccl/core.c: core - the other library is there once
+ *   nccl/comm.c: lock all unused numbers once - a communicator's number is unique in the process
+ *   nccl/group.c: group - a group is a thread's
+ *   nccl/error.c: lock last - ncclGetLastError is the process's
+ *   nccl/id.c: used - by device
+ *   nccl/leave.c: lock places watched process left - by device; a process exits once
+ *   nccl/param.c: keys - constants
  *   lock_check.c: held - the locks of a thread, whatever their sessions
  *   ringbuf/produce.c: last - a thread's guess, which is checked with each channel
  */
@@ -93,6 +100,7 @@ struct process {
 	int driver_version;		/* like dev */
 	bool used;			/* a context or an image was made: home stays; atomic */
 	bool several;			/* there has been a second session; atomic */
+	bool posts;			/* there has been a communicator: core.c; atomic */
 
 	/* The arena is in the first session's channel; the proxies of the others map it, too. */
 	struct session *home;		/* the first session */

@@ -5,6 +5,10 @@
  * A type's objects are found by index in two levels of pointers, which only grow. Each reuse of an
  * index changes the use count in its handle, so that an old handle does not name the new object
  * (until sixteen uses later). Readers take no lock.
+ *
+ * The proxy has one object for each index. It parks the end of an object while a collective operation
+ * waits for other ranks, so a process that has had a communicator does not use an index again before
+ * PARKED_ENDS others of the type have been freed.
  */
 #include "client.h"
 
@@ -12,12 +16,14 @@
 #include <string.h>
 
 #define CHUNK 4096
+#define PARKED_ENDS 65536
 #define TYPES (SV_T_CUstream + 1)
 
 LOCAL struct obj **obj_chunks[TYPES][4096];
 
 static struct lock lock = LOCK_INIT(LOCK_OBJECTS);
-static struct obj *free_list[TYPES];
+static struct obj *free_list[TYPES], **free_last[TYPES];
+static uint32_t free_count[TYPES];
 static uint32_t used[TYPES];		/* indices given out so far; index 0 is never used */
 
 /* A freed object keeps the handle for its next use, behind its header. */
@@ -82,16 +88,43 @@ static struct obj *fresh(unsigned int type)
 	return o;
 }
 
+static struct obj *take_free(unsigned int type)
+{
+	struct obj *o = free_list[type];
+
+	if (!o || (__atomic_load_n(&process.posts, __ATOMIC_RELAXED) && free_count[type] < PARKED_ENDS))
+		return NULL;
+	free_list[type] = o->next;
+	if (!o->next)
+		free_last[type] = NULL;
+	free_count[type]--;
+	return o;
+}
+
+/* The next to be used; of a process with communicators the last. */
+static void put_free(unsigned int type, struct obj *o)
+{
+	if (!__atomic_load_n(&process.posts, __ATOMIC_RELAXED) || !free_list[type]) {
+		o->next = free_list[type];
+		free_list[type] = o;
+		if (!o->next)
+			free_last[type] = &o->next;
+	} else {
+		o->next = NULL;
+		*free_last[type] = o;
+		free_last[type] = &o->next;
+	}
+	free_count[type]++;
+}
+
 void *obj_new(unsigned int type, struct context *ctx)
 {
 	struct obj *o;
 	uint64_t h;
 
 	lock_take(&lock);
-	o = free_list[type];
-	if (o)
-		free_list[type] = o->next;
-	else
+	o = take_free(type);
+	if (!o)
 		o = fresh(type);
 	if (o) {
 		h = ((struct kept *)o)->last;
@@ -124,8 +157,7 @@ static void free_locked(unsigned int type, struct obj *o)
 	__atomic_store_n(&o->handle, 0, __ATOMIC_RELEASE);
 	((struct kept *)o)->last = sv_handle(type, sv_handle_index(h), sv_handle_use(h) + 1);
 	o->prev = NULL;
-	o->next = free_list[type];
-	free_list[type] = o;
+	put_free(type, o);
 }
 
 void obj_free(unsigned int type, struct obj *o)

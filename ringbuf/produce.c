@@ -639,6 +639,11 @@ int ring_wait_room(struct ring *r, uint32_t len)
 	return wait_for_room(r, pos, n < left ? n : left);
 }
 
+int ring_proxy_gone(const struct ring *r)
+{
+	return r->ctl && state_word(r) & (SINGVGPU_CONS_CLOSED | (uint64_t)SINGVGPU_LIFE_DIED << 32);
+}
+
 uint32_t ring_payload_max(const struct ring *r)
 {
 	return r->payload_max;

@@ -164,6 +164,9 @@ int ring_wait_room(struct ring *r, uint32_t len);
 
 uint32_t ring_payload_max(const struct ring *r);
 
+/* ring_proxy_gone: 1 the proxy has died or said good-bye: calls fail with -EPIPE. No system call. */
+int ring_proxy_gone(const struct ring *r);
+
 /* A request in flight; ring_request and ring_await of it are called by one thread. */
 struct ring_ticket {
 	uint64_t seq;

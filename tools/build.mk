@@ -9,10 +9,10 @@ TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/
 # The folders whose headers each room may include besides its own. uproxy/include has a proxy's
 # interface, libintercept/gen has proto.h and windows.h.
 TOOL_SEES_tools := kmod/include/uapi
-TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include libintercept/gen \
-	$(addprefix uproxy/ckpt/,store criu files)
+TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include uproxy/coll \
+	libintercept/gen $(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_job := $(addprefix tools/,. ckpt) uproxy/include uproxy/ckpt/criu libintercept/gen \
-	kmod/include/uapi
+	kmod/include/uapi uproxy/coll
 TOOL_SEES_ckpt := $(addprefix tools/,. job) uproxy/include \
 	$(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include uproxy/ckpt/store
@@ -26,7 +26,7 @@ $(B)/tools/%.o: tools/%.c tools/build.mk
 	$(CC) $(CFLAGS) $(TOOL_CFLAGS) $(tool_sees) -MMD -MP -c -o $@ $<
 
 TOOL_PARTS := $(TOOL_OBJ) $(addprefix $(B)/,ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
-	uproxy/ckpt/libsingvgpu-control.a)
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a)
 
 # uproxy/ckpt/build.mk is read after this file: only recipes can use its variables.
 $(TOOL): $(TOOL_PARTS)
@@ -42,7 +42,7 @@ ALL += $(TOOL) $(TOOL_INIT)
 INSTALL_BIN += $(TOOL)
 INSTALL_MAN += $(wildcard tools/man/*.1 tools/man/*.5)
 
-# Installs the files outside bin, lib and man. Both names of a stand-in are one file: programs that load
+# Installs the files outside bin, lib and man, and the CRIU that setup has unpacked. Both names of a stand-in are one file: programs that load
 # libcuda.so get the library that was preloaded as libcuda.so.1.
 TOOL_LIBDIR := lib/singvgpu
 TOOL_LIBEXEC := libexec/singvgpu
@@ -50,12 +50,16 @@ TOOL_LIBEXEC := libexec/singvgpu
 install: install-tool
 install-tool: all
 	@to='$(DESTDIR)$(PREFIX)'; \
-	for f in $(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so; do \
+	for f in $(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so); do \
 		[ ! -e $$f ] || install -D -m 644 $$f "$$to/$(TOOL_LIBDIR)/$${f##*/}" || exit 1; \
 	done; \
 	for f in $(B)/uproxy/singvgpu-proxy $(TOOL_INIT); do \
 		[ ! -e $$f ] || install -D -m 755 $$f "$$to/$(TOOL_LIBEXEC)/$${f##*/}" || exit 1; \
 	done; \
+	if [ -x $(BUILD)/criu/criu ]; then \
+		rm -rf "$$to/$(TOOL_LIBEXEC)/criu" && mkdir -p "$$to/$(TOOL_LIBEXEC)/criu" && \
+			cp -a $(addprefix $(BUILD)/criu/,criu nft root) "$$to/$(TOOL_LIBEXEC)/criu/" || exit 1; \
+	fi; \
 	for n in libcuda libnvidia-ml; do \
 		[ ! -e $(B)/lib/$$n.so.1 ] || { mkdir -p "$$to/$(TOOL_LIBDIR)" && \
 			ln -sfn $$n.so.1 "$$to/$(TOOL_LIBDIR)/$$n.so"; } || exit 1; \

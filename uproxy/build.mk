@@ -3,22 +3,24 @@
 
 UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
-UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c))
+UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c \
+	comm/*.c))
 UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c)
 UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o)
 UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC))
 
 # The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
-UPROXY_SEES_uproxy := include hal rebuild ckpt/store
-UPROXY_SEES_memory := . include hal
+UPROXY_SEES_uproxy := . include hal rebuild ckpt/store comm streams coll
+UPROXY_SEES_memory := . include hal comm coll
 UPROXY_SEES_modules := . include hal
 UPROXY_SEES_streams := . include hal
-UPROXY_SEES_rebuild := . include hal modules ckpt/store
-UPROXY_SEES_hal := include ckpt/store
+UPROXY_SEES_comm := . include hal streams coll
+UPROXY_SEES_rebuild := . include hal modules ckpt/store comm streams coll
+UPROXY_SEES_hal := include ckpt/store coll
 uproxy_sees = $(addprefix -Iuproxy/,$(UPROXY_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))
 UPROXY_BASE_CFLAGS := -pthread $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
 # For tests that look inside.
-UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store) \
+UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store comm coll) \
 	$(UPROXY_BASE_CFLAGS)
 
 $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
@@ -28,12 +30,12 @@ $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
 $(B)/uproxy/hal/digest.o: uproxy/hal/digest.ptx
 
 # The core, for tests that have it in their own process. What links it links these libraries, too.
-$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a
+$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a $(COLL)
 	rm -f $@
 	$(AR) rcs $@ $(filter %.o,$^)
-UPROXY_LIBS = $(B)/ckpt/libstore.a $(STORE_LIBS) -llz4 -pthread -ldl
+UPROXY_LIBS = $(B)/uproxy/libcoll.a $(B)/ckpt/libstore.a $(STORE_LIBS) -llz4 -pthread -ldl -lm
 
-UPROXY_PARTS := $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(RINGBUF) $(B)/ckpt/libstore.a
+UPROXY_PARTS := $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(RINGBUF) $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
 
 $(UPROXY): $(UPROXY_PARTS)
 	$(CC) -o $@ $^ $(LDFLAGS) $(UPROXY_LIBS)

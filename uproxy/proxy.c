@@ -16,11 +16,13 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "comm_i.h"
 #include "uproxy_i.h"
 
 struct options {
 	struct session_options session;
 	int socket;
+	int board, seat;	/* of the job's collectives; board -1: none */
 	const char *log, *stat, *trace, *control;
 	bool restore;
 };
@@ -36,6 +38,8 @@ static const struct option longs[] = {
 	{ "window", required_argument, NULL, 'w' },
 	{ "backend", required_argument, NULL, 'B' },
 	{ "control", required_argument, NULL, 'c' },
+	{ "board", required_argument, NULL, 'C' },
+	{ "seat", required_argument, NULL, 'e' },
 	{ "restore", no_argument, NULL, 'r' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -44,7 +48,7 @@ static const struct option longs[] = {
 static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
-	"                      [--backend auto|kmod|memfd] [--control PATH]\n"
+	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -112,6 +116,14 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'c':
 			o->control = optarg;
 			break;
+		case 'C':
+			bad = number(optarg, &v) || v > 1 << 20;
+			o->board = v;
+			break;
+		case 'e':
+			bad = number(optarg, &v) || v >= BOARD_SEATS;
+			o->seat = v;
+			break;
 		case 'r':
 			o->restore = true;
 			break;
@@ -131,16 +143,20 @@ static int parse(int argc, char **argv, struct options *o)
 	return optind == argc ? 0 : -EINVAL;
 }
 
-/* Closes all inherited descriptors but the socket and, for messages, stderr. */
-static void drop_fds(int sock)
+/* Closes all inherited descriptors but the socket, the board and, for messages, stderr. */
+static void drop_fds(int sock, int board)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int low = sock < board ? sock : board, high = sock < board ? board : sock;
 
 	if (null > 0)
 		dup2(null, 0);
-	if (sock > 3)	/* -1: there is none */
-		syscall(SYS_close_range, 3, sock - 1, 0);
-	syscall(SYS_close_range, sock < 3 ? 3 : sock + 1, ~0u, 0);
+	if (low > 3)	/* -1: there is none */
+		syscall(SYS_close_range, 3, low - 1, 0);
+	low = low < 3 ? 3 : low + 1;
+	if (high > low)
+		syscall(SYS_close_range, low, high - 1, 0);
+	syscall(SYS_close_range, high < low ? low : high + 1, ~0u, 0);
 }
 
 /*
@@ -305,6 +321,7 @@ int main(int argc, char **argv)
 	struct sv_session *s = &session;
 	struct options o = {
 		.socket = -1,
+		.board = -1,
 		.session = { .backend = RING_AUTO },
 	};
 	int rc;
@@ -315,7 +332,8 @@ int main(int argc, char **argv)
 	}
 	/* The soft device may compile beside the program, since this process ends by _exit(). */
 	setenv("SINGVGPU_SOFT_COMPILERS", "", 0);
-	drop_fds(o.socket);
+	drop_fds(o.socket, o.board);
+	comm_board(o.board, o.seat);
 	set_signals();
 	log_open(o.log);
 	check_addresses();
@@ -330,6 +348,7 @@ int main(int argc, char **argv)
 			   s->stat->device_name, s->hal.path);
 	stat_state(s, UPROXY_SERVING);
 	rc = session_serve(s);
+	comm_leave(rc);
 	finish(s, rc);
 	/*
 	 * The driver frees the session's resources when this process ends. They are not torn down

@@ -6,7 +6,9 @@
  * (cuda.ann) give whether the record is logged and which handle it makes or ends; a row here adds
  * the rest. A record that has no row and is not generated ends the session.
  */
+#include "comm_i.h"
 #include "graph.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 #define HAND(op, f, type)	[SV_OP_##op] = { .name = #op, .fn = f, .size = sizeof(struct type)
@@ -19,6 +21,11 @@
 #define ALL			{ 0, RECORD_REST }
 #define GLOBAL			.changes = AT(sv_by_name, from), .of = AT(sv_by_name, from), .key = { BEFORE(sv_by_name, info), \
 					{ sizeof(struct sv_by_name), RECORD_REST } }
+
+/* What is in a stream's order, and the events that it records or waits for: park.h. */
+#define IN_STREAM(type, field)	.park = PARK_STREAM, .stream = AT(type, field)
+#define RECORDS(type, field)	.event = AT(type, field)
+#define WAITS(type, field)	.event = AT(type, field), .waits = true
 
 static struct record records[SV_OPS_cuda] = {
 	HAND(cuDevicePrimaryCtxRetain, do_ctx_retain, sv_ctx_new), .flags = RECORD_LOG,
@@ -37,25 +44,51 @@ static struct record records[SV_OPS_cuda] = {
 	GENERATED(cuCtxSetSharedMemConfig), .changes = AT(sv_cuCtxSetSharedMemConfig, ctx),
 		.key = { BEFORE(sv_cuCtxSetSharedMemConfig, config) } },
 
-	HAND(cuStreamSynchronize, do_stream_sync, sv_sync_on) },
-	HAND(cuEventSynchronize, do_event_sync, sv_sync_on) },
-	HAND(cuCtxSynchronize, do_ctx_sync, sv_sync_on) },
-	HAND(cuStreamQuery, do_stream_query, sv_sync_on) },
-	HAND(cuEventQuery, do_event_query, sv_sync_on) },
-	HAND(cuEventElapsedTime, do_event_elapsed, sv_cuEventElapsedTime) },
-	HAND(cuEventElapsedTime_v2, do_event_elapsed, sv_cuEventElapsedTime_v2) },
+	HAND(cuStreamSynchronize, do_stream_sync, sv_sync_on), IN_STREAM(sv_sync_on, on) },
+	HAND(cuEventSynchronize, do_event_sync, sv_sync_on), .park = PARK_WAITS,
+		.event = AT(sv_sync_on, on) },
+	HAND(cuCtxSynchronize, do_ctx_sync, sv_sync_on), .park = PARK_ALL },
+	HAND(cuStreamQuery, do_stream_query, sv_sync_on), .park = PARK_BUSY,
+		.stream = AT(sv_sync_on, on) },
+	HAND(cuEventQuery, do_event_query, sv_sync_on), .park = PARK_BUSY,
+		.event = AT(sv_sync_on, on) },
+	HAND(cuEventElapsedTime, do_event_elapsed, sv_cuEventElapsedTime),
+		.park = PARK_BUSY, .event = AT(sv_cuEventElapsedTime, hStart),
+		.event2 = AT(sv_cuEventElapsedTime, hEnd) },
+	HAND(cuEventElapsedTime_v2, do_event_elapsed, sv_cuEventElapsedTime_v2),
+		.park = PARK_BUSY, .event = AT(sv_cuEventElapsedTime_v2, hStart),
+		.event2 = AT(sv_cuEventElapsedTime_v2, hEnd) },
 	HAND(cuStreamDestroy_v2, do_stream_destroy, sv_stream_end), .flags = RECORD_LOG,
 		.ends = AT(sv_stream_end, stream) },
 
-	HAND(cuStreamWaitValue32_v2, do_stream_wait, sv_cuStreamWaitValue32_v2) },
-	HAND(cuStreamWaitValue64_v2, do_stream_wait, sv_cuStreamWaitValue64_v2) },
+	HAND(cuStreamWaitValue32_v2, do_stream_wait, sv_cuStreamWaitValue32_v2),
+		IN_STREAM(sv_cuStreamWaitValue32_v2, stream) },
+	GENERATED(cuStreamWriteValue32_v2), IN_STREAM(sv_cuStreamWriteValue32_v2, stream) },
+	HAND(cuStreamWaitValue64_v2, do_stream_wait, sv_cuStreamWaitValue64_v2),
+		IN_STREAM(sv_cuStreamWaitValue64_v2, stream) },
+	GENERATED(cuStreamWriteValue64_v2), IN_STREAM(sv_cuStreamWriteValue64_v2, stream) },
 
 	HAND(cuStreamSetAttribute, do_stream_attr, sv_stream_attr), .flags = RECORD_LOG,
 		.changes = AT(sv_stream_attr, stream),
 		.key = { BEFORE(sv_stream_attr, value) } },
 
-	HAND(cuMemcpyAsync, do_copy, sv_copy) },
-	HAND(cuMemcpy3DAsync_v2, do_copy3d, sv_copy3d) },
+	HAND(cuMemcpyAsync, do_copy, sv_copy), IN_STREAM(sv_copy, stream) },
+	HAND(cuMemcpy3DAsync_v2, do_copy3d, sv_copy3d), IN_STREAM(sv_copy3d, stream) },
+	GENERATED(cuMemsetD8Async), IN_STREAM(sv_cuMemsetD8Async, hStream) },
+	GENERATED(cuMemsetD16Async), IN_STREAM(sv_cuMemsetD16Async, hStream) },
+	GENERATED(cuMemsetD32Async), IN_STREAM(sv_cuMemsetD32Async, hStream) },
+	GENERATED(cuMemsetD2D8Async), IN_STREAM(sv_cuMemsetD2D8Async, hStream) },
+	GENERATED(cuMemsetD2D16Async), IN_STREAM(sv_cuMemsetD2D16Async, hStream) },
+	GENERATED(cuMemsetD2D32Async), IN_STREAM(sv_cuMemsetD2D32Async, hStream) },
+
+	GENERATED(cuEventRecord), IN_STREAM(sv_cuEventRecord, hStream),
+		RECORDS(sv_cuEventRecord, hEvent) },
+	GENERATED(cuEventRecordWithFlags), IN_STREAM(sv_cuEventRecordWithFlags, hStream),
+		RECORDS(sv_cuEventRecordWithFlags, hEvent) },
+	GENERATED(cuStreamWaitEvent), IN_STREAM(sv_cuStreamWaitEvent, hStream),
+		WAITS(sv_cuStreamWaitEvent, hEvent) },
+	GENERATED(cuCtxRecordEvent), .park = PARK_ORDER },
+	GENERATED(cuCtxWaitEvent), .park = PARK_ORDER },
 
 	HAND(cuLibraryLoadData, do_load_library, sv_image),
 		.flags = RECORD_LOG | RECORD_WORKER | RECORD_TAIL | RECORD_ORDERED | RECORD_IMAGE,
@@ -115,9 +148,10 @@ static struct record records[SV_OPS_cuda] = {
 		.flags = RECORD_LOG | RECORD_ENDS_VALUE },
 	HAND(cuSurfObjectDestroy, do_tex_destroy, sv_tex_end),
 		.flags = RECORD_LOG | RECORD_ENDS_VALUE },
-	HAND(cuArrayDestroy, do_array_destroy, sv_cuArrayDestroy), .flags = RECORD_LOG },
+	HAND(cuArrayDestroy, do_array_destroy, sv_cuArrayDestroy), .flags = RECORD_LOG,
+		.park = PARK_ALL },
 	HAND(cuMipmappedArrayDestroy, do_array_destroy, sv_cuMipmappedArrayDestroy),
-		.flags = RECORD_LOG },
+		.flags = RECORD_LOG, .park = PARK_ALL },
 
 	HAND(cuTensorMapEncodeTiled, do_tensor_map, sv_tensor_map) },
 	HAND(cuTensorMapEncodeIm2col, do_tensor_map, sv_tensor_map) },
@@ -127,16 +161,19 @@ static struct record records[SV_OPS_cuda] = {
 	HAND(cuOccupancyMaxPotentialClusterSize, do_clusters, sv_clusters),
 		.flags = RECORD_WORKER },
 	HAND(cuOccupancyMaxActiveClusters, do_clusters, sv_clusters), .flags = RECORD_WORKER },
-	HAND(cuLaunchKernel, do_launch, sv_launch), .flags = RECORD_TAIL },
-	HAND(cuLaunchHostFunc, do_host_func, sv_host_func) },
+	HAND(cuLaunchKernel, do_launch, sv_launch), .flags = RECORD_TAIL,
+		IN_STREAM(sv_launch, stream) },
+	HAND(cuLaunchHostFunc, do_host_func, sv_host_func), IN_STREAM(sv_host_func, stream) },
 
 	HAND(cuGraphConditionalHandleCreate, do_graph_cond, sv_graph_cond),
 		.flags = RECORD_LOG | RECORD_COND | RECORD_ORDERED,
 		.changes = AT(sv_graph_cond, graph) },
 	HAND(cuGraphDestroy, do_graph_forget, sv_graph_forget), .flags = RECORD_LOG,
 		.ends = AT(sv_graph_forget, graph) },
-	HAND(cuGraphLaunch, do_graph_launch, sv_graph_launch) },
-	HAND(cuGraphUpload, do_graph_upload, sv_graph_launch) },
+	HAND(cuGraphLaunch, do_graph_launch, sv_graph_launch),
+		IN_STREAM(sv_graph_launch, stream) },
+	HAND(cuGraphUpload, do_graph_upload, sv_graph_launch),
+		IN_STREAM(sv_graph_launch, stream) },
 	HAND(cuGraphExecDestroy, do_graph_destroy, sv_graph_end), .flags = RECORD_LOG,
 		.ends = AT(sv_graph_end, exec) },
 
@@ -175,15 +212,25 @@ static struct record records[SV_OPS_cuda] = {
 		.makes = AT(sv_graph_req, exec) },
 	HAND(X_GRAPH_UPDATE, do_graph_update, sv_graph_req),
 		.flags = RECORD_LOG | RECORD_TAIL | RECORD_GRAPH | RECORD_NODES,
-		.changes = AT(sv_graph_req, exec) },
+		.changes = AT(sv_graph_req, exec), .park = PARK_ORDER },
 	BARE(X_BYPASS, do_bypass), .flags = RECORD_TAIL },
 	HAND(X_IPC_MAP, do_ipc_map, sv_ipc_map) },
 	HAND(X_IPC_FORGET, do_ipc_forget, sv_ipc_forget) },
-	HAND(X_IPC_RECORD, do_ipc_record, sv_ipc_on) },
-	HAND(X_IPC_WAIT, do_ipc_wait, sv_ipc_on) },
-	HAND(X_IPC_QUERY, do_ipc_query, sv_sync_on) },
-	HAND(X_IPC_SYNC, do_ipc_sync, sv_sync_on) },
-	HAND(X_IPC_END, do_ipc_event_end, sv_ipc_end) },
+	HAND(X_IPC_RECORD, do_ipc_record, sv_ipc_on), IN_STREAM(sv_ipc_on, stream),
+		RECORDS(sv_ipc_on, event) },
+	HAND(X_IPC_WAIT, do_ipc_wait, sv_ipc_on), IN_STREAM(sv_ipc_on, stream),
+		WAITS(sv_ipc_on, event) },
+	HAND(X_IPC_QUERY, do_ipc_query, sv_sync_on), .park = PARK_BUSY,
+		.event = AT(sv_sync_on, on) },
+	HAND(X_IPC_SYNC, do_ipc_sync, sv_sync_on), .park = PARK_WAITS,
+		.event = AT(sv_sync_on, on) },
+	HAND(X_IPC_END, do_ipc_event_end, sv_ipc_end), .park = PARK_ALL },
+
+	HAND(X_COMM_NEW, do_comm_new, sv_comm_new) },
+	HAND(X_COMM_END, do_comm_end, sv_comm_end) },
+	HAND(X_COLL, do_coll, sv_coll), .flags = RECORD_TAIL, .park = PARK_POST,
+		.stream = AT(sv_coll, stream), .event = AT(sv_coll, comm) },
+	BARE(X_COMM_LEAVE, do_comm_leave) },
 };
 
 /* Runs before main; the table does not change later. */
@@ -201,6 +248,15 @@ __attribute__((constructor)) static void take_generated(void)
 			r->makes = g->handle;
 		if (g->destroys)
 			r->ends = g->handle;
+	}
+	/* The end of an object waits for parked records that use it. Memory's end is the program's care. */
+	for (unsigned int op = 0; op < SV_OPS_cuda; op++) {
+		struct record *r = &records[op];
+
+		if (r->ends && op != SV_OP_X_UNPIN && op != SV_OP_cuMemRelease)
+			r->park = PARK_ALL;
+		if (r->flags & RECORD_ENDS_VALUE)
+			r->park = PARK_ALL;
 	}
 }
 

@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "comm_i.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 #define ROOMS 8
@@ -162,6 +164,40 @@ int serve_again(struct sv_session *s, const struct ring_record *rec, const char 
 	return rc;
 }
 
+void serve_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r)
+{
+	struct call k;
+	int rc;
+
+	take(&k, s, rec);
+	rc = record_run(r, &k);
+	if (rc < 0)
+		session_fail(s, rc, rc == -ENOSYS ? "an unknown operation" : k.c.why, rec->op,
+			     rec->seq);
+	if (rc)
+		return;
+	/* It was logged when it came. */
+	if (k.c.status && r->flags & RECORD_LOG)
+		journal_failed(rec->seq);
+	answer_call(&k);
+}
+
+/* Something is parked. Is the record taken care of? */
+static bool is_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r,
+		      struct call *k)
+{
+	enum park_answer how = park_take(s, rec, r);
+
+	if (how == PARK_RUN)
+		return false;
+	consume(s, rec, how == PARK_PARKED && r->flags & RECORD_LOG);
+	if (how == PARK_PARKED)
+		return true;
+	k->c.status = how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+	answer_call(k);
+	return true;
+}
+
 int serve_record(struct sv_session *s, const struct ring_record *rec)
 {
 	const struct record *r = record_of(rec->op);
@@ -170,6 +206,8 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 
 	take(&k, s, rec);
 	rc = check_size(&k, r);
+	if (!rc && park_any && is_parked(s, rec, r, &k))
+		return 0;
 	if (!rc && r && r->flags & RECORD_WORKER) {
 		rc = worker_call(r, &k);
 		consume(s, rec, r->flags & RECORD_LOG);
@@ -202,6 +240,8 @@ int session_serve(struct sv_session *s)
 	for (;;) {
 		if (control_posted())
 			control_run(s);
+		if (comm_posted())
+			comm_run(s);
 		rc = ring_peek_run(s->ring, rec, RUN);
 		if (rc > 0) {
 			for (int i = 0; i < rc; i++)
@@ -209,7 +249,9 @@ int session_serve(struct sv_session *s)
 					serve_record(s, &rec[i]);
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
-			rc = ring_wait(s->ring, -1);
+			comm_sleeps(true);
+			rc = comm_posted() ? 0 : ring_wait(s->ring, -1);
+			comm_sleeps(false);
 			if (rc == -EINTR)
 				rc = 0;
 		}

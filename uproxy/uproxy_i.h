@@ -49,6 +49,7 @@ struct call {
 };
 
 struct context;
+struct record;
 struct worker;
 struct replay;
 
@@ -140,6 +141,9 @@ int session_serve(struct sv_session *s);
 /* Executes and consumes a record. -errno: the session has failed. */
 int serve_record(struct sv_session *s, const struct ring_record *rec);
 
+/* Executes a record that was parked, and answers it. */
+void serve_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r);
+
 /*
  * Executes a record of the log again and waits until it has ended. A CUresult, or -errno with the
  * broken rule in *rule.
@@ -190,6 +194,13 @@ struct record {
 	uint16_t makes, ends, changes;
 	/* The same of what leads to an image, in the context that the record begins with. */
 	uint16_t of;
+	/*
+	 * What it waits for if something is parked (streams/park.h, enum park); the same of its stream,
+	 * and of the events that it records (waits: waits for), asks about; of PARK_POST, the communicator.
+	 */
+	uint8_t park;
+	bool waits;
+	uint16_t stream, event, event2;
 	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
 	struct record_key {
 		uint16_t at, len;	/* RECORD_REST: all that follow */
@@ -242,6 +253,7 @@ struct stream {
 	uint64_t wait_addr;		/* of the last wait for memory, or 0 */
 	uint64_t ops, passed;	/* operations put into it, and those known to be done; consumer */
 	struct marks *marks;	/* mark.c; or NULL */
+	struct queue *queue;	/* park.c; or NULL */
 };
 
 struct context {

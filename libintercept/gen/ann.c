@@ -92,6 +92,8 @@ static bool preamble_line(struct lib *l, int at, const char *key, char *rest)
 		l->err_unsupported = need(l, at, &rest, "the code of an unsupported call");
 	} else if (!strcmp(key, "alias")) {
 		l->alias = need(l, at, &rest, "the prefix");
+	} else if (!strcmp(key, "also")) {
+		add_strings(&l->more, &l->nmore, &rest);
 	} else if (!strcmp(key, "handle")) {
 		add_handles(l, &rest, false, false);
 	} else if (!strcmp(key, "handle-real")) {

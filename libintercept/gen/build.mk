@@ -23,7 +23,10 @@ $(SVGEN): $(GEN_SRC) libintercept/gen/gen.h libintercept/gen/build.mk
 GEN_RUN = $(SVGEN) $(GEN_INC) -l $(GEN_LEDGER)
 
 GEN_ANN := cuda
-ifneq ($(wildcard $(CUDA_HOME)/include/nccl.h),)
+# NCCL's header, 2.22 or newer.
+NCCL_HEADER := $(shell [ "0$$(sed -n 's/^.define NCCL_VERSION_CODE //p' $(CUDA_HOME)/include/nccl.h \
+	2>/dev/null)" -ge 22200 ] && echo $(CUDA_HOME)/include/nccl.h)
+ifneq ($(NCCL_HEADER),)
 GEN_ANN += nccl
 endif
 GEN_HEADERS := $(wildcard $(addprefix $(CUDA_HOME)/include/,cuda.h cudaProfiler.h \
@@ -38,7 +41,7 @@ $(GEN)/%.stamp: libintercept/gen/%.ann $(GEN_LEDGER) $(SVGEN) $(GEN_HEADERS)
 	@mv $@.new $@
 
 GEN_OBJ := $(addprefix $(GEN)/,names.o $(foreach l,$(GEN_ANN),$(l)_info.o $(l)_driver.o \
-	$(l)_dispatch.o $(l)_stubs.o) cuda_forms.o)
+	$(l)_dispatch.o $(l)_stubs.o $(l)_forms.o))
 GEN_STAMPS := $(GEN_ANN:%=$(GEN)/%.stamp)
 $(GEN)/cuda_%.c: $(GEN)/cuda.stamp ;
 $(GEN)/cuda_%.h: $(GEN)/cuda.stamp ;

@@ -84,6 +84,8 @@ struct lib {
 	const char *name, *result, *ok;
 	const char *err_value, *err_unsupported;
 	const char *alias;	/* prefix of second names, as p in pncclSend */
+	const char **more;	/* names that the library exports besides the header's */
+	int nmore;
 	const char **header;
 	int nheader;
 	const char *define;	/* defined for a second parse, or NULL */

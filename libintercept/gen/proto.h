@@ -634,6 +634,94 @@ struct sv_graph_req {
 	uint64_t flags;		/* CUgraphInstantiate_flags */
 };
 
+/*
+ * Collective operations: NCCL's calls, which the proxies execute (docs/collectives.md). A communicator
+ * is named by a number of the client's choice, never used twice in a session, not 0.
+ *
+ * SV_OP_X_COMM_NEW: `id` is the bytes of the ncclUniqueId. `word` is the arena offset of a struct
+ * sv_comm_word, zeroed, which the proxy writes from then on: its state changes when all ranks have
+ * joined, or the creation has failed. SV_OP_X_COMM_END: the communicator is destroyed, or with
+ * SV_COMM_ABORT aborted, which ends its operations at once; its state is SV_COMM_ENDED, and the word
+ * the client's again, when nothing of this rank is under way any more. Either may be a request:
+ * NEW is answered with sv_comm_result. An abort may follow an end that waits.
+ *
+ * SV_OP_X_COLL: struct sv_coll, then its calls: one, or all of a group that are of this
+ * communicator. It takes its place in the stream, and is not answered.
+ * SV_OP_X_COMM_LEAVE: the process ends with exit status 0: communicators that it still has are left.
+ */
+#define SV_NCCL_ID_BYTES	128u
+
+struct sv_comm_new {
+	uint64_t ctx;
+	uint64_t comm;		/* new */
+	uint64_t word;
+	uint32_t ranks, rank;
+	uint8_t id[SV_NCCL_ID_BYTES];
+};
+
+struct sv_comm_word {		/* in the arena, 8-aligned; the proxy alone writes it */
+	uint32_t state;		/* SV_COMM_ */
+	uint32_t code;		/* ncclResult_t of the first failure; 0: none; stored last */
+	char text[120];		/* why; ends with a 0 */
+};
+
+enum { SV_COMM_CREATING, SV_COMM_STANDS, SV_COMM_FAILED, SV_COMM_ENDED };
+
+struct sv_comm_result {
+	uint32_t code;		/* ncclResult_t; the word has the reason */
+	uint32_t pad;
+};
+
+#define SV_COMM_ABORT	1u
+
+struct sv_comm_end {
+	uint64_t comm;
+	uint32_t flags;		/* SV_COMM_ */
+	uint32_t pad;
+};
+
+struct sv_coll {
+	uint64_t ctx, stream;
+	uint64_t comm;
+	uint32_t calls;		/* 1 … SV_COLL_CALLS_MAX */
+	uint32_t pad;
+};
+
+#define SV_COLL_CALLS_MAX	1024u
+
+enum { SV_COLL_NO_FACTOR, SV_COLL_FACTOR, SV_COLL_FACTOR_AT };
+
+/* The numbers are those of enum step_kind (uproxy/coll/step.h). */
+enum sv_coll_kind {
+	SV_COLL_ALLREDUCE,
+	SV_COLL_REDUCE,
+	SV_COLL_BROADCAST,
+	SV_COLL_ALLGATHER,
+	SV_COLL_REDUCESCATTER,
+	SV_COLL_ALLTOALL,
+	SV_COLL_GATHER,
+	SV_COLL_SCATTER,
+	SV_COLL_SEND,
+	SV_COLL_RECV,
+	SV_COLL_KINDS,
+};
+
+/* The number of ncclRedOpCreatePreMulSum's operators; the others have ncclRedOp_t's, types ncclDataType_t's. */
+#define SV_COLL_PREMULSUM	5u
+
+/*
+ * peer is the root of a rooted collective, or the other rank of a pair, else 0. op is 0 for what
+ * reduces nothing. Addresses that a call does not use are 0.
+ */
+struct sv_coll_call {
+	uint8_t kind, type, op;
+	uint8_t scale;		/* SV_COLL_: whether factor is an element's bytes, or a device address of one */
+	uint32_t peer;
+	uint64_t count;
+	uint64_t send, recv;
+	uint64_t factor;
+};
+
 _Static_assert(sizeof(struct sv_window) == 16, "wire");
 _Static_assert(sizeof(struct sv_connect) == 288, "wire");
 _Static_assert(sizeof(struct sv_connected) == 256, "wire");
@@ -688,5 +776,11 @@ _Static_assert(sizeof(struct sv_tex_new) == 16, "wire");
 _Static_assert(sizeof(struct sv_tex_end) == 16, "wire");
 _Static_assert(sizeof(struct sv_tensor_map) == 200, "wire");
 _Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
+_Static_assert(sizeof(struct sv_comm_new) == 160, "wire");
+_Static_assert(sizeof(struct sv_comm_word) == 128, "wire");
+_Static_assert(sizeof(struct sv_comm_result) == 8, "wire");
+_Static_assert(sizeof(struct sv_comm_end) == 16, "wire");
+_Static_assert(sizeof(struct sv_coll) == 32, "wire");
+_Static_assert(sizeof(struct sv_coll_call) == 40, "wire");
 
 #endif

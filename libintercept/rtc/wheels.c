@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * wheels.c - NVIDIA's libraries from PyPI, each in a folder of its own: …/nvidia/NAME/lib
+ * wheels.c - dlopen: NVIDIA's libraries from PyPI, each in a folder of its own, …/nvidia/NAME/lib; and NCCL
  *
  * A framework's library opens them by name and finds them by its own search path. TensorFlow's lacks
  * cuSOLVER's folder, and the program would use the CPU. So dlopen first loads the library from beside
  * one that the process has from there already; the name is enough then.
+ *
+ * NCCL is a stand-in (libintercept/nccl). The loader finds it where a library names it, since it is
+ * preloaded; dlopen of a path to another one is given ours.
  */
 #include "rtc_i.h"
 
@@ -13,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +27,7 @@
 typedef void *dlopen_fn(const char *, int);
 
 LOCAL dlopen_fn *rtc_real_dlopen;
-LOCAL void rtc_dlopen(const char *name);
+LOCAL const char *rtc_dlopen(const char *name);
 
 /* The folder of the folders: /…/nvidia of /…/nvidia/cublas/lib/libcublas.so.12. */
 static int find_root(struct dl_phdr_info *info, size_t size, void *arg)
@@ -71,8 +75,39 @@ static bool beside(const char *root, const char *name, char path[PATH_MAX])
 	return found;
 }
 
-/* What dlopen does before libc's; errno and dlerror() are libc's. */
-void rtc_dlopen(const char *name)
+static char nccl[PATH_MAX];	/* the stand-in for NCCL; "": there is none beside this library */
+
+static void find_nccl(void)
+{
+	const char *end;
+	Dl_info info;
+
+	if (!dladdr(nccl, &info) || !info.dli_fname)
+		return;
+	end = strrchr(info.dli_fname, '/');
+	if (!end || snprintf(nccl, sizeof(nccl), "%.*s/libnccl.so.2", (int)(end - info.dli_fname),
+			     info.dli_fname) >= (int)sizeof(nccl) || access(nccl, R_OK))
+		*nccl = 0;
+}
+
+/* The name that is to be opened in place of this one. */
+static const char *stand_in(const char *name)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const char *base = strrchr(name, '/');
+
+	if (strncmp(base ? base + 1 : name, "libnccl.so", strlen("libnccl.so")))
+		return name;
+	pthread_once(&once, find_nccl);
+	if (!*nccl)
+		return name;
+	if (base && strcmp(name, nccl))
+		rtc_log("%s is %s", name, nccl);
+	return nccl;
+}
+
+/* What dlopen does before libc's, which gets the result; errno and dlerror() are libc's. */
+const char *rtc_dlopen(const char *name)
 {
 	char root[PATH_MAX], path[PATH_MAX];
 	int err = errno;
@@ -80,8 +115,12 @@ void rtc_dlopen(const char *name)
 
 	if (!rtc_real_dlopen)
 		__atomic_store_n(&rtc_real_dlopen, (dlopen_fn *)rtc_next("dlopen"), __ATOMIC_RELAXED);
-	if (!name || strchr(name, '/') || (strncmp(name, "libcu", 5) && strncmp(name, "libnv", 5)))
-		return;
+	if (name)
+		name = stand_in(name);
+	if (!name || strchr(name, '/') || (strncmp(name, "libcu", 5) && strncmp(name, "libnv", 5))) {
+		errno = err;
+		return name;
+	}
 	h = rtc_real_dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 	if (h)
 		dlclose(h);
@@ -90,6 +129,7 @@ void rtc_dlopen(const char *name)
 		rtc_log("%s is %s", name, path);
 	dlerror();
 	errno = err;
+	return name;
 }
 
 #if defined(__x86_64__)
@@ -107,6 +147,7 @@ __asm__(".text\n"
 	"	sub $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset 8\n"
 	"	call rtc_dlopen\n"
+	"	mov %rax, 16(%rsp)\n"
 	"	add $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	pop %rsi\n"

@@ -198,6 +198,41 @@ static void measure(const char *name, void (*one)(void), int burst)
 	printf("%s %.1f\n", name, t[ROUNDS / 2]);
 }
 
+/* ------------------------------------------------------------------------------ NCCL */
+
+struct id {			/* ncclUniqueId */
+	char internal[128];
+};
+
+static void *comm;
+static int (*all_reduce)(const void *, void *, size_t, int, int, void *, CUstream);
+
+static void one_all_reduce(void)
+{
+	check((CUresult)all_reduce((void *)x.d, (void *)x.d, 64, 7, 0, comm, x.s), "ncclAllReduce");
+}
+
+/* Of a communicator of one rank: what the call costs, whatever the operation does. */
+static void nccl(void)
+{
+	void *lib = getenv("SINGVGPU_SOCKET") ? dlopen("libnccl.so.2", RTLD_NOW) : NULL;
+	int (*unique_id)(struct id *), (*init)(void **, int, struct id, int);
+	const char *(*last)(void *);
+	struct id id;
+
+	if (!lib)
+		return;
+	unique_id = (__typeof__(unique_id))sym(lib, "ncclGetUniqueId");
+	init = (__typeof__(init))sym(lib, "ncclCommInitRank");
+	last = (__typeof__(last))sym(lib, "ncclGetLastError");
+	all_reduce = (__typeof__(all_reduce))sym(lib, "ncclAllReduce");
+	if (unique_id(&id) || init(&comm, 1, id, 0)) {
+		fprintf(stderr, "no communicator: %s\n", last(NULL));
+		return;
+	}
+	measure("nccl_allreduce_ns", one_all_reduce, BURST);
+}
+
 /* 10,000 launches and a synchronisation, in ms. */
 static void launch10k(void)
 {
@@ -245,5 +280,6 @@ int main(void)
 	measure("pointer_attribute_ns", one_pointer, BURST);
 	measure("stream_query_ns", one_query, BURST);
 	measure("sync_rtt_ns", one_sync, BURST);
+	nccl();
 	return 0;
 }

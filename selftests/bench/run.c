@@ -100,6 +100,8 @@ static void calls(void)
 		}
 		snprintf(name, sizeof(name), "call.%s", c.name[i]);
 		metric(name, proxied, "ns");
+		if (!direct)		/* NCCL has no direct mode */
+			continue;
 		snprintf(name, sizeof(name), "direct.%s", c.name[i]);
 		metric(name, direct, "ns");
 	}

@@ -13,7 +13,7 @@ $(B)/selftests/bench/run: $(addprefix selftests/bench/,run.c report.c report.h)
 $(B)/selftests/bench/run: | $(B)/selftests/bench/calls $(B)/selftests/softgpu/d_vector \
 	$(addprefix $(B)/selftests/jobs/,algorithms atomics calls coop half nbody rdc sgemm stencil \
 	warp gpt) \
-	$(B)/lib/libcuda.so.1 $(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu \
+	$(B)/lib/libcuda.so.1 $(LIBNCCL) $(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu \
 	$(B)/uproxy/softgpu/libsoftjit.so $(B)/uproxy/softgpu/direct/libcuda.so.1
 
 BENCHES += $(B)/selftests/bench/run

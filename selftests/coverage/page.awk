@@ -294,8 +294,8 @@ END {
 	print "- *untested*: it is there, and no test program calls it with success."
 	print "- *not run*: nothing has been run on an NVIDIA GPU yet ([gpu-results.md](gpu-results.md)); what is"
 	print "  refused there is refused before it reaches the driver.\n"
-	print "Versions of a function (`_v2`), and its forms for per-thread streams, count as one. NCCL is not"
-	print "built yet.\n"
+	print "Versions of a function (`_v2`), and its forms for per-thread streams, count as one. NCCL has a page of"
+	print "its own, [nccl.md](nccl.md).\n"
 	printf "| of %d functions | works | partial | refused | untested | not run |\n", bases
 	print "|---|---|---|---|---|---|"
 	printf "| soft device, through the proxy | %d | %d | %d | %d | |\n", count["works"], count["partial"],

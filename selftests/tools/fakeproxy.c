@@ -34,6 +34,7 @@ static const struct option longs[] = {
 	{ "budget", required_argument, NULL, 'B' }, { "log", required_argument, NULL, 'l' },
 	{ "trace", required_argument, NULL, 't' },  { "backend", required_argument, NULL, 'b' },
 	{ "control", required_argument, NULL, 'c' }, { "window", required_argument, NULL, 'w' },
+	{ "board", required_argument, NULL, 'o' }, { "seat", required_argument, NULL, 'e' },
 	{ 0 },
 };
 
@@ -64,8 +65,8 @@ static void tell(int argc, char **argv)
 	out = fmemopen(line, sizeof(line), "w");
 	for (int i = 1; i < argc; i++)
 		fprintf(out, "%s ", argv[i]);
-	fprintf(out, "preload=%s devices=%s rank=%s visible=%s", getenv("LD_PRELOAD") ?: "",
-		getenv("SINGVGPU_SOFT_DEVICES") ?: "", getenv("RANK") ?: "",
+	fprintf(out, "preload=%s path=%s devices=%s rank=%s visible=%s", getenv("LD_PRELOAD") ?: "",
+		getenv("LD_LIBRARY_PATH") ?: "", getenv("SINGVGPU_SOFT_DEVICES") ?: "", getenv("RANK") ?: "",
 		getenv("CUDA_VISIBLE_DEVICES") ?: "");
 	while ((e = readdir(dir))) {
 		snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);

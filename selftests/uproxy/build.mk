@@ -21,6 +21,14 @@ $(UPROXY_RESTORE): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftest
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
 		$(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
+UPROXY_COLLS := $(B)/selftests/uproxy/uproxy-colls
+$(UPROXY_COLLS): selftests/uproxy/colls.c selftests/uproxy/client.h $(RINGBUF) $(B)/uproxy/libcoll.a \
+		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
+		$(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
+		-Iuproxy/coll -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) -lm
+TIMEOUT_uproxy-colls := 300
 TIMEOUT_uproxy-restore := 300
 TIMEOUT_uproxy-conduct := 300
 
@@ -63,7 +71,7 @@ TIMEOUT_uproxy-hostile := 300
 TIMEOUT_uproxy-peers := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.
 ifeq ($(SAN),)
-HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) selftests/uproxy/test-pester
+HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) $(UPROXY_COLLS) selftests/uproxy/test-pester
 TEST_PROGRAMS += $(PESTER)
 LONG_TESTS += $(B)/selftests/uproxy/test-pester-long
 endif
@@ -81,8 +89,8 @@ FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
 FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c control.c \
 	memory/peer.c memory/ipc_event.c modules/print.c $(addprefix rebuild/,freeze.c \
 	kept_save.c content.c plan.c move.c sparse.c channel.c observe.c)), \
-	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c))) \
-	uproxy/hal/memory.c uproxy/hal/notify.c
+	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c comm/*.c))) \
+	$(addprefix uproxy/hal/,memory.c notify.c)
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
 	-fno-sanitize=function $(UPROXY_CFLAGS)
@@ -93,11 +101,13 @@ $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
 	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) $(FUZZ_MALLOC) -MMD -MP -c $< -o $@
 
-$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h $(FUZZ_RECORDS_OBJ) $(GEN)/cuda.stamp
+$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h $(FUZZ_RECORDS_OBJ) $(B)/uproxy/libcoll.a \
+		$(GEN)/cuda.stamp
 	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
-		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) -lzstd -llz4 -lpthread
+		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) $(B)/uproxy/libcoll.a \
+		-lzstd -llz4 -lpthread -lm -ldl
 
 ifeq ($(SAN),)
 ifneq ($(shell command -v $(FUZZCC)),)

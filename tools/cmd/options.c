@@ -17,6 +17,7 @@ void options_default(struct job_options *opt)
 	memset(opt, 0, sizeof(*opt));
 	opt->ranks = 1;
 	opt->grace_ms = 10000;
+	opt->collective_ms = 600000;
 	opt->preempt_ms = 30000;
 }
 
@@ -72,6 +73,10 @@ int options_parse(struct job_options *opt, int c, const char *command)
 	case OPTION_GRACE:
 		if (parse_seconds(optarg, &opt->grace_ms))
 			return bad(command, "--grace", "a number of seconds");
+		return 0;
+	case OPTION_COLLECTIVE:
+		if (parse_seconds(optarg, &opt->collective_ms))
+			return bad(command, "--collective-timeout", "a number of seconds");
 		return 0;
 	}
 	return say_usage(command, "that option is not known, or lacks its value");

@@ -17,6 +17,7 @@ enum {
 	OPTION_BACKEND,
 	OPTION_LOG,
 	OPTION_GRACE,
+	OPTION_COLLECTIVE,
 };
 
 #define OPTIONS_LONG \
@@ -28,6 +29,7 @@ enum {
 	{ "backend", required_argument, NULL, OPTION_BACKEND }, \
 	{ "log", required_argument, NULL, OPTION_LOG }, \
 	{ "grace", required_argument, NULL, OPTION_GRACE }, \
+	{ "collective-timeout", required_argument, NULL, OPTION_COLLECTIVE }, \
 	{ "help", no_argument, NULL, 'h' }
 
 #define OPTIONS_HELP \
@@ -40,7 +42,10 @@ enum {
 "      --backend WHICH  auto, kmod or memfd: what carries the calls (default auto)\n" \
 "      --log FILE       append the proxies' messages to FILE\n" \
 "      --grace SECONDS  from SIGTERM to SIGKILL for ranks when another has failed, and\n" \
-"                       for what a command left running (default 10)\n"
+"                       for what a command left running (default 10)\n" \
+"      --collective-timeout SECONDS\n" \
+"                       name a collective that stands for so long, and who is missing\n" \
+"                       (default 600; 0: never)\n"
 
 void options_default(struct job_options *opt);
 /* Parses one option, c from getopt_long. 0, or an exit status with the reason printed. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comms.h"
 #include "watch.h"
 
 static const char help[] =
@@ -62,6 +63,37 @@ static void row(const struct rundir_job *job, int r, const struct rundir_proxy *
 		say("%s", why.text);
 }
 
+/* The job's rank whose process has pid, or -1. */
+static int rank_of(const struct rundir_job *job, pid_t pid)
+{
+	for (int i = 0; i < job->proxies; i++)
+		if (job->proxy[i].client == pid)
+			return job->proxy[i].rank;
+	return -1;
+}
+
+static void table_comms(const struct rundir_job *job)
+{
+	struct comms_comm *comm;
+	char text[1024];
+	size_t n;
+	int err = comms_read(job, &comm, &n);
+
+	if (err)
+		say_errno(err, "the communicators of job %s", job->id);
+	for (size_t i = 0; i < n; i++) {
+		printf("%-8s communicator %08llx, %u ranks%s%s\n", job->id,
+		       (unsigned long long)(comm[i].key >> 32), comm[i].ranks,
+		       comm[i].stands ? "" : ", being created",
+		       comm[i].ops ? ":" : "");
+		for (unsigned int o = 0; o < comm[i].ops; o++) {
+			comms_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
+			printf("%-8s   %s\n", job->id, text);
+		}
+	}
+	comms_free(comm, n);
+}
+
 static void table(const struct rundir_job *jobs, int n)
 {
 	printf("%-8s %4s %7s %-9s %7s %-24s %7s %7s %8s %6s %s\n", "JOB", "RANK", "PID", "STATE",
@@ -81,6 +113,7 @@ static void table(const struct rundir_job *jobs, int n)
 			if (!some)
 				row(job, r, NULL);
 		}
+		table_comms(job);
 	}
 }
 
@@ -149,6 +182,65 @@ static void json_rank(struct json *j, const struct rundir_job *job, int r)
 	json_close(j, '}');
 }
 
+static void json_op(struct json *j, const struct comms_op *op)
+{
+	json_open(j, NULL, '{');
+	json_string(j, "kind", op->kind);
+	json_string(j, "type", op->type);
+	json_uint(j, "count", op->count);
+	if (op->source < 0) {
+		json_uint(j, "number", op->number);
+	} else {
+		json_int(j, "source", op->source);
+		json_int(j, "destination", op->destination);
+	}
+	json_string(j, "state", op->started ? "started" : "posted");
+	json_uint(j, "since", op->since_ns / 1000000000);
+	json_uint(j, "waits", op->waits);
+	json_open(j, "waits_for", '[');
+	for (unsigned int i = 0; i < op->listed; i++) {
+		json_open(j, NULL, '{');
+		json_int(j, "rank", op->wait[i].rank);
+		json_int(j, "pid", op->wait[i].pid);
+		json_close(j, '}');
+	}
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+static void json_comms(struct json *j, const struct rundir_job *job)
+{
+	struct comms_comm *comm;
+	char key[24];
+	size_t n;
+	int err = comms_read(job, &comm, &n);
+
+	if (err)
+		say_errno(err, "the communicators of job %s", job->id);
+	json_open(j, "communicators", '[');
+	for (size_t i = 0; i < n; i++) {
+		json_open(j, NULL, '{');
+		snprintf(key, sizeof(key), "%016llx", (unsigned long long)comm[i].key);
+		json_string(j, "key", key);
+		json_string(j, "state", comm[i].stands ? "stands" : "forming");
+		json_open(j, "ranks", '[');
+		for (unsigned int r = 0; r < comm[i].ranks; r++) {
+			json_open(j, NULL, '{');
+			json_int(j, "pid", comm[i].pid[r]);
+			json_int(j, "rank", rank_of(job, comm[i].pid[r]));
+			json_close(j, '}');
+		}
+		json_close(j, ']');
+		json_open(j, "operations", '[');
+		for (unsigned int o = 0; o < comm[i].ops; o++)
+			json_op(j, &comm[i].op[o]);
+		json_close(j, ']');
+		json_close(j, '}');
+	}
+	json_close(j, ']');
+	comms_free(comm, n);
+}
+
 static void json_jobs(const struct rundir_job *jobs, int n)
 {
 	struct json j = { .out = stdout };
@@ -172,6 +264,7 @@ static void json_jobs(const struct rundir_job *jobs, int n)
 		for (int r = 0; r < job->ranks; r++)
 			json_rank(&j, job, r);
 		json_close(&j, ']');
+		json_comms(&j, job);
 		json_close(&j, '}');
 	}
 	json_close(&j, ']');

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comms.h"
 #include "watch.h"
 
 static const char help[] =
@@ -43,6 +44,7 @@ struct line {
 	const char *state;
 	char own_state[24];
 	char command[128];
+	char in_flight[200];	/* an operation of the job's, in place of all but `job` */
 	struct uproxy_stat s;
 };
 
@@ -84,6 +86,36 @@ static int add_line(struct look *l, const struct rundir_job *job, int r,
 	return 0;
 }
 
+/* What was in flight at the supervisor's last look. */
+static int add_comms(struct look *l, const struct rundir_job *job)
+{
+	struct line *more, *x;
+	struct comms_comm *comm;
+	char text[160];
+	size_t n;
+	int err = comms_read(job, &comm, &n);
+
+	if (err)
+		return 0;	/* the job is ending */
+	for (size_t i = 0; i < n; i++)
+		for (unsigned int o = 0; o < comm[i].ops; o++) {
+			more = realloc(l->line, (l->lines + 1) * sizeof(*more));
+			if (!more) {
+				comms_free(comm, n);
+				return -ENOMEM;
+			}
+			l->line = more;
+			x = &more[l->lines++];
+			memset(x, 0, sizeof(*x));
+			memcpy(x->job, job->id, sizeof(x->job));
+			comms_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
+			snprintf(x->in_flight, sizeof(x->in_flight), "communicator %08llx: %s",
+				 (unsigned long long)(comm[i].key >> 32), text);
+		}
+	comms_free(comm, n);
+	return 0;
+}
+
 static int look_at(struct look *l, const struct rundir_job *job)
 {
 	int err = 0;
@@ -102,7 +134,7 @@ static int look_at(struct look *l, const struct rundir_job *job)
 		if (!some && !err)
 			err = add_line(l, job, r, NULL);
 	}
-	return err;
+	return err ?: add_comms(l, job);
 }
 
 static int look(struct look *l, bool all)
@@ -169,6 +201,10 @@ static void draw_line(struct page *p, const struct line *x, const struct line *t
 	char mem[16] = "-", calls[16] = "-", launches[16] = "-", up[16] = "-", down[16] = "-";
 	char proxy[16] = "-", device[32] = "-";
 
+	if (*x->in_flight) {
+		put_row(p, "%-8s   %s", x->job, x->in_flight);
+		return;
+	}
 	if (x->proxy) {
 		const struct uproxy_stat *s = &x->s, *t = then ? &then->s : &x->s;
 

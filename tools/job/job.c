@@ -20,6 +20,7 @@
 #include "ckpt_i.h"
 #include "init.h"
 #include "ckpt_own.h"
+#include "comms.h"
 #include "job.h"
 #include "kernels.h"
 #include "merge.h"
@@ -53,6 +54,7 @@ struct supervisor {
 	struct pollfd *poll;
 	struct own own;		/* the job's own checkpoints */
 	struct kernels kernels;
+	struct comms comms;	/* its collective operations */
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -405,7 +407,7 @@ static void drop_refused(struct supervisor *s)
 static void serve(struct supervisor *s, int r, int fd, pid_t client)
 {
 	struct rundir_proxy *more, *p;
-	int serial = s->rank[r].serial;
+	int serial = s->rank[r].serial, seat;
 	pid_t pid;
 
 	if (s->info.proxies == JOB_PROXIES_MAX) {
@@ -419,15 +421,18 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 		return;
 	}
 	s->info.proxy = more;
-	pid = start_proxy(s->job, r, serial, fd);
+	seat = comms_seat(&s->comms);
+	pid = seat < 0 ? seat : start_proxy(s->job, r, serial, s->comms.fd, seat, fd);
 	if (pid < 0) {
+		comms_ended(&s->comms, seat);
 		refuse(s, fd, pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
 		       strerror(-pid));
 		return;
 	}
 	close(fd);
 	p = &s->info.proxy[s->info.proxies++];
-	*p = (struct rundir_proxy){ .rank = r, .serial = serial, .pid = pid, .client = client };
+	*p = (struct rundir_proxy){ .rank = r, .serial = serial, .pid = pid, .client = client,
+				    .seat = seat };
 	family_name(client, p->name);
 	s->rank[r].serial++;
 	s->changed = true;
@@ -489,6 +494,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
+	comms_ended(&s->comms, p.seat);
 	kernels_ended(&s->kernels, &s->info, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
@@ -697,6 +703,7 @@ static int poll_ms(struct supervisor *s)
 	uint64_t now = now_ms();
 	int ms = -1, own = s->state == RUN ? own_step(&s->own, &s->info) : -1;
 	int kernels = kernels_step(&s->kernels, &s->info);
+	int comms = comms_step(&s->comms, &s->info);
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
@@ -704,6 +711,8 @@ static int poll_ms(struct supervisor *s)
 		ms = own;
 	if (kernels >= 0 && (ms < 0 || ms > kernels))
 		ms = kernels;
+	if (comms >= 0 && (ms < 0 || ms > comms))
+		ms = comms;
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY && (ms < 0 || ms > 20))
 		ms = 20;
@@ -783,6 +792,7 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 {
 	struct rundir_proxy *p = calloc(was->proxies ?: 1, sizeof(*p));
 	pid_t pid;
+	int seat;
 
 	free(s->info.proxy);
 	s->info.proxy = p;
@@ -794,12 +804,13 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 
 		if (w->rank < 0 || w->rank >= s->info.ranks)
 			return -EBADMSG;
-		pid = start_proxy(s->job, w->rank, w->serial, -1);
+		seat = comms_seat(&s->comms);
+		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->comms.fd, seat, -1);
 		if (pid < 0) {
 			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);
 			return pid;
 		}
-		p[s->info.proxies] = (struct rundir_proxy){ w->rank, w->serial, pid, 0, "?" };
+		p[s->info.proxies] = (struct rundir_proxy){ w->rank, w->serial, pid, 0, seat, "?" };
 		s->info.proxies++;
 		if (w->serial >= s->rank[w->rank].serial)
 			s->rank[w->rank].serial = w->serial + 1;
@@ -1013,6 +1024,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	started = !prepare(&s, handled) && !own_start(&s.own, job);
 	if (started) {
 		do {
+			comms_start(&s.comms, &s.info, job->opt->collective_ms);
 			if (job->restore)
 				restore_ranks(&s);
 			else
@@ -1029,6 +1041,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	if (job->opt->trace && started)
 		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
 	kernels_look(&s.kernels, &s.info);
+	comms_stop(&s.comms, &s.info);
 	rundir_remove(&job->dir);
 	if (started && !s.told && !s.orphaned && !s.taken)
 		kernels_report(&s.kernels, s.status, job->opt->warm);

@@ -46,6 +46,7 @@ struct job_options {
 	long ranks;
 	long devices;		/* virtual ones on the soft device; 0: those of the driver */
 	long grace_ms;
+	long collective_ms;	/* that a collective may stand, before it is named; 0: for ever */
 	uint64_t memory;	/* bytes of device memory for each proxy; 0: the proxy's default */
 	const char *window;	/* sv_windows_parse takes it; NULL: the proxy's */
 	const char *backend;
@@ -158,11 +159,11 @@ int job_supervise(struct job *job, const sigset_t *handled);
 
 /*
  * Return the new process' pid, or -errno if it cannot be executed. start_rank: fd[] become the
- * command's 0, 1, 2 and stay the caller's. start_proxy: sock stays the caller's; -1: start with
- * --restore.
+ * command's 0, 1, 2 and stay the caller's. start_proxy: board and its seat are for collectives,
+ * negative: there is none; board and sock stay the caller's; sock -1: start with --restore.
  */
 pid_t start_rank(const struct job *job, int rank, const int fd[3]);
-pid_t start_proxy(const struct job *job, int rank, int serial, int sock);
+pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock);
 
 /*
  * Starts init and all ranks in a new pid namespace. fd[r] as above. inner[r] is the rank's pid in

@@ -21,9 +21,9 @@
 #include "libs.h"
 
 /* Files to copy, as far as they exist, with init beside them; and links to make. */
-static const char *const names[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libsingvgpu-files.so",
-	"libsingvgpu-rtc.so" };
-static const char *const links[] = { "libcuda.so", "libnvidia-ml.so" };
+static const char *const names[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2",
+	"libsingvgpu-files.so", "libsingvgpu-rtc.so" };
+static const char *const links[] = { "libcuda.so", "libnvidia-ml.so", "libnccl.so" };
 
 #define INIT_NAME "singvgpu-init"
 #define SOURCES	(sizeof(names) / sizeof(names[0]) + 1)

@@ -9,6 +9,7 @@
  *     R.sock        where rank R's CUDA processes connect
  *     R-N.ctl       control socket of rank R's proxy N (uproxy/include/control.h)
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
+ *     comms         text: communicators and what is in flight (comms.h), if there are any
  *
  * Functions that create, list or sweep hold a lock on BASE, so none of them sees a folder without
  * its lock. Folders of other users are only shown (`ps -a`): we wait for no lock in them, open
@@ -51,6 +52,7 @@ struct rundir_rank {
 struct rundir_proxy {
 	int rank, serial;
 	pid_t pid, client;
+	int seat;		/* on the board of collectives; -1: none; not in the job file */
 	char name[32];		/* the client's; not in the job file */
 };
 

@@ -112,7 +112,7 @@ static bool in_dir(const char *word, size_t len, const char *dir)
 }
 
 /* In this order; only the first is required. libsingvgpu-files.so: libintercept/files/record.h. */
-static const char *const preloads[] = { "libcuda.so.1", "libnvidia-ml.so.1",
+static const char *const preloads[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2",
 	"libsingvgpu-files.so", "libsingvgpu-rtc.so" };
 #define PRELOADS ((int)(sizeof(preloads) / sizeof(preloads[0])))
 
@@ -256,7 +256,7 @@ struct start {
 	const struct job *job;
 	char *const *argv;
 	char **env;
-	int fd[4], fds;		/* become 0, 1, 2 … */
+	int fd[5], fds;		/* become 0, 1, 2 … */
 	bool search;		/* $PATH */
 	bool rank;
 };
@@ -281,7 +281,7 @@ static void fix_addresses(void)
 
 static void put_fds(const struct start *s)
 {
-	int fd[4];
+	int fd[5];
 
 	/* First duplicated above the target numbers. */
 	for (int i = 0; i < s->fds; i++)
@@ -494,25 +494,35 @@ int job_control_path(const struct job *job, int rank, int serial, char *path, si
 	return n < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-pid_t start_proxy(const struct job *job, int rank, int serial, int sock)
+pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock)
 {
 	const struct job_options *opt = job->opt;
-	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24];
-	char *argv[24] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16];
+	char *argv[28] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
-	struct start s = { .job = job, .argv = argv, .fds = sock < 0 ? 3 : 4 };
+	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct env e = { 0 };
 	pid_t pid;
 
 	snprintf(device, sizeof(device), "%d", rank % job->devices);
+	snprintf(place, sizeof(place), "%d", seat);
 	err = start_stat_path(job, rank, serial, stat, sizeof(stat)) ?:
 	      job_control_path(job, rank, serial, control, sizeof(control));
+	if (board >= 0) {
+		s.fd[s.fds++] = board;
+		argv[n++] = "--board";
+		argv[n++] = "3";
+		argv[n++] = "--seat";
+		argv[n++] = place;
+	}
 	if (sock < 0) {
 		argv[n++] = "--restore";
 	} else {
+		snprintf(number, sizeof(number), "%d", s.fds);
+		s.fd[s.fds++] = sock;
 		argv[n++] = "--socket";
-		argv[n++] = "3";
+		argv[n++] = number;
 	}
 	if (opt->memory) {
 		snprintf(budget, sizeof(budget), "%llu", (unsigned long long)opt->memory);
@@ -539,7 +549,6 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int sock)
 	}
 	s.fd[0] = s.fd[1] = null;
 	s.fd[2] = STDERR_FILENO;
-	s.fd[3] = sock;
 	proxy_env(&e, job);
 	s.env = e.var;
 	if (null < 0)

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "comm_i.h"
 #include "peer.h"
 
 #define G_MAP	0x01u		/* of SV_OP_X_MAP, SV_OP_X_MAP_PIECES */
@@ -649,6 +650,7 @@ void window_repin(struct sv_session *s)
 	CUresult words = hal_notify_repin(&s->hal);
 
 	ipc_repin(s);
+	comm_repin(s);
 	if (words)
 		session_fail(s, -ENOMEM, "the words of waits cannot be pinned again after a reset",
 			     0, 0);

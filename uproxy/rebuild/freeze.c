@@ -17,7 +17,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "comm_i.h"
 #include "content.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 #define LOOK_NS		10000000ull	/* between two looks at the streams */
@@ -70,6 +72,9 @@ static int may_be(struct sv_session *s, struct why *why)
 			       "(cuMemExportToShareableHandle, cuIpcGetMemHandle, "
 			       "cuMemPoolExportPointer and what opens those), or events: what two "
 			       "sessions have in common cannot be saved");
+	if (comm_count() || park_count())
+		return why_set(why, -ENOTSUP, "the program has NCCL communicators: a job of several ranks "
+			       "that communicate cannot be saved yet");
 	if (__atomic_load_n(&s->log_full, __ATOMIC_RELAXED))
 		return why_set(why, -ENOTSUP,
 			       "the channel's log is full, so it lacks objects that the job has made "

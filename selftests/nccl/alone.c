@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * alone.c - what NCCL's calls say of their arguments: one process, communicators of one rank
+ */
+#include "ranks.h"
+
+static ncclComm_t comm;
+static float *p;
+
+static ncclComm_t one(void)
+{
+	ncclComm_t c = NULL;
+	ncclUniqueId id;
+
+	OK(ncclGetUniqueId(&id));
+	OK(ncclCommInitRank(&c, 1, id, 0));
+	return c;
+}
+
+static void queries(void)
+{
+	ncclResult_t rc = ncclInternalError;
+	int v = 0;
+
+	IS(ncclGetVersion(NULL), ncclInvalidArgument);
+	OK(ncclGetVersion(&v));
+	IS(v >= 22200, 1);
+	OK(strcmp(ncclGetErrorString(ncclSuccess), "no error"));
+	OK(strcmp(ncclGetErrorString(77), "unknown result code"));
+	IS(ncclCommCount(NULL, &v), ncclInvalidArgument);
+	IS(ncclCommCount((ncclComm_t)&v, &v), ncclInvalidArgument);
+	IS(ncclCommCount(comm, NULL), ncclInvalidArgument);
+	OK(ncclCommCount(comm, &v));
+	IS(v, 1);
+	OK(ncclCommCuDevice(comm, &v));
+	IS(v, 0);
+	IS(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument);
+	OK(ncclCommGetAsyncError(comm, &rc));
+	OK(rc);
+}
+
+static void creation(void)
+{
+	ncclComm_t c = (ncclComm_t)1;
+	ncclUniqueId id, other;
+
+	IS(ncclGetUniqueId(NULL), ncclInvalidArgument);
+	OK(ncclGetUniqueId(&id));
+	OK(ncclGetUniqueId(&other));
+	IS(!memcmp(&id, &other, sizeof(id)), 0);
+	IS(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument);
+	IS(ncclCommInitRank(&c, 0, id, 0), ncclInvalidArgument);
+	IS(!c, 1);
+	IS(ncclCommInitRank(&c, 1, id, 1), ncclInvalidArgument);
+	says("rank 1 of 1");
+	IS(ncclCommInitRank(&c, 1, id, -1), ncclInvalidArgument);
+	IS(ncclCommInitRankScalable(&c, 1, 0, 0, &id, NULL), ncclInvalidArgument);
+	IS(ncclCommInitRankScalable(&c, 1, 0, 1, NULL, NULL), ncclInvalidArgument);
+	/* an id is of one communicator alone */
+	OK(ncclCommInitRank(&c, 1, id, 0));
+	OK(ncclCommDestroy(c));
+	IS(ncclCommDestroy(c), ncclInvalidArgument);
+	OK(ncclCommDestroy(NULL));
+	OK(ncclCommAbort(NULL));
+}
+
+/* A program of an older or newer NCCL: the struct is shorter or longer than the library's. */
+static void configs(void)
+{
+	struct {
+		ncclConfig_t c;
+		char more[256];
+	} newer = { .c = NCCL_CONFIG_INITIALIZER };
+	ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
+	ncclComm_t made = NULL;
+	ncclUniqueId id;
+
+	OK(ncclGetUniqueId(&id));
+	c.magic = 0;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("INITIALIZER");
+	c = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+	c.blocking = 2;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("blocking");
+	c.blocking = NCCL_CONFIG_UNDEF_INT;
+	c.minCTAs = 4;
+	c.maxCTAs = 2;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	/* what lies behind the size of an older struct is not read */
+	c.size = offsetof(ncclConfig_t, cgaClusterSize);
+	OK(ncclCommInitRankConfig(&made, 1, id, 0, &c));
+	OK(ncclCommDestroy(made));
+	memset(newer.more, 0xa5, sizeof(newer.more));
+	newer.c.size = sizeof(newer);
+	OK(ncclGetUniqueId(&id));
+	OK(ncclCommInitRankConfig(&made, 1, id, 0, &newer.c));
+	OK(ncclCommDestroy(made));
+}
+
+static void arguments(void)
+{
+	float *q = p + 512;
+
+	IS(ncclAllReduce(p, q, 1, ncclFloat, ncclSum, NULL, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(p, q, 1, (ncclDataType_t)TYPES, ncclSum, comm, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(p, q, 1, (ncclDataType_t)-1, ncclSum, comm, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(p, q, 1, ncclFloat, (ncclRedOp_t)ncclNumOps, comm, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(p, q, 1, ncclFloat, (ncclRedOp_t)-1, comm, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(NULL, q, 1, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	says("sendbuff");
+	IS(ncclAllReduce(p, NULL, 1, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	IS(ncclAllReduce(p, q, SIZE_MAX / 2, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	IS(ncclReduce(p, q, 1, ncclFloat, ncclSum, 1, comm, 0), ncclInvalidArgument);
+	says("root is 1");
+	IS(ncclBroadcast(p, q, 1, ncclFloat, -1, comm, 0), ncclInvalidArgument);
+	IS(ncclSend(p, 1, ncclFloat, 1, comm, 0), ncclInvalidArgument);
+	says("peer is 1");
+	IS(ncclSend(p, 1, ncclFloat, 0, comm, 0), ncclInvalidUsage);
+	IS(ncclAllReduce(p, q, 1, ncclFloat, ncclSum, comm, (cudaStream_t)0x1230), ncclUnhandledCudaError);
+	/* nothing to do */
+	OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, comm, 0));
+	OK(ncclSend(NULL, 0, ncclFloat, 0, comm, 0));
+	OK(cudaDeviceSynchronize());
+}
+
+static double ones(size_t i, void *arg)
+{
+	(void)i;
+	(void)arg;
+	return 1;
+}
+
+static double zeros(size_t i, void *arg)
+{
+	(void)i;
+	(void)arg;
+	return 0;
+}
+
+static void groups(void)
+{
+	ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+
+	IS(ncclGroupEnd(), ncclInvalidUsage);
+	OK(ncclGroupStart());
+	OK(ncclGroupEnd());
+	/* sends to oneself: as many as receives */
+	OK(ncclGroupStart());
+	OK(ncclSend(p, 1, ncclFloat, 0, comm, 0));
+	IS(ncclGroupEnd(), ncclInvalidUsage);
+	OK(cudaMemset(p + 512, 0, 4));
+	OK(ncclGroupStart());
+	OK(ncclRecv(p + 512, 1, ncclFloat, 0, comm, 0));
+	OK(ncclSend(p, 1, ncclFloat, 0, comm, 0));
+	OK(ncclGroupEnd());
+	EXPECT(p + 512, ncclFloat, 1, 0, ones, NULL);
+	/* a simulation does nothing, and knows no time */
+	OK(cudaMemset(p + 512, 0, 4));
+	OK(ncclGroupStart());
+	OK(ncclAllReduce(p, p + 512, 1, ncclFloat, ncclSum, comm, 0));
+	OK(ncclGroupSimulateEnd(&info));
+	IS(info.estimatedTime == NCCL_UNDEF_FLOAT, 1);
+	EXPECT(p + 512, ncclFloat, 1, 0, zeros, NULL);
+	IS(ncclGroupSimulateEnd(&info), ncclInvalidUsage);
+	/* a group that fails makes no communicator */
+	{
+		ncclComm_t made = NULL;
+		ncclUniqueId id;
+
+		OK(ncclGetUniqueId(&id));
+		OK(ncclGroupStart());
+		OK(ncclCommInitRank(&made, 1, id, 0));
+		IS(ncclSend(p, 1, ncclFloat, 7, comm, 0), ncclInvalidArgument);
+		IS(ncclGroupEnd(), ncclInvalidArgument);
+		IS(!made, 1);
+	}
+	/* more calls than a record has */
+	OK(ncclGroupStart());
+	for (int i = 0; i < 1025; i++)
+		OK(ncclAllReduce(p, p, 1, ncclFloat, ncclMax, comm, 0));
+	IS(ncclGroupEnd(), ncclInvalidUsage);
+	says("1025 calls");
+}
+
+static void memory(void)
+{
+	void *m = NULL, *h = (void *)1;
+
+	IS(ncclMemAlloc(NULL, 4), ncclInvalidArgument);
+	OK(ncclMemAlloc(&m, 1 << 20));
+	OK(cudaMemset(m, 0, 1 << 20));
+	OK(ncclCommRegister(comm, m, 1 << 20, &h));
+	OK(ncclAllReduce(m, m, 1 << 18, ncclFloat, ncclSum, comm, 0));
+	OK(ncclCommDeregister(comm, h));
+	OK(cudaDeviceSynchronize());
+	OK(ncclMemFree(m));
+	OK(ncclMemFree(NULL));
+	IS(ncclMemFree((void *)0x1234), ncclUnhandledCudaError);
+}
+
+static void operators(void)
+{
+	ncclRedOp_t op;
+	float two = 2;
+
+	IS(ncclRedOpCreatePreMulSum(NULL, &two, ncclFloat, ncclScalarHostImmediate, comm),
+	   ncclInvalidArgument);
+	IS(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, comm),
+	   ncclInvalidArgument);
+	IS(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)5, comm),
+	   ncclInvalidArgument);
+	IS(ncclRedOpDestroy(ncclSum, comm), ncclInvalidArgument);
+	OK(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, comm));
+	IS(ncclAllReduce(p, p, 1, ncclDouble, op, comm, 0), ncclInvalidArgument);
+	OK(ncclRedOpDestroy(op, comm));
+	IS(ncclAllReduce(p, p, 1, ncclFloat, op, comm, 0), ncclInvalidArgument);
+}
+
+/* What is not supported says so by name. */
+static void refused(void)
+{
+	cudaStream_t st;
+	cudaGraph_t g = NULL;
+
+	IS(ncclCommRevoke(comm, 0), ncclInvalidUsage);
+	says("ncclCommRevoke is not supported");
+	IS(ncclCommShrink(comm, NULL, 0, NULL, NULL, 0), ncclInvalidUsage);
+	OK(cudaStreamCreate(&st));
+	OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
+	IS(ncclAllReduce(p, p, 1, ncclFloat, ncclSum, comm, st), ncclInvalidUsage);
+	says("captured streams");
+	cudaStreamEndCapture(st, &g);
+	cudaGetLastError();
+	OK(cudaStreamDestroy(st));
+}
+
+static void checked_pointers(void)
+{
+	ncclComm_t c;
+	float host[4];
+
+	setenv("NCCL_CHECK_POINTERS", "1", 1);
+	c = one();
+	IS(ncclAllReduce(host, p, 4, ncclFloat, ncclSum, c, 0), ncclInvalidArgument);
+	says("can reach");
+	OK(ncclAllReduce(p, p, 4, ncclFloat, ncclSum, c, 0));
+	OK(ncclCommDestroy(c));
+	unsetenv("NCCL_CHECK_POINTERS");
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(void);
+} tests[] = {
+	{ "queries", queries }, { "creation", creation }, { "configs", configs },
+	{ "arguments", arguments }, { "groups", groups }, { "memory", memory },
+	{ "operators", operators }, { "refused", refused }, { "checked_pointers", checked_pointers },
+};
+
+int main(void)
+{
+	p = device(ncclFloat, 1024, ones, NULL);
+	comm = one();
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		tests[i].fn();
+		printf("%s\n", tests[i].name);
+		fflush(stdout);
+	}
+	OK(ncclCommDestroy(comm));
+	return 0;
+}

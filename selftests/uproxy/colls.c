@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * colls.c - collective operations through proxies: by hand, record by record
+ *
+ * Each rank is a proxy with a client of its own in this process, which therefore decides who posts when.
+ * The test is the supervisor, too: it makes the board and tells it who is dead.
+ */
+#include "client.h"
+
+#include "board.h"
+#include "step.h"
+#include "tree.h"
+
+#define RANKS	4
+#define KiB	(1ull << 10)
+
+struct rank {
+	struct client c;
+	uint64_t dev, pin;		/* 8 MiB of device memory, 8 MiB of pinned arena */
+	uint64_t words;			/* free from here on, in the last 1 MiB of it */
+	uint64_t stream, other, event;
+	struct sv_comm_word *word;
+	struct ring_ticket ticket;
+};
+
+FIXTURE(colls) {
+	struct rank r[RANKS];
+	struct board *board;
+	int fd, n;
+	uint64_t comm;
+};
+
+#define GUEST_OFF	(1ull << 42)	/* of other ranks' channels, from the first one's */
+#define GUEST_STEP	(1ull << 36)
+
+/* Connects as a process's next session: its pinned memory is in the first one's arena. */
+static int attach(struct rank *r, int i, const char *const *more)
+{
+	struct sv_connect con = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION,
+				  .device = -1, .api = CUDA_VERSION, .others = i };
+	struct client *c = &r[i].c;
+	struct sv_connected reply;
+	int rc = client_spawn(c, more);
+
+	for (int k = 0; k < i; k++)
+		con.taken[k] = (struct sv_window){ r[k].c.shared->window, r[k].c.shared->window_len };
+	if (i)
+		con.channel = RING_VA_BASE + GUEST_OFF + i * GUEST_STEP;
+	if (!rc && send(c->sock, &con, sizeof(con), MSG_NOSIGNAL) != sizeof(con))
+		rc = -EPIPE;
+	if (!rc && i)
+		rc = ring_pass_fd(c->sock, ring_fd(r[0].c.ring));
+	if (!rc && recv(c->sock, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
+		rc = -EPIPE;
+	if (!rc && reply.status) {
+		fprintf(stderr, "# the proxy says: %s\n", reply.why);
+		rc = reply.status;
+	}
+	if (rc || (rc = client_attach(c)))
+		return rc;
+	c->arena = r[0].c.arena;
+	return 0;
+}
+
+static int start_rank(struct rank *all, int board, int i)
+{
+	struct rank *r = &all[i];
+	struct client *c = &r->c;
+	char fd[16], number[16];
+	const char *more[] = { "--board", fd, "--seat", number, NULL };
+	int rc;
+
+	snprintf(fd, sizeof(fd), "%d", board);
+	snprintf(number, sizeof(number), "%d", i);
+	rc = attach(all, i, more);
+	if (!rc)
+		rc = client_context(c);
+	if (rc)
+		return rc;
+	r->dev = c->window;
+	r->pin = arena_take(&all[0].c, 8 * MiB);
+	r->words = r->pin + 7 * MiB;
+	r->stream = new_handle(c, SV_T_CUstream);
+	r->other = new_handle(c, SV_T_CUstream);
+	r->event = new_handle(c, SV_T_CUevent);
+	rc = SEND(c, SV_OP_X_MAP, (struct sv_map){ r->dev, 8 * MiB }) ?:
+	     CALL(c, SV_OP_X_PIN, (struct sv_pin){ r->pin, 8 * MiB }) ?:
+	     SEND(c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = c->ctx, .phStream = r->stream, .Flags = CU_STREAM_NON_BLOCKING }) ?:
+	     SEND(c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = c->ctx, .phStream = r->other, .Flags = CU_STREAM_NON_BLOCKING }) ?:
+	     SEND(c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = c->ctx, .phEvent = r->event });
+	return rc ?: ctx_sync(c);
+}
+
+/* The arena offset of a new communicator's word. */
+static uint64_t new_word(struct rank *r, struct sv_comm_word **word)
+{
+	uint64_t at = r->words;
+
+	r->words += sizeof(**word);
+	*word = (void *)(r->c.arena + at);
+	memset(*word, 0, sizeof(**word));
+	return at;
+}
+
+/* All ranks of n join; the code of each creation is the same, and returned. */
+static int new_comm(struct rank *r, int n, uint64_t comm, const char *id)
+{
+	int code = -1;
+
+	for (int i = 0; i < n; i++) {
+		struct sv_comm_new a = { .ctx = r[i].c.ctx, .comm = comm, .ranks = n, .rank = i };
+
+		a.word = new_word(&r[i], &r[i].word);
+		snprintf((char *)a.id, sizeof(a.id), "%s", id);
+		if (ring_request(r[i].c.ring, &r[i].ticket, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0))
+			return -1;
+	}
+	for (int i = 0; i < n; i++) {
+		struct sv_comm_result res;
+		int32_t status = -1;
+
+		int rc = ring_await(r[i].c.ring, &r[i].ticket, &status, &res, sizeof(res), NULL,
+				    20000000000);
+
+		if (rc || status) {
+			fprintf(stderr, "# rank %d: answer %d, status %d\n", i, rc, status);
+			return -1;
+		}
+		if (i && (int)res.code != code)
+			return -2;
+		code = res.code;
+	}
+	return code;
+}
+
+FIXTURE_SETUP(colls)
+{
+	self->fd = board_create();
+	ASSERT_GE(self->fd, 0);
+	fcntl(self->fd, F_SETFD, 0);
+	ASSERT_EQ(board_open(self->fd, &self->board), 0);
+	self->n = RANKS;
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(start_rank(self->r, self->fd, i), 0);
+	self->comm = 77;
+	ASSERT_EQ(new_comm(self->r, self->n, self->comm, "the fixture's"), 0);
+}
+
+FIXTURE_TEARDOWN(colls)
+{
+	for (int i = 0; i < self->n; i++)
+		if (self->r[i].c.proxy)
+			ring_submit(self->r[i].c.ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0);
+	for (int i = 0; i < self->n; i++) {
+		int status = self->r[i].c.proxy ? client_end(&self->r[i].c) : 0;
+
+		EXPECT_EQ(status, 0)
+			TH_LOG("proxy %d", i);
+	}
+	board_close(self->board);
+	close(self->fd);
+}
+
+/* ------------------------------------------------------------------------------ helpers */
+
+static int send_calls(struct rank *r, uint64_t comm, uint64_t stream,
+		      const struct sv_coll_call *call, uint32_t n)
+{
+	struct sv_coll a = { .ctx = r->c.ctx, .stream = stream, .comm = comm, .calls = n };
+
+	return ring_submit(r->c.ring, SV_OP_X_COLL, &a, sizeof(a), call, n * sizeof(*call));
+}
+
+#define COLL(r, comm, stream, ...) ({ \
+	struct sv_coll_call call_ = __VA_ARGS__; \
+	send_calls(r, comm, stream, &call_, 1); \
+})
+
+static struct sv_coll_call all_reduce(struct rank *r, uint64_t count)
+{
+	return (struct sv_coll_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM,
+				      .count = count, .send = r->dev, .recv = r->dev + 4 * MiB };
+}
+
+static int fill(struct rank *r, uint64_t stream, uint64_t at, uint32_t word, uint64_t n)
+{
+	return SEND(&r->c, SV_OP_cuMemsetD32Async, (struct sv_cuMemsetD32Async){
+			.ctx = r->c.ctx, .dstDevice = at, .N = n, .hStream = stream, .ui = word });
+}
+
+static uint32_t bits(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return u;
+}
+
+static int down(struct rank *r, uint64_t stream, uint64_t to, uint64_t from, uint64_t len)
+{
+	struct sv_copy a = { r->c.ctx, stream, address(&r->c, r->pin + to), from, len, 0, 0 };
+
+	return ring_submit(r->c.ring, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+}
+
+static volatile uint32_t *word_at(struct rank *r, uint64_t at)
+{
+	return (volatile uint32_t *)(r->c.arena + r->pin + at);
+}
+
+static int sync_stream(struct rank *r, uint64_t stream)
+{
+	return CALL(&r->c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ r->c.ctx, stream });
+}
+
+static int query(struct rank *r, uint16_t op, uint64_t on)
+{
+	struct sv_sync_on a = { r->c.ctx, on };
+
+	return call2(&r->c, op, &a, sizeof(a), NULL, 0, NULL, 0);
+}
+
+/* Waits up to two seconds for a failure of the communicator. */
+static uint32_t code_of(struct rank *r)
+{
+	for (int i = 0; i < 2000 && !__atomic_load_n(&r->word->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	return __atomic_load_n(&r->word->code, __ATOMIC_ACQUIRE);
+}
+
+/* A synchronisation on a thread of its own. */
+struct waiter {
+	struct rank *r;
+	uint64_t on;
+	uint16_t op;
+	int status;
+	atomic_bool done;
+	pthread_t thread;
+};
+
+static void *waiter_main(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->status = query(w->r, w->op, w->on);
+	w->done = true;
+	return NULL;
+}
+
+static int waiter_start(struct waiter *w, struct rank *r, uint16_t op, uint64_t on)
+{
+	*w = (struct waiter){ .r = r, .op = op, .on = on };
+	return pthread_create(&w->thread, NULL, waiter_main, w);
+}
+
+static int waiter_end(struct waiter *w)
+{
+	pthread_join(w->thread, NULL);
+	return w->status;
+}
+
+/* ------------------------------------------------------------------------------ what works */
+
+TEST_F(colls, sums_what_all_ranks_have)
+{
+	for (int i = 0; i < self->n; i++) {
+		struct rank *r = &self->r[i];
+
+		ASSERT_EQ(fill(r, r->stream, r->dev, bits(1 << i), 100000), 0);
+		ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 100000)), 0);
+		ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 400000), 0);
+	}
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+		EXPECT_EQ(*word_at(&self->r[i], 0), bits(15));
+		EXPECT_EQ(*word_at(&self->r[i], 399996), bits(15));
+		EXPECT_EQ(self->r[i].word->code, 0);
+		EXPECT_EQ(self->r[i].word->state, SV_COMM_STANDS);
+	}
+}
+
+/* What is behind a collective in its stream waits; other streams go on; nothing is answered early. */
+TEST_F(colls, holds_up_its_own_stream_alone)
+{
+	struct rank *r = &self->r[0];
+	struct waiter sync, event;
+
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 1024), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 4096), 0);
+	/* behind it: a change of what it sends, an event, and another stream that waits for that */
+	ASSERT_EQ(fill(r, r->stream, r->dev, bits(100), 1024), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){
+				r->c.ctx, r->event, r->stream }), 0);
+	ASSERT_EQ(fill(r, r->other, r->dev + MiB, 7, 1), 0);
+	ASSERT_EQ(down(r, r->other, MiB, r->dev + MiB, 4), 0);
+	ASSERT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(*word_at(r, MiB), 7);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+				.ctx = r->c.ctx, .hStream = r->other, .hEvent = r->event }), 0);
+	ASSERT_EQ(down(r, r->other, 2 * MiB, r->dev, 4), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(query(r, SV_OP_cuEventQuery, r->event), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(waiter_start(&sync, r, SV_OP_cuStreamSynchronize, r->stream), 0);
+	ASSERT_EQ(waiter_start(&event, r, SV_OP_cuEventSynchronize, r->event), 0);
+	for (int i = 1; i < self->n - 1; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	usleep(100000);
+	EXPECT_FALSE(sync.done);
+	EXPECT_FALSE(event.done);
+	EXPECT_EQ(*word_at(r, 0), 0);
+	EXPECT_EQ(*word_at(r, 2 * MiB), 0);
+	r = &self->r[self->n - 1];
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	r = &self->r[0];
+	EXPECT_EQ(waiter_end(&sync), 0);
+	EXPECT_EQ(waiter_end(&event), 0);
+	ASSERT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(*word_at(r, 0), bits(4));
+	EXPECT_EQ(*word_at(r, 2 * MiB), bits(100));
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventQuery, r->event), 0);
+}
+
+/* An object that what is parked still uses may be destroyed, as CUDA allows. */
+TEST_F(colls, objects_end_when_what_is_parked_has_used_them)
+{
+	struct rank *r = &self->r[0];
+	uint64_t st = new_handle(&r->c, SV_T_CUstream), ev = new_handle(&r->c, SV_T_CUevent);
+
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(2), 16), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = r->c.ctx, .phStream = st, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = r->c.ctx, .phEvent = ev }), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(COLL(r, self->comm, st, all_reduce(r, 16)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, ev, st }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+				.ctx = r->c.ctx, .hStream = r->other, .hEvent = ev }), 0);
+	ASSERT_EQ(down(r, r->other, 0, r->dev + 4 * MiB, 4), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventDestroy_v2, (struct sv_cuEventDestroy_v2){ ev }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ st }), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(*word_at(r, 0), bits(8));
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(late_code(&r->c), 0);
+}
+
+TEST_F(colls, a_small_send_completes_before_anybody_receives_it)
+{
+	struct rank *from = &self->r[0], *to = &self->r[2];
+	struct sv_coll_call call = { .kind = STEP_SEND, .type = TREE_INT32, .peer = 2, .count = 256 * KiB,
+				     .send = from->dev };
+
+	ASSERT_EQ(fill(from, from->stream, from->dev, 11, 256 * KiB), 0);
+	ASSERT_EQ(send_calls(from, self->comm, from->stream, &call, 1), 0);
+	ASSERT_EQ(fill(from, from->stream, from->dev, 12, 256 * KiB), 0);
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	call = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32, .peer = 0, .count = 256 * KiB,
+				      .recv = to->dev };
+	ASSERT_EQ(send_calls(to, self->comm, to->stream, &call, 1), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, MiB), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(*word_at(to, 0), 11);
+	EXPECT_EQ(*word_at(to, MiB - 4), 11);
+}
+
+TEST_F(colls, a_large_send_waits_for_its_receiver)
+{
+	struct rank *from = &self->r[1], *to = &self->r[3];
+	struct sv_coll_call call = { .kind = STEP_SEND, .type = TREE_INT32, .peer = 3, .count = 512 * KiB,
+				     .send = from->dev };
+
+	ASSERT_EQ(fill(from, from->stream, from->dev, 21, 512 * KiB), 0);
+	ASSERT_EQ(send_calls(from, self->comm, from->stream, &call, 1), 0);
+	usleep(50000);
+	EXPECT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
+	call = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32, .peer = 1, .count = 512 * KiB,
+				      .recv = to->dev };
+	ASSERT_EQ(send_calls(to, self->comm, to->stream, &call, 1), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 2 * MiB), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	EXPECT_EQ(*word_at(to, 2 * MiB - 4), 21);
+}
+
+/* Each rank sends to all in one group, itself included: the pairs do not block each other. */
+TEST_F(colls, a_group_of_pairs_reaches_everybody)
+{
+	for (int i = 0; i < self->n; i++) {
+		struct rank *r = &self->r[i];
+		struct sv_coll_call call[2 * RANKS];
+
+		for (int p = 0; p < self->n; p++) {
+			uint64_t len = MiB / 2 + MiB / 4;
+
+			ASSERT_EQ(fill(r, r->stream, r->dev + p * len, 10 * i + p, len / 4), 0);
+			/* rank i begins with itself, and receives in the opposite order */
+			call[2 * p] = (struct sv_coll_call){ .kind = STEP_SEND, .type = TREE_INT32,
+				.peer = (i + p) % self->n, .count = len / 4,
+				.send = r->dev + (i + p) % self->n * len };
+			call[2 * p + 1] = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32,
+				.peer = (i - p + self->n) % self->n, .count = len / 4,
+				.recv = r->dev + 4 * MiB + (i - p + self->n) % self->n * len };
+		}
+		ASSERT_EQ(send_calls(r, self->comm, r->stream, call, 2 * self->n), 0);
+		ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 3 * MiB), 0);
+	}
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+		for (int p = 0; p < self->n; p++)
+			EXPECT_EQ(*word_at(&self->r[i], (p + 1) * (MiB / 2 + MiB / 4) - 4), 10 * p + i);
+	}
+}
+
+/* Two communicators in opposite order on two streams: the log has one order. */
+TEST_F(colls, opposite_orders_do_not_deadlock)
+{
+	struct sv_comm_word *first[RANKS];
+
+	for (int i = 0; i < self->n; i++)
+		first[i] = self->r[i].word;
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "another"), 0);
+	for (int round = 0; round < 50; round++)
+		for (int i = 0; i < self->n; i++) {
+			struct rank *r = &self->r[i];
+			uint64_t a = i % 2 ? self->comm : 78, b = i % 2 ? 78 : self->comm;
+
+			ASSERT_EQ(COLL(r, a, i % 2 ? r->stream : r->other, all_reduce(r, 1000)), 0);
+			ASSERT_EQ(COLL(r, b, i % 2 ? r->other : r->stream, all_reduce(r, 1000)), 0);
+		}
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
+		EXPECT_EQ(self->r[i].word->code, 0);
+		EXPECT_EQ(first[i]->code, 0);
+	}
+}
+
+/* More records than there are slots for outstanding ones. */
+TEST_F(colls, hosts_may_run_far_ahead)
+{
+	for (int round = 0; round < 2000; round++)
+		for (int i = 0; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream,
+				       all_reduce(&self->r[i], 64)), 0);
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
+		EXPECT_EQ(self->r[i].word->code, 0);
+	}
+}
+
+/* One rank runs ahead of the others by more than that. */
+TEST_F(colls, a_rank_may_run_far_ahead_of_the_others)
+{
+	for (int i = 0; i < self->n; i++)
+		for (int round = 0; round < 1500; round++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream,
+				       all_reduce(&self->r[i], 64)), 0);
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
+		EXPECT_EQ(self->r[i].word->code, 0);
+	}
+}
+
+TEST_F(colls, a_rank_that_leaves_owes_what_it_has_sent)
+{
+	struct rank *from = &self->r[1], *to = &self->r[2];
+	struct sv_coll_call call = { .kind = STEP_SEND, .type = TREE_INT32, .peer = 2, .count = 1000,
+				     .send = from->dev };
+
+	ASSERT_EQ(fill(from, from->stream, from->dev, 31, 1000), 0);
+	ASSERT_EQ(send_calls(from, self->comm, from->stream, &call, 1), 0);
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	ASSERT_EQ(ring_submit(from->c.ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0), 0);
+	ring_close(from->c.ring);
+	from->c.ring = NULL;
+	usleep(100000);
+	EXPECT_EQ(waitpid(from->c.proxy, NULL, WNOHANG), 0);
+	call = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32, .peer = 1, .count = 1000,
+				      .recv = to->dev };
+	ASSERT_EQ(send_calls(to, self->comm, to->stream, &call, 1), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 4000), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(*word_at(to, 3996), 31);
+	EXPECT_EQ(client_wait(&from->c), 0);
+	board_die(self->board, 1);
+	from->c.proxy = 0;
+	/* A collective needs it. */
+	ASSERT_EQ(COLL(to, self->comm, to->stream, all_reduce(to, 16)), 0);
+	EXPECT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(code_of(to), STEP_REMOTE);
+}
+
+/* ------------------------------------------------------------------------------ what fails */
+
+TEST_F(colls, counts_that_differ_are_refused)
+{
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream,
+			       all_reduce(&self->r[i], i == 2 ? 17 : 16)), 0);
+	for (int i = 0; i < self->n; i++) {
+		EXPECT_EQ(code_of(&self->r[i]), STEP_INVALID_USAGE);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+}
+
+TEST_F(colls, abort_frees_what_waits)
+{
+	struct rank *r = &self->r[0];
+	struct sv_comm_end end = { .comm = self->comm, .flags = SV_COMM_ABORT };
+
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	usleep(20000);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	/* and what it waited for at the others */
+	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
+	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+	ASSERT_EQ(COLL(&self->r[2], self->comm, self->r[2].stream, all_reduce(&self->r[2], 16)), 0);
+	EXPECT_EQ(code_of(&self->r[2]), STEP_REMOTE);
+}
+
+/* At any moment of a collective: waiting, moving data, idle. */
+TEST_F(colls, a_killed_proxy_fails_the_others_in_two_seconds)
+{
+	for (int i = 0; i < self->n; i++)
+		for (int round = 0; round < 20; round++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream,
+				       all_reduce(&self->r[i], i == 3 && round == 19 ? 0 : MiB)), 0);
+	usleep(5000 + getpid() % 7 * 5000);
+	kill(self->r[1].c.proxy, SIGKILL);
+	waitpid(self->r[1].c.proxy, NULL, 0);
+	board_die(self->board, 1);
+	for (int i = 0; i < self->n; i++) {
+		if (i == 1)
+			continue;
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+	ring_close(self->r[1].c.ring);
+	self->r[1].c.proxy = 0;
+}
+
+TEST_F(colls, two_ranks_on_one_device_are_refused)
+{
+	struct sv_comm_new a = { .ctx = self->r[0].c.ctx, .comm = 90, .ranks = 2, .id = "twice" };
+	struct ring_ticket t[2];
+	struct sv_comm_word *w[2];
+	int32_t status;
+
+	for (int i = 0; i < 2; i++) {
+		a.comm = 90 + i;
+		a.rank = i;
+		a.word = new_word(&self->r[0], &w[i]);
+		ASSERT_EQ(ring_request(self->r[0].c.ring, &t[i], SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct sv_comm_result res;
+
+		ASSERT_EQ(ring_await(self->r[0].c.ring, &t[i], &status, &res, sizeof(res), NULL,
+				     20000000000), 0);
+		EXPECT_EQ(status, 0);
+		EXPECT_EQ(res.code, STEP_INVALID_USAGE);
+		EXPECT_NE(strstr(w[i]->text, "Duplicate GPU"), NULL)
+			TH_LOG("%s", w[i]->text);
+	}
+}
+
+TEST_F(colls, ranks_that_do_not_agree_on_their_number_are_refused)
+{
+	struct sv_comm_new a = { .ctx = self->r[0].c.ctx, .comm = 90, .ranks = 2, .id = "two or three" };
+	struct ring_ticket t[2];
+	struct sv_comm_word *w;
+	int32_t status;
+
+	for (int i = 0; i < 2; i++) {
+		a.rank = i;
+		a.ranks = 2 + i;
+		a.ctx = self->r[i].c.ctx;
+		a.word = new_word(&self->r[i], &w);
+		ASSERT_EQ(ring_request(self->r[i].c.ring, &t[i], SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct sv_comm_result res;
+
+		ASSERT_EQ(ring_await(self->r[i].c.ring, &t[i], &status, &res, sizeof(res), NULL,
+				     20000000000), 0);
+		EXPECT_EQ(res.code, STEP_INVALID_USAGE);
+	}
+}
+
+/* A client may send anything: its session ends by name, and the others' collectives with it. */
+TEST_F(colls, hostile_records_end_their_own_session)
+{
+	struct rank *r = &self->r[3];
+	const struct sv_coll_call good = all_reduce(r, 16);
+	struct sv_coll a = { .ctx = r->c.ctx, .stream = r->stream, .comm = self->comm, .calls = 1 };
+	struct sv_coll_call bad;
+
+	/* addresses outside of the window are an error of the call, as of a copy */
+	bad = good;
+	bad.send = r->dev + 8 * MiB - 32;
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, &bad, 1), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(late_count(&r->c), 1);
+	EXPECT_EQ(code_of(r), STEP_INVALID_USAGE);
+	/* too many elements for any memory */
+	bad = good;
+	bad.count = UINT64_MAX / 4;
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, &bad, 1), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(late_count(&r->c), 2);
+	/* a record that is shorter than it says */
+	a.calls = 2;
+	ASSERT_EQ(ring_submit(r->c.ring, SV_OP_X_COLL, &a, sizeof(a), &good, sizeof(good)), 0);
+	EXPECT_LT(ctx_sync(&r->c), 0);
+	EXPECT_EQ(client_wait(&r->c), 1);
+	ring_close(r->c.ring);
+	r->c.proxy = 0;
+	board_die(self->board, 3);
+	ASSERT_EQ(COLL(&self->r[1], self->comm, self->r[1].stream, all_reduce(&self->r[1], 16)), 0);
+	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
+	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+}
+
+TEST_HARNESS_MAIN

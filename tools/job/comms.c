@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * comms.c - the supervisor's side of the board, and the file `comms`
+ *
+ * The file has a line for each communicator, followed by one for each of its operations:
+ *
+ *   comm KEY STATE RANKS PID …                       PID: of each rank, in order; 0: none
+ *   op KIND TYPE COUNT NUMBER SOURCE DESTINATION STARTED SINCE WAITS RANK:PID …
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "board.h"
+#include "comms.h"
+#include "tool_i.h"
+
+#define LOOK_MS	1000
+
+_Static_assert(COMMS_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
+
+struct comms_stood {
+	uint64_t born, since_ns;
+	bool told;
+};
+
+static void no_file(struct comms *c, const struct rundir_job *job)
+{
+	char path[PATH_MAX];
+
+	if (c->text && snprintf(path, sizeof(path), "%s/comms", job->path) < (int)sizeof(path))
+		unlink(path);
+	free(c->text);
+	c->text = NULL;
+}
+
+void comms_stop(struct comms *c, const struct rundir_job *job)
+{
+	no_file(c, job);
+	if (c->board) {
+		board_close(c->board);
+		close(c->fd);
+	}
+	free(c->stood);
+	memset(c, 0, sizeof(*c));
+}
+
+void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
+{
+	comms_stop(c, job);
+	c->timeout_ms = timeout_ms;
+	c->fd = board_create();
+	if (c->fd >= 0 && board_open(c->fd, &c->board)) {
+		close(c->fd);
+		c->fd = -1;
+	}
+}
+
+int comms_seat(struct comms *c)
+{
+	for (unsigned int i = 0; i < COMMS_SEATS; i++)
+		if (!c->taken[i]) {
+			c->taken[i] = true;
+			return i;
+		}
+	return -EAGAIN;
+}
+
+void comms_ended(struct comms *c, int seat)
+{
+	if (seat < 0 || seat >= (int)COMMS_SEATS || !c->board)
+		return;
+	board_die(c->board, seat);
+	c->taken[seat] = false;
+}
+
+/* -------------------------------------------------------------------------------- a look */
+
+struct look {
+	struct comms *c;
+	const struct rundir_job *job;
+	FILE *out;
+	uint64_t now_ns;
+	struct comms_stood *stood;
+	size_t n, room;
+	size_t comms;
+	char late[8][400];	/* sentences about what stands for too long */
+	unsigned int n_late;
+};
+
+static pid_t pid_of(const struct look *l, const struct step *s, uint32_t member)
+{
+	uint32_t seat = step_proxy(s, member);
+
+	for (int i = 0; i < l->job->proxies; i++)
+		if (l->job->proxy[i].seat == (int)seat)
+			return l->job->proxy[i].client;
+	return 0;
+}
+
+static void saw_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	struct look *l = ctx;
+
+	l->comms++;
+	fprintf(l->out, "comm %016" PRIx64 " %s %u", look->key, look->stands ? "stands" : "forming",
+		look->ranks);
+	for (uint32_t r = 0; r < look->ranks; r++)
+		fprintf(l->out, " %d", pid_of(l, s, look->member + r));
+	fputc('\n', l->out);
+}
+
+static int by_birth(const void *a, const void *b)
+{
+	const struct comms_stood *x = a, *y = b;
+
+	return x->born < y->born ? -1 : x->born > y->born;
+}
+
+/* What the last look has of the operation, or a new entry; NULL: no memory. */
+static struct comms_stood *stood_of(struct look *l, uint64_t born)
+{
+	struct comms_stood key = { .born = born, .since_ns = l->now_ns }, *was, *more;
+
+	was = l->c->n_stood ? bsearch(&key, l->c->stood, l->c->n_stood, sizeof(key), by_birth) : NULL;
+	if (l->n == l->room) {
+		l->room = 2 * l->room + 16;
+		more = realloc(l->stood, l->room * sizeof(*more));
+		if (!more)
+			return NULL;
+		l->stood = more;
+	}
+	l->stood[l->n] = was ? *was : key;
+	return &l->stood[l->n++];
+}
+
+static const char *type_name(uint8_t type)
+{
+	static const char *const names[] = { "int8", "uint8", "int32", "uint32", "int64", "uint64",
+					     "f16", "f32", "f64", "bf16", "e4m3", "e5m2" };
+
+	return type < sizeof(names) / sizeof(names[0]) ? names[type] : "?";
+}
+
+static void op_of(const struct look *l, const struct step *s, const struct step_comm_look *of,
+		  const struct step_op_look *look, struct comms_op *op)
+{
+	bool pair = look->call.kind >= STEP_SEND;
+
+	memset(op, 0, sizeof(*op));
+	snprintf(op->kind, sizeof(op->kind), "%s", pair ? "send" : step_kind_name(look->call.kind));
+	snprintf(op->type, sizeof(op->type), "%s", type_name(look->call.type));
+	op->count = look->call.count;
+	op->number = look->number;
+	op->source = pair ? (long)look->source : -1;
+	op->destination = pair ? (long)look->destination : -1;
+	op->started = look->order;
+	op->waits = look->waits;
+	op->listed = look->waits < COMMS_LISTED ? look->waits : COMMS_LISTED;
+	for (unsigned int i = 0; i < op->listed; i++) {
+		op->wait[i].rank = look->rank[i];
+		op->wait[i].pid = pid_of(l, s, of->member + look->rank[i]);
+	}
+}
+
+static void name_late(struct look *l, const struct step_comm_look *of, const struct comms_op *op)
+{
+	char since[16], text[300];
+	time_t t = op->since_ns / 1000000000;
+	struct tm tm;
+
+	if (l->n_late == sizeof(l->late) / sizeof(l->late[0]))
+		return;
+	strftime(since, sizeof(since), "%H:%M:%S", localtime_r(&t, &tm));
+	comms_sentence(op, l->now_ns, text, sizeof(text));
+	snprintf(l->late[l->n_late++], sizeof(l->late[0]),
+		 "communicator %08" PRIx64 " of %u ranks, since %s: %s", of->key >> 32, of->ranks,
+		 since, text);
+}
+
+static void saw_op(void *ctx, const struct step *s, const struct step_comm_look *of,
+		   const struct step_op_look *look)
+{
+	struct look *l = ctx;
+	struct comms_stood *stood = stood_of(l, look->born);
+	struct comms_op op;
+
+	if (!stood)
+		return;
+	op_of(l, s, of, look, &op);
+	op.since_ns = stood->since_ns;
+	fprintf(l->out, "op %s %s %" PRIu64 " %" PRIu64 " %ld %ld %d %" PRIu64 " %u", op.kind, op.type,
+		op.count, op.number, op.source, op.destination, op.started, op.since_ns, op.waits);
+	for (unsigned int i = 0; i < op.listed; i++)
+		fprintf(l->out, " %u:%d", op.wait[i].rank, op.wait[i].pid);
+	fputc('\n', l->out);
+	if (!l->c->timeout_ms || stood->told ||
+	    l->now_ns - stood->since_ns < l->c->timeout_ms * 1000000ull)
+		return;
+	stood->told = true;
+	name_late(l, of, &op);
+}
+
+static void board_broke(struct comms *c)
+{
+	if (!c->broken)
+		say("a proxy was killed while it held the board of collective operations: all of them "
+		    "fail from now on (ncclRemoteError)");
+	c->broken = true;
+}
+
+/* The file is written when it would change, so that a job at work costs little. */
+static void put_file(struct comms *c, const struct rundir_job *job, char *text)
+{
+	FILE *out;
+
+	if (c->text && !strcmp(c->text, text)) {
+		free(text);
+		return;
+	}
+	out = rundir_begin(job->path, "comms");
+	if (!out) {
+		free(text);
+		return;
+	}
+	fputs(text, out);
+	rundir_commit(job->path, "comms", out);
+	free(c->text);
+	c->text = text;
+}
+
+static void look(struct comms *c, const struct rundir_job *job)
+{
+	struct look l = { .c = c, .job = job, .now_ns = wall_ns() };
+	const struct step_looker looker = { saw_comm, saw_op, &l };
+	char *text = NULL;
+	size_t size;
+
+	l.out = open_memstream(&text, &size);
+	if (!l.out)
+		return;
+	if (board_look(c->board, &looker))
+		board_broke(c);
+	if (fclose(l.out) || !l.comms) {
+		free(text);
+		no_file(c, job);
+	} else {
+		put_file(c, job, text);
+	}
+	if (l.n)
+		qsort(l.stood, l.n, sizeof(*l.stood), by_birth);
+	free(c->stood);
+	c->stood = l.stood;
+	c->n_stood = l.n;
+	for (unsigned int i = 0; i < l.n_late; i++)
+		say("a collective stands for more than %g s: %s", c->timeout_ms / 1e3, l.late[i]);
+}
+
+int comms_step(struct comms *c, const struct rundir_job *job)
+{
+	uint64_t now = now_ms();
+
+	if (!c->board || !job->proxies)
+		return -1;
+	if (now >= c->next) {
+		look(c, job);
+		c->next = now + LOOK_MS;
+	}
+	return c->next - now;
+}
+
+/* ------------------------------------------------------------------------------ the file */
+
+static int read_comm(struct comms_comm *c, const char *line)
+{
+	char state[16];
+	int used;
+
+	if (sscanf(line, "comm %" SCNx64 " %15s %u%n", &c->key, state, &c->ranks, &used) != 3 ||
+	    !c->ranks || c->ranks > COMMS_SEATS)
+		return -EBADMSG;
+	c->stands = !strcmp(state, "stands");
+	c->pid = calloc(c->ranks, sizeof(*c->pid));
+	if (!c->pid)
+		return -ENOMEM;
+	for (unsigned int r = 0; r < c->ranks; r++) {
+		char *end;
+
+		c->pid[r] = strtol(line + used, &end, 10);
+		used = end - line;
+	}
+	return 0;
+}
+
+static int read_op(struct comms_comm *c, const char *line)
+{
+	struct comms_op *more = realloc(c->op, (c->ops + 1) * sizeof(*more)), *op;
+	int used, n, started;
+
+	if (!more)
+		return -ENOMEM;
+	c->op = more;
+	op = &more[c->ops];
+	memset(op, 0, sizeof(*op));
+	if (sscanf(line, "op %23s %7s %" SCNu64 " %" SCNu64 " %ld %ld %d %" SCNu64 " %u%n", op->kind,
+		   op->type, &op->count, &op->number, &op->source, &op->destination, &started,
+		   &op->since_ns, &op->waits, &used) != 9)
+		return -EBADMSG;
+	op->started = started;
+	while (op->listed < COMMS_LISTED &&
+	       sscanf(line + used, " %u:%d%n", &op->wait[op->listed].rank,
+		      &op->wait[op->listed].pid, &n) == 2) {
+		used += n;
+		op->listed++;
+	}
+	c->ops++;
+	return 0;
+}
+
+static int read_line(struct comms_comm **comm, size_t *n, const char *line)
+{
+	struct comms_comm *more;
+
+	if (!strncmp(line, "op ", 3))
+		return *n ? read_op(&(*comm)[*n - 1], line) : -EBADMSG;
+	more = realloc(*comm, (*n + 1) * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	*comm = more;
+	memset(&more[*n], 0, sizeof(*more));
+	return read_comm(&more[(*n)++], line);
+}
+
+int comms_read(const struct rundir_job *job, struct comms_comm **comm, size_t *n)
+{
+	char *text, *line, *save = NULL;
+	size_t len;
+	int err = rundir_read(job->path, job->uid, "comms", &text, &len);
+
+	*comm = NULL;
+	*n = 0;
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (line = strtok_r(text, "\n", &save); line && !err; line = strtok_r(NULL, "\n", &save))
+		err = read_line(comm, n, line);
+	free(text);
+	if (err) {
+		comms_free(*comm, *n);
+		*comm = NULL;
+		*n = 0;
+	}
+	return err;
+}
+
+void comms_free(struct comms_comm *comm, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		free(comm[i].pid);
+		free(comm[i].op);
+	}
+	free(comm);
+}
+
+/* ----------------------------------------------------------------------------- sentences */
+
+static size_t list_waits(const struct comms_op *op, char *text, size_t size)
+{
+	size_t at = 0;
+
+	for (unsigned int i = 0; i < op->listed && at < size; i++) {
+		const char *before = !i ? "" : i + 1 == op->waits ? " and " : ", ";
+
+		at += snprintf(text + at, size - at, "%srank %u", before, op->wait[i].rank);
+		if (op->wait[i].pid && at < size)
+			at += snprintf(text + at, size - at, " (process %d)", op->wait[i].pid);
+	}
+	if (op->waits > op->listed && at < size)
+		at += snprintf(text + at, size - at, " and %u more", op->waits - op->listed);
+	return at;
+}
+
+int comms_sentence(const struct comms_op *op, uint64_t now_ns, char *text, size_t size)
+{
+	unsigned long long s = now_ns > op->since_ns ? (now_ns - op->since_ns) / 1000000000 : 0;
+	char name[80], waits[700];
+
+	if (op->source >= 0)
+		snprintf(name, sizeof(name), "send from rank %ld to %ld", op->source, op->destination);
+	else
+		snprintf(name, sizeof(name), "%s %" PRIu64, op->kind, op->number);
+	list_waits(op, waits, sizeof(waits));
+	return snprintf(text, size, "%s of %" PRIu64 " %s, %llu s, %s %s", name, op->count, op->type, s,
+			op->started ? "runs on" : "waits for", waits);
+}

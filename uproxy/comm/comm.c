@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * comm.c - communicators: their creation, their end, and the board's mail
+ *
+ * A communicator of the board has the digest of its unique id as its key. Nothing of all this is set up before
+ * the first communicator.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define COMM_PRIVATE
+#include "comm_i.h"
+#include "park.h"
+
+struct comms comms = { .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
+
+void comm_board(int fd, uint32_t seat)
+{
+	comms.fd = fd;
+	comms.seat = seat;
+}
+
+unsigned int comm_count(void)
+{
+	unsigned int n = 0;
+
+	for (struct communicator *c = comms.all; c; c = c->next)
+		n++;
+	return n;
+}
+
+struct communicator *comm_find(uint64_t number)
+{
+	struct communicator *c;
+
+	for (c = comms.all; c && c->number != number; c = c->next)
+		;
+	return c;
+}
+
+/* The first failure is kept. comm_lock */
+static void set_failure(struct communicator *c, uint32_t code, const char *text)
+{
+	struct sv_comm_word *w = c->word;
+
+	if (!w || w->code)
+		return;
+	snprintf(w->text, sizeof(w->text), "%s", text);
+	__atomic_store_n(&w->code, code, __ATOMIC_RELEASE);
+}
+
+/* An operation of the communicator has failed. Any thread; comm_lock. */
+void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f)
+{
+	char text[sizeof(c->word->text)];
+
+	if (f && f->code)
+		step_sentence(f, text, sizeof(text));
+	else
+		snprintf(text, sizeof(text), "%s", code == STEP_REMOTE ? "a rank has left or died" :
+			 code == STEP_INVALID_USAGE ? "calls of ranks differ, or an address is not the device's" :
+			 "no memory for an operation");
+	set_failure(c, code, text);
+	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted)
+		tell("rank %u of a communicator of %u: %s", c->rank, c->ranks, text);
+}
+
+/* ------------------------------------------------------------------------------ set-up */
+
+static void *wake_consumer(void *arg)
+{
+	uint32_t seen = 0;
+
+	(void)arg;
+	for (;;) {
+		board_await(comms.board, comms.seat, &seen);
+		ring_kick(comms.s->ring);
+	}
+	return NULL;
+}
+
+static int address_of(void *arg, uint32_t seat, void *to)
+{
+	(void)arg;
+	return board_address(comms.board, seat, to);
+}
+
+static int set_up(struct sv_session *s, struct why *why)
+{
+	const struct comm_open o = { .self = comms.seat, .address = address_of };
+	uint8_t address[COMM_ADDRESS_MAX];
+	pthread_t t;
+	int rc;
+
+	if (comms.transport)
+		return 0;
+	if (comms.fd < 0)
+		return why_set(why, -ENODEV, "this proxy has no board: `singvgpu run` did not start it, or "
+			       "could make none (ulimit -Hf)");
+	comms.s = s;
+	if (!comms.driver)
+		comms.driver = comm_load(why);
+	if (!comms.driver)
+		return why->err;
+	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
+	if (rc)
+		return why_set(why, rc, "the job's board cannot be mapped: %s", strerror(-rc));
+	rc = comms.word ? 0 : post_init(s, why);
+	if (rc)
+		return rc;
+	rc = comms.driver->open(&comms.transport, &o, why);
+	if (rc) {
+		comms.transport = NULL;
+		return rc;
+	}
+	rc = comms.driver->address(comms.transport, address);
+	if (rc >= 0)
+		rc = board_enter(comms.board, comms.seat, address, rc);
+	if (!rc)
+		rc = -pthread_create(&t, NULL, wake_consumer, NULL);
+	if (rc) {
+		comms.driver->close(comms.transport);
+		comms.transport = NULL;
+		return why_set(why, rc, "no place on the job's board: %s", strerror(-rc));
+	}
+	pthread_detach(t);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ creation */
+
+static int code_of(int rc)
+{
+	switch (rc) {
+	case -EEXIST:
+	case -EINVAL:
+	case -EPROTO:
+		return STEP_INVALID_USAGE;
+	case -ECONNRESET:
+	case -ENOTRECOVERABLE:
+		return STEP_REMOTE;
+	default:
+		return STEP_SYSTEM;
+	}
+}
+
+static const char *sentence_of(int rc)
+{
+	switch (rc) {
+	case -EEXIST:
+		return "two ranks are on one device, or a rank has joined twice (Duplicate GPU)";
+	case -EINVAL:
+		return "ranks do not agree on their number";
+	case -EPROTO:
+		return "this unique id has been used before";
+	case -ECONNRESET:
+	case -ENOTRECOVERABLE:
+		return "a rank has died during the creation";
+	case -ENOSPC:
+		return "the job has too many communicators";
+	default:
+		return strerror(-rc);
+	}
+}
+
+static void comm_drop(struct communicator *c)
+{
+	struct communicator **p;
+
+	pthread_mutex_lock(&comms.lock);
+	for (p = &comms.all; *p != c; p = &(*p)->next)
+		;
+	*p = c->next;
+	__atomic_store_n(&c->word->state, SV_COMM_ENDED, __ATOMIC_RELEASE);
+	c->word = NULL;
+	if (c->told)
+		post_forget(c);
+	comm_put(c);
+	pthread_mutex_unlock(&comms.lock);
+}
+
+void comm_put(struct communicator *c)
+{
+	if (--c->refs)
+		return;
+	free(c->seat);
+	free(c);
+}
+
+/* The creation's end: answers its call, if that is open. */
+static void created(struct communicator *c, uint32_t code, const char *text)
+{
+	struct sv_comm_result r = { .code = code };
+
+	pthread_mutex_lock(&comms.lock);
+	if (code)
+		set_failure(c, code, text);
+	__atomic_store_n(&c->word->state, code ? SV_COMM_FAILED : SV_COMM_STANDS, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&comms.lock);
+	if (!c->created.op)
+		return;
+	answer_now(&c->created, CUDA_SUCCESS, &r, sizeof(r));
+	c->created.op = 0;
+}
+
+static void on_joined(const struct step_action *a)
+{
+	struct communicator *c, *m;
+
+	/* The one that joins now does not know its member yet; two that have one id are an error. */
+	for (c = comms.all; c && (c->joined || c->member != a->member); c = c->next)
+		;
+	for (m = comms.all; m && !c; m = m->next)
+		if (!m->joined && m->member == STEP_NONE && m->key == a->comm)
+			c = m;
+	if (!c)
+		return;
+	c->joined = true;
+	if (a->code) {
+		created(c, a->code, a->code == STEP_REMOTE ? sentence_of(-ECONNRESET) :
+			"ranks do not agree on their number, or two are on one device (Duplicate GPU)");
+		return;
+	}
+	c->member = a->member;
+	if (board_seats(comms.board, a->member, c->seat, c->ranks) != c->ranks) {
+		created(c, STEP_REMOTE, sentence_of(-ECONNRESET));
+		return;
+	}
+	c->stands = true;
+	created(c, 0, "");
+}
+
+int do_comm_new(struct call *k)
+{
+	const struct sv_comm_new *a = k->c.data;
+	struct sv_session *s = k->c.session;
+	struct step_event e = { .kind = STEP_JOIN };
+	struct why why = { 0 };
+	struct communicator *c;
+	int rc;
+
+	if (!a->comm || comm_find(a->comm))
+		return sv_bad(&k->c, "number of a communicator");
+	if (a->word % 8 || !arena_pinned(s, a->word, sizeof(struct sv_comm_word)))
+		return sv_bad(&k->c, "word of a communicator");
+	if (!a->ranks || a->rank >= a->ranks)
+		return sv_bad(&k->c, "ranks of a communicator");
+	rc = sv_enter(s, a->ctx);
+	if (rc)
+		return sv_fails(&k->c, rc, "context of a communicator");
+	c = calloc(1, sizeof(*c));
+	if (c)
+		c->seat = calloc(a->ranks, sizeof(*c->seat));
+	if (!c || !c->seat) {
+		free(c);
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	c->refs = 1;
+	c->number = a->comm;
+	c->key = XXH3_64bits(a->id, sizeof(a->id));
+	c->ranks = a->ranks;
+	c->rank = a->rank;
+	c->member = STEP_NONE;
+	c->word = (void *)arena_at(s, a->word);
+	c->created = answer_later(k);
+	pthread_mutex_lock(&comms.lock);
+	c->next = comms.all;
+	comms.all = c;
+	pthread_mutex_unlock(&comms.lock);
+	rc = a->ranks > BOARD_SEATS ? why_set(&why, -ENOSPC, "more than %u ranks", BOARD_SEATS) :
+				      set_up(s, &why);
+	if (rc) {
+		uproxy_say("no communicator: %s", why.text);
+		created(c, STEP_SYSTEM, why.text);
+		c->joined = true;
+		return CALL_LATER;
+	}
+	e.proxy = comms.seat;
+	e.comm = c->key;
+	e.ranks = a->ranks;
+	e.rank = a->rank;
+	rc = comm_event(&e);
+	if (rc < 0 && c->created.op) {
+		created(c, code_of(rc), sentence_of(rc));
+		c->joined = true;
+	} else if (rc >= 0 && !c->joined) {
+		c->member = rc;
+	}
+	return CALL_LATER;
+}
+
+/* ------------------------------------------------------------------------------ the end */
+
+/* Ends a communicator that has nothing under way any more. */
+static void end_if_idle(struct communicator *c)
+{
+	struct step_event e = { .kind = STEP_LEAVE, .member = c->member };
+	struct answer ended = c->ended, abort = c->abort;
+	bool open;
+
+	pthread_mutex_lock(&comms.lock);
+	open = c->open;
+	pthread_mutex_unlock(&comms.lock);
+	if (open || (!c->aborted && park_posting(c->number)))
+		return;
+	if (c->stands && !c->aborted)
+		comm_event(&e);
+	comm_drop(c);
+	if (ended.op)
+		answer_now(&ended, CUDA_SUCCESS, NULL, 0);
+	if (abort.op)
+		answer_now(&abort, CUDA_SUCCESS, NULL, 0);
+}
+
+int do_comm_end(struct call *k)
+{
+	const struct sv_comm_end *a = k->c.data;
+	struct communicator *c = comm_find(a->comm);
+	struct step_event e = { .kind = STEP_LEAVE };
+	bool abort = a->flags & SV_COMM_ABORT;
+
+	if (a->pad || a->flags & ~SV_COMM_ABORT)
+		return sv_bad(&k->c, "flags of a communicator's end");
+	if (!c || (abort ? c->aborted : c->ending))
+		return sv_bad(&k->c, "a communicator that is not there");
+	if (!c->joined && !abort)
+		return sv_bad(&k->c, "the end of a communicator under creation");
+	c->ending = true;
+	*(abort ? &c->abort : &c->ended) = answer_later(k);
+	if (abort) {
+		c->aborted = true;
+		e.member = c->member;
+		if (c->member != STEP_NONE)
+			comm_event(&e);
+		if (!c->joined)
+			created(c, STEP_INVALID_USAGE, "the communicator was aborted");
+		c->joined = true;
+	}
+	end_if_idle(c);
+	return CALL_LATER;
+}
+
+int do_comm_leave(struct call *k)
+{
+	if (k->c.len)
+		return sv_bad(&k->c, "size of a record");
+	comms.left = true;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ the board */
+
+int comm_event(const struct step_event *e)
+{
+	int rc = board_step(comms.board, comms.seat, e, comm_act, NULL);
+
+	if (rc == -ENOTRECOVERABLE)
+		comm_errand();
+	return rc;
+}
+
+void comm_act(void *ctx, const struct step_action *a)
+{
+	(void)ctx;
+	switch (a->kind) {
+	case STEP_JOINED:
+		on_joined(a);
+		break;
+	case STEP_START:
+		post_start(a);
+		break;
+	case STEP_BUFFER:
+		post_buffer(a);
+		break;
+	case STEP_CANCEL:
+		post_cancel(a);
+		break;
+	case STEP_BEGUN:
+		post_begun(a);
+		break;
+	case STEP_ENDED:
+		post_ended(a);
+		break;
+	case STEP_BROKEN:
+		pthread_mutex_lock(&comms.lock);
+		for (struct communicator *c = comms.all; c; c = c->next)
+			if (c->stands && c->member == a->member)
+				comm_failed(c, a->code, &a->failure);
+		pthread_mutex_unlock(&comms.lock);
+		break;
+	case STEP_RELEASE:
+		__atomic_store_n(&comms.released, 1, __ATOMIC_RELEASE);
+		board_wake(comms.board, comms.seat);
+		break;
+	default:
+		break;
+	}
+}
+
+void comm_errand(void)
+{
+	__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
+	ring_kick(comms.s->ring);
+}
+
+bool comm_posted(void)
+{
+	return comms.transport && (__atomic_load_n(&comms.errand, __ATOMIC_RELAXED) ||
+				   (!comms.lost && board_mailed(comms.board, comms.seat)));
+}
+
+/* The board is of no more use: all that is under way ends. */
+static void lose_board(void)
+{
+	comms.lost = true;
+	for (struct communicator *c = comms.all; c; c = c->next) {
+		pthread_mutex_lock(&comms.lock);
+		comm_failed(c, STEP_REMOTE, NULL);
+		pthread_mutex_unlock(&comms.lock);
+		if (!c->joined)
+			created(c, STEP_REMOTE, sentence_of(-ENOTRECOVERABLE));
+		c->joined = true;
+	}
+	post_broken();
+}
+
+void comm_run(struct sv_session *s)
+{
+	struct communicator *c, *next;
+	int rc;
+
+	__atomic_store_n(&comms.errand, 0, __ATOMIC_RELAXED);
+	rc = comms.lost ? 0 : board_mail(comms.board, comms.seat, comm_act, NULL);
+	if (rc)
+		lose_board();
+	if (park_any)
+		park_run(s);
+	for (c = comms.all; c; c = next) {
+		next = c->next;
+		if (c->ending)
+			end_if_idle(c);
+	}
+}
+
+void comm_sleeps(bool sleeps)
+{
+	if (comms.transport)
+		board_sleeps(comms.board, comms.seat, sleeps);
+}
+
+void comm_leave(bool failed)
+{
+	struct step_event e = { .kind = STEP_EXIT, .proxy = comms.seat };
+	uint32_t seen = 0;
+
+	if (!comms.transport)
+		return;
+	if (failed || !comms.left || comm_event(&e) < 0) {
+		board_die(comms.board, comms.seat);
+		return;
+	}
+	while (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE)) {
+		board_sleeps(comms.board, comms.seat, true);
+		if (board_mail(comms.board, comms.seat, comm_act, NULL))
+			break;
+		if (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE))
+			board_await(comms.board, comms.seat, &seen);
+	}
+	board_die(comms.board, comms.seat);
+}

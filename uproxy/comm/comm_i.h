@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm_i.h - collective operations in a proxy: from the client's records to the transport and back
+ *
+ *   SV_OP_X_COLL ─► do_coll ─ posts ─► the board (coll/board.h) ─► START ─► a notice at the stream's
+ *                      │ not all have posted: park_hold                 end, and a wait for a word
+ *                      ▼                                                            │ reached
+ *              BEGUN: park_release        ENDED: the word is stored ◄── DONE ◄── the transport
+ *
+ * The consumer posts, and executes what the board's mail says; a thread of the driver tells that a
+ * stream has come so far, a thread of the transport that an operation has ended. Neither of these
+ * calls the driver.
+ */
+#ifndef COMM_I_H
+#define COMM_I_H
+
+#include "board.h"
+#include "comm.h"
+#include "uproxy_i.h"
+
+int do_comm_new(struct call *k);
+int do_comm_end(struct call *k);
+int do_comm_leave(struct call *k);
+int do_coll(struct call *k);
+
+/* The board of --board, whose seat is ours: fd -1: the job has none. Before the first record. */
+void comm_board(int fd, uint32_t seat);
+
+/* Is there work for comm_run(), which the consumer calls between two records? Cheap. */
+bool comm_posted(void);
+void comm_run(struct sv_session *s);
+
+/* Before the consumer sleeps, and after. */
+void comm_sleeps(bool sleeps);
+
+/*
+ * The client has gone, or the session has failed. After a clean exit (SV_OP_X_COMM_LEAVE) this proxy
+ * stays until others have what its process sent.
+ */
+void comm_leave(bool failed);
+
+/* Communicators that exist: such a session cannot be saved yet. */
+unsigned int comm_count(void);
+
+void comm_repin(struct sv_session *s);	/* the primary context is a new one */
+
+#ifdef COMM_PRIVATE		/* between the files of this folder */
+
+#define POSTED_MAX	512	/* records that have not ended; further ones are parked */
+
+struct communicator {
+	struct communicator *next;
+	uint32_t refs;			/* the list's, and posted records'; comm_lock */
+	uint64_t number;		/* the client's */
+	uint64_t key;			/* the board's */
+	uint32_t member, ranks, rank;
+	uint32_t *seat;			/* by rank */
+	struct sv_comm_word *word;	/* NULL: the client has none any more; comm_lock */
+	bool joined, stands, aborted, ending;
+	uint32_t open;			/* records that have not ended; comm_lock */
+	uint32_t told;			/* a failure has been reported; comm_lock */
+	struct answer created, ended, abort;	/* open calls; op 0: none */
+};
+
+struct start;
+
+/* One call of a record. */
+struct coll_call {
+	struct step_call call;
+	uint64_t send, recv, factor;
+	uint8_t scale;
+	void *buffer;			/* a copy of what is sent (STEP_BUFFER), or NULL */
+	struct start *start;		/* not NULL: waits for the stream; comm_lock */
+};
+
+/* A record that has been posted. */
+struct posted {
+	struct communicator *comm;
+	struct stream *st;
+	uint64_t ctx, number;		/* what its word gets */
+	uint32_t slot, calls;
+	uint32_t buffers;		/* calls whose buffers are not filled, or not started; comm_lock */
+	bool queued;			/* the stream has its notice and its wait; consumer */
+	bool held;			/* the stream is; consumer */
+	bool begun;			/* consumer */
+	bool reached, ended;		/* comm_lock */
+	enum step_code code;
+	struct coll_call call[];
+};
+
+/* An operation that has been started here: one part, or both ends of a pair. comm_lock */
+struct start {
+	struct start *next;		/* in comms.starts, until its end */
+	struct start *ready;		/* in a list of its own thread's */
+	uint64_t order;
+	uint32_t holds;			/* of whoever starts it, and of its end */
+	uint32_t parts, left;		/* left: parts whose streams have not come so far, + 1 */
+	struct {
+		struct posted *p;
+		uint32_t call;
+	} part[2];
+	bool running;			/* the transport knows it: it can be cancelled there */
+	bool cancelled;
+	enum step_code code;
+};
+
+extern struct comms {
+	pthread_mutex_t lock;
+	struct sv_session *s;
+	struct board *board;
+	uint32_t seat;
+	int fd;
+	const struct comm_driver *driver;
+	struct comm *transport;
+	struct communicator *all;	/* changed by the consumer, with the lock */
+	struct posted *posted[POSTED_MAX];
+	uint32_t in_use;		/* of these; comm_lock */
+	uint64_t *word;			/* by slot; a page, pinned */
+	uint64_t numbers[POSTED_MAX];
+	struct start *starts;
+	uint32_t errand;		/* a communicator may have come to its end; atomic */
+	bool left;			/* SV_OP_X_COMM_LEAVE */
+	bool lost;			/* the board is of no more use */
+	uint32_t released;		/* nobody needs this proxy any more; atomic */
+} comms;
+
+struct communicator *comm_find(uint64_t number);
+void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f);
+void comm_act(void *ctx, const struct step_action *a);
+int comm_event(const struct step_event *e);
+void comm_errand(void);		/* has the consumer run comm_run() */
+
+void post_start(const struct step_action *a);
+void post_begun(const struct step_action *a);
+void post_ended(const struct step_action *a);
+void post_buffer(const struct step_action *a);
+void post_cancel(const struct step_action *a);
+void post_broken(void);		/* the board is: everything ends */
+void post_forget(struct communicator *c);	/* what it has sent into buffers goes to nobody */
+void comm_put(struct communicator *c);		/* comm_lock */
+int post_init(struct sv_session *s, struct why *why);
+
+#endif /* COMM_PRIVATE */
+#endif /* COMM_I_H */

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * post.c - records of collective calls: posted, started behind their streams, ended
+ *
+ * A record takes its place in its stream when its first call is started: a notice, and a wait for
+ * the record's word. Each call that has been started goes to the transport when the stream has come
+ * so far. At the record's end its word is stored, and the stream goes on. A small send that nobody
+ * has posted to receive is copied when the stream has come so far; then the stream goes on.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define COMM_PRIVATE
+#include "comm_i.h"
+#include "park.h"
+#include "tree.h"
+
+_Static_assert((int)SV_COLL_RECV == STEP_RECV && (int)SV_COLL_KINDS == STEP_KINDS, "kinds of calls");
+_Static_assert(SV_COLL_PREMULSUM == TREE_PREMULSUM, "operators");
+
+/* ------------------------------------------------------------------------------ records */
+
+static uint64_t cookie_of(const struct posted *p)
+{
+	return p->number << 16 | p->slot;
+}
+
+/* The record of a cookie; comm_lock. NULL: it has gone. */
+static struct posted *posted_of(uint64_t cookie)
+{
+	uint32_t slot = cookie & 0xffff;
+	struct posted *p = slot < POSTED_MAX ? comms.posted[slot] : NULL;
+
+	return p && cookie_of(p) == cookie ? p : NULL;
+}
+
+int post_init(struct sv_session *s, struct why *why)
+{
+	size_t len = POSTED_MAX * sizeof(uint64_t);
+	void *page;
+	CUresult r;
+
+	len = (len + getpagesize() - 1) & ~(size_t)(getpagesize() - 1);
+	page = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return why_set(why, -ENOMEM, "no memory for the words of collectives");
+	r = hal_pin(&s->hal, page, len);
+	if (r) {
+		munmap(page, len);
+		return why_set(why, -EIO, "the words of collectives cannot be pinned: CUDA error %d", r);
+	}
+	comms.word = page;
+	return 0;
+}
+
+void comm_repin(struct sv_session *s)
+{
+	size_t len = POSTED_MAX * sizeof(uint64_t);
+
+	if (comms.word)
+		hal_pin(&s->hal, comms.word, (len + getpagesize() - 1) & ~(size_t)(getpagesize() - 1));
+}
+
+/* Frees a record that nothing refers to any more. comm_lock */
+static void posted_settle(struct posted *p)
+{
+	if (!p->begun || !p->ended || p->buffers || (p->queued && !p->reached))
+		return;
+	comms.posted[p->slot] = NULL;
+	if (comms.in_use-- == POSTED_MAX) {
+		park_posts(true);
+		comm_errand();
+	}
+	for (uint32_t i = 0; i < p->calls; i++)
+		free(p->call[i].buffer);
+	stream_put(p->st);
+	comm_put(p->comm);
+	free(p);
+}
+
+/* Lets the stream go on, when the record has ended and has no buffer to fill. comm_lock */
+static void let_go(struct posted *p)
+{
+	if (p->ended && p->queued && p->reached)
+		__atomic_store_n(&comms.word[p->slot], p->number, __ATOMIC_RELEASE);
+}
+
+void post_forget(struct communicator *c)
+{
+	for (uint32_t i = 0; i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p || p->comm != c)
+			continue;
+		p->buffers = 0;
+		posted_settle(p);
+	}
+}
+
+/* ------------------------------------------------------------------------------ starts */
+
+static void done(void *arg, enum step_code code);
+
+/* The part of a start as the transport has it. */
+static struct comm_part part_of(const struct start *st, uint32_t i)
+{
+	const struct posted *p = st->part[i].p;
+	const struct coll_call *c = &p->call[st->part[i].call];
+	bool pair = c->call.kind >= STEP_SEND;
+	struct comm_part part = { .rank = p->comm->rank };
+
+	part.send = c->buffer ?: (void *)(uintptr_t)c->send;
+	part.recv = (void *)(uintptr_t)c->recv;
+	if (pair && c->call.kind == STEP_SEND)
+		part.recv = NULL;
+	if (pair && c->call.kind == STEP_RECV)
+		part.send = NULL;
+	if (c->scale == SV_COLL_FACTOR)
+		part.factor = &c->factor;
+	else if (c->scale == SV_COLL_FACTOR_AT)
+		part.factor = (void *)(uintptr_t)c->factor;
+	return part;
+}
+
+/* comm_lock */
+static void start_put(struct start *st)
+{
+	if (!--st->holds)
+		free(st);
+}
+
+/* All streams have come so far. Any thread, without comm_lock. */
+static void go(struct start *st)
+{
+	const struct posted *p = st->part[0].p;
+	struct comm_part part = part_of(st, 0);
+	struct comm_start op = { .order = st->order, .call = p->call[st->part[0].call].call,
+				 .ranks = p->comm->ranks, .nparts = 1, .part = &part,
+				 .device = p->comm->seat, .done = done, .arg = st };
+	enum step_code code;
+	bool cancelled;
+	int rc;
+
+	if (st->parts == 2) {		/* a rank's send to itself */
+		struct comm_part other = part_of(st, 1);
+
+		op.call.kind = STEP_SEND;
+		part.send = part.send ?: other.send;
+		part.recv = part.recv ?: other.recv;
+	}
+	pthread_mutex_lock(&comms.lock);
+	code = st->code ?: st->cancelled ? STEP_REMOTE : STEP_OK;
+	st->holds = 2;
+	pthread_mutex_unlock(&comms.lock);
+	rc = code ? 0 : comms.driver->start(comms.transport, &op);
+	if (code || rc)
+		done(st, code ?: STEP_SYSTEM);
+	/* A transport ignores the end of what it does not know: one that came meanwhile is repeated. */
+	pthread_mutex_lock(&comms.lock);
+	st->running = true;
+	cancelled = st->cancelled;
+	start_put(st);
+	pthread_mutex_unlock(&comms.lock);
+	if (cancelled)
+		comms.driver->cancel(comms.transport, op.order);
+}
+
+/* This device's part of an operation has ended. Any thread. */
+static void done(void *arg, enum step_code code)
+{
+	struct start *st = arg, **at;
+	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
+				.code = code };
+
+	pthread_mutex_lock(&comms.lock);
+	for (uint32_t i = 0; i < st->parts; i++) {
+		struct posted *p = st->part[i].p;
+		struct coll_call *c = &p->call[st->part[i].call];
+
+		if (!c->buffer)
+			continue;
+		free(c->buffer);
+		c->buffer = NULL;
+		p->buffers -= p->buffers > 0;
+		posted_settle(p);
+	}
+	for (at = &comms.starts; *at != st; at = &(*at)->next)
+		;
+	*at = st->next;
+	start_put(st);
+	pthread_mutex_unlock(&comms.lock);
+	comm_event(&e);
+}
+
+/* The stream has come so far, and stays there. comm_lock */
+static void fill_buffer(const struct coll_call *c)
+{
+	memcpy(c->buffer, (void *)(uintptr_t)c->send,
+	       c->call.count * tree_leaf_size(c->call.type));
+}
+
+/* The stream has come to a record. A thread of the driver. */
+static void reached(void *arg, CUresult status)
+{
+	struct start *ready = NULL, *st;
+	struct posted *p = arg;
+
+	stat_thread();
+	pthread_mutex_lock(&comms.lock);
+	p->reached = true;
+	for (uint32_t i = 0; i < p->calls; i++) {
+		struct coll_call *c = &p->call[i];
+
+		if (c->buffer && !status)
+			fill_buffer(c);
+		st = c->start;
+		c->start = NULL;
+		if (!st)
+			continue;
+		if (status)
+			st->code = STEP_SYSTEM;
+		if (!--st->left) {
+			st->ready = ready;
+			ready = st;
+		}
+	}
+	let_go(p);
+	posted_settle(p);
+	pthread_mutex_unlock(&comms.lock);
+	while ((st = ready)) {
+		ready = st->ready;
+		go(st);
+	}
+}
+
+/* Puts a record into its stream. Consumer. */
+static void enqueue(struct posted *p)
+{
+	struct sv_session *s = comms.s;
+	CUresult r;
+	int rc;
+
+	if (p->queued)
+		return;
+	p->queued = true;
+	rc = sv_enter(s, p->ctx);
+	if (!rc) {
+		stream_mark(s, p->st);
+		stream_used(p->st);
+	}
+	r = rc ? CUDA_ERROR_CONTEXT_IS_DESTROYED : hal_notify(&s->hal, p->st->real, reached, p);
+	if (r) {
+		reached(p, r);
+		return;
+	}
+	r = s->hal.drv.cuStreamWaitValue64_v2(p->st->real, (uintptr_t)&comms.word[p->slot],
+					      p->number, CU_STREAM_WAIT_VALUE_GEQ);
+	if (r)
+		session_error(s, r, SV_OP_X_COLL, 0);
+}
+
+void post_start(const struct step_action *a)
+{
+	struct start *st;
+	struct posted *p;
+	bool now;
+
+	pthread_mutex_lock(&comms.lock);
+	p = posted_of(a->cookie);
+	for (st = comms.starts; st && st->order != a->order; st = st->next)
+		;
+	pthread_mutex_unlock(&comms.lock);
+	if (p && a->call < p->calls && (!st || st->parts < 2))
+		enqueue(p);
+	else
+		p = NULL;
+	if (p && !st) {
+		st = calloc(1, sizeof(*st));
+		if (!st)
+			p = NULL;
+	}
+	if (!p) {			/* no memory, or a send that was given up: no part of it runs here */
+		struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = a->order,
+					.code = STEP_SYSTEM };
+
+		if (!a->more)
+			comm_event(&e);
+		return;
+	}
+	if (!st->parts) {
+		st->order = a->order;
+		st->left = 1;
+		pthread_mutex_lock(&comms.lock);
+		st->next = comms.starts;
+		comms.starts = st;
+		pthread_mutex_unlock(&comms.lock);
+	}
+	pthread_mutex_lock(&comms.lock);
+	st->part[st->parts].p = p;
+	st->part[st->parts++].call = a->call;
+	if (!p->reached) {
+		st->left++;
+		p->call[a->call].start = st;
+	}
+	now = !a->more && !--st->left;
+	pthread_mutex_unlock(&comms.lock);
+	if (now)
+		go(st);
+}
+
+/* A start whose streams have not come so far ends at once, since nobody has touched its buffers yet. */
+static bool take_back(struct start *st)
+{
+	if (!st->left)
+		return false;
+	for (uint32_t i = 0; i < st->parts; i++)
+		st->part[i].p->call[st->part[i].call].start = NULL;
+	st->holds = 1;
+	return true;
+}
+
+void post_cancel(const struct step_action *a)
+{
+	bool running = false, back = false;
+	struct start *st;
+
+	pthread_mutex_lock(&comms.lock);
+	for (st = comms.starts; st && st->order != a->order; st = st->next)
+		;
+	if (st) {
+		st->cancelled = true;
+		running = st->running;
+		back = take_back(st);
+	}
+	pthread_mutex_unlock(&comms.lock);
+	if (back)
+		done(st, STEP_REMOTE);
+	else if (running)
+		comms.driver->cancel(comms.transport, a->order);
+}
+
+/* ------------------------------------------------------------------------------ what the board says */
+
+void post_buffer(const struct step_action *a)
+{
+	struct coll_call *c;
+	struct posted *p;
+
+	pthread_mutex_lock(&comms.lock);
+	p = posted_of(a->cookie);
+	c = p && a->call < p->calls ? &p->call[a->call] : NULL;
+	if (c) {
+		c->buffer = malloc(c->call.count * tree_leaf_size(c->call.type));
+		p->buffers += !!c->buffer;
+		if (!c->buffer)
+			comm_failed(p->comm, STEP_SYSTEM, NULL);
+		else if (p->reached)	/* at the first buffer of a group */
+			fill_buffer(c);
+	}
+	pthread_mutex_unlock(&comms.lock);
+	if (!c)
+		return;
+	enqueue(p);
+}
+
+void post_begun(const struct step_action *a)
+{
+	struct posted *p;
+
+	pthread_mutex_lock(&comms.lock);
+	p = posted_of(a->cookie);
+	if (p) {
+		p->begun = true;
+		if (p->held) {
+			park_release(p->st);
+			__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
+		}
+		p->held = false;
+		posted_settle(p);
+	}
+	pthread_mutex_unlock(&comms.lock);
+}
+
+/* Any thread: the transport's, too. */
+void post_ended(const struct step_action *a)
+{
+	struct communicator *c;
+	struct posted *p;
+	bool errand;
+
+	pthread_mutex_lock(&comms.lock);
+	p = posted_of(a->cookie);
+	c = p ? p->comm : NULL;
+	if (p) {
+		p->ended = true;
+		p->code = a->code;
+		let_go(p);
+		posted_settle(p);
+	}
+	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
+	if (c && a->code)
+		comm_failed(c, a->code, &a->failure);
+	pthread_mutex_unlock(&comms.lock);
+	if (errand)
+		comm_errand();
+}
+
+void post_broken(void)
+{
+	struct step_action a = { .code = STEP_REMOTE };
+
+	for (uint32_t i = 0; i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p)
+			continue;
+		a.cookie = cookie_of(p);
+		pthread_mutex_lock(&comms.lock);
+		p->buffers = 0;
+		pthread_mutex_unlock(&comms.lock);
+		if (!p->begun)
+			post_begun(&a);
+		if (posted_of(a.cookie) && !p->ended)
+			post_ended(&a);
+	}
+}
+
+/* ------------------------------------------------------------------------------ SV_OP_X_COLL */
+
+/* Bytes of a call's buffers on this rank; false: too much. */
+static bool sizes_of(const struct communicator *c, const struct sv_coll_call *a, uint64_t *send,
+		     uint64_t *recv)
+{
+	uint64_t n, all;
+	bool root = a->peer == c->rank;
+
+	if (__builtin_mul_overflow(a->count, tree_leaf_size(a->type), &n) ||
+	    __builtin_mul_overflow(n, c->ranks, &all))
+		return false;
+	*send = *recv = n;
+	switch (a->kind) {
+	case STEP_ALLREDUCE:
+		break;
+	case STEP_REDUCE:
+		*recv = root ? n : 0;
+		break;
+	case STEP_BROADCAST:
+		*send = root ? n : 0;
+		break;
+	case STEP_ALLGATHER:
+		*recv = all;
+		break;
+	case STEP_REDUCESCATTER:
+		*send = all;
+		break;
+	case STEP_ALLTOALL:
+		*send = *recv = all;
+		break;
+	case STEP_GATHER:
+		*recv = root ? all : 0;
+		break;
+	case STEP_SCATTER:
+		*send = root ? all : 0;
+		break;
+	case STEP_SEND:
+		*recv = 0;
+		break;
+	case STEP_RECV:
+		*send = 0;
+		break;
+	}
+	return true;
+}
+
+/* Checks a call, which the client has chosen at will. 0, a CUresult, -errno. */
+static int check_call(struct call *k, const struct communicator *c, const struct sv_coll_call *a)
+{
+	struct sv_session *s = k->c.session;
+	uint64_t send, recv;
+	CUresult r;
+
+	if (a->kind >= STEP_KINDS || a->type >= TREE_TYPES || a->op >= TREE_OPS ||
+	    a->peer >= c->ranks || a->scale > SV_COLL_FACTOR_AT ||
+	    (a->op == TREE_PREMULSUM) != (a->scale != SV_COLL_NO_FACTOR))
+		return sv_bad(&k->c, "a collective call");
+	if (!sizes_of(c, a, &send, &recv))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = sv_window(s, a->send, send, 0);
+	if (!r)
+		r = sv_window(s, a->recv, recv, 1);
+	if (!r && a->scale == SV_COLL_FACTOR_AT)
+		r = sv_window(s, a->factor, tree_leaf_size(a->type), 0);
+	return r;
+}
+
+static uint32_t free_slot(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < POSTED_MAX && comms.posted[i]; i++)
+		;
+	return i;
+}
+
+static struct posted *posted_new(struct communicator *c, struct stream *st,
+				 const struct sv_coll *a, const struct sv_coll_call *call)
+{
+	struct posted *p = calloc(1, sizeof(*p) + a->calls * sizeof(p->call[0]));
+	uint32_t slot;
+
+	if (!p)
+		return NULL;
+	pthread_mutex_lock(&comms.lock);
+	slot = free_slot();
+	if (slot == POSTED_MAX) {
+		pthread_mutex_unlock(&comms.lock);
+		free(p);
+		return NULL;
+	}
+	p->comm = c;
+	p->st = st;
+	p->ctx = a->ctx;
+	p->slot = slot;
+	p->number = ++comms.numbers[slot];
+	p->calls = a->calls;
+	for (uint32_t i = 0; i < a->calls; i++) {
+		const struct sv_coll_call *f = &call[i];
+
+		p->call[i].call = (struct step_call){ .kind = f->kind, .type = f->type, .op = f->op,
+						      .peer = f->peer, .count = f->count };
+		p->call[i].send = f->send;
+		p->call[i].recv = f->recv;
+		p->call[i].factor = f->factor;
+		p->call[i].scale = f->scale;
+	}
+	c->open++;
+	c->refs++;
+	comms.posted[slot] = p;
+	if (++comms.in_use == POSTED_MAX)
+		park_posts(false);
+	pthread_mutex_unlock(&comms.lock);
+	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
+	return p;
+}
+
+/* Posts a record. 0 or -errno of the board. */
+static int post(struct posted *p)
+{
+	struct step_call one, *calls = p->calls == 1 ? &one : malloc(p->calls * sizeof(*calls));
+	struct step_event e = { .kind = STEP_POST, .member = p->comm->member,
+				.cookie = cookie_of(p), .ncalls = p->calls, .calls = calls };
+	int rc;
+
+	if (!calls)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->calls; i++)
+		calls[i] = p->call[i].call;
+	rc = comm_event(&e);
+	if (calls != &one)
+		free(calls);
+	return rc;
+}
+
+/* The record could not be posted: the others of its communicator learn of it when this rank aborts. */
+static int refuse(struct communicator *c, struct posted *p, enum step_code code)
+{
+	struct step_action a = { .code = code };
+
+	pthread_mutex_lock(&comms.lock);
+	comm_failed(c, code, NULL);
+	pthread_mutex_unlock(&comms.lock);
+	if (p) {
+		a.cookie = cookie_of(p);
+		post_begun(&a);
+		post_ended(&a);
+	}
+	return 0;
+}
+
+int do_coll(struct call *k)
+{
+	const struct sv_coll *a = k->c.data;
+	const struct sv_coll_call *call = (const void *)(a + 1);
+	struct sv_session *s = k->c.session;
+	struct communicator *c = comm_find(a->comm);
+	struct stream *st;
+	struct posted *p;
+	uint64_t cookie;
+	int rc;
+
+	if (!a->calls || a->calls > SV_COLL_CALLS_MAX || a->pad ||
+	    !tail_is(&k->c, sizeof(*a), (uint64_t)a->calls * sizeof(*call)))
+		return sv_bad(&k->c, "calls of a collective record");
+	if (!c || c->aborted || !c->joined)
+		return 0;	/* it was parked, and the communicator has been aborted since */
+	rc = sv_enter(s, a->ctx);
+	if (!rc)
+		rc = uproxy_stream_find(s, a->stream, &st);
+	if (rc)
+		return sv_fails(&k->c, rc, "stream of a collective");
+	for (uint32_t i = 0; i < a->calls; i++) {
+		rc = check_call(k, c, &call[i]);
+		if (rc < 0)
+			return rc;
+		if (rc) {
+			refuse(c, NULL, STEP_INVALID_USAGE);
+			return fails(k, rc);
+		}
+	}
+	if (!c->stands)
+		return refuse(c, NULL, STEP_INVALID_USAGE);
+	p = posted_new(c, st, a, call);
+	if (!p)
+		return refuse(c, NULL, STEP_SYSTEM);
+	cookie = cookie_of(p);
+	rc = post(p);
+	if (rc)
+		return refuse(c, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+	/* It may have begun and ended meanwhile. */
+	pthread_mutex_lock(&comms.lock);
+	p = posted_of(cookie);
+	if (p && !p->begun) {
+		p->held = true;
+		rc = park_hold(s, st);
+		if (rc)
+			p->held = false;
+	}
+	pthread_mutex_unlock(&comms.lock);
+	return rc ? fails(k, CUDA_ERROR_OUT_OF_MEMORY) : 0;
+}

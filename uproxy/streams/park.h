@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * park.h - records that wait in the proxy for something other than the device
+ *
+ * A collective operation starts when all ranks have posted it (RANKS.md R3). Until then the stream
+ * that it is in is *held*: what comes behind it there, or depends on that by an event, the legacy
+ * stream or an object's end, is parked, and runs later as if it had come then. All other records
+ * run on.
+ *
+ *   serve.c ── park_take ──► run now
+ *                 │ parked: a copy, behind positions of queues
+ *                 ▼
+ *           a queue for each stream (park_hold … park_release) ── park_run ──► its handler
+ *
+ * All functions: consumer.
+ */
+#ifndef PARK_H
+#define PARK_H
+
+#include "uproxy_i.h"
+
+/* What a record waits for: struct record.park. */
+enum park {
+	PARK_NEVER,	/* makes or asks something that no parked record changes */
+	PARK_STREAM,	/* is in its stream's order; may record an event or wait for one */
+	PARK_POST,	/* the same, and behind earlier ones with the same number: a collective */
+	PARK_WAITS,	/* an event's synchronisation: waits for its record */
+	PARK_ALL,	/* waits for all that is parked */
+	PARK_ORDER,	/* the same, and what comes later waits for it */
+	PARK_BUSY,	/* a query: not ready as long as its stream is held or its event parked */
+};
+
+/* What park_take says about a record. */
+enum park_answer { PARK_RUN, PARK_PARKED, PARK_NOT_READY, PARK_NO_MEMORY };
+
+/* Is anything held or parked? Else park_take need not be asked. */
+extern bool park_any;
+
+enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, const struct record *r);
+
+/*
+ * park_hold: what is put into the stream from now on waits. From a handler of the stream's record,
+ * once for each; -ENOMEM. park_release: no longer; park_run() then runs what can run.
+ */
+int park_hold(struct sv_session *s, struct stream *st);
+void park_release(struct stream *st);
+void park_run(struct sv_session *s);
+
+/*
+ * Collectives are not posted now (false), so that they wait as if they were parked; or are again,
+ * and park_run() is due. false: consumer; true: any thread.
+ */
+void park_posts(bool open);
+
+/* Is the stream held, or is something parked in it? */
+bool park_busy(const struct stream *st);
+
+/* Is a collective of this communicator parked? */
+bool park_posting(uint64_t comm);
+
+/* The number of records that are parked. */
+uint64_t park_count(void);
+
+#endif /* PARK_H */

@@ -334,14 +334,43 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(&to->b->ps, to->phase, p->done, p->total);
 }
 
-static int instead_of(const struct bring *b, int device)
+int bring_where_parse(const char *text, struct bring_where *w)
 {
-	bool in = device >= 0 && device < (int)sizeof(b->o.instead);
+	struct bring_where new = { 0 };
+	unsigned int from, to;
+	int n;
 
-	return in && b->o.instead[device] ? b->o.instead[device] - 1 : device;
+	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
+		return -EINVAL;
+	new.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.first);
+	for (; !new.all; text += n + 1) {
+		n = 0;
+		if (*text < '0' || *text > '9' || sscanf(text, "%2u=%2u%n", &from, &to, &n) != 2 || !n ||
+		    from >= sizeof(new.instead) || to >= JOB_DEVICES_MAX || new.instead[from])
+			return -EINVAL;
+		new.instead[from] = to + 1;
+		if (!text[n])
+			break;
+		if (text[n] != ',')
+			return -EINVAL;
+	}
+	*w = new;
+	return 0;
 }
 
-static void fill_request(const struct bring *b, int i, long device, struct ctl_restore *req)
+/* The device of a proxy that was on this one. */
+static int device_of(const struct bring_where *w, const struct ckpt_proxy *p)
+{
+	int was = p->info.device.ordinal;
+
+	if (w->all)
+		return w->first + p->rank;
+	if (was >= 0 && was < (int)sizeof(w->instead) && w->instead[was])
+		return w->instead[was] - 1;
+	return was;
+}
+
+static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 {
 	const struct ckpt_proxy *p = &b->facts.proxy[i];
 
@@ -358,7 +387,7 @@ static void fill_request(const struct bring *b, int i, long device, struct ctl_r
 	req->window = p->info.window;
 	req->window_len = p->info.window_len;
 	req->budget = b->facts.proxy[i].info.budget;
-	req->ordinal = device < 0 ? instead_of(b, p->info.device.ordinal) : device + p->rank;
+	req->ordinal = device_of(&b->o.where, p);
 }
 
 /* The proxy whose channel has the arena of this one's session, or -1: its own has; or -EBADMSG. */
@@ -386,14 +415,14 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 
 	if (home == -EBADMSG)
 		return why_set(why, home, "the checkpoint lacks the session whose arena it uses");
-	if (home >= 0 && b->o.device >= 0)
+	if (home >= 0 && b->o.where.all)
 		return why_set(why, -EINVAL, "the process works on several devices: name them all "
-			       "(restore --device OLD=NEW,OLD=NEW)");
+			       "(OLD=NEW,OLD=NEW)");
 	fd = reach(b, job, i, why);
 	if (fd < 0)
 		return fd;
 	b->control[i] = fd;
-	fill_request(b, i, b->o.device, &req);
+	fill_request(b, i, &req);
 	if (home >= 0 && !req.check) {
 		req.guest = 1;
 		err = ctl_give(fd, b->channel[home]);
@@ -669,7 +698,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	struct bring *b = arg;
 	struct phase *p = phase_begin(&b->ps, "go");
 	struct why why = { 0 };
-	char device[24];
+	char *where = *b->o.where.text ? b->o.where.text : "-";
 	int err = 0;
 
 	for (int i = 0; i < b->facts.proxies && !err; i++) {
@@ -688,9 +717,8 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 		why_text(&why, err, reply.why);
 	}
 	phase_end(&b->ps, p, 0, 0, err);
-	snprintf(device, sizeof(device), "%ld", b->o.device);
 	if (!err)
-		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, device }, 2);
+		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
 	close_fds(b);
 	close_store(b);
 	if (err)

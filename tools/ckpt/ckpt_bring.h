@@ -15,14 +15,24 @@
 #include "job.h"
 #include "store.h"
 
+/* Onto which devices. All zero: each proxy's former one. */
+struct bring_where {
+	char text[128];		/* as it was parsed */
+	bool all;		/* rank R gets device `first` + R */
+	long first;
+	uint8_t instead[16];	/* by former device: the new one plus 1, or 0: the same */
+};
+
+/* "N" or "OLD=NEW,OLD=NEW", each device once as the former one. -EINVAL: *w is unchanged. */
+int bring_where_parse(const char *text, struct bring_where *w);
+
 struct bring_options {
 	const char *store;	/* NULL: the default */
 	const char *id;		/* its first digits, or "latest" */
 	const char *criu;	/* NULL: criu_find() searches */
 	const char *json;	/* the report's file, or NULL */
 	uid_t trust;		/* store_open_trusted()'s `also` */
-	long device;		/* the first device to use; -1: each proxy's former one */
-	uint8_t instead[16];	/* by former device: the new one plus 1, or 0: the same */
+	struct bring_where where;
 	bool quiet;
 };
 

@@ -222,13 +222,15 @@ static char again_id[STORE_ID];
 static int again_same;
 
 static const struct job_restore *bring_back(const char *id, const char *store, uid_t trust,
-					    long device, const struct job *job)
+					    const char *where, const struct job *job)
 {
 	struct bring_options o = { .store = store, .id = id, .criu = job->opt->criu,
-				   .trust = trust, .device = device, .quiet = true };
+				   .trust = trust, .quiet = true };
 	struct why why = { 0 };
 
 	bring_close(&again);
+	if (where && bring_where_parse(where, &o.where))
+		return NULL;
 	if (bring_open(&again, &o))
 		return NULL;
 	if (bring_check(&again, &why)) {
@@ -254,7 +256,7 @@ static const struct job_restore *restart(struct job *job)
 			    "one: it is not restored again", again_id, SAME_MAX);
 		} else {
 			say("a proxy is lost; the command comes back from checkpoint %s", again_id);
-			r = bring_back(word[0], word[1], job->opt->trust_owner, -1, job);
+			r = bring_back(word[0], word[1], job->opt->trust_owner, NULL, job);
 		}
 	}
 	free(text);
@@ -277,11 +279,11 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	if (end == JOB_LOST && status && job->opt->restart)
 		return restart(job);
 	/* A failed move to another device: the job is restored on its former one. */
-	if (end == JOB_UNRESTORED && again.restore.was && again.o.device >= 0) {
+	if (end == JOB_UNRESTORED && again.restore.was && *again.o.where.text) {
 		say("the job goes on where it was");
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
-		return bring_back(id, store, again.o.trust, -1, job);
+		return bring_back(id, store, again.o.trust, NULL, job);
 	}
 	if (end != JOB_TAKEN)
 		return NULL;
@@ -289,7 +291,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	snprintf(path, sizeof(path), "%s/checkpointed", job->dir.path);
 	if (n == 5 && !strcmp(word[2], "device")) {
 		unlink(path);
-		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), atol(word[3]), job);
+		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job);
 		if (!r)
 			say_where(word[0], word[1]);
 	} else if (n == 7 && !strcmp(word[2], "host")) {

@@ -18,12 +18,12 @@
 #define BACK_MS		600000	/* for the job to be restored */
 
 static const char help[] =
-"Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|HOST\n"
-"Moves a running job to another device of this host (a number, counted from 0), or to\n"
-"another host that reaches the store. Its `singvgpu run` stays: output, signals and\n"
+"Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|OLD=NEW,...|HOST\n"
+"Moves a running job to another device of this host (a number, counted from 0), to several\n"
+"(what had device OLD gets device NEW), or to another host that reaches the store. Its `singvgpu run` stays: output, signals and\n"
 "exit status go through it as before.\n"
 "\n"
-"      --to DEVICE|HOST   where to\n"
+"      --to WHERE         where to\n"
 "      --store DIR        the way (see singvgpu checkpoint --help)\n"
 TRUST_HELP
 "      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
@@ -54,7 +54,7 @@ struct args {
 	const char *to, *job;
 	char *ssh, *there;
 	uid_t trust;
-	long device;		/* -1: to is a host */
+	bool here;		/* not to another host */
 	bool quiet, help;
 };
 
@@ -85,6 +85,7 @@ static int option(struct args *a, int c)
 static int parse(struct args *a, int argc, char **argv)
 {
 	char *ssh = getenv("SINGVGPU_SSH");
+	struct bring_where where;
 	int c, bad;
 
 	a->ssh = ssh && *ssh ? ssh : "ssh";
@@ -104,10 +105,10 @@ static int parse(struct args *a, int argc, char **argv)
 		return say_usage("migrate", a->to ? "one job, please (singvgpu ps)" :
 				 "where to? (--to DEVICE or --to HOST)");
 	a->job = argv[optind];
-	if (parse_int(a->to, 0, JOB_DEVICES_MAX - 1, &a->device))
-		a->device = -1;
-	if (a->device < 0 && (!*a->to || *a->to == '-'))
-		return say_usage("migrate", "--to '%s' is neither a device nor a host", a->to);
+	a->here = !bring_where_parse(a->to, &where);
+	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
+		return say_usage("migrate", "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
+				 "nor a host", a->to);
 	return 0;
 }
 
@@ -133,7 +134,7 @@ static int accept(void *arg, const char *store, const char *id, struct why *why)
 	struct store *s;
 	int err;
 
-	if (a->device < 0)
+	if (!a->here)
 		return ask_host(a, store, id, why);
 	err = store_open_trusted(&s, store, STORE_WAIT, a->trust, why);
 	store_close(s);
@@ -146,7 +147,7 @@ static int accept(void *arg, const char *store, const char *id, struct why *why)
  * Restored on this host, the supervisor writes the note "restored". Before it becomes the
  * connection to another host, it removes the job's folder.
  */
-static int wait_back(const struct rundir_job *job, const char *id, long device)
+static int wait_back(const struct rundir_job *job, const char *id, const struct args *a)
 {
 	uint64_t until = now_ms() + BACK_MS;
 	char *word[4], *text;
@@ -154,17 +155,17 @@ static int wait_back(const struct rundir_job *job, const char *id, long device)
 	int n;
 
 	while (now_ms() < until) {
-		if (access(job->path, F_OK) && device < 0)
+		if (access(job->path, F_OK) && !a->here)
 			return 0;
 		if (access(job->path, F_OK))
 			break;
 		n = ckpt_read_note(job->path, "restored", word, 4, &text);
 		if (n >= 2 && !strcmp(word[0], id)) {
-			moved = atol(word[1]) == device;
+			moved = !strcmp(word[1], a->to);
 			free(text);
 			if (!moved)
-				say("job %s could not go to device %ld and runs on where it was",
-				    job->id, device);
+				say("job %s could not go to device %s and runs on where it was",
+				    job->id, a->to);
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
@@ -176,17 +177,16 @@ static int wait_back(const struct rundir_job *job, const char *id, long device)
 
 static int migrate(struct args *a, const struct rundir_job *job)
 {
-	char number[24], trust[24];
-	char *host[] = { "host", a->to ? (char *)a->to : "", a->ssh, a->there, trust };
-	char *device[] = { "device", number, trust };
+	char trust[24];
+	char *host[] = { "host", (char *)a->to, a->ssh, a->there, trust };
+	char *device[] = { "device", (char *)a->to, trust };
 	struct take_result r;
 	struct phases ps;
 	int err;
 
-	snprintf(number, sizeof(number), "%ld", a->device);
-	a->take.next = a->device < 0 ? host : device;
+	a->take.next = a->here ? device : host;
 	snprintf(trust, sizeof(trust), "%u", a->trust);
-	a->take.n_next = a->device < 0 ? 5 : 3;
+	a->take.n_next = a->here ? 3 : 5;
 	a->take.accept = accept;
 	a->take.arg = a;
 	phases_start(&ps, "migrate", job->id, a->quiet);
@@ -197,7 +197,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 		phases_table(&ps, stderr);
 	phases_clear(&ps);
 	puts(r.id);
-	return wait_back(job, r.id, a->device) ? EXIT_OURS : 0;
+	return wait_back(job, r.id, a) ? EXIT_OURS : 0;
 }
 
 int migrate_main(int argc, char **argv)

@@ -58,28 +58,6 @@ struct args {
 	bool check, help;
 };
 
-/* OLD=NEW,OLD=NEW: each device is named once as the former one. -EINVAL. */
-static int parse_map(const char *text, uint8_t instead[JOB_DEVICES_MAX])
-{
-	uint8_t map[JOB_DEVICES_MAX] = { 0 };
-	unsigned int from, to;
-	int n;
-
-	for (;; text += n + 1) {
-		n = 0;
-		if (*text < '0' || *text > '9' || sscanf(text, "%2u=%2u%n", &from, &to, &n) != 2 || !n ||
-		    from >= JOB_DEVICES_MAX || to >= JOB_DEVICES_MAX || map[from])
-			return -EINVAL;
-		map[from] = to + 1;
-		if (!text[n])
-			break;
-		if (text[n] != ',')
-			return -EINVAL;
-	}
-	memcpy(instead, map, sizeof(map));
-	return 0;
-}
-
 static int option(struct args *a, int c)
 {
 	switch (c) {
@@ -89,8 +67,7 @@ static int option(struct args *a, int c)
 	case TRUST:
 		return ckpt_trust_owner(optarg, &a->bring.trust);
 	case DEVICE:
-		if (parse_int(optarg, 0, JOB_DEVICES_MAX - 1, &a->bring.device) &&
-		    parse_map(optarg, a->bring.instead))
+		if (bring_where_parse(optarg, &a->bring.where))
 			return say_usage("restore", "--device '%s' is neither a number from 0 to 15 nor "
 					 "OLD=NEW,OLD=NEW, with such numbers",
 					 optarg);
@@ -182,7 +159,7 @@ static int bring(const struct args *a)
 
 int restore_main(int argc, char **argv)
 {
-	struct args a = { .bring = { .device = -1 } };
+	struct args a = { 0 };
 	int status = parse(&a, argc, argv);
 
 	if (!status && a.help)

@@ -34,7 +34,8 @@ gpu_kit_static = $(filter-out -l%,$(1)) $(patsubst -l%,-l:lib%.a,$(filter -l%,$(
 
 # Fragments that define these by variables are read after this one.
 GPU_KIT_OURS := $(addprefix $(B)/,tools/singvgpu tools/singvgpu-init uproxy/singvgpu-proxy lib/libcuda.so.1 \
-	lib/libnvidia-ml.so.1 lib/libnccl.so.2 lib/libsingvgpu-files.so lib/libsingvgpu-rtc.so)
+	lib/libnvidia-ml.so.1 $(if $(NCCL_HEADER),lib/libnccl.so.2) lib/libsingvgpu-files.so \
+	lib/libsingvgpu-rtc.so)
 
 .PHONY: gpu-kit run-gpu-kit check-gpu
 gpu-kit: setup
@@ -51,7 +52,8 @@ $(GPU_KIT)/check-gpu: selftests/gpu/check-gpu $(GPU_KIT_SCRIPTS) $(GPU_KIT_OURS)
 		$(call gpu_kit_static,$(STORE_LIBS) -llz4) -ldl
 	@for f in $(TOOL_INIT) $(filter $(B)/lib/%,$(GPU_KIT_OURS)); do \
 		strip -o $(GPU_KIT)/$${f#$(B)/} $$f || exit 1; done
-	@for n in libcuda libnvidia-ml; do ln -s $$n.so.1 $(GPU_KIT)/lib/$$n.so || exit 1; done
+	@for f in libcuda.so.1 libnvidia-ml.so.1 $(if $(NCCL_HEADER),libnccl.so.2); do \
+		ln -s $$f $(GPU_KIT)/lib/$${f%.*} || exit 1; done
 	@tar cC $(BUILD) --exclude='*.a' --exclude=gconv --exclude=compel --exclude=etc \
 		criu/criu criu/nft criu/root | tar xC $(GPU_KIT)
 	@for f in $(patsubst $(B)/%,%,$(GPU_KIT_RUNS)); do \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# trainings.sh - for test-jax and test-tensorflow: runs a framework's training scripts through the
+# trainings.sh - for test-jax, test-tensorflow and test-torch-ranks: runs a framework's training scripts through the
 # proxy. Each compares its results with the CPU's, prints their checksum, and is run twice, on one core
 # and on all: the bits must be the same.
 #
@@ -7,8 +7,10 @@
 #   folder     of the scripts
 #   python     what runs them
 #   packages   whose versions are told
-#   short all  cases: SCRIPT [NAME=VALUE]... [--OPTION]..., with variables for the environment and options
-#              for singvgpu run; or "saved SCRIPT ...", whose script prints "step N LOSS" after each step
+#   over       what else is, if that is set
+#   short all  cases: SCRIPT [ARGUMENT]... [NAME=VALUE]... [--OPTION]..., with variables for the environment
+#              and options for singvgpu run; or "saved SCRIPT ...", whose script prints "step N LOSS" after
+#              each step
 # In the environment:
 #   TRAINING_RUNNER   what they are started with (default: build/tools/singvgpu run); "env" on a
 #                     machine with a GPU
@@ -21,17 +23,18 @@ limit=${TRAINING_TIMEOUT:-600}
 export SINGVGPU_SOFT_CACHE=${SINGVGPU_SOFT_CACHE:-$PWD/$b/softgpu-cache}
 export PYTHONDONTWRITEBYTECODE=1
 core=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')
-nl=$'\n'
+nl=$'\n' rank='(\[0\] )?'
 
-# words WORD...: a case's variables and options
+# words WORD...: a case's arguments, variables and options
 words()
 {
 	local word
-	variables=() options=()
+	arguments=() variables=() options=()
 	for word; do
 		case $word in
 		--*) options+=("${word/=/ }") ;;
-		*) variables+=("$word") ;;
+		*=*) variables+=("$word") ;;
+		*) arguments+=("$word") ;;
 		esac
 	done
 	read -ra options <<<"${options[*]}"
@@ -56,13 +59,14 @@ twice()
 	words "${@:2}"
 	for how in "taskset -c $core" env; do
 		# shellcheck disable=SC2086
-		out=$(started timeout -k 5 "$limit" $how -- "$script"; echo "exit $?")
-		if ! [[ $out =~ (^|$nl)checksum\ ([0-9a-f]{16})${nl}PASS\ [^$nl]+${nl}exit\ 0$ ]]; then
+		out=$(started timeout -k 5 "$limit" $how -- "$script" "${arguments[@]}"; echo "exit $?")
+		# Of several ranks, the first one says so.
+		if ! [[ $out =~ (^|$nl)${rank}checksum\ ([0-9a-f]{16})${nl}${rank}PASS\ [^$nl]+${nl}exit\ 0$ ]]; then
 			echo "did not pass ($how)"
 			tail -n 30 <<<"$out"
 			return
 		fi
-		if [ "${BASH_REMATCH[2]}" != "${first:=${BASH_REMATCH[2]}}" ]; then
+		if [ "${BASH_REMATCH[3]}" != "${first:=${BASH_REMATCH[3]}}" ]; then
 			echo "has other results the second time"
 			return
 		fi
@@ -112,7 +116,7 @@ subject()
 	[ ! -e /proc/driver/nvidia/version ] || device="NVIDIA GPU"
 	echo "# subject $("${python:?}" -c '
 import importlib.metadata, sys
-print(", ".join(p + " " + importlib.metadata.version(p) for p in sys.argv[1:]))' "$@"); $device"
+print(", ".join(p + " " + importlib.metadata.version(p) for p in sys.argv[1:]))' "$@")${over:+, $over}; $device"
 }
 
 # run_trainings [all | CASE]: the cases of `short`, of `all`, or one

@@ -3,17 +3,19 @@
 # are skipped.
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/torch/test-torch selftests/torch/test-torch-coverage
-LONG_TESTS += selftests/torch/test-torch-all
-FULL_TESTS += selftests/torch/test-torch-all
+HOST_TESTS += selftests/torch/test-torch selftests/torch/test-torch-ranks selftests/torch/test-torch-coverage
+LONG_TESTS += selftests/torch/test-torch-all selftests/torch/test-torch-ranks-all
+FULL_TESTS += selftests/torch/test-torch-all selftests/torch/test-torch-ranks-all
 TIMEOUT_test-torch := 1800
 TIMEOUT_test-torch-all := 7200
+TIMEOUT_test-torch-ranks := 1800
+TIMEOUT_test-torch-ranks-all := 7200
 
 .PHONY: check-torch run-check-torch
 check-torch: setup torch
 	$(again) run-check-torch
 run-check-torch: all $(SUPERVISE)
-	@$(RUN_TESTS) $(call timed,selftests/torch/test-torch-all) $(ours)
+	@$(RUN_TESTS) $(call timed,selftests/torch/test-torch-all selftests/torch/test-torch-ranks-all) $(ours)
 
 # docs/torch-coverage.md: PyTorch's operators, against the CPU. It takes hours, and goes on where it was
 # ended. COVERAGE has options of drive.py, as "--minutes 60".

@@ -67,6 +67,9 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 	TRY(comm_check(c, "ncclCommGetAsyncError"));
 	TRY(given(out, "ncclCommGetAsyncError", "asyncError"));
 	*out = state_of(c);
+	/* Who asks has no other sentence, as PyTorch, whose message has the process's last one. */
+	if (*out && *out != ncclInProgress && !__atomic_exchange_n(&c->told, true, __ATOMIC_RELAXED))
+		failed(*out, "%s", why(c));
 	return ncclSuccess;
 }
 

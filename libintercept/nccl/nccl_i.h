@@ -113,6 +113,7 @@ struct ncclComm {
 	bool check;			/* NCCL_CHECK_POINTERS */
 	bool finalized;			/* SV_OP_X_COMM_END is sent, and nobody waits for its answer */
 	bool ending;			/* ncclCommDestroy or ncclCommAbort has begun; atomic */
+	bool told;			/* its failure has been noted by ncclCommGetAsyncError; atomic */
 	uint64_t hash;			/* of its id */
 	pthread_mutex_t lock;		/* redop, redops */
 	struct redop *redop;

@@ -422,6 +422,7 @@ static void differ(void)
 	OK(cudaStreamSynchronize(0));
 	IS(async_error(comm), ncclInvalidUsage);
 	IS(strstr(ncclGetLastError(comm), "999") || strstr(ncclGetLastError(comm), "differ"), 1);
+	IS(strcmp(ncclGetLastError(NULL), ncclGetLastError(comm)), 0);	/* as PyTorch asks */
 	IS(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0), ncclInvalidUsage);
 	sleep(1);	/* until all know, who would hear of the abort else */
 	OK(ncclCommAbort(comm));

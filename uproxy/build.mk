@@ -5,8 +5,13 @@ UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
 UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c \
 	comm/*.c))
-UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c)
-UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o)
+# NVIDIA's transport for collectives needs the toolkit's nccl.h and nvcc.
+UPROXY_NCCL := $(if $(NCCL_HEADER),$(wildcard $(CUDA_HOME)/bin/nvcc))
+UPROXY_NCCL_SRC := $(if $(UPROXY_NCCL),$(wildcard uproxy/hal/nccl/*.c))
+UPROXY_NCCL_PTX := $(B)/uproxy/hal/nccl/reduce.ptx
+UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c) $(UPROXY_NCCL_SRC)
+UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o \
+	$(if $(UPROXY_NCCL),nccl_driver.o))
 UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC))
 
 # The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
@@ -17,6 +22,7 @@ UPROXY_SEES_streams := . include hal
 UPROXY_SEES_comm := . include hal streams coll
 UPROXY_SEES_rebuild := . include hal modules ckpt/store comm streams coll
 UPROXY_SEES_hal := include ckpt/store coll
+UPROXY_SEES_nccl := hal include coll
 uproxy_sees = $(addprefix -Iuproxy/,$(UPROXY_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))
 UPROXY_BASE_CFLAGS := -pthread $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
 # For tests that look inside.
@@ -29,8 +35,21 @@ $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
 
 $(B)/uproxy/hal/digest.o: uproxy/hal/digest.ptx
 
+# PTX of a version that old drivers take, too, which ptxas confirms. Nothing is contracted into an FMA.
+$(UPROXY_NCCL_PTX): uproxy/hal/nccl/reduce.cu uproxy/hal/nccl/reduce_kernel.h uproxy/coll/scalar.h \
+		uproxy/coll/tree.h uproxy/build.mk
+	@mkdir -p $(@D)
+	$(call nvcc,-arch=compute_75) -ptx -O3 -fmad=false -ftz=false -prec-div=true -Iuproxy/coll \
+		-o $@.new $<
+	sed -e 's/^\.version .*/.version 6.4/; s/^\.target .*/.target sm_70/' $@.new >$@.old
+	$(CUDA_HOME)/bin/ptxas -arch=sm_75 -o /dev/null $@.old
+	rm $@.new
+	mv $@.old $@
+$(B)/uproxy/hal/nccl/reduce.o: $(UPROXY_NCCL_PTX)
+$(B)/uproxy/hal/nccl/reduce.o: override CFLAGS += -DREDUCE_PTX='"$(UPROXY_NCCL_PTX)"'
+
 # The core, for tests that have it in their own process. What links it links these libraries, too.
-$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a $(COLL)
+$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
 	rm -f $@
 	$(AR) rcs $@ $(filter %.o,$^)
 UPROXY_LIBS = $(B)/uproxy/libcoll.a $(B)/ckpt/libstore.a $(STORE_LIBS) -llz4 -pthread -ldl -lm

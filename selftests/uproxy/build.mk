@@ -54,15 +54,15 @@ TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600
 
 # Tests that have the core in their own process.
-UPROXY_LOCAL_TESTS := names digests content records
+UPROXY_LOCAL_TESTS := names digests content records $(if $(and $(NCCL_HEADER),$(wildcard $(CUDA_HOME)/bin/nvcc)),reduces)
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/local.h \
 		$(B)/uproxy/libuproxy.a $(RINGBUF) $(KSELFTEST_H) | \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(B)/uproxy/softgpu/libsoftjit.so
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -o $@ \
-		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -Iuproxy/hal/nccl -Iselftests/coll -MMD -MP \
+		-o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
 TIMEOUT_uproxy-content := 600
 # ThreadSanitizer has no room for the device window where these have it.
 HOST_TESTS += $(if $(filter thread,$(SAN)),,$(UPROXY_LOCAL_BIN))

@@ -291,6 +291,38 @@ static bool are_parts(const struct tree_reduction *red, const struct tree_part *
 	return n > 1 || parts[0].node.hi - parts[0].node.lo == red->ranks;
 }
 
+/* Node (lo, hi), which the parts from *next on cover: the part that completes it gets one merge more. */
+static void count_merges(const struct tree_part *parts, uint32_t *next, uint32_t lo, uint32_t hi,
+                         uint32_t *merges)
+{
+	uint32_t mid;
+
+	if (parts[*next].node.lo == lo && parts[*next].node.hi == hi) {
+		merges[(*next)++] = 0;
+		return;
+	}
+	mid = tree_split(lo, hi);
+	count_merges(parts, next, lo, mid, merges);
+	count_merges(parts, next, mid, hi, merges);
+	merges[*next - 1]++;
+}
+
+int tree_merges(const struct tree_reduction *red, const struct tree_part *parts, uint32_t nparts,
+                uint32_t *merges)
+{
+	uint32_t next = 0, depth = 0, most = 0, i;
+
+	if ((unsigned int)red->type >= TREE_TYPES || (unsigned int)red->op >= TREE_OPS ||
+	    red->ranks > TREE_RANKS_MAX || !are_parts(red, parts, nparts))
+		return -EINVAL;
+	count_merges(parts, &next, parts[0].node.lo, parts[nparts - 1].node.hi, merges);
+	for (i = 0; i < nparts; i++) {
+		most = ++depth > most ? depth : most;
+		depth -= merges[i];
+	}
+	return (int)most;
+}
+
 int tree_reduce(const struct tree_reduction *red, const struct tree_part *parts, uint32_t nparts,
                 void *dst, size_t count)
 {

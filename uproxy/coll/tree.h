@@ -102,6 +102,14 @@ int tree_reduce(const struct tree_reduction *red, const struct tree_part *parts,
                 void *dst, size_t count);
 
 /*
+ * The same reduction as a program for a stack machine, for whoever computes elsewhere: push the
+ * i-th part, then merges[i] times replace the two topmost values by their combination, the lower
+ * one on the left. Returns how many values the stack must have room for; -EINVAL as tree_reduce().
+ */
+int tree_merges(const struct tree_reduction *red, const struct tree_part *parts, uint32_t nparts,
+                uint32_t *merges);
+
+/*
  * The slice of an operation's count elements that the i-th of n devices finishes: *first and *len.
  * Slices are contiguous and in order, and their borders are multiples of 64 elements, so that no
  * two devices write one cache line.

@@ -5,8 +5,6 @@ UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
 UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c \
 	comm/*.c))
-# NVIDIA's transport for collectives needs the toolkit's nccl.h and nvcc.
-UPROXY_NCCL := $(if $(NCCL_HEADER),$(wildcard $(CUDA_HOME)/bin/nvcc))
 UPROXY_NCCL_SRC := $(if $(UPROXY_NCCL),$(wildcard uproxy/hal/nccl/*.c))
 UPROXY_NCCL_PTX := $(B)/uproxy/hal/nccl/reduce.ptx
 UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c) $(UPROXY_NCCL_SRC)
@@ -34,6 +32,7 @@ $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
 	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_BASE_CFLAGS) $(uproxy_sees) -c $< -o $@
 
 $(B)/uproxy/hal/digest.o: uproxy/hal/digest.ptx
+$(B)/uproxy/hal/comm.o: override CFLAGS += $(if $(UPROXY_NCCL),-DHAVE_NCCL)
 
 # PTX of a version that old drivers take, too, which ptxas confirms. Nothing is contracted into an FMA.
 $(UPROXY_NCCL_PTX): uproxy/hal/nccl/reduce.cu uproxy/hal/nccl/reduce_kernel.h uproxy/coll/scalar.h \

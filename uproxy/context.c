@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "comm_i.h"
 #include "uproxy_i.h"
 
 static uint64_t ended;		/* counts ended contexts; a change makes threads' `here` invalid */
@@ -138,6 +139,7 @@ static void end_context(void *arg)
 	here_handle = 0;
 	hal_notify_leave(h, e->real);
 	if (e->primary) {
+		comm_reset();
 		/* A reset does not release the context, but NVIDIA's is gone until it is retained again. */
 		r = h->drv.cuDevicePrimaryCtxReset_v2(h->dev);
 		if (!r)

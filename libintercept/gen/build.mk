@@ -26,6 +26,8 @@ GEN_ANN := cuda
 # NCCL's header, 2.22 or newer.
 NCCL_HEADER := $(shell [ "0$$(sed -n 's/^.define NCCL_VERSION_CODE //p' $(CUDA_HOME)/include/nccl.h \
 	2>/dev/null)" -ge 22200 ] && echo $(CUDA_HOME)/include/nccl.h)
+# NVIDIA's transport for collectives, uproxy/hal/nccl, needs nvcc, too.
+UPROXY_NCCL := $(if $(NCCL_HEADER),$(wildcard $(CUDA_HOME)/bin/nvcc))
 ifneq ($(NCCL_HEADER),)
 GEN_ANN += nccl
 endif

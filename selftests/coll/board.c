@@ -132,6 +132,48 @@ TEST_F(board, a_file_that_is_none_is_refused)
 	close(null);
 }
 
+TEST_F(board, a_note_is_there_until_it_is_taken_away_or_its_seat_dies)
+{
+	uint8_t text[BOARD_NOTE_MAX + 1] = { 1, 2, 3 }, to[BOARD_NOTE_MAX];
+
+	for (uint32_t seat = 0; seat < 3; seat++)
+		ASSERT_EQ(board_enter(self->b, seat, text, 1), 0);
+	EXPECT_EQ(board_noted(self->b, 7, to), -ENOENT);
+	EXPECT_EQ(board_note(self->b, 0, 7, text, 3), 0);
+	EXPECT_EQ(board_note(self->b, 0, 7, text, sizeof(text)), -EINVAL);
+	EXPECT_EQ(board_note(self->b, BOARD_SEATS, 7, text, 3), -EINVAL);
+	EXPECT_EQ(board_noted(self->b, 7, to), 3);
+	EXPECT_EQ(memcmp(to, text, 3), 0);
+	text[0] = 9;
+	EXPECT_EQ(board_note(self->b, 0, 7, text, BOARD_NOTE_MAX), 0);
+	EXPECT_EQ(board_noted(self->b, 7, to), BOARD_NOTE_MAX);
+	EXPECT_EQ(memcmp(to, text, BOARD_NOTE_MAX), 0);
+	EXPECT_EQ(board_note(self->b, 0, 7, NULL, 0), 0);
+	EXPECT_EQ(board_note(self->b, 0, 8, NULL, 0), 0);
+	EXPECT_EQ(board_noted(self->b, 7, to), -ENOENT);
+	/* As many as there is room for, twice, under other keys. */
+	for (int round = 0; round < 2; round++) {
+		for (uint64_t k = 0; k < BOARD_NOTES; k++) {
+			memcpy(text, &k, 8);
+			ASSERT_EQ(board_note(self->b, 1 + k % 2, k * 4096 + round, text, 8), 0);
+		}
+		EXPECT_EQ(board_note(self->b, 0, 7, text, 8), -ENOSPC);
+		for (uint64_t k = 0; k < BOARD_NOTES; k++) {
+			ASSERT_EQ(board_noted(self->b, k * 4096 + round, to), 8);
+			ASSERT_EQ(memcmp(to, &k, 8), 0);
+		}
+		board_die(self->b, 1);
+		EXPECT_EQ(board_noted(self->b, round, to), -ENOENT);
+		EXPECT_EQ(board_noted(self->b, 4096 + round, to), 8);
+		board_die(self->b, 2);
+		EXPECT_EQ(board_noted(self->b, 4096 + round, to), -ENOENT);
+		ASSERT_EQ(board_enter(self->b, 1, text, 1), 0);
+		ASSERT_EQ(board_enter(self->b, 2, text, 1), 0);
+	}
+	for (uint32_t seat = 0; seat < 3; seat++)
+		board_die(self->b, seat);
+}
+
 TEST_F(board, a_seat_has_one_owner)
 {
 	uint8_t address[BOARD_ADDRESS_MAX + 1] = { 1, 2, 3 }, to[BOARD_ADDRESS_MAX];

@@ -13,6 +13,23 @@ $(COMM_TEST_BIN): $(B)/selftests/comm/comm-%: selftests/comm/%.c selftests/comm/
 		-pthread
 $(COMM_TEST_BIN): | $(B)/uproxy/softgpu/libsoftcomm.so
 
+# The same over NCCL's transport, on the soft device, with a fake NCCL.
+ifneq ($(UPROXY_NCCL),)
+COMM_NCCL_BIN := $(addprefix $(B)/selftests/comm/comm-nccl-,matrix)
+COMM_FAKE := $(B)/selftests/nccl/fake/libnccl.so.2
+$(COMM_NCCL_BIN): $(B)/selftests/comm/comm-nccl-%: selftests/comm/%.c selftests/comm/world.c \
+		$(B)/uproxy/libuproxy.a $(RINGBUF) selftests/comm/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DWORLD_NCCL $(UPROXY_CFLAGS) $(COMM_TEST_CFLAGS) -Iuproxy/hal/nccl -MMD -MP -o $@ \
+		$(filter %.c %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
+$(COMM_NCCL_BIN): | $(COMM_FAKE) $(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so)
+$(COMM_FAKE): selftests/nccl/fake.c selftests/comm/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_CFLAGS) -fPIC -fvisibility=hidden -shared -MMD -MP -Wl,-soname,libnccl.so.2 -o $@ \
+		$< $(LDFLAGS) -ldl -pthread
+HOST_TESTS += $(if $(SAN),,$(COMM_NCCL_BIN))
+endif
+
 # Not under sanitizers yet: it has not been tried.
 HOST_TESTS += $(if $(SAN),,$(COMM_TEST_BIN))
 

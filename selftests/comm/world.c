@@ -23,12 +23,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef WORLD_NCCL
+#include "hal.h"
+extern size_t nccl_scratch; /* of hal/nccl/issue.c */
+#endif
 #include "wire_i.h"
 #include "world.h"
 
 struct world *world;
 const struct comm_driver *driver;
 struct comm *end;
+uint32_t world_self;
 bool world_tcp, world_apart;
 
 double seconds(void)
@@ -83,18 +88,128 @@ static int address(void *arg, uint32_t device, void *to)
 	return len ? (int)len : -ENOENT;
 }
 
-static void load(void)
+#ifdef WORLD_NCCL
+static struct hal hal;
+static char *memory, *top; /* of the device; from top on it is free */
+static uint32_t taken;
+#define MEMORY (96ul << 20)
+
+const bool world_nccl = true;
+
+static int note(void *arg, uint64_t key, const void *p, size_t size)
+{
+	(void)arg;
+	if (key >= 64)
+		return -ENOSPC;
+	if (size)
+		memcpy(world->note[key], p, size);
+	__atomic_store_n(&world->noted[key], size, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int noted(void *arg, uint64_t key, void *to)
+{
+	uint32_t n = key < 64 ? __atomic_load_n(&world->noted[key], __ATOMIC_ACQUIRE) : 0;
+
+	(void)arg;
+	memcpy(to, world->note[key % 64], n);
+	return n ? (int)n : -ENOENT;
+}
+
+static void say(void *arg, const char *text)
+{
+	(void)arg;
+	snprintf(world->said[world_self], sizeof(world->said[0]), "%s", text);
+}
+
+static void load(struct comm_open *o)
+{
+	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
+	char path[PATH_MAX], fake[PATH_MAX];
+	struct why why = { 0 };
+	CUdeviceptr p;
+
+	snprintf(path, sizeof(path), "%s/uproxy/softgpu/libsoftcuda.so", build);
+	snprintf(fake, sizeof(fake), "%s/selftests/nccl/fake/libnccl.so.2", build);
+	setenv("FAKE_NCCL_CUDA", path, 1);
+	setenv("SINGVGPU_NCCL", fake, 0);
+	if (hal_open(&hal, path, 0x200000000000ull, 1ull << 40, &why) || hal_start(&hal, 0, &why) ||
+	    hal.drv.cuMemAlloc_v2(&p, MEMORY))
+		world_fail("the soft device: %s", why.text);
+	memory = top = (char *)p;
+	nccl_scratch = 16 << 10; /* so that operations have several chunks */
+	driver = &comm_nccl;
+	o->hal = &hal;
+	o->note = note;
+	o->noted = noted;
+	o->say = say;
+	o->order = world->order;
+}
+
+struct hal *world_hal(void)
+{
+	return &hal;
+}
+
+void *world_alloc(size_t size)
+{
+	char *p = top;
+
+	top += (size + 255) & ~255ul;
+	if (top > memory + MEMORY)
+		world_fail("the device's memory is used up");
+	taken++;
+	return p;
+}
+
+void world_free(void *p)
+{
+	(void)p;
+	if (!--taken)
+		top = memory;
+}
+
+void world_join(uint64_t key)
+{
+	static const uint32_t self[WORLD_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+	struct comm_group g = { .comm = key, .ranks = world->n, .rank = world_self, .device = self };
+	struct why why = { 0 };
+
+	if (driver->join(end, &g, &why))
+		world_fail("join: %s", why.text);
+}
+#else
+const bool world_nccl = false;
+
+static void load(struct comm_open *o)
 {
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
 	char path[PATH_MAX];
 	void *lib;
 
+	(void)o;
 	snprintf(path, sizeof(path), "%s/uproxy/softgpu/libsoftcomm.so", build);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	driver = lib ? dlsym(lib, COMM_DRIVER_SYMBOL) : NULL;
 	if (!driver || driver->version != COMM_VERSION)
 		world_fail("%s: %s", path, driver ? "another version" : dlerror());
 }
+
+void *world_alloc(size_t size)
+{
+	return malloc(size);
+}
+
+void world_free(void *p)
+{
+	free(p);
+}
+
+void world_join(uint64_t key)
+{
+	(void)key;
+}
+#endif
 
 static void child(uint32_t self, void (*body)(uint32_t self, void *arg), void *arg)
 {
@@ -111,11 +226,17 @@ static void child(uint32_t self, void (*body)(uint32_t self, void *arg), void *a
 		if (ns < 0 || setns(ns, CLONE_NEWNET))
 			world_fail("a network namespace: %s", strerror(errno));
 	}
-	load();
+	world_self = self;
+	load(&o);
+	if (world->unopened) {	/* the test opens it for itself */
+		world_barrier();
+		body(self, arg);
+		_exit(0);
+	}
 	if (driver->open(&end, &o, &why))
 		world_fail("open: %s", why.text);
 	n = driver->address(end, &a);
-	if (n != sizeof(a))
+	if (n != sizeof(a) && !world_nccl)
 		world_fail("an address of %d bytes", n);
 	/* Whoever is in another network namespace is reached by TCP. */
 	if (world_tcp)
@@ -145,11 +266,19 @@ bool world_has_ip(void)
 
 void world_begin(uint32_t n, void (*body)(uint32_t self, void *arg), void *arg)
 {
+	world_begin_as(n, COMM_TREE, false, body, arg);
+}
+
+void world_begin_as(uint32_t n, enum comm_order order, bool unopened, void (*body)(uint32_t self, void *arg),
+                    void *arg)
+{
 	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 	             0);
 	if (world == MAP_FAILED)
 		exit(1);
 	world->n = n;
+	world->order = order;
+	world->unopened = unopened;
 	world->victim = UINT32_MAX;
 	fflush(stdout);
 	for (uint32_t i = 0; i < n; i++) {

@@ -16,6 +16,8 @@
 
 struct world {
 	uint32_t n;
+	enum comm_order order;
+	bool unopened;
 	uint32_t len[WORLD_MAX]; /* of the address; 0: not open yet */
 	uint32_t gone[WORLD_MAX];
 	uint32_t came, turn;
@@ -24,6 +26,9 @@ struct world {
 	char text[256];
 	pid_t pid[WORLD_MAX];
 	double figure[64]; /* what processes tell each other */
+	char note[64][COMM_NOTE_MAX]; /* by key */
+	uint32_t noted[64]; /* its size */
+	char said[WORLD_MAX][256]; /* the last sentence for the user */
 	struct comm_counters count[WORLD_MAX];
 	char address[WORLD_MAX][COMM_ADDRESS_MAX];
 };
@@ -31,16 +36,27 @@ struct world {
 extern struct world *world;
 extern const struct comm_driver *driver; /* of libsoftcomm.so below SINGVGPU_BUILD */
 extern struct comm *end; /* this process's */
+extern uint32_t world_self;
+struct hal *world_hal(void); /* over the fake NCCL */
 extern bool world_tcp; /* ends are not to share memory */
+extern const bool world_nccl; /* the transport is NCCL's, over selftests/nccl/fake.c, on the soft device */
 extern bool world_apart; /* they are in svcolla and svcollb, network namespaces of bench-coll */
 
 bool world_has_ip(void); /* that another host could reach */
 
 /* Forks n processes that run body(self, arg) with their ends open. */
 void world_begin(uint32_t n, void (*body)(uint32_t self, void *arg), void *arg);
+/* The same with an order of addition; unopened: the body opens its end for itself. */
+void world_begin_as(uint32_t n, enum comm_order order, bool unopened, void (*body)(uint32_t self, void *arg),
+                    void *arg);
 /* Waits for them. 0, or the number of those that failed; the victim's end is no failure. */
 int world_end(void);
 void world_barrier(void);
+/* Memory that the transport can send and receive. */
+void *world_alloc(size_t size);
+void world_free(void *p);
+/* All ends join a communicator of this key, with their numbers as ranks. */
+void world_join(uint64_t key);
 /* The first failure of any; ends this process. */
 void world_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 

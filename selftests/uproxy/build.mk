@@ -54,7 +54,7 @@ TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600
 
 # Tests that have the core in their own process.
-UPROXY_LOCAL_TESTS := names digests content records $(if $(and $(NCCL_HEADER),$(wildcard $(CUDA_HOME)/bin/nvcc)),reduces)
+UPROXY_LOCAL_TESTS := names digests content records $(if $(UPROXY_NCCL),reduces)
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/local.h \

@@ -385,8 +385,9 @@ int ring_pass_fd(int sock, int fd)
 	MUST(fcntl(sock, F_GETFD) >= 0 && fcntl(fd, F_GETFD) >= 0);
 	return sock & 1 ? 0 : -EPIPE;
 }
-const struct comm_driver *comm_load(struct why *why)
+const struct comm_driver *comm_load(struct hal *h, struct why *why)
 {
+	(void)h;
 	why_set(why, -ENOENT, "no transport");
 	return NULL;
 }

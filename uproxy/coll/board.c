@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
-#define BOARD_VERSION 1
+#define BOARD_VERSION 2
 #define MAILS         4096u
 
 static const struct step_limits limits = { .proxies = BOARD_SEATS,
@@ -40,6 +40,15 @@ struct seat {
 	struct step_action mail[MAILS];
 };
 
+/* In an open-addressed table, which is never more than half full. */
+struct note {
+	uint64_t key;
+	uint32_t seat;
+	uint16_t used; /* once, so that a search goes on here */
+	uint16_t size; /* 0: it has been taken away */
+	uint8_t text[BOARD_NOTE_MAX];
+};
+
 struct shared {
 	uint32_t magic, version;
 	uint64_t size;
@@ -48,6 +57,8 @@ struct shared {
 	pthread_mutex_t lock;
 	uint64_t step_at;
 	struct seat seat[BOARD_SEATS];
+	uint32_t notes; /* that are not taken away; lock */
+	struct note note[2 * BOARD_NOTES]; /* lock */
 };
 
 struct board {
@@ -381,6 +392,80 @@ int board_address(struct board *b, uint32_t seat, void *to)
 	return rc;
 }
 
+/* ---- notes ---- */
+
+/* The note of a key, or NULL; *room: where it may be put. */
+static struct note *note_of(struct board *b, uint64_t key, struct note **room)
+{
+	uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15ull) >> 32) % (2 * BOARD_NOTES), i;
+
+	*room = NULL;
+	for (i = 0; i < 2 * BOARD_NOTES; i++) {
+		struct note *n = &b->sh->note[(at + i) % (2 * BOARD_NOTES)];
+
+		if (n->size && n->key == key)
+			return *room = n;
+		if (!n->size && !*room)
+			*room = n;
+		if (!n->used)
+			break;
+	}
+	return NULL;
+}
+
+int board_note(struct board *b, uint32_t seat, uint64_t key, const void *text, size_t size)
+{
+	struct note *n, *room;
+	int rc;
+
+	if (size > BOARD_NOTE_MAX || seat >= BOARD_SEATS)
+		return -EINVAL;
+	rc = lock(b);
+	if (rc)
+		return rc;
+	n = note_of(b, key, &room);
+	if (!n && size && (b->sh->notes == BOARD_NOTES || !room)) {
+		rc = -ENOSPC;
+	} else if (n || size) {
+		b->sh->notes += !!size - !!n;
+		room->key = key;
+		room->seat = seat;
+		room->used = 1;
+		room->size = (uint16_t)size;
+		if (size)
+			memcpy(room->text, text, size);
+	}
+	unlock(b);
+	return rc;
+}
+
+int board_noted(struct board *b, uint64_t key, void *to)
+{
+	struct note *n, *room;
+	int rc = lock(b);
+
+	if (rc)
+		return rc;
+	n = note_of(b, key, &room);
+	rc = n ? n->size : -ENOENT;
+	if (n)
+		memcpy(to, n->text, n->size);
+	unlock(b);
+	return rc;
+}
+
+static void notes_die(struct board *b, uint32_t seat)
+{
+	for (uint32_t i = 0; b->sh->notes && i < 2 * BOARD_NOTES; i++) {
+		struct note *n = &b->sh->note[i];
+
+		if (!n->size || n->seat != seat)
+			continue;
+		n->size = 0;
+		b->sh->notes--;
+	}
+}
+
 bool board_mailed(const struct board *b, uint32_t seat)
 {
 	const struct seat *s = &b->sh->seat[seat];
@@ -473,6 +558,7 @@ void board_die(struct board *b, uint32_t seat)
 		return;
 	}
 	b->sh->seat[seat].taken = 0;
+	notes_die(b, seat);
 	turn_begins(&t, b, STEP_NONE);
 	step(b->step, &e, acted, &t);
 	turn_ends(&t, NULL, NULL);

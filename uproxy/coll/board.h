@@ -27,6 +27,8 @@
 
 #define BOARD_SEATS       1024u
 #define BOARD_ADDRESS_MAX 1024u
+#define BOARD_NOTES       8192u
+#define BOARD_NOTE_MAX    128u
 
 struct board;
 
@@ -45,6 +47,14 @@ int board_enter(struct board *b, uint32_t seat, const void *address, size_t len)
 
 /* The address of a seat: its size, -ENOENT. */
 int board_address(struct board *b, uint32_t seat, void *to);
+
+/*
+ * A note: what a communicator's ends tell each other under its key, such as a name under which they
+ * meet. The newest counts; size 0 takes it away; at a seat's death its notes go, too. -EINVAL,
+ * -ENOSPC, -ENOTRECOVERABLE. board_noted: copies it to `to`: its size; -ENOENT.
+ */
+int board_note(struct board *b, uint32_t seat, uint64_t key, const void *note, size_t size);
+int board_noted(struct board *b, uint64_t key, void *to);
 
 /*
  * One event of `seat`, then, if something of its device's is in the log, all that is next there

@@ -88,9 +88,33 @@ static int address_of(void *arg, uint32_t seat, void *to)
 	return board_address(comms.board, seat, to);
 }
 
+static int note(void *arg, uint64_t comm, const void *p, size_t size)
+{
+	(void)arg;
+	return board_note(comms.board, comms.seat, comm, p, size);
+}
+
+static int noted(void *arg, uint64_t comm, void *to)
+{
+	(void)arg;
+	return board_noted(comms.board, comm, to);
+}
+
+static void say(void *arg, const char *text)
+{
+	(void)arg;
+	tell("%s", text);
+}
+
+void comm_order(enum comm_order order)
+{
+	comms.order = order;
+}
+
 static int set_up(struct sv_session *s, struct why *why)
 {
-	const struct comm_open o = { .self = comms.seat, .address = address_of };
+	const struct comm_open o = { .self = comms.seat, .address = address_of, .note = note,
+				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order };
 	uint8_t address[COMM_ADDRESS_MAX];
 	pthread_t t;
 	int rc;
@@ -102,7 +126,7 @@ static int set_up(struct sv_session *s, struct why *why)
 			       "could make none (ulimit -Hf)");
 	comms.s = s;
 	if (!comms.driver)
-		comms.driver = comm_load(why);
+		comms.driver = comm_load(&s->hal, why);
 	if (!comms.driver)
 		return why->err;
 	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
@@ -174,6 +198,8 @@ static void comm_drop(struct communicator *c)
 	for (p = &comms.all; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
+	if (c->grouped && comms.driver->leave)
+		comms.driver->leave(comms.transport, c->key);
 	__atomic_store_n(&c->word->state, SV_COMM_ENDED, __ATOMIC_RELEASE);
 	c->word = NULL;
 	if (c->told)
@@ -209,6 +235,9 @@ static void created(struct communicator *c, uint32_t code, const char *text)
 static void on_joined(const struct step_action *a)
 {
 	struct communicator *c, *m;
+	struct why why = { 0 };
+	struct comm_group g;
+	int rc;
 
 	/* The one that joins now does not know its member yet; two that have one id are an error. */
 	for (c = comms.all; c && (c->joined || c->member != a->member); c = c->next)
@@ -230,7 +259,10 @@ static void on_joined(const struct step_action *a)
 		return;
 	}
 	c->stands = true;
-	created(c, 0, "");
+	g = (struct comm_group){ .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->seat };
+	rc = comms.driver->join ? comms.driver->join(comms.transport, &g, &why) : 0;
+	c->grouped = !rc;
+	created(c, rc ? STEP_SYSTEM : 0, why.text);
 }
 
 int do_comm_new(struct call *k)

@@ -26,6 +26,12 @@ int do_coll(struct call *k);
 /* The board of --board, whose seat is ours: fd -1: the job has none. Before the first record. */
 void comm_board(int fd, uint32_t seat);
 
+/* Whose order of addition reductions have, before the first record. */
+void comm_order(enum comm_order order);
+
+/* The primary context is about to be reset: no transport uses it any more. */
+void comm_reset(void);
+
 /* Is there work for comm_run(), which the consumer calls between two records? Cheap. */
 bool comm_posted(void);
 void comm_run(struct sv_session *s);
@@ -57,6 +63,7 @@ struct communicator {
 	uint32_t *seat;			/* by rank */
 	struct sv_comm_word *word;	/* NULL: the client has none any more; comm_lock */
 	bool joined, stands, aborted, ending;
+	bool grouped;			/* the transport knows it */
 	uint32_t open;			/* records that have not ended; comm_lock */
 	uint32_t told;			/* a failure has been reported; comm_lock */
 	struct answer created, ended, abort;	/* open calls; op 0: none */
@@ -69,7 +76,7 @@ struct coll_call {
 	struct step_call call;
 	uint64_t send, recv, factor;
 	uint8_t scale;
-	void *buffer;			/* a copy of what is sent (STEP_BUFFER), or NULL */
+	void *buffer;			/* a copy of what is sent (STEP_BUFFER), or NULL; the transport's */
 	struct start *start;		/* not NULL: waits for the stream; comm_lock */
 };
 
@@ -84,6 +91,7 @@ struct posted {
 	bool held;			/* the stream is; consumer */
 	bool begun;			/* consumer */
 	bool reached, ended;		/* comm_lock */
+	uint32_t filling;		/* buffers that are being filled; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
 };
@@ -110,6 +118,7 @@ extern struct comms {
 	struct board *board;
 	uint32_t seat;
 	int fd;
+	enum comm_order order;
 	const struct comm_driver *driver;
 	struct comm *transport;
 	struct communicator *all;	/* changed by the consumer, with the lock */

@@ -55,6 +55,12 @@ int post_init(struct sv_session *s, struct why *why)
 	return 0;
 }
 
+void comm_reset(void)
+{
+	if (comms.transport && comms.driver->reset)
+		comms.driver->reset(comms.transport);
+}
+
 void comm_repin(struct sv_session *s)
 {
 	size_t len = POSTED_MAX * sizeof(uint64_t);
@@ -63,10 +69,24 @@ void comm_repin(struct sv_session *s)
 		hal_pin(&s->hal, comms.word, (len + getpagesize() - 1) & ~(size_t)(getpagesize() - 1));
 }
 
+/* What is sent before its receiver is there lies in memory of the transport, or of ours. */
+static void *buffer_new(size_t size)
+{
+	return comms.driver->buffer ? comms.driver->buffer(comms.transport, size) : malloc(size);
+}
+
+static void buffer_free(void *buffer)
+{
+	if (buffer && comms.driver->unbuffer)
+		comms.driver->unbuffer(comms.transport, buffer);
+	else
+		free(buffer);
+}
+
 /* Frees a record that nothing refers to any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
-	if (!p->begun || !p->ended || p->buffers || (p->queued && !p->reached))
+	if (!p->begun || !p->ended || p->buffers || p->filling || (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	if (comms.in_use-- == POSTED_MAX) {
@@ -74,7 +94,7 @@ static void posted_settle(struct posted *p)
 		comm_errand();
 	}
 	for (uint32_t i = 0; i < p->calls; i++)
-		free(p->call[i].buffer);
+		buffer_free(p->call[i].buffer);
 	stream_put(p->st);
 	comm_put(p->comm);
 	free(p);
@@ -83,7 +103,7 @@ static void posted_settle(struct posted *p)
 /* Lets the stream go on, when the record has ended and has no buffer to fill. comm_lock */
 static void let_go(struct posted *p)
 {
-	if (p->ended && p->queued && p->reached)
+	if (p->ended && p->queued && p->reached && !p->filling)
 		__atomic_store_n(&comms.word[p->slot], p->number, __ATOMIC_RELEASE);
 }
 
@@ -121,6 +141,7 @@ static struct comm_part part_of(const struct start *st, uint32_t i)
 		part.factor = &c->factor;
 	else if (c->scale == SV_COLL_FACTOR_AT)
 		part.factor = (void *)(uintptr_t)c->factor;
+	part.factor_there = c->scale == SV_COLL_FACTOR_AT;
 	return part;
 }
 
@@ -131,12 +152,20 @@ static void start_put(struct start *st)
 		free(st);
 }
 
+/* It has been announced, and does not start. */
+static void withdraw(uint64_t order)
+{
+	if (comms.driver->withdraw)
+		comms.driver->withdraw(comms.transport, order);
+}
+
 /* All streams have come so far. Any thread, without comm_lock. */
 static void go(struct start *st)
 {
 	const struct posted *p = st->part[0].p;
 	struct comm_part part = part_of(st, 0);
-	struct comm_start op = { .order = st->order, .call = p->call[st->part[0].call].call,
+	struct comm_start op = { .order = st->order, .comm = p->comm->key,
+				 .call = p->call[st->part[0].call].call,
 				 .ranks = p->comm->ranks, .nparts = 1, .part = &part,
 				 .device = p->comm->seat, .done = done, .arg = st };
 	enum step_code code;
@@ -155,6 +184,8 @@ static void go(struct start *st)
 	st->holds = 2;
 	pthread_mutex_unlock(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
+	if (code || rc)
+		withdraw(st->order);
 	if (code || rc)
 		done(st, code ?: STEP_SYSTEM);
 	/* A transport ignores the end of what it does not know: one that came meanwhile is repeated. */
@@ -181,7 +212,7 @@ static void done(void *arg, enum step_code code)
 
 		if (!c->buffer)
 			continue;
-		free(c->buffer);
+		buffer_free(c->buffer);
 		c->buffer = NULL;
 		p->buffers -= p->buffers > 0;
 		posted_settle(p);
@@ -194,11 +225,32 @@ static void done(void *arg, enum step_code code)
 	comm_event(&e);
 }
 
-/* The stream has come so far, and stays there. comm_lock */
-static void fill_buffer(const struct coll_call *c)
+static void filled(void *arg)
 {
-	memcpy(c->buffer, (void *)(uintptr_t)c->send,
-	       c->call.count * tree_leaf_size(c->call.type));
+	struct posted *p = arg;
+
+	pthread_mutex_lock(&comms.lock);
+	p->filling--;
+	let_go(p);
+	posted_settle(p);
+	pthread_mutex_unlock(&comms.lock);
+}
+
+/* The stream has come so far, and stays there until the transport has what is sent. comm_lock */
+static void fill_buffer(struct posted *p, const struct coll_call *c)
+{
+	const void *from = (void *)(uintptr_t)c->send;
+	size_t size = c->call.count * tree_leaf_size(c->call.type);
+
+	if (!comms.driver->fill) {
+		memcpy(c->buffer, from, size);
+		return;
+	}
+	p->filling++;
+	if (comms.driver->fill(comms.transport, c->buffer, from, size, filled, p)) {
+		p->filling--;
+		comm_failed(p->comm, STEP_SYSTEM, NULL);
+	}
 }
 
 /* The stream has come to a record. A thread of the driver. */
@@ -214,7 +266,7 @@ static void reached(void *arg, CUresult status)
 		struct coll_call *c = &p->call[i];
 
 		if (c->buffer && !status)
-			fill_buffer(c);
+			fill_buffer(p, c);
 		st = c->start;
 		c->start = NULL;
 		if (!st)
@@ -297,6 +349,8 @@ void post_start(const struct step_action *a)
 		comms.starts = st;
 		pthread_mutex_unlock(&comms.lock);
 	}
+	if (!st->parts && comms.driver->announce)
+		comms.driver->announce(comms.transport, a->order);
 	pthread_mutex_lock(&comms.lock);
 	st->part[st->parts].p = p;
 	st->part[st->parts++].call = a->call;
@@ -335,10 +389,12 @@ void post_cancel(const struct step_action *a)
 		back = take_back(st);
 	}
 	pthread_mutex_unlock(&comms.lock);
-	if (back)
+	if (back) {
+		withdraw(a->order);
 		done(st, STEP_REMOTE);
-	else if (running)
+	} else if (running) {
 		comms.driver->cancel(comms.transport, a->order);
+	}
 }
 
 /* ------------------------------------------------------------------------------ what the board says */
@@ -352,12 +408,12 @@ void post_buffer(const struct step_action *a)
 	p = posted_of(a->cookie);
 	c = p && a->call < p->calls ? &p->call[a->call] : NULL;
 	if (c) {
-		c->buffer = malloc(c->call.count * tree_leaf_size(c->call.type));
+		c->buffer = buffer_new(c->call.count * tree_leaf_size(c->call.type));
 		p->buffers += !!c->buffer;
 		if (!c->buffer)
 			comm_failed(p->comm, STEP_SYSTEM, NULL);
 		else if (p->reached)	/* at the first buffer of a group */
-			fill_buffer(c);
+			fill_buffer(p, c);
 	}
 	pthread_mutex_unlock(&comms.lock);
 	if (!c)

@@ -6,29 +6,25 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "comm.h"
 #include "hal.h"
 
-const struct comm_driver *comm_load(struct why *why)
+/* From beside the driver. */
+static const struct comm_driver *load(const char *driver_path, const char *name, struct why *why)
 {
-	static const struct comm_driver *driver;
-	char path[PATH_MAX], *name;
+	const struct comm_driver *driver;
+	const char *slash = strrchr(driver_path, '/');
+	char path[PATH_MAX];
 	void *lib;
 
-	if (driver)
-		return driver;
-	/* It lies beside the soft device's driver. */
-	if (hal_soft_path(path, sizeof(path))) {
-		why_set(why, -ENOENT, "libsoftcomm.so is not beside this program");
-		return NULL;
-	}
-	name = strrchr(path, '/') + 1;
-	snprintf(name, sizeof(path) - (name - path), "libsoftcomm.so");
+	snprintf(path, sizeof(path), "%.*s%s", slash ? (int)(slash + 1 - driver_path) : 0, driver_path,
+		 name);
 	if (access(path, R_OK)) {
-		why_set(why, -ENOENT, "libsoftcomm.so, the transport of collectives, is not beside the soft device");
+		why_set(why, -ENOENT, "%s, the transport of collectives, is not beside the soft device", name);
 		return NULL;
 	}
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -36,8 +32,21 @@ const struct comm_driver *comm_load(struct why *why)
 	if (driver && driver->version == COMM_VERSION)
 		return driver;
 	why_set(why, -ENOENT, "%s: %s", path, driver ? "another version" : dlerror() ?: "?");
-	driver = NULL;
 	if (lib)
 		dlclose(lib);
 	return NULL;
+}
+
+const struct comm_driver *comm_load(struct hal *h, struct why *why)
+{
+	const char *forced = getenv("SINGVGPU_COMM");
+
+	if (h->comm_library && !(forced && !strcmp(forced, "nccl")))
+		return load(h->path, h->comm_library, why);
+#ifdef HAVE_NCCL
+	return &comm_nccl;
+#else
+	why_set(why, -ENOSYS, "NCCL's transport was not built: the CUDA toolkit had no nccl.h, or no nvcc");
+	return NULL;
+#endif
 }

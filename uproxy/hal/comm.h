@@ -23,11 +23,19 @@
 #include "step.h"
 #include "why.h"
 
-#define COMM_VERSION     1u
+#define COMM_VERSION     2u
 #define COMM_DEVICES_MAX 1024u
 #define COMM_ADDRESS_MAX 1024u
+#define COMM_NOTE_MAX    128u
 
 struct comm;
+struct hal;
+
+/* Whose order of addition reductions have. */
+enum comm_order {
+	COMM_TREE, /* docs/collectives.md: the same bits over any devices */
+	COMM_NCCL, /* NCCL's own */
+};
 
 /* What one rank on this device gives and gets; NULL where the operation has no such buffer. */
 struct comm_part {
@@ -35,6 +43,7 @@ struct comm_part {
 	const void *send;
 	void *recv;
 	const void *factor; /* TREE_PREMULSUM: one element of the operation's type */
+	bool factor_there; /* it is in the device's memory; otherwise copied by start */
 };
 
 /*
@@ -46,6 +55,7 @@ struct comm_part {
  */
 struct comm_start {
 	uint64_t order;
+	uint64_t comm; /* the communicator's key */
 	struct step_call call;
 	uint32_t ranks;
 	uint32_t nparts;
@@ -72,7 +82,24 @@ struct comm_open {
 	 * -ENOENT: there is no such end (any more). Any thread.
 	 */
 	int (*address)(void *arg, uint32_t device, void *to);
+	/*
+	 * note: leaves up to COMM_NOTE_MAX bytes about a communicator for all its ends; size 0 takes
+	 * them away. 0, -ENOSPC, -ENOTRECOVERABLE. noted: copies them to `to`: their size, or -ENOENT.
+	 * say: a sentence for the user. Any thread. NULL: the transport does without them.
+	 */
+	int (*note)(void *arg, uint64_t comm, const void *p, size_t size);
+	int (*noted)(void *arg, uint64_t comm, void *to);
+	void (*say)(void *arg, const char *text);
 	void *arg;
+	struct hal *hal; /* the device; NULL: buffers are this process's memory */
+	enum comm_order order;
+};
+
+/* A communicator, as a transport gets to know it. */
+struct comm_group {
+	uint64_t comm; /* its key: no other one's in a job */
+	uint32_t ranks, rank;
+	const uint32_t *device; /* by rank */
 };
 
 /*
@@ -80,6 +107,18 @@ struct comm_open {
  * -EINVAL the operation is not well formed, -ENOMEM; then done is not called. cancel: ends what has
  * been started under an order, as soon as nobody touches its buffers: done gets STEP_REMOTE; an
  * order that has ended already is ignored. close: cancels everything, and waits for done.
+ *
+ * NULL for a transport that does without them:
+ * join, leave: a communicator stands, before anything of it is announced or started: 0, -ENOMEM,
+ * -ENOTSUP and *why; has ended here, when nothing of it is under way any more.
+ * announce, withdraw: this order will be started, or will not after all. Orders are announced in
+ * ascending order, but started when their streams have come so far: for transports that must start
+ * in one order on all devices.
+ * buffer, unbuffer: memory for what is sent before its receiver is there: from it `start` sends. fill:
+ * copies the device's memory to it; start sends it if called later, and filled() is called when the
+ * source is not needed any more. Without them malloc() and memcpy() do.
+ * reset: the device's primary context is about to go: what is under way ends with STEP_SYSTEM, so does
+ * everything later of communicators that stand. Returns when nothing of the context is used any more.
  */
 struct comm_driver {
 	uint32_t version;
@@ -90,12 +129,27 @@ struct comm_driver {
 	void (*cancel)(struct comm *c, uint64_t order);
 	void (*counters)(struct comm *c, struct comm_counters *n);
 	void (*close)(struct comm *c);
+	int (*join)(struct comm *c, const struct comm_group *g, struct why *why);
+	void (*leave)(struct comm *c, uint64_t comm);
+	void (*announce)(struct comm *c, uint64_t order);
+	void (*withdraw)(struct comm *c, uint64_t order);
+	void *(*buffer)(struct comm *c, size_t size);
+	void (*unbuffer)(struct comm *c, void *buffer);
+	int (*fill)(struct comm *c, void *buffer, const void *from, size_t size,
+	            void (*filled)(void *arg), void *arg);
+	void (*reset)(struct comm *c);
 };
 
-/* What a transport's library, libsoftcomm.so for the soft device, exports. */
+/* What a transport's library exports. */
 #define COMM_DRIVER_SYMBOL "singvgpu_comm_driver"
 
-/* comm.c: loads the soft device's transport from beside this program. NULL and *why. */
-const struct comm_driver *comm_load(struct why *why);
+/*
+ * comm.c: the transport of the driver in use: of the library that the driver names, from beside it,
+ * or NCCL's. SINGVGPU_COMM=nccl: NCCL's, for tests. NULL and *why.
+ */
+const struct comm_driver *comm_load(struct hal *h, struct why *why);
+
+/* nccl/nccl.c: over NVIDIA's libnccl.so.2, or the file that SINGVGPU_NCCL names. */
+extern const struct comm_driver comm_nccl;
 
 #endif /* HAL_COMM_H */

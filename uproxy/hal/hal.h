@@ -39,6 +39,7 @@ struct hal {
 	CUresult (*own_memory)(unsigned int i, CUdeviceptr at, struct hal_own *own);
 	void (*next_value)(uint64_t value);
 	void (*count_kernels)(struct uproxy_kernels *shown);
+	const char *comm_library;	/* of its own transport, beside it; NULL: NCCL */
 };
 
 /*

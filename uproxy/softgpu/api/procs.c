@@ -82,6 +82,9 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuin
 }
 
 /* Only direct mode has the tables that cudart requests: see direct.c. */
+/* What carries collectives between devices of this driver: a file beside it. */
+__attribute__((visibility("default"))) const char softcuda_comm_library[] = "libsoftcomm.so";
+
 CUresult __attribute__((weak)) softcuda_export_table(const void **table, const CUuuid *id)
 {
 	(void)id;

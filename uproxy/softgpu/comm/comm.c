@@ -305,6 +305,8 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	if (o->self >= COMM_DEVICES_MAX || !o->address)
 		return why_set(why, -EINVAL, "device %u of a transport: at most %u are possible",
 		               o->self, COMM_DEVICES_MAX);
+	if (o->order != COMM_TREE)
+		return why_set(why, -ENOTSUP, "--reduction=nccl: the soft device has no NCCL, only the tree");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return why_set(why, -ENOMEM, "no memory for the transport");

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * group.c - communicators of NCCL: how ranks meet, what breaks them, how they end
+ *
+ * Rank 0 makes the unique id and leaves it on the board, under the communicator's key, until all have
+ * come. Everything that takes others' time is polled: NCCL's calls return ncclInProgress.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl_i.h"
+
+#define ABORT_NS 10000000000ull /* after that long a device has not ended what was aborted: said */
+
+_Static_assert(sizeof(ncclUniqueId) <= COMM_NOTE_MAX, "a note has room for a unique id");
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+static enum step_code code_of(ncclResult_t r)
+{
+	return r == ncclRemoteError ? STEP_REMOTE : STEP_SYSTEM;
+}
+
+static void unnote(struct comm *c, struct group *g)
+{
+	if (g->noted)
+		c->o.note(c->o.arg, g->key, NULL, 0);
+	g->noted = false;
+}
+
+void group_break(struct comm *c, struct group *g, enum step_code code)
+{
+	if (g->state == GROUP_BROKEN)
+		return;
+	unnote(c, g);
+	g->state = GROUP_BROKEN;
+	g->code = code;
+	pthread_mutex_lock(&c->lock);
+	for (struct op *op = c->ops; op; op = op->next)
+		if (op->group == g && !op->code && !op->reached)
+			op->code = code;
+	pthread_mutex_unlock(&c->lock);
+	if (!g->comm)
+		return;
+	/* Whatever it returns, the handle is gone. */
+	c->nccl.ncclCommAbort(g->comm);
+	g->comm = NULL;
+	g->aborted_ns = now_ns();
+}
+
+/* NCCL has failed. */
+static void failed(struct comm *c, struct group *g, ncclResult_t r, const char *what)
+{
+	const char *more = c->nccl.ncclGetLastError && g->comm ? c->nccl.ncclGetLastError(g->comm) : "";
+
+	nccl_say(c, "NCCL, rank %u of %u: %s: %s%s%s", g->rank, g->ranks, what,
+		 c->nccl.ncclGetErrorString(r), more && *more ? ": " : "", more ?: "");
+	group_break(c, g, code_of(r));
+}
+
+enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, const char *what)
+{
+	struct timespec nap = { .tv_nsec = 5000 };
+
+	while (r == ncclInProgress) {
+		ncclResult_t asked;
+
+		break_cancelled(c);
+		if (g->state == GROUP_BROKEN)
+			return g->code;
+		nanosleep(&nap, NULL);
+		if (nap.tv_nsec < 1000000)
+			nap.tv_nsec *= 2;
+		asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
+		r = asked ?: r;
+	}
+	if (!r)
+		return STEP_OK;
+	failed(c, g, r, what);
+	return g->code;
+}
+
+/* ------------------------------------------------------------------------------ the beginning */
+
+/* Whether it has its id now. */
+static bool get_id(struct comm *c, struct group *g, ncclUniqueId *id)
+{
+	ncclResult_t r;
+	int rc;
+
+	if (g->rank) {
+		uint8_t note[COMM_NOTE_MAX];
+
+		rc = c->o.noted(c->o.arg, g->key, note);
+		if (rc == sizeof(*id))
+			memcpy(id, note, sizeof(*id));
+		if (rc >= 0 && rc != sizeof(*id))
+			group_break(c, g, STEP_SYSTEM);
+		if (rc < 0 && rc != -ENOENT)
+			group_break(c, g, STEP_REMOTE);
+		return rc == sizeof(*id);
+	}
+	r = c->nccl.ncclGetUniqueId(id);
+	if (r) {
+		failed(c, g, r, "ncclGetUniqueId");
+		return false;
+	}
+	rc = c->o.note(c->o.arg, g->key, id, sizeof(*id));
+	if (rc) {
+		nccl_say(c, "NCCL: no place for a communicator's id: %s", strerror(-rc));
+		group_break(c, g, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+		return false;
+	}
+	g->noted = true;
+	return true;
+}
+
+static void begin(struct comm *c, struct group *g)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId id;
+	ncclResult_t r;
+
+	if (g->ranks == 1) {
+		g->state = GROUP_READY;
+		return;
+	}
+	if (!get_id(c, g, &id))
+		return;
+	if (device_prepare(c)) {
+		group_break(c, g, STEP_SYSTEM);
+		return;
+	}
+	config.blocking = 0;
+	g->state = GROUP_INIT;
+	r = c->nccl.ncclCommInitRankConfig(&g->comm, (int)g->ranks, id, (int)g->rank, &config);
+	if (r && r != ncclInProgress)
+		failed(c, g, r, "ncclCommInitRankConfig");
+}
+
+static void poll_init(struct comm *c, struct group *g)
+{
+	ncclResult_t r = ncclSuccess, asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
+
+	r = asked ?: r;
+	if (r == ncclInProgress)
+		return;
+	if (r) {
+		failed(c, g, r, "ncclCommInitRankConfig");
+		return;
+	}
+	unnote(c, g);
+	g->state = GROUP_READY;
+}
+
+/* ------------------------------------------------------------------------------ the end */
+
+static bool has_issued(struct comm *c, const struct group *g)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&c->lock);
+	for (struct op *op = c->ops; op && !any; op = op->next)
+		any = op->group == g && op->state == OP_ISSUED;
+	pthread_mutex_unlock(&c->lock);
+	return any;
+}
+
+/* The communicator has ended here; others may still need what NCCL has here of it, and it waits for them. */
+static void end(struct comm *c, struct group *g)
+{
+	ncclResult_t r;
+
+	if (g->state != GROUP_READY || !g->comm) {
+		group_break(c, g, STEP_REMOTE);
+		return;
+	}
+	g->state = GROUP_ENDING;
+	r = c->nccl.ncclCommFinalize(g->comm);
+	if (r && r != ncclInProgress)
+		group_break(c, g, STEP_REMOTE);
+}
+
+static void poll_end(struct comm *c, struct group *g)
+{
+	ncclResult_t r = ncclSuccess, asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
+
+	r = asked ?: r;
+	if (r == ncclInProgress)
+		return;
+	if (!r && !c->nccl.ncclCommDestroy(g->comm))
+		g->comm = NULL;
+	group_break(c, g, STEP_REMOTE);
+}
+
+/* Looks after a group whose operations are on the device. */
+static void watch(struct comm *c, struct group *g)
+{
+	ncclResult_t r = ncclSuccess, asked;
+
+	if (g->state == GROUP_BROKEN) {
+		if (g->said || !g->aborted_ns || now_ns() - g->aborted_ns < ABORT_NS)
+			return;
+		g->said = true;
+		nccl_say(c, "NCCL, rank %u of %u: a cancelled operation still holds the device, 10 s after "
+			 "ncclCommAbort", g->rank, g->ranks);
+		return;
+	}
+	if (!g->comm)
+		return;
+	asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
+	r = asked ?: r;
+	if (r && r != ncclInProgress)
+		failed(c, g, r, "an operation");
+}
+
+/* Whether anything is to be expected of it. */
+static bool run(struct comm *c, struct group *g, bool left)
+{
+	bool issued = has_issued(c, g);
+
+	if (left && !issued && g->state != GROUP_ENDING && g->state != GROUP_BROKEN)
+		end(c, g);
+	else if (g->state == GROUP_NAMELESS)
+		begin(c, g);
+	else if (g->state == GROUP_INIT)
+		poll_init(c, g);
+	else if (g->state == GROUP_ENDING)
+		poll_end(c, g);
+	else if (issued)
+		watch(c, g);
+	return issued || g->state == GROUP_NAMELESS || g->state == GROUP_INIT || g->state == GROUP_ENDING;
+}
+
+bool groups_run(struct comm *c)
+{
+	struct group *g, *next;
+	bool polls = false, left;
+
+	pthread_mutex_lock(&c->lock);
+	g = c->groups;
+	pthread_mutex_unlock(&c->lock);
+	for (; g; g = next) {
+		pthread_mutex_lock(&c->lock);
+		left = g->left;
+		pthread_mutex_unlock(&c->lock);
+		polls |= run(c, g, left);
+		left = left && g->state == GROUP_BROKEN && !has_issued(c, g);
+		pthread_mutex_lock(&c->lock);
+		next = g->next;
+		if (left) {	/* other threads put new ones to the front */
+			struct group **at = &c->groups;
+
+			while (*at != g)
+				at = &(*at)->next;
+			*at = next;
+		}
+		pthread_mutex_unlock(&c->lock);
+		if (left)
+			free(g);
+	}
+	return polls;
+}

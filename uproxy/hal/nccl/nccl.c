@@ -1,0 +1,739 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * nccl.c - the transport's interface, and its thread
+ *
+ * Other threads change the lists below the lock and wake the thread. Callbacks of the driver do no more
+ * than that either. The thread sleeps without a limit, unless a group has something to poll.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl_i.h"
+
+#define TICK_NS 2000000 /* between two looks at what NCCL has begun */
+
+void nccl_say(struct comm *c, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (c->o.say)
+		c->o.say(c->o.arg, text);
+}
+
+/* lock */
+static void kick(struct comm *c)
+{
+	c->kicked = true;
+	pthread_cond_signal(&c->news);
+}
+
+/* lock */
+static struct op **place_of(struct comm *c, uint64_t order)
+{
+	struct op **at = &c->ops;
+
+	while (*at && (*at)->order < order)
+		at = &(*at)->next;
+	return at;
+}
+
+/* lock */
+static struct op *op_of(struct comm *c, uint64_t order)
+{
+	struct op *op = *place_of(c, order);
+
+	return op && op->order == order ? op : NULL;
+}
+
+/* ------------------------------------------------------------------------------ the device */
+
+static void device_forget(struct comm *c)
+{
+	const struct cuda_driver *drv = &c->h->drv;
+
+	reduce_close(c->reduce);
+	if (c->factors)
+		drv->cuMemFree_v2(c->factors);
+	if (c->scratch)
+		drv->cuMemFree_v2(c->scratch);
+	if (c->stream)
+		drv->cuStreamDestroy_v2(c->stream);
+	if (c->copies)
+		drv->cuStreamDestroy_v2(c->copies);
+	c->reduce = NULL;
+	c->scratch = c->factors = 0;
+	c->stream = c->copies = NULL;
+	c->prepared = false;
+}
+
+int device_prepare(struct comm *c)
+{
+	const struct cuda_driver *drv = &c->h->drv;
+	struct why why = { 0 };
+	CUresult r;
+	int rc = 0;
+
+	if (c->prepared)
+		return 0;
+	r = drv->cuCtxSetCurrent(c->h->primary);
+	if (!r)
+		r = drv->cuStreamCreate(&c->stream, CU_STREAM_NON_BLOCKING);
+	if (!r)
+		r = drv->cuStreamCreate(&c->copies, CU_STREAM_NON_BLOCKING);
+	if (!r)
+		r = drv->cuMemAlloc_v2(&c->factors, 8 * COMM_DEVICES_MAX);
+	if (r)
+		rc = why_set(&why, -EIO, "no streams and memory on the device: CUDA error %d", r);
+	if (!rc)
+		rc = reduce_open(&c->reduce, c->h, &why);
+	if (rc)
+		nccl_say(c, "NCCL: %s", why.text);
+	c->prepared = !rc;
+	if (rc)
+		device_forget(c);
+	return rc;
+}
+
+static void buffers_free(struct comm *c, struct buffer *list)
+{
+	while (list) {
+		struct buffer *b = list;
+
+		list = b->next;
+		if (b->room)
+			c->h->drv.cuMemFree_v2(b->at);
+		free(b);
+	}
+}
+
+/* Nothing is in the stream any more, or it is lost with the context. */
+static void device_drop(struct comm *c)
+{
+	struct buffer *spare;
+
+	pthread_mutex_lock(&c->lock);
+	spare = c->spare;
+	c->spare = NULL;
+	pthread_mutex_unlock(&c->lock);
+	buffers_free(c, spare);
+	if (c->prepared)
+		device_forget(c);
+}
+
+/* ------------------------------------------------------------------------------ operations end */
+
+/* The stream has come to an operation's end. A thread of the driver. */
+static void reached(void *arg, CUresult status)
+{
+	struct op *op = arg;
+	struct comm *c = op->c;
+
+	pthread_mutex_lock(&c->lock);
+	op->status = status;
+	op->reached = true;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static enum step_code code_of(const struct op *op)
+{
+	if (op->code)
+		return op->code;
+	if (!op->reached)
+		return STEP_REMOTE;
+	return op->status ? STEP_SYSTEM : STEP_OK;
+}
+
+/* One that has come to its end, or will not begin: taken out of the list. lock */
+static struct op *take_ended(struct comm *c)
+{
+	for (struct op **at = &c->ops, *op; (op = *at); at = &op->next)
+		if (op->state == OP_ISSUED ? op->reached : op->cancelled && op->state == OP_STARTED) {
+			*at = op->next;
+			return op;
+		}
+	return NULL;
+}
+
+static bool ops_end(struct comm *c)
+{
+	bool any = false;
+	struct op *op;
+
+	for (;;) {
+		pthread_mutex_lock(&c->lock);
+		op = take_ended(c);
+		pthread_mutex_unlock(&c->lock);
+		if (!op)
+			return any;
+		any = true;
+		op->s.done(op->s.arg, code_of(op));
+		free(op);
+	}
+}
+
+void break_cancelled(struct comm *c)
+{
+	for (;;) {
+		struct group *g = NULL;
+
+		pthread_mutex_lock(&c->lock);
+		for (struct op *op = c->ops; op && !g; op = op->next)
+			if (op->state == OP_ISSUED && !op->reached && (op->cancelled || c->stop) && op->group->comm)
+				g = op->group;
+		pthread_mutex_unlock(&c->lock);
+		if (!g)
+			return;
+		group_break(c, g, STEP_REMOTE);
+	}
+}
+
+/* ------------------------------------------------------------------------------ operations begin */
+
+/* The next operation, if it has been started; its group. lock */
+static struct op *next_started(struct comm *c, struct group **g)
+{
+	struct op *op = c->ops;
+
+	while (op && op->state == OP_ISSUED)
+		op = op->next;
+	if (!op || op->state != OP_STARTED || op->cancelled)
+		return NULL;
+	for (*g = c->groups; *g && ((*g)->key != op->s.comm || (*g)->left); *g = (*g)->next)
+		;
+	return op;
+}
+
+/* Issues one operation. false: none can be now; *polls: it waits for its group. */
+static bool issue_next(struct comm *c, bool *polls)
+{
+	struct group *g = NULL;
+	struct op *op;
+	CUresult r;
+
+	pthread_mutex_lock(&c->lock);
+	op = next_started(c, &g);
+	if (op && g && g->state != GROUP_READY && g->state != GROUP_BROKEN) {
+		*polls = true;
+		op = NULL;
+	}
+	if (op) {
+		op->state = OP_ISSUED;
+		op->group = g;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!op)
+		return false;
+	op->code = !g ? STEP_SYSTEM : g->state == GROUP_BROKEN ? g->code : STEP_OK;
+	if (!op->code && device_prepare(c))
+		op->code = STEP_SYSTEM;
+	if (op->code) {
+		reached(op, CUDA_SUCCESS);
+		return true;
+	}
+	op->code = issue(c, op);
+	r = hal_notify(c->h, c->stream, reached, op);
+	if (r)
+		reached(op, c->h->drv.cuStreamSynchronize(c->stream) ?: r);
+	return true;
+}
+
+/* ------------------------------------------------------------------------------ buffers */
+
+/* Device memory for a buffer: what was used before, or new. */
+static bool buffer_room(struct comm *c, struct buffer *b)
+{
+	struct buffer **at, *s = NULL;
+
+	if (device_prepare(c))
+		return false;
+	pthread_mutex_lock(&c->lock);
+	for (at = &c->spare; (s = *at) && s->room < b->size; at = &s->next)
+		;
+	if (s)
+		*at = s->next;
+	pthread_mutex_unlock(&c->lock);
+	if (s) {
+		b->at = s->at;
+		b->room = s->room;
+		free(s);
+		return true;
+	}
+	for (b->room = 4096; b->room < b->size; b->room *= 2)
+		;
+	if (c->h->drv.cuMemAlloc_v2(&b->at, b->room))
+		b->room = 0;
+	return b->room;
+}
+
+/* lock */
+static void buffer_recycle(struct comm *c, struct buffer *b)
+{
+	struct buffer **at = &c->buffers;
+
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+	if (!b->room) {
+		free(b);
+		return;
+	}
+	b->next = c->spare;
+	c->spare = b;
+}
+
+/* In a stream of their own: that of operations may wait for other devices. */
+static void fills_run(struct comm *c)
+{
+	struct buffer *b;
+	CUresult r;
+
+	for (;;) {
+		pthread_mutex_lock(&c->lock);
+		b = c->fills;
+		if (b && !(c->fills = b->fill))
+			c->fills_end = &c->fills;
+		pthread_mutex_unlock(&c->lock);
+		if (!b)
+			return;
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+		if (buffer_room(c, b))
+			r = c->h->drv.cuMemcpyAsync(b->at, (CUdeviceptr)b->from, b->size, c->copies) ?:
+			    c->h->drv.cuStreamSynchronize(c->copies);
+		if (r)
+			nccl_say(c, "NCCL: what is sent cannot be kept for its receiver: CUDA error %d", r);
+		b->failed = r;
+		b->filled(b->arg);
+		pthread_mutex_lock(&c->lock);
+		b->filling = false;
+		if (b->dropped)
+			buffer_recycle(c, b);
+		pthread_mutex_unlock(&c->lock);
+	}
+}
+
+static void *nccl_buffer(struct comm *c, size_t size)
+{
+	struct buffer *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->size = size;
+	pthread_mutex_lock(&c->lock);
+	b->next = c->buffers;
+	c->buffers = b;
+	pthread_mutex_unlock(&c->lock);
+	return b;
+}
+
+static void nccl_unbuffer(struct comm *c, void *buffer)
+{
+	struct buffer *b = buffer;
+
+	pthread_mutex_lock(&c->lock);
+	if (b->filling)
+		b->dropped = true;
+	else
+		buffer_recycle(c, b);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size,
+		     void (*filled)(void *arg), void *arg)
+{
+	struct buffer *b = buffer;
+
+	if (size > b->size)
+		return -EINVAL;
+	pthread_mutex_lock(&c->lock);
+	b->from = from;
+	b->filled = filled;
+	b->arg = arg;
+	b->filling = true;
+	b->fill = NULL;
+	*c->fills_end = b;
+	c->fills_end = &b->fill;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ the thread */
+
+/* Ends all that is under way. The stream is empty then, but if the device does not end it: false. */
+static bool stop_all(struct comm *c, enum step_code code)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	struct group *g;
+
+	pthread_mutex_lock(&c->lock);
+	g = c->groups;
+	pthread_mutex_unlock(&c->lock);
+	for (; g; g = g->next)
+		group_break(c, g, code);
+	for (int ms = 0; c->prepared && ms < 10000; ms++) {
+		if (c->h->drv.cuStreamQuery(c->stream) != CUDA_ERROR_NOT_READY)
+			return true;
+		nanosleep(&nap, NULL);
+	}
+	return !c->prepared;
+}
+
+static void reset_now(struct comm *c)
+{
+	if (!stop_all(c, STEP_SYSTEM))
+		nccl_say(c, "NCCL: the device does not end what was aborted before its reset");
+	/* Notices of what has ended still come, from threads of the driver. */
+	device_drop(c);
+	pthread_mutex_lock(&c->lock);
+	c->resetting = false;
+	pthread_cond_broadcast(&c->idle);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void nap(struct comm *c, bool polls)
+{
+	struct timespec until;
+
+	pthread_mutex_lock(&c->lock);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += TICK_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	while (!c->kicked && !c->stop)
+		if (!polls)
+			pthread_cond_wait(&c->news, &c->lock);
+		else if (pthread_cond_timedwait(&c->news, &c->lock, &until) == ETIMEDOUT)
+			break;
+	c->kicked = false;
+	pthread_mutex_unlock(&c->lock);
+}
+
+static bool is(struct comm *c, const bool *what)
+{
+	bool yes;
+
+	pthread_mutex_lock(&c->lock);
+	yes = *what;
+	pthread_mutex_unlock(&c->lock);
+	return yes;
+}
+
+static void opened(struct comm *c, int rc)
+{
+	pthread_mutex_lock(&c->lock);
+	c->opened = rc ?: 1;
+	pthread_cond_broadcast(&c->idle);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void *work(void *arg)
+{
+	struct comm *c = arg;
+	int rc = device_prepare(c);
+	bool polls;
+
+	opened(c, rc);
+	if (rc)
+		return NULL;
+	while (!is(c, &c->stop)) {
+		if (is(c, &c->resetting))
+			reset_now(c);
+		fills_run(c);
+		break_cancelled(c);
+		polls = groups_run(c);
+		if (ops_end(c) || issue_next(c, &polls))
+			continue;
+		nap(c, polls);
+	}
+	stop_all(c, STEP_REMOTE);
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------------ the interface */
+
+static void comm_free(struct comm *c)
+{
+	struct group *g;
+
+	while ((g = c->groups)) {
+		c->groups = g->next;
+		free(g);
+	}
+	pthread_cond_destroy(&c->news);
+	pthread_cond_destroy(&c->idle);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+/* NCCL's threads and ours leave signals to the proxy's. */
+static int thread_start(struct comm *c)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = -pthread_create(&c->thread, NULL, work, c);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return rc;
+	pthread_setname_np(c->thread, "nccl");
+	pthread_mutex_lock(&c->lock);
+	while (!c->opened)
+		pthread_cond_wait(&c->idle, &c->lock);
+	rc = c->opened < 0 ? c->opened : 0;
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		pthread_join(c->thread, NULL);
+	return rc;
+}
+
+static int nccl_open(struct comm **out, const struct comm_open *o, struct why *why)
+{
+	pthread_condattr_t monotonic;
+	struct comm *c;
+	int rc;
+
+	if (!o->hal || !o->note || !o->noted)
+		return why_set(why, -EINVAL, "NCCL's transport needs a device and a board");
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return why_set(why, -ENOMEM, "no memory for the transport");
+	c->o = *o;
+	c->h = o->hal;
+	c->fills_end = &c->fills;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->news, &monotonic);
+	pthread_cond_init(&c->idle, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	rc = library_load(c, why);
+	if (!rc) {
+		rc = thread_start(c);
+		if (rc)
+			why_set(why, rc, "NCCL's transport does not start: %s", strerror(-rc));
+	}
+	if (rc) {
+		comm_free(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+/* Ranks meet by the board's notes. */
+static int nccl_address(struct comm *c, void *to)
+{
+	(void)c;
+	*(uint8_t *)to = 0;
+	return 1;
+}
+
+static int nccl_join(struct comm *c, const struct comm_group *g, struct why *why)
+{
+	struct group *new;
+
+	if (g->ranks > REDUCE_PARTS)
+		return why_set(why, -ENOTSUP, "NCCL's transport: at most %u ranks", REDUCE_PARTS);
+	for (uint32_t r = 0; r < g->ranks; r++)
+		if (r != g->rank && g->device[r] == c->o.self)
+			return why_set(why, -ENOTSUP, "NCCL's transport: one rank on a device");
+	new = calloc(1, sizeof(*new));
+	if (!new)
+		return why_set(why, -ENOMEM, "no memory for a communicator");
+	new->key = g->comm;
+	new->ranks = g->ranks;
+	new->rank = g->rank;
+	pthread_mutex_lock(&c->lock);
+	new->next = c->groups;
+	c->groups = new;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+static void nccl_leave(struct comm *c, uint64_t key)
+{
+	pthread_mutex_lock(&c->lock);
+	for (struct group *g = c->groups; g; g = g->next)
+		if (g->key == key)
+			g->left = true;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* lock */
+static struct op *op_add(struct comm *c, uint64_t order)
+{
+	struct op **at = place_of(c, order), *op;
+
+	if (*at && (*at)->order == order)
+		return *at;
+	op = calloc(1, sizeof(*op));
+	if (!op)
+		return NULL;
+	op->c = c;
+	op->order = order;
+	op->next = *at;
+	*at = op;
+	return op;
+}
+
+static void nccl_announce(struct comm *c, uint64_t order)
+{
+	pthread_mutex_lock(&c->lock);
+	op_add(c, order);	/* without memory, its start fails */
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void nccl_withdraw(struct comm *c, uint64_t order)
+{
+	struct op **at, *op;
+
+	pthread_mutex_lock(&c->lock);
+	at = place_of(c, order);
+	op = *at && (*at)->order == order && (*at)->state == OP_ANNOUNCED ? *at : NULL;
+	if (op)
+		*at = op->next;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+	free(op);
+}
+
+static bool is_formed(const struct comm *c, const struct comm_start *s)
+{
+	const struct comm_part *p = s->part;
+	uint64_t size;
+
+	return s->nparts == 1 && s->call.count && p->rank < s->ranks && s->device[p->rank] == c->o.self &&
+	       s->call.kind < STEP_KINDS && s->call.type < TREE_TYPES && s->call.op < TREE_OPS &&
+	       s->call.peer < s->ranks && (s->call.op != TREE_PREMULSUM || p->factor) &&
+	       !__builtin_mul_overflow(s->call.count, 8ull * s->ranks, &size);
+}
+
+static int nccl_start(struct comm *c, const struct comm_start *s)
+{
+	struct op *op;
+	int rc = 0;
+
+	if (!is_formed(c, s))
+		return -EINVAL;
+	pthread_mutex_lock(&c->lock);
+	op = op_add(c, s->order);
+	if (!op) {
+		rc = -ENOMEM;
+	} else if (op->state != OP_ANNOUNCED) {
+		rc = -EINVAL;
+	} else {
+		op->s = *s;
+		op->part = *s->part;
+		op->s.part = NULL;
+		op->s.device = NULL;
+		if (s->call.op == TREE_PREMULSUM && !op->part.factor_there)
+			memcpy(&op->factor, op->part.factor, tree_leaf_size(s->call.type));
+		for (struct buffer *b = c->buffers; b; b = b->next)
+			if (op->part.send == b)
+				op->buffer = b;
+		op->state = OP_STARTED;
+		kick(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static void nccl_cancel(struct comm *c, uint64_t order)
+{
+	struct op *op;
+
+	pthread_mutex_lock(&c->lock);
+	op = op_of(c, order);
+	if (op && op->state != OP_ANNOUNCED) {
+		op->cancelled = true;
+		kick(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void nccl_counters(struct comm *c, struct comm_counters *n)
+{
+	n->sent = __atomic_load_n(&c->n.sent, __ATOMIC_RELAXED);
+	n->received = __atomic_load_n(&c->n.received, __ATOMIC_RELAXED);
+	n->messages = __atomic_load_n(&c->n.messages, __ATOMIC_RELAXED);
+}
+
+static void nccl_reset(struct comm *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->resetting = true;
+	kick(c);
+	while (c->resetting)
+		pthread_cond_wait(&c->idle, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void nccl_close(struct comm *c)
+{
+	struct op *op;
+
+	pthread_mutex_lock(&c->lock);
+	c->stop = true;
+	kick(c);
+	pthread_mutex_unlock(&c->lock);
+	pthread_join(c->thread, NULL);
+	c->h->drv.cuCtxSetCurrent(c->h->primary);
+	/* What is announced has no end to tell; what is issued still gets its notice. */
+	for (;;) {
+		bool issued = false;
+
+		pthread_mutex_lock(&c->lock);
+		for (op = c->ops; op; op = op->next) {
+			op->cancelled = true;
+			issued |= op->state == OP_ISSUED;
+		}
+		pthread_mutex_unlock(&c->lock);
+		ops_end(c);
+		if (!issued)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	}
+	while ((op = c->ops)) {
+		c->ops = op->next;
+		free(op);
+	}
+	device_drop(c);
+	buffers_free(c, c->buffers);
+	comm_free(c);
+}
+
+const struct comm_driver comm_nccl = {
+	.version = COMM_VERSION,
+	.name = "nccl",
+	.open = nccl_open,
+	.address = nccl_address,
+	.start = nccl_start,
+	.cancel = nccl_cancel,
+	.counters = nccl_counters,
+	.close = nccl_close,
+	.join = nccl_join,
+	.leave = nccl_leave,
+	.announce = nccl_announce,
+	.withdraw = nccl_withdraw,
+	.buffer = nccl_buffer,
+	.unbuffer = nccl_unbuffer,
+	.fill = nccl_fill,
+	.reset = nccl_reset,
+};

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl_i.h - collectives over NVIDIA's NCCL: the transport's state
+ *
+ *   announce ─► op: announced ── start ──► started ── issue.c ──► issued ── the stream's end ──► done()
+ *   join ──► group: nameless ── its id ──► init ──► ready ── leave ──► ending ──► gone
+ *                       └──────────────────┴── an error, a cancel ──► broken: ncclCommAbort
+ *
+ * One thread calls NCCL and the driver. It issues operations in the order of the job's log, all of them in
+ * one stream: so no two devices issue two operations in opposite order, which would let kernels of NCCL
+ * wait for each other for ever. Communicators of NCCL do not block (blocking = 0), since a peer may
+ * never come: the thread polls them, and aborts them.
+ *
+ * A *group* is a communicator of NCCL: one for each communicator of the job, whose ranks are those of the
+ * job. When an issued operation is cancelled, its group is aborted, and everything of it that is under
+ * way ends with STEP_REMOTE; so does what comes later.
+ *
+ * Nobody has run this on a GPU yet.
+ */
+#ifndef NCCL_I_H
+#define NCCL_I_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "comm.h"
+#include "hal.h"
+#include "nccl_driver.h"
+#include "reduce.h"
+
+enum op_state { OP_ANNOUNCED, OP_STARTED, OP_ISSUED };
+
+struct op {
+	struct comm *c;
+	struct op *next;		/* by order; lock */
+	uint64_t order;
+	enum op_state state;		/* lock */
+	bool cancelled;			/* lock */
+	bool reached;			/* the stream has come to its end; lock */
+	CUresult status;		/* of the stream */
+	struct comm_start s;
+	struct comm_part part;
+	struct buffer *buffer;		/* part.send is in it */
+	uint64_t factor;
+	struct group *group;		/* as soon as it is issued */
+	enum step_code code;
+};
+
+enum group_state { GROUP_NAMELESS, GROUP_INIT, GROUP_READY, GROUP_BROKEN, GROUP_ENDING };
+
+struct group {
+	struct group *next;		/* lock */
+	uint64_t key;
+	uint32_t ranks, rank;
+	bool left;			/* lock */
+	bool noted;			/* our note is on the board */
+	enum group_state state;
+	enum step_code code;		/* of a broken one */
+	ncclComm_t comm;		/* NULL: a single rank needs none, or it has been aborted */
+	uint64_t aborted_ns;
+	bool said;			/* that an abort does not end what is under way */
+};
+
+/* What is sent before its receiver is there. Device memory is allocated by the thread. */
+struct buffer {
+	struct buffer *next;		/* in buffers, or in spare; lock */
+	size_t size;
+	CUdeviceptr at;
+	size_t room;			/* of the device memory; 0: none */
+	bool filling, dropped;		/* lock */
+	bool failed;			/* it has not what is sent */
+	const void *from;
+	struct buffer *fill;		/* in fills; lock */
+	void (*filled)(void *arg);
+	void *arg;
+};
+
+struct comm {
+	pthread_mutex_t lock;
+	pthread_cond_t news, idle;
+	bool kicked, stop;		/* lock */
+	bool resetting;			/* lock */
+	int opened;			/* the thread has begun: 1, or -errno; lock */
+	pthread_t thread;
+	struct comm_open o;
+	struct hal *h;
+	struct nccl_driver nccl;
+	struct op *ops;			/* by order; lock */
+	struct group *groups;		/* lock */
+	struct buffer *buffers;		/* in use; lock */
+	struct buffer *spare;		/* with device memory; lock */
+	struct buffer *fills, **fills_end; /* lock */
+
+	/* The device: the thread. Nothing of it is there before it is needed, and after a reset. */
+	bool prepared;
+	CUstream stream, copies;	/* of operations, of fills */
+	struct reduce *reduce;
+	CUdeviceptr scratch, factors;
+	struct comm_counters n;		/* atomic */
+};
+
+/* Bytes of device memory for what comes from others: longer operations go through it in chunks. */
+extern size_t nccl_scratch;
+
+/* nccl.c */
+void nccl_say(struct comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Aborts the groups of issued operations that have been cancelled. */
+void break_cancelled(struct comm *c);
+/* The stream, the kernels. 0, -errno: said. */
+int device_prepare(struct comm *c);
+
+/* group.c */
+/* Ends a group for good: NCCL gives back the device. Its operations under way get the code. */
+void group_break(struct comm *c, struct group *g, enum step_code code);
+/* Makes progress; whether it is to be called again soon. Frees groups that are gone. */
+bool groups_run(struct comm *c);
+/*
+ * Waits for what an NCCL call of the group has begun, r: 0, or the code of the operation; the group is
+ * broken then.
+ */
+enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, const char *what);
+
+/* issue.c: puts an operation into the stream. 0, or the code with which it ends. */
+enum step_code issue(struct comm *c, struct op *op);
+
+/* library.c: finds NCCL. -ENOENT, -ENOSYS. */
+int library_load(struct comm *c, struct why *why);
+
+#endif /* NCCL_I_H */

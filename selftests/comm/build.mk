@@ -15,7 +15,7 @@ $(COMM_TEST_BIN): | $(B)/uproxy/softgpu/libsoftcomm.so
 
 # The same over NCCL's transport, on the soft device, with a fake NCCL.
 ifneq ($(UPROXY_NCCL),)
-COMM_NCCL_BIN := $(addprefix $(B)/selftests/comm/comm-nccl-,matrix)
+COMM_NCCL_BIN := $(addprefix $(B)/selftests/comm/comm-nccl-,matrix calls)
 COMM_FAKE := $(B)/selftests/nccl/fake/libnccl.so.2
 $(COMM_NCCL_BIN): $(B)/selftests/comm/comm-nccl-%: selftests/comm/%.c selftests/comm/world.c \
 		$(B)/uproxy/libuproxy.a $(RINGBUF) selftests/comm/build.mk

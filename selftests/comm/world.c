@@ -132,6 +132,12 @@ static void load(struct comm_open *o)
 	snprintf(path, sizeof(path), "%s/uproxy/softgpu/libsoftcuda.so", build);
 	snprintf(fake, sizeof(fake), "%s/selftests/nccl/fake/libnccl.so.2", build);
 	setenv("FAKE_NCCL_CUDA", path, 1);
+	if (getenv("FAKE_NCCL_LOG_DIR")) {
+		char log[PATH_MAX];
+
+		snprintf(log, sizeof(log), "%s/%u", getenv("FAKE_NCCL_LOG_DIR"), world_self);
+		setenv("FAKE_NCCL_LOG", log, 1);
+	}
 	setenv("SINGVGPU_NCCL", fake, 0);
 	if (hal_open(&hal, path, 0x200000000000ull, 1ull << 40, &why) || hal_start(&hal, 0, &why) ||
 	    hal.drv.cuMemAlloc_v2(&p, MEMORY))

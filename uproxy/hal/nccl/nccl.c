@@ -614,14 +614,28 @@ static void nccl_withdraw(struct comm *c, uint64_t order)
 	free(op);
 }
 
+static bool has_buffers(const struct comm_start *s)
+{
+	const struct comm_part *p = s->part;
+	uint32_t kind = s->call.kind;
+	bool root = p->rank == s->call.peer, here = kind >= STEP_SEND && root;
+	bool send = here || (kind != STEP_RECV && (root || (kind != STEP_BROADCAST && kind != STEP_SCATTER)));
+	bool recv = here || (kind != STEP_SEND && (root || (kind != STEP_REDUCE && kind != STEP_GATHER)));
+
+	return (p->send || !send) && (p->recv || !recv);
+}
+
 static bool is_formed(const struct comm *c, const struct comm_start *s)
 {
 	const struct comm_part *p = s->part;
+	bool adds = s->call.kind == STEP_ALLREDUCE || s->call.kind == STEP_REDUCE ||
+		    s->call.kind == STEP_REDUCESCATTER;
 	uint64_t size;
 
 	return s->nparts == 1 && s->call.count && p->rank < s->ranks && s->device[p->rank] == c->o.self &&
 	       s->call.kind < STEP_KINDS && s->call.type < TREE_TYPES && s->call.op < TREE_OPS &&
-	       s->call.peer < s->ranks && (s->call.op != TREE_PREMULSUM || p->factor) &&
+	       s->call.peer < s->ranks && (adds || !s->call.op) && has_buffers(s) &&
+	       (s->call.op != TREE_PREMULSUM || p->factor) &&
 	       !__builtin_mul_overflow(s->call.count, 8ull * s->ranks, &size);
 }
 

@@ -150,6 +150,8 @@ static int find_devices(struct op *op, uint32_t self)
 	for (uint32_t r = 0; r < s->ranks; r++) {
 		uint32_t d = op->device[r];
 
+		if (pair && d == STEP_NONE && r != s->call.peer)
+			continue;
 		if (d >= COMM_DEVICES_MAX)
 			return -EINVAL;
 		op->ranks_of_me += d == self;

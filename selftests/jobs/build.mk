@@ -19,6 +19,7 @@ job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
 $(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -L$(B)/lib -lcuda -Wno-deprecated-declarations))
 $(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh | $(LIBCUDA)
+$(B)/selftests/jobs/gpt: selftests/jobs/gpt.cuh
 $(B)/selftests/jobs/driver_ipc $(B)/selftests/jobs/driver_share: selftests/jobs/passfd.cuh
 # What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
 # its forms of the driver's calls. With an older toolkit the tests skip these by name.

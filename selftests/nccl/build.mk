@@ -16,9 +16,17 @@ $(NCCL_TESTS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.c selftests/nccl/ranks.h sel
 		-lcudart -lm -ldl -Wl,-rpath,$(NCCL_LIBDIR) \
 		-Wl,--$(if $(findstring devices,$@),enable,disable)-new-dtags
 
+# Programs with kernels, by nvcc.
+NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt)
+$(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h selftests/jobs/job.cuh \
+		selftests/jobs/gpt.cuh selftests/nccl/build.mk
+	@mkdir -p $(@D)
+	$(call nvcc,-Xcompiler -Wno-unused-function) -o $@ $< -L$(NCCL_LIBDIR) -lnccl -lpthread \
+		-Xlinker -rpath,$(NCCL_LIBDIR)
+
 ifneq ($(NCCL_LIBDIR),)
-HOST_TESTS += selftests/nccl/test-nccl
-TEST_PROGRAMS += $(NCCL_TESTS) $(CHECKED)/libcuda.so.1
+HOST_TESTS += selftests/nccl/test-nccl selftests/nccl/test-programs
+TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
 endif
 endif
 endif

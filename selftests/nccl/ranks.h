@@ -66,18 +66,18 @@ static inline void begin(int argc, char **argv)
 /* The number-th id of the program: rank 0's, by a file. */
 static inline ncclUniqueId shared_id(int number)
 {
-	char path[4096], new[4200];
+	char path[4096], fresh[4200];
 	ncclUniqueId id;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s.%d", id_file, number);
-	snprintf(new, sizeof(new), "%s.new", path);
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
 	if (!rank) {
 		OK(ncclGetUniqueId(&id));
-		f = fopen(new, "w");
+		f = fopen(fresh, "w");
 		IS(f && fwrite(&id, sizeof(id), 1, f) == 1, 1);
 		fclose(f);
-		OK(rename(new, path));
+		OK(rename(fresh, path));
 		return id;
 	}
 	for (int i = 0; !(f = fopen(path, "r")); i++) {
@@ -105,8 +105,8 @@ static const unsigned char size_of[TYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1
 static const struct {
 	int mantissa, bias;
 } shape[TYPES] = {
-	[6] = { 10, 15 }, [7] = { 23, 127 }, [8] = { 52, 1023 }, [9] = { 7, 127 }, [10] = { 3, 7 },
-	[11] = { 2, 15 },
+	{ 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 }, { 10, 15 }, { 23, 127 }, { 52, 1023 },
+	{ 7, 127 }, { 3, 7 }, { 2, 15 },
 };
 
 /* The bits of a number above or equal to 0 that the type has exactly. */

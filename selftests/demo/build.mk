@@ -16,8 +16,9 @@ selftests/demo/checkpoint: | selftests/demo/train $(B)/tools/singvgpu-init $(B)/
 DEMOS += selftests/demo/train selftests/demo/checkpoint
 endif
 
-# What follows when PyTorch is unpacked, which takes minutes the first time: the same in PyTorch.
+# What follows when PyTorch is unpacked, which takes minutes the first time: the same in PyTorch, and two
+# ranks of that.
 .PHONY: run-demo-torch
 run-demo-torch: run-demo
 	@tools/setup/setup -o torch
-	@[ ! -e $(BUILD)/setup/torch.done ] || selftests/demo/checkpoint torch
+	@[ ! -e $(BUILD)/setup/torch.done ] || { selftests/demo/checkpoint torch && selftests/demo/ranks; }

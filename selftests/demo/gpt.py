@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small character GPT on a text, in plain PyTorch. gpt.py [STEPS]"""
+"""Trains a small character GPT on a text, in plain PyTorch; as one of several ranks it learns from batches of
+its own, and they share gradients. gpt.py [STEPS]"""
 import hashlib
 import os
 import sys
@@ -8,8 +9,10 @@ import time
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS gives the same bits each time
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 4, 2, 32, 8
 
@@ -45,11 +48,18 @@ class Gpt(nn.Module):
 torch.manual_seed(1)
 torch.use_deterministic_algorithms(True)
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+if ranks > 1:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
 with open("/usr/share/common-licenses/GPL-3", encoding="utf-8") as file:
     text = file.read()
 chars = sorted(set(text))
 data = torch.tensor([chars.index(c) for c in text], device="cuda")
 model = Gpt(len(chars)).to("cuda")
+if ranks > 1:
+    model = DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+    torch.manual_seed(1 + rank)
 optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
 weights = sum(p.numel() for p in model.parameters())
 print(f"{len(text)} characters of {len(chars)} kinds, {weights} weights; on {torch.cuda.get_device_name()}")
@@ -64,6 +74,9 @@ for step in range(1, steps + 1):
     optimiser.step()
     bits.update(loss.detach().cpu().numpy().tobytes())
     print(f"step {step}/{steps} loss {loss.item():.4f} {(time.time() - began) * 1e3:.1f} ms", flush=True)
-for p in model.parameters():
-    bits.update(p.detach().cpu().numpy().tobytes())
-print("checksum", bits.hexdigest()[:16])
+learnt = b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters())
+bits.update(learnt)
+print("checksum", bits.hexdigest()[:16], flush=True)
+if ranks > 1:
+    print("weights", hashlib.sha256(learnt).hexdigest()[:16], flush=True)
+    dist.destroy_process_group()

@@ -100,7 +100,7 @@ def together(what, rank, n, both=None, norm=False, **options):
             ranks.alike(f"{what}: the gradient of {name}", p.grad)
             check.note(p.grad)
             if own:
-                parts = [part / n for part in ranks.gathered(own[name])]
+                parts = [part * (1 / n) for part in ranks.gathered(own[name])]
                 check.same(f"{what}: the gradient of {name}, and the tree's", p.grad, ranks.tree(parts))
         optimiser.step()
         losses.append(loss.detach())

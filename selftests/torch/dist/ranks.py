@@ -28,6 +28,8 @@ def start(backend="nccl", timeout=PATIENCE, **options):
     """This process's rank and the number of ranks."""
     check.repeatable()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if "RANKS_EAGER" in os.environ:     # communicators at once; those of subsets are split off
+        options["device_id"] = device()
     dist.init_process_group(backend, timeout=timeout, **options)
     return dist.get_rank(), dist.get_world_size()
 

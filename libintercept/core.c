@@ -66,8 +66,8 @@ static CUresult stream_in(const struct core_place *p, CUstream handle, struct st
 	return CUDA_SUCCESS;
 }
 
-static CUresult coll(const struct core_place *p, CUstream handle, struct sv_coll *head,
-		     const struct sv_coll_call *calls)
+static CUresult coll(const struct core_place *p, const struct core_comm *comm, CUstream handle,
+		     struct sv_coll *head, const struct sv_coll_call *calls)
 {
 	struct stream *s;
 
@@ -75,7 +75,7 @@ static CUresult coll(const struct core_place *p, CUstream handle, struct sv_coll
 	TRY(usable(p));
 	TRY(stream_in(p, handle, &s));
 	if (unlikely(capture_on(s)))
-		return capture_refuse(s);
+		return capture_coll(s, comm, head, calls);
 	TRY(managedvar_launch(s->o.ctx));
 	head->ctx = s->o.ctx->o.handle;
 	head->stream = s->wire;

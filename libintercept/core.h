@@ -20,7 +20,7 @@
 
 #include <cuda.h>
 
-#define SINGVGPU_CORE_VERSION	1u
+#define SINGVGPU_CORE_VERSION	2u
 
 static const CUuuid singvgpu_core_id = { { 's', 'i', 'n', 'g', 'v', 'g', 'p', 'u', '.', 'c', 'o', 'r',
 					   'e', 0, 0, 1 } };
@@ -29,6 +29,7 @@ struct context;
 struct session;
 struct sv_coll;
 struct sv_coll_call;
+struct sv_comm_word;
 
 /* A context, by which records find their session. */
 struct core_place {
@@ -37,6 +38,12 @@ struct core_place {
 	uint64_t handle;	/* CUcontext */
 	int device;		/* the program's ordinal */
 	int retained;		/* the primary context, which core_leave() releases */
+};
+
+/* A communicator, as graphs refer to it. Its memory stays; it is reused with another number. */
+struct core_comm {
+	uint64_t number;	/* 0: it has ended, or is about to; atomic */
+	const struct sv_comm_word *word;
 };
 
 struct core_ticket {		/* a request in flight, of the thread that has sent it */
@@ -55,11 +62,12 @@ struct singvgpu_core {
 
 	/*
 	 * Sends SV_OP_X_COLL on a stream of the place's device, special values included; fills in its
-	 * context and stream. STREAM_CAPTURE_UNSUPPORTED, INVALID_HANDLE no such stream,
-	 * INVALID_CONTEXT of another device.
+	 * context and stream. On a stream that is being captured it adds a node to the graph, which
+	 * refers to the communicator. STREAM_CAPTURE_… the capture does not take it, INVALID_HANDLE
+	 * no such stream, INVALID_CONTEXT of another device.
 	 */
-	CUresult (*coll)(const struct core_place *p, CUstream stream, struct sv_coll *head,
-			 const struct sv_coll_call *calls);
+	CUresult (*coll)(const struct core_place *p, const struct core_comm *comm, CUstream stream,
+			 struct sv_coll *head, const struct sv_coll_call *calls);
 
 	/* A record of no stream: without an answer; with one; and with one in two steps. */
 	CUresult (*send)(const struct core_place *p, uint16_t op, const void *a, uint32_t len);

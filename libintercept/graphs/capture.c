@@ -555,6 +555,28 @@ CUresult capture_memops(struct stream *s, unsigned int n, const CUstreamBatchMem
 	return graph_unlock(r ? refused(s, r) : record(s, &w));
 }
 
+CUresult capture_coll(struct stream *s, const struct core_comm *comm, const struct sv_coll *head,
+		      const struct sv_coll_call *calls)
+{
+	static uint64_t seq;		/* under the lock */
+	struct work w = { .type = NODE_COLL, .ctx = s->o.ctx->o.handle };
+
+	w.coll = (struct coll){ .comm = comm, .number = head->comm, .n = head->calls };
+	TRY(graph_lock());
+	if (s->capture && s->capture->g && s->capture->g->top) {
+		s->capture->invalid = true;
+		client_log("a collective operation in a conditional node's body is not supported: it "
+			   "would start on one rank alone");
+		return graph_unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	}
+	w.coll.seq = ++seq;
+	w.coll.call = malloc(head->calls * sizeof(*calls));
+	if (!w.coll.call)
+		return graph_unlock(refused(s, CUDA_ERROR_OUT_OF_MEMORY));
+	memcpy(w.coll.call, calls, head->calls * sizeof(*calls));
+	return graph_unlock(record(s, &w));
+}
+
 static CUresult alloc_here(struct stream *s, size_t len, struct graph_spare *spare,
 			   struct graph_mem **out)
 {

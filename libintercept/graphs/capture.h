@@ -10,6 +10,10 @@
 
 #include "client.h"
 
+struct core_comm;
+struct sv_coll;
+struct sv_coll_call;
+
 extern LOCAL unsigned int capture_live;	/* number of active captures in the process; atomic */
 
 LOCAL bool capture_on_slow(const struct stream *s);
@@ -33,6 +37,10 @@ LOCAL CUresult capture_memops(struct stream *s, unsigned int n,
 /* cuMemAllocAsync and cuMemFreeAsync */
 LOCAL CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out);
 LOCAL CUresult capture_free(struct stream *s, CUdeviceptr addr);
+
+/* A collective record: head has the number of calls, and their communicator. */
+LOCAL CUresult capture_coll(struct stream *s, const struct core_comm *comm,
+			    const struct sv_coll *head, const struct sv_coll_call *calls);
 
 /* Refuse work that graphs cannot have, as cuStreamAddCallback: STREAM_CAPTURE_UNSUPPORTED (900). */
 LOCAL CUresult capture_refuse(struct stream *s);

@@ -32,6 +32,9 @@ struct desc {
 	uint32_t next;		/* index of the next node */
 	uint32_t graph, graphs;	/* number of the current graph; number of graphs so far */
 	uint32_t count;
+	bool broken;		/* the graph has collectives */
+	struct break_at *brk;
+	uint32_t breaks;	/* the array doubles when this is a power of two */
 	CUresult error;
 };
 
@@ -216,6 +219,25 @@ static void emit_event(struct desc *d, struct node *n, const struct sv_graph_dep
 		       SV_NODE_RECORD, n, deps, ndeps, &part, 1);
 }
 
+/* A node that the client sends at each launch; a description of changes has nothing of it. */
+static void emit_break(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
+		       uint32_t ndeps)
+{
+	struct break_at *b = d->brk;
+
+	if (d->update)
+		return;
+	if (!(d->breaks & (d->breaks - 1)))
+		b = realloc(b, (d->breaks ? 2 * d->breaks : 1) * sizeof(*b));
+	if (!b) {
+		d->error = CUDA_ERROR_OUT_OF_MEMORY;
+		return;
+	}
+	d->brk = b;
+	n->main = emit(d, SV_NODE_EMPTY, n, deps, ndeps, NULL, 0);
+	b[d->breaks++] = (struct break_at){ n->main, n };
+}
+
 static void emit_graph(struct desc *d, struct graph *g, const struct sv_graph_dep *entry,
 		       uint32_t nentry);
 
@@ -282,7 +304,13 @@ static void emit_node(struct desc *d, struct node *n, const struct sv_graph_dep 
 		break;
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-		emit_event(d, n, deps, ndeps);
+		if (d->broken)
+			emit_break(d, n, deps, ndeps);
+		else
+			emit_event(d, n, deps, ndeps);
+		break;
+	case NODE_COLL:
+		emit_break(d, n, deps, ndeps);
 		break;
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		emit_cond(d, n, deps, ndeps);
@@ -405,6 +433,7 @@ static void exec_free(struct exec *x)
 		x->retired = c->next;
 		graph_call_later(c);
 	}
+	pieces_unname(x);
 	exec_later(x);
 }
 
@@ -417,6 +446,7 @@ void exec_end(struct exec *x)
 	for (uint32_t i = 0; i < x->nparts; i++)
 		arena_free(x->parts[i]);
 	free(x->parts);
+	pieces_free(x);
 	if (x->words)
 		arena_free(x->words);
 	free(x);
@@ -445,25 +475,20 @@ static void sweep(void)
 	}
 }
 
-/*
- * Send a description: in the record if it is small (or, off NULL, if it fits at all), else in the
- * arena, where a replay finds it. The arena memory replaces that at *off, which is freed, or is
- * added to the parts.
- */
-static CUresult send_desc(uint16_t op, struct exec *x, struct desc *d, uint64_t flags,
-			  uint64_t *off)
+CUresult exec_send(uint16_t op, struct exec *x, uint64_t handle, const void *desc, size_t len,
+		   uint64_t flags, uint64_t *off)
 {
-	struct sv_graph_req req = { x->ctx_handle, x->handle, SV_GRAPH_INLINE, d->len, flags };
+	struct sv_graph_req req = { x->ctx_handle, handle, SV_GRAPH_INLINE, len, flags };
 	uint32_t max = ring_payload_max(here->ring);
 	uint64_t *parts;
 	CUresult r;
 
 	if (off && max > 2048)
 		max = 2048;
-	if (sizeof(req) + d->len <= max)
-		return send_sync(op, &req, sizeof(req), d->p, d->len, NULL, 0);
-	TRY(arena_alloc(d->len, 4096, NULL, &req.off));
-	memcpy(arena_at(req.off), d->p, d->len);
+	if (sizeof(req) + len <= max)
+		return send_sync(op, &req, sizeof(req), desc, len, NULL, 0);
+	TRY(arena_alloc(len, 4096, NULL, &req.off));
+	memcpy(arena_at(req.off), desc, len);
 	r = send_sync(op, &req, sizeof(req), NULL, 0, NULL, 0);
 	if (r) {
 		arena_free(req.off);
@@ -487,7 +512,7 @@ static CUresult describe(struct exec *x, struct desc *d)
 {
 	struct sv_graph h = { .root = x->g->root };
 
-	*d = (struct desc){ .x = x, .graphs = 1 };
+	*d = (struct desc){ .x = x, .graphs = 1, .broken = graph_has_coll(x->g) };
 	put_bytes(d, &h, sizeof(h));
 	emit_graph(d, x->g, NULL, 0);
 	if (!d->error)
@@ -597,10 +622,14 @@ static CUresult instantiate(CUgraphExec *out, CUgraph h, uint64_t flags,
 		if (r == CUDA_ERROR_INVALID_VALUE)
 			*why = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
 	}
+	flags &= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 	if (!r)
-		r = send_desc(SV_OP_X_GRAPH, x, &d,
-			      flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, &x->desc);
+		r = d.broken ? pieces_new(x, d.p, d.len, d.brk, d.breaks, flags) :
+		    exec_send(SV_OP_X_GRAPH, x, x->handle, d.p, d.len, flags, &x->desc);
+	if (r && x)
+		pieces_end(x);
 	free(d.p);
+	free(d.brk);
 	graph_relock();
 	if (r && x) {
 		graph_unname(SV_T_CUgraphExec, x->handle);
@@ -713,7 +742,7 @@ API CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 		return graph_unlock(capture_graph(s, x->g));
 	if (x->session != here)
 		return graph_unlock(elsewhere());
-	return launch(x, s);
+	return x->pieces ? pieces_launch(x, s) : launch(x, s);
 }
 
 API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
@@ -726,6 +755,8 @@ API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 	ON(s->o.ctx->session);
 	TRY(lock_exec(hGraphExec, &x));
 	a.exec = x->handle;
+	if (x->session == here && x->pieces && !capture_on(s))
+		return pieces_upload(x, s);
 	TRY(graph_unlock(x->session == here ? CUDA_SUCCESS : elsewhere()));
 	if (capture_on(s))
 		return capture_refuse(s);
@@ -737,8 +768,9 @@ API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 API CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	struct sv_graph_end a;
+	CUresult r = 0;
 	struct exec *x;
-	CUresult r;
+	bool pieces;
 
 	TRY(session_check());
 	TRY(lock_exec(hGraphExec, &x));
@@ -747,11 +779,17 @@ API CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	forget(x);
 	x->next = process.execs.gone;
 	process.execs.gone = x;
+	x->busy = pieces = x->pieces;
 	graph_unlock(0);
-	r = send_async(SV_OP_cuGraphExecDestroy, &a, sizeof(a), NULL, 0);
+	if (pieces)
+		pieces_end(x);
+	else
+		r = send_async(SV_OP_cuGraphExecDestroy, &a, sizeof(a), NULL, 0);
 	/* The handle may be reused only after the record was sent. */
 	graph_relock();
 	graph_unname(SV_T_CUgraphExec, a.exec);
+	if (pieces)
+		x->busy = false;
 	sweep();
 	graph_unlock(0);
 	graph_mem_sweep();
@@ -904,13 +942,31 @@ static CUresult pair_graphs(struct pairs *v, const struct graph *now, const stru
 	return 0;
 }
 
+/* An update has failed in one piece: those before it get what they had. */
+static void take_back(struct exec *x, struct pairs *v, bool whole)
+{
+	struct desc d = { .x = x, .update = true, .broken = true };
+	struct sv_graph h = { 0 };
+
+	put_bytes(&d, &h, sizeof(h));
+	for (size_t i = 0; i < v->n; i++) {
+		d.next = v->p[i].now->first;
+		emit_node(&d, v->p[i].now, NULL, 0);
+	}
+	if (!d.error) {
+		((struct sv_graph *)d.p)->nodes = d.count;
+		pieces_update(x, d.p, d.len, whole);
+	}
+	free(d.p);
+}
+
 /*
- * Apply all changes or none. off: the pairs are all nodes of the graph (send_desc). Called under
+ * Apply all changes or none. off: the pairs are all nodes of the graph (exec_send). Called under
  * the lock, which is dropped while the changes are described and sent.
  */
 static CUresult apply(struct exec *x, struct pairs *v, uint64_t *off)
 {
-	struct desc d = { .x = x, .update = true };
+	struct desc d = { .x = x, .update = true, .broken = x->pieces };
 	struct sv_graph h = { 0 };
 	CUresult r = 0;
 
@@ -921,7 +977,10 @@ static CUresult apply(struct exec *x, struct pairs *v, uint64_t *off)
 		r = describe_change(&d, v->p[i].now, &v->p[i].next);
 	if (!r && v->n) {
 		((struct sv_graph *)d.p)->nodes = d.count;
-		r = send_desc(SV_OP_X_GRAPH_UPDATE, x, &d, 0, off);
+		r = x->pieces ? pieces_update(x, d.p, d.len, off) :
+		    exec_send(SV_OP_X_GRAPH_UPDATE, x, x->handle, d.p, d.len, 0, off);
+		if (r && x->pieces)
+			take_back(x, v, off);
 	}
 	graph_relock();
 	x->busy = false;
@@ -1099,6 +1158,8 @@ CUresult exec_set(CUgraphExec h, CUgraphNode hNode, const CUgraphNodeParams *p)
 	TRY(lock_exec(h, &x));
 	ON(x->session);
 	n = exec_node(x, hNode);
+	if (n && n->w.type == NODE_COLL)
+		return graph_unlock(node_refused(hNode));
 	if (!n || n->w.type != (int)p->type || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
 	    p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
@@ -1134,6 +1195,8 @@ API CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
 	TRY(lock_exec(hGraphExec, &x));
 	ON(x->session);
 	n = exec_node(x, hNode);
+	if (n && n->w.type == NODE_COLL)
+		return graph_unlock(node_refused(hNode));
 	if (!n || (n->w.type != CU_GRAPH_NODE_TYPE_KERNEL &&
 		   n->w.type != CU_GRAPH_NODE_TYPE_MEMCPY &&
 		   n->w.type != CU_GRAPH_NODE_TYPE_MEMSET))

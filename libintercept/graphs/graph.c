@@ -209,6 +209,14 @@ struct node *node_of(CUgraphNode h, int type)
 	return n && (type < 0 || n->w.type == type) ? n : NULL;
 }
 
+CUresult node_refused(CUgraphNode h)
+{
+	return node_of(h, NODE_COLL) ?
+		sv_unsupported("a call for the node of a collective operation",
+			       "it is no kernel, and has none of a kernel's parameters") :
+		CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUgraphNode node_handle(const struct node *n)
 {
 	return (CUgraphNode)(uintptr_t)n->handle;
@@ -504,6 +512,18 @@ API CUresult cuGraphDestroy(CUgraph hGraph)
 	return 0;
 }
 
+bool graph_has_coll(const struct graph *g)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < g->n && !has; i++) {
+		has = g->nodes[i]->w.type == NODE_COLL;
+		for (uint32_t j = 0; j < node_graphs(g->nodes[i]) && !has; j++)
+			has = graph_has_coll(node_graph(g->nodes[i], j));
+	}
+	return has;
+}
+
 /* Whether g has memory nodes: their allocation cannot belong to two graphs. */
 bool graph_has_memory(const struct graph *g)
 {
@@ -570,7 +590,7 @@ API CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 	TRY(graph_lock());
 	n = node_of(hNode, -1);
 	if (n)
-		*type = n->w.type;
+		*type = n->w.type == NODE_COLL ? CU_GRAPH_NODE_TYPE_KERNEL : n->w.type;
 	return graph_unlock(n ? 0 : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -797,7 +817,8 @@ static void dot_node(FILE *f, const struct node *n)
 	if (n->w.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		fn = function_find((CUfunction)(uintptr_t)n->w.k.func);
 	fprintf(f, "\"graph_%u_node_%u\"[label=\"%u\\n%s%s%s\"];\n",
-		sv_handle_index(n->g->handle), n->at, n->at, types[n->w.type],
+		sv_handle_index(n->g->handle), n->at, n->at,
+		n->w.type == NODE_COLL ? "COLLECTIVE" : types[n->w.type],
 		fn && fn->name ? "\\n" : "", fn && fn->name ? fn->name : "");
 }
 

@@ -6,6 +6,7 @@
  *   node.c        node parameters into work, and back
  *   mem.c         allocation and free nodes
  *   exec.c        executable graphs: description for the proxy, launches, updates
+ *   pieces.c      those with collective operations, which the proxy gets in pieces
  *   call.c        work of a node that the client runs: host functions, copies of pageable memory
  *   capture.c     stream capture
  *
@@ -19,6 +20,7 @@
 
 #include "capture.h"
 #include "client.h"
+#include "core.h"
 #include "graph.h"
 
 struct node;
@@ -45,6 +47,20 @@ struct kernel {
 	uint32_t attrs;
 };
 
+/*
+ * A node with the calls of a collective record: of a communicator, and if they were grouped of a
+ * group. It has no driver's node. Programs see a kernel node, as NCCL's own captures have it.
+ */
+#define NODE_COLL	0x100		/* work.type */
+
+struct coll {
+	const struct core_comm *comm;
+	uint64_t number;		/* the communicator's; comm has another one when it has ended */
+	uint64_t seq;			/* collectives are posted in the order of their capture */
+	uint32_t n;
+	struct sv_coll_call *call;
+};
+
 /* Memory of an allocation node; its address stays the same as long as it may be used. */
 struct graph_mem {
 	struct graph_mem *next;
@@ -60,7 +76,7 @@ struct graph_mem {
 };
 
 struct work {
-	int type;			/* CUgraphNodeType */
+	int type;			/* CUgraphNodeType, or NODE_COLL */
 	uint64_t ctx;
 	union {
 		struct kernel k;
@@ -68,6 +84,7 @@ struct work {
 		CUDA_MEMSET_NODE_PARAMS_v2 set;
 		CUDA_HOST_NODE_PARAMS_v2 host;
 		struct graph *child;
+		struct coll coll;
 		CUevent event;
 		struct {
 			uint32_t n;
@@ -134,6 +151,7 @@ struct exec {
 	uint64_t desc, update;		/* arena offsets of description and last full update */
 	uint64_t *parts;		/* and of partial updates that did not fit into a record */
 	uint32_t nparts;
+	struct pieces *pieces;		/* of a graph with collectives, or NULL */
 	uint64_t words;			/* arena offset of the done word, then one word per call */
 	uint32_t calls;			/* number of words after the done word */
 	uint64_t launches;		/* the done word has this when all are complete */
@@ -181,11 +199,14 @@ LOCAL bool graph_has_cond(const struct graph *g);	/* conditional nodes or handle
 LOCAL bool graph_has_memory(const struct graph *g);	/* memory nodes, in children too */
 LOCAL struct graph *graph_of(CUgraph h);
 LOCAL struct node *node_of(CUgraphNode h, int type);	/* -1: any */
+LOCAL CUresult node_refused(CUgraphNode h);		/* why node_of() has found none of a type */
 
 /* Add a node; takes over what w points to, also when it fails. data may be NULL. */
 LOCAL CUresult node_add(struct graph *g, struct work *w, struct node **deps,
 			const CUgraphEdgeData *data, size_t ndeps, struct node **out);
 LOCAL void node_delete(struct node *n);
+
+LOCAL bool graph_has_coll(const struct graph *g);	/* collectives, in child graphs and bodies too */
 
 /* The nodes in topological order, to be freed; NULL: out of memory, or *cycle. */
 LOCAL struct node **graph_order(const struct graph *g, bool *cycle);
@@ -266,6 +287,41 @@ LOCAL void graph_mem_sweep(void);	/* frees unused memory; without graph_lock */
 LOCAL struct exec *exec_of(CUgraphExec h);
 LOCAL void exec_end(struct exec *x);		/* frees x and its arena memory, without the lock */
 LOCAL CUresult exec_set(CUgraphExec h, CUgraphNode node, const CUgraphNodeParams *p);
+
+/*
+ * Send a description for an executable graph: in the record if it is small (or, off NULL, if it fits
+ * at all), else in the arena, where a replay finds it. The arena memory replaces that at *off,
+ * which is freed, or is added to x's parts.
+ */
+LOCAL CUresult exec_send(uint16_t op, struct exec *x, uint64_t handle, const void *desc, size_t len,
+			 uint64_t flags, uint64_t *off);
+
+/* ------------------------------------------------------------------------------ pieces.c */
+
+/*
+ * A node of a description that is in no driver's graph: a collective, or in a graph that has some a
+ * record of an event, or a wait for one. The description has an empty node there.
+ */
+struct break_at {
+	uint32_t index;
+	struct node *n;
+};
+
+/*
+ * pieces_new: cut a description at its breaks, and have the proxy make the graphs between them.
+ * pieces_update: change the nodes of a description of changes. pieces_launch: under the lock, which
+ * is dropped meanwhile; x is busy. pieces_upload: copy them to the device. All may wait.
+ */
+LOCAL CUresult pieces_new(struct exec *x, const void *desc, size_t len, const struct break_at *b,
+			  uint32_t breaks, uint64_t flags);
+LOCAL CUresult pieces_update(struct exec *x, const void *desc, size_t len, bool whole);
+LOCAL CUresult pieces_launch(struct exec *x, struct stream *s);
+LOCAL CUresult pieces_upload(struct exec *x, struct stream *s);
+
+/* pieces_end: without the lock: end what the proxy has of them. pieces_unname: under it, later. */
+LOCAL void pieces_end(struct exec *x);
+LOCAL void pieces_unname(struct exec *x);
+LOCAL void pieces_free(struct exec *x);
 
 /* -------------------------------------------------------------------------------- call.c
  *

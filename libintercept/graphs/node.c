@@ -422,6 +422,9 @@ void work_free(struct work *w)
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		free(w->memops.op);
 		break;
+	case NODE_COLL:
+		free(w->coll.call);
+		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		if (w->alloc.m)
 			graph_mem_put(w->alloc.m);
@@ -542,6 +545,9 @@ CUresult work_copy(struct work *to, const struct work *from)
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		to->memops.op = dup_mem(from->memops.op, from->memops.n * sizeof(*to->memops.op));
 		return to->memops.op ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
+	case NODE_COLL:
+		to->coll.call = dup_mem(from->coll.call, from->coll.n * sizeof(*to->coll.call));
+		return to->coll.call ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		to->alloc.m->refs++;
 		return 0;
@@ -856,7 +862,7 @@ static CUresult lock_node(CUgraphNode h, int type, const void *out, struct node 
 	NEED(out);
 	TRY(graph_lock());
 	*n = node_of(h, type);
-	return *n ? 0 : graph_unlock(CUDA_ERROR_INVALID_VALUE);
+	return *n ? 0 : graph_unlock(node_refused(h));
 }
 
 /* The CUkernel from which a launch's function is derived, which cudart expects; or NULL. */
@@ -1012,7 +1018,9 @@ static CUresult set_in_graph(CUgraphNode h, const CUgraphNodeParams *p)
 	struct node *n = node_of(h, p->type);
 	struct work w;
 
-	if (!n || p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+	if (!n)
+		return node_refused(h);
+	if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(work_of_params(p, NULL, &w));
 	if (p->type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -1217,7 +1225,7 @@ API CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 	d = node_of(dst, CU_GRAPH_NODE_TYPE_KERNEL);
 	s = node_of(src, CU_GRAPH_NODE_TYPE_KERNEL);
 	if (!d || !s)
-		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
+		return graph_unlock(d ? node_refused(src) : node_refused(dst));
 	a = dup_mem(s->w.k.attr, s->w.k.attrs * sizeof(*a));
 	if (!a)
 		return graph_unlock(CUDA_ERROR_OUT_OF_MEMORY);

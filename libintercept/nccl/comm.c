@@ -117,6 +117,7 @@ static struct ncclComm *comm_alloc(void)
 void comm_forget(struct ncclComm *c)
 {
 	__atomic_store_n(&c->magic, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
 	if (c->word && c->word != &in_child)
 		core->arena_free(&c->at, c->word_off);
 	core->leave(&c->at);
@@ -158,6 +159,8 @@ ncclResult_t comm_new(const char *call, struct core_place *at, int ranks, int ra
 	}
 	c->word = word;
 	c->number = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
+	c->in_graphs.word = c->word;
+	__atomic_store_n(&c->in_graphs.number, c->number, __ATOMIC_RELEASE);
 	c->ranks = ranks;
 	c->rank = rank;
 	c->config = *config;
@@ -353,6 +356,7 @@ API ncclResult_t ncclCommFinalize(ncclComm_t c)
 	TRY(group_note(comm_ready(c, "ncclCommFinalize")));
 	a.comm = c->number;
 	c->finalized = true;
+	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
 	if (c->config.blocking)
 		return cuda(core->call(&c->at, SV_OP_X_COMM_END, &a, sizeof(a)), "ncclCommFinalize");
 	TRY(cuda(core->send(&c->at, SV_OP_X_COMM_END, &a, sizeof(a)), "ncclCommFinalize"));
@@ -362,6 +366,7 @@ API ncclResult_t ncclCommFinalize(ncclComm_t c)
 /* Only one call ends a communicator; an abort may come to the help of another one. */
 static bool begin_end(struct ncclComm *c)
 {
+	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
 	return !__atomic_exchange_n(&c->ending, true, __ATOMIC_ACQ_REL);
 }
 

@@ -78,7 +78,7 @@ ncclResult_t cuda_failed(CUresult rc, const char *what)
 	const char *text = NULL;
 
 	if (rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-		return failed(ncclInvalidUsage, "%s: collectives in captured streams are not built yet",
+		return failed(ncclInvalidUsage, "%s: not in this capture, of the body of a conditional node",
 			      what);
 	if (cuGetErrorString(rc, &text) || !text)
 		text = "unknown error";

@@ -54,7 +54,7 @@ static void *grow(void *array, int n, size_t size)
 static ncclResult_t send_one(const struct coll *c)
 {
 	struct sv_coll head = { .comm = c->comm->number, .calls = 1 };
-	CUresult rc = core->coll(&c->comm->at, c->stream, &head, &c->call);
+	CUresult rc = core->coll(&c->comm->at, &c->comm->in_graphs, c->stream, &head, &c->call);
 
 	return likely(!rc) ? ncclSuccess : cuda_failed(rc, "a collective operation");
 }
@@ -97,6 +97,34 @@ static ncclResult_t follow(CUstream on, CUstream after)
 	return cuda(rc, "the streams of a group");
 }
 
+/* All streams of a group are in one capture, or none of them is. c[0…n-1] are one communicator's. */
+static ncclResult_t check_captures(const struct coll *c, int n)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t id, first = 0;
+	ncclResult_t rc = ncclSuccess;
+	CUcontext was;
+
+	for (int i = 1; i < n && c[i].stream == c->stream; i++)
+		if (i == n - 1)
+			return ncclSuccess;
+	if (n == 1)
+		return ncclSuccess;
+	TRY(cuda(cuCtxPushCurrent_v2((CUcontext)c->comm->at.handle), "the streams of a group"));
+	for (int i = 0; i < n && !rc; i++) {
+		id = 0;
+		rc = cuda(cuStreamGetCaptureInfo_v3(c[i].stream, &status, &id, NULL, NULL, NULL, NULL),
+			  "the streams of a group");
+		if (!i)
+			first = id;
+		if (!rc && id != first)
+			rc = failed(ncclInvalidUsage, "a group: some of its streams are being captured, and "
+				    "others are not, or by another capture");
+	}
+	cuCtxPopCurrent_v2(&was);
+	return rc;
+}
+
 /*
  * NCCL orders all streams of a group's calls on one communicator before and after them. c[0…n-1] are
  * this communicator's.
@@ -136,7 +164,7 @@ static ncclResult_t send_calls(const struct coll *c, int n)
 		return failed(ncclSystemError, "a group: out of memory");
 	for (int i = 0; i < n; i++)
 		calls[i] = c[i].call;
-	rc = core->coll(&c->comm->at, c->stream, &head, calls);
+	rc = core->coll(&c->comm->at, &c->comm->in_graphs, c->stream, &head, calls);
 	free(calls);
 	return cuda(rc, "a group of collective operations");
 }
@@ -177,6 +205,8 @@ static ncclResult_t send_colls(struct coll *all, int n)
 		if (!k)
 			continue;
 		rc = check_self(sorted, k);
+		if (!rc)
+			rc = check_captures(sorted, k);
 		if (!rc)
 			rc = join_streams(sorted, k, true);
 		if (!rc)

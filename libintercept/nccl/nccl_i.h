@@ -107,6 +107,7 @@ struct ncclComm {
 	const struct sv_comm_word *word;
 	struct core_place at;
 	uint64_t number;		/* its name in records */
+	struct core_comm in_graphs;	/* the same, for graphs, as long as it can be used */
 	uint64_t word_off;
 	int ranks, rank;
 	struct config config;

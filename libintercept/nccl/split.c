@@ -47,7 +47,7 @@ static ncclResult_t send_vote(struct split *s)
 	TRY(cuda(cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING), "ncclCommSplit"));
 	call.send = (uintptr_t)mine;
 	call.recv = (uintptr_t)s->votes;
-	return cuda(core->coll(&c->at, s->stream, &head, &call), "ncclCommSplit");
+	return cuda(core->coll(&c->at, &c->in_graphs, s->stream, &head, &call), "ncclCommSplit");
 }
 
 static ncclResult_t begin(struct split *s)

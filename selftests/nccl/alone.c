@@ -220,19 +220,9 @@ static void operators(void)
 /* What is not supported says so by name. */
 static void refused(void)
 {
-	cudaStream_t st;
-	cudaGraph_t g = NULL;
-
 	IS(ncclCommRevoke(comm, 0), ncclInvalidUsage);
 	says("ncclCommRevoke is not supported");
 	IS(ncclCommShrink(comm, NULL, 0, NULL, NULL, 0), ncclInvalidUsage);
-	OK(cudaStreamCreate(&st));
-	OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
-	IS(ncclAllReduce(p, p, 1, ncclFloat, ncclSum, comm, st), ncclInvalidUsage);
-	says("captured streams");
-	cudaStreamEndCapture(st, &g);
-	cudaGetLastError();
-	OK(cudaStreamDestroy(st));
 }
 
 static void checked_pointers(void)

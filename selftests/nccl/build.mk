@@ -6,7 +6,7 @@ ifeq ($(SAN),)
 NCCL_TEST_DIR := $(B)/selftests/nccl
 NCCL_LIBDIR := $(abspath $(firstword $(dir $(wildcard $(addsuffix /libnccl.so.2,$(CUDA_HOME)/lib \
 	$(CUDA_HOME)/lib64)))))
-NCCL_TESTS := $(addprefix $(NCCL_TEST_DIR)/,alone bind devices ranks)
+NCCL_TESTS := $(addprefix $(NCCL_TEST_DIR)/,alone bind captured devices ranks)
 
 # The real library's folder is in them, so that the stand-in has to come before that: DT_RPATH, as in
 # Debian's PyTorch, and in devices DT_RUNPATH.

@@ -35,7 +35,8 @@ struct parked {
 
 struct queue {
 	struct queue *next;
-	struct stream *st;		/* NULL: of no stream */
+	struct stream *st;		/* NULL: of none, or of one that has ended */
+	bool ordered;			/* of a stream */
 	bool single;			/* goes with its record */
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
@@ -89,6 +90,7 @@ static struct queue *queue_new(struct stream *st)
 	if (!q)
 		return NULL;
 	q->st = st;
+	q->ordered = st;
 	q->last = &q->first;
 	q->next = queues;
 	queues = q;
@@ -156,7 +158,7 @@ static void wait_for_tail(struct waits *w, struct queue *q)
 static void wait_for_all(struct waits *w)
 {
 	for (struct queue *q = queues; q; q = q->next)
-		if (q->st)
+		if (q->ordered)
 			wait_for_tail(w, q);
 }
 
@@ -382,6 +384,14 @@ void park_release(struct stream *st)
 	q->held = false;
 	q->out++;
 	parked--;
+}
+
+void park_leave(struct stream *st)
+{
+	park_release(st);
+	if (st->queue)
+		st->queue->st = NULL;
+	st->queue = NULL;
 }
 
 static bool is_due(const struct queue *q)

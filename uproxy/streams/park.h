@@ -44,6 +44,9 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
  */
 int park_hold(struct sv_session *s, struct stream *st);
 void park_release(struct stream *st);
+
+/* The stream has ended. Its queue stays as long as others refer to positions in it. */
+void park_leave(struct stream *st);
 void park_run(struct sv_session *s);
 
 /*

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "attrs.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 void stream_put(struct stream *st)
@@ -140,6 +141,7 @@ int do_stream_destroy(struct call *k)
 	sv_unbind(s, SV_T_CUstream, a->stream);
 	r = sync_orphan(s, st);
 	stream_unmark(s, st);
+	park_leave(st);
 	if (!r)
 		r = s->hal.drv.cuStreamDestroy_v2(st->real);
 	for (p = &st->context->streams; *p; p = &(*p)->next)

@@ -296,6 +296,137 @@ static void late(void)
 	OK(ncclCommDestroy(comm));
 }
 
+/* ------------------------------------------------------------------------------ any graph */
+
+#define STREAMS	5
+#define SHARED	6			/* arrays that all ranks' operations use */
+#define ARRAYS	(SHARED + 2)
+
+struct hazards {
+	cudaStream_t st[STREAMS];
+	cudaEvent_t wrote[ARRAYS], read[ARRAYS][STREAMS];
+};
+
+static uint32_t dice(uint32_t *state, uint32_t n)
+{
+	*state = *state * 1664525 + 1013904223;
+	return (*state >> 10) % n;
+}
+
+static void await(cudaStream_t st, cudaEvent_t e)
+{
+	if (e)
+		OK(cudaStreamWaitEvent(st, e, 0));
+}
+
+/* Stream s is about to read one array and to write another one. */
+static void before(struct hazards *h, int s, int from, int to)
+{
+	await(h->st[s], h->wrote[from]);
+	await(h->st[s], h->wrote[to]);
+	for (int k = 0; k < STREAMS; k++)
+		await(h->st[s], h->read[to][k]);
+}
+
+static void after(struct hazards *h, int s, int from, int to)
+{
+	cudaEvent_t e;
+
+	OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+	OK(cudaEventRecord(e, h->st[s]));
+	memset(h->read[to], 0, sizeof(h->read[to]));
+	h->read[from][s] = e;
+	h->wrote[to] = e;
+}
+
+struct random {
+	struct hazards h;
+	ncclComm_t comm[2];
+	uint32_t *p[ARRAYS];
+	array (*of)[RANKS];		/* each array's values, of all ranks */
+	uint32_t ours, mine;		/* dice: the same on all ranks, and not */
+};
+
+/* The next operation: captured, or with no streams done on the host, for all ranks. */
+static void step(struct random *r, bool host)
+{
+	uint32_t kind = dice(&r->ours, 3), from = dice(&r->ours, SHARED), to = dice(&r->ours, SHARED);
+	uint32_t mul = dice(&r->ours, 100), own = dice(&r->mine, 2), s = dice(&r->mine, STREAMS);
+	uint32_t t = dice(&r->mine, STREAMS), a = SHARED + dice(&r->mine, 2), add = dice(&r->mine, 9);
+
+	if (host && kind == 2) {
+		for (int k = 0; k < ranks; k++)
+			host_mad(r->of[to][k], r->of[from][k], mul, kind);
+	} else if (host) {
+		host_sum(r->of[to][0], r->of[from]);
+		for (int k = 1; k < ranks; k++)
+			memcpy(r->of[to][k], r->of[to][0], sizeof(array));
+	} else {
+		before(&r->h, s, from, to);
+		if (kind == 2)
+			mad(r->h.st[s], r->p[to], r->p[from], mul, kind);
+		else
+			sum(r->comm[kind], r->p[to], r->p[from], r->h.st[s]);
+		after(&r->h, s, from, to);
+	}
+	/* and one that only this rank has */
+	if (own && host) {
+		host_mad(r->of[a][rank], r->of[from][rank], 3, add);
+	} else if (own) {
+		before(&r->h, t, from, a);
+		mad(r->h.st[t], r->p[a], r->p[from], 3, add);
+		after(&r->h, t, from, a);
+	}
+}
+
+/*
+ * Graphs of random operations on random streams, which differ between the ranks; so do nodes of their own. The
+ * host does the same in order.
+ */
+static void any(void)
+{
+	struct random r = { .comm = { world(0), world(1) } };
+	array *of = malloc(ARRAYS * sizeof(*r.of));
+	cudaGraphExec_t exec;
+	uint32_t seed;
+
+	r.of = (void *)of;
+	for (int k = 0; k < STREAMS; k++)
+		r.h.st[k] = stream();
+	for (int a = 0; a < ARRAYS; a++) {
+		host_start(r.of[a], a);
+		r.p[a] = start(a);
+	}
+	for (seed = 0; seed < 12; seed++) {
+		memset(r.h.wrote, 0, sizeof(r.h.wrote));
+		memset(r.h.read, 0, sizeof(r.h.read));
+		r.ours = seed;
+		r.mine = seed * RANKS + rank;
+		capture(r.h.st[0]);
+		for (int k = 1; k < STREAMS; k++)
+			follow(r.h.st[k], r.h.st[0]);
+		for (int k = 0; k < 30; k++)
+			step(&r, false);
+		for (int k = 1; k < STREAMS; k++)
+			follow(r.h.st[0], r.h.st[k]);
+		exec = executable(captured(r.h.st[0]));
+		for (int k = 0; k < 3; k++) {
+			OK(cudaGraphLaunch(exec, r.h.st[k % 2]));
+			r.ours = seed;
+			r.mine = seed * RANKS + rank;
+			for (int i = 0; i < 30; i++)
+				step(&r, true);
+		}
+		OK(cudaGraphExecDestroy(exec));
+		OK(cudaDeviceSynchronize());
+		for (int a = 0; a < ARRAYS; a++)
+			CHECK(r.p[a], r.of[a][rank]);
+	}
+	free(of);
+	OK(ncclCommDestroy(r.comm[1]));
+	OK(ncclCommDestroy(r.comm[0]));
+}
+
 static void count(void *to)
 {
 	__atomic_add_fetch((int *)to, 1, __ATOMIC_RELAXED);
@@ -637,7 +768,7 @@ static const struct {
 	const char *name;
 	void (*fn)(void);
 } tests[] = {
-	{ "replay", replay }, { "many", many }, { "late", late }, { "mixed", mixed }, { "child", child },
+	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "mixed", mixed }, { "child", child },
 	{ "update", update }, { "looks", looks }, { "conditional", conditional },
 	{ "aborted", aborted }, { "dies", dies },
 };

@@ -427,6 +427,49 @@ static void any(void)
 	OK(ncclCommDestroy(r.comm[0]));
 }
 
+/* A collective does not wait for a branch beside it; here the branch waits for the collective. */
+static void beside(void)
+{
+	int (*write_value)(cudaStream_t, void *, uint32_t, unsigned) =
+		dlsym(RTLD_DEFAULT, "cuStreamWriteValue32_v2");
+	int (*wait_value)(cudaStream_t, void *, uint32_t, unsigned) =
+		dlsym(RTLD_DEFAULT, "cuStreamWaitValue32_v2");
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), by = stream();
+	uint32_t *x = start(1), *side = start(2), *word = start(3);
+	array of[RANKS], total, want;
+	cudaGraphExec_t exec;
+
+	capture(st);
+	mad(st, x, x, 3, rank);
+	follow(by, st);
+	mad(by, side, side, 1, 0);
+	OK(wait_value(by, word, 1, 1));		/* equal */
+	mad(by, side, side, 2, 1);
+	mad(st, x, x, 1, 0);
+	sum(comm, x, x, st);
+	OK(write_value(st, word, 1, 0));
+	follow(st, by);
+	exec = executable(captured(st));
+	host_start(of, 2);
+	host_mad(want, of[rank], 1, 0);
+	host_mad(want, want, 2, 1);
+	host_start(of, 1);
+	for (int r = 0; r < ranks; r++) {
+		host_mad(of[r], of[r], 3, r);
+		host_mad(of[r], of[r], 1, 0);
+	}
+	host_sum(total, of);
+	OK(cudaMemset(word, 0, 4));
+	OK(cudaDeviceSynchronize());
+	OK(cudaGraphLaunch(exec, st));
+	OK(cudaStreamSynchronize(st));
+	CHECK(x, total);
+	CHECK(side, want);
+	OK(cudaGraphExecDestroy(exec));
+	OK(ncclCommDestroy(comm));
+}
+
 static void count(void *to)
 {
 	__atomic_add_fetch((int *)to, 1, __ATOMIC_RELAXED);
@@ -768,7 +811,7 @@ static const struct {
 	const char *name;
 	void (*fn)(void);
 } tests[] = {
-	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "mixed", mixed }, { "child", child },
+	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "beside", beside }, { "mixed", mixed }, { "child", child },
 	{ "update", update }, { "looks", looks }, { "conditional", conditional },
 	{ "aborted", aborted }, { "dies", dies },
 };

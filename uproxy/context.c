@@ -137,9 +137,13 @@ static void end_context(void *arg)
 
 	h->drv.cuCtxSetCurrent(h->primary);
 	here_handle = 0;
+	if (e->primary && !comm_reset()) {
+		answer_now(&e->answer, CUDA_SUCCESS, NULL, 0);
+		free(e);
+		return;
+	}
 	hal_notify_leave(h, e->real);
 	if (e->primary) {
-		comm_reset();
 		/* A reset does not release the context, but NVIDIA's is gone until it is retained again. */
 		r = h->drv.cuDevicePrimaryCtxReset_v2(h->dev);
 		if (!r)

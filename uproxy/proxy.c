@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -40,6 +41,7 @@ static const struct option longs[] = {
 	{ "control", required_argument, NULL, 'c' },
 	{ "board", required_argument, NULL, 'C' },
 	{ "seat", required_argument, NULL, 'e' },
+	{ "reduction", required_argument, NULL, 'R' },
 	{ "restore", no_argument, NULL, 'r' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -49,6 +51,7 @@ static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
+	"                      [--reduction tree|nccl]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -123,6 +126,10 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'e':
 			bad = number(optarg, &v) || v >= BOARD_SEATS;
 			o->seat = v;
+			break;
+		case 'R':
+			bad = strcmp(optarg, "tree") && strcmp(optarg, "nccl");
+			comm_order(strcmp(optarg, "nccl") ? COMM_TREE : COMM_NCCL);
 			break;
 		case 'r':
 			o->restore = true;

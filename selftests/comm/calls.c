@@ -492,7 +492,8 @@ static void bad_body(uint32_t self, void *arg)
 
 static void refused(const char *path, int rc, const char *text)
 {
-	struct comm_open o = { .self = 0, .hal = world_hal(), .note = (void *)1, .noted = (void *)1 };
+	struct comm_open o = { .self = 0, .hal = world_hal(), .address = (void *)1, .note = (void *)1,
+		                .noted = (void *)1 };
 	struct why why = { 0 };
 	int got;
 

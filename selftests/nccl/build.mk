@@ -26,6 +26,8 @@ $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h
 
 ifneq ($(NCCL_LIBDIR),)
 HOST_TESTS += selftests/nccl/test-nccl selftests/nccl/test-programs
+# The fake, and what it is called by, are selftests/comm's.
+HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
 endif
 endif

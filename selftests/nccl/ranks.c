@@ -561,6 +561,21 @@ static void lost(void)
 	OK(ncclCommAbort(comm));
 }
 
+/* Sums alone: small whole numbers, which any order of addition gets right. */
+static void sums(void)
+{
+	ncclComm_t comm = world(0);
+	int op = ncclSum;
+
+	for (int i = 0; i < 2; i++) {
+		void *p = device(ncclFloat, COUNT, mine, NULL);
+
+		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+		EXPECT(p, ncclFloat, COUNT, 0, reduced, &op);
+	}
+	OK(ncclCommDestroy(comm));
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(void);
@@ -570,6 +585,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
+	{ "sums", sums },
 };
 
 int main(int argc, char **argv)

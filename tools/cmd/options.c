@@ -74,6 +74,11 @@ int options_parse(struct job_options *opt, int c, const char *command)
 		if (parse_seconds(optarg, &opt->grace_ms))
 			return bad(command, "--grace", "a number of seconds");
 		return 0;
+	case OPTION_REDUCTION:
+		if (strcmp(optarg, "tree") && strcmp(optarg, "nccl"))
+			return bad(command, "--reduction", "tree or nccl");
+		opt->reduction = optarg;
+		return 0;
 	case OPTION_COLLECTIVE:
 		if (parse_seconds(optarg, &opt->collective_ms))
 			return bad(command, "--collective-timeout", "a number of seconds");
@@ -134,5 +139,10 @@ int options_finish(struct job_options *opt, struct places *places)
 	}
 	if (!opt->driver)
 		opt->driver = strdup(places->softcuda);
-	return opt->driver ? 0 : EXIT_OURS;
+	if (!opt->driver)
+		return EXIT_OURS;
+	if (opt->reduction && !strcmp(opt->reduction, "nccl"))
+		say("--reduction nccl: sums follow NCCL's own order, so their bits may change with the devices, and "
+		    "from one run to the next");
+	return 0;
 }

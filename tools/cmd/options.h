@@ -18,6 +18,7 @@ enum {
 	OPTION_LOG,
 	OPTION_GRACE,
 	OPTION_COLLECTIVE,
+	OPTION_REDUCTION,
 };
 
 #define OPTIONS_LONG \
@@ -30,6 +31,7 @@ enum {
 	{ "log", required_argument, NULL, OPTION_LOG }, \
 	{ "grace", required_argument, NULL, OPTION_GRACE }, \
 	{ "collective-timeout", required_argument, NULL, OPTION_COLLECTIVE }, \
+	{ "reduction", required_argument, NULL, OPTION_REDUCTION }, \
 	{ "help", no_argument, NULL, 'h' }
 
 #define OPTIONS_HELP \
@@ -45,7 +47,10 @@ enum {
 "                       for what a command left running (default 10)\n" \
 "      --collective-timeout SECONDS\n" \
 "                       name a collective that stands for so long, and who is missing\n" \
-"                       (default 600; 0: never)\n"
+"                       (default 600; 0: never)\n" \
+"      --reduction tree|nccl\n" \
+"                       the order in which collectives add: one tree, with the same bits on\n" \
+"                       any devices (default), or NCCL's own\n"
 
 void options_default(struct job_options *opt);
 /* Parses one option, c from getopt_long. 0, or an exit status with the reason printed. */

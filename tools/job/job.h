@@ -50,6 +50,7 @@ struct job_options {
 	uint64_t memory;	/* bytes of device memory for each proxy; 0: the proxy's default */
 	const char *window;	/* sv_windows_parse takes it; NULL: the proxy's */
 	const char *backend;
+	const char *reduction;	/* tree or nccl; NULL: the proxy's */
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */

@@ -498,7 +498,7 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 {
 	const struct job_options *opt = job->opt;
 	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16];
-	char *argv[28] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char *argv[30] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
 	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -546,6 +546,10 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 	if (opt->backend) {
 		argv[n++] = "--backend";
 		argv[n++] = (char *)opt->backend;
+	}
+	if (opt->reduction) {
+		argv[n++] = "--reduction";
+		argv[n++] = (char *)opt->reduction;
 	}
 	s.fd[0] = s.fd[1] = null;
 	s.fd[2] = STDERR_FILENO;

@@ -501,5 +501,7 @@ void comm_leave(bool failed)
 		if (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE))
 			board_await(comms.board, comms.seat, &seen);
 	}
+	if (comms.driver->depart)
+		comms.driver->depart(comms.transport);
 	board_die(comms.board, comms.seat);
 }

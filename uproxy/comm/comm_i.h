@@ -29,8 +29,11 @@ void comm_board(int fd, uint32_t seat);
 /* Whose order of addition reductions have, before the first record. */
 void comm_order(enum comm_order order);
 
-/* The primary context is about to be reset: no transport uses it any more. */
-void comm_reset(void);
+/*
+ * The primary context is about to be reset: no transport uses it any more. false: it must stay, since
+ * the client is leaving, and others may still get what it has sent.
+ */
+bool comm_reset(void);
 
 /* Is there work for comm_run(), which the consumer calls between two records? Cheap. */
 bool comm_posted(void);

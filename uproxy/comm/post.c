@@ -55,10 +55,14 @@ int post_init(struct sv_session *s, struct why *why)
 	return 0;
 }
 
-void comm_reset(void)
+bool comm_reset(void)
 {
-	if (comms.transport && comms.driver->reset)
-		comms.driver->reset(comms.transport);
+	if (!comms.transport || !comms.driver->reset)
+		return true;
+	if (comms.left)
+		return false;
+	comms.driver->reset(comms.transport);
+	return true;
 }
 
 void comm_repin(struct sv_session *s)

@@ -49,7 +49,8 @@ struct comm_part {
 /*
  * An operation. call.peer is the root of a rooted collective, or of a pair the other rank; count is
  * NCCL's argument: elements that each rank sends (receives, for reduce-scatter), per pair of ranks
- * for all-to-all, gather and scatter. device[r] is where rank r is: the number of an end. Buffers
+ * for all-to-all, gather and scatter. device[r] is where rank r is: the number of an end; STEP_NONE
+ * if it has left already, which no pair of others minds. Buffers
  * may overlap only as NCCL allows for operations in place. Everything but the parts' buffers is
  * copied.
  */
@@ -119,6 +120,8 @@ struct comm_group {
  * source is not needed any more. Without them malloc() and memcpy() do.
  * reset: the device's primary context is about to go: what is under way ends with STEP_SYSTEM, so does
  * everything later of communicators that stand. Returns when nothing of the context is used any more.
+ * depart: this process is about to end, but not others. Returns when their communicators can do without
+ * it, or after some seconds.
  */
 struct comm_driver {
 	uint32_t version;
@@ -138,6 +141,7 @@ struct comm_driver {
 	int (*fill)(struct comm *c, void *buffer, const void *from, size_t size,
 	            void (*filled)(void *arg), void *arg);
 	void (*reset)(struct comm *c);
+	void (*depart)(struct comm *c);
 };
 
 /* What a transport's library exports. */

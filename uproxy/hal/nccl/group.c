@@ -146,6 +146,17 @@ static void begin(struct comm *c, struct group *g)
 		failed(c, g, r, "ncclCommInitRankConfig");
 }
 
+/* Whether a rank is gone, so that a creation cannot end. */
+static bool is_lost(struct comm *c, const struct group *g)
+{
+	uint8_t address[COMM_ADDRESS_MAX];
+
+	for (uint32_t r = 0; r < g->ranks; r++)
+		if (g->device[r] != STEP_NONE && c->o.address(c->o.arg, g->device[r], address) < 0)
+			return true;
+	return false;
+}
+
 static void poll_init(struct comm *c, struct group *g)
 {
 	ncclResult_t r = ncclSuccess, asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
@@ -174,7 +185,11 @@ static bool has_issued(struct comm *c, const struct group *g)
 	return any;
 }
 
-/* The communicator has ended here; others may still need what NCCL has here of it, and it waits for them. */
+/*
+ * The communicator has ended here. One that is not ready yet becomes so nevertheless, since the others need
+ * this rank for it, unless another one is gone. Others may still need what NCCL has here of a
+ * ready one: it waits for them.
+ */
 static void end(struct comm *c, struct group *g)
 {
 	ncclResult_t r;
@@ -226,8 +241,9 @@ static void watch(struct comm *c, struct group *g)
 static bool run(struct comm *c, struct group *g, bool left)
 {
 	bool issued = has_issued(c, g);
+	bool forming = g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
 
-	if (left && !issued && g->state != GROUP_ENDING && g->state != GROUP_BROKEN)
+	if (left && (forming ? is_lost(c, g) : !issued && g->state == GROUP_READY))
 		end(c, g);
 	else if (g->state == GROUP_NAMELESS)
 		begin(c, g);
@@ -243,7 +259,7 @@ static bool run(struct comm *c, struct group *g, bool left)
 bool groups_run(struct comm *c)
 {
 	struct group *g, *next;
-	bool polls = false, left;
+	bool polls = false, forming = false, left;
 
 	pthread_mutex_lock(&c->lock);
 	g = c->groups;
@@ -253,6 +269,7 @@ bool groups_run(struct comm *c)
 		left = g->left;
 		pthread_mutex_unlock(&c->lock);
 		polls |= run(c, g, left);
+		forming |= g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
 		left = left && g->state == GROUP_BROKEN && !has_issued(c, g);
 		pthread_mutex_lock(&c->lock);
 		next = g->next;
@@ -264,8 +281,15 @@ bool groups_run(struct comm *c)
 			*at = next;
 		}
 		pthread_mutex_unlock(&c->lock);
-		if (left)
-			free(g);
+		if (!left)
+			continue;
+		free(g->device);
+		free(g);
 	}
+	pthread_mutex_lock(&c->lock);
+	if (c->forming && !forming)
+		pthread_cond_broadcast(&c->idle);
+	c->forming = forming;
+	pthread_mutex_unlock(&c->lock);
 	return polls;
 }

@@ -17,6 +17,7 @@
 #include "nccl_i.h"
 
 #define TICK_NS 2000000 /* between two looks at what NCCL has begun */
+#define DEPART_S 10 /* that others may take to create a communicator with one that leaves */
 
 void nccl_say(struct comm *c, const char *fmt, ...)
 {
@@ -470,6 +471,7 @@ static void comm_free(struct comm *c)
 
 	while ((g = c->groups)) {
 		c->groups = g->next;
+		free(g->device);
 		free(g);
 	}
 	pthread_cond_destroy(&c->news);
@@ -507,7 +509,7 @@ static int nccl_open(struct comm **out, const struct comm_open *o, struct why *w
 	struct comm *c;
 	int rc;
 
-	if (!o->hal || !o->note || !o->noted)
+	if (!o->hal || !o->address || !o->note || !o->noted)
 		return why_set(why, -EINVAL, "NCCL's transport needs a device and a board");
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -553,14 +555,20 @@ static int nccl_join(struct comm *c, const struct comm_group *g, struct why *why
 		if (r != g->rank && g->device[r] == c->o.self)
 			return why_set(why, -ENOTSUP, "NCCL's transport: one rank on a device");
 	new = calloc(1, sizeof(*new));
-	if (!new)
+	if (new)
+		new->device = malloc(g->ranks * sizeof(*new->device));
+	if (!new || !new->device) {
+		free(new);
 		return why_set(why, -ENOMEM, "no memory for a communicator");
+	}
+	memcpy(new->device, g->device, g->ranks * sizeof(*new->device));
 	new->key = g->comm;
 	new->ranks = g->ranks;
 	new->rank = g->rank;
 	pthread_mutex_lock(&c->lock);
 	new->next = c->groups;
 	c->groups = new;
+	c->forming = true;
 	kick(c);
 	pthread_mutex_unlock(&c->lock);
 	return 0;
@@ -699,6 +707,21 @@ static void nccl_reset(struct comm *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+static void nccl_depart(struct comm *c)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += DEPART_S;
+	pthread_mutex_lock(&c->lock);
+	for (struct group *g = c->groups; g; g = g->next)
+		g->left = true;
+	kick(c);
+	while (c->forming && pthread_cond_timedwait(&c->idle, &c->lock, &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&c->lock);
+}
+
 static void nccl_close(struct comm *c)
 {
 	struct op *op;
@@ -750,4 +773,5 @@ const struct comm_driver comm_nccl = {
 	.unbuffer = nccl_unbuffer,
 	.fill = nccl_fill,
 	.reset = nccl_reset,
+	.depart = nccl_depart,
 };

@@ -52,6 +52,7 @@ struct group {
 	struct group *next;		/* lock */
 	uint64_t key;
 	uint32_t ranks, rank;
+	uint32_t *device;		/* by rank */
 	bool left;			/* lock */
 	bool noted;			/* our note is on the board */
 	enum group_state state;
@@ -79,7 +80,7 @@ struct comm {
 	pthread_mutex_t lock;
 	pthread_cond_t news, idle;
 	bool kicked, stop;		/* lock */
-	bool resetting;			/* lock */
+	bool resetting, forming;	/* lock; forming: a group that is not ready yet, or not broken */
 	int opened;			/* the thread has begun: 1, or -errno; lock */
 	pthread_t thread;
 	struct comm_open o;

@@ -6,7 +6,7 @@ ifeq ($(SAN),)
 NCCL_TEST_DIR := $(B)/selftests/nccl
 NCCL_LIBDIR := $(abspath $(firstword $(dir $(wildcard $(addsuffix /libnccl.so.2,$(CUDA_HOME)/lib \
 	$(CUDA_HOME)/lib64)))))
-NCCL_TESTS := $(addprefix $(NCCL_TEST_DIR)/,alone bind captured devices ranks)
+NCCL_TESTS := $(addprefix $(NCCL_TEST_DIR)/,alone bind captured devices kills ranks)
 
 # The real library's folder is in them, so that the stand-in has to come before that: DT_RPATH, as in
 # Debian's PyTorch, and in devices DT_RUNPATH.
@@ -25,7 +25,7 @@ $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h
 		-Xlinker -rpath,$(NCCL_LIBDIR)
 
 ifneq ($(NCCL_LIBDIR),)
-HOST_TESTS += selftests/nccl/test-nccl selftests/nccl/test-programs
+HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills)
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1

@@ -28,6 +28,8 @@
 
 #define PROXY_LEAVE_MS	2000	/* for a proxy to see its client's end */
 #define PROXY_TERM_MS	1000	/* for a proxy to end after SIGTERM */
+#define ORPHAN_MS	800	/* at most, for ranks that have lost `run` to end after SIGTERM */
+#define ORPHAN_LEAVE_MS	300	/* ... for their other processes, and for the proxies */
 #define OUTPUT_MS	2000	/* for the prefixer's output, after a signal or the front's death */
 #define REFUSED_MS	2000	/* for a refused client to read the reason */
 #define REFUSED_MAX	32
@@ -92,6 +94,12 @@ static void signal_ranks(struct supervisor *s, int sig, bool group)
 		signal_rank(s, r, sig, group);
 }
 
+/* The time that a state takes: without the front the job must be gone within 2 s. */
+static long at_most(const struct supervisor *s, long ms, long orphan_ms)
+{
+	return s->orphaned && ms > orphan_ms ? orphan_ms : ms;
+}
+
 /* Sends TERM; step_run() sends KILL after the deadline. */
 static void end_ranks(struct supervisor *s)
 {
@@ -99,8 +107,20 @@ static void end_ranks(struct supervisor *s)
 		return;
 	signal_ranks(s, SIGTERM, false);
 	signal_ranks(s, SIGCONT, true);
-	s->deadline = now_ms() + s->job->opt->grace_ms;
+	s->deadline = now_ms() + at_most(s, s->job->opt->grace_ms, ORPHAN_MS);
 	s->pressed = 0;
+}
+
+/* The front is dead. Where something has a deadline already, that comes sooner. */
+static void orphaned(struct supervisor *s)
+{
+	uint64_t until = now_ms() + (s->state == RUN ? ORPHAN_MS : ORPHAN_LEAVE_MS);
+
+	s->orphaned = true;
+	if (s->state == RUN)
+		end_ranks(s);
+	if (s->deadline > until)
+		s->deadline = until;
 }
 
 static const char *signal_text(int sig, char *buf, size_t size)
@@ -583,7 +603,7 @@ static void ranks_ended(struct supervisor *s)
 	char names[256];
 	int n = childless() ? 0 : family(s, 0, names, sizeof(names));
 
-	enter(s, FAMILY, s->job->opt->grace_ms);
+	enter(s, FAMILY, at_most(s, s->job->opt->grace_ms, ORPHAN_LEAVE_MS));
 	if (!s->taken)
 		own_stop(&s->own);
 	if (!n)
@@ -612,7 +632,7 @@ static void step_family(struct supervisor *s)
 {
 	reap(s);
 	if (childless() || (!s->info.init && !s->own.child && !family(s, 0, NULL, 0))) {
-		enter(s, PROXIES, PROXY_LEAVE_MS);
+		enter(s, PROXIES, at_most(s, PROXY_LEAVE_MS, ORPHAN_LEAVE_MS));
 	} else if (now_ms() >= s->deadline) {
 		family(s, SIGKILL, NULL, 0);
 		if (s->info.init)
@@ -629,7 +649,8 @@ static void step_proxies(struct supervisor *s)
 		enter(s, OUTPUT, s->told || s->orphaned ? OUTPUT_MS : -1);
 	} else if (now_ms() >= s->deadline) {
 		kill_proxies(s, s->pressed++ ? SIGKILL : SIGTERM);
-		s->deadline = now_ms() + (s->pressed > 1 ? 20 : PROXY_TERM_MS);
+		s->deadline = now_ms() + (s->pressed > 1 ? 20 :
+					  at_most(s, PROXY_TERM_MS, ORPHAN_LEAVE_MS));
 	}
 }
 
@@ -752,8 +773,7 @@ static void loop(struct supervisor *s)
 			signals(s);
 		if (p[1].revents) {
 			p[1].fd = -1;
-			s->orphaned = true;
-			end_ranks(s);
+			orphaned(s);
 		}
 		if (p[2].revents & POLLIN)
 			read_status(s);

@@ -657,6 +657,7 @@ struct sv_comm_new {
 	uint64_t word;
 	uint32_t ranks, rank;
 	uint8_t id[SV_NCCL_ID_BYTES];
+	uint64_t parent;	/* which is split; 0: none */
 };
 
 struct sv_comm_word {		/* in the arena, 8-aligned; the proxy alone writes it */
@@ -776,7 +777,7 @@ _Static_assert(sizeof(struct sv_tex_new) == 16, "wire");
 _Static_assert(sizeof(struct sv_tex_end) == 16, "wire");
 _Static_assert(sizeof(struct sv_tensor_map) == 200, "wire");
 _Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
-_Static_assert(sizeof(struct sv_comm_new) == 160, "wire");
+_Static_assert(sizeof(struct sv_comm_new) == 168, "wire");
 _Static_assert(sizeof(struct sv_comm_word) == 128, "wire");
 _Static_assert(sizeof(struct sv_comm_result) == 8, "wire");
 _Static_assert(sizeof(struct sv_comm_end) == 16, "wire");

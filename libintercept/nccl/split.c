@@ -106,6 +106,7 @@ static ncclResult_t prepare(const struct split *s, struct creation *out)
 	if (at.retained)
 		TRY(cuda(core->enter(at.device, &at), "ncclCommSplit"));
 	TRY(comm_new("ncclCommSplit", &at, ranks, rank, &s->config, &s->votes[first].id, out));
+	out->record.parent = s->comm->number;
 	*s->out = out->comm;
 	out->out = s->out;
 	return ncclSuccess;

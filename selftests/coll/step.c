@@ -172,7 +172,8 @@ TEST_F(state, what_contradicts_it_is_refused_and_changes_nothing)
 	REFUSED(-EPROTO, done(self->s, 0, 0, 0));
 	REFUSED(-EPROTO, on(self->s, STEP_LEAVE, 3));
 	REFUSED(-EPROTO, on(self->s, STEP_EXIT, 3));
-	REFUSED(-EPROTO, on(self->s, STEP_DIE, STEP_NONE));
+	REFUSED(-EPROTO, on(self->s, STEP_DIE, 3));
+	REFUSED(0, on(self->s, STEP_DIE, STEP_NONE));
 	REFUSED(-EPROTO, on(self->s, STEP_DIE + 1, 0));
 	EXPECT_EQ(post(self->s, 0, 1, &sum, 1), 0);
 	EXPECT_EQ(post(self->s, 1, 1, &sum, 1), 0);
@@ -415,12 +416,33 @@ TEST_F(state, a_creation_fails_for_all_or_none)
 	EXPECT_EQ(last(STEP_JOINED)->code, STEP_REMOTE);
 	EXPECT_EQ(join(self->s, 1, 8, 2, 0), -ECONNRESET);
 	EXPECT_EQ(memcmp(self->s, self->was, self->size), 0);
+	/* One dies that has not even entered. */
+	join(self->s, 0, 8, 2, 1);
+	EXPECT_EQ(on(self->s, STEP_DIE, STEP_NONE), 0);
+	EXPECT_EQ(last(STEP_JOINED)->code, STEP_REMOTE);
+	EXPECT_EQ(join(self->s, 1, 8, 2, 0), -ECONNRESET);
 	join(self->s, 0, 8, 3, 1);
 	EXPECT_EQ(on(self->s, STEP_DIE, 2), 0);
 	EXPECT_EQ(last(STEP_JOINED)->code, STEP_REMOTE);
 	EXPECT_EQ(join(self->s, 1, 8, 3, 0), -ECONNRESET);
 	join(self->s, 1, 9, 3, 0);
 	EXPECT_EQ(on(self->s, STEP_EXIT, 1), 0);
+	EXPECT_EQ(count(STEP_JOINED), 0);
+}
+
+/* A communicator that is split and whose rank dies between the votes and the joins. */
+TEST_F(state, a_child_of_a_broken_communicator_is_refused_at_once)
+{
+	struct step_event e = { .kind = STEP_JOIN, .comm = 8, .ranks = 2, .parent = 1 };
+
+	/* One of the parent's ranks has left: the others may go on. */
+	EXPECT_EQ(on(self->s, STEP_LEAVE, 2), 0);
+	EXPECT_GE(event(self->s, e), 0);
+	e.proxy = e.rank = 1;
+	EXPECT_GE(event(self->s, e), 0);
+	memcpy(self->s, self->was, self->size);
+	EXPECT_EQ(on(self->s, STEP_DIE, 2), 0);
+	EXPECT_EQ(event(self->s, e), -ECONNRESET);
 	EXPECT_EQ(count(STEP_JOINED), 0);
 }
 

@@ -259,9 +259,7 @@ static void run(const char *moment)
 	rank = atoi(getenv("RANK"));
 	ranks = atoi(getenv("WORLD_SIZE"));
 	me = &page->seen[rank];
-	signal(SIGTERM, strict && rank != page->victim ? SIG_IGN : on_term);
-	if (rank == page->victim)
-		signal(SIGTERM, SIG_DFL);
+	signal(SIGTERM, rank == page->victim ? SIG_DFL : on_term);
 	for (i = 0; strcmp(moments[i].name, moment);)
 		if (++i == sizeof(moments) / sizeof(moments[0]))
 			exit(2);
@@ -277,6 +275,8 @@ static void run(const char *moment)
 	TRIED(ncclCommInitRank(&all, ranks, id_of(0), rank));
 	if (strict)
 		TRIED(ncclCommSplit(all, rank == page->victim ? NCCL_SPLIT_NOCOLOR : 0, 0, &rest, NULL));
+	if (strict && rank != page->victim)
+		signal(SIGTERM, SIG_IGN);
 	for (uint32_t round = 1;; round++) {
 		me->steps = round + 1;
 		moments[i].fn(round);

@@ -77,6 +77,12 @@ void comms_ended(struct comms *c, int seat)
 	c->taken[seat] = false;
 }
 
+void comms_lost(struct comms *c)
+{
+	if (c->board)
+		board_stranger_dies(c->board);
+}
+
 /* -------------------------------------------------------------------------------- a look */
 
 struct look {

@@ -41,6 +41,9 @@ void comms_stop(struct comms *c, const struct rundir_job *job);
 int comms_seat(struct comms *c);
 void comms_ended(struct comms *c, int seat);
 
+/* A rank or a proxy has failed: others may wait for it in the creation of a communicator. */
+void comms_lost(struct comms *c);
+
 /* Looks, if it is time to. Returns the milliseconds until it is again; -1: not needed. */
 int comms_step(struct comms *c, const struct rundir_job *job);
 

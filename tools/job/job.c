@@ -181,6 +181,7 @@ static void rank_failed(struct supervisor *s, int r, int status)
 		s->status = s->taken ? JOB_CHECKPOINTED : WIFSIGNALED(status) ?
 			    128 + WTERMSIG(status) : WEXITSTATUS(status);
 	}
+	comms_lost(&s->comms);
 	end_ranks(s);
 }
 
@@ -515,6 +516,8 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
 	comms_ended(&s->comms, p.seat);
+	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
+		comms_lost(&s->comms);
 	kernels_ended(&s->kernels, &s->info, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);

@@ -563,3 +563,19 @@ void board_die(struct board *b, uint32_t seat)
 	step(b->step, &e, acted, &t);
 	turn_ends(&t, NULL, NULL);
 }
+
+void board_stranger_dies(struct board *b)
+{
+	struct step_event e = { .kind = STEP_DIE, .proxy = STEP_NONE };
+	struct turn t;
+
+	if (lock(b))
+		return;
+	if (!b->sh->begun) {
+		unlock(b);
+		return;
+	}
+	turn_begins(&t, b, STEP_NONE);
+	step(b->step, &e, acted, &t);
+	turn_ends(&t, NULL, NULL);
+}

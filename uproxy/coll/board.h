@@ -96,4 +96,7 @@ int board_look(struct board *b, const struct step_looker *looker);
  */
 void board_die(struct board *b, uint32_t seat);
 
+/* A process is gone that had not entered, and may have been about to: creations under way fail. */
+void board_stranger_dies(struct board *b);
+
 #endif /* UPROXY_COLL_BOARD_H */

@@ -641,6 +641,10 @@ static int member_joins(const struct turn *t, const struct step_event *e)
 	if (!is_used(s, PROXIES, e->proxy) || proxy_at(s, e->proxy)->state != LIVES || !e->ranks ||
 	    e->rank >= e->ranks || e->ranks > ENTRIES_MAX)
 		return -EPROTO;
+	/* One of those whom it would wait for may be dead, and will not come. */
+	if (e->parent && is_used(s, MEMBERS, e->parent - 1) &&
+	    comm_at(s, member_at(s, e->parent - 1)->comm)->died)
+		return -ECONNRESET;
 	for (i = 0; i < s->limit[COMMS]; i++)
 		if (comm_at(s, i)->used && comm_at(s, i)->key == e->comm)
 			break;
@@ -791,12 +795,26 @@ static void device_lost(struct step *s, uint32_t device)
 				part_at(s, p - 1)->used = HALTED;
 }
 
+/* Who has died may have been about to join any of them. */
+static void creations_fail(const struct turn *t)
+{
+	uint32_t i;
+
+	for (i = 0; i < t->s->limit[COMMS]; i++)
+		if (is_used(t->s, COMMS, i) && comm_at(t->s, i)->state == FORMING)
+			creation_fails(t, i, STEP_REMOTE);
+}
+
 static int proxy_dies(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	struct proxy *p;
 	uint32_t i, after;
 
+	if (e->proxy == STEP_NONE) {
+		creations_fail(t);
+		return 0;
+	}
 	if (!is_used(s, PROXIES, e->proxy) || proxy_at(s, e->proxy)->state == DIED)
 		return -EPROTO;
 	p = proxy_at(s, e->proxy);
@@ -806,10 +824,7 @@ static int proxy_dies(const struct turn *t, const struct step_event *e)
 	if (!--device_at(s, p->device)->proxies)
 		device_lost(s, p->device);
 	members_go(t, e->proxy, true);
-	/* It may have been about to join any of them. */
-	for (i = 0; i < s->limit[COMMS]; i++)
-		if (is_used(s, COMMS, i) && comm_at(s, i)->state == FORMING)
-			creation_fails(t, i, STEP_REMOTE);
+	creations_fail(t);
 	/* Failed operations may have waited for this device alone. */
 	for (i = s->log; i; i = after) {
 		after = op_at(s, i - 1)->log_next;

@@ -84,20 +84,21 @@ struct step_call {
 
 enum step_event_kind {
 	STEP_ENTER, /* proxy, device: a proxy begins */
-	STEP_JOIN, /* proxy, comm, ranks, rank; returns the member's number */
+	STEP_JOIN, /* proxy, comm, ranks, rank, parent; returns the member's number */
 	STEP_POST, /* member, cookie, calls, ncalls */
 	STEP_NEXT, /* device: what is next in the log; returns 1 if something was started */
 	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's
 		       memory there is touched any more; a code but STEP_OK fails the operation */
 	STEP_LEAVE, /* member: its communicator is destroyed or aborted */
 	STEP_EXIT, /* proxy: its process has exited with 0 */
-	STEP_DIE, /* proxy: it or its process is gone */
+	STEP_DIE, /* proxy: it or its process is gone; STEP_NONE: one that had not entered yet */
 };
 
 struct step_event {
 	enum step_event_kind kind;
 	uint32_t proxy, device, member;
 	uint32_t ranks, rank;
+	uint32_t parent; /* a member, and 1, all of whose communicator's ranks live; 0: none */
 	uint64_t comm; /* the communicator's key */
 	uint64_t cookie; /* the record's name, which actions give back */
 	uint64_t order; /* the operation's place in the log */
@@ -171,7 +172,7 @@ struct step *step_init_zeroed(void *mem, const struct step_limits *limits);
  * One event. act() is called for each action, in order, and must not call step().
  * Returns 0 or what the event says. On an error nothing has changed and act() was not called:
  * -EPROTO: the event contradicts the state or names what is not there, which ends its sender's
- * session; -ENOSPC: the state is full, continue in a larger one (step_grow()); -EEXIST, -EINVAL: a
+ * session; -ECONNRESET: the parent of a new communicator is broken; -ENOSPC: the state is full, continue in a larger one (step_grow()); -EEXIST, -EINVAL: a
  * join that its communicator's other members contradict. Only the last two change the state: the
  * communicator's creation fails for all.
  */

@@ -270,8 +270,8 @@ int do_comm_new(struct call *k)
 	const struct sv_comm_new *a = k->c.data;
 	struct sv_session *s = k->c.session;
 	struct step_event e = { .kind = STEP_JOIN };
+	struct communicator *c, *parent;
 	struct why why = { 0 };
-	struct communicator *c;
 	int rc;
 
 	if (!a->comm || comm_find(a->comm))
@@ -314,6 +314,8 @@ int do_comm_new(struct call *k)
 	e.comm = c->key;
 	e.ranks = a->ranks;
 	e.rank = a->rank;
+	parent = a->parent ? comm_find(a->parent) : NULL;
+	e.parent = parent && parent->stands ? parent->member + 1 : 0;
 	rc = comm_event(&e);
 	if (rc < 0 && c->created.op) {
 		created(c, code_of(rc), sentence_of(rc));

@@ -573,6 +573,42 @@ static void sums(void)
 		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
 		EXPECT(p, ncclFloat, COUNT, 0, reduced, &op);
 	}
+}
+
+static void until_gone(const char *what)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s.%s", id_file, what);
+	while (!access(path, F_OK))
+		usleep(1000);
+}
+
+/* Rank 2 comes late: to the creation, to an all-reduce, and to a receive of what is no small send. */
+static void late(void)
+{
+	size_t n = 1 << 20;
+	void *p, *q;
+	ncclComm_t comm;
+
+	if (rank == 2)
+		until_gone("creation");
+	comm = world(0);
+	p = device(ncclFloat, n, mine, NULL);
+	q = device(ncclFloat, n, NULL, NULL);
+	OK(ncclAllReduce(p, q, 1, ncclFloat, ncclMax, comm, 0));
+	OK(cudaStreamSynchronize(0));
+	if (rank == 2)
+		until_gone("reduction");
+	OK(ncclAllReduce(p, q, COUNT, ncclFloat, ncclMax, comm, 0));
+	OK(cudaStreamSynchronize(0));
+	if (rank == 2)
+		until_gone("receive");
+	if (rank == 0)
+		OK(ncclSend(p, n, ncclFloat, 2, comm, 0));
+	if (rank == 2)
+		OK(ncclRecv(q, n, ncclFloat, 0, comm, 0));
+	OK(cudaStreamSynchronize(0));
 	OK(ncclCommDestroy(comm));
 }
 
@@ -585,7 +621,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
-	{ "sums", sums },
+	{ "sums", sums }, { "late", late },
 };
 
 int main(int argc, char **argv)

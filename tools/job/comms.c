@@ -6,6 +6,8 @@
  *
  *   comm KEY STATE RANKS PID …                       PID: of each rank, in order; 0: none
  *   op KIND TYPE COUNT NUMBER SOURCE DESTINATION STARTED SINCE WAITS RANK:PID …
+ *
+ * While a communicator is being created, its only operation is the creation.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +21,7 @@
 #include "tool_i.h"
 
 #define LOOK_MS	1000
+#define CREATION	"creation"	/* of the communicator: its kind as an operation */
 
 _Static_assert(COMMS_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
 
@@ -107,18 +110,6 @@ static pid_t pid_of(const struct look *l, const struct step *s, uint32_t member)
 	return 0;
 }
 
-static void saw_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
-{
-	struct look *l = ctx;
-
-	l->comms++;
-	fprintf(l->out, "comm %016" PRIx64 " %s %u", look->key, look->stands ? "stands" : "forming",
-		look->ranks);
-	for (uint32_t r = 0; r < look->ranks; r++)
-		fprintf(l->out, " %d", pid_of(l, s, look->member + r));
-	fputc('\n', l->out);
-}
-
 static int by_birth(const void *a, const void *b)
 {
 	const struct comms_stood *x = a, *y = b;
@@ -187,27 +178,59 @@ static void name_late(struct look *l, const struct step_comm_look *of, const str
 		 since, text);
 }
 
-static void saw_op(void *ctx, const struct step *s, const struct step_comm_look *of,
-		   const struct step_op_look *look)
+/* An operation's line, and its name if it has stood for too long. */
+static void put_op(struct look *l, const struct step_comm_look *of, struct comms_op *op, uint64_t born)
 {
-	struct look *l = ctx;
-	struct comms_stood *stood = stood_of(l, look->born);
-	struct comms_op op;
+	struct comms_stood *stood = stood_of(l, born);
 
 	if (!stood)
 		return;
-	op_of(l, s, of, look, &op);
-	op.since_ns = stood->since_ns;
-	fprintf(l->out, "op %s %s %" PRIu64 " %" PRIu64 " %ld %ld %d %" PRIu64 " %u", op.kind, op.type,
-		op.count, op.number, op.source, op.destination, op.started, op.since_ns, op.waits);
-	for (unsigned int i = 0; i < op.listed; i++)
-		fprintf(l->out, " %u:%d", op.wait[i].rank, op.wait[i].pid);
+	op->since_ns = stood->since_ns;
+	fprintf(l->out, "op %s %s %" PRIu64 " %" PRIu64 " %ld %ld %d %" PRIu64 " %u", op->kind, op->type,
+		op->count, op->number, op->source, op->destination, op->started, op->since_ns, op->waits);
+	for (unsigned int i = 0; i < op->listed; i++)
+		fprintf(l->out, " %u:%d", op->wait[i].rank, op->wait[i].pid);
 	fputc('\n', l->out);
 	if (!l->c->timeout_ms || stood->told ||
 	    l->now_ns - stood->since_ns < l->c->timeout_ms * 1000000ull)
 		return;
 	stood->told = true;
-	name_late(l, of, &op);
+	name_late(l, of, op);
+}
+
+/* A communicator that does not stand yet waits for its ranks as an operation does. */
+static void put_creation(struct look *l, const struct step_comm_look *look)
+{
+	struct comms_op op = { .kind = CREATION, .type = "-", .source = -1, .destination = -1,
+			       .waits = look->waits };
+
+	op.listed = look->waits < COMMS_LISTED ? look->waits : COMMS_LISTED;
+	for (unsigned int i = 0; i < op.listed; i++)
+		op.wait[i].rank = look->rank[i];
+	put_op(l, look, &op, look->key | 1ull << 63);	/* no operation's birth is that high */
+}
+
+static void saw_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	struct look *l = ctx;
+
+	l->comms++;
+	fprintf(l->out, "comm %016" PRIx64 " %s %u", look->key, look->stands ? "stands" : "forming",
+		look->ranks);
+	for (uint32_t r = 0; r < look->ranks; r++)
+		fprintf(l->out, " %d", pid_of(l, s, look->member + r));
+	fputc('\n', l->out);
+	if (look->waits)
+		put_creation(l, look);
+}
+
+static void saw_op(void *ctx, const struct step *s, const struct step_comm_look *of,
+		   const struct step_op_look *look)
+{
+	struct comms_op op;
+
+	op_of(ctx, s, of, look, &op);
+	put_op(ctx, of, &op, look->born);
 }
 
 static void board_broke(struct comms *c)
@@ -398,6 +421,8 @@ int comms_sentence(const struct comms_op *op, uint64_t now_ns, char *text, size_
 	else
 		snprintf(name, sizeof(name), "%s %" PRIu64, op->kind, op->number);
 	list_waits(op, waits, sizeof(waits));
+	if (!strcmp(op->kind, CREATION))
+		return snprintf(text, size, "its creation, %llu s, waits for %s", s, waits);
 	return snprintf(text, size, "%s of %" PRIu64 " %s, %llu s, %s %s", name, op->count, op->type, s,
 			op->started ? "runs on" : "waits for", waits);
 }

@@ -50,7 +50,7 @@ int comms_step(struct comms *c, const struct rundir_job *job);
 /* ------------------------------------------------------- the file `comms`, for ps and top */
 
 struct comms_op {
-	char kind[24], type[8];	/* "all-reduce", "f32" */
+	char kind[24], type[8];	/* "all-reduce", "f32"; "creation" of the communicator, "-" */
 	uint64_t count, number;	/* number: of a collective, from 0 */
 	long source, destination;	/* of a pair; -1: a collective */
 	bool started;		/* all have posted it */

@@ -300,7 +300,7 @@ static void fails_body(uint32_t self, void *arg)
 	must("start", start_on(1, 3, sum_of(5000), send, recv, &e), 0);
 	must("start", start_on(2, 4, sum_of(3), send, recv, &other), 0);
 	if (self == 0) {
-		if (strstr(how, "hang")) {
+		if (strstr(how, "hang") || strstr(how, "stall")) {
 			hangs(&e);
 			cancelled(3, &e);
 		} else {
@@ -321,7 +321,8 @@ static void fails_body(uint32_t self, void *arg)
 	if (!strstr(got, "ncclCommAbort") || strstr(strstr(got, "ncclCommAbort") + 1, "ncclCommAbort"))
 		world_fail("rank %u did not abort once:\n%s", self, got);
 	must("start", start_on(1, 6, sum_of(3), send, recv, &again), 0);
-	must("a broken communicator", await(&again, 5000), self || strstr(how, "hang") ? STEP_REMOTE : code);
+	must("a broken communicator", await(&again, 5000),
+	     self || strstr(how, "hang") || strstr(how, "stall") ? STEP_REMOTE : code);
 	expect_calls("a broken communicator", "%s", "");
 	driver->leave(end, 1);
 	works(2, 7, 3);
@@ -351,6 +352,52 @@ static void creation_body(uint32_t self, void *arg)
 	world_barrier();
 	world_join(2);
 	works(2, 2, 5000);
+}
+
+/* NCCL fails when nobody calls it any more: the others may have got all that they need. */
+static void late_body(uint32_t self, void *arg)
+{
+	float *send = floats(5000, 1), *recv = floats(5000, 0);
+	struct ended e;
+	int rc;
+
+	(void)arg;
+	world_join(1);
+	must("start", start_on(1, 1, sum_of(5000), send, recv, &e), 0);
+	if (self == 0) {
+		must("who fails late", await(&e, 5000), STEP_REMOTE);
+		said("an operation: a fake remote error");
+	}
+	world_barrier();
+	driver->cancel(end, 1);
+	rc = await(&e, 5000);
+	if (rc != STEP_OK && rc != STEP_REMOTE)
+		must("the others", rc, STEP_REMOTE);
+}
+
+/* A rank that leaves at once, or whose process ends, is there until the communicator stands. */
+static void early_body(uint32_t self, void *arg)
+{
+	float *send = floats(10, 5), *recv = floats(10, 0);
+	struct step_call call = { .kind = self ? STEP_RECV : STEP_SEND, .type = TREE_F32, .peer = !self, .count = 10 };
+	struct ended e;
+
+	if (self == 2) {
+		world_join(1);
+		if (arg)
+			driver->leave(end, 1);
+		else
+			driver->depart(end);
+	} else {
+		usleep(100000);
+		world_join(1);
+		must("start", start_on(1, 1, call, send, recv, &e), 0);
+		must("without one that has left", await(&e, 20000), STEP_OK);
+		if (self && recv[9] != 5)
+			world_fail("got %f", recv[9]);
+	}
+	if (arg)
+		world_barrier();
 }
 
 static void killed_body(uint32_t self, void *arg)
@@ -542,7 +589,8 @@ static bool fails(const char *how)
 	bool ok;
 
 	setenv("FAKE_NCCL_FAIL", how, 1);
-	ok = in_world(3, strstr(how, "Init") ? creation_body : fails_body, (void *)how);
+	ok = in_world(3, strstr(how, "Init") ? creation_body : strstr(how, "2:async") ? late_body : fails_body,
+	              (void *)how);
 	unsetenv("FAKE_NCCL_FAIL");
 	return ok;
 }
@@ -577,7 +625,7 @@ int main(void)
 		snprintf(log_path[i], sizeof(log_path[i]), "%s/%u", dir, i);
 	}
 	setenv("FAKE_NCCL_LOG_DIR", dir, 1);
-	printf("TAP version 13\n1..13\n");
+	printf("TAP version 13\n1..16\n");
 	bad += result(in_world(3, sequence_body, NULL), "operations are these calls, and no others");
 	bad += result(in_world(3, order_body, NULL), "all ranks call in the order of the log");
 	bad += result(in_world(2, bad_body, NULL), "bad calls are refused");
@@ -586,9 +634,13 @@ int main(void)
 	bad += result(fails("0:ncclGroupEnd:3:error"), "a call that fails ends its communicator alone");
 	bad += result(fails("0:ncclSend:6:error"), "so does one within a group");
 	bad += result(fails("0:ncclGroupEnd:3:async"), "a communicator that fails later does, too");
+	bad += result(fails("0:ncclGroupEnd:2:async"), "... and when nobody calls it");
 	bad += result(fails("0:ncclGroupEnd:3:hang"), "one that hangs is aborted when it is cancelled");
+	bad += result(fails("0:ncclGroupEnd:3:stall"), "... also while NCCL has not enqueued it");
 	bad += result(fails("1:ncclCommInitRankConfig:1:error") && in_world(3, creation_body, NULL),
 	              "a communicator that does not come about lets others go on");
+	bad += result(in_world(3, early_body, "") && in_world(3, early_body, NULL),
+	              "a rank that leaves at once helps to create its communicator");
 	bad += result(survives_a_kill(), "a rank that is killed fails the others");
 	bad += result(in_world(2, reset_body, NULL), "a reset of the device ends what is under way");
 	bad += result(is_absent(), "a library that is not there, or another one, is refused by name");

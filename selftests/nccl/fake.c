@@ -10,7 +10,7 @@
  *   FAKE_NCCL_LOG=FILE      lines "RANK/RANKS CALL ARGUMENTS", appended
  *   FAKE_NCCL_CUDA=LIBRARY  the driver in use
  *   FAKE_NCCL_FAIL=RANK:CALL:N:HOW   the N-th such call of that rank: error (it fails), hang (what it enqueues
- *                           waits until it is aborted), async (the same, and the communicator says
+ *                           waits until it is aborted), stall (it is never enqueued), async (the same, and the communicator says
  *                           ncclRemoteError)
  *
  * What a stream reaches, a thread of the communicator does over sockets, with a header before
@@ -22,6 +22,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <nccl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -56,7 +57,7 @@ struct job {
 	struct transfer *first, **last;
 	cudaStream_t stream;
 	uint64_t number;
-	bool hangs;
+	bool hangs, late; /* late: the communicator fails when the stream has come so far */
 	float *sum, *sum_from; /* n blocks of sum_count */
 	size_t sum_count;
 };
@@ -287,6 +288,8 @@ static void *work(void *arg)
 			c->posted = j->next;
 		ending = !j && c->ending;
 		pthread_mutex_unlock(&lock);
+		if (j && j->late)
+			__atomic_store_n(&c->state, ncclRemoteError, __ATOMIC_RELEASE);
 		if (j) {
 			ok = carry_out(c, j);
 			for (int r = 0; ok && j->sum && r < c->ranks; r++)
@@ -515,10 +518,9 @@ API ncclResult_t ncclGroupEnd(void)
 			continue;
 		}
 		j->hangs = how;
-		if (how == 'a')
-			__atomic_store_n(&c->state, ncclRemoteError, __ATOMIC_RELEASE);
+		j->late = how == 'a';
 		c->pending = j;
-		c->polls = 2;
+		c->polls = how == 's' ? INT_MAX : 2;
 	}
 	group_failed = ncclSuccess;
 	r = r ?: ngrouped ? ncclInProgress : ncclSuccess;

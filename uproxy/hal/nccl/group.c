@@ -211,8 +211,10 @@ static void poll_end(struct comm *c, struct group *g)
 	r = asked ?: r;
 	if (r == ncclInProgress)
 		return;
-	if (!r && !c->nccl.ncclCommDestroy(g->comm))
+	if (!r) {	/* whatever it returns, the handle is gone */
+		c->nccl.ncclCommDestroy(g->comm);
 		g->comm = NULL;
+	}
 	group_break(c, g, STEP_REMOTE);
 }
 

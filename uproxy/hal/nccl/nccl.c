@@ -243,6 +243,9 @@ static bool issue_next(struct comm *c, bool *polls)
 		return true;
 	}
 	op->code = issue(c, op);
+	/* Half of it may be there: the others cannot go on with this group either. */
+	if (op->code)
+		group_break(c, g, op->code);
 	r = hal_notify(c->h, c->stream, reached, op);
 	if (r)
 		reached(op, c->h->drv.cuStreamSynchronize(c->stream) ?: r);

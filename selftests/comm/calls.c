@@ -104,7 +104,7 @@ static void works(uint64_t comm, uint64_t order, uint64_t count)
 
 	driver->announce(end, order);
 	must("a start", start_on(comm, order, sum_of(count), send, recv, &e), 0);
-	must("an all-reduce", await(&e, 20000), STEP_OK);
+	must("an all-reduce", await(&e, 60000), STEP_OK);
 	for (uint64_t i = 0; i < count; i++)
 		if (recv[i] != world->n)
 			world_fail("rank %u: element %lu is %f", world_self, (unsigned long)i, recv[i]);
@@ -152,14 +152,14 @@ static void sequence_body(uint32_t self, void *arg)
 		world_fail("no receives in %s", got);
 	/* A small one: everybody gets everything. */
 	must("start", start_on(1, 2, sum_of(100), send, recv, &e), 0);
-	must("small", await(&e, 20000), STEP_OK);
+	must("small", await(&e, 60000), STEP_OK);
 	slot = scratch[0] < scratch[1] ? scratch[0] : scratch[1];
 	expect_calls("a small all-reduce",
 	             "ncclSend %p 400 0 %u\nncclRecv %p 400 0 %u\nncclSend %p 400 0 %u\nncclRecv %p 400 0 %u\n"
 	             "ncclGroupEnd\n", send, next, slot_of(slot, last), last, send, last, slot_of(slot, next), next);
 	/* Slices of one chunk each. */
 	must("start", start_on(1, 3, sum_of(6000), send, recv, &e), 0);
-	must("large", await(&e, 20000), STEP_OK);
+	must("large", await(&e, 60000), STEP_OK);
 	{
 		size_t first[3], len[3];
 
@@ -177,28 +177,28 @@ static void sequence_body(uint32_t self, void *arg)
 	}
 	must("start", start_on(1, 4, (struct step_call){ .kind = STEP_REDUCE, .type = TREE_F32, .peer = 2,
 	                                                 .count = 10 }, send, recv, &e), 0);
-	must("reduce", await(&e, 20000), STEP_OK);
+	must("reduce", await(&e, 60000), STEP_OK);
 	if (self == 2)
 		expect_calls("a reduce's root", "ncclRecv %p 40 0 1\nncclRecv %p 40 0 0\nncclGroupEnd\n", slot_of(slot, 1), slot_of(slot, 0));
 	else
 		expect_calls("a reduce", "ncclSend %p 40 0 2\nncclGroupEnd\n", send);
 	must("start", start_on(1, 5, (struct step_call){ .kind = STEP_BROADCAST, .type = TREE_BF16, .peer = 1,
 	                                                 .count = 10 }, self == 1 ? send : NULL, recv, &e), 0);
-	must("broadcast", await(&e, 20000), STEP_OK);
+	must("broadcast", await(&e, 60000), STEP_OK);
 	expect_calls("a broadcast", "ncclBroadcast %p %p 20 0 1\nncclGroupEnd\n", self == 1 ? send : recv, recv);
 	if (self < 2) {
 		must("start", start_on(1, 6, (struct step_call){ .kind = self ? STEP_RECV : STEP_SEND, .type = TREE_F64,
 		                                                 .peer = !self, .count = 7 }, send, recv, &e), 0);
-		must("pair", await(&e, 20000), STEP_OK);
+		must("pair", await(&e, 60000), STEP_OK);
 		expect_calls("a pair", "%s %p 56 0 %u\nncclGroupEnd\n", self ? "ncclRecv" : "ncclSend",
 		             self ? recv : send, !self);
 	}
 	must("start", start_on(1, 7, (struct step_call){ .kind = STEP_RECV, .type = TREE_F32, .peer = self,
 	                                                 .count = 7 }, send, recv + 7, &e), 0);
-	must("itself", await(&e, 20000), STEP_OK);
+	must("itself", await(&e, 60000), STEP_OK);
 	expect_calls("a pair of one rank", "%s", "");
 	driver->leave(end, 1);
-	for (int i = 0; i < 5000; i++) {
+	for (int i = 0; i < 60000; i++) {
 		usleep(1000);
 		calls(got, sizeof(got));
 		if (strstr(got, "ncclCommDestroy"))
@@ -238,7 +238,7 @@ static void order_body(uint32_t self, void *arg)
 	}
 	for (uint32_t k = 0; k < 4; k++)
 		if (k != 2)
-			must("ordered", await(&e[k], 20000), STEP_OK);
+			must("ordered", await(&e[k], 60000), STEP_OK);
 	calls(got, sizeof(got));
 	for (uint32_t k = 0, at = 0; k < 4; k++) {
 		char call[64], *found;
@@ -262,14 +262,14 @@ static void theirs_body(uint32_t self, void *arg)
 	(void)arg;
 	world_join(1);
 	must("start", start_on(1, 1, sum_of(4), send, recv, &e), 0);
-	must("NCCL's sum", await(&e, 20000), STEP_OK);
+	must("NCCL's sum", await(&e, 60000), STEP_OK);
 	/* ((1 + d) + d) + d, and not (1 + d) + (d + d). */
 	if (recv[0] != (world->order == COMM_NCCL ? 1 : 1 + 0x1p-23f))
 		world_fail("rank %u got %a", self, recv[0]);
 	must("start", start_on(1, 2, (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_BF16,
 	                                                 .count = 2 }, send, recv, &e), 0);
 	/* The fake has f32 alone: its refusal ends the communicator by name. */
-	must("a type that NCCL lacks", await(&e, 20000), world->order == COMM_NCCL ? STEP_SYSTEM : STEP_OK);
+	must("a type that NCCL lacks", await(&e, 60000), world->order == COMM_NCCL ? STEP_SYSTEM : STEP_OK);
 	if (world->order == COMM_NCCL)
 		said("ncclAllReduce: a fake error");
 }
@@ -280,7 +280,7 @@ static void theirs_body(uint32_t self, void *arg)
 static void cancelled(uint64_t order, struct ended *e)
 {
 	driver->cancel(end, order);
-	must("a cancelled operation", await(e, 5000), STEP_REMOTE);
+	must("a cancelled operation", await(e, 30000), STEP_REMOTE);
 }
 
 /* The first rank fails in the second operation, by itself; the others hang until they are cancelled. */
@@ -304,7 +304,7 @@ static void fails_body(uint32_t self, void *arg)
 			hangs(&e);
 			cancelled(3, &e);
 		} else {
-			must("the failing rank", await(&e, 5000), code);
+			must("the failing rank", await(&e, 30000), code);
 			said(code == STEP_REMOTE ? "a fake remote error" : "a fake error");
 		}
 		world_barrier();
@@ -312,16 +312,16 @@ static void fails_body(uint32_t self, void *arg)
 		/* Whether it is stuck depends on where the first one is. */
 		world_barrier();
 		driver->cancel(end, 3);
-		must("the others", await(&e, 5000), STEP_REMOTE);
+		must("the others", await(&e, 30000), STEP_REMOTE);
 	}
 	/* Another communicator is not affected; the broken one stays so, without a call of NCCL's. */
-	must("another communicator", await(&other, 20000), STEP_OK);
+	must("another communicator", await(&other, 60000), STEP_OK);
 	works(2, 5, 9000);
 	calls(got, sizeof(got));
 	if (!strstr(got, "ncclCommAbort") || strstr(strstr(got, "ncclCommAbort") + 1, "ncclCommAbort"))
 		world_fail("rank %u did not abort once:\n%s", self, got);
 	must("start", start_on(1, 6, sum_of(3), send, recv, &again), 0);
-	must("a broken communicator", await(&again, 5000),
+	must("a broken communicator", await(&again, 30000),
 	     self || strstr(how, "hang") || strstr(how, "stall") ? STEP_REMOTE : code);
 	expect_calls("a broken communicator", "%s", "");
 	driver->leave(end, 1);
@@ -341,7 +341,7 @@ static void creation_body(uint32_t self, void *arg)
 		world_join(1);
 		must("start", start_on(1, 1, sum_of(10), send, recv, &e), 0);
 		if (self == 1) {
-			must("who cannot join", await(&e, 5000), STEP_SYSTEM);
+			must("who cannot join", await(&e, 30000), STEP_SYSTEM);
 			said("ncclCommInitRankConfig");
 		} else {
 			hangs(&e);
@@ -351,7 +351,7 @@ static void creation_body(uint32_t self, void *arg)
 	}
 	world_barrier();
 	world_join(2);
-	works(2, 2, 5000);
+	works(2, 2, 30000);
 }
 
 /* NCCL fails when nobody calls it any more: the others may have got all that they need. */
@@ -365,12 +365,12 @@ static void late_body(uint32_t self, void *arg)
 	world_join(1);
 	must("start", start_on(1, 1, sum_of(5000), send, recv, &e), 0);
 	if (self == 0) {
-		must("who fails late", await(&e, 5000), STEP_REMOTE);
+		must("who fails late", await(&e, 30000), STEP_REMOTE);
 		said("an operation: a fake remote error");
 	}
 	world_barrier();
 	driver->cancel(end, 1);
-	rc = await(&e, 5000);
+	rc = await(&e, 30000);
 	if (rc != STEP_OK && rc != STEP_REMOTE)
 		must("the others", rc, STEP_REMOTE);
 }
@@ -392,7 +392,7 @@ static void early_body(uint32_t self, void *arg)
 		usleep(100000);
 		world_join(1);
 		must("start", start_on(1, 1, call, send, recv, &e), 0);
-		must("without one that has left", await(&e, 20000), STEP_OK);
+		must("without one that has left", await(&e, 60000), STEP_OK);
 		if (self && recv[9] != 5)
 			world_fail("got %f", recv[9]);
 	}
@@ -407,7 +407,7 @@ static void killed_body(uint32_t self, void *arg)
 
 	(void)arg;
 	world_join(1);
-	works(1, 1, 5000);
+	works(1, 1, 30000);
 	world_barrier();
 	if (self == 1) {
 		kill(getpid(), SIGKILL);
@@ -417,7 +417,7 @@ static void killed_body(uint32_t self, void *arg)
 	/* NCCL says so, or the step does. */
 	if (await(&e, 100) == -1)
 		driver->cancel(end, 2);
-	must("a dead peer", await(&e, 5000), STEP_REMOTE);
+	must("a dead peer", await(&e, 30000), STEP_REMOTE);
 	driver->leave(end, 1);
 }
 
@@ -439,13 +439,13 @@ static void reset_body(uint32_t self, void *arg)
 		world_barrier();
 	driver->reset(end);
 	if (self == 0) {
-		must("a reset", await(&e, 5000), STEP_SYSTEM);
-		must("behind a reset", await(&f, 5000), STEP_SYSTEM);
+		must("a reset", await(&e, 30000), STEP_SYSTEM);
+		must("behind a reset", await(&f, 30000), STEP_SYSTEM);
 		world_barrier();
 	}
 	driver->leave(end, 1);
 	world_join(2);
-	works(2, 4, 5000);
+	works(2, 4, 30000);
 }
 
 /* ------------------------------------------------------------------------------ buffers */
@@ -486,11 +486,11 @@ static void buffers_body(uint32_t self, void *arg)
 		world_barrier();
 		if (self)
 			must("start", start_on(1, order, sum_of(10), send, recv, &e), 0);
-		must("sum", await(&e, 20000), STEP_OK);
+		must("sum", await(&e, 60000), STEP_OK);
 		must("start", start_on(1, order + 1, (struct step_call){ .kind = self ? STEP_RECV : STEP_SEND,
 		                                                     .type = TREE_F32, .peer = !self, .count = 1000 },
 		                       self ? NULL : b[2], recv, &e), 0);
-		must("from a buffer", await(&e, 20000), STEP_OK);
+		must("from a buffer", await(&e, 60000), STEP_OK);
 		for (int i = 0; self && i < 1000; i++)
 			if (recv[i] != (round ? 9 : 7))
 				world_fail("element %d from a buffer is %f", i, recv[i]);
@@ -525,7 +525,7 @@ static void bad_body(uint32_t self, void *arg)
 		must("a bad call", start_on(1, 1, bad[i], send, recv, &e), -EINVAL);
 	must("without a buffer", start_on(1, 1, sum_of(1), send, NULL, &e), -EINVAL);
 	must("start", start_on(9, 1, sum_of(1), send, recv, &e), 0);
-	must("a communicator that nobody knows", await(&e, 5000), STEP_SYSTEM);
+	must("a communicator that nobody knows", await(&e, 30000), STEP_SYSTEM);
 	driver->cancel(end, 77);
 	driver->withdraw(end, 77);
 	driver->leave(end, 77);
@@ -534,7 +534,7 @@ static void bad_body(uint32_t self, void *arg)
 	world_join(1);
 	works(1, 2, 10);
 	must("an order that has been", start_on(1, 2, sum_of(10), send, recv, &e), 0);
-	must("is one of its own", await(&e, 5000), STEP_OK);
+	must("is one of its own", await(&e, 30000), STEP_OK);
 }
 
 static void refused(const char *path, int rc, const char *text)

@@ -198,8 +198,6 @@ static void comm_drop(struct communicator *c)
 	for (p = &comms.all; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
-	if (c->grouped && comms.driver->leave)
-		comms.driver->leave(comms.transport, c->key);
 	__atomic_store_n(&c->word->state, SV_COMM_ENDED, __ATOMIC_RELEASE);
 	c->word = NULL;
 	if (c->told)
@@ -212,6 +210,9 @@ void comm_put(struct communicator *c)
 {
 	if (--c->refs)
 		return;
+	/* Not before what it has sent into buffers has been received. */
+	if (c->grouped && comms.driver->leave)
+		comms.driver->leave(comms.transport, c->key);
 	free(c->seat);
 	free(c);
 }

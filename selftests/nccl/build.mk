@@ -29,6 +29,9 @@ HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills tes
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
+LONG_TESTS += selftests/nccl/test-captured-torch
+FULL_TESTS += selftests/nccl/test-captured-torch
+TIMEOUT_test-captured-torch := 1500
 endif
 endif
 endif

@@ -5,6 +5,7 @@
  * Values are integers modulo 2^32, so the host computes what each rank must have.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "ranks.h"
 
@@ -712,6 +713,124 @@ static void conditional(void)
 	OK(ncclCommDestroy(comm));
 }
 
+/* Deep and wide graphs, and what is too deep or too wide. */
+static void limits(void)
+{
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), on[65];
+	uint32_t *x = start(1);
+	array of[RANKS];
+	cudaGraphExec_t exec;
+	cudaGraph_t g;
+
+	for (int deep = 300; deep <= 4097; deep += 3797) {
+		capture(st);
+		for (int k = 0; k < deep; k++) {
+			OK(ncclBroadcast(x, x, 1, ncclUint32, k % ranks, comm, st));
+			if (deep == 300)
+				mad(st, x, x, 1, rank);
+		}
+		g = captured(st);
+		if (deep == 300) {
+			exec = executable(g);
+			OK(cudaGraphLaunch(exec, st));
+			OK(cudaStreamSynchronize(st));
+			OK(cudaGraphExecDestroy(exec));
+		} else {
+			IS(cudaGraphInstantiateWithFlags(&exec, g, 0), cudaErrorNotSupported);
+			cudaGetLastError();
+		}
+		OK(cudaGraphDestroy(g));
+	}
+	host_start(of, 1);
+	for (int k = 0; k < 300; k++) {
+		for (int r = 0; r < ranks; r++)
+			of[r][0] = of[k % ranks][0];
+		for (int r = 0; r < ranks; r++)
+			host_mad(of[r], of[r], 1, r);
+	}
+	CHECK(x, of[rank]);
+	for (int k = 0; k < 65; k++)
+		on[k] = stream();
+	for (int wide = 64; wide <= 65; wide++) {
+		uint32_t *many;
+
+		OK(cudaMalloc((void **)&many, wide * 4));
+		OK(cudaMemset(many, 0, wide * 4));
+		OK(cudaDeviceSynchronize());
+		capture(st);
+		for (int k = 0; k < wide; k++)
+			follow(on[k], st);
+		for (int k = 0; k < wide; k++)
+			OK(ncclAllReduce(x, many + k, 1, ncclUint32, ncclMax, comm, on[k]));
+		for (int k = 0; k < wide; k++)
+			follow(st, on[k]);
+		g = captured(st);
+		if (wide == 64) {
+			exec = executable(g);
+			OK(cudaGraphLaunch(exec, st));
+			OK(cudaStreamSynchronize(st));
+			OK(cudaMemcpy(of, many, 4 * wide, cudaMemcpyDeviceToHost));
+			for (int k = 1; k < wide; k++)
+				IS(of[0][k], of[0][0]);
+			IS(!of[0][0], 0);
+			OK(cudaGraphExecDestroy(exec));
+		} else {
+			IS(cudaGraphInstantiateWithFlags(&exec, g, 0), cudaErrorNotSupported);
+			cudaGetLastError();
+		}
+		OK(cudaGraphDestroy(g));
+		OK(cudaFree(many));
+	}
+	OK(ncclCommDestroy(comm));
+}
+
+/* Two threads launch one graph, each in a stream of its own: its launches do not mix. */
+static struct {
+	cudaGraphExec_t exec;
+	cudaStream_t st[2];
+} shared;
+
+static void *launches(void *st)
+{
+	for (int k = 0; k < 50; k++)
+		OK(cudaGraphLaunch(shared.exec, (cudaStream_t)st));
+	return NULL;
+}
+
+static void threads(void)
+{
+	ncclComm_t comm = world(0);
+	uint32_t *x = start(1);
+	array of[RANKS], total;
+	pthread_t t[2];
+
+	for (int k = 0; k < 2; k++)
+		shared.st[k] = stream();
+	capture(shared.st[0]);
+	mad(shared.st[0], x, x, 3, rank);
+	sum(comm, x, x, shared.st[0]);
+	mad(shared.st[0], x, x, 1, 1);
+	shared.exec = executable(captured(shared.st[0]));
+	for (int k = 0; k < 2; k++)
+		OK(pthread_create(&t[k], NULL, launches, shared.st[k]));
+	for (int k = 0; k < 2; k++)
+		OK(pthread_join(t[k], NULL));
+	host_start(of, 1);
+	for (int k = 0; k < 100; k++) {
+		for (int r = 0; r < ranks; r++)
+			host_mad(of[r], of[r], 3, r);
+		host_sum(total, of);
+		host_mad(total, total, 1, 1);
+		for (int r = 0; r < ranks; r++)
+			memcpy(of[r], total, sizeof(total));
+	}
+	OK(cudaDeviceSynchronize());
+	CHECK(x, total);
+	OK(cudaGraphExecDestroy(shared.exec));
+	OK(ncclCommDestroy(comm));
+}
+
 /* ------------------------------------------------------------------------------ failures */
 
 static ncclResult_t async_error(ncclComm_t comm)
@@ -813,6 +932,7 @@ static const struct {
 } tests[] = {
 	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "beside", beside }, { "mixed", mixed }, { "child", child },
 	{ "update", update }, { "looks", looks }, { "conditional", conditional },
+	{ "limits", limits }, { "threads", threads },
 	{ "aborted", aborted }, { "dies", dies },
 };
 

@@ -209,6 +209,7 @@ static void many(void)
 	OK(ncclRecv(in, COUNT, ncclUint32, before, comm, st));
 	OK(ncclAllReduce(y, y, COUNT, ncclUint32, ncclMax, comm, on[1]));
 	OK(ncclGroupEnd());
+	follow(st, on[0]);				/* x has been read */
 	mad(st, x, y, 1, rank);
 	OK(ncclBroadcast(x, x, COUNT, ncclUint32, 0, comm, st));
 	for (int k = 0; k < 3; k++)

@@ -389,6 +389,25 @@ TEST_F(state, a_communicator_stands_when_all_have_joined)
 	}
 }
 
+/* One may hear late that all have joined: when another has left already, and its process has gone. */
+TEST_F(state, who_joined_is_known_after_it_has_gone)
+{
+	uint32_t r, proxy[3] = { 9, 9, 9 };
+
+	ASSERT_EQ(on(self->s, STEP_LEAVE, 2), 0);
+	ASSERT_EQ(on(self->s, STEP_EXIT, 2), 0);
+	EXPECT_EQ(count(STEP_RELEASE), 1);
+	EXPECT_EQ(step_proxy(self->s, 2), STEP_NONE);
+	EXPECT_EQ(step_ranks(self->s, 0, proxy, 3), 3);
+	for (r = 0; r < 3; r++)
+		EXPECT_EQ(proxy[r], r);
+	/* who has not joined yet is nobody */
+	ASSERT_EQ(join(self->s, 0, 8, 2, 0), 3);
+	EXPECT_EQ(step_ranks(self->s, 3, proxy, 2), 2);
+	EXPECT_EQ(proxy[0], 0);
+	EXPECT_EQ(proxy[1], STEP_NONE);
+}
+
 TEST_F(state, a_creation_fails_for_all_or_none)
 {
 	int m;

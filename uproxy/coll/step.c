@@ -677,6 +677,7 @@ static int member_joins(const struct turn *t, const struct step_event *e)
 	}
 	member_at(s, c->first + e->rank)->used = IN;
 	member_at(s, c->first + e->rank)->proxy = e->proxy;
+	member_at(s, c->first + e->rank)->joined = e->proxy;
 	if (c->joined == c->ranks) {
 		c->state = STANDING;
 		for (r = 0; r < c->ranks; r++)
@@ -879,7 +880,8 @@ uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint
 		return 0;
 	c = comm_at(s, member_at(s, member)->comm);
 	for (r = 0; r < c->ranks && r < max; r++)
-		proxy[r] = step_proxy(s, c->first + r);
+		proxy[r] = member_at(s, c->first + r)->used == RESERVED ?
+			STEP_NONE : member_at(s, c->first + r)->joined;
 	return c->ranks;
 }
 

@@ -188,7 +188,8 @@ struct step *step_grow(const struct step *s, void *mem, const struct step_limits
 uint32_t step_proxy(const struct step *s, uint32_t member);
 
 /*
- * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]. Returns the
+ * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]: those that joined,
+ * though they may have gone since, before this member has heard that all had joined. Returns the
  * number of ranks, which may be above max; 0: there is no such member.
  */
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max);

@@ -52,6 +52,7 @@ struct member {
 	uint8_t used; /* enum member_state */
 	uint8_t silent; /* its process is gone: nobody hears of its ends */
 	uint32_t comm, proxy;
+	uint32_t joined; /* the proxy that joined; stays when that is gone */
 	uint64_t posted; /* collectives */
 };
 

@@ -191,9 +191,10 @@ static bool is_parked(struct sv_session *s, const struct ring_record *rec, const
 	if (how == PARK_RUN)
 		return false;
 	consume(s, rec, how == PARK_PARKED && r->flags & RECORD_LOG);
-	if (how == PARK_PARKED)
+	if (how == PARK_PARKED && !park_answered(rec, r))
 		return true;
-	k->c.status = how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+	k->c.status = how == PARK_PARKED ? CUDA_SUCCESS :
+		      how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 	answer_call(k);
 	return true;
 }

@@ -196,10 +196,12 @@ struct record {
 	uint16_t of;
 	/*
 	 * What it waits for if something is parked (streams/park.h, enum park); the same of its stream,
-	 * and of the events that it records (waits: waits for), asks about; of PARK_POST, the communicator.
+	 * and of the event or graph that it records or changes (waits: uses), of those that it asks about;
+	 * of PARK_POST, the communicator. versions: an event that park.c gives copies. answered: at once, when
+	 * it is parked and complete in itself; an error comes later.
 	 */
 	uint8_t park;
-	bool waits;
+	bool waits, versions, answered;
 	uint16_t stream, event, event2;
 	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
 	struct record_key {
@@ -386,6 +388,12 @@ int do_event_query(struct call *k);
 
 /* Called before a stream is destroyed: synchronising its context still waits for its work. */
 CUresult sync_orphan(struct sv_session *s, struct stream *st);
+
+/* Makes an event that is complete when this one's last recording is; the context is current. */
+CUresult event_copy(struct sv_session *s, CUevent event, CUevent *copy);
+
+/* Until the next call of this, sv_real gives this thread the driver's event e for any event; NULL: it does not. */
+void event_instead(CUevent e);
 
 /* ------------------------------------------------------------------------------ others */
 

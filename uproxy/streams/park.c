@@ -9,10 +9,18 @@
  *
  * Records in no stream's order are in other queues: `all` for those that wait for everything (the
  * ends of objects, in their order), `order` for those that later records wait for, too, and one for
- * each synchronisation of an event. Nothing waits for one of the last kind, which goes with its record;
- * all others are freed when nothing is parked.
+ * each synchronisation of an event and each change of a graph. All are freed when nothing is parked, and
+ * those of the last kind and of destroyed streams some time before.
  *
  * Positions refer to earlier records alone, so nothing waits in a circle.
+ *
+ * A *version* of an event is one recording of it, as long as a parked record needs that. As in CUDA, an event
+ * may be recorded again while waits for the earlier recording are open, and nothing waits for these: the
+ * earlier version gets an event of its own, a copy.
+ *
+ *   recorded, in the event ── a later one is recorded, waits are parked ──► in a copy
+ *   parked ── runs, is the latest so far ──► in the event
+ *      └───── runs, a later one has run ───► in a copy if waits are parked, else nowhere
  */
 #include <stdlib.h>
 
@@ -23,9 +31,17 @@ struct position {
 	uint64_t ticket;
 };
 
+struct version {
+	uint64_t event;
+	uint64_t number;
+	unsigned int refs;		/* parked records: its own, and waits */
+	CUevent copy;			/* NULL: the event has it */
+};
+
 struct parked {
 	struct parked *next;
 	const struct record *row;
+	struct version *version;	/* what it records or waits for, or NULL */
 	uint64_t ticket;
 	unsigned int npos;
 	struct position *pos;
@@ -35,18 +51,25 @@ struct parked {
 
 struct queue {
 	struct queue *next;
-	struct stream *st;		/* NULL: of none, or of one that has ended */
-	bool ordered;			/* of a stream */
-	bool single;			/* goes with its record */
+	struct stream *st;		/* NULL: of none, or of one that has been destroyed */
+	bool of_stream;
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
 	bool held;
 };
 
-/* The last parked record that recorded an event or posted to a communicator, and the last that uses it. */
+/*
+ * Of an event, a communicator or an instantiated graph: the last parked record that recorded it, posted to it or
+ * changed it, and the last that uses it.
+ */
 struct name {
 	uint64_t what;
 	struct position made, used;
+	unsigned int open;		/* parked records of it */
+	/* Of an event's versions, the number of the last one, and of the one that the event has; and
+	 * these two themselves, if something refers to them. */
+	uint64_t last_number, held_number;
+	struct version *last, *held;
 };
 
 bool park_any;
@@ -57,8 +80,10 @@ static struct name *names;
 static size_t nnames, names_room;
 static uint64_t parked;			/* records, and streams held */
 static uint64_t records_parked;
+static uint64_t queues_idle;		/* that the next tidy() may free */
 static struct parked *running;		/* by park_run() */
 
+#define QUEUES_IDLE_MAX	64
 #define COMM_NAME	(1ull << 63)	/* a communicator's number among names; handles do not have it */
 
 bool park_busy(const struct stream *st)
@@ -78,6 +103,11 @@ static bool is_closed(const struct record *r)
 	return r->park == PARK_POST && __atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE);
 }
 
+bool park_answered(const struct ring_record *rec, const struct record *r)
+{
+	return r->answered && rec->len > r->size;	/* what it describes is in it */
+}
+
 uint64_t park_count(void)
 {
 	return records_parked;
@@ -90,7 +120,7 @@ static struct queue *queue_new(struct stream *st)
 	if (!q)
 		return NULL;
 	q->st = st;
-	q->ordered = st;
+	q->of_stream = st;
 	q->last = &q->first;
 	q->next = queues;
 	queues = q;
@@ -114,6 +144,16 @@ static void forget_all(void)
 	order = all = NULL;
 	nnames = 0;
 	park_any = false;
+}
+
+void park_stream_gone(struct stream *st)
+{
+	park_release(st);
+	if (st->queue) {
+		st->queue->st = NULL;
+		queues_idle++;
+	}
+	st->queue = NULL;
 }
 
 static bool passed(const struct position *p)
@@ -158,7 +198,7 @@ static void wait_for_tail(struct waits *w, struct queue *q)
 static void wait_for_all(struct waits *w)
 {
 	for (struct queue *q = queues; q; q = q->next)
-		if (q->ordered)
+		if (q->of_stream)
 			wait_for_tail(w, q);
 }
 
@@ -170,13 +210,51 @@ static struct name *name_find(uint64_t what)
 	return NULL;
 }
 
+static void forget_passed(struct position *p)
+{
+	if (passed(p))
+		*p = (struct position){ 0 };
+}
+
+/* Drops names and queues that nothing refers to, while something is parked all the time. */
+static void tidy(void)
+{
+	struct queue **at, *q;
+	size_t n = 0;
+
+	for (q = queues; q; q = q->next)
+		for (struct parked *p = q->first; p; p = p->next)
+			for (unsigned int i = 0; i < p->npos; i++)
+				forget_passed(&p->pos[i]);
+	for (size_t i = 0; i < nnames; i++) {
+		forget_passed(&names[i].made);
+		forget_passed(&names[i].used);
+		if (names[i].open || names[i].made.q || names[i].used.q)
+			names[n++] = names[i];
+	}
+	nnames = n;
+	for (at = &queues; (q = *at);) {
+		if (q->st || q == order || q == all || q->first || q->out < q->in) {
+			at = &q->next;
+			continue;
+		}
+		*at = q->next;
+		free(q);
+	}
+	queues_idle = 0;
+}
+
 static struct name *name_get(uint64_t what)
 {
 	struct name *n = name_find(what), *more;
+	bool full;
 
 	if (n)
 		return n;
-	if (nnames == names_room) {
+	full = nnames == names_room;
+	if (full)
+		tidy();
+	if (full && nnames >= names_room / 2) {
 		size_t room = names_room ? 2 * names_room : 64;
 
 		more = realloc(names, room * sizeof(*more));
@@ -228,19 +306,105 @@ static uint64_t name_of(const struct ring_record *rec, const struct record *r)
 	return r->park == PARK_POST ? COMM_NAME | field(rec, r->event) : field(rec, r->event);
 }
 
+/* ------------------------------------------------------------------------------ versions of events */
+
+static void version_put(struct sv_session *s, struct version *v)
+{
+	struct name *n;
+
+	if (!v || --v->refs)
+		return;
+	n = name_find(v->event);
+	if (n && n->last == v)
+		n->last = NULL;
+	if (n && n->held == v)
+		n->held = NULL;
+	if (v->copy)
+		s->hal.drv.cuEventDestroy_v2(v->copy);
+	free(v);
+}
+
+/* The version that a record, which is about to be parked, makes or waits for. NULL: no memory. */
+static struct version *version_get(struct name *n, bool waits)
+{
+	struct version *v = waits ? n->last : NULL;
+
+	if (!v) {
+		v = calloc(1, sizeof(*v));
+		if (!v)
+			return NULL;
+		v->event = n->what;
+		v->number = waits ? n->last_number : ++n->last_number;
+		n->last = v;
+		if (waits)		/* nothing parked records it: it is in the event */
+			n->held = v;
+	}
+	v->refs++;
+	return v;
+}
+
+/* The event is about to be recorded: what it has gets a copy, if parked records wait for that. */
+static CUresult event_makes_room(struct sv_session *s, struct name *n, uint64_t number)
+{
+	CUresult r = CUDA_SUCCESS;
+	uint64_t real;
+
+	if (n->held && n->held->refs && !sv_real(s, SV_T_CUevent, n->what, 0, &real))
+		r = event_copy(s, (CUevent)(uintptr_t)real, &n->held->copy);
+	n->held = NULL;
+	n->held_number = number;
+	return r;
+}
+
+/* Runs a parked record of an event, or not if a later one has been recorded and nothing waits for this. */
+static void run_version(struct sv_session *s, const struct parked *p)
+{
+	struct version *v = p->version;
+	struct name *n = name_find(v->event);
+	CUresult r;
+
+	if (sv_enter(s, field(&p->rec, 1)))	/* the context has gone, which the handler says */
+		return serve_parked(s, &p->rec, p->row);
+	r = CUDA_SUCCESS;
+	if (p->row->waits) {
+		event_instead(v->copy);
+	} else if (v->number > n->held_number) {
+		r = event_makes_room(s, n, v->number);
+		n->held = v;
+	} else if (v->refs > 1) {
+		r = s->hal.drv.cuEventCreate(&v->copy, CU_EVENT_DISABLE_TIMING);
+		event_instead(v->copy);
+	} else {
+		return;
+	}
+	if (r)
+		session_error(s, r, p->rec.op, p->rec.seq);
+	serve_parked(s, &p->rec, p->row);
+	event_instead(NULL);
+}
+
 /* ------------------------------------------------------------------------------ parking */
 
 static enum park_answer park(struct queue *q, const struct ring_record *rec, const struct record *r,
-			struct waits *w)
+			struct waits *w, struct name *n)
 {
 	struct parked *p = malloc(sizeof(*p) + ((rec->len + 7) & ~7ull));
+	struct version *v = p && n && r->versions ? version_get(n, r->waits) : NULL;
 
-	if (!p || w->failed) {
+	if (!p || w->failed || (n && r->versions && !v)) {
+		version_put(NULL, v);
 		free(p);
 		free(w->pos);
 		return PARK_NO_MEMORY;
 	}
-	*p = (struct parked){ .row = r, .ticket = ++q->in, .npos = w->n, .pos = w->pos, .rec = *rec };
+	*p = (struct parked){ .row = r, .version = v, .ticket = ++q->in, .npos = w->n, .pos = w->pos,
+			      .rec = *rec };
+	if (park_answered(rec, r))
+		p->rec.cpl = 0;
+	if (n) {
+		n->open++;
+		*(r->waits ? &n->used : &n->made) = (struct position){ q, p->ticket };
+	}
 	memcpy(p->data, rec->data, rec->len);
 	p->rec.data = p->data;
 	*q->last = p;
@@ -250,29 +414,42 @@ static enum park_answer park(struct queue *q, const struct ring_record *rec, con
 	return PARK_PARKED;
 }
 
+/* What a record waits for since it concerns this: an event has versions for that; all else is used in order. */
+static void wait_for_name(struct waits *w, const struct name *n, const struct record *r)
+{
+	if (!n || (r->versions && !r->waits))
+		return;
+	wait_for(w, n->made);
+	if (!r->versions)
+		wait_for(w, n->used);
+}
+
+/* An event is recorded at once, though earlier recordings or waits for them may be parked. */
+static enum park_answer recorded_now(struct sv_session *s, struct name *n)
+{
+	CUresult r = event_makes_room(s, n, ++n->last_number);
+
+	n->last = NULL;
+	n->made = (struct position){ 0 };
+	return r ? PARK_NO_MEMORY : PARK_RUN;
+}
+
 static enum park_answer park_in_stream(struct sv_session *s, const struct ring_record *rec,
 				  const struct record *r)
 {
 	struct stream *st = stream_of(s, rec, r);
 	struct waits w = { 0 };
 	struct name *n = NULL;
-	struct position here;
-	enum park_answer rc;
 
 	if (!st)
 		return PARK_RUN;
 	wait_for_tail(&w, order);
 	wait_for_streams(&w, st);
-	if (r->event) {
+	if (r->event)
 		n = name_find(name_of(rec, r));
-		/* Whoever records an event, or posts, comes after those who use what was there. */
-		if (n)
-			wait_for(&w, n->made);
-		if (n && !r->waits)
-			wait_for(&w, n->used);
-	}
+	wait_for_name(&w, n, r);
 	if (!w.n && !w.failed && !park_busy(st) && !is_closed(r))
-		return PARK_RUN;
+		return n && r->versions && !r->waits ? recorded_now(s, n) : PARK_RUN;
 	if (!st->queue && !queue_new(st)) {
 		free(w.pos);
 		return PARK_NO_MEMORY;
@@ -281,11 +458,7 @@ static enum park_answer park_in_stream(struct sv_session *s, const struct ring_r
 		free(w.pos);
 		return PARK_NO_MEMORY;
 	}
-	rc = park(st->queue, rec, r, &w);
-	here = (struct position){ st->queue, st->queue->in };
-	if (rc == PARK_PARKED && n)
-		*(r->waits ? &n->used : &n->made) = here;
-	return rc;
+	return park(st->queue, rec, r, &w, n);
 }
 
 bool park_posting(uint64_t comm)
@@ -298,20 +471,21 @@ bool park_posting(uint64_t comm)
 static enum park_answer park_alone(const struct ring_record *rec, const struct record *r)
 {
 	struct queue **of = r->park == PARK_ORDER ? &order : r->park == PARK_ALL ? &all : NULL, *q;
+	struct name *n = r->event ? name_find(field(rec, r->event)) : NULL;
 	struct waits w = { 0 };
-	struct name *n;
 
 	wait_for_tail(&w, order);
-	if (r->park == PARK_WAITS) {
-		n = name_find(field(rec, r->event));
-		if (n)
-			wait_for(&w, n->made);
-	} else {
+	wait_for_name(&w, n, r);
+	if (of) {
 		wait_for_all(&w);
 		wait_for_tail(&w, all);
 	}
 	if (!w.n && !w.failed)
 		return PARK_RUN;
+	if (r->event && !n && !(n = name_get(field(rec, r->event)))) {
+		free(w.pos);
+		return PARK_NO_MEMORY;
+	}
 	q = of && *of ? *of : queue_new(NULL);
 	if (!q) {
 		free(w.pos);
@@ -319,8 +493,7 @@ static enum park_answer park_alone(const struct ring_record *rec, const struct r
 	}
 	if (of)
 		*of = q;
-	q->single = !of;
-	return park(q, rec, r, &w);
+	return park(q, rec, r, &w, n);
 }
 
 static bool is_busy(struct sv_session *s, const struct ring_record *rec, const struct record *r)
@@ -349,7 +522,7 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
 	case PARK_STREAM:
 	case PARK_POST:
 		return park_in_stream(s, rec, r);
-	case PARK_WAITS:
+	case PARK_ALONE:
 	case PARK_ALL:
 	case PARK_ORDER:
 		return park_alone(rec, r);
@@ -386,14 +559,6 @@ void park_release(struct stream *st)
 	parked--;
 }
 
-void park_leave(struct stream *st)
-{
-	park_release(st);
-	if (st->queue)
-		st->queue->st = NULL;
-	st->queue = NULL;
-}
-
 static bool is_due(const struct queue *q)
 {
 	const struct parked *p = q->first;
@@ -409,6 +574,7 @@ static bool is_due(const struct queue *q)
 static void run_first(struct sv_session *s, struct queue *q)
 {
 	struct parked *p = q->first;
+	struct name *n;
 
 	q->first = p->next;
 	if (!q->first)
@@ -416,34 +582,36 @@ static void run_first(struct sv_session *s, struct queue *q)
 	parked--;
 	records_parked--;
 	running = p;
-	serve_parked(s, &p->rec, p->row);
+	if (p->version)
+		run_version(s, p);
+	else
+		serve_parked(s, &p->rec, p->row);
 	running = NULL;
 	if (!q->held)
 		q->out = p->ticket;
+	version_put(s, p->version);
+	n = p->row->event ? name_find(name_of(&p->rec, p->row)) : NULL;
+	if (n && n->open)
+		n->open--;
+	queues_idle += !q->st && !q->first;
 	free(p->pos);
 	free(p);
 }
 
 void park_run(struct sv_session *s)
 {
-	struct queue **at, *q;
 	bool some = true;
 
 	while (some && parked) {
 		some = false;
-		for (at = &queues; (q = *at);) {
+		for (struct queue *q = queues; q; q = q->next)
 			while (is_due(q) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
 				run_first(s, q);
 				some = true;
 			}
-			if (!q->single || q->first) {
-				at = &q->next;
-				continue;
-			}
-			*at = q->next;
-			free(q);
-		}
 	}
 	if (!parked && !__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE))
 		forget_all();
+	else if (queues_idle > QUEUES_IDLE_MAX)
+		tidy();
 }

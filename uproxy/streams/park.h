@@ -24,11 +24,14 @@ enum park {
 	PARK_NEVER,	/* makes or asks something that no parked record changes */
 	PARK_STREAM,	/* is in its stream's order; may record an event or wait for one */
 	PARK_POST,	/* the same, and behind earlier ones with the same number: a collective */
-	PARK_WAITS,	/* an event's synchronisation: waits for its record */
+	PARK_ALONE,	/* in no stream: waits for what concerns the same event or graph */
 	PARK_ALL,	/* waits for all that is parked */
 	PARK_ORDER,	/* the same, and what comes later waits for it */
 	PARK_BUSY,	/* a query: not ready as long as its stream is held or its event parked */
 };
+
+/* Is the record, if it is parked, answered at once? */
+bool park_answered(const struct ring_record *rec, const struct record *r);
 
 /* What park_take says about a record. */
 enum park_answer { PARK_RUN, PARK_PARKED, PARK_NOT_READY, PARK_NO_MEMORY };
@@ -44,9 +47,6 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
  */
 int park_hold(struct sv_session *s, struct stream *st);
 void park_release(struct stream *st);
-
-/* The stream has ended. Its queue stays as long as others refer to positions in it. */
-void park_leave(struct stream *st);
 void park_run(struct sv_session *s);
 
 /*
@@ -54,6 +54,9 @@ void park_run(struct sv_session *s);
  * and park_run() is due. false: consumer; true: any thread.
  */
 void park_posts(bool open);
+
+/* The stream is being destroyed: nothing that is parked is in it any more. */
+void park_stream_gone(struct stream *st);
 
 /* Is the stream held, or is something parked in it? */
 bool park_busy(const struct stream *st);

@@ -141,7 +141,7 @@ int do_stream_destroy(struct call *k)
 	sv_unbind(s, SV_T_CUstream, a->stream);
 	r = sync_orphan(s, st);
 	stream_unmark(s, st);
-	park_leave(st);
+	park_stream_gone(st);
 	if (!r)
 		r = s->hal.drv.cuStreamDestroy_v2(st->real);
 	for (p = &st->context->streams; *p; p = &(*p)->next)

@@ -213,6 +213,51 @@ int do_event_query(struct call *k)
 	return fails(k, k->c.session->hal.drv.cuEventQuery(event));
 }
 
+struct copying {
+	struct context *context;
+	struct spare *spare;
+};
+
+static void copied(void *arg, CUresult status)
+{
+	struct copying *c = arg;
+
+	(void)status;
+	put_spare(c->context, c->spare);
+	free(c);
+}
+
+/* A helper stream waits for the event, and records the copy; others use that stream only after that. */
+CUresult event_copy(struct sv_session *s, CUevent event, CUevent *copy)
+{
+	struct copying *c;
+	struct hal *h = &s->hal;
+	CUevent e;
+	CUresult r;
+
+	r = h->drv.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING);
+	if (r)
+		return r;
+	*copy = e;
+	if (!h->drv.cuEventQuery(event))
+		return CUDA_SUCCESS;	/* one that has not been recorded is complete, too */
+	c = malloc(sizeof(*c));
+	if (!c)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	c->context = context_here();
+	c->spare = get_spare(s, c->context, &r);
+	if (!c->spare) {
+		free(c);
+		return r;
+	}
+	r = h->drv.cuStreamWaitEvent(c->spare->stream, event, 0);
+	if (!r)
+		r = h->drv.cuEventRecord(e, c->spare->stream);
+	if (r || hal_notify(h, c->spare->stream, copied, c))
+		copied(c, r);
+	return r;
+}
+
 /* ------------------------------------------------------------------------------ a context */
 
 struct gather {

@@ -61,6 +61,8 @@ enum session_state {
 	SESSION_FORKED,		/* a child of the process that called cuInit; it has no device */
 };
 
+#define PARKED_ENDS 65536	/* ends of objects of a type that may be parked: object.c */
+
 /*
  * All state is in struct process or in a struct session, of which the process has one for each
  * device that it works on. Statics of files are the process's, too. These are all of them, each
@@ -562,6 +564,7 @@ struct stage {
 	uint64_t word;		/* arena offset */
 	uint64_t value;		/* the word has this value when the slot is free again */
 	unsigned int slot;
+	struct stages *set;
 };
 
 #define STAGE_SMALL (64u << 10)

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define CHUNK 4096
-#define PARKED_ENDS 65536
 #define TYPES (SV_T_CUstream + 1)
 
 LOCAL struct obj **obj_chunks[TYPES][4096];

@@ -129,8 +129,15 @@ static struct table {
 		uint8_t use;
 	} *slot;
 	uint32_t n, cap;
-	uint32_t free;			/* + 1 */
+	uint32_t free, last;		/* the list of free ones; + 1 */
+	uint32_t nfree;
 } tables[4];
+
+/* As in object.c: an index is used again when the proxy has ended what had it. */
+static bool may_park(void)
+{
+	return __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+}
 
 static struct table *table_of(unsigned int type)
 {
@@ -143,9 +150,10 @@ uint64_t graph_name(unsigned int type, void *p)
 	struct table *t = table_of(type);
 	uint32_t i;
 
-	if (t->free) {
+	if (t->free && !(may_park() && t->nfree < PARKED_ENDS)) {
 		i = t->free - 1;
 		t->free = t->slot[i].next;
+		t->nfree--;
 	} else {
 		if (t->n == t->cap) {
 			uint32_t cap = t->cap ? t->cap * 2 : 64;
@@ -193,7 +201,16 @@ void graph_unname(unsigned int type, uint64_t handle)
 	uint32_t i = sv_handle_index(handle);
 
 	t->slot[i].p = NULL;
+	t->nfree++;
+	if (t->free && may_park()) {
+		t->slot[i].next = 0;
+		t->slot[t->last - 1].next = i + 1;
+		t->last = i + 1;
+		return;
+	}
 	t->slot[i].next = t->free;
+	if (!t->free)
+		t->last = i + 1;
 	t->free = i + 1;
 }
 

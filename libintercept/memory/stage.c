@@ -5,7 +5,9 @@
  *   free ── stage_get ──► claimed ── stage_sent ──► busy until the device has stored `value` ──► free
  *                            └────── stage_put ──────────────────────────────────────────────► free
  *
- * Slots get their memory when they are first used.
+ * Slots get their memory when they are first used. Copies into a stream that waits for other ranks keep theirs, and
+ * the program may have to do something else before these come: so a process that has had a communicator gets
+ * further slots when all are busy, by sets, and waits for one only when there is no memory for them.
  */
 #include "client.h"
 
@@ -15,8 +17,9 @@
 #define SMALL 64u
 #define LARGE 8u
 #define SLOTS (SMALL + LARGE)
+#define SETS 64u
 
-struct stages {			/* a session's; locks.stage */
+struct stages {			/* a set of slots; locks.stage */
 	struct slot {
 		uint64_t off;		/* 0: not allocated yet */
 		uint64_t value;		/* the word has it when the slot is free */
@@ -25,62 +28,63 @@ struct stages {			/* a session's; locks.stage */
 	} slots[SLOTS];
 	uint64_t words;			/* arena offset, 8 bytes a slot; 0: not there yet */
 	unsigned int next[2];		/* small, large: the slot to try first */
+	struct stages *more;		/* the next set, or NULL; atomic */
 };
+
+static void forget_sets(struct stages *st)
+{
+	struct stages *next;
+
+	for (; st; st = next) {
+		next = st->more;
+		free(st);
+	}
+}
 
 CUresult stage_init(void)
 {
-	if (!here->stages)
-		here->stages = malloc(sizeof(*here->stages));
-	if (!here->stages)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memset(here->stages, 0, sizeof(*here->stages));
-	return CUDA_SUCCESS;
+	forget_sets(here->stages);
+	here->stages = calloc(1, sizeof(*here->stages));
+	return here->stages ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static uint64_t *word_of(unsigned int i)
+static uint64_t *word_of(const struct stages *st, unsigned int i)
 {
-	struct stages *st = here->stages;
-
 	return (uint64_t *)arena_at(st->words) + i;
 }
 
-static bool is_free(unsigned int i)
+static bool is_free(const struct stages *st, unsigned int i)
 {
-	struct stages *st = here->stages;
-
 	return !st->slots[i].claimed &&
-		__atomic_load_n(word_of(i), __ATOMIC_ACQUIRE) == st->slots[i].value;
+		__atomic_load_n(word_of(st, i), __ATOMIC_ACQUIRE) == st->slots[i].value;
 }
 
 /* A free slot of the class, or -1. */
-static int pick(bool large)
+static int pick(struct stages *st, bool large)
 {
-	struct stages *st = here->stages;
 	unsigned int n = large ? LARGE : SMALL, base = large ? SMALL : 0;
 
 	for (unsigned int k = 0; k < n; k++) {
 		unsigned int i = base + st->next[large]++ % n;
 
-		if (is_free(i))
+		if (is_free(st, i))
 			return i;
 	}
 	return -1;
 }
 
-static void take(unsigned int i, struct stage *out)
+static void take(struct stages *st, unsigned int i, struct stage *out)
 {
-	struct stages *st = here->stages;
 	struct slot *s = &st->slots[i];
 	uint64_t len = i < SMALL ? STAGE_SMALL : STAGE_LARGE;
 
 	s->claimed = true;
-	*out = (struct stage){ s->off, len, st->words + i * 8, ++s->value, i };
+	*out = (struct stage){ s->off, len, st->words + i * 8, ++s->value, i, st };
 }
 
 /* Allocate a claimed slot's memory, on its first use. */
 static CUresult back(struct stage *s)
 {
-	struct stages *st = here->stages;
 	CUresult rc;
 
 	if (s->off)
@@ -89,11 +93,11 @@ static CUresult back(struct stage *s)
 	if (rc)
 		stage_put(s);
 	else
-		st->slots[s->slot].off = s->off;
+		s->set->slots[s->slot].off = s->off;
 	return rc;
 }
 
-/* Allocate the slots' words in the first call. */
+/* Allocate the first set's words in the first call. */
 static CUresult make_words(void)
 {
 	struct stages *st = here->stages;
@@ -111,6 +115,38 @@ static CUresult make_words(void)
 	lock_drop(&here->locks.stage);
 	if (!used)
 		arena_free(off);
+	return CUDA_SUCCESS;
+}
+
+/* Adds a set behind the n-th, if that is the last one. */
+static CUresult add_set(unsigned int n)
+{
+	struct stages *st = here->stages, *new;
+	CUresult rc;
+
+	if (n >= SETS)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	new = calloc(1, sizeof(*new));
+	if (!new)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = arena_alloc(SLOTS * 8, 64, NULL, &new->words);
+	if (rc) {
+		free(new);
+		return rc;
+	}
+	memset(arena_at(new->words), 0, SLOTS * 8);
+	lock_take(&here->locks.stage);
+	while (--n && st->more)
+		st = st->more;
+	if (!st->more) {
+		st->more = new;
+		new = NULL;
+	}
+	lock_drop(&here->locks.stage);
+	if (new) {
+		arena_free(new->words);
+		free(new);
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -139,21 +175,29 @@ static CUresult busiest(bool large, uint64_t *ctx, uint64_t *stream)
 CUresult stage_get(uint64_t want, struct stage *out)
 {
 	bool large = want > STAGE_SMALL, any;
-	uint64_t ctx, stream;
+	uint64_t ctx = 0, stream = 0;
+	struct stages *st;
+	unsigned int sets;
 	int i;
 
 	TRY(make_words());
 	for (;;) {
 		any = false;
+		i = -1;
+		sets = 0;
 		lock_take(&here->locks.stage);
-		i = pick(large);
-		if (i >= 0)
-			take(i, out);
-		else
+		for (st = here->stages; st && i < 0; st = st->more, sets++) {
+			i = pick(st, large);
+			if (i >= 0)
+				take(st, i, out);
+		}
+		if (i < 0)
 			any = !busiest(large, &ctx, &stream);
 		lock_drop(&here->locks.stage);
 		if (i >= 0)
 			return back(out);
+		if (__atomic_load_n(&process.posts, __ATOMIC_RELAXED) && !add_set(sets))
+			continue;
 		if (any)
 			TRY(wait_for(ctx, stream));
 		else
@@ -163,7 +207,7 @@ CUresult stage_get(uint64_t want, struct stage *out)
 
 void stage_sent(struct stage *s, const struct context *ctx, const struct stream *on)
 {
-	struct stages *st = here->stages;
+	struct stages *st = s->set;
 
 	lock_take(&here->locks.stage);
 	st->slots[s->slot].ctx = ctx->o.handle;
@@ -174,10 +218,10 @@ void stage_sent(struct stage *s, const struct context *ctx, const struct stream 
 
 void stage_put(struct stage *s)
 {
-	struct stages *st = here->stages;
+	struct stages *st = s->set;
 
 	lock_take(&here->locks.stage);
-	__atomic_store_n(word_of(s->slot), s->value, __ATOMIC_RELEASE);
+	__atomic_store_n(word_of(st, s->slot), s->value, __ATOMIC_RELEASE);
 	st->slots[s->slot].claimed = false;
 	lock_drop(&here->locks.stage);
 }

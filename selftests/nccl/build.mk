@@ -17,7 +17,7 @@ $(NCCL_TESTS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.c selftests/nccl/ranks.h sel
 		-Wl,--$(if $(findstring devices,$@),enable,disable)-new-dtags
 
 # Programs with kernels, by nvcc.
-NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt)
+NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt order examples)
 $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h selftests/jobs/job.cuh \
 		selftests/jobs/gpt.cuh selftests/nccl/build.mk
 	@mkdir -p $(@D)

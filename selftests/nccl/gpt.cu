@@ -444,7 +444,7 @@ void trainer::forward(int mb)
 	accumulate<<<1, 1, 0, s>>>(loss_acc, loss, 1, !mb);
 }
 
-/* A micro-batch's gradients of some weights are complete. After the last one they are averaged, on the other stream. */
+/* A micro-batch's gradients of some weights are complete; after the last one they are averaged, on the other stream. */
 void trainer::complete(int mb, const bucket &b)
 {
 	accumulate<<<blocks(b.n, 256), 256, 0, s>>>(acc + b.from, g + b.from, b.n, !mb);

@@ -29,9 +29,11 @@ HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills tes
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
-LONG_TESTS += selftests/nccl/test-captured-torch
-FULL_TESTS += selftests/nccl/test-captured-torch
+NCCL_LONG_TESTS := $(addprefix selftests/nccl/,test-captured-torch test-orders)
+LONG_TESTS += $(NCCL_LONG_TESTS)
+FULL_TESTS += $(NCCL_LONG_TESTS)
 TIMEOUT_test-captured-torch := 1500
+TIMEOUT_test-orders := 1800
 endif
 endif
 endif

@@ -71,6 +71,23 @@ void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, 
 	pthread_mutex_unlock(&lock);
 }
 
+void trace_coll(const struct uproxy_trace_coll *c)
+{
+	struct uproxy_trace_coll rec = *c;
+
+	rec.kind = UPROXY_TRACE_COLL;
+	rec.len = sizeof(rec);
+	pthread_mutex_lock(&lock);
+	if (file) {
+		fwrite(&rec, sizeof(rec), 1, file);
+		if (rec.ended_ns - flushed > 1000000000ull) {
+			fflush(file);
+			flushed = rec.ended_ns;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 void trace_close(void)
 {
 	pthread_mutex_lock(&lock);

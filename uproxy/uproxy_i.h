@@ -571,6 +571,8 @@ uint64_t now_ns(void);
 
 extern bool trace_on;				/* trace.c */
 int trace_open(const char *path, const struct uproxy_stat *st);
+struct uproxy_trace_coll;
+void trace_coll(const struct uproxy_trace_coll *c);	/* but its kind and len */
 void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, uint64_t bytes);
 void trace_close(void);
 

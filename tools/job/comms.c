@@ -134,7 +134,7 @@ static struct comms_stood *stood_of(struct look *l, uint64_t born)
 	return &l->stood[l->n++];
 }
 
-static const char *type_name(uint8_t type)
+const char *comms_type_name(uint8_t type)
 {
 	static const char *const names[] = { "int8", "uint8", "int32", "uint32", "int64", "uint64",
 					     "f16", "f32", "f64", "bf16", "e4m3", "e5m2" };
@@ -149,7 +149,7 @@ static void op_of(const struct look *l, const struct step *s, const struct step_
 
 	memset(op, 0, sizeof(*op));
 	snprintf(op->kind, sizeof(op->kind), "%s", pair ? "send" : step_kind_name(look->call.kind));
-	snprintf(op->type, sizeof(op->type), "%s", type_name(look->call.type));
+	snprintf(op->type, sizeof(op->type), "%s", comms_type_name(look->call.type));
 	op->count = look->call.count;
 	op->number = look->number;
 	op->source = pair ? (long)look->source : -1;

@@ -85,4 +85,6 @@ void comms_free(struct comms_comm *comm, size_t n);
  */
 int comms_sentence(const struct comms_op *op, uint64_t now_ns, char *text, size_t size);
 
+const char *comms_type_name(uint8_t type);	/* "f32", of an enum tree_type */
+
 #endif

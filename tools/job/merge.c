@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "flows.h"
 #include "merge.h"
+#include "step.h"
 #include "trace.h"
 
 struct raw {
@@ -39,6 +41,7 @@ struct merge {
 	struct sum *sum;
 	int sums, room;
 	uint64_t spans;
+	struct flows flows;	/* collective operations */
 };
 
 /* Names of one file's ops, by number; they point into the mapping. */
@@ -48,6 +51,7 @@ struct names {
 
 typedef void (*span_fn)(struct merge *m, const struct raw *raw, const struct names *names,
 			const struct uproxy_trace_span *span);
+typedef void (*coll_fn)(struct merge *m, const struct raw *raw, const struct uproxy_trace_coll *coll);
 typedef void (*lane_fn)(struct merge *m, const struct raw *raw,
 			const struct uproxy_trace_name *lane);
 
@@ -66,8 +70,8 @@ static void op_name(const struct names *names, unsigned int op, char *buf, size_
 		snprintf(buf, size, "op %u", op);
 }
 
-/* Calls span and lane for each record of their kind; returns where the valid records end. */
-static size_t walk(struct merge *m, const struct raw *raw, span_fn span, lane_fn lane)
+/* Calls span, lane and coll for each record of their kind; returns where the valid records end. */
+static size_t walk(struct merge *m, const struct raw *raw, span_fn span, lane_fn lane, coll_fn coll)
 {
 	size_t at = raw->head->size;
 	struct names *names = calloc(1, sizeof(*names));
@@ -86,6 +90,9 @@ static size_t walk(struct merge *m, const struct raw *raw, span_fn span, lane_fn
 			lane(m, raw, n);
 		else if (n->kind == UPROXY_TRACE_SPAN && n->len >= sizeof(struct uproxy_trace_span))
 			span(m, raw, names, (const void *)n);
+		else if (n->kind == UPROXY_TRACE_COLL && coll &&
+			 n->len >= sizeof(struct uproxy_trace_coll))
+			coll(m, raw, (const void *)n);
 		at += n->len;
 	}
 	free(names);
@@ -113,24 +120,38 @@ static struct sum *find_sum(struct merge *m, const char *name, bool device)
 	return &m->sum[m->sums++];
 }
 
+static void add_to(struct merge *m, const char *name, bool device, uint64_t begin_ns, uint64_t ns,
+		   uint64_t bytes)
+{
+	struct sum *s = find_sum(m, name, device);
+
+	if (!s)
+		return;
+	s->calls++;
+	s->ns += ns;
+	s->bytes += bytes;
+	if (ns > s->most)
+		s->most = ns;
+	if (begin_ns < m->first_ns)
+		m->first_ns = begin_ns;
+}
+
 static void add_span(struct merge *m, const struct raw *raw, const struct names *names,
 		     const struct uproxy_trace_span *span)
 {
 	char name[80];
-	struct sum *s;
 
 	(void)raw;
 	op_name(names, span->op, name, sizeof(name));
-	s = find_sum(m, name, span->lane != 0);
-	if (!s)
-		return;
-	s->calls++;
-	s->ns += span->length_ns;
-	s->bytes += span->bytes;
-	if (span->length_ns > s->most)
-		s->most = span->length_ns;
-	if (!m->spans++ || span->begin_ns < m->first_ns)
-		m->first_ns = span->begin_ns;
+	add_to(m, name, span->lane != 0, span->begin_ns, span->length_ns, span->bytes);
+	m->spans++;
+}
+
+/* The time of a collective is that from its start on, since before that it waits for ranks. */
+static void add_coll(struct merge *m, const struct raw *raw, const struct uproxy_trace_coll *c)
+{
+	if (flows_add(&m->flows, raw->head->pid, c))
+		add_to(m, step_kind_name(c->call), true, c->posted_ns, c->ended_ns - c->started_ns, 0);
 }
 
 /* ----------------------------------------------------------------------------- second walk */
@@ -192,8 +213,9 @@ static int write_json(struct merge *m, const char *path)
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", m->out);
 	for (int i = 0; i < m->raws; i++) {
 		put_process(m, &m->raw[i], !i);
-		walk(m, &m->raw[i], put_span, put_lane);
+		walk(m, &m->raw[i], put_span, put_lane, NULL);
 	}
+	flows_write(&m->flows, m->out, m->first_ns);
 	fputs("\n]}\n", m->out);
 	errno = EIO;
 	if (ferror(m->out))
@@ -320,18 +342,19 @@ static void open_raws(struct merge *m, const struct job *job, int ranks, const i
 int merge_traces(const struct job *job, int ranks, const int *proxies, bool table)
 {
 	const char *path = job->opt->trace;
-	struct merge m = { 0 };
+	struct merge m = { .first_ns = UINT64_MAX };
 	int err;
 
 	open_raws(&m, job, ranks, proxies);
 	for (int i = 0; i < m.raws; i++) {
-		size_t end = walk(&m, &m.raw[i], add_span, NULL);
+		size_t end = walk(&m, &m.raw[i], add_span, NULL, add_coll);
 
 		if (end != m.raw[i].size)
 			say("the trace of proxy %d ends in the middle of a record, at byte %zu "
 			    "of %zu", m.raw[i].head->pid, end, m.raw[i].size);
 	}
 	err = write_json(&m, path);
+	flows_free(&m.flows);
 	if (err)
 		say_errno(err, "the trace %s cannot be written; the proxies' are %s.*", path, path);
 	for (int i = 0; i < m.raws; i++) {

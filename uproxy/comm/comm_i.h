@@ -88,6 +88,7 @@ struct posted {
 	struct communicator *comm;
 	struct stream *st;
 	uint64_t ctx, number;		/* what its word gets */
+	uint64_t posted_ns;		/* for the trace */
 	uint32_t slot, calls;
 	uint32_t buffers;		/* calls whose buffers are not filled, or not started; comm_lock */
 	bool queued;			/* the stream has its notice and its wait; consumer */
@@ -103,7 +104,7 @@ struct posted {
 struct start {
 	struct start *next;		/* in comms.starts, until its end */
 	struct start *ready;		/* in a list of its own thread's */
-	uint64_t order;
+	uint64_t order, started_ns;	/* started_ns: for the trace */
 	uint32_t holds;			/* of whoever starts it, and of its end */
 	uint32_t parts, left;		/* left: parts whose streams have not come so far, + 1 */
 	struct {

@@ -15,6 +15,7 @@
 #define COMM_PRIVATE
 #include "comm_i.h"
 #include "park.h"
+#include "trace.h"
 #include "tree.h"
 
 _Static_assert((int)SV_COLL_RECV == STEP_RECV && (int)SV_COLL_KINDS == STEP_KINDS, "kinds of calls");
@@ -202,6 +203,21 @@ static void go(struct start *st)
 		comms.driver->cancel(comms.transport, op.order);
 }
 
+/* comm_lock */
+static void trace(const struct start *st, enum step_code code)
+{
+	for (uint32_t i = 0; i < st->parts; i++) {
+		const struct posted *p = st->part[i].p;
+		const struct step_call *call = &p->call[st->part[i].call].call;
+
+		trace_coll(&(struct uproxy_trace_coll){
+			.call = call->kind, .type = call->type, .failed = code != STEP_OK,
+			.rank = p->comm->rank, .ranks = p->comm->ranks, .peer = call->peer,
+			.comm = p->comm->key, .order = st->order, .count = call->count,
+			.posted_ns = p->posted_ns, .started_ns = st->started_ns, .ended_ns = now_ns() });
+	}
+}
+
 /* This device's part of an operation has ended. Any thread. */
 static void done(void *arg, enum step_code code)
 {
@@ -210,6 +226,8 @@ static void done(void *arg, enum step_code code)
 				.code = code };
 
 	pthread_mutex_lock(&comms.lock);
+	if (trace_on)
+		trace(st, code);
 	for (uint32_t i = 0; i < st->parts; i++) {
 		struct posted *p = st->part[i].p;
 		struct coll_call *c = &p->call[st->part[i].call];
@@ -347,6 +365,7 @@ void post_start(const struct step_action *a)
 	}
 	if (!st->parts) {
 		st->order = a->order;
+		st->started_ns = trace_on ? now_ns() : 0;
 		st->left = 1;
 		pthread_mutex_lock(&comms.lock);
 		st->next = comms.starts;
@@ -584,6 +603,7 @@ static struct posted *posted_new(struct communicator *c, struct stream *st,
 	p->ctx = a->ctx;
 	p->slot = slot;
 	p->number = ++comms.numbers[slot];
+	p->posted_ns = trace_on ? now_ns() : 0;
 	p->calls = a->calls;
 	for (uint32_t i = 0; i < a->calls; i++) {
 		const struct sv_coll_call *f = &call[i];

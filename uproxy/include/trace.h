@@ -33,6 +33,7 @@ enum uproxy_trace_kind {
 	UPROXY_TRACE_NAME = 1,	/* of an op */
 	UPROXY_TRACE_LANE = 2,	/* name of a lane; lane 0, the decoder, needs none */
 	UPROXY_TRACE_SPAN = 3,
+	UPROXY_TRACE_COLL = 4,	/* a collective operation, or a pair's end, at this device's part's end */
 };
 
 struct uproxy_trace_name {	/* NAME and LANE */
@@ -53,6 +54,23 @@ struct uproxy_trace_span {
 	uint64_t bytes;		/* copied or set; else 0 */
 };
 
+struct uproxy_trace_coll {
+	uint16_t kind;
+	uint16_t len;		/* sizeof(struct uproxy_trace_coll) */
+	uint8_t call, type;	/* enum step_kind, enum tree_type */
+	uint8_t failed, pad;
+	uint32_t rank, ranks;	/* in the communicator */
+	uint32_t peer;		/* of a pair: the other end; else the root, or 0 */
+	uint32_t pad2;
+	uint64_t comm;		/* the communicator's key */
+	uint64_t order;		/* in the job's log of operations: the same for all ranks */
+	uint64_t count;
+	uint64_t posted_ns;	/* by this rank; CLOCK_MONOTONIC, as the others */
+	uint64_t started_ns;	/* all ranks have posted it */
+	uint64_t ended_ns;
+};
+
+_Static_assert(sizeof(struct uproxy_trace_coll) == 72, "file format");
 _Static_assert(sizeof(struct uproxy_trace_head) == 88, "file format");
 _Static_assert(sizeof(struct uproxy_trace_name) == 8, "file format");
 _Static_assert(sizeof(struct uproxy_trace_span) == 32, "file format");

@@ -128,7 +128,7 @@ static void cancel_one(uint32_t self, uint64_t order, uint64_t count, uint32_t l
 		rc = await(&e, 5000);
 		if (rc != STEP_REMOTE && !(rc == STEP_OK && late >= world->n))
 			world_fail("a cancelled operation ended with %d", rc);
-		if (seconds() - since > 0.1)
+		if (seconds() - since > 2)	/* of a loaded machine */
 			world_fail("cancel took %.0f ms", (seconds() - since) * 1e3);
 		for (uint64_t i = 0; i < count; i++)
 			recv[i] = -5;
@@ -424,6 +424,89 @@ static void lies_body(uint32_t self, void *arg)
 	sum(1000, self, left, 100000, "after the lies");
 }
 
+/* ------------------------------------------------------------------------------ strangers */
+
+#define STRANGERS 300
+
+static int dial_tcp(const struct address *a)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = a->port };
+	int fd = -1;
+
+	for (uint32_t i = 0; i < a->n && fd < 0; i++) {
+		if (a->tcp[i].family != 4)
+			continue;
+		memcpy(&in.sin_addr, a->tcp[i].ip, 4);
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (!connect(fd, (void *)&in, sizeof(in)))
+			break;
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* Many connections: silent ones, ones that begin a hello and go no further, and garbage. */
+static void stranger(uint32_t self)
+{
+	uint64_t x = 88172645463325252ull;
+	char junk[4096];
+
+	for (uint32_t i = 0; i < sizeof(junk); i++)
+		junk[i] = any(&x, 256);
+	for (int i = 0; i < STRANGERS; i++) {
+		const struct hello h = { .magic = HELLO_MAGIC, .size = sizeof(struct link_memory) };
+		struct address a;
+		int fd;
+
+		memcpy(&a, world->address[i % self], sizeof(a));
+		fd = dial_tcp(&a);
+		if (fd < 0)
+			world_fail("device %u does not listen any more", i % self);
+		if (i % 3 == 1)
+			send(fd, &h, 8 + i % 16, MSG_NOSIGNAL);
+		else if (i % 6 == 2)
+			send(fd, junk, sizeof(junk), MSG_NOSIGNAL);
+		else if (i % 6 == 5)	/* all but the key */
+			send(fd, &h, sizeof(h), MSG_NOSIGNAL);
+	}
+}
+
+static int descriptors(void)
+{
+	struct dirent *e;
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	while (d && (e = readdir(d)))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void strangers_body(uint32_t self, void *arg)
+{
+	uint32_t left = world->n - 1;
+	int before = descriptors();
+
+	(void)arg;
+	if (self == left)
+		stranger(self);
+	world_barrier();
+	/* Links are made only now, beside those who are still connected. */
+	if (self != left) {
+		sum(1, self, left, 100000, "beside strangers");
+		/* 64 of them may stay; of the others the transport's thread gets rid soon. */
+		for (int i = 0; descriptors() > before + 64 + 10; i++) {
+			if (i == 10000)
+				world_fail("device %u: %d descriptors, %d before", self, descriptors(),
+				           before);
+			usleep(1000);
+		}
+	}
+	world_barrier();
+}
+
 /* ------------------------------------------------------------------------------ bad calls */
 
 static void bad_body(uint32_t self, void *arg)
@@ -503,7 +586,7 @@ int main(int argc, char **argv)
 		kills = 500;
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		devices[i] = i;
-	printf("TAP version 13\n1..11\n");
+	printf("TAP version 13\n1..12\n");
 	bad += result(in_world(2, bad_body), "bad calls are refused");
 	bad += result(in_world(4, order_body), "operations start in any order");
 	bad += result(in_world(2, left_body), "pairs go on without a rank that has left");
@@ -519,9 +602,10 @@ int main(int argc, char **argv)
 		                      in_world(3, order_body),
 		              "the same over TCP");
 		bad += result(killed(), "the others go on over TCP when one is killed");
+		bad += result(in_world(3, strangers_body), "strangers at the port keep nobody out");
 	} else {
-		printf("ok 9 # SKIP this host has no IP address but loopback\nok 10 # SKIP\n");
-		test += 2;
+		printf("ok 9 # SKIP this host has no IP address but loopback\nok 10 # SKIP\nok 11 # SKIP\n");
+		test += 3;
 	}
 	bad += result(names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
 	return !!bad;

@@ -270,16 +270,19 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 	struct op *op;
 	int rc;
 
-	if (m->magic != MSG_MAGIC || m->zero || m->from >= COMM_DEVICES_MAX ||
-	    m->from == c->o.self || m->what < MSG_LEAVES || m->what > MSG_DROP)
+	if (m->from >= COMM_DEVICES_MAX || m->from == c->o.self)
 		return false;
+	if (m->magic != MSG_MAGIC || m->zero || m->what < MSG_LEAVES || m->what > MSG_DROP) {
+		wire_refuse(c, m->from);
+		return false;
+	}
 	if (m->what == MSG_DROP) {
 		early_drop(c, m->order, m->from);
 		return false;
 	}
 	op = op_find(c, m->order);
 	if (m->len != len || !len != (m->what == MSG_GRANT) || len > CHUNK) {
-		device_lost(c, m->from);
+		wire_refuse(c, m->from);
 		return false;
 	}
 	if (!op)
@@ -291,10 +294,12 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 	}
 	f = plan_in(op, m->from, m->what, m->a, m->b);
 	rc = f ? flow_chunk(c, op, f, m, data, link) : -EPROTO;
-	if (rc < 0) {
+	if (rc == -EPROTO)
+		wire_refuse(c, m->from);
+	else if (rc < 0)
 		device_lost(c, m->from);
+	if (rc < 0)
 		return false;
-	}
 	count_in(c, m);
 	op_wake(c, op);
 	return rc && link;

@@ -22,6 +22,8 @@
 
 #include "wire_i.h"
 
+#define SILENT_MOST 64u
+
 ssize_t fds_send(int fd, const void *from, size_t len, const int *fds, int n)
 {
 	union {
@@ -297,6 +299,29 @@ static bool mine(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) && u.uid == geteuid();
 }
 
+/*
+ * Whoever connects says hello at once. Of those who do not, the one that has been silent for the
+ * longest goes: so strangers can neither fill the table nor use up descriptors.
+ */
+static void drop_silent(struct comm *c)
+{
+	struct wire *w = c->wire;
+	struct link *first = NULL;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->nin; i++) {
+		struct link *l = w->in[i];
+
+		if (l->greeted || l->lost)
+			continue;
+		n++;
+		if (!first || l->came < first->came)
+			first = l;
+	}
+	if (n >= SILENT_MOST)
+		first->lost = true;	/* wire_progress() ends it: there may be an event of it */
+}
+
 void wire_accept(struct comm *c, int listener)
 {
 	struct epoll_event e = { .events = EPOLLIN };
@@ -307,6 +332,7 @@ void wire_accept(struct comm *c, int listener)
 
 	if (fd < 0)
 		return;
+	drop_silent(c);
 	if (w->nin == w->room_in) {
 		more = realloc(w->in, (w->room_in * 2 + 8) * sizeof(*w->in));
 		if (more) {
@@ -332,6 +358,7 @@ void wire_accept(struct comm *c, int listener)
 		return;
 	}
 	w->tcp += l->kind == LINK_TCP;
+	l->came = ++w->came;
 	w->in[w->nin++] = l;
 }
 

@@ -132,17 +132,21 @@ bool memory_take(struct link *l)
 	struct entry *e = &l->mem->entry[l->at % ENTRIES];
 	void *data = NULL;
 	struct msg m;
+	uint32_t at;
 	bool slot;
 
 	if (!memory_has(l))
 		return false;
+	/* The sender can change the entry at any time: what is checked here is read once. */
 	m = e->msg;
+	at = __atomic_load_n(&e->slot, __ATOMIC_RELAXED);
+	__asm__ volatile("" : "+m"(m));
 	slot = m.len > INLINE;
-	if (m.len > CHUNK || (slot && e->slot >= SLOTS) || m.from != l->device) {
-		l->lost = true;
+	if (m.len > CHUNK || (slot && at >= SLOTS) || m.from != l->device) {
+		l->lost = l->refused = true;
 		return true;
 	}
-	data = slot ? l->mem->slot[e->slot] : m.len <= sizeof(e->word) ? (void *)&e->word : e->data;
+	data = slot ? l->mem->slot[at] : m.len <= sizeof(e->word) ? (void *)&e->word : e->data;
 	/* What is kept may not take all slots: then it is copied. */
 	if (!flow_message(l->c, &m, data, slot && l->held < SLOTS / 2 ? l : NULL, m.len)) {
 		if (slot)

@@ -221,6 +221,8 @@ void wire_sleep(struct comm *c);
  */
 int wire_send(struct comm *c, uint32_t device, const struct msg *m, struct op *op,
               const struct flow_out *out);
+/* A device has sent nonsense: its link ends. */
+void wire_refuse(struct comm *c, uint32_t device);
 void wire_release(struct comm *c, struct link *link, void *data);
 
 /* comm.c: an operation has come to its end with code. Frees it. */

@@ -81,6 +81,16 @@ static void link_end(struct comm *c, struct link *l)
 		device_lost(c, device);
 }
 
+void wire_refuse(struct comm *c, uint32_t device)
+{
+	struct wire *w = c->wire;
+
+	for (uint32_t i = 0; i < w->nin; i++)
+		if (w->in[i]->greeted && w->in[i]->device == device)
+			w->in[i]->lost = w->in[i]->refused = true;
+	device_lost(c, device);
+}
+
 void wire_release(struct comm *c, struct link *l, void *data)
 {
 	(void)c;
@@ -222,7 +232,7 @@ static bool take(struct link *l)
 	bool any = false;
 	int most = 8;
 
-	if (!l->greeted)
+	if (!l->greeted || l->refused)
 		return false;
 	if (l->kind == LINK_TCP) {
 		if (!l->lost && !tcp_read(l, &any))
@@ -230,7 +240,7 @@ static bool take(struct link *l)
 		return any;
 	}
 	/* What a killed process has stored last is seen by now. */
-	while (most-- && memory_take(l))
+	while (most-- && !l->refused && memory_take(l))
 		any = true;
 	return any;
 }

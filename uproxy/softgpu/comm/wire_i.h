@@ -83,6 +83,8 @@ struct link {
 	uint32_t device;
 	enum link_kind kind;
 	bool out, lost;
+	bool refused; /* it has sent nonsense: nothing more of it is read */
+	uint64_t came; /* in: the number of its connection */
 	bool greeted; /* in: hello has come; out: the other's bell, or the connection, has */
 	bool wants; /* out: an operation found no room */
 	int fd;
@@ -107,6 +109,7 @@ struct wire {
 	struct link *out[COMM_DEVICES_MAX];
 	struct link **in; /* greeted and other ones */
 	uint32_t nin, room_in;
+	uint64_t came; /* connections so far */
 	uint32_t tcp; /* links of TCP */
 	uint32_t wants; /* links on which somebody waits for room, or for a connection */
 	uint32_t polls;

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -379,6 +380,48 @@ static void rank_main(int fd, uint32_t seat, uint64_t comm, struct common *all)
 		__atomic_store_n(&all->collectives[seat], n, __ATOMIC_RELAXED);
 	}
 	_exit(h.failed ? 0 : 6);
+}
+
+static void *steps(void *arg)
+{
+	struct step_event e = { .kind = STEP_NEXT, .device = 0 };
+
+	for (;;)
+		board_step(arg, 0, &e, NULL, NULL);
+	return NULL;
+}
+
+/* A process whose threads use the board exits. */
+TEST_F(board, an_exit_breaks_nothing)
+{
+	for (int round = 0; round < 50; round++) {
+		int fd = board_create(), status;
+		const struct step_looker none = { 0 };
+		struct board *b;
+		pid_t pid;
+
+		ASSERT_GE(fd, 0);
+		ASSERT_EQ(board_open(fd, &b), 0);
+		pid = fork();
+		if (!pid) {
+			struct board *own;
+			pthread_t t;
+
+			if (board_open(fd, &own) || board_enter(own, 0, "", 0))
+				_exit(2);
+			for (int i = 0; i < 2; i++)
+				if (pthread_create(&t, NULL, steps, own))
+					_exit(3);
+			usleep(rand() % 2000);
+			board_shut(own);
+			_exit(0);
+		}
+		ASSERT_EQ(waitpid(pid, &status, 0), pid);
+		ASSERT_EQ(status, 0);
+		EXPECT_EQ(board_look(b, &none), 0);
+		board_close(b);
+		close(fd);
+	}
 }
 
 #ifndef KILLS

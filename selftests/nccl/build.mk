@@ -29,11 +29,23 @@ HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills tes
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
+TIMEOUT_test-programs := 900
+TIMEOUT_test-kills := 600
+
 NCCL_LONG_TESTS := $(addprefix selftests/nccl/,test-captured-torch test-orders)
 LONG_TESTS += $(NCCL_LONG_TESTS)
 FULL_TESTS += $(NCCL_LONG_TESTS)
 TIMEOUT_test-captured-torch := 1500
 TIMEOUT_test-orders := 1800
+
+# 500 kills at random moments.
+NCCL_KILLS_LONG := $(NCCL_TEST_DIR)/test-kills-long
+LONG_TESTS += $(NCCL_KILLS_LONG)
+TIMEOUT_test-kills-long := 1800
+$(NCCL_KILLS_LONG): selftests/nccl/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/nccl/test-kills 500\n' >$@
+	@chmod +x $@
 endif
 endif
 endif

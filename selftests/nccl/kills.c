@@ -61,6 +61,15 @@ static void map_page(const char *path, int flags)
 
 /* ------------------------------------------------------------------------------ the rank */
 
+/* Has `run` ended a rank before that was ready to be tested? */
+static bool some_ended(void)
+{
+	for (int r = 0; r < ranks; r++)
+		if (page->seen[r].code == -SIGTERM)
+			return true;
+	return false;
+}
+
 /* A rank's end: what a failure must be like. */
 static void heard(ncclResult_t rc)
 {
@@ -85,9 +94,12 @@ static void heard(ncclResult_t rc)
 	/* The others work on. */
 	for (int i = 0; rest && i < 20; i++) {
 		OK(cudaMemcpy(small, &one, sizeof(one), cudaMemcpyHostToDevice));
-		OK(ncclAllReduce(small, small, 1, ncclFloat, ncclSum, rest, st));
+		rc = ncclAllReduce(small, small, 1, ncclFloat, ncclSum, rest, st);
 		OK(cudaMemcpyAsync(&sum, small, sizeof(sum), cudaMemcpyDeviceToHost, st));
 		OK(cudaStreamSynchronize(st));
+		if (some_ended())
+			break;
+		OK(rc);
 		IS(sum, ranks - 1);
 	}
 	if (rest)
@@ -106,17 +118,17 @@ static void heard(ncclResult_t rc)
 /* A CUDA call: it fails if this rank's own proxy is gone. */
 #define CU(x) \
 	do { \
-		if ((x) && rank == page->victim) \
+		int cu_ = (x); \
+		if (cu_ && rank == page->victim) \
 			_exit(7); \
-		OK(x); \
+		OK(cu_); \
 	} while (0)
 
 static void wait_here(void)
 {
 	ncclResult_t rc = ncclSuccess;
 
-	if (cudaStreamSynchronize(st) && rank == page->victim)
-		_exit(7);
+	CU(cudaStreamSynchronize(st));
 	TRIED(ncclCommGetAsyncError(all, &rc));
 	TRIED(rc);
 }
@@ -243,7 +255,7 @@ static const struct {
 /* A rank that meets with nobody is ended by `run`; the page says that it was. */
 static void on_term(int sig)
 {
-	if (me->heard_ns)		/* it has heard, and goes on */
+	if (me->heard_ns || rest)	/* it has heard, and goes on; or it will */
 		return;
 	me->code = -sig;
 	me->heard_ns = me->synced_ns = now_ns();

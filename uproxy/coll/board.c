@@ -64,6 +64,8 @@ struct shared {
 struct board {
 	struct shared *sh;
 	struct step *step;
+	pthread_mutex_t own; /* taken before that of the board, by the threads of this process */
+	bool shut; /* own */
 };
 
 static uint64_t step_offset(void)
@@ -138,6 +140,7 @@ int board_open(int fd, struct board **out)
 		board_close(b);
 		return -EPROTO;
 	}
+	pthread_mutex_init(&b->own, NULL);
 	*out = b;
 	return 0;
 }
@@ -169,23 +172,35 @@ static void broken(struct board *b)
 
 static int lock(struct board *b)
 {
-	int rc = pthread_mutex_lock(&b->sh->lock);
+	int rc;
 
+	pthread_mutex_lock(&b->own);
+	rc = b->shut ? ESHUTDOWN : pthread_mutex_lock(&b->sh->lock);
 	if (rc == EOWNERDEAD) {
 		broken(b);
 		pthread_mutex_consistent(&b->sh->lock);
-	} else if (rc) {
-		return -rc;
+		rc = 0;
 	}
-	if (!is_broken(b))
-		return 0;
-	pthread_mutex_unlock(&b->sh->lock);
-	return -ENOTRECOVERABLE;
+	if (!rc && is_broken(b)) {
+		pthread_mutex_unlock(&b->sh->lock);
+		rc = ENOTRECOVERABLE;
+	}
+	if (rc)
+		pthread_mutex_unlock(&b->own);
+	return -rc;
 }
 
 static void unlock(struct board *b)
 {
 	pthread_mutex_unlock(&b->sh->lock);
+	pthread_mutex_unlock(&b->own);
+}
+
+void board_shut(struct board *b)
+{
+	pthread_mutex_lock(&b->own);
+	b->shut = true;
+	pthread_mutex_unlock(&b->own);
 }
 
 /* ---- a step ---- */

@@ -96,6 +96,12 @@ int board_look(struct board *b, const struct step_looker *looker);
  */
 void board_die(struct board *b, uint32_t seat);
 
+/*
+ * Before this process exits: none of its threads has the lock any more, or will have it, so that
+ * its exit does not break the board. What they call says -ESHUTDOWN.
+ */
+void board_shut(struct board *b);
+
 /* A process is gone that had not entered, and may have been about to: creations under way fail. */
 void board_stranger_dies(struct board *b);
 

@@ -495,6 +495,7 @@ void comm_leave(bool failed)
 		return;
 	if (failed || !comms.left || comm_event(&e) < 0) {
 		board_die(comms.board, comms.seat);
+		board_shut(comms.board);
 		return;
 	}
 	while (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE)) {
@@ -507,4 +508,5 @@ void comm_leave(bool failed)
 	if (comms.driver->depart)
 		comms.driver->depart(comms.transport);
 	board_die(comms.board, comms.seat);
+	board_shut(comms.board);
 }

@@ -101,6 +101,14 @@ void tcp_put(struct link *l, const struct msg *m, struct op *op, const struct fl
 		watch(l);
 }
 
+/* Moves what has come to the buffer's front, which is aligned. */
+static void to_front(struct link *l)
+{
+	memmove(l->buffer, l->buffer + l->from, l->to - l->from);
+	l->to -= l->from;
+	l->from = 0;
+}
+
 /* Takes what frames there are. */
 static bool frames(struct link *l, bool *any)
 {
@@ -113,15 +121,14 @@ static bool frames(struct link *l, bool *any)
 		if (l->to - l->from < sizeof(m) + m.len)
 			break;
 		*any = true;
+		/* Behind a frame of an odd length the elements would lie where none may. */
+		if (l->from % 8)
+			to_front(l);
 		flow_message(l->c, &m, l->buffer + l->from + sizeof(m), NULL, m.len);
 		l->from += sizeof(m) + m.len;
 	}
-	/* The next frame begins at the front, and so its data where elements may. */
-	if (l->from) {
-		memmove(l->buffer, l->buffer + l->from, l->to - l->from);
-		l->to -= l->from;
-		l->from = 0;
-	}
+	if (l->from)
+		to_front(l);
 	return !l->lost;
 }
 

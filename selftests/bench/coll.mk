@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# coll.mk - the bench of collectives, beside Open MPI where it is installed, and gloo
+# coll.mk - the bench of collectives, beside Open MPI, and gloo where `make torch` has brought it
+
+.PHONY: bench-mpi
+bench-mpi: setup
+	@tools/setup/setup bench-mpi || echo "going on without Open MPI"
+bench-coll bench: bench-mpi
 
 $(B)/selftests/bench/coll: $(addprefix selftests/bench/,coll.c report.c limits.c) \
 		selftests/comm/world.c $(B)/uproxy/libcoll.a

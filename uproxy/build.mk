@@ -27,7 +27,7 @@ UPROXY_BASE_CFLAGS := -pthread $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
 UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store comm coll) \
 	$(UPROXY_BASE_CFLAGS)
 
-$(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN)/cuda.stamp
+$(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN_STAMPS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_BASE_CFLAGS) $(uproxy_sees) -c $< -o $@
 

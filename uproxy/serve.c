@@ -193,6 +193,9 @@ static bool is_parked(struct sv_session *s, const struct ring_record *rec, const
 	consume(s, rec, how == PARK_PARKED && r->flags & RECORD_LOG);
 	if (how == PARK_PARKED && !park_answered(rec, r))
 		return true;
+	/* Without it the order of its stream, and of its communicator's calls, would be another. */
+	if (how == PARK_NO_MEMORY)
+		session_fail(s, -ENOMEM, "no memory for what waits for other ranks", rec->op, rec->seq);
 	k->c.status = how == PARK_PARKED ? CUDA_SUCCESS :
 		      how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 	answer_call(k);

@@ -194,8 +194,18 @@ CUresult stage_get(uint64_t want, struct stage *out)
 		if (i < 0)
 			any = !busiest(large, &ctx, &stream);
 		lock_drop(&here->locks.stage);
-		if (i >= 0)
-			return back(out);
+		if (i >= 0) {
+			CUresult rc = back(out);
+
+			/* A further set's slot without memory: one that has some is waited for. */
+			if (!rc || out->set == here->stages)
+				return rc;
+			lock_take(&here->locks.stage);
+			any = !busiest(large, &ctx, &stream);
+			lock_drop(&here->locks.stage);
+			TRY(any ? wait_for(ctx, stream) : session_check());
+			continue;
+		}
 		if (__atomic_load_n(&process.posts, __ATOMIC_RELAXED) && !add_set(sets))
 			continue;
 		if (any)

@@ -161,7 +161,7 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 			break;
 		n = ckpt_read_note(job->path, "restored", word, 4, &text);
 		if (n >= 2 && !strcmp(word[0], id)) {
-			moved = !strcmp(word[1], a->to);
+			moved = !a->here || !strcmp(word[1], a->to);	/* the other host may be this one */
 			free(text);
 			if (!moved)
 				say("job %s could not go to device %s and runs on where it was",

@@ -75,7 +75,7 @@ static int rank_of(const struct rundir_job *job, pid_t pid)
 static void table_comms(const struct rundir_job *job)
 {
 	struct comms_comm *comm;
-	char text[1024];
+	char text[1024], clean[1024];
 	size_t n;
 	int err = comms_read(job, &comm, &n);
 
@@ -88,7 +88,8 @@ static void table_comms(const struct rundir_job *job)
 		       comm[i].ops ? ":" : "");
 		for (unsigned int o = 0; o < comm[i].ops; o++) {
 			comms_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
-			printf("%-8s   %s\n", job->id, text);
+			watch_clip(clean, sizeof(clean), text);
+			printf("%-8s   %s\n", job->id, clean);
 		}
 	}
 	comms_free(comm, n);

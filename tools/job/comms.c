@@ -169,8 +169,6 @@ static void name_late(struct look *l, const struct step_comm_look *of, const str
 	time_t t = op->since_ns / 1000000000;
 	struct tm tm;
 
-	if (l->n_late == sizeof(l->late) / sizeof(l->late[0]))
-		return;
 	strftime(since, sizeof(since), "%H:%M:%S", localtime_r(&t, &tm));
 	comms_sentence(op, l->now_ns, text, sizeof(text));
 	snprintf(l->late[l->n_late++], sizeof(l->late[0]),
@@ -194,6 +192,8 @@ static void put_op(struct look *l, const struct step_comm_look *of, struct comms
 	if (!l->c->timeout_ms || stood->told ||
 	    l->now_ns - stood->since_ns < l->c->timeout_ms * 1000000ull)
 		return;
+	if (l->n_late == sizeof(l->late) / sizeof(l->late[0]))
+		return;		/* at the next look */
 	stood->told = true;
 	name_late(l, of, op);
 }

@@ -359,8 +359,11 @@ int do_comm_end(struct call *k)
 
 	if (a->pad || a->flags & ~SV_COMM_ABORT)
 		return sv_bad(&k->c, "flags of a communicator's end");
-	if (!c || (abort ? c->aborted : c->ending))
-		return sv_bad(&k->c, "a communicator that is not there");
+	/* Threads of the client may end and abort it at once, and either record may come first. */
+	if (!c || (abort && c->aborted))
+		return 0;
+	if (!abort && c->ended.op)
+		return sv_bad(&k->c, "the second end of a communicator");
 	if (!c->joined && !abort)
 		return sv_bad(&k->c, "the end of a communicator under creation");
 	c->ending = true;

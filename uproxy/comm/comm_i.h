@@ -67,6 +67,7 @@ struct communicator {
 	struct sv_comm_word *word;	/* NULL: the client has none any more; comm_lock */
 	bool joined, stands, aborted, ending;
 	bool grouped;			/* the transport knows it */
+	bool refused;			/* a record was not posted: nor are later ones */
 	uint32_t open;			/* records that have not ended; comm_lock */
 	uint32_t told;			/* a failure has been reported; comm_lock */
 	struct answer created, ended, abort;	/* open calls; op 0: none */
@@ -96,6 +97,9 @@ struct posted {
 	bool begun;			/* consumer */
 	bool reached, ended;		/* comm_lock */
 	uint32_t filling;		/* buffers that are being filled; comm_lock */
+	uint32_t starts;		/* parts of starts that name it; comm_lock */
+	bool failed;			/* its stream, or the filling of a buffer; comm_lock */
+	bool cut;			/* ends with its last start, since the board is broken; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
 };

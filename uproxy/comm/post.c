@@ -91,7 +91,8 @@ static void buffer_free(void *buffer)
 /* Frees a record that nothing refers to any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
-	if (!p->begun || !p->ended || p->buffers || p->filling || (p->queued && !p->reached))
+	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts ||
+	    (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	if (comms.in_use-- == POSTED_MAX) {
@@ -224,6 +225,8 @@ static void done(void *arg, enum step_code code)
 	struct start *st = arg, **at;
 	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
 				.code = code };
+	uint64_t cut[2];
+	int cuts = 0;
 
 	pthread_mutex_lock(&comms.lock);
 	if (trace_on)
@@ -232,11 +235,13 @@ static void done(void *arg, enum step_code code)
 		struct posted *p = st->part[i].p;
 		struct coll_call *c = &p->call[st->part[i].call];
 
-		if (!c->buffer)
-			continue;
-		buffer_free(c->buffer);
-		c->buffer = NULL;
-		p->buffers -= p->buffers > 0;
+		if (c->buffer) {
+			buffer_free(c->buffer);
+			c->buffer = NULL;
+			p->buffers -= p->buffers > 0;
+		}
+		if (!--p->starts && p->cut && !p->ended)
+			cut[cuts++] = cookie_of(p);
 		posted_settle(p);
 	}
 	for (at = &comms.starts; *at != st; at = &(*at)->next)
@@ -245,6 +250,8 @@ static void done(void *arg, enum step_code code)
 	start_put(st);
 	pthread_mutex_unlock(&comms.lock);
 	comm_event(&e);
+	for (int i = 0; i < cuts; i++)
+		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });
 }
 
 static void filled(void *arg)
@@ -271,6 +278,7 @@ static void fill_buffer(struct posted *p, const struct coll_call *c)
 	p->filling++;
 	if (comms.driver->fill(comms.transport, c->buffer, from, size, filled, p)) {
 		p->filling--;
+		p->failed = true;
 		comm_failed(p->comm, STEP_SYSTEM, NULL);
 	}
 }
@@ -284,6 +292,7 @@ static void reached(void *arg, CUresult status)
 	stat_thread();
 	pthread_mutex_lock(&comms.lock);
 	p->reached = true;
+	p->failed |= status != CUDA_SUCCESS;
 	for (uint32_t i = 0; i < p->calls; i++) {
 		struct coll_call *c = &p->call[i];
 
@@ -377,6 +386,9 @@ void post_start(const struct step_action *a)
 	pthread_mutex_lock(&comms.lock);
 	st->part[st->parts].p = p;
 	st->part[st->parts++].call = a->call;
+	p->starts++;
+	if (p->failed)			/* what it would send was never written */
+		st->code = STEP_SYSTEM;
 	if (!p->reached) {
 		st->left++;
 		p->call[a->call].start = st;
@@ -486,23 +498,43 @@ void post_ended(const struct step_action *a)
 		comm_errand();
 }
 
+/*
+ * What has been started is cancelled, and its records end when nobody touches their memory any more; all
+ * others end at once.
+ */
 void post_broken(void)
 {
-	struct step_action a = { .code = STEP_REMOTE };
+	struct step_action begun = { .code = STEP_REMOTE }, ended = begun, cancel = { 0 };
 
 	for (uint32_t i = 0; i < POSTED_MAX; i++) {
-		struct posted *p = comms.posted[i];
+		struct posted *p;
 
-		if (!p)
-			continue;
-		a.cookie = cookie_of(p);
 		pthread_mutex_lock(&comms.lock);
-		p->buffers = 0;
+		p = comms.posted[i];
+		begun.cookie = p && !p->begun ? cookie_of(p) : 0;
+		ended.cookie = p && !p->ended && !p->starts ? cookie_of(p) : 0;
+		if (p) {
+			p->buffers = 0;
+			p->cut = true;
+		}
 		pthread_mutex_unlock(&comms.lock);
-		if (!p->begun)
-			post_begun(&a);
-		if (posted_of(a.cookie) && !p->ended)
-			post_ended(&a);
+		if (begun.cookie)
+			post_begun(&begun);
+		if (ended.cookie)
+			post_ended(&ended);
+	}
+	for (;;) {
+		struct start *st;
+
+		pthread_mutex_lock(&comms.lock);
+		for (st = comms.starts; st && st->cancelled; st = st->next)
+			;
+		if (st)
+			cancel.order = st->order;
+		pthread_mutex_unlock(&comms.lock);
+		if (!st)
+			return;
+		post_cancel(&cancel);
 	}
 }
 
@@ -643,7 +675,10 @@ static int post(struct posted *p)
 	return rc;
 }
 
-/* The record could not be posted: the others of its communicator learn of it when this rank aborts. */
+/*
+ * The record could not be posted. Later ones are not posted either, since they would take its place in the
+ * order of calls; the others of the communicator learn of it when this rank aborts.
+ */
 static int refuse(struct communicator *c, struct posted *p, enum step_code code)
 {
 	struct step_action a = { .code = code };
@@ -651,6 +686,7 @@ static int refuse(struct communicator *c, struct posted *p, enum step_code code)
 	pthread_mutex_lock(&comms.lock);
 	comm_failed(c, code, NULL);
 	pthread_mutex_unlock(&comms.lock);
+	c->refused = true;
 	if (p) {
 		a.cookie = cookie_of(p);
 		post_begun(&a);
@@ -678,6 +714,8 @@ int do_coll(struct call *k)
 	rc = sv_enter(s, a->ctx);
 	if (!rc)
 		rc = uproxy_stream_find(s, a->stream, &st);
+	if (rc > 0)
+		refuse(c, NULL, STEP_INVALID_USAGE);
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
@@ -689,7 +727,7 @@ int do_coll(struct call *k)
 			return fails(k, rc);
 		}
 	}
-	if (!c->stands)
+	if (!c->stands || c->refused)
 		return refuse(c, NULL, STEP_INVALID_USAGE);
 	p = posted_new(c, st, a, call);
 	if (!p)

@@ -52,7 +52,6 @@ struct parked {
 struct queue {
 	struct queue *next;
 	struct stream *st;		/* NULL: of none, or of one that has been destroyed */
-	bool of_stream;
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
 	bool held;
@@ -120,7 +119,6 @@ static struct queue *queue_new(struct stream *st)
 	if (!q)
 		return NULL;
 	q->st = st;
-	q->of_stream = st;
 	q->last = &q->first;
 	q->next = queues;
 	queues = q;
@@ -198,8 +196,7 @@ static void wait_for_tail(struct waits *w, struct queue *q)
 static void wait_for_all(struct waits *w)
 {
 	for (struct queue *q = queues; q; q = q->next)
-		if (q->of_stream)
-			wait_for_tail(w, q);
+		wait_for_tail(w, q);
 }
 
 static struct name *name_find(uint64_t what)
@@ -476,10 +473,8 @@ static enum park_answer park_alone(const struct ring_record *rec, const struct r
 
 	wait_for_tail(&w, order);
 	wait_for_name(&w, n, r);
-	if (of) {
+	if (of)
 		wait_for_all(&w);
-		wait_for_tail(&w, all);
-	}
 	if (!w.n && !w.failed)
 		return PARK_RUN;
 	if (r->event && !n && !(n = name_get(field(rec, r->event)))) {
@@ -500,12 +495,12 @@ static bool is_busy(struct sv_session *s, const struct ring_record *rec, const s
 {
 	struct stream *st = r->stream ? stream_of(s, rec, r) : NULL;
 	const uint16_t event[] = { r->event, r->event2 };
+	bool busy = order && order->out < order->in;	/* an event recorded there has no name */
 	struct waits w = { 0 };
-	bool busy = false;
 
 	if (st) {
 		wait_for_streams(&w, st);
-		busy = w.n || w.failed || park_busy(st);
+		busy |= w.n || w.failed || park_busy(st);
 		free(w.pos);
 	}
 	for (int i = 0; i < 2; i++) {

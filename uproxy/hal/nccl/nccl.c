@@ -125,6 +125,10 @@ static void device_drop(struct comm *c)
 	pthread_mutex_lock(&c->lock);
 	spare = c->spare;
 	c->spare = NULL;
+	for (struct buffer *b = c->buffers; b; b = b->next) {	/* what they had is gone with the context */
+		b->room = 0;
+		b->failed = true;
+	}
 	pthread_mutex_unlock(&c->lock);
 	buffers_free(c, spare);
 	if (c->prepared)

@@ -243,13 +243,9 @@ static bool early(struct comm *c, const struct msg *m, void *data, struct link *
 
 	if (was_cancelled(c, m->order))
 		return false;
-	if (c->early_bytes[m->from] + m->len > EARLY_MOST) {
-		device_lost(c, m->from);
-		return false;
-	}
-	k = keep(m, data, link);
-	if (!k) {
-		device_lost(c, m->from);
+	k = c->early_bytes[m->from] + m->len > EARLY_MOST ? NULL : keep(m, data, link);
+	if (!k) {		/* operations that come to need it later must fail, too */
+		wire_refuse(c, m->from);
 		return false;
 	}
 	while (*at)

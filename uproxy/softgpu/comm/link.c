@@ -312,7 +312,7 @@ static void drop_silent(struct comm *c)
 	for (uint32_t i = 0; i < w->nin; i++) {
 		struct link *l = w->in[i];
 
-		if (l->greeted || l->lost)
+		if (l->greeted || l->lost || l->kind == LINK_MEMORY)	/* the same user's */
 			continue;
 		n++;
 		if (!first || l->came < first->came)
@@ -322,7 +322,7 @@ static void drop_silent(struct comm *c)
 		first->lost = true;	/* wire_progress() ends it: there may be an event of it */
 }
 
-void wire_accept(struct comm *c, int listener)
+bool wire_accept(struct comm *c, int listener)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 	struct wire *w = c->wire;
@@ -331,7 +331,7 @@ void wire_accept(struct comm *c, int listener)
 	int one = 1;
 
 	if (fd < 0)
-		return;
+		return false;
 	drop_silent(c);
 	if (w->nin == w->room_in) {
 		more = realloc(w->in, (w->room_in * 2 + 8) * sizeof(*w->in));
@@ -345,7 +345,7 @@ void wire_accept(struct comm *c, int listener)
 		l = link_new(c, fd, false);
 	if (!l) {
 		close(fd);
-		return;
+		return true;
 	}
 	l->kind = listener == w->unix_fd ? LINK_MEMORY : LINK_TCP;
 	if (l->kind == LINK_TCP) {
@@ -355,11 +355,12 @@ void wire_accept(struct comm *c, int listener)
 	e.data.ptr = l;
 	if ((l->kind == LINK_TCP && !l->buffer) || epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &e)) {
 		link_free(l);
-		return;
+		return true;
 	}
 	w->tcp += l->kind == LINK_TCP;
 	l->came = ++w->came;
 	w->in[w->nin++] = l;
+	return true;
 }
 
 /* ------------------------------------------------------------------------------ the own address */

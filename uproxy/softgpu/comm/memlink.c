@@ -42,10 +42,10 @@ int memory_make(struct link *l, int *out)
 /* What another process has made. Sealed, it cannot shrink under our reads. */
 int memory_map(struct link *l, int fd)
 {
+	int seals = fcntl(fd, F_GET_SEALS);	/* -1: a file that cannot be sealed */
 	struct stat st;
 
-	if (fstat(fd, &st) || st.st_size != sizeof(*l->mem) ||
-	    (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+	if (fstat(fd, &st) || st.st_size != sizeof(*l->mem) || seals < 0 || (seals & SEALS) != SEALS)
 		return -EPROTO;
 	return map(l, fd);
 }

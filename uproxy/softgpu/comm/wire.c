@@ -135,7 +135,7 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op
 	rc = link_to(c, device, &l);
 	if (rc) {
 		if (rc == -EAGAIN)
-			w->wants = 1;
+			w->wants = w->again = 1;
 		return rc;
 	}
 	m.magic = MSG_MAGIC;
@@ -164,9 +164,9 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op
 static bool make_room(struct comm *c)
 {
 	struct wire *w = c->wire;
-	bool any = false;
+	bool any = w->again;	/* a link that was not made is tried again */
 
-	w->wants = 0;
+	w->wants = w->again = 0;
 	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
 		struct link *l = w->out[i];
 
@@ -207,8 +207,7 @@ static bool sockets(struct comm *c, int ms)
 		void *of = e[i].data.ptr;
 
 		if (of == &w->unix_fd || of == &w->tcp_fd) {
-			wire_accept(c, *(int *)of);
-			any = true;
+			any |= wire_accept(c, *(int *)of);
 		} else if (of == &c->bell) {
 			any |= read(c->bell, &rings, sizeof(rings)) > 0;
 		} else {
@@ -252,8 +251,9 @@ static bool take(struct link *l)
 static void ends(struct comm *c)
 {
 	struct wire *w = c->wire;
+	int most = 64;		/* strangers may come all the time */
 
-	while (sockets(c, 0))
+	while (most-- && sockets(c, 0))
 		;
 	w->lost = false;
 	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {

@@ -113,6 +113,7 @@ struct wire {
 	uint32_t tcp; /* links of TCP */
 	uint32_t wants; /* links on which somebody waits for room, or for a connection */
 	uint32_t polls;
+	bool again; /* some link could not be made yet */
 	bool lost; /* some link is */
 	bool barrier; /* the kernel has expedited barriers */
 	struct link *dead; /* still held */
@@ -126,7 +127,7 @@ int link_connect(struct comm *c, uint32_t device, struct link **out);
 /* Something can be read or written on its socket. false: it has ended. */
 bool link_event(struct link *l, uint32_t events);
 int wire_listen(struct comm *c, struct why *why);
-void wire_accept(struct comm *c, int fd);
+bool wire_accept(struct comm *c, int fd);
 /* recv() of something with up to two descriptors. */
 ssize_t fds_recv(int fd, void *to, size_t len, int *fds, int n);
 ssize_t fds_send(int fd, const void *from, size_t len, const int *fds, int n);

@@ -631,8 +631,14 @@ struct sv_graph_req {
 	uint64_t ctx;
 	uint64_t exec;		/* CUgraphExec: new with X_GRAPH, existing with X_GRAPH_UPDATE */
 	uint64_t off, len;	/* arena: the description; the proxy copies it before it reads it */
-	uint64_t flags;		/* CUgraphInstantiate_flags */
+	uint64_t flags;		/* CUgraphInstantiate_flags; with X_GRAPH_UPDATE 0 or SV_GRAPH_SURE */
 };
+
+/*
+ * An update that waits for a launch is answered when it has been done. Without this flag it is answered at
+ * once, if its description is behind the record, and its error is deferred.
+ */
+#define SV_GRAPH_SURE	1ull
 
 /*
  * Collective operations: NCCL's calls, which the proxies execute (docs/collectives.md). A communicator

@@ -564,7 +564,8 @@ CUresult pieces_new(struct exec *x, const void *desc, size_t len, const struct b
 
 CUresult pieces_update(struct exec *x, const void *desc, size_t len, bool whole)
 {
-	return send_pieces(x, SV_OP_X_GRAPH_UPDATE, desc, len, 0, whole);
+	/* If one fails, those that have been changed are changed back. */
+	return send_pieces(x, SV_OP_X_GRAPH_UPDATE, desc, len, SV_GRAPH_SURE, whole);
 }
 
 /* ------------------------------------------------------------------------------ launches */

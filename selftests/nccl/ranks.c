@@ -333,6 +333,31 @@ static void nonblocking(void)
 	OK(ncclCommAbort(comm));
 }
 
+/* An abort that meets an end: the session goes on. */
+static void crossed(void)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	void *p = device(ncclFloat, COUNT, mine, NULL);
+	int op = ncclSum, id;
+	ncclComm_t comm;
+	ncclResult_t rc;
+
+	config.blocking = 0;
+	for (id = 0; id < 10; id++) {
+		comm = NULL;
+		rc = ncclCommInitRankConfig(&comm, ranks, shared_id(id), rank, &config);
+		IS(rc == ncclInProgress || !rc, 1);
+		wait_for(comm);
+		rc = ncclCommFinalize(comm);
+		IS(rc == ncclInProgress || !rc, 1);
+		OK(ncclCommAbort(comm));
+	}
+	comm = world(id);
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+	EXPECT(p, ncclFloat, COUNT, 0, reduced, &op);
+	OK(ncclCommDestroy(comm));
+}
+
 /* Finalised, used after that, freed. */
 static void finalize(void)
 {
@@ -425,6 +450,23 @@ static void differ(void)
 	IS(strcmp(ncclGetLastError(NULL), ncclGetLastError(comm)), 0);	/* as PyTorch asks */
 	IS(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0), ncclInvalidUsage);
 	sleep(1);	/* until all know, who would hear of the abort else */
+	OK(ncclCommAbort(comm));
+}
+
+/* A call that cannot be posted: the next one of its rank does not take its place on the others. */
+static void refused(void)
+{
+	ncclComm_t comm = world(0);
+	void *p = device(ncclFloat, COUNT, mine, NULL);
+
+	if (!rank) {
+		OK(ncclAllReduce((void *)0x1000, p, COUNT, ncclFloat, ncclSum, comm, 0));
+		ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0);
+		IS(async_error(comm), ncclInvalidUsage);
+	} else {
+		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+		IS(async_error(comm), ncclRemoteError);
+	}
 	OK(ncclCommAbort(comm));
 }
 
@@ -619,6 +661,7 @@ static const struct {
 	{ "types", types }, { "groups", groups }, { "eager", eager }, { "split", split },
 	{ "nonblocking", nonblocking }, { "finalize", finalize }, { "flushes", flushes },
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
+	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },

@@ -824,7 +824,7 @@ int do_graph_update(struct call *k)
 	struct reader r;
 	int rc;
 
-	if (a->flags)
+	if (a->flags & ~SV_GRAPH_SURE)
 		return sv_bad(&k->c, "flags of a graph's update");
 	rc = reader_open(k, &r);
 	if (!rc && r.root)

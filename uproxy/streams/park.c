@@ -104,7 +104,10 @@ static bool is_closed(const struct record *r)
 
 bool park_answered(const struct ring_record *rec, const struct record *r)
 {
-	return r->answered && rec->len > r->size;	/* what it describes is in it */
+	const struct sv_graph_req *a = rec->data;
+
+	/* What it describes must be in it. */
+	return r->answered && rec->len > r->size && !(a->flags & SV_GRAPH_SURE);
 }
 
 uint64_t park_count(void)

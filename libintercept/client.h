@@ -76,6 +76,7 @@ enum session_state {
  *	whether a call can mix two contexts
  *   graphs/graph.c: lock changed tables doomed forgotten calls execs - a graph has no device
  *   graphs/capture.c: captures capture_live ids me threads - a capture may reach several devices
+ *   graphs/capture.c: seq - collectives of a graph are posted in the order in which they were captured
  *   modules/module.c: lock - a library is loaded for all devices
  *   memory/host.c: ids - CU_POINTER_ATTRIBUTE_BUFFER_ID is unique in the process
  *   memory/vmm.c: one - who may trace the process is a setting of all of it

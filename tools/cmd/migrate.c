@@ -20,8 +20,8 @@
 static const char help[] =
 "Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|OLD=NEW,...|HOST\n"
 "Moves a running job to another device of this host (a number, counted from 0), to several\n"
-"(what had device OLD gets device NEW), or to another host that reaches the store. Its `singvgpu run` stays: output, signals and\n"
-"exit status go through it as before.\n"
+"(what had device OLD gets device NEW), or to another host that reaches the store. Its\n"
+"`singvgpu run` stays: output, signals and exit status go through it as before.\n"
 "\n"
 "      --to WHERE         where to\n"
 "      --store DIR        the way (see singvgpu checkpoint --help)\n"

@@ -657,9 +657,13 @@ TEST(floods_of_requests)
 	struct ring_ticket t[200];
 	int rc = 0, n = 0;
 
-	for (; n < 200 && !rc; n++)
+	for (; n < 200; n++) {
 		rc = ring_request(c->ring, &t[n], SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0);
-	EXPECT_EQ(rc, 0);
+		if (rc)
+			break;
+	}
+	/* The session may have ended while it still asks. */
+	EXPECT_TRUE(!rc || rc == -EPIPE);
 	for (int i = 0; i < 5000 && ctx_sync(c) >= 0; i++)
 		usleep(1000);
 	EXPECT_NE(strstr((const char *)c->shared->why, "too many requests"), NULL);

@@ -236,8 +236,8 @@ static void saw_op(void *ctx, const struct step *s, const struct step_comm_look 
 static void board_broke(struct comms *c)
 {
 	if (!c->broken)
-		say("a proxy was killed while it held the board of collective operations: all of them "
-		    "fail from now on (ncclRemoteError)");
+		say("the board of collective operations is broken: a proxy was killed while it held it, or "
+		    "had no room for what ended at once. All operations fail from now on (ncclRemoteError)");
 	c->broken = true;
 }
 

@@ -12,8 +12,9 @@
  * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call.
  *
  * The proxies of a job trust each other's board, as they run the same program for the same user; no
- * client can write it. If one dies while it holds the lock, the board is broken: all who use it get
- * -ENOTRECOVERABLE from then on, and fail their operations.
+ * client can write it. If one dies while it holds the lock, or has more for another seat than its
+ * mailbox takes, the board is broken: all who use it get -ENOTRECOVERABLE from then on, and fail
+ * their operations.
  */
 #ifndef UPROXY_COLL_BOARD_H
 #define UPROXY_COLL_BOARD_H

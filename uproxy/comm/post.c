@@ -190,10 +190,10 @@ static void go(struct start *st)
 	st->holds = 2;
 	pthread_mutex_unlock(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
-	if (code || rc)
+	if (code || rc) {
 		withdraw(st->order);
-	if (code || rc)
 		done(st, code ?: STEP_SYSTEM);
+	}
 	/* A transport ignores the end of what it does not know: one that came meanwhile is repeated. */
 	pthread_mutex_lock(&comms.lock);
 	st->running = true;

@@ -87,7 +87,7 @@ include $(FRAGMENTS)
 
 # Recompile what a changed header reaches: fragments compile with -MMD -MP.
 -include $(if $(wildcard $(B)),$(shell find $(B) -type f -name '*.d' -print -o -type d \( \
-	$(foreach d,apt criu cuda frameworks headers jupyter kmod pypi tensorflow torch torch.new vm,-path $(BUILD)/$(d) -o) -name logs \) -prune))
+	$(foreach d,apt criu cuda frameworks headers jupyter kmod pypi tensorflow torch torch.new trainers vm,-path $(BUILD)/$(d) -o) -name logs \) -prune))
 
 .PHONY: all tests clean note-setup
 all: $(ALL) | note-setup
@@ -112,5 +112,5 @@ kmod: $(KMOD_KO)
 
 clean:
 	rm -rf $(filter-out $(addprefix $(BUILD)/,apt checkpatch criu cuda frameworks headers jupyter kselftest \
-		pypi setup tensorflow torch torch.new vm), \
+		pypi setup tensorflow torch torch.new trainers vm), \
 		$(wildcard $(BUILD)/*))

@@ -44,7 +44,7 @@ $(LIBCUDA) $(CHECKED)/libcuda.so.1: $(addprefix $(B)/gen/,cuda_stubs.o cuda_form
 		-Wl,-z,now $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -lpthread -ldl
 	ln -sf libcuda.so.1 $(@D)/libcuda.so
 	$(if $(filter $(CHECKED)/%,$@),ln -sf $(addprefix ../,libnvidia-ml.so.1 libnvidia-ml.so \
-		libnccl.so.2 libnccl.so libsingvgpu-files.so libsingvgpu-rtc.so) $(@D))
+		libnccl.so.2 libnccl.so libsingvgpu-files.so libsingvgpu-rtc.so libsingvgpu-clock.so) $(@D))
 
 ALL += $(LIBCUDA)
 INSTALL_LIB += $(LIBCUDA)

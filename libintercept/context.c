@@ -11,6 +11,7 @@
 #include "export_tables.h"
 #include "hostfunc.h"
 #include "managedvar.h"
+#include "memory_i.h"
 
 #include <string.h>
 
@@ -546,6 +547,7 @@ CUresult context_sync(struct context *ctx)
 
 	ON(ctx->session);
 	TRY(send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0));
+	memory_waited();
 	return managedvar_waited(ctx);
 }
 

@@ -138,6 +138,20 @@ static CUresult range(const struct core_place *p, uint64_t addr, uint64_t len)
 	return memory_range(addr, len);
 }
 
+static bool (*untold)(const struct session *s);
+
+static void on_query(bool (*ask)(const struct session *s))
+{
+	__atomic_store_n(&untold, ask, __ATOMIC_RELEASE);
+}
+
+bool core_untold(const struct session *s)
+{
+	bool (*ask)(const struct session *s) = __atomic_load_n(&untold, __ATOMIC_ACQUIRE);
+
+	return unlikely(ask) && ask(s);
+}
+
 const struct singvgpu_core core_table = {
 	.size = sizeof(struct singvgpu_core),
 	.version = SINGVGPU_CORE_VERSION,
@@ -152,5 +166,6 @@ const struct singvgpu_core core_table = {
 	.arena_free = arena_give,
 	.broken = broken,
 	.range = range,
+	.on_query = on_query,
 	.log = client_log,
 };

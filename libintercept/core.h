@@ -16,11 +16,12 @@
 #ifndef CORE_H
 #define CORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <cuda.h>
 
-#define SINGVGPU_CORE_VERSION	2u
+#define SINGVGPU_CORE_VERSION	3u
 
 static const CUuuid singvgpu_core_id = { { 's', 'i', 'n', 'g', 'v', 'g', 'p', 'u', '.', 'c', 'o', 'r',
 					   'e', 0, 0, 1 } };
@@ -86,11 +87,18 @@ struct singvgpu_core {
 	/* 0 if the device can reach all of the range. */
 	CUresult (*range)(const struct core_place *p, uint64_t addr, uint64_t len);
 
+	/*
+	 * Has the function asked, when an event or a stream of a session has come to its end: true: a query
+	 * says NOT_READY all the same, since the program shall hear of a failure first.
+	 */
+	void (*on_query)(bool (*untold)(const struct session *s));
+
 	/* A line for SINGVGPU_LOG. */
 	void (*log)(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 };
 
 /* In libcuda.so.1 alone: core.c. */
 __attribute__((visibility("hidden"))) extern const struct singvgpu_core core_table;
+__attribute__((visibility("hidden"))) bool core_untold(const struct session *s);
 
 #endif

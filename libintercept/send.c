@@ -106,7 +106,7 @@ static CUresult lost(int rc)
 	int32_t err = ring_error(here->ring, NULL);
 
 	if (rc == -EPIPE && *here->shared->why)
-		client_log("the proxy has ended the session: %.247s", here->shared->why);
+		client_log("the proxy has ended the session: %.239s", here->shared->why);
 	else
 		client_log("the proxy is lost: %s", ring_strerror(rc));
 	return err > 0 ? (CUresult)err : session_rc(rc);

@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "ring_i.h"
@@ -21,6 +22,7 @@
 #define LOOK_AWAY_TICKS	1000	/* of the TSC: some 300 ns */
 #define LOOK_AGAIN_TICKS	300
 #define NO_END		(~0ull)
+#define TAKEN_NS	2000	/* a yield that took longer has let another thread run */
 #define FIRST		(SINGVGPU_UNIT - sizeof(struct singvgpu_rec))
 
 static int broken(struct ring *r, const char *why)
@@ -233,9 +235,23 @@ void ring_advance(struct ring *r)
 
 /* ------------------------------------------------------------------------------ waiting */
 
+static bool is_called(struct ring *r)
+{
+	return r->rx.heeded && load_acquire(r->rx.heeded) != r->rx.heard;
+}
+
 static bool something(struct ring *r)
 {
-	return committed(r, r->rx.pos) || client_gone(r) || load(&r->rx.kicked);
+	return committed(r, r->rx.pos) || client_gone(r) || load(&r->rx.kicked) || is_called(r);
+}
+
+int ring_heed(struct ring *r, const uint32_t *word)
+{
+	if (r->ops->backend != RING_MEMFD)
+		return -ENOTSUP;
+	r->rx.heard = load_acquire(word);
+	r->rx.heeded = word;
+	return 0;
 }
 
 static bool spin(struct ring *r)
@@ -278,6 +294,22 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 	return rc;
 }
 
+static int waited(struct ring *r, int rc)
+{
+	if (rc == -EPIPE)
+		store_release(&r->rx.peer_gone, 1);
+	if (unlikely(load(&r->rx.kicked)) &&
+	    __atomic_exchange_n(&r->rx.kicked, 0, __ATOMIC_ACQUIRE))
+		return -EINTR;
+	if (is_called(r)) {
+		r->rx.heard = load_acquire(r->rx.heeded);
+		return -EINTR;
+	}
+	if (committed(r, r->rx.pos))
+		return 0;
+	return client_gone(r) ? -EPIPE : rc;
+}
+
 int ring_wait(struct ring *r, int64_t timeout_ns)
 {
 	bool slept = false;
@@ -297,14 +329,43 @@ int ring_wait(struct ring *r, int64_t timeout_ns)
 		}
 	}
 	ring_spin_adapt(&r->rx.spin, !slept);
-	if (rc == -EPIPE)
-		store_release(&r->rx.peer_gone, 1);
-	if (unlikely(load(&r->rx.kicked)) &&
-	    __atomic_exchange_n(&r->rx.kicked, 0, __ATOMIC_ACQUIRE))
-		return -EINTR;
-	if (committed(r, r->rx.pos))
-		return 0;
-	return client_gone(r) ? -EPIPE : rc;
+	return waited(r, rc);
+}
+
+/* Spins by turns that it gives away, until another thread has taken one. */
+static bool spin_yielding(struct ring *r)
+{
+	uint64_t start = ring_now(), last = start, now;
+
+	if (!ring_spin_useful(r)) {
+		sched_yield();
+		return something(r);
+	}
+	do {
+		sched_yield();
+		if (something(r))
+			return true;
+		now = ring_now();
+		if (now - last > TAKEN_NS)
+			return false;
+		last = now;
+	} while (now - start < load(&r->rx.spin.ns));
+	return false;
+}
+
+int ring_wait_yielding(struct ring *r, int64_t timeout_ns)
+{
+	bool helped = something(r);
+	int rc = 0;
+
+	ring_publish(r);
+	if (!helped) {
+		helped = spin_yielding(r);
+		ring_spin_adapt(&r->rx.spin, helped);
+	}
+	while (!something(r) && !rc)
+		rc = sleep_on_bell(r, &timeout_ns);
+	return waited(r, rc);
 }
 
 void ring_kick(struct ring *r)
@@ -336,6 +397,16 @@ int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, co
 	if (unlikely(load(&r->ctl->cpl_waiters)) && load(&c->waiting))
 		r->ops->wake(r, low_half(&c->seq), 1);
 	return 0;
+}
+
+uint64_t ring_unanswered(const struct ring *r)
+{
+	return r->rx.requested - load_acquire(&r->rx.answered);
+}
+
+void ring_reopen(struct ring *r, uint64_t requests)
+{
+	r->rx.requested += requests;
 }
 
 void ring_latch_error(struct ring *r, uint64_t seq, int32_t err)
@@ -400,11 +471,11 @@ static int drain(struct ring *r, ring_serve serve, ring_settled settled, void *a
 	int rc;
 
 	for (;;) {
-		rc = ring_peek(r, &rec);
+		rc = serve ? ring_peek(r, &rec) : client_gone(r) ? -EPIPE : 0;
 		if (rc == 1) {
 			rc = serve(arg, r, &rec);
 		} else if (!rc) {
-			rc = settled(arg, r, r->rx.requested - load_acquire(&r->rx.answered));
+			rc = settled(arg, r, ring_unanswered(r));
 			if (rc > 0)
 				return 0;
 		}

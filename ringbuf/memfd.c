@@ -188,8 +188,16 @@ static struct timespec *until(struct timespec *t, int64_t ns)
 	return t;
 }
 
-static int proxy_sleep(uint32_t *word, uint32_t expect, const struct timespec *end)
+/* Sleeps on the word, and on the one that ring_heed() has named. */
+static int proxy_sleep(struct ring *r, uint32_t *word, uint32_t expect, const struct timespec *end)
 {
+	struct futex_waitv w[2] = {
+		{ .val = expect, .uaddr = (uintptr_t)word, .flags = FUTEX_32 },
+		{ .val = r->rx.heard, .uaddr = (uintptr_t)r->rx.heeded, .flags = FUTEX_32 },
+	};
+
+	if (r->rx.heeded)
+		return syscall(SYS_futex_waitv, w, 2, 0, end, CLOCK_MONOTONIC) < 0 ? -errno : 0;
 	return syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expect, end, NULL,
 		       FUTEX_BITSET_MATCH_ANY) ? -errno : 0;
 }
@@ -234,7 +242,7 @@ static int wait(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
 
 	if (r->client && proxy_gone(r))
 		return -EPIPE;
-	rc = r->client ? client_sleep(r, word, expect, end) : proxy_sleep(word, expect, end);
+	rc = r->client ? client_sleep(r, word, expect, end) : proxy_sleep(r, word, expect, end);
 	if (end) {
 		spent = ring_now() - start;
 		*ns = spent < (uint64_t)*ns ? *ns - (int64_t)spent : 0;

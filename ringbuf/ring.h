@@ -237,11 +237,28 @@ void ring_advance_past(struct ring *r, const struct ring_record *rec);
  * sleeps. -EPIPE, -EINTR (a signal, or ring_kick), -ETIMEDOUT. timeout_ns < 0: for ever.
  */
 int ring_wait(struct ring *r, int64_t timeout_ns);
+
+/*
+ * ring_wait_yielding: the same for a proxy of which other threads are at work, who may need the processors:
+ * while it spins it gives its turn away, and when another thread has taken one, it sleeps. A client's
+ * thread that its own record's wake has preempted posts the next one then, and has nobody to wake.
+ */
+int ring_wait_yielding(struct ring *r, int64_t timeout_ns);
 void ring_kick(struct ring *r);	/* makes ring_wait return -EINTR once; any thread, signal-safe */
+
+/*
+ * ring_heed: ring_wait also returns -EINTR once for each change of a word, which others wake as a
+ * shared futex after the change. It stays mapped. Before ring_wait. -ENOTSUP: the module's waits
+ * know no other word.
+ */
+int ring_heed(struct ring *r, const uint32_t *word);
 
 /* ring_complete: answer a record. data: len <= SINGVGPU_CPL_DATA bytes. -EINVAL no such slot. */
 int ring_complete(struct ring *r, uint16_t cpl, uint64_t seq, int32_t status, const void *data,
 		  uint32_t len);
+
+/* ring_unanswered: how many requests have been peeked, and not answered. */
+uint64_t ring_unanswered(const struct ring *r);
 
 /* ring_latch_error: latch err (not 0) and its record, unless an error is latched already. */
 void ring_latch_error(struct ring *r, uint64_t seq, int32_t err);
@@ -299,7 +316,7 @@ int ring_freeze(struct ring *r, ring_serve serve, void *arg, int64_t timeout_ns)
  * ring_freeze_when: the same, but settled(arg, r, unanswered) decides when the drain ends. It is
  * called repeatedly while the ring is empty, with the number of unanswered requests. A result
  * above 0 ends the drain, and later records stay in the ring; 0 continues it (settled should sleep
- * a little); -errno gives up and opens the gate.
+ * a little); -errno gives up and opens the gate. serve NULL: no record is taken, and all stay in the ring.
  */
 typedef int (*ring_settled)(void *arg, struct ring *r, uint64_t unanswered);
 int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, void *arg,
@@ -316,5 +333,7 @@ int ring_thaw(struct ring *r);
 #define RING_SAVE_NO_ARENA 1u
 int ring_save(struct ring *r, int fd, unsigned int flags);
 int ring_restore(struct ring **out, int fd, const struct ring_params *p);
+/* After ring_restore: so many requests of the saved channel were open, and ring_complete will answer them. */
+void ring_reopen(struct ring *r, uint64_t requests);
 
 #endif /* RING_H */

@@ -7,15 +7,17 @@ TOOL_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out tools/job/init.c, \
 TOOL_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\?\([^"]*\)"\?$$/\1/p' kmod/dkms.conf)
 
 # The folders whose headers each room may include besides its own. uproxy/include has a proxy's
-# interface, libintercept/gen has proto.h and windows.h.
+# interface, libintercept/gen has proto.h and windows.h, libintercept/clock stood.h.
 TOOL_SEES_tools := kmod/include/uapi
-TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor) uproxy/include uproxy/coll \
+TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor history report) uproxy/include uproxy/coll \
 	libintercept/gen $(addprefix uproxy/ckpt/,store criu files)
-TOOL_SEES_job := $(addprefix tools/,. ckpt) uproxy/include uproxy/ckpt/criu libintercept/gen \
+TOOL_SEES_job := $(addprefix tools/,. ckpt history) uproxy/include uproxy/ckpt/criu libintercept/gen \
 	kmod/include/uapi uproxy/coll
-TOOL_SEES_ckpt := $(addprefix tools/,. job) uproxy/include \
+TOOL_SEES_ckpt := $(addprefix tools/,. job history) uproxy/include libintercept/clock \
 	$(addprefix uproxy/ckpt/,store criu files)
-TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include uproxy/ckpt/store
+TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include $(addprefix uproxy/ckpt/,store criu)
+TOOL_SEES_history := $(addprefix tools/,. ckpt job) uproxy/include
+TOOL_SEES_report := $(addprefix tools/,. ckpt job store history) uproxy/include uproxy/ckpt/store
 TOOL_SEES_doctor := tools kmod/include/uapi
 tool_sees = -I$(patsubst %/,%,$(dir $<)) \
 	$(addprefix -I,$(TOOL_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))

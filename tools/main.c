@@ -19,6 +19,7 @@ static const struct {
 	{ "trace", trace_main, "run one and write what its proxies executed" },
 	{ "ps", ps_main, "list jobs, ranks and proxies" },
 	{ "top", top_main, "watch them" },
+	{ "report", report_main, "write a page about a job: its speed, checkpoints and waits" },
 	{ "checkpoint", checkpoint_main, "save a running job, so that it can be brought back" },
 	{ "restore", restore_main, "bring a job back" },
 	{ "migrate", migrate_main, "move a running job to another device or host" },

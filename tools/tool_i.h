@@ -23,6 +23,7 @@
 int run_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
+int report_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int warm_main(int argc, char **argv);

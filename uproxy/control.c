@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "atstep.h"
+#include "comm_i.h"
 #include "content.h"
 #include "control.h"
 #include "uproxy_i.h"
@@ -36,6 +38,7 @@ union message {
 	struct ctl_store store;
 	struct ctl_restore restore;
 	struct ctl_go go;
+	struct ctl_step step;
 };
 
 static struct {
@@ -43,6 +46,7 @@ static struct {
 	const struct session_options *options;
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 	int listen;
+	bool closed;		/* nobody shall connect any more; atomic */
 	int conn;		/* the conductor's, -1: none. Changed by the listener between requests */
 	uint32_t gone;		/* the conductor has gone; atomic */
 	uint32_t posted;	/* m waits for the consumer; changed under lock, atomic */
@@ -126,6 +130,11 @@ static int tell_drain(uint64_t done, uint64_t total)
 	return progress(NULL, "drain", done, total);
 }
 
+static int tell_step(uint64_t done, uint64_t total)
+{
+	return progress(NULL, "step", done, total);
+}
+
 static const struct content_progress tell_progress = { .fn = progress };
 
 /* ------------------------------------------------------------------------------ CTL_INFO */
@@ -159,6 +168,7 @@ static void describe_channel(struct sv_session *s, char *inherit, size_t n, uint
 static void info(struct sv_session *s)
 {
 	struct ctl_info i = { .state = ctl.state, .proxy_pid = getpid() };
+	uint32_t seat;
 	struct why why = { 0 };
 	uint32_t op = CTL_INFO;
 
@@ -187,6 +197,7 @@ static void info(struct sv_session *s)
 	snprintf(i.backend, sizeof(i.backend), "%s", session_backend(s));
 	memcpy(i.channel_id, ring_id(s->ring), 16);
 	memcpy(i.home, s->home, sizeof(i.home));
+	i.seat = comm_seat(&seat) ? (int32_t)seat : -1;
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
 	reply(&i.r, sizeof(i), op, -1);
@@ -201,10 +212,27 @@ static void do_freeze(struct sv_session *s, const struct ctl_freeze *m)
 
 	if (ctl.state == CTL_STATE_FROZEN)
 		why_set(&why, -EALREADY, "the session is frozen already");
-	else if (!freeze(s, m->idle_ms, m->held_ms, tell_drain, &r.drain_ns, &why))
+	else if (m->at_step && ctl.state != CTL_STATE_AT_STEP)
+		why_set(&why, -EINVAL, "the session does not stand at the end of a step");
+	else if (!freeze(s, m, tell_drain, &r.drain_ns, &why))
 		ctl.state = CTL_STATE_FROZEN;
+	if (ctl.state == CTL_STATE_AT_STEP)
+		ctl.state = CTL_STATE_RUNNING;
 	ctl_reply_why(&r.r, &why);
 	reply(&r.r, sizeof(r), CTL_FREEZE, -1);
+}
+
+static void do_step(struct sv_session *s, const struct ctl_step *m)
+{
+	struct ctl_stepped r = { .items = 0 };
+	struct why why = { 0 };
+
+	if (ctl.state != CTL_STATE_RUNNING)
+		why_set(&why, -EINVAL, "there is no session that runs");
+	else if (!at_step(s, m, ctl.given, tell_step, &r, &why))
+		ctl.state = CTL_STATE_AT_STEP;
+	ctl_reply_why(&r.r, &why);
+	reply(&r.r, sizeof(r), CTL_STEP, -1);
 }
 
 static void put_ref(struct ctl_ref *to, const struct store_ref *from)
@@ -217,6 +245,7 @@ static int dump_device(struct sv_session *s, struct store *st, struct store_writ
 		       struct ctl_dumped *d, struct why *why)
 {
 	struct store_ref device = { { 0 } }, observed = { { 0 } }, session = { { 0 } };
+	struct store_ref comms = { { 0 } }, board = { { 0 } };
 	struct content_stats stats = { 0 };
 	int rc;
 
@@ -225,9 +254,13 @@ static int dump_device(struct sv_session *s, struct store *st, struct store_writ
 		rc = observe_dump(s, w, &observed, why);
 	if (!rc)
 		rc = kept_dump(w, &session, why);
+	if (!rc)
+		rc = comms_dump(s, w, &comms, &board, why);
 	put_ref(&d->device, &device);
 	put_ref(&d->observed, &observed);
 	put_ref(&d->session, &session);
+	put_ref(&d->comms, &comms);
+	put_ref(&d->board, &board);
 	d->read_bytes = stats.copied;
 	return rc;
 }
@@ -243,6 +276,15 @@ static int dump_channel(struct sv_session *s, struct store_writer *w, struct ctl
 	return rc;
 }
 
+/* While the proxies wait for each other's pages, the conductor hears of this one. */
+static int wait_for_others(void *arg)
+{
+	struct store_writer_stats st;
+
+	store_writer_stats(arg, &st);
+	return progress(NULL, "device", st.in, st.in);
+}
+
 static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl_dumped *d,
 		     struct why *why)
 {
@@ -254,6 +296,8 @@ static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl
 	if (rc)
 		return rc;
 	rc = store_failed(why, store_writer_open(st, 0, &w));
+	if (!rc && m->claims)
+		rc = store_failed(why, store_writer_claims(w, ctl.given, wait_for_others, w));
 	if (!rc)
 		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, d, why) :
 					   dump_channel(s, w, d, why);
@@ -264,6 +308,7 @@ static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl
 	d->bytes = stats.in;
 	d->zero_bytes = stats.zero;
 	d->new_bytes = stats.stored;
+	d->fresh_bytes = stats.fresh;
 	store_writer_close(w);
 	store_close(st);
 	return rc;
@@ -286,9 +331,10 @@ static void dump(struct sv_session *s, const struct ctl_store *m)
 
 static void do_thaw(struct sv_session *s)
 {
-	if (ctl.state != CTL_STATE_FROZEN)
+	if (ctl.state != CTL_STATE_FROZEN && ctl.state != CTL_STATE_AT_STEP)
 		return;
-	thaw(s);
+	if (ctl.state == CTL_STATE_FROZEN)
+		thaw(s);
 	ctl.state = CTL_STATE_RUNNING;
 }
 
@@ -385,10 +431,14 @@ static void execute(struct sv_session *s)
 		info(s);
 		break;
 	case CTL_FREEZE:
-		if (ctl.state == CTL_STATE_RUNNING || ctl.state == CTL_STATE_FROZEN)
+		if (ctl.state == CTL_STATE_RUNNING || ctl.state == CTL_STATE_FROZEN ||
+		    ctl.state == CTL_STATE_AT_STEP)
 			do_freeze(s, &ctl.m.freeze);
 		else
 			refuse(CTL_FREEZE, -EINVAL, "there is no session that runs");
+		break;
+	case CTL_STEP:
+		do_step(s, &ctl.m.step);
 		break;
 	case CTL_DUMP:
 	case CTL_CHANNEL:
@@ -447,7 +497,7 @@ void control_run(struct sv_session *s)
 {
 	execute(s);
 	finished();
-	while (ctl.state == CTL_STATE_FROZEN) {
+	while (ctl.state == CTL_STATE_FROZEN || ctl.state == CTL_STATE_AT_STEP) {
 		if (wait_posted()) {
 			execute(s);
 			finished();
@@ -520,6 +570,8 @@ static uint32_t size_of(uint32_t op)
 		return sizeof(struct ctl_restore);
 	case CTL_GO:
 		return sizeof(struct ctl_go);
+	case CTL_STEP:
+		return sizeof(struct ctl_step);
 	}
 	return 0;
 }
@@ -545,12 +597,19 @@ static int check(ssize_t n, bool cut, struct why *why)
 		return why_set(why, -ENOSYS, "this proxy does not know the request");
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && !text_ends(ctl.m.store.dir, CTL_PATH_MAX))
 		return why_set(why, -EPROTO, "a path in the request has no NUL");
+	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) &&
+	    (ctl.m.store.pad || ctl.m.store.claims > (h->op == CTL_DUMP && ctl.given >= 0)))
+		return why_set(why, -EPROTO, "the request lacks the table of pages that it speaks of");
 	if (h->op == CTL_RESTORE && (!text_ends(ctl.m.restore.dir, CTL_PATH_MAX) ||
 				     !text_ends(ctl.m.restore.was.name, sizeof(ctl.m.restore.was.name))))
 		return why_set(why, -EPROTO, "a text in the request has no NUL");
 	if (h->op == CTL_RESTORE && (ctl.m.restore.guest > 1 ||
 				     (ctl.m.restore.guest && ctl.given < 0)))
 		return why_set(why, -EPROTO, "the request lacks the channel that it is a guest of");
+	if (h->op == CTL_STEP && ctl.given < 0)
+		return why_set(why, -EPROTO, "the request lacks the meeting that it speaks of");
+	if (h->op == CTL_FREEZE && (ctl.m.freeze.pad || ctl.m.freeze.at_step > 1))
+		return why_set(why, -EPROTO, "padding in the request is not zero");
 	if (h->op == CTL_GO && ctl.m.go.pad)
 		return why_set(why, -EPROTO, "padding in the request is not zero");
 	return 0;
@@ -623,7 +682,8 @@ static void *listener(void *arg)
 		if (fd < 0) {
 			if (errno == EINTR || errno == ECONNABORTED)
 				continue;
-			uproxy_say("cannot listen for conductors any more: %s", strerror(errno));
+			if (!__atomic_load_n(&ctl.closed, __ATOMIC_RELAXED))
+				uproxy_say("cannot listen for conductors any more: %s", strerror(errno));
 			return arg;
 		}
 		if (!allowed(fd)) {
@@ -678,4 +738,9 @@ void control_close(void)
 {
 	if (*ctl.path)
 		unlink(ctl.path);
+	__atomic_store_n(&ctl.closed, true, __ATOMIC_RELAXED);
+	if (ctl.listen >= 0)
+		shutdown(ctl.listen, SHUT_RDWR);
+	if (ctl.conn >= 0)
+		shutdown(ctl.conn, SHUT_RDWR);
 }

@@ -254,7 +254,8 @@ int session_serve(struct sv_session *s)
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
 			comm_sleeps(true);
-			rc = comm_posted() ? 0 : ring_wait(s->ring, -1);
+			if (!comm_posted())
+				rc = (comm_busy() ? ring_wait_yielding : ring_wait)(s->ring, -1);
 			comm_sleeps(false);
 			if (rc == -EINTR)
 				rc = 0;

@@ -499,6 +499,11 @@ struct store_writer;
 struct store_ref;
 int kept_dump(struct store_writer *w, struct store_ref *ref, struct why *why);
 int kept_restore(struct store *st, const struct store_ref *ref, struct why *why);
+/* comms.c: refs stay zero if the session has had no communicator. */
+int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *comms,
+	       struct store_ref *board, struct why *why);
+int comms_expect(struct store *st, const struct store_ref *comms, struct why *why);
+int comms_restore(struct sv_session *s, struct why *why);
 
 /*
  * freeze.c: -ENOTSUP and a sentence if the session cannot be dumped. While the device is busy, 0
@@ -507,14 +512,19 @@ int kept_restore(struct store *st, const struct store_ref *ref, struct why *why)
 int freeze_possible(struct sv_session *s, struct why *why);
 
 bool freeze_idle(struct sv_session *s);	/* has the device nothing to do? Consumer */
+/*
+ * May the device stay busy until the program does something more? A stream waits for a host function that the program
+ * has not asked for, or is in, or may wait for a value in memory; or the device has failed. Consumer.
+ */
+bool freeze_waits_for_program(struct sv_session *s);
 
 /*
  * Closes the gate, drains the ring and waits until the device is idle. After an error, with its
- * sentence, the session runs on. idle_ms: the timeout, for the time without any progress; held_ms:
- * ctl_freeze's. tell gets now and then the streams' operations, done and in all; it returns
+ * sentence, the session runs on. tell gets now and then the streams' operations, done and in all; it returns
  * -ECANCELED when nobody waits for the freeze any more. ns: the time that it took.
  */
-int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+struct ctl_freeze;
+int freeze(struct sv_session *s, const struct ctl_freeze *how,
 	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why);
 int thaw(struct sv_session *s);
 

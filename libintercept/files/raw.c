@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * raw.c - syscall(2): logs calls that change files, and passes on all others unchanged
+ * raw.c - syscall(2): logs calls that change files, refuses io_uring, and passes on all others unchanged
+ *
+ * No checkpoint contains an io_uring. libuv, which PyTorch's TCPStore is built on, and other event loops use
+ * one where there is one, and epoll where the kernel has none; so this one has none.
  *
  * A call is passed on by a jump, with registers and stack unchanged: clone and vfork could not
  * return through a C function in between.
@@ -30,7 +33,7 @@ const unsigned char raw_is_noted[NUMBERS] __attribute__((used)) = {
 	[SYS_chown] = 1, [SYS_lchown] = 1, [SYS_fchown] = 1, [SYS_fchownat] = 1, [SYS_utime] = 1,
 	[SYS_utimes] = 1, [SYS_futimesat] = 1, [SYS_utimensat] = 1, [SYS_setxattr] = 1,
 	[SYS_lsetxattr] = 1, [SYS_fsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1,
-	[SYS_fremovexattr] = 1, [SYS_open_by_handle_at] = 1,
+	[SYS_fremovexattr] = 1, [SYS_open_by_handle_at] = 1, [SYS_io_uring_setup] = 1,
 };
 
 __asm__(".text\n"
@@ -155,6 +158,9 @@ __attribute__((used)) long raw_noted(long nr, long a, long b, long c, long d, lo
 	bool existed;
 
 	switch (nr) {
+	case SYS_io_uring_setup:
+		errno = ENOSYS;
+		return -1;
 	case SYS_open:
 		flags = b;
 		break;

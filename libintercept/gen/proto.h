@@ -152,7 +152,10 @@ struct sv_shared {
 	 * one word.
 	 */
 	uint64_t late;
-	char why[248];			/* why the proxy ends the session; written before it does */
+	char why[240];			/* why the proxy ends the session; written before it does */
+	uint32_t at_step;		/* 1: the proxy looks for a step's end; the client keeps nothing
+					 * mapped that is free */
+	uint32_t pad;
 
 	/*
 	 * Output of kernels' printf: rings of bytes in the arena. The proxy writes them before it

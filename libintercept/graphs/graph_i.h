@@ -58,6 +58,7 @@ struct coll {
 	uint64_t number;		/* the communicator's; comm has another one when it has ended */
 	uint64_t seq;			/* collectives are posted in the order of their capture */
 	uint32_t n;
+	int priority;			/* which a program has set; it means nothing here */
 	struct sv_coll_call *call;
 };
 

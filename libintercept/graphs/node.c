@@ -1183,12 +1183,35 @@ static bool attr_of_node(int id)
 	return sv_attr_of(id) & SV_ATTR_NODE;
 }
 
+/*
+ * Locks the graphs and finds the priority of a collective operation's node, or nothing. XLA sets it on
+ * every node of a capture that looks like a kernel.
+ */
+static int *lock_priority(CUgraphNode h, int attr, const void *value)
+{
+	struct node *n;
+
+	if (attr != CU_LAUNCH_ATTRIBUTE_PRIORITY || !value || graph_lock())
+		return NULL;
+	n = node_of(h, NODE_COLL);
+	if (n)
+		return &n->w.coll.priority;
+	graph_unlock(0);
+	return NULL;
+}
+
 API CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
 					   CUkernelNodeAttrValue *value_out)
 {
+	const int *priority = lock_priority(hNode, attr, value_out);
 	const CUlaunchAttribute *a;
 	struct node *n;
 
+	if (priority) {
+		memset(value_out, 0, sizeof(*value_out));
+		value_out->priority = *priority;
+		return graph_unlock(0);
+	}
 	TRY(lock_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value_out, &n));
 	if (!attr_of_node(attr))
 		return graph_unlock(CUDA_ERROR_INVALID_VALUE);
@@ -1206,8 +1229,13 @@ API CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID
 API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
 					   const CUkernelNodeAttrValue *value)
 {
+	int *priority = lock_priority(hNode, attr, value);
 	struct node *n;
 
+	if (priority) {
+		*priority = value->priority;
+		return graph_unlock(0);
+	}
 	TRY(lock_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value, &n));
 	if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
 		return graph_unlock(sv_unsupported("a device-updatable kernel node",

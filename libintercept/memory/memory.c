@@ -357,12 +357,17 @@ static bool take_out(struct memory *m)
 	return true;
 }
 
-/* Without the lock: unmap the range's cached granules if the cache is over its limit. */
+/*
+ * Without the lock: unmap the range's cached granules if the cache is over its limit, and all of them when the proxy
+ * looks for the place where the least memory is in use.
+ */
 static void shrink_cache(uint64_t addr, uint64_t len)
 {
 	struct granules *gr = here->granules;
 
-	if (__atomic_load_n(&gr->cached, __ATOMIC_RELAXED) > CACHE_MAX)
+	if (unlikely(memory_at_step()) && __atomic_load_n(&gr->cached, __ATOMIC_RELAXED))
+		memory_unmap_cached(here->shared->window, gr->n * SV_GRANULE);
+	else if (__atomic_load_n(&gr->cached, __ATOMIC_RELAXED) > CACHE_MAX)
 		memory_unmap_cached(addr, len);
 }
 

@@ -44,6 +44,19 @@ LOCAL uint64_t pool_of(uint64_t addr);
 /* Free the pools' empty slabs, down to the release thresholds, or (all) every one. */
 LOCAL void pool_trim(bool all);
 
+/* Does the proxy of this session look for the end of a step? Then what is free does not stay mapped. */
+static inline bool memory_at_step(void)
+{
+	return here && __atomic_load_n(&here->shared->at_step, __ATOMIC_RELAXED);
+}
+
+/* The program has waited for the device: what it has freed in a stream's order may be free now. */
+static inline void memory_waited(void)
+{
+	if (unlikely(memory_at_step()))
+		pool_trim(false);
+}
+
 /*
  * pool_key: the key of a pool that can be exported, or that is imported; else INVALID_VALUE.
  * pool_share: the same by an address at which an allocation begins, and that allocation's length.

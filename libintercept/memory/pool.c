@@ -139,7 +139,7 @@ static void trim_all(void)
 
 	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
-		trim(p, p->handle ? p->threshold : 0);
+		trim(p, p->handle && !memory_at_step() ? p->threshold : 0);
 	}
 }
 
@@ -333,7 +333,7 @@ void pool_trim(bool all)
 	settle();
 	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
-		trim(p, all || !p->handle ? 0 : p->threshold);
+		trim(p, all || !p->handle || memory_at_step() ? 0 : p->threshold);
 	}
 	pool_unlock();
 }

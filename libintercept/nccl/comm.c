@@ -73,6 +73,42 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 	return ncclSuccess;
 }
 
+/*
+ * PyTorch's process groups ask for a failure, and if there is none for the end of an event. NCCL's kernel
+ * never ends when a rank is gone; here the stream goes on, and if that were told first a failed operation would
+ * pass for one that has worked. A program that does not ask for failures is kept back for UNTOLD_NS.
+ */
+#define UNTOLD_NS	1000000000ull
+
+static bool keeps_back(struct ncclComm *c)
+{
+	uint64_t since = 0, now;
+	struct timespec ts;
+
+	if (!__atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE) ||
+	    __atomic_load_n(&c->told, __ATOMIC_RELAXED) || __atomic_load_n(&c->ending, __ATOMIC_RELAXED))
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = ts.tv_sec * 1000000000ull + ts.tv_nsec;
+	if (__atomic_compare_exchange_n(&c->untold_ns, &since, now, false, __ATOMIC_RELAXED,
+					__ATOMIC_RELAXED))
+		return true;
+	return now - since < UNTOLD_NS;
+}
+
+static bool comm_untold(const struct session *s)
+{
+	bool is = false;
+
+	pthread_mutex_lock(&lock);
+	/* All of them: the time that each may keep the program back begins now. */
+	for (struct ncclComm *c = all; c; c = c->all)
+		is |= __atomic_load_n(&c->magic, __ATOMIC_ACQUIRE) == COMM_MAGIC && c->at.session == s &&
+		      keeps_back(c);
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
 /* ------------------------------------------------------------------------------ creation */
 
 static void forked(void)
@@ -82,9 +118,10 @@ static void forked(void)
 		c->word = &in_child;
 }
 
-static void watch_forks(void)
+static void watch(void)
 {
 	pthread_atfork(NULL, NULL, forked);
+	core->on_query(comm_untold);
 }
 
 static struct ncclComm *comm_alloc(void)
@@ -92,18 +129,18 @@ static struct ncclComm *comm_alloc(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ncclComm *c, *next;
 
-	pthread_once(&once, watch_forks);
+	pthread_once(&once, watch);
 	pthread_mutex_lock(&lock);
 	c = unused;
-	if (c)
-		unused = c->next;
-	pthread_mutex_unlock(&lock);
 	if (c) {
+		unused = c->next;
 		next = c->all;
 		memset(c, 0, sizeof(*c));
 		c->all = next;
-		return c;
 	}
+	pthread_mutex_unlock(&lock);
+	if (c)
+		return c;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
@@ -116,7 +153,9 @@ static struct ncclComm *comm_alloc(void)
 
 void comm_forget(struct ncclComm *c)
 {
+	pthread_mutex_lock(&lock);
 	__atomic_store_n(&c->magic, 0, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&lock);
 	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
 	if (c->word && c->word != &in_child)
 		core->arena_free(&c->at, c->word_off);
@@ -171,7 +210,7 @@ ncclResult_t comm_new(const char *call, struct core_place *at, int ranks, int ra
 					    .ranks = ranks, .rank = rank };
 	id_use(id, at->device, out->record.id);
 	c->hash = hash(out->record.id);
-	c->magic = COMM_MAGIC;
+	__atomic_store_n(&c->magic, COMM_MAGIC, __ATOMIC_RELEASE);
 	return ncclSuccess;
 }
 
@@ -261,6 +300,7 @@ static ncclResult_t init(const char *call, ncclComm_t *out, int ranks, const ncc
 		return failed(ncclInvalidArgument, "%s: rank %d of %d", call, rank, ranks);
 	TRY(core_find());
 	TRY(config_read(config, &config_default, &cfg));
+	TRY(id_check(id, call));
 	TRY(cuda(core->enter(-1, &at), call));
 	TRY(comm_new(call, &at, ranks, rank, &cfg, id, &c));
 	*out = c.comm;

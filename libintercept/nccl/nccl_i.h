@@ -115,6 +115,7 @@ struct ncclComm {
 	bool finalized;			/* SV_OP_X_COMM_END is sent, and nobody waits for its answer */
 	bool ending;			/* ncclCommDestroy or ncclCommAbort has begun; atomic */
 	bool told;			/* its failure has been noted by ncclCommGetAsyncError; atomic */
+	uint64_t untold_ns;		/* CLOCK_MONOTONIC: a query has kept it back since; 0: none; atomic */
 	uint64_t hash;			/* of its id */
 	pthread_mutex_t lock;		/* redop, redops */
 	struct redop *redop;
@@ -218,6 +219,9 @@ LOCAL ncclResult_t redop_get(struct ncclComm *c, const char *call, int op, int t
 /* ---------------------------------------------------------------------------------- id.c */
 
 LOCAL ncclResult_t id_fresh(ncclUniqueId *out);
+
+/* Whether ranks can meet by an id. ncclRemoteError: the process that made it has ended. */
+LOCAL ncclResult_t id_check(const ncclUniqueId *id, const char *call);
 
 /* The id of a record. One that NCCL_COMM_ID made names another communicator at each use by a device. */
 LOCAL void id_use(const ncclUniqueId *id, int device, uint8_t out[SV_NCCL_ID_BYTES]);

@@ -23,6 +23,7 @@ include selftests/bench/coll.mk
 
 # What needs a CUDA toolkit, if there is one: then the generator's folder is known.
 ifneq ($(GEN),)
+include selftests/bench/job.mk
 include selftests/bench/run.mk
 include selftests/bench/soft.mk
 include selftests/bench/torch.mk

@@ -2,7 +2,7 @@
 /*
  * coll.c - all-reduces over the soft device's transport, beside Open MPI and gloo
  *
- *   build/selftests/bench/coll [OUT.json [ROUNDS]]
+ *   build/selftests/bench/coll [OUT.json [ROUNDS [two | four | tcp | call]]]
  *
  * Each round measures everything once, one after the other; reported are medians over rounds, of
  * times and of ratios within a round. A time is the best of ten means within the round, for all alike.
@@ -42,12 +42,13 @@ static struct { /* by job and size */
 	{ "two", { 2, false, 3, { 8, 65536, 16 << 20 }, { 20000, 1000, 6 } } },
 	{ "four", { 4, false, 2, { 8, 65536 }, { 500, 200 } } },
 	{ "tcp", { 2, true, 1, { 16 << 20 }, { 6 } } },
+	{ "call", { 2, false, 3, { 1 << 20, 4 << 20, 16 << 20 }, { 100, 25, 6 } } },
 };
 
-enum { TWO, FOUR, TCP, JOBS };
-enum { OURS, MPI, GLOO, MAKERS };
+enum { TWO, FOUR, TCP, CALL, JOBS };
+enum { OURS, MPI, GLOO, EACH, QUEUED, MAKERS };
 
-static const char *const makers[MAKERS] = { "ours", "ompi", "gloo" };
+static const char *const makers[MAKERS] = { "ours", "ompi", "gloo", "each", "queued" };
 static double us[JOBS][MAKERS][SIZES][ROUNDS_MAX];
 static int rounds = 7;
 
@@ -98,8 +99,9 @@ static void body(uint32_t self, void *arg)
 	for (uint32_t i = 0; i < j->n; i++) {
 		double best = INFINITY;
 
-		part.send = calloc(1, j->bytes[i]);
-		part.recv = calloc(1, j->bytes[i]);
+		/* Written to: otherwise all of it were one page of zeros. */
+		part.send = memset(malloc(j->bytes[i]), 1, j->bytes[i]);
+		part.recv = memset(malloc(j->bytes[i]), 1, j->bytes[i]);
 		start.call = (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32,
 			                         .count = j->bytes[i] / 4 };
 		for (int w = 0; w <= WINDOWS; w++) {
@@ -177,6 +179,41 @@ static void gloo(const struct job *j, int job, int round)
 	numbers(cmd, j, job, GLOO, round);
 }
 
+/* The same through a job: from NCCL's call to the result in a synchronized stream. */
+static void by_calls(const struct job *j, int job, int maker, int round, const char *build)
+{
+	char dir[] = "/tmp/svcoll.XXXXXX", cmd[4096], list[256];
+
+	if (!mkdtemp(dir))
+		die("no folder in /tmp");
+	sizes(j, list, sizeof(list));
+	snprintf(cmd, sizeof(cmd),
+	         "%s/tools/singvgpu run -n %u -- %s/selftests/bench/coll-call %s/id %s%s 2>/dev/null | "
+	         "sed 's/^\\[0\\] //'; rm -r %s",
+	         build, j->ranks, build, dir, makers[maker], list, dir);
+	numbers(cmd, j, job, maker, round);
+	if (isnan(us[job][maker][0][round]))
+		printf("# failed: %s\n", cmd);
+}
+
+/* The size at which calls cost most, beside the bare transport in the same round. */
+static double call_ratio(int maker)
+{
+	double worst = NAN;
+
+	for (uint32_t i = 0; i < jobs[CALL].job.n; i++) {
+		double r[ROUNDS_MAX], m;
+		int n = 0;
+
+		for (int k = 0; k < rounds; k++)
+			if (us[CALL][maker][i][k] > 0)
+				r[n++] = us[CALL][maker][i][k] / us[CALL][OURS][i][k];
+		m = n ? median(r, n) : NAN;
+		worst = isnan(worst) || m > worst ? m : worst;
+	}
+	return worst;
+}
+
 /* ------------------------------------------------------------------------------ bytes */
 
 static void bytes_body(uint32_t self, void *arg)
@@ -250,15 +287,17 @@ static void figures(void)
 int main(int argc, char **argv)
 {
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
-	bool has_mpi, has_gloo, has_net;
+	bool has_mpi, has_gloo, has_net, has_call;
 	char path[4096];
 
 	if (argc > 2)
 		rounds = atoi(argv[2]);
-	if (argc > 3 || rounds < 1 || rounds > ROUNDS_MAX)
-		die("usage: coll [OUT.json [ROUNDS]]");
+	if (argc > 4 || rounds < 1 || rounds > ROUNDS_MAX)
+		die("usage: coll [OUT.json [ROUNDS [JOB]]]");
 	snprintf(path, sizeof(path), "%s/selftests/bench/coll-mpi", build);
 	has_mpi = !access(path, X_OK);
+	snprintf(path, sizeof(path), "%s/selftests/bench/coll-call", build);
+	has_call = !access(path, X_OK);
 	has_gloo = !access("build/torch/python3", X_OK);
 	has_net = !system("selftests/bench/coll-apart begin 2>/dev/null");
 	if (!has_mpi)
@@ -267,13 +306,22 @@ int main(int argc, char **argv)
 		printf("# no PyTorch in build/torch (make torch): not compared with gloo\n");
 	if (!has_net)
 		printf("# no network namespaces (they need root): TCP is not measured\n");
+	if (!has_call)
+		printf("# no NCCL 2.22 or newer in the CUDA toolkit: calls of a job are not measured\n");
 	for (int r = 0; r < rounds; r++)
 		for (int job = 0; job < JOBS; job++) {
 			const struct job *j = &jobs[job].job;
 
-			if (job == TCP && !has_net)
+			if (argc > 3 && strcmp(argv[3], jobs[job].name))
+				continue;
+			if ((job == TCP && !has_net) || (job == CALL && !has_call))
 				continue;
 			ours(j, job, r);
+			if (job == CALL) {
+				by_calls(j, job, EACH, r, build);
+				by_calls(j, job, QUEUED, r, build);
+				continue;
+			}
 			if (has_mpi)
 				mpi(j, job, r, build);
 			if (has_gloo && job == TWO)
@@ -283,13 +331,16 @@ int main(int argc, char **argv)
 		printf("# the namespaces svcolla and svcollb are still there\n");
 	figures();
 	metric("limit.bounce_ns", limit_bounce_ns(), "ns");
-	metric_bar("coll.bytes_vs_ideal", bytes(), NAN, 1.001);
+	if (argc < 4)
+		metric_bar("coll.bytes_vs_ideal", bytes(), NAN, 1.001);
 	metric_bar("coll.allreduce_64k_vs_best", ratio(TWO, 1, GLOO), 1.0, NAN);
 	metric_bar("coll.allreduce_16m_vs_best", ratio(TWO, 2, GLOO), 1.0, NAN);
 	metric_bar("coll.latency8_vs_ompi", 1 / ratio(TWO, 0, MPI), NAN, 1.5);
 	metric_bar("coll.oversub8_vs_ompi", ratio(FOUR, 0, MPI), 1.0, NAN);
 	metric_bar("coll.oversub_vs_ompi", ratio(FOUR, 1, MPI), 1.0, NAN);
 	metric_bar("coll.tcp_16m_vs_ompi", ratio(TCP, 0, MPI), 0.9, NAN);
+	metric_bar("coll.call_vs_transport", call_ratio(EACH), NAN, 1.25);
+	metric_bar("coll.queued_vs_transport", call_ratio(QUEUED), NAN, 1.25);
 	if (argc > 1)
 		snprintf(path, sizeof(path), "%s", argv[1]);
 	else

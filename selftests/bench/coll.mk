@@ -16,4 +16,13 @@ $(B)/selftests/bench/coll-mpi: selftests/bench/coll_mpi.c
 $(B)/selftests/bench/coll: | $(B)/uproxy/softgpu/libsoftcomm.so \
 	$(if $(shell command -v mpicc 2>/dev/null),$(B)/selftests/bench/coll-mpi)
 
+ifneq ($(NCCL_HEADER),)
+$(B)/selftests/bench/coll-call: selftests/bench/coll_call.c selftests/nccl/ranks.h selftests/bench/coll.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Wno-unused-function -isystem $(CUDA_HOME)/include -o $@ $< -L$(NCCL_LIBDIR) -lnccl \
+		-lcudart -lm -Wl,-rpath,$(NCCL_LIBDIR)
+$(B)/selftests/bench/coll: | $(B)/selftests/bench/coll-call $(LIBNCCL) $(B)/lib/libcuda.so.1 \
+	$(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu
+endif
+
 BENCHES += $(B)/selftests/bench/coll

@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define WINDOWS 10
 
@@ -18,7 +19,8 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		char *colon;
 		long bytes = strtol(argv[i], &colon, 10), times = atol(colon + 1);
-		float *from = calloc(1, bytes), *to = calloc(1, bytes);
+		/* Written to: otherwise all of it were one page of zeros. */
+		float *from = memset(malloc(bytes), 1, bytes), *to = memset(malloc(bytes), 1, bytes);
 		double begin, took, best = 0;
 
 		for (int w = 0; w <= WINDOWS; w++) {

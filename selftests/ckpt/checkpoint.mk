@@ -5,9 +5,26 @@ $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked: $(B)/%: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -pthread -MMD -MP -o $@ $< $(LDFLAGS)
 
+# What PyTorch is written in, whose watchdog it plays.
+$(B)/selftests/ckpt/stood: selftests/ckpt/stood.cpp
+	@mkdir -p $(@D)
+	$(CXX) -O2 -Wall -Wextra -std=c++17 -pthread -MMD -MP -o $@ $<
+
+# One with a clock of its own.
+$(B)/selftests/ckpt/stood-static: selftests/ckpt/stood.cpp
+	@mkdir -p $(@D)
+	$(CXX) -O2 -Wall -Wextra -std=c++17 -pthread -static-libstdc++ -MMD -MP -o $@ $<
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
-TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked
-HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked
+TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
+	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
+HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-sockets selftests/ckpt/test-stood \
+	selftests/ckpt/test-stood-torch
+LONG_TESTS += selftests/ckpt/test-stood-long
+VM_TESTS += selftests/ckpt/clocks-vm
 TIMEOUT_test-checkpoint := 600
+TIMEOUT_clocks-vm := 300
+TIMEOUT_test-stood-torch := 600
+TIMEOUT_test-stood-long := 900
 endif

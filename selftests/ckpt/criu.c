@@ -47,7 +47,7 @@ struct moved {
 	struct store_writer *writer;
 	struct images_parts *parts;
 	bool refuse;		/* frozen() fails */
-	int frozen_calls;
+	int frozen_calls, gone_on;
 	uint64_t step_frozen;
 	pid_t restored;		/* as ready() was told */
 };
@@ -192,6 +192,15 @@ static int frozen(void *arg, struct why *why)
 	return store_failed(why, err);
 }
 
+static void lets_go(void *arg)
+{
+	struct moved *m = arg;
+	uint64_t step = number(m->dir, "step");
+
+	usleep(30000);
+	m->gone_on += number(m->dir, "step") == step && m->dump.since_ns;
+}
+
 static int open_store(struct moved *m)
 {
 	char path[80];
@@ -232,6 +241,7 @@ static int dump(struct moved *m, const struct images_sink *other)
 	m->dump.pid = m->pid;
 	m->dump.sink = other ?: &sink;
 	m->dump.frozen = frozen;
+	m->dump.lets_go = lets_go;
 	m->dump.keys = keys;
 	m->dump.n_keys = 3;
 	m->dump.arg = m;
@@ -434,6 +444,7 @@ TEST_F(criu, left_running_it_runs)
 	MUST(dump(m, NULL));
 	ASSERT_TRUE(come_to(m, STEPS - 21));
 	MUST(dump(m, NULL));
+	EXPECT_EQ(m->gone_on, 2);
 	ends_well(_metadata, m);
 	/* the second checkpoint, after the end of the first tree */
 	MUST(restore(m, NULL, 0, NULL));
@@ -569,6 +580,7 @@ TEST_F(criu, what_the_conductor_refuses_leaves_the_tree_alone)
 	m->refuse = true;
 	EXPECT_EQ(dump(m, NULL), -EDOM);
 	EXPECT_STREQ(m->why.text, "the test will not have it");
+	EXPECT_EQ(m->gone_on, 1);
 	ends_well(_metadata, m);
 }
 
@@ -622,6 +634,7 @@ TEST_F(criu, a_full_disk_leaves_the_tree_alone)
 		failing_at = at;
 	}
 	EXPECT_EQ(m->frozen_calls, 0);
+	EXPECT_EQ(m->gone_on, 3);
 	EXPECT_EQ(finish(m), 0);
 }
 
@@ -649,8 +662,10 @@ TEST_F(criu, given_up_in_the_middle_it_leaves_the_tree_alone)
 	m->dump.progress = give_up;
 	EXPECT_EQ(dump(m, &sink), -ECANCELED);
 	EXPECT_EQ(m->frozen_calls, 0);
+	EXPECT_EQ(m->gone_on, 2);
 	m->dump.progress = NULL;
 	MUST(dump(m, NULL));
+	EXPECT_EQ(m->gone_on, 2);
 	MUST(restore(m, NULL, 0, NULL));
 	EXPECT_EQ(finish(m), 0);
 }
@@ -865,6 +880,34 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 	EXPECT_EQ(litter(m), 0);
 	close_source(m, &from);
 	m->back = (struct criu_restore){ 0 };
+	MUST(restore(m, NULL, 0, NULL));
+	EXPECT_EQ(finish(m), 0);
+}
+
+TEST_F(criu, a_CRIU_that_does_not_end_when_it_has_restored_leaves_nothing)
+{
+	struct moved *m = &self->m;
+	struct images_source source;
+	struct images_stored from;
+	struct criu slow = criu_;
+	char text[300];
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	snprintf(slow.path, sizeof(slow.path), "%s/slow", m->dir);
+	snprintf(text, sizeof(text), "#!/bin/sh\n'%.200s' \"$@\"\nexec sleep 600\n", criu_.path);
+	write_program(slow.path, text);
+	MUST(open_source(m, &from, &source));
+	m->back = (struct criu_restore){ .criu = &slow, .source = &source, .last_ms = 500 };
+	EXPECT_EQ(criu_restore(&m->back, &m->why), -ETIMEDOUT);
+	EXPECT_NE(strstr(m->why.text, "does not let them go"), NULL)
+		TH_LOG("%s", m->why.text);
+	EXPECT_EQ(m->back.pid, 0);
+	EXPECT_EQ(litter(m), 0);
+	close_source(m, &from);
+	m->back = (struct criu_restore){ 0 };
+	why_clear(&m->why);
 	MUST(restore(m, NULL, 0, NULL));
 	EXPECT_EQ(finish(m), 0);
 }

@@ -7,11 +7,11 @@ $(CKPT_CRIU): selftests/ckpt/criu.c $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a $(K
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -O0 $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) $(STORE_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS) -lutil
-$(B)/selftests/ckpt/links: selftests/ckpt/links.c $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a $(KSELFTEST_H)
+$(addprefix $(B)/selftests/ckpt/,links processes): $(B)/selftests/ckpt/%: selftests/ckpt/%.c $(B)/ckpt/libcriu.a $(B)/ckpt/libstore.a $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) $(STORE_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
-HOST_TESTS += $(B)/selftests/ckpt/links
+HOST_TESTS += $(addprefix $(B)/selftests/ckpt/,links processes)
 $(CKPT_CRIU_JOB): selftests/ckpt/criu_job.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -pthread -MMD -MP -o $@ $< $(LDFLAGS)

@@ -19,5 +19,5 @@ TIMEOUT_fuzz-store-long := 900
 endif
 $(B)/selftests/ckpt/fuzz-store-long: selftests/ckpt/fuzz.mk
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/fuzz-store 600\n' >$@
+	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/ckpt/fuzz-store 600\n' >$@
 	@chmod +x $@

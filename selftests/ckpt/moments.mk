@@ -33,11 +33,12 @@ endif
 MOMENTS_TRAININGS := $(addprefix selftests/ckpt/moments-,torch jax tensorflow)
 HOST_TESTS += selftests/ckpt/moments $(MOMENTS_TRAININGS) selftests/ckpt/test-inflight selftests/ckpt/faults \
 	selftests/ckpt/test-refusals selftests/ckpt/test-elsewhere \
+	selftests/ckpt/faults-ranks selftests/ckpt/test-cuts selftests/ckpt/test-ranks selftests/ckpt/test-atstep \
 	selftests/ckpt/test-waits selftests/ckpt/test-several selftests/ckpt/test-registered selftests/ckpt/test-variables
 VM_TESTS += selftests/ckpt/several-vm
 TIMEOUT_several-vm := 600
 LONG_TESTS += selftests/ckpt/moments-long $(addsuffix -long,$(MOMENTS_TRAININGS)) \
-	selftests/ckpt/faults-long selftests/ckpt/moments-vm
+	selftests/ckpt/faults-long selftests/ckpt/moments-vm selftests/ckpt/test-ranks-long
 TIMEOUT_moments := 900
 TIMEOUT_moments-long := 7200
 TIMEOUT_moments-torch := 900
@@ -47,10 +48,34 @@ TIMEOUT_moments-jax-long := 7200
 TIMEOUT_moments-tensorflow := 900
 TIMEOUT_moments-tensorflow-long := 7200
 TIMEOUT_test-inflight := 600
+TIMEOUT_test-ranks := 900
+TIMEOUT_test-ranks-long := 14400
 TIMEOUT_test-waits := 600
 TIMEOUT_test-refusals := 900
 TIMEOUT_test-elsewhere := 300
 TIMEOUT_moments-vm := 15000
 TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200
+TIMEOUT_faults-ranks := 600
+TIMEOUT_test-cuts := 600
+CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long test-cuts-long)
+LONG_TESTS += $(CKPT_RANKS_LONG)
+TIMEOUT_faults-ranks-2-long := 14400
+TIMEOUT_faults-ranks-4-long := 14400
+TIMEOUT_test-cuts-long := 3600
+TIMEOUT_test-atstep := 300
+TIMEOUT_test-atstep-long := 1200
+LONG_TESTS += $(B)/selftests/ckpt/test-atstep-long
+$(B)/selftests/ckpt/test-atstep-long: selftests/ckpt/moments.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/test-atstep dp2pool dp4 tp2 pp2 micro2 torch2 idle\n' >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/faults-ranks-%-long: selftests/ckpt/moments.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/faults-ranks -a -n %s\n' $* >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/test-cuts-long: selftests/ckpt/moments.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/test-cuts -a\n' >$@
+	@chmod +x $@
 endif

@@ -2,7 +2,7 @@
 # store.mk - tests of the store library
 
 STORE_TEST_DIR := $(B)/selftests/ckpt
-STORE_TESTS := $(addprefix $(STORE_TEST_DIR)/,store store_open store_faults store_trust store_forged)
+STORE_TESTS := $(addprefix $(STORE_TEST_DIR)/,store store_claims store_open store_faults store_trust store_forged)
 # They look behind the interface: all objects, and not the library, which hides its names.
 EDGES_LDFLAGS := -Wl,--wrap=malloc,--wrap=realloc,--wrap=free
 STORE_TEST_OBJ := $(patsubst uproxy/ckpt/%.c,$(B)/ckpt/%.o,$(wildcard uproxy/ckpt/store/*.c))
@@ -17,6 +17,7 @@ $(STORE_TEST_DIR)/store_faults-long: $(STORE_TEST_DIR)/store_faults selftests/ck
 	@chmod +x $@
 
 TIMEOUT_store := 900
+TIMEOUT_store_claims := 900
 TIMEOUT_store_faults := 900
 TIMEOUT_store_faults-long := 3600
 HOST_TESTS += $(STORE_TESTS)

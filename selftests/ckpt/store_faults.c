@@ -12,7 +12,7 @@
 
 #define PAGES 700	/* 2.7 MiB: several buffers */
 
-enum fault { NONE, EIO_ONCE, FULL, SHORT, KILLED, N_FAULTS };
+enum fault { NONE, EIO_ONCE, FULL, SHORT, KILLED, CRAMPED, N_FAULTS };
 
 #define EVENTS 4096
 
@@ -60,6 +60,7 @@ static void write_down(const struct io_event *e)
 static int strike(struct io_event *e)
 {
 	bool now = script->n == script->at, after = script->n >= script->at;
+	char path[400];
 
 	if (script->keep && !(now && script->fault == KILLED))
 		write_down(e);
@@ -83,6 +84,13 @@ static int strike(struct io_event *e)
 			e->len = e->len > 2 * PAGE ? e->len / 2 & ~511ul : e->len / 2;
 		}
 		return 0;
+	case CRAMPED:	/* no room for a whole segment, of which ext4 then leaves what there is room for */
+		if (!after || e->op != IO_ALLOCATE)
+			return 0;
+		script->hit = true;
+		snprintf(path, sizeof(path), "%s/%s", script->store, e->name);
+		NEED(!truncate(path, 8 * MB + 2048));
+		return -ENOSPC;
 	default:
 		return 0;
 	}
@@ -384,8 +392,8 @@ static void strike_everywhere(const FIXTURE_DATA(faults) *f, enum fault fault)
 
 		copy_base(f->base, dir);
 		err = run(dir, fault, at, false);
-		/* What is short is continued. */
-		NEED(fault != SHORT || !err);
+		/* What is short is continued, and what is not allocated is written all the same. */
+		NEED((fault != SHORT && fault != CRAMPED) || !err);
 		NEED(err || !script->hit || fault != FULL);
 		if (!nothing_lost(check_all(dir))) {
 			fprintf(stderr, "# fault %d at operation %u\n", fault, at);
@@ -407,6 +415,11 @@ TEST_F(faults, eio_at_every_operation)
 TEST_F(faults, the_disk_is_full_from_any_operation_on)
 {
 	strike_everywhere(self, FULL);
+}
+
+TEST_F(faults, a_segment_that_cannot_be_allocated_is_as_long_as_its_pages)
+{
+	strike_everywhere(self, CRAMPED);
 }
 
 TEST_F(faults, every_read_and_write_is_short)

@@ -21,7 +21,7 @@ $(B)/selftests/ckpt/sshduser.so: selftests/ckpt/sshduser.c
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/ckpt/test-store-tool selftests/ckpt/test-ssh selftests/ckpt/test-trust
+HOST_TESTS += selftests/ckpt/test-store-tool selftests/ckpt/test-ssh selftests/ckpt/test-trust selftests/ckpt/test-report
 TEST_PROGRAMS += $(STOREPUT) $(B)/selftests/ckpt/sshduser.so
 TIMEOUT_test-ssh := 300
 endif

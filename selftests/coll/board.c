@@ -15,12 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "board.h"
+#include "killed.h"
 #include "tree.h"
 
 #define RANKS	4u
@@ -47,9 +49,10 @@ FIXTURE_TEARDOWN(board)
 struct heard {
 	struct board *b;
 	uint32_t seat, member, code;
-	unsigned int joined, started, ended, failed, released;
+	unsigned int joined, started, cancelled, broken, ended, failed, released;
 	uint64_t order[64];		/* of what is to be done */
 	unsigned int orders;
+	uint64_t *orders_started, *orders_cancelled;	/* all of them; NULL: not noted */
 };
 
 static void hear(void *ctx, const struct step_action *a)
@@ -63,11 +66,19 @@ static void hear(void *ctx, const struct step_action *a)
 		h->code = a->code;
 		break;
 	case STEP_START:
+		if (h->orders_started)
+			h->orders_started[h->started] = a->order;
 		h->started++;
 		if (h->orders < 64)
 			h->order[h->orders++] = a->order;
 		break;
+	case STEP_BROKEN:
+		h->broken++;
+		break;
 	case STEP_CANCEL:
+		if (h->orders_cancelled)
+			h->orders_cancelled[h->cancelled] = a->order;
+		h->cancelled++;
 		if (h->orders < 64)
 			h->order[h->orders++] = a->order;
 		break;
@@ -324,6 +335,298 @@ TEST_F(board, a_full_mailbox_breaks_it)
 	EXPECT_EQ(board_mail(self->b, 1, hear, &h[1]), -ENOTRECOVERABLE);
 }
 
+/* As many calls in one record as a client may send, and more operations than a mailbox has room for. */
+#define GROUP	1024u
+#define GROUPS	5u
+
+static int post_pairs(struct heard *h, uint64_t cookie, uint32_t kind, uint32_t peer)
+{
+	static struct step_call call[GROUP];
+	struct step_event e = { .kind = STEP_POST, .member = h->member, .cookie = cookie, .ncalls = GROUP,
+				.calls = call };
+
+	for (uint32_t i = 0; i < GROUP; i++)
+		call[i] = (struct step_call){ .kind = kind, .type = TREE_F64, .peer = peer,
+					      .count = 1u << 20 };
+	return board_step(h->b, h->seat, &e, hear, h);
+}
+
+/* One step cancels all that a seat has started: each is cancelled there once, and the board lives. */
+TEST_F(board, a_step_cancels_more_than_a_mailbox_takes)
+{
+	static uint64_t started[GROUP * GROUPS + 1], cancelled[GROUP * GROUPS + 1];
+	struct heard h[2];
+
+	two_seats(h, self->b);
+	h[0].orders_started = started;
+	h[0].orders_cancelled = cancelled;
+	for (uint32_t i = 0; i < GROUPS; i++) {
+		ASSERT_EQ(post_pairs(&h[0], i, STEP_SEND, 1), 0);
+		ASSERT_EQ(post_pairs(&h[1], i, STEP_RECV, 0), 0);
+	}
+	ASSERT_EQ(board_mail(self->b, 0, hear, &h[0]), 0);
+	ASSERT_EQ(h[0].started, GROUP * GROUPS);
+	/* One that ends before: it must not be cancelled. */
+	ASSERT_EQ(board_step(self->b, 0, &(struct step_event){ .kind = STEP_DONE, .device = 0,
+							       .order = started[0] }, hear, &h[0]), 0);
+	board_die(self->b, 1);
+	ASSERT_TRUE(board_mailed(self->b, 0));
+	ASSERT_EQ(board_mail(self->b, 0, hear, &h[0]), 0);
+	EXPECT_EQ(h[0].broken, 1);
+	ASSERT_EQ(h[0].cancelled, GROUP * GROUPS - 1);
+	for (uint32_t i = 1; i < GROUP * GROUPS; i++)
+		ASSERT_EQ(cancelled[i - 1], started[i]);
+	EXPECT_EQ(h[0].ended, 0);
+	EXPECT_FALSE(board_mailed(self->b, 0));
+	for (uint32_t i = 1; i < GROUP * GROUPS; i++)
+		ASSERT_EQ(board_step(self->b, 0, &(struct step_event){ .kind = STEP_DONE, .device = 0,
+								       .order = started[i] },
+				     hear, &h[0]), 0);
+	EXPECT_EQ(h[0].ended, GROUPS);
+	EXPECT_EQ(h[0].failed, GROUPS);
+	EXPECT_EQ(h[0].cancelled, GROUP * GROUPS - 1);
+}
+
+/* ------------------------------------------------------------------------------ the cut, and saving */
+
+static const uint64_t both[BOARD_SEATS / 64] = { 3 };
+
+TEST_F(board, a_cut_needs_all_seats_at_one_event)
+{
+	struct heard h[2];
+	bool all = true;
+
+	two_seats(h, self->b);
+	EXPECT_EQ(board_cut(self->b, 0, 0, both, &all), -EINVAL);
+	EXPECT_FALSE(all);
+	all = true;
+	EXPECT_EQ(board_cut(self->b, BOARD_SEATS, 5, both, &all), -EINVAL);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), 0);
+	EXPECT_FALSE(all);
+	/* Another cut's number, by the other seat. */
+	EXPECT_EQ(board_cut(self->b, 1, 6, both, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 1, 5, both, &all), 0);
+	EXPECT_TRUE(all);
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), 0);
+	EXPECT_TRUE(all);
+	/* One goes on, though it knows that all are quiet: this cut comes to nothing. */
+	board_cut_ends(self->b, 1);
+	all = true;
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), -ESTALE);
+	EXPECT_FALSE(all);
+	/* An event after what the first has said. */
+	EXPECT_EQ(board_cut(self->b, 0, 7, both, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(board_cut(self->b, 1, 7, both, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 0, 7, both, &all), 0);
+	EXPECT_TRUE(all);
+	/* An event, of whomever, when one knows and the other does not. */
+	ASSERT_EQ(board_enter(self->b, 2, "", 0), 0);
+	EXPECT_EQ(board_cut(self->b, 1, 7, both, &all), -ESTALE);
+}
+
+TEST_F(board, a_seat_with_mail_is_not_quiet)
+{
+	struct heard h[2];
+	bool all = true;
+
+	two_seats(h, self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), 0);
+	EXPECT_EQ(post(&h[1], 2, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	/* To seat 0 there is something to start; what it has said before does not count. */
+	EXPECT_TRUE(board_mailed(self->b, 0));
+	EXPECT_EQ(board_cut(self->b, 1, 5, both, &all), 0);
+	EXPECT_FALSE(all);
+	all = true;
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), -EAGAIN);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(work(&h[0]), 0);
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(work(&h[1]), 0);
+	while (board_mailed(self->b, 0) || board_mailed(self->b, 1)) {
+		EXPECT_EQ(work(&h[0]), 0);
+		EXPECT_EQ(work(&h[1]), 0);
+	}
+	EXPECT_EQ(board_cut(self->b, 0, 5, both, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 1, 5, both, &all), 0);
+	EXPECT_TRUE(all);
+}
+
+TEST_F(board, a_seat_that_has_ended_counts_for_the_cut)
+{
+	static const uint64_t far[BOARD_SEATS / 64] = { 1, [BOARD_SEATS / 64 - 1] = 1ull << 63 };
+	bool all;
+
+	ASSERT_EQ(board_enter(self->b, 0, "", 0), 0);
+	/* Nobody has ever had the other one. */
+	EXPECT_EQ(board_cut(self->b, 0, 5, far, &all), 0);
+	EXPECT_FALSE(all);
+	/* It says so without a proxy on the board; then its proxy ends. */
+	EXPECT_EQ(board_cut(self->b, BOARD_SEATS - 1, 5, far, &all), 0);
+	EXPECT_TRUE(all);
+	board_cut_ends(self->b, BOARD_SEATS - 1);
+	EXPECT_EQ(board_cut(self->b, 0, 6, far, &all), 0);
+	EXPECT_FALSE(all);
+	board_die(self->b, BOARD_SEATS - 1);
+	EXPECT_EQ(board_cut(self->b, 0, 6, far, &all), 0);
+	EXPECT_TRUE(all);
+	/* The next proxy of the seat has not. */
+	board_reserve(self->b, BOARD_SEATS - 1);
+	EXPECT_EQ(board_cut(self->b, 0, 7, far, &all), 0);
+	EXPECT_FALSE(all);
+	ASSERT_EQ(board_enter(self->b, BOARD_SEATS - 1, "", 0), 0);
+	board_die(self->b, BOARD_SEATS - 1);
+	EXPECT_EQ(board_cut(self->b, 0, 7, far, &all), 0);
+	EXPECT_TRUE(all);
+}
+
+struct kept {
+	uint8_t *p;
+	size_t len, room, fails_at;
+	uint64_t last;
+	bool disordered;
+};
+
+static int keep(void *arg, uint64_t off, const void *p, size_t len)
+{
+	struct kept *k = arg;
+
+	if (k->fails_at && off >= k->fails_at)
+		return -ENOSPC;
+	k->disordered |= off < k->last;
+	k->last = off + len;
+	if (k->last > k->room) {
+		k->p = realloc(k->p, k->last);
+		memset(k->p + k->room, 0, k->last - k->room);
+		k->room = k->last;
+	}
+	memcpy(k->p + off, p, len);
+	return 0;
+}
+
+static int64_t save(struct board *b, int fd, struct kept *k)
+{
+	int64_t size;
+
+	*k = (struct kept){ .fails_at = k->fails_at };
+	size = board_save(b, fd, keep, k);
+	if (size > 0) {		/* what follows the last range is zero */
+		k->p = realloc(k->p, size);
+		memset(k->p + k->room, 0, size - k->room);
+	}
+	k->len = size > 0 ? size : 0;
+	return size;
+}
+
+/* One operation is posted by one seat; the seats return to a board that was loaded, and the other posts. */
+TEST_F(board, seats_return_to_what_was_saved)
+{
+	struct heard h[2], again[2];
+	struct kept k = { 0 };
+	struct board *b;
+	int fd = board_create();
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(board_open(fd, &b), 0);
+	two_seats(h, self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	ASSERT_GT(save(self->b, self->fd, &k), 4096);
+	EXPECT_FALSE(k.disordered);
+	EXPECT_EQ(board_return(b, 0, "", 0), -ENOENT);
+	ASSERT_EQ(board_load(b, k.p, k.len), 0);
+	EXPECT_EQ(board_load(b, k.p, k.len), -EBUSY);
+	EXPECT_EQ(board_return(b, 2, "", 0), -ENOENT);
+	EXPECT_EQ(board_return(b, BOARD_SEATS, "", 0), -EINVAL);
+	EXPECT_EQ(board_return(b, 0, k.p, BOARD_ADDRESS_MAX + 1), -EINVAL);
+	for (int i = 0; i < 2; i++) {
+		uint8_t to[BOARD_ADDRESS_MAX];
+
+		EXPECT_EQ(board_enter(b, i, "x", 1), -EBUSY);	/* as a new one */
+		EXPECT_EQ(board_return(b, i, "abc", 3), 0);
+		EXPECT_EQ(board_return(b, i, "abc", 3), -EBUSY);
+		EXPECT_EQ(board_address(b, i, to), 3);
+		again[i] = (struct heard){ .b = b, .seat = i, .member = h[i].member };
+	}
+	EXPECT_EQ(post(&again[1], 2, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	for (int i = 0; i < 6; i++)
+		EXPECT_EQ(work(&again[i % 2]), 0);
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(again[i].started, 1);
+		EXPECT_EQ(again[i].ended, 1);
+		EXPECT_EQ(again[i].failed, 0);
+	}
+	/* The board from which it was saved has not changed. */
+	EXPECT_EQ(h[0].started, 0);
+	free(k.p);
+	board_close(b);
+	close(fd);
+}
+
+TEST_F(board, a_seat_that_does_not_return_fails_the_others)
+{
+	struct heard h[2], one;
+	struct kept k = { 0 };
+	struct board *b;
+	int fd = board_create();
+
+	ASSERT_EQ(board_open(fd, &b), 0);
+	two_seats(h, self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	ASSERT_GT(save(self->b, self->fd, &k), 0);
+	ASSERT_EQ(board_load(b, k.p, k.len), 0);
+	ASSERT_EQ(board_return(b, 0, "", 0), 0);
+	one = (struct heard){ .b = b, .seat = 0, .member = h[0].member };
+	board_die(b, 1);
+	EXPECT_EQ(work(&one), 0);
+	EXPECT_EQ(one.failed, 1);
+	free(k.p);
+	board_close(b);
+	close(fd);
+}
+
+TEST_F(board, what_is_no_saved_board_is_refused)
+{
+	struct heard h[2];
+	struct kept k = { 0 };
+	struct board *b;
+	int fd = board_create();
+
+	ASSERT_EQ(board_open(fd, &b), 0);
+	/* Of a board that nobody has entered there is nothing to load. */
+	EXPECT_EQ(save(self->b, self->fd, &k), 4096);
+	EXPECT_EQ(board_load(b, k.p, k.len), 0);
+	free(k.p);
+	two_seats(h, self->b);
+	ASSERT_GT(save(self->b, self->fd, &k), 4096);
+	for (size_t len = 0; len < k.len; len = len * 2 + 1)
+		EXPECT_EQ(board_load(b, k.p, len), -EPROTO);
+	EXPECT_EQ(board_load(b, k.p, k.len - 1), -EPROTO);
+	/* each word of the head, and of the state's own: magic, version, size, limits, places, maps */
+	for (size_t at = 0; at < 16; at += 4) {
+		k.p[at] ^= 0x40;
+		EXPECT_EQ(board_load(b, k.p, k.len), at == 4 ? -EPROTONOSUPPORT : -EPROTO)
+			TH_LOG("at %zu", at);
+		k.p[at] ^= 0x40;
+	}
+	for (uint32_t seat = 0; seat < 3; seat++)
+		EXPECT_EQ(board_return(b, seat, "", 0), -ENOENT);
+	EXPECT_EQ(board_load(b, k.p, k.len), 0);
+	free(k.p);
+	/* A writer that fails. */
+	k = (struct kept){ .fails_at = 1 };
+	EXPECT_EQ(save(self->b, self->fd, &k), -ENOSPC);
+	free(k.p);
+	board_close(b);
+	close(fd);
+}
+
 /* ------------------------------------------------------------------------------ processes */
 
 struct common {
@@ -422,6 +725,91 @@ TEST_F(board, an_exit_breaks_nothing)
 		board_close(b);
 		close(fd);
 	}
+}
+
+/* Posts last, for another who sleeps. */
+static void post_and_die(int fd)
+{
+	struct heard h = { .seat = 1 };
+
+	if (board_open(fd, &h.b) || board_enter(h.b, 1, "", 0) || join(&h, 9, 2, 1) < 0)
+		_exit(2);
+	raise(SIGSTOP);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		_exit(77);
+	raise(SIGSTOP);
+	post(&h, 1, STEP_ALLREDUCE, 0, TREE_F32);
+	_exit(0);
+}
+
+static void *await_wake(void *arg)
+{
+	struct heard *h = arg;
+	uint32_t seen = 0;
+
+	board_await(h->b, 0, &seen);
+	return NULL;
+}
+
+/*
+ * Of one board: the rank that is left has posted and sleeps. It is woken by whoever is killed, or by
+ * who tells of its death, and gets an end. 1: the board is broken; 0: it is not; -1: neither.
+ */
+static int kill_at(int steps, int *status)
+{
+	struct heard h = { .seat = 0 };
+	int fd = board_create(), rc = -1;
+	struct timespec until;
+	pthread_t t;
+	pid_t pid;
+
+	if (fd < 0 || board_open(fd, &h.b) || board_enter(h.b, 0, "", 0) || join(&h, 9, 2, 0) < 0)
+		return -1;
+	pid = fork();
+	if (!pid)
+		post_and_die(fd);
+	waitpid(pid, status, WUNTRACED);
+	if (WIFSTOPPED(*status) && !work(&h) && !post(&h, 1, STEP_ALLREDUCE, 0, TREE_F32)) {
+		board_sleeps(h.b, 0, true);
+		pthread_create(&t, NULL, await_wake, &h);
+		kill(pid, SIGCONT);
+		*status = step_and_kill(pid, steps);
+		board_die(h.b, 1);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += 2;
+		if (!pthread_timedjoin_np(t, NULL, &until)) {
+			rc = work(&h);
+			rc = rc == -ENOTRECOVERABLE ? 1 : rc || h.failed != 1 ? -1 : 0;
+		}
+	}
+	board_close(h.b);
+	close(fd);
+	return rc;
+}
+
+#ifdef __SANITIZE_ADDRESS__
+#define APART	97	/* instructions: there are many more */
+#else
+#define APART	17
+#endif
+
+TEST_F(board, a_kill_at_any_instruction_of_a_post_is_heard_of)
+{
+	int status = SIGKILL, broken = 0, whole = 0, rc;
+
+	for (int steps = 1; WIFSIGNALED(status); steps += APART) {
+		rc = kill_at(steps, &status);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+			SKIP(return, "this process may trace no child");
+		ASSERT_GE(rc, 0) TH_LOG("after %d instructions", steps);
+		ASSERT_LT(steps, 100000);
+		broken += rc;
+		whole += !rc;
+	}
+	EXPECT_EQ(status, 0);
+	EXPECT_GT(broken, 10);
+	EXPECT_GT(whole, 2);
+	printf("# of %d kills %d broke the board\n", broken + whole - 1, broken);
 }
 
 #ifndef KILLS

@@ -673,6 +673,40 @@ static int disturbances_of(const struct watch *w, struct event *out)
 
 /* ---- what must hold in every world ---- */
 
+/* What step_cancels() says for one device. */
+struct cancels {
+	uint32_t device;
+	uint8_t op[OPS];
+};
+
+static void saw_again(void *ctx, const struct step_action *a)
+{
+	struct cancels *c = ctx;
+	int op;
+
+	for (op = 0; op < prog.nops; op++)
+		if (now->w.order[op] == a->order && now->w.started[op][c->device] == 1)
+			break;
+	if (a->kind != STEP_CANCEL || a->device != c->device || op == prog.nops || c->op[op]++)
+		broke("device %u is to cancel what it need not", c->device);
+}
+
+/* All that has been cancelled, and goes on. */
+static void check_cancels(uint32_t device)
+{
+	const struct watch *w = &now->w;
+	struct cancels c = { .device = device };
+	int op;
+
+	if (is_lost(w, device))
+		return;
+	step_cancels(state_of(now), device, saw_again, &c);
+	for (op = 0; op < prog.nops; op++)
+		if (c.op[op] != (w->cancelled[op][device] && w->started[op][device] == 1))
+			broke("device %u is %sto cancel operation %d", device, c.op[op] ? "" : "not ",
+			      op);
+}
+
 static void check_world(void)
 {
 	const struct watch *w = &now->w;
@@ -684,6 +718,8 @@ static void check_world(void)
 			if (w->failed[op] && w->started[op][d] == 1 && !is_lost(w, d) &&
 			    !w->cancelled[op][d])
 				broke("operation %d failed and device %u goes on", op, d);
+	for (d = 0; d < RANKS; d++)
+		check_cancels(d);
 	for (op = 0; op < prog.nops; op++) {
 		const struct kind *k = &prog.ops[op];
 

@@ -30,8 +30,8 @@ $(COMM_FAKE): selftests/nccl/fake.c selftests/comm/build.mk
 HOST_TESTS += $(if $(SAN),,$(COMM_NCCL_BIN))
 endif
 
-# Not under TSan, which knows no atomic_thread_fence().
-HOST_TESTS += $(if $(filter thread,$(SAN)),,$(COMM_TEST_BIN))
+# TSan knows no atomic_thread_fence(): here fences order words that are atomic themselves.
+HOST_TESTS += $(COMM_TEST_BIN)
 
 # All that the issue asks for, 500 kills among it.
 TIMEOUT_comm-matrix-long := 900
@@ -43,3 +43,4 @@ $(COMM_LONG_TESTS): $(B)/selftests/comm/comm-%-long: selftests/comm/build.mk $(B
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec %s long\n' '$(B)/selftests/comm/comm-$*' >$@
 	@chmod +x $@
+include selftests/comm/fuzz.mk

@@ -35,7 +35,7 @@ gpu_kit_static = $(filter-out -l%,$(1)) $(patsubst -l%,-l:lib%.a,$(filter -l%,$(
 # Fragments that define these by variables are read after this one.
 GPU_KIT_OURS := $(addprefix $(B)/,tools/singvgpu tools/singvgpu-init uproxy/singvgpu-proxy lib/libcuda.so.1 \
 	lib/libnvidia-ml.so.1 $(if $(NCCL_HEADER),lib/libnccl.so.2) lib/libsingvgpu-files.so \
-	lib/libsingvgpu-rtc.so)
+	lib/libsingvgpu-rtc.so lib/libsingvgpu-clock.so)
 
 .PHONY: gpu-kit run-gpu-kit check-gpu
 gpu-kit: setup

@@ -30,10 +30,11 @@ SIDE_TESTS += selftests/harness/test-style
 TIMEOUT_test-style := 600
 
 # Fragments look at what setup brings, so a second make builds and runs the tests. -j2 is for the
-# building. Tests wait for each other most of the time, and an emulated machine keeps one processor
-# busy, so `make check` runs them in three lanes of about the same length: one VM, what is named in
-# SIDE_TESTS and a sanitizer's build; the other VMs and the other build; all other tests of the host.
-# No test may depend on the time that it takes, nor on what else there is on the machine.
+# building. Tests wait most of the time, and an emulated machine keeps one processor busy, so
+# `make check` runs them in three lanes: one VM, what is named in SIDE_TESTS and a sanitizer's build;
+# the other VMs and the other build; and all other tests of the host, from which each lane takes when
+# it has run its own. No test may depend on the time that it takes, nor on what else there is on the
+# machine.
 again = +@$(MAKE) --no-print-directory -j2
 
 # The test programs (not the scripts, nor the VM) under sanitizers, each build one program to the
@@ -71,7 +72,7 @@ run-check: tests
 	@$(RUN_TESTS) $(call timed,$(LAST_VM) $(filter $(SIDE_TESTS),$(HOST_TESTS)) \
 			$(firstword $(SAN_PROGRAMS))) -- \
 		$(call timed,$(filter-out $(LAST_VM),$(VM_PROGRAMS)) $(lastword $(SAN_PROGRAMS))) -- \
-		$(call timed,$(filter-out $(SIDE_TESTS),$(HOST_TESTS))) $(ours)
+		++ $(call timed,$(filter-out $(SIDE_TESTS),$(HOST_TESTS))) $(ours)
 run-check-host: tests
 	@$(RUN_TESTS) $(call timed,$(HOST_TESTS)) $(ours)
 run-check-vm: tests

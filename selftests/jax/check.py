@@ -25,11 +25,11 @@ from trained import batches, close, digest, expect, finish, pictures  # noqa: E4
 
 # f32 as the CPU computes it.
 jax.config.update("jax_default_matmul_precision", "highest")
-CPU = jax.devices("cpu")[0]
+CPU = jax.local_devices(backend="cpu")[0]
 
 # Where there is no CUDA, JAX takes the CPU without a word.
 expect(jax.default_backend() == "gpu", f"JAX works on the {jax.default_backend()}")
-GPU = jax.devices("gpu")[0]
+GPU = jax.local_devices(backend="gpu")[0]
 
 
 def note(*trees):

@@ -2,6 +2,7 @@
 /*
  * alone.c - what NCCL's calls say of their arguments: one process, communicators of one rank
  */
+
 #include "ranks.h"
 
 static ncclComm_t comm;
@@ -62,6 +63,40 @@ static void creation(void)
 	IS(ncclCommDestroy(c), ncclInvalidArgument);
 	OK(ncclCommDestroy(NULL));
 	OK(ncclCommAbort(NULL));
+}
+
+/* An id is good as long as the process lives that made it, as NCCL's, whose ranks meet there. */
+static void makers(void)
+{
+	int id_pipe[2], end_pipe[2];
+	ncclComm_t c = (ncclComm_t)1;
+	ncclUniqueId id, late;
+	pid_t maker;
+	char end;
+
+	OK(pipe(id_pipe) || pipe(end_pipe));
+	maker = fork();
+	if (!maker) {
+		close(end_pipe[1]);
+		for (int i = 0; i < 2; i++)
+			if (ncclGetUniqueId(&id) || write(id_pipe[1], &id, sizeof(id)) != sizeof(id))
+				_exit(1);
+		_exit(read(end_pipe[0], &end, 1) != 0);
+	}
+	IS(read(id_pipe[0], &id, sizeof(id)), sizeof(id));
+	IS(read(id_pipe[0], &late, sizeof(late)), sizeof(late));
+	OK(ncclCommInitRank(&c, 1, id, 0));
+	close(end_pipe[1]);
+	IS(waitpid(maker, NULL, 0), maker);
+	OK(ncclCommDestroy(c));
+	c = (ncclComm_t)1;
+	IS(ncclCommInitRank(&c, 1, late, 0), ncclRemoteError);
+	says("made its unique id, has ended");
+	IS(!c, 1);
+	IS(ncclCommInitRankScalable(&c, 1, 0, 1, &late, NULL), ncclRemoteError);
+	close(id_pipe[0]);
+	close(id_pipe[1]);
+	close(end_pipe[0]);
 }
 
 /* A program of an older or newer NCCL: the struct is shorter or longer than the library's. */
@@ -243,8 +278,8 @@ static const struct {
 	const char *name;
 	void (*fn)(void);
 } tests[] = {
-	{ "queries", queries }, { "creation", creation }, { "configs", configs },
-	{ "arguments", arguments }, { "groups", groups }, { "memory", memory },
+	{ "queries", queries }, { "creation", creation }, { "makers", makers },
+	{ "configs", configs }, { "arguments", arguments }, { "groups", groups }, { "memory", memory },
 	{ "operators", operators }, { "refused", refused }, { "checked_pointers", checked_pointers },
 };
 

@@ -17,7 +17,7 @@ $(NCCL_TESTS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.c selftests/nccl/ranks.h sel
 		-Wl,--$(if $(findstring devices,$@),enable,disable)-new-dtags
 
 # Programs with kernels, by nvcc.
-NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt order examples)
+NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt order examples cuts)
 $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h selftests/jobs/job.cuh \
 		selftests/jobs/gpt.cuh selftests/nccl/build.mk
 	@mkdir -p $(@D)
@@ -25,7 +25,7 @@ $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h
 		-Xlinker -rpath,$(NCCL_LIBDIR)
 
 ifneq ($(NCCL_LIBDIR),)
-HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills test-late)
+HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills test-late test-quiet)
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1

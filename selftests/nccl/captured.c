@@ -646,6 +646,7 @@ static void looks(void)
 {
 	ncclComm_t comm = world(0);
 	cudaStream_t st = stream(), other = stream();
+	cudaKernelNodeAttrValue value = { .priority = -3 };
 	struct cudaKernelNodeParams params;
 	uint32_t *x = start(1);
 	cudaGraphNode_t n[8], again;
@@ -669,12 +670,21 @@ static void looks(void)
 	params.func = function;
 	params.gridDim = params.blockDim = (dim3){ 1, 1, 1 };
 	IS(!cudaGraphKernelNodeSetParams(n[0], &params), 0);
+	/* XLA sets the priority of each node that looks like a kernel. */
+	OK(cudaGraphKernelNodeSetAttribute(n[0], cudaLaunchAttributePriority, &value));
+	IS(cudaGraphKernelNodeSetAttribute(n[0], cudaLaunchAttributeCooperative, &value),
+	   cudaErrorNotSupported);
 	snprintf(path, sizeof(path), "%s.dot.%d", id_file, rank);
 	OK(cudaGraphDebugDotPrint(g, path, 0));
 	OK(unlink(path));
 	OK(cudaGraphClone(&copy, g));
 	OK(cudaGraphNodeFindInClone(&again, n[0], copy));
 	OK(cudaGraphDestroy(g));
+	value.priority = 0;
+	OK(cudaGraphKernelNodeGetAttribute(again, cudaLaunchAttributePriority, &value));
+	IS(value.priority, -3);
+	IS(cudaGraphKernelNodeGetAttribute(again, cudaLaunchAttributeCooperative, &value),
+	   cudaErrorNotSupported);
 	exec = executable(copy);
 	IS(cudaGraphNodeSetEnabled(exec, again, 0), cudaErrorNotSupported);
 	OK(cudaGraphUpload(exec, st));

@@ -8,6 +8,9 @@
  * DATA ranks, bucket by bucket on a second stream while the backward pass goes on; with --shard they are
  * scattered, each rank updates its part of the weights, and all gather these.
  *
+ * With --free 1 the memory of activations, gradients and data is one allocation for each step, which ends with it;
+ * with --free 2 it is one for each tensor, in stream order.
+ *
  * Without RANK in the environment all ranks are threads of one process on one device. Their collectives are
  * computed by hand, on the host, in the order of additions that docs/collectives.md gives: the same bits must come
  * out. Rank 0 of the last stage prints the losses, every rank a checksum of its weights.
@@ -181,7 +184,7 @@ struct thread_team : team {
 /* ---- a rank ---- */
 
 struct config {
-	int data = 1, tensor = 1, pipeline = 1, shard = 0;
+	int data = 1, tensor = 1, pipeline = 1, shard = 0, free = 0;
 	int layers = 2, dim = 32, ctx = 16, batch = 1, micro = 1, steps = 8;
 	float lr = 3e-3f;
 };
@@ -235,12 +238,19 @@ struct trainer : math {
 	float *lnf, *meanf, *rstdf, *losses, *dln, *dbig, *dot;
 	std::vector<float *> logits, lnfs, meanfs, rstdfs;
 	int *tok, *want, *pinned;
+	char *block = NULL;		/* --free: a step's memory */
+	size_t block_used = 0;
+	std::vector<void *> brief;
 	cudaStream_t beside;		/* of the buckets' all-reduces */
 	cudaEvent_t ready, reduced;
 
 	trainer(const config &cfg, place &here, const text &txt);
 	~trainer();
 	bucket layout();
+	float *piece(size_t n);
+	void place_tensors();
+	void allocate();
+	void release();
 	void add(int kind, int layer, int rows, int cols, bool by_rows, int parts, float fill);
 	float *of(float *all, int l, int i) { return all + tensors[l * PER_LAYER + i].at; }
 	float *end_of(float *all, int i) { return all + tensors[nlayers * PER_LAYER + i].at; }
@@ -321,13 +331,11 @@ bucket trainer::layout()
 
 trainer::trainer(const config &cfg, place &here, const text &txt) : c(cfg), at(here), t(txt)
 {
-	int C = c.dim;
-
 	V = t.letters.size();
 	n = c.batch * c.ctx;
-	dim = C;
-	own = C / c.tensor;
-	wide = 4 * C / c.tensor;
+	dim = c.dim;
+	own = c.dim / c.tensor;
+	wide = 4 * c.dim / c.tensor;
 	nlayers = c.layers / c.pipeline;
 	first_layer = at.p * nlayers;
 	is_first = !at.p;
@@ -338,40 +346,93 @@ trainer::trainer(const config &cfg, place &here, const text &txt) : c(cfg), at(h
 	w = room(init.size());
 	CHECK(cudaMemcpy(w, init.data(), init.size() * sizeof(float), cudaMemcpyHostToDevice));
 	mask = to_device(mask_host);
-	g = room(init.size());
 	acc = room(init.size());
 	m = room(init.size());
 	v = room(init.size());
-	tmp = room(init.size());
-	for (int k = 0; k < c.micro; k++) {
-		acts.emplace_back();
-		for (int l = 0; l < nlayers; l++)
-			acts[k].push_back({ room(n * C), room(n * C), room(n), room(n), room(n * 3 * own),
-					    room(n * own), room(n * own / HEAD), room(n * C), room(n * C),
-					    room(n), room(n), room(n * wide), room(n * wide) });
-		lasts.push_back(room(n * C));
-		logits.push_back(room(n * V));
-		lnfs.push_back(room(n * C));
-		meanfs.push_back(room(n));
-		rstdfs.push_back(room(n));
-	}
-	losses = room(n);
-	loss = room(1);
 	loss_acc = room(1);
 	norm2 = room(1);
-	dx = room(n * C);
-	dtmp = room(n * C);
-	dln = room(n * C);
-	dbig = room(n * std::max(wide, 3 * own));
-	dot = room(n * own / HEAD);
-	CHECK(cudaMalloc(&tok, c.micro * n * sizeof(int)));
-	CHECK(cudaMalloc(&want, c.micro * n * sizeof(int)));
 	CHECK(cudaMallocHost(&pinned, 2 * c.micro * n * sizeof(int)));
 	CHECK(cudaStreamCreate(&s));
 	CHECK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
 	CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
 	CHECK(cudaEventCreateWithFlags(&reduced, cudaEventDisableTiming));
+	if (!c.free)
+		allocate();
 	CHECK(cudaDeviceSynchronize());
+}
+
+/* Memory for n floats until the step's end, if that is asked for. */
+float *trainer::piece(size_t n)
+{
+	void *p = block + block_used;
+
+	if (!c.free)
+		return room(n);
+	block_used += (n * sizeof(float) + 255) & ~(size_t)255;
+	if (c.free > 1 && block) {
+		CHECK(cudaMallocAsync(&p, n * sizeof(float), s));
+		brief.push_back(p);
+	}
+	return (float *)p;
+}
+
+void trainer::place_tensors()
+{
+	int C = dim;
+
+	acts.clear();
+	for (auto *v : { &lasts, &logits, &lnfs, &meanfs, &rstdfs })
+		v->clear();
+	g = piece(init.size());
+	tmp = piece(init.size());
+	for (int k = 0; k < c.micro; k++) {
+		acts.emplace_back();
+		for (int l = 0; l < nlayers; l++)
+			acts[k].push_back({ piece(n * C), piece(n * C), piece(n), piece(n), piece(n * 3 * own),
+					    piece(n * own), piece(n * own / HEAD), piece(n * C), piece(n * C),
+					    piece(n), piece(n), piece(n * wide), piece(n * wide) });
+		lasts.push_back(piece(n * C));
+		logits.push_back(piece(n * V));
+		lnfs.push_back(piece(n * C));
+		meanfs.push_back(piece(n));
+		rstdfs.push_back(piece(n));
+	}
+	losses = piece(n);
+	loss = piece(1);
+	dx = piece(n * C);
+	dtmp = piece(n * C);
+	dln = piece(n * C);
+	dbig = piece(n * std::max(wide, 3 * own));
+	dot = piece(n * own / HEAD);
+	tok = (int *)piece(c.micro * n);
+	want = (int *)piece(c.micro * n);
+}
+
+/* What a step needs and leaves to nobody. */
+void trainer::allocate()
+{
+	if (c.free) {
+		block = NULL;
+		block_used = 0;
+		place_tensors();	/* how long the block is */
+		if (c.free > 1)
+			block = (char *)1;
+		else
+			CHECK(cudaMalloc(&block, block_used));
+		block_used = 0;
+	}
+	place_tensors();
+}
+
+void trainer::release()
+{
+	for (void *p : brief)
+		CHECK(cudaFreeAsync(p, s));
+	brief.clear();
+	if (c.free == 1)
+		CHECK(cudaFree(block));
+	else if (c.free)
+		CHECK(cudaStreamSynchronize(s));
 }
 
 trainer::~trainer()
@@ -531,6 +592,8 @@ float trainer::step(int k)
 {
 	float sum = 0;
 
+	if (c.free)
+		allocate();
 	load(k);
 	for (int mb = 0; mb < c.micro; mb++)
 		forward(mb);
@@ -542,6 +605,8 @@ float trainer::step(int k)
 	CHECK(cudaGetLastError());
 	CHECK(cudaMemcpyAsync(&sum, loss_acc, sizeof(sum), cudaMemcpyDeviceToHost, s));
 	CHECK(cudaStreamSynchronize(s));
+	if (c.free)
+		release();
 	return sum / (n * c.micro);
 }
 
@@ -628,7 +693,8 @@ static config arguments(int argc, char **argv)
 		const char *name;
 		int *value;
 	} ints[] = { { "--steps", &c.steps }, { "--layers", &c.layers }, { "--dim", &c.dim },
-		     { "--ctx", &c.ctx }, { "--batch", &c.batch }, { "--micro", &c.micro } };
+		     { "--ctx", &c.ctx }, { "--batch", &c.batch }, { "--micro", &c.micro },
+		     { "--free", &c.free } };
 
 	EXPECT(argc >= 5);
 	c.data = atoi(argv[2]);
@@ -656,6 +722,7 @@ int main(int argc, char **argv)
 	config c = arguments(argc, argv);
 	text t("/usr/share/common-licenses/GPL-3");
 
+	setvbuf(stdout, NULL, _IOLBF, 0);	/* tests wait for a step */
 	if (!getenv("RANK")) {
 		train_by_threads(c, t);
 		return 0;

@@ -526,6 +526,44 @@ static void dies(void)
 	printf("rank %d has heard of it\n", rank);
 }
 
+/*
+ * Rank 1 dies between two questions of the others, for a failure and for the end: they hear of the failure
+ * first, and who does not ask for it of the end in the end.
+ */
+static void told_first(void)
+{
+	ncclComm_t comm = world(0);
+	void *p = device(ncclFloat, COUNT, mine, NULL);
+	cudaEvent_t event;
+	ncclResult_t rc;
+
+	signal(SIGTERM, SIG_IGN);	/* which the job's other ranks get then */
+	OK(cudaEventCreate(&event));
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+	OK(cudaStreamSynchronize(0));
+	if (rank == 1) {
+		usleep(3000000);
+		_exit(3);
+	}
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+	OK(cudaEventRecord(event, 0));
+	OK(ncclCommGetAsyncError(comm, &rc));
+	IS(rc, ncclSuccess);
+	OK(cudaStreamSynchronize(0));
+	IS(cudaEventQuery(event), cudaErrorNotReady);
+	IS(cudaStreamQuery(0), cudaErrorNotReady);
+	if (rank) {
+		usleep(1100000);
+	} else {
+		OK(ncclCommGetAsyncError(comm, &rc));
+		IS(rc, ncclRemoteError);
+	}
+	OK(cudaEventQuery(event));
+	OK(cudaStreamQuery(0));
+	OK(ncclCommAbort(comm));
+	printf("rank %d has heard of it\n", rank);
+}
+
 /* Rank 0 leaves with 0, by exit() or _exit(), with a communicator; its small send is still received. */
 static void leaves(int how)
 {
@@ -663,6 +701,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
+	{ "told_first", told_first },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },
 };

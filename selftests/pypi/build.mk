@@ -8,8 +8,8 @@ FULL_TESTS += selftests/pypi/test-pypi
 TIMEOUT_test-pypi := 3600
 
 .PHONY: check-pypi run-check-pypi
-check-pypi: setup pypi
+check-pypi: setup pypi torch trainers
 	$(again) run-check-pypi
 run-check-pypi: all $(SUPERVISE)
-	@$(RUN_TESTS) $(call timed,selftests/pypi/test-pypi) $(ours)
+	@$(RUN_TESTS) $(call timed,selftests/pypi/test-pypi selftests/torch/test-torch-trainers) $(ours)
 endif

@@ -56,5 +56,5 @@ TIMEOUT_fuzz-decode-long := 900
 endif
 $(RING_TEST_DIR)/fuzz-decode-long: selftests/ringbuf/build.mk
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ringbuf/fuzz-decode 600\n' >$@
+	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/ringbuf/fuzz-decode 600\n' >$@
 	@chmod +x $@

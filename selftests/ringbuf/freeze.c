@@ -410,6 +410,50 @@ TEST_F(ring, a_drain_can_wait_for_requests_that_pass_the_gate)
 	EXPECT_NE(0, reap(&self->z, pid));
 }
 
+static int when_seen(void *arg, struct ring *r, uint64_t unanswered)
+{
+	uint64_t *seen = arg;
+
+	(void)r;
+	*seen = unanswered;
+	return 1;
+}
+
+/* A request is seen, which is not served before the freeze nor in it. */
+TEST_F(ring, a_freeze_can_leave_all_records_in_the_ring)
+{
+	struct gate *g = (void *)self->shm;
+	struct ring_record first, again;
+	uint64_t unanswered = 99;
+	uint32_t stop = 0;
+	pid_t pid;
+
+	g->n = 4;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, push_and_ask, g);
+	ASSERT_LT(0, pid);
+	do {
+		ASSERT_EQ(1, next(self->r, &first));
+		if (first.op != 7)
+			ring_advance(self->r);
+	} while (first.op != 7);
+	EXPECT_EQ(1, ring_unanswered(self->r));
+	ASSERT_EQ(0, ring_freeze_when(self->r, NULL, when_seen, &unanswered, SEC));
+	EXPECT_EQ(1, unanswered);
+	EXPECT_EQ(0, ring_thaw(self->r));
+	ASSERT_EQ(1, ring_peek(self->r, &again));
+	EXPECT_EQ(first.seq, again.seq);
+	EXPECT_EQ(1, ring_unanswered(self->r));
+	ring_advance(self->r);
+	ring_complete(self->r, again.cpl, again.seq, 0, &stop, sizeof(stop));
+	EXPECT_EQ(0, ring_unanswered(self->r));
+	while (atomic_load(&g->sent) < 4 && next(self->r, &again) == 1)
+		ring_advance(self->r);
+	EXPECT_EQ(0, reap(&self->z, pid));
+	/* Nobody waits for a drain of a client that has gone. */
+	EXPECT_EQ(-EPIPE, ring_freeze_when(self->r, NULL, when_seen, &unanswered, SEC));
+}
+
 static void wait_at_gate(int fd, void *arg)
 {
 	struct gate *g = arg;

@@ -2,6 +2,8 @@
 /*
  * idle.c - the cost of an idle channel, and how waits end
  */
+#include <linux/futex.h>
+
 #include "pair.h"
 
 struct idle {
@@ -337,6 +339,49 @@ TEST_F(ring, a_kick_ends_one_wait)
 	arm(nothing, 0);
 	EXPECT_EQ(-EINTR, wait_patiently(self->r));
 	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+}
+
+static uint32_t call;
+
+static void *call_later(void *arg)
+{
+	(void)arg;
+	sleep_ns(20 * MS);
+	__atomic_add_fetch(&call, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &call, FUTEX_WAKE, 1, NULL, NULL, 0);
+	return NULL;
+}
+
+TEST_F(ring, a_heeded_word_ends_one_wait_for_each_change)
+{
+	pthread_t t;
+	int i;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	if (ring_backend(self->r) == RING_KMOD) {
+		EXPECT_EQ(-ENOTSUP, ring_heed(self->r, &call));
+		return;
+	}
+	call = 7;
+	ASSERT_EQ(0, ring_heed(self->r, &call));
+	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+	call = 6;
+	EXPECT_EQ(-EINTR, wait_patiently(self->r));
+	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+	EXPECT_EQ(-ETIMEDOUT, ring_wait_yielding(self->r, MS));
+	/* During the wait: spinning or asleep, and without the spins. */
+	for (i = 0; i < 3; i++) {
+		ring_set_spin(self->r, i % 2 ? 0 : 40 * MS);
+		ASSERT_EQ(0, pthread_create(&t, NULL, call_later, NULL));
+		EXPECT_EQ(-EINTR, i < 2 ? wait_patiently(self->r) :
+				  ring_wait_yielding(self->r, PATIENCE));
+		pthread_join(t, NULL);
+		EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+	}
+	/* It hides neither kicks nor the doorbell. */
+	ASSERT_EQ(0, pthread_create(&t, NULL, kick_later, self->r));
+	EXPECT_EQ(-EINTR, ring_wait_yielding(self->r, PATIENCE));
+	pthread_join(t, NULL);
 }
 
 static void interrupted_call(int fd, void *arg)

@@ -257,6 +257,116 @@ TEST_F(gpu, values_in_memory_order_streams)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(a, p, 6, 0x100));
 }
 
+/* A host's calls. */
+void softcuda_told_words(const void *from, size_t len);
+void softcuda_told(bool here);
+
+static pthread_t caller;
+static int calls;
+
+static void CUDA_CB called(CUstream s, CUresult r, void *arg)
+{
+	(void)s;
+	(void)arg;
+	caller = pthread_self();
+	put(&calls, calls + 1 + 100 * r);
+}
+
+TEST_F(gpu, whoever_tells_of_a_word_runs_what_waits_for_it)
+{
+	uint64_t *word, v = 0;
+	CUdeviceptr p;
+	CUstream s;
+
+	OK(cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	OK(cuMemAlloc(&p, 8));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	word[0] = word[100] = calls = 0;
+	softcuda_told_words(word, 64);
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamAddCallback(s, called, NULL, 0));
+	OK(cuStreamWriteValue64(s, p, 5, 0));	/* memory: not for whoever tells */
+	OK(cuStreamAddCallback(s, called, NULL, 0));
+	softcuda_told(true);
+	put((int *)word, 1);
+	nap_ms(50);
+	EXPECT_EQ(0, get(&calls));		/* nobody polls it */
+	FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+	softcuda_told(true);
+	OK(cuStreamSynchronize(s));
+	EXPECT_EQ(2, get(&calls));
+	OK(cuMemcpyDtoH(&v, p, 8));
+	EXPECT_EQ(5, v);
+
+	/* here, and elsewhere */
+	for (int here = 0; here < 2; here++) {
+		OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 2 + here, CU_STREAM_WAIT_VALUE_GEQ));
+		OK(cuStreamAddCallback(s, called, NULL, 0));
+		put((int *)word, 2 + here);
+		softcuda_told(here);
+		OK(cuStreamSynchronize(s));
+		EXPECT_EQ(3 + here, get(&calls));
+		EXPECT_EQ(here, !!pthread_equal(caller, pthread_self()));
+	}
+
+	/* A word that has its value already holds nobody up, and others are polled. */
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 3, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[100], 1, CU_STREAM_WAIT_VALUE_GEQ));
+	nap_ms(1);
+	put((int *)&word[100], 1);
+	OK(cuStreamSynchronize(s));
+
+	/* A stream that is destroyed goes on, too. */
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 4, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamAddCallback(s, called, NULL, 0));
+	OK(cuStreamDestroy(s));
+	put((int *)word, 4);
+	softcuda_told(true);
+	EXPECT_EQ(5, get(&calls));
+	softcuda_told_words(NULL, 0);
+}
+
+TEST_F(gpu, words_that_are_told_no_longer_are_polled)
+{
+	uint64_t *word;
+	CUstream s;
+
+	OK(cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	word[0] = 0;
+	softcuda_told_words(word, 64);
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
+	softcuda_told_words(word + 64, 64);
+	put((int *)word, 1);
+	for (int i = 0; i < 1000 && cuStreamQuery(s); i++)
+		nap_ms(1);
+	OK(cuStreamQuery(s));
+	softcuda_told_words(NULL, 0);
+}
+
+TEST_F(gpu, a_context_that_is_over_waits_for_no_word)
+{
+	CUfunction die;
+	uint64_t *word;
+	CUstream s, t;
+	CUmodule m;
+
+	OK(cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+	word[0] = calls = 0;
+	softcuda_told_words(word, 64);
+	OK(cuStreamWaitValue64(s, (CUdeviceptr)&word[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
+	OK(cuStreamAddCallback(s, called, NULL, 0));
+	OK(cuModuleLoadData(&m, PTX_HEAD PTX_TRAP));
+	OK(cuModuleGetFunction(&die, m, "die"));
+	OK(cuLaunchKernel(die, 1, 1, 1, 1, 1, 1, 0, t, NULL, NULL));
+	for (int i = 0; i < 1000 && !get(&calls); i++)
+		nap_ms(1);
+	EXPECT_LT(1, get(&calls));		/* with the error */
+	softcuda_told_words(NULL, 0);
+}
+
 TEST_F(gpu, a_pageable_source_has_been_read_when_the_call_returns)
 {
 	unsigned char src[1000], back[1000];

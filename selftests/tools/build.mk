@@ -6,6 +6,16 @@ $(TOOL_FAKES): $(B)/selftests/tools/%: selftests/tools/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -Iuproxy/include -Ilibintercept/gen -MMD -MP -o $@ $< $(LDFLAGS)
 
+# The job's history and its page, without a job.
+TOOL_HISTORY := $(B)/selftests/tools/history
+$(TOOL_HISTORY): selftests/tools/history.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools $(TOOL_SEES_report) tools/report) -MMD -MP -o $@ \
+		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
+HOST_TESTS += $(TOOL_HISTORY)
+
 # A stand-in that stands for nothing, to be preloaded.
 TOOL_FAKE_LIB := $(B)/selftests/tools/lib/libcuda.so.1
 $(TOOL_FAKE_LIB): selftests/tools/build.mk

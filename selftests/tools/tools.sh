@@ -14,7 +14,7 @@ trap 'rm -rf "$tmp"' EXIT
 # Everything that a job starts has this mark in its environment.
 export SINGVGPU_TEST_MARK=mark-$$-$RANDOM
 export SINGVGPU_LIBDIR=$b/selftests/tools/lib SINGVGPU_PROXY=$b/selftests/tools/fakeproxy
-export XDG_RUNTIME_DIR=$tmp/run XDG_CACHE_HOME=$tmp/cache
+export XDG_RUNTIME_DIR=$tmp/run XDG_CACHE_HOME=$tmp/cache SINGVGPU_HISTORY=$tmp/history
 unset FAKE_PROXY FAKE_PROXY_TELL CUDA_VISIBLE_DEVICES LD_PRELOAD LD_LIBRARY_PATH
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 

@@ -28,7 +28,17 @@ $(UPROXY_COLLS): selftests/uproxy/colls.c selftests/uproxy/client.h $(RINGBUF) $
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
 		-Iuproxy/coll -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) -lm
+UPROXY_COMMSAVED := $(B)/selftests/uproxy/uproxy-commsaved
+$(UPROXY_COMMSAVED): selftests/uproxy/commsaved.c selftests/uproxy/restore.h selftests/uproxy/client.h $(RINGBUF) \
+		$(B)/uproxy/libcoll.a $(B)/uproxy/ckpt/libsingvgpu-control.a $(B)/ckpt/libstore.a \
+		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
+		$(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
+		-Iuproxy/coll $(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) \
+		$(STORE_LIBS) -lm
 TIMEOUT_uproxy-colls := 300
+TIMEOUT_uproxy-commsaved := 600
 TIMEOUT_uproxy-restore := 300
 TIMEOUT_uproxy-conduct := 300
 
@@ -49,6 +59,14 @@ $(UPROXY_NOTIFY): selftests/uproxy/notify.c $(B)/uproxy/libuproxy.a $(KSELFTEST_
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(UPROXY_LIBS)
 HOST_TESTS += $(UPROXY_NOTIFY)
+
+# The end of a step: decisions without a session.
+UPROXY_STEPS := $(addprefix $(B)/selftests/uproxy/uproxy-,repeat meeting)
+$(UPROXY_STEPS): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c uproxy/atstep/repeat.c $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/atstep -Iuproxy/include -MMD -MP -pthread -o $@ \
+		$(filter %.c,$^) $(LDFLAGS)
+HOST_TESTS += $(UPROXY_STEPS)
 
 TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600
@@ -71,7 +89,7 @@ TIMEOUT_uproxy-hostile := 300
 TIMEOUT_uproxy-peers := 300
 # Kernels fault here, which sanitizers do not follow; the core runs under them in the fuzzer.
 ifeq ($(SAN),)
-HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) $(UPROXY_COLLS) selftests/uproxy/test-pester
+HOST_TESTS += $(UPROXY_TEST_BIN) $(UPROXY_RESTORE) $(UPROXY_COLLS) $(UPROXY_COMMSAVED) selftests/uproxy/test-pester
 TEST_PROGRAMS += $(PESTER)
 LONG_TESTS += $(B)/selftests/uproxy/test-pester-long
 endif
@@ -88,20 +106,24 @@ $(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
 FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c control.c \
 	memory/peer.c memory/ipc_event.c modules/print.c $(addprefix rebuild/,freeze.c \
-	kept_save.c content.c plan.c move.c sparse.c channel.c observe.c)), \
+	kept_save.c comms.c content.c plan.c move.c sparse.c channel.c observe.c)), \
 	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c comm/*.c))) \
 	$(addprefix uproxy/hal/,memory.c notify.c)
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
 	-fno-sanitize=function $(UPROXY_CFLAGS)
 FUZZ_MALLOC := $(foreach f,malloc calloc realloc free mmap,-D$(f)=fuzz_$(f))
-FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined
+# Without sections for each variable, which would not be put back.
+FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-address-globals-dead-stripping
 
 $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN_STAMPS)
 	@mkdir -p $(@D)
 	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) $(FUZZ_MALLOC) -MMD -MP -c $< -o $@
 
-$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h $(FUZZ_RECORDS_OBJ) $(B)/uproxy/libcoll.a \
+$(BUILD)/selftests/uproxy/fuzz/uproxy/comm/comm.o: FUZZ_MALLOC += \
+	$(foreach f,pthread_create pthread_detach board_step board_mail board_mailed,-D$(f)=fuzz_$(f))
+
+$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h selftests/uproxy/fuzz_comm.h $(FUZZ_RECORDS_OBJ) $(B)/uproxy/libcoll.a \
 		$(GEN)/cuda.stamp
 	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
@@ -120,7 +142,7 @@ TIMEOUT_fuzz-records-long := 1200
 endif
 $(B)/selftests/uproxy/fuzz-records-long: selftests/uproxy/build.mk
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/uproxy/fuzz-records 900\n' >$@
+	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/uproxy/fuzz-records 900\n' >$@
 	@chmod +x $@
 
 include selftests/uproxy/fuzz.mk

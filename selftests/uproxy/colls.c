@@ -6,6 +6,7 @@
  * The test is the supervisor, too: it makes the board and tells it who is dead.
  */
 #include "client.h"
+#include "stat.h"
 
 #include "board.h"
 #include "step.h"
@@ -21,6 +22,7 @@ struct rank {
 	uint64_t stream, other, event;
 	struct sv_comm_word *word;
 	struct ring_ticket ticket;
+	int stat;			/* the proxy's figures */
 };
 
 FIXTURE(colls) {
@@ -67,12 +69,16 @@ static int start_rank(struct rank *all, int board, int i)
 	struct rank *r = &all[i];
 	struct client *c = &r->c;
 	char fd[16], number[16];
-	const char *more[] = { "--board", fd, "--seat", number, NULL };
+	char stat[64];
+	const char *more[] = { "--board", fd, "--seat", number, "--stat", stat, NULL };
 	int rc;
 
 	snprintf(fd, sizeof(fd), "%d", board);
 	snprintf(number, sizeof(number), "%d", i);
+	snprintf(stat, sizeof(stat), "/tmp/uproxy-colls-%d-%d", getpid(), i);
 	rc = attach(all, i, more);
+	r->stat = rc ? -1 : open(stat, O_RDONLY | O_CLOEXEC);
+	unlink(stat);
 	if (!rc)
 		rc = client_context(c);
 	if (rc)
@@ -136,8 +142,25 @@ static int new_comm(struct rank *r, int n, uint64_t comm, const char *id)
 	return code;
 }
 
+/* How proxies learn that a stream has come so far: notify.c. */
+FIXTURE_VARIANT(colls)
+{
+	const char *notify;
+};
+
+FIXTURE_VARIANT_ADD(colls, callbacks)
+{
+	.notify = "callbacks",
+};
+
+FIXTURE_VARIANT_ADD(colls, words)
+{
+	.notify = "words",
+};
+
 FIXTURE_SETUP(colls)
 {
+	setenv("SINGVGPU_NOTIFY", variant->notify, 1);
 	self->fd = board_create();
 	ASSERT_GE(self->fd, 0);
 	fcntl(self->fd, F_SETFD, 0);
@@ -159,6 +182,7 @@ FIXTURE_TEARDOWN(colls)
 
 		EXPECT_EQ(status, 0)
 			TH_LOG("proxy %d", i);
+		close(self->r[i].stat);
 	}
 	board_close(self->board);
 	close(self->fd);
@@ -325,6 +349,47 @@ TEST_F(colls, holds_up_its_own_stream_alone)
 	EXPECT_EQ(*word_at(r, 2 * MiB), bits(100));
 	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), 0);
 	EXPECT_EQ(query(r, SV_OP_cuEventQuery, r->event), 0);
+}
+
+static struct uproxy_stat shown(struct rank *r)
+{
+	struct uproxy_stat s = { 0 };
+
+	if (pread(r->stat, &s, sizeof(s), 0) != sizeof(s))
+		s.magic = 0;
+	return s;
+}
+
+/* The figures say who waited, how long, and for whom. */
+TEST_F(colls, waits_are_counted_for_those_who_wait)
+{
+	struct rank *late = &self->r[self->n - 1];
+
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < self->n - 1; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+		usleep(200000);
+		EXPECT_NE(shown(&self->r[0]).coll_waits.since, 0);
+		EXPECT_EQ(shown(late).coll_waits.since, 0);
+		ASSERT_EQ(COLL(late, self->comm, late->stream, all_reduce(late, 1024)), 0);
+		for (int i = 0; i < self->n; i++)
+			ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+	for (int i = 0; i < self->n; i++) {
+		struct uproxy_stat s = shown(&self->r[i]);
+
+		ASSERT_EQ(s.magic, UPROXY_STAT_MAGIC);
+		EXPECT_EQ(s.collectives, 3);
+		EXPECT_EQ(s.coll_waits.since, 0);
+		EXPECT_EQ(s.coll_runs.since, 0);
+		EXPECT_GT(s.coll_runs.ns, 0);
+		EXPECT_EQ(s.coll_last, i == self->n - 1 ? 3 : 0);
+		if (i < self->n - 1) {
+			EXPECT_GE(s.coll_waits.ns, 3 * 190000000ull);
+		} else {
+			EXPECT_LT(s.coll_waits.ns, 100000000ull);
+		}
+	}
 }
 
 /* An object that what is parked still uses may be destroyed, as CUDA allows. */
@@ -531,6 +596,29 @@ TEST_F(colls, abort_frees_what_waits)
 	EXPECT_EQ(code_of(&self->r[2]), STEP_REMOTE);
 }
 
+/* The notice of a stream may come after the stream itself has come to the wait, and then lets it go. */
+TEST_F(colls, a_stream_that_comes_late_to_an_aborted_call_goes_on)
+{
+	struct sv_comm_end end = { .comm = self->comm, .flags = SV_COMM_ABORT };
+	struct rank *r = &self->r[0];
+	uint64_t *held = (uint64_t *)(r->c.arena + r->pin + 6 * MiB);
+
+	*held = 0;
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+				.ctx = r->c.ctx, .stream = r->stream,
+				.addr = address(&r->c, r->pin + 6 * MiB), .value = 1,
+				.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	usleep(20000);
+	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
+	__atomic_store_n(held, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+}
+
 /* At any moment of a collective: waiting, moving data, idle. */
 TEST_F(colls, a_killed_proxy_fails_the_others_in_two_seconds)
 {
@@ -602,6 +690,25 @@ TEST_F(colls, ranks_that_do_not_agree_on_their_number_are_refused)
 }
 
 /* A client may send anything: its session ends by name, and the others' collectives with it. */
+/* So many that their ends still have room in a mailbox; the fixture's counts, too. */
+TEST_F(colls, communicators_of_one_process_are_bounded)
+{
+	struct rank *r = &self->r[0];
+	char id[32];
+
+	r->words = r->pin + 2 * MiB;
+	for (int i = 0; i < 1023; i++) {
+		snprintf(id, sizeof(id), "alone %d", i);
+		ASSERT_EQ(new_comm(r, 1, 100 + i, id), 0)
+			TH_LOG("communicator %d: %s", i, r->word->text);
+	}
+	EXPECT_EQ(new_comm(r, 1, 99, "one more"), STEP_SYSTEM);
+	EXPECT_STREQ(r->word->text, "more than 1024 communicators of one process");
+	EXPECT_EQ(CALL(&r->c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = 99 }), 0);
+	EXPECT_EQ(CALL(&r->c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = 100 }), 0);
+	EXPECT_EQ(new_comm(r, 1, 98, "in its place"), 0);
+}
+
 TEST_F(colls, hostile_records_end_their_own_session)
 {
 	struct rank *r = &self->r[3];

@@ -2,6 +2,7 @@
 /*
  * conduct.c - freezes of a session; conductors that leave, send nonsense, or are other users
  */
+#include "meeting.h"
 #include "restore.h"
 
 /* ------------------------------------------------------------------------------ freezing */
@@ -298,6 +299,236 @@ TEST_F(restore, a_freeze_is_given_up_with_its_conductor)
 	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
 }
 
+/* ------------------------------------------------------------------------------ the end of a step */
+
+struct trainer {
+	struct client *c;
+	uint64_t dev, host;
+	_Atomic int steps, stop;
+	volatile uint32_t *slow;	/* set by the first step that takes half a second */
+	int rc;
+};
+
+/* A program with steps of three operations, which waits for the last one. */
+static void *train(void *arg)
+{
+	struct trainer *t = arg;
+	struct client *c = t->c;
+
+	while (!t->stop && !t->rc) {
+		struct timespec begun, end;
+
+		clock_gettime(CLOCK_MONOTONIC, &begun);
+		t->rc = copy(c, SV_STREAM_LEGACY, t->dev, t->host, 64) ?:
+			SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
+				.ctx = c->ctx, .dstDevice = t->dev, .uc = 1, .N = 64,
+				.hStream = SV_STREAM_LEGACY }) ?:
+			copy(c, SV_STREAM_LEGACY, t->host, t->dev, 64);
+		t->steps++;
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		if (t->slow && end.tv_sec - begun.tv_sec + (end.tv_nsec - begun.tv_nsec) / 1e9 > 0.5)
+			*t->slow = 1;
+	}
+	return NULL;
+}
+
+/* A meeting of so many; fd -1: there is none. */
+static int meet(uint32_t members, struct meeting **m)
+{
+	struct meeting is = { MEETING_MAGIC, members, 0 };
+	int fd = memfd_create("meeting", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (write(fd, &is, sizeof(is)) != sizeof(is) || fcntl(fd, F_ADD_SEALS, MEETING_SEALS))
+		return -1;
+	*m = mmap(NULL, sizeof(is), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return fd;
+}
+
+static int ask_step(FIXTURE_DATA(restore) *self, int meeting, uint64_t ms, struct ctl_stepped *r)
+{
+	struct ctl_step st = { .limit_ms = ms };
+
+	return ctl_give(self->conn, meeting) ?: ask(self, CTL_STEP, &st, sizeof(st), r, sizeof(*r), NULL);
+}
+
+static int freeze_there(FIXTURE_DATA(restore) *self, struct ctl_frozen *r)
+{
+	struct ctl_freeze f = { .idle_ms = LONG_MS, .at_step = 1 };
+
+	return ask(self, CTL_FREEZE, &f, sizeof(f), r, sizeof(*r), NULL);
+}
+
+/* Does it train? Within 10 s, though the machine is busy. */
+static bool goes_on(struct trainer *t)
+{
+	int was = t->steps;
+
+	for (int ms = 0; ms < 10000 && t->steps <= was + 2; ms++)
+		usleep(1000);
+	return t->steps > was + 2;
+}
+
+TEST_F(restore, a_session_stands_at_the_end_of_a_step_and_goes_on)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct ctl_stepped st;
+	struct ctl_frozen f;
+	struct ctl_info info;
+	struct meeting *m;
+	pthread_t thread;
+	int fd, steps;
+
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(freeze_there(self, &f), -EINVAL);
+	for (int i = 0; i < 3; i++) {
+		fd = meet(1, &m);
+		ASSERT_GE(fd, 0);
+		ASSERT_EQ(ask_step(self, fd, LONG_MS, &st), 0);
+		EXPECT_EQ(st.items, 3);
+		EXPECT_GE(st.times, 3);
+		EXPECT_EQ(meeting_state(m), MEETING_SEALED);
+		EXPECT_EQ(ask_info(self, &info), 0);
+		EXPECT_EQ(info.state, CTL_STATE_AT_STEP);
+		usleep(20000);
+		steps = t.steps;
+		usleep(100000);
+		EXPECT_EQ(t.steps, steps);
+		if (i == 1) {		/* it freezes there, and nothing more is served */
+			EXPECT_EQ(freeze_there(self, &f), 0);
+			EXPECT_EQ(freeze_there(self, &f), -EALREADY);
+			EXPECT_EQ(t.steps, steps);
+		}
+		if (i == 2) {		/* its conductor goes */
+			close(self->conn);
+			self->conn = -1;
+		} else {
+			EXPECT_EQ(ask_thaw(self), 0);
+		}
+		EXPECT_TRUE(goes_on(&t));
+		munmap(m, sizeof(*m));
+		close(fd);
+	}
+	/* An ordinary freeze, of a session that stands. */
+	ASSERT_EQ(conduct(self), 0);
+	fd = meet(1, &m);
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_TRUE(goes_on(&t));
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
+	EXPECT_EQ(late_count(&self->c), 0);
+}
+
+TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_one)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct client *c = &self->c;
+	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
+	struct ctl_stepped stepped;
+	struct meeting *m;
+	pthread_t thread;
+	int fd = meet(1, &m);
+
+	t.slow = (void *)(c->arena + at);
+	*t.slow = 0;
+	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
+			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	EXPECT_EQ(ask_step(self, fd, 8 * SECOND, &stepped), 0);
+	EXPECT_EQ(stepped.passed, 1);
+	EXPECT_EQ(ask_thaw(self), 0);
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
+}
+
+/* The other one of a meeting, who comes 0.3 s after the first. */
+static void *come_late(void *arg)
+{
+	struct meeting *m = arg;
+
+	while (!__atomic_load_n(&m->word, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	usleep(300000);
+	meeting_arrive(m);
+	return NULL;
+}
+
+TEST_F(restore, who_waits_for_another_says_for_how_long)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	pthread_t thread, other;
+	struct ctl_stepped st;
+	struct meeting *m;
+	int fd = meet(2, &m);
+
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	ASSERT_EQ(pthread_create(&other, NULL, come_late, m), 0);
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), 0);
+	EXPECT_GE(st.stood_ns, 300000000);
+	EXPECT_LE(st.stood_ns, st.ns);
+	EXPECT_EQ(ask_thaw(self), 0);
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	pthread_join(other, NULL);
+	EXPECT_EQ(t.rc, 0);
+}
+
+TEST_F(restore, who_is_not_there_fails_though_a_meeting_is_sealed)
+{
+	struct ctl_stepped st;
+	struct meeting *m;
+	int fd = meet(1, &m);
+
+	ASSERT_EQ(conduct(self), 0);
+	m->word = 1;
+	EXPECT_EQ(ask_step(self, fd, 100, &st), -ETIMEDOUT);
+	EXPECT_NE(strstr(st.r.why, "do nothing"), NULL);
+}
+
+TEST_F(restore, who_comes_to_no_end_of_a_step_says_why)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct meeting *m, *other;
+	struct ctl_step bare = { .limit_ms = 1 };
+	struct ctl_stepped st;
+	pthread_t thread;
+	int fd;
+
+	ASSERT_EQ(conduct(self), 0);
+	fd = meet(1, &m);
+	EXPECT_EQ(ask_step(self, fd, 100, &st), -ETIMEDOUT);
+	EXPECT_NE(strstr(st.r.why, "do nothing"), NULL);
+	EXPECT_EQ(meeting_state(m), MEETING_LOST);
+	/* That one is lost: the next proxy does not wait for long. */
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -ECANCELED);
+	EXPECT_NE(ftruncate(fd, 4), 0);
+	/* One that may become shorter, or is no memory. */
+	fd = memfd_create("meeting", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	EXPECT_EQ(write(fd, m, sizeof(*m)), sizeof(*m));
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
+	fd = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+	EXPECT_EQ(write(fd, m, sizeof(*m)), sizeof(*m));
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
+	/* Nobody else comes. */
+	fd = meet(2, &other);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	EXPECT_EQ(ask_step(self, fd, 300, &st), -ETIMEDOUT);
+	EXPECT_EQ(meeting_state(other), MEETING_LOST);
+	EXPECT_TRUE(goes_on(&t));
+	/* A request without a meeting is none. */
+	EXPECT_EQ(ask(self, CTL_STEP, &bare, sizeof(bare), &st, sizeof(st), NULL), -EPROTO);
+	EXPECT_TRUE(goes_on(&t));
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
+}
+
 /* What a conductor says that is no request, and what comes then: nothing happens to the job. */
 TEST_F(restore, nonsense_is_refused)
 {
@@ -446,7 +677,7 @@ static size_t make_up(FIXTURE_DATA(restore) *self, uint64_t *seed, uint8_t *p, s
 	static const uint32_t sizes[] = { 16, sizeof(struct ctl_freeze), sizeof(struct ctl_store),
 					  sizeof(struct ctl_restore), sizeof(struct ctl_go) };
 	uint32_t size = sizes[rnd(seed) % 5];
-	struct ctl_head h = { CTL_MAGIC, CTL_VERSION, 1 + rnd(seed) % 7, size };
+	struct ctl_head h = { CTL_MAGIC, CTL_VERSION, 1 + rnd(seed) % 8, size };
 
 	for (size_t i = 0; i < room; i++)
 		p[i] = rnd(seed) % 3 ? 0 : rnd(seed);

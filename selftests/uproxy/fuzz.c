@@ -28,12 +28,19 @@
 #undef realloc
 #undef free
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define COMM_PRIVATE
+#include "board.h"
+#include "comm_i.h"
 #include "graph.h"
 #include "image_i.h"
 #include "content.h"
 #include "comm.h"
 #include "control.h"
 #include "peer.h"
+#include "tree.h"
 
 #define ARENA_LEN	(16u << 20)
 #define ARENA_FIRST	(8u << 20)
@@ -115,14 +122,17 @@ void *fuzz_realloc(void *p, size_t len)
 	return n;
 }
 
-/* The map of the window: the same page each time. */
+/* The map of the window, and the words of collectives: the same pages each time. */
 void *fuzz_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
 
 void *fuzz_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
+	static _Alignas(4096) uint8_t words[POSTED_MAX * 8];
 	static uint8_t page[GRANULES];
 
 	(void)at, (void)prot, (void)flags, (void)off;
+	if (fd < 0 && len == sizeof(words))
+		return memset(words, 0, sizeof(words));
 	if (fd >= 0 || len > sizeof(page))
 		return MAP_FAILED;
 	return memset(page, 0, sizeof(page));
@@ -253,6 +263,16 @@ int ring_wait(struct ring *r, int64_t ns)
 {
 	(void)r, (void)ns;
 	return -EPIPE;
+}
+int ring_wait_yielding(struct ring *r, int64_t ns)
+{
+	return ring_wait(r, ns);
+}
+int ring_heed(struct ring *r, const uint32_t *word)
+{
+	(void)r;
+	MUST(word);
+	return 0;
 }
 const char *ring_why(const struct ring *r)
 {
@@ -385,13 +405,6 @@ int ring_pass_fd(int sock, int fd)
 	MUST(fcntl(sock, F_GETFD) >= 0 && fcntl(fd, F_GETFD) >= 0);
 	return sock & 1 ? 0 : -EPIPE;
 }
-const struct comm_driver *comm_load(struct hal *h, struct why *why)
-{
-	(void)h;
-	why_set(why, -ENOENT, "no transport");
-	return NULL;
-}
-
 bool log_verbose(void)
 {
 	return false;
@@ -557,6 +570,10 @@ static void device_runs(CUresult status)
 	}
 }
 
+#include "fuzz_comm.h"
+
+static const uint16_t comm_ops[] = { SV_OP_X_COMM_NEW, SV_OP_X_COLL, SV_OP_X_COMM_END };
+
 /* A record that an honest client could send: a and b choose handles and places. Its bytes. */
 static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 {
@@ -572,6 +589,7 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 	uint64_t exec = sv_handle(SV_T_CUgraphExec, b & 3, 0);
 	uint64_t none = sv_handle(SV_T_CUcontext, 1 + (a & 1), 0);
 	struct sv_by_name named = { ctx, lib, 0, arena, 2048, 3 };
+	struct step_call call = call_of(a, b);
 
 #define IS(...) ({ \
 	__auto_type a_ = __VA_ARGS__; \
@@ -718,6 +736,22 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 		IS((struct sv_cuArrayCreate_v2){ .ctx = ctx, .pHandle = array });
 	case SV_OP_cuArrayDestroy:
 		IS((struct sv_cuArrayDestroy){ ctx, array });
+	case SV_OP_X_COMM_NEW: {
+		struct sv_comm_new c = { .ctx = ctx, .comm = 1 + (a & 3), .word = arena + 512 * (a >> 4 & 3),
+					 .ranks = b & 8 ? 1 + (b & 7) : 2, .rank = b & 16 ? b & 1 : 0,
+					 .parent = a >> 6 };
+		memcpy(c.id, id_of(a), sizeof(c.id));
+		IS(c);
+	}
+	case SV_OP_X_COLL:
+		IS((struct { struct sv_coll c; struct sv_coll_call one; }){
+			{ ctx, a & 128 ? stream : sv_handle(SV_T_CUstream, 0, 0), 1 + (b >> 6), 1, 0 },
+			{ call.kind, call.type, call.op, call.op == TREE_PREMULSUM ? 1 + (b & 1) : 0, call.peer,
+			  call.count, WINDOW + 8192 * (b & 3), WINDOW + SV_GRANULE, WINDOW } });
+	case SV_OP_X_COMM_END:
+		if ((a & b) == 255)
+			return 0;
+		IS((struct sv_comm_end){ 1 + (a & 3), b & 1 ? SV_COMM_ABORT : 0, 0 });
 	case SV_OP_cuTexObjectCreate:
 		IS((struct { struct sv_tex_new a; CUDA_RESOURCE_DESC r; CUDA_TEXTURE_DESC t; }){
 			{ ctx, 0, 0 }, { .res.array.hArray = (CUarray)array }, { .flags = 0 } });
@@ -798,6 +832,7 @@ static void run(struct program *in)
 	uint64_t data[128];
 	uint8_t op, n, at;
 	uint32_t len;
+	uint16_t rec;
 
 	while (in->p < in->end && !session.failed) {
 		op = byte(in);
@@ -823,15 +858,34 @@ static void run(struct program *in)
 			write_arena(in, n);
 			continue;
 		}
+		if (op == 246) {
+			at = byte(in);
+			other_rank(n, at, byte(in));
+			run_comms();
+			continue;
+		}
+		if (op == 245) {
+			if (n & 64)
+				fills_end();
+			else if (nunder_way)
+				t_ends(n % nunder_way, n & 128 ? STEP_SYSTEM : STEP_OK);
+			run_comms();
+			continue;
+		}
 		memset(data, 0, sizeof(data));
-		len = likely(ops[op % NOPS], data, byte(in), byte(in));
+		rec = op >= 247 && op <= 249 ? comm_ops[op - 247] : ops[op % NOPS];
+		at = byte(in);
+		len = likely(rec, data, at, byte(in));
+		if (rec == SV_OP_X_COMM_END && !len)
+			rec = SV_OP_X_COMM_LEAVE;
 		for (int i = 0; i < n % 8; i++) {
 			at = byte(in);
 			data[at % 64] = word(in);
 		}
 		if (n >> 6 & 1)
 			len = byte(in) * 8 % sizeof(data) + (n >> 5 & 1) * (byte(in) % 8);
-		send(op == 252 ? raw(in, 2) : ops[op % NOPS], n >> 7, data, len);
+		send(op == 252 ? raw(in, 2) : rec, n >> 7, data, len);
+		run_comms();
 	}
 }
 
@@ -863,8 +917,10 @@ static void restart(void)
 		MUST(session.arena != MAP_FAILED);
 		cuda_driver_load(&driver, symbol, NULL);
 	}
+	comm_restart();
 	move(__start_svbss, saved_bss, bss);
 	move(__start_svdata, saved_data, data);
+	comm_board(0, 0);	/* comm_load() makes it */
 	while (blocks.next != &blocks)
 		fuzz_free(blocks.next + 1);
 	while (queue) {
@@ -986,6 +1042,28 @@ int kept_restore(struct store *st, const struct store_ref *ref, struct why *why)
 	}
 	return 0;
 }
+int comms_expect(struct store *st, const struct store_ref *comms, struct why *why)
+{
+	(void)st, (void)comms, (void)why;
+	return 0;
+}
+int comms_restore(struct sv_session *s, struct why *why)
+{
+	(void)s, (void)why;
+	return 0;
+}
+void control_close(void)
+{
+}
+int ring_peer_gone(struct ring *r)
+{
+	(void)r;
+	return 0;
+}
+void ring_reopen(struct ring *r, uint64_t requests)
+{
+	(void)r, (void)requests;
+}
 int observe_expect(struct store *st, const struct store_ref *observed, struct why *why)
 {
 	(void)st, (void)observed, (void)why;
@@ -1061,9 +1139,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Whatever was asked is answered once the device has done all, but host functions. */
 	for (int i = 0; i < 8 && queue; i++)
 		device_runs(CUDA_SUCCESS);
+	end_comms();
 	hostfunc_release(&session);
 	MUST(!unanswered || session.failed);
-	if (!session.failed)
+	/* A session with communicators is not frozen yet. */
+	if (!session.failed && !comms.transport)
 		come_back(&in, !changed);
 	return 0;
 }

@@ -42,5 +42,5 @@ endif
 $(B)/selftests/uproxy/fuzz-control-long $(B)/selftests/uproxy/fuzz-peers-long \
 $(B)/selftests/uproxy/fuzz-event-long: $(B)/selftests/uproxy/fuzz-%-long: selftests/uproxy/fuzz.mk
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/uproxy/fuzz-%s 600\n' $* >$@
+	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/uproxy/fuzz-%s 600\n' $* >$@
 	@chmod +x $@

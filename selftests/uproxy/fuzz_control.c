@@ -68,7 +68,7 @@ static struct {
 } wants;
 
 enum { F_FREEZE, F_POSSIBLE, F_STORE, F_WRITER, F_DEVICE, F_OBSERVED, F_KEPT, F_CHANNEL, F_FLUSH,
-       F_REPLAY, F_CLIENT_FD, F_WATCH, F_THAW };
+       F_REPLAY, F_CLIENT_FD, F_WATCH, F_THAW, F_COMMS, F_CLAIMS };
 
 static int result(int what, struct why *why)
 {
@@ -92,13 +92,12 @@ int freeze_possible(struct sv_session *s, struct why *why)
 	MUST(s == &session && is.there && !is.frozen);
 	return result(F_POSSIBLE, why) ? -ENOTSUP : 0;
 }
-int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+int freeze(struct sv_session *s, const struct ctl_freeze *how,
 	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why)
 {
 	int rc = 0;
 
-	(void)idle_ms;
-	(void)held_ms;
+	MUST(how->h.op == CTL_FREEZE);
 	MUST(s == &session && is.there && !is.frozen);
 	for (unsigned int i = 0; i < wants.steps && !rc; i++)
 		rc = tell(i, wants.steps);
@@ -109,6 +108,18 @@ int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
 		*ns = 1;
 	}
 	return rc;
+}
+int at_step(struct sv_session *s, const struct ctl_step *how, int fd,
+	    int (*tell)(uint64_t done, uint64_t total), struct ctl_stepped *to, struct why *why)
+{
+	int rc = 0;
+
+	MUST(how->h.op == CTL_STEP && fd >= 0);
+	MUST(s == &session && is.there && !is.frozen);
+	for (unsigned int i = 0; i < wants.steps && !rc; i++)
+		rc = tell(i, 0);
+	to->items = 1;
+	return rc ?: result(F_FREEZE, why);
 }
 int thaw(struct sv_session *s)
 {
@@ -142,6 +153,12 @@ int store_writer_open(struct store *st, unsigned int flags, struct store_writer 
 	is.flushed = false;
 	*w = rc ? NULL : (struct store_writer *)&is;
 	return rc;
+}
+int store_writer_claims(struct store_writer *w, int fd, int (*wait)(void *arg), void *arg)
+{
+	(void)fd;
+	MUST(w && is.writer && !is.flushed && wait && arg == w);
+	return result(F_CLAIMS, NULL);
 }
 void store_writer_close(struct store_writer *w)
 {
@@ -194,6 +211,18 @@ int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref 
 {
 	MUST(s == &session && w);
 	return dumps(F_OBSERVED, observed, NULL, why);
+}
+bool comm_seat(uint32_t *seat)
+{
+	*seat = 3;
+	return true;
+}
+int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *comms,
+	       struct store_ref *board, struct why *why)
+{
+	MUST(s == &session && w);
+	memset(board, 1, sizeof(*board));
+	return dumps(F_COMMS, comms, NULL, why);
 }
 int kept_dump(struct store_writer *w, struct store_ref *ref, struct why *why)
 {
@@ -434,8 +463,10 @@ union any {
 	struct ctl_store store;
 	struct ctl_restore restore;
 	struct ctl_go go;
+	struct ctl_step step;
 	struct ctl_reply reply;
 	struct ctl_info info;
+	struct ctl_stepped stepped;
 	struct ctl_dumped dumped;
 	struct ctl_restored restored;
 	struct ctl_progress progress;
@@ -444,13 +475,14 @@ union any {
 
 static const uint16_t sizes[] = { sizeof(struct ctl_head), sizeof(struct ctl_head),
 	sizeof(struct ctl_freeze), sizeof(struct ctl_store), sizeof(struct ctl_store),
-	sizeof(struct ctl_head), sizeof(struct ctl_restore), sizeof(struct ctl_go) };
+	sizeof(struct ctl_head), sizeof(struct ctl_restore), sizeof(struct ctl_go),
+	sizeof(struct ctl_step) };
 
 /* A request that an honest conductor could send, changed at some places. Its bytes. */
 static uint32_t request(struct program *in, union any *m)
 {
 	uint8_t how = byte(in);
-	uint32_t op = how % 8 ? how % 8 : CTL_INFO, len = sizes[op];
+	uint32_t op = how % 8 ? how % 8 : CTL_STEP, len = sizes[op];
 
 	memset(m, 0, sizeof(*m));
 	m->h = (struct ctl_head){ CTL_MAGIC, CTL_VERSION, op, len };
@@ -516,6 +548,8 @@ static uint32_t reply_size(uint32_t op)
 		return sizeof(struct ctl_dumped);
 	case CTL_RESTORE:
 		return sizeof(struct ctl_restored);
+	case CTL_STEP:
+		return sizeof(struct ctl_stepped);
 	}
 	return sizeof(struct ctl_reply);
 }
@@ -609,7 +643,7 @@ static void answer_hostile(struct program *in, int sock)
 
 	for (int i = 0; i < 4 && in->p < in->end; i++) {
 		uint8_t how = byte(in);
-		uint32_t op = how & 1 ? CTL_PROGRESS : byte(in) % 8, len;
+		uint32_t op = how & 1 ? CTL_PROGRESS : byte(in) % 9, len;
 
 		memset(&m, how & 16 ? 'x' : 0, sizeof(m));
 		len = how & 1 ? sizeof(m.progress) : reply_size(op);

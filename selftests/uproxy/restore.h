@@ -124,17 +124,22 @@ static void end_proxy(FIXTURE_DATA(restore) *self)
 	self->conn = -1;
 }
 
+static const char *const *restorer_more;	/* further arguments, NULL at the end */
+
 static int start_restorer(FIXTURE_DATA(restore) *self)
 {
 	char path[512], lib[512];
+	const char *argv[16] = { path, "--restore", "--control", self->ctl, "--driver", lib };
 	pid_t pid;
 
+	for (int i = 0; restorer_more && restorer_more[i] && i < 9; i++)
+		argv[6 + i] = restorer_more[i];
 	snprintf(path, sizeof(path), "%s/uproxy/singvgpu-proxy", build_dir());
 	snprintf(lib, sizeof(lib), "%s/uproxy/softgpu/libsoftcuda.so", build_dir());
 	unlink(self->ctl);
 	pid = fork();
 	if (!pid) {
-		execl(path, path, "--restore", "--control", self->ctl, "--driver", lib, NULL);
+		execv(path, (char **)argv);
 		_exit(127);
 	}
 	self->c.proxy = pid;

@@ -15,11 +15,15 @@
 
 #include "ckpt_bring.h"
 #include "ckpt_options.h"
+#include "ckpt_past.h"
+#include "comms.h"
 #include "files.h"
+#include "history.h"
 #include "libs.h"
 
 #define FACTS_MAX	(64ul << 20)	/* bytes of the part "job" */
 #define LIBRARY_MAX	(1ul << 30)
+#define BOARD_MAX	(1ul << 30)
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define START_MS	60000	/* for a proxy to listen */
 #define CRIU_MS		600000
@@ -100,6 +104,7 @@ static void find_part(const struct bring *b, struct ctl_ref *ref, const char *fm
 
 static void find_parts(struct bring *b)
 {
+	find_part(b, &b->facts.board, "board");
 	for (int i = 0; i < b->facts.libraries; i++)
 		find_part(b, &b->facts.library[i].ref, "lib/%s", b->facts.library[i].name);
 	for (int i = 0; i < b->facts.proxies; i++) {
@@ -110,6 +115,7 @@ static void find_parts(struct bring *b)
 		find_part(b, &p->session, "proxy/%d-%d/session", p->rank, p->serial);
 		find_part(b, &p->channel, "proxy/%d-%d/channel", p->rank, p->serial);
 		find_part(b, &p->arena, "proxy/%d-%d/arena", p->rank, p->serial);
+		find_part(b, &p->comms, "proxy/%d-%d/comms", p->rank, p->serial);
 	}
 }
 
@@ -121,8 +127,10 @@ static void keep_proxies(struct bring *b)
 	for (int i = 0; i < b->was->proxies; i++)
 		for (int k = 0; k < b->facts.proxies; k++)
 			if (b->facts.proxy[k].rank == b->was->proxy[i].rank &&
-			    b->facts.proxy[k].serial == b->was->proxy[i].serial)
-				b->was->proxy[left++] = b->was->proxy[i];
+			    b->facts.proxy[k].serial == b->was->proxy[i].serial) {
+				b->was->proxy[left] = b->was->proxy[i];
+				b->was->proxy[left++].seat = b->facts.proxy[k].info.seat;
+			}
 	b->was->proxies = left;
 }
 
@@ -167,6 +175,29 @@ static int read_job(struct bring *b)
 static int bring_proxies(void *arg, struct job *job);
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+
+/* A job that comes back into its folder has its history there. */
+static void bring_past(const struct bring *b, const char *rundir)
+{
+	const struct store_ref *ref = store_checkpoint_find(b->checkpoint, PAST_PART);
+	struct why why = { 0 };
+	char path[PATH_MAX], *data = NULL;
+	size_t len;
+	int err;
+
+	if (snprintf(path, sizeof(path), "%s/" HISTORY_EVENTS, rundir) >= (int)sizeof(path) ||
+	    !access(path, F_OK) || !ref || history_place(path) == 1)
+		return;
+	err = read_object(b->store, ref, HISTORY_MAX, &data, &len, &why) ?:
+	      history_unpack(rundir, data, len, b->id);
+	if (err == -EBADMSG)
+		say("the job's history in checkpoint %s is damaged: it begins anew", b->id);
+	else if (err == -EPROTONOSUPPORT)
+		say("the job's history in checkpoint %s is of another version: it begins anew", b->id);
+	else if (err)
+		say_errno(err, "the job's history in checkpoint %s cannot be brought back, and begins anew", b->id);
+	free(data);
+}
 
 int bring_open(struct bring *b, const struct bring_options *o)
 {
@@ -334,28 +365,56 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(&to->b->ps, to->phase, p->done, p->total);
 }
 
+/* "OLD=NEW,OLD=NEW" */
+static int parse_instead(const char *text, struct bring_where *w)
+{
+	unsigned int from, to;
+	int n;
+
+	for (;; text += n + 1) {
+		n = 0;
+		if (*text < '0' || *text > '9' || sscanf(text, "%2u=%2u%n", &from, &to, &n) != 2 || !n ||
+		    from >= sizeof(w->instead) || to >= JOB_DEVICES_MAX || w->instead[from])
+			return -EINVAL;
+		w->instead[from] = to + 1;
+		if (!text[n])
+			return 0;
+		if (text[n] != ',')
+			return -EINVAL;
+	}
+}
+
+/* "N,N,N" */
+static int parse_ranks(const char *text, struct bring_where *w)
+{
+	unsigned int device;
+	int n;
+
+	for (;; text += n + 1) {
+		n = 0;
+		if (*text < '0' || *text > '9' || sscanf(text, "%2u%n", &device, &n) != 1 || !n ||
+		    device >= JOB_DEVICES_MAX || w->ranks == JOB_RANKS_MAX)
+			return -EINVAL;
+		w->rank[w->ranks++] = device;
+		if (!text[n])
+			return 0;
+		if (text[n] != ',')
+			return -EINVAL;
+	}
+}
+
 int bring_where_parse(const char *text, struct bring_where *w)
 {
 	struct bring_where new = { 0 };
-	unsigned int from, to;
-	int n;
+	int err;
 
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
 	new.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.first);
-	for (; !new.all; text += n + 1) {
-		n = 0;
-		if (*text < '0' || *text > '9' || sscanf(text, "%2u=%2u%n", &from, &to, &n) != 2 || !n ||
-		    from >= sizeof(new.instead) || to >= JOB_DEVICES_MAX || new.instead[from])
-			return -EINVAL;
-		new.instead[from] = to + 1;
-		if (!text[n])
-			break;
-		if (text[n] != ',')
-			return -EINVAL;
-	}
-	*w = new;
-	return 0;
+	err = new.all ? 0 : strchr(text, '=') ? parse_instead(text, &new) : parse_ranks(text, &new);
+	if (!err)
+		*w = new;
+	return err;
 }
 
 /* The device of a proxy that was on this one. */
@@ -365,6 +424,8 @@ static int device_of(const struct bring_where *w, const struct ckpt_proxy *p)
 
 	if (w->all)
 		return w->first + p->rank;
+	if (w->ranks)
+		return w->rank[p->rank];
 	if (was >= 0 && was < (int)sizeof(w->instead) && w->instead[was])
 		return w->instead[was] - 1;
 	return was;
@@ -382,6 +443,7 @@ static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 	req->session = p->session;
 	req->channel = p->channel;
 	req->arena = p->arena;
+	req->comms = p->comms;
 	req->trust = b->o.trust;
 	req->was = p->info.device;
 	req->window = p->info.window;
@@ -415,7 +477,10 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 
 	if (home == -EBADMSG)
 		return why_set(why, home, "the checkpoint lacks the session whose arena it uses");
-	if (home >= 0 && b->o.where.all)
+	if (b->o.where.ranks && p->rank >= b->o.where.ranks)
+		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d",
+			       b->o.where.ranks, b->was->ranks);
+	if (home >= 0 && (b->o.where.all || b->o.where.ranks))
 		return why_set(why, -EINVAL, "the process works on several devices: name them all "
 			       "(OLD=NEW,OLD=NEW)");
 	fd = reach(b, job, i, why);
@@ -442,15 +507,38 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 	return err;
 }
 
+/* The state of the job's collectives, to which its proxies return. */
+static int put_board(struct bring *b, struct job *job, struct why *why)
+{
+	struct store_ref ref;
+	struct why cause = { 0 };
+	char *image = NULL;
+	size_t len;
+	int err;
+
+	if (ctl_ref_none(&b->facts.board) || !b->restore.tree)
+		return 0;
+	memcpy(ref.b, b->facts.board.bytes, sizeof(ref.b));
+	err = read_object(b->store, &ref, BOARD_MAX, &image, &len, &cause);
+	if (err)
+		return why_set(why, err, "its collectives: %s", cause.text);
+	err = comms_load(job->comms, image, len);
+	free(image);
+	return err ? why_set(why, err, "its collectives, as they were saved: %s",
+			     err == -EPROTONOSUPPORT ? "another version of singvgpu has saved them" :
+			     strerror(-err)) : 0;
+}
+
 static int bring_proxies(void *arg, struct job *job)
 {
 	struct bring *b = arg;
 	struct why why = { 0 };
-	int err = 0;
+	int err;
 
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
+	err = put_board(b, job, &why);
 	/* Guests follow the sessions whose arenas they use. */
 	for (int guests = 0; guests < 2; guests++)
 		for (int i = 0; i < b->facts.proxies && !err; i++)
@@ -458,6 +546,8 @@ static int bring_proxies(void *arg, struct job *job)
 				err = restore_proxy(b, job, i, &why);
 	if (err)
 		late(b, job, "its GPU session", &why);
+	else if (b->restore.tree)
+		comms_returned(job->comms);
 	if (!b->restore.tree) {
 		phases_clear(&b->ps);
 		close_fds(b);	/* the proxies end when their connections do */
@@ -552,7 +642,17 @@ struct tree {
 	struct bring *b;
 	struct job *job;
 	struct phase *phase;
+	struct criu_restore *restore;
 };
+
+static int on_ready(void *arg, pid_t root, struct why *why)
+{
+	const struct tree *t = arg;
+
+	(void)why;
+	ckpt_stood(root, t->restore->since_ns, t->b->facts.stood_ns);
+	return 0;
+}
 
 static int on_bytes(void *arg, uint64_t bytes)
 {
@@ -603,7 +703,7 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 				  .group = b->was->terminal ? t->job->group : 0,
 				  .plugin = uses_kmod(b), .fds = fds, .source = &source,
 				  .links = links, .tag = b->tag,
-				  .limit_ms = CRIU_MS, .progress = on_bytes, .arg = t };
+				  .limit_ms = CRIU_MS, .ready = on_ready, .progress = on_bytes, .arg = t };
 	static const char name[] = "SINGVGPU_COOKIES=";
 	char cookies[PATH_MAX + 32];
 	int err = fds ? 0 : -ENOMEM;
@@ -613,6 +713,7 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 		err = put_cookies(b, cookies + strlen(name));
 		r.env[0] = cookies;
 	}
+	t->restore = &r;
 	images_from_store(&from, &source);
 	for (size_t i = 0; i < n && fds; i++)
 		fds[r.n_fds++] = inherit[i];
@@ -647,7 +748,7 @@ static void wait_for_ports(struct bring *b, struct job *job)
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n)
 {
 	struct bring *b = arg;
-	struct tree t = { b, job, NULL };
+	struct tree t = { .b = b, .job = job };
 	struct criu_links links = { NULL, 0 };
 	struct files_back files = { 0 };
 	struct why why = { 0 };
@@ -717,6 +818,10 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 		why_text(&why, err, reply.why);
 	}
 	phase_end(&b->ps, p, 0, 0, err);
+	if (!err) {
+		bring_past(b, job->dir.path);
+		ckpt_past_restored(job->dir.path, &b->ps, b->id, b->dir, where);
+	}
 	if (!err)
 		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
 	close_fds(b);

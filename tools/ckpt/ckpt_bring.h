@@ -17,13 +17,18 @@
 
 /* Onto which devices. All zero: each proxy's former one. */
 struct bring_where {
-	char text[128];		/* as it was parsed */
+	char text[1024];	/* as it was parsed */
 	bool all;		/* rank R gets device `first` + R */
 	long first;
 	uint8_t instead[16];	/* by former device: the new one plus 1, or 0: the same */
+	int ranks;		/* not 0: rank R < ranks gets device rank[R] */
+	uint8_t rank[JOB_RANKS_MAX];
 };
 
-/* "N" or "OLD=NEW,OLD=NEW", each device once as the former one. -EINVAL: *w is unchanged. */
+/*
+ * "N", "N,N,…" for rank 0, 1 and so on, or "OLD=NEW,OLD=NEW", each device once as the former one. -EINVAL:
+ * *w is unchanged.
+ */
 int bring_where_parse(const char *text, struct bring_where *w);
 
 struct bring_options {

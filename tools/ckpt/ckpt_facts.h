@@ -7,6 +7,7 @@
  * word is "%". Readers skip unknown keys; a key that must not be skipped raises FORMAT.
  *
  *     version V · host NAME · time NS
+ *     stood NS                   the tree stood still for so long before CRIU read its clocks
  *     uid UID                    the job's user
  *     job TEXT                   the file "job" of its folder (rundir.h), at the cut
  *     option NAME VALUE          of `run`, as in the file "options" of the job's folder
@@ -16,6 +17,8 @@
  *     library NAME REF           a stand-in library of libdir
  *     libdir PATH
  *     listen ADDRESS PORT INODE  a TCP port; INODE is the socket's, on HOST
+ *     connection RANK ADDRESS PORT ADDRESS PORT
+ *                                a TCP socket of a rank that is connected: from, to
  */
 #ifndef CKPT_FACTS_H
 #define CKPT_FACTS_H
@@ -26,7 +29,7 @@
 
 #include "control.h"
 
-#define CKPT_FORMAT	2
+#define CKPT_FORMAT	3
 
 struct ckpt_option {
 	char *name, *value;
@@ -49,19 +52,25 @@ struct ckpt_port {
 	unsigned long inode;
 };
 
+struct ckpt_connection {
+	int rank;
+	struct ckpt_port from, to;
+};
+
 struct ckpt_proxy {
 	int rank, serial;
 	int client;		/* pid within the job's namespace */
 	struct ctl_info info;
-	struct ctl_ref device, observed, session, channel, arena;
+	struct ctl_ref device, observed, session, channel, arena, comms;
 };
 
 struct ckpt_facts {
 	unsigned int format;
 	char version[32], host[65];
-	uint64_t time_ns;
+	uint64_t time_ns, stood_ns;
 	unsigned int uid;
 	char *job, *libdir;
+	struct ctl_ref board;	/* of the job's collectives, in the part "board"; all zero: none */
 	struct ckpt_option *option;
 	int options;
 	struct ckpt_proxy *proxy;
@@ -72,6 +81,8 @@ struct ckpt_facts {
 	int libraries;
 	struct ckpt_port *port;
 	int ports;
+	struct ckpt_connection *connection;
+	int connections;
 };
 
 /* malloc'ed text of *len bytes, or NULL. */
@@ -84,6 +95,7 @@ void facts_free(struct ckpt_facts *f);
 const char *facts_option(const struct ckpt_facts *f, const char *name);
 int facts_add_option(struct ckpt_facts *f, const char *name, const char *value);
 int facts_add_port(struct ckpt_facts *f, const struct ckpt_port *p);
+int facts_add_connection(struct ckpt_facts *f, const struct ckpt_connection *c);
 
 /* facts_word: writes a word, escaped. facts_words: splits a line in place; the number of words. */
 void facts_word(FILE *out, const char *word);

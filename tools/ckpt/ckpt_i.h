@@ -51,6 +51,8 @@ struct rundir_job *ckpt_find_job(const char *who);
 
 /* A process and its descendants; the caller frees *pids. Their number or -errno, unsaid. */
 int ckpt_tree(pid_t root, pid_t **pids);
+/* The rank to which a process (host pid) of a job belongs; 0 if it belongs to none. */
+int ckpt_rank_of(const struct rundir_job *job, pid_t pid);
 /* There is no such process, or it is a zombie. */
 bool ckpt_has_ended(pid_t pid);
 
@@ -96,11 +98,27 @@ int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
 /* Checks that they are here and the same; *why names the first other one. 0, -ENOENT, -ESTALE. */
 int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why);
 
+/* ------------------------------------------------------------------------ stood.c */
+
+/*
+ * To all processes of a tree of which no thread runs: their steady clocks shall know nothing of the time
+ * since since_ns (CLOCK_MONOTONIC; 0: none), nor of before_ns more.
+ */
+void ckpt_stood(pid_t root, uint64_t since_ns, uint64_t before_ns);
+
 /* ------------------------------------------------------------------------ ports.c */
 
-/* The TCP ports on which the processes (host pids, the root first) listen. */
-int ckpt_ports(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why);
-/* Checks that no other process listens on them; *why names port and process. 0, -EADDRINUSE. */
+/*
+ * The TCP ports on which the processes (host pids, the root first) listen, and their connections. No thread of them
+ * runs: who opens a socket between two looks would seem to be a process outside.
+ * -ENOTSUP: unless outside, a connection that they have made leads out of the job.
+ */
+int ckpt_ports(const struct rundir_job *job, const pid_t *pids, int n, bool outside, struct ckpt_facts *f,
+	       struct why *why);
+/*
+ * Checks that no other process listens on them, and that all their addresses are this host's. Says each
+ * that does not fit if there are several; *why names the first. 0, -EADDRINUSE, -EADDRNOTAVAIL.
+ */
 int ckpt_ports_check(const struct ckpt_facts *f, struct why *why);
 /* A port that only ended connections still occupy, which will pass; 0: there is none. */
 int ckpt_ports_passing(const struct ckpt_facts *f);

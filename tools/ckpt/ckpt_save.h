@@ -2,7 +2,8 @@
 /*
  * ckpt_save.h - the parts that a conductor itself stores: CRIU's images, files, libraries, facts
  *
- *   save_open ─► save_job, save_mapped ─► (the tree is frozen) save_files ─► save_publish ─► save_close
+ *   save_open ─► save_job, save_mapped ─► (the tree is frozen) save_sockets, save_files
+ *     ─► save_publish ─► save_close
  *
  * Functions return 0 or -errno; *why has the errno and a sentence.
  */
@@ -39,14 +40,17 @@ int save_open(struct save *s, const char *dir, struct why *why);
 int save_job(struct save *s, const char *rundir, struct why *why);
 /* Records the files that the tree has mapped, and stores the stand-ins among them. */
 int save_mapped(struct save *s, struct why *why);
+/* Records the TCP sockets of the frozen tree; see ckpt_ports(). */
+int save_sockets(struct save *s, bool outside, struct why *why);
 /* Keys of the files that CRIU leaves to the restorer. The caller frees the array, not the texts. */
 int save_keys(const struct save *s, const char *const **keys, size_t *n);
 /* Saves the files that the job has changed, and those with CRIU's links. */
 int save_files(struct save *s, const struct criu_links *links, struct why *why);
-/* Publishes all parts, with the refs in facts.proxy[]. */
-int save_publish(struct save *s, struct phases *ps, const char *criu, char id[STORE_ID],
-		 struct why *why);
-void save_stats(const struct save *s, uint64_t *bytes, uint64_t *stored);
+/* Publishes all parts, with the refs in facts.proxy[]; past: this checkpoint, for the job's history, or NULL. */
+int save_publish(struct save *s, struct phases *ps, const char *criu, const char *past,
+		 char id[STORE_ID], struct why *why);
+/* Of both writers. */
+void save_stats(const struct save *s, struct store_writer_stats *all);
 void save_close(struct save *s);
 
 /* The pid that process pid has in its own namespace; 0 if it has ended. */

@@ -2,7 +2,7 @@
 /*
  * ckpt_take.h - takes a checkpoint of a running job
  *
- *   look ─► freeze ─► device, criu (at once) ─► tree frozen: channel, files, publish ─► killed
+ *   look ─► (step) ─► freeze ─► device, criu (at once) ─► tree frozen: channel, files, publish ─► killed
  *                                                     └ leave_running: the tree goes on, publish
  *
  * Every step before the publication can be undone, and undoes itself if this process dies: CRIU
@@ -17,8 +17,10 @@ struct take_options {
 	const char *store;	/* NULL: the default */
 	const char *criu;	/* NULL: criu_find() searches */
 	bool leave_running;
+	bool outside;		/* connections out of the job are allowed */
 	long timeout_ms;	/* until the publication; 0: none */
 	long freeze_ms;		/* that a busy device may go without progress */
+	long step_ms;		/* in which all ranks shall come to the end of a step; 0: cut anywhere */
 	char *const *next;	/* words behind id and store in the file "checkpointed" */
 	int n_next;
 	/*
@@ -30,12 +32,15 @@ struct take_options {
 };
 
 /* The options, for getopt_long, of all commands that take a checkpoint. */
-enum { TAKE_STORE = 900, TAKE_TIMEOUT, TAKE_FREEZE, TAKE_CRIU };
+enum { TAKE_STORE = 900, TAKE_TIMEOUT, TAKE_FREEZE, TAKE_CRIU, TAKE_OUTSIDE, TAKE_STEP };
 #define TAKE_LONG						\
 	{ "store", required_argument, NULL, TAKE_STORE },	\
 	{ "timeout", required_argument, NULL, TAKE_TIMEOUT },	\
 	{ "freeze", required_argument, NULL, TAKE_FREEZE },	\
-	{ "criu", required_argument, NULL, TAKE_CRIU }
+	{ "criu", required_argument, NULL, TAKE_CRIU },		\
+	{ "outside", no_argument, NULL, TAKE_OUTSIDE },		\
+	{ "at-step", optional_argument, NULL, TAKE_STEP }
+#define TAKE_STEP_MS 30000	/* --at-step without a time */
 #define TAKE_DEFAULT ((struct take_options){ .timeout_ms = 600000, .freeze_ms = 30000 })
 
 /* Parses getopt's c and optarg: 0; 1: none of these options; < 0: not a number of seconds. */
@@ -45,7 +50,11 @@ struct take_result {
 	char id[33];		/* "" if nothing was published */
 	char store[PATH_MAX];
 	uint64_t frozen_ns;	/* time for which the job's processes stood still */
-	uint64_t bytes, stored;	/* handled; new to the store */
+	uint64_t stood_ns;	/* from the closing of the gates until the job went on, or ended */
+	uint64_t bytes, stored;	/* handled; new to the store, maps included */
+	uint64_t zeros, fresh;	/* of the bytes: zeros, and what was stored anew; others were there */
+	bool at_step;		/* cut at the end of a step */
+	char not_at_step[640];	/* else why not, if that was asked for */
 };
 
 /* 0; or -errno: phase, cause and remedy are printed, and the job runs on. */

@@ -114,7 +114,7 @@ static const struct {
 	MEMBER(ULONG, info.mapped), MEMBER(ULONG, info.pinned), MEMBER(ULONG, info.arena_len),
 	MEMBER(TEXT, info.backend), MEMBER(HEX, info.channel_id), MEMBER(UINT, info.generation),
 	MEMBER(ULONG, info.fd_dev), MEMBER(ULONG, info.fd_ino), MEMBER(TEXT, info.inherit),
-	MEMBER(HEX, info.home),
+	MEMBER(HEX, info.home), MEMBER(INT, info.seat), MEMBER(HEX, comms),
 };
 
 #define N_MEMBERS ((int)(sizeof(members) / sizeof(members[0])))
@@ -193,7 +193,8 @@ char *facts_write(const struct ckpt_facts *f, size_t *len)
 	fprintf(out, "singvgpu-job %u\n", CKPT_FORMAT);
 	put_text(out, "version", f->version);
 	put_text(out, "host", f->host);
-	fprintf(out, "time %llu\nuid %u\n", (unsigned long long)f->time_ns, f->uid);
+	fprintf(out, "time %llu\nstood %llu\nuid %u\n", (unsigned long long)f->time_ns,
+		(unsigned long long)f->stood_ns, f->uid);
 	put_text(out, "job", f->job);
 	put_text(out, "libdir", f->libdir);
 	for (int i = 0; i < f->options; i++) {
@@ -218,6 +219,12 @@ char *facts_write(const struct ckpt_facts *f, size_t *len)
 	for (int i = 0; i < f->ports; i++)
 		fprintf(out, "listen %s %d %lu\n", f->port[i].address, f->port[i].port,
 			f->port[i].inode);
+	for (int i = 0; i < f->connections; i++) {
+		const struct ckpt_connection *c = &f->connection[i];
+
+		fprintf(out, "connection %d %s %d %s %d\n", c->rank, c->from.address, c->from.port, c->to.address,
+			c->to.port);
+	}
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -266,6 +273,25 @@ int facts_add_port(struct ckpt_facts *f, const struct ckpt_port *p)
 	return 0;
 }
 
+int facts_add_connection(struct ckpt_facts *f, const struct ckpt_connection *c)
+{
+	struct ckpt_connection *to = grow(&f->connection, &f->connections, sizeof(*to));
+
+	if (!to)
+		return -ENOMEM;
+	*to = *c;
+	return 0;
+}
+
+static int read_connection(struct ckpt_facts *f, char **w)
+{
+	struct ckpt_connection c = { .rank = atoi(w[1]), .from.port = atoi(w[3]), .to.port = atoi(w[5]) };
+
+	snprintf(c.from.address, sizeof(c.from.address), "%s", w[2]);
+	snprintf(c.to.address, sizeof(c.to.address), "%s", w[4]);
+	return facts_add_connection(f, &c);
+}
+
 static int read_port(struct ckpt_facts *f, char **w)
 {
 	struct ckpt_port p = { .port = atoi(w[2]), .inode = strtoul(w[3], NULL, 10) };
@@ -304,6 +330,8 @@ static int read_line(struct ckpt_facts *f, char **w, int n)
 		snprintf(f->host, sizeof(f->host), "%s", w[1]);
 	else if (n == 2 && !strcmp(w[0], "time"))
 		f->time_ns = strtoull(w[1], NULL, 10);
+	else if (n == 2 && !strcmp(w[0], "stood"))
+		f->stood_ns = strtoull(w[1], NULL, 10);
 	else if (n == 2 && !strcmp(w[0], "uid"))
 		f->uid = strtoul(w[1], NULL, 10);
 	else if (n == 2 && !strcmp(w[0], "job"))
@@ -318,6 +346,8 @@ static int read_line(struct ckpt_facts *f, char **w, int n)
 		return read_library(f, w);
 	else if (n == 4 && !strcmp(w[0], "listen"))
 		return read_port(f, w);
+	else if (n == 6 && !strcmp(w[0], "connection"))
+		return read_connection(f, w);
 	else if (n > N_MEMBERS && !strcmp(w[0], "proxy")) {
 		p = grow(&f->proxy, &f->proxies, sizeof(*p));
 		return p ? get_proxy(p, w + 1) : -ENOMEM;
@@ -372,6 +402,7 @@ void facts_free(struct ckpt_facts *f)
 	free(f->mapped);
 	free(f->library);
 	free(f->port);
+	free(f->connection);
 	free(f->job);
 	free(f->libdir);
 	memset(f, 0, sizeof(*f));

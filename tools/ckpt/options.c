@@ -12,6 +12,7 @@
 #include "ckpt_i.h"
 #include "ckpt_options.h"
 #include "ckpt_own.h"
+#include "ckpt_take.h"
 
 enum kind { LONG, SIZE, FLAG, SIGNAL, TEXT };
 
@@ -25,6 +26,8 @@ static const struct {
 	OPTION(backend, TEXT), OPTION(driver, TEXT), OPTION(log, TEXT), OPTION(host_pids, FLAG),
 	OPTION(store, TEXT), OPTION(criu, TEXT), OPTION(every_ms, LONG), OPTION(every_steps, LONG),
 	OPTION(preempt_signal, SIGNAL), OPTION(preempt_ms, LONG), OPTION(restart, FLAG),
+	OPTION(outside, FLAG),
+	OPTION(at_step_ms, LONG),
 };
 
 #define N_OPTIONS (sizeof(table) / sizeof(table[0]))
@@ -173,6 +176,11 @@ int own_option(struct job_options *opt, int c, const char *command)
 		is = parse_int(optarg, 1, LONG_MAX, &opt->every_steps) ? "a number of launches" :
 		     NULL;
 		break;
+	case OWN_AT_STEP:
+		opt->at_step_ms = TAKE_STEP_MS;
+		is = optarg && (parse_seconds(optarg, &opt->at_step_ms) || !opt->at_step_ms) ?
+		     "a number of seconds" : NULL;
+		break;
 	case OWN_SIGNAL:
 		is = parse_signal(optarg, &opt->preempt_signal) ?
 		     "INT, TERM, HUP, QUIT, USR1 or USR2" : NULL;
@@ -182,6 +190,9 @@ int own_option(struct job_options *opt, int c, const char *command)
 		break;
 	case OWN_RESTART:
 		opt->restart = true;
+		return 0;
+	case OWN_OUTSIDE:
+		opt->outside = true;
 		return 0;
 	case OWN_TRUST:
 		return ckpt_trust_owner(optarg, &opt->trust_owner);

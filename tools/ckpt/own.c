@@ -13,6 +13,7 @@
 #include "ckpt_bring.h"
 #include "ckpt_options.h"
 #include "ckpt_own.h"
+#include "history.h"
 #include "watch.h"
 
 #define LOOK_MS		200	/* between two counts of the launches */
@@ -27,7 +28,8 @@ static void child(const struct own *o, bool leave, sigset_t *mask)
 {
 	const struct job_options *opt = o->job->opt;
 	int null = open("/dev/null", O_RDWR);
-	char *argv[16] = { "singvgpu", "checkpoint", "--quiet" };
+	char *argv[16] = { "singvgpu", "checkpoint", "--quiet" }, at_step[48];
+	long step_ms;
 	int n = 3;
 
 	if (leave)
@@ -39,6 +41,15 @@ static void child(const struct own *o, bool leave, sigset_t *mask)
 	if (opt->criu) {
 		argv[n++] = "--criu";
 		argv[n++] = opt->criu;
+	}
+	if (opt->outside)
+		argv[n++] = "--outside";
+	if (opt->at_step_ms) {
+		/* At a preemption half of the time remains for the rest. */
+		step_ms = leave || opt->at_step_ms < opt->preempt_ms / 2 ? opt->at_step_ms : opt->preempt_ms / 2;
+		snprintf(at_step, sizeof(at_step), "--at-step=%.3f", step_ms / 1e3);
+		if (step_ms)
+			argv[n++] = at_step;
 	}
 	argv[n++] = "--";
 	argv[n++] = strrchr(o->job->dir.path, '/') + 1;
@@ -298,6 +309,8 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		char *command = ckpt_remote_command(word[5], word[1], word[6], word[0], NULL);
 
 		/* We become the connection: output, signals and the exit status go through it. */
+		snprintf(path, sizeof(path), "moved to %s", word[3]);
+		history_close(job->dir.path, 0, path);
 		rundir_remove(&job->dir);
 		ckpt_ssh_exec(word[4], word[3], command ?: "false");
 		free(command);

@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt_past.h"
 #include "ckpt_save.h"
 #include "files.h"
+#include "history.h"
 
 /* ------------------------------------------------------------------------------- store */
 
@@ -65,20 +67,21 @@ void save_close(struct save *s)
 	memset(s, 0, sizeof(*s));
 }
 
-void save_stats(const struct save *s, uint64_t *bytes, uint64_t *fresh)
+void save_stats(const struct save *s, struct store_writer_stats *all)
 {
+	const struct store_writer *w[] = { s->images, s->own };
 	struct store_writer_stats st;
 
-	*bytes = *fresh = 0;
-	if (s->images) {
-		store_writer_stats(s->images, &st);
-		*bytes += st.in;
-		*fresh += st.stored;
-	}
-	if (s->own) {
-		store_writer_stats(s->own, &st);
-		*bytes += st.in;
-		*fresh += st.stored;
+	*all = (struct store_writer_stats){ 0 };
+	for (int i = 0; i < 2; i++) {
+		if (!w[i])
+			continue;
+		store_writer_stats(w[i], &st);
+		all->in += st.in;
+		all->zero += st.zero;
+		all->known += st.known;
+		all->fresh += st.fresh;
+		all->stored += st.stored;
 	}
 }
 
@@ -91,21 +94,6 @@ static int add_part(struct save *s, const char *name, const struct store_ref *re
 	s->part = more;
 	more[s->n_parts] = (struct save_part){ strdup(name), *ref };
 	return more[s->n_parts++].name ? 0 : -ENOMEM;
-}
-
-static int save_bytes(struct save *s, const void *data, size_t len, struct store_ref *ref)
-{
-	struct store_object *o;
-	int err = store_object_begin(s->own, &o);
-
-	if (err)
-		return err;
-	err = len ? store_object_write(o, 0, data, len) : 0;
-	if (err) {
-		store_object_abort(o);
-		return err;
-	}
-	return store_object_end(o, len, ref);
 }
 
 /* --------------------------------------------------------------------------------- job */
@@ -206,7 +194,7 @@ static int save_library(struct save *s, const char *path)
 
 	if (!data)
 		return -EIO;
-	err = save_bytes(s, data, len, &ref);
+	err = store_object_whole(s->own, data, len, &ref);
 	free(data);
 	if (err)
 		return err;
@@ -228,8 +216,7 @@ int save_mapped(struct save *s, struct why *why)
 	pid_t *pids;
 	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
 
-	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts, why) ?:
-	      ckpt_ports(pids, n, &s->facts, why);
+	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts, why);
 	free(n < 0 ? NULL : pids);
 	if (!err && libdir) {
 		s->facts.libdir = strdup(libdir);
@@ -244,6 +231,16 @@ int save_mapped(struct save *s, struct why *why)
 	if (err)
 		why_set(why, err, "what the job has mapped: %s", strerror(-err));
 	return err;
+}
+
+int save_sockets(struct save *s, bool outside, struct why *why)
+{
+	pid_t *pids;
+	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
+
+	err = n < 0 ? n : ckpt_ports(&s->job, pids, n, outside, &s->facts, why);
+	free(n < 0 ? NULL : pids);
+	return why_text(why, err, "");
 }
 
 int save_keys(const struct save *s, const char *const **keys, size_t *n)
@@ -353,6 +350,14 @@ static char *describe(const struct save *s, struct phases *ps, const char *criu)
 	return fclose(j.out) ? NULL : text;
 }
 
+static int add_board(struct save *s)
+{
+	struct store_ref ref;
+
+	memcpy(ref.b, s->facts.board.bytes, sizeof(ref.b));
+	return ctl_ref_none(&s->facts.board) ? 0 : add_part(s, "board", &ref);
+}
+
 /* "proxy/R-N/device" … */
 static int add_proxies(struct save *s)
 {
@@ -363,12 +368,14 @@ static int add_proxies(struct save *s)
 			const struct ctl_ref *ref;
 		} of[] = { { "device", &p->device }, { "observed", &p->observed },
 			   { "session", &p->session }, { "channel", &p->channel },
-			   { "arena", &p->arena } };
+			   { "arena", &p->arena }, { "comms", &p->comms } };
 
-		for (int k = 0; k < 5; k++) {
+		for (int k = 0; k < 6; k++) {
 			struct store_ref ref;
 			char name[64];
 
+			if (ctl_ref_none(of[k].ref))
+				continue;
 			snprintf(name, sizeof(name), "proxy/%d-%d/%s", p->rank, p->serial,
 				 of[k].name);
 			memcpy(ref.b, of[k].ref->bytes, sizeof(ref.b));
@@ -384,10 +391,23 @@ static int add_facts(struct save *s)
 	struct store_ref ref;
 	size_t len;
 	char *text = facts_write(&s->facts, &len);
-	int err = text ? save_bytes(s, text, len, &ref) : -ENOMEM;
+	int err = text ? store_object_whole(s->own, text, len, &ref) : -ENOMEM;
 
 	free(text);
 	return err ?: add_part(s, "job", &ref);
+}
+
+/* The job's history up to now, unless it has none, or it cannot be read. */
+static int add_past(struct save *s, const char *past)
+{
+	struct store_ref ref;
+	size_t len;
+	char *all = past ? history_pack(s->job.path, geteuid(), past, &len) : NULL;
+	int err = all ? store_object_whole(s->own, all, len, &ref) : 0;
+
+	err = err || !all ? err : add_part(s, PAST_PART, &ref);
+	free(all);
+	return err;
 }
 
 static int publish(struct save *s, const char *json, char *id, struct why *why)
@@ -409,14 +429,14 @@ static int publish(struct save *s, const char *json, char *id, struct why *why)
 	return err;
 }
 
-int save_publish(struct save *s, struct phases *ps, const char *criu, char id[STORE_ID],
-		 struct why *why)
+int save_publish(struct save *s, struct phases *ps, const char *criu, const char *past,
+		 char id[STORE_ID], struct why *why)
 {
 	struct store_writer_stats st;
 	char *json;
-	int err = add_proxies(s);
+	int err = add_proxies(s) ?: add_board(s);
 
-	err = stored(err ?: add_facts(s), "the facts of the job", why);
+	err = stored(err ?: add_facts(s) ?: add_past(s, past), "the facts of the job", why);
 	err = err ?: stored(store_writer_flush(s->own), "writing", why);
 	err = err ?: stored(store_writer_flush(s->images), "writing the images", why);
 	if (err)

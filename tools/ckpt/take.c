@@ -4,24 +4,33 @@
  *
  * One thread for each proxy has the proxy freeze and dump, while the main thread has CRIU dump the
  * tree; frozen() joins them. The first failure sets take.why; the other threads then give up.
+ *
+ * CRIU takes some 0.1 s to get ready, in which the job runs on: only when it is about to freeze the
+ * tree are the gates closed (ready()). If the devices do not drain at the first attempt, the next ones close
+ * the gates before they start CRIU, since most of them will come to nothing.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "ckpt_save.h"
+#include "ckpt_past.h"
 #include "ckpt_take.h"
 #include "criu.h"
+#include "meeting.h"
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define TRIES		16	/* since processes of the job may end meanwhile */
 #define HELD_TRIES	32	/* since a stream may wait for a thread that waits at a gate ... */
 #define HELD_SHARE	64	/* ... each for a share of --freeze; the next one for all of it */
 #define ENDING_MS	3000	/* for a process to end after its session */
+#define STEP_TRIES	3	/* attempts that wait for the end of a step */
 #define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end */
 
 volatile int ckpt_signalled;
@@ -32,12 +41,13 @@ struct worker {
 	struct take *t;
 	struct ckpt_proxy *p;
 	int fd;			/* to the proxy */
-	pid_t client;
+	pid_t client, proxy;
 	bool gone;		/* proxy and client have ended */
 	pthread_t thread;
 	bool started;
 	struct phase *phase;
-	struct ctl_dumped dumped;
+	struct ctl_stepped stepped;
+	struct ctl_dumped dumped, channel;
 };
 
 struct take {
@@ -50,12 +60,19 @@ struct take {
 	struct save save;
 	struct worker *w;
 	int n;
+	int workers;		/* n, before the job went on */
 	uint64_t deadline;	/* now_ms(); 0: none */
 	uint64_t held_ms;	/* ctl_freeze's */
+	uint64_t cut, seats[CTL_SEATS / 64];	/* struct ctl_freeze's */
 	struct phase *criu_phase;
+	bool stands;		/* stand_still() has been called */
+	bool step;		/* it waits for the end of a step before that */
+	int meeting_fd;		/* of the proxies' meeting, or -1 */
+	struct meeting *meeting;
 	bool published;
 	bool alone, met;	/* struct criu_dump's */
-	const struct criu_links *links;	/* while the tree is frozen */
+	const struct criu_dump *dump;	/* while the tree is frozen */
+	int claims;		/* store_claims_make()'s, or -1: there is one proxy */
 
 	pthread_mutex_t lock;	/* of why */
 	struct why why;
@@ -118,7 +135,8 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 
 	if (w->phase)
 		phase_counts(w->t->ps, w->phase, p->done, p->total,
-			     strcmp(p->phase, "drain") ? NULL : "operations");
+			     !strcmp(p->phase, "drain") ? "operations" :
+			     !strcmp(p->phase, "step") ? "repetitions" : NULL);
 	/* A proxy that reports progress for ever must not outlast the deadline. */
 	if (stopped(w->t))
 		shutdown(w->fd, SHUT_RDWR);
@@ -142,10 +160,11 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
 	/* When this has stopped, it is we who have hung up. */
 	if (err == -EPIPE && !__atomic_load_n(&w->t->why.err, __ATOMIC_RELAXED) && ends(w->client)) {
-		w->gone = true;
-		if (op == CTL_INFO || op == CTL_FREEZE)
+		/* A proxy may stay for what others have not received yet: the next attempt names it. */
+		w->gone = ends(w->proxy);
+		if (w->gone && (op == CTL_INFO || op == CTL_FREEZE))
 			return err;
-		err = -ERESTART;	/* CRIU dumps the client already */
+		err = -ERESTART;	/* or CRIU dumps the client already */
 	}
 	if (err)
 		fail(w->t, err, "the proxy of rank %d, process %d: %s", w->p->rank,
@@ -177,6 +196,17 @@ static int start_all(struct take *t, void *(*fn)(void *), const char *phase)
 	return 0;
 }
 
+/* While CRIU waits until all stand still it may be killed. */
+static bool is_useless(struct take *t)
+{
+	pid_t criu = t->dump && !t->stands ? t->dump->criu_pid : 0;
+
+	if (!criu || !ckpt_has_ended(criu))
+		return false;
+	fail(t, -ECHILD, "CRIU has ended before it was to dump");
+	return true;
+}
+
 static int join_all(struct take *t)
 {
 	bool shut = false;
@@ -191,7 +221,7 @@ static int join_all(struct take *t)
 			at.tv_nsec %= 1000000000;
 			if (!pthread_timedjoin_np(t->w[i].thread, NULL, &at))
 				t->w[i].started = false;
-			else if (stopped(t) && !shut)
+			else if ((stopped(t) || is_useless(t)) && !shut)
 				for (int k = shut = true; k <= t->n; k++)
 					shutdown(t->w[k - 1].fd, SHUT_RDWR);
 		}
@@ -199,13 +229,83 @@ static int join_all(struct take *t)
 	return stopped(t);
 }
 
+/* A proxy that gives up is no failure: then all are cut where they are. */
+static void *step_one(void *arg)
+{
+	struct worker *w = arg;
+	struct ctl_step req = { .h = { .op = CTL_STEP, .size = sizeof(req) },
+				.limit_ms = w->t->o->step_ms };
+	struct ctl_reply *r = &w->stepped.r;
+
+	r->status = ctl_give(w->fd, w->t->meeting_fd);
+	if (!r->status)
+		ctl_call(w->fd, &req.h, r, sizeof(w->stepped), on_progress, w, NULL, SILENCE_MS);
+	/* Of one that is gone the others do not hear. */
+	if (r->status)
+		meeting_fail(w->t->meeting);
+	phase_end(w->t->ps, w->phase, 0, 0, 0);
+	return NULL;
+}
+
+static int make_meeting(struct take *t)
+{
+	struct meeting m = { .magic = MEETING_MAGIC, .members = t->n };
+
+	t->meeting_fd = memfd_create("singvgpu-step", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (t->meeting_fd >= 0 && write(t->meeting_fd, &m, sizeof(m)) == sizeof(m) &&
+	    !fcntl(t->meeting_fd, F_ADD_SEALS, MEETING_SEALS))
+		t->meeting = mmap(NULL, sizeof(m), PROT_READ | PROT_WRITE, MAP_SHARED, t->meeting_fd, 0);
+	if (t->meeting && t->meeting != MAP_FAILED)
+		return 0;
+	t->meeting = NULL;
+	return fail(t, errno ? -errno : -EIO, "a page for the proxies' meeting: %s", strerror(errno));
+}
+
+/* Has all proxies run on to the end of a step, or says in the result why they do not stand there. */
+static int step_together(struct take *t)
+{
+	const struct worker *who = NULL;
+	int err = make_meeting(t);
+
+	if (!err)
+		err = start_all(t, step_one, "step");
+	err = join_all(t) ?: err;
+	for (int i = 0; i < t->n && !err; i++) {
+		const struct ctl_reply *r = &t->w[i].stepped.r;
+		int status = r->status;
+
+		/*
+		 * It is of an older version and has hung up; or nothing of it was understood, and its answer would be
+		 * taken for that to another request: it has ended, or hangs.
+		 */
+		if (status == -ENOSYS || (status && r->h.op != CTL_STEP))
+			err = -ERESTART;
+		if (status && (!who || who->stepped.r.status == -ECANCELED))
+			who = &t->w[i];
+	}
+	t->r->at_step = !err && !who && t->n;
+	for (int i = 0; i < t->n && t->r->at_step; i++)
+		if (t->w[i].stepped.stood_ns > t->ps->early_ns)
+			t->ps->early_ns = t->w[i].stepped.stood_ns;
+	if (who)
+		snprintf(t->r->not_at_step, sizeof(t->r->not_at_step), "rank %d: %s", who->p->rank,
+			 who->stepped.r.why);
+	else if (!t->n)
+		snprintf(t->r->not_at_step, sizeof(t->r->not_at_step), "it uses no GPU");
+	return err;
+}
+
 static void *freeze_one(void *arg)
 {
 	struct worker *w = arg;
-	struct ctl_freeze req = { .idle_ms = w->t->o->freeze_ms, .held_ms = w->t->held_ms };
+	struct ctl_freeze req = { .idle_ms = w->t->o->freeze_ms, .held_ms = w->t->held_ms,
+				  .cut = w->t->cut, .at_step = w->t->r->at_step };
 	struct ctl_frozen reply = { 0 };
-	int err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
-		       w->t->o->freeze_ms + SILENCE_MS);
+	int err;
+
+	memcpy(req.seats, w->t->seats, sizeof(req.seats));
+	err = call(w, &req.h, CTL_FREEZE, sizeof(req), &reply.r, sizeof(reply),
+		   w->t->o->freeze_ms + SILENCE_MS);
 
 	phase_end(w->t->ps, w->phase, 0, 0, w->gone ? 0 : err);
 	return NULL;
@@ -220,11 +320,14 @@ static void *dump_one(void *arg)
 
 	memset(d, 0, sizeof(*d));
 	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	/* Where it cannot be given, the call says that the proxy is gone. */
+	req.claims = w->t->claims >= 0 && !ctl_give(w->fd, w->t->claims);
 	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
 	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
 	w->p->device = d->device;
 	w->p->observed = d->observed;
 	w->p->session = d->session;
+	w->p->comms = d->comms;
 	return NULL;
 }
 
@@ -232,15 +335,30 @@ static void *channel_one(void *arg)
 {
 	struct worker *w = arg;
 	struct ctl_store req = { 0 };
-	struct ctl_dumped d = { 0 };
+	struct ctl_dumped *d = &w->channel;
 	int err;
 
+	memset(d, 0, sizeof(*d));
 	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
-	err = call(w, &req.h, CTL_CHANNEL, sizeof(req), &d.r, sizeof(d), SILENCE_MS);
-	phase_end(w->t->ps, w->phase, d.bytes, d.new_bytes, err);
-	w->p->channel = d.channel;
-	w->p->arena = d.arena;
+	err = call(w, &req.h, CTL_CHANNEL, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
+	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
+	w->p->channel = d->channel;
+	w->p->arena = d->arena;
 	return NULL;
+}
+
+/* Ranks hold copies of the same parameters: their proxies, which dump at once, store one of them. */
+static int share_pages(struct take *t)
+{
+	uint64_t bytes = 0;
+	int err;
+
+	if (t->n < 2)
+		return 0;
+	for (int i = 0; i < t->n; i++)
+		bytes += t->w[i].p->info.mapped;
+	err = store_claims_make(t->save.store, bytes, &t->claims);
+	return err ? fail(t, err, "%s", store_says(err)) : 0;
 }
 
 /* Reads what each proxy reports of itself, before any change. */
@@ -254,6 +372,20 @@ static int look_at_proxy(struct take *t, struct worker *w)
 		err = fail(t, -ENOTSUP, "the GPU session of process %d cannot be dumped: %s",
 			   p->info.client_pid, p->info.r.why);
 	return err;
+}
+
+/* All proxies drain together: a rank's operation may start since another one posts it (board_cut()). */
+static void choose_cut(struct take *t)
+{
+	while (!t->cut)
+		if (getrandom(&t->cut, sizeof(t->cut), 0) != sizeof(t->cut))
+			t->cut = wall_ns() ^ (uint64_t)getpid() << 40;
+	for (int i = 0; i < t->n; i++) {
+		int32_t seat = t->w[i].p->info.seat;
+
+		if (seat >= 0 && seat < CTL_SEATS)
+			t->seats[seat / 64] |= 1ull << (seat % 64);
+	}
 }
 
 static void forget_gone(struct take *t)
@@ -271,7 +403,23 @@ static void forget_gone(struct take *t)
 		t->w[left].p = &p[left];
 		left++;
 	}
-	t->n = t->save.facts.proxies = left;
+	t->n = t->workers = t->save.facts.proxies = left;
+}
+
+/*
+ * The client has ended. Its proxy ends, too, when nobody needs any more what the client has sent into buffers; until
+ * then that would be missing in a checkpoint.
+ */
+static int lets_go(struct take *t, const struct rundir_proxy *p)
+{
+	for (int ms = 0; ms < ENDING_MS; ms += 10) {
+		if (ckpt_has_ended(p->pid) || stopped(t))
+			return stopped(t);
+		usleep(10000);
+	}
+	return fail(t, -ENOTSUP, "process %d of rank %d has ended, and others have not received all that it has "
+		    "sent them, which its proxy %d keeps: checkpoint again when they have", p->client, p->rank,
+		    p->pid);
 }
 
 static int connect_proxies(struct take *t)
@@ -293,13 +441,18 @@ static int connect_proxies(struct take *t)
 		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
 			 from->serial);
 		fd = ctl_connect(path, &why);
-		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client))
+		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client)) {
+			err = lets_go(t, from);
+			if (err)
+				return err;
 			continue;
+		}
 		if (fd < 0)
 			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
 				    from->pid, why.text);
 		*p = (struct ckpt_proxy){ .rank = from->rank, .serial = from->serial };
-		*w = (struct worker){ .t = t, .p = p, .fd = fd, .client = from->client };
+		*w = (struct worker){ .t = t, .p = p, .fd = fd, .client = from->client,
+				     .proxy = from->pid };
 		t->n++;
 		s->facts.proxies = t->n;
 		err = look_at_proxy(t, w);
@@ -313,10 +466,38 @@ static int connect_proxies(struct take *t)
 
 /* -------------------------------------------------------------------------------- tree */
 
+static void add(struct take_result *r, uint64_t bytes, uint64_t zeros, uint64_t fresh, uint64_t stored)
+{
+	r->bytes += bytes;
+	r->zeros += zeros;
+	r->fresh += fresh;
+	r->stored += stored;
+}
+
+/* The bytes of all that has been saved up to now. */
+static void count(struct take *t)
+{
+	struct take_result *r = t->r;
+	struct store_writer_stats st;
+
+	r->bytes = r->zeros = r->fresh = r->stored = 0;
+	save_stats(&t->save, &st);
+	add(r, st.in, st.zero, st.fresh, st.stored);
+	for (int i = 0; i < t->workers && t->w; i++) {
+		const struct ctl_dumped *d = &t->w[i].dumped, *c = &t->w[i].channel;
+
+		add(r, d->bytes, d->zero_bytes, d->fresh_bytes, d->new_bytes);
+		add(r, c->bytes, c->zero_bytes, c->fresh_bytes, c->new_bytes);
+	}
+}
+
 static int notes(struct take *t)
 {
 	char *word[16] = { t->r->id, t->r->store };
 	int n = 2, err = ckpt_note(t->job->path, "last", word, n);
+
+	count(t);
+	ckpt_past_take(t->job->path, t->ps, t->r, t->o->leave_running);
 
 	for (int i = 0; i < t->o->n_next && n < 16; i++)
 		word[n++] = t->o->next[i];
@@ -329,7 +510,13 @@ static int publish(struct take *t)
 {
 	struct phase *p = phase_begin(t->ps, "publish");
 	struct why why = { 0 };
-	int err = save_publish(&t->save, t->ps, t->criu.version, t->r->id, &why);
+	char *past;
+	int err;
+
+	count(t);
+	past = ckpt_past_taken(t->ps, t->r, "-", t->o->leave_running);
+	err = save_publish(&t->save, t->ps, t->criu.version, past, t->r->id, &why);
+	free(past);
 
 	phase_end(t->ps, p, 0, 0, err);
 	if (err)
@@ -371,6 +558,22 @@ static int no_stranger(struct take *t)
 			       stranger) : 0;
 }
 
+/* All have saved the same board. Before the workers go: a job left running is published without them. */
+static void keep_board(struct take *t)
+{
+	for (int i = 0; i < t->n; i++)
+		if (!ctl_ref_none(&t->w[i].dumped.board))
+			t->save.facts.board = t->w[i].dumped.board;
+}
+
+/* The tree runs on, soon; its clocks shall not see how long it stood still. */
+static void tell_stood(void *arg)
+{
+	const struct take *t = arg;
+
+	ckpt_stood(t->save.job.init ?: t->save.job.rank[0].pid, t->dump->since_ns, 0);
+}
+
 /* CRIU has the tree frozen, and all images are in the writer. */
 static int frozen(void *arg, struct why *why)
 {
@@ -379,12 +582,14 @@ static int frozen(void *arg, struct why *why)
 	struct phase *p;
 	int err = join_all(t) ?: no_stranger(t);
 
+	t->save.facts.stood_ns = t->dump->stood_ns;
 	if (!err)
 		err = start_all(t, channel_one, "channel");
 	err = join_all(t) ?: err;
+	keep_board(t);
 	if (!err) {
 		p = phase_begin(t->ps, "files");
-		err = save_files(&t->save, t->links, &cause);
+		err = save_sockets(&t->save, t->o->outside, &cause) ?: save_files(&t->save, &t->dump->links, &cause);
 		phase_end(t->ps, p, t->save.file_bytes, t->save.file_stored, err);
 		if (err)
 			fail(t, err, "%s", cause.text);
@@ -404,11 +609,38 @@ static int frozen(void *arg, struct why *why)
 	return why_text(why, err, t->why.text);
 }
 
+/* All gates close and all devices drain; then the proxies begin to dump. */
+static int stand_still(struct take *t)
+{
+	int err;
+
+	choose_cut(t);
+	err = t->step ? step_together(t) : 0;
+	if (!err)
+		err = start_all(t, freeze_one, "freeze");
+	err = join_all(t) ?: err;
+	forget_gone(t);
+	return err ?: share_pages(t) ?: start_all(t, dump_one, "device");
+}
+
+/* CRIU is about to freeze the tree. */
+static int ready(void *arg, struct why *why)
+{
+	struct take *t = arg;
+	int err = t->stands ? 0 : stand_still(t);
+
+	t->stands = true;
+	if (!err)
+		t->criu_phase = phase_begin(t->ps, "criu");
+	return why_text(why, err, t->why.text);
+}
+
 static int on_bytes(void *arg, uint64_t bytes)
 {
 	struct take *t = arg;
 
-	phase_progress(t->ps, t->criu_phase, bytes, 0);
+	if (t->criu_phase)
+		phase_progress(t->ps, t->criu_phase, bytes, 0);
 	return stopped(t);
 }
 
@@ -421,7 +653,9 @@ static int dump_tree(struct take *t)
 		.leave_running = t->o->leave_running,
 		.terminal = s->job.terminal,
 		.sink = &s->sink,
+		.ready = ready,
 		.frozen = frozen,
+		.lets_go = tell_stood,
 		.progress = on_bytes,
 		.alone = t->alone,
 		.arg = t,
@@ -429,15 +663,15 @@ static int dump_tree(struct take *t)
 	struct why why = { 0 };
 	int err;
 
-	t->links = &d.links;
-
+	t->dump = &d;
 	err = save_keys(s, &d.keys, &d.n_keys);
 	for (int i = 0; i < t->n; i++)
 		d.plugin |= !strcmp(t->w[i].p->info.backend, "kmod");
-	t->criu_phase = phase_begin(t->ps, "criu");
 	err = err ?: criu_dump(&d, &why);
+	if (!t->criu_phase)	/* it has failed before it was ready */
+		t->criu_phase = phase_begin(t->ps, "criu");
 	t->met = d.met;
-	t->links = NULL;
+	t->dump = NULL;
 	t->r->frozen_ns = d.frozen_ns;
 	phase_end(t->ps, t->criu_phase, d.bytes, s->image_stored, t->why.err ? 0 : err);
 	free((void *)d.keys);
@@ -494,6 +728,8 @@ static void finish(struct take *t, int err)
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);
+	if (!err && t->o->leave_running)
+		t->r->stood_ns = phases_still(t->ps);
 	t->n = 0;
 	ckpt_release(&t->hold);
 }
@@ -520,6 +756,7 @@ static void complain(struct take *t, int err)
 		say("job %s has ended meanwhile: there is nothing left to save", t->job->id);
 		return;
 	}
+	ckpt_past_failed(t->job->path, t->ps, t->why.text);
 	say("job %s was not checkpointed: in the phase '%s': %s", t->job->id,
 	    phases_failed(t->ps), t->why.text);
 	if (t->published)
@@ -533,6 +770,7 @@ struct attempts {
 	uint64_t deadline;	/* of all; now_ms(), 0: none */
 	int moved;		/* that met a job whose processes came or went */
 	int held;		/* that met a stream which waits for an act of the program */
+	int stepped;		/* that have waited for the end of a step */
 	bool alone;		/* the next one must be the only one on this host */
 };
 
@@ -550,21 +788,26 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
 			  .lock = PTHREAD_MUTEX_INITIALIZER, .deadline = a->deadline,
-			  .alone = a->alone };
+			  .alone = a->alone, .claims = -1, .meeting_fd = -1 };
 	bool retry;
 	int err;
 
 	if (a->held < HELD_TRIES)
 		t.held_ms = o->freeze_ms / HELD_SHARE + 1;
 
-	memset(r, 0, sizeof(*r));
+	r->at_step = false;
+	ps->early_ns = 0;
+	*r->id = 0;
+	r->frozen_ns = r->stood_ns = r->bytes = r->stored = r->zeros = r->fresh = 0;
 	err = look(&t);
-	if (!err)
-		err = start_all(&t, freeze_one, "freeze");
-	err = join_all(&t) ?: err;
-	forget_gone(&t);
-	if (!err)
-		err = start_all(&t, dump_one, "device");
+	t.step = o->step_ms && a->stepped < STEP_TRIES;
+	a->stepped += t.step;
+	if (o->step_ms && !t.step)
+		snprintf(r->not_at_step, sizeof(r->not_at_step), "%d attempts there had to be given up", STEP_TRIES);
+	if (!err && a->held) {
+		t.stands = true;
+		err = stand_still(&t);
+	}
 	if (!err)
 		err = dump_tree(&t);
 	join_all(&t);
@@ -579,21 +822,27 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		if (!err)
 			notes(&t);	/* without the note --restart uses an older checkpoint */
 	}
-	save_stats(&t.save, &r->bytes, &r->stored);
-	for (int i = 0; i < t.save.facts.proxies && t.w; i++) {
-		r->bytes += t.w[i].dumped.bytes;
-		r->stored += t.w[i].dumped.new_bytes;
-	}
+	count(&t);
+	if (!err && !r->stood_ns)
+		r->stood_ns = phases_still(ps);
 	retry = again(job, a, err);
 	if (err && !retry)
 		complain(&t, err);
 	save_close(&t.save);
+	if (t.claims >= 0)
+		close(t.claims);
+	if (t.meeting)
+		munmap(t.meeting, sizeof(*t.meeting));
+	if (t.meeting_fd >= 0)
+		close(t.meeting_fd);
 	free(t.w);
 	return retry ? -EAGAIN : err == -EBUSY ? -ETIMEDOUT : err;
 }
 
 int take_option(struct take_options *o, int c)
 {
+	int err;
+
 	switch (c) {
 	case TAKE_STORE:
 		o->store = optarg;
@@ -605,6 +854,15 @@ int take_option(struct take_options *o, int c)
 	case TAKE_CRIU:
 		o->criu = optarg;
 		return 0;
+	case TAKE_OUTSIDE:
+		o->outside = true;
+		return 0;
+	case TAKE_STEP:
+		o->step_ms = TAKE_STEP_MS;
+		err = optarg ? parse_seconds(optarg, &o->step_ms) : 0;
+		if (!err && !o->step_ms)
+			err = -EINVAL;
+		return err;
 	}
 	return 1;
 }
@@ -615,10 +873,15 @@ int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct
 	struct attempts a = { .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
 	int err;
 
+	memset(r, 0, sizeof(*r));
 	do {
 		usleep((a.moved + a.held) * 5000);
 		ps->n = 0;
 		err = take_once(job, o, ps, r, &a);
 	} while (err == -EAGAIN);
+	if (!err && o->step_ms && !r->at_step) {
+		phases_clear(ps);
+		say("job %s is not saved at the end of a step, but where it was: %s", job->id, r->not_at_step);
+	}
 	return err;
 }

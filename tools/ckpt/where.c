@@ -192,6 +192,15 @@ int ckpt_tree(pid_t root, pid_t **pids)
 	return n;
 }
 
+int ckpt_rank_of(const struct rundir_job *job, pid_t pid)
+{
+	for (int up = 0; pid > 1 && up < 1000; up++, pid = parent_of(pid))
+		for (int r = 0; r < job->ranks; r++)
+			if (job->rank[r].pid == pid)
+				return r;
+	return 0;
+}
+
 bool ckpt_has_ended(pid_t pid)
 {
 	char state = family_state(pid, NULL);

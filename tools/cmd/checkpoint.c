@@ -18,7 +18,13 @@ static const char help[] =
 "                         /var/lib/singvgpu/store, for others than root\n"
 "                         ~/.local/share/singvgpu/store); it is created if need be\n"
 "      --timeout SECONDS  give up after that time; 0: never (default 600)\n"
+"      --at-step[=SECONDS]\n"
+"                         save it at the end of a training step, which shows by itself:\n"
+"                         less is stored. If none shows in SECONDS (default 30), it is\n"
+"                         saved where it is, and a line says why\n"
 "      --freeze SECONDS   give up if a busy GPU completes nothing for so long (default 30)\n"
+"      --outside          save it although it has a TCP connection to a process outside of\n"
+"                         it, which a restore may find broken\n"
 "      --criu PATH        the CRIU program, 4.2 or newer\n"
 "      --json FILE        write what was done to FILE, as JSON; -: to stdout\n"
 "  -q, --quiet            no table of phases\n"
@@ -99,8 +105,16 @@ static int write_json(const struct args *a, const struct rundir_job *job, struct
 	json_bool(&j, "left_running", err || a->take.leave_running);
 	json_number(&j, "seconds", phases_seconds(ps));
 	json_number(&j, "frozen_s", r->frozen_ns / 1e9);
+	if (a->take.step_ms) {
+		json_bool(&j, "at_step", r->at_step);
+		if (!r->at_step)
+			json_string(&j, "not_at_step", r->not_at_step);
+	}
 	json_uint(&j, "bytes", r->bytes);
 	json_uint(&j, "stored_bytes", r->stored);
+	json_uint(&j, "shared_bytes", r->bytes - r->zeros - r->fresh);
+	json_uint(&j, "zero_bytes", r->zeros);
+	json_number(&j, "stood_still_s", r->stood_ns / 1e9);
 	if (err)
 		json_string(&j, "failed_phase", phases_failed(ps));
 	phases_json(ps, &j, "phases");
@@ -110,14 +124,15 @@ static int write_json(const struct args *a, const struct rundir_job *job, struct
 
 static void tell(const struct args *a, struct phases *ps, const struct take_result *r)
 {
-	char bytes[16], stored[16];
+	char bytes[16], stored[16], shared[16], zeros[16];
 
 	phases_clear(ps);
 	if (!a->quiet) {
 		phases_table(ps, stderr);
-		fprintf(stderr, "%s of state, %s of it new to %s; the job stood still for %.3f s\n",
-			show_size(bytes, r->bytes), show_size(stored, r->stored), r->store,
-			r->frozen_ns / 1e9);
+		fprintf(stderr, "%s of state: %s new, %s shared, %s zeros; the job stood still for %.3f s\n",
+			show_size(bytes, r->bytes), show_size(stored, r->fresh),
+			show_size(shared, r->bytes - r->zeros - r->fresh), show_size(zeros, r->zeros),
+			r->stood_ns / 1e9);
 	}
 	if (!a->json || strcmp(a->json, "-"))
 		puts(r->id);

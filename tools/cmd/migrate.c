@@ -18,9 +18,10 @@
 #define BACK_MS		600000	/* for the job to be restored */
 
 static const char help[] =
-"Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|OLD=NEW,...|HOST\n"
+"Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|DEVICE,...|OLD=NEW,...|HOST\n"
 "Moves a running job to another device of this host (a number, counted from 0), to several\n"
-"(what had device OLD gets device NEW), or to another host that reaches the store. Its\n"
+"(one for each rank, or what had device OLD gets device NEW), or to another host that\n"
+"reaches the store. Its\n"
 "`singvgpu run` stays: output, signals and exit status go through it as before.\n"
 "\n"
 "      --to WHERE         where to\n"
@@ -29,7 +30,8 @@ TRUST_HELP
 "      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
 "                         gets the host and a command line as its last arguments\n"
 "      --there COMMAND    the singvgpu program on that host (default singvgpu)\n"
-"      --timeout SECONDS, --freeze SECONDS, --criu PATH, -q, --quiet\n"
+"      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n"
+"      --criu PATH, -q, --quiet\n"
 "                         as with singvgpu checkpoint\n"
 "      --help             print this and exit\n"
 "\n"
@@ -106,6 +108,8 @@ static int parse(struct args *a, int argc, char **argv)
 				 "where to? (--to DEVICE or --to HOST)");
 	a->job = argv[optind];
 	a->here = !bring_where_parse(a->to, &where);
+	/* CRIU keeps connections that lead out of the job from breaking until it is back, soon. */
+	a->take.outside |= a->here;
 	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
 		return say_usage("migrate", "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
 				 "nor a host", a->to);

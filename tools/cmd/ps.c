@@ -3,6 +3,7 @@
  * ps.c - `singvgpu ps`: jobs, their ranks and proxies, as a table or as JSON
  */
 #include <getopt.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,10 @@ static void json_proxy(struct json *j, const struct rundir_job *job, const struc
 		json_uint(j, "calls", s.calls);
 		json_uint(j, "answered", s.answered);
 		json_uint(j, "launches", s.launches);
+		json_uint(j, "collectives", s.collectives);
+		json_uint(j, "collectives_last", s.coll_last);
+		json_uint(j, "collectives_wait_ns", s.coll_waits.ns);
+		json_uint(j, "collectives_run_ns", s.coll_runs.ns);
 		json_uint(j, "errors", s.errors);
 		json_uint(j, "bytes_to_device", s.bytes_to_device);
 		json_uint(j, "bytes_to_host", s.bytes_to_host);
@@ -295,6 +300,7 @@ int ps_main(int argc, char **argv)
 	}
 	if (optind != argc)
 		return say_usage("ps", "'%s' is one argument too many", argv[optind]);
+	signal(SIGXFSZ, SIG_IGN);	/* a limit of files may leave no room for histories */
 	rundir_sweep();
 	n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE);
 	if (n < 0) {

@@ -22,6 +22,8 @@ static const char help[] =
 TRUST_HELP
 "      --device N         the device to use, counted from 0 (default: the one it had);\n"
 "                         rank R of several gets device N + R\n"
+"      --device N,N,…     rank 0 gets the first one, rank 1 the second, and so on;\n"
+"                         --devices with such a list is the same\n"
 "      --device OLD=NEW,… what had device OLD gets device NEW\n"
 "      --devices N        N virtual devices on this CPU, whatever GPUs there are\n"
 "      --driver PATH      the CUDA driver that the proxies load\n"
@@ -66,10 +68,14 @@ static int option(struct args *a, int c)
 		return 0;
 	case TRUST:
 		return ckpt_trust_owner(optarg, &a->bring.trust);
+	case OPTION_DEVICES:
+		if (!strchr(optarg, ','))
+			break;
+		/* fall through */
 	case DEVICE:
 		if (bring_where_parse(optarg, &a->bring.where))
-			return say_usage("restore", "--device '%s' is neither a number from 0 to 15 nor "
-					 "OLD=NEW,OLD=NEW, with such numbers",
+			return say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
+					 "of such, nor OLD=NEW,OLD=NEW",
 					 optarg);
 		return 0;
 	case CRIU:

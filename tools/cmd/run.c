@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ckpt_own.h"
+#include "history.h"
 #include "job.h"
 #include "libs.h"
 #include "options.h"
@@ -33,7 +34,6 @@ static void set_signals(struct job *job, sigset_t *handled)
 	sigaction(SIGCHLD, NULL, &job->was.chld);
 	sigaction(SIGPIPE, NULL, &job->was.pipe);
 	sigaction(SIGTTOU, NULL, &job->was.ttou);
-	sigaction(SIGXFSZ, NULL, &job->was.xfsz);
 	for (int i = 0; i < JOB_LIMITS; i++)
 		getrlimit(job_limits[i], &job->was.limit[i]);
 	signal(SIGCHLD, SIG_DFL);
@@ -69,6 +69,7 @@ static void take_over(struct job *job)
 	}
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
+	history_close(job->dir.path, EXIT_OURS, "its supervisor was killed");
 	rundir_remove(&job->dir);
 }
 
@@ -118,6 +119,9 @@ static int run(struct job *job)
 
 	job->front = getpid();
 	job->group = getpgrp();
+	/* Histories that a limit of files leaves no room for are lost, and the job runs. */
+	sigaction(SIGXFSZ, NULL, &job->was.xfsz);
+	signal(SIGXFSZ, SIG_IGN);
 	rundir_sweep();
 	if (job->restore && job->restore->tree ?
 	    rundir_create_as(&job->dir, job->restore->was->path) : rundir_create(&job->dir))

@@ -62,14 +62,29 @@ void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
 	}
 }
 
-int comms_seat(struct comms *c)
+int comms_seat(struct comms *c, int seat)
 {
-	for (unsigned int i = 0; i < COMMS_SEATS; i++)
+	unsigned int i = seat < 0 ? 0 : seat, end = seat < 0 ? COMMS_SEATS : i + 1;
+
+	for (; i < end && i < COMMS_SEATS; i++)
 		if (!c->taken[i]) {
 			c->taken[i] = true;
+			if (c->board)
+				board_reserve(c->board, i);
 			return i;
 		}
 	return -EAGAIN;
+}
+
+int comms_load(struct comms *c, const void *image, size_t len)
+{
+	return c->board ? board_load(c->board, image, len) : -ENODEV;
+}
+
+void comms_returned(struct comms *c)
+{
+	if (c->board)
+		board_returned(c->board);
 }
 
 void comms_ended(struct comms *c, int seat)
@@ -259,6 +274,7 @@ static void put_file(struct comms *c, const struct rundir_job *job, char *text)
 	rundir_commit(job->path, "comms", out);
 	free(c->text);
 	c->text = text;
+	c->texts++;
 }
 
 static void look(struct comms *c, const struct rundir_job *job)

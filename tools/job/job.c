@@ -21,6 +21,7 @@
 #include "init.h"
 #include "ckpt_own.h"
 #include "comms.h"
+#include "history.h"
 #include "job.h"
 #include "kernels.h"
 #include "merge.h"
@@ -57,6 +58,7 @@ struct supervisor {
 	struct own own;		/* the job's own checkpoints */
 	struct kernels kernels;
 	struct comms comms;	/* its collective operations */
+	struct history history;
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -442,7 +444,7 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 		return;
 	}
 	s->info.proxy = more;
-	seat = comms_seat(&s->comms);
+	seat = comms_seat(&s->comms, -1);
 	pid = seat < 0 ? seat : start_proxy(s->job, r, serial, s->comms.fd, seat, fd);
 	if (pid < 0) {
 		comms_ended(&s->comms, seat);
@@ -519,6 +521,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
 		comms_lost(&s->comms);
 	kernels_ended(&s->kernels, &s->info, &p);
+	history_ended(&s->history, &s->info, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
@@ -728,6 +731,7 @@ static int poll_ms(struct supervisor *s)
 	int ms = -1, own = s->state == RUN ? own_step(&s->own, &s->info) : -1;
 	int kernels = kernels_step(&s->kernels, &s->info);
 	int comms = comms_step(&s->comms, &s->info);
+	int history = s->state == RUN ? history_step(&s->history, &s->info, &s->comms) : -1;
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
@@ -737,6 +741,8 @@ static int poll_ms(struct supervisor *s)
 		ms = kernels;
 	if (comms >= 0 && (ms < 0 || ms > comms))
 		ms = comms;
+	if (history >= 0 && (ms < 0 || ms > history))
+		ms = history;
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY && (ms < 0 || ms > 20))
 		ms = 20;
@@ -827,7 +833,7 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 
 		if (w->rank < 0 || w->rank >= s->info.ranks)
 			return -EBADMSG;
-		seat = comms_seat(&s->comms);
+		seat = comms_seat(&s->comms, w->seat);
 		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->comms.fd, seat, -1);
 		if (pid < 0) {
 			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);
@@ -1030,9 +1036,28 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	return err;
 }
 
+/* A check of a checkpoint, or a failed restore, is no life of the job. */
+static void begin_history(struct supervisor *s)
+{
+	const struct job_restore *r = s->job->restore;
+
+	if ((!r || r->tree) && !s->unrestored)
+		history_start(&s->history, &s->info);
+	else
+		s->history.off = true;
+}
+
+static const char *end_text(const struct supervisor *s)
+{
+	return s->taken ? "checkpointed" : s->lost ? "a proxy was lost" : s->unrestored ? "not restored" :
+	       s->told ? "ended by a signal" : s->orphaned ? "its launcher was killed" :
+	       s->failed ? "failed" : "ended";
+}
+
 int job_supervise(struct job *job, const sigset_t *handled)
 {
-	struct supervisor s = { .job = job, .changed = true, .status_pipe = { -1, -1 } };
+	struct supervisor s = { .job = job, .changed = true, .status_pipe = { -1, -1 },
+				.history.off = true };
 	int proxies[JOB_RANKS_MAX];
 	bool started;
 
@@ -1048,11 +1073,14 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	if (started) {
 		do {
 			comms_start(&s.comms, &s.info, job->opt->collective_ms);
+			job->comms = &s.comms;
 			if (job->restore)
 				restore_ranks(&s);
 			else
 				start_ranks(&s);
+			begin_history(&s);
 			loop(&s);
+			history_flush(&s.history, &s.info);
 		} while (again(&s));
 	} else {
 		s.status = EXIT_OURS;
@@ -1064,6 +1092,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	if (job->opt->trace && started)
 		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
 	kernels_look(&s.kernels, &s.info);
+	history_stop(&s.history, &s.info, s.status, end_text(&s));
 	comms_stop(&s.comms, &s.info);
 	rundir_remove(&job->dir);
 	if (started && !s.told && !s.orphaned && !s.taken)

@@ -63,9 +63,10 @@ struct job_options {
 	char *store, *criu;	/* absolute, or NULL */
 	uid_t trust_owner;	/* of --restart's restores; 0: nobody else */
 	long every_ms, every_steps;	/* 0: never */
+	long at_step_ms;		/* checkpoint's --at-step for its own checkpoints; 0: not */
 	int preempt_signal;	/* 0: none */
 	long preempt_ms;
-	bool restart;
+	bool restart, outside;
 	char **command;
 };
 
@@ -123,6 +124,7 @@ struct job {
 	int front_pipe;		/* end of file: the front is dead */
 	int devices;		/* over which ranks are spread */
 	int port;		/* MASTER_PORT */
+	struct comms *comms;	/* the supervisor's (comms.h); NULL before it runs */
 	const struct job_restore *restore;	/* NULL: the command is started */
 	/*
 	 * Called when ranks and proxies have ended, unless a signal has asked for the end; may be

@@ -106,6 +106,7 @@ void kernels_ended(struct kernels *k, const struct rundir_job *job, const struct
 	s.kernels.since = 0;
 	add(&k->ended, &s.kernels);
 	k->launches += s.launches;
+	k->collectives += s.collectives;
 }
 
 void kernels_look(struct kernels *k, const struct rundir_job *job)
@@ -147,7 +148,7 @@ void kernels_report(const struct kernels *k, int status, bool warm)
 
 	if (warm)
 		report_warm(n);
-	if (n->no_ptx && (status || !k->launches))
+	if (n->no_ptx && (status || (!k->launches && !k->collectives)))
 		say("%llu image%s held no PTX, only machine code, which the soft device cannot run "
 		    "(\"no kernel image\"): use a build with PTX (nvcc -gencode "
 		    "arch=compute_90,code=compute_90; of PyTorch Debian's python3-torch-cuda, not "
@@ -159,7 +160,7 @@ void kernels_report(const struct kernels *k, int status, bool warm)
 		say("Triton's compiler knows no architecture of the soft device and gives some kernels up "
 		    "(\"Cannot select\"): TORCHDYNAMO_DISABLE=1 runs a program without torch.compile; "
 		    "kernels written in Triton may need a GPU");
-	if (*k->idle && !k->launches && !n->no_ptx && !status)
+	if (*k->idle && !k->launches && !k->collectives && !n->no_ptx && !status)
 		say("%s loaded CUDA's runtime and launched no kernel: it may have used the CPU. Its own "
 		    "messages say why, if a library was missing or too old; with JAX_PLATFORMS=cuda JAX "
 		    "fails instead", k->idle);

@@ -19,7 +19,7 @@ struct kernels {
 	uint64_t moved;			/* when something was last being compiled */
 	uint64_t before;		/* kernels compiled, at the last look */
 	struct uproxy_kernels ended;	/* sums of the proxies that have ended */
-	uint64_t launches;
+	uint64_t launches, collectives;
 	char idle[64];			/* a program that had CUDA's runtime; "": none had */
 	bool triton;			/* it has written its cache's files */
 };

@@ -22,7 +22,7 @@
 
 /* Files to copy, as far as they exist, with init beside them; and links to make. */
 static const char *const names[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2",
-	"libsingvgpu-files.so", "libsingvgpu-rtc.so" };
+	"libsingvgpu-files.so", "libsingvgpu-rtc.so", "libsingvgpu-clock.so" };
 static const char *const links[] = { "libcuda.so", "libnvidia-ml.so", "libnccl.so" };
 
 #define INIT_NAME "singvgpu-init"

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "history.h"
 #include "rundir.h"
 #include "tool_i.h"
 
@@ -119,13 +120,30 @@ FILE *rundir_begin(const char *dir, const char *name)
 	return out;
 }
 
+void rundir_drop(const char *dir, const char *name, FILE *out)
+{
+	char fresh[PATH_MAX];
+
+	fclose(out);
+	snprintf(fresh, sizeof(fresh), "%s/%s.new", dir, name);
+	unlink(fresh);
+}
+
 int rundir_commit(const char *dir, const char *name, FILE *out)
 {
 	char path[PATH_MAX], fresh[PATH_MAX];
+	int err = 0;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	snprintf(fresh, sizeof(fresh), "%s/%s.new", dir, name);
-	return fclose(out) || rename(fresh, path) ? -errno : 0;
+	/* fclose() tells nothing of a write that has failed before. */
+	if (ferror(out))
+		err = -EIO;
+	if ((fclose(out) || rename(fresh, path)) && !err)
+		err = -errno;
+	if (err)
+		unlink(fresh);
+	return err;
 }
 
 int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len)
@@ -289,10 +307,29 @@ void rundir_remove(struct rundir *d)
 	*d->path = 0;
 }
 
+struct dead {
+	char id[32];
+	char *past;		/* its history, or NULL */
+	size_t len;
+};
+
+/* Removes the folder of a dead job, and returns its history. */
+static struct dead bury(const char *path, const char *id)
+{
+	struct dead d = { .past = history_pack(path, geteuid(), NULL, &d.len) };
+
+	snprintf(d.id, sizeof(d.id), "%.31s", id);
+	empty(path);
+	rmdir(path);
+	return d;
+}
+
+/* Histories are kept in a folder that may be on a disk that hangs: without the base's lock, for which all jobs wait. */
 int rundir_sweep(void)
 {
 	char base[PATH_MAX], path[PATH_MAX];
 	int fd, lock, swept = 0, err = base_path(base, sizeof(base));
+	struct dead *dead = NULL, *more;
 	struct dirent *e;
 	DIR *dir;
 
@@ -307,14 +344,22 @@ int rundir_sweep(void)
 		lock = try_lock(path, geteuid(), O_CREAT);
 		if (lock < 0)
 			continue;
-		empty(path);
-		swept += !rmdir(path);
+		more = realloc(dead, (swept + 1) * sizeof(*dead));
+		dead = more ?: dead;
+		if (more)
+			dead[swept++] = bury(path, e->d_name);
 		close(lock);
 	}
 	if (dir)
 		closedir(dir);
 	rmdir(base);
 	close(fd);
+	for (int i = 0; i < swept; i++) {
+		if (dead[i].past)
+			history_keep(dead[i].id, dead[i].past, dead[i].len);
+		free(dead[i].past);
+	}
+	free(dead);
 	return swept;
 }
 

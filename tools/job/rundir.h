@@ -10,6 +10,7 @@
  *     R-N.ctl       control socket of rank R's proxy N (uproxy/include/control.h)
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
  *     comms         text: communicators and what is in flight (comms.h), if there are any
+ *     history.*     what the job has done (history.h)
  *
  * Functions that create, list or sweep hold a lock on BASE, so none of them sees a folder without
  * its lock. Folders of other users are only shown (`ps -a`): we wait for no lock in them, open
@@ -88,9 +89,10 @@ int rundir_create_as(struct rundir *d, const char *path);
 int rundir_open(const char *dir, uid_t owner, const char *name, int flags);
 /* Reads such a file; the caller frees *text, which has a NUL behind its len bytes. 0 or -errno. */
 int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len);
-/* A new file, with which rundir_commit replaces name. NULL: errno. rundir_commit: 0 or -errno. */
+/* A new file, with which rundir_commit replaces name, or which rundir_drop removes. NULL: errno. rundir_commit: 0 or -errno. */
 FILE *rundir_begin(const char *dir, const char *name);
 int rundir_commit(const char *dir, const char *name, FILE *out);
+void rundir_drop(const char *dir, const char *name, FILE *out);
 
 /* Writes d's job file anew. */
 int rundir_write(const struct rundir *d, const struct rundir_job *job);

@@ -113,7 +113,7 @@ static bool in_dir(const char *word, size_t len, const char *dir)
 
 /* In this order; only the first is required. libsingvgpu-files.so: libintercept/files/record.h. */
 static const char *const preloads[] = { "libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2",
-	"libsingvgpu-files.so", "libsingvgpu-rtc.so" };
+	"libsingvgpu-files.so", "libsingvgpu-rtc.so", "libsingvgpu-clock.so" };
 #define PRELOADS ((int)(sizeof(preloads) / sizeof(preloads[0])))
 
 /*
@@ -206,9 +206,9 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 	env_copy(e);
 	if (job->opt->ranked)
 		rank_numbers(e, job, rank);
-	/* torch's store over libuv uses io_uring, which no checkpoint contains; Debian's torch has none. */
-	if (!getenv("USE_LIBUV"))
-		env_set(e, "USE_LIBUV", "0");
+	/* gloo takes the address that the host's name has, which another host may not: all ranks are here. */
+	if (!getenv("GLOO_SOCKET_IFNAME") && (job->opt->ranked || !getenv("WORLD_SIZE")))
+		env_set(e, "GLOO_SOCKET_IFNAME", "lo");
 	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
 	/* Jupyter's kernel ends when this is not its parent: in the job's pid namespace it never is. */
 	env_unset(e, "JPY_PARENT_PID");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - what the build needs from Debian and NVIDIA, and what `make install` puts where.
 
-.PHONY: setup cuda ssh torch tensorflow pypi jupyter
+.PHONY: setup browser cuda ssh torch tensorflow pypi trainers jupyter
 setup:
 	@tools/setup/setup
 
@@ -22,6 +22,10 @@ tensorflow:
 pypi:
 	@tools/setup/setup pypi
 
+# build/trainers: Transformers, PEFT, Accelerate and PyTorch Lightning of PyPI for the Python of build/torch.
+trainers:
+	@tools/setup/setup trainers
+
 # build/jupyter: ipykernel and jupyter-client of PyPI for the Python of build/torch.
 jupyter:
 	@tools/setup/setup jupyter
@@ -29,6 +33,10 @@ jupyter:
 # build/ssh: OpenSSH, for the tests that need a server.
 ssh:
 	@tools/setup/setup ssh
+
+# Chromium, for the test that looks at the pages of `singvgpu report`.
+browser:
+	@tools/setup/setup browser
 
 $(KSELFTEST_H):
 	tools/setup/setup linux-source

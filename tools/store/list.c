@@ -12,10 +12,6 @@
 
 #include "store_tool_i.h"
 
-struct sizes {
-	uint64_t logical, data, distinct, alone;
-};
-
 struct entry {
 	char id[STORE_ID];
 	uint64_t time;
@@ -87,19 +83,7 @@ char *store_json_string(const char *json, const char *key)
 
 /* ------------------------------------------------------------------------------- pages */
 
-/* A page, identified by half of its digest, which is enough for sizes. */
-struct page {
-	uint64_t key;		/* 0: none */
-	uint32_t last;		/* the last checkpoint found to have it */
-	uint32_t shared;
-};
-
-struct pages {
-	struct page *at;
-	uint64_t room, n;	/* room: a power of two */
-};
-
-static struct page *page_find(struct pages *t, uint64_t key)
+static struct page *page_find(const struct pages *t, uint64_t key)
 {
 	uint64_t i = key & (t->room - 1);
 
@@ -123,28 +107,23 @@ static int pages_grow(struct pages *t)
 	return 0;
 }
 
-static int page_seen(struct pages *t, uint64_t key, uint32_t who, struct sizes *size)
+struct page *pages_get(struct pages *t, uint64_t key, bool *fresh)
 {
 	struct page *p;
 
 	if (4 * t->n >= 3 * t->room && pages_grow(t))
-		return -ENOMEM;
+		return NULL;
 	p = page_find(t, key ?: 1);
-	if (!p->key) {
-		*p = (struct page){ .key = key ?: 1, .last = who };
+	*fresh = !p->key;
+	if (*fresh) {
+		p->key = key ?: 1;
 		t->n++;
-	} else if (p->last == who) {
-		return 0;
-	} else {
-		p->last = who;
-		p->shared = 1;
 	}
-	size->distinct += STORE_PAGE;
-	return 0;
+	return p;
 }
 
-static int object_pages(struct store *s, const struct store_ref *ref, struct pages *t, uint32_t who,
-			struct sizes *size)
+int object_pages(struct store *s, const struct store_ref *ref,
+		 int (*each)(void *arg, uint64_t key), void *arg)
 {
 	struct store_digest d[1024];
 	struct store_reader *r;
@@ -153,22 +132,42 @@ static int object_pages(struct store *s, const struct store_ref *ref, struct pag
 
 	if (err)
 		return err;
-	while (!(err = store_next_data(r, to, &from, &to))) {
-		size->data += to - from;
+	while (!err && !(err = store_next_data(r, to, &from, &to))) {
 		while (from < to && !err) {
 			size_t n = (to - from + STORE_PAGE - 1) / STORE_PAGE;
 
 			n = n < 1024 ? n : 1024;
 			err = store_digests(r, from, d, n);
 			for (size_t i = 0; i < n && !err; i++)
-				err = page_seen(t, d[i].lo, who, size);
+				err = each(arg, d[i].lo);
 			from += n * STORE_PAGE;
 		}
-		if (err)
-			break;
 	}
 	store_reader_close(r);
 	return err == -ENXIO ? 0 : err;
+}
+
+struct counted {
+	struct pages *t;
+	uint32_t who;		/* the checkpoint */
+	struct sizes *size;
+};
+
+static int count(void *arg, uint64_t key)
+{
+	struct counted *c = arg;
+	bool fresh;
+	struct page *p = pages_get(c->t, key, &fresh);
+
+	if (!p)
+		return -ENOMEM;
+	c->size->data += STORE_PAGE;
+	if (!fresh && p->last == c->who)
+		return 0;
+	p->last = c->who;
+	p->shared = !fresh;
+	c->size->distinct += STORE_PAGE;
+	return 0;
 }
 
 /* Counts the pages of all checkpoints, with about 30 bytes of memory for each distinct page. */
@@ -189,7 +188,8 @@ static int list_sizes(struct list *l)
 			continue;
 		n = store_checkpoint_parts(c, &part);
 		for (size_t k = 0; k < n && !err; k++)
-			err = object_pages(l->s, &part[k].ref, &t, i, &l->e[i].size);
+			err = object_pages(l->s, &part[k].ref, count,
+					   &(struct counted){ &t, i, &l->e[i].size });
 		store_checkpoint_close(c);
 		/* A damaged checkpoint has no sizes; the other checkpoints get theirs. */
 		l->e[i].bad = err && err != -ENOMEM;
@@ -381,7 +381,8 @@ int store_ls(const struct store_args *a)
 
 /* -------------------------------------------------------------------------------- show */
 
-static void show_json(const struct store_checkpoint *c, const struct entry *e)
+static void show_json(const struct store_checkpoint *c, const struct entry *e,
+		      const struct kinds *kinds)
 {
 	struct json j = { .out = stdout };
 	const struct store_part *part;
@@ -397,6 +398,7 @@ static void show_json(const struct store_checkpoint *c, const struct entry *e)
 	json_uint(&j, "data", e->size.data);
 	json_uint(&j, "distinct", e->size.distinct);
 	json_uint(&j, "alone", e->size.alone);
+	kinds_json(kinds, &j);
 	json_open(&j, "parts", '[');
 	for (size_t i = 0; i < n; i++) {
 		store_ref_hex(&part[i].ref, hex);
@@ -411,7 +413,8 @@ static void show_json(const struct store_checkpoint *c, const struct entry *e)
 	json_close(&j, '}');
 }
 
-static void show_text(const struct store_checkpoint *c, const struct entry *e)
+static void show_text(const struct store_checkpoint *c, const struct entry *e,
+		      const struct kinds *kinds)
 {
 	char when[24], logical[16], data[16], distinct[16], alone[16], size[16];
 	const struct store_part *part;
@@ -423,6 +426,7 @@ static void show_text(const struct store_checkpoint *c, const struct entry *e)
 	printf("logical %s, of which data %s, of which distinct %s, of which here alone %s\n\n",
 	       show_size(logical, e->size.logical), show_size(data, e->size.data),
 	       show_size(distinct, e->size.distinct), show_size(alone, e->size.alone));
+	kinds_text(kinds);
 	for (size_t i = 0; i < n; i++)
 		printf("%8s  %s\n", show_size(size, store_ref_size(&part[i].ref)), part[i].name);
 	printf("\n%s\n", store_checkpoint_json(c));
@@ -432,6 +436,7 @@ int store_show(const struct store_args *a)
 {
 	struct list l = { .s = store_args_open(a, NULL, 0) };
 	struct store_checkpoint *c = NULL;
+	struct kinds kinds = { 0 };
 	size_t i = 0;
 	int err;
 
@@ -448,10 +453,16 @@ int store_show(const struct store_args *a)
 		say("checkpoint %s was removed meanwhile", store_checkpoint_id(c));
 		err = -ENOENT;
 	}
+	/* A damaged one has no rows; what is damaged is said. */
+	if (!err && !l.e[i].bad && kinds_count(l.s, c, &kinds) == -ENOMEM) {
+		say("out of memory");
+		err = -ENOMEM;
+	}
 	if (!err && a->json)
-		show_json(c, &l.e[i]);
+		show_json(c, &l.e[i], &kinds);
 	else if (!err)
-		show_text(c, &l.e[i]);
+		show_text(c, &l.e[i], &kinds);
+	kinds_free(&kinds);
 	list_free(&l);
 	store_checkpoint_close(c);
 	store_close(l.s);

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,9 +14,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "robust.h"
+
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
-#define BOARD_VERSION 2
-#define MAILS         4096u
+#define BOARD_VERSION 6
+#define IMAGE_MAGIC   0x49424753u /* "SGBI" */
+#define IMAGE_VERSION 1
+#define IMAGE_HEAD    4096u
 
 static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .devices = BOARD_SEATS,
@@ -31,14 +34,21 @@ struct seat {
 	uint32_t taken; /* its owner's pid; lock */
 	uint32_t address_len;
 	uint32_t word; /* futex: counts wakes */
-	uint32_t asleep; /* atomic */
-	uint32_t woken; /* the log has something for its device; atomic */
+	uint32_t asleep; /* 0, or of one sleep: set with the lock; atomic */
+	uint32_t sleeps; /* its owner's */
+	uint32_t news; /* what its owner has to look for in the state; written with the lock */
 	uint32_t head; /* mails written; atomic */
 	uint32_t tail; /* mails read; atomic, its owner's */
+	uint64_t cut, quiet; /* board_cut(): which, and the number of turns at that time; lock */
+	uint64_t agreed; /* the last cut of which it knows that all are quiet; lock */
+	uint32_t ended; /* its last proxy has; lock */
 	uint32_t pad;
 	uint8_t address[BOARD_ADDRESS_MAX];
-	struct step_action mail[MAILS];
+	struct step_action mail[BOARD_MAILS];
 };
+
+#define NEWS_LOG    1u /* the log has something for its device */
+#define NEWS_CANCEL 2u /* what has started there has failed */
 
 /* In an open-addressed table, which is never more than half full. */
 struct note {
@@ -54,7 +64,10 @@ struct shared {
 	uint64_t size;
 	uint32_t broken; /* atomic */
 	uint32_t begun; /* the step's state is there; lock */
-	pthread_mutex_t lock;
+	struct robust lock;
+	uint32_t changing; /* who has the lock may be changing what is below; lock */
+	uint32_t pad;
+	uint64_t turns; /* events; lock */
 	uint64_t step_at;
 	struct seat seat[BOARD_SEATS];
 	uint32_t notes; /* that are not taken away; lock */
@@ -64,8 +77,7 @@ struct shared {
 struct board {
 	struct shared *sh;
 	struct step *step;
-	pthread_mutex_t own; /* taken before that of the board, by the threads of this process */
-	bool shut; /* own */
+	bool shut; /* lock */
 };
 
 static uint64_t step_offset(void)
@@ -80,7 +92,6 @@ static uint64_t board_size(void)
 
 int board_create(void)
 {
-	pthread_mutexattr_t a;
 	struct shared *sh;
 	int fd, rc;
 
@@ -101,17 +112,8 @@ int board_create(void)
 	sh->version = BOARD_VERSION;
 	sh->size = board_size();
 	sh->step_at = step_offset();
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-	rc = -pthread_mutex_init(&sh->lock, &a);
-	pthread_mutexattr_destroy(&a);
 	sh->magic = BOARD_MAGIC;
 	munmap(sh, sizeof(*sh));
-	if (rc) {
-		close(fd);
-		return rc;
-	}
 	return fd;
 }
 
@@ -125,6 +127,9 @@ int board_open(int fd, struct board **out)
 		return -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != board_size())
 		return -EPROTO;
+	rc = robust_init();
+	if (rc)
+		return rc;
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return -ENOMEM;
@@ -140,7 +145,6 @@ int board_open(int fd, struct board **out)
 		board_close(b);
 		return -EPROTO;
 	}
-	pthread_mutex_init(&b->own, NULL);
 	*out = b;
 	return 0;
 }
@@ -170,37 +174,54 @@ static void broken(struct board *b)
 			wake(&b->sh->seat[i]);
 }
 
-static int lock(struct board *b)
+/* With the lock: the state is only read, so who is killed until unlock() has changed nothing. */
+static void reads_only(struct board *b)
 {
-	int rc;
-
-	pthread_mutex_lock(&b->own);
-	rc = b->shut ? ESHUTDOWN : pthread_mutex_lock(&b->sh->lock);
-	if (rc == EOWNERDEAD) {
-		broken(b);
-		pthread_mutex_consistent(&b->sh->lock);
-		rc = 0;
-	}
-	if (!rc && is_broken(b)) {
-		pthread_mutex_unlock(&b->sh->lock);
-		rc = ENOTRECOVERABLE;
-	}
-	if (rc)
-		pthread_mutex_unlock(&b->own);
-	return -rc;
+	__atomic_store_n(&b->sh->changing, 0, __ATOMIC_RELEASE);
 }
 
+/* Gives the lock back. */
 static void unlock(struct board *b)
 {
-	pthread_mutex_unlock(&b->sh->lock);
-	pthread_mutex_unlock(&b->own);
+	__atomic_store_n(&b->sh->changing, 0, __ATOMIC_RELEASE);
+	robust_give(&b->sh->lock);
+}
+
+/* Whoever had the lock has died: the state is as it should be only if that had changed nothing. */
+static int take(struct board *b)
+{
+	int rc = robust_take(&b->sh->lock);
+
+	if (rc == EOWNERDEAD) {
+		if (b->sh->changing)
+			broken(b);
+		rc = 0;
+	}
+	return rc;
+}
+
+static int lock(struct board *b)
+{
+	int rc = take(b);
+
+	if (rc)
+		return -rc;
+	if (b->shut || is_broken(b)) {
+		rc = b->shut ? -ESHUTDOWN : -ENOTRECOVERABLE;
+		robust_give(&b->sh->lock);
+		return rc;
+	}
+	__atomic_store_n(&b->sh->changing, 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	return 0;
 }
 
 void board_shut(struct board *b)
 {
-	pthread_mutex_lock(&b->own);
+	if (take(b))
+		return;
 	b->shut = true;
-	pthread_mutex_unlock(&b->own);
+	robust_give(&b->sh->lock);
 }
 
 /* ---- a step ---- */
@@ -242,15 +263,18 @@ static void to_seat(struct turn *t, uint32_t i, const struct step_action *a)
 	if (!s->taken)
 		return;
 	t->mailed[i / 64] |= 1ull << (i % 64);
-	if (a->kind == STEP_WAKE) {
-		__atomic_store_n(&s->woken, 1, __ATOMIC_RELEASE);
+	/* Of these there may be more in a step than a mailbox takes. */
+	if (a->kind == STEP_WAKE || a->kind == STEP_CANCEL) {
+		__atomic_store_n(&s->news,
+		                 s->news | (a->kind == STEP_WAKE ? NEWS_LOG : NEWS_CANCEL),
+		                 __ATOMIC_RELEASE);
 		return;
 	}
-	if (head - __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE) >= MAILS) {
+	if (head - __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE) >= BOARD_MAILS) {
 		t->full = true;
 		return;
 	}
-	s->mail[head % MAILS] = *a;
+	s->mail[head % BOARD_MAILS] = *a;
 	__atomic_store_n(&s->head, head + 1, __ATOMIC_RELEASE);
 }
 
@@ -297,22 +321,38 @@ static void next_all(struct turn *t)
 		;
 }
 
-static void wake_mailed(struct turn *t)
+/* Of the seats that have mail, those that sleep: one that says so later has the lock later, and looks. */
+static void find_sleepers(struct turn *t)
 {
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (uint32_t w = 0; w < BOARD_SEATS / 64; w++)
+		for (uint64_t bits = t->mailed[w]; bits; bits &= bits - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			if (!__atomic_load_n(&t->b->sh->seat[i].asleep, __ATOMIC_RELAXED))
+				t->mailed[w] &= ~(1ull << (i % 64));
+		}
+}
+
+/* Without the lock. If this process is killed before the end, the next one with mail wakes them, too. */
+static void wake_sleepers(struct turn *t)
+{
 	for (uint32_t w = 0; w < BOARD_SEATS / 64; w++)
 		for (uint64_t bits = t->mailed[w]; bits; bits &= bits - 1) {
 			struct seat *s =
 				&t->b->sh->seat[w * 64 + (uint32_t)__builtin_ctzll(bits)];
+			uint32_t sleep = __atomic_load_n(&s->asleep, __ATOMIC_SEQ_CST);
 
-			if (__atomic_load_n(&s->asleep, __ATOMIC_RELAXED) &&
-			    __atomic_exchange_n(&s->asleep, 0, __ATOMIC_SEQ_CST))
-				wake(s);
+			if (!sleep)
+				continue;
+			wake(s);
+			__atomic_compare_exchange_n(&s->asleep, &sleep, 0, false, __ATOMIC_SEQ_CST,
+			                            __ATOMIC_RELAXED);
 		}
 }
 
 static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
 {
+	b->sh->turns++;
 	t->b = b;
 	t->self = seat;
 	t->own = t->few;
@@ -330,8 +370,9 @@ static void turn_ends(struct turn *t, step_act *act, void *ctx)
 
 	if (t->full)
 		broken(t->b);
+	find_sleepers(t);
 	unlock(t->b);
-	wake_mailed(t);
+	wake_sleepers(t);
 	for (i = 0; act && i < t->n; i++)
 		act(ctx, &t->own[i]);
 	if (t->own != t->few)
@@ -359,6 +400,16 @@ int board_step(struct board *b, uint32_t seat, const struct step_event *e, step_
 
 /* ---- seats ---- */
 
+static void sit(struct seat *s, const void *address, size_t len)
+{
+	s->taken = (uint32_t)getpid();
+	s->address_len = (uint32_t)len;
+	memcpy(s->address, address, len);
+	s->asleep = s->news = 0;
+	s->ended = 0;
+	s->tail = s->head;
+}
+
 int board_enter(struct board *b, uint32_t seat, const void *address, size_t len)
 {
 	struct step_event e = { .kind = STEP_ENTER, .proxy = seat, .device = seat };
@@ -379,11 +430,7 @@ int board_enter(struct board *b, uint32_t seat, const void *address, size_t len)
 	turn_begins(&t, b, seat);
 	rc = s->taken ? -EBUSY : step(b->step, &e, acted, &t);
 	if (!rc) {
-		s->taken = (uint32_t)getpid();
-		s->address_len = (uint32_t)len;
-		memcpy(s->address, address, len);
-		s->asleep = s->woken = 0;
-		s->tail = s->head;
+		sit(s, address, len);
 	} else if (rc == -EPROTO) {
 		rc = -EBUSY; /* its last owner is still needed */
 	}
@@ -487,7 +534,12 @@ bool board_mailed(const struct board *b, uint32_t seat)
 
 	return __atomic_load_n(&s->head, __ATOMIC_RELAXED) !=
 	               __atomic_load_n(&s->tail, __ATOMIC_RELAXED) ||
-	       __atomic_load_n(&s->woken, __ATOMIC_RELAXED) || is_broken(b);
+	       __atomic_load_n(&s->news, __ATOMIC_RELAXED) || is_broken(b);
+}
+
+uint32_t board_mails(const struct board *b, uint32_t seat)
+{
+	return __atomic_load_n(&b->sh->seat[seat].head, __ATOMIC_RELAXED);
 }
 
 int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
@@ -495,22 +547,26 @@ int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 	struct seat *s = &b->sh->seat[seat];
 	struct step_action a;
 	struct turn t;
-	uint32_t tail;
+	uint32_t tail, news;
 	int rc;
 
 	if (is_broken(b))
 		return -ENOTRECOVERABLE;
-	/* Cleared first: what is logged from now on sets it again. */
-	if (__atomic_exchange_n(&s->woken, 0, __ATOMIC_ACQ_REL)) {
+	if (__atomic_load_n(&s->news, __ATOMIC_RELAXED)) {
 		rc = lock(b);
 		if (rc)
 			return rc;
+		news = s->news;
+		__atomic_store_n(&s->news, 0, __ATOMIC_RELAXED);
 		turn_begins(&t, b, seat);
-		next_all(&t);
+		if (news & NEWS_CANCEL)
+			step_cancels(b->step, seat, acted, &t);
+		if (news & NEWS_LOG)
+			next_all(&t);
 		turn_ends(&t, act, ctx);
 	}
 	for (tail = s->tail; tail != __atomic_load_n(&s->head, __ATOMIC_ACQUIRE);) {
-		a = s->mail[tail % MAILS];
+		a = s->mail[tail % BOARD_MAILS];
 		__atomic_store_n(&s->tail, ++tail, __ATOMIC_RELEASE);
 		act(ctx, &a);
 	}
@@ -519,8 +575,15 @@ int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 
 void board_sleeps(struct board *b, uint32_t seat, bool sleeps)
 {
-	__atomic_store_n(&b->sh->seat[seat].asleep, sleeps, __ATOMIC_SEQ_CST);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	struct seat *s = &b->sh->seat[seat];
+
+	if (!sleeps) {
+		__atomic_store_n(&s->asleep, 0, __ATOMIC_RELAXED);
+	} else if (!lock(b)) {
+		s->sleeps += 2;
+		__atomic_store_n(&s->asleep, s->sleeps | 1, __ATOMIC_RELAXED);
+		unlock(b);
+	}
 }
 
 void board_await(struct board *b, uint32_t seat, uint32_t *seen)
@@ -531,6 +594,11 @@ void board_await(struct board *b, uint32_t seat, uint32_t *seen)
 	while ((now = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE)) == *seen)
 		syscall(SYS_futex, &s->word, FUTEX_WAIT, now, NULL, NULL, 0);
 	*seen = now;
+}
+
+const uint32_t *board_word(const struct board *b, uint32_t seat)
+{
+	return &b->sh->seat[seat].word;
 }
 
 void board_wake(struct board *b, uint32_t seat)
@@ -561,22 +629,46 @@ int board_look(struct board *b, const struct step_looker *looker)
 	return 0;
 }
 
-void board_die(struct board *b, uint32_t seat)
+bool board_owes(struct board *b, uint32_t seat)
+{
+	bool is;
+
+	if (lock(b))
+		return false;
+	reads_only(b);
+	is = b->sh->begun && step_owes(b->step, seat);
+	unlock(b);
+	return is;
+}
+
+/* Who has the seat is gone. With the lock, which it gives back. */
+static void dies(struct board *b, uint32_t seat)
 {
 	struct step_event e = { .kind = STEP_DIE, .proxy = seat };
 	struct turn t;
 
-	if (seat >= BOARD_SEATS || lock(b))
-		return;
-	if (!b->sh->seat[seat].taken) {
-		unlock(b);
-		return;
-	}
 	b->sh->seat[seat].taken = 0;
 	notes_die(b, seat);
 	turn_begins(&t, b, STEP_NONE);
 	step(b->step, &e, acted, &t);
 	turn_ends(&t, NULL, NULL);
+}
+
+/* A saved state has a proxy that has not returned to this seat. lock */
+static bool is_missing(const struct board *b, uint32_t seat)
+{
+	return b->sh->begun && !b->sh->seat[seat].taken && step_lives(b->step, seat);
+}
+
+void board_die(struct board *b, uint32_t seat)
+{
+	if (seat >= BOARD_SEATS || lock(b))
+		return;
+	b->sh->seat[seat].ended = 1;
+	if (b->sh->seat[seat].taken || is_missing(b, seat))
+		dies(b, seat);
+	else
+		unlock(b);
 }
 
 void board_stranger_dies(struct board *b)
@@ -593,4 +685,182 @@ void board_stranger_dies(struct board *b)
 	turn_begins(&t, b, STEP_NONE);
 	step(b->step, &e, acted, &t);
 	turn_ends(&t, NULL, NULL);
+}
+
+/* ---- the cut ---- */
+
+void board_reserve(struct board *b, uint32_t seat)
+{
+	if (seat >= BOARD_SEATS || lock(b))
+		return;
+	b->sh->seat[seat].ended = 0;
+	unlock(b);
+}
+
+/* Was this seat told that all are quiet, and has an event come after that? lock */
+static bool is_betrayed(const struct board *b, uint32_t seat, uint64_t cut)
+{
+	const struct seat *s = &b->sh->seat[seat];
+
+	return !s->ended && s->agreed == cut && (s->cut != cut || s->quiet != b->sh->turns);
+}
+
+/* Has this seat said that nothing can come from it, since the last event? lock */
+static bool is_quiet(const struct board *b, uint32_t seat, uint64_t cut)
+{
+	const struct seat *s = &b->sh->seat[seat];
+
+	return s->ended || (s->cut == cut && s->quiet == b->sh->turns);
+}
+
+int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats[BOARD_SEATS / 64],
+	      bool *all)
+{
+	struct seat *s = &b->sh->seat[seat];
+	int rc;
+
+	*all = false;
+	if (seat >= BOARD_SEATS || !cut)
+		return -EINVAL;
+	rc = lock(b);
+	if (rc)
+		return rc;
+	/* Others write mail with the lock, so none can come while the seat says that it is quiet. */
+	if (s->taken && board_mailed(b, seat)) {
+		s->cut = 0;
+		unlock(b);
+		return -EAGAIN;
+	}
+	s->cut = cut;
+	s->quiet = b->sh->turns;
+	*all = true;
+	for (uint32_t w = 0; w < BOARD_SEATS / 64 && *all; w++)
+		for (uint64_t bits = seats[w]; bits && *all; bits &= bits - 1)
+			*all = is_quiet(b, w * 64 + (uint32_t)__builtin_ctzll(bits), cut);
+	if (*all)
+		s->agreed = cut;
+	for (uint32_t w = 0; w < BOARD_SEATS / 64 && !*all && !rc; w++)
+		for (uint64_t bits = seats[w]; bits && !rc; bits &= bits - 1)
+			if (is_betrayed(b, w * 64 + (uint32_t)__builtin_ctzll(bits), cut))
+				rc = -ESTALE;
+	unlock(b);
+	return rc;
+}
+
+void board_cut_ends(struct board *b, uint32_t seat)
+{
+	if (seat >= BOARD_SEATS || lock(b))
+		return;
+	b->sh->seat[seat].cut = 0;
+	unlock(b);
+}
+
+/* ---- saving ---- */
+
+struct image {
+	uint32_t magic, version;
+	uint64_t size; /* of the state behind IMAGE_HEAD */
+};
+
+static int put_ranges(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
+                      void *arg)
+{
+	off_t begin = (off_t)step_offset(), end = begin + (off_t)step_size(&limits), from = begin, to;
+	int rc = 0;
+
+	while (!rc && from < end && (from = lseek(fd, from, SEEK_DATA)) >= 0 && from < end) {
+		to = lseek(fd, from, SEEK_HOLE);
+		if (to < 0)
+			return -errno;
+		if (to > end)
+			to = end;
+		rc = put(arg, IMAGE_HEAD + (uint64_t)(from - begin), (char *)b->sh + from,
+		         (size_t)(to - from));
+		from = to;
+	}
+	return rc ? rc : from < 0 && errno != ENXIO ? -errno : 0;
+}
+
+int64_t board_save(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
+                   void *arg)
+{
+	struct image i = { IMAGE_MAGIC, IMAGE_VERSION, step_size(&limits) };
+	int rc = lock(b);
+
+	if (rc)
+		return rc;
+	reads_only(b);
+	if (!b->sh->begun)
+		i.size = 0;
+	rc = put(arg, 0, &i, sizeof(i));
+	if (!rc && i.size)
+		rc = put_ranges(b, fd, put, arg);
+	unlock(b);
+	return rc ? rc : (int64_t)(IMAGE_HEAD + i.size);
+}
+
+int board_load(struct board *b, const void *image, size_t len)
+{
+	const uint64_t *from = (const uint64_t *)((const char *)image + IMAGE_HEAD);
+	uint64_t *to = (uint64_t *)b->step;
+	struct image i;
+	int rc;
+
+	if (len < IMAGE_HEAD)
+		return -EPROTO;
+	memcpy(&i, image, sizeof(i));
+	if (i.magic != IMAGE_MAGIC)
+		return -EPROTO;
+	if (i.version != IMAGE_VERSION)
+		return -EPROTONOSUPPORT;
+	if (i.size != len - IMAGE_HEAD)
+		return -EPROTO;
+	if (!i.size)
+		return 0;
+	if (!step_fits(from, i.size, &limits))
+		return -EPROTONOSUPPORT;
+	rc = lock(b);
+	if (rc)
+		return rc;
+	if (b->sh->begun) {
+		unlock(b);
+		return -EBUSY;
+	}
+	for (uint64_t n = 0; n < i.size / 8; n++)
+		if (from[n])
+			to[n] = from[n];
+	b->sh->begun = 1;
+	unlock(b);
+	return 0;
+}
+
+int board_return(struct board *b, uint32_t seat, const void *address, size_t len)
+{
+	int rc;
+
+	if (seat >= BOARD_SEATS || len > BOARD_ADDRESS_MAX)
+		return -EINVAL;
+	rc = lock(b);
+	if (rc)
+		return rc;
+	if (b->sh->seat[seat].taken)
+		rc = -EBUSY;
+	else if (!b->sh->begun || !step_lives(b->step, seat))
+		rc = -ENOENT;
+	else
+		sit(&b->sh->seat[seat], address, len);
+	unlock(b);
+	return rc;
+}
+
+void board_returned(struct board *b)
+{
+	for (uint32_t i = 0; i < BOARD_SEATS; i++) {
+		if (lock(b))
+			return;
+		if (is_missing(b, i))
+			dies(b, i);
+		else
+			unlock(b);
+	}
 }

@@ -9,12 +9,15 @@
  * A *seat* is a proxy's place on the board; its number is the step's number of the proxy, and of its
  * device, since each proxy has a device of its own (sharers will need another map). Whoever has an
  * event takes the lock, runs the step, gets the actions for its own seat back, and puts the others
- * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call.
+ * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call, no
+ * mail, and one locked instruction, that which takes the lock (robust.h).
  *
  * The proxies of a job trust each other's board, as they run the same program for the same user; no
- * client can write it. If one dies while it holds the lock, or has more for another seat than its
+ * client can write it. If one dies while it changes it, or has more for another seat than its
  * mailbox takes, the board is broken: all who use it get -ENOTRECOVERABLE from then on, and fail
- * their operations.
+ * their operations. Starts and cancels take no room in a mailbox: its owner looks for them in the
+ * state. For the rest, whoever uses a seat keeps what can end at once below BOARD_MAILS: two mails for
+ * a record that has not ended, two for a communicator, one for the seat.
  */
 #ifndef UPROXY_COLL_BOARD_H
 #define UPROXY_COLL_BOARD_H
@@ -28,6 +31,7 @@
 
 #define BOARD_SEATS       1024u
 #define BOARD_ADDRESS_MAX 1024u
+#define BOARD_MAILS       4096u
 #define BOARD_NOTES       8192u
 #define BOARD_NOTE_MAX    128u
 
@@ -67,19 +71,25 @@ int board_step(struct board *b, uint32_t seat, const struct step_event *e, step_
 /* Are there actions from others for this seat? Cheap. */
 bool board_mailed(const struct board *b, uint32_t seat);
 
+/* How many mails a seat has been sent, modulo 2^32. */
+uint32_t board_mails(const struct board *b, uint32_t seat);
+
 /*
  * Gives act() those actions; for a STEP_WAKE the log is looked through (STEP_NEXT), and act() gets
- * what is to be started. -ENOTRECOVERABLE. One thread of a seat.
+ * what is to be started; for a STEP_CANCEL it gets all that is to be cancelled there, some of it perhaps
+ * again. -ENOTRECOVERABLE. One thread of a seat.
  */
 int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx);
 
 /*
  * Before its thread sleeps, a seat says so (true) and then looks for mail once more; others then
  * wake it: board_await returns. false takes it back. board_await waits until the seat has been
- * woken since `seen`, which begins as 0 and is updated; a thread of its own.
+ * woken since `seen`, which begins as 0 and is updated. board_word: the word that each wake changes
+ * before it wakes it as a futex; it stays mapped with the board.
  */
 void board_sleeps(struct board *b, uint32_t seat, bool sleeps);
 void board_await(struct board *b, uint32_t seat, uint32_t *seen);
+const uint32_t *board_word(const struct board *b, uint32_t seat);
 void board_wake(struct board *b, uint32_t seat);
 
 /* The seats of a communicator's ranks, of which `member` is one: their number, at most max. */
@@ -91,6 +101,9 @@ uint32_t board_seats(struct board *b, uint32_t member, uint32_t *seat, uint32_t 
  */
 int board_look(struct board *b, const struct step_looker *looker);
 
+/* step_owes() of a seat. */
+bool board_owes(struct board *b, uint32_t seat);
+
 /*
  * The owner of a seat is gone: what it has not ended fails for all others. For whoever reaps it; it
  * is no error if nobody has the seat.
@@ -98,12 +111,47 @@ int board_look(struct board *b, const struct step_looker *looker);
 void board_die(struct board *b, uint32_t seat);
 
 /*
- * Before this process exits: none of its threads has the lock any more, or will have it, so that
- * its exit does not break the board. What they call says -ESHUTDOWN.
+ * Before this process exits: no thread of it changes the board any more, so that its exit does not break
+ * it. What they call says -ESHUTDOWN.
  */
 void board_shut(struct board *b);
 
 /* A process is gone that had not entered, and may have been about to: creations under way fail. */
 void board_stranger_dies(struct board *b);
+
+/*
+ * The cut (RANKS.md R5): all proxies of the job freeze for the same `cut`, a number that no other has
+ * and not 0. A seat whose proxy has nothing under way, and takes no record from its client any more, says
+ * so again and again; the seat may have no proxy on the board. When all have said it, and no event has come
+ * since, nothing can begin any more: *all is true, for every seat from then on. A seat of `seats`, a
+ * bitmap, whose proxy has ended counts as one that has said so.
+ * -EAGAIN: there is mail for this seat. -ESTALE: another seat was told that all are quiet, and an event has come
+ * after that: the cut has failed. -ENOTRECOVERABLE, -EINVAL.
+ * board_cut_ends: this seat's proxy goes on.
+ */
+int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats[BOARD_SEATS / 64],
+	      bool *all);
+void board_cut_ends(struct board *b, uint32_t seat);
+
+/*
+ * board_save: the state of the step, in ranges; what lies between is zero. put() gets offsets in ascending
+ * order, returns 0 or an errno, which ends it. fd: the board's. The size of the whole, or -errno.
+ * board_load: puts a saved state on a board that nobody has entered. -EPROTO: it is none;
+ * -EPROTONOSUPPORT: of another version; -EBUSY.
+ * board_return: takes the seat of a proxy that the saved state has, as board_enter does; -ENOENT: it has none.
+ */
+int64_t board_save(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
+		   void *arg);
+int board_load(struct board *b, const void *image, size_t len);
+int board_return(struct board *b, uint32_t seat, const void *address, size_t len);
+
+/*
+ * When all proxies of a saved state have returned that will: the others died after the cut, unseen, and what
+ * they have not ended fails for all.
+ */
+void board_returned(struct board *b);
+
+/* Before a seat is given to a new proxy: no proxy of it has ended yet. */
+void board_reserve(struct board *b, uint32_t seat);
 
 #endif /* UPROXY_COLL_BOARD_H */

@@ -719,7 +719,7 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 	struct member *member = member_at(s, m);
 	uint32_t comm = member->comm, i, after, r;
 	struct comm *c = comm_at(s, comm);
-	bool was_in = member->used == IN;
+	bool was_in = member->used == IN, first = died && was_in && !c->died;
 
 	if (c->state == FORMING)
 		creation_fails(t, comm, STEP_REMOTE);
@@ -730,7 +730,7 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 		c->gone++;
 		c->died |= died;
 	}
-	for (r = 0; died && was_in && r < c->ranks; r++)
+	for (r = 0; first && r < c->ranks; r++)
 		if (member_at(s, c->first + r)->used == IN)
 			tell(t, &(struct step_action){ .kind = STEP_BROKEN,
 			                               .member = c->first + r,
@@ -751,7 +751,13 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 
 static int member_leaves(const struct turn *t, const struct step_event *e)
 {
-	if (!is_used(t->s, MEMBERS, e->member) || member_at(t->s, e->member)->used != IN)
+	const struct member *m;
+
+	if (!is_used(t->s, MEMBERS, e->member))
+		return -EPROTO;
+	m = member_at(t->s, e->member);
+	/* The number may be another communicator's by now, if the creation has failed meanwhile. */
+	if (m->used != IN || (e->comm && comm_at(t->s, m->comm)->key != e->comm))
 		return -EPROTO;
 	member_goes(t, e->member, false);
 	return 0;
@@ -862,6 +868,25 @@ int step(struct step *s, const struct step_event *event, step_act *act, void *ct
 	return -EPROTO;
 }
 
+void step_cancels(const struct step *s, uint32_t device, step_act *act, void *ctx)
+{
+	uint32_t i, p;
+
+	for (i = s->log; i; i = op_at(s, i - 1)->log_next) {
+		const struct op *op = op_at(s, i - 1);
+
+		if (!op->code)
+			continue;
+		for (p = op->parts; p; p = part_at(s, p - 1)->next)
+			if (part_at(s, p - 1)->device == device && part_at(s, p - 1)->used == STARTED)
+				break;
+		if (p)
+			act(ctx, &(struct step_action){ .kind = STEP_CANCEL,
+			                                .device = device,
+			                                .order = op->order });
+	}
+}
+
 /* ---- who is where ---- */
 
 uint32_t step_proxy(const struct step *s, uint32_t member)
@@ -869,6 +894,11 @@ uint32_t step_proxy(const struct step *s, uint32_t member)
 	if (!is_used(s, MEMBERS, member) || member_at(s, member)->used == RESERVED)
 		return STEP_NONE;
 	return member_at(s, member)->proxy;
+}
+
+bool step_lives(const struct step *s, uint32_t proxy)
+{
+	return is_used(s, PROXIES, proxy) && proxy_at(s, proxy)->state == LIVES;
 }
 
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max)
@@ -933,6 +963,15 @@ struct step *step_init_zeroed(void *mem, const struct step_limits *limits)
 {
 	lay_out(mem, limits);
 	return mem;
+}
+
+bool step_fits(const void *mem, size_t size, const struct step_limits *limits)
+{
+	const struct step *is = mem;
+	struct step s;
+
+	return size == 8 * (size_t)lay_out(&s, limits) && !memcmp(is->limit, s.limit, sizeof(s.limit)) &&
+	       !memcmp(is->at, s.at, sizeof(s.at)) && !memcmp(is->map, s.map, sizeof(s.map));
 }
 
 struct step *step_grow(const struct step *s, void *mem, const struct step_limits *limits)

@@ -89,7 +89,7 @@ enum step_event_kind {
 	STEP_NEXT, /* device: what is next in the log; returns 1 if something was started */
 	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's
 		       memory there is touched any more; a code but STEP_OK fails the operation */
-	STEP_LEAVE, /* member: its communicator is destroyed or aborted */
+	STEP_LEAVE, /* member, comm (0: not compared): its communicator is destroyed or aborted */
 	STEP_EXIT, /* proxy: its process has exited with 0 */
 	STEP_DIE, /* proxy: it or its process is gone; STEP_NONE: one that had not entered yet */
 };
@@ -179,6 +179,12 @@ struct step *step_init_zeroed(void *mem, const struct step_limits *limits);
 int step(struct step *s, const struct step_event *event, step_act *act, void *ctx);
 
 /*
+ * STEP_CANCEL once more, for all that a device has been told to cancel and has not said STEP_DONE of: for
+ * one that does not keep these actions.
+ */
+void step_cancels(const struct step *s, uint32_t device, step_act *act, void *ctx);
+
+/*
  * Continues a state in larger memory: limits must not be below those of s in any number. s stays
  * as it was.
  */
@@ -187,12 +193,21 @@ struct step *step_grow(const struct step *s, void *mem, const struct step_limits
 /* The proxy of a member; STEP_NONE: it is gone, or there is no such member. */
 uint32_t step_proxy(const struct step *s, uint32_t member);
 
+/* Has the proxy entered, and neither left nor died? */
+bool step_lives(const struct step *s, uint32_t proxy);
+
+/* Is this memory of that size a state with these limits, as step_init() makes it? No more is checked. */
+bool step_fits(const void *mem, size_t size, const struct step_limits *limits);
+
 /*
  * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]: those that joined,
  * though they may have gone since, before this member has heard that all had joined. Returns the
  * number of ranks, which may be above max; 0: there is no such member.
  */
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max);
+
+/* Has another proxy posted a part of an operation that waits for this one to post its own? */
+bool step_owes(const struct step *s, uint32_t proxy);
 
 /* What the state holds; with everybody gone, nothing. */
 void step_used(const struct step *s, struct step_limits *used);

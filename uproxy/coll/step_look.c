@@ -161,6 +161,37 @@ void step_look(const struct step *s, const struct step_looker *looker)
 	}
 }
 
+/* ---- who owes ---- */
+
+static bool owes_op(const struct step *s, uint32_t proxy, const struct comm *c, const struct op *op)
+{
+	uint32_t rank;
+
+	if (op->order || op->code)
+		return false;
+	if (op->is_pair) {
+		rank = op->sides & SENDER ? op->destination : op->source;
+		return member_at(s, c->first + rank)->proxy == proxy;
+	}
+	for (rank = 0; rank < c->ranks; rank++)
+		if (may_post(s, op, rank) && member_at(s, c->first + rank)->proxy == proxy)
+			return true;
+	return false;
+}
+
+bool step_owes(const struct step *s, uint32_t proxy)
+{
+	for (uint32_t i = 0, left = s->used[COMMS]; left && i < s->limit[COMMS]; i++) {
+		if (!is_used(s, COMMS, i))
+			continue;
+		left--;
+		for (uint32_t o = comm_at(s, i)->ops; o; o = op_at(s, o - 1)->next)
+			if (owes_op(s, proxy, comm_at(s, i), op_at(s, o - 1)))
+				return true;
+	}
+	return false;
+}
+
 /* ---- sentences ---- */
 
 const char *step_kind_name(enum step_kind kind)

@@ -64,12 +64,14 @@ void comm_failed(struct communicator *c, enum step_code code, const struct step_
 			 code == STEP_INVALID_USAGE ? "calls of ranks differ, or an address is not the device's" :
 			 "no memory for an operation");
 	set_failure(c, code, text);
-	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted)
+	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted &&
+	    !__atomic_load_n(&comms.cut, __ATOMIC_RELAXED) && !ring_peer_gone(comms.s->ring))
 		tell("rank %u of a communicator of %u: %s", c->rank, c->ranks, text);
 }
 
 /* ------------------------------------------------------------------------------ set-up */
 
+/* Where the consumer cannot sleep on its seat's word. */
 static void *wake_consumer(void *arg)
 {
 	uint32_t seen = 0;
@@ -80,6 +82,20 @@ static void *wake_consumer(void *arg)
 		ring_kick(comms.s->ring);
 	}
 	return NULL;
+}
+
+/* From here on the board's wakes end the consumer's waits. */
+static int heed_board(void)
+{
+	pthread_t t;
+	int rc = ring_heed(comms.s->ring, board_word(comms.board, comms.seat));
+
+	if (rc != -ENOTSUP)
+		return rc;
+	rc = -pthread_create(&t, NULL, wake_consumer, NULL);
+	if (!rc)
+		pthread_detach(t);
+	return rc;
 }
 
 static int address_of(void *arg, uint32_t seat, void *to)
@@ -111,12 +127,12 @@ void comm_order(enum comm_order order)
 	comms.order = order;
 }
 
-static int set_up(struct sv_session *s, struct why *why)
+/* again: the board has our proxy already, from before a restore. */
+static int set_up(struct sv_session *s, bool again, struct why *why)
 {
 	const struct comm_open o = { .self = comms.seat, .address = address_of, .note = note,
 				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order };
 	uint8_t address[COMM_ADDRESS_MAX];
-	pthread_t t;
 	int rc;
 
 	if (comms.transport)
@@ -142,16 +158,33 @@ static int set_up(struct sv_session *s, struct why *why)
 	}
 	rc = comms.driver->address(comms.transport, address);
 	if (rc >= 0)
-		rc = board_enter(comms.board, comms.seat, address, rc);
-	if (!rc)
-		rc = -pthread_create(&t, NULL, wake_consumer, NULL);
+		rc = (again ? board_return : board_enter)(comms.board, comms.seat, address, rc);
+	if (!rc) {
+		rc = heed_board();
+		if (rc)
+			board_die(comms.board, comms.seat);
+	}
 	if (rc) {
 		comms.driver->close(comms.transport);
 		comms.transport = NULL;
 		return why_set(why, rc, "no place on the job's board: %s", strerror(-rc));
 	}
-	pthread_detach(t);
 	return 0;
+}
+
+int comm_again(struct sv_session *s, struct why *why)
+{
+	struct context **c;
+	ssize_t n = handle_contexts(s, &c);
+
+	/* The words are pinned in a context. */
+	for (ssize_t i = 0; i < n; i++)
+		if (!i || c[i]->primary)
+			s->hal.drv.cuCtxSetCurrent(c[i]->real);
+	if (n >= 0)
+		free(c);
+	context_forget();
+	return set_up(s, true, why);
 }
 
 /* ------------------------------------------------------------------------------ creation */
@@ -303,8 +336,12 @@ int do_comm_new(struct call *k)
 	c->next = comms.all;
 	comms.all = c;
 	pthread_mutex_unlock(&comms.lock);
-	rc = a->ranks > BOARD_SEATS ? why_set(&why, -ENOSPC, "more than %u ranks", BOARD_SEATS) :
-				      set_up(s, &why);
+	if (a->ranks > BOARD_SEATS)
+		rc = why_set(&why, -ENOSPC, "more than %u ranks", BOARD_SEATS);
+	else if (comm_count() > COMMS_MAX)
+		rc = why_set(&why, -ENOSPC, "more than %u communicators of one process", COMMS_MAX);
+	else
+		rc = set_up(s, false, &why);
 	if (rc) {
 		uproxy_say("no communicator: %s", why.text);
 		created(c, STEP_SYSTEM, why.text);
@@ -332,7 +369,7 @@ int do_comm_new(struct call *k)
 /* Ends a communicator that has nothing under way any more. */
 static void end_if_idle(struct communicator *c)
 {
-	struct step_event e = { .kind = STEP_LEAVE, .member = c->member };
+	struct step_event e = { .kind = STEP_LEAVE, .member = c->member, .comm = c->key };
 	struct answer ended = c->ended, abort = c->abort;
 	bool open;
 
@@ -371,6 +408,7 @@ int do_comm_end(struct call *k)
 	if (abort) {
 		c->aborted = true;
 		e.member = c->member;
+		e.comm = c->key;
 		if (c->member != STEP_NONE)
 			comm_event(&e);
 		if (!c->joined)
@@ -450,6 +488,11 @@ bool comm_posted(void)
 				   (!comms.lost && board_mailed(comms.board, comms.seat)));
 }
 
+bool comm_busy(void)
+{
+	return __atomic_load_n(&comms.in_use, __ATOMIC_RELAXED);
+}
+
 /* The board is of no more use: all that is under way ends. */
 static void lose_board(void)
 {
@@ -496,6 +539,7 @@ void comm_leave(bool failed)
 
 	if (!comms.transport)
 		return;
+	control_close();	/* it is no part of a checkpoint any more */
 	if (failed || !comms.left || comm_event(&e) < 0) {
 		board_die(comms.board, comms.seat);
 		board_shut(comms.board);

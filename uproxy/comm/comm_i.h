@@ -9,7 +9,13 @@
  *
  * The consumer posts, and executes what the board's mail says; a thread of the driver tells that a
  * stream has come so far, a thread of the transport that an operation has ended. Neither of these
- * calls the driver.
+ * calls the driver, but for one thing: who has stored a word tells the driver so (post_tell).
+ *
+ * A stream at such a wait has no thread where the driver listens (hal_told_words): what comes next in
+ * it runs in the thread that tells. So each store, under comm_lock, is followed by a post_tell() of the
+ * same thread without that lock; the end of done() tells for all that is stored within it, and there the
+ * callbacks are called at once, those of synchronisations among them: a result goes from the
+ * transport's thread to the client without another thread between.
  */
 #ifndef COMM_I_H
 #define COMM_I_H
@@ -39,6 +45,9 @@ bool comm_reset(void);
 bool comm_posted(void);
 void comm_run(struct sv_session *s);
 
+/* Are there operations that have not ended? Then other threads of this device need the processors. */
+bool comm_busy(void);
+
 /* Before the consumer sleeps, and after. */
 void comm_sleeps(bool sleeps);
 
@@ -48,14 +57,50 @@ void comm_sleeps(bool sleeps);
  */
 void comm_leave(bool failed);
 
-/* Communicators that exist: such a session cannot be saved yet. */
+/* Communicators that exist. */
 unsigned int comm_count(void);
+
+/*
+ * save.c, for a freeze and its dump. comm_seat: our seat; false: the job has no board. comm_open: requests that
+ * stay open at a cut, since what they wait for is parked or concerns other ranks. comm_step_aside: lets
+ * streams pass their groups of which nothing is under way, as these would not get idle. comm_cut: when nothing is under
+ * way here, says so on the board; *all: nothing is under way in the whole job, see board_cut(). 0 or -errno
+ * and *why. comm_cut_ends: the session runs on.
+ */
+bool comm_seat(uint32_t *seat);
+/*
+ * comm_finished: all that has been posted here has ended. comm_owes: another rank has posted an operation that
+ * waits for this session's client.
+ */
+bool comm_finished(void);
+bool comm_owes(void);
+bool comm_talks(void);		/* is there a communicator of several ranks? */
+bool comm_there(void);		/* has there been a communicator? Else there is nothing to save */
+uint64_t comm_open(void);
+void comm_step_aside(void);
+int comm_cut(uint64_t cut, const uint64_t *seats, bool *all, struct why *why);
+void comm_cut_ends(void);
+/* post.c: the session is frozen, or not yet thawed after a restore, which no wait for another rank counts. */
+void comm_stands(struct sv_session *s, bool still);
+
+/*
+ * comm_save: all that this proxy has of communicators, and what is parked; the caller frees *bytes. -ENOMEM.
+ * comm_save_board: board_save(); 0: there is none. comm_expect: before the log is replayed. comm_rebuild:
+ * when the session's objects and arena are there. Both: 0, or -errno and *why.
+ */
+int comm_save(struct sv_session *s, void **bytes, size_t *len);
+int64_t comm_save_board(int (*put)(void *arg, uint64_t off, const void *p, size_t len), void *arg);
+int comm_expect(const void *bytes, size_t len, struct why *why);
+int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why *why);
 
 void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
 #ifdef COMM_PRIVATE		/* between the files of this folder */
 
 #define POSTED_MAX	512	/* records that have not ended; further ones are parked */
+#define COMMS_MAX	1024	/* communicators of a session */
+
+_Static_assert(2 * POSTED_MAX + 2 * COMMS_MAX < BOARD_MAILS, "a mailbox has room for all that may end at once");
 
 struct communicator {
 	struct communicator *next;
@@ -88,7 +133,9 @@ struct coll_call {
 struct posted {
 	struct communicator *comm;
 	struct stream *st;
-	uint64_t ctx, number;		/* what its word gets */
+	uint64_t seq;			/* the record's */
+	uint64_t ctx, number;		/* number: of the records of its slot */
+	uint64_t wait;			/* what its stream waits for in its word, if it is queued */
 	uint64_t posted_ns;		/* for the trace */
 	uint32_t slot, calls;
 	uint32_t buffers;		/* calls whose buffers are not filled, or not started; comm_lock */
@@ -115,6 +162,7 @@ struct start {
 		struct posted *p;
 		uint32_t call;
 	} part[2];
+	bool gone;			/* all streams have come so far */
 	bool running;			/* the transport knows it: it can be cancelled there */
 	bool cancelled;
 	enum step_code code;
@@ -131,12 +179,17 @@ extern struct comms {
 	struct comm *transport;
 	struct communicator *all;	/* changed by the consumer, with the lock */
 	struct posted *posted[POSTED_MAX];
-	uint32_t in_use;		/* of these; comm_lock */
-	uint64_t *word;			/* by slot; a page, pinned */
-	uint64_t numbers[POSTED_MAX];
+	uint32_t in_use;		/* of these; changed with comm_lock */
+	uint32_t waiting, running;	/* of these, have not begun; of `starts`, have gone; comm_lock */
+	bool still;			/* the session is frozen: nobody waits, nothing runs; comm_lock */
+	uint64_t *word;			/* by slot; a page, pinned, of told words (hal.h) */
+	bool stored;			/* to a word, and it has not been told yet; comm_lock */
+	uint64_t numbers[POSTED_MAX], waits[POSTED_MAX];
 	struct start *starts;
+	uint32_t telling;		/* ends of which the board has not heard yet; comm_lock */
 	uint32_t errand;		/* a communicator may have come to its end; atomic */
 	bool left;			/* SV_OP_X_COMM_LEAVE */
+	bool cut;			/* a cut is agreed on, after which the ranks may be ended; atomic */
 	bool lost;			/* the board is of no more use */
 	uint32_t released;		/* nobody needs this proxy any more; atomic */
 } comms;
@@ -152,10 +205,18 @@ void post_begun(const struct step_action *a);
 void post_ended(const struct step_action *a);
 void post_buffer(const struct step_action *a);
 void post_cancel(const struct step_action *a);
+void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */
+void post_store(struct posted *p);	/* lets its stream go on, with post_tell() to follow; comm_lock */
+void post_tell(bool here);		/* after comm_lock; here: see hal_told() */
 void post_broken(void);		/* the board is: everything ends */
 void post_forget(struct communicator *c);	/* what it has sent into buffers goes to nobody */
 void comm_put(struct communicator *c);		/* comm_lock */
 int post_init(struct sv_session *s, struct why *why);
+void *post_buffer_new(size_t size);	/* for what is sent before its receiver is there */
+
+/* Checks a call, which the client has chosen at will, or a saved one. 0, a CUresult, -EPROTO. */
+int post_check(struct sv_session *s, const struct communicator *c, const struct sv_coll_call *a);
+int comm_again(struct sv_session *s, struct why *why);	/* set up in a restored session */
 
 #endif /* COMM_PRIVATE */
 #endif /* COMM_I_H */

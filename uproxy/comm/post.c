@@ -53,6 +53,7 @@ int post_init(struct sv_session *s, struct why *why)
 		return why_set(why, -EIO, "the words of collectives cannot be pinned: CUDA error %d", r);
 	}
 	comms.word = page;
+	hal_told_words(&s->hal, page, len);
 	return 0;
 }
 
@@ -75,7 +76,7 @@ void comm_repin(struct sv_session *s)
 }
 
 /* What is sent before its receiver is there lies in memory of the transport, or of ours. */
-static void *buffer_new(size_t size)
+void *post_buffer_new(size_t size)
 {
 	return comms.driver->buffer ? comms.driver->buffer(comms.transport, size) : malloc(size);
 }
@@ -95,22 +96,81 @@ static void posted_settle(struct posted *p)
 	    (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
-	if (comms.in_use-- == POSTED_MAX) {
+	__atomic_store_n(&comms.in_use, comms.in_use - 1, __ATOMIC_RELAXED);
+	if (comms.in_use == POSTED_MAX - 1) {
 		park_posts(true);
 		comm_errand();
 	}
 	for (uint32_t i = 0; i < p->calls; i++)
 		buffer_free(p->call[i].buffer);
-	stream_put(p->st);
+	if (p->st)
+		stream_put(p->st);
 	comm_put(p->comm);
 	free(p);
+}
+
+/* comm_lock */
+static void set_going(struct uproxy_while *w, bool going)
+{
+	uint64_t now = now_ns(), since = w->since;
+
+	if (going == !!since)
+		return;
+	/* Who reads in between sees too little, not the same time twice. */
+	__atomic_store_n(&w->since, going ? now : 0, __ATOMIC_RELAXED);
+	if (!going)
+		__atomic_store_n(&w->ns, w->ns + now - since, __ATOMIC_RELEASE);
+}
+
+/* One more, or one less, of what is counted in *n goes on. comm_lock */
+static void goes_on(struct uproxy_while *w, uint32_t *n, bool more)
+{
+	*n += more ? 1 : -1;
+	set_going(w, *n && !comms.still);
+}
+
+void comm_stands(struct sv_session *s, bool still)
+{
+	pthread_mutex_lock(&comms.lock);
+	comms.still = still;
+	set_going(&s->stat->coll_waits, comms.waiting && !still);
+	set_going(&s->stat->coll_runs, comms.running && !still);
+	pthread_mutex_unlock(&comms.lock);
+}
+
+/* A record for others, from its posting until it has begun. comm_lock */
+static void post_waits(bool more)
+{
+	goes_on(&comms.s->stat->coll_waits, &comms.waiting, more);
+}
+
+void post_store(struct posted *p)
+{
+	__atomic_store_n(&comms.word[p->slot], p->wait, __ATOMIC_RELEASE);
+	comms.stored = true;
+}
+
+static __thread bool in_done;	/* done() tells what is stored meanwhile, at its end */
+
+void post_tell(bool here)
+{
+	bool stored;
+
+	if (in_done)
+		return;
+	pthread_mutex_lock(&comms.lock);
+	stored = comms.stored;
+	comms.stored = false;
+	pthread_mutex_unlock(&comms.lock);
+	if (stored)
+		hal_told(&comms.s->hal, here);
 }
 
 /* Lets the stream go on, when the record has ended and has no buffer to fill. comm_lock */
 static void let_go(struct posted *p)
 {
 	if (p->ended && p->queued && p->reached && !p->filling)
-		__atomic_store_n(&comms.word[p->slot], p->number, __ATOMIC_RELEASE);
+		post_store(p);
 }
 
 void post_forget(struct communicator *c)
@@ -188,6 +248,8 @@ static void go(struct start *st)
 	pthread_mutex_lock(&comms.lock);
 	code = st->code ?: st->cancelled ? STEP_REMOTE : STEP_OK;
 	st->holds = 2;
+	st->gone = true;
+	goes_on(&comms.s->stat->coll_runs, &comms.running, true);
 	pthread_mutex_unlock(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
 	if (code || rc) {
@@ -222,15 +284,22 @@ static void trace(const struct start *st, enum step_code code)
 /* This device's part of an operation has ended. Any thread. */
 static void done(void *arg, enum step_code code)
 {
+	uint64_t *ended_well = &comms.s->stat->collectives;
 	struct start *st = arg, **at;
 	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
 				.code = code };
 	uint64_t cut[2];
+	bool outer = in_done;
 	int cuts = 0;
 
+	in_done = true;
 	pthread_mutex_lock(&comms.lock);
 	if (trace_on)
 		trace(st, code);
+	if (st->gone)
+		goes_on(&comms.s->stat->coll_runs, &comms.running, false);
+	if (!code)		/* nobody else adds to it without the lock */
+		__atomic_store_n(ended_well, *ended_well + st->parts, __ATOMIC_RELAXED);
 	for (uint32_t i = 0; i < st->parts; i++) {
 		struct posted *p = st->part[i].p;
 		struct coll_call *c = &p->call[st->part[i].call];
@@ -248,10 +317,16 @@ static void done(void *arg, enum step_code code)
 		;
 	*at = st->next;
 	start_put(st);
+	comms.telling++;
 	pthread_mutex_unlock(&comms.lock);
 	comm_event(&e);
 	for (int i = 0; i < cuts; i++)
 		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });
+	in_done = outer;
+	post_tell(true);
+	pthread_mutex_lock(&comms.lock);
+	comms.telling--;
+	pthread_mutex_unlock(&comms.lock);
 }
 
 static void filled(void *arg)
@@ -263,24 +338,26 @@ static void filled(void *arg)
 	let_go(p);
 	posted_settle(p);
 	pthread_mutex_unlock(&comms.lock);
+	post_tell(false);
 }
 
-/* The stream has come so far, and stays there until the transport has what is sent. comm_lock */
-static void fill_buffer(struct posted *p, const struct coll_call *c)
+/* The stream has come so far, and stays there until the transport has what is sent. false: it never will. comm_lock */
+static bool fill_buffer(struct posted *p, const struct coll_call *c)
 {
 	const void *from = (void *)(uintptr_t)c->send;
 	size_t size = c->call.count * tree_leaf_size(c->call.type);
 
 	if (!comms.driver->fill) {
 		memcpy(c->buffer, from, size);
-		return;
+		return true;
 	}
 	p->filling++;
-	if (comms.driver->fill(comms.transport, c->buffer, from, size, filled, p)) {
-		p->filling--;
-		p->failed = true;
-		comm_failed(p->comm, STEP_SYSTEM, NULL);
-	}
+	if (!comms.driver->fill(comms.transport, c->buffer, from, size, filled, p))
+		return true;
+	p->filling--;
+	p->failed = true;
+	comm_failed(p->comm, STEP_SYSTEM, NULL);
+	return false;
 }
 
 /* The stream has come to a record. A thread of the driver. */
@@ -295,14 +372,13 @@ static void reached(void *arg, CUresult status)
 	p->failed |= status != CUDA_SUCCESS;
 	for (uint32_t i = 0; i < p->calls; i++) {
 		struct coll_call *c = &p->call[i];
+		bool lost = status || (c->buffer && !fill_buffer(p, c));
 
-		if (c->buffer && !status)
-			fill_buffer(p, c);
 		st = c->start;
 		c->start = NULL;
 		if (!st)
 			continue;
-		if (status)
+		if (lost)		/* what it would send was never written */
 			st->code = STEP_SYSTEM;
 		if (!--st->left) {
 			st->ready = ready;
@@ -312,36 +388,61 @@ static void reached(void *arg, CUresult status)
 	let_go(p);
 	posted_settle(p);
 	pthread_mutex_unlock(&comms.lock);
+	post_tell(false);	/* a notice may come when the stream is at the wait already */
 	while ((st = ready)) {
 		ready = st->ready;
 		go(st);
 	}
 }
 
-/* Puts a record into its stream. Consumer. */
+/*
+ * Whether nothing that the stream would wait for is under way: what has been put into it, and, as it
+ * follows no other stream by itself, nothing else.
+ */
+static bool is_idle(struct sv_session *s, const struct stream *st)
+{
+	return !st->blocking && !st->legacy && !s->hal.drv.cuStreamQuery(st->real);
+}
+
+/* Puts a record into its stream: of one that has come so far already no notice is needed. Consumer. */
 static void enqueue(struct posted *p)
 {
 	struct sv_session *s = comms.s;
+	bool idle = false;
 	CUresult r;
 	int rc;
 
 	if (p->queued)
 		return;
 	p->queued = true;
+	p->wait = ++comms.waits[p->slot];
 	rc = sv_enter(s, p->ctx);
 	if (!rc) {
+		idle = is_idle(s, p->st);
 		stream_mark(s, p->st);
 		stream_used(p->st);
 	}
-	r = rc ? CUDA_ERROR_CONTEXT_IS_DESTROYED : hal_notify(&s->hal, p->st->real, reached, p);
-	if (r) {
+	if (rc)
+		r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	else
+		r = idle ? CUDA_SUCCESS : hal_notify(&s->hal, p->st->real, reached, p);
+	if (r || idle)
 		reached(p, r);
+	if (r)
 		return;
-	}
 	r = s->hal.drv.cuStreamWaitValue64_v2(p->st->real, (uintptr_t)&comms.word[p->slot],
-					      p->number, CU_STREAM_WAIT_VALUE_GEQ);
+					      p->wait, CU_STREAM_WAIT_VALUE_GEQ);
 	if (r)
 		session_error(s, r, SV_OP_X_COLL, 0);
+}
+
+/* The record that this thread posts now: what starts meanwhile has waited for this rank alone. */
+static __thread uint64_t posting;
+
+static void count_last(const struct posted *p, const struct step_action *a)
+{
+	if (a->cookie == posting && p->comm->ranks > 1 && p->call[a->call].call.kind < STEP_SEND)
+		stat_add(&comms.s->stat->coll_last, 1);
 }
 
 void post_start(const struct step_action *a)
@@ -372,6 +473,7 @@ void post_start(const struct step_action *a)
 			comm_event(&e);
 		return;
 	}
+	count_last(p, a);
 	if (!st->parts) {
 		st->order = a->order;
 		st->started_ns = trace_on ? now_ns() : 0;
@@ -418,7 +520,7 @@ void post_cancel(const struct step_action *a)
 	pthread_mutex_lock(&comms.lock);
 	for (st = comms.starts; st && st->order != a->order; st = st->next)
 		;
-	if (st) {
+	if (st && !st->cancelled) {	/* the board may say it again */
 		st->cancelled = true;
 		running = st->running;
 		back = take_back(st);
@@ -443,7 +545,7 @@ void post_buffer(const struct step_action *a)
 	p = posted_of(a->cookie);
 	c = p && a->call < p->calls ? &p->call[a->call] : NULL;
 	if (c) {
-		c->buffer = buffer_new(c->call.count * tree_leaf_size(c->call.type));
+		c->buffer = post_buffer_new(c->call.count * tree_leaf_size(c->call.type));
 		p->buffers += !!c->buffer;
 		if (!c->buffer)
 			comm_failed(p->comm, STEP_SYSTEM, NULL);
@@ -463,6 +565,8 @@ void post_begun(const struct step_action *a)
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(a->cookie);
 	if (p) {
+		if (!p->begun)
+			post_waits(false);
 		p->begun = true;
 		if (p->held) {
 			park_release(p->st);
@@ -484,6 +588,9 @@ void post_ended(const struct step_action *a)
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(a->cookie);
 	c = p ? p->comm : NULL;
+	/* Before the stream goes on: the client asks for failures first. */
+	if (c && a->code)
+		comm_failed(c, a->code, &a->failure);
 	if (p) {
 		p->ended = true;
 		p->code = a->code;
@@ -491,9 +598,8 @@ void post_ended(const struct step_action *a)
 		posted_settle(p);
 	}
 	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
-	if (c && a->code)
-		comm_failed(c, a->code, &a->failure);
 	pthread_mutex_unlock(&comms.lock);
+	post_tell(false);
 	if (errand)
 		comm_errand();
 }
@@ -585,17 +691,15 @@ static bool sizes_of(const struct communicator *c, const struct sv_coll_call *a,
 	return true;
 }
 
-/* Checks a call, which the client has chosen at will. 0, a CUresult, -errno. */
-static int check_call(struct call *k, const struct communicator *c, const struct sv_coll_call *a)
+int post_check(struct sv_session *s, const struct communicator *c, const struct sv_coll_call *a)
 {
-	struct sv_session *s = k->c.session;
 	uint64_t send, recv;
 	CUresult r;
 
 	if (a->kind >= STEP_KINDS || a->type >= TREE_TYPES || a->op >= TREE_OPS ||
 	    a->peer >= c->ranks || a->scale > SV_COLL_FACTOR_AT ||
 	    (a->op == TREE_PREMULSUM) != (a->scale != SV_COLL_NO_FACTOR))
-		return sv_bad(&k->c, "a collective call");
+		return -EPROTO;
 	if (!sizes_of(c, a, &send, &recv))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = sv_window(s, a->send, send, 0);
@@ -615,7 +719,19 @@ static uint32_t free_slot(void)
 	return i;
 }
 
-static struct posted *posted_new(struct communicator *c, struct stream *st,
+void posted_enter(struct posted *p)
+{
+	p->comm->refs++;
+	p->comm->open += !p->ended;
+	comms.posted[p->slot] = p;
+	if (!p->begun)
+		post_waits(true);
+	__atomic_store_n(&comms.in_use, comms.in_use + 1, __ATOMIC_RELAXED);
+	if (comms.in_use == POSTED_MAX)
+		park_posts(false);
+}
+
+static struct posted *posted_new(struct communicator *c, struct stream *st, uint64_t seq,
 				 const struct sv_coll *a, const struct sv_coll_call *call)
 {
 	struct posted *p = calloc(1, sizeof(*p) + a->calls * sizeof(p->call[0]));
@@ -632,6 +748,7 @@ static struct posted *posted_new(struct communicator *c, struct stream *st,
 	}
 	p->comm = c;
 	p->st = st;
+	p->seq = seq;
 	p->ctx = a->ctx;
 	p->slot = slot;
 	p->number = ++comms.numbers[slot];
@@ -647,11 +764,7 @@ static struct posted *posted_new(struct communicator *c, struct stream *st,
 		p->call[i].factor = f->factor;
 		p->call[i].scale = f->scale;
 	}
-	c->open++;
-	c->refs++;
-	comms.posted[slot] = p;
-	if (++comms.in_use == POSTED_MAX)
-		park_posts(false);
+	posted_enter(p);
 	pthread_mutex_unlock(&comms.lock);
 	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
 	return p;
@@ -669,7 +782,9 @@ static int post(struct posted *p)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->calls; i++)
 		calls[i] = p->call[i].call;
+	posting = e.cookie;
 	rc = comm_event(&e);
+	posting = 0;
 	if (calls != &one)
 		free(calls);
 	return rc;
@@ -719,9 +834,9 @@ int do_coll(struct call *k)
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
-		rc = check_call(k, c, &call[i]);
+		rc = post_check(s, c, &call[i]);
 		if (rc < 0)
-			return rc;
+			return sv_bad(&k->c, "a collective call");
 		if (rc) {
 			refuse(c, NULL, STEP_INVALID_USAGE);
 			return fails(k, rc);
@@ -729,7 +844,7 @@ int do_coll(struct call *k)
 	}
 	if (!c->stands || c->refused)
 		return refuse(c, NULL, STEP_INVALID_USAGE);
-	p = posted_new(c, st, a, call);
+	p = posted_new(c, st, k->seq, a, call);
 	if (!p)
 		return refuse(c, NULL, STEP_SYSTEM);
 	cookie = cookie_of(p);
@@ -741,7 +856,7 @@ int do_coll(struct call *k)
 	p = posted_of(cookie);
 	if (p && !p->begun) {
 		p->held = true;
-		rc = park_hold(s, st);
+		rc = park_hold(st);
 		if (rc)
 			p->held = false;
 	}

@@ -117,7 +117,7 @@ struct comm_group {
  * in one order on all devices.
  * buffer, unbuffer: memory for what is sent before its receiver is there: from it `start` sends. fill:
  * copies the device's memory to it; start sends it if called later, and filled() is called when the
- * source is not needed any more. Without them malloc() and memcpy() do.
+ * source is not needed any more, also if unbuffer has come before that. Without them malloc() and memcpy() do.
  * reset: the device's primary context is about to go: what is under way ends with STEP_SYSTEM, so does
  * everything later of communicators that stand. Returns when nothing of the context is used any more.
  * depart: this process is about to end, but not others. Returns when their communicators can do without

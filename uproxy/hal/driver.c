@@ -109,6 +109,8 @@ static int try_driver(struct hal *h, const char *path, struct why *why)
 	*(void **)&h->own_memory = dlsym(lib, "softcuda_own_memory");
 	*(void **)&h->next_value = dlsym(lib, "softcuda_next_value");
 	*(void **)&h->count_kernels = dlsym(lib, "softcuda_count_kernels");
+	*(void **)&h->told_words = dlsym(lib, "softcuda_told_words");
+	*(void **)&h->told = dlsym(lib, "softcuda_told");
 	h->comm_library = dlsym(lib, "softcuda_comm_library");
 	snprintf(h->path, sizeof(h->path), "%s", path);
 	return 0;

@@ -12,6 +12,7 @@
 #ifndef HAL_H
 #define HAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,8 @@ struct hal {
 	CUresult (*own_memory)(unsigned int i, CUdeviceptr at, struct hal_own *own);
 	void (*next_value)(uint64_t value);
 	void (*count_kernels)(struct uproxy_kernels *shown);
+	void (*told_words)(const void *from, size_t len);
+	void (*told)(bool here);
 	const char *comm_library;	/* of its own transport, beside it; NULL: NCCL */
 };
 
@@ -86,6 +89,14 @@ CUresult hal_own_make(struct hal *h, const struct hal_own *own);
  * thread makes. A driver may ignore it: observe.c compares the values later.
  */
 void hal_next_value(struct hal *h, uint64_t value);
+
+/*
+ * hal_told_words: stores to these words, which streams wait for, are told by hal_told(): a driver that
+ * listens needs no thread that polls them. The memory stays. hal_told: a word has been stored to.
+ * here: what waits for that may be called in this thread, which holds no lock. Any thread.
+ */
+void hal_told_words(struct hal *h, const void *from, size_t len);
+void hal_told(struct hal *h, bool here);
 
 /* Pins host memory, so that the device may use it at the same address in every context. */
 CUresult hal_pin(struct hal *h, void *p, size_t len);

@@ -106,6 +106,18 @@ CUresult hal_own_make(struct hal *h, const struct hal_own *own)
 	return h->own_memory ? h->own_memory(0, own->at, &o) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+void hal_told_words(struct hal *h, const void *from, size_t len)
+{
+	if (h->told_words && h->told)
+		h->told_words(from, len);
+}
+
+void hal_told(struct hal *h, bool here)
+{
+	if (h->told)
+		h->told(here);
+}
+
 void hal_next_value(struct hal *h, uint64_t value)
 {
 	if (h->next_value)

@@ -8,7 +8,7 @@
  * waits until that has gone. One message is one struct. To each request the proxy sends any number
  * of progress messages and one reply; the next request follows the reply.
  *
- *   job that runs:   CTL_INFO ─► CTL_FREEZE ─► CTL_DUMP ─► (CRIU freezes the tree) CTL_CHANNEL ─► CTL_THAW
+ *   job that runs:   CTL_INFO ─► (CTL_STEP) ─► CTL_FREEZE ─► CTL_DUMP ─► (CRIU freezes the tree) CTL_CHANNEL ─► CTL_THAW
  *                                    └─ any failure, or the conductor's end: the gate opens again ┘
  *                    If CRIU kills the tree, the proxy ends with its client.
  *   proxy of its own (`--restore`, no `--socket`):
@@ -30,12 +30,14 @@
 #define UPROXY_CONTROL_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "why.h"
 
 #define CTL_MAGIC	0x4c435653u	/* "SVCL" */
 #define CTL_VERSION	1u
 #define CTL_PATH_MAX	1024		/* of paths and of ids in messages, with the NUL */
+#define CTL_SEATS	1024		/* BOARD_SEATS */
 
 enum ctl_op {
 	CTL_INFO = 1,	/* struct ctl_head ─► struct ctl_info. At any time */
@@ -45,6 +47,7 @@ enum ctl_op {
 	CTL_THAW,	/* struct ctl_head ─► struct ctl_reply; allowed if nothing is frozen */
 	CTL_RESTORE,	/* struct ctl_restore ─► struct ctl_restored, memfd: the client's fd with it */
 	CTL_GO,		/* struct ctl_go ─► struct ctl_reply: the client exists, the gate opens */
+	CTL_STEP,	/* struct ctl_step ─► struct ctl_stepped: runs on to the end of a step */
 	CTL_PROGRESS = 0x100,	/* struct ctl_progress, by the proxy, about twice a second */
 };
 
@@ -82,11 +85,19 @@ struct ctl_ref {
 	uint8_t bytes[32];
 };
 
+static inline int ctl_ref_none(const struct ctl_ref *ref)
+{
+	static const struct ctl_ref none;
+
+	return !memcmp(ref, &none, sizeof(none));
+}
+
 enum ctl_state {
 	CTL_STATE_RUNNING = 1,
 	CTL_STATE_FROZEN,	/* by a conductor */
 	CTL_STATE_EMPTY,	/* started with --restore: waits for CTL_RESTORE */
 	CTL_STATE_RESTORED,	/* waits for CTL_GO */
+	CTL_STATE_AT_STEP,	/* after CTL_STEP: waits for CTL_FREEZE */
 };
 
 /* A device: a restore compares the one of the dump with its own. */
@@ -121,6 +132,8 @@ struct ctl_info {
 	uint64_t fd_dev, fd_ino;	/* fstat of the channel's object */
 	char inherit[128];		/* memfd: "/memfd:singvgpu-…", for `--inherit-fd fd[N]:…`; else "" */
 	uint8_t home[16];		/* the channel whose arena the session uses, if not its own; or 0 */
+	int32_t seat;			/* on the job's board of collectives; -1: the job has none */
+	uint32_t pad2;
 };
 
 struct ctl_freeze {
@@ -130,6 +143,31 @@ struct ctl_freeze {
 	uint64_t held_ms;	/* the same, -EBUSY, for streams that wait for an act of the program
 				 * (a host function, a value in memory), which may itself wait at
 				 * the gate; 0: idle_ms counts for them, too */
+	/* Of a job with a board: the sessions of these seats freeze together. cut: a number of its own,
+	 * not 0; 0: a session with communicators is refused. */
+	uint64_t cut;
+	uint64_t seats[CTL_SEATS / 64];	/* a bitmap */
+	uint32_t at_step;	/* 1: where it stands since CTL_STEP; 0: wherever it is */
+	uint32_t pad;
+};
+
+/*
+ * ctl_give() has given the meeting (meeting.h) of all proxies that are asked. Until the end of the step, which the
+ * proxy finds out by itself, the client is served as usual; then it stands there until CTL_FREEZE. -ECANCELED:
+ * another proxy has given up; else the reply says what this one lacks. The session then runs on.
+ */
+struct ctl_step {
+	struct ctl_head h;
+	uint64_t limit_ms;
+};
+
+struct ctl_stepped {
+	struct ctl_reply r;
+	uint32_t items;		/* launches, copies and collectives of a step, roughly */
+	uint32_t times;		/* repetitions of it that were seen */
+	uint64_t passed;	/* steps' ends at which other ranks were not */
+	uint64_t ns;
+	uint64_t stood_ns;	/* since it takes no records of its client any more */
 };
 
 struct ctl_frozen {
@@ -140,11 +178,15 @@ struct ctl_frozen {
 struct ctl_store {
 	struct ctl_head h;
 	char dir[CTL_PATH_MAX];	/* absolute path of the store */
+	uint32_t claims;	/* CTL_DUMP, 1: ctl_give() has given store_claims_make()'s table, by which the
+				 * proxies of a job store each page once */
+	uint32_t pad;
 };
 
 /*
- * CTL_DUMP fills device (contents), observed (text) and session (images and descriptions of graphs
- * that the log refers to), CTL_CHANNEL fills channel (all but the arena) and arena; other refs are
+ * CTL_DUMP fills device (contents), observed (text), session (images and descriptions of graphs
+ * that the log refers to), and of a session with communicators comms (these, what is posted and what is
+ * parked) and board (the state of the job's collectives, the same from all). CTL_CHANNEL fills channel (all but the arena) and arena; other refs are
  * zero.
  */
 struct ctl_dumped {
@@ -155,6 +197,8 @@ struct ctl_dumped {
 	uint64_t new_bytes;	/* of these, not in the store before */
 	uint64_t read_bytes;	/* copied from the device to the host */
 	uint64_t ns;
+	struct ctl_ref comms, board;
+	uint64_t fresh_bytes;	/* of the bytes, stored anew; new_bytes has maps, too, and is compressed */
 };
 
 struct ctl_restore {
@@ -168,6 +212,7 @@ struct ctl_restore {
 	uint32_t check;		/* 1: only reply whether the device is suitable */
 	uint32_t trust;		/* `also` of store_open_trusted() */
 	uint32_t guest;		/* 1: ctl_give() has given the channel whose arena it uses */
+	struct ctl_ref comms;	/* the board is the supervisor's to load */
 };
 
 struct ctl_restored {
@@ -195,12 +240,14 @@ _Static_assert(sizeof(struct ctl_reply) == 536, "wire");
 _Static_assert(sizeof(struct ctl_progress) == 64, "wire");
 _Static_assert(sizeof(struct ctl_ref) == 32, "wire");
 _Static_assert(sizeof(struct ctl_device) == 296, "wire");
-_Static_assert(sizeof(struct ctl_info) == 2136, "wire");
-_Static_assert(sizeof(struct ctl_freeze) == 32, "wire");
+_Static_assert(sizeof(struct ctl_info) == 2144, "wire");
+_Static_assert(sizeof(struct ctl_freeze) == 176, "wire");
+_Static_assert(sizeof(struct ctl_step) == 24, "wire");
+_Static_assert(sizeof(struct ctl_stepped) == 568, "wire");
 _Static_assert(sizeof(struct ctl_frozen) == 544, "wire");
-_Static_assert(sizeof(struct ctl_store) == 1040, "wire");
-_Static_assert(sizeof(struct ctl_dumped) == 736, "wire");
-_Static_assert(sizeof(struct ctl_restore) == 1536, "wire");
+_Static_assert(sizeof(struct ctl_store) == 1048, "wire");
+_Static_assert(sizeof(struct ctl_dumped) == 808, "wire");
+_Static_assert(sizeof(struct ctl_restore) == 1568, "wire");
 _Static_assert(sizeof(struct ctl_restored) == 1064, "wire");
 _Static_assert(sizeof(struct ctl_go) == 24, "wire");
 

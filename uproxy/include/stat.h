@@ -35,6 +35,12 @@ struct uproxy_kernels {
 	uint64_t no_ptx;		/* images that hold only machine code, for other devices */
 };
 
+/* The time while one or more of something went on. */
+struct uproxy_while {
+	uint64_t ns;			/* in all, up to `since` */
+	uint64_t since;			/* CLOCK_MONOTONIC: it goes on since then; 0: it does not */
+};
+
 struct uproxy_stat {
 	uint32_t magic;			/* UPROXY_STAT_MAGIC, stored last */
 	uint32_t version;		/* UPROXY_STAT_VERSION */
@@ -56,7 +62,7 @@ struct uproxy_stat {
 
 	uint64_t calls;			/* records executed */
 	uint64_t answered;		/* of these, with an answer */
-	uint64_t launches;		/* kernels, one for each grid */
+	uint64_t launches;		/* kernels, one for each grid, and collective operations */
 	uint64_t errors;		/* records that failed */
 	uint64_t bytes_to_device;	/* copied from host memory */
 	uint64_t bytes_to_host;
@@ -65,9 +71,14 @@ struct uproxy_stat {
 	uint64_t jit_ns;		/* spent in loading and compiling them */
 	uint64_t waits;			/* times that the proxy waited on an empty ring */
 	struct uproxy_kernels kernels;
+	uint64_t collectives;		/* collective operations and ends of pairs that have ended well here */
+	uint64_t coll_last;		/* collectives of several ranks that this one was the last to post */
+	struct uproxy_while coll_waits;	/* such calls waited for other ranks to make theirs */
+	struct uproxy_while coll_runs;	/* operations that the streams had come to ran, or waited for other devices */
 };
 
 _Static_assert(sizeof(struct uproxy_kernels) == 64, "file format");
-_Static_assert(sizeof(struct uproxy_stat) == 424, "file format");
+_Static_assert(sizeof(struct uproxy_while) == 16, "file format");
+_Static_assert(sizeof(struct uproxy_stat) == 472, "file format");
 
 #endif

@@ -28,7 +28,6 @@ static int tell_progress(const struct content_progress *p, const char *phase, ui
 static int save_file(struct store_writer *w, int fd, struct store_ref *ref, struct why *why)
 {
 	off_t len = lseek(fd, 0, SEEK_END);
-	struct store_object *o;
 	void *p;
 	int rc;
 
@@ -38,14 +37,7 @@ static int save_file(struct store_writer *w, int fd, struct store_ref *ref, stru
 		return why_set(why, rc, "the image of the channel cannot be read: %s",
 			       strerror(-rc));
 	}
-	rc = store_object_begin(w, &o);
-	if (!rc) {
-		rc = store_object_write(o, 0, p, len);
-		if (rc)
-			store_object_abort(o);
-		else
-			rc = store_object_end(o, 0, ref);
-	}
+	rc = store_object_whole(w, p, len, ref);
 	munmap(p, len);
 	return store_failed(why, rc);
 }

@@ -8,6 +8,12 @@
  * Queued work has no limit. The timeout is for the time in which no record is served, no call
  * answered and no operation of a stream completed (mark.c).
  *
+ * In a job of several ranks all proxies drain at once, and what all have posted runs to its end; calls that
+ * wait for what is parked stay open. A session that has nothing left to do waits until that is so of all
+ * (comm/save.c): until then an operation may start that brings parked records forward.
+ *
+ * A session that stands at the end of a step (atstep.h) takes no further record: these stay in the ring.
+ *
  * Meanwhile the client runs on. Its host functions run, too: the thread that asks for them passes
  * the gate (ring_request_anyway). An operation that waits for another act of the host (a value in
  * memory, a kernel that polls) holds up the dump until the timeout; then the session runs on.
@@ -17,10 +23,14 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "atstep.h"
+#include "board.h"
 #include "comm_i.h"
 #include "content.h"
-#include "park.h"
+#include "control.h"
 #include "uproxy_i.h"
+
+_Static_assert(CTL_SEATS == BOARD_SEATS, "control.h repeats it");
 
 #define LOOK_NS		10000000ull	/* between two looks at the streams */
 #define IDLE_MS_MAX	86400000ull
@@ -72,9 +82,6 @@ static int may_be(struct sv_session *s, struct why *why)
 			       "(cuMemExportToShareableHandle, cuIpcGetMemHandle, "
 			       "cuMemPoolExportPointer and what opens those), or events: what two "
 			       "sessions have in common cannot be saved");
-	if (comm_count() || park_count())
-		return why_set(why, -ENOTSUP, "the program has NCCL communicators: a job of several ranks "
-			       "that communicate cannot be saved yet");
 	if (__atomic_load_n(&s->log_full, __ATOMIC_RELAXED))
 		return why_set(why, -ENOTSUP,
 			       "the channel's log is full, so it lacks objects that the job has made "
@@ -95,6 +102,9 @@ struct freezing {
 	uint64_t served, unanswered;	/* records, at the last look */
 	uint64_t flood;			/* records served since the ring was empty */
 	unsigned int naps;
+	uint64_t cut;
+	const uint64_t *seats;
+	uint64_t left_open;		/* requests that stay in the ring */
 	struct why *why;
 };
 
@@ -178,6 +188,17 @@ static bool in_host_function(const struct sv_session *s, const struct stream *st
 {
 	return st->call &&
 	       __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE) < st->call;
+}
+
+bool freeze_waits_for_program(struct sv_session *s)
+{
+	CUresult r;
+	struct stream *st = busy(s, &r);
+
+	if (!st || r != CUDA_ERROR_NOT_READY)
+		return st;
+	st = busy_other(s, st);
+	return in_host_function(s, st) || st->wait_addr;
 }
 
 static const char *cause(const struct sv_session *s, const struct stream *st, char *text, size_t n)
@@ -303,14 +324,26 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 	f->flood = 0;
 	if (forsaken(f))
 		return -ECANCELED;
-	still = unanswered == hostfunc_open() && worker_idle();
+	if (comm_posted())
+		comm_run(s);
+	if (f->cut)
+		comm_step_aside();
+	still = unanswered == hostfunc_open() + comm_open() + f->left_open && worker_idle();
 	if (still)
 		st = busy(s, &res);
 	if (res && res != CUDA_ERROR_NOT_READY)
 		return why_set(f->why, -EIO, "the device is in error %d", res);
 	if (still && !st) {
-		hostfunc_release(s);
-		return 1;
+		bool all;
+		int rc = comm_cut(f->cut, f->seats, &all, f->why);
+
+		if (rc)
+			return rc;
+		if (all) {
+			hostfunc_release(s);
+			return 1;
+		}
+		f->moved = now_ns();	/* another session is late, and names the cause itself */
 	}
 	look(f, unanswered);
 	if (now_ns() - f->moved > f->held_ns) {
@@ -334,6 +367,8 @@ static int serve_one(void *arg, struct ring *r, const struct ring_record *rec)
 		return why_set(f->why, -ETIMEDOUT,
 			       "the program submits calls although the gate is closed");
 	f->served++;
+	if (comm_posted())
+		comm_run(f->s);
 	return serve_record(f->s, rec);
 }
 
@@ -357,22 +392,27 @@ static int flush(struct sv_session *s, struct why *why)
 
 /* ------------------------------------------------------------------------------ freeze, thaw */
 
-int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
+int freeze(struct sv_session *s, const struct ctl_freeze *how,
 	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why)
 {
-	uint64_t begin = now_ns();
-	struct freezing f = { .s = s, .begin = begin, .moved = begin, .tell = tell, .why = why };
+	uint64_t begin = now_ns(), idle_ms = how->idle_ms, held_ms = how->held_ms;
+	struct freezing f = { .s = s, .begin = begin, .moved = begin, .tell = tell, .why = why,
+			      .cut = how->cut, .seats = how->seats };
 	int rc = may_be(s, why);
 
 	if (rc)
 		return rc;
 	f.idle_ns = (idle_ms < IDLE_MS_MAX ? idle_ms : IDLE_MS_MAX) * 1000000;
 	f.held_ns = held_ms && held_ms < idle_ms ? held_ms * 1000000 : f.idle_ns;
-	rc = ring_freeze_when(s->ring, serve_one, settled, &f, -1);
-	if (rc)
+	f.left_open = how->at_step ? at_step_held() : 0;
+	rc = ring_freeze_when(s->ring, how->at_step ? NULL : serve_one, settled, &f, -1);
+	if (rc) {
+		comm_cut_ends();
 		return why_set(why, rc, "%s", rc == -ECANCELED ? "the conductor has gone" :
 			       ring_strerror(rc));
+	}
 	stat_state(s, UPROXY_FROZEN);
+	comm_stands(s, true);
 	rc = flush(s, why);
 	if (!rc && journal_compact(s) == -EBADMSG)
 		rc = why_set(why, -EBADMSG, "the channel's log is damaged");
@@ -387,8 +427,11 @@ int freeze(struct sv_session *s, uint64_t idle_ms, uint64_t held_ms,
 
 int thaw(struct sv_session *s)
 {
-	int rc = ring_thaw(s->ring);
+	int rc;
 
+	comm_cut_ends();
+	comm_stands(s, false);
+	rc = ring_thaw(s->ring);
 	stat_state(s, UPROXY_SERVING);
 	return rc;
 }

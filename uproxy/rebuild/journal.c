@@ -14,11 +14,13 @@
  * an unloaded image stays in the log if a needed one was loaded in its lifetime. A library comes
  * into a context when it is first used there, so the uses of images in contexts are kept likewise:
  * such a lifetime ends with the image or with the context.
+ * An entry whose record is parked is kept, with all that it refers to: a restore runs it later.
  * Entries are only dropped, never changed or moved. An entry that cannot be understood is kept.
  */
 #include <stdlib.h>
 
 #include "graph.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 #define NONE	UINT32_MAX
@@ -96,6 +98,7 @@ struct item {
 	bool makes, memory, ordered;
 	bool about;		/* changes or ends an object, whose maker may have left the log */
 	bool live, need, drop;
+	bool parked;		/* it has not run yet: it ends and changes nothing, and is kept */
 	uint64_t handle;
 };
 
@@ -385,6 +388,9 @@ static int note(void *arg, const struct singvgpu_log_entry *e, const void *data)
 	if (it->drop)
 		return 0;
 	rc = refer_all(v, it, r, e, data);
+	it->parked = r->park && park_has(it->seq);
+	if (it->parked)
+		return rc;
 	return rc ? rc : bind_item(v, i, r, e, data);
 }
 
@@ -473,7 +479,7 @@ static int fold_one(void *arg, const struct singvgpu_log_entry *e, const void *d
 
 	if (v->at++ >= v->n || it->seq != journal_seq(e))
 		return -EBADMSG;	/* the client has changed it meanwhile */
-	if (it->drop || !same_key(it, r, e, data, &k))
+	if (it->drop || it->parked || !same_key(it, r, e, data, &k))
 		return 0;
 	if (it->memory)			/* tells mappings of the same address apart */
 		k.a = mix(k.a ^ v->owner[(word(data, e->len, 0) - v->s->hal.window) / SV_GRANULE]);
@@ -627,7 +633,7 @@ static int decide(struct survey *v)
 			v->item[group_of(v, v->owner[g] - 1)].live = true;
 	for (uint32_t i = 0; i < v->n; i++) {
 		struct item *it = &v->item[i];
-		if (it->makes ? still_live(v, it) : !it->memory && !it->about)
+		if (it->parked || (it->makes ? still_live(v, it) : !it->memory && !it->about))
 			need(v, i, stack);
 	}
 	while (spread(v, stack) || keep_order(v, stack))

@@ -174,7 +174,6 @@ static int collect(struct sv_session *s, struct text *t, struct why *why)
 int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref *observed,
 		 struct why *why)
 {
-	struct store_object *o;
 	size_t len = 0;
 	char *text = NULL;
 	struct text t;
@@ -189,14 +188,7 @@ int observe_dump(struct sv_session *s, struct store_writer *w, struct store_ref 
 	if (f)
 		fclose(f);
 	end_text(&t);
-	rc = text ? store_object_begin(w, &o) : -ENOMEM;
-	if (!rc) {
-		rc = store_object_write(o, 0, text, len);
-		if (rc)
-			store_object_abort(o);
-		else
-			rc = store_object_end(o, 0, observed);
-	}
+	rc = text ? store_object_whole(w, text, len, observed) : -ENOMEM;
 	free(text);
 	return store_failed(why, rc);
 }

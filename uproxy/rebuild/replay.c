@@ -17,6 +17,7 @@
 
 #include "content.h"
 #include "control.h"
+#include "park.h"
 #include "uproxy_i.h"
 
 #define CHANNEL_MAX	(256ull << 20)	/* bytes, without the arena */
@@ -104,9 +105,11 @@ static int again(void *arg, const struct singvgpu_log_entry *e, const void *data
 				   .data = data };
 	const struct record *h = record_of(e->op);
 	const char *rule = NULL;
-	int rc;
+	int rc = 0;
 
-	if (!h || !(h->flags & RECORD_LOG))
+	if (h && h->park && park_has(rec.seq))
+		;		/* it was parked, and will run when it would have */
+	else if (!h || !(h->flags & RECORD_LOG))
 		rc = -ENOSYS;
 	else
 		rc = serve_again(r->s, &rec, &rule);
@@ -291,6 +294,8 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 #define REF(name) (memcpy(&ref, from->name.bytes, sizeof(ref)), &ref)
 	rc = kept_restore(st, REF(session), why);
 	if (!rc)
+		rc = comms_expect(st, REF(comms), why);
+	if (!rc)
 		rc = observe_expect(st, REF(observed), why);
 	if (!rc)
 		rc = replay_log(s, p, &to->records, why);
@@ -300,6 +305,8 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 	t[2] = now_ns();
 	if (!rc)
 		rc = content_restore(s, st, REF(device), p, &stats, why);
+	if (!rc)
+		rc = comms_restore(s, why);
 	t[3] = now_ns();
 	to->replay_ns = t[1] - t[0];
 	to->compare_ns = t[2] - t[1];

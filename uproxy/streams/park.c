@@ -81,6 +81,9 @@ static uint64_t parked;			/* records, and streams held */
 static uint64_t records_parked;
 static uint64_t queues_idle;		/* that the next tidy() may free */
 static struct parked *running;		/* by park_run() */
+static bool again;			/* a saved record is parked, due or not */
+static uint64_t *expected;		/* numbers of saved records, ascending */
+static size_t nexpected, expected_room;
 
 #define QUEUES_IDLE_MAX	64
 #define COMM_NAME	(1ull << 63)	/* a communicator's number among names; handles do not have it */
@@ -113,6 +116,16 @@ bool park_answered(const struct ring_record *rec, const struct record *r)
 uint64_t park_count(void)
 {
 	return records_parked;
+}
+
+uint64_t park_open(void)
+{
+	uint64_t n = 0;
+
+	for (const struct queue *q = queues; q; q = q->next)
+		for (const struct parked *p = q->first; p; p = p->next)
+			n += p->rec.cpl != 0;
+	return n;
 }
 
 static struct queue *queue_new(struct stream *st)
@@ -356,7 +369,7 @@ static CUresult event_makes_room(struct sv_session *s, struct name *n, uint64_t 
 	return r;
 }
 
-/* Runs a parked record of an event, or not if a later one has been recorded and nothing waits for this. */
+/* Runs a parked record of an event, or not if a later one has been recorded and nobody waits for this. */
 static void run_version(struct sv_session *s, const struct parked *p)
 {
 	struct version *v = p->version;
@@ -371,7 +384,7 @@ static void run_version(struct sv_session *s, const struct parked *p)
 	} else if (v->number > n->held_number) {
 		r = event_makes_room(s, n, v->number);
 		n->held = v;
-	} else if (v->refs > 1) {
+	} else if (v->refs > 1 || p->rec.cpl) {
 		r = s->hal.drv.cuEventCreate(&v->copy, CU_EVENT_DISABLE_TIMING);
 		event_instead(v->copy);
 	} else {
@@ -448,7 +461,7 @@ static enum park_answer park_in_stream(struct sv_session *s, const struct ring_r
 	if (r->event)
 		n = name_find(name_of(rec, r));
 	wait_for_name(&w, n, r);
-	if (!w.n && !w.failed && !park_busy(st) && !is_closed(r))
+	if (!w.n && !w.failed && !park_busy(st) && !is_closed(r) && !again)
 		return n && r->versions && !r->waits ? recorded_now(s, n) : PARK_RUN;
 	if (!st->queue && !queue_new(st)) {
 		free(w.pos);
@@ -478,7 +491,7 @@ static enum park_answer park_alone(const struct ring_record *rec, const struct r
 	wait_for_name(&w, n, r);
 	if (of)
 		wait_for_all(&w);
-	if (!w.n && !w.failed)
+	if (!w.n && !w.failed && !again)
 		return PARK_RUN;
 	if (r->event && !n && !(n = name_get(field(rec, r->event)))) {
 		free(w.pos);
@@ -533,9 +546,8 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
 
 /* ------------------------------------------------------------------------------ holding and running */
 
-int park_hold(struct sv_session *s, struct stream *st)
+int park_hold(struct stream *st)
 {
-	(void)s;
 	if (!st->queue && !queue_new(st))
 		return -ENOMEM;
 	/* A parked record has its ticket, which is passed when the stream is released. */
@@ -612,4 +624,131 @@ void park_run(struct sv_session *s)
 		forget_all();
 	else if (queues_idle > QUEUES_IDLE_MAX)
 		tidy();
+}
+
+/* ------------------------------------------------------------------------------ saving and parking again */
+
+bool park_has(uint64_t seq)
+{
+	for (size_t lo = 0, hi = nexpected; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (expected[mid] == seq)
+			return true;
+		if (expected[mid] < seq)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (const struct queue *q = queues; q; q = q->next)
+		for (const struct parked *p = q->first; p; p = p->next)
+			if (p->rec.seq == seq)
+				return true;
+	return false;
+}
+
+int park_expect(uint64_t seq)
+{
+	if (nexpected && seq <= expected[nexpected - 1])
+		return -EBADMSG;
+	if (nexpected == expected_room) {
+		size_t room = expected_room ? 2 * expected_room : 64;
+		uint64_t *more = realloc(expected, room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		expected = more;
+		expected_room = room;
+	}
+	expected[nexpected++] = seq;
+	return 0;
+}
+
+void park_expect_none(void)
+{
+	free(expected);
+	expected = NULL;
+	nexpected = expected_room = 0;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+	const struct parked *const *p = a, *const *q = b;
+
+	return (*p)->rec.seq < (*q)->rec.seq ? -1 : (*p)->rec.seq > (*q)->rec.seq;
+}
+
+/*
+ * The recordings that have run are complete, since the streams are idle. They are of interest where the
+ * next parked wait, or a later record, would otherwise take an earlier, parked recording for the last one.
+ */
+static int tell_recorded(struct parked *const *list, size_t i, uint64_t event, uint64_t number,
+			 int (*fn)(void *arg, const struct ring_record *rec, uint64_t event), void *arg)
+{
+	static const struct ring_record recorded = { .op = PARK_RECORDED };
+	uint64_t last = 0;
+	bool parked_before = false;
+
+	while (i-- && !last) {
+		const struct version *v = list[i]->version;
+
+		if (!v || v->event != event)
+			continue;
+		last = v->number;
+		parked_before = true;
+	}
+	return parked_before && number > last ? fn(arg, &recorded, event) : 0;
+}
+
+static int each(struct parked *const *list, size_t n,
+		int (*fn)(void *arg, const struct ring_record *rec, uint64_t event), void *arg)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		const struct parked *p = list[i];
+
+		if (p->version && p->row->waits)
+			rc = tell_recorded(list, i, p->version->event, p->version->number, fn, arg);
+		rc = rc ?: fn(arg, &p->rec, 0);
+	}
+	for (size_t i = 0; i < nnames && !rc; i++)
+		rc = tell_recorded(list, n, names[i].what, names[i].last_number, fn, arg);
+	return rc;
+}
+
+int park_each(int (*fn)(void *arg, const struct ring_record *rec, uint64_t event), void *arg)
+{
+	struct parked **list = malloc((records_parked + 1) * sizeof(struct parked *));
+	size_t n = 0;
+	int rc;
+
+	if (!list)
+		return -ENOMEM;
+	for (struct queue *q = queues; q; q = q->next)
+		for (struct parked *p = q->first; p; p = p->next)
+			list[n++] = p;
+	qsort(list, n, sizeof(struct parked *), by_seq);
+	rc = each(list, n, fn, arg);
+	free(list);
+	return rc;
+}
+
+int park_again(struct sv_session *s, const struct ring_record *rec, uint64_t event)
+{
+	const struct record *r;
+	struct name *n;
+	enum park_answer how;
+
+	if (rec->op == PARK_RECORDED) {
+		n = name_find(event);
+		return n && recorded_now(s, n) == PARK_RUN ? 0 : -EBADMSG;
+	}
+	r = record_of(rec->op);
+	if (!r || (r->fn && (rec->len < r->size || (rec->len > r->size && !(r->flags & RECORD_TAIL)))))
+		return -EBADMSG;
+	again = true;
+	how = park_take(s, rec, r);
+	again = false;
+	return how == PARK_PARKED ? 0 : how == PARK_NO_MEMORY ? -ENOMEM : -EBADMSG;
 }

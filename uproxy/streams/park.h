@@ -45,7 +45,7 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
  * park_hold: what is put into the stream from now on waits. From a handler of the stream's record,
  * once for each; -ENOMEM. park_release: no longer; park_run() then runs what can run.
  */
-int park_hold(struct sv_session *s, struct stream *st);
+int park_hold(struct stream *st);
 void park_release(struct stream *st);
 void park_run(struct sv_session *s);
 
@@ -64,7 +64,26 @@ bool park_busy(const struct stream *st);
 /* Is a collective of this communicator parked? */
 bool park_posting(uint64_t comm);
 
-/* The number of records that are parked. */
+/* The number of records that are parked, and of these that are requests, whose answers are open. */
 uint64_t park_count(void);
+uint64_t park_open(void);
+
+/*
+ * For a dump: what is parked, in the order of the records. fn() gets a record; or with op PARK_RECORDED and
+ * `event`: the event was recorded there by a record that has run, which waits behind it refer to. It returns
+ * 0 or an errno, which ends it. A session that parks these again, each by park_again() in this order, with
+ * park_hold() for streams between them as it was called, waits for the same. Nothing runs until park_run().
+ */
+#define PARK_RECORDED	UINT16_MAX
+int park_each(int (*fn)(void *arg, const struct ring_record *rec, uint64_t event), void *arg);
+int park_again(struct sv_session *s, const struct ring_record *rec, uint64_t event);
+
+/*
+ * park_has: is the record with this number parked? Those of a saved session are before park_again(), too:
+ * park_expect() gets their numbers, ascending; -EBADMSG, -ENOMEM. park_expect_none: no longer.
+ */
+bool park_has(uint64_t seq);
+int park_expect(uint64_t seq);
+void park_expect_none(void);
 
 #endif /* PARK_H */

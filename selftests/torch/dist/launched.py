@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 
-def trained(rank, n):
-    """Three steps, against one process's on the CPU that has all batches."""
+def trained(rank, n, steps=3, before=lambda step: None, after=lambda step, loss: None):
+    """Steps, against one process's on the CPU that has all batches; what is done before and after each of them."""
     random = torch.Generator().manual_seed(3)
-    x, y = torch.randn(3, n, 4, 8, generator=random), torch.randn(3, n, 4, 2, generator=random)
+    x, y = torch.randn(steps, n, 4, 8, generator=random), torch.randn(steps, n, 4, 2, generator=random)
     make = lambda: nn.Sequential(nn.Linear(8, 30), nn.Tanh(), nn.Linear(30, 2))  # noqa: E731
     torch.manual_seed(1)
     alone = make()
@@ -26,10 +26,15 @@ def trained(rank, n):
     both = [(alone, x.flatten(1, 2), y.flatten(1, 2)), (model, x[:, rank].cuda(), y[:, rank].cuda())]
     for m, inputs, wanted in both:
         optimiser = torch.optim.SGD(m.parameters(), lr=0.1)
-        for step in range(3):
+        for step in range(steps):
+            if m is model:
+                before(step)
             optimiser.zero_grad()
-            F.mse_loss(m(inputs[step]), wanted[step]).backward()
+            loss = F.mse_loss(m(inputs[step]), wanted[step])
+            loss.backward()
             optimiser.step()
+            if m is model:
+                after(step, loss)
     for (name, p), q in zip(model.module.named_parameters(), alone.parameters()):
         check.close(name, p, q, 1e-4)
         ranks.alike(name, p)

@@ -31,11 +31,13 @@
 #define TICK_MS		100
 #define HURRY		-15	/* nice */
 #define BROKEN_MS	10000	/* for CRIU to let the tree go after images_close() */
+#define LAST_MS		60000	/* for CRIU to let a restored tree go, and end */
 #define ALONE_MS	60000	/* for other dumps to end */
+#define OLD_NS		1000000000ull	/* for a list of tables */
 
 static const char script[] =
 "#!/bin/sh\n"
-"case $CRTOOLS_SCRIPT_ACTION in post-dump|post-restore)\n"
+"case $CRTOOLS_SCRIPT_ACTION in pre-dump|post-dump|post-restore)\n"
 "\techo $CRTOOLS_SCRIPT_ACTION $CRTOOLS_INIT_PID >/proc/%1$d/fd/%2$d &&\n"
 "\t\tread r </proc/%1$d/fd/%3$d && exit $r\n"
 "\texit 1\n"
@@ -327,6 +329,8 @@ static int start(struct run *r, struct child *c)
 static void give_up(struct run *r, uint64_t now)
 {
 	if (!r->images_gone) {
+		if (r->before_end)
+			r->before_end(r);
 		images_close(r->images);
 		r->images = NULL;
 		r->images_gone = true;
@@ -336,7 +340,7 @@ static void give_up(struct run *r, uint64_t now)
 	}
 }
 
-/* The action script has reached its point and written "post-dump 123\n". */
+/* The action script has reached a point and written "post-dump 123\n"; before a dump, "pre-dump\n". */
 static void hear(struct run *r)
 {
 	char text[128];
@@ -347,8 +351,12 @@ static void hear(struct run *r)
 		return;
 	text[n] = 0;
 	(void)sscanf(text, "%*s %d", &pid);
-	r->heard = true;
-	r->err = r->err ?: r->at_point(r, pid);
+	if (!strncmp(text, "pre-dump", 8)) {
+		r->err = r->err ?: r->before ? r->before(r) : 0;
+	} else {
+		r->heard = true;
+		r->err = r->err ?: r->at_point(r, pid);
+	}
 	if (write(r->to[1], r->err ? "1\n" : "0\n", 2) != 2)
 		r->err = r->err ?: -EPIPE;
 }
@@ -366,6 +374,10 @@ static void look_after(struct run *r)
 	}
 	if (r->err && !r->heard)
 		give_up(r, now);
+	if (r->heard && r->kill_at && now > r->kill_at) {
+		r->err = r->err ?: why_set(r->why, -ETIMEDOUT, "CRIU has restored the processes, and does not let them go");
+		kill(r->pid, SIGKILL);
+	}
 }
 
 /* Serves the script until CRIU has ended; stores its status in r->status. */
@@ -416,23 +428,59 @@ static int images_why(struct run *r, int err)
 	return err;
 }
 
-static int dumped(struct run *r, pid_t pid)
+static int about_to_dump(struct run *r)
 {
 	struct criu_dump *d = r->arg;
-	uint64_t start;
+	uint64_t start = criu_now();
+	int err = d->ready ? d->ready(d->arg, r->why) : 0;
+
+	/* Other dumps have come and gone meanwhile. */
+	if (criu_now() - start > OLD_NS)
+		criu_tables(r);
+	if (!err)
+		r->links = criu_links_lock(d->alone, ALONE_MS);
+	return err;
+}
+
+/* If CRIU lets the tree go in this moment, by itself, the tree's clocks may go back. */
+static void given_up(struct run *r)
+{
+	struct criu_dump *d = r->arg;
+	uint64_t clocks;
+
+	images_asked(r->images, &d->since_ns, &clocks);
+	if (d->lets_go && d->since_ns && criu_holds(r->pid, d->pid))
+		d->lets_go(d->arg);
+}
+
+static int all_there(struct run *r)
+{
+	struct criu_dump *d = r->arg;
 	int err;
 
-	(void)pid;
 	add_plugin_images(r);
 	err = r->err ?: images_settle(r->images);
 	if (err)
 		return images_why(r, err);
 	err = criu_links_read(&d->links, r->images);
-	if (err)
-		return why_set(r->why, err, "CRIU's list of files cannot be read");
+	return err ? why_set(r->why, err, "CRIU's list of files cannot be read") : 0;
+}
+
+static int dumped(struct run *r, pid_t pid)
+{
+	struct criu_dump *d = r->arg;
+	int err = all_there(r);
+	uint64_t start;
+
+	(void)pid;
+	images_asked(r->images, &d->since_ns, &start);
+	d->stood_ns = d->since_ns && start > d->since_ns ? start - d->since_ns : 0;
 	start = criu_now();
-	err = d->frozen ? d->frozen(d->arg, r->why) : 0;
+	if (!err && d->frozen)
+		err = d->frozen(d->arg, r->why);
 	r->point_ns = criu_now() - start;
+	if (d->lets_go && (err || d->leave_running))
+		d->lets_go(d->arg);
 	return err;
 }
 
@@ -501,14 +549,15 @@ int criu_dump(struct criu_dump *d, struct why *why)
 	if (err)
 		return err;
 	r.arg = d;
+	r.before = about_to_dump;
 	r.at_point = dumped;
+	r.before_end = given_up;
 	r.progress = d->progress;
 	r.progress_arg = d->arg;
 	r.limit = d->limit_ms ? criu_now() + d->limit_ms * 1000000ull : 0;
 	dump_args(&a, &r, d);
 	d->met = false;
 	d->links = (struct criu_links){ NULL, 0 };
-	r.links = criu_links_lock(d->alone, ALONE_MS);
 	criu_tables(&r);
 	err = a.failed ? -E2BIG : images_capture(&r.images, r.dir, d->sink);
 	if (!err)
@@ -516,7 +565,9 @@ int criu_dump(struct criu_dump *d, struct why *why)
 	if (err) {
 		why_set(why, err, "CRIU cannot be started: %s", strerror(-err));
 	} else {
+		d->criu_pid = r.pid;
 		attend(&r);
+		d->criu_pid = 0;
 		d->bytes = r.images ? images_bytes(r.images) : 0;
 		criu_frozen_time(&r, d);
 		err = killed(&r, d) ? 0 : criu_verdict(&r, "dump", d->pid);
@@ -545,14 +596,29 @@ static pid_t find_inner(void *arg, int pid)
 	return criu_find_pid(*(pid_t *)arg, pid);
 }
 
-static int restored(struct run *r, pid_t pid)
+static int made(struct run *r, pid_t pid)
 {
 	struct criu_restore *d = r->arg;
 	int err = images_fill(r->images, find_inner, &pid);
+	uint64_t asked;
 
 	if (err)
 		return images_why(r, err);
+	images_asked(r->images, &asked, &d->since_ns);
 	return !d->ready ? 0 : d->ready(d->arg, pid, r->why);
+}
+
+/*
+ * If a process ends while CRIU detaches from the others, CRIU kills them, and may wait for ever for one of which it
+ * still traces a thread.
+ */
+static int restored(struct run *r, pid_t pid)
+{
+	const struct criu_restore *d = r->arg;
+	int err = made(r, pid);
+
+	r->kill_at = criu_now() + (d->last_ms ?: LAST_MS) * 1000000ull;
+	return err;
 }
 
 static pid_t read_pid(struct run *r)

@@ -5,8 +5,10 @@
  * CRIU runs as a child of the caller. Its images go through images.h; only its log becomes a file.
  * During a dump:
  *
- *   criu_dump() ── starts ──► criu dump --stream: freezes the tree, images ──► sink
- *       ▲                        │ post-dump: all is out, the tree is still frozen
+ *   criu_dump() ── starts ──► criu dump --stream: gets ready, the tree runs
+ *       ▲                        │ pre-dump
+ *       ├── ready() ◄────────────┤   0: CRIU freezes the tree, images ──► sink
+ *       │                        │ post-dump: all is out, the tree is still frozen
  *       └── frozen() ◄───────────┘
  *             0: CRIU kills the tree, or lets it run (leave_running)
  *         not 0, or the caller is dead: CRIU fails and lets the tree run on
@@ -75,17 +77,28 @@ struct criu_dump {
 	size_t n_keys;
 	const char *env[3];	/* "NAME=value" for the plugin; NULL: no more */
 	const struct images_sink *sink;
-	long limit_ms;		/* timeout until post-dump; 0: none. frozen() has none */
+	long limit_ms;		/* until post-dump; 0: none. For frozen() there is none */
 	bool alone;		/* no other dump of ours on this host shall make links meanwhile */
 
+	/* CRIU is about to freeze the tree. 0: go on. *why is the dump's. May be NULL. */
+	int (*ready)(void *arg, struct why *why);
 	/* The tree is frozen and all images are in the sink. 0: go on. *why is the dump's. */
 	int (*frozen)(void *arg, struct why *why);
+	/*
+	 * The tree, of which no thread runs yet, will run on: after frozen(), or the dump has failed or is given up.
+	 * It is not called if CRIU fails by itself. May be NULL.
+	 */
+	void (*lets_go)(void *arg);
 	/* Called every 100 ms: bytes of images so far. Not 0: give up (-ECANCELED). May be NULL. */
 	int (*progress)(void *arg, uint64_t bytes);
 	void *arg;
 
-	/* for frozen(); removed when CRIU has ended */
+	pid_t criu_pid;		/* for ready(), which may take long: CRIU, a zombie if it has ended */
+
+	/* for frozen() and lets_go(); removed when CRIU has ended */
 	struct criu_links links;
+	uint64_t since_ns;	/* the tree stands still since then, at least; CLOCK_MONOTONIC, 0: not known */
+	uint64_t stood_ns;	/* from then until CRIU has read that clock, at most */
 
 	/* results */
 	bool met;		/* a link has the name of a file: try again, alone */
@@ -113,11 +126,13 @@ struct criu_restore {
 	const struct criu_links *links;
 	const char *tag;
 	long limit_ms;
+	long last_ms;		/* from ready() to CRIU's end, at most (-ETIMEDOUT); 0: a minute */
 	/* The tree exists, but does not run yet. pid: of the root. 0: go on. May be NULL. */
 	int (*ready)(void *arg, pid_t pid, struct why *why);
 	int (*progress)(void *arg, uint64_t bytes);
 	void *arg;
 
+	uint64_t since_ns;	/* for ready(): since then CLOCK_MONOTONIC goes on for the tree; 0: not known */
 	pid_t pid;		/* result: the root, a child of the caller or of its subreaper */
 	uint64_t bytes;
 };

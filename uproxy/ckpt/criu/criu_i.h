@@ -18,12 +18,14 @@ struct run {
 	pid_t pid;
 	int from[2], to[2];	/* pipes of the action script */
 	int script;
+	int (*before)(struct run *r);	/* at pre-dump; or NULL */
 	int (*at_point)(struct run *r, pid_t pid);
 	void *arg;
+	void (*before_end)(struct run *r);	/* CRIU will be made to fail; or NULL */
 	int (*progress)(void *arg, uint64_t bytes);
 	void *progress_arg;
 	uint64_t limit, kill_at;	/* ns, CLOCK_MONOTONIC; 0: none */
-	bool heard;		/* the action script has reached its point */
+	bool heard;		/* the action script has reached post-dump or post-restore */
 	uint64_t point_ns;	/* time that at_point() took */
 	char *tables;		/* nftables' tables before the dump */
 	int links;		/* the lock of criu_links_lock(), or -1 */
@@ -78,6 +80,9 @@ void criu_mend(struct run *r, pid_t root);
 
 /* The process exists and is no zombie. */
 bool criu_alive(pid_t pid);
+
+/* Does this CRIU have all threads of the tree, so that none of them runs its own program? */
+bool criu_holds(pid_t criu, pid_t root);
 
 /* The process of root's tree that has that pid in its own namespace; 0: there is none. */
 pid_t criu_find_pid(pid_t root, int inner);

@@ -27,6 +27,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "criu_i.h"
 #include "images_i.h"
 
 #define BLOCK		(1u << 20)	/* bytes of one write to the sink */
@@ -91,6 +92,8 @@ struct images {
 	int error;
 	char what[64];
 	uint64_t bytes;
+	uint64_t process_ns, clock_ns;	/* images_asked(); atomic */
+	bool clock_given;	/* restore: the image of clocks; the server's */
 	struct image *added;	/* by images_add() */
 
 	/* restore: the small images */
@@ -175,6 +178,35 @@ static int receive(int s, void *data, size_t len)
 		at += n;
 	}
 	return 1;
+}
+
+static void note_time(uint64_t *ns)
+{
+	if (!__atomic_load_n(ns, __ATOMIC_RELAXED))
+		__atomic_store_n(ns, criu_now(), __ATOMIC_RELAXED);
+}
+
+void images_asked(const struct images *i, uint64_t *process_ns, uint64_t *clock_ns)
+{
+	*process_ns = __atomic_load_n(&i->process_ns, __ATOMIC_RELAXED);
+	*clock_ns = __atomic_load_n(&i->clock_ns, __ATOMIC_RELAXED);
+}
+
+/* A dump: files.img is the second image, after the freeze and before all memory. */
+static void note_asked(struct images *i, const char *name)
+{
+	if (!strcmp(name, "files.img") || !strncmp(name, "core-", 5))
+		note_time(&i->process_ns);
+	else if (!strncmp(name, "timens-", 7))
+		note_time(&i->clock_ns);
+}
+
+/* A restore: CRIU sets the clock after it has been given that image, and before it asks for another one. */
+static void note_given(struct images *i, const char *name)
+{
+	if (i->clock_given)
+		note_time(&i->clock_ns);
+	i->clock_given |= !strncmp(name, "timens-", 7);
 }
 
 /* Receives the name of a request. 1, 0: the peer has hung up, or -errno. */
@@ -533,6 +565,7 @@ static int begin_image(struct images *i)
 
 	if (rc <= 0)
 		return rc;
+	note_asked(i, name);
 	fd = receive_fd(i->conn);
 	if (fd < 0)
 		return fd;
@@ -801,6 +834,7 @@ static int serve_image(struct images *i)
 
 	if (rc <= 0)
 		return rc;
+	note_given(i, name);
 	data = put_instead(i, name, &size) ?: direct_pagemap(i->direct, name, &size) ?:
 	       find_small(i, name, &size);
 	err = data ? 0 : i->source.open(i->source.arg, name, &object, &size);

@@ -83,8 +83,28 @@ int images_fill(struct images *i, pid_t (*find)(void *arg, int pid), void *arg);
 uint64_t images_bytes(const struct images *i);
 int images_failed(struct images *i, char *what);
 
+/*
+ * A dump: when CRIU has asked for an image that it begins when it has frozen the tree, and for that of clocks: soon
+ * after it reads CLOCK_MONOTONIC, with which a restored tree goes on. A restore: when that has been set, at
+ * the latest, in *clock_ns. On this clock; 0: it has not.
+ */
+void images_asked(const struct images *i, uint64_t *process_ns, uint64_t *clock_ns);
+
 /* Ends all threads, whatever CRIU does. 0, or -errno of the first failure. */
 int images_close(struct images *i);
+
+/* ------------------------------------------------------------------------- images_pages.c */
+
+struct images_process {
+	int pid, parent;	/* in the job's namespace; parent 0: none */
+	int pages;		/* its memory is in "pages-N.img"; 0: in none */
+};
+
+/*
+ * The processes of a dump, each once and by pid, from the object "small"; the caller frees *p. -EBADMSG: the object
+ * is none.
+ */
+int images_processes(const void *small, size_t len, struct images_process **p, size_t *n);
 
 /* ------------------------------------------------------------------------- images_store.c */
 

@@ -151,6 +151,47 @@ pid_t criu_find_pid(pid_t root, int inner)
 	return found;
 }
 
+/* The process that traces a thread; -1: it is none that could run. */
+static pid_t tracer_of(pid_t pid, const char *tid)
+{
+	char path[64], line[128], state = 'X';
+	int tracer = 0;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", pid, tid);
+	in = fopen(path, "re");
+	while (in && fgets(line, sizeof(line), in))
+		if (sscanf(line, "State: %c", &state) != 1 && sscanf(line, "TracerPid: %d", &tracer) == 1)
+			break;
+	if (in)
+		fclose(in);
+	return state == 'Z' || state == 'X' ? -1 : tracer;
+}
+
+bool criu_holds(pid_t criu, pid_t root)
+{
+	pid_t *pid = malloc(TREE_MAX * sizeof(*pid)), tracer;
+	size_t n = pid ? tree(root, pid) : 0;
+	bool all = n && n < TREE_MAX;
+	char path[32];
+
+	for (size_t i = 0; i < n && all; i++) {
+		struct dirent *e;
+		DIR *tasks;
+
+		snprintf(path, sizeof(path), "/proc/%d/task", pid[i]);
+		tasks = opendir(path);
+		while (tasks && all && (e = readdir(tasks))) {
+			tracer = *e->d_name == '.' ? -1 : tracer_of(pid[i], e->d_name);
+			all = tracer < 0 || tracer == criu;
+		}
+		if (tasks)
+			closedir(tasks);
+	}
+	free(pid);
+	return all;
+}
+
 /* Calls each with the link of every fd of the tree ("socket:[5]"), until it returns true. */
 static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, const char *what), void *arg)
 {
@@ -253,6 +294,7 @@ static char *nft(const struct criu *c, const char *args)
 
 void criu_tables(struct run *r)
 {
+	free(r->tables);
 	r->tables = nft(r->criu, "list tables");
 }
 

@@ -515,17 +515,9 @@ static int look_all(struct saving *sv)
 
 static int save_text(struct saving *sv, const char *name, const char *text, size_t len)
 {
-	struct store_object *o;
 	struct store_ref ref;
-	int err = stored(sv, store_object_begin(sv->w, &o));
+	int err = stored(sv, store_object_whole(sv->w, text, len, &ref));
 
-	if (err)
-		return err;
-	err = stored(sv, store_object_write(o, 0, text, len));
-	if (err)
-		store_object_abort(o);
-	else
-		err = stored(sv, store_object_end(o, len, &ref));
 	return err ?: add_part(sv, name, &ref);
 }
 

@@ -110,6 +110,16 @@ int store_io_truncate(int fd, const char *name, uint64_t len)
 	return err ? err : ftruncate(fd, len) ? -errno : 0;
 }
 
+int store_io_allocate(int fd, const char *name, uint64_t len)
+{
+	int err = hook(IO_ALLOCATE, name, NULL, len, NULL);
+
+	if (!err && !fallocate(fd, 0, 0, len))
+		return 1;
+	/* ext4 and others leave what there was room for, and the file as long as that. */
+	return store_io_truncate(fd, name, 0);
+}
+
 int store_io_rename(int dir, const char *from, const char *to)
 {
 	int err = hook(IO_RENAME, from, to, 0, NULL);

@@ -462,3 +462,17 @@ int store_object_end(struct store_object *o, uint64_t size, struct store_ref *re
 	store_object_abort(o);
 	return err;
 }
+
+int store_object_whole(struct store_writer *w, const void *data, size_t len, struct store_ref *ref)
+{
+	struct store_object *o;
+	int err = store_object_begin(w, &o);
+
+	if (err)
+		return err;
+	err = len ? store_object_write(o, 0, data, len) : 0;
+	if (!err)
+		return store_object_end(o, len, ref);
+	store_object_abort(o);
+	return err;
+}

@@ -152,6 +152,21 @@ struct store_digest store_zero(const struct store *s);
  */
 int store_writer_open(struct store *s, unsigned int flags, struct store_writer **w);
 
+/*
+ * store_claims_make: a memfd by which the writers of one checkpoint, in several processes, store each
+ * page once although none of it is durable yet. `bytes`: about as much as they will write in all; the
+ * table takes about 0.6 % of that. The caller closes it.
+ *
+ * store_writer_claims: joins, before the first write. The writer may then rely on pages that another one
+ * has begun to store, so that its flush waits until these are durable, and fails if they never will be:
+ * -ECANCELED the other one was closed unflushed, -EOWNERDEAD it has died, -EBADMSG it has stored
+ * something else. `wait` (unless NULL) is called several times a second meanwhile, and not 0 ends it
+ * with that error. So one thread must not flush two writers in turn. The caller may close `fd`.
+ * -EINVAL: fd is no such table, or of another store.
+ */
+int store_claims_make(struct store *s, uint64_t bytes, int *fd);
+int store_writer_claims(struct store_writer *w, int fd, int (*wait)(void *arg), void *arg);
+
 /* Any number of objects may be under way in one writer. */
 int store_object_begin(struct store_writer *w, struct store_object **o);
 
@@ -203,6 +218,9 @@ int store_object_join(struct store_object *o, struct store_object *lane);
  * Frees the object, also when it fails. -EINVAL a page was written twice, or lies behind `size`.
  */
 int store_object_end(struct store_object *o, uint64_t size, struct store_ref *ref);
+
+/* Begins, writes and ends an object of these bytes. */
+int store_object_whole(struct store_writer *w, const void *data, size_t len, struct store_ref *ref);
 void store_object_abort(struct store_object *o);
 
 /* store_writer_flush: finishes the open segment; returns when all refs given out are durable. */
@@ -211,7 +229,7 @@ int store_writer_flush(struct store_writer *w);
 struct store_writer_stats {
 	uint64_t in;	 /* bytes of the objects, zeros and tails counted as whole pages */
 	uint64_t zero;	 /* of these: zeros, given or left out within a write */
-	uint64_t known;	 /* of these: pages that the store had */
+	uint64_t known;	 /* of these: pages that the store had, or that another writer stores */
 	uint64_t fresh;	 /* of these: pages stored anew (maps of objects not counted) */
 	uint64_t stored; /* bytes of the files that this writer added: pages, maps, indices */
 	double seconds;	 /* since it was opened, up to the end of the last flush */

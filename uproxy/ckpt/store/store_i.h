@@ -8,6 +8,8 @@
  *   2. A checkpoint in cp/ needs only segments in seg/ whose directory entries are synced.
  *   3. gc deletes with the lock held exclusively; every handle holds it shared.
  *   4. Digests are looked up by hints (lookup.c); each hint is checked against the segment's index.
+ *   5. A writer may rely on a page that another one has promised to store (claims.c), until its flush:
+ *      that succeeds only when the page is durable, and its digest in the segment's index the same.
  */
 #ifndef STORE_I_H
 #define STORE_I_H
@@ -96,7 +98,10 @@ static inline bool digest_none(struct store_digest d)
 
 /* ------------------------------------------------------------------ io.c */
 
-enum io_op { IO_CREATE, IO_READ, IO_WRITE, IO_SYNC, IO_TRUNCATE, IO_RENAME, IO_UNLINK, IO_DIRSYNC };
+enum io_op {
+	IO_CREATE, IO_READ, IO_WRITE, IO_SYNC, IO_TRUNCATE, IO_RENAME, IO_UNLINK, IO_DIRSYNC,
+	IO_ALLOCATE
+};
 
 struct io_event {
 	enum io_op op;
@@ -115,6 +120,8 @@ ssize_t store_io_read(int fd, const char *name, void *buf, size_t len, uint64_t 
 int store_io_write(int fd, const char *name, const void *buf, size_t len, uint64_t off);
 int store_io_sync(int fd, const char *name);
 int store_io_truncate(int fd, const char *name, uint64_t len);
+/* Allocates a new file's first len bytes. 1: it got them; 0: it did not, and is empty as before. */
+int store_io_allocate(int fd, const char *name, uint64_t len);
 int store_io_rename(int dir, const char *from, const char *to);
 int io_rename_new(int dir, const char *from, const char *to); /* -EEXIST */
 int store_io_unlink(int dir, const char *name);
@@ -166,6 +173,8 @@ struct seg {
 	bool zstd;
 	uint64_t index_off;
 	struct store_writer *owner;	/* not durable yet: only this writer and its lanes may use it */
+	bool promised;			/* another process writes it; `digests` has what is promised */
+	int64_t claim;			/* its number in the owner's claims, or -1 */
 	struct store_digest *digests;	/* NULL: not in memory */
 	struct disk_frame *frames;	/* follow the digests */
 	uint64_t used;			/* when, for eviction */
@@ -264,6 +273,36 @@ int store_lookup_add(struct store *s, struct store_digest d, struct place p);
 bool store_lookup_is(struct store *s, struct place p, struct store_digest d,
 		     const struct store_writer *w);
 void store_lookup_drop(struct store *s);
+
+/* ------------------------------------------------------------------ claims.c */
+
+struct claims;
+
+/* Where another writer stores a page, by its own word. */
+struct claim {
+	uint64_t id;		/* of the segment */
+	uint32_t n, slot;	/* n: the segment's number in the claims, for store_claims_state */
+};
+
+int store_claims_open(struct store *s, int fd, struct claims **c);
+void store_claims_close(struct claims *c);
+
+/* store_claims_begin: a number for a segment that is being written; -1: there are too many. */
+int64_t store_claims_begin(struct claims *c, uint64_t id);
+void store_claims_end(struct claims *c, int64_t n, bool durable);
+
+/*
+ * store_claims_state: of another writer's segment. 0 it is durable; -EAGAIN it is being written;
+ * -ECANCELED it was given up; -EOWNERDEAD its writer is gone.
+ */
+int store_claims_state(struct claims *c, uint32_t n);
+
+/*
+ * store_claims_take: true: another writer stores the page, at *other. false: it is the caller's, in slot
+ * `slot` of its segment n; n = -1 only looks.
+ */
+bool store_claims_take(struct claims *c, struct store_digest d, int64_t n, uint32_t slot,
+		       struct claim *other);
 
 /* ------------------------------------------------------------------ writer.c */
 

@@ -12,7 +12,8 @@
  * Its pages are in the table of hints from the moment they have a slot, but marked as the writer's
  * own: another writer must not rely on them before they are durable. The lanes of a dump are the
  * exception: writers of one thread each, which rely on each other's pages, so that the failure of one
- * is the failure of all of them and of their root, the writer whose object they write.
+ * is the failure of all of them and of their root, the writer whose object they write. Writers with
+ * claims rely on each other across processes; keep_promises() ends that.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -80,6 +81,9 @@ struct store_writer {
 	struct store_writer_stats lanes;	/* of those that are closed */
 	atomic_bool fails;			/* `failed` is set */
 	_Atomic uint64_t scanned;		/* of the root: when a lane last scanned the store */
+	struct claims *claims;			/* of the root, or NULL */
+	int (*wait)(void *arg);			/* store_writer_claims() */
+	void *wait_arg;
 	struct io_lane lane;
 	uint8_t *mem;
 	struct buf bufs[BUFS], *free, *buf;
@@ -161,6 +165,8 @@ static void drop_out(struct store_writer *w, struct out *o)
 	pthread_mutex_lock(&w->s->mutex);
 	o->seg->broken = true;
 	pthread_mutex_unlock(&w->s->mutex);
+	if (w->root->claims)
+		store_claims_end(w->root->claims, o->seg->claim, false);
 	free_out(w, o);
 }
 
@@ -175,6 +181,8 @@ static int publish_seg(struct store_writer *w, struct out *o)
 		return store_fail_io(err, "rename a segment to", name);
 	w->renamed = true;
 	w->st.stored += o->len;
+	if (w->root->claims)
+		store_claims_end(w->root->claims, o->seg->claim, true);
 	pthread_mutex_lock(&w->s->mutex);
 	o->seg->owner = NULL;
 	if (o->nframes) {	/* compressed: the index must be read again, with its frames */
@@ -349,6 +357,7 @@ static int append_pages(struct store_writer *w, const uint8_t *data, unsigned in
 
 static int open_tmp(struct store_writer *w, struct out *o)
 {
+	uint64_t room;
 	int err;
 
 	o->fd = store_io_open(w->s->dir, o->tmp, O_CREAT | O_EXCL | O_RDWR | O_DIRECT, 0600);
@@ -367,9 +376,11 @@ static int open_tmp(struct store_writer *w, struct out *o)
 	 * The kernel serialises writes that extend a file, so allocate a whole segment. If there is
 	 * no space for that, there may be enough for the pages that will come.
 	 */
-	o->room = SEG_SLOTS * (uint64_t)STORE_PAGE + store_seg_index_len(SEG_SLOTS, 0);
-	if (fallocate(o->fd, 0, 0, o->room))
-		o->room = 0;
+	room = SEG_SLOTS * (uint64_t)STORE_PAGE + store_seg_index_len(SEG_SLOTS, 0);
+	err = store_io_allocate(o->fd, o->tmp, room);
+	if (err < 0)
+		return store_fail_io(err, "write", o->tmp);
+	o->room = err ? room : 0;
 	return 0;
 }
 
@@ -407,6 +418,7 @@ static int begin_segment(struct store_writer *w)
 		g->digests = malloc(SEG_SLOTS * sizeof(*g->digests));
 		g->owner = w->root;
 		g->known = true;
+		g->claim = w->root->claims ? store_claims_begin(w->root->claims, g->id) : -1;
 		err = g->digests ? 0 : store_fail(-ENOMEM, "out of memory");
 	}
 	pthread_mutex_unlock(&w->s->mutex);
@@ -453,6 +465,11 @@ static int finish(struct store_writer *w)
 
 	if (!o)
 		return 0;
+	if (!o->seg->slots) {	/* another writer has promised the page that it was begun for */
+		w->cur = NULL;
+		drop_out(w, o);
+		return 0;
+	}
 	if (w->framed)
 		err = pack_frame(w);
 	if (!err)
@@ -513,13 +530,59 @@ static void prefetch(struct store *s, const struct store_digest *d, unsigned int
 		store_lookup_prefetch(s, d[i]);
 }
 
-/* The next slot of the open segment. -EAGAIN: it has none, or there is no open segment. */
+/* Notes that another writer has promised a page. False: this writer cannot rely on it. */
+static bool note_promise(struct store_writer *w, struct store_digest d, const struct claim *c,
+			 struct place *p)
+{
+	struct seg *g = store_seg_find(w->s, c->id);
+
+	if (!g) {
+		struct store_digest *room = calloc(SEG_SLOTS, sizeof(*room));
+
+		if (!room || store_seg_add(w->s, c->id, &g)) {
+			free(room);
+			return false;
+		}
+		g->digests = room;
+		g->slots = SEG_SLOTS;
+		g->owner = w->root;
+		g->promised = g->known = true;
+		g->claim = c->n;
+	}
+	*p = (struct place){ g->index, c->slot };
+	if (!g->promised || g->owner != w->root)
+		return store_lookup_is(w->s, *p, d, w->root) && !g->foreign;
+	if (!digest_none(g->digests[c->slot]))
+		return digest_equal(g->digests[c->slot], d);
+	g->digests[c->slot] = d;
+	return !store_lookup_add(w->s, d, *p);
+}
+
+/* Whether another writer with the same claims stores the page; else it is ours, in slot `slot` of g. */
+static bool promised(struct store_writer *w, struct store_digest d, const struct seg *g, struct place *p)
+{
+	struct claim c;
+
+	if (w->root->claims &&
+	    store_claims_take(w->root->claims, d, g ? g->claim : -1, g ? g->slots : 0, &c) &&
+	    note_promise(w, d, &c, p))
+		return true;
+	*p = (struct place){ 0 };
+	return false;
+}
+
+/*
+ * The next slot of the open segment, or 1 for a page that another writer stores. -EAGAIN: it has none, or
+ * there is no open segment.
+ */
 static int take_slot(struct store_writer *w, struct store_digest d, struct place *p)
 {
 	struct seg *g = w->cur ? w->cur->seg : NULL;
 
 	if (!g || g->slots == SEG_SLOTS)
-		return -EAGAIN;
+		return promised(w, d, NULL, p) ? 1 : -EAGAIN;
+	if (promised(w, d, g, p))
+		return 1;
 	*p = (struct place){ g->index, g->slots };
 	g->digests[g->slots++] = d;
 	return store_lookup_add(w->s, d, *p);
@@ -536,7 +599,7 @@ static int find_run(struct store_writer *w, const struct store_digest *d, const 
 {
 	struct store *s = w->s;
 	unsigned int expected = 0, last = n;
-	int err = 0;
+	int err = 0, got;
 
 	prefetch(s, d + *i, n - *i);
 	pthread_mutex_lock(&s->mutex);
@@ -558,9 +621,12 @@ static int find_run(struct store_writer *w, const struct store_digest *d, const 
 			continue;
 		q->seg = 0;
 		last = last == *i ? n : last;
-		err = fresh ? take_slot(w, d[*i], q) : 0;
+		got = fresh ? take_slot(w, d[*i], q) : promised(w, d[*i], NULL, q);
+		err = got < 0 ? got : 0;
 		if (err)
 			at->slot--;
+		else if (got)
+			last = *i;
 		else if (fresh)
 			*fresh |= 1ull << *i;
 	}
@@ -820,6 +886,94 @@ int store_writer_lane(struct store_writer *w, struct store_writer **out)
 	return err ?: open_writer(w->s, w->root, STORE_ONE_THREAD, out);
 }
 
+int store_writer_claims(struct store_writer *w, int fd, int (*wait)(void *arg), void *arg)
+{
+	w->wait = wait;
+	w->wait_arg = arg;
+	return store_writer_error(w) ?: store_claims_open(w->s, fd, &w->claims);
+}
+
+static int wait_for(struct store_writer *w, const struct seg *g)
+{
+	const struct timespec pause = { .tv_nsec = 2000000 };
+	int err;
+
+	while ((err = store_claims_state(w->claims, g->claim)) == -EAGAIN) {
+		err = w->wait ? w->wait(w->wait_arg) : 0;
+		if (err)
+			return store_fail(err, "another writer of the checkpoint has not ended yet");
+		nanosleep(&pause, NULL);
+	}
+	if (!err)
+		return 0;
+	return store_fail(err, "another writer of the checkpoint has %s, which was to store pages of "
+			  "this one, too", err == -EOWNERDEAD ? "died" : "failed");
+}
+
+/* Compares what was promised with the index of the durable segment; it is then one like others. */
+static int check_promises(struct store_writer *w, struct seg *g)
+{
+	struct store_digest *want = g->digests;
+	int err;
+
+	g->digests = NULL;
+	g->promised = false;
+	err = store_seg_load(w->s, g);
+	for (uint32_t i = 0; i < SEG_SLOTS && !err; i++)
+		if (!digest_none(want[i]) &&
+		    (i >= g->slots || !digest_equal(want[i], g->digests[i]) || g->foreign))
+			err = store_fail(-EBADMSG, "segment %016" PRIx64 " of another writer has not "
+					 "the pages that it promised", g->id);
+	free(want);
+	g->owner = NULL;
+	g->broken = err;
+	return err;
+}
+
+/* Waits for all pages that other writers have promised. Its own are durable, so nobody waits in a circle. */
+static int keep_promises(struct store_writer *w)
+{
+	int err = 0;
+
+	for (uint32_t i = 1; !err; i++) {
+		struct seg *g;
+
+		pthread_mutex_lock(&w->s->mutex);
+		g = i < w->s->nsegs ? w->s->segs[i] : NULL;
+		pthread_mutex_unlock(&w->s->mutex);
+		if (!g)
+			return 0;
+		if (g->owner != w || !g->promised)
+			continue;
+		err = wait_for(w, g);
+		pthread_mutex_lock(&w->s->mutex);
+		err = err ?: check_promises(w, g);
+		pthread_mutex_unlock(&w->s->mutex);
+	}
+	return latch(w, err);
+}
+
+/* What was promised to a writer that is closed concerns nobody any more. */
+static void drop_promises(struct store_writer *w)
+{
+	if (!w->claims)
+		return;
+	pthread_mutex_lock(&w->s->mutex);
+	for (uint32_t i = 1; i < w->s->nsegs; i++) {
+		struct seg *g = w->s->segs[i];
+
+		if (g->owner != w || !g->promised)
+			continue;
+		free(g->digests);
+		g->digests = NULL;
+		g->owner = NULL;
+		g->slots = 0;
+		g->promised = g->known = false;
+	}
+	pthread_mutex_unlock(&w->s->mutex);
+	store_claims_close(w->claims);
+}
+
 int store_writer_flush(struct store_writer *w)
 {
 	int err;
@@ -835,6 +989,11 @@ int store_writer_flush(struct store_writer *w)
 		if (err)
 			return latch(w, store_fail_io(err, "sync", "seg"));
 		w->renamed = false;
+	}
+	if (w->claims) {
+		err = keep_promises(w);
+		if (err)
+			return err;
 	}
 	w->st.seconds = (store_now_ns() - w->began) * 1e-9;
 	return 0;
@@ -871,6 +1030,7 @@ void store_writer_close(struct store_writer *w)
 	}
 	while (reap(w, true))
 		;
+	drop_promises(w);
 	store_io_lane_exit(&w->lane);
 	if (w->mem)
 		munmap(w->mem, w->nbufs * BUF_LEN);

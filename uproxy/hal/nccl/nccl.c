@@ -263,6 +263,8 @@ static bool buffer_room(struct comm *c, struct buffer *b)
 {
 	struct buffer **at, *s = NULL;
 
+	if (b->room)		/* it is filled once more, after a cut */
+		return true;
 	if (device_prepare(c))
 		return false;
 	pthread_mutex_lock(&c->lock);

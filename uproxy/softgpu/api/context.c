@@ -39,6 +39,7 @@ void ctx_fail(struct ctx *ctx, CUresult err)
 		return;
 	__atomic_store_n(&ctx->sticky, err, __ATOMIC_RELAXED);
 	__atomic_store_n(&ctx->stop, 1, __ATOMIC_RELAXED);	/* ends its other kernels, too */
+	stream_let_go();
 }
 
 static void default_limits(struct ctx *ctx)

@@ -377,6 +377,9 @@ struct mark {
 /* Runs one piece of work, without big. An error becomes the context's sticky error (stream.c). */
 CUresult desc_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc *d);
 void desc_free(struct desc *d);
+/* Whether all that d does is to wait for one word; then *word is its address. */
+bool desc_waits(const struct desc *d, uint64_t *word);
+bool desc_wait_met(const struct desc *d);	/* of such a one: reads the word */
 int desc_copy(struct desc *to, const struct desc *from);	/* 0 or -ENOMEM */
 CUresult copy_run(const CUDA_MEMCPY3D *c, const void *staging);
 /* The checks of NVIDIA's driver before a copy or a memset is put on a stream. */
@@ -408,9 +411,10 @@ struct stream {
 	bool legacy, per_thread, destroyed;
 	bool running;			/* a thread executes its head */
 	bool queued;			/* on the ready list */
+	bool held;			/* on the list of those whose heads wait for told words */
 	struct op *head, *tail;
 	struct stream *next;		/* of its context */
-	struct stream *ready_next;
+	struct stream *ready_next, *held_next;
 	struct tls *owner;		/* of a per-thread stream */
 	struct capture *cap;		/* graph/capture.c */
 	struct node **cap_deps;
@@ -443,6 +447,7 @@ struct op *op_pending(struct stream *st);
 void op_finish(struct op *op);
 bool stream_idle(struct stream *st);
 void stream_flush_dead(struct ctx *ctx);
+void stream_let_go(void);		/* contexts are over: nothing in them waits for words any more; big */
 CUresult capture_context(struct ctx *ctx);
 CUresult capture_event_live(struct event *ev);
 /* Device printf: buffered until the next synchronisation. */

@@ -158,6 +158,7 @@ static void *end_work(void *arg)
 	program_ending = true;
 	for (struct ctx *c = contexts; c; c = c->next)
 		__atomic_store_n(&c->stop, 1, __ATOMIC_RELAXED);
+	stream_let_go();
 	pthread_mutex_unlock(&big);
 	return arg;
 }

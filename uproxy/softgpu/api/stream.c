@@ -6,6 +6,15 @@
  * worker (started when none is idle, ended after some idle seconds) or by a thread that waits for
  * the stream. Each runnable stream gets a thread of its own, so streams progress while others spin.
  * Implicit synchronisation with the legacy stream adds dependencies when work is submitted.
+ *
+ * A wait for a word takes a thread, which polls it. A host may say of some words that it tells of each
+ * store there (softcuda_told_words): then a stream at such a wait is *held*. It has no thread, and
+ * goes on in the call that tells (softcuda_told).
+ *
+ *   made ready ── the head waits for a told word ──► held ── told, and met; its context is over ──► runs
+ *
+ * Whoever tells has stored the word before it takes big. So either the look at the word that would
+ * hold the stream sees the store, or the stream is on the list of held ones when that is gone through.
  */
 #include "soft_i.h"
 
@@ -23,6 +32,8 @@ static pthread_cond_t work_cv = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t done_cv = PTHREAD_COND_INITIALIZER;
 static unsigned int nworkers, nidle, nwaiting, nready;
 static struct stream *ready;		/* streams that can run, the most urgent first */
+static struct stream *held;		/* streams whose heads wait for told words */
+static uint64_t told_from, told_len;	/* where told words lie */
 
 /* ---------------------------------------------------------------------- ops */
 
@@ -80,15 +91,31 @@ int op_add_dep(struct op *op, struct op *on)
 	return 0;
 }
 
-static bool runnable(const struct stream *st)
+/* Whether an op that nothing else keeps from running waits for a told word. */
+static bool is_held(const struct op *op)
 {
-	return st->head && !st->head->deps && !st->running;
+	uint64_t word;
+
+	return told_len && desc_waits(&op->d, &word) && word - told_from < told_len &&
+	       !ctx_over(op->st->ctx) && !desc_wait_met(&op->d);
 }
 
+static bool runnable(const struct stream *st)
+{
+	return st->head && !st->head->deps && !st->running && !is_held(st->head);
+}
+
+/* Takes a stream out of the lists, since its head is about to run. */
 static void ready_remove(struct stream *st)
 {
 	struct stream **p;
 
+	if (st->held) {
+		for (p = &held; *p != st; p = &(*p)->held_next)
+			;
+		*p = st->held_next;
+		st->held = false;
+	}
 	if (!st->queued)
 		return;
 	for (p = &ready; *p != st; p = &(*p)->ready_next)
@@ -127,8 +154,17 @@ static void make_ready(struct stream *st)
 {
 	struct stream **p;
 
-	if (st->queued || !runnable(st))
+	if (st->queued)
 		return;
+	if (!runnable(st)) {
+		if (!st->held && !st->running && st->head && !st->head->deps) {
+			st->held_next = held;
+			held = st;
+			st->held = true;
+		}
+		return;
+	}
+	ready_remove(st);
 	for (p = &ready; *p && (*p)->priority <= st->priority; p = &(*p)->ready_next)
 		;
 	st->ready_next = *p;
@@ -190,17 +226,34 @@ static bool for_worker(const struct desc *d)
 	       (d->kind == D_GRAPH && graph_calls_host(d->child));
 }
 
+/* What whoever tells of a word runs: the host's own functions, and nothing that touches memory. */
+static bool for_teller(const struct desc *d)
+{
+	uint64_t word;
+
+	return d->kind == D_EMPTY || d->kind == D_RECORD || d->kind == D_HOST ||
+	       d->kind == D_CALLBACK || desc_waits(d, &word);
+}
+
+enum runner { WORKER, WAITER, TELLER };
+
+/* Whether a run goes on with the head: `until` is the op that a waiter waits for. */
+static bool goes_on(const struct op *op, enum runner by, const struct op *until)
+{
+	if (op->deps || is_held(op))
+		return false;
+	return by == WORKER || (by == WAITER ? !until->done && !for_worker(&op->d) : for_teller(&op->d));
+}
+
 /*
- * Runs ops until st is empty or its head has open dependencies. `until` is the op that a caller
- * waits for, or NULL: the run also ends when it is done, or when a worker must run the head. The
- * caller holds big and has set st->running.
+ * Runs ops until st is empty, or its head has open dependencies, is held, or is not for who runs it.
+ * The caller holds big and has set st->running.
  */
-static void stream_run(struct stream *st, struct op *until)
+static void stream_run(struct stream *st, enum runner by, struct op *until)
 {
 	struct op *op;
 
-	while ((op = st->head) && !op->deps &&
-	       !(until && (until->done || for_worker(&op->d)))) {
+	while ((op = st->head) && goes_on(op, by, until)) {
 		struct ctx *ctx = st->ctx;
 		CUresult r = CUDA_SUCCESS;
 
@@ -231,7 +284,9 @@ static void *worker(void *arg)
 			ready_remove(st);
 			if (runnable(st)) {
 				st->running = true;
-				stream_run(st, NULL);
+				stream_run(st, WORKER, NULL);
+			} else {
+				make_ready(st);	/* held, if anything */
 			}
 			continue;
 		}
@@ -267,7 +322,7 @@ CUresult op_wait(struct op *op)
 		if (runnable(st) && !for_worker(&st->head->d)) {
 			ready_remove(st);
 			st->running = true;
-			stream_run(st, op);
+			stream_run(st, WAITER, op);
 			continue;
 		}
 		nwaiting++;
@@ -288,6 +343,67 @@ CUresult stream_wait(struct stream *st)
 bool stream_idle(struct stream *st)
 {
 	return !st->head;
+}
+
+/* ---------------------------------------------------------------- told words */
+
+/* The first stream that is on the list of held ones and can run. */
+static struct stream *let_go(void)
+{
+	struct stream *st;
+
+	for (st = held; st && !runnable(st); st = st->held_next)
+		;
+	return st;
+}
+
+void stream_let_go(void)
+{
+	struct stream *st;
+
+	while ((st = let_go()))
+		make_ready(st);
+}
+
+/*
+ * Stores to these words are told: waits for them need no thread that polls. The memory stays as it
+ * is; there is one such range.
+ */
+__attribute__((visibility("default")))
+void softcuda_told_words(const void *from, size_t len)
+{
+	pthread_mutex_lock(&big);
+	told_from = (uintptr_t)from;
+	told_len = len;
+	stream_let_go();	/* at other words: from here on they are polled */
+	pthread_mutex_unlock(&big);
+}
+
+/*
+ * Told words have been stored to. here: the host's functions that come next in streams are called
+ * now, in this thread, which holds no lock that they may take; else workers call them.
+ */
+__attribute__((visibility("default")))
+void softcuda_told(bool here)
+{
+	static __thread bool inside;	/* a function called below tells: the loop there sees it */
+	struct stream *st;
+
+	if (here && inside)
+		return;
+	pthread_mutex_lock(&big);
+	if (!here) {
+		stream_let_go();
+	} else {
+		inside = true;
+		while ((st = let_go())) {
+			ready_remove(st);
+			st->running = true;
+			stream_run(st, TELLER, NULL);
+		}
+		inside = false;
+	}
+	pthread_mutex_unlock(&big);
 }
 
 /* Adds the dependencies of the legacy stream's implicit synchronisation. */
@@ -362,7 +478,7 @@ CUresult stream_submit_after(struct stream *st, struct desc *d, struct op **afte
 	if (st->head == op && !op->deps && !st->running && cheap(&op->d)) {
 		ready_remove(st);
 		st->running = true;
-		stream_run(st, op);
+		stream_run(st, WAITER, op);
 	} else {
 		make_ready(st);
 	}

@@ -8,7 +8,8 @@
  *
  * The thread polls while there is something to expect, gives its processor away after a while, and
  * then sleeps until a message comes or the bell rings: more threads than processors must not keep
- * each other from working.
+ * each other from working. When it gives its processor away it also sees to it that the ends that work
+ * together do not share one while they could have two (wire_part).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -178,6 +179,7 @@ static void begin(struct comm *c, struct op *op)
 /* What other threads have said. */
 static void take_news(struct comm *c)
 {
+	struct withdrawn *gone;
 	struct op *op, *next;
 
 	__atomic_store_n(&c->news, 0, __ATOMIC_RELAXED);
@@ -186,10 +188,20 @@ static void take_news(struct comm *c)
 	op = c->incoming;
 	c->incoming = NULL;
 	c->incoming_end = &c->incoming;
+	gone = c->withdrawn;
+	c->withdrawn = NULL;
 	pthread_mutex_unlock(&c->lock);
 	for (; op; op = next) {
 		next = op->incoming;
 		begin(c, op);
+	}
+	while (gone) {
+		struct withdrawn *w = gone;
+
+		gone = w->next;
+		c->forgotten[w->order % HASH] = w->order;
+		early_drop(c, w->order, UINT32_MAX);
+		free(w);
 	}
 	/* A done() may start and cancel: from the front again after each. */
 	for (;;) {
@@ -226,7 +238,7 @@ static bool run_all(struct comm *c)
 	return last;
 }
 
-static uint64_t now_ns(void)
+uint64_t now_ns(void)
 {
 	struct timespec t;
 
@@ -260,7 +272,8 @@ static void *progress(void *arg)
 		}
 		any |= run_all(c);
 		if (any) {
-			if (idle > spins && spins > SPINS_LEAST)
+			/* Also if the first yield has brought it: the spins were in vain. */
+			if (idle >= spins && spins > SPINS_LEAST)
 				spins -= spins / 4;
 			else if (idle && idle < spins && spins < SPINS_MOST)
 				spins += 1 + spins / 4;
@@ -271,6 +284,7 @@ static void *progress(void *arg)
 			continue;
 		if (idle == spins)
 			since = now_ns();
+		wire_part(c);
 		sched_yield();
 		if (now_ns() - since < YIELD_NS)
 			continue;
@@ -292,6 +306,7 @@ static void comm_free(struct comm *c)
 		next = op->next;
 		free(op);
 	}
+	free(c->early);
 	free(c->early_bytes);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -315,8 +330,9 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	c->run_end = &c->run;
 	c->incoming_end = &c->incoming;
 	c->early_bytes = calloc(COMM_DEVICES_MAX, sizeof(*c->early_bytes));
+	c->early = calloc(EARLY_HASH, sizeof(*c->early));
 	c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = c->bell < 0 ? -errno : c->early_bytes ? 0 : -ENOMEM;
+	rc = c->bell < 0 ? -errno : c->early_bytes && c->early ? 0 : -ENOMEM;
 	if (rc)
 		why_set(why, rc, "the transport: %s", err_text(rc));
 	else
@@ -382,6 +398,20 @@ static void soft_cancel(struct comm *c, uint64_t order)
 		ring_bell(c);
 }
 
+static void soft_withdraw(struct comm *c, uint64_t order)
+{
+	struct withdrawn *w = malloc(sizeof(*w));
+
+	if (!w)			/* what comes of it stays until the end */
+		return;
+	w->order = order;
+	pthread_mutex_lock(&c->lock);
+	w->next = c->withdrawn;
+	c->withdrawn = w;
+	pthread_mutex_unlock(&c->lock);
+	ring_bell(c);
+}
+
 static void soft_counters(struct comm *c, struct comm_counters *n)
 {
 	n->sent = __atomic_load_n(&c->n.sent, __ATOMIC_RELAXED);
@@ -407,9 +437,9 @@ static void soft_close(struct comm *c)
 			break;
 		op_end(c, op, STEP_REMOTE);
 	}
-	for (uint32_t h = 0; h < HASH; h++)
+	for (uint32_t h = 0; h < EARLY_HASH; h++)
 		while (c->early[h])
-			early_drop(c, c->early[h]->msg.order, c->early[h]->msg.from);
+			early_drop(c, c->early[h]->order, UINT32_MAX);
 	wire_close(c);
 	comm_free(c);
 }
@@ -421,6 +451,7 @@ __attribute__((visibility("default"))) const struct comm_driver singvgpu_comm_dr
 	.address = wire_address,
 	.start = soft_start,
 	.cancel = soft_cancel,
+	.withdraw = soft_withdraw,
 	.counters = soft_counters,
 	.close = soft_close,
 };

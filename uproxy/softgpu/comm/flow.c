@@ -50,18 +50,57 @@ static struct kept *keep(const struct msg *m, void *data, struct link *link)
 	return k;
 }
 
+static struct early **early_slot(struct comm *c, uint64_t order)
+{
+	/* The top bits alone depend on all of the order's. */
+	_Static_assert(EARLY_HASH == 1u << 13, "64 - 51 bits");
+	return &c->early[order * c->secret >> 51];
+}
+
+/* Takes an order's messages, of one device or of any, out of the hash. NULL: there are none. */
+static struct early *early_take(struct comm *c, uint64_t order, uint32_t from)
+{
+	struct early **at = early_slot(c, order), *e;
+
+	while ((e = *at) && (e->order != order || (from != UINT32_MAX && e->from != from)))
+		at = &e->next;
+	if (!e)
+		return NULL;
+	*at = e->next;
+	for (struct kept *k = e->first; k; k = k->next)
+		c->early_bytes[e->from] -= k->msg.len + EARLY_EACH;
+	return e;
+}
+
+/* The list for a message's order and device; NULL: no memory. */
+static struct early *early_list(struct comm *c, const struct msg *m)
+{
+	struct early **slot = early_slot(c, m->order), *e;
+
+	for (e = *slot; e && (e->order != m->order || e->from != m->from); e = e->next)
+		;
+	if (e)
+		return e;
+	e = malloc(sizeof(*e));
+	if (!e)
+		return NULL;
+	*e = (struct early){ .next = *slot, .order = m->order, .from = m->from };
+	e->last = &e->first;
+	*slot = e;
+	return e;
+}
+
 void early_drop(struct comm *c, uint64_t order, uint32_t from)
 {
-	struct kept **at = &c->early[order % HASH], *k;
+	struct kept *k, *next;
+	struct early *e;
 
-	while ((k = *at)) {
-		if (k->msg.order != order || k->msg.from != from) {
-			at = &k->next;
-			continue;
+	while ((e = early_take(c, order, from))) {
+		for (k = e->first; k; k = next) {
+			next = k->next;
+			kept_free(c, k);
 		}
-		*at = k->next;
-		c->early_bytes[from] -= k->msg.len + sizeof(*k);
-		kept_free(c, k);
+		free(e);
 	}
 }
 
@@ -239,19 +278,22 @@ static bool was_cancelled(const struct comm *c, uint64_t order)
 
 static bool early(struct comm *c, const struct msg *m, void *data, struct link *link)
 {
-	struct kept **at = &c->early[m->order % HASH], *k;
+	struct early *e = NULL;
+	struct kept *k = NULL;
 
 	if (was_cancelled(c, m->order))
 		return false;
-	k = c->early_bytes[m->from] + m->len > EARLY_MOST ? NULL : keep(m, data, link);
+	if (c->early_bytes[m->from] + m->len + EARLY_EACH <= EARLY_MOST)
+		e = early_list(c, m);
+	if (e)
+		k = keep(m, data, link);
 	if (!k) {		/* operations that come to need it later must fail, too */
-		wire_refuse(c, m->from);
+		wire_refuse(c, m->from, "more than is kept for operations that have not started");
 		return false;
 	}
-	while (*at)
-		at = &(*at)->next;
-	*at = k;
-	c->early_bytes[m->from] += m->len + sizeof(*k);
+	*e->last = k;
+	e->last = &k->next;
+	c->early_bytes[m->from] += m->len + EARLY_EACH;
 	return !!link;
 }
 
@@ -269,7 +311,7 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 	if (m->from >= COMM_DEVICES_MAX || m->from == c->o.self)
 		return false;
 	if (m->magic != MSG_MAGIC || m->zero || m->what < MSG_LEAVES || m->what > MSG_DROP) {
-		wire_refuse(c, m->from);
+		wire_refuse(c, m->from, "no message of this transport");
 		return false;
 	}
 	if (m->what == MSG_DROP) {
@@ -278,7 +320,7 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 	}
 	op = op_find(c, m->order);
 	if (m->len != len || !len != (m->what == MSG_GRANT) || len > CHUNK) {
-		wire_refuse(c, m->from);
+		wire_refuse(c, m->from, "a message with a wrong length");
 		return false;
 	}
 	if (!op)
@@ -291,7 +333,7 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 	f = plan_in(op, m->from, m->what, m->a, m->b);
 	rc = f ? flow_chunk(c, op, f, m, data, link) : -EPROTO;
 	if (rc == -EPROTO)
-		wire_refuse(c, m->from);
+		wire_refuse(c, m->from, "a message that does not fit its operation");
 	else if (rc < 0)
 		device_lost(c, m->from);
 	if (rc < 0)
@@ -386,37 +428,30 @@ bool flow_needs(const struct op *op, uint32_t device)
 
 void flow_begin(struct comm *c, struct op *op)
 {
-	struct kept **at = &c->early[op->s.order % HASH], *k, *mine = NULL, **end = &mine;
+	struct early *e;
+	struct kept *k;
 
 	for (uint32_t i = 0; i < op->ncopies; i++)
 		memmove(op->copy[i].to, op->copy[i].from, op->copy[i].len);
 	for (uint32_t i = 0; i < op->nout; i++)
 		op->out[i].granted = least(op->out[i].len, EAGER / op->out[i].size);
-	while ((k = *at)) {
-		if (k->msg.order != op->s.order) {
-			at = &k->next;
-			continue;
-		}
-		*at = k->next;
-		k->next = NULL;
-		c->early_bytes[k->msg.from] -= k->msg.len + sizeof(*k);
-		*end = k;
-		end = &k->next;
-	}
 	for (uint32_t i = 0; i < op->nin; i++) {
 		struct flow_in *f = &op->in[i];
 
 		f->granted = least(f->len, EAGER / f->size);
 		grant(c, op, f);
 	}
-	while ((k = mine)) {
-		struct link *link = k->link;
+	while ((e = early_take(c, op->s.order, UINT32_MAX))) {
+		while ((k = e->first)) {
+			struct link *link = k->link;
 
-		mine = k->next;
-		if (!flow_message(c, &k->msg, k->data, link, k->msg.len) && link)
-			wire_release(c, link, k->data);
-		else if (!link)
-			free(k->data);
-		free(k);
+			e->first = k->next;
+			if (!flow_message(c, &k->msg, k->data, link, k->msg.len) && link)
+				wire_release(c, link, k->data);
+			else if (!link)
+				free(k->data);
+			free(k);
+		}
+		free(e);
 	}
 }

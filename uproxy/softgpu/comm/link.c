@@ -22,52 +22,46 @@
 
 #include "wire_i.h"
 
-#define SILENT_MOST 64u
+#define SILENT_MOST 64u         /* connections without a hello, of each kind */
+#define CROWD_MOST  512u        /* of which some have been silent for less than */
+#define SILENT_NS   100000000ull
 
-ssize_t fds_send(int fd, const void *from, size_t len, const int *fds, int n)
+/* Sends hello, with a descriptor. */
+static bool hello_send(int sock, const struct hello *hello, int fd)
 {
 	union {
-		char space[CMSG_SPACE(2 * sizeof(int))];
+		char space[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} u = { 0 };
-	struct iovec v = { (void *)from, len };
+	struct iovec v = { (void *)hello, sizeof(*hello) };
 	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &u,
-		            .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+		            .msg_controllen = sizeof(u.space) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
 
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(n * sizeof(int));
-	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-	return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	return sendmsg(sock, &h, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*hello);
 }
 
-ssize_t fds_recv(int fd, void *to, size_t len, int *fds, int n)
+/* recv() of a hello, and of one descriptor (or -1): of more the kernel closes those without room. */
+static ssize_t hello_recv(int sock, struct hello *hello, int *fd)
 {
 	union {
-		char space[CMSG_SPACE(2 * sizeof(int))];
+		char space[CMSG_LEN(sizeof(int))];
 		struct cmsghdr align;
 	} u;
-	struct iovec v = { to, len };
+	struct iovec v = { hello, sizeof(*hello) };
 	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &u,
-		            .msg_controllen = sizeof(u) };
-	ssize_t got = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int came[2], count = 0;
+		            .msg_controllen = sizeof(u.space) };
+	ssize_t got = recvmsg(sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = got < 0 ? NULL : CMSG_FIRSTHDR(&h);
 
-	for (int i = 0; i < n; i++)
-		fds[i] = -1;
-	for (struct cmsghdr *c = got < 0 ? NULL : CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		memcpy(came, CMSG_DATA(c), count * sizeof(int));
-	}
-	for (int i = 0; i < count; i++) {
-		if (i < n)
-			fds[i] = came[i];
-		else
-			close(came[i]);
-	}
+	*fd = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(fd, CMSG_DATA(c), sizeof(int));
 	return got;
 }
 
@@ -80,7 +74,6 @@ struct link *link_new(struct comm *c, int fd, bool out)
 	l->c = c;
 	l->fd = fd;
 	l->out = out;
-	l->bell = -1;
 	l->device = UINT32_MAX;
 	l->later_end = &l->later;
 	return l;
@@ -96,8 +89,6 @@ void link_free(struct link *l)
 	}
 	if (l->fd >= 0)
 		close(l->fd);
-	if (l->bell >= 0)
-		close(l->bell);
 	if (l->mem)
 		munmap(l->mem, sizeof(*l->mem));
 	free(l->buffer);
@@ -144,22 +135,26 @@ static int connect_memory(struct link *l)
 	struct hello h = hello_to(l);
 	struct sockaddr_un a;
 	socklen_t len = name_of(l->peer.name, &a);
-	int fds[2], rc;
+	int fd, rc;
 
 	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->fd < 0)
 		return -ENOMEM;
-	if (connect(l->fd, (void *)&a, len))
-		return errno == EAGAIN ? -EAGAIN : -EHOSTUNREACH;
-	rc = memory_make(l, &fds[0]);
+	if (connect(l->fd, (void *)&a, len)) {
+		rc = errno == EAGAIN ? -EAGAIN : -EHOSTUNREACH;
+		close(l->fd);
+		l->fd = -1;
+		return rc;
+	}
+	rc = memory_make(l, &fd);
 	if (rc)
 		return rc;
-	fds[1] = l->c->bell;
-	rc = fds_send(l->fd, &h, sizeof(h), fds, 2) == sizeof(h) ? 0 : -EHOSTUNREACH;
-	close(fds[0]);
-	if (!rc && epoll_ctl(l->c->wire->epoll, EPOLL_CTL_ADD, l->fd, &e))
-		rc = -ENOMEM;
-	return rc;
+	l->mem->cpu = l->c->wire->cpu;
+	l->greeted = hello_send(l->fd, &h, fd);
+	close(fd);
+	if (!l->greeted)
+		return -EHOSTUNREACH;
+	return epoll_ctl(l->c->wire->epoll, EPOLL_CTL_ADD, l->fd, &e) ? -ENOMEM : 0;
 }
 
 static int connect_tcp(struct link *l)
@@ -192,6 +187,8 @@ int link_connect(struct comm *c, uint32_t device, struct link **out)
 	else if (l->peer.host == w->self.host && l->peer.net == w->self.net) {
 		l->kind = LINK_MEMORY;
 		rc = connect_memory(l);
+		if (rc == -EAGAIN)	/* so many connect at once: make_room() tries again */
+			rc = 0;
 	} else {
 		rc = connect_tcp(l);
 	}
@@ -204,27 +201,29 @@ int link_connect(struct comm *c, uint32_t device, struct link **out)
 	return 0;
 }
 
-/* An answer to hello, or the connection itself. */
+int link_again(struct link *l)
+{
+	return connect_memory(l);
+}
+
+/* Reads the bytes that have woken this thread. false: the socket has ended. */
+static bool woken(const struct link *l)
+{
+	char bytes[64];
+	ssize_t n = recv(l->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+/* The connection is there, or has ended. */
 static bool out_event(struct link *l, uint32_t events)
 {
 	socklen_t len = sizeof(int);
 	struct hello h;
-	int err = 0, bell;
-	ssize_t n;
+	int err = 0;
 
-	if (l->kind == LINK_MEMORY) {
-		n = fds_recv(l->fd, &h, sizeof(h), &bell, 1);
-		if (n < 0)
-			return errno == EAGAIN || errno == EINTR;
-		if (bell >= 0 && !l->greeted && n == sizeof(h)) {
-			l->bell = bell;
-			l->greeted = true;
-			return true;
-		}
-		if (bell >= 0)
-			close(bell);
-		return false;
-	}
+	if (l->kind == LINK_MEMORY)
+		return woken(l);
 	if (!l->greeted) {
 		getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 		if (err) {
@@ -249,46 +248,38 @@ static bool out_event(struct link *l, uint32_t events)
 
 static bool in_hello(struct link *l)
 {
-	struct hello h, answer = { .magic = HELLO_MAGIC };
 	struct wire *w = l->c->wire;
-	int fds[2], rc;
+	struct hello h;
+	int fd, rc;
 	ssize_t n;
 
-	n = fds_recv(l->fd, &h, sizeof(h), fds, 2);
+	n = hello_recv(l->fd, &h, &fd);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
-	rc = n == sizeof(h) && hello_is(l, &h) && (fds[0] < 0) == (l->kind == LINK_TCP) ? 0 : -EPROTO;
+	rc = n == sizeof(h) && hello_is(l, &h) && (fd < 0) == (l->kind == LINK_TCP) ? 0 : -EPROTO;
 	/* A device has one link here; a new one of its number comes after the old one's end. */
 	for (uint32_t i = 0; !rc && i < w->nin; i++)
 		if (w->in[i]->greeted && !w->in[i]->lost && w->in[i]->device == h.from)
 			rc = -EEXIST;
 	if (!rc && l->kind == LINK_MEMORY)
-		rc = fds[1] < 0 ? -EPROTO : memory_map(l, fds[0]);
-	if (fds[0] >= 0)
-		close(fds[0]);
-	if (rc) {
-		if (fds[1] >= 0)
-			close(fds[1]);
+		rc = memory_map(l, fd);
+	if (fd >= 0)
+		close(fd);
+	if (rc)
 		return false;
-	}
-	l->bell = fds[1];
 	l->device = h.from;
 	l->greeted = true;
-	return l->kind == LINK_TCP ||
-	       fds_send(l->fd, &answer, sizeof(answer), &l->c->bell, 1) == sizeof(answer);
+	return true;
 }
 
 bool link_event(struct link *l, uint32_t events)
 {
-	char byte;
-
 	if (l->out)
 		return out_event(l, events);
 	if (!l->greeted)
 		return in_hello(l);
-	if (l->kind == LINK_TCP)
-		return true; /* read in its turn */
-	return recv(l->fd, &byte, 1, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+	/* TCP is read in its turn. */
+	return l->kind == LINK_TCP || woken(l);
 }
 
 static bool mine(int fd)
@@ -300,10 +291,10 @@ static bool mine(int fd)
 }
 
 /*
- * Whoever connects says hello at once. Of those who do not, the one that has been silent for the
- * longest goes: so strangers can neither fill the table nor use up descriptors.
+ * Whoever connects says hello at once. Of those who have not, the one that has been silent for the
+ * longest goes, if that is long enough: so strangers can neither fill the table nor use up descriptors.
  */
-static void drop_silent(struct comm *c)
+static bool drop_silent(struct comm *c, enum link_kind kind)
 {
 	struct wire *w = c->wire;
 	struct link *first = NULL;
@@ -312,14 +303,18 @@ static void drop_silent(struct comm *c)
 	for (uint32_t i = 0; i < w->nin; i++) {
 		struct link *l = w->in[i];
 
-		if (l->greeted || l->lost || l->kind == LINK_MEMORY)	/* the same user's */
+		if (l->greeted || l->lost || l->kind != kind)
 			continue;
 		n++;
-		if (!first || l->came < first->came)
+		if (!first || l->since < first->since)
 			first = l;
 	}
-	if (n >= SILENT_MOST)
-		first->lost = true;	/* wire_progress() ends it: there may be an event of it */
+	if (n < SILENT_MOST || (n < CROWD_MOST && now_ns() - first->since < SILENT_NS))
+		return false;
+	/* wire_progress() ends it, since there may be an event of it. Its hello may lie there unread. */
+	if (!in_hello(first) || !first->greeted)
+		first->lost = true;
+	return true;
 }
 
 bool wire_accept(struct comm *c, int listener)
@@ -327,12 +322,14 @@ bool wire_accept(struct comm *c, int listener)
 	struct epoll_event e = { .events = EPOLLIN };
 	struct wire *w = c->wire;
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	enum link_kind kind = listener == w->unix_fd ? LINK_MEMORY : LINK_TCP;
 	struct link *l = NULL, **more;
 	int one = 1;
 
 	if (fd < 0)
 		return false;
-	drop_silent(c);
+	while (drop_silent(c, kind))
+		;
 	if (w->nin == w->room_in) {
 		more = realloc(w->in, (w->room_in * 2 + 8) * sizeof(*w->in));
 		if (more) {
@@ -347,7 +344,7 @@ bool wire_accept(struct comm *c, int listener)
 		close(fd);
 		return true;
 	}
-	l->kind = listener == w->unix_fd ? LINK_MEMORY : LINK_TCP;
+	l->kind = kind;
 	if (l->kind == LINK_TCP) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		l->buffer = aligned_alloc(64, (FRAMES + 63) & ~63ul);
@@ -358,7 +355,7 @@ bool wire_accept(struct comm *c, int listener)
 		return true;
 	}
 	w->tcp += l->kind == LINK_TCP;
-	l->came = ++w->came;
+	l->since = now_ns();
 	w->in[w->nin++] = l;
 	return true;
 }
@@ -441,8 +438,10 @@ int wire_listen(struct comm *c, struct why *why)
 	where(&w->self);
 	find_ips(&w->self);
 	if (getrandom(w->self.name, sizeof(w->self.name), 0) != sizeof(w->self.name) ||
-	    getrandom(w->self.key, sizeof(w->self.key), 0) != sizeof(w->self.key))
+	    getrandom(w->self.key, sizeof(w->self.key), 0) != sizeof(w->self.key) ||
+	    getrandom(&c->secret, sizeof(c->secret), 0) != sizeof(c->secret))
 		return why_set(why, -EIO, "no random numbers for the transport");
+	c->secret |= 1;
 	len = name_of(w->self.name, &a);
 	w->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (w->unix_fd < 0 || bind(w->unix_fd, (void *)&a, len) || listen(w->unix_fd, 1024))

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,13 +51,11 @@ int memory_map(struct link *l, int fd)
 	return map(l, fd);
 }
 
-static void ring(int bell, uint32_t *flag)
+static void ring(const struct link *l, uint32_t *flag)
 {
-	uint64_t one = 1;
-
-	if (bell >= 0 && __atomic_exchange_n(flag, 0, __ATOMIC_ACQ_REL) &&
-	    write(bell, &one, sizeof(one)) < 0)
-		return; /* it has rung already */
+	if (__atomic_exchange_n(flag, 0, __ATOMIC_ACQ_REL) &&
+	    send(l->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return; /* it has rung so often that it cannot be missed, or has gone */
 }
 
 static bool find_slot(struct link *l)
@@ -104,11 +103,8 @@ void memory_put(struct link *l, const struct msg *m, struct op *op, const struct
 	 * The receiver stores sleeps, has a barrier executed on this processor, too, and looks again
 	 * (wire_sleep()): so no barrier is needed here.
 	 */
-	if (__atomic_load_n(&l->mem->sleeps, __ATOMIC_RELAXED)) {
-		if (!l->greeted)
-			link_event(l, 0);
-		ring(l->bell, &l->mem->sleeps);
-	}
+	if (__atomic_load_n(&l->mem->sleeps, __ATOMIC_RELAXED))
+		ring(l, &l->mem->sleeps);
 }
 
 bool memory_has(const struct link *l)
@@ -124,7 +120,7 @@ void memory_release(struct link *l, void *data)
 	/* Pairs with find_slot(). */
 	__atomic_store_n(&l->mem->busy[slot], 0, __ATOMIC_RELEASE);
 	if (__atomic_load_n(&l->mem->waits, __ATOMIC_RELAXED))
-		ring(l->bell, &l->mem->waits);
+		ring(l, &l->mem->waits);
 }
 
 bool memory_take(struct link *l)
@@ -143,7 +139,7 @@ bool memory_take(struct link *l)
 	__asm__ volatile("" : "+m"(m));
 	slot = m.len > INLINE;
 	if (m.len > CHUNK || (slot && at >= SLOTS) || m.from != l->device) {
-		l->lost = l->refused = true;
+		wire_refuse(l->c, l->device, "a message with a wrong length, slot or sender");
 		return true;
 	}
 	data = slot ? l->mem->slot[at] : m.len <= sizeof(e->word) ? (void *)&e->word : e->data;
@@ -157,6 +153,6 @@ bool memory_take(struct link *l)
 	/* Pairs with memory_room(). */
 	__atomic_store_n(&l->mem->taken, ++l->at, __ATOMIC_RELEASE);
 	if (__atomic_load_n(&l->mem->waits, __ATOMIC_RELAXED))
-		ring(l->bell, &l->mem->waits);
+		ring(l, &l->mem->waits);
 	return true;
 }

@@ -116,8 +116,10 @@ static bool frames(struct link *l, bool *any)
 		struct msg m;
 
 		memcpy(&m, l->buffer + l->from, sizeof(m));
-		if (m.magic != MSG_MAGIC || m.len > CHUNK || m.from != l->device)
+		if (m.magic != MSG_MAGIC || m.len > CHUNK || m.from != l->device) {
+			wire_refuse(l->c, l->device, "a frame with a wrong length or sender");
 			return false;
+		}
 		if (l->to - l->from < sizeof(m) + m.len)
 			break;
 		*any = true;

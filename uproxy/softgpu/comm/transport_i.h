@@ -33,7 +33,8 @@
 #define WINDOW     (32u * CHUNK) /* bytes of a flow that its receiver may have to keep */
 #define EXCHANGE   4096u /* bytes up to which two devices send each other all that they have */
 #define OP_ROOM    3072u
-#define EARLY_MOST (1ull << 30) /* bytes of early messages of one device */
+#define EARLY_MOST (1ull << 30) /* bytes of early messages of one device, */
+#define EARLY_EACH 512u /* with so many more for each: so nobody can make the lists long */
 
 enum msg_what {
 	MSG_LEAVES = 1, /* a: piece, b: node's first rank; to the piece's owner */
@@ -68,6 +69,14 @@ struct kept {
 	struct msg msg;
 	struct link *link; /* NULL: copied, and so its own */
 	void *data;
+};
+
+/* The early messages of a device for an order. */
+struct early {
+	struct early *next; /* in the hash, by order */
+	uint64_t order;
+	uint32_t from;
+	struct kept *first, **last;
 };
 
 struct flow_in {
@@ -154,13 +163,21 @@ struct op {
 };
 
 #define HASH 1024u
+#define EARLY_HASH 8192u
 #define SPARE_MOST 64u
 
 struct wire;
 
+/* An order that will not start here. */
+struct withdrawn {
+	struct withdrawn *next;
+	uint64_t order;
+};
+
 struct comm {
 	pthread_mutex_t lock;
 	struct op *all, *incoming, **incoming_end; /* lock */
+	struct withdrawn *withdrawn; /* lock */
 	struct op *spare; /* lock */
 	uint32_t spares; /* lock */
 	uint32_t news; /* something is incoming or cancelled; atomic */
@@ -173,9 +190,10 @@ struct comm {
 
 	struct op *hash[HASH];
 	struct op *run, **run_end;
-	struct kept *early[HASH];
+	struct early **early; /* [EARLY_HASH] */
+	uint64_t secret; /* odd: others do not know which orders have one hash */
 	uint64_t *early_bytes; /* by device */
-	uint64_t forgotten[HASH]; /* orders that were cancelled here, the last ones */
+	uint64_t forgotten[HASH]; /* orders that were cancelled or withdrawn here, the last ones */
 	struct comm_counters n; /* atomic */
 };
 
@@ -204,6 +222,7 @@ void flow_forget(struct comm *c, struct op *op); /* cancelled: lets go of what i
 bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len);
 void op_wake(struct comm *c, struct op *op);
 void op_wake_all(struct comm *c);
+/* Forgets early messages of an order; from UINT32_MAX: of all devices. */
 void early_drop(struct comm *c, uint64_t order, uint32_t from);
 struct op *op_find(struct comm *c, uint64_t order);
 
@@ -216,16 +235,23 @@ bool wire_progress(struct comm *c);
 /* Sleeps until there is a message, or the bell rings. */
 void wire_sleep(struct comm *c);
 /*
+ * The thread waits for others. If more of them wait or work on its processor than on another one that it
+ * may use, it goes there.
+ */
+void wire_part(struct comm *c);
+/*
  * Sends a chunk of a flow, or (out NULL) a message without data. -EAGAIN: there is no room for the
  * chunk now, operations will be woken; -EHOSTUNREACH, -ENOMEM.
  */
 int wire_send(struct comm *c, uint32_t device, const struct msg *m, struct op *op,
               const struct flow_out *out);
-/* A device has sent nonsense: its link ends. */
-void wire_refuse(struct comm *c, uint32_t device);
+/* A device has sent nonsense, `what`: its link ends, and the user is told. */
+void wire_refuse(struct comm *c, uint32_t device, const char *what);
 void wire_release(struct comm *c, struct link *link, void *data);
 
-/* comm.c: an operation has come to its end with code. Frees it. */
+/* comm.c */
+uint64_t now_ns(void);
+/* An operation has come to its end with code. Frees it. */
 void op_end(struct comm *c, struct op *op, enum step_code code);
 void device_lost(struct comm *c, uint32_t device);
 

@@ -10,9 +10,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,16 +25,24 @@
 #include "wire_i.h"
 
 #define EVENTS 16
+#define LAST_NS 5000000000ull
+#define PART_NS 1000000ull /* between two moves to another processor, at least */
 #define SELDOM 256u /* polls of links in memory between looks at the sockets */
 
 int wire_open(struct comm *c, struct why *why)
 {
 	struct wire *w = calloc(1, sizeof(*w));
 	struct epoll_event e = { .events = EPOLLIN, .data.ptr = &c->bell };
+	struct rlimit files;
 	int rc;
 
 	if (!w)
 		return why_set(why, -ENOMEM, "no memory for the transport");
+	/* Each peer takes two descriptors. */
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	c->wire = w;
 	w->unix_fd = w->tcp_fd = -1;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -81,13 +93,20 @@ static void link_end(struct comm *c, struct link *l)
 		device_lost(c, device);
 }
 
-void wire_refuse(struct comm *c, uint32_t device)
+void wire_refuse(struct comm *c, uint32_t device, const char *what)
 {
 	struct wire *w = c->wire;
+	char text[160];
 
 	for (uint32_t i = 0; i < w->nin; i++)
 		if (w->in[i]->greeted && w->in[i]->device == device)
 			w->in[i]->lost = w->in[i]->refused = true;
+	if (!w->told[device] && c->o.say) {
+		w->told[device] = true;
+		snprintf(text, sizeof(text), "the transport of device %u has sent %s: nothing more of it is "
+		         "taken, and operations that need it end", device, what);
+		c->o.say(c->o.arg, text);
+	}
 	device_lost(c, device);
 }
 
@@ -104,7 +123,7 @@ void wire_release(struct comm *c, struct link *l, void *data)
 static bool room(struct link *l, uint32_t len)
 {
 	/* What waits has come first. */
-	if (l->later)
+	if (l->later || !l->greeted)
 		return false;
 	return l->kind == LINK_MEMORY ? memory_room(l, len) : tcp_room(l);
 }
@@ -133,11 +152,8 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op
 	int rc;
 
 	rc = link_to(c, device, &l);
-	if (rc) {
-		if (rc == -EAGAIN)
-			w->wants = w->again = 1;
+	if (rc)
 		return rc;
-	}
 	m.magic = MSG_MAGIC;
 	m.from = c->o.self;
 	if (room(l, m.len)) {
@@ -164,15 +180,19 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op
 static bool make_room(struct comm *c)
 {
 	struct wire *w = c->wire;
-	bool any = w->again;	/* a link that was not made is tried again */
+	bool any = false;
 
-	w->wants = w->again = 0;
+	w->wants = 0;
 	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
 		struct link *l = w->out[i];
 
-		if (!l || (!l->wants && !l->later))
+		if (!l || l->lost || (!l->wants && !l->later))
 			continue;
-		while (l->later &&
+		if (!l->greeted && l->kind == LINK_MEMORY && link_again(l) != -EAGAIN && !l->greeted) {
+			l->lost = w->lost = true;
+			continue;
+		}
+		while (l->later && l->greeted &&
 		       (l->kind == LINK_MEMORY ? memory_room(l, 0) : tcp_room(l))) {
 			struct later *k = l->later;
 
@@ -261,6 +281,8 @@ static void ends(struct comm *c)
 
 		if (!w->out[i] || !w->out[i]->lost)
 			continue;
+		if (!w->out[i]->since)
+			w->out[i]->since = now_ns();
 		for (uint32_t k = 0; k < w->nin; k++) {
 			struct link *l = w->in[k];
 
@@ -268,7 +290,8 @@ static void ends(struct comm *c)
 				continue;
 			more = l->kind == LINK_TCP ? !l->lost : take(l);
 		}
-		if (more)
+		/* A device that ends one of its links keeps what is in the other one for a while only. */
+		if (more && now_ns() - w->out[i]->since < LAST_NS)
 			w->lost = true;
 		else
 			link_end(c, w->out[i]);
@@ -299,6 +322,72 @@ bool wire_progress(struct comm *c)
 	return any;
 }
 
+/* ------------------------------------------------------------------------------ processors */
+
+/*
+ * Ends that wait for each other on one processor take turns there while another one has nothing to
+ * do, or does other people's work: the kernel leaves, and puts, threads that wake each other together. So each end
+ * says where it is, and leaves a processor that has two more ends than another one.
+ */
+static void say_cpu(struct wire *w)
+{
+	uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+
+	if (cpu == w->cpu)
+		return;
+	w->cpu = cpu;
+	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++)
+		if (w->out[i] && w->out[i]->mem)
+			__atomic_store_n(&w->out[i]->mem->cpu, cpu, __ATOMIC_RELAXED);
+}
+
+void wire_part(struct comm *c)
+{
+	struct wire *w = c->wire;
+	uint16_t ends[CPU_SETSIZE] = { 0 };
+	uint32_t there, others = 0;
+	cpu_set_t all, better;
+	uint64_t now;
+
+	say_cpu(w);
+	for (uint32_t i = 0; i < w->nin; i++) {
+		if (!w->in[i]->mem || w->in[i]->lost)
+			continue;
+		there = __atomic_load_n(&w->in[i]->mem->cpu, __ATOMIC_RELAXED) - 1;
+		if (there < CPU_SETSIZE)
+			ends[there]++;
+		others += there + 1 == w->cpu;
+	}
+	if (!others)
+		return;
+	now = now_ns();
+	if (now - w->parted < PART_NS || sched_getaffinity(0, sizeof(all), &all))
+		return;
+	w->parted = now;
+	CPU_ZERO(&better);
+	for (uint32_t i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &all) && ends[i] < others)
+			CPU_SET(i, &better);
+	if (!CPU_COUNT(&better) || sched_setaffinity(0, sizeof(better), &better))
+		return;
+	sched_setaffinity(0, sizeof(all), &all);
+	say_cpu(w);
+}
+
+/* ------------------------------------------------------------------------------ sleep */
+
+/*
+ * As sockets(), but asleep in poll(): a byte on a local socket has epoll_wait() woken with the hint
+ * that whoever sent it is about to sleep, so the kernel would put this thread on that processor.
+ */
+static void doze(struct comm *c, int ms)
+{
+	struct pollfd p = { .fd = c->wire->epoll, .events = POLLIN };
+
+	if (poll(&p, 1, ms) > 0)
+		sockets(c, 0);
+}
+
 /* Says in all links that the thread sleeps, or no longer. */
 static void say(struct wire *w, uint32_t sleeps)
 {
@@ -322,8 +411,8 @@ void wire_sleep(struct comm *c)
 		awake = w->in[i]->mem && memory_has(w->in[i]);
 	if (!awake)
 		awake = w->wants && make_room(c);
-	if (!awake)
-		sockets(c, w->barrier && !w->wants ? -1 : 1);
+	if (!awake && !w->lost)
+		doze(c, w->barrier && !w->wants ? -1 : 1);
 	say(w, 0);
 	w->polls = -1u; /* the next look at the sockets is soon */
 }
@@ -344,7 +433,9 @@ void wire_close(struct comm *c)
 		for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
 			struct link *l = w->out[i];
 
-			if (l && !l->lost && (l->later || (l->kind == LINK_TCP && !tcp_room(l)))) {
+			if (!l || l->lost || (l->kind == LINK_MEMORY && !l->greeted))
+				continue;
+			if (l->later || (l->kind == LINK_TCP && !tcp_room(l))) {
 				left = true;
 				l->lost = l->kind == LINK_TCP && !tcp_flush(l);
 			}

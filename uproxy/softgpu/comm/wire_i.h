@@ -3,11 +3,14 @@
  * wire_i.h - links: one-way queues of messages from a device to another one
  *
  *   sender                                        receiver
- *   link_connect ── unix: memory, its bell ─────► wire.c accepts: maps the memory, answers its bell
+ *   link_connect ── unix: hello, memory ────────► wire.c accepts: maps the memory
  *                └─ TCP: hello, frames ─────────► wire.c accepts: reads frames
  *
  * The sender makes the link when it has its first message, and the receiver finds what was written
  * meanwhile. Both ends are of the progress threads. A link ends with its socket.
+ *
+ * A byte on the socket of memory wakes the other end. An eventfd would be faster, but is not ours: its
+ * owner could fill it and make it block whoever rings.
  *
  * Memory of a link (memlink.c): a page of control, ENTRIES entries, SLOTS slots. An entry is a
  * message; data of more than 64 bytes lies in a slot. The sender alone writes entries, whose seq it
@@ -40,6 +43,7 @@ struct link_memory {
 	_Alignas(64) uint32_t sleeps; /* the receiver does, or is about to */
 	_Alignas(64) uint32_t waits; /* the sender waits for room, and may sleep */
 	_Alignas(64) uint8_t busy[64]; /* slots: set by the sender, cleared by the receiver */
+	_Alignas(64) uint32_t cpu; /* where the sender's thread was when it last waited; + 1 */
 	_Alignas(4096) struct entry entry[ENTRIES];
 	_Alignas(4096) char slot[SLOTS][CHUNK];
 };
@@ -64,7 +68,7 @@ struct address {
 
 _Static_assert(sizeof(struct address) <= COMM_ADDRESS_MAX, "an address fits");
 
-#define HELLO_MAGIC 0x6f6c6c65686d6d6cull
+#define HELLO_MAGIC 0x6f6c6c65686d6d32ull
 
 struct hello {
 	uint64_t magic;
@@ -84,8 +88,8 @@ struct link {
 	enum link_kind kind;
 	bool out, lost;
 	bool refused; /* it has sent nonsense: nothing more of it is read */
-	uint64_t came; /* in: the number of its connection */
-	bool greeted; /* in: hello has come; out: the other's bell, or the connection, has */
+	uint64_t since; /* in: when it was accepted; out: when it was found lost; now_ns() or 0 */
+	bool greeted; /* in: hello has come; out: it can be sent to */
 	bool wants; /* out: an operation found no room */
 	int fd;
 	uint32_t listed; /* in: index in wire's list */
@@ -94,7 +98,6 @@ struct link {
 	uint32_t at, taken; /* entries; taken: as last seen by the sender */
 	uint32_t slot; /* where the sender looks next */
 	uint32_t held; /* slots that the receiver keeps */
-	int bell; /* the other's, or -1 */
 
 	char *buffer; /* TCP: frames */
 	size_t from, to; /* what is in it */
@@ -109,30 +112,29 @@ struct wire {
 	struct link *out[COMM_DEVICES_MAX];
 	struct link **in; /* greeted and other ones */
 	uint32_t nin, room_in;
-	uint64_t came; /* connections so far */
 	uint32_t tcp; /* links of TCP */
 	uint32_t wants; /* links on which somebody waits for room, or for a connection */
 	uint32_t polls;
-	bool again; /* some link could not be made yet */
+	uint32_t cpu; /* what the links say; + 1 */
+	uint64_t parted; /* when the thread last went to another processor, or looked for one */
 	bool lost; /* some link is */
+	bool told[COMM_DEVICES_MAX]; /* the user, of nonsense */
 	bool barrier; /* the kernel has expedited barriers */
-	struct link *dead; /* still held */
 };
 
 /* link.c */
 struct link *link_new(struct comm *c, int fd, bool out);
 void link_free(struct link *l);
-/* Makes the link to a device. -EAGAIN, -EHOSTUNREACH, -ENOMEM. */
+/* Makes the link to a device, which may come later: not `greeted` until then. -EHOSTUNREACH, -ENOMEM. */
 int link_connect(struct comm *c, uint32_t device, struct link **out);
+/* Tries again, where the other end had no place for a connection. -EAGAIN: it still has none. */
+int link_again(struct link *l);
 /* Something can be read or written on its socket. false: it has ended. */
 bool link_event(struct link *l, uint32_t events);
 int wire_listen(struct comm *c, struct why *why);
 bool wire_accept(struct comm *c, int fd);
-/* recv() of something with up to two descriptors. */
-ssize_t fds_recv(int fd, void *to, size_t len, int *fds, int n);
-ssize_t fds_send(int fd, const void *from, size_t len, const int *fds, int n);
 
-/* memlink.c: -EAGAIN: no room. link_take: whether there was a message. */
+/* memlink.c: memory_take: whether there was a message. */
 int memory_make(struct link *l, int *fd);
 int memory_map(struct link *l, int fd);
 bool memory_room(struct link *l, uint32_t len);

@@ -212,6 +212,20 @@ static bool wait_met(const CUstreamBatchMemOpParams *p)
 	       how == CU_STREAM_WAIT_VALUE_AND ? (v & w) != 0 : ~(v | w) != 0;
 }
 
+bool desc_waits(const struct desc *d, uint64_t *word)
+{
+	if (d->kind != D_MEMOPS || d->memops.n != 1)
+		return false;
+	*word = d->memops.ops[0].waitValue.address;
+	return d->memops.ops[0].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+	       d->memops.ops[0].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+
+bool desc_wait_met(const struct desc *d)
+{
+	return wait_met(&d->memops.ops[0]);
+}
+
 /* Polls at growing intervals: a 32nd of the wait so far, 2 ms at most. */
 static void wait_value(struct ctx *ctx, const CUstreamBatchMemOpParams *p)
 {

@@ -571,18 +571,71 @@ static void rt_cluster_wait(struct rt_warp *w, uint32_t mask)
 
 /* ---- blocks ---- */
 
+/*
+ * Shared and local memory of a block, all zero: up to KEPT_SIZE from regions that are kept, since most
+ * kernels want little and a new mapping with its page faults costs more than the kernel.
+ */
+struct kept {
+	struct kept *next;
+	size_t used;		/* bytes that may be other than zero */
+};
+enum {
+	KEPT_SIZE = 64 << 10,
+	KEPT_MOST = 64,
+};
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kept *kept_regions;	/* kept_lock */
+static unsigned int nkept;		/* kept_lock */
+
 static int map(uint8_t **p, size_t size)
 {
+	struct kept *k = NULL;
 	void *m;
 
 	if (*p || !size)
 		return 0;
-	m = mmap(NULL, size, PROT_READ | PROT_WRITE,
+	if (size <= KEPT_SIZE) {
+		pthread_mutex_lock(&kept_lock);
+		k = kept_regions;
+		if (k) {
+			kept_regions = k->next;
+			nkept--;
+		}
+		pthread_mutex_unlock(&kept_lock);
+		if (k) {
+			/* A kernel that reads behind its own finds nothing of another's. */
+			*p = memset(k, 0, size > k->used ? size : k->used);
+			return 0;
+		}
+	}
+	m = mmap(NULL, size <= KEPT_SIZE ? KEPT_SIZE : size, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (m == MAP_FAILED)
 		return -ENOMEM;
 	*p = m;
 	return 0;
+}
+
+static void unmap(uint8_t *p, size_t size)
+{
+	struct kept *k = (void *)p;
+	bool keep = false;
+
+	if (!p)
+		return;
+	if (size <= KEPT_SIZE) {
+		pthread_mutex_lock(&kept_lock);
+		keep = nkept < KEPT_MOST;
+		if (keep) {
+			k->next = kept_regions;
+			k->used = size > sizeof(*k) ? size : sizeof(*k);
+			kept_regions = k;
+			nkept++;
+		}
+		pthread_mutex_unlock(&kept_lock);
+	}
+	if (!keep)
+		munmap(p, size <= KEPT_SIZE ? KEPT_SIZE : size);
 }
 
 static void warp_init(struct rt_worker *wk, struct rt_block *b, uint32_t i)
@@ -643,10 +696,11 @@ struct rt_block *rt_block_new(struct rt_worker *wk)
 	b->local_size = (size_t)r->nwarps * 32 * r->local_stride;
 	b->warp = aligned_alloc(64, (size_t)r->nwarps * ((sizeof(*b->warp) + 63) & ~63ul));
 	b->fiber = calloc(r->nwarps, sizeof(*b->fiber));
-	/* the slack behind it, which loads may read, is on a page of its own or never written */
+	/* the slack behind it, which loads may read, is never written */
 	if (!b->warp || !b->fiber ||
 	    map(&b->shared, b->shared_size ? b->shared_size + RT_SHARED_SLACK : 0) ||
 	    map(&b->local, b->local_size)) {
+		unmap(b->shared, b->shared_size + RT_SHARED_SLACK);
 		free(b->warp);
 		free(b->fiber);
 		free(b);
@@ -667,10 +721,8 @@ static void block_free(struct rt_block *b, size_t stack_size)
 	for (i = 0; i < b->nwarps; i++)
 		if (b->fiber[i].stack)
 			stack_put(b->fiber[i].stack, stack_size);
-	if (b->shared)
-		munmap(b->shared, b->shared_size + RT_SHARED_SLACK);
-	if (b->local)
-		munmap(b->local, b->local_size);
+	unmap(b->shared, b->shared_size + RT_SHARED_SLACK);
+	unmap(b->local, b->local_size);
 	free(b->warp);
 	free(b->fiber);
 	free(b);

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * store_claims.c - writers of one checkpoint store each page once, and rely on nothing that is lost
+ */
+#include "store_test.h"
+
+#define COMMON 20000ul	/* pages that all have: more than a segment */
+#define OWN    300ul	/* pages that one has */
+#define RANKS  4
+
+FIXTURE(claims)
+{
+	char dir[256];
+	struct store *s;	/* the conductor's: opened first, publishes */
+	int table;		/* of the claims */
+};
+
+FIXTURE_VARIANT(claims)
+{
+	int zstd;
+};
+
+FIXTURE_VARIANT_ADD(claims, raw)
+{
+	.zstd = 0,
+};
+
+FIXTURE_VARIANT_ADD(claims, zstd)
+{
+	.zstd = 1,
+};
+
+FIXTURE_SETUP(claims)
+{
+	snprintf(self->dir, sizeof(self->dir), "%s/s", new_scratch());
+	make_store(self->dir, variant->zstd);
+	self->s = open_store(self->dir, STORE_RW);
+	ASSERT_EQ(0, store_claims_make(self->s, COMMON * PAGE, &self->table));
+}
+
+FIXTURE_TEARDOWN(claims)
+{
+	close(self->table);
+	store_close(self->s);
+	drop_scratch();
+}
+
+/* Results of a forked writer. */
+struct result {
+	struct store_ref ref;
+	uint64_t fresh;
+	int err;
+};
+
+/* Rank r's memory: its own pages in the middle of the common ones, which each has in another order. */
+static uint8_t *memory_of(int r)
+{
+	uint8_t *p = malloc((COMMON + OWN) * PAGE), *all = malloc(COMMON * PAGE);
+	size_t shift = r * 5001 % COMMON;
+
+	fill(all, COMMON * PAGE, 77);
+	memcpy(p, all + shift * PAGE, (COMMON - shift) * PAGE);
+	fill(p + (COMMON - shift) * PAGE, OWN * PAGE, 100 + r);
+	memcpy(p + (COMMON - shift + OWN) * PAGE, all, shift * PAGE);
+	free(all);
+	return p;
+}
+
+static int write_parts(struct store_writer *w, const uint8_t *p, bool lanes, struct store_ref *ref)
+{
+	const size_t half = (COMMON + OWN) / 2 * PAGE, len = (COMMON + OWN) * PAGE;
+	struct store_object *o, *lane;
+	int err = store_object_begin(w, &o);
+
+	if (err || !lanes) {
+		err = err ?: store_object_write(o, 0, p, len);
+	} else {
+		err = store_object_lane(o, &lane) ?: store_object_write(lane, half, p + half, len - half);
+		err = err ?: store_object_write(o, 0, p, half) ?: store_object_flush(lane);
+		err = err ?: store_object_join(o, lane);
+	}
+	return err ?: store_object_end(o, 0, ref);
+}
+
+/* In a child. Rank r writes its memory; the others begin when all have been forked. */
+static void write_rank(const char *dir, int table, int r, int start, struct result *to)
+{
+	uint8_t *p = memory_of(r);
+	struct store *s = open_store(dir, STORE_RW);
+	struct store_writer_stats st;
+	struct store_writer *w;
+	char c;
+
+	NEED_OK(store_writer_open(s, 0, &w));
+	if (table >= 0)
+		NEED_OK(store_writer_claims(w, table, NULL, NULL));
+	NEED(read(start, &c, 1) == 0);
+	to->err = write_parts(w, p, r % 2, &to->ref) ?: store_writer_flush(w);
+	store_writer_stats(w, &st);
+	to->fresh = st.fresh;
+	store_writer_close(w);
+	store_close(s);
+	free(p);
+}
+
+static struct result *shared_results(void)
+{
+	struct result *r = mmap(NULL, RANKS * sizeof(*r), PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	NEED(r != MAP_FAILED);
+	return r;
+}
+
+TEST_F(claims, ranks_that_dump_at_once_store_each_page_once)
+{
+	struct result *r = shared_results();
+	struct store_part part[RANKS];
+	uint64_t fresh = 0;
+	char id[STORE_ID];
+	pid_t pid[RANKS];
+	int start[2], status;
+
+	ASSERT_EQ(0, pipe(start));
+	for (int i = 0; i < RANKS; i++) {
+		pid[i] = fork();
+		if (!pid[i]) {
+			close(start[1]);
+			write_rank(self->dir, self->table, i, start[0], &r[i]);
+			_exit(0);
+		}
+	}
+	close(start[0]);
+	close(start[1]);
+	for (int i = 0; i < RANKS; i++) {
+		ASSERT_EQ(pid[i], waitpid(pid[i], &status, 0));
+		ASSERT_EQ(0, status);
+		ASSERT_EQ(0, r[i].err);
+		fresh += r[i].fresh;
+	}
+	/* An entry that is being written for too long costs a page. */
+	EXPECT_LE((COMMON + RANKS * OWN) * PAGE, fresh);
+	EXPECT_GE((COMMON + RANKS * OWN + 100) * PAGE, fresh);
+	for (int i = 0; i < RANKS; i++) {
+		uint8_t *p = memory_of(i);
+
+		EXPECT_EQ(0, compare(self->s, &r[i].ref, p, (COMMON + OWN) * PAGE));
+		part[i] = (struct store_part){ .name = (const char *[]){ "a", "b", "c", "d" }[i],
+					       .ref = r[i].ref };
+		free(p);
+	}
+	ASSERT_EQ(0, store_publish(self->s, part, RANKS, "", id));
+	ASSERT_EQ(0, verify(self->s, true));
+	munmap(r, RANKS * sizeof(*r));
+}
+
+/* ------------------------------------------------------------------------------ two by turns */
+
+struct writer {
+	struct store *s;
+	struct store_writer *w;
+	struct store_ref ref;
+};
+
+static int give_up(void *arg)
+{
+	int *left = arg;
+
+	return (*left)-- ? 0 : -EINTR;
+}
+
+static struct writer writer_open(const char *dir, int table, int *patience)
+{
+	struct writer a = { .s = open_store(dir, STORE_RW) };
+
+	NEED_OK(store_writer_open(a.s, STORE_ONE_THREAD, &a.w));
+	NEED_OK(store_writer_claims(a.w, table, patience ? give_up : NULL, patience));
+	return a;
+}
+
+static void writer_close(struct writer *a)
+{
+	store_writer_close(a->w);
+	store_close(a->s);
+}
+
+static uint64_t fresh_of(const struct writer *a)
+{
+	struct store_writer_stats st;
+
+	store_writer_stats(a->w, &st);
+	return st.fresh;
+}
+
+TEST_F(claims, a_flush_waits_for_what_another_writer_promised)
+{
+	int patience = 5;
+	struct writer a = writer_open(self->dir, self->table, NULL),
+		      b = writer_open(self->dir, self->table, &patience);
+	struct store_part part = { .name = "b" };
+	uint8_t *p = malloc(2 * MB);
+	char id[STORE_ID];
+
+	fill(p, 2 * MB, 1);
+	ASSERT_EQ(0, put_at(a.w, p, 2 * MB, &a.ref));
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	EXPECT_EQ(0, fresh_of(&b));
+	/* Not durable: neither flushed nor published. */
+	EXPECT_EQ(-EINTR, store_writer_flush(b.w));
+	part.ref = b.ref;
+	EXPECT_NE(0, store_publish(self->s, &part, 1, "", id));
+	writer_close(&b);
+	ASSERT_EQ(0, store_writer_flush(a.w));
+	patience = 5;
+	b = writer_open(self->dir, self->table, &patience);
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	EXPECT_EQ(0, fresh_of(&b));
+	ASSERT_EQ(0, store_writer_flush(b.w));
+	part.ref = b.ref;
+	writer_close(&a);
+	writer_close(&b);
+	ASSERT_EQ(0, store_publish(self->s, &part, 1, "", id));
+	ASSERT_EQ(0, compare(self->s, &part.ref, p, 2 * MB));
+	ASSERT_EQ(0, verify(self->s, true));
+	free(p);
+}
+
+/* Digests of a device: the other writer's pages are not missing. */
+TEST_F(claims, digests_link_what_another_writer_promised)
+{
+	struct writer a = writer_open(self->dir, self->table, NULL),
+		      b = writer_open(self->dir, self->table, NULL);
+	struct store_digest d[512];
+	struct store_object *o;
+	uint8_t *p = malloc(2 * MB), missing[512];
+
+	fill(p, 2 * MB, 2);
+	for (size_t i = 0; i < 512; i++)
+		d[i] = store_hash(self->s, p + i * PAGE);
+	ASSERT_EQ(0, put_at(a.w, p, 1 * MB, &a.ref));
+	ASSERT_EQ(0, store_object_begin(b.w, &o));
+	ASSERT_EQ(256, store_object_digests(o, 0, d, 512, missing));
+	EXPECT_EQ(0, missing[0]);
+	EXPECT_EQ(0, missing[255]);
+	EXPECT_EQ(1, missing[256]);
+	ASSERT_EQ(0, store_object_put(o, 1 * MB, p + MB, 256, d + 256));
+	ASSERT_EQ(0, store_object_end(o, 0, &b.ref));
+	ASSERT_EQ(0, store_writer_flush(a.w));
+	ASSERT_EQ(0, store_writer_flush(b.w));
+	ASSERT_EQ(0, compare(b.s, &b.ref, p, 2 * MB));
+	writer_close(&a);
+	writer_close(&b);
+	free(p);
+}
+
+TEST_F(claims, a_writer_that_is_closed_ends_the_others)
+{
+	struct writer a = writer_open(self->dir, self->table, NULL),
+		      b = writer_open(self->dir, self->table, NULL);
+	uint8_t *p = malloc(2 * MB);
+
+	fill(p, 2 * MB, 3);
+	ASSERT_EQ(0, put_at(a.w, p, 2 * MB, &a.ref));
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	writer_close(&a);
+	EXPECT_EQ(-ECANCELED, store_writer_flush(b.w));
+	EXPECT_NE(NULL, strstr(store_why()->text, "has failed"));
+	writer_close(&b);
+	/* Nobody relies on its claims from then on. */
+	b = writer_open(self->dir, self->table, NULL);
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	ASSERT_EQ(0, store_writer_flush(b.w));
+	ASSERT_EQ(0, compare(b.s, &b.ref, p, 2 * MB));
+	writer_close(&b);
+	free(p);
+}
+
+TEST_F(claims, a_writer_that_is_killed_ends_the_others)
+{
+	uint8_t *p = malloc(2 * MB);
+	struct writer b;
+	int up[2], status;
+	pid_t pid;
+	char c;
+
+	fill(p, 2 * MB, 4);
+	ASSERT_EQ(0, pipe(up));
+	pid = fork();
+	if (!pid) {
+		struct writer a = writer_open(self->dir, self->table, NULL);
+
+		NEED_OK(put_at(a.w, p, 2 * MB, &a.ref));
+		NEED(write(up[1], "", 1) == 1);
+		for (;;)
+			pause();
+	}
+	ASSERT_EQ(1, read(up[0], &c, 1));
+	b = writer_open(self->dir, self->table, NULL);
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	EXPECT_EQ(0, fresh_of(&b));
+	kill(pid, SIGKILL);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(-EOWNERDEAD, store_writer_flush(b.w));
+	EXPECT_NE(NULL, strstr(store_why()->text, "has died"));
+	writer_close(&b);
+	close(up[0]);
+	close(up[1]);
+	free(p);
+}
+
+/* ------------------------------------------------------------------------------ a table that lies */
+
+/* Where the table's parts are (claims.c). */
+#define SEGS_AT	   4096ul
+#define ENTRIES_AT (SEGS_AT + 65536 * 16)
+
+static uint64_t *map_table(int fd, size_t *len)
+{
+	struct stat st;
+	uint64_t *t;
+
+	NEED_OK(fstat(fd, &st));
+	*len = st.st_size;
+	t = mmap(NULL, *len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(t != MAP_FAILED);
+	return t;
+}
+
+TEST_F(claims, what_others_promise_is_compared)
+{
+	struct writer a = writer_open(self->dir, self->table, NULL),
+		      b = writer_open(self->dir, self->table, NULL);
+	uint8_t *p = malloc(2 * MB);
+	uint64_t *t, moved = 0;
+	size_t len;
+
+	fill(p, 2 * MB, 5);
+	ASSERT_EQ(0, put_at(a.w, p, 2 * MB, &a.ref));
+	ASSERT_EQ(0, store_writer_flush(a.w));
+	t = map_table(self->table, &len);
+	/* Each page in the slot of another one. */
+	for (size_t i = ENTRIES_AT / 8; i < len / 8; i += 2)
+		if (t[i] && ++moved)
+			t[i + 1] ^= 1;
+	EXPECT_LE(512, moved);
+	ASSERT_EQ(0, put_at(b.w, p, 2 * MB, &b.ref));
+	EXPECT_EQ(-EBADMSG, store_writer_flush(b.w));
+	EXPECT_NE(NULL, strstr(store_why()->text, "promised"));
+	munmap(t, len);
+	writer_close(&a);
+	writer_close(&b);
+	free(p);
+}
+
+/* Either the flush fails, or the object is what was written. */
+TEST_F(claims, tables_of_any_bytes_do_no_harm)
+{
+	uint8_t *p = malloc(1 * MB);
+	uint64_t *t;
+	size_t len;
+
+	t = map_table(self->table, &len);
+	for (int turn = 0; turn < 60; turn++) {
+		int patience = 2;
+		struct writer a = writer_open(self->dir, self->table, NULL),
+			      b = writer_open(self->dir, self->table, &patience);
+		int err;
+
+		fill(p, MB, 1000 + turn);
+		ASSERT_EQ(0, put_at(a.w, p, MB, &a.ref));
+		if (turn % 2)
+			ASSERT_EQ(0, store_writer_flush(a.w));
+		for (int i = 0; i < 1 << turn % 12; i++) {
+			size_t at = turn % 3 ? ENTRIES_AT / 8 + rnd() % ((len - ENTRIES_AT) / 8) :
+					       3 + rnd() % (SEGS_AT / 8 + 2 * 100);
+
+			if (turn % 3 == 1 && !t[at])
+				continue;
+			t[at] ^= turn % 4 ? 1ull << rnd() % 64 : rnd();
+		}
+		err = put_at(b.w, p, MB, &b.ref) ?: store_writer_flush(b.w);
+		if (!err)
+			EXPECT_EQ(0, compare(b.s, &b.ref, p, MB));
+		writer_close(&a);
+		writer_close(&b);
+	}
+	munmap(t, len);
+	ASSERT_EQ(0, verify(self->s, true));
+	free(p);
+}
+
+TEST_F(claims, what_is_no_table_is_refused)
+{
+	int fd = memfd_create("none", MFD_ALLOW_SEALING), other;
+	struct store_writer *w;
+	struct store *s;
+	char dir[300];
+	size_t len;
+	uint64_t *t;
+
+	ASSERT_EQ(0, store_writer_open(self->s, 0, &w));
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, fd, NULL, NULL));
+	ASSERT_EQ(0, ftruncate(fd, ENTRIES_AT + 65536 * 16));
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, fd, NULL, NULL));
+	ASSERT_EQ(0, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, fd, NULL, NULL));
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, open("/dev/null", O_RDWR), NULL, NULL));
+	t = map_table(self->table, &len);
+	t[2] *= 2;
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, self->table, NULL, NULL));
+	munmap(t, len);
+	/* A store of its own has other segments. */
+	snprintf(dir, sizeof(dir), "%s2", self->dir);
+	make_store(dir, 0);
+	s = open_store(dir, STORE_RW);
+	ASSERT_EQ(0, store_claims_make(s, MB, &other));
+	EXPECT_EQ(-EINVAL, store_writer_claims(w, other, NULL, NULL));
+	EXPECT_NE(NULL, strstr(store_why()->text, "another store"));
+	close(other);
+	close(fd);
+	store_close(s);
+	store_writer_close(w);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# fuzz.mk - the fuzzer of the soft device's transport.
+#
+# As the fuzzer of records: built once, and not for each sanitizer. comm.c is a part of it.
+
+FUZZ_WIRE := $(BUILD)/selftests/comm/fuzz_wire
+FUZZ_WIRE_SRC := $(addprefix uproxy/softgpu/comm/,flow.c link.c plan.c tcplink.c wire.c) uproxy/coll/tree.c
+FUZZ_WIRE_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fno-sanitize-recover=all \
+	-Iuproxy/softgpu/comm $(SOFTCOMM_CFLAGS)
+
+# What a message is may change while it is taken.
+$(BUILD)/selftests/comm/fuzz/memlink.o: uproxy/softgpu/comm/memlink.c $(wildcard uproxy/softgpu/comm/*.h)
+	@mkdir -p $(@D)
+	$(FUZZCC) -fsanitize=fuzzer-no-link,address,undefined $(FUZZ_WIRE_CFLAGS) \
+		-Dflow_message=fuzz_flow_message -c -o $@ $<
+
+# Chunks that were copied are read by the arithmetic.
+define FUZZ_ARITH
+	$(FUZZCC) -fsanitize=address $(FUZZ_WIRE_CFLAGS) $(COLL_LEVEL_$(1)) -ffp-contract=off \
+		-DARITH=arith_$(1) -c -o $(BUILD)/selftests/comm/fuzz/arith_$(1).o uproxy/coll/arith.c
+
+endef
+
+$(FUZZ_WIRE): selftests/comm/fuzz_wire.c selftests/comm/fuzz.mk $(BUILD)/selftests/comm/fuzz/memlink.o $(FUZZ_WIRE_SRC) \
+		uproxy/softgpu/comm/comm.c uproxy/coll/arith.c $(wildcard uproxy/softgpu/comm/*.h uproxy/coll/*.h)
+	$(foreach l,$(COLL_LEVELS),$(call FUZZ_ARITH,$(l)))
+	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_WIRE_CFLAGS) -o $@ $(BUILD)/selftests/comm/fuzz/*.o \
+		$< $(FUZZ_WIRE_SRC) -lm -lpthread
+
+ifeq ($(SAN),)
+ifneq ($(shell command -v $(FUZZCC)),)
+TEST_PROGRAMS += $(FUZZ_WIRE)
+endif
+HOST_TESTS += selftests/comm/fuzz-wire
+LONG_TESTS += $(B)/selftests/comm/fuzz-wire-long
+TIMEOUT_fuzz-wire := 120
+TIMEOUT_fuzz-wire-long := 900
+endif
+$(B)/selftests/comm/fuzz-wire-long: selftests/comm/fuzz.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/comm/fuzz-wire 600\n' >$@
+	@chmod +x $@

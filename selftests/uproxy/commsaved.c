@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * commsaved.c - what a store has of a session's communicators, with each of its words changed
+ *
+ * The proxy has seat 0 of a board; the test has seat 1, and says what a second rank would say. At the cut there are
+ * a collective that holds its stream, what is parked behind that, and a small send in a buffer. A restore of what was
+ * changed is refused by name, or does no harm: the proxy does not crash, and ends when it is told to.
+ */
+#include "restore.h"
+
+#include "board.h"
+#include "stat.h"
+#include "step.h"
+#include "tree.h"
+
+#define RANKS	2
+#define COMM	77
+
+static int board_fd = -1;
+static struct board *board;
+static uint32_t member;
+static char stat_path[64];
+
+static void hear(void *ctx, const struct step_action *a)
+{
+	(void)ctx;
+	if (a->kind == STEP_JOINED)
+		member = a->member;
+}
+
+/* A board on which seat 1 is ours. */
+static int new_board(void)
+{
+	if (board)
+		board_close(board);
+	if (board_fd >= 0)
+		close(board_fd);
+	board_fd = board_create();
+	if (board_fd < 0 || board_open(board_fd, &board))
+		return -1;
+	return fcntl(board_fd, F_SETFD, 0);
+}
+
+static const char *const *seat_args(void)
+{
+	static char fd[16];
+	static const char *args[] = { "--board", fd, "--seat", "0", NULL };
+
+	snprintf(fd, sizeof(fd), "%d", board_fd);
+	return args;
+}
+
+static int start_with_board(FIXTURE_DATA(restore) *self)
+{
+	struct client *c = &self->c;
+	int rc = client_end(c) ?: new_board();
+	const char *const *more = seat_args();
+
+	rc = rc ?: board_enter(board, 1, "", 0);
+	snprintf(stat_path, sizeof(stat_path), "/tmp/uproxy-commsaved-%d", getpid());
+	rc = rc ?: client_start(c, (const char *[]){ "--control", self->ctl, "--stat", stat_path, more[0], more[1],
+						     more[2], more[3], NULL });
+	rc = rc ?: client_context(c);
+	self->dev = c->window;
+	self->pin = arena_take(c, MiB);
+	return rc ?: SEND(c, SV_OP_X_MAP, (struct sv_map){ self->dev, 4 * GRANULE }) ?:
+		SEND(c, SV_OP_X_PIN, (struct sv_pin){ self->pin, MiB });
+}
+
+static void see_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	(void)s;
+	*(uint64_t *)ctx = look->key;
+}
+
+static void see_op(void *ctx, const struct step *s, const struct step_comm_look *of, const struct step_op_look *look)
+{
+	(void)ctx, (void)s, (void)of, (void)look;
+}
+
+/* Both ranks join: the second one when the first has, whose key it takes. */
+static int communicate(FIXTURE_DATA(restore) *self)
+{
+	struct sv_comm_new a = { .ctx = self->c.ctx, .comm = COMM, .ranks = RANKS, .rank = 0,
+				 .word = self->pin + MiB / 2, .id = "an id" };
+	struct step_event e = { .kind = STEP_JOIN, .proxy = 1, .ranks = RANKS, .rank = 1 };
+	struct step_looker looker = { .ctx = &e.comm, .comm = see_comm, .op = see_op };
+	struct ring_ticket ticket;
+	struct sv_comm_result res;
+	int32_t status = -1;
+	int rc = ring_request(self->c.ring, &ticket, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0);
+
+	for (int i = 0; i < 20000 && !e.comm && !rc; i++) {
+		usleep(1000);
+		rc = board_look(board, &looker);
+	}
+	rc = rc ?: board_step(board, 1, &e, hear, NULL);
+	if (rc < 0)
+		return rc;
+	rc = ring_await(self->c.ring, &ticket, &status, &res, sizeof(res), NULL, 20000000000);
+	return rc ?: status ?: (int)res.code;
+}
+
+static int send_calls(struct client *c, uint64_t stream, const struct sv_coll_call *call, uint32_t n)
+{
+	struct sv_coll a = { .ctx = c->ctx, .stream = stream, .comm = COMM, .calls = n };
+
+	return ring_submit(c->ring, SV_OP_X_COLL, &a, sizeof(a), call, n * sizeof(*call));
+}
+
+static int fill(struct client *c, uint64_t stream, uint64_t at)
+{
+	return SEND(c, SV_OP_cuMemsetD32Async, (struct sv_cuMemsetD32Async){
+			.ctx = c->ctx, .dstDevice = at, .N = 64, .hStream = stream, .ui = 7 });
+}
+
+/*
+ * Records that are posted: a collective, a group of which a send lies in a buffer, and a small send that has ended. Behind
+ * the first: a recording of an event, a wait for it, another recording, and a synchronisation that stays open.
+ */
+static int post_all(FIXTURE_DATA(restore) *self, struct ring_ticket *open)
+{
+	struct client *c = &self->c;
+	uint64_t s[3], e = new_event(c), d = self->dev;
+	struct sv_coll_call all = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64,
+				    .send = d, .recv = d + GRANULE };
+	struct sv_coll_call group[2] = {
+		{ .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = 16, .send = d },
+		{ .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = 16, .recv = d + 4096 },
+	};
+	struct sv_sync_on sync;
+
+	for (int i = 0; i < 3; i++)
+		s[i] = new_stream(c, CU_STREAM_NON_BLOCKING);
+	sync = (struct sv_sync_on){ c->ctx, s[0] };
+	return fill(c, s[0], d) ?:
+		send_calls(c, s[1], group, 1) ?:
+		send_calls(c, s[0], &all, 1) ?:
+		fill(c, s[0], d) ?:
+		SEND(c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ c->ctx, e, s[0] }) ?:
+		SEND(c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = c->ctx, .hStream = s[1], .hEvent = e }) ?:
+		SEND(c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ c->ctx, e, s[2] }) ?:
+		SEND(c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = c->ctx, .hStream = s[1], .hEvent = e }) ?:
+		fill(c, s[1], d) ?:
+		send_calls(c, s[2], group, 2) ?:
+		ring_request(c->ring, open, SV_OP_cuStreamSynchronize, &sync, sizeof(sync), NULL, 0);
+}
+
+static int save_cut(FIXTURE_DATA(restore) *self)
+{
+	struct ctl_freeze f = { .idle_ms = 20 * SECOND, .cut = 12345, .seats = { 1 } };
+	struct ctl_frozen r;
+	int rc = conduct(self);
+
+	rc = rc ?: ask_info(self, &self->saved.info);
+	rc = rc ?: ask(self, CTL_FREEZE, &f, sizeof(f), &r, sizeof(r), NULL);
+	rc = rc ?: ask_store(self, CTL_DUMP, self->store, &self->saved.device);
+	return rc ?: ask_store(self, CTL_CHANNEL, self->store, &self->saved.channel);
+}
+
+/* ------------------------------------------------------------------------------ objects of the store */
+
+static struct store *open_store(FIXTURE_DATA(restore) *self)
+{
+	struct store *st = NULL;
+	struct why why = { 0 };
+
+	return store_open(&st, self->store, STORE_RW, &why) ? NULL : st;
+}
+
+static uint8_t *read_whole(struct store *st, const struct ctl_ref *from, size_t *len)
+{
+	struct store_reader *r;
+	struct store_ref ref;
+	uint8_t *p = NULL;
+
+	memcpy(&ref, from, sizeof(ref));
+	if (store_object_open(st, &ref, &r))
+		return NULL;
+	*len = store_size(r);
+	p = calloc(1, *len + 8);
+	if (store_read(r, 0, p, *len) != (ssize_t)*len)
+		abort();
+	store_reader_close(r);
+	return p;
+}
+
+static int write_whole(struct store *st, const void *p, size_t len, struct ctl_ref *to)
+{
+	struct store_writer *w;
+	struct store_object *o;
+	struct store_ref ref;
+	int rc = store_writer_open(st, 0, &w);
+
+	rc = rc ?: store_object_begin(w, &o);
+	rc = rc ?: store_object_write(o, 0, p, len);
+	rc = rc ?: store_object_end(o, len, &ref);
+	rc = rc ?: store_writer_flush(w);
+	memcpy(to, &ref, sizeof(ref));
+	store_writer_close(w);
+	return rc;
+}
+
+static struct restoring {
+	struct ctl_restore good;
+	uint8_t *image;
+	size_t len;
+} from;
+
+/* A restore with these communicators: its answer; -1000: the proxy did not end as one that is told to. */
+static int restores(FIXTURE_DATA(restore) *self, const struct ctl_ref *comms, char *why)
+{
+	struct ctl_restore r = from.good;
+	struct ctl_restored to = { 0 };
+	int rc = new_board() ?: board_load(board, from.image, from.len), status;
+
+	if (rc)
+		return -2000;
+	restorer_more = seat_args();
+	rc = start_restorer(self);
+	r.comms = *comms;
+	if (!rc)
+		rc = ctl_call(self->conn, (r.h.op = CTL_RESTORE, r.h.size = sizeof(r), &r.h), &to.r, sizeof(to), NULL,
+			      NULL, NULL, LONG_MS);
+	snprintf(why, 512, "%s", to.r.why);
+	close(self->conn);
+	self->conn = -1;
+	status = client_wait(&self->c);
+	self->c.proxy = 0;
+	return status == 2 ? rc : -1000;
+}
+
+static void dumped(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadata)
+{
+	struct ring_ticket open;
+	struct store *st;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self), 0);
+	ASSERT_EQ(post_all(self, &open), 0);
+	ASSERT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	unlink(stat_path);
+	st = open_store(self);
+	ASSERT_NE(st, NULL);
+	from.image = read_whole(st, &self->saved.device.board, &from.len);
+	store_close(st);
+	ASSERT_NE(from.image, NULL);
+	fill_restore(self, &from.good);
+	from.good.comms = self->saved.device.comms;
+}
+
+TEST_F(restore, saved_communicators_with_each_word_changed)
+{
+	static const uint32_t by[] = { 1, 0x80, 0x10000, 0x80000000u };
+	unsigned int refused = 0, harmless = 0;
+	struct ctl_ref ref;
+	struct store *st;
+	uint8_t *p;
+	char why[512];
+	size_t len;
+	int rc;
+
+	dumped(self, _metadata);
+	EXPECT_EQ(restores(self, &from.good.comms, why), 0)
+		TH_LOG("%s", why);
+	st = open_store(self);
+	p = read_whole(st, &from.good.comms, &len);
+	ASSERT_NE(p, NULL);
+	for (size_t at = 0; at < len; at += 4) {
+		uint32_t was, is;
+
+		if (at == 64)		/* numbers of slots, which are alike */
+			at = 4096;
+		memcpy(&was, p + at, 4);
+		for (unsigned int i = 0; i < 4; i++) {
+			if (at >= 32 && i != at / 4 % 4)
+				continue;
+			is = was ^ by[i];
+			memcpy(p + at, &is, 4);
+			ASSERT_EQ(write_whole(st, p, len, &ref), 0);
+			rc = restores(self, &ref, why);
+			EXPECT_GT(rc, -1000)
+				TH_LOG("%08x at %zu instead of %08x: %d %s", is, at, was, rc, why);
+			if (rc)
+				EXPECT_NE(*why, 0)
+					TH_LOG("%08x at %zu: %d without a reason", is, at, rc);
+			refused += !!rc;
+			harmless += !rc;
+		}
+		memcpy(p + at, &was, 4);
+	}
+	TH_LOG("%u were refused, %u did no harm", refused, harmless);
+	EXPECT_GT(refused, 50);
+	/* and cut short */
+	for (size_t n = len; n -= n > 4300 ? 8 : n / 2 + 1;) {
+		ASSERT_EQ(write_whole(st, p, n, &ref), 0);
+		rc = restores(self, &ref, why);
+		EXPECT_EQ(rc, -EBADMSG)
+			TH_LOG("%zu of %zu bytes: %d %s", n, len, rc, why);
+		EXPECT_NE(strstr(why, "damaged"), NULL);
+	}
+	free(p);
+	store_close(st);
+}
+
+/* What the transport would later read, or write: as save.c lays it out, with 8-byte words. */
+TEST_F(restore, calls_that_no_client_could_have_made)
+{
+	enum { HEAD = 32 + 8 * 512, COMM_BYTES = 88, POSTED = 56, CALL = 56, BUFFER = 64 };
+	enum { SENT = HEAD + COMM_BYTES + POSTED, SUMMED = SENT + CALL + BUFFER + POSTED };
+	const struct {
+		size_t at, size;
+		uint64_t value;
+	} lies[] = {
+		{ SENT + 8, 8, 1 << 18 },	/* more than its buffer has */
+		{ SENT + 8, 8, 1ull << 62 },	/* in bytes it wraps */
+		{ SENT + 2, 1, 0xff },		/* operator */
+		{ SENT + 4, 4, RANKS },		/* peer */
+		{ SENT + 40, 8, 256 },		/* scale */
+		{ SENT + 0, 1, STEP_ALLREDUCE },	/* of which nothing is in buffers */
+		{ SUMMED + 8, 8, 1ull << 40 },	/* beyond its memory */
+		{ SUMMED + 16, 8, 4096 },	/* not the client's memory */
+		{ SUMMED + 24, 8, 4096 },
+		{ SUMMED + 40, 8, 1 },		/* a factor without the operator */
+	};
+	struct ctl_ref ref;
+	struct store *st;
+	char why[512];
+	uint8_t *p;
+	size_t len;
+
+	dumped(self, _metadata);
+	st = open_store(self);
+	p = read_whole(st, &from.good.comms, &len);
+	ASSERT_NE(p, NULL);
+	ASSERT_GT(len, SUMMED + CALL);
+	ASSERT_EQ(p[SENT], STEP_SEND);
+	ASSERT_EQ(p[SUMMED], STEP_ALLREDUCE);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		uint8_t was[8];
+		int rc;
+
+		memcpy(was, p + lies[i].at, 8);
+		memcpy(p + lies[i].at, &lies[i].value, lies[i].size);
+		ASSERT_EQ(write_whole(st, p, len, &ref), 0);
+		memcpy(p + lies[i].at, was, 8);
+		rc = restores(self, &ref, why);
+		EXPECT_EQ(rc, -EBADMSG)
+			TH_LOG("lie %zu: %d %s", i, rc, why);
+		EXPECT_NE(strstr(why, "damaged"), NULL);
+	}
+	free(p);
+	store_close(st);
+}
+
+TEST_F(restore, a_seat_that_is_not_the_saved_one)
+{
+	char why[512];
+
+	dumped(self, _metadata);
+	from.len = 4096;		/* of a board that nobody has entered */
+	memset(from.image + 8, 0, 8);
+	EXPECT_LT(restores(self, &from.good.comms, why), 0);
+	EXPECT_NE(strstr(why, "board"), NULL)
+		TH_LOG("%s", why);
+}
+
+static struct uproxy_while waits(void)
+{
+	int fd = open(stat_path, O_RDONLY | O_CLOEXEC);
+	struct uproxy_stat s = { 0 };
+
+	if (pread(fd, &s, sizeof(s), 0) != sizeof(s))
+		s.coll_waits.ns = UINT64_MAX;
+	close(fd);
+	return s.coll_waits;
+}
+
+TEST_F(restore, no_rank_waits_while_it_is_frozen)
+{
+	struct uproxy_while before = { 0 }, at, after;
+	struct ring_ticket open;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self), 0);
+	ASSERT_EQ(post_all(self, &open), 0);
+	for (int i = 0; i < 20000 && !before.since; i++) {
+		usleep(1000);
+		before = waits();
+	}
+	EXPECT_NE(before.since, 0);
+	ASSERT_EQ(save_cut(self), 0);
+	at = waits();
+	EXPECT_EQ(at.since, 0);
+	EXPECT_GT(at.ns, before.ns);
+	usleep(50000);
+	ASSERT_EQ(ask_thaw(self), 0);
+	after = waits();
+	EXPECT_EQ(after.ns, at.ns);
+	EXPECT_GT(after.since, before.since);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+TEST_HARNESS_MAIN

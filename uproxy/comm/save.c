@@ -1,0 +1,690 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * save.c - joins a cut of the job, turns a session's communicators into bytes, and makes them again
+ *
+ * A cut finds no operation that has started (RANKS.md R3, R5). What it finds are records that are posted
+ * and not begun, each of which holds its stream; sends that lie in buffers until their receivers are there; and
+ * parked records. The board has the state of the operations, which refers to records by their cookies and to
+ * proxies by their seats; so both stay the same over a restore.
+ *
+ *   0    struct head
+ *        head.comms of struct comm_bytes
+ *        head.posted of struct posted_bytes, by seq; with each its calls, then the buffers of these
+ *        head.items of struct item_bytes, with the data: park_each()'s
+ *
+ * Everything is padded to 8 bytes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#define COMM_PRIVATE
+#include "comm_i.h"
+#include "park.h"
+#include "tree.h"
+
+#define SAVED_MAGIC	0x4d435653u	/* "SVCM" */
+#define SAVED_VERSION	1u
+
+enum { H_LEFT = 1 };
+enum { C_LISTED = 1, C_JOINED = 2, C_STANDS = 4, C_ABORTED = 8, C_ENDING = 16, C_REFUSED = 32, C_TOLD = 64 };
+enum { P_BEGUN = 1, P_ENDED = 2, P_FAILED = 4 };
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+struct head {
+	uint32_t magic, version;
+	uint32_t seat, slots;
+	uint32_t comms, posted, items, flags;
+	uint64_t numbers[POSTED_MAX];
+};
+
+struct answer_bytes {
+	uint64_t seq;
+	uint16_t op, cpl;
+	uint32_t pad;
+};
+
+struct comm_bytes {
+	uint64_t number, key;
+	uint64_t word;			/* arena offset */
+	uint32_t member, ranks, rank, flags;
+	struct answer_bytes answer[3];	/* created, ended, abort */
+};
+
+struct posted_bytes {
+	uint64_t seq, ctx, stream, number;
+	uint32_t comm;			/* among the communicators saved */
+	uint32_t slot, calls, flags, code, pad;
+};
+
+struct call_bytes {
+	struct step_call call;
+	uint64_t send, recv, factor;
+	uint64_t scale;
+	uint64_t buffer;		/* bytes of it; 0: none */
+};
+
+struct item_bytes {
+	uint64_t seq, event;
+	uint16_t op, cpl;
+	uint32_t len;
+};
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct head) == 4128, "file format");
+_Static_assert(sizeof(struct answer_bytes) == 16, "file format");
+_Static_assert(sizeof(struct comm_bytes) == 88, "file format");
+_Static_assert(sizeof(struct posted_bytes) == 56, "file format");
+_Static_assert(sizeof(struct call_bytes) == 56, "file format");
+_Static_assert(sizeof(struct item_bytes) == 24, "file format");
+
+/* ------------------------------------------------------------------------------ the cut */
+
+/*
+ * A group of which some calls have ended and others wait for their partners: its stream is let through,
+ * and gets another notice and another wait when the next call starts. comm_lock
+ */
+static void step_aside(struct posted *p)
+{
+	if (!p->queued || !p->reached || p->begun || p->starts || p->filling)
+		return;
+	post_store(p);
+	p->queued = p->reached = false;
+}
+
+void comm_step_aside(void)
+{
+	pthread_mutex_lock(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
+		if (comms.posted[i])
+			step_aside(comms.posted[i]);
+	pthread_mutex_unlock(&comms.lock);
+	post_tell(false);
+}
+
+/* Is nothing under way here: no operation, no copy, no word to the board? */
+static bool is_still(void)
+{
+	bool still;
+
+	pthread_mutex_lock(&comms.lock);
+	still = !comms.starts && !comms.telling;
+	for (uint32_t i = 0; i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p)
+			continue;
+		still &= !p->queued == !p->begun && !p->filling && (!p->begun || p->ended);
+	}
+	pthread_mutex_unlock(&comms.lock);
+	return still;
+}
+
+bool comm_finished(void)
+{
+	bool is;
+
+	if (!comms.transport)
+		return true;
+	if (comm_posted())
+		return false;
+	pthread_mutex_lock(&comms.lock);
+	is = !comms.starts && !comms.telling;
+	for (uint32_t i = 0; i < POSTED_MAX && is; i++)
+		is = !comms.posted[i] || comms.posted[i]->ended;
+	pthread_mutex_unlock(&comms.lock);
+	return is;
+}
+
+bool comm_talks(void)
+{
+	const struct communicator *c = comms.all;
+
+	while (c && (c->ranks < 2 || !c->stands || c->ending))
+		c = c->next;
+	return c;
+}
+
+bool comm_owes(void)
+{
+	return comms.transport && board_owes(comms.board, comms.seat);
+}
+
+/* Has something been sent into memory of the transport's own, which only the transport could save? */
+static bool is_lent(void)
+{
+	bool is = false;
+
+	pthread_mutex_lock(&comms.lock);
+	for (uint32_t i = 0; comms.driver->buffer && i < POSTED_MAX && !is; i++)
+		for (uint32_t k = 0; comms.posted[i] && k < comms.posted[i]->calls && !is; k++)
+			is = comms.posted[i]->call[k].buffer;
+	pthread_mutex_unlock(&comms.lock);
+	return is;
+}
+
+int comm_cut(uint64_t cut, const uint64_t *seats, bool *all, struct why *why)
+{
+	int rc;
+
+	if (!cut && comms.transport)
+		return why_set(why, -ENOTSUP, "the program has NCCL communicators: all ranks of a job are "
+			       "saved together");
+	*all = !cut || comms.fd < 0;
+	if (*all)
+		return 0;
+	if (!comms.board) {
+		rc = board_open(comms.fd, &comms.board);
+		if (rc)
+			return why_set(why, rc, "the job's board cannot be mapped: %s", strerror(-rc));
+	}
+	if (comms.transport && (comm_posted() || !is_still()))
+		return 0;
+	if (comms.transport && is_lent())
+		return why_set(why, -EBUSY, "what a rank has sent lies in device memory of the transport, "
+			       "and nobody has received it yet: checkpoint again later");
+	rc = board_cut(comms.board, comms.seat, cut, seats, all);
+	__atomic_store_n(&comms.cut, *all, __ATOMIC_RELAXED);
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc == -ESTALE)
+		return why_set(why, -ERESTART, "a rank has begun or ended meanwhile");
+	if (rc)
+		return why_set(why, -ENOTSUP, "the collective operations of the job have failed, since a "
+			       "proxy was killed: there is nothing to save");
+	return 0;
+}
+
+void comm_cut_ends(void)
+{
+	__atomic_store_n(&comms.cut, false, __ATOMIC_RELAXED);
+	if (comms.board)
+		board_cut_ends(comms.board, comms.seat);
+}
+
+bool comm_seat(uint32_t *seat)
+{
+	*seat = comms.seat;
+	return comms.fd >= 0;
+}
+
+bool comm_there(void)
+{
+	return comms.transport;
+}
+
+static unsigned int is_request(const struct answer *a)
+{
+	return a->op && a->cpl;
+}
+
+uint64_t comm_open(void)
+{
+	uint64_t n = park_open();
+
+	for (const struct communicator *c = comms.all; c; c = c->next)
+		n += is_request(&c->created) + is_request(&c->ended) + is_request(&c->abort);
+	return n;
+}
+
+/* ------------------------------------------------------------------------------ to bytes */
+
+struct bytes {
+	uint8_t *p;
+	size_t n, room;
+	bool failed;
+};
+
+static void put(struct bytes *b, const void *p, size_t n)
+{
+	size_t all = (n + 7) & ~(size_t)7;
+
+	if (b->failed)
+		return;
+	if (b->n + all > b->room) {
+		size_t room = 2 * (b->room + all);
+		uint8_t *more = realloc(b->p, room);
+
+		if (!more) {
+			b->failed = true;
+			return;
+		}
+		b->p = more;
+		b->room = room;
+	}
+	memset(b->p + b->n + n, 0, all - n);
+	if (n)
+		memcpy(b->p + b->n, p, n);
+	b->n += all;
+}
+
+static struct answer_bytes answer_to(const struct answer *a)
+{
+	return (struct answer_bytes){ .seq = a->op ? a->seq : 0, .op = a->op, .cpl = a->op ? a->cpl : 0 };
+}
+
+static void put_comm(struct bytes *b, struct sv_session *s, const struct communicator *c, bool listed)
+{
+	struct comm_bytes to = {
+		.number = c->number, .key = c->key, .member = c->member, .ranks = c->ranks,
+		.rank = c->rank,
+		.word = c->word ? (uint64_t)((const uint8_t *)c->word - (const uint8_t *)arena_at(s, 0)) : 0,
+		.flags = (listed ? C_LISTED : 0) | (c->joined ? C_JOINED : 0) |
+			 (c->stands ? C_STANDS : 0) | (c->aborted ? C_ABORTED : 0) |
+			 (c->ending ? C_ENDING : 0) | (c->refused ? C_REFUSED : 0) |
+			 (c->told ? C_TOLD : 0),
+		.answer = { answer_to(&c->created), answer_to(&c->ended), answer_to(&c->abort) },
+	};
+
+	put(b, &to, sizeof(to));
+}
+
+static void put_posted(struct bytes *b, const struct posted *p, uint32_t comm)
+{
+	struct posted_bytes to = {
+		.seq = p->seq, .ctx = p->ctx, .number = p->number, .comm = comm, .slot = p->slot,
+		.calls = p->calls, .code = p->code,
+		.stream = p->begun ? 0 : p->st->legacy ? SV_STREAM_LEGACY : p->st->handle,
+		.flags = (p->begun ? P_BEGUN : 0) | (p->ended ? P_ENDED : 0) | (p->failed ? P_FAILED : 0),
+	};
+
+	put(b, &to, sizeof(to));
+	for (uint32_t i = 0; i < p->calls; i++) {
+		const struct coll_call *c = &p->call[i];
+		struct call_bytes call = { .call = c->call, .send = c->send, .recv = c->recv,
+					   .factor = c->factor, .scale = c->scale };
+
+		if (c->buffer)
+			call.buffer = c->call.count * tree_leaf_size(c->call.type);
+		put(b, &call, sizeof(call));
+	}
+	for (uint32_t i = 0; i < p->calls; i++) {
+		const struct coll_call *c = &p->call[i];
+
+		if (c->buffer)
+			put(b, c->buffer, c->call.count * tree_leaf_size(c->call.type));
+	}
+}
+
+static int put_item(void *arg, const struct ring_record *rec, uint64_t event)
+{
+	struct item_bytes to = { .seq = rec->seq, .event = event, .op = rec->op, .cpl = rec->cpl,
+				 .len = rec->len };
+	struct { struct bytes *b; uint32_t n; } *all = arg;
+
+	put(all->b, &to, sizeof(to));
+	put(all->b, rec->data, rec->len);
+	all->n++;
+	return 0;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+	const struct posted *const *p = a, *const *q = b;
+
+	return (*p)->seq < (*q)->seq ? -1 : (*p)->seq > (*q)->seq;
+}
+
+/* The communicator's number among those in list, which it may be added to. */
+static uint32_t place_of(struct communicator **list, uint32_t *n, struct communicator *c)
+{
+	uint32_t i;
+
+	for (i = 0; i < *n && list[i] != c; i++)
+		;
+	if (i == *n)
+		list[(*n)++] = c;
+	return i;
+}
+
+int comm_save(struct sv_session *s, void **bytes, size_t *len)
+{
+	struct head h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION, .seat = comms.seat,
+			  .slots = POSTED_MAX, .flags = comms.left ? H_LEFT : 0 };
+	struct posted *posted[POSTED_MAX];
+	struct bytes b = { 0 };
+	struct { struct bytes *b; uint32_t n; } items = { &b, 0 };
+	struct communicator **list = calloc(comm_count() + POSTED_MAX, sizeof(*list));
+	uint32_t listed, n = 0, place[POSTED_MAX];
+	int rc;
+
+	if (!list)
+		return -ENOMEM;
+	for (struct communicator *c = comms.all; c; c = c->next)
+		place_of(list, &n, c);
+	listed = n;
+	for (uint32_t i = 0; i < POSTED_MAX; i++)
+		if (comms.posted[i])
+			posted[h.posted++] = comms.posted[i];
+	qsort(posted, h.posted, sizeof(posted[0]), by_seq);
+	for (uint32_t i = 0; i < h.posted; i++)
+		place[i] = place_of(list, &n, posted[i]->comm);
+	h.comms = n;
+	memcpy(h.numbers, comms.numbers, sizeof(h.numbers));
+	put(&b, &h, sizeof(h));
+	for (uint32_t i = 0; i < n; i++)
+		put_comm(&b, s, list[i], i < listed);
+	for (uint32_t i = 0; i < h.posted; i++)
+		put_posted(&b, posted[i], place[i]);
+	rc = park_each(put_item, &items);
+	free(list);
+	if (rc || b.failed) {
+		free(b.p);
+		return rc ?: -ENOMEM;
+	}
+	((struct head *)b.p)->items = items.n;
+	*bytes = b.p;
+	*len = b.n;
+	return 0;
+}
+
+int64_t comm_save_board(int (*put_range)(void *arg, uint64_t off, const void *p, size_t len), void *arg)
+{
+	return comms.board ? board_save(comms.board, comms.fd, put_range, arg) : 0;
+}
+
+/* ------------------------------------------------------------------------------ from bytes */
+
+struct from {
+	const uint8_t *p;
+	size_t left;
+};
+
+/* The next n bytes; NULL: there are fewer. */
+static const void *take(struct from *f, uint64_t n)
+{
+	const void *p = f->p;
+	uint64_t all = (n + 7) & ~7ull;
+
+	if (n > f->left || all > f->left)
+		return NULL;
+	f->p += all;
+	f->left -= all;
+	return p;
+}
+
+static int damaged(struct why *why)
+{
+	return why_set(why, -EBADMSG, "what was saved of its communicators is damaged");
+}
+
+static const struct head *take_head(struct from *f, struct why *why)
+{
+	const struct head *h = take(f, sizeof(*h));
+
+	if (h && h->magic == SAVED_MAGIC && h->version != SAVED_VERSION) {
+		why_set(why, -EPROTONOSUPPORT, "its communicators were saved in version %u of their "
+			"format, this proxy reads version %u", h->version, SAVED_VERSION);
+		return NULL;
+	}
+	if (!h || h->magic != SAVED_MAGIC || h->slots != POSTED_MAX || h->flags & ~H_LEFT ||
+	    h->posted > POSTED_MAX || h->comms > COMMS_MAX + POSTED_MAX) {
+		damaged(why);
+		return NULL;
+	}
+	return h;
+}
+
+/* Goes past a record's calls; *calls are these, *buffers what follows. */
+static bool take_calls(struct from *f, const struct posted_bytes *p, const struct call_bytes **calls,
+		       struct from *buffers)
+{
+	const struct call_bytes *c;
+
+	if (!p->calls || p->calls > SV_COLL_CALLS_MAX)
+		return false;
+	c = take(f, (uint64_t)p->calls * sizeof(*c));
+	*calls = c;
+	*buffers = *f;
+	for (uint32_t i = 0; c && i < p->calls; i++) {
+		uint64_t size;
+
+		if (c[i].call.kind >= STEP_KINDS || c[i].call.type >= TREE_TYPES ||
+		    c[i].scale > SV_COLL_FACTOR_AT)
+			return false;
+		if (!c[i].buffer)
+			continue;
+		if (c[i].call.kind != STEP_SEND || c[i].buffer > STEP_BUFFERED ||
+		    __builtin_mul_overflow(c[i].call.count, tree_leaf_size(c[i].call.type), &size) ||
+		    size != c[i].buffer || !take(f, size))
+			return false;
+	}
+	return c;
+}
+
+int comm_expect(const void *bytes, size_t len, struct why *why)
+{
+	struct from f = { bytes, len }, buffers;
+	const struct head *h = take_head(&f, why);
+	const struct call_bytes *calls;
+	const struct posted_bytes *p;
+	const struct item_bytes *it;
+	int rc = 0;
+
+	if (!h)
+		return why->err;
+	if (!take(&f, (uint64_t)h->comms * sizeof(struct comm_bytes)))
+		return damaged(why);
+	for (uint32_t i = 0; i < h->posted; i++) {
+		p = take(&f, sizeof(*p));
+		if (!p || !take_calls(&f, p, &calls, &buffers))
+			return damaged(why);
+	}
+	for (uint32_t i = 0; i < h->items && !rc; i++) {
+		it = take(&f, sizeof(*it));
+		if (!it || !take(&f, it->len))
+			return damaged(why);
+		if (it->op != PARK_RECORDED)
+			rc = park_expect(it->seq);
+	}
+	return rc == -ENOMEM ? why_set(why, rc, "no memory") : rc ? damaged(why) : 0;
+}
+
+static struct answer answer_from(struct sv_session *s, const struct answer_bytes *a)
+{
+	return (struct answer){ .s = s, .seq = a->seq, .op = a->op, .cpl = a->cpl };
+}
+
+static int take_comm(struct sv_session *s, const struct comm_bytes *from, struct communicator **out)
+{
+	struct communicator *c;
+
+	if (from->ranks > BOARD_SEATS || !from->ranks || from->rank >= from->ranks ||
+	    (from->flags & C_LISTED && (from->word % 8 ||
+					!arena_pinned(s, from->word, sizeof(struct sv_comm_word)))))
+		return -EBADMSG;
+	c = calloc(1, sizeof(*c));
+	if (c)
+		c->seat = calloc(from->ranks, sizeof(*c->seat));
+	if (!c || !c->seat) {
+		free(c);
+		return -ENOMEM;
+	}
+	c->number = from->number;
+	c->key = from->key;
+	c->member = from->member;
+	c->ranks = from->ranks;
+	c->rank = from->rank;
+	c->joined = from->flags & C_JOINED;
+	c->stands = from->flags & C_STANDS;
+	c->aborted = from->flags & C_ABORTED;
+	c->ending = from->flags & C_ENDING;
+	c->refused = from->flags & C_REFUSED;
+	c->told = from->flags & C_TOLD ? 1 : 0;
+	c->created = answer_from(s, &from->answer[0]);
+	c->ended = answer_from(s, &from->answer[1]);
+	c->abort = answer_from(s, &from->answer[2]);
+	ring_reopen(s->ring, is_request(&c->created) + is_request(&c->ended) + is_request(&c->abort));
+	*out = c;
+	if (!(from->flags & C_LISTED))
+		return 0;
+	c->word = (void *)arena_at(s, from->word);
+	c->refs = 1;
+	c->next = comms.all;
+	comms.all = c;
+	return 0;
+}
+
+/* The communicator stands again, for the transport. */
+static int stand_again(struct communicator *c, struct why *why)
+{
+	struct comm_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->seat };
+	int rc;
+
+	if (!c->stands || c->aborted)
+		return 0;
+	/* Of one that has failed others may have gone. */
+	if (board_seats(comms.board, c->member, c->seat, c->ranks) != c->ranks)
+		return c->told || !c->word ? 0 : damaged(why);
+	if (c->told || !comms.driver->join)
+		return 0;
+	rc = comms.driver->join(comms.transport, &g, why);
+	c->grouped = !rc;
+	return rc;
+}
+
+/* Of what has ended, the memory may have gone since: only what is in buffers of ours is still read. */
+static int check_saved(struct sv_session *s, const struct communicator *c, const struct call_bytes *call, bool ended)
+{
+	const struct step_call *is = &call->call;
+	struct sv_coll_call a = {
+		.kind = is->kind, .type = is->type, .op = is->op, .peer = is->peer, .count = is->count,
+		.send = call->send, .recv = call->recv, .factor = call->factor, .scale = (uint8_t)call->scale,
+	};
+
+	if (ended) {
+		a.send = a.recv = a.count = 0;
+		a.scale = a.scale == SV_COLL_FACTOR_AT ? SV_COLL_FACTOR : a.scale;
+	}
+	return post_check(s, c, &a) ? -EBADMSG : 0;
+}
+
+static int take_posted(struct sv_session *s, const struct posted_bytes *from,
+		       const struct call_bytes *call, struct from buffers, struct communicator *c)
+{
+	struct stream *st = NULL;
+	struct posted *p;
+
+	if (from->slot >= POSTED_MAX || comms.posted[from->slot] ||
+	    (from->flags & P_BEGUN && !(from->flags & P_ENDED)))
+		return -EBADMSG;
+	for (uint32_t i = 0; i < from->calls; i++)
+		if (check_saved(s, c, &call[i], from->flags & P_BEGUN))
+			return -EBADMSG;
+	if (!(from->flags & P_BEGUN) && (sv_enter(s, from->ctx) ||
+					 uproxy_stream_find(s, from->stream, &st)))
+		return -EBADMSG;
+	p = calloc(1, sizeof(*p) + from->calls * sizeof(p->call[0]));
+	if (!p)
+		return -ENOMEM;
+	p->comm = c;
+	p->st = st;
+	p->ctx = from->ctx;
+	p->seq = from->seq;
+	p->number = from->number;
+	p->slot = from->slot;
+	p->calls = from->calls;
+	p->code = from->code;
+	p->begun = p->queued = p->reached = from->flags & P_BEGUN;
+	p->ended = from->flags & P_ENDED;
+	p->failed = from->flags & P_FAILED;
+	for (uint32_t i = 0; i < p->calls; i++) {
+		const void *sent = call[i].buffer ? take(&buffers, call[i].buffer) : NULL;
+
+		p->call[i] = (struct coll_call){ .call = call[i].call, .send = call[i].send,
+						 .recv = call[i].recv, .factor = call[i].factor,
+						 .scale = (uint8_t)call[i].scale };
+		if (!call[i].buffer)
+			continue;
+		p->call[i].buffer = post_buffer_new(call[i].buffer);
+		if (!p->call[i].buffer)
+			return -ENOMEM;
+		memcpy(p->call[i].buffer, sent, call[i].buffer);
+		p->buffers++;
+	}
+	posted_enter(p);
+	if (!st)
+		return 0;
+	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
+	p->held = true;
+	return park_hold(st);
+}
+
+static int take_item(struct sv_session *s, const struct item_bytes *it, const void *data)
+{
+	struct ring_record rec = { .seq = it->seq, .op = it->op, .cpl = it->cpl, .len = it->len,
+				   .data = data };
+
+	if (rec.cpl)
+		ring_reopen(s->ring, 1);
+	return park_again(s, &rec, it->event);
+}
+
+/* Records that hold their streams and parked ones, in the order in which they came. */
+static int take_records(struct sv_session *s, struct from *f, const struct head *h,
+			struct communicator *const *list)
+{
+	const struct posted_bytes *p = NULL;
+	const struct call_bytes *calls = NULL;
+	struct from items = *f, buffers;
+	const struct item_bytes *it = NULL;
+	uint32_t i = 0, k = 0;
+	int rc = 0;
+
+	for (i = 0; i < h->posted; i++) {	/* which comm_expect() has found to be whole */
+		p = take(&items, sizeof(*p));
+		if (!p || p->comm >= h->comms || !take_calls(&items, p, &calls, &buffers))
+			return -EBADMSG;
+	}
+	p = NULL;
+	for (i = 0; !rc && (p || it || i < h->posted || k < h->items);) {
+		if (!p && i < h->posted) {
+			p = take(f, sizeof(*p));
+			if (!take_calls(f, p, &calls, &buffers))
+				return -EBADMSG;
+			i++;
+		}
+		if (!it && k < h->items) {
+			it = take(&items, sizeof(*it));
+			k++;
+		}
+		if (p && (!it || (it->op != PARK_RECORDED && p->seq < it->seq))) {
+			rc = take_posted(s, p, calls, buffers, list[p->comm]);
+			p = NULL;
+		} else {
+			rc = take_item(s, it, take(&items, it->len));
+			it = NULL;
+		}
+	}
+	return rc;
+}
+
+int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why *why)
+{
+	struct from f = { bytes, len };
+	const struct head *h = take_head(&f, why);
+	const struct comm_bytes *c = h ? take(&f, (uint64_t)h->comms * sizeof(*c)) : NULL;
+	struct communicator **list;
+	int rc;
+
+	if (!c)
+		return why->err ?: damaged(why);
+	if (comms.fd < 0 || comms.seat != h->seat)
+		return why_set(why, -EINVAL, "its seat among the job's proxies is %u, and was %u",
+			       comms.fd < 0 ? UINT32_MAX : comms.seat, h->seat);
+	rc = comm_again(s, why);
+	if (rc)
+		return rc;
+	comm_stands(s, true);
+	comms.left = h->flags & H_LEFT;
+	memcpy(comms.numbers, h->numbers, sizeof(comms.numbers));
+	list = calloc(h->comms + 1, sizeof(*list));
+	rc = list ? 0 : -ENOMEM;
+	for (uint32_t i = 0; i < h->comms && !rc; i++)
+		rc = take_comm(s, &c[i], &list[i]) ?: stand_again(list[i], why);
+	if (!rc)
+		rc = take_records(s, &f, h, list);
+	free(list);
+	park_expect_none();
+	comm_errand();
+	return !rc || why->err ? why->err : rc == -ENOMEM ? why_set(why, rc, "no memory") : damaged(why);
+}

@@ -513,7 +513,8 @@ void comm_run(struct sv_session *s)
 	struct communicator *c, *next;
 	int rc;
 
-	__atomic_store_n(&comms.errand, 0, __ATOMIC_RELAXED);
+	/* Not a mere store: it would become visible after park_run() has looked, and hide an errand from in between. */
+	__atomic_exchange_n(&comms.errand, 0, __ATOMIC_SEQ_CST);
 	rc = comms.lost ? 0 : board_mail(comms.board, comms.seat, comm_act, NULL);
 	if (rc)
 		lose_board();

@@ -73,27 +73,11 @@ static void begin(struct bench *b, const char *dir)
 	unlink(b->log);
 }
 
-/*
- * Goes on in a child (0), so that the work files are removed however it ends. In the parent: 1 when it
- * was successful, -1 otherwise.
- */
-static int guarded(const struct bench *b)
+static void remove_work(void *arg)
 {
-	int status = 0;
-	pid_t pid;
+	const struct bench *b = arg;
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		die("fork: %s", strerror(errno));
-	if (!pid)
-		return 0;
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
 	folder_remove(b, b->dir);
-	return status ? -1 : 1;
 }
 
 int main(int argc, char **argv)
@@ -102,7 +86,7 @@ int main(int argc, char **argv)
 	const struct part *only = NULL;
 	const char *dir = NULL;
 	char path[512];
-	int c, work;
+	int c;
 
 	if (argc == 4 && !strcmp(argv[1], "--victim"))
 		return ckpt_victim_main(argv[2], strtoull(argv[3], NULL, 10));
@@ -129,9 +113,7 @@ int main(int argc, char **argv)
 		}
 	}
 	begin(&b, dir);
-	work = guarded(&b);
-	if (work)
-		return work < 0;
+	guard(remove_work, &b);
 	for (const struct part *p = parts; p < parts + N_PARTS; p++)
 		if (!only || only == p)
 			p->run(&b);

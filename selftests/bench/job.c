@@ -554,25 +554,11 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-/* Goes on in a child, so that the work files are removed however it ends. */
-static void guard(void)
+static void remove_work(void *arg)
 {
-	int status = 0;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		die("fork: %s", strerror(errno));
-	if (!pid)
-		return;
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)arg;
 	if (!getenv("SINGVGPU_KEEP"))
 		shell("rm -rf %s", dir);
-	exit(status ? 1 : 0);
 }
 
 int main(int argc, char **argv)
@@ -601,7 +587,7 @@ int main(int argc, char **argv)
 	if (!mkdtemp(dir) || !realpath(dir, path) || strlen(path) > 300)
 		die("%s: %s", dir, strerror(errno));
 	strcpy(dir, path);
-	guard();
+	guard(remove_work, NULL);
 	atexit(end_at_exit);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (!only || !strcmp(only, parts[i].name))

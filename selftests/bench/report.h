@@ -17,6 +17,12 @@ double median(double *v, int n);
 double now_s(void);		/* CLOCK_MONOTONIC */
 void write_json(const char *path);
 
+/*
+ * Goes on in a child, so that work files are removed however it ends: the parent waits for that, calls
+ * clean(arg), and ends with status 0 if the child was successful, else 1.
+ */
+void guard(void (*clean)(void *arg), void *arg);
+
 /* "NAME: …" on stderr, and the end of the bench with status 1. */
 void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 

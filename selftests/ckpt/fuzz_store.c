@@ -18,14 +18,13 @@
 
 #include "store_i.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 #define MUST(c) do { \
 	if (!(c)) { \
 		fprintf(stderr, "must be: %s (line %d): %s\n", #c, __LINE__, store_why()->text); \
 		abort(); \
 	} \
 } while (0)
+#include "../harness/fuzz.h"
 
 #define SLOTS	 40
 #define SEGS	 3
@@ -35,24 +34,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char dir[64];
 static struct store *store;	/* for its seed and identity */
-
-struct program {
-	const uint8_t *p, *end;
-};
-
-static uint8_t byte(struct program *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint64_t raw(struct program *in, int n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | byte(in);
-	return v;
-}
 
 /* Changes up to 3 bytes of p[len]. */
 static void spoil(struct program *in, uint8_t how, void *p, size_t len)

@@ -21,22 +21,10 @@ define FUZZ_ARITH
 
 endef
 
-$(FUZZ_WIRE): selftests/comm/fuzz_wire.c selftests/comm/fuzz.mk $(BUILD)/selftests/comm/fuzz/memlink.o $(FUZZ_WIRE_SRC) \
+$(FUZZ_WIRE): selftests/comm/fuzz_wire.c selftests/harness/fuzz.h selftests/comm/fuzz.mk $(BUILD)/selftests/comm/fuzz/memlink.o $(FUZZ_WIRE_SRC) \
 		uproxy/softgpu/comm/comm.c uproxy/coll/arith.c $(wildcard uproxy/softgpu/comm/*.h uproxy/coll/*.h)
 	$(foreach l,$(COLL_LEVELS),$(call FUZZ_ARITH,$(l)))
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_WIRE_CFLAGS) -o $@ $(BUILD)/selftests/comm/fuzz/*.o \
 		$< $(FUZZ_WIRE_SRC) -lm -lpthread
 
-ifeq ($(SAN),)
-ifneq ($(shell command -v $(FUZZCC)),)
-TEST_PROGRAMS += $(FUZZ_WIRE)
-endif
-HOST_TESTS += selftests/comm/fuzz-wire
-LONG_TESTS += $(B)/selftests/comm/fuzz-wire-long
-TIMEOUT_fuzz-wire := 120
-TIMEOUT_fuzz-wire-long := 900
-endif
-$(B)/selftests/comm/fuzz-wire-long: selftests/comm/fuzz.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/comm/fuzz-wire 600\n' >$@
-	@chmod +x $@
+$(eval $(call FUZZER,comm,wire,600,900))

@@ -30,6 +30,7 @@
 #include <sys/un.h>
 
 #include "wire_i.h"
+#include "../harness/fuzz.h"
 
 #define HONEST	2u
 #define LIAR	2u
@@ -37,40 +38,18 @@
 #define FDS	64
 #define TURNS	20000
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 bool fuzz_flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len);
 
-#define MUST(c) do { \
-	if (!(c)) { \
-		fprintf(stderr, "must be: %s (line %d)\n", #c, __LINE__); \
-		abort(); \
-	} \
-} while (0)
-
-static const uint8_t *at, *end;
-
-static uint8_t byte(void)
-{
-	return at < end ? *at++ : 0;
-}
-
-static uint64_t raw(int n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | byte();
-	return v;
-}
+static struct program input;
 
 /* A number near a border, or any. */
 static uint64_t odd(void)
 {
 	static const uint64_t borders[] = { 0, 1, 63, 64, 65, CHUNK - 1, CHUNK, CHUNK + 1, EAGER, WINDOW,
 		COMM_DEVICES_MAX - 1, COMM_DEVICES_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX };
-	uint8_t how = byte();
+	uint8_t how = byte(&input);
 
-	return how & 128 ? raw(1 + how % 8) : borders[how % 16];
+	return how & 128 ? raw(&input, 1 + how % 8) : borders[how % 16];
 }
 
 /* ------------------------------------------------------------------------------ operations */
@@ -197,14 +176,14 @@ static void propose(void)
 {
 	static const uint32_t counts[] = { 1, 2, 7, 16, 17, 700, 1025, 8200, 16390, 33000, 70000 };
 	struct doing *d = &doing[ndoing];
-	uint8_t how = byte(), what = byte();
+	uint8_t how = byte(&input), what = byte(&input);
 
 	if (ndoing == OPS)
 		return;
 	*d = (struct doing){ .order = ++ndoing, .ranks = 1 + how % 4 };
 	d->call.kind = what % STEP_KINDS;
-	d->call.type = byte() % TREE_TYPES;
-	d->call.count = counts[byte() % 11];
+	d->call.type = byte(&input) % TREE_TYPES;
+	d->call.count = counts[byte(&input) % 11];
 	if (d->call.count > 300000 / tree_leaf_size(d->call.type))
 		d->call.count = 8200;
 	if (is_pair(d))
@@ -224,7 +203,7 @@ static void propose(void)
 	}
 	if (d->call.kind == STEP_ALLREDUCE || d->call.kind == STEP_REDUCE ||
 	    d->call.kind == STEP_REDUCESCATTER)
-		d->call.op = d->honest ? TREE_MAX : byte() % TREE_OPS;
+		d->call.op = d->honest ? TREE_MAX : byte(&input) % TREE_OPS;
 	for (uint32_t e = 0; e < HONEST; e++)
 		d->side[e].of = d;
 	if (how & 128)
@@ -370,13 +349,13 @@ static void greet(uint32_t e, bool tcp, uint8_t how)
 	if (l->sock < 0)
 		return;
 	if (how & 1)			/* it cannot say that it is the other honest one: see the docs */
-		h.from = e + (HONEST + 1) * (byte() & 1 ? odd() % 8 : odd());
+		h.from = e + (HONEST + 1) * (byte(&input) & 1 ? odd() % 8 : odd());
 	if (how & 2)
-		h.key[byte() % 16] ^= 1u << byte() % 8;
+		h.key[byte(&input) % 16] ^= 1u << byte(&input) % 8;
 	if (how & 4)
-		len = byte() % (2 * sizeof(h));
+		len = byte(&input) % (2 * sizeof(h));
 	if (how & 8)
-		size = byte() & 1 ? odd() % (1u << 20) : size + byte();
+		size = byte(&input) & 1 ? odd() % (1u << 20) : size + byte(&input);
 	if (h.from < HONEST && h.from != e)
 		h.from = LIAR;
 	if (tcp) {
@@ -393,7 +372,7 @@ static void greet(uint32_t e, bool tcp, uint8_t how)
 	if (size == sizeof(*l->mem))
 		l->mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	MUST(l->mem != MAP_FAILED);
-	give(l->sock, &h, len < sizeof(h) ? len : sizeof(h), fd, how & 64 ? byte() % 4 : 1);
+	give(l->sock, &h, len < sizeof(h) ? len : sizeof(h), fd, how & 64 ? byte(&input) % 4 : 1);
 	close(fd);
 }
 
@@ -451,10 +430,10 @@ static struct msg early_one(const struct doing *d, uint8_t k)
 /* What an honest device 2 would send next to an end, as far as the end knows. */
 static struct msg likely(struct comm *c)
 {
-	struct doing *d = &doing[byte() % (ndoing ?: 1)];
+	struct doing *d = &doing[byte(&input) % (ndoing ?: 1)];
 	struct op *op = op_find(c, d->order);
 	struct msg m = { .magic = MSG_MAGIC, .from = LIAR, .what = MSG_COPY, .order = 1 };
-	uint8_t k = byte();
+	uint8_t k = byte(&input);
 
 	if (!op)
 		return ndoing ? early_one(d, k) : m;
@@ -488,7 +467,7 @@ static struct msg likely(struct comm *c)
 
 static struct msg message(struct comm *c, struct line *l)
 {
-	uint8_t how = byte();
+	uint8_t how = byte(&input);
 	struct msg m = how & 64 ? l->last : likely(c);
 
 	if (how & 1)
@@ -502,9 +481,9 @@ static struct msg message(struct comm *c, struct line *l)
 		m.b = odd();
 	}
 	if (how & 16)
-		m.what = byte();
+		m.what = byte(&input);
 	if (how & 32)
-		((uint8_t *)&m)[byte() % sizeof(m)] ^= 1u << byte() % 8;
+		((uint8_t *)&m)[byte(&input) % sizeof(m)] ^= 1u << byte(&input) % 8;
 	l->last = m;
 	return m;
 }
@@ -523,16 +502,16 @@ static void say_by_memory(uint32_t e, uint8_t how)
 	}
 	q = &l->mem->entry[l->at % ENTRIES];
 	q->msg = m;
-	q->slot = how & 1 ? odd() : byte() % SLOTS;
+	q->slot = how & 1 ? odd() : byte(&input) % SLOTS;
 	memset(q->data, 0xee, sizeof(q->data));
 	if (m.len > INLINE && q->slot < SLOTS) {
 		memset(l->mem->slot[q->slot], 0xee, m.len < CHUNK ? m.len : CHUNK);
 		l->mem->busy[q->slot] = 1;
 	}
-	l->at += how & 2 ? byte() : 1;
+	l->at += how & 2 ? byte(&input) : 1;
 	__atomic_store_n(&q->seq, l->at, __ATOMIC_RELEASE);
 	if (how & 4)
-		send(l->sock, "ring", 1 + byte() % 4, MSG_NOSIGNAL | MSG_DONTWAIT);
+		send(l->sock, "ring", 1 + byte(&input) % 4, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void say_by_tcp(uint32_t e, uint8_t how)
@@ -564,12 +543,12 @@ static void scribble(struct link_memory *mem, uint64_t offset, const uint8_t *by
 
 static uint64_t offset(void)
 {
-	uint8_t how = byte();
+	uint8_t how = byte(&input);
 
 	if (how & 1)
-		return offsetof(struct link_memory, entry) + byte() % 4 * sizeof(struct entry) +
-		       byte() % sizeof(struct entry);
-	return how & 2 ? raw(3) : raw(1);
+		return offsetof(struct link_memory, entry) + byte(&input) % 4 * sizeof(struct entry) +
+		       byte(&input) % sizeof(struct entry);
+	return how & 2 ? raw(&input, 3) : raw(&input, 1);
 }
 
 /* For memlink.c: the sender writes where the message lies that is being taken. */
@@ -598,9 +577,9 @@ static void receive(uint32_t e, uint8_t how)
 	if (!l->mem)
 		return;
 	if (how & 4)
-		l->mem->taken = how & 8 ? odd() : l->mem->taken + byte();
+		l->mem->taken = how & 8 ? odd() : l->mem->taken + byte(&input);
 	if (how & 16)
-		memset(l->mem->busy, how & 32 ? byte() : 0, sizeof(l->mem->busy));
+		memset(l->mem->busy, how & 32 ? byte(&input) : 0, sizeof(l->mem->busy));
 	l->mem->sleeps = how >> 6 & 1;
 	l->mem->waits = how >> 7;
 }
@@ -612,12 +591,12 @@ static void sudden(void)
 	liar.sudden.due = true;
 	liar.sudden.offset = offset();
 	for (int i = 0; i < 8; i++)
-		liar.sudden.bytes[i] = byte();
+		liar.sudden.bytes[i] = byte(&input);
 }
 
 static void one_step(void)
 {
-	uint8_t op = byte(), how = byte();
+	uint8_t op = byte(&input), how = byte(&input);
 	uint32_t e = op >> 7;
 	struct doing *d = &doing[how % (ndoing ?: 1)];
 	uint8_t bytes[8];
@@ -640,7 +619,7 @@ static void one_step(void)
 		say_by_tcp(e, how);
 		break;
 	case 9:
-		greet(e, how & 128, how & 128 ? how & 7 : how & 1 ? byte() : 0);
+		greet(e, how & 128, how & 128 ? how & 7 : how & 1 ? byte(&input) : 0);
 		break;
 	case 10:
 		take_call(how & 1);
@@ -650,7 +629,7 @@ static void one_step(void)
 		break;
 	case 12:
 		for (uint32_t i = 0; i < 8; i++)
-			bytes[i] = byte();
+			bytes[i] = byte(&input);
 		scribble(how & 1 ? liar.to[e].mem : liar.from[e].mem, offset(), bytes, 1 + how % 8);
 		break;
 	case 13:
@@ -674,16 +653,6 @@ static void one_step(void)
 }
 
 /* ------------------------------------------------------------------------------ start and end */
-
-/* Open files. */
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < FDS; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
 
 static void listen_once(void)
 {
@@ -770,13 +739,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!liar.memory)
 		listen_once();
-	fds = open_fds();
-	at = data;
-	end = data + size;
-	open_ends(byte() & 1);
-	while (at < end)
+	fds = open_fds(FDS);
+	input = (struct program){ data, data + size };
+	open_ends(byte(&input) & 1);
+	while (input.p < input.end)
 		one_step();
 	finish();
-	MUST(open_fds() == fds);
+	MUST(open_fds(FDS) == fds);
 	return 0;
 }

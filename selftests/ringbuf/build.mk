@@ -45,16 +45,4 @@ $(FUZZ_DECODE): selftests/ringbuf/fuzz_decode.c $(RINGBUF_SRC) $(wildcard ringbu
 	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all $(RINGBUF_CFLAGS) -pthread -o $@ $(filter %.c,$^)
 
-ifeq ($(SAN),)
-ifneq ($(shell command -v $(FUZZCC)),)
-TEST_PROGRAMS += $(FUZZ_DECODE)
-endif
-HOST_TESTS += selftests/ringbuf/fuzz-decode
-TIMEOUT_fuzz-decode := 120
-LONG_TESTS += $(RING_TEST_DIR)/fuzz-decode-long
-TIMEOUT_fuzz-decode-long := 900
-endif
-$(RING_TEST_DIR)/fuzz-decode-long: selftests/ringbuf/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/ringbuf/fuzz-decode 600\n' >$@
-	@chmod +x $@
+$(eval $(call FUZZER,ringbuf,decode,600,900))

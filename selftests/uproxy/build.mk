@@ -123,7 +123,7 @@ $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN_STAMPS)
 $(BUILD)/selftests/uproxy/fuzz/uproxy/comm/comm.o: FUZZ_MALLOC += \
 	$(foreach f,pthread_create pthread_detach board_step board_mail board_mailed,-D$(f)=fuzz_$(f))
 
-$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h selftests/uproxy/fuzz_comm.h $(FUZZ_RECORDS_OBJ) $(B)/uproxy/libcoll.a \
+$(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h selftests/uproxy/fuzz_comm.h selftests/harness/fuzz.h $(FUZZ_RECORDS_OBJ) $(B)/uproxy/libcoll.a \
 		$(GEN)/cuda.stamp
 	ld -r -o $@.core.o $(FUZZ_RECORDS_OBJ)
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
@@ -131,18 +131,6 @@ $(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h selftest
 		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) $(B)/uproxy/libcoll.a \
 		-lzstd -llz4 -lpthread -lm -ldl
 
-ifeq ($(SAN),)
-ifneq ($(shell command -v $(FUZZCC)),)
-TEST_PROGRAMS += $(FUZZ_RECORDS)
-endif
-HOST_TESTS += selftests/uproxy/fuzz-records
-LONG_TESTS += $(B)/selftests/uproxy/fuzz-records-long
-TIMEOUT_fuzz-records := 120
-TIMEOUT_fuzz-records-long := 1200
-endif
-$(B)/selftests/uproxy/fuzz-records-long: selftests/uproxy/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/uproxy/fuzz-records 900\n' >$@
-	@chmod +x $@
+$(eval $(call FUZZER,uproxy,records,900,1200))
 
 include selftests/uproxy/fuzz.mk

@@ -50,8 +50,6 @@
 #define SPARE		0x310000000000ull	/* what is reserved besides */
 #define LOG_LEN		(16u << 10)
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 #define MUST(c) do { \
 	if (!(c)) { \
 		fprintf(stderr, "the driver was given what it must not get: %s (line %d)\n", #c, \
@@ -59,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		abort(); \
 	} \
 } while (0)
+#include "../harness/fuzz.h"
 
 static struct sv_session session;
 
@@ -420,24 +419,6 @@ void print_pump(struct sv_session *s)
 }
 
 /* ------------------------------------------------------------------------------ the machine */
-
-struct program {
-	const uint8_t *p, *end;
-};
-
-static uint8_t byte(struct program *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint64_t raw(struct program *in, int n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | byte(in);
-	return v;
-}
 
 static int pidfd;
 static struct uproxy_stat stats;

@@ -4,7 +4,6 @@
 # As the fuzzer of records: built once, and not for each sanitizer.
 
 FUZZ_OUT := $(BUILD)/selftests/uproxy
-FUZZERS := $(addprefix $(FUZZ_OUT)/fuzz_,control peers event)
 FUZZ_LINK = $(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@
 
 # The data of control.c gets sections of its own, to be put back before each input.
@@ -23,24 +22,12 @@ $(FUZZ_OUT)/fuzz/own/ipc_event.o: uproxy/memory/ipc_event.c | $(GEN)/cuda.stamp
 	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) -Dnanosleep=fuzz_nanosleep -MMD -MP -c $< -o $@
 
 $(FUZZ_OUT)/fuzz_event: selftests/uproxy/fuzz_event.c $(FUZZ_OUT)/fuzz/own/ipc_event.o
-	$(FUZZ_LINK) $^ -lpthread
+	$(FUZZ_LINK) $(filter %.c %.o,$^) -lpthread
 
 $(FUZZ_OUT)/fuzz_peers: selftests/uproxy/fuzz_peers.c uproxy/memory/peer.c uproxy/memory/ipc.c \
 		uproxy/memory/peer.h uproxy/uproxy_i.h | $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
 	$(FUZZ_LINK) $(filter %.c,$^) -lpthread
 
-ifeq ($(SAN),)
-ifneq ($(shell command -v $(FUZZCC)),)
-TEST_PROGRAMS += $(FUZZERS)
-endif
-HOST_TESTS += $(addprefix selftests/uproxy/fuzz-,control peers event)
-LONG_TESTS += $(addprefix $(B)/selftests/uproxy/fuzz-,$(addsuffix -long,control peers event))
-$(foreach f,control peers event,$(eval TIMEOUT_fuzz-$(f) := 120) \
-	$(eval TIMEOUT_fuzz-$(f)-long := 900))
-endif
-$(B)/selftests/uproxy/fuzz-control-long $(B)/selftests/uproxy/fuzz-peers-long \
-$(B)/selftests/uproxy/fuzz-event-long: $(B)/selftests/uproxy/fuzz-%-long: selftests/uproxy/fuzz.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/uproxy/fuzz-%s 600\n' $* >$@
-	@chmod +x $@
+$(addprefix $(FUZZ_OUT)/fuzz_,control peers event): selftests/harness/fuzz.h
+$(foreach f,control peers event,$(eval $(call FUZZER,uproxy,$(f),600,900)))

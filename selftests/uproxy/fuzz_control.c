@@ -26,19 +26,12 @@
 #include "content.h"
 #include "control.h"
 #include "uproxy_i.h"
+#include "../harness/fuzz.h"
 
 #define PATIENCE_S	20
 #define FDS		64
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int fuzz_accept4(int sock, struct sockaddr *a, socklen_t *len, int flags);
-
-#define MUST(c) do { \
-	if (!(c)) { \
-		fprintf(stderr, "must be: %s (line %d)\n", #c, __LINE__); \
-		abort(); \
-	} \
-} while (0)
 
 static struct sv_session session;
 static struct uproxy_stat stats;
@@ -413,16 +406,6 @@ static void begin(void)
 	move(saved_data, __start_svdata, data);
 }
 
-/* Open files. A thread in accept4() holds the lowest free number, too, which is not counted. */
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < FDS; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 static void show_fds(void)
 {
 	char link[40], name[200];
@@ -438,24 +421,6 @@ static void show_fds(void)
 }
 
 /* ------------------------------------------------------------------------------ the input */
-
-struct program {
-	const uint8_t *p, *end;
-};
-
-static uint8_t byte(struct program *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint64_t raw(struct program *in, int n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | byte(in);
-	return v;
-}
 
 union any {
 	struct ctl_head h;
@@ -699,10 +664,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!saved_bss)
 		begin();
-	fd = open_fds();
+	fd = open_fds(FDS);
 	if (how & 2) {
 		call(&in);
-		MUST(open_fds() == fd);
+		MUST(open_fds(FDS) == fd);
 		return 0;
 	}
 	move(__start_svbss, saved_bss, __stop_svbss - __start_svbss);
@@ -734,8 +699,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	wait_for(&served);
 	MUST(!is.frozen || !is.started);
 	MUST(!is.store && !is.writer && !control_posted());
-	if (open_fds() != fd)
+	if (open_fds(FDS) != fd)
 		show_fds();
-	MUST(open_fds() == fd);
+	MUST(open_fds(FDS) == fd);
 	return 0;
 }

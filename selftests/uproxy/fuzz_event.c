@@ -20,16 +20,9 @@
 #include <unistd.h>
 
 #include "peer.h"
+#include "../harness/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int fuzz_nanosleep(const struct timespec *t, struct timespec *left);
-
-#define MUST(c) do { \
-	if (!(c)) { \
-		fprintf(stderr, "must be: %s (line %d)\n", #c, __LINE__); \
-		abort(); \
-	} \
-} while (0)
 
 #define EVENTS	4
 #define PAGES	6
@@ -300,15 +293,6 @@ CUresult peer_ask(const struct sv_ipc_handle *h, const uint8_t key[16],
 }
 
 /* ------------------------------------------------------------------------------ the input */
-
-struct program {
-	const uint8_t *p, *end;
-};
-
-static uint8_t byte(struct program *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
 
 /* A number of a record: near the page's last one, anywhere, or at an end. */
 static uint64_t number(struct program *in, const uint64_t *page)

@@ -23,15 +23,7 @@
 #include <unistd.h>
 
 #include "peer.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(c) do { \
-	if (!(c)) { \
-		fprintf(stderr, "must be: %s (line %d)\n", #c, __LINE__); \
-		abort(); \
-	} \
-} while (0)
+#include "../harness/fuzz.h"
 
 #define WINDOW		0x200000000000ull
 #define GRANULES	160u
@@ -154,15 +146,6 @@ void uproxy_say(const char *fmt, ...)
 }
 
 /* ------------------------------------------------------------------------------ the input */
-
-struct program {
-	const uint8_t *p, *end;
-};
-
-static uint8_t byte(struct program *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
 
 /* Changes up to 3 bytes of p[len]. */
 static void spoil(struct program *in, uint8_t how, void *p, size_t len)
@@ -580,16 +563,6 @@ static void begin(void)
 	MUST(!pthread_create(&t, NULL, liars_thread, NULL));
 }
 
-/* Open files. A thread in accept4() holds the lowest free number, too, which is not counted. */
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < FDS; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 static uint8_t server[16];
 
 /* The server takes one connection after the other, and closes each a moment after its peer. */
@@ -602,9 +575,9 @@ static void wait_for_closed(int fds)
 	MUST(sock >= 0 && !connect(sock, (struct sockaddr *)&a, place(&a, server)));
 	MUST(send(sock, "?", 1, MSG_NOSIGNAL) == 1 && recv(sock, &none, 1, 0) <= 0);
 	close(sock);
-	for (int i = 0; i < 5000 && open_fds() != fds; i++)
+	for (int i = 0; i < 5000 && open_fds(FDS) != fds; i++)
 		usleep(100);
-	MUST(open_fds() == fds);
+	MUST(open_fds(FDS) == fds);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -622,7 +595,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		MUST(!call(do_ipc_show, &first, sizeof(first), &k));
 		memcpy(server, ((struct sv_ipc_shown *)k.c.reply)->server, sizeof(server));
 	}
-	fds = open_fds();
+	fds = open_fds(FDS);
 	peer_hide(WINDOW, GRANULES * SV_GRANULE);
 	while (in.p < in.end)
 		step(&in);

@@ -45,8 +45,11 @@ int ckpt_store_parents(const char *path, struct why *why);
 
 /*
  * The live job with that id, or the one that has a process of that pid; for rundir_list_free(job,
- * 1). NULL: the reason is printed.
+ * 1). ckpt_live_job looks among the jobs of rundir_list(which). NULL: there is none of the *live ones, or,
+ * with *live < 0, an error has been printed. ckpt_find_job: the user's own, and started. NULL: the reason
+ * is printed.
  */
+struct rundir_job *ckpt_live_job(const char *who, int which, int *live);
 struct rundir_job *ckpt_find_job(const char *who);
 
 /* A process and its descendants; the caller frees *pids. Their number or -errno, unsaid. */

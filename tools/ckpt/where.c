@@ -105,11 +105,10 @@ static bool of_job(const struct rundir_job *job, pid_t pid)
 	return false;
 }
 
-/* The job, or NULL: there is none, or (*live < 0) an error, which is printed. */
-static struct rundir_job *find_live_job(const char *who, int *live)
+struct rundir_job *ckpt_live_job(const char *who, int which, int *live)
 {
 	struct rundir_job *jobs, *job = NULL;
-	int n = rundir_list(&jobs, RUNDIR_OWN), found = -1;
+	int n = rundir_list(&jobs, which), found = -1;
 	long pid;
 
 	*live = n < 0 ? n : 0;
@@ -145,7 +144,7 @@ struct rundir_job *ckpt_find_job(const char *who)
 	struct rundir_job *job;
 	int live;
 
-	for (int ms = 0; (job = find_live_job(who, &live)) && !job->ranks && ms < START_MS;
+	for (int ms = 0; (job = ckpt_live_job(who, RUNDIR_OWN, &live)) && !job->ranks && ms < START_MS;
 	     ms += 10) {
 		rundir_list_free(job, 1);
 		usleep(10000);

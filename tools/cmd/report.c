@@ -56,17 +56,6 @@ struct source {
 
 /* ------------------------------------------------------------------------- a running job */
 
-static bool has_process(const struct rundir_job *job, long pid)
-{
-	for (int i = 0; i < job->ranks; i++)
-		if (job->rank[i].pid == pid)
-			return true;
-	for (int i = 0; i < job->proxies; i++)
-		if (job->proxy[i].pid == pid || job->proxy[i].client == pid)
-			return true;
-	return job->supervisor == pid;
-}
-
 /* A sentence for each rank that waits: for what. */
 static char *under_way(const struct rundir_job *job)
 {
@@ -94,31 +83,20 @@ static char *under_way(const struct rundir_job *job)
 /* 0: it is none; 1: found; -errno: an error, said. */
 static int find_running(const struct args *a, struct source *s)
 {
-	struct rundir_job *jobs, *job = NULL;
-	int n = rundir_list(&jobs, a->all ? RUNDIR_ALL : RUNDIR_OWN), found = 0;
-	long pid;
+	int live, found;
+	struct rundir_job *job = ckpt_live_job(a->job, a->all ? RUNDIR_ALL : RUNDIR_OWN, &live);
 
-	if (n < 0) {
-		say_errno(n, "the jobs cannot be listed");
-		return n;
-	}
-	for (int i = 0; i < n && !job; i++)
-		if (jobs[i].live && !strcmp(jobs[i].id, a->job))
-			job = &jobs[i];
-	for (int i = 0; i < n && !job && !parse_int(a->job, 2, INT_MAX, &pid); i++)
-		if (jobs[i].live && has_process(&jobs[i], pid))
-			job = &jobs[i];
-	if (job) {
-		snprintf(s->id, sizeof(s->id), "%s", job->id);
-		snprintf(s->what, sizeof(s->what), "job %s", job->id);
-		s->state = "running";
-		s->data = history_pack(job->path, job->uid, NULL, &s->len);
-		s->more = under_way(job);
-		found = s->data ? 1 : -ENOENT;
-		if (!s->data)
-			say("job %s has no history: it has just begun, or SINGVGPU_HISTORY=off", job->id);
-	}
-	rundir_list_free(jobs, n);
+	if (!job)
+		return live < 0 ? live : 0;
+	snprintf(s->id, sizeof(s->id), "%s", job->id);
+	snprintf(s->what, sizeof(s->what), "job %s", job->id);
+	s->state = "running";
+	s->data = history_pack(job->path, job->uid, NULL, &s->len);
+	s->more = under_way(job);
+	found = s->data ? 1 : -ENOENT;
+	if (!s->data)
+		say("job %s has no history: it has just begun, or SINGVGPU_HISTORY=off", job->id);
+	rundir_list_free(job, 1);
 	return found;
 }
 

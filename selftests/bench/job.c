@@ -5,8 +5,9 @@
  *
  *   build/selftests/bench/job [--turns N] [--dir DIR] [--only PART] [OUT.json]
  *
- * PART is cut, bytes, step, rate or frozen (beside stock CRIU, with PyTorch if `make torch` has brought it). The jobs are job_work, whose ranks save their memory themselves, so that its
- * pages are counted without a look at the store, and the GPT of selftests/nccl. DIR is on the disk to measure.
+ * PART is cut, bytes, step, rate or frozen; the last one, beside stock CRIU, needs PyTorch (`make torch`). The jobs
+ * are the GPT of selftests/nccl and job_work. The ranks of job_work save their memory themselves, so that its pages
+ * are counted without a look at the store. DIR is on the disk to measure.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -513,7 +513,7 @@ void comm_run(struct sv_session *s)
 	struct communicator *c, *next;
 	int rc;
 
-	/* Not a mere store: it would become visible after park_run() has looked, and hide an errand from in between. */
+	/* A plain store may become visible only after park_run() has looked, and wipe out an errand set in between. */
 	__atomic_exchange_n(&comms.errand, 0, __ATOMIC_SEQ_CST);
 	rc = comms.lost ? 0 : board_mail(comms.board, comms.seat, comm_act, NULL);
 	if (rc)

@@ -39,7 +39,7 @@ int save_open(struct save *s, const char *dir, struct why *why)
 	}
 	if (err)
 		return err;
-	err = store_writer_open(s->store, 0, &s->images);
+	err = store_writer_open(s->store, STORE_TOUCHED, &s->images);
 	if (!err)
 		err = store_writer_open(s->store, STORE_ONE_THREAD, &s->own);
 	stored(err, "the store", why);

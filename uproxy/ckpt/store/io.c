@@ -164,15 +164,10 @@ int store_io_sync_dir(int dir, const char *name)
 
 /* ------------------------------------------------------------------------------ lanes */
 
-int store_io_lane_init(struct io_lane *l, unsigned int depth, const struct iovec *bufs,
-		       unsigned int n)
+void store_io_lane_init(struct io_lane *l, unsigned int depth)
 {
 	*l = (struct io_lane){ .depth = depth };
 	l->uring = io_uring_queue_init(depth, &l->ring, 0) == 0;
-	/* Registering may fail by the limit of locked memory; the lane works without. */
-	if (l->uring && n)
-		l->fixed = io_uring_register_buffers(&l->ring, bufs, n) == 0;
-	return 0;
 }
 
 void store_io_lane_exit(struct io_lane *l)
@@ -208,8 +203,6 @@ static void fly(struct io_lane *l, struct io_req *r, size_t len)
 		io_uring_prep_readv(sqe, r->fd, r->iov, r->niov, off);
 	else if (r->op == IO_READ)
 		io_uring_prep_read(sqe, r->fd, buf, len, off);
-	else if (l->fixed && r->fixed >= 0)
-		io_uring_prep_write_fixed(sqe, r->fd, buf, len, off, r->fixed);
 	else
 		io_uring_prep_write(sqe, r->fd, buf, len, off);
 	io_uring_sqe_set_data(sqe, r);

@@ -115,7 +115,7 @@ static void get_ready(struct input *in)
 	if (in->ready || in->lane.back || (in->nwants == 1 && in->wants[0].count <= FEW))
 		return;
 	in->ready = true;
-	store_io_lane_init(&in->lane, DEPTH, NULL, 0);
+	store_io_lane_init(&in->lane, DEPTH);
 }
 
 static void drop_source(struct input *in, struct source *src)
@@ -318,7 +318,7 @@ static size_t read_piece(struct input *in, struct source *src, const struct want
 	p->batch = b;
 	p->slot = w->slot;
 	p->runs = 0;
-	p->req = (struct io_req){ .op = IO_READ, .fd = src->fd, .name = src->name, .fixed = -1,
+	p->req = (struct io_req){ .op = IO_READ, .fd = src->fd, .name = src->name,
 				  .off = w->slot * (uint64_t)STORE_PAGE, .owner = p };
 	for (i = 0; i < n && w[i].seg == w->seg && p->runs + 2 <= RUNS; i++) {
 		uint32_t gap = w[i].slot - end;

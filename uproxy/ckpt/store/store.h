@@ -144,10 +144,11 @@ struct store_digest store_zero(const struct store *s);
 /* ------------------------------------------------------------------------------ writing */
 
 #define STORE_ONE_THREAD 1u	/* hash in the calling thread alone, not with the help of another */
+#define STORE_TOUCHED	 2u	/* all its memory is there from the start: a job will stand still while it writes */
 
 /*
- * store_writer_open: a writer has several writes of 1 MiB in flight and takes about 36 MiB of
- * memory. A store handle with writers takes about 12 bytes more for each page in the store, 256 MiB
+ * store_writer_open: a writer has several writes of 1 MiB in flight and takes up to 36 MiB of
+ * memory, as it needs it. A store handle with writers takes about 12 bytes more for each page in the store, 256 MiB
  * at most: in a store of more than 100 GB a few known pages are not recognized and stored again.
  */
 int store_writer_open(struct store *s, unsigned int flags, struct store_writer **w);

@@ -138,7 +138,6 @@ struct io_req {
 	uint8_t *buf;
 	const struct iovec *iov; /* IO_READ: into these, of whole pages, rather than `buf` */
 	unsigned int niov;
-	int fixed;	/* index of the registered buffer that `buf` lies in, or -1 */
 	uint64_t off;
 	size_t len, done;
 	int res;	/* 0 or -errno, when it is back */
@@ -148,13 +147,12 @@ struct io_req {
 
 struct io_lane {
 	struct io_uring ring;
-	bool uring, fixed;
+	bool uring;
 	unsigned int depth, flying;
 	struct io_req *back;	/* completed without io_uring */
 };
 
-int store_io_lane_init(struct io_lane *l, unsigned int depth, const struct iovec *bufs,
-		       unsigned int n);
+void store_io_lane_init(struct io_lane *l, unsigned int depth);
 void store_io_lane_exit(struct io_lane *l);
 void store_io_lane_add(struct io_lane *l, struct io_req *r); /* the next _go or _wait submits it */
 void store_io_lane_go(struct io_lane *l);

@@ -804,8 +804,6 @@ static void stop_helper(struct hasher *h)
 
 static int get_memory(struct store_writer *w)
 {
-	struct iovec iov[BUFS];
-
 	w->mem = mmap(NULL, w->nbufs * BUF_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	if (w->mem == MAP_FAILED)
@@ -814,6 +812,8 @@ static int get_memory(struct store_writer *w)
 		madvise(w->mem, w->nbufs * BUF_LEN, MADV_DONTFORK);
 	if (w->mem)	/* see store_buffer() */
 		madvise(w->mem, w->nbufs * BUF_LEN, MADV_HUGEPAGE);
+	if (w->mem && w->flags & STORE_TOUCHED)
+		madvise(w->mem, w->nbufs * BUF_LEN, MADV_POPULATE_WRITE);
 	w->digests = malloc(SLICE * sizeof(*w->digests));
 	if (w->s->super.a) {
 		w->frame = malloc(FRAME_SLOTS * STORE_PAGE +
@@ -824,12 +824,11 @@ static int get_memory(struct store_writer *w)
 		return store_fail(-ENOMEM, "out of memory");
 	for (unsigned int i = 0; i < w->nbufs; i++) {
 		w->bufs[i].req.buf = w->mem + i * (size_t)BUF_LEN;
-		w->bufs[i].req.fixed = i;
 		w->bufs[i].next = w->free;
 		w->free = &w->bufs[i];
-		iov[i] = (struct iovec){ w->bufs[i].req.buf, BUF_LEN };
 	}
-	return store_io_lane_init(&w->lane, 2 * w->nbufs, iov, w->nbufs);
+	store_io_lane_init(&w->lane, 2 * w->nbufs);
+	return 0;
 }
 
 static bool is_tmpfs(const struct store *s)

@@ -3,7 +3,8 @@
  * take.c - the conductor of a checkpoint: proxies, CRIU and the store, in ckpt_take.h's order
  *
  * One thread for each proxy has the proxy freeze and dump, while the main thread has CRIU dump the
- * tree; frozen() joins them. The first failure sets take.why; the other threads then give up.
+ * tree; frozen() joins them. The channel, which can change until the tree is frozen, is dumped then. The
+ * first failure sets take.why; the other threads then give up.
  *
  * CRIU takes some 0.1 s to get ready, in which the job runs on: only when it is about to freeze the
  * tree are the gates closed (ready()). If the devices do not drain at the first attempt, the next ones close
@@ -74,8 +75,11 @@ struct take {
 	const struct criu_dump *dump;	/* while the tree is frozen */
 	int claims;		/* store_claims_make()'s, or -1: there is one proxy */
 
-	pthread_mutex_t lock;	/* of why */
+	pthread_mutex_t lock;	/* of what follows */
 	struct why why;
+	pthread_cond_t told;
+	bool still;		/* the tree is frozen */
+	bool over;		/* CRIU has ended */
 };
 
 /* Keeps the reason of the first failure. Returns err. */
@@ -311,9 +315,8 @@ static void *freeze_one(void *arg)
 	return NULL;
 }
 
-static void *dump_one(void *arg)
+static int dump_device(struct worker *w)
 {
-	struct worker *w = arg;
 	struct ctl_store req = { 0 };
 	struct ctl_dumped *d = &w->dumped;
 	int err;
@@ -328,22 +331,51 @@ static void *dump_one(void *arg)
 	w->p->observed = d->observed;
 	w->p->session = d->session;
 	w->p->comms = d->comms;
-	return NULL;
+	return err;
 }
 
-static void *channel_one(void *arg)
+static void tell(struct take *t, bool *what)
 {
-	struct worker *w = arg;
+	pthread_mutex_lock(&t->lock);
+	*what = true;
+	pthread_cond_broadcast(&t->told);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Waits until the tree is frozen. False: it will not be. */
+static bool wait_still(struct take *t)
+{
+	bool still;
+
+	pthread_mutex_lock(&t->lock);
+	while (!t->still && !t->over)
+		pthread_cond_wait(&t->told, &t->lock);
+	still = t->still;
+	pthread_mutex_unlock(&t->lock);
+	return still;
+}
+
+static void dump_channel(struct worker *w)
+{
 	struct ctl_store req = { 0 };
 	struct ctl_dumped *d = &w->channel;
 	int err;
 
+	w->phase = phase_begin(w->t->ps, "channel %d-%d", w->p->rank, w->p->serial);
 	memset(d, 0, sizeof(*d));
 	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
 	err = call(w, &req.h, CTL_CHANNEL, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
 	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
 	w->p->channel = d->channel;
 	w->p->arena = d->arena;
+}
+
+static void *dump_one(void *arg)
+{
+	struct worker *w = arg;
+
+	if (!dump_device(w) && wait_still(w->t))
+		dump_channel(w);
 	return NULL;
 }
 
@@ -574,6 +606,23 @@ static void tell_stood(void *arg)
 	ckpt_stood(t->save.job.init ?: t->save.job.rank[0].pid, t->dump->since_ns, 0);
 }
 
+/* CRIU has the tree frozen, and begins to read it. */
+static int still(void *arg, struct why *why)
+{
+	struct why cause = { 0 };
+	struct take *t = arg;
+	struct phase *p;
+	int err;
+
+	tell(t, &t->still);
+	p = phase_begin(t->ps, "sockets");
+	err = save_sockets(&t->save, t->o->outside, &cause);
+	phase_end(t->ps, p, 0, 0, err);
+	if (err)
+		fail(t, err, "%s", cause.text);
+	return why_text(why, err, t->why.text);
+}
+
 /* CRIU has the tree frozen, and all images are in the writer. */
 static int frozen(void *arg, struct why *why)
 {
@@ -583,13 +632,10 @@ static int frozen(void *arg, struct why *why)
 	int err = join_all(t) ?: no_stranger(t);
 
 	t->save.facts.stood_ns = t->dump->stood_ns;
-	if (!err)
-		err = start_all(t, channel_one, "channel");
-	err = join_all(t) ?: err;
 	keep_board(t);
 	if (!err) {
 		p = phase_begin(t->ps, "files");
-		err = save_sockets(&t->save, t->o->outside, &cause) ?: save_files(&t->save, &t->dump->links, &cause);
+		err = save_files(&t->save, &t->dump->links, &cause);
 		phase_end(t->ps, p, t->save.file_bytes, t->save.file_stored, err);
 		if (err)
 			fail(t, err, "%s", cause.text);
@@ -654,6 +700,7 @@ static int dump_tree(struct take *t)
 		.terminal = s->job.terminal,
 		.sink = &s->sink,
 		.ready = ready,
+		.still = still,
 		.frozen = frozen,
 		.lets_go = tell_stood,
 		.progress = on_bytes,
@@ -787,7 +834,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		     struct phases *ps, struct take_result *r, struct attempts *a)
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
-			  .lock = PTHREAD_MUTEX_INITIALIZER, .deadline = a->deadline,
+			  .lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER, .deadline = a->deadline,
 			  .alone = a->alone, .claims = -1, .meeting_fd = -1 };
 	bool retry;
 	int err;
@@ -810,6 +857,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	}
 	if (!err)
 		err = dump_tree(&t);
+	tell(&t, &t.over);
 	join_all(&t);
 	err = err ? t.why.err ?: err : 0;
 	/* Alone, a link can only meet a file that does not go away. */

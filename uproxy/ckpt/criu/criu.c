@@ -361,6 +361,15 @@ static void hear(struct run *r)
 		r->err = r->err ?: -EPIPE;
 }
 
+static void call_still(struct run *r)
+{
+	int (*still)(struct run *r) = r->still;
+
+	r->still = NULL;
+	if (still && !r->err)
+		r->err = still(r);
+}
+
 static void look_after(struct run *r)
 {
 	uint64_t now = criu_now();
@@ -386,10 +395,14 @@ static void attend(struct run *r)
 	int pidfd = syscall(SYS_pidfd_open, r->pid, 0);
 
 	for (;;) {
-		struct pollfd p[2] = { { .fd = pidfd, .events = POLLIN },
-				       { .fd = r->from[0], .events = POLLIN } };
+		struct pollfd p[] = { { .fd = pidfd, .events = POLLIN },
+				      { .fd = r->still && r->images ? images_still(r->images) : -1, .events = POLLIN },
+				      { .fd = r->from[0], .events = POLLIN } };
+		int n = poll(p, 3, pidfd < 0 ? 5 : TICK_MS);
 
-		if (poll(p, 2, pidfd < 0 ? 5 : TICK_MS) > 0 && p[1].revents)
+		if (n > 0 && p[1].revents)
+			call_still(r);
+		if (n > 0 && p[2].revents)
 			hear(r);
 		if (waitpid(r->pid, &r->status, WNOHANG) == r->pid)
 			break;
@@ -442,6 +455,13 @@ static int about_to_dump(struct run *r)
 	return err;
 }
 
+static int stands_still(struct run *r)
+{
+	struct criu_dump *d = r->arg;
+
+	return d->still ? d->still(d->arg, r->why) : 0;
+}
+
 /* If CRIU lets the tree go in this moment, by itself, the tree's clocks may go back. */
 static void given_up(struct run *r)
 {
@@ -469,10 +489,12 @@ static int all_there(struct run *r)
 static int dumped(struct run *r, pid_t pid)
 {
 	struct criu_dump *d = r->arg;
-	int err = all_there(r);
 	uint64_t start;
+	int err;
 
 	(void)pid;
+	call_still(r);
+	err = r->err ?: all_there(r);
 	images_asked(r->images, &d->since_ns, &start);
 	d->stood_ns = d->since_ns && start > d->since_ns ? start - d->since_ns : 0;
 	start = criu_now();
@@ -550,6 +572,7 @@ int criu_dump(struct criu_dump *d, struct why *why)
 		return err;
 	r.arg = d;
 	r.before = about_to_dump;
+	r.still = stands_still;
 	r.at_point = dumped;
 	r.before_end = given_up;
 	r.progress = d->progress;

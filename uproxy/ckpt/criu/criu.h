@@ -8,6 +8,7 @@
  *   criu_dump() ── starts ──► criu dump --stream: gets ready, the tree runs
  *       ▲                        │ pre-dump
  *       ├── ready() ◄────────────┤   0: CRIU freezes the tree, images ──► sink
+ *       ├── still()              │      meanwhile
  *       │                        │ post-dump: all is out, the tree is still frozen
  *       └── frozen() ◄───────────┘
  *             0: CRIU kills the tree, or lets it run (leave_running)
@@ -82,6 +83,8 @@ struct criu_dump {
 
 	/* CRIU is about to freeze the tree. 0: go on. *why is the dump's. May be NULL. */
 	int (*ready)(void *arg, struct why *why);
+	/* The tree is frozen; images may come. Once, before frozen(). 0: go on. *why is the dump's. May be NULL. */
+	int (*still)(void *arg, struct why *why);
 	/* The tree is frozen and all images are in the sink. 0: go on. *why is the dump's. */
 	int (*frozen)(void *arg, struct why *why);
 	/*

@@ -19,6 +19,7 @@ struct run {
 	int from[2], to[2];	/* pipes of the action script */
 	int script;
 	int (*before)(struct run *r);	/* at pre-dump; or NULL */
+	int (*still)(struct run *r);	/* CRIU has frozen the tree; NULL: it has been called, or a restore */
 	int (*at_point)(struct run *r, pid_t pid);
 	void *arg;
 	void (*before_end)(struct run *r);	/* CRIU will be made to fail; or NULL */

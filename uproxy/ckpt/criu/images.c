@@ -73,7 +73,7 @@ struct images {
 	bool serving;
 	struct images_sink sink;
 	struct images_source source;
-	int listen, conn, wake;
+	int listen, conn, wake, still;
 	pthread_t reader, keeper;
 	bool has_keeper;
 	struct image *all;	/* reader */
@@ -180,10 +180,19 @@ static int receive(int s, void *data, size_t len)
 	return 1;
 }
 
-static void note_time(uint64_t *ns)
+/* True: it is the first time. */
+static bool note_time(uint64_t *ns)
 {
-	if (!__atomic_load_n(ns, __ATOMIC_RELAXED))
+	bool first = !__atomic_load_n(ns, __ATOMIC_RELAXED);
+
+	if (first)
 		__atomic_store_n(ns, criu_now(), __ATOMIC_RELAXED);
+	return first;
+}
+
+int images_still(const struct images *i)
+{
+	return i->still;
 }
 
 void images_asked(const struct images *i, uint64_t *process_ns, uint64_t *clock_ns)
@@ -195,10 +204,12 @@ void images_asked(const struct images *i, uint64_t *process_ns, uint64_t *clock_
 /* A dump: files.img is the second image, after the freeze and before all memory. */
 static void note_asked(struct images *i, const char *name)
 {
-	if (!strcmp(name, "files.img") || !strncmp(name, "core-", 5))
-		note_time(&i->process_ns);
-	else if (!strncmp(name, "timens-", 7))
+	if (!strcmp(name, "files.img") || !strncmp(name, "core-", 5)) {
+		if (note_time(&i->process_ns))
+			eventfd_write(i->still, 1);
+	} else if (!strncmp(name, "timens-", 7)) {
 		note_time(&i->clock_ns);
+	}
 }
 
 /* A restore: CRIU sets the clock after it has been given that image, and before it asks for another one. */
@@ -921,7 +932,8 @@ static struct images *make(const char *dir, const char *name, int *err)
 	i->conn = -1;
 	i->listen = listen_at(dir, name);
 	i->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	*err = i->listen < 0 ? i->listen : i->wake < 0 ? -errno : 0;
+	i->still = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	*err = i->listen < 0 ? i->listen : i->wake < 0 || i->still < 0 ? -errno : 0;
 	return i;
 }
 
@@ -946,6 +958,8 @@ static void free_images(struct images *i)
 		close(i->conn);
 	if (i->wake >= 0)
 		close(i->wake);
+	if (i->still >= 0)
+		close(i->still);
 	if (i->memory)
 		munmap(i->memory, (size_t)BLOCKS * BLOCK);
 	pthread_mutex_destroy(&i->lock);

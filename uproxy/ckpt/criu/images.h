@@ -90,6 +90,9 @@ int images_failed(struct images *i, char *what);
  */
 void images_asked(const struct images *i, uint64_t *process_ns, uint64_t *clock_ns);
 
+/* A dump: an eventfd, of the images, that can be read when CRIU has asked for that first image. */
+int images_still(const struct images *i);
+
 /* Ends all threads, whatever CRIU does. 0, or -errno of the first failure. */
 int images_close(struct images *i);
 

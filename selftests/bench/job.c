@@ -482,6 +482,7 @@ static void measure_gaps(void (*save)(void), double *s)
 	wait_lines("saved", 2);
 }
 
+/* A shell's wait may end when CRIU lets the shell go on. */
 static void start_stock(int mib)
 {
 	char script[4096];
@@ -489,7 +490,8 @@ static void start_stock(int mib)
 	new_folder();
 	snprintf(script, sizeof(script), "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 "
 		 "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d CUDA_VISIBLE_DEVICES= %s/torch/python3 "
-		 "%s/job_state.py gloo %d %s >>out 2>>err </dev/null & done; wait",
+		 "%s/job_state.py gloo %d %s >>out 2>>err </dev/null & p=\"$p $!\"; done; "
+		 "for p in $p; do while kill -0 $p 2>/dev/null; do wait $p; done; done",
 		 20000 + getpid() % 10000, build, dir, mib, job_dir);
 	start_script(script);
 }

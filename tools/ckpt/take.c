@@ -3,7 +3,7 @@
  * take.c - the conductor of a checkpoint: proxies, CRIU and the store, in ckpt_take.h's order
  *
  * One thread for each proxy has the proxy freeze and dump, while the main thread has CRIU dump the
- * tree; frozen() joins them. The channel, which can change until the tree is frozen, is dumped then. The
+ * tree; frozen() joins them. Channels can change until the tree is frozen, so they are dumped after that (still()). The
  * first failure sets take.why; the other threads then give up.
  *
  * CRIU takes some 0.1 s to get ready, in which the job runs on: only when it is about to freeze the
@@ -342,17 +342,17 @@ static void tell(struct take *t, bool *what)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits until the tree is frozen. False: it will not be. */
+/* Waits until the tree is frozen. False: it runs on. */
 static bool wait_still(struct take *t)
 {
-	bool still;
+	bool over;
 
 	pthread_mutex_lock(&t->lock);
 	while (!t->still && !t->over)
 		pthread_cond_wait(&t->told, &t->lock);
-	still = t->still;
+	over = t->over;
 	pthread_mutex_unlock(&t->lock);
-	return still;
+	return !over;
 }
 
 static void dump_channel(struct worker *w)

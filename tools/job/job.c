@@ -343,6 +343,11 @@ static void init_ended(struct supervisor *s, int status)
 	for (int r = 0; r < s->info.ranks; r++)
 		if (s->info.rank[r].state == RANK_RUNNING)
 			rank_ended(s, r, WIFSIGNALED(status) ? status : SIGKILL);
+	/* The ranks may have ended before, and left processes behind. */
+	if (was_taken(s, status)) {
+		s->taken = s->failed = true;
+		s->status = JOB_CHECKPOINTED;
+	}
 	s->changed = true;
 }
 

@@ -4,8 +4,8 @@
 
 Its part of the state is random, on the device for nccl and on the CPU for gloo. It adds a number over all ranks
 again and again. When DIR/mark.K is there it prints "mark K", and from then on "gap SECONDS" for each time between
-two sums that is longer than any before. When DIR/save is there, it saves its state by torch.save, synced, and
-prints "saved SECONDS". All end when rank 0 has seen DIR/end.
+two sums that is longer than any before. When rank 0 has seen DIR/save, all save their state by torch.save, synced,
+and print "saved SECONDS". All end when rank 0 has seen DIR/end.
 """
 import os
 import sys
@@ -35,8 +35,13 @@ state = torch.randint(-1 << 62, 1 << 62, (words,), generator=generator).to(devic
 number = torch.ones(1, device=device)
 say("ready")
 longest, last, marks, saved, total = 1e9, time.monotonic(), 0, False, 0
-while total < 1000:
-    number.fill_(1000 if rank == 0 and os.path.exists(f"{folder}/end") else 1)
+SAVE, END = 100, 1000
+while total < END:
+    number.fill_(1)
+    if rank == 0 and os.path.exists(f"{folder}/end"):
+        number.fill_(END)
+    elif rank == 0 and not saved and os.path.exists(f"{folder}/save"):
+        number.fill_(SAVE)
     dist.all_reduce(number)
     total = number.item()
     now = time.monotonic()
@@ -46,7 +51,7 @@ while total < 1000:
     if os.path.exists(f"{folder}/mark.{marks}"):
         say(f"mark {marks}")
         longest, marks = 0, marks + 1
-    if os.path.exists(f"{folder}/save") and not saved:
+    if SAVE <= total < END:
         saved, now = True, time.monotonic()
         with open(f"{folder}/state.{rank}", "wb") as out:
             torch.save(state, out)

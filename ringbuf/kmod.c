@@ -200,7 +200,7 @@ int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ri
 }
 
 /* GET_INFO ends EPOLLPRI: a client's end has none, and a restored proxy's end no client yet. */
-int ring_kmod_look(int fd, struct singvgpu_geometry *g, uint8_t id[16])
+int ring_kmod_look(int fd, struct singvgpu_geometry *g, struct layout *lay, uint8_t id[16])
 {
 	struct singvgpu_info i;
 	int rc = call(fd, SINGVGPU_IOC_GET_INFO, &i);
@@ -213,5 +213,5 @@ int ring_kmod_look(int fd, struct singvgpu_geometry *g, uint8_t id[16])
 		return -EPROTO;
 	*g = i.geo;
 	memcpy(id, i.id, 16);
-	return 0;
+	return ring_layout(g, lay) ? -EPROTO : 0;
 }

@@ -276,14 +276,22 @@ static int gate(struct ring *r, bool closed)
 	return 0;
 }
 
-static int commit(struct ring *r, size_t off, size_t len)
+int ring_memfd_commit(int fd, uint64_t at, uint64_t len)
 {
-	return fallocate(r->fd, 0, off, len) ? -errno : 0;
+	return fallocate(fd, 0, at, len) ? -errno : 0;
 }
 
-static int decommit(struct ring *r, size_t off, size_t len)
+/* A client may have a limit on the size of its files, and would be killed for reaching it (SIGXFSZ). */
+static int commit(struct ring *r, size_t at, size_t len)
 {
-	return fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len) ? -errno : 0;
+	if (!r->client)
+		return ring_memfd_commit(r->fd, at, len);
+	return fallocate(r->fd, FALLOC_FL_KEEP_SIZE, at, len) ? -errno : 0;
+}
+
+static int decommit(struct ring *r, size_t at, size_t len)
+{
+	return fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, len) ? -errno : 0;
 }
 
 static int client_fd(struct ring *r)
@@ -326,6 +334,24 @@ const struct ring_ops ring_memfd_ops = {
 	.hang_up = hang_up,
 };
 
+/*
+ * The arena comes last in the object, which grows with what of it is committed: who looks at each page of an object, as
+ * CRIU does, does not meet gigabytes of holes.
+ */
+static void order(struct layout *l)
+{
+	l->log_at = l->arena_off;
+	l->arena_at = l->arena_off + (l->end - l->log_off);
+}
+
+/* The size of the object at first. */
+static uint64_t least(const struct layout *l)
+{
+	uint64_t arena = l->log_off - l->arena_off;
+
+	return l->arena_at + (arena < RING_ARENA_LEAST ? arena : RING_ARENA_LEAST);
+}
+
 /* "singvgpu-" and the identity's 32 digits, by which CRIU finds the object. */
 static void object_name(char *name, size_t size, const uint8_t *id)
 {
@@ -341,12 +367,13 @@ int ring_memfd_create(struct ring *r, uint32_t generation)
 	int rc;
 
 	object_name(name, sizeof(name), r->id);
+	order(&r->lay);
 	r->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (r->fd < 0)
 		return -errno;
-	/* Sealed: a client that shrank the object could kill the proxy by SIGBUS. */
-	if (ftruncate(r->fd, r->lay.end) ||
-	    fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	/* Is so large a file allowed? Sealed: a client that shrank the object could kill the proxy by SIGBUS. */
+	if (ftruncate(r->fd, r->lay.end) || ftruncate(r->fd, least(&r->lay)) ||
+	    fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
 		return -errno;
 	rc = ring_map(r);
 	if (rc)
@@ -372,6 +399,7 @@ static int read_ctl(int fd, struct singvgpu_ctl *c, struct singvgpu_geometry *g,
 	if (ring_layout(g, lay) || lay->cpl_off != c->cpl_off || lay->ring_off != c->ring_off ||
 	    lay->arena_off != c->arena_off || lay->log_off != c->log_off)
 		return -EPROTO;
+	order(lay);
 	return 0;
 }
 
@@ -389,6 +417,7 @@ int ring_memfd_attach(int fd, struct ring **out)
 	if (rc)
 		return rc;
 	memcpy(r->id, c.id, 16);
+	r->lay = lay;
 	r->fd = fd;
 	r->ops = &ring_memfd_ops;
 	rc = ring_map(r);
@@ -401,19 +430,18 @@ int ring_memfd_attach(int fd, struct ring **out)
 	return 0;
 }
 
-int ring_memfd_look(int fd, struct singvgpu_geometry *g, uint8_t id[16])
+int ring_memfd_look(int fd, struct singvgpu_geometry *g, struct layout *lay, uint8_t id[16])
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct singvgpu_ctl c;
-	struct layout lay;
 	struct stat st;
-	int rc = read_ctl(fd, &c, g, &lay);
+	int rc = read_ctl(fd, &c, g, lay);
 
 	if (rc)
 		return rc;
 	/* A client that shrank the object could kill this process by SIGBUS. */
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
-	    (uint64_t)st.st_size < lay.end)
+	    (uint64_t)st.st_size < least(lay))
 		return -EPROTO;
 	memcpy(id, c.id, 16);
 	return 0;

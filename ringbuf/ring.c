@@ -24,6 +24,12 @@ static uint64_t page_up(uint64_t n)
 	return (n + PAGE - 1) & ~(PAGE - 1);
 }
 
+/* Is it a range of whole pages of an arena of so many bytes? */
+static bool in_arena(uint64_t arena, size_t off, size_t len)
+{
+	return off % PAGE == 0 && len % PAGE == 0 && off <= arena && len <= arena - off;
+}
+
 static bool zero16(const uint8_t *p)
 {
 	static const uint8_t zero[16];
@@ -48,7 +54,17 @@ int ring_layout(const struct singvgpu_geometry *g, struct layout *l)
 	l->arena_off = l->ring_off + (uint64_t)g->ring_units * SINGVGPU_UNIT;
 	l->log_off = l->arena_off + g->arena_len;
 	l->end = l->log_off + g->log_len;
+	l->arena_at = l->arena_off;
+	l->log_at = l->log_off;
 	return g->va + l->end > VA_END ? -EINVAL : 0;
+}
+
+/* ring_at: the place in the object of an offset in memory. */
+uint64_t ring_at(const struct layout *l, uint64_t off)
+{
+	if (off < l->arena_off)
+		return off;
+	return off < l->log_off ? off - l->arena_off + l->arena_at : off - l->log_off + l->log_at;
 }
 
 /* ring_new: an end that is not mapped yet. -ENOMEM, -EINVAL. */
@@ -93,25 +109,42 @@ int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client)
 	return 0;
 }
 
-/* ring_map: map r->fd at the channel's address. -EEXIST that is taken. */
-int ring_map(struct ring *r)
+/* Maps what lies in one piece in memory, [off, end), and in the object. */
+static int map_piece(const struct ring *r, uint64_t off, uint64_t end, int flags)
 {
-	void *va = (void *)(uintptr_t)r->geo.va;
-	uint8_t *p;
-	int err;
+	void *va = (void *)(uintptr_t)(r->geo.va + off), *p;
 
-	p = mmap(va, r->map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
-		 r->fd, 0);
+	if (off >= end)
+		return 0;
+	p = mmap(va, end - off, PROT_READ | PROT_WRITE, MAP_SHARED | flags, r->fd, ring_at(&r->lay, off));
 	if (p == MAP_FAILED)
 		return -errno;
 	if (p != va) {	/* a kernel before 4.17 takes the address for a hint */
-		munmap(p, r->map_len);
+		munmap(p, end - off);
 		return -EEXIST;
 	}
-	if (r->client && madvise(p, r->map_len, MADV_DONTFORK)) {
-		err = errno;
+	return 0;
+}
+
+/* ring_map: map r->fd at the channel's address. -EEXIST that is taken. */
+int ring_map(struct ring *r)
+{
+	const struct layout *l = &r->lay;
+	uint8_t *p = (uint8_t *)(uintptr_t)r->geo.va;
+	int rc = map_piece(r, 0, r->map_len, MAP_FIXED_NOREPLACE);
+
+	if (rc)
+		return rc;
+	if (l->arena_at != l->arena_off) {
+		rc = map_piece(r, l->arena_off, l->log_off, MAP_FIXED);
+		if (!rc)
+			rc = map_piece(r, l->log_off, r->map_len, MAP_FIXED);
+	}
+	if (!rc && r->client && madvise(p, r->map_len, MADV_DONTFORK))
+		rc = -errno;
+	if (rc) {
 		munmap(p, r->map_len);
-		return -err;
+		return rc;
 	}
 	r->ctl = (struct singvgpu_ctl *)p;
 	r->cpl = (struct singvgpu_cpl *)(p + r->lay.cpl_off);
@@ -215,32 +248,45 @@ int ring_attach(struct ring **out, int fd)
 	return rc ? rc : attach_done(out, r);
 }
 
-int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16])
+int ring_map_arena(int fd, struct ring_guest *g)
 {
-	struct singvgpu_geometry g;
+	struct singvgpu_geometry geo;
 	struct layout lay;
 	struct stat st;
+	bool module;
 	void *va;
 	int rc;
 
 	if (fstat(fd, &st))
 		return -errno;
-	rc = S_ISCHR(st.st_mode) ? ring_kmod_look(fd, &g, id) : ring_memfd_look(fd, &g, id);
+	module = S_ISCHR(st.st_mode);
+	rc = module ? ring_kmod_look(fd, &geo, &lay, g->id) : ring_memfd_look(fd, &geo, &lay, g->id);
 	if (rc)
 		return rc;
-	if (ring_layout(&g, &lay) || !g.arena_len)
+	if (!geo.arena_len)
 		return -EPROTO;
-	va = (void *)(uintptr_t)(g.va + lay.arena_off);
-	*arena = mmap(va, g.arena_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
-		      fd, lay.arena_off);
-	if (*arena == MAP_FAILED)
+	va = (void *)(uintptr_t)(geo.va + lay.arena_off);
+	g->arena = mmap(va, geo.arena_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+			fd, lay.arena_at);
+	if (g->arena == MAP_FAILED)
 		return errno == EBUSY ? -EPROTONOSUPPORT : -errno;
-	if (*arena != va) {
-		munmap(*arena, g.arena_len);
-		return -EEXIST;
-	}
-	*len = g.arena_len;
-	return 0;
+	g->len = geo.arena_len;
+	g->at = lay.arena_at;
+	g->fd = module ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (g->arena != va)
+		rc = -EEXIST;
+	else if (!module && g->fd < 0)
+		rc = -errno;
+	if (rc)
+		munmap(g->arena, g->len);
+	return rc;
+}
+
+int ring_guest_commit(const struct ring_guest *g, size_t off, size_t len)
+{
+	if (!in_arena(g->len, off, len))
+		return -EINVAL;
+	return g->fd < 0 ? 0 : ring_memfd_commit(g->fd, g->at + off, len);
 }
 
 int ring_attach_id(struct ring **out, const uint8_t id[16], const uint8_t cookie[16])
@@ -306,21 +352,15 @@ void ring_set_spin(struct ring *r, uint32_t max_ns)
 	ring_spin_init(r->client ? &r->tx.spin : &r->rx.spin, max_ns);
 }
 
-static bool arena_range(const struct ring *r, size_t off, size_t len)
-{
-	return off % PAGE == 0 && len % PAGE == 0 && off <= r->geo.arena_len &&
-	       len <= r->geo.arena_len - off;
-}
-
 int ring_commit(struct ring *r, size_t off, size_t len)
 {
-	return arena_range(r, off, len) ? r->ops->commit(r, r->lay.arena_off + off, len) : -EINVAL;
+	return in_arena(r->geo.arena_len, off, len) ? r->ops->commit(r, r->lay.arena_at + off, len) : -EINVAL;
 }
 
 int ring_decommit(struct ring *r, size_t off, size_t len)
 {
-	return arena_range(r, off, len) ? r->ops->decommit(r, r->lay.arena_off + off, len) :
-					  -EINVAL;
+	return in_arena(r->geo.arena_len, off, len) ? r->ops->decommit(r, r->lay.arena_at + off, len) :
+						      -EINVAL;
 }
 
 const char *ring_strerror(int err)

@@ -93,13 +93,23 @@ int ring_take_fd(int sock);
  */
 int ring_attach(struct ring **out, int fd);
 
+/* A channel's arena in a third process, at the channel's addresses. */
+struct ring_guest {
+	void *arena;
+	uint64_t len;		/* bytes */
+	uint8_t id[16];		/* the channel's */
+	int fd;			/* of the object, or -1: the module's */
+	uint64_t at;		/* the arena's place in it */
+};
+
 /*
- * ring_map_arena: maps the arena of the channel behind fd, which stays the caller's, in a third
- * process, at the channel's addresses; *len in bytes, id is the channel's. The mapping stays for good.
+ * ring_map_arena: maps the arena of the channel behind fd, which stays the caller's. The mapping stays for good.
  * -EEXIST the addresses are taken, -EPROTO not a channel, -EPROTONOSUPPORT another version, or a
  * module that has no guests yet; -EPIPE (module) the end behind fd has hung up.
+ * ring_guest_commit: as ring_commit of the channel's proxy.
  */
-int ring_map_arena(int fd, void **arena, uint64_t *len, uint8_t id[16]);
+int ring_map_arena(int fd, struct ring_guest *g);
+int ring_guest_commit(const struct ring_guest *g, size_t off, size_t len);
 
 /*
  * ring_version_of: the version of a passed fd's channel, or of a file that ring_save has written,
@@ -121,13 +131,16 @@ const uint8_t *ring_id(const struct ring *r);	/* 16 bytes */
 uint32_t ring_generation(const struct ring *r);
 int ring_fd(const struct ring *r);		/* stays owned by r; or -ECHILD */
 
-/* The arena: geometry's arena_len bytes at the same address in both processes. NULL if none. */
+/* The arena: geometry's arena_len bytes at the same address in both processes. NULL if none. See ring_commit. */
 void *ring_arena(const struct ring *r);
 
 /*
- * ring_commit: allocate the pages of an arena range now. -EDQUOT, -ENOMEM, -EINVAL.
+ * ring_commit: allocate the pages of an arena range now. -EDQUOT, -ENOMEM, -EINVAL, -EFBIG a limit of file sizes.
+ * A memory file's arena has RING_ARENA_LEAST bytes, or all of fewer, and grows to the last page that the proxy has
+ * committed: behind that an access raises SIGBUS.
  * ring_decommit: give them back; the range then reads as zeros. Whole pages.
  */
+#define RING_ARENA_LEAST (64ull << 20)
 int ring_commit(struct ring *r, size_t off, size_t len);
 int ring_decommit(struct ring *r, size_t off, size_t len);
 

@@ -171,6 +171,7 @@ struct ring {
 	struct singvgpu_geometry geo;
 	struct layout {
 		uint64_t cpl_off, ring_off, arena_off, log_off, end;
+		uint64_t arena_at, log_at;	/* in the object behind fd; the others are where they are in memory */
 	} lay;
 	uint64_t map_len;
 	int fd;
@@ -195,6 +196,7 @@ SAME_PLACE(exact, tx.exact);
 
 /* ring.c */
 int ring_layout(const struct singvgpu_geometry *g, struct layout *l);
+uint64_t ring_at(const struct layout *l, uint64_t off);
 int ring_new(struct ring **out, const struct singvgpu_geometry *g, bool client);
 int ring_map(struct ring *r);
 void ring_init_ctl(struct ring *r);
@@ -225,10 +227,11 @@ int ring_membarrier_rseq(bool reg);
 extern const struct ring_ops ring_kmod_ops, ring_memfd_ops;
 int ring_kmod_create(struct ring *r, uint32_t generation);
 int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out);
-int ring_kmod_look(int fd, struct singvgpu_geometry *g, uint8_t id[16]);
+int ring_kmod_look(int fd, struct singvgpu_geometry *g, struct layout *lay, uint8_t id[16]);
 int ring_memfd_create(struct ring *r, uint32_t generation);
 int ring_memfd_attach(int fd, struct ring **out);
-int ring_memfd_look(int fd, struct singvgpu_geometry *g, uint8_t id[16]);
+int ring_memfd_look(int fd, struct singvgpu_geometry *g, struct layout *lay, uint8_t id[16]);
+int ring_memfd_commit(int fd, uint64_t at, uint64_t len);
 
 static inline uint32_t rec_units(uint64_t len)
 {

@@ -76,20 +76,24 @@ static int get_bytes(int fd, void *p, size_t len)
 	return 0;
 }
 
-/* The next range at or behind off that holds data, before end. -ENXIO none. */
+/*
+ * The next range at or behind off that holds data, before end. -ENXIO none. [off, end) lies in one piece in the
+ * object, delta bytes behind its place in memory.
+ */
 static int next_data(const struct ring *r, uint64_t off, uint64_t end, struct extent *e)
 {
-	off_t from = lseek(r->fd, off, SEEK_DATA), to;
+	int64_t delta = ring_at(&r->lay, off) - off;
+	off_t from = lseek(r->fd, off + delta, SEEK_DATA), to;
 
 	if (from < 0)
 		return -errno;
-	if ((uint64_t)from >= end)
+	e->off = from - delta;
+	if (e->off >= end)
 		return -ENXIO;
 	to = lseek(r->fd, from, SEEK_HOLE);
 	if (to < 0)
 		return -errno;
-	e->off = from;
-	e->len = ((uint64_t)to < end ? (uint64_t)to : end) - from;
+	e->len = to - from < (off_t)(end - e->off) ? (uint64_t)(to - from) : end - e->off;
 	return 0;
 }
 
@@ -126,10 +130,21 @@ int ring_save(struct ring *r, int fd, unsigned int flags)
 	memcpy(i.id, r->id, 16);
 	rc = put_bytes(fd, &i, sizeof(i));
 	if (!rc)
-		rc = put_range(r, fd, 0, flags ? r->lay.arena_off : r->lay.log_off, &last.off);
+		rc = put_range(r, fd, 0, r->lay.arena_off, &last.off);
+	if (!rc && !flags)
+		rc = put_range(r, fd, r->lay.arena_off, r->lay.log_off, &last.off);
 	if (!rc)
 		rc = put_range(r, fd, r->lay.log_off, r->lay.end, &last.off);
 	return rc ? rc : put_bytes(fd, &last, sizeof(last));
+}
+
+/* What of the extent lies in the arena must be there before it is written. */
+static int commit_extent(struct ring *r, const struct extent *e)
+{
+	uint64_t from = e->off > r->lay.arena_off ? e->off : r->lay.arena_off;
+	uint64_t to = e->off + e->len < r->lay.log_off ? e->off + e->len : r->lay.log_off;
+
+	return from < to ? r->ops->commit(r, ring_at(&r->lay, from), to - from) : 0;
 }
 
 static int get_extents(struct ring *r, int fd)
@@ -146,7 +161,9 @@ static int get_extents(struct ring *r, int fd)
 			return e.off == total ? 0 : -EBADMSG;
 		if (e.off > r->lay.end || e.len > r->lay.end - e.off)
 			return -EBADMSG;
-		rc = get_bytes(fd, (uint8_t *)r->ctl + e.off, e.len);
+		rc = commit_extent(r, &e);
+		if (!rc)
+			rc = get_bytes(fd, (uint8_t *)r->ctl + e.off, e.len);
 		if (rc)
 			return rc;
 		total += e.len;

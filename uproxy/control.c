@@ -196,7 +196,7 @@ static void info(struct sv_session *s)
 	i.log_room = ring_geometry(s->ring)->log_len / 2;
 	snprintf(i.backend, sizeof(i.backend), "%s", session_backend(s));
 	memcpy(i.channel_id, ring_id(s->ring), 16);
-	memcpy(i.home, s->home, sizeof(i.home));
+	memcpy(i.home, s->home.id, sizeof(i.home));
 	i.seat = comm_seat(&seat) ? (int32_t)seat : -1;
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);

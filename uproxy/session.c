@@ -67,10 +67,7 @@ static uint64_t address_limit(void)
 	return getrlimit(RLIMIT_AS, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : r.rlim_cur;
 }
 
-/*
- * An arena for as much pinned memory as this host can have at all. CRIU takes 1.5 ns for each page of an arena, used or
- * not, while the job stands still.
- */
+/* An arena for as much pinned memory as this host can have at all. */
 static uint64_t arena_most(void)
 {
 	struct sysinfo i;
@@ -120,8 +117,10 @@ const char *session_backend(const struct sv_session *s)
 
 static int map_home(struct sv_session *s, int home, void **arena, struct why *why)
 {
-	int rc = ring_map_arena(home, arena, &s->arena_len, s->home);
+	int rc = ring_map_arena(home, &s->home);
 
+	*arena = s->home.arena;
+	s->arena_len = s->home.len;
 	if (!rc && s->arena_len <= s->arena_first)
 		rc = -EPROTO;
 	if (rc == -EPROTONOSUPPORT)

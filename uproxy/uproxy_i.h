@@ -59,7 +59,7 @@ struct sv_session {
 	uint8_t *arena;			/* the channel's, or the one of the client's first session */
 	uint64_t arena_len, arena_first;
 	bool guest;			/* the latter: the first session's proxy saves it */
-	uint8_t home[16];		/* of a guest: that channel's identity */
+	struct ring_guest home;		/* of a guest: that channel's */
 	struct sv_shared *shared;	/* the beginning of the channel's own arena */
 	struct uproxy_stat *stat;	/* never NULL; decides nothing, since others can write it */
 	uint32_t state;			/* enum uproxy_stat_state; atomic, stat_state() */

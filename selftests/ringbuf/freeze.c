@@ -2,6 +2,8 @@
 /*
  * freeze.c - the gate, the drain, and a channel that is saved and restored
  */
+#include <sys/resource.h>
+
 #include "pair.h"
 
 struct gate {
@@ -673,6 +675,95 @@ TEST_F(ring, an_image_through_a_pipe_is_one)
 	close(pipes[0]);
 	ASSERT_EQ(0, ring_thaw(self->r));
 	EXPECT_EQ(0, take(self->r, 0, 5, false));
+}
+
+#define MIB (1ull << 20)
+
+/* A client whose files may have a page. */
+static void use_far_arena(int fd, void *arg)
+{
+	struct rlimit page = { 4096, 4096 };
+	struct ring *r = attached(fd);
+	uint8_t *a = ring_arena(r);
+
+	(void)arg;
+	NEED(!setrlimit(RLIMIT_FSIZE, &page));
+	NEED_OK(ring_commit(r, 100 * MIB, 8192));
+	NEED(a[200 * MIB] == 7);
+	a[100 * MIB] = 9;
+	ring_close(r);
+}
+
+static void use_as_guest(int fd, void *arg)
+{
+	struct ring_guest g;
+
+	(void)arg;
+	fd = passed(fd);
+	NEED_OK(ring_map_arena(fd, &g));
+	close(fd);
+	NEED(g.len == 256 * MIB && ((uint8_t *)g.arena)[200 * MIB] == 7);
+	NEED(ring_guest_commit(&g, 256 * MIB, 4096) == -EINVAL && ring_guest_commit(&g, 1, 4096) == -EINVAL);
+	NEED_OK(ring_guest_commit(&g, 250 * MIB, 4096));
+	((uint8_t *)g.arena)[250 * MIB] = 8;
+}
+
+static void touch(void *at)
+{
+	signal(SIGBUS, SIG_DFL);
+	*(volatile uint8_t *)at = 1;
+	_exit(0);
+}
+
+static uint64_t object_size(const struct ring *r)
+{
+	struct stat st;
+
+	return fstat(ring_fd(r), &st) ? 0 : st.st_size;
+}
+
+TEST_F(ring, an_arena_grows_with_what_is_committed)
+{
+	bool memfd = variant->backend == RING_MEMFD;
+	uint64_t before;
+	int status, fd;
+	uint8_t *a;
+	pid_t pid;
+
+	self->p.geo.arena_len = 256 * MIB;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	a = ring_arena(self->r);
+	before = object_size(self->r);
+	EXPECT_EQ(memfd, before > 64 * MIB && before < 80 * MIB);
+	a[64 * MIB - 1] = 6;
+	ASSERT_EQ(0, ring_commit(self->r, 200 * MIB, 4096));
+	EXPECT_EQ(memfd, object_size(self->r) == before + 136 * MIB + 4096);
+	a[200 * MIB] = 7;
+	pid = spawn_client(&self->z, self->r, use_far_arena, NULL);
+	EXPECT_EQ(0, reap(&self->z, pid));
+	EXPECT_EQ(9, a[100 * MIB]);
+	if (memfd) {
+		pid = spawn_client(&self->z, self->r, use_as_guest, NULL);
+		EXPECT_EQ(0, reap(&self->z, pid));
+		EXPECT_EQ(8, a[250 * MIB]);
+		pid = fork();
+		if (!pid)
+			touch(a + 251 * MIB);
+		EXPECT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(SIGBUS, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+		EXPECT_EQ(0, ring_decommit(self->r, 250 * MIB, 4096));	/* a page that is read would be there again */
+	}
+	fd = saved(self->r, 0);
+	ASSERT_LE(0, fd);
+	ring_close(self->r);
+	self->r = NULL;
+	ASSERT_EQ(0, ring_restore(&self->r, fd, &self->p));
+	close(fd);
+	EXPECT_EQ(6, a[64 * MIB - 1]);
+	EXPECT_EQ(9, a[100 * MIB]);
+	EXPECT_EQ(7, a[200 * MIB]);
+	if (memfd)
+		EXPECT_EQ(before + 136 * MIB + 4096, object_size(self->r));
 }
 
 /* ------------------------------------------------------------------------- damaged images */

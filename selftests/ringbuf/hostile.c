@@ -102,20 +102,21 @@ static void *scribbler(void *arg)
 	return NULL;
 }
 
-/* Also through a mapping of its own: a memfd's log is in reach, and the seals must hold. */
+/* Also through a mapping of its own: a memfd's log is in reach, and the seals must hold. It may be made larger. */
 static void scribble_in_the_log(struct ring *r)
 {
 	uint64_t end = r->lay.end;
 	uint8_t *p;
 
-	NEED(ftruncate(r->fd, 4096) && ftruncate(r->fd, end * 2));
+	NEED(ftruncate(r->fd, 4096));
+	NEED(ftruncate(r->fd, end * 2) == 0 || r->ops->backend == RING_KMOD);
 	p = mmap(NULL, end, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
 	if (p == MAP_FAILED) {
 		NEED(r->ops->backend == RING_KMOD);
 		return;
 	}
 	NEED(r->ops->backend == RING_MEMFD);
-	memset(p + r->lay.log_off, rnd(&plan->seed), end - r->lay.log_off);
+	memset(p + r->lay.log_at, rnd(&plan->seed), end - r->lay.log_off);
 	munmap(p, end);
 }
 

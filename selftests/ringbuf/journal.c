@@ -218,6 +218,10 @@ static int successor(struct ring **out, int object, const struct singvgpu_geomet
 	r->ops = &ring_memfd_ops;
 	pthread_mutex_init(&r->rx.lock, NULL);
 	page = malloc(1 << 16);
+	if (fcntl(object, F_GET_SEALS) >= 0) {	/* a memory file has its log before the arena */
+		r->lay.log_at = r->lay.arena_off;
+		r->lay.arena_at = r->lay.arena_off + g->log_len;
+	}
 	rc = ftruncate(r->fd, r->lay.end) ? -errno : 0;
 	for (off = 0; !rc && off < r->lay.end; off += n) {
 		n = pread(object, page, 1 << 16, off);

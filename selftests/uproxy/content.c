@@ -1016,8 +1016,9 @@ static void channel_dump(void *arg)
 	struct store_writer *w;
 	(void)arg;
 	pattern(AT(l, l->arena + 4096), 3 * MiB, 1, false);
-	pattern(AT(l, l->s.arena_len - 8192), 8192, 2, false);
 	CHECK_EQ(ring_commit(l->s.ring, l->s.arena_len / 2, 4096), 0);
+	CHECK_EQ(ring_commit(l->s.ring, l->s.arena_len - 8192, 8192), 0);
+	pattern(AT(l, l->s.arena_len - 8192), 8192, 2, false);
 	CHECK_EQ(ring_freeze(l->s.ring, NULL, NULL, 1000000000), 0);
 	CHECK_EQ(store_writer_open(st, 0, &w), 0);
 	CHECK_EQ(content_channel(&l->s, w, &sh->channel, &sh->arena, NULL, &sh->why), 0);

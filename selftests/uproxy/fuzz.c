@@ -231,6 +231,19 @@ size_t ring_log_bytes(const struct ring *r)
 	(void)r;
 	return ringlog.len;
 }
+int ring_commit(struct ring *r, size_t off, size_t len)
+{
+	(void)r;
+	MUST(off % 4096 == 0 && len == 4096 && off < ARENA_LEN && len <= ARENA_LEN - off);
+	return 0;
+}
+
+int ring_guest_commit(const struct ring_guest *g, size_t off, size_t len)
+{
+	(void)g;
+	return ring_commit(NULL, off, len);
+}
+
 void ring_advance(struct ring *r)
 {
 	(void)r;

@@ -591,7 +591,7 @@ TEST_F(restore, a_full_log_is_told_of_once_and_stands_against_a_dump)
 static uint64_t logged(struct client *c, uint16_t op, int skip)
 {
 	struct singvgpu_log_entry e;
-	uint64_t at = c->ring->lay.log_off;
+	uint64_t at = c->ring->lay.log_at;
 
 	for (int i = 0; i < 1000; i++) {
 		if (pread(c->ring->fd, &e, sizeof(e), at) != sizeof(e) || !e.end)
@@ -995,7 +995,7 @@ TEST_F(restore, another_version_of_anything_is_named_with_ours)
 		size_t most, version;		/* where it is */
 		size_t ref;
 	} objects[] = {
-		{ "the saved channel is of version 77,", "version 1", 64 << 20, 8,
+		{ "the saved channel is of version 77,", "version 2", 64 << 20, 8,
 		  offsetof(struct ctl_restore, channel) },
 		{ "the client speaks version 77 of the protocol", PROXY_SPEAKS, 1 << 20,
 		  offsetof(struct sv_shared, version), offsetof(struct ctl_restore, arena) },
@@ -1124,7 +1124,7 @@ TEST_F(restore, a_log_that_the_client_has_changed_harms_nobody)
 		ASSERT_EQ(ctx_sync(c), 0);
 		for (int i = 0; i < 1 + round % 3; i++) {
 			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-			at = c->ring->lay.log_off + (seed >> 33) % 900;
+			at = c->ring->lay.log_at + (seed >> 33) % 900;
 			ASSERT_EQ(pread(c->ring->fd, &byte, 1, at), 1);
 			byte ^= 1 << (seed >> 20) % 8;
 			ASSERT_EQ(pwrite(c->ring->fd, &byte, 1, at), 1);

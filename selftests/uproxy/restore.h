@@ -165,14 +165,12 @@ static void fill_restore(FIXTURE_DATA(restore) *self, struct ctl_restore *r)
 static int map_again(struct client *c, int fd)
 {
 	struct ring *r = c->ring;
-	void *p = mmap(r->ctl, r->map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 
-	if (p == MAP_FAILED || madvise(p, r->map_len, MADV_DONTFORK))
-		return -errno;
+	munmap(r->ctl, r->map_len);
 	if (dup3(fd, r->fd, O_CLOEXEC) < 0)
 		return -errno;
 	close(fd);
-	return 0;
+	return ring_map(r);
 }
 
 static int come_back(FIXTURE_DATA(restore) *self)

@@ -20,6 +20,8 @@
 #include "comm_i.h"
 #include "peer.h"
 
+#define PAGE	4096ull
+
 #define G_MAP	0x01u		/* of SV_OP_X_MAP, SV_OP_X_MAP_PIECES */
 #define G_VMM	0x02u		/* of SV_OP_cuMemMap */
 #define G_FIRST	0x04u		/* first of a piece */
@@ -42,6 +44,7 @@ struct ranges {			/* sorted by address, disjoint */
 
 static uint8_t *granule;
 static uint64_t mapped, pinned;	/* bytes; atomic */
+static uint64_t arena_end;	/* of the arena, as far as it is there; atomic, only grows */
 static struct ranges pins;	/* arena offsets */
 static struct ranges pinning;	/* the same, not pinned yet */
 static unsigned int repins;	/* counts window_repin */
@@ -53,6 +56,7 @@ int window_init(struct sv_session *s)
 {
 	granule = mmap(NULL, s->hal.window_len / SV_GRANULE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	arena_end = s->arena_len < RING_ARENA_LEAST ? s->arena_len : RING_ARENA_LEAST;
 	return granule == MAP_FAILED ? -ENOMEM : 0;
 }
 
@@ -120,9 +124,33 @@ static bool range_covers(const struct ranges *x, uint64_t at, uint64_t len)
 
 /* ------------------------------------------------------------------------------ look-ups */
 
-bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len)
+static bool in_arena(const struct sv_session *s, uint64_t off, uint64_t len)
 {
 	return off >= s->arena_first && off <= s->arena_len && len <= s->arena_len - off;
+}
+
+/* Makes sure that the arena is there up to `end`, a whole page's. */
+static int arena_reach(const struct sv_session *s, uint64_t end)
+{
+	uint64_t old = __atomic_load_n(&arena_end, __ATOMIC_RELAXED);
+	int rc;
+
+	if (end <= old)
+		return 0;
+	rc = s->guest ? ring_guest_commit(&s->home, end - PAGE, PAGE) : ring_commit(s->ring, end - PAGE, PAGE);
+	while (!rc && old < end && !__atomic_compare_exchange_n(&arena_end, &old, end, true, __ATOMIC_RELAXED,
+								__ATOMIC_RELAXED))
+		;
+	return rc;
+}
+
+bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len)
+{
+	if (!in_arena(s, off, len))
+		return false;
+	/* A logged record's range may have been unpinned since, and so not have come back. */
+	return off + len <= __atomic_load_n(&arena_end, __ATOMIC_RELAXED) ||
+	       (s->replay && !arena_reach(s, (off + len + PAGE - 1) & -PAGE));
 }
 
 bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len)
@@ -550,8 +578,7 @@ int do_ipc_close(struct call *k)
 
 static int pages(struct call *k, const struct sv_pin *a)
 {
-	if (!a->len || a->off % 4096 || a->len % 4096 ||
-	    !arena_client(k->c.session, a->off, a->len))
+	if (!a->len || a->off % PAGE || a->len % PAGE || !in_arena(k->c.session, a->off, a->len))
 		return sv_bad(&k->c, "a range that is not whole pages of the client's arena");
 	return 0;
 }
@@ -566,7 +593,7 @@ static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_
 	(void)unused;
 	do {
 		before = __atomic_load_n(&repins, __ATOMIC_ACQUIRE);
-		r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+		r = arena_reach(s, off + len) ? CUDA_ERROR_OUT_OF_MEMORY : s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 		if (!r)
 			r = hal_pin(&s->hal, arena_at(s, off), len);
 		if (again && r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)

@@ -172,6 +172,14 @@ static int read_range(struct sv_session *s, struct store_reader *r, uint64_t fro
 	return 0;
 }
 
+/* What is to have data must be there first. */
+static int fill_range(struct sv_session *s, struct store_reader *r, uint64_t from, uint64_t to)
+{
+	uint64_t page = from & -4096ull, end = (to + 4095) & -4096ull;
+
+	return from < to ? ring_commit(s->ring, page, end - page) ?: read_range(s, r, from, to) : 0;
+}
+
 int content_arena_restore(struct sv_session *s, struct store *st, const struct store_ref *arena,
 			  const struct content_progress *p, struct why *why)
 {
@@ -197,7 +205,7 @@ int content_arena_restore(struct sv_session *s, struct store *st, const struct s
 			break;
 		}
 		punch(s, sp, at, from);
-		rc = store_failed(why, read_range(s, r, from, to));
+		rc = store_failed(why, fill_range(s, r, from, to));
 		if (!rc)
 			rc = tell_progress(p, "arena", to, len, why);
 		at = to;

@@ -12,8 +12,9 @@
  *     arena_off arena       both                  both, and guests (see mmap)
  *     log_off  log          proxy                 proxy alone
  *
- * The object is either a character device file (/dev/singvgpu, this file's ioctls) or a memfd;
- * the layout is the same. Everything is little endian, as is every machine with such a GPU.
+ * The object is either a character device file (/dev/singvgpu, this file's ioctls) or a memfd.
+ * They are mapped alike; in the memfd the log lies before the arena, which grows with what of it
+ * is committed. Everything is little endian, as is every machine with such a GPU.
  *
  * Version rule: a change that an older peer would misread raises SINGVGPU_API_VERSION, and a
  * peer refuses another version with EPROTONOSUPPORT. An ioctl's number has the size of its struct;
@@ -21,6 +22,7 @@
  * within a version. Changelog:
  *
  *     1  first version
+ *     2  a memfd has the log before the arena, and grows with it
  */
 #ifndef _UAPI_LINUX_SINGVGPU_H
 #define _UAPI_LINUX_SINGVGPU_H
@@ -28,7 +30,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define SINGVGPU_API_VERSION	1
+#define SINGVGPU_API_VERSION	2
 #define SINGVGPU_DEV_NAME	"singvgpu"
 #define SINGVGPU_DEV_PATH	"/dev/singvgpu"
 #define SINGVGPU_MAGIC		0x0031555047564753ULL	/* "SGVGPU1\0" */

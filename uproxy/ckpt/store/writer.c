@@ -28,8 +28,8 @@
 
 #include "store_i.h"
 
-#define BUFS	 32	/* enough to keep the disk busy while the filling thread waits for a CPU */
-#define LANE_BUFS 8	/* the other lanes keep it busy, too */
+#define BUFS	 8	/* keep a disk busy; memory that is touched first is slow, and more of it gains nothing */
+#define LANE_BUFS 4	/* the other lanes keep it busy, too */
 #define BUF_LEN	 (1u << 20)
 #define RUN	 64	/* pages that a thread hashes in one step, and that are looked up at once */
 #define SLICE	 4096	/* pages whose digests are held */

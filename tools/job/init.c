@@ -5,7 +5,7 @@
  * singvgpu-init PID...: the ranks, which are children of this process already. The only open file
  * is fd 3, the status pipe: it gets a struct init_status for each rank that ends, and after SIGUSR1
  * those of all ended ranks again (the supervisor of a restored job needs them). init ends when no
- * process is left. It ends all processes and itself when the pipe has no reader.
+ * process is left, and tells all once more, since it may have had no time for a SIGUSR1. It ends all processes and itself when the pipe has no reader.
  *
  * init is part of a job's checkpoint. It is linked statically, so that a restore needs no library.
  */
@@ -44,6 +44,13 @@ static void tell(int r)
 {
 	while (write(INIT_FD, &rank[r], sizeof(rank[r])) < 0 && errno == EINTR)
 		;
+}
+
+static void tell_all(void)
+{
+	for (int r = 0; r < ranks; r++)
+		if (ended[r])
+			tell(r);
 }
 
 /* False: no process is left. */
@@ -96,10 +103,10 @@ int main(int argc, char **argv)
 
 		if (ppoll(&p, 1, NULL, &none) > 0 && p.revents & (POLLERR | POLLNVAL))
 			leave();
-		for (int r = 0; again && r < ranks; r++)
-			if (ended[r])
-				tell(r);
+		if (again)
+			tell_all();
 		again = 0;
 	}
+	tell_all();
 	return 0;
 }

@@ -464,6 +464,24 @@ TEST(images)
 	END;
 }
 
+/* A memory file's arena is there as far as it has been pinned; the proxy touches nothing behind that. */
+TEST(an_arena_that_is_not_there)
+{
+	BEGIN;
+	uint64_t far = ring_geometry(g.c.ring)->arena_len - GRANULE;
+	struct sv_image a = { .handle = new_handle(&g.c, SV_T_CUlibrary), .kind = SV_IMAGE_ARENA,
+			      .off = far, .len = 64 };
+
+	ENDS("place", SV_OP_cuLibraryLoadData, a);
+	ENDS("pages", SV_OP_X_PIN, (struct sv_pin){ far + GRANULE, GRANULE });
+	EXPECT_EQ(CALL(&g.c, SV_OP_X_PIN, (struct sv_pin){ far, GRANULE }), 0);
+	g.c.arena[far] = 1;
+	EXPECT_EQ(CALL(&g.c, SV_OP_cuLibraryLoadData, a), CUDA_ERROR_INVALID_IMAGE);
+	a.off -= GRANULE;
+	EXPECT_EQ(CALL(&g.c, SV_OP_cuLibraryLoadData, a), CUDA_ERROR_INVALID_IMAGE);
+	END;
+}
+
 TEST(images_that_lie_about_themselves)
 {
 	BEGIN;

@@ -278,15 +278,15 @@ static int gate(struct ring *r, bool closed)
 
 int ring_memfd_commit(int fd, uint64_t at, uint64_t len)
 {
-	return fallocate(fd, 0, at, len) ? -errno : 0;
+	while (fallocate(fd, 0, at, len))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
 }
 
-/* A client may have a limit on the size of its files, and would be killed for reaching it (SIGXFSZ). */
 static int commit(struct ring *r, size_t at, size_t len)
 {
-	if (!r->client)
-		return ring_memfd_commit(r->fd, at, len);
-	return fallocate(r->fd, FALLOC_FL_KEEP_SIZE, at, len) ? -errno : 0;
+	return ring_memfd_commit(r->fd, at, len);
 }
 
 static int decommit(struct ring *r, size_t at, size_t len)

@@ -354,7 +354,9 @@ void ring_set_spin(struct ring *r, uint32_t max_ns)
 
 int ring_commit(struct ring *r, size_t off, size_t len)
 {
-	return in_arena(r->geo.arena_len, off, len) ? r->ops->commit(r, r->lay.arena_at + off, len) : -EINVAL;
+	if (r->client || !in_arena(r->geo.arena_len, off, len))
+		return -EINVAL;
+	return r->ops->commit(r, r->lay.arena_at + off, len);
 }
 
 int ring_decommit(struct ring *r, size_t off, size_t len)

@@ -135,9 +135,10 @@ int ring_fd(const struct ring *r);		/* stays owned by r; or -ECHILD */
 void *ring_arena(const struct ring *r);
 
 /*
- * ring_commit: allocate the pages of an arena range now. -EDQUOT, -ENOMEM, -EINVAL, -EFBIG a limit of file sizes.
- * A memory file's arena has RING_ARENA_LEAST bytes, or all of fewer, and grows to the last page that the proxy has
- * committed: behind that an access raises SIGBUS.
+ * ring_commit: allocate the pages of an arena range now; the proxy's end. -EDQUOT, -ENOMEM, -EINVAL, -EFBIG.
+ * A memory file's arena has RING_ARENA_LEAST bytes, or all of fewer, and grows to the last page that was
+ * committed: behind that an access raises SIGBUS. A client that made it grow could be killed for a limit on the
+ * size of its files (SIGXFSZ).
  * ring_decommit: give them back; the range then reads as zeros. Whole pages.
  */
 #define RING_ARENA_LEAST (64ull << 20)

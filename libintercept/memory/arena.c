@@ -116,7 +116,7 @@ static CUresult send_pins(uint32_t to, uint16_t op, const struct sv_pin *a, uint
 	return rc;
 }
 
-/* Back n chunks and have them pinned. locks.arena is held, and dropped while the proxies work. */
+/* Have n chunks backed and pinned. locks.arena is held, and dropped while the proxies work. */
 static CUresult pin(uint64_t first, uint64_t n)
 {
 	struct chunks *ch = process.chunks;
@@ -124,7 +124,6 @@ static CUresult pin(uint64_t first, uint64_t n)
 	uint32_t done;
 	CUresult rc;
 
-	TRY(session_rc(ring_commit(process.home->ring, a.off, a.len)));
 	for (uint64_t i = first; i < first + n; i++)
 		ch->of[i] |= GOING;
 	begin_change();

@@ -688,9 +688,11 @@ static void use_far_arena(int fd, void *arg)
 
 	(void)arg;
 	NEED(!setrlimit(RLIMIT_FSIZE, &page));
-	NEED_OK(ring_commit(r, 100 * MIB, 8192));
+	NEED(ring_commit(r, 252 * MIB, 8192) == -EINVAL);
 	NEED(a[200 * MIB] == 7);
 	a[100 * MIB] = 9;
+	NEED_OK(ring_decommit(r, 200 * MIB, 4096));
+	a[200 * MIB] = 10;
 	ring_close(r);
 }
 
@@ -742,6 +744,8 @@ TEST_F(ring, an_arena_grows_with_what_is_committed)
 	pid = spawn_client(&self->z, self->r, use_far_arena, NULL);
 	EXPECT_EQ(0, reap(&self->z, pid));
 	EXPECT_EQ(9, a[100 * MIB]);
+	EXPECT_EQ(10, a[200 * MIB]);
+	a[200 * MIB] = 7;
 	if (memfd) {
 		pid = spawn_client(&self->z, self->r, use_as_guest, NULL);
 		EXPECT_EQ(0, reap(&self->z, pid));

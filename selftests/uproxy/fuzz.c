@@ -234,7 +234,7 @@ size_t ring_log_bytes(const struct ring *r)
 int ring_commit(struct ring *r, size_t off, size_t len)
 {
 	(void)r;
-	MUST(off % 4096 == 0 && len == 4096 && off < ARENA_LEN && len <= ARENA_LEN - off);
+	MUST(off % 4096 == 0 && len % 4096 == 0 && len && off < ARENA_LEN && len <= ARENA_LEN - off);
 	return 0;
 }
 

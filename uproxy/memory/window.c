@@ -129,19 +129,28 @@ static bool in_arena(const struct sv_session *s, uint64_t off, uint64_t len)
 	return off >= s->arena_first && off <= s->arena_len && len <= s->arena_len - off;
 }
 
-/* Makes sure that the arena is there up to `end`, a whole page's. */
-static int arena_reach(const struct sv_session *s, uint64_t end)
+/* Has pages of the arena, which then is there up to them. */
+static int arena_commit(const struct sv_session *s, uint64_t off, uint64_t len)
 {
-	uint64_t old = __atomic_load_n(&arena_end, __ATOMIC_RELAXED);
-	int rc;
+	uint64_t old = __atomic_load_n(&arena_end, __ATOMIC_RELAXED), end = off + len;
+	int rc = s->guest ? ring_guest_commit(&s->home, off, len) : ring_commit(s->ring, off, len);
 
-	if (end <= old)
-		return 0;
-	rc = s->guest ? ring_guest_commit(&s->home, end - PAGE, PAGE) : ring_commit(s->ring, end - PAGE, PAGE);
 	while (!rc && old < end && !__atomic_compare_exchange_n(&arena_end, &old, end, true, __ATOMIC_RELAXED,
 								__ATOMIC_RELAXED))
 		;
 	return rc;
+}
+
+/* Makes sure that the arena is there up to `end`, a whole page's. */
+static int arena_reach(const struct sv_session *s, uint64_t end)
+{
+	return end <= __atomic_load_n(&arena_end, __ATOMIC_RELAXED) ? 0 : arena_commit(s, end - PAGE, PAGE);
+}
+
+/* Backs what is to be pinned. A restored arena has its data already, and all else of it may stay away. */
+static int arena_back(const struct sv_session *s, uint64_t off, uint64_t len)
+{
+	return s->guest || s->replay ? arena_reach(s, off + len) : arena_commit(s, off, len);
 }
 
 bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len)
@@ -593,7 +602,7 @@ static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_
 	(void)unused;
 	do {
 		before = __atomic_load_n(&repins, __ATOMIC_ACQUIRE);
-		r = arena_reach(s, off + len) ? CUDA_ERROR_OUT_OF_MEMORY : s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+		r = arena_back(s, off, len) ? CUDA_ERROR_OUT_OF_MEMORY : s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 		if (!r)
 			r = hal_pin(&s->hal, arena_at(s, off), len);
 		if (again && r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)

@@ -4,11 +4,15 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,7 +197,7 @@ bool criu_holds(pid_t criu, pid_t root)
 }
 
 /* Calls each with the link of every fd of the tree ("socket:[5]"), until it returns true. */
-static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, const char *what), void *arg)
+static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, int fd, const char *what), void *arg)
 {
 	pid_t *pid = malloc(TREE_MAX * sizeof(*pid));
 	size_t n = pid ? tree(root, pid) : 0;
@@ -210,7 +214,7 @@ static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, const char 
 			ssize_t len = readlinkat(dirfd(fds), e->d_name, what, sizeof(what) - 1);
 
 			what[len < 0 ? 0 : len] = 0;
-			found = len > 0 && each(arg, pid[i], what);
+			found = len > 0 && each(arg, pid[i], atoi(e->d_name), what);
 		}
 		if (fds)
 			closedir(fds);
@@ -224,7 +228,7 @@ struct suspect {
 	size_t size;
 };
 
-static bool is_suspect(void *arg, pid_t pid, const char *what)
+static bool is_suspect(void *arg, pid_t pid, int fd, const char *what)
 {
 	static const char *const kinds[] = { "[io_uring]", "[userfaultfd]", "[perf_event]",
 					     "bpf", "[pidfd]", "[kvm", "[fanotify]" };
@@ -232,6 +236,7 @@ static bool is_suspect(void *arg, pid_t pid, const char *what)
 	struct suspect *s = arg;
 	FILE *f;
 
+	(void)fd;
 	if (strncmp(what, "anon_inode:", 11) && strncmp(what, "pidfd:", 6))
 		return false;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -304,7 +309,7 @@ struct connection {
 };
 
 /* Is "socket:[5]" a connection in the table, "1.2.3.4 . 80 . 5.6.7.8 . 999"? */
-static bool in_table(void *arg, pid_t pid, const char *what)
+static bool in_table(void *arg, pid_t pid, int fd, const char *what)
 {
 	struct connection *c = arg;
 	unsigned int from, to, fp, tp;
@@ -312,7 +317,7 @@ static bool in_table(void *arg, pid_t pid, const char *what)
 	char key[96];
 	char *line;
 
-	(void)pid;
+	(void)pid, (void)fd;
 	if (sscanf(what, "socket:[%lu]", &inode) != 1)
 		return false;
 	for (line = c->sockets; line && *line; line = strchr(line, '\n') ?: "", line += !!*line) {
@@ -384,10 +389,38 @@ static void look_at_table(struct run *r, pid_t root, const char *name)
 	free(text);
 }
 
+/*
+ * CRIU reads connections in the kernel's repair mode, and ends that when the tree runs on. In it a socket sends nothing:
+ * its peer would wait for ever for what is written, or for the end.
+ */
+static bool end_repair(void *arg, pid_t pid, int fd, const char *what)
+{
+	int process, own, is = 0;
+	socklen_t size = sizeof(is);
+
+	(void)arg;
+	if (strncmp(what, "socket:", 7))
+		return false;
+	process = syscall(SYS_pidfd_open, pid, 0);
+	own = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+	if (own >= 0 && !getsockopt(own, IPPROTO_TCP, TCP_REPAIR, &is, &size) && is) {
+		is = TCP_REPAIR_OFF;
+		setsockopt(own, IPPROTO_TCP, TCP_REPAIR, &is, sizeof(is));
+	}
+	if (own >= 0)
+		close(own);
+	if (process >= 0)
+		close(process);
+	return false;
+}
+
 void criu_mend(struct run *r, pid_t root)
 {
-	char *now = nft(r->criu, "list tables"), *save = NULL, name[64];
+	char *now, *save = NULL, name[64];
 
+	if (root)
+		each_file(root, end_repair, NULL);
+	now = nft(r->criu, "list tables");
 	for (char *line = now ? strtok_r(now, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save))
 		if (sscanf(line, "table inet %63[-CRIU0-9a-f]", name) == 1 &&

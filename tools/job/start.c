@@ -388,7 +388,7 @@ static int become_init(const struct job *job, const struct births *b, int status
 		argv[n++] = number[r];
 	}
 	fd = fcntl(status, F_DUPFD_CLOEXEC, 16);
-	if (fd < 0 || dup2(fd, INIT_FD) < 0 || chdir("/"))
+	if (fd < 0 || dup2(fd, INIT_FD) < 0 || chdir(job->dir.path))
 		return -errno;
 	syscall(SYS_close_range, 0, INIT_FD - 1, 0);
 	syscall(SYS_close_range, INIT_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC);

@@ -368,6 +368,12 @@ int ring_wait_yielding(struct ring *r, int64_t timeout_ns)
 	return waited(r, rc);
 }
 
+bool ring_due(struct ring *r)
+{
+	ring_publish(r);
+	return something(r);
+}
+
 void ring_kick(struct ring *r)
 {
 	store_release(&r->rx.kicked, 1);

@@ -24,6 +24,7 @@
 #ifndef RING_H
 #define RING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -258,6 +259,9 @@ int ring_wait(struct ring *r, int64_t timeout_ns);
  * thread that its own record's wake has preempted posts the next one then, and has nobody to wake.
  */
 int ring_wait_yielding(struct ring *r, int64_t timeout_ns);
+
+/* ring_due: would ring_wait return at once? For a consumer that does other work while it waits. */
+bool ring_due(struct ring *r);
 void ring_kick(struct ring *r);	/* makes ring_wait return -EINTR once; any thread, signal-safe */
 
 /*

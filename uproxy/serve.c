@@ -234,6 +234,29 @@ int serve_record(struct sv_session *s, const struct ring_record *rec)
 	return 0;
 }
 
+static bool due(void *arg)
+{
+	struct sv_session *s = arg;
+
+	return ring_due(s->ring) || comm_posted() || control_posted() ||
+	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
+}
+
+/* Waits for a record, or for other work. As ring_wait(). */
+static int await_work(struct sv_session *s)
+{
+	bool busy = comm_busy();
+	int rc = 0;
+
+	if (busy && comm_drive(due, s))
+		return ring_due(s->ring) ? ring_wait(s->ring, -1) : 0;
+	comm_sleeps(true);
+	if (!comm_posted())
+		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, -1);
+	comm_sleeps(false);
+	return rc;
+}
+
 #define RUN 64	/* records taken from the ring at once */
 
 int session_serve(struct sv_session *s)
@@ -253,11 +276,8 @@ int session_serve(struct sv_session *s)
 					serve_record(s, &rec[i]);
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
-			comm_sleeps(true);
-			if (!comm_posted())
-				rc = (comm_busy() ? ring_wait_yielding : ring_wait)(s->ring, -1);
-			comm_sleeps(false);
-			if (rc == -EINTR)
+			rc = await_work(s);
+			if (rc == -EINTR || rc == -ETIMEDOUT)
 				rc = 0;
 		}
 		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - the soft device's transport, between processes without proxies.
 
-COMM_TESTS := matrix failures
+COMM_TESTS := matrix failures waits
 COMM_TEST_BIN := $(COMM_TESTS:%=$(B)/selftests/comm/comm-%)
 # What an address holds, and what an honest end sends, are private.
 COMM_TEST_CFLAGS = $(SOFTCOMM_CFLAGS) -Iuproxy/softgpu/comm -Iselftests/comm -Iselftests/coll

@@ -22,7 +22,7 @@ define FUZZ_ARITH
 endef
 
 $(FUZZ_WIRE): selftests/comm/fuzz_wire.c selftests/harness/fuzz.h selftests/comm/fuzz.mk $(BUILD)/selftests/comm/fuzz/memlink.o $(FUZZ_WIRE_SRC) \
-		uproxy/softgpu/comm/comm.c uproxy/coll/arith.c $(wildcard uproxy/softgpu/comm/*.h uproxy/coll/*.h)
+		$(addprefix uproxy/softgpu/comm/,comm.c drive.c) uproxy/coll/arith.c $(wildcard uproxy/softgpu/comm/*.h uproxy/coll/*.h)
 	$(foreach l,$(COLL_LEVELS),$(call FUZZ_ARITH,$(l)))
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_WIRE_CFLAGS) -o $@ $(BUILD)/selftests/comm/fuzz/*.o \
 		$< $(FUZZ_WIRE_SRC) -lm -lpthread

@@ -18,6 +18,7 @@
 #define pthread_create(t, a, f, arg)	((void)(f), *(t) = pthread_self(), 0)
 #define pthread_join(t, r)		0
 #include "comm.c"
+#include "drive.c"
 #undef pthread_create
 #undef pthread_join
 
@@ -225,18 +226,21 @@ static void turn(uint32_t e)
 	struct comm *c = ends_of[e];
 
 	c->wire->polls = UINT32_MAX;	/* a look at the sockets, each time */
-	wire_progress(c);
-	if (__atomic_load_n(&c->news, __ATOMIC_RELAXED))
-		take_news(c);
-	run_all(c);
+	comm_turn(c);
 }
 
 static void sleep_once(uint32_t e)
 {
+	struct comm *c = ends_of[e];
 	uint64_t one = 1;
+	int ms;
 
-	MUST(write(ends_of[e]->bell, &one, sizeof(one)) == sizeof(one));
-	wire_sleep(ends_of[e]);
+	MUST(write(c->bell, &one, sizeof(one)) == sizeof(one));
+	if (wire_rest(c, &ms)) {
+		wire_sleep(c, ms);
+		wire_look(c);
+	}
+	wire_rise(c);
 }
 
 static void named(void *arg, const char *text)

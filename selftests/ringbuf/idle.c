@@ -253,8 +253,11 @@ TEST_F(ring, the_bell_is_rung_once_a_nap)
 		while (c->step != 1)
 			sleep_ns(MS);
 		EXPECT_EQ(rung[i], c->n);
+		EXPECT_TRUE(ring_due(self->r));
 		while (ring_peek(self->r, &rec) == 1)
 			ring_advance(self->r);
+		EXPECT_FALSE(ring_due(self->r));
+		EXPECT_EQ(self->r->rx.pos, self->r->ctl->head);
 	}
 	c->step = 3;
 	EXPECT_EQ(0, reap(&self->z, pid));
@@ -339,6 +342,16 @@ TEST_F(ring, a_kick_ends_one_wait)
 	arm(nothing, 0);
 	EXPECT_EQ(-EINTR, wait_patiently(self->r));
 	EXPECT_EQ(-ETIMEDOUT, ring_wait(self->r, MS));
+}
+
+TEST_F(ring, a_wait_that_would_end_at_once_is_due)
+{
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	EXPECT_FALSE(ring_due(self->r));
+	ring_kick(self->r);
+	EXPECT_TRUE(ring_due(self->r));
+	EXPECT_EQ(-EINTR, wait_patiently(self->r));
+	EXPECT_FALSE(ring_due(self->r));
 }
 
 static uint32_t call;

@@ -280,6 +280,11 @@ int ring_wait_yielding(struct ring *r, int64_t ns)
 {
 	return ring_wait(r, ns);
 }
+bool ring_due(struct ring *r)
+{
+	(void)r;
+	return true;
+}
 int ring_heed(struct ring *r, const uint32_t *word)
 {
 	(void)r;

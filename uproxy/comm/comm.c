@@ -493,6 +493,11 @@ bool comm_busy(void)
 	return __atomic_load_n(&comms.in_use, __ATOMIC_RELAXED);
 }
 
+bool comm_drive(bool (*more)(void *arg), void *arg)
+{
+	return comms.transport && comms.driver->drive && comms.driver->drive(comms.transport, more, arg);
+}
+
 /* The board is of no more use: all that is under way ends. */
 static void lose_board(void)
 {

@@ -8,14 +8,14 @@
  *              BEGUN: park_release        ENDED: the word is stored ◄── DONE ◄── the transport
  *
  * The consumer posts, and executes what the board's mail says; a thread of the driver tells that a
- * stream has come so far, a thread of the transport that an operation has ended. Neither of these
- * calls the driver, but for one thing: who has stored a word tells the driver so (post_tell).
+ * stream has come so far, a thread of the transport, or the consumer in comm_drive(), that an operation has ended.
+ * None of these calls the driver then, but for one thing: who has stored a word tells the driver so (post_tell).
  *
  * A stream at such a wait has no thread where the driver listens (hal_told_words): what comes next in
  * it runs in the thread that tells. So each store, under comm_lock, is followed by a post_tell() of the
  * same thread without that lock; the end of done() tells for all that is stored within it, and there the
  * callbacks are called at once, those of synchronisations among them: a result goes from the
- * transport's thread to the client without another thread between.
+ * thread that drives the transport to the client without another thread between.
  */
 #ifndef COMM_I_H
 #define COMM_I_H
@@ -47,6 +47,12 @@ void comm_run(struct sv_session *s);
 
 /* Are there operations that have not ended? Then other threads of this device need the processors. */
 bool comm_busy(void);
+
+/*
+ * The consumer waits while there are such operations: it makes the transport's progress until more(arg).
+ * false: it may sleep.
+ */
+bool comm_drive(bool (*more)(void *arg), void *arg);
 
 /* Before the consumer sleeps, and after. */
 void comm_sleeps(bool sleeps);

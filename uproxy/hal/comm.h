@@ -17,13 +17,14 @@
 #ifndef HAL_COMM_H
 #define HAL_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "step.h"
 #include "why.h"
 
-#define COMM_VERSION     2u
+#define COMM_VERSION     3u
 #define COMM_DEVICES_MAX 1024u
 #define COMM_ADDRESS_MAX 1024u
 #define COMM_NOTE_MAX    128u
@@ -122,6 +123,9 @@ struct comm_group {
  * everything later of communicators that stand. Returns when nothing of the context is used any more.
  * depart: this process is about to end, but not others. Returns when their communicators can do without
  * it, or after some seconds.
+ * drive: the calling thread, always the same one, has nothing to do but wait. It makes operations
+ * progress, and calls done, until more(arg) (true), or until nothing has come for a while (false):
+ * then the thread may sleep, and the transport needs it no longer.
  */
 struct comm_driver {
 	uint32_t version;
@@ -142,6 +146,7 @@ struct comm_driver {
 	            void (*filled)(void *arg), void *arg);
 	void (*reset)(struct comm *c);
 	void (*depart)(struct comm *c);
+	bool (*drive)(struct comm *c, bool (*more)(void *arg), void *arg);
 };
 
 /* What a transport's library exports. */

@@ -1,34 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comm.c - the transport's interface, and the thread that makes operations progress
+ * comm.c - the transport's interface, and its operations' ways
  *
  *   start ──► incoming ──► begun: in the hash by order ──► ended: op_end() ──► done()
  *                │                    │ cancel()               ▲
  *                └────────────────────┴────────────────────────┘
- *
- * The thread polls while there is something to expect, gives its processor away after a while, and
- * then sleeps until a message comes or the bell rings: more threads than processors must not keep
- * each other from working. When it gives its processor away it also sees to it that the ends that work
- * together do not share one while they could have two (wire_part).
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "transport_i.h"
-
-/*
- * Polls in vain before the processor is offered to others: as many as have been worth it lately. With
- * more threads than processors they are not.
- */
-#define SPINS_LEAST 4
-#define SPINS_MOST  400
-#define YIELD_NS 50000 /* after that long in vain: sleep */
 
 struct op *op_find(struct comm *c, uint64_t order)
 {
@@ -92,18 +77,6 @@ void op_wake_all(struct comm *c)
 	for (uint32_t h = 0; h < HASH; h++)
 		for (struct op *op = c->hash[h]; op; op = op->hash)
 			op_wake(c, op);
-}
-
-static void ring_bell(struct comm *c)
-{
-	uint64_t one = 1;
-
-	/* Pairs with the fence in progress_sleep(): either we see that it sleeps, or it our news. */
-	__atomic_store_n(&c->news, 1, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&c->sleeping, __ATOMIC_RELAXED) &&
-	    write(c->bell, &one, sizeof(one)) < 0)
-		return; /* it has rung so often that it cannot be missed */
 }
 
 /* Takes an operation out of everything but the lists of `lock`. */
@@ -183,7 +156,7 @@ static void take_news(struct comm *c)
 	struct op *op, *next;
 
 	__atomic_store_n(&c->news, 0, __ATOMIC_RELAXED);
-	/* Pairs with ring_bell(): what was stored before news is seen under the lock. */
+	/* Pairs with drive_bell(): what was stored before news is seen under the lock. */
 	pthread_mutex_lock(&c->lock);
 	op = c->incoming;
 	c->incoming = NULL;
@@ -238,60 +211,15 @@ static bool run_all(struct comm *c)
 	return last;
 }
 
-uint64_t now_ns(void)
+bool comm_turn(struct comm *c)
 {
-	struct timespec t;
+	bool any = wire_progress(c);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
-}
-
-static void progress_sleep(struct comm *c)
-{
-	__atomic_store_n(&c->sleeping, 1, __ATOMIC_RELAXED);
-	/* Pairs with the fence in ring_bell(). */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&c->news, __ATOMIC_RELAXED) &&
-	    !__atomic_load_n(&c->stop, __ATOMIC_RELAXED))
-		wire_sleep(c);
-	__atomic_store_n(&c->sleeping, 0, __ATOMIC_RELAXED);
-}
-
-static void *progress(void *arg)
-{
-	struct comm *c = arg;
-	uint64_t since = 0;
-	uint32_t idle = 0, spins = SPINS_MOST;
-
-	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
-		bool any = wire_progress(c);
-
-		if (__atomic_load_n(&c->news, __ATOMIC_RELAXED)) {
-			take_news(c);
-			any = true;
-		}
-		any |= run_all(c);
-		if (any) {
-			/* Also if the first yield has brought it: the spins were in vain. */
-			if (idle >= spins && spins > SPINS_LEAST)
-				spins -= spins / 4;
-			else if (idle && idle < spins && spins < SPINS_MOST)
-				spins += 1 + spins / 4;
-			idle = 0;
-			continue;
-		}
-		if (++idle < spins)
-			continue;
-		if (idle == spins)
-			since = now_ns();
-		wire_part(c);
-		sched_yield();
-		if (now_ns() - since < YIELD_NS)
-			continue;
-		progress_sleep(c);
-		idle = 0;
+	if (__atomic_load_n(&c->news, __ATOMIC_RELAXED)) {
+		take_news(c);
+		any = true;
 	}
-	return NULL;
+	return run_all(c) | any;
 }
 
 /* ------------------------------------------------------------------------------ the interface */
@@ -302,6 +230,8 @@ static void comm_free(struct comm *c)
 
 	if (c->bell >= 0)
 		close(c->bell);
+	if (c->call >= 0)
+		close(c->call);
 	for (struct op *op = c->spare; op; op = next) {
 		next = op->next;
 		free(op);
@@ -332,7 +262,8 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	c->early_bytes = calloc(COMM_DEVICES_MAX, sizeof(*c->early_bytes));
 	c->early = calloc(EARLY_HASH, sizeof(*c->early));
 	c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = c->bell < 0 ? -errno : c->early_bytes && c->early ? 0 : -ENOMEM;
+	c->call = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = c->bell < 0 || c->call < 0 ? -errno : c->early_bytes && c->early ? 0 : -ENOMEM;
 	if (rc)
 		why_set(why, rc, "the transport: %s", err_text(rc));
 	else
@@ -341,21 +272,20 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 		comm_free(c);
 		return rc;
 	}
-	rc = -pthread_create(&c->thread, NULL, progress, c);
+	rc = drive_begin(c);
 	if (rc) {
 		why_set(why, rc, "the transport's thread: %s", err_text(rc));
 		wire_close(c);
 		comm_free(c);
 		return rc;
 	}
-	pthread_setname_np(c->thread, "comm");
 	*out = c;
 	return 0;
 }
 
 static int soft_start(struct comm *c, const struct comm_start *s)
 {
-	bool here = pthread_equal(pthread_self(), c->thread);
+	bool here = drive_mine(c); /* from done() */
 	struct op *op = op_new(c);
 	int rc;
 
@@ -378,10 +308,10 @@ static int soft_start(struct comm *c, const struct comm_start *s)
 		c->incoming_end = &op->incoming;
 	}
 	pthread_mutex_unlock(&c->lock);
-	if (here) /* from done() */
+	if (here)
 		begin(c, op);
 	else
-		ring_bell(c);
+		drive_bell(c);
 	return 0;
 }
 
@@ -395,7 +325,7 @@ static void soft_cancel(struct comm *c, uint64_t order)
 			op->cancelled = any = true;
 	pthread_mutex_unlock(&c->lock);
 	if (any)
-		ring_bell(c);
+		drive_bell(c);
 }
 
 static void soft_withdraw(struct comm *c, uint64_t order)
@@ -409,7 +339,7 @@ static void soft_withdraw(struct comm *c, uint64_t order)
 	w->next = c->withdrawn;
 	c->withdrawn = w;
 	pthread_mutex_unlock(&c->lock);
-	ring_bell(c);
+	drive_bell(c);
 }
 
 static void soft_counters(struct comm *c, struct comm_counters *n)
@@ -423,11 +353,7 @@ static void soft_close(struct comm *c)
 {
 	struct op *op;
 
-	__atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
-	ring_bell(c);
-	pthread_join(c->thread, NULL);
-	/* This thread is the progress thread now. */
-	c->thread = pthread_self();
+	drive_end(c);
 	for (;;) {
 		take_news(c);
 		pthread_mutex_lock(&c->lock);
@@ -454,4 +380,5 @@ __attribute__((visibility("default"))) const struct comm_driver singvgpu_comm_dr
 	.withdraw = soft_withdraw,
 	.counters = soft_counters,
 	.close = soft_close,
+	.drive = drive,
 };

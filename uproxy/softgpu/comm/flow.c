@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * flow.c - chunks of an operation's flows, in and out; the progress thread alone runs this
+ * flow.c - chunks of an operation's flows, in and out; the transport's owner alone runs this
  *
  * A sender may be EAGER bytes ahead before the receiver has started, and WINDOW bytes afterwards:
  * the receiver grants them as it takes chunks. Chunks of a flow come and are taken in order; one

@@ -101,7 +101,7 @@ void memory_put(struct link *l, const struct msg *m, struct op *op, const struct
 	__atomic_store_n(&e->seq, ++l->at, __ATOMIC_RELEASE);
 	/*
 	 * The receiver stores sleeps, has a barrier executed on this processor, too, and looks again
-	 * (wire_sleep()): so no barrier is needed here.
+	 * (wire_rest()): so no barrier is needed here.
 	 */
 	if (__atomic_load_n(&l->mem->sleeps, __ATOMIC_RELAXED))
 		ring(l, &l->mem->sleeps);

@@ -12,7 +12,8 @@
  * device, its *owner*, finishes. A message that comes for an order that has not started here is
  * *early*, and kept.
  *
- * Everything but the two lists of struct comm that name its lock belongs to the progress thread.
+ * Everything but the two lists of struct comm that name its lock belongs to the thread that owns the
+ * transport (drive.c).
  * Every message is packed into memory of the transport, and every buffer of the program is read and
  * written by the process that owns it: so an operation that is cancelled is over at once, and what
  * another device does, or fails to do, cannot touch a buffer.
@@ -181,10 +182,11 @@ struct comm {
 	struct op *spare; /* lock */
 	uint32_t spares; /* lock */
 	uint32_t news; /* something is incoming or cancelled; atomic */
-	uint32_t sleeping; /* the progress thread may be asleep; atomic */
+	uint32_t owner, attends, turns; /* drive.c: enum owner; a thread wants to be it; how often it was; atomic */
 	uint32_t stop; /* atomic */
-	int bell; /* eventfd */
-	pthread_t thread;
+	int bell; /* eventfd: there is news */
+	int call; /* eventfd, which the helper alone reads: the owner has changed */
+	pthread_t helper; /* drive.c */
 	struct comm_open o;
 	struct wire *wire;
 
@@ -232,8 +234,15 @@ void wire_close(struct comm *c);
 int wire_address(struct comm *c, void *to);
 /* Moves messages; whether there were any. */
 bool wire_progress(struct comm *c);
-/* Sleeps until there is a message, or the bell rings. */
-void wire_sleep(struct comm *c);
+/*
+ * wire_rest: tells others that they have to wake this end; false: something has come meanwhile. *ms: how long it may
+ * sleep, or -1. wire_sleep: until there is a message, the bell rings, or the helper is called; owns nothing.
+ * wire_look: takes what the sockets have. wire_rise: takes back what wire_rest has told.
+ */
+bool wire_rest(struct comm *c, int *ms);
+void wire_sleep(struct comm *c, int ms);
+void wire_look(struct comm *c);
+void wire_rise(struct comm *c);
 /*
  * The thread waits for others. If more of them wait or work on its processor than on another one that it
  * may use, it goes there.
@@ -249,8 +258,17 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *m, struct op *o
 void wire_refuse(struct comm *c, uint32_t device, const char *what);
 void wire_release(struct comm *c, struct link *link, void *data);
 
-/* comm.c */
+/* drive.c */
 uint64_t now_ns(void);
+int drive_begin(struct comm *c); /* 0, or -errno of pthread_create() */
+void drive_end(struct comm *c); /* the calling thread does not drive; then nobody does any more */
+bool drive_mine(const struct comm *c); /* this thread owns it */
+void drive_bell(struct comm *c); /* there is news; any thread */
+bool drive(struct comm *c, bool (*more)(void *arg), void *arg);
+
+/* comm.c */
+/* A turn of its owner: moves what can be moved. Whether there was anything. */
+bool comm_turn(struct comm *c);
 /* An operation has come to its end with code. Frees it. */
 void op_end(struct comm *c, struct op *op, enum step_code code);
 void device_lost(struct comm *c, uint32_t device);

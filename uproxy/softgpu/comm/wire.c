@@ -377,15 +377,19 @@ void wire_part(struct comm *c)
 /* ------------------------------------------------------------------------------ sleep */
 
 /*
- * As sockets(), but asleep in poll(): a byte on a local socket has epoll_wait() woken with the hint
- * that whoever sent it is about to sleep, so the kernel would put this thread on that processor.
+ * In poll(): a byte on a local socket has epoll_wait() woken with the hint that whoever sent it is
+ * about to sleep, so the kernel would put this thread on that processor.
  */
-static void doze(struct comm *c, int ms)
+void wire_sleep(struct comm *c, int ms)
 {
-	struct pollfd p = { .fd = c->wire->epoll, .events = POLLIN };
+	struct pollfd p[] = { { .fd = c->wire->epoll, .events = POLLIN }, { .fd = c->call, .events = POLLIN } };
 
-	if (poll(&p, 1, ms) > 0)
-		sockets(c, 0);
+	poll(p, 2, ms);
+}
+
+void wire_look(struct comm *c)
+{
+	sockets(c, 0);
 }
 
 /* Says in all links that the thread sleeps, or no longer. */
@@ -399,7 +403,7 @@ static void say(struct wire *w, uint32_t sleeps)
 			__atomic_store_n(&w->out[i]->mem->waits, sleeps, __ATOMIC_RELAXED);
 }
 
-void wire_sleep(struct comm *c)
+bool wire_rest(struct comm *c, int *ms)
 {
 	struct wire *w = c->wire;
 	bool awake = false;
@@ -411,10 +415,14 @@ void wire_sleep(struct comm *c)
 		awake = w->in[i]->mem && memory_has(w->in[i]);
 	if (!awake)
 		awake = w->wants && make_room(c);
-	if (!awake && !w->lost)
-		doze(c, w->barrier && !w->wants ? -1 : 1);
-	say(w, 0);
-	w->polls = -1u; /* the next look at the sockets is soon */
+	*ms = w->barrier && !w->wants ? -1 : 1;
+	return !awake && !w->lost;
+}
+
+void wire_rise(struct comm *c)
+{
+	say(c->wire, 0);
+	c->wire->polls = -1u; /* the next look at the sockets is soon */
 }
 
 void wire_close(struct comm *c)

@@ -7,7 +7,7 @@
  *                └─ TCP: hello, frames ─────────► wire.c accepts: reads frames
  *
  * The sender makes the link when it has its first message, and the receiver finds what was written
- * meanwhile. Both ends are of the progress threads. A link ends with its socket.
+ * meanwhile. Both ends are of the transports' owners. A link ends with its socket.
  *
  * A byte on the socket of memory wakes the other end. An eventfd would be faster, but is not ours: its
  * owner could fill it and make it block whoever rings.

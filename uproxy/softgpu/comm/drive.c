@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * drive.c - who makes operations progress: a thread of the transport, the helper, or one that waits
+ *
+ *              sleeps               wakes, or the bell has rung
+ *   HELPER ──────────────► ASLEEP ──────────────► HELPER
+ *     │ a thread attends     │ a thread attends
+ *     ▼                      ▼
+ *   NOBODY ◄────────────── WAITER ──────────────► HELPER
+ *     │   it has other work        it wants to sleep
+ *     └── and does not come back for a tick ────► HELPER
+ *
+ * A thread that has nothing to do but wait for operations attends: it polls the transport itself, as an
+ * operation then goes from the call to its result without another thread, which would first have to get
+ * a processor. Of struct comm only the owner touches what has no lock and is not atomic.
+ *
+ * The owner polls while there is something to expect, gives its processor away after a while, and
+ * then sleeps until a message comes or the bell rings: more threads than processors must not keep
+ * each other from working. When it gives its processor away it also sees to it that the ends that work
+ * together do not share one while they could have two (wire_part).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transport_i.h"
+
+/*
+ * Polls in vain before the processor is offered to others: as many as have been worth it lately. With
+ * more threads than processors they are not.
+ */
+#define SPINS_LEAST 4u
+#define SPINS_MOST  400u
+/*
+ * After that long in vain: sleep. A thread that attends has more patience: if it sleeps, it has to be
+ * woken, and the helper before it.
+ */
+#define HELPER_NS 50000u
+#define WAITER_NS 1000000u
+#define TICK_MS   1
+
+enum owner { HELPER, ASLEEP, WAITER, NOBODY };
+
+static __thread const struct comm *mine; /* this thread owns it */
+
+bool drive_mine(const struct comm *c)
+{
+	return mine == c;
+}
+
+static bool owner_change(struct comm *c, enum owner from, enum owner to)
+{
+	uint32_t was = from;
+
+	return __atomic_compare_exchange_n(&c->owner, &was, to, false, __ATOMIC_SEQ_CST,
+	                                   __ATOMIC_RELAXED);
+}
+
+static void ring(int bell)
+{
+	uint64_t one = 1;
+
+	if (write(bell, &one, sizeof(one)) < 0)
+		return; /* it has rung so often that it cannot be missed */
+}
+
+void drive_bell(struct comm *c)
+{
+	/* Pairs with owner_change() in helper_sleep(): either we see that it sleeps, or it our news. */
+	__atomic_store_n(&c->news, 1, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) == ASLEEP)
+		ring(c->bell);
+}
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+/* How long a thread looks in vain. */
+struct patience {
+	uint64_t since;
+	uint32_t idle, spins, ns;
+};
+
+/* Something has come. */
+static void rewarded(struct patience *p)
+{
+	/* Also if the first yield has brought it: the spins were in vain. */
+	if (p->idle >= p->spins && p->spins > SPINS_LEAST)
+		p->spins -= p->spins / 4;
+	else if (p->idle && p->idle < p->spins && p->spins < SPINS_MOST)
+		p->spins += 1 + p->spins / 4;
+	p->idle = 0;
+}
+
+/* After a turn. false: sleep. */
+static bool patient(struct comm *c, struct patience *p, bool any)
+{
+	if (any) {
+		rewarded(p);
+		return true;
+	}
+	if (++p->idle < p->spins)
+		return true;
+	if (p->idle == p->spins)
+		p->since = now_ns();
+	if (mine)
+		wire_part(c);
+	sched_yield();
+	if (now_ns() - p->since < p->ns)
+		return true;
+	p->idle = 0;
+	return false;
+}
+
+/* ------------------------------------------------------------------------------ the helper */
+
+/* What it was called for it sees in `owner`. */
+static void hear(struct comm *c)
+{
+	uint64_t calls;
+
+	if (read(c->call, &calls, sizeof(calls)) < 0)
+		return; /* nobody has */
+}
+
+/* Asleep until there is a message or the bell rings, or until the transport is another thread's. */
+static void helper_sleep(struct comm *c)
+{
+	int ms;
+
+	hear(c);
+	if (wire_rest(c, &ms)) {
+		owner_change(c, HELPER, ASLEEP);
+		if (!__atomic_load_n(&c->news, __ATOMIC_RELAXED) &&
+		    !__atomic_load_n(&c->stop, __ATOMIC_RELAXED))
+			wire_sleep(c, ms);
+		if (!owner_change(c, ASLEEP, HELPER)) {
+			mine = NULL;
+			return;
+		}
+		wire_look(c);
+	}
+	wire_rise(c);
+}
+
+/* While another thread drives: until it wants to sleep, or has not come back for a tick. */
+static void helper_stands_by(struct comm *c)
+{
+	struct pollfd call = { .fd = c->call, .events = POLLIN };
+	uint32_t seen = 0, turns;
+	bool before = false;
+
+	for (;;) {
+		hear(c);
+		turns = __atomic_load_n(&c->turns, __ATOMIC_RELAXED);
+		switch (__atomic_load_n(&c->owner, __ATOMIC_ACQUIRE)) {
+		case HELPER:
+			mine = c;
+			return;
+		case NOBODY:
+			if (!(before && turns == seen) && !__atomic_load_n(&c->stop, __ATOMIC_RELAXED))
+				break;
+			if (!owner_change(c, NOBODY, HELPER))
+				break;
+			__atomic_store_n(&c->attends, 0, __ATOMIC_RELAXED);
+			mine = c;
+			return;
+		default:
+			break;
+		}
+		before = true;
+		seen = turns;
+		poll(&call, 1, TICK_MS);
+	}
+}
+
+static void *helper(void *arg)
+{
+	struct patience p = { .spins = SPINS_MOST, .ns = HELPER_NS };
+	struct comm *c = arg;
+
+	mine = c;
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		if (__atomic_load_n(&c->attends, __ATOMIC_RELAXED) && owner_change(c, HELPER, NOBODY))
+			mine = NULL;
+		if (!mine)
+			helper_stands_by(c);
+		if (!patient(c, &p, comm_turn(c)))
+			helper_sleep(c);
+	}
+	return NULL;
+}
+
+int drive_begin(struct comm *c)
+{
+	int rc = -pthread_create(&c->helper, NULL, helper, c);
+
+	if (!rc)
+		pthread_setname_np(c->helper, "comm");
+	return rc;
+}
+
+void drive_end(struct comm *c)
+{
+	__atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
+	drive_bell(c);
+	ring(c->call);
+	pthread_join(c->helper, NULL);
+}
+
+/* ------------------------------------------------------------------------------ a thread that waits */
+
+static void take(struct comm *c)
+{
+	if (owner_change(c, NOBODY, WAITER)) {
+		mine = c;
+	} else if (owner_change(c, ASLEEP, WAITER)) {
+		mine = c;
+		wire_rise(c);
+		ring(c->call); /* it has to stand by, since this thread may get other things to do */
+	}
+}
+
+static void hand_over(struct comm *c, enum owner to)
+{
+	mine = NULL;
+	__atomic_store_n(&c->turns, c->turns + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->owner, to, __ATOMIC_RELEASE);
+	if (to == HELPER)
+		ring(c->call);
+}
+
+bool drive(struct comm *c, bool (*more)(void *arg), void *arg)
+{
+	static __thread struct patience p = { .spins = SPINS_MOST, .ns = WAITER_NS };
+	bool due;
+
+	__atomic_store_n(&c->attends, 1, __ATOMIC_RELAXED);
+	do {
+		if (!mine)
+			take(c);
+		due = more(arg);
+	} while (!due && patient(c, &p, mine && comm_turn(c)));
+	if (due)
+		rewarded(&p);
+	else
+		__atomic_store_n(&c->attends, 0, __ATOMIC_RELAXED);
+	if (mine)
+		hand_over(c, due ? NOBODY : HELPER);
+	return due;
+}

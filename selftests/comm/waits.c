@@ -177,10 +177,41 @@ static void away_body(uint32_t self, void *arg)
 	sum_free(&s);
 }
 
+/* The helper sleeps, since the others are late, when a thread drives for a moment. */
+static void asleep_body(uint32_t self, void *arg)
+{
+	struct sum s;
+
+	(void)arg;
+	waiter = pthread_self();
+	sum_new(&s, counts[3]);
+	for (uint64_t order = 1; order <= 10; order++) {
+		world_barrier();
+		nap_ms(self ? 60 : 0);
+		sum_start(&s, order);
+		if (!self) {
+			nap_ms(20);
+			drive(at_once, NULL);
+		}
+		if (await(&s.e, 20000))
+			world_fail("device %u: nobody goes on when the thread has other work", self);
+		sum_check(&s);
+	}
+	sum_free(&s);
+}
+
+static double used(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
 static void late_body(uint32_t self, void *arg)
 {
 	struct sum s;
-	double begin, took;
+	double begin, took, cpu;
 
 	(void)arg;
 	waiter = pthread_self();
@@ -200,6 +231,13 @@ static void late_body(uint32_t self, void *arg)
 		sum_check(&s);
 	}
 	sum_free(&s);
+	world_barrier();
+	cpu = used();
+	nap_ms(300);
+	cpu = used() - cpu;
+	if (cpu > 0.1)
+		world_fail("device %u: %f s of a processor in 0.3 s in which nothing was to be done", self, cpu);
+	world_barrier();
 }
 
 /* Threads start operations while another one drives, is away, or leaves to sleep, in any order. */
@@ -297,6 +335,7 @@ static int all(const char *how)
 		{ 2, here_body, "ends are told in the thread that waits" },
 		{ 4, here_body, "and with more ends than processors" },
 		{ 2, away_body, "when it has other work, operations end without it" },
+		{ 2, asleep_body, "also when the transport's own thread slept before" },
 		{ 2, late_body, "when nothing comes it may sleep, and misses nothing" },
 		{ 3, any_body, "other threads start operations meanwhile" },
 		{ 2, close_body, "an end closes while its thread is away" },
@@ -318,7 +357,7 @@ int main(void)
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		devices[i] = i;
 	world_tcp = true;
-	printf("TAP version 13\n1..%d\n", world_has_ip() ? 12 : 6);
+	printf("TAP version 13\n1..%d\n", world_has_ip() ? 14 : 7);
 	world_tcp = false;
 	bad = all("");
 	world_tcp = true;

@@ -99,7 +99,15 @@ static void heard(ncclResult_t rc)
 		OK(cudaStreamSynchronize(st));
 		if (some_ended())
 			break;
-		OK(rc);
+		/* Not if the board is broken, which the proxy tells. */
+		if (!rc)
+			rc = ncclCommGetAsyncError(rest, &async) ?: async;
+		if (rc) {
+			IS(rc, ncclRemoteError);
+			OK(ncclCommAbort(rest));
+			me->ok = 2;
+			exit(0);
+		}
 		IS(sum, ranks - 1);
 	}
 	if (rest)

@@ -502,6 +502,8 @@ bool comm_drive(bool (*more)(void *arg), void *arg)
 static void lose_board(void)
 {
 	comms.lost = true;
+	if (!ring_peer_gone(comms.s->ring))
+		tell("a proxy was killed while it changed the job's board: all communicators of the job have failed");
 	for (struct communicator *c = comms.all; c; c = c->next) {
 		pthread_mutex_lock(&comms.lock);
 		comm_failed(c, STEP_REMOTE, NULL);

@@ -242,7 +242,7 @@ static bool due(void *arg)
 	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
 }
 
-/* Waits for a record, or for other work. As ring_wait(). */
+/* Waits for a record or other work, and moves the data of collectives meanwhile. Returns as ring_wait(). */
 static int await_work(struct sv_session *s)
 {
 	bool busy = comm_busy();
@@ -277,7 +277,7 @@ int session_serve(struct sv_session *s)
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
 			rc = await_work(s);
-			if (rc == -EINTR || rc == -ETIMEDOUT)
+			if (rc == -EINTR)
 				rc = 0;
 		}
 		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))

@@ -57,7 +57,6 @@ static int rounds = 7;
 static struct comm_part part;
 static struct comm_start start;
 static struct ended finished;
-static uint32_t devices[WORLD_MAX];
 static long left;
 
 static void next(void *arg, enum step_code code)
@@ -91,10 +90,8 @@ static void body(uint32_t self, void *arg)
 {
 	const struct job *j = arg;
 
-	for (uint32_t i = 0; i < WORLD_MAX; i++)
-		devices[i] = i;
 	part.rank = self;
-	start = (struct comm_start){ .ranks = j->ranks, .nparts = 1, .device = devices, .part = &part,
+	start = (struct comm_start){ .ranks = j->ranks, .nparts = 1, .device = world_devices, .part = &part,
 		                     .done = next };
 	for (uint32_t i = 0; i < j->n; i++) {
 		double best = INFINITY;

@@ -17,16 +17,8 @@
 #include "tree.h"
 #include "world.h"
 
-static uint32_t devices[WORLD_MAX];
 static char dir[] = "/tmp/svcalls.XXXXXX";
 static char log_path[WORLD_MAX][64];
-static unsigned int test;
-
-static int result(bool ok, const char *name)
-{
-	printf("%s %u %s\n", ok ? "ok" : "not ok", ++test, name);
-	return !ok;
-}
 
 /* What the calling process has called since the last time, without the head of each line. */
 static void calls(char *to, size_t size)
@@ -69,7 +61,7 @@ static int start_on(uint64_t comm, uint64_t order, struct step_call call, const 
 {
 	struct comm_part p = { .rank = world_self, .send = send, .recv = recv };
 	struct comm_start s = { .order = order, .comm = comm, .call = call, .ranks = world->n, .nparts = 1,
-		                .device = devices, .part = &p, .done = on_end, .arg = e };
+		                .device = world_devices, .part = &p, .done = on_end, .arg = e };
 
 	*e = (struct ended){ 0 };
 	return driver->start(end, &s);
@@ -620,30 +612,28 @@ int main(void)
 
 	if (!mkdtemp(dir))
 		return 1;
-	for (uint32_t i = 0; i < WORLD_MAX; i++) {
-		devices[i] = i;
+	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		snprintf(log_path[i], sizeof(log_path[i]), "%s/%u", dir, i);
-	}
 	setenv("FAKE_NCCL_LOG_DIR", dir, 1);
 	printf("TAP version 13\n1..16\n");
-	bad += result(in_world(3, sequence_body, NULL), "operations are these calls, and no others");
-	bad += result(in_world(3, order_body, NULL), "all ranks call in the order of the log");
-	bad += result(in_world(2, bad_body, NULL), "bad calls are refused");
-	bad += result(in_world(2, buffers_body, NULL), "what is sent early is kept on the device");
-	bad += result(adds_as_nccl(), "NCCL's order of addition is NCCL's, the tree's is the tree's");
-	bad += result(fails("0:ncclGroupEnd:3:error"), "a call that fails ends its communicator alone");
-	bad += result(fails("0:ncclSend:6:error"), "so does one within a group");
-	bad += result(fails("0:ncclGroupEnd:3:async"), "a communicator that fails later does, too");
-	bad += result(fails("0:ncclGroupEnd:2:async"), "... and when nobody calls it");
-	bad += result(fails("0:ncclGroupEnd:3:hang"), "one that hangs is aborted when it is cancelled");
-	bad += result(fails("0:ncclGroupEnd:3:stall"), "... also while NCCL has not enqueued it");
-	bad += result(fails("1:ncclCommInitRankConfig:1:error") && in_world(3, creation_body, NULL),
+	bad += world_result(in_world(3, sequence_body, NULL), "operations are these calls, and no others");
+	bad += world_result(in_world(3, order_body, NULL), "all ranks call in the order of the log");
+	bad += world_result(in_world(2, bad_body, NULL), "bad calls are refused");
+	bad += world_result(in_world(2, buffers_body, NULL), "what is sent early is kept on the device");
+	bad += world_result(adds_as_nccl(), "NCCL's order of addition is NCCL's, the tree's is the tree's");
+	bad += world_result(fails("0:ncclGroupEnd:3:error"), "a call that fails ends its communicator alone");
+	bad += world_result(fails("0:ncclSend:6:error"), "so does one within a group");
+	bad += world_result(fails("0:ncclGroupEnd:3:async"), "a communicator that fails later does, too");
+	bad += world_result(fails("0:ncclGroupEnd:2:async"), "... and when nobody calls it");
+	bad += world_result(fails("0:ncclGroupEnd:3:hang"), "one that hangs is aborted when it is cancelled");
+	bad += world_result(fails("0:ncclGroupEnd:3:stall"), "... also while NCCL has not enqueued it");
+	bad += world_result(fails("1:ncclCommInitRankConfig:1:error") && in_world(3, creation_body, NULL),
 	              "a communicator that does not come about lets others go on");
-	bad += result(in_world(3, early_body, "") && in_world(3, early_body, NULL),
+	bad += world_result(in_world(3, early_body, "") && in_world(3, early_body, NULL),
 	              "a rank that leaves at once helps to create its communicator");
-	bad += result(survives_a_kill(), "a rank that is killed fails the others");
-	bad += result(in_world(2, reset_body, NULL), "a reset of the device ends what is under way");
-	bad += result(is_absent(), "a library that is not there, or another one, is refused by name");
+	bad += world_result(survives_a_kill(), "a rank that is killed fails the others");
+	bad += world_result(in_world(2, reset_body, NULL), "a reset of the device ends what is under way");
+	bad += world_result(is_absent(), "a library that is not there, or another one, is refused by name");
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		unlink(log_path[i]);
 	rmdir(dir);

@@ -25,22 +25,14 @@
 #include "wire_i.h"
 #include "world.h"
 
-static uint32_t devices[WORLD_MAX];
 static int kills = 12;
-static unsigned int test;
-
-static int result(bool ok, const char *name)
-{
-	printf("%s %u %s\n", ok ? "ok" : "not ok", ++test, name);
-	return !ok;
-}
 
 /* An all-reduce of ones, ranks 0 … n-1 on devices of that number, or all but one. */
 static int begin(uint64_t order, uint32_t self, uint32_t n, uint64_t count, const float *send,
                  float *recv, struct ended *e)
 {
 	struct comm_part p = { .rank = self, .send = send, .recv = recv };
-	struct comm_start s = { .order = order, .ranks = n, .nparts = 1, .device = devices,
+	struct comm_start s = { .order = order, .ranks = n, .nparts = 1, .device = world_devices,
 		                .part = &p, .done = on_end, .arg = e };
 
 	s.call = (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = count };
@@ -212,7 +204,7 @@ static void leave_body(uint32_t self, void *arg)
 	for (uint32_t d = 1; d < world->n; d++) {
 		struct comm_part p = { .rank = self, .send = self ? NULL : f, .recv = self ? f : NULL };
 		struct comm_start s = { .order = d, .ranks = world->n, .nparts = 1,
-			                .device = devices, .part = &p, .done = on_end, .arg = &e[d] };
+			                .device = world_devices, .part = &p, .done = on_end, .arg = &e[d] };
 
 		s.call = (struct step_call){ .kind = self ? STEP_RECV : STEP_SEND,
 			                     .type = TREE_F32, .peer = self ? 0 : d, .count = count };
@@ -590,7 +582,7 @@ static void full_body(uint32_t self, void *arg)
 	float *f = malloc(count * sizeof(*f));
 	struct comm_part p = { .rank = 0, .recv = f };
 	struct ended e = { 0 };
-	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = devices, .part = &p, .done = on_end,
+	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
 		                .arg = &e, .call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = count } };
 	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), first = -1;
 
@@ -677,7 +669,7 @@ static void withdraw_body(uint32_t self, void *arg)
 	char *bytes = calloc(1, count);
 	unsigned long before = resident();
 	struct comm_part p = { .rank = 1, .send = bytes };
-	struct comm_start s = { .ranks = 2, .nparts = 1, .device = devices, .part = &p, .done = on_end,
+	struct comm_start s = { .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
 		                .call = { .kind = STEP_SEND, .type = TREE_UINT8, .peer = 0, .count = count } };
 
 	(void)arg;
@@ -712,7 +704,7 @@ static void bad_body(uint32_t self, void *arg)
 	float f = 1, g = 0;
 	struct comm_part p = { .rank = self, .send = &f, .recv = &g };
 	struct ended e = { 0 };
-	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = devices, .part = &p,
+	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
 		                .done = on_end, .arg = &e };
 	const struct step_call good = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = 1 };
 	const struct step_call bad[] = {
@@ -782,32 +774,31 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "long"))
 		kills = 500;
-	for (uint32_t i = 0; i < WORLD_MAX; i++)
-		devices[i] = i;
 	printf("TAP version 13\n1..15\n");
-	bad += result(in_world(2, bad_body), "bad calls are refused");
-	bad += result(in_world(4, order_body), "operations start in any order");
-	bad += result(in_world(2, left_body), "pairs go on without a rank that has left");
-	bad += result(in_world(4, leave_body), "what one that has left had sent is received");
-	bad += result(bytes(), "an all-reduce sends 2 (n-1) S bytes");
-	bad += result(in_world(2, cancel_body) && in_world(4, cancel_body),
+	bad += world_result(in_world(2, bad_body), "bad calls are refused");
+	bad += world_result(in_world(4, order_body), "operations start in any order");
+	bad += world_result(in_world(2, left_body), "pairs go on without a rank that has left");
+	bad += world_result(in_world(4, leave_body), "what one that has left had sent is received");
+	bad += world_result(bytes(), "an all-reduce sends 2 (n-1) S bytes");
+	bad += world_result(in_world(2, cancel_body) && in_world(4, cancel_body),
 	              "a cancelled operation ends at once, and its buffers are let alone");
-	bad += result(in_world(2, full_body), "a link that cannot be made at once loses nothing");
-	bad += result(many(), "more devices than the limit of descriptors lets in at first");
-	bad += result(in_world(2, withdraw_body), "what comes for a withdrawn operation is let go");
-	bad += result(in_world(4, lies_body), "nonsense ends its sender's operations alone");
-	bad += result(killed(), "the others go on when one is killed");
+	bad += world_result(in_world(2, full_body), "a link that cannot be made at once loses nothing");
+	bad += world_result(many(), "more devices than the limit of descriptors lets in at first");
+	bad += world_result(in_world(2, withdraw_body), "what comes for a withdrawn operation is let go");
+	bad += world_result(in_world(4, lies_body), "nonsense ends its sender's operations alone");
+	bad += world_result(killed(), "the others go on when one is killed");
 	world_tcp = true;
 	if (world_has_ip()) {
-		bad += result(in_world(4, leave_body) && in_world(4, cancel_body) &&
+		bad += world_result(in_world(4, leave_body) && in_world(4, cancel_body) &&
 		                      in_world(3, order_body),
 		              "the same over TCP");
-		bad += result(killed(), "the others go on over TCP when one is killed");
-		bad += result(in_world(3, strangers_body), "strangers at the port keep nobody out");
+		bad += world_result(killed(), "the others go on over TCP when one is killed");
+		bad += world_result(in_world(3, strangers_body), "strangers at the port keep nobody out");
 	} else {
-		printf("ok 12 # SKIP this host has no IP address but loopback\nok 13 # SKIP\nok 14 # SKIP\n");
-		test += 3;
+		world_result(true, "# SKIP this host has no IP address but loopback");
+		world_result(true, "# SKIP");
+		world_result(true, "# SKIP");
 	}
-	bad += result(names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
+	bad += world_result(names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
 	return !!bad;
 }

@@ -231,16 +231,10 @@ static void turn(uint32_t e)
 
 static void sleep_once(uint32_t e)
 {
-	struct comm *c = ends_of[e];
 	uint64_t one = 1;
-	int ms;
 
-	MUST(write(c->bell, &one, sizeof(one)) == sizeof(one));
-	if (wire_rest(c, &ms)) {
-		wire_sleep(c, ms);
-		wire_look(c);
-	}
-	wire_rise(c);
+	MUST(write(ends_of[e]->bell, &one, sizeof(one)) == sizeof(one));
+	helper_sleep(ends_of[e]);
 }
 
 static void named(void *arg, const char *text)

@@ -36,6 +36,16 @@ struct comm *end;
 uint32_t world_self;
 bool world_tcp, world_apart;
 
+const uint32_t world_devices[WORLD_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+
+int world_result(bool ok, const char *name)
+{
+	static unsigned int test;
+
+	printf("%s %u %s\n", ok ? "ok" : "not ok", ++test, name);
+	return !ok;
+}
+
 double seconds(void)
 {
 	struct timespec t;

@@ -52,6 +52,9 @@ void world_begin_as(uint32_t n, enum comm_order order, bool unopened, void (*bod
 /* Waits for them. 0, or the number of those that failed; the victim's end is no failure. */
 int world_end(void);
 void world_barrier(void);
+extern const uint32_t world_devices[WORLD_MAX]; /* by rank: rank r is on device r */
+/* Prints the next TAP point. 1: it is not ok. */
+int world_result(bool ok, const char *name);
 /* Memory that the transport can send and receive. */
 void *world_alloc(size_t size);
 void world_free(void *p);

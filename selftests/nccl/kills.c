@@ -99,7 +99,7 @@ static void heard(ncclResult_t rc)
 		OK(cudaStreamSynchronize(st));
 		if (some_ended())
 			break;
-		/* Not if the board is broken, which the proxy tells. */
+		/* It may fail if the board is broken: then the proxy has said so, which test-kills checks. */
 		if (!rc)
 			rc = ncclCommGetAsyncError(rest, &async) ?: async;
 		if (rc) {

@@ -7,7 +7,7 @@
  * those of all ended ranks again (the supervisor of a restored job needs them). init ends when no
  * process is left, and tells all once more, since it may have had no time for a SIGUSR1. It ends all
  * processes and itself when the pipe has no reader. Its working folder is the job's in SINGVGPU_RUN:
- * CRIU makes a folder there while it dumps, which two jobs must not share.
+ * CRIU makes a folder there while it dumps, and two dumps must not meet in one place.
  *
  * init is part of a job's checkpoint. It is linked statically, so that a restore needs no library.
  */

@@ -8,8 +8,8 @@
  *              BEGUN: park_release        ENDED: the word is stored ◄── DONE ◄── the transport
  *
  * The consumer posts, and executes what the board's mail says; a thread of the driver tells that a
- * stream has come so far, a thread of the transport, or the consumer in comm_drive(), that an operation has ended.
- * None of these calls the driver then, but for one thing: who has stored a word tells the driver so (post_tell).
+ * stream has come so far; a thread of the transport, or the consumer in comm_drive(), tells that an
+ * operation has ended. Neither calls the driver, but for post_tell(), after a word has been stored.
  *
  * A stream at such a wait has no thread where the driver listens (hal_told_words): what comes next in
  * it runs in the thread that tells. So each store, under comm_lock, is followed by a post_tell() of the
@@ -49,8 +49,8 @@ void comm_run(struct sv_session *s);
 bool comm_busy(void);
 
 /*
- * The consumer waits while there are such operations: it makes the transport's progress until more(arg).
- * false: it may sleep.
+ * The consumer, while it waits for such operations: makes them progress until more(arg) is true. false: the
+ * consumer may sleep.
  */
 bool comm_drive(bool (*more)(void *arg), void *arg);
 

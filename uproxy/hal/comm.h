@@ -123,9 +123,9 @@ struct comm_group {
  * everything later of communicators that stand. Returns when nothing of the context is used any more.
  * depart: this process is about to end, but not others. Returns when their communicators can do without
  * it, or after some seconds.
- * drive: the calling thread, always the same one, has nothing to do but wait. It makes operations
- * progress, and calls done, until more(arg) (true), or until nothing has come for a while (false):
- * then the thread may sleep, and the transport needs it no longer.
+ * drive: the calling thread, always the same one, has nothing to do but wait: it makes operations
+ * progress, and calls done. true: more(arg) was true. false: there was no progress for a while, so the
+ * thread may sleep; the transport makes progress without it.
  */
 struct comm_driver {
 	uint32_t version;

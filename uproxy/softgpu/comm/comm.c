@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comm.c - the transport's interface, and its operations' ways
+ * comm.c - the transport's interface, and an operation's way from its start to its end
  *
  *   start ──► incoming ──► begun: in the hash by order ──► ended: op_end() ──► done()
  *                │                    │ cancel()               ▲

@@ -10,14 +10,13 @@
  *     │   it has other work        it wants to sleep
  *     └── and does not come back for a tick ────► HELPER
  *
- * A thread that has nothing to do but wait for operations attends: it polls the transport itself, as an
- * operation then goes from the call to its result without another thread, which would first have to get
- * a processor. Of struct comm only the owner touches what has no lock and is not atomic.
+ * A thread attends if it has nothing to do but wait for operations: it polls the transport itself. An
+ * operation then needs no second thread between call and result, which would have to be scheduled first.
+ * Only the owner touches the members of struct comm that have no lock and are not atomic.
  *
- * The owner polls while there is something to expect, gives its processor away after a while, and
- * then sleeps until a message comes or the bell rings: more threads than processors must not keep
- * each other from working. When it gives its processor away it also sees to it that the ends that work
- * together do not share one while they could have two (wire_part).
+ * The owner polls, yields its processor after a while without progress, and then sleeps until a message
+ * comes or the bell rings. So threads do not keep each other from working where there are fewer
+ * processors. Before it yields, it leaves a processor that too many ends share (wire_part).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,18 +30,18 @@
 #include "transport_i.h"
 
 /*
- * Polls in vain before the processor is offered to others: as many as have been worth it lately. With
- * more threads than processors they are not.
+ * Polls without progress before the first yield. Their number follows what polls have brought lately:
+ * with more threads than processors they bring nothing.
  */
 #define SPINS_LEAST 4u
 #define SPINS_MOST  400u
 /*
- * After that long in vain: sleep. A thread that attends has more patience: if it sleeps, it has to be
- * woken, and the helper before it.
+ * Time of yields without progress before a sleep. An attending thread's is longer: once it sleeps, a
+ * message has to wake the helper, and the helper that thread.
  */
 #define HELPER_NS 50000u
 #define WAITER_NS 1000000u
-#define TICK_MS   1
+#define TICK_MS   1 /* the helper's patience with a thread that has other work */
 
 enum owner { HELPER, ASLEEP, WAITER, NOBODY };
 
@@ -86,13 +85,13 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
 
-/* How long a thread looks in vain. */
+/* How long a thread has looked without progress, and for how long it does. */
 struct patience {
 	uint64_t since;
 	uint32_t idle, spins, ns;
 };
 
-/* Something has come. */
+/* There was progress. */
 static void rewarded(struct patience *p)
 {
 	/* Also if the first yield has brought it: the spins were in vain. */
@@ -125,7 +124,7 @@ static bool patient(struct comm *c, struct patience *p, bool any)
 
 /* ------------------------------------------------------------------------------ the helper */
 
-/* What it was called for it sees in `owner`. */
+/* Clears the call; `owner` has the reason. */
 static void hear(struct comm *c)
 {
 	uint64_t calls;
@@ -134,7 +133,7 @@ static void hear(struct comm *c)
 		return; /* nobody has */
 }
 
-/* Asleep until there is a message or the bell rings, or until the transport is another thread's. */
+/* Sleeps until a message comes, the bell rings, or another thread has taken the transport. */
 static void helper_sleep(struct comm *c)
 {
 	int ms;
@@ -149,12 +148,11 @@ static void helper_sleep(struct comm *c)
 			mine = NULL;
 			return;
 		}
-		wire_look(c);
 	}
 	wire_rise(c);
 }
 
-/* While another thread drives: until it wants to sleep, or has not come back for a tick. */
+/* Waits until the other thread hands the transport back, or has not driven for a tick. */
 static void helper_stands_by(struct comm *c)
 {
 	struct pollfd call = { .fd = c->call, .events = POLLIN };
@@ -228,7 +226,7 @@ static void take(struct comm *c)
 	} else if (owner_change(c, ASLEEP, WAITER)) {
 		mine = c;
 		wire_rise(c);
-		ring(c->call); /* it has to stand by, since this thread may get other things to do */
+		ring(c->call); /* the helper stands by: this thread may get other work */
 	}
 }
 

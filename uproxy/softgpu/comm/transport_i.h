@@ -182,11 +182,13 @@ struct comm {
 	struct op *spare; /* lock */
 	uint32_t spares; /* lock */
 	uint32_t news; /* something is incoming or cancelled; atomic */
-	uint32_t owner, attends, turns; /* drive.c: enum owner; a thread wants to be it; how often it was; atomic */
+	uint32_t owner; /* enum owner (drive.c); atomic */
+	uint32_t attends; /* a thread that waits wants to be the owner; atomic */
+	uint32_t turns; /* how often such a thread has been; atomic */
 	uint32_t stop; /* atomic */
 	int bell; /* eventfd: there is news */
 	int call; /* eventfd, which the helper alone reads: the owner has changed */
-	pthread_t helper; /* drive.c */
+	pthread_t helper;
 	struct comm_open o;
 	struct wire *wire;
 
@@ -235,13 +237,12 @@ int wire_address(struct comm *c, void *to);
 /* Moves messages; whether there were any. */
 bool wire_progress(struct comm *c);
 /*
- * wire_rest: tells others that they have to wake this end; false: something has come meanwhile. *ms: how long it may
- * sleep, or -1. wire_sleep: until there is a message, the bell rings, or the helper is called; owns nothing.
- * wire_look: takes what the sockets have. wire_rise: takes back what wire_rest has told.
+ * wire_rest: tells the other ends to wake this one. true: it may sleep for *ms, -1 for ever; false: a
+ * message has come meanwhile. wire_sleep: sleeps until a message comes, the bell rings, or the helper is
+ * called; any thread. wire_rise: after wire_rest, and a sleep if there was one.
  */
 bool wire_rest(struct comm *c, int *ms);
 void wire_sleep(struct comm *c, int ms);
-void wire_look(struct comm *c);
 void wire_rise(struct comm *c);
 /*
  * The thread waits for others. If more of them wait or work on its processor than on another one that it
@@ -261,9 +262,10 @@ void wire_release(struct comm *c, struct link *link, void *data);
 /* drive.c */
 uint64_t now_ns(void);
 int drive_begin(struct comm *c); /* 0, or -errno of pthread_create() */
-void drive_end(struct comm *c); /* the calling thread does not drive; then nobody does any more */
-bool drive_mine(const struct comm *c); /* this thread owns it */
+void drive_end(struct comm *c); /* ends the helper; no thread drives any more */
+bool drive_mine(const struct comm *c); /* is this thread the owner? */
 void drive_bell(struct comm *c); /* there is news; any thread */
+/* struct comm_driver's. */
 bool drive(struct comm *c, bool (*more)(void *arg), void *arg);
 
 /* comm.c */

@@ -387,11 +387,6 @@ void wire_sleep(struct comm *c, int ms)
 	poll(p, 2, ms);
 }
 
-void wire_look(struct comm *c)
-{
-	sockets(c, 0);
-}
-
 /* Says in all links that the thread sleeps, or no longer. */
 static void say(struct wire *w, uint32_t sleeps)
 {
@@ -422,7 +417,7 @@ bool wire_rest(struct comm *c, int *ms)
 void wire_rise(struct comm *c)
 {
 	say(c->wire, 0);
-	c->wire->polls = -1u; /* the next look at the sockets is soon */
+	c->wire->polls = -1u; /* the next turn looks at the sockets */
 }
 
 void wire_close(struct comm *c)

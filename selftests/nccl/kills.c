@@ -81,6 +81,7 @@ static void heard(ncclResult_t rc)
 	me->heard_ns = now_ns();
 	me->code = rc;
 	IS(rc, ncclRemoteError);
+	(void)ncclGroupEnd();		/* a call within a group may have failed: later calls would join the group */
 	OK(cudaStreamSynchronize(st));
 	OK(cudaDeviceSynchronize());
 	me->synced_ns = now_ns();

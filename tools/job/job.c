@@ -434,34 +434,31 @@ static void drop_refused(struct supervisor *s)
 
 static void serve(struct supervisor *s, int r, int fd, pid_t client)
 {
-	struct rundir_proxy *more, *p;
-	int serial = s->rank[r].serial, seat;
-	pid_t pid;
+	struct rundir_proxy *more, p = { .rank = r, .serial = s->rank[r].serial, .client = client };
 
 	if (s->info.proxies == JOB_PROXIES_MAX) {
 		refuse(s, fd, -EAGAIN, "the job has %d proxies, which is the limit",
 		       JOB_PROXIES_MAX);
 		return;
 	}
-	more = realloc(s->info.proxy, (s->info.proxies + 1) * sizeof(*p));
+	more = realloc(s->info.proxy, (s->info.proxies + 1) * sizeof(p));
 	if (!more) {
 		refuse(s, fd, -ENOMEM, "the launcher has no memory");
 		return;
 	}
 	s->info.proxy = more;
-	seat = comms_seat(&s->comms, -1);
-	pid = seat < 0 ? seat : start_proxy(s->job, r, serial, s->comms.fd, seat, fd);
-	if (pid < 0) {
-		comms_ended(&s->comms, seat);
-		refuse(s, fd, pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
-		       strerror(-pid));
+	/* While it waits for a proxy, the client lives: after that it may end at once. */
+	family_name(client, p.name);
+	p.seat = comms_seat(&s->comms, -1);
+	p.pid = p.seat < 0 ? p.seat : start_proxy(s->job, r, p.serial, s->comms.fd, p.seat, fd);
+	if (p.pid < 0) {
+		comms_ended(&s->comms, p.seat);
+		refuse(s, fd, p.pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
+		       strerror(-p.pid));
 		return;
 	}
 	close(fd);
-	p = &s->info.proxy[s->info.proxies++];
-	*p = (struct rundir_proxy){ .rank = r, .serial = serial, .pid = pid, .client = client,
-				    .seat = seat };
-	family_name(client, p->name);
+	s->info.proxy[s->info.proxies++] = p;
 	s->rank[r].serial++;
 	s->changed = true;
 }

@@ -145,8 +145,11 @@ static void begin(struct comm *c, struct op *op)
 
 	op->hash = *slot;
 	*slot = op;
-	op_wake(c, op);
 	flow_begin(c, op);
+	/* Now: others wait for what it sends. */
+	flow_run(c, op);
+	if (op->code || flow_ended(op))
+		op_wake(c, op);
 }
 
 /* What other threads have said. */

@@ -297,9 +297,10 @@ static bool early(struct comm *c, const struct msg *m, void *data, struct link *
 	return !!link;
 }
 
-static void count_in(struct comm *c, const struct msg *m)
+/* The owner alone counts; others read. */
+static void count(uint64_t *n, uint64_t more)
 {
-	__atomic_fetch_add(&c->n.received, m->len, __ATOMIC_RELAXED);
+	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
 }
 
 bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len)
@@ -338,7 +339,7 @@ bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *
 		device_lost(c, m->from);
 	if (rc < 0)
 		return false;
-	count_in(c, m);
+	count(&c->n.received, m->len);
 	op_wake(c, op);
 	return rc && link;
 }
@@ -384,8 +385,8 @@ static bool send_one(struct comm *c, struct op *op, struct flow_out *f)
 	}
 	f->sent += n;
 	op->outs_left -= f->sent == f->len;
-	__atomic_fetch_add(&c->n.sent, m.len, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&c->n.messages, 1, __ATOMIC_RELAXED);
+	count(&c->n.sent, m.len);
+	count(&c->n.messages, 1);
 	return true;
 }
 

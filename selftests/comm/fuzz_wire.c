@@ -211,6 +211,13 @@ static void propose(void)
 		start(d, how >> 6 & 1);
 }
 
+/* What is withdrawn does not start any more. */
+static void withdraw(struct doing *d, uint32_t e, uint8_t how)
+{
+	soft_withdraw(ends_of[e], d->honest ? OPS + 1 + how : d->order);
+	d->side[e].due &= d->honest;
+}
+
 static void cancel(struct doing *d)
 {
 	d->cancelled = true;
@@ -637,7 +644,7 @@ static void one_step(void)
 		if (how & 64)
 			sleep_once(e);
 		else if (how & 128 && ndoing && !d->side[e].started)
-			soft_withdraw(ends_of[e], d->honest ? OPS + 1 + how : d->order);
+			withdraw(d, e, how);
 		else if (how & 32)
 			hang_up(how & 1 ? &liar.to[e] : how & 2 ? &liar.tcp_to[e] : &liar.from[e]);
 		else if (ndoing)

@@ -380,42 +380,51 @@ static void await_grant(int listener)
 static void liar(uint32_t self)
 {
 	uint64_t x = 88172645463325252ull + self;
+	struct timeval patience = { .tv_sec = 60 };
 	char junk[4096];
 
-	for (int turn = 0; turn < 60; turn++) {
+	for (int turn = 0; turn < 72; turn++) {
+		enum { SMALL, UNSEALED, WRONG_KEY, JUNK, QUEUE, FILE_ON_DISK, KINDS } kind = turn % KINDS;
+		uint32_t to = turn / KINDS % self;
 		struct address a;
 		struct hello h = { .magic = HELLO_MAGIC, .from = self,
 			           .size = sizeof(struct link_memory) };
+		char name[] = "/tmp/lie.XXXXXX";
 		int fds[2], fd;
+		ssize_t got;
 		void *mem;
 
-		memcpy(&a, world->address[turn % self], sizeof(a));
+		memcpy(&a, world->address[to], sizeof(a));
 		memcpy(h.key, a.key, sizeof(h.key));
 		fd = dial(&a);
 		if (fd < 0)
-			world_fail("device %u does not listen any more", turn % self);
+			world_fail("device %u does not listen any more", to);
 		for (uint32_t i = 0; i < sizeof(junk); i++)
 			junk[i] = any(&x, 256);
-		fds[0] = memfd_create("lie", MFD_ALLOW_SEALING);
+		fds[0] = kind == FILE_ON_DISK ? mkstemp(name) : memfd_create("lie", MFD_ALLOW_SEALING);
+		if (kind == FILE_ON_DISK)
+			unlink(name);
 		fds[1] = memfd_create("bell", 0);
-		if (ftruncate(fds[0], turn % 5 ? sizeof(struct link_memory) : 4096))
-			world_fail("memfd");
-		/* Of 5 turns: too small, not sealed, a wrong key, junk, and a queue of nonsense. */
-		if (turn % 5 != 1)
+		if (ftruncate(fds[0], kind == SMALL ? 4096 : sizeof(struct link_memory)))
+			world_fail("memory");
+		if (kind != UNSEALED && kind != FILE_ON_DISK)
 			fcntl(fds[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-		if (turn % 5 == 2)
+		if (kind == WRONG_KEY)
 			h.key[3] ^= 1;
-		if (turn % 5 == 3) {
+		if (kind == JUNK) {
 			send(fd, junk, 1 + any(&x, sizeof(junk) - 1), MSG_NOSIGNAL);
 		} else {
 			mem = mmap(NULL, sizeof(struct link_memory), PROT_READ | PROT_WRITE,
 			           MAP_SHARED, fds[0], 0);
-			if (turn % 5 == 4)
+			if (kind == QUEUE)
 				scribble(mem, &x, self);
 			give(fd, &h, sizeof(h), fds);
 			munmap(mem, sizeof(struct link_memory));
 		}
-		usleep(3000);
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+		got = kind == QUEUE ? usleep(3000) : recv(fd, junk, 1, 0);
+		if (got > 0 || (got < 0 && errno == EAGAIN))
+			world_fail("device %u keeps a link of kind %d", to, kind);
 		close(fds[0]);
 		close(fds[1]);
 		close(fd);

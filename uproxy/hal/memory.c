@@ -85,7 +85,8 @@ int hal_host_reads(struct hal *h, uint64_t va)
 	CUmemLocation host = { .type = CU_MEM_LOCATION_TYPE_HOST };
 	unsigned long long flags = 0;
 
-	return h->drv.cuMemGetAccess && !h->drv.cuMemGetAccess(&flags, &host, va) &&
+	/* NVIDIA's driver 580 says so of an H200's memory, too, which the host cannot read. */
+	return h->own_memory && h->drv.cuMemGetAccess && !h->drv.cuMemGetAccess(&flags, &host, va) &&
 	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 

@@ -292,7 +292,7 @@ END {
 	print "- *partial*: it works, and what follows is refused."
 	print "- *refused*: the call returns the CUDA error that says so, and `SINGVGPU_LOG=1` has the reason."
 	print "- *untested*: it is there, and no test program calls it with success."
-	print "- *not run*: nothing has been run on an NVIDIA GPU yet ([gpu-results.md](gpu-results.md)); what is"
+	print "- *not run*: few programs have been run on an NVIDIA GPU ([gpu-results.md](gpu-results.md)); what is"
 	print "  refused there is refused before it reaches the driver.\n"
 	print "Versions of a function (`_v2`), and its forms for per-thread streams, count as one. NCCL has a page of"
 	print "its own, [nccl.md](nccl.md).\n"

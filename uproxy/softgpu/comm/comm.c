@@ -146,7 +146,7 @@ static void begin(struct comm *c, struct op *op)
 	op->hash = *slot;
 	*slot = op;
 	flow_begin(c, op);
-	/* Now: others wait for what it sends. */
+	/* Not in the next turn: other devices wait for what this one sends. */
 	flow_run(c, op);
 	if (op->code || flow_ended(op))
 		op_wake(c, op);

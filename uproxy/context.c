@@ -49,6 +49,14 @@ int sv_enter(struct sv_session *s, uint64_t ctx)
 	return 0;
 }
 
+void sv_enter_any(struct sv_session *s)
+{
+	if (here_handle && here_ended == __atomic_load_n(&ended, __ATOMIC_ACQUIRE))
+		return;
+	context_forget();
+	s->hal.drv.cuCtxSetCurrent(s->hal.primary);
+}
+
 static int bind_context(struct call *k, uint64_t handle, CUcontext real, bool primary)
 {
 	struct context *c = calloc(1, sizeof(*c));

@@ -272,6 +272,8 @@ struct context {
 /* The calling thread's current context, as sv_enter left it. */
 struct context *context_here(void);
 void context_forget(void);	/* the driver's current context was changed without sv_enter */
+/* Any live context, for driver calls that need one, whichever it is: the thread's, or the primary one. */
+void sv_enter_any(struct sv_session *s);
 
 /*
  * uproxy_stream_find: the stream of a handle; SV_STREAM_LEGACY is the current context's. stream_use

@@ -152,6 +152,7 @@ static void run_record(void *arg)
 
 	running = e;
 	await_turn(e);
+	sv_enter_any(k->c.session);
 	rc = record_run(e->what, k);
 	worker_end_turn();
 	running = NULL;

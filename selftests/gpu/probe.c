@@ -127,6 +127,14 @@ CUmodule load_kernels(void)
 	return m;
 }
 
+CUlibrary load_library(void)
+{
+	CUlibrary l;
+
+	CHECK(cuLibraryLoadData, &l, kernels, NULL, NULL, 0, NULL, NULL, 0);
+	return l;
+}
+
 CUfunction function(const char *name)
 {
 	CUfunction f;
@@ -187,6 +195,7 @@ static const struct {
 	{ "extra", probe_extra },
 	{ "hold", probe_hold },
 	{ "link", probe_link },
+	{ "params", probe_params },
 	{ "register", probe_register },
 	{ "reset", probe_reset },
 	{ "share", probe_share },

@@ -42,6 +42,7 @@ void begin(void);
 void begin_context(void);
 int attribute(CUdevice_attribute a);
 CUmodule load_kernels(void);
+CUlibrary load_library(void);
 CUfunction function(const char *name);
 /* Parameters are 8 bytes each. */
 CUresult launch(CUfunction f, CUstream s, int n, const uint64_t *params);
@@ -62,6 +63,7 @@ int probe_driver_checkpoint(int argc, char **argv);
 int probe_extra(int argc, char **argv);
 int probe_hold(int argc, char **argv);
 int probe_link(int argc, char **argv);
+int probe_params(int argc, char **argv);
 int probe_register(int argc, char **argv);
 int probe_reset(int argc, char **argv);
 int probe_share(int argc, char **argv);

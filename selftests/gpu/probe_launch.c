@@ -230,6 +230,40 @@ int probe_extra(int argc, char **argv)
 	return 0;
 }
 
+static void ask_params(CUlibrary lib, const char *name, const char *where)
+{
+	size_t n = 0, off, size;
+	CUkernel k;
+	CUresult rc;
+	int threads = 0;
+
+	CHECK(cuLibraryGetKernel, &k, lib, name);
+	while (!(rc = DRIVER(cuKernelGetParamInfo)(k, n, &off, &size)))
+		n++;
+	printf("%s %s: %zu parameters, then %s;", name, where, n, code(rc));
+	rc = DRIVER(cuKernelGetAttribute)(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k, 0);
+	printf(" max threads %d %s\n", threads, code(rc));
+}
+
+/* The proxy asks on threads that may have had no context yet. */
+int probe_params(int argc, char **argv)
+{
+	CUlibrary lib;
+	CUcontext ctx;
+
+	(void)argc, (void)argv;
+	begin_context();
+	lib = load_library();
+	CHECK(cuCtxGetCurrent, &ctx);
+	CHECK(cuCtxSetCurrent, NULL);
+	ask_params(lib, "store", "without a context");
+	ask_params(lib, "nothing", "without a context");
+	CHECK(cuCtxSetCurrent, ctx);
+	ask_params(lib, "store", "in a context");
+	ask_params(lib, "nothing", "in a context");
+	return 0;
+}
+
 int probe_bignodes(int argc, char **argv)
 {
 	static char many[8000];

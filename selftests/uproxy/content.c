@@ -419,6 +419,9 @@ static void restore(struct local *l)
 	store_close(st);
 }
 
+/* As NVIDIA's driver: it says that the host may read device memory, and does not tell of its own. */
+static bool like_nvidia;
+
 static void fill_and_dump(void *arg)
 {
 	struct made m;
@@ -427,6 +430,8 @@ static void fill_and_dump(void *arg)
 	everything(l, &m, 1000, false);
 	if (arg)
 		setenv("SINGVGPU_CONTENT", arg, 1);
+	if (like_nvidia)
+		l->s.hal.own_memory = NULL;
 	dump(l);
 	CHECK_EQ(sh->rc, 0);
 	everything(l, &m, 1000, true);	/* nothing was changed */
@@ -458,6 +463,15 @@ TEST_F(content, comes_back_in_another_process)
 {
 	ASSERT_EQ(local_child(fill_and_dump, NULL), 0);
 	EXPECT_STREQ(sh->stats.digests, "direct");
+	EXPECT_EQ(local_child(restore_and_look, NULL), 0);
+}
+
+/* The host's read faults there. */
+TEST_F(content, the_host_is_not_trusted_to_read_the_device)
+{
+	like_nvidia = true;
+	ASSERT_EQ(local_child(fill_and_dump, NULL), 0);
+	EXPECT_STRNE(sh->stats.digests, "direct");
 	EXPECT_EQ(local_child(restore_and_look, NULL), 0);
 }
 

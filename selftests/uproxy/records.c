@@ -153,4 +153,83 @@ TEST(what_loads_something_is_executed_in_the_order_of_the_log)
 	EXPECT_EQ(local_child(errands, NULL), 0);
 }
 
+static CUcontext current;
+static uint64_t enters;
+
+static int look(struct call *k)
+{
+	CHECK_EQ(k->c.session->hal.drv.cuCtxGetCurrent(&current), 0);
+	if (enters)
+		CHECK_EQ(sv_enter(k->c.session, enters), 0);
+	return 0;
+}
+
+static void looks(struct local *l)
+{
+	struct record r = { .name = "look", .fn = look, .flags = RECORD_WORKER };
+	struct call k = { .c = { .session = &l->s, .driver = &l->s.hal.drv, .data = "",
+				 .op = SV_OP_X_FUNC_INFO } };
+
+	CHECK_EQ(worker_call(&r, &k), 0);
+	while (!worker_idle())
+		usleep(1000);
+}
+
+static void looks_at_contexts(void *arg)
+{
+	struct local *l = local_open();
+	uint64_t other = local_handle(l, SV_T_CUcontext);
+
+	(void)arg;
+	looks(l);
+	CHECK(current == l->s.hal.primary);
+	CHECK_EQ(SEND(l, SV_OP_cuCtxCreate_v4, (struct sv_ctx_new){ other, 0, 0 }), 0);
+	enters = other;
+	looks(l);
+	enters = 0;
+	looks(l);
+	CHECK(current && current != l->s.hal.primary);
+	CHECK_EQ(SEND(l, SV_OP_cuCtxDestroy_v2, (struct sv_ctx_end){ other }), 0);
+	looks(l);
+	CHECK(current == l->s.hal.primary);
+}
+
+TEST(a_worker_is_in_a_context_that_lives)
+{
+	EXPECT_EQ(local_child(looks_at_contexts, NULL), 0);
+}
+
+static CUresult last;
+
+static CUresult after_one_parameter(CUkernel f, size_t i, size_t *off, size_t *size)
+{
+	(void)f;
+	*off = 0;
+	*size = 8;
+	return i ? last : CUDA_SUCCESS;
+}
+
+static void asks_for_parameters(void *arg)
+{
+	static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+		".visible .entry one(.param .u64 p)\n{\n\tret;\n}\n";
+	struct local *l = local_open();
+	struct sv_by_name a = { .from = local_load(l, text, sizeof(text), SV_IMAGE_ARENA),
+				.info = l->arena, .cap = 4096, .name_len = sizeof("one") };
+
+	(void)arg;
+	l->s.hal.drv.cuKernelGetParamInfo = after_one_parameter;
+	last = CUDA_ERROR_INVALID_VALUE;
+	a.handle = local_handle(l, SV_T_CUkernel);
+	CHECK_EQ(local_send(l, SV_OP_cuLibraryGetKernel, &a, sizeof(a), "one", 4, NULL), 0);
+	last = CUDA_ERROR_INVALID_CONTEXT;
+	a.handle = local_handle(l, SV_T_CUkernel);
+	CHECK_EQ(local_send(l, SV_OP_cuLibraryGetKernel, &a, sizeof(a), "one", 4, NULL), last);
+}
+
+TEST(a_kernel_has_its_parameters_or_an_error)
+{
+	EXPECT_EQ(local_child(asks_for_parameters, NULL), 0);
+}
+
 TEST_HARNESS_MAIN

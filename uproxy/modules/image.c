@@ -450,11 +450,12 @@ static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64
 	struct sv_func_info head = { 0 };
 	size_t off, size, room;
 	uint8_t *to = arena_at(s, at);
+	CUresult r;
 
 	if (cap < sizeof(head))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	room = (cap - sizeof(head)) / sizeof(head.param[0]);
-	for (; !param_info(h, kernel, f, head.params, &off, &size); head.params++) {
+	for (; !(r = param_info(h, kernel, f, head.params, &off, &size)); head.params++) {
 		uint32_t p[2] = { off, size };
 
 		if (head.params == room)
@@ -464,6 +465,8 @@ static CUresult describe(struct sv_session *s, bool kernel, CUfunction f, uint64
 		if (off + size > head.param_bytes)
 			head.param_bytes = off + size;
 	}
+	if (r != CUDA_ERROR_INVALID_VALUE)	/* which says that there is no such parameter */
+		return r;
 	describe_attrs(s, kernel, f, head.attr);
 	if (!s->replay)
 		memcpy(to, &head, sizeof(head));

@@ -27,6 +27,7 @@
 #include "merge.h"
 #include "proto.h"
 
+#define LINGER_MS	2000	/* for what the ranks left running to end by itself */
 #define PROXY_LEAVE_MS	2000	/* for a proxy to see its client's end */
 #define PROXY_TERM_MS	1000	/* for a proxy to end after SIGTERM */
 #define ORPHAN_MS	800	/* at most, for ranks that have lost `run` to end after SIGTERM */
@@ -606,20 +607,29 @@ static bool childless(void)
 	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) && errno == ECHILD;
 }
 
-static void ranks_ended(struct supervisor *s)
+/* Asks what the ranks have left running to end. */
+static void ask_family(struct supervisor *s)
 {
 	char names[256];
 	int n = childless() ? 0 : family(s, 0, names, sizeof(names));
 
-	enter(s, FAMILY, at_most(s, s->job->opt->grace_ms, ORPHAN_LEAVE_MS));
-	if (!s->taken)
-		own_stop(&s->own);
-	if (!n)
-		return;
-	if (!s->failed && !s->told && !s->orphaned)
+	s->deadline = now_ms() + at_most(s, s->job->opt->grace_ms, ORPHAN_LEAVE_MS);
+	s->pressed = 1;
+	if (n && !s->failed && !s->told && !s->orphaned)
 		say("the command has ended and left %d process%s running, ended now: %s", n,
 		    n > 1 ? "es" : "", names);
-	family(s, SIGTERM, NULL, 0);
+	if (n)
+		family(s, SIGTERM, NULL, 0);
+}
+
+static void ranks_ended(struct supervisor *s)
+{
+	enter(s, FAMILY, LINGER_MS);
+	if (!s->taken)
+		own_stop(&s->own);
+	/* Other processes of a rank that has done its work may be about to end. */
+	if (s->failed || s->told || s->orphaned)
+		ask_family(s);
 }
 
 static void step_run(struct supervisor *s)
@@ -641,6 +651,8 @@ static void step_family(struct supervisor *s)
 	reap(s);
 	if (childless() || (!s->info.init && !s->own.child && !family(s, 0, NULL, 0))) {
 		enter(s, PROXIES, at_most(s, PROXY_LEAVE_MS, ORPHAN_LEAVE_MS));
+	} else if (now_ms() >= s->deadline && !s->pressed) {
+		ask_family(s);
 	} else if (now_ms() >= s->deadline) {
 		family(s, SIGKILL, NULL, 0);
 		if (s->info.init)

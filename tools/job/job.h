@@ -20,7 +20,7 @@
  *   RUN ─ step_run ─► FAMILY ─ step_family ─► PROXIES ─ step_proxies ─► OUTPUT ─ step_output ─► END
  *
  *   RUN      a rank has failed, or the front is dead: TERM to the others, KILL after the grace time
- *   FAMILY   processes that the ranks have left running: TERM, KILL
+ *   FAMILY   processes that the ranks have left running: 2 s if all ended well, TERM, KILL
  *   PROXIES  proxies end since their clients have; else TERM, KILL
  *   OUTPUT   the prefixer writes the rest of the output
  */

@@ -725,9 +725,11 @@ static CUresult launch(struct exec *x, struct stream *s)
 	return r;
 }
 
-static CUresult elsewhere(void)
+/* A graph without nodes belongs to the device that was current when it was instantiated. */
+static CUresult may_be_elsewhere(const struct exec *x)
 {
-	return sv_unsupported("launching a graph", "its nodes are on another device than the stream");
+	return x->g->n ? sv_unsupported("launching a graph", "its nodes are on another device than the stream") :
+			 CUDA_SUCCESS;
 }
 
 API CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
@@ -741,7 +743,7 @@ API CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	if (capture_on(s))
 		return graph_unlock(capture_graph(s, x->g));
 	if (x->session != here)
-		return graph_unlock(elsewhere());
+		return graph_unlock(may_be_elsewhere(x));
 	return x->pieces ? pieces_launch(x, s) : launch(x, s);
 }
 
@@ -750,16 +752,20 @@ API CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 	struct sv_graph_launch a = { 0 };
 	struct stream *s;
 	struct exec *x;
+	bool elsewhere;
 
 	TRY(stream_find(hStream, &s));
 	ON(s->o.ctx->session);
 	TRY(lock_exec(hGraphExec, &x));
 	a.exec = x->handle;
-	if (x->session == here && x->pieces && !capture_on(s))
+	elsewhere = x->session != here;
+	if (!elsewhere && x->pieces && !capture_on(s))
 		return pieces_upload(x, s);
-	TRY(graph_unlock(x->session == here ? CUDA_SUCCESS : elsewhere()));
+	TRY(graph_unlock(elsewhere ? may_be_elsewhere(x) : CUDA_SUCCESS));
 	if (capture_on(s))
 		return capture_refuse(s);
+	if (elsewhere)
+		return CUDA_SUCCESS;
 	a.ctx = s->o.ctx->o.handle;
 	a.stream = s->wire;
 	return send_async(SV_OP_cuGraphUpload, &a, sizeof(a), NULL, 0);

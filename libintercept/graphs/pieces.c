@@ -555,6 +555,7 @@ CUresult pieces_new(struct exec *x, const void *desc, size_t len, const struct b
 	if (!r) {
 		r = cut_up(&c, x->pieces, desc);
 		cuCtxPopCurrent_v2(&was);
+		here = x->session;	/* the thread's context may be on another device */
 	}
 	cut_free(&c);
 	if (!r)

@@ -24,12 +24,49 @@ static double of(size_t i, void *arg)
 	return value(*(int *)arg, i);
 }
 
-static void all_reduce(ncclComm_t *comm, int ncomms, void **p, cudaStream_t *st)
+static void all_reduce(ncclComm_t *comm, int ncomms, size_t count, void **p, cudaStream_t *st)
 {
 	OK(ncclGroupStart());
 	for (int d = 0; d < ncomms; d++)
-		OK(ncclAllReduce(p[d], p[d], COUNT, ncclFloat, ncclSum, comm[d], st[d]));
+		OK(ncclAllReduce(p[d], p[d], count, ncclFloat, ncclSum, comm[d], st[d]));
 	OK(ncclGroupEnd());
+}
+
+/* Graphs of all devices are instantiated and launched while one device is current. */
+static void captured(ncclComm_t *comm, const int *list, void **p, cudaStream_t *st, size_t count)
+{
+	cudaGraph_t graph[MAX];
+	cudaGraphExec_t exec[MAX];
+	void *to[MAX];
+
+	for (int d = 0; d < n; d++) {
+		OK(cudaSetDevice(list[d]));
+		to[d] = device(ncclFloat, COUNT, of, &d);
+	}
+	for (int d = 0; d < n; d++) {
+		OK(cudaSetDevice(list[d]));
+		OK(cudaStreamBeginCapture(st[d], cudaStreamCaptureModeThreadLocal));
+		if (count)
+			OK(cudaMemcpyAsync(to[d], p[d], count * 4, cudaMemcpyDeviceToDevice, st[d]));
+	}
+	all_reduce(comm, n, count, to, st);
+	for (int d = 0; d < n; d++)
+		OK(cudaStreamEndCapture(st[d], &graph[d]));
+	for (int d = 0; d < n; d++)
+		OK(cudaGraphInstantiate(&exec[d], graph[d], 0));
+	for (int d = 0; d < n; d++) {
+		OK(cudaGraphUpload(exec[d], st[d]));
+		OK(cudaGraphLaunch(exec[d], st[d]));
+	}
+	for (int d = 0; d < n; d++) {
+		OK(cudaSetDevice(list[d]));
+		if (count)
+			EXPECT(to[d], ncclFloat, COUNT, st[d], sum_of_all, NULL);
+		OK(cudaStreamSynchronize(st[d]));
+		OK(cudaGraphExecDestroy(exec[d]));
+		OK(cudaGraphDestroy(graph[d]));
+		OK(cudaFree(to[d]));
+	}
 }
 
 static void refusals(void)
@@ -63,6 +100,9 @@ int main(void)
 	}
 	OK(cudaSetDevice(0));
 	OK(ncclCommInitAll(comm, n, list));
+	captured(comm, list, p, st, COUNT);
+	captured(comm, list, p, st, 0);
+	OK(cudaSetDevice(0));
 	for (int d = 0; d < n; d++) {
 		OK(ncclCommCuDevice(comm[d], &v));
 		IS(v, list[d]);
@@ -70,7 +110,7 @@ int main(void)
 		IS(v, d);
 	}
 	/* the current device does not matter, and stays */
-	all_reduce(comm, n, p, st);
+	all_reduce(comm, n, COUNT, p, st);
 	OK(cudaGetDevice(&v));
 	IS(v, 0);
 	for (int d = 0; d < n; d++) {
@@ -88,7 +128,7 @@ int main(void)
 		OK(ncclCommCount(half[d], &v));
 		IS(v, (n + (d % 2 == 0)) / 2);
 	}
-	all_reduce(half, n, p, st);
+	all_reduce(half, n, COUNT, p, st);
 	for (int d = 0; d < n; d++) {
 		OK(cudaSetDevice(list[d]));
 		OK(cudaStreamSynchronize(st[d]));

@@ -809,14 +809,21 @@ static int sleep_for_answer(struct ring *r, struct singvgpu_cpl *c, uint64_t seq
 	return rc;
 }
 
-static __attribute__((noinline)) int await_slow(struct ring *r, struct ring_ticket *t, bool bell,
-						int64_t timeout_ns)
+static int spin_or_sleep(struct ring *r, const struct ring_ticket *t, bool bell, int64_t timeout_ns)
 {
 	struct singvgpu_cpl *c = &r->cpl[t->slot];
 	bool spun = !bell && spin_for_answer(r, c, t->seq);
 	int rc = spun ? 0 : sleep_for_answer(r, c, t->seq, bell, timeout_ns);
 
 	ring_spin_adapt(&r->tx.spin, spun);
+	return rc;
+}
+
+static __attribute__((noinline)) int await_slow(struct ring *r, struct ring_ticket *t, bool bell,
+						int64_t timeout_ns)
+{
+	int rc = spin_or_sleep(r, t, bell, timeout_ns);
+
 	if (rc)
 		store_release(&r->slot[t->slot], t->seq);
 	return rc;
@@ -854,6 +861,20 @@ int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *dat
 	if (unlikely(!r->ctl))
 		return -ECHILD;
 	return await(r, t, false, status, data, cap, len, timeout_ns);
+}
+
+int ring_expect(struct ring *r, const struct ring_ticket *t, int64_t timeout_ns)
+{
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	return spin_or_sleep(r, t, false, timeout_ns);
+}
+
+/* A record is answered before or after the ring's head has passed it. */
+bool ring_taken(const struct ring *r, const struct ring_ticket *t)
+{
+	return !r->ctl || load_acquire(&r->ctl->head) >= t->seq ||
+	       load_acquire(&r->cpl[t->slot].seq) == t->seq;
 }
 
 int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,

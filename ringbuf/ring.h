@@ -209,6 +209,13 @@ int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *dat
 	       uint32_t *len, int64_t timeout_ns);
 
 /*
+ * ring_expect: ring_await that leaves the answer and the ticket for ring_await: 0 it is there, -ETIMEDOUT not yet.
+ * ring_taken: has the proxy taken the request, or answered it? No system call.
+ */
+int ring_expect(struct ring *r, const struct ring_ticket *t, int64_t timeout_ns);
+bool ring_taken(const struct ring *r, const struct ring_ticket *t);
+
+/*
  * ring_call: ring_request and ring_await; if the proxy sleeps, one system call wakes it and waits.
  */
 int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,

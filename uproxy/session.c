@@ -143,6 +143,7 @@ int session_arena(struct sv_session *s, int home, struct why *why)
 	if (rc)
 		return rc;
 	s->arena = arena;
+	hostfunc_begin(s);
 	snprintf(s->stat->backend, sizeof(s->stat->backend), "%s", session_backend(s));
 	return why_text(why, window_init(s), "");
 }

@@ -464,6 +464,7 @@ void wanted_next(struct sv_session *s, uint64_t of, uint32_t number);
 
 int do_host_func(struct call *k);		/* hostfunc.c */
 int do_next_call(struct call *k);
+void hostfunc_begin(struct sv_session *s);	/* its shared state is mapped */
 void hostfunc_due(uint64_t id);		/* a graph has reached it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
 unsigned int hostfunc_open(void);		/* their number */

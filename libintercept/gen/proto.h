@@ -40,7 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SV_PROTO_VERSION	4u
+#define SV_PROTO_VERSION	5u
 
 /* The default place of the window; sv_shared has the actual one. */
 #define SV_WINDOW_BASE		0x200000000000ull
@@ -129,6 +129,14 @@ struct sv_device {
 	uint8_t attr_ok[SV_ATTRS_MAX];	/* 1: the driver knows it */
 };
 
+#define SV_DUE			256		/* host functions in sv_shared.due */
+
+struct sv_next_call {		/* also the answer of SV_OP_X_NEXT_CALL */
+	uint64_t id;		/* 0: none, ask again; a freeze leaves no request unanswered */
+	int32_t status;		/* of the stream: CUDA_SUCCESS, or its error */
+	uint32_t pad;
+};
+
 struct sv_shared {
 	uint32_t magic;
 	uint32_t version;
@@ -170,7 +178,32 @@ struct sv_shared {
 		uint64_t tail;		/* client, release */
 		uint64_t dropped;	/* proxy: bytes */
 	} print[2];			/* stdout, stderr */
+
+	/*
+	 * Host functions that became due while no SV_OP_X_NEXT_CALL was open. A request may stand in the
+	 * ring behind records that the driver takes only when one of these has run, since its queues
+	 * are full; so the client looks here until the proxy has taken its request. Positions run freely.
+	 */
+	struct sv_due {
+		uint32_t head;		/* proxy, release */
+		uint32_t tail;		/* whoever takes one: sv_due_take */
+		struct sv_next_call call[SV_DUE];
+	} due;
 };
+
+/* Takes the oldest one. 0: there is none. Any thread of both sides. */
+static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
+{
+	uint32_t tail = __atomic_load_n(&d->tail, __ATOMIC_ACQUIRE);
+
+	while (tail != __atomic_load_n(&d->head, __ATOMIC_ACQUIRE)) {
+		*call = d->call[tail % SV_DUE];	/* nobody writes it before tail has passed it */
+		if (__atomic_compare_exchange_n(&d->tail, &tail, tail + 1, 0, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			return 1;
+	}
+	return 0;
+}
 
 /* --------------------------------------------------------------------------- records by hand
  *
@@ -449,18 +482,13 @@ struct sv_launch {
 /*
  * Host functions. SV_OP_cuLaunchHostFunc: when the stream reaches it, the client runs call id, then
  * stores id at the arena offset word; the stream continues when the word is >= id. A stream's ids
- * grow, and its word stays the same. SV_OP_X_NEXT_CALL is answered as soon as a call is due.
+ * grow, and its word stays the same. SV_OP_X_NEXT_CALL is answered as soon as a call is due, with
+ * sv_next_call; see also sv_shared.due.
  */
 struct sv_host_func {
 	uint64_t ctx, stream;
 	uint64_t id;
 	uint64_t word;
-};
-
-struct sv_next_call {
-	uint64_t id;		/* 0: none, ask again; a freeze leaves no request unanswered */
-	int32_t status;		/* of the stream: CUDA_SUCCESS, or its error */
-	uint32_t pad;
 };
 
 /* VMM (log). SV_OP_cuMemCreate (answered), SV_OP_cuMemRelease, SV_OP_cuMemMap, SV_OP_cuMemUnmap,
@@ -736,7 +764,7 @@ _Static_assert(sizeof(struct sv_window) == 16, "wire");
 _Static_assert(sizeof(struct sv_connect) == 288, "wire");
 _Static_assert(sizeof(struct sv_connected) == 256, "wire");
 _Static_assert(sizeof(struct sv_device) == 1592, "wire");
-_Static_assert(sizeof(struct sv_shared) == 26000, "wire");
+_Static_assert(sizeof(struct sv_shared) == 30104, "wire");
 _Static_assert(sizeof(struct sv_print) == 40, "wire");
 _Static_assert(sizeof(struct sv_map) == 16, "wire");
 _Static_assert(sizeof(struct sv_pieces) == 24, "wire");

@@ -4,6 +4,7 @@
  *
  *   cuLaunchHostFunc ── id, word ──► proxy: the stream reaches it, waits for word >= id
  *   runner ◄── SV_OP_X_NEXT_CALL: id is due ── runs it, stores id in word ──► the stream continues
+ *      ◄── sv_shared.due, while the request waits in the ring for a proxy that waits for the device
  *
  * A device's runner starts with the first host function on one of its streams and requests the next
  * call for ever; it runs one call at a time, as NVIDIA's driver does. A stream's ids grow, so that one
@@ -12,6 +13,7 @@
 #include "client.h"
 #include "hostfunc.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -27,6 +29,7 @@ struct call {
 };
 
 #define BUCKETS 1024
+#define LOOK_NS	100000		/* between two looks at sv_shared.due */
 
 struct calls {			/* locks.hostfunc */
 	struct call *bucket[BUCKETS];	/* by id */
@@ -66,6 +69,21 @@ static void run(const struct sv_next_call *due)
 	free(c);
 }
 
+/* Runs what is due without the request's answer, until the proxy has taken the request. */
+static void run_meanwhile(struct ring_ticket *t)
+{
+	/* The one part of the proxy's shared state that the client writes, but for the output's. */
+	struct sv_due *told = (struct sv_due *)&here->shared->due;
+	struct sv_next_call due;
+
+	while (!ring_taken(here->ring, t)) {
+		if (sv_due_take(told, &due))
+			run(&due);
+		else if (ring_expect(here->ring, t, LOOK_NS) != -ETIMEDOUT)
+			break;
+	}
+}
+
 static void *runner(void *arg)
 {
 	struct sv_next_call due;
@@ -82,6 +100,7 @@ static void *runner(void *arg)
 		 */
 		if (ring_request_anyway(here->ring, &t, SV_OP_X_NEXT_CALL, NULL, 0, NULL, 0))
 			break;
+		run_meanwhile(&t);
 		if (ring_await(here->ring, &t, NULL, &due, sizeof(due), NULL, -1))
 			break;
 		if (due.id)

@@ -98,7 +98,8 @@ ifeq ($(SAN),)
 TEST_PROGRAMS += $(JOB_WITHOUT_PTX) $(JOB_WITHOUT_PTX).fatbin
 HOST_TESTS += selftests/jobs/test-warm
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
-	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices
+	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices \
+	selftests/jobs/test-queues
 TEST_PROGRAMS += $(CHECKED)/libcuda.so.1
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900

@@ -984,8 +984,8 @@ static int changed_copy(FIXTURE_DATA(restore) *self, const struct ctl_ref *from,
 	return rc;
 }
 
-#define PROXY_SPEAKS	"this proxy 4"
-_Static_assert(SV_PROTO_VERSION == 4, "PROXY_SPEAKS");
+#define PROXY_SPEAKS	"this proxy 5"
+_Static_assert(SV_PROTO_VERSION == 5, "PROXY_SPEAKS");
 
 /* Each object says its version: another one is named beside ours, and never called damaged. */
 TEST_F(restore, another_version_of_anything_is_named_with_ours)

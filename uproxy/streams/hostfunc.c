@@ -5,7 +5,10 @@
  *   stream: … ─► callback: id is due ─► wait until the arena's word is >= id ─► …
  *   client: SV_OP_X_NEXT_CALL ◄─ id; calls the function; stores id in the word
  *
- * No thread of the driver waits for the client.
+ * No thread of the driver waits for the client. The consumer may: NVIDIA's queues have an end, and a
+ * call into a full one returns when the device has done some of its work, which may be behind a
+ * host function. The request for that function may then be in the ring behind the consumer. So what is due
+ * without an open request is told in sv_shared.due, for which the client needs no record.
  */
 #include <stdlib.h>
 
@@ -19,7 +22,9 @@ struct due {
 	int32_t status;
 };
 
-static struct due *first, **last = &first;
+static struct sv_due *told;
+static uint32_t told_head;	/* told's own is never read back while we live */
+static struct due *first, **last = &first;	/* for which told has no room */
 static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,6 +34,32 @@ static void say_due(const struct answer *a, const struct due *d)
 	struct sv_next_call n = { .id = d->id, .status = d->status };
 
 	answer_now(a, CUDA_SUCCESS, &n, sizeof(n));
+}
+
+void hostfunc_begin(struct sv_session *s)
+{
+	told = &s->shared->due;
+}
+
+/* Under the lock. */
+static void tell_due(void)
+{
+	static bool begun;
+	struct due *d;
+
+	if (!begun) {
+		told_head = __atomic_load_n(&told->head, __ATOMIC_RELAXED);	/* of the session that was saved */
+		begun = true;
+	}
+	while ((d = first) && told_head - __atomic_load_n(&told->tail, __ATOMIC_ACQUIRE) < SV_DUE) {
+		told->call[told_head % SV_DUE] = (struct sv_next_call){ .id = d->id,
+									.status = d->status };
+		__atomic_store_n(&told->head, ++told_head, __ATOMIC_RELEASE);
+		first = d->next;
+		if (!first)
+			last = &first;
+		free(d);
+	}
 }
 
 static void due_now(void *arg, CUresult status)
@@ -42,6 +73,7 @@ static void due_now(void *arg, CUresult status)
 	if (!nopen) {
 		*last = d;
 		last = &d->next;
+		tell_due();
 		pthread_mutex_unlock(&lock);
 		return;
 	}
@@ -67,31 +99,24 @@ void hostfunc_due(uint64_t id)
 
 int do_next_call(struct call *k)
 {
-	struct due *d;
+	struct sv_next_call n;
+	int rc = 0;
 
 	if (!k->cpl)
 		return sv_bad(&k->c, "a request for host functions that is not answered");
 	pthread_mutex_lock(&lock);
-	d = first;
-	if (d) {
-		first = d->next;
-		if (!first)
-			last = &first;
-	} else if (nopen < OPEN_MAX) {
-		open_requests[nopen++] = answer_later(k);
-		pthread_mutex_unlock(&lock);
-		return CALL_LATER;
-	}
-	pthread_mutex_unlock(&lock);
-	if (d) {
-		struct sv_next_call n = { .id = d->id, .status = d->status };
-
+	tell_due();
+	if (sv_due_take(told, &n)) {
 		memcpy(k->c.reply, &n, sizeof(n));
 		k->c.reply_len = sizeof(n);
-		free(d);
-		return 0;
+	} else if (nopen < OPEN_MAX) {
+		open_requests[nopen++] = answer_later(k);
+		rc = CALL_LATER;
+	} else {
+		rc = sv_bad(&k->c, "too many requests for host functions");
 	}
-	return sv_bad(&k->c, "too many requests for host functions");
+	pthread_mutex_unlock(&lock);
+	return rc;
 }
 
 unsigned int hostfunc_open(void)

@@ -61,21 +61,22 @@ const struct profile *profile = &own;
 bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks,
 	profile_moved_variables;
 
-unsigned int profile_slow_maps, profile_slow_pins;
+unsigned int profile_slow_maps, profile_slow_pins, profile_queue;
 char profile_neighbours[256];
 
 static const struct {
 	const char *name;
 	bool *on;
-	unsigned int *us;	/* "=US" follows the name */
+	unsigned int *n;	/* "=N" follows the name */
 	char *path;		/* "=FILE" */
 } options[] = {
 	{ "no-hints", .on = &profile_no_hints },
 	{ "window-taken", .on = &profile_window_taken },
 	{ "late-window", .on = &profile_late_window },
 	{ "late-callbacks", .on = &profile_late_callbacks },
-	{ "slow-maps", .us = &profile_slow_maps },
-	{ "slow-pins", .us = &profile_slow_pins },
+	{ "slow-maps", .n = &profile_slow_maps },
+	{ "slow-pins", .n = &profile_slow_pins },
+	{ "queue", .n = &profile_queue },
 	{ "moved-variables", .on = &profile_moved_variables },
 	{ "neighbours", .path = profile_neighbours },
 };
@@ -100,8 +101,8 @@ static bool take_option(const char *s, size_t len)
 			memcpy(options[i].path, s + n, len - n);
 			return true;
 		}
-		*options[i].us = strtoul(s + n, &end, 10);
-		return s[n] != '-' && end == s + len && *options[i].us <= 1000000;
+		*options[i].n = strtoul(s + n, &end, 10);
+		return s[n] != '-' && end == s + len && *options[i].n <= 1000000;
 	}
 	return false;
 }
@@ -137,7 +138,7 @@ bool profile_init(void)
 	return true;
 unknown:
 	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,window-taken][,late-window]"
-		 "[,late-callbacks][,slow-maps=US][,slow-pins=US]"
+		 "[,late-callbacks][,slow-maps=US][,slow-pins=US][,queue=N]"
 		 "[,moved-variables][,neighbours=FILE]", all);
 	return false;
 }

@@ -485,6 +485,24 @@ CUresult stream_submit_after(struct stream *st, struct desc *d, struct op **afte
 	return CUDA_SUCCESS;
 }
 
+/* As with NVIDIA's driver, whose queues have an end, a call waits until the device has done some. */
+static CUresult wait_for_room(struct stream *st)
+{
+	for (;;) {
+		unsigned int n = 0;
+
+		for (const struct op *op = st->head; op && n < profile_queue; op = op->next)
+			n++;
+		if (n < profile_queue || !profile_queue)
+			return CUDA_SUCCESS;
+		nwaiting++;
+		pthread_cond_wait(&done_cv, &big);
+		nwaiting--;
+		if (!obj_live(st, OBJ_STREAM))
+			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	}
+}
+
 CUresult stream_submit(struct stream *st, struct desc *d, struct op **out)
 {
 	CUresult r;
@@ -494,6 +512,8 @@ CUresult stream_submit(struct stream *st, struct desc *d, struct op **out)
 	if (st->cap)
 		return capture_submit(st, d);
 	r = st->legacy ? soft_capture_legacy(st->ctx) : CUDA_SUCCESS;
+	if (!r)
+		r = wait_for_room(st);
 	if (r) {
 		desc_free(d);
 		return r;

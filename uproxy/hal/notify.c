@@ -232,10 +232,10 @@ static bool has_probe(struct hal *h, CUcontext ctx)
 	return true;
 }
 
-/* Queues the write of a word, in the current context. false: it has to be a callback. */
-static bool ask_word(struct hal *h, CUstream stream, struct note *n)
+/* A free word for a note of the current context. false: there is none. */
+static bool take_word(struct hal *h, struct note *n)
 {
-	bool asked = false;
+	bool took = false;
 
 	pthread_mutex_lock(&words.lock);
 	if (words.word && !h->drv.cuCtxGetCurrent(&n->ctx) && has_probe(h, n->ctx) &&
@@ -243,17 +243,41 @@ static bool ask_word(struct hal *h, CUstream stream, struct note *n)
 		for (n->word = 0; n->word < WORDS && words.user[n->word]; n->word++)
 			;
 		n->number = ++words.number;
-		asked = n->word < WORDS &&
-			!h->drv.cuStreamWriteValue64_v2(stream, (uintptr_t)&words.word[n->word],
-							n->number, CU_STREAM_WRITE_VALUE_DEFAULT);
+		took = n->word < WORDS;
 	}
-	if (asked) {
+	if (took)
 		words.user[n->word] = n->ctx;
+	pthread_mutex_unlock(&words.lock);
+	return took;
+}
+
+/*
+ * Queues the write of a word, in the current context. false: it has to be a callback. Without the lock, since a
+ * call into a stream's full queue waits for the device, which may wait for what other notes bring about.
+ */
+static bool ask_word(struct hal *h, CUstream stream, struct note *n)
+{
+	bool asked, ended;
+
+	if (!take_word(h, n))
+		return false;
+	asked = !h->drv.cuStreamWriteValue64_v2(stream, (uintptr_t)&words.word[n->word], n->number,
+						CU_STREAM_WRITE_VALUE_DEFAULT);
+	pthread_mutex_lock(&words.lock);
+	ended = words.user[n->word] != n->ctx;	/* hal_notify_left() */
+	if (!asked && !ended)
+		words.user[n->word] = NULL;
+	if (asked && !ended) {
 		n->next = words.waiting;
 		words.waiting = n;
 		pthread_cond_signal(&words.more);
 	}
 	pthread_mutex_unlock(&words.lock);
+	if (asked && ended) {
+		n->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		n->next = NULL;
+		deliver(n);
+	}
 	return asked;
 }
 

@@ -11,7 +11,7 @@ $(B)/selftests/gpu/attributes.h: $(CUDA_HOME)/include/cuda.h
 $(GPU_PROBE): $(wildcard selftests/gpu/probe*.c) selftests/gpu/probe.h libintercept/gen/windows.h \
 		$(B)/selftests/gpu/attributes.h
 	$(CC) $(CFLAGS) -I$(B)/selftests/gpu -Ilibintercept/gen $(CUDA_CFLAGS) $(LDFLAGS) \
-		$(filter %.c,$^) -ldl -o $@
+		$(filter %.c,$^) -ldl -lpthread -o $@
 
 # A libcuda.so.1 that writes down what a program asks of NVIDIA's.
 GPU_TRACER := $(B)/selftests/gpu/trace/libcuda.so.1

@@ -196,6 +196,7 @@ static const struct {
 	{ "hold", probe_hold },
 	{ "link", probe_link },
 	{ "params", probe_params },
+	{ "queue", probe_queue },
 	{ "register", probe_register },
 	{ "reset", probe_reset },
 	{ "share", probe_share },

@@ -64,6 +64,7 @@ int probe_extra(int argc, char **argv);
 int probe_hold(int argc, char **argv);
 int probe_link(int argc, char **argv);
 int probe_params(int argc, char **argv);
+int probe_queue(int argc, char **argv);
 int probe_register(int argc, char **argv);
 int probe_reset(int argc, char **argv);
 int probe_share(int argc, char **argv);

@@ -196,7 +196,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
 {
 	uint32_t tail = __atomic_load_n(&d->tail, __ATOMIC_ACQUIRE);
 
-	while (tail != __atomic_load_n(&d->head, __ATOMIC_ACQUIRE)) {
+	/* Two sides take: who fails so often meets one that changes tail for nothing. */
+	for (int i = 0; i < SV_DUE && tail != __atomic_load_n(&d->head, __ATOMIC_ACQUIRE); i++) {
 		*call = d->call[tail % SV_DUE];	/* nobody writes it before tail has passed it */
 		if (__atomic_compare_exchange_n(&d->tail, &tail, tail + 1, 0, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))

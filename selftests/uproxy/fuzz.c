@@ -950,6 +950,7 @@ static void restart(void)
 	session.hal.window = WINDOW;
 	session.hal.window_len = GRANULES * SV_GRANULE;
 	session.hal.drv = driver;
+	hostfunc_begin(&session);
 	MUST(!window_init(&session));
 }
 

@@ -23,7 +23,8 @@ struct due {
 };
 
 static struct sv_due *told;
-static uint32_t told_head;	/* told's own is never read back while we live */
+static uint32_t told_head;	/* told's own is read once: a session that was saved had a head */
+static bool told_begun;
 static struct due *first, **last = &first;	/* for which told has no room */
 static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
@@ -39,18 +40,17 @@ static void say_due(const struct answer *a, const struct due *d)
 void hostfunc_begin(struct sv_session *s)
 {
 	told = &s->shared->due;
+	told_begun = false;
 }
 
 /* Under the lock. */
 static void tell_due(void)
 {
-	static bool begun;
 	struct due *d;
 
-	if (!begun) {
-		told_head = __atomic_load_n(&told->head, __ATOMIC_RELAXED);	/* of the session that was saved */
-		begun = true;
-	}
+	if (!told_begun)
+		told_head = __atomic_load_n(&told->head, __ATOMIC_RELAXED);
+	told_begun = true;
 	while ((d = first) && told_head - __atomic_load_n(&told->tail, __ATOMIC_ACQUIRE) < SV_DUE) {
 		told->call[told_head % SV_DUE] = (struct sv_next_call){ .id = d->id,
 									.status = d->status };

@@ -78,15 +78,15 @@ twice()
 saved()
 {
 	local -x SINGVGPU_STORE=$scratch/store
-	local job out=$scratch/out script=$1
+	local job out=$scratch/out script=$1 said="^$rank(step|checksum|PASS)"
 	words "${@:2}"
-	started timeout -k 5 "$limit" -- "$script" 60 | grep '^step\|^checksum\|^PASS' >"$scratch/whole"
+	started timeout -k 5 "$limit" -- "$script" 60 | grep -E "$said" >"$scratch/whole"
 	: >"$out"
 	# It shall not be at its end before it is saved.
 	env "${variables[@]}" "${runner[@]}" "${options[@]}" -- \
 		"$python" "$folder/$script.py" 60 0.3 >"$out" 2>&1 </dev/null &
 	job=$!
-	until grep -q '^step 20 ' "$out" || ! kill -0 $job 2>/dev/null; do sleep 0.1; done
+	until grep -qE "^${rank}step 20 " "$out" || ! kill -0 $job 2>/dev/null; do sleep 0.1; done
 	if ! "$b/tools/singvgpu" checkpoint "$job" >"$scratch/checkpoint" 2>&1; then
 		echo "is not saved"
 		tail -n 20 "$scratch/checkpoint" "$out"
@@ -95,15 +95,15 @@ saved()
 		return
 	fi
 	wait $job
-	! grep -q '^PASS' "$out" || echo "had come to its end"
+	! grep -qE "^${rank}PASS" "$out" || echo "had come to its end"
 	timeout -k 5 300 "$b/tools/singvgpu" restore latest >"$scratch/restore" 2>&1 || {
 		echo "is not restored"
 		tail -n 20 "$scratch/restore"
 	}
-	if ! grep -q '^PASS' "$scratch/whole"; then
+	if ! grep -qE "^${rank}PASS" "$scratch/whole"; then
 		echo "does not pass"
 		tail -n 20 "$scratch/whole"
-	elif ! diff "$scratch/whole" <(grep '^step\|^checksum\|^PASS' "$out") >"$scratch/diff"; then
+	elif ! diff "$scratch/whole" <(grep -E "$said" "$out") >"$scratch/diff"; then
 		echo "goes on with other results"
 		head -n 20 "$scratch/diff"
 	fi

@@ -22,7 +22,8 @@ tensorflow:
 pypi:
 	@tools/setup/setup pypi
 
-# build/trainers: Transformers, PEFT, Accelerate and PyTorch Lightning of PyPI for the Python of build/torch.
+# build/trainers: Transformers, PEFT, Accelerate, PyTorch Lightning, DeepSpeed and Megatron's core of PyPI for the
+# Python of build/torch.
 trainers:
 	@tools/setup/setup trainers
 

@@ -6,6 +6,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TQDM_DISABLE="1")
 
+import setuptools  # noqa: E402,F401  (DeepSpeed, which Accelerate looks for, loads distutils, which Python 3.13 has not)
 import check  # noqa: E402  (before torch: it sets what torch reads)
 import torch  # noqa: E402
 

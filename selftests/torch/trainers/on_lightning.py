@@ -56,4 +56,6 @@ everyone = trainer.strategy.all_gather(torch.cat([p.detach().flatten().to(traine
 check.expect(bool((everyone == everyone[0]).all()), "the ranks' weights are not the same")
 trainer.strategy.barrier()
 if trainer.is_global_zero:
+    for other in getattr(trainer.strategy.launcher, "procs", []):
+        other.wait()
     check.finish()

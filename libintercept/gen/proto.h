@@ -16,7 +16,8 @@
  * the proxy checks that they are free, in range and the session's own.
  *
  *   window  device memory: client's allocator ──SV_OP_X_MAP_PIECES──► physical memory in pieces
- *   arena   [0, arena_first) struct sv_shared, written by the proxy alone and never read back by it
+ *   arena   [0, arena_first) struct sv_shared, written by the proxy alone and never read back by it, but
+ *           for the positions up to which the client has taken something
  *           [arena_first, arena_len) the client's: pinned host memory, staging slots, long replies
  *           ──SV_OP_X_PIN──► the device may use that range
  *
@@ -33,6 +34,7 @@
  *   2  records of no function have ledger numbers, too
  *   3  the first part of SV_IMAGE_PARTS is the linked image
  *   4  sv_connect has the process's other sessions
+ *   5  sv_shared.due
  */
 #ifndef SV_PROTO_H
 #define SV_PROTO_H

@@ -767,6 +767,7 @@ _Static_assert(sizeof(struct sv_window) == 16, "wire");
 _Static_assert(sizeof(struct sv_connect) == 288, "wire");
 _Static_assert(sizeof(struct sv_connected) == 256, "wire");
 _Static_assert(sizeof(struct sv_device) == 1592, "wire");
+_Static_assert(sizeof(struct sv_due) == 4104, "wire");
 _Static_assert(sizeof(struct sv_shared) == 30104, "wire");
 _Static_assert(sizeof(struct sv_print) == 40, "wire");
 _Static_assert(sizeof(struct sv_map) == 16, "wire");

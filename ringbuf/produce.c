@@ -870,7 +870,7 @@ int ring_expect(struct ring *r, const struct ring_ticket *t, int64_t timeout_ns)
 	return spin_or_sleep(r, t, false, timeout_ns);
 }
 
-/* A record is answered before or after the ring's head has passed it. */
+/* The proxy may answer a record before the ring's head has passed it. */
 bool ring_taken(const struct ring *r, const struct ring_ticket *t)
 {
 	return !r->ctl || load_acquire(&r->ctl->head) >= t->seq ||

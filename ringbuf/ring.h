@@ -209,8 +209,9 @@ int ring_await(struct ring *r, struct ring_ticket *t, int32_t *status, void *dat
 	       uint32_t *len, int64_t timeout_ns);
 
 /*
- * ring_expect: ring_await that leaves the answer and the ticket for ring_await: 0 it is there, -ETIMEDOUT not yet.
- * ring_taken: has the proxy taken the request, or answered it? No system call.
+ * ring_expect: waits for the answer as ring_await does, but leaves it there: 0 it has come, -ETIMEDOUT not yet. The
+ * ticket can be used again in both cases. ring_taken: has the proxy taken the request, or answered it? No
+ * system call. Both are called by the ticket's thread.
  */
 int ring_expect(struct ring *r, const struct ring_ticket *t, int64_t timeout_ns);
 bool ring_taken(const struct ring *r, const struct ring_ticket *t);

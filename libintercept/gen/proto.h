@@ -182,9 +182,10 @@ struct sv_shared {
 	} print[2];			/* stdout, stderr */
 
 	/*
-	 * Host functions that became due while no SV_OP_X_NEXT_CALL was open. A request may stand in the
-	 * ring behind records that the driver takes only when one of these has run, since its queues
-	 * are full; so the client looks here until the proxy has taken its request. Positions run freely.
+	 * Host functions that became due while no SV_OP_X_NEXT_CALL was open. The request may be in the
+	 * ring, behind a record for a full queue of the driver. The driver accepts that record only when
+	 * a host function has run. So the client looks here until the proxy has taken its request.
+	 * Positions run freely.
 	 */
 	struct sv_due {
 		uint32_t head;		/* proxy, release */
@@ -198,7 +199,7 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
 {
 	uint32_t tail = __atomic_load_n(&d->tail, __ATOMIC_ACQUIRE);
 
-	/* Two sides take: who fails so often meets one that changes tail for nothing. */
+	/* Bounded: the other side may change tail without end. */
 	for (int i = 0; i < SV_DUE && tail != __atomic_load_n(&d->head, __ATOMIC_ACQUIRE); i++) {
 		*call = d->call[tail % SV_DUE];	/* nobody writes it before tail has passed it */
 		if (__atomic_compare_exchange_n(&d->tail, &tail, tail + 1, 0, __ATOMIC_ACQ_REL,

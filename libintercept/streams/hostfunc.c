@@ -4,7 +4,7 @@
  *
  *   cuLaunchHostFunc ── id, word ──► proxy: the stream reaches it, waits for word >= id
  *   runner ◄── SV_OP_X_NEXT_CALL: id is due ── runs it, stores id in word ──► the stream continues
- *      ◄── sv_shared.due, while the request waits in the ring for a proxy that waits for the device
+ *      ◄── sv_shared.due, while the proxy waits for the device and has not read the request
  *
  * A device's runner starts with the first host function on one of its streams and requests the next
  * call for ever; it runs one call at a time, as NVIDIA's driver does. A stream's ids grow, so that one
@@ -72,7 +72,7 @@ static void run(const struct sv_next_call *due)
 /* Runs what is due without the request's answer, until the proxy has taken the request. */
 static void run_meanwhile(struct ring_ticket *t)
 {
-	/* The one part of the proxy's shared state that the client writes, but for the output's. */
+	/* The client changes its tail. */
 	struct sv_due *told = (struct sv_due *)&here->shared->due;
 	struct sv_next_call due;
 

@@ -3,7 +3,7 @@
  * probe_queue.c - how many operations a stream takes behind one that waits, and which calls of other threads wait
  * while a call waits for room
  *
- * A proxy whose consumer waits for room must still hear from the device; what may it call meanwhile?
+ * While the proxy's consumer waits for room, another of its threads listens to the device: what may that one call?
  */
 #define _GNU_SOURCE
 #include "probe.h"

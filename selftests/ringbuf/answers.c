@@ -90,11 +90,15 @@ static void use_all_slots(int fd, void *arg)
 	NEED(ring_await(r, &t[1], &status, NULL, 0, NULL, 30 * MS) == -ETIMEDOUT);
 	NEED(now_ns() - begin >= 30 * MS);
 	NEED(now_ns() - begin < PATIENCE);
+	/* Who only expects the answer can still await it. */
+	NEED(ring_expect(r, &t[3], 30 * MS) == -ETIMEDOUT);
 	/* Their slots are not free: the answers may still come. */
 	NEED(ring_request(r, &late, 3, NULL, 0, NULL, 0) == -EBUSY);
 
 	NEED_OK(submit_op(r, 4));	/* answers all four, t[0] twice */
 	status = 1;
+	NEED_OK(ring_expect(r, &t[3], 3 * PATIENCE));
+	NEED(ring_taken(r, &t[3]));
 	NEED_OK(ring_await(r, &t[3], &status, NULL, 0, NULL, 3 * PATIENCE));
 	NEED(status == 1003);
 	status = 1;

@@ -419,7 +419,7 @@ static void restore(struct local *l)
 	store_close(st);
 }
 
-/* As NVIDIA's driver: it says that the host may read device memory, and does not tell of its own. */
+/* The driver says that the host may read device memory, and has no softcuda_own_memory, as NVIDIA's. */
 static bool like_nvidia;
 
 static void fill_and_dump(void *arg)
@@ -466,7 +466,7 @@ TEST_F(content, comes_back_in_another_process)
 	EXPECT_EQ(local_child(restore_and_look, NULL), 0);
 }
 
-/* The host's read faults there. */
+/* On an H200 such a read faults, whatever the driver says. */
 TEST_F(content, the_host_is_not_trusted_to_read_the_device)
 {
 	like_nvidia = true;

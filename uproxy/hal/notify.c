@@ -252,8 +252,8 @@ static bool take_word(struct hal *h, struct note *n)
 }
 
 /*
- * Queues the write of a word, in the current context. false: it has to be a callback. Without the lock, since a
- * call into a stream's full queue waits for the device, which may wait for what other notes bring about.
+ * Queues the write of a word, in the current context. false: it has to be a callback. The lock is not held
+ * meanwhile: a call into a full queue waits for the device, and the device may wait for what other notes start.
  */
 static bool ask_word(struct hal *h, CUstream stream, struct note *n)
 {

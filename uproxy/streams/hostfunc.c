@@ -5,10 +5,10 @@
  *   stream: … ─► callback: id is due ─► wait until the arena's word is >= id ─► …
  *   client: SV_OP_X_NEXT_CALL ◄─ id; calls the function; stores id in the word
  *
- * No thread of the driver waits for the client. The consumer may: NVIDIA's queues have an end, and a
- * call into a full one returns when the device has done some of its work, which may be behind a
- * host function. The request for that function may then be in the ring behind the consumer. So what is due
- * without an open request is told in sv_shared.due, for which the client needs no record.
+ * No thread of the driver waits for the client, but the consumer may. NVIDIA's queues have an end: a call
+ * into a full one returns when the device has done some of the queue's work. When that work is behind a
+ * host function, the client's request for the function may stand in the ring, unread. So a function
+ * that is due without an open request is told in sv_shared.due. The client takes it there without a record.
  */
 #include <stdlib.h>
 

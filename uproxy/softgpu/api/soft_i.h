@@ -128,7 +128,8 @@ extern bool profile_late_callbacks;	/* host functions wait 100 us */
 /* Microseconds that a call costs, for each handle and each MiB; 0: nothing. */
 extern unsigned int profile_slow_maps;	/* cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap */
 extern unsigned int profile_slow_pins;	/* cuMemHostRegister */
-extern unsigned int profile_queue;	/* operations that a stream takes before a call waits; 0: any number */
+/* Operations that a stream holds; a call with one more waits. 0: any number */
+extern unsigned int profile_queue;
 /* Processes with the same file share the device's memory, as far as cuMemCreate goes. "": none */
 extern char profile_neighbours[256];
 

@@ -485,7 +485,7 @@ CUresult stream_submit_after(struct stream *st, struct desc *d, struct op **afte
 	return CUDA_SUCCESS;
 }
 
-/* As with NVIDIA's driver, whose queues have an end, a call waits until the device has done some. */
+/* NVIDIA's queues hold so many operations: a call with one more waits until the device has done some. */
 static CUresult wait_for_room(struct stream *st)
 {
 	for (;;) {
@@ -493,7 +493,7 @@ static CUresult wait_for_room(struct stream *st)
 
 		for (const struct op *op = st->head; op && n < profile_queue; op = op->next)
 			n++;
-		if (n < profile_queue || !profile_queue)
+		if (!profile_queue || n < profile_queue)
 			return CUDA_SUCCESS;
 		nwaiting++;
 		pthread_cond_wait(&done_cv, &big);

@@ -549,4 +549,148 @@ TEST(many_ranks)
 	free(s);
 }
 
+/* ---- what is looked at ---- */
+
+#define AHEAD 4000u
+
+static struct step *two_ranks(void)
+{
+	static const struct step_limits limits = { 3, 3, 3, 9, 4 * AHEAD, 8 * AHEAD, 4 * AHEAD };
+	struct step *s = step_init(malloc(step_size(&limits)), &limits);
+
+	for (uint32_t r = 0; r < 3; r++)
+		enter(s, r, r);
+	for (uint32_t r = 0; r < 3; r++)
+		join(s, r, 1, 3, r);
+	return s;
+}
+
+static const struct step_call large = { STEP_SEND, TREE_F32, 0, 0, 1, STEP_BUFFERED };
+
+/* The i-th call of one way to run ahead; of rank 0, or of the one it waits for. */
+static struct step_call ahead(int way, uint32_t i, bool other)
+{
+	struct step_call c = large;
+
+	if (way == 0)
+		return sum;
+	/* Receives of rank 0: from rank 1 alone; or from both, and calls of all between them. */
+	c.kind = other ? STEP_SEND : STEP_RECV;
+	c.peer = other ? 0 : way == 1 ? 1 : 1 + i % 2;
+	return way == 3 && i % 3 == 2 ? sum : c;
+}
+
+/*
+ * Rank 0 has posted n calls when the others post theirs, one after the other; then all start, and end, the last
+ * one first. How many entries are looked at.
+ */
+static uint64_t looks_of(struct __test_metadata *_metadata, int way, uint32_t n)
+{
+	struct step *s = two_ranks();
+	struct step_limits used;
+	uint64_t looks, orders = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct step_call c = ahead(way, i, false);
+
+		ASSERT_EQ(post(s, 0, i, &c, 1), 0);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct step_call c = ahead(way, i, true);
+		bool all = c.kind < STEP_SEND;
+
+		for (uint32_t r = 1; r < 3; r++) {
+			if (!all && r != ahead(way, i, false).peer)
+				continue;
+			ASSERT_EQ(post(s, r, r * n + i, &c, 1), 0);
+		}
+		ASSERT_EQ(last(STEP_WAKE)->order, ++orders);
+	}
+	for (uint32_t d = 0; d < 3; d++)
+		for (uint64_t seen = 0; on(s, STEP_NEXT, d) == 1; seen = last(STEP_START)->order) {
+			ASSERT_GT(last(STEP_START)->order, seen);
+		}
+	for (uint64_t order = orders; order; order--)
+		for (uint32_t d = 0; d < 3; d++)
+			done(s, d, order, 0);
+	step_used(s, &used);
+	EXPECT_EQ(used.ops + used.parts + used.records, 0);
+	looks = step_looks(s);
+	free(s);
+	return looks;
+}
+
+TEST(hosts_that_run_ahead_cost_in_proportion)
+{
+	for (int way = 0; way < 4; way++) {
+		uint64_t one = looks_of(_metadata, way, AHEAD / 2);
+		uint64_t two = looks_of(_metadata, way, AHEAD);
+
+		TH_LOG("way %d: %llu entries looked at, and %llu for twice as many", way,
+		       (unsigned long long)one, (unsigned long long)two);
+		/* A few for each call, as many for each of twice as many. */
+		EXPECT_LE(one, 40ull * AHEAD);
+		EXPECT_LE(two, 3 * one + AHEAD);
+	}
+}
+
+/*
+ * Of a state that goes on, and of one that has its arrays and an index made from them, each event has the same
+ * effect: whatever is in flight, both indices say the same.
+ */
+TEST(an_index_is_made_from_what_is_saved)
+{
+	static struct step_action did[SEEN_MAX];
+	struct step_limits limits = { 3, 3, 3, 9, 300, 600, 600 };
+	size_t size = step_size(&limits), saved = step_saved_size(&limits);
+	struct step *s = step_init(malloc(size), &limits), *copy;
+	uint32_t seed = 1, turn, started = 0, failed = 0;
+
+	ASSERT_LT(saved, size);
+	for (uint32_t r = 0; r < 3; r++)
+		ASSERT_EQ(enter(s, r, r), 0);
+	for (turn = 0; turn < 30000; turn++) {
+		uint32_t what = (seed = seed * 1664525 + 1013904223) >> 8, r = what % 3, kind = what / 3 % 8;
+		struct step_call c = sum;
+		struct step_event e = { .member = r, .device = r, .proxy = r, .cookie = turn, .calls = &c,
+			                .ncalls = 1, .ranks = 3, .rank = r, .comm = turn / 2000 };
+		int rc, n;
+
+		if (what / 24 % 3) {
+			c.kind = what / 72 % 2 ? STEP_SEND : STEP_RECV;
+			c.peer = what / 144 % 3;
+			c.op = 0;
+			c.count = what / 432 % 8 ? STEP_BUFFERED : 8;
+		}
+		e.kind = turn % 2000 < 3 ? STEP_JOIN : kind < 3 ? STEP_POST : kind < 5 ? STEP_NEXT : STEP_DONE;
+		if (turn % 2000 < 3)
+			e.rank = e.proxy = turn % 2000;
+		/* Each communicator ends with a rank that leaves; then all do. */
+		if (turn % 2000 > 1900) {
+			e.kind = turn % 2000 < 1904 ? STEP_LEAVE : e.kind == STEP_POST ? STEP_NEXT : e.kind;
+			e.member = turn % 2000 - 1901;
+		}
+		if (e.kind == STEP_DONE) {
+			e.order = started ? 1 + what / 432 % started : 0;
+			e.code = what % 97 ? STEP_OK : STEP_SYSTEM;
+		}
+		copy = calloc(1, size);
+		memcpy(copy, s, saved);
+		step_index(copy);
+		rc = event(copy, e);
+		n = nsaid;
+		memcpy(did, said, n * sizeof(did[0]));
+		ASSERT_EQ(event(s, e), rc);
+		ASSERT_EQ(nsaid, n);
+		ASSERT_EQ(memcmp(did, said, n * sizeof(did[0])), 0);
+		ASSERT_EQ(memcmp(copy, s, saved), 0);
+		started += count(STEP_START);
+		failed += count(STEP_CANCEL) + count(STEP_ENDED) > 2;
+		free(copy);
+	}
+	EXPECT_GT(started, 500);
+	EXPECT_GT(failed, 10);
+	free(s);
+}
+
 TEST_HARNESS_MAIN

@@ -17,7 +17,7 @@
 #include "robust.h"
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
-#define BOARD_VERSION 6
+#define BOARD_VERSION 7
 #define IMAGE_MAGIC   0x49424753u /* "SGBI" */
 #define IMAGE_VERSION 1
 #define IMAGE_HEAD    4096u
@@ -765,7 +765,7 @@ struct image {
 static int put_ranges(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
                       void *arg)
 {
-	off_t begin = (off_t)step_offset(), end = begin + (off_t)step_size(&limits), from = begin, to;
+	off_t begin = (off_t)step_offset(), end = begin + (off_t)step_saved_size(&limits), from = begin, to;
 	int rc = 0;
 
 	while (!rc && from < end && (from = lseek(fd, from, SEEK_DATA)) >= 0 && from < end) {
@@ -784,7 +784,7 @@ static int put_ranges(struct board *b, int fd, int (*put)(void *arg, uint64_t of
 int64_t board_save(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
                    void *arg)
 {
-	struct image i = { IMAGE_MAGIC, IMAGE_VERSION, step_size(&limits) };
+	struct image i = { IMAGE_MAGIC, IMAGE_VERSION, step_saved_size(&limits) };
 	int rc = lock(b);
 
 	if (rc)
@@ -829,6 +829,7 @@ int board_load(struct board *b, const void *image, size_t len)
 	for (uint64_t n = 0; n < i.size / 8; n++)
 		if (from[n])
 			to[n] = from[n];
+	step_index(b->step);
 	b->sh->begun = 1;
 	unlock(b);
 	return 0;

@@ -21,6 +21,8 @@ static void entry_mark(struct step *s, int array, uint32_t i, bool used)
 	uint64_t bit = 1ull << (i % 64), *word = &bitmap(s, array)[i / 64];
 
 	*word = used ? *word | bit : *word & ~bit;
+	if (!used && i / 64 < index_of(s)->low[array])
+		index_of(s)->low[array] = i / 64;
 	s->used[array] += used ? 1 : -1;
 	memset(entry(s, array, i), 0, sizes[array]);
 }
@@ -29,10 +31,11 @@ static void entry_mark(struct step *s, int array, uint32_t i, bool used)
 static uint32_t entry_take(struct step *s, int array)
 {
 	uint64_t *map = bitmap(s, array);
-	uint32_t word = 0, i;
+	uint32_t word = index_of(s)->low[array], i;
 
-	while (!~map[word])
-		word++;
+	for (; !~map[word]; word++)
+		index_of(s)->looks++;
+	index_of(s)->low[array] = word;
 	i = word * 64 + (uint32_t)__builtin_ctzll(~map[word]);
 	entry_mark(s, array, i, true);
 	return i;
@@ -177,6 +180,7 @@ static void op_free(struct step *s, uint32_t i)
 	struct comm *c = comm_at(s, op->comm);
 	uint32_t p, next;
 
+	index_drop(s, i);
 	for (p = op->parts; p; p = next) {
 		next = part_at(s, p - 1)->next;
 		entry_mark(s, PARTS, p - 1, false);
@@ -265,12 +269,14 @@ static void op_fails(const struct turn *t, uint32_t i, struct step_failure *f)
 	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
 		struct part *part = part_at(s, p - 1);
 
-		if (part->used == WAITS)
+		if (part->used == WAITS) {
+			index_unqueue(s, p - 1);
 			part_ends(t, part, op->code);
-		else if (part->used == STARTED && !is_repeated(s, op, p))
+		} else if (part->used == STARTED && !is_repeated(s, op, p)) {
 			tell(t, &(struct step_action){ .kind = STEP_CANCEL,
 			                               .device = part->device,
 			                               .order = op->order });
+		}
 	}
 	op_settle(t, i);
 }
@@ -281,13 +287,16 @@ static void op_logged(const struct turn *t, uint32_t i)
 	struct op *op = op_at(s, i);
 	uint32_t p;
 
+	index_drop(s, i);
 	op->order = ++s->orders;
+	index_put(s, i);
 	op->log_prev = s->log_last;
 	*(s->log_last ? &op_at(s, s->log_last - 1)->log_next : &s->log) = i + 1;
 	s->log_last = i + 1;
 	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
 		struct device *d = device_at(s, part_at(s, p - 1)->device);
 
+		index_queue(s, p - 1);
 		if (d->woken == op->order)
 			continue;
 		d->woken = op->order;
@@ -346,6 +355,7 @@ static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record
 		                        .record = record,
 		                        .call = call,
 		                        .cookie = record_at(s, record)->cookie };
+	*part_place(s, p) = (struct part_place){ .op = i };
 	*(op->parts_last ? &part_at(s, op->parts_last - 1)->next : &op->parts) = p + 1;
 	op->parts_last = p + 1;
 	op->posted++;
@@ -364,7 +374,7 @@ static bool lacks_member(const struct step *s, const struct op *op, uint32_t ran
 	uint32_t r;
 
 	*f = (struct step_failure){ .code = STEP_REMOTE, .reason = STEP_LEFT };
-	for (r = 0; r < c->ranks; r++) {
+	for (r = 0; c->gone && r < c->ranks; r++) {
 		const struct member *m = member_at(s, c->first + r);
 
 		if (r == rank || m->used == IN)
@@ -390,14 +400,17 @@ static void post_collective(const struct turn *t, uint32_t m, uint32_t record, u
 	struct member *member = member_at(s, m);
 	const struct comm *c = comm_at(s, member->comm);
 	uint64_t number = member->posted++;
-	uint32_t rank = rank_of(s, m), i, p;
+	uint32_t rank = rank_of(s, m), p;
+	uint32_t i = index_find(s, &(struct key){ .kind = BY_NUMBER, .comm = member->comm, .number = number });
 	struct step_failure f;
 
-	for (i = c->ops_last; i; i = op_at(s, i - 1)->prev)
-		if (!op_at(s, i - 1)->is_pair && op_at(s, i - 1)->number == number)
-			break;
-	i = i ? i - 1 : op_new(s, member->comm, call, rank);
-	op_at(s, i)->number = number;
+	if (i) {
+		i--;
+	} else {
+		i = op_new(s, member->comm, call, rank);
+		op_at(s, i)->number = number;
+		index_put(s, i);
+	}
 	p = part_new(s, i, m, record, n);
 	if (op_at(s, i)->code) {
 		part_ends(t, part_at(s, p), op_at(s, i)->code);
@@ -414,26 +427,28 @@ static void post_pair(const struct turn *t, uint32_t m, uint32_t record, uint32_
                       const struct step_call *call)
 {
 	struct step *s = t->s;
-	const struct comm *c = comm_at(s, member_at(s, m)->comm);
+	uint32_t comm = member_at(s, m)->comm;
 	uint8_t side = call->kind == STEP_SEND ? SENDER : RECEIVER;
 	uint32_t rank = rank_of(s, m), i, p;
 	uint32_t source = side == SENDER ? rank : call->peer;
 	uint32_t destination = side == SENDER ? call->peer : rank;
 	struct step_failure f;
-	struct op *op = NULL;
+	struct op *op;
 
-	for (i = c->ops; i; i = op->next) {
-		op = op_at(s, i - 1);
-		if (op->is_pair && op->source == source && op->destination == destination &&
-		    !(op->sides & side))
-			break;
-	}
-	i = i ? i - 1 : op_new(s, member_at(s, m)->comm, call, rank);
+	i = index_find(s, &(struct key){ .kind = side == SENDER ? BY_SENDER : BY_RECEIVER,
+	                                 .comm = comm,
+	                                 .source = source,
+	                                 .destination = destination });
+	if (i)
+		index_drop(s, --i);
+	else
+		i = op_new(s, comm, call, rank);
 	op = op_at(s, i);
 	op->is_pair = 1;
 	op->source = source;
 	op->destination = destination;
 	op->sides |= side;
+	index_put(s, i);
 	p = part_new(s, i, m, record, n);
 	if (lacks_member(s, op, rank, &f) || op_differs(op, call, rank, &f)) {
 		op_fails(t, i, &f);
@@ -491,51 +506,44 @@ static int record_posted(const struct turn *t, const struct step_event *e)
 
 /* ---- devices ---- */
 
-static uint32_t parts_on(const struct step *s, const struct op *op, uint32_t device)
+/* The parts of an operation that a device has not started: from one on in its queue. */
+static uint32_t parts_from(const struct step *s, uint32_t p)
 {
-	uint32_t p, n = 0;
+	uint32_t op = part_place(s, p)->op, n = 1;
 
-	for (p = op->parts; p; p = part_at(s, p - 1)->next)
-		n += part_at(s, p - 1)->device == device;
+	for (p = part_place(s, p)->next; p && part_place(s, p - 1)->op == op; n++)
+		p = part_place(s, p - 1)->next;
 	return n;
 }
 
 static int device_starts(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
-	struct device *d;
-	uint32_t i, p, n;
+	uint32_t p, n;
+	struct op *op;
 
 	if (e->device >= s->limit[DEVICES] || !device_at(s, e->device)->proxies)
 		return -EPROTO;
-	d = device_at(s, e->device);
-	for (i = s->log; i; i = op_at(s, i - 1)->log_next) {
-		struct op *op = op_at(s, i - 1);
+	p = device_place(s, e->device)->first;
+	if (!p)
+		return 0;
+	op = op_at(s, part_place(s, p - 1)->op);
+	device_at(s, e->device)->seen = op->order;
+	for (n = parts_from(s, p - 1); n; p = device_place(s, e->device)->first) {
+		struct part *part = part_at(s, p - 1);
 
-		if (op->order <= d->seen)
-			continue;
-		n = parts_on(s, op, e->device);
-		if (!n || op->code)
-			continue;
-		d->seen = op->order;
-		for (p = op->parts; p; p = part_at(s, p - 1)->next) {
-			struct part *part = part_at(s, p - 1);
-
-			if (part->device != e->device)
-				continue;
-			part->used = STARTED;
-			tell(t, &(struct step_action){ .kind = STEP_START,
-			                               .device = e->device,
-			                               .order = op->order,
-			                               .member = part->member,
-			                               .cookie = part->cookie,
-			                               .call = part->call,
-			                               .more = --n });
-			part_begins(t, part);
-		}
-		return 1;
+		index_unqueue(s, p - 1);
+		part->used = STARTED;
+		tell(t, &(struct step_action){ .kind = STEP_START,
+		                               .device = e->device,
+		                               .order = op->order,
+		                               .member = part->member,
+		                               .cookie = part->cookie,
+		                               .call = part->call,
+		                               .more = --n });
+		part_begins(t, part);
 	}
-	return 0;
+	return 1;
 }
 
 static int device_done(const struct turn *t, const struct step_event *e)
@@ -545,8 +553,7 @@ static int device_done(const struct turn *t, const struct step_event *e)
 	uint32_t i, p, n = 0;
 	struct op *op;
 
-	for (i = s->log; i && op_at(s, i - 1)->order != e->order;)
-		i = op_at(s, i - 1)->log_next;
+	i = index_find(s, &(struct key){ .kind = BY_ORDER, .number = e->order });
 	if (!i || e->code > UINT8_MAX)
 		return -EPROTO;
 	op = op_at(s, i - 1);
@@ -950,6 +957,14 @@ static uint32_t lay_out(struct step *s, const struct step_limits *limits)
 size_t step_size(const struct step_limits *limits)
 {
 	struct step s;
+	uint32_t end = lay_out(&s, limits);
+
+	return end ? 8 * ((size_t)end + index_size(&s)) : 0;
+}
+
+size_t step_saved_size(const struct step_limits *limits)
+{
+	struct step s;
 
 	return 8 * (size_t)lay_out(&s, limits);
 }
@@ -962,6 +977,7 @@ struct step *step_init(void *mem, const struct step_limits *limits)
 struct step *step_init_zeroed(void *mem, const struct step_limits *limits)
 {
 	lay_out(mem, limits);
+	index_lay_out(mem, index_of(mem));
 	return mem;
 }
 
@@ -988,6 +1004,7 @@ struct step *step_grow(const struct step *s, void *mem, const struct step_limits
 	to->log_last = s->log_last;
 	to->orders = s->orders;
 	to->births = s->births;
+	step_index(to);
 	return to;
 }
 

@@ -163,6 +163,16 @@ struct step;
 /* Bytes of a state with these limits, each of which must be at least 1 and at most 2^20; else 0. */
 size_t step_size(const struct step_limits *limits);
 
+/*
+ * What of it is to be saved: so many bytes from the beginning. step_index() makes the index behind them, in
+ * memory that is all zero, from a state that has been found good; until then no event may come.
+ */
+size_t step_saved_size(const struct step_limits *limits);
+void step_index(struct step *s);
+
+/* How many entries have been looked at to find others, since step_init() or step_index(). For tests. */
+uint64_t step_looks(const struct step *s);
+
 /* Makes an empty state of step_size() bytes at mem, 8-aligned. It holds nothing outside of that. */
 struct step *step_init(void *mem, const struct step_limits *limits);
 /* The same in memory that is all zero, of which it touches only what is used. */
@@ -196,7 +206,7 @@ uint32_t step_proxy(const struct step *s, uint32_t member);
 /* Has the proxy entered, and neither left nor died? */
 bool step_lives(const struct step *s, uint32_t proxy);
 
-/* Is this memory of that size a state with these limits, as step_init() makes it? No more is checked. */
+/* Is this memory of that size, step_saved_size(), a state with these limits? No more is checked. */
 bool step_fits(const void *mem, size_t size, const struct step_limits *limits);
 
 /*

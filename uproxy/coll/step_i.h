@@ -6,6 +6,10 @@
  * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation
  * has a part for each call that has been posted for it. It is freed when all parts have ended and
  * nobody can post for it any more.
+ *
+ * Behind the arrays lies the *index*: what a post, a start and an end look for, so that none of them walks
+ * what is in flight. It says nothing that the arrays do not say, is not saved, and is made from them by
+ * step_index().
  */
 #ifndef STEP_I_H
 #define STEP_I_H
@@ -109,6 +113,38 @@ struct step {
 	uint64_t orders, births;
 };
 
+/*
+ * Operations by what is looked for: one that some have posted by the next call that belongs to it, one in the
+ * log by its order. Of operations between the same two ranks, which wait for the same end, the earliest is in
+ * its bucket's list, and has the others behind it.
+ */
+struct op_place {
+	uint32_t next, prev; /* in the bucket; index + 1, as all here */
+	uint32_t later, earlier; /* of the same key */
+	uint32_t latest; /* of the first of a key that has several */
+	uint32_t zero[3];
+};
+
+/* Parts of operations in the log that have not been started, by device, in the order of the log. */
+struct part_place {
+	uint32_t op; /* its operation; index */
+	uint32_t queued;
+	uint32_t next, prev;
+};
+
+struct device_place {
+	uint32_t first, last;
+};
+
+struct index {
+	uint64_t looks; /* entries looked at to find others, for tests */
+	uint32_t low[ARRAYS]; /* words of the bitmaps before it are full */
+	uint32_t buckets; /* a power of two */
+	uint32_t at[4]; /* offsets in the index of what follows, in 8 bytes: INDEX_… */
+};
+
+enum { INDEX_BUCKETS, INDEX_OPS, INDEX_PARTS, INDEX_DEVICES };
+
 static inline void *entry(const struct step *s, int array, uint32_t i)
 {
 	return (char *)s + 8 * (size_t)s->at[array] + (size_t)i * sizes[array];
@@ -153,6 +189,51 @@ static inline uint64_t *bitmap(const struct step *s, int array)
 {
 	return (uint64_t *)((char *)s + 8 * (size_t)s->map[array]);
 }
+
+/* The end of the arrays, in 8 bytes. */
+static inline uint32_t arrays_end(const struct step *s)
+{
+	return s->at[ARRAYS - 1] +
+	       (uint32_t)(((uint64_t)s->limit[ARRAYS - 1] * sizes[ARRAYS - 1] + 7) / 8);
+}
+
+static inline struct index *index_of(const struct step *s)
+{
+	return (struct index *)((char *)s + 8 * (size_t)arrays_end(s));
+}
+
+static inline void *indexed(const struct step *s, int what)
+{
+	return (char *)index_of(s) + 8 * (size_t)index_of(s)->at[what];
+}
+
+static inline struct part_place *part_place(const struct step *s, uint32_t i)
+{
+	return (struct part_place *)indexed(s, INDEX_PARTS) + i;
+}
+
+static inline struct device_place *device_place(const struct step *s, uint32_t i)
+{
+	return (struct device_place *)indexed(s, INDEX_DEVICES) + i;
+}
+
+/* step_index.c. What an operation is found by, as its fields are at the time. */
+enum key_kind { BY_NOTHING, BY_NUMBER, BY_SENDER, BY_RECEIVER, BY_ORDER };
+
+struct key {
+	enum key_kind kind; /* BY_SENDER: a pair that lacks its sender */
+	uint32_t comm, source, destination; /* BY_ORDER: 0 */
+	uint64_t number; /* of a collective, or the order */
+};
+
+/* index_find: an operation, the earliest of the key; index + 1, or 0. */
+uint32_t index_find(struct step *s, const struct key *key);
+void index_put(struct step *s, uint32_t op);
+void index_drop(struct step *s, uint32_t op);
+void index_queue(struct step *s, uint32_t part);
+void index_unqueue(struct step *s, uint32_t part);
+void index_lay_out(const struct step *s, struct index *x);
+uint32_t index_size(const struct step *s); /* in 8 bytes */
 
 static inline bool is_used(const struct step *s, int array, uint32_t i)
 {

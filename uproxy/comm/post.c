@@ -189,6 +189,36 @@ void post_forget(struct communicator *c)
 
 static void done(void *arg, enum step_code code);
 
+/* Where the start of an order is in its list, or the list's end. comm_lock */
+static struct start **start_at(uint64_t order)
+{
+	struct start **at = &comms.by_order[order % STARTS_LISTS];
+
+	while (*at && (*at)->order != order)
+		at = &(*at)->other;
+	return at;
+}
+
+/* comm_lock */
+static void start_enter(struct start *st)
+{
+	*start_at(st->order) = st;
+	st->next = comms.starts;
+	st->prev = &comms.starts;
+	if (st->next)
+		st->next->prev = &st->next;
+	comms.starts = st;
+}
+
+/* comm_lock */
+static void start_leave(struct start *st)
+{
+	*start_at(st->order) = st->other;
+	*st->prev = st->next;
+	if (st->next)
+		st->next->prev = st->prev;
+}
+
 /* The part of a start as the transport has it. */
 static struct comm_part part_of(const struct start *st, uint32_t i)
 {
@@ -285,7 +315,7 @@ static void trace(const struct start *st, enum step_code code)
 static void done(void *arg, enum step_code code)
 {
 	uint64_t *ended_well = &comms.s->stat->collectives;
-	struct start *st = arg, **at;
+	struct start *st = arg;
 	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
 				.code = code };
 	uint64_t cut[2];
@@ -313,9 +343,7 @@ static void done(void *arg, enum step_code code)
 			cut[cuts++] = cookie_of(p);
 		posted_settle(p);
 	}
-	for (at = &comms.starts; *at != st; at = &(*at)->next)
-		;
-	*at = st->next;
+	start_leave(st);
 	start_put(st);
 	comms.telling++;
 	pthread_mutex_unlock(&comms.lock);
@@ -453,8 +481,7 @@ void post_start(const struct step_action *a)
 
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(a->cookie);
-	for (st = comms.starts; st && st->order != a->order; st = st->next)
-		;
+	st = *start_at(a->order);
 	pthread_mutex_unlock(&comms.lock);
 	if (p && a->call < p->calls && (!st || st->parts < 2))
 		enqueue(p);
@@ -479,8 +506,7 @@ void post_start(const struct step_action *a)
 		st->started_ns = trace_on ? now_ns() : 0;
 		st->left = 1;
 		pthread_mutex_lock(&comms.lock);
-		st->next = comms.starts;
-		comms.starts = st;
+		start_enter(st);
 		pthread_mutex_unlock(&comms.lock);
 	}
 	if (!st->parts && comms.driver->announce)
@@ -518,8 +544,7 @@ void post_cancel(const struct step_action *a)
 	struct start *st;
 
 	pthread_mutex_lock(&comms.lock);
-	for (st = comms.starts; st && st->order != a->order; st = st->next)
-		;
+	st = *start_at(a->order);
 	if (st && !st->cancelled) {	/* the board may say it again */
 		st->cancelled = true;
 		running = st->running;
@@ -604,13 +629,34 @@ void post_ended(const struct step_action *a)
 		comm_errand();
 }
 
+/* The orders of all starts that are not cancelled; one, if there is no memory for more. The caller frees *list. */
+static size_t starts_left(uint64_t **list, uint64_t *one)
+{
+	size_t n = 0, all = 0;
+
+	pthread_mutex_lock(&comms.lock);
+	for (const struct start *st = comms.starts; st; st = st->next)
+		all += !st->cancelled;
+	*list = malloc(all * sizeof(**list));
+	for (const struct start *st = comms.starts; st; st = st->next) {
+		if (st->cancelled)
+			continue;
+		*(*list ? &(*list)[n] : one) = st->order;
+		n = *list ? n + 1 : 1;
+	}
+	pthread_mutex_unlock(&comms.lock);
+	return n;
+}
+
 /*
  * What has been started is cancelled, and its records end when nobody touches their memory any more; all
  * others end at once.
  */
 void post_broken(void)
 {
-	struct step_action begun = { .code = STEP_REMOTE }, ended = begun, cancel = { 0 };
+	struct step_action begun = { .code = STEP_REMOTE }, ended = begun;
+	uint64_t *list, one = 0;
+	size_t n;
 
 	for (uint32_t i = 0; i < POSTED_MAX; i++) {
 		struct posted *p;
@@ -629,19 +675,12 @@ void post_broken(void)
 		if (ended.cookie)
 			post_ended(&ended);
 	}
-	for (;;) {
-		struct start *st;
-
-		pthread_mutex_lock(&comms.lock);
-		for (st = comms.starts; st && st->cancelled; st = st->next)
-			;
-		if (st)
-			cancel.order = st->order;
-		pthread_mutex_unlock(&comms.lock);
-		if (!st)
-			return;
-		post_cancel(&cancel);
-	}
+	do {
+		n = starts_left(&list, &one);
+		for (size_t i = 0; i < n; i++)
+			post_cancel(&(struct step_action){ .order = list ? list[i] : one });
+		free(list);
+	} while (n);
 }
 
 /* ------------------------------------------------------------------------------ SV_OP_X_COLL */

@@ -14,6 +14,14 @@
  *
  * Positions refer to earlier records alone, so nothing waits in a circle.
  *
+ * Nothing here is looked at again and again while it waits, however much is parked. A queue is in one place:
+ *
+ *   ready ── its first record is looked at ──► runs
+ *     ▲            │ a position has not been passed: among the waiters of that queue, by ticket
+ *     ├────────────┤ collectives are not posted now: closed
+ *     │            └ its stream is held: nowhere
+ *     └── the position is passed, collectives are posted again, the stream is released
+ *
  * A *version* of an event is one recording of it, as long as a parked record needs that. As in CUDA, an event
  * may be recorded again while waits for the earlier recording are open, and nothing waits for these: the
  * earlier version gets an event of its own, a copy.
@@ -43,8 +51,9 @@ struct parked {
 	const struct record *row;
 	struct version *version;	/* what it records or waits for, or NULL */
 	uint64_t ticket;
-	unsigned int npos;
+	unsigned int npos, at;		/* at: those before it have been passed */
 	struct position *pos;
+	struct parked *same;		/* in its list of by_seq */
 	struct ring_record rec;
 	uint64_t data[];
 };
@@ -55,6 +64,14 @@ struct queue {
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
 	bool held;
+	bool listed;			/* in `ready`, in `closed`, or among another's waiters */
+	bool fresh;			/* in `fresh`: has tickets that the end of no object waits for */
+	struct queue *fresh_next;
+	struct queue *list_next;	/* in `ready` or `closed`; of waiters, the next sibling */
+	/* A heap of the queues that wait for a ticket of this one. */
+	struct queue *waiters;
+	struct queue *child;
+	uint64_t ticket;		/* that it waits for itself */
 };
 
 /*
@@ -62,6 +79,7 @@ struct queue {
  * changed it, and the last that uses it.
  */
 struct name {
+	struct name *next;		/* in its bucket */
 	uint64_t what;
 	struct position made, used;
 	unsigned int open;		/* parked records of it */
@@ -69,23 +87,29 @@ struct name {
 	 * these two themselves, if something refers to them. */
 	uint64_t last_number, held_number;
 	struct version *last, *held;
+	uint64_t told;			/* each(): the last number so far, and whether there is one */
+	bool any_told;
 };
 
 bool park_any;
 static bool posts_closed;		/* atomic */
 
 static struct queue *queues, *order, *all;
-static struct name *names;
-static size_t nnames, names_room;
+static struct queue *ready, *closed, *fresh;
+static struct name **names;		/* buckets */
+static size_t nnames, names_room, names_new;	/* new: since the last tidy() */
+static struct parked **by_seq;		/* buckets */
+static size_t seq_room;
 static uint64_t parked;			/* records, and streams held */
-static uint64_t records_parked;
+static uint64_t records_parked, calls_parked;
+static uint64_t looks;			/* at records and queues, for tests */
 static uint64_t queues_idle;		/* that the next tidy() may free */
 static struct parked *running;		/* by park_run() */
 static bool again;			/* a saved record is parked, due or not */
 static uint64_t *expected;		/* numbers of saved records, ascending */
 static size_t nexpected, expected_room;
 
-#define QUEUES_IDLE_MAX	64
+#define IDLE_MAX	64u
 #define COMM_NAME	(1ull << 63)	/* a communicator's number among names; handles do not have it */
 
 bool park_busy(const struct stream *st)
@@ -120,12 +144,12 @@ uint64_t park_count(void)
 
 uint64_t park_open(void)
 {
-	uint64_t n = 0;
+	return calls_parked;
+}
 
-	for (const struct queue *q = queues; q; q = q->next)
-		for (const struct parked *p = q->first; p; p = p->next)
-			n += p->rec.cpl != 0;
-	return n;
+uint64_t park_looks(void)
+{
+	return looks;
 }
 
 static struct queue *queue_new(struct stream *st)
@@ -144,6 +168,102 @@ static struct queue *queue_new(struct stream *st)
 	return q;
 }
 
+/* A position of the queue has been given away. */
+static uint64_t next_ticket(struct queue *q)
+{
+	if (!q->fresh) {
+		q->fresh = true;
+		q->fresh_next = fresh;
+		fresh = q;
+	}
+	return ++q->in;
+}
+
+/* Its first record is to be looked at. */
+static void make_ready(struct queue *q)
+{
+	if (q->listed)
+		return;
+	q->listed = true;
+	q->list_next = ready;
+	ready = q;
+}
+
+/* ------------------------------------------------------------------------------ who waits for a ticket
+ *
+ * A pairing heap, the least ticket first. It needs no memory of its own, so that nothing fails when a record
+ * that has been parked is looked at.
+ */
+
+static struct queue *meld(struct queue *a, struct queue *b)
+{
+	struct queue *first, *later;
+
+	if (!a || !b)
+		return a ? a : b;
+	first = a->ticket <= b->ticket ? a : b;
+	later = first == a ? b : a;
+	later->list_next = first->child;
+	first->child = later;
+	return first;
+}
+
+/* Melds the children of a root that goes: in pairs, then these from the last one on. */
+static struct queue *meld_all(struct queue *children)
+{
+	struct queue *pairs = NULL, *root = NULL, *a, *b, *pair;
+
+	while ((a = children)) {
+		b = a->list_next;
+		children = b ? b->list_next : NULL;
+		a->list_next = NULL;
+		if (b)
+			b->list_next = NULL;
+		pair = meld(a, b);
+		pair->list_next = pairs;
+		pairs = pair;
+		looks++;
+	}
+	while ((pair = pairs)) {
+		pairs = pair->list_next;
+		pair->list_next = NULL;
+		root = meld(root, pair);
+	}
+	return root;
+}
+
+static void wait_in(struct queue *q, const struct position *p)
+{
+	q->listed = true;
+	q->list_next = q->child = NULL;
+	q->ticket = p->ticket;
+	p->q->waiters = meld(p->q->waiters, q);
+}
+
+/* The queue has run that far. */
+static void passes(struct queue *q, uint64_t out)
+{
+	struct queue *w;
+
+	q->out = out;
+	while ((w = q->waiters) && w->ticket <= out) {
+		q->waiters = meld_all(w->child);
+		w->listed = false;
+		w->child = NULL;
+		make_ready(w);
+	}
+}
+
+static void names_free(void)
+{
+	for (size_t i = 0; i < names_room; i++)
+		for (struct name *n; (n = names[i]);) {
+			names[i] = n->next;
+			free(n);
+		}
+	nnames = names_new = 0;
+}
+
 /* Nothing is parked or held: no position is of interest any more. */
 static void forget_all(void)
 {
@@ -155,8 +275,9 @@ static void forget_all(void)
 			q->st->queue = NULL;
 		free(q);
 	}
-	order = all = NULL;
-	nnames = 0;
+	order = all = ready = closed = fresh = NULL;
+	queues_idle = 0;
+	names_free();
 	park_any = false;
 }
 
@@ -209,18 +330,32 @@ static void wait_for_tail(struct waits *w, struct queue *q)
 		wait_for(w, (struct position){ q, q->in });
 }
 
+/*
+ * All that is parked, for the end of an object, or what waits like one. Each of these waits for those before it, by
+ * the tail of `order` or as their queue is fresh, so it need not wait for what they wait for.
+ */
 static void wait_for_all(struct waits *w)
 {
-	for (struct queue *q = queues; q; q = q->next)
+	for (struct queue *q; (q = fresh);) {
+		looks++;
 		wait_for_tail(w, q);
+		q->fresh = false;
+		fresh = q->fresh_next;
+	}
+}
+
+static size_t bucket_of(uint64_t number, size_t room)
+{
+	return (number * 0x9e3779b97f4a7c15ull >> 32) % room;
 }
 
 static struct name *name_find(uint64_t what)
 {
-	for (size_t i = 0; i < nnames; i++)
-		if (names[i].what == what)
-			return &names[i];
-	return NULL;
+	struct name *n = names_room ? names[bucket_of(what, names_room)] : NULL;
+
+	for (; n && n->what != what; n = n->next)
+		looks++;
+	return n;
 }
 
 static void forget_passed(struct position *p)
@@ -233,51 +368,91 @@ static void forget_passed(struct position *p)
 static void tidy(void)
 {
 	struct queue **at, *q;
-	size_t n = 0;
 
 	for (q = queues; q; q = q->next)
 		for (struct parked *p = q->first; p; p = p->next)
-			for (unsigned int i = 0; i < p->npos; i++)
+			for (unsigned int i = p->at; i < p->npos; i++)
 				forget_passed(&p->pos[i]);
-	for (size_t i = 0; i < nnames; i++) {
-		forget_passed(&names[i].made);
-		forget_passed(&names[i].used);
-		if (names[i].open || names[i].made.q || names[i].used.q)
-			names[n++] = names[i];
+	for (size_t i = 0; i < names_room; i++)
+		for (struct name **of = &names[i], *n; (n = *of);) {
+			forget_passed(&n->made);
+			forget_passed(&n->used);
+			if (n->open || n->made.q || n->used.q) {
+				of = &n->next;
+				continue;
+			}
+			*of = n->next;
+			free(n);
+			nnames--;
+		}
+	for (at = &fresh; (q = *at);) {
+		if (q->out < q->in) {
+			at = &q->fresh_next;
+			continue;
+		}
+		*at = q->fresh_next;
+		q->fresh = false;
 	}
-	nnames = n;
 	for (at = &queues; (q = *at);) {
-		if (q->st || q == order || q == all || q->first || q->out < q->in) {
+		looks++;
+		if (q->st || q == order || q == all || q->first || q->out < q->in || q->listed) {
 			at = &q->next;
 			continue;
 		}
 		*at = q->next;
 		free(q);
 	}
+	names_new = 0;
 	queues_idle = 0;
+}
+
+/* How many names or queues may have become idle before a tidy(), which looks at all that is parked. */
+static uint64_t idle_most(void)
+{
+	return IDLE_MAX + records_parked / 2;
+}
+
+static bool names_grow(void)
+{
+	size_t room = names_room ? 2 * names_room : 64;
+	struct name **more = calloc(room, sizeof(*more));
+
+	if (!more)
+		return false;
+	for (size_t i = 0; i < names_room; i++)
+		for (struct name *n; (n = names[i]);) {
+			struct name **to = &more[bucket_of(n->what, room)];
+
+			names[i] = n->next;
+			n->next = *to;
+			*to = n;
+		}
+	free(names);
+	names = more;
+	names_room = room;
+	return true;
 }
 
 static struct name *name_get(uint64_t what)
 {
-	struct name *n = name_find(what), *more;
-	bool full;
+	struct name *n = name_find(what), **to;
 
 	if (n)
 		return n;
-	full = nnames == names_room;
-	if (full)
+	if (names_new > idle_most() + nnames / 2)
 		tidy();
-	if (full && nnames >= names_room / 2) {
-		size_t room = names_room ? 2 * names_room : 64;
-
-		more = realloc(names, room * sizeof(*more));
-		if (!more)
-			return NULL;
-		names = more;
-		names_room = room;
+	n = calloc(1, sizeof(*n));
+	if (!n || (nnames >= names_room && !names_grow() && !names_room)) {
+		free(n);
+		return NULL;
 	}
-	names[nnames] = (struct name){ .what = what };
-	return &names[nnames++];
+	to = &names[bucket_of(what, names_room)];
+	n->what = what;
+	n->next = *to;
+	*to = n;
+	nnames++;
+	names_new++;
+	return n;
 }
 
 static uint64_t field(const struct ring_record *rec, uint16_t at)
@@ -398,6 +573,50 @@ static void run_version(struct sv_session *s, const struct parked *p)
 
 /* ------------------------------------------------------------------------------ parking */
 
+static void seqs_grow(void)
+{
+	size_t room = seq_room ? 2 * seq_room : 64;
+	struct parked **more = calloc(room, sizeof(struct parked *));
+
+	if (!more)		/* then the lists get longer */
+		return;
+	for (size_t i = 0; i < seq_room; i++)
+		for (struct parked *p; (p = by_seq[i]);) {
+			struct parked **to = &more[bucket_of(p->rec.seq, room)];
+
+			by_seq[i] = p->same;
+			p->same = *to;
+			*to = p;
+		}
+	free(by_seq);
+	by_seq = more;
+	seq_room = room;
+}
+
+/* false: no memory for the first one. */
+static bool seq_put(struct parked *p)
+{
+	struct parked **to;
+
+	if (records_parked >= seq_room)
+		seqs_grow();
+	if (!seq_room)
+		return false;
+	to = &by_seq[bucket_of(p->rec.seq, seq_room)];
+	p->same = *to;
+	*to = p;
+	return true;
+}
+
+static void seq_drop(const struct parked *p)
+{
+	struct parked **at = &by_seq[bucket_of(p->rec.seq, seq_room)];
+
+	for (; *at != p; at = &(*at)->same)
+		looks++;
+	*at = p->same;
+}
+
 static enum park_answer park(struct queue *q, const struct ring_record *rec, const struct record *r,
 			struct waits *w, struct name *n)
 {
@@ -410,10 +629,17 @@ static enum park_answer park(struct queue *q, const struct ring_record *rec, con
 		free(w->pos);
 		return PARK_NO_MEMORY;
 	}
-	*p = (struct parked){ .row = r, .version = v, .ticket = ++q->in, .npos = w->n, .pos = w->pos,
-			      .rec = *rec };
+	*p = (struct parked){ .row = r, .version = v, .npos = w->n, .pos = w->pos, .rec = *rec };
+	if (!seq_put(p)) {
+		version_put(NULL, v);
+		free(p);
+		free(w->pos);
+		return PARK_NO_MEMORY;
+	}
+	p->ticket = next_ticket(q);
 	if (park_answered(rec, r))
 		p->rec.cpl = 0;
+	calls_parked += p->rec.cpl != 0;
 	if (n) {
 		n->open++;
 		*(r->waits ? &n->used : &n->made) = (struct position){ q, p->ticket };
@@ -422,6 +648,8 @@ static enum park_answer park(struct queue *q, const struct ring_record *rec, con
 	p->rec.data = p->data;
 	*q->last = p;
 	q->last = &p->next;
+	if (q->first == p)
+		make_ready(q);
 	parked++;
 	records_parked++;
 	return PARK_PARKED;
@@ -552,7 +780,7 @@ int park_hold(struct stream *st)
 		return -ENOMEM;
 	/* A parked record has its ticket, which is passed when the stream is released. */
 	if (!running)
-		st->queue->in++;
+		next_ticket(st->queue);
 	st->queue->held = true;
 	parked++;
 	return 0;
@@ -565,19 +793,30 @@ void park_release(struct stream *st)
 	if (!q || !q->held)
 		return;
 	q->held = false;
-	q->out++;
+	passes(q, q->out + 1);
+	make_ready(q);
 	parked--;
 }
 
-static bool is_due(const struct queue *q)
+/* Can the queue's first record run? If not, the queue gets its place until it can. It is in none. */
+static bool is_due(struct queue *q)
 {
-	const struct parked *p = q->first;
+	struct parked *p = q->first;
 
-	if (!p || q->held || is_closed(p->row))
+	looks++;
+	if (!p || q->held)
 		return false;
-	for (unsigned int i = 0; i < p->npos; i++)
-		if (!passed(&p->pos[i]))
+	if (is_closed(p->row)) {
+		q->listed = true;
+		q->list_next = closed;
+		closed = q;
+		return false;
+	}
+	for (; p->at < p->npos; p->at++)
+		if (!passed(&p->pos[p->at])) {
+			wait_in(q, &p->pos[p->at]);
 			return false;
+		}
 	return true;
 }
 
@@ -589,8 +828,10 @@ static void run_first(struct sv_session *s, struct queue *q)
 	q->first = p->next;
 	if (!q->first)
 		q->last = &q->first;
+	seq_drop(p);
 	parked--;
 	records_parked--;
+	calls_parked -= p->rec.cpl != 0;
 	running = p;
 	if (p->version)
 		run_version(s, p);
@@ -598,7 +839,7 @@ static void run_first(struct sv_session *s, struct queue *q)
 		serve_parked(s, &p->rec, p->row);
 	running = NULL;
 	if (!q->held)
-		q->out = p->ticket;
+		passes(q, p->ticket);
 	version_put(s, p->version);
 	n = p->row->event ? name_find(name_of(&p->rec, p->row)) : NULL;
 	if (n && n->open)
@@ -610,19 +851,22 @@ static void run_first(struct sv_session *s, struct queue *q)
 
 void park_run(struct sv_session *s)
 {
-	bool some = true;
+	struct queue *q;
 
-	while (some && parked) {
-		some = false;
-		for (struct queue *q = queues; q; q = q->next)
-			while (is_due(q) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
-				run_first(s, q);
-				some = true;
-			}
+	while (!__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE) && (q = closed)) {
+		closed = q->list_next;
+		q->listed = false;
+		make_ready(q);
+	}
+	while (parked && (q = ready) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
+		ready = q->list_next;
+		q->listed = false;
+		while (!q->listed && is_due(q))
+			run_first(s, q);
 	}
 	if (!parked && !__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE))
 		forget_all();
-	else if (queues_idle > QUEUES_IDLE_MAX)
+	else if (queues_idle > idle_most())
 		tidy();
 }
 
@@ -640,10 +884,9 @@ bool park_has(uint64_t seq)
 		else
 			hi = mid;
 	}
-	for (const struct queue *q = queues; q; q = q->next)
-		for (const struct parked *p = q->first; p; p = p->next)
-			if (p->rec.seq == seq)
-				return true;
+	for (const struct parked *p = seq_room ? by_seq[bucket_of(seq, seq_room)] : NULL; p; p = p->same)
+		if (p->rec.seq == seq)
+			return true;
 	return false;
 }
 
@@ -671,7 +914,7 @@ void park_expect_none(void)
 	nexpected = expected_room = 0;
 }
 
-static int by_seq(const void *a, const void *b)
+static int older(const void *a, const void *b)
 {
 	const struct parked *const *p = a, *const *q = b;
 
@@ -682,22 +925,12 @@ static int by_seq(const void *a, const void *b)
  * The recordings that have run are complete, since the streams are idle. They are of interest where the
  * next parked wait, or a later record, would otherwise take an earlier, parked recording for the last one.
  */
-static int tell_recorded(struct parked *const *list, size_t i, uint64_t event, uint64_t number,
+static int tell_recorded(const struct name *n, uint64_t number,
 			 int (*fn)(void *arg, const struct ring_record *rec, uint64_t event), void *arg)
 {
 	static const struct ring_record recorded = { .op = PARK_RECORDED };
-	uint64_t last = 0;
-	bool parked_before = false;
 
-	while (i-- && !last) {
-		const struct version *v = list[i]->version;
-
-		if (!v || v->event != event)
-			continue;
-		last = v->number;
-		parked_before = true;
-	}
-	return parked_before && number > last ? fn(arg, &recorded, event) : 0;
+	return n->any_told && number > n->told ? fn(arg, &recorded, n->what) : 0;
 }
 
 static int each(struct parked *const *list, size_t n,
@@ -705,15 +938,24 @@ static int each(struct parked *const *list, size_t n,
 {
 	int rc = 0;
 
+	for (size_t i = 0; i < names_room; i++)
+		for (struct name *of = names[i]; of; of = of->next)
+			of->told = of->any_told = 0;
 	for (size_t i = 0; i < n && !rc; i++) {
 		const struct parked *p = list[i];
+		struct name *of = p->version ? name_find(p->version->event) : NULL;
 
-		if (p->version && p->row->waits)
-			rc = tell_recorded(list, i, p->version->event, p->version->number, fn, arg);
+		if (of && p->row->waits)
+			rc = tell_recorded(of, p->version->number, fn, arg);
 		rc = rc ?: fn(arg, &p->rec, 0);
+		if (of) {
+			of->told = p->version->number ?: of->told;
+			of->any_told = true;
+		}
 	}
-	for (size_t i = 0; i < nnames && !rc; i++)
-		rc = tell_recorded(list, n, names[i].what, names[i].last_number, fn, arg);
+	for (size_t i = 0; i < names_room; i++)
+		for (const struct name *of = names[i]; of && !rc; of = of->next)
+			rc = tell_recorded(of, of->last_number, fn, arg);
 	return rc;
 }
 
@@ -728,7 +970,7 @@ int park_each(int (*fn)(void *arg, const struct ring_record *rec, uint64_t event
 	for (struct queue *q = queues; q; q = q->next)
 		for (struct parked *p = q->first; p; p = p->next)
 			list[n++] = p;
-	qsort(list, n, sizeof(struct parked *), by_seq);
+	qsort(list, n, sizeof(struct parked *), older);
 	rc = each(list, n, fn, arg);
 	free(list);
 	return rc;

@@ -543,6 +543,7 @@ LOCAL CUresult arena_init(void);
 LOCAL CUresult arena_join(void);	/* the session `here` is to have what the others have pinned */
 LOCAL void arena_part(const struct session *s);	/* that session ends */
 LOCAL CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off);
+LOCAL CUresult arena_zeroed(uint64_t len, uint64_t align, uint64_t *off);	/* the bytes are 0 */
 LOCAL void arena_free(uint64_t off);
 LOCAL void arena_own(uint64_t off, void *owner);	/* new owner of the allocation at off */
 LOCAL bool arena_find(uint64_t off, uint64_t *base, uint64_t *len, void **owner);

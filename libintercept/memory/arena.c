@@ -7,6 +7,9 @@
  * bytes of chunks without allocations stay pinned for later allocations; beyond that, unused runs
  * are unpinned and their pages freed.
  *
+ * Pages are zero when they are pinned: what the arena has there is punched out before, whatever wrote it.
+ * Pinned pages are never punched, since a device may have them registered.
+ *
  *   0 ── allocated ──► GOING ── answered ──► PINNED ── CACHE_MAX, nothing in its run ──► PINNED | GOING ── answered ──► 0
  *
  * A thread that allocates in a chunk that is GOING waits until that is answered.
@@ -116,8 +119,11 @@ static CUresult send_pins(uint32_t to, uint16_t op, const struct sv_pin *a, uint
 	return rc;
 }
 
-/* Have n chunks backed and pinned. locks.arena is held, and dropped while the proxies work. */
-static CUresult pin(uint64_t first, uint64_t n)
+/*
+ * Have n chunks backed and pinned. *zero: they are zero. locks.arena is held, and dropped while the
+ * proxies work.
+ */
+static CUresult pin(uint64_t first, uint64_t n, bool *zero)
 {
 	struct chunks *ch = process.chunks;
 	struct sv_pin a = { first * CHUNK, n * CHUNK };
@@ -128,6 +134,8 @@ static CUresult pin(uint64_t first, uint64_t n)
 		ch->of[i] |= GOING;
 	begin_change();
 	lock_drop(&process.locks.arena);
+	/* A stray write behind the end of an allocation may have made a page since the last unpin(). */
+	*zero = !ring_decommit(process.home->ring, a.off, a.len);
 	rc = send_pins(ch->joined, SV_OP_X_PIN, &a, &done);
 	if (rc) {
 		send_pins(done, SV_OP_X_UNPIN, &a, NULL);
@@ -195,9 +203,9 @@ CUresult arena_join(void)
 
 /*
  * Pin chunks [first, end), which all have allocations, as one run, unless one run has them all.
- * *fits false: others have pinned some of them. locks.arena is held.
+ * *fits false: others have pinned some of them. *zero as pin(). locks.arena is held.
  */
-static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits)
+static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits, bool *zero)
 {
 	struct chunks *ch = process.chunks;
 	uint64_t i;
@@ -211,11 +219,12 @@ static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits)
 		}
 	pinned = ch->of[first] & PINNED;
 	*fits = true;
+	*zero = false;
 	for (i = first + 1; i < end; i++)
 		if (pinned != !!(ch->of[i] & PINNED) ||
 		    (pinned && ch->run[i] != ch->run[first]))
 			*fits = false;
-	return *fits && !pinned ? pin(first, end - first) : CUDA_SUCCESS;
+	return *fits && !pinned ? pin(first, end - first, zero) : CUDA_SUCCESS;
 }
 
 static void hold(uint64_t first, uint64_t end)
@@ -303,8 +312,8 @@ static void release(uint64_t off, uint64_t len)
 	unpin_unused(first, end, CACHE_MAX);
 }
 
-/* A place of room bytes, held; *fits false: it lies in several runs. No success: there is none. */
-static CUresult take_place(uint64_t room, uint64_t align, uint64_t *at, bool *fits)
+/* A place of room bytes, held; *fits false: it lies in several runs. No success: there is none. *zero as pin(). */
+static CUresult take_place(uint64_t room, uint64_t align, uint64_t *at, bool *fits, bool *zero)
 {
 	struct chunks *ch = process.chunks;
 	uint64_t first, end;
@@ -319,7 +328,7 @@ static CUresult take_place(uint64_t room, uint64_t align, uint64_t *at, bool *fi
 	first = *at / CHUNK;
 	end = (*at + room - 1) / CHUNK + 1;
 	hold(first, end);
-	rc = pin_whole(first, end, fits);
+	rc = pin_whole(first, end, fits, zero);
 	lock_drop(&process.locks.arena);
 	if (rc)
 		arena_free(*at);
@@ -327,7 +336,7 @@ static CUresult take_place(uint64_t room, uint64_t align, uint64_t *at, bool *fi
 }
 
 /* A place within one run. Places in several are held meanwhile, so that others are tried. */
-static CUresult find_place(uint64_t room, uint64_t align, uint64_t *at)
+static CUresult find_place(uint64_t room, uint64_t align, uint64_t *at, bool *zero)
 {
 	uint64_t misfits[MISFITS];
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -335,7 +344,7 @@ static CUresult find_place(uint64_t room, uint64_t align, uint64_t *at)
 	bool fits = false;
 
 	while (!fits && n < MISFITS) {
-		rc = take_place(room, align, at, &fits);
+		rc = take_place(room, align, at, &fits, zero);
 		if (rc)
 			break;
 		if (!fits) {
@@ -351,7 +360,7 @@ static CUresult find_place(uint64_t room, uint64_t align, uint64_t *at)
 	return rc;
 }
 
-CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
+static CUresult alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off, bool *zero)
 {
 	uint64_t room = (len + 63) & -64ull, at = 0;
 	CUresult rc;
@@ -361,17 +370,35 @@ CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
 	lock_may_wait("memory of the arena");
 	if (align < 64)
 		align = 64;
-	rc = find_place(room, align, &at);
+	rc = find_place(room, align, &at, zero);
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
 		lock_take(&process.locks.arena);
 		unpin_unused(0, process.chunks->n, 0);
 		lock_drop(&process.locks.arena);
-		rc = find_place(room, align, &at);
+		rc = find_place(room, align, &at, zero);
 	}
 	if (!rc && owner)
 		arena_own(at, owner);
 	*off = rc ? 0 : at;
 	return rc;
+}
+
+CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off)
+{
+	bool zero;
+
+	return alloc(len, align, owner, off, &zero);
+}
+
+CUresult arena_zeroed(uint64_t len, uint64_t align, uint64_t *off)
+{
+	bool zero;
+
+	TRY(alloc(len, align, NULL, off, &zero));
+	/* A page that is zero already is not touched: it need not exist. */
+	if (!zero)
+		memset(arena_at(*off), 0, len);
+	return CUDA_SUCCESS;
 }
 
 void arena_free(uint64_t off)
@@ -419,10 +446,7 @@ bool arena_each(bool (*fn)(void *arg, uint64_t base, uint64_t len, void *owner),
 
 void *arena_reply(uint64_t len, uint64_t *off)
 {
-	if (arena_alloc(len, 64, NULL, off))
-		return NULL;
-	memset(arena_at(*off), 0, len);
-	return arena_at(*off);
+	return arena_zeroed(len, 64, off) ? NULL : arena_at(*off);
 }
 
 void arena_reply_done(uint64_t off)

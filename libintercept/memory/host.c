@@ -53,15 +53,14 @@ CUresult host_alloc(enum memory_kind kind, uint64_t len, unsigned int flags, str
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*m = (struct memory){ .kind = kind, .len = len, .ctx = thread.ctx, .flags = flags,
 			      .id = memory_next_id() };
-	rc = arena_alloc(len, len < 4096 ? 512 : 4096, NULL, &off);
+	/* The driver's new memory is zero, too. */
+	rc = arena_zeroed(len, len < 4096 ? 512 : 4096, &off);
 	if (rc) {
 		free(m);
 		return rc;
 	}
 	m->base = addr_of(off);
 	arena_own(off, m);	/* from now on memory_find() reads the description */
-	/* The driver's new memory is zero; arena memory may have been used before. */
-	memset(arena_at(off), 0, len);
 	*out = m;
 	return CUDA_SUCCESS;
 }

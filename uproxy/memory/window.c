@@ -14,6 +14,7 @@
  *   (nowhere) ── pin ──► in `pinning` ── pin_it ──► in `pins`
  */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -21,6 +22,7 @@
 #include "peer.h"
 
 #define PAGE	4096ull
+#define LARGE	(16ull << 20)	/* bytes of a pinned range */
 
 #define G_MAP	0x01u		/* of SV_OP_X_MAP, SV_OP_X_MAP_PIECES */
 #define G_VMM	0x02u		/* of SV_OP_cuMemMap */
@@ -147,10 +149,35 @@ static int arena_reach(const struct sv_session *s, uint64_t end)
 	return end <= __atomic_load_n(&arena_end, __ATOMIC_RELAXED) ? 0 : arena_commit(s, end - PAGE, PAGE);
 }
 
-/* Backs what is to be pinned. A restored arena has its data already, and all else of it may stay away. */
+/* Bytes that the host can still give to anybody; UINT64_MAX: it does not say. */
+static uint64_t host_room(void)
+{
+	unsigned long long avail = 0, swap = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+
+	if (!f)
+		return UINT64_MAX;
+	while (fgets(line, sizeof(line), f)) {
+		(void)sscanf(line, "MemAvailable: %llu", &avail);
+		(void)sscanf(line, "SwapFree: %llu", &swap);
+	}
+	fclose(f);
+	return avail ? (avail + swap) << 10 : UINT64_MAX;
+}
+
+/*
+ * Backs what is to be pinned. A restored arena has its data already, and all else of it may stay away.
+ * Programs often use a part of what is large, so its pages come at the first access, or when a driver pins
+ * them. The module's limits are told of by COMMIT alone.
+ */
 static int arena_back(const struct sv_session *s, uint64_t off, uint64_t len)
 {
-	return s->guest || s->replay ? arena_reach(s, off + len) : arena_commit(s, off, len);
+	if (s->guest || s->replay)
+		return arena_reach(s, off + len);
+	if (len < LARGE || ring_backend(s->ring) != RING_MEMFD)
+		return arena_commit(s, off, len);
+	return len > host_room() ? -ENOMEM : arena_reach(s, off + len);
 }
 
 bool arena_client(const struct sv_session *s, uint64_t off, uint64_t len)

@@ -63,7 +63,7 @@ CUresult array_find(CUarray handle, struct array **out)
 	CUDA_ARRAY3D_DESCRIPTOR d;
 
 	TRY(session_check());
-	if (!a || a->o.ctx->session != here)
+	if (!a)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!a->bytes) {
 		TRY(cuArray3DGetDescriptor_v2(&d, handle));

@@ -131,6 +131,54 @@ static CUresult to_pageable(struct stream *s, uint64_t dst, uint64_t src, uint64
 	return rc;
 }
 
+/* A linear copy between devices. */
+struct linear {
+	struct cross c;
+	uint64_t dst, src;
+	uint64_t off, len;	/* the current piece's */
+};
+
+static void linear_next(struct cross *c)
+{
+	struct linear *l = (struct linear *)c;
+
+	l->off += l->len;
+	l->len = c->len - l->off < CROSS_PIECE ? c->len - l->off : CROSS_PIECE;
+}
+
+static CUresult linear_move(struct cross *c, struct stream *s, uint64_t slot, bool in)
+{
+	const struct linear *l = (struct linear *)c;
+	struct sv_copy a = { s->o.ctx->o.handle, s->wire, in ? slot : l->dst + l->off,
+			     in ? l->src + l->off : slot, l->len, 0, 0 };
+
+	return send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+}
+
+static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync);
+
+static CUresult linear_all(void *arg, struct stream *s, bool sync)
+{
+	const struct linear *l = arg;
+
+	return copy(s, l->dst, l->src, l->c.len, sync);
+}
+
+static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync)
+{
+	struct linear l = {
+		{ .len = len, .pieces = (len - 1) / CROSS_PIECE + 1, .next = linear_next,
+		  .move = linear_move, .all = linear_all },
+		dst, src, 0, 0,
+	};
+
+	TRY(cross_look(dst, len, &l.c.dst));
+	TRY(cross_look(src, len, &l.c.src));
+	if (s->capture)
+		return sv_unsupported("a copy between devices in a graph", "a graph is one device's");
+	return cross_copy(s, &l.c, sync);
+}
+
 static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync)
 {
 	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
@@ -139,7 +187,7 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 	if (!len)
 		return CUDA_SUCCESS;
 	if (unlikely(cross_is(dst) || cross_is(src)))
-		return cross_copy(s, dst, src, len, sync, copy);
+		return copy_abroad(s, dst, src, len, sync);
 	TRY(place_of(&a.dst, len, &d));
 	TRY(place_of(&a.src, len, &f));
 	if (s->capture)

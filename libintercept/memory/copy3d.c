@@ -7,9 +7,12 @@
  *
  *   pageable ── rows ──► slot ── sv_copy3d, word ────► device       returns when all is in slots
  *   device ── sv_copy3d, answered ──► slot ── rows ──► pageable     returns when it is complete
+ *
+ * A side may be on another device than the stream: then the rows go as cross.c has linear copies go.
  */
 #include "capture.h"
 #include "copy3d_i.h"
+#include "cross.h"
 #include "memory_i.h"
 
 #include <string.h>
@@ -22,6 +25,7 @@ enum place { PAGEABLE, PINNED, DEVICE, ARRAY };
 struct side {
 	enum place place;
 	struct sv_copy3d_side s;
+	struct context *home;	/* where its device memory is; NULL: the host has it */
 };
 
 /* One copy, checked. */
@@ -53,7 +57,6 @@ static uint64_t span(const struct sv_copy3d_side *s, uint64_t w, uint64_t h, uin
 static CUresult linear(struct side *a, bool host, const struct copy *c)
 {
 	struct sv_copy3d_side *s = &a->s;
-	const struct sv_shared *sh = here->shared;
 	uint64_t end, first;
 	struct memory m;
 
@@ -73,15 +76,14 @@ static CUresult linear(struct side *a, bool host, const struct copy *c)
 	first = s->addr + s->z * s->pitch * s->height + s->y * s->pitch + s->x;
 	end = s->addr + end - first;
 	if (!memory_find(first, &m)) {
-		if (!host || first - sh->window < sh->window_len)
+		if (!host || session_at(first))
 			return CUDA_ERROR_INVALID_VALUE;
 		a->place = PAGEABLE;
 		return CUDA_SUCCESS;
 	}
 	if (end > m.len - (first - m.base))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!memory_is_here(&m))
-		return sv_unsupported("a copy of rows", "another device than the stream's has the memory");
+	TRY(cross_home(&m, &a->home));
 	if (m.kind == MEMORY_RESERVED)
 		TRY(vmm_range(first, end));
 	if (m.kind == MEMORY_REGISTERED && host_moved(&m, first)) {
@@ -101,6 +103,7 @@ static CUresult in_array(struct side *a, CUarray handle, const struct copy *c)
 
 	TRY(array_find(handle, &ar));
 	a->place = ARRAY;
+	a->home = ar->o.ctx;
 	s->addr = s->pitch = s->height = 0;
 	s->array = ar->o.handle;
 	if (!ar->bytes)
@@ -329,6 +332,74 @@ static CUresult on_host(struct stream *s, const struct copy *c)
 	return CUDA_SUCCESS;
 }
 
+/* A copy that the device of `here` can do; on stream s, which does not capture. */
+static CUresult copy_here(struct stream *s, const struct copy *c, bool sync)
+{
+	struct box all = { .w = c->w, .h = c->h, .d = c->d };
+	struct sv_copy3d a = record(s, c, &all);
+
+	if (c->src.place == PAGEABLE && c->dst.place == PAGEABLE)
+		return on_host(s, c);
+	if (c->src.place == PAGEABLE)
+		return from_pageable(s, c);
+	if (c->dst.place == PAGEABLE)
+		return to_pageable(s, c);
+	if (sync && (c->src.place == PINNED || c->dst.place == PINNED))
+		return send_sync(SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0, NULL, 0);
+	return send_async(SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0);
+}
+
+/* -------------------------------------------------------------------------- to another device */
+
+/* Rows between devices; the current piece is a box of them. */
+struct rows {
+	struct cross c;
+	const struct copy *copy;
+	struct box b;
+};
+
+static void rows_next(struct cross *c)
+{
+	struct rows *r = (struct rows *)c;
+
+	next_box(r->copy, &r->b, CROSS_PIECE);
+}
+
+static CUresult rows_move(struct cross *c, struct stream *s, uint64_t slot, bool in)
+{
+	const struct rows *r = (struct rows *)c;
+	struct sv_copy3d a = record(s, r->copy, &r->b);
+	struct sv_copy3d_side packed = { .addr = slot, .pitch = r->b.w, .height = r->b.h };
+
+	*(in ? &a.dst : &a.src) = packed;
+	return send_async(SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0);
+}
+
+static CUresult rows_all(void *arg, struct stream *s, bool sync)
+{
+	return copy_here(s, ((struct rows *)arg)->copy, sync);
+}
+
+static bool is_elsewhere(const struct side *a)
+{
+	return a->home && unlikely(a->home->session != here);
+}
+
+static CUresult copy_abroad(struct stream *s, const struct copy *c, bool sync)
+{
+	struct rows r = {
+		.c = { .dst = c->dst.home, .src = c->src.home, .next = rows_next,
+		       .move = rows_move, .all = rows_all },
+		.copy = c,
+	};
+	struct box b = { 0 };
+
+	r.c.len = sv_mul(sv_mul(c->w, c->h), c->d);
+	while (next_box(c, &b, CROSS_PIECE))
+		r.c.pieces++;
+	return cross_copy(s, &r.c, sync);
+}
+
 static CUresult copy(struct stream *s, const CUDA_MEMCPY3D *p, bool sync)
 {
 	struct box all;
@@ -340,19 +411,14 @@ static CUresult copy(struct stream *s, const CUDA_MEMCPY3D *p, bool sync)
 	TRY(check(p, &c));
 	if (!c.w || !c.h || !c.d)
 		return CUDA_SUCCESS;
-	all = (struct box){ .w = c.w, .h = c.h, .d = c.d };
-	a = record(s, &c, &all);
-	if (capture_on(s))
+	if (capture_on(s)) {
+		all = (struct box){ .w = c.w, .h = c.h, .d = c.d };
+		a = record(s, &c, &all);
 		return capture_record(s, SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0);
-	if (c.src.place == PAGEABLE && c.dst.place == PAGEABLE)
-		return on_host(s, &c);
-	if (c.src.place == PAGEABLE)
-		return from_pageable(s, &c);
-	if (c.dst.place == PAGEABLE)
-		return to_pageable(s, &c);
-	if (sync && (c.src.place == PINNED || c.dst.place == PINNED))
-		return send_sync(SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0, NULL, 0);
-	return send_async(SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0);
+	}
+	if (is_elsewhere(&c.dst) || is_elsewhere(&c.src))
+		return copy_abroad(s, &c, sync);
+	return copy_here(s, &c, sync);
 }
 
 /* ---------------------------------------------------------------------------------- the calls */

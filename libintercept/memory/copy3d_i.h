@@ -15,7 +15,7 @@ struct array {
 	uint32_t bytes;			/* of an element; 0: not asked yet */
 };
 
-/* The live array of a handle, its description known. INVALID_HANDLE. */
+/* The live array of a handle, on whichever device, its description known. INVALID_HANDLE. */
 LOCAL CUresult array_find(CUarray handle, struct array **out);
 
 /* Bytes of an element, 0: a format that is not known. */

@@ -22,7 +22,6 @@
 
 #define WORDS		512
 #define HELPERS_MAX	32		/* of a device */
-#define PIECE		(2ull << 20)	/* bytes of a slot */
 #define PIECES		4		/* slots of a copy */
 
 struct word {			/* in the arena */
@@ -304,21 +303,18 @@ static void sweep(struct crossings *x)
 	}
 }
 
-static CUresult copy_piece(struct stream *s, uint64_t dst, uint64_t src, uint64_t len)
+static CUresult move(struct cross *c, struct stream *s, uint64_t slot, bool in)
 {
-	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
-
 	ON(s->o.ctx->session);
-	return send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
+	return c->move(c, s, slot, in);
 }
 
 /*
- * Copies one piece through a slot. *free: the crossing after which the slot is free, or its word is
- * NULL. again: a later piece uses the slot, so *free becomes this piece's crossing.
+ * Copies the current piece through a slot. *free: the crossing after which the slot is free, or its word
+ * is NULL. again: a later piece uses the slot, so *free becomes this piece's crossing.
  */
-static CUresult one_piece(struct crossings *x, struct stream *from, struct stream *to, uint64_t slot,
-			  uint64_t dst, uint64_t src, uint64_t len, bool again, struct crossing *free,
-			  struct crossing *last)
+static CUresult one_piece(struct crossings *x, struct cross *c, struct stream *from, struct stream *to,
+			  uint64_t slot, bool again, struct crossing *free, struct crossing *last)
 {
 	struct crossing full;
 	CUresult rc;
@@ -332,9 +328,9 @@ static CUresult one_piece(struct crossings *x, struct stream *from, struct strea
 			return rc;
 		}
 	}
-	TRY(copy_piece(from, slot, src, len));
+	TRY(move(c, from, slot, true));
 	TRY(order(x, from, to, last));
-	TRY(copy_piece(to, dst, slot, len));
+	TRY(move(c, to, slot, false));
 	if (!again)
 		return CUDA_SUCCESS;
 	TRY(take_word(x, &full));
@@ -347,20 +343,17 @@ static CUresult one_piece(struct crossings *x, struct stream *from, struct strea
 }
 
 /* Copies through slots; *last is a crossing of the last piece. */
-static CUresult through_slots(struct crossings *x, struct stream *from, struct stream *to,
-			      uint64_t slots, uint64_t dst, uint64_t src, uint64_t len,
-			      struct crossing *last)
+static CUresult through_slots(struct crossings *x, struct cross *c, struct stream *from,
+			      struct stream *to, uint64_t slots, uint64_t room, struct crossing *last)
 {
 	struct crossing free[PIECES] = { { NULL, 0 } };
-	uint64_t room = len < PIECE ? len : PIECE;
 	CUresult rc = CUDA_SUCCESS;
 
-	for (uint64_t i = 0, done = 0; done < len && !rc; i++, done += room) {
-		uint64_t n = len - done < room ? len - done : room;
+	for (uint64_t i = 0; i < c->pieces && !rc; i++) {
 		uint64_t slot = sv_u64(arena_at(slots)) + i % PIECES * room;
 
-		rc = one_piece(x, from, to, slot, dst + done, src + done, n,
-			       len - done > PIECES * room, &free[i % PIECES], last);
+		c->next(c);
+		rc = one_piece(x, c, from, to, slot, c->pieces - i > PIECES, &free[i % PIECES], last);
 	}
 	for (int i = 0; i < PIECES; i++)
 		if (free[i].word)
@@ -368,11 +361,9 @@ static CUresult through_slots(struct crossings *x, struct stream *from, struct s
 	return rc;
 }
 
-static CUresult copy_between(struct crossings *x, struct stream *s, const struct memory *d,
-			     const struct memory *f, uint64_t dst, uint64_t src, uint64_t len,
-			     bool sync)
+static CUresult copy_between(struct crossings *x, struct stream *s, struct cross *c, bool sync)
 {
-	uint64_t pieces = (len + PIECE - 1) / PIECE, room = len < PIECE ? len : PIECE;
+	uint64_t room = c->len < CROSS_PIECE ? c->len : CROSS_PIECE;
 	struct stream *from, *to;
 	struct helper *hf, *hd;
 	struct crossing last;
@@ -380,17 +371,17 @@ static CUresult copy_between(struct crossings *x, struct stream *s, const struct
 	CUresult rc;
 
 	sweep(x);
-	TRY(helper_behind(x, f->ctx, s, sync, &hf, &from));
-	TRY(helper_behind(x, d->ctx, s, sync, &hd, &to));
+	TRY(helper_behind(x, c->src, s, sync, &hf, &from));
+	TRY(helper_behind(x, c->dst, s, sync, &hd, &to));
 	slots = calloc(1, sizeof(*slots));
 	if (!slots)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	rc = arena_alloc((pieces < PIECES ? pieces : PIECES) * room, 64, NULL, &slots->off);
+	rc = arena_alloc((c->pieces < PIECES ? c->pieces : PIECES) * room, 64, NULL, &slots->off);
 	if (rc) {
 		free(slots);
 		return rc;
 	}
-	rc = through_slots(x, from, to, slots->off, dst, src, len, &last);
+	rc = through_slots(x, c, from, to, slots->off, room, &last);
 	if (!rc)
 		rc = order(x, to, s, &last);
 	if (rc)
@@ -405,52 +396,64 @@ static CUresult copy_between(struct crossings *x, struct stream *s, const struct
 	return CUDA_SUCCESS;
 }
 
-/* One side is memory m of another device than the stream's; the other side is m's device or the host. */
-static CUresult copy_abroad(struct crossings *x, struct stream *s, const struct memory *m,
-			    uint64_t dst, uint64_t src, uint64_t len, bool sync, cross_copy_fn *copy)
+/* Has `work` enqueue its own into a stream of ctx, behind what is in s and before what will be. */
+static CUresult abroad(struct crossings *x, struct stream *s, struct context *ctx, bool sync,
+		       cross_work_fn *work, void *arg)
 {
 	struct crossing last;
 	struct helper *h;
 	struct stream *on;
 
-	TRY(helper_behind(x, m->ctx, s, sync, &h, &on));
+	TRY(helper_behind(x, ctx, s, sync, &h, &on));
 	{
-		ON(m->session);
-		TRY(copy(on, dst, src, len, sync));
+		ON(ctx->session);
+		TRY(work(arg, on, sync));
 	}
 	TRY(order(x, on, s, &last));
 	helper_done(h, &last);
 	return CUDA_SUCCESS;
 }
 
-/* Finds the device memory that has len bytes at addr. m->session NULL: they are the host's. */
-static CUresult look(uint64_t addr, uint64_t len, struct memory *m)
+CUresult cross_home(const struct memory *m, struct context **ctx)
 {
-	if (!memory_find(addr, m) || !m->session) {
-		m->session = NULL;
+	*ctx = NULL;
+	if (!m->session)
 		return CUDA_SUCCESS;
-	}
-	if (!m->ctx || !m->ctx->live)
-		m->ctx = process.primary[device_of(m->session)];
-	if (addr - m->base > m->len || len > m->len - (addr - m->base) || !m->ctx || !m->ctx->live)
-		return CUDA_ERROR_INVALID_VALUE;
-	return m->kind == MEMORY_RESERVED ? vmm_range(addr, len) : CUDA_SUCCESS;
+	*ctx = m->ctx && m->ctx->live ? m->ctx : process.primary[device_of(m->session)];
+	return *ctx && (*ctx)->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cross_copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync,
-		    cross_copy_fn *copy)
+CUresult cross_look(uint64_t addr, uint64_t len, struct context **ctx)
+{
+	struct memory m;
+
+	*ctx = NULL;
+	if (!memory_find(addr, &m))
+		return session_at(addr) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (!m.session)
+		return CUDA_SUCCESS;
+	TRY(cross_home(&m, ctx));
+	if (addr - m.base > m.len || len > m.len - (addr - m.base))
+		return CUDA_ERROR_INVALID_VALUE;
+	return m.kind == MEMORY_RESERVED ? vmm_range(addr, len) : CUDA_SUCCESS;
+}
+
+CUresult cross_copy(struct stream *s, struct cross *c, bool sync)
 {
 	struct crossings *x;
-	struct memory d, f;
 
-	if (s->capture)
-		return sv_unsupported("a copy between devices in a graph", "a graph is one device's");
-	TRY(look(dst, len, &d));
-	TRY(look(src, len, &f));
 	TRY(begin(&x));
-	if (d.session && f.session && d.session != f.session)
-		TRY(copy_between(x, s, &d, &f, dst, src, len, sync));
+	if (c->dst && c->src && c->dst->session != c->src->session)
+		TRY(copy_between(x, s, c, sync));
 	else
-		TRY(copy_abroad(x, s, d.session ? &d : &f, dst, src, len, sync, copy));
+		TRY(abroad(x, s, c->dst ?: c->src, sync, c->all, c));
 	return sync ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
+}
+
+CUresult cross_work(struct stream *s, struct context *ctx, cross_work_fn *work, void *arg)
+{
+	struct crossings *x;
+
+	TRY(begin(&x));
+	return abroad(x, s, ctx, false, work, arg);
 }

@@ -7,8 +7,24 @@
 
 #include "client.h"
 
-/* A linear copy on a stream; `here` is the stream's session, which reaches both sides. */
-typedef CUresult cross_copy_fn(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync);
+#define CROSS_PIECE (2ull << 20)	/* bytes; an element of an array lies in one piece */
+
+/* Enqueues work into s; `here` is the session of s. sync: complete on return, if the host is a side. */
+typedef CUresult cross_work_fn(void *arg, struct stream *s, bool sync);
+
+/*
+ * A copy with a side on another device than the stream's. Between two devices it passes through the arena
+ * in pieces. A copy with one device is enqueued there whole.
+ */
+struct cross {
+	struct context *dst, *src;	/* whose device has the side; NULL: the host */
+	uint64_t len, pieces;		/* len: bytes; pieces: how often next() is called */
+	void (*next)(struct cross *c);	/* the next piece, of at most CROSS_PIECE bytes, is the current one */
+
+	/* Enqueues the copy of the current piece into the slot, packed, or out of it. `here` as above. */
+	CUresult (*move)(struct cross *c, struct stream *s, uint64_t slot, bool in);
+	cross_work_fn *all;		/* enqueues the whole copy; arg is this struct */
+};
 
 /* Does addr lie in another device's window than that of `here`? */
 static inline bool cross_is(uint64_t addr)
@@ -21,12 +37,20 @@ static inline bool cross_is(uint64_t addr)
 	return s && s != here;
 }
 
+/* The context in which device memory is copied; *ctx NULL: the host has it. INVALID_VALUE: it ended. */
+LOCAL CUresult cross_home(const struct memory *m, struct context **ctx);
+
+/* The same for len bytes at addr, pageable memory included. INVALID_VALUE: not all are allocated. */
+LOCAL CUresult cross_look(uint64_t addr, uint64_t len, struct context **ctx);
+
 /*
- * The copy on stream s of memory that another device has; sync: complete on return. copy does what one
- * device can. INVALID_VALUE; OUT_OF_MEMORY: for the slots, of at most 8 MiB.
+ * The copy on stream s, which does not capture; sync: complete on return. c and what it points to are
+ * not used after the return. OUT_OF_MEMORY: for the slots, of at most 8 MiB.
  */
-LOCAL CUresult cross_copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync,
-			  cross_copy_fn *copy);
+LOCAL CUresult cross_copy(struct stream *s, struct cross *c, bool sync);
+
+/* Has `work` enqueue what it does into a stream of another device's context, in the order of s. */
+LOCAL CUresult cross_work(struct stream *s, struct context *ctx, cross_work_fn *work, void *arg);
 
 /* Work enqueued into s from now on waits for the latest record of another device's event. */
 LOCAL CUresult cross_wait(struct stream *s, struct event *e);

@@ -5,7 +5,9 @@
  * Calls that set device memory may return before it is set (CUDA programming guide, "API
  * synchronization behavior"). All forms check their arguments here, as the driver would.
  */
+#include "capture.h"
 #include "client.h"
+#include "cross.h"
 #include "cuda_hooks.h"
 
 /* Finish a call that has enqueued work at dst on the default stream. */
@@ -75,55 +77,97 @@ API CUresult cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int v, siz
 
 /* ------------------------------------------------------------------ arguments of all the forms */
 
-static CUresult check(int *done, uint64_t dst, uint64_t pitch, uint64_t width, uint64_t height,
-		      unsigned int element)
+/* Elements of 1, 2 or 4 bytes: rows of them, or one run if pitch is 0. */
+struct set {
+	CUdeviceptr dst;
+	size_t pitch, w, h;
+	unsigned int v, element;
+};
+
+static CUresult set_on(void *arg, struct stream *on, bool sync)
 {
-	*done = dst % element || pitch % element ||
-		(height > 1 && pitch < sv_mul(width, element));
-	return *done ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	const struct set *a = arg;
+	CUstream s = (CUstream)(uintptr_t)on->wire;
+
+	(void)sync;
+	switch (a->pitch ? a->element : a->element << 4) {
+	case 1:
+		return cuMemsetD2D8Async(a->dst, a->pitch, a->v, a->w, a->h, s);
+	case 2:
+		return cuMemsetD2D16Async(a->dst, a->pitch, a->v, a->w, a->h, s);
+	case 4:
+		return cuMemsetD2D32Async(a->dst, a->pitch, a->v, a->w, a->h, s);
+	case 1 << 4:
+		return cuMemsetD8Async(a->dst, a->v, a->w, s);
+	case 2 << 4:
+		return cuMemsetD16Async(a->dst, a->v, a->w, s);
+	default:
+		return cuMemsetD32Async(a->dst, a->v, a->w, s);
+	}
+}
+
+/* Memory of another device than the stream's is set there, in the order of the stream. */
+static CUresult set_abroad(int *done, struct set *a, CUstream stream, int per_thread)
+{
+	int before = sv_per_thread(per_thread);
+	struct context *home;
+	struct stream *s;
+	CUresult rc = stream_find(stream, &s);
+
+	sv_per_thread(before);
+	*done = rc != CUDA_SUCCESS;
+	TRY(rc);
+	ON(s->o.ctx->session);
+	if (!cross_is(a->dst) || !a->w || !a->h || capture_on(s))
+		return CUDA_SUCCESS;	/* the rest of the stub has it */
+	*done = 1;
+	TRY(cross_look(a->dst, 1, &home));	/* set_on() checks the rest, as for any stream */
+	return cross_work(s, home, set_on, a);
+}
+
+static inline CUresult check(int *done, struct set a, CUstream stream, int per_thread)
+{
+	*done = ((a.dst | a.pitch) & (a.element - 1)) ||
+		(a.h > 1 && a.pitch < sv_mul(a.w, a.element));
+	if (*done)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (likely(!__atomic_load_n(&process.several, __ATOMIC_RELAXED)))
+		return CUDA_SUCCESS;
+	return set_abroad(done, &a, stream, per_thread);
+}
+
+CUresult sv_hook_cuMemsetD8Async(CUdeviceptr dst, unsigned char v, size_t n, CUstream stream,
+				 int per_thread, int *done)
+{
+	return check(done, (struct set){ dst, 0, n, 1, v, 1 }, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD16Async(CUdeviceptr dst, unsigned short v, size_t n, CUstream stream,
 				  int per_thread, int *done)
 {
-	(void)v;
-	(void)stream;
-	(void)per_thread;
-	return check(done, dst, 0, n, 1, 2);
+	return check(done, (struct set){ dst, 0, n, 1, v, 2 }, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD32Async(CUdeviceptr dst, unsigned int v, size_t n, CUstream stream,
 				  int per_thread, int *done)
 {
-	(void)v;
-	(void)stream;
-	(void)per_thread;
-	return check(done, dst, 0, n, 1, 4);
+	return check(done, (struct set){ dst, 0, n, 1, v, 4 }, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char v, size_t w,
 				   size_t h, CUstream stream, int per_thread, int *done)
 {
-	(void)v;
-	(void)stream;
-	(void)per_thread;
-	return check(done, dst, pitch, w, h, 1);
+	return check(done, (struct set){ dst, pitch, w, h, v, 1 }, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short v, size_t w,
 				    size_t h, CUstream stream, int per_thread, int *done)
 {
-	(void)v;
-	(void)stream;
-	(void)per_thread;
-	return check(done, dst, pitch, w, h, 2);
+	return check(done, (struct set){ dst, pitch, w, h, v, 2 }, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int v, size_t w,
 				    size_t h, CUstream stream, int per_thread, int *done)
 {
-	(void)v;
-	(void)stream;
-	(void)per_thread;
-	return check(done, dst, pitch, w, h, 4);
+	return check(done, (struct set){ dst, pitch, w, h, v, 4 }, stream, per_thread);
 }

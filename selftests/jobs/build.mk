@@ -18,12 +18,13 @@ job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 # by the driver API, also by what of it is deprecated
 DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
 $(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -L$(B)/lib -lcuda -Wno-deprecated-declarations))
-$(DRIVER_JOBS:%=$(B)/selftests/jobs/%): selftests/jobs/driver.cuh | $(LIBCUDA)
+job_FLAGS_devices_rows := -L$(B)/lib -lcuda
+$(DRIVER_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/devices_rows: selftests/jobs/driver.cuh | $(LIBCUDA)
 $(B)/selftests/jobs/gpt: selftests/jobs/gpt.cuh
 $(B)/selftests/jobs/driver_ipc $(B)/selftests/jobs/driver_share: selftests/jobs/passfd.cuh
 # What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
 # its forms of the driver's calls. With an older toolkit the tests skip these by name.
-needs_13 := rare scopes scopes_sm80 scopes_sm90 barriers barriers_sm80 bulk cluster_memory tensor_tiles stencil_lz4 stencil_raw $(DRIVER_JOBS)
+needs_13 := rare scopes scopes_sm80 scopes_sm90 barriers barriers_sm80 bulk cluster_memory tensor_tiles stencil_lz4 stencil_raw devices_rows $(DRIVER_JOBS)
 JOBS_LEFT_OUT := $(if $(CUDA_IS_OLD),$(needs_13))
 SAMPLE_JOBS := $(filter-out $(JOBS_LEFT_OUT),$(patsubst selftests/jobs/%.cu,%,\
 	$(filter-out selftests/jobs/rdc_%,$(wildcard selftests/jobs/*.cu))))

@@ -330,12 +330,25 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 	return copy_3d(pCopy, hStream, false);
 }
 
+/* A side's context, which an array has itself. sync: the copy comes after all of its work. */
+static CUresult peer_side(CUmemorytype type, CUcontext ctx, bool sync)
+{
+	if (type == CU_MEMORYTYPE_ARRAY)
+		return CUDA_SUCCESS;
+	return check_peers(ctx, ctx) ?: (sync ? wait_for(ctx) : CUDA_SUCCESS);
+}
+
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream h, bool sync)
 {
 	CUDA_MEMCPY3D c;
+	CUresult r;
 
 	if (!p)
 		return api_enter() ?: CUDA_ERROR_INVALID_VALUE;
+	r = peer_side(p->srcMemoryType, p->srcContext, sync) ?:
+	    peer_side(p->dstMemoryType, p->dstContext, sync);
+	if (r)
+		return r;
 	c = (CUDA_MEMCPY3D){
 		.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcZ = p->srcZ,
 		.srcLOD = p->srcLOD, .srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost,

@@ -13,7 +13,8 @@
  *     option NAME VALUE          of `run`, as in the file "options" of the job's folder
  *     proxy R N CLIENT …         struct ckpt_proxy, one word for each member, in order; CLIENT is the
  *                                pid in the job's namespace
- *     mapped SIZE IDENTITY PATH  a mapped file; IDENTITY is build:HEX or xxh3:HEX
+ *     mapped SIZE IDENTITY PATH  a mapped file; IDENTITY is xxh3:HEX of a program or library, size of data, and
+ *                                build:HEX of what has a build id in older checkpoints
  *     library NAME REF           a stand-in library of libdir
  *     libdir PATH
  *     listen ADDRESS PORT INODE  a TCP port; INODE is the socket's, on HOST

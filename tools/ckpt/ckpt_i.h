@@ -94,6 +94,16 @@ int ckpt_ssh(const char *ssh, const char *host, const char *command);
 /* Executes ssh with command in place of this program. Returns, reason printed, on failure. */
 void ckpt_ssh_exec(const char *ssh, const char *host, const char *command);
 
+/* --------------------------------------------------------------------- contents.c */
+
+#define CKPT_DIGEST	38		/* "xxh3:HEX" and a NUL */
+
+/* ckpt_contents_open: NULL: no memory. ckpt_contents_digest: of the whole file; 0 or -errno, unsaid. */
+struct ckpt_contents;
+struct ckpt_contents *ckpt_contents_open(void);
+int ckpt_contents_digest(struct ckpt_contents *c, int fd, char digest[CKPT_DIGEST]);
+void ckpt_contents_close(struct ckpt_contents *c);
+
 /* ----------------------------------------------------------------------- mapped.c */
 
 /* The files that the job's processes (host pids) have mapped and that a restore finds by path. */

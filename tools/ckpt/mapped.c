@@ -3,18 +3,18 @@
  * mapped.c - records the programs, libraries and data files that a job has mapped, and checks that
  * they are the same at the restore
  *
- * CRIU maps them again from their paths. A file's identity is the linker's build id; without one,
- * the hash of its contents if it is mapped executable, else its size alone.
+ * CRIU maps them again from their paths. The identity of a program or library is the digest of its contents: two
+ * builds may have one build id. That of data is its size, since some of it changes while it is mapped (the caches
+ * of name services). Files that the job itself has changed are in the checkpoint (files/), and not here. Older
+ * checkpoints have the build id, where there is one.
  */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "ckpt_i.h"
 
@@ -46,30 +46,55 @@ static bool note_id(const uint8_t *at, uint64_t len, char *id, size_t size)
 	return false;
 }
 
-static bool build_id(const uint8_t *file, uint64_t len, char *id, size_t size)
+static bool read_at(int fd, void *to, size_t len, uint64_t off)
 {
+	return off <= INT64_MAX && pread(fd, to, len, off) == (ssize_t)len;
+}
+
+static bool is_elf(int fd, Elf64_Ehdr *e)
+{
+	return read_at(fd, e, sizeof(*e), 0) && !memcmp(e->e_ident, ELFMAG, SELFMAG) &&
+	       e->e_ident[EI_CLASS] == ELFCLASS64;
+}
+
+static bool build_id(int fd, char *id, size_t size)
+{
+	uint8_t note[4096];
 	Elf64_Ehdr e;
 	Elf64_Phdr p;
 
-	if (len < sizeof(e) || memcmp(file, ELFMAG, SELFMAG) || file[EI_CLASS] != ELFCLASS64)
+	if (!is_elf(fd, &e))
 		return false;
-	memcpy(&e, file, sizeof(e));
 	for (int i = 0; i < e.e_phnum; i++) {
-		if (e.e_phoff > len || (i + 1ull) * sizeof(p) > len - e.e_phoff)
+		if (!read_at(fd, &p, sizeof(p), e.e_phoff + i * sizeof(p)))
 			return false;
-		memcpy(&p, file + e.e_phoff + i * sizeof(p), sizeof(p));
-		if (p.p_type == PT_NOTE && p.p_offset <= len && p.p_filesz <= len - p.p_offset &&
-		    note_id(file + p.p_offset, p.p_filesz, id, size))
+		if (p.p_type == PT_NOTE && p.p_filesz <= sizeof(note) &&
+		    read_at(fd, note, p.p_filesz, p.p_offset) &&
+		    note_id(note, p.p_filesz, id, size))
 			return true;
 	}
 	return false;
 }
 
-/* The size and identity of the file at path; the identity is of like's kind unless like is NULL. */
-static int identify(const char *path, bool code, const char *like, struct ckpt_mapped *m)
+/* The identity of an open file, of like's kind unless like is NULL. */
+static int identity_of(int fd, bool code, const char *like, struct ckpt_contents *c, char *id,
+		       size_t size)
+{
+	_Static_assert(sizeof(((struct ckpt_mapped *)0)->identity) >= CKPT_DIGEST, "room");
+	Elf64_Ehdr e;
+
+	strcpy(id, "size");
+	if (like && !strncmp(like, "build:", 6) && build_id(fd, id, size))
+		return 0;
+	if (like ? !strncmp(like, "xxh3:", 5) : code || is_elf(fd, &e))
+		return ckpt_contents_digest(c, fd, id);
+	return 0;
+}
+
+static int identify(const char *path, bool code, const char *like, struct ckpt_contents *c,
+		    struct ckpt_mapped *m)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
-	const uint8_t *at = MAP_FAILED;
 	struct stat s;
 
 	if (fd < 0)
@@ -79,26 +104,9 @@ static int identify(const char *path, bool code, const char *like, struct ckpt_m
 	else if (!S_ISREG(s.st_mode))
 		err = -ENOENT;
 	m->size = err ? 0 : s.st_size;
-	if (!err && s.st_size) {
-		at = mmap(NULL, s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (at == MAP_FAILED)
-			err = -errno;
-	}
+	err = err ?: identity_of(fd, code, like, c, m->identity, sizeof(m->identity));
 	close(fd);
-	if (err)
-		return err;
-	strcpy(m->identity, "size");
-	if (at == MAP_FAILED)
-		return 0;
-	if (!build_id(at, s.st_size, m->identity, sizeof(m->identity)) &&
-	    (like ? !strncmp(like, "xxh3:", 5) : code)) {
-		XXH128_hash_t h = XXH3_128bits(at, s.st_size);
-
-		snprintf(m->identity, sizeof(m->identity), "xxh3:%016llx%016llx",
-			 (unsigned long long)h.high64, (unsigned long long)h.low64);
-	}
-	munmap((void *)at, s.st_size);
-	return 0;
+	return err;
 }
 
 /* --------------------------------------------------------------------------- collecting */
@@ -172,8 +180,9 @@ static int see_process(struct seen **list, int *n, pid_t pid)
 
 int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
 {
+	struct ckpt_contents *c = ckpt_contents_open();
 	struct seen *list = NULL;
-	int seen = 0, err = 0;
+	int seen = 0, err = c ? 0 : -ENOMEM;
 
 	for (int i = 0; i < n && !err; i++)
 		err = see_process(&list, &seen, pids[i]);
@@ -184,7 +193,7 @@ int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
 		struct ckpt_mapped *m = err ? NULL : &f->mapped[f->mappeds];
 
 		/* A file that cannot be read was replaced while it was mapped: CRIU decides. */
-		if (m && !list[i].shared && !identify(list[i].path, list[i].code, NULL, m)) {
+		if (m && !list[i].shared && !identify(list[i].path, list[i].code, NULL, c, m)) {
 			m->path = list[i].path;
 			f->mappeds++;
 		} else {
@@ -192,31 +201,41 @@ int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
 		}
 	}
 	free(list);
+	ckpt_contents_close(c);
 	return err ? why_set(why, err, "what the job's processes have mapped cannot be read: %s",
 			     strerror(-err)) : 0;
 }
 
+static int check_one(const struct ckpt_mapped *was, struct ckpt_contents *c, struct why *why)
+{
+	struct ckpt_mapped is = { 0 };
+	int err = identify(was->path, false, was->identity, c, &is);
+
+	if (err)
+		return why_set(why, -ENOENT, "%s, which the job has mapped, is not here (%s): "
+			       "install what it belongs to, at the same path", was->path,
+			       strerror(-err));
+	if (is.size != was->size || strcmp(is.identity, was->identity))
+		return why_set(why, -ESTALE, "%s is not the file that the job has mapped (%llu "
+			       "bytes, %s; it was %llu, %s): put that version back", was->path,
+			       (unsigned long long)is.size, is.identity,
+			       (unsigned long long)was->size, was->identity);
+	return 0;
+}
+
 int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why)
 {
+	struct ckpt_contents *c = ckpt_contents_open();
 	size_t own = f->libdir ? strlen(f->libdir) : 0;
+	int err = c ? 0 : why_set(why, -ENOMEM, "no memory");
 
-	for (int i = 0; i < f->mappeds; i++) {
+	for (int i = 0; i < f->mappeds && !err; i++) {
 		const struct ckpt_mapped *was = &f->mapped[i];
-		struct ckpt_mapped is = { 0 };
-		int err;
 
 		if (own && !strncmp(was->path, f->libdir, own) && was->path[own] == '/')
 			continue;	/* the checkpoint contains it */
-		err = identify(was->path, false, was->identity, &is);
-		if (err)
-			return why_set(why, -ENOENT, "%s, which the job has mapped, is not here (%s): "
-				       "install what it belongs to, at the same path", was->path,
-				       strerror(-err));
-		if (is.size != was->size || strcmp(is.identity, was->identity))
-			return why_set(why, -ESTALE, "%s is not the file that the job has mapped (%llu "
-				       "bytes, %s; it was %llu, %s): put that version back", was->path,
-				       (unsigned long long)is.size, is.identity,
-				       (unsigned long long)was->size, was->identity);
+		err = check_one(was, c, why);
 	}
-	return 0;
+	ckpt_contents_close(c);
+	return err;
 }

@@ -274,6 +274,20 @@ static struct store_checkpoint *former(const struct save *s)
 	return c;
 }
 
+/* What the checkpoint contains need not be here at the restore. */
+static void forget_saved(struct ckpt_facts *f, const struct files_save *by)
+{
+	int left = 0;
+
+	for (int i = 0; i < f->mappeds; i++) {
+		if (files_saved(by, f->mapped[i].path))
+			free(f->mapped[i].path);
+		else
+			f->mapped[left++] = f->mapped[i];
+	}
+	f->mappeds = left;
+}
+
 int save_files(struct save *s, const struct criu_links *links, struct why *why)
 {
 	char log[PATH_MAX + 8];
@@ -293,6 +307,8 @@ int save_files(struct save *s, const struct criu_links *links, struct why *why)
 	why_text(why, err, f.why.text);
 	for (size_t i = 0; i < f.n_parts && !err; i++)
 		err = why_text(why, add_part(s, f.parts[i].name, &f.parts[i].ref), "");
+	if (!err)
+		forget_saved(&s->facts, &f);
 	s->file_bytes = f.bytes;
 	files_save_free(&f);
 	free(f.links);

@@ -73,6 +73,8 @@ struct files_save {
 
 int files_save(struct files_save *f, struct store *s, struct store_writer *w);
 void files_save_free(struct files_save *f);
+/* Whether it has stored the contents of the file at that path. */
+bool files_saved(const struct files_save *f, const char *path);
 
 /*
  * files_put_back: restores the paths to their state at the cut, before the tree is restored. A path

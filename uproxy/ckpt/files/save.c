@@ -637,6 +637,17 @@ int files_save(struct files_save *f, struct store *s, struct store_writer *w)
 	return err;
 }
 
+bool files_saved(const struct files_save *f, const char *path)
+{
+	char name[FILES_NAME];
+
+	files_name(name, XXH3_64bits(path, strlen(path)));
+	for (size_t i = 0; i < f->n_parts; i++)
+		if (!strcmp(f->parts[i].name, name))
+			return true;
+	return false;
+}
+
 void files_save_free(struct files_save *f)
 {
 	for (size_t i = 0; i < f->n_parts; i++)

@@ -34,6 +34,7 @@ enum lock_rank {
 	LOCK_OBJECTS,
 	LOCK_PRINTS,
 	LOCK_BYPASS,
+	LOCK_MAPPED,
 };
 
 /* In a cache line of its own: threads that take different locks do not slow each other down. */

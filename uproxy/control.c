@@ -242,7 +242,7 @@ static void put_ref(struct ctl_ref *to, const struct store_ref *from)
 }
 
 static int dump_device(struct sv_session *s, struct store *st, struct store_writer *w,
-		       struct ctl_dumped *d, struct why *why)
+		       uint64_t since_ns, struct ctl_dumped *d, struct why *why)
 {
 	struct store_ref device = { { 0 } }, observed = { { 0 } }, session = { { 0 } };
 	struct store_ref comms = { { 0 } }, board = { { 0 } };
@@ -253,7 +253,7 @@ static int dump_device(struct sv_session *s, struct store *st, struct store_writ
 	if (!rc)
 		rc = observe_dump(s, w, &observed, why);
 	if (!rc)
-		rc = kept_dump(w, &session, why);
+		rc = kept_dump(w, since_ns, &session, why);
 	if (!rc)
 		rc = comms_dump(s, w, &comms, &board, why);
 	put_ref(&d->device, &device);
@@ -299,7 +299,7 @@ static int dump_into(struct sv_session *s, const struct ctl_store *m, struct ctl
 	if (!rc && m->claims)
 		rc = store_failed(why, store_writer_claims(w, ctl.given, wait_for_others, w));
 	if (!rc)
-		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, d, why) :
+		rc = m->h.op == CTL_DUMP ? dump_device(s, st, w, m->since_ns, d, why) :
 					   dump_channel(s, w, d, why);
 	if (!rc)
 		rc = store_failed(why, store_writer_flush(w));

@@ -342,6 +342,7 @@ int main(int argc, char **argv)
 	drop_fds(o.socket, o.board);
 	comm_board(o.board, o.seat);
 	set_signals();
+	held_begin();
 	log_open(o.log);
 	check_addresses();
 	s->stat = stat_open(o.stat);

@@ -489,18 +489,43 @@ int journal_compact(struct sv_session *s);	/* drops the entries that no restore 
 uint64_t journal_seq(const struct singvgpu_log_entry *e);	/* of the entry's record */
 
 /*
- * kept.c: copies of arena contents that logged records refer to, by the records' numbers. The
- * client may have reused the arena since. Any thread.
+ * kept.c: copies of arena contents that logged records refer to, by the records' numbers, since the client
+ * may have reused the arena; and the bytes of images in the program's files (held.h), or their digest alone until
+ * the image is loaded again. Any thread.
  */
+struct held;
+struct kept_digest {
+	uint64_t low, high;	/* XXH3-128 of the bytes */
+};
 int kept_add(uint64_t seq, const void *p, uint64_t len);	/* -ENOMEM, -EEXIST */
 int kept_take(uint64_t seq, void *p, uint64_t len);		/* the same; p becomes ours */
 uint64_t kept_next(uint64_t seq, const void **p, uint64_t *len);	/* after seq; 0: none */
 const void *kept_find(uint64_t seq, uint64_t *len);		/* NULL: there is none */
 void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg);
+/*
+ * kept_hold replaces what is kept under seq; the reference h becomes ours unless it fails (-ENOMEM).
+ * kept_held: a reference, which the caller drops; NULL: there is none. kept_expect keeps a digest
+ * (-ENOMEM, -EEXIST); kept_expected: false: there is none.
+ */
+int kept_hold(uint64_t seq, struct held *h);
+struct held *kept_held(uint64_t seq);
+int kept_expect(uint64_t seq, uint64_t len, const struct kept_digest *d);
+bool kept_expected(uint64_t seq, uint64_t len, struct kept_digest *d);
+/*
+ * held.c: the digest of bytes that are held; and whether the file that they are of still has them, or has
+ * them again: false, too, if that cannot be read. May read both.
+ */
+void held_digest(struct held *h, struct kept_digest *d);
+bool held_in_file(struct held *h);
+/* Has the file been changed since then (CLOCK_REALTIME, ns), or has the checkpoint had the bytes? */
+bool held_since(const struct held *h, uint64_t ns);
+/* Blocks the signal by which the kernel tells of writers, before there are other threads. */
+void held_begin(void);
 struct store;
 struct store_writer;
 struct store_ref;
-int kept_dump(struct store_writer *w, struct store_ref *ref, struct why *why);
+/* since_ns: see struct ctl_store. */
+int kept_dump(struct store_writer *w, uint64_t since_ns, struct store_ref *ref, struct why *why);
 int kept_restore(struct store *st, const struct store_ref *ref, struct why *why);
 /* comms.c: refs stay zero if the session has had no communicator. */
 int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *comms,

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +64,7 @@ struct search {
 	uintptr_t addr;
 	uint64_t len, off;
 	const char *path;
+	unsigned long long adds, subs;	/* of objects: the generation of what is mapped */
 };
 
 static int in_object(struct dl_phdr_info *info, size_t size, void *arg)
@@ -81,9 +83,58 @@ static int in_object(struct dl_phdr_info *info, size_t size, void *arg)
 			return -1;
 		s->off = p->p_offset + (s->addr - at);
 		s->path = *info->dlpi_name ? info->dlpi_name : "/proc/self/exe";
+		s->adds = info->dlpi_adds;
+		s->subs = info->dlpi_subs;
 		return 1;
 	}
 	return 0;
+}
+
+struct mapping {
+	unsigned long from, to, ino;
+	unsigned long long adds, subs;
+};
+
+static bool find_mapping(uintptr_t addr, struct mapping *m)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	bool found = false;
+	char line[4400];
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "%lx-%lx %*s %*s %*s %lu", &m->from, &m->to, &m->ino) == 3 &&
+			addr - m->from < m->to - m->from;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/*
+ * Is the file, which was found by its path, the one that is mapped? An upgrade may have put another one there. The
+ * inode tells, since that of a mapped file is not used again; devices differ between maps and stat() on some file
+ * systems.
+ */
+static bool is_mapped(const struct search *s, ino_t ino)
+{
+	static struct lock lock = LOCK_INIT(LOCK_MAPPED);
+	static struct mapping last;
+	struct mapping m;
+	bool known;
+
+	lock_take(&lock);
+	m = last;
+	lock_drop(&lock);
+	known = s->addr - m.from < m.to - m.from && s->adds == m.adds && s->subs == m.subs;
+	if (!known) {
+		if (!find_mapping(s->addr, &m))
+			return false;
+		m.adds = s->adds;
+		m.subs = s->subs;
+		lock_take(&lock);
+		last = m;
+		lock_drop(&lock);
+	}
+	return m.ino == ino;
 }
 
 /* Describe len bytes at image as part of a file; false: they are not unchanged file content. */
@@ -93,7 +144,7 @@ static bool by_file(const void *image, uint64_t len, struct sv_image *a, char *p
 	struct stat st;
 
 	if (dl_iterate_phdr(in_object, &s) != 1 || !realpath(s.path, path) || stat(path, &st) ||
-	    s.off + len > (uint64_t)st.st_size)
+	    s.off + len > (uint64_t)st.st_size || !is_mapped(&s, st.st_ino))
 		return false;
 	a->kind = SV_IMAGE_FILE;
 	a->off = s.off;

@@ -15,11 +15,21 @@ $(B)/selftests/ckpt/stood-static: selftests/ckpt/stood.cpp
 	@mkdir -p $(@D)
 	$(CXX) -O2 -Wall -Wextra -std=c++17 -pthread -static-libstdc++ -MMD -MP -o $@ $<
 
+# A job whose files are replaced, and two builds of its library.
+$(B)/selftests/ckpt/rebuilt: selftests/ckpt/rebuilt.c selftests/ckpt/rebuilt_text.h $(B)/lib/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -isystem $(CUDA_HOME)/include -o $@ $< -L$(B)/lib -lcuda -ldl
+$(B)/selftests/ckpt/rebuilt-%.so: selftests/ckpt/rebuilt_plug.c selftests/ckpt/rebuilt_text.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DNUMBER=$* -fPIC -shared -o $@ $<
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
+	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so) \
 	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
-HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-sockets selftests/ckpt/test-stood \
+HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
+	selftests/ckpt/test-stood \
 	selftests/ckpt/test-stood-torch
 LONG_TESTS += selftests/ckpt/test-stood-long
 VM_TESTS += selftests/ckpt/clocks-vm

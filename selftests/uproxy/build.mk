@@ -129,7 +129,7 @@ $(FUZZ_RECORDS): selftests/uproxy/fuzz.c selftests/uproxy/fuzz_driver.h selftest
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@.core.o
 	$(FUZZCC) -fsanitize=fuzzer,address,undefined $(FUZZ_RECORDS_CFLAGS) -o $@ $< $@.core.o \
 		$(addprefix $(GEN)/cuda_,dispatch.c driver.c info.c) $(B)/uproxy/libcoll.a \
-		-lzstd -llz4 -lpthread -lm -ldl
+		-lzstd -llz4 -lxxhash -lpthread -lm -ldl
 
 $(eval $(call FUZZER,uproxy,records,900,1200))
 

@@ -217,8 +217,9 @@ int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *c
 	memset(board, 1, sizeof(*board));
 	return dumps(F_COMMS, comms, NULL, why);
 }
-int kept_dump(struct store_writer *w, struct store_ref *ref, struct why *why)
+int kept_dump(struct store_writer *w, uint64_t since_ns, struct store_ref *ref, struct why *why)
 {
+	(void)since_ns;
 	MUST(w);
 	return dumps(F_KEPT, ref, NULL, why);
 }

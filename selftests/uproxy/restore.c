@@ -6,6 +6,7 @@
  * client: while the session is frozen the client does nothing, and the new channel's object is
  * mapped at the address of the old one.
  */
+#include "fatbin.h"
 #include "restore.h"
 
 /* ------------------------------------------------------------------------------ it goes on */
@@ -188,13 +189,49 @@ TEST_F(restore, textures_arrays_contexts_and_memory_handles)
 	EXPECT_EQ(late_count(c), 0);
 }
 
-TEST_F(restore, a_module_file_must_be_what_it_was)
+static uint64_t session_bytes(FIXTURE_DATA(restore) *self)
+{
+	struct store_ref ref;
+
+	memcpy(ref.b, self->saved.device.session.bytes, sizeof(ref.b));
+	return store_ref_size(&ref);
+}
+
+/* Changes the byte at `at` in place, and puts the time of the last change back. */
+static int change_byte(const char *path, off_t at, const struct stat *st)
+{
+	struct timespec times[2] = { st->st_atim, st->st_mtim };
+	int fd = open(path, O_RDWR | O_CLOEXEC), rc = -1;
+	uint8_t byte;
+
+	if (fd >= 0 && pread(fd, &byte, 1, at) == 1) {
+		byte ^= 1;
+		rc = pwrite(fd, &byte, 1, at) != 1 || futimens(fd, times);
+	}
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+/* What a restore says to the checkpoint as it is. */
+static int come_back_says(FIXTURE_DATA(restore) *self, struct ctl_restored *to)
+{
+	struct ctl_restore from;
+	int rc = start_restorer(self);
+
+	fill_restore(self, &from);
+	rc = rc ?: ask(self, CTL_RESTORE, &from, sizeof(from), to, sizeof(*to), NULL);
+	close(self->conn);
+	self->conn = -1;
+	if (rc && client_wait(&self->c) != 2)
+		rc = 1;
+	return rc;
+}
+
+TEST_F(restore, a_module_file_must_have_what_it_had)
 {
 	struct client *c = &self->c;
 	struct ctl_restored to;
-	struct ctl_restore from;
-	struct ctl_info info;
-	struct timespec times[2];
 	uint64_t mod, f;
 	struct stat st;
 	char path[128];
@@ -208,34 +245,143 @@ TEST_F(restore, a_module_file_must_be_what_it_was)
 			c->ctx, f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1024 }), 0);
 	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f, self->dev, self->pin), 7);
 	ASSERT_EQ(save(self), 0);
+	EXPECT_LT(session_bytes(self), 4096);	/* the file is not in it */
 	end_proxy(self);
 
 	unlink(path);
-	ASSERT_EQ(start_restorer(self), 0);
-	fill_restore(self, &from);
-	EXPECT_EQ(ask(self, CTL_RESTORE, &from, sizeof(from), &to, sizeof(to), NULL), -ENOENT);
+	EXPECT_EQ(come_back_says(self, &to), -ENOENT);
 	EXPECT_NE(strstr(to.r.why, path), NULL);
-	close(self->conn);
-	self->conn = -1;
-	EXPECT_EQ(client_wait(c), 2);
 
-	/* Another file with the same in it and the same time, as after a copy to another host. */
-	times[0] = st.st_atim;
-	times[1] = st.st_mtim;
+	/* Size and time are the same, and one byte is not; not even one of a kernel. */
 	ASSERT_EQ(module_file(path, kernels, &st), 0);
-	ASSERT_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
+	ASSERT_EQ(change_byte(path, 100 + strstr(kernels, "hello") - kernels, &st), 0);
+	EXPECT_EQ(come_back_says(self, &to), -ENOENT);
+	EXPECT_NE(strstr(to.r.why, path), NULL);
+	EXPECT_NE(strstr(to.r.why, "put it back as it was"), NULL);
+
+	/* Another file with the same in it, as after a copy to another host. */
+	ASSERT_EQ(module_file(path, kernels, &st), 0);
 	ASSERT_EQ(come_back(self), 0);
 	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f, self->dev, self->pin), 8);
-
-	/* Changed while it runs: then the dump is refused, and the job is not touched. */
-	close(self->conn);
-	times[1].tv_sec++;
-	ASSERT_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
-	ASSERT_EQ(conduct(self), 0);
-	EXPECT_EQ(ask_info(self, &info), 0);
-	EXPECT_EQ(info.can_dump, 0);
-	EXPECT_NE(strstr(info.r.why, path), NULL);
+	ASSERT_EQ(save(self), 0);
+	EXPECT_LT(session_bytes(self), 4096);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
 	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f, self->dev, self->pin), 9);
+}
+
+/* A rebuilt, moved or damaged program does not keep a checkpoint of its running job out. */
+TEST_F(restore, a_module_outlives_its_file)
+{
+	enum { SAME, MOVED, REMOVED, REPLACED, WRITTEN, CUT, ALL };
+	struct client *c = &self->c;
+	uint64_t f[ALL];
+	struct stat st;
+	char path[ALL][128], other[140];
+
+	for (int i = 0; i < ALL; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/module%d.ptx", self->dir, i);
+		ASSERT_EQ(module_file(path[i], kernels, &st), 0);
+		f[i] = get_function(c, load_file(c, path[i], &st), "count");
+		ASSERT_NE(f[i], 0);
+		EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f[i], self->dev, self->pin), 7);
+	}
+	snprintf(other, sizeof(other), "%s.moved", path[MOVED]);
+	ASSERT_EQ(rename(path[MOVED], other), 0);
+	ASSERT_EQ(unlink(path[REMOVED]), 0);
+	snprintf(other, sizeof(other), "%s.new", path[REPLACED]);
+	ASSERT_EQ(module_file(other, ".version 8.0\n.target sm_75\n.address_size 64\n", &st), 0);
+	ASSERT_EQ(rename(other, path[REPLACED]), 0);
+	ASSERT_EQ(stat(path[WRITTEN], &st), 0);
+	ASSERT_EQ(change_byte(path[WRITTEN], 100 + strstr(kernels, "counter = 7") + 10 - kernels, &st), 0);
+	ASSERT_EQ(truncate(path[CUT], 0), 0);
+
+	for (uint32_t n = 8; n < 10; n++) {	/* what came back is saved again */
+		ASSERT_EQ(save(self), 0);
+		EXPECT_GT(session_bytes(self), (ALL - 1) * sizeof(kernels));
+		EXPECT_LT(session_bytes(self), ALL * (sizeof(kernels) + 4096));
+		end_proxy(self);
+		ASSERT_EQ(come_back(self), 0);
+		for (int i = 0; i < ALL; i++) {
+			EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f[i], self->dev, self->pin), n) {
+				TH_LOG("%d", i);
+			}
+		}
+	}
+	EXPECT_EQ(late_count(c), 0);
+}
+
+#define LARGE	(66ul << 20)
+
+/* A fatbin with the text, and so much behind it that a proxy maps it rather than copies it. */
+static int large_file(const char *path, const char *text, struct stat *st)
+{
+	struct fatbin_entry e = { .kind = FATBIN_KIND_PTX, .version = 0x101, .header = sizeof(e),
+				  .padded = LARGE, .major = 8, .arch = 75 };
+	struct fatbin head = { FATBIN_MAGIC, FATBIN_VERSION, sizeof(head), sizeof(e) + LARGE };
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), rc;
+
+	rc = fd < 0 || pwrite(fd, &head, sizeof(head), 100) != sizeof(head) ||
+	     pwrite(fd, &e, sizeof(e), 100 + sizeof(head)) != sizeof(e) ||
+	     pwrite(fd, text, strlen(text), 100 + sizeof(head) + sizeof(e)) != (ssize_t)strlen(text) ||
+	     ftruncate(fd, 100 + sizeof(head) + head.size) || fstat(fd, st) ? -1 : 0;
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static uint64_t load_library(struct client *c, const char *path, const struct stat *st)
+{
+	uint64_t lib = new_handle(c, SV_T_CUlibrary);
+	struct sv_image a = { .handle = lib, .kind = SV_IMAGE_FILE, .off = 100, .len = st->st_size - 100,
+			      .dev = st->st_dev, .ino = st->st_ino, .size = st->st_size,
+			      .path_len = strlen(path) + 1 };
+
+	a.mtime_ns = st->st_mtim.tv_sec * 1000000000ull + st->st_mtim.tv_nsec;
+	return call2(c, SV_OP_cuLibraryLoadData, &a, sizeof(a), path, a.path_len, NULL, 0) ? 0 : lib;
+}
+
+/* Whoever writes to the file waits until the proxy has a copy of what it has mapped. */
+TEST_F(restore, a_large_library_outlives_its_file)
+{
+	struct client *c = &self->c;
+	uint64_t k[2], lib[2];
+	struct stat st;
+	char path[128];
+	int fd;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/library%d", self->dir, i);
+		ASSERT_EQ(large_file(path, kernels, &st), 0);
+		lib[i] = load_library(c, path, &st);
+		ASSERT_NE(lib[i], 0);
+		k[i] = get_kernel(c, lib[i], "count", NULL);
+		EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k[i], self->dev, self->pin), 7);
+		ASSERT_EQ(i ? unlink(path) : truncate(path, 50), 0);
+	}
+	ASSERT_EQ(save(self), 0);
+	EXPECT_GT(session_bytes(self), 2 * LARGE);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k[i], self->dev, self->pin), 8);
+	}
+
+	/* One that is open for writing is copied at once, and one that is unloaded is let go. */
+	snprintf(path, sizeof(path), "%s/library2", self->dir);
+	ASSERT_EQ(large_file(path, kernels, &st), 0);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	lib[0] = load_library(c, path, &st);
+	ASSERT_NE(lib[0], 0);
+	ASSERT_EQ(ftruncate(fd, 50), 0);
+	close(fd);
+	EXPECT_EQ(CALL(c, SV_OP_cuLibraryUnload, (struct sv_image_end){ lib[1] }), 0);
+	k[0] = get_kernel(c, lib[0], "count", NULL);
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k[0], self->dev, self->pin), 7);
+	EXPECT_EQ(late_count(c), 0);
 }
 
 TEST_F(restore, what_failed_fails_no_more_and_is_not_told_twice)
@@ -855,7 +1001,11 @@ TEST_F(restore, what_the_log_refers_to_is_checked)
 		{ 8, ~0ull / 24 + 1, 8, -EBADMSG, "another one" },
 		{ 8, 3, 8, -EBADMSG, "another one" },
 		{ 64, 0, 8, -EBADMSG, "another one" },
-		{ 64 + 24, 0, 8, -EBADMSG, "another one" },	/* not ascending */
+		{ 64 + 40, 0, 8, -EBADMSG, "another one" },	/* not ascending */
+		{ 64 + 24, 1, 8, -EBADMSG, "another one" },	/* bytes and a digest */
+		{ 64 + 32, 1, 8, -EBADMSG, "another one" },
+		{ 64 + 8, 0, 8, -EBADMSG, "not kept" },		/* a digest, of no file */
+		{ 4, 0, 4, -EPROTONOSUPPORT, "version 0" },
 		{ 64 + 8, 4097, 8, -EBADMSG, "another one" },
 		{ 64 + 8, 1ull << 40, 8, -EBADMSG, "another one" },
 		{ 64 + 16, 0, 8, -EBADMSG, "another one" },
@@ -999,7 +1149,7 @@ TEST_F(restore, another_version_of_anything_is_named_with_ours)
 		  offsetof(struct ctl_restore, channel) },
 		{ "the client speaks version 77 of the protocol", PROXY_SPEAKS, 1 << 20,
 		  offsetof(struct sv_shared, version), offsetof(struct ctl_restore, arena) },
-		{ "saved in version 77 of its format", "reads version 1", 64, 4,
+		{ "saved in version 77 of its format", "reads version 2", 64, 4,
 		  offsetof(struct ctl_restore, session) },
 		{ "saved in version 77 of their format", "reads version 1", 4096, 4,
 		  offsetof(struct ctl_restore, device) },

@@ -99,8 +99,11 @@ static int ask_thaw(FIXTURE_DATA(restore) *self)
 static int save(FIXTURE_DATA(restore) *self)
 {
 	struct ctl_frozen f;
-	int rc = conduct(self);
+	int rc;
 
+	if (self->conn >= 0)
+		close(self->conn);	/* the proxy serves one conductor at a time */
+	rc = conduct(self);
 	if (!rc)
 		rc = ask_info(self, &self->saved.info);
 	if (!rc)

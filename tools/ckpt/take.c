@@ -323,6 +323,8 @@ static int dump_device(struct worker *w)
 
 	memset(d, 0, sizeof(*d));
 	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
+	/* A coarse clock has the times of files. */
+	req.since_ns = w->t->job->started_ns - 1000000000;
 	/* Where it cannot be given, the call says that the proxy is gone. */
 	req.claims = w->t->claims >= 0 && !ctl_give(w->fd, w->t->claims);
 	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);

@@ -181,6 +181,8 @@ struct ctl_store {
 	uint32_t claims;	/* CTL_DUMP, 1: ctl_give() has given store_claims_make()'s table, by which the
 				 * proxies of a job store each page once */
 	uint32_t pad;
+	uint64_t since_ns;	/* CTL_DUMP: a file changed since then (CLOCK_REALTIME), as by the job itself, is
+				 * back only when the sessions are: images in it are saved. 0: none */
 };
 
 /*
@@ -245,7 +247,7 @@ _Static_assert(sizeof(struct ctl_freeze) == 176, "wire");
 _Static_assert(sizeof(struct ctl_step) == 24, "wire");
 _Static_assert(sizeof(struct ctl_stepped) == 568, "wire");
 _Static_assert(sizeof(struct ctl_frozen) == 544, "wire");
-_Static_assert(sizeof(struct ctl_store) == 1048, "wire");
+_Static_assert(sizeof(struct ctl_store) == 1056, "wire");
 _Static_assert(sizeof(struct ctl_dumped) == 808, "wire");
 _Static_assert(sizeof(struct ctl_restore) == 1568, "wire");
 _Static_assert(sizeof(struct ctl_restored) == 1064, "wire");

@@ -2,25 +2,21 @@
 /*
  * bytes.c - the bytes of an image, and the options that it is loaded with
  *
- * A driver gets a pointer without a length and trusts the headers that it reads there. So it gets a
- * copy that the client can not change, with zeros behind it, whose headers have been checked
- * against its length. Libraries of more than COPY_MAX bytes are not copied but mapped from their
- * file, as long as they are loaded; a client that truncates that file ends its own session.
+ * A driver gets a pointer without a length and trusts the headers that it reads there. So it gets
+ * bytes that the client can not change, with zeros behind them unless they say how long they are, whose headers
+ * have been checked against their length: a copy, or what held.c holds of the program's file. A checkpoint needs
+ * the latter when the file has become another one, so they stay as long as the log has the record (kept.c).
  */
 #define _GNU_SOURCE
 #include <elf.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "fatbin.h"
+#include "held.h"
 #include "image_i.h"
 
-#define COPY_MAX	(64ull << 20)
 #define IMAGE_MAX	(8ull << 30)
-#define BEHIND		64		/* zeros */
+#define BEHIND		HELD_BEHIND	/* zeros */
 #define LOGS_MAX	(16u << 20)
 #define PARTS_MAX	4096
 
@@ -144,66 +140,53 @@ void image_release_bytes(struct image *im)
 {
 	free(im->copy);
 	im->copy = NULL;
-	if (im->map)
-		munmap(im->map, im->map_len);
-	im->map = NULL;
+	held_put(im->held);
+	im->held = NULL;
 	im->image = NULL;
 }
 
-static int copy_file(int fd, const struct sv_image *a, struct image *im)
+/* What a dump has kept of the file, or the file that has the bytes which the dump has seen. */
+static int hold_again(struct call *k, const struct sv_image *a, struct held **h)
 {
-	uint64_t done = 0;
+	struct kept_digest d;
+	uint64_t n = 0;
+	const void *kept = kept_find(k->seq, &n);
 
-	im->copy = malloc(a->len + BEHIND);
-	if (!im->copy)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	while (done < a->len) {
-		ssize_t n = pread(fd, (char *)im->copy + done, a->len - done, a->off + done);
-
-		if (n <= 0)
-			return CUDA_ERROR_FILE_NOT_FOUND;
-		done += n;
-	}
-	memset((char *)im->copy + a->len, 0, BEHIND);
-	im->image = im->copy;
-	return 0;
+	if (kept)
+		return n == a->len ? held_copy(h, kept, a, path_of(a)) : -ENOENT;
+	if (kept_expected(k->seq, a->len, &d))
+		return held_open_again(h, a, path_of(a), &d);
+	return held_open(h, a, path_of(a), true);	/* saved before there were digests */
 }
 
 static unsigned int other_files;
 
 static int read_file(struct call *k, const struct sv_image *a, struct image *im)
 {
-	int fd = open(path_of(a), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	uint64_t skip = a->off % 4096;
-	struct stat st;
+	struct sv_session *s = k->c.session;
 	int rc;
 
-	if (fd < 0)
-		return CUDA_ERROR_FILE_NOT_FOUND;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) ||
-	    /* After a restore on another host the file has another inode. */
-	    (!k->c.session->restored && (st.st_dev != a->dev || st.st_ino != a->ino)) ||
-	    (uint64_t)st.st_size != a->size || !inside(a->off, a->len, a->size) ||
-	    (uint64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != a->mtime_ns) {
-		close(fd);
-		if (!__atomic_fetch_add(&other_files, 1, __ATOMIC_RELAXED))
+	im->held = kept_held(k->seq);
+	if (!im->held) {
+		if (!inside(a->off, a->len, a->size))
+			return CUDA_ERROR_FILE_NOT_FOUND;
+		/* After a restore on another host the file has another inode. */
+		rc = s->replay ? hold_again(k, a, &im->held) :
+				 held_open(&im->held, a, path_of(a), s->restored);
+		if (rc == -ENOENT && !s->replay &&
+		    !__atomic_fetch_add(&other_files, 1, __ATOMIC_RELAXED))
 			uproxy_say("%s is not the file that the client has mapped; the bytes of it and "
 				   "of others like it are sent", path_of(a));
-		return CUDA_ERROR_FILE_NOT_FOUND;
-	}
-	if (a->len <= COPY_MAX || k->c.op != SV_OP_cuLibraryLoadData) {
-		rc = copy_file(fd, a, im);
-	} else {
-		im->map_len = a->len + skip;
-		im->map = mmap(NULL, im->map_len, PROT_READ, MAP_PRIVATE, fd, a->off - skip);
-		rc = im->map == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : 0;
 		if (rc)
-			im->map = NULL;
-		else
-			im->image = (char *)im->map + skip;
+			return rc == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OUT_OF_MEMORY;
+		rc = kept_hold(k->seq, held_get(im->held));
+		if (rc) {
+			held_put(im->held);
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
 	}
-	close(fd);
-	return rc;
+	im->image = held_bytes(im->held);
+	return 0;
 }
 
 /* Copies from the arena and keeps a copy for a restore; if there is a kept copy, uses that. */

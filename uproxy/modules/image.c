@@ -277,7 +277,7 @@ static CUresult load(struct sv_session *s, const struct sv_image *a, struct imag
 		h->drv.cuCtxSetCurrent(h->primary);
 		context_forget();
 		return h->drv.cuLibraryLoadData((CUlibrary *)&im->real, im->image, j->opt, j->value,
-						j->n, &keep, &yes, im->map ? 1 : 0);
+						j->n, &keep, &yes, im->held ? 1 : 0);
 	}
 	r = sv_enter(s, a->ctx);
 	return r ?: h->drv.cuModuleLoadDataEx((CUmodule *)&im->real, im->image, j->n, j->opt,
@@ -317,7 +317,7 @@ static int do_load(struct call *k, unsigned int type)
 		rc = load(s, a, im, &j);
 		jit_end(s, a, &j);
 		print_pump(s);
-		if (!im->map)
+		if (!im->held || !im->library)
 			image_release_bytes(im);
 	}
 	stat_add(&s->stat->jit_ns, now_ns() - begin);

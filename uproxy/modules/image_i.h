@@ -28,8 +28,7 @@ struct image {
 
 	const void *image;	/* what the driver is given */
 	void *copy;		/* our own copy of it, or NULL */
-	void *map;		/* the file, mapped as long as the image lives, or NULL */
-	size_t map_len;
+	struct held *held;	/* what the program's file had; a library's as long as the image lives, or NULL */
 };
 
 /* Options of the JIT, and the driver's logs. */

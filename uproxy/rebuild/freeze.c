@@ -20,7 +20,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "atstep.h"
@@ -37,34 +36,9 @@ _Static_assert(CTL_SEATS == BOARD_SEATS, "control.h repeats it");
 
 /* ----------------------------------------------------------------- whether a dump is possible */
 
-struct files {
-	struct why *why;
-	char seen[4096];	/* path of the last file found unchanged */
-};
-
-/* Files from which a restore will load images must be unchanged. */
-static int file_as_it_was(void *arg, const struct singvgpu_log_entry *e, const void *data)
-{
-	const struct sv_image *a = data;
-	struct files *f = arg;
-	const char *path = image_path(e, data);
-	struct stat st;
-
-	if (!path || !strcmp(path, f->seen))
-		return 0;
-	if (!stat(path, &st) && (uint64_t)st.st_size == a->size &&
-	    (uint64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == a->mtime_ns) {
-		snprintf(f->seen, sizeof(f->seen), "%s", path);
-		return 0;
-	}
-	return why_set(f->why, -ENOTSUP, "%s, from which a module was loaded, is gone or has changed "
-		       "since: put it back as it was, with its time", path);
-}
-
 /* The checks that need no device. */
 static int may_be(struct sv_session *s, struct why *why)
 {
-	struct files f = { .why = why };
 	int rc;
 
 	pthread_mutex_lock(&s->error_lock);
@@ -86,9 +60,7 @@ static int may_be(struct sv_session *s, struct why *why)
 		return why_set(why, -ENOTSUP,
 			       "the channel's log is full, so it lacks objects that the job has made "
 			       "on the device: restart the job");
-	rc = ring_log_walk(s->ring, file_as_it_was, &f);
-	return rc == -EBADMSG ? why_set(why, rc, "the channel's log is damaged") :
-				why_text(why, rc, "");
+	return 0;
 }
 
 /* ----------------------------------------------------------------- whether the device is idle */

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kept.c - copies of images and descriptions of graphs in the arena that logged records refer to
+ * kept.c - keeps images and descriptions of graphs that logged records refer to
  *
- * The client may reuse the arena, so each is copied, under its record's number. A copy lives as
- * long as the log needs the record (journal.c).
+ * The client may reuse the arena and change its files, so each is copied or held, under its record's number, and
+ * lives as long as the log needs the record (journal.c).
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "held.h"
 
 #define KEPT_MAX	(1u << 24)	/* entries */
 
 struct kept {
 	uint64_t seq, len;
-	void *p;
+	void *p;			/* a copy; or NULL, and one of these: */
+	struct held *held;
+	struct kept_digest *expected;
 };
 
 static struct kept *all;	/* ascending seq */
@@ -48,24 +50,96 @@ static int grow(void)
 	return 0;
 }
 
-int kept_take(uint64_t seq, void *p, uint64_t len)
+static void drop(struct kept *k)
 {
+	free(k->p);
+	free(k->expected);
+	held_put(k->held);
+}
+
+/* If that fails, what it refers to stays the caller's. */
+static int put(const struct kept *k, bool instead)
+{
+	struct kept was = { 0 };
 	size_t i;
 	int rc = 0;
 
 	pthread_mutex_lock(&lock);
 	if (count == cap)
 		rc = grow();
-	i = index_of(seq);
-	if (!rc && i < count && all[i].seq == seq)
-		rc = -EEXIST;
-	if (!rc) {
+	i = index_of(k->seq);
+	if (!rc && i < count && all[i].seq == k->seq) {
+		if (instead) {
+			was = all[i];
+			all[i] = *k;
+		} else {
+			rc = -EEXIST;
+		}
+	} else if (!rc) {
 		memmove(all + i + 1, all + i, (count - i) * sizeof(*all));
-		all[i] = (struct kept){ seq, len, p };
+		all[i] = *k;
 		count++;
 	}
 	pthread_mutex_unlock(&lock);
+	drop(&was);
 	return rc;
+}
+
+int kept_take(uint64_t seq, void *p, uint64_t len)
+{
+	return put(&(struct kept){ .seq = seq, .len = len, .p = p }, false);
+}
+
+int kept_hold(uint64_t seq, struct held *h)
+{
+	return put(&(struct kept){ .seq = seq, .len = held_len(h), .held = h }, true);
+}
+
+int kept_expect(uint64_t seq, uint64_t len, const struct kept_digest *d)
+{
+	struct kept k = { .seq = seq, .len = len, .expected = malloc(sizeof(*d)) };
+	int rc = k.expected ? 0 : -ENOMEM;
+
+	if (rc)
+		return rc;
+	*k.expected = *d;
+	rc = put(&k, false);
+	if (rc)
+		free(k.expected);
+	return rc;
+}
+
+struct held *kept_held(uint64_t seq)
+{
+	struct held *h = NULL;
+	size_t i;
+
+	pthread_mutex_lock(&lock);
+	i = index_of(seq);
+	if (i < count && all[i].seq == seq && all[i].held)
+		h = held_get(all[i].held);
+	pthread_mutex_unlock(&lock);
+	return h;
+}
+
+bool kept_expected(uint64_t seq, uint64_t len, struct kept_digest *d)
+{
+	bool is;
+	size_t i;
+
+	pthread_mutex_lock(&lock);
+	i = index_of(seq);
+	is = i < count && all[i].seq == seq && all[i].expected && all[i].len == len;
+	if (is)
+		*d = *all[i].expected;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+/* The bytes of an entry, or NULL. */
+static const void *bytes_of(const struct kept *k)
+{
+	return k->held ? held_bytes(k->held) : k->p;
 }
 
 int kept_add(uint64_t seq, const void *p, uint64_t len)
@@ -90,7 +164,7 @@ const void *kept_find(uint64_t seq, uint64_t *len)
 	pthread_mutex_lock(&lock);
 	i = index_of(seq);
 	if (i < count && all[i].seq == seq) {
-		p = all[i].p;
+		p = bytes_of(&all[i]);
 		*len = all[i].len;
 	}
 	pthread_mutex_unlock(&lock);
@@ -106,7 +180,7 @@ void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg)
 		if (keep(arg, all[i].seq))
 			all[n++] = all[i];
 		else
-			free(all[i].p);
+			drop(&all[i]);
 	}
 	count = n;
 	pthread_mutex_unlock(&lock);
@@ -121,7 +195,7 @@ uint64_t kept_next(uint64_t seq, const void **p, uint64_t *len)
 	i = index_of(seq + 1);
 	if (i < count) {
 		next = all[i].seq;
-		*p = all[i].p;
+		*p = bytes_of(&all[i]);
 		*len = all[i].len;
 	}
 	pthread_mutex_unlock(&lock);

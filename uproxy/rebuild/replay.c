@@ -79,12 +79,15 @@ static int blame(struct replay *r, const struct singvgpu_log_entry *e, const voi
 	struct hal *h = &r->s->hal;
 	int err = errno_of(rc);
 	const char *path = image_path(e, data), *name = NULL;
+	struct kept_digest d;
 
 	if (rc > 0 && h->drv.cuGetErrorName)
 		h->drv.cuGetErrorName(rc, &name);
 	if (rc == CUDA_ERROR_FILE_NOT_FOUND && path)
 		return why_set(r->why, err, "the module file %s is missing here or has changed since the "
-			       "dump: put it back as it was, with its time (cp -p, rsync -a)", path);
+			       "dump: put it back as it was%s", path,
+			       kept_expected(journal_seq(e), ((const struct sv_image *)data)->len, &d) ? "" :
+			       ", with its time (cp -p, rsync -a)");
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && record_of(e->op)->flags & RECORD_ALLOC)
 		return why_set(r->why, err, "the device has not enough free memory: %llu MiB are needed",
 			       (unsigned long long)(window_bytes(NULL) >> 20) + 2);

@@ -23,6 +23,11 @@ $(B)/selftests/ckpt/rebuilt-%.so: selftests/ckpt/rebuilt_plug.c selftests/ckpt/r
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DNUMBER=$* -fPIC -shared -o $@ $<
 
+# The job of which make-older stores checkpoints.
+$(B)/selftests/ckpt/older-job: selftests/ckpt/older_job.c $(B)/lib/libcuda.so.1 $(B)/lib/libnccl.so.2
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -o $@ $< -L$(B)/lib -lcuda -lnccl
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \

@@ -4,6 +4,7 @@
  *
  *   storeput put STORE TEXT NAME=FILE...    prints the id
  *   storeput get STORE ID NAME >FILE
+ *   storeput but STORE ID PREFIX...         publishes ID again without the parts of these names; prints the id
  *   storeput hold STORE                     keeps it open for writing until stdin ends
  *   storeput bytes SEED MIB >FILE           writes bytes that depend on the seed alone
  */
@@ -97,6 +98,37 @@ static int get(struct store *s, const char *id, const char *name)
 	return n < 0 ? failed(store_why()->text) : fflush(stdout) ? 1 : 0;
 }
 
+static bool begins(const char *name, char *const *prefix, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!strncmp(name, prefix[i], strlen(prefix[i])))
+			return true;
+	return false;
+}
+
+static int but(struct store *s, const char *from, int n, char **prefix)
+{
+	const struct store_part *all;
+	struct store_checkpoint *c;
+	struct store_part *part;
+	size_t count, left = 0;
+	char id[STORE_ID];
+
+	if (store_checkpoint_open(s, from, &c))
+		return failed(store_why()->text);
+	count = store_checkpoint_parts(c, &all);
+	part = calloc(count + 1, sizeof(*part));
+	for (size_t i = 0; i < count && part; i++)
+		if (!begins(all[i].name, prefix, n))
+			part[left++] = all[i];
+	if (!part || store_publish(s, part, left, store_checkpoint_json(c), id))
+		return failed(store_why()->text);
+	free(part);
+	store_checkpoint_close(c);
+	puts(id);
+	return 0;
+}
+
 static int bytes(uint64_t x, long mib)
 {
 	for (long i = 0; i < mib << 17; i++) {
@@ -125,6 +157,8 @@ int main(int argc, char **argv)
 		rc = put(s, argv[3], argc - 4, argv + 4);
 	} else if (!strcmp(argv[1], "get") && argc == 5) {
 		rc = get(s, argv[3], argv[4]);
+	} else if (!strcmp(argv[1], "but") && argc > 3) {
+		rc = but(s, argv[3], argc - 4, argv + 4);
 	} else {
 		puts("held");
 		fflush(stdout);

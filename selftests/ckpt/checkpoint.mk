@@ -28,12 +28,20 @@ $(B)/selftests/ckpt/older-job: selftests/ckpt/older_job.c $(B)/lib/libcuda.so.1 
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -o $@ $< -L$(B)/lib -lcuda -lnccl
 
+# Rebuilds the sessions of these checkpoints.
+$(B)/selftests/ckpt/older: selftests/ckpt/older.c tools/ckpt/facts.c $(B)/uproxy/libcoll.a \
+		$(B)/uproxy/ckpt/libsingvgpu-control.a $(B)/ckpt/libstore.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -DSINGVGPU_VERSION='"test"' -Itools/ckpt -Itools -Iuproxy/include \
+		-Iuproxy/coll $(STORE_CFLAGS) -pthread -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) \
+		$(STORE_LIBS) -lm
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
-	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so) \
+	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so older older-job) \
 	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
-HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
+HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-older selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
 	selftests/ckpt/test-stood \
 	selftests/ckpt/test-stood-torch
 LONG_TESTS += selftests/ckpt/test-stood-long

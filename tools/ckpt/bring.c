@@ -152,6 +152,11 @@ static int read_job(struct bring *b)
 
 	b->was = calloc(1, sizeof(*b->was));
 	err = b->was ? rundir_parse(b->was, b->facts.job, strlen(b->facts.job)) : -ENOMEM;
+	if (err == -EPROTONOSUPPORT) {
+		say("checkpoint %s: the job file in it is of version %u, singvgpu %s reads version %u: restore it with "
+		    "the one that took it", b->id, b->was->version, SINGVGPU_VERSION, RUNDIR_VERSION);
+		return err;
+	}
 	if (!err && !is_rundir(b->was->path)) {
 		say("checkpoint %s is refused: %s is no folder of a job", b->id, b->was->path);
 		return -EBADMSG;

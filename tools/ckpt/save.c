@@ -164,6 +164,10 @@ int save_job(struct save *s, const char *rundir, struct why *why)
 	int err = rundir_read(rundir, geteuid(), "job", &f->job, &len);
 
 	err = err ?: rundir_parse(&s->job, f->job, len);
+	if (err == -EPROTONOSUPPORT)
+		return why_set(why, err, "its supervisor has written %s/job in version %u of the format, singvgpu %s "
+			       "reads version %u: use the version that has started it", rundir, s->job.version,
+			       SINGVGPU_VERSION, RUNDIR_VERSION);
 	if (err)
 		return why_set(why, err, "%s/job cannot be read: %s", rundir, strerror(-err));
 	snprintf(s->job.path, sizeof(s->job.path), "%s", rundir);

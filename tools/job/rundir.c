@@ -422,8 +422,8 @@ int rundir_write(const struct rundir *d, const struct rundir_job *job)
 
 	if (!out)
 		return -errno;
-	fprintf(out, "version 1\npid %d\nsupervisor %d\nstarted %llu\ndevices %d\ncommand %s\n",
-		job->pid, job->supervisor, (unsigned long long)job->started_ns, job->devices,
+	fprintf(out, "version %u\npid %d\nsupervisor %d\nstarted %llu\ndevices %d\ncommand %s\n",
+		RUNDIR_VERSION, job->pid, job->supervisor, (unsigned long long)job->started_ns, job->devices,
 		job->command);
 	fprintf(out, "folder %s\n", d->path);
 	if (job->init)
@@ -503,7 +503,8 @@ static int set_line(struct rundir_job *job, const char *line)
 		snprintf(job->path, sizeof(job->path), "%s", line + 7);
 	else if (!strcmp(line, "terminal"))
 		job->terminal = true;
-	else if (sscanf(line, "pid %d", &job->pid) != 1 && sscanf(line, "init %d", &job->init) != 1 &&
+	else if (sscanf(line, "version %u", &job->version) != 1 && sscanf(line, "pid %d", &job->pid) != 1 &&
+		 sscanf(line, "init %d", &job->init) != 1 &&
 		 sscanf(line, "supervisor %d", &job->supervisor) != 1 &&
 		 sscanf(line, "status %63s", job->status) != 1)
 		(void)sscanf(line, "devices %d", &job->devices);
@@ -560,6 +561,8 @@ int rundir_parse(struct rundir_job *job, const char *text, size_t len)
 
 	memset(job, 0, sizeof(*job));
 	err = read_text(job, text, len);
+	if (!err && job->version > RUNDIR_VERSION)
+		err = -EPROTONOSUPPORT;
 	if (!err && (!job->command || !job->ranks || *job->path != '/'))
 		err = -EBADMSG;
 	if (!err)

@@ -57,7 +57,11 @@ struct rundir_proxy {
 	char name[32];		/* the client's; not in the job file */
 };
 
+/* Of the job file. A change that an older reader would misread raises it; older files are read. */
+#define RUNDIR_VERSION	1u
+
 struct rundir_job {
+	unsigned int version;
 	char id[32];
 	char path[PATH_MAX];
 	uid_t uid;		/* the owner, from rundir_list() */
@@ -97,7 +101,10 @@ void rundir_drop(const char *dir, const char *name, FILE *out);
 /* Writes d's job file anew. */
 int rundir_write(const struct rundir *d, const struct rundir_job *job);
 
-/* Parses a job file's text; rundir_list_free(job, 1) frees job. 0, -ENOMEM or -EBADMSG. */
+/*
+ * Parses a job file's text; rundir_list_free(job, 1) frees job. 0, -ENOMEM, -EBADMSG, or -EPROTONOSUPPORT: it is of
+ * a later version, job->version.
+ */
 int rundir_parse(struct rundir_job *job, const char *text, size_t len);
 
 enum rundir_whose {

@@ -32,3 +32,4 @@ ifeq ($(SAN),)
 HOST_TESTS += selftests/coll/test-vectors
 TEST_PROGRAMS += $(COLL_VECTORS)
 endif
+include selftests/coll/fuzz.mk

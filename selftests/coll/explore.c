@@ -707,11 +707,39 @@ static void check_cancels(uint32_t device)
 			      op);
 }
 
+/* A state that is reached can be saved, and what is loaded goes on alike: each sixteenth one is tried. */
+static void check_image(void)
+{
+	_Alignas(8) char mem[MEMORY];
+	struct step *again;
+	static unsigned int nth;
+	const char *why = NULL;
+	void *image;
+	size_t len;
+	int rc;
+
+	if (nth++ % 16)
+		return;
+	if (step_save(state_of(now), &image, &len)) {
+		broke("no memory");
+		return;
+	}
+	again = step_init(mem, &limits);
+	rc = step_load(again, image, len, &why);
+	if (rc)
+		broke("what was saved is refused with %d: %s", rc, why ? why : "");
+	else if (step_digest(again) != step_digest(state_of(now)))
+		broke("what was loaded differs from what was saved");
+	free(image);
+}
+
 static void check_world(void)
 {
 	const struct watch *w = &now->w;
 	uint32_t d, r, c;
 	int op;
+
+	check_image();
 
 	for (op = 0; op < prog.nops; op++)
 		for (d = 0; d < RANKS; d++)

@@ -6,6 +6,7 @@
  * a collective that holds its stream, what is parked behind that, and a small send in a buffer. A restore of what was
  * changed is refused by name, or does no harm: the proxy does not crash, and ends when it is told to.
  */
+#include "image.h"
 #include "restore.h"
 
 #include "board.h"
@@ -214,7 +215,7 @@ static int restores(FIXTURE_DATA(restore) *self, const struct ctl_ref *comms, ch
 {
 	struct ctl_restore r = from.good;
 	struct ctl_restored to = { 0 };
-	int rc = new_board() ?: board_load(board, from.image, from.len), status;
+	int rc = new_board() ?: board_load(board, from.image, from.len, NULL), status;
 
 	if (rc)
 		return -2000;
@@ -361,11 +362,54 @@ TEST_F(restore, a_seat_that_is_not_the_saved_one)
 	char why[512];
 
 	dumped(self, _metadata);
-	from.len = 4096;		/* of a board that nobody has entered */
-	memset(from.image + 8, 0, 8);
+	/* of a board that nobody has entered */
+	from.len = sizeof(struct image_head);
+	*(struct image_head *)from.image = (struct image_head){ .magic = IMAGE_MAGIC, .version = IMAGE_VERSION,
+								.size = from.len };
 	EXPECT_LT(restores(self, &from.good.comms, why), 0);
 	EXPECT_NE(strstr(why, "board"), NULL)
 		TH_LOG("%s", why);
+}
+
+/* Each is right by itself, and they contradict each other. */
+TEST_F(restore, a_board_that_contradicts_its_session)
+{
+	struct image_record *record;
+	struct image_head *h;
+	struct image_comm *comm;
+	struct image_member *member;
+	struct image_part *part;
+	char why[512];
+
+	dumped(self, _metadata);
+	h = (void *)from.image;
+	ASSERT_GT(h->records, 0);
+	record = (void *)(from.image + from.len - h->records * sizeof(*record));
+	part = (struct image_part *)record - h->parts;
+	comm = (void *)((char *)(h + 1) + h->proxies * sizeof(struct image_proxy) +
+			h->devices * sizeof(struct image_device));
+	member = (void *)(comm + h->comms);
+	EXPECT_EQ(restores(self, &from.good.comms, why), 0);
+	/* Another record than the one that the session has. */
+	for (uint32_t i = 0; i < h->parts; i++)
+		if (part[i].cookie == record->cookie)
+			part[i].cookie += 1 << 16;
+	record->cookie += 1 << 16;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: records that the board has otherwise"), NULL)
+		TH_LOG("%s", why);
+	for (uint32_t i = 0; i < h->parts; i++)
+		if (part[i].cookie == record->cookie)
+			part[i].cookie -= 1 << 16;
+	record->cookie -= 1 << 16;
+	EXPECT_EQ(restores(self, &from.good.comms, why), 0);
+	/* Another communicator at the place of ours. */
+	comm->key ^= 1;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: a communicator that the board has not"), NULL)
+		TH_LOG("%s", why);
+	comm->key ^= 1;
+	EXPECT_EQ(member->joined, 0);
 }
 
 static struct uproxy_while waits(void)

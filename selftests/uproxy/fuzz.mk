@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.mk - fuzzers of what a proxy hears besides records: conductors, other proxies, shared pages.
+# fuzz.mk - fuzzers of what a proxy hears besides records: conductors, other proxies, shared pages, saved communicators.
 #
 # As the fuzzer of records: built once, and not for each sanitizer.
 
@@ -29,5 +29,10 @@ $(FUZZ_OUT)/fuzz_peers: selftests/uproxy/fuzz_peers.c uproxy/memory/peer.c uprox
 	@mkdir -p $(@D)
 	$(FUZZ_LINK) $(filter %.c,$^) -lpthread
 
-$(addprefix $(FUZZ_OUT)/fuzz_,control peers event): selftests/harness/fuzz.h
-$(foreach f,control peers event,$(eval $(call FUZZER,uproxy,$(f),600,900)))
+$(FUZZ_OUT)/fuzz_comms: selftests/uproxy/fuzz_comms.c uproxy/comm/saved.c uproxy/coll/tree.c uproxy/comm/saved.h \
+		uproxy/coll/step.h $(BUILD)/uproxy/libcoll.a | $(GEN)/cuda.stamp
+	@mkdir -p $(@D)
+	$(FUZZ_LINK) -Iuproxy/comm $(filter %.c %.a,$^) -lm
+
+$(addprefix $(FUZZ_OUT)/fuzz_,control peers event comms): selftests/harness/fuzz.h
+$(foreach f,control peers event comms,$(eval $(call FUZZER,uproxy,$(f),600,900)))

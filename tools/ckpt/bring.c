@@ -295,6 +295,7 @@ static bool uses_kmod(const struct bring *b)
 	return false;
 }
 
+static int put_board(struct bring *b, struct job *job, struct why *why);
 static int put_libraries(struct bring *b, bool look_only, struct why *why);
 static int put_files(struct bring *b, const char *rundir, struct files_back *placed, struct why *why);
 
@@ -315,7 +316,7 @@ int bring_check(struct bring *b, struct why *why)
 		return why_set(why, -ENODEV, "its channel is /dev/singvgpu, which is not here: "
 			       "modprobe singvgpu");
 	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?:
-	       put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
+	       put_board(b, NULL, why) ?: put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
 }
 
 void bring_ask_only(struct bring *b)
@@ -512,25 +513,28 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 	return err;
 }
 
-/* The state of the job's collectives, to which its proxies return. */
+/* The state of the job's collectives, to which its proxies return. job: NULL to look only. */
 static int put_board(struct bring *b, struct job *job, struct why *why)
 {
-	struct store_ref ref;
+	const char *what = NULL;
 	struct why cause = { 0 };
+	struct store_ref ref;
 	char *image = NULL;
 	size_t len;
 	int err;
 
-	if (ctl_ref_none(&b->facts.board) || !b->restore.tree)
+	if (ctl_ref_none(&b->facts.board))
 		return 0;
 	memcpy(ref.b, b->facts.board.bytes, sizeof(ref.b));
 	err = read_object(b->store, &ref, BOARD_MAX, &image, &len, &cause);
 	if (err)
-		return why_set(why, err, "its collectives: %s", cause.text);
-	err = comms_load(job->comms, image, len);
+		return why_set(why, err, "its part 'board' cannot be read: %s", cause.text);
+	err = job ? comms_load(job->comms, image, len, &what) : comms_check(image, len, &what);
 	free(image);
-	return err ? why_set(why, err, "its collectives, as they were saved: %s",
-			     err == -EPROTONOSUPPORT ? "another version of singvgpu has saved them" :
+	if (err == -EBADMSG)
+		return why_set(why, err, "its part 'board' is damaged: %s", what);
+	return err ? why_set(why, err, "its part 'board', the state of its collectives: %s",
+			     err == -EPROTONOSUPPORT ? "another version of singvgpu has saved it" :
 			     strerror(-err)) : 0;
 }
 
@@ -543,7 +547,7 @@ static int bring_proxies(void *arg, struct job *job)
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
-	err = put_board(b, job, &why);
+	err = put_board(b, b->restore.tree ? job : NULL, &why);
 	/* Guests follow the sessions whose arenas they use. */
 	for (int guests = 0; guests < 2; guests++)
 		for (int i = 0; i < b->facts.proxies && !err; i++)

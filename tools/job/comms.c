@@ -76,9 +76,15 @@ int comms_seat(struct comms *c, int seat)
 	return -EAGAIN;
 }
 
-int comms_load(struct comms *c, const void *image, size_t len)
+int comms_check(const void *image, size_t len, const char **why)
 {
-	return c->board ? board_load(c->board, image, len) : -ENODEV;
+	return board_check(image, len, why);
+}
+
+int comms_load(struct comms *c, const void *image, size_t len, const char **why)
+{
+	*why = NULL;
+	return c->board ? board_load(c->board, image, len, why) : -ENODEV;
 }
 
 void comms_returned(struct comms *c)

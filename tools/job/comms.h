@@ -40,11 +40,12 @@ void comms_stop(struct comms *c, const struct rundir_job *job);
 
 /*
  * A seat for a new proxy: this one, or any if it is negative; or -EAGAIN. comms_load: the board as a checkpoint
- * has it, before any proxy is on it; as board_load(), -ENODEV. comms_returned: its proxies
+ * has it, before any proxy is on it; as board_load(), -ENODEV. comms_check: could it be loaded? comms_returned: its proxies
  * have taken their seats, see board_returned(). comms_ended: its proxy has ended, however.
  */
 int comms_seat(struct comms *c, int seat);
-int comms_load(struct comms *c, const void *image, size_t len);
+int comms_check(const void *image, size_t len, const char **why);
+int comms_load(struct comms *c, const void *image, size_t len, const char **why);
 void comms_returned(struct comms *c);
 void comms_ended(struct comms *c, int seat);
 

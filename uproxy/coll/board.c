@@ -18,9 +18,6 @@
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
 #define BOARD_VERSION 7
-#define IMAGE_MAGIC   0x49424753u /* "SGBI" */
-#define IMAGE_VERSION 1
-#define IMAGE_HEAD    4096u
 
 static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .devices = BOARD_SEATS,
@@ -617,6 +614,31 @@ uint32_t board_seats(struct board *b, uint32_t member, uint32_t *seat, uint32_t 
 	return n;
 }
 
+bool board_is_at(struct board *b, const struct step_place *p, bool *stands)
+{
+	bool is = false;
+
+	*stands = false;
+	if (lock(b))
+		return false;
+	reads_only(b);
+	if (b->sh->begun)
+		is = step_is_at(b->step, p, stands);
+	unlock(b);
+	return is;
+}
+
+void board_records(struct board *b, uint32_t seat, void (*each)(void *ctx, uint32_t member, uint64_t cookie, bool begun),
+                   void *ctx)
+{
+	if (lock(b))
+		return;
+	reads_only(b);
+	if (b->sh->begun)
+		step_records(b->step, seat, each, ctx);
+	unlock(b);
+}
+
 int board_look(struct board *b, const struct step_looker *looker)
 {
 	int rc = lock(b);
@@ -757,82 +779,73 @@ void board_cut_ends(struct board *b, uint32_t seat)
 
 /* ---- saving ---- */
 
-struct image {
-	uint32_t magic, version;
-	uint64_t size; /* of the state behind IMAGE_HEAD */
-};
-
-static int put_ranges(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
-                      void *arg)
+int board_save(struct board *b, void **image, size_t *len)
 {
-	off_t begin = (off_t)step_offset(), end = begin + (off_t)step_saved_size(&limits), from = begin, to;
-	int rc = 0;
-
-	while (!rc && from < end && (from = lseek(fd, from, SEEK_DATA)) >= 0 && from < end) {
-		to = lseek(fd, from, SEEK_HOLE);
-		if (to < 0)
-			return -errno;
-		if (to > end)
-			to = end;
-		rc = put(arg, IMAGE_HEAD + (uint64_t)(from - begin), (char *)b->sh + from,
-		         (size_t)(to - from));
-		from = to;
-	}
-	return rc ? rc : from < 0 && errno != ENXIO ? -errno : 0;
-}
-
-int64_t board_save(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
-                   void *arg)
-{
-	struct image i = { IMAGE_MAGIC, IMAGE_VERSION, step_saved_size(&limits) };
+	static const struct step_limits least = { 1, 1, 1, 1, 1, 1, 1 };
+	struct step *none;
 	int rc = lock(b);
 
 	if (rc)
 		return rc;
 	reads_only(b);
-	if (!b->sh->begun)
-		i.size = 0;
-	rc = put(arg, 0, &i, sizeof(i));
-	if (!rc && i.size)
-		rc = put_ranges(b, fd, put, arg);
+	if (b->sh->begun) {
+		rc = step_save(b->step, image, len);
+		unlock(b);
+		return rc;
+	}
 	unlock(b);
-	return rc ? rc : (int64_t)(IMAGE_HEAD + i.size);
+	none = malloc(step_size(&least));
+	rc = none ? step_save(step_init(none, &least), image, len) : -ENOMEM;
+	free(none);
+	return rc;
 }
 
-int board_load(struct board *b, const void *image, size_t len)
+/* A fresh state with what the image has; the caller frees it. */
+static int fresh(const void *image, size_t len, struct step **out, const char **why)
 {
-	const uint64_t *from = (const uint64_t *)((const char *)image + IMAGE_HEAD);
-	uint64_t *to = (uint64_t *)b->step;
-	struct image i;
-	int rc;
+	struct step *s = calloc(1, step_size(&limits));
+	int rc = s ? step_load(step_init_zeroed(s, &limits), image, len, why) : -ENOMEM;
 
-	if (len < IMAGE_HEAD)
-		return -EPROTO;
-	memcpy(&i, image, sizeof(i));
-	if (i.magic != IMAGE_MAGIC)
-		return -EPROTO;
-	if (i.version != IMAGE_VERSION)
-		return -EPROTONOSUPPORT;
-	if (i.size != len - IMAGE_HEAD)
-		return -EPROTO;
-	if (!i.size)
-		return 0;
-	if (!step_fits(from, i.size, &limits))
-		return -EPROTONOSUPPORT;
-	rc = lock(b);
+	if (rc) {
+		free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+int board_check(const void *image, size_t len, const char **why)
+{
+	struct step *s;
+	int rc = fresh(image, len, &s, why);
+
+	if (!rc)
+		free(s);
+	return rc;
+}
+
+int board_load(struct board *b, const void *image, size_t len, const char **why)
+{
+	uint64_t *to = (uint64_t *)b->step;
+	struct step_limits used;
+	struct step *s;
+	int rc = fresh(image, len, &s, why);
+
 	if (rc)
 		return rc;
-	if (b->sh->begun) {
+	step_used(s, &used);
+	rc = used.proxies ? lock(b) : 0;
+	if (!rc && used.proxies) {
+		rc = b->sh->begun ? -EBUSY : 0;
+		/* Of the board's memory only what is used is touched. */
+		for (size_t n = 0; !rc && n < step_size(&limits) / 8; n++)
+			if (((uint64_t *)s)[n])
+				to[n] = ((uint64_t *)s)[n];
+		b->sh->begun = 1;
 		unlock(b);
-		return -EBUSY;
 	}
-	for (uint64_t n = 0; n < i.size / 8; n++)
-		if (from[n])
-			to[n] = from[n];
-	step_index(b->step);
-	b->sh->begun = 1;
-	unlock(b);
-	return 0;
+	free(s);
+	return rc;
 }
 
 int board_return(struct board *b, uint32_t seat, const void *address, size_t len)

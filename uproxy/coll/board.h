@@ -95,6 +95,11 @@ void board_wake(struct board *b, uint32_t seat);
 /* The seats of a communicator's ranks, of which `member` is one: their number, at most max. */
 uint32_t board_seats(struct board *b, uint32_t member, uint32_t *seat, uint32_t max);
 
+/* step_is_at() and step_records() of the board, for what was saved of a seat. */
+bool board_is_at(struct board *b, const struct step_place *p, bool *stands);
+void board_records(struct board *b, uint32_t seat, void (*each)(void *ctx, uint32_t member, uint64_t cookie, bool begun),
+		   void *ctx);
+
 /*
  * step_look() of the board, for a process that has no seat: what it calls runs with the lock held.
  * Nothing is told of a board that nobody has entered. -ENOTRECOVERABLE.
@@ -134,15 +139,14 @@ int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats
 void board_cut_ends(struct board *b, uint32_t seat);
 
 /*
- * board_save: the state of the step, in ranges; what lies between is zero. put() gets offsets in ascending
- * order, returns 0 or an errno, which ends it. fd: the board's. The size of the whole, or -errno.
- * board_load: puts a saved state on a board that nobody has entered. -EPROTO: it is none;
- * -EPROTONOSUPPORT: of another version; -EBUSY.
+ * board_save: the state of the step as an image, which the caller frees. -ENOMEM, -ENOTRECOVERABLE.
+ * board_check, board_load: as step_load(), for an image of malloc(). board_load: onto a board that nobody has entered,
+ * -EBUSY; what is refused leaves it as it was. Of an image without a seat nothing is loaded.
  * board_return: takes the seat of a proxy that the saved state has, as board_enter does; -ENOENT: it has none.
  */
-int64_t board_save(struct board *b, int fd, int (*put)(void *arg, uint64_t off, const void *p, size_t len),
-		   void *arg);
-int board_load(struct board *b, const void *image, size_t len);
+int board_save(struct board *b, void **image, size_t *len);
+int board_check(const void *image, size_t len, const char **why);
+int board_load(struct board *b, const void *image, size_t len, const char **why);
 int board_return(struct board *b, uint32_t seat, const void *address, size_t len);
 
 /*

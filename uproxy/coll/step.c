@@ -16,7 +16,7 @@ struct turn {
 	void *ctx;
 };
 
-static void entry_mark(struct step *s, int array, uint32_t i, bool used)
+void step_mark(struct step *s, int array, uint32_t i, bool used)
 {
 	uint64_t bit = 1ull << (i % 64), *word = &bitmap(s, array)[i / 64];
 
@@ -27,8 +27,7 @@ static void entry_mark(struct step *s, int array, uint32_t i, bool used)
 	memset(entry(s, array, i), 0, sizes[array]);
 }
 
-/* The lowest free entry; the caller knows that there is one. */
-static uint32_t entry_take(struct step *s, int array)
+uint32_t step_take(struct step *s, int array)
 {
 	uint64_t *map = bitmap(s, array);
 	uint32_t word = index_of(s)->low[array], i;
@@ -37,7 +36,7 @@ static uint32_t entry_take(struct step *s, int array)
 		index_of(s)->looks++;
 	index_of(s)->low[array] = word;
 	i = word * 64 + (uint32_t)__builtin_ctzll(~map[word]);
-	entry_mark(s, array, i, true);
+	step_mark(s, array, i, true);
 	return i;
 }
 
@@ -88,7 +87,7 @@ static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
 		                               .member = rec->member,
 		                               .cookie = rec->cookie,
 		                               .code = rec->code });
-	entry_mark(t->s, RECORDS, r, false);
+	step_mark(t->s, RECORDS, r, false);
 }
 
 static void part_begins(const struct turn *t, struct part *p)
@@ -132,7 +131,7 @@ static void proxy_settle(const struct turn *t, uint32_t i)
 		if (is_used(s, MEMBERS, m) && member_at(s, m)->used != RESERVED &&
 		    member_at(s, m)->proxy == i)
 			member_at(s, m)->proxy = STEP_NONE;
-	entry_mark(s, PROXIES, i, false);
+	step_mark(s, PROXIES, i, false);
 }
 
 /* Nobody touches the part's memory any more, here or elsewhere. */
@@ -154,10 +153,22 @@ static void part_ends(const struct turn *t, struct part *p, uint8_t code)
 
 /* ---- operations ---- */
 
+void step_add_op(struct step *s, uint32_t i)
+{
+	struct op *op = op_at(s, i);
+	struct comm *c = comm_at(s, op->comm);
+
+	op->prev = c->ops_last;
+	if (c->ops_last)
+		op_at(s, c->ops_last - 1)->next = i + 1;
+	else
+		c->ops = i + 1;
+	c->ops_last = i + 1;
+}
+
 static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *call, uint32_t rank)
 {
-	struct comm *c = comm_at(s, comm);
-	uint32_t i = entry_take(s, OPS);
+	uint32_t i = step_take(s, OPS);
 	struct op *op = op_at(s, i);
 
 	op->used = 1;
@@ -165,12 +176,7 @@ static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *ca
 	op->comm = comm;
 	op->call = *call;
 	op->first_rank = rank;
-	op->prev = c->ops_last;
-	if (c->ops_last)
-		op_at(s, c->ops_last - 1)->next = i + 1;
-	else
-		c->ops = i + 1;
-	c->ops_last = i + 1;
+	step_add_op(s, i);
 	return i;
 }
 
@@ -183,7 +189,7 @@ static void op_free(struct step *s, uint32_t i)
 	index_drop(s, i);
 	for (p = op->parts; p; p = next) {
 		next = part_at(s, p - 1)->next;
-		entry_mark(s, PARTS, p - 1, false);
+		step_mark(s, PARTS, p - 1, false);
 	}
 	*(op->prev ? &op_at(s, op->prev - 1)->next : &c->ops) = op->next;
 	*(op->next ? &op_at(s, op->next - 1)->prev : &c->ops_last) = op->prev;
@@ -192,7 +198,7 @@ static void op_free(struct step *s, uint32_t i)
 		*(op->log_next ? &op_at(s, op->log_next - 1)->log_prev : &s->log_last) =
 			op->log_prev;
 	}
-	entry_mark(s, OPS, i, false);
+	step_mark(s, OPS, i, false);
 }
 
 /* Frees a communicator that all have left, and whose operations are gone. */
@@ -205,8 +211,8 @@ static void comm_settle(struct step *s, uint32_t i)
 	    (c->state == NEVER && c->joined < c->ranks))
 		return;
 	for (r = 0; r < c->ranks; r++)
-		entry_mark(s, MEMBERS, c->first + r, false);
-	entry_mark(s, COMMS, i, false);
+		step_mark(s, MEMBERS, c->first + r, false);
+	step_mark(s, COMMS, i, false);
 }
 
 /*
@@ -281,6 +287,13 @@ static void op_fails(const struct turn *t, uint32_t i, struct step_failure *f)
 	op_settle(t, i);
 }
 
+void step_add_to_log(struct step *s, uint32_t i)
+{
+	op_at(s, i)->log_prev = s->log_last;
+	*(s->log_last ? &op_at(s, s->log_last - 1)->log_next : &s->log) = i + 1;
+	s->log_last = i + 1;
+}
+
 static void op_logged(const struct turn *t, uint32_t i)
 {
 	struct step *s = t->s;
@@ -290,9 +303,7 @@ static void op_logged(const struct turn *t, uint32_t i)
 	index_drop(s, i);
 	op->order = ++s->orders;
 	index_put(s, i);
-	op->log_prev = s->log_last;
-	*(s->log_last ? &op_at(s, s->log_last - 1)->log_next : &s->log) = i + 1;
-	s->log_last = i + 1;
+	step_add_to_log(s, i);
 	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
 		struct device *d = device_at(s, part_at(s, p - 1)->device);
 
@@ -343,10 +354,18 @@ static bool op_differs(const struct op *op, const struct step_call *call, uint32
 	return true;
 }
 
-static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record, uint32_t call)
+void step_add_part(struct step *s, uint32_t i, uint32_t p)
 {
 	struct op *op = op_at(s, i);
-	uint32_t p = entry_take(s, PARTS), proxy = member_at(s, m)->proxy;
+
+	*(op->parts_last ? &part_at(s, op->parts_last - 1)->next : &op->parts) = p + 1;
+	op->parts_last = p + 1;
+	op->posted++;
+}
+
+static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record, uint32_t call)
+{
+	uint32_t p = step_take(s, PARTS), proxy = member_at(s, m)->proxy;
 
 	*part_at(s, p) = (struct part){ .used = WAITS,
 		                        .member = m,
@@ -356,9 +375,7 @@ static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record
 		                        .call = call,
 		                        .cookie = record_at(s, record)->cookie };
 	*part_place(s, p) = (struct part_place){ .op = i };
-	*(op->parts_last ? &part_at(s, op->parts_last - 1)->next : &op->parts) = p + 1;
-	op->parts_last = p + 1;
-	op->posted++;
+	step_add_part(s, i, p);
 	proxy_at(s, proxy)->parts++;
 	device_at(s, part_at(s, p)->device)->parts++;
 	return p;
@@ -485,7 +502,7 @@ static int record_posted(const struct turn *t, const struct step_event *e)
 	}
 	if (!has_room(s, RECORDS, 1) || !has_room(s, OPS, n) || !has_room(s, PARTS, n))
 		return -ENOSPC;
-	r = entry_take(s, RECORDS);
+	r = step_take(s, RECORDS);
 	rec = record_at(s, r);
 	/* One more, so that nothing ends before all calls are there. */
 	*rec = (struct record){
@@ -595,7 +612,7 @@ static int proxy_enters(const struct turn *t, const struct step_event *e)
 		return -ENOSPC;
 	if (is_used(s, PROXIES, e->proxy))
 		return -EPROTO;
-	entry_mark(s, PROXIES, e->proxy, true);
+	step_mark(s, PROXIES, e->proxy, true);
 	*proxy_at(s, e->proxy) = (struct proxy){ .state = LIVES, .device = e->device };
 	/* What is in the log is not for those who come now. */
 	if (!device_at(s, e->device)->proxies++)
@@ -627,13 +644,13 @@ static void creation_fails(const struct turn *t, uint32_t i, uint8_t code)
 
 static uint32_t comm_new(struct step *s, const struct step_event *e, uint32_t first)
 {
-	uint32_t i = entry_take(s, COMMS), r;
+	uint32_t i = step_take(s, COMMS), r;
 
 	*comm_at(s, i) = (struct comm){
 		.used = 1, .state = FORMING, .ranks = e->ranks, .first = first, .key = e->comm
 	};
 	for (r = 0; r < e->ranks; r++) {
-		entry_mark(s, MEMBERS, first + r, true);
+		step_mark(s, MEMBERS, first + r, true);
 		*member_at(s, first + r) = (struct member){ .used = RESERVED, .comm = i };
 	}
 	return i;
@@ -979,15 +996,6 @@ struct step *step_init_zeroed(void *mem, const struct step_limits *limits)
 	lay_out(mem, limits);
 	index_lay_out(mem, index_of(mem));
 	return mem;
-}
-
-bool step_fits(const void *mem, size_t size, const struct step_limits *limits)
-{
-	const struct step *is = mem;
-	struct step s;
-
-	return size == 8 * (size_t)lay_out(&s, limits) && !memcmp(is->limit, s.limit, sizeof(s.limit)) &&
-	       !memcmp(is->at, s.at, sizeof(s.at)) && !memcmp(is->map, s.map, sizeof(s.map));
 }
 
 struct step *step_grow(const struct step *s, void *mem, const struct step_limits *limits)

@@ -164,7 +164,7 @@ struct step;
 size_t step_size(const struct step_limits *limits);
 
 /*
- * What of it is to be saved: so many bytes from the beginning. step_index() makes the index behind them, in
+ * The head and the arrays of it: so many bytes from the beginning. step_index() makes the index behind them, in
  * memory that is all zero, from a state that has been found good; until then no event may come.
  */
 size_t step_saved_size(const struct step_limits *limits);
@@ -206,8 +206,28 @@ uint32_t step_proxy(const struct step *s, uint32_t member);
 /* Has the proxy entered, and neither left nor died? */
 bool step_lives(const struct step *s, uint32_t proxy);
 
-/* Is this memory of that size, step_saved_size(), a state with these limits? No more is checked. */
-bool step_fits(const void *mem, size_t size, const struct step_limits *limits);
+/*
+ * step_save: the state as an image (image.h), which the caller frees. -ENOMEM.
+ * step_load: fills an empty state from an image, which may be anybody's, 8-aligned; of this version, or of version 1. On
+ * an error the state is still empty: -EBADMSG, and *why is what is wrong, a constant; -EPROTONOSUPPORT: the image is
+ * of another version; -ENOMEM. why may be NULL.
+ */
+int step_save(const struct step *s, void **image, size_t *len);
+int step_load(struct step *s, const void *image, size_t len, const char **why);
+
+/*
+ * A communicator that has `key` as its key and `proxy` as its rank `rank` of `ranks`: true, and its state. member: that
+ * rank's number.
+ */
+struct step_place {
+	uint64_t key;
+	uint32_t member, rank, ranks, proxy;
+};
+bool step_is_at(const struct step *s, const struct step_place *p, bool *stands);
+
+/* The records that a proxy has posted and that have not ended: each gets their cookies, and whether they have begun. */
+void step_records(const struct step *s, uint32_t proxy, void (*each)(void *ctx, uint32_t member, uint64_t cookie, bool begun),
+                  void *ctx);
 
 /*
  * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]: those that joined,

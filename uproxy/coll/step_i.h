@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_i.h - the state of the step: for step.c, which changes it, and step_look.c, which reads it
+ * step_i.h - the state of the step: for step.c, which changes it, step_look.c, which reads it, and image.c,
+ * which makes one of what was saved
  *
  * A state is a head and arrays behind it. Entries name each other by index. A free entry is all
  * zero, and the lowest free one is taken, so that equal histories have equal bytes. An operation
@@ -257,5 +258,16 @@ static inline bool may_post(const struct step *s, const struct op *op, uint32_t 
 
 	return m->used == IN && m->posted <= op->number;
 }
+
+/*
+ * What an event and a loader have in common. step_mark: makes an entry used, or free; it is zero then. step_take: the
+ * lowest free one; the caller knows that there is one. An operation is added behind its communicator's last, or the log's
+ * last; a part behind its operation's last.
+ */
+void step_mark(struct step *s, int array, uint32_t i, bool used);
+uint32_t step_take(struct step *s, int array);
+void step_add_op(struct step *s, uint32_t i);
+void step_add_part(struct step *s, uint32_t op, uint32_t part);
+void step_add_to_log(struct step *s, uint32_t i);
 
 #endif /* STEP_I_H */

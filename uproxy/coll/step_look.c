@@ -75,7 +75,7 @@ uint64_t step_digest(const struct step *s)
 		if (!is_used(s, MEMBERS, i))
 			continue;
 		h = mix(h, i);
-		h = mix(h, m->used | m->silent << 8 | (uint64_t)m->comm << 16);
+		h = mix(h, m->used | m->silent << 8); /* its communicator begins at comm->first */
 		h = mix(h, mix(m->proxy, m->posted));
 	}
 	for (i = 0; i < s->limit[OPS]; i++)
@@ -88,6 +88,32 @@ uint64_t step_digest(const struct step *s)
 			           r->parked | (uint64_t)r->left << 32);
 	}
 	return mix(h, sum);
+}
+
+/* ---- who is where ---- */
+
+bool step_is_at(const struct step *s, const struct step_place *p, bool *stands)
+{
+	const struct member *m = is_used(s, MEMBERS, p->member) ? member_at(s, p->member) : NULL;
+	const struct comm *c = m ? comm_at(s, m->comm) : NULL;
+
+	*stands = c && c->state == STANDING;
+	return c && m->used != RESERVED && c->key == p->key && c->ranks == p->ranks && m->joined == p->proxy &&
+	       rank_of(s, p->member) == p->rank;
+}
+
+void step_records(const struct step *s, uint32_t proxy, void (*each)(void *ctx, uint32_t member, uint64_t cookie, bool begun),
+                  void *ctx)
+{
+	for (uint32_t i = 0, left = s->used[RECORDS]; left && i < s->limit[RECORDS]; i++) {
+		const struct record *r = record_at(s, i);
+
+		if (!is_used(s, RECORDS, i))
+			continue;
+		left--;
+		if (member_at(s, r->member)->joined == proxy)
+			each(ctx, r->member, r->cookie, !r->parked);
+	}
 }
 
 /* ---- what is in flight ---- */

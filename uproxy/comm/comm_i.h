@@ -91,11 +91,11 @@ void comm_stands(struct sv_session *s, bool still);
 
 /*
  * comm_save: all that this proxy has of communicators, and what is parked; the caller frees *bytes. -ENOMEM.
- * comm_save_board: board_save(); 0: there is none. comm_expect: before the log is replayed. comm_rebuild:
+ * comm_save_board: board_save(); *image is NULL if there is none. comm_expect: before the log is replayed. comm_rebuild:
  * when the session's objects and arena are there. Both: 0, or -errno and *why.
  */
 int comm_save(struct sv_session *s, void **bytes, size_t *len);
-int64_t comm_save_board(int (*put)(void *arg, uint64_t off, const void *p, size_t len), void *arg);
+int comm_save_board(void **image, size_t *len);
 int comm_expect(const void *bytes, size_t len, struct why *why);
 int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why *why);
 

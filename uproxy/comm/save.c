@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * save.c - joins a cut of the job, turns a session's communicators into bytes, and makes them again
+ * save.c - joins a cut of the job, turns a session's communicators into bytes (saved.h), and makes them again
  *
  * A cut finds no operation that has started (RANKS.md R3, R5). What it finds are records that are posted
  * and not begun, each of which holds its stream; sends that lie in buffers until their receivers are there; and
  * parked records. The board has the state of the operations, which refers to records by their cookies and to
  * proxies by their seats; so both stay the same over a restore.
- *
- *   0    struct head
- *        head.comms of struct comm_bytes
- *        head.posted of struct posted_bytes, by seq; with each its calls, then the buffers of these
- *        head.items of struct item_bytes, with the data: park_each()'s
- *
- * Everything is padded to 8 bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,62 +13,11 @@
 #define COMM_PRIVATE
 #include "comm_i.h"
 #include "park.h"
+#include "saved.h"
 #include "tree.h"
 
-#define SAVED_MAGIC	0x4d435653u	/* "SVCM" */
-#define SAVED_VERSION	1u
-
-enum { H_LEFT = 1 };
-enum { C_LISTED = 1, C_JOINED = 2, C_STANDS = 4, C_ABORTED = 8, C_ENDING = 16, C_REFUSED = 32, C_TOLD = 64 };
-enum { P_BEGUN = 1, P_ENDED = 2, P_FAILED = 4 };
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wpadded"
-struct head {
-	uint32_t magic, version;
-	uint32_t seat, slots;
-	uint32_t comms, posted, items, flags;
-	uint64_t numbers[POSTED_MAX];
-};
-
-struct answer_bytes {
-	uint64_t seq;
-	uint16_t op, cpl;
-	uint32_t pad;
-};
-
-struct comm_bytes {
-	uint64_t number, key;
-	uint64_t word;			/* arena offset */
-	uint32_t member, ranks, rank, flags;
-	struct answer_bytes answer[3];	/* created, ended, abort */
-};
-
-struct posted_bytes {
-	uint64_t seq, ctx, stream, number;
-	uint32_t comm;			/* among the communicators saved */
-	uint32_t slot, calls, flags, code, pad;
-};
-
-struct call_bytes {
-	struct step_call call;
-	uint64_t send, recv, factor;
-	uint64_t scale;
-	uint64_t buffer;		/* bytes of it; 0: none */
-};
-
-struct item_bytes {
-	uint64_t seq, event;
-	uint16_t op, cpl;
-	uint32_t len;
-};
-#pragma GCC diagnostic pop
-_Static_assert(sizeof(struct head) == 4128, "file format");
-_Static_assert(sizeof(struct answer_bytes) == 16, "file format");
-_Static_assert(sizeof(struct comm_bytes) == 88, "file format");
-_Static_assert(sizeof(struct posted_bytes) == 56, "file format");
-_Static_assert(sizeof(struct call_bytes) == 56, "file format");
-_Static_assert(sizeof(struct item_bytes) == 24, "file format");
+_Static_assert(SAVED_SLOTS == POSTED_MAX && SAVED_CALLS == SV_COLL_CALLS_MAX && SAVED_FACTORS == SV_COLL_FACTOR_AT,
+	       "saved.h repeats these");
 
 /* ------------------------------------------------------------------------------ the cut */
 
@@ -257,14 +199,14 @@ static void put(struct bytes *b, const void *p, size_t n)
 	b->n += all;
 }
 
-static struct answer_bytes answer_to(const struct answer *a)
+static struct saved_answer answer_to(const struct answer *a)
 {
-	return (struct answer_bytes){ .seq = a->op ? a->seq : 0, .op = a->op, .cpl = a->op ? a->cpl : 0 };
+	return (struct saved_answer){ .seq = a->op ? a->seq : 0, .op = a->op, .cpl = a->op ? a->cpl : 0 };
 }
 
 static void put_comm(struct bytes *b, struct sv_session *s, const struct communicator *c, bool listed)
 {
-	struct comm_bytes to = {
+	struct saved_comm to = {
 		.number = c->number, .key = c->key, .member = c->member, .ranks = c->ranks,
 		.rank = c->rank,
 		.word = c->word ? (uint64_t)((const uint8_t *)c->word - (const uint8_t *)arena_at(s, 0)) : 0,
@@ -272,15 +214,20 @@ static void put_comm(struct bytes *b, struct sv_session *s, const struct communi
 			 (c->stands ? C_STANDS : 0) | (c->aborted ? C_ABORTED : 0) |
 			 (c->ending ? C_ENDING : 0) | (c->refused ? C_REFUSED : 0) |
 			 (c->told ? C_TOLD : 0),
-		.answer = { answer_to(&c->created), answer_to(&c->ended), answer_to(&c->abort) },
 	};
 
+	/* Of one that has left the list all has been answered. */
+	if (listed) {
+		to.answer[ANSWER_CREATED] = answer_to(&c->created);
+		to.answer[ANSWER_ENDED] = answer_to(&c->ended);
+		to.answer[ANSWER_ABORT] = answer_to(&c->abort);
+	}
 	put(b, &to, sizeof(to));
 }
 
 static void put_posted(struct bytes *b, const struct posted *p, uint32_t comm)
 {
-	struct posted_bytes to = {
+	struct saved_posted to = {
 		.seq = p->seq, .ctx = p->ctx, .number = p->number, .comm = comm, .slot = p->slot,
 		.calls = p->calls, .code = p->code,
 		.stream = p->begun ? 0 : p->st->legacy ? SV_STREAM_LEGACY : p->st->handle,
@@ -290,7 +237,7 @@ static void put_posted(struct bytes *b, const struct posted *p, uint32_t comm)
 	put(b, &to, sizeof(to));
 	for (uint32_t i = 0; i < p->calls; i++) {
 		const struct coll_call *c = &p->call[i];
-		struct call_bytes call = { .call = c->call, .send = c->send, .recv = c->recv,
+		struct saved_call call = { .call = c->call, .send = c->send, .recv = c->recv,
 					   .factor = c->factor, .scale = c->scale };
 
 		if (c->buffer)
@@ -307,7 +254,7 @@ static void put_posted(struct bytes *b, const struct posted *p, uint32_t comm)
 
 static int put_item(void *arg, const struct ring_record *rec, uint64_t event)
 {
-	struct item_bytes to = { .seq = rec->seq, .event = event, .op = rec->op, .cpl = rec->cpl,
+	struct saved_item to = { .seq = rec->seq, .event = event, .op = rec->op, .cpl = rec->cpl,
 				 .len = rec->len };
 	struct { struct bytes *b; uint32_t n; } *all = arg;
 
@@ -338,7 +285,7 @@ static uint32_t place_of(struct communicator **list, uint32_t *n, struct communi
 
 int comm_save(struct sv_session *s, void **bytes, size_t *len)
 {
-	struct head h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION, .seat = comms.seat,
+	struct saved_head h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION, .seat = comms.seat,
 			  .slots = POSTED_MAX, .flags = comms.left ? H_LEFT : 0 };
 	struct posted *posted[POSTED_MAX];
 	struct bytes b = { 0 };
@@ -371,130 +318,88 @@ int comm_save(struct sv_session *s, void **bytes, size_t *len)
 		free(b.p);
 		return rc ?: -ENOMEM;
 	}
-	((struct head *)b.p)->items = items.n;
+	((struct saved_head *)b.p)->items = items.n;
 	*bytes = b.p;
 	*len = b.n;
 	return 0;
 }
 
-int64_t comm_save_board(int (*put_range)(void *arg, uint64_t off, const void *p, size_t len), void *arg)
+int comm_save_board(void **image, size_t *len)
 {
-	return comms.board ? board_save(comms.board, comms.fd, put_range, arg) : 0;
+	*image = NULL;
+	return comms.board ? board_save(comms.board, image, len) : 0;
 }
 
 /* ------------------------------------------------------------------------------ from bytes */
 
-struct from {
-	const uint8_t *p;
-	size_t left;
-};
-
-/* The next n bytes; NULL: there are fewer. */
-static const void *take(struct from *f, uint64_t n)
+static int damaged(struct why *why, const char *what)
 {
-	const void *p = f->p;
-	uint64_t all = (n + 7) & ~7ull;
+	return why_set(why, -EBADMSG, "what was saved of its communicators is damaged: %s", what);
+}
 
-	if (n > f->left || all > f->left)
-		return NULL;
-	f->p += all;
-	f->left -= all;
+static const struct saved_head *check(const void *bytes, size_t len, struct why *why)
+{
+	const struct saved_head *h;
+	const char *what;
+	int rc = saved_check(bytes, len, &h, &what);
+
+	if (rc == -EPROTONOSUPPORT)
+		why_set(why, rc, "its communicators were saved in version %u of their format, this proxy reads "
+			"version %u", h->version, SAVED_VERSION);
+	else if (rc == -ENOMEM)
+		why_set(why, rc, "no memory");
+	else if (rc)
+		damaged(why, what);
+	return rc ? NULL : h;
+}
+
+/* Goes past a record, which has been checked. */
+static const struct saved_posted *take_record(struct saved_bytes *f, const struct saved_call **calls,
+					      struct saved_bytes *buffers)
+{
+	const struct saved_posted *p = saved_take(f, sizeof(*p));
+
+	*calls = saved_calls(f, p, buffers);
 	return p;
-}
-
-static int damaged(struct why *why)
-{
-	return why_set(why, -EBADMSG, "what was saved of its communicators is damaged");
-}
-
-static const struct head *take_head(struct from *f, struct why *why)
-{
-	const struct head *h = take(f, sizeof(*h));
-
-	if (h && h->magic == SAVED_MAGIC && h->version != SAVED_VERSION) {
-		why_set(why, -EPROTONOSUPPORT, "its communicators were saved in version %u of their "
-			"format, this proxy reads version %u", h->version, SAVED_VERSION);
-		return NULL;
-	}
-	if (!h || h->magic != SAVED_MAGIC || h->slots != POSTED_MAX || h->flags & ~H_LEFT ||
-	    h->posted > POSTED_MAX || h->comms > COMMS_MAX + POSTED_MAX) {
-		damaged(why);
-		return NULL;
-	}
-	return h;
-}
-
-/* Goes past a record's calls; *calls are these, *buffers what follows. */
-static bool take_calls(struct from *f, const struct posted_bytes *p, const struct call_bytes **calls,
-		       struct from *buffers)
-{
-	const struct call_bytes *c;
-
-	if (!p->calls || p->calls > SV_COLL_CALLS_MAX)
-		return false;
-	c = take(f, (uint64_t)p->calls * sizeof(*c));
-	*calls = c;
-	*buffers = *f;
-	for (uint32_t i = 0; c && i < p->calls; i++) {
-		uint64_t size;
-
-		if (c[i].call.kind >= STEP_KINDS || c[i].call.type >= TREE_TYPES ||
-		    c[i].scale > SV_COLL_FACTOR_AT)
-			return false;
-		if (!c[i].buffer)
-			continue;
-		if (c[i].call.kind != STEP_SEND || c[i].buffer > STEP_BUFFERED ||
-		    __builtin_mul_overflow(c[i].call.count, tree_leaf_size(c[i].call.type), &size) ||
-		    size != c[i].buffer || !take(f, size))
-			return false;
-	}
-	return c;
 }
 
 int comm_expect(const void *bytes, size_t len, struct why *why)
 {
-	struct from f = { bytes, len }, buffers;
-	const struct head *h = take_head(&f, why);
-	const struct call_bytes *calls;
-	const struct posted_bytes *p;
-	const struct item_bytes *it;
+	struct saved_bytes f = { bytes, len }, buffers;
+	const struct saved_head *h = check(bytes, len, why);
+	const struct saved_call *calls;
 	int rc = 0;
 
 	if (!h)
 		return why->err;
-	if (!take(&f, (uint64_t)h->comms * sizeof(struct comm_bytes)))
-		return damaged(why);
-	for (uint32_t i = 0; i < h->posted; i++) {
-		p = take(&f, sizeof(*p));
-		if (!p || !take_calls(&f, p, &calls, &buffers))
-			return damaged(why);
-	}
+	saved_take(&f, sizeof(*h));
+	saved_take(&f, (uint64_t)h->comms * sizeof(struct saved_comm));
+	for (uint32_t i = 0; i < h->posted; i++)
+		take_record(&f, &calls, &buffers);
 	for (uint32_t i = 0; i < h->items && !rc; i++) {
-		it = take(&f, sizeof(*it));
-		if (!it || !take(&f, it->len))
-			return damaged(why);
+		const struct saved_item *it = saved_take(&f, sizeof(*it));
+
+		saved_take(&f, it->len);
 		if (it->op != PARK_RECORDED)
 			rc = park_expect(it->seq);
 	}
-	return rc == -ENOMEM ? why_set(why, rc, "no memory") : rc ? damaged(why) : 0;
+	return rc == -ENOMEM ? why_set(why, rc, "no memory") : rc ? damaged(why, "what is parked") : 0;
 }
 
-static struct answer answer_from(struct sv_session *s, const struct answer_bytes *a)
+static struct answer answer_from(struct sv_session *s, const struct saved_answer *a)
 {
 	return (struct answer){ .s = s, .seq = a->seq, .op = a->op, .cpl = a->cpl };
 }
 
-static int take_comm(struct sv_session *s, const struct comm_bytes *from, struct communicator **out)
+static int take_comm(struct sv_session *s, const struct saved_comm *from, struct communicator **out)
 {
 	struct communicator *c;
 
-	if (from->ranks > BOARD_SEATS || !from->ranks || from->rank >= from->ranks ||
-	    (from->flags & C_LISTED && (from->word % 8 ||
-					!arena_pinned(s, from->word, sizeof(struct sv_comm_word)))))
+	if (from->flags & C_LISTED && !arena_pinned(s, from->word, sizeof(struct sv_comm_word)))
 		return -EBADMSG;
 	c = calloc(1, sizeof(*c));
-	if (c)
-		c->seat = calloc(from->ranks, sizeof(*c->seat));
+	if (c)	/* of one that never stood nobody asks where its ranks are */
+		c->seat = calloc(from->ranks > BOARD_SEATS ? 1 : from->ranks, sizeof(*c->seat));
 	if (!c || !c->seat) {
 		free(c);
 		return -ENOMEM;
@@ -510,13 +415,16 @@ static int take_comm(struct sv_session *s, const struct comm_bytes *from, struct
 	c->ending = from->flags & C_ENDING;
 	c->refused = from->flags & C_REFUSED;
 	c->told = from->flags & C_TOLD ? 1 : 0;
-	c->created = answer_from(s, &from->answer[0]);
-	c->ended = answer_from(s, &from->answer[1]);
-	c->abort = answer_from(s, &from->answer[2]);
-	ring_reopen(s->ring, is_request(&c->created) + is_request(&c->ended) + is_request(&c->abort));
 	*out = c;
 	if (!(from->flags & C_LISTED))
 		return 0;
+	c->created = answer_from(s, &from->answer[ANSWER_CREATED]);
+	c->ended = answer_from(s, &from->answer[ANSWER_ENDED]);
+	c->abort = answer_from(s, &from->answer[ANSWER_ABORT]);
+	if ((c->created.op && c->created.op != SV_OP_X_COMM_NEW) || (c->ended.op && c->ended.op != SV_OP_X_COMM_END) ||
+	    (c->abort.op && c->abort.op != SV_OP_X_COMM_END))
+		return -EBADMSG;
+	ring_reopen(s->ring, is_request(&c->created) + is_request(&c->ended) + is_request(&c->abort));
 	c->word = (void *)arena_at(s, from->word);
 	c->refs = 1;
 	c->next = comms.all;
@@ -524,17 +432,24 @@ static int take_comm(struct sv_session *s, const struct comm_bytes *from, struct
 	return 0;
 }
 
-/* The communicator stands again, for the transport. */
+/* The communicator is on the board where it was, and stands again, for the transport. */
 static int stand_again(struct communicator *c, struct why *why)
 {
+	const struct step_place at = { .key = c->key, .member = c->member, .rank = c->rank, .ranks = c->ranks,
+				       .proxy = comms.seat };
 	struct comm_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->seat };
+	bool stands, is;
 	int rc;
 
-	if (!c->stands || c->aborted)
+	if (c->aborted || (c->joined && !c->stands))
 		return 0;
-	/* Of one that has failed others may have gone. */
-	if (board_seats(comms.board, c->member, c->seat, c->ranks) != c->ranks)
-		return c->told || !c->word ? 0 : damaged(why);
+	is = board_is_at(comms.board, &at, &stands) && stands == c->stands;
+	/* Of one that has failed, or that this rank has left, others may have gone. */
+	if (!is)
+		return c->stands && (c->told || !c->word) ? 0 : damaged(why, "a communicator that the board has not");
+	if (!c->stands)
+		return 0;
+	board_seats(comms.board, c->member, c->seat, c->ranks);
 	if (c->told || !comms.driver->join)
 		return 0;
 	rc = comms.driver->join(comms.transport, &g, why);
@@ -543,7 +458,7 @@ static int stand_again(struct communicator *c, struct why *why)
 }
 
 /* Of what has ended, the memory may have gone since: only what is in buffers of ours is still read. */
-static int check_saved(struct sv_session *s, const struct communicator *c, const struct call_bytes *call, bool ended)
+static int check_saved(struct sv_session *s, const struct communicator *c, const struct saved_call *call, bool ended)
 {
 	const struct step_call *is = &call->call;
 	struct sv_coll_call a = {
@@ -558,15 +473,12 @@ static int check_saved(struct sv_session *s, const struct communicator *c, const
 	return post_check(s, c, &a) ? -EBADMSG : 0;
 }
 
-static int take_posted(struct sv_session *s, const struct posted_bytes *from,
-		       const struct call_bytes *call, struct from buffers, struct communicator *c)
+static int take_posted(struct sv_session *s, const struct saved_posted *from,
+		       const struct saved_call *call, struct saved_bytes buffers, struct communicator *c)
 {
 	struct stream *st = NULL;
 	struct posted *p;
 
-	if (from->slot >= POSTED_MAX || comms.posted[from->slot] ||
-	    (from->flags & P_BEGUN && !(from->flags & P_ENDED)))
-		return -EBADMSG;
 	for (uint32_t i = 0; i < from->calls; i++)
 		if (check_saved(s, c, &call[i], from->flags & P_BEGUN))
 			return -EBADMSG;
@@ -588,7 +500,7 @@ static int take_posted(struct sv_session *s, const struct posted_bytes *from,
 	p->ended = from->flags & P_ENDED;
 	p->failed = from->flags & P_FAILED;
 	for (uint32_t i = 0; i < p->calls; i++) {
-		const void *sent = call[i].buffer ? take(&buffers, call[i].buffer) : NULL;
+		const void *sent = call[i].buffer ? saved_take(&buffers, call[i].buffer) : NULL;
 
 		p->call[i] = (struct coll_call){ .call = call[i].call, .send = call[i].send,
 						 .recv = call[i].recv, .factor = call[i].factor,
@@ -609,7 +521,7 @@ static int take_posted(struct sv_session *s, const struct posted_bytes *from,
 	return park_hold(st);
 }
 
-static int take_item(struct sv_session *s, const struct item_bytes *it, const void *data)
+static int take_item(struct sv_session *s, const struct saved_item *it, const void *data)
 {
 	struct ring_record rec = { .seq = it->seq, .op = it->op, .cpl = it->cpl, .len = it->len,
 				   .data = data };
@@ -620,54 +532,78 @@ static int take_item(struct sv_session *s, const struct item_bytes *it, const vo
 }
 
 /* Records that hold their streams and parked ones, in the order in which they came. */
-static int take_records(struct sv_session *s, struct from *f, const struct head *h,
+static int take_records(struct sv_session *s, struct saved_bytes *f, const struct saved_head *h,
 			struct communicator *const *list)
 {
-	const struct posted_bytes *p = NULL;
-	const struct call_bytes *calls = NULL;
-	struct from items = *f, buffers;
-	const struct item_bytes *it = NULL;
+	const struct saved_call *calls = NULL;
+	const struct saved_posted *p = NULL;
+	struct saved_bytes items = *f, buffers;
+	const struct saved_item *it = NULL;
 	uint32_t i = 0, k = 0;
 	int rc = 0;
 
-	for (i = 0; i < h->posted; i++) {	/* which comm_expect() has found to be whole */
-		p = take(&items, sizeof(*p));
-		if (!p || p->comm >= h->comms || !take_calls(&items, p, &calls, &buffers))
-			return -EBADMSG;
-	}
-	p = NULL;
+	for (i = 0; i < h->posted; i++)
+		take_record(&items, &calls, &buffers);
 	for (i = 0; !rc && (p || it || i < h->posted || k < h->items);) {
 		if (!p && i < h->posted) {
-			p = take(f, sizeof(*p));
-			if (!take_calls(f, p, &calls, &buffers))
-				return -EBADMSG;
+			p = take_record(f, &calls, &buffers);
 			i++;
 		}
 		if (!it && k < h->items) {
-			it = take(&items, sizeof(*it));
+			it = saved_take(&items, sizeof(*it));
 			k++;
 		}
 		if (p && (!it || (it->op != PARK_RECORDED && p->seq < it->seq))) {
 			rc = take_posted(s, p, calls, buffers, list[p->comm]);
 			p = NULL;
 		} else {
-			rc = take_item(s, it, take(&items, it->len));
+			rc = take_item(s, it, saved_take(&items, it->len));
 			it = NULL;
 		}
 	}
 	return rc;
 }
 
+struct matching {
+	uint32_t n;
+	bool differs;
+};
+
+/* A record of ours on the board has been posted here, by the same member, and goes on. */
+static void match(void *ctx, uint32_t member, uint64_t cookie, bool begun)
+{
+	uint32_t slot = cookie & 0xffff;
+	const struct posted *p = slot < POSTED_MAX ? comms.posted[slot] : NULL;
+	struct matching *m = ctx;
+
+	m->n++;
+	m->differs |= !p || p->number != cookie >> 16 || p->comm->member != member || p->ended || p->begun != begun;
+}
+
+/* What has not ended here, the board will end: no more and no less. */
+static bool board_agrees(void)
+{
+	struct matching m = { 0 };
+	uint32_t open = 0;
+
+	for (uint32_t i = 0; i < POSTED_MAX; i++)
+		open += comms.posted[i] && !comms.posted[i]->ended;
+	board_records(comms.board, comms.seat, match, &m);
+	return !m.differs && m.n == open;
+}
+
 int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why *why)
 {
-	struct from f = { bytes, len };
-	const struct head *h = take_head(&f, why);
-	const struct comm_bytes *c = h ? take(&f, (uint64_t)h->comms * sizeof(*c)) : NULL;
+	struct saved_bytes f = { bytes, len };
+	const struct saved_head *h = check(bytes, len, why);
+	const struct saved_comm *c;
 	struct communicator **list;
 	int rc;
 
-	if (!c)
-		return why->err ?: damaged(why);
+	if (!h)
+		return why->err;
+	saved_take(&f, sizeof(*h));
+	c = saved_take(&f, (uint64_t)h->comms * sizeof(*c));
 	if (comms.fd < 0 || comms.seat != h->seat)
 		return why_set(why, -EINVAL, "its seat among the job's proxies is %u, and was %u",
 			       comms.fd < 0 ? UINT32_MAX : comms.seat, h->seat);
@@ -684,7 +620,10 @@ int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why
 	if (!rc)
 		rc = take_records(s, &f, h, list);
 	free(list);
+	if (!rc && !board_agrees())
+		rc = damaged(why, "records that the board has otherwise");
 	park_expect_none();
 	comm_errand();
-	return !rc || why->err ? why->err : rc == -ENOMEM ? why_set(why, rc, "no memory") : damaged(why);
+	return !rc || why->err ? why->err : rc == -ENOMEM ? why_set(why, rc, "no memory") :
+	       damaged(why, "what does not belong to its session");
 }

@@ -26,6 +26,7 @@ struct meeting {
 	uint32_t magic, members;
 	uint64_t word;		/* MEETING_FAILED, or how many stand; atomic */
 };
+_Static_assert(sizeof(struct meeting) == 16, "proxies and conductor map it");
 
 enum meeting_state { MEETING_OPEN, MEETING_SEALED, MEETING_LOST };
 

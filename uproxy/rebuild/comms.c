@@ -17,24 +17,16 @@ static struct {
 	size_t len;
 } loaded;
 
-static int put_range(void *arg, uint64_t off, const void *p, size_t len)
-{
-	return store_object_write(arg, off, p, len);
-}
-
 static int put_board(struct store_writer *w, struct store_ref *ref)
 {
-	struct store_object *o;
-	int rc = store_object_begin(w, &o);
-	int64_t size;
+	void *image;
+	size_t len;
+	int rc = comm_save_board(&image, &len);
 
-	if (rc)
-		return rc;
-	size = comm_save_board(put_range, o);
-	if (size > 0)
-		return store_object_end(o, size, ref);
-	store_object_abort(o);
-	return size;
+	if (!rc && image)
+		rc = store_object_whole(w, image, len, ref);
+	free(image);
+	return rc;
 }
 
 int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *comms, struct store_ref *board,

@@ -54,6 +54,8 @@ enum link_kind { LINK_NONE, LINK_MEMORY, LINK_TCP };
 
 /* What an address says. Numbers are of the host: a job's hosts have one byte order. */
 #define ADDRESSES 8
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 struct address {
 	uint64_t host, net; /* the same: a socket in memory can be reached */
 	uint8_t name[16]; /* of that socket */
@@ -75,6 +77,10 @@ struct hello {
 	uint8_t key[16];
 	uint32_t from, size; /* size: of struct link_memory, as a check of versions */
 };
+#pragma GCC diagnostic pop
+
+_Static_assert(sizeof(struct address) == 216, "goes through the board");
+_Static_assert(sizeof(struct hello) == 32, "goes through a socket");
 
 /* A message without data that found no room. */
 struct later {

@@ -3,7 +3,7 @@
 
 # image_old.c is a part of it, with smaller limits; the library has the arithmetic, which is not looked at.
 FUZZ_BOARD := $(BUILD)/selftests/coll/fuzz_board
-$(FUZZ_BOARD): selftests/coll/fuzz_board.c $(addprefix uproxy/coll/,image.c step.c step_look.c tree.c) \
+$(FUZZ_BOARD): selftests/coll/fuzz_board.c $(addprefix uproxy/coll/,image.c step.c step_index.c step_look.c tree.c) \
 		uproxy/coll/image_old.c $(wildcard uproxy/coll/*.h) selftests/harness/fuzz.h $(BUILD)/uproxy/libcoll.a
 	@mkdir -p $(@D)
 	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -fsanitize=fuzzer,address,undefined \

@@ -16,6 +16,26 @@ $(TOOL_HISTORY): selftests/tools/history.c $(patsubst %.c,$(B)/%.o,$(filter-out 
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
 HOST_TESTS += $(TOOL_HISTORY)
 
+# What a checkpoint says of its job.
+TOOL_FACTS := $(B)/selftests/tools/facts
+$(TOOL_FACTS): selftests/tools/facts.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \
+		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
+HOST_TESTS += $(TOOL_FACTS)
+
+FUZZ_PARTS := $(BUILD)/selftests/tools/fuzz_parts
+$(FUZZ_PARTS): selftests/tools/fuzz_parts.c tools/ckpt/facts.c tools/history/parse.c tools/job/rundir.c \
+		uproxy/ckpt/files/list.c uproxy/ckpt/files/check.c selftests/harness/fuzz.h
+	@mkdir -p $(@D)
+	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter $(WERROR) $(TOOL_CFLAGS) \
+		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+		$(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -o $@ $(filter %.c,$^)
+
+$(eval $(call FUZZER,tools,parts,600,900))
+
 # A stand-in that stands for nothing, to be preloaded.
 TOOL_FAKE_LIB := $(B)/selftests/tools/lib/libcuda.so.1
 $(TOOL_FAKE_LIB): selftests/tools/build.mk

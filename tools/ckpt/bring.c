@@ -148,6 +148,7 @@ static bool is_rundir(const char *path)
 
 static int read_job(struct bring *b)
 {
+	struct why why = { 0 };
 	int err;
 
 	b->was = calloc(1, sizeof(*b->was));
@@ -163,6 +164,11 @@ static int read_job(struct bring *b)
 	}
 	if (err) {
 		say_errno(err, "checkpoint %s: the job file in it cannot be used", b->id);
+		return err;
+	}
+	err = facts_check(&b->facts, b->was, &why);
+	if (err) {
+		say("checkpoint %s: its part 'job' is damaged: %s", b->id, why.text);
 		return err;
 	}
 	keep_proxies(b);

@@ -29,6 +29,7 @@
 #include <stdio.h>
 
 #include "control.h"
+#include "why.h"
 
 #define CKPT_FORMAT	3
 
@@ -91,6 +92,13 @@ char *facts_write(const struct ckpt_facts *f, size_t *len);
 /* 0, -ENOMEM, -EPROTONOSUPPORT (another format: f->format), -EBADMSG. */
 int facts_read(struct ckpt_facts *f, const char *text, size_t len);
 void facts_free(struct ckpt_facts *f);
+
+/*
+ * Do the facts belong to each other, and to the job, which is that of f->job? Ranks, seats, windows. 0, or -EBADMSG and
+ * *why.
+ */
+struct rundir_job;
+int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct why *why);
 
 /* The value of an option, or NULL. */
 const char *facts_option(const struct ckpt_facts *f, const char *name);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ckpt_facts.h"
+#include "job.h"
 #include "tool_i.h"
 
 /* ------------------------------------------------------------------------------- words */
@@ -385,6 +386,45 @@ int facts_read(struct ckpt_facts *f, const char *text, size_t len)
 	if (err && err != -EPROTONOSUPPORT)
 		facts_free(f);
 	return err;
+}
+
+/* The same rank's proxy, or the same seat, twice. */
+static bool is_twice(const struct ckpt_facts *f, int i)
+{
+	const struct ckpt_proxy *p = &f->proxy[i];
+
+	for (int k = 0; k < i; k++)
+		if ((f->proxy[k].rank == p->rank && f->proxy[k].serial == p->serial) ||
+		    (p->info.seat >= 0 && f->proxy[k].info.seat == p->info.seat))
+			return true;
+	return false;
+}
+
+int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct why *why)
+{
+	if (job->ranks < 1 || job->ranks > JOB_RANKS_MAX)
+		return why_set(why, -EBADMSG, "it has %d ranks", job->ranks);
+	if (f->proxies > CTL_SEATS)
+		return why_set(why, -EBADMSG, "it has %d proxies", f->proxies);
+	for (int i = 0; i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+		const struct ctl_info *info = &p->info;
+
+		if (p->rank < 0 || p->rank >= job->ranks || p->serial < 0 || p->client < 1)
+			return why_set(why, -EBADMSG, "its proxy %d is that of process %d of rank %d, which has %d "
+				       "ranks", i, p->client, p->rank, job->ranks);
+		if (info->seat < -1 || info->seat >= (int)CTL_SEATS || is_twice(f, i))
+			return why_set(why, -EBADMSG, "its proxy %d has the seat %d, or is there twice", i,
+				       info->seat);
+		if (info->window + info->window_len < info->window || info->device.ordinal < 0)
+			return why_set(why, -EBADMSG, "its proxy %d has the device %d, and a window of %llu bytes at "
+				       "%#llx", i, info->device.ordinal, (unsigned long long)info->window_len,
+				       (unsigned long long)info->window);
+	}
+	for (int i = 0; i < f->connections; i++)
+		if (f->connection[i].rank < 0 || f->connection[i].rank >= job->ranks)
+			return why_set(why, -EBADMSG, "rank %d has a connection", f->connection[i].rank);
+	return 0;
 }
 
 void facts_free(struct ckpt_facts *f)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passed.h"
 #include "tool_i.h"
 
 static const struct {
@@ -41,6 +42,7 @@ static void usage(FILE *out)
 
 static int flush(int status)
 {
+	atexit(say_finish);
 	if (fflush(stdout) || ferror(stdout)) {
 		say("the output cannot be written");
 		return status ?: EXIT_OURS;
@@ -50,6 +52,7 @@ static int flush(int status)
 
 int main(int argc, char **argv)
 {
+	passed_find();
 	/* No file that we open later may become stdin, stdout or stderr. */
 	for (int fd = 0; fd >= 0 && fd < 3;)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * say.c - prints messages to the user, parses and formats numbers
+ * say.c - prints messages to the user, which never wait for their reader, parses and formats numbers
  */
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "message.h"
 #include "tool_i.h"
+
+#define FINISH_MS	1000	/* for a slow reader, when we end */
+
+static struct message heard = MESSAGE_INIT(STDERR_FILENO, "singvgpu");
 
 /* In one write, so that lines of several processes do not mix. */
 static void put_line(const char *tail, const char *fmt, va_list ap)
@@ -24,8 +29,31 @@ static void put_line(const char *tail, const char *fmt, va_list ap)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, n) < 0)
-		return;
+	message_put(&heard, line, n);
+}
+
+bool say_picture(const char *text, size_t len)
+{
+	return message_show(&heard, text, len);
+}
+
+void say_finish(void)
+{
+	message_finish(&heard, FINISH_MS);
+}
+
+void say_text(const char *text, size_t len)
+{
+	while (len) {
+		const char *end = memchr(text, '\n', len);
+		size_t n = end ? (size_t)(end - text) + 1 : len;
+
+		if (n > MESSAGE_LINE)
+			n = MESSAGE_LINE;
+		message_put(&heard, text, n);
+		text += n;
+		len -= n;
+	}
 }
 
 void say(const char *fmt, ...)

@@ -34,12 +34,22 @@ int migrate_main(int argc, char **argv);
 
 /* ----------------------------------------------------------------------------- say.c */
 
-/* Prints the line "singvgpu: …" on stderr, in one write. */
+/*
+ * Prints the line "singvgpu: …" on stderr, in one write. Nothing here waits for a reader of stderr that
+ * has stopped (message.h).
+ */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same, with ": " and the description of err (positive or negative errno) behind it. */
 void say_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a usage error and where to find help. Returns EXIT_USAGE. */
 int say_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints lines as they are. */
+void say_text(const char *text, size_t len);
+/* Prints a picture that the next one replaces; false: it was left out, since the reader is slow. */
+bool say_picture(const char *text, size_t len);
+/* Before _exit() or exec: leaves a slow reader a second. A process that returns from main does it. */
+void say_finish(void);
 
 /* "64M", "1.5G", "4096" to bytes: units of 1024. 0 or -EINVAL, -ERANGE. */
 int parse_size(const char *text, uint64_t *bytes);

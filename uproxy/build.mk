@@ -49,12 +49,12 @@ $(B)/uproxy/hal/nccl/reduce.o: $(UPROXY_NCCL_PTX)
 $(B)/uproxy/hal/nccl/reduce.o: override CFLAGS += -DREDUCE_PTX='"$(UPROXY_NCCL_PTX)"'
 
 # The core, for tests that have it in their own process. What links it links these libraries, too.
-$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
+$(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/uproxy/message/message.o $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
 	rm -f $@
 	$(AR) rcs $@ $(filter %.o,$^)
 UPROXY_LIBS = $(B)/uproxy/libcoll.a $(B)/ckpt/libstore.a $(STORE_LIBS) -llz4 -pthread -ldl -lm
 
-UPROXY_PARTS := $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(RINGBUF) $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
+UPROXY_PARTS := $(B)/uproxy/proxy.o $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/uproxy/message/message.o $(RINGBUF) $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
 
 $(UPROXY): $(UPROXY_PARTS)
 	$(CC) -o $@ $^ $(LDFLAGS) $(UPROXY_LIBS)

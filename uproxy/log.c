@@ -4,7 +4,7 @@
  *
  * What the driver writes to stdout and stderr is the job's (print.c), so messages have a descriptor
  * of their own. Each line is one write: several proxies may append to one file. SINGVGPU_LOG turns
- * on more messages.
+ * on more messages. They are written under locks, and never wait for a reader (message.h).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,9 +13,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "message.h"
 #include "uproxy_i.h"
 
-static int fd = -1, err = -1;
+#define FINISH_MS 300	/* for a slow reader, when the proxy ends */
+
+/* The log: to --log's file, or to `err`. */
+static struct message file = MESSAGE_INIT(-1, "singvgpu-proxy"), err = MESSAGE_INIT(-1, "singvgpu-proxy");
 static bool verbose;
 
 void log_open(const char *path)
@@ -24,10 +28,15 @@ void log_open(const char *path)
 
 	verbose = path || (env && *env);
 	if (path)
-		fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	err = fcntl(2, F_DUPFD_CLOEXEC, 10);
-	if (fd < 0)
-		fd = err;
+		/* Without waiting: a FIFO without a reader is no log. */
+		file.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+	err.fd = fcntl(2, F_DUPFD_CLOEXEC, 10);
+}
+
+void log_close(void)
+{
+	message_finish(&file, FINISH_MS);
+	message_finish(&err, FINISH_MS);
 }
 
 bool log_verbose(void)
@@ -35,7 +44,7 @@ bool log_verbose(void)
 	return verbose;
 }
 
-static void line(const char *who, const char *fmt, va_list ap, int to, int also)
+static void line(const char *who, const char *fmt, va_list ap, bool also)
 {
 	char text[1024];
 	int n, m;
@@ -44,10 +53,10 @@ static void line(const char *who, const char *fmt, va_list ap, int to, int also)
 	m = vsnprintf(text + n, sizeof(text) - n - 1, fmt, ap);
 	n = m < (int)sizeof(text) - n - 1 ? n + m : (int)sizeof(text) - 2;
 	text[n++] = '\n';
-	if (to >= 0 && write(to, text, n) < 0)
-		return;
-	if (also >= 0 && also != to && write(also, text, n) < 0)
-		return;
+	if (file.fd >= 0)
+		message_put(&file, text, n);
+	if (also || file.fd < 0)
+		message_put(&err, text, n);
 }
 
 void uproxy_say(const char *fmt, ...)
@@ -55,7 +64,7 @@ void uproxy_say(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	line("singvgpu-proxy", fmt, ap, fd, -1);
+	line("singvgpu-proxy", fmt, ap, false);
 	va_end(ap);
 }
 
@@ -64,7 +73,7 @@ void tell(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	line("singvgpu-proxy", fmt, ap, fd, err);
+	line("singvgpu-proxy", fmt, ap, true);
 	va_end(ap);
 }
 

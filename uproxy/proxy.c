@@ -320,6 +320,7 @@ static void finish(struct sv_session *s, int rc)
 	stat_state(s, UPROXY_ENDED);
 	control_close();
 	trace_close();
+	log_close();
 }
 
 int main(int argc, char **argv)
@@ -344,11 +345,15 @@ int main(int argc, char **argv)
 	set_signals();
 	held_begin();
 	log_open(o.log);
+	if (print_begin())
+		tell("what the driver prints may wait for its reader: %s", strerror(errno));
 	check_addresses();
 	s->stat = stat_open(o.stat);
 	if (o.restore ? restore(s, &o) : start(s, &o)) {
 		stat_state(s, UPROXY_ENDED);
 		control_close();
+		print_unsaid();
+		log_close();
 		_exit(2);
 	}
 	if (log_verbose())

@@ -587,11 +587,14 @@ int worker_call(const struct record *r, const struct call *k);
 /* In a handler: the next record that is RECORD_ORDERED may be executed while this one goes on. */
 void worker_end_turn(void);
 
+int print_begin(void);			/* print.c: before the driver is loaded */
+void print_unsaid(void);		/* logs what the driver has said, and no client was told */
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
 	       uint64_t err_size, bool restored);		/* print.c */
 void print_pump(struct sv_session *s);
 
 void log_open(const char *path);		/* log.c */
+void log_close(void);			/* leaves a slow reader a moment */
 /* One line, to the log; tell: also to the stderr that we were started with. */
 void uproxy_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -44,6 +44,7 @@ TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
 HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-older selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
 	selftests/ckpt/test-stood \
 	selftests/ckpt/test-stood-torch
+HOST_TESTS += selftests/ckpt/test-descriptors
 LONG_TESTS += selftests/ckpt/test-stood-long
 VM_TESTS += selftests/ckpt/clocks-vm
 TIMEOUT_test-checkpoint := 600

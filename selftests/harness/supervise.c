@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -162,7 +164,7 @@ static pid_t start(char **command)
 
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
-		/* Whatever we were started under: nohup, a shell's background. */
+		/* Whatever we were started under: nohup, a shell's background, with what is open there. */
 		for (int sig = 1; sig < NSIG; sig++)
 			signal(sig, SIG_DFL);
 		if (null > 0) {
@@ -170,6 +172,7 @@ static pid_t start(char **command)
 			close(null);
 		}
 		setsid();
+		syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
 		execvp(command[0], command);
 		fprintf(stderr, "supervise: %s: %s\n", command[0], strerror(errno));
 		_exit(127);

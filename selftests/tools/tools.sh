@@ -11,6 +11,12 @@ tmp=$(mktemp -d /tmp/svtest.XXXXXX)
 point=0 failed=0
 trap 'rm -rf "$tmp"' EXIT
 
+# What the caller has left open, a job would get (255 is this script).
+for fd in /proc/$$/fd/*; do
+	fd=${fd##*/}
+	[ "$fd" -le 2 ] || [ "$fd" = 255 ] || eval "exec $fd>&-"
+done
+
 # Everything that a job starts has this mark in its environment.
 export SINGVGPU_TEST_MARK=mark-$$-$RANDOM
 export SINGVGPU_LIBDIR=$b/selftests/tools/lib SINGVGPU_PROXY=$b/selftests/tools/fakeproxy

@@ -844,7 +844,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	if (err)
 		return late(b, job, "its GPU session", &why);
 	if (!b->o.quiet)
-		phases_table(&b->ps, stderr);
+		phases_table(&b->ps);
 	phases_clear(&b->ps);
 	if (b->o.json)
 		report(b, job);

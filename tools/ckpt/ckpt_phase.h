@@ -33,6 +33,7 @@ struct phases {
 	char subject[40];		/* the job or the checkpoint */
 	bool live;			/* progress is shown */
 	int rows;			/* that it has now, on the terminal */
+	FILE *picture;			/* in memory: it is shown in one piece, or left out */
 	uint64_t begun_ns, shown_ns;
 	uint64_t early_ns;		/* before all gates were closed a rank has stood for so long */
 	struct phase phase[PHASES_MAX];
@@ -67,7 +68,7 @@ double phases_seconds(const struct phases *ps);	/* from phases_start until now *
 /* Each kind of phases as one, named "device of 4 ranks": their number. With the lock. */
 int phases_kinds(const struct phases *ps, struct phase *sum, int room);
 /* One row for each phase, of very many ranks one for each kind; and their sum. */
-void phases_table(struct phases *ps, FILE *out);
+void phases_table(struct phases *ps);
 /* An array of objects: phase, start_s, seconds, bytes, stored_bytes, error (if it failed). */
 void phases_json(struct phases *ps, struct json *j, const char *key);
 

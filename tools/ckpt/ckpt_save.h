@@ -42,6 +42,8 @@ int save_job(struct save *s, const char *rundir, struct why *why);
 int save_mapped(struct save *s, struct why *why);
 /* Records the TCP sockets of the frozen tree; see ckpt_ports(). */
 int save_sockets(struct save *s, bool outside, struct why *why);
+/* Refuses pipes from 3 up that the command was started with, while others have them; save_sockets(). */
+int save_pipes(const struct save *s, const pid_t *pids, int n, struct why *why);
 /* Keys of the files that CRIU leaves to the restorer. The caller frees the array, not the texts. */
 int save_keys(const struct save *s, const char *const **keys, size_t *n);
 /* Saves the files that the job has changed, and those with CRIU's links. */

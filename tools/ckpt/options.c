@@ -13,6 +13,7 @@
 #include "ckpt_options.h"
 #include "ckpt_own.h"
 #include "ckpt_take.h"
+#include "passed.h"
 
 enum kind { LONG, SIZE, FLAG, SIGNAL, TEXT };
 
@@ -42,7 +43,7 @@ static void put_option(FILE *out, const char *name, const char *value)
 int ckpt_options_write(const struct job *job)
 {
 	FILE *out = rundir_begin(job->dir.path, "options");
-	char number[32];
+	char number[32], pipes[1024];
 
 	if (!out)
 		return -errno;
@@ -66,6 +67,8 @@ int ckpt_options_write(const struct job *job)
 		put_option(out, table[i].name, number);
 	}
 	put_option(out, "libdir", job->places->libdir);
+	if (!job->restore && passed_pipes(pipes, sizeof(pipes)))
+		put_option(out, "pipes", pipes);
 	return rundir_commit(job->dir.path, "options", out);
 }
 

@@ -157,15 +157,15 @@ static void put_row(struct phases *ps, const struct winsize *w, const char *text
 {
 	int most = w->ws_col > 10 ? w->ws_col - 1 : 79;
 
-	fprintf(stderr, "%s%.*s\033[K", ps->rows++ ? "\n" : "", most, text);
+	fprintf(ps->picture, "%s%.*s\033[K", ps->rows++ ? "\n" : "", most, text);
 }
 
 /* Puts the cursor where the picture begins. */
 static void go_back(struct phases *ps)
 {
-	putc('\r', stderr);
+	putc('\r', ps->picture);
 	if (ps->rows > 1)
-		fprintf(stderr, "\033[%dA", ps->rows - 1);
+		fprintf(ps->picture, "\033[%dA", ps->rows - 1);
 	ps->rows = 0;
 }
 
@@ -196,17 +196,13 @@ static void show_table(struct phases *ps, uint64_t now, const struct winsize *w)
 	put_row(ps, w, line);
 }
 
-/* With the lock. One phase is a line, several are a table. */
-static void show(struct phases *ps, bool now_at_once)
+/* With the lock: one phase is a line, several are a table. */
+static void draw(struct phases *ps, uint64_t now)
 {
 	struct winsize w = { .ws_col = 80, .ws_row = 24 };
-	uint64_t now = now_ns();
 	char line[1024];
 	int n, running = 0;
 
-	if (!ps->live || (!now_at_once && now - ps->shown_ns < SHOW_NS))
-		return;
-	ps->shown_ns = now;
 	ioctl(STDERR_FILENO, TIOCGWINSZ, &w);
 	for (int i = 0; i < ps->n; i++)
 		running += !ps->phase[i].ended_ns;
@@ -218,17 +214,42 @@ static void show(struct phases *ps, bool now_at_once)
 		show_all(ps, now, line + n, sizeof(line) - n);
 		put_row(ps, &w, line);
 	}
-	fputs("\033[J", stderr);
-	fflush(stderr);
+	fputs("\033[J", ps->picture);
+}
+
+/* With the lock. A picture that the terminal does not take leaves the last one where it is. */
+static void show(struct phases *ps, bool now_at_once)
+{
+	uint64_t now = now_ns();
+	char *text = NULL;
+	size_t len;
+	int rows = ps->rows;
+
+	if (!ps->live || (!now_at_once && now - ps->shown_ns < SHOW_NS))
+		return;
+	ps->picture = open_memstream(&text, &len);
+	if (!ps->picture)
+		return;
+	draw(ps, now);
+	ps->shown_ns = now;
+	if (fclose(ps->picture) || !say_picture(text, len))
+		ps->rows = rows;
+	free(text);
 }
 
 void phases_clear(struct phases *ps)
 {
+	char clear[40];
+	int n;
+
 	pthread_mutex_lock(&ps->lock);
-	if (ps->live && ps->shown_ns) {
-		go_back(ps);
-		fputs("\033[K\033[J", stderr);
-		fflush(stderr);
+	if (ps->live && ps->rows) {
+		n = snprintf(clear, sizeof(clear), "\r");
+		if (ps->rows > 1)
+			n += snprintf(clear + n, sizeof(clear) - n, "\033[%dA", ps->rows - 1);
+		n += snprintf(clear + n, sizeof(clear) - n, "\033[K\033[J");
+		if (say_picture(clear, n))
+			ps->rows = 0;
 	}
 	pthread_mutex_unlock(&ps->lock);
 }
@@ -384,13 +405,12 @@ int phases_kinds(const struct phases *ps, struct phase *sum, int room)
 	return kinds;
 }
 
-void phases_table(struct phases *ps, FILE *out)
+static void write_table(struct phases *ps, FILE *out)
 {
 	struct phase sum[ROWS_MAX];
 	char bytes[16], stored[16];
 	uint64_t now, all = 0, fresh = 0;
 
-	phases_clear(ps);
 	pthread_mutex_lock(&ps->lock);
 	now = now_ns();
 	fprintf(out, "%-24s %8s %8s %8s %8s %8s\n", "PHASE", "START", "SECONDS", "BYTES", "STORED",
@@ -407,6 +427,21 @@ void phases_table(struct phases *ps, FILE *out)
 	fprintf(out, "%-24s %8s %8.3f %8s %8s\n", "all", "", phases_seconds(ps),
 		show_size(bytes, all), show_size(stored, fresh));
 	pthread_mutex_unlock(&ps->lock);
+}
+
+void phases_table(struct phases *ps)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	phases_clear(ps);
+	if (!out)
+		return;
+	write_table(ps, out);
+	if (!fclose(out))
+		say_text(text, len);
+	free(text);
 }
 
 void phases_json(struct phases *ps, struct json *j, const char *key)

@@ -37,6 +37,7 @@ void ckpt_ssh_exec(const char *ssh, const char *host, const char *command)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGTTOU, SIG_DFL);
+	say_finish();
 	if (asprintf(&script, "exec %s \"$@\"", ssh) >= 0)
 		execl("/bin/sh", "sh", "-c", script, "sh", host, command, NULL);
 	say_errno(errno, "%s", ssh);

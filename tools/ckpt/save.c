@@ -243,6 +243,7 @@ int save_sockets(struct save *s, bool outside, struct why *why)
 	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
 
 	err = n < 0 ? n : ckpt_ports(&s->job, pids, n, outside, &s->facts, why);
+	err = err ?: save_pipes(s, pids, n, why);
 	free(n < 0 ? NULL : pids);
 	return why_text(why, err, "");
 }

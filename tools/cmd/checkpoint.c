@@ -124,15 +124,17 @@ static int write_json(const struct args *a, const struct rundir_job *job, struct
 
 static void tell(const struct args *a, struct phases *ps, const struct take_result *r)
 {
-	char bytes[16], stored[16], shared[16], zeros[16];
+	char bytes[16], stored[16], shared[16], zeros[16], line[256];
+	int n;
 
 	phases_clear(ps);
 	if (!a->quiet) {
-		phases_table(ps, stderr);
-		fprintf(stderr, "%s of state: %s new, %s shared, %s zeros; the job stood still for %.3f s\n",
-			show_size(bytes, r->bytes), show_size(stored, r->fresh),
-			show_size(shared, r->bytes - r->zeros - r->fresh), show_size(zeros, r->zeros),
-			r->stood_ns / 1e9);
+		phases_table(ps);
+		n = snprintf(line, sizeof(line), "%s of state: %s new, %s shared, %s zeros; the job stood "
+			     "still for %.3f s\n", show_size(bytes, r->bytes), show_size(stored, r->fresh),
+			     show_size(shared, r->bytes - r->zeros - r->fresh),
+			     show_size(zeros, r->zeros), r->stood_ns / 1e9);
+		say_text(line, n);
 	}
 	if (!a->json || strcmp(a->json, "-"))
 		puts(r->id);

@@ -198,7 +198,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	if (err)
 		return EXIT_OURS;
 	if (!a->quiet)
-		phases_table(&ps, stderr);
+		phases_table(&ps);
 	phases_clear(&ps);
 	puts(r.id);
 	return wait_back(job, r.id, a) ? EXIT_OURS : 0;

@@ -79,6 +79,9 @@ int options_parse(struct job_options *opt, int c, const char *command)
 			return bad(command, "--reduction", "tree or nccl");
 		opt->reduction = optarg;
 		return 0;
+	case OPTION_CLOSE_FDS:
+		opt->close_fds = true;
+		return 0;
 	case OPTION_COLLECTIVE:
 		if (parse_seconds(optarg, &opt->collective_ms))
 			return bad(command, "--collective-timeout", "a number of seconds");

@@ -19,6 +19,7 @@ enum {
 	OPTION_GRACE,
 	OPTION_COLLECTIVE,
 	OPTION_REDUCTION,
+	OPTION_CLOSE_FDS,
 };
 
 #define OPTIONS_LONG \
@@ -32,6 +33,7 @@ enum {
 	{ "grace", required_argument, NULL, OPTION_GRACE }, \
 	{ "collective-timeout", required_argument, NULL, OPTION_COLLECTIVE }, \
 	{ "reduction", required_argument, NULL, OPTION_REDUCTION }, \
+	{ "close-fds", no_argument, NULL, OPTION_CLOSE_FDS }, \
 	{ "help", no_argument, NULL, 'h' }
 
 #define OPTIONS_HELP \
@@ -50,7 +52,8 @@ enum {
 "                       (default 600; 0: never)\n" \
 "      --reduction tree|nccl\n" \
 "                       the order in which collectives add: one tree, with the same bits on\n" \
-"                       any devices (default), or NCCL's own\n"
+"                       any devices (default), or NCCL's own\n" \
+"      --close-fds      pass no descriptors but 0, 1 and 2 on to the command\n"
 
 void options_default(struct job_options *opt);
 /* Parses one option, c from getopt_long. 0, or an exit status with the reason printed. */

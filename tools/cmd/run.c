@@ -16,6 +16,7 @@
 #include "job.h"
 #include "libs.h"
 #include "options.h"
+#include "passed.h"
 
 /* -------------------------------------------------------------------------------- front */
 
@@ -23,7 +24,7 @@
 static void set_signals(struct job *job, sigset_t *handled)
 {
 	static const int list[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP,
-				    SIGCONT };
+				    SIGCONT, SIGWINCH };
 	struct sigaction was;
 
 	sigemptyset(handled);
@@ -117,6 +118,10 @@ static int run(struct job *job)
 	int end[2], status;
 	pid_t pid;
 
+	if (job->opt->close_fds || job->restore)
+		passed_close();
+	else
+		passed_tell();
 	job->front = getpid();
 	job->group = getpgrp();
 	/* Histories that a limit of files leaves no room for are lost, and the job runs. */
@@ -140,13 +145,16 @@ static int run(struct job *job)
 	if (!pid) {
 		close(end[1]);
 		job->front_pipe = end[0];
-		_exit(job_supervise(job, &handled));
+		status = job_supervise(job, &handled);
+		say_finish();
+		_exit(status);
 	}
 	if (pid < 0) {
 		say_errno(errno, "the supervisor cannot be started");
 		rundir_remove(&job->dir);
 		return EXIT_OURS;
 	}
+	passed_close();
 	close(end[0]);
 	status = front(job, pid, &handled);
 	close(end[1]);

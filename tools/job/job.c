@@ -25,6 +25,7 @@
 #include "job.h"
 #include "kernels.h"
 #include "merge.h"
+#include "passed.h"
 #include "proto.h"
 
 #define LINGER_MS	2000	/* for what the ranks left running to end by itself */
@@ -712,7 +713,8 @@ static void step(struct supervisor *s)
 /* Forwards a signal to the ranks; signals that a terminal sends go to each rank's process group. */
 static void forward(struct supervisor *s, int sig)
 {
-	bool group = sig == SIGINT || sig == SIGQUIT || sig == SIGHUP || sig == SIGCONT;
+	bool group = sig == SIGINT || sig == SIGQUIT || sig == SIGHUP || sig == SIGCONT ||
+		     sig == SIGWINCH;
 	bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP || sig == SIGQUIT;
 
 	if (ends && s->state > RUN) {	/* no rank is left: end the grace time */
@@ -1092,6 +1094,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 				restore_ranks(&s);
 			else
 				start_ranks(&s);
+			passed_close();
 			begin_history(&s);
 			loop(&s);
 			history_flush(&s.history, &s.info);

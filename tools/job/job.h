@@ -56,6 +56,7 @@ struct job_options {
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
 	bool ranked;		/* --ranks was given: ranks get RANK, WORLD_SIZE … */
 	bool host_pids;		/* make no pid namespace */
+	bool close_fds;		/* the command gets no descriptors from 3 up */
 	bool help;		/* print the help and exit */
 	bool summary;		/* print the sums of the trace */
 	bool warm;		/* print what was compiled; root's kernels are kept for all users */

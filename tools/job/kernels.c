@@ -47,8 +47,7 @@ static void put(const char *fmt, ...)
 	va_end(ap);
 	if (n >= (int)sizeof(line))
 		n = sizeof(line) - 1;
-	if (write(STDERR_FILENO, line, n) < 0)
-		return;
+	say_picture(line, n);
 }
 
 void kernels_clear(struct kernels *k)

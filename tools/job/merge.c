@@ -271,8 +271,8 @@ static void summary(struct merge *m, const char *path)
 	fprintf(out, "%llu calls of %d prox%s in %s\n", (unsigned long long)m->spans, m->raws,
 		m->raws == 1 ? "y" : "ies", path);
 	fclose(out);
-	if (text && write(STDERR_FILENO, text, strlen(text)) < 0)
-		say_errno(errno, "the summary");
+	if (text)
+		say_text(text, strlen(text));
 	free(text);
 }
 

@@ -20,6 +20,7 @@
 
 #include "init.h"
 #include "job.h"
+#include "passed.h"
 
 #define USUAL_STACK (8ul << 20)
 
@@ -302,7 +303,10 @@ static void child(const struct start *s, int report)
 		setsid();
 	put_fds(s);
 	report = fcntl(report, F_DUPFD_CLOEXEC, 16);
-	syscall(SYS_close_range, s->fds, ~0u, CLOSE_RANGE_CLOEXEC);
+	if (s->rank)
+		passed_keep();
+	else
+		syscall(SYS_close_range, s->fds, ~0u, CLOSE_RANGE_CLOEXEC);
 	if (!s->rank && chdir("/"))
 		_exit(EXIT_OURS);
 	sigaction(SIGPIPE, &was->pipe, NULL);

@@ -4,7 +4,8 @@
  *
  * A driver writes kernels' output to its process's stdout and stderr, which are two memfds here.
  * Before a synchronisation is answered, when the driver has flushed its own buffer, the new output
- * is moved into the rings of sv_shared. A file, unlike a pipe, never blocks its writer.
+ * is moved into the rings of sv_shared. A file, unlike a pipe, never blocks its writer: so they are
+ * there before the driver is loaded. What it has said where no session came is logged (print_unsaid).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include "uproxy_i.h"
 
 static struct {
-	int fd;			/* the memfd; also 1 and 2 */
+	int fd;			/* the memfd; also 1 and 2; 0: not yet */
 	uint64_t read;		/* moved so far */
 	uint64_t off, size;	/* copies of sv_print's, which the client can change */
 	uint64_t head;
@@ -33,17 +34,48 @@ static void go_on(struct sv_session *s, int i)
 		p->tail = p->head;
 }
 
+int print_begin(void)
+{
+	fflush(stdout);
+	for (int i = 0; i < 2; i++) {
+		if (out[i].fd)
+			continue;
+		out[i].fd = memfd_create(i ? "stderr" : "stdout", MFD_CLOEXEC);
+		if (out[i].fd < 0 || fcntl(out[i].fd, F_SETFL, O_APPEND) < 0 ||
+		    dup2(out[i].fd, i + 1) < 0)
+			return -errno;
+	}
+	/* Without stdio's buffer the driver's output reaches the memfd at once. */
+	setvbuf(stdout, NULL, _IONBF, 0);
+	return 0;
+}
+
+void print_unsaid(void)
+{
+	char line[512];
+	FILE *in;
+
+	for (int i = 0; i < 2; i++) {
+		in = out[i].fd > 0 ? fdopen(dup(out[i].fd), "r") : NULL;
+		if (!in)
+			continue;
+		fseek(in, out[i].read, SEEK_SET);
+		while (fgets(line, sizeof(line), in)) {
+			line[strcspn(line, "\n")] = 0;
+			uproxy_say("%s", line);
+		}
+		fclose(in);
+	}
+}
+
 int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64_t err_off,
 	       uint64_t err_size, bool restored)
 {
 	uint64_t off[2] = { out_off, err_off }, size[2] = { out_size, err_size };
 
-	fflush(stdout);
+	if (print_begin())
+		return -errno;
 	for (int i = 0; i < 2; i++) {
-		out[i].fd = memfd_create(i ? "stderr" : "stdout", MFD_CLOEXEC);
-		if (out[i].fd < 0 || fcntl(out[i].fd, F_SETFL, O_APPEND) < 0 ||
-		    dup2(out[i].fd, i + 1) < 0)
-			return -errno;
 		out[i].off = off[i];
 		out[i].size = size[i];
 		s->shared->print[i].off = off[i];
@@ -51,8 +83,6 @@ int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64
 		if (restored)
 			go_on(s, i);
 	}
-	/* Without stdio's buffer the driver's output reaches the memfd at once. */
-	setvbuf(stdout, NULL, _IONBF, 0);
 	return 0;
 }
 

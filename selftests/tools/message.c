@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * message.c - lines for a person, whose reader has stopped: no call waits, and what is missing is counted
+ *
+ * A call that waits for a reader that never reads is ended by the harness's alarm.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <kselftest_harness.h>
+#include <poll.h>
+#include <pty.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "message.h"
+
+#define LINES	20000	/* some 600 KiB: more than a pipe and MESSAGE_ROOM take */
+
+static struct message m;
+
+static void begin(int fd)
+{
+	m = (struct message)MESSAGE_INIT(fd, "test");
+	m.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static void put_lines(int from, int to)
+{
+	char line[64];
+
+	for (int i = from; i < to; i++)
+		message_put(&m, line, sprintf(line, "line %d with some words\n", i));
+}
+
+/* Reads until all has come that m has; appends to text. A terminal's "\r\n" becomes "\n". */
+static size_t read_all(int fd, char *text, size_t room)
+{
+	size_t len = 0;
+
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		bool done = message_finish(&m, 0);
+		ssize_t n;
+
+		if (poll(&p, 1, done ? 100 : 20) > 0) {
+			n = read(fd, text + len, room - len - 1);
+			if (n <= 0)
+				break;
+			len += n;
+		} else if (done) {
+			break;
+		}
+	}
+	text[len] = 0;
+	for (char *from = text, *to = text;; from++) {
+		if (*from != '\r')
+			*to++ = *from;
+		if (!*from)
+			break;
+	}
+	return strlen(text);
+}
+
+/* Lines i = first, first + 1 … in order, then perhaps a count: lines and those left out. */
+static void check_lines(struct __test_metadata *_metadata, const char *text, int *lines, int *left_out)
+{
+	int n;
+
+	*lines = *left_out = 0;
+	for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+		if (sscanf(text, "line %d with some words\n", &n) == 1) {
+			ASSERT_EQ(n, *lines + *left_out);
+			++*lines;
+		} else {
+			ASSERT_EQ(sscanf(text, "test: %d lines left out: the reader", &n), 1) {
+				TH_LOG("%.60s", text);
+			}
+			*left_out += n;
+		}
+	}
+	ASSERT_EQ(*text, 0);
+}
+
+static char text[4 << 20];
+
+static void stopped_then_read(struct __test_metadata *_metadata, int reader, int writer)
+{
+	int flags = fcntl(writer, F_GETFL), lines, left_out;
+
+	begin(writer);
+	put_lines(0, LINES);
+	EXPECT_EQ(fcntl(writer, F_GETFL), flags);	/* the job's description, too */
+	EXPECT_FALSE(message_finish(&m, 0));
+	read_all(reader, text, sizeof(text));
+	put_lines(LINES, LINES + 3);			/* the reader goes on */
+	read_all(reader, text + strlen(text), sizeof(text) - strlen(text));
+	check_lines(_metadata, text, &lines, &left_out);
+	EXPECT_GT(left_out, 0);
+	EXPECT_GT(lines, 1000);
+	EXPECT_EQ(lines + left_out, LINES + 3);
+	EXPECT_TRUE(message_finish(&m, 0));
+}
+
+TEST(full_pipe)
+{
+	int p[2];
+
+	ASSERT_EQ(pipe(p), 0);
+	stopped_then_read(_metadata, p[0], p[1]);
+	EXPECT_EQ(m.way, MESSAGE_OWN);
+}
+
+/* As behind `sudo`: the pipe is of another user, and cannot be opened anew. */
+TEST(pipe_of_another_user)
+{
+	int p[2];
+
+	if (geteuid())
+		SKIP(return, "only root can become another user");
+	ASSERT_EQ(pipe(p), 0);
+	ASSERT_EQ(setgroups(0, NULL), 0);
+	ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+	stopped_then_read(_metadata, p[0], p[1]);
+	EXPECT_EQ(m.way, MESSAGE_PAGE);
+}
+
+TEST(sockets)
+{
+	int s[2];
+
+	ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, s), 0);
+	stopped_then_read(_metadata, s[0], s[1]);
+	EXPECT_EQ(m.way, MESSAGE_SEND);
+}
+
+static void open_terminal(struct __test_metadata *_metadata, int *master, int *slave)
+{
+	struct termios t;
+
+	ASSERT_EQ(openpty(master, slave, NULL, NULL, NULL), 0);
+	ASSERT_EQ(tcgetattr(*slave, &t), 0);
+	t.c_lflag &= ~ECHO;
+	ASSERT_EQ(tcsetattr(*slave, TCSANOW, &t), 0);
+}
+
+TEST(terminal_after_ctrl_s)
+{
+	int master, slave, lines, left_out;
+
+	open_terminal(_metadata, &master, &slave);
+	ASSERT_EQ(tcflow(slave, TCOOFF), 0);
+	begin(slave);
+	put_lines(0, 100);
+	EXPECT_EQ(m.way, MESSAGE_OWN);
+	EXPECT_FALSE(message_finish(&m, 50));
+	ASSERT_EQ(tcflow(slave, TCOON), 0);
+	read_all(master, text, sizeof(text));
+	check_lines(_metadata, text, &lines, &left_out);
+	EXPECT_EQ(lines, 100);
+}
+
+TEST(terminal_that_nobody_reads)
+{
+	int master, slave;
+
+	open_terminal(_metadata, &master, &slave);
+	stopped_then_read(_metadata, master, slave);
+}
+
+/* As behind `su`: only a thread can wait there. */
+TEST(terminal_of_another_user)
+{
+	int master, slave, lines, left_out;
+
+	if (geteuid())
+		SKIP(return, "only root can become another user");
+	open_terminal(_metadata, &master, &slave);
+	ASSERT_EQ(fchmod(slave, 0600), 0);
+	ASSERT_EQ(setgroups(0, NULL), 0);
+	ASSERT_EQ(setresgid(65534, 65534, 65534), 0);
+	ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+	begin(slave);
+	put_lines(0, LINES);
+	EXPECT_EQ(m.way, MESSAGE_LEND);
+	read_all(master, text, sizeof(text));
+	check_lines(_metadata, text, &lines, &left_out);
+	EXPECT_GT(left_out, 0);
+	EXPECT_EQ(lines + left_out, LINES);
+}
+
+/* No signal ends us, whatever its disposition; nothing waits for a reader to come. */
+TEST(reader_has_gone)
+{
+	int p[2], s[2];
+	sigset_t pending;
+
+	signal(SIGPIPE, SIG_DFL);
+	ASSERT_EQ(pipe(p), 0);
+	close(p[0]);
+	begin(p[1]);
+	put_lines(0, 10);
+	ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, s), 0);
+	close(s[0]);
+	begin(s[1]);
+	put_lines(0, 10);
+	sigpending(&pending);
+	EXPECT_FALSE(sigismember(&pending, SIGPIPE));
+	begin(-1);
+	put_lines(0, 10);
+	EXPECT_TRUE(message_finish(&m, 0));
+	begin(999);		/* closed */
+	put_lines(0, 10);
+	EXPECT_TRUE(message_finish(&m, 0));
+}
+
+/* A named FIFO whose reader has gone may get another one, who learns what is missing. */
+TEST(reader_comes_back)
+{
+	char dir[] = "/tmp/messageXXXXXX", path[64];
+	int reader, writer;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	sprintf(path, "%s/fifo", dir);
+	ASSERT_EQ(mkfifo(path, 0600), 0);
+	reader = open(path, O_RDONLY | O_NONBLOCK);
+	writer = open(path, O_WRONLY);
+	begin(writer);
+	put_lines(0, 1);
+	close(reader);
+	put_lines(1, 4);
+	reader = open(path, O_RDONLY | O_NONBLOCK);
+	put_lines(4, 5);
+	read_all(reader, text, sizeof(text));
+	unlink(path);
+	rmdir(dir);
+	EXPECT_STREQ(text, "line 0 with some words\n"
+		     "test: 3 lines left out: the reader of these messages did not take them\n"
+		     "line 4 with some words\n");
+}
+
+TEST(full_disk)
+{
+	int full = open("/dev/full", O_WRONLY);
+
+	ASSERT_GE(full, 0);
+	begin(full);
+	put_lines(0, 1000);
+	EXPECT_EQ(m.left_out, 1000);
+	EXPECT_FALSE(message_finish(&m, 50));
+}
+
+/* While a terminal is stopped by the job's own write, that holds its lock. */
+TEST(terminal_with_another_writer)
+{
+	int master, slave;
+	pid_t job;
+
+	open_terminal(_metadata, &master, &slave);
+	ASSERT_EQ(tcflow(slave, TCOOFF), 0);
+	job = fork();
+	if (!job) {
+		memset(text, 'x', sizeof(text));
+		if (write(slave, text, 100000) < 0)
+			_exit(1);
+		_exit(0);
+	}
+	usleep(100000);
+	begin(slave);
+	put_lines(0, 10);
+	EXPECT_FALSE(message_finish(&m, 50));
+	kill(job, SIGKILL);
+	waitpid(job, NULL, 0);
+}
+
+/* A fork's child has nothing of what its parent keeps, and another thread's lock is not held for ever. */
+TEST(forked_child)
+{
+	int p[2], status;
+	pid_t pid;
+
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	put_lines(0, LINES);
+	pthread_mutex_lock(&m.lock);
+	pid = fork();
+	if (!pid) {
+		put_lines(0, 2);
+		_exit(!m.len || m.left_out);
+	}
+	pthread_mutex_unlock(&m.lock);
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
+}
+
+/* A picture is left out, uncounted, where a line waits. */
+TEST(pictures)
+{
+	int p[2];
+
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	EXPECT_TRUE(message_show(&m, "1%\r", 3));
+	while (!m.len)
+		put_lines(0, 1);
+	EXPECT_FALSE(message_show(&m, "2%\r", 3));
+	EXPECT_EQ(m.left_out, 0);
+	read_all(p[0], text, sizeof(text));
+	EXPECT_EQ(strstr(text, "2%"), NULL);
+	EXPECT_TRUE(message_show(&m, "3%\r", 3));
+}
+
+TEST_HARNESS_MAIN

@@ -311,6 +311,39 @@ TEST_F(restore, a_module_outlives_its_file)
 	EXPECT_EQ(late_count(c), 0);
 }
 
+/* A restore puts such a file back after the sessions, so a checkpoint and all later ones have what is in it. */
+TEST_F(restore, what_the_job_may_have_written_is_saved)
+{
+	struct client *c = &self->c;
+	uint64_t f[2];
+	struct stat st;
+	char path[2][128];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/module%d.ptx", self->dir, i);
+		ASSERT_EQ(module_file(path[i], kernels, &st), 0);
+		f[i] = get_function(c, load_file(c, path[i], &st), "count");
+		ASSERT_NE(f[i], 0);
+	}
+	save_since = 1;
+	ASSERT_EQ(save(self), 0);
+	EXPECT_GT(session_bytes(self), 2 * sizeof(kernels));
+	end_proxy(self);
+	ASSERT_EQ(come_back(self), 0);
+	save_since = UINT64_MAX - 1;	/* none is younger than the job that has come back */
+	for (int round = 0; round < 2; round++) {
+		ASSERT_EQ(save(self), 0);
+		EXPECT_GT(session_bytes(self), 2 * sizeof(kernels));
+		end_proxy(self);
+		ASSERT_EQ(round ? 0 : unlink(path[0]), 0);
+		ASSERT_EQ(come_back(self), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f[i], self->dev, self->pin), 7);
+	}
+	EXPECT_EQ(late_count(c), 0);
+}
+
 #define LARGE	(66ul << 20)
 
 /* A fatbin with the text, and so much behind it that a proxy maps it rather than copies it. */

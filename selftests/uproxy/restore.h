@@ -79,9 +79,11 @@ static int ask_freeze(FIXTURE_DATA(restore) *self, uint64_t ms, struct ctl_froze
 	return ask(self, CTL_FREEZE, &f, sizeof(f), r, sizeof(*r), NULL);
 }
 
+static uint64_t save_since;	/* struct ctl_store's since_ns of the next dumps */
+
 static int ask_store(FIXTURE_DATA(restore) *self, uint32_t op, const char *dir, struct ctl_dumped *r)
 {
-	struct ctl_store st = { .h = { 0 } };
+	struct ctl_store st = { .since_ns = op == CTL_DUMP ? save_since : 0 };
 
 	snprintf(st.dir, sizeof(st.dir), "%s", dir);
 	return ask(self, op, &st, sizeof(st), r, sizeof(*r), NULL);

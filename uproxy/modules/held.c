@@ -386,9 +386,8 @@ static int hold(struct held **out, const struct sv_image *a, const char *path, b
 		close(fd);
 		return -ENOMEM;
 	}
-	if (h->len <= COPY_MAX || !lease(h, fd)) {
+	if (h->len <= COPY_MAX || !lease(h, fd))
 		rc = make_room(h) ?: read_at(fd, h->copy, h->len, h->off);
-	}
 	/* What was read or leased is of the file that it is now. */
 	if (!rc && (fstat(fd, &st) || a->off > (uint64_t)st.st_size ||
 		    a->len > st.st_size - a->off ||

@@ -91,6 +91,7 @@ static void read_checkpoint(const char *id, struct board **board)
 	struct why why = { 0 };
 	struct store_checkpoint *c;
 	const struct store_ref *part;
+	const char *wrong = NULL;
 	struct store *s;
 	size_t len;
 	char *text;
@@ -118,8 +119,10 @@ static void read_checkpoint(const char *id, struct board **board)
 	if (part) {
 		board_fd = board_create();
 		text = read_whole(s, part, &len);
-		if (board_fd < 0 || board_open(board_fd, board) || board_load(*board, text, len))
-			fail("the board", "cannot be loaded");
+		if (board_fd < 0 || board_open(board_fd, board))
+			fail("the board", "cannot be made");
+		if (board_load(*board, text, len, &wrong))
+			fail("the board", wrong ?: "cannot be loaded");
 		free(text);
 		fcntl(board_fd, F_SETFD, 0);
 	}

@@ -85,7 +85,7 @@ enum session_state {
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
- *   core.c: untold - who knows of untold failures is the other library, which is there once
+ *   core.c: failed - who knows of failures is the other library, which is there once
  *   nccl/core.c: core - the other library is there once
  *   nccl/comm.c: lock all unused numbers once - a communicator's number is unique in the process
  *   nccl/group.c: group - a group is a thread's
@@ -583,6 +583,9 @@ LOCAL void stage_sent(struct stage *s, const struct context *ctx, const struct s
 
 /* Free a slot that no record in flight uses. */
 LOCAL void stage_put(struct stage *s);
+
+/* Its copy to the host was answered with an error, and may come yet: its stream frees it behind that. */
+LOCAL void stage_give_up(struct stage *s, const struct context *ctx, uint64_t stream);
 
 /* ---------------------------------------------------------------------------------- pools: pool.c */
 

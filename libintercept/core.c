@@ -138,16 +138,16 @@ static CUresult range(const struct core_place *p, uint64_t addr, uint64_t len)
 	return memory_range(addr, len);
 }
 
-static bool (*untold)(const struct session *s);
+static bool (*failed)(const struct session *s);
 
-static void on_query(bool (*ask)(const struct session *s))
+static void on_copy(bool (*ask)(const struct session *s))
 {
-	__atomic_store_n(&untold, ask, __ATOMIC_RELEASE);
+	__atomic_store_n(&failed, ask, __ATOMIC_RELEASE);
 }
 
-bool core_untold(const struct session *s)
+bool core_failed(const struct session *s)
 {
-	bool (*ask)(const struct session *s) = __atomic_load_n(&untold, __ATOMIC_ACQUIRE);
+	bool (*ask)(const struct session *s) = __atomic_load_n(&failed, __ATOMIC_ACQUIRE);
 
 	return unlikely(ask) && ask(s);
 }
@@ -166,6 +166,6 @@ const struct singvgpu_core core_table = {
 	.arena_free = arena_give,
 	.broken = broken,
 	.range = range,
-	.on_query = on_query,
+	.on_copy = on_copy,
 	.log = client_log,
 };

@@ -21,7 +21,7 @@
 
 #include <cuda.h>
 
-#define SINGVGPU_CORE_VERSION	3u
+#define SINGVGPU_CORE_VERSION	4u
 
 static const CUuuid singvgpu_core_id = { { 's', 'i', 'n', 'g', 'v', 'g', 'p', 'u', '.', 'c', 'o', 'r',
 					   'e', 0, 0, 1 } };
@@ -88,10 +88,10 @@ struct singvgpu_core {
 	CUresult (*range)(const struct core_place *p, uint64_t addr, uint64_t len);
 
 	/*
-	 * Has the function asked, when an event or a stream of a session has come to its end: true: a query
-	 * says NOT_READY all the same, since the program shall hear of a failure first.
+	 * Has the function asked before copies that the program waits for: true: a communicator of the session has
+	 * failed and not been ended, so that their stream is to be looked at first.
 	 */
-	void (*on_query)(bool (*untold)(const struct session *s));
+	void (*on_copy)(bool (*failed)(const struct session *s));
 
 	/* A line for SINGVGPU_LOG. */
 	void (*log)(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -99,6 +99,6 @@ struct singvgpu_core {
 
 /* In libcuda.so.1 alone: core.c. */
 __attribute__((visibility("hidden"))) extern const struct singvgpu_core core_table;
-__attribute__((visibility("hidden"))) bool core_untold(const struct session *s);
+__attribute__((visibility("hidden"))) bool core_failed(const struct session *s);
 
 #endif

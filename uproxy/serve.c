@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "comm_i.h"
+#include "cover.h"
 #include "park.h"
 #include "uproxy_i.h"
 
@@ -67,10 +68,18 @@ static void account(struct sv_session *s, uint16_t op, uint64_t seq, uint16_t cp
 	if (logged_early(op, later))
 		journal_failed(seq);
 	stat_add(&s->stat->errors, 1);
-	if (!cpl || hal_sticky(r))
+	if (r == COVER_FAILS)
+		log_result(op, seq, CUDA_ERROR_EXTERNAL_DEVICE);
+	else if (!cpl || hal_sticky(r))
 		session_error(s, r, op, seq);
 	else
 		log_result(op, seq, r);
+}
+
+/* The status as the client gets it. */
+static int32_t told(CUresult r)
+{
+	return r == COVER_FAILS ? CUDA_ERROR_EXTERNAL_DEVICE : r;
 }
 
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len)
@@ -84,7 +93,7 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 	stat_thread();
 	account(a->s, a->op, a->seq, a->cpl, status, true);
 	if (a->cpl)
-		ring_complete(a->s->ring, a->cpl, a->seq, status, reply, len);
+		ring_complete(a->s->ring, a->cpl, a->seq, told(status), reply, len);
 }
 
 void answer_call(struct call *k)
@@ -95,7 +104,7 @@ void answer_call(struct call *k)
 		trace_span(k->c.op, k->lane, k->begin_ns, now_ns(), k->bytes);
 	account(s, k->c.op, k->seq, k->cpl, k->c.status, false);
 	if (k->cpl)
-		ring_complete(s->ring, k->cpl, k->seq, k->c.status, k->c.reply,
+		ring_complete(s->ring, k->cpl, k->seq, told(k->c.status), k->c.reply,
 			      k->c.status ? 0 : k->c.reply_len);
 }
 
@@ -197,7 +206,8 @@ static bool is_parked(struct sv_session *s, const struct ring_record *rec, const
 	if (how == PARK_NO_MEMORY)
 		session_fail(s, -ENOMEM, "no memory for what waits for other ranks", rec->op, rec->seq);
 	k->c.status = how == PARK_PARKED ? CUDA_SUCCESS :
-		      how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+		      how == PARK_NOT_READY ? CUDA_ERROR_NOT_READY :
+		      how == PARK_FAILED ? COVER_FAILS : CUDA_ERROR_OUT_OF_MEMORY;
 	answer_call(k);
 	return true;
 }

@@ -256,6 +256,7 @@ struct stream {
 	uint64_t ops, passed;	/* operations put into it, and those known to be done; consumer */
 	struct marks *marks;	/* mark.c; or NULL */
 	struct queue *queue;	/* park.c; or NULL */
+	struct cover *cover;	/* cover.c; or NULL */
 };
 
 struct context {
@@ -384,6 +385,9 @@ void ipc_repin(struct sv_session *s);	/* the primary context is a new one */
 int sync_stream(struct call *k, struct stream *st);
 int do_stream_sync(struct call *k);
 int do_event_sync(struct call *k);
+int do_event_record(struct call *k);
+int do_event_wait(struct call *k);
+int do_event_destroy(struct call *k);
 int do_ctx_sync(struct call *k);
 int do_stream_query(struct call *k);
 int do_event_query(struct call *k);

@@ -7,6 +7,7 @@
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is complete
  */
 #include "client.h"
+#include "core.h"
 #include "cross.h"
 #include "managedvar.h"
 #include "memory_i.h"
@@ -80,13 +81,23 @@ struct piece {
 	uint64_t dst, len;
 };
 
-static CUresult piece_done(struct piece *p)
+CUresult copy_wait(struct stream *s, bool waits, bool writes)
+{
+	if (likely(!__atomic_load_n(&process.posts, __ATOMIC_RELAXED)))
+		return CUDA_SUCCESS;
+	return writes || (waits && core_failed(s->o.ctx->session)) ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
+}
+
+static CUresult piece_done(struct piece *p, struct stream *s)
 {
 	CUresult rc = send_await(&p->ticket, NULL, 0);
 
 	if (!rc)
 		memcpy((void *)p->dst, arena_at(p->slot.off), p->len);
-	stage_put(&p->slot);
+	if (rc == CUDA_ERROR_EXTERNAL_DEVICE)
+		stage_give_up(&p->slot, s->o.ctx, s->wire);
+	else
+		stage_put(&p->slot);
 	return rc;
 }
 
@@ -115,7 +126,7 @@ static CUresult to_pageable(struct stream *s, uint64_t dst, uint64_t src, uint64
 
 	while (len && !rc) {
 		if (begun - done == PIPELINE)
-			rc = piece_done(&p[done++ % PIPELINE]);
+			rc = piece_done(&p[done++ % PIPELINE], s);
 		if (!rc)
 			rc = piece_begin(&p[begun % PIPELINE], s, dst, src, len);
 		if (rc)
@@ -125,7 +136,7 @@ static CUresult to_pageable(struct stream *s, uint64_t dst, uint64_t src, uint64
 		len -= p[begun++ % PIPELINE].len;
 	}
 	while (done != begun) {
-		e = piece_done(&p[done++ % PIPELINE]);
+		e = piece_done(&p[done++ % PIPELINE], s);
 		rc = rc ? rc : e;
 	}
 	return rc;
@@ -197,6 +208,7 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 		memmove((void *)dst, (const void *)src, len);
 		return CUDA_SUCCESS;
 	}
+	TRY(copy_wait(s, sync || d == PAGEABLE, sync && d == PINNED));
 	if (f == PAGEABLE)
 		return from_pageable(s, dst, src, len);
 	if (d == PAGEABLE)

@@ -264,13 +264,16 @@ struct piece {
 	struct box b;
 };
 
-static CUresult piece_done(struct piece *p, const struct copy *c)
+static CUresult piece_done(struct piece *p, struct stream *s, const struct copy *c)
 {
 	CUresult rc = send_await(&p->ticket, NULL, 0);
 
 	if (!rc)
 		unpack(arena_at(p->slot.off), &c->dst.s, &p->b);
-	stage_put(&p->slot);
+	if (rc == CUDA_ERROR_EXTERNAL_DEVICE)
+		stage_give_up(&p->slot, s->o.ctx, s->wire);
+	else
+		stage_put(&p->slot);
 	return rc;
 }
 
@@ -308,14 +311,14 @@ static CUresult to_pageable(struct stream *s, const struct copy *c)
 
 	while (more && !rc) {
 		if (begun - done == PIPELINE)
-			rc = piece_done(&p[done++ % PIPELINE], c);
+			rc = piece_done(&p[done++ % PIPELINE], s, c);
 		if (!rc)
 			rc = piece_begin(&p[begun % PIPELINE], s, c, &b, &more);
 		if (!rc && more)
 			begun++;
 	}
 	while (done != begun) {
-		e = piece_done(&p[done++ % PIPELINE], c);
+		e = piece_done(&p[done++ % PIPELINE], s, c);
 		rc = rc ? rc : e;
 	}
 	return rc;
@@ -340,6 +343,7 @@ static CUresult copy_here(struct stream *s, const struct copy *c, bool sync)
 
 	if (c->src.place == PAGEABLE && c->dst.place == PAGEABLE)
 		return on_host(s, c);
+	TRY(copy_wait(s, sync || c->dst.place == PAGEABLE, sync && c->dst.place == PINNED));
 	if (c->src.place == PAGEABLE)
 		return from_pageable(s, c);
 	if (c->dst.place == PAGEABLE)

@@ -96,6 +96,8 @@ CUresult host_free(uint64_t addr, enum memory_kind kind)
 	if (!memory_find(addr, &m) || m.kind != kind || m.base != addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = context_sync(m.ctx && m.ctx->live ? m.ctx : ctx);
+	if (rc == CUDA_ERROR_EXTERNAL_DEVICE)	/* what stands may use it yet */
+		return rc;
 	gone = take_out(addr, kind);
 	if (!gone)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -495,6 +497,8 @@ API CUresult cuMemHostUnregister(void *p)
 	if (!host_registered(sv_u64(p), &m) || m.base != sv_u64(p))
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);
+	if (rc == CUDA_ERROR_EXTERNAL_DEVICE)
+		return rc;
 	lock_take(&process.locks.registered);
 	i = first_behind(rg, sv_u64(p));
 	if (i < rg->n && rg->at[i].base == sv_u64(p)) {

@@ -655,6 +655,8 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 	if (m.kind != MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);
+	if (rc == CUDA_ERROR_EXTERNAL_DEVICE)	/* what stands may use it yet */
+		return rc;
 	freed = free_at(addr);
 	return rc ? rc : freed;
 }

@@ -33,6 +33,15 @@ LOCAL void host_forked(void);
 /* Unregister all ranges of a context that ends. */
 LOCAL void host_context_gone(struct context *ctx);
 
+/* ------------------------------------------------------------------------------------- copy.c */
+
+/*
+ * Before a copy in the stream. waits: the program waits for it. Then it must not be told of success where a failed
+ * collective precedes it. writes: to memory of the program's, directly: then it must not come later, either, and
+ * is sent when the stream is idle. EXTERNAL_DEVICE: the stream stands.
+ */
+LOCAL CUresult copy_wait(struct stream *s, bool waits, bool writes);
+
 /* ------------------------------------------------------------------------------------- pool.c */
 
 /* The allocation that holds an address of a MEMORY_POOL range. false: the address is free. */

@@ -3,6 +3,7 @@
  * stage.c - staging slots: parts of the arena through which pageable memory is copied
  *
  *   free ── stage_get ──► claimed ── stage_sent ──► busy until the device has stored `value` ──► free
+ *                            ├── stage_give_up: a copy to the host has failed, and may come yet ──► busy
  *                            └────── stage_put ──────────────────────────────────────────────► free
  *
  * Slots get their memory when they are first used. Copies into a stream that waits for other ranks keep theirs, and
@@ -223,6 +224,22 @@ void stage_sent(struct stage *s, const struct context *ctx, const struct stream 
 	st->slots[s->slot].ctx = ctx->o.handle;
 	st->slots[s->slot].stream = on->wire;
 	st->slots[s->slot].claimed = false;
+	lock_drop(&here->locks.stage);
+}
+
+void stage_give_up(struct stage *s, const struct context *ctx, uint64_t stream)
+{
+	struct sv_cuStreamWriteValue64_v2 a = { .ctx = ctx->o.handle, .stream = stream, .value = s->value,
+						.addr = sv_u64(arena_at(s->word)) };
+
+	if (send_async(SV_OP_cuStreamWriteValue64_v2, &a, sizeof(a), NULL, 0)) {
+		stage_put(s);		/* the context is broken, and copies nothing more */
+		return;
+	}
+	lock_take(&here->locks.stage);
+	s->set->slots[s->slot].ctx = a.ctx;
+	s->set->slots[s->slot].stream = stream;
+	s->set->slots[s->slot].claimed = false;
 	lock_drop(&here->locks.stage);
 }
 

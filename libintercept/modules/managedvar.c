@@ -77,7 +77,10 @@ static CUresult carry(struct context *ctx, struct var *v, bool up)
 		rc = send_sync(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0, NULL, 0);
 		if (!rc && !up)
 			memcpy(host, arena_at(slot.off), a.len);
-		stage_put(&slot);
+		if (rc == CUDA_ERROR_EXTERNAL_DEVICE)
+			stage_give_up(&slot, ctx, a.stream);
+		else
+			stage_put(&slot);
 	}
 	if (!rc)
 		memcpy(v->last, (void *)v->addr, v->len);

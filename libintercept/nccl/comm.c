@@ -73,38 +73,16 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 	return ncclSuccess;
 }
 
-/*
- * PyTorch's process groups ask for a failure, and if there is none for the end of an event. NCCL's kernel
- * never ends when a rank is gone; here the stream goes on, and if that were told first a failed operation would
- * pass for one that has worked. A program that does not ask for failures is kept back for UNTOLD_NS.
- */
-#define UNTOLD_NS	1000000000ull
-
-static bool keeps_back(struct ncclComm *c)
-{
-	uint64_t since = 0, now;
-	struct timespec ts;
-
-	if (!__atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE) ||
-	    __atomic_load_n(&c->told, __ATOMIC_RELAXED) || __atomic_load_n(&c->ending, __ATOMIC_RELAXED))
-		return false;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	now = ts.tv_sec * 1000000000ull + ts.tv_nsec;
-	if (__atomic_compare_exchange_n(&c->untold_ns, &since, now, false, __ATOMIC_RELAXED,
-					__ATOMIC_RELAXED))
-		return true;
-	return now - since < UNTOLD_NS;
-}
-
-static bool comm_untold(const struct session *s)
+/* Has an operation of one of the session's communicators failed, which the program has not ended? */
+static bool comm_failed(const struct session *s)
 {
 	bool is = false;
 
 	pthread_mutex_lock(&lock);
-	/* All of them: the time that each may keep the program back begins now. */
-	for (struct ncclComm *c = all; c; c = c->all)
-		is |= __atomic_load_n(&c->magic, __ATOMIC_ACQUIRE) == COMM_MAGIC && c->at.session == s &&
-		      keeps_back(c);
+	for (struct ncclComm *c = all; c && !is; c = c->all)
+		is = __atomic_load_n(&c->magic, __ATOMIC_ACQUIRE) == COMM_MAGIC && c->at.session == s &&
+		     __atomic_load_n(&c->word->state, __ATOMIC_ACQUIRE) == SV_COMM_STANDS &&
+		     __atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE);
 	pthread_mutex_unlock(&lock);
 	return is;
 }
@@ -121,7 +99,7 @@ static void forked(void)
 static void watch(void)
 {
 	pthread_atfork(NULL, NULL, forked);
-	core->on_query(comm_untold);
+	core->on_copy(comm_failed);
 }
 
 static struct ncclComm *comm_alloc(void)

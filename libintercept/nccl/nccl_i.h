@@ -115,7 +115,6 @@ struct ncclComm {
 	bool finalized;			/* SV_OP_X_COMM_END is sent, and nobody waits for its answer */
 	bool ending;			/* ncclCommDestroy or ncclCommAbort has begun; atomic */
 	bool told;			/* its failure has been noted by ncclCommGetAsyncError; atomic */
-	uint64_t untold_ns;		/* CLOCK_MONOTONIC: a query has kept it back since; 0: none; atomic */
 	uint64_t hash;			/* of its id */
 	pthread_mutex_t lock;		/* redop, redops */
 	struct redop *redop;

@@ -64,22 +64,28 @@ static ncclResult_t begin(struct split *s)
 static ncclResult_t await_votes(struct split *s)
 {
 	ncclResult_t rc;
+	CUresult waits;
 
 	TRY(push(s));
-	rc = cuda(cuStreamSynchronize(s->stream), "ncclCommSplit");
+	waits = cuStreamSynchronize(s->stream);
 	pop();
-	return rc ?: comm_ready(s->comm, "ncclCommSplit");
+	/* A failure has a sentence of its own. */
+	rc = waits == CUDA_ERROR_EXTERNAL_DEVICE ? ncclSuccess : cuda(waits, "ncclCommSplit");
+	rc = rc ?: comm_ready(s->comm, "ncclCommSplit");
+	return rc ?: cuda(waits, "ncclCommSplit");
 }
 
 static void end(struct split *s)
 {
+	bool stands = false;
+
 	if (s->stream && !push(s)) {
-		/* Whatever has failed: nobody writes the votes once the stream is done. */
-		cuStreamSynchronize(s->stream);
+		/* Nobody writes the votes once the stream is done; if it stands, they stay. */
+		stands = cuStreamSynchronize(s->stream) == CUDA_ERROR_EXTERNAL_DEVICE;
 		cuStreamDestroy_v2(s->stream);
 		pop();
 	}
-	if (s->votes)
+	if (s->votes && !stands)
 		core->arena_free(&s->comm->at, s->off);
 }
 

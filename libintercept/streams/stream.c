@@ -4,7 +4,6 @@
  */
 #include "capture.h"
 #include "client.h"
-#include "core.h"
 #include "cuda_hooks.h"
 #include "managedvar.h"
 #include "memory_i.h"
@@ -115,17 +114,12 @@ static CUresult ask(uint16_t op, struct context *ctx, uint64_t on)
 	return managedvar_waited(ctx);
 }
 
-static CUresult query(uint16_t op, struct context *ctx, uint64_t on)
-{
-	TRY(ask(op, ctx, on));
-	return core_untold(ctx->session) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
 CUresult stream_sync(struct context *ctx, struct stream *s)
 {
 	CUresult rc = ask(SV_OP_cuStreamSynchronize, ctx, s->wire);
 
-	memory_waited();
+	if (rc != CUDA_ERROR_EXTERNAL_DEVICE)	/* the stream stands */
+		memory_waited();
 	return rc;
 }
 
@@ -146,7 +140,7 @@ API CUresult cuStreamQuery(CUstream handle)
 	TRY(stream_find(handle, &s));
 	ON(s->o.ctx->session);
 	TRY(capture_sync(s));
-	return query(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
+	return ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
 }
 
 API CUresult cuStreamGetPriority(CUstream handle, int *priority)
@@ -244,7 +238,7 @@ API CUresult cuEventQuery(CUevent handle)
 	TRY(event(handle, &e));
 	ON(e->o.ctx->session);
 	TRY(capture_event(e));
-	return query(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
+	return ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
 }
 
 API CUresult cuEventSynchronize(CUevent handle)

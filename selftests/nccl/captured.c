@@ -905,7 +905,7 @@ static void aborted(void)
 		let_go();
 		rc = cudaGraphLaunch(exec, st);
 		IS(!rc || rc == cudaErrorExternalDevice, 1);
-		OK(cudaStreamSynchronize(st));
+		IS(cudaStreamSynchronize(st), rc ? cudaSuccess : cudaErrorExternalDevice);
 		IS(async_error(comm), ncclRemoteError);
 		IS(cudaGraphLaunch(exec, st), cudaErrorExternalDevice);
 		OK(ncclCommAbort(comm));
@@ -945,10 +945,11 @@ static void dies(void)
 		_exit(3);
 	rc = cudaGraphLaunch(exec, st);
 	IS(!rc || rc == cudaErrorExternalDevice, 1);
-	OK(cudaStreamSynchronize(st));
+	IS(cudaStreamSynchronize(st), rc ? cudaSuccess : cudaErrorExternalDevice);
 	IS(async_error(comm), ncclRemoteError);
 	IS(cudaGraphLaunch(exec, st), cudaErrorExternalDevice);
 	OK(ncclCommAbort(comm));
+	OK(cudaStreamSynchronize(st));
 	OK(cudaGraphExecDestroy(exec));
 	printf("rank %d has heard of it\n", rank);
 }

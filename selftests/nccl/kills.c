@@ -8,8 +8,8 @@
  *   kills PAGE report                    a line for each rank that is not the victim
  *
  * The page is a file that all of them map. A rank runs the calls of a moment for ever, until one
- * fails. Then it must see what NCCL promises of a rank that has died: the error is ncclRemoteError, its
- * streams come to their end, an abort returns. And it must still be able to use its device, and the
+ * fails. Then it must see what is promised of a rank that has died: the error is ncclRemoteError, a wait for what has
+ * failed says so, an abort returns, and then its streams come to their end. And it must still be able to use its device, and the
  * communicator of all ranks but the victim.
  */
 #include "ranks.h"
@@ -70,6 +70,12 @@ static bool some_ended(void)
 	return false;
 }
 
+/* Has a wait ended, well or since an operation has failed? */
+static void waited(int rc)
+{
+	IS(rc == cudaSuccess || rc == cudaErrorExternalDevice, 1);
+}
+
 /* A rank's end: what a failure must be like. */
 static void heard(ncclResult_t rc)
 {
@@ -82,8 +88,8 @@ static void heard(ncclResult_t rc)
 	me->code = rc;
 	IS(rc, ncclRemoteError);
 	(void)ncclGroupEnd();		/* a call within a group may have failed: later calls would join the group */
-	OK(cudaStreamSynchronize(st));
-	OK(cudaDeviceSynchronize());
+	waited(cudaStreamSynchronize(st));
+	waited(cudaDeviceSynchronize());
 	me->synced_ns = now_ns();
 	if (all) {
 		OK(ncclCommGetAsyncError(all, &async));
@@ -92,12 +98,14 @@ static void heard(ncclResult_t rc)
 	}
 	if (extra)
 		OK(ncclCommAbort(extra));
+	OK(cudaStreamSynchronize(st));
+	OK(cudaDeviceSynchronize());
 	/* The others work on. */
 	for (int i = 0; rest && i < 20; i++) {
 		OK(cudaMemcpy(small, &one, sizeof(one), cudaMemcpyHostToDevice));
 		rc = ncclAllReduce(small, small, 1, ncclFloat, ncclSum, rest, st);
-		OK(cudaMemcpyAsync(&sum, small, sizeof(sum), cudaMemcpyDeviceToHost, st));
-		OK(cudaStreamSynchronize(st));
+		waited(cudaMemcpyAsync(&sum, small, sizeof(sum), cudaMemcpyDeviceToHost, st));
+		waited(cudaStreamSynchronize(st));
 		if (some_ended())
 			break;
 		/* It may fail if the board is broken: then the proxy has said so, which test-kills checks. */
@@ -106,6 +114,7 @@ static void heard(ncclResult_t rc)
 		if (rc) {
 			IS(rc, ncclRemoteError);
 			OK(ncclCommAbort(rest));
+			OK(cudaStreamSynchronize(st));
 			me->ok = 2;
 			exit(0);
 		}
@@ -135,11 +144,14 @@ static void heard(ncclResult_t rc)
 
 static void wait_here(void)
 {
+	int waits = cudaStreamSynchronize(st);
 	ncclResult_t rc = ncclSuccess;
 
-	CU(cudaStreamSynchronize(st));
-	TRIED(ncclCommGetAsyncError(all, &rc));
+	if (waits != cudaErrorExternalDevice)
+		CU(waits);
+	TRIED(ncclCommGetAsyncError(waits && extra ? extra : all, &rc));
 	TRIED(rc);
+	OK(waits);
 }
 
 static ncclUniqueId id_of(uint32_t round)
@@ -233,8 +245,6 @@ static void destroy(uint32_t round)
 	TRIED(ncclAllReduce(small, small, 4, ncclFloat, ncclMax, extra, st));
 	if (round % 3 == 0)
 		TRIED(ncclCommFinalize(extra));
-	if (round % 3 == 1)
-		CU(cudaStreamSynchronize(st));
 	if (round % 3 == 1)
 		wait_here();
 	TRIED(ncclCommDestroy(extra));

@@ -444,7 +444,7 @@ static void differ(void)
 	void *p = device(ncclFloat, COUNT, mine, NULL);
 
 	OK(ncclAllReduce(p, p, COUNT - (rank == 1), ncclFloat, ncclSum, comm, 0));
-	OK(cudaStreamSynchronize(0));
+	IS(cudaStreamSynchronize(0), cudaErrorExternalDevice);
 	IS(async_error(comm), ncclInvalidUsage);
 	IS(strstr(ncclGetLastError(comm), "999") || strstr(ncclGetLastError(comm), "differ"), 1);
 	IS(strcmp(ncclGetLastError(NULL), ncclGetLastError(comm)), 0);	/* as PyTorch asks */
@@ -500,7 +500,7 @@ static void aborted(void)
 	} else {
 		usleep(600000);
 		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
-		OK(cudaStreamSynchronize(0));
+		IS(cudaStreamSynchronize(0), cudaErrorExternalDevice);
 		IS(async_error(comm), ncclRemoteError);
 		OK(ncclCommAbort(comm));
 	}
@@ -520,47 +520,122 @@ static void dies(void)
 	/* it may have heard already */
 	rc = ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0);
 	IS(!rc || rc == ncclRemoteError, 1);
-	OK(cudaStreamSynchronize(0));
+	IS(cudaStreamSynchronize(0), rc ? cudaSuccess : cudaErrorExternalDevice);
 	IS(async_error(comm), ncclRemoteError);
 	OK(ncclCommAbort(comm));
 	printf("rank %d has heard of it\n", rank);
 }
 
+#define BYTES		(COUNT * sizeof(float))
+#define STANDS(x)	IS(x, cudaErrorExternalDevice)
+
+static void called(void *arg)
+{
+	*(volatile int *)arg = 1;
+}
+
+/* Are all of these bytes 0x33? */
+static bool untouched(const void *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (((const uint8_t *)p)[i] != 0x33)
+			return false;
+	return true;
+}
+
+/* What waits behind a failed operation: none of it may succeed, write to the host, or call something there. */
+static void all_stand(cudaStream_t st, cudaStream_t after, cudaEvent_t event, void *p, void *q, void *pinned)
+{
+	static uint8_t pageable[BYTES];
+	cudaError_t rc;
+
+	memset(pageable, 0x33, BYTES);
+	STANDS(cudaStreamSynchronize(st));
+	IS(cudaGetLastError(), cudaErrorExternalDevice);
+	OK(cudaGetLastError());			/* it does not stick */
+	STANDS(cudaStreamSynchronize(after));
+	STANDS(cudaEventSynchronize(event));
+	STANDS(cudaDeviceSynchronize());
+	STANDS(cudaMemcpy(pageable, p, BYTES, cudaMemcpyDeviceToHost));
+	STANDS(cudaMemcpy(pinned, p, BYTES, cudaMemcpyDeviceToHost));
+	STANDS(cudaMemcpy(q, pageable, BYTES, cudaMemcpyHostToDevice));
+	STANDS(cudaMemcpy(q, pinned, BYTES, cudaMemcpyHostToDevice));
+	STANDS(cudaMemcpy(q, p, BYTES, cudaMemcpyDeviceToDevice));
+	STANDS(cudaMemcpy2D(pageable, 40, p, 40, 40, 8, cudaMemcpyDeviceToHost));
+	STANDS(cudaMemcpy2D(pinned, 40, p, 40, 40, 8, cudaMemcpyDeviceToHost));
+	STANDS(cudaMemcpy2D(q, 40, pageable, 40, 40, 8, cudaMemcpyHostToDevice));
+	STANDS(cudaMemcpyAsync(pageable, p, BYTES, cudaMemcpyDeviceToHost, st));
+	STANDS(cudaMemcpyAsync(pageable, p, BYTES, cudaMemcpyDeviceToHost, after));
+	STANDS(cudaMemcpy2DAsync(pageable, 40, p, 40, 40, 8, cudaMemcpyDeviceToHost, st));
+	STANDS(cudaFree(q));
+	STANDS(cudaFreeHost(pinned));
+	while ((rc = cudaStreamQuery(st)) == cudaErrorNotReady)
+		usleep(10000);
+	STANDS(rc);
+	STANDS(cudaEventQuery(event));
+	OK(!untouched(pageable, BYTES) || !untouched(pinned, BYTES));
+	cudaGetLastError();
+}
+
 /*
- * Rank 1 dies between two questions of the others, for a failure and for the end: they hear of the failure
- * first, and who does not ask for it of the end in the end.
+ * Rank 1 dies while the others wait for it in an all-reduce: nothing that waits for its sum succeeds before the
+ * abort, what does not wait for it does, and after the abort all is as usual.
  */
-static void told_first(void)
+static void stands(void)
 {
 	ncclComm_t comm = world(0);
-	void *p = device(ncclFloat, COUNT, mine, NULL);
-	cudaEvent_t event;
+	void *p = device(ncclFloat, COUNT, mine, NULL), *q = device(ncclFloat, COUNT, mine, NULL), *pinned, *own;
+	cudaStream_t st, after, beside;
+	cudaEvent_t event, before;
+	volatile int call = 0;
 	ncclResult_t rc;
 
 	signal(SIGTERM, SIG_IGN);	/* which the job's other ranks get then */
-	OK(cudaEventCreate(&event));
-	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
-	OK(cudaStreamSynchronize(0));
+	OK(cudaStreamCreate(&st));
+	OK(cudaStreamCreateWithFlags(&after, cudaStreamNonBlocking));
+	OK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+	OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	OK(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+	OK(cudaMallocHost(&pinned, BYTES));
+	OK(cudaMallocHost(&own, BYTES));
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, st));
+	OK(cudaStreamSynchronize(st));
 	if (rank == 1) {
-		usleep(3000000);
+		usleep(500000);
 		_exit(3);
 	}
-	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
-	OK(cudaEventRecord(event, 0));
+	memset(pinned, 0x33, BYTES);
+	OK(cudaEventRecord(before, st));
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, st));
+	OK(cudaMemcpyAsync(pinned, p, BYTES, cudaMemcpyDeviceToHost, st));
+	OK(cudaLaunchHostFunc(st, called, (void *)&call));
+	OK(cudaEventRecord(event, st));
+	OK(cudaStreamWaitEvent(after, event, 0));
+	OK(cudaMemcpyAsync(q, p, BYTES, cudaMemcpyDeviceToDevice, after));
+	OK(cudaLaunchHostFunc(after, called, (void *)&call));
 	OK(ncclCommGetAsyncError(comm, &rc));
 	IS(rc, ncclSuccess);
-	OK(cudaStreamSynchronize(0));
-	IS(cudaEventQuery(event), cudaErrorNotReady);
-	IS(cudaStreamQuery(0), cudaErrorNotReady);
-	if (rank) {
-		usleep(1100000);
-	} else {
-		OK(ncclCommGetAsyncError(comm, &rc));
-		IS(rc, ncclRemoteError);
-	}
+	all_stand(st, after, event, p, q, pinned);
+	OK(cudaEventSynchronize(before));
+	OK(cudaMemsetAsync(own, 7, BYTES, beside));
+	OK(cudaStreamSynchronize(beside));
+	IS(((uint8_t *)own)[BYTES - 1], 7);
+	OK(call);
+	OK(ncclCommGetAsyncError(comm, &rc));
+	IS(rc, ncclRemoteError);
+	if (rank & 2)
+		OK(ncclCommDestroy(comm));
+	else
+		OK(ncclCommAbort(comm));
+	OK(cudaStreamSynchronize(st));
+	OK(cudaStreamSynchronize(after));
 	OK(cudaEventQuery(event));
-	OK(cudaStreamQuery(0));
-	OK(ncclCommAbort(comm));
+	OK(cudaDeviceSynchronize());
+	IS(call, 1);
+	OK(cudaMemcpy(own, q, BYTES, cudaMemcpyDeviceToHost));
+	OK(cudaFree(q));
+	OK(cudaFreeHost(pinned));
+	OK(cudaGetLastError());
 	printf("rank %d has heard of it\n", rank);
 }
 
@@ -637,8 +712,10 @@ static void lost(void)
 	}
 	IS(async_error(comm), rank ? ncclRemoteError : ncclSystemError);
 	if (rank)
-		OK(cudaDeviceSynchronize());
+		IS(cudaDeviceSynchronize(), cudaErrorExternalDevice);
 	OK(ncclCommAbort(comm));
+	if (rank)
+		OK(cudaDeviceSynchronize());
 }
 
 /* Sums alone: small whole numbers, which any order of addition gets right. */
@@ -701,7 +778,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
-	{ "told_first", told_first },
+	{ "stands", stands },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },
 };

@@ -561,7 +561,7 @@ TEST_F(colls, a_rank_that_leaves_owes_what_it_has_sent)
 	from->c.proxy = 0;
 	/* A collective needs it. */
 	ASSERT_EQ(COLL(to, self->comm, to->stream, all_reduce(to, 16)), 0);
-	EXPECT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(sync_stream(to, to->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(code_of(to), STEP_REMOTE);
 }
 
@@ -574,8 +574,211 @@ TEST_F(colls, counts_that_differ_are_refused)
 			       all_reduce(&self->r[i], i == 2 ? 17 : 16)), 0);
 	for (int i = 0; i < self->n; i++) {
 		EXPECT_EQ(code_of(&self->r[i]), STEP_INVALID_USAGE);
-		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	}
+}
+
+/* ------------------------------------------------------------------------------ what covers a failed operation */
+
+enum { STREAM, EVENT, OTHER, CONTEXT, COPY, ROWS, WAITS };	/* OTHER: a stream that waits for the event */
+
+static int copy_now(struct rank *r, uint64_t stream, uint64_t to, bool rows)
+{
+	struct sv_copy a = { r->c.ctx, stream, address(&r->c, r->pin + to), r->dev, 4096, 0, 0 };
+	struct sv_copy3d b = { .ctx = r->c.ctx, .stream = stream, .width = 64, .height = 8, .depth = 1,
+			       .dst = { .addr = a.dst, .pitch = 64, .height = 8 },
+			       .src = { .addr = r->dev, .pitch = 64, .height = 8 } };
+
+	return rows ? call2(&r->c, SV_OP_cuMemcpy3DAsync_v2, &b, sizeof(b), NULL, 0, NULL, 0) :
+		      call2(&r->c, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0, NULL, 0);
+}
+
+static int wait_for_it(struct rank *r, int how)
+{
+	switch (how) {
+	case STREAM:
+		return sync_stream(r, r->stream);
+	case EVENT:
+		return query(r, SV_OP_cuEventSynchronize, r->event);
+	case OTHER:
+		return sync_stream(r, r->other);
+	case CONTEXT:
+		return ctx_sync(&r->c);
+	default:
+		return copy_now(r, how == COPY ? r->stream : r->other, 2 * MiB, how == ROWS);
+	}
+}
+
+struct covering {
+	struct rank *r;
+	int how, status;
+	pthread_t thread;
+};
+
+static void *covering_main(void *arg)
+{
+	struct covering *c = arg;
+
+	c->status = wait_for_it(c->r, c->how);
+	return NULL;
+}
+
+/* Behind the first rank's all-reduce: copies, an event, another stream, and each way to wait, begun before it fails. */
+static int cover(struct rank *r, struct covering *c)
+{
+	int rc = down(r, r->stream, 0, r->dev, 4096) ?:
+		 SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, r->stream }) ?:
+		 SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+				.ctx = r->c.ctx, .hStream = r->other, .hEvent = r->event }) ?:
+		 down(r, r->other, MiB, r->dev, 4096);
+
+	for (int i = 0; i < WAITS && !rc; i++) {
+		c[i] = (struct covering){ .r = r, .how = i };
+		if (i != ROWS && i != COPY)
+			rc = pthread_create(&c[i].thread, NULL, covering_main, &c[i]);
+	}
+	usleep(50000);		/* so that they wait; it is right, too, if they come later */
+	return rc;
+}
+
+/* A query says for a while that it is not done, and then how it is. */
+static int asked(struct rank *r, uint16_t op, uint64_t on)
+{
+	int status;
+
+	while ((status = query(r, op, on)) == CUDA_ERROR_NOT_READY)
+		usleep(10000);
+	return status;
+}
+
+static bool untouched(struct rank *r)
+{
+	bool is = true;
+
+	for (int i = 0; i < 3; i++)
+		is &= *word_at(r, i * MiB) == 0x5a5a5a5a;
+	return is;
+}
+
+static void poison(struct rank *r)
+{
+	memset(r->c.arena + r->pin, 0x5a, 3 * MiB);
+}
+
+/*
+ * All of these end with EXTERNAL_DEVICE, again and again, and nothing is written, until the program aborts or
+ * destroys (flags 0) the communicator: then what was not waited for goes on.
+ */
+static void all_fail(struct __test_metadata *_metadata, struct rank *r, struct covering *c, uint32_t flags)
+{
+	struct sv_comm_end end = { .comm = 77, .flags = flags };
+
+	for (int i = 0; i < WAITS; i++) {
+		if (i == ROWS || i == COPY)
+			continue;
+		pthread_join(c[i].thread, NULL);
+		EXPECT_EQ(c[i].status, CUDA_ERROR_EXTERNAL_DEVICE)
+			TH_LOG("a wait of kind %d, begun before", i);
+	}
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < WAITS; i++) {
+			EXPECT_EQ(wait_for_it(r, i), CUDA_ERROR_EXTERNAL_DEVICE)
+				TH_LOG("a wait of kind %d", i);
+		}
+	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(asked(r, SV_OP_cuEventQuery, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_TRUE(untouched(r));
+	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), 0);
+	EXPECT_EQ(*word_at(r, 0), bits(1));
+	EXPECT_EQ(*word_at(r, MiB), bits(1));
+	EXPECT_EQ(*word_at(r, 2 * MiB), 0x5a5a5a5a);	/* those that were told of an error never come */
+	/* the context is not broken */
+	EXPECT_EQ(fill(r, r->stream, r->dev, bits(3), 1024), 0);
+	EXPECT_EQ(copy_now(r, r->stream, 2 * MiB, false), 0);
+	EXPECT_EQ(*word_at(r, 2 * MiB), bits(3));
+	EXPECT_EQ(late_count(&r->c), 0);
+}
+
+/* The stream of an operation that never began is held in the proxy. */
+TEST_F(colls, waits_behind_an_operation_that_never_began_fail)
+{
+	struct rank *r = &self->r[0];
+	struct covering c[WAITS];
+
+	poison(r);
+	ASSERT_EQ(fill(r, r->stream, r->dev, bits(1), 1024), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(cover(r, c), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1023)), 0);
+	all_fail(_metadata, r, c, SV_COMM_ABORT);
+}
+
+/* One that has begun waits in the driver, and so does what is behind it: here for rank 1, which is killed. */
+TEST_F(colls, waits_behind_an_operation_that_has_begun_fail)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1];
+	struct covering c[WAITS];
+
+	poison(r);
+	*(uint64_t *)(late->c.arena + late->pin + 6 * MiB) = 0;
+	ASSERT_EQ(SEND(&late->c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+				.ctx = late->c.ctx, .stream = late->stream,
+				.addr = address(&late->c, late->pin + 6 * MiB), .value = 1,
+				.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+	ASSERT_EQ(fill(r, r->stream, r->dev, bits(1), 1024), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	ASSERT_EQ(cover(r, c), 0);
+	kill(late->c.proxy, SIGKILL);
+	waitpid(late->c.proxy, NULL, 0);
+	board_die(self->board, 1);
+	all_fail(_metadata, r, c, 0);
+	ring_close(late->c.ring);
+	late->c.proxy = 0;
+}
+
+/* Streams that do not depend on it, and an earlier event, are not held up; legacy order makes them depend. */
+TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
+{
+	struct sv_comm_end end = { .comm = self->comm, .flags = SV_COMM_ABORT };
+	struct rank *r = &self->r[0];
+	uint64_t blocking = new_handle(&r->c, SV_T_CUstream), before = new_handle(&r->c, SV_T_CUevent);
+
+	poison(r);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = blocking }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+				.ctx = r->c.ctx, .phEvent = before }), 0);
+	ASSERT_EQ(fill(r, blocking, r->dev, bits(1), 1024), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, before, blocking }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, blocking }), 0);
+	ASSERT_EQ(COLL(r, self->comm, blocking, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, blocking }), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1023)), 0);
+	EXPECT_EQ(sync_stream(r, blocking), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, before), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventQuery, before), 0);
+	EXPECT_EQ(fill(r, r->stream, r->dev + MiB, 7, 1024), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), 0);
+	/* The event is another one when it is recorded again. */
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, r->stream }), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), 0);
+	EXPECT_EQ(sync_stream(r, SV_STREAM_LEGACY), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(copy_now(r, SV_STREAM_LEGACY, 0, false), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(sync_stream(r, SV_STREAM_LEGACY), 0);
+	EXPECT_EQ(copy_now(r, SV_STREAM_LEGACY, 0, false), 0);
+	EXPECT_EQ(*word_at(r, 0), bits(1));
 }
 
 TEST_F(colls, abort_frees_what_waits)
@@ -591,7 +794,7 @@ TEST_F(colls, abort_frees_what_waits)
 	EXPECT_EQ(sync_stream(r, r->stream), 0);
 	/* and what it waited for at the others */
 	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
-	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	ASSERT_EQ(COLL(&self->r[2], self->comm, self->r[2].stream, all_reduce(&self->r[2], 16)), 0);
 	EXPECT_EQ(code_of(&self->r[2]), STEP_REMOTE);
 }
@@ -615,8 +818,9 @@ TEST_F(colls, a_stream_that_comes_late_to_an_aborted_call_goes_on)
 	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
 	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
 	__atomic_store_n(held, 1, __ATOMIC_RELEASE);
-	for (int i = 0; i < self->n; i++)
-		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	for (int i = 1; i < self->n; i++)
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 }
 
 /* At any moment of a collective: waiting, moving data, idle. */
@@ -635,7 +839,7 @@ TEST_F(colls, a_killed_proxy_fails_the_others_in_two_seconds)
 			continue;
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
 		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
-		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	}
 	ring_close(self->r[1].c.ring);
 	self->r[1].c.proxy = 0;
@@ -720,17 +924,18 @@ TEST_F(colls, hostile_records_end_their_own_session)
 	bad = good;
 	bad.send = r->dev + 8 * MiB - 32;
 	ASSERT_EQ(send_calls(r, self->comm, r->stream, &bad, 1), 0);
-	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(late_count(&r->c), 1);
 	EXPECT_EQ(code_of(r), STEP_INVALID_USAGE);
 	/* too many elements for any memory */
 	bad = good;
 	bad.count = UINT64_MAX / 4;
-	ASSERT_EQ(send_calls(r, self->comm, r->stream, &bad, 1), 0);
-	EXPECT_EQ(ctx_sync(&r->c), 0);
+	ASSERT_EQ(send_calls(r, self->comm, r->other, &bad, 1), 0);
+	EXPECT_EQ(ctx_sync(&r->c), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(late_count(&r->c), 2);
 	/* a record that is shorter than it says */
 	a.calls = 2;
+	a.stream = SV_STREAM_LEGACY;
 	ASSERT_EQ(ring_submit(r->c.ring, SV_OP_X_COLL, &a, sizeof(a), &good, sizeof(good)), 0);
 	EXPECT_LT(ctx_sync(&r->c), 0);
 	EXPECT_EQ(client_wait(&r->c), 1);
@@ -739,7 +944,7 @@ TEST_F(colls, hostile_records_end_their_own_session)
 	board_die(self->board, 3);
 	ASSERT_EQ(COLL(&self->r[1], self->comm, self->r[1].stream, all_reduce(&self->r[1], 16)), 0);
 	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
-	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 }
 
 TEST_HARNESS_MAIN

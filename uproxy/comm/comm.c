@@ -367,7 +367,7 @@ int do_comm_new(struct call *k)
 /* ------------------------------------------------------------------------------ the end */
 
 /* Ends a communicator that has nothing under way any more. */
-static void end_if_idle(struct communicator *c)
+static void end_if_idle(struct sv_session *s, struct communicator *c)
 {
 	struct step_event e = { .kind = STEP_LEAVE, .member = c->member, .comm = c->key };
 	struct answer ended = c->ended, abort = c->abort;
@@ -376,10 +376,12 @@ static void end_if_idle(struct communicator *c)
 	pthread_mutex_lock(&comms.lock);
 	open = c->open;
 	pthread_mutex_unlock(&comms.lock);
-	if (open || (!c->aborted && park_posting(c->number)))
+	/* What is parked behind a failure of its own never gets its turn. */
+	if (open || (!c->aborted && !c->told && park_posting(c->number)))
 		return;
 	if (c->stands && !c->aborted)
 		comm_event(&e);
+	post_mend(s, c);
 	comm_drop(c);
 	if (ended.op)
 		answer_now(&ended, CUDA_SUCCESS, NULL, 0);
@@ -390,6 +392,7 @@ static void end_if_idle(struct communicator *c)
 int do_comm_end(struct call *k)
 {
 	const struct sv_comm_end *a = k->c.data;
+	struct sv_session *s = k->c.session;
 	struct communicator *c = comm_find(a->comm);
 	struct step_event e = { .kind = STEP_LEAVE };
 	bool abort = a->flags & SV_COMM_ABORT;
@@ -414,8 +417,9 @@ int do_comm_end(struct call *k)
 		if (!c->joined)
 			created(c, STEP_INVALID_USAGE, "the communicator was aborted");
 		c->joined = true;
+		post_mend(s, c);
 	}
-	end_if_idle(c);
+	end_if_idle(s, c);
 	return CALL_LATER;
 }
 
@@ -525,12 +529,13 @@ void comm_run(struct sv_session *s)
 	rc = comms.lost ? 0 : board_mail(comms.board, comms.seat, comm_act, NULL);
 	if (rc)
 		lose_board();
+	post_stand();
 	if (park_any)
 		park_run(s);
 	for (c = comms.all; c; c = next) {
 		next = c->next;
 		if (c->ending)
-			end_if_idle(c);
+			end_if_idle(s, c);
 	}
 }
 

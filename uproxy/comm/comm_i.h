@@ -147,12 +147,17 @@ struct posted {
 	uint32_t slot, calls;
 	uint32_t buffers;		/* calls whose buffers are not filled, or not started; comm_lock */
 	bool queued;			/* the stream has its notice and its wait; consumer */
+	bool covered;			/* it has a number in a chain of cover.h, for as long as it may fail; consumer */
+	uint32_t chain;
+	uint64_t nth;
 	bool held;			/* the stream is; consumer */
 	bool begun;			/* consumer */
 	bool reached, ended;		/* comm_lock */
 	uint32_t filling;		/* buffers that are being filled; comm_lock */
 	uint32_t starts;		/* parts of starts that name it; comm_lock */
 	bool failed;			/* its stream, or the filling of a buffer; comm_lock */
+	bool stands;			/* has failed: its stream waits until its communicator ends; comm_lock */
+	bool known;			/* cover.h knows that; consumer */
 	bool cut;			/* ends with its last start, since the board is broken; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
@@ -196,6 +201,7 @@ extern struct comms {
 	struct start *starts, *by_order[STARTS_LISTS];
 	uint32_t telling;		/* ends of which the board has not heard yet; comm_lock */
 	uint32_t errand;		/* a communicator may have come to its end; atomic */
+	uint32_t stands;		/* a record stands that is not known; atomic */
 	bool left;			/* SV_OP_X_COMM_LEAVE */
 	bool cut;			/* a cut is agreed on, after which the ranks may be ended; atomic */
 	bool lost;			/* the board is of no more use */
@@ -217,6 +223,9 @@ void posted_enter(struct posted *p);	/* into its slot, when all of it is set; co
 void post_store(struct posted *p);	/* lets its stream go on, with post_tell() to follow; comm_lock */
 void post_tell(bool here);		/* after comm_lock; here: see hal_told() */
 void post_broken(void);		/* the board is: everything ends */
+void post_uncover(struct posted *p);	/* nothing of it can fail in its stream any more; comm_lock */
+void post_stand(void);		/* the streams of what has failed stand; consumer */
+void post_mend(struct sv_session *s, struct communicator *c);	/* they go on, since it ends; consumer */
 void post_forget(struct communicator *c);	/* what it has sent into buffers goes to nobody */
 void comm_put(struct communicator *c);		/* comm_lock */
 int post_init(struct sv_session *s, struct why *why);

@@ -4,7 +4,8 @@
  *
  * A record takes its place in its stream when its first call is started: a notice, and a wait for
  * the record's word. Each call that has been started goes to the transport when the stream has come
- * so far. At the record's end its word is stored, and the stream goes on. A small send that nobody
+ * so far. At the record's end its word is stored, and the stream goes on. If the record has failed, the stream
+ * stands until the program ends the communicator (cover.h). A small send that nobody
  * has posted to receive is copied when the stream has come so far; then the stream goes on.
  */
 #define _GNU_SOURCE
@@ -14,6 +15,7 @@
 
 #define COMM_PRIVATE
 #include "comm_i.h"
+#include "cover.h"
 #include "park.h"
 #include "trace.h"
 #include "tree.h"
@@ -92,7 +94,7 @@ static void buffer_free(void *buffer)
 /* Frees a record that nothing refers to any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
-	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts ||
+	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
 	    (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
@@ -169,7 +171,7 @@ void post_tell(bool here)
 /* Lets the stream go on, when the record has ended and has no buffer to fill. comm_lock */
 static void let_go(struct posted *p)
 {
-	if (p->ended && p->queued && p->reached && !p->filling)
+	if (p->ended && p->queued && p->reached && !p->filling && !p->stands)
 		post_store(p);
 }
 
@@ -182,6 +184,84 @@ void post_forget(struct communicator *c)
 			continue;
 		p->buffers = 0;
 		posted_settle(p);
+	}
+}
+
+/* The record is no longer in its stream, or nothing there can fail any more. comm_lock */
+void post_uncover(struct posted *p)
+{
+	if (p->covered)
+		cover_done(p->chain);
+	p->covered = false;
+}
+
+/* Lets the stream be used, which waited for the record to begin. Consumer; comm_lock. */
+static void release(struct posted *p)
+{
+	if (!p->held)
+		return;
+	park_release(p->st);
+	p->held = false;
+	__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
+}
+
+/* The next record that has failed, and whose stream is to stand. NULL: there is none. comm_lock */
+static struct posted *next_to_stand(void)
+{
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
+		if (comms.posted[i] && comms.posted[i]->stands && !comms.posted[i]->known)
+			return comms.posted[i];
+	return NULL;
+}
+
+void post_stand(void)
+{
+	struct sv_session *s = comms.s;
+	struct posted *p;
+	int rc = 0;
+
+	if (!__atomic_exchange_n(&comms.stands, 0, __ATOMIC_ACQUIRE))
+		return;
+	pthread_mutex_lock(&comms.lock);
+	while ((p = next_to_stand())) {
+		p->known = true;
+		pthread_mutex_unlock(&comms.lock);
+		if (!p->covered)
+			rc = cover_coll(s, p->st, &p->chain, &p->nth);
+		if (!rc)
+			rc = cover_failed(p->chain, p->nth, p->comm->number);
+		if (rc)
+			session_fail(s, rc, "no memory for what streams wait for", SV_OP_X_COLL, p->seq);
+		pthread_mutex_lock(&comms.lock);
+		p->covered = false;
+		release(p);
+		/* Of one that is not in its stream the parked records know. */
+		p->stands = p->queued;
+		posted_settle(p);
+	}
+	pthread_mutex_unlock(&comms.lock);
+}
+
+void post_mend(struct sv_session *s, struct communicator *c)
+{
+	post_stand();
+	pthread_mutex_lock(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p || p->comm != c || !p->stands)
+			continue;
+		p->stands = false;
+		let_go(p);
+		posted_settle(p);
+	}
+	pthread_mutex_unlock(&comms.lock);
+	cover_mended(c->number);
+	if (comms.transport) {
+		post_tell(false);
+		comm_errand();
+	} else if (park_any) {
+		park_run(s);
 	}
 }
 
@@ -442,6 +522,10 @@ static void enqueue(struct posted *p)
 
 	if (p->queued)
 		return;
+	if (cover_coll(s, p->st, &p->chain, &p->nth))
+		session_fail(s, -ENOMEM, "no memory for what streams wait for", SV_OP_X_COLL, p->seq);
+	else
+		p->covered = true;
 	p->queued = true;
 	p->wait = ++comms.waits[p->slot];
 	rc = sv_enter(s, p->ctx);
@@ -593,11 +677,8 @@ void post_begun(const struct step_action *a)
 		if (!p->begun)
 			post_waits(false);
 		p->begun = true;
-		if (p->held) {
-			park_release(p->st);
-			__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
-		}
-		p->held = false;
+		if (p->queued)		/* else it ends now, and may have failed */
+			release(p);
 		posted_settle(p);
 	}
 	pthread_mutex_unlock(&comms.lock);
@@ -608,24 +689,32 @@ void post_ended(const struct step_action *a)
 {
 	struct communicator *c;
 	struct posted *p;
-	bool errand;
+	bool errand, stands;
 
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(a->cookie);
 	c = p ? p->comm : NULL;
+	stands = c && a->code && !c->aborted;
 	/* Before the stream goes on: the client asks for failures first. */
 	if (c && a->code)
 		comm_failed(c, a->code, &a->failure);
 	if (p) {
 		p->ended = true;
 		p->code = a->code;
+		p->stands = stands;
+		if (stands) {
+			__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
+		} else {
+			post_uncover(p);
+			release(p);
+		}
 		let_go(p);
 		posted_settle(p);
 	}
 	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&comms.lock);
 	post_tell(false);
-	if (errand)
+	if (errand || stands)
 		comm_errand();
 }
 
@@ -833,9 +922,12 @@ static int post(struct posted *p)
  * The record could not be posted. Later ones are not posted either, since they would take its place in the
  * order of calls; the others of the communicator learn of it when this rank aborts.
  */
-static int refuse(struct communicator *c, struct posted *p, enum step_code code)
+static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code)
 {
 	struct step_action a = { .code = code };
+	uint32_t chain;
+	uint64_t nth;
+	int rc = 0;
 
 	pthread_mutex_lock(&comms.lock);
 	comm_failed(c, code, NULL);
@@ -845,8 +937,11 @@ static int refuse(struct communicator *c, struct posted *p, enum step_code code)
 		a.cookie = cookie_of(p);
 		post_begun(&a);
 		post_ended(&a);
+		post_stand();
+	} else if (st) {
+		rc = cover_coll(k->c.session, st, &chain, &nth) ?: cover_failed(chain, nth, c->number);
 	}
-	return 0;
+	return rc;
 }
 
 int do_coll(struct call *k)
@@ -869,27 +964,25 @@ int do_coll(struct call *k)
 	if (!rc)
 		rc = uproxy_stream_find(s, a->stream, &st);
 	if (rc > 0)
-		refuse(c, NULL, STEP_INVALID_USAGE);
+		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE);
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
 		rc = post_check(s, c, &call[i]);
 		if (rc < 0)
 			return sv_bad(&k->c, "a collective call");
-		if (rc) {
-			refuse(c, NULL, STEP_INVALID_USAGE);
-			return fails(k, rc);
-		}
+		if (rc)
+			return refuse(k, c, st, NULL, STEP_INVALID_USAGE) ?: fails(k, rc);
 	}
 	if (!c->stands || c->refused)
-		return refuse(c, NULL, STEP_INVALID_USAGE);
+		return refuse(k, c, st, NULL, STEP_INVALID_USAGE);
 	p = posted_new(c, st, k->seq, a, call);
 	if (!p)
-		return refuse(c, NULL, STEP_SYSTEM);
+		return refuse(k, c, st, NULL, STEP_SYSTEM);
 	cookie = cookie_of(p);
 	rc = post(p);
 	if (rc)
-		return refuse(c, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
 	/* It may have begun and ended meanwhile. */
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(cookie);
@@ -900,5 +993,6 @@ int do_coll(struct call *k)
 			p->held = false;
 	}
 	pthread_mutex_unlock(&comms.lock);
+	post_stand();
 	return rc ? fails(k, CUDA_ERROR_OUT_OF_MEMORY) : 0;
 }

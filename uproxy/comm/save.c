@@ -30,6 +30,7 @@ static void step_aside(struct posted *p)
 	if (!p->queued || !p->reached || p->begun || p->starts || p->filling)
 		return;
 	post_store(p);
+	post_uncover(p);
 	p->queued = p->reached = false;
 }
 

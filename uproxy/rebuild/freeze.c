@@ -27,6 +27,7 @@
 #include "comm_i.h"
 #include "content.h"
 #include "control.h"
+#include "cover.h"
 #include "uproxy_i.h"
 
 _Static_assert(CTL_SEATS == BOARD_SEATS, "control.h repeats it");
@@ -48,6 +49,10 @@ static int may_be(struct sv_session *s, struct why *why)
 		return why_set(why, rc, "an error has broken the context for good: nothing can be read "
 			       "from the device any more; restart the job or restore an earlier "
 			       "checkpoint");
+	if (cover_fails())
+		return why_set(why, -EBUSY, "a collective operation has failed, and the program has neither "
+			       "aborted nor destroyed its communicator: until then its streams stand, and "
+			       "what is in them cannot be saved");
 	if (s->bypassed)
 		return why_set(why, -ENOTSUP, "the program uses a driver library that singvgpu does not "
 			       "see: what it has on the device cannot be saved (SINGVGPU_LOG=1 names it)");
@@ -298,6 +303,8 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		return -ECANCELED;
 	if (comm_posted())
 		comm_run(s);
+	if (cover_fails())
+		return may_be(s, f->why);
 	if (f->cut)
 		comm_step_aside();
 	still = unanswered == hostfunc_open() + comm_open() + f->left_open && worker_idle();

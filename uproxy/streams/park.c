@@ -26,12 +26,17 @@
  * may be recorded again while waits for the earlier recording are open, and nothing waits for these: the
  * earlier version gets an event of its own, a copy.
  *
+ * A queue *stands* while its stream covers a failed operation (cover.h). All of it that is not passed is *bad* then,
+ * and in other queues each record with a bad position, and what is behind it. Nothing that is bad runs; what the
+ * program waits for there is answered at once, and does nothing when its turn comes.
+ *
  *   recorded, in the event ── a later one is recorded, waits are parked ──► in a copy
  *   parked ── runs, is the latest so far ──► in the event
  *      └───── runs, a later one has run ───► in a copy if waits are parked, else nowhere
  */
 #include <stdlib.h>
 
+#include "cover.h"
 #include "park.h"
 
 struct position {
@@ -44,6 +49,7 @@ struct version {
 	uint64_t number;
 	unsigned int refs;		/* parked records: its own, and waits */
 	CUevent copy;			/* NULL: the event has it */
+	struct cover cover;		/* the copy's */
 };
 
 struct parked {
@@ -52,6 +58,7 @@ struct parked {
 	struct version *version;	/* what it records or waits for, or NULL */
 	uint64_t ticket;
 	unsigned int npos, at;		/* at: those before it have been passed */
+	bool answered;			/* bad: does nothing any more */
 	struct position *pos;
 	struct parked *same;		/* in its list of by_seq */
 	struct ring_record rec;
@@ -63,6 +70,7 @@ struct queue {
 	struct stream *st;		/* NULL: of none, or of one that has been destroyed */
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
+	uint64_t bad;			/* tickets from here on are; 0: none */
 	bool held;
 	bool listed;			/* in `ready`, in `closed`, or among another's waiters */
 	bool fresh;			/* in `fresh`: has tickets that the end of no object waits for */
@@ -72,6 +80,7 @@ struct queue {
 	struct queue *waiters;
 	struct queue *child;
 	uint64_t ticket;		/* that it waits for itself */
+	bool stands, holds;		/* holds: a ticket of its own for that, as nothing else was there */
 };
 
 /*
@@ -114,7 +123,7 @@ static size_t nexpected, expected_room;
 
 bool park_busy(const struct stream *st)
 {
-	return st->queue && (st->queue->held || st->queue->first);
+	return st->queue && (st->queue->held || st->queue->stands || st->queue->first);
 }
 
 void park_posts(bool open)
@@ -168,14 +177,19 @@ static struct queue *queue_new(struct stream *st)
 	return q;
 }
 
+static void make_fresh(struct queue *q)
+{
+	if (q->fresh)
+		return;
+	q->fresh = true;
+	q->fresh_next = fresh;
+	fresh = q;
+}
+
 /* A position of the queue has been given away. */
 static uint64_t next_ticket(struct queue *q)
 {
-	if (!q->fresh) {
-		q->fresh = true;
-		q->fresh_next = fresh;
-		fresh = q;
-	}
+	make_fresh(q);
 	return ++q->in;
 }
 
@@ -281,10 +295,32 @@ static void forget_all(void)
 	park_any = false;
 }
 
+/* A queue that stands has a ticket that is not passed: others' positions there wait. */
+static void take_ticket(struct queue *q)
+{
+	if (q->out < q->in)
+		return;
+	q->holds = true;
+	next_ticket(q);
+}
+
+static void goes_on(struct queue *q)
+{
+	if (!q->stands)
+		return;
+	q->stands = false;
+	if (q->holds)
+		passes(q, q->out + 1);
+	q->holds = false;
+	make_ready(q);
+	parked--;
+}
+
 void park_stream_gone(struct stream *st)
 {
 	park_release(st);
 	if (st->queue) {
+		goes_on(st->queue);
 		st->queue->st = NULL;
 		queues_idle++;
 	}
@@ -294,6 +330,11 @@ void park_stream_gone(struct stream *st)
 static bool passed(const struct position *p)
 {
 	return !p->q || p->q->out >= p->ticket;
+}
+
+static bool is_bad(const struct position *p)
+{
+	return !passed(p) && p->q->bad && p->ticket >= p->q->bad;
 }
 
 /* ------------------------------------------------------------------------------ what a record waits for */
@@ -537,8 +578,10 @@ static CUresult event_makes_room(struct sv_session *s, struct name *n, uint64_t 
 	CUresult r = CUDA_SUCCESS;
 	uint64_t real;
 
-	if (n->held && n->held->refs && !sv_real(s, SV_T_CUevent, n->what, 0, &real))
+	if (n->held && n->held->refs && !sv_real(s, SV_T_CUevent, n->what, 0, &real)) {
 		r = event_copy(s, (CUevent)(uintptr_t)real, &n->held->copy);
+		n->held->cover = cover_of_event(n->what);
+	}
 	n->held = NULL;
 	n->held_number = number;
 	return r;
@@ -556,12 +599,14 @@ static void run_version(struct sv_session *s, const struct parked *p)
 	r = CUDA_SUCCESS;
 	if (p->row->waits) {
 		event_instead(v->copy);
+		cover_instead(v->copy ? &v->cover : NULL);
 	} else if (v->number > n->held_number) {
 		r = event_makes_room(s, n, v->number);
 		n->held = v;
 	} else if (v->refs > 1 || p->rec.cpl) {
 		r = s->hal.drv.cuEventCreate(&v->copy, CU_EVENT_DISABLE_TIMING);
 		event_instead(v->copy);
+		cover_instead(&v->cover);
 	} else {
 		return;
 	}
@@ -569,6 +614,7 @@ static void run_version(struct sv_session *s, const struct parked *p)
 		session_error(s, r, p->rec.op, p->rec.seq);
 	serve_parked(s, &p->rec, p->row);
 	event_instead(NULL);
+	cover_instead(NULL);
 }
 
 /* ------------------------------------------------------------------------------ parking */
@@ -617,12 +663,29 @@ static void seq_drop(const struct parked *p)
 	*at = p->same;
 }
 
+static bool waits_are_bad(const struct waits *w)
+{
+	for (unsigned int i = 0; i < w->n; i++)
+		if (is_bad(&w->pos[i]))
+			return true;
+	return false;
+}
+
 static enum park_answer park(struct queue *q, const struct ring_record *rec, const struct record *r,
 			struct waits *w, struct name *n)
 {
-	struct parked *p = malloc(sizeof(*p) + ((rec->len + 7) & ~7ull));
-	struct version *v = p && n && r->versions ? version_get(n, r->waits) : NULL;
+	bool bad = q->bad || waits_are_bad(w);
+	struct parked *p;
+	struct version *v;
 
+	if (bad && rec->cpl && !park_answered(rec, r)) {
+		for (unsigned int i = 0; i < w->n; i++)		/* for the next one that waits for all */
+			make_fresh(w->pos[i].q);
+		free(w->pos);
+		return PARK_FAILED;
+	}
+	p = malloc(sizeof(*p) + ((rec->len + 7) & ~7ull));
+	v = p && n && r->versions ? version_get(n, r->waits) : NULL;
 	if (!p || w->failed || (n && r->versions && !v)) {
 		version_put(NULL, v);
 		free(p);
@@ -640,6 +703,8 @@ static enum park_answer park(struct queue *q, const struct ring_record *rec, con
 	if (park_answered(rec, r))
 		p->rec.cpl = 0;
 	calls_parked += p->rec.cpl != 0;
+	if (bad && !q->bad)
+		q->bad = p->ticket;
 	if (n) {
 		n->open++;
 		*(r->waits ? &n->used : &n->made) = (struct position){ q, p->ticket };
@@ -735,7 +800,8 @@ static enum park_answer park_alone(const struct ring_record *rec, const struct r
 	return park(q, rec, r, &w, n);
 }
 
-static bool is_busy(struct sv_session *s, const struct ring_record *rec, const struct record *r)
+/* Whether what a query asks about waits for parked records; *bad: for a failed operation. */
+static bool is_busy(struct sv_session *s, const struct ring_record *rec, const struct record *r, bool *bad)
 {
 	struct stream *st = r->stream ? stream_of(s, rec, r) : NULL;
 	const uint16_t event[] = { r->event, r->event2 };
@@ -745,18 +811,22 @@ static bool is_busy(struct sv_session *s, const struct ring_record *rec, const s
 	if (st) {
 		wait_for_streams(&w, st);
 		busy |= w.n || w.failed || park_busy(st);
+		*bad = waits_are_bad(&w) || (st->queue && st->queue->bad);
 		free(w.pos);
 	}
 	for (int i = 0; i < 2; i++) {
 		struct name *n = event[i] ? name_find(field(rec, event[i])) : NULL;
 
 		busy |= n && !passed(&n->made);
+		*bad |= n && is_bad(&n->made);
 	}
 	return busy;
 }
 
 enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, const struct record *r)
 {
+	bool bad = false;
+
 	switch (r ? r->park : PARK_NEVER) {
 	case PARK_STREAM:
 	case PARK_POST:
@@ -766,7 +836,9 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
 	case PARK_ORDER:
 		return park_alone(rec, r);
 	case PARK_BUSY:
-		return is_busy(s, rec, r) ? PARK_NOT_READY : PARK_RUN;
+		if (!is_busy(s, rec, r, &bad))
+			return PARK_RUN;
+		return bad && cover_query() == COVER_FAILS ? PARK_FAILED : PARK_NOT_READY;
 	default:
 		return PARK_RUN;
 	}
@@ -796,6 +868,72 @@ void park_release(struct stream *st)
 	passes(q, q->out + 1);
 	make_ready(q);
 	parked--;
+	if (q->stands)
+		take_ticket(q);
+}
+
+int park_fail(struct stream *st)
+{
+	struct queue *q;
+
+	if (!st->queue && !queue_new(st))
+		return -ENOMEM;
+	q = st->queue;
+	if (q->stands)
+		return 0;
+	q->stands = true;
+	parked++;
+	take_ticket(q);
+	q->bad = q->out + 1;
+	return 0;
+}
+
+void park_mend(void)
+{
+	for (struct queue *q = queues; q; q = q->next)
+		if (!q->st || !cover_stands(q->st))
+			goes_on(q);
+}
+
+/* The first ticket of a queue that is bad since another queue is; 0: none. */
+static uint64_t first_bad(const struct queue *q)
+{
+	for (const struct parked *p = q->first; p; p = p->next)
+		for (unsigned int i = p->at; i < p->npos; i++)
+			if (is_bad(&p->pos[i]))
+				return p->ticket;
+	return 0;
+}
+
+/* The program waits for the record, which does nothing any more: that is its answer. */
+static void answer_bad(struct sv_session *s, struct parked *p)
+{
+	struct answer a = { .s = s, .seq = p->rec.seq, .op = p->rec.op, .cpl = p->rec.cpl };
+
+	p->answered = true;
+	p->rec.cpl = 0;
+	calls_parked--;
+	if (p->row->flags & RECORD_LOG)
+		journal_failed(p->rec.seq);
+	cover_answer(&a);
+}
+
+void park_spread(struct sv_session *s)
+{
+	bool more = true;
+
+	for (struct queue *q = queues; q; q = q->next)
+		q->bad = q->stands ? q->out + 1 : 0;
+	while (more) {
+		more = false;
+		for (struct queue *q = queues; q; q = q->next)
+			if (!q->bad && (q->bad = first_bad(q)))
+				more = true;
+	}
+	for (struct queue *q = queues; q; q = q->next)
+		for (struct parked *p = q->bad ? q->first : NULL; p; p = p->next)
+			if (p->ticket >= q->bad && p->rec.cpl)
+				answer_bad(s, p);
 }
 
 /* Can the queue's first record run? If not, the queue gets its place until it can. It is in none. */
@@ -804,7 +942,7 @@ static bool is_due(struct queue *q)
 	struct parked *p = q->first;
 
 	looks++;
-	if (!p || q->held)
+	if (!p || q->held || q->stands)
 		return false;
 	if (is_closed(p->row)) {
 		q->listed = true;
@@ -833,13 +971,19 @@ static void run_first(struct sv_session *s, struct queue *q)
 	records_parked--;
 	calls_parked -= p->rec.cpl != 0;
 	running = p;
-	if (p->version)
+	if (p->answered)
+		;
+	else if (p->version)
 		run_version(s, p);
 	else
 		serve_parked(s, &p->rec, p->row);
 	running = NULL;
 	if (!q->held)
 		passes(q, p->ticket);
+	if (q->stands) {		/* since it has run */
+		take_ticket(q);
+		q->bad = q->out + 1;
+	}
 	version_put(s, p->version);
 	n = p->row->event ? name_find(name_of(&p->rec, p->row)) : NULL;
 	if (n && n->open)

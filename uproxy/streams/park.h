@@ -33,8 +33,8 @@ enum park {
 /* Is the record, if it is parked, answered at once? */
 bool park_answered(const struct ring_record *rec, const struct record *r);
 
-/* What park_take says about a record. */
-enum park_answer { PARK_RUN, PARK_PARKED, PARK_NOT_READY, PARK_NO_MEMORY };
+/* What park_take says about a record. PARK_FAILED: its answer would wait for an operation that has failed. */
+enum park_answer { PARK_RUN, PARK_PARKED, PARK_NOT_READY, PARK_FAILED, PARK_NO_MEMORY };
 
 /* Is anything held or parked? Else park_take need not be asked. */
 extern bool park_any;
@@ -48,6 +48,15 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
 int park_hold(struct stream *st);
 void park_release(struct stream *st);
 void park_run(struct sv_session *s);
+
+/*
+ * The stream stands, since it covers a failed operation (cover.h): nothing that is put into it runs until
+ * park_mend(), which lets all go on that do not stand any more. park_fail: -ENOMEM. park_spread, after one or
+ * more of these: ends the parked waits that depend on what stands.
+ */
+int park_fail(struct stream *st);
+void park_mend(void);
+void park_spread(struct sv_session *s);
 
 /*
  * Collectives are not posted now (false), so that they wait as if they were parked; or are again,

@@ -9,19 +9,24 @@
 #include <stdlib.h>
 
 #include "attrs.h"
+#include "cover.h"
 #include "park.h"
 #include "uproxy_i.h"
 
 void stream_put(struct stream *st)
 {
-	if (!__atomic_sub_fetch(&st->refs, 1, __ATOMIC_ACQ_REL))
-		free(st);
+	if (__atomic_sub_fetch(&st->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	free(st->cover);
+	free(st);
 }
 
 void stream_used(struct stream *st)
 {
 	st->used = ++st->context->uses;
 	st->ops++;
+	if (cover_any)
+		cover_use(st);
 }
 
 void stream_reached(struct stream *st, uint64_t upto)

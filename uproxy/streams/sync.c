@@ -10,11 +10,13 @@
  */
 #include <stdlib.h>
 
+#include "cover.h"
 #include "uproxy_i.h"
 
 /* ------------------------------------------------------------------------------ one stream */
 
 struct waiting {
+	struct watch watch;
 	struct answer answer;
 	struct stream *st;		/* held, or NULL */
 	uint64_t used;
@@ -48,11 +50,18 @@ static void arrived(void *arg, CUresult status)
 		stream_reached(w->st, w->used);
 		stream_put(w->st);
 	}
-	answer_now(&w->answer, status, NULL, 0);
+	if (watch_end(&w->watch))
+		answer_now(&w->answer, status, NULL, 0);
 	free(w);
 }
 
-static int wait_on(struct call *k, CUstream stream, const struct waiting *what)
+/* What has failed does not end: the driver's answer alone, or that. */
+static CUresult unless_bad(CUresult r, const struct cover *c)
+{
+	return (!r || r == CUDA_ERROR_NOT_READY) && cover_fails() && cover_bad(c) ? COVER_FAILS : r;
+}
+
+static int wait_on(struct call *k, CUstream stream, const struct cover *c, const struct waiting *what)
 {
 	struct waiting *w = malloc(sizeof(*w));
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -62,9 +71,12 @@ static int wait_on(struct call *k, CUstream stream, const struct waiting *what)
 		w->answer = answer_later(k);
 		if (w->st)
 			__atomic_add_fetch(&w->st->refs, 1, __ATOMIC_RELAXED);
+		if (cover_open(c))
+			watch_begin(&w->watch, c, &w->answer);
 		r = hal_notify(&k->c.session->hal, stream, arrived, w);
 		if (!r)
 			return CALL_LATER;
+		watch_end(&w->watch);
 		if (w->st)
 			stream_put(w->st);
 		free(w);
@@ -85,10 +97,15 @@ static CUresult query(struct sv_session *s, const struct stream *st)
 int sync_stream(struct call *k, struct stream *st)
 {
 	struct sv_session *s = k->c.session;
+	struct cover c = { { 0 } };
 	CUresult r = s->hal.drv.cuStreamQuery(st->real);
 
+	if (cover_any)
+		c = cover_of_stream(st);
+	if (unless_bad(r, &c) == COVER_FAILS)
+		return fails(k, COVER_FAILS);
 	if (r == CUDA_ERROR_NOT_READY && !stream_known_idle(st))
-		return wait_on(k, st->real,
+		return wait_on(k, st->real, &c,
 			       &(struct waiting){ .st = st, .used = st->context->uses });
 	if (!r)
 		r = s->hal.drv.cuStreamSynchronize(st->real);
@@ -127,6 +144,11 @@ int do_stream_sync(struct call *k)
 	return sync_stream(k, st);
 }
 
+static CUresult asked(CUresult r, struct cover c)
+{
+	return unless_bad(r, &c) == COVER_FAILS ? cover_query() : r;
+}
+
 int do_stream_query(struct call *k)
 {
 	struct stream *st;
@@ -134,7 +156,7 @@ int do_stream_query(struct call *k)
 
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
-	return fails(k, query(k->c.session, st));
+	return fails(k, asked(query(k->c.session, st), cover_of_stream(st)));
 }
 
 /* ------------------------------------------------------------------------------ events */
@@ -176,7 +198,9 @@ static int event_of(struct call *k, CUevent *event)
 
 int do_event_sync(struct call *k)
 {
+	const struct sv_sync_on *a = k->c.data;
 	struct sv_session *s = k->c.session;
+	struct cover c = { { 0 } };
 	struct spare *sp;
 	CUevent event;
 	CUresult r;
@@ -184,7 +208,11 @@ int do_event_sync(struct call *k)
 
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
+	if (cover_any)
+		c = cover_of_event(a->on);
 	r = s->hal.drv.cuEventQuery(event);
+	if (unless_bad(r, &c) == COVER_FAILS)
+		return fails(k, COVER_FAILS);
 	if (r != CUDA_ERROR_NOT_READY) {
 		if (!r)
 			r = s->hal.drv.cuEventSynchronize(event);
@@ -199,18 +227,52 @@ int do_event_sync(struct call *k)
 		put_spare(context_here(), sp);
 		return fails(k, r);
 	}
-	return wait_on(k, sp->stream,
+	return wait_on(k, sp->stream, &c,
 		       &(struct waiting){ .context = context_here(), .spare = sp });
 }
 
 int do_event_query(struct call *k)
 {
+	const struct sv_sync_on *a = k->c.data;
 	CUevent event;
 	int rc = event_of(k, &event);
 
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
-	return fails(k, k->c.session->hal.drv.cuEventQuery(event));
+	return fails(k, asked(k->c.session->hal.drv.cuEventQuery(event), cover_of_event(a->on)));
+}
+
+int do_event_record(struct call *k)
+{
+	const struct sv_cuEventRecord *a = k->c.data;	/* the other form begins so, too */
+	struct stream *st;
+	int rc = cuda_dispatch(&k->c);
+
+	if (cover_any && !rc && !k->c.status && !uproxy_stream_find(k->c.session, a->hStream, &st))
+		cover_record(st, a->hEvent);
+	return rc;
+}
+
+int do_event_wait(struct call *k)
+{
+	const struct sv_cuStreamWaitEvent *a = k->c.data;
+	struct stream *st;
+	int rc = cuda_dispatch(&k->c);
+
+	if (cover_any && !rc && !k->c.status && !uproxy_stream_find(k->c.session, a->hStream, &st))
+		cover_wait(st, a->hEvent);
+	return rc;
+}
+
+int do_event_destroy(struct call *k)
+{
+	const struct sv_cuEventDestroy *a = k->c.data;
+	int rc;
+
+	if (cover_any)
+		cover_event_gone(a->hEvent);
+	rc = cuda_dispatch(&k->c);
+	return rc;
 }
 
 struct copying {
@@ -261,6 +323,7 @@ CUresult event_copy(struct sv_session *s, CUevent event, CUevent *copy)
 /* ------------------------------------------------------------------------------ a context */
 
 struct gather {
+	struct watch watch;
 	struct answer answer;
 	unsigned int open;	/* streams not done, + 1 while they are being added; atomic */
 	int32_t status;		/* the first error; atomic */
@@ -282,7 +345,8 @@ static void gather_end(struct gather *g, CUresult status)
 	if (__atomic_sub_fetch(&g->open, 1, __ATOMIC_ACQ_REL))
 		return;
 	print_pump(g->answer.s);
-	answer_now(&g->answer, g->status, NULL, 0);
+	if (watch_end(&g->watch))
+		answer_now(&g->answer, g->status, NULL, 0);
 	free(g);
 }
 
@@ -331,6 +395,7 @@ int do_ctx_sync(struct call *k)
 {
 	const struct sv_sync_on *a = k->c.data;
 	struct sv_session *s = k->c.session;
+	struct cover all;
 	struct context *c;
 	struct gather *g;
 	CUresult r = CUDA_SUCCESS;
@@ -345,6 +410,15 @@ int do_ctx_sync(struct call *k)
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	*g = (struct gather){ .answer = answer_later(k), .open = 1 };
 	c = context_here();
+	if (cover_any) {
+		all = cover_of_context(c);
+		if (cover_fails() && cover_bad(&all) && !k->c.session->latched) {
+			free(g);
+			return fails(k, COVER_FAILS);
+		}
+		if (cover_open(&all))
+			watch_begin(&g->watch, &all, &g->answer);
+	}
 	for (struct stream *st = c->streams; st && !r; st = st->next)
 		r = gather_stream(s, g, st);
 	if (!r)
@@ -389,5 +463,7 @@ CUresult sync_orphan(struct sv_session *s, struct stream *st)
 		r = h->drv.cuStreamWaitEvent(c->grave->real, done, 0);
 	h->drv.cuEventDestroy_v2(done);
 	stream_used(c->grave);
+	if (cover_any)
+		cover_follow(c->grave, st);
 	return r;
 }

@@ -356,6 +356,13 @@ TEST_F(state, who_is_missing_is_named)
 	EXPECT_EQ(last(STEP_ENDED)->code, STEP_REMOTE);
 	step_sentence(&last(STEP_FAILED)->failure, text, sizeof(text));
 	EXPECT_STREQ(text, "all-reduce, collective 0: rank 2 has died");
+	step_sentence(&last(STEP_BROKEN)->failure, text, sizeof(text));
+	EXPECT_STREQ(text, "rank 2 has died");
+	/* Who posts later is told, too. */
+	ASSERT_EQ(post(self->s, 1, 2, &sum, 1), 0);
+	EXPECT_EQ(last(STEP_ENDED)->code, STEP_REMOTE);
+	step_sentence(&last(STEP_ENDED)->failure, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce, collective 0: rank 2 has died");
 	ASSERT_EQ(on(self->s, STEP_EXIT, 1), 0);
 	EXPECT_EQ(last(STEP_RELEASE)->proxy, 1);
 	f.reason = STEP_LEFT;
@@ -364,7 +371,36 @@ TEST_F(state, who_is_missing_is_named)
 	f.reason = STEP_TRANSPORT;
 	step_sentence(&f, text, sizeof(text));
 	EXPECT_STREQ(text, "all-reduce, collective 3: the transport of rank 1 failed");
+	f.code = STEP_REMOTE;
+	step_sentence(&f, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce, collective 3: rank 1 has lost another rank");
 	EXPECT_STREQ(step_kind_name(99), "unknown call");
+}
+
+/* The device that has failed is named, though others have heard of it, and failed, before; the end is everybody's. */
+TEST_F(state, a_device_that_fails_is_named)
+{
+	struct step_event broken = { .kind = STEP_DONE, .device = 1, .code = STEP_SYSTEM, .cause = 719 };
+	char text[200];
+	uint32_t i;
+
+	for (i = 0; i < 3; i++)
+		ASSERT_EQ(post(self->s, i, i, &sum, 1), 0);
+	for (i = 0; i < 3; i++)
+		ASSERT_EQ(on(self->s, STEP_NEXT, i), 1);
+	broken.order = last(STEP_START)->order;
+	ASSERT_EQ(done(self->s, 0, broken.order, STEP_REMOTE), 0);
+	EXPECT_EQ(count(STEP_ENDED), 0);
+	ASSERT_EQ(event(self->s, broken), 0);
+	ASSERT_EQ(done(self->s, 2, broken.order, STEP_OK), 0);
+	ASSERT_EQ(count(STEP_ENDED), 3);
+	for (i = 0; i < (uint32_t)nsaid; i++) {
+		if (said[i].kind != STEP_ENDED)
+			continue;
+		EXPECT_EQ(said[i].code, STEP_REMOTE);
+		step_sentence(&said[i].failure, text, sizeof(text));
+		EXPECT_STREQ(text, "all-reduce, collective 0: the device of rank 1 failed with CUDA error 719");
+	}
 }
 
 /* Whether proxies 0, 1 and 2 owe something, as bits. */

@@ -301,7 +301,7 @@ static void acted(void *ctx, const struct step_action *action)
 		return;
 	}
 	/* The ends that a failure causes follow it. */
-	if (a.code)
+	if (a.code && !a.failure.code)
 		a.failure = t->failure;
 	i = seat_of(t, &a);
 	if (i == t->self)

@@ -14,6 +14,7 @@ struct turn {
 	struct step *s;
 	step_act *act;
 	void *ctx;
+	struct step_failure *why; /* of ends that come later than their operation's failure */
 };
 
 void step_mark(struct step *s, int array, uint32_t i, bool used)
@@ -86,7 +87,8 @@ static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
 		tell(t, &(struct step_action){ .kind = STEP_ENDED,
 		                               .member = rec->member,
 		                               .cookie = rec->cookie,
-		                               .code = rec->code });
+		                               .code = rec->code,
+		                               .failure = *t->why });
 	step_mark(t->s, RECORDS, r, false);
 }
 
@@ -215,6 +217,75 @@ static void comm_settle(struct step *s, uint32_t i)
 	step_mark(s, COMMS, i, false);
 }
 
+static void failure_names(const struct op *op, struct step_failure *f)
+{
+	f->kind = op->call.kind;
+	f->number = op->number;
+	f->source = op->source;
+	f->destination = op->destination;
+}
+
+/*
+ * The reason why an operation cannot come about, if a member is gone that would have to be there.
+ */
+static bool lacks_member(const struct step *s, const struct op *op, uint32_t rank,
+                         struct step_failure *f)
+{
+	const struct comm *c = comm_at(s, op->comm);
+	uint32_t r;
+
+	*f = (struct step_failure){ .code = STEP_REMOTE, .reason = STEP_LEFT };
+	for (r = 0; c->gone && r < c->ranks; r++) {
+		const struct member *m = member_at(s, c->first + r);
+
+		if (r == rank || m->used == IN)
+			continue;
+		/*
+		 * A pair lacks its other end, unless that has posted; or its communicator is
+		 * broken.
+		 */
+		if (op->is_pair && m->used == GONE &&
+		    (op->posted == 2 || (r != op->source && r != op->destination)))
+			continue;
+		f->rank = r;
+		f->reason = m->used == DEAD ? STEP_DIED : STEP_LEFT;
+		return true;
+	}
+	return false;
+}
+
+/* Which part's device has failed the operation: best one that says by which error. */
+static bool device_failed(const struct step *s, const struct op *op, struct step_failure *f)
+{
+	const struct part *part = NULL;
+	uint32_t p;
+
+	for (p = op->parts; p; p = part_at(s, p - 1)->next)
+		if (part_at(s, p - 1)->cause && (!part || part->cause == STEP_NONE))
+			part = part_at(s, p - 1);
+	if (!part)
+		return false;
+	*f = (struct step_failure){ .code = op->code, .reason = STEP_TRANSPORT,
+		                    .rank = rank_of(s, part->member) };
+	if (part->cause != STEP_NONE)
+		f->value = part->cause;
+	return true;
+}
+
+/* A part ends whose operation has failed before: why, as far as the state still has it. */
+static void ends_late(const struct turn *t, uint32_t i, struct part *part)
+{
+	const struct op *op = op_at(t->s, i);
+	bool known = op->code != STEP_INVALID_USAGE &&
+		     (lacks_member(t->s, op, STEP_NONE, t->why) || device_failed(t->s, op, t->why));
+
+	if (known)
+		failure_names(op, t->why);
+	else
+		*t->why = (struct step_failure){ 0 };
+	part_ends(t, part, op->code);
+}
+
 /*
  * What an operation's parts make possible: the ends of a failed one when it has stopped everywhere,
  * and its own end. It may be freed.
@@ -232,7 +303,7 @@ static void op_settle(const struct turn *t, uint32_t i)
 		struct part *part = part_at(s, p - 1);
 
 		if (part->used == HALTED && !started)
-			part_ends(t, part, op->code);
+			ends_late(t, i, part);
 		open |= part->used != ENDED;
 	}
 	if (!op->code && op->posted < (op->is_pair ? 2 : comm_at(s, comm)->ranks))
@@ -266,10 +337,7 @@ static void op_fails(const struct turn *t, uint32_t i, struct step_failure *f)
 	if (op->code)
 		return;
 	op->code = f->code;
-	f->kind = op->call.kind;
-	f->number = op->number;
-	f->source = op->source;
-	f->destination = op->destination;
+	failure_names(op, f);
 	tell(t, &(struct step_action){
 			.kind = STEP_FAILED, .comm = comm_at(s, op->comm)->key, .failure = *f });
 	for (p = op->parts; p; p = part_at(s, p - 1)->next) {
@@ -381,35 +449,6 @@ static uint32_t part_new(struct step *s, uint32_t i, uint32_t m, uint32_t record
 	return p;
 }
 
-/*
- * The reason why an operation cannot come about, if a member is gone that would have to be there.
- */
-static bool lacks_member(const struct step *s, const struct op *op, uint32_t rank,
-                         struct step_failure *f)
-{
-	const struct comm *c = comm_at(s, op->comm);
-	uint32_t r;
-
-	*f = (struct step_failure){ .code = STEP_REMOTE, .reason = STEP_LEFT };
-	for (r = 0; c->gone && r < c->ranks; r++) {
-		const struct member *m = member_at(s, c->first + r);
-
-		if (r == rank || m->used == IN)
-			continue;
-		/*
-		 * A pair lacks its other end, unless that has posted; or its communicator is
-		 * broken.
-		 */
-		if (op->is_pair && m->used == GONE &&
-		    (op->posted == 2 || (r != op->source && r != op->destination)))
-			continue;
-		f->rank = r;
-		f->reason = m->used == DEAD ? STEP_DIED : STEP_LEFT;
-		return true;
-	}
-	return false;
-}
-
 static void post_collective(const struct turn *t, uint32_t m, uint32_t record, uint32_t n,
                             const struct step_call *call)
 {
@@ -430,7 +469,7 @@ static void post_collective(const struct turn *t, uint32_t m, uint32_t record, u
 	}
 	p = part_new(s, i, m, record, n);
 	if (op_at(s, i)->code) {
-		part_ends(t, part_at(s, p), op_at(s, i)->code);
+		ends_late(t, i, part_at(s, p));
 		op_settle(t, i);
 	} else if (lacks_member(s, op_at(s, i), rank, &f) ||
 	           op_differs(op_at(s, i), call, rank, &f)) {
@@ -566,7 +605,7 @@ static int device_starts(const struct turn *t, const struct step_event *e)
 static int device_done(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
-	struct step_failure f = { .code = e->code, .reason = STEP_TRANSPORT };
+	struct step_failure f = { .code = e->code, .reason = STEP_TRANSPORT, .value = e->cause };
 	uint32_t i, p, n = 0;
 	struct op *op;
 
@@ -590,6 +629,8 @@ static int device_done(const struct turn *t, const struct step_event *e)
 
 		if (part->device != e->device || part->used != STARTED)
 			continue;
+		if (e->code)	/* the first of these counts */
+			part->cause = e->cause ? e->cause : STEP_NONE;
 		if (e->code || op->code)
 			part->used = HALTED;
 		else
@@ -758,7 +799,11 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 		if (member_at(s, c->first + r)->used == IN)
 			tell(t, &(struct step_action){ .kind = STEP_BROKEN,
 			                               .member = c->first + r,
-			                               .code = STEP_REMOTE });
+			                               .code = STEP_REMOTE,
+			                               .failure = { .code = STEP_REMOTE,
+			                                            .kind = STEP_KINDS,
+			                                            .rank = m - c->first,
+			                                            .reason = STEP_DIED } });
 	for (i = c->ops; i; i = after) {
 		struct step_failure f = { .code = STEP_REMOTE,
 			                  .rank = m - c->first,
@@ -869,7 +914,8 @@ static int proxy_dies(const struct turn *t, const struct step_event *e)
 
 int step(struct step *s, const struct step_event *event, step_act *act, void *ctx)
 {
-	const struct turn t = { s, act, ctx };
+	struct step_failure why = { 0 };
+	const struct turn t = { s, act, ctx, &why };
 
 	switch (event->kind) {
 	case STEP_ENTER:

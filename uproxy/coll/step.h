@@ -103,6 +103,7 @@ struct step_event {
 	uint64_t cookie; /* the record's name, which actions give back */
 	uint64_t order; /* the operation's place in the log */
 	uint32_t code;
+	uint32_t cause; /* of STEP_DONE: the CUDA error of the device, or 0 */
 	uint32_t ncalls;
 	const struct step_call *calls;
 };
@@ -114,9 +115,9 @@ enum step_action_kind {
 	STEP_BUFFER, /* member, cookie, call: copy what is sent into a buffer; the sender goes on */
 	STEP_CANCEL, /* device, order: end what has been started; STEP_DONE is still to come */
 	STEP_BEGUN, /* member, cookie: nothing of the record is parked any more */
-	STEP_ENDED, /* member, cookie, code */
+	STEP_ENDED, /* member, cookie, code; failure, if it was told of before: else its code is 0 */
 	STEP_FAILED, /* comm, failure: why an operation ends; the members' ends follow */
-	STEP_BROKEN, /* member, code: what ncclCommGetAsyncError says from now on */
+	STEP_BROKEN, /* member, code, failure: what ncclCommGetAsyncError says from now on */
 	STEP_RELEASE, /* proxy: nobody needs it any more */
 };
 
@@ -135,9 +136,9 @@ enum step_reason {
 struct step_failure {
 	enum step_reason reason;
 	enum step_code code;
-	uint8_t kind, zero[3];
+	uint8_t kind, zero[3]; /* kind: STEP_KINDS: of no operation, since a rank has died */
 	uint32_t rank, other;
-	uint64_t value, other_value;
+	uint64_t value, other_value; /* of STEP_TRANSPORT: the CUDA error, or 0 */
 	uint64_t number; /* of the collective in its communicator, from 0 */
 	uint32_t source, destination; /* of a pair */
 };

@@ -90,6 +90,7 @@ struct part {
 	uint32_t member, proxy, device, call;
 	uint32_t record; /* until the part is told: it may be freed then */
 	uint32_t next; /* of the operation */
+	uint32_t cause; /* its device failed it: the CUDA error, or STEP_NONE; else 0 */
 	uint64_t cookie;
 };
 

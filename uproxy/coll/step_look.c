@@ -248,6 +248,8 @@ int step_sentence(const struct step_failure *f, char *text, size_t size)
 	};
 	char name[80];
 
+	if (f->kind == STEP_KINDS)
+		return snprintf(text, size, "rank %u has died", f->rank);
 	if (f->kind >= STEP_SEND)
 		snprintf(name, sizeof(name), "send from rank %u to %u", f->source, f->destination);
 	else
@@ -259,7 +261,11 @@ int step_sentence(const struct step_failure *f, char *text, size_t size)
 	case STEP_DIED:
 		return snprintf(text, size, "%s: rank %u has died", name, f->rank);
 	case STEP_TRANSPORT:
-		return snprintf(text, size, "%s: the transport of rank %u failed", name, f->rank);
+		if (f->value)
+			return snprintf(text, size, "%s: the device of rank %u failed with CUDA error %llu",
+			                name, f->rank, (unsigned long long)f->value);
+		return snprintf(text, size, f->code == STEP_REMOTE ? "%s: rank %u has lost another rank" :
+		                "%s: the transport of rank %u failed", name, f->rank);
 	case STEP_DIFFERENT_KIND:
 		return snprintf(text, size, "collective %llu: rank %u calls %s, rank %u %s",
 		                (unsigned long long)f->number, f->rank, step_kind_name(f->value),

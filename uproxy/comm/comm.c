@@ -52,15 +52,42 @@ static void set_failure(struct communicator *c, uint32_t code, const char *text)
 	__atomic_store_n(&w->code, code, __ATOMIC_RELEASE);
 }
 
+/* " (its text)", of the driver; or nothing. */
+static const char *error_text(uint32_t error)
+{
+	static __thread char text[120];
+	const char *of = NULL;
+	const struct hal *h = &comms.s->hal;
+
+	*text = 0;
+	if (h->drv.cuGetErrorString && !h->drv.cuGetErrorString(error, &of) && of)
+		snprintf(text, sizeof(text), " (%s)", of);
+	return text;
+}
+
+static void sentence(const struct step_failure *f, char *text, size_t size)
+{
+	int n = step_sentence(f, text, size);
+
+	if (f->reason == STEP_TRANSPORT && f->value && n >= 0 && (size_t)n < size)
+		snprintf(text + n, size - n, "%s", error_text(f->value));
+}
+
 /* An operation of the communicator has failed. Any thread; comm_lock. */
 void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f)
 {
 	char text[sizeof(c->word->text)];
+	uint32_t broken = __atomic_load_n(&comms.broken, __ATOMIC_RELAXED);
 
 	if (f && f->code)
-		step_sentence(f, text, sizeof(text));
+		sentence(f, text, sizeof(text));
+	else if (code == STEP_SYSTEM && broken)
+		snprintf(text, sizeof(text), "this rank's device failed with CUDA error %u%s", broken,
+			 error_text(broken));
 	else
-		snprintf(text, sizeof(text), "%s", code == STEP_REMOTE ? "a rank has left or died" :
+		snprintf(text, sizeof(text), "%s", code == STEP_REMOTE && comms.lost ?
+			 "a proxy was killed while it changed the job's board" :
+			 code == STEP_REMOTE ? "a rank has left or died" :
 			 code == STEP_INVALID_USAGE ? "calls of ranks differ, or an address is not the device's" :
 			 "no memory for an operation");
 	set_failure(c, code, text);

@@ -179,6 +179,7 @@ struct start {
 	bool running;			/* the transport knows it: it can be cancelled there */
 	bool cancelled;
 	enum step_code code;
+	uint32_t cause;			/* the CUDA error of a stream, or 0 */
 };
 
 extern struct comms {
@@ -205,6 +206,7 @@ extern struct comms {
 	bool left;			/* SV_OP_X_COMM_LEAVE */
 	bool cut;			/* a cut is agreed on, after which the ranks may be ended; atomic */
 	bool lost;			/* the board is of no more use */
+	uint32_t broken;		/* the error that has broken the context; atomic */
 	uint32_t released;		/* nobody needs this proxy any more; atomic */
 } comms;
 

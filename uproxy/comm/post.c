@@ -362,9 +362,10 @@ static void go(struct start *st)
 	goes_on(&comms.s->stat->coll_runs, &comms.running, true);
 	pthread_mutex_unlock(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
+	/* The board hears of it first, so that it knows whose fault it is: the withdrawal fails others. */
 	if (code || rc) {
-		withdraw(st->order);
 		done(st, code ?: STEP_SYSTEM);
+		withdraw(op.order);
 	}
 	/* A transport ignores the end of what it does not know: one that came meanwhile is repeated. */
 	pthread_mutex_lock(&comms.lock);
@@ -397,7 +398,7 @@ static void done(void *arg, enum step_code code)
 	uint64_t *ended_well = &comms.s->stat->collectives;
 	struct start *st = arg;
 	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
-				.code = code };
+				.code = code, .cause = code ? st->cause : 0 };
 	uint64_t cut[2];
 	bool outer = in_done;
 	int cuts = 0;
@@ -478,6 +479,8 @@ static void reached(void *arg, CUresult status)
 	pthread_mutex_lock(&comms.lock);
 	p->reached = true;
 	p->failed |= status != CUDA_SUCCESS;
+	if (status)
+		__atomic_store_n(&comms.broken, status, __ATOMIC_RELAXED);
 	for (uint32_t i = 0; i < p->calls; i++) {
 		struct coll_call *c = &p->call[i];
 		bool lost = status || (c->buffer && !fill_buffer(p, c));
@@ -486,8 +489,10 @@ static void reached(void *arg, CUresult status)
 		c->start = NULL;
 		if (!st)
 			continue;
-		if (lost)		/* what it would send was never written */
+		if (lost) {		/* what it would send was never written */
 			st->code = STEP_SYSTEM;
+			st->cause = status;
+		}
 		if (!--st->left) {
 			st->ready = ready;
 			ready = st;
@@ -599,8 +604,10 @@ void post_start(const struct step_action *a)
 	st->part[st->parts].p = p;
 	st->part[st->parts++].call = a->call;
 	p->starts++;
-	if (p->failed)			/* what it would send was never written */
+	if (p->failed) {		/* what it would send was never written */
 		st->code = STEP_SYSTEM;
+		st->cause = __atomic_load_n(&comms.broken, __ATOMIC_RELAXED);
+	}
 	if (!p->reached) {
 		st->left++;
 		p->call[a->call].start = st;

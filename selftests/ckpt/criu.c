@@ -8,6 +8,7 @@
 #include "../harness/leaks.h"
 #include "../harness/patience.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
@@ -167,6 +168,17 @@ static void ends_well(struct __test_metadata *_metadata, struct moved *m)
 {
 	EXPECT_EQ(finish(m), 0);
 	EXPECT_EQ(number(m->dir, "result"), expected);
+}
+
+static void touch(const struct moved *m, const char *name)
+{
+	char path[96];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", m->dir, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
 }
 
 /* ----------------------------------------------------------------------- dump and restore */
@@ -884,33 +896,329 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 	EXPECT_EQ(finish(m), 0);
 }
 
+/* A CRIU that does not let go what it has restored; before it asks us, it does what `first` says. $dir: its folder. */
+static void write_restorer(const char *path, const char *first)
+{
+	char text[1024], script[PATH_MAX];
+
+	snprintf(script, sizeof(script), "%s.script", path);
+	snprintf(text, sizeof(text), "#!/bin/sh\ndir=$(cat \"$0.dir\")\ncase $CRTOOLS_SCRIPT_ACTION in\n"
+		 "pre-resume) exec sleep 600;;\npost-restore) %s;;\nesac\nexec \"$(cat \"$0.ours\")\"\n", first);
+	write_program(script, text);
+	snprintf(text, sizeof(text), "#!/bin/sh\necho \"$3\" >\"$0.script.dir\"\nfor a; do\nshift\n"
+		 "[ \"$last\" = --action-script ] && echo \"$a\" >\"$0.script.ours\" && a=$0.script\n"
+		 "last=$a\nset -- \"$@\" \"$a\"\ndone\nexec '%.200s' \"$@\"\n", criu_.path);
+	write_program(path, text);
+}
+
 TEST_F(criu, a_CRIU_that_does_not_end_when_it_has_restored_leaves_nothing)
 {
+	static const struct {
+		const char *first;
+		long last_ms;
+		int err;
+		const char *says[3];
+	} runs[] = {
+		/* It hangs. */
+		{ ":", 500, -ETIMEDOUT, { "does not let them go", "another try to restore it may" } },
+		/* It has given up, says so, and hangs: that is told at once. */
+		{ "echo '(0.1) Error (criu/cr-restore.c:1): Unable to detach 5: No such process\n"
+		  "(0.2) Error (criu/cr-restore.c:2): Killing processes because of failure on restore.' "
+		  ">>$dir/criu.log", 3600000, -EIO,
+		  { "criu restore failed: Unable to detach 5: No such process. ",
+		    "ended while CRIU was letting the job go", "restore it again" } },
+		/* It hangs, and has said something. */
+		{ "echo '(0.1) Error (criu/a.c:1): something' >>$dir/criu.log", 500, -ETIMEDOUT,
+		  { "does not let them go: something. another try" } },
+	};
 	struct moved *m = &self->m;
 	struct images_source source;
 	struct images_stored from;
-	struct criu slow = criu_;
-	char text[300];
+	struct criu fake = criu_;
 
 	ASSERT_TRUE(start_job(m, "", STEPS));
 	ASSERT_TRUE(come_to(m, 20));
 	MUST(dump(m, NULL));
-	snprintf(slow.path, sizeof(slow.path), "%s/slow", m->dir);
-	snprintf(text, sizeof(text), "#!/bin/sh\n'%.200s' \"$@\"\nexec sleep 600\n", criu_.path);
-	write_program(slow.path, text);
-	MUST(open_source(m, &from, &source));
-	m->back = (struct criu_restore){ .criu = &slow, .source = &source, .last_ms = 500 };
-	EXPECT_EQ(criu_restore(&m->back, &m->why), -ETIMEDOUT);
-	EXPECT_NE(strstr(m->why.text, "does not let them go"), NULL)
-		TH_LOG("%s", m->why.text);
-	EXPECT_EQ(m->back.pid, 0);
-	EXPECT_EQ(litter(m), 0);
-	close_source(m, &from);
+	snprintf(fake.path, sizeof(fake.path), "%s/fake", m->dir);
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+		write_restorer(fake.path, runs[i].first);
+		MUST(open_source(m, &from, &source));
+		m->back = (struct criu_restore){ .criu = &fake, .source = &source, .last_ms = runs[i].last_ms };
+		EXPECT_EQ(criu_restore(&m->back, &m->why), runs[i].err);
+		for (int k = 0; k < 3 && runs[i].says[k]; k++)
+			EXPECT_NE(strstr(m->why.text, runs[i].says[k]), NULL)
+				TH_LOG("%s", m->why.text);
+		EXPECT_EQ(m->back.pid, 0);
+		EXPECT_EQ(litter(m), 0);
+		close_source(m, &from);
+		why_clear(&m->why);
+	}
 	m->back = (struct criu_restore){ 0 };
-	why_clear(&m->why);
 	MUST(restore(m, NULL, 0, NULL));
 	EXPECT_EQ(finish(m), 0);
 }
+
+/* A script that does not replace itself by CRIU: CRIU is below what we have started. */
+TEST_F(criu, a_CRIU_that_a_script_starts_restores)
+{
+	struct moved *m = &self->m;
+	struct images_source source;
+	struct images_stored from;
+	struct criu script = criu_;
+	char text[300];
+
+	ASSERT_TRUE(start_job(m, "d", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	touch(m, "dies");
+	snprintf(script.path, sizeof(script.path), "%s/script", m->dir);
+	snprintf(text, sizeof(text), "#!/bin/sh\n'%.200s' \"$@\"\nexit $?\n", criu_.path);
+	write_program(script.path, text);
+	MUST(open_source(m, &from, &source));
+	m->back = (struct criu_restore){ .criu = &script, .source = &source };
+	MUST(criu_restore(&m->back, &m->why));
+	m->pid = m->back.pid;
+	EXPECT_EQ(litter(m), 0);
+	close_source(m, &from);
+	ends_well(_metadata, m);
+}
+
+/* Its threads are let go one by one, and the first of them ends all. */
+TEST_F(criu, a_process_that_ends_as_soon_as_it_runs_on_ends_alone)
+{
+	struct moved *m = &self->m;
+	struct patience p = patience(60);
+
+	ASSERT_TRUE(start_job(m, "d", STEPS));
+	while (!number(m->dir, "threads") && patience_left(&p))
+		;
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	touch(m, "dies");
+	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+}
+
+static int ends_at_once(void *arg, struct why *why)
+{
+	(void)why;
+	touch(arg, "dies");
+	return 0;
+}
+
+static int drop(void *object, uint64_t off, const void *data, size_t len)
+{
+	return 0;
+}
+
+TEST_F(criu, left_running_too)
+{
+	struct moved *m = &self->m;
+	struct patience p = patience(60);
+	struct images_sink sink = { begin_nothing, drop, end_nothing, "x" };
+	struct criu_dump d = { .criu = &criu_, .sink = &sink, .frozen = ends_at_once, .arg = m,
+			       .leave_running = true };
+
+	ASSERT_TRUE(start_job(m, "d", STEPS));
+	while (!number(m->dir, "threads") && patience_left(&p))
+		;
+	ASSERT_TRUE(come_to(m, 20));
+	d.pid = m->pid;
+	MUST(criu_dump(&d, &m->why));
+	ends_well(_metadata, m);
+}
+
+/* Children of the job that are stopped. */
+static int stopped_ones(pid_t root)
+{
+	char path[64], text[512], *state;
+	int pid, n = 0;
+	FILE *all, *one;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", root, root);
+	all = fopen(path, "re");
+	while (all && fscanf(all, "%d", &pid) == 1) {
+		snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+		one = fopen(path, "re");
+		*text = 0;
+		if (one && !fgets(text, sizeof(text), one))
+			*text = 0;
+		if (one)
+			fclose(one);
+		state = strrchr(text, ')');
+		n += state && state[1] && state[2] == 'T';
+	}
+	if (all)
+		fclose(all);
+	return n;
+}
+
+TEST_F(criu, what_the_job_has_stopped_stays_stopped)
+{
+	struct moved *m = &self->m;
+	struct patience p = patience(60);
+
+	ASSERT_TRUE(start_job(m, "s", STEPS));
+	ASSERT_TRUE(come_to(m, 20));
+	EXPECT_EQ(stopped_ones(m->pid), 1);
+	m->dump.leave_running = true;
+	MUST(dump(m, NULL));
+	ASSERT_TRUE(come_to(m, 60));
+	while (stopped_ones(m->pid) != 1 && patience_left(&p))
+		;
+	m->dump.leave_running = false;
+	MUST(dump(m, NULL));
+	MUST(restore(m, NULL, 0, NULL));
+	ASSERT_TRUE(come_to(m, 80));
+	EXPECT_EQ(stopped_ones(m->pid), 1);
+	ends_well(_metadata, m);
+}
+
+/* A CRIU that is killed, by whomever, may have a child that has stopped itself. */
+TEST_F(criu, a_killed_CRIU_leaves_no_stopped_child)
+{
+	struct images_sink none = { .begin = begin_nothing, .write = write_nothing, .end = end_nothing };
+	struct moved *m = &self->m;
+	struct criu fake = criu_;
+	struct criu_dump d = { .criu = &fake, .sink = &none, .frozen = frozen, .arg = m };
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	snprintf(fake.path, sizeof(fake.path), "%s/fake", m->dir);
+	write_program(fake.path, "#!/bin/sh\n(kill -STOP $(exec sh -c 'echo $PPID')) &\nsleep .3\nkill -KILL $$\n");
+	d.pid = m->pid;
+	EXPECT_EQ(criu_dump(&d, &m->why), -EIO);
+	EXPECT_NE(strstr(m->why.text, "killed by SIGKILL"), NULL)
+		TH_LOG("%s", m->why.text);
+	EXPECT_EQ(litter(m), 0);
+	ends_well(_metadata, m);
+}
+
+/* -------------------------------------------------------------------------- CRIU's folder */
+
+static int folders(const char *tmp)
+{
+	struct dirent *e;
+	DIR *d = opendir(tmp);
+	int n = 0;
+
+	while (d && (e = readdir(d)))
+		n += !strncmp(e->d_name, "singvgpu-criu", 13);
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static pid_t conduct(struct criu_dump *d)
+{
+	struct why why = { 0 };
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(-criu_dump(d, &why));
+	return pid;
+}
+
+TEST_F(criu, the_folder_of_a_killed_conductor_is_removed_and_no_other)
+{
+	struct images_sink none = { .begin = begin_nothing, .write = write_nothing, .end = end_nothing };
+	struct moved *m = &self->m;
+	struct criu waits = criu_, fails = criu_;
+	struct criu_dump d = { .criu = &waits, .sink = &none, .frozen = frozen, .arg = m };
+	struct patience p = patience(60);
+	char tmp[80], *before = getenv("TMPDIR");
+	pid_t busy, killed;
+
+	before = before ? strdup(before) : NULL;
+	snprintf(tmp, sizeof(tmp), "%s/tmp", m->dir);
+	ASSERT_EQ(mkdir(tmp, 0700), 0);
+	setenv("TMPDIR", tmp, 1);
+	snprintf(waits.path, sizeof(waits.path), "%s/waits", m->dir);
+	write_program(waits.path, "#!/bin/sh\nwhile [ ! -e \"${0%/*}/end\" ]; do sleep .05; done\nexit 1\n");
+	snprintf(fails.path, sizeof(fails.path), "%s/fails", m->dir);
+	write_program(fails.path, "#!/bin/sh\nexit 1\n");
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	d.pid = m->pid;
+	busy = conduct(&d);
+	killed = conduct(&d);
+	while (folders(tmp) < 2 && patience_left(&p))
+		;
+	usleep(100000);		/* their locks, or a run that is killed before its lock */
+	kill(killed, SIGKILL);
+	EXPECT_EQ(end_of(killed), SIGKILL);
+	EXPECT_EQ(folders(tmp), 2);
+	d.criu = &fails;
+	setenv("SINGVGPU_KEEP_CRIU", "1", 1);
+	EXPECT_EQ(criu_dump(&d, &m->why), -EIO);
+	unsetenv("SINGVGPU_KEEP_CRIU");
+	EXPECT_EQ(folders(tmp), 2);	/* of the busy one, and that which is kept */
+	EXPECT_EQ(criu_dump(&d, &m->why), -EIO);
+	EXPECT_EQ(folders(tmp), 2);
+	touch(m, "end");
+	EXPECT_EQ(end_of(busy), EIO << 8);
+	EXPECT_EQ(folders(tmp), 1);
+	if (before)
+		setenv("TMPDIR", before, 1);
+	else
+		unsetenv("TMPDIR");
+	free(before);
+	ends_well(_metadata, m);
+}
+
+/* ------------------------------------------------------------------------------ its words */
+
+TEST_F(criu, an_error_gets_its_own_explanation_and_no_other)
+{
+#define NUMBER	"a process of this number is there"
+#define OUTSIDE	"socket to a process outside"
+	static const struct {
+		const char *error, *remedy;	/* NULL: none */
+	} runs[] = {
+		{ "Can'\\''t fork for 7: File exists", NUMBER },
+		{ "Can'\\''t fork for 7: Resource temporarily unavailable", NULL },
+		{ "Pid 7 do not match expected 8", NUMBER },
+		{ "Can'\\''t link remap to /a/Pid 7: File name too long", "a shorter path" },
+		{ "Can'\\''t link remap to /a/b: File exists", "link_remap.NUMBER" },
+		{ "Can'\\''t link remap to /a/b: Read-only file system", NULL },
+		{ "unix: Can'\\''t bind socket to /a/Pid 7: File name too long", NULL },
+		{ "Can'\\''t create dir: /File exists/io_uring/pidfd AT 5: Permission denied", NULL },
+		{ "unix: External socket is used. Consider using --ext-unix-sk option.", OUTSIDE },
+		{ "Can'\\''t open file /external unix/b: Permission denied", NULL },
+		{ "Can'\\''t open file /a/b: No such file or directory", "is missing here" },
+		{ "tty: Don'\\''t have tty to inherit session from, aborting", "restore it on one" },
+		{ "inet: Can'\\''t bind inet socket (id 3): Address already in use", "a port of the job is in use" },
+		{ "inet: Can'\\''t bind inet socket (id 3): Cannot assign requested address", "not one of this host" },
+		{ "inet: Can'\\''t bind inet socket (id 3): Permission denied", NULL },
+		{ "File /a/has bad mode/b has bad size 5 (expect 6)", "not as it was at the checkpoint" },
+		{ "File /a has bad build-ID", "put that version back" },
+		{ "pidfd: pidfd pid 5 is not a part of process tree..", "a pidfd of a process that is not its own" },
+		{ "Can'\\''t dump file 5 of that type [600] (unknown anon_inode:[perf_event])", "perf events" },
+		{ "Can'\\''t dump ghost file /a of 9 size, increase limit", "too large (2 GB)" },
+	};
+	struct images_sink none = { .begin = begin_nothing, .write = write_nothing, .end = end_nothing };
+	struct moved *m = &self->m;
+	struct criu fake = criu_;
+	char text[512];
+
+	ASSERT_TRUE(start_job(m, "", STEPS));
+	snprintf(fake.path, sizeof(fake.path), "%s/fake", m->dir);
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+		struct criu_dump d = { .criu = &fake, .pid = m->pid, .sink = &none, .frozen = frozen, .arg = m };
+		const char *remedy = runs[i].remedy;
+
+		snprintf(text, sizeof(text), "#!/bin/sh\necho '(0.1) Error (criu/a.c:1): %s' >\"$3/criu.log\"\n"
+			 "exit 1\n", runs[i].error);
+		write_program(fake.path, text);
+		why_clear(&m->why);
+		EXPECT_EQ(criu_dump(&d, &m->why), -EIO);
+		EXPECT_EQ(!!strstr(m->why.text, ". "), remedy || strstr(runs[i].error, ". "))
+			TH_LOG("%s", m->why.text);
+		if (remedy)
+			EXPECT_NE(strstr(m->why.text, remedy), NULL)
+				TH_LOG("%s", m->why.text);
+	}
+	ends_well(_metadata, m);
+}
+
 
 /* What is told apart by CRIU's log, which is all that it says: may another dump do? */
 TEST_F(criu, a_dump_that_may_be_done_again_says_so)
@@ -975,6 +1283,11 @@ TEST(a_CRIU_that_will_not_do_is_named)
 	EXPECT_NE(strstr(why[3].text, geteuid() ? "use sudo" :
 			 "this kernel lacks what CRIU needs: no kernel"), NULL);
 	unsetenv("SINGVGPU_CRIU");
+	why_clear(&why[3]);
+	write_program(path, "#!/bin/sh\necho Version: 10.0\nsleep 600\n");
+	EXPECT_EQ(criu_find_until(&c, path, 1, &why[3]), -ETIMEDOUT);
+	EXPECT_NE(strstr(why[3].text, "does not answer in time"), NULL);
+	EXPECT_EQ(waitpid(-1, NULL, 0), -1);
 	unlink(path);
 	rmdir(dir);
 }

@@ -6,7 +6,9 @@
  * connection to ourselves), another thread (a condition), memory shared with the child, a memfd, an
  * unlinked file and the heap. FOLDER/step has the current step; the last twenty steps wait for a
  * file FOLDER/go. FOLDER/result gets the number at the end, stdout a line for each hundredth step.
- * Flags: u: an io_uring is open; h: it holds more memory (64 MiB); t: a step takes 20 ms, else 2.
+ * Flags: u: an io_uring is open; h: it holds more memory (64 MiB); t: a step takes 20 ms, else 2;
+ * d: it has a child of many threads that ends as soon as there is a file FOLDER/dies; s: one that has
+ * stopped itself. No child is ever seen to be stopped or continued by another.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -140,14 +142,16 @@ static int connect_to_us(void)
 }
 
 /* A child that adds what it gets to memory that it shares with us. */
-static void start_child(int *to, int *from, uint64_t *shared)
+static pid_t start_child(int *to, int *from, uint64_t *shared)
 {
 	int in[2], out[2];
 	uint64_t x;
+	pid_t pid;
 
 	if (pipe(in) || pipe(out))
 		fail("pipe");
-	if (!fork()) {
+	pid = fork();
+	if (!pid) {
 		close(in[1]);
 		close(out[0]);
 		while (read(in[0], &x, sizeof(x)) == sizeof(x)) {
@@ -161,15 +165,7 @@ static void start_child(int *to, int *from, uint64_t *shared)
 	close(out[1]);
 	*to = in[1];
 	*from = out[0];
-}
-
-static int unlinked(void)
-{
-	int fd = open("gone", O_RDWR | O_CREAT | O_TRUNC, 0600);
-
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) || unlink("gone"))
-		fail("gone");
-	return fd;
+	return pid;
 }
 
 static void tell(const char *name, uint64_t x)
@@ -181,6 +177,50 @@ static void tell(const char *name, uint64_t x)
 	f = fopen(fresh, "w");
 	if (!f || fprintf(f, "%lu\n", x) < 0 || fclose(f) || rename(fresh, name))
 		fail(name);
+}
+
+static void *sleep_on(void *arg)
+{
+	pause();
+	return arg;
+}
+
+/* Threads, so that whoever lets the process go needs a while for it. */
+static void start_dying(void)
+{
+	pthread_t t;
+
+	if (fork())
+		return;
+	for (int i = 0; i < 300; i++)
+		pthread_create(&t, NULL, sleep_on, NULL);
+	tell("threads", 300);
+	while (access("dies", F_OK))
+		;
+	_exit(7);
+}
+
+static void start_stopped(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		close_range(3, ~0u, 0);	/* among them an end whose closing the other child sees */
+		raise(SIGSTOP);
+		_exit(8);
+	}
+	if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status))
+		fail("a stopped child");
+}
+
+static int unlinked(void)
+{
+	int fd = open("gone", O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) || unlink("gone"))
+		fail("gone");
+	return fd;
 }
 
 static void have_ring(void)
@@ -199,6 +239,7 @@ int main(int argc, char **argv)
 	int to, from, tcp, file, steps, slow;
 	size_t words;
 	pthread_t t;
+	pid_t child;
 
 	if (argc != 4 || chdir(argv[1]))
 		return 2;
@@ -206,7 +247,11 @@ int main(int argc, char **argv)
 	slow = strchr(argv[3], 't') ? 20 : 2;
 	words = (strchr(argv[3], 'h') ? 64 << 20 : 1 << 20) / 8;
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	start_child(&to, &from, shared);
+	child = start_child(&to, &from, shared);
+	if (strchr(argv[3], 'd'))
+		start_dying();
+	if (strchr(argv[3], 's'))
+		start_stopped();
 	file = memfd_create("job", 0);
 	if (ftruncate(file, 65536))
 		fail("memfd");
@@ -270,8 +315,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < words; i++)
 		x = mix(x, heap[i]);
 	tell("result", x);
+	if (waitpid(child, NULL, WUNTRACED | WCONTINUED | WNOHANG))
+		fail("the child, which was stopped");
 	close(to);
-	if (wait(NULL) < 0)	/* it would be told of, were it there a moment longer than we are */
+	if (waitpid(child, NULL, 0) < 0)	/* it would be told of, were it there a moment longer than we are */
 		fail("the child");
 	printf("end\n");
 	return 0;

@@ -6,6 +6,12 @@
  * plugins. Its action script reports over one pipe that CRIU has reached a point, and waits on
  * another for permission to go on; if we die it reads nothing, and fails. CRIU closes fds that it
  * does not know, so the script opens both pipes, and CRIU the script, below /proc/PID/fd of ours.
+ *
+ * A restore does not end by CRIU's own exit. CRIU detaches from one thread after the other, and gives
+ * up and kills the tree if one of them is gone: a thread that it has just let run may have ended the
+ * process, or another one. At "pre-resume" all that remains to be done is to detach; there let_go()
+ * kills CRIU, and the kernel detaches all threads of the tree in one step (ptrace(2)). No process runs
+ * while CRIU exists, and none can tell that it was stopped: no signal is sent to it or to its parent.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -31,14 +38,15 @@
 #define TICK_MS		100
 #define HURRY		-15	/* nice */
 #define BROKEN_MS	10000	/* for CRIU to let the tree go after images_close() */
-#define LAST_MS		60000	/* for CRIU to let a restored tree go, and end */
+#define LAST_MS		60000	/* for CRIU to let a restored tree go */
+#define FAILED_MS	2000	/* for CRIU to end after its log says that it has failed */
 #define ALONE_MS	60000	/* for other dumps to end */
 #define OLD_NS		1000000000ull	/* for a list of tables */
 
 static const char script[] =
 "#!/bin/sh\n"
-"case $CRTOOLS_SCRIPT_ACTION in pre-dump|post-dump|post-restore)\n"
-"\techo $CRTOOLS_SCRIPT_ACTION $CRTOOLS_INIT_PID >/proc/%1$d/fd/%2$d &&\n"
+"case $CRTOOLS_SCRIPT_ACTION in pre-dump|post-dump|post-restore|pre-resume)\n"
+"\techo $CRTOOLS_SCRIPT_ACTION ${CRTOOLS_INIT_PID:-0} $PPID $$ >/proc/%1$d/fd/%2$d &&\n"
 "\t\tread r </proc/%1$d/fd/%3$d && exit $r\n"
 "\texit 1\n"
 "esac\n";
@@ -92,34 +100,89 @@ char *criu_read_file(const char *dir, const char *name, size_t *len)
 	return text;
 }
 
-static int make_dir(char *dir, struct why *why)
-{
-	const char *tmp = getenv("TMPDIR");
-	char plugins[CRIU_DIR + 16];
-	int err = -ENAMETOOLONG;
+/*
+ * The folder's owner holds its lock. Whoever makes one first removes those without an owner: their conductors were
+ * killed. Folders that are kept for the user ($SINGVGPU_KEEP_CRIU) have another name.
+ */
+static const char folder[] = "singvgpu-criu-", kept[] = "singvgpu-criu.";
 
-	if (!tmp || *tmp != '/' || strlen(tmp) > 60)	/* the path of a socket is 107 bytes */
-		tmp = "/tmp";
-	if (snprintf(dir, CRIU_DIR, "%s/singvgpu-criu.XXXXXX", tmp) < CRIU_DIR) {
-		err = mkdtemp(dir) ? 0 : -errno;
-		snprintf(plugins, sizeof(plugins), "%s/plugins", dir);
-		if (!err && mkdir(plugins, 0700))
-			err = -errno;
-	}
-	return err ? why_set(why, err, "a folder for CRIU in %s: %s", tmp, strerror(-err)) : 0;
-}
+#define SWEEP_MAX 100000	/* entries of $TMPDIR that are looked at */
 
-static void remove_dir(const char *dir)
+static void empty_dir(int fd)
 {
+	int again = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
 	struct dirent *e;
-	DIR *d = opendir(dir);
 
 	while (d && (e = readdir(d)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			unlinkat(dirfd(d), e->d_name, e->d_type == DT_DIR ? AT_REMOVEDIR : 0);
+			if (unlinkat(fd, e->d_name, 0) && errno == EISDIR)
+				unlinkat(fd, e->d_name, AT_REMOVEDIR);
 	if (d)
 		closedir(d);
-	rmdir(dir);
+	else if (again >= 0)
+		close(again);
+}
+
+static void sweep_one(int tmp, const char *name)
+{
+	int fd = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() && !flock(fd, LOCK_EX | LOCK_NB)) {
+		empty_dir(fd);
+		unlinkat(tmp, name, AT_REMOVEDIR);
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+static void sweep_dirs(const char *tmp)
+{
+	DIR *d = opendir(tmp);
+	struct dirent *e;
+
+	for (int n = 0; d && n < SWEEP_MAX && (e = readdir(d)); n++)
+		if (!strncmp(e->d_name, folder, sizeof(folder) - 1))
+			sweep_one(dirfd(d), e->d_name);
+	if (d)
+		closedir(d);
+}
+
+/* Makes and locks the folder. -EAGAIN: it was swept before we had its lock. */
+static int make_locked(char *dir, int *lock)
+{
+	struct stat st;
+	int err;
+
+	if (!mkdtemp(dir))
+		return -errno;
+	*lock = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*lock >= 0 && !flock(*lock, LOCK_EX) && !fstat(*lock, &st) && st.st_nlink)
+		return 0;
+	err = *lock < 0 && errno != ENOENT ? -errno : -EAGAIN;
+	if (*lock >= 0)
+		close(*lock);
+	*lock = -1;
+	return err;
+}
+
+static int make_dir(char *dir, int *lock, struct why *why)
+{
+	const char *tmp = getenv("TMPDIR"), *name = getenv("SINGVGPU_KEEP_CRIU") ? kept : folder;
+	char plugins[CRIU_DIR + 16];
+	int err = -EAGAIN;
+
+	if (!tmp || *tmp != '/' || strlen(tmp) > 60)	/* the path of a socket is 107 bytes */
+		tmp = "/tmp";
+	sweep_dirs(tmp);
+	for (int i = 0; i < 100 && err == -EAGAIN; i++)
+		err = snprintf(dir, CRIU_DIR, "%s/%sXXXXXX", tmp, name) < CRIU_DIR ? make_locked(dir, lock) :
+		      -ENAMETOOLONG;
+	snprintf(plugins, sizeof(plugins), "%s/plugins", dir);
+	if (!err && mkdir(plugins, 0700))
+		err = -errno;
+	return err ? why_set(why, err, "a folder for CRIU in %s: %s", tmp, strerror(-err)) : 0;
 }
 
 /* ----------------------------------------------------------------------------- arguments */
@@ -226,10 +289,8 @@ static void restore_args(struct args *a, const struct run *r, const struct criu_
 	arg(a, "--restore-detached");
 	arg(a, "--pidfile");
 	arg(a, "pid");
-	if (d->ready || images_direct(r->images)) {
-		arg(a, "--action-script");
-		arg(a, "/proc/%d/fd/%d", criu_self(), r->script);
-	}
+	arg(a, "--action-script");
+	arg(a, "/proc/%d/fd/%d", criu_self(), r->script);
 	for (size_t i = 0; i < d->n_fds; i++) {
 		if (is_tty(d->fds[i].key) && d->terminal)
 			continue;
@@ -340,18 +401,53 @@ static void give_up(struct run *r, uint64_t now)
 	}
 }
 
-/* The action script has reached a point and written "post-dump 123\n"; before a dump, "pre-dump\n". */
+/*
+ * CRIU, whose script is at "pre-resume", ends; the tree runs from then on, or is killed if we do not want it any more.
+ * criu is r->pid, or a process below it if the user's CRIU is a script. False: it is neither, and goes on by itself.
+ */
+static bool let_go(struct run *r, pid_t root, pid_t criu, pid_t script)
+{
+	if (root <= 1 || criu <= 1 || script <= 1 || (criu != r->pid && !criu_below(r->pid, criu)))
+		return false;
+	if (r->err)
+		kill(root, SIGKILL);
+	r->gone = !r->err;
+	r->criu_pid = criu;
+	r->script_pid = script;
+	kill(criu, SIGKILL);
+	if (criu != r->pid)
+		kill(r->pid, SIGKILL);
+	return true;
+}
+
+/* Waits for what CRIU's end has made children of ours: itself, if it was below r->pid, and its script. */
+static void reap_rest(const struct run *r)
+{
+	if (!r->criu_pid)
+		return;
+	while (r->criu_pid != r->pid && criu_alive(r->criu_pid))
+		usleep(1000);
+	if (r->criu_pid != r->pid)
+		waitpid(r->criu_pid, NULL, 0);
+	if (write(r->to[1], "0\n", 2) == 2)
+		waitpid(r->script_pid, NULL, 0);
+}
+
+/* The action script has reached a point and written "post-dump ROOT CRIU SCRIPT\n": the tree's root, and two pids. */
 static void hear(struct run *r)
 {
 	char text[128];
 	ssize_t n = read(r->from[0], text, sizeof(text) - 1);
-	int pid = 0;
+	int pid = 0, criu = 0, own = 0;
 
 	if (n <= 0)
 		return;
 	text[n] = 0;
-	(void)sscanf(text, "%*s %d", &pid);
-	if (!strncmp(text, "pre-dump", 8)) {
+	(void)sscanf(text, "%*s %d %d %d", &pid, &criu, &own);
+	if (!strncmp(text, "pre-resume", 10)) {
+		if (let_go(r, pid, criu, own))
+			return;
+	} else if (!strncmp(text, "pre-dump", 8)) {
 		r->err = r->err ?: r->before ? r->before(r) : 0;
 	} else {
 		r->heard = true;
@@ -383,10 +479,30 @@ static void look_after(struct run *r)
 	}
 	if (r->err && !r->heard)
 		give_up(r, now);
-	if (r->heard && r->kill_at && now > r->kill_at) {
-		r->err = r->err ?: why_set(r->why, -ETIMEDOUT, "CRIU has restored the processes, and does not let them go");
+	/* CRIU may wait for ever for a process that it has killed, and of which it traces a thread. */
+	if (!r->failed_at && !r->gone && criu_has_failed(r))
+		r->failed_at = now + FAILED_MS * 1000000ull;
+	if (r->failed_at && now > r->failed_at)
+		kill(r->pid, SIGKILL);
+	if (r->heard && r->kill_at && now > r->kill_at && !r->gone) {
+		r->late = true;
 		kill(r->pid, SIGKILL);
 	}
+}
+
+/*
+ * CRIU has ended: stores its status. A CRIU that was killed in a dump may leave children: its script, and those that
+ * stop themselves for it to look at. They are of its group, whose number is nobody else's before CRIU is waited for.
+ */
+static bool has_ended(struct run *r)
+{
+	siginfo_t end = { 0 };
+
+	if (waitid(P_PID, r->pid, &end, WEXITED | WNOHANG | WNOWAIT) || !end.si_pid)
+		return false;
+	if (r->alone)
+		kill(-r->pid, SIGKILL);
+	return waitpid(r->pid, &r->status, 0) == r->pid;
 }
 
 /* Serves the script until CRIU has ended; stores its status in r->status. */
@@ -404,12 +520,13 @@ static void attend(struct run *r)
 			call_still(r);
 		if (n > 0 && p[2].revents)
 			hear(r);
-		if (waitpid(r->pid, &r->status, WNOHANG) == r->pid)
+		if (has_ended(r))
 			break;
 		look_after(r);
 	}
 	if (pidfd >= 0)
 		close(pidfd);
+	reap_rest(r);
 }
 
 /* ----------------------------------------------------------------------------------- dump */
@@ -450,8 +567,12 @@ static int about_to_dump(struct run *r)
 	/* Other dumps have come and gone meanwhile. */
 	if (criu_now() - start > OLD_NS)
 		criu_tables(r);
-	if (!err)
-		r->links = criu_links_lock(d->alone, ALONE_MS);
+	/* In slices, since the dump may be given up meanwhile. */
+	for (int ms = 0; !err && r->links < 0 && ms < ALONE_MS; ms += TICK_MS) {
+		r->links = criu_links_lock(d->alone, TICK_MS);
+		if (r->links < 0 && r->progress && (err = r->progress(r->progress_arg, 0)))
+			why_set(r->why, err, "it was cancelled");
+	}
 	return err;
 }
 
@@ -522,12 +643,12 @@ static int begin_run(struct run *r, const struct criu *criu, struct why *why)
 	memset(r, 0, sizeof(*r));
 	r->criu = criu;
 	r->why = why;
-	r->from[0] = r->from[1] = r->to[0] = r->to[1] = r->script = r->links = -1;
+	r->from[0] = r->from[1] = r->to[0] = r->to[1] = r->script = r->links = r->lock = -1;
 	err = make_script(r);
 	if (err)
 		why_set(why, err, "pipes for CRIU: %s", strerror(-err));
 	else
-		err = make_dir(r->dir, why);
+		err = make_dir(r->dir, &r->lock, why);
 	if (err)
 		close_script(r);
 	return err;
@@ -541,8 +662,11 @@ static void end_run(struct run *r)
 	if (r->links >= 0)
 		close(r->links);
 	free(r->tables);
-	if (!getenv("SINGVGPU_KEEP_CRIU"))
-		remove_dir(r->dir);
+	if (!getenv("SINGVGPU_KEEP_CRIU")) {
+		empty_dir(r->lock);
+		rmdir(r->dir);
+	}
+	close(r->lock);
 }
 
 /*
@@ -574,6 +698,7 @@ int criu_dump(struct criu_dump *d, struct why *why)
 	r.before = about_to_dump;
 	r.still = stands_still;
 	r.at_point = dumped;
+	r.alone = true;
 	r.before_end = given_up;
 	r.progress = d->progress;
 	r.progress_arg = d->arg;
@@ -631,10 +756,6 @@ static int made(struct run *r, pid_t pid)
 	return !d->ready ? 0 : d->ready(d->arg, pid, r->why);
 }
 
-/*
- * If a process ends while CRIU detaches from the others, CRIU kills them, and may wait for ever for one of which it
- * still traces a thread.
- */
 static int restored(struct run *r, pid_t pid)
 {
 	const struct criu_restore *d = r->arg;

@@ -40,6 +40,8 @@ struct criu {
  * -ENOEXEC (it does not run, or `criu check` fails).
  */
 int criu_find(struct criu *c, const char *given, struct why *why);
+/* The same, by a time (criu_now(), ns; 0: in a minute): -ETIMEDOUT, CRIU does not answer. */
+int criu_find_until(struct criu *c, const char *given, uint64_t end_ns, struct why *why);
 
 /* CRIU's name for an open file: "pipe:[5]", "/memfd:singvgpu-00ff". */
 struct criu_fd {

@@ -13,6 +13,7 @@
 struct run {
 	const struct criu *criu;
 	char dir[CRIU_DIR];
+	int lock;		/* of the folder, which this run owns */
 	struct images *images;	/* NULL: closed, images_gone */
 	bool images_gone;
 	pid_t pid;
@@ -27,6 +28,11 @@ struct run {
 	void *progress_arg;
 	uint64_t limit, kill_at;	/* ns, CLOCK_MONOTONIC; 0: none */
 	bool heard;		/* the action script has reached post-dump or post-restore */
+	bool late;		/* CRIU was killed since it did not let the tree go */
+	bool gone;		/* CRIU was killed to let the tree go: a success */
+	pid_t criu_pid, script_pid;	/* of then; 0: it was not */
+	bool alone;		/* CRIU's process group has no process of the tree */
+	uint64_t failed_at;	/* when a CRIU that has failed is killed; ns, 0: it has not */
 	uint64_t point_ns;	/* time that at_point() took */
 	char *tables;		/* nftables' tables before the dump */
 	int links;		/* the lock of criu_links_lock(), or -1 */
@@ -46,6 +52,8 @@ char *criu_read_file(const char *dir, const char *name, size_t *len);
  * another try may succeed. root: the tree, whose open files may explain a failed dump; or 0.
  */
 int criu_verdict(struct run *r, const char *what, pid_t root);
+/* CRIU's log says that a restore has failed: what is left to CRIU is to end. */
+bool criu_has_failed(struct run *r);
 /* The dump failed because a link has the name of a file that is there. */
 bool criu_met(const struct run *r);
 /* Fills in frozen_ns and criu_ns from stats-dump; 0 without it. */
@@ -81,6 +89,9 @@ void criu_mend(struct run *r, pid_t root);
 
 /* The process exists and is no zombie. */
 bool criu_alive(pid_t pid);
+
+/* The process is one of those that have descended from top. */
+bool criu_below(pid_t top, pid_t pid);
 
 /* Does this CRIU have all threads of the tree, so that none of them runs its own program? */
 bool criu_holds(pid_t criu, pid_t root);

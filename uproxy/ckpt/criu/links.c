@@ -371,7 +371,11 @@ int criu_links_lock(bool alone, long ms)
 {
 	int fd = open("/run/singvgpu.links", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	while (fd >= 0 && flock(fd, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) && ms > 0) {
+	while (fd >= 0 && flock(fd, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB)) {
+		if (ms <= 0) {
+			close(fd);
+			return -1;
+		}
 		usleep(20000);
 		ms -= 20;
 	}

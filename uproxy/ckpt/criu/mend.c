@@ -155,6 +155,18 @@ pid_t criu_find_pid(pid_t root, int inner)
 	return found;
 }
 
+bool criu_below(pid_t top, pid_t one)
+{
+	pid_t *pid = malloc(TREE_MAX * sizeof(*pid));
+	size_t n = pid ? tree(top, pid) : 0;
+	bool found = false;
+
+	for (size_t i = 0; i < n && !found; i++)
+		found = pid[i] == one;
+	free(pid);
+	return found;
+}
+
 /* The process that traces a thread; -1: it is none that could run. */
 static pid_t tracer_of(pid_t pid, const char *tid)
 {

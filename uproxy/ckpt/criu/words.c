@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,43 +18,80 @@
 #include "criu_i.h"
 
 #define LINES_MAX 3
+#define FIND_NS 60000000000ull	/* for CRIU to say what it is */
 #define OLDEST_MAJOR 4
 #define OLDEST_MINOR 2
 
 /* ------------------------------------------------------------------------------- verdict */
 
-/* Remedies for CRIU's errors. */
+#define ENDED	"a process of the job ended while CRIU was letting the job go: restore it again"
+#define OUTSIDE	"the job has a socket to a process outside of it: close it"
+#define TTY	"the job was started on a terminal: restore it on one"
+#define CHANGED	"a file is not as it was at the checkpoint"
+#define BUILD	"a library or program is not the checkpoint's: put that version back"
+#define RING	"the job uses io_uring, which CRIU cannot dump: close it first (for Python's asyncio or " \
+		"liburing based loaders choose another backend)"
+#define FAULTS	"the job has a userfaultfd open, which CRIU cannot dump"
+#define PERF	"the job uses perf events, which CRIU cannot dump"
+#define PIDFD	"the job holds a pidfd of a process that is not its own"
+
+/*
+ * Remedies for errors of CRIU 4.2 and for what criu_suspect() says: fnmatch(3) patterns of a whole error, without the
+ * name of CRIU's part before it ("tty: "). An error may quote any path, so a pattern has the error's own first words.
+ */
 static const struct {
-	const char *says, *remedy;
+	const char *error, *remedy;
 } remedies[] = {
-	{ "io_uring", "the job uses io_uring, which CRIU cannot dump: close it first (for Python's "
-	  "asyncio or liburing based loaders choose another backend)" },
-	{ "userfaultfd", "the job has a userfaultfd open, which CRIU cannot dump" },
-	{ "perf_event", "the job uses perf events, which CRIU cannot dump" },
-	{ "pidfd", "the job holds a pidfd of a process that is not its own" },
-	{ "external unix", "the job has a socket to a process outside of it: close it" },
-	{ "External socket", "the job has a socket to a process outside of it: close it" },
-	{ "SysVIPC", "the job uses System V shared memory: POSIX shared memory can be dumped" },
-	{ "Can't link remap", "CRIU gives a file whose name is gone the name link_remap.NUMBER in the "
-	  "same folder, and a file of that name is there: rename it" },
-	{ "Pid ", "a process of this number is there already; wait until it has ended, or start "
-	  "the job without a terminal on stdin, which gives it pids of its own" },
-	{ "File exists", "a process of the same number may be there already; a job that is started "
-	  "without a terminal on stdin has pids of its own" },
-	{ "tty params", "the job was started on a terminal: restore it on one" },
-	{ "tty to inherit", "the job was started on a terminal: restore it on one" },
-	{ "not a terminal", "the job was started on a terminal: restore it on one" },
-	{ "has bad size", "a file is not as it was at the checkpoint" },
-	{ "has bad mode", "a file is not as it was at the checkpoint" },
-	{ "build-id", "a library or program is not the checkpoint's: put that version back" },
-	{ "Can't bind inet", "a port of the job is in use, or an address of the job is not one of this "
-	  "host (`ss -tuanp` shows who has it)" },
-	{ "page-pipe: Can't allocate", "the kernel's overcommit limit forbids CRIU to reserve memory "
-	  "that it hardly uses: `sysctl vm.overcommit_memory=1`" },
-	{ "Can't open file", "a file that the job had open is missing here" },
-	{ "ghost file", "an unlinked file of the job is too large (2 GB)" },
-	{ "nf_tables", "CRIU blocks TCP connections with nf_tables, which this kernel lacks: "
-	  "modprobe nf_tables" },
+	{ "Can't dump file * of that type * anon_inode:[[]io_uring])", RING },
+	{ "Unknown shit * (anon_inode:[[]io_uring])", RING },
+	{ "process * has anon_inode:[[]io_uring] open", RING },
+	{ "Can't dump file * of that type * anon_inode:[[]userfaultfd])", FAULTS },
+	{ "process * has anon_inode:[[]userfaultfd] open", FAULTS },
+	{ "Can't dump file * of that type * anon_inode:[[]perf_event])", PERF },
+	{ "Unknown shit * (anon_inode:[[]perf_event])", PERF },
+	{ "process * has anon_inode:[[]perf_event] open", PERF },
+	{ "pidfd pid * is not a part of process tree*", PIDFD },
+	{ "Can't dump file * of that type * anon_inode:[[]pidfd])", PIDFD },
+	{ "process * has anon_inode:[[]pidfd] open", PIDFD },
+	{ "process * has pidfd:* open", PIDFD },
+	{ "External socket is used. *", OUTSIDE },
+	{ "External socket found in image. *", OUTSIDE },
+	{ "Can't dump half of stream unix connection. *", OUTSIDE },
+	{ "Can't dump name-less external socket.*", OUTSIDE },
+	{ "Task * with SysVIPC shmem map *", "the job uses System V shared memory: POSIX shared memory can be "
+	  "dumped" },
+	{ "Can't link remap to *: File exists", "CRIU gives a file whose name is gone the name link_remap.NUMBER in "
+	  "the same folder, and a file of that name is there: rename it" },
+	{ "Can't link remap to *: File name too long", "a file whose name is gone was in a folder with a path of more "
+	  "than 4096 bytes: close that file, or use a shorter path" },
+	{ "Can't fork for *: File exists", "a process of this number is there already; wait until it has ended, or "
+	  "start the job without a terminal on stdin, which gives it pids of its own" },
+	{ "Pid * do not match expected *", "a process of this number is there already; wait until it has ended, or "
+	  "start the job without a terminal on stdin, which gives it pids of its own" },
+	{ "Can't set tty params on *", TTY },
+	{ "Can't get tty params on *", TTY },
+	{ "Don't have tty to inherit session from*", TTY },
+	{ "File * has bad size * (expect *)", CHANGED },
+	{ "File * has bad mode * (expect *)", CHANGED },
+	{ "File * has bad build-ID*", BUILD },
+	{ "Build-ID (For validation) could not be obtained for file *", BUILD },
+	{ "Can't bind inet socket *: Address already in use", "a port of the job is in use (`ss -tuanp` shows who "
+	  "has it)" },
+	{ "Can't bind inet socket *: Cannot assign requested address", "an address of the job is not one of this "
+	  "host" },
+	{ "Can't allocate * bytes", "the kernel's overcommit limit forbids CRIU to reserve memory that it hardly "
+	  "uses: `sysctl vm.overcommit_memory=1`" },
+	{ "Can't open file *: No such file or directory", "a file that the job had open is missing here" },
+	{ "Can't dump ghost file * of * size, increase limit", "an unlinked file of the job is too large (2 GB)" },
+	{ "Locking connection failed using nftables", "CRIU blocks TCP connections with nf_tables; if this kernel "
+	  "lacks it: modprobe nf_tables" },
+	{ "CRIU was built without libnftables support", "CRIU blocks TCP connections with nf_tables: use a CRIU that "
+	  "has it (--criu)" },
+	{ "Unable to detach *: No such process", ENDED },
+	{ "Can't attach to *: No such process", ENDED },
+	{ "Can't interrupt the * task: No such process", ENDED },
+	{ "Can't catch all tasks", ENDED },
+	{ "Can't stop all tasks on rt_sigreturn", ENDED },
 };
 
 /* Errors that another try may avoid: nftables' state has changed while CRIU added to it. */
@@ -86,40 +125,74 @@ static bool noise(const char *text)
 	return !strncmp(text, "Dumping FAILED", 14) || !strncmp(text, "Restoring FAILED", 16) ||
 	       !strncmp(text, "Can't setup RLIMIT_NOFILE", 25) ||
 	       !strncmp(text, "rlimit: Can't setup RLIMIT_NOFILE", 33) ||
+	       !strncmp(text, "Killing processes because of failure on restore", 47) ||
 	       !strncmp(text, "Can't wait ", 11);
 }
 
-/* Appends the log's first errors. Returns their number; *passes: one of them is transient. */
-static int quote_log(struct why *said, char *text, bool *passes)
+/* The remedy for an error, or NULL. */
+static const char *remedy_of(const char *error)
+{
+	size_t part = strspn(error, "abcdefghijklmnopqrstuvwxyz-0123456789");
+
+	if (!strncmp(error + part, ": ", 2))
+		error += part + 2;
+	for (size_t i = 0; i < sizeof(remedies) / sizeof(remedies[0]); i++)
+		if (!fnmatch(remedies[i].error, error, 0))
+			return remedies[i].remedy;
+	return NULL;
+}
+
+/* What CRIU's log says: its first errors, appended to a sentence. */
+struct quote {
+	int n;
+	bool passes;		/* one of them is transient */
+	const char *remedy;	/* for the first that has one, or NULL */
+};
+
+static void quote_log(struct why *said, char *text, struct quote *q)
 {
 	char *line, *save = NULL, *seen[LINES_MAX];
-	int n = 0;
 
-	for (line = strtok_r(text, "\n", &save); line && n < LINES_MAX;
+	for (line = strtok_r(text, "\n", &save); line && q->n < LINES_MAX;
 	     line = strtok_r(NULL, "\n", &save)) {
 		char *error = error_of(line);
 		bool again = !error || noise(error);
 
 		for (size_t i = 0; error && i < sizeof(transient) / sizeof(transient[0]); i++)
-			*passes |= has(error, transient[i]);
-		for (int i = 0; i < n && !again; i++)
+			q->passes |= has(error, transient[i]);
+		for (int i = 0; i < q->n && !again; i++)
 			again = !strcmp(seen[i], error);
 		if (again)
 			continue;
-		seen[n++] = error;
-		why_add(said, "%s%s", n == 1 ? ": " : "; ", error);
+		seen[q->n++] = error;
+		q->remedy = q->remedy ?: remedy_of(error);
+		why_add(said, "%s%s", q->n == 1 ? ": " : "; ", error);
 	}
-	return n;
 }
 
-static void quote_remedy(struct why *said)
+/* CRIU has written nothing into its log: the first line that it, or a script that starts it, has printed. */
+static void quote_stderr(const struct run *r, struct why *said, struct quote *q)
 {
-	for (size_t i = 0; i < sizeof(remedies) / sizeof(remedies[0]); i++) {
-		if (!has(said->text, remedies[i].says))
-			continue;
-		why_add(said, ". %s", remedies[i].remedy);
-		return;
+	size_t len;
+	char *text = criu_read_file(r->dir, "stderr", &len);
+
+	if (text && *text) {
+		text[strcspn(text, "\n")] = 0;
+		why_add(said, ": %s", text);
+		q->remedy = remedy_of(text);
 	}
+	free(text);
+}
+
+bool criu_has_failed(struct run *r)
+{
+	size_t len;
+	char *text = criu_read_file(r->dir, "criu.log", &len);
+	bool failed = text && (strstr(text, "): Restoring FAILED") ||
+			       strstr(text, "): Killing processes because of failure on restore"));
+
+	free(text);
+	return failed;
 }
 
 bool criu_met(const struct run *r)
@@ -138,34 +211,37 @@ bool criu_met(const struct run *r)
 
 int criu_verdict(struct run *r, const char *what, pid_t root)
 {
-	char suspect[160], *text;
 	struct why said = { 0 };
-	bool passes = false;
-	int quoted = 0;
+	struct quote q = { 0 };
+	char suspect[160], *text;
 	size_t len;
 
-	if (WIFEXITED(r->status) && !WEXITSTATUS(r->status) && !r->err)
-		return 0;
 	if (r->err)
 		return why_set(r->why, r->err, "%s", strerror(-r->err));
-	if (WIFSIGNALED(r->status))
+	if (r->gone || (WIFEXITED(r->status) && !WEXITSTATUS(r->status)))
+		return 0;
+	if (WIFSIGNALED(r->status) && !r->late && !r->failed_at)
 		return why_set(r->why, -EIO, "criu %s was killed by SIG%s", what,
 			       sigabbrev_np(WTERMSIG(r->status)) ?: "?");
-	why_add(&said, "criu %s failed", what);
+	if (r->late)
+		why_add(&said, "CRIU has restored the processes, and does not let them go");
+	else
+		why_add(&said, "criu %s failed", what);
 	text = criu_read_file(r->dir, "criu.log", &len);
 	if (text)
-		quoted = quote_log(&said, text, &passes);
+		quote_log(&said, text, &q);
 	free(text);
-	text = quoted ? NULL : criu_read_file(r->dir, "stderr", &len);
-	if (text && *text) {
-		text[strcspn(text, "\n")] = 0;
-		why_add(&said, ": %s", text);
-	}
-	free(text);
-	if (root && criu_suspect(root, suspect, sizeof(suspect)))
+	if (!q.n)
+		quote_stderr(r, &said, &q);
+	if (!q.remedy && root && criu_suspect(root, suspect, sizeof(suspect))) {
 		why_add(&said, "; %s", suspect);
-	quote_remedy(&said);
-	return why_set(r->why, passes ? -ERESTART : -EIO, "%s", said.text);
+		q.remedy = remedy_of(suspect);
+	}
+	if (!q.remedy && r->late)
+		q.remedy = "another try to restore it may succeed";
+	if (q.remedy)
+		why_add(&said, ". %s", q.remedy);
+	return why_set(r->why, r->late ? -ETIMEDOUT : q.passes ? -ERESTART : -EIO, "%s", said.text);
 }
 
 /* ----------------------------------------------------------------------------- statistics */
@@ -216,12 +292,30 @@ void criu_frozen_time(struct run *r, struct criu_dump *d)
 
 /* --------------------------------------------------------------------------------- finding */
 
-/* Runs the program; returns its exit status and the first line that it prints. */
-static int ask(const char *path, const char *option, char *line, size_t size)
+/* Reads all that is written into a pipe, up to size and until its end. -ETIMEDOUT. */
+static int read_answer(int fd, char *line, size_t size, uint64_t end_ns)
 {
-	int out[2], status = -1;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
 	size_t at = 0;
-	ssize_t n;
+	ssize_t n = 1;
+
+	for (*line = 0; n > 0 && at + 1 < size; line[at] = 0) {
+		uint64_t now = criu_now();
+
+		if (now >= end_ns)
+			return -ETIMEDOUT;
+		if (poll(&p, 1, (end_ns - now) / 1000000 + 1) <= 0)
+			continue;
+		n = read(fd, line + at, size - at - 1);
+		at += n > 0 ? n : 0;
+	}
+	return 0;
+}
+
+/* Runs the program; returns its exit status and the first line that it prints. -ETIMEDOUT: it does not end. */
+static int ask(const char *path, const char *option, char *line, size_t size, uint64_t end_ns)
+{
+	int out[2], status = -1, err = 0;
 	pid_t pid;
 
 	if (pipe2(out, O_CLOEXEC))
@@ -230,6 +324,7 @@ static int ask(const char *path, const char *option, char *line, size_t size)
 	if (!pid) {
 		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+		setsid();	/* for kill() below, and that of CRIU's own children */
 		dup2(null, 0);
 		dup2(out[1], 1);
 		dup2(out[1], 2);
@@ -239,13 +334,15 @@ static int ask(const char *path, const char *option, char *line, size_t size)
 		_exit(127);
 	}
 	close(out[1]);
-	while (pid > 0 && at + 1 < size && (n = read(out[0], line + at, size - at - 1)) > 0)
-		at += n;
-	line[at] = 0;
+	*line = 0;
+	if (pid > 0)
+		err = read_answer(out[0], line, size, end_ns);
 	close(out[0]);
+	if (err)
+		kill(-pid, SIGKILL);
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
+	return err ?: WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
 }
 
 static bool executable(const char *path)
@@ -407,6 +504,16 @@ static void keep_known(const struct criu *c)
 
 int criu_find(struct criu *c, const char *given, struct why *why)
 {
+	return criu_find_until(c, given, 0, why);
+}
+
+static int silent(const struct criu *c, struct why *why)
+{
+	return why_set(why, -ETIMEDOUT, "%s does not answer in time", c->path);
+}
+
+int criu_find_until(struct criu *c, const char *given, uint64_t end_ns, struct why *why)
+{
 	unsigned int major = 0, minor = 0;
 	char text[512];
 	int rc;
@@ -419,7 +526,11 @@ int criu_find(struct criu *c, const char *given, struct why *why)
 		find_plugin(c);
 		return 0;
 	}
-	rc = ask(c->path, "--version", text, sizeof(text));
+	if (!end_ns)
+		end_ns = criu_now() + FIND_NS;
+	rc = ask(c->path, "--version", text, sizeof(text), end_ns);
+	if (rc == -ETIMEDOUT)
+		return silent(c, why);
 	if (rc || sscanf(text, "Version: %31s", c->version) != 1 ||
 	    sscanf(c->version, "%u.%u", &major, &minor) < 1) {
 		text[strcspn(text, "\n")] = 0;
@@ -432,7 +543,9 @@ int criu_find(struct criu *c, const char *given, struct why *why)
 	find_plugin(c);
 	if (geteuid())
 		return why_set(why, -EPERM, "CRIU needs root to dump and restore processes: use sudo");
-	rc = ask(c->path, "check", text, sizeof(text));
+	rc = ask(c->path, "check", text, sizeof(text), end_ns);
+	if (rc == -ETIMEDOUT)
+		return silent(c, why);
 	if (rc) {
 		text[strcspn(text, "\n")] = 0;
 		return why_set(why, -ENOEXEC, "`%s check` finds that this kernel lacks what CRIU "

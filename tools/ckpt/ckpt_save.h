@@ -34,8 +34,8 @@ struct save {
 	uint64_t image_stored;
 };
 
-/* Creates the store if there is none. */
-int save_open(struct save *s, const char *dir, struct why *why);
+/* Creates the store if there is none. Waits for a cleaning of the store, until stop(arg) is true: -EBUSY. */
+int save_open(struct save *s, const char *dir, bool (*stop)(void *arg), void *arg, struct why *why);
 /* Reads the job file and the options; under ckpt_hold(). */
 int save_job(struct save *s, const char *rundir, struct why *why);
 /* Records the files that the tree has mapped, and stores the stand-ins among them. */

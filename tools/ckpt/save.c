@@ -25,9 +25,9 @@ static int stored(int err, const char *what, struct why *why)
 	return err;
 }
 
-int save_open(struct save *s, const char *dir, struct why *why)
+int save_open(struct save *s, const char *dir, bool (*stop)(void *arg), void *arg, struct why *why)
 {
-	int err = store_open(&s->store, dir, STORE_RW | STORE_WAIT, why);
+	int err = store_open_unless(&s->store, dir, STORE_RW | STORE_WAIT, stop, arg, why);
 
 	if (err == -ENOENT) {
 		why_clear(why);
@@ -35,7 +35,7 @@ int save_open(struct save *s, const char *dir, struct why *why)
 		if (err == -EEXIST)
 			why_clear(why);
 		if (!err || err == -EEXIST)
-			err = store_open(&s->store, dir, STORE_RW | STORE_WAIT, why);
+			err = store_open_unless(&s->store, dir, STORE_RW | STORE_WAIT, stop, arg, why);
 	}
 	if (err)
 		return err;

@@ -32,7 +32,8 @@
 #define HELD_SHARE	64	/* ... each for a share of --freeze; the next one for all of it */
 #define ENDING_MS	3000	/* for a process to end after its session */
 #define STEP_TRIES	3	/* attempts that wait for the end of a step */
-#define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end */
+#define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end ... */
+#define HOLD_SLICE_MS	100	/* ... in slices */
 
 volatile int ckpt_signalled;
 
@@ -131,6 +132,20 @@ static int stopped(struct take *t)
 	return 0;
 }
 
+static bool is_stopped(void *arg)
+{
+	return stopped(arg);
+}
+
+/* A wait of at most ms, or until the deadline. */
+static long within(const struct take *t, long ms)
+{
+	uint64_t now = now_ms();
+	long left = !t->deadline ? ms : t->deadline > now ? (long)(t->deadline - now) : 0;
+
+	return left < ms ? left : ms;
+}
+
 /* ----------------------------------------------------------------------------- proxies */
 
 static void on_progress(void *arg, const struct ctl_progress *p)
@@ -184,14 +199,14 @@ static int thaw(struct worker *w)
 	return ctl_call(w->fd, &req, &reply, sizeof(reply), NULL, NULL, NULL, SILENCE_MS);
 }
 
-/* Runs fn in a thread for each proxy. */
+/* Runs fn in a thread for each proxy; phase: the name of its phases, or NULL: it has none. */
 static int start_all(struct take *t, void *(*fn)(void *), const char *phase)
 {
 	for (int i = 0; i < t->n; i++) {
 		struct worker *w = &t->w[i];
 		int err;
 
-		w->phase = phase_begin(t->ps, "%s %d-%d", phase, w->p->rank, w->p->serial);
+		w->phase = phase ? phase_begin(t->ps, "%s %d-%d", phase, w->p->rank, w->p->serial) : NULL;
 		err = -pthread_create(&w->thread, NULL, fn, w);
 		if (err)
 			return fail(t, err, "a thread: %s", strerror(-err));
@@ -219,11 +234,11 @@ static int join_all(struct take *t)
 		struct timespec at;
 
 		while (t->w[i].started) {
-			clock_gettime(CLOCK_REALTIME, &at);
+			clock_gettime(CLOCK_MONOTONIC, &at);
 			at.tv_nsec += 50000000;
 			at.tv_sec += at.tv_nsec / 1000000000;
 			at.tv_nsec %= 1000000000;
-			if (!pthread_timedjoin_np(t->w[i].thread, NULL, &at))
+			if (!pthread_clockjoin_np(t->w[i].thread, NULL, CLOCK_MONOTONIC, &at))
 				t->w[i].started = false;
 			else if ((stopped(t) || is_useless(t)) && !shut)
 				for (int k = shut = true; k <= t->n; k++)
@@ -395,17 +410,17 @@ static int share_pages(struct take *t)
 	return err ? fail(t, err, "%s", store_says(err)) : 0;
 }
 
-/* Reads what each proxy reports of itself, before any change. */
-static int look_at_proxy(struct take *t, struct worker *w)
+/* Reads what a proxy reports of itself, before any change. */
+static void *look_at_proxy(void *arg)
 {
+	struct worker *w = arg;
 	struct ctl_head req = { 0 };
 	struct ckpt_proxy *p = w->p;
-	int err = call(w, &req, CTL_INFO, sizeof(req), &p->info.r, sizeof(p->info), SILENCE_MS);
 
-	if (!err && !p->info.can_dump)
-		err = fail(t, -ENOTSUP, "the GPU session of process %d cannot be dumped: %s",
-			   p->info.client_pid, p->info.r.why);
-	return err;
+	if (!call(w, &req, CTL_INFO, sizeof(req), &p->info.r, sizeof(p->info), SILENCE_MS) && !p->info.can_dump)
+		fail(w->t, -ENOTSUP, "the GPU session of process %d cannot be dumped: %s", p->info.client_pid,
+		     p->info.r.why);
+	return NULL;
 }
 
 /* All proxies drain together: a rank's operation may start since another one posts it (board_cut()). */
@@ -460,6 +475,7 @@ static int connect_proxies(struct take *t)
 {
 	struct save *s = &t->save;
 	char path[PATH_MAX + 32];
+	int err;
 
 	t->w = calloc(s->job.proxies + 1, sizeof(*t->w));
 	s->facts.proxy = calloc(s->job.proxies + 1, sizeof(*s->facts.proxy));
@@ -470,11 +486,13 @@ static int connect_proxies(struct take *t)
 		struct ckpt_proxy *p = &s->facts.proxy[t->n];
 		struct worker *w = &t->w[t->n];
 		struct why why = { 0 };
-		int fd, err;
+		int fd;
 
+		if (stopped(t))
+			return stopped(t);
 		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
 			 from->serial);
-		fd = ctl_connect(path, &why);
+		fd = ctl_connect_within(path, within(t, LONG_MAX), &why);
 		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client)) {
 			err = lets_go(t, from);
 			if (err)
@@ -482,20 +500,21 @@ static int connect_proxies(struct take *t)
 			continue;
 		}
 		if (fd < 0)
-			return fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
-				    from->pid, why.text);
+			return stopped(t) ?: fail(t, fd, "the proxy of rank %d, process %d: %s", from->rank,
+						  from->pid, why.text);
 		*p = (struct ckpt_proxy){ .rank = from->rank, .serial = from->serial };
 		*w = (struct worker){ .t = t, .p = p, .fd = fd, .client = from->client,
 				     .proxy = from->pid };
+		p->client = save_inner_pid(from->client);
 		t->n++;
 		s->facts.proxies = t->n;
-		err = look_at_proxy(t, w);
-		if (err && !w->gone)
-			return err;
-		p->client = save_inner_pid(from->client);
 	}
-	forget_gone(t);
-	return 0;
+	/* In threads, which a proxy that says nothing does not keep beyond the deadline. */
+	err = start_all(t, look_at_proxy, NULL);
+	err = join_all(t) ?: err;
+	if (!err)
+		forget_gone(t);
+	return err;
 }
 
 /* -------------------------------------------------------------------------------- tree */
@@ -734,18 +753,30 @@ static int dump_tree(struct take *t)
 /* Waits until a job that is being started or restored has all of its processes. */
 static int hold_when_up(struct take *t, struct why *why)
 {
+	uint64_t end = now_ms() + HOLD_MS;
 	int err;
 
-	while (!(err = ckpt_hold(t->job, HOLD_MS, &t->hold, why))) {
-		if (ckpt_is_up(t->job))
+	for (;;) {
+		err = ckpt_hold(t->job, within(t, HOLD_SLICE_MS), &t->hold, why);
+		if (err && (err != -EWOULDBLOCK || now_ms() >= end))
+			return err;
+		if (!err && ckpt_is_up(t->job))
 			return 0;
-		ckpt_release(&t->hold);
-		usleep(10000);
+		if (!err) {
+			ckpt_release(&t->hold);
+			usleep(10000);
+			end = now_ms() + HOLD_MS;
+		}
 		err = stopped(t);
 		if (err)
 			return err;
+		why_clear(why);
 	}
-	return err;
+}
+
+static int find_criu(struct take *t, struct why *why)
+{
+	return criu_find_until(&t->criu, t->o->criu, t->deadline * 1000000, why);
 }
 
 static int look(struct take *t)
@@ -757,12 +788,14 @@ static int look(struct take *t)
 	if (!err && geteuid())
 		err = why_set(&why, -EPERM, "CRIU needs root to dump processes: start the job and the "
 			      "checkpoint as root (sudo singvgpu …)");
-	err = err ?: criu_find(&t->criu, t->o->criu, &why);
-	err = err ?: save_open(&t->save, t->r->store, &why);
+	err = err ?: find_criu(t, &why);
+	err = err ?: save_open(&t->save, t->r->store, is_stopped, t, &why);
 	err = err ?: hold_when_up(t, &why);
 	err = err ?: save_job(&t->save, t->job->path, &why);
 	err = err ?: connect_proxies(t);
 	err = err ?: save_mapped(&t->save, &why);
+	/* Of what was not done in time, the deadline is the reason. */
+	err = stopped(t) ?: err;
 	if (why.err)
 		fail(t, why.err, "%s", why.text);
 	phase_end(t->ps, p, 0, 0, err);

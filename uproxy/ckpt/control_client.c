@@ -19,15 +19,15 @@
 #define SEND_SECONDS	10
 
 /* Connects with a timeout: connect() and send() would wait for ever for a peer that is stuck. */
-static int reach(int fd, const struct sockaddr_un *a)
+static int reach(int fd, const struct sockaddr_un *a, long limit_ms)
 {
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	struct timeval limit = { .tv_sec = SEND_SECONDS };
 
-	for (int ms = 0; connect(fd, (const struct sockaddr *)a, sizeof(*a)); ms += 10) {
+	for (long ms = 0; connect(fd, (const struct sockaddr *)a, sizeof(*a)); ms += 10) {
 		if (errno != EAGAIN && errno != EINTR)
 			return -errno;
-		if (ms >= CONNECT_MS)
+		if (ms >= limit_ms)
 			return -ETIMEDOUT;
 		nanosleep(&pause, NULL);
 	}
@@ -47,7 +47,7 @@ static int is_ours(int fd)
 	return u.uid == geteuid() ? 0 : -EPERM;
 }
 
-int ctl_connect(const char *path, struct why *why)
+int ctl_connect_within(const char *path, long ms, struct why *why)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd, rc;
@@ -56,7 +56,7 @@ int ctl_connect(const char *path, struct why *why)
 		return why_set(why, -ENAMETOOLONG, "%s is too long for a socket's path", path);
 	memcpy(a.sun_path, path, strlen(path));
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	rc = fd < 0 ? -errno : reach(fd, &a);
+	rc = fd < 0 ? -errno : reach(fd, &a, ms < CONNECT_MS ? ms : CONNECT_MS);
 	if (!rc)
 		rc = is_ours(fd);
 	if (!rc)
@@ -65,6 +65,11 @@ int ctl_connect(const char *path, struct why *why)
 		close(fd);
 	return why_set(why, rc, "no proxy answers at %s: %s", path, rc == -EPERM ?
 		       "the socket there belongs to another user" : strerror(-rc));
+}
+
+int ctl_connect(const char *path, struct why *why)
+{
+	return ctl_connect_within(path, CONNECT_MS, why);
 }
 
 int ctl_send(int fd, struct ctl_head *req)

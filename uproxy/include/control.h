@@ -262,6 +262,8 @@ _Static_assert(sizeof(struct ctl_go) == 24, "wire");
  * proxy listens, -ETIMEDOUT it does not accept, -EPERM it is another user's, …; all with *why.
  */
 int ctl_connect(const char *path, struct why *why);
+/* The same within ms, or the 10 s that ctl_connect gives a proxy if that is less. */
+int ctl_connect_within(const char *path, long ms, struct why *why);
 
 /*
  * ctl_send: fills in req->magic and version and sends req; the caller has set op and size.

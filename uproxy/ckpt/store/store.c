@@ -19,6 +19,8 @@
 
 #include "store_i.h"
 
+#define STOP_MS 100	/* between two questions whether a wait is to end */
+
 /* The thread's last failure. Each one replaces the former, so a writer or a batch copies its own. */
 static __thread struct why last;
 
@@ -437,6 +439,16 @@ static bool may_wait(const struct store *s)
 	       !(st.st_mode & 066);
 }
 
+static int wait_for_lock(struct store *s)
+{
+	int err;
+
+	do {
+		err = store_lock(s, LOCK_SH, s->stop ? STOP_MS : -1);
+	} while (err == -EBUSY && s->stop && !s->stop(s->stop_arg));
+	return err;
+}
+
 static int open_lock(struct store *s)
 {
 	bool rw = s->flags & STORE_RW;
@@ -447,7 +459,7 @@ static int open_lock(struct store *s)
 	if (s->lock == -ENOENT && rw)
 		s->lock = store_io_open(s->dir, "lock", O_RDWR | O_CREAT, s->mode & 0666);
 	if (s->lock >= 0)
-		return store_lock(s, LOCK_SH, may_wait(s) ? -1 : 0);
+		return may_wait(s) ? wait_for_lock(s) : store_lock(s, LOCK_SH, 0);
 	if (rw || s->lock != -ENOENT)
 		return store_fail_io(s->lock, rw ? "write to the store" : "open the store",
 				     s->path);
@@ -482,8 +494,15 @@ static int open_all(struct store *s)
 	return s->segs ? 0 : store_fail(-ENOMEM, "out of memory");
 }
 
-static int open_as(struct store **out, const char *path, unsigned int flags, bool trusted,
-		   uid_t also, struct why *why)
+struct opening {
+	unsigned int flags;
+	bool trusted;
+	uid_t also;
+	bool (*stop)(void *arg);
+	void *arg;
+};
+
+static int open_as(struct store **out, const char *path, const struct opening *o, struct why *why)
 {
 	struct store *s = calloc(1, sizeof(*s));
 	int err;
@@ -493,9 +512,11 @@ static int open_as(struct store **out, const char *path, unsigned int flags, boo
 		free(s);
 		return why_set(why, -ENOMEM, "out of memory");
 	}
-	s->flags = flags;
-	s->trusted = trusted;
-	s->also = also;
+	s->flags = o->flags;
+	s->trusted = o->trusted;
+	s->also = o->also;
+	s->stop = o->stop;
+	s->stop_arg = o->arg;
 	s->dir = s->lock = -1;
 	pthread_mutex_init(&s->mutex, NULL);
 	err = open_all(s);
@@ -510,13 +531,19 @@ static int open_as(struct store **out, const char *path, unsigned int flags, boo
 
 int store_open(struct store **out, const char *path, unsigned int flags, struct why *why)
 {
-	return open_as(out, path, flags, false, 0, why);
+	return open_as(out, path, &(struct opening){ .flags = flags }, why);
+}
+
+int store_open_unless(struct store **out, const char *path, unsigned int flags, bool (*stop)(void *arg), void *arg,
+		      struct why *why)
+{
+	return open_as(out, path, &(struct opening){ .flags = flags, .stop = stop, .arg = arg }, why);
 }
 
 int store_open_trusted(struct store **out, const char *path, unsigned int flags, uid_t also,
 		       struct why *why)
 {
-	return open_as(out, path, flags, true, also, why);
+	return open_as(out, path, &(struct opening){ .flags = flags, .trusted = true, .also = also }, why);
 }
 
 void store_close(struct store *s)

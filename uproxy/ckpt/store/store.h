@@ -107,6 +107,9 @@ int store_create(const char *dir, const struct store_params *p, struct why *why)
 
 /* store_open: flags STORE_*. -ENOENT no store here; -EBUSY (see STORE_WAIT). */
 int store_open(struct store **s, const char *dir, unsigned int flags, struct why *why);
+/* The same; a wait (STORE_WAIT) ends with -EBUSY when stop(arg), which is called now and then, is true. */
+int store_open_unless(struct store **s, const char *dir, unsigned int flags, bool (*stop)(void *arg), void *arg,
+		      struct why *why);
 
 /*
  * store_open_trusted: for a restore, which does what a checkpoint says. As store_open, but -EPERM

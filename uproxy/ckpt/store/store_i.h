@@ -188,6 +188,8 @@ struct store {
 	mode_t mode;
 	bool trusted;			/* by store_open_trusted, with `also` */
 	uid_t also;
+	bool (*stop)(void *arg);	/* of store_open_unless, or NULL */
+	void *stop_arg;
 	struct store_digest zero;
 	atomic_int writers;
 

@@ -472,7 +472,7 @@ static void finished(void)
 
 static void until(struct timespec *t, unsigned int ms)
 {
-	clock_gettime(CLOCK_REALTIME, t);
+	clock_gettime(CLOCK_MONOTONIC, t);
 	t->tv_nsec += ms * 1000000l;
 	t->tv_sec += t->tv_nsec / 1000000000;
 	t->tv_nsec %= 1000000000;
@@ -487,7 +487,7 @@ static bool wait_posted(void)
 	until(&t, LOOK_MS);
 	pthread_mutex_lock(&ctl.lock);
 	if (!ctl.posted)
-		pthread_cond_timedwait(&ctl.change, &ctl.lock, &t);
+		pthread_cond_clockwait(&ctl.change, &ctl.lock, CLOCK_MONOTONIC, &t);
 	is = ctl.posted;
 	pthread_mutex_unlock(&ctl.lock);
 	return is;
@@ -548,7 +548,7 @@ static void post(void)
 		if (__atomic_load_n(&ctl.s->state, __ATOMIC_ACQUIRE) == UPROXY_SERVING)
 			ring_kick(ctl.s->ring);
 		until(&t, LOOK_MS);
-		pthread_cond_timedwait(&ctl.change, &ctl.lock, &t);
+		pthread_cond_clockwait(&ctl.change, &ctl.lock, CLOCK_MONOTONIC, &t);
 		if (ctl.posted && hung_up(ctl.conn))
 			__atomic_store_n(&ctl.gone, 1, __ATOMIC_RELAXED);
 	}

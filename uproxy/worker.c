@@ -34,11 +34,11 @@ static struct job *next_job(void)
 	struct timespec until;
 	struct job *j;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += IDLE_SECONDS;
 	idle++;
 	while (!first)
-		if (pthread_cond_timedwait(&more, &lock, &until) == ETIMEDOUT && !first)
+		if (pthread_cond_clockwait(&more, &lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT && !first)
 			break;
 	idle--;
 	j = first;

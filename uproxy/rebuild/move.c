@@ -309,11 +309,11 @@ static int help_or_wait(struct mover *m, struct why *why)
 	}
 	if (!c->queue && !c->busy)
 		return -EAGAIN;
-	clock_gettime(CLOCK_REALTIME, &t);
+	clock_gettime(CLOCK_MONOTONIC, &t);
 	t.tv_nsec += TELL_NS;
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&c->back, &c->lock, &t);
+	pthread_cond_clockwait(&c->back, &c->lock, CLOCK_MONOTONIC, &t);
 	pthread_mutex_unlock(&c->lock);
 	rc = tell_moved(m, why);
 	pthread_mutex_lock(&c->lock);
@@ -841,11 +841,11 @@ static void watch(struct loading *l)
 		uint64_t moved = __atomic_load_n(&l->moved, __ATOMIC_RELAXED);
 		struct why why = { 0 };
 
-		clock_gettime(CLOCK_REALTIME, &t);
+		clock_gettime(CLOCK_MONOTONIC, &t);
 		t.tv_nsec += TELL_NS;
 		t.tv_sec += t.tv_nsec / 1000000000;
 		t.tv_nsec %= 1000000000;
-		if (pthread_cond_timedwait(&l->over, &l->lock, &t) != ETIMEDOUT)
+		if (pthread_cond_clockwait(&l->over, &l->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
 			continue;
 		pthread_mutex_unlock(&l->lock);
 		tell_progress(l->m, moved - told, &why);

@@ -425,7 +425,7 @@ static void nap(struct comm *c, bool polls)
 	while (!c->kicked && !c->stop)
 		if (!polls)
 			pthread_cond_wait(&c->news, &c->lock);
-		else if (pthread_cond_timedwait(&c->news, &c->lock, &until) == ETIMEDOUT)
+		else if (pthread_cond_clockwait(&c->news, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
 	c->kicked = false;
 	pthread_mutex_unlock(&c->lock);
@@ -514,7 +514,6 @@ static int thread_start(struct comm *c)
 
 static int nccl_open(struct comm **out, const struct comm_open *o, struct why *why)
 {
-	pthread_condattr_t monotonic;
 	struct comm *c;
 	int rc;
 
@@ -527,11 +526,8 @@ static int nccl_open(struct comm **out, const struct comm_open *o, struct why *w
 	c->h = o->hal;
 	c->fills_end = &c->fills;
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->news, &monotonic);
-	pthread_cond_init(&c->idle, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&c->news, NULL);
+	pthread_cond_init(&c->idle, NULL);
 	rc = library_load(c, why);
 	if (!rc) {
 		rc = thread_start(c);
@@ -726,7 +722,7 @@ static void nccl_depart(struct comm *c)
 	for (struct group *g = c->groups; g; g = g->next)
 		g->left = true;
 	kick(c);
-	while (c->forming && pthread_cond_timedwait(&c->idle, &c->lock, &until) != ETIMEDOUT)
+	while (c->forming && pthread_cond_clockwait(&c->idle, &c->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
 		;
 	pthread_mutex_unlock(&c->lock);
 }

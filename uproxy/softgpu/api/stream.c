@@ -292,10 +292,10 @@ static void *worker(void *arg)
 		}
 		struct timespec until;
 
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec += IDLE_SECONDS;
 		nidle++;
-		if (pthread_cond_timedwait(&work_cv, &big, &until) == ETIMEDOUT && !ready) {
+		if (pthread_cond_clockwait(&work_cv, &big, CLOCK_MONOTONIC, &until) == ETIMEDOUT && !ready) {
 			nidle--;
 			break;
 		}

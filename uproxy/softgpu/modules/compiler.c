@@ -316,11 +316,11 @@ CUresult program_kernel(struct program *p, unsigned int entry, const volatile in
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&p->compiling);
 	while (p->entries[entry].busy && !*stop) {
-		clock_gettime(CLOCK_REALTIME, &ts);
+		clock_gettime(CLOCK_MONOTONIC, &ts);
 		ts.tv_nsec += WATCH_NS;
 		ts.tv_sec += ts.tv_nsec / 1000000000;
 		ts.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&p->changed, &p->compiling, &ts);
+		pthread_cond_clockwait(&p->changed, &p->compiling, CLOCK_MONOTONIC, &ts);
 	}
 	*out = p->kernels[entry];
 	if (!*out)

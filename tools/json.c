@@ -40,6 +40,8 @@ void json_text(FILE *out, const char *text, size_t len)
 			fprintf(out, "\\%c", *s);
 		else if (*s < 0x20 || *s == 0x7f || !n)
 			fprintf(out, "\\u%04x", *s);
+		else if (*s == 0xc2 && s[1] < 0xa0)
+			fprintf(out, "\\u%04x", s[1]);	/* a control character, too */
 		else
 			fwrite(s, n, 1, out);
 		s += n ?: 1;

@@ -108,7 +108,7 @@ static bool of_job(const struct rundir_job *job, pid_t pid)
 struct rundir_job *ckpt_live_job(const char *who, int which, int *live)
 {
 	struct rundir_job *jobs, *job = NULL;
-	int n = rundir_list(&jobs, which), found = -1;
+	int n = rundir_list(&jobs, which, NULL), found = -1;
 	long pid;
 
 	*live = n < 0 ? n : 0;

@@ -152,7 +152,7 @@ static void runtime_folder(struct doctor *d)
 	struct rundir dir;
 	int n, stale = 0, live = 0;
 
-	n = rundir_list(&jobs, RUNDIR_HERE);
+	n = rundir_list(&jobs, RUNDIR_HERE, NULL);
 	for (int i = 0; i < n; i++) {
 		live += jobs[i].live;
 		stale += !jobs[i].live;

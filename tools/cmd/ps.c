@@ -39,7 +39,7 @@ static uint64_t age(uint64_t started_ns)
 static void row(const struct rundir_job *job, int r, const struct rundir_proxy *proxy)
 {
 	char state[24], mem[16] = "-", calls[16] = "-", launches[16] = "-", time[16], command[256];
-	char device[48] = "-", pid[16] = "-";
+	char device[48] = "-", clean[48], pid[16] = "-";
 	struct why why = { 0 };
 	struct uproxy_stat s;
 	const char *how;
@@ -57,7 +57,8 @@ static void row(const struct rundir_job *job, int r, const struct rundir_proxy *
 		how = watch_rank_state(&job->rank[r], state);
 	}
 	printf("%-8s %4d %7d %-9s %7s %-24s %7s %7s %8s %6s %s\n", job->id, r,
-	       proxy ? proxy->client : job->rank[r].pid, how, pid, device, mem, calls, launches,
+	       proxy ? proxy->client : job->rank[r].pid, how, pid,
+	       watch_clip(clean, sizeof(clean), device), mem, calls, launches,
 	       show_age(time, age(job->started_ns)),
 	       watch_clip(command, sizeof(command), job->command));
 	if (why.err)
@@ -281,6 +282,7 @@ int ps_main(int argc, char **argv)
 {
 	bool all = false, json = false;
 	struct rundir_job *jobs;
+	unsigned int left_out;
 	int c, n;
 
 	while ((c = getopt_long(argc, argv, "ajh", longs, NULL)) != -1) {
@@ -302,7 +304,7 @@ int ps_main(int argc, char **argv)
 		return say_usage("ps", "'%s' is one argument too many", argv[optind]);
 	signal(SIGXFSZ, SIG_IGN);	/* a limit of files may leave no room for histories */
 	rundir_sweep();
-	n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE);
+	n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE, &left_out);
 	if (n < 0) {
 		say_errno(n, "the jobs cannot be listed");
 		return EXIT_OURS;
@@ -312,5 +314,8 @@ int ps_main(int argc, char **argv)
 	else
 		table(jobs, n);
 	rundir_list_free(jobs, n);
+	if (left_out)
+		say("%u job%s not shown: %s files, which any user can write, are too many, too large or no job files",
+		    left_out, left_out == 1 ? " is" : "s are", left_out == 1 ? "its" : "their");
 	return 0;
 }

@@ -48,9 +48,14 @@ struct line {
 	struct uproxy_stat s;
 };
 
+#define OTHER_LINES 4096	/* of another user's operations, while there are no more lines than that */
+
 struct look {
 	struct line *line;
+	const struct line **by_proxy;	/* those with a proxy, sorted */
+	int with_proxy;
 	int lines, jobs, ranks, proxies;
+	unsigned int left_out;	/* jobs */
 	uint64_t ms;
 };
 
@@ -99,6 +104,8 @@ static int add_comms(struct look *l, const struct rundir_job *job)
 		return 0;	/* the job is ending */
 	for (size_t i = 0; i < n; i++)
 		for (unsigned int o = 0; o < comm[i].ops; o++) {
+			if (job->uid != geteuid() && l->lines >= OTHER_LINES)
+				break;
 			more = realloc(l->line, (l->lines + 1) * sizeof(*more));
 			if (!more) {
 				comms_free(comm, n);
@@ -137,28 +144,58 @@ static int look_at(struct look *l, const struct rundir_job *job)
 	return err ?: add_comms(l, job);
 }
 
+static int by_proxy(const void *a, const void *b)
+{
+	const struct line *x = *(const struct line *const *)a, *y = *(const struct line *const *)b;
+
+	return x->proxy != y->proxy ? (x->proxy < y->proxy ? -1 : 1) : strcmp(x->job, y->job);
+}
+
+/* For same(): every line of the next look is looked up in this one. */
+static int sort(struct look *l)
+{
+	l->by_proxy = malloc((l->lines + 1) * sizeof(*l->by_proxy));
+	if (!l->by_proxy)
+		return -ENOMEM;
+	for (int i = 0; i < l->lines; i++)
+		if (l->line[i].proxy)
+			l->by_proxy[l->with_proxy++] = &l->line[i];
+	qsort(l->by_proxy, l->with_proxy, sizeof(*l->by_proxy), by_proxy);
+	return 0;
+}
+
+static void forget(struct look *l)
+{
+	free(l->by_proxy);
+	free(l->line);
+}
+
 static int look(struct look *l, bool all)
 {
 	struct rundir_job *jobs;
-	int n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE), err = n < 0 ? n : 0;
+	int n, err;
 
 	memset(l, 0, sizeof(*l));
+	n = rundir_list(&jobs, all ? RUNDIR_ALL : RUNDIR_HERE, &l->left_out);
+	err = n < 0 ? n : 0;
 	for (int i = 0; i < n && !err; i++)
 		if (jobs[i].live)
 			err = look_at(l, &jobs[i]);
 	if (n >= 0)
 		rundir_list_free(jobs, n);
 	l->ms = now_ms();
+	err = err ?: sort(l);
+	if (err)
+		forget(l);
 	return err;
 }
 
 static const struct line *same(const struct look *l, const struct line *x)
 {
-	for (int i = 0; i < l->lines; i++)
-		if (l->line[i].proxy && l->line[i].proxy == x->proxy &&
-		    !strcmp(l->line[i].job, x->job))
-			return &l->line[i];
-	return NULL;
+	const struct line **found;
+
+	found = x->proxy ? bsearch(&x, l->by_proxy, l->with_proxy, sizeof(*l->by_proxy), by_proxy) : NULL;
+	return found ? *found : NULL;
 }
 
 /* -------------------------------------------------------------------------------- draw */
@@ -228,7 +265,7 @@ static void draw(const struct look *now, const struct look *then, bool batch)
 	struct winsize w;
 	time_t t = time(NULL);
 	struct tm tm;
-	char clock[16];
+	char clock[16], left_out[32] = "";
 
 	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_row && w.ws_col) {
 		p.rows = w.ws_row;
@@ -237,8 +274,10 @@ static void draw(const struct look *now, const struct look *then, bool batch)
 	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&t, &tm));
 	if (!batch)
 		fputs("\033[H", stdout);
-	put_row(&p, "singvgpu top - %s, %d job%s, %d rank%s, %d prox%s%s", clock, now->jobs,
-		now->jobs == 1 ? "" : "s", now->ranks, now->ranks == 1 ? "" : "s", now->proxies,
+	if (now->left_out)
+		snprintf(left_out, sizeof(left_out), ", %u not shown", now->left_out);
+	put_row(&p, "singvgpu top - %s, %d job%s%s, %d rank%s, %d prox%s%s", clock, now->jobs,
+		now->jobs == 1 ? "" : "s", left_out, now->ranks, now->ranks == 1 ? "" : "s", now->proxies,
 		now->proxies == 1 ? "y" : "ies", batch ? "" : "; q quits");
 	put_row(&p, "%-8s %4s %7s %-9s %7s %-19s %7s %7s %8s %7s %7s  %s", "JOB", "RANK", "PID",
 		"STATE", "PROXY", "DEVICE", "MEMORY", "CALLS/s", "LAUNCH/s", "TO-DEV", "TO-HOST",
@@ -337,14 +376,14 @@ static int watch(long ms, long count, bool batch, bool all)
 			break;
 		draw(&now, have ? &then : NULL, batch);
 		if (have)
-			free(then.line);
+			forget(&then);
 		then = now;
 		have = true;
 		if (ferror(stdout))
 			break;
 	}
 	if (have)
-		free(then.line);
+		forget(&then);
 	if (screen && keys)
 		cooked();
 	if (err) {

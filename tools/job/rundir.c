@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,6 +17,21 @@
 #include "tool_i.h"
 
 #define TEXT_MAX	(16u << 20)	/* bytes of a job file: the command may be long */
+#define RANKS_MAX	256		/* JOB_RANKS_MAX */
+#define PROXIES_MAX	4096
+#define LINES_MAX	16384
+#define PLACES_MAX	131072		/* entries of a folder where other users' bases are */
+
+/*
+ * What is read of other users' jobs for a list: any user can make as many and as large files as the disk takes, and a
+ * folder for each uid of a user namespace.
+ */
+struct allowance {
+	long jobs, lines;
+	long bytes;
+};
+
+static const struct allowance of_one = { 64, 8192, 4 << 20 }, of_all = { 512, 32768, 32 << 20 };
 
 static bool mine(const char *dir)
 {
@@ -146,7 +160,7 @@ int rundir_commit(const char *dir, const char *name, FILE *out)
 	return err;
 }
 
-int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len)
+int rundir_read_most(const char *dir, uid_t owner, const char *name, size_t most, char **text, size_t *len)
 {
 	int fd = rundir_open(dir, owner, name, O_RDONLY);
 	FILE *out = fd < 0 ? NULL : open_memstream(text, len);
@@ -156,16 +170,21 @@ int rundir_read(const char *dir, uid_t owner, const char *name, char **text, siz
 
 	if (fd < 0)
 		return fd;
-	while (out && all <= TEXT_MAX && (n = read(fd, part, sizeof(part))) > 0)
+	while (out && all <= most && (n = read(fd, part, sizeof(part))) > 0)
 		all += fwrite(part, 1, n, out);
 	close(fd);
 	if (!out || fclose(out))
 		return -ENOMEM;
-	if (n >= 0 && all <= TEXT_MAX)
+	if (n >= 0 && all <= most)
 		return 0;
 	free(*text);
 	*text = NULL;
 	return n < 0 ? -EIO : -EFBIG;
+}
+
+int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len)
+{
+	return rundir_read_most(dir, owner, name, TEXT_MAX, text, len);
 }
 
 /* Takes the lock of a job's folder: an fd, -EWOULDBLOCK if it is held, or -errno. */
@@ -452,6 +471,8 @@ static int add_rank(struct rundir_job *job, const char *line)
 	if (sscanf(line, "rank %d %d %d %d %d", &i, &r.pid, &r.state, &r.code, &r.inner) < 4 ||
 	    i != job->ranks)
 		return 0;
+	if (i == RANKS_MAX)
+		return -EBADMSG;
 	more = realloc(job->rank, (i + 1) * sizeof(r));
 	if (!more)
 		return -ENOMEM;
@@ -467,6 +488,8 @@ static int add_proxy(struct rundir_job *job, const char *line)
 
 	if (sscanf(line, "proxy %d %d %d %d", &p.rank, &p.serial, &p.pid, &p.client) != 4)
 		return 0;
+	if (job->proxies == PROXIES_MAX)
+		return -EBADMSG;
 	more = realloc(job->proxy, (job->proxies + 1) * sizeof(p));
 	if (!more)
 		return -ENOMEM;
@@ -511,7 +534,7 @@ static int set_line(struct rundir_job *job, const char *line)
 	return 0;
 }
 
-static int read_lines(struct rundir_job *job, FILE *in)
+static int read_lines(struct rundir_job *job, FILE *in, long *lines)
 {
 	char *line = NULL;
 	size_t size = 0;
@@ -521,46 +544,51 @@ static int read_lines(struct rundir_job *job, FILE *in)
 	while (!err && (n = getline(&line, &size, in)) > 0) {
 		if (line[n - 1] == '\n')
 			line[n - 1] = 0;
-		err = set_line(job, line);
+		err = (*lines)-- > 0 ? set_line(job, line) : -EFBIG;
 	}
 	free(line);
 	return err;
 }
 
-static int read_text(struct rundir_job *job, const char *text, size_t len)
+/* Subtracts the lines that were read from *lines. -EFBIG: there are more. */
+static int read_text(struct rundir_job *job, const char *text, size_t len, long *lines)
 {
 	FILE *in = fmemopen((void *)text, len, "r");
 	int err;
 
 	if (!in)
 		return -ENOMEM;
-	err = read_lines(job, in);
+	err = read_lines(job, in, lines);
 	fclose(in);
 	return err;
 }
 
-/* A job without a job file is starting or ending: its fields stay empty. */
-static int read_job(struct rundir_job *job)
+/* A job without a job file is starting or ending: its fields stay empty. a: what it may cost. */
+static int read_job(struct rundir_job *job, struct allowance *a)
 {
 	char *text;
 	size_t len;
-	int err = 0;
+	int err = rundir_read_most(job->path, job->uid, "job", a->bytes, &text, &len);
 
-	if (!rundir_read(job->path, job->uid, "job", &text, &len)) {
-		err = len ? read_text(job, text, len) : 0;
+	if (!err) {
+		a->bytes -= len;
+		err = len ? read_text(job, text, len, &a->lines) : 0;
 		free(text);
+	} else if (err != -ENOMEM && err != -EFBIG) {
+		err = 0;
 	}
 	if (!err && !job->command)
 		job->command = strdup("");
-	return job->command ? err : -ENOMEM;
+	return err ?: job->command ? 0 : -ENOMEM;
 }
 
 int rundir_parse(struct rundir_job *job, const char *text, size_t len)
 {
+	long lines = LINES_MAX;
 	int err;
 
 	memset(job, 0, sizeof(*job));
-	err = read_text(job, text, len);
+	err = read_text(job, text, len, &lines);
 	if (!err && job->version > RUNDIR_VERSION)
 		err = -EPROTONOSUPPORT;
 	if (!err && (!job->command || !job->ranks || *job->path != '/'))
@@ -570,33 +598,91 @@ int rundir_parse(struct rundir_job *job, const char *text, size_t len)
 	return err;
 }
 
-static int add_job(const char *base, uid_t owner, const char *id, struct rundir_job **jobs, int *n)
+struct list {
+	struct rundir_job *job;
+	int n;
+	unsigned int left_out;
+	struct allowance others;	/* what is left of of_all */
+};
+
+static void drop_last(struct list *l)
 {
-	struct rundir_job *more = realloc(*jobs, (*n + 1) * sizeof(*more)), *job;
-	int lock;
+	struct rundir_job *job = &l->job[--l->n];
+
+	free(job->command);
+	free(job->rank);
+	free(job->proxy);
+	l->left_out++;
+}
+
+/* Only a lack of memory is an error: a job whose file is too much is left out. */
+static int add_job(const char *base, uid_t owner, const char *id, struct list *l, struct allowance *a)
+{
+	struct rundir_job *more = realloc(l->job, (l->n + 1) * sizeof(*more)), *job;
+	int lock, err;
 
 	if (!more)
 		return -ENOMEM;
-	*jobs = more;
-	job = &more[*n];
+	l->job = more;
+	job = &more[l->n];
 	memset(job, 0, sizeof(*job));
 	job->uid = owner;
 	snprintf(job->id, sizeof(job->id), "%.31s", id);
 	if (snprintf(job->path, sizeof(job->path), "%s/%s", base, id) >= (int)sizeof(job->path))
 		return 0;
-	(*n)++;
+	l->n++;
 	lock = try_lock(job->path, owner, 0);
 	job->live = lock == -EWOULDBLOCK;
 	if (lock >= 0)
 		close(lock);
-	return read_job(job);
+	err = read_job(job, a);
+	if (err && err != -ENOMEM) {
+		drop_last(l);
+		err = 0;
+	}
+	return err;
+}
+
+static int add_jobs(const char *base, uid_t owner, DIR *dir, struct list *l)
+{
+	bool own = owner == geteuid();
+	struct allowance of_owner = of_one, each;
+	struct dirent *e;
+	int err = 0;
+
+	for (int n = 0; !err && n < PLACES_MAX && (e = readdir(dir)); n++) {
+		if (!is_id(e->d_name))
+			continue;
+		if (own) {
+			each = (struct allowance){ 1, LINES_MAX, TEXT_MAX };
+			err = add_job(base, owner, e->d_name, l, &each);
+			continue;
+		}
+		each = of_owner;
+		each.lines = each.lines < l->others.lines ? each.lines : l->others.lines;
+		each.bytes = each.bytes < l->others.bytes ? each.bytes : l->others.bytes;
+		if (of_owner.jobs-- <= 0 || l->others.jobs-- <= 0 || each.lines <= 0 || each.bytes <= 0) {
+			l->left_out++;
+			continue;
+		}
+		of_owner.lines -= each.lines;
+		of_owner.bytes -= each.bytes;
+		l->others.lines -= each.lines;
+		l->others.bytes -= each.bytes;
+		err = add_job(base, owner, e->d_name, l, &each);
+		each.lines = each.lines < 0 ? 0 : each.lines;
+		of_owner.lines += each.lines;
+		of_owner.bytes += each.bytes;
+		l->others.lines += each.lines;
+		l->others.bytes += each.bytes;
+	}
+	return err;
 }
 
 /* Does not lock another user's base, whose lock that user can hold for ever. */
-static int list_base(const char *base, uid_t owner, struct rundir_job **jobs, int *n)
+static int list_base(const char *base, uid_t owner, struct list *l)
 {
 	bool own = owner == geteuid();
-	struct dirent *e;
 	struct stat s;
 	int err = 0, fd;
 	DIR *dir;
@@ -610,37 +696,55 @@ static int list_base(const char *base, uid_t owner, struct rundir_job **jobs, in
 		return 0;
 	}
 	dir = opendir(base);
-	while (dir && !err && (e = readdir(dir)))
-		if (is_id(e->d_name))
-			err = add_job(base, owner, e->d_name, jobs, n);
-	if (dir)
+	if (dir) {
+		err = add_jobs(base, owner, dir, l);
 		closedir(dir);
+	}
 	close(fd);
 	return err;
 }
 
 /* A base other than that of this environment: only a lack of memory is an error. */
-static int list_other(const char *base, uid_t owner, struct rundir_job **jobs, int *n)
+static int list_other(const char *base, uid_t owner, struct list *l)
 {
-	return list_base(base, owner, jobs, n) == -ENOMEM ? -ENOMEM : 0;
+	return list_base(base, owner, l) == -ENOMEM ? -ENOMEM : 0;
 }
 
-/* Adds the folders that match the pattern and belong to the user in their name. */
-static int list_places(const char *pattern, const char *scan, bool all, const char *but,
-		       struct rundir_job **jobs, int *n)
+/* The uid behind the beginning of a name, which ends there; false: it is none. */
+static bool uid_in(const char *name, const char *begins, unsigned int *uid)
 {
-	glob_t found = { 0 };
-	unsigned int owner;
-	int err = 0;
+	size_t n = strlen(begins);
+	char *end;
 
-	glob(pattern, 0, NULL, &found);
-	for (size_t i = 0; !err && i < found.gl_pathc; i++) {
-		if (!strcmp(found.gl_pathv[i], but) || sscanf(found.gl_pathv[i], scan, &owner) != 1)
+	if (strncmp(name, begins, n) || !isdigit((unsigned char)name[n]))
+		return false;
+	*uid = strtoul(name + n, &end, 10);
+	return !*end;
+}
+
+/* Adds this user's jobs in DIR/BEGINS UID BEHIND, and those of the others if all are wanted. */
+static int list_places(const char *dir, const char *begins, const char *behind, bool all, const char *but,
+		       struct list *l)
+{
+	char base[PATH_MAX];
+	unsigned int owner;
+	struct dirent *e;
+	int err = 0;
+	DIR *d;
+
+	snprintf(base, sizeof(base), "%s/%s%u%s", dir, begins, geteuid(), behind);
+	if (strcmp(base, but))
+		err = list_other(base, geteuid(), l);
+	d = all && !geteuid() ? opendir(dir) : NULL;
+	for (int n = 0; d && !err && n < PLACES_MAX && (e = readdir(d)); n++) {
+		if (!uid_in(e->d_name, begins, &owner) || owner == geteuid())
 			continue;
-		if (owner == geteuid() || (all && !geteuid()))
-			err = list_other(found.gl_pathv[i], owner, jobs, n);
+		snprintf(base, sizeof(base), "%s/%s%s", dir, e->d_name, behind);
+		if (strcmp(base, but))
+			err = list_other(base, owner, l);
 	}
-	globfree(&found);
+	if (d)
+		closedir(d);
 	return err;
 }
 
@@ -651,28 +755,31 @@ static int by_start(const void *a, const void *b)
 	return x->started_ns < y->started_ns ? -1 : x->started_ns > y->started_ns;
 }
 
-int rundir_list(struct rundir_job **jobs, enum rundir_whose whose)
+int rundir_list(struct rundir_job **jobs, enum rundir_whose whose, unsigned int *left_out)
 {
+	struct list l = { .others = of_all };
 	char base[PATH_MAX];
-	int n = 0, err = base_path(base, sizeof(base));
+	int err = base_path(base, sizeof(base));
 	bool all = whose == RUNDIR_ALL;
 
 	*jobs = NULL;
 	if (!err)
-		err = list_base(base, geteuid(), jobs, &n);
+		err = list_base(base, geteuid(), &l);
 	if (!err && whose != RUNDIR_HERE && !geteuid() && strcmp(base, "/run/singvgpu"))
-		err = list_other("/run/singvgpu", 0, jobs, &n);
+		err = list_other("/run/singvgpu", 0, &l);
 	if (!err && whose != RUNDIR_HERE)
-		err = list_places("/run/user/*/singvgpu", "/run/user/%u/", all, base, jobs, &n) ?:
-		      list_places("/tmp/singvgpu-*", "/tmp/singvgpu-%u", all, base, jobs, &n);
+		err = list_places("/run/user", "", "/singvgpu", all, base, &l) ?:
+		      list_places("/tmp", "singvgpu-", "", all, base, &l);
 	if (err) {
-		rundir_list_free(*jobs, n);
-		*jobs = NULL;
+		rundir_list_free(l.job, l.n);
 		return err;
 	}
-	if (n)
-		qsort(*jobs, n, sizeof(**jobs), by_start);
-	return n;
+	if (l.n)
+		qsort(l.job, l.n, sizeof(*l.job), by_start);
+	*jobs = l.job;
+	if (left_out)
+		*left_out = l.left_out;
+	return l.n;
 }
 
 void rundir_list_free(struct rundir_job *jobs, int n)

@@ -14,7 +14,7 @@
  *
  * Functions that create, list or sweep hold a lock on BASE, so none of them sees a folder without
  * its lock. Folders of other users are only shown (`ps -a`): we wait for no lock in them, open
- * their files without blocking, and close at once what is no regular file.
+ * their files without blocking, close at once what is no regular file, and read no more than a limit.
  */
 #ifndef RUNDIR_H
 #define RUNDIR_H
@@ -91,8 +91,12 @@ int rundir_create_as(struct rundir *d, const char *path);
  * or -errno, and sets errno.
  */
 int rundir_open(const char *dir, uid_t owner, const char *name, int flags);
-/* Reads such a file; the caller frees *text, which has a NUL behind its len bytes. 0 or -errno. */
+/*
+ * Reads such a file; the caller frees *text, which has a NUL behind its len bytes. 0 or -errno; -EFBIG: it has more than
+ * `most` bytes (rundir_read: 16 MiB).
+ */
 int rundir_read(const char *dir, uid_t owner, const char *name, char **text, size_t *len);
+int rundir_read_most(const char *dir, uid_t owner, const char *name, size_t most, char **text, size_t *len);
 /* A new file, with which rundir_commit replaces name, or which rundir_drop removes. NULL: errno. rundir_commit: 0 or -errno. */
 FILE *rundir_begin(const char *dir, const char *name);
 int rundir_commit(const char *dir, const char *name, FILE *out);
@@ -102,8 +106,8 @@ void rundir_drop(const char *dir, const char *name, FILE *out);
 int rundir_write(const struct rundir *d, const struct rundir_job *job);
 
 /*
- * Parses a job file's text; rundir_list_free(job, 1) frees job. 0, -ENOMEM, -EBADMSG, or -EPROTONOSUPPORT: it is of
- * a later version, job->version.
+ * Parses a job file's text; rundir_list_free(job, 1) frees job. 0, -ENOMEM; -EBADMSG, -EFBIG: it is none that this
+ * program writes; -EPROTONOSUPPORT: it is of a later version, job->version.
  */
 int rundir_parse(struct rundir_job *job, const char *text, size_t len);
 
@@ -113,8 +117,12 @@ enum rundir_whose {
 	RUNDIR_ALL,		/* for root: jobs of all users */
 };
 
-/* Lists jobs, oldest first; stale ones have live = false. Returns their number or -errno. */
-int rundir_list(struct rundir_job **jobs, enum rundir_whose whose);
+/*
+ * Lists jobs, oldest first; stale ones have live = false. Returns their number or -errno. Files of other users are read
+ * up to a limit, in number, bytes and lines: *left_out (or NULL) gets the number of jobs beyond it, and of those whose
+ * file is none.
+ */
+int rundir_list(struct rundir_job **jobs, enum rundir_whose whose, unsigned int *left_out);
 void rundir_list_free(struct rundir_job *jobs, int n);
 
 /* The command as one line, quoted for a shell; malloc'ed, or NULL. */

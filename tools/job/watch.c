@@ -74,15 +74,30 @@ const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct upr
 	return stat->state < 4 ? names[stat->state] : "?";
 }
 
+/* Bytes of the character at s, which may be shown; 0: it is a control character, or no UTF-8. */
+static int shown(const unsigned char *s)
+{
+	int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+
+	if (s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && s[1] < 0xa0))
+		return 0;
+	for (int i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
 char *watch_clip(char *buf, size_t size, const char *text)
 {
-	size_t i;
+	size_t at = 0;
 
-	for (i = 0; i + 1 < size && text[i]; i++)
-		buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
 	/* not in the middle of a character */
-	while (text[i] && i && (text[i] & 0xc0) == 0x80)
-		i--;
-	buf[i] = 0;
+	for (int n; *text && at + (n = shown((const unsigned char *)text)) < size && at + 1 < size; text += n ?: 1) {
+		if (!n)
+			buf[at++] = '?';
+		memcpy(buf + at, text, n);
+		at += n;
+	}
+	buf[at] = 0;
 	return buf;
 }

@@ -8,7 +8,8 @@
  *              └ queries: answered locally         └ staging and long replies: arena.c
  *
  * All of this is a cache: the truth lies in the channel. Functions return 0 or a CUresult unless
- * they say otherwise. Nothing here exits, aborts, or prints unless SINGVGPU_LOG asks for it.
+ * they say otherwise. Nothing here exits, aborts, or prints unless SINGVGPU_LOG asks for it, but for one
+ * line on stderr for each function that is refused (log.h).
  *
  * Locks are struct lock (lock.h), taken in the order of enum lock_rank. They are in the `locks` of
  * the process or of a session; a thread never holds locks of two sessions. No lock is held where a
@@ -85,11 +86,12 @@ enum session_state {
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
+ *   send.c: said - a refusal is told of once in the process
  *   core.c: failed - who knows of failures is the other library, which is there once
  *   nccl/core.c: core - the other library is there once
  *   nccl/comm.c: lock all unused numbers once - a communicator's number is unique in the process
  *   nccl/group.c: group - a group is a thread's
- *   nccl/error.c: lock last - ncclGetLastError is the process's
+ *   nccl/error.c: lock last said - ncclGetLastError is the process's; as send.c's
  *   nccl/id.c: used - by device
  *   nccl/leave.c: lock places watched process left - by device; a process exits once
  *   nccl/param.c: keys - constants

@@ -91,7 +91,7 @@ API CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice dev)
 		*mask = d->luid_mask;
 		return CUDA_SUCCESS;
 	}
-	return sv_unsupported("cuDeviceGetLuid", "Windows alone has LUIDs");
+	return sv_absent("cuDeviceGetLuid", "Windows alone has LUIDs");
 }
 
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)

@@ -4,6 +4,7 @@
  */
 #include "capture.h"
 #include "client.h"
+#include "log.h"
 #include "ring_post.h"
 
 #include <errno.h>
@@ -381,6 +382,15 @@ void *sv_scratch(uint64_t len)
 }
 
 int sv_unsupported(const char *name, const char *reason)
+{
+	static const char *said[LOG_REFUSALS];
+
+	client_log("%s is not supported: %s", name, reason);
+	log_refusal(said, name, reason);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int sv_absent(const char *name, const char *reason)
 {
 	client_log("%s is not supported: %s", name, reason);
 	return CUDA_ERROR_NOT_SUPPORTED;

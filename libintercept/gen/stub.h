@@ -70,7 +70,12 @@ void *sv_scratch(uint64_t len);
  */
 int sv_per_thread(int on);
 
-/* Logs a call that is not supported, and returns the result for the program. */
+/*
+ * sv_unsupported: says on stderr, once for each name, that a call is not supported, and returns the result
+ * for the program. The strings are constants. sv_absent: says so in the log alone, of what NVIDIA's driver
+ * may lack, too, so that programs try it.
+ */
 int sv_unsupported(const char *name, const char *reason);
+int sv_absent(const char *name, const char *reason);
 
 #endif

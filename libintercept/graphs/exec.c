@@ -1182,8 +1182,13 @@ CUresult exec_set(CUgraphExec h, CUgraphNode hNode, const CUgraphNodeParams *p)
 	if (!r && p->type == CU_GRAPH_NODE_TYPE_KERNEL)
 		r = work_take_attrs(&v.p[0].next.w, &n->w);
 	work_free(&w);
-	if (!r)
-		return graph_unlock(apply(x, &v, NULL));
+	if (!r) {
+		r = graph_unlock(apply(x, &v, NULL));
+		if (r == CUDA_ERROR_NOT_SUPPORTED)
+			sv_unsupported("a change of a copy in an executable graph",
+				       "it has other sides than before; instantiate the graph again");
+		return r;
+	}
 	for (size_t i = 0; i < v.n; i++)
 		work_free(&v.p[i].next.w);
 	free(v.p);

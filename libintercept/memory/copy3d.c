@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define PIPELINE 4		/* pieces in flight to pageable memory */
+#define FORMAT	"the driver alone knows the array's format; use cuMemcpy3D"
 #define PITCH	512ull		/* alignment of cuMemAllocPitch's pitch */
 
 enum place { PAGEABLE, PINNED, DEVICE, ARRAY };
@@ -584,7 +585,7 @@ static CUresult run_init(struct run *r)
 		return CUDA_SUCCESS;
 	TRY(array_find(r->array, &a));
 	r->row = a->d.Width * a->bytes;
-	return r->row ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	return r->row ? CUDA_SUCCESS : sv_unsupported("a copy of an array's bytes", FORMAT);
 }
 
 /* How much of len is one rectangle on this side: part of a row, or whole rows. */
@@ -774,7 +775,7 @@ static CUresult operand_element(const CUmemcpy3DOperand *o, uint64_t *out)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(array_find(o->op.array.array, &a));
 	*out = a->bytes;
-	return a->bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	return a->bytes ? CUDA_SUCCESS : sv_unsupported("cuMemcpy3DBatchAsync", FORMAT);
 }
 
 static CUresult copy_op(const CUDA_MEMCPY3D_BATCH_OP *o, struct stream *s)

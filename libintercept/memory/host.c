@@ -143,9 +143,8 @@ API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned in
 		*out = host_moved(&m, sv_u64(p));
 		if (*out)
 			return CUDA_SUCCESS;
-		client_log("cuMemHostGetDevicePointer of registered memory is not supported: "
-			   "it is no whole pages of private memory; allocate it by cuMemHostAlloc");
-		return CUDA_ERROR_NOT_SUPPORTED;
+		return sv_unsupported("cuMemHostGetDevicePointer of registered memory",
+				      "it is no whole pages of private memory; allocate it by cuMemHostAlloc");
 	}
 	if (!memory_find(sv_u64(p), &m) || (m.kind != MEMORY_HOST && m.kind != MEMORY_MANAGED))
 		return CUDA_ERROR_INVALID_VALUE;

@@ -324,7 +324,7 @@ API CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool,
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemPoolExportToShareableHandle", BY_FD);
+		return sv_absent("cuMemPoolExportToShareableHandle", BY_FD);
 	TRY(pool_key(pool, false, f.key));
 	fd = memfd_create("singvgpu-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
@@ -348,7 +348,7 @@ API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle,
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemPoolImportFromShareableHandle", BY_FD);
+		return sv_absent("cuMemPoolImportFromShareableHandle", BY_FD);
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS || pread(fd, &f, sizeof(f), 0) != sizeof(f) ||
 	    f.magic != POOL_MAGIC || f.version != SV_IPC_VERSION)

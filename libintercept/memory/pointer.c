@@ -180,8 +180,8 @@ API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute a, CUdevicept
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (a == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-		return sv_unsupported("CU_POINTER_ATTRIBUTE_P2P_TOKENS",
-				      "device memory is not in this process");
+		return sv_absent("CU_POINTER_ATTRIBUTE_P2P_TOKENS",
+				 "device memory is not in this process");
 	if (!know(addr, &k))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (is_u64(a)) {

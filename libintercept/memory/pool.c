@@ -788,8 +788,8 @@ API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemPoolCreate",
-				      "pools are shared with other processes by file descriptors alone");
+		return sv_absent("cuMemPoolCreate",
+				 "pools are shared with other processes by file descriptors alone");
 	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return sv_unsupported("cuMemPoolCreate", "a pool is of device memory");
 	if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)

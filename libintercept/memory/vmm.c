@@ -241,7 +241,7 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t len,
 	TRY(session_check());
 	TRY(check_prop(prop));
 	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemCreate", BY_FD);
+		return sv_absent("cuMemCreate", BY_FD);
 	__atomic_store_n(&process.used, true, __ATOMIC_RELAXED);
 	TRY(session_make(prop->location.id, &s));
 	ON(s);
@@ -394,7 +394,7 @@ API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandl
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemExportToShareableHandle", BY_FD);
+		return sv_absent("cuMemExportToShareableHandle", BY_FD);
 	lock_take(&process.locks.vmm);
 	p = held(handle);
 	if (p && !(p->prop.requestedHandleTypes & type))
@@ -429,7 +429,7 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(session_check());
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return sv_unsupported("cuMemImportFromShareableHandle", BY_FD);
+		return sv_absent("cuMemImportFromShareableHandle", BY_FD);
 	TRY(new_handle(&h));
 	a.handle = h->o.handle;
 	rc = share(SV_OP_cuMemImportFromShareableHandle, &a, &in);

@@ -114,7 +114,7 @@ static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAt
 			break;
 		default:
 			if (!(sv_attr_of(a->id) & SV_ATTR_LAUNCH))
-				return CUDA_ERROR_NOT_SUPPORTED;
+				return sv_unsupported("cuLaunchKernelEx", "it has an attribute that is not known");
 		}
 		memset(&to[l->head.attrs], 0, sizeof(*to));
 		to[l->head.attrs].id = a->id;

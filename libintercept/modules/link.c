@@ -58,10 +58,8 @@ static CUresult add_input(struct link *l, CUjitInputType type, const void *data,
 {
 	struct input *in;
 
-	if (type > CU_JIT_INPUT_OBJECT) {
-		client_log("cuLinkAdd: libraries and LTO code are not supported");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
+	if (type > CU_JIT_INPUT_OBJECT)
+		return sv_unsupported("cuLinkAdd", "libraries and LTO code are not linked; nvcc does that");
 	in = malloc(sizeof(*in) + len);
 	if (!in)
 		return CUDA_ERROR_OUT_OF_MEMORY;

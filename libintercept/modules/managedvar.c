@@ -49,9 +49,8 @@ static CUresult map_pages(uint64_t addr, uint64_t len)
 		if (mmap((void *)at, page, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0) == (void *)at)
 			continue;
-		client_log("a __managed__ variable is at %#lx, which this process uses otherwise",
-			   (long)at);
-		return CUDA_ERROR_NOT_SUPPORTED;
+		client_log("a __managed__ variable is at %#lx", (long)at);
+		return sv_unsupported("a __managed__ variable", "this process uses its address otherwise");
 	}
 	return CUDA_SUCCESS;
 }

@@ -870,7 +870,7 @@ static CUresult bring_managed(struct image *im, uint16_t op, struct sv_by_name *
 	CUresult rc;
 
 	if (g->len > UINT32_MAX)
-		return CUDA_ERROR_NOT_SUPPORTED;
+		return sv_unsupported("a __managed__ variable", "it has more than 4 GiB");
 	bytes = arena_reply(g->len, &a->info);
 	if (!bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "nccl_i.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -123,5 +124,8 @@ API const char *ncclGetLastError(ncclComm_t comm)
 LOCAL int sv_unsupported(const char *name, const char *reason);
 int sv_unsupported(const char *name, const char *reason)
 {
+	static const char *said[LOG_REFUSALS];
+
+	log_refusal(said, name, reason);
 	return failed(ncclInvalidUsage, "%s is not supported: %s", name, reason);
 }

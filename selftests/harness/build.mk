@@ -79,8 +79,15 @@ run-check-vm: tests
 	@$(RUN_TESTS) $(call timed,$(VM_PROGRAMS)) $(ours)
 run-check-san:
 	@$(RUN_TESTS) $(call timed,$(SAN_PROGRAMS)) $(ours)
+# It takes hours, so it goes on where the last one of the same sources was stopped; ANEW=1 begins anew.
+LONG_DONE := $(B)/logs/check-long.done
 run-check-long: tests
-	@$(RUN_TESTS) $(call timed,$(LONG_TESTS)) $(ours)
+	@mkdir -p $(B)/logs
+	@$(if $(ANEW),rm -f $(LONG_DONE))
+	@$(subst -x 3,-x 3 -r $(LONG_DONE) -k $$({ git ls-files -z || \
+		find . -path ./$(BUILD) -prune -o -type f -print0; } 2>/dev/null | sort -z | \
+		xargs -0 cat 2>/dev/null | sha256sum | cut -c 1-32), \
+		$(RUN_TESTS)) $(call timed,$(LONG_TESTS)) $(ours)
 run-check-full: tests
 	@$(RUN_TESTS) $(call timed,$(HOST_TESTS) $(FULL_TESTS)) $(ours)
 

@@ -118,6 +118,24 @@ TEST(full_pipe)
 	EXPECT_EQ(m.way, MESSAGE_OWN);
 }
 
+/* While lines are missing no later one comes before their count, though there is room again. */
+TEST(behind_lines_left_out)
+{
+	int p[2], lines, left_out, n, more;
+
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	put_lines(0, LINES);
+	for (n = 0; n < 1 << 17; n += more) {
+		more = read(p[0], text + n, 4096);
+		ASSERT_GT(more, 0);
+	}
+	put_lines(LINES, LINES + 3);
+	read_all(p[0], text + n, sizeof(text) - n);
+	check_lines(_metadata, text, &lines, &left_out);
+	EXPECT_EQ(lines + left_out, LINES + 3);
+}
+
 /* As behind `sudo`: the pipe is of another user, and cannot be opened anew. */
 TEST(pipe_of_another_user)
 {

@@ -104,10 +104,11 @@ nap()
 	read -rt "$1" <>"$tmp/nap" || :
 }
 
-# wait_for SECONDS COMMAND...: until it succeeds. On a busy machine all may take a minute.
+# wait_for SECONDS COMMAND...: until it succeeds. On a busy machine all may take minutes: a time says when a
+# test is given up, never what is right.
 wait_for()
 {
-	local i n=$((($1 > 60 ? $1 : 60) * 50))
+	local i n=$((($1 > 240 ? $1 : 240) * 50))
 	shift
 	for ((i = 0; i < n; i++)); do
 		! "$@" >/dev/null 2>&1 || return 0

@@ -192,7 +192,8 @@ TEST_F(robust, who_waits_for_the_dead_gets_it)
 	waitpid(dead, NULL, 0);
 	ASSERT_EQ(waitpid(heir, &status, 0), heir);
 	EXPECT_EQ(WEXITSTATUS(status), EOWNERDEAD);
-	EXPECT_LT(now_us() - killed, 1000000);
+	/* A waiter that was not woken looks again much later than a busy machine lets it run. */
+	EXPECT_LT(now_us() - killed, 60000000);
 	EXPECT_EQ(robust_take(&self->all->lock), 0);
 	robust_give(&self->all->lock);
 }

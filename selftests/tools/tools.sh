@@ -27,7 +27,7 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 # run [OPTION...] -- COMMAND: the job, limited in time; stdout, stderr and status go to $out, $err, $rc.
 run()
 {
-	timeout -k 5 30 "$tool" run "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+	timeout -k 5 200 "$tool" run "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 	rc=$?
 	out=$(tr -d '\0' <"$tmp/out") err=$(<"$tmp/err")
 }

@@ -198,6 +198,7 @@ static void info(struct sv_session *s)
 	memcpy(i.channel_id, ring_id(s->ring), 16);
 	memcpy(i.home, s->home.id, sizeof(i.home));
 	i.seat = comm_seat(&seat) ? (int32_t)seat : -1;
+	i.logical = s->shared->device + 1;
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
 	reply(&i.r, sizeof(i), op, -1);

@@ -32,6 +32,8 @@ static const struct option longs[] = {
 	{ "socket", required_argument, NULL, 's' },
 	{ "driver", required_argument, NULL, 'd' },
 	{ "device", required_argument, NULL, 'n' },
+	{ "map", required_argument, NULL, 'm' },
+	{ "sharers", required_argument, NULL, 'a' },
 	{ "budget", required_argument, NULL, 'b' },
 	{ "stat", required_argument, NULL, 'S' },
 	{ "log", required_argument, NULL, 'l' },
@@ -51,7 +53,7 @@ static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
-	"                      [--reduction tree|nccl]\n"
+	"                      [--reduction tree|nccl] [--map N,N,...] [--sharers N,N,...]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -77,6 +79,21 @@ static int number(const char *text, uint64_t *v)
 	return errno || p == text || *p || *text == '-' ? -EINVAL : 0;
 }
 
+/* "N,N,…", of each device, the largest being `most`. */
+static int numbers(char *text, uint16_t to[SV_DEVICES_MAX], uint64_t most)
+{
+	char *save = NULL, *word = strtok_r(text, ",", &save);
+	uint64_t v;
+	int n = 0;
+
+	for (; word; word = strtok_r(NULL, ",", &save)) {
+		if (n == SV_DEVICES_MAX || number(word, &v) || v > most)
+			return -EINVAL;
+		to[n++] = v;
+	}
+	return n == SV_DEVICES_MAX ? 0 : -EINVAL;
+}
+
 static int parse(int argc, char **argv, struct options *o)
 {
 	uint64_t v;
@@ -96,6 +113,13 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'n':
 			bad = number(optarg, &v) || v >= SV_DEVICES_MAX;
 			o->session.device = v;
+			break;
+		case 'm':
+			bad = numbers(optarg, o->session.map, SV_DEVICES_MAX - 1);
+			o->session.mapped = true;
+			break;
+		case 'a':
+			bad = numbers(optarg, o->session.sharers, UINT16_MAX);
 			break;
 		case 'b':
 			bad = number(optarg, &o->session.budget);

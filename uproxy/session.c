@@ -170,20 +170,36 @@ void session_describe(struct hal *h, int i, struct sv_device *d)
 		d->attr_ok[a] = !h->drv.cuDeviceGetAttribute(&d->attr[a], a, i);
 }
 
-static uint64_t grant(struct sv_session *s, uint64_t asked)
+/*
+ * The ranks that share a device have equal parts of all of it, so that their budgets add up to what it has; who comes later
+ * may find less. One that has it alone gets what is free.
+ */
+static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 {
 	size_t free = 0, total = 0;
-	uint64_t spare;
+	uint64_t spare, most;
 
 	if (asked)
 		return asked & ~(SV_GRANULE - 1);
 	if (!s->hal.drv.cuMemGetInfo_v2 || s->hal.drv.cuMemGetInfo_v2(&free, &total))
 		return 0;
 	spare = free / 32 < SPARE_MAX ? free / 32 : SPARE_MAX;
-	return (free - spare) & ~(SV_GRANULE - 1);
+	most = free - spare;
+	if (sharers > 1 && (total - spare) / sharers < most)
+		most = (total - spare) / sharers;
+	return most & ~(SV_GRANULE - 1);
 }
 
-static void fill_shared(struct sv_session *s)
+/* The driver's device of a number of the client's. */
+static int physical(const struct sv_session *s, const struct session_options *o, int logical)
+{
+	int n = o->mapped ? o->map[logical] : logical;
+
+	/* Of a job from another host: it has devices that are not here, and no session on them. */
+	return o->mapped && n >= s->hal.devices && s->hal.devices ? s->hal.dev : n;
+}
+
+static void fill_shared(struct sv_session *s, const struct session_options *o, int logical)
 {
 	struct sv_shared *sh = s->shared;
 	struct hal *h = &s->hal;
@@ -196,7 +212,9 @@ static void fill_shared(struct sv_session *s)
 	sh->budget = s->budget;
 	sh->arena_first = s->arena_first;
 	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;
-	sh->device = h->dev;
+	if (sh->devices <= (uint32_t)logical)
+		sh->devices = logical + 1;
+	sh->device = logical;
 	if (h->drv.cuCtxGetStreamPriorityRange)
 		h->drv.cuCtxGetStreamPriorityRange(&sh->priority_least, &sh->priority_greatest);
 	for (int i = 0; i < 16; i++) {
@@ -206,7 +224,7 @@ static void fill_shared(struct sv_session *s)
 			sh->limit[i] = v;
 	}
 	for (uint32_t i = 0; i < sh->devices; i++)
-		session_describe(h, i, &sh->dev[i]);
+		session_describe(h, physical(s, o, i), &sh->dev[i]);
 	__atomic_store_n(&sh->magic, SV_SHARED_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -320,7 +338,7 @@ int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 	if (s->hal.count_kernels)
 		s->hal.count_kernels(&s->stat->kernels);
 	rc = try_windows(s, w, n, why);
-	started = hal_start(&s->hal, device < 0 ? o->device : device, why);
+	started = hal_start(&s->hal, device, why);
 	if (started)
 		return started;
 	/* Some drivers reserve addresses for a context alone. */
@@ -351,15 +369,16 @@ int session_print(struct sv_session *s, bool restored, struct why *why)
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, int home, struct why *why)
 {
+	int rc = check_connect(con, why), n, logical = con->device < 0 ? o->device : con->device;
 	struct sv_window w[CANDIDATES_MAX];
-	int rc = check_connect(con, why), n;
 
 	if (rc)
 		return rc;
 	n = candidates(o, con, w);
 	if (!n)
 		return why_set(why, -EADDRNOTAVAIL, "all places for another device window are taken");
-	rc = uproxy_session_device(s, o, w, n, !o->windows && !con->others, con->device, why);
+	rc = uproxy_session_device(s, o, w, n, !o->windows && !con->others,
+				   o->mapped ? o->map[logical] : logical, why);
 	if (!rc)
 		rc = open_channel(s, o->backend, con, why);
 	if (rc)
@@ -367,7 +386,7 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
-	s->budget = grant(s, o->budget);
-	fill_shared(s);
+	s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
+	fill_shared(s, o, logical);
 	return session_print(s, false, why);
 }

@@ -90,7 +90,10 @@ struct session_options {
 	struct sv_window window[SV_WINDOWS_MAX];	/* tried in turn; none: the usual ones */
 	int windows;
 	enum ring_backend backend;
-	int device;			/* if the client asks for none (-1) */
+	int device;			/* the client's number, if it asks for none (-1) */
+	/* tools/job/seating.h: the driver's devices by the client's numbers, and how many ranks share each of the driver's */
+	uint16_t map[SV_DEVICES_MAX], sharers[SV_DEVICES_MAX];
+	bool mapped;			/* else both have the same numbers */
 };
 
 /*

@@ -26,8 +26,14 @@ $(TOOL_FACTS): selftests/tools/facts.c $(patsubst %.c,$(B)/%.o,$(filter-out tool
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
 HOST_TESTS += $(TOOL_FACTS)
 
+TOOL_SEATING := $(B)/selftests/tools/seating
+$(TOOL_SEATING): selftests/tools/seating.c tools/job/seating.c | $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Itools/job -MMD -MP -o $@ $(filter %.c,$^) $(LDFLAGS)
+HOST_TESTS += $(TOOL_SEATING)
+
 FUZZ_PARTS := $(BUILD)/selftests/tools/fuzz_parts
-$(FUZZ_PARTS): selftests/tools/fuzz_parts.c tools/ckpt/facts.c tools/history/parse.c tools/job/rundir.c \
+$(FUZZ_PARTS): selftests/tools/fuzz_parts.c tools/ckpt/facts.c tools/history/parse.c tools/job/rundir.c tools/job/seating.c \
 		uproxy/ckpt/files/list.c uproxy/ckpt/files/check.c selftests/harness/fuzz.h
 	@mkdir -p $(@D)
 	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter $(WERROR) $(TOOL_CFLAGS) \

@@ -35,6 +35,7 @@ static const struct option longs[] = {
 	{ "trace", required_argument, NULL, 't' },  { "backend", required_argument, NULL, 'b' },
 	{ "control", required_argument, NULL, 'c' }, { "window", required_argument, NULL, 'w' },
 	{ "board", required_argument, NULL, 'o' }, { "seat", required_argument, NULL, 'e' },
+	{ "map", required_argument, NULL, 'm' }, { "sharers", required_argument, NULL, 'a' },
 	{ 0 },
 };
 

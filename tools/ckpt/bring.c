@@ -210,6 +210,40 @@ static void bring_past(const struct bring *b, const char *rundir)
 	free(data);
 }
 
+/*
+ * The table as the job had it, with the devices that are asked for. Of a checkpoint without one, as 8f2437f wrote it, all
+ * numbers are the driver's, and a rank's first session is on its first device.
+ */
+static int seat(struct bring *b)
+{
+	struct seating *t = &b->seating;
+	bool none = !b->was->seating.ranks;
+
+	if (none)
+		seating_make(t, b->was->ranks, 1);
+	else
+		*t = b->was->seating;
+	if (t->ranks != b->was->ranks) {
+		say("checkpoint %s: its part 'job' is damaged: places of %d ranks, and %d ranks", b->id, t->ranks,
+		    b->was->ranks);
+		return -EBADMSG;
+	}
+	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
+		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
+	seating_instead(t, &b->o.where.on);
+	for (int i = 0; i < b->facts.proxies; i++) {
+		const struct ckpt_proxy *p = &b->facts.proxy[i];
+		int device = seating_device(&b->o.where.on, p->rank, p->info.device.ordinal);
+
+		if (device >= SEATING_DEVICES) {
+			say("checkpoint %s cannot be restored: rank %d has no device %d", b->id, p->rank, device);
+			return -EINVAL;
+		}
+		seating_move(t, p->rank, facts_logical(p), device);
+	}
+	return 0;
+}
+
 int bring_open(struct bring *b, const struct bring_options *o)
 {
 	struct why why = { 0 };
@@ -237,13 +271,13 @@ int bring_open(struct bring *b, const struct bring_options *o)
 		return err;
 	}
 	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
-	err = read_facts(b) ?: read_job(b);
+	err = read_facts(b) ?: read_job(b) ?: seat(b);
 	if (err) {
 		bring_close(b);
 		return err;
 	}
 	find_parts(b);
-	b->restore = (struct job_restore){ .was = b->was, .proxies = bring_proxies,
+	b->restore = (struct job_restore){ .was = b->was, .seating = &b->seating, .proxies = bring_proxies,
 					   .tree = bring_tree, .go = bring_go, .arg = b };
 	return 0;
 }
@@ -378,7 +412,7 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 }
 
 /* "OLD=NEW,OLD=NEW" */
-static int parse_instead(const char *text, struct bring_where *w)
+static int parse_instead(const char *text, struct seating_where *w)
 {
 	unsigned int from, to;
 	int n;
@@ -397,7 +431,7 @@ static int parse_instead(const char *text, struct bring_where *w)
 }
 
 /* "N,N,N" */
-static int parse_ranks(const char *text, struct bring_where *w)
+static int parse_ranks(const char *text, struct seating_where *w)
 {
 	unsigned int device;
 	int n;
@@ -422,25 +456,11 @@ int bring_where_parse(const char *text, struct bring_where *w)
 
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
-	new.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.first);
-	err = new.all ? 0 : strchr(text, '=') ? parse_instead(text, &new) : parse_ranks(text, &new);
+	new.on.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.on.first);
+	err = new.on.all ? 0 : strchr(text, '=') ? parse_instead(text, &new.on) : parse_ranks(text, &new.on);
 	if (!err)
 		*w = new;
 	return err;
-}
-
-/* The device of a proxy that was on this one. */
-static int device_of(const struct bring_where *w, const struct ckpt_proxy *p)
-{
-	int was = p->info.device.ordinal;
-
-	if (w->all)
-		return w->first + p->rank;
-	if (w->ranks)
-		return w->rank[p->rank];
-	if (was >= 0 && was < (int)sizeof(w->instead) && w->instead[was])
-		return w->instead[was] - 1;
-	return was;
 }
 
 static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
@@ -461,7 +481,7 @@ static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 	req->window = p->info.window;
 	req->window_len = p->info.window_len;
 	req->budget = b->facts.proxy[i].info.budget;
-	req->ordinal = device_of(&b->o.where, p);
+	req->ordinal = seating_physical(&b->seating, p->rank, facts_logical(p));
 }
 
 /* The proxy whose channel has the arena of this one's session, or -1: its own has; or -EBADMSG. */
@@ -489,10 +509,10 @@ static int restore_proxy(struct bring *b, struct job *job, int i, struct why *wh
 
 	if (home == -EBADMSG)
 		return why_set(why, home, "the checkpoint lacks the session whose arena it uses");
-	if (b->o.where.ranks && p->rank >= b->o.where.ranks)
+	if (b->o.where.on.ranks && p->rank >= b->o.where.on.ranks)
 		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d",
-			       b->o.where.ranks, b->was->ranks);
-	if (home >= 0 && (b->o.where.all || b->o.where.ranks))
+			       b->o.where.on.ranks, b->was->ranks);
+	if (home >= 0 && (b->o.where.on.all || b->o.where.on.ranks))
 		return why_set(why, -EINVAL, "the process works on several devices: name them all "
 			       "(OLD=NEW,OLD=NEW)");
 	fd = reach(b, job, i, why);

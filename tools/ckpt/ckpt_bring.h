@@ -18,11 +18,7 @@
 /* Onto which devices. All zero: each proxy's former one. */
 struct bring_where {
 	char text[1024];	/* as it was parsed */
-	bool all;		/* rank R gets device `first` + R */
-	long first;
-	uint8_t instead[16];	/* by former device: the new one plus 1, or 0: the same */
-	int ranks;		/* not 0: rank R < ranks gets device rank[R] */
-	uint8_t rank[JOB_RANKS_MAX];
+	struct seating_where on;
 };
 
 /*
@@ -50,6 +46,7 @@ struct bring {
 	struct store_checkpoint *checkpoint;
 	struct ckpt_facts facts;
 	struct rundir_job *was;
+	struct seating seating;	/* who sits where from now on */
 	struct criu criu;
 	struct phases ps;
 	int hold;		/* fd of conductor.lock: keeps other conductors away */

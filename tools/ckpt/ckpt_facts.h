@@ -93,6 +93,9 @@ char *facts_write(const struct ckpt_facts *f, size_t *len);
 int facts_read(struct ckpt_facts *f, const char *text, size_t len);
 void facts_free(struct ckpt_facts *f);
 
+/* The number that the proxy's client has for its device. */
+int facts_logical(const struct ckpt_proxy *p);
+
 /*
  * Do the facts belong to each other, and to the job, which is that of f->job? Ranks, seats, windows. 0, or -EBADMSG and
  * *why.

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ckpt_facts.h"
-#include "job.h"
+#include "rundir.h"
 #include "tool_i.h"
 
 /* ------------------------------------------------------------------------------- words */
@@ -115,10 +115,11 @@ static const struct {
 	MEMBER(ULONG, info.mapped), MEMBER(ULONG, info.pinned), MEMBER(ULONG, info.arena_len),
 	MEMBER(TEXT, info.backend), MEMBER(HEX, info.channel_id), MEMBER(UINT, info.generation),
 	MEMBER(ULONG, info.fd_dev), MEMBER(ULONG, info.fd_ino), MEMBER(TEXT, info.inherit),
-	MEMBER(HEX, info.home), MEMBER(INT, info.seat), MEMBER(HEX, comms),
+	MEMBER(HEX, info.home), MEMBER(INT, info.seat), MEMBER(HEX, comms), MEMBER(UINT, info.logical),
 };
 
 #define N_MEMBERS ((int)(sizeof(members) / sizeof(members[0])))
+#define N_OLDER	(N_MEMBERS - 1)		/* of 8f2437f, without info.logical */
 
 static void put_proxy(FILE *out, const struct ckpt_proxy *p)
 {
@@ -148,10 +149,10 @@ static void put_proxy(FILE *out, const struct ckpt_proxy *p)
 	putc('\n', out);
 }
 
-static int get_proxy(struct ckpt_proxy *p, char *const *word)
+static int get_proxy(struct ckpt_proxy *p, char *const *word, int words)
 {
 	memset(p, 0, sizeof(*p));
-	for (int i = 0; i < N_MEMBERS; i++) {
+	for (int i = 0; i < N_MEMBERS && i < words; i++) {
 		void *m = (char *)p + members[i].at;
 		char *end = "";
 
@@ -349,9 +350,9 @@ static int read_line(struct ckpt_facts *f, char **w, int n)
 		return read_port(f, w);
 	else if (n == 6 && !strcmp(w[0], "connection"))
 		return read_connection(f, w);
-	else if (n > N_MEMBERS && !strcmp(w[0], "proxy")) {
+	else if (n > N_OLDER && !strcmp(w[0], "proxy")) {
 		p = grow(&f->proxy, &f->proxies, sizeof(*p));
-		return p ? get_proxy(p, w + 1) : -ENOMEM;
+		return p ? get_proxy(p, w + 1, n - 1) : -ENOMEM;
 	}
 	return 0;
 }
@@ -388,6 +389,11 @@ int facts_read(struct ckpt_facts *f, const char *text, size_t len)
 	return err;
 }
 
+int facts_logical(const struct ckpt_proxy *p)
+{
+	return p->info.logical ? (int)p->info.logical - 1 : p->info.device.ordinal;
+}
+
 /* The same rank's proxy, or the same seat, twice. */
 static bool is_twice(const struct ckpt_facts *f, int i)
 {
@@ -402,7 +408,7 @@ static bool is_twice(const struct ckpt_facts *f, int i)
 
 int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct why *why)
 {
-	if (job->ranks < 1 || job->ranks > JOB_RANKS_MAX)
+	if (job->ranks < 1 || job->ranks > SEATING_RANKS)
 		return why_set(why, -EBADMSG, "it has %d ranks", job->ranks);
 	if (f->proxies > CTL_SEATS)
 		return why_set(why, -EBADMSG, "it has %d proxies", f->proxies);
@@ -416,7 +422,8 @@ int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct
 		if (info->seat < -1 || info->seat >= (int)CTL_SEATS || is_twice(f, i))
 			return why_set(why, -EBADMSG, "its proxy %d has the seat %d, or is there twice", i,
 				       info->seat);
-		if (info->window + info->window_len < info->window || info->device.ordinal < 0)
+		if (info->window + info->window_len < info->window || info->device.ordinal < 0 ||
+		    info->device.ordinal >= SEATING_DEVICES || info->logical > SEATING_DEVICES)
 			return why_set(why, -EBADMSG, "its proxy %d has the device %d, and a window of %llu bytes at "
 				       "%#llx", i, info->device.ordinal, (unsigned long long)info->window_len,
 				       (unsigned long long)info->window);

@@ -25,7 +25,7 @@
 #define OTHER_LINES	256		/* ... and of these lines of it, the first */
 #define CREATION	"creation"	/* of the communicator: its kind as an operation */
 
-_Static_assert(COMMS_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
+_Static_assert(COMMS_SEATS == BOARD_SEATS && SEATING_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
 
 struct comms_stood {
 	uint64_t born, since_ns;
@@ -64,18 +64,10 @@ void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
 	}
 }
 
-int comms_seat(struct comms *c, int seat)
+void comms_seat(struct comms *c, int seat)
 {
-	unsigned int i = seat < 0 ? 0 : seat, end = seat < 0 ? COMMS_SEATS : i + 1;
-
-	for (; i < end && i < COMMS_SEATS; i++)
-		if (!c->taken[i]) {
-			c->taken[i] = true;
-			if (c->board)
-				board_reserve(c->board, i);
-			return i;
-		}
-	return -EAGAIN;
+	if (c->board)
+		board_reserve(c->board, seat);
 }
 
 int comms_check(const void *image, size_t len, const char **why)
@@ -100,7 +92,6 @@ void comms_ended(struct comms *c, int seat)
 	if (seat < 0 || seat >= (int)COMMS_SEATS || !c->board)
 		return;
 	board_die(c->board, seat);
-	c->taken[seat] = false;
 }
 
 void comms_lost(struct comms *c)

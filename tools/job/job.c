@@ -451,10 +451,13 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 	s->info.proxy = more;
 	/* While it waits for a proxy, the client lives: after that it may end at once. */
 	family_name(client, p.name);
-	p.seat = comms_seat(&s->comms, -1);
+	p.seat = seating_seat(s->job->seating, -1);
+	if (p.seat >= 0)
+		comms_seat(&s->comms, p.seat);
 	p.pid = p.seat < 0 ? p.seat : start_proxy(s->job, r, p.serial, s->comms.fd, p.seat, fd);
 	if (p.pid < 0) {
 		comms_ended(&s->comms, p.seat);
+		seating_leave(s->job->seating, p.seat);
 		refuse(s, fd, p.pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
 		       strerror(-p.pid));
 		return;
@@ -522,6 +525,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
 	comms_ended(&s->comms, p.seat);
+	seating_leave(s->job->seating, p.seat);
 	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
 		comms_lost(&s->comms);
 	kernels_ended(&s->kernels, &s->info, &p);
@@ -849,7 +853,9 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 
 		if (w->rank < 0 || w->rank >= s->info.ranks)
 			return -EBADMSG;
-		seat = comms_seat(&s->comms, w->seat);
+		seat = seating_seat(s->job->seating, w->seat);
+		if (seat >= 0)
+			comms_seat(&s->comms, seat);
 		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->comms.fd, seat, -1);
 		if (pid < 0) {
 			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);
@@ -1035,6 +1041,11 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	snprintf(s->info.path, sizeof(s->info.path), "%s", s->job->dir.path);
 	s->info.started_ns = wall_ns();
 	s->info.devices = s->job->opt->devices;
+	s->job->seating = &s->info.seating;
+	if (s->job->restore)
+		s->info.seating = *s->job->restore->seating;
+	else
+		seating_make(&s->info.seating, n, s->job->devices);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;
 	s->job->port = start_free_port();

@@ -37,10 +37,10 @@
 #include "rundir.h"
 #include "tool_i.h"
 
-#define JOB_RANKS_MAX	256
+#define JOB_RANKS_MAX	SEATING_RANKS
 #define JOB_PROXIES_MAX	1024
 #define JOB_LIMITS	7
-#define JOB_DEVICES_MAX	16	/* SV_DEVICES_MAX */
+#define JOB_DEVICES_MAX	SEATING_DEVICES	/* SV_DEVICES_MAX */
 
 struct job_options {
 	long ranks;
@@ -94,6 +94,7 @@ struct job;
  */
 struct job_restore {
 	const struct rundir_job *was;	/* from rundir_parse(): path, command, init, ranks, proxies */
+	const struct seating *seating;	/* who sits where from now on; its seats are not taken */
 	/* was' proxies run with `--restore`, each on job_control_path(). 0 or -errno. */
 	int (*proxies)(void *arg, struct job *job);
 	/*
@@ -123,7 +124,8 @@ struct job {
 	bool terminal;		/* the rank stays in the front's process group, on its terminal */
 	pid_t front, group;	/* the front's process group */
 	int front_pipe;		/* end of file: the front is dead */
-	int devices;		/* over which ranks are spread */
+	int devices;		/* physical ones of this host, as far as `run` can tell */
+	struct seating *seating;	/* the supervisor's; NULL before it runs */
 	int port;		/* MASTER_PORT */
 	struct comms *comms;	/* the supervisor's (comms.h); NULL before it runs */
 	const struct job_restore *restore;	/* NULL: the command is started */

@@ -457,6 +457,7 @@ int rundir_write(const struct rundir *d, const struct rundir_job *job)
 			if (*r->stdio[f])
 				fprintf(out, "stdio %d %d %s\n", i, f, r->stdio[f]);
 	}
+	seating_write(&job->seating, out);
 	for (int i = 0; i < job->proxies; i++)
 		fprintf(out, "proxy %d %d %d %d\n", job->proxy[i].rank, job->proxy[i].serial,
 			job->proxy[i].pid, job->proxy[i].client);
@@ -520,6 +521,8 @@ static int set_line(struct rundir_job *job, const char *line)
 		return add_rank(job, line);
 	else if (!strncmp(line, "proxy ", 6))
 		return add_proxy(job, line);
+	else if (!strncmp(line, "place ", 6))
+		return seating_read(&job->seating, line);
 	else if (!strncmp(line, "stdio ", 6))
 		set_stdio(job, line);
 	else if (!strncmp(line, "folder ", 7) && !*job->path)

@@ -25,6 +25,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "seating.h"
+
 struct rundir {
 	char path[PATH_MAX];
 	int lock;		/* fd, close-on-exec; -1: none */
@@ -75,6 +77,7 @@ struct rundir_job {
 	char *command;		/* quoted for a shell */
 	int ranks;
 	struct rundir_rank *rank;
+	struct seating seating;	/* ranks 0: the file has none */
 	int proxies;
 	struct rundir_proxy *proxy;
 };

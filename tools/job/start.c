@@ -193,11 +193,13 @@ static void env_libraries(struct env *e, const char *libdir)
 /* torchrun's variables, by which programs know that they are distributed. */
 static void rank_numbers(struct env *e, const struct job *job, int rank)
 {
+	const struct seating *t = job->seating;
+
 	env_set(e, "RANK", "%d", rank);
-	env_set(e, "LOCAL_RANK", "%d", rank);
-	env_set(e, "WORLD_SIZE", "%ld", job->opt->ranks);
-	env_set(e, "LOCAL_WORLD_SIZE", "%ld", job->opt->ranks);
-	env_set(e, "MASTER_ADDR", "127.0.0.1");
+	env_set(e, "LOCAL_RANK", "%d", t->rank[rank].local);
+	env_set(e, "WORLD_SIZE", "%d", t->ranks);
+	env_set(e, "LOCAL_WORLD_SIZE", "%d", seating_local_size(t, rank));
+	env_set(e, "MASTER_ADDR", "%s", seating_master(t));
 	if (job->port > 0)
 		env_set(e, "MASTER_PORT", "%d", job->port);
 }
@@ -502,17 +504,27 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 {
 	const struct job_options *opt = job->opt;
 	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16];
-	char *argv[30] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES];
+	const struct seating *t = job->seating;
+	char *argv[34] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
 	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct env e = { 0 };
 	pid_t pid;
 
-	snprintf(device, sizeof(device), "%d", rank % job->devices);
+	snprintf(device, sizeof(device), "%d", t->rank[rank].first);
+	seating_map_text(t, rank, map, sizeof(map));
+	seating_sharers_text(t, rank, sharers, sizeof(sharers));
 	snprintf(place, sizeof(place), "%d", seat);
 	err = start_stat_path(job, rank, serial, stat, sizeof(stat)) ?:
 	      job_control_path(job, rank, serial, control, sizeof(control));
+	if (!seating_is_plain(t, rank)) {
+		argv[n++] = "--map";
+		argv[n++] = map;
+	}
+	argv[n++] = "--sharers";
+	argv[n++] = sharers;
 	if (board >= 0) {
 		s.fd[s.fds++] = board;
 		argv[n++] = "--board";

@@ -133,7 +133,8 @@ struct ctl_info {
 	char inherit[128];		/* memfd: "/memfd:singvgpu-…", for `--inherit-fd fd[N]:…`; else "" */
 	uint8_t home[16];		/* the channel whose arena the session uses, if not its own; or 0 */
 	int32_t seat;			/* on the job's board of collectives; -1: the job has none */
-	uint32_t pad2;
+	uint32_t logical;		/* the number that the client has for the device, + 1; 0: of an older
+					 * proxy, where it is the ordinal */
 };
 
 struct ctl_freeze {

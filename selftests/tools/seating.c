@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * seating.c - the table of who sits where: as `run` makes it, as its text is read, and as a restore changes it
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "seating.h"
+
+#include "kselftest_harness.h"
+
+static struct seating t, u;
+
+TEST(ranks_are_spread_over_the_devices)
+{
+	char text[64];
+
+	seating_make(&t, 5, 2);
+	ASSERT_EQ(t.ranks, 5);
+	for (int r = 0; r < 5; r++) {
+		EXPECT_EQ(t.rank[r].host, 0);
+		EXPECT_EQ(t.rank[r].local, r);
+		EXPECT_EQ(t.rank[r].first, r % 2);
+		EXPECT_TRUE(seating_is_plain(&t, r));
+		EXPECT_EQ(seating_local_size(&t, r), 5);
+		for (int l = 0; l < SEATING_DEVICES; l++)
+			EXPECT_EQ(seating_physical(&t, r, l), l);
+	}
+	EXPECT_EQ(seating_sharers(&t, 0, 0), 3);
+	EXPECT_EQ(seating_sharers(&t, 0, 1), 2);
+	EXPECT_EQ(seating_sharers(&t, 0, 2), 0);
+	EXPECT_EQ(seating_sharers(&t, 1, 0), 0);
+	seating_sharers_text(&t, 0, text, sizeof(text));
+	EXPECT_STREQ(text, "3,2,0,0,0,0,0,0,0,0,0,0,0,0,0,0");
+	EXPECT_STREQ(seating_master(&t), "127.0.0.1");
+}
+
+TEST(seats_are_given_once)
+{
+	seating_make(&t, 1, 1);
+	EXPECT_EQ(seating_seat(&t, -1), 0);
+	EXPECT_EQ(seating_seat(&t, -1), 1);
+	EXPECT_EQ(seating_seat(&t, 1), -EAGAIN);
+	EXPECT_EQ(seating_seat(&t, 7), 7);
+	EXPECT_EQ(seating_seat(&t, SEATING_SEATS), -EAGAIN);
+	seating_leave(&t, 0);
+	seating_leave(&t, -1);
+	seating_leave(&t, SEATING_SEATS);
+	EXPECT_EQ(seating_seat(&t, -1), 0);
+	for (int i = 2; i < SEATING_SEATS; i++)
+		if (i != 7)
+			EXPECT_EQ(seating_seat(&t, -1), i);
+	EXPECT_EQ(seating_seat(&t, -1), -EAGAIN);
+}
+
+TEST(a_restore_changes_the_map)
+{
+	struct seating_where all = { .all = true, .first = 3 }, list = { .ranks = 2, .rank = { 4, 4 } }, some = { 0 };
+
+	/* rank R on first + R */
+	EXPECT_EQ(seating_device(&all, 2, 0), 5);
+	EXPECT_EQ(seating_device(&list, 1, 0), 4);
+	EXPECT_EQ(seating_device(&list, 2, 9), 9);
+	some.instead[0] = 1 + 2;
+	EXPECT_EQ(seating_device(&some, 0, 0), 2);
+	EXPECT_EQ(seating_device(&some, 0, 1), 1);
+	EXPECT_EQ(seating_device(&some, 0, -1), -1);
+	EXPECT_EQ(seating_device(&some, 0, SEATING_DEVICES), SEATING_DEVICES);
+	/* what no session is on follows, for a list of devices alone */
+	seating_make(&t, 2, 2);
+	seating_instead(&t, &all);
+	EXPECT_TRUE(seating_is_plain(&t, 0));
+	seating_instead(&t, &some);
+	EXPECT_EQ(seating_physical(&t, 0, 0), 2);
+	EXPECT_EQ(seating_physical(&t, 1, 0), 2);
+	EXPECT_EQ(seating_physical(&t, 1, 1), 1);
+	EXPECT_FALSE(seating_is_plain(&t, 1));
+	EXPECT_EQ(seating_sharers(&t, 0, 2), 1);
+	EXPECT_EQ(seating_sharers(&t, 0, 0), 0);
+	seating_move(&t, 1, 1, 2);
+	EXPECT_EQ(seating_sharers(&t, 0, 2), 2);
+	seating_move(&t, 1, 1, SEATING_DEVICES);	/* there is none */
+	seating_move(&t, 1, SEATING_DEVICES, 1);
+	seating_move(&t, 2, 0, 1);
+	seating_move(&t, 1, -1, 1);
+	EXPECT_EQ(seating_physical(&t, 1, 1), 2);
+}
+
+TEST(its_text_is_read_or_refused)
+{
+	static const char *const bad[] = {
+		"place", "place 0", "place 1 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 -1 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 1024 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 0 256 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 0 0 16 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 0 0 -1 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14",
+		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,16",
+		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,-1",
+		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 ",
+		"place 0 0 0 0 0;1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+	};
+	char *text = NULL, *line, *save = NULL, again[128];
+	size_t len;
+	FILE *out;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		memset(&u, 0, sizeof(u));
+		EXPECT_EQ(seating_read(&u, bad[i]), -EBADMSG)
+			TH_LOG("%s", bad[i]);
+		EXPECT_EQ(u.ranks, 0);
+	}
+	seating_make(&t, 3, 2);
+	seating_move(&t, 2, 1, 9);
+	out = open_memstream(&text, &len);
+	seating_write(&t, out);
+	fclose(out);
+	memset(&u, 0, sizeof(u));
+	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		snprintf(again, sizeof(again), "%s", line);
+		EXPECT_EQ(seating_read(&u, line), 0);
+		EXPECT_EQ(seating_read(&u, again), -EBADMSG);	/* twice */
+	}
+	EXPECT_EQ(memcmp(&t, &u, sizeof(t)), 0);
+	/* Two ranks in one place. */
+	EXPECT_EQ(seating_read(&u, "place 3 0 1 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"), -EBADMSG);
+	EXPECT_EQ(seating_read(&u, "place 3 1 1 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"), 0);
+	EXPECT_EQ(seating_local_size(&u, 3), 1);
+	EXPECT_EQ(seating_local_size(&u, 0), 3);
+	free(text);
+}
+
+TEST_HARNESS_MAIN

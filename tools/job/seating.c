@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * seating.c - the table of who sits where
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "seating.h"
+
+void seating_make(struct seating *t, int ranks, int devices)
+{
+	memset(t, 0, sizeof(*t));
+	t->ranks = ranks;
+	for (int r = 0; r < ranks; r++) {
+		t->rank[r].local = r;
+		t->rank[r].first = r % devices;
+		for (int l = 0; l < SEATING_DEVICES; l++)
+			t->rank[r].physical[l] = l;
+	}
+}
+
+int seating_device(const struct seating_where *w, int rank, int physical)
+{
+	if (w->all)
+		return w->first + rank;
+	if (rank < w->ranks)
+		return w->rank[rank];
+	if (physical >= 0 && physical < SEATING_DEVICES && w->instead[physical])
+		return w->instead[physical] - 1;
+	return physical;
+}
+
+void seating_move(struct seating *t, int rank, int logical, int physical)
+{
+	if (rank < t->ranks && logical >= 0 && logical < SEATING_DEVICES && physical >= 0 && physical < SEATING_DEVICES)
+		t->rank[rank].physical[logical] = physical;
+}
+
+void seating_instead(struct seating *t, const struct seating_where *w)
+{
+	for (int r = 0; r < t->ranks; r++)
+		for (int l = 0; l < SEATING_DEVICES; l++) {
+			uint8_t *p = &t->rank[r].physical[l];
+
+			if (!w->all && !w->ranks && w->instead[*p])
+				*p = w->instead[*p] - 1;
+		}
+}
+
+int seating_physical(const struct seating *t, int rank, int logical)
+{
+	return t->rank[rank].physical[logical];
+}
+
+int seating_sharers(const struct seating *t, int host, int physical)
+{
+	int n = 0;
+
+	for (int r = 0; r < t->ranks; r++)
+		n += t->rank[r].host == host && t->rank[r].physical[t->rank[r].first] == physical;
+	return n;
+}
+
+bool seating_is_plain(const struct seating *t, int rank)
+{
+	for (int l = 0; l < SEATING_DEVICES; l++)
+		if (t->rank[rank].physical[l] != l)
+			return false;
+	return true;
+}
+
+static void put(char *text, size_t size, int i, int n)
+{
+	size_t at = strlen(text);
+
+	snprintf(text + at, size - at, "%s%d", i ? "," : "", n);
+}
+
+void seating_map_text(const struct seating *t, int rank, char *text, size_t size)
+{
+	*text = '\0';
+	for (int l = 0; l < SEATING_DEVICES; l++)
+		put(text, size, l, t->rank[rank].physical[l]);
+}
+
+void seating_sharers_text(const struct seating *t, int rank, char *text, size_t size)
+{
+	*text = '\0';
+	for (int d = 0; d < SEATING_DEVICES; d++)
+		put(text, size, d, seating_sharers(t, t->rank[rank].host, d));
+}
+
+int seating_local_size(const struct seating *t, int rank)
+{
+	int n = 0;
+
+	for (int r = 0; r < t->ranks; r++)
+		n += t->rank[r].host == t->rank[rank].host;
+	return n;
+}
+
+const char *seating_master(const struct seating *t)
+{
+	(void)t;	/* all ranks are on this host */
+	return "127.0.0.1";
+}
+
+int seating_seat(struct seating *t, int seat)
+{
+	int i = seat < 0 ? 0 : seat, end = seat < 0 ? SEATING_SEATS : i + 1;
+
+	for (; i < end && i < SEATING_SEATS; i++)
+		if (!t->taken[i]) {
+			t->taken[i] = true;
+			return i;
+		}
+	return -EAGAIN;
+}
+
+void seating_leave(struct seating *t, int seat)
+{
+	if (seat >= 0 && seat < SEATING_SEATS)
+		t->taken[seat] = false;
+}
+
+void seating_write(const struct seating *t, FILE *out)
+{
+	char map[4 * SEATING_DEVICES];
+
+	for (int r = 0; r < t->ranks; r++) {
+		seating_map_text(t, r, map, sizeof(map));
+		fprintf(out, "place %d %d %d %d %s\n", r, t->rank[r].host, t->rank[r].local, t->rank[r].first, map);
+	}
+}
+
+int seating_read(struct seating *t, const char *line)
+{
+	int r, host, local, first, used = -1;
+	struct seating_rank to = { 0 };
+
+	if (sscanf(line, "place %d %d %d %d %n", &r, &host, &local, &first, &used) != 4 || used < 0 || r != t->ranks ||
+	    r >= SEATING_RANKS || host < 0 || host >= SEATING_HOSTS || local < 0 || local >= SEATING_RANKS || first < 0 ||
+	    first >= SEATING_DEVICES)
+		return -EBADMSG;
+	for (int k = 0; k < t->ranks; k++)
+		if (t->rank[k].host == host && t->rank[k].local == local)
+			return -EBADMSG;
+	to.host = host;
+	to.local = local;
+	to.first = first;
+	line += used;
+	for (int l = 0; l < SEATING_DEVICES; l++) {
+		int device, n = -1;
+
+		if (sscanf(line, "%d%n", &device, &n) != 1 || n < 0 || device < 0 || device >= SEATING_DEVICES ||
+		    line[n] != (l + 1 < SEATING_DEVICES ? ',' : '\0'))
+			return -EBADMSG;
+		to.physical[l] = device;
+		line += n + 1;
+	}
+	t->rank[t->ranks++] = to;
+	return 0;
+}

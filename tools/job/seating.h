@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seating.h - who sits where: of each rank the host, its number there, and its devices; of each proxy its seat
+ *
+ *   run: seating_make ────┐                          ┌─► start.c: the rank's variables, the proxy's --device and --map
+ *                         ├─► struct seating, one ───┼─► the file "job", and in it every checkpoint
+ *   restore: seating_read ┘   of the supervisor      └─► comms.c: seats on the board
+ *            seating_move
+ *
+ * A *logical* device is what a program names; its number stays what it was for the job's life. A *physical* one is the
+ * driver's on the rank's host. The map from one to the other is a rank's own: a restore onto other devices, and later a
+ * resize, change it here, and nobody else computes it. A process with several devices has a session, a proxy and a seat for
+ * each. A seat is a proxy's place on the board, where it is the number of the proxy and of its device, and its end of the
+ * transport.
+ */
+#ifndef SEATING_H
+#define SEATING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define SEATING_RANKS	256	/* JOB_RANKS_MAX */
+#define SEATING_DEVICES	16	/* JOB_DEVICES_MAX: logical ones, and physical ones of a host */
+#define SEATING_SEATS	1024	/* BOARD_SEATS */
+#define SEATING_HOSTS	1024
+
+struct seating_rank {
+	uint16_t host;
+	uint16_t local;			/* its number among the host's ranks */
+	uint8_t first;			/* the logical device of a process that asks for none */
+	uint8_t physical[SEATING_DEVICES];	/* of each logical device */
+};
+
+struct seating {
+	int ranks;			/* 0: there is no table */
+	struct seating_rank rank[SEATING_RANKS];
+	bool taken[SEATING_SEATS];	/* seats; not in the text */
+};
+
+/* Which of a rank's devices are where, after a restore: see bring.c's options. */
+struct seating_where {
+	bool all;			/* rank r is on device first + r */
+	long first;
+	int ranks;			/* rank r is on device rank[r] */
+	uint8_t rank[SEATING_RANKS];
+	uint8_t instead[SEATING_DEVICES];	/* of a physical device: the one instead of it + 1, or 0 */
+};
+
+/* A table for ranks of this host, spread over its devices: logical and physical numbers are the same. */
+void seating_make(struct seating *t, int ranks, int devices);
+
+/*
+ * The device of a rank's session that was on this physical one. seating_move: puts that into the table, for the
+ * session's logical device.
+ */
+int seating_device(const struct seating_where *w, int rank, int physical);
+void seating_move(struct seating *t, int rank, int logical, int physical);
+
+/*
+ * What a restore makes of a map: logical devices of a rank that no session is on follow those which were on the same physical
+ * one, where `instead` says so.
+ */
+void seating_instead(struct seating *t, const struct seating_where *w);
+
+/* The physical device of a rank's logical one. */
+int seating_physical(const struct seating *t, int rank, int logical);
+
+/* How many ranks of this one's host have this physical device as their first: those that share it. */
+int seating_sharers(const struct seating *t, int host, int physical);
+
+/* Are all devices of the rank where their numbers say? Then a proxy needs no map. */
+bool seating_is_plain(const struct seating *t, int rank);
+
+/* "2,0,1", physical devices by their logical numbers. sharers: how many share each physical device of the host. */
+void seating_map_text(const struct seating *t, int rank, char *text, size_t size);
+void seating_sharers_text(const struct seating *t, int rank, char *text, size_t size);
+
+/* Ranks on this one's host, and the address under which all ranks reach the first one's. */
+int seating_local_size(const struct seating *t, int rank);
+const char *seating_master(const struct seating *t);
+
+/* A seat for a new proxy: this one, or any if it is negative; or -EAGAIN. seating_leave: it is free again. */
+int seating_seat(struct seating *t, int seat);
+void seating_leave(struct seating *t, int seat);
+
+/*
+ * The table as lines "place RANK HOST LOCAL FIRST MAP" of the file "job". seating_read: such a line, of rank t->ranks;
+ * 0 or -EBADMSG.
+ */
+void seating_write(const struct seating *t, FILE *out);
+int seating_read(struct seating *t, const char *line);
+
+#endif

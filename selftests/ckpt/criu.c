@@ -900,14 +900,14 @@ TEST_F(criu, memory_is_read_before_there_are_processes)
 	EXPECT_EQ(finish(m), 0);
 }
 
-/* A CRIU that does not let go what it has restored; before it asks us, it does what `first` says. $dir: its folder. */
-static void write_restorer(const char *path, const char *first)
+/* A CRIU that does something first when it asks us at "post-restore" and at "pre-resume". $dir: its folder. */
+static void write_restorer(const char *path, const char *restored, const char *resumes)
 {
 	char text[1024], script[PATH_MAX];
 
 	snprintf(script, sizeof(script), "%s.script", path);
 	snprintf(text, sizeof(text), "#!/bin/sh\ndir=$(cat \"$0.dir\")\ncase $CRTOOLS_SCRIPT_ACTION in\n"
-		 "pre-resume) exec sleep 600;;\npost-restore) %s;;\nesac\nexec \"$(cat \"$0.ours\")\"\n", first);
+		 "post-restore) %s;;\npre-resume) %s;;\nesac\nexec \"$(cat \"$0.ours\")\"\n", restored, resumes);
 	write_program(script, text);
 	snprintf(text, sizeof(text), "#!/bin/sh\necho \"$3\" >\"$0.script.dir\"\nfor a; do\nshift\n"
 		 "[ \"$last\" = --action-script ] && echo \"$a\" >\"$0.script.ours\" && a=$0.script\n"
@@ -945,7 +945,7 @@ TEST_F(criu, a_CRIU_that_does_not_end_when_it_has_restored_leaves_nothing)
 	MUST(dump(m, NULL));
 	snprintf(fake.path, sizeof(fake.path), "%s/fake", m->dir);
 	for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
-		write_restorer(fake.path, runs[i].first);
+		write_restorer(fake.path, runs[i].first, "exec sleep 600");
 		MUST(open_source(m, &from, &source));
 		m->back = (struct criu_restore){ .criu = &fake, .source = &source, .last_ms = runs[i].last_ms };
 		EXPECT_EQ(criu_restore(&m->back, &m->why), runs[i].err);
@@ -1000,6 +1000,31 @@ TEST_F(criu, a_process_that_ends_as_soon_as_it_runs_on_ends_alone)
 	MUST(dump(m, NULL));
 	touch(m, "dies");
 	MUST(restore(m, NULL, 0, NULL));
+	ends_well(_metadata, m);
+}
+
+/* The same at a certain time: a process has ended before CRIU lets its threads go. */
+TEST_F(criu, nor_does_the_end_of_a_process_matter_before_that)
+{
+	struct moved *m = &self->m;
+	struct images_source source;
+	struct images_stored from;
+	struct criu ends = criu_;
+	struct patience p = patience(60);
+
+	ASSERT_TRUE(start_job(m, "d", STEPS));
+	while (!number(m->dir, "threads") && patience_left(&p))
+		;
+	ASSERT_TRUE(come_to(m, 20));
+	MUST(dump(m, NULL));
+	snprintf(ends.path, sizeof(ends.path), "%s/ends", m->dir);
+	write_restorer(ends.path, ":", "for p in $(cat /proc/$CRTOOLS_INIT_PID/task/$CRTOOLS_INIT_PID/children); do "
+		       "grep -q Threads:.301 /proc/$p/status && kill -KILL $p; done");
+	MUST(open_source(m, &from, &source));
+	m->back = (struct criu_restore){ .criu = &ends, .source = &source };
+	MUST(criu_restore(&m->back, &m->why));
+	m->pid = m->back.pid;
+	close_source(m, &from);
 	ends_well(_metadata, m);
 }
 
@@ -1292,6 +1317,14 @@ TEST(a_CRIU_that_will_not_do_is_named)
 	EXPECT_EQ(criu_find_until(&c, path, 1, &why[3]), -ETIMEDOUT);
 	EXPECT_NE(strstr(why[3].text, "does not answer in time"), NULL);
 	EXPECT_EQ(waitpid(-1, NULL, 0), -1);
+	/* Nor does it leave a child that has stopped itself, and has its output open. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	why_clear(&why[3]);
+	write_program(path, "#!/bin/sh\n(kill -STOP $(exec sh -c 'echo $PPID')) &\nsleep .2\necho nonsense\n");
+	EXPECT_EQ(criu_find(&c, path, &why[3]), -ENOEXEC);
+	EXPECT_NE(strstr(why[3].text, "does not say its version (nonsense)"), NULL);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
 	unlink(path);
 	rmdir(dir);
 }

@@ -18,6 +18,7 @@
 #include "criu_i.h"
 
 #define LINES_MAX 3
+#define TICK_MS 20
 #define FIND_NS 60000000000ull	/* for CRIU to say what it is */
 #define OLDEST_MAJOR 4
 #define OLDEST_MINOR 2
@@ -292,22 +293,33 @@ void criu_frozen_time(struct run *r, struct criu_dump *d)
 
 /* --------------------------------------------------------------------------------- finding */
 
-/* Reads all that is written into a pipe, up to size and until its end. -ETIMEDOUT. */
-static int read_answer(int fd, char *line, size_t size, uint64_t end_ns)
+static bool is_over(pid_t pid)
+{
+	siginfo_t end = { 0 };
+
+	return waitid(P_PID, pid, &end, WEXITED | WNOHANG | WNOWAIT) || end.si_pid;
+}
+
+/* Reads what the process writes into a pipe, up to size and until it ends, or closes it. -ETIMEDOUT. */
+static int read_answer(pid_t pid, int fd, char *line, size_t size, uint64_t end_ns)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
+	bool over = false;
 	size_t at = 0;
 	ssize_t n = 1;
 
 	for (*line = 0; n > 0 && at + 1 < size; line[at] = 0) {
-		uint64_t now = criu_now();
-
-		if (now >= end_ns)
-			return -ETIMEDOUT;
-		if (poll(&p, 1, (end_ns - now) / 1000000 + 1) <= 0)
+		/* A child of its own may keep the pipe open. */
+		if (poll(&p, 1, over ? 0 : TICK_MS) > 0) {
+			n = read(fd, line + at, size - at - 1);
+			at += n > 0 ? n : 0;
 			continue;
-		n = read(fd, line + at, size - at - 1);
-		at += n > 0 ? n : 0;
+		}
+		if (over)
+			break;
+		over = is_over(pid);
+		if (!over && criu_now() >= end_ns)
+			return -ETIMEDOUT;
 	}
 	return 0;
 }
@@ -336,9 +348,14 @@ static int ask(const char *path, const char *option, char *line, size_t size, ui
 	close(out[1]);
 	*line = 0;
 	if (pid > 0)
-		err = read_answer(out[0], line, size, end_ns);
+		err = read_answer(pid, out[0], line, size, end_ns);
 	close(out[0]);
-	if (err)
+	while (pid > 0 && !err && !is_over(pid)) {
+		usleep(1000);
+		err = criu_now() >= end_ns ? -ETIMEDOUT : 0;
+	}
+	/* With what it leaves: CRIU has children that stop themselves. */
+	if (pid > 0)
 		kill(-pid, SIGKILL);
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

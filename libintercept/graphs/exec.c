@@ -32,7 +32,7 @@ struct desc {
 	uint32_t next;		/* index of the next node */
 	uint32_t graph, graphs;	/* number of the current graph; number of graphs so far */
 	uint32_t count;
-	bool broken;		/* the graph has collectives */
+	bool broken;		/* the graph has breaks */
 	struct break_at *brk;
 	uint32_t breaks;	/* the array doubles when this is a power of two */
 	CUresult error;
@@ -121,6 +121,27 @@ static void emit_call(struct desc *d, struct node *n, const struct sv_graph_dep 
 	n->main = emit(d, SV_NODE_CALL, n, deps, ndeps, &part, 1);
 }
 
+/* A node that the client sends at each launch; a description of changes has nothing of it. */
+static void emit_break(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
+		       uint32_t ndeps)
+{
+	struct break_at *b = d->brk;
+
+	if (d->update) {
+		n->main = d->next++;
+		return;
+	}
+	if (!(d->breaks & (d->breaks - 1)))
+		b = realloc(b, (d->breaks ? 2 * d->breaks : 1) * sizeof(*b));
+	if (!b) {
+		d->error = CUDA_ERROR_OUT_OF_MEMORY;
+		return;
+	}
+	d->brk = b;
+	n->main = emit(d, SV_NODE_EMPTY, n, deps, ndeps, NULL, 0);
+	b[d->breaks++] = (struct break_at){ n->main, n };
+}
+
 static void fill_sides(const CUDA_MEMCPY3D *c, struct sv_copy3d *o)
 {
 	o->dst = (struct sv_copy3d_side){ .pitch = c->dstPitch, .height = c->dstHeight,
@@ -148,7 +169,7 @@ static void emit_copy(struct desc *d, struct node *n, const struct sv_graph_dep 
 	struct part part = { &o, sizeof(o) };
 	struct sv_graph_dep before = { 0 };
 
-	if (n->shape)
+	if (n->shape & SHAPE_CALLS)
 		staged.addr = (uint64_t)(uintptr_t)arena_at(n->call->stage);
 	if (n->shape & (SHAPE_FROM | SHAPE_CLIENT)) {
 		emit_call(d, n, deps, ndeps);
@@ -163,7 +184,10 @@ static void emit_copy(struct desc *d, struct node *n, const struct sv_graph_dep 
 		o.src = staged;
 	if (n->shape & SHAPE_TO)
 		o.dst = staged;
-	n->main = emit(d, SV_NODE_COPY, n, deps, ndeps, &part, 1);
+	if (n->shape & SHAPE_CROSS)
+		emit_break(d, n, deps, ndeps);
+	else
+		n->main = emit(d, SV_NODE_COPY, n, deps, ndeps, &part, 1);
 	if (n->shape & SHAPE_TO) {
 		before.node = n->main;
 		emit_call(d, n, &before, 1);
@@ -178,7 +202,10 @@ static void emit_set(struct desc *d, struct node *n, const struct sv_graph_dep *
 	struct sv_graph_set s = { p->dst, p->pitch, p->width, p->height, p->elementSize, p->value };
 	struct part part = { &s, sizeof(s) };
 
-	n->main = emit(d, SV_NODE_SET, n, deps, ndeps, &part, 1);
+	if (n->shape & SHAPE_CROSS)
+		emit_break(d, n, deps, ndeps);
+	else
+		n->main = emit(d, SV_NODE_SET, n, deps, ndeps, &part, 1);
 }
 
 static void emit_memops(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
@@ -217,25 +244,6 @@ static void emit_event(struct desc *d, struct node *n, const struct sv_graph_dep
 
 	n->main = emit(d, n->w.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ? SV_NODE_WAIT :
 		       SV_NODE_RECORD, n, deps, ndeps, &part, 1);
-}
-
-/* A node that the client sends at each launch; a description of changes has nothing of it. */
-static void emit_break(struct desc *d, struct node *n, const struct sv_graph_dep *deps,
-		       uint32_t ndeps)
-{
-	struct break_at *b = d->brk;
-
-	if (d->update)
-		return;
-	if (!(d->breaks & (d->breaks - 1)))
-		b = realloc(b, (d->breaks ? 2 * d->breaks : 1) * sizeof(*b));
-	if (!b) {
-		d->error = CUDA_ERROR_OUT_OF_MEMORY;
-		return;
-	}
-	d->brk = b;
-	n->main = emit(d, SV_NODE_EMPTY, n, deps, ndeps, NULL, 0);
-	b[d->breaks++] = (struct break_at){ n->main, n };
 }
 
 static void emit_graph(struct desc *d, struct graph *g, const struct sv_graph_dep *entry,
@@ -369,16 +377,17 @@ static void emit_graph(struct desc *d, struct graph *g, const struct sv_graph_de
 
 static unsigned int shape_of(const struct node *n)
 {
+	unsigned int cross = work_abroad(&n->w) ? SHAPE_CROSS : 0;
 	bool from, to;
 
 	if (n->w.type != CU_GRAPH_NODE_TYPE_MEMCPY)
-		return 0;
+		return cross;
 	from = copy_pageable(&n->w.copy, false);
 	to = copy_pageable(&n->w.copy, true);
 	if ((from || to) && copy_linear_host(&n->w.copy, false) &&
 	    copy_linear_host(&n->w.copy, true))
 		return SHAPE_CLIENT;
-	return (from ? SHAPE_FROM : 0) | (to ? SHAPE_TO : 0);
+	return (from ? SHAPE_FROM : 0) | (to ? SHAPE_TO : 0) | cross;
 }
 
 /* Set the shape of all nodes, and return the number of calls that the graph needs. */
@@ -392,7 +401,7 @@ static uint32_t count_calls(struct graph *g)
 		n->shape = shape_of(n);
 		for (uint32_t j = 0; j < node_graphs(n); j++)
 			calls += count_calls(node_graph(n, j));
-		calls += n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST;
+		calls += (n->shape & SHAPE_CALLS) || n->w.type == CU_GRAPH_NODE_TYPE_HOST;
 	}
 	return calls;
 }
@@ -406,7 +415,7 @@ static CUresult make_calls(struct exec *x, struct graph *g)
 
 		for (uint32_t j = 0; j < node_graphs(n) && !r; j++)
 			r = make_calls(x, node_graph(n, j));
-		if (!r && (n->shape || n->w.type == CU_GRAPH_NODE_TYPE_HOST))
+		if (!r && ((n->shape & SHAPE_CALLS) || n->w.type == CU_GRAPH_NODE_TYPE_HOST))
 			r = graph_call_new(n, x->words + 8 + 8ull * x->calls++, &n->call);
 	}
 	return r;
@@ -508,11 +517,24 @@ CUresult exec_send(uint16_t op, struct exec *x, uint64_t handle, const void *des
 	return 0;
 }
 
+/* Has it collectives, or copies or memsets of another device's memory? Their shapes are set. */
+static bool has_breaks(const struct graph *g)
+{
+	bool has = graph_has_coll(g);
+
+	for (uint32_t i = 0; i < g->n && !has; i++) {
+		has = g->nodes[i]->shape & SHAPE_CROSS;
+		for (uint32_t j = 0; j < node_graphs(g->nodes[i]) && !has; j++)
+			has = has_breaks(node_graph(g->nodes[i], j));
+	}
+	return has;
+}
+
 static CUresult describe(struct exec *x, struct desc *d)
 {
 	struct sv_graph h = { .root = x->g->root };
 
-	*d = (struct desc){ .x = x, .graphs = 1, .broken = graph_has_coll(x->g) };
+	*d = (struct desc){ .x = x, .graphs = 1, .broken = has_breaks(x->g) };
 	put_bytes(d, &h, sizeof(h));
 	emit_graph(d, x->g, NULL, 0);
 	if (!d->error)

@@ -115,7 +115,7 @@ struct node {
 	/* Of an executable graph: indices in the description. */
 	uint32_t first, main, last;
 	bool enabled;
-	unsigned int shape;		/* of a copy: SHAPE_ */
+	unsigned int shape;		/* of a copy, or a memset: SHAPE_ */
 	struct graph_call *call;	/* the part that the client runs, or NULL */
 };
 
@@ -152,7 +152,7 @@ struct exec {
 	uint64_t desc, update;		/* arena offsets of description and last full update */
 	uint64_t *parts;		/* and of partial updates that did not fit into a record */
 	uint32_t nparts;
-	struct pieces *pieces;		/* of a graph with collectives, or NULL */
+	struct pieces *pieces;		/* of a graph with breaks, or NULL */
 	uint64_t words;			/* arena offset of the done word, then one word per call */
 	uint32_t calls;			/* number of words after the done word */
 	uint64_t launches;		/* the done word has this when all are complete */
@@ -263,6 +263,9 @@ LOCAL CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in
 LOCAL CUresult work_take_attrs(struct work *to, const struct work *from);
 LOCAL bool edge_data_ok(const CUgraphEdgeData *d, const struct node *from, const struct node *to);
 
+/* Is memory of a copy or a memset on another device than that of `here`? */
+LOCAL bool work_abroad(const struct work *w);
+
 /* How one side of a copy can be reached. */
 LOCAL bool copy_pageable(const CUDA_MEMCPY3D *c, bool dst);	/* the device cannot */
 LOCAL bool copy_linear_host(const CUDA_MEMCPY3D *c, bool dst);	/* the client can */
@@ -300,8 +303,9 @@ LOCAL CUresult exec_send(uint16_t op, struct exec *x, uint64_t handle, const voi
 /* ------------------------------------------------------------------------------ pieces.c */
 
 /*
- * A node of a description that is in no driver's graph: a collective, or in a graph that has some a
- * record of an event, or a wait for one. The description has an empty node there.
+ * A node of a description that is in no driver's graph: a collective, a copy or memset of another device's
+ * memory, or in a graph that has some a record of an event, or a wait for one. The description has an
+ * empty node there.
  */
 struct break_at {
 	uint32_t index;
@@ -332,6 +336,8 @@ LOCAL void pieces_free(struct exec *x);
 #define SHAPE_FROM	1u	/* the client copies the source into a staging buffer first */
 #define SHAPE_TO	2u	/* the client copies the staging buffer to its destination last */
 #define SHAPE_CLIENT	4u	/* the client does the whole copy */
+#define SHAPE_CALLS	7u	/* any of these needs a call */
+#define SHAPE_CROSS	8u	/* a side is on another device: it is a break (pieces.c); a memset's, too */
 
 struct graph_call {
 	struct graph_call *next;	/* in exec.retired, or in the list of calls to be freed */

@@ -10,6 +10,7 @@
 
 #include "attrs.h"
 #include "graph_i.h"
+#include "memory_i.h"
 
 /* ---------------------------------------------------------------------------------- kernels */
 
@@ -162,6 +163,40 @@ static bool extent(const CUDA_MEMCPY3D *c, const struct side *s, uint64_t *first
 	       !__builtin_add_overflow(a, row, len);
 }
 
+/* Has it len bytes at addr? Its device need not be the node's. */
+static bool allocated(const struct memory *m, uint64_t addr, uint64_t len)
+{
+	return addr - m->base <= m->len && len <= m->len - (addr - m->base) &&
+	       (m->kind != MEMORY_RESERVED || !vmm_range(addr, len));
+}
+
+static bool is_abroad(uint64_t addr)
+{
+	struct memory m;
+
+	return memory_find(addr, &m) && !memory_is_here(&m);
+}
+
+static bool side_abroad(const CUDA_MEMCPY3D *c, bool dst)
+{
+	struct side s = side_of(c, dst);
+	uint64_t first, len;
+
+	if (s.type == CU_MEMORYTYPE_ARRAY) {
+		const struct obj *o = obj_find(SV_T_CUarray, sv_u64(s.array));
+
+		return o && o->ctx->session != here;
+	}
+	return extent(c, &s, &first, &len) && is_abroad(first);
+}
+
+bool work_abroad(const struct work *w)
+{
+	return w->type == CU_GRAPH_NODE_TYPE_MEMSET ? is_abroad(w->set.dst) :
+	       w->type == CU_GRAPH_NODE_TYPE_MEMCPY &&
+	       (side_abroad(&w->copy, false) || side_abroad(&w->copy, true));
+}
+
 enum reach { REACH_BAD, REACH_ARRAY, REACH_DEVICE, REACH_ARENA, REACH_CLIENT };
 
 static enum reach reach_of(const CUDA_MEMCPY3D *c, bool dst)
@@ -179,7 +214,7 @@ static enum reach reach_of(const CUDA_MEMCPY3D *c, bool dst)
 	if (c->Depth > 1 && s.height < s.y + c->Height)
 		return REACH_BAD;
 	if (memory_find(first, &m)) {
-		if (memory_range(first, len))
+		if (!allocated(&m, first, len))
 			return REACH_BAD;
 		switch (m.kind) {
 		case MEMORY_HOST:
@@ -191,8 +226,7 @@ static enum reach reach_of(const CUDA_MEMCPY3D *c, bool dst)
 			return REACH_DEVICE;
 		}
 	}
-	if (first - here->shared->window < here->shared->window_len ||
-	    first - arena < process.arena_len)
+	if (session_at(first) || first - arena < process.arena_len)
 		return REACH_BAD;	/* not allocated */
 	return s.type == CU_MEMORYTYPE_DEVICE ? REACH_BAD : REACH_CLIENT;
 }
@@ -246,6 +280,7 @@ CUresult work_memcpy(const CUDA_MEMCPY3D *c, uint64_t ctx, struct work *w)
 static CUresult work_memset(const CUDA_MEMSET_NODE_PARAMS_v2 *p, uint64_t ctx, struct work *w)
 {
 	uint64_t row = sv_mul(p->width, p->elementSize), len;
+	struct memory m;
 
 	if (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -253,7 +288,7 @@ static CUresult work_memset(const CUDA_MEMSET_NODE_PARAMS_v2 *p, uint64_t ctx, s
 	    (p->height > 1 && (p->pitch < row || p->pitch % p->elementSize)))
 		return CUDA_ERROR_INVALID_VALUE;
 	len = sv_pitch(p->height > 1 ? p->pitch : row, p->width, p->height, p->elementSize);
-	if (memory_range(p->dst, len))
+	if (!memory_find(p->dst, &m) || m.kind == MEMORY_REGISTERED || !allocated(&m, p->dst, len))
 		return CUDA_ERROR_INVALID_VALUE;
 	*w = (struct work){ .type = CU_GRAPH_NODE_TYPE_MEMSET, .ctx = ctx, .set = *p };
 	w->set.ctx = NULL;

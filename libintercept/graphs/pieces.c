@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pieces.c - executable graphs with collective operations, cut into pieces
+ * pieces.c - executable graphs with collective operations or other devices' memory, cut into pieces
  *
- * A collective starts when all ranks have posted it (docs/collectives.md), so no driver's graph has it. A graph
- * with collectives becomes pieces: each collective, each record of an event, each wait for one, and
+ * A collective starts when all ranks have posted it (docs/collectives.md), so no driver's graph has it; nor has
+ * one a copy between devices, which pass through the arena (memory/cross.c). A graph with such nodes becomes
+ * pieces: each of them, each record of an event, each wait for one, and
  * between these *breaks* driver's graphs. A launch is a sequence of records in some streams:
  *
  *   the launch's stream, lane 0:  wait end ─► graph ─► collective ─► graph ───────► wait ─► record end
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cross.h"
 #include "cuda_ops.h"
 #include "graph_i.h"
 #include "managedvar.h"
@@ -100,8 +102,9 @@ static CUresult read_nodes(struct cut *c, const uint8_t *desc)
 		desc += c->node[i]->size;
 		c->brk[i] = NONE;
 		if (h->root || c->node[i]->graph || c->node[i]->type == SV_NODE_COND)
-			return sv_unsupported("a graph with collective operations and conditional nodes",
-					      "a rank could come to other operations than the others");
+			return sv_unsupported("a graph with conditional nodes and collective operations, or "
+					      "copies between devices",
+					      "these are no nodes of the device's graph, which decides by itself");
 	}
 	for (uint32_t i = 0; i < c->breaks; i++)
 		c->brk[c->at[i].index] = i;
@@ -308,7 +311,7 @@ static CUresult find_lane(struct cut *c, uint32_t piece)
 			lane = l;
 	}
 	if (lane == NONE && c->lanes == LANES_MAX)
-		return sv_unsupported("a graph with collective operations",
+		return sv_unsupported("a graph with collective operations, or copies between devices",
 				      "it has more than 64 branches beside each other");
 	if (lane == NONE)
 		lane = c->lanes++;
@@ -546,7 +549,7 @@ CUresult pieces_new(struct exec *x, const void *desc, size_t len, const struct b
 	CUresult r;
 
 	if (breaks > BREAKS_MAX)
-		return sv_unsupported("a graph with collective operations",
+		return sv_unsupported("a graph with collective operations, or copies between devices",
 				      "it has more than 4096 of them");
 	x->pieces = calloc(1, sizeof(*x->pieces));
 	if (!x->pieces)
@@ -586,11 +589,34 @@ static CUresult record(const struct exec *x, uint64_t stream, CUevent e)
 	return send_async(SV_OP_cuEventRecord, &a, sizeof(a), NULL, 0);
 }
 
+static struct stream *stream_of(const struct exec *x, uint64_t wire)
+{
+	return wire == SV_STREAM_LEGACY ? &x->ctx->legacy : obj_find(SV_T_CUstream, wire);
+}
+
+/* A copy or a memset of another device's memory; pageable sides are copied by the node's call. */
+static CUresult send_cross(const struct exec *x, const struct node *n, uint64_t stream)
+{
+	struct stream *s = stream_of(x, stream);
+	uint64_t stage = n->call ? sv_u64(arena_at(n->call->stage)) : 0;
+
+	if (!s)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!n->enabled)
+		return CUDA_SUCCESS;
+	if (n->w.type == CU_GRAPH_NODE_TYPE_MEMSET)
+		return cross_node_set(s, &n->w.set);
+	return cross_node_copy(s, &n->w.copy, n->shape & SHAPE_FROM ? stage : 0,
+			       n->shape & SHAPE_TO ? stage : 0);
+}
+
 static CUresult send_break(const struct exec *x, const struct node *n, uint64_t stream)
 {
 	const struct coll *c = &n->w.coll;
 	struct sv_coll head = { .ctx = x->ctx_handle, .stream = stream };
 
+	if (n->shape & SHAPE_CROSS)
+		return send_cross(x, n, stream);
 	if (n->w.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 		return record(x, stream, n->w.event);
 	if (n->w.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
@@ -666,7 +692,7 @@ CUresult pieces_launch(struct exec *x, struct stream *s)
 	CUresult r = check_comms(x->pieces);
 
 	if (!r && s->o.ctx != x->ctx)
-		r = sv_unsupported("launching a graph with collective operations",
+		r = sv_unsupported("launching a graph with collective operations, or copies between devices",
 				   "the stream is of another context than the graph");
 	if (!r)
 		r = graph_mem_launch(x->g, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);

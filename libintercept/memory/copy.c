@@ -182,11 +182,12 @@ static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64
 		  .move = linear_move, .all = linear_all },
 		dst, src, 0, 0,
 	};
+	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
 
 	TRY(cross_look(dst, len, &l.c.dst));
 	TRY(cross_look(src, len, &l.c.src));
 	if (s->capture)
-		return sv_unsupported("a copy between devices in a graph", "a graph is one device's");
+		return capture_record(s, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
 	return cross_copy(s, &l.c, sync);
 }
 

@@ -405,6 +405,30 @@ static CUresult copy_abroad(struct stream *s, const struct copy *c, bool sync)
 	return cross_copy(s, &r.c, sync);
 }
 
+static CUresult copy_checked(struct stream *s, const struct copy *c, bool sync)
+{
+	return is_elsewhere(&c->dst) || is_elsewhere(&c->src) ? copy_abroad(s, c, sync) :
+	       copy_here(s, c, sync);
+}
+
+/* The side of a copy that is packed in the arena, which all devices reach. */
+static void pack_side(struct side *a, const struct copy *c, uint64_t at)
+{
+	if (at)
+		*a = (struct side){ PINNED, { .addr = at, .pitch = c->w, .height = c->h }, NULL };
+}
+
+CUresult cross_node_copy(struct stream *s, const CUDA_MEMCPY3D *p, uint64_t from, uint64_t to)
+{
+	struct copy c;
+
+	ON(s->o.ctx->session);
+	TRY(check(p, &c));
+	pack_side(&c.src, &c, from);
+	pack_side(&c.dst, &c, to);
+	return copy_checked(s, &c, false);
+}
+
 static CUresult copy(struct stream *s, const CUDA_MEMCPY3D *p, bool sync)
 {
 	struct box all;
@@ -421,9 +445,7 @@ static CUresult copy(struct stream *s, const CUDA_MEMCPY3D *p, bool sync)
 		a = record(s, &c, &all);
 		return capture_record(s, SV_OP_cuMemcpy3DAsync_v2, &a, sizeof(a), NULL, 0);
 	}
-	if (is_elsewhere(&c.dst) || is_elsewhere(&c.src))
-		return copy_abroad(s, &c, sync);
-	return copy_here(s, &c, sync);
+	return copy_checked(s, &c, sync);
 }
 
 /* ---------------------------------------------------------------------------------- the calls */

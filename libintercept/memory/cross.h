@@ -52,6 +52,13 @@ LOCAL CUresult cross_copy(struct stream *s, struct cross *c, bool sync);
 /* Has `work` enqueue what it does into a stream of another device's context, in the order of s. */
 LOCAL CUresult cross_work(struct stream *s, struct context *ctx, cross_work_fn *work, void *arg);
 
+/*
+ * Work of a graph's node that its device cannot do, on a stream: a copy whose source, or destination, is the
+ * packed memory of the arena at `from`, or `to`, unless that is 0; a memset.
+ */
+LOCAL CUresult cross_node_copy(struct stream *s, const CUDA_MEMCPY3D *p, uint64_t from, uint64_t to);
+LOCAL CUresult cross_node_set(struct stream *s, const CUDA_MEMSET_NODE_PARAMS_v2 *p);
+
 /* Work enqueued into s from now on waits for the latest record of another device's event. */
 LOCAL CUresult cross_wait(struct stream *s, struct event *e);
 

@@ -171,3 +171,16 @@ CUresult sv_hook_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int 
 {
 	return check(done, (struct set){ dst, pitch, w, h, v, 4 }, stream, per_thread);
 }
+
+CUresult cross_node_set(struct stream *s, const CUDA_MEMSET_NODE_PARAMS_v2 *p)
+{
+	struct set a = { p->dst, p->height > 1 ? p->pitch : 0, p->width, p->height, p->value,
+			 p->elementSize };
+	struct context *home;
+
+	ON(s->o.ctx->session);
+	if (!cross_is(a.dst))
+		return set_on(&a, s, false);
+	TRY(cross_look(a.dst, 1, &home));
+	return cross_work(s, home, set_on, &a);
+}

@@ -475,6 +475,157 @@ static void in_order(void)
 	CHECK(cudaFreeHost(host));
 }
 
+__global__ void bump(unsigned char *p, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		p[i]++;
+}
+
+static void CUDART_CB flip(void *arg)
+{
+	unsigned char *p = (unsigned char *)arg;
+
+	for (int i = 0; i < 4096; i++)
+		p[i] ^= 0x55;
+}
+
+/* A graph's copies and memsets of the other device's memory come in its order, at each launch anew. */
+static void captured(void)
+{
+	const size_t pitch = 4096, h = 300;
+	block a(0, pitch, h, 1, 21), b(1, pitch, h, 1, 22), c(0, pitch, h, 1, 23), page(-1, pitch, 1, 1, 24);
+	shape all = { pitch, h, 1, 0, 0, 0, 0 };
+	CUDA_MEMCPY3D p = of(b, a, all, true);
+	cudaGraphExec_t x;
+	cudaStream_t s = stream[0];
+	cudaGraph_t g;
+
+	on(0);
+	CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+	CHECK(cudaLaunchHostFunc(s, flip, page.at));
+	CHECK(cudaMemcpyAsync(a.at, page.at, pitch, cudaMemcpyHostToDevice, s));
+	bump<<<16, 256, 0, s>>>(a.at, 4096);
+	CU(cuMemcpy3DAsync(&p, s));					/* a → b */
+	CHECK(cudaMemsetAsync(a.at, 0x31, pitch, s));
+	CHECK(cudaMemset2DAsync(b.at + 2 * pitch, pitch, 0x32, 100, 3, s));
+	CHECK(cudaMemsetAsync(b.at + 8 * pitch, 0x33, 64, s));
+	CHECK(cudaMemcpyAsync(c.at, b.at, pitch * 20, cudaMemcpyDefault, s));
+	bump<<<16, 256, 0, s>>>(c.at, 4096);
+	CHECK(cudaMemcpyAsync(b.at + 30 * pitch, page.at, pitch, cudaMemcpyDefault, s));	/* pageable → b */
+	CHECK(cudaMemcpyAsync(b.at + 40 * pitch, b.at + pitch, pitch, cudaMemcpyDefault, s));
+	CHECK(cudaMemcpy2DAsync(page.at, pitch, b.at, pitch, 1000, 1, cudaMemcpyDefault, s));	/* b → pageable */
+	CHECK(cudaStreamEndCapture(s, &g));
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	CHECK(cudaGraphDestroy(g));
+	for (int k = 0; k < 3; k++) {
+		CHECK(cudaGraphLaunch(x, s));
+		CHECK(cudaGraphLaunch(x, s));
+		CHECK(cudaStreamSynchronize(s));
+		for (int twice = 0; twice < 2; twice++) {
+			flip(page.is.data());
+			memcpy(a.is.data(), page.is.data(), pitch);
+			for (size_t i = 0; i < 4096; i++)
+				a.is[i]++;
+			expect(b, a, all);
+			memset(a.is.data(), 0x31, pitch);
+			for (int y = 0; y < 3; y++)
+				memset(&b.is[(2 + y) * pitch], 0x32, 100);
+			memset(&b.is[8 * pitch], 0x33, 64);
+			memcpy(c.is.data(), b.is.data(), pitch * 20);
+			for (size_t i = 0; i < 4096; i++)
+				c.is[i]++;
+			memcpy(&b.is[30 * pitch], page.is.data(), pitch);
+			memcpy(&b.is[40 * pitch], &b.is[pitch], pitch);
+			memcpy(page.is.data(), b.is.data(), 1000);
+		}
+		a.check("a graph's source");
+		b.check("the other device's rows, copied and set by a graph");
+		c.check("rows that a graph has fetched");
+		page.check("the program's memory");
+		on(0);
+	}
+	CHECK(cudaGraphExecDestroy(x));
+}
+
+/* Nodes that are added: branches, arrays, a node that is turned off, one that gets other rows. */
+static void added(void)
+{
+	const size_t pitch = 512, h = 40;
+	block a(0, pitch, h, 1, 31), b(1, pitch, h, 1, 32), to(0, pitch, h, 1, 33), page(-1, pitch, h, 1, 34);
+	CUarray ar = array_on(1, pitch / 8, h, 0, 4);
+	CUDA_MEMSET_NODE_PARAMS m = {};
+	CUDA_MEMCPY3D p, q, r, back;
+	CUgraphNode n[5];
+	CUgraphExec x;
+	CUgraph g;
+
+	on(0);
+	CU(cuGraphCreate(&g, 0));
+	p = of(b, a, { 100, 10, 1, 0, 0, 0, 0 }, true);
+	CU(cuGraphAddMemcpyNode(&n[0], g, NULL, 0, &p, ctx[0]));
+	q = of(b, a, { pitch, h, 1, 0, 0, 0, 0 }, true);
+	q.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+	q.dstArray = ar;
+	CU(cuGraphAddMemcpyNode(&n[1], g, NULL, 0, &q, ctx[0]));
+	r = of(to, b, { pitch, h, 1, 0, 0, 0, 0 }, true);
+	r.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+	r.srcArray = ar;
+	CU(cuGraphAddMemcpyNode(&n[2], g, &n[1], 1, &r, ctx[0]));
+	m.dst = (CUdeviceptr)b.at + 20 * pitch;
+	m.pitch = pitch;
+	m.value = 0x1234;
+	m.elementSize = 2;
+	m.width = 50;
+	m.height = 5;
+	CU(cuGraphAddMemsetNode(&n[3], g, n, 3, &m, ctx[0]));
+	back = of(page, b, { 300, 4, 1, 0, 0, 0, 0 }, true);
+	CU(cuGraphAddMemcpyNode(&n[4], g, &n[3], 1, &back, ctx[0]));
+	CU(cuGraphInstantiate(&x, g, 0));
+	CU(cuGraphLaunch(x, stream[0]));
+	CU(cuStreamSynchronize(stream[0]));
+	auto set = [&](int row) {
+		for (int y = 0; y < 5; y++)
+			for (int i = 0; i < 100; i++)
+				b.is[(row + y) * pitch + i] = i & 1 ? 0x12 : 0x34;
+	};
+	expect(b, a, { 100, 10, 1, 0, 0, 0, 0 });
+	set(20);
+	to.is = a.is;
+	expect(page, b, { 300, 4, 1, 0, 0, 0, 0 });
+	page.check("rows for the program");
+	b.check("nodes that were added");
+	to.check("an array in a graph");
+
+	on(0);
+	p = of(b, a, { 200, 3, 1, 0, 0, 0, 0 }, true);
+	p.dstY = 12;
+	CU(cuGraphExecMemcpyNodeSetParams(x, n[0], &p, ctx[0]));
+	CU(cuGraphNodeSetEnabled(x, n[2], 0));
+	m.dst = (CUdeviceptr)b.at + 30 * pitch;
+	CU(cuGraphExecMemsetNodeSetParams(x, n[3], &m, ctx[0]));
+	back.srcY = 10;
+	back.dstY = 20;
+	CU(cuGraphExecMemcpyNodeSetParams(x, n[4], &back, ctx[0]));
+	CHECK(cudaMemset(to.at, 0x77, to.len()));
+	CU(cuCtxSynchronize());
+	CU(cuGraphLaunch(x, stream[0]));
+	CU(cuStreamSynchronize(stream[0]));
+	for (int y = 0; y < 3; y++)
+		memcpy(&b.is[(12 + y) * pitch], &a.is[y * pitch], 200);
+	set(30);
+	memset(to.is.data(), 0x77, to.len());
+	for (int y = 0; y < 4; y++)
+		memcpy(&page.is[(20 + y) * pitch], &b.is[(10 + y) * pitch], 300);
+	page.check("other rows for the program");
+	b.check("nodes that were changed");
+	to.check("a node that was turned off");
+	CU(cuGraphExecDestroy(x));
+	CU(cuGraphDestroy(g));
+	CU(cuArrayDestroy(ar));
+}
+
 /* Said by whichever device is current, and as one device alone says it. */
 static void errors(void)
 {
@@ -482,7 +633,10 @@ static void errors(void)
 	CUarray ar = array_on(1, 16, 16, 0, 1);
 	CUDA_MEMCPY3D p, good = of(b, a, { 64, 8, 2, 0, 0, 0, 0 }, false);
 	unsigned char *gone;
+	CUgraphNode n;
+	CUgraph g;
 
+	CU(cuGraphCreate(&g, 0));
 	on(1);
 	CHECK(cudaMalloc(&gone, 4 << 20));
 	CHECK(cudaFree(gone));
@@ -503,7 +657,9 @@ static void errors(void)
 		CU_INVALID(cuMemcpy3D(&p));
 		(p = good).dstDevice = (CUdeviceptr)gone;
 		CU_INVALID(cuMemcpy3D(&p));
+		CU_INVALID(cuGraphAddMemcpyNode(&n, g, NULL, 0, &p, ctx[d]));
 		p.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+		CU_INVALID(cuGraphAddMemcpyNode(&n, g, NULL, 0, &p, ctx[d]));
 		CU_INVALID(cuMemcpy3D(&p));
 		CU_INVALID(cuMemcpy(p.dstDevice, p.srcDevice, 64));
 		CU_INVALID(cuMemsetD8(p.dstDevice, 0, 64));
@@ -526,6 +682,7 @@ static void errors(void)
 	expect(b, a, { 64, 8, 2, 0, 0, 0, 0 });
 	b.check("refused copies have changed nothing");
 	CU(cuArrayDestroy(ar));
+	CU(cuGraphDestroy(g));
 }
 
 int main()
@@ -545,6 +702,8 @@ int main()
 	arrays();
 	memsets();
 	in_order();
+	captured();
+	added();
 	errors();
 	return job_passed("devices_rows");
 }

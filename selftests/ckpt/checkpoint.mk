@@ -23,6 +23,10 @@ $(B)/selftests/ckpt/rebuilt-%.so: selftests/ckpt/rebuilt_plug.c selftests/ckpt/r
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DNUMBER=$* -fPIC -shared -o $@ $<
 
+$(B)/selftests/ckpt/seated: selftests/ckpt/seated.c $(B)/lib/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -isystem $(CUDA_HOME)/include -o $@ $< -L$(B)/lib -lcuda
+
 # The job of which make-older stores checkpoints.
 $(B)/selftests/ckpt/older-job: selftests/ckpt/older_job.c $(B)/lib/libcuda.so.1 $(B)/lib/libnccl.so.2
 	@mkdir -p $(@D)
@@ -40,9 +44,9 @@ $(B)/selftests/ckpt/older: selftests/ckpt/older.c tools/ckpt/facts.c $(B)/uproxy
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
-	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so older older-job) \
+	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so older older-job seated) \
 	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
-HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-linked selftests/ckpt/test-older selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
+HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-seating selftests/ckpt/test-linked selftests/ckpt/test-older selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
 	selftests/ckpt/test-stood \
 	selftests/ckpt/test-stood-torch
 HOST_TESTS += selftests/ckpt/test-descriptors

@@ -62,8 +62,6 @@ enum session_state {
 	SESSION_FORKED,		/* a child of the process that called cuInit; it has no device */
 };
 
-#define PARKED_ENDS 65536	/* ends of objects of a type that may be parked: object.c */
-
 /*
  * All state is in struct process or in a struct session, of which the process has one for each
  * device that it works on. Statics of files are the process's, too. These are all of them, each
@@ -71,7 +69,7 @@ enum session_state {
  * objects:
  *
  *   session.c: process sessions - what this comment is about
- *   object.c: obj_chunks free_list free_last free_count used lock - a handle names one object in the process
+ *   object.c: obj_chunks lists used lock - a handle names one object in the process
  *   thread.c: thread key once - threads are the program's
  *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says
  *	whether a call can mix two contexts
@@ -107,6 +105,7 @@ struct process {
 	bool used;			/* a context or an image was made: home stays; atomic */
 	bool several;			/* there has been a second session; atomic */
 	bool posts;			/* there has been a communicator: core.c; atomic */
+	uint64_t seen;			/* the last stamp of seen_ask(); locks.seen */
 
 	/* The arena is in the first session's channel; the proxies of the others map it, too. */
 	struct session *home;		/* the first session */
@@ -139,7 +138,7 @@ struct process {
 		struct lock memory;	/* windows, granules; owners of allocations in the arena */
 		struct lock registered;	/* memory/host.c */
 		struct lock arena;	/* memory/arena.c */
-		struct lock pools, crossings, hostfunc, vmm;
+		struct lock pools, crossings, hostfunc, vmm, seen;
 	} locks;
 };
 
@@ -150,7 +149,7 @@ struct session {
 	/* What nearly every call reads, in one cache line. */
 	struct ring *ring;		/* NULL: not connected; process.lock, and read freely */
 	const struct sv_shared *shared;
-	uint32_t late_seen;		/* count of shared->late that has been reported; atomic */
+	uint64_t late_seen;		/* shared->late without SV_LATE_FULL, as it has been reported; atomic */
 	struct managedvars *managedvars;	/* modules/managedvar.c; NULL: none yet */
 
 	/* State that each file keeps for the session. */
@@ -163,6 +162,7 @@ struct session {
 	unsigned int limit_changes;	/* of contexts' limits and preferences; atomic */
 	struct tensor_maps *tensor_maps;	/* memory/tensor_map.c; NULL: none yet */
 	bool calling;			/* its runner is there: streams/hostfunc.c */
+	uint64_t seen_word;		/* seen.c; an arena offset, 0: none yet; locks.seen, and read freely */
 	int retained;			/* uses of the primary context: context.c, process.lock */
 
 	struct {			/* graphs/; graph_lock() */
@@ -265,6 +265,19 @@ LOCAL void obj_free(unsigned int type, struct obj *o);
 /* Free all objects of a context, calling gone(o, type) for each first. */
 LOCAL void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, unsigned int type));
 
+/*
+ * seen.c. The proxy has one object for each index of a type, and parks the end of an object while a collective
+ * operation waits for other ranks. So a process that has had a communicator uses an index again when the
+ * proxy has seen that end. seen_ask: a stamp for all ends that have been sent so far; 0: it cannot be had now. It may be
+ * called with locks held. seen_is: have all proxies seen what the stamp stands for? seen_begin: `here` gets
+ * a communicator.
+ */
+LOCAL uint64_t seen_ask(void);
+LOCAL bool seen_is(uint64_t stamp);
+LOCAL CUresult seen_begin(void);
+
+#define SEEN_AFTER 64	/* ends that are worth a record */
+
 static inline unsigned int obj_type(const struct obj *o)
 {
 	return o->handle >> 32 & 255;
@@ -327,6 +340,12 @@ struct thread {
 	struct stream *own;		/* this thread's own streams, one per context; thread.c */
 	void *scratch;
 	size_t scratch_len;
+	struct {			/* send.c: send_try() has found no room for this record */
+		uint32_t len;
+		bool granted;		/* since then: the next one goes */
+		struct sv_room a;
+		uint8_t head[SV_ROOM_BYTES];
+	} room;
 };
 
 extern LOCAL __thread struct thread thread __attribute__((tls_model("initial-exec")));

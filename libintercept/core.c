@@ -110,6 +110,7 @@ static CUresult await(const struct core_place *p, struct core_ticket *t)
 static CUresult arena_new(const struct core_place *p, uint64_t len, uint64_t *off, void **at)
 {
 	ON(p->session);
+	TRY(seen_begin());
 	__atomic_store_n(&process.posts, true, __ATOMIC_RELAXED);
 	TRY(arena_alloc(len, 64, NULL, off));
 	*at = arena_at(*off);

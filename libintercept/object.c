@@ -6,9 +6,9 @@
  * index changes the use count in its handle, so that an old handle does not name the new object
  * (until sixteen uses later). Readers take no lock.
  *
- * The proxy has one object for each index. It parks the end of an object while a collective operation
- * waits for other ranks, so a process that has had a communicator does not use an index again before
- * PARKED_ENDS others of the type have been freed.
+ * A process that has had a communicator uses an index again when the proxy has seen the end of its object (seen.c):
+ *
+ *   freed ── gone ── seen_ask ──► asked ── seen_is ──► free ──► a new object
  */
 #include "client.h"
 
@@ -21,8 +21,11 @@
 LOCAL struct obj **obj_chunks[TYPES][4096];
 
 static struct lock lock = LOCK_INIT(LOCK_OBJECTS);
-static struct obj *free_list[TYPES], **free_last[TYPES];
-static uint32_t free_count[TYPES];
+static struct {
+	struct obj *free, *gone, *asked;
+	uint32_t ngone;
+	uint64_t stamp;			/* of `asked` */
+} lists[TYPES];
 static uint32_t used[TYPES];		/* indices given out so far; index 0 is never used */
 
 /* A freed object keeps the handle for its next use, behind its header. */
@@ -87,33 +90,43 @@ static struct obj *fresh(unsigned int type)
 	return o;
 }
 
+/* What the proxies have ended meanwhile is free; and they are asked about what has gone since. */
+static void look_for_free(unsigned int type)
+{
+	if (lists[type].asked && seen_is(lists[type].stamp)) {
+		lists[type].free = lists[type].asked;
+		lists[type].asked = NULL;
+	}
+	if (lists[type].asked || lists[type].ngone < SEEN_AFTER)
+		return;
+	lists[type].stamp = seen_ask();
+	if (!lists[type].stamp)
+		return;
+	lists[type].asked = lists[type].gone;
+	lists[type].gone = NULL;
+	lists[type].ngone = 0;
+}
+
 static struct obj *take_free(unsigned int type)
 {
-	struct obj *o = free_list[type];
+	struct obj *o;
 
-	if (!o || (__atomic_load_n(&process.posts, __ATOMIC_RELAXED) && free_count[type] < PARKED_ENDS))
-		return NULL;
-	free_list[type] = o->next;
-	if (!o->next)
-		free_last[type] = NULL;
-	free_count[type]--;
+	if (!lists[type].free)
+		look_for_free(type);
+	o = lists[type].free;
+	if (o)
+		lists[type].free = o->next;
 	return o;
 }
 
-/* The next to be used; of a process with communicators the last. */
 static void put_free(unsigned int type, struct obj *o)
 {
-	if (!__atomic_load_n(&process.posts, __ATOMIC_RELAXED) || !free_list[type]) {
-		o->next = free_list[type];
-		free_list[type] = o;
-		if (!o->next)
-			free_last[type] = &o->next;
-	} else {
-		o->next = NULL;
-		*free_last[type] = o;
-		free_last[type] = &o->next;
-	}
-	free_count[type]++;
+	bool posts = __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+	struct obj **list = posts ? &lists[type].gone : &lists[type].free;
+
+	o->next = *list;
+	*list = o;
+	lists[type].ngone += posts;
 }
 
 void *obj_new(unsigned int type, struct context *ctx)

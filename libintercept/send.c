@@ -28,20 +28,29 @@ CUresult send_late(void)
 	uint64_t late;
 
 	TRY(send_latched());
-	late = __atomic_load_n(&here->shared->late, __ATOMIC_ACQUIRE);
-	if (late >> 32 == __atomic_exchange_n(&here->late_seen, late >> 32, __ATOMIC_RELAXED))
+	late = __atomic_load_n(&here->shared->late, __ATOMIC_ACQUIRE) & ~SV_LATE_FULL;
+	if (late == __atomic_exchange_n(&here->late_seen, late, __ATOMIC_RELAXED))
 		return CUDA_SUCCESS;	/* another thread has reported it */
 	client_log("an earlier call has failed: %d", (int)(uint32_t)late);
 	return (uint32_t)late;
 }
 
+/* Is there a new error, or too much parked? */
+static inline bool is_late(void)
+{
+	return unlikely(__atomic_load_n(&here->shared->late, __ATOMIC_RELAXED) !=
+			__atomic_load_n(&here->late_seen, __ATOMIC_RELAXED));
+}
+
+static inline bool is_full(void)
+{
+	return __atomic_load_n(&here->shared->late, __ATOMIC_RELAXED) & SV_LATE_FULL;
+}
+
 static inline CUresult ready(void)
 {
 	TRY(session_check());
-	if (unlikely(__atomic_load_n(&here->shared->late, __ATOMIC_RELAXED) >> 32 !=
-		     __atomic_load_n(&here->late_seen, __ATOMIC_RELAXED)))
-		return send_late();
-	return CUDA_SUCCESS;
+	return is_late() ? send_late() : CUDA_SUCCESS;
 }
 
 static void write_all(int fd, const uint8_t *p, size_t n)
@@ -113,6 +122,49 @@ static CUresult lost(int rc)
 	return err > 0 ? (CUresult)err : session_rc(rc);
 }
 
+/* The first bytes of a record, as a request for room has them. Returns their number. */
+static uint32_t head_of(uint8_t *head, const void *a, uint32_t alen)
+{
+	uint32_t n = alen < SV_ROOM_BYTES ? alen : SV_ROOM_BYTES;
+
+	memcpy(head, a, n);
+	return n;
+}
+
+static CUresult ask_room(const struct sv_room *a, const uint8_t *head, uint32_t len)
+{
+	int32_t status;
+	uint32_t got;
+	int rc;
+
+	while ((rc = ring_call(here->ring, SV_OP_X_ROOM, a, sizeof(*a), head, len, &status, NULL, 0, &got)) ==
+	       -EBUSY)
+		sched_yield();
+	return rc ? lost(rc) : (CUresult)status;
+}
+
+/*
+ * Behind a rank that is late there may be too much in this record's stream already: then this thread waits until
+ * half of it has run, as it would wait for a place in a queue of NVIDIA's driver.
+ */
+static CUresult ready_late(uint16_t op, const void *a, uint32_t alen)
+{
+	struct sv_room room = { .op = op };
+	uint8_t head[SV_ROOM_BYTES];
+
+	TRY(send_late());
+	if (!is_full())
+		return CUDA_SUCCESS;
+	return ask_room(&room, head, head_of(head, a, alen));
+}
+
+/* ready(), for a record that may be parked with nobody waiting for it. */
+static inline CUresult ready_for(uint16_t op, const void *a, uint32_t alen)
+{
+	TRY(session_check());
+	return is_late() ? ready_late(op, a, alen) : CUDA_SUCCESS;
+}
+
 /* Submit a record of one unit without a call of ringbuf. */
 static inline int post(uint16_t op, const void *a, uint32_t len)
 {
@@ -127,7 +179,7 @@ CUresult send_async(uint16_t op, const void *a, uint32_t alen, const void *b, ui
 	int rc;
 
 	lock_may_wait("room in the ring");
-	TRY(ready());
+	TRY(ready_for(op, a, alen));
 	if (!blen && alen <= RING_POST_MAX)
 		rc = post(op, a, alen);
 	else
@@ -139,7 +191,16 @@ CUresult send_try(uint16_t op, const void *a, uint32_t alen)
 {
 	int rc;
 
-	TRY(ready());
+	TRY(session_check());
+	if (is_late()) {
+		TRY(send_late());
+		if (is_full() && !thread.room.granted) {
+			thread.room.a = (struct sv_room){ .op = op };
+			thread.room.len = head_of(thread.room.head, a, alen);
+			return SEND_AGAIN;
+		}
+		thread.room.granted = false;
+	}
 	rc = ring_try_submit(here->ring, op, a, alen, NULL, 0);
 	if (unlikely(rc == -EAGAIN))
 		return SEND_AGAIN;
@@ -151,6 +212,12 @@ bool send_again_slow(CUresult *rc, uint32_t len)
 	int wait;
 
 	lock_may_wait("room in the ring");
+	if (thread.room.len) {
+		*rc = ask_room(&thread.room.a, thread.room.head, thread.room.len);
+		thread.room.len = 0;
+		thread.room.granted = !*rc;
+		return !*rc;
+	}
 	wait = ring_wait_room(here->ring, len);
 	if (wait)
 		*rc = lost(wait);
@@ -193,7 +260,8 @@ CUresult send_sync(uint16_t op, const void *a, uint32_t alen, const void *b, uin
 	int rc;
 
 	lock_may_wait("an answer");
-	TRY(ready());
+	/* The one request that is answered though it is parked. */
+	TRY(op == SV_OP_X_GRAPH_UPDATE ? ready_for(op, a, alen) : ready());
 	while ((rc = ring_call(here->ring, op, a, alen, b, blen, &status, reply, cap, &len)) ==
 	       -EBUSY)
 		sched_yield();

@@ -43,6 +43,7 @@ LOCAL struct process process = {
 		.arena = LOCK_INIT(LOCK_ARENA),
 		.pools = LOCK_INIT(LOCK_POOLS),
 		.crossings = LOCK_INIT(LOCK_CROSSINGS),
+		.seen = LOCK_INIT(LOCK_SEEN),
 		.hostfunc = LOCK_INIT(LOCK_HOSTFUNC),
 		.vmm = LOCK_INIT(LOCK_VMM),
 	},
@@ -292,7 +293,7 @@ static int adopt(struct session *s, struct ring *r)
 		process.home = s;
 	}
 	s->shared = sh;
-	s->late_seen = sh->late >> 32;
+	s->late_seen = sh->late & ~SV_LATE_FULL;
 	__atomic_store_n(&s->ring, r, __ATOMIC_RELEASE);
 	return 0;
 }

@@ -234,6 +234,8 @@ static struct record records[SV_OPS_cuda] = {
 	HAND(X_COLL, do_coll, sv_coll), .flags = RECORD_TAIL, .park = PARK_POST,
 		.stream = AT(sv_coll, stream), .event = AT(sv_coll, comm) },
 	BARE(X_COMM_LEAVE, do_comm_leave) },
+	HAND(X_SEEN, do_seen, sv_seen), .park = PARK_ALL },
+	HAND(X_ROOM, do_room, sv_room), .flags = RECORD_TAIL, .park = PARK_ROOM },
 };
 
 /* Runs before main; the table does not change later. */

@@ -37,6 +37,24 @@ void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, 
 	ring_kick(s->ring);
 }
 
+/* error_lock */
+static void store_late(struct sv_session *s)
+{
+	__atomic_store_n(&s->shared->late,
+			 (uint64_t)s->late << 32 | (s->full ? SV_LATE_FULL : 0) | s->late_error,
+			 __ATOMIC_RELEASE);
+}
+
+void session_full(struct sv_session *s, bool full)
+{
+	pthread_mutex_lock(&s->error_lock);
+	if (s->full != full) {
+		s->full = full;
+		store_late(s);
+	}
+	pthread_mutex_unlock(&s->error_lock);
+}
+
 void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 {
 	bool sticky = hal_sticky(r), first;
@@ -49,8 +67,8 @@ void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 	}
 	if (first) {
 		s->late++;
-		__atomic_store_n(&s->shared->late, (uint64_t)s->late << 32 | (uint32_t)r,
-				 __ATOMIC_RELEASE);
+		s->late_error = (uint32_t)r & ~(uint32_t)SV_LATE_FULL;
+		store_late(s);
 	}
 	pthread_mutex_unlock(&s->error_lock);
 	if (first && __atomic_fetch_add(&s->told, 1, __ATOMIC_RELAXED) < LATE_TOLD)

@@ -77,6 +77,8 @@ struct sv_session {
 	uint64_t failed_seq;
 	uint16_t failed_op;
 	uint32_t late;		/* number of deferred errors; error_lock */
+	uint32_t late_error;	/* the newest one; error_lock */
+	bool full;		/* too much is parked: SV_LATE_FULL; error_lock */
 	bool latched;		/* there was a sticky error; error_lock */
 	uint32_t told;		/* deferred errors; log.c gets LATE_TOLD of them; atomic */
 	pthread_mutex_t error_lock;
@@ -133,6 +135,9 @@ void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, 
 
 /* Reports a deferred error (nobody waits for the record) or a sticky one. Any thread. */
 void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq);
+
+/* Has the client ask for room before it hands in more (SV_LATE_FULL), or no longer. Any thread. */
+void session_full(struct sv_session *s, bool full);
 
 const char *op_name(uint16_t op);
 

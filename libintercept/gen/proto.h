@@ -131,6 +131,7 @@ struct sv_device {
 	uint8_t attr_ok[SV_ATTRS_MAX];	/* 1: the driver knows it */
 };
 
+#define SV_LATE_FULL		(1ull << 31)	/* in sv_shared.late; no CUresult has this bit */
 #define SV_DUE			256		/* host functions in sv_shared.due */
 
 struct sv_next_call {		/* also the answer of SV_OP_X_NEXT_CALL */
@@ -159,7 +160,8 @@ struct sv_shared {
 	 * late: deferred errors of unanswered records: a count in the high half, the newest
 	 * CUresult in the low half. The proxy changes it in one store; the client remembers the
 	 * count that it has reported. A sticky error counts it up too, so that the client checks
-	 * one word.
+	 * one word. SV_LATE_FULL: records of a stream, or of all, take too much memory while they wait for
+	 * other ranks; before a client sends another one without an answer it asks by SV_OP_X_ROOM.
 	 */
 	uint64_t late;
 	char why[240];			/* why the proxy ends the session; written before it does */
@@ -232,6 +234,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
  *   X_IPC_QUERY      sv_sync_on, answered: has the event's last record completed?
  *   X_IPC_SYNC       sv_sync_on, answered when it has completed
  *   X_IPC_END        sv_ipc_end: the event is about to be destroyed
+ *   X_SEEN           sv_seen: store a word when all earlier ends of objects have been executed
+ *   X_ROOM           sv_room, answered: when a record may be handed in (sv_shared.late)
  */
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */
 	uint64_t va, len;
@@ -700,6 +704,26 @@ struct sv_comm_new {
 	uint8_t id[SV_NCCL_ID_BYTES];
 	uint64_t parent;	/* which is split; 0: none */
 };
+
+/*
+ * SV_OP_X_SEEN: the ends of objects that came before it have been executed, none is parked any more. Then the
+ * client uses their handles' indices again.
+ */
+struct sv_seen {
+	uint64_t word;		/* arena offset, 8-aligned, pinned */
+	uint64_t value;
+};
+
+/*
+ * SV_OP_X_ROOM, followed by the first bytes of a record of op: answered when such a record may be handed in.
+ * That is at once unless the record would be parked where too much is parked (uproxy/streams/park.h).
+ */
+struct sv_room {
+	uint16_t op;
+	uint16_t pad[3];
+};
+
+#define SV_ROOM_BYTES	120u	/* of the record, at most */
 
 struct sv_comm_word {		/* in the arena, 8-aligned; the proxy alone writes it */
 	uint32_t state;		/* SV_COMM_ */

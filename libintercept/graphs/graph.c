@@ -129,15 +129,10 @@ static struct table {
 		uint8_t use;
 	} *slot;
 	uint32_t n, cap;
-	uint32_t free, last;		/* the list of free ones; + 1 */
-	uint32_t nfree;
+	uint32_t free, gone, asked;	/* lists, as in object.c; + 1 */
+	uint32_t ngone;
+	uint64_t stamp;			/* of `asked` */
 } tables[4];
-
-/* As in object.c: an index is used again when the proxy has ended what had it. */
-static bool may_park(void)
-{
-	return __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
-}
 
 static struct table *table_of(unsigned int type)
 {
@@ -145,15 +140,32 @@ static struct table *table_of(unsigned int type)
 	       type == SV_T_CUgraphExec ? &tables[2] : &tables[3];
 }
 
+/* As in object.c: an index is used again when the proxy has ended what had it. */
+static void look_for_free(struct table *t)
+{
+	if (t->asked && seen_is(t->stamp)) {
+		t->free = t->asked;
+		t->asked = 0;
+	}
+	if (t->asked || t->ngone < SEEN_AFTER)
+		return;
+	t->stamp = seen_ask();
+	if (!t->stamp)
+		return;
+	t->asked = t->gone;
+	t->gone = t->ngone = 0;
+}
+
 uint64_t graph_name(unsigned int type, void *p)
 {
 	struct table *t = table_of(type);
 	uint32_t i;
 
-	if (t->free && !(may_park() && t->nfree < PARKED_ENDS)) {
+	if (!t->free)
+		look_for_free(t);
+	if (t->free) {
 		i = t->free - 1;
 		t->free = t->slot[i].next;
-		t->nfree--;
 	} else {
 		if (t->n == t->cap) {
 			uint32_t cap = t->cap ? t->cap * 2 : 64;
@@ -199,19 +211,13 @@ void graph_unname(unsigned int type, uint64_t handle)
 {
 	struct table *t = table_of(type);
 	uint32_t i = sv_handle_index(handle);
+	bool posts = __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+	uint32_t *list = posts ? &t->gone : &t->free;
 
 	t->slot[i].p = NULL;
-	t->nfree++;
-	if (t->free && may_park()) {
-		t->slot[i].next = 0;
-		t->slot[t->last - 1].next = i + 1;
-		t->last = i + 1;
-		return;
-	}
-	t->slot[i].next = t->free;
-	if (!t->free)
-		t->last = i + 1;
-	t->free = i + 1;
+	t->slot[i].next = *list;
+	*list = i + 1;
+	t->ngone += posts;
 }
 
 struct graph *graph_of(CUgraph h)

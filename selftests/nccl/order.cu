@@ -870,13 +870,100 @@ static void soak(void)
 	OK(ncclCommDestroy(comm[1]));
 }
 
+/* Behind one collective that waits there end more events and graphs than a proxy has had indices for. */
+static void handles(void)
+{
+	enum { SIDES = 3, EACH = 30000, GRAPHS = 70000 };
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), side[SIDES] = { stream(), stream(), stream() };
+	word *p = words(N, 1);
+	cudaEvent_t first, e;
+	cudaGraph_t g;
+
+	OK(cudaEventCreateWithFlags(&first, cudaEventDisableTiming));
+	if (rank)
+		come_to(0);
+	sum(p, N, comm, st);
+	OK(cudaEventRecord(first, st));
+	for (int k = 0; k < SIDES && !rank; k++) {
+		OK(cudaStreamWaitEvent(side[k], first, 0));
+		for (int i = 0; i < EACH; i++) {
+			OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+			OK(cudaEventRecord(e, side[k]));
+			OK(cudaEventDestroy(e));
+		}
+	}
+	for (int i = 0; i < GRAPHS && !rank; i++) {
+		OK(cudaGraphCreate(&g, 0));
+		OK(cudaGraphDestroy(g));
+	}
+	come_to(0);
+	has(p, N, ranks);
+	/* All are free again: what comes now gets along with few of them. */
+	for (int i = 0; i < 1000; i++) {
+		OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+		OK(cudaEventRecord(e, st));
+		OK(cudaEventDestroy(e));
+	}
+	has(p, N, ranks);
+	OK(ncclCommDestroy(comm));
+}
+
+/* A thread that hands in more than a stream may have parked waits; other threads, and other streams, go on. */
+static void full(void)
+{
+	enum { ALL = 200000, PARKED = 64 << 10, ON_THE_WAY = 8192 };
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), other = stream();
+	word *p = words(N, 1), *q = words(N, 0), v = 0, *small = words(1, 0);
+	std::atomic<int> handed(0);
+	int before;
+
+	if (rank) {
+		come_to(0);
+		sum(p, N, comm, st);
+		has(p, N, ranks);
+		OK(ncclCommDestroy(comm));
+		return;
+	}
+	sum(p, N, comm, st);
+	std::thread thread([&] {
+		OK(cudaSetDevice(rank));
+		for (int i = 1; i <= ALL; i++) {
+			if (i % 3)
+				OK(cudaMemsetAsync(small, i, sizeof(*small), st));
+			else
+				OK(cudaMemcpyAsync(q, p, sizeof(*q), cudaMemcpyDeviceToDevice, st));
+			handed = i;
+		}
+		OK(cudaMemcpyAsync(q, p, N * sizeof(*q), cudaMemcpyDeviceToDevice, st));
+	});
+	do {
+		before = handed;
+		usleep(300000);
+	} while (before != handed || before < PARKED - 1);
+	IS(handed < PARKED + ON_THE_WAY, 1);
+	for (int i = 0; i < 1000; i++)
+		OK(cudaMemsetAsync(q, i, 1, other));
+	OK(cudaMemcpyAsync(&v, q, sizeof(v), cudaMemcpyDeviceToHost, other));
+	OK(cudaStreamSynchronize(other));
+	IS(v, 999 % 256);
+	IS(cudaStreamQuery(st), cudaErrorNotReady);
+	IS(handed < PARKED + ON_THE_WAY, 1);
+	come_to(0);
+	thread.join();
+	has(q, N, ranks);
+	has(p, N, ranks);
+	OK(ncclCommDestroy(comm));
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(void);
 } tests[] = {
 	{ "again", again }, { "recorded", recorded }, { "polls", polls }, { "ends", ends },
 	{ "uploads", uploads }, { "waits", waits }, { "many", many }, { "sends", sends },
-	{ "turns", turns }, { "soak", soak },
+	{ "turns", turns }, { "soak", soak }, { "handles", handles }, { "full", full },
 };
 
 int main(int argc, char **argv)

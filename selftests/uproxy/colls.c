@@ -286,6 +286,153 @@ static int waiter_end(struct waiter *w)
 	return w->status;
 }
 
+/* ------------------------------------------------------------------------------ what is parked */
+
+static bool is_full(struct rank *r)
+{
+	return __atomic_load_n(&r->c.shared->late, __ATOMIC_ACQUIRE) & SV_LATE_FULL;
+}
+
+/* Asks whether a memset of the stream may be handed in. 0: the answer is still open. */
+static int room(struct rank *r, struct ring_ticket *t, uint16_t op, uint64_t stream, int64_t ns)
+{
+	struct sv_room a = { .op = op };
+	struct sv_cuMemsetD32Async m = { .ctx = r->c.ctx, .hStream = stream };
+	struct sv_sync_on on = { r->c.ctx, stream };
+	const void *p = op == SV_OP_cuStreamQuery ? (void *)&on : &m;
+	uint32_t len = op == SV_OP_cuStreamQuery ? sizeof(on) : sizeof(m);
+
+	if (ring_request(r->c.ring, t, SV_OP_X_ROOM, &a, sizeof(a), p, len))
+		return -1;
+	return ring_expect(r->c.ring, t, ns) == 0;
+}
+
+static int answer(struct rank *r, struct ring_ticket *t)
+{
+	int32_t status = -1;
+
+	return ring_await(r->c.ring, t, &status, NULL, 0, NULL, 20000000000) ?: status;
+}
+
+static int parks(struct rank *r, uint64_t stream, uint32_t n)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = fill(r, stream, r->dev + MiB, i, 1);
+	return rc ?: query(r, SV_OP_cuStreamQuery, r->other);
+}
+
+/* From a number of parked records on a client is told to ask, and waits until half of them have run. */
+TEST_F(colls, a_stream_that_has_too_much_parked_has_no_room)
+{
+	struct rank *r = &self->r[0];
+	struct ring_ticket t[4];
+
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 1024), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(parks(r, r->stream, 64 << 10), 0);
+	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->stream, 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[0]), 0);
+	EXPECT_FALSE(is_full(r));
+	ASSERT_EQ(parks(r, r->stream, 1), 0);
+	EXPECT_TRUE(is_full(r));
+	/* the stream has no room, for whoever asks; another one has, and so has what is not parked */
+	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->stream, 100000000), 0);
+	ASSERT_EQ(room(r, &t[1], SV_OP_cuMemsetD32Async, r->stream, 1), 0);
+	ASSERT_EQ(room(r, &t[2], SV_OP_cuMemsetD32Async, r->other, 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[2]), 0);
+	ASSERT_EQ(room(r, &t[2], SV_OP_cuStreamQuery, r->stream, 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[2]), 0);
+	ASSERT_EQ(room(r, &t[2], SV_OP_cuMemsetD32Async, 12345, 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[2]), 0);
+	ASSERT_EQ(fill(r, r->other, r->dev + 2 * MiB, 7, 1), 0);
+	ASSERT_EQ(down(r, r->other, MiB, r->dev + 2 * MiB, 4), 0);
+	ASSERT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(*word_at(r, MiB), 7);
+	EXPECT_EQ(ring_expect(r->c.ring, &t[0], 1), -ETIMEDOUT);
+	EXPECT_TRUE(is_full(r));
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	EXPECT_EQ(answer(r, &t[0]), 0);
+	EXPECT_EQ(answer(r, &t[1]), 0);
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + MiB, 4), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	EXPECT_EQ(*word_at(r, 0), 0);
+	EXPECT_FALSE(is_full(r));
+}
+
+/* What has large payloads is counted by its bytes; a session with many streams has a limit, too. */
+TEST_F(colls, a_session_that_has_too_much_parked_has_no_room)
+{
+	struct rank *r = &self->r[0];
+	uint64_t st[17], e = new_handle(&r->c, SV_T_CUevent);
+	struct ring_ticket t[2];
+
+	for (int i = 0; i < 17; i++) {
+		st[i] = new_handle(&r->c, SV_T_CUstream);
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = st[i], .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	}
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = r->c.ctx, .phEvent = e }), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){
+			r->c.ctx, e, r->stream }), 0);
+	for (int i = 0; i < 17; i++)
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+				.ctx = r->c.ctx, .hStream = st[i], .hEvent = e }), 0);
+	for (int i = 0; i < 16; i++)
+		ASSERT_EQ(parks(r, st[i], 62 << 10), 0);
+	EXPECT_FALSE(is_full(r));
+	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, st[16], 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[0]), 0);
+	ASSERT_EQ(parks(r, st[16], 33 << 10), 0);
+	EXPECT_TRUE(is_full(r));
+	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->other, 100000000), 0);
+	ASSERT_EQ(room(r, &t[1], SV_OP_cuStreamQuery, r->other, 20000000000), 1);
+	EXPECT_EQ(answer(r, &t[1]), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	EXPECT_EQ(answer(r, &t[0]), 0);
+	ASSERT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_FALSE(is_full(r));
+}
+
+/* A word says that the ends before it have been executed, and none is parked. */
+TEST_F(colls, ends_are_seen_when_none_is_parked)
+{
+	struct rank *r = &self->r[0];
+	struct sv_seen a = { r->pin + 3 * MiB, 5 };
+	volatile uint64_t *word = (volatile uint64_t *)(r->c.arena + a.word);
+	uint64_t e = new_handle(&r->c, SV_T_CUevent);
+
+	*word = 0;
+	ASSERT_EQ(SEND(&r->c, SV_OP_X_SEEN, a), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	EXPECT_EQ(*word, 5);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = r->c.ctx, .phEvent = e }), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){
+			r->c.ctx, e, r->stream }), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventDestroy_v2, (struct sv_cuEventDestroy_v2){ e }), 0);
+	a.value = 6;
+	ASSERT_EQ(SEND(&r->c, SV_OP_X_SEEN, a), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	EXPECT_EQ(*word, 5);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	ASSERT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(*word, 6);
+	/* the index is free */
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = r->c.ctx, .phEvent = e }), 0);
+	ASSERT_EQ(ctx_sync(&r->c), 0);
+}
+
 /* ------------------------------------------------------------------------------ what works */
 
 TEST_F(colls, sums_what_all_ranks_have)

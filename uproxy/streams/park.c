@@ -18,9 +18,9 @@
  *
  *   ready ── its first record is looked at ──► runs
  *     ▲            │ a position has not been passed: among the waiters of that queue, by ticket
- *     ├────────────┤ collectives are not posted now: closed
+ *     ├────────────┤ collectives are not posted now: closed; there is no room: roomless
  *     │            └ its stream is held: nowhere
- *     └── the position is passed, collectives are posted again, the stream is released
+ *     └── the position is passed, collectives are posted again, there is room, the stream is released
  *
  * A *version* of an event is one recording of it, as long as a parked record needs that. As in CUDA, an event
  * may be recorded again while waits for the earlier recording are open, and nothing waits for these: the
@@ -71,11 +71,15 @@ struct queue {
 	struct parked *first, **last;
 	uint64_t in, out;		/* tickets given, and passed */
 	uint64_t bad;			/* tickets from here on are; 0: none */
+	struct load {			/* what is parked here; of a stream's */
+		uint64_t records, bytes;
+	} load;
+	bool full;			/* too much, and not yet half of that again */
 	bool held;
-	bool listed;			/* in `ready`, in `closed`, or among another's waiters */
+	bool listed;			/* in one of the three lists, or among another's waiters */
 	bool fresh;			/* in `fresh`: has tickets that the end of no object waits for */
 	struct queue *fresh_next;
-	struct queue *list_next;	/* in `ready` or `closed`; of waiters, the next sibling */
+	struct queue *list_next;	/* in `ready`, `closed`, `roomless`; of waiters, the next sibling */
 	/* A heap of the queues that wait for a ticket of this one. */
 	struct queue *waiters;
 	struct queue *child;
@@ -105,6 +109,10 @@ static bool posts_closed;		/* atomic */
 
 static struct queue *queues, *order, *all;
 static struct queue *ready, *closed, *fresh;
+static struct queue *roomless;		/* PARK_ROOM, while the session has too much parked */
+static struct load load;		/* of the session */
+static bool full;			/* the same as a queue's */
+static uint32_t queues_full, queues_stand;
 static struct name **names;		/* buckets */
 static size_t nnames, names_room, names_new;	/* new: since the last tidy() */
 static struct parked **by_seq;		/* buckets */
@@ -279,7 +287,7 @@ static void names_free(void)
 }
 
 /* Nothing is parked or held: no position is of interest any more. */
-static void forget_all(void)
+static void forget_all(struct sv_session *s)
 {
 	struct queue *q;
 
@@ -289,7 +297,11 @@ static void forget_all(void)
 			q->st->queue = NULL;
 		free(q);
 	}
-	order = all = ready = closed = fresh = NULL;
+	order = all = ready = closed = fresh = roomless = NULL;
+	memset(&load, 0, sizeof(load));
+	full = false;
+	queues_full = queues_stand = 0;
+	session_full(s, false);
 	queues_idle = 0;
 	names_free();
 	park_any = false;
@@ -309,6 +321,7 @@ static void goes_on(struct queue *q)
 	if (!q->stands)
 		return;
 	q->stands = false;
+	queues_stand--;
 	if (q->holds)
 		passes(q, q->out + 1);
 	q->holds = false;
@@ -617,6 +630,76 @@ static void run_version(struct sv_session *s, const struct parked *p)
 	cover_instead(NULL);
 }
 
+/* ------------------------------------------------------------------------------ how much is parked */
+
+static uint64_t bytes_of(const struct parked *p)
+{
+	return sizeof(*p) + p->rec.len + p->npos * sizeof(*p->pos);
+}
+
+static bool is_above(const struct load *l, uint64_t records, uint64_t bytes)
+{
+	return l->records > records || l->bytes > bytes;
+}
+
+/* Full from its limit on, until half of it is left. */
+static bool is_full(const struct load *l, bool was, unsigned int times)
+{
+	unsigned int part = was ? 2 : 1;
+
+	return is_above(l, times * PARK_RECORDS_MAX / part, times * PARK_BYTES_MAX / part);
+}
+
+/*
+ * Whether the session has too much parked. While a stream stands behind a failed operation that may not change
+ * before the program, which may be about to wait for room, gives that up.
+ */
+static bool is_crowded(void)
+{
+	return full && !queues_stand;
+}
+
+static void find_room(void)
+{
+	for (struct queue *q; !is_crowded() && (q = roomless);) {
+		roomless = q->list_next;
+		q->listed = false;
+		make_ready(q);
+	}
+}
+
+/* One record more in the queue, or one less. */
+static void count(struct sv_session *s, struct queue *q, uint64_t bytes, bool more)
+{
+	bool was = full || queues_full, q_was = q->full;
+
+	q->load.records += more ? 1 : -1;
+	q->load.bytes += more ? bytes : -bytes;
+	load.records += more ? 1 : -1;
+	load.bytes += more ? bytes : -bytes;
+	full = is_full(&load, full, PARK_STREAMS_MAX);
+	q->full = q != all && q != order && is_full(&q->load, q->full, 1);
+	queues_full += q->full - q_was;
+	if (was != (full || queues_full))
+		session_full(s, !was);
+	find_room();
+}
+
+/* The ticket that has been passed when half of what a full queue may have is left. */
+static uint64_t half(const struct queue *q)
+{
+	struct load left = q->load;
+	const struct parked *p;
+
+	for (p = q->first; p && is_full(&left, true, 1); p = p->next) {
+		left.records--;
+		left.bytes -= bytes_of(p);
+		if (!is_full(&left, true, 1))
+			break;
+	}
+	return p ? p->ticket : q->in;
+}
+
 /* ------------------------------------------------------------------------------ parking */
 
 static void seqs_grow(void)
@@ -671,8 +754,8 @@ static bool waits_are_bad(const struct waits *w)
 	return false;
 }
 
-static enum park_answer park(struct queue *q, const struct ring_record *rec, const struct record *r,
-			struct waits *w, struct name *n)
+static enum park_answer park(struct sv_session *s, struct queue *q, const struct ring_record *rec,
+			     const struct record *r, struct waits *w, struct name *n)
 {
 	bool bad = q->bad || waits_are_bad(w);
 	struct parked *p;
@@ -717,6 +800,7 @@ static enum park_answer park(struct queue *q, const struct ring_record *rec, con
 		make_ready(q);
 	parked++;
 	records_parked++;
+	count(s, q, bytes_of(p), true);
 	return PARK_PARKED;
 }
 
@@ -764,7 +848,7 @@ static enum park_answer park_in_stream(struct sv_session *s, const struct ring_r
 		free(w.pos);
 		return PARK_NO_MEMORY;
 	}
-	return park(st->queue, rec, r, &w, n);
+	return park(s, st->queue, rec, r, &w, n);
 }
 
 bool park_posting(uint64_t comm)
@@ -774,7 +858,8 @@ bool park_posting(uint64_t comm)
 	return n && !passed(&n->made);
 }
 
-static enum park_answer park_alone(const struct ring_record *rec, const struct record *r)
+static enum park_answer park_alone(struct sv_session *s, const struct ring_record *rec,
+				   const struct record *r)
 {
 	struct queue **of = r->park == PARK_ORDER ? &order : r->park == PARK_ALL ? &all : NULL, *q;
 	struct name *n = r->event ? name_find(field(rec, r->event)) : NULL;
@@ -797,7 +882,39 @@ static enum park_answer park_alone(const struct ring_record *rec, const struct r
 	}
 	if (of)
 		*of = q;
-	return park(q, rec, r, &w, n);
+	return park(s, q, rec, r, &w, n);
+}
+
+/* The stream of the record that a request for room is for; NULL: it has none, or would be refused. */
+static struct stream *stream_asked(struct sv_session *s, const struct ring_record *rec,
+				   const struct record *of)
+{
+	const struct sv_room *a = rec->data;
+	struct ring_record asked = { .op = a->op, .len = rec->len - sizeof(*a), .data = a + 1 };
+
+	return of->stream ? stream_of(s, &asked, of) : NULL;
+}
+
+static enum park_answer park_room(struct sv_session *s, const struct ring_record *rec,
+				  const struct record *r)
+{
+	const struct sv_room *a = rec->data;
+	const struct record *of = record_of(a->op);
+	bool parks = of && of->park != PARK_NEVER && of->park != PARK_BUSY && of->park != PARK_ROOM;
+	struct stream *st = parks ? stream_asked(s, rec, of) : NULL;
+	struct queue *q = st ? st->queue : NULL;
+	struct waits w = { 0 };
+
+	if (!again && !(q && q->full) && !(parks && is_crowded()))
+		return PARK_RUN;
+	if (q && q->full)
+		wait_for(&w, (struct position){ q, half(q) });
+	q = queue_new(NULL);
+	if (!q) {
+		free(w.pos);
+		return PARK_NO_MEMORY;
+	}
+	return park(s, q, rec, r, &w, NULL);
 }
 
 /* Whether what a query asks about waits for parked records; *bad: for a failed operation. */
@@ -834,7 +951,9 @@ enum park_answer park_take(struct sv_session *s, const struct ring_record *rec, 
 	case PARK_ALONE:
 	case PARK_ALL:
 	case PARK_ORDER:
-		return park_alone(rec, r);
+		return park_alone(s, rec, r);
+	case PARK_ROOM:
+		return park_room(s, rec, r);
 	case PARK_BUSY:
 		if (!is_busy(s, rec, r, &bad))
 			return PARK_RUN;
@@ -882,6 +1001,8 @@ int park_fail(struct stream *st)
 	if (q->stands)
 		return 0;
 	q->stands = true;
+	queues_stand++;
+	find_room();
 	parked++;
 	take_ticket(q);
 	q->bad = q->out + 1;
@@ -950,6 +1071,12 @@ static bool is_due(struct queue *q)
 		closed = q;
 		return false;
 	}
+	if (p->row->park == PARK_ROOM && is_crowded()) {
+		q->listed = true;
+		q->list_next = roomless;
+		roomless = q;
+		return false;
+	}
 	for (; p->at < p->npos; p->at++)
 		if (!passed(&p->pos[p->at])) {
 			wait_in(q, &p->pos[p->at]);
@@ -970,6 +1097,7 @@ static void run_first(struct sv_session *s, struct queue *q)
 	parked--;
 	records_parked--;
 	calls_parked -= p->rec.cpl != 0;
+	count(s, q, bytes_of(p), false);
 	running = p;
 	if (p->answered)
 		;
@@ -1009,9 +1137,29 @@ void park_run(struct sv_session *s)
 			run_first(s, q);
 	}
 	if (!parked && !__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE))
-		forget_all();
+		forget_all(s);
 	else if (queues_idle > idle_most())
 		tidy();
+}
+
+int do_seen(struct call *k)
+{
+	const struct sv_seen *a = k->c.data;
+	struct sv_session *s = k->c.session;
+
+	if (a->word % 8 || !arena_pinned(s, a->word, sizeof(uint64_t)))
+		return sv_bad(&k->c, "the word of ends that have been seen");
+	__atomic_store_n((uint64_t *)arena_at(s, a->word), a->value, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int do_room(struct call *k)
+{
+	const struct sv_room *a = k->c.data;
+
+	if (!k->cpl || a->pad[0] || a->pad[1] || a->pad[2] || k->c.len > sizeof(*a) + SV_ROOM_BYTES)
+		return sv_bad(&k->c, "a request for room");
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------ saving and parking again */

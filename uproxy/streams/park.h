@@ -28,7 +28,16 @@ enum park {
 	PARK_ALL,	/* waits for all that is parked */
 	PARK_ORDER,	/* the same, and what comes later waits for it */
 	PARK_BUSY,	/* a query: not ready as long as its stream is held or its event parked */
+	PARK_ROOM,	/* asks for room: parked where too much is, until half of that has run */
 };
+
+/*
+ * How much a stream may have parked, in records and in bytes of them, and a session in all: from there on a
+ * client waits before it hands in more (SV_OP_X_ROOM), until half of it is left.
+ */
+#define PARK_RECORDS_MAX	(64u << 10)
+#define PARK_BYTES_MAX		(64ull << 20)
+#define PARK_STREAMS_MAX	16u		/* the session: so many times as much */
 
 /* Is the record, if it is parked, answered at once? */
 bool park_answered(const struct ring_record *rec, const struct record *r);
@@ -97,5 +106,8 @@ int park_again(struct sv_session *s, const struct ring_record *rec, uint64_t eve
 bool park_has(uint64_t seq);
 int park_expect(uint64_t seq);
 void park_expect_none(void);
+
+int do_seen(struct call *k);
+int do_room(struct call *k);
 
 #endif /* PARK_H */

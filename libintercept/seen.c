@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * seen.c - which ends of objects the proxies have seen, so that their indices are free
+ *
+ *   ends … ─► seen_ask(): SV_OP_X_SEEN in each channel, behind them ─► proxies: word = stamp ─► seen_is()
+ *
+ * A session takes part from its first communicator on; others park nothing.
+ */
+#include "client.h"
+
+#include <errno.h>
+
+static uint64_t *word_of(const struct session *s)
+{
+	uint64_t off = __atomic_load_n(&s->seen_word, __ATOMIC_ACQUIRE);
+
+	return off ? arena_at(off) : NULL;
+}
+
+CUresult seen_begin(void)
+{
+	uint64_t off;
+	bool used;
+
+	if (word_of(here))
+		return CUDA_SUCCESS;
+	TRY(arena_alloc(sizeof(uint64_t), 64, NULL, &off));
+	lock_take(&process.locks.seen);
+	used = !here->seen_word;
+	if (used) {
+		*(uint64_t *)arena_at(off) = process.seen;
+		__atomic_store_n(&here->seen_word, off, __ATOMIC_RELEASE);
+	}
+	lock_drop(&process.locks.seen);
+	if (!used)
+		arena_free(off);
+	return CUDA_SUCCESS;
+}
+
+uint64_t seen_ask(void)
+{
+	struct sv_seen a;
+	int rc = 0;
+
+	/* Stamps come in their order: each word only grows. */
+	lock_take(&process.locks.seen);
+	a.value = ++process.seen;
+	for (int i = 0; i < SV_DEVICES_MAX && rc != -EAGAIN; i++) {
+		a.word = sessions[i].seen_word;
+		if (a.word && sessions[i].ring)
+			rc = ring_try_submit(sessions[i].ring, SV_OP_X_SEEN, &a, sizeof(a), NULL, 0);
+	}
+	lock_drop(&process.locks.seen);
+	return rc == -EAGAIN ? 0 : a.value;
+}
+
+bool seen_is(uint64_t stamp)
+{
+	for (int i = 0; i < SV_DEVICES_MAX; i++) {
+		const uint64_t *word = word_of(&sessions[i]);
+
+		if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) < stamp)
+			return false;
+	}
+	return true;
+}

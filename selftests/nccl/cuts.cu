@@ -282,6 +282,19 @@ static void sent(void)
 	exit(0);
 }
 
+/* An operation has failed, and its stream stands until the abort: this is refused. */
+static void stands(void)
+{
+	put_values(0, 1, st[0], 64);
+	OK(ncclAllReduce(buf[0], buf[0], 64 - (rank == 1), ncclFloat, ncclSum, everyone, st[0]));
+	IS(cudaStreamSynchronize(st[0]), cudaErrorExternalDevice);
+	late();
+	OK(ncclCommAbort(everyone));
+	OK(cudaStreamSynchronize(st[0]));
+	show("after the abort", rank);
+	exit(0);
+}
+
 /* A rank has ended, and nobody needs it any more. The others have a communicator without it. */
 static void left(void)
 {
@@ -633,7 +646,7 @@ static const struct {
 	void (*fn)(void);
 } moments[] = {
 	{ "barrier", barrier }, { "create", create }, { "progress", progress }, { "split", split },
-	{ "group", group }, { "sends", sends }, { "sent", sent }, { "left", left }, { "events", events }, { "syncs", syncs },
+	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "left", left }, { "events", events }, { "syncs", syncs },
 	{ "ends", ends }, { "aborted", aborted }, { "abandons", abandons }, { "graph", graph },
 	{ "parked", parked }, { "many", many }, { "first", nothing_yet },
 };

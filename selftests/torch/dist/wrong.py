@@ -5,7 +5,8 @@ forgot    no rank calls set_device: all are on the first device, and train as on
 late      a rank does not come to a collective: wait() raises PyTorch's timeout (TORCH_NCCL_BLOCKING_WAIT)
 watched   the same, where PyTorch's watchdog finds it, and ends the process, as it does by default
 differs   ranks' tensors differ in size: both are told ranks and sizes
-dies      a rank is killed within a collective: the other one is told"""
+dies      a rank is killed within a collective: the other one is told
+read      the same, and the other one reads the sum without asking for failures: it gets none, and an error"""
 import datetime
 import os
 import signal
@@ -91,6 +92,19 @@ def dies(rank):
     leave("an all_reduce has ended whose other rank is dead")
 
 
+def read(rank):
+    x = begun(rank)
+    if rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for how in (lambda: x[0].item(), x.cpu, torch.cuda.synchronize, x.clone().cpu):
+        try:
+            dist.all_reduce(x)
+            leave(f"an all_reduce whose other rank is dead has given {how()}")
+        except RuntimeError as error:
+            print(f"raised {error}", flush=True)
+    leave("nothing was read")
+
+
 # Environment; then of each rank, its exit status and a part of what it says.
 WAITS = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
 CASES = {
@@ -98,6 +112,7 @@ CASES = {
     "late": (late, WAITS, [(0, "Timeout(ms)=30000) timed out in blocking wait"), (0, "")]),
     "watched": (late, {}, [(-signal.SIGABRT, "Watchdog caught collective operation timeout"), (0, "")]),
     "differs": (differs, WAITS, [(0, "has a count of 1")] * N),
+    "read": (read, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, [(0, "nothing was read"), (-signal.SIGKILL, "")]),
     "dies": (dies, WAITS, [(0, "ncclRemoteError"), (-signal.SIGKILL, "")]),
 }
 

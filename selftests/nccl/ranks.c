@@ -526,6 +526,25 @@ static void dies(void)
 	printf("rank %d has heard of it\n", rank);
 }
 
+/* Rank 1 dies while the others wait for its vote: they are told by NCCL, not by CUDA. */
+static void votes(void)
+{
+	ncclComm_t comm = world(0), half;
+	ncclResult_t rc;
+
+	signal(SIGTERM, SIG_IGN);
+	if (rank == 1) {
+		usleep(300000);
+		_exit(3);
+	}
+	rc = ncclCommSplit(comm, 0, rank, &half, NULL);
+	IS(rc, ncclRemoteError);
+	says("rank 1 has died");
+	OK(ncclCommAbort(comm));
+	OK(cudaDeviceSynchronize());
+	printf("rank %d has heard of it\n", rank);
+}
+
 #define BYTES		(COUNT * sizeof(float))
 #define STANDS(x)	IS(x, cudaErrorExternalDevice)
 
@@ -778,7 +797,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
-	{ "stands", stands },
+	{ "stands", stands }, { "votes", votes },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },
 };

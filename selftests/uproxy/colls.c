@@ -19,7 +19,7 @@ struct rank {
 	struct client c;
 	uint64_t dev, pin;		/* 8 MiB of device memory, 8 MiB of pinned arena */
 	uint64_t words;			/* free from here on, in the last 1 MiB of it */
-	uint64_t stream, other, event;
+	uint64_t stream, other, event, ends;
 	struct sv_comm_word *word;
 	struct ring_ticket ticket;
 	int stat;			/* the proxy's figures */
@@ -771,7 +771,7 @@ static void *covering_main(void *arg)
 }
 
 /* Behind the first rank's all-reduce: copies, an event, another stream, and each way to wait, begun before it fails. */
-static int cover(struct rank *r, struct covering *c)
+static int cover(struct rank *r, struct covering *c, bool parked)
 {
 	int rc = down(r, r->stream, 0, r->dev, 4096) ?:
 		 SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, r->stream }) ?:
@@ -779,9 +779,15 @@ static int cover(struct rank *r, struct covering *c)
 				.ctx = r->c.ctx, .hStream = r->other, .hEvent = r->event }) ?:
 		 down(r, r->other, MiB, r->dev, 4096);
 
+	/* One that ends before the wait for it can run. */
+	r->ends = new_handle(&r->c, SV_T_CUevent);
+	rc = rc ?: SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){ .ctx = r->c.ctx, .phEvent = r->ends }) ?:
+	     SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->ends, r->stream }) ?:
+	     SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = r->c.ctx, .hStream = r->other, .hEvent = r->ends });
 	for (int i = 0; i < WAITS && !rc; i++) {
 		c[i] = (struct covering){ .r = r, .how = i };
-		if (i != ROWS && i != COPY)
+		if (parked || (i != ROWS && i != COPY))	/* the client sends these when there is nothing before them */
 			rc = pthread_create(&c[i].thread, NULL, covering_main, &c[i]);
 	}
 	usleep(50000);		/* so that they wait; it is right, too, if they come later */
@@ -816,12 +822,13 @@ static void poison(struct rank *r)
  * All of these end with EXTERNAL_DEVICE, again and again, and nothing is written, until the program aborts or
  * destroys (flags 0) the communicator: then what was not waited for goes on.
  */
-static void all_fail(struct __test_metadata *_metadata, struct rank *r, struct covering *c, uint32_t flags)
+static void all_fail(struct __test_metadata *_metadata, struct rank *r, struct covering *c, bool parked, uint32_t flags)
 {
 	struct sv_comm_end end = { .comm = 77, .flags = flags };
+	uint64_t clean = new_handle(&r->c, SV_T_CUstream);
 
 	for (int i = 0; i < WAITS; i++) {
-		if (i == ROWS || i == COPY)
+		if (!parked && (i == ROWS || i == COPY))
 			continue;
 		pthread_join(c[i].thread, NULL);
 		EXPECT_EQ(c[i].status, CUDA_ERROR_EXTERNAL_DEVICE)
@@ -832,6 +839,13 @@ static void all_fail(struct __test_metadata *_metadata, struct rank *r, struct c
 			EXPECT_EQ(wait_for_it(r, i), CUDA_ERROR_EXTERNAL_DEVICE)
 				TH_LOG("a wait of kind %d", i);
 		}
+	/* An event is what it was recorded for last. */
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->ends), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = clean, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	EXPECT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->ends, clean }), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->ends), 0);
+	EXPECT_EQ(SEND(&r->c, SV_OP_cuEventDestroy_v2, (struct sv_cuEventDestroy_v2){ r->ends }), 0);
 	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(asked(r, SV_OP_cuEventQuery, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
@@ -861,10 +875,10 @@ TEST_F(colls, waits_behind_an_operation_that_never_began_fail)
 	poison(r);
 	ASSERT_EQ(fill(r, r->stream, r->dev, bits(1), 1024), 0);
 	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
-	ASSERT_EQ(cover(r, c), 0);
+	ASSERT_EQ(cover(r, c, true), 0);
 	for (int i = 1; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1023)), 0);
-	all_fail(_metadata, r, c, SV_COMM_ABORT);
+	all_fail(_metadata, r, c, true, SV_COMM_ABORT);
 }
 
 /* One that has begun waits in the driver, and so does what is behind it: here for rank 1, which is killed. */
@@ -882,11 +896,11 @@ TEST_F(colls, waits_behind_an_operation_that_has_begun_fail)
 	ASSERT_EQ(fill(r, r->stream, r->dev, bits(1), 1024), 0);
 	for (int i = 0; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
-	ASSERT_EQ(cover(r, c), 0);
+	ASSERT_EQ(cover(r, c, false), 0);
 	kill(late->c.proxy, SIGKILL);
 	waitpid(late->c.proxy, NULL, 0);
 	board_die(self->board, 1);
-	all_fail(_metadata, r, c, 0);
+	all_fail(_metadata, r, c, false, 0);
 	ring_close(late->c.ring);
 	late->c.proxy = 0;
 }
@@ -904,6 +918,9 @@ TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
 	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
 				.ctx = r->c.ctx, .phEvent = before }), 0);
 	ASSERT_EQ(fill(r, blocking, r->dev, bits(1), 1024), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : blocking,
+			       all_reduce(&self->r[i], 16)), 0);
 	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, before, blocking }), 0);
 	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, blocking }), 0);
 	ASSERT_EQ(COLL(r, self->comm, blocking, all_reduce(r, 1024)), 0);
@@ -926,6 +943,55 @@ TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
 	EXPECT_EQ(sync_stream(r, SV_STREAM_LEGACY), 0);
 	EXPECT_EQ(copy_now(r, SV_STREAM_LEGACY, 0, false), 0);
 	EXPECT_EQ(*word_at(r, 0), bits(1));
+}
+
+/* A communicator ends behind its parked calls, so that they do what they would; but not if they never get their turn. */
+TEST_F(colls, a_communicator_ends_behind_its_parked_calls)
+{
+	struct sv_comm_end end = { .comm = self->comm };
+	struct ring_ticket ticket;
+	struct rank *r = &self->r[0];
+	int32_t status = -1;
+
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "another one, behind whose call the other's is parked"), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 32), 0);
+	ASSERT_EQ(COLL(r, 78, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 32)), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &ticket, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0), 0);
+	usleep(20000);
+	for (int i = 1; i < self->n; i++) {
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 32)), 0);
+		ASSERT_EQ(COLL(&self->r[i], 78, self->r[i].other, all_reduce(&self->r[i], 16)), 0);
+	}
+	EXPECT_EQ(ring_await(r->c.ring, &ticket, &status, NULL, 0, NULL, 60000000000), 0);
+	EXPECT_EQ(status, 0);
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 128), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(*word_at(r, 31 * 4), bits(4));
+}
+
+TEST_F(colls, a_failed_communicator_ends_with_its_parked_calls)
+{
+	struct sv_comm_end end = { .comm = self->comm };
+	struct ring_ticket ticket;
+	struct rank *r = &self->r[0];
+	int32_t status = -1;
+
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], i ? 17 : 16)), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	/* What fails later, and otherwise, does not hide the first failure. */
+	EXPECT_EQ(call2(&self->r[1].c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 16)), 0);
+	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(code_of(r), STEP_INVALID_USAGE);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 32)), 0);
+	EXPECT_EQ(ctx_sync(&r->c), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(ring_request(r->c.ring, &ticket, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0), 0);
+	EXPECT_EQ(ring_await(r->c.ring, &ticket, &status, NULL, 0, NULL, 60000000000), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
 }
 
 TEST_F(colls, abort_frees_what_waits)

@@ -444,7 +444,6 @@ int do_comm_end(struct call *k)
 		if (!c->joined)
 			created(c, STEP_INVALID_USAGE, "the communicator was aborted");
 		c->joined = true;
-		post_mend(s, c);
 	}
 	end_if_idle(s, c);
 	return CALL_LATER;

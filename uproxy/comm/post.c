@@ -220,8 +220,9 @@ void post_stand(void)
 	struct posted *p;
 	int rc = 0;
 
-	if (!__atomic_exchange_n(&comms.stands, 0, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&comms.stands, __ATOMIC_ACQUIRE))
 		return;
+	__atomic_store_n(&comms.stands, 0, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&comms.lock);
 	while ((p = next_to_stand())) {
 		p->known = true;

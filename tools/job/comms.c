@@ -19,6 +19,7 @@
 #include "board.h"
 #include "comms.h"
 #include "tool_i.h"
+#include "watch.h"
 
 #define LOOK_MS	1000
 #define OTHER_BYTES	(256u << 10)	/* of another user's file, which may be anything ... */
@@ -92,6 +93,14 @@ void comms_ended(struct comms *c, int seat)
 	if (seat < 0 || seat >= (int)COMMS_SEATS || !c->board)
 		return;
 	board_die(c->board, seat);
+}
+
+bool comms_left(struct comms *c, const struct rundir_job *job, const struct rundir_proxy *p)
+{
+	struct uproxy_stat s;
+
+	return c->board && p->seat >= 0 && p->seat < (int)COMMS_SEATS && !board_lives(c->board, p->seat) &&
+	       !watch_stat(job, p, &s, NULL) && s.collectives;
 }
 
 void comms_lost(struct comms *c)

@@ -48,6 +48,8 @@ int comms_load(struct comms *c, const void *image, size_t len, const char **why)
 void comms_returned(struct comms *c);
 void comms_ended(struct comms *c, int seat);
 
+/* Has this proxy taken part in collectives, and left the board or died? Before its stat file goes. */
+bool comms_left(struct comms *c, const struct rundir_job *job, const struct rundir_proxy *p);
 /* A rank or a proxy has failed: others may wait for it in the creation of a communicator. */
 void comms_lost(struct comms *c);
 

@@ -28,6 +28,7 @@
 #include "passed.h"
 #include "proto.h"
 
+#define JUDGE_MS	3000	/* for a rank that has left its collectives to end */
 #define LINGER_MS	2000	/* for what the ranks left running to end by itself */
 #define PROXY_LEAVE_MS	2000	/* for a proxy to see its client's end */
 #define PROXY_TERM_MS	1000	/* for a proxy to end after SIGTERM */
@@ -71,6 +72,11 @@ struct supervisor {
 	int running;		/* ranks */
 	int status;		/* run's exit status: the first failure's */
 	bool failed;		/* a rank has failed, or could not be started */
+	int first, culprit;	/* ranks: seen to fail first; the cause, which judge() names */
+	int cause;		/* the culprit's wait status */
+	uint64_t judge;		/* until then ranks that had left before it may turn out to be the cause; 0: no */
+	bool *leaving;		/* by rank: those */
+	bool *left;		/* by rank: a process of it had left its collectives when its proxy ended */
 	bool told;		/* a signal has asked us to end */
 	bool taken;		/* CRIU killed the tree after a checkpoint */
 	bool lost;		/* a proxy or its device was lost */
@@ -146,7 +152,7 @@ static bool worth_telling(const struct supervisor *s, int status)
 	if (s->taken)
 		return false;
 	if (s->info.ranks > 1)
-		return !s->failed && !s->told && !s->orphaned;
+		return !s->told && !s->orphaned;
 	return sig && sig != SIGINT && sig != SIGTERM && sig != SIGPIPE && sig != SIGHUP &&
 	       !s->orphaned;
 }
@@ -162,31 +168,88 @@ static bool was_taken(const struct supervisor *s, int status)
 	       (int)sizeof(path) && !access(path, F_OK);
 }
 
-static void rank_failed(struct supervisor *s, int r, int status)
+/* "rank 1 (process 7) was killed by SIGABRT (Aborted), core dumped" */
+static void tell_end(const struct supervisor *s, int r, int status, char *text, size_t size)
 {
 	char who[48] = "the command", sig[64];
 
-	s->taken |= was_taken(s, status);
-
 	if (s->info.ranks > 1)
 		snprintf(who, sizeof(who), "rank %d (process %d)", r, s->info.rank[r].pid);
-	if (worth_telling(s, status)) {
-		const char *rest = s->running ? "; the other ranks are ended" : "";
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "%s was killed by %s%s", who, signal_text(WTERMSIG(status), sig, sizeof(sig)),
+			 WCOREDUMP(status) ? ", core dumped" : "");
+	else
+		snprintf(text, size, "%s ended with status %d", who, WEXITSTATUS(status));
+}
 
-		if (WIFSIGNALED(status))
-			say("%s was killed by %s%s%s", who,
-			    signal_text(WTERMSIG(status), sig, sizeof(sig)),
-			    WCOREDUMP(status) ? ", core dumped" : "", rest);
-		else
-			say("%s ended with status %d%s", who, WEXITSTATUS(status), rest);
+static int wait_status(const struct rundir_rank *rank)
+{
+	return rank->state == RANK_KILLED ? rank->code : rank->code << 8;
+}
+
+/* Names the cause, with the rank that fell first over it, and ends the others. */
+static void judge(struct supervisor *s)
+{
+	char cause[160], then[200] = "";
+
+	s->judge = 0;
+	s->status = s->taken ? JOB_CHECKPOINTED : WIFSIGNALED(s->cause) ? 128 + WTERMSIG(s->cause) :
+		    WEXITSTATUS(s->cause);
+	if (worth_telling(s, s->cause)) {
+		tell_end(s, s->culprit, s->cause, cause, sizeof(cause));
+		if (s->first != s->culprit) {
+			strcpy(then, "; after it had left, ");
+			tell_end(s, s->first, wait_status(&s->info.rank[s->first]), then + strlen(then),
+				 sizeof(then) - strlen(then));
+		}
+		say("%s%s%s", cause, then, s->running ? "; the other ranks are ended" : "");
 	}
+	end_ranks(s);
+}
+
+/* Marks the ranks that run, and have left their collectives or died there; their number. */
+static int find_leaving(struct supervisor *s)
+{
+	int n = 0;
+
+	memset(s->leaving, 0, s->info.ranks * sizeof(*s->leaving));
+	for (int i = 0; i < s->info.proxies; i++)
+		s->leaving[s->info.proxy[i].rank] |= comms_left(&s->comms, &s->info, &s->info.proxy[i]);
+	for (int r = 0; r < s->info.ranks; r++) {
+		s->leaving[r] = (s->leaving[r] || s->left[r]) && s->info.rank[r].state == RANK_RUNNING;
+		n += s->leaving[r];
+	}
+	return n;
+}
+
+static bool still_leaving(const struct supervisor *s)
+{
+	for (int r = 0; r < s->info.ranks; r++)
+		if (s->leaving[r] && s->info.rank[r].state == RANK_RUNNING)
+			return true;
+	return false;
+}
+
+/*
+ * A rank that leaves makes the others' collectives fail, and their libraries abort. Those may be seen
+ * to die first: a process takes time to exit, its parent waits for it, and two deaths of one moment
+ * are reported in any order. So a rank that had left before is waited for, and is the cause if it fails.
+ */
+static void rank_failed(struct supervisor *s, int r, int status)
+{
+	s->taken |= was_taken(s, status);
+	comms_lost(&s->comms);
 	if (!s->failed) {
 		s->failed = true;
-		s->status = s->taken ? JOB_CHECKPOINTED : WIFSIGNALED(status) ?
-			    128 + WTERMSIG(status) : WEXITSTATUS(status);
+		s->culprit = s->first = r;
+		s->cause = status;
+		s->judge = !s->taken && find_leaving(s) ? now_ms() + JUDGE_MS : 0;
+		if (!s->judge)
+			judge(s);
+	} else if (s->judge && s->leaving[r] && s->culprit == s->first) {
+		s->culprit = r;
+		s->cause = status;
 	}
-	comms_lost(&s->comms);
-	end_ranks(s);
 }
 
 static void rank_ended(struct supervisor *s, int r, int status)
@@ -199,6 +262,8 @@ static void rank_ended(struct supervisor *s, int r, int status)
 	s->changed = true;
 	if (status)
 		rank_failed(s, r, status);
+	if (s->judge && !still_leaving(s))
+		judge(s);
 }
 
 /* Opens the prefixer's pipes, two for each rank, and starts it. */
@@ -524,6 +589,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
+	s->left[p.rank] |= comms_left(&s->comms, &s->info, &p);
 	comms_ended(&s->comms, p.seat);
 	seating_leave(s->job->seating, p.seat);
 	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
@@ -639,6 +705,8 @@ static void ranks_ended(struct supervisor *s)
 
 static void step_run(struct supervisor *s)
 {
+	if (s->judge && (!s->running || now_ms() >= s->judge))
+		judge(s);
 	if (s->running && s->deadline && now_ms() >= s->deadline) {
 		if (!s->pressed++ && !s->orphaned)
 			say("%d rank%s did not end within %g s of SIGTERM and %s killed",
@@ -755,6 +823,8 @@ static int poll_ms(struct supervisor *s)
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
+	if (s->judge && (ms < 0 || s->judge < now + ms))
+		ms = s->judge > now ? s->judge - now : 0;
 	if (own >= 0 && (ms < 0 || ms > own))
 		ms = own;
 	if (kernels >= 0 && (ms < 0 || ms > kernels))
@@ -986,6 +1056,8 @@ static bool again(struct supervisor *s)
 	s->state = RUN;
 	s->deadline = 0;
 	s->running = s->status = s->pressed = 0;
+	s->judge = 0;
+	memset(s->left, 0, s->info.ranks * sizeof(*s->left));
 	s->failed = s->taken = s->lost = s->unrestored = false;
 	own_start(&s->own, job);
 	if (s->info.ranks > 1 && open_pipes(s)) {
@@ -1024,12 +1096,14 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 
 	raise_limits(s->job);
 	s->rank = calloc(n, sizeof(*s->rank));
+	s->leaving = calloc(n, sizeof(*s->leaving));
+	s->left = calloc(n, sizeof(*s->left));
 	s->info.rank = calloc(n, sizeof(*s->info.rank));
 	s->poll = calloc(n + 3, sizeof(*s->poll));
 	s->info.command = s->job->restore ? strdup(s->job->restore->was->command) :
 					    rundir_quote(s->job->opt->command);
 	s->sigfd = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (!s->rank || !s->info.rank || !s->poll || !s->info.command)
+	if (!s->rank || !s->leaving || !s->left || !s->info.rank || !s->poll || !s->info.command)
 		err = -ENOMEM;
 	else if (s->sigfd < 0)
 		err = -errno;

@@ -663,6 +663,18 @@ bool board_owes(struct board *b, uint32_t seat)
 	return is;
 }
 
+bool board_lives(struct board *b, uint32_t seat)
+{
+	bool is;
+
+	if (lock(b))
+		return false;
+	reads_only(b);
+	is = b->sh->begun && step_lives(b->step, seat);
+	unlock(b);
+	return is;
+}
+
 /* Who has the seat is gone. With the lock, which it gives back. */
 static void dies(struct board *b, uint32_t seat)
 {

@@ -109,6 +109,9 @@ int board_look(struct board *b, const struct step_looker *looker);
 /* step_owes() of a seat. */
 bool board_owes(struct board *b, uint32_t seat);
 
+/* step_lives() of a seat. */
+bool board_lives(struct board *b, uint32_t seat);
+
 /*
  * The owner of a seat is gone: what it has not ended fails for all others. For whoever reaps it; it
  * is no error if nobody has the seat.

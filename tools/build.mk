@@ -13,7 +13,7 @@ TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor history report) upro
 	libintercept/gen $(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_job := $(addprefix tools/,. ckpt history) uproxy/include uproxy/ckpt/criu libintercept/gen \
 	kmod/include/uapi uproxy/coll
-TOOL_SEES_ckpt := $(addprefix tools/,. job history) uproxy/include libintercept/clock \
+TOOL_SEES_ckpt := $(addprefix tools/,. job history store) uproxy/include libintercept/clock \
 	$(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include $(addprefix uproxy/ckpt/,store criu)
 TOOL_SEES_history := $(addprefix tools/,. ckpt job) uproxy/include

@@ -97,7 +97,7 @@ saved()
 	wait $job
 	! grep -qE "^${rank}PASS" "$out" || echo "had come to its end"
 	# One process goes on to write into its own file; the lines of several ranks come out of the restore.
-	timeout -k 5 300 "$b/tools/singvgpu" restore latest >"$scratch/restore" 2>&1 || {
+	timeout -k 5 300 "$b/tools/singvgpu" restore "latest:$job" >"$scratch/restore" 2>&1 || {
 		echo "is not restored"
 		tail -n 20 "$scratch/restore"
 	}

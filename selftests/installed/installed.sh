@@ -31,7 +31,7 @@ carried()
 	"$singvgpu" checkpoint --quiet "$job" >"$tmp/save.out" 2>&1 || cat "$tmp/save.out" "$out"
 	wait "$job"
 	! grep -q '^PASS' "$out" || echo "had come to its end"
-	timeout -k 5 300 "$singvgpu" restore --quiet latest >"$tmp/back.out" 2>&1 || cat "$tmp/back.out"
+	timeout -k 5 300 "$singvgpu" restore --quiet "latest:$job" >"$tmp/back.out" 2>&1 || cat "$tmp/back.out"
 	grep -q '^PASS' "$tmp/whole" || cat "$tmp/whole"
 	diff <(results "$tmp/whole") <(results "$out")
 }

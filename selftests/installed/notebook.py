@@ -69,7 +69,7 @@ def main():
         front = manager.provisioner.process
         subprocess.run([singvgpu, "checkpoint", "--quiet", str(front.pid)], check=True, stdout=subprocess.DEVNULL)
         front.wait()
-        back = subprocess.Popen([singvgpu, "restore", "--quiet", "latest"], stdout=subprocess.DEVNULL)
+        back = subprocess.Popen([singvgpu, "restore", "--quiet", f"latest:{front.pid}"], stdout=subprocess.DEVNULL)
         connected(client)
     for i in range(3):
         cell(client, STEP)

@@ -19,6 +19,7 @@
 #include "comms.h"
 #include "files.h"
 #include "history.h"
+#include "watch.h"
 #include "libs.h"
 
 #define FACTS_MAX	(64ul << 20)	/* bytes of the part "job" */
@@ -183,6 +184,47 @@ static int read_job(struct bring *b)
 	return 0;
 }
 
+static void link_of(const char *pid, int fd, char *text, size_t size)
+{
+	char path[48];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd/%d", pid, fd);
+	n = readlink(path, text, size - 1);
+	text[n > 0 ? n : 0] = 0;
+}
+
+/* "/home/u/out.txt", "this terminal": a file is the job's again, and all else is ours. */
+static const char *where_goes(pid_t rank, int fd, char *text, size_t size)
+{
+	char pid[16];
+
+	snprintf(pid, sizeof(pid), "%d", rank);
+	link_of(pid, fd, text, size);
+	if (rank > 0 && *text == '/' && strncmp(text, "/dev/", 5))
+		return text;
+	if (isatty(fd))
+		return "this terminal";
+	link_of("self", fd, text, size);
+	return *text == '/' ? text : "that of this command";
+}
+
+/* Which job goes on, and where it prints. */
+static void tell_who(const struct bring *b, pid_t root)
+{
+	char out[PATH_MAX], err[PATH_MAX], command[200];
+	pid_t rank = b->was->ranks > 1 ? 0 : b->was->init ? job_host_pid(root, b->was->rank[0].inner) : root;
+	const char *to = where_goes(rank, STDOUT_FILENO, out, sizeof(out));
+	const char *too = where_goes(rank, STDERR_FILENO, err, sizeof(err));
+
+	say("job %s goes on, from checkpoint %.8s: %s", strrchr(b->was->path, '/') + 1, b->id,
+	    watch_clip(command, sizeof(command), b->was->command));
+	if (strcmp(to, too))
+		say("its stdout is %s, its stderr %s", to, too);
+	else
+		say("its output is %s", to);
+}
+
 static int bring_proxies(void *arg, struct job *job);
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
@@ -247,6 +289,7 @@ static int seat(struct bring *b)
 int bring_open(struct bring *b, const struct bring_options *o)
 {
 	struct why why = { 0 };
+	char id[STORE_ID];
 	uint64_t tag;
 	int err;
 
@@ -262,7 +305,12 @@ int bring_open(struct bring *b, const struct bring_options *o)
 		say("%s", why.text);
 		return err;
 	}
-	err = store_checkpoint_open(b->store, o->id, &b->checkpoint);
+	err = bring_latest(b->store, b->dir, o->id, id);
+	if (err && err != -EINVAL) {
+		bring_close(b);
+		return err;
+	}
+	err = store_checkpoint_open(b->store, err ? o->id : id, &b->checkpoint);
 	if (err) {
 		say("%s", store_why()->text);
 		if (err == -ENOENT)
@@ -863,8 +911,10 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	close_store(b);
 	if (err)
 		return late(b, job, "its GPU session", &why);
-	if (!b->o.quiet)
+	if (!b->o.quiet) {
 		phases_table(&b->ps);
+		tell_who(b, root);
+	}
 	phases_clear(&b->ps);
 	if (b->o.json)
 		report(b, job);

@@ -29,7 +29,7 @@ int bring_where_parse(const char *text, struct bring_where *w);
 
 struct bring_options {
 	const char *store;	/* NULL: the default */
-	const char *id;		/* its first digits, or "latest" */
+	const char *id;		/* its first digits, "latest" or "latest:JOB" (bring_latest) */
 	const char *criu;	/* NULL: criu_find() searches */
 	const char *json;	/* the report's file, or NULL */
 	uid_t trust;		/* store_open_trusted()'s `also` */
@@ -58,6 +58,11 @@ struct bring {
 	struct job_restore restore;	/* for struct job */
 };
 
+/*
+ * The checkpoint that "latest" or "latest:JOB" names; -EINVAL: the word is neither. -ENOENT, with the reason
+ * printed: there is none, or several jobs could be meant.
+ */
+int bring_latest(struct store *s, const char *dir, const char *word, char id[STORE_ID]);
 /*
  * Opens a checkpoint in a trusted store and reads its facts. Prints the reason of a failure. Every
  * command that restores calls this function; each proxy applies the same rule of trust when it

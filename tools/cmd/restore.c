@@ -16,7 +16,8 @@
 static const char help[] =
 "Usage: singvgpu restore [OPTION]... ID\n"
 "Brings a job back from a checkpoint and stays with it, as `singvgpu run` does.\n"
-"ID is what `singvgpu checkpoint` printed, its first digits, or \"latest\".\n"
+"ID is what `singvgpu checkpoint` printed, its first digits, \"latest:JOB\", or \"latest\"\n"
+"if the store has checkpoints of one job alone.\n"
 "\n"
 "      --store DIR        where it is (see singvgpu checkpoint --help)\n"
 TRUST_HELP

@@ -4,7 +4,9 @@
  *
  *   storeput put STORE TEXT NAME=FILE...    prints the id
  *   storeput get STORE ID NAME >FILE
+ *   storeput parts STORE ID                 prints the parts' names
  *   storeput but STORE ID PREFIX...         publishes ID again without the parts of these names; prints the id
+ *   storeput instead STORE ID NAME [FILE]   publishes ID again with FILE as that part, or without it; prints the id
  *   storeput hold STORE                     keeps it open for writing until stdin ends
  *   storeput bytes SEED MIB >FILE           writes bytes that depend on the seed alone
  */
@@ -98,6 +100,21 @@ static int get(struct store *s, const char *id, const char *name)
 	return n < 0 ? failed(store_why()->text) : fflush(stdout) ? 1 : 0;
 }
 
+static int parts(struct store *s, const char *id)
+{
+	const struct store_part *all;
+	struct store_checkpoint *c;
+	size_t n;
+
+	if (store_checkpoint_open(s, id, &c))
+		return failed(store_why()->text);
+	n = store_checkpoint_parts(c, &all);
+	for (size_t i = 0; i < n; i++)
+		puts(all[i].name);
+	store_checkpoint_close(c);
+	return 0;
+}
+
 static bool begins(const char *name, char *const *prefix, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -123,6 +140,37 @@ static int but(struct store *s, const char *from, int n, char **prefix)
 			part[left++] = all[i];
 	if (!part || store_publish(s, part, left, store_checkpoint_json(c), id))
 		return failed(store_why()->text);
+	free(part);
+	store_checkpoint_close(c);
+	puts(id);
+	return 0;
+}
+
+static int instead(struct store *s, const char *from, const char *name, const char *file)
+{
+	const struct store_part *all;
+	struct store_checkpoint *c;
+	struct store_writer *w;
+	struct store_part *part;
+	size_t count, left = 0;
+	char id[STORE_ID];
+
+	if (store_checkpoint_open(s, from, &c) || store_writer_open(s, 0, &w))
+		return failed(store_why()->text);
+	count = store_checkpoint_parts(c, &all);
+	part = calloc(count + 1, sizeof(*part));
+	for (size_t i = 0; i < count && part; i++) {
+		bool it = !strcmp(all[i].name, name);
+
+		part[left] = all[i];
+		if (it && file && put_file(w, file, &part[left].ref))
+			return failed(store_why()->text);
+		left += !it || file;
+	}
+	if (!part || store_writer_flush(w) ||
+	    store_publish(s, part, left, store_checkpoint_json(c), id))
+		return failed(store_why()->text);
+	store_writer_close(w);
 	free(part);
 	store_checkpoint_close(c);
 	puts(id);
@@ -159,6 +207,10 @@ int main(int argc, char **argv)
 		rc = get(s, argv[3], argv[4]);
 	} else if (!strcmp(argv[1], "but") && argc > 3) {
 		rc = but(s, argv[3], argc - 4, argv + 4);
+	} else if (!strcmp(argv[1], "parts") && argc == 4) {
+		rc = parts(s, argv[3]);
+	} else if (!strcmp(argv[1], "instead") && (argc == 5 || argc == 6)) {
+		rc = instead(s, argv[3], argv[4], argv[5]);
 	} else {
 		puts("held");
 		fflush(stdout);

@@ -389,8 +389,10 @@ static int put_files(struct bring *b, const char *rundir, struct files_back *pla
 
 int bring_check(struct bring *b, struct why *why)
 {
-	int err;
+	int err = ckpt_parts_check(&b->facts, b->store, b->checkpoint, why);
 
+	if (err)
+		return err;
 	if (geteuid())
 		return why_set(why, -EPERM, "CRIU needs root to restore processes: use sudo");
 	if (b->facts.uid && b->facts.uid != geteuid() && b->facts.uid != store_owner(b->store))

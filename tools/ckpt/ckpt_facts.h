@@ -18,6 +18,7 @@
  *     library NAME REF           a stand-in library of libdir
  *     libdir PATH
  *     listen ADDRESS PORT INODE  a TCP port; INODE is the socket's, on HOST
+ *     part SIZE NAME             a part that the checkpoint has, beside this one and the history
  *     connection RANK ADDRESS PORT ADDRESS PORT
  *                                a TCP socket of a rank that is connected: from, to
  */
@@ -46,6 +47,11 @@ struct ckpt_mapped {
 struct ckpt_library {
 	char *name;
 	struct ctl_ref ref;
+};
+
+struct ckpt_part {
+	char *name;
+	uint64_t size;		/* bytes */
 };
 
 struct ckpt_port {
@@ -85,6 +91,8 @@ struct ckpt_facts {
 	int ports;
 	struct ckpt_connection *connection;
 	int connections;
+	struct ckpt_part *part;
+	int parts;
 };
 
 /* malloc'ed text of *len bytes, or NULL. */
@@ -108,6 +116,7 @@ const char *facts_option(const struct ckpt_facts *f, const char *name);
 int facts_add_option(struct ckpt_facts *f, const char *name, const char *value);
 int facts_add_port(struct ckpt_facts *f, const struct ckpt_port *p);
 int facts_add_connection(struct ckpt_facts *f, const struct ckpt_connection *c);
+int facts_add_part(struct ckpt_facts *f, const char *name, uint64_t size);	/* -ENOMEM */
 
 /* facts_word: writes a word, escaped. facts_words: splits a line in place; the number of words. */
 void facts_word(FILE *out, const char *word);

@@ -104,6 +104,16 @@ struct ckpt_contents *ckpt_contents_open(void);
 int ckpt_contents_digest(struct ckpt_contents *c, int fd, char digest[CKPT_DIGEST]);
 void ckpt_contents_close(struct ckpt_contents *c);
 
+/* ------------------------------------------------------------------------ parts.c */
+
+struct store;
+struct store_checkpoint;
+/*
+ * Checks that the checkpoint has the parts that its facts list, and the store all pages of them; reads no pages. 0,
+ * -EBADMSG, or an error of the store: *why names the first part that it is not so of.
+ */
+int ckpt_parts_check(const struct ckpt_facts *f, struct store *s, const struct store_checkpoint *c, struct why *why);
+
 /* ----------------------------------------------------------------------- mapped.c */
 
 /* The files that the job's processes (host pids) have mapped and that a restore finds by path. */

@@ -227,6 +227,11 @@ char *facts_write(const struct ckpt_facts *f, size_t *len)
 		fprintf(out, "connection %d %s %d %s %d\n", c->rank, c->from.address, c->from.port, c->to.address,
 			c->to.port);
 	}
+	for (int i = 0; i < f->parts; i++) {
+		fprintf(out, "part %llu ", (unsigned long long)f->part[i].size);
+		facts_word(out, f->part[i].name);
+		putc('\n', out);
+	}
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -313,6 +318,17 @@ static int read_mapped(struct ckpt_facts *f, char **w)
 	return set_text(&m->path, w[3]);
 }
 
+int facts_add_part(struct ckpt_facts *f, const char *name, uint64_t size)
+{
+	struct ckpt_part *p = grow(&f->part, &f->parts, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->size = size;
+	p->name = strdup(name);
+	return p->name ? 0 : -ENOMEM;
+}
+
 static int read_library(struct ckpt_facts *f, char **w)
 {
 	struct ckpt_library *l = grow(&f->library, &f->libraries, sizeof(*l));
@@ -344,6 +360,8 @@ static int read_line(struct ckpt_facts *f, char **w, int n)
 		return facts_add_option(f, w[1], w[2]);
 	else if (n == 4 && !strcmp(w[0], "mapped"))
 		return read_mapped(f, w);
+	else if (n == 3 && !strcmp(w[0], "part"))
+		return facts_add_part(f, w[2], strtoull(w[1], NULL, 10));
 	else if (n == 3 && !strcmp(w[0], "library"))
 		return read_library(f, w);
 	else if (n == 4 && !strcmp(w[0], "listen"))
@@ -444,6 +462,9 @@ void facts_free(struct ckpt_facts *f)
 		free(f->mapped[i].path);
 	for (int i = 0; i < f->libraries; i++)
 		free(f->library[i].name);
+	for (int i = 0; i < f->parts; i++)
+		free(f->part[i].name);
+	free(f->part);
 	free(f->option);
 	free(f->proxy);
 	free(f->mapped);

@@ -407,6 +407,23 @@ static int add_proxies(struct save *s)
 	return 0;
 }
 
+/* All but the facts themselves and the history, which come later. */
+static int list_parts(struct save *s)
+{
+	size_t images = images_parts_count(s->parts);
+	int err = 0;
+
+	for (size_t i = 0; i < images && !err; i++) {
+		struct store_ref ref;
+		const char *name = images_parts_get(s->parts, i, &ref);
+
+		err = facts_add_part(&s->facts, name, store_ref_size(&ref));
+	}
+	for (int i = 0; i < s->n_parts && !err; i++)
+		err = facts_add_part(&s->facts, s->part[i].name, store_ref_size(&s->part[i].ref));
+	return err;
+}
+
 static int add_facts(struct save *s)
 {
 	struct store_ref ref;
@@ -457,7 +474,7 @@ int save_publish(struct save *s, struct phases *ps, const char *criu, const char
 	char *json;
 	int err = add_proxies(s) ?: add_board(s);
 
-	err = stored(err ?: add_facts(s) ?: add_past(s, past), "the facts of the job", why);
+	err = stored(err ?: list_parts(s) ?: add_facts(s) ?: add_past(s, past), "the facts of the job", why);
 	err = err ?: stored(store_writer_flush(s->own), "writing", why);
 	err = err ?: stored(store_writer_flush(s->images), "writing the images", why);
 	if (err)

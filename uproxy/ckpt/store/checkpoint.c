@@ -142,6 +142,14 @@ static int check_parts(struct store *s, const struct store_part *parts, size_t n
 	return err;
 }
 
+int store_checkpoint_check(struct store *s, const struct store_checkpoint *c)
+{
+	const struct store_part *parts;
+	size_t n = store_checkpoint_parts(c, &parts);
+
+	return check_parts(s, parts, n);
+}
+
 static void id_of(const struct disk_head *head, char id[STORE_ID])
 {
 	snprintf(id, STORE_ID, "%016" PRIx64 "%016" PRIx64, head->c, head->b);

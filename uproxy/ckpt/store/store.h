@@ -277,6 +277,11 @@ uint64_t store_checkpoint_time(const struct store_checkpoint *c);	/* ns since 19
 const char *store_checkpoint_json(const struct store_checkpoint *c);
 size_t store_checkpoint_parts(const struct store_checkpoint *c, const struct store_part **parts);
 const struct store_ref *store_checkpoint_find(const struct store_checkpoint *c, const char *name);
+/*
+ * store_checkpoint_check: that the store has all pages of all parts, as store_publish does; reads maps and heads of
+ * segments, and no pages. -ENODATA, -EBADMSG: store_why() names the part and the segment.
+ */
+int store_checkpoint_check(struct store *s, const struct store_checkpoint *c);
 
 /*
  * store_list: calls `each` with every published id, oldest first, until it returns not 0, and

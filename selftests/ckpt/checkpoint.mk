@@ -46,9 +46,9 @@ ifeq ($(SAN),)
 TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
 	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so older older-job seated) \
 	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
-HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-seating selftests/ckpt/test-linked selftests/ckpt/test-older selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
-	selftests/ckpt/test-stood \
-	selftests/ckpt/test-stood-torch
+HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-seating selftests/ckpt/test-linked \
+	selftests/ckpt/test-older selftests/ckpt/test-parts selftests/ckpt/test-rebuilt selftests/ckpt/test-sockets \
+	selftests/ckpt/test-stood selftests/ckpt/test-stood-torch
 HOST_TESTS += selftests/ckpt/test-descriptors
 LONG_TESTS += selftests/ckpt/test-stood-long
 VM_TESTS += selftests/ckpt/clocks-vm

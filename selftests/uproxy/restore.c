@@ -1071,6 +1071,42 @@ TEST_F(restore, what_the_log_refers_to_is_checked)
 	ASSERT_EQ(come_back(self), 0);
 }
 
+/* Version 1 had no digests: entries of three words. */
+TEST_F(restore, what_the_log_refers_to_is_read_in_its_first_version)
+{
+	struct client *c = &self->c;
+	struct ctl_restore from;
+	struct store_reader *r;
+	struct store_ref ref;
+	struct why why = { 0 };
+	struct store *st;
+	uint64_t lib[2], k, is[8 + 2 * 5], was[8 + 2 * 3];
+	int rc;
+
+	for (int i = 0; i < 2; i++) {
+		lib[i] = load_text(c, kernels, &rc);
+		ASSERT_EQ(rc, 0);
+	}
+	k = get_kernel(c, lib[1], "count", NULL);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 7);
+	ASSERT_EQ(save(self), 0);
+	end_proxy(self);
+	fill_restore(self, &from);
+	memcpy(ref.b, from.session.bytes, sizeof(ref.b));
+	ASSERT_EQ(store_open(&st, self->store, 0, &why), 0);
+	ASSERT_EQ(store_object_open(st, &ref, &r), 0);
+	ASSERT_EQ(store_read(r, 0, is, sizeof(is)), sizeof(is));
+	store_reader_close(r);
+	store_close(st);
+	memcpy(was, is, 64);
+	((uint32_t *)was)[1] = 1;
+	memcpy(was + 8, is + 8, 24);
+	memcpy(was + 8 + 3, is + 8 + 5, 24);
+	ASSERT_EQ(changed(self, &from.session, 0, was, sizeof(was), &self->saved.device.session), 0);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 8);
+}
+
 /* What is asked for is looked at before the store is. */
 TEST_F(restore, windows_and_drivers_that_cannot_be_are_refused)
 {

@@ -350,7 +350,7 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 
 	if (!sv_window_valid(&window))
 		return why_set(why, -EINVAL, "this is no device window");
-	rc = uproxy_session_device(s, o, &window, 1, false, from->ordinal, why);
+	rc = uproxy_session_device(s, o, &window, 1, false, from->ordinal < 0 ? o->device : from->ordinal, why);
 	if (rc)
 		return rc;
 	replay_device(&s->hal, &to->device);

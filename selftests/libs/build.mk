@@ -16,6 +16,7 @@ lib_LIBS_cusparse := -lcusparse
 lib_LIBS_cusparse_formats := -lcusparse -lnvrtc
 lib_LIBS_cusparse_solve := -lcusparse -lcublas
 lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc
+lib_LIBS_several := -lcufft -lcusolverMg
 lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc
 # callbacks have another form in older toolkits
 LIBS_LEFT_OUT := $(if $(CUDA_IS_OLD),lto_ops)

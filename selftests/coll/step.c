@@ -585,6 +585,21 @@ TEST(many_ranks)
 	free(s);
 }
 
+/* A small send ends before its receiver comes, or waits like a large one if its rank has no room. */
+TEST_F(state, a_small_send_without_room_waits)
+{
+	const struct step_call send = { STEP_SEND, TREE_F32, 0, 0, 1, 8 };
+	struct step_event e = { .kind = STEP_POST, .member = 0, .cookie = 1, .calls = &send, .ncalls = 1 };
+
+	ASSERT_EQ(event(self->s, e), 0);
+	EXPECT_EQ(count(STEP_BUFFER), 1);
+	EXPECT_EQ(count(STEP_ENDED), 1);
+	e.full = true;
+	e.cookie = 2;
+	ASSERT_EQ(event(self->s, e), 0);
+	EXPECT_EQ(nsaid, 0);
+}
+
 /* ---- what is looked at ---- */
 
 #define AHEAD 4000u

@@ -401,6 +401,43 @@ TEST_F(colls, a_session_that_has_too_much_parked_has_no_room)
 	EXPECT_FALSE(is_full(r));
 }
 
+/* Small sends end before their receivers come as long as there is room for them; then a send waits. */
+TEST_F(colls, small_sends_have_a_budget)
+{
+	enum { ROOM = 256, MORE = 3 };
+	struct rank *from = &self->r[0], *to = &self->r[1];
+	struct sv_coll_call send = { .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = MiB / 4,
+				     .send = from->dev };
+	struct sv_coll_call recv = { .kind = STEP_RECV, .type = TREE_F32, .peer = 0, .count = MiB / 4,
+				     .recv = to->dev };
+
+	for (int i = 0; i < ROOM; i++) {
+		ASSERT_EQ(fill(from, from->stream, from->dev, i, MiB / 4), 0);
+		ASSERT_EQ(COLL(from, self->comm, from->stream, send), 0);
+	}
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	for (int i = ROOM; i < ROOM + MORE; i++) {
+		ASSERT_EQ(fill(from, from->stream, from->dev, i, MiB / 4), 0);
+		ASSERT_EQ(COLL(from, self->comm, from->stream, send), 0);
+	}
+	for (int i = 0; i < 100; i++) {
+		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
+		usleep(1000);
+	}
+	for (int i = 0; i < ROOM + MORE; i++) {
+		ASSERT_EQ(COLL(to, self->comm, to->stream, recv), 0);
+		ASSERT_EQ(down(to, to->stream, 0, to->dev, 4), 0);
+		ASSERT_EQ(sync_stream(to, to->stream), 0);
+		ASSERT_EQ(*word_at(to, 0), i);
+	}
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	/* the room is there again */
+	ASSERT_EQ(COLL(from, self->comm, from->stream, send), 0);
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	ASSERT_EQ(COLL(to, self->comm, to->stream, recv), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+}
+
 /* A word says that the ends before it have been executed, and none is parked. */
 TEST_F(colls, ends_are_seen_when_none_is_parked)
 {

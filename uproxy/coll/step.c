@@ -15,6 +15,7 @@ struct turn {
 	step_act *act;
 	void *ctx;
 	struct step_failure *why; /* of ends that come later than their operation's failure */
+	bool full; /* no send may go into a buffer */
 };
 
 void step_mark(struct step *s, int array, uint32_t i, bool used)
@@ -510,7 +511,8 @@ static void post_pair(const struct turn *t, uint32_t m, uint32_t record, uint32_
 		op_fails(t, i, &f);
 	} else if (op->posted == 2) {
 		op_logged(t, i);
-	} else if (side == SENDER && call->count <= STEP_BUFFERED / tree_leaf_size(call->type)) {
+	} else if (side == SENDER && !t->full &&
+	           call->count <= STEP_BUFFERED / tree_leaf_size(call->type)) {
 		tell(t, &(struct step_action){ .kind = STEP_BUFFER,
 		                               .member = m,
 		                               .cookie = part_at(s, p)->cookie,
@@ -915,7 +917,7 @@ static int proxy_dies(const struct turn *t, const struct step_event *e)
 int step(struct step *s, const struct step_event *event, step_act *act, void *ctx)
 {
 	struct step_failure why = { 0 };
-	const struct turn t = { s, act, ctx, &why };
+	const struct turn t = { s, act, ctx, &why, event->full };
 
 	switch (event->kind) {
 	case STEP_ENTER:

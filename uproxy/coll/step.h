@@ -26,7 +26,7 @@
  *   2. A record has begun when each of its calls is started or ended, and ends once: when each of
  *      its calls has ended, with the first error of any. Calls of count 0 are no operations.
  *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once
- *      (STEP_BUFFER).
+ *      (STEP_BUFFER), unless its rank has no room for it (full).
  *   4. Calls of one operation that differ fail it with STEP_INVALID_USAGE, for those who post
  *      later, too.
  *   5. A member that leaves (destroys or aborts its communicator, or whose process exits with 0)
@@ -85,7 +85,7 @@ struct step_call {
 enum step_event_kind {
 	STEP_ENTER, /* proxy, device: a proxy begins */
 	STEP_JOIN, /* proxy, comm, ranks, rank, parent; returns the member's number */
-	STEP_POST, /* member, cookie, calls, ncalls */
+	STEP_POST, /* member, cookie, calls, ncalls, full */
 	STEP_NEXT, /* device: what is next in the log; returns 1 if something was started */
 	STEP_DONE, /* device, order, code: the device's part is done or cancelled, and nobody's
 		       memory there is touched any more; a code but STEP_OK fails the operation */
@@ -106,6 +106,7 @@ struct step_event {
 	uint32_t cause; /* of STEP_DONE: the CUDA error of the device, or 0 */
 	uint32_t ncalls;
 	const struct step_call *calls;
+	bool full; /* no send goes into a buffer: each waits for its receiver */
 };
 
 enum step_action_kind {

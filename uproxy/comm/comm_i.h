@@ -105,6 +105,7 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
 #define POSTED_MAX	512	/* records that have not ended; further ones are parked */
 #define COMMS_MAX	1024	/* communicators of a session */
+#define BUFFERED_MAX	(256ull << 20)	/* bytes of small sends whose receivers are not there; further ones wait */
 #define STARTS_LISTS	4096u	/* of starts, by the end of their order: these are consecutive */
 
 _Static_assert(2 * POSTED_MAX + 2 * COMMS_MAX < BOARD_MAILS, "a mailbox has room for all that may end at once");
@@ -199,6 +200,7 @@ extern struct comms {
 	uint64_t *word;			/* by slot; a page, pinned, of told words (hal.h) */
 	bool stored;			/* to a word, and it has not been told yet; comm_lock */
 	uint64_t numbers[POSTED_MAX], waits[POSTED_MAX];
+	uint64_t buffered;		/* bytes; comm_lock */
 	struct start *starts, *by_order[STARTS_LISTS];
 	uint32_t telling;		/* ends of which the board has not heard yet; comm_lock */
 	uint32_t errand;		/* a communicator may have come to its end; atomic */

@@ -80,11 +80,25 @@ void comm_repin(struct sv_session *s)
 /* What is sent before its receiver is there lies in memory of the transport, or of ours. */
 void *post_buffer_new(size_t size)
 {
-	return comms.driver->buffer ? comms.driver->buffer(comms.transport, size) : malloc(size);
+	void *buffer = comms.driver->buffer ? comms.driver->buffer(comms.transport, size) : malloc(size);
+
+	if (buffer)
+		comms.buffered += size;
+	return buffer;
 }
 
-static void buffer_free(void *buffer)
+static uint64_t bytes_of(const struct step_call *c)
 {
+	return c->count * tree_leaf_size(c->type);
+}
+
+/* comm_lock */
+static void buffer_free(const struct coll_call *c)
+{
+	void *buffer = c->buffer;
+
+	if (buffer)
+		comms.buffered -= bytes_of(&c->call);
 	if (buffer && comms.driver->unbuffer)
 		comms.driver->unbuffer(comms.transport, buffer);
 	else
@@ -104,7 +118,7 @@ static void posted_settle(struct posted *p)
 		comm_errand();
 	}
 	for (uint32_t i = 0; i < p->calls; i++)
-		buffer_free(p->call[i].buffer);
+		buffer_free(&p->call[i]);
 	if (p->st)
 		stream_put(p->st);
 	comm_put(p->comm);
@@ -417,7 +431,7 @@ static void done(void *arg, enum step_code code)
 		struct coll_call *c = &p->call[st->part[i].call];
 
 		if (c->buffer) {
-			buffer_free(c->buffer);
+			buffer_free(c);
 			c->buffer = NULL;
 			p->buffers -= p->buffers > 0;
 		}
@@ -906,6 +920,24 @@ static struct posted *posted_new(struct communicator *c, struct stream *st, uint
 	return p;
 }
 
+/* Have the record's small sends no room in buffers, if all of them need some? */
+static bool is_full(const struct posted *p)
+{
+	uint64_t need = 0;
+	bool full;
+
+	for (uint32_t i = 0; i < p->calls; i++) {
+		const struct step_call *c = &p->call[i].call;
+
+		if (c->kind == STEP_SEND && c->count <= STEP_BUFFERED / tree_leaf_size(c->type))
+			need += bytes_of(c);
+	}
+	pthread_mutex_lock(&comms.lock);
+	full = comms.buffered + need > BUFFERED_MAX;
+	pthread_mutex_unlock(&comms.lock);
+	return full;
+}
+
 /* Posts a record. 0 or -errno of the board. */
 static int post(struct posted *p)
 {
@@ -918,6 +950,7 @@ static int post(struct posted *p)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->calls; i++)
 		calls[i] = p->call[i].call;
+	e.full = p->call[0].call.kind >= STEP_SEND && is_full(p);
 	posting = e.cookie;
 	rc = comm_event(&e);
 	posting = 0;

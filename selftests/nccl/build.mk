@@ -25,7 +25,7 @@ $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h
 		-Xlinker -rpath,$(NCCL_LIBDIR)
 
 ifneq ($(NCCL_LIBDIR),)
-HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-kills test-late test-quiet)
+HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-ahead test-kills test-late test-quiet)
 # The fake, and what it is called by, are selftests/comm's.
 HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1

@@ -238,6 +238,12 @@ int ring_commit(struct ring *r, size_t off, size_t len)
 	return 0;
 }
 
+enum ring_backend ring_backend(const struct ring *r)
+{
+	(void)r;
+	return RING_MEMFD;
+}
+
 int ring_guest_commit(const struct ring_guest *g, size_t off, size_t len)
 {
 	(void)g;
@@ -315,6 +321,11 @@ bool worker_idle(void)
 {
 	return true;
 }
+void session_full(struct sv_session *s, bool full)
+{
+	s->full = full;
+}
+
 void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq)
 {
 	(void)seq;

@@ -15,6 +15,7 @@
 
 #include "ckpt_bring.h"
 #include "ckpt_options.h"
+#include "ckpt_own.h"
 #include "ckpt_past.h"
 #include "comms.h"
 #include "files.h"
@@ -226,6 +227,18 @@ static void tell_who(const struct bring *b, pid_t root)
 }
 
 static int bring_proxies(void *arg, struct job *job);
+/* Our own line behind the cut is no change of the job's. */
+static void drop_ours(struct bring *b, struct files_back *files)
+{
+	size_t said = files->n_said;
+
+	files_drop_ours(files);
+	for (; said < files->n_said; said++) {
+		phases_clear(&b->ps);
+		say("%s", files->said[said]);
+	}
+}
+
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
 
@@ -698,12 +711,14 @@ static int put_files(struct bring *b, const char *rundir, struct files_back *pla
 {
 	bool look_only = !placed;
 	struct phase *p = look_only ? NULL : phase_begin(&b->ps, "files");
-	char log[PATH_MAX + 8], stamp[64] = "singvgpu-";
+	char log[PATH_MAX + 8], stamp[64] = "singvgpu-", ours[PATH_MAX + 256];
 	struct files_back f = { .store = b->store, .checkpoint = b->checkpoint, .log = log,
-				.later = log, .stamp = stamp, .tag = b->tag, .look_only = look_only };
+				.later = log, .stamp = stamp, .ours = ours, .tag = b->tag, .look_only = look_only };
 	time_t now = time(NULL);
 	int err;
 
+	/* Whose stdout and stderr are one file has this there. */
+	snprintf(ours, sizeof(ours), "singvgpu: " OWN_SAVED "\n", b->id, b->dir, b->id);
 	strftime(stamp + strlen(stamp), 32, "%Y%m%dT%H%M%S", localtime(&now));
 	snprintf(log, sizeof(log), "%s/files", rundir);
 	if (access(log, R_OK))
@@ -716,6 +731,7 @@ static int put_files(struct bring *b, const char *rundir, struct files_back *pla
 		phases_clear(&b->ps);
 		say("%s", f.said[i]);
 	}
+	f.ours = placed ? strdup(ours) : NULL;
 	if (placed)
 		*placed = f;
 	else
@@ -848,11 +864,15 @@ static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inheri
 	err = put_files(b, job->dir.path, &files, &why);
 	if (err) {
 		late(b, job, "its files", &why);
+		free((char *)files.ours);
 		files_back_free(&files);
 		return err;
 	}
 	pid = find_links(&files, &links) ?: restore_tree(&t, inherit, n, &links, &why);
 	files_remove_links(&files);
+	if (pid >= 0)
+		drop_ours(b, &files);
+	free((char *)files.ours);
 	files_back_free(&files);
 	free(links.link);
 	if (pid < 0)

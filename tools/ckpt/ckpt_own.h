@@ -59,6 +59,9 @@ enum {
 	OWN_OUTSIDE,
 };
 
+/* What run says when its job was saved and ended: id, store, id. A restore knows it by its text. */
+#define OWN_SAVED "the job is saved as checkpoint %s; `singvgpu restore --store %s %s` brings it back"
+
 #define OWN_LONG \
 	{ "store", required_argument, NULL, OWN_STORE }, \
 	{ "criu", required_argument, NULL, OWN_CRIU }, \

@@ -276,8 +276,7 @@ static const struct job_restore *restart(struct job *job)
 
 static void say_where(const char *id, const char *store)
 {
-	say("the job is saved as checkpoint %s; `singvgpu restore --store %s %s` brings it back", id,
-	    store, id);
+	say(OWN_SAVED, id, store, id);
 }
 
 const struct job_restore *own_again(void *arg, struct job *job, enum job_end end, int status)

@@ -33,6 +33,7 @@ struct plan {
 	bool gone;		/* it is moved aside with a folder above it */
 	bool aside, make, fix;
 	bool linked;		/* the file has a name of CRIU's, too */
+	bool ours;		/* it differs by b->ours alone */
 };
 
 struct step {
@@ -242,6 +243,23 @@ static int may_stay(struct back *k, size_t i)
 	return same_content(k, w);
 }
 
+/* 1: what is there has w's content, and behind that what singvgpu has written since; 0: not. */
+static int only_ours(struct back *k, const struct file *w, const struct file *n)
+{
+	size_t len = k->b->ours ? strlen(k->b->ours) : 0;
+	char tail[1024];
+	bool same;
+	int fd;
+
+	if (!len || len > sizeof(tail) || w->kind != 'r' || n->kind != 'r' || n->size != w->size + len)
+		return 0;
+	fd = open_at(w->path, O_RDONLY | O_NONBLOCK);
+	same = fd >= 0 && pread(fd, tail, len, w->size) == (ssize_t)len && !memcmp(tail, k->b->ours, len);
+	if (fd >= 0)
+		close(fd);
+	return same ? same_content(k, w) : 0;
+}
+
 /* Is a folder above it moved aside? Folders come before their contents in the list. */
 static bool is_gone(const struct back *k, const char *path)
 {
@@ -285,6 +303,7 @@ static int decide(struct back *k, size_t i)
 		return stays;
 	p->make = !stays;
 	p->aside = !stays && n->kind != 'a';
+	p->ours = p->aside && only_ours(k, w, n) == 1;
 	p->fix = stays && w->kind != 'p' && w->kind != 'h' && !same_meta(w, n);
 	return 0;
 }
@@ -692,6 +711,17 @@ static int make_folders(struct back *k, char *path, size_t from)
 	return 0;
 }
 
+static int will_drop(struct files_back *b, const char *path)
+{
+	char **more = realloc(b->drop, (b->n_drop + 1) * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	b->drop = more;
+	b->drop[b->n_drop] = strdup(path);
+	return b->drop[b->n_drop] ? b->n_drop++, 0 : -ENOMEM;
+}
+
 static int move_aside(struct back *k, const struct file *w)
 {
 	size_t own = own_folder(k, w->path), at;
@@ -716,6 +746,8 @@ static int move_aside(struct back *k, const struct file *w)
 			    strerror(-err));
 	err = did(k, 'm', w->path, to);
 	k->b->aside++;
+	if (!err && k->plan[w - k->want.file].ours)
+		return will_drop(k->b, to);
 	return err ?: note(k->b, w->kind == 'a' ?
 			   "%s was not there at the checkpoint: it is kept as %s" :
 			   "%s was different at the checkpoint: what was there now is kept as %s",
@@ -1167,8 +1199,37 @@ int files_put_back(struct files_back *b)
 	return err;
 }
 
+void files_drop_ours(struct files_back *b)
+{
+	size_t len = b->ours ? strlen(b->ours) : 0;
+
+	for (size_t i = 0; i < b->n_drop; i++) {
+		int fd = open_at(b->drop[i], O_RDONLY | O_NONBLOCK), err = fd < 0 ? fd : 0;
+		char tail[1024];
+		struct stat st;
+
+		/* A lease is to be had while nobody has the file open: what a shell still writes stays. */
+		if (!err && (fcntl(fd, F_SETLEASE, F_WRLCK) || fstat(fd, &st) ||
+			     pread(fd, tail, sizeof(tail), st.st_size - len) != (ssize_t)len ||
+			     memcmp(tail, b->ours, len)))
+			err = -EBUSY;
+		if (err || unlink_at(b->drop[i], 0))
+			note(b, "what singvgpu wrote behind the checkpoint's end of a file is kept, with the rest "
+			     "of it, as %s", b->drop[i]);
+		else
+			b->aside--;
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
 void files_back_free(struct files_back *b)
 {
+	for (size_t i = 0; i < b->n_drop; i++)
+		free(b->drop[i]);
+	free(b->drop);
+	b->drop = NULL;
+	b->n_drop = 0;
 	for (size_t i = 0; i < b->n_said; i++)
 		free(b->said[i]);
 	for (size_t i = 0; i < b->n_links; i++) {

@@ -99,6 +99,7 @@ struct files_back {
 	const char *later;		/* a log that goes beyond the cut, if the store has none */
 	const char *stamp;		/* "singvgpu-TIME" */
 	const char *tag;		/* letters and digits that no other restore has */
+	const char *ours;		/* what singvgpu itself wrote behind the cut, or NULL: files_drop_ours() */
 	bool look_only;			/* the first pass alone */
 	store_progress progress;	/* or NULL */
 	void *arg;
@@ -107,12 +108,19 @@ struct files_back {
 	size_t n_said;
 	char **link, **at;		/* out: CRIU's names, and where the files are */
 	size_t n_links;
+	char **drop;			/* kept aside, and different by `ours` alone */
+	size_t n_drop;
 	uint64_t made, kept, aside;	/* paths made, left as they are, kept aside */
 	struct why why;
 };
 
 int files_put_back(struct files_back *b);
 void files_remove_links(struct files_back *b);
+/*
+ * When the job is back: removes copies of files that differ from the checkpoint by `ours` alone, behind
+ * their end, unless a process has one open. Adds a sentence to said[] for each that stays.
+ */
+void files_drop_ours(struct files_back *b);
 
 /*
  * files_gc: removes the logs that no checkpoint names and no job writes to; to be called after

@@ -295,6 +295,44 @@ static void stands(void)
 	exit(0);
 }
 
+static int handed;
+
+static void *hands_in(void *arg)
+{
+	OK(cudaSetDevice(*(int *)arg));
+	for (int i = 1; i <= 80000; i++) {
+		OK(cudaMemsetAsync(buf[2], i, 4, st[0]));
+		__atomic_store_n(&handed, i, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* Behind a rank that is late a stream has as much as it may, and a thread waits for room there. */
+static void crowded(void)
+{
+	pthread_t thread;
+	int device, before;
+	float last;
+
+	put_values(0, rank, st[0]);
+	if (!rank)
+		late();
+	sum(0, 1, st[0]);
+	OK(cudaGetDevice(&device));
+	OK((cudaError_t)pthread_create(&thread, NULL, hands_in, &device));
+	do {
+		before = __atomic_load_n(&handed, __ATOMIC_RELAXED);
+		usleep(200000);
+	} while (rank && (before < 60000 || before != __atomic_load_n(&handed, __ATOMIC_RELAXED)));
+	if (rank)
+		there();
+	OK((cudaError_t)pthread_join(thread, NULL));
+	OK(cudaMemcpyAsync(&last, buf[2], 4, cudaMemcpyDeviceToHost, st[0]));
+	OK(cudaStreamSynchronize(st[0]));
+	shows("behind it", buf[1], ranks, (total() - ranks) / ranks, 0);
+	show("the last one", last);
+}
+
 /* A rank has ended, and nobody needs it any more. The others have a communicator without it. */
 static void left(void)
 {
@@ -646,7 +684,8 @@ static const struct {
 	void (*fn)(void);
 } moments[] = {
 	{ "barrier", barrier }, { "create", create }, { "progress", progress }, { "split", split },
-	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "left", left }, { "events", events }, { "syncs", syncs },
+	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "crowded", crowded },
+	{ "left", left }, { "events", events }, { "syncs", syncs },
 	{ "ends", ends }, { "aborted", aborted }, { "abandons", abandons }, { "graph", graph },
 	{ "parked", parked }, { "many", many }, { "first", nothing_yet },
 };

@@ -844,6 +844,8 @@ _Static_assert(sizeof(struct sv_tex_end) == 16, "wire");
 _Static_assert(sizeof(struct sv_tensor_map) == 200, "wire");
 _Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
 _Static_assert(sizeof(struct sv_comm_new) == 168, "wire");
+_Static_assert(sizeof(struct sv_seen) == 16, "wire");
+_Static_assert(sizeof(struct sv_room) == 8, "wire");
 _Static_assert(sizeof(struct sv_comm_word) == 128, "wire");
 _Static_assert(sizeof(struct sv_comm_result) == 8, "wire");
 _Static_assert(sizeof(struct sv_comm_end) == 16, "wire");

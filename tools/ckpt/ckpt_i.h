@@ -98,9 +98,12 @@ void ckpt_ssh_exec(const char *ssh, const char *host, const char *command);
 
 #define CKPT_DIGEST	38		/* "xxh3:HEX" and a NUL */
 
-/* ckpt_contents_open: NULL: no memory. ckpt_contents_digest: of the whole file; 0 or -errno, unsaid. */
+/*
+ * ckpt_contents_open: NULL: no memory. ckpt_contents_digest: of the whole file; 0 or -errno, unsaid: -ECANCELED once
+ * stop(arg), which is asked meanwhile unless it is NULL, is true.
+ */
 struct ckpt_contents;
-struct ckpt_contents *ckpt_contents_open(void);
+struct ckpt_contents *ckpt_contents_open(bool (*stop)(void *arg), void *arg);
 int ckpt_contents_digest(struct ckpt_contents *c, int fd, char digest[CKPT_DIGEST]);
 void ckpt_contents_close(struct ckpt_contents *c);
 
@@ -116,8 +119,8 @@ int ckpt_parts_check(const struct ckpt_facts *f, struct store *s, const struct s
 
 /* ----------------------------------------------------------------------- mapped.c */
 
-/* The files that the job's processes (host pids) have mapped and that a restore finds by path. */
-int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why);
+/* The files that the job's processes (host pids) have mapped and that a restore finds by path. stop: as above. */
+int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, bool (*stop)(void *arg), void *arg, struct why *why);
 /* Checks that they are here and the same; *why names the first other one. 0, -ENOENT, -ESTALE. */
 int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why);
 

@@ -39,7 +39,7 @@ int save_open(struct save *s, const char *dir, bool (*stop)(void *arg), void *ar
 /* Reads the job file and the options; under ckpt_hold(). */
 int save_job(struct save *s, const char *rundir, struct why *why);
 /* Records the files that the tree has mapped, and stores the stand-ins among them. */
-int save_mapped(struct save *s, struct why *why);
+int save_mapped(struct save *s, bool (*stop)(void *arg), void *arg, struct why *why);
 /* Records the TCP sockets of the frozen tree; see ckpt_ports(). */
 int save_sockets(struct save *s, bool outside, struct why *why);
 /* Refuses pipes from 3 up that the command was started with, while others have them; save_sockets(). */

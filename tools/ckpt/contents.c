@@ -37,6 +37,8 @@ struct file {
 struct ckpt_contents {
 	struct file *file;
 	int n, kept;		/* the first `kept` were in kept_path */
+	bool (*stop)(void *arg);	/* or NULL */
+	void *arg;
 };
 
 static int64_t ns(const struct timespec *t)
@@ -86,7 +88,7 @@ static FILE *open_kept(void)
 	return in;
 }
 
-struct ckpt_contents *ckpt_contents_open(void)
+struct ckpt_contents *ckpt_contents_open(bool (*stop)(void *arg), void *arg)
 {
 	struct ckpt_contents *c = calloc(1, sizeof(*c));
 	FILE *in = c ? open_kept() : NULL;
@@ -100,8 +102,11 @@ struct ckpt_contents *ckpt_contents_open(void)
 			add(c, &f);
 	if (in)
 		fclose(in);
-	if (c)
+	if (c) {
 		c->kept = c->n;
+		c->stop = stop;
+		c->arg = arg;
+	}
 	return c;
 }
 
@@ -139,7 +144,7 @@ void ckpt_contents_close(struct ckpt_contents *c)
 
 /* ------------------------------------------------------------------------------ digests */
 
-static int read_all(int fd, char digest[CKPT_DIGEST])
+static int read_all(const struct ckpt_contents *c, int fd, char digest[CKPT_DIGEST])
 {
 	XXH3_state_t *x = XXH3_createState();
 	uint8_t *buf = malloc(CHUNK);
@@ -157,6 +162,8 @@ static int read_all(int fd, char digest[CKPT_DIGEST])
 			continue;
 		XXH3_128bits_update(x, buf, n);
 		at += n;
+		if (c->stop && c->stop(c->arg))
+			err = -ECANCELED;
 	}
 	if (!err) {
 		h = XXH3_128bits_digest(x);
@@ -184,7 +191,7 @@ int ckpt_contents_digest(struct ckpt_contents *c, int fd, char digest[CKPT_DIGES
 			return 0;
 		}
 	clock_gettime(CLOCK_REALTIME, &now);
-	err = read_all(fd, f.digest);
+	err = read_all(c, fd, f.digest);
 	if (err)
 		return err;
 	strcpy(digest, f.digest);

@@ -178,9 +178,9 @@ static int see_process(struct seen **list, int *n, pid_t pid)
 	return err;
 }
 
-int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
+int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, bool (*stop)(void *arg), void *arg, struct why *why)
 {
-	struct ckpt_contents *c = ckpt_contents_open();
+	struct ckpt_contents *c = ckpt_contents_open(stop, arg);
 	struct seen *list = NULL;
 	int seen = 0, err = c ? 0 : -ENOMEM;
 
@@ -191,9 +191,12 @@ int ckpt_mapped(const pid_t *pids, int n, struct ckpt_facts *f, struct why *why)
 		err = -ENOMEM;
 	for (int i = 0; i < seen; i++) {
 		struct ckpt_mapped *m = err ? NULL : &f->mapped[f->mappeds];
+		int found = m && !list[i].shared ? identify(list[i].path, list[i].code, NULL, c, m) : -ENOENT;
 
+		if (found == -ECANCELED)
+			err = found;
 		/* A file that cannot be read was replaced while it was mapped: CRIU decides. */
-		if (m && !list[i].shared && !identify(list[i].path, list[i].code, NULL, c, m)) {
+		if (!found) {
 			m->path = list[i].path;
 			f->mappeds++;
 		} else {
@@ -225,7 +228,7 @@ static int check_one(const struct ckpt_mapped *was, struct ckpt_contents *c, str
 
 int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why)
 {
-	struct ckpt_contents *c = ckpt_contents_open();
+	struct ckpt_contents *c = ckpt_contents_open(NULL, NULL);
 	size_t own = f->libdir ? strlen(f->libdir) : 0;
 	int err = c ? 0 : why_set(why, -ENOMEM, "no memory");
 

@@ -213,14 +213,14 @@ static int save_library(struct save *s, const char *path)
 	return l->name ? add_part(s, name, &ref) : -ENOMEM;
 }
 
-int save_mapped(struct save *s, struct why *why)
+int save_mapped(struct save *s, bool (*stop)(void *arg), void *arg, struct why *why)
 {
 	const char *libdir = facts_option(&s->facts, "libdir");
 	size_t own = libdir ? strlen(libdir) : 0;
 	pid_t *pids;
 	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
 
-	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts, why);
+	err = n < 0 ? n : ckpt_mapped(pids, n, &s->facts, stop, arg, why);
 	free(n < 0 ? NULL : pids);
 	if (!err && libdir) {
 		s->facts.libdir = strdup(libdir);

@@ -793,7 +793,7 @@ static int look(struct take *t)
 	err = err ?: hold_when_up(t, &why);
 	err = err ?: save_job(&t->save, t->job->path, &why);
 	err = err ?: connect_proxies(t);
-	err = err ?: save_mapped(&t->save, &why);
+	err = err ?: save_mapped(&t->save, is_stopped, t, &why);
 	/* Of what was not done in time, the deadline is the reason. */
 	err = stopped(t) ?: err;
 	if (why.err)

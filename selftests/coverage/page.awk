@@ -290,7 +290,7 @@ END {
 	print "  them and writes down what they call (`selftests/coverage/calls.txt`). What a call"
 	print "  does is checked by what its program checks; a name here is no more than that."
 	print "- *partial*: it works, and what follows is refused."
-	print "- *refused*: the call returns the CUDA error that says so, and `SINGVGPU_LOG=1` has the reason."
+	print "- *refused*: the call returns the CUDA error that says so, and a line on stderr has the reason."
 	print "- *untested*: it is there, and no test program calls it with success."
 	print "- *not run*: few programs have been run on an NVIDIA GPU ([gpu-results.md](gpu-results.md)); what is"
 	print "  refused there is refused before it reaches the driver.\n"

@@ -982,7 +982,7 @@ TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
 	EXPECT_EQ(*word_at(r, 0), bits(1));
 }
 
-/* A communicator ends behind its parked calls, so that they do what they would; but not if they never get their turn. */
+/* A communicator ends behind its parked calls, so that they do what they would; but not behind a failure. */
 TEST_F(colls, a_communicator_ends_behind_its_parked_calls)
 {
 	struct sv_comm_end end = { .comm = self->comm };

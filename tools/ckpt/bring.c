@@ -60,30 +60,26 @@ static int read_object(struct store *s, const struct store_ref *ref, size_t max,
 	return store_failed(why, n < 0 ? n : -EIO);
 }
 
-static int read_facts(struct bring *b)
+static int read_facts(struct bring *b, struct why *why)
 {
 	const struct store_ref *ref = store_checkpoint_find(b->checkpoint, "job");
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	char *text = NULL;
 	size_t len;
 	int err;
 
-	if (!ref) {
-		say("checkpoint %s in %s is no checkpoint of a job", b->id, b->dir);
-		return -EBADMSG;
-	}
-	err = read_object(b->store, ref, FACTS_MAX, &text, &len, &why);
-	if (err) {
-		say("checkpoint %s: its part 'job' cannot be read: %s", b->id, why.text);
-		return err;
-	}
+	if (!ref)
+		return why_set(why, -EBADMSG, "checkpoint %s in %s is no checkpoint of a job", b->id, b->dir);
+	err = read_object(b->store, ref, FACTS_MAX, &text, &len, &cause);
+	if (err)
+		return why_set(why, err, "checkpoint %s: its part 'job' cannot be read: %s", b->id, cause.text);
 	err = facts_read(&b->facts, text, len);
 	free(text);
 	if (err == -EPROTONOSUPPORT)
-		say("checkpoint %s is of version %u, singvgpu %s reads version %u: restore it with the "
-		    "one that took it", b->id, b->facts.format, SINGVGPU_VERSION, CKPT_FORMAT);
+		why_set(why, err, "checkpoint %s is of version %u, singvgpu %s reads version %u: restore it with the "
+			"one that took it", b->id, b->facts.format, SINGVGPU_VERSION, CKPT_FORMAT);
 	else if (err)
-		say("checkpoint %s: its part 'job' is damaged", b->id);
+		why_set(why, err, "checkpoint %s: its part 'job' is damaged", b->id);
 	return err;
 }
 
@@ -148,38 +144,33 @@ static bool is_rundir(const char *path)
 	       strchr("-/", path[n + 8]) && strspn(id + 1, "0123456789.") == strlen(id + 1);
 }
 
-static int read_job(struct bring *b)
+static int read_job(struct bring *b, struct why *why)
 {
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	int err;
 
 	b->was = calloc(1, sizeof(*b->was));
 	err = b->was ? rundir_parse(b->was, b->facts.job, strlen(b->facts.job)) : -ENOMEM;
-	if (err == -EPROTONOSUPPORT) {
-		say("checkpoint %s: the job file in it is of version %u, singvgpu %s reads version %u: restore it with "
-		    "the one that took it", b->id, b->was->version, SINGVGPU_VERSION, RUNDIR_VERSION);
-		return err;
-	}
-	if (!err && !is_rundir(b->was->path)) {
-		say("checkpoint %s is refused: %s is no folder of a job", b->id, b->was->path);
-		return -EBADMSG;
-	}
-	if (err) {
-		say_errno(err, "checkpoint %s: the job file in it cannot be used", b->id);
-		return err;
-	}
-	err = facts_check(&b->facts, b->was, &why);
-	if (err) {
-		say("checkpoint %s: its part 'job' is damaged: %s", b->id, why.text);
-		return err;
-	}
+	if (err == -EPROTONOSUPPORT)
+		return why_set(why, err, "checkpoint %s: the job file in it is of version %u, singvgpu %s reads version "
+			       "%u: restore it with the one that took it", b->id, b->was->version, SINGVGPU_VERSION,
+			       RUNDIR_VERSION);
+	if (!err && !is_rundir(b->was->path))
+		return why_set(why, -EBADMSG, "checkpoint %s is refused: %s is no folder of a job", b->id,
+			       b->was->path);
+	if (err)
+		return why_set(why, err, "checkpoint %s: the job file in it cannot be used: %s", b->id,
+			       strerror(-err));
+	err = facts_check(&b->facts, b->was, &cause);
+	if (err)
+		return why_set(why, err, "checkpoint %s: its part 'job' is damaged: %s", b->id, cause.text);
 	keep_proxies(b);
 	b->channel = calloc(b->facts.proxies + 1, sizeof(*b->channel));
 	b->control = calloc(b->facts.proxies + 1, sizeof(*b->control));
 	b->inherit = calloc(b->facts.proxies + 1, sizeof(*b->inherit));
 	b->cookie = calloc(b->facts.proxies + 1, sizeof(*b->cookie));
 	if (!b->channel || !b->control || !b->inherit || !b->cookie)
-		return -ENOMEM;
+		return why_set(why, -ENOMEM, "no memory");
 	for (int i = 0; i < b->facts.proxies; i++)
 		b->channel[i] = b->control[i] = -1;
 	return 0;
@@ -269,7 +260,7 @@ static void bring_past(const struct bring *b, const char *rundir)
  * The table as the job had it, with the devices that are asked for. Of a checkpoint without one, as 8f2437f wrote it, all
  * numbers are the driver's, and a rank's first session is on its first device.
  */
-static int seat(struct bring *b)
+static int seat(struct bring *b, struct why *why)
 {
 	struct seating *t = &b->seating;
 	bool none = !b->was->seating.ranks;
@@ -278,11 +269,9 @@ static int seat(struct bring *b)
 		seating_make(t, b->was->ranks, 1);
 	else
 		*t = b->was->seating;
-	if (t->ranks != b->was->ranks) {
-		say("checkpoint %s: its part 'job' is damaged: places of %d ranks, and %d ranks", b->id, t->ranks,
-		    b->was->ranks);
-		return -EBADMSG;
-	}
+	if (t->ranks != b->was->ranks)
+		return why_set(why, -EBADMSG, "checkpoint %s: its part 'job' is damaged: places of %d ranks, and %d "
+			       "ranks", b->id, t->ranks, b->was->ranks);
 	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
 		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
 	seating_instead(t, &b->o.where.on);
@@ -290,19 +279,40 @@ static int seat(struct bring *b)
 		const struct ckpt_proxy *p = &b->facts.proxy[i];
 		int device = seating_device(&b->o.where.on, p->rank, p->info.device.ordinal);
 
-		if (device >= SEATING_DEVICES) {
-			say("checkpoint %s cannot be restored: rank %d has no device %d", b->id, p->rank, device);
-			return -EINVAL;
-		}
+		if (device >= SEATING_DEVICES)
+			return why_set(why, -EINVAL, "checkpoint %s cannot be restored: rank %d has no device %d", b->id,
+				       p->rank, device);
 		seating_move(t, p->rank, facts_logical(p), device);
 	}
 	return 0;
 }
 
+/* *why remains empty if "latest" is no checkpoint, of which bring_latest() has said why. */
+static int open_checkpoint(struct bring *b, const struct bring_options *o, struct why *why)
+{
+	char id[STORE_ID];
+	int err;
+
+	err = ckpt_store_path(o->store, b->dir, why);
+	err = err ?: store_open_trusted(&b->store, b->dir, STORE_WAIT, o->trust, why);
+	if (err)
+		return err;
+	err = bring_latest(b->store, b->dir, o->id, id);
+	if (err && err != -EINVAL)
+		return err;
+	err = store_failed(why, store_checkpoint_open(b->store, err ? o->id : id, &b->checkpoint));
+	if (err)
+		return err;
+	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
+	err = read_facts(b, why) ?: read_job(b, why) ?: seat(b, why);
+	if (!err)
+		find_parts(b);
+	return err;
+}
+
 int bring_open(struct bring *b, const struct bring_options *o)
 {
 	struct why why = { 0 };
-	char id[STORE_ID];
 	uint64_t tag;
 	int err;
 
@@ -312,32 +322,15 @@ int bring_open(struct bring *b, const struct bring_options *o)
 	if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
 		tag = wall_ns() ^ (uint64_t)getpid() << 40;
 	snprintf(b->tag, sizeof(b->tag), "%016llx", (unsigned long long)tag);
-	err = ckpt_store_path(o->store, b->dir, &why) ?:
-	      store_open_trusted(&b->store, b->dir, STORE_WAIT, o->trust, &why);
+	err = open_checkpoint(b, o, &why);
 	if (err) {
-		say("%s", why.text);
-		return err;
-	}
-	err = bring_latest(b->store, b->dir, o->id, id);
-	if (err && err != -EINVAL) {
-		bring_close(b);
-		return err;
-	}
-	err = store_checkpoint_open(b->store, err ? o->id : id, &b->checkpoint);
-	if (err) {
-		say("%s", store_why()->text);
-		if (err == -ENOENT)
+		if (*why.text)
+			say("%s", why.text);
+		if (err == -ENOENT && *why.text && b->store && !b->checkpoint)
 			say("`singvgpu store ls --store %s` lists what is there", b->dir);
 		bring_close(b);
 		return err;
 	}
-	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
-	err = read_facts(b) ?: read_job(b) ?: seat(b);
-	if (err) {
-		bring_close(b);
-		return err;
-	}
-	find_parts(b);
 	b->restore = (struct job_restore){ .was = b->was, .seating = &b->seating, .proxies = bring_proxies,
 					   .tree = bring_tree, .go = bring_go, .arg = b };
 	return 0;
@@ -400,6 +393,94 @@ static int put_board(struct bring *b, struct job *job, struct why *why);
 static int put_libraries(struct bring *b, bool look_only, struct why *why);
 static int put_files(struct bring *b, const char *rundir, struct files_back *placed, struct why *why);
 
+/* The parts of each session are there. Its proxy, which has written them, has read its communicators again. */
+static int read_sessions(const struct bring *b, struct why *why)
+{
+	for (int i = 0; i < b->facts.proxies; i++) {
+		const struct ckpt_proxy *p = &b->facts.proxy[i];
+		const struct {
+			const char *name;
+			const struct ctl_ref *ref;
+		} of[] = { { "device", &p->device }, { "observed", &p->observed }, { "session", &p->session },
+			   { "channel", &p->channel }, { "arena", &p->arena }, { "comms", &p->comms } };
+
+		for (int k = 0; k < 6; k++) {
+			struct store_reader *r;
+			struct why cause = { 0 };
+			struct store_ref ref;
+			int err;
+
+			if (ctl_ref_none(of[k].ref))
+				continue;
+			memcpy(ref.b, of[k].ref->bytes, sizeof(ref.b));
+			err = store_failed(&cause, store_object_open(b->store, &ref, &r));
+			if (err)
+				return why_set(why, err, "its part 'proxy/%d-%d/%s' cannot be read: %s", p->rank, p->serial,
+					       of[k].name, cause.text);
+			store_reader_close(r);
+		}
+	}
+	return 0;
+}
+
+static int read_libraries(const struct bring *b, struct why *why)
+{
+	for (int i = 0; i < b->facts.libraries && b->facts.libdir; i++) {
+		const struct ckpt_library *l = &b->facts.library[i];
+		struct why cause = { 0 };
+		struct store_ref ref;
+		char *data = NULL;
+		size_t len;
+		int err;
+
+		memcpy(ref.b, l->ref.bytes, sizeof(ref.b));
+		err = read_object(b->store, &ref, LIBRARY_MAX, &data, &len, &cause);
+		free(data);
+		if (err)
+			return why_set(why, err, "its library %.400s: %s", l->name, cause.text);
+	}
+	return 0;
+}
+
+static int read_files(const struct bring *b, struct why *why)
+{
+	struct files_back f = { .store = b->store, .checkpoint = b->checkpoint, .list_only = true };
+	int err = files_put_back(&f);
+
+	why_text(why, err, f.why.text);
+	files_back_free(&f);
+	return err;
+}
+
+/*
+ * Reads all that has been written of a job, but for its memory, as a restore does before it makes processes: nothing
+ * ends a job before this function has read its checkpoint. It looks at nothing else on this host.
+ */
+static int read_back(struct bring *b, struct why *why)
+{
+	struct images_stored from = { b->store, b->checkpoint };
+	struct images_source source;
+
+	images_from_store(&from, &source);
+	return images_check(&source, why) ?: put_board(b, NULL, why) ?: read_sessions(b, why) ?: read_libraries(b, why) ?:
+	       read_files(b, why);
+}
+
+int bring_read_back(const char *store, uid_t owner, const char *id, struct why *why)
+{
+	struct bring_options o = { .store = store, .id = id, .trust = owner };
+	struct bring *b = calloc(1, sizeof(*b));
+	int err;
+
+	if (!b)
+		return why_set(why, -ENOMEM, "no memory to read the checkpoint back");
+	b->hold = -1;
+	err = open_checkpoint(b, &o, why) ?: read_back(b, why);
+	bring_close(b);
+	free(b);
+	return err;
+}
+
 int bring_check(struct bring *b, struct why *why)
 {
 	int err = ckpt_parts_check(&b->facts, b->store, b->checkpoint, why);
@@ -418,8 +499,8 @@ int bring_check(struct bring *b, struct why *why)
 	if (uses_kmod(b) && access("/dev/singvgpu", R_OK | W_OK))
 		return why_set(why, -ENODEV, "its channel is /dev/singvgpu, which is not here: "
 			       "modprobe singvgpu");
-	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?:
-	       put_board(b, NULL, why) ?: put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
+	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?: read_back(b, why) ?:
+	       put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
 }
 
 void bring_ask_only(struct bring *b)
@@ -793,6 +874,12 @@ static int find_links(const struct files_back *f, struct criu_links *l)
 	return l->link ? 0 : -ENOMEM;
 }
 
+static void say_attributes(struct bring *b, const char *what, unsigned int n)
+{
+	phases_clear(&b->ps);
+	say("%u threads or processes of the job %s", n, what);
+}
+
 static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 			const struct criu_links *links, struct why *why)
 {
@@ -824,6 +911,12 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 	t->phase = phase_begin(&b->ps, "criu");
 	err = err ?: criu_restore(&r, why);
 	phase_end(&b->ps, t->phase, r.bytes, 0, err);
+	if (!err && r.attributes.clipped)
+		say_attributes(b, "were bound to CPUs that they cannot have here, and got those that there are",
+			       r.attributes.clipped);
+	if (!err && r.attributes.failed)
+		say_attributes(b, "did not get the CPUs, memory policy, I/O priority, timer slack, core dump filter or "
+			       "personality that they had", r.attributes.failed);
 	unlink(cookies + strlen(name));
 	free(fds);
 	return err ? why_set(why, err, "%s", strerror(-err)) : r.pid;

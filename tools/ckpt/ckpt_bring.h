@@ -69,6 +69,11 @@ int bring_latest(struct store *s, const char *dir, const char *word, char id[STO
  * opens the store.
  */
 int bring_open(struct bring *b, const struct bring_options *o);
+/*
+ * Reads a checkpoint that has just been written as a restore reads it before it makes processes; part of bring_check(),
+ * too. owner: of the store, who has been trusted to keep it. 0, or what a restore would say in *why.
+ */
+int bring_read_back(const char *store, uid_t owner, const char *id, struct why *why);
 /* Makes all checks that change nothing. *why gets the reason and the remedy. */
 int bring_check(struct bring *b, struct why *why);
 /* Restricts the restore to a check: proxies test their devices, and no process is restored. */

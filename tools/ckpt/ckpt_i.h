@@ -132,6 +132,16 @@ int ckpt_mapped_check(const struct ckpt_facts *f, struct why *why);
  */
 void ckpt_stood(pid_t root, uint64_t since_ns, uint64_t before_ns);
 
+/* ------------------------------------------------------------------------- lost.c */
+
+/*
+ * -ENOTSUP: the processes (host pids, the root first), of which no thread runs, have what CRIU would lose without a
+ * word; *why names it.
+ */
+int ckpt_lost(const pid_t *pids, int n, struct why *why);
+/* The same of their mappings; the processes may run. */
+int ckpt_lost_mappings(const pid_t *pids, int n, struct why *why);
+
 /* ------------------------------------------------------------------------ ports.c */
 
 /*

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ckpt_bring.h"
 #include "ckpt_save.h"
 #include "ckpt_past.h"
 #include "ckpt_take.h"
@@ -72,7 +73,7 @@ struct take {
 	int meeting_fd;		/* of the proxies' meeting, or -1 */
 	struct meeting *meeting;
 	bool published;
-	bool alone, met;	/* struct criu_dump's */
+	bool alone, met, filled, empty;	/* struct criu_dump's */
 	const struct criu_dump *dump;	/* while the tree is frozen */
 	int claims;		/* store_claims_make()'s, or -1: there is one proxy */
 
@@ -559,6 +560,16 @@ static int notes(struct take *t)
 	return err;
 }
 
+/* Nothing ends a job before its checkpoint has been read as a restore reads it; one that fails is removed. */
+static int read_back(struct take *t)
+{
+	struct why why = { 0 };
+	int err = bring_read_back(t->r->store, store_owner(t->save.store), t->r->id, &why);
+
+	t->published = !err || store_remove(t->save.store, t->r->id);
+	return err ? fail(t, err, "what has been written cannot be restored: %s", why.text) : 0;
+}
+
 static int publish(struct take *t)
 {
 	struct phase *p = phase_begin(t->ps, "publish");
@@ -571,11 +582,12 @@ static int publish(struct take *t)
 	err = save_publish(&t->save, t->ps, t->criu.version, past, t->r->id, &why);
 	free(past);
 
-	phase_end(t->ps, p, 0, 0, err);
 	if (err)
-		return fail(t, err, "%s", why.text);
-	t->published = true;
-	return 0;
+		fail(t, err, "%s", why.text);
+	else
+		err = read_back(t);
+	phase_end(t->ps, p, 0, 0, err);
+	return err;
 }
 
 static bool is_proxy(pid_t pid)
@@ -726,6 +738,7 @@ static int dump_tree(struct take *t)
 		.lets_go = tell_stood,
 		.progress = on_bytes,
 		.alone = t->alone,
+		.filled = t->filled,
 		.arg = t,
 	};
 	struct why why = { 0 };
@@ -739,6 +752,7 @@ static int dump_tree(struct take *t)
 	if (!t->criu_phase)	/* it has failed before it was ready */
 		t->criu_phase = phase_begin(t->ps, "criu");
 	t->met = d.met;
+	t->empty = d.empty;
 	t->dump = NULL;
 	t->r->frozen_ns = d.frozen_ns;
 	phase_end(t->ps, t->criu_phase, d.bytes, s->image_stored, t->why.err ? 0 : err);
@@ -854,6 +868,7 @@ struct attempts {
 	int held;		/* that met a stream which waits for an act of the program */
 	int stepped;		/* that have waited for the end of a step */
 	bool alone;		/* the next one must be the only one on this host */
+	bool filled;		/* the next one must be */
 };
 
 /* Whether another attempt may get further than this one, which ended with err. Counts it. */
@@ -870,7 +885,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
 			  .lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER, .deadline = a->deadline,
-			  .alone = a->alone, .claims = -1, .meeting_fd = -1 };
+			  .alone = a->alone, .filled = a->filled, .claims = -1, .meeting_fd = -1 };
 	bool retry;
 	int err;
 
@@ -898,7 +913,10 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	/* Alone, a link can only meet a file that does not go away. */
 	if (t.met && !t.alone)
 		err = -ERESTART;
+	if (t.empty && !t.filled)
+		err = -ERESTART;
 	a->alone = t.met;
+	a->filled |= t.empty;
 	finish(&t, err);
 	if (!err && o->leave_running) {
 		err = publish(&t);

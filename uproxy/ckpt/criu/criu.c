@@ -308,6 +308,7 @@ struct child {
 	size_t n_fds;
 	const char *const *env;
 	bool terminal;
+	bool filled;		/* struct criu_dump's */
 	bool hurry;		/* a tree is frozen meanwhile: raise the priority */
 	pid_t group;
 };
@@ -360,6 +361,8 @@ static void child(const struct child *c)
 	signal(SIGTTOU, SIG_IGN);
 	unsetenv("LD_PRELOAD");
 	unsetenv("LD_LIBRARY_PATH");
+	if (c->filled)
+		setenv("GLIBC_TUNABLES", "glibc.malloc.perturb=165", 1);
 	for (int i = 0; i < 3 && c->env[i]; i++)
 		putenv((char *)c->env[i]);
 	execv(c->argv[0], c->argv);
@@ -580,6 +583,10 @@ static int stands_still(struct run *r)
 {
 	struct criu_dump *d = r->arg;
 
+	int err = criu_attributes_save(r->images, d->pid);
+
+	if (err)
+		return why_set(r->why, err, "no memory for what threads have asked for");
 	return d->still ? d->still(d->arg, r->why) : 0;
 }
 
@@ -600,7 +607,13 @@ static int all_there(struct run *r)
 	int err;
 
 	add_plugin_images(r);
-	err = r->err ?: images_settle(r->images);
+	err = r->err ?: images_gather(r->images);
+	if (err)
+		return images_why(r, err);
+	err = criu_edit(r->images, d->pid, r->why);
+	if (err)
+		return err;
+	err = images_settle(r->images);
 	if (err)
 		return images_why(r, err);
 	err = criu_links_read(&d->links, r->images);
@@ -689,7 +702,7 @@ int criu_dump(struct criu_dump *d, struct why *why)
 {
 	struct args a = { 0 };
 	struct run r;
-	struct child c = { .run = &r, .argv = a.v, .env = d->env, .hurry = true };
+	struct child c = { .run = &r, .argv = a.v, .env = d->env, .hurry = true, .filled = d->filled };
 	int err = begin_run(&r, d->criu, why);
 
 	if (err)
@@ -704,7 +717,7 @@ int criu_dump(struct criu_dump *d, struct why *why)
 	r.progress_arg = d->arg;
 	r.limit = d->limit_ms ? criu_now() + d->limit_ms * 1000000ull : 0;
 	dump_args(&a, &r, d);
-	d->met = false;
+	d->met = d->empty = false;
 	d->links = (struct criu_links){ NULL, 0 };
 	criu_tables(&r);
 	err = a.failed ? -E2BIG : images_capture(&r.images, r.dir, d->sink);
@@ -720,6 +733,7 @@ int criu_dump(struct criu_dump *d, struct why *why)
 		criu_frozen_time(&r, d);
 		err = killed(&r, d) ? 0 : criu_verdict(&r, "dump", d->pid);
 		d->met = err && criu_met(&r);
+		d->empty = err && criu_empty(&r);
 		criu_links_remove(&d->links);
 		if (WIFSIGNALED(r.status) || (!err && !d->leave_running))
 			criu_mend(&r, err ? d->pid : 0);
@@ -753,6 +767,7 @@ static int made(struct run *r, pid_t pid)
 	if (err)
 		return images_why(r, err);
 	images_asked(r->images, &asked, &d->since_ns);
+	criu_attributes_set(r->images, pid, false, &d->attributes);
 	return !d->ready ? 0 : d->ready(d->arg, pid, r->why);
 }
 
@@ -815,6 +830,8 @@ int criu_restore(struct criu_restore *d, struct why *why)
 		d->pid = err ? 0 : read_pid(&r);
 		if (!err && d->pid <= 0)
 			err = why_set(why, -EIO, "CRIU does not say what it has restored");
+		if (!err && r.images)
+			criu_attributes_set(r.images, d->pid, true, &d->attributes);
 	}
 	if (err)
 		criu_disown(&before);

@@ -82,6 +82,7 @@ struct criu_dump {
 	const struct images_sink *sink;
 	long limit_ms;		/* until post-dump; 0: none. For frozen() there is none */
 	bool alone;		/* no other dump of ours on this host shall make links meanwhile */
+	bool filled;		/* CRIU's memory begins with other bytes than 0, which it takes for an error */
 
 	/* CRIU is about to freeze the tree. 0: go on. *why is the dump's. May be NULL. */
 	int (*ready)(void *arg, struct why *why);
@@ -107,6 +108,7 @@ struct criu_dump {
 
 	/* results */
 	bool met;		/* a link has the name of a file: try again, alone */
+	bool empty;		/* CRIU took a 0 for an error: try again, filled */
 	uint64_t bytes;		/* of images */
 	uint64_t frozen_ns;	/* time that the tree was frozen */
 	uint64_t criu_ns;	/* of this, without frozen()'s time */
@@ -114,6 +116,11 @@ struct criu_dump {
 
 /* -ERESTART: the tree runs on, and another try may succeed. */
 int criu_dump(struct criu_dump *d, struct why *why);
+
+/* What threads had asked for and did not get: CPUs that are not here; all that the kernel refused. */
+struct criu_attributes {
+	unsigned int clipped, failed;
+};
 
 struct criu_restore {
 	const struct criu *criu;
@@ -139,6 +146,7 @@ struct criu_restore {
 
 	uint64_t since_ns;	/* for ready(): since then CLOCK_MONOTONIC goes on for the tree; 0: not known */
 	pid_t pid;		/* result: the root, a child of the caller or of its subreaper */
+	struct criu_attributes attributes;	/* result */
 	uint64_t bytes;
 };
 

@@ -45,6 +45,29 @@ uint64_t criu_now(void);
 /* malloc'ed, with a NUL behind it; NULL: none. */
 char *criu_read_file(const char *dir, const char *name, size_t *len);
 
+/* -------------------------------------------------------------------------- edit.c */
+
+/*
+ * After images_gather() of a dump of root's tree, which stands still: corrects the images and checks them. -ENOTSUP: the
+ * tree has what cannot be restored, which *why names. -EBADMSG, -ENOMEM.
+ */
+int criu_edit(struct images *images, pid_t root, struct why *why);
+
+/* --------------------------------------------------------------- attributes.c, inject.c */
+
+/* A dump: adds an image with what CRIU does not save of the threads of a tree that stands still. -ENOMEM. */
+int criu_attributes_save(struct images *images, pid_t root);
+/* A restore: sets that; inside: what only the threads can, which run. Adds to what could not be set as it was. */
+void criu_attributes_set(struct images *images, pid_t root, bool inside, struct criu_attributes *result);
+
+/*
+ * A thread sets its memory policy, or (end not 0) that of a range of its memory; its process's personality. 0 or -errno,
+ * of the system call or because the thread has ended.
+ */
+int criu_inject_policy(pid_t tid, int mode, const unsigned long *nodes, unsigned int bits, unsigned long start,
+		       unsigned long end);
+int criu_inject_personality(pid_t pid, unsigned long personality);
+
 /* ------------------------------------------------------------------------- words.c */
 
 /*
@@ -56,6 +79,8 @@ int criu_verdict(struct run *r, const char *what, pid_t root);
 bool criu_has_failed(struct run *r);
 /* The dump failed because a link has the name of a file that is there. */
 bool criu_met(const struct run *r);
+/* The dump failed because CRIU, which reads memory that it has not written, found 0 there (edit.c: timers). */
+bool criu_empty(const struct run *r);
 /* Fills in frozen_ns and criu_ns from stats-dump; 0 without it. */
 void criu_frozen_time(struct run *r, struct criu_dump *d);
 
@@ -95,6 +120,12 @@ bool criu_below(pid_t top, pid_t pid);
 
 /* Does this CRIU have all threads of the tree, so that none of them runs its own program? */
 bool criu_holds(pid_t criu, pid_t root);
+
+/* The processes of root's tree, by /proc's pids; the caller frees them. NULL: no memory. */
+pid_t *criu_tree(pid_t root, size_t *n);
+
+/* The pid of a process or thread in its own namespace; -1: there is none. */
+int criu_inner_pid(pid_t pid);
 
 /* The process of root's tree that has that pid in its own namespace; 0: there is none. */
 pid_t criu_find_pid(pid_t root, int inner);

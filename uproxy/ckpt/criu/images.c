@@ -29,6 +29,7 @@
 
 #include "criu_i.h"
 #include "images_i.h"
+#include "tree.h"
 
 #define BLOCK		(1u << 20)	/* bytes of one write to the sink */
 #define BLOCKS		24		/* in flight between reader and keeper */
@@ -88,7 +89,7 @@ struct images {
 	struct item *queue;
 	size_t head, tail, queue_room;
 	bool stop;
-	int settling;		/* 1: requested, 2: the reader has finished, 3: the keeper, too */
+	int settling;		/* 1: requested, 2: the reader has finished, 3: pack, 4: the keeper has finished */
 	int error;
 	char what[64];
 	uint64_t bytes;
@@ -412,14 +413,14 @@ static void *keeper(void *arg)
 			pthread_mutex_unlock(&i->lock);
 			keep(i, &it);
 			pthread_mutex_lock(&i->lock);
-		} else if (i->settling == 2) {
+		} else if (i->settling == 3) {
 			err = i->error;
 			pthread_mutex_unlock(&i->lock);
 			err = err ? 0 : keep_small(i);
 			if (err)
 				fail(i, err, "small");
 			pthread_mutex_lock(&i->lock);
-			__atomic_store_n(&i->settling, 3, __ATOMIC_RELEASE);
+			__atomic_store_n(&i->settling, 4, __ATOMIC_RELEASE);
 			pthread_cond_broadcast(&i->cond);
 		} else {
 			pthread_cond_wait(&i->cond, &i->lock);
@@ -475,7 +476,8 @@ static void end_image(struct images *i, struct image *m)
 
 static bool is_kept(const struct image *m)
 {
-	return !strcmp(m->name, "files.img") || !strcmp(m->name, "remap-fpath.img");
+	return !strcmp(m->name, "files.img") || !strcmp(m->name, "remap-fpath.img") ||
+	       !strcmp(m->name, "pstree.img") || !strncmp(m->name, "fdinfo-", 7);
 }
 
 /* Enlarges the head of an image that is kept in memory. */
@@ -738,6 +740,26 @@ static int read_small(struct images *i)
 	i->small_len = size;
 	err = i->small ? i->source.read(object, 0, i->small, size) : -ENOMEM;
 	i->source.close(object);
+	return err;
+}
+
+static const char *small_image(const void *arg, const char *name, size_t *len)
+{
+	uint64_t n = 0;
+	const char *text = find_small(arg, name, &n);
+
+	*len = n;
+	return text;
+}
+
+int images_check(const struct images_source *source, struct why *why)
+{
+	struct images i = { .source = *source };
+	int err = read_small(&i);
+
+	err = err ? why_set(why, err, "CRIU's images cannot be read: %s", strerror(-err)) :
+	      tree_check(small_image, &i, why);
+	free(i.small);
 	return err;
 }
 
@@ -1119,19 +1141,44 @@ int images_replace(struct images *i, const char *name, char *text, size_t len)
 	return 0;
 }
 
-int images_settle(struct images *i)
+/* Goes from one state of settling to the next, and waits for the state `until`. */
+static int settle(struct images *i, int from, int until)
 {
 	int err;
 
 	pthread_mutex_lock(&i->lock);
-	if (!i->settling)
-		__atomic_store_n(&i->settling, 1, __ATOMIC_RELEASE);
+	if (i->settling == from)
+		__atomic_store_n(&i->settling, from + 1, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&i->cond);
 	eventfd_write(i->wake, 1);
-	while (i->settling != 3 && !i->error)
+	while (i->settling < until && !i->error)
 		pthread_cond_wait(&i->cond, &i->lock);
 	err = i->error;
 	pthread_mutex_unlock(&i->lock);
 	return err;
+}
+
+int images_gather(struct images *i)
+{
+	return settle(i, 0, 2);
+}
+
+int images_settle(struct images *i)
+{
+	return images_gather(i) ?: settle(i, 2, 4);
+}
+
+int images_edit(struct images *i, const char *name, char *text, size_t len)
+{
+	for (struct image *m = i->all; m; m = m->next) {
+		if (strcmp(m->name, name) || m->large)
+			continue;
+		free(m->head);
+		m->head = text;
+		m->head_len = m->head_room = len;
+		return 0;
+	}
+	return -ENOENT;
 }
 
 bool images_direct(const struct images *i)

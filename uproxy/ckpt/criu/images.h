@@ -48,10 +48,17 @@ struct images_source {
 };
 
 struct images;
+struct why;
 
 /* Listens in dir (streamer-capture.sock or streamer-serve.sock), in threads of its own. */
 int images_capture(struct images **i, const char *dir, const struct images_sink *sink);
 int images_serve(struct images **i, const char *dir, const struct images_source *source);
+
+/*
+ * Reads the small images of a dump as a restore does before it makes processes. -ENOTSUP: the tree has what CRIU cannot
+ * restore, which *why names; -EBADMSG: *why names the damaged image; or an error of the source.
+ */
+int images_check(const struct images_source *source, struct why *why);
 
 /* A dump: adds a small image that CRIU has not streamed. Before images_settle(). */
 int images_add(struct images *i, const char *name, const void *data, size_t len);
@@ -61,15 +68,20 @@ int images_each(struct images *i, int (*each)(void *arg, const char *name, const
 					      size_t len), void *arg);
 
 /*
- * All of a small image, or NULL: there is none of that name. In a dump after images_settle().
- * files.img and remap-fpath.img are small at any size.
+ * All of a small image, or NULL: there is none of that name. In a dump after images_gather(). What says which
+ * processes and files there are is small at any size: pstree.img, files.img, remap-fpath.img and fdinfo-N.img.
  */
 const char *images_text(struct images *i, const char *name, size_t *len);
 
 /* A restore: CRIU, which has not been started, gets text in place of that image. Takes text. */
 int images_replace(struct images *i, const char *name, char *text, size_t len);
 
-/* Waits until all that CRIU has sent so far is in the sink. 0, or -errno of the first failure. */
+/*
+ * A dump. images_gather: waits until all that CRIU has sent so far has come; images_edit then replaces a small image
+ * (-ENOENT), and takes text. images_settle: until all is in the sink. 0, or -errno of the first failure.
+ */
+int images_gather(struct images *i);
+int images_edit(struct images *i, const char *name, char *text, size_t len);
 int images_settle(struct images *i);
 
 /*

@@ -82,7 +82,7 @@ void criu_disown(const struct kin *before)
 #define TREE_MAX 4096
 
 /* Fills pid[] with the tree's processes, by /proc's pids. Returns their number. */
-static size_t tree(pid_t root, pid_t *pid)
+static size_t fill_tree(pid_t root, pid_t *pid)
 {
 	char path[300];
 	size_t n = 1;
@@ -112,6 +112,14 @@ static size_t tree(pid_t root, pid_t *pid)
 	return n;
 }
 
+pid_t *criu_tree(pid_t root, size_t *n)
+{
+	pid_t *pid = malloc(TREE_MAX * sizeof(*pid));
+
+	*n = pid ? fill_tree(root, pid) : 0;
+	return pid;
+}
+
 bool criu_alive(pid_t pid)
 {
 	char path[32], text[512] = "", *end;
@@ -127,7 +135,7 @@ bool criu_alive(pid_t pid)
 	return end && end[1] && end[2] != 'Z' && end[2] != 'X';
 }
 
-static int inner_of(pid_t pid)
+int criu_inner_pid(pid_t pid)
 {
 	char path[32], line[256], *last;
 	int inner = -1;
@@ -147,10 +155,10 @@ static int inner_of(pid_t pid)
 pid_t criu_find_pid(pid_t root, int inner)
 {
 	pid_t *pid = malloc(TREE_MAX * sizeof(*pid)), found = 0;
-	size_t n = pid ? tree(root, pid) : 0;
+	size_t n = pid ? fill_tree(root, pid) : 0;
 
 	for (size_t i = 0; i < n && !found; i++)
-		found = inner_of(pid[i]) == inner ? pid[i] : 0;
+		found = criu_inner_pid(pid[i]) == inner ? pid[i] : 0;
 	free(pid);
 	return found;
 }
@@ -158,7 +166,7 @@ pid_t criu_find_pid(pid_t root, int inner)
 bool criu_below(pid_t top, pid_t one)
 {
 	pid_t *pid = malloc(TREE_MAX * sizeof(*pid));
-	size_t n = pid ? tree(top, pid) : 0;
+	size_t n = pid ? fill_tree(top, pid) : 0;
 	bool found = false;
 
 	for (size_t i = 0; i < n && !found; i++)
@@ -187,7 +195,7 @@ static pid_t tracer_of(pid_t pid, const char *tid)
 bool criu_holds(pid_t criu, pid_t root)
 {
 	pid_t *pid = malloc(TREE_MAX * sizeof(*pid)), tracer;
-	size_t n = pid ? tree(root, pid) : 0;
+	size_t n = pid ? fill_tree(root, pid) : 0;
 	bool all = n && n < TREE_MAX;
 	char path[32];
 
@@ -212,7 +220,7 @@ bool criu_holds(pid_t criu, pid_t root)
 static bool each_file(pid_t root, bool (*each)(void *arg, pid_t pid, int fd, const char *what), void *arg)
 {
 	pid_t *pid = malloc(TREE_MAX * sizeof(*pid));
-	size_t n = pid ? tree(root, pid) : 0;
+	size_t n = pid ? fill_tree(root, pid) : 0;
 	char path[300], what[300];
 	bool found = false;
 
@@ -243,7 +251,7 @@ struct suspect {
 static bool is_suspect(void *arg, pid_t pid, int fd, const char *what)
 {
 	static const char *const kinds[] = { "[io_uring]", "[userfaultfd]", "[perf_event]",
-					     "bpf", "[pidfd]", "[kvm", "[fanotify]" };
+					     "bpf", "[pidfd]", "[kvm" };
 	char path[32], name[32] = "?";
 	struct suspect *s = arg;
 	FILE *f;

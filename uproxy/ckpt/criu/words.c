@@ -210,6 +210,16 @@ bool criu_met(const struct run *r)
 	return met;
 }
 
+bool criu_empty(const struct run *r)
+{
+	size_t len;
+	char *text = criu_read_file(r->dir, "criu.log", &len);
+	bool empty = text && strstr(text, "): Unable to convert the notify thread id");
+
+	free(text);
+	return empty;
+}
+
 int criu_verdict(struct run *r, const char *what, pid_t root)
 {
 	struct why said = { 0 };

@@ -1174,8 +1174,8 @@ int files_put_back(struct files_back *b)
 	why_clear(&b->why);
 	if (!store_checkpoint_find(b->checkpoint, FILES_PART))
 		return 0;
-	err = begin_back(&k) ?: look(&k);
-	if (!err && !b->look_only) {
+	err = begin_back(&k) ?: b->list_only ? 0 : look(&k);
+	if (!err && !b->look_only && !b->list_only) {
 		err = act(&k);
 		acted = true;
 	}

@@ -101,6 +101,7 @@ struct files_back {
 	const char *tag;		/* letters and digits that no other restore has */
 	const char *ours;		/* what singvgpu itself wrote behind the cut, or NULL: files_drop_ours() */
 	bool look_only;			/* the first pass alone */
+	bool list_only;			/* less than that: the list is read and checked */
 	store_progress progress;	/* or NULL */
 	void *arg;
 

@@ -660,6 +660,8 @@ static uint64_t looks_of(struct __test_metadata *_metadata, int way, uint32_t n)
 	for (uint32_t d = 0; d < 3; d++)
 		for (uint64_t seen = 0; on(s, STEP_NEXT, d) == 1; seen = last(STEP_START)->order) {
 			ASSERT_GT(last(STEP_START)->order, seen);
+			if (!d && way < 2)	/* each belongs to the earliest that waits for it */
+				ASSERT_EQ(last(STEP_START)->cookie, seen);
 		}
 	for (uint64_t order = orders; order; order--)
 		for (uint32_t d = 0; d < 3; d++)
@@ -692,6 +694,7 @@ TEST(hosts_that_run_ahead_cost_in_proportion)
 TEST(an_index_is_made_from_what_is_saved)
 {
 	static struct step_action did[SEEN_MAX];
+	static bool runs[3][SEEN_MAX]; /* by device and order */
 	struct step_limits limits = { 3, 3, 3, 9, 300, 600, 600 };
 	size_t size = step_size(&limits), saved = step_saved_size(&limits);
 	struct step *s = step_init(malloc(size), &limits), *copy;
@@ -735,6 +738,13 @@ TEST(an_index_is_made_from_what_is_saved)
 		ASSERT_EQ(nsaid, n);
 		ASSERT_EQ(memcmp(did, said, n * sizeof(did[0])), 0);
 		ASSERT_EQ(memcmp(copy, s, saved), 0);
+		if (e.kind == STEP_DONE) {
+			ASSERT_EQ(rc, runs[r][e.order] ? 0 : -EPROTO);
+			runs[r][e.order] = false;
+		}
+		for (int i = 0; i < n; i++)
+			if (said[i].kind == STEP_START)
+				runs[said[i].device][said[i].order] = true;
 		started += count(STEP_START);
 		failed += count(STEP_CANCEL) + count(STEP_ENDED) > 2;
 		free(copy);

@@ -551,13 +551,6 @@ int comms_restore(struct sv_session *s, struct why *why);
  */
 int freeze_possible(struct sv_session *s, struct why *why);
 
-bool freeze_idle(struct sv_session *s);	/* has the device nothing to do? Consumer */
-/*
- * May the device stay busy until the program does something more? A stream waits for a host function that the program
- * has not asked for, or is in, or may wait for a value in memory; or the device has failed. Consumer.
- */
-bool freeze_waits_for_program(struct sv_session *s);
-
 /*
  * Closes the gate, drains the ring and waits until the device is idle. After an error, with its
  * sentence, the session runs on. tell gets now and then the streams' operations, done and in all; it returns

@@ -757,6 +757,62 @@ TEST_F(board, each_lie_about_a_board_is_named)
 	free(k.p);
 }
 
+/* What was sent to the one before it, a seat's new owner does not get; nor is it woken for that. */
+TEST_F(board, a_seats_new_owner_has_no_mail_of_the_former_one)
+{
+	struct heard h[2], new = { .b = self->b, .seat = 0 };
+
+	two_seats(h, self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(post(&h[1], 2, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_TRUE(board_mailed(self->b, 0));
+	EXPECT_EQ(post_of(&h[1], 3, STEP_SEND, 0, 4 << 20), 0);
+	EXPECT_EQ(post_of(&h[0], 4, STEP_RECV, 1, 4 << 20), 0);
+	/* Both kinds: in the mailbox, and to be looked for. */
+	board_die(self->b, 1);
+	EXPECT_EQ(work(&h[0]), 0);
+	board_die(self->b, 0);
+	EXPECT_EQ(board_enter(self->b, 0, "new", 3), 0);
+	EXPECT_FALSE(board_mailed(self->b, 0));
+	EXPECT_EQ(work(&new), 0);
+	EXPECT_EQ(new.joined + new.started + new.ended + new.failed, 0);
+}
+
+/* Two communicators with members of their own, two operations in the log. */
+TEST_F(board, what_two_have_one_must_not_have)
+{
+	struct heard h[2], other[2];
+	struct kept k = { 0 };
+	struct forged f;
+	const char *why;
+
+	two_seats(h, self->b);
+	memcpy(other, h, sizeof(other));
+	for (uint32_t i = 0; i < 2; i++)
+		EXPECT_GE(join(&other[i], 10, 2, i), 0);
+	for (uint64_t n = 1; n < 3; n++)
+		for (uint32_t i = 0; i < 2; i++)
+			EXPECT_EQ(post_of(&h[i], 2 * n + i, STEP_SEND + i, 1 - i, 4 << 20), 0);
+	ASSERT_EQ(save(self->b, &k), 0);
+	f = parts_of(k.p);
+	ASSERT_EQ(f.h->comms, 2);
+	ASSERT_EQ(f.h->ops, 2);
+	EXPECT_EQ(board_check(k.p, k.len, &why), 0)
+		TH_LOG("%s", why);
+	f.comm[1].key = f.comm[0].key;
+	EXPECT_EQ(board_check(k.p, k.len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "two communicators with one key");
+	f.comm[1].key ^= 1;
+	f.comm[1].first = f.comm[0].first;
+	EXPECT_EQ(board_check(k.p, k.len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "two communicators with one member");
+	f.comm[1].first += 2;
+	f.op[1].order = f.op[0].order;
+	EXPECT_EQ(board_check(k.p, k.len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "two operations with one place in the log");
+	free(k.p);
+}
+
 /* What may be there: 64 bits of all ranks' collectives, as many as there is room for. */
 TEST_F(board, an_image_of_a_million_entries_is_refused_at_once)
 {
@@ -767,6 +823,9 @@ TEST_F(board, an_image_of_a_million_entries_is_refused_at_once)
 	EXPECT_EQ(board_check(&h, sizeof(h), &why), -EBADMSG);
 	EXPECT_STREQ(why, "more than a board has room for");
 }
+
+#define OP_1	1975688u	/* where its operation and its part are */
+#define PART_1	13542792u
 
 /* What commit 8f2437f saved: the memory of the step, behind a head. The caller frees it. */
 static uint64_t *old_board(size_t *len)
@@ -819,6 +878,20 @@ TEST_F(board, a_board_of_version_1_is_read)
 		p[at] = was;
 	}
 	EXPECT_EQ(board_check(p, len - 8, NULL), -EBADMSG);
+	EXPECT_EQ(board_check(p, len, NULL), 0);
+	/* The operation that follows it is itself; its part's next is itself; it has a part that is not there. */
+	((uint32_t *)p)[OP_1 / 4 + 7] = 1;
+	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "its lists");
+	((uint32_t *)p)[OP_1 / 4 + 7] = 0;
+	((uint32_t *)p)[PART_1 / 4 + 6] = 1;
+	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "its lists");
+	((uint32_t *)p)[PART_1 / 4 + 6] = 0;
+	((uint32_t *)p)[OP_1 / 4 + 5] = 0x7fffffff;
+	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "its lists");
+	((uint32_t *)p)[OP_1 / 4 + 5] = 1;
 	EXPECT_EQ(board_check(p, len, NULL), 0);
 	free(p);
 	board_close(b);

@@ -407,7 +407,7 @@ CUresult peer_ask(const struct sv_ipc_handle *h, const uint8_t key[16],
 	close(fd);
 	return r;
 }
-bool freeze_idle(struct sv_session *s)
+bool still_idle(struct sv_session *s)
 {
 	(void)s;
 	return !refuse();

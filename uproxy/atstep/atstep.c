@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "atstep.h"
 #include "comm_i.h"
@@ -14,12 +13,12 @@
 #include "meeting.h"
 #include "park.h"
 #include "repeat.h"
+#include "still.h"
 
 #define LIMIT_MS_MAX	86400000ull
 #define LAST_NS		1000000000ull	/* for which one that stands lets others say what they lack */
 #define PATIENCE_NS	1000000000ull	/* and twice the length of a step */
 #define QUIET_NS	50000000ull	/* without a record: the program does nothing */
-#define NAP_NS		200000
 #define OWES_NS		5000000ull	/* between two looks at the board, whose lock all proxies need */
 #define WAIT_NS		10000000
 #define CHECK_EACH	32u		/* records */
@@ -168,15 +167,7 @@ static bool is_done(struct looking *l)
 {
 	struct sv_session *s = l->s;
 
-	return !park_count() && comm_finished() && worker_idle() &&
-	       ring_unanswered(s->ring) == hostfunc_open() + comm_open() + l->held && freeze_idle(s);
-}
-
-static void nap(void)
-{
-	struct timespec t = { 0, NAP_NS };
-
-	nanosleep(&t, NULL);
+	return !park_count() && comm_finished() && still_answered(ring_unanswered(s->ring), l->held) && still_idle(s);
 }
 
 /* At a boundary. 1: all stand; 0: it must go on to the next one; or -errno. request: the next record is one. */
@@ -184,6 +175,7 @@ static int stand(struct looking *l, bool request)
 {
 	uint64_t since = now_ns(), patience, looked = 0, now;
 	bool stands = false, late, owes = false;
+	unsigned int naps = 0;
 	uint32_t times;
 	int rc;
 
@@ -205,7 +197,7 @@ static int stand(struct looking *l, bool request)
 			return rc;
 		/* Others may wait on the CPU; a record that stays in the ring may do what a stream waits for. */
 		now = now_ns();
-		late = now - since > patience && (stands || freeze_waits_for_program(l->s));
+		late = now - since > patience && (stands || still_waits_for_program(l->s));
 		if (now - looked > OWES_NS) {
 			owes = comm_owes();
 			looked = now;
@@ -216,7 +208,7 @@ static int stand(struct looking *l, bool request)
 			l->passed++;
 			return 0;
 		}
-		nap();
+		still_nap(&naps);
 	}
 }
 

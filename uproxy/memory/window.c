@@ -20,6 +20,7 @@
 
 #include "comm_i.h"
 #include "peer.h"
+#include "still.h"
 
 #define PAGE	4096ull
 #define LARGE	(16ull << 20)	/* bytes of a pinned range */
@@ -552,7 +553,7 @@ CUresult window_shareable(struct sv_session *s, uint64_t va, uint64_t len)
 		while (inside_piece(s, next, G_MAP))
 			next += SV_GRANULE;
 		if (!spare) {
-			if (!freeze_idle(s))
+			if (!still_idle(s))
 				return CUDA_ERROR_NOT_READY;
 			r = s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 			context_forget();

@@ -20,7 +20,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "atstep.h"
 #include "board.h"
@@ -28,6 +27,7 @@
 #include "content.h"
 #include "control.h"
 #include "cover.h"
+#include "still.h"
 #include "uproxy_i.h"
 
 _Static_assert(CTL_SEATS == BOARD_SEATS, "control.h repeats it");
@@ -85,108 +85,15 @@ struct freezing {
 	struct why *why;
 };
 
-static struct stream *first_of(struct context *c, struct stream **rest)
-{
-	*rest = c->streams;
-	return &c->legacy;
-}
-
-/* The streams of a context: the legacy one, the client's, and the one for destroyed ones. */
-static struct stream *next_of(struct context *c, struct stream *st, struct stream **rest)
-{
-	struct stream *next = *rest;
-
-	if (next) {
-		*rest = next->next;
-		return next;
-	}
-	return st == c->grave ? NULL : c->grave;
-}
-
-/* The first busy stream; *r is the driver's answer. NULL: there is none. */
-static struct stream *busy_in(struct sv_session *s, struct context *c, CUresult *r)
-{
-	struct stream *rest;
-
-	*r = s->hal.drv.cuCtxSetCurrent(c->real);
-	context_forget();
-	for (struct stream *st = first_of(c, &rest); st; st = next_of(c, st, &rest)) {
-		if (!*r)
-			*r = s->hal.drv.cuStreamQuery(st->real);
-		if (*r)
-			return st;
-	}
-	return NULL;
-}
-
-static struct stream *busy(struct sv_session *s, CUresult *r)
-{
-	struct stream *st = NULL;
-	struct context **c;
-	ssize_t n = handle_contexts(s, &c);
-
-	*r = n < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-	for (ssize_t i = 0; i < n && !st; i++)
-		st = busy_in(s, c[i], r);
-	free(c);
-	return st;
-}
-
-bool freeze_idle(struct sv_session *s)
-{
-	CUresult r;
-
-	return !busy(s, &r) && !r;
-}
-
 /* The driver may wait for the device before it answers what content_check asks it. */
 int freeze_possible(struct sv_session *s, struct why *why)
 {
 	CUresult r = CUDA_SUCCESS;
 	int rc = may_be(s, why);
 
-	if (rc || !worker_idle() || busy(s, &r) || r)
+	if (rc || !worker_idle() || still_busy(s, &r) || r)
 		return rc;
 	return content_check(s, why);
-}
-
-/* The legacy stream is busy when a blocking stream is: finds that one, to name it. */
-static struct stream *busy_other(struct sv_session *s, struct stream *st)
-{
-	struct context *c = st->context;
-
-	for (struct stream *o = c->streams; st->legacy && o; o = o->next)
-		if (o->blocking && s->hal.drv.cuStreamQuery(o->real) == CUDA_ERROR_NOT_READY)
-			return o;
-	return st;
-}
-
-static bool in_host_function(const struct sv_session *s, const struct stream *st)
-{
-	return st->call &&
-	       __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE) < st->call;
-}
-
-bool freeze_waits_for_program(struct sv_session *s)
-{
-	CUresult r;
-	struct stream *st = busy(s, &r);
-
-	if (!st || r != CUDA_ERROR_NOT_READY)
-		return st;
-	st = busy_other(s, st);
-	return in_host_function(s, st) || st->wait_addr;
-}
-
-static const char *cause(const struct sv_session *s, const struct stream *st, char *text, size_t n)
-{
-	if (in_host_function(s, st))
-		return "a host function of the program that has not returned yet";
-	if (!st->wait_addr)
-		return "a kernel or copy that does not end, or waits for the program";
-	snprintf(text, n, "a value in memory at 0x%llx (cuStreamWaitValue), or a kernel that runs on",
-		 (unsigned long long)st->wait_addr);
-	return text;
 }
 
 /* The number of operations left in all streams. */
@@ -200,7 +107,7 @@ static uint64_t count_left(struct sv_session *s)
 	for (ssize_t i = 0; i < n; i++) {
 		if (s->hal.drv.cuCtxSetCurrent(c[i]->real))
 			continue;
-		for (struct stream *st = first_of(c[i], &rest); st; st = next_of(c[i], st, &rest))
+		for (struct stream *st = still_first(c[i], &rest); st; st = still_next(c[i], st, &rest))
 			left += stream_left(s, st);
 	}
 	context_forget();
@@ -249,7 +156,7 @@ static int blame(struct freezing *f, uint64_t unanswered)
 	CUresult r;
 	bool late = now_ns() - f->moved > f->idle_ns, held;
 
-	st = busy(s, &r);
+	st = still_busy(s, &r);
 	if (!st && !late)
 		return 0;
 	if (!st)
@@ -257,29 +164,15 @@ static int blame(struct freezing *f, uint64_t unanswered)
 			       "%llu calls of the program are not answered yet" :
 			       "a module or graph is still being loaded or compiled (%llu calls are "
 			       "open)", (unsigned long long)unanswered);
-	st = busy_other(s, st);
-	held = f->held_ns < f->idle_ns && (in_host_function(s, st) || st->wait_addr);
+	st = still_other(s, st);
+	held = f->held_ns < f->idle_ns && (still_in_host_function(s, st) || st->wait_addr);
 	if (!held && !late)
 		return 0;
-	if (st->legacy)
-		snprintf(name, sizeof(name), "the default stream");
-	else if (st == st->context->grave)
-		snprintf(name, sizeof(name), "a stream that was destroyed");
-	else
-		snprintf(name, sizeof(name), "stream %u (0x%llx)", sv_handle_index(st->handle),
-			 (unsigned long long)st->handle);
+	still_name(st, name, sizeof(name));
 	how_far(f, st, far, sizeof(far));
 	return why_set(f->why, held ? -EBUSY : -ETIMEDOUT, "%s waits for %s; %s: checkpoint again "
-		       "later, or give it a longer deadline", name, cause(s, st, text, sizeof(text)),
+		       "later, or give it a longer deadline", name, still_cause(s, st, text, sizeof(text)),
 		       far);
-}
-
-static void nap(struct freezing *f)
-{
-	struct timespec t = { 0, f->naps < 32 ? 20000 : f->naps < 256 ? 200000 : 1000000 };
-
-	f->naps++;
-	nanosleep(&t, NULL);
 }
 
 /* Tells how far it is. Does nobody wait for the freeze any more? */
@@ -307,9 +200,9 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		return may_be(s, f->why);
 	if (f->cut)
 		comm_step_aside();
-	still = unanswered == hostfunc_open() + comm_open() + f->left_open && worker_idle();
+	still = still_answered(unanswered, f->left_open);
 	if (still)
-		st = busy(s, &res);
+		st = still_busy(s, &res);
 	if (res && res != CUDA_ERROR_NOT_READY)
 		return why_set(f->why, -EIO, "the device is in error %d", res);
 	if (still && !st) {
@@ -331,7 +224,7 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		if (rc)
 			return rc;
 	}
-	nap(f);
+	still_nap(&f->naps);
 	return 0;
 }
 

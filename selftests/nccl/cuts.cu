@@ -295,6 +295,36 @@ static void stands(void)
 	exit(0);
 }
 
+/* The program keeps communicators that could not be made: more of them, and with more ranks, than a job can have. */
+static void failed(void)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	std::vector<ncclComm_t> kept(2000);
+	ncclUniqueId id = shared_id(1);
+
+	config.blocking = 0;
+	for (size_t i = 0; i < kept.size();) {
+		ncclResult_t rc = ncclCommInitRankConfig(&kept[i], 2000, id, rank, &config);
+
+		/* One that has failed by the end of the call is no communicator. */
+		while (rc == ncclInProgress) {
+			usleep(100);
+			OK(ncclCommGetAsyncError(kept[i], &rc));
+		}
+		IS(!rc, 0);
+		i += !!kept[i];
+	}
+	late();
+	for (auto c : kept) {
+		ncclResult_t rc;
+
+		OK(ncclCommGetAsyncError(c, &rc));
+		IS(!rc, 0);
+		OK(ncclCommAbort(c));
+	}
+	show("kept", kept.size());
+}
+
 static int handed;
 
 static void *hands_in(void *arg)
@@ -684,7 +714,7 @@ static const struct {
 	void (*fn)(void);
 } moments[] = {
 	{ "barrier", barrier }, { "create", create }, { "progress", progress }, { "split", split },
-	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "crowded", crowded },
+	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "crowded", crowded }, { "failed", failed },
 	{ "left", left }, { "events", events }, { "syncs", syncs },
 	{ "ends", ends }, { "aborted", aborted }, { "abandons", abandons }, { "graph", graph },
 	{ "parked", parked }, { "many", many }, { "first", nothing_yet },

@@ -90,11 +90,12 @@ void comm_cut_ends(void);
 void comm_stands(struct sv_session *s, bool still);
 
 /*
- * comm_save: all that this proxy has of communicators, and what is parked; the caller frees *bytes. -ENOMEM.
+ * comm_save: all that this proxy has of communicators, and what is parked; the caller frees *bytes. -ENOMEM;
+ * -ENOTSUP: a restore's reader, which has read them, does not take them.
  * comm_save_board: board_save(); *image is NULL if there is none. comm_expect: before the log is replayed. comm_rebuild:
  * when the session's objects and arena are there. Both: 0, or -errno and *why.
  */
-int comm_save(struct sv_session *s, void **bytes, size_t *len);
+int comm_save(struct sv_session *s, void **bytes, size_t *len, struct why *why);
 int comm_save_board(void **image, size_t *len);
 int comm_expect(const void *bytes, size_t len, struct why *why);
 int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why *why);

@@ -284,7 +284,7 @@ static uint32_t place_of(struct communicator **list, uint32_t *n, struct communi
 	return i;
 }
 
-int comm_save(struct sv_session *s, void **bytes, size_t *len)
+int comm_save(struct sv_session *s, void **bytes, size_t *len, struct why *why)
 {
 	struct saved_head h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION, .seat = comms.seat,
 			  .slots = POSTED_MAX, .flags = comms.left ? H_LEFT : 0 };
@@ -293,10 +293,12 @@ int comm_save(struct sv_session *s, void **bytes, size_t *len)
 	struct { struct bytes *b; uint32_t n; } items = { &b, 0 };
 	struct communicator **list = calloc(comm_count() + POSTED_MAX, sizeof(*list));
 	uint32_t listed, n = 0, place[POSTED_MAX];
+	const struct saved_head *read;
+	const char *what = "";
 	int rc;
 
 	if (!list)
-		return -ENOMEM;
+		return why_set(why, -ENOMEM, "no memory for the communicators");
 	for (struct communicator *c = comms.all; c; c = c->next)
 		place_of(list, &n, c);
 	listed = n;
@@ -317,9 +319,16 @@ int comm_save(struct sv_session *s, void **bytes, size_t *len)
 	free(list);
 	if (rc || b.failed) {
 		free(b.p);
-		return rc ?: -ENOMEM;
+		return why_set(why, rc ?: -ENOMEM, "no memory for the communicators");
 	}
 	((struct saved_head *)b.p)->items = items.n;
+	/* A restore reads them by this function: what it would not take may not end the job. */
+	rc = saved_check(b.p, b.n, &read, &what);
+	if (rc) {
+		free(b.p);
+		return why_set(why, rc == -ENOMEM ? rc : -ENOTSUP, "a restore could not read its communicators: %s",
+			       rc == -ENOMEM ? "no memory" : what);
+	}
 	*bytes = b.p;
 	*len = b.n;
 	return 0;

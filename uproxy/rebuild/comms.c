@@ -38,9 +38,9 @@ int comms_dump(struct sv_session *s, struct store_writer *w, struct store_ref *c
 
 	if (!comm_there())
 		return 0;
-	rc = comm_save(s, &bytes, &len);
+	rc = comm_save(s, &bytes, &len, why);
 	if (rc)
-		return why_set(why, rc, "no memory for the communicators");
+		return rc;
 	rc = store_object_whole(w, bytes, len, comms);
 	free(bytes);
 	return store_failed(why, rc ?: put_board(w, board));

@@ -27,6 +27,8 @@ static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .parts = 1 << 18,
 	                                   .records = 1 << 17 };
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 struct seat {
 	uint32_t taken; /* its owner's pid; lock */
 	uint32_t address_len;
@@ -68,8 +70,13 @@ struct shared {
 	uint64_t step_at;
 	struct seat seat[BOARD_SEATS];
 	uint32_t notes; /* that are not taken away; lock */
+	uint32_t zero;
 	struct note note[2 * BOARD_NOTES]; /* lock */
 };
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct seat) == 459840, "shared");
+_Static_assert(sizeof(struct note) == 144, "shared");
+_Static_assert(sizeof(struct shared) == 473235520, "shared");
 
 struct board {
 	struct shared *sh;

@@ -76,11 +76,15 @@ enum step_kind {
  * One call: type and op as in tree.h. peer is the other rank of a pair, the root of a rooted
  * collective, else 0. op is 0 for what reduces nothing.
  */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 struct step_call {
 	uint8_t kind, type, op, zero;
 	uint32_t peer;
 	uint64_t count;
 };
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct step_call) == 16, "shared");
 
 enum step_event_kind {
 	STEP_ENTER, /* proxy, device: a proxy begins */
@@ -133,12 +137,15 @@ enum step_reason {
 	STEP_TRANSPORT,
 };
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 /* Why an operation failed: rank is who, other whom it differs from; with the values that differ. */
 struct step_failure {
 	enum step_reason reason;
 	enum step_code code;
 	uint8_t kind, zero[3]; /* kind: STEP_KINDS: of no operation, since a rank has died */
 	uint32_t rank, other;
+	uint32_t pad;
 	uint64_t value, other_value; /* of STEP_TRANSPORT: the CUDA error, or 0 */
 	uint64_t number; /* of the collective in its communicator, from 0 */
 	uint32_t source, destination; /* of a pair */
@@ -150,8 +157,12 @@ struct step_action {
 	uint64_t comm, cookie, order;
 	uint32_t call, more;
 	enum step_code code;
+	uint32_t pad;
 	struct step_failure failure;
 };
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct step_failure) == 56, "shared");
+_Static_assert(sizeof(struct step_action) == 112, "shared");
 
 typedef void step_act(void *ctx, const struct step_action *action);
 

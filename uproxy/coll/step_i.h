@@ -23,10 +23,14 @@ enum { PROXIES, DEVICES, COMMS, MEMBERS, OPS, PARTS, RECORDS, ARRAYS };
 
 #define ENTRIES_MAX (1u << 20)
 
+/* In memory that the proxies of a job share, whose padding is zero. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 enum proxy_state { LIVES = 1, EXITED, DIED };
 
 struct proxy {
 	uint8_t state; /* enum proxy_state */
+	uint8_t zero[3];
 	uint32_t device;
 	uint32_t parts; /* not yet ended on its device */
 };
@@ -34,6 +38,7 @@ struct proxy {
 struct device {
 	uint32_t proxies, exited; /* that are not released; of these, whose processes have left */
 	uint32_t parts; /* not yet ended */
+	uint32_t zero;
 	uint64_t seen; /* how far it is in the log */
 	uint64_t woken; /* the last entry that concerns it */
 };
@@ -48,6 +53,7 @@ struct comm {
 	uint32_t ranks, joined, gone;
 	uint32_t first; /* member of rank 0; the others follow */
 	uint32_t ops, ops_last; /* index + 1, in the order of their first posting */
+	uint32_t zero;
 	uint64_t key;
 };
 
@@ -56,6 +62,7 @@ enum member_state { RESERVED = 1, IN, GONE, DEAD };
 struct member {
 	uint8_t used; /* enum member_state */
 	uint8_t silent; /* its process is gone: nobody hears of its ends */
+	uint8_t zero[2];
 	uint32_t comm, proxy;
 	uint32_t joined; /* the proxy that joined; stays when that is gone */
 	uint64_t posted; /* collectives */
@@ -87,6 +94,7 @@ struct part {
 	uint8_t used; /* enum part_state */
 	uint8_t told; /* its call has ended for its record */
 	uint8_t begun;
+	uint8_t zero;
 	uint32_t member, proxy, device, call;
 	uint32_t record; /* until the part is told: it may be freed then */
 	uint32_t next; /* of the operation */
@@ -97,6 +105,7 @@ struct part {
 struct record {
 	uint8_t used;
 	uint8_t code;
+	uint8_t zero[2];
 	uint32_t member;
 	uint32_t parked, left; /* calls that have not begun, not ended */
 	uint64_t cookie;
@@ -144,6 +153,19 @@ struct index {
 	uint32_t buckets; /* a power of two */
 	uint32_t at[4]; /* offsets in the index of what follows, in 8 bytes: INDEX_… */
 };
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct proxy) == 12, "shared");
+_Static_assert(sizeof(struct device) == 32, "shared");
+_Static_assert(sizeof(struct comm) == 40, "shared");
+_Static_assert(sizeof(struct member) == 24, "shared");
+_Static_assert(sizeof(struct op) == 88, "shared");
+_Static_assert(sizeof(struct part) == 40, "shared");
+_Static_assert(sizeof(struct record) == 24, "shared");
+_Static_assert(sizeof(struct step) == 136, "shared");
+_Static_assert(sizeof(struct op_place) == 32, "shared");
+_Static_assert(sizeof(struct part_place) == 16, "shared");
+_Static_assert(sizeof(struct device_place) == 8, "shared");
+_Static_assert(sizeof(struct index) == 56, "shared");
 
 enum { INDEX_BUCKETS, INDEX_OPS, INDEX_PARTS, INDEX_DEVICES };
 

@@ -77,6 +77,7 @@ enum session_state {
  *   graphs/capture.c: captures capture_live ids me threads - a capture may reach several devices
  *   graphs/capture.c: seq - collectives of a graph are posted in the order in which they were captured
  *   modules/module.c: lock - a library is loaded for all devices
+ *   modules/image.c: last lock - what is mapped is mapped in the process
  *   memory/host.c: ids - CU_POINTER_ATTRIBUTE_BUFFER_ID is unique in the process
  *   memory/vmm.c: one - who may trace the process is a setting of all of it
  *   bypass.c: lock seen found n_found - what is mapped is mapped in the process

@@ -194,7 +194,7 @@ static const struct line *same(const struct look *l, const struct line *x)
 {
 	const struct line **found;
 
-	found = x->proxy ? bsearch(&x, l->by_proxy, l->with_proxy, sizeof(*l->by_proxy), by_proxy) : NULL;
+	found = x->proxy && l->by_proxy ? bsearch(&x, l->by_proxy, l->with_proxy, sizeof(*l->by_proxy), by_proxy) : NULL;
 	return found ? *found : NULL;
 }
 

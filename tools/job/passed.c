@@ -44,7 +44,8 @@ void passed_find(void)
 	}
 	if (dir)
 		closedir(dir);
-	qsort(passed, passed_n, sizeof(*passed), by_number);
+	if (passed_n)
+		qsort(passed, passed_n, sizeof(*passed), by_number);
 }
 
 void passed_keep(void)

@@ -33,7 +33,8 @@
 
 int fuzz_accept4(int sock, struct sockaddr *a, socklen_t *len, int flags);
 
-static struct sv_session session;
+static struct sv_shared shared;
+static struct sv_session session = { .shared = &shared };
 static struct uproxy_stat stats;
 static struct singvgpu_geometry geometry = { .log_len = 1u << 20 };
 

@@ -393,7 +393,7 @@ static int put_board(struct bring *b, struct job *job, struct why *why);
 static int put_libraries(struct bring *b, bool look_only, struct why *why);
 static int put_files(struct bring *b, const char *rundir, struct files_back *placed, struct why *why);
 
-/* The parts of each session are there. Its proxy, which has written them, has read its communicators again. */
+/* The parts of each session are there. What is in "comms" the proxy has read again when it wrote it: comm_save(). */
 static int read_sessions(const struct bring *b, struct why *why)
 {
 	for (int i = 0; i < b->facts.proxies; i++) {

@@ -4,7 +4,8 @@
  *
  * A job has mapped up to gigabytes of libraries, all of which are read for their digests. So a digest is
  * kept as long as the file is the same: device, inode, size and both times, of which no user can set the second.
- * The last write must be older than a file system's clock is coarse. Only root has kept_path, and believes it;
+ * A file that was written less than two seconds ago is not kept,
+ * since a file system's times are coarse. Only root has kept_path, and believes it;
  * others read the files each time. The file is in /run, since numbers of devices are a boot's.
  *
  *     singvgpu-contents 1

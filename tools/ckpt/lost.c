@@ -15,6 +15,7 @@
  * Sealed mappings, and those with a protection key, are looked for while the processes run: the kernel looks at each page
  * of a process for that.
  */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -413,18 +414,18 @@ int ckpt_lost(const pid_t *pids, int n, struct why *why)
 /* A process that ends meanwhile has none. */
 static int check_mappings(pid_t pid, struct why *why)
 {
-	char path[32], line[512], name[32];
+	char path[32], line[PATH_MAX + 128], name[32];
 	const char *what = NULL;
 	bool own = false;	/* not the kernel's, which has a name in brackets */
-	unsigned long at = 0, from, to;
+	unsigned long at = 0;
 	int key;
 	FILE *in;
 
 	snprintf(path, sizeof(path), "/proc/%d/smaps", pid);
 	in = fopen(path, "re");
 	while (in && !what && fgets(line, sizeof(line), in)) {
-		if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
-			at = from;
+		if (!isupper(*line)) {
+			at = strtoul(line, NULL, 16);
 			own = !strstr(line, " [v") && !strstr(line, " [u");
 		} else if (own && sscanf(line, "ProtectionKey: %d", &key) == 1 && key > 0) {
 			what = "has a protection key (pkey_mprotect)";

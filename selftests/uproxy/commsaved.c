@@ -270,7 +270,8 @@ TEST_F(restore, saved_communicators_with_each_word_changed)
 	st = open_store(self);
 	p = read_whole(st, &from.good.comms, &len);
 	ASSERT_NE(p, NULL);
-	for (size_t at = 0; at < len; at += 4) {
+	/* fuzz-comms changes every word; here proxies are started, so behind the head it is every third. */
+	for (size_t at = 0; at < len; at += at < 4096 ? 4 : 12) {
 		uint32_t was, is;
 
 		if (at == 64)		/* numbers of slots, which are alike */
@@ -296,7 +297,7 @@ TEST_F(restore, saved_communicators_with_each_word_changed)
 	TH_LOG("%u were refused, %u did no harm", refused, harmless);
 	EXPECT_GT(refused, 50);
 	/* and cut short */
-	for (size_t n = len; n -= n > 4300 ? 8 : n / 2 + 1;) {
+	for (size_t n = len; n -= n > 4300 ? 40 : n / 2 + 1;) {
 		ASSERT_EQ(write_whole(st, p, n, &ref), 0);
 		rc = restores(self, &ref, why);
 		EXPECT_EQ(rc, -EBADMSG)

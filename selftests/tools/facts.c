@@ -15,12 +15,14 @@ static struct ckpt_proxy proxy[2] = {
 	{ .rank = 1, .client = 3, .info = { .window = 1 << 20, .window_len = 1 << 20, .seat = 1 } },
 };
 
+static struct rundir_proxy of_job[2] = { { .rank = 0 }, { .rank = 1, .seat = 1 } };
+
 /* What is read of the facts that are written. */
 static int again(int ranks, struct why *why)
 {
 	struct ckpt_connection c = { .rank = 1 };
 	struct ckpt_facts f = { .job = "job", .proxy = proxy, .proxies = 2, .connection = &c, .connections = 1 }, to;
-	struct rundir_job job = { .ranks = ranks };
+	struct rundir_job job = { .ranks = ranks, .proxies = 2, .proxy = of_job };
 	size_t len;
 	char *text = facts_write(&f, &len);
 	int rc = text ? facts_read(&to, text, len) : -ENOMEM;
@@ -59,12 +61,60 @@ TEST(what_does_not_belong_together_is_named)
 	LIE(proxy[0].info.seat, 1);
 	LIE(proxy[0].info.device.ordinal, -1);
 	LIE(proxy[0].info.window_len, UINT64_MAX);
+	LIE(proxy[0].info.seat, 2);	/* another one than in the job's file */
+	LIE(of_job[1].seat, 0);
 #undef LIE
+	of_job[1].seat = -1;		/* an older file does not say */
+	EXPECT_EQ(again(2, &why), 0);
+	of_job[1].seat = 1;
 	EXPECT_EQ(again(1, &why), -EBADMSG);
 	EXPECT_EQ(again(0, &why), -EBADMSG);
 	EXPECT_EQ(again(JOB_RANKS_MAX, &why), 0);
 	EXPECT_EQ(again(JOB_RANKS_MAX + 1, &why), -EBADMSG);
 	EXPECT_EQ(again(2, &why), 0);
+}
+
+TEST(the_file_job_has_the_seats_of_its_proxies)
+{
+	static const char text[] = "version 1\npid 5\ncommand ./a\nfolder /run/5\nrank 0 6 0 0 0\nproxy 0 0 7 6 12\nproxy 0 1 8 6\nproxy 0 2 9 6 -1\n";
+	static const char *const bad[] = { "proxy 0 0 7 6 1024\n", "proxy 0 0 7 6 -2\n" };
+	struct rundir_job *job = calloc(1, sizeof(*job)), *none;
+	char lie[200];
+
+	ASSERT_EQ(rundir_parse(job, text, strlen(text)), 0);
+	ASSERT_EQ(job->proxies, 3);
+	EXPECT_EQ(job->proxy[0].seat, 12);
+	EXPECT_EQ(job->proxy[1].seat, -1);
+	EXPECT_EQ(job->proxy[2].seat, -1);
+	for (int i = 0; i < 2; i++) {
+		none = calloc(1, sizeof(*none));
+		snprintf(lie, sizeof(lie), "%s%s", text, bad[i]);
+		EXPECT_EQ(rundir_parse(none, lie, strlen(lie)), -EBADMSG);
+		rundir_list_free(none, 1);
+	}
+	rundir_list_free(job, 1);
+}
+
+TEST(names_in_a_jobs_folder)
+{
+	static const char *const others[] = { "3-4.stat", "3.sock", "3-4.ctlx", "3-4.ct", "-3-4.ctl", "03-4.ctl", "3-.ctl" };
+	char name[RUNDIR_NAME], path[16];
+	int rank, serial;
+
+	EXPECT_STREQ(rundir_name(name, RUNDIR_SOCKET, 3, 0), "3.sock");
+	EXPECT_STREQ(rundir_name(name, RUNDIR_GATE, 3, 0), "3.sock.gate");
+	EXPECT_STREQ(rundir_name(name, RUNDIR_STAT, 3, 4), "3-4.stat");
+	EXPECT_STREQ(rundir_name(name, RUNDIR_CONTROL, 3, 4), "3-4.ctl");
+	EXPECT_TRUE(rundir_is_control(name, &rank, &serial));
+	EXPECT_EQ(rank, 3);
+	EXPECT_EQ(serial, 4);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		EXPECT_FALSE(rundir_is_control(others[i], &rank, &serial))
+			TH_LOG("%s", others[i]);
+	}
+	EXPECT_EQ(rundir_path(path, sizeof(path), "/run/12", RUNDIR_STAT, 3, 4), -ENAMETOOLONG);
+	EXPECT_EQ(rundir_path(path, sizeof(path), "/run/1", RUNDIR_STAT, 3, 4), 0);
+	EXPECT_STREQ(path, "/run/1/3-4.stat");
 }
 
 TEST_HARNESS_MAIN

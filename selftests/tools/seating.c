@@ -36,6 +36,26 @@ TEST(ranks_are_spread_over_the_devices)
 	EXPECT_STREQ(seating_master(&t), "127.0.0.1");
 }
 
+TEST(ranks_of_several_hosts_are_told_apart)
+{
+	seating_make(&t, 4, 2);
+	EXPECT_EQ(t.devices, 2);
+	EXPECT_TRUE(seating_one_host(&t));
+	t.rank[2].host = t.rank[3].host = 7;
+	EXPECT_FALSE(seating_one_host(&t));
+	EXPECT_EQ(seating_host(&t, 1), 0);
+	EXPECT_EQ(seating_host(&t, 2), 7);
+	EXPECT_EQ(seating_local_size(&t, 0), 2);
+	EXPECT_EQ(seating_sharers(&t, 0, 0), 1);
+	EXPECT_EQ(seating_sharers(&t, 7, 1), 1);
+	/* by the physical number alone, whatever the program calls the device */
+	seating_move(&t, 3, 1, 9);
+	EXPECT_EQ(seating_sharers(&t, 7, 1), 0);
+	EXPECT_EQ(seating_sharers(&t, 7, 9), 1);
+	memset(&t, 0, sizeof(t));
+	EXPECT_TRUE(seating_one_host(&t));
+}
+
 TEST(seats_are_given_once)
 {
 	seating_make(&t, 1, 1);
@@ -102,6 +122,7 @@ TEST(its_text_is_read_or_refused)
 		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
 		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 ",
 		"place 0 0 0 0 0;1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"logical ", "logical 0", "logical 17", "logical -1", "logical 2 ", "logical 2,3",
 	};
 	char *text = NULL, *line, *save = NULL, again[128];
 	size_t len;
@@ -112,7 +133,10 @@ TEST(its_text_is_read_or_refused)
 		EXPECT_EQ(seating_read(&u, bad[i]), -EBADMSG)
 			TH_LOG("%s", bad[i]);
 		EXPECT_EQ(u.ranks, 0);
+		EXPECT_EQ(u.devices, 0);
 	}
+	EXPECT_TRUE(seating_has("place 0") && seating_has("logical 0"));
+	EXPECT_FALSE(seating_has("places 0") || seating_has("logic 0"));
 	seating_make(&t, 3, 2);
 	seating_move(&t, 2, 1, 9);
 	out = open_memstream(&text, &len);
@@ -121,6 +145,7 @@ TEST(its_text_is_read_or_refused)
 	memset(&u, 0, sizeof(u));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		snprintf(again, sizeof(again), "%s", line);
+		ASSERT_TRUE(seating_has(line));
 		EXPECT_EQ(seating_read(&u, line), 0);
 		EXPECT_EQ(seating_read(&u, again), -EBADMSG);	/* twice */
 	}

@@ -272,6 +272,11 @@ static int seat(struct bring *b, struct why *why)
 	if (t->ranks != b->was->ranks)
 		return why_set(why, -EBADMSG, "checkpoint %s: its part 'job' is damaged: places of %d ranks, and %d "
 			       "ranks", b->id, t->ranks, b->was->ranks);
+	if (!seating_one_host(t))
+		return why_set(why, -ENOTSUP, "checkpoint %s cannot be restored: its ranks were on several hosts, which this "
+			       "version does not bring back", b->id);
+	if (none)
+		t->devices = 0;		/* nobody has counted them */
 	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
 		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
 	seating_instead(t, &b->o.where.on);

@@ -424,6 +424,15 @@ static bool is_twice(const struct ckpt_facts *f, int i)
 	return false;
 }
 
+/* Whether the job's file has the proxy elsewhere; an older file does not say where. */
+static bool is_moved(const struct ckpt_proxy *p, const struct rundir_job *job)
+{
+	for (int i = 0; i < job->proxies; i++)
+		if (job->proxy[i].rank == p->rank && job->proxy[i].serial == p->serial)
+			return p->info.seat >= 0 && job->proxy[i].seat >= 0 && job->proxy[i].seat != p->info.seat;
+	return false;
+}
+
 int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct why *why)
 {
 	if (job->ranks < 1 || job->ranks > SEATING_RANKS)
@@ -439,6 +448,9 @@ int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct
 				       "ranks", i, p->client, p->rank, job->ranks);
 		if (info->seat < -1 || info->seat >= (int)CTL_SEATS || is_twice(f, i))
 			return why_set(why, -EBADMSG, "its proxy %d has the seat %d, or is there twice", i,
+				       info->seat);
+		if (is_moved(p, job))
+			return why_set(why, -EBADMSG, "its proxy %d has the seat %d, which the job's file does not say", i,
 				       info->seat);
 		if (info->window + info->window_len < info->window || info->device.ordinal < 0 ||
 		    info->device.ordinal >= SEATING_DEVICES || info->logical > SEATING_DEVICES)

@@ -491,8 +491,7 @@ static int connect_proxies(struct take *t)
 
 		if (stopped(t))
 			return stopped(t);
-		snprintf(path, sizeof(path), "%s/%d-%d.ctl", t->job->path, from->rank,
-			 from->serial);
+		rundir_path(path, sizeof(path), t->job->path, RUNDIR_CONTROL, from->rank, from->serial);
 		fd = ctl_connect_within(path, within(t, LONG_MAX), &why);
 		if ((fd == -ENOENT || fd == -ECONNREFUSED) && ends(from->client)) {
 			err = lets_go(t, from);

@@ -231,7 +231,7 @@ static int lock(const char *rundir, const char *name, int flags, long *ms)
 
 int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h, struct why *why)
 {
-	char gate[32];
+	char gate[RUNDIR_NAME];
 	int fd;
 
 	h->gates = 0;
@@ -243,7 +243,7 @@ int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h, struct
 		return why_set(why, h->conductor, "%s/conductor.lock: %s", job->path,
 			       strerror(-h->conductor));
 	for (int r = 0; r < job->ranks; r++) {
-		snprintf(gate, sizeof(gate), "%d.sock.gate", r);
+		rundir_name(gate, RUNDIR_GATE, r, 0);
 		fd = lock(job->path, gate, 0, &ms);
 		if (fd >= 0) {
 			h->gate[h->gates++] = fd;
@@ -266,7 +266,7 @@ int ckpt_hold_alone(const char *rundir, long ms)
 /* True: the job file has each proxy that listens. */
 static bool all_told(const char *rundir, const struct rundir_job *now)
 {
-	char path[PATH_MAX + 300], end;
+	char path[PATH_MAX + 300];
 	bool all = true;
 	struct dirent *e;
 	DIR *dir = opendir(rundir);
@@ -275,7 +275,7 @@ static bool all_told(const char *rundir, const struct rundir_job *now)
 	while (dir && all && (e = readdir(dir))) {
 		struct why why = { 0 };
 
-		if (sscanf(e->d_name, "%d-%d.ct%c", &rank, &serial, &end) != 3 || end != 'l')
+		if (!rundir_is_control(e->d_name, &rank, &serial))
 			continue;
 		for (int i = 0; i < now->proxies; i++)
 			if (now->proxy[i].rank == rank && now->proxy[i].serial == serial)

@@ -423,10 +423,10 @@ static void init_ended(struct supervisor *s, int status)
 /* Makes the file that a client locks to connect, and a conductor to prevent that (ckpt_i.h). */
 static int make_gate(const struct job *job, int rank)
 {
-	char name[32];
+	char name[RUNDIR_NAME];
 	int fd;
 
-	snprintf(name, sizeof(name), "%d.sock.gate", rank);
+	rundir_name(name, RUNDIR_GATE, rank, 0);
 	fd = rundir_open(job->dir.path, geteuid(), name, O_RDWR | O_CREAT);
 	if (fd < 0)
 		return fd;
@@ -439,8 +439,7 @@ static int open_socket(struct supervisor *s, int r)
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd, err;
 
-	if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/%d.sock", s->job->dir.path, r) >=
-	    (int)sizeof(a.sun_path)) {
+	if (rundir_path(a.sun_path, sizeof(a.sun_path), s->job->dir.path, RUNDIR_SOCKET, r, 0)) {
 		say("%s is too long a path for a socket; set XDG_RUNTIME_DIR to a shorter one",
 		    s->job->dir.path);
 		return -ENAMETOOLONG;

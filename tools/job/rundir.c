@@ -435,6 +435,33 @@ char *rundir_quote(char *const argv[])
 	return text;
 }
 
+const char *rundir_name(char name[RUNDIR_NAME], enum rundir_name what, int rank, int serial)
+{
+	static const char *const of_proxy[] = { [RUNDIR_CONTROL] = "ctl", [RUNDIR_STAT] = "stat" };
+
+	if (what == RUNDIR_SOCKET || what == RUNDIR_GATE)
+		snprintf(name, RUNDIR_NAME, "%d.sock%s", rank, what == RUNDIR_GATE ? ".gate" : "");
+	else
+		snprintf(name, RUNDIR_NAME, "%d-%d.%s", rank, serial, of_proxy[what]);
+	return name;
+}
+
+int rundir_path(char *path, size_t size, const char *dir, enum rundir_name what, int rank, int serial)
+{
+	char name[RUNDIR_NAME];
+	int n = snprintf(path, size, "%s/%s", dir, rundir_name(name, what, rank, serial));
+
+	return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+bool rundir_is_control(const char *name, int *rank, int *serial)
+{
+	char is[RUNDIR_NAME];
+
+	return sscanf(name, "%d-%d.", rank, serial) == 2 && *rank >= 0 && *serial >= 0 &&
+	       !strcmp(rundir_name(is, RUNDIR_CONTROL, *rank, *serial), name);
+}
+
 int rundir_write(const struct rundir *d, const struct rundir_job *job)
 {
 	FILE *out = rundir_begin(d->path, "job");
@@ -459,8 +486,8 @@ int rundir_write(const struct rundir *d, const struct rundir_job *job)
 	}
 	seating_write(&job->seating, out);
 	for (int i = 0; i < job->proxies; i++)
-		fprintf(out, "proxy %d %d %d %d\n", job->proxy[i].rank, job->proxy[i].serial,
-			job->proxy[i].pid, job->proxy[i].client);
+		fprintf(out, "proxy %d %d %d %d %d\n", job->proxy[i].rank, job->proxy[i].serial,
+			job->proxy[i].pid, job->proxy[i].client, job->proxy[i].seat);
 	return rundir_commit(d->path, "job", out);
 }
 
@@ -485,10 +512,12 @@ static int add_rank(struct rundir_job *job, const char *line)
 
 static int add_proxy(struct rundir_job *job, const char *line)
 {
-	struct rundir_proxy p = { 0 }, *more;
+	struct rundir_proxy p = { .seat = -1 }, *more;
 
-	if (sscanf(line, "proxy %d %d %d %d", &p.rank, &p.serial, &p.pid, &p.client) != 4)
+	if (sscanf(line, "proxy %d %d %d %d %d", &p.rank, &p.serial, &p.pid, &p.client, &p.seat) < 4)
 		return 0;
+	if (p.seat < -1 || p.seat >= SEATING_SEATS)
+		return -EBADMSG;
 	if (job->proxies == PROXIES_MAX)
 		return -EBADMSG;
 	more = realloc(job->proxy, (job->proxies + 1) * sizeof(p));
@@ -521,7 +550,7 @@ static int set_line(struct rundir_job *job, const char *line)
 		return add_rank(job, line);
 	else if (!strncmp(line, "proxy ", 6))
 		return add_proxy(job, line);
-	else if (!strncmp(line, "place ", 6))
+	else if (seating_has(line))
 		return seating_read(&job->seating, line);
 	else if (!strncmp(line, "stdio ", 6))
 		set_stdio(job, line);

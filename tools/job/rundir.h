@@ -7,6 +7,7 @@
  *     lock          held (flock) by run and its supervisor; free: both are dead
  *     job           text, replaced as a whole: struct rundir_job, for ps and top
  *     R.sock        where rank R's CUDA processes connect
+ *     R.sock.gate   locked by whoever connects, and by a conductor to keep all away (ckpt_i.h)
  *     R-N.ctl       control socket of rank R's proxy N (uproxy/include/control.h)
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
  *     comms         text: communicators and what is in flight (comms.h), if there are any
@@ -43,6 +44,19 @@ enum { RANK_RUNNING, RANK_EXITED, RANK_KILLED };
 
 #define RUNDIR_KEY	64
 
+/* Names in the folder: of a rank's files, and of its proxy `serial`. */
+#define RUNDIR_NAME	32
+
+enum rundir_name { RUNDIR_SOCKET, RUNDIR_GATE, RUNDIR_CONTROL, RUNDIR_STAT };
+
+/*
+ * rundir_name: such a name. rundir_path: with the folder before it; 0 or -ENAMETOOLONG. rundir_is_control: is it the name
+ * of a control socket, and whose?
+ */
+const char *rundir_name(char name[RUNDIR_NAME], enum rundir_name what, int rank, int serial);
+int rundir_path(char *path, size_t size, const char *dir, enum rundir_name what, int rank, int serial);
+bool rundir_is_control(const char *name, int *rank, int *serial);
+
 struct rundir_rank {
 	pid_t pid;
 	int state;		/* RANK_ */
@@ -55,7 +69,7 @@ struct rundir_rank {
 struct rundir_proxy {
 	int rank, serial;
 	pid_t pid, client;
-	int seat;		/* on the board of collectives; -1: none; not in the job file */
+	int seat;		/* on the board of collectives; -1: none, or of a job file that does not say */
 	char name[32];		/* the client's; not in the job file */
 };
 

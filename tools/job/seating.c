@@ -11,6 +11,7 @@ void seating_make(struct seating *t, int ranks, int devices)
 {
 	memset(t, 0, sizeof(*t));
 	t->ranks = ranks;
+	t->devices = devices;
 	for (int r = 0; r < ranks; r++) {
 		t->rank[r].local = r;
 		t->rank[r].first = r % devices;
@@ -57,7 +58,7 @@ int seating_sharers(const struct seating *t, int host, int physical)
 	int n = 0;
 
 	for (int r = 0; r < t->ranks; r++)
-		n += t->rank[r].host == host && t->rank[r].physical[t->rank[r].first] == physical;
+		n += seating_host(t, r) == host && t->rank[r].physical[t->rank[r].first] == physical;
 	return n;
 }
 
@@ -87,7 +88,12 @@ void seating_sharers_text(const struct seating *t, int rank, char *text, size_t 
 {
 	*text = '\0';
 	for (int d = 0; d < SEATING_DEVICES; d++)
-		put(text, size, d, seating_sharers(t, t->rank[rank].host, d));
+		put(text, size, d, seating_sharers(t, seating_host(t, rank), d));
+}
+
+int seating_host(const struct seating *t, int rank)
+{
+	return t->rank[rank].host;
 }
 
 int seating_local_size(const struct seating *t, int rank)
@@ -95,13 +101,18 @@ int seating_local_size(const struct seating *t, int rank)
 	int n = 0;
 
 	for (int r = 0; r < t->ranks; r++)
-		n += t->rank[r].host == t->rank[rank].host;
+		n += seating_host(t, r) == seating_host(t, rank);
 	return n;
+}
+
+bool seating_one_host(const struct seating *t)
+{
+	return !t->ranks || seating_local_size(t, 0) == t->ranks;
 }
 
 const char *seating_master(const struct seating *t)
 {
-	(void)t;	/* all ranks are on this host */
+	(void)t;	/* a restore refuses a table of several hosts */
 	return "127.0.0.1";
 }
 
@@ -127,10 +138,28 @@ void seating_write(const struct seating *t, FILE *out)
 {
 	char map[4 * SEATING_DEVICES];
 
+	if (t->ranks && t->devices)
+		fprintf(out, "logical %d\n", t->devices);
 	for (int r = 0; r < t->ranks; r++) {
 		seating_map_text(t, r, map, sizeof(map));
-		fprintf(out, "place %d %d %d %d %s\n", r, t->rank[r].host, t->rank[r].local, t->rank[r].first, map);
+		fprintf(out, "place %d %d %d %d %s\n", r, seating_host(t, r), t->rank[r].local, t->rank[r].first, map);
 	}
+}
+
+bool seating_has(const char *line)
+{
+	return !strncmp(line, "place ", 6) || !strncmp(line, "logical ", 8);
+}
+
+/* "logical DEVICES", once. */
+static int read_devices(struct seating *t, const char *line)
+{
+	int n, used = -1;
+
+	if (sscanf(line, "logical %d%n", &n, &used) != 1 || used < 0 || line[used] || n < 1 || n > SEATING_DEVICES || t->devices)
+		return -EBADMSG;
+	t->devices = n;
+	return 0;
 }
 
 int seating_read(struct seating *t, const char *line)
@@ -138,12 +167,14 @@ int seating_read(struct seating *t, const char *line)
 	int r, host, local, first, used = -1;
 	struct seating_rank to = { 0 };
 
+	if (*line == 'l')
+		return read_devices(t, line);
 	if (sscanf(line, "place %d %d %d %d %n", &r, &host, &local, &first, &used) != 4 || used < 0 || r != t->ranks ||
 	    r >= SEATING_RANKS || host < 0 || host >= SEATING_HOSTS || local < 0 || local >= SEATING_RANKS || first < 0 ||
 	    first >= SEATING_DEVICES)
 		return -EBADMSG;
 	for (int k = 0; k < t->ranks; k++)
-		if (t->rank[k].host == host && t->rank[k].local == local)
+		if (seating_host(t, k) == host && t->rank[k].local == local)
 			return -EBADMSG;
 	to.host = host;
 	to.local = local;

@@ -4,14 +4,13 @@
  *
  *   run: seating_make ────┐                          ┌─► start.c: the rank's variables, the proxy's --device and --map
  *                         ├─► struct seating, one ───┼─► the file "job", and in it every checkpoint
- *   restore: seating_read ┘   of the supervisor      └─► comms.c: seats on the board
+ *   restore: seating_read ┘   of the supervisor      └─► comms.c: a row on the board for each seat (struct board_place)
  *            seating_move
  *
  * A *logical* device is what a program names; its number stays what it was for the job's life. A *physical* one is the
  * driver's on the rank's host. The map from one to the other is a rank's own: a restore onto other devices, and later a
  * resize, change it here, and nobody else computes it. A process with several devices has a session, a proxy and a seat for
- * each. A seat is a proxy's place on the board, where it is the number of the proxy and of its device, and its end of the
- * transport.
+ * each. A seat is a proxy's place on the board and its end of the transport. It is no device: several seats may be on one.
  */
 #ifndef SEATING_H
 #define SEATING_H
@@ -34,6 +33,7 @@ struct seating_rank {
 
 struct seating {
 	int ranks;			/* 0: there is no table */
+	int devices;			/* logical ones that a program finds; 0: a table of an older version has no number */
 	struct seating_rank rank[SEATING_RANKS];
 	bool taken[SEATING_SEATS];	/* seats; not in the text */
 };
@@ -76,7 +76,12 @@ bool seating_is_plain(const struct seating *t, int rank);
 void seating_map_text(const struct seating *t, int rank, char *text, size_t size);
 void seating_sharers_text(const struct seating *t, int rank, char *text, size_t size);
 
-/* Ranks on this one's host, and the address under which all ranks reach the first one's. */
+/*
+ * A rank's host; whether all ranks are on one; the ranks on this one's host; and the address under which all ranks reach
+ * the first one's.
+ */
+int seating_host(const struct seating *t, int rank);
+bool seating_one_host(const struct seating *t);
 int seating_local_size(const struct seating *t, int rank);
 const char *seating_master(const struct seating *t);
 
@@ -85,9 +90,11 @@ int seating_seat(struct seating *t, int seat);
 void seating_leave(struct seating *t, int seat);
 
 /*
- * The table as lines "place RANK HOST LOCAL FIRST MAP" of the file "job". seating_read: such a line, of rank t->ranks;
- * 0 or -EBADMSG.
+ * The table as lines of the file "job": "logical DEVICES", and for each rank "place RANK HOST LOCAL FIRST MAP". seating_has:
+ * is it such a line? seating_read: reads one, a place being that of rank t->ranks; 0 or -EBADMSG. Seats are in the lines of
+ * their proxies.
  */
+bool seating_has(const char *line);
 void seating_write(const struct seating *t, FILE *out);
 int seating_read(struct seating *t, const char *line);
 

@@ -13,11 +13,11 @@
 int watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
 	       struct uproxy_stat *stat, struct why *why)
 {
-	char name[32];
+	char name[RUNDIR_NAME];
 	ssize_t n = -1;
 	int fd;
 
-	snprintf(name, sizeof(name), "%d-%d.stat", proxy->rank, proxy->serial);
+	rundir_name(name, RUNDIR_STAT, proxy->rank, proxy->serial);
 	fd = rundir_open(job->path, job->uid, name, O_RDONLY);
 	memset(stat, 0, sizeof(*stat));
 	if (fd >= 0) {

@@ -86,6 +86,16 @@ static void put_ref(struct store_checkpoint *c, struct ctl_ref *ref, const struc
 		memcpy(ref->bytes, part->b, sizeof(ref->bytes));
 }
 
+/* As the supervisor does: each rank has its devices where they were. */
+static void put_place(struct board *board, const struct ckpt_proxy *p)
+{
+	struct board_place at = { .rank = p->rank };
+
+	at.physical[facts_logical(p)] = p->info.device.ordinal;
+	if (p->info.seat >= 0)
+		board_reserve(board, p->info.seat, &at);
+}
+
 static void read_checkpoint(const char *id, struct board **board)
 {
 	struct why why = { 0 };
@@ -123,6 +133,8 @@ static void read_checkpoint(const char *id, struct board **board)
 			fail("the board", "cannot be made");
 		if (board_load(*board, text, len, &wrong))
 			fail("the board", wrong ?: "cannot be loaded");
+		for (int i = 0; i < facts.proxies; i++)
+			put_place(*board, &facts.proxy[i]);
 		free(text);
 		fcntl(board_fd, F_SETFD, 0);
 	}

@@ -197,6 +197,27 @@ TEST_F(board, a_note_is_there_until_it_is_taken_away_or_its_seat_dies)
 		board_die(self->b, seat);
 }
 
+TEST_F(board, a_seat_has_the_place_that_it_was_given_with)
+{
+	struct board_place at = { .rank = 7, .host = 3, .physical = { [1] = 5 } }, is;
+
+	EXPECT_EQ(board_place(self->b, 5, &is), -ENOENT);
+	board_reserve(self->b, BOARD_SEATS, &at);
+	board_reserve(self->b, 5, &at);
+	EXPECT_EQ(board_place(self->b, 4, &is), -ENOENT);
+	EXPECT_EQ(board_place(self->b, BOARD_SEATS, &is), -ENOENT);
+	EXPECT_EQ(board_place(self->b, 5, &is), 0);
+	EXPECT_EQ(memcmp(&is, &at, sizeof(at)), 0);
+	ASSERT_EQ(board_enter(self->b, 5, "", 0), 0);
+	board_die(self->b, 5);
+	EXPECT_EQ(board_place(self->b, 5, &is), 0);
+	at.rank = 8;
+	at.physical[1] = 6;
+	board_reserve(self->b, 5, &at);
+	EXPECT_EQ(board_place(self->b, 5, &is), 0);
+	EXPECT_EQ(memcmp(&is, &at, sizeof(at)), 0);
+}
+
 TEST_F(board, a_seat_has_one_owner)
 {
 	uint8_t address[BOARD_ADDRESS_MAX + 1] = { 1, 2, 3 }, to[BOARD_ADDRESS_MAX];
@@ -489,7 +510,7 @@ TEST_F(board, a_seat_that_has_ended_counts_for_the_cut)
 	EXPECT_EQ(board_cut(self->b, 0, 6, far, &all), 0);
 	EXPECT_TRUE(all);
 	/* The next proxy of the seat has not. */
-	board_reserve(self->b, BOARD_SEATS - 1);
+	board_reserve(self->b, BOARD_SEATS - 1, &(struct board_place){ .rank = 3 });
 	EXPECT_EQ(board_cut(self->b, 0, 7, far, &all), 0);
 	EXPECT_FALSE(all);
 	ASSERT_EQ(board_enter(self->b, BOARD_SEATS - 1, "", 0), 0);
@@ -635,6 +656,21 @@ static struct forged parts_of(void *p)
 	return f;
 }
 
+/* The same state, in which each seat's operations are started by the other one. */
+static void swap_devices(struct forged *f)
+{
+	struct image_device was = f->device[0];
+
+	f->device[0].seen = f->device[1].seen;
+	f->device[0].woken = f->device[1].woken;
+	f->device[1].seen = was.seen;
+	f->device[1].woken = was.woken;
+	for (uint32_t i = 0; i < 2; i++)
+		f->proxy[i].device ^= 1;
+	for (uint32_t i = 0; i < f->h->parts; i++)
+		f->part[i].device ^= 1;
+}
+
 /*
  * A board on which seat 0 has posted an all-reduce, a large send and a small one, and both seats a second large send
  * that is in the log: each sentence of the reader's is heard of at least one lie.
@@ -689,6 +725,7 @@ TEST_F(board, each_lie_about_a_board_is_named)
 	LIE(f.proxy[0].state = 4, "a seat's state");
 	LIE(f.proxy[0].device = BOARD_SEATS, "a seat's device");
 	LIE(f.proxy[0].device = 1, "the device of a part");
+	LIE(swap_devices(&f), "the device of a seat");
 	LIE(f.proxy[0].state = 3, "a member's state");
 	LIE(f.comm[0].zero[1] = 1, "a communicator's state");
 	LIE(f.comm[0].state = 4, "a communicator's state");

@@ -166,8 +166,10 @@ FIXTURE_SETUP(colls)
 	fcntl(self->fd, F_SETFD, 0);
 	ASSERT_EQ(board_open(self->fd, &self->board), 0);
 	self->n = RANKS;
-	for (int i = 0; i < self->n; i++)
+	for (int i = 0; i < self->n; i++) {
+		board_reserve(self->board, i, &(struct board_place){ .rank = i });
 		ASSERT_EQ(start_rank(self->r, self->fd, i), 0);
+	}
 	self->comm = 77;
 	ASSERT_EQ(new_comm(self->r, self->n, self->comm, "the fixture's"), 0);
 }

@@ -29,6 +29,9 @@ static void hear(void *ctx, const struct step_action *a)
 		member = a->member;
 }
 
+/* Seat 0's row of the table of seating; NULL: it has none. */
+static const struct board_place here = { .rank = 0 }, *place = &here;
+
 /* A board on which seat 1 is ours. */
 static int new_board(void)
 {
@@ -39,6 +42,8 @@ static int new_board(void)
 	board_fd = board_create();
 	if (board_fd < 0 || board_open(board_fd, &board))
 		return -1;
+	if (place)
+		board_reserve(board, 0, place);
 	return fcntl(board_fd, F_SETFD, 0);
 }
 
@@ -363,6 +368,16 @@ TEST_F(restore, a_seat_that_is_not_the_saved_one)
 	char why[512];
 
 	dumped(self, _metadata);
+	/* which the job's table has elsewhere, or not at all */
+	place = &(struct board_place){ .rank = 3, .physical = { 1 } };
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EXDEV);
+	EXPECT_NE(strstr(why, "the table of seating does not have device 0 of rank 3 on device 0 of this host"), NULL)
+		TH_LOG("%s", why);
+	place = NULL;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -ENOENT);
+	EXPECT_NE(strstr(why, "the table of seating has none for this proxy"), NULL)
+		TH_LOG("%s", why);
+	place = &here;
 	/* of a board that nobody has entered */
 	from.len = sizeof(struct image_head);
 	*(struct image_head *)from.image = (struct image_head){ .magic = IMAGE_MAGIC, .version = IMAGE_VERSION,

@@ -208,6 +208,7 @@ const struct comm_driver *comm_load(struct hal *h, struct why *why)
 	}
 	comms.fd = board_fd;
 	MUST(!board_open(board_fd, &fuzz_board));
+	board_reserve(fuzz_board, 0, &(struct board_place){ .rank = 0 });
 	return &transport;
 }
 

@@ -26,7 +26,8 @@
 #define OTHER_LINES	256		/* ... and of these lines of it, the first */
 #define CREATION	"creation"	/* of the communicator: its kind as an operation */
 
-_Static_assert(COMMS_SEATS == BOARD_SEATS && SEATING_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
+_Static_assert(COMMS_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
+_Static_assert(SEATING_SEATS == BOARD_SEATS && SEATING_DEVICES == BOARD_DEVICES, "seating.h repeats these");
 
 struct comms_stood {
 	uint64_t born, since_ns;
@@ -65,10 +66,14 @@ void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
 	}
 }
 
-void comms_seat(struct comms *c, int seat)
+void comms_seat(struct comms *c, const struct seating *t, int rank, int seat)
 {
+	struct board_place at = { .rank = rank, .host = seating_host(t, rank) };
+
+	for (int l = 0; l < SEATING_DEVICES; l++)
+		at.physical[l] = seating_physical(t, rank, l);
 	if (c->board)
-		board_reserve(c->board, seat);
+		board_reserve(c->board, seat, &at);
 }
 
 int comms_check(const void *image, size_t len, const char **why)

@@ -517,7 +517,7 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 	family_name(client, p.name);
 	p.seat = seating_seat(s->job->seating, -1);
 	if (p.seat >= 0)
-		comms_seat(&s->comms, p.seat);
+		comms_seat(&s->comms, s->job->seating, r, p.seat);
 	p.pid = p.seat < 0 ? p.seat : start_proxy(s->job, r, p.serial, s->comms.fd, p.seat, fd);
 	if (p.pid < 0) {
 		comms_ended(&s->comms, p.seat);
@@ -924,7 +924,7 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 			return -EBADMSG;
 		seat = seating_seat(s->job->seating, w->seat);
 		if (seat >= 0)
-			comms_seat(&s->comms, seat);
+			comms_seat(&s->comms, s->job->seating, w->rank, seat);
 		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->comms.fd, seat, -1);
 		if (pid < 0) {
 			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);

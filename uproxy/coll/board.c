@@ -17,7 +17,7 @@
 #include "robust.h"
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
-#define BOARD_VERSION 7
+#define BOARD_VERSION 8
 
 static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .devices = BOARD_SEATS,
@@ -41,7 +41,8 @@ struct seat {
 	uint64_t cut, quiet; /* board_cut(): which, and the number of turns at that time; lock */
 	uint64_t agreed; /* the last cut of which it knows that all are quiet; lock */
 	uint32_t ended; /* its last proxy has; lock */
-	uint32_t pad;
+	uint32_t placed; /* `place` has been written; lock */
+	struct board_place place; /* lock */
 	uint8_t address[BOARD_ADDRESS_MAX];
 	struct step_action mail[BOARD_MAILS];
 };
@@ -74,9 +75,9 @@ struct shared {
 	struct note note[2 * BOARD_NOTES]; /* lock */
 };
 #pragma GCC diagnostic pop
-_Static_assert(sizeof(struct seat) == 459840, "shared");
+_Static_assert(sizeof(struct seat) == 459864, "shared");
 _Static_assert(sizeof(struct note) == 144, "shared");
-_Static_assert(sizeof(struct shared) == 473235520, "shared");
+_Static_assert(sizeof(struct shared) == 473260096, "shared");
 
 struct board {
 	struct shared *sh;
@@ -289,7 +290,7 @@ static uint32_t seat_of(const struct turn *t, const struct step_action *a)
 	case STEP_WAKE:
 	case STEP_START:
 	case STEP_CANCEL:
-		return a->device;
+		return board_seat(a->device);
 	case STEP_RELEASE:
 		return a->proxy;
 	default:
@@ -319,7 +320,7 @@ static void acted(void *ctx, const struct step_action *action)
 
 static void next_all(struct turn *t)
 {
-	struct step_event next = { .kind = STEP_NEXT, .device = t->self };
+	struct step_event next = { .kind = STEP_NEXT, .device = board_device(t->self) };
 
 	while (step(t->b->step, &next, acted, t) == 1)
 		;
@@ -416,7 +417,7 @@ static void sit(struct seat *s, const void *address, size_t len)
 
 int board_enter(struct board *b, uint32_t seat, const void *address, size_t len)
 {
-	struct step_event e = { .kind = STEP_ENTER, .proxy = seat, .device = seat };
+	struct step_event e = { .kind = STEP_ENTER, .proxy = seat, .device = board_device(seat) };
 	struct turn t;
 	struct seat *s;
 	int rc;
@@ -564,7 +565,7 @@ int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 		__atomic_store_n(&s->news, 0, __ATOMIC_RELAXED);
 		turn_begins(&t, b, seat);
 		if (news & NEWS_CANCEL)
-			step_cancels(b->step, seat, acted, &t);
+			step_cancels(b->step, board_device(seat), acted, &t);
 		if (news & NEWS_LOG)
 			next_all(&t);
 		turn_ends(&t, act, ctx);
@@ -730,12 +731,30 @@ void board_stranger_dies(struct board *b)
 
 /* ---- the cut ---- */
 
-void board_reserve(struct board *b, uint32_t seat)
+void board_reserve(struct board *b, uint32_t seat, const struct board_place *place)
 {
 	if (seat >= BOARD_SEATS || lock(b))
 		return;
 	b->sh->seat[seat].ended = 0;
+	b->sh->seat[seat].place = *place;
+	b->sh->seat[seat].placed = 1;
 	unlock(b);
+}
+
+int board_place(struct board *b, uint32_t seat, struct board_place *place)
+{
+	int rc;
+
+	if (seat >= BOARD_SEATS)
+		return -ENOENT;
+	rc = lock(b);
+	if (rc)
+		return rc;
+	reads_only(b);
+	*place = b->sh->seat[seat].place;
+	rc = b->sh->seat[seat].placed ? 0 : -ENOENT;
+	unlock(b);
+	return rc;
 }
 
 /* Was this seat told that all are quiet, and has an event come after that? lock */
@@ -819,12 +838,29 @@ int board_save(struct board *b, void **image, size_t *len)
 	return rc;
 }
 
+/* Whether the step's devices are those of the seats: another one would start operations for nobody. */
+static bool is_seated(const struct step *s)
+{
+	for (uint32_t i = 0; i < BOARD_SEATS; i++) {
+		uint32_t device = step_device(s, i);
+
+		if (device != STEP_NONE && device != board_device(i))
+			return false;
+	}
+	return true;
+}
+
 /* A fresh state with what the image has; the caller frees it. */
 static int fresh(const void *image, size_t len, struct step **out, const char **why)
 {
 	struct step *s = calloc(1, step_size(&limits));
 	int rc = s ? step_load(step_init_zeroed(s, &limits), image, len, why) : -ENOMEM;
 
+	if (!rc && !is_seated(s)) {
+		rc = -EBADMSG;
+		if (why)
+			*why = "the device of a seat";
+	}
 	if (rc) {
 		free(s);
 		return rc;

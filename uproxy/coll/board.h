@@ -6,8 +6,10 @@
  *                                                                     │ actions for other seats
  *   another proxy: board_mail ◄── its mailbox, a wake if it sleeps ◄──┘
  *
- * A *seat* is a proxy's place on the board; its number is the step's number of the proxy, and of its
- * device, since each proxy has a device of its own (sharers will need another map). Whoever has an
+ * A *seat* is a proxy's place on the board; its number is the step's number of the proxy. What the step
+ * calls a device is whatever starts operations in the order of the log: that is a seat, too, also where
+ * several seats share a device of the host (board_device()). Which device of the host a seat works on is
+ * in its row of the job's table of seating (struct board_place). Whoever has an
  * event takes the lock, runs the step, gets the actions for its own seat back, and puts the others
  * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call, no
  * mail, and one locked instruction, that which takes the lock (robust.h).
@@ -34,8 +36,32 @@
 #define BOARD_MAILS       4096u
 #define BOARD_NOTES       8192u
 #define BOARD_NOTE_MAX    128u
+#define BOARD_DEVICES     16u
 
 struct board;
+
+/* A seat's row of the job's table of seating (tools/job/seating.h), which the supervisor alone writes. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+struct board_place {
+	uint32_t rank; /* of the job */
+	uint16_t host;
+	uint16_t zero;
+	uint8_t physical[BOARD_DEVICES]; /* the host's device of each logical one */
+};
+#pragma GCC diagnostic pop
+_Static_assert(sizeof(struct board_place) == 24, "shared");
+
+/* The step's device of a seat, and the seat of a device of the step's. */
+static inline uint32_t board_device(uint32_t seat)
+{
+	return seat;
+}
+
+static inline uint32_t board_seat(uint32_t device)
+{
+	return device;
+}
 
 /* Makes a board: an empty file in memory, of which only what is used takes memory. fd or -errno. */
 int board_create(void);
@@ -143,7 +169,7 @@ void board_cut_ends(struct board *b, uint32_t seat);
 
 /*
  * board_save: the state of the step as an image, which the caller frees. -ENOMEM, -ENOTRECOVERABLE.
- * board_check, board_load: as step_load(), for an image of malloc(). board_load: onto a board that nobody has entered,
+ * board_check, board_load: as step_load(), for an image of malloc() in which each seat starts its own operations. board_load: onto a board that nobody has entered,
  * -EBUSY; what is refused leaves it as it was. Of an image without a seat nothing is loaded.
  * board_return: takes the seat of a proxy that the saved state has, as board_enter does; -ENOENT: it has none.
  */
@@ -158,7 +184,11 @@ int board_return(struct board *b, uint32_t seat, const void *address, size_t len
  */
 void board_returned(struct board *b);
 
-/* Before a seat is given to a new proxy: no proxy of it has ended yet. */
-void board_reserve(struct board *b, uint32_t seat);
+/*
+ * board_reserve: before a seat is given to a new proxy, no proxy of it has ended yet, and this is its row of the table.
+ * board_place: copies the row to *place. -ENOENT: the seat has been given to nobody. -ENOTRECOVERABLE.
+ */
+void board_reserve(struct board *b, uint32_t seat, const struct board_place *place);
+int board_place(struct board *b, uint32_t seat, struct board_place *place);
 
 #endif /* UPROXY_COLL_BOARD_H */

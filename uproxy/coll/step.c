@@ -968,6 +968,11 @@ uint32_t step_proxy(const struct step *s, uint32_t member)
 	return member_at(s, member)->proxy;
 }
 
+uint32_t step_device(const struct step *s, uint32_t proxy)
+{
+	return is_used(s, PROXIES, proxy) ? proxy_at(s, proxy)->device : STEP_NONE;
+}
+
 bool step_lives(const struct step *s, uint32_t proxy)
 {
 	return is_used(s, PROXIES, proxy) && proxy_at(s, proxy)->state == LIVES;

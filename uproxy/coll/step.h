@@ -216,6 +216,9 @@ struct step *step_grow(const struct step *s, void *mem, const struct step_limits
 /* The proxy of a member; STEP_NONE: it is gone, or there is no such member. */
 uint32_t step_proxy(const struct step *s, uint32_t member);
 
+/* The device of a proxy of which something is left; else STEP_NONE. */
+uint32_t step_device(const struct step *s, uint32_t proxy);
+
 /* Has the proxy entered, and neither left nor died? */
 bool step_lives(const struct step *s, uint32_t proxy);
 

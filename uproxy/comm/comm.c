@@ -125,10 +125,10 @@ static int heed_board(void)
 	return rc;
 }
 
-static int address_of(void *arg, uint32_t seat, void *to)
+static int address_of(void *arg, uint32_t end, void *to)
 {
 	(void)arg;
-	return board_address(comms.board, seat, to);
+	return board_address(comms.board, comm_seat_of(end), to);
 }
 
 static int note(void *arg, uint64_t comm, const void *p, size_t size)
@@ -154,10 +154,35 @@ void comm_order(enum comm_order order)
 	comms.order = order;
 }
 
+bool comm_ends(struct communicator *c)
+{
+	if (board_seats(comms.board, c->member, c->end, c->ranks) != c->ranks)
+		return false;
+	for (uint32_t r = 0; r < c->ranks; r++)
+		c->end[r] = comm_end_of(c->end[r]);
+	return true;
+}
+
+/* Whether this proxy works on the device that the job's table says. */
+static int check_place(const struct sv_session *s, struct why *why)
+{
+	int logical = s->shared->device, rc;
+	struct board_place at;
+
+	rc = board_place(comms.board, comms.seat, &at);
+	if (rc)
+		return why_set(why, rc, "no place on the job's board: %s", rc == -ENOENT ?
+			       "the table of seating has none for this proxy" : strerror(-rc));
+	if (logical < 0 || logical >= (int)BOARD_DEVICES || at.physical[logical] != s->hal.dev)
+		return why_set(why, -EXDEV, "no place on the job's board: the table of seating does not have device %d of "
+			       "rank %u on device %d of this host", logical, at.rank, s->hal.dev);
+	return 0;
+}
+
 /* again: the board has our proxy already, from before a restore. */
 static int set_up(struct sv_session *s, bool again, struct why *why)
 {
-	const struct comm_open o = { .self = comms.seat, .address = address_of, .note = note,
+	const struct comm_open o = { .self = comm_end_of(comms.seat), .address = address_of, .note = note,
 				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order };
 	uint8_t address[COMM_ADDRESS_MAX];
 	int rc;
@@ -175,7 +200,9 @@ static int set_up(struct sv_session *s, bool again, struct why *why)
 	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
 	if (rc)
 		return why_set(why, rc, "the job's board cannot be mapped: %s", strerror(-rc));
-	rc = comms.word ? 0 : post_init(s, why);
+	rc = check_place(s, why);
+	if (!rc && !comms.word)
+		rc = post_init(s, why);
 	if (rc)
 		return rc;
 	rc = comms.driver->open(&comms.transport, &o, why);
@@ -273,7 +300,7 @@ void comm_put(struct communicator *c)
 	/* Not before what it has sent into buffers has been received. */
 	if (c->grouped && comms.driver->leave)
 		comms.driver->leave(comms.transport, c->key);
-	free(c->seat);
+	free(c->end);
 	free(c);
 }
 
@@ -315,12 +342,12 @@ static void on_joined(const struct step_action *a)
 		return;
 	}
 	c->member = a->member;
-	if (board_seats(comms.board, a->member, c->seat, c->ranks) != c->ranks) {
+	if (!comm_ends(c)) {
 		created(c, STEP_REMOTE, sentence_of(-ECONNRESET));
 		return;
 	}
 	c->stands = true;
-	g = (struct comm_group){ .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->seat };
+	g = (struct comm_group){ .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
 	rc = comms.driver->join ? comms.driver->join(comms.transport, &g, &why) : 0;
 	c->grouped = !rc;
 	created(c, rc ? STEP_SYSTEM : 0, why.text);
@@ -346,8 +373,8 @@ int do_comm_new(struct call *k)
 		return sv_fails(&k->c, rc, "context of a communicator");
 	c = calloc(1, sizeof(*c));
 	if (c)
-		c->seat = calloc(a->ranks, sizeof(*c->seat));
-	if (!c || !c->seat) {
+		c->end = calloc(a->ranks, sizeof(*c->end));
+	if (!c || !c->end) {
 		free(c);
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	}

@@ -117,7 +117,7 @@ struct communicator {
 	uint64_t number;		/* the client's */
 	uint64_t key;			/* the board's */
 	uint32_t member, ranks, rank;
-	uint32_t *seat;			/* by rank */
+	uint32_t *end;			/* of the transport, by rank; STEP_NONE: gone */
 	struct sv_comm_word *word;	/* NULL: the client has none any more; comm_lock */
 	bool joined, stands, aborted, ending;
 	bool grouped;			/* the transport knows it */
@@ -213,7 +213,19 @@ extern struct comms {
 	uint32_t released;		/* nobody needs this proxy any more; atomic */
 } comms;
 
+/* A proxy's end of the transport is its seat. */
+static inline uint32_t comm_end_of(uint32_t seat)
+{
+	return seat;
+}
+
+static inline uint32_t comm_seat_of(uint32_t end)
+{
+	return end;
+}
+
 struct communicator *comm_find(uint64_t number);
+bool comm_ends(struct communicator *c);	/* asks the board where its ranks are; false: it does not know */
 void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f);
 void comm_act(void *ctx, const struct step_action *a);
 int comm_event(const struct step_event *e);

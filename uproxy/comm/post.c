@@ -358,7 +358,7 @@ static void go(struct start *st)
 	struct comm_start op = { .order = st->order, .comm = p->comm->key,
 				 .call = p->call[st->part[0].call].call,
 				 .ranks = p->comm->ranks, .nparts = 1, .part = &part,
-				 .device = p->comm->seat, .done = done, .arg = st };
+				 .device = p->comm->end, .done = done, .arg = st };
 	enum step_code code;
 	bool cancelled;
 	int rc;
@@ -412,7 +412,7 @@ static void done(void *arg, enum step_code code)
 {
 	uint64_t *ended_well = &comms.s->stat->collectives;
 	struct start *st = arg;
-	struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = st->order,
+	struct step_event e = { .kind = STEP_DONE, .device = board_device(comms.seat), .order = st->order,
 				.code = code, .cause = code ? st->cause : 0 };
 	uint64_t cut[2];
 	bool outer = in_done;
@@ -597,7 +597,7 @@ void post_start(const struct step_action *a)
 			p = NULL;
 	}
 	if (!p) {			/* no memory, or a send that was given up: no part of it runs here */
-		struct step_event e = { .kind = STEP_DONE, .device = comms.seat, .order = a->order,
+		struct step_event e = { .kind = STEP_DONE, .device = board_device(comms.seat), .order = a->order,
 					.code = STEP_SYSTEM };
 
 		if (!a->more)

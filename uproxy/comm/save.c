@@ -409,8 +409,8 @@ static int take_comm(struct sv_session *s, const struct saved_comm *from, struct
 		return -EBADMSG;
 	c = calloc(1, sizeof(*c));
 	if (c)	/* of one that never stood nobody asks where its ranks are */
-		c->seat = calloc(from->ranks > BOARD_SEATS ? 1 : from->ranks, sizeof(*c->seat));
-	if (!c || !c->seat) {
+		c->end = calloc(from->ranks > BOARD_SEATS ? 1 : from->ranks, sizeof(*c->end));
+	if (!c || !c->end) {
 		free(c);
 		return -ENOMEM;
 	}
@@ -447,7 +447,7 @@ static int stand_again(struct communicator *c, struct why *why)
 {
 	const struct step_place at = { .key = c->key, .member = c->member, .rank = c->rank, .ranks = c->ranks,
 				       .proxy = comms.seat };
-	struct comm_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->seat };
+	struct comm_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
 	bool stands, is;
 	int rc;
 
@@ -459,7 +459,8 @@ static int stand_again(struct communicator *c, struct why *why)
 		return c->stands && (c->told || !c->word) ? 0 : damaged(why, "a communicator that the board has not");
 	if (!c->stands)
 		return 0;
-	board_seats(comms.board, c->member, c->seat, c->ranks);
+	if (!comm_ends(c))
+		return damaged(why, "ranks of a communicator that the board has not");
 	if (c->told || !comms.driver->join)
 		return 0;
 	rc = comms.driver->join(comms.transport, &g, why);

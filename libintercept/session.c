@@ -259,7 +259,8 @@ static int ask(int device)
 	return rc;
 }
 
-static int check_shared(const struct sv_shared *sh, uint64_t own_len, uint64_t arena_len)
+/* device: the job's that was asked for; -1: that of the table of seating. */
+static int check_shared(const struct sv_shared *sh, int device, uint64_t own_len, uint64_t arena_len)
 {
 	if (own_len < sizeof(*sh))
 		return -EPROTO;
@@ -271,6 +272,7 @@ static int check_shared(const struct sv_shared *sh, uint64_t own_len, uint64_t a
 	if (sh->magic != SV_SHARED_MAGIC || sh->size != sizeof(*sh) || !sh->devices ||
 	    sh->devices > SV_DEVICES_MAX || sh->device < 0 ||
 	    sh->device >= (int)sh->devices || sh->arena_first < sizeof(*sh) ||
+	    (device >= 0 && sh->device != device) ||
 	    sh->arena_first >= arena_len ||
 	    !sv_window_valid(&(struct sv_window){ sh->window, sh->window_len }))
 		return -EPROTO;
@@ -316,7 +318,7 @@ static int connect_gated(int device, struct ring **r)
 		return rc;
 	}
 	len = ring_geometry(*r)->arena_len;
-	rc = check_shared(ring_arena(*r), len, process.home ? process.arena_len : len);
+	rc = check_shared(ring_arena(*r), device, len, process.home ? process.arena_len : len);
 	if (rc) {
 		client_log("no session: %s", ring_strerror(rc));
 		ring_close(*r);

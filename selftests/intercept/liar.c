@@ -94,6 +94,7 @@ struct answer {
 struct liar {
 	char dir[32], path[64];
 	int listener, sock, results;
+	bool more;			/* its client connects again */
 	struct ring *ring;
 	struct sv_shared *sh;
 	struct sv_connected hello;
@@ -126,10 +127,21 @@ static void tell_truth(struct sv_shared *sh)
 		sh->dev[0].attr[many[i]] = 1024;
 }
 
-static void begin(struct __test_metadata *_metadata, struct liar *l)
+static int begin_ring(struct liar *l)
 {
 	struct ring_params p = { .backend = RING_MEMFD, .id = { 1 }, .cookie = { 1 },
 				 .geo = RING_GEOMETRY_DEFAULT };
+	int rc = ring_create(&l->ring, &p);
+
+	if (rc)
+		return rc;
+	l->sh = ring_arena(l->ring);
+	tell_truth(l->sh);
+	return 0;
+}
+
+static void begin(struct __test_metadata *_metadata, struct liar *l)
+{
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
 	memset(l, 0, sizeof(*l));
@@ -140,9 +152,7 @@ static void begin(struct __test_metadata *_metadata, struct liar *l)
 	l->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	ASSERT_EQ(0, bind(l->listener, (struct sockaddr *)&a, sizeof(a)));
 	ASSERT_EQ(0, listen(l->listener, 1));
-	ASSERT_EQ(0, ring_create(&l->ring, &p));
-	l->sh = ring_arena(l->ring);
-	tell_truth(l->sh);
+	ASSERT_EQ(0, begin_ring(l));
 	l->out = tmpfile();
 	ASSERT_NE(NULL, l->out);
 	l->layout.info.params = 1;
@@ -160,10 +170,24 @@ static void end(struct liar *l)
 	rmdir(l->dir);
 }
 
-/* Starts the client and accepts its connection; no other comes through. */
-static bool meet(struct liar *l, const char *what)
+/* The next connection of the client, which asks for this device. */
+static bool hears(struct liar *l, int device)
 {
 	struct sv_connect hello;
+
+	l->sock = accept(l->listener, NULL, NULL);
+	if (!l->more) {
+		close(l->listener);
+		unlink(l->path);
+	}
+	return l->sock >= 0 &&
+	       recv(l->sock, &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello) &&
+	       hello.magic == SV_CONNECT_MAGIC && hello.version == SV_PROTO_VERSION && hello.device == device;
+}
+
+/* Starts the client and accepts its connection; no other comes through, but for one that has more. */
+static bool meet(struct liar *l, const char *what)
+{
 	int fd[2];
 
 	if (pipe(fd))
@@ -180,12 +204,7 @@ static bool meet(struct liar *l, const char *what)
 	}
 	close(fd[1]);
 	l->results = fd[0];
-	l->sock = accept(l->listener, NULL, NULL);
-	close(l->listener);
-	unlink(l->path);
-	return l->sock >= 0 &&
-	       recv(l->sock, &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello) &&
-	       hello.magic == SV_CONNECT_MAGIC && hello.version == SV_PROTO_VERSION;
+	return hears(l, -1);
 }
 
 static void greet(struct liar *l)
@@ -304,6 +323,38 @@ TEST(shared_state_that_is_none_is_refused)
 	SHARED(l.sh->window_len = 0);
 	SHARED(l.sh->window_len = 1ull << 60);
 	SHARED((l.sh->window = 0, l.sh->window_len = 0));
+}
+
+/* The program sees the job's device 1 alone, so it asks for that when it has heard that the first session is not on it. */
+static void asks_for_1(struct __test_metadata *_metadata, int answer, int want)
+{
+	struct liar l;
+	int n;
+
+	begin(_metadata, &l);
+	l.more = true;
+	l.sh->devices = 2;
+	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	ASSERT_TRUE(meet(&l, "init"));
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	greet(&l);
+	l.more = false;
+	ASSERT_TRUE(hears(&l, 1));
+	ring_close(l.ring);
+	ASSERT_EQ(0, begin_ring(&l));
+	l.sh->devices = 2;
+	l.sh->device = answer;
+	greet(&l);
+	serve(&l);
+	EXPECT_EQ(want, ended(&l, &n));
+	EXPECT_EQ(0, n);
+	end(&l);
+}
+
+TEST(another_device_than_the_one_that_was_asked_for_is_refused)
+{
+	asks_for_1(_metadata, 1, CUDA_SUCCESS);
+	asks_for_1(_metadata, 0, CUDA_ERROR_DEVICE_UNAVAILABLE);
 }
 
 #define MEET(want, does) do { \

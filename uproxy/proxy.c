@@ -33,6 +33,7 @@ static const struct option longs[] = {
 	{ "driver", required_argument, NULL, 'd' },
 	{ "device", required_argument, NULL, 'n' },
 	{ "map", required_argument, NULL, 'm' },
+	{ "devices", required_argument, NULL, 'D' },
 	{ "sharers", required_argument, NULL, 'a' },
 	{ "budget", required_argument, NULL, 'b' },
 	{ "stat", required_argument, NULL, 'S' },
@@ -53,7 +54,7 @@ static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
-	"                      [--reduction tree|nccl] [--map N,N,...] [--sharers N,N,...]\n"
+	"                      [--reduction tree|nccl] [--map N,N,...] [--devices N] [--sharers N,N,...]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -117,6 +118,10 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'm':
 			bad = numbers(optarg, o->session.map, SV_DEVICES_MAX - 1);
 			o->session.mapped = true;
+			break;
+		case 'D':
+			bad = number(optarg, &v) || !v || v > SV_DEVICES_MAX;
+			o->session.devices = v;
 			break;
 		case 'a':
 			bad = numbers(optarg, o->session.sharers, UINT16_MAX);

@@ -209,11 +209,16 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 }
 
 /* The driver's device of a number of the client's. */
-static int physical(const struct sv_session *s, const struct session_options *o, int logical)
+static int physical(const struct session_options *o, int logical)
 {
-	int n = o->mapped ? o->map[logical] : logical;
+	return o->mapped ? o->map[logical] : logical;
+}
 
-	/* Of a job from another host: it has devices that are not here, and no session on them. */
+/* The one that describes it. A job from another host may have devices that are not here, and no session on them. */
+static int described_by(const struct sv_session *s, const struct session_options *o, int logical)
+{
+	int n = physical(o, logical);
+
 	return o->mapped && n >= s->hal.devices && s->hal.devices ? s->hal.dev : n;
 }
 
@@ -230,6 +235,8 @@ static void fill_shared(struct sv_session *s, const struct session_options *o, i
 	sh->budget = s->budget;
 	sh->arena_first = s->arena_first;
 	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;
+	if (o->devices)
+		sh->devices = o->devices;
 	if (sh->devices <= (uint32_t)logical)
 		sh->devices = logical + 1;
 	sh->device = logical;
@@ -242,7 +249,7 @@ static void fill_shared(struct sv_session *s, const struct session_options *o, i
 			sh->limit[i] = v;
 	}
 	for (uint32_t i = 0; i < sh->devices; i++)
-		session_describe(h, physical(s, o, i), &sh->dev[i]);
+		session_describe(h, described_by(s, o, i), &sh->dev[i]);
 	__atomic_store_n(&sh->magic, SV_SHARED_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -396,7 +403,7 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	if (!n)
 		return why_set(why, -EADDRNOTAVAIL, "all places for another device window are taken");
 	rc = uproxy_session_device(s, o, w, n, !o->windows && !con->others,
-				   o->mapped ? o->map[logical] : logical, why);
+				   physical(o, logical), why);
 	if (!rc)
 		rc = open_channel(s, o->backend, con, why);
 	if (rc)

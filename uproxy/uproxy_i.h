@@ -96,6 +96,7 @@ struct session_options {
 	/* tools/job/seating.h: the driver's devices by the client's numbers, and how many ranks share each of the driver's */
 	uint16_t map[SV_DEVICES_MAX], sharers[SV_DEVICES_MAX];
 	bool mapped;			/* else both have the same numbers */
+	uint32_t devices;		/* how many the client finds; 0: those of the driver */
 };
 
 /*

@@ -1016,6 +1016,7 @@ static void restore_ranks(struct supervisor *s)
 		say("the job had %d ranks, not %d", r->was->ranks, s->info.ranks);
 		err = -EINVAL;
 	} else {
+		s->info.seating = *r->seating;
 		err = restore_proxies(s, r->was);
 	}
 	if (!err) {
@@ -1115,9 +1116,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.started_ns = wall_ns();
 	s->info.devices = s->job->opt->devices;
 	s->job->seating = &s->info.seating;
-	if (s->job->restore)
-		s->info.seating = *s->job->restore->seating;
-	else
+	if (!s->job->restore)
 		seating_make(&s->info.seating, n, s->job->devices);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;

@@ -206,13 +206,15 @@ static void rank_numbers(struct env *e, const struct job *job, int rank)
 
 static void rank_env(struct env *e, const struct job *job, int rank)
 {
+	char socket[RUNDIR_NAME];
+
 	env_copy(e);
 	if (job->opt->ranked)
 		rank_numbers(e, job, rank);
-	/* gloo takes the address that the host's name has, which another host may not: all ranks are here. */
-	if (!getenv("GLOO_SOCKET_IFNAME") && (job->opt->ranked || !getenv("WORLD_SIZE")))
+	/* gloo takes the address that the host's name has, which another host may not. */
+	if (seating_one_host(job->seating) && !getenv("GLOO_SOCKET_IFNAME") && (job->opt->ranked || !getenv("WORLD_SIZE")))
 		env_set(e, "GLOO_SOCKET_IFNAME", "lo");
-	env_set(e, "SINGVGPU_SOCKET", "%s/%d.sock", job->dir.path, rank);
+	env_set(e, "SINGVGPU_SOCKET", "%s/%s", job->dir.path, rundir_name(socket, RUNDIR_SOCKET, rank, 0));
 	/* Jupyter's kernel ends when this is not its parent: in the job's pid namespace it never is. */
 	env_unset(e, "JPY_PARENT_PID");
 	env_unset(e, "SINGVGPU_WINDOW");
@@ -220,7 +222,7 @@ static void rank_env(struct env *e, const struct job *job, int rank)
 		env_set(e, "SINGVGPU_WINDOW", "%s", job->opt->window);
 	env_set(e, "SINGVGPU_FILES", "%s/files", job->dir.path);
 	if (!places_nvidia_devices())
-		env_set(e, "SINGVGPU_NODES", "%d", job->devices);
+		env_set(e, "SINGVGPU_NODES", "%d", job->seating->devices);
 	env_libraries(e, job->places->libdir);
 }
 
@@ -481,9 +483,7 @@ pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *p
 
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size)
 {
-	int n = snprintf(path, size, "%s/%d-%d.stat", job->dir.path, rank, serial);
-
-	return n < (int)size ? 0 : -ENAMETOOLONG;
+	return rundir_path(path, size, job->dir.path, RUNDIR_STAT, rank, serial);
 }
 
 int start_trace_path(const struct job *job, int rank, int serial, char *path, size_t size)
@@ -495,18 +495,16 @@ int start_trace_path(const struct job *job, int rank, int serial, char *path, si
 
 int job_control_path(const struct job *job, int rank, int serial, char *path, size_t size)
 {
-	int n = snprintf(path, size, "%s/%d-%d.ctl", job->dir.path, rank, serial);
-
-	return n < (int)size ? 0 : -ENAMETOOLONG;
+	return rundir_path(path, size, job->dir.path, RUNDIR_CONTROL, rank, serial);
 }
 
 pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock)
 {
 	const struct job_options *opt = job->opt;
-	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16];
+	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16], devices[16];
 	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES];
 	const struct seating *t = job->seating;
-	char *argv[34] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char *argv[36] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
 	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -519,9 +517,15 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 	snprintf(place, sizeof(place), "%d", seat);
 	err = start_stat_path(job, rank, serial, stat, sizeof(stat)) ?:
 	      job_control_path(job, rank, serial, control, sizeof(control));
-	if (!seating_is_plain(t, rank)) {
+	/* A fresh job's devices are what the driver says, a restored one's what its programs have seen. */
+	if (job->restore || !seating_is_plain(t, rank)) {
 		argv[n++] = "--map";
 		argv[n++] = map;
+	}
+	if (job->restore && t->devices) {
+		snprintf(devices, sizeof(devices), "%d", t->devices);
+		argv[n++] = "--devices";
+		argv[n++] = devices;
 	}
 	argv[n++] = "--sharers";
 	argv[n++] = sharers;

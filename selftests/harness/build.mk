@@ -25,7 +25,8 @@ $(B)/selftests/harness/leaky: selftests/harness/leaky.c selftests/harness/leaks.
 
 HOST_TESTS += selftests/harness/test-style selftests/harness/test-wire \
 	selftests/harness/test-cuda selftests/harness/test-step-cuda selftests/harness/test-step-torch \
-	selftests/harness/test-index selftests/harness/test-supported
+	selftests/harness/test-index selftests/harness/test-supported \
+	selftests/harness/test-floors
 SIDE_TESTS += selftests/harness/test-style
 TIMEOUT_test-style := 600
 

@@ -69,6 +69,7 @@ enum session_state {
  * objects:
  *
  *   session.c: process sessions - what this comment is about
+ *   session.c: said - as send.c's
  *   object.c: obj_chunks lists used lock - a handle names one object in the process
  *   thread.c: thread key once - threads are the program's
  *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says

@@ -3,7 +3,8 @@
  * idle.c - notes, when a process ends, that it had CUDA's runtime: the launcher tells of a job whose
  * kernels nobody launched, since frameworks take the CPU without a word
  *
- * The note is a line with the program's name in `idle`, in the job's folder.
+ * The note is a line with the program's name in `idle`, in the job's folder. A process that has had a communicator is
+ * not one of them: it has used its device, whatever has become of its collectives.
  */
 #include "client.h"
 
@@ -31,7 +32,7 @@ static void __attribute__((destructor)) idle_note(void)
 	char file[PATH_MAX], name[64];
 	int fd, n;
 
-	if (!slash || !dl_iterate_phdr(is_runtime, NULL) ||
+	if (!slash || process.posts || !dl_iterate_phdr(is_runtime, NULL) ||
 	    snprintf(file, sizeof(file), "%.*s/idle", (int)(slash - path), path) >= (int)sizeof(file))
 		return;
 	n = snprintf(name, sizeof(name), "%.60s\n", program_invocation_short_name);

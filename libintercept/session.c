@@ -118,6 +118,22 @@ static void forked(void)
 
 /* ------------------------------------------------------------------------------ connecting */
 
+/* Nobody else can say so: the launcher does not hear of it. */
+static void say_denied(const char *path)
+{
+	static bool said;
+	const char *where = getenv("SINGVGPU_LOG");
+	char line[512];
+	int n;
+
+	if (__atomic_exchange_n(&said, true, __ATOMIC_RELAXED) || (where && *where && *where != '/'))
+		return;
+	n = snprintf(line, sizeof(line), "singvgpu[%d]: %s finds no device: it runs as user %u, who may not open the "
+		     "job's folder (%s). Start `singvgpu run` as that user instead", getpid(),
+		     program_invocation_short_name, geteuid(), path);
+	log_put(STDERR_FILENO, line, log_end(line, sizeof(line), n));
+}
+
 static int reach(void)
 {
 	const char *path = getenv("SINGVGPU_SOCKET");
@@ -137,7 +153,9 @@ static int reach(void)
 	} while (rc && errno == EINTR);
 	if (rc) {
 		rc = -errno;
-		client_log("%s: %s", path, strerror(errno));
+		client_log("%s: %s", path, strerror(-rc));
+		if (rc == -EACCES)
+			say_denied(path);
 		close(fd);
 		return rc;
 	}

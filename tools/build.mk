@@ -12,7 +12,7 @@ TOOL_SEES_tools := kmod/include/uapi uproxy/include tools/job
 TOOL_SEES_cmd := $(addprefix tools/,. job ckpt store doctor history report) uproxy/include uproxy/coll \
 	libintercept/gen $(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_job := $(addprefix tools/,. ckpt history) uproxy/include uproxy/ckpt/criu libintercept/gen \
-	kmod/include/uapi uproxy/coll
+	kmod/include/uapi uproxy/coll libintercept/files
 TOOL_SEES_ckpt := $(addprefix tools/,. job history store) uproxy/include libintercept/clock \
 	$(addprefix uproxy/ckpt/,store criu files)
 TOOL_SEES_store := $(addprefix tools/,. ckpt job) uproxy/include $(addprefix uproxy/ckpt/,store criu)
@@ -27,7 +27,7 @@ $(B)/tools/%.o: tools/%.c tools/build.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(TOOL_CFLAGS) $(tool_sees) -MMD -MP -c -o $@ $<
 
-TOOL_PARTS := $(TOOL_OBJ) $(addprefix $(B)/,uproxy/message/message.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+TOOL_PARTS := $(TOOL_OBJ) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
 	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a)
 
 # uproxy/ckpt/build.mk is read after this file: only recipes can use its variables.

@@ -115,6 +115,11 @@ int places_nvidia_devices(void);
 int family_count(const pid_t *except, int n_except, char *names, size_t size);
 /* Sends sig to these descendants. Returns their number. */
 int family_kill(const pid_t *except, int n_except, int sig);
+/*
+ * Living descendants of any process: kin[i][0], and the child of root's that it is or descends from, kin[i][1]. Returns
+ * their number, at most `most`; 0 if /proc shows other pids than ours.
+ */
+int family_list(pid_t root, pid_t (*kin)[2], int most);
 /* Our pid of the process in root's tree that has pid inner in root's namespace; 0: none. */
 pid_t family_find(pid_t root, pid_t inner);
 /* The command name of a process, or "?"; buf[32]. */

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <semaphore.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,7 +82,8 @@ int __fxstatat64(int version, int dir, const char *path, struct stat64 *st, int 
 	X(__xstat) X(__xstat64) X(__lxstat) X(__lxstat64) X(__fxstatat) X(__fxstatat64) \
 	X(access) X(eaccess) X(euidaccess) X(faccessat) X(opendir) X(fdopendir) X(closedir) \
 	X(rewinddir) X(readdir) X(readdir64) X(glob) X(glob64) \
-	X(getxattr) X(lgetxattr) X(listxattr) X(llistxattr)
+	X(getxattr) X(lgetxattr) X(listxattr) X(llistxattr) \
+	X(execve) X(execvpe) X(execveat) X(fexecve) X(posix_spawn) X(posix_spawnp) X(system) X(popen)
 
 /* libc's own functions; one that libc lacks fails with ENOSYS. */
 struct real {
@@ -138,6 +140,8 @@ void log_learn(uint64_t h);
 void log_add(struct log_buf *b, size_t len, char kind);
 /* Notes that a record could not be written; a later write adds a record 'L'. */
 void log_lose(void);
+/* Writes at most PIPE_BUF bytes to a FIFO in the job's folder, if it has a reader and room. Never waits. */
+void log_aside(const char *name, const char *text, size_t len);
 
 /* -------------------------------------------------------------------------------- note.c */
 
@@ -158,6 +162,12 @@ void note_file(int dir, const char *path, bool follow);
 void note_make(int dir, const char *path);
 void note_remove(int dir, const char *path);
 void note_rename(int from_dir, const char *from, int to_dir, const char *to, unsigned int flags);
+
+/* -------------------------------------------------------------------------------- exec.c */
+
+/* Called before a program is started: notes one that will not be in the job. */
+void exec_note(int dir, const char *path, char *const *argv, char *const *env);
+void exec_at_note(int dir, const char *path, char *const *argv, char *const *env);
 
 /* ------------------------------------------------------------------------------- nodes.c */
 

@@ -120,19 +120,21 @@ bool log_wanted(const struct log_buf *b, size_t len)
 }
 
 /*
- * A log over the program's RLIMIT_FSIZE gives us an error, and must not kill the program (SIGXFSZ).
+ * A log over the program's RLIMIT_FSIZE, or a FIFO without a reader, gives us an error, and must not kill the program
+ * (SIGXFSZ, SIGPIPE).
  */
 static long write_quietly(long fd, const char *text, size_t len)
 {
-	const unsigned long xfsz = 1ul << (SIGXFSZ - 1);
+	const unsigned long xfsz = 1ul << (SIGXFSZ - 1), pipe = 1ul << (SIGPIPE - 1), both = xfsz | pipe;
 	const struct timespec now = { 0 };
-	unsigned long was;
+	unsigned long was, ours;
 	long n;
 
-	sys(SYS_rt_sigprocmask, SIG_BLOCK, &xfsz, &was, sizeof(was));
+	sys(SYS_rt_sigprocmask, SIG_BLOCK, &both, &was, sizeof(was));
 	n = sys(SYS_write, fd, text, len);
-	if (n == -EFBIG && !(was & xfsz))
-		sys(SYS_rt_sigtimedwait, &xfsz, NULL, &now, sizeof(xfsz));
+	ours = (n == -EFBIG ? xfsz : n == -EPIPE ? pipe : 0) & ~was;
+	if (ours)
+		sys(SYS_rt_sigtimedwait, &ours, NULL, &now, sizeof(ours));
 	sys(SYS_rt_sigprocmask, SIG_SETMASK, &was, NULL, sizeof(was));
 	return n;
 }
@@ -155,6 +157,26 @@ static bool append(const char *text, size_t len)
 	n = write_quietly(fd, text, len);
 	sys(SYS_close, fd);
 	return n == (long)len;
+}
+
+void log_aside(const char *name, const char *text, size_t len)
+{
+	struct log_buf *b = log_buf_get();
+	long fd = -1;
+	struct stat st;
+
+	if (b && strlen(log_dir) + strlen(name) < sizeof(b->text)) {
+		stpcpy(stpcpy(b->text, log_dir), name);
+		fd = sys(SYS_openat, AT_FDCWD, b->text,
+			 O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	}
+	if (b)
+		log_buf_put(b);
+	if (fd < 0)
+		return;
+	if (!sys(SYS_fstat, fd, &st) && S_ISFIFO(st.st_mode))
+		write_quietly(fd, text, len);
+	sys(SYS_close, fd);
 }
 
 void log_lose(void)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * raw.c - syscall(2): logs calls that change files, refuses io_uring, and passes on all others unchanged
+ * raw.c - syscall(2): logs calls that change files or start programs, refuses io_uring, and passes on all others unchanged
  *
  * No checkpoint contains an io_uring. libuv, which PyTorch's TCPStore is built on, and other event loops use
  * one where there is one, and epoll where the kernel has none; so this one has none.
@@ -34,6 +34,7 @@ const unsigned char raw_is_noted[NUMBERS] __attribute__((used)) = {
 	[SYS_utimes] = 1, [SYS_futimesat] = 1, [SYS_utimensat] = 1, [SYS_setxattr] = 1,
 	[SYS_lsetxattr] = 1, [SYS_fsetxattr] = 1, [SYS_removexattr] = 1, [SYS_lremovexattr] = 1,
 	[SYS_fremovexattr] = 1, [SYS_open_by_handle_at] = 1, [SYS_io_uring_setup] = 1,
+	[SYS_execve] = 1, [SYS_execveat] = 1,
 };
 
 __asm__(".text\n"
@@ -161,6 +162,12 @@ __attribute__((used)) long raw_noted(long nr, long a, long b, long c, long d, lo
 	case SYS_io_uring_setup:
 		errno = ENOSYS;
 		return -1;
+	case SYS_execve:
+		exec_note(AT_FDCWD, path, (void *)b, (void *)c);
+		return raw_next(nr, a, b, c);
+	case SYS_execveat:
+		exec_at_note(a, (void *)b, (void *)c, (void *)d);
+		return raw_next(nr, a, b, c, d, e);
 	case SYS_open:
 		flags = b;
 		break;

@@ -97,7 +97,12 @@ $(JOB_WITHOUT_PTX).fatbin: selftests/jobs/sgemm.cu selftests/jobs/job.cuh
 
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(JOB_WITHOUT_PTX) $(JOB_WITHOUT_PTX).fatbin
-HOST_TESTS += selftests/jobs/test-warm
+STARTS := $(B)/selftests/jobs/starts
+$(STARTS): selftests/jobs/starts.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)
+TEST_PROGRAMS += $(STARTS)
+HOST_TESTS += selftests/jobs/test-warm selftests/jobs/test-strays
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
 	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices \
 	selftests/jobs/test-queues

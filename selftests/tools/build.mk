@@ -9,7 +9,7 @@ $(TOOL_FAKES): $(B)/selftests/tools/%: selftests/tools/%.c
 # The job's history and its page, without a job.
 TOOL_HISTORY := $(B)/selftests/tools/history
 $(TOOL_HISTORY): selftests/tools/history.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
-	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
 	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools $(TOOL_SEES_report) tools/report) -MMD -MP -o $@ \
@@ -19,7 +19,7 @@ HOST_TESTS += $(TOOL_HISTORY)
 # What a checkpoint says of its job.
 TOOL_FACTS := $(B)/selftests/tools/facts
 $(TOOL_FACTS): selftests/tools/facts.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
-	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
 	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \

@@ -195,6 +195,50 @@ static bool descends(const struct kin *all, int n, const struct kin *k, pid_t ro
 	return false;
 }
 
+/* By its pid in /proc, where the list has that order. */
+static int compare_kin(const void *a, const void *b)
+{
+	const struct kin *x = a, *y = b;
+
+	return (x->proc > y->proc) - (x->proc < y->proc);
+}
+
+/* The child of root that k descends from; 0: it does not. */
+static pid_t branch_of(const struct kin *all, int n, const struct kin *k, pid_t root)
+{
+	for (int steps = 0; k && steps < n; steps++) {
+		struct kin parent = { .proc = k->parent };
+
+		if (k->parent == root)
+			return k->proc;
+		k = bsearch(&parent, all, n, sizeof(*all), compare_kin);
+	}
+	return 0;
+}
+
+int family_list(pid_t root, pid_t (*kin)[2], int most)
+{
+	int n, count = 0;
+	struct kin *all;
+	pid_t branch;
+
+	find_self();
+	if (depth)
+		return 0;
+	all = read_all(&n);
+	if (n)
+		qsort(all, n, sizeof(*all), compare_kin);
+	for (int i = 0; i < n && count < most; i++) {
+		branch = all[i].dead ? 0 : branch_of(all, n, &all[i], root);
+		if (!branch)
+			continue;
+		kin[count][0] = all[i].proc;
+		kin[count++][1] = branch;
+	}
+	free(all);
+	return count;
+}
+
 pid_t family_find(pid_t root, pid_t inner)
 {
 	int n, levels = 0;

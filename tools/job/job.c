@@ -27,6 +27,7 @@
 #include "merge.h"
 #include "passed.h"
 #include "proto.h"
+#include "strays.h"
 
 #define JUDGE_MS	3000	/* for a rank that has left its collectives to end */
 #define LINGER_MS	2000	/* for what the ranks left running to end by itself */
@@ -62,6 +63,7 @@ struct supervisor {
 	struct kernels kernels;
 	struct comms comms;	/* its collective operations */
 	struct history history;
+	struct strays strays;	/* its programs that are not in it */
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -639,6 +641,8 @@ static void reap(struct supervisor *s)
 			proxy_ended(s, i, status);
 		if (pid == s->prefixer)
 			s->prefixer = 0;
+		if (strays_ended(&s->strays, pid))
+			continue;
 		if (own_ended(&s->own, pid, status, &sig) && sig)
 			forward(s, sig);
 	}
@@ -651,10 +655,10 @@ static void enter(struct supervisor *s, enum state state, long ms)
 	s->deadline = ms < 0 ? 0 : now_ms() + ms;
 }
 
-/* Signals or counts (sig 0) all descendants but init, proxies, prefixer and checkpoint. */
+/* Signals or counts (sig 0) all descendants but init, proxies, prefixer, checkpoint and watcher. */
 static int family(struct supervisor *s, int sig, char *text, size_t size)
 {
-	pid_t not[JOB_PROXIES_MAX + 3];
+	pid_t not[JOB_PROXIES_MAX + 4];
 	int n = 0;
 
 	for (int i = 0; i < s->info.proxies; i++)
@@ -663,6 +667,8 @@ static int family(struct supervisor *s, int sig, char *text, size_t size)
 		not[n++] = s->prefixer;
 	if (s->own.child)
 		not[n++] = s->own.child;
+	if (s->strays.watcher)
+		not[n++] = s->strays.watcher;
 	if (s->info.init)
 		not[n++] = -s->info.init;
 	if (sig)
@@ -695,6 +701,7 @@ static void ask_family(struct supervisor *s)
 static void ranks_ended(struct supervisor *s)
 {
 	enter(s, FAMILY, LINGER_MS);
+	strays_finish(&s->strays);
 	if (!s->taken)
 		own_stop(&s->own);
 	/* Other processes of a rank that has done its work may be about to end. */
@@ -819,6 +826,7 @@ static int poll_ms(struct supervisor *s)
 	int kernels = kernels_step(&s->kernels, &s->info);
 	int comms = comms_step(&s->comms, &s->info);
 	int history = s->state == RUN ? history_step(&s->history, &s->info, &s->comms) : -1;
+	int strays = s->state == RUN ? strays_step(&s->strays) : -1;
 
 	if (s->deadline)
 		ms = s->deadline > now ? s->deadline - now : 0;
@@ -832,6 +840,8 @@ static int poll_ms(struct supervisor *s)
 		ms = comms;
 	if (history >= 0 && (ms < 0 || ms > history))
 		ms = history;
+	if (strays >= 0 && (ms < 0 || ms > strays))
+		ms = strays;
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY && (ms < 0 || ms > 20))
 		ms = 20;
@@ -843,12 +853,13 @@ static int poll_ms(struct supervisor *s)
 static void loop(struct supervisor *s)
 {
 	struct pollfd *p = s->poll;
-	int n = s->info.ranks + 3, events;
+	int n = s->info.ranks + 4, events;
 
 	p[0] = (struct pollfd){ .fd = s->sigfd, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = s->job->front_pipe, .events = POLLIN };
+	p[3] = (struct pollfd){ .fd = s->strays.fifo, .events = POLLIN };
 	for (int r = 0; r < s->info.ranks; r++)
-		p[3 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
+		p[4 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
 	for (;;) {
 		step(s);
 		if (s->state == END) {
@@ -860,7 +871,7 @@ static void loop(struct supervisor *s)
 			rundir_write(&s->job->dir, &s->info);
 		}
 		if (s->state >= PROXIES)
-			n = 3;
+			n = 4;
 		p[2] = (struct pollfd){ .fd = s->status_pipe[0], .events = POLLIN };
 		events = poll(p, n, poll_ms(s));
 		if (events < 0)
@@ -877,9 +888,11 @@ static void loop(struct supervisor *s)
 			read_status(s);
 		else if (p[2].revents)		/* init is dead, or about to be */
 			close_status(s);
-		for (int i = 3; i < n; i++)
+		if (p[3].revents)
+			strays_hear(&s->strays);
+		for (int i = 4; i < n; i++)
 			if (p[i].revents)
-				connection(s, i - 3);
+				connection(s, i - 4);
 		drop_refused(s);
 	}
 }
@@ -1099,7 +1112,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->leaving = calloc(n, sizeof(*s->leaving));
 	s->left = calloc(n, sizeof(*s->left));
 	s->info.rank = calloc(n, sizeof(*s->info.rank));
-	s->poll = calloc(n + 3, sizeof(*s->poll));
+	s->poll = calloc(n + 4, sizeof(*s->poll));
 	s->info.command = s->job->restore ? strdup(s->job->restore->was->command) :
 					    rundir_quote(s->job->opt->command);
 	s->sigfd = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -1173,6 +1186,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		do {
 			comms_start(&s.comms, &s.info, job->opt->collective_ms);
 			job->comms = &s.comms;
+			strays_start(&s.strays, job);
 			if (job->restore)
 				restore_ranks(&s);
 			else
@@ -1180,6 +1194,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 			passed_close();
 			begin_history(&s);
 			loop(&s);
+			strays_stop(&s.strays);
 			history_flush(&s.history, &s.info);
 		} while (again(&s));
 	} else {

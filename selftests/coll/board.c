@@ -52,6 +52,7 @@ struct heard {
 	struct board *b;
 	uint32_t seat, member, code;
 	unsigned int joined, started, cancelled, broken, ended, failed, released;
+	uint32_t reason;		/* of the last failure */
 	uint64_t order[64];		/* of what is to be done */
 	unsigned int orders;
 	uint64_t *orders_started, *orders_cancelled;	/* all of them; NULL: not noted */
@@ -87,6 +88,8 @@ static void hear(void *ctx, const struct step_action *a)
 	case STEP_ENDED:
 		h->ended++;
 		h->failed += !!a->code;
+		if (a->code)
+			h->reason = a->failure.reason;
 		break;
 	case STEP_RELEASE:
 		h->released++;
@@ -151,6 +154,20 @@ TEST_F(board, a_file_that_is_none_is_refused)
 	EXPECT_EQ(board_open(fd, &b), -EPROTO);
 	EXPECT_EQ(board_open(null, &b), -EPROTO);
 	EXPECT_EQ(board_open(-1, &b), -EBADF);
+	/* The magic number, the version, the size, and where the step's state is. */
+	for (int i = 0; i < 4; i++) {
+		static const off_t at[] = { 0, 4, 8, 48 };
+		uint32_t was, other;
+
+		ASSERT_EQ(pread(self->fd, &was, sizeof(was), at[i]), sizeof(was));
+		other = was + 1;
+		ASSERT_EQ(pwrite(self->fd, &other, sizeof(other), at[i]), sizeof(other));
+		EXPECT_EQ(board_open(self->fd, &b), -EPROTO)
+			TH_LOG("%u instead of %u at %d", other, was, (int)at[i]);
+		ASSERT_EQ(pwrite(self->fd, &was, sizeof(was), at[i]), sizeof(was));
+	}
+	ASSERT_EQ(board_open(self->fd, &b), 0);
+	board_close(b);
 	close(fd);
 	close(null);
 }
@@ -235,6 +252,13 @@ TEST_F(board, a_seat_has_one_owner)
 	EXPECT_EQ(board_enter(self->b, 5, address, BOARD_ADDRESS_MAX), 0);
 	board_die(self->b, BOARD_SEATS);
 	board_die(self->b, 999);	/* nobody's */
+	/* One that has left, and has not been reaped. */
+	EXPECT_EQ(board_step(self->b, 5, &(struct step_event){ .kind = STEP_EXIT, .proxy = 5 }, hear,
+			     &(struct heard){ .b = self->b, .seat = 5 }), 0);
+	EXPECT_EQ(board_enter(self->b, 5, address, 3), -EBUSY);
+	EXPECT_EQ(board_address(self->b, 5, to), BOARD_ADDRESS_MAX);
+	board_die(self->b, 5);
+	EXPECT_EQ(board_enter(self->b, 5, address, 3), 0);
 }
 
 static void two_seats(struct heard h[2], struct board *b)
@@ -270,6 +294,83 @@ TEST_F(board, actions_for_others_are_mailed)
 	EXPECT_EQ(h[0].ended, 1);
 	EXPECT_EQ(work(&h[1]), 0);
 	EXPECT_EQ(h[1].ended, 1);
+	/* Both learn why an operation has failed. */
+	EXPECT_EQ(post(&h[0], 3, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(post(&h[1], 4, STEP_ALLREDUCE, 0, TREE_F64), 0);
+	EXPECT_EQ(work(&h[0]), 0);
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(h[i].failed, 1);
+		EXPECT_EQ(h[i].reason, STEP_DIFFERENT_TYPE);
+	}
+}
+
+/* What it has sent into a buffer is still to be received. */
+TEST_F(board, who_leaves_is_released_when_nothing_needs_it)
+{
+	struct heard h[2];
+
+	two_seats(h, self->b);
+	EXPECT_EQ(post_of(&h[1], 1, STEP_SEND, 0, 8), 0);
+	EXPECT_EQ(board_step(self->b, 1, &(struct step_event){ .kind = STEP_EXIT, .proxy = 1 }, hear, &h[1]), 0);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(h[1].released, 0);
+	EXPECT_EQ(post_of(&h[0], 2, STEP_RECV, 1, 8), 0);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(h[1].started, 1);
+	EXPECT_EQ(work(&h[0]), 0);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(h[1].released, 1);
+	EXPECT_EQ(h[0].released, 0);
+}
+
+/* Of far seats, too: each sleep ends with one wake, and who is awake gets none. */
+TEST_F(board, a_seat_that_sleeps_is_woken_once)
+{
+	const uint32_t seat[3] = { 0, 70, BOARD_SEATS - 1 };
+	struct heard h[3];
+	uint32_t word[3], seen = 0;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		h[i] = (struct heard){ .b = self->b, .seat = seat[i] };
+		ASSERT_EQ(board_enter(self->b, seat[i], "", 0), 0);
+		ASSERT_GE(join(&h[i], 9, 3, i), 0);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		ASSERT_EQ(work(&h[i]), 0);
+	for (uint64_t round = 1; round <= 3; round++) {
+		for (uint32_t i = 0; i < 3; i++) {
+			word[i] = *board_word(self->b, seat[i]);
+			board_sleeps(self->b, seat[i], i == round % 3 || round == 3);
+		}
+		for (uint32_t i = 0; i < 3; i++)
+			ASSERT_EQ(post(&h[i], round, STEP_ALLREDUCE, 0, TREE_F32), 0);
+		/* A second mail finds nobody who sleeps. */
+		for (uint32_t i = 0; i < 3; i++)
+			ASSERT_EQ(post(&h[i], 10 + round, STEP_ALLREDUCE, 0, TREE_F32), 0);
+		/* Seat 2 has posted last. */
+		for (uint32_t i = 0; i < 2; i++) {
+			EXPECT_EQ(*board_word(self->b, seat[i]) - word[i], i == round % 3 || round == 3)
+				TH_LOG("seat %u in round %llu", seat[i], (unsigned long long)round);
+		}
+		EXPECT_EQ(*board_word(self->b, seat[2]), word[2]);
+		for (uint32_t n = 0; n < 9; n++) {
+			board_sleeps(self->b, seat[n % 3], false);
+			ASSERT_EQ(work(&h[n % 3]), 0);
+		}
+	}
+	EXPECT_EQ(h[0].ended + h[1].ended + h[2].ended, 18);
+	/* A wait ends with the wake that came before it, and says up to which one it has seen. */
+	board_await(self->b, seat[0], &seen);
+	EXPECT_EQ(seen, *board_word(self->b, seat[0]));
+	/* A new owner does not sleep because the former one did. */
+	board_sleeps(self->b, seat[1], true);
+	board_die(self->b, seat[1]);
+	word[1] = *board_word(self->b, seat[1]);
+	ASSERT_EQ(board_enter(self->b, seat[1], "", 0), 0);
+	ASSERT_GE(join(&h[1], 10, 2, 0), 0);
+	ASSERT_GE(join(&h[0], 10, 2, 1), 0);
+	EXPECT_TRUE(board_mailed(self->b, seat[1]));
+	EXPECT_EQ(*board_word(self->b, seat[1]), word[1]);
 }
 
 struct seen {
@@ -352,18 +453,76 @@ TEST_F(board, a_death_within_a_step_breaks_it)
 	board_die(self->b, 0);
 }
 
-/* A seat whose owner reads no mail, for thousands of operations that fail. */
+static void die(void *ctx, uint32_t member, uint64_t cookie, bool begun)
+{
+	(void)ctx, (void)member, (void)cookie, (void)begun;
+	raise(SIGKILL);
+}
+
+/* Who only reads has changed nothing when it dies. */
+TEST_F(board, a_death_while_it_is_read_breaks_nothing)
+{
+	struct heard h[2];
+	int status;
+	pid_t pid;
+
+	two_seats(h, self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	pid = fork();
+	if (!pid) {
+		board_records(self->b, 0, die, NULL);
+		_exit(0);
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	ASSERT_TRUE(WIFSIGNALED(status));
+	EXPECT_EQ(post(&h[1], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(work(&h[0]), 0);
+	EXPECT_EQ(work(&h[1]), 0);
+	EXPECT_EQ(h[0].ended + h[1].ended, 2);
+}
+
+/* What is shut is said to be so; others use it. */
+TEST_F(board, a_board_that_is_shut_says_so)
+{
+	struct heard h[2];
+	struct board *b;
+	bool all;
+
+	two_seats(h, self->b);
+	ASSERT_EQ(board_open(self->fd, &b), 0);
+	board_shut(self->b);
+	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), -ESHUTDOWN);
+	EXPECT_EQ(board_enter(self->b, 7, "", 0), -ESHUTDOWN);
+	EXPECT_EQ(board_cut(self->b, 0, 5, (const uint64_t[BOARD_SEATS / 64]){ 3 }, &all), -ESHUTDOWN);
+	EXPECT_FALSE(board_mailed(self->b, 0));
+	h[1].b = b;
+	EXPECT_EQ(post(&h[1], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	board_close(b);
+}
+
+/*
+ * A seat whose owner reads no mail, for thousands of operations that fail. It gets two mails for each; the board is
+ * broken by the first that has no room, and by none before.
+ */
 TEST_F(board, a_full_mailbox_breaks_it)
 {
 	struct heard h[2];
-	int rc = 0;
+	int rc = 0, i;
 
 	two_seats(h, self->b);
-	for (int i = 0; i < 5000; i++)
+	for (i = 0; i < 5000; i++)
 		ASSERT_EQ(post(&h[1], i, STEP_RECV, 0, TREE_F32), 0);
-	for (int i = 0; i < 5000 && !rc; i++)
+	for (i = 0; i < (int)BOARD_MAILS / 2; i++)
+		ASSERT_EQ(post(&h[0], i, STEP_SEND, 1, TREE_F64), 0);
+	ASSERT_EQ(board_mail(self->b, 1, hear, &h[1]), 0);
+	EXPECT_EQ(h[1].failed, BOARD_MAILS / 2);
+	/* One mail of another kind: the last one of these is one too many. */
+	ASSERT_GE(join(&h[1], 10, 2, 1), 0);
+	ASSERT_GE(join(&(struct heard){ .b = self->b, .seat = 0 }, 10, 2, 0), 0);
+	for (i = 0; i < 5000 && !rc; i++)
 		rc = post(&h[0], i, STEP_SEND, 1, TREE_F64);
 	EXPECT_EQ(rc, -ENOTRECOVERABLE);
+	EXPECT_EQ(i, BOARD_MAILS / 2 + 1);
 	EXPECT_EQ(board_mail(self->b, 1, hear, &h[1]), -ENOTRECOVERABLE);
 }
 
@@ -461,6 +620,29 @@ TEST_F(board, a_cut_needs_all_seats_at_one_event)
 	EXPECT_EQ(board_cut(self->b, 1, 7, both, &all), -ESTALE);
 }
 
+/* A seat that knew of all, and whose proxy has ended since, as one does that has been saved, has begun nothing. */
+TEST_F(board, the_end_of_one_that_knew_is_no_event_of_its_own)
+{
+	static const uint64_t three[BOARD_SEATS / 64] = { 7 };
+	struct heard h[2];
+	bool all;
+
+	two_seats(h, self->b);
+	ASSERT_EQ(board_enter(self->b, 2, "", 0), 0);
+	EXPECT_EQ(board_cut(self->b, 0, 5, three, &all), 0);
+	EXPECT_EQ(board_cut(self->b, 1, 5, three, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 2, 5, three, &all), 0);
+	EXPECT_TRUE(all);
+	board_die(self->b, 2);
+	EXPECT_EQ(board_cut(self->b, 0, 5, three, &all), 0);
+	EXPECT_FALSE(all);
+	EXPECT_EQ(board_cut(self->b, 1, 5, three, &all), 0);
+	EXPECT_TRUE(all);
+	EXPECT_EQ(board_cut(self->b, 0, 5, three, &all), 0);
+	EXPECT_TRUE(all);
+}
+
 TEST_F(board, a_seat_with_mail_is_not_quiet)
 {
 	struct heard h[2];
@@ -517,6 +699,10 @@ TEST_F(board, a_seat_that_has_ended_counts_for_the_cut)
 	board_die(self->b, BOARD_SEATS - 1);
 	EXPECT_EQ(board_cut(self->b, 0, 7, far, &all), 0);
 	EXPECT_TRUE(all);
+	/* Nor has one that takes it unannounced. */
+	ASSERT_EQ(board_enter(self->b, BOARD_SEATS - 1, "", 0), 0);
+	EXPECT_EQ(board_cut(self->b, 0, 8, far, &all), 0);
+	EXPECT_FALSE(all);
 }
 
 struct kept {
@@ -589,6 +775,42 @@ TEST_F(board, a_seat_that_does_not_return_fails_the_others)
 	board_die(b, 1);
 	EXPECT_EQ(work(&one), 0);
 	EXPECT_EQ(one.failed, 1);
+	free(k.p);
+	board_close(b);
+	close(fd);
+}
+
+/* Of two that do not return the second one waits for the first in more records than a mailbox has room for. */
+TEST_F(board, those_that_do_not_return_get_no_mail)
+{
+	struct seen seen = { 0 };
+	const struct step_looker looker = { see_comm, see_op, &seen };
+	struct heard h[3], one;
+	struct kept k = { 0 };
+	struct board *b;
+	int fd = board_create();
+
+	ASSERT_EQ(board_open(fd, &b), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		h[i] = (struct heard){ .b = self->b, .seat = i };
+		ASSERT_EQ(board_enter(self->b, i, "", 0), 0);
+		ASSERT_GE(join(&h[i], 9, 3, i), 0);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		ASSERT_EQ(work(&h[i]), 0);
+	for (uint32_t i = 0; i < BOARD_MAILS; i++)
+		ASSERT_EQ(post(&h[1], i, STEP_RECV, 0, TREE_F32), 0);
+	ASSERT_EQ(save(self->b, &k), 0);
+	ASSERT_EQ(board_load(b, k.p, k.len, NULL), 0);
+	ASSERT_EQ(board_return(b, 2, "", 0), 0);
+	board_returned(b);
+	one = (struct heard){ .b = b, .seat = 2, .member = h[2].member };
+	EXPECT_EQ(work(&one), 0);
+	EXPECT_EQ(one.broken, 1);
+	EXPECT_EQ(board_look(b, &looker), 0);
+	EXPECT_FALSE(board_lives(b, 0));
+	EXPECT_FALSE(board_lives(b, 1));
+	EXPECT_TRUE(board_lives(b, 2));
 	free(k.p);
 	board_close(b);
 	close(fd);
@@ -800,19 +1022,18 @@ TEST_F(board, a_seats_new_owner_has_no_mail_of_the_former_one)
 	struct heard h[2], new = { .b = self->b, .seat = 0 };
 
 	two_seats(h, self->b);
+	/* Both kinds, unread: what is to be started, and in the mailbox an end. */
 	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
 	EXPECT_EQ(post(&h[1], 2, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	EXPECT_EQ(post(&h[0], 3, STEP_RECV, 1, TREE_F32), 0);
+	EXPECT_EQ(post(&h[1], 4, STEP_SEND, 0, TREE_F64), 0);
+	EXPECT_EQ(h[1].failed, 1);
 	EXPECT_TRUE(board_mailed(self->b, 0));
-	EXPECT_EQ(post_of(&h[1], 3, STEP_SEND, 0, 4 << 20), 0);
-	EXPECT_EQ(post_of(&h[0], 4, STEP_RECV, 1, 4 << 20), 0);
-	/* Both kinds: in the mailbox, and to be looked for. */
-	board_die(self->b, 1);
-	EXPECT_EQ(work(&h[0]), 0);
 	board_die(self->b, 0);
 	EXPECT_EQ(board_enter(self->b, 0, "new", 3), 0);
 	EXPECT_FALSE(board_mailed(self->b, 0));
-	EXPECT_EQ(work(&new), 0);
-	EXPECT_EQ(new.joined + new.started + new.ended + new.failed, 0);
+	EXPECT_EQ(board_mail(self->b, 0, hear, &new), 0);
+	EXPECT_EQ(new.joined + new.started + new.cancelled + new.ended + new.failed, 0);
 }
 
 /* Two communicators with members of their own, two operations in the log. */
@@ -1050,6 +1271,44 @@ static void post_and_die(int fd)
 	_exit(0);
 }
 
+/* Between its wake of a seat and its note of that, the seat may have got up and gone to sleep again. */
+TEST_F(board, a_wake_that_comes_late_leaves_the_next_sleep)
+{
+	struct heard h = { .b = self->b, .seat = 0 };
+	const uint32_t *word = board_word(self->b, 0);
+	uint32_t before;
+	int status;
+	pid_t pid;
+
+	ASSERT_EQ(board_enter(self->b, 0, "", 0), 0);
+	ASSERT_GE(join(&h, 9, 2, 0), 0);
+	pid = fork();
+	if (!pid)
+		post_and_die(self->fd);
+	ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+	ASSERT_EQ(work(&h), 0);
+	ASSERT_EQ(post(&h, 1, STEP_ALLREDUCE, 0, TREE_F32), 0);
+	board_sleeps(self->b, 0, true);
+	before = *word;
+	kill(pid, SIGCONT);
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		SKIP(return, "this process may trace no child");
+	while (*word == before) {
+		ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL);
+		ASSERT_EQ(waitpid(pid, &status, 0), pid);
+		ASSERT_TRUE(WIFSTOPPED(status));
+	}
+	board_sleeps(self->b, 0, false);
+	board_sleeps(self->b, 0, true);
+	ptrace(PTRACE_CONT, pid, NULL, NULL);
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(*word, before + 1);
+	board_die(self->b, 1);
+	EXPECT_EQ(*word, before + 2);
+}
+
 static void *await_wake(void *arg)
 {
 	struct heard *h = arg;
@@ -1118,6 +1377,40 @@ TEST_F(board, a_kill_at_any_instruction_of_a_post_is_heard_of)
 	EXPECT_GT(broken, 10);
 	EXPECT_GT(whole, 2);
 	printf("# of %d kills %d broke the board\n", broken + whole - 1, broken);
+}
+
+static void shut_and_die(int fd)
+{
+	struct heard h = { .seat = 1 };
+
+	if (board_open(fd, &h.b) || board_enter(h.b, 1, "", 0))
+		_exit(2);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		_exit(77);
+	raise(SIGSTOP);
+	board_shut(h.b);
+	_exit(0);
+}
+
+/* It changes nothing, and those who had the lock before it have changed nothing either. */
+TEST_F(board, a_kill_at_any_instruction_of_a_shut_breaks_nothing)
+{
+	int status = SIGKILL;
+
+	for (int steps = 1; WIFSIGNALED(status); steps++) {
+		pid_t pid;
+
+		ASSERT_LT(steps, 5000);
+		pid = fork();
+		if (!pid)
+			shut_and_die(self->fd);
+		status = step_and_kill(pid, steps);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+			SKIP(return, "this process may trace no child");
+		board_die(self->b, 1);
+		ASSERT_EQ(board_look(self->b, &(struct step_looker){ 0 }), 0) TH_LOG("after %d instructions", steps);
+	}
+	EXPECT_EQ(status, 0);
 }
 
 #ifndef KILLS

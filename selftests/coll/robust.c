@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -155,8 +156,124 @@ TEST_F(robust, who_waits_is_woken)
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	EXPECT_EQ(status, 0);
 	EXPECT_EQ(self->all->wrong, 0);
+	/* Nobody waits any more, and whoever gives it back knows that. */
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(robust_take(&self->all->lock), 0);
+		robust_give(&self->all->lock);
+	}
+	EXPECT_EQ(self->all->lock.waits, 0);
 	/* Without a wake each would sleep for ten milliseconds. */
 	EXPECT_LT(self->all->b, HANDOVERS / 2);
+}
+
+/* The state of a process's only thread: S while it sleeps. */
+static char state_of(pid_t pid)
+{
+	char path[64], line[512] = "", *name;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "r");
+	if (f && !fgets(line, sizeof(line), f))
+		*line = 0;
+	if (f)
+		fclose(f);
+	name = strrchr(line, ')');
+	return name && name[1] ? name[2] : 0;
+}
+
+/* One give wakes one of two who sleep. That one leaves a mark, so that its own give wakes the other. */
+TEST_F(robust, who_is_woken_answers_for_the_others)
+{
+	pid_t pid[2];
+	int status;
+
+	ASSERT_EQ(robust_take(&self->all->lock), 0);
+	for (int i = 0; i < 2; i++) {
+		pid[i] = child();
+		if (!pid[i]) {
+			if (robust_take(&self->all->lock))
+				_exit(1);
+			self->all->inside += self->all->lock.waits;
+			robust_give(&self->all->lock);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < 2; i++)
+		while (!self->all->lock.waits || state_of(pid[i]) != 'S')
+			usleep(1000);
+	robust_give(&self->all->lock);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(waitpid(pid[i], &status, 0), pid[i]);
+		EXPECT_EQ(status, 0);
+	}
+	EXPECT_EQ(self->all->inside, 2);
+}
+
+static void take_and_give_once(struct common *all)
+{
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		_exit(77);
+	robust_init();
+	raise(SIGSTOP);
+	robust_take(&all->lock);
+	robust_give(&all->lock);
+	all->inside = 1;
+	_exit(0);
+}
+
+/* Whether a traced child calls the kernel for a wake before it says that it is through. */
+static bool wakes(pid_t pid, struct common *all, int *status)
+{
+	bool calls = false;
+
+	while (!all->inside) {
+		if (ptrace(PTRACE_SYSCALL, pid, NULL, NULL) || waitpid(pid, status, 0) != pid || !WIFSTOPPED(*status))
+			return calls;
+		calls |= !all->inside;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, status, 0);
+	return calls;
+}
+
+/*
+ * A mark that is left at any instruction while another one has the lock leads to a wake: the holder looks once more when
+ * it has given it back.
+ */
+TEST_F(robust, a_mark_at_any_instruction_leads_to_a_wake)
+{
+	int steps, status, held = 0, through = 0;
+
+	for (steps = 1; !through; steps++) {
+		bool has;
+		pid_t pid;
+
+		ASSERT_LT(steps, 3000);
+		memset(self->all, 0, sizeof(*self->all));
+		pid = child();
+		if (!pid)
+			take_and_give_once(self->all);
+		for (int i = 0; i <= steps; i++) {
+			ASSERT_EQ(waitpid(pid, &status, 0), pid);
+			if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+				SKIP(return, "this process may trace no child");
+			if (!WIFSTOPPED(status))
+				break;
+			if (i < steps)
+				ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL);
+		}
+		ASSERT_TRUE(WIFSTOPPED(status));
+		through = self->all->inside;
+		has = self->all->lock.word & FUTEX_TID_MASK;
+		held += has;
+		self->all->lock.waits = 1;
+		if (has)
+			EXPECT_TRUE(wakes(pid, self->all, &status)) TH_LOG("after %d instructions", steps);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	EXPECT_GT(held, 5);
 }
 
 /* ------------------------------------------------------------------------------ who dies with it */

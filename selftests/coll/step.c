@@ -600,6 +600,78 @@ TEST_F(state, a_small_send_without_room_waits)
 	EXPECT_EQ(nsaid, 0);
 }
 
+/*
+ * A rank that leaves takes back the large sends that nobody has received, and not the small ones between them: the
+ * receiver gets those, in the order in which they were sent.
+ */
+TEST(a_rank_that_leaves_takes_its_large_sends_from_among_small_ones)
+{
+	static const struct step_limits limits = { 2, 2, 1, 2, 16, 32, 32 };
+	static const char sends[] = "slLsLslL"; /* s: small; large otherwise */
+	const struct step_call small = { STEP_SEND, TREE_F32, 0, 0, 1, 8 };
+	struct step_call big = { STEP_SEND, TREE_F32, 0, 0, 1, STEP_BUFFERED }, get = { STEP_RECV, TREE_F32, 0, 0, 0, 8 };
+	struct step *s = step_init(malloc(step_size(&limits)), &limits);
+	struct step_limits used;
+
+	for (uint32_t r = 0; r < 2; r++)
+		ASSERT_EQ(enter(s, r, r), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		ASSERT_EQ(join(s, r, 1, 2, r), (int)r);
+	for (uint32_t i = 0; sends[i]; i++)
+		ASSERT_EQ(post(s, 0, i, sends[i] == 's' ? &small : &big, 1), 0);
+	ASSERT_EQ(on(s, STEP_LEAVE, 0), 0);
+	EXPECT_EQ(count(STEP_ENDED), 5);
+	for (uint32_t i = 0, order = 0; sends[i]; i++) {
+		if (sends[i] != 's')
+			continue;
+		ASSERT_EQ(post(s, 1, 100 + i, &get, 1), 0);
+		ASSERT_EQ(count(STEP_WAKE), 2);
+		for (uint32_t d = 0; d < 2; d++) {
+			ASSERT_EQ(on(s, STEP_NEXT, d), 1);
+			EXPECT_EQ(last(STEP_START)->cookie, d ? 100 + i : i);
+		}
+		order++;
+		for (uint32_t d = 0; d < 2; d++)
+			EXPECT_EQ(done(s, d, order, 0), 0);
+	}
+	/* There is no further one. */
+	ASSERT_EQ(post(s, 1, 200, &get, 1), 0);
+	EXPECT_EQ(count(STEP_WAKE), 0);
+	EXPECT_EQ(last(STEP_ENDED)->code, STEP_REMOTE);
+	step_used(s, &used);
+	EXPECT_EQ(used.ops + used.parts + used.records, 0);
+	free(s);
+}
+
+/* Sends to many ranks, two to each, which lie in few lists: each is found, whichever has gone before. */
+TEST(sends_to_many_ranks_are_told_apart)
+{
+	enum { MANY = 400 };
+	static const struct step_limits limits = { MANY, MANY, 1, MANY, 2 * MANY, 4 * MANY, 4 * MANY };
+	const struct step_call get = { STEP_RECV, TREE_F32, 0, 0, 0, 8 };
+	struct step_call send = { STEP_SEND, TREE_F32, 0, 0, 0, 8 };
+	struct step *s = step_init(malloc(step_size(&limits)), &limits);
+
+	for (uint32_t r = 0; r < MANY; r++)
+		ASSERT_EQ(enter(s, r, r), 0);
+	for (uint32_t r = 0; r < MANY; r++)
+		ASSERT_EQ(join(s, r, 1, MANY, r), (int)r);
+	for (uint32_t i = 0; i < 2; i++)
+		for (uint32_t r = 1; r < MANY; r++) {
+			send.peer = r;
+			ASSERT_EQ(post(s, 0, 2 * r + i, &send, 1), 0);
+		}
+	/* The last one first. */
+	for (uint32_t i = 0, order = 0; i < 2; i++)
+		for (uint32_t r = MANY - 1; r; r--) {
+			ASSERT_EQ(post(s, r, 1000 + r, &get, 1), 0);
+			ASSERT_EQ(last(STEP_WAKE)->order, ++order) TH_LOG("rank %u", r);
+			ASSERT_EQ(on(s, STEP_NEXT, 0), 1);
+			EXPECT_EQ(last(STEP_START)->cookie, 2 * r + i);
+		}
+	free(s);
+}
+
 /* ---- what is looked at ---- */
 
 #define AHEAD 4000u

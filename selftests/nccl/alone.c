@@ -26,6 +26,8 @@ static void queries(void)
 	IS(ncclGetVersion(NULL), ncclInvalidArgument);
 	OK(ncclGetVersion(&v));
 	IS(v >= 22200, 1);
+	IS(ncclCommUserRank(comm, NULL), ncclInvalidArgument);
+	IS(ncclCommCuDevice(comm, NULL), ncclInvalidArgument);
 	OK(strcmp(ncclGetErrorString(ncclSuccess), "no error"));
 	OK(strcmp(ncclGetErrorString(77), "unknown result code"));
 	IS(ncclCommCount(NULL, &v), ncclInvalidArgument);
@@ -55,11 +57,31 @@ static void creation(void)
 	IS(ncclCommInitRank(&c, 1, id, 1), ncclInvalidArgument);
 	says("rank 1 of 1");
 	IS(ncclCommInitRank(&c, 1, id, -1), ncclInvalidArgument);
+	says("rank -1 of 1");
+	IS(ncclCommInitRankScalable(&c, 1, 0, 2, &id, NULL), ncclInvalidArgument);
+	says("2 ids for 1 ranks");
 	IS(ncclCommInitRankScalable(&c, 1, 0, 0, &id, NULL), ncclInvalidArgument);
 	IS(ncclCommInitRankScalable(&c, 1, 0, 1, NULL, NULL), ncclInvalidArgument);
+	/* devices that there are, each once */
+	IS(ncclCommInitAll(&c, -1, NULL), ncclInvalidArgument);
+	IS(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument);
+	IS(ncclCommInitAll(&c, 1, (int[]){ 99 }), ncclUnhandledCudaError);
+	IS(ncclCommInitAll(&c, 1, (int[]){ -1 }), ncclUnhandledCudaError);
+	IS(ncclCommInitAll(&c, 2, (int[]){ 0, 0 }), ncclInvalidUsage);
+	says("Duplicate GPU");
+	/* an address that is an id, as far as there is room */
+	setenv("NCCL_COMM_ID", "a name of more than a hundred characters, which no unique id has room for, as it is shorter "
+	       "than that by some of them", 1);
+	IS(ncclGetUniqueId(&other), ncclInvalidArgument);
+	says("too long");
+	unsetenv("NCCL_COMM_ID");
 	/* an id is of one communicator alone */
 	OK(ncclCommInitRank(&c, 1, id, 0));
+	OK(ncclCommFinalize(c));
+	IS(ncclCommFinalize(c), ncclInvalidArgument);
+	says("finalized");
 	OK(ncclCommDestroy(c));
+	IS(ncclCommAbort(c), ncclInvalidArgument);
 	IS(ncclCommDestroy(c), ncclInvalidArgument);
 	OK(ncclCommDestroy(NULL));
 	OK(ncclCommAbort(NULL));
@@ -122,7 +144,26 @@ static void configs(void)
 	c.minCTAs = 4;
 	c.maxCTAs = 2;
 	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("minCTAs is 4, maxCTAs 2");
+	c.minCTAs = NCCL_CONFIG_UNDEF_INT;
+	c.maxCTAs = 0;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("maxCTAs is 0");
+	c.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+	c.cgaClusterSize = -1;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("cgaClusterSize is -1");
+	c.cgaClusterSize = 0;
+	c.splitShare = 2;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("splitShare is 2");
+	c.splitShare = NCCL_CONFIG_UNDEF_INT;
+	c.size = 8;
+	IS(ncclCommInitRankConfig(&made, 1, id, 0, &c), ncclInvalidArgument);
+	says("INITIALIZER");
 	/* what lies behind the size of an older struct is not read */
+	c.minCTAs = 4;
+	c.maxCTAs = 2;
 	c.size = offsetof(ncclConfig_t, cgaClusterSize);
 	OK(ncclCommInitRankConfig(&made, 1, id, 0, &c));
 	OK(ncclCommDestroy(made));
@@ -131,6 +172,25 @@ static void configs(void)
 	OK(ncclGetUniqueId(&id));
 	OK(ncclCommInitRankConfig(&made, 1, id, 0, &newer.c));
 	OK(ncclCommDestroy(made));
+	/* the environment counts more than the program */
+	setenv("NCCL_COMM_BLOCKING", "0", 1);
+	OK(ncclGetUniqueId(&id));
+	c = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+	c.blocking = 1;
+	{
+		ncclResult_t rc = ncclCommInitRankConfig(&made, 1, id, 0, &c);
+
+		IS(rc == ncclSuccess || rc == ncclInProgress, 1);
+		while (rc == ncclInProgress)
+			OK(ncclCommGetAsyncError(made, &rc));
+		OK(rc);
+		rc = ncclCommFinalize(made);
+		while (rc == ncclInProgress)
+			OK(ncclCommGetAsyncError(made, &rc));
+		OK(rc);
+	}
+	OK(ncclCommDestroy(made));
+	unsetenv("NCCL_COMM_BLOCKING");
 }
 
 static void arguments(void)
@@ -145,9 +205,16 @@ static void arguments(void)
 	IS(ncclAllReduce(NULL, q, 1, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
 	says("sendbuff");
 	IS(ncclAllReduce(p, NULL, 1, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	says("recvbuff");
 	IS(ncclAllReduce(p, q, SIZE_MAX / 2, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	says("too large");
+	/* in bytes it wraps, to something small */
+	IS(ncclAllReduce(p, q, (1ull << 62) + 1, ncclFloat, ncclSum, comm, 0), ncclInvalidArgument);
+	says("too large");
 	IS(ncclReduce(p, q, 1, ncclFloat, ncclSum, 1, comm, 0), ncclInvalidArgument);
-	says("root is 1");
+	says("root is 1 in");
+	IS(ncclReduce(p, q, 1, ncclFloat, ncclSum, 2, comm, 0), ncclInvalidArgument);
+	says("root is 2");
 	IS(ncclBroadcast(p, q, 1, ncclFloat, -1, comm, 0), ncclInvalidArgument);
 	IS(ncclSend(p, 1, ncclFloat, 1, comm, 0), ncclInvalidArgument);
 	says("peer is 1");
@@ -156,6 +223,8 @@ static void arguments(void)
 	/* nothing to do */
 	OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, comm, 0));
 	OK(ncclSend(NULL, 0, ncclFloat, 0, comm, 0));
+	/* a bad call of nothing is one, too */
+	IS(ncclAllReduce(NULL, NULL, 0, (ncclDataType_t)TYPES, ncclSum, comm, 0), ncclInvalidArgument);
 	OK(cudaDeviceSynchronize());
 }
 
@@ -184,13 +253,37 @@ static void groups(void)
 	OK(ncclGroupStart());
 	OK(ncclSend(p, 1, ncclFloat, 0, comm, 0));
 	IS(ncclGroupEnd(), ncclInvalidUsage);
+	says("1 times in a group, and receives 0");
+	/* of groups in groups the outermost one's end sends */
+	OK(cudaMemset(p + 512, 0, 4));
+	OK(ncclGroupStart());
+	OK(ncclGroupStart());
+	OK(ncclAllReduce(p, p + 512, 1, ncclFloat, ncclSum, comm, 0));
+	OK(ncclGroupEnd());
+	EXPECT(p + 512, ncclFloat, 1, 0, zeros, NULL);
+	OK(ncclGroupEnd());
+	EXPECT(p + 512, ncclFloat, 1, 0, ones, NULL);
 	OK(cudaMemset(p + 512, 0, 4));
 	OK(ncclGroupStart());
 	OK(ncclRecv(p + 512, 1, ncclFloat, 0, comm, 0));
 	OK(ncclSend(p, 1, ncclFloat, 0, comm, 0));
 	OK(ncclGroupEnd());
 	EXPECT(p + 512, ncclFloat, 1, 0, ones, NULL);
+	/* many calls, the last of which is the one that counts */
+	OK(ncclGroupStart());
+	for (int i = 0; i < 100; i++) {
+		OK(ncclRecv(p + 512 + i, 1, ncclFloat, 0, comm, 0));
+		OK(ncclSend(p + i, 1, ncclFloat, 0, comm, 0));
+	}
+	OK(ncclGroupEnd());
+	EXPECT(p + 512, ncclFloat, 100, 0, ones, NULL);
 	/* a simulation does nothing, and knows no time */
+	info.magic++;
+	IS(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+	info.magic--;
+	info.size--;
+	IS(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+	info.size++;
 	OK(cudaMemset(p + 512, 0, 4));
 	OK(ncclGroupStart());
 	OK(ncclAllReduce(p, p + 512, 1, ncclFloat, ncclSum, comm, 0));
@@ -209,6 +302,29 @@ static void groups(void)
 		IS(ncclSend(p, 1, ncclFloat, 7, comm, 0), ncclInvalidArgument);
 		IS(ncclGroupEnd(), ncclInvalidArgument);
 		IS(!made, 1);
+		/* nor does the one after it fail */
+		OK(ncclGroupStart());
+		OK(ncclCommInitRank(&made, 1, id, 0));
+		OK(ncclGroupEnd());
+		OK(ncclCommDestroy(made));
+	}
+	/* streams of which one is captured */
+	{
+		cudaStream_t st, other;
+		cudaGraph_t graph;
+
+		OK(cudaStreamCreateWithFlags(&st, cudaStreamNonBlocking));
+		OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+		OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
+		OK(ncclGroupStart());
+		OK(ncclAllReduce(p, p, 1, ncclFloat, ncclMax, comm, other));
+		OK(ncclAllReduce(p, p, 1, ncclFloat, ncclMax, comm, st));
+		IS(ncclGroupEnd(), ncclInvalidUsage);
+		says("others are not");
+		OK(cudaStreamEndCapture(st, &graph));
+		OK(cudaGraphDestroy(graph));
+		OK(cudaStreamDestroy(st));
+		OK(cudaStreamDestroy(other));
 	}
 	/* more calls than a record has */
 	OK(ncclGroupStart());
@@ -228,6 +344,9 @@ static void memory(void)
 	OK(ncclCommRegister(comm, m, 1 << 20, &h));
 	OK(ncclAllReduce(m, m, 1 << 18, ncclFloat, ncclSum, comm, 0));
 	OK(ncclCommDeregister(comm, h));
+	IS(ncclCommDeregister(comm, (void *)8), ncclInvalidArgument);
+	IS(ncclCommRegister(comm, NULL, 4, &h), ncclInvalidArgument);
+	IS(ncclCommRegister(comm, m, 4, NULL), ncclInvalidArgument);
 	OK(cudaDeviceSynchronize());
 	OK(ncclMemFree(m));
 	OK(ncclMemFree(NULL));
@@ -245,11 +364,37 @@ static void operators(void)
 	   ncclInvalidArgument);
 	IS(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)5, comm),
 	   ncclInvalidArgument);
+	IS(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)TYPES, ncclScalarHostImmediate, comm), ncclInvalidArgument);
+	IS(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)-1, ncclScalarHostImmediate, comm), ncclInvalidArgument);
 	IS(ncclRedOpDestroy(ncclSum, comm), ncclInvalidArgument);
+	says("built in");
+	IS(ncclRedOpDestroy((ncclRedOp_t)(ncclNumOps + 1000), comm), ncclInvalidArgument);
+	IS(ncclAllReduce(p, p, 1, ncclFloat, (ncclRedOp_t)(ncclNumOps + 1000), comm, 0), ncclInvalidArgument);
 	OK(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, comm));
 	IS(ncclAllReduce(p, p, 1, ncclDouble, op, comm, 0), ncclInvalidArgument);
+	says("of datatype 7, the call of 8");
 	OK(ncclRedOpDestroy(op, comm));
+	IS(ncclRedOpDestroy(op, comm), ncclInvalidArgument);
 	IS(ncclAllReduce(p, p, 1, ncclFloat, op, comm, 0), ncclInvalidArgument);
+	/* as many as one likes; those that are gone make room */
+	{
+		ncclRedOp_t many[10], again;
+
+		for (int i = 0; i < 10; i++) {
+			two = i;
+			OK(ncclRedOpCreatePreMulSum(&many[i], &two, ncclFloat, ncclScalarHostImmediate, comm));
+		}
+		OK(ncclRedOpDestroy(many[3], comm));
+		two = 1;
+		OK(ncclRedOpCreatePreMulSum(&again, &two, ncclFloat, ncclScalarHostImmediate, comm));
+		IS(again, many[3]);
+		OK(ncclAllReduce(p, p + 512, 1, ncclFloat, again, comm, 0));
+		EXPECT(p + 512, ncclFloat, 1, 0, ones, NULL);
+		OK(ncclAllReduce(p, p + 512, 1, ncclFloat, many[0], comm, 0));
+		EXPECT(p + 512, ncclFloat, 1, 0, zeros, NULL);
+		for (int i = 0; i < 10; i++)
+			OK(ncclRedOpDestroy(many[i], comm));
+	}
 }
 
 /* What is not supported says so by name. */

@@ -1,292 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * colls.c - collective operations through proxies: by hand, record by record
- *
- * Each rank is a proxy with a client of its own in this process, which therefore decides who posts when.
- * The test is the supervisor, too: it makes the board and tells it who is dead.
+ * colls.c - collective operations through proxies: what is parked, what works, what fails
  */
-#include "client.h"
-#include "stat.h"
-
-#include "board.h"
-#include "step.h"
-#include "tree.h"
-
-#define RANKS	4
-#define KiB	(1ull << 10)
-
-struct rank {
-	struct client c;
-	uint64_t dev, pin;		/* 8 MiB of device memory, 8 MiB of pinned arena */
-	uint64_t words;			/* free from here on, in the last 1 MiB of it */
-	uint64_t stream, other, event, ends;
-	struct sv_comm_word *word;
-	struct ring_ticket ticket;
-	int stat;			/* the proxy's figures */
-};
-
-FIXTURE(colls) {
-	struct rank r[RANKS];
-	struct board *board;
-	int fd, n;
-	uint64_t comm;
-};
-
-#define GUEST_OFF	(1ull << 42)	/* of other ranks' channels, from the first one's */
-#define GUEST_STEP	(1ull << 36)
-
-/* Connects as a process's next session: its pinned memory is in the first one's arena. */
-static int attach(struct rank *r, int i, const char *const *more)
-{
-	struct sv_connect con = { .magic = SV_CONNECT_MAGIC, .version = SV_PROTO_VERSION,
-				  .device = -1, .api = CUDA_VERSION, .others = i };
-	struct client *c = &r[i].c;
-	struct sv_connected reply;
-	int rc = client_spawn(c, more);
-
-	for (int k = 0; k < i; k++)
-		con.taken[k] = (struct sv_window){ r[k].c.shared->window, r[k].c.shared->window_len };
-	if (i)
-		con.channel = RING_VA_BASE + GUEST_OFF + i * GUEST_STEP;
-	if (!rc && send(c->sock, &con, sizeof(con), MSG_NOSIGNAL) != sizeof(con))
-		rc = -EPIPE;
-	if (!rc && i)
-		rc = ring_pass_fd(c->sock, ring_fd(r[0].c.ring));
-	if (!rc && recv(c->sock, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
-		rc = -EPIPE;
-	if (!rc && reply.status) {
-		fprintf(stderr, "# the proxy says: %s\n", reply.why);
-		rc = reply.status;
-	}
-	if (rc || (rc = client_attach(c)))
-		return rc;
-	c->arena = r[0].c.arena;
-	return 0;
-}
-
-static int start_rank(struct rank *all, int board, int i)
-{
-	struct rank *r = &all[i];
-	struct client *c = &r->c;
-	char fd[16], number[16];
-	char stat[64];
-	const char *more[] = { "--board", fd, "--seat", number, "--stat", stat, NULL };
-	int rc;
-
-	snprintf(fd, sizeof(fd), "%d", board);
-	snprintf(number, sizeof(number), "%d", i);
-	snprintf(stat, sizeof(stat), "/tmp/uproxy-colls-%d-%d", getpid(), i);
-	rc = attach(all, i, more);
-	r->stat = rc ? -1 : open(stat, O_RDONLY | O_CLOEXEC);
-	unlink(stat);
-	if (!rc)
-		rc = client_context(c);
-	if (rc)
-		return rc;
-	r->dev = c->window;
-	r->pin = arena_take(&all[0].c, 8 * MiB);
-	r->words = r->pin + 7 * MiB;
-	r->stream = new_handle(c, SV_T_CUstream);
-	r->other = new_handle(c, SV_T_CUstream);
-	r->event = new_handle(c, SV_T_CUevent);
-	rc = SEND(c, SV_OP_X_MAP, (struct sv_map){ r->dev, 8 * MiB }) ?:
-	     CALL(c, SV_OP_X_PIN, (struct sv_pin){ r->pin, 8 * MiB }) ?:
-	     SEND(c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
-			.ctx = c->ctx, .phStream = r->stream, .Flags = CU_STREAM_NON_BLOCKING }) ?:
-	     SEND(c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
-			.ctx = c->ctx, .phStream = r->other, .Flags = CU_STREAM_NON_BLOCKING }) ?:
-	     SEND(c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
-			.ctx = c->ctx, .phEvent = r->event });
-	return rc ?: ctx_sync(c);
-}
-
-/* The arena offset of a new communicator's word. */
-static uint64_t new_word(struct rank *r, struct sv_comm_word **word)
-{
-	uint64_t at = r->words;
-
-	r->words += sizeof(**word);
-	*word = (void *)(r->c.arena + at);
-	memset(*word, 0, sizeof(**word));
-	return at;
-}
-
-/* All ranks of n join; the code of each creation is the same, and returned. */
-static int new_comm(struct rank *r, int n, uint64_t comm, const char *id)
-{
-	int code = -1;
-
-	for (int i = 0; i < n; i++) {
-		struct sv_comm_new a = { .ctx = r[i].c.ctx, .comm = comm, .ranks = n, .rank = i };
-
-		a.word = new_word(&r[i], &r[i].word);
-		snprintf((char *)a.id, sizeof(a.id), "%s", id);
-		if (ring_request(r[i].c.ring, &r[i].ticket, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0))
-			return -1;
-	}
-	for (int i = 0; i < n; i++) {
-		struct sv_comm_result res;
-		int32_t status = -1;
-
-		int rc = ring_await(r[i].c.ring, &r[i].ticket, &status, &res, sizeof(res), NULL,
-				    20000000000);
-
-		if (rc || status) {
-			fprintf(stderr, "# rank %d: answer %d, status %d\n", i, rc, status);
-			return -1;
-		}
-		if (i && (int)res.code != code)
-			return -2;
-		code = res.code;
-	}
-	return code;
-}
-
-/* How proxies learn that a stream has come so far: notify.c. */
-FIXTURE_VARIANT(colls)
-{
-	const char *notify;
-};
-
-FIXTURE_VARIANT_ADD(colls, callbacks)
-{
-	.notify = "callbacks",
-};
-
-FIXTURE_VARIANT_ADD(colls, words)
-{
-	.notify = "words",
-};
-
-FIXTURE_SETUP(colls)
-{
-	setenv("SINGVGPU_NOTIFY", variant->notify, 1);
-	self->fd = board_create();
-	ASSERT_GE(self->fd, 0);
-	fcntl(self->fd, F_SETFD, 0);
-	ASSERT_EQ(board_open(self->fd, &self->board), 0);
-	self->n = RANKS;
-	for (int i = 0; i < self->n; i++) {
-		board_reserve(self->board, i, &(struct board_place){ .rank = i });
-		ASSERT_EQ(start_rank(self->r, self->fd, i), 0);
-	}
-	self->comm = 77;
-	ASSERT_EQ(new_comm(self->r, self->n, self->comm, "the fixture's"), 0);
-}
-
-FIXTURE_TEARDOWN(colls)
-{
-	for (int i = 0; i < self->n; i++)
-		if (self->r[i].c.proxy)
-			ring_submit(self->r[i].c.ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0);
-	for (int i = 0; i < self->n; i++) {
-		int status = self->r[i].c.proxy ? client_end(&self->r[i].c) : 0;
-
-		EXPECT_EQ(status, 0)
-			TH_LOG("proxy %d", i);
-		close(self->r[i].stat);
-	}
-	board_close(self->board);
-	close(self->fd);
-}
-
-/* ------------------------------------------------------------------------------ helpers */
-
-static int send_calls(struct rank *r, uint64_t comm, uint64_t stream,
-		      const struct sv_coll_call *call, uint32_t n)
-{
-	struct sv_coll a = { .ctx = r->c.ctx, .stream = stream, .comm = comm, .calls = n };
-
-	return ring_submit(r->c.ring, SV_OP_X_COLL, &a, sizeof(a), call, n * sizeof(*call));
-}
-
-#define COLL(r, comm, stream, ...) ({ \
-	struct sv_coll_call call_ = __VA_ARGS__; \
-	send_calls(r, comm, stream, &call_, 1); \
-})
-
-static struct sv_coll_call all_reduce(struct rank *r, uint64_t count)
-{
-	return (struct sv_coll_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM,
-				      .count = count, .send = r->dev, .recv = r->dev + 4 * MiB };
-}
-
-static int fill(struct rank *r, uint64_t stream, uint64_t at, uint32_t word, uint64_t n)
-{
-	return SEND(&r->c, SV_OP_cuMemsetD32Async, (struct sv_cuMemsetD32Async){
-			.ctx = r->c.ctx, .dstDevice = at, .N = n, .hStream = stream, .ui = word });
-}
-
-static uint32_t bits(float f)
-{
-	uint32_t u;
-
-	memcpy(&u, &f, sizeof(u));
-	return u;
-}
-
-static int down(struct rank *r, uint64_t stream, uint64_t to, uint64_t from, uint64_t len)
-{
-	struct sv_copy a = { r->c.ctx, stream, address(&r->c, r->pin + to), from, len, 0, 0 };
-
-	return ring_submit(r->c.ring, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
-}
-
-static volatile uint32_t *word_at(struct rank *r, uint64_t at)
-{
-	return (volatile uint32_t *)(r->c.arena + r->pin + at);
-}
-
-static int sync_stream(struct rank *r, uint64_t stream)
-{
-	return CALL(&r->c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ r->c.ctx, stream });
-}
-
-static int query(struct rank *r, uint16_t op, uint64_t on)
-{
-	struct sv_sync_on a = { r->c.ctx, on };
-
-	return call2(&r->c, op, &a, sizeof(a), NULL, 0, NULL, 0);
-}
-
-/* Waits up to two seconds for a failure of the communicator. */
-static uint32_t code_of(struct rank *r)
-{
-	for (int i = 0; i < 2000 && !__atomic_load_n(&r->word->code, __ATOMIC_ACQUIRE); i++)
-		usleep(1000);
-	return __atomic_load_n(&r->word->code, __ATOMIC_ACQUIRE);
-}
-
-/* A synchronisation on a thread of its own. */
-struct waiter {
-	struct rank *r;
-	uint64_t on;
-	uint16_t op;
-	int status;
-	atomic_bool done;
-	pthread_t thread;
-};
-
-static void *waiter_main(void *arg)
-{
-	struct waiter *w = arg;
-
-	w->status = query(w->r, w->op, w->on);
-	w->done = true;
-	return NULL;
-}
-
-static int waiter_start(struct waiter *w, struct rank *r, uint16_t op, uint64_t on)
-{
-	*w = (struct waiter){ .r = r, .op = op, .on = on };
-	return pthread_create(&w->thread, NULL, waiter_main, w);
-}
-
-static int waiter_end(struct waiter *w)
-{
-	pthread_join(w->thread, NULL);
-	return w->status;
-}
+#include "colls.h"
 
 /* ------------------------------------------------------------------------------ what is parked */
 
@@ -371,7 +87,12 @@ TEST_F(colls, a_session_that_has_too_much_parked_has_no_room)
 {
 	struct rank *r = &self->r[0];
 	uint64_t st[17], e = new_handle(&r->c, SV_T_CUevent);
+	struct sv_coll_call bad = all_reduce(r, 2 * MiB);	/* more than its memory */
+	struct sv_comm_word *word = r->word;
 	struct ring_ticket t[2];
+
+	ASSERT_EQ(new_comm(r, 1, 78, "alone"), 0);
+	r->word = word;
 
 	for (int i = 0; i < 17; i++) {
 		st[i] = new_handle(&r->c, SV_T_CUstream);
@@ -396,10 +117,39 @@ TEST_F(colls, a_session_that_has_too_much_parked_has_no_room)
 	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->other, 100000000), 0);
 	ASSERT_EQ(room(r, &t[1], SV_OP_cuStreamQuery, r->other, 20000000000), 1);
 	EXPECT_EQ(answer(r, &t[1]), 0);
+	/* While a stream stands behind a failure, the program is let through to what ends that. */
+	ASSERT_EQ(COLL(r, 78, r->other, bad), 0);
+	EXPECT_EQ(answer(r, &t[0]), 0);
+	ASSERT_EQ(CALL(&r->c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = 78 }), 0);
+	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->other, 100000000), 0);
 	for (int i = 1; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
 	EXPECT_EQ(answer(r, &t[0]), 0);
 	ASSERT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_FALSE(is_full(r));
+}
+
+/* Records with large payloads have a limit of their own. */
+TEST_F(colls, large_payloads_that_are_parked_count)
+{
+	enum { EACH = 1024, GROUPS = 1700 };
+	static struct sv_coll_call call[EACH];
+	struct rank *r = &self->r[0];
+
+	for (int i = 0; i < EACH; i++)
+		call[i] = pair(r, STEP_SEND, 1, 1);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	for (int i = 0; i < GROUPS; i++) {
+		ASSERT_EQ(send_calls(r, self->comm, r->stream, call, EACH), 0);
+		if (i == GROUPS / 2) {
+			ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+			EXPECT_FALSE(is_full(r));
+		}
+	}
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	EXPECT_TRUE(is_full(r));
+	EXPECT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
 	EXPECT_FALSE(is_full(r));
 }
 
@@ -421,6 +171,9 @@ TEST_F(colls, small_sends_have_a_budget)
 	for (int i = ROOM; i < ROOM + MORE; i++) {
 		ASSERT_EQ(fill(from, from->stream, from->dev, i, MiB / 4), 0);
 		ASSERT_EQ(COLL(from, self->comm, from->stream, send), 0);
+		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
+		usleep(20000);
+		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
 	}
 	for (int i = 0; i < 100; i++) {
 		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);

@@ -84,6 +84,18 @@ static void see_op(void *ctx, const struct step *s, const struct step_comm_look 
 	(void)ctx, (void)s, (void)of, (void)look;
 }
 
+/* The board as it was before the second rank joined, and before anything was posted. */
+static struct saved_board {
+	void *image;
+	size_t len;
+} forming, bare;
+
+static int keep_board(struct saved_board *b)
+{
+	free(b->image);
+	return board_save(board, &b->image, &b->len);
+}
+
 /* Both ranks join: the second one when the first has, whose key it takes. */
 static int communicate(FIXTURE_DATA(restore) *self)
 {
@@ -100,8 +112,11 @@ static int communicate(FIXTURE_DATA(restore) *self)
 		usleep(1000);
 		rc = board_look(board, &looker);
 	}
-	rc = rc ?: board_step(board, 1, &e, hear, NULL);
+	rc = rc ?: keep_board(&forming) ?: board_step(board, 1, &e, hear, NULL);
 	if (rc < 0)
+		return rc;
+	rc = keep_board(&bare);
+	if (rc)
 		return rc;
 	rc = ring_await(self->c.ring, &ticket, &status, &res, sizeof(res), NULL, 20000000000);
 	return rc ?: status ?: (int)res.code;
@@ -365,7 +380,11 @@ TEST_F(restore, calls_that_no_client_could_have_made)
 
 TEST_F(restore, a_seat_that_is_not_the_saved_one)
 {
+	uint32_t *h;		/* of saved.h: magic number, version, seat */
+	struct ctl_ref ref;
+	struct store *st;
 	char why[512];
+	size_t len;
 
 	dumped(self, _metadata);
 	/* which the job's table has elsewhere, or not at all */
@@ -378,6 +397,17 @@ TEST_F(restore, a_seat_that_is_not_the_saved_one)
 	EXPECT_NE(strstr(why, "the table of seating has none for this proxy"), NULL)
 		TH_LOG("%s", why);
 	place = &here;
+	st = open_store(self);
+	h = (void *)read_whole(st, &from.good.comms, &len);
+	ASSERT_NE(h, NULL);
+	ASSERT_EQ(h[2], 0);
+	h[2] = 1;
+	ASSERT_EQ(write_whole(st, h, len, &ref), 0);
+	EXPECT_EQ(restores(self, &ref, why), -EINVAL);
+	EXPECT_NE(strstr(why, "its seat among the job's proxies is 0, and was 1"), NULL)
+		TH_LOG("%s", why);
+	free(h);
+	store_close(st);
 	/* of a board that nobody has entered */
 	from.len = sizeof(struct image_head);
 	*(struct image_head *)from.image = (struct image_head){ .magic = IMAGE_MAGIC, .version = IMAGE_VERSION,
@@ -426,6 +456,18 @@ TEST_F(restore, a_board_that_contradicts_its_session)
 		TH_LOG("%s", why);
 	comm->key ^= 1;
 	EXPECT_EQ(member->joined, 0);
+	/* Boards of before: without what the session has posted, and without a rank that it knows. */
+	from.image = bare.image;
+	from.len = bare.len;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: records that the board has otherwise"), NULL)
+		TH_LOG("%s", why);
+	from.image = forming.image;
+	from.len = forming.len;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: a communicator that the board has not"), NULL)
+		TH_LOG("%s", why);
+	from.image = (void *)h;
 }
 
 static struct uproxy_while waits(void)
@@ -442,10 +484,18 @@ static struct uproxy_while waits(void)
 TEST_F(restore, no_rank_waits_while_it_is_frozen)
 {
 	struct uproxy_while before = { 0 }, at, after;
+	struct ctl_frozen alone;
 	struct ring_ticket open;
 
 	ASSERT_EQ(start_with_board(self), 0);
 	ASSERT_EQ(communicate(self), 0);
+	/* By itself it is not saved: the others would go on. */
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_freeze(self, 20 * SECOND, &alone), -ENOTSUP);
+	EXPECT_NE(strstr(alone.r.why, "all ranks of a job are saved together"), NULL)
+		TH_LOG("%s", alone.r.why);
+	close(self->conn);
+	self->conn = -1;
 	ASSERT_EQ(post_all(self, &open), 0);
 	for (int i = 0; i < 20000 && !before.since; i++) {
 		usleep(1000);

@@ -479,6 +479,32 @@ TEST_F(restore, who_waits_for_another_says_for_how_long)
 	EXPECT_EQ(t.rc, 0);
 }
 
+/* One that stands and waits for others hears that its conductor has gone, and tells the others. */
+TEST_F(restore, the_end_of_a_step_is_given_up_with_its_conductor)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct ctl_step st = { .h = { .op = CTL_STEP, .size = sizeof(st) }, .limit_ms = LONG_MS };
+	struct meeting *m;
+	pthread_t thread;
+	int fd = meet(2, &m);
+
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	ASSERT_EQ(ctl_give(self->conn, fd), 0);
+	ASSERT_EQ(ctl_send(self->conn, &st.h), 0);
+	for (int i = 0; i < 20000 && !__atomic_load_n(&m->word, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	EXPECT_EQ(meeting_state(m), MEETING_OPEN);
+	close(self->conn);
+	self->conn = -1;
+	EXPECT_TRUE(goes_on(&t));
+	EXPECT_EQ(meeting_state(m), MEETING_LOST);
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
+	close(fd);
+}
+
 TEST_F(restore, who_is_not_there_fails_though_a_meeting_is_sealed)
 {
 	struct ctl_stepped st;
@@ -515,11 +541,28 @@ TEST_F(restore, who_comes_to_no_end_of_a_step_says_why)
 	fd = open("/tmp", O_TMPFILE | O_RDWR, 0600);
 	EXPECT_EQ(write(fd, m, sizeof(*m)), sizeof(*m));
 	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
+	/* One of nobody, one that says that it is something else, one that is too short. */
+	fd = meet(0, &other);
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
+	fd = meet(1, &other);
+	other->magic++;
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
+	fd = memfd_create("meeting", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	EXPECT_EQ(ftruncate(fd, sizeof(*m) - 1), 0);
+	EXPECT_EQ(fcntl(fd, F_ADD_SEALS, MEETING_SEALS), 0);
+	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
 	/* Nobody else comes. */
 	fd = meet(2, &other);
 	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
 	EXPECT_EQ(ask_step(self, fd, 300, &st), -ETIMEDOUT);
+	EXPECT_NE(strstr(st.r.why, "other ranks"), NULL)
+		TH_LOG("%s", st.r.why);
 	EXPECT_EQ(meeting_state(other), MEETING_LOST);
+	EXPECT_TRUE(goes_on(&t));
+	/* More milliseconds than nanoseconds have room for are many. */
+	fd = meet(1, &other);
+	EXPECT_EQ(ask_step(self, fd, UINT64_MAX, &st), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
 	EXPECT_TRUE(goes_on(&t));
 	/* A request without a meeting is none. */
 	EXPECT_EQ(ask(self, CTL_STEP, &bare, sizeof(bare), &st, sizeof(st), NULL), -EPROTO);

@@ -981,6 +981,7 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 		post_stand();
 	} else if (st) {
 		rc = cover_coll(k->c.session, st, &chain, &nth) ?: cover_failed(chain, nth, c->number);
+		comm_errand();	/* what waits for room may run now */
 	}
 	return rc;
 }

@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * comms.c - communicators of proxies: a broken board, buffers, orders, creations, and records that are not to be believed
+ */
+#include <dirent.h>
+
+#include "colls.h"
+
+/* ------------------------------------------------------------------------------ the board */
+
+static void see_and_die(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	(void)ctx, (void)s, (void)look;
+	raise(SIGKILL);
+}
+
+static void see_nothing(void *ctx, const struct step *s, const struct step_comm_look *of, const struct step_op_look *look)
+{
+	(void)ctx, (void)s, (void)of, (void)look;
+}
+
+/* A process dies while it may be changing the board. The next one that uses it tells all seats. */
+static int break_board(struct board *b)
+{
+	const struct step_looker looker = { see_and_die, see_nothing, NULL };
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(board_look(b, &looker));
+	waitpid(pid, NULL, 0);
+	return board_look(b, &looker);
+}
+
+/* Is there a thread of the process that does not sleep? */
+static bool is_awake(pid_t pid)
+{
+	char path[300], line[512];
+	struct dirent *e;
+	bool awake = false;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	d = opendir(path);
+	while (d && (e = readdir(d))) {
+		char *name = NULL;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", pid, e->d_name);
+		f = *e->d_name == '.' ? NULL : fopen(path, "r");
+		if (f && fgets(line, sizeof(line), f))
+			name = strrchr(line, ')');
+		if (f)
+			fclose(f);
+		awake |= name && name[1] && name[2] != 'S';
+	}
+	if (d)
+		closedir(d);
+	return awake;
+}
+
+/* Does a proxy come to sleep? One that looks for work again and again does not. */
+static bool comes_to_sleep(pid_t pid)
+{
+	for (int i = 0; i < 5000 && is_awake(pid); i++)
+		usleep(1000);
+	return !is_awake(pid);
+}
+
+/* What has begun and what has not, calls, creations: all of it ends, and says why. */
+TEST_F(colls, a_broken_board_ends_all)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1];
+	struct sv_comm_new a = { .ctx = r->c.ctx, .comm = 80, .ranks = 2, .id = "nobody else comes" };
+	struct sv_comm_result res = { 0 };
+	struct sv_comm_word *forming;
+	volatile uint64_t *word;
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 16)), 0);
+	a.word = new_word(r, &forming);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_NOT_READY);
+	usleep(50000);
+	ASSERT_EQ(break_board(self->board), -ENOTRECOVERABLE);
+	for (int i = 0; i < self->n; i++) {
+		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
+		EXPECT_NE(strstr(self->r[i].word->text, "killed while it changed the job's board"), NULL)
+			TH_LOG("%s", self->r[i].word->text);
+	}
+	EXPECT_EQ(ring_await(r->c.ring, &t, &status, &res, sizeof(res), NULL, 20000000000), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(res.code, STEP_REMOTE);
+	EXPECT_EQ(forming->state, SV_COMM_FAILED);
+	for (int i = 0; i < self->n; i++) {
+		if (i != 1)
+			EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	}
+	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	*word = 1;
+	EXPECT_EQ(sync_stream(late, late->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	/* What is posted now fails at once; what ends is ended. */
+	ASSERT_EQ(COLL(&self->r[2], self->comm, self->r[2].other, all_reduce(&self->r[2], 16)), 0);
+	EXPECT_EQ(sync_stream(&self->r[2], self->r[2].other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(end_comm(r, 80, 0), 0);
+	for (int i = 0; i < self->n; i++) {
+		EXPECT_EQ(end_comm(&self->r[i], self->comm, i % 2), 0);
+		EXPECT_EQ(ctx_sync(&self->r[i].c), 0);
+	}
+	EXPECT_EQ(new_comm(self->r, self->n, 81, "on a broken board"), STEP_REMOTE);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_TRUE(comes_to_sleep(self->r[i].c.proxy));
+}
+
+/* A proxy may find the board broken whose wake has been lost with the one who found that first. */
+TEST_F(colls, who_finds_the_board_broken_tells_itself)
+{
+	uint32_t *board = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, self->fd, 0);
+	struct rank *late = &self->r[1];
+	volatile uint64_t *word;
+	bool heard = false;
+
+	ASSERT_NE(board, MAP_FAILED);
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	usleep(50000);
+	__atomic_store_n(&board[4], 1, __ATOMIC_SEQ_CST);	/* struct shared's broken */
+	*word = 1;
+	for (int i = 0; i < 20000 && !heard; i++) {
+		usleep(1000);
+		for (int k = 0; k < self->n; k++)
+			heard |= __atomic_load_n(&self->r[k].word->code, __ATOMIC_ACQUIRE) == STEP_REMOTE;
+	}
+	EXPECT_TRUE(heard);
+	/* What others wait for may not come any more. */
+	for (int i = 0; i < self->n; i++)
+		board_wake(self->board, i);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
+	for (int i = 0; i < self->n; i++) {
+		EXPECT_EQ(end_comm(&self->r[i], self->comm, SV_COMM_ABORT), 0);
+		EXPECT_EQ(ctx_sync(&self->r[i].c), 0);
+	}
+	munmap(board, 4096);
+}
+
+/* ------------------------------------------------------------------------------ what is sent into buffers */
+
+/*
+ * A communicator has failed and ends: what it has sent into buffers goes to nobody, and its places are free. Who
+ * receives it later gets an error, and not what another record has at that place.
+ */
+TEST_F(colls, what_a_failed_communicator_has_sent_is_forgotten)
+{
+	struct rank *r = &self->r[0], *to = &self->r[1], *third = &self->r[3];
+	struct sv_comm_word *first = to->word;
+
+	ASSERT_EQ(new_comm(self->r, 2, 78, "of two"), 0);
+	ASSERT_EQ(new_comm(self->r, 2, 79, "of these two again"), 0);
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1 + i), 1024), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	/* As many records as there may be: one that fails, and small sends. */
+	ASSERT_EQ(COLL(r, self->comm, r->other, pair(r, STEP_SEND, 3, MiB)), 0);
+	for (int i = 0; i < 511; i++)
+		ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_SEND, 1, 16)), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(end_comm(third, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	EXPECT_EQ(sync_stream(r, r->other), 0);
+	/* Two records that wait take the places that were given first; the second one can run. */
+	ASSERT_EQ(COLL(r, 78, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(COLL(r, 79, r->other, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(COLL(to, self->comm, to->other, pair(to, STEP_RECV, 0, 16)), 0);
+	EXPECT_EQ(sync_stream(to, to->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(first->code, STEP_SYSTEM)
+		TH_LOG("%u: %s", first->code, first->text);
+	ASSERT_EQ(end_comm(to, self->comm, 0), 0);
+	ASSERT_EQ(COLL(to, 79, to->other, all_reduce(to, 1024)), 0);
+	for (int i = 0; i < 2; i++) {
+		struct rank *one = &self->r[i];
+
+		ASSERT_EQ(down(one, one->other, 0, one->dev + 4 * MiB, 4096), 0);
+		ASSERT_EQ(sync_stream(one, one->other), 0);
+		EXPECT_EQ(*word_at(one, 4092), bits(3));
+		EXPECT_EQ(one->word->code, 0);
+	}
+	ASSERT_EQ(COLL(to, 78, to->stream, all_reduce(to, 1024)), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+}
+
+/* A place is free again when what was sent from it has been received; a clean end changes nothing of that. */
+TEST_F(colls, what_a_communicator_has_sent_outlives_its_end)
+{
+	struct rank *r = &self->r[0], *to = &self->r[1];
+
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 300; i++)
+			ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_SEND, 1, 16)), 0);
+		ASSERT_EQ(sync_stream(r, r->stream), 0);
+		for (int i = 0; i < 300; i++)
+			ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, 16)), 0);
+		ASSERT_EQ(sync_stream(to, to->stream), 0);
+	}
+	ASSERT_EQ(fill(r, r->stream, r->dev, 4711, 16), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_SEND, 1, 16)), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	ASSERT_EQ(fill(r, r->stream, r->dev, 1, 16), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, 16)), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(*word_at(to, 60), 4711);
+	/* The others know that it has left. */
+	ASSERT_EQ(COLL(to, self->comm, to->stream, all_reduce(to, 16)), 0);
+	EXPECT_EQ(sync_stream(to, to->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(to->word->code, STEP_REMOTE);
+}
+
+/* More operations than there are lists of them, all of which wait for one stream. */
+TEST_F(colls, thousands_of_pairs_may_have_started)
+{
+	enum { GROUPS = 5, EACH = 1024 };
+	static struct sv_coll_call call[EACH];
+	struct rank *r = &self->r[0], *to = &self->r[1];
+	volatile uint64_t *word;
+
+	for (int i = 0; i < GROUPS * EACH; i++)
+		((volatile uint32_t *)(r->c.arena + r->pin))[i] = i;
+	ASSERT_EQ(ring_submit(r->c.ring, SV_OP_cuMemcpyAsync, &(struct sv_copy){ r->c.ctx, r->stream, r->dev,
+			address(&r->c, r->pin), 4 * GROUPS * EACH, 0, 0 }, sizeof(struct sv_copy), NULL, 0), 0);
+	ASSERT_EQ(gate(to, to->stream, &word), 0);
+	for (int g = 0; g < GROUPS; g++) {
+		for (int i = 0; i < EACH; i++) {
+			call[i] = pair(to, STEP_RECV, 0, 1);
+			call[i].recv = to->dev + 4ull * (g * EACH + i);
+		}
+		ASSERT_EQ(send_calls(to, self->comm, to->stream, call, EACH), 0);
+	}
+	for (int g = 0; g < GROUPS; g++) {
+		for (int i = 0; i < EACH; i++) {
+			call[i] = pair(r, STEP_SEND, 1, 1);
+			call[i].send = r->dev + 4ull * (g * EACH + i);
+		}
+		ASSERT_EQ(send_calls(r, self->comm, r->stream, call, EACH), 0);
+	}
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	usleep(100000);
+	*word = 1;
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 4 * GROUPS * EACH), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	for (int i = 0; i < GROUPS * EACH; i++)
+		ASSERT_EQ(*word_at(to, 4 * i), (uint32_t)i);
+}
+
+/* A blocking stream that has nothing to do is not idle while the legacy stream is busy. */
+TEST_F(colls, a_collective_in_a_blocking_stream_waits_for_the_legacy_one)
+{
+	struct rank *r = &self->r[0];
+	uint64_t blocking = new_handle(&r->c, SV_T_CUstream);
+	volatile uint64_t *word;
+
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = blocking }), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 16), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(gate(r, SV_STREAM_LEGACY, &word), 0);
+	ASSERT_EQ(fill(r, SV_STREAM_LEGACY, r->dev, bits(10), 16), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : blocking, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	usleep(50000);
+	*word = 1;
+	r = &self->r[2];
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(*word_at(r, 60), bits(13));
+	ASSERT_EQ(ctx_sync(&self->r[0].c), 0);
+}
+
+/* ------------------------------------------------------------------------------ the order of what is parked */
+
+/* Streams that wait for events of a stream that is held, before and behind its second collective. */
+TEST_F(colls, waits_of_many_streams_end_in_their_order)
+{
+	enum { STREAMS = 24 };
+	struct rank *r = &self->r[0];
+	uint64_t st[STREAMS], e[STREAMS];
+
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	for (int i = 0; i < STREAMS; i++) {
+		st[i] = new_handle(&r->c, SV_T_CUstream);
+		e[i] = new_handle(&r->c, SV_T_CUevent);
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = st[i], .Flags = CU_STREAM_NON_BLOCKING }), 0);
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+				.ctx = r->c.ctx, .phEvent = e[i] }), 0);
+		if (i == STREAMS / 2)
+			ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+		ASSERT_EQ(fill(r, r->stream, r->dev + MiB, i, 1), 0);
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, e[i], r->stream }), 0);
+	}
+	for (int i = 0; i < STREAMS; i++) {
+		int k = i * 7 % STREAMS;
+
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+				.ctx = r->c.ctx, .hStream = st[k], .hEvent = e[k] }), 0);
+		ASSERT_EQ(down(r, st[k], 4096 * k, r->dev + MiB, 4), 0);
+	}
+	for (int half = 0; half < 2; half++) {
+		for (int i = half * STREAMS / 2; i < STREAMS; i++)
+			ASSERT_EQ(query(r, SV_OP_cuStreamQuery, st[i]), CUDA_ERROR_NOT_READY);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+		for (int i = 0; i < STREAMS / 2; i++) {
+			int k = half * STREAMS / 2 + i;
+
+			ASSERT_EQ(sync_stream(r, st[k]), 0);
+			EXPECT_GE(*word_at(r, 4096 * k), (uint32_t)k);
+			EXPECT_LT(*word_at(r, 4096 * k), STREAMS / 2 * (half + 1u));
+		}
+	}
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
+}
+
+/* The legacy stream and blocking ones wait for each other, whether what they have is in the driver or parked. */
+TEST_F(colls, what_is_parked_keeps_the_legacy_order)
+{
+	struct rank *r = &self->r[0];
+	uint64_t blocking[2];
+
+	for (int i = 0; i < 2; i++) {
+		blocking[i] = new_handle(&r->c, SV_T_CUstream);
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = blocking[i] }), 0);
+	}
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 16), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(COLL(r, self->comm, blocking[0], all_reduce(r, 16)), 0);
+	ASSERT_EQ(down(r, SV_STREAM_LEGACY, 0, r->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(fill(r, blocking[1], r->dev + 4 * MiB, 9, 16), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, SV_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, blocking[1]), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(sync_stream(r, blocking[1]), 0);
+	EXPECT_EQ(*word_at(r, 60), bits(4));
+	ASSERT_EQ(down(r, blocking[1], 0, r->dev + 4 * MiB, 64), 0);
+	/* A query of the legacy stream alone: nothing of its own is parked. */
+	ASSERT_EQ(COLL(r, self->comm, blocking[0], all_reduce(r, 16)), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, SV_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, blocking[1]), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(*word_at(r, 60), 9);
+}
+
+/*
+ * Two communicators of one rank fail at once, in one stream and in two. Each goes on when it is ended, and so does what
+ * covers that one alone. A context covers its default stream, and one that has been destroyed.
+ */
+TEST_F(colls, two_failures_end_one_by_one)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1], *legacy = &self->r[2], *gone = &self->r[3];
+	uint64_t on[RANKS], of_gone = new_handle(&gone->c, SV_T_CUstream);
+	volatile uint64_t *word;
+
+	ASSERT_EQ(SEND(&gone->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = gone->c.ctx, .phStream = of_gone, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "the second one"), 0);
+	for (int i = 0; i < self->n; i++)
+		on[i] = i == 2 ? SV_STREAM_LEGACY : i == 3 ? of_gone : self->r[i].stream;
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, on[i], all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, r->stream }), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 78, on[i], all_reduce(&self->r[i], 16)), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? on[i] : r->other, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(SEND(&gone->c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ of_gone }), 0);
+	usleep(50000);
+	kill(late->c.proxy, SIGKILL);
+	waitpid(late->c.proxy, NULL, 0);
+	board_die(self->board, 1);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(ctx_sync(&legacy->c), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(ctx_sync(&gone->c), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(end_comm(r, self->comm, 0), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), 0);
+	EXPECT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(end_comm(r, 78, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	for (int i = 2; i < self->n; i++) {
+		EXPECT_EQ(end_comm(&self->r[i], 78, 0), 0);
+		EXPECT_EQ(ctx_sync(&self->r[i].c), CUDA_ERROR_EXTERNAL_DEVICE);
+		EXPECT_EQ(end_comm(&self->r[i], self->comm, 0), 0);
+		EXPECT_EQ(ctx_sync(&self->r[i].c), 0);
+	}
+	ring_close(late->c.ring);
+	late->c.proxy = 0;
+}
+
+/* ------------------------------------------------------------------------------ creations, and who dies */
+
+static int begin_comm(struct rank *r, struct ring_ticket *t, struct sv_comm_new a, struct sv_comm_word **word)
+{
+	a.ctx = r->c.ctx;
+	a.word = new_word(r, word);
+	return ring_request(r->c.ring, t, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0);
+}
+
+static int created(struct rank *r, struct ring_ticket *t)
+{
+	struct sv_comm_result res = { .code = -1 };
+	int32_t status = -1;
+
+	return ring_await(r->c.ring, t, &status, &res, sizeof(res), NULL, 20000000000) ?: status ?: (int)res.code;
+}
+
+/* One that nobody else has joined is aborted: its call is answered, and who comes later hears of it. */
+TEST_F(colls, a_creation_that_is_aborted_ends_for_all)
+{
+	struct sv_comm_new a = { .comm = 90, .ranks = 2, .id = "aborted" };
+	struct rank *r = &self->r[0];
+	struct sv_comm_word *word;
+	struct ring_ticket t;
+
+	ASSERT_EQ(begin_comm(r, &t, a, &word), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	ASSERT_EQ(word->state, SV_COMM_CREATING);
+	EXPECT_EQ(end_comm(r, 90, SV_COMM_ABORT), 0);
+	EXPECT_EQ(created(r, &t), STEP_REMOTE);
+	EXPECT_EQ(word->state, SV_COMM_ENDED);
+	a.rank = 1;
+	ASSERT_EQ(begin_comm(&self->r[1], &t, a, &word), 0);
+	EXPECT_EQ(created(&self->r[1], &t), STEP_REMOTE);
+	EXPECT_EQ(end_comm(&self->r[1], 90, 0), 0);
+	/* its number and its id may be used again */
+	EXPECT_EQ(new_comm(self->r, 2, 90, "aborted"), 0);
+}
+
+/* A death is heard of by communicators that do nothing; by those of which the dead one was no rank it is not. */
+TEST_F(colls, idle_communicators_hear_of_a_death)
+{
+	struct sv_comm_new a = { .comm = 79, .ranks = 3, .id = "a part of the first", .parent = self->comm };
+	struct rank *r = &self->r[0];
+	struct sv_comm_word *all = r->word, *word;
+	struct ring_ticket t;
+
+	ASSERT_EQ(new_comm(self->r, 2, 78, "of two"), 0);
+	kill(self->r[3].c.proxy, SIGKILL);
+	waitpid(self->r[3].c.proxy, NULL, 0);
+	board_die(self->board, 3);
+	for (int i = 0; i < 2000 && !__atomic_load_n(&all->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	EXPECT_EQ(all->code, STEP_REMOTE);
+	EXPECT_NE(strstr(all->text, "rank 3 has died"), NULL)
+		TH_LOG("%s", all->text);
+	/* Whose parent it is knows that not all will come. */
+	ASSERT_EQ(begin_comm(r, &t, a, &word), 0);
+	EXPECT_EQ(created(r, &t), STEP_REMOTE);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 16), 0);
+		ASSERT_EQ(COLL(&self->r[i], 78, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	}
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 64), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(*word_at(r, 60), bits(2));
+	EXPECT_EQ(r->word->code, 0);
+	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+	ring_close(self->r[3].c.ring);
+	self->r[3].c.proxy = 0;
+}
+
+/* ------------------------------------------------------------------------------ hostile records */
+
+/* What a call reads and writes on rank 3, in buffers of `count` elements: as root, or not. */
+static const uint8_t buffers_of[STEP_KINDS][2][2] = {
+	[STEP_ALLREDUCE] = { { 1, 1 }, { 1, 1 } },	[STEP_REDUCE] = { { 1, 0 }, { 1, 1 } },
+	[STEP_BROADCAST] = { { 0, 1 }, { 1, 1 } },	[STEP_ALLGATHER] = { { 1, 4 }, { 1, 4 } },
+	[STEP_REDUCESCATTER] = { { 4, 1 }, { 4, 1 } },	[STEP_ALLTOALL] = { { 4, 4 }, { 4, 4 } },
+	[STEP_GATHER] = { { 1, 0 }, { 1, 4 } },		[STEP_SCATTER] = { { 0, 1 }, { 4, 1 } },
+	[STEP_SEND] = { { 1, 0 }, { 1, 0 } },		[STEP_RECV] = { { 0, 1 }, { 0, 1 } },
+};
+
+/* Sends a call that is refused, in a stream that then stands: the number of errors of the call's own. */
+static int errors_of(struct rank *r, uint64_t comm, const struct sv_coll_call *call, uint32_t n)
+{
+	struct sv_cuStreamCreate a = { .ctx = r->c.ctx, .phStream = new_handle(&r->c, SV_T_CUstream),
+				       .Flags = CU_STREAM_NON_BLOCKING };
+	uint32_t before = late_count(&r->c);
+	int rc = SEND(&r->c, SV_OP_cuStreamCreate, a) ?: send_calls(r, comm, a.phStream, call, n) ?:
+		 query(r, SV_OP_cuStreamQuery, r->other);
+
+	return rc ?: (int)(late_count(&r->c) - before);
+}
+
+/* Each buffer of each kind of call lies in the client's memory, to its last byte. */
+TEST_F(colls, buffers_of_all_kinds_end_in_the_clients_memory)
+{
+	enum { COUNT = 256 };
+	struct rank *r = &self->r[3];
+	const uint64_t end = r->dev + 8 * MiB;
+	struct sv_coll_call group[2] = { all_reduce(r, 16), all_reduce(r, 16) }, c;
+
+	/* The second one of a group. */
+	group[1].recv = end;
+	EXPECT_EQ(errors_of(r, self->comm, group, 2), 1);
+	EXPECT_EQ(r->word->code, STEP_INVALID_USAGE);
+	for (int kind = 0; kind < STEP_KINDS; kind++)
+		for (int root = 0; root < 2; root++)
+			for (int side = 0; side < 2; side++) {
+				const uint8_t *n = buffers_of[kind][root];
+
+				c = (struct sv_coll_call){ .kind = kind, .type = TREE_F32, .count = COUNT,
+							   .peer = root ? 3 : 0, .send = end - 4 * COUNT * n[0],
+							   .recv = end - 4 * COUNT * n[1] };
+				if (!n[side])
+					*(side ? &c.recv : &c.send) = 16;
+				EXPECT_EQ(errors_of(r, self->comm, &c, 1), 0)
+					TH_LOG("kind %d, root %d, side %d", kind, root, side);
+				*(side ? &c.recv : &c.send) += 4;
+				EXPECT_EQ(errors_of(r, self->comm, &c, 1), !!n[side])
+					TH_LOG("kind %d, root %d, side %d, beyond", kind, root, side);
+			}
+	/* Products that wrap: the count's with the type's size, and with the number of ranks. */
+	c = all_reduce(r, 1ull << 62);
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 1);
+	c = (struct sv_coll_call){ .kind = STEP_ALLTOALL, .type = TREE_UINT8, .count = 1ull << 62, .send = r->dev,
+				   .recv = r->dev };
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 1);
+	/* A factor that lies in memory. */
+	c = all_reduce(r, 16);
+	c.op = TREE_PREMULSUM;
+	c.scale = SV_COLL_FACTOR_AT;
+	c.factor = end - 4;
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 0);
+	c.factor = end - 3;
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 1);
+	c.factor = 4096;
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 1);
+	c.scale = SV_COLL_FACTOR;
+	EXPECT_EQ(errors_of(r, self->comm, &c, 1), 0);
+}
+
+/* Each of these ends its session, and nothing else. */
+TEST_F(colls, nonsense_about_communicators_ends_its_session)
+{
+	enum { NUMBER, TAKEN, ODD, FREE, RANK, NONE, FLAGS, PAD, TWICE, FORMING, CALLS, LONG, PADDED, KIND, TYPE, OP, PEER,
+	       SCALE, FACTOR, SEEN, SEEN_ODD, ROOM, ROOM_PAD, ALL };
+	struct rank *r = &self->r[3];
+
+	for (int lie = 0; lie < ALL; lie++) {
+		struct sv_comm_new a = { .ctx = r->c.ctx, .comm = 90, .ranks = 2, .rank = 0, .id = "a lie" };
+		struct sv_coll coll = { .ctx = r->c.ctx, .stream = r->stream, .comm = 91, .calls = 1 };
+		struct sv_comm_end end = { .comm = 90 };
+		struct sv_coll_call call = all_reduce(r, 16);
+		struct sv_comm_word *word;
+		struct ring_ticket t, t2;
+
+		snprintf((char *)a.id, sizeof(a.id), "lie %d", lie);
+		a.word = new_word(r, &word);
+		if (lie == NUMBER)
+			a.comm = 0;
+		if (lie == ODD)
+			a.word += 4;
+		if (lie == FREE)
+			a.word = self->r[0].c.at + 64 * MiB;
+		if (lie == RANK)
+			a.rank = 2;
+		if (lie == NONE)
+			a.ranks = 0;
+		if (lie == TAKEN || (lie >= FLAGS && lie < SEEN)) {
+			struct sv_comm_new alone = a;
+
+			alone.comm = 90 + (lie >= CALLS);
+			alone.ranks = lie == FORMING ? 2 : 1;
+			ASSERT_EQ(begin_comm(r, &t, alone, &word), 0);
+			if (lie != FORMING)
+				ASSERT_EQ(created(r, &t), 0);
+		}
+		end.flags = lie == FLAGS ? 2 : 0;
+		end.pad = lie == PAD;
+		coll.calls = lie == CALLS ? 0 : lie == LONG ? 2 : 1;
+		coll.pad = lie == PADDED;
+		call.kind = lie == KIND ? STEP_KINDS : call.kind;
+		call.type = lie == TYPE ? TREE_TYPES : call.type;
+		call.op = lie == OP ? TREE_OPS : lie == FACTOR ? TREE_PREMULSUM : call.op;
+		call.peer = lie == PEER;
+		call.scale = lie == SCALE ? SV_COLL_FACTOR_AT + 1 : 0;
+		if (lie == SEEN || lie == SEEN_ODD) {
+			SEND(&r->c, SV_OP_X_SEEN, (struct sv_seen){ lie == SEEN ? a.word + 64 * MiB : a.word + 4, 1 });
+		} else if (lie == ROOM) {
+			SEND(&r->c, SV_OP_X_ROOM, (struct sv_room){ .op = SV_OP_cuStreamQuery });
+		} else if (lie == ROOM_PAD) {
+			struct sv_room room = { .op = SV_OP_cuStreamQuery, .pad = { 0, 0, 1 } };
+
+			ring_request(r->c.ring, &t, SV_OP_X_ROOM, &room, sizeof(room), NULL, 0);
+		} else if (lie < FLAGS) {
+			ring_request(r->c.ring, &t, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0);
+		} else if (lie == TWICE) {
+			/* The first one waits for a call whose peer never comes. */
+			ASSERT_EQ(new_comm(self->r, self->n, 92, "for all"), 0);
+			ASSERT_EQ(COLL(r, 92, r->stream, call), 0);
+			end.comm = 92;
+			ring_request(r->c.ring, &t, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0);
+			ring_request(r->c.ring, &t2, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0);
+		} else if (lie < CALLS) {
+			ring_request(r->c.ring, &t, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0);
+		} else {
+			ring_submit(r->c.ring, SV_OP_X_COLL, &coll, sizeof(coll), &call, lie == CALLS ? 0 : sizeof(call));
+		}
+		ASSERT_LT(ctx_sync(&r->c), 0)
+			TH_LOG("lie %d", lie);
+		EXPECT_EQ(client_wait(&r->c), 1)
+			TH_LOG("lie %d", lie);
+		ring_close(r->c.ring);
+		close(r->stat);
+		board_die(self->board, 3);
+		if (lie == TWICE)
+			for (int i = 0; i < 3; i++)
+				EXPECT_EQ(end_comm(&self->r[i], 92, SV_COMM_ABORT), 0);
+		ASSERT_EQ(start_rank(self->r, self->fd, 3), 0);
+	}
+	/* The others go on with each other. */
+	ASSERT_EQ(new_comm(self->r, self->n, 93, "without lies"), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 93, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+}
+
+TEST_HARNESS_MAIN

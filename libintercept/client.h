@@ -86,6 +86,7 @@ enum session_state {
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
+ *   idle.c: used - a process ends once
  *   send.c: said - a refusal is told of once in the process
  *   core.c: failed - who knows of failures is the other library, which is there once
  *   nccl/core.c: core - the other library is there once
@@ -277,6 +278,11 @@ LOCAL void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, uns
 LOCAL uint64_t seen_ask(void);
 LOCAL bool seen_is(uint64_t stamp);
 LOCAL CUresult seen_begin(void);
+
+/* ------------------------------------------------------------------------------- idle.c */
+
+/* The process has had a communicator: it is not one that launched nothing. */
+LOCAL void idle_used(void);
 
 #define SEEN_AFTER 64	/* ends that are worth a record */
 

@@ -522,6 +522,68 @@ static void watch(void)
 	IS(read(fd, is, sizeof(is)) > 0 && !strcmp(((struct inotify_event *)is)->name, "made"));
 }
 
+static void watch_queued(void)
+{
+	int fd = inotify_init1(IN_NONBLOCK);
+	char is[256];
+
+	NEED(fd >= 0 && inotify_add_watch(fd, ".", IN_CREATE) == 1);
+	close(put("made", ""));
+	stand();
+	IS(read(fd, is, sizeof(is)) > 0 && !strcmp(((struct inotify_event *)is)->name, "made"));
+}
+
+static void epoll_once(void)
+{
+	struct epoll_event e = { EPOLLIN | EPOLLONESHOT, { .u64 = 0x1122334455667788 } }, is;
+	int fd = epoll_create1(0), p[2];
+
+	NEED(!pipe(p) && !epoll_ctl(fd, EPOLL_CTL_ADD, p[0], &e) && write(p[1], "x", 1) == 1 && epoll_wait(fd, &is, 1, 0) == 1);
+	stand();
+	IS(!epoll_wait(fd, &is, 1, 0));
+	e.events = EPOLLIN;
+	IS(!epoll_ctl(fd, EPOLL_CTL_MOD, p[0], &e) && epoll_wait(fd, &is, 1, 0) == 1 && is.data.u64 == e.data.u64);
+}
+
+static void path_of_link(void)
+{
+	struct stat st;
+	int fd;
+
+	NEED(!symlink("target", "link"));
+	fd = open("link", O_PATH | O_NOFOLLOW);
+	NEED(fd >= 0);
+	stand();
+	IS(!fstat(fd, &st) && S_ISLNK(st.st_mode));
+}
+
+static void fifo_unlinked(void)
+{
+	char byte;
+	int fd;
+
+	NEED(!mkfifo("fifo", 0600));
+	fd = open("fifo", O_RDWR);
+	NEED(fd >= 0 && write(fd, "x", 1) == 1 && !unlink("fifo"));
+	stand();
+	IS(read(fd, &byte, 1) == 1 && byte == 'x');
+}
+
+static void lock_awaited(void)
+{
+	int fd = put("f", "x"), status;
+	pid_t pid;
+
+	NEED(!flock(fd, LOCK_EX));
+	pid = fork();
+	NEED(pid >= 0);
+	if (!pid)
+		_exit(flock(open("f", O_RDWR), LOCK_EX) ? errno : 0);
+	usleep(50000);
+	stand();
+	IS(!flock(fd, LOCK_UN) && waitpid(pid, &status, 0) == pid && !status);
+}
+
 static void watch_mount(void)
 {
 	int fd = fanotify_init(FAN_CLASS_NOTIF | FAN_NONBLOCK, O_RDONLY);
@@ -675,7 +737,10 @@ static const struct kind kinds[] = {
 	{ "proc-meminfo", proc_of_all, false }, { "sysfs", sys_file, false }, { "fifo", fifo, false },
 	{ "pipe", pipe_data, false }, { "pipe-packets", pipe_packets, true }, { "pipe-size", pipe_size, false },
 	{ "pipe-closed", pipe_half, false }, { "eventfd", event_count, false }, { "eventfd-semaphore", event_semaphore, true }, { "epoll", epoll, false },
-	{ "epoll-nested", epoll_nested, false }, { "inotify", watch, false }, { "fanotify", watch_mount, false },
+	{ "epoll-nested", epoll_nested, false }, { "inotify", watch, false },
+	{ "inotify-queued", watch_queued, true }, { "epoll-once", epoll_once, false },
+	{ "path-only-link", path_of_link, false }, { "fifo-unlinked", fifo_unlinked, false },
+	{ "lock-awaited", lock_awaited, false }, { "fanotify", watch_mount, false },
 	{ "memfd", memory_file, false }, { "memfd-sealed", memory_file_sealed, false },
 	{ "memfd-secret", memory_secret, true }, { "io_uring", asynchronous, true },
 	{ "userfaultfd", fault_handler, true }, { "perf-event", counter, true }, { "pidfd", pidfd_child, false },

@@ -3,6 +3,7 @@
  * memory.c - mappings of every origin, and what a process has asked of the kernel for them
  */
 #include <linux/mempolicy.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -328,6 +329,28 @@ static void asynchronous(void)
 	IS(!syscall(SYS_io_getevents, ring, 0, 1, events, &none));
 }
 
+/* A child runs a program that is in no file system. */
+static void program_in_memfd(void)
+{
+	char *argv[] = { "sleep", "1000", NULL }, *env[] = { NULL }, text[65536];
+	int fd = memfd_create("program", 0), from = open("/bin/sleep", O_RDONLY), status;
+	ssize_t n;
+	pid_t pid;
+
+	while ((n = read(from, text, sizeof(text))) > 0)
+		NEED(write(fd, text, n) == n);
+	pid = fork();
+	NEED(pid >= 0);
+	if (!pid) {
+		fexecve(fd, argv, env);
+		_exit(1);
+	}
+	usleep(100000);
+	NEED(!waitpid(pid, &status, WNOHANG));
+	stand();
+	IS(!waitpid(pid, &status, WNOHANG) && !kill(pid, SIGKILL) && waitpid(pid, &status, 0) == pid);
+}
+
 static const struct kind kinds[] = {
 	{ "memory-private", anonymous, false }, { "memory-shared", shared_anonymous, false },
 	{ "memory-dev-zero", shared_zero, false }, { "memory-memfd", shared_memfd, false },
@@ -340,7 +363,7 @@ static const struct kind kinds[] = {
 	{ "break", break_, false }, { "memory-name", named, true }, { "protection-key", key, true },
 	{ "guard-pages", guards, true }, { "mseal", sealed, true }, { "memory-policy", policy, false },
 	{ "memory-policy-range", policy_of_range, false }, { "limits", limits, false },
-	{ "no-huge-pages", no_huge, false }, { "aio", asynchronous, false }, { 0 }
+	{ "no-huge-pages", no_huge, false }, { "program-in-memfd", program_in_memfd, true }, { "aio", asynchronous, false }, { 0 }
 };
 
 const struct family memory_family = { "memory", kinds };

@@ -363,6 +363,19 @@ static void multicast(void)
 	IS(!setsockopt(s, IPPROTO_IP, IP_DROP_MEMBERSHIP, &m, sizeof(m)));
 }
 
+static void multicast_six(void)
+{
+	struct sockaddr_in6 a;
+	socklen_t la;
+	struct ipv6_mreq m = { .ipv6mr_interface = if_nametoindex("lo"),
+			       .ipv6mr_multiaddr.s6_addr = { 0xff, 2, [14] = 0x12, [15] = 0x34 } };
+	int s = bound(AF_INET6, SOCK_DGRAM, &a, &la);
+
+	NEED(!setsockopt(s, IPPROTO_IPV6, IPV6_JOIN_GROUP, &m, sizeof(m)));
+	stand();
+	IS(!setsockopt(s, IPPROTO_IPV6, IPV6_LEAVE_GROUP, &m, sizeof(m)));
+}
+
 static void raw(void)
 {
 	int s = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), is = 0;
@@ -428,6 +441,90 @@ static void virtual(void)
 	IS(!listen(s, 1));
 }
 
+struct option {
+	int level, name, value;
+};
+
+static void set_options(int s, const struct option *o, int n)
+{
+	for (int i = 0; i < n; i++)
+		NEED(!setsockopt(s, o[i].level, o[i].name, &o[i].value, sizeof(int)));
+}
+
+static bool has_options(int s, const struct option *o, int n)
+{
+	for (int i = 0; i < n; i++) {
+		socklen_t len = sizeof(int);
+		int is = -1;
+
+		if (getsockopt(s, o[i].level, o[i].name, &is, &len) || is != o[i].value)
+			return false;
+	}
+	return true;
+}
+
+static void tcp_options(void)
+{
+	static const struct option o[] = {
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, 4321 }, { IPPROTO_TCP, TCP_NOTSENT_LOWAT, 4096 },
+		{ IPPROTO_TCP, TCP_LINGER2, 5 }, { IPPROTO_IP, IP_TOS, 0x10 }, { SOL_SOCKET, SO_RCVLOWAT, 3 },
+	};
+	char name[16] = "", is[16] = "";
+	socklen_t len = sizeof(name);
+	struct sockaddr_in6 a;
+	socklen_t la;
+	int s = bound(AF_INET, SOCK_STREAM, &a, &la), c = socket(AF_INET, SOCK_STREAM, 0);
+
+	NEED(!listen(s, 1) && !connect(c, (void *)&a, la) && (s = accept(s, NULL, NULL)) >= 0);
+	set_options(c, o, 5);
+	NEED(!getsockopt(c, IPPROTO_TCP, TCP_CONGESTION, name, &len));
+	strcpy(name, strcmp(name, "reno") ? "reno" : "cubic");
+	NEED(!setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, name, strlen(name)));
+	stand();
+	IS(has_options(c, o, 5));
+	len = sizeof(is);
+	IS(!getsockopt(c, IPPROTO_TCP, TCP_CONGESTION, is, &len) && !strcmp(is, name));
+}
+
+static void udp_options(void)
+{
+	static const struct option o[] = {
+		{ IPPROTO_IP, IP_MULTICAST_TTL, 9 }, { IPPROTO_IP, IP_MULTICAST_LOOP, 0 }, { IPPROTO_IP, IP_RECVERR, 1 },
+		{ IPPROTO_IP, IP_TTL, 33 }, { SOL_SOCKET, SO_TIMESTAMP, 1 }, { SOL_SOCKET, SO_RXQ_OVFL, 1 },
+		{ IPPROTO_UDP, 103 /* UDP_SEGMENT */, 100 },
+	};
+	struct sockaddr_in6 a;
+	socklen_t la;
+	int s = bound(AF_INET, SOCK_DGRAM, &a, &la);
+
+	set_options(s, o, 7);
+	stand();
+	IS(has_options(s, o, 7));
+}
+
+static void netlink_options(void)
+{
+	static const struct option o = { SOL_NETLINK, NETLINK_EXT_ACK, 1 };
+	struct sockaddr_nl a = { .nl_family = AF_NETLINK };
+	int s = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+
+	NEED(s >= 0 && !bind(s, (void *)&a, sizeof(a)));
+	set_options(s, &o, 1);
+	stand();
+	IS(has_options(s, &o, 1));
+}
+
+static void peek_offset(void)
+{
+	int s[2], off = 2;
+	char is;
+
+	NEED(!socketpair(AF_UNIX, SOCK_STREAM, 0, s) && write(s[1], "abc", 3) == 3);
+	NEED(!setsockopt(s[0], SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)));
+	stand();
+	IS(recv(s[0], &is, 1, MSG_PEEK) == 1 && is == 'c');
+}
+
 static const struct kind kinds[] = {
 	{ "unix-stream", unix_stream, false }, { "unix-datagrams-queued", unix_datagrams, false },
 	{ "unix-packets-queued", unix_packets, false }, { "unix-listening", unix_listening, false },
@@ -440,9 +537,12 @@ static const struct kind kinds[] = {
 	{ "tcp-not-yet-accepted", tcp_pending, true }, { "tcp-bound", tcp_bound, false },
 	{ "udp-bound", udp_bound, false }, { "udp-connected", udp_connected, false },
 	{ "udp-queued", udp_queued, true }, { "udp6-queued", udp_queued_six, true }, { "udp-corked", udp_corked, true },
-	{ "multicast", multicast, true }, { "icmp-raw", raw, false }, { "packet", packets, false },
+	{ "multicast", multicast, true }, { "multicast6", multicast_six, true },
+	{ "icmp-raw", raw, false }, { "packet", packets, false },
 	{ "netlink-route", route_watch, false }, { "netlink-queued", route_queued, true },
-	{ "crypto-socket", cipher, true }, { "vsock", virtual, true }, { 0 }
+	{ "tcp-options", tcp_options, false },
+	{ "udp-options", udp_options, false }, { "netlink-options", netlink_options, false },
+	{ "unix-peek-offset", peek_offset, false }, { "crypto-socket", cipher, true }, { "vsock", virtual, true }, { 0 }
 };
 
 const struct family sockets_family = { "sockets", kinds };

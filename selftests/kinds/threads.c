@@ -13,6 +13,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <grp.h>
@@ -383,6 +384,130 @@ static void core_filter(void)
 	IS(read(fd, is, sizeof(is)) > 7 && same(is, "0000007f"));
 }
 
+static void *own_files(void *arg)
+{
+	int fd;
+
+	THREAD_IS(!unshare(CLONE_FILES));
+	fd = open("own", O_CREAT | O_RDWR, 0600);
+	THREAD_IS(fd >= 0 && dup2(fd, 300) == 300);
+	between();
+	THREAD_IS(write(300, "x", 1) == 1);
+	return arg;
+}
+
+static void thread_files(void)
+{
+	beside(own_files);
+}
+
+static void *own_folder(void *arg)
+{
+	THREAD_IS(!unshare(CLONE_FS) && !mkdir("own", 0700) && !chdir("own"));
+	between();
+	THREAD_IS(!access("../own", F_OK));
+	return arg;
+}
+
+static void thread_folder(void)
+{
+	beside(own_folder);
+}
+
+static void *own_network(void *arg)
+{
+	struct stat of, own;
+
+	THREAD_IS(!unshare(CLONE_NEWNET));
+	between();
+	THREAD_IS(!stat("/proc/thread-self/ns/net", &own) && !stat("/proc/self/ns/net", &of) && own.st_ino != of.st_ino);
+	return arg;
+}
+
+static void thread_network(void)
+{
+	beside(own_network);
+}
+
+static void *own_filter(void *arg)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EXDEV),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog f = { sizeof(code) / sizeof(code[0]), code };
+
+	THREAD_IS(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &f));
+	between();
+	THREAD_IS(syscall(SYS_getppid) == -1 && errno == EXDEV);
+	return arg;
+}
+
+static void thread_filter(void)
+{
+	beside(own_filter);
+	IS(syscall(SYS_getppid) > 0);
+}
+
+static void exit_signal(void)
+{
+	const struct timespec most = { 5, 0 };
+	sigset_t usr;
+	pid_t pid;
+
+	sigemptyset(&usr);
+	sigaddset(&usr, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr, NULL);
+	pid = syscall(SYS_clone, SIGUSR1, 0, 0, 0, 0);
+	NEED(pid >= 0);
+	if (!pid) {
+		while (access("end", F_OK))
+			usleep(10000);
+		_exit(0);
+	}
+	stand();
+	close(open("end", O_CREAT | O_WRONLY, 0600));
+	IS(sigtimedwait(&usr, NULL, &most) == SIGUSR1);
+}
+
+static void deadline(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} a = { .size = sizeof(a), .policy = 6, .runtime = 1000000, .deadline = 10000000, .period = 10000000 };
+
+	NEED(!syscall(SYS_sched_setattr, 0, &a, 0));
+	stand();
+	IS(sched_getscheduler(0) == 6);
+}
+
+static void float_control(void)
+{
+	uint32_t sse = 0x9f80;		/* small numbers are flushed to zero */
+	uint16_t x87 = 0x027f;		/* 53 bits */
+
+	__asm__ volatile("ldmxcsr %0; fldcw %1" : : "m"(sse), "m"(x87));
+	stand();
+	sse = x87 = 0;
+	__asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(sse), "=m"(x87));
+	IS((sse & ~0x3fu) == 0x9f80 && x87 == 0x027f);
+}
+
+static void reset_on_fork(void)
+{
+	struct sched_param p = { 0 };
+
+	NEED(!sched_setscheduler(0, SCHED_BATCH | SCHED_RESET_ON_FORK, &p));
+	stand();
+	IS(sched_getscheduler(0) == (SCHED_BATCH | SCHED_RESET_ON_FORK));
+}
+
 static const struct kind kinds[] = {
 	{ "thread-name", thread_name, false }, { "thread-number", thread_number, false },
 	{ "thread-local", thread_local, false }, { "thread-signal-mask", thread_mask, false },
@@ -395,6 +520,10 @@ static const struct kind kinds[] = {
 	{ "no-new-privileges", no_privileges, false }, { "seccomp-filter", filtered, false },
 	{ "child-subreaper", subreaper, false }, { "not-dumpable", not_dumpable, false },
 	{ "personality", personality_, false }, { "oom-score", out_of_memory, false },
+	{ "thread-files", thread_files, true }, { "thread-folder", thread_folder, true },
+	{ "thread-network", thread_network, true }, { "thread-filter", thread_filter, false },
+	{ "exit-signal", exit_signal, true }, { "sched-deadline", deadline, true },
+	{ "sched-reset-on-fork", reset_on_fork, false }, { "float-control", float_control, false },
 	{ "coredump-filter", core_filter, false }, { 0 }
 };
 

@@ -920,8 +920,8 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 		say_attributes(b, "were bound to CPUs that they cannot have here, and got those that there are",
 			       r.attributes.clipped);
 	if (!err && r.attributes.failed)
-		say_attributes(b, "did not get the CPUs, memory policy, I/O priority, timer slack, core dump filter or "
-			       "personality that they had", r.attributes.failed);
+		say_attributes(b, "did not get the CPUs, memory policy, I/O priority, timer slack, core dump filter, "
+			       "personality or socket options that they had", r.attributes.failed);
 	unlink(cookies + strlen(name));
 	free(fds);
 	return err ? why_set(why, err, "%s", strerror(-err)) : r.pid;

@@ -140,7 +140,7 @@ void ckpt_stood(pid_t root, uint64_t since_ns, uint64_t before_ns);
  */
 int ckpt_lost(const pid_t *pids, int n, struct why *why);
 /* The same of their mappings; the processes may run. */
-int ckpt_lost_mappings(const pid_t *pids, int n, struct why *why);
+int ckpt_lost_running(const pid_t *pids, int n, struct why *why);
 
 /* ------------------------------------------------------------------------ ports.c */
 

@@ -11,18 +11,24 @@
  *   a UDP socket's membership in a multicast group
  *   eventfds that count down one by one (EFD_SEMAPHORE)
  *   a process whose next child would begin a pid namespace
+ *   a process that is to tell its end by another signal than SIGCHLD, and a program that runs from a memfd
+ *   events of inotify and fanotify that nobody has read
  *
  * Sealed mappings, and those with a protection key, are looked for while the processes run: the kernel looks at each page
- * of a process for that.
+ * of a process for that. So are threads with a table of files, a working folder or namespaces of their own, since only
+ * those of the first thread are saved, and deadlines of the scheduler.
  */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -33,6 +39,10 @@
 #include <unistd.h>
 
 #include "ckpt_i.h"
+
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE 6
+#endif
 
 #define HELD_MS	100	/* for a sent datagram to leave the host */
 
@@ -274,7 +284,8 @@ static int check_socket(pid_t root, pid_t pid, const struct queues *all, unsigne
 
 struct group {
 	int interface;
-	struct in_addr address;
+	bool six;
+	struct in6_addr address;	/* the first word of it, unless it is six */
 };
 
 struct groups {
@@ -282,11 +293,22 @@ struct groups {
 	size_t n;
 };
 
+static int add_group(struct groups *all, const struct group *g)
+{
+	struct group *more = realloc(all->group, (all->n + 1) * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	all->group = more;
+	more[all->n++] = *g;
+	return 0;
+}
+
 /* The groups in which the root's network is a member, but for that of all hosts. */
 static int read_groups(pid_t root, struct groups *all)
 {
 	char path[40], text[256];
-	struct group g = { 0 }, *more;
+	struct group g = { 0 };
 	int err = 0;
 	FILE *in;
 
@@ -295,14 +317,33 @@ static int read_groups(pid_t root, struct groups *all)
 	while (in && !err && fgets(text, sizeof(text), in)) {
 		if (*text != '\t' && sscanf(text, "%d", &g.interface) == 1)
 			continue;
-		if (sscanf(text, " %8x", &g.address.s_addr) != 1 || g.address.s_addr == htonl(INADDR_ALLHOSTS_GROUP))
+		if (sscanf(text, " %8x", &g.address.s6_addr32[0]) == 1 &&
+		    g.address.s6_addr32[0] != htonl(INADDR_ALLHOSTS_GROUP))
+			err = add_group(all, &g);
+	}
+	if (in)
+		fclose(in);
+	return err;
+}
+
+/* "1    lo              ff020000000000000000000000001234     1 0000000C 0" */
+static int read_groups_six(pid_t root, struct groups *all)
+{
+	struct group g = { .six = true };
+	char path[40], text[256], word[9];
+	int err = 0, at;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/igmp6", root);
+	in = fopen(path, "re");
+	while (in && !err && fgets(text, sizeof(text), in)) {
+		if (sscanf(text, "%d %*s %n%*32[0-9a-f]", &g.interface, &at) != 1 || strlen(text) < (size_t)at + 32)
 			continue;
-		more = realloc(all->group, (all->n + 1) * sizeof(*more));
-		if (more) {
-			all->group = more;
-			more[all->n++] = g;
+		for (int i = 0; i < 4; i++) {
+			snprintf(word, sizeof(word), "%.8s", text + at + 8 * i);
+			g.address.s6_addr32[i] = htonl(strtoul(word, NULL, 16));
 		}
-		err = more ? 0 : -ENOMEM;
+		err = add_group(all, &g);
 	}
 	if (in)
 		fclose(in);
@@ -312,12 +353,18 @@ static int read_groups(pid_t root, struct groups *all)
 static bool is_member(int s, const struct group *g)
 {
 	struct group_filter f = { .gf_interface = g->interface };
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&f.gf_group;
 	struct sockaddr_in *to = (struct sockaddr_in *)&f.gf_group;
 	socklen_t len = sizeof(f);
 
-	to->sin_family = AF_INET;
-	to->sin_addr = g->address;
-	return !getsockopt(s, IPPROTO_IP, MCAST_MSFILTER, &f, &len);
+	if (g->six) {
+		six->sin6_family = AF_INET6;
+		six->sin6_addr = g->address;
+	} else {
+		to->sin_family = AF_INET;
+		to->sin_addr.s_addr = g->address.s6_addr32[0];
+	}
+	return !getsockopt(s, g->six ? IPPROTO_IPV6 : IPPROTO_IP, MCAST_MSFILTER, &f, &len);
 }
 
 static int check_member(pid_t pid, const char *fd, const struct groups *all, struct why *why)
@@ -355,6 +402,59 @@ static int check_event(pid_t pid, const char *fd, struct why *why)
 				    "which CRIU restores without that: close it", fd, pid, name_of(pid, name)) : 0;
 }
 
+/* Of inotify and fanotify, what has happened and is not read. */
+static int check_watch(pid_t pid, const char *fd, const char *what, struct why *why)
+{
+	int process = syscall(SYS_pidfd_open, pid, 0), own, bytes = 0;
+	char name[32];
+
+	own = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, atoi(fd), 0);
+	if (own >= 0 && ioctl(own, FIONREAD, &bytes))
+		bytes = 0;
+	if (own >= 0)
+		close(own);
+	if (process >= 0)
+		close(process);
+	return bytes ? why_set(why, -ENOTSUP, "descriptor %.12s of process %d (%s), %s, has events that nobody has read, which "
+			       "CRIU does not save: checkpoint again when they are", fd, pid, name_of(pid, name), what) : 0;
+}
+
+/* Field 38 of /proc/PID/stat: the signal that a process's end gives its parent. */
+static int exit_signal_of(pid_t pid)
+{
+	char path[32], text[1024];
+	const char *at;
+	int fd;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	at = strrchr(text, ')');
+	for (int i = 2; at && i < 38; i++)
+		at = strchr(at + 1, ' ');
+	return at ? atoi(at) : SIGCHLD;
+}
+
+/* What CRIU gives each process anew. */
+static int check_kind(pid_t root, pid_t pid, struct why *why)
+{
+	int sig = pid == root ? SIGCHLD : exit_signal_of(pid);
+	char path[32], exe[16] = "", name[32];
+
+	if (sig != SIGCHLD && !ckpt_has_ended(pid))
+		return why_set(why, -ENOTSUP, "process %d (%s) tells its parent of its end by signal %d (clone), which CRIU "
+			       "restores as SIGCHLD: start it with that", pid, name_of(pid, name), sig);
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	if (readlink(path, exe, sizeof(exe) - 1) > 0 && !strncmp(exe, "/memfd:", 7))
+		return why_set(why, -ENOTSUP, "process %d (%s) runs a program that is in a memfd, which CRIU cannot restore: start "
+			       "it from a file", pid, name_of(pid, name));
+	return 0;
+}
+
 static int check_children(pid_t pid, struct why *why)
 {
 	char path[48], name[32];
@@ -377,7 +477,7 @@ static int check_process(pid_t root, pid_t pid, const struct queues *all, const 
 	unsigned long inode;
 	char path[32], what[64];
 	struct dirent *e;
-	int err = check_children(pid, why);
+	int err = check_children(pid, why) ?: check_kind(root, pid, why);
 	DIR *d;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
@@ -390,6 +490,8 @@ static int check_process(pid_t root, pid_t pid, const struct queues *all, const 
 			err = check_socket(root, pid, all, inode, why) ?: check_member(pid, e->d_name, groups, why);
 		else if (!strcmp(what, "anon_inode:[eventfd]"))
 			err = check_event(pid, e->d_name, why);
+		else if (!strcmp(what, "anon_inode:inotify") || !strcmp(what, "anon_inode:[fanotify]"))
+			err = check_watch(pid, e->d_name, what, why);
 	}
 	if (d)
 		closedir(d);
@@ -402,7 +504,7 @@ int ckpt_lost(const pid_t *pids, int n, struct why *why)
 	struct groups groups = { NULL, 0 };
 	int err = check_objects(pids, n, why);
 
-	if (!err && (read_queues(pids[0], &all) || read_groups(pids[0], &groups)))
+	if (!err && (read_queues(pids[0], &all) || read_groups(pids[0], &groups) || read_groups_six(pids[0], &groups)))
 		err = why_set(why, -ENOMEM, "no memory for the list of UDP sockets");
 	for (int i = 0; i < n && !err; i++)
 		err = check_process(pids[0], pids[i], &all, &groups, why);
@@ -439,11 +541,70 @@ static int check_mappings(pid_t pid, struct why *why)
 			      name_of(pid, name), what) : 0;
 }
 
-int ckpt_lost_mappings(const pid_t *pids, int n, struct why *why)
+static bool differs(pid_t pid, pid_t tid, int type)
+{
+	return syscall(SYS_kcmp, pid, tid, type, 0, 0) > 0;
+}
+
+static bool has_own_space(pid_t pid, pid_t tid, const char *kind)
+{
+	char path[64];
+	struct stat of, own;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, kind);
+	if (stat(path, &of))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/ns/%s", pid, tid, kind);
+	return !stat(path, &own) && own.st_ino != of.st_ino;
+}
+
+/* What the thread has of its own, which CRIU takes from the first one. */
+static const char *own_of(pid_t pid, pid_t tid)
+{
+	if (differs(pid, tid, KCMP_FILES))
+		return "a table of files";
+	if (differs(pid, tid, KCMP_FS))
+		return "a working folder";
+	return has_own_space(pid, tid, "net") ? "a network namespace" : has_own_space(pid, tid, "uts") ? "a UTS namespace" :
+	       has_own_space(pid, tid, "ipc") ? "an IPC namespace" : NULL;
+}
+
+static int check_thread(pid_t pid, pid_t tid, struct why *why)
+{
+	const char *what = tid == pid ? NULL : own_of(pid, tid);
+	char name[32];
+
+	if (what)
+		return why_set(why, -ENOTSUP, "thread %d (%s) of process %d has %s of its own (unshare), which CRIU does not save: "
+			       "do that in a process", tid, name_of(tid, name), pid, what);
+	if (sched_getscheduler(tid) == SCHED_DEADLINE)
+		return why_set(why, -ENOTSUP, "thread %d (%s) of process %d has a deadline (SCHED_DEADLINE), which CRIU cannot "
+			       "restore: take another policy (chrt --other)", tid, name_of(tid, name), pid);
+	return 0;
+}
+
+static int check_threads(pid_t pid, struct why *why)
+{
+	char path[32];
+	struct dirent *e;
+	int err = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	d = opendir(path);
+	while (d && !err && (e = readdir(d)))
+		if (*e->d_name != '.')
+			err = check_thread(pid, atoi(e->d_name), why);
+	if (d)
+		closedir(d);
+	return err;
+}
+
+int ckpt_lost_running(const pid_t *pids, int n, struct why *why)
 {
 	int err = 0;
 
 	for (int i = 0; i < n && !err; i++)
-		err = check_mappings(pids[i], why);
+		err = check_mappings(pids[i], why) ?: check_threads(pids[i], why);
 	return err;
 }

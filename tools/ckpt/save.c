@@ -220,7 +220,7 @@ int save_mapped(struct save *s, bool (*stop)(void *arg), void *arg, struct why *
 	pid_t *pids;
 	int n = ckpt_tree(s->job.init ?: s->job.rank[0].pid, &pids), err;
 
-	err = n < 0 ? n : ckpt_lost_mappings(pids, n, why) ?: ckpt_mapped(pids, n, &s->facts, stop, arg, why);
+	err = n < 0 ? n : ckpt_lost_running(pids, n, why) ?: ckpt_mapped(pids, n, &s->facts, stop, arg, why);
 	free(n < 0 ? NULL : pids);
 	if (!err && libdir) {
 		s->facts.libdir = strdup(libdir);

@@ -8,6 +8,7 @@
  *   process PID FILTER PERSONALITY       coredump_filter, or -; hexadecimal
  *   thread PID TID IO SLACK POLICY CPUS  I/O priority; timer slack in ns; memory policy; list of CPUs; each may be -
  *   range PID START END POLICY           addresses, hexadecimal
+ *   socket PID FD LEVEL NAME VALUE       options.c
  *
  * A policy is a name and a list of nodes, as in /proc/PID/numa_maps: "bind:0-1". Pids are those of the job. The kernel
  * looks at each page of a process to tell of its ranges, while the tree stands still: they are read only on a host with
@@ -315,6 +316,7 @@ static void put_process(struct gather *g, int pid)
 	if (p.filter != g->of_root.filter || p.personality != g->of_root.personality)
 		fprintf(g->out, "process %d %lx %lx\n", inner, p.filter, p.personality);
 	put_threads(g, pid, inner);
+	criu_options_put(g->out, pid, inner);
 	if (!g->ranges)
 		return;
 	thread_policy(pid, policy);
@@ -423,8 +425,8 @@ static void policy_of(struct restore *r, pid_t tid, char *text, unsigned long st
 static void take_line(struct restore *r, const char *line)
 {
 	char policy[LIST_MAX], cpus[LIST_MAX], slack[24], io[16];
+	int pid, thread, level, name;
 	unsigned long a, b;
-	int pid, thread;
 	pid_t found;
 
 	if (sscanf(line, "process %9d %16lx %16lx", &pid, &a, &b) == 3) {
@@ -451,6 +453,10 @@ static void take_line(struct restore *r, const char *line)
 			r->failed++;
 		if (strcmp(cpus, "-"))
 			bind_to(r, found, cpus);
+	} else if (sscanf(line, "socket %9d %9d %9d %9d %23s", &pid, &thread, &level, &name, slack) == 5) {
+		found = r->inside ? 0 : process_of(r, pid);
+		if (found && !criu_options_set(found, thread, level, name, slack))
+			r->failed++;
 	} else if (sscanf(line, "range %9d %16lx %16lx %511s", &pid, &a, &b, policy) == 4) {
 		found = r->inside ? process_of(r, pid) : 0;
 		if (found)

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * options.c - options of sockets that CRIU does not save
+ *
+ * Each is a line of the image "attributes", if it is not what a new socket of its kind has:
+ *
+ *   socket PID FD LEVEL NAME VALUE       VALUE: a number, or the name of TCP_CONGESTION
+ *
+ * A socket that several processes have is written for each, and set to the same again.
+ */
+#include <dirent.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "criu_i.h"
+
+#define TO_INET		1	/* IPv4 and IPv6 */
+#define TO_SIX		2
+#define TO_TCP		4
+#define TO_UDP		8
+#define TO_NETLINK	16
+#define TO_UNIX		32
+#define TO_GROUPS	64	/* no stream: it can send to groups */
+#define TO_GROUPS_SIX	128
+#define TO_ALL		(TO_INET | TO_NETLINK)
+
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
+
+/* Numbers, where older headers lack the name. */
+static const struct option {
+	int to, level, name;
+} options[] = {
+	{ TO_ALL, SOL_SOCKET, SO_DONTROUTE }, { TO_ALL, SOL_SOCKET, SO_OOBINLINE },
+	{ TO_ALL | TO_UNIX, SOL_SOCKET, SO_RCVLOWAT }, { TO_ALL | TO_UNIX, SOL_SOCKET, SO_TIMESTAMP },
+	{ TO_ALL | TO_UNIX, SOL_SOCKET, SO_TIMESTAMPNS }, { TO_INET, SOL_SOCKET, SO_TIMESTAMPING },
+	{ TO_ALL, SOL_SOCKET, SO_RXQ_OVFL }, { TO_INET | TO_UNIX, SOL_SOCKET, SO_PEEK_OFF },
+	{ TO_ALL, SOL_SOCKET, SO_SELECT_ERR_QUEUE }, { TO_INET, SOL_SOCKET, SO_BUSY_POLL },
+	{ TO_INET, SOL_SOCKET, SO_ZEROCOPY }, { TO_INET, SOL_SOCKET, 74 /* SO_TXREHASH */ },
+	{ TO_UNIX, SOL_SOCKET, 76 /* SO_PASSPIDFD */ },
+	{ TO_INET, IPPROTO_IP, IP_TOS }, { TO_INET, IPPROTO_IP, IP_TTL }, { TO_INET, IPPROTO_IP, IP_PKTINFO },
+	{ TO_INET, IPPROTO_IP, IP_MTU_DISCOVER }, { TO_INET, IPPROTO_IP, IP_RECVERR },
+	{ TO_INET, IPPROTO_IP, IP_RECVTTL }, { TO_INET, IPPROTO_IP, IP_RECVTOS }, { TO_INET, IPPROTO_IP, IP_FREEBIND },
+	{ TO_INET, IPPROTO_IP, IP_MINTTL }, { TO_INET, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT },
+	{ TO_GROUPS, IPPROTO_IP, IP_MULTICAST_IF }, { TO_GROUPS, IPPROTO_IP, IP_MULTICAST_TTL },
+	{ TO_GROUPS, IPPROTO_IP, IP_MULTICAST_LOOP }, { TO_GROUPS, IPPROTO_IP, IP_MULTICAST_ALL },
+	{ TO_INET, IPPROTO_IP, IP_UNICAST_IF },
+	{ TO_SIX, IPPROTO_IPV6, IPV6_UNICAST_HOPS }, { TO_GROUPS_SIX, IPPROTO_IPV6, IPV6_MULTICAST_IF },
+	{ TO_GROUPS_SIX, IPPROTO_IPV6, IPV6_MULTICAST_HOPS }, { TO_GROUPS_SIX, IPPROTO_IPV6, IPV6_MULTICAST_LOOP },
+	{ TO_GROUPS_SIX, IPPROTO_IPV6, IPV6_MULTICAST_ALL }, { TO_SIX, IPPROTO_IPV6, IPV6_MTU_DISCOVER },
+	{ TO_SIX, IPPROTO_IPV6, IPV6_RECVERR }, { TO_SIX, IPPROTO_IPV6, IPV6_RECVPKTINFO },
+	{ TO_SIX, IPPROTO_IPV6, IPV6_RECVHOPLIMIT }, { TO_SIX, IPPROTO_IPV6, IPV6_RECVTCLASS },
+	{ TO_SIX, IPPROTO_IPV6, IPV6_TCLASS }, { TO_SIX, IPPROTO_IPV6, IPV6_DONTFRAG },
+	{ TO_TCP, IPPROTO_TCP, TCP_NODELAY }, { TO_TCP, IPPROTO_TCP, TCP_KEEPIDLE },
+	{ TO_TCP, IPPROTO_TCP, TCP_KEEPINTVL }, { TO_TCP, IPPROTO_TCP, TCP_KEEPCNT },
+	{ TO_TCP, IPPROTO_TCP, TCP_SYNCNT }, { TO_TCP, IPPROTO_TCP, TCP_LINGER2 },
+	{ TO_TCP, IPPROTO_TCP, TCP_DEFER_ACCEPT }, { TO_TCP, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS },
+	{ TO_TCP, IPPROTO_TCP, TCP_USER_TIMEOUT }, { TO_TCP, IPPROTO_TCP, TCP_NOTSENT_LOWAT },
+	{ TO_TCP, IPPROTO_TCP, TCP_SAVE_SYN }, { TO_TCP, IPPROTO_TCP, TCP_FASTOPEN_CONNECT },
+	{ TO_TCP, IPPROTO_TCP, TCP_INQ }, { TO_TCP, IPPROTO_TCP, TCP_CONGESTION },
+	{ TO_UDP, SOL_UDP, 101 /* UDP_NO_CHECK6_TX */ }, { TO_UDP, SOL_UDP, 102 /* UDP_NO_CHECK6_RX */ },
+	{ TO_UDP, SOL_UDP, 103 /* UDP_SEGMENT */ }, { TO_UDP, SOL_UDP, 104 /* UDP_GRO */ },
+	{ TO_NETLINK, SOL_NETLINK, NETLINK_PKTINFO }, { TO_NETLINK, SOL_NETLINK, NETLINK_BROADCAST_ERROR },
+	{ TO_NETLINK, SOL_NETLINK, NETLINK_NO_ENOBUFS }, { TO_NETLINK, SOL_NETLINK, NETLINK_CAP_ACK },
+	{ TO_NETLINK, SOL_NETLINK, NETLINK_EXT_ACK }, { TO_NETLINK, SOL_NETLINK, NETLINK_GET_STRICT_CHK },
+};
+
+#define OPTIONS ((int)(sizeof(options) / sizeof(options[0])))
+
+/* "cubic", or a number. False: the socket has no such option. */
+static bool read_option(int s, const struct option *o, char value[32])
+{
+	socklen_t len = 16;
+	int n = 0;
+
+	if (o->level == IPPROTO_TCP && o->name == TCP_CONGESTION) {
+		memset(value, 0, 32);
+		return !getsockopt(s, o->level, o->name, value, &len) && *value;
+	}
+	len = sizeof(n);
+	if (getsockopt(s, o->level, o->name, &n, &len) || len != sizeof(n))
+		return false;
+	snprintf(value, 32, "%d", n);
+	return true;
+}
+
+static int kinds_of(int domain, int type, int protocol)
+{
+	bool six = domain == AF_INET6, stream = type == SOCK_STREAM;
+
+	if (domain == AF_UNIX)
+		return TO_UNIX;
+	if (domain == AF_NETLINK)
+		return TO_NETLINK;
+	if (domain != AF_INET && !six)
+		return 0;
+	return TO_INET | (six ? TO_SIX : 0) | (stream ? 0 : TO_GROUPS | (six ? TO_GROUPS_SIX : 0)) |
+	       (stream && protocol == IPPROTO_TCP ? TO_TCP : 0) | (protocol == IPPROTO_UDP ? TO_UDP : 0);
+}
+
+static int number_of(int s, int name)
+{
+	socklen_t len = sizeof(int);
+	int n = -1;
+
+	return getsockopt(s, SOL_SOCKET, name, &n, &len) ? -1 : n;
+}
+
+static void put_socket(FILE *out, int inner, int fd, int s)
+{
+	int domain = number_of(s, SO_DOMAIN), type = number_of(s, SO_TYPE), protocol = number_of(s, SO_PROTOCOL);
+	int kinds = kinds_of(domain, type, protocol);
+	int fresh = kinds ? socket(domain, type | SOCK_CLOEXEC, protocol) : -1;
+	char is[32], usual[32];
+
+	for (int i = 0; fresh >= 0 && i < OPTIONS; i++)
+		if ((options[i].to & kinds) && read_option(s, &options[i], is) &&
+		    read_option(fresh, &options[i], usual) && strcmp(is, usual))
+			fprintf(out, "socket %d %d %d %d %s\n", inner, fd, options[i].level, options[i].name, is);
+	if (fresh >= 0)
+		close(fresh);
+}
+
+void criu_options_put(FILE *out, pid_t pid, int inner)
+{
+	int process = syscall(SYS_pidfd_open, pid, 0), s;
+	char path[32], what[16];
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = process < 0 ? NULL : opendir(path);
+	while (d && (e = readdir(d))) {
+		if (*e->d_name == '.' || readlinkat(dirfd(d), e->d_name, what, sizeof(what)) < 8 || memcmp(what, "socket:[", 8))
+			continue;
+		s = syscall(SYS_pidfd_getfd, process, atoi(e->d_name), 0);
+		if (s < 0)
+			continue;
+		put_socket(out, inner, atoi(e->d_name), s);
+		close(s);
+	}
+	if (d)
+		closedir(d);
+	if (process >= 0)
+		close(process);
+}
+
+static const struct option *option_of(int level, int name)
+{
+	for (int i = 0; i < OPTIONS; i++)
+		if (options[i].level == level && options[i].name == name)
+			return &options[i];
+	return NULL;
+}
+
+static bool set_option(int s, const struct option *o, const char *value)
+{
+	int n = atoi(value);
+
+	if (o->level == IPPROTO_TCP && o->name == TCP_CONGESTION)
+		return !setsockopt(s, o->level, o->name, value, strlen(value));
+	return !setsockopt(s, o->level, o->name, &n, sizeof(n));
+}
+
+bool criu_options_set(pid_t pid, int fd, int level, int name, const char *value)
+{
+	const struct option *o = option_of(level, name);
+	int process = o ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, s;
+	char is[32];
+	bool set;
+
+	s = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+	set = s >= 0 && read_option(s, o, is) && (!strcmp(is, value) || set_option(s, o, value));
+	if (s >= 0)
+		close(s);
+	if (process >= 0)
+		close(process);
+	return set;
+}

@@ -934,6 +934,7 @@ TEST_F(board, each_lie_about_a_board_is_named)
 } while (0)
 	LIE(f.h->zero = 1, "the head's padding");
 	LIE(f.h->ops = 1 << 20, "more than a board has room for");
+	LIE(f.h->records--, "its head");
 	LIE(f.device[1].device = 0, "a device's number");
 	LIE(f.device[1].device = BOARD_SEATS, "a device's number");
 	LIE(f.device[0].zero = 1, "a device's number");
@@ -1136,11 +1137,19 @@ TEST_F(board, a_board_of_version_1_is_read)
 		p[at] = was;
 	}
 	EXPECT_EQ(board_check(p, len - 8, NULL), -EBADMSG);
+	p[1] -= 8;		/* its size */
+	EXPECT_EQ(board_check(p, len - 8, &why), -EBADMSG);
+	EXPECT_STREQ(why, "its head");
+	p[1] += 8;
 	EXPECT_EQ(board_check(p, len, NULL), 0);
 	/* The operation that follows it is itself; its part's next is itself; it has a part that is not there. */
 	((uint32_t *)p)[OP_1 / 4 + 7] = 1;
 	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);
 	EXPECT_STREQ(why, "its lists");
+	((uint32_t *)p)[OP_1 / 4 + 5] = 0;	/* no part is there a second time */
+	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);
+	EXPECT_STREQ(why, "its lists");
+	((uint32_t *)p)[OP_1 / 4 + 5] = 1;
 	((uint32_t *)p)[OP_1 / 4 + 7] = 0;
 	((uint32_t *)p)[PART_1 / 4 + 6] = 1;
 	EXPECT_EQ(board_check(p, len, &why), -EBADMSG);

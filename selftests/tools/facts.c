@@ -64,8 +64,11 @@ TEST(what_does_not_belong_together_is_named)
 	LIE(proxy[0].info.seat, 2);	/* another one than in the job's file */
 	LIE(of_job[1].seat, 0);
 #undef LIE
-	of_job[1].seat = -1;		/* an older file does not say */
+	of_job[0].seat = of_job[1].seat = -1;	/* an older file does not say */
 	EXPECT_EQ(again(2, &why), 0);
+	proxy[0].info.seat = 1;
+	EXPECT_EQ(again(2, &why), -EBADMSG);
+	proxy[0].info.seat = of_job[0].seat = 0;
 	of_job[1].seat = 1;
 	EXPECT_EQ(again(1, &why), -EBADMSG);
 	EXPECT_EQ(again(0, &why), -EBADMSG);

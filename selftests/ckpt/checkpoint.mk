@@ -41,9 +41,21 @@ $(B)/selftests/ckpt/older: selftests/ckpt/older.c tools/ckpt/facts.c $(B)/uproxy
 		-Iuproxy/coll $(STORE_CFLAGS) -pthread -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) \
 		$(STORE_LIBS) -lm
 
+# Reads a checkpoint back as the command that wrote it does, with a part that cannot be read.
+CKPT_READBACK := $(B)/selftests/ckpt/readback
+$(CKPT_READBACK): selftests/ckpt/readback.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -Wl,--wrap=store_object_open -MMD -MP \
+		-o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
+$(B)/selftests/ckpt/damage.so: selftests/ckpt/damage.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
+
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
-TEST_PROGRAMS += $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
+TEST_PROGRAMS += $(CKPT_READBACK) $(B)/selftests/ckpt/damage.so $(B)/selftests/ckpt/worker $(B)/selftests/ckpt/linked \
 	$(addprefix $(B)/selftests/ckpt/,rebuilt rebuilt-1.so rebuilt-2.so older older-job seated) \
 	$(if $(shell command -v $(CXX)),$(B)/selftests/ckpt/stood $(B)/selftests/ckpt/stood-static)
 HOST_TESTS += selftests/ckpt/test-checkpoint selftests/ckpt/test-seating selftests/ckpt/test-linked \

@@ -12,13 +12,20 @@ $(addprefix $(B)/selftests/ckpt/,links processes): $(B)/selftests/ckpt/%: selfte
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) $(STORE_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) $(STORE_LIBS)
 HOST_TESTS += $(addprefix $(B)/selftests/ckpt/,links processes)
+# They stand for images.c.
+CKPT_DUMPED := $(addprefix $(B)/selftests/ckpt/,dumped attributes)
+$(CKPT_DUMPED): $(B)/selftests/ckpt/%: selftests/ckpt/%.c \
+		$(addprefix $(B)/ckpt/criu/,attributes.o edit.o inject.o mend.o protobuf.o tree.o) | $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) -pthread -MMD -MP -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+HOST_TESTS += $(B)/selftests/ckpt/dumped
 $(CKPT_CRIU_JOB): selftests/ckpt/criu_job.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -pthread -MMD -MP -o $@ $< $(LDFLAGS)
 
 # CRIU does not know the mappings of a sanitizer's shadow memory.
 ifeq ($(SAN),)
-HOST_TESTS += $(CKPT_CRIU) selftests/ckpt/test-tree
+HOST_TESTS += $(CKPT_CRIU) $(B)/selftests/ckpt/attributes selftests/ckpt/test-tree
 TEST_PROGRAMS += $(CKPT_CRIU_JOB)
 TIMEOUT_criu := 600
 TIMEOUT_test-tree := 600

@@ -4,6 +4,8 @@
  */
 #include "store_test.h"
 
+#include <sys/syscall.h>
+
 #define COMMON 20000ul	/* pages that all have: more than a segment */
 #define OWN    300ul	/* pages that one has */
 #define RANKS  4
@@ -470,6 +472,239 @@ TEST_F(claims, what_is_no_table_is_refused)
 	close(fd);
 	store_close(s);
 	store_writer_close(w);
+}
+
+/* ------------------------------------------------------------------------------ the table itself */
+
+/* What the table's locks are asked by: a test may do something in between. */
+static void (*at_look)(void);
+
+int fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+	void *arg;
+	int rc;
+
+	va_start(ap, cmd);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	rc = syscall(SYS_fcntl, fd, cmd, arg);
+	if (cmd == F_OFD_GETLK && at_look)
+		at_look();
+	return rc;
+}
+
+static struct store_digest digest(uint64_t hi, uint64_t lo)
+{
+	return (struct store_digest){ .hi = hi, .lo = lo };
+}
+
+FIXTURE(table)
+{
+	char dir[256];
+	struct store *s;
+	int fd;
+	struct claims *a, *b;
+	uint64_t *t;
+	size_t len;
+};
+
+FIXTURE_SETUP(table)
+{
+	snprintf(self->dir, sizeof(self->dir), "%s/s", new_scratch());
+	make_store(self->dir, 0);
+	self->s = open_store(self->dir, STORE_RW);
+	ASSERT_EQ(0, store_claims_make(self->s, 0, &self->fd));
+	ASSERT_EQ(0, store_claims_open(self->s, self->fd, &self->a));
+	ASSERT_EQ(0, store_claims_open(self->s, self->fd, &self->b));
+	self->t = map_table(self->fd, &self->len);
+}
+
+FIXTURE_TEARDOWN(table)
+{
+	at_look = NULL;
+	munmap(self->t, self->len);
+	store_claims_close(self->a);
+	store_claims_close(self->b);
+	close(self->fd);
+	store_close(self->s);
+	drop_scratch();
+}
+
+static size_t entries_taken(const uint64_t *t, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = ENTRIES_AT / 8; i < len / 8; i += 2)
+		n += t[i] != 0;
+	return n;
+}
+
+TEST_F(table, a_page_is_the_first_ones)
+{
+	struct claim other;
+	int64_t n;
+
+	for (int i = 0; i < 3; i++)
+		store_claims_begin(self->a, 100 + i);
+	n = store_claims_begin(self->a, 5);
+	EXPECT_EQ(3, n);
+	EXPECT_EQ(4, store_claims_begin(self->b, 6));
+	EXPECT_FALSE(store_claims_take(self->a, digest(1ull << 40, 9), n, SEG_SLOTS - 1, &other));
+	ASSERT_TRUE(store_claims_take(self->b, digest(1ull << 40, 9), 4, 7, &other));
+	EXPECT_EQ(5, other.id);
+	EXPECT_EQ(3, other.n);
+	EXPECT_EQ(SEG_SLOTS - 1, other.slot);
+	/* Who only looks finds it, too, and takes none. */
+	EXPECT_TRUE(store_claims_take(self->b, digest(1ull << 40, 9), -1, 0, &other));
+	EXPECT_FALSE(store_claims_take(self->b, digest(1ull << 40, 10), -1, 0, &other));
+	EXPECT_FALSE(store_claims_take(self->b, digest(0, 0), 4, 7, &other));
+	EXPECT_EQ(1, entries_taken(self->t, self->len));
+	EXPECT_EQ(0, self->t[ENTRIES_AT / 8 + 3]);	/* of the second entry */
+	/* The first slot of the first segment, and a digest of few bits. */
+	EXPECT_FALSE(store_claims_take(self->a, digest(0, 1), 0, 0, &other));
+	ASSERT_TRUE(store_claims_take(self->b, digest(0, 1), 4, 7, &other));
+	EXPECT_EQ(100, other.id);
+	EXPECT_EQ(0, other.n);
+	EXPECT_EQ(0, other.slot);
+}
+
+/* Its entry, and those behind that, belong to others. */
+TEST_F(table, a_page_may_be_in_an_entry_behind)
+{
+	const uint64_t lo = 3000ull << 32 | 9, hi[] = { 0, 1ull << 31, 1ull << 63 };
+	uint64_t *entry = self->t + ENTRIES_AT / 8;
+	int64_t n = store_claims_begin(self->a, 5);
+	struct claim other;
+
+	store_claims_begin(self->b, 6);
+	/* Those that differ in the bits that an entry has are others, and come behind it. */
+	for (int i = 0; i < 3; i++)
+		EXPECT_FALSE(store_claims_take(self->a, digest(hi[i], lo), n, 1 + i, &other));
+	for (int i = 0; i < 3; i++) {
+		ASSERT_TRUE(store_claims_take(self->b, digest(hi[i], lo), 1, 7, &other));
+		EXPECT_EQ(1 + i, other.slot);
+	}
+	/* So are those that differ in the other bits, and a segment that nobody has begun is none. */
+	EXPECT_FALSE(store_claims_take(self->b, digest(0, lo + 1), 1, 7, &other));
+	entry[2 * 4000] = 5;
+	entry[2 * 4000 + 1] = 1ull << 30 | 1000 << 14;
+	EXPECT_FALSE(store_claims_take(self->b, digest(4000, 5), -1, 0, &other));
+	entry[2 * 4000] = entry[2 * 3003] = 0;
+	/* The first entry is behind the last; 128 are looked at. */
+	for (int i = 0; i < 200; i++) {
+		entry[2 * ((65500 + i) % 65536)] = 77;
+		if (i == 35)
+			EXPECT_FALSE(store_claims_take(self->a, digest(65535, 4), n, 8, &other));
+		if (i == 35)
+			EXPECT_EQ(4, entry[0]);
+	}
+	EXPECT_FALSE(store_claims_take(self->a, digest(65536 + 36, 6), n, 5, &other));
+	EXPECT_FALSE(store_claims_take(self->b, digest(65536 + 36, 6), 1, 7, &other));
+	EXPECT_EQ(203, entries_taken(self->t, self->len));
+	EXPECT_FALSE(store_claims_take(self->a, digest(65536 + 37, 8), n, 4, &other));
+	ASSERT_TRUE(store_claims_take(self->b, digest(65536 + 37, 8), 1, 7, &other));
+	EXPECT_EQ(4, other.slot);
+	EXPECT_EQ(204, entries_taken(self->t, self->len));
+}
+
+TEST_F(table, who_has_begun_a_segment_ends_it)
+{
+	struct claim other;
+	int64_t n = store_claims_begin(self->a, 5), m = store_claims_begin(self->a, 6), last = store_claims_begin(self->a, 7);
+
+	EXPECT_EQ(-EAGAIN, store_claims_state(self->b, n));
+	EXPECT_EQ(-EAGAIN, store_claims_state(self->b, m));
+	EXPECT_FALSE(store_claims_take(self->a, digest(0, 1), n, 1, &other));
+	EXPECT_FALSE(store_claims_take(self->a, digest(0, 2), m, 1, &other));
+	store_claims_end(self->a, -1, true);
+	EXPECT_EQ(0, self->t[SEGS_AT / 8 - 1]);
+	store_claims_end(self->a, n, true);
+	EXPECT_EQ(0, store_claims_state(self->b, n));
+	EXPECT_EQ(-EAGAIN, store_claims_state(self->b, m));
+	EXPECT_TRUE(store_claims_take(self->b, digest(0, 1), last, 1, &other));
+	store_claims_end(self->a, m, false);
+	EXPECT_EQ(-ECANCELED, store_claims_state(self->b, m));
+	EXPECT_FALSE(store_claims_take(self->b, digest(0, 2), last, 1, &other));
+	EXPECT_EQ(-EAGAIN, store_claims_state(self->b, last));
+	store_claims_close(self->a);
+	self->a = NULL;
+	EXPECT_EQ(-EOWNERDEAD, store_claims_state(self->b, last));
+	EXPECT_EQ(0, store_claims_state(self->b, n));
+	/* One that nobody has begun has no owner, nor has a state that is none. */
+	EXPECT_EQ(-EOWNERDEAD, store_claims_state(self->b, 1000));
+	self->t[(SEGS_AT + 1000 * 16) / 8 + 1] = 7;
+	EXPECT_EQ(-ECANCELED, store_claims_state(self->b, 1000));
+}
+
+static struct claims *ending;
+static bool ends_durable;
+
+static void end_it(void)
+{
+	at_look = NULL;
+	store_claims_end(ending, 0, ends_durable);
+}
+
+/* It ends while another one looks whether its writer is still there. */
+TEST_F(table, a_segment_that_ends_meanwhile_has_not_lost_its_writer)
+{
+	for (int i = 0; i < 2; i++) {
+		struct store *s = self->s;
+		int fd;
+
+		ASSERT_EQ(0, store_claims_make(s, 0, &fd));
+		store_claims_close(self->a);
+		store_claims_close(self->b);
+		ASSERT_EQ(0, store_claims_open(s, fd, &self->a));
+		ASSERT_EQ(0, store_claims_open(s, fd, &self->b));
+		close(fd);
+		EXPECT_EQ(0, store_claims_begin(self->a, 5));
+		ending = self->a;
+		ends_durable = i;
+		at_look = end_it;
+		EXPECT_EQ(i ? 0 : -ECANCELED, store_claims_state(self->b, 0));
+		EXPECT_EQ(NULL, at_look);
+	}
+}
+
+TEST_F(table, there_are_so_many_segments)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 65536, .l_len = 1 };
+
+	self->t[3] = 65534;
+	EXPECT_EQ(65534, store_claims_begin(self->a, 5));
+	EXPECT_EQ(65535, store_claims_begin(self->a, 6));
+	EXPECT_EQ(-1, store_claims_begin(self->a, 7));
+	EXPECT_EQ(-1, store_claims_begin(self->a, 8));
+	EXPECT_EQ(0, fcntl(self->fd, F_OFD_GETLK, &l));
+	EXPECT_EQ(F_UNLCK, l.l_type);
+	EXPECT_EQ(-EAGAIN, store_claims_state(self->b, 65535));
+	/* A number that another one has already. */
+	self->t[3] = 65534;
+	EXPECT_EQ(-1, store_claims_begin(self->b, 9));
+	EXPECT_EQ(5, self->t[(SEGS_AT + 65534 * 16) / 8]);
+}
+
+TEST_F(table, it_has_room_for_a_third_more_than_is_written)
+{
+	static const struct { uint64_t pages, entries; } sizes[] = {
+		{ 0, 65536 }, { 49152, 65536 }, { 49153, 131072 }, { 98304, 131072 }, { 98305, 262144 },
+	};
+	struct stat st;
+	int fd;
+
+	for (int i = 0; i < 5; i++) {
+		ASSERT_EQ(0, store_claims_make(self->s, sizes[i].pages * PAGE, &fd));
+		ASSERT_EQ(0, fstat(fd, &st));
+		EXPECT_EQ(ENTRIES_AT + sizes[i].entries * 16, st.st_size);
+		/* Nobody can cut it, or keep the others from writing. */
+		EXPECT_NE(0, ftruncate(fd, 4096));
+		EXPECT_NE(0, ftruncate(fd, st.st_size + 4096));
+		EXPECT_NE(0, fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
+		EXPECT_EQ(FD_CLOEXEC, fcntl(fd, F_GETFD));
+		close(fd);
+	}
 }
 
 TEST_HARNESS_MAIN

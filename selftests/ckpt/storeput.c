@@ -7,6 +7,7 @@
  *   storeput parts STORE ID                 prints the parts' names
  *   storeput but STORE ID PREFIX...         publishes ID again without the parts of these names; prints the id
  *   storeput instead STORE ID NAME [FILE]   publishes ID again with FILE as that part, or without it; prints the id
+ *   storeput replace STORE ID NAME [FILE]   the same under the id that it has
  *   storeput hold STORE                     keeps it open for writing until stdin ends
  *   storeput bytes SEED MIB >FILE           writes bytes that depend on the seed alone
  */
@@ -146,7 +147,7 @@ static int but(struct store *s, const char *from, int n, char **prefix)
 	return 0;
 }
 
-static int instead(struct store *s, const char *from, const char *name, const char *file)
+static int instead(struct store *s, const char *from, const char *name, const char *file, bool replace)
 {
 	const struct store_part *all;
 	struct store_checkpoint *c;
@@ -167,8 +168,11 @@ static int instead(struct store *s, const char *from, const char *name, const ch
 			return failed(store_why()->text);
 		left += !it || file;
 	}
-	if (!part || store_writer_flush(w) ||
-	    store_publish(s, part, left, store_checkpoint_json(c), id))
+	if (!part || store_writer_flush(w) || (replace && store_remove(s, from)))
+		return failed(store_why()->text);
+	snprintf(id, sizeof(id), "%s", from);
+	if (replace ? store_publish_as(s, part, left, store_checkpoint_json(c), id) :
+		      store_publish(s, part, left, store_checkpoint_json(c), id))
 		return failed(store_why()->text);
 	store_writer_close(w);
 	free(part);
@@ -209,8 +213,8 @@ int main(int argc, char **argv)
 		rc = but(s, argv[3], argc - 4, argv + 4);
 	} else if (!strcmp(argv[1], "parts") && argc == 4) {
 		rc = parts(s, argv[3]);
-	} else if (!strcmp(argv[1], "instead") && (argc == 5 || argc == 6)) {
-		rc = instead(s, argv[3], argv[4], argv[5]);
+	} else if ((!strcmp(argv[1], "instead") || !strcmp(argv[1], "replace")) && (argc == 5 || argc == 6)) {
+		rc = instead(s, argv[3], argv[4], argv[5], *argv[1] == 'r');
 	} else {
 		puts("held");
 		fflush(stdout);

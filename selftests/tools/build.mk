@@ -26,6 +26,15 @@ $(TOOL_FACTS): selftests/tools/facts.c $(patsubst %.c,$(B)/%.o,$(filter-out tool
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
 HOST_TESTS += $(TOOL_FACTS)
 
+# What a checkpoint sees of a job's processes, and a restore of its host.
+TOOL_LOOKS := $(B)/selftests/tools/looks
+$(TOOL_LOOKS): selftests/tools/looks.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H) $(B)/lib/libsingvgpu-clock.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \
+		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
+
 TOOL_SEATING := $(B)/selftests/tools/seating
 $(TOOL_SEATING): selftests/tools/seating.c tools/job/seating.c | $(KSELFTEST_H)
 	@mkdir -p $(@D)
@@ -57,7 +66,7 @@ $(TOOL_FAKE_LIB): selftests/tools/build.mk
 
 # Sanitizers want to be the first library of a process; these preload another.
 ifeq ($(SAN),)
-HOST_TESTS += $(wildcard selftests/tools/test-*)
+HOST_TESTS += $(wildcard selftests/tools/test-*) $(TOOL_LOOKS)
 TEST_PROGRAMS += $(TOOL_FAKES) $(TOOL_FAKE_LIB)
 TIMEOUT_test-run := 300
 TIMEOUT_test-deaths := 300

@@ -14,10 +14,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -231,6 +234,23 @@ TEST(reader_has_gone)
 	put_lines(0, 10);
 	sigpending(&pending);
 	EXPECT_FALSE(sigismember(&pending, SIGPIPE));
+	/* One that was pending before is still. */
+	sigemptyset(&pending);
+	sigaddset(&pending, SIGPIPE);
+	ASSERT_EQ(sigprocmask(SIG_BLOCK, &pending, NULL), 0);
+	ASSERT_EQ(raise(SIGPIPE), 0);
+	begin(p[1]);
+	errno = 77;
+	put_lines(0, 1);
+	EXPECT_FALSE(message_show(&m, "1%", 2));
+	EXPECT_EQ(errno, 77);
+	begin(p[1]);
+	EXPECT_TRUE(message_show(&m, "1%", 2));
+	EXPECT_EQ(errno, 77);
+	EXPECT_EQ(m.left_out, 1);
+	EXPECT_FALSE(m.thread);		/* there is nobody to wait for */
+	sigpending(&pending);
+	EXPECT_TRUE(sigismember(&pending, SIGPIPE));
 	begin(-1);
 	put_lines(0, 10);
 	EXPECT_TRUE(message_finish(&m, 0));
@@ -262,6 +282,41 @@ TEST(reader_comes_back)
 	EXPECT_STREQ(text, "line 0 with some words\n"
 		     "test: 3 lines left out: the reader of these messages did not take them\n"
 		     "line 4 with some words\n");
+}
+
+/* What was kept for a reader that has gone is missing, too. */
+TEST(reader_goes_while_lines_wait)
+{
+	char dir[] = "/tmp/messageXXXXXX", path[64], want[120];
+	int reader, writer, kept = 0;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	sprintf(path, "%s/fifo", dir);
+	ASSERT_EQ(mkfifo(path, 0600), 0);
+	reader = open(path, O_RDONLY | O_NONBLOCK);
+	writer = open(path, O_WRONLY);
+	begin(writer);
+	while (m.len < 10 * MESSAGE_LINE)
+		put_lines(0, 1);
+	pthread_mutex_lock(&m.lock);
+	for (size_t i = 0; i < m.len; i++)
+		kept += m.kept[m.at + i] == '\n';
+	close(reader);
+	pthread_mutex_unlock(&m.lock);
+	for (int i = 0; i < 10000 && !m.left_out; i++)
+		usleep(1000);
+	EXPECT_EQ(m.left_out, kept);
+	EXPECT_EQ(m.len, 0);
+	reader = open(path, O_RDONLY | O_NONBLOCK);
+	while (read(reader, text, sizeof(text)) > 0)
+		;
+	put_lines(4, 5);
+	read_all(reader, text, sizeof(text));
+	unlink(path);
+	rmdir(dir);
+	sprintf(want, "test: %d lines left out: the reader of these messages did not take them\n"
+		"line 4 with some words\n", kept);
+	EXPECT_STREQ(text, want);
 }
 
 TEST(full_disk)
@@ -336,6 +391,165 @@ TEST(pictures)
 	read_all(p[0], text, sizeof(text));
 	EXPECT_EQ(strstr(text, "2%"), NULL);
 	EXPECT_TRUE(message_show(&m, "3%\r", 3));
+}
+
+/* A reader of packets sees that nothing gets between the words of a line: whatever is written at once ends with one. */
+TEST(whole_lines)
+{
+	char packet[2 * MESSAGE_LINE];
+	int s[2], lines = 0, packets = 0;
+	ssize_t n;
+
+	ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, s), 0);
+	begin(s[1]);
+	put_lines(0, 3000);
+	EXPECT_GT(m.len, 2 * MESSAGE_LINE);
+	for (int waits = 0; waits < 200; waits++) {
+		while ((n = recv(s[0], packet, sizeof(packet), 0)) > 0) {
+			waits = 0;
+			packets++;
+			EXPECT_EQ(packet[n - 1], '\n');
+			EXPECT_LE(n, MESSAGE_LINE);
+			for (int i = 0; i < n; i++)
+				lines += packet[i] == '\n';
+		}
+		if (message_finish(&m, 0) && waits > 20)
+			break;
+		usleep(1000);
+	}
+	EXPECT_GT(packets, 10);
+	EXPECT_LT(packets, 1000);
+	EXPECT_EQ(lines, 3000);
+}
+
+/* What is kept moves to the front when there is no room behind it. */
+TEST(kept_lines_are_whole)
+{
+	int p[2], lines, left_out, n = 0, more, from = 0;
+	char *room = mmap(NULL, MESSAGE_ROOM + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	m.kept = room;
+	ASSERT_EQ(mprotect(room + MESSAGE_ROOM, 4096, PROT_NONE), 0);
+	while (m.len < MESSAGE_ROOM / 2)
+		put_lines(from, from + 1), from++;
+	for (int i = 0; i < 40; i++) {
+		more = read(p[0], text + n, 8192);
+		ASSERT_GT(more, 0);
+		n += more;
+		put_lines(from, from + 200);
+		from += 200;
+	}
+	read_all(p[0], text + n, sizeof(text) - n);
+	check_lines(_metadata, text, &lines, &left_out);
+	EXPECT_EQ(lines + left_out, from);
+}
+
+/* Opened anew, the master of a pseudo-terminal would be another terminal. */
+TEST(master_of_a_terminal)
+{
+	int master, slave;
+
+	open_terminal(_metadata, &master, &slave);
+	begin(master);
+	put_lines(0, 1);
+	EXPECT_EQ(m.way, MESSAGE_LEND);
+	EXPECT_EQ(m.own, -1);
+	for (int i = 0; i < 2000 && !message_finish(&m, 0); i++)
+		usleep(1000);
+	EXPECT_TRUE(message_finish(&m, 0));
+}
+
+/* `stty tostop`, in the background: no signal stops us. */
+TEST(terminal_of_the_foreground)
+{
+	int master, slave, status;
+	struct termios t;
+	pid_t pid;
+
+	open_terminal(_metadata, &master, &slave);
+	ASSERT_EQ(tcgetattr(slave, &t), 0);
+	t.c_lflag |= TOSTOP;
+	ASSERT_EQ(tcsetattr(slave, TCSANOW, &t), 0);
+	pid = fork();
+	if (!pid) {
+		setsid();
+		if (ioctl(slave, TIOCSCTTY, 0))
+			_exit(2);
+		pid = fork();
+		if (!pid) {
+			setpgid(0, 0);
+			signal(SIGTTOU, SIG_DFL);
+			begin(slave);
+			put_lines(0, 3);
+			_exit(!message_finish(&m, 1000));
+		}
+		if (waitpid(pid, &status, WUNTRACED) != pid)
+			_exit(3);
+		kill(pid, SIGKILL);
+		_exit(WIFSTOPPED(status) ? 4 : WEXITSTATUS(status));
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
+	begin(slave);
+	read_all(master, text, sizeof(text));
+	EXPECT_NE(strstr(text, "line 2 with some words"), NULL);
+}
+
+static volatile sig_atomic_t caught;
+
+static void catch(int sig)
+{
+	caught = sig;
+}
+
+/* The program's signals are for its own threads. */
+TEST(signals_while_lines_wait)
+{
+	sigset_t set, pending;
+	int p[2];
+
+	signal(SIGUSR1, catch);
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	while (!m.len)
+		put_lines(0, 1);
+	EXPECT_TRUE(m.thread);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &set, NULL), 0);
+	ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+	usleep(20000);
+	EXPECT_EQ(caught, 0);
+	sigpending(&pending);
+	EXPECT_TRUE(sigismember(&pending, SIGUSR1));
+	read_all(p[0], text, sizeof(text));
+	/* The thread ends when all is written, and there may be another one. */
+	for (int i = 0; i < 2000 && m.thread; i++)
+		usleep(1000);
+	EXPECT_FALSE(m.thread);
+	EXPECT_TRUE(message_finish(&m, 0));
+}
+
+/* Whoever ends waits for what is kept, if he starts no thread himself; as long as he says. */
+TEST(finishing_waits)
+{
+	struct timespec from, to;
+	int p[2];
+	char c[65536];
+
+	ASSERT_EQ(pipe(p), 0);
+	begin(p[1]);
+	while (!m.len)
+		put_lines(0, 1);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	EXPECT_FALSE(message_finish(&m, 100));
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	EXPECT_GE((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000, 95);
+	ASSERT_GT(read(p[0], c, sizeof(c)), 0);
+	EXPECT_TRUE(message_finish(&m, 20000));
+	ASSERT_GT(read(p[0], c, sizeof(c)), 0);
 }
 
 TEST_HARNESS_MAIN

@@ -112,8 +112,8 @@ void ckpt_contents_close(struct ckpt_contents *c);
 struct store;
 struct store_checkpoint;
 /*
- * Checks that the checkpoint has the parts that its facts list, and the store all pages of them; reads no pages. 0,
- * -EBADMSG, or an error of the store: *why names the first part that it is not so of.
+ * Checks that the checkpoint has the parts that its facts list, and the store all pages of them (s is NULL: the parts
+ * alone); reads no pages. 0, -EBADMSG, or an error of the store: *why names the first part that it is not so of.
  */
 int ckpt_parts_check(const struct ckpt_facts *f, struct store *s, const struct store_checkpoint *c, struct why *why);
 

@@ -67,7 +67,7 @@ static long call(pid_t tid, int mem, long nr, const unsigned long arg[6], int in
 	struct user_regs_struct old, new;
 	unsigned long at, stack;
 	char was[DATA_MAX];
-	int sig = 0, signals[SIGNALS_MAX], waiting = 0;
+	int sig = 0, signals[SIGNALS_MAX], waiting = 0, stops = 0;
 	long rc = -ESRCH;
 
 	if (len > sizeof(was))
@@ -91,10 +91,11 @@ static long call(pid_t tid, int mem, long nr, const unsigned long arg[6], int in
 	new.r8 = arg[4];
 	new.r9 = arg[5];
 	if (!ptrace(PTRACE_SETREGS, tid, 0, &new) && !ptrace(PTRACE_SINGLESTEP, tid, 0, 0)) {
-		/* A signal that comes first waits until the call is done. */
-		while (wait_stop(tid, &sig) && sig && sig != SIGTRAP && waiting < SIGNALS_MAX) {
-			signals[waiting++] = sig;
-			if (ptrace(PTRACE_SINGLESTEP, tid, 0, 0))
+		/* A signal that comes first waits until the call is done. Our own stop, and one of the whole process, do not count. */
+		while (wait_stop(tid, &sig) && sig != SIGTRAP) {
+			if (sig)
+				signals[waiting++] = sig;
+			if (++stops == SIGNALS_MAX || ptrace(PTRACE_SINGLESTEP, tid, 0, 0))
 				break;
 		}
 		if (sig == SIGTRAP && !ptrace(PTRACE_GETREGS, tid, 0, &new))

@@ -31,23 +31,23 @@ static int damaged(struct why *why, const char *name)
 	return why_set(why, -EBADMSG, "CRIU's image %s is damaged", name);
 }
 
-/* The entries of an image; NULL, or -EBADMSG in *err: none. */
+/* The entries of an image; false: there is none. Of one that is cut short next() says so. */
 static bool open_image(const struct tree *t, const char *name, struct entry *e)
 {
 	size_t len;
 	const char *text = t->image(t->arg, name, &len);
 	size_t magics = strcmp(name, "inventory.img") ? PB_MAGICS : PB_MAGICS / 2;
 
-	if (!text || len < magics)
+	if (!text)
 		return false;
-	*e = (struct entry){ (const uint8_t *)text + magics, (const uint8_t *)text + len };
+	*e = (struct entry){ len < magics ? NULL : (const uint8_t *)text + magics, (const uint8_t *)text + len };
 	return true;
 }
 
 static int next(struct entry *all, struct entry *one)
 {
 	uint32_t len;
-	int rc = pb_entry(&all->p, all->end, &one->p, &len);
+	int rc = all->p ? pb_entry(&all->p, all->end, &one->p, &len) : -1;
 
 	if (rc > 0)
 		one->end = one->p + len;
@@ -115,9 +115,9 @@ int tree_read(struct tree *t, tree_image image, const void *arg, struct why *why
 	if (!open_image(t, "inventory.img", &all) || next(&all, &one) <= 0 || !fields(one, f, 4) || !f[3].data ||
 	    !read_ids(inside(&f[3]), t->root_ids))
 		return damaged(why, "inventory.img");
-	if (!open_image(t, "pstree.img", &all))
+	if (!open_image(t, "pstree.img", &all) || !all.p)
 		return damaged(why, "pstree.img");
-	room = (all.end - all.p) / 8 + 1;	/* an entry has more */
+	room = (all.end - all.p) / 8 + 1;	/* an entry has more, unless it is forged */
 	t->process = calloc(room, sizeof(*t->process));
 	if (!t->process)
 		return why_set(why, -ENOMEM, "no memory for the list of processes");

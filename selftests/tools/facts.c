@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * facts.c - the part "job" of a checkpoint, with lies in it
+ * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt_bring.h"
 #include "ckpt_facts.h"
 #include "job.h"
 
@@ -118,6 +119,49 @@ TEST(names_in_a_jobs_folder)
 	EXPECT_EQ(rundir_path(path, sizeof(path), "/run/12", RUNDIR_STAT, 3, 4), -ENAMETOOLONG);
 	EXPECT_EQ(rundir_path(path, sizeof(path), "/run/1", RUNDIR_STAT, 3, 4), 0);
 	EXPECT_STREQ(path, "/run/1/3-4.stat");
+}
+
+TEST(devices_are_read)
+{
+	static const char *const wrong[] = { "", "a", "-1", " 1", "1 ", "16", "100", "1,", ",1", "1,,2", "1,a", "1;2", "1,16",
+					     "=", "1=", "=1", "1=2,", "1=2,,3=4", "1=2;3=4", "1=2,1=3", "16=1", "1=16",
+					     "1=2=3", "a=b", "1=-2", "-1=2", "1,2=3", "1=2,3" };
+	struct bring_where w, was;
+	char text[2000] = "";
+
+	ASSERT_EQ(bring_where_parse("15", &w), 0);
+	EXPECT_TRUE(w.on.all);
+	EXPECT_EQ(w.on.first, 15);
+	EXPECT_STREQ(w.text, "15");
+	EXPECT_EQ(w.on.ranks, 0);
+	ASSERT_EQ(bring_where_parse("3,0,15", &w), 0);
+	EXPECT_FALSE(w.on.all);
+	EXPECT_EQ(w.on.ranks, 3);
+	EXPECT_EQ(w.on.rank[0], 3);
+	EXPECT_EQ(w.on.rank[1], 0);
+	EXPECT_EQ(w.on.rank[2], 15);
+	ASSERT_EQ(bring_where_parse("0=15,15=0,3=3", &w), 0);
+	EXPECT_FALSE(w.on.all);
+	EXPECT_EQ(w.on.ranks, 0);
+	EXPECT_EQ(w.on.instead[0], 16);
+	EXPECT_EQ(w.on.instead[15], 1);
+	EXPECT_EQ(w.on.instead[3], 4);
+	EXPECT_EQ(w.on.instead[1], 0);
+	was = w;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		EXPECT_EQ(bring_where_parse(wrong[i], &w), -EINVAL)
+			TH_LOG("%s", wrong[i]);
+		EXPECT_EQ(memcmp(&w, &was, sizeof(w)), 0);
+	}
+	for (int i = 0; i < JOB_RANKS_MAX; i++)
+		strcat(text, i ? ",1" : "1");
+	ASSERT_EQ(bring_where_parse(text, &w), 0);
+	EXPECT_EQ(w.on.ranks, JOB_RANKS_MAX);
+	strcat(text, ",1");
+	EXPECT_EQ(bring_where_parse(text, &w), -EINVAL);
+	for (int i = 0; i < 300; i++)
+		strcat(text, ",1");
+	EXPECT_EQ(bring_where_parse(text, &w), -EINVAL);
 }
 
 TEST_HARNESS_MAIN

@@ -428,13 +428,13 @@ TEST_F(lost, one_that_has_ended_has_nothing)
 	ASSERT_EQ(waitid(P_PID, pids[1], &info, WEXITED | WNOWAIT), 0);
 	EXPECT_EQ(ckpt_lost(pids, 2, &self->why), 0)
 		TH_LOG("%s", self->why.text);
-	EXPECT_EQ(ckpt_lost_mappings(pids, 2, &self->why), 0);
+	EXPECT_EQ(ckpt_lost_running(pids, 2, &self->why), 0);
 	end(pids[1]);
 	EXPECT_EQ(ckpt_lost(pids, 2, &self->why), 0)
 		TH_LOG("%s", self->why.text);
 	end(pids[0]);
 	/* Whom nobody can ask for System V's objects. */
-	EXPECT_EQ(ckpt_lost_mappings(pids, 1, &self->why), 0);
+	EXPECT_EQ(ckpt_lost_running(pids, 1, &self->why), 0);
 }
 
 static void seal(void)
@@ -465,9 +465,9 @@ TEST_F(lost, mappings_that_are_sealed_or_protected_are_named)
 
 		snprintf(where, sizeof(where), "mapping at %#lx of process %d ", (unsigned long)sh->at, pids[1]);
 		why_clear(&self->why);
-		EXPECT_EQ(ckpt_lost_mappings(pids, 1, &self->why), 0)
+		EXPECT_EQ(ckpt_lost_running(pids, 1, &self->why), 0)
 			TH_LOG("%s", self->why.text);
-		EXPECT_EQ(ckpt_lost_mappings(pids, 2, &self->why), sh->skip ? 0 : -ENOTSUP)
+		EXPECT_EQ(ckpt_lost_running(pids, 2, &self->why), sh->skip ? 0 : -ENOTSUP)
 			TH_LOG("%s", self->why.text);
 		if (!sh->skip) {
 			EXPECT_NE(strstr(self->why.text, says[i]), NULL);
@@ -827,6 +827,7 @@ static void serve_and_accept(void)
 	sh->fd = s;
 	if (!fork()) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(s);
 		tcp("127.0.0.1", 4100, "10.77.0.1", 4001, true);
 		for (;;)
 			pause();
@@ -873,6 +874,7 @@ static void serve_all_and_accept(void)
 
 	if (!fork()) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(s);
 		tcp("127.0.0.1", 4107, "10.77.0.1", 4001, true);
 		for (;;)
 			pause();

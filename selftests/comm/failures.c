@@ -3,7 +3,7 @@
  * failures.c - cancelled operations, killed ends, ends that leave, messages that are nonsense, and
  * the bytes that are sent; between processes, without proxies
  *
- * failures [long]: more kills.
+ * failures [long]: more kills. failures NAME: one test alone, by its name in main().
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -388,14 +388,43 @@ static bool hung_up(int fd)
 	return !got || (got < 0 && errno != EAGAIN);
 }
 
+static int descriptors(void)
+{
+	struct dirent *e;
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	while (d && (e = readdir(d)))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* A device has one link: a second one is not taken, and the first one goes on. */
+static void twice(int first, const struct address *a, const struct hello *h, const int *fds)
+{
+	int fd = dial(a);
+	char c;
+
+	if (fd < 0)
+		world_fail("nobody listens for a second link");
+	give(fd, h, sizeof(*h), fds);
+	if (!hung_up(fd))
+		world_fail("a device has two links");
+	if (recv(first, &c, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN)
+		world_fail("a second link has ended the first one");
+	close(fd);
+}
+
 /* The last device of the world is none: it knows the keys, and sends nonsense to the others. */
 static void liar(uint32_t self)
 {
 	uint64_t x = 88172645463325252ull + self;
 	char junk[4096];
 
-	for (int turn = 0; turn < 72; turn++) {
-		enum { SMALL, UNSEALED, WRONG_KEY, JUNK, QUEUE, FILE_ON_DISK, KINDS } kind = turn % KINDS;
+	for (int turn = 0; turn < 132; turn++) {
+		enum { SMALL, UNSEALED, WRONG_KEY, JUNK, QUEUE, FILE_ON_DISK, WRONG_MAGIC, WRONG_SIZE, OWN_NUMBER,
+		       NO_NUMBER, TWICE, KINDS } kind = turn % KINDS;
 		uint32_t to = turn / KINDS % self;
 		struct address a;
 		struct hello h = { .magic = HELLO_MAGIC, .from = self,
@@ -421,6 +450,12 @@ static void liar(uint32_t self)
 			fcntl(fds[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 		if (kind == WRONG_KEY)
 			h.key[3] ^= 1;
+		h.magic ^= kind == WRONG_MAGIC;
+		h.size += kind == WRONG_SIZE;
+		if (kind == OWN_NUMBER)
+			h.from = to;
+		if (kind == NO_NUMBER)
+			h.from = COMM_DEVICES_MAX;
 		if (kind == JUNK) {
 			send(fd, junk, 1 + any(&x, sizeof(junk) - 1), MSG_NOSIGNAL);
 		} else {
@@ -433,6 +468,8 @@ static void liar(uint32_t self)
 		}
 		if (kind == QUEUE)
 			usleep(3000);
+		else if (kind == TWICE)
+			twice(fd, &a, &h, fds);
 		else if (!hung_up(fd))
 			world_fail("device %u keeps a link of kind %d", to, kind);
 		close(fds[0]);
@@ -445,6 +482,7 @@ static void lies_body(uint32_t self, void *arg)
 {
 	uint32_t n = world->n, left = n - 1;
 	struct ended e = { 0 };
+	int before = descriptors();
 	float f = 1, g;
 
 	(void)arg;
@@ -464,6 +502,12 @@ static void lies_body(uint32_t self, void *arg)
 	if (await(&e, 100) < 0)
 		world_fail("an operation with a liar does not end");
 	sum(1000, self, left, 100000, "after the lies");
+	/* Links to the other two, and from them, are all that is left. */
+	for (int i = 0; descriptors() > before + 12; i++) {
+		if (i == 10000)
+			world_fail("device %u: %d descriptors, %d before", self, descriptors(), before);
+		usleep(1000);
+	}
 }
 
 /* ------------------------------------------------------------------------------ strangers */
@@ -545,18 +589,6 @@ static void crowd(uint32_t self)
 			close(silent[i]);
 		usleep(20000);
 	}
-}
-
-static int descriptors(void)
-{
-	struct dirent *e;
-	int n = 0;
-	DIR *d = opendir("/proc/self/fd");
-
-	while (d && (e = readdir(d)))
-		n++;
-	closedir(d);
-	return n;
 }
 
 static void strangers_body(uint32_t self, void *arg)
@@ -681,6 +713,33 @@ static unsigned long resident(void)
 	return pages * sysconf(_SC_PAGESIZE) >> 20;
 }
 
+/* A sender is no further ahead of a receiver that has not started than that one keeps for it. */
+static void ahead(uint32_t self)
+{
+	uint64_t count = 8 * WINDOW;
+	char *bytes = calloc(1, count);
+	struct ended e = { 0 };
+	struct comm_part p = { .rank = self, .send = self ? bytes : NULL, .recv = self ? NULL : bytes };
+	struct comm_start s = { .order = 1u << 29, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
+		                .done = on_end, .arg = &e,
+		                .call = { .kind = self ? STEP_SEND : STEP_RECV, .type = TREE_UINT8,
+		                          .peer = 1 - self, .count = count } };
+
+	memset(bytes, 1 + self, count);
+	if (self && driver->start(end, &s))
+		world_fail("start");
+	usleep(50000);
+	world_barrier();
+	if (e.code)
+		world_fail("a send has ended before its receiver was there");
+	world_barrier();
+	if (!self && driver->start(end, &s))
+		world_fail("start");
+	if (await(&e, 20000) || bytes[count - 1] != 2)
+		world_fail("device %u: what was sent ahead has not come", self);
+	free(bytes);
+}
+
 /* Device 1 has sent, and is done; on device 0 the receive is taken back. What has come is let go. */
 static void withdraw_body(uint32_t self, void *arg)
 {
@@ -714,6 +773,7 @@ static void withdraw_body(uint32_t self, void *arg)
 	if (resident() > before + 32)
 		world_fail("device %u has kept %lu MiB", self, resident() - before);
 	free(bytes);
+	ahead(self);
 }
 
 /* ------------------------------------------------------------------------------ bad calls */
@@ -787,37 +847,53 @@ static bool in_world(uint32_t n, void (*body)(uint32_t, void *))
 	return !world_end();
 }
 
+static const char *only;
+static int bad;
+
+/* Whether the test of this name is to run. */
+static bool asked(const char *name)
+{
+	return !only || !strcmp(only, name);
+}
+
+#define RUN(name, is_good, says) \
+	do { \
+		if (asked(name)) \
+			bad += world_result(is_good, says); \
+	} while (0)
+
 int main(int argc, char **argv)
 {
-	int bad = 0, shm = names("/dev/shm", "singvgpu");
+	int shm = names("/dev/shm", "singvgpu");
 
 	if (argc > 1 && !strcmp(argv[1], "long"))
 		kills = 500;
-	printf("TAP version 13\n1..15\n");
-	bad += world_result(in_world(2, bad_body), "bad calls are refused");
-	bad += world_result(in_world(4, order_body), "operations start in any order");
-	bad += world_result(in_world(2, left_body), "pairs go on without a rank that has left");
-	bad += world_result(in_world(4, leave_body), "what one that has left had sent is received");
-	bad += world_result(bytes(), "an all-reduce sends 2 (n-1) S bytes");
-	bad += world_result(in_world(2, cancel_body) && in_world(4, cancel_body),
-	              "a cancelled operation ends at once, and its buffers are let alone");
-	bad += world_result(in_world(2, full_body), "a link that cannot be made at once loses nothing");
-	bad += world_result(many(), "more devices than the limit of descriptors lets in at first");
-	bad += world_result(in_world(2, withdraw_body), "what comes for a withdrawn operation is let go");
-	bad += world_result(in_world(4, lies_body), "nonsense ends its sender's operations alone");
-	bad += world_result(killed(), "the others go on when one is killed");
+	else if (argc > 1)
+		only = argv[1];
+	printf("TAP version 13\n1..%d\n", only ? 1 : 15);
+	RUN("bad", in_world(2, bad_body), "bad calls are refused");
+	RUN("order", in_world(4, order_body), "operations start in any order");
+	RUN("left", in_world(2, left_body), "pairs go on without a rank that has left");
+	RUN("leave", in_world(4, leave_body), "what one that has left had sent is received");
+	RUN("bytes", bytes(), "an all-reduce sends 2 (n-1) S bytes");
+	RUN("cancel", in_world(2, cancel_body) && in_world(4, cancel_body),
+	    "a cancelled operation ends at once, and its buffers are let alone");
+	RUN("full", in_world(2, full_body), "a link that cannot be made at once loses nothing");
+	RUN("many", many(), "more devices than the limit of descriptors lets in at first");
+	RUN("withdraw", in_world(2, withdraw_body), "what comes for a withdrawn operation is let go");
+	RUN("lies", in_world(4, lies_body), "nonsense ends its sender's operations alone");
+	RUN("kills", killed(), "the others go on when one is killed");
 	world_tcp = true;
 	if (world_has_ip()) {
-		bad += world_result(in_world(4, leave_body) && in_world(4, cancel_body) &&
-		                      in_world(3, order_body),
-		              "the same over TCP");
-		bad += world_result(killed(), "the others go on over TCP when one is killed");
-		bad += world_result(in_world(3, strangers_body), "strangers at the port keep nobody out");
+		RUN("tcp", in_world(4, leave_body) && in_world(4, cancel_body) && in_world(3, order_body),
+		    "the same over TCP");
+		RUN("tcp_kills", killed(), "the others go on over TCP when one is killed");
+		RUN("strangers", in_world(3, strangers_body), "strangers at the port keep nobody out");
 	} else {
-		world_result(true, "# SKIP this host has no IP address but loopback");
-		world_result(true, "# SKIP");
-		world_result(true, "# SKIP");
+		RUN("tcp", true, "# SKIP this host has no IP address but loopback");
+		RUN("tcp_kills", true, "# SKIP");
+		RUN("strangers", true, "# SKIP");
 	}
-	bad += world_result(names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
+	RUN("shm", names("/dev/shm", "singvgpu") == shm, "nothing is left in /dev/shm");
 	return !!bad;
 }

@@ -66,9 +66,10 @@ static void creation(void)
 	IS(ncclCommInitAll(&c, -1, NULL), ncclInvalidArgument);
 	IS(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument);
 	IS(ncclCommInitAll(&c, 1, (int[]){ 99 }), ncclUnhandledCudaError);
+	says("device 99 of 1");
 	IS(ncclCommInitAll(&c, 1, (int[]){ -1 }), ncclUnhandledCudaError);
 	IS(ncclCommInitAll(&c, 2, (int[]){ 0, 0 }), ncclInvalidUsage);
-	says("Duplicate GPU");
+	says("device 0 is listed twice (Duplicate GPU)");
 	/* an address that is an id, as far as there is room */
 	setenv("NCCL_COMM_ID", "a name of more than a hundred characters, which no unique id has room for, as it is shorter "
 	       "than that by some of them", 1);
@@ -172,25 +173,6 @@ static void configs(void)
 	OK(ncclGetUniqueId(&id));
 	OK(ncclCommInitRankConfig(&made, 1, id, 0, &newer.c));
 	OK(ncclCommDestroy(made));
-	/* the environment counts more than the program */
-	setenv("NCCL_COMM_BLOCKING", "0", 1);
-	OK(ncclGetUniqueId(&id));
-	c = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
-	c.blocking = 1;
-	{
-		ncclResult_t rc = ncclCommInitRankConfig(&made, 1, id, 0, &c);
-
-		IS(rc == ncclSuccess || rc == ncclInProgress, 1);
-		while (rc == ncclInProgress)
-			OK(ncclCommGetAsyncError(made, &rc));
-		OK(rc);
-		rc = ncclCommFinalize(made);
-		while (rc == ncclInProgress)
-			OK(ncclCommGetAsyncError(made, &rc));
-		OK(rc);
-	}
-	OK(ncclCommDestroy(made));
-	unsetenv("NCCL_COMM_BLOCKING");
 }
 
 static void arguments(void)

@@ -313,4 +313,13 @@ static inline int end_comm(struct rank *r, uint64_t comm, uint32_t flags)
 	return CALL(&r->c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = comm, .flags = flags });
 }
 
+static inline struct uproxy_stat shown(struct rank *r)
+{
+	struct uproxy_stat s = { 0 };
+
+	if (pread(r->stat, &s, sizeof(s), 0) != sizeof(s))
+		s.magic = 0;
+	return s;
+}
+
 #endif

@@ -111,6 +111,8 @@ TEST_F(colls, a_broken_board_ends_all)
 		EXPECT_EQ(ctx_sync(&self->r[i].c), 0);
 	}
 	EXPECT_EQ(new_comm(self->r, self->n, 81, "on a broken board"), STEP_REMOTE);
+	EXPECT_EQ(shown(r).coll_waits.since, 0);
+	EXPECT_EQ(shown(r).coll_runs.since, 0);
 	for (int i = 0; i < self->n; i++)
 		EXPECT_TRUE(comes_to_sleep(self->r[i].c.proxy));
 }
@@ -172,6 +174,10 @@ TEST_F(colls, what_a_failed_communicator_has_sent_is_forgotten)
 	ASSERT_EQ(sync_stream(r, r->stream), 0);
 	ASSERT_EQ(end_comm(third, self->comm, SV_COMM_ABORT), 0);
 	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	/* One place is free. */
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(COLL(&self->r[i], 78, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
 	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
 	EXPECT_EQ(sync_stream(r, r->other), 0);
 	/* Two records that wait take the places that were given first; the second one can run. */
@@ -360,6 +366,7 @@ TEST_F(colls, what_is_parked_keeps_the_legacy_order)
 	ASSERT_EQ(sync_stream(r, blocking[1]), 0);
 	EXPECT_EQ(*word_at(r, 60), bits(4));
 	ASSERT_EQ(down(r, blocking[1], 0, r->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(sync_stream(r, blocking[1]), 0);
 	/* A query of the legacy stream alone: nothing of its own is parked. */
 	ASSERT_EQ(COLL(r, self->comm, blocking[0], all_reduce(r, 16)), 0);
 	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, SV_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
@@ -368,6 +375,20 @@ TEST_F(colls, what_is_parked_keeps_the_legacy_order)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
 	ASSERT_EQ(ctx_sync(&r->c), 0);
 	EXPECT_EQ(*word_at(r, 60), 9);
+	/* A parked collective that comes to its turn holds its stream as one that is not parked. */
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(COLL(r, self->comm, blocking[0], all_reduce(r, 16)), 0);
+	ASSERT_EQ(fill(r, SV_STREAM_LEGACY, r->dev + 4 * MiB, 11, 16), 0);
+	for (int k = 0; k < 2; k++) {
+		EXPECT_EQ(query(r, SV_OP_cuStreamQuery, SV_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+	ASSERT_EQ(down(r, SV_STREAM_LEGACY, 0, r->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(*word_at(r, 60), 11);
 }
 
 /*
@@ -377,11 +398,14 @@ TEST_F(colls, what_is_parked_keeps_the_legacy_order)
 TEST_F(colls, two_failures_end_one_by_one)
 {
 	struct rank *r = &self->r[0], *late = &self->r[1], *legacy = &self->r[2], *gone = &self->r[3];
-	uint64_t on[RANKS], of_gone = new_handle(&gone->c, SV_T_CUstream);
+	uint64_t on[RANKS], of_gone = new_handle(&gone->c, SV_T_CUstream), blocking = new_handle(&legacy->c, SV_T_CUstream);
+	struct waiter waits[6];
 	volatile uint64_t *word;
 
 	ASSERT_EQ(SEND(&gone->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
-				.ctx = gone->c.ctx, .phStream = of_gone, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+				.ctx = gone->c.ctx, .phStream = of_gone }), 0);
+	ASSERT_EQ(SEND(&legacy->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = legacy->c.ctx, .phStream = blocking }), 0);
 	ASSERT_EQ(new_comm(self->r, self->n, 78, "the second one"), 0);
 	for (int i = 0; i < self->n; i++)
 		on[i] = i == 2 ? SV_STREAM_LEGACY : i == 3 ? of_gone : self->r[i].stream;
@@ -393,11 +417,26 @@ TEST_F(colls, two_failures_end_one_by_one)
 		ASSERT_EQ(COLL(&self->r[i], 78, on[i], all_reduce(&self->r[i], 16)), 0);
 	for (int i = 0; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? on[i] : r->other, all_reduce(&self->r[i], 16)), 0);
+	/* What blocking streams and the legacy one take from each other; a stream of neither kind is not the legacy one's. */
+	ASSERT_EQ(fill(legacy, blocking, legacy->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(fill(gone, SV_STREAM_LEGACY, gone->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(fill(r, SV_STREAM_LEGACY, r->dev + MiB, 1, 16), 0);
 	ASSERT_EQ(SEND(&gone->c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ of_gone }), 0);
+	ASSERT_EQ(waiter_start(&waits[0], r, SV_OP_cuCtxSynchronize, 0), 0);
+	ASSERT_EQ(waiter_start(&waits[1], legacy, SV_OP_cuCtxSynchronize, 0), 0);
+	ASSERT_EQ(waiter_start(&waits[2], gone, SV_OP_cuCtxSynchronize, 0), 0);
+	ASSERT_EQ(waiter_start(&waits[3], legacy, SV_OP_cuStreamSynchronize, blocking), 0);
+	ASSERT_EQ(waiter_start(&waits[4], gone, SV_OP_cuStreamSynchronize, SV_STREAM_LEGACY), 0);
+	ASSERT_EQ(waiter_start(&waits[5], r, SV_OP_cuStreamSynchronize, SV_STREAM_LEGACY), 0);
 	usleep(50000);
 	kill(late->c.proxy, SIGKILL);
 	waitpid(late->c.proxy, NULL, 0);
 	board_die(self->board, 1);
+	for (int i = 0; i < 6; i++) {
+		EXPECT_EQ(waiter_end(&waits[i]), i < 5 ? CUDA_ERROR_EXTERNAL_DEVICE : 0)
+			TH_LOG("wait %d", i);
+	}
+	EXPECT_EQ(sync_stream(r, SV_STREAM_LEGACY), 0);
 	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, r->event), CUDA_ERROR_EXTERNAL_DEVICE);

@@ -548,6 +548,7 @@ TEST_F(restore, who_comes_to_no_end_of_a_step_says_why)
 	other->magic++;
 	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);
 	fd = memfd_create("meeting", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	EXPECT_EQ(write(fd, &(struct meeting){ MEETING_MAGIC, 1, 0 }, sizeof(*m)), sizeof(*m));
 	EXPECT_EQ(ftruncate(fd, sizeof(*m) - 1), 0);
 	EXPECT_EQ(fcntl(fd, F_ADD_SEALS, MEETING_SEALS), 0);
 	EXPECT_EQ(ask_step(self, fd, LONG_MS, &st), -EPROTO);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "files_i.h"
@@ -92,18 +93,64 @@ static const char *check_link(const struct file *f)
 	return NULL;
 }
 
-/* A file of the same content as w is replaced by a link's, so that must be the content of the link. */
-static int check_like(const struct files *l, const struct file *c, struct why *why)
+/* By inode; of one, files come before CRIU's links to them. */
+static int by_inode(const void *a, const void *b)
 {
-	for (size_t i = 0; i < l->n; i++) {
-		const struct file *w = &l->file[i];
+	const struct file *x = *(const struct file *const *)a, *y = *(const struct file *const *)b;
 
-		if (w->kind == 'r' && w->dev == c->dev && w->ino == c->ino &&
-		    (w->hash != c->hash || w->size != c->size))
-			return why_set(why, -EPROTO, "%.500s: it has another content than %.500s",
-				       c->path, w->path);
+	if (x->dev != y->dev)
+		return x->dev < y->dev ? -1 : 1;
+	if (x->ino != y->ino)
+		return x->ino < y->ino ? -1 : 1;
+	return y->kind - x->kind;
+}
+
+static bool is_one_inode(const struct file *x, const struct file *y)
+{
+	return x->dev == y->dev && x->ino == y->ino;
+}
+
+static int check_like(const struct file *w, const struct file *c, struct why *why)
+{
+	if (w->hash == c->hash && w->size == c->size)
+		return 0;
+	return why_set(why, -EPROTO, "%.500s: it has another content than %.500s", c->path, w->path);
+}
+
+/*
+ * Files of one inode, and behind them links to it: a file may be replaced by any of the links, so each link has the
+ * content of each file. Without a link, the files' contents may differ.
+ */
+static int check_inode(const struct file *const *of, size_t n, struct why *why)
+{
+	const struct file *file = of[0], *link = of[n - 1];
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc && file->kind == 'r' && link->kind == 'c'; i++)
+		rc = of[i]->kind == 'r' ? check_like(of[i], link, why) : check_like(file, of[i], why);
+	return rc;
+}
+
+static int check_inodes(const struct files *l, struct why *why)
+{
+	const struct file **list = malloc((l->n + 1) * sizeof(struct file *));
+	size_t n = 0, first = 0;
+	int rc = 0;
+
+	if (!list)
+		return why_set(why, -ENOMEM, "no memory to check the job's files");
+	for (size_t i = 0; i < l->n; i++)
+		if (l->file[i].kind == 'r' || l->file[i].kind == 'c')
+			list[n++] = &l->file[i];
+	qsort(list, n, sizeof(struct file *), by_inode);
+	for (size_t i = 0; i < n && !rc; i++) {
+		if (i + 1 < n && is_one_inode(list[i + 1], list[i]))
+			continue;
+		rc = check_inode(list + first, i + 1 - first, why);
+		first = i + 1;
 	}
-	return 0;
+	free(list);
+	return rc;
 }
 
 static const char *check_file(const struct files *l, const struct file *f,
@@ -144,8 +191,6 @@ int files_check(const struct files *l, const struct store_checkpoint *c, struct 
 
 		if (bad)
 			return why_set(why, -EPROTO, "%.500s: %s", l->file[i].path, bad);
-		if (l->file[i].kind == 'c' && check_like(l, &l->file[i], why))
-			return -EPROTO;
 	}
-	return 0;
+	return check_inodes(l, why);
 }

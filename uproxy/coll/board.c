@@ -238,8 +238,10 @@ struct turn {
 	struct step_action few[64], *own; /* own: for this seat */
 	uint32_t n, room;
 	bool full; /* there was no memory, or no room in a mailbox */
+	uint32_t words; /* bits: those of `mailed` that are not 0; the others are not set */
 	uint64_t mailed[BOARD_SEATS / 64];
 };
+_Static_assert(BOARD_SEATS / 64 <= 32, "a bit for each word");
 
 static void to_self(struct turn *t, const struct step_action *a)
 {
@@ -267,6 +269,9 @@ static void to_seat(struct turn *t, uint32_t i, const struct step_action *a)
 
 	if (!s->taken)
 		return;
+	if (!(t->words >> (i / 64) & 1))
+		t->mailed[i / 64] = 0;
+	t->words |= 1u << (i / 64);
 	t->mailed[i / 64] |= 1ull << (i % 64);
 	/* Of these there may be more in a step than a mailbox takes. */
 	if (a->kind == STEP_WAKE || a->kind == STEP_CANCEL) {
@@ -298,24 +303,31 @@ static uint32_t seat_of(const struct turn *t, const struct step_action *a)
 	}
 }
 
-static void acted(void *ctx, const struct step_action *action)
+static void hand_out(struct turn *t, const struct step_action *a)
 {
-	struct step_action a = *action;
-	struct turn *t = ctx;
-	uint32_t i;
+	uint32_t i = seat_of(t, a);
 
-	if (a.kind == STEP_FAILED) {
-		t->failure = a.failure;
-		return;
-	}
-	/* The ends that a failure causes follow it. */
-	if (a.code && !a.failure.code)
-		a.failure = t->failure;
-	i = seat_of(t, &a);
 	if (i == t->self)
-		to_self(t, &a);
+		to_self(t, a);
 	else if (i < BOARD_SEATS)
-		to_seat(t, i, &a);
+		to_seat(t, i, a);
+}
+
+static void acted(void *ctx, const struct step_action *a)
+{
+	struct turn *t = ctx;
+
+	if (a->kind == STEP_FAILED) {
+		t->failure = a->failure;
+	} else if (a->code && !a->failure.code) {
+		/* The ends that a failure causes follow it. */
+		struct step_action with = *a;
+
+		with.failure = t->failure;
+		hand_out(t, &with);
+	} else {
+		hand_out(t, a);
+	}
 }
 
 static void next_all(struct turn *t)
@@ -329,19 +341,26 @@ static void next_all(struct turn *t)
 /* Of the seats that have mail, those that sleep: one that says so later has the lock later, and looks. */
 static void find_sleepers(struct turn *t)
 {
-	for (uint32_t w = 0; w < BOARD_SEATS / 64; w++)
+	for (uint32_t left = t->words; left; left &= left - 1) {
+		uint32_t w = (uint32_t)__builtin_ctz(left);
+
 		for (uint64_t bits = t->mailed[w]; bits; bits &= bits - 1) {
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
 
 			if (!__atomic_load_n(&t->b->sh->seat[i].asleep, __ATOMIC_RELAXED))
 				t->mailed[w] &= ~(1ull << (i % 64));
 		}
+		if (!t->mailed[w])
+			t->words &= ~(1u << w);
+	}
 }
 
 /* Without the lock. If this process is killed before the end, the next one with mail wakes them, too. */
 static void wake_sleepers(struct turn *t)
 {
-	for (uint32_t w = 0; w < BOARD_SEATS / 64; w++)
+	for (uint32_t left = t->words; left; left &= left - 1) {
+		uint32_t w = (uint32_t)__builtin_ctz(left);
+
 		for (uint64_t bits = t->mailed[w]; bits; bits &= bits - 1) {
 			struct seat *s =
 				&t->b->sh->seat[w * 64 + (uint32_t)__builtin_ctzll(bits)];
@@ -353,6 +372,7 @@ static void wake_sleepers(struct turn *t)
 			__atomic_compare_exchange_n(&s->asleep, &sleep, 0, false, __ATOMIC_SEQ_CST,
 			                            __ATOMIC_RELAXED);
 		}
+	}
 }
 
 static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
@@ -365,7 +385,7 @@ static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
 	t->room = sizeof(t->few) / sizeof(t->few[0]);
 	t->full = false;
 	memset(&t->failure, 0, sizeof(t->failure));
-	memset(t->mailed, 0, sizeof(t->mailed));
+	t->words = 0;
 }
 
 /* Drops the lock, and hands the actions out. */

@@ -235,8 +235,10 @@ static bool lacks_member(const struct step *s, const struct op *op, uint32_t ran
 	const struct comm *c = comm_at(s, op->comm);
 	uint32_t r;
 
+	if (!c->gone)
+		return false;
 	*f = (struct step_failure){ .code = STEP_REMOTE, .reason = STEP_LEFT };
-	for (r = 0; c->gone && r < c->ranks; r++) {
+	for (r = 0; r < c->ranks; r++) {
 		const struct member *m = member_at(s, c->first + r);
 
 		if (r == rank || m->used == IN)
@@ -388,12 +390,22 @@ static void op_logged(const struct turn *t, uint32_t i)
 
 /* ---- posting ---- */
 
+static bool is_same(const struct op *op, const struct step_call *call)
+{
+	const struct step_call *first = &op->call;
+
+	return call->count == first->count && call->type == first->type && call->op == first->op &&
+	       (op->is_pair || (call->kind == first->kind && call->peer == first->peer));
+}
+
 /* How a call differs from the operation's first one. */
 static bool op_differs(const struct op *op, const struct step_call *call, uint32_t rank,
                        struct step_failure *f)
 {
 	const struct step_call *first = &op->call;
 
+	if (is_same(op, call))
+		return false;
 	*f = (struct step_failure){ .code = STEP_INVALID_USAGE,
 		                    .rank = rank,
 		                    .other = op->first_rank };
@@ -413,12 +425,10 @@ static bool op_differs(const struct op *op, const struct step_call *call, uint32
 		f->reason = STEP_DIFFERENT_OP;
 		f->value = call->op;
 		f->other_value = first->op;
-	} else if (!op->is_pair && call->peer != first->peer) {
+	} else {
 		f->reason = STEP_DIFFERENT_ROOT;
 		f->value = call->peer;
 		f->other_value = first->peer;
-	} else {
-		return false;
 	}
 	return true;
 }

@@ -133,7 +133,8 @@ struct op_place {
 	uint32_t next, prev; /* in the bucket; index + 1, as all here */
 	uint32_t later, earlier; /* of the same key */
 	uint32_t latest; /* of the first of a key that has several */
-	uint32_t zero[3];
+	uint32_t bucket; /* its number, and 1; 0: in none */
+	uint32_t zero[2];
 };
 
 /* Parts of operations in the log that have not been started, by device, in the order of the log. */

@@ -43,12 +43,17 @@ static struct key key_of(const struct op *op)
 }
 
 /* Consecutive operations have neighbouring buckets, so that a processor has their lines. */
-static uint32_t *bucket_of(const struct step *s, const struct key *k)
+static uint32_t bucket_of(const struct step *s, const struct key *k)
 {
 	uint64_t h = (uint64_t)k->comm << 40 ^ (uint64_t)k->source << 20 ^ k->destination;
 
 	h = k->number + (h * 0x9e3779b97f4a7c15ull >> 32) + k->kind * 5;
-	return (uint32_t *)indexed(s, INDEX_BUCKETS) + (h & (index_of(s)->buckets - 1));
+	return h & (index_of(s)->buckets - 1);
+}
+
+static uint32_t *bucket_at(const struct step *s, uint32_t n)
+{
+	return (uint32_t *)indexed(s, INDEX_BUCKETS) + n;
 }
 
 /* The places of operations; index + 1 leads to one. */
@@ -66,7 +71,7 @@ static uint32_t find_in(struct step *s, uint32_t i, const struct key *key)
 
 uint32_t index_find(struct step *s, const struct key *key)
 {
-	return find_in(s, *bucket_of(s, key), key);
+	return find_in(s, *bucket_at(s, bucket_of(s, key)), key);
 }
 
 void index_put(struct step *s, uint32_t op)
@@ -78,7 +83,8 @@ void index_put(struct step *s, uint32_t op)
 	*place = (struct op_place){ 0 };
 	if (key.kind == BY_NOTHING)
 		return;
-	bucket = bucket_of(s, &key);
+	place->bucket = bucket_of(s, &key) + 1;
+	bucket = bucket_at(s, place->bucket - 1);
 	/* Only of pairs there are several of a key. */
 	first = key.kind == BY_SENDER || key.kind == BY_RECEIVER ? find_in(s, *bucket, &key) : 0;
 	if (first) {
@@ -115,18 +121,18 @@ static void first_goes(struct op_place *of, uint32_t first, uint32_t *bucket)
 void index_drop(struct step *s, uint32_t op)
 {
 	struct op_place *of = places_of(s), *place = &of[op + 1];
-	struct key key = key_of(op_at(s, op));
 
-	if (key.kind == BY_NOTHING)
+	if (!place->bucket)
 		return;
 	if (!place->earlier) {
-		first_goes(of, op + 1, bucket_of(s, &key));
+		first_goes(of, op + 1, bucket_at(s, place->bucket - 1));
 		return;
 	}
 	of[place->earlier].later = place->later;
 	if (place->later) {
 		of[place->later].earlier = place->earlier;
 	} else {
+		struct key key = key_of(op_at(s, op));
 		uint32_t first = index_find(s, &key);
 
 		of[first].latest = place->earlier == first ? 0 : place->earlier;

@@ -14,7 +14,7 @@ UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UP
 
 # The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
 UPROXY_SEES_uproxy := . include hal rebuild ckpt/store comm streams coll atstep
-UPROXY_SEES_memory := . include hal comm coll
+UPROXY_SEES_memory := . include hal streams comm coll
 UPROXY_SEES_modules := . include hal
 UPROXY_SEES_streams := . include hal
 UPROXY_SEES_comm := . include hal streams coll

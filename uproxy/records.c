@@ -8,6 +8,7 @@
  */
 #include "comm_i.h"
 #include "graph.h"
+#include "outside.h"
 #include "park.h"
 #include "uproxy_i.h"
 
@@ -236,6 +237,8 @@ static struct record records[SV_OPS_cuda] = {
 	BARE(X_COMM_LEAVE, do_comm_leave) },
 	HAND(X_SEEN, do_seen, sv_seen), .park = PARK_ALL },
 	HAND(X_ROOM, do_room, sv_room), .flags = RECORD_TAIL, .park = PARK_ROOM },
+	HAND(X_CROSS_TELL, do_cross_tell, sv_cross), IN_STREAM(sv_cross, stream), .tells = true },
+	HAND(X_CROSS_WAIT, do_cross_wait, sv_cross), IN_STREAM(sv_cross, stream) },
 };
 
 /* Runs before main; the table does not change later. */

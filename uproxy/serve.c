@@ -11,6 +11,7 @@
 
 #include "comm_i.h"
 #include "cover.h"
+#include "outside.h"
 #include "park.h"
 #include "uproxy_i.h"
 
@@ -195,8 +196,11 @@ void serve_parked(struct sv_session *s, const struct ring_record *rec, const str
 static bool is_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r,
 		      struct call *k)
 {
-	enum park_answer how = park_take(s, rec, r);
+	enum park_answer how;
 
+	if (outside_stands)
+		outside_look(s);
+	how = park_take(s, rec, r);
 	if (how == PARK_RUN)
 		return false;
 	consume(s, rec, how == PARK_PARKED && r->flags & RECORD_LOG);
@@ -248,7 +252,7 @@ static bool due(void *arg)
 {
 	struct sv_session *s = arg;
 
-	return ring_due(s->ring) || comm_posted() || control_posted() ||
+	return ring_due(s->ring) || comm_posted() || control_posted() || outside_due() ||
 	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
 }
 
@@ -261,7 +265,7 @@ static int await_work(struct sv_session *s)
 	if (busy && comm_drive(due, s))
 		return ring_due(s->ring) ? ring_wait(s->ring, -1) : 0;
 	comm_sleeps(true);
-	if (!comm_posted())
+	if (!comm_posted() && !outside_due())
 		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, -1);
 	comm_sleeps(false);
 	return rc;
@@ -279,6 +283,8 @@ int session_serve(struct sv_session *s)
 			control_run(s);
 		if (comm_posted())
 			comm_run(s);
+		if (outside_due())
+			outside_look(s);
 		rc = ring_peek_run(s->ring, rec, RUN);
 		if (rc > 0) {
 			for (int i = 0; i < rc; i++)

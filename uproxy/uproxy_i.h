@@ -207,10 +207,11 @@ struct record {
 	 * What it waits for if something is parked (streams/park.h, enum park); the same of its stream,
 	 * and of the event or graph that it records or changes (waits: uses), of those that it asks about;
 	 * of PARK_POST, the communicator. versions: an event that park.c gives copies. answered: at once, when
-	 * it is parked and complete in itself; an error comes later.
+	 * it is parked and complete in itself; an error comes later. tells: another proxy waits for it
+	 * (streams/outside.h).
 	 */
 	uint8_t park;
-	bool waits, versions, answered;
+	bool waits, versions, answered, tells;
 	uint16_t stream, event, event2;
 	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
 	struct record_key {

@@ -236,6 +236,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
  *   X_IPC_END        sv_ipc_end: the event is about to be destroyed
  *   X_SEEN           sv_seen: store a word when all earlier ends of objects have been executed
  *   X_ROOM           sv_room, answered: when a record may be handed in (sv_shared.late)
+ *   X_CROSS_TELL     sv_cross: store the value in the word's `arrived`, for which another device's stream waits
+ *   X_CROSS_WAIT     sv_cross: wait for that
  */
 struct sv_map {			/* SV_OP_X_MAP, SV_OP_X_UNMAP; both whole granules */
 	uint64_t va, len;
@@ -725,6 +727,24 @@ struct sv_room {
 
 #define SV_ROOM_BYTES	120u	/* of the record, at most */
 
+/*
+ * SV_OP_X_CROSS_TELL, SV_OP_X_CROSS_WAIT, not answered: a stream of one device waits for one of another. The words of a
+ * process's crossings lie in the arena that all its sessions share. A proxy whose stream stands behind a failed
+ * operation before it comes to the store says so in the word, so that the waiting stream's proxy ends waits for it.
+ */
+struct sv_cross {
+	uint64_t ctx, stream;
+	uint64_t word;		/* arena offset of a struct sv_cross_word, 8-aligned, pinned */
+	uint64_t value;		/* not 0; never the same twice for a word */
+};
+
+struct sv_cross_word {
+	uint64_t arrived;	/* the value that the waiting stream waits for; stored by the device */
+	uint64_t passed;	/* the value that it has waited for; the same */
+	uint64_t stands;	/* the value that does not arrive, while that is so; stored by the proxy */
+	uint64_t cause;		/* arena offset of the sv_comm_word of the communicator that has failed; 0: unknown */
+};
+
 struct sv_comm_word {		/* in the arena, 8-aligned; the proxy alone writes it */
 	uint32_t state;		/* SV_COMM_ */
 	uint32_t code;		/* ncclResult_t of the first failure; 0: none; stored last */
@@ -846,6 +866,8 @@ _Static_assert(sizeof(struct sv_graph_req) == 40, "wire");
 _Static_assert(sizeof(struct sv_comm_new) == 168, "wire");
 _Static_assert(sizeof(struct sv_seen) == 16, "wire");
 _Static_assert(sizeof(struct sv_room) == 8, "wire");
+_Static_assert(sizeof(struct sv_cross) == 32, "wire");
+_Static_assert(sizeof(struct sv_cross_word) == 32, "wire");
 _Static_assert(sizeof(struct sv_comm_word) == 128, "wire");
 _Static_assert(sizeof(struct sv_comm_result) == 8, "wire");
 _Static_assert(sizeof(struct sv_comm_end) == 16, "wire");

@@ -4,7 +4,7 @@
  *
  * Each device has its own proxy, so no driver orders the work of two devices. All devices reach the
  * arena: a stream of one device stores a value in a word there, and a stream of the other waits for
- * that value. The program itself waits only while no word is free.
+ * that value. The proxies tell each other by the word when the value will not come (struct sv_cross_word). The program itself waits only while no word is free.
  *
  *   stream ── word ──► helper of the source's device: copy to a slot ── word ──►
  *             helper of the destination's device: copy from the slot ── word ──► stream
@@ -24,14 +24,9 @@
 #define HELPERS_MAX	32		/* of a device */
 #define PIECES		4		/* slots of a copy */
 
-struct word {			/* in the arena */
-	uint64_t arrived;	/* the value that the waiting stream waits for */
-	uint64_t passed;	/* the value that it has waited for */
-};
-
 /* One use of a word. It is over when the word's `passed` is at least `value`. */
 struct crossing {
-	struct word *word;
+	struct sv_cross_word *word;
 	uint64_t value;
 };
 
@@ -48,7 +43,7 @@ struct slots {			/* arena memory of a copy that may be under way */
 };
 
 struct crossings {		/* locks.crossings */
-	struct word *word;
+	struct sv_cross_word *word;
 	uint64_t value[WORDS];	/* the latest one given out */
 	uint32_t next;
 	struct helper helper[SV_DEVICES_MAX][HELPERS_MAX];
@@ -69,11 +64,11 @@ static CUresult begin(struct crossings **out)
 	*out = __atomic_load_n(&process.crossings, __ATOMIC_ACQUIRE);
 	if (*out)
 		return CUDA_SUCCESS;
-	TRY(arena_alloc(WORDS * sizeof(struct word), 64, NULL, &off));
+	TRY(arena_alloc(WORDS * sizeof(struct sv_cross_word), 64, NULL, &off));
 	new = calloc(1, sizeof(*new));
 	if (new) {
 		new->word = arena_at(off);
-		memset(new->word, 0, WORDS * sizeof(struct word));
+		memset(new->word, 0, WORDS * sizeof(struct sv_cross_word));
 	}
 	lock_take(&process.locks.crossings);
 	*out = process.crossings ?: new;
@@ -130,6 +125,27 @@ static CUresult store_word(struct stream *s, uint64_t *at, uint64_t value)
 	return send_async(SV_OP_cuStreamWriteValue64_v2, &a, sizeof(a), NULL, 0);
 }
 
+/* Where collectives may fail, the proxies tell each other of what stands (SV_OP_X_CROSS_TELL). */
+static bool may_stand(void)
+{
+	return __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+}
+
+static CUresult send_crossing(uint16_t op, struct stream *s, const struct crossing *c)
+{
+	struct sv_cross a = { .ctx = s->o.ctx->o.handle, .stream = s->wire, .word = (uint8_t *)c->word - process.arena,
+			      .value = c->value };
+
+	ON(s->o.ctx->session);
+	return send_async(op, &a, sizeof(a), NULL, 0);
+}
+
+static CUresult arrive(struct stream *s, const struct crossing *c)
+{
+	return may_stand() ? send_crossing(SV_OP_X_CROSS_TELL, s, c) :
+			     store_word(s, &c->word->arrived, c->value);
+}
+
 static CUresult wait_word(struct stream *s, const struct crossing *c)
 {
 	struct sv_cuStreamWaitValue64_v2 a = { .ctx = s->o.ctx->o.handle, .stream = s->wire,
@@ -137,7 +153,10 @@ static CUresult wait_word(struct stream *s, const struct crossing *c)
 					       .flags = CU_STREAM_WAIT_VALUE_GEQ };
 	ON(s->o.ctx->session);
 
-	TRY(send_async(SV_OP_cuStreamWaitValue64_v2, &a, sizeof(a), NULL, 0));
+	if (may_stand())
+		TRY(send_crossing(SV_OP_X_CROSS_WAIT, s, c));
+	else
+		TRY(send_async(SV_OP_cuStreamWaitValue64_v2, &a, sizeof(a), NULL, 0));
 	return store_word(s, &c->word->passed, c->value);
 }
 
@@ -160,7 +179,7 @@ static void abandon(struct stream *s, const struct crossing *c)
 /* Work enqueued into `to` from now on waits for what is in `from`. */
 static CUresult cross(struct stream *from, struct stream *to, const struct crossing *c)
 {
-	CUresult rc = store_word(from, &c->word->arrived, c->value);
+	CUresult rc = arrive(from, c);
 
 	if (rc) {
 		release(c);
@@ -334,7 +353,7 @@ static CUresult one_piece(struct crossings *x, struct cross *c, struct stream *f
 	if (!again)
 		return CUDA_SUCCESS;
 	TRY(take_word(x, &full));
-	rc = store_word(to, &full.word->arrived, full.value);
+	rc = arrive(to, &full);
 	if (rc)
 		release(&full);
 	else

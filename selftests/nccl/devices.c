@@ -2,6 +2,8 @@
 /*
  * devices.c - one process with several devices: ncclCommInitAll, and groups of calls for all of them
  */
+#include <pthread.h>
+
 #include "ranks.h"
 
 #define MAX	8
@@ -82,6 +84,137 @@ static void refusals(void)
 	IS(ncclCommInitAll(comm, 99, NULL), ncclInvalidArgument);
 }
 
+#define STANDS(x)	IS(x, cudaErrorExternalDevice)
+#define BYTES		(COUNT * 4)
+
+struct waiting {
+	cudaStream_t st;
+	int device;
+	cudaError_t rc;
+};
+
+static void *waits(void *arg)
+{
+	struct waiting *w = arg;
+
+	OK(cudaSetDevice(w->device));
+	w->rc = cudaStreamSynchronize(w->st);
+	return NULL;
+}
+
+static cudaStream_t stream_on(int d)
+{
+	cudaStream_t st;
+
+	OK(cudaSetDevice(d));
+	OK(cudaStreamCreateWithFlags(&st, cudaStreamNonBlocking));
+	return st;
+}
+
+static bool untouched(const uint8_t *p)
+{
+	for (size_t i = 0; i < BYTES; i++)
+		if (p[i] != 0x33)
+			return false;
+	return true;
+}
+
+/* Device 0's operation fails: with two devices one that cannot be posted, else one whose ranks differ, later. */
+static void fails(ncclComm_t *comm, void **p, cudaStream_t *st, cudaEvent_t e, bool now)
+{
+	int both = n > 2;
+
+	OK(cudaSetDevice(0));
+	if (!both && now) {
+		OK(ncclAllReduce((void *)0x1000, p[0], COUNT, ncclFloat, ncclSum, comm[0], st[0]));
+		STANDS(cudaDeviceSynchronize());
+		cudaStreamWaitEvent(st[0], e, 0);	/* which tells of the address, once */
+		cudaGetLastError();
+	}
+	if (both)
+		OK(ncclAllReduce(p[!now], p[!now], COUNT - !now, ncclFloat, ncclSum, comm[!now], st[!now]));
+}
+
+/*
+ * The last device, which has no part in a communicator, waits for device 0's stream by an event, and for a copy behind
+ * it; another stream of device 0 waits for that. The operation in device 0's stream fails: all these waits do.
+ */
+static void stands(void)
+{
+	static uint8_t pageable[BYTES];
+	int list[] = { 0, 1 }, last = n - 1;
+	cudaStream_t st[2], by, back, beside;
+	struct waiting w[2];
+	ncclComm_t comm[2];
+	void *p[2], *q, *r, *pinned;
+	cudaEvent_t e, f;
+	pthread_t t[2];
+	cudaError_t rc;
+
+	for (int d = 0; d < 2; d++) {
+		st[d] = stream_on(d);
+		p[d] = device(ncclFloat, COUNT, of, &d);
+	}
+	back = stream_on(0);
+	OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+	by = stream_on(last);
+	beside = stream_on(last);
+	OK(cudaEventCreateWithFlags(&f, cudaEventDisableTiming));
+	q = device(ncclFloat, COUNT, of, &last);
+	r = device(ncclFloat, COUNT, of, &last);
+	OK(cudaMallocHost(&pinned, 2 * BYTES));
+	memset(pinned, 0x33, BYTES);
+	memset(pageable, 0x33, BYTES);
+	OK(ncclCommInitAll(comm, n > 2 ? 2 : 1, list));
+	fails(comm, p, st, e, true);
+	OK(cudaSetDevice(0));
+	OK(cudaEventRecord(e, st[0]));
+	OK(cudaMemcpyPeerAsync(r, last, p[0], 0, BYTES, st[0]));
+	OK(cudaSetDevice(last));
+	OK(cudaStreamWaitEvent(by, e, 0));
+	OK(cudaMemcpyAsync(pinned, q, BYTES, cudaMemcpyDeviceToHost, by));
+	OK(cudaEventRecord(f, by));
+	OK(cudaSetDevice(0));
+	OK(cudaStreamWaitEvent(back, f, 0));
+	w[0] = (struct waiting){ .st = by, .device = last };
+	w[1] = (struct waiting){ .st = back, .device = 0 };
+	for (int i = 0; i < 2; i++)
+		OK(pthread_create(&t[i], NULL, waits, &w[i]));
+	usleep(50000);
+	fails(comm, p, st, e, false);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(t[i], NULL);
+		STANDS(w[i].rc);
+	}
+	STANDS(cudaStreamSynchronize(back));
+	STANDS(cudaStreamSynchronize(st[0]));
+	OK(cudaSetDevice(last));
+	STANDS(cudaStreamSynchronize(by));
+	STANDS(cudaEventSynchronize(f));
+	STANDS(cudaMemcpyAsync(pageable, q, BYTES, cudaMemcpyDeviceToHost, by));
+	STANDS(cudaDeviceSynchronize());
+	while ((rc = cudaStreamQuery(by)) == cudaErrorNotReady)
+		usleep(10000);
+	STANDS(rc);
+	cudaGetLastError();
+	OK(cudaMemcpyAsync((char *)pinned + BYTES, r, BYTES, cudaMemcpyDeviceToHost, beside));
+	OK(cudaStreamSynchronize(beside));
+	OK(!untouched(pinned) || !untouched(pageable));
+	for (int i = 0; i < COUNT; i++)
+		IS(get((char *)pinned + BYTES, i, ncclFloat), bits_of(ncclFloat, value(last, i)));
+	for (int i = 0; i < (n > 2 ? 2 : 1); i++)
+		OK(ncclCommAbort(comm[i]));
+	OK(cudaStreamSynchronize(back));
+	OK(cudaStreamSynchronize(by));
+	OK(cudaDeviceSynchronize());
+	OK(cudaSetDevice(0));
+	OK(cudaStreamSynchronize(st[0]));
+	OK(cudaDeviceSynchronize());
+	for (int i = 0; i < COUNT; i++)
+		IS(get(pinned, i, ncclFloat), bits_of(ncclFloat, value(last, i)));
+	OK(untouched(pageable) - 1);
+}
+
 int main(void)
 {
 	ncclComm_t comm[MAX], half[MAX];
@@ -152,5 +285,6 @@ int main(void)
 		OK(ncclCommFinalize(comm[d]));
 	for (int d = 0; d < n; d++)
 		OK(ncclCommDestroy(comm[d]));
+	stands();
 	return 0;
 }

@@ -121,6 +121,9 @@ $(FUZZ_RECORDS_OBJ): $(BUILD)/selftests/uproxy/fuzz/%.o: %.c | $(GEN_STAMPS)
 	@mkdir -p $(@D)
 	$(FUZZCC) $(FUZZ_SAN) $(FUZZ_RECORDS_CFLAGS) $(FUZZ_MALLOC) -MMD -MP -c $< -o $@
 
+$(BUILD)/selftests/uproxy/fuzz/uproxy/streams/outside.o: FUZZ_MALLOC += \
+	-Dpthread_create=fuzz_pthread_create -Dpthread_detach=fuzz_pthread_detach
+
 $(BUILD)/selftests/uproxy/fuzz/uproxy/comm/comm.o: FUZZ_MALLOC += \
 	$(foreach f,pthread_create pthread_detach board_step board_mail board_mailed,-D$(f)=fuzz_$(f))
 

@@ -197,6 +197,83 @@ TEST_F(colls, small_sends_have_a_budget)
 	ASSERT_EQ(sync_stream(to, to->stream), 0);
 }
 
+/* Sends of one communicator that nobody receives take so many records that others' would have no place. */
+TEST_F(colls, what_nobody_receives_keeps_no_other_communicator_waiting)
+{
+	enum { SENDS = 1000 };
+	struct rank *from = &self->r[0], *to = &self->r[1];
+	struct sv_comm_word *first = from->word;
+
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "another one"), 0);
+	for (int i = 0; i < SENDS; i++) {
+		ASSERT_EQ(fill(from, from->stream, from->dev, i, 1), 0);
+		ASSERT_EQ(COLL(from, self->comm, from->stream, {
+				.kind = STEP_SEND, .type = TREE_INT32, .peer = 1, .count = 1, .send = from->dev }), 0);
+	}
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(fill(&self->r[i], self->r[i].other, self->r[i].dev + MiB, bits(1), 1024), 0);
+	for (int round = 0; round < 5; round++)
+		for (int i = 0; i < self->n; i++) {
+			struct sv_coll_call sum = all_reduce(&self->r[i], 1024);
+
+			sum.send = self->r[i].dev + MiB;
+			ASSERT_EQ(send_calls(&self->r[i], 78, self->r[i].other, &sum, 1), 0);
+		}
+	for (int i = 0; i < self->n; i++) {
+		ASSERT_EQ(down(&self->r[i], self->r[i].other, MiB, self->r[i].dev + 4 * MiB, 4), 0);
+		ASSERT_EQ(sync_stream(&self->r[i], self->r[i].other), 0);
+		EXPECT_EQ(*word_at(&self->r[i], MiB), bits(4));
+	}
+	EXPECT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
+	for (int i = 0; i < SENDS; i++)
+		ASSERT_EQ(COLL(to, self->comm, to->stream, {
+				.kind = STEP_RECV, .type = TREE_INT32, .peer = 0, .count = 1, .recv = to->dev + 4 * i }), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 4 * SENDS), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	ASSERT_EQ(sync_stream(from, from->stream), 0);
+	for (int i = 0; i < SENDS; i++)
+		ASSERT_EQ(*word_at(to, 4 * i), i);
+	EXPECT_EQ(first->code, 0);
+	EXPECT_EQ(from->word->code, 0);
+}
+
+/* One rank hands in more calls than the board has room for: they wait until others have ended. */
+TEST_F(colls, a_rank_does_not_fill_the_board)
+{
+	enum { GROUPS = 130, CALLS = 1024 };
+	struct rank *to = &self->r[0], *from = &self->r[1];
+	struct sv_coll_call call[CALLS];
+
+	for (int k = 0; k < GROUPS; k++) {
+		uint64_t st = new_handle(&to->c, SV_T_CUstream);
+
+		ASSERT_EQ(SEND(&to->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = to->c.ctx, .phStream = st, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+		for (int i = 0; i < CALLS; i++)
+			call[i] = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32, .peer = 1, .count = 1,
+							 .recv = to->dev + 4 * (k * CALLS + i) };
+		ASSERT_EQ(send_calls(to, self->comm, st, call, CALLS), 0);
+	}
+	ASSERT_EQ(query(to, SV_OP_cuStreamQuery, to->other), 0);
+	ASSERT_EQ(to->word->code, 0);
+	for (int k = 0; k < GROUPS; k++) {
+		ASSERT_EQ(fill(from, from->stream, from->dev, k, CALLS), 0);
+		for (int i = 0; i < CALLS; i++)
+			call[i] = (struct sv_coll_call){ .kind = STEP_SEND, .type = TREE_INT32, .peer = 0, .count = 1,
+							 .send = from->dev + 4 * i };
+		ASSERT_EQ(send_calls(from, self->comm, from->stream, call, CALLS), 0);
+	}
+	ASSERT_EQ(ctx_sync(&to->c), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 4 * GROUPS * CALLS), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	for (int k = 0; k < GROUPS; k++) {
+		ASSERT_EQ(*word_at(to, 4 * k * CALLS), k);
+		ASSERT_EQ(*word_at(to, 4 * (k * CALLS + CALLS - 1)), k);
+	}
+	EXPECT_EQ(to->word->code, 0);
+	EXPECT_EQ(from->word->code, 0);
+}
+
 /* A word says that the ends before it have been executed, and none is parked. */
 TEST_F(colls, ends_are_seen_when_none_is_parked)
 {
@@ -742,6 +819,134 @@ TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
 	EXPECT_EQ(*word_at(r, 0), bits(1));
 }
 
+/* Words of crossings that all ranks' devices reach; 0: they cannot. */
+static uint64_t new_crossings(struct rank *r, int n)
+{
+	uint64_t at = arena_take(&r[0].c, 64 * KiB);
+
+	memset(r[0].c.arena + at, 0, 64 * KiB);
+	for (int i = 0; i < n; i++)
+		if (CALL(&r[i].c, SV_OP_X_PIN, (struct sv_pin){ at, 64 * KiB }))
+			return 0;
+	return at;
+}
+
+static int cross(struct rank *from, uint64_t stream, struct rank *to, uint64_t other, uint64_t word, uint64_t value)
+{
+	struct sv_cross a = { from->c.ctx, stream, word, value }, b = { to->c.ctx, other, word, value };
+
+	return SEND(&from->c, SV_OP_X_CROSS_TELL, a) ?: SEND(&to->c, SV_OP_X_CROSS_WAIT, b);
+}
+
+enum { HOPS = 3 };
+
+/*
+ * Rank 1's stream waits for rank 0's, in which an operation is about to fail, rank 2's for rank 1's, and another stream
+ * of rank 0's for that. A wait for each begins; and what is behind it must not be written.
+ */
+static int cross_all(struct rank *r, uint64_t word, struct waiter *w)
+{
+	int rc = cross(&r[0], r[0].stream, &r[1], r[1].stream, word, 1) ?:
+		 fill(&r[1], r[1].stream, r[1].dev, bits(1), 1024) ?: down(&r[1], r[1].stream, 0, r[1].dev, 4096) ?:
+		 cross(&r[1], r[1].stream, &r[2], r[2].stream, word + 64, 7) ?:
+		 cross(&r[2], r[2].stream, &r[0], r[0].other, word + 128, 1) ?:
+		 waiter_start(&w[0], &r[1], SV_OP_cuStreamSynchronize, r[1].stream) ?:
+		 waiter_start(&w[1], &r[2], SV_OP_cuStreamSynchronize, r[2].stream) ?:
+		 waiter_start(&w[2], &r[0], SV_OP_cuStreamSynchronize, r[0].other);
+
+	usleep(50000);		/* so that they wait; it is right, too, if they come later */
+	return rc;
+}
+
+static void all_cross_fail(struct __test_metadata *_metadata, struct rank *r, struct waiter *w)
+{
+	struct sv_comm_end end = { .comm = 77, .flags = SV_COMM_ABORT };
+
+	for (int i = 0; i < HOPS; i++) {
+		EXPECT_EQ(waiter_end(&w[i]), CUDA_ERROR_EXTERNAL_DEVICE)
+			TH_LOG("a wait over %d crossings, begun before", i + 1);
+	}
+	EXPECT_EQ(sync_stream(&r[1], r[1].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(sync_stream(&r[2], r[2].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(sync_stream(&r[0], r[0].other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(copy_now(&r[1], r[1].stream, 2 * MiB, false), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(asked(&r[1], SV_OP_cuStreamQuery, r[1].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(late_count(&r[1].c), 0);
+	EXPECT_TRUE(untouched(&r[1]));
+	/* When the abort has returned, all wait for what comes. */
+	EXPECT_EQ(call2(&r[0].c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(sync_stream(&r[0], r[0].other), 0);
+	EXPECT_EQ(sync_stream(&r[2], r[2].stream), 0);
+	EXPECT_EQ(sync_stream(&r[1], r[1].stream), 0);
+	EXPECT_EQ(*word_at(&r[1], 0), bits(1));
+	EXPECT_EQ(*word_at(&r[1], 2 * MiB), 0x5a5a5a5a);
+}
+
+/* What waits for another proxy's stream is told of that stream's failure: here before it has come to its store. */
+TEST_F(colls, waits_for_another_proxy_that_is_parked_fail)
+{
+	uint64_t word = new_crossings(self->r, self->n);
+	struct waiter w[HOPS];
+
+	ASSERT_NE(word, 0);
+	poison(&self->r[1]);
+	ASSERT_EQ(COLL(&self->r[0], self->comm, self->r[0].stream, all_reduce(&self->r[0], 1024)), 0);
+	ASSERT_EQ(cross_all(self->r, word, w), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].other, all_reduce(&self->r[i], 1023)), 0);
+	all_cross_fail(_metadata, self->r, w);
+}
+
+/* ... and here while the store waits in the driver. */
+TEST_F(colls, waits_for_another_proxy_that_has_begun_fail)
+{
+	uint64_t word = new_crossings(self->r, self->n);
+	struct rank *late = &self->r[3];
+	struct waiter w[HOPS];
+
+	ASSERT_NE(word, 0);
+	poison(&self->r[1]);
+	*(uint64_t *)(late->c.arena + late->pin + 6 * MiB) = 0;
+	ASSERT_EQ(SEND(&late->c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+				.ctx = late->c.ctx, .stream = late->stream,
+				.addr = address(&late->c, late->pin + 6 * MiB), .value = 1,
+				.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i % 3 ? self->r[i].other : self->r[i].stream,
+			       all_reduce(&self->r[i], 1024)), 0);
+	ASSERT_EQ(cross_all(self->r, word, w), 0);
+	kill(late->c.proxy, SIGKILL);
+	waitpid(late->c.proxy, NULL, 0);
+	board_die(self->board, 3);
+	all_cross_fail(_metadata, self->r, w);
+	ring_close(late->c.ring);
+	late->c.proxy = 0;
+}
+
+/* Another proxy's stream that goes on is waited for, however much fails besides; words are used again. */
+TEST_F(colls, waits_for_another_proxy_that_goes_on_succeed)
+{
+	uint64_t word = new_crossings(self->r, self->n);
+	struct rank *a = &self->r[0], *b = &self->r[1];
+
+	ASSERT_NE(word, 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16 + !i)), 0);
+	EXPECT_EQ(sync_stream(a, a->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	for (int i = 1; i < 100; i++) {
+		ASSERT_EQ(cross(a, a->other, b, b->other, word, i), 0);
+		ASSERT_EQ(cross(b, b->other, a, a->other, word + 32, i), 0);
+		if (i % 10)
+			continue;
+		ASSERT_EQ(sync_stream(a, a->other), 0);
+		ASSERT_EQ(sync_stream(b, b->other), 0);
+	}
+	/* then it stands, and what is behind that */
+	ASSERT_EQ(cross(a, a->stream, b, b->other, word, 1000), 0);
+	EXPECT_EQ(sync_stream(b, b->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(sync_stream(a, a->other), 0);
+}
+
 /* A communicator ends behind its parked calls, so that they do what they would; but not behind a failure. */
 TEST_F(colls, a_communicator_ends_behind_its_parked_calls)
 {
@@ -943,6 +1148,25 @@ TEST_F(colls, hostile_records_end_their_own_session)
 	ASSERT_EQ(send_calls(r, self->comm, r->other, &bad, 1), 0);
 	EXPECT_EQ(ctx_sync(&r->c), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(late_count(&r->c), 2);
+	/* a word that lies, and that nobody stores: it is waited for, or not, and nothing more */
+	{
+		uint64_t at = r->pin + 3 * MiB;
+		struct sv_cross_word *w = (struct sv_cross_word *)(r->c.arena + at);
+		struct sv_cross x = { r->c.ctx, new_handle(&r->c, SV_T_CUstream), at, 9 };
+
+		*w = (struct sv_cross_word){ .stands = 8, .cause = -8ull };
+		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = r->c.ctx, .phStream = x.stream, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+		ASSERT_EQ(SEND(&r->c, SV_OP_X_CROSS_WAIT, x), 0);
+		usleep(50000);
+		EXPECT_EQ(query(r, SV_OP_cuStreamQuery, x.stream), CUDA_ERROR_NOT_READY);
+		__atomic_store_n(&w->stands, 9, __ATOMIC_RELEASE);
+		EXPECT_EQ(sync_stream(r, x.stream), CUDA_ERROR_EXTERNAL_DEVICE);
+		__atomic_store_n(&w->cause, at + 8, __ATOMIC_RELAXED);
+		__atomic_store_n(&w->stands, 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&w->arrived, 9, __ATOMIC_RELEASE);
+		EXPECT_EQ(sync_stream(r, x.stream), 0);
+	}
 	/* a record that is shorter than it says */
 	a.calls = 2;
 	a.stream = SV_STREAM_LEGACY;
@@ -955,6 +1179,19 @@ TEST_F(colls, hostile_records_end_their_own_session)
 	ASSERT_EQ(COLL(&self->r[1], self->comm, self->r[1].stream, all_reduce(&self->r[1], 16)), 0);
 	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
 	EXPECT_EQ(sync_stream(&self->r[1], self->r[1].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+}
+
+TEST_F(colls, a_crossing_has_its_word_in_the_arena)
+{
+	struct rank *r = &self->r[3];
+	struct sv_cross a = { r->c.ctx, r->stream, r->pin + 8 * MiB - 16, 1 };
+
+	ASSERT_EQ(SEND(&r->c, SV_OP_X_CROSS_WAIT, a), 0);
+	EXPECT_LT(ctx_sync(&r->c), 0);
+	EXPECT_EQ(client_wait(&r->c), 1);
+	ring_close(r->c.ring);
+	r->c.proxy = 0;
+	board_die(self->board, 3);
 }
 
 TEST_HARNESS_MAIN

@@ -36,6 +36,7 @@
 #include "comm_i.h"
 #include "graph.h"
 #include "image_i.h"
+#include "outside.h"
 #include "content.h"
 #include "comm.h"
 #include "control.h"
@@ -583,6 +584,7 @@ static void device_runs(CUresult status)
 #include "fuzz_comm.h"
 
 static const uint16_t comm_ops[] = { SV_OP_X_COMM_NEW, SV_OP_X_COLL, SV_OP_X_COMM_END };
+static const uint16_t wait_ops[] = { SV_OP_X_SEEN, SV_OP_X_ROOM, SV_OP_X_CROSS_TELL, SV_OP_X_CROSS_WAIT };
 
 /* A record that an honest client could send: a and b choose handles and places. Its bytes. */
 static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
@@ -758,6 +760,14 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			{ ctx, a & 128 ? stream : sv_handle(SV_T_CUstream, 0, 0), 1 + (b >> 6), 1, 0 },
 			{ call.kind, call.type, call.op, call.op == TREE_PREMULSUM ? 1 + (b & 1) : 0, call.peer,
 			  call.count, WINDOW + 8192 * (b & 3), WINDOW + SV_GRANULE, WINDOW } });
+	case SV_OP_X_SEEN:
+		IS((struct sv_seen){ arena, b });
+	case SV_OP_X_ROOM:
+		IS((struct { struct sv_room a; struct sv_cuMemsetD8Async m; }){
+			{ .op = b & 128 ? b : SV_OP_cuMemsetD8Async }, { .ctx = ctx, .hStream = stream } });
+	case SV_OP_X_CROSS_TELL:
+	case SV_OP_X_CROSS_WAIT:
+		IS((struct sv_cross){ ctx, stream, arena + 32 * (b >> 4), 1 + (b & 15) });
 	case SV_OP_X_COMM_END:
 		if ((a & b) == 255)
 			return 0;
@@ -883,7 +893,8 @@ static void run(struct program *in)
 			continue;
 		}
 		memset(data, 0, sizeof(data));
-		rec = op >= 247 && op <= 249 ? comm_ops[op - 247] : ops[op % NOPS];
+		rec = op >= 247 && op <= 249 ? comm_ops[op - 247] :
+		      op >= 241 && op <= 244 ? wait_ops[op - 241] : ops[op % NOPS];
 		at = byte(in);
 		len = likely(rec, data, at, byte(in));
 		if (rec == SV_OP_X_COMM_END && !len)

@@ -356,6 +356,7 @@ static void run_comms(void)
 {
 	for (int i = 0; i < 1000 && comm_posted() && !session.failed; i++)
 		comm_run(&session);
+	outside_look(&session);		/* its thread is not there */
 }
 
 static void settle_comms(void)

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "outside.h"
 #include "peer.h"
 #include "../harness/fuzz.h"
 
@@ -188,7 +189,79 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 {
 	uint64_t was = __atomic_fetch_and(&asked, ~(1ull << a->seq), __ATOMIC_ACQ_REL);
 
-	MUST(was & 1ull << a->seq && !status && !reply && !len);
+	MUST(was & 1ull << a->seq && (!status || status == COVER_FAILS) && !reply && !len);
+}
+
+/* ------------------------------------------------------------------------------ what stands */
+
+bool cover_any;
+static struct outside *outsides;	/* waits for other processes */
+static struct told *told_ones;		/* records that others wait for */
+
+bool cover_open(const struct cover *c)
+{
+	return c->upto[0];
+}
+struct cover cover_of_stream(const struct stream *st)
+{
+	return (struct cover){ { st == &streams[1] } };
+}
+struct cover cover_of_event(uint64_t event)
+{
+	return (struct cover){ { event & 1 } };
+}
+void cover_record(const struct stream *st, uint64_t event)
+{
+	MUST(cover_any && st && event);
+}
+void cover_wait(struct stream *st, uint64_t event)
+{
+	MUST(cover_any && st && event);
+}
+CUresult cover_query_since(uint64_t ns)
+{
+	MUST(ns);
+	return COVER_FAILS;
+}
+int outside_wait(struct sv_session *s, struct stream *st, struct outside *o)
+{
+	MUST(s == &session && st && o->state && o->end);
+	if (result(F_STREAM))
+		return -ENOMEM;
+	o->next = outsides;
+	outsides = o;
+	return 0;
+}
+void outside_tell(struct told *t, const struct cover *c)
+{
+	MUST(c->upto[0] && t->say && t->over && t->end);
+	t->next = told_ones;
+	told_ones = t;
+}
+
+/* The consumer looks: what is over ends. Is that all of it? */
+static bool looks_outside(void)
+{
+	uint64_t cause;
+
+	for (struct outside **at = &outsides, *o; (o = *at);) {
+		if (o->state(o, &cause) != OUTSIDE_OVER) {
+			at = &o->next;
+			continue;
+		}
+		*at = o->next;
+		o->end(o);
+	}
+	for (struct told **at = &told_ones, *t; (t = *at);) {
+		if (!t->over(t)) {
+			at = &t->next;
+			continue;
+		}
+		*at = t->next;
+		t->say(t, false, 0);
+		t->end(t);
+	}
+	return !outsides && !told_ones;
 }
 
 /* ------------------------------------------------------------------------------ other processes */
@@ -340,6 +413,18 @@ static void write_page(struct program *in, uint8_t n)
 	}
 }
 
+static void stands(struct program *in, uint8_t n)
+{
+	uint64_t *page = nothers ? others[(n >> 3) % nothers].page : NULL;
+	uint8_t slot = byte(in);
+	uint64_t v = page ? number(in, page) : 0;
+
+	if (!page)
+		return;
+	page += 1 + 2 * SLOTS;
+	__atomic_store_n(n & 4 ? &page[1 + slot % SLOTS] : page, v, __ATOMIC_RELEASE);
+}
+
 /* Another process takes an owner number, if that is free. */
 static void joins(uint8_t n, uint8_t owner)
 {
@@ -428,10 +513,17 @@ static void step(struct program *in)
 		fail = n | (byte(in) & 1) << 8;
 		break;
 	case 15:
-		if (n & 1)
+		if (n & 2)		/* a peer says anything of what stands */
+			stands(in, n);
+		else if (n & 4 && told_ones)
+			told_ones->say(told_ones, n & 8, 0);
+		else if (n & 4)
+			cover_any = n & 8;
+		else if (n & 1)
 			ipc_repin(&session);
 		else
 			sched_yield();
+		looks_outside();
 		break;
 	}
 }
@@ -501,6 +593,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		begin();
 	fail = 0;
 	nvalues = 0;
+	cover_any = false;
 	twice = false;
 	fd_before = lowest_fd();
 	while (in.p < in.end)
@@ -513,6 +606,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			__atomic_store_n(&others[i].page[2 + 2 * slot], ~0ull, __ATOMIC_RELEASE);
 	}
 	wait_until(waits_are_over, "a wait ends when all others are dead");
+	wait_until(looks_outside, "what is said of a record ends with it");
 	for (uint64_t e = 1; e <= EVENTS; e++)
 		while (!call(do_ipc_event_end, &(struct sv_ipc_end){ e }, sizeof(struct sv_ipc_end)))
 			;

@@ -104,7 +104,14 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
 #ifdef COMM_PRIVATE		/* between the files of this folder */
 
-#define POSTED_MAX	512	/* records that have not ended; further ones are parked */
+/*
+ * Records that have been posted and are needed yet: with as many as POSTED_SHARED, or as many calls as a rank may have
+ * of the board's, further ones are parked, but for those of communicators that have none. So what nobody receives keeps no
+ * other communicator waiting.
+ */
+#define POSTED_MAX	512u
+#define POSTED_SHARED	384u
+#define CALLS_MAX	(1u << 15)	/* of all ranks of a communicator together */
 #define COMMS_MAX	1024	/* communicators of a session */
 #define BUFFERED_MAX	(256ull << 20)	/* bytes of small sends whose receivers are not there; further ones wait */
 #define STARTS_LISTS	4096u	/* of starts, by the end of their order: these are consecutive */
@@ -196,6 +203,8 @@ extern struct comms {
 	struct communicator *all;	/* changed by the consumer, with the lock */
 	struct posted *posted[POSTED_MAX];
 	uint32_t in_use;		/* of these; changed with comm_lock */
+	uint32_t calls, most_ranks;	/* of these; of a communicator; comm_lock */
+	bool crowded;			/* further ones are parked; comm_lock */
 	uint32_t waiting, running;	/* of these, have not begun; of `starts`, have gone; comm_lock */
 	bool still;			/* the session is frozen: nobody waits, nothing runs; comm_lock */
 	uint64_t *word;			/* by slot; a page, pinned, of told words (hal.h) */
@@ -236,6 +245,7 @@ void post_begun(const struct step_action *a);
 void post_ended(const struct step_action *a);
 void post_buffer(const struct step_action *a);
 void post_cancel(const struct step_action *a);
+bool post_has_room(uint64_t comm);	/* may a record of the communicator be posted while others are parked? */
 void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */
 void post_store(struct posted *p);	/* lets its stream go on, with post_tell() to follow; comm_lock */
 void post_tell(bool here);		/* after comm_lock; here: see hal_told() */

@@ -105,6 +105,39 @@ static void buffer_free(const struct coll_call *c)
 		free(buffer);
 }
 
+/* Has this rank so much under way that it must not take the others' part of the board as well? comm_lock */
+static bool is_crowded(uint32_t times)
+{
+	return comms.in_use >= times * POSTED_SHARED ||
+	       (uint64_t)comms.calls * comms.most_ranks >= times * CALLS_MAX;
+}
+
+bool post_has_room(uint64_t comm)
+{
+	const struct communicator *c = comm_find(comm);
+	bool has;
+
+	pthread_mutex_lock(&comms.lock);
+	/* The list's reference is the only one: nothing of it is under way. */
+	has = c && c->refs == 1 && comms.in_use < POSTED_MAX && !is_crowded(2);
+	pthread_mutex_unlock(&comms.lock);
+	return has;
+}
+
+/* A record has come or gone. comm_lock */
+static void posted_count(const struct posted *p, bool more)
+{
+	bool was = comms.crowded;
+
+	__atomic_store_n(&comms.in_use, comms.in_use + (more ? 1 : -1), __ATOMIC_RELAXED);
+	comms.calls += more ? p->calls : -p->calls;
+	comms.crowded = is_crowded(1);
+	if (comms.crowded != was)
+		park_posts(comms.crowded ? post_has_room : NULL);
+	if (was && !more)
+		comm_errand();
+}
+
 /* Frees a record that nothing refers to any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
@@ -112,11 +145,7 @@ static void posted_settle(struct posted *p)
 	    (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
-	__atomic_store_n(&comms.in_use, comms.in_use - 1, __ATOMIC_RELAXED);
-	if (comms.in_use == POSTED_MAX - 1) {
-		park_posts(true);
-		comm_errand();
-	}
+	posted_count(p, false);
 	for (uint32_t i = 0; i < p->calls; i++)
 		buffer_free(&p->call[i]);
 	if (p->st)
@@ -219,6 +248,12 @@ static void release(struct posted *p)
 	__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
 }
 
+/* What other proxies learn of a failed operation: where its communicator's word is. comm_lock */
+static uint64_t cause_of(const struct sv_session *s, const struct communicator *c)
+{
+	return c->word ? (uint8_t *)c->word - arena_at(s, 0) : 0;
+}
+
 /* The next record that has failed, and whose stream is to stand. NULL: there is none. comm_lock */
 static struct posted *next_to_stand(void)
 {
@@ -232,6 +267,7 @@ void post_stand(void)
 {
 	struct sv_session *s = comms.s;
 	struct posted *p;
+	uint64_t cause;
 	int rc = 0;
 
 	if (!__atomic_load_n(&comms.stands, __ATOMIC_ACQUIRE))
@@ -240,11 +276,12 @@ void post_stand(void)
 	pthread_mutex_lock(&comms.lock);
 	while ((p = next_to_stand())) {
 		p->known = true;
+		cause = cause_of(s, p->comm);
 		pthread_mutex_unlock(&comms.lock);
 		if (!p->covered)
 			rc = cover_coll(s, p->st, &p->chain, &p->nth);
 		if (!rc)
-			rc = cover_failed(p->chain, p->nth, p->comm->number);
+			rc = cover_failed(p->chain, p->nth, p->comm->number, cause);
 		if (rc)
 			session_fail(s, rc, "no memory for what streams wait for", SV_OP_X_COLL, p->seq);
 		pthread_mutex_lock(&comms.lock);
@@ -876,9 +913,9 @@ void posted_enter(struct posted *p)
 	comms.posted[p->slot] = p;
 	if (!p->begun)
 		post_waits(true);
-	__atomic_store_n(&comms.in_use, comms.in_use + 1, __ATOMIC_RELAXED);
-	if (comms.in_use == POSTED_MAX)
-		park_posts(false);
+	if (comms.most_ranks < p->comm->ranks)
+		comms.most_ranks = p->comm->ranks;
+	posted_count(p, true);
 }
 
 static struct posted *posted_new(struct communicator *c, struct stream *st, uint64_t seq,
@@ -967,11 +1004,12 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 {
 	struct step_action a = { .code = code };
 	uint32_t chain;
-	uint64_t nth;
+	uint64_t nth, cause;
 	int rc = 0;
 
 	pthread_mutex_lock(&comms.lock);
 	comm_failed(c, code, NULL);
+	cause = cause_of(k->c.session, c);
 	pthread_mutex_unlock(&comms.lock);
 	c->refused = true;
 	if (p) {
@@ -980,7 +1018,7 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 		post_ended(&a);
 		post_stand();
 	} else if (st) {
-		rc = cover_coll(k->c.session, st, &chain, &nth) ?: cover_failed(chain, nth, c->number);
+		rc = cover_coll(k->c.session, st, &chain, &nth) ?: cover_failed(chain, nth, c->number, cause);
 		comm_errand();	/* what waits for room may run now */
 	}
 	return rc;

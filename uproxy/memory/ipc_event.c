@@ -13,6 +13,9 @@
  * here, and owners are below 256. It can make others not wait for this event, or wait for as long as
  * it lives, which recording the event allows as well; or as long as the process lives that it names
  * as a record's owner.
+ *
+ * A record that is put into a stream behind a collective operation may never complete: `stands` says so while the
+ * operation has failed (streams/outside.h), so that other processes' waits for it end with an error.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "outside.h"
 #include "peer.h"
 
 #define PAGE		4096
@@ -40,9 +44,12 @@ struct page {
 		uint64_t record;	/* number << 8 | owner; changed by compare and swap */
 		uint64_t done;		/* number */
 	} slot[SLOTS];
+	/* A proxy that knows these not leaves them 0. */
+	uint64_t fails;			/* not 0: a record may have been put behind a collective operation */
+	uint64_t stands[SLOTS];		/* by slot: the number of a record that stands, or 0 */
 };
 #pragma GCC diagnostic pop
-_Static_assert(sizeof(struct page) == 2056, "shared");
+_Static_assert(sizeof(struct page) == 3088, "shared");
 _Static_assert(sizeof(struct slot) == 16, "shared");
 
 struct shared {
@@ -54,6 +61,7 @@ struct shared {
 	int shown;			/* the fd passed to peer_show, or -1 */
 	unsigned int me;
 	uint64_t last;			/* our last record; consumer */
+	uint64_t stood_ns;		/* since when queries find that it stands; 0: not; consumer */
 	uint64_t ended[SLOTS];		/* the largest number of ours that is done; atomic */
 };
 
@@ -62,11 +70,12 @@ struct word {
 	uint64_t *at, value;
 };
 
-struct watch {
-	struct watch *next;
+struct awaited {
+	struct awaited *next;
 	struct shared *e;
 	uint64_t number;
 	bool ours;			/* it is our last record */
+	bool stood;			/* the call is answered since the record stands */
 	struct word *word;		/* to store; or NULL: answer a call */
 	struct answer answer;
 };
@@ -78,7 +87,7 @@ static struct word *words;		/* free ones; lock */
 static pthread_mutex_t pin_lock = PTHREAD_MUTEX_INITIALIZER;	/* before lock */
 static void *word_page[64];		/* pin_lock */
 static int word_pages;
-static struct watch *watches;		/* lock */
+static struct awaited *watches;		/* lock */
 static bool watching;
 
 /* ------------------------------------------------------------------------------ the page */
@@ -109,6 +118,11 @@ static void raise_to(uint64_t *p, uint64_t number)
 static bool done(struct page *p, uint64_t number)
 {
 	return !number || load(&slot_of(p, number)->done) >= number;
+}
+
+static bool stands(const struct page *p, uint64_t number)
+{
+	return number && load(&p->stands[number % SLOTS]) == number;
 }
 
 static bool dead(const struct shared *e, unsigned int owner)
@@ -354,23 +368,27 @@ static void give_word(struct word *w)
 	pthread_mutex_unlock(&lock);
 }
 
-static void fire(struct watch *w)
+static void fire(struct awaited *w)
 {
 	if (w->word)
 		give_word(w->word);
 	else
-		answer_now(&w->answer, CUDA_SUCCESS, NULL, 0);
+		answer_now(&w->answer, w->stood ? COVER_FAILS : CUDA_SUCCESS, NULL, 0);
 	put_shared(w->e);
 	free(w);
 }
 
 /* Takes the watches whose records are done off the list. lock is held. */
-static struct watch *due(bool deaths)
+static struct awaited *due(bool deaths)
 {
-	struct watch **p = &watches, *w, *first = NULL;
+	struct awaited **p = &watches, *w, *first = NULL;
 
 	while ((w = *p)) {
-		if (done(w->e->page, w->number) || (deaths && nobody_completes(w->e, w->number, w->ours))) {
+		bool over = done(w->e->page, w->number) ||
+			    (deaths && nobody_completes(w->e, w->number, w->ours));
+
+		w->stood = !over && !w->word && stands(w->e->page, w->number);
+		if (over || w->stood) {
 			*p = w->next;
 			w->next = first;
 			first = w;
@@ -389,7 +407,7 @@ static void *watcher(void *arg)
 
 	pthread_mutex_lock(&lock);
 	for (;;) {
-		struct watch *w;
+		struct awaited *w;
 		struct timespec t;
 
 		while (!watches) {
@@ -402,7 +420,7 @@ static void *watcher(void *arg)
 		pthread_mutex_unlock(&lock);
 		nap = w ? 20000 : nap < 1000000 ? nap + nap / 4 : nap;
 		while (w) {
-			struct watch *next = w->next;
+			struct awaited *next = w->next;
 
 			fire(w);
 			w = next;
@@ -415,9 +433,9 @@ static void *watcher(void *arg)
 }
 
 /* Adds a copy of *what to the list; after a failure the caller still owns its references. */
-static CUresult watch(const struct watch *what)
+static CUresult watch(const struct awaited *what)
 {
-	struct watch *w = malloc(sizeof(*w));
+	struct awaited *w = malloc(sizeof(*w));
 	pthread_t t;
 	int rc = 0;
 
@@ -440,6 +458,113 @@ static CUresult watch(const struct watch *what)
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		free(w);
+	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------ what stands */
+
+/* A record of ours that other processes may wait for; or a wait of ours for a record of another process. */
+struct tale {
+	union {
+		struct told told;
+		struct outside wait;
+	};
+	struct shared *e;
+	uint64_t number;
+};
+
+static struct tale *new_tale(struct shared *e, uint64_t number)
+{
+	struct tale *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->e = e;
+	t->number = number;
+	get_shared(e);
+	return t;
+}
+
+static void free_tale(struct tale *t)
+{
+	put_shared(t->e);
+	free(t);
+}
+
+static void say(struct told *told, bool stand, uint64_t cause)
+{
+	const struct tale *t = (const struct tale *)told;
+	uint64_t *at = &t->e->page->stands[t->number % SLOTS];
+
+	(void)cause;			/* means nothing to another process */
+	if (stand || load(at) == t->number)
+		__atomic_store_n(at, stand ? t->number : 0, __ATOMIC_RELEASE);
+}
+
+static bool is_told(struct told *told)
+{
+	const struct tale *t = (const struct tale *)told;
+
+	return load(&t->e->ended[t->number % SLOTS]) >= t->number;
+}
+
+static void told_ends(struct told *told)
+{
+	free_tale((struct tale *)told);
+}
+
+/* Others may wait for the record, which is put behind what *c covers. CUDA_ERROR_OUT_OF_MEMORY. */
+static CUresult tell_others(struct shared *e, uint64_t number, const struct cover *c)
+{
+	struct tale *t;
+
+	if (!cover_open(c))
+		return CUDA_SUCCESS;
+	t = new_tale(e, number);
+	if (!t)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->told = (struct told){ .say = say, .over = is_told, .end = told_ends };
+	outside_tell(&t->told, c);
+	return CUDA_SUCCESS;
+}
+
+/* Before a record's number can be seen. */
+static void may_fail(struct shared *e, const struct cover *c)
+{
+	if (cover_any && cover_open(c))
+		__atomic_store_n(&e->page->fails, 1, __ATOMIC_RELEASE);
+}
+
+static enum outside_state state_of(struct outside *o, uint64_t *cause)
+{
+	const struct tale *t = (const struct tale *)o;
+
+	*cause = 0;
+	return done(t->e->page, t->number) ? OUTSIDE_OVER :
+	       stands(t->e->page, t->number) ? OUTSIDE_STANDS : OUTSIDE_OPEN;
+}
+
+static void wait_ends(struct outside *o)
+{
+	free_tale((struct tale *)o);
+}
+
+/* The stream is about to wait for another process's record. */
+static CUresult may_stand(struct sv_session *s, struct stream *st, struct shared *e, uint64_t number)
+{
+	struct tale *t;
+	int rc;
+
+	if (!load(&e->page->fails))
+		return CUDA_SUCCESS;
+	t = new_tale(e, number);
+	if (!t)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->wait.state = state_of;
+	t->wait.end = wait_ends;
+	rc = outside_wait(s, st, &t->wait);
+	if (rc)
+		free_tale(t);
 	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -508,6 +633,7 @@ int do_ipc_record(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_ipc_on *a = k->c.data;
+	struct cover c = { { 0 } };
 	struct stream *st;
 	struct shared *e;
 	uint64_t number;
@@ -522,6 +648,9 @@ int do_ipc_record(struct call *k)
 	}
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
+	if (cover_any)
+		c = cover_of_stream(st);
+	may_fail(e, &c);
 	number = claim(e);
 	if (!number)
 		return fails(k, CUDA_ERROR_NOT_READY);
@@ -530,15 +659,18 @@ int do_ipc_record(struct call *k)
 		end_record(e, number);
 		return fails(k, r);
 	}
+	if (cover_any)
+		cover_record(st, a->event);
 	e->last = number;
-	return fails(k, complete_after(s, e, number, st->real, st));
+	r = complete_after(s, e, number, st->real, st);
+	return fails(k, r ?: tell_others(e, number, &c));
 }
 
 int do_ipc_wait(struct call *k)
 {
 	struct sv_session *s = k->c.session;
 	const struct sv_ipc_on *a = k->c.data;
-	struct watch w = { 0 };
+	struct awaited w = { 0 };
 	struct stream *st;
 	CUevent real;
 	CUresult r;
@@ -555,9 +687,15 @@ int do_ipc_wait(struct call *k)
 	w.ours = w.number == w.e->last;
 	if (done(w.e->page, w.number) || nobody_completes(w.e, w.number, w.ours))
 		return 0;
-	if (w.ours)
-		return fails(k, s->hal.drv.cuStreamWaitEvent(st->real, real, 0));
-	r = take_word(s, &w.word);
+	if (w.ours) {
+		r = s->hal.drv.cuStreamWaitEvent(st->real, real, 0);
+		if (!r && cover_any)
+			cover_wait(st, a->event);
+		return fails(k, r);
+	}
+	r = may_stand(s, st, w.e, w.number);
+	if (!r)
+		r = take_word(s, &w.word);
 	if (r)
 		return fails(k, r);
 	/* Taking the word entered the primary context: return to the stream's. */
@@ -594,13 +732,20 @@ int do_ipc_query(struct call *k)
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
 	print_pump(k->c.session);
-	return fails(k, done(e->page, number) || nobody_completes(e, number, number == e->last) ?
-		     CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+	if (done(e->page, number) || nobody_completes(e, number, number == e->last))
+		return 0;
+	if (!stands(e->page, number)) {
+		e->stood_ns = 0;
+		return fails(k, CUDA_ERROR_NOT_READY);
+	}
+	if (!e->stood_ns)
+		e->stood_ns = now_ns();
+	return fails(k, cover_query_since(e->stood_ns));
 }
 
 int do_ipc_sync(struct call *k)
 {
-	struct watch w = { 0 };
+	struct awaited w = { 0 };
 	CUresult r;
 	int rc = last_record(k, &w.e, &w.number);
 
@@ -611,6 +756,8 @@ int do_ipc_sync(struct call *k)
 		print_pump(k->c.session);
 		return 0;
 	}
+	if (stands(w.e->page, w.number))
+		return fails(k, COVER_FAILS);
 	w.answer = answer_later(k);
 	r = watch(&w);
 	return r ? fails(k, r) : CALL_LATER;
@@ -624,6 +771,7 @@ static CUresult first_record(struct sv_session *s, struct shared *e, CUevent rea
 	CUstream stream;
 	CUresult r = s->hal.drv.cuEventQuery(real);
 	uint64_t number;
+	struct cover c;
 
 	if (r != CUDA_ERROR_NOT_READY)
 		return r;
@@ -632,9 +780,13 @@ static CUresult first_record(struct sv_session *s, struct shared *e, CUevent rea
 		return r;
 	r = s->hal.drv.cuStreamWaitEvent(stream, real, 0);
 	if (!r) {
+		c = cover_of_event(e->handle);
+		may_fail(e, &c);
 		number = claim(e);
 		e->last = number;
 		r = number ? complete_after(s, e, number, stream, NULL) : CUDA_ERROR_UNKNOWN;
+		if (!r)
+			r = tell_others(e, number, &c);
 	}
 	s->hal.drv.cuStreamDestroy_v2(stream);	/* its queued work still completes */
 	return r;

@@ -27,6 +27,7 @@
 #include "content.h"
 #include "control.h"
 #include "cover.h"
+#include "outside.h"
 #include "still.h"
 #include "uproxy_i.h"
 
@@ -196,6 +197,8 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		return -ECANCELED;
 	if (comm_posted())
 		comm_run(s);
+	if (outside_due())
+		outside_look(s);
 	if (cover_fails())
 		return may_be(s, f->why);
 	if (f->cut)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "cover.h"
+#include "outside.h"
 #include "park.h"
 
 #define QUERY_NS	1000000000ull
@@ -19,6 +20,7 @@ bool cover_any;
 static struct failure {
 	struct failure *next;
 	uint64_t comm, from;		/* from: the first that has failed */
+	uint64_t cause;
 	uint32_t chain, count;		/* count: how many have */
 } *failures;
 
@@ -53,6 +55,21 @@ bool cover_bad(const struct cover *c)
 		if (failed_from[i] && c->upto[i] >= failed_from[i])
 			return true;
 	return false;
+}
+
+bool cover_bad_by(const struct cover *c, uint64_t *cause)
+{
+	const struct failure *f;
+
+	for (f = failures; f && c->upto[f->chain] < f->from; f = f->next)
+		;
+	*cause = f ? f->cause : 0;
+	return f;
+}
+
+uint64_t cover_cause(void)
+{
+	return failures ? failures->cause : 0;
 }
 
 bool cover_open(const struct cover *c)
@@ -154,9 +171,14 @@ bool cover_stands(const struct stream *st)
 	return st->cover && cover_bad(st->cover);
 }
 
+CUresult cover_query_since(uint64_t ns)
+{
+	return now_ns() - ns < QUERY_NS ? CUDA_ERROR_NOT_READY : COVER_FAILS;
+}
+
 CUresult cover_query(void)
 {
-	return now_ns() - failed_ns < QUERY_NS ? CUDA_ERROR_NOT_READY : COVER_FAILS;
+	return cover_query_since(failed_ns);
 }
 
 /* ------------------------------------------------------------------------------ events */
@@ -342,7 +364,7 @@ static bool take_watch(struct answer *a)
 	return w;
 }
 
-int cover_failed(uint32_t chain, uint64_t number, uint64_t comm)
+int cover_failed(uint32_t chain, uint64_t number, uint64_t comm, uint64_t cause)
 {
 	struct failure *f;
 	struct answer a;
@@ -354,7 +376,8 @@ int cover_failed(uint32_t chain, uint64_t number, uint64_t comm)
 		f = calloc(1, sizeof(*f));
 		if (!f)
 			return -ENOMEM;
-		*f = (struct failure){ .next = failures, .comm = comm, .chain = chain, .from = number };
+		*f = (struct failure){ .next = failures, .comm = comm, .chain = chain, .from = number,
+				       .cause = cause };
 		failures = f;
 	}
 	f->count++;
@@ -366,9 +389,15 @@ int cover_failed(uint32_t chain, uint64_t number, uint64_t comm)
 	if (rc)
 		return rc;
 	park_spread(session);
+	outside_say();
 	while (take_watch(&a))
 		cover_answer(&a);
 	return 0;
+}
+
+void cover_open_again(uint32_t chain)
+{
+	__atomic_add_fetch(&open_in[chain], 1, __ATOMIC_RELEASE);
 }
 
 void cover_mended(uint64_t comm)
@@ -391,6 +420,7 @@ void cover_mended(uint64_t comm)
 	find_first();
 	park_mend();
 	park_spread(session);
+	outside_say();
 }
 
 /* ------------------------------------------------------------------------------ waits in the driver */

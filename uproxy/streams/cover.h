@@ -44,10 +44,13 @@ void cover_done(uint32_t chain);
 
 /*
  * It has failed. What covers it stands, until cover_mended() of its communicator. -ENOMEM. The caller does not
- * call cover_done() for it.
+ * call cover_done() for it. cause: what other proxies are told, the arena offset of the communicator's word, or 0.
+ * A wait for another proxy (outside.h) is like a communicator of its own; cover_open_again(), before cover_mended(): it
+ * waits on.
  */
-int cover_failed(uint32_t chain, uint64_t number, uint64_t comm);
+int cover_failed(uint32_t chain, uint64_t number, uint64_t comm, uint64_t cause);
 void cover_mended(uint64_t comm);
+void cover_open_again(uint32_t chain);
 
 /* Is there a failed operation whose communicator has not been ended? */
 bool cover_fails(void);
@@ -74,9 +77,13 @@ struct cover cover_of_event(uint64_t event);
 struct cover cover_of_stream(const struct stream *st);
 struct cover cover_of_context(const struct context *c);
 
-/* Has an operation that is covered failed? Is one open? */
+/* Has an operation that is covered failed? *cause, if so: of one of these. Is one open? */
 bool cover_bad(const struct cover *c);
+bool cover_bad_by(const struct cover *c, uint64_t *cause);
 bool cover_open(const struct cover *c);
+
+/* The cause of any failure, for what is parked behind one. */
+uint64_t cover_cause(void);
 
 /* Does what is put into the stream stand? */
 bool cover_stands(const struct stream *st);
@@ -86,6 +93,7 @@ bool cover_stands(const struct stream *st);
  * the failure there; after QUERY_NS, COVER_FAILS, for one that does not.
  */
 CUresult cover_query(void);
+CUresult cover_query_since(uint64_t ns);	/* ns: when the failure was heard of, as now_ns() */
 
 /*
  * A wait in the driver. It is answered by whoever comes first: watch_end() says whether the caller, whose notice

@@ -37,6 +37,7 @@
 #include <stdlib.h>
 
 #include "cover.h"
+#include "outside.h"
 #include "park.h"
 
 struct position {
@@ -105,7 +106,7 @@ struct name {
 };
 
 bool park_any;
-static bool posts_closed;		/* atomic */
+static bool (*may_post)(uint64_t comm);	/* NULL: each; atomic */
 
 static struct queue *queues, *order, *all;
 static struct queue *ready, *closed, *fresh;
@@ -134,16 +135,11 @@ bool park_busy(const struct stream *st)
 	return st->queue && (st->queue->held || st->queue->stands || st->queue->first);
 }
 
-void park_posts(bool open)
+void park_posts(bool (*may)(uint64_t comm))
 {
-	__atomic_store_n(&posts_closed, !open, __ATOMIC_RELEASE);
-	if (!open)
+	__atomic_store_n(&may_post, may, __ATOMIC_RELEASE);
+	if (may)
 		park_any = true;
-}
-
-static bool is_closed(const struct record *r)
-{
-	return r->park == PARK_POST && __atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE);
 }
 
 bool park_answered(const struct ring_record *rec, const struct record *r)
@@ -518,6 +514,14 @@ static uint64_t field(const struct ring_record *rec, uint16_t at)
 	return v;
 }
 
+/* Is it a collective that is not posted now? */
+static bool is_closed(const struct ring_record *rec, const struct record *r)
+{
+	bool (*may)(uint64_t comm) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
+
+	return may && !may(field(rec, r->event));
+}
+
 /* The stream that a record is in; NULL: its handler will refuse it. */
 static struct stream *stream_of(struct sv_session *s, const struct ring_record *rec,
 				const struct record *r)
@@ -801,6 +805,8 @@ static enum park_answer park(struct sv_session *s, struct queue *q, const struct
 	parked++;
 	records_parked++;
 	count(s, q, bytes_of(p), true);
+	if (bad && r->tells)
+		outside_parked(s, &p->rec, true);
 	return PARK_PARKED;
 }
 
@@ -838,7 +844,7 @@ static enum park_answer park_in_stream(struct sv_session *s, const struct ring_r
 	if (r->event)
 		n = name_find(name_of(rec, r));
 	wait_for_name(&w, n, r);
-	if (!w.n && !w.failed && !park_busy(st) && !is_closed(r) && !again)
+	if (!w.n && !w.failed && !park_busy(st) && !is_closed(rec, r) && !again)
 		return n && r->versions && !r->waits ? recorded_now(s, n) : PARK_RUN;
 	if (!st->queue && !queue_new(st)) {
 		free(w.pos);
@@ -1052,9 +1058,14 @@ void park_spread(struct sv_session *s)
 				more = true;
 	}
 	for (struct queue *q = queues; q; q = q->next)
-		for (struct parked *p = q->bad ? q->first : NULL; p; p = p->next)
-			if (p->ticket >= q->bad && p->rec.cpl)
+		for (struct parked *p = q->first; p; p = p->next) {
+			bool bad = q->bad && p->ticket >= q->bad;
+
+			if (bad && p->rec.cpl)
 				answer_bad(s, p);
+			if (p->row->tells)
+				outside_parked(s, &p->rec, bad);
+		}
 }
 
 /* Can the queue's first record run? If not, the queue gets its place until it can. It is in none. */
@@ -1065,7 +1076,7 @@ static bool is_due(struct queue *q)
 	looks++;
 	if (!p || q->held || q->stands)
 		return false;
-	if (is_closed(p->row)) {
+	if (is_closed(&p->rec, p->row)) {
 		q->listed = true;
 		q->list_next = closed;
 		closed = q;
@@ -1125,7 +1136,8 @@ void park_run(struct sv_session *s)
 {
 	struct queue *q;
 
-	while (!__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE) && (q = closed)) {
+	/* Those that are not posted yet get back there. */
+	while ((q = closed)) {
 		closed = q->list_next;
 		q->listed = false;
 		make_ready(q);
@@ -1136,7 +1148,7 @@ void park_run(struct sv_session *s)
 		while (!q->listed && is_due(q))
 			run_first(s, q);
 	}
-	if (!parked && !__atomic_load_n(&posts_closed, __ATOMIC_ACQUIRE))
+	if (!parked && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
 		forget_all(s);
 	else if (queues_idle > idle_most())
 		tidy();

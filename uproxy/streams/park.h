@@ -68,10 +68,10 @@ void park_mend(void);
 void park_spread(struct sv_session *s);
 
 /*
- * Collectives are not posted now (false), so that they wait as if they were parked; or are again,
- * and park_run() is due. false: consumer; true: any thread.
+ * Collectives are not posted now, but for those of communicators that may(); they wait as if they were parked. When
+ * that changes for one of them, park_run() is due. NULL: all are posted again. Any thread; may(): consumer.
  */
-void park_posts(bool open);
+void park_posts(bool (*may)(uint64_t comm));
 
 /* The stream is being destroyed: nothing that is parked is in it any more. */
 void park_stream_gone(struct stream *st);

@@ -321,6 +321,14 @@ static void object_gone(struct obj *o, unsigned int type)
 		capture_event_gone((struct event *)o);
 }
 
+/* A context whose streams stand does not end: the error, and nothing has been done. Without a lock. */
+static CUresult may_end(struct context *ctx)
+{
+	if (!ctx || !ctx->live || likely(!__atomic_load_n(&process.posts, __ATOMIC_RELAXED)))
+		return CUDA_SUCCESS;
+	return context_sync(ctx) == CUDA_ERROR_EXTERNAL_DEVICE ? CUDA_ERROR_EXTERNAL_DEVICE : CUDA_SUCCESS;
+}
+
 static CUresult end_context(struct context *ctx)
 {
 	struct sv_ctx_end a = { ctx->o.handle };
@@ -346,6 +354,8 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (sessions[dev].retained == 1)
+		TRY(may_end(process.primary[dev]));
 	lock_take(&process.lock);
 	if (!sessions[dev].retained)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
@@ -362,6 +372,7 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	TRY(may_lock());
 	if (!session_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
+	TRY(may_end(process.primary[dev]));
 	lock_take(&process.lock);
 	if (process.primary[dev] && process.primary[dev]->live) {
 		sessions[dev].retained = 0;
@@ -406,6 +417,7 @@ API CUresult cuCtxDestroy_v2(CUcontext handle)
 	TRY(find_context(handle, &ctx));
 	if (ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	TRY(may_end(ctx));
 	if (thread.ctx == ctx) {
 		thread.depth--;
 		set_top();

@@ -17,6 +17,8 @@
 #include "managedvar.h"
 #include "graph_i.h"
 
+#define EVENTS_MAX 64u		/* more of them in a graph, and it is not cut for their sake */
+
 struct exec *exec_of(CUgraphExec h)
 {
 	return graph_find(SV_T_CUgraphExec, sv_u64(h));
@@ -530,11 +532,38 @@ static bool has_breaks(const struct graph *g)
 	return has;
 }
 
+/* How many nodes record an event or wait for one; EVENTS_MAX + 1: too many, or there are conditional nodes. */
+static uint32_t count_events(const struct graph *g)
+{
+	uint32_t n = graph_has_cond(g) ? EVENTS_MAX + 1 : 0;
+
+	for (uint32_t i = 0; i < g->n && n <= EVENTS_MAX; i++) {
+		const struct node *node = g->nodes[i];
+
+		n += node->w.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
+		     node->w.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+		for (uint32_t j = 0; j < node_graphs(node) && n <= EVENTS_MAX; j++)
+			n += count_events(node_graph(node, j));
+	}
+	return n > EVENTS_MAX ? EVENTS_MAX + 1 : n;
+}
+
+/*
+ * Whether the graph is cut at its events: then the proxy sees them, which a launch may record or wait for only when
+ * other ranks have posted, or never.
+ */
+static bool shows_events(const struct graph *g)
+{
+	uint32_t n = !g->root && __atomic_load_n(&process.posts, __ATOMIC_RELAXED) ? count_events(g) : 0;
+
+	return n && n <= EVENTS_MAX;
+}
+
 static CUresult describe(struct exec *x, struct desc *d)
 {
 	struct sv_graph h = { .root = x->g->root };
 
-	*d = (struct desc){ .x = x, .graphs = 1, .broken = has_breaks(x->g) };
+	*d = (struct desc){ .x = x, .graphs = 1, .broken = has_breaks(x->g) || shows_events(x->g) };
 	put_bytes(d, &h, sizeof(h));
 	emit_graph(d, x->g, NULL, 0);
 	if (!d->error)

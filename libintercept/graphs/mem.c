@@ -212,38 +212,60 @@ bool graph_memory_freed(CUdeviceptr addr)
 	return was;
 }
 
+/* Waits for what may use the memory: streams other than those of its graphs, too. *for_ctx: has been waited for. */
+static CUresult wait_for_users(const struct graph_mem *m, struct context **for_ctx)
+{
+	struct context *ctx = m->ctx->live ? m->ctx : thread.ctx;
+
+	if (!m->used || !ctx || ctx == *for_ctx)
+		return CUDA_SUCCESS;
+	*for_ctx = ctx;
+	return context_sync(ctx);
+}
+
 void graph_mem_sweep(void)
 {
-	struct graph_mem *m;
-	bool waited = false;
+	struct context *for_ctx = NULL;
+	struct graph_mem *m, *next;
 
 	if (!__atomic_load_n(&here->graph_mem.dead, __ATOMIC_RELAXED) || graph_lock())
 		return;
 	m = here->graph_mem.dead;
 	here->graph_mem.dead = NULL;
 	graph_unlock(0);
-	while (m) {
-		struct graph_mem *next = m->next;
-
-		/* Streams other than those of its graphs may still use it. */
-		if (m->used && !waited && thread.ctx)
-			context_sync(thread.ctx);
-		waited |= m->used;
+	for (; m; m = next) {
+		next = m->next;
+		if (wait_for_users(m, &for_ctx) == CUDA_ERROR_EXTERNAL_DEVICE)
+			break;		/* what stands may use them yet: the next sweep looks again */
 		if (m->m)
 			memory_free(m->m);
 		free(m);
-		m = next;
 	}
+	if (!m)
+		return;
+	graph_relock();
+	for (; m; m = next) {
+		next = m->next;
+		m->next = here->graph_mem.dead;
+		here->graph_mem.dead = m;
+	}
+	graph_unlock(0);
 }
 
-void graph_mem_context_gone(struct context *ctx)
+static void forget_memory(struct graph_mem *m, const struct context *ctx)
 {
-	for (struct graph_mem *m = here->graph_mem.all; m; m = m->next)
+	for (; m; m = m->next)
 		if (m->ctx == ctx) {
 			m->m = NULL;	/* memory.c frees it */
 			m->live = 0;
 			m->used = false;
 		}
+}
+
+void graph_mem_context_gone(struct context *ctx)
+{
+	forget_memory(here->graph_mem.all, ctx);
+	forget_memory(here->graph_mem.dead, ctx);
 }
 
 /* ----------------------------------------------------------------------------------- calls */

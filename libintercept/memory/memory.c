@@ -650,8 +650,10 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 		TRY(context_sync(ctx));
 		return ipc_free(addr, NULL);
 	}
-	if (m.kind == MEMORY_GRAPH)
+	if (m.kind == MEMORY_GRAPH) {
+		TRY(context_sync(m.ctx->live ? m.ctx : ctx));
 		return graph_memory_freed(addr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	}
 	if (m.kind != MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = context_sync(m.ctx->live ? m.ctx : ctx);

@@ -954,6 +954,113 @@ static void dies(void)
 	printf("rank %d has heard of it\n", rank);
 }
 
+/* A graph that allocates memory, and does not free it. */
+static uint32_t *graph_memory(cudaStream_t st)
+{
+	cudaGraphExec_t exec;
+	void *p;
+
+	capture(st);
+	OK(cudaMallocAsync(&p, sizeof(array), st));
+	OK(cudaMemsetAsync(p, 1, sizeof(array), st));
+	exec = executable(captured(st));
+	OK(cudaGraphLaunch(exec, st));
+	OK(cudaGraphExecDestroy(exec));
+	return p;
+}
+
+/* One that frees it again, and ends. */
+static void short_lived(cudaStream_t st)
+{
+	cudaGraphExec_t exec;
+	cudaGraph_t g;
+	void *p;
+
+	capture(st);
+	OK(cudaMallocAsync(&p, sizeof(array), st));
+	OK(cudaMemsetAsync(p, 1, sizeof(array), st));
+	OK(cudaFreeAsync(p, st));
+	g = captured(st);
+	exec = executable(g);
+	OK(cudaGraphDestroy(g));
+	OK(cudaGraphLaunch(exec, st));
+	OK(cudaGraphExecDestroy(exec));
+}
+
+#define STANDS(x)	IS(x, cudaErrorExternalDevice)
+
+/*
+ * A graph without collectives records an event, another one waits for one: behind an all-reduce for which rank 0 is late,
+ * what depends on these waits for it; behind one that fails, it fails.
+ */
+static void outside(void)
+{
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), by = stream(), third = stream();
+	uint32_t *x = start(1), *y = start(2), *z = start(3), *memory, *fresh;
+	cudaGraphExec_t records, waits;
+	array of[RANKS], total, want;
+	static array pageable;
+	cudaEvent_t e, f;
+
+	OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+	OK(cudaEventCreateWithFlags(&f, cudaEventDisableTiming));
+	capture(st);
+	mad(st, x, x, 3, 1);
+	OK(cudaEventRecordWithFlags(e, st, cudaEventRecordExternal));
+	records = executable(captured(st));
+	capture(third);
+	OK(cudaStreamWaitEvent(third, f, cudaEventWaitExternal));
+	mad(third, y, x, 1, 0);
+	waits = executable(captured(third));
+	host_start(of, 1);
+	host_sum(total, of);
+	host_mad(want, total, 3, 1);
+	if (!rank)
+		usleep(300000);
+	sum(comm, x, x, st);
+	OK(cudaGraphLaunch(records, st));
+	OK(cudaStreamWaitEvent(by, e, 0));
+	OK(cudaMemcpyAsync(z, x, sizeof(array), cudaMemcpyDeviceToDevice, by));
+	OK(cudaEventRecord(f, by));
+	OK(cudaGraphLaunch(waits, third));
+	OK(cudaStreamSynchronize(third));
+	CHECK(z, want);
+	host_mad(total, want, 1, 0);
+	CHECK(y, total);
+
+	memory = graph_memory(st);
+	OK(ncclAllReduce(x, x, COUNT - (rank == 1), ncclUint32, ncclSum, comm, st));
+	OK(cudaGraphLaunch(records, st));
+	OK(cudaStreamWaitEvent(by, e, 0));
+	OK(cudaEventRecord(f, by));
+	OK(cudaGraphLaunch(waits, third));
+	for (int k = 0; k < 2; k++) {
+		STANDS(cudaStreamSynchronize(st));
+		STANDS(cudaStreamSynchronize(by));
+		STANDS(cudaStreamSynchronize(third));
+		STANDS(cudaEventSynchronize(e));
+		STANDS(cudaEventSynchronize(f));
+		STANDS(cudaMemcpyAsync(pageable, x, sizeof(array), cudaMemcpyDeviceToHost, third));
+		STANDS(cudaFree(memory));
+	}
+	short_lived(st);
+	fresh = start(4);
+	cudaGetLastError();
+	for (int i = 0; i < COUNT; i++)
+		OK(pageable[i]);
+	sleep(1);	/* until all know, who would hear of the abort else */
+	OK(ncclCommAbort(comm));
+	OK(cudaStreamSynchronize(third));
+	OK(cudaEventSynchronize(e));
+	OK(cudaFree(memory));
+	OK(cudaDeviceSynchronize());
+	host_start(of, 4);
+	CHECK(fresh, of[rank]);		/* it is not the memory of what ran just now */
+	OK(cudaGraphExecDestroy(records));
+	OK(cudaGraphExecDestroy(waits));
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(void);
@@ -961,7 +1068,7 @@ static const struct {
 	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "beside", beside }, { "mixed", mixed }, { "child", child },
 	{ "update", update }, { "looks", looks }, { "conditional", conditional },
 	{ "limits", limits }, { "threads", threads },
-	{ "aborted", aborted }, { "dies", dies },
+	{ "aborted", aborted }, { "dies", dies }, { "outside", outside },
 };
 
 int main(int argc, char **argv)

@@ -588,6 +588,7 @@ static void all_stand(cudaStream_t st, cudaStream_t after, cudaEvent_t event, vo
 	STANDS(cudaMemcpy2DAsync(pageable, 40, p, 40, 40, 8, cudaMemcpyDeviceToHost, st));
 	STANDS(cudaFree(q));
 	STANDS(cudaFreeHost(pinned));
+	STANDS(cudaDeviceReset());
 	while ((rc = cudaStreamQuery(st)) == cudaErrorNotReady)
 		usleep(10000);
 	STANDS(rc);
@@ -655,6 +656,103 @@ static void stands(void)
 	OK(cudaFree(q));
 	OK(cudaFreeHost(pinned));
 	OK(cudaGetLastError());
+	printf("rank %d has heard of it\n", rank);
+}
+
+/* Rank 1's host function: its all-reduce has been posted, and waits for this. */
+static void sleeps(void *arg)
+{
+	(void)arg;
+	sleep(30);
+}
+
+/* A file by which rank 0 gives the others something. */
+static void pass(const char *name, void *p, size_t size)
+{
+	char path[4096], fresh[4200];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.%s", id_file, name);
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	f = rank ? NULL : fopen(fresh, "w");
+	if (!rank) {
+		IS(f && fwrite(p, size, 1, f) == 1, 1);
+		fclose(f);
+		OK(rename(fresh, path));
+		return;
+	}
+	while (!(f = fopen(path, "r")))
+		usleep(1000);
+	IS(fread(p, size, 1, f), 1);
+	fclose(f);
+}
+
+static cudaError_t soon(cudaError_t (*ask)(cudaStream_t), cudaStream_t st)
+{
+	cudaError_t rc = cudaErrorExternalDevice;
+
+	for (int i = 0; i < 5000 && rc == cudaErrorExternalDevice; i++) {
+		usleep(1000);
+		rc = ask(st);
+	}
+	cudaGetLastError();
+	return rc;
+}
+
+/*
+ * An event of rank 0 is behind an all-reduce that has begun, and fails when rank 1 dies: who waits for it in another
+ * process gets the error, too, until rank 0 has aborted.
+ */
+static void shares(void)
+{
+	ncclComm_t comm = world(0);
+	void *p = device(ncclFloat, COUNT, mine, NULL);
+	cudaIpcEventHandle_t handle;
+	cudaStream_t st, by;
+	cudaEvent_t event, own;
+	cudaError_t rc;
+	void *pinned;
+
+	signal(SIGTERM, SIG_IGN);
+	OK(cudaStreamCreateWithFlags(&st, cudaStreamNonBlocking));
+	OK(cudaStreamCreateWithFlags(&by, cudaStreamNonBlocking));
+	OK(cudaEventCreateWithFlags(&own, cudaEventDisableTiming));
+	OK(cudaMallocHost(&pinned, BYTES));
+	memset(pinned, 0x33, BYTES);
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, st));
+	OK(cudaStreamSynchronize(st));
+	if (rank == 1) {
+		OK(cudaLaunchHostFunc(st, sleeps, NULL));
+		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, st));
+		usleep(800000);
+		_exit(3);
+	}
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, st));
+	if (!rank) {
+		OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
+		OK(cudaIpcGetEventHandle(&handle, event));
+		OK(cudaEventRecord(event, st));		/* which returns when all have posted */
+	}
+	pass("event", &handle, sizeof(handle));
+	if (rank)
+		OK(cudaIpcOpenEventHandle(&event, handle));
+	OK(cudaStreamWaitEvent(by, event, 0));
+	OK(cudaMemcpyAsync(pinned, p, BYTES, cudaMemcpyDeviceToHost, by));
+	OK(cudaEventRecord(own, by));
+	STANDS(cudaStreamSynchronize(by));
+	STANDS(cudaEventSynchronize(own));
+	STANDS(cudaEventSynchronize(event));
+	STANDS(cudaMemcpyAsync(&handle, p, 4, cudaMemcpyDeviceToHost, by));
+	while ((rc = cudaEventQuery(event)) == cudaErrorNotReady)
+		usleep(10000);
+	STANDS(rc);
+	OK(!untouched(pinned, BYTES));
+	cudaGetLastError();
+	sleep(1);			/* until all have been told */
+	OK(ncclCommAbort(comm));
+	OK(soon(cudaStreamSynchronize, by));
+	OK(cudaEventSynchronize(own));
+	OK(cudaDeviceSynchronize());
 	printf("rank %d has heard of it\n", rank);
 }
 
@@ -797,7 +895,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
-	{ "stands", stands }, { "votes", votes },
+	{ "stands", stands }, { "votes", votes }, { "shares", shares },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },
 };

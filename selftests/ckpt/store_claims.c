@@ -583,7 +583,7 @@ TEST_F(table, a_page_may_be_in_an_entry_behind)
 		EXPECT_FALSE(store_claims_take(self->a, digest(hi[i], lo), n, 1 + i, &other));
 	for (int i = 0; i < 3; i++) {
 		ASSERT_TRUE(store_claims_take(self->b, digest(hi[i], lo), 1, 7, &other));
-		EXPECT_EQ(1 + i, other.slot);
+		EXPECT_EQ(1u + i, other.slot);
 	}
 	/* So are those that differ in the other bits, and a segment that nobody has begun is none. */
 	EXPECT_FALSE(store_claims_take(self->b, digest(0, lo + 1), 1, 7, &other));
@@ -664,7 +664,7 @@ TEST_F(table, a_segment_that_ends_meanwhile_has_not_lost_its_writer)
 		ends_durable = i;
 		at_look = end_it;
 		EXPECT_EQ(i ? 0 : -ECANCELED, store_claims_state(self->b, 0));
-		EXPECT_EQ(NULL, at_look);
+		EXPECT_TRUE(!at_look);
 	}
 }
 
@@ -697,7 +697,7 @@ TEST_F(table, it_has_room_for_a_third_more_than_is_written)
 	for (int i = 0; i < 5; i++) {
 		ASSERT_EQ(0, store_claims_make(self->s, sizes[i].pages * PAGE, &fd));
 		ASSERT_EQ(0, fstat(fd, &st));
-		EXPECT_EQ(ENTRIES_AT + sizes[i].entries * 16, st.st_size);
+		EXPECT_EQ(ENTRIES_AT + sizes[i].entries * 16, (uint64_t)st.st_size);
 		/* Nobody can cut it, or keep the others from writing. */
 		EXPECT_NE(0, ftruncate(fd, 4096));
 		EXPECT_NE(0, ftruncate(fd, st.st_size + 4096));

@@ -305,7 +305,7 @@ TEST(reader_goes_while_lines_wait)
 	pthread_mutex_unlock(&m.lock);
 	for (int i = 0; i < 10000 && !m.left_out; i++)
 		usleep(1000);
-	EXPECT_EQ(m.left_out, kept);
+	EXPECT_EQ(m.left_out, (unsigned long)kept);
 	EXPECT_EQ(m.len, 0);
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	while (read(reader, text, sizeof(text)) > 0)

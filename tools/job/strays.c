@@ -305,15 +305,10 @@ static int filter_execs(int fd)
 /* Listens to the kernel's news of execs. Without root, or in a namespace of pids, there are none. */
 static void listen_to_execs(struct watcher *w)
 {
-	struct {
-		struct nlmsghdr nl;
-		struct cn_msg cn;
-		enum proc_cn_mcast_op op;
-	} __attribute__((packed)) ask = {
-		.nl = { .nlmsg_len = sizeof(ask), .nlmsg_type = NLMSG_DONE },
-		.cn = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(ask.op) },
-		.op = PROC_CN_MCAST_LISTEN,
-	};
+	const enum proc_cn_mcast_op op = PROC_CN_MCAST_LISTEN;
+	const struct cn_msg cn = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(op) };
+	const struct nlmsghdr nl = { .nlmsg_len = NLMSG_HDRLEN + sizeof(cn) + sizeof(op), .nlmsg_type = NLMSG_DONE };
+	char ask[NLMSG_HDRLEN + sizeof(cn) + sizeof(op)];
 	struct sockaddr_nl a = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
 
 	if (w->events >= 0 || geteuid())
@@ -321,8 +316,11 @@ static void listen_to_execs(struct watcher *w)
 	w->events = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
 	if (w->events < 0)
 		return;
+	memcpy(ask, &nl, sizeof(nl));
+	memcpy(ask + NLMSG_HDRLEN, &cn, sizeof(cn));
+	memcpy(ask + NLMSG_HDRLEN + sizeof(cn), &op, sizeof(op));
 	if (filter_execs(w->events) || bind(w->events, (void *)&a, sizeof(a)) ||
-	    send(w->events, &ask, sizeof(ask), 0) < 0) {
+	    send(w->events, ask, sizeof(ask), 0) < 0) {
 		close(w->events);
 		w->events = -1;
 	}

@@ -730,7 +730,7 @@ static void ahead(uint32_t self)
 		world_fail("start");
 	usleep(50000);
 	world_barrier();
-	if (e.code)
+	if (__atomic_load_n(&e.code, __ATOMIC_ACQUIRE))
 		world_fail("a send has ended before its receiver was there");
 	world_barrier();
 	if (!self && driver->start(end, &s))

@@ -97,7 +97,7 @@ $(JOB_WITHOUT_PTX).fatbin: selftests/jobs/sgemm.cu selftests/jobs/job.cuh
 
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(JOB_WITHOUT_PTX) $(JOB_WITHOUT_PTX).fatbin
-STARTS := $(B)/selftests/jobs/starts
+STARTS := $(B)/selftests/strays/starts
 $(STARTS): selftests/jobs/starts.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)

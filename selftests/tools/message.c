@@ -303,10 +303,16 @@ TEST(reader_goes_while_lines_wait)
 		kept += m.kept[m.at + i] == '\n';
 	close(reader);
 	pthread_mutex_unlock(&m.lock);
-	for (int i = 0; i < 10000 && !m.left_out; i++)
+	for (int i = 0, told = 0; i < 10000 && !told; i++) {
 		usleep(1000);
+		pthread_mutex_lock(&m.lock);
+		told = m.left_out;
+		pthread_mutex_unlock(&m.lock);
+	}
+	pthread_mutex_lock(&m.lock);
 	EXPECT_EQ(m.left_out, (unsigned long)kept);
 	EXPECT_EQ(m.len, 0);
+	pthread_mutex_unlock(&m.lock);
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	while (read(reader, text, sizeof(text)) > 0)
 		;

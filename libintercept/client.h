@@ -86,7 +86,6 @@ enum session_state {
  *   tables/export_tables.c: drv host hook_bytes hook_words identity_table - its own functions
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
- *   idle.c: used - a process ends once
  *   send.c: said - a refusal is told of once in the process
  *   core.c: failed - who knows of failures is the other library, which is there once
  *   nccl/core.c: core - the other library is there once
@@ -213,6 +212,12 @@ LOCAL void window_leave(struct reserved *window);
 /* Release the addresses reserved for a channel, which is about to be mapped there. */
 LOCAL void window_make_way(void);
 
+/* Has there been a communicator? Then collectives may fail, and the proxy parks what waits for them. */
+static inline bool process_has_posted(void)
+{
+	return __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+}
+
 /* 0 after cuInit, or NOT_INITIALIZED. */
 static inline CUresult process_check(void)
 {
@@ -278,11 +283,6 @@ LOCAL void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, uns
 LOCAL uint64_t seen_ask(void);
 LOCAL bool seen_is(uint64_t stamp);
 LOCAL CUresult seen_begin(void);
-
-/* ------------------------------------------------------------------------------- idle.c */
-
-/* The process has had a communicator: it is not one that launched nothing. */
-LOCAL void idle_used(void);
 
 #define SEEN_AFTER 64	/* ends that are worth a record */
 

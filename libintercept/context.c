@@ -324,7 +324,7 @@ static void object_gone(struct obj *o, unsigned int type)
 /* A context whose streams stand does not end: the error, and nothing has been done. Without a lock. */
 static CUresult may_end(struct context *ctx)
 {
-	if (!ctx || !ctx->live || likely(!__atomic_load_n(&process.posts, __ATOMIC_RELAXED)))
+	if (!ctx || !ctx->live || likely(!process_has_posted()))
 		return CUDA_SUCCESS;
 	return context_sync(ctx) == CUDA_ERROR_EXTERNAL_DEVICE ? CUDA_ERROR_EXTERNAL_DEVICE : CUDA_SUCCESS;
 }

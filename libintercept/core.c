@@ -112,7 +112,6 @@ static CUresult arena_new(const struct core_place *p, uint64_t len, uint64_t *of
 	ON(p->session);
 	TRY(seen_begin());
 	__atomic_store_n(&process.posts, true, __ATOMIC_RELAXED);
-	idle_used();
 	TRY(arena_alloc(len, 64, NULL, off));
 	*at = arena_at(*off);
 	memset(*at, 0, len);

@@ -17,13 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool used;
-
-void idle_used(void)
-{
-	__atomic_store_n(&used, true, __ATOMIC_RELAXED);
-}
-
 static int is_runtime(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const char *base = strrchr(info->dlpi_name, '/');
@@ -39,7 +32,7 @@ static void __attribute__((destructor)) idle_note(void)
 	char file[PATH_MAX], name[64];
 	int fd, n;
 
-	if (!slash || used || !dl_iterate_phdr(is_runtime, NULL) ||
+	if (!slash || process_has_posted() || !dl_iterate_phdr(is_runtime, NULL) ||
 	    snprintf(file, sizeof(file), "%.*s/idle", (int)(slash - path), path) >= (int)sizeof(file))
 		return;
 	n = snprintf(name, sizeof(name), "%.60s\n", program_invocation_short_name);

@@ -121,7 +121,7 @@ static struct obj *take_free(unsigned int type)
 
 static void put_free(unsigned int type, struct obj *o)
 {
-	bool posts = __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+	bool posts = process_has_posted();
 	struct obj **list = posts ? &lists[type].gone : &lists[type].free;
 
 	o->next = *list;

@@ -3,7 +3,7 @@
  * exec.c - programs that the job starts: notes those that will not be in it (stray.h)
  *
  * A preloaded library is not there in a program that was started without LD_PRELOAD, but it is in the process that
- * starts it. Where the new environment has ours, that is all that is asked; else the program's file is read, which the
+ * starts it. If the new environment has ours, nothing else is looked at. If not, the program's file is read, which the
  * kernel is about to read.
  */
 #include <errno.h>
@@ -39,13 +39,9 @@ static char lacks(char *const *env)
 
 static void tell(char kind, const char *name)
 {
-	char text[STRAY_NAME + 3] = { 0, kind };
-	size_t len = strlen(name);
+	char text[STRAY_RECORD];
 
-	if (len > STRAY_NAME)
-		name += len - STRAY_NAME;
-	strcpy(text + 2, name);
-	log_aside(STRAY_FILE, text, strlen(name) + 3);
+	log_aside(STRAY_FILE, text, stray_record(text, kind, name));
 }
 
 static void look(const struct start *s, const char *path)
@@ -149,52 +145,59 @@ EXPORT int fexecve(int fd, char *const argv[], char *const env[])
 	return real()->fexecve(fd, argv, env);
 }
 
-/* The arguments behind arg, up to NULL, as argv; ap is behind that NULL then. */
-#define ARGV(argv, ap, arg) \
-	size_t argv##_n = 1; \
-	va_list ap##_count; \
-	\
-	va_copy(ap##_count, ap); \
-	for (const char *a_ = arg; a_; a_ = va_arg(ap##_count, const char *)) \
-		argv##_n++; \
-	va_end(ap##_count); \
-	\
-	char *argv[argv##_n]; \
-	\
-	argv[0] = (char *)arg; \
-	for (size_t i_ = 1; i_ < argv##_n; i_++) \
-		argv[i_] = va_arg(ap, char *)
+/* Arguments up to a NULL, and behind it the environment, if has_env. */
+static int exec_list(bool search, bool has_env, const char *path, const char *arg, va_list ap)
+{
+	char *const *env = environ;
+	va_list count;
+	size_t n = 1;
+
+	va_copy(count, ap);
+	for (const char *a = arg; a; a = va_arg(count, const char *))
+		n++;
+	va_end(count);
+
+	char *argv[n];
+
+	argv[0] = (char *)arg;
+	for (size_t i = 1; i < n; i++)
+		argv[i] = va_arg(ap, char *);
+	if (has_env)
+		env = va_arg(ap, char *const *);
+	return search ? execvpe(path, argv, env) : execve(path, argv, env);
+}
 
 EXPORT int execl(const char *path, const char *arg, ...)
 {
 	va_list ap;
+	int rc;
 
 	va_start(ap, arg);
-	ARGV(argv, ap, arg);
+	rc = exec_list(false, false, path, arg, ap);
 	va_end(ap);
-	return execv(path, argv);
+	return rc;
 }
 
 EXPORT int execlp(const char *path, const char *arg, ...)
 {
 	va_list ap;
+	int rc;
 
 	va_start(ap, arg);
-	ARGV(argv, ap, arg);
+	rc = exec_list(true, false, path, arg, ap);
 	va_end(ap);
-	return execvp(path, argv);
+	return rc;
 }
 
 EXPORT int execle(const char *path, const char *arg, ...)
 {
-	char *const *env;
 	va_list ap;
+	int rc;
 
 	va_start(ap, arg);
-	ARGV(argv, ap, arg);
-	env = va_arg(ap, char *const *);
+	rc = exec_list(false, true, path, arg, ap);
 	va_end(ap);
-	return execve(path, argv, env);
+	return rc;
 }
 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,

@@ -18,6 +18,7 @@
 
 #define STRAY_FILE	"strays"
 #define STRAY_NAME	255
+#define STRAY_RECORD	(STRAY_NAME + 3)
 
 /* Programs that use CUDA ... */
 #define STRAY_PRELOAD	'P'	/* ... and have no LD_PRELOAD of ours */
@@ -27,6 +28,9 @@
 #define STRAY_LOADED	'L'	/* ... and have not loaded our libraries, for another reason */
 /* A program that does not use CUDA itself has no LD_PRELOAD of ours: nor will what it starts. */
 #define STRAY_BEGINS	'B'
+
+/* Makes a record, of a longer name with its end. Returns its bytes. */
+size_t stray_record(char text[STRAY_RECORD], char kind, const char *name);
 
 /* What a user is told of such a program, without a line's end. Returns its length, less than size. */
 size_t stray_sentence(char *text, size_t size, char kind, const char *name);

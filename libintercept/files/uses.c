@@ -173,6 +173,17 @@ const char *stray_dropped(int dir, const char *path, char *const *argv)
 	return NULL;
 }
 
+size_t stray_record(char text[STRAY_RECORD], char kind, const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len > STRAY_NAME)
+		name += len - STRAY_NAME;
+	text[0] = 0;
+	text[1] = kind;
+	return stpcpy(text + 2, name) + 1 - text;
+}
+
 size_t stray_sentence(char *text, size_t size, char kind, const char *name)
 {
 	static const char out[] = "uses CUDA without singvgpu, gets no device of the job, and is in no checkpoint";

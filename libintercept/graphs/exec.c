@@ -554,7 +554,7 @@ static uint32_t count_events(const struct graph *g)
  */
 static bool shows_events(const struct graph *g)
 {
-	uint32_t n = !g->root && __atomic_load_n(&process.posts, __ATOMIC_RELAXED) ? count_events(g) : 0;
+	uint32_t n = !g->root && process_has_posted() ? count_events(g) : 0;
 
 	return n && n <= EVENTS_MAX;
 }

@@ -211,7 +211,7 @@ void graph_unname(unsigned int type, uint64_t handle)
 {
 	struct table *t = table_of(type);
 	uint32_t i = sv_handle_index(handle);
-	bool posts = __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
+	bool posts = process_has_posted();
 	uint32_t *list = posts ? &t->gone : &t->free;
 
 	t->slot[i].p = NULL;

@@ -83,7 +83,7 @@ struct piece {
 
 CUresult copy_wait(struct stream *s, bool waits, bool writes)
 {
-	if (likely(!__atomic_load_n(&process.posts, __ATOMIC_RELAXED)))
+	if (likely(!process_has_posted()))
 		return CUDA_SUCCESS;
 	return writes || (waits && core_failed(s->o.ctx->session)) ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
 }

@@ -4,7 +4,8 @@
  *
  * Each device has its own proxy, so no driver orders the work of two devices. All devices reach the
  * arena: a stream of one device stores a value in a word there, and a stream of the other waits for
- * that value. The proxies tell each other by the word when the value will not come (struct sv_cross_word). The program itself waits only while no word is free.
+ * that value. If it will not come, the proxies tell each other so by the word (struct sv_cross_word). The program
+ * itself waits only while no word is free.
  *
  *   stream ── word ──► helper of the source's device: copy to a slot ── word ──►
  *             helper of the destination's device: copy from the slot ── word ──► stream
@@ -125,12 +126,6 @@ static CUresult store_word(struct stream *s, uint64_t *at, uint64_t value)
 	return send_async(SV_OP_cuStreamWriteValue64_v2, &a, sizeof(a), NULL, 0);
 }
 
-/* Where collectives may fail, the proxies tell each other of what stands (SV_OP_X_CROSS_TELL). */
-static bool may_stand(void)
-{
-	return __atomic_load_n(&process.posts, __ATOMIC_RELAXED);
-}
-
 static CUresult send_crossing(uint16_t op, struct stream *s, const struct crossing *c)
 {
 	struct sv_cross a = { .ctx = s->o.ctx->o.handle, .stream = s->wire, .word = (uint8_t *)c->word - process.arena,
@@ -140,10 +135,11 @@ static CUresult send_crossing(uint16_t op, struct stream *s, const struct crossi
 	return send_async(op, &a, sizeof(a), NULL, 0);
 }
 
+/* Where collectives may fail, the proxies tell each other of what stands. */
 static CUresult arrive(struct stream *s, const struct crossing *c)
 {
-	return may_stand() ? send_crossing(SV_OP_X_CROSS_TELL, s, c) :
-			     store_word(s, &c->word->arrived, c->value);
+	return process_has_posted() ? send_crossing(SV_OP_X_CROSS_TELL, s, c) :
+				 store_word(s, &c->word->arrived, c->value);
 }
 
 static CUresult wait_word(struct stream *s, const struct crossing *c)
@@ -153,7 +149,7 @@ static CUresult wait_word(struct stream *s, const struct crossing *c)
 					       .flags = CU_STREAM_WAIT_VALUE_GEQ };
 	ON(s->o.ctx->session);
 
-	if (may_stand())
+	if (process_has_posted())
 		TRY(send_crossing(SV_OP_X_CROSS_WAIT, s, c));
 	else
 		TRY(send_async(SV_OP_cuStreamWaitValue64_v2, &a, sizeof(a), NULL, 0));

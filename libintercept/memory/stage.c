@@ -207,7 +207,7 @@ CUresult stage_get(uint64_t want, struct stage *out)
 			TRY(any ? wait_for(ctx, stream) : session_check());
 			continue;
 		}
-		if (__atomic_load_n(&process.posts, __ATOMIC_RELAXED) && !add_set(sets))
+		if (process_has_posted() && !add_set(sets))
 			continue;
 		if (any)
 			TRY(wait_for(ctx, stream));

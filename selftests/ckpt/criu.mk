@@ -15,7 +15,7 @@ HOST_TESTS += $(addprefix $(B)/selftests/ckpt/,links processes)
 # They stand for images.c.
 CKPT_DUMPED := $(addprefix $(B)/selftests/ckpt/,dumped attributes)
 $(CKPT_DUMPED): $(B)/selftests/ckpt/%: selftests/ckpt/%.c \
-		$(addprefix $(B)/ckpt/criu/,attributes.o edit.o inject.o mend.o options.o protobuf.o tree.o) | $(KSELFTEST_H)
+		$(addprefix $(B)/ckpt/criu/,attributes.o edit.o fd.o inject.o mend.o options.o protobuf.o tree.o) | $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(CRIU_LIB_CFLAGS) -pthread -MMD -MP -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
 HOST_TESTS += $(B)/selftests/ckpt/dumped

@@ -139,7 +139,7 @@ void ckpt_stood(pid_t root, uint64_t since_ns, uint64_t before_ns);
  * word; *why names it.
  */
 int ckpt_lost(const pid_t *pids, int n, struct why *why);
-/* The same of their mappings; the processes may run. */
+/* The same of what takes a while to look for, such as their mappings; the processes may run. */
 int ckpt_lost_running(const pid_t *pids, int n, struct why *why);
 
 /* ------------------------------------------------------------------------ ports.c */

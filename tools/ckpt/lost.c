@@ -39,6 +39,7 @@
 #include <unistd.h>
 
 #include "ckpt_i.h"
+#include "criu.h"
 
 #ifndef SCHED_DEADLINE
 #define SCHED_DEADLINE 6
@@ -369,11 +370,10 @@ static bool is_member(int s, const struct group *g)
 
 static int check_member(pid_t pid, const char *fd, const struct groups *all, struct why *why)
 {
-	int process = all->n ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, s;
+	int s = all->n ? criu_copy_fd(pid, atoi(fd)) : -1;
 	char name[32];
 	int err = 0;
 
-	s = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, atoi(fd), 0);
 	for (size_t i = 0; i < all->n && s >= 0 && !err; i++)
 		if (is_member(s, &all->group[i]))
 			err = why_set(why, -ENOTSUP, "descriptor %.12s of process %d (%s) is a socket that has joined a "
@@ -381,8 +381,6 @@ static int check_member(pid_t pid, const char *fd, const struct groups *all, str
 				      pid, name_of(pid, name));
 	if (s >= 0)
 		close(s);
-	if (process >= 0)
-		close(process);
 	return err;
 }
 
@@ -405,16 +403,13 @@ static int check_event(pid_t pid, const char *fd, struct why *why)
 /* Of inotify and fanotify, what has happened and is not read. */
 static int check_watch(pid_t pid, const char *fd, const char *what, struct why *why)
 {
-	int process = syscall(SYS_pidfd_open, pid, 0), own, bytes = 0;
+	int own = criu_copy_fd(pid, atoi(fd)), bytes = 0;
 	char name[32];
 
-	own = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, atoi(fd), 0);
 	if (own >= 0 && ioctl(own, FIONREAD, &bytes))
 		bytes = 0;
 	if (own >= 0)
 		close(own);
-	if (process >= 0)
-		close(process);
 	return bytes ? why_set(why, -ENOTSUP, "descriptor %.12s of process %d (%s), %s, has events that nobody has read, which "
 			       "CRIU does not save: checkpoint again when they are", fd, pid, name_of(pid, name), what) : 0;
 }

@@ -38,8 +38,8 @@ void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
 void comms_stop(struct comms *c, const struct rundir_job *job);
 
 /*
- * comms_seat: a seat gets a new proxy of this rank, and its row of the table is on the board from then on. comms_load: the board as a checkpoint
- * has it, before any proxy is on it; as board_load(), -ENODEV. comms_check: could it be loaded? comms_returned: its proxies
+ * comms_seat: a seat gets a new proxy of this rank, and its row of the table is on the board from then on. comms_load: the
+ * board as a checkpoint has it, before any proxy is on it; as board_load(), -ENODEV. comms_check: could it be loaded? comms_returned: its proxies
  * have taken their seats, see board_returned(). comms_ended: its proxy has ended, however.
  */
 void comms_seat(struct comms *c, const struct seating *t, int rank, int seat);

@@ -82,6 +82,14 @@ static void find_self(void)
 		depth++;
 }
 
+static int compare_kin(const void *a, const void *b)
+{
+	const struct kin *x = a, *y = b;
+
+	return (x->proc > y->proc) - (x->proc < y->proc);
+}
+
+/* By their pids in /proc. */
 static struct kin *read_all(int *count)
 {
 	struct kin *all = NULL, *more;
@@ -103,6 +111,8 @@ static struct kin *read_all(int *count)
 	}
 	if (proc)
 		closedir(proc);
+	if (n)
+		qsort(all, n, sizeof(*all), compare_kin);
 	*count = n;
 	return all;
 }
@@ -179,10 +189,9 @@ int family_kill(const pid_t *except, int n_except, int sig)
 
 static const struct kin *find_kin(const struct kin *all, int n, pid_t proc)
 {
-	for (int i = 0; i < n; i++)
-		if (all[i].proc == proc)
-			return &all[i];
-	return NULL;
+	struct kin key = { .proc = proc };
+
+	return bsearch(&key, all, n, sizeof(*all), compare_kin);
 }
 
 static bool descends(const struct kin *all, int n, const struct kin *k, pid_t root)
@@ -195,23 +204,13 @@ static bool descends(const struct kin *all, int n, const struct kin *k, pid_t ro
 	return false;
 }
 
-/* By its pid in /proc, where the list has that order. */
-static int compare_kin(const void *a, const void *b)
-{
-	const struct kin *x = a, *y = b;
-
-	return (x->proc > y->proc) - (x->proc < y->proc);
-}
-
 /* The child of root that k descends from; 0: it does not. */
 static pid_t branch_of(const struct kin *all, int n, const struct kin *k, pid_t root)
 {
 	for (int steps = 0; k && steps < n; steps++) {
-		struct kin parent = { .proc = k->parent };
-
 		if (k->parent == root)
 			return k->proc;
-		k = bsearch(&parent, all, n, sizeof(*all), compare_kin);
+		k = find_kin(all, n, k->parent);
 	}
 	return 0;
 }
@@ -226,8 +225,6 @@ int family_list(pid_t root, pid_t (*kin)[2], int most)
 	if (depth)
 		return 0;
 	all = read_all(&n);
-	if (n)
-		qsort(all, n, sizeof(*all), compare_kin);
 	for (int i = 0; i < n && count < most; i++) {
 		branch = all[i].dead ? 0 : branch_of(all, n, &all[i], root);
 		if (!branch)

@@ -819,34 +819,34 @@ static void signals(struct supervisor *s)
 	}
 }
 
+/* The sooner of two waits, in ms; a negative one has no end. */
+static int sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+/* 0: there is no such time. */
+static int ms_until(uint64_t then, uint64_t now)
+{
+	return !then ? -1 : then > now ? (int)(then - now) : 0;
+}
+
 static int poll_ms(struct supervisor *s)
 {
 	uint64_t now = now_ms();
-	int ms = -1, own = s->state == RUN ? own_step(&s->own, &s->info) : -1;
-	int kernels = kernels_step(&s->kernels, &s->info);
-	int comms = comms_step(&s->comms, &s->info);
-	int history = s->state == RUN ? history_step(&s->history, &s->info, &s->comms) : -1;
-	int strays = s->state == RUN ? strays_step(&s->strays) : -1;
+	bool runs = s->state == RUN;
+	int ms = sooner(ms_until(s->deadline, now), ms_until(s->judge, now));
 
-	if (s->deadline)
-		ms = s->deadline > now ? s->deadline - now : 0;
-	if (s->judge && (ms < 0 || s->judge < now + ms))
-		ms = s->judge > now ? s->judge - now : 0;
-	if (own >= 0 && (ms < 0 || ms > own))
-		ms = own;
-	if (kernels >= 0 && (ms < 0 || ms > kernels))
-		ms = kernels;
-	if (comms >= 0 && (ms < 0 || ms > comms))
-		ms = comms;
-	if (history >= 0 && (ms < 0 || ms > history))
-		ms = history;
-	if (strays >= 0 && (ms < 0 || ms > strays))
-		ms = strays;
+	ms = sooner(ms, runs ? own_step(&s->own, &s->info) : -1);
+	ms = sooner(ms, kernels_step(&s->kernels, &s->info));
+	ms = sooner(ms, comms_step(&s->comms, &s->info));
+	ms = sooner(ms, runs ? history_step(&s->history, &s->info, &s->comms) : -1);
+	ms = sooner(ms, runs ? strays_step(&s->strays) : -1);
 	/* The end of a grandchild sends us no SIGCHLD. */
-	if (s->state == FAMILY && (ms < 0 || ms > 20))
-		ms = 20;
-	if (s->n_refused && (ms < 0 || ms > 200))
-		ms = 200;
+	if (s->state == FAMILY)
+		ms = sooner(ms, 20);
+	if (s->n_refused)
+		ms = sooner(ms, 200);
 	return ms;
 }
 

@@ -181,6 +181,9 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *pid, pid_t *inner);
 
 /* The stat file and raw trace of a proxy. */
+/* In a process that the supervisor has forked: closes all descriptors but these and 0 to 2. */
+void start_close_others(const int *keep, int n);
+
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size);
 int start_trace_path(const struct job *job, int rank, int serial, char *path, size_t size);
 

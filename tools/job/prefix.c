@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "job.h"
@@ -133,24 +132,6 @@ static void pump(struct stream *s, struct pollfd *p, int n)
 	}
 }
 
-/* Closes all files but the streams and 0 to 2: open write ends would keep the pipes from ending. */
-static void close_others(const struct stream *s, int n)
-{
-	int last = 2;
-
-	for (int i = 0; i < n; i++)
-		last = s[i].fd > last ? s[i].fd : last;
-	for (int fd = 3; fd < last; fd++) {
-		bool needed = false;
-
-		for (int i = 0; i < n && !needed; i++)
-			needed = s[i].fd == fd;
-		if (!needed)
-			close(fd);
-	}
-	syscall(SYS_close_range, last + 1, ~0u, 0);
-}
-
 pid_t prefix_start(const int *out, const int *err, int ranks)
 {
 	struct stream *s = calloc(2 * ranks, sizeof(*s));
@@ -172,7 +153,12 @@ pid_t prefix_start(const int *out, const int *err, int ranks)
 	if (pid < 0 && s && p)
 		pid = -errno;
 	if (!pid) {
-		close_others(s, 2 * ranks);
+		int keep[2 * ranks];
+
+		for (int i = 0; i < 2 * ranks; i++)
+			keep[i] = s[i].fd;
+		/* Open write ends would keep the pipes from ending. */
+		start_close_others(keep, 2 * ranks);
 		pump(s, p, 2 * ranks);
 		_exit(0);
 	}

@@ -481,6 +481,23 @@ pid_t start_init(const struct job *job, const int (*fd)[3], int status, pid_t *p
 	return err ?: init;
 }
 
+void start_close_others(const int *keep, int n)
+{
+	int last = 2;
+
+	for (int i = 0; i < n; i++)
+		last = keep[i] > last ? keep[i] : last;
+	for (int fd = 3; fd < last; fd++) {
+		bool needed = false;
+
+		for (int i = 0; i < n && !needed; i++)
+			needed = keep[i] == fd;
+		if (!needed)
+			close(fd);
+	}
+	syscall(SYS_close_range, last + 1, ~0u, 0);
+}
+
 int start_stat_path(const struct job *job, int rank, int serial, char *path, size_t size)
 {
 	return rundir_path(path, size, job->dir.path, RUNDIR_STAT, rank, serial);

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "job.h"
@@ -157,10 +156,10 @@ struct watcher {
 /* A full FIFO has other things to tell. */
 static void note(const struct watcher *w, char kind, const char *name)
 {
-	char text[STRAY_NAME + 3] = { 0, kind };
+	char text[STRAY_RECORD];
+	size_t len = stray_record(text, kind, name);
 
-	snprintf(text + 2, sizeof(text) - 2, "%.*s", STRAY_NAME, name);
-	while (write(w->fifo, text, strlen(text + 2) + 3) < 0 && errno == EINTR)
+	while (write(w->fifo, text, len) < 0 && errno == EINTR)
 		;
 }
 
@@ -246,8 +245,7 @@ static void look_at(const struct watcher *w, pid_t pid)
 	if (n <= 0)
 		return;
 	name[n] = 0;
-	note(w, !own ? STRAY_USER : preload ? STRAY_LOADED : STRAY_PRELOAD,
-	     n > STRAY_NAME ? name + n - STRAY_NAME : name);
+	note(w, !own ? STRAY_USER : preload ? STRAY_LOADED : STRAY_PRELOAD, name);
 }
 
 /* A child of the supervisor that is one of its own: the prefixer, a checkpoint, the watcher, a proxy. */
@@ -378,16 +376,6 @@ static void watch(struct watcher *w)
 	}
 }
 
-static void keep_only(int *a, int *b)
-{
-	*a = fcntl(*a, F_DUPFD_CLOEXEC, 3);
-	*b = fcntl(*b, F_DUPFD_CLOEXEC, 3);
-	for (int fd = 3, last = *a > *b ? *a : *b; fd <= last; fd++)
-		if (fd != *a && fd != *b)
-			close(fd);
-	syscall(SYS_close_range, (*a > *b ? *a : *b) + 1, ~0u, 0);
-}
-
 static void start_watcher(struct strays *s)
 {
 	struct watcher w = { .supervisor = getpid(), .fifo = s->fifo, .events = -1 };
@@ -401,7 +389,7 @@ static void start_watcher(struct strays *s)
 	w.hear = ends[0];
 	s->watcher = fork();
 	if (!s->watcher) {
-		keep_only(&w.fifo, &w.hear);
+		start_close_others((int[]){ w.fifo, w.hear }, 2);
 		if (s->begins)
 			listen_to_execs(&w);
 		watch(&w);

@@ -169,7 +169,8 @@ void board_cut_ends(struct board *b, uint32_t seat);
 
 /*
  * board_save: the state of the step as an image, which the caller frees. -ENOMEM, -ENOTRECOVERABLE.
- * board_check, board_load: as step_load(), for an image of malloc() in which each seat starts its own operations. board_load: onto a board that nobody has entered,
+ * board_check, board_load: as step_load(), for an image of malloc() in which each seat starts its own
+ * operations. board_load: onto a board that nobody has entered,
  * -EBUSY; what is refused leaves it as it was. Of an image without a seat nothing is loaded.
  * board_return: takes the seat of a proxy that the saved state has, as board_enter does; -ENOENT: it has none.
  */

@@ -44,7 +44,7 @@ struct page {
 		uint64_t record;	/* number << 8 | owner; changed by compare and swap */
 		uint64_t done;		/* number */
 	} slot[SLOTS];
-	/* A proxy that knows these not leaves them 0. */
+	/* An older proxy leaves these 0. */
 	uint64_t fails;			/* not 0: a record may have been put behind a collective operation */
 	uint64_t stands[SLOTS];		/* by slot: the number of a record that stands, or 0 */
 };
@@ -464,7 +464,7 @@ static CUresult watch(const struct awaited *what)
 /* ------------------------------------------------------------------------------ what stands */
 
 /* A record of ours that other processes may wait for; or a wait of ours for a record of another process. */
-struct tale {
+struct notice {
 	union {
 		struct told told;
 		struct outside wait;
@@ -473,9 +473,9 @@ struct tale {
 	uint64_t number;
 };
 
-static struct tale *new_tale(struct shared *e, uint64_t number)
+static struct notice *new_notice(struct shared *e, uint64_t number)
 {
-	struct tale *t = calloc(1, sizeof(*t));
+	struct notice *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return NULL;
@@ -485,7 +485,7 @@ static struct tale *new_tale(struct shared *e, uint64_t number)
 	return t;
 }
 
-static void free_tale(struct tale *t)
+static void free_notice(struct notice *t)
 {
 	put_shared(t->e);
 	free(t);
@@ -493,7 +493,7 @@ static void free_tale(struct tale *t)
 
 static void say(struct told *told, bool stand, uint64_t cause)
 {
-	const struct tale *t = (const struct tale *)told;
+	const struct notice *t = (const struct notice *)told;
 	uint64_t *at = &t->e->page->stands[t->number % SLOTS];
 
 	(void)cause;			/* means nothing to another process */
@@ -503,24 +503,24 @@ static void say(struct told *told, bool stand, uint64_t cause)
 
 static bool is_told(struct told *told)
 {
-	const struct tale *t = (const struct tale *)told;
+	const struct notice *t = (const struct notice *)told;
 
 	return load(&t->e->ended[t->number % SLOTS]) >= t->number;
 }
 
 static void told_ends(struct told *told)
 {
-	free_tale((struct tale *)told);
+	free_notice((struct notice *)told);
 }
 
 /* Others may wait for the record, which is put behind what *c covers. CUDA_ERROR_OUT_OF_MEMORY. */
 static CUresult tell_others(struct shared *e, uint64_t number, const struct cover *c)
 {
-	struct tale *t;
+	struct notice *t;
 
 	if (!cover_open(c))
 		return CUDA_SUCCESS;
-	t = new_tale(e, number);
+	t = new_notice(e, number);
 	if (!t)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->told = (struct told){ .say = say, .over = is_told, .end = told_ends };
@@ -537,7 +537,7 @@ static void may_fail(struct shared *e, const struct cover *c)
 
 static enum outside_state state_of(struct outside *o, uint64_t *cause)
 {
-	const struct tale *t = (const struct tale *)o;
+	const struct notice *t = (const struct notice *)o;
 
 	*cause = 0;
 	return done(t->e->page, t->number) ? OUTSIDE_OVER :
@@ -546,25 +546,25 @@ static enum outside_state state_of(struct outside *o, uint64_t *cause)
 
 static void wait_ends(struct outside *o)
 {
-	free_tale((struct tale *)o);
+	free_notice((struct notice *)o);
 }
 
 /* The stream is about to wait for another process's record. */
 static CUresult may_stand(struct sv_session *s, struct stream *st, struct shared *e, uint64_t number)
 {
-	struct tale *t;
+	struct notice *t;
 	int rc;
 
 	if (!load(&e->page->fails))
 		return CUDA_SUCCESS;
-	t = new_tale(e, number);
+	t = new_notice(e, number);
 	if (!t)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->wait.state = state_of;
 	t->wait.end = wait_ends;
 	rc = outside_wait(s, st, &t->wait);
 	if (rc)
-		free_tale(t);
+		free_notice(t);
 	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

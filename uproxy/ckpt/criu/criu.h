@@ -153,4 +153,7 @@ struct criu_restore {
 /* After a failure no process of the tree is left. */
 int criu_restore(struct criu_restore *r, struct why *why);
 
+/* A copy of a process's descriptor, which the caller closes; -1: there is none, or it may not be had. */
+int criu_copy_fd(pid_t pid, int fd);
+
 #endif

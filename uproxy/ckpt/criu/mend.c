@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -415,22 +414,19 @@ static void look_at_table(struct run *r, pid_t root, const char *name)
  */
 static bool end_repair(void *arg, pid_t pid, int fd, const char *what)
 {
-	int process, own, is = 0;
-	socklen_t size = sizeof(is);
+	socklen_t size = sizeof(int);
+	int own, is = 0;
 
 	(void)arg;
 	if (strncmp(what, "socket:", 7))
 		return false;
-	process = syscall(SYS_pidfd_open, pid, 0);
-	own = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+	own = criu_copy_fd(pid, fd);
 	if (own >= 0 && !getsockopt(own, IPPROTO_TCP, TCP_REPAIR, &is, &size) && is) {
 		is = TCP_REPAIR_OFF;
 		setsockopt(own, IPPROTO_TCP, TCP_REPAIR, &is, sizeof(is));
 	}
 	if (own >= 0)
 		close(own);
-	if (process >= 0)
-		close(process);
 	return false;
 }
 

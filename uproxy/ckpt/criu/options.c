@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "criu_i.h"
@@ -131,17 +130,17 @@ static void put_socket(FILE *out, int inner, int fd, int s)
 
 void criu_options_put(FILE *out, pid_t pid, int inner)
 {
-	int process = syscall(SYS_pidfd_open, pid, 0), s;
 	char path[32], what[16];
 	struct dirent *e;
 	DIR *d;
+	int s;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	d = process < 0 ? NULL : opendir(path);
+	d = opendir(path);
 	while (d && (e = readdir(d))) {
 		if (*e->d_name == '.' || readlinkat(dirfd(d), e->d_name, what, sizeof(what)) < 8 || memcmp(what, "socket:[", 8))
 			continue;
-		s = syscall(SYS_pidfd_getfd, process, atoi(e->d_name), 0);
+		s = criu_copy_fd(pid, atoi(e->d_name));
 		if (s < 0)
 			continue;
 		put_socket(out, inner, atoi(e->d_name), s);
@@ -149,8 +148,6 @@ void criu_options_put(FILE *out, pid_t pid, int inner)
 	}
 	if (d)
 		closedir(d);
-	if (process >= 0)
-		close(process);
 }
 
 static const struct option *option_of(int level, int name)
@@ -173,15 +170,12 @@ static bool set_option(int s, const struct option *o, const char *value)
 bool criu_options_set(pid_t pid, int fd, int level, int name, const char *value)
 {
 	const struct option *o = option_of(level, name);
-	int process = o ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, s;
+	int s = o ? criu_copy_fd(pid, fd) : -1;
 	char is[32];
 	bool set;
 
-	s = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
 	set = s >= 0 && read_option(s, o, is) && (!strcmp(is, value) || set_option(s, o, value));
 	if (s >= 0)
 		close(s);
-	if (process >= 0)
-		close(process);
 	return set;
 }

@@ -351,28 +351,35 @@ static bool hear_exec(const struct watcher *w)
 static void watch(struct watcher *w) __attribute__((noreturn));
 static void watch(struct watcher *w)
 {
-	int pause = FIRST_MS, n;
+	int pause = FIRST_MS;
 	char bytes[64];
+	int64_t left;
 
 	for (;;) {
+		uint64_t next = now_ms() + pause, soon;
+
 		look_at_all(w);
-		do {
+		pause = pause * 2 < MOST_MS ? pause * 2 : MOST_MS;
+		/* Execs of others come at any rate: they do not put the look off. */
+		while ((left = next - now_ms()) > 0) {
 			struct pollfd p[2] = { { .fd = w->hear, .events = POLLIN },
 					       { .fd = w->events, .events = POLLIN } };
 
-			n = poll(p, 2, pause);
-			if (n > 0 && p[1].revents && hear_exec(w) && pause > SOON_MS)
+			if (poll(p, 2, left) <= 0)
+				continue;
+			soon = now_ms() + SOON_MS;
+			if (p[1].revents && hear_exec(w)) {
 				pause = SOON_MS;
-			if (n > 0 && p[0].revents) {
+				next = soon < next ? soon : next;
+			}
+			if (p[0].revents) {
 				if (read(w->hear, bytes, sizeof(bytes)) <= 0)
 					_exit(0);
 				listen_to_execs(w);
 				pause = SOON_MS;
 				break;
 			}
-		} while (n);
-		if (!n)
-			pause = pause * 2 < MOST_MS ? pause * 2 : MOST_MS;
+		}
 	}
 }
 

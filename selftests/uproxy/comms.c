@@ -232,6 +232,43 @@ TEST_F(colls, what_a_communicator_has_sent_outlives_its_end)
 	EXPECT_EQ(to->word->code, STEP_REMOTE);
 }
 
+/* One rank hands in more calls than the board has room for: they wait until others have ended. */
+TEST_F(colls, a_rank_does_not_fill_the_board)
+{
+	enum { GROUPS = 130, CALLS = 1024 };
+	struct rank *to = &self->r[0], *from = &self->r[1];
+	struct sv_coll_call call[CALLS];
+
+	for (int k = 0; k < GROUPS; k++) {
+		uint64_t st = new_handle(&to->c, SV_T_CUstream);
+
+		ASSERT_EQ(SEND(&to->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+				.ctx = to->c.ctx, .phStream = st, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+		for (int i = 0; i < CALLS; i++)
+			call[i] = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_INT32, .peer = 1, .count = 1,
+							 .recv = to->dev + 4 * (k * CALLS + i) };
+		ASSERT_EQ(send_calls(to, self->comm, st, call, CALLS), 0);
+	}
+	ASSERT_EQ(query(to, SV_OP_cuStreamQuery, to->other), 0);
+	ASSERT_EQ(to->word->code, 0);
+	for (int k = 0; k < GROUPS; k++) {
+		ASSERT_EQ(fill(from, from->stream, from->dev, k, CALLS), 0);
+		for (int i = 0; i < CALLS; i++)
+			call[i] = (struct sv_coll_call){ .kind = STEP_SEND, .type = TREE_INT32, .peer = 0, .count = 1,
+							 .send = from->dev + 4 * i };
+		ASSERT_EQ(send_calls(from, self->comm, from->stream, call, CALLS), 0);
+	}
+	ASSERT_EQ(ctx_sync(&to->c), 0);
+	ASSERT_EQ(down(to, to->stream, 0, to->dev, 4 * GROUPS * CALLS), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	for (int k = 0; k < GROUPS; k++) {
+		ASSERT_EQ(*word_at(to, 4 * k * CALLS), k);
+		ASSERT_EQ(*word_at(to, 4 * (k * CALLS + CALLS - 1)), k);
+	}
+	EXPECT_EQ(to->word->code, 0);
+	EXPECT_EQ(from->word->code, 0);
+}
+
 /* More operations than there are lists of them, all of which wait for one stream. */
 TEST_F(colls, thousands_of_pairs_may_have_started)
 {

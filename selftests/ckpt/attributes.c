@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,8 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -372,6 +375,175 @@ TEST_F(attributes, another_tree_gets_them)
 	/* What is there already is not set again. */
 	criu_attributes_set(i, self->init[1], true, &self->result);
 	EXPECT_EQ(self->result.failed, 0);
+}
+
+/* --------------------------------------------------------------------------------- sockets */
+
+static int asked;
+
+/* Stands for that of libc. */
+int getsockopt(int s, int level, int name, void *value, socklen_t *len)
+{
+	asked++;
+	return syscall(SYS_getsockopt, s, level, name, value, len);
+}
+
+/* Process 1 of a namespace of pids, and, if it has other processes, two more; all wait. */
+static pid_t with_sockets(void (*act)(int n), int n, bool others)
+{
+	int told[2], children = others ? 2 : 0;
+	pid_t pid;
+	char c;
+
+	if (pipe(told))
+		return -1;
+	pid = in_namespace();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		told[1] = dup2(told[1], 3);
+		close_range(4, ~0u, 0);
+		act(n);
+		while (children-- && fork())
+			;
+		if (write(told[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(told[1]);
+	for (int i = 0; pid > 0 && i <= children; i++)
+		if (read(told[0], &c, 1) != 1)
+			pid = -1;
+	close(told[0]);
+	return pid;
+}
+
+static void set_ttl(int s, int ttl)
+{
+	if (setsockopt(s, IPPROTO_IP, IP_TTL, &ttl, sizeof(ttl)))
+		_exit(1);
+}
+
+static void have_sockets(int n)
+{
+	for (int i = 0; i < n; i++)
+		set_ttl(socket(AF_INET, SOCK_DGRAM, 0), 33);
+}
+
+/* Each differs from the first or second one in one thing. -1: all of them. */
+static void have_kinds(int n)
+{
+	static const int kind[][3] = { { AF_INET, SOCK_DGRAM, 0 }, { AF_INET, SOCK_RAW, IPPROTO_UDP },
+				       { AF_INET6, SOCK_RAW, IPPROTO_UDP }, { AF_INET, SOCK_RAW, 99 } };
+
+	for (int i = 0; i < 4; i++)
+		if ((n == i || n < 0) && socket(kind[i][0], kind[i][1], kind[i][2]) < 0)
+			_exit(1);
+}
+
+/* More than are remembered, twice. */
+static void have_many_kinds(int n)
+{
+	for (int i = 0; i < 2 * n; i++)
+		set_ttl(socket(AF_INET, SOCK_RAW, 100 + i % n), 33);
+}
+
+/* One that a descriptor more has, and one of another kind. */
+static void share_socket(int n)
+{
+	int s = socket(AF_INET, SOCK_DGRAM, 0);
+
+	set_ttl(s, 33);
+	set_ttl(socket(AF_INET, SOCK_STREAM, 0), 34);
+	if (dup(s) != s + 2)
+		_exit(1);
+}
+
+/* Where a new socket has a TTL of 77. */
+static void in_own_network(int n)
+{
+	int fd = unshare(CLONE_NEWNET) ? -1 : open("/proc/sys/net/ipv4/ip_default_ttl", O_WRONLY);
+
+	if (write(fd, "77", 2) != 2)
+		_exit(1);
+	close(fd);
+	socket(AF_INET, SOCK_DGRAM, 0);
+	set_ttl(socket(AF_INET, SOCK_DGRAM, 0), 64);
+}
+
+static void ask(struct __test_metadata *_metadata, struct images *i, void (*act)(int n), int n, bool others)
+{
+	pid_t pid = with_sockets(act, n, others);
+
+	ASSERT_GT(pid, 0);
+	i->len = 0;
+	asked = 0;
+	EXPECT_EQ(criu_attributes_save(i, pid), 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* What a new socket of the kind has is read once, and each socket once. */
+TEST_F(attributes, sockets_are_looked_at_once)
+{
+	struct images *i = &self->images;
+	int one, nine;
+
+	ask(_metadata, i, have_sockets, 0, false);
+	EXPECT_EQ(asked, 0);
+	ask(_metadata, i, have_sockets, 1, false);
+	one = asked;
+	EXPECT_EQ(lines(i), 1)
+		TH_LOG("%s", i->text);
+	ask(_metadata, i, have_sockets, 9, false);
+	nine = asked;
+	EXPECT_EQ(lines(i), 9)
+		TH_LOG("%s", i->text);
+	/* Three that say what it is; of one of the first two halves of the rest. */
+	EXPECT_LE(nine - one, 8 * (3 + (one - 3) / 2))
+		TH_LOG("one socket %d calls, nine %d", one, nine);
+	ask(_metadata, i, have_sockets, 1, true);
+	EXPECT_EQ(asked, one);
+	EXPECT_EQ(lines(i), 1)
+		TH_LOG("%s", i->text);
+	/* Of two kinds. */
+	ask(_metadata, i, share_socket, 0, true);
+	EXPECT_EQ(lines(i), 2)
+		TH_LOG("%s", i->text);
+	EXPECT_TRUE(has_line(i, "socket 1 5 0 %d 34", IP_TTL));
+}
+
+TEST_F(attributes, a_new_socket_is_one_of_the_same_kind)
+{
+	struct images *i = &self->images;
+	int all = 0;
+
+	for (int n = 0; n < 4; n++) {
+		ask(_metadata, i, have_kinds, n, false);
+		EXPECT_GT(asked, 10);
+		all += asked;
+	}
+	ask(_metadata, i, have_kinds, -1, false);
+	EXPECT_EQ(asked, all);
+	EXPECT_EQ(i->len, 0)
+		TH_LOG("%s", i->text);
+	ask(_metadata, i, have_many_kinds, 40, false);
+	EXPECT_EQ(lines(i), 80)
+		TH_LOG("%s", i->text);
+}
+
+TEST_F(attributes, a_new_socket_is_one_of_the_same_network)
+{
+	struct images *i = &self->images;
+	struct stat before, after;
+
+	ASSERT_EQ(stat("/proc/self/ns/net", &before), 0);
+	ask(_metadata, i, in_own_network, 0, false);
+	EXPECT_EQ(lines(i), 1)
+		TH_LOG("%s", i->text);
+	EXPECT_TRUE(has_line(i, "socket 1 5 0 %d 64", IP_TTL));
+	ASSERT_EQ(stat("/proc/self/ns/net", &after), 0);
+	EXPECT_EQ(before.st_ino, after.st_ino);
 }
 
 /* On a host that has less, and with an image that is forged. */

@@ -286,7 +286,8 @@ struct gather {
 	FILE *out;
 	struct of_thread root, one;
 	struct of_process of_root;
-	bool first, ranges;
+	struct criu_sockets *sockets;
+	bool ranges;
 };
 
 static void put_threads(struct gather *g, int pid, int inner)
@@ -316,7 +317,7 @@ static void put_process(struct gather *g, int pid)
 	if (p.filter != g->of_root.filter || p.personality != g->of_root.personality)
 		fprintf(g->out, "process %d %lx %lx\n", inner, p.filter, p.personality);
 	put_threads(g, pid, inner);
-	criu_options_put(g->out, pid, inner);
+	criu_options_put(g->sockets, g->out, pid, inner);
 	if (!g->ranges)
 		return;
 	thread_policy(pid, policy);
@@ -334,8 +335,9 @@ int criu_attributes_save(struct images *images, pid_t root)
 
 	g.root.cpus = CPU_ALLOC(CPUS);
 	g.one.cpus = CPU_ALLOC(CPUS);
+	g.sockets = criu_options_begin(root);
 	g.out = open_memstream(&text, &len);
-	if (pid && g.out && g.root.cpus && g.one.cpus) {
+	if (pid && g.out && g.sockets && g.root.cpus && g.one.cpus) {
 		err = 0;
 		read_thread(like, &g.root);
 		read_process(like, &g.of_root);
@@ -346,6 +348,7 @@ int criu_attributes_save(struct images *images, pid_t root)
 		err = -ENOMEM;
 	CPU_FREE(g.root.cpus);
 	CPU_FREE(g.one.cpus);
+	criu_options_end(g.sockets);
 	free(pid);
 	err = err ?: len ? images_add(images, IMAGE, text, len) : 0;
 	free(text);

@@ -58,10 +58,14 @@ int criu_edit(struct images *images, pid_t root, struct why *why);
 /* A dump: adds an image with what CRIU does not save of the threads of a tree that stands still. -ENOMEM. */
 int criu_attributes_save(struct images *images, pid_t root);
 /*
- * A process's sockets, which stand still: writes the lines of options that CRIU does not save. criu_options_set: false:
- * the option is none of these, or could not be set.
+ * A process's sockets, which stand still: writes the lines of options that CRIU does not save, of the sockets that were
+ * not looked at since criu_options_begin(), of whose tree it is (NULL: no memory). criu_options_set: false: the option is
+ * none of these, or could not be set.
  */
-void criu_options_put(FILE *out, pid_t pid, int inner);
+struct criu_sockets;
+struct criu_sockets *criu_options_begin(pid_t root);
+void criu_options_end(struct criu_sockets *all);
+void criu_options_put(struct criu_sockets *all, FILE *out, pid_t pid, int inner);
 bool criu_options_set(pid_t pid, int fd, int level, int name, const char *value);
 /* A restore: sets that; inside: what only the threads can, which run. Adds to what could not be set as it was. */
 void criu_attributes_set(struct images *images, pid_t root, bool inside, struct criu_attributes *result);

@@ -6,16 +6,25 @@
  *
  *   socket PID FD LEVEL NAME VALUE       VALUE: a number, or the name of TCP_CONGESTION
  *
- * A socket that several processes have is written for each, and set to the same again.
+ * A socket that several descriptors share is written once. Older images have it for each: it is set to the same again.
+ *
+ * The job stands still meanwhile. So each socket is looked at once, and a new one of its kind once per save. What a new
+ * one has is a setting of its network namespace: a new one is made in that of the tree's root, the only one that it has
+ * (tree.c).
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "criu_i.h"
@@ -73,21 +82,35 @@ static const struct option {
 };
 
 #define OPTIONS ((int)(sizeof(options) / sizeof(options[0])))
+#define VALUE	16		/* a number, or the kernel's longest name, with a NUL */
+#define KINDS	16		/* whose new sockets are remembered */
+
+struct kind {
+	int domain, type, protocol;
+	char usual[OPTIONS][VALUE];	/* "": it has no such option */
+};
+
+struct criu_sockets {
+	pid_t root;
+	struct kind kind[KINDS];
+	unsigned int kinds;	/* that were read; the oldest ones make room */
+	void *seen;		/* tree of the sockets' inodes */
+};
 
 /* "cubic", or a number. False: the socket has no such option. */
-static bool read_option(int s, const struct option *o, char value[32])
+static bool read_option(int s, const struct option *o, char value[VALUE])
 {
-	socklen_t len = 16;
+	socklen_t len = VALUE - 1;
 	int n = 0;
 
 	if (o->level == IPPROTO_TCP && o->name == TCP_CONGESTION) {
-		memset(value, 0, 32);
+		memset(value, 0, VALUE);
 		return !getsockopt(s, o->level, o->name, value, &len) && *value;
 	}
 	len = sizeof(n);
 	if (getsockopt(s, o->level, o->name, &n, &len) || len != sizeof(n))
 		return false;
-	snprintf(value, 32, "%d", n);
+	snprintf(value, VALUE, "%d", n);
 	return true;
 }
 
@@ -113,24 +136,100 @@ static int number_of(int s, int name)
 	return getsockopt(s, SOL_SOCKET, name, &n, &len) ? -1 : n;
 }
 
-static void put_socket(FILE *out, int inner, int fd, int s)
+static ino_t network_of(const char *path)
 {
-	int domain = number_of(s, SO_DOMAIN), type = number_of(s, SO_TYPE), protocol = number_of(s, SO_PROTOCOL);
-	int kinds = kinds_of(domain, type, protocol);
-	int fresh = kinds ? socket(domain, type | SOCK_CLOEXEC, protocol) : -1;
-	char is[32], usual[32];
+	struct stat st;
 
-	for (int i = 0; fresh >= 0 && i < OPTIONS; i++)
-		if ((options[i].to & kinds) && read_option(s, &options[i], is) &&
-		    read_option(fresh, &options[i], usual) && strcmp(is, usual))
-			fprintf(out, "socket %d %d %d %d %s\n", inner, fd, options[i].level, options[i].name, is);
-	if (fresh >= 0)
-		close(fresh);
+	return stat(path, &st) ? 0 : st.st_ino;
 }
 
-void criu_options_put(FILE *out, pid_t pid, int inner)
+struct make {
+	char network[32];
+	const struct kind *kind;
+	int socket;
+};
+
+/* A thread enters the network namespace, and does not leave it. */
+static void *make_socket(void *arg)
 {
-	char path[32], what[16];
+	struct make *m = arg;
+	int network = open(m->network, O_RDONLY | O_CLOEXEC);
+
+	if (network >= 0 && !setns(network, CLONE_NEWNET))
+		m->socket = socket(m->kind->domain, m->kind->type | SOCK_CLOEXEC, m->kind->protocol);
+	if (network >= 0)
+		close(network);
+	return NULL;
+}
+
+/* -1: there can be none. */
+static int new_socket(pid_t root, const struct kind *k)
+{
+	struct make m = { .kind = k, .socket = -1 };
+	pthread_t t;
+
+	snprintf(m.network, sizeof(m.network), "/proc/%d/ns/net", root);
+	if (network_of(m.network) == network_of("/proc/self/ns/net"))
+		return socket(k->domain, k->type | SOCK_CLOEXEC, k->protocol);
+	if (!pthread_create(&t, NULL, make_socket, &m))
+		pthread_join(t, NULL);
+	return m.socket;
+}
+
+/* What a new socket of the kind has. NULL: there can be none. */
+static const struct kind *kind_of(struct criu_sockets *all, const struct kind *want)
+{
+	struct kind *k = all->kind;
+	int s;
+
+	for (; k < all->kind + KINDS && k->domain; k++)
+		if (k->domain == want->domain && k->type == want->type && k->protocol == want->protocol)
+			return k;
+	s = new_socket(all->root, want);
+	if (s < 0)
+		return NULL;
+	k = &all->kind[all->kinds++ % KINDS];
+	*k = *want;
+	for (int i = 0; i < OPTIONS; i++)
+		if (!(options[i].to & kinds_of(k->domain, k->type, k->protocol)) || !read_option(s, &options[i], k->usual[i]))
+			*k->usual[i] = 0;
+	close(s);
+	return k;
+}
+
+static void put_socket(struct criu_sockets *all, FILE *out, int inner, int fd, int s)
+{
+	struct kind want = { number_of(s, SO_DOMAIN), number_of(s, SO_TYPE), number_of(s, SO_PROTOCOL), { "" } };
+	const struct kind *k = kinds_of(want.domain, want.type, want.protocol) ? kind_of(all, &want) : NULL;
+	char is[VALUE];
+
+	for (int i = 0; k && i < OPTIONS; i++)
+		if (*k->usual[i] && read_option(s, &options[i], is) && strcmp(is, k->usual[i]))
+			fprintf(out, "socket %d %d %d %d %s\n", inner, fd, options[i].level, options[i].name, is);
+}
+
+static int compare_inodes(const void *a, const void *b)
+{
+	return (a > b) - (a < b);
+}
+
+/* The inode of a socket; NULL: it is none, or was looked at. */
+static const void *unseen(const struct criu_sockets *all, DIR *d, const char *fd)
+{
+	char what[40] = "";
+	const void *inode;
+	unsigned long n;
+
+	if (readlinkat(dirfd(d), fd, what, sizeof(what) - 1) < 0 || sscanf(what, "socket:[%lu]", &n) != 1)
+		return NULL;
+	inode = (const void *)n;
+	return tfind(inode, &all->seen, compare_inodes) ? NULL : inode;
+}
+
+void criu_options_put(struct criu_sockets *all, FILE *out, pid_t pid, int inner)
+{
+	const void *inode;
+	char path[32];
 	struct dirent *e;
 	DIR *d;
 	int s;
@@ -138,16 +237,37 @@ void criu_options_put(FILE *out, pid_t pid, int inner)
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	d = opendir(path);
 	while (d && (e = readdir(d))) {
-		if (*e->d_name == '.' || readlinkat(dirfd(d), e->d_name, what, sizeof(what)) < 8 || memcmp(what, "socket:[", 8))
-			continue;
-		s = criu_copy_fd(pid, atoi(e->d_name));
+		inode = *e->d_name == '.' ? NULL : unseen(all, d, e->d_name);
+		s = inode ? criu_copy_fd(pid, atoi(e->d_name)) : -1;
 		if (s < 0)
 			continue;
-		put_socket(out, inner, atoi(e->d_name), s);
+		put_socket(all, out, inner, atoi(e->d_name), s);
+		/* Without memory it is looked at again. */
+		tsearch(inode, &all->seen, compare_inodes);
 		close(s);
 	}
 	if (d)
 		closedir(d);
+}
+
+struct criu_sockets *criu_options_begin(pid_t root)
+{
+	struct criu_sockets *all = calloc(1, sizeof(*all));
+
+	if (all)
+		all->root = root;
+	return all;
+}
+
+static void keep(__attribute__((unused)) void *inode)
+{
+}
+
+void criu_options_end(struct criu_sockets *all)
+{
+	if (all)
+		tdestroy(all->seen, keep);
+	free(all);
 }
 
 static const struct option *option_of(int level, int name)
@@ -171,7 +291,7 @@ bool criu_options_set(pid_t pid, int fd, int level, int name, const char *value)
 {
 	const struct option *o = option_of(level, name);
 	int s = o ? criu_copy_fd(pid, fd) : -1;
-	char is[32];
+	char is[VALUE];
 	bool set;
 
 	set = s >= 0 && read_option(s, o, is) && (!strcmp(is, value) || set_option(s, o, value));

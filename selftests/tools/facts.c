@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given
+ * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given; a supervisor's part in
+ * checkpoints; phases, and what the history has of them; commands on other hosts
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "ckpt_bring.h"
 #include "ckpt_facts.h"
+#include "ckpt_own.h"
+#include "ckpt_past.h"
+#include "ckpt_phase.h"
+#include "history.h"
 #include "job.h"
 
 #include "kselftest_harness.h"
@@ -162,6 +174,354 @@ TEST(devices_are_read)
 	for (int i = 0; i < 300; i++)
 		strcat(text, ",1");
 	EXPECT_EQ(bring_where_parse(text, &w), -EINVAL);
+}
+
+/* --------------------------------------------------------------------------------- own.c */
+
+static char said_file[] = "/tmp/factsXXXXXX";
+
+/* From now on stderr is a file. */
+static void listen(void)
+{
+	int fd = mkstemp(said_file);
+
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
+/* What has been said since the last time. */
+static const char *said(void)
+{
+	static char text[8192];
+	static off_t at;
+	int fd = open(said_file, O_RDONLY);
+	ssize_t n = pread(fd, text, sizeof(text) - 1, at);
+
+	close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	at += n < 0 ? 0 : n;
+	return text;
+}
+
+/* A child that waits for signals. */
+static pid_t waiting(bool ignores)
+{
+	int told[2];
+	pid_t pid;
+	char c;
+
+	if (pipe(told))
+		return -1;
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGTERM, ignores ? SIG_IGN : SIG_DFL);
+		if (write(told[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	if (read(told[0], &c, 1) != 1)
+		pid = -1;
+	close(told[0]);
+	close(told[1]);
+	return pid;
+}
+
+static int signal_of(pid_t pid)
+{
+	int status;
+
+	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* A checkpoint at a signal has its time, and what is too long is ended; the command gets the signal then. */
+TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
+{
+	struct job_options opt = { .preempt_signal = SIGUSR1, .preempt_ms = 1000000 };
+	struct job job = { .opt = &opt };
+	struct own o = { .job = &job };
+	struct rundir_job info = { 0 };
+	int forward = -1, status = EXIT_OURS << 8;
+	uint64_t before = now_ms();
+
+	listen();
+	EXPECT_FALSE(own_signal(&o, SIGUSR2));
+	EXPECT_FALSE(o.wanted);
+	o.child = waiting(false);
+	o.state = OWN_PERIODIC;
+	EXPECT_TRUE(own_signal(&o, SIGUSR1));
+	EXPECT_TRUE(o.wanted);
+	EXPECT_GE(o.deadline, before + 1000000);
+	/* The periodic one has the time of the other, which begins when it has ended. */
+	EXPECT_GT(own_step(&o, &info), 0);
+	before = o.deadline;
+	EXPECT_TRUE(own_signal(&o, SIGUSR1));
+	EXPECT_EQ(o.deadline, before);
+	o.deadline = 1;
+	EXPECT_GT(own_step(&o, &info), 0);
+	EXPECT_EQ(signal_of(o.child), SIGTERM);
+	EXPECT_NE(strstr(said(), "at SIGUSR1 has taken longer than 1000 s"), NULL);
+	EXPECT_GT(o.deadline, 1);
+	EXPECT_FALSE(own_ended(&o, o.child + 1, status, &forward));
+	EXPECT_EQ(forward, 0);
+	EXPECT_NE(o.child, 0);
+	EXPECT_TRUE(own_ended(&o, o.child, status, &forward));
+	EXPECT_EQ(forward, 0);
+	EXPECT_EQ(o.child, 0);
+	EXPECT_GT(o.deadline, 1);
+	/* That one hears nothing but SIGKILL. */
+	o.child = waiting(true);
+	o.state = OWN_PREEMPT;
+	o.wanted = false;
+	o.pressed = 1;
+	o.deadline = 1;
+	own_step(&o, &info);
+	EXPECT_EQ(signal_of(o.child), SIGKILL);
+	EXPECT_STREQ(said(), "");
+	EXPECT_TRUE(own_signal(&o, SIGUSR1));
+	EXPECT_FALSE(o.wanted);
+	EXPECT_TRUE(own_ended(&o, o.child, status, &forward));
+	EXPECT_EQ(forward, SIGUSR1);
+	EXPECT_EQ(o.deadline, 0);
+	EXPECT_NE(strstr(said(), "the command gets SIGUSR1 instead"), NULL);
+	/* The job is saved; nobody gets a signal. */
+	o.child = waiting(false);
+	o.state = OWN_PREEMPT;
+	EXPECT_TRUE(own_ended(&o, o.child, 0, &forward));
+	EXPECT_EQ(forward, 0);
+	/* The next one is due after the end of the last one; when the job ends, none. */
+	opt.every_ms = 5000000;
+	o.child = waiting(false);
+	o.state = OWN_PERIODIC;
+	EXPECT_TRUE(own_ended(&o, o.child, status, &forward));
+	EXPECT_EQ(forward, 0);
+	EXPECT_GE(o.due, now_ms() + 4000000);
+	EXPECT_GT(own_step(&o, &info), 4000000);
+	o.child = waiting(false);
+	own_stop(&o);
+	EXPECT_EQ(signal_of(o.child), SIGTERM);
+	o.child = 0;
+	EXPECT_EQ(own_step(&o, &info), -1);
+	unlink(said_file);
+}
+
+/* Of a checkpoint that cannot be opened the job does not come back; the supervisor keeps its stdin. */
+TEST(a_restart_has_its_bounds)
+{
+	char dir[] = "/tmp/factsXXXXXX", path[64];
+	struct job_options opt = { .restart = true };
+	struct job job = { .opt = &opt };
+	struct stat before, after;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	snprintf(job.dir.path, sizeof(job.dir.path), "%s", dir);
+	listen();
+	dup2(open("/dev/zero", O_RDONLY), STDIN_FILENO);
+	ASSERT_EQ(fstat(STDIN_FILENO, &before), 0);
+	EXPECT_EQ(own_again(NULL, &job, JOB_LOST, 1), NULL);
+	EXPECT_NE(strstr(said(), "no checkpoint yet"), NULL);
+	/* It has ended well, or nobody wants it back. */
+	EXPECT_EQ(own_again(NULL, &job, JOB_LOST, 0), NULL);
+	opt.restart = false;
+	EXPECT_EQ(own_again(NULL, &job, JOB_LOST, 1), NULL);
+	EXPECT_STREQ(said(), "");
+	opt.restart = true;
+	for (int i = 0; i < 8; i++) {
+		/* Three times each, and again from a newer one. */
+		ASSERT_EQ(ckpt_note(dir, "last", (char *[]){ i < 4 ? "aaaa" : "bbbb", "/tmp/facts-no-store" }, 2), 0);
+		EXPECT_EQ(own_again(NULL, &job, JOB_LOST, 1), NULL);
+		EXPECT_NE(strstr(said(), i % 4 < 3 ? "the command comes back from checkpoint" :
+				 "it is not restored again"), NULL);
+	}
+	EXPECT_EQ(fstat(STDIN_FILENO, &after), 0);
+	EXPECT_EQ(before.st_rdev, after.st_rdev);
+	snprintf(path, sizeof(path), "%s/last", dir);
+	unlink(path);
+	rmdir(dir);
+	unlink(said_file);
+}
+
+/* -------------------------------------------------------------------------------- phase.c */
+
+static struct phases ps;
+
+static struct phase *add(const char *name, uint64_t from, uint64_t to, uint64_t done, uint64_t stored, int err)
+{
+	struct phase *p = phase_begin(&ps, "%s", name);
+
+	p->begun_ns = ps.begun_ns + from;
+	p->ended_ns = to ? ps.begun_ns + to : 0;
+	p->done = done;
+	p->stored = stored;
+	p->err = err;
+	return p;
+}
+
+TEST(phases_are_added_up)
+{
+	struct phase sum[8];
+	char line[256];
+	int n;
+
+	phases_start(&ps, "checkpoint", "job", true);
+	EXPECT_STREQ(phases_failed(&ps), "start");
+	EXPECT_EQ(phases_still_from(&ps), 0);
+	add("info 0-0", 1, 2, 0, 0, 0);
+	EXPECT_EQ(phases_still_from(&ps), 0);
+	EXPECT_STREQ(phases_failed(&ps), "info 0-0");
+	add("criu", 900, 2000, 7, 1, 0);
+	EXPECT_EQ(phases_still_from(&ps), 900);
+	add("freeze 1-0", 700, 800, 0, 0, 0);
+	add("freeze 0-0", 600, 800, 0, 0, 0);
+	add("freezer", 5, 6, 0, 0, 0);
+	EXPECT_EQ(phases_still_from(&ps), 600);
+	ps.early_ns = 100;
+	EXPECT_EQ(phases_still_from(&ps), 500);
+	add("device 0-0", 1000, 3000, 50, 5, 0);
+	add("device 1-0", 1500, 4000, 60, 6, -EIO);
+	add("device 2-0", 900, 3500, 70, 7, -EPERM);
+	EXPECT_STREQ(phases_failed(&ps), "device 1-0");
+	n = phases_kinds(&ps, sum, 8);
+	ASSERT_EQ(n, 5);
+	EXPECT_STREQ(sum[0].name, "info 0-0");
+	EXPECT_STREQ(sum[2].name, "freeze of 2 ranks");
+	EXPECT_STREQ(sum[3].name, "freezer");
+	EXPECT_STREQ(sum[4].name, "device of 3 ranks");
+	EXPECT_EQ(sum[4].begun_ns - ps.begun_ns, 900);
+	EXPECT_EQ(sum[4].ended_ns - ps.begun_ns, 4000);
+	EXPECT_EQ(sum[4].done, 180);
+	EXPECT_EQ(sum[4].stored, 18);
+	EXPECT_EQ(sum[4].err, -EIO);
+	EXPECT_EQ(phases_kinds(&ps, sum, 2), 2);
+	/* What runs is in the line, with what is done; what has ended is not. */
+	EXPECT_EQ(phases_line(&ps, line, sizeof(line)), 0);
+	EXPECT_STREQ(line, "");
+	phase_counts(&ps, add("drain 0-1", 10, 0, 0, 0, 0), 0, 4, "operations");
+	phases_line(&ps, line, sizeof(line));
+	EXPECT_NE(strstr(line, "drain 0-1 0 of 4 operations"), NULL)
+		TH_LOG("%s", line);
+	EXPECT_EQ(strstr(line, "device"), NULL);
+	for (int i = 0; i < 2 * PHASES_MAX; i++)
+		phase_end(&ps, phase_begin(&ps, "more %d-0", i), 1, 0, 0);
+	EXPECT_EQ(ps.n, PHASES_MAX);
+	snprintf(line, sizeof(line), "more %d-0", 2 * PHASES_MAX - 1);
+	EXPECT_STREQ(ps.phase[PHASES_MAX - 1].name, line);
+	/* A line holds what fits. */
+	for (int i = 0; i < ps.n; i++)
+		ps.phase[i].ended_ns = 0;
+	memset(line, 'x', sizeof(line));
+	EXPECT_LT(phases_line(&ps, line, 200), 200);
+	EXPECT_EQ(line[200], 'x');
+}
+
+/* --------------------------------------------------------------------------------- past.c */
+
+static char *text_in(const char *dir, const char *name)
+{
+	static char text[1 << 16];
+	char path[128];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDONLY);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	return n < 0 ? NULL : text;
+}
+
+static int lines_of(const char *text, const char *begin)
+{
+	int n = 0;
+
+	for (const char *at = text; (at = strstr(at, begin)); at++)
+		n += at == text || at[-1] == '\n';
+	return n;
+}
+
+TEST(the_history_has_events_and_their_phases)
+{
+	struct take_result r = { .stood_ns = 11, .bytes = 12, .zeros = 13, .fresh = 14, .id = "abcd", .store = "/a b" };
+	char dir[] = "/tmp/factsXXXXXX", path[64], *text;
+	unsigned long long n[8];
+	int left;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	phases_start(&ps, "checkpoint", "job", true);
+	ps.begun_ns -= 5000000000;
+	add("freeze 0-0", 600, 800, 0, 0, 0);
+	add("device 0-0", 900, 1200, 70, 7, -EIO);
+	/* The history of a job that has none is not begun. */
+	ckpt_past_take(dir, &ps, &r, true);
+	ckpt_past_failed(dir, &ps, "a reason");
+	ckpt_past_restored(dir, &ps, "abcd", "/a b", "1,2");
+	EXPECT_EQ(text_in(dir, HISTORY_EVENTS), NULL);
+	snprintf(path, sizeof(path), "%s/" HISTORY_EVENTS, dir);
+	close(open(path, O_WRONLY | O_CREAT, 0600));
+	ckpt_past_take(dir, &ps, &r, true);
+	text = text_in(dir, HISTORY_EVENTS);
+	ASSERT_NE(text, NULL);
+	ASSERT_EQ(sscanf(strstr(text, "checkpoint ") ?: "", "checkpoint %llu %llu %llu %llu %d %llu %llu %llu abcd", &n[0], &n[1],
+			 &n[2], &n[3], &left, &n[4], &n[5], &n[6]), 8)
+		TH_LOG("%s", text);
+	EXPECT_GE(n[1], 5000000000);
+	EXPECT_EQ(n[2], 600);
+	EXPECT_EQ(n[3], 11);
+	EXPECT_EQ(left, 1);
+	EXPECT_EQ(n[4], 12);
+	EXPECT_EQ(n[5], 13);
+	EXPECT_EQ(n[6], 14);
+	EXPECT_NE(strstr(text, "phase freeze%200-0 600 200 0 0\n") ?: strstr(text, "phase \"freeze 0-0\" 600 200 0 0\n"), NULL)
+		TH_LOG("%s", text);
+	EXPECT_EQ(lines_of(text, "phase "), 2);
+	EXPECT_EQ(truncate(path, 0), 0);
+	ckpt_past_failed(dir, &ps, "a reason");
+	text = text_in(dir, HISTORY_EVENTS);
+	EXPECT_EQ(lines_of(text, "failed "), 1);
+	EXPECT_NE(strstr(text, "reason"), NULL);
+	EXPECT_EQ(lines_of(text, "phase "), 2);
+	EXPECT_EQ(truncate(path, 0), 0);
+	/* More than an event has room for: each kind is one; amounts in another unit than bytes are none. */
+	for (int i = 0; i < HISTORY_PHASES; i++)
+		add("more", 1300, 1400, 5, 0, 0)->unit = i ? NULL : "operations";
+	ckpt_past_restored(dir, &ps, "abcd", "/a b", "1,2");
+	text = text_in(dir, HISTORY_EVENTS);
+	EXPECT_EQ(lines_of(text, "restore "), 1);
+	EXPECT_NE(strstr(text, " abcd "), NULL);
+	EXPECT_NE(strstr(text, "1,2\n"), NULL);
+	EXPECT_EQ(lines_of(text, "phase "), 3)
+		TH_LOG("%s", text);
+	unlink(path);
+	rmdir(dir);
+}
+
+/* -------------------------------------------------------------------------------- remote.c */
+
+TEST(a_command_on_another_host)
+{
+	char *command = ckpt_remote_command("/bin/sing vgpu", "/a store", "0", "abcd", NULL);
+
+	ASSERT_NE(command, NULL);
+	EXPECT_EQ(strstr(command, "trust"), NULL);
+	EXPECT_NE(strstr(command, "restore"), NULL);
+	EXPECT_NE(strstr(command, "'/a store'"), NULL)
+		TH_LOG("%s", command);
+	EXPECT_STREQ(command + strlen(command) - 4, "abcd");
+	free(command);
+	command = ckpt_remote_command("singvgpu", "/a", "1000", "abcd", "--check");
+	EXPECT_NE(strstr(command, "--trust-owner 1000 abcd --check"), NULL)
+		TH_LOG("%s", command);
+	free(command);
+	/* The status is that of ssh, whose words a shell splits; what it prints is no output of ours. */
+	listen();
+	EXPECT_EQ(ckpt_ssh("sh -c", "exit 7", "x"), 7);
+	EXPECT_EQ(ckpt_ssh("sh -c", "kill -9 $$", "x"), EXIT_OURS);
+	EXPECT_EQ(ckpt_ssh("sh -c", "echo \"$0\"; exit 0", "restore 'a b'"), 0);
+	EXPECT_STREQ(said(), "restore 'a b'\n");
+	unlink(said_file);
 }
 
 TEST_HARNESS_MAIN

@@ -228,7 +228,7 @@ int own_check(const struct job_options *opt)
 	return err == -EPERM ? EXIT_OURS : 0;
 }
 
-static struct bring again;
+static struct bring again = { .hold = -1 };
 static char again_id[STORE_ID];
 static int again_same;
 

@@ -29,6 +29,7 @@ endif
 
 FILES_RANDOM := $(BUILD)/selftests/ckpt/files-random
 FILES_BACK := $(B)/selftests/ckpt/files-back
+FILES_SAVED := $(B)/selftests/ckpt/files-saved
 FILES_FORGED := $(B)/selftests/ckpt/files-forged
 
 $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
@@ -36,7 +37,7 @@ $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
 	$(CC) -O2 -g -std=gnu11 -Wall -Wextra $(WERROR) -D_GNU_SOURCE -o $@ $<
 
 # By their names, as the fragment that defines $(FILES_LIB) and $(STORE) comes later.
-$(FILES_BACK): selftests/ckpt/files_back.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a $(KSELFTEST_H) \
+$(FILES_BACK) $(FILES_SAVED): $(B)/selftests/ckpt/files-%: selftests/ckpt/files_%.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a $(KSELFTEST_H) \
 		selftests/ckpt/files.mk | $(FILES_RANDOM)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(FILES_LIB_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
@@ -60,7 +61,7 @@ HOST_TESTS += $(FILES_NOTES)
 # There are no threads in it.
 ifneq ($(SAN),thread)
 TEST_PROGRAMS += $(FILES_RANDOM)
-HOST_TESTS += $(FILES_BACK)
+HOST_TESTS += $(FILES_BACK) $(FILES_SAVED)
 endif
 
 FILES_COST := $(B)/selftests/ckpt/files-cost

@@ -3,268 +3,7 @@
  * files_back.c - files are saved and put back: random, unchanged and mapped ones, after later
  * changes, without permission or space, from a damaged store, killed in the middle
  */
-#include "../harness/leaks.h"
-#include "../harness/patience.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <sched.h>
-#include <linux/fs.h>
-#include <stdint.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <sys/xattr.h>
-
-#include "files.h"
-
-#define STAMP "singvgpu-test"
-
-/* ------------------------------------------------------------------------- trees of files */
-
-struct node {
-	char path[512];		/* below the root, with a slash in front */
-	char target[256];
-	mode_t mode;
-	int64_t mtime, size;
-	uint64_t hash, attr, ino;
-	uid_t uid;
-	gid_t gid;
-};
-
-struct tree {
-	struct node *node;
-	size_t n, root;
-};
-
-static struct tree *walked;
-
-static uint64_t hash_file(const char *path)
-{
-	uint64_t h = 14695981039346656037ull;
-	static unsigned char buf[1 << 16];
-	int fd = open(path, O_RDONLY | O_NOFOLLOW);
-	ssize_t n;
-
-	while (fd >= 0 && (n = read(fd, buf, sizeof(buf))) > 0)
-		for (ssize_t i = 0; i < n; i++)
-			h = (h ^ buf[i]) * 1099511628211ull;
-	close(fd);
-	return h;
-}
-
-static int visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	struct tree *t = walked;
-	char names[256];
-	struct node *n;
-	ssize_t len;
-
-	(void)type;
-	if (!ftw->level)
-		return 0;
-	if (t->n % 256 == 0)
-		t->node = realloc(t->node, (t->n + 256) * sizeof(*n));
-	n = &t->node[t->n++];
-	memset(n, 0, sizeof(*n));
-	snprintf(n->path, sizeof(n->path), "%s", path + t->root);
-	n->mode = st->st_mode;
-	n->uid = st->st_uid;
-	n->gid = st->st_gid;
-	n->mtime = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
-	n->ino = st->st_ino;
-	if (S_ISREG(n->mode)) {
-		n->size = st->st_size;
-		n->hash = hash_file(path);
-		for (int i = 0; i < 2; i++) {
-			len = lgetxattr(path, i ? "user.b" : "user.a", names, sizeof(names));
-			for (ssize_t j = 0; j < len; j++)
-				n->attr = n->attr * 31 + names[j] + i;
-			n->attr = n->attr * 31 + len + 2;
-		}
-	}
-	if (S_ISLNK(n->mode) && readlink(path, n->target, sizeof(n->target) - 1) < 0)
-		return -1;
-	return 0;
-}
-
-static int by_path(const void *a, const void *b)
-{
-	return strcmp(((const struct node *)a)->path, ((const struct node *)b)->path);
-}
-
-static struct tree tree_of(const char *root)
-{
-	struct tree t = { .root = strlen(root) };
-
-	walked = &t;
-	nftw(root, visit, 30, FTW_PHYS);
-	if (t.n)
-		qsort(t.node, t.n, sizeof(*t.node), by_path);
-	return t;
-}
-
-static struct node *find(const struct tree *t, const char *path)
-{
-	struct node key;
-
-	snprintf(key.path, sizeof(key.path), "%s", path);
-	return t->n ? bsearch(&key, t->node, t->n, sizeof(key), by_path) : NULL;
-}
-
-/* Is a the same as b, both perhaps NULL? times: those of folders too. */
-static bool same(const struct node *a, const struct node *b, bool times)
-{
-	if (!a || !b)
-		return a == b;
-	return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid && !strcmp(a->target, b->target) &&
-	       a->size == b->size && a->hash == b->hash && a->attr == b->attr &&
-	       ((S_ISDIR(a->mode) && !times) || a->mtime == b->mtime);
-}
-
-/* ---------------------------------------------------------------------------- a test's place */
-
-struct place {
-	char dir[64], root[96], log[96], store[96], preload[512], random[512];
-	struct store *s;
-};
-
-static void place_open(struct place *p, const char *base)
-{
-	const char *b = getenv("SINGVGPU_BUILD");
-	char *cwd = getcwd(NULL, 0);
-	struct why why = { 0 };
-
-	snprintf(p->dir, sizeof(p->dir), "%s/svback.XXXXXX", base);
-	if (!mkdtemp(p->dir))
-		exit(KSFT_FAIL);
-	snprintf(p->root, sizeof(p->root), "%s/root", p->dir);
-	snprintf(p->store, sizeof(p->store), "%s/store", p->dir);
-	snprintf(p->log, sizeof(p->log), "%s/run", p->dir);
-	mkdir(p->root, 0755);
-	mkdir(p->log, 0755);
-	strcat(p->log, "/files");
-	close(open(p->log, O_CREAT | O_WRONLY, 0600));
-	snprintf(p->preload, sizeof(p->preload), "%s/%s/lib/libsingvgpu-files.so", cwd,
-		 b ? b : "build");
-	/* A sanitizer's program does not go with the library; this one's has none. */
-	snprintf(p->random, sizeof(p->random), "%s/build/selftests/ckpt/files-random", cwd);
-	if (access(p->preload, R_OK))
-		snprintf(p->preload, sizeof(p->preload), "%s/build/lib/libsingvgpu-files.so", cwd);
-	free(cwd);
-	if (store_create(p->store, NULL, &why) || store_open(&p->s, p->store, STORE_RW, &why)) {
-		printf("# %s\n", why.text);
-		exit(KSFT_FAIL);
-	}
-}
-
-static int away(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path) && errno != ENOENT;
-}
-
-static void place_close(struct place *p)
-{
-	store_close(p->s);
-	nftw(p->dir, away, 30, FTW_PHYS | FTW_DEPTH);
-}
-
-/* A program in the root, under the library (job) or not (the user). */
-static void program(struct place *p, bool job, const char *fmt, ...)
-{
-	char command[1024];
-	va_list ap;
-	int status;
-	pid_t pid;
-
-	va_start(ap, fmt);
-	vsnprintf(command, sizeof(command), fmt, ap);
-	va_end(ap);
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		int null = open("/dev/null", O_RDWR);
-
-		if (chdir(p->root))
-			_exit(1);
-		for (int i = 0; i < 3; i++)
-			dup2(null, i);
-		unsetenv("LD_PRELOAD");
-		if (job) {
-			setenv("LD_PRELOAD", p->preload, 1);
-			setenv("SINGVGPU_FILES", p->log, 1);
-		}
-		setenv("RANDOM_JOB", p->random, 1);
-		execl("/bin/sh", "sh", "-c", command, NULL);
-		_exit(1);
-	}
-	waitpid(pid, &status, 0);
-}
-
-static int save_of(struct place *p, const char *former, const pid_t *pids, size_t n,
-		   char id[STORE_ID], struct files_save *f)
-{
-	const char *skip[] = { p->store, NULL };
-	struct store_checkpoint *was = NULL;
-	struct store_writer *w;
-	int err;
-
-	*f = (struct files_save){ .log = p->log, .pids = pids, .n_pids = n, .skip = skip };
-	if (former && store_checkpoint_open(p->s, former, &was))
-		return -ENOENT;
-	f->former = was;
-	err = store_writer_open(p->s, 0, &w);
-	if (err)
-		return err;
-	err = files_save(f, p->s, w) ?: store_writer_flush(w) ?:
-	      store_publish(p->s, f->parts, f->n_parts, "{}", id);
-	if (err)
-		printf("# save: %s; %s; %s\n", strerror(-err), f->why.text, store_why()->text);
-	store_writer_close(w);
-	files_save_free(f);
-	store_checkpoint_close(was);
-	return err;
-}
-
-static int save(struct place *p, const char *former, char id[STORE_ID])
-{
-	struct files_save f;
-
-	return save_of(p, former, NULL, 0, id, &f);
-}
-
-/* The caller frees b. */
-static int back(struct place *p, const char *id, struct files_back *b)
-{
-	int err;
-
-	b->store = p->s;
-	b->log = p->log;
-	b->stamp = STAMP;
-	if (store_checkpoint_open(p->s, id, &b->checkpoint))
-		return -ENOENT;
-	err = files_put_back(b);
-	store_checkpoint_close(b->checkpoint);
-	return err;
-}
-
-static int put_back(struct place *p, const char *id, bool later)
-{
-	struct files_back b = { .later = later ? p->log : NULL };
-	int err = back(p, id, &b);
-
-	if (err)
-		printf("# put back: %s: %s\n", strerror(-err), b.why.text);
-	files_back_free(&b);
-	return err;
-}
+#include "files_place.h"
 
 /* ------------------------------------------------------------------------ what must come out */
 
@@ -457,44 +196,6 @@ TEST(random_jobs_and_users)
 		free(full.text);
 		place_close(&p);
 	}
-}
-
-static void write_to(const struct place *p, const char *name, const char *text)
-{
-	char path[256];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", p->root, name);
-	fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0644);
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		printf("# %s: %m\n", path);
-	close(fd);
-}
-
-static bool has(const struct place *p, const char *name, const char *text)
-{
-	char path[512], got[256] = "";
-	int fd;
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "%s/%s", p->root, name);
-	fd = open(path, O_RDONLY);
-	n = fd < 0 ? -1 : read(fd, got, sizeof(got) - 1);
-	close(fd);
-	if (n < 0 || strcmp(got, text)) {
-		printf("# %s has '%s'%s\n", name, got, n < 0 ? " (is not there)" : "");
-		return false;
-	}
-	return true;
-}
-
-static bool is_there(const struct place *p, const char *name)
-{
-	struct stat st;
-	char path[512];
-
-	snprintf(path, sizeof(path), "%s/%s", p->root, name);
-	return !lstat(path, &st);
 }
 
 TEST(what_is_kept_aside_and_where)
@@ -803,39 +504,6 @@ TEST(unchanged_files_are_not_read_again)
 	place_close(&p);
 }
 
-/* A process that has what we have open and mapped, but our stdout. The caller kills it. */
-static pid_t holder(void)
-{
-	int ready[2];
-	pid_t pid;
-	char c;
-
-	if (pipe(ready))
-		abort();
-	pid = fork();
-	if (!pid) {
-		int null = open("/dev/null", O_RDWR);
-
-		for (int i = 0; i < 3; i++)
-			dup2(null, i);	/* one may be a log, which is a file open for writing, too */
-		close(ready[0]);
-		close(ready[1]);
-		for (;;)
-			pause();
-	}
-	close(ready[1]);
-	if (read(ready[0], &c, 1))
-		abort();
-	close(ready[0]);
-	return pid;
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
 TEST(mappings_change_files_without_a_new_time)
 {
 	char one[STORE_ID], two[STORE_ID], path[128];
@@ -896,6 +564,201 @@ TEST(what_a_process_has_open_is_saved_without_a_log)
 	ASSERT_TRUE(has(&p, "open", "text"));
 	ASSERT_TRUE(has(&p, "read", "other"));
 	place_close(&p);
+}
+
+static const char acl[] = "\2\0\0\0" "\1\0\6\0\xff\xff\xff\xff" "\2\0\4\0\x39\x30\0\0" "\4\0\4\0\xff\xff\xff\xff"
+			  "\x10\0\4\0\xff\xff\xff\xff" "\x20\0\4\0\xff\xff\xff\xff";
+#define ACL "system.posix_acl_access"
+
+/* Names that are escaped in the list, or too long for the stamp; a time before 1970; an ACL, and attributes. */
+TEST(odd_names_times_and_attributes_are_put_back)
+{
+	char path[256], long_name[256], id[STORE_ID], value[64];
+	struct tree cut, after;
+	bool has_acl, has_attr;
+	struct place p;
+	ssize_t len;
+
+	place_open(&p, "/tmp");
+	memset(long_name, 'n', 255);
+	long_name[255] = 0;
+	program(&p, true, "echo 1 >'%%41'; echo 1 >'a b'; echo 1 >$(printf 'a\\177%%%%'); echo 1 >a; echo 1 >%s; "
+		"echo 1 >/dev/shm%s; touch -d '1960-01-01 00:00:00.5' a", long_name, strrchr(p.dir, '/'));
+	snprintf(path, sizeof(path), "%s/a", p.root);
+	has_acl = !setxattr(path, ACL, acl, sizeof(acl) - 1, 0);
+	has_attr = !setxattr(path, "user.a", "ab", 2, 0);
+	cut = tree_of(p.root);
+	EXPECT_EQ(5, cut.n);
+	ASSERT_EQ(0, save(&p, NULL, id));
+	for (int i = 0; i < 4; i++) {
+		/* All gone, or an attribute alone is another one: shorter in the list, of another value, or not there. */
+		if (!i)
+			program(&p, false, "rm *; rm /dev/shm%s", strrchr(p.dir, '/'));
+		else if (has_attr)
+			setxattr(path, i == 3 ? "user.c" : "user.a", i == 1 ? "abc" : "ac", i == 1 ? 3 : 2, 0);
+		ASSERT_EQ(0, put_back(&p, id, false));
+		after = tree_of(p.root);
+		ASSERT_EQ(cut.n, after.n);
+		for (size_t k = 0; k < cut.n; k++) {
+			EXPECT_TRUE(same(&cut.node[k], &after.node[k], true)) {
+				printf("# %d: %s\n", i, cut.node[k].path);
+			}
+		}
+		free(after.node);
+		EXPECT_EQ(-1, getxattr(path, "user.c", value, sizeof(value)));
+		len = getxattr(path, ACL, value, sizeof(value));
+		if (has_acl)
+			EXPECT_TRUE(len == sizeof(acl) - 1 && !memcmp(value, acl, len));
+	}
+	snprintf(path, sizeof(path), "/dev/shm%s", strrchr(p.dir, '/'));
+	EXPECT_EQ(0, unlink(path));
+	/* What is in the way of a long name has a shorter one. */
+	write_to(&p, long_name, "other");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	EXPECT_TRUE(has(&p, long_name, "1\n"));
+	snprintf(long_name + 255 - strlen(STAMP) - 5, 32, ".%s", STAMP);
+	EXPECT_TRUE(has(&p, long_name, "other"));
+	free(cut.node);
+	place_close(&p);
+}
+
+/* A hard link to a file that is made anew is made anew. */
+TEST(links_follow_a_file_that_is_parted)
+{
+	struct node b, m, n;
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >b; echo 1 >m; ln m n");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "ln -f b m; ln -f b n");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	b = node_of(&p, "/b");
+	m = node_of(&p, "/m");
+	n = node_of(&p, "/n");
+	EXPECT_EQ(m.ino, n.ino);
+	EXPECT_NE(b.ino, m.ino);
+	place_close(&p);
+}
+
+/* The log after the cut: the first record of a path counts; of another log, none; nothing in /proc. */
+TEST(records_after_the_cut)
+{
+	char id[STORE_ID];
+	struct files_back b = { 0 };
+	struct place p;
+	int fd;
+
+	place_open(&p, "/tmp");
+	write_to(&p, "u", "old");
+	program(&p, true, "echo 1 >a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "echo x >>u");
+	program(&p, true, "rm u");
+	program(&p, true, "echo y >u");
+	fd = open(p.log, O_WRONLY | O_APPEND);
+	ASSERT_EQ(16, write(fd, "\0C/proc/version", 16));
+	close(fd);
+	ASSERT_EQ(0, put_back(&p, id, true));
+	EXPECT_TRUE(has(&p, "u", "y\n"));
+	/* One byte is not the cut's. */
+	program(&p, true, "echo z >z");
+	program(&p, false, "cp ../run/files ../copy; rm -r ../store/logs; tr / X <../copy >../other; "
+		"printf '\\000C%s/z\\000' >>../other", p.root);
+	b.later = p.copy;
+	snprintf(p.copy, sizeof(p.copy), "%s/other", p.dir);
+	ASSERT_EQ(0, back(&p, id, &b));
+	files_back_free(&b);
+	EXPECT_TRUE(is_there(&p, "z"));
+	/* Its own, of which the store has none: it is there as a whole again. */
+	program(&p, false, "rm -r ../store/logs");
+	snprintf(p.copy, sizeof(p.copy), "%s/copy", p.dir);
+	ASSERT_EQ(0, back(&p, id, &b));
+	files_back_free(&b);
+	EXPECT_FALSE(is_there(&p, "z"));
+	program(&p, false, "cmp -n $(stat -Lc %%s ../run/files) ../copy ../run/files && [ -s ../run/files ] && touch same");
+	EXPECT_TRUE(is_there(&p, "same"));
+	place_close(&p);
+}
+
+/* It stays in the job's folder, where it belongs to the job's user. */
+TEST(a_log_that_cannot_move_into_the_store)
+{
+	char id[STORE_ID], path[128];
+	struct tree logs;
+	struct stat st;
+	struct place p;
+
+	if (geteuid())
+		SKIP(return, "not root");
+	place_open(&p, "/tmp");
+	program(&p, false, "chmod 711 .. ../store; chown 12345 ../run; mkdir ../run/files.new");
+	program(&p, true, "echo 1 >a");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	snprintf(path, sizeof(path), "%s/logs", p.store);
+	logs = tree_of(path);
+	EXPECT_EQ(0, logs.n);
+	free(logs.node);
+	ASSERT_EQ(0, lstat(p.log, &st));
+	EXPECT_TRUE(S_ISREG(st.st_mode));
+	program(&p, false, "rmdir ../run/files.new; rm ../run/files");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	ASSERT_EQ(0, lstat(p.log, &st));
+	EXPECT_TRUE(S_ISREG(st.st_mode) && st.st_size > 0);
+	EXPECT_EQ(12345, st.st_uid);
+	EXPECT_EQ(0, access(path, F_OK));
+	logs = tree_of(path);
+	EXPECT_EQ(0, logs.n);
+	free(logs.node);
+	place_close(&p);
+}
+
+/* What singvgpu wrote behind the end of a file makes no copy of it stay. */
+TEST(copies_that_differ_by_ours_alone_are_dropped)
+{
+	static const struct {
+		const char *since, *then;	/* commands: after the cut; after the restore */
+		bool held, dropped, differs;
+	} cases[] = {
+		{ "printf ours >>a", ":", false, true, false },
+		{ "printf ours >>a", ":", true, false, false },
+		{ "printf ours >>a", "printf X >>a." STAMP, false, false, false },
+		{ "printf ours >>a", "printf our >a." STAMP, false, false, false },
+		{ "printf 'our$' >>a", ":", false, false, true },
+		{ "printf '2\\nours' >a", ":", false, false, true },
+		{ "printf '1\\nours.' >a", ":", false, false, true },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct files_back b = { .ours = "ours" };
+		char id[STORE_ID];
+		struct place p;
+		int fd = -1;
+
+		place_open(&p, "/tmp");
+		program(&p, true, "echo 1 >a");
+		ASSERT_EQ(0, save(&p, NULL, id));
+		program(&p, false, cases[i].since);
+		ASSERT_EQ(0, back(&p, id, &b));
+		EXPECT_EQ(1, b.aside);
+		EXPECT_EQ(cases[i].differs ? 0 : 1, b.n_drop);
+		EXPECT_EQ(cases[i].differs, b.n_said);
+		program(&p, false, cases[i].then);
+		if (cases[i].held)
+			fd = open_in(&p, "a." STAMP, O_WRONLY);
+		files_drop_ours(&b);
+		if (fd >= 0)
+			close(fd);
+		EXPECT_EQ(!cases[i].dropped, is_there(&p, "a." STAMP)) {
+			printf("# case %zu\n", i);
+		}
+		EXPECT_EQ(!cases[i].dropped, b.aside);
+		EXPECT_EQ(!cases[i].dropped, b.n_said);
+		EXPECT_TRUE(has(&p, "a", "1\n"));
+		files_back_free(&b);
+		place_close(&p);
+	}
 }
 
 TEST(a_log_that_is_missing_or_not_complete_is_refused)
@@ -1003,6 +866,23 @@ TEST(a_failure_in_the_middle_is_undone)
 	place_close(&p);
 }
 
+/* The last thing that is done, the log, fails: all that was made, moved and set before is as it was. */
+TEST(a_failure_at_the_end_is_undone)
+{
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "mkdir d d/e; echo 1 >d/e/x; ln d/e/x d/y; ln -s x d/l; mkfifo d/f; echo 1 >m; echo 1 >c; "
+		"mkdir k; echo 1 >k/n; chmod 640 m; touch -d 2001-01-01 m");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "rm -r d; echo 2 >c; chmod 600 m; touch -d 2002-02-02 m; chmod 700 k; echo >later");
+	strcpy(strrchr(p.log, '/'), "/missing/files");
+	EXPECT_TRUE(refused(&p, id, false, -ENOENT, "/missing/files, cannot be written"));
+	EXPECT_FALSE(is_there(&p, "d"));
+	place_close(&p);
+}
+
 TEST(without_room_nothing_is_changed)
 {
 	char id[STORE_ID], small[128];
@@ -1020,7 +900,44 @@ TEST(without_room_nothing_is_changed)
 	EXPECT_TRUE(refused(&p, id, true, -ENOSPC, "no room"));
 	program(&p, false, "rm small/a");
 	ASSERT_EQ(0, put_back(&p, id, false));
+	/* One has room, two have not; nor have two parts of one. */
+	program(&p, true, "rm small/a; for i in c d; do head -c 1200000 /dev/urandom >small/$i; done");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "for i in c d; do head -c 1200000 /dev/urandom >small/$i; done");
+	EXPECT_TRUE(refused(&p, id, true, -ENOSPC, "no room"));
+	program(&p, true, "rm small/*; for i in 0 2; do dd if=/dev/urandom of=small/e bs=1M seek=$i count=1 conv=notrunc; done");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "for i in 0 2; do dd if=/dev/urandom of=small/e bs=1M seek=$i count=1 conv=notrunc; done; "
+		"head -c 700000 /dev/zero >small/f");
+	EXPECT_TRUE(refused(&p, id, true, -ENOSPC, "no room"));
+	/* A folder that something is mounted on stays where it is. */
+	program(&p, true, "echo 1 >on");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "rm small/* on; mkdir on; mount --bind small on");
+	EXPECT_TRUE(refused(&p, id, true, -EBUSY, "something is mounted there"));
+	program(&p, false, "umount on; rmdir on");
 	ASSERT_EQ(0, umount2(small, MNT_DETACH));
+	place_close(&p);
+}
+
+/* The job's own folder is on another file system than what has to be moved aside. */
+TEST(what_is_mounted_in_a_folder_of_the_job_stays_there)
+{
+	char id[STORE_ID], on[128];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "mkdir out out/m");
+	snprintf(on, sizeof(on), "%s/out/m", p.root);
+	if (unshare(CLONE_NEWNS) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("m", on, "tmpfs", 0, NULL))
+		SKIP(return, "no mounts (root?)");
+	program(&p, true, "echo 1 >out/m/x; echo 1 >out/y");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, true, "echo 2 >out/m/x; echo 2 >out/y");
+	ASSERT_EQ(0, put_back(&p, id, true));
+	EXPECT_TRUE(has(&p, "out/m/x", "1\n") && has(&p, "out/m/x." STAMP, "2\n"));
+	EXPECT_TRUE(has(&p, "out/y", "1\n") && has(&p, "out." STAMP "/y", "2\n"));
+	ASSERT_EQ(0, umount2(on, MNT_DETACH));
 	place_close(&p);
 }
 

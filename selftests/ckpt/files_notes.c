@@ -110,6 +110,142 @@ TEST(a_note_by_us_keeps_the_log_of_a_job_that_runs)
 	end();
 }
 
+/* Of another boot a note says nothing, nor if the job's folder has another log now. */
+TEST(a_note_says_it_of_this_boot_and_this_log)
+{
+	char text[PATH_MAX];
+
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	strcpy(text, read_text(note));
+	text[0] ^= 1;
+	ASSERT_EQ(0, unlink(note));
+	write_text(note, text);
+	EXPECT_EQ(0, logs_removed());		/* it is young */
+	make_stale();
+	EXPECT_EQ(1, logs_removed());
+	ASSERT_EQ(0, unlink(job_log));
+	write_text(job_log, "");
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(job_log));
+	ASSERT_EQ(0, symlink(victim, job_log));
+	EXPECT_EQ(1, logs_removed());
+	end();
+}
+
+/* Names of another form are no logs. */
+TEST(what_is_no_log_is_left_alone)
+{
+	static const char *const names[] = { "0123456789abcdeF", "0123456789abcde", "0123456789abcdef0", "x123456789abcdef" };
+	char path[160];
+
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(job_log));
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), "%s/logs/%s", dir, names[i]);
+		strcpy(kept, path);
+		write_text(kept, "");
+		make_stale();
+	}
+	EXPECT_EQ(1, logs_removed());
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), "%s/logs/%s", dir, names[i]);
+		EXPECT_EQ(0, access(path, F_OK));
+	}
+	end();
+}
+
+static void publish(const char *list, size_t n, char id[STORE_ID])
+{
+	struct store_part part = { .name = "files" };
+	struct store_object *o;
+	struct store_writer *w;
+
+	if (store_writer_open(store, 0, &w) || store_object_begin(w, &o) || store_object_write(o, 0, list, n) ||
+	    store_object_end(o, 0, &part.ref) || store_writer_flush(w) || store_publish(store, &part, 1, "{}", id))
+		fatal("store");
+	store_writer_close(w);
+}
+
+/* Of one that cannot be read nobody knows which log it has. */
+TEST(a_damaged_checkpoint_keeps_all_logs)
+{
+	static const char list[] = "singvgpu-files 1\nboot needle-in-the-list 0\nlog " NAME "\n";
+	char id[STORE_ID], command[512];
+	struct files_gc_stats st;
+
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "", 0));
+	ASSERT_EQ(0, unlink(job_log));
+	publish(list, sizeof(list) - 1, id);
+	EXPECT_EQ(0, logs_removed());
+	snprintf(command, sizeof(command), "cd %s; f=$(grep -rlF needle-in-the-list .) && sed -i s/needle-in/needlE-in/ $f", dir);
+	ASSERT_EQ(0, system(command));
+	EXPECT_GT(0, files_gc(store, &st));
+	EXPECT_EQ(0, st.logs);
+	EXPECT_EQ(0, access(kept, F_OK));
+	/* Its own page is whole, and what it has is gone. */
+	snprintf(command, sizeof(command), "cd %s; rm $(grep -rlF needlE-in-the-list .)", dir);
+	ASSERT_EQ(0, system(command));
+	EXPECT_GT(0, files_gc(store, &st));
+	EXPECT_EQ(0, access(kept, F_OK));
+	end();
+}
+
+/* A log is written anew from its begin; what fails leaves the job's own. */
+TEST(a_log_has_the_text_alone)
+{
+	char temp[160];
+	struct stat st;
+
+	begin();
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "longer text", 11));
+	ASSERT_EQ(0, files_log_link(store, NAME, job_log, "text", 4));
+	EXPECT_STREQ("text", read_text(kept));
+	EXPECT_STREQ("text", read_text(job_log));
+	ASSERT_EQ(0, unlink(job_log));
+	ASSERT_EQ(0, mkdir(job_log, 0700));
+	EXPECT_GT(0, files_log_link(store, NAME, job_log, "text", 4));
+	ASSERT_EQ(0, lstat(job_log, &st));
+	EXPECT_TRUE(S_ISDIR(st.st_mode));
+	snprintf(temp, sizeof(temp), "%s.new", job_log);
+	ASSERT_EQ(0, unlink(temp));
+	end();
+}
+
+/* A folder that its user may not enter, and a store of that user's. */
+TEST(the_jobs_user_can_reach_its_log)
+{
+	static const struct { int store, owner; bool ok; } cases[] = {
+		{ 0700, 0, false }, { 0711, 0, true }, { 0700, 12345, true }, { 0077, 12345, false },
+	};
+	char logs[128], run[128];
+	struct stat st;
+
+	if (geteuid())
+		SKIP(return, "not root");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		begin();
+		snprintf(logs, sizeof(logs), "%s/logs", dir);
+		snprintf(run, sizeof(run), "%s/run", base);
+		ASSERT_EQ(0, mkdir(run, 0700));
+		ASSERT_EQ(0, chown(run, 12345, 12345));
+		ASSERT_EQ(0, chown(dir, cases[i].owner, -1));
+		ASSERT_EQ(0, chmod(dir, cases[i].store));
+		strcat(run, "/log");
+		EXPECT_EQ(cases[i].ok, !files_log_link(store, NAME, run, "", 0)) {
+			printf("# case %zu\n", i);
+		}
+		EXPECT_EQ(0, stat(logs, &st));
+		EXPECT_EQ(0711, st.st_mode & 07777);
+		EXPECT_EQ(cases[i].ok, !stat(kept, &st));
+		if (cases[i].ok)
+			EXPECT_EQ(12345, st.st_uid);
+		end();
+	}
+}
+
 TEST(a_note_that_is_a_link_says_nothing)
 {
 	char real[128];

@@ -116,7 +116,7 @@ static int add_fd(struct saving *sv, pid_t pid, const char *fd)
 			break;
 	if (info)
 		fclose(info);
-	if (n <= 0 || *path != '/' || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY)
+	if (n <= 0 || *path != '/' || (flags & O_ACCMODE) == O_RDONLY)	/* of O_PATH, too */
 		return 0;
 	path[n] = '\0';
 	return add_path(sv, path, 'r');

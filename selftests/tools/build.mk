@@ -35,6 +35,16 @@ $(TOOL_LOOKS): selftests/tools/looks.c $(patsubst %.c,$(B)/%.o,$(filter-out tool
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
 
+# Programs without singvgpu.
+TOOL_STRAYS := $(B)/selftests/tools/strays
+$(TOOL_STRAYS): selftests/tools/strays.c $(patsubst %.c,$(B)/%.o,$(filter-out tools/main.c tools/job/init.c, \
+	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
+	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt) libintercept/files) -MMD -MP -o $@ \
+		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
+HOST_TESTS += $(TOOL_STRAYS)
+
 TOOL_SEATING := $(B)/selftests/tools/seating
 $(TOOL_SEATING): selftests/tools/seating.c tools/job/seating.c | $(KSELFTEST_H)
 	@mkdir -p $(@D)

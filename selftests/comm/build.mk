@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - the soft device's transport, between processes without proxies.
 
-COMM_TESTS := matrix failures waits
+COMM_TESTS := matrix failures waits flows
 COMM_TEST_BIN := $(COMM_TESTS:%=$(B)/selftests/comm/comm-%)
 # What an address holds, and what an honest end sends, are private.
 COMM_TEST_CFLAGS = $(SOFTCOMM_CFLAGS) -Iuproxy/softgpu/comm -Iselftests/comm -Iselftests/coll
 
-$(COMM_TEST_BIN): $(B)/selftests/comm/comm-%: selftests/comm/%.c selftests/comm/world.c \
-		$(B)/uproxy/libcoll.a selftests/comm/build.mk
+$(COMM_TEST_BIN): $(B)/selftests/comm/comm-%: selftests/comm/%.c \
+		$(addprefix selftests/comm/,world.c peer.c) $(B)/uproxy/libcoll.a selftests/comm/build.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(COMM_TEST_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm -ldl \
 		-pthread

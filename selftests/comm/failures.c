@@ -18,11 +18,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "peer.h"
 #include "tree.h"
-#include "wire_i.h"
 #include "world.h"
 
 static int kills = 12;
@@ -287,38 +286,6 @@ static bool killed(void)
 
 /* ------------------------------------------------------------------------------ nonsense */
 
-static int dial(const struct address *a)
-{
-	struct sockaddr_un u = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	memcpy(u.sun_path + 1, "singvgpu-comm-", 14);
-	for (int i = 0; i < 16; i++) {
-		u.sun_path[15 + 2 * i] = "0123456789abcdef"[a->name[i] >> 4];
-		u.sun_path[16 + 2 * i] = "0123456789abcdef"[a->name[i] & 15];
-	}
-	if (connect(fd, (void *)&u, offsetof(struct sockaddr_un, sun_path) + 47)) {
-		close(fd);
-		return -1;
-	}
-	return fd;
-}
-
-static void give(int fd, const void *from, size_t len, const int *fds)
-{
-	_Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))] = { 0 };
-	struct iovec v = { (void *)from, len };
-	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = space,
-		            .msg_controllen = sizeof(space) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(2 * sizeof(int));
-	memcpy(CMSG_DATA(c), fds, 2 * sizeof(int));
-	sendmsg(fd, &h, MSG_NOSIGNAL);
-}
-
 static uint32_t any(uint64_t *x, uint32_t n)
 {
 	*x ^= *x << 13;
@@ -349,21 +316,10 @@ static void scribble(struct link_memory *mem, uint64_t *x, uint32_t from)
 /* Takes a connection, and waits in its memory for the grant of a flow. */
 static void await_grant(int listener)
 {
-	_Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
-	struct hello hello;
-	struct iovec v = { &hello, sizeof(hello) };
-	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space) };
-	struct timeval patience = { .tv_sec = 10 };
 	struct link_memory *mem;
-	int sock, fd;
+	struct hello hello;
+	int sock = peer_accept(listener, &hello, &mem, NULL);
 
-	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	sock = accept(listener, NULL, NULL);
-	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (sock < 0 || recvmsg(sock, &h, MSG_CMSG_CLOEXEC) != sizeof(hello) || !CMSG_FIRSTHDR(&h))
-		world_fail("nobody connects again");
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof(fd));
-	mem = mmap(NULL, sizeof(*mem), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	for (int i = 0; !__atomic_load_n(&mem->entry[0].seq, __ATOMIC_ACQUIRE); i++) {
 		if (i == 10000)
 			world_fail("no grant comes");
@@ -372,7 +328,6 @@ static void await_grant(int listener)
 	if (mem->entry[0].msg.what != MSG_GRANT || mem->entry[0].msg.order != 1)
 		world_fail("a message of kind %u, not a grant", mem->entry[0].msg.what);
 	munmap(mem, sizeof(*mem));
-	close(fd);
 	close(sock);
 }
 
@@ -403,12 +358,12 @@ static int descriptors(void)
 /* A device has one link: a second one is not taken, and the first one goes on. */
 static void twice(int first, const struct address *a, const struct hello *h, const int *fds)
 {
-	int fd = dial(a);
+	int fd = peer_dial(a);
 	char c;
 
 	if (fd < 0)
 		world_fail("nobody listens for a second link");
-	give(fd, h, sizeof(*h), fds);
+	peer_give(fd, h, sizeof(*h), fds, 2);
 	if (!hung_up(fd))
 		world_fail("a device has two links");
 	if (recv(first, &c, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN)
@@ -435,7 +390,7 @@ static void liar(uint32_t self)
 
 		memcpy(&a, world->address[to], sizeof(a));
 		memcpy(h.key, a.key, sizeof(h.key));
-		fd = dial(&a);
+		fd = peer_dial(&a);
 		if (fd < 0)
 			world_fail("device %u does not listen any more", to);
 		for (uint32_t i = 0; i < sizeof(junk); i++)
@@ -463,7 +418,7 @@ static void liar(uint32_t self)
 			           MAP_SHARED, fds[0], 0);
 			if (kind == QUEUE)
 				scribble(mem, &x, self);
-			give(fd, &h, sizeof(h), fds);
+			peer_give(fd, &h, sizeof(h), fds, 2);
 			munmap(mem, sizeof(struct link_memory));
 		}
 		if (kind == QUEUE)
@@ -628,25 +583,18 @@ static void strangers_body(uint32_t self, void *arg)
 static void full_body(uint32_t self, void *arg)
 {
 	struct address *a = (struct address *)world->address[1];
-	struct sockaddr_un u = { .sun_family = AF_UNIX };
 	uint64_t count = 2 << 20;
 	float *f = malloc(count * sizeof(*f));
 	struct comm_part p = { .rank = 0, .recv = f };
 	struct ended e = { 0 };
 	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
 		                .arg = &e, .call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = count } };
-	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), first = -1;
+	int listener = -1, first = -1;
 
 	(void)arg;
 	if (self) {
-		memset(a->name, 0xab, sizeof(a->name));
-		memcpy(a->name, &(pid_t){ getpid() }, sizeof(pid_t));
-		memcpy(u.sun_path + 1, "singvgpu-comm-", 14);
-		for (int i = 0; i < 16; i++)
-			snprintf(u.sun_path + 15 + 2 * i, 3, "%02x", a->name[i]);
-		if (bind(listener, (void *)&u, offsetof(struct sockaddr_un, sun_path) + 47) || listen(listener, 0))
-			world_fail("a listener");
-		first = dial(a);
+		listener = peer_listen(a, 0);
+		first = peer_dial(a);
 	}
 	world_barrier();
 	if (!self && driver->start(end, &s))

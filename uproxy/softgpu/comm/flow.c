@@ -265,9 +265,8 @@ static void flow_grant(struct op *op, const struct msg *m)
 	for (uint32_t i = 0; i < op->nout; i++) {
 		struct flow_out *f = &op->out[i];
 
-		if (f->device == m->from && f->what == m->flow && f->a == m->a && f->b == m->b &&
-		    m->first > f->granted)
-			f->granted = least(m->first, f->len);
+		if (f->device == m->from && f->what == m->flow && f->a == m->a && f->b == m->b)
+			f->granted = m->first;
 	}
 }
 

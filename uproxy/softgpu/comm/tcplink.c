@@ -22,13 +22,13 @@ static void watch(struct link *l)
 {
 	struct epoll_event e = { .data.ptr = l };
 
-	e.events = EPOLLIN | (l->to > l->from || !l->greeted || l->wants ? EPOLLOUT : 0);
+	e.events = EPOLLIN | (l->to > l->from || !l->greeted ? EPOLLOUT : 0);
 	epoll_ctl(l->c->wire->epoll, EPOLL_CTL_MOD, l->fd, &e);
 }
 
 bool tcp_room(const struct link *l)
 {
-	return l->greeted && l->from == l->to;
+	return l->from == l->to;
 }
 
 static void keep_rest(struct link *l, const void *data, size_t len)
@@ -116,7 +116,7 @@ static bool frames(struct link *l, bool *any)
 		struct msg m;
 
 		memcpy(&m, l->buffer + l->from, sizeof(m));
-		if (m.magic != MSG_MAGIC || m.len > CHUNK || m.from != l->device) {
+		if (m.len > CHUNK || m.from != l->device) {
 			wire_refuse(l->c, l->device, "a frame with a wrong length or sender");
 			return false;
 		}

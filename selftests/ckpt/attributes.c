@@ -326,8 +326,18 @@ TEST_F(attributes, one_difference_is_enough)
 	EXPECT_EQ(lines(&self->images), 1);
 }
 
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
 TEST_F(attributes, another_tree_gets_them)
 {
+	int fds = open_fds();
 	pid_t pid = self->child[1], tid = thread_of(pid);
 	bool has_numa = numa(pid);
 	unsigned long from = (unsigned long)self->sh[1]->range + 4096;
@@ -375,6 +385,7 @@ TEST_F(attributes, another_tree_gets_them)
 	/* What is there already is not set again. */
 	criu_attributes_set(i, self->init[1], true, &self->result);
 	EXPECT_EQ(self->result.failed, 0);
+	EXPECT_EQ(open_fds(), fds);
 }
 
 /* --------------------------------------------------------------------------------- sockets */
@@ -487,7 +498,7 @@ static void ask(struct __test_metadata *_metadata, struct images *i, void (*act)
 TEST_F(attributes, sockets_are_looked_at_once)
 {
 	struct images *i = &self->images;
-	int one, nine;
+	int one, nine, fds;
 
 	ask(_metadata, i, have_sockets, 0, false);
 	EXPECT_EQ(asked, 0);
@@ -495,7 +506,9 @@ TEST_F(attributes, sockets_are_looked_at_once)
 	one = asked;
 	EXPECT_EQ(lines(i), 1)
 		TH_LOG("%s", i->text);
+	fds = open_fds();
 	ask(_metadata, i, have_sockets, 9, false);
+	EXPECT_EQ(open_fds(), fds);
 	nine = asked;
 	EXPECT_EQ(lines(i), 9)
 		TH_LOG("%s", i->text);

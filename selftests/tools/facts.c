@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given; a supervisor's part in
- * checkpoints; phases, and what the history has of them; commands on other hosts
+ * checkpoints; phases, and what the history has of them; commands on other hosts; text
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 #include "ckpt_phase.h"
 #include "history.h"
 #include "job.h"
+#include "watch.h"
 
 #include "kselftest_harness.h"
 
@@ -522,6 +523,57 @@ TEST(a_command_on_another_host)
 	EXPECT_EQ(ckpt_ssh("sh -c", "echo \"$0\"; exit 0", "restore 'a b'"), 0);
 	EXPECT_STREQ(said(), "restore 'a b'\n");
 	unlink(said_file);
+}
+
+/* -------------------------------------------------------------------------- words for a terminal */
+
+TEST(text_is_shown_without_control_characters)
+{
+	static const struct { const char *text, *shown; size_t size; } cases[] = {
+		{ "plain", "plain", 20 }, { "plain", "plain", 6 }, { "plain", "plai", 5 }, { "plain", "", 1 },
+		{ "a\x1b[2J", "a?[2J", 20 }, { "a\x7f" "b", "a?b", 20 }, { "a\xc2\x9b" "b", "a??b", 20 },
+		{ "a\xc2\xa0" "b", "a\xc2\xa0" "b", 20 }, { "\xc3\xa9t", "\xc3\xa9t", 20 }, { "\xc3\xa9t", "\xc3\xa9", 3 },
+		{ "t\xc3\xa9", "t", 3 }, { "t\xc3\xa9", "t\xc3\xa9", 4 }, { "\xe2\x82\xac", "\xe2\x82\xac", 4 }, { "\xe2\x82\xac", "", 3 },
+		{ "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80", 5 }, { "\xf0\x9f\x98", "???", 20 }, { "\xe2\x82", "??", 20 },
+		{ "\xff\xfe", "??", 20 }, { "\xc0\xaf", "??", 20 }, { "\xf5\x80\x80\x80", "????", 20 }, { "\x80", "?", 20 },
+		{ "\n\t", "??", 20 }, { "\n\t\n", "??", 3 }, { "\xc3(", "?(", 20 }, { "", "", 20 },
+	};
+	char buf[32];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		memset(buf, 'x', sizeof(buf));
+		watch_clip(buf, cases[i].size, cases[i].text);
+		EXPECT_STREQ(buf, cases[i].shown)
+			TH_LOG("case %zu", i);
+	}
+}
+
+TEST(json_has_text_of_any_bytes)
+{
+	static const struct { const char *text, *json; } cases[] = {
+		{ "plain", "plain" }, { "a\"b\\c", "a\\\"b\\\\c" }, { "\x01\x1f\x7f", "\\u0001\\u001f\\u007f" },
+		{ "\xc2\x80\xc2\x9f", "\\u0080\\u009f" }, { "\xc2\xa0", "\xc2\xa0" }, { "\xc3\xa9", "\xc3\xa9" },
+		{ "\xe2\x82\xac", "\xe2\x82\xac" }, { "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80" },
+		{ "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf" }, { "\xf4\x90\x80\x80", "\\u00f4\\u0090\\u0080\\u0080" },
+		{ "\xc0\xaf", "\\u00c0\\u00af" }, { "\xc1\xbf", "\\u00c1\\u00bf" }, { "\xe0\x9f\xbf", "\\u00e0\\u009f\\u00bf" },
+		{ "\xf0\x8f\xbf\xbf", "\\u00f0\\u008f\\u00bf\\u00bf" }, { "\xed\xa0\x80", "\\u00ed\\u00a0\\u0080" },
+		{ "\xed\xbf\xbf", "\\u00ed\\u00bf\\u00bf" }, { "\xed\x9f\xbf", "\xed\x9f\xbf" }, { "\xee\x80\x80", "\xee\x80\x80" },
+		{ "\xf8\x88\x80\x80\x80", "\\u00f8\\u0088\\u0080\\u0080\\u0080" }, { "\xe2\x82", "\\u00e2\\u0082" },
+		{ "\xfc\x80\x80\x80", "\\u00fc\\u0080\\u0080\\u0080" }, { "\xc3(", "\\u00c3(" }, { "\xe2\x82x", "\\u00e2\\u0082x" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *text = NULL, want[80];
+		size_t len;
+		FILE *out = open_memstream(&text, &len);
+
+		json_text(out, cases[i].text, strlen(cases[i].text));
+		fclose(out);
+		snprintf(want, sizeof(want), "\"%s\"", cases[i].json);
+		EXPECT_STREQ(text, want)
+			TH_LOG("case %zu", i);
+		free(text);
+	}
 }
 
 TEST_HARNESS_MAIN

@@ -363,23 +363,96 @@ TEST(terminal_with_another_writer)
 TEST(forked_child)
 {
 	const char *san = getenv("SINGVGPU_SAN");
-	int p[2], status;
+	int p[2], told[2], status;
+	bool bad;
+	char c;
 	pid_t pid;
 
 	if (san && strstr(san, "thread"))
 		SKIP(return, "ThreadSanitizer ends a fork's child that starts a thread");
-	ASSERT_EQ(pipe(p), 0);
+	ASSERT_EQ(pipe(p) | pipe(told), 0);
 	begin(p[1]);
 	put_lines(0, LINES);
 	pthread_mutex_lock(&m.lock);
 	pid = fork();
 	if (!pid) {
 		put_lines(0, 2);
-		_exit(!m.len || m.left_out);
+		bad = !m.len || m.left_out || write(told[1], "", 1) != 1;
+		/* A thread of its own passes them on when there is room. */
+		_exit(bad || !message_finish(&m, 20000));
 	}
 	pthread_mutex_unlock(&m.lock);
-	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	ASSERT_EQ(read(told[0], &c, 1), 1);
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		struct pollfd r = { .fd = p[0], .events = POLLIN };
+
+		if (poll(&r, 1, 5) > 0)
+			ASSERT_GT(read(p[0], text, sizeof(text)), 0);
+	}
 	EXPECT_EQ(status, 0);
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static long pages(void)
+{
+	FILE *in = fopen("/proc/self/statm", "r");
+	long n = -1;
+
+	if (!in || fscanf(in, "%ld", &n) != 1)
+		n = -1;
+	if (in)
+		fclose(in);
+	return n;
+}
+
+/* Lines that have to wait for a thread, and are read, many times: no descriptor, page or stack stays. */
+static void many_rounds(struct __test_metadata *_metadata, int way)
+{
+	const char *san = getenv("SINGVGPU_SAN");
+	int p[2], fds = 0;
+	long was = 0;
+
+	if (geteuid())
+		SKIP(return, "only root can become another user");
+	ASSERT_EQ(pipe2(p, O_NONBLOCK), 0);
+	ASSERT_EQ(fcntl(p[1], F_SETFL, 0), 0);
+	if (way == MESSAGE_PAGE) {
+		ASSERT_EQ(setgroups(0, NULL), 0);
+		ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+	}
+	begin(p[1]);
+	for (int round = 0; round < 20; round++) {
+		put_lines(0, 3000);
+		EXPECT_FALSE(message_finish(&m, 0));
+		while (read(p[0], text, sizeof(text)) > 0 || !message_finish(&m, 0))
+			usleep(500);
+		EXPECT_EQ(m.way, way);
+		if (round < 3) {
+			fds = open_fds();
+			was = pages();
+		}
+	}
+	EXPECT_EQ(open_fds(), fds);
+	if (!san || !*san)
+		EXPECT_LT(pages() - was, 100);
+}
+
+TEST(nothing_is_left_of_lines)
+{
+	many_rounds(_metadata, MESSAGE_OWN);
+}
+
+TEST(nothing_is_left_of_pages)
+{
+	many_rounds(_metadata, MESSAGE_PAGE);
 }
 
 /* A picture is left out, uncounted, where a line waits. */
@@ -455,13 +528,15 @@ TEST(kept_lines_are_whole)
 /* Opened anew, the master of a pseudo-terminal would be another terminal. */
 TEST(master_of_a_terminal)
 {
-	int master, slave;
+	int master, slave, fds;
 
 	open_terminal(_metadata, &master, &slave);
+	fds = open_fds();
 	begin(master);
 	put_lines(0, 1);
 	EXPECT_EQ(m.way, MESSAGE_LEND);
 	EXPECT_EQ(m.own, -1);
+	EXPECT_EQ(open_fds(), fds);
 	for (int i = 0; i < 2000 && !message_finish(&m, 0); i++)
 		usleep(1000);
 	EXPECT_TRUE(message_finish(&m, 0));

@@ -343,6 +343,55 @@ TEST(a_restart_has_its_bounds)
 	unlink(said_file);
 }
 
+TEST(times_and_signals_of_options_are_read)
+{
+	static const struct { const char *text; long ms; } times[] = {
+		{ "90", 90000 }, { "90s", 90000 }, { "1.5", 1500 }, { "30m", 1800000 }, { "2h", 7200000 }, { "1d", 86400000 },
+		{ "", 0 }, { "s", 0 }, { "0", 0 }, { "-1", 0 }, { "1w", 0 }, { "1 s", 0 }, { "1ss", 0 }, { "2sh", 0 }, { "1e300d", 0 },
+		{ "999999999999999d", 0 }, { "00000000000000000000000000000000000001", 0 },
+	};
+	static const struct { const char *text; int sig; } signals[] = {
+		{ "USR1", SIGUSR1 }, { "SIGUSR2", SIGUSR2 }, { "15", SIGTERM }, { "HUP", SIGHUP }, { "KILL", 0 }, { "9", 0 },
+		{ "", 0 }, { "SIG", 0 }, { "usr1", 0 }, { "65", 0 },
+	};
+	struct take_options take = { 0 };
+	struct job_options opt = { 0 };
+
+	listen();
+	for (size_t i = 0; i < sizeof(times) / sizeof(*times); i++) {
+		opt.every_ms = 7;
+		optarg = (char *)times[i].text;
+		EXPECT_EQ(own_option(&opt, OWN_EVERY, "run"), times[i].ms ? 0 : EXIT_USAGE);
+		if (times[i].ms)
+			EXPECT_EQ(opt.every_ms, times[i].ms);
+	}
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+		opt.preempt_signal = 0;
+		optarg = (char *)signals[i].text;
+		EXPECT_EQ(own_option(&opt, OWN_SIGNAL, "run"), signals[i].sig ? 0 : EXIT_USAGE);
+		EXPECT_EQ(opt.preempt_signal, signals[i].sig);
+	}
+	optarg = NULL;
+	EXPECT_EQ(own_option(&opt, OWN_AT_STEP, "run"), 0);
+	EXPECT_EQ(opt.at_step_ms, TAKE_STEP_MS);
+	EXPECT_EQ(take_option(&take, TAKE_STEP), 0);
+	EXPECT_EQ(take.step_ms, TAKE_STEP_MS);
+	optarg = "0";
+	EXPECT_EQ(own_option(&opt, OWN_AT_STEP, "run"), EXIT_USAGE);
+	EXPECT_EQ(take_option(&take, TAKE_STEP), -EINVAL);
+	EXPECT_EQ(own_option(&opt, OWN_STEPS, "run"), EXIT_USAGE);
+	optarg = "2.5";
+	EXPECT_EQ(take_option(&take, TAKE_STEP), 0);
+	EXPECT_EQ(take.step_ms, 2500);
+	EXPECT_EQ(take_option(&take, TAKE_TIMEOUT), 0);
+	EXPECT_EQ(take.timeout_ms, 2500);
+	EXPECT_EQ(take_option(&take, TAKE_FREEZE), 0);
+	EXPECT_EQ(take.freeze_ms, 2500);
+	EXPECT_EQ(take_option(&take, 'x'), 1);
+	EXPECT_EQ(own_option(&opt, 'x', "run"), -1);
+	unlink(said_file);
+}
+
 /* -------------------------------------------------------------------------------- phase.c */
 
 static struct phases ps;

@@ -808,8 +808,6 @@ static int put_files(struct bring *b, const char *rundir, struct files_back *pla
 	snprintf(ours, sizeof(ours), "singvgpu: " OWN_SAVED "\n", b->id, b->dir, b->id);
 	strftime(stamp + strlen(stamp), 32, "%Y%m%dT%H%M%S", localtime(&now));
 	snprintf(log, sizeof(log), "%s/files", rundir);
-	if (access(log, R_OK))
-		f.later = NULL;
 	err = files_put_back(&f);
 	why_text(why, err, f.why.text);
 	if (p)

@@ -114,7 +114,7 @@ static int parse_time(const char *text, long *ms)
 	static const struct {
 		char unit;
 		long seconds;
-	} units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
+	} units[] = { { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
 	char number[32];
 	size_t n = strlen(text);
 	long by = 1;
@@ -122,12 +122,14 @@ static int parse_time(const char *text, long *ms)
 	if (!n || n >= sizeof(number))
 		return -EINVAL;
 	strcpy(number, text);
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
 		if (number[n - 1] == units[i].unit) {
 			by = units[i].seconds;
 			number[n - 1] = 0;
 			break;
 		}
+	if (by > 1 && strchr(number, 's'))
+		return -EINVAL;
 	if (parse_seconds(number, ms) || *ms < 1 || *ms > LONG_MAX / by)
 		return -EINVAL;
 	*ms *= by;

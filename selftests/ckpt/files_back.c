@@ -471,9 +471,46 @@ static void wait_until_old(void)
 	usleep(2300000);
 }
 
+/* The checkpoint again, as if of another boot; each content is another one of the same size. */
+static int other_boot(struct place *p, const char *id, char again[STORE_ID])
+{
+	struct store_part part[16] = { { .name = "files" }, { .name = "files/log" } };
+	char text[8192] = "", names[16][32], *line, *save = NULL, *boot;
+	struct store_object *o = NULL, *content = NULL;
+	struct store_checkpoint *c = NULL;
+	struct store_reader *r = NULL;
+	struct store_ref ref;
+	struct store_writer *w;
+	size_t n = 2, len;
+	int err = store_checkpoint_open(p->s, id, &c) ?: store_object_open(p->s, store_checkpoint_find(c, "files"), &r);
+
+	if (err || store_read(r, 0, text, sizeof(text) - 1) < 0)
+		return err ?: -EIO;
+	store_reader_close(r);
+	boot = strstr(text, "boot ") + 5;
+	*boot = *boot == '0' ? '1' : '0';
+	len = strlen(text);
+	part[1].ref = *store_checkpoint_find(c, part[1].name);
+	err = store_writer_open(p->s, 0, &w) ?: store_object_begin(w, &o) ?: store_object_write(o, 0, text, len) ?:
+	      store_object_end(o, 0, &part[0].ref) ?: store_object_begin(w, &content) ?:
+	      store_object_write(content, 0, "9\n", 2) ?: store_object_end(content, 0, &ref);
+	for (line = strtok_r(text, "\n", &save); line && n < 16; line = strtok_r(NULL, "\n", &save)) {
+		if (*line != 'r')
+			continue;
+		snprintf(names[n], sizeof(names[n]), "files/%s", strrchr(line, ' ') + 1);
+		part[n] = (struct store_part){ names[n], ref };
+		n++;
+	}
+	err = err ?: store_writer_flush(w) ?: store_publish(p->s, part, n, "{}", again);
+	store_writer_close(w);
+	store_checkpoint_close(c);
+	return err;
+}
+
 TEST(unchanged_files_are_not_read_again)
 {
-	char one[STORE_ID], two[STORE_ID], three[STORE_ID];
+	struct files_back b = { .look_only = true };
+	char one[STORE_ID], two[STORE_ID], three[STORE_ID], other[STORE_ID];
 	struct timespec begin, end;
 	struct files_save f;
 	struct place p;
@@ -487,6 +524,17 @@ TEST(unchanged_files_are_not_read_again)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	ASSERT_EQ(0, f.unread);
 	ASSERT_EQ(4, f.files);
+	/* Of another boot, no times are trusted: all are read again, and are replaced. */
+	ASSERT_EQ(0, other_boot(&p, one, other));
+	ASSERT_EQ(0, save_of(&p, other, NULL, 0, three, &f));
+	EXPECT_EQ(0, f.unread);
+	ASSERT_EQ(0, back(&p, other, &b));
+	EXPECT_EQ(0, b.kept);
+	files_back_free(&b);
+	b.kept = 0;
+	ASSERT_EQ(0, back(&p, one, &b));
+	EXPECT_EQ(4, b.kept);
+	files_back_free(&b);
 	program(&p, true, "echo 2 >b; echo 2 >c; touch -d 2001-01-01 c");
 	ASSERT_EQ(0, save_of(&p, one, NULL, 0, two, &f));
 	if (!f.unread)

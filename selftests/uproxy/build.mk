@@ -35,7 +35,7 @@ $(UPROXY_COMMSAVED): selftests/uproxy/commsaved.c selftests/uproxy/restore.h sel
 		$(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
-		-Iuproxy/coll $(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) \
+		-Iuproxy/coll -Iuproxy/comm $(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) \
 		$(STORE_LIBS) -lm
 TIMEOUT_uproxy-colls := 300
 TIMEOUT_uproxy-comms := 300

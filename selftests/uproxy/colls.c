@@ -41,6 +41,15 @@ static int parks(struct rank *r, uint64_t stream, uint32_t n)
 	return rc ?: query(r, SV_OP_cuStreamQuery, r->other);
 }
 
+/* A communicator of this rank alone ends: all that is parked is looked at. */
+static int new_and_ended(struct rank *r, uint64_t comm)
+{
+	char id[24];
+
+	snprintf(id, sizeof(id), "ends at once %u", (unsigned int)comm);
+	return new_comm(r, 1, comm, id) ?: end_comm(r, comm, 0) ?: query(r, SV_OP_cuStreamQuery, r->other);
+}
+
 /* From a number of parked records on a client is told to ask, and waits until half of them have run. */
 TEST_F(colls, a_stream_that_has_too_much_parked_has_no_room)
 {
@@ -69,10 +78,8 @@ TEST_F(colls, a_stream_that_has_too_much_parked_has_no_room)
 	ASSERT_EQ(down(r, r->other, MiB, r->dev + 2 * MiB, 4), 0);
 	ASSERT_EQ(sync_stream(r, r->other), 0);
 	EXPECT_EQ(*word_at(r, MiB), 7);
-	/* nor does an end, after which all that is parked is looked at, make room */
-	ASSERT_EQ(new_comm(r, 1, 78, "alone"), 0);
-	ASSERT_EQ(end_comm(r, 78, 0), 0);
-	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	/* nor does an end make room */
+	ASSERT_EQ(new_and_ended(r, 78), 0);
 	EXPECT_EQ(ring_expect(r->c.ring, &t[0], 50000000), -ETIMEDOUT);
 	EXPECT_TRUE(is_full(r));
 	for (int i = 1; i < self->n; i++)
@@ -122,10 +129,14 @@ TEST_F(colls, a_session_that_has_too_much_parked_has_no_room)
 	ASSERT_EQ(room(r, &t[1], SV_OP_cuStreamQuery, r->other, 20000000000), 1);
 	EXPECT_EQ(answer(r, &t[1]), 0);
 	/* While a stream stands behind a failure, the program is let through to what ends that. */
+	ASSERT_EQ(new_and_ended(r, 79), 0);
+	EXPECT_EQ(ring_expect(r->c.ring, &t[0], 1), -ETIMEDOUT);
 	ASSERT_EQ(COLL(r, 78, r->other, bad), 0);
 	EXPECT_EQ(answer(r, &t[0]), 0);
 	ASSERT_EQ(CALL(&r->c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = 78 }), 0);
 	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->other, 100000000), 0);
+	ASSERT_EQ(new_and_ended(r, 80), 0);
+	EXPECT_EQ(ring_expect(r->c.ring, &t[0], 1), -ETIMEDOUT);
 	for (int i = 1; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
 	EXPECT_EQ(answer(r, &t[0]), 0);

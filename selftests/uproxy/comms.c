@@ -6,6 +6,15 @@
 
 #include "colls.h"
 
+/* A new stream; flags 0: in order with the legacy stream. 0: none. */
+static uint64_t new_stream(struct rank *r, unsigned int flags)
+{
+	uint64_t st = new_handle(&r->c, SV_T_CUstream);
+
+	return SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = r->c.ctx, .phStream = st, .Flags = flags }) ? 0 : st;
+}
+
 /* ------------------------------------------------------------------------------ the board */
 
 static void see_and_die(void *ctx, const struct step *s, const struct step_comm_look *look)
@@ -150,7 +159,70 @@ TEST_F(colls, who_finds_the_board_broken_tells_itself)
 	munmap(board, 4096);
 }
 
+/* What has ended is off the list of what has started, in whatever order: a broken board ends nothing twice. */
+TEST_F(colls, operations_end_in_another_order_than_they_start)
+{
+	static const int order[] = { 2, 1, 3 };
+	struct rank *r = &self->r[0];
+	volatile uint64_t *word[RANKS];
+	uint64_t st[RANKS];
+
+	for (int i = 1; i < self->n; i++) {
+		struct rank *to = &self->r[i];
+
+		ASSERT_EQ(gate(to, to->stream, &word[i]), 0);
+		ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, MiB)), 0);
+		ASSERT_EQ(query(to, SV_OP_cuStreamQuery, to->other), 0);
+	}
+	for (int i = 1; i < self->n; i++) {
+		st[i] = new_stream(r, CU_STREAM_NON_BLOCKING);
+		ASSERT_EQ(COLL(r, self->comm, st[i], pair(r, STEP_SEND, i, MiB)), 0);
+	}
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, st[1]), CUDA_ERROR_NOT_READY);
+	for (int k = 0; k < self->n - 1; k++) {
+		int i = order[k];
+
+		*word[i] = 1;
+		ASSERT_EQ(sync_stream(r, st[i]), 0);
+		ASSERT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+	ASSERT_EQ(break_board(self->board), -ENOTRECOVERABLE);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
+	EXPECT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_TRUE(comes_to_sleep(r->c.proxy));
+}
+
 /* ------------------------------------------------------------------------------ what is sent into buffers */
+
+/* When the second send of a group gets its buffer the stream may have come to the group already. */
+TEST_F(colls, each_send_of_a_group_is_copied)
+{
+	struct rank *from = &self->r[0], *to = &self->r[1];
+	struct sv_coll_call call[2];
+
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 2; i++) {
+			ASSERT_EQ(fill(from, from->stream, from->dev + i * MiB, round ? 0 : 41 + i, 16), 0);
+			call[i] = pair(from, STEP_SEND, 1, 16);
+			call[i].send += i * MiB;
+		}
+		ASSERT_EQ(sync_stream(from, from->stream), 0);
+		if (!round)
+			ASSERT_EQ(send_calls(from, self->comm, from->stream, call, 2), 0);
+		ASSERT_EQ(sync_stream(from, from->stream), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		call[i] = pair(to, STEP_RECV, 0, 16);
+		call[i].recv += i * MiB;
+	}
+	ASSERT_EQ(send_calls(to, self->comm, to->stream, call, 2), 0);
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(down(to, to->stream, i * MiB, to->dev + (4 + i) * MiB, 64), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(*word_at(to, 60), 41);
+	EXPECT_EQ(*word_at(to, MiB + 60), 42);
+}
 
 /*
  * A communicator has failed and ends: what it has sent into buffers goes to nobody, and its places are free. Who
@@ -491,6 +563,152 @@ TEST_F(colls, two_failures_end_one_by_one)
 		EXPECT_EQ(end_comm(&self->r[i], self->comm, 0), 0);
 		EXPECT_EQ(ctx_sync(&self->r[i].c), 0);
 	}
+	ring_close(late->c.ring);
+	late->c.proxy = 0;
+}
+
+/* What a device has at an address, by a stream that nothing waits for. */
+static uint32_t seen_at(struct rank *r, uint64_t at)
+{
+	return down(r, r->other, 0, at, 4) || sync_stream(r, r->other) ? UINT32_MAX : *word_at(r, 0);
+}
+
+/* Has the word of SV_OP_X_SEEN come to this value, in ten seconds? */
+static bool is_seen(volatile uint64_t *word, uint64_t value)
+{
+	for (int i = 0; i < 10000 && *word != value; i++)
+		usleep(1000);
+	return *word == value;
+}
+
+/*
+ * A stream stands in which nothing is left: of an operation that never began, of one that is refused when it comes to its
+ * turn. What follows it in legacy order waits, and so does the end of an object; then all of it goes on, and what was parked
+ * in the stream first.
+ */
+TEST_F(colls, a_stream_that_stands_keeps_what_follows_it_waiting)
+{
+	struct rank *r = &self->r[0];
+	struct sv_seen seen = { r->pin + 3 * MiB, 0 };
+	volatile uint64_t *word = (volatile uint64_t *)(r->c.arena + seen.word);
+	enum { ALONE, REFUSED, FOLLOWED, KINDS };
+
+	*word = 0;
+	for (int how = 0; how < KINDS; how++) {
+		struct sv_coll_call beyond = all_reduce(r, 2 * MiB);
+		uint64_t st = new_stream(r, 0), comm = 80 + how;
+		char id[16];
+
+		snprintf(id, sizeof(id), "kind %d", how);
+		ASSERT_EQ(new_comm(self->r, self->n, comm, id), 0);
+		ASSERT_EQ(fill(r, r->other, r->dev + MiB, 1, 16), 0);
+		ASSERT_EQ(COLL(r, comm, st, all_reduce(r, 16)), 0);
+		if (how == REFUSED)
+			ASSERT_EQ(send_calls(r, comm, st, &beyond, 1), 0);
+		if (how == FOLLOWED)
+			ASSERT_EQ(fill(r, st, r->dev + MiB, 3, 16), 0);
+		ASSERT_EQ(query(r, SV_OP_cuStreamQuery, st), CUDA_ERROR_NOT_READY);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], comm, self->r[i].stream,
+				       all_reduce(&self->r[i], how == REFUSED ? 16 : 17)), 0);
+		/* A wait in the stream would be parked in it. */
+		ASSERT_EQ(code_of(r), STEP_INVALID_USAGE);
+		ASSERT_EQ(fill(r, SV_STREAM_LEGACY, r->dev + MiB, 2, 8), 0);
+		seen.value = how + 1;
+		ASSERT_EQ(SEND(&r->c, SV_OP_X_SEEN, seen), 0);
+		usleep(20000);
+		EXPECT_EQ(seen_at(r, r->dev + MiB), 1);
+		EXPECT_EQ(*word, how);
+		ASSERT_EQ(end_comm(r, comm, SV_COMM_ABORT), 0);
+		ASSERT_TRUE(is_seen(word, how + 1));
+		EXPECT_EQ(ctx_sync(&r->c), 0);
+		EXPECT_EQ(seen_at(r, r->dev + MiB), 2);
+		EXPECT_EQ(seen_at(r, r->dev + MiB + 60), how == FOLLOWED ? 3 : 1);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(end_comm(&self->r[i], comm, SV_COMM_ABORT), 0);
+	}
+}
+
+/* A stream stands a second time, with a record in it that waits for something else: what follows waits for that record. */
+TEST_F(colls, a_stream_may_stand_twice)
+{
+	struct rank *r = &self->r[0];
+	static const char *const id[] = { "fails", "fails, too", "works" };
+	uint64_t st = new_stream(r, 0);
+	struct sv_comm_word *word[3];
+
+	for (int k = 0; k < 3; k++) {
+		ASSERT_EQ(new_comm(self->r, self->n, 80 + k, id[k]), 0);
+		word[k] = r->word;
+	}
+	/* Held until the end, so that something is parked all the time. */
+	ASSERT_EQ(fill(r, r->other, r->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(COLL(r, 82, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, r->event, r->stream }), 0);
+	for (int k = 0; k < 2; k++) {
+		ASSERT_EQ(COLL(r, 80 + k, st, all_reduce(r, 16)), 0);
+		if (k)
+			ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+					.ctx = r->c.ctx, .hStream = st, .hEvent = r->event }), 0);
+		ASSERT_EQ(query(r, SV_OP_cuStreamQuery, st), CUDA_ERROR_NOT_READY);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], 80 + k, self->r[i].stream, all_reduce(&self->r[i], 17)), 0);
+		r->word = word[k];
+		ASSERT_EQ(code_of(r), STEP_INVALID_USAGE);
+		if (k)
+			ASSERT_EQ(fill(r, SV_STREAM_LEGACY, r->dev + MiB, 2, 16), 0);
+		for (int i = 0; i < self->n; i++)
+			ASSERT_EQ(end_comm(&self->r[i], 80 + k, SV_COMM_ABORT), 0);
+	}
+	usleep(20000);
+	EXPECT_EQ(seen_at(r, r->dev + MiB), 1);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 82, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(seen_at(r, r->dev + MiB), 2);
+}
+
+/*
+ * An operation has begun in the default stream, alone in its context, and fails in the driver: a wait for the context that
+ * has begun before ends. Ends of objects wait from then on, and what waits for the stream is parked, not put in the driver.
+ */
+TEST_F(colls, a_default_stream_that_stands_is_waited_for)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1];
+	struct sv_seen seen = { r->pin + 3 * MiB, 1 };
+	volatile uint64_t *end = (volatile uint64_t *)(r->c.arena + seen.word), *word;
+	struct waiter all;
+
+	*end = 0;
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : SV_STREAM_LEGACY,
+			       all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){
+			r->c.ctx, r->event, SV_STREAM_LEGACY }), 0);
+	ASSERT_EQ(waiter_start(&all, r, SV_OP_cuCtxSynchronize, 0), 0);
+	usleep(50000);
+	kill(late->c.proxy, SIGKILL);
+	waitpid(late->c.proxy, NULL, 0);
+	board_die(self->board, 1);
+	for (int i = 0; i < 10000 && !all.done; i++)
+		usleep(1000);
+	EXPECT_TRUE(all.done);
+	ASSERT_EQ(SEND(&r->c, SV_OP_X_SEEN, seen), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	EXPECT_EQ(*end, 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = r->c.ctx, .hStream = r->other, .hEvent = r->event }), 0);
+	for (uint32_t i = 0; i < (64 << 10) + 1; i++)
+		ASSERT_EQ(fill(r, r->other, r->dev + MiB, i, 1), 0);
+	query(r, SV_OP_cuStreamQuery, r->stream);
+	EXPECT_TRUE(r->c.shared->late & SV_LATE_FULL);
+	EXPECT_EQ(end_comm(r, self->comm, 0), 0);
+	EXPECT_EQ(waiter_end(&all), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_TRUE(is_seen(end, 1));
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	EXPECT_EQ(seen_at(r, r->dev + MiB), 64 << 10);
+	EXPECT_FALSE(r->c.shared->late & SV_LATE_FULL);
 	ring_close(late->c.ring);
 	late->c.proxy = 0;
 }

@@ -6,10 +6,14 @@
  * a collective that holds its stream, what is parked behind that, and a small send in a buffer. A restore of what was
  * changed is refused by name, or does no harm: the proxy does not crash, and ends when it is told to.
  */
+#include <netinet/in.h>
+#include <poll.h>
+
 #include "image.h"
 #include "restore.h"
 
 #include "board.h"
+#include "saved.h"
 #include "stat.h"
 #include "step.h"
 #include "tree.h"
@@ -20,6 +24,7 @@
 static int board_fd = -1;
 static struct board *board;
 static uint32_t member;
+static uint64_t order;			/* of the last operation that started at seat 1 */
 static char stat_path[64];
 
 static void hear(void *ctx, const struct step_action *a)
@@ -27,6 +32,8 @@ static void hear(void *ctx, const struct step_action *a)
 	(void)ctx;
 	if (a->kind == STEP_JOINED)
 		member = a->member;
+	if (a->kind == STEP_START)
+		order = a->order;
 }
 
 /* Seat 0's row of the table of seating; NULL: it has none. */
@@ -56,13 +63,40 @@ static const char *const *seat_args(void)
 	return args;
 }
 
+/* Where seat 1 is: nowhere. Or at a port of ours, at which its transport would listen. */
+static struct {
+	uint64_t host, net;
+	uint8_t name[16], key[16];
+	uint16_t port, n;
+	uint32_t zero;
+	struct {
+		uint8_t family, bits, zero[2], ip[16];
+	} tcp[8];
+} elsewhere = { .host = 1, .net = 1, .n = 1, .tcp[0] = { .family = 4, .ip = { 127, 0, 0, 1 } } };
+static size_t at_port;
+
+/* Nobody answers there; closed by the caller. */
+static int listen_elsewhere(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(a);
+
+	if (bind(fd, (void *)&a, len) || listen(fd, 8) || getsockname(fd, (void *)&a, &len))
+		return -1;
+	elsewhere.port = a.sin_port;
+	at_port = sizeof(elsewhere);
+	return fd;
+}
+
 static int start_with_board(FIXTURE_DATA(restore) *self)
 {
 	struct client *c = &self->c;
 	int rc = client_end(c) ?: new_board();
 	const char *const *more = seat_args();
 
-	rc = rc ?: board_enter(board, 1, "", 0);
+	rc = rc ?: board_enter(board, 1, &elsewhere, at_port);
+	at_port = 0;
 	snprintf(stat_path, sizeof(stat_path), "/tmp/uproxy-commsaved-%d", getpid());
 	rc = rc ?: client_start(c, (const char *[]){ "--control", self->ctl, "--stat", stat_path, more[0], more[1],
 						     more[2], more[3], NULL });
@@ -73,6 +107,7 @@ static int start_with_board(FIXTURE_DATA(restore) *self)
 		SEND(c, SV_OP_X_PIN, (struct sv_pin){ self->pin, MiB });
 }
 
+/* The key of the last one. */
 static void see_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
 {
 	(void)s;
@@ -96,11 +131,11 @@ static int keep_board(struct saved_board *b)
 	return board_save(board, &b->image, &b->len);
 }
 
-/* Both ranks join: the second one when the first has, whose key it takes. */
-static int communicate(FIXTURE_DATA(restore) *self)
+/* Both ranks join communicator COMM + i: the second one when the first has, whose key it takes. */
+static int communicate(FIXTURE_DATA(restore) *self, int i)
 {
-	struct sv_comm_new a = { .ctx = self->c.ctx, .comm = COMM, .ranks = RANKS, .rank = 0,
-				 .word = self->pin + MiB / 2, .id = "an id" };
+	struct sv_comm_new a = { .ctx = self->c.ctx, .comm = COMM + i, .ranks = RANKS, .rank = 0,
+				 .word = self->pin + MiB / 2 + i * 256, .id = { 1 + i } };
 	struct step_event e = { .kind = STEP_JOIN, .proxy = 1, .ranks = RANKS, .rank = 1 };
 	struct step_looker looker = { .ctx = &e.comm, .comm = see_comm, .op = see_op };
 	struct ring_ticket ticket;
@@ -224,6 +259,22 @@ static int write_whole(struct store *st, const void *p, size_t len, struct ctl_r
 	return rc;
 }
 
+/* Has the proxy answered, or does it so within these milliseconds? What it says of its progress is no answer. */
+static bool has_answered(FIXTURE_DATA(restore) *self, int ms)
+{
+	struct pollfd p = { .fd = self->conn, .events = POLLIN };
+	struct ctl_head h;
+
+	for (int i = 0; i < ms; i++) {
+		if (poll(&p, 1, 1) < 1)
+			continue;
+		if (recv(p.fd, &h, sizeof(h), MSG_PEEK) != sizeof(h) || h.op != CTL_PROGRESS)
+			return true;
+		recv(p.fd, &h, sizeof(h), 0);
+	}
+	return false;
+}
+
 static struct restoring {
 	struct ctl_restore good;
 	uint8_t *image;
@@ -259,7 +310,7 @@ static void dumped(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadat
 	struct store *st;
 
 	ASSERT_EQ(start_with_board(self), 0);
-	ASSERT_EQ(communicate(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
 	ASSERT_EQ(post_all(self, &open), 0);
 	ASSERT_EQ(save_cut(self), 0);
 	end_proxy(self);
@@ -470,6 +521,92 @@ TEST_F(restore, a_board_that_contradicts_its_session)
 	from.image = (void *)h;
 }
 
+/* The same, of a session with two communicators, and a board on which one of their operations has started. */
+TEST_F(restore, records_of_another_communicator_or_of_what_has_started)
+{
+	struct step_call same = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &same };
+	struct saved_board started = { 0 };
+	struct image_record *record;
+	struct image_part *part;
+	struct ring_ticket open;
+	struct saved_posted *p[3];
+	struct saved_head *h;
+	struct image_head *ih;
+	struct ctl_ref ref;
+	struct store *st;
+	char why[512];
+	size_t len;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	e.member = member;
+	ASSERT_EQ(communicate(self, 1), 0);
+	ASSERT_EQ(post_all(self, &open), 0);
+	ASSERT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	unlink(stat_path);
+	st = open_store(self);
+	ASSERT_NE(st, NULL);
+	from.image = read_whole(st, &self->saved.device.board, &from.len);
+	fill_restore(self, &from.good);
+	from.good.comms = self->saved.device.comms;
+	EXPECT_EQ(restores(self, &from.good.comms, why), 0);
+	h = (void *)read_whole(st, &from.good.comms, &len);
+	ASSERT_NE(h, NULL);
+	ASSERT_EQ(h->comms, 2);
+	ASSERT_EQ(h->posted, 3);
+	p[0] = (void *)((struct saved_comm *)(h + 1) + 2);
+	for (int i = 0; i < 2; i++) {
+		struct saved_call *call = (void *)(p[i] + 1);
+		uint64_t sent = 0;
+
+		for (uint32_t k = 0; k < p[i]->calls; k++)
+			sent += (call[k].buffer + 7) & ~7ull;
+		p[i + 1] = (void *)((char *)(call + p[i]->calls) + sent);
+	}
+	/* Posted to the other one. */
+	p[1]->comm = !p[1]->comm;
+	ASSERT_EQ(write_whole(st, h, len, &ref), 0);
+	EXPECT_EQ(restores(self, &ref, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: records that the board has otherwise"), NULL)
+		TH_LOG("%s", why);
+	p[1]->comm = !p[1]->comm;
+	/* The second rank posts, and both start: later than the session was saved. */
+	ASSERT_EQ(new_board(), 0);
+	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
+	ASSERT_EQ(board_return(board, 0, "", 0), 0);
+	ASSERT_EQ(board_return(board, 1, "", 0), 0);
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(board_mail(board, 0, hear, NULL), 0);
+	ASSERT_EQ(keep_board(&started), 0);
+	free(from.image);
+	from.image = started.image;
+	from.len = started.len;
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: records that the board has otherwise"), NULL)
+		TH_LOG("%s", why);
+	/* As if it had been the send that has ended in the session. */
+	ih = (void *)from.image;
+	record = (void *)(from.image + from.len - ih->records * sizeof(*record));
+	part = (struct image_part *)record - ih->parts;
+	{
+		uint64_t was = p[1]->number << 16 | p[1]->slot, is = p[0]->number << 16 | p[0]->slot;
+
+		for (uint32_t i = 0; i < ih->parts; i++)
+			if (part[i].cookie == was)
+				part[i].cookie = is;
+		for (uint32_t i = 0; i < ih->records; i++)
+			if (record[i].cookie == was)
+				record[i].cookie = is;
+	}
+	EXPECT_EQ(restores(self, &from.good.comms, why), -EBADMSG);
+	EXPECT_NE(strstr(why, "damaged: records that the board has otherwise"), NULL)
+		TH_LOG("%s", why);
+	free(h);
+	store_close(st);
+}
+
 static struct uproxy_while waits(void)
 {
 	int fd = open(stat_path, O_RDONLY | O_CLOEXEC);
@@ -488,7 +625,7 @@ TEST_F(restore, no_rank_waits_while_it_is_frozen)
 	struct ring_ticket open;
 
 	ASSERT_EQ(start_with_board(self), 0);
-	ASSERT_EQ(communicate(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
 	/* By itself it is not saved: the others would go on. */
 	ASSERT_EQ(conduct(self), 0);
 	EXPECT_EQ(ask_freeze(self, 20 * SECOND, &alone), -ENOTSUP);
@@ -511,6 +648,180 @@ TEST_F(restore, no_rank_waits_while_it_is_frozen)
 	after = waits();
 	EXPECT_EQ(after.ns, at.ns);
 	EXPECT_GT(after.since, before.since);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/* A wait behind a failed operation has its answer: it is not open, so the session can be saved when that has been aborted. */
+TEST_F(restore, a_wait_that_has_failed_does_not_stay_open)
+{
+	struct step_call other = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 63 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &other };
+	struct client *c = &self->c;
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64 };
+	struct sv_sync_on sync;
+	struct ring_ticket open;
+	int32_t status = -1;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	sync = (struct sv_sync_on){ c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	call.send = call.recv = self->dev;
+	ASSERT_EQ(send_calls(c, sync.on, &call, 1), 0);
+	ASSERT_EQ(ring_request(c->ring, &open, SV_OP_cuStreamSynchronize, &sync, sizeof(sync), NULL, 0), 0);
+	ASSERT_EQ(CALL(c, SV_OP_cuStreamQuery, sync), CUDA_ERROR_NOT_READY);
+	e.member = member;
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(ring_await(c->ring, &open, &status, NULL, 0, NULL, 20000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(CALL(c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = COMM, .flags = SV_COMM_ABORT }), 0);
+	EXPECT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/* Nor does one that waited in the driver: its failure has answered it, and when the stream goes on it is not answered again. */
+TEST_F(restore, a_wait_that_has_failed_is_answered_once)
+{
+	struct step_call same = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &same };
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64 };
+	struct client *c = &self->c;
+	struct sv_sync_on sync;
+	uint64_t gate;
+	struct ring_ticket open;
+	int32_t status = -1;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	gate = self->pin + 4096;
+	*(volatile uint64_t *)(c->arena + gate) = 0;
+	sync = (struct sv_sync_on){ c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	ASSERT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+			.ctx = c->ctx, .stream = sync.on, .addr = address(c, gate), .value = 1,
+			.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+	e.member = member;
+	order = 0;
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	call.send = call.recv = self->dev;
+	ASSERT_EQ(send_calls(c, sync.on, &call, 1), 0);
+	ASSERT_EQ(ring_request(c->ring, &open, SV_OP_cuStreamSynchronize, &sync, sizeof(sync), NULL, 0), 0);
+	ASSERT_EQ(CALL(c, SV_OP_cuStreamQuery, sync), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(board_mail(board, 1, hear, NULL), 0);
+	ASSERT_NE(order, 0);
+	e = (struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = order, .code = STEP_REMOTE };
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(ring_await(c->ring, &open, &status, NULL, 0, NULL, 20000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	*(volatile uint64_t *)(c->arena + gate) = 1;
+	ASSERT_EQ(CALL(c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = COMM, .flags = SV_COMM_ABORT }), 0);
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, sync), 0);
+	EXPECT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/* What is sent from a buffer is under way though its stream has gone on: a cut waits for it. */
+TEST_F(restore, a_cut_waits_for_what_is_sent_from_a_buffer)
+{
+	struct step_call recv = { .kind = STEP_RECV, .type = TREE_F32, .peer = 0, .count = MiB / 4 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &recv };
+	struct sv_coll_call send = { .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = MiB / 4 };
+	struct ctl_freeze f = { .h = { .op = CTL_FREEZE, .size = sizeof(f) }, .idle_ms = 20 * SECOND, .cut = 12345,
+				.seats = { 1 } };
+	struct client *c = &self->c;
+	int fd = listen_elsewhere();
+	struct sv_sync_on sync;
+	struct ctl_frozen r;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	sync = (struct sv_sync_on){ c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	send.send = self->dev;
+	ASSERT_EQ(send_calls(c, sync.on, &send, 1), 0);
+	ASSERT_EQ(CALL(c, SV_OP_cuStreamSynchronize, sync), 0);
+	e.member = member;
+	order = 0;
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(board_mail(board, 1, hear, NULL), 0);
+	ASSERT_NE(order, 0);
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(ctl_send(self->conn, &f.h), 0);
+	EXPECT_FALSE(has_answered(self, 100));
+	e = (struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = order, .code = STEP_REMOTE };
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	EXPECT_EQ(ctl_receive(self->conn, CTL_FREEZE, &r.r, sizeof(r), NULL, NULL, LONG_MS), 0)
+		TH_LOG("%s", r.r.why);
+	end_proxy(self);
+	unlink(stat_path);
+	close(fd);
+}
+
+/*
+ * After a restore nobody waits before the session goes on. What was open then is open: a creation, a synchronisation. They
+ * are counted, so the session can be saved again; and each gets its answer.
+ */
+TEST_F(restore, what_is_open_at_a_cut_is_open_after_a_restore)
+{
+	static const char *more[16];
+	struct sv_comm_new a = { .comm = COMM + 1, .ranks = RANKS, .rank = 0, .id = "another id" };
+	struct step_event e = { .kind = STEP_JOIN, .proxy = 1, .ranks = RANKS, .rank = 1 };
+	struct ctl_go go = { .client_pid = getpid() };
+	struct step_looker looker = { .ctx = &e.comm, .comm = see_comm, .op = see_op };
+	struct ring_ticket open, creation;
+	struct ctl_restored to;
+	struct ctl_reply reply;
+	struct sv_comm_result res;
+	struct client *c = &self->c;
+	int32_t status = -1;
+	struct store *st;
+	int fd = -1, n = 0;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	a.ctx = c->ctx;
+	a.word = self->pin + MiB / 2 + 256;
+	ASSERT_EQ(ring_request(c->ring, &creation, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
+	ASSERT_EQ(post_all(self, &open), 0);
+	ASSERT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	st = open_store(self);
+	from.image = read_whole(st, &self->saved.device.board, &from.len);
+	store_close(st);
+	fill_restore(self, &from.good);
+	from.good.comms = self->saved.device.comms;
+	ASSERT_EQ(new_board(), 0);
+	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
+	ASSERT_EQ(board_return(board, 1, "", 0), 0);
+	for (const char *const *arg = seat_args(); arg[n]; n++)
+		more[n] = arg[n];
+	more[n++] = "--stat";
+	more[n] = stat_path;
+	restorer_more = more;
+	unlink(stat_path);
+	ASSERT_EQ(start_restorer(self), 0);
+	ASSERT_EQ(ask(self, CTL_RESTORE, &from.good, sizeof(from.good), &to, sizeof(to), &fd), 0);
+	EXPECT_EQ(waits().since, 0);
+	EXPECT_EQ(waits().ns, 0);
+	ASSERT_EQ(map_again(c, fd), 0);
+	ASSERT_EQ(ask(self, CTL_GO, &go, sizeof(go), &reply, sizeof(reply), NULL), 0);
+	board_returned(board);
+	EXPECT_NE(waits().since, 0);
+	close(self->conn);
+	ASSERT_EQ(save_cut(self), 0);
+	ASSERT_EQ(ask_thaw(self), 0);
+	ASSERT_EQ(board_look(board, &looker), 0);
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(ring_await(c->ring, &creation, &status, &res, sizeof(res), NULL, 20000000000), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(res.code, 0);
+	ASSERT_EQ(CALL(c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = COMM, .flags = SV_COMM_ABORT }), 0);
+	ASSERT_EQ(ring_await(c->ring, &open, &status, NULL, 0, NULL, 20000000000), 0);
+	EXPECT_EQ(status, 0);
+	/* Nor are they counted any more. */
+	close(self->conn);
+	EXPECT_EQ(save_cut(self), 0);
 	end_proxy(self);
 	unlink(stat_path);
 }

@@ -470,7 +470,6 @@ int do_comm_end(struct call *k)
 			comm_event(&e);
 		if (!c->joined)
 			created(c, STEP_INVALID_USAGE, "the communicator was aborted");
-		c->joined = true;
 	}
 	end_if_idle(s, c);
 	return CALL_LATER;

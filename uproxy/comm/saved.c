@@ -40,7 +40,7 @@ static const char *check_comm(const struct saved_comm *c, const struct saved_com
 {
 	bool listed = c->flags & C_LISTED, stands = c->flags & C_STANDS;
 
-	if (c->flags & ~C_ALL || (stands && !(c->flags & C_JOINED)))
+	if (c->flags & ~C_MASK || (stands && !(c->flags & C_JOINED)))
 		return "the state of a communicator";
 	if (!c->ranks || c->rank >= c->ranks || (c->ranks > BOARD_SEATS && (stands || !(c->flags & C_JOINED))))
 		return "the ranks of a communicator";
@@ -104,7 +104,7 @@ static const char *check_posted(const struct saved_head *h, const struct saved_c
 
 		if (!p)
 			return "the size of a record";
-		if (p->flags & ~P_ALL || begun != !!(p->flags & P_ENDED) || p->pad || (begun && p->stream) ||
+		if (p->flags & ~P_MASK || begun != !!(p->flags & P_ENDED) || p->pad || (begun && p->stream) ||
 		    (p->code && p->code != STEP_SYSTEM && p->code != STEP_INVALID_USAGE && p->code != STEP_REMOTE) ||
 		    (p->code && !begun))
 			return "the state of a record";

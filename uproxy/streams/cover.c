@@ -434,7 +434,6 @@ void watch_begin(struct watch *w, const struct cover *c, const struct answer *a)
 {
 	w->cover = *c;
 	w->answer = *a;
-	w->answered = false;
 	pthread_mutex_lock(&watch_lock);
 	w->next = watches;
 	w->at = &watches;

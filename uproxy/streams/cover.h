@@ -96,8 +96,9 @@ CUresult cover_query(void);
 CUresult cover_query_since(uint64_t ns);	/* ns: when the failure was heard of, as now_ns() */
 
 /*
- * A wait in the driver. It is answered by whoever comes first: watch_end() says whether the caller, whose notice
- * has come, is to answer it; or a failed operation that it covers, after watch_begin(). Any thread may end it.
+ * A wait in the driver; zeros before watch_begin(). It is answered by whoever comes first: watch_end() says whether the
+ * caller, whose notice has come, is to answer it; or a failed operation that it covers, after watch_begin(). Any thread may
+ * end it.
  */
 struct watch {
 	struct watch *next, **at;	/* at NULL: not watched, or answered */

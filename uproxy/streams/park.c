@@ -120,7 +120,6 @@ static struct parked **by_seq;		/* buckets */
 static size_t seq_room;
 static uint64_t parked;			/* records, and streams held */
 static uint64_t records_parked, calls_parked;
-static uint64_t looks;			/* at records and queues, for tests */
 static uint64_t queues_idle;		/* that the next tidy() may free */
 static struct parked *running;		/* by park_run() */
 static bool again;			/* a saved record is parked, due or not */
@@ -158,11 +157,6 @@ uint64_t park_count(void)
 uint64_t park_open(void)
 {
 	return calls_parked;
-}
-
-uint64_t park_looks(void)
-{
-	return looks;
 }
 
 static struct queue *queue_new(struct stream *st)
@@ -240,7 +234,6 @@ static struct queue *meld_all(struct queue *children)
 		pair = meld(a, b);
 		pair->list_next = pairs;
 		pairs = pair;
-		looks++;
 	}
 	while ((pair = pairs)) {
 		pairs = pair->list_next;
@@ -325,14 +318,13 @@ static void goes_on(struct queue *q)
 	parked--;
 }
 
+/* Its end has waited for all that was parked: it is not held, and does not stand. */
 void park_stream_gone(struct stream *st)
 {
-	park_release(st);
-	if (st->queue) {
-		goes_on(st->queue);
-		st->queue->st = NULL;
-		queues_idle++;
-	}
+	if (!st->queue)
+		return;
+	st->queue->st = NULL;
+	queues_idle++;
 	st->queue = NULL;
 }
 
@@ -387,7 +379,6 @@ static void wait_for_tail(struct waits *w, struct queue *q)
 static void wait_for_all(struct waits *w)
 {
 	for (struct queue *q; (q = fresh);) {
-		looks++;
 		wait_for_tail(w, q);
 		q->fresh = false;
 		fresh = q->fresh_next;
@@ -404,7 +395,7 @@ static struct name *name_find(uint64_t what)
 	struct name *n = names_room ? names[bucket_of(what, names_room)] : NULL;
 
 	for (; n && n->what != what; n = n->next)
-		looks++;
+		;
 	return n;
 }
 
@@ -444,7 +435,6 @@ static void tidy(void)
 		q->fresh = false;
 	}
 	for (at = &queues; (q = *at);) {
-		looks++;
 		if (q->st || q == order || q == all || q->first || q->out < q->in || q->listed) {
 			at = &q->next;
 			continue;
@@ -746,7 +736,7 @@ static void seq_drop(const struct parked *p)
 	struct parked **at = &by_seq[bucket_of(p->rec.seq, seq_room)];
 
 	for (; *at != p; at = &(*at)->same)
-		looks++;
+		;
 	*at = p->same;
 }
 
@@ -1011,7 +1001,6 @@ int park_fail(struct stream *st)
 	find_room();
 	parked++;
 	take_ticket(q);
-	q->bad = q->out + 1;
 	return 0;
 }
 
@@ -1073,7 +1062,6 @@ static bool is_due(struct queue *q)
 {
 	struct parked *p = q->first;
 
-	looks++;
 	if (!p || q->held || q->stands)
 		return false;
 	if (is_closed(&p->rec, p->row)) {
@@ -1119,10 +1107,8 @@ static void run_first(struct sv_session *s, struct queue *q)
 	running = NULL;
 	if (!q->held)
 		passes(q, p->ticket);
-	if (q->stands) {		/* since it has run */
+	if (q->stands)			/* since it has run */
 		take_ticket(q);
-		q->bad = q->out + 1;
-	}
 	version_put(s, p->version);
 	n = p->row->event ? name_find(name_of(&p->rec, p->row)) : NULL;
 	if (n && n->open)

@@ -86,9 +86,6 @@ bool park_posting(uint64_t comm);
 uint64_t park_count(void);
 uint64_t park_open(void);
 
-/* How many records and queues have been looked at so far: in proportion to what has been parked. For tests. */
-uint64_t park_looks(void);
-
 /*
  * For a dump: what is parked, in the order of the records. fn() gets a record; or with op PARK_RECORDED and
  * `event`: the event was recorded there by a record that has run, which waits behind it refer to. It returns

@@ -103,6 +103,49 @@ static void honest(struct program *in)
 	*at = h;
 }
 
+/* A communicator behind another one. */
+static void see_comm(const struct saved_comm *c, const struct saved_comm *first)
+{
+	const struct saved_answer *a = c->answer;
+	bool listed = c->flags & C_LISTED, joined = c->flags & C_JOINED, stands = c->flags & C_STANDS;
+
+	MUST(!(c->flags & ~C_MASK) && (joined || !stands));
+	MUST(c->ranks && c->rank < c->ranks && (!stands || c->ranks <= BOARD_SEATS));
+	MUST(c->ranks <= BOARD_SEATS || joined);
+	MUST(c->member != STEP_NONE || (joined && !stands));
+	MUST(listed || (stands && c->flags & C_ENDING));
+	MUST(!listed || (c->number && c->word % 8 == 0));
+	for (const struct saved_comm *o = first; o < c && listed; o++)
+		MUST(o->flags & C_LISTED && o->number != c->number);
+	for (int i = 0; i < ANSWERS; i++)
+		MUST(!a[i].pad && (a[i].op || (!a[i].seq && !a[i].cpl)));
+	MUST(!listed || ((!a[ANSWER_CREATED].op || !joined) && (!a[ANSWER_ENDED].op || c->flags & C_ENDING) &&
+			 (!a[ANSWER_ABORT].op || c->flags & C_ABORTED)));
+}
+
+static void see_posted(const struct saved_posted *p, const struct saved_call *call, struct saved_bytes buffers,
+		       uint32_t ranks)
+{
+	bool begun = p->flags & P_BEGUN, ended = p->flags & P_ENDED, sent = false;
+
+	MUST(!(p->flags & ~P_MASK) && begun == ended && !p->pad);
+	MUST(begun ? !p->stream : !p->code);
+	MUST(p->calls && p->calls <= SAVED_CALLS);
+	for (uint32_t k = 0; k < p->calls; k++) {
+		const struct step_call *c = &call[k].call;
+
+		MUST(c->kind < STEP_KINDS && c->type < TREE_TYPES && c->op < TREE_OPS && !c->zero && c->peer < ranks);
+		MUST(call[k].scale <= SAVED_FACTORS && (c->op == TREE_PREMULSUM) == !!call[k].scale);
+		if (!call[k].buffer)
+			continue;
+		sent = true;
+		MUST(c->kind == STEP_SEND && call[k].buffer <= STEP_BUFFERED);
+		MUST(c->count <= STEP_BUFFERED && call[k].buffer == c->count * tree_leaf_size(c->type));
+		MUST(saved_take(&buffers, call[k].buffer));
+	}
+	MUST(!begun || sent);
+}
+
 /* As comm_rebuild() goes through it. */
 static void walk(const struct saved_head *h)
 {
@@ -112,31 +155,34 @@ static void walk(const struct saved_head *h)
 	uint64_t seq = 0;
 
 	saved_take(&f, sizeof(*h));
+	MUST(h->magic == SAVED_MAGIC && h->version == SAVED_VERSION && h->slots == SAVED_SLOTS);
+	MUST(h->seat < BOARD_SEATS && !(h->flags & ~H_LEFT));
+	for (uint32_t i = 0; i < SAVED_SLOTS; i++)
+		MUST(!(h->numbers[i] >> 48));
 	c = saved_take(&f, (uint64_t)h->comms * sizeof(*c));
-	for (uint32_t i = 0; i < h->comms; i++) {
-		MUST(c[i].ranks && c[i].rank < c[i].ranks);
-		MUST(!(c[i].flags & C_STANDS) || c[i].ranks <= BOARD_SEATS);
-	}
+	for (uint32_t i = 0; i < h->comms; i++)
+		see_comm(&c[i], c);
 	for (uint32_t i = 0; i < h->posted; i++) {
 		const struct saved_posted *p = saved_take(&f, sizeof(*p));
 		const struct saved_call *call = saved_calls(&f, p, &buffers);
 
 		MUST(p->comm < h->comms && c[p->comm].flags & C_STANDS);
-		MUST(p->slot < SAVED_SLOTS && !slots[p->slot]++ && p->calls && p->calls <= SAVED_CALLS);
+		MUST(p->slot < SAVED_SLOTS && !slots[p->slot]++ && p->number == h->numbers[p->slot]);
 		MUST(!i || p->seq > seq);
 		seq = p->seq;
-		for (uint32_t k = 0; k < p->calls; k++) {
-			MUST(call[k].call.kind < STEP_KINDS && call[k].call.type < TREE_TYPES);
-			MUST(call[k].call.peer < c[p->comm].ranks);
-			MUST(!call[k].buffer ||
-			     call[k].buffer == call[k].call.count * tree_leaf_size(call[k].call.type));
-			MUST(!call[k].buffer || saved_take(&buffers, call[k].buffer));
-		}
+		see_posted(p, call, buffers, c[p->comm].ranks);
 	}
+	seq = 0;
 	for (uint32_t i = 0; i < h->items; i++) {
 		const struct saved_item *it = saved_take(&f, sizeof(*it));
 
 		MUST(it && saved_take(&f, it->len));
+		if (it->op == PARK_RECORDED) {
+			MUST(!it->seq && !it->cpl && !it->len);
+			continue;
+		}
+		MUST(!seq || it->seq > seq);
+		seq = it->seq;
 	}
 	MUST(!f.left);
 }

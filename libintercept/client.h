@@ -93,7 +93,7 @@ enum session_state {
  *   nccl/group.c: group - a group is a thread's
  *   nccl/error.c: lock last said - ncclGetLastError is the process's; as send.c's
  *   nccl/id.c: used - by device
- *   nccl/leave.c: lock places watched process left - by device; a process exits once
+ *   nccl/leave.c: lock places watched process - by device; a process exits once
  *   nccl/param.c: keys - constants
  *   lock_check.c: held - the locks of a thread, whatever their sessions
  *   ringbuf/produce.c: last - a thread's guess, which is checked with each channel

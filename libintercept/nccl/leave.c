@@ -4,7 +4,8 @@
  *
  * The proxies learn of it by SV_OP_X_COMM_LEAVE, sent from on_exit(), or from _exit() and _Exit(), which
  * this library has in front of libc's. exit() runs the former; what ends a process otherwise (a signal, a
- * status other than 0) is its death. A child of fork() or vfork() has no sessions and sends nothing.
+ * status other than 0) is its death. A child of fork() or vfork() has no sessions and sends nothing. A second leave, as of
+ * _exit() in a handler of exit(), changes nothing.
  */
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -15,13 +16,11 @@
 static struct core_place places[SV_DEVICES_MAX];	/* lock; each is set once, before its watched */
 static bool watched[SV_DEVICES_MAX];			/* atomic */
 static pid_t process;					/* 0: there has been no communicator; atomic */
-static bool left;					/* atomic */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void leave(int status)
 {
-	if (status & 0xff || __atomic_load_n(&process, __ATOMIC_ACQUIRE) != getpid() ||
-	    __atomic_exchange_n(&left, true, __ATOMIC_RELAXED))
+	if (status & 0xff || __atomic_load_n(&process, __ATOMIC_ACQUIRE) != getpid())
 		return;
 	for (int i = 0; i < SV_DEVICES_MAX; i++)
 		if (__atomic_load_n(&watched[i], __ATOMIC_ACQUIRE))

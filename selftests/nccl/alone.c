@@ -3,6 +3,8 @@
  * alone.c - what NCCL's calls say of their arguments: one process, communicators of one rank
  */
 
+#include <limits.h>
+
 #include "ranks.h"
 
 static ncclComm_t comm;
@@ -379,6 +381,51 @@ static void operators(void)
 	}
 }
 
+/* NCCL_COMM_BLOCKING counts more than the program; what is neither 0 nor 1 does not count. */
+static void environment(void)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclComm_t c = NULL;
+	ncclUniqueId id;
+
+	OK(ncclGetUniqueId(&id));
+	setenv("NCCL_COMM_BLOCKING", "0", 1);
+	config.blocking = 1;
+	IS(ncclCommInitRankConfig(&c, 2, id, 0, &config), ncclInProgress);	/* nobody else comes */
+	OK(ncclCommAbort(c));
+	for (int i = 0; i < 40; i++) {
+		OK(ncclGetUniqueId(&id));
+		setenv("NCCL_COMM_BLOCKING", i % 2 ? "2" : "1", 1);
+		config.blocking = i % 2;
+		OK(ncclCommInitRankConfig(&c, 1, id, 0, &config));
+		OK(ncclCommDestroy(c));
+	}
+	unsetenv("NCCL_COMM_BLOCKING");
+}
+
+static void splits(void)
+{
+	ncclComm_t c = (ncclComm_t)1, ended = one();
+
+	/* Refused at once, in a group, too. */
+	OK(ncclCommFinalize(ended));
+	OK(ncclGroupStart());
+	IS(ncclCommSplit(ended, 0, 0, &c, NULL), ncclInvalidArgument);
+	says("finalized");
+	IS(!c, 1);
+	IS(ncclGroupEnd(), ncclInvalidArgument);
+	OK(ncclCommDestroy(ended));
+	c = (ncclComm_t)1;
+	IS(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument);
+	IS(ncclCommSplit(comm, -2, 0, &c, NULL), ncclInvalidArgument);
+	says("color is -2");
+	IS(!c, 1);
+	OK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &c, NULL));
+	IS(!c, 1);
+	OK(ncclCommSplit(comm, INT_MAX, INT_MIN, &c, NULL));
+	OK(ncclCommDestroy(c));
+}
+
 /* What is not supported says so by name. */
 static void refused(void)
 {
@@ -407,7 +454,7 @@ static const struct {
 } tests[] = {
 	{ "queries", queries }, { "creation", creation }, { "makers", makers },
 	{ "configs", configs }, { "arguments", arguments }, { "groups", groups }, { "memory", memory },
-	{ "operators", operators }, { "refused", refused }, { "checked_pointers", checked_pointers },
+	{ "operators", operators }, { "environment", environment }, { "splits", splits }, { "refused", refused }, { "checked_pointers", checked_pointers },
 };
 
 int main(void)

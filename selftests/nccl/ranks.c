@@ -506,7 +506,10 @@ static void aborted(void)
 	}
 }
 
-/* Rank 1 dies in the middle: its status is the job's, and the others hear of it. */
+/*
+ * Rank 1 dies in the middle: its status is the job's, and the others hear of it. A child that has left, in the same memory,
+ * has not left for it.
+ */
 static void dies(void)
 {
 	ncclComm_t comm = world(0);
@@ -515,13 +518,17 @@ static void dies(void)
 
 	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
 	OK(cudaStreamSynchronize(0));
-	if (rank == 1)
+	if (rank == 1) {
+		if (!vfork())
+			_exit(0);
 		_exit(3);
+	}
 	/* it may have heard already */
 	rc = ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0);
 	IS(!rc || rc == ncclRemoteError, 1);
 	IS(cudaStreamSynchronize(0), rc ? cudaSuccess : cudaErrorExternalDevice);
 	IS(async_error(comm), ncclRemoteError);
+	says("rank 1 has died");
 	OK(ncclCommAbort(comm));
 	printf("rank %d has heard of it\n", rank);
 }

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "comm_i.h"
+#include "hooks.h"
 #include "uproxy_i.h"
 
 static uint64_t ended;		/* counts ended contexts; a change makes threads' `here` invalid */
@@ -136,6 +136,28 @@ struct ending {
 	bool primary;
 };
 
+static bool may_reset(void)
+{
+	for (int i = 0; i < context_hooks_n; i++)
+		if (context_hooks[i].reset && !context_hooks[i].reset())
+			return false;
+	return true;
+}
+
+static void repin(struct sv_session *s)
+{
+	for (int i = 0; i < context_hooks_n; i++)
+		if (context_hooks[i].repin)
+			context_hooks[i].repin(s);
+}
+
+static void tell_gone(uint64_t ctx)
+{
+	for (int i = 0; i < context_hooks_n; i++)
+		if (context_hooks[i].gone)
+			context_hooks[i].gone(ctx);
+}
+
 static void end_context(void *arg)
 {
 	struct ending *e = arg;
@@ -145,7 +167,7 @@ static void end_context(void *arg)
 
 	h->drv.cuCtxSetCurrent(h->primary);
 	here_handle = 0;
-	if (e->primary && !comm_reset()) {
+	if (e->primary && !may_reset()) {
 		answer_now(&e->answer, CUDA_SUCCESS, NULL, 0);
 		free(e);
 		return;
@@ -158,7 +180,7 @@ static void end_context(void *arg)
 			r = h->drv.cuDevicePrimaryCtxRetain(&h->primary, h->dev);
 		if (!r)
 			h->drv.cuCtxSetCurrent(h->primary);
-		window_repin(s);
+		repin(s);
 	} else {
 		r = h->drv.cuCtxDestroy_v2(e->real);
 	}
@@ -199,8 +221,7 @@ static int do_end_context(struct call *k, bool reset)
 	*e = (struct ending){ answer_later(k), c->real, c->primary };
 	/* c is never freed: a worker may be using it. Contexts are few. */
 	handle_sweep(s, of_context, &gone);
-	images_ctx_gone(gone);
-	textures_ctx_gone(gone);
+	tell_gone(gone);
 	__atomic_add_fetch(&ended, 1, __ATOMIC_RELEASE);
 	s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 	if (reset)

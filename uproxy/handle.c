@@ -92,20 +92,11 @@ void event_instead(CUevent e)
 	instead = e;
 }
 
-int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int optional, uint64_t *real)
+int handle_real(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t *real)
 {
 	struct slot *slot;
-	struct stream *st;
-	int rc;
 
 	*real = 0;
-	if (!handle && optional)
-		return 0;
-	if (type == SV_T_CUstream) {
-		rc = stream_use(s, handle, &st);
-		*real = rc ? 0 : (uintptr_t)st->real;
-		return rc;
-	}
 	if (type == SV_T_CUdevice_v1) {
 		*real = s->hal.dev;
 		return handle == (uint64_t)s->shared->device ? 0 : CUDA_ERROR_INVALID_DEVICE;

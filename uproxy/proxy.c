@@ -390,6 +390,8 @@ int main(int argc, char **argv)
 			   s->stat->device_name, s->hal.path);
 	stat_state(s, UPROXY_SERVING);
 	rc = session_serve(s);
+	if (comm_there())
+		control_close();	/* it is no part of a checkpoint any more */
 	comm_leave(rc);
 	finish(s, rc);
 	/*

@@ -277,8 +277,3 @@ int record_run(const struct record *r, struct call *k)
 {
 	return r && r->fn ? r->fn(k) : cuda_dispatch(&k->c);
 }
-
-const char *op_name(uint16_t op)
-{
-	return op < SV_OPS_cuda && cuda_ops[op].name ? cuda_ops[op].name : "unknown";
-}

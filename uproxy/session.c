@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * session.c - opens a client's session, fills in sv_shared, and reports the session's errors
+ * session.c - opens a client's session, and fills in sv_shared
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -14,67 +14,12 @@
 
 #define ARENA_MAX	(64ull << 30)
 #define ARENA_MIN	(64ull << 20)
-#define LATE_TOLD	20		/* deferred errors that are logged; there may be millions */
 #define OUT_SIZE	(4ull << 20)	/* output between two synchronisations */
 #define ERR_SIZE	(1ull << 20)
 #define ARENA_FIRST	(8ull << 20)
 #define SPARE_MAX	(512ull << 20)	/* device memory that the budget leaves free, at most */
 
 _Static_assert(sizeof(struct sv_shared) + OUT_SIZE + ERR_SIZE <= ARENA_FIRST, "our arena part");
-
-/* ------------------------------------------------------------------------------ errors */
-
-void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq)
-{
-	pthread_mutex_lock(&s->error_lock);
-	if (!s->failed) {
-		s->failed_rule = rule ?: "a rule of the protocol";
-		s->failed_op = op;
-		s->failed_seq = seq;
-		__atomic_store_n(&s->failed, err, __ATOMIC_RELEASE);
-	}
-	pthread_mutex_unlock(&s->error_lock);
-	ring_kick(s->ring);
-}
-
-/* error_lock */
-static void store_late(struct sv_session *s)
-{
-	__atomic_store_n(&s->shared->late,
-			 (uint64_t)s->late << 32 | (s->full ? SV_LATE_FULL : 0) | s->late_error,
-			 __ATOMIC_RELEASE);
-}
-
-void session_full(struct sv_session *s, bool full)
-{
-	pthread_mutex_lock(&s->error_lock);
-	if (s->full != full) {
-		s->full = full;
-		store_late(s);
-	}
-	pthread_mutex_unlock(&s->error_lock);
-}
-
-void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
-{
-	bool sticky = hal_sticky(r), first;
-
-	pthread_mutex_lock(&s->error_lock);
-	first = !sticky || !s->latched;
-	if (sticky && !s->latched) {
-		ring_latch_error(s->ring, seq, r);
-		s->latched = true;
-	}
-	if (first) {
-		s->late++;
-		s->late_error = (uint32_t)r & ~(uint32_t)SV_LATE_FULL;
-		store_late(s);
-	}
-	pthread_mutex_unlock(&s->error_lock);
-	if (first && __atomic_fetch_add(&s->told, 1, __ATOMIC_RELAXED) < LATE_TOLD)
-		uproxy_say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
-			   sticky ? ": the context is broken" : "");
-}
 
 /* ------------------------------------------------------------------------------ channel */
 

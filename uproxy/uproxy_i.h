@@ -2,12 +2,12 @@
 /*
  * uproxy_i.h - private header of the proxy: the session, the threads that use it, the handlers
  *
- *   ring ─► serve.c ─┬─► cuda_dispatch (generated) ──┬─► answer_call ─► ring_complete, late, latch
- *       (consumer)   └─► by hand (records.c) ────────┤
- *                          │ RECORD_WORKER           │
- *                          ├─► worker.c ─────────────┤     loading, compiling, ending
- *                          │ CALL_LATER              │
- *                          └─► a stream ─► callback ─┘     synchronisations, answered copies
+ *   ring ─► loop.c ─► serve.c ─┬─► cuda_dispatch (generated) ──┬─► answer_call ─► ring_complete, late, latch
+ *                 (consumer)   └─► by hand (records.c) ────────┤
+ *                                    │ RECORD_WORKER           │
+ *                                    ├─► worker.c ─────────────┤     loading, compiling, ending
+ *                                    │ CALL_LATER              │
+ *                                    └─► a stream ─► callback ─┘     synchronisations, answered copies
  *
  * The consumer is the main thread. It alone reads the ring and decides about the session's addresses
  * (window.c), for which workers then call the driver. Any thread looks up handles (handle.c); they change under a lock. Data of the client
@@ -51,7 +51,7 @@ struct call {
 struct context;
 struct record;
 struct worker;
-struct replay;
+struct replay_answer;
 
 struct sv_session {
 	struct hal hal;
@@ -70,7 +70,7 @@ struct sv_session {
 	bool shares;			/* memory or events with another process: no restore */
 	int client_pidfd;
 	bool restored;			/* from a dump, maybe on another host */
-	struct replay *replay;		/* not NULL: the log is executed again, without answers */
+	struct replay_answer *replay;	/* not NULL: the log is executed again, and this gets what would be answered */
 
 	int32_t failed;			/* -errno: the session is to end; atomic */
 	const char *failed_rule;	/* static text, stored before failed */
@@ -131,6 +131,8 @@ void session_describe(struct hal *h, int i, struct sv_device *d);
 /* Redirects what kernels print. restored: sv_shared is an earlier session's. */
 int session_print(struct sv_session *s, bool restored, struct why *why);
 
+/* ------------------------------------------------------------------------------ fail.c */
+
 /* Ends the session: the client broke a rule (static text), or a resource is lost. Any thread. */
 void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq);
 
@@ -140,9 +142,10 @@ void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq);
 /* Has the client ask for room before it hands in more (SV_LATE_FULL), or no longer. Any thread. */
 void session_full(struct sv_session *s, bool full);
 
-const char *op_name(uint16_t op);
+/* ------------------------------------------------------------------------------ op.c, loop.c, serve.c */
 
-/* ------------------------------------------------------------------------------ serve.c */
+/* "unknown" of what is no operation. */
+const char *op_name(uint16_t op);
 
 /* Serves records until the client is gone (0) or the session has failed (-errno). */
 int session_serve(struct sv_session *s);
@@ -150,14 +153,19 @@ int session_serve(struct sv_session *s);
 /* Executes and consumes a record. -errno: the session has failed. */
 int serve_record(struct sv_session *s, const struct ring_record *rec);
 
-/* Executes a record that was parked, and answers it. */
-void serve_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r);
-
 /*
  * Executes a record of the log again and waits until it has ended. A CUresult, or -errno with the
  * broken rule in *rule.
  */
 int serve_again(struct sv_session *s, const struct ring_record *rec, const char **rule);
+
+/* ------------------------------------------------------------------------------ answer.c */
+
+/*
+ * The status of a wait that covers a failed operation: the client gets CUDA_ERROR_EXTERNAL_DEVICE, and the
+ * context is not broken.
+ */
+#define COVER_FAILS ((CUresult)(0x10000 | CUDA_ERROR_EXTERNAL_DEVICE))
 
 /* Answers a record with its status and reply, and counts it. Any thread, once for each record. */
 void answer_call(struct call *k);
@@ -170,6 +178,16 @@ struct answer {
 };
 struct answer answer_later(const struct call *k);
 void answer_now(const struct answer *a, CUresult status, const void *reply, uint16_t len);
+
+/* Where answer_now() of a session whose log is executed again leaves its status. */
+struct replay_answer {
+	pthread_mutex_t lock;
+	pthread_cond_t come;
+	bool answered;
+	CUresult status;
+};
+/* Waits for the status of a record that returned CALL_LATER. */
+CUresult answer_wait(struct replay_answer *r);
 
 /* ------------------------------------------------------------------------------ records.c */
 
@@ -231,6 +249,9 @@ enum { SV_TYPES = 32 };
 
 /* The object bound to a live handle (sv_bind_obj), or NULL. */
 void *handle_obj(struct sv_session *s, unsigned int type, uint64_t handle);
+
+/* sv_real of all but streams. */
+int handle_real(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t *real);
 
 /* As sv_bind, with an object of ours, and the context whose end ends the handle (0: none). */
 int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real, void *obj,
@@ -495,7 +516,7 @@ int do_graph_launch(struct call *k);
 int do_graph_upload(struct call *k);
 int do_graph_destroy(struct call *k);
 
-/* journal.c: logs a record and consumes it. -ENOSPC no room; what ring_log_append says. */
+/* journal.c, outcome.c: logs a record and consumes it. -ENOSPC no room; what ring_log_append says. */
 int journal_add(struct sv_session *s, const struct ring_record *rec);
 void journal_failed(uint64_t seq);	/* a record was logged before it failed; any thread */
 void journal_ended(uint64_t made, uint64_t seq);	/* seq ends what the record `made` made */
@@ -575,8 +596,6 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 		   const struct ctl_restore *from, int home, const struct content_progress *p,
 		   struct ctl_restored *to, struct why *why);
 void replay_device(struct hal *h, struct ctl_device *d);	/* the device in use */
-void replay_answer(struct sv_session *s, CUresult status);
-int replay_wait(struct sv_session *s, CUresult *status);
 
 /* control.c: listen for conductors at path. -errno. */
 int control_open(struct sv_session *s, const struct session_options *o, const char *path);
@@ -636,6 +655,24 @@ static inline bool tail_is(const struct sv_call *c, uint64_t at, uint64_t want)
 static inline uint8_t *arena_at(const struct sv_session *s, uint64_t off)
 {
 	return s->arena + off;
+}
+
+/* The call of a record that is to be executed. */
+static inline void call_begin(struct call *k, struct sv_session *s, const struct ring_record *rec)
+{
+	k->c.session = s;
+	k->c.driver = &s->hal.drv;
+	k->c.data = rec->data;
+	k->c.len = rec->len;
+	k->c.op = rec->op;
+	k->c.reply_len = 0;
+	k->c.status = 0;
+	k->c.why = NULL;
+	k->seq = rec->seq;
+	k->cpl = rec->cpl;
+	k->begin_ns = trace_on ? now_ns() : 0;
+	k->bytes = 0;
+	k->lane = 0;
 }
 
 /* The call failed with an error of CUDA. */

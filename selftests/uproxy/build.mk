@@ -105,7 +105,7 @@ $(B)/selftests/uproxy/test-pester-long: selftests/uproxy/build.mk
 # The fuzzer: the core, instrumented, over a driver that minds what it is given. Writable data of
 # the core gets sections of its own, to be put back before each input. It is built once.
 FUZZ_RECORDS := $(BUILD)/selftests/uproxy/fuzz_records
-FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c worker.c log.c control.c still.c \
+FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c fail.c worker.c log.c control.c still.c \
 	memory/peer.c memory/ipc_event.c modules/print.c $(addprefix rebuild/,freeze.c \
 	kept_save.c comms.c content.c plan.c move.c sparse.c channel.c observe.c)), \
 	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c comm/*.c))) \

@@ -309,7 +309,7 @@ const char *ring_strerror(int err)
 	return "";
 }
 
-/* Of files that are not here: session.c, worker.c, log.c, print.c, control.c, replay.c. */
+/* Of files that are not here: fail.c, worker.c, log.c, print.c, control.c, replay.c. */
 bool control_posted(void)
 {
 	return false;

@@ -604,7 +604,6 @@ void comm_leave(bool failed)
 
 	if (!comms.transport)
 		return;
-	control_close();	/* it is no part of a checkpoint any more */
 	if (failed || !comms.left || comm_event(&e) < 0) {
 		board_die(comms.board, comms.seat);
 		board_shut(comms.board);

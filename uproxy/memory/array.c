@@ -72,7 +72,7 @@ int do_array_destroy(struct call *k)
 
 	if (!h->drv.cuArrayDestroy || !h->drv.cuMipmappedArrayDestroy)
 		return fails(k, CUDA_ERROR_NOT_SUPPORTED);
-	rc = sv_real(s, type, a->hArray, 0, &real);
+	rc = handle_real(s, type, a->hArray, &real);
 	if (!rc)
 		rc = sv_enter(s, a->ctx);
 	if (rc)

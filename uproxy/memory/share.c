@@ -58,7 +58,7 @@ int do_mem_export(struct call *k)
 
 	if (a->pad)
 		return sv_bad(&k->c, "padding of memory to export");
-	rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
+	rc = handle_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, &real);
 	if (rc)
 		return sv_fails(&k->c, rc, "handle of memory to export");
 	sock = take(k, a->fd);

@@ -83,12 +83,12 @@ static int take_resource(struct call *k, CUDA_RESOURCE_DESC *d)
 
 	switch (d->resType) {
 	case CU_RESOURCE_TYPE_ARRAY:
-		rc = sv_real(s, SV_T_CUarray, (uintptr_t)d->res.array.hArray, 0, &real);
+		rc = handle_real(s, SV_T_CUarray, (uintptr_t)d->res.array.hArray, &real);
 		d->res.array.hArray = (CUarray)(uintptr_t)real;
 		break;
 	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-		rc = sv_real(s, SV_T_CUmipmappedArray,
-			     (uintptr_t)d->res.mipmap.hMipmappedArray, 0, &real);
+		rc = handle_real(s, SV_T_CUmipmappedArray,
+			     (uintptr_t)d->res.mipmap.hMipmappedArray, &real);
 		d->res.mipmap.hMipmappedArray = (CUmipmappedArray)(uintptr_t)real;
 		break;
 	case CU_RESOURCE_TYPE_LINEAR:

@@ -713,8 +713,6 @@ void window_repin(struct sv_session *s)
 {
 	CUresult words = hal_notify_repin(&s->hal);
 
-	ipc_repin(s);
-	comm_repin(s);
 	if (words)
 		session_fail(s, -ENOMEM, "the words of waits cannot be pinned again after a reset",
 			     0, 0);
@@ -816,7 +814,7 @@ int do_mem_release(struct call *k)
 	uint64_t real;
 	struct vmm *m;
 	CUresult r;
-	int rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
+	int rc = handle_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, &real);
 
 	if (rc)
 		return sv_fails(&k->c, rc, "handle of memory to release");
@@ -841,7 +839,7 @@ int do_mem_map(struct call *k)
 		return -EBADMSG;
 	if (!granules_free(s, a->va, a->len))
 		return sv_bad(&k->c, "memory mapped where there is some already");
-	rc = sv_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, 0, &real);
+	rc = handle_real(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle, &real);
 	if (rc)
 		return sv_fails(&k->c, rc, "handle of memory to map");
 	m = handle_obj(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);

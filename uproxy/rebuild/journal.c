@@ -20,68 +20,11 @@
 #include <stdlib.h>
 
 #include "graph.h"
+#include "outcome.h"
 #include "park.h"
 #include "uproxy_i.h"
 
 #define NONE	UINT32_MAX
-
-/* -------------------------------------------------------------------------- failures and ends */
-
-struct pair {
-	uint64_t a, b;
-};
-
-struct list {
-	struct pair *p;
-	size_t n, cap;
-};
-
-static struct list failures;	/* a: records that were logged before they failed */
-static struct list ends;	/* a: record, b: the maker of what it ended, as the log lacks it */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int by_a(const void *x, const void *y)
-{
-	const struct pair *p = x, *q = y;
-
-	return p->a < q->a ? -1 : p->a > q->a;
-}
-
-/* During a compaction the lists are sorted and lock is held. */
-static const struct pair *list_find(const struct list *l, uint64_t a)
-{
-	struct pair key = { a, 0 };
-
-	return l->n ? bsearch(&key, l->p, l->n, sizeof(key), by_a) : NULL;
-}
-
-static void list_add(struct list *l, uint64_t a, uint64_t b)
-{
-	pthread_mutex_lock(&lock);
-	if (l->n == l->cap) {
-		size_t n = l->cap ? l->cap * 2 : 64;
-		struct pair *p = realloc(l->p, n * sizeof(*p));
-
-		if (!p) {	/* the entry stays, and a restore reports it */
-			pthread_mutex_unlock(&lock);
-			return;
-		}
-		l->p = p;
-		l->cap = n;
-	}
-	l->p[l->n++] = (struct pair){ a, b };
-	pthread_mutex_unlock(&lock);
-}
-
-void journal_failed(uint64_t seq)
-{
-	list_add(&failures, seq, 0);
-}
-
-void journal_ended(uint64_t made, uint64_t seq)
-{
-	list_add(&ends, seq, made);
-}
 
 /* ------------------------------------------------------------------------------ entries */
 
@@ -321,12 +264,12 @@ static uint32_t target_of(struct survey *v, struct item *it, const struct record
 			  const struct singvgpu_log_entry *e, const void *data)
 {
 	uint64_t h = named(r, r->ends, e, data) ?: changed_by(r, e, data);
-	const struct pair *p;
+	const struct outcome *p;
 
 	it->about = h || r->flags & (RECORD_ENDS_VALUE | RECORD_COND);
 	if (h)
 		return maker_of(v, h);
-	p = r->flags & RECORD_ENDS_VALUE ? list_find(&ends, it->seq) : NULL;
+	p = r->flags & RECORD_ENDS_VALUE ? outcome_find(&outcomes.ends, it->seq) : NULL;
 	return p ? item_of(v, p->b) : NONE;
 }
 
@@ -384,7 +327,7 @@ static int note(void *arg, const struct singvgpu_log_entry *e, const void *data)
 	*it = (struct item){ .seq = journal_seq(e), .edges = v->nedges, .end = NONE, .target = NONE,
 			     .of = NONE, .ctx = NONE, .until = NONE, .group = i, .op = e->op };
 	v->n++;
-	it->drop = list_find(&failures, it->seq);
+	it->drop = outcome_find(&outcomes.failures, it->seq);
 	if (it->drop)
 		return 0;
 	rc = refer_all(v, it, r, e, data);
@@ -662,7 +605,7 @@ static bool keep_bytes(void *arg, uint64_t seq)
 	return i == NONE ? seq >= v->upto : v->item[i].need;
 }
 
-static void forget(struct survey *v, struct list *l, bool failed)
+static void forget(struct survey *v, struct outcome_list *l, bool failed)
 {
 	size_t n = 0;
 
@@ -692,21 +635,17 @@ static int compact(struct sv_session *s, uint64_t upto)
 	size_t before = ring_log_bytes(s->ring);
 	int rc;
 
-	pthread_mutex_lock(&lock);
-	if (failures.n)
-		qsort(failures.p, failures.n, sizeof(*failures.p), by_a);
-	if (ends.n)
-		qsort(ends.p, ends.n, sizeof(*ends.p), by_a);
+	outcomes_lock();
 	rc = look_through(&v);
 	v.at = 0;
 	if (!rc)
 		rc = ring_log_compact(s->ring, keep_entry, &v);
 	if (!rc) {
 		kept_sweep(keep_bytes, &v);
-		forget(&v, &failures, true);
-		forget(&v, &ends, false);
+		forget(&v, &outcomes.failures, true);
+		forget(&v, &outcomes.ends, false);
 	}
-	pthread_mutex_unlock(&lock);
+	outcomes_unlock();
 	if (log_verbose())
 		uproxy_say("the log %s: %zu bytes in %u records, %zu are left",
 			   upto == UINT64_MAX ? "was looked through" : "was full", before, v.n,

@@ -22,44 +22,15 @@
 
 #define CHANNEL_MAX	(256ull << 20)	/* bytes, without the arena */
 
-/* ------------------------------------------------------------------------------ answers */
+/* ------------------------------------------------------------------------------ the log */
 
 struct replay {
 	struct sv_session *s;
 	const struct content_progress *progress;
-	pthread_mutex_t lock;
-	pthread_cond_t come;
-	bool answered;
-	CUresult status;
+	struct replay_answer answer;
 	uint64_t records, bytes, all;	/* of the log */
 	struct why *why;
 };
-
-void replay_answer(struct sv_session *s, CUresult status)
-{
-	struct replay *r = s->replay;
-
-	pthread_mutex_lock(&r->lock);
-	r->answered = true;
-	r->status = status;
-	pthread_cond_signal(&r->come);
-	pthread_mutex_unlock(&r->lock);
-}
-
-int replay_wait(struct sv_session *s, CUresult *status)
-{
-	struct replay *r = s->replay;
-
-	pthread_mutex_lock(&r->lock);
-	while (!r->answered)
-		pthread_cond_wait(&r->come, &r->lock);
-	r->answered = false;
-	*status = r->status;
-	pthread_mutex_unlock(&r->lock);
-	return 0;
-}
-
-/* ------------------------------------------------------------------------------ the log */
 
 static int errno_of(int rc)
 {
@@ -135,10 +106,10 @@ static int replay_log(struct sv_session *s, const struct content_progress *p, ui
 	struct replay r = { .s = s, .progress = p, .why = why, .all = ring_log_bytes(s->ring) };
 	int rc;
 
-	pthread_mutex_init(&r.lock, NULL);
-	pthread_cond_init(&r.come, NULL);
+	pthread_mutex_init(&r.answer.lock, NULL);
+	pthread_cond_init(&r.answer.come, NULL);
 	s->restored = true;
-	s->replay = &r;
+	s->replay = &r.answer;
 	rc = ring_log_walk(s->ring, again, &r);
 	/* Workers may still execute records that nobody waits for. */
 	while (!worker_idle())
@@ -148,8 +119,8 @@ static int replay_log(struct sv_session *s, const struct content_progress *p, ui
 		why_set(why, rc, "%s", rc == -EBADMSG ? "the channel's log is damaged" :
 			rc == -ECANCELED ? "the conductor has gone" : strerror(-rc));
 	*records = r.records;
-	pthread_cond_destroy(&r.come);
-	pthread_mutex_destroy(&r.lock);
+	pthread_cond_destroy(&r.answer.come);
+	pthread_mutex_destroy(&r.answer.lock);
 	return rc;
 }
 

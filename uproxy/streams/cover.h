@@ -30,12 +30,6 @@ struct cover {
 /* Has there been a collective in a stream of this proxy? Else nothing below need be called. */
 extern bool cover_any;
 
-/*
- * The status of a wait that covers a failed operation: the client gets CUDA_ERROR_EXTERNAL_DEVICE, and the
- * context is not broken.
- */
-#define COVER_FAILS ((CUresult)(0x10000 | CUDA_ERROR_EXTERNAL_DEVICE))
-
 /* A collective is about to be put into the stream: its place in *chain, and its number there. -ENOMEM. */
 int cover_coll(struct sv_session *s, struct stream *st, uint32_t *chain, uint64_t *number);
 

@@ -594,6 +594,25 @@ static CUresult event_makes_room(struct sv_session *s, struct name *n, uint64_t 
 	return r;
 }
 
+/* Executes a parked record, and answers it. */
+static void run_record(struct sv_session *s, const struct parked *p)
+{
+	struct call k;
+	int rc;
+
+	call_begin(&k, s, &p->rec);
+	rc = record_run(p->row, &k);
+	if (rc < 0)
+		session_fail(s, rc, rc == -ENOSYS ? "an unknown operation" : k.c.why, p->rec.op,
+			     p->rec.seq);
+	if (rc)
+		return;
+	/* It was logged when it came. */
+	if (k.c.status && p->row->flags & RECORD_LOG)
+		journal_failed(p->rec.seq);
+	answer_call(&k);
+}
+
 /* Runs a parked record of an event, or not if a later one has been recorded and nobody waits for this. */
 static void run_version(struct sv_session *s, const struct parked *p)
 {
@@ -602,7 +621,7 @@ static void run_version(struct sv_session *s, const struct parked *p)
 	CUresult r;
 
 	if (sv_enter(s, field(&p->rec, 1)))	/* the context has gone, which the handler says */
-		return serve_parked(s, &p->rec, p->row);
+		return run_record(s, p);
 	r = CUDA_SUCCESS;
 	if (p->row->waits) {
 		event_instead(v->copy);
@@ -619,7 +638,7 @@ static void run_version(struct sv_session *s, const struct parked *p)
 	}
 	if (r)
 		session_error(s, r, p->rec.op, p->rec.seq);
-	serve_parked(s, &p->rec, p->row);
+	run_record(s, p);
 	event_instead(NULL);
 	cover_instead(NULL);
 }
@@ -1103,7 +1122,7 @@ static void run_first(struct sv_session *s, struct queue *q)
 	else if (p->version)
 		run_version(s, p);
 	else
-		serve_parked(s, &p->rec, p->row);
+		run_record(s, p);
 	running = NULL;
 	if (!q->held)
 		passes(q, p->ticket);

@@ -86,6 +86,21 @@ int stream_use(struct sv_session *s, uint64_t handle, struct stream **st)
 	return rc;
 }
 
+int sv_real(struct sv_session *s, unsigned int type, uint64_t handle, int optional, uint64_t *real)
+{
+	struct stream *st;
+	int rc;
+
+	*real = 0;
+	if (!handle && optional)
+		return 0;
+	if (type != SV_T_CUstream)
+		return handle_real(s, type, handle, real);
+	rc = stream_use(s, handle, &st);
+	*real = rc ? 0 : (uintptr_t)st->real;
+	return rc;
+}
+
 struct stream *uproxy_stream_new(struct context *c, uint64_t handle, CUstream real, bool blocking)
 {
 	struct stream *st = calloc(1, sizeof(*st));

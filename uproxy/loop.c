@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * loop.c - the consumer's loop: takes records from the ring; between two of them it executes the conductor's requests
+ * (control.c), and what other ranks have posted
+ */
+#include "comm_i.h"
+#include "outside.h"
+#include "uproxy_i.h"
+
+static bool due(void *arg)
+{
+	struct sv_session *s = arg;
+
+	return ring_due(s->ring) || comm_posted() || control_posted() || outside_due() ||
+	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
+}
+
+/* Waits for a record or other work, and moves the data of collectives meanwhile. Returns as ring_wait(). */
+static int await_work(struct sv_session *s)
+{
+	bool busy = comm_busy();
+	int rc = 0;
+
+	if (busy && comm_drive(due, s))
+		return ring_due(s->ring) ? ring_wait(s->ring, -1) : 0;
+	comm_sleeps(true);
+	if (!comm_posted() && !outside_due())
+		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, -1);
+	comm_sleeps(false);
+	return rc;
+}
+
+#define RUN 64	/* records taken from the ring at once */
+
+int session_serve(struct sv_session *s)
+{
+	struct ring_record rec[RUN];
+	int rc;
+
+	for (;;) {
+		if (control_posted())
+			control_run(s);
+		if (comm_posted())
+			comm_run(s);
+		if (outside_due())
+			outside_look(s);
+		rc = ring_peek_run(s->ring, rec, RUN);
+		if (rc > 0) {
+			for (int i = 0; i < rc; i++)
+				if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+					serve_record(s, &rec[i]);
+		} else if (!rc) {
+			stat_add(&s->stat->waits, 1);
+			rc = await_work(s);
+			if (rc == -EINTR)
+				rc = 0;
+		}
+		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+			return s->failed;
+		if (rc == -EPIPE)
+			return 0;
+		if (rc < 0) {
+			session_fail(s, rc, rc == -EPROTO ? ring_why(s->ring) : ring_strerror(rc),
+				     0, 0);
+			return rc;
+		}
+	}
+}

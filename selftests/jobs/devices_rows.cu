@@ -626,15 +626,113 @@ static void added(void)
 	CU(cuArrayDestroy(ar));
 }
 
+/* Where the job's next pinned memory of 8 MiB is. */
+static char *next_pinned(void)
+{
+	char *p;
+
+	CHECK(cudaMallocHost(&p, 8 << 20));
+	CHECK(cudaFreeHost(p));
+	return p;
+}
+
+/* The memory through which a copy goes is its own until it has ended, and free then. */
+static void slots(void)
+{
+	const size_t row = 1 << 20;
+	block a(0, row, 12, 1, 41), b(1, row, 12, 1, 42), c(0, 4096, 1, 1, 43), d(1, 4096, 1, 1, 44);
+	unsigned char *pinned[24];
+	cudaStream_t other;
+	char *first;
+	int *gate;
+
+	on(0);
+	CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+	CHECK(cudaHostAlloc(&gate, 4096, cudaHostAllocPortable));
+	*gate = 0;
+	CU(cuStreamWaitValue32(stream[0], (CUdeviceptr)gate, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	CHECK(cudaMemcpyAsync(b.at, a.at, a.len(), cudaMemcpyDefault, stream[0]));
+	CHECK(cudaMemcpyAsync(d.at, c.at, c.len(), cudaMemcpyDefault, other));
+	CHECK(cudaStreamSynchronize(other));
+	for (unsigned char *&p : pinned) {
+		CHECK(cudaMallocHost(&p, 2 * row));
+		memset(p, 0x5a, 2 * row);
+	}
+	*(volatile int *)gate = 1;
+	CHECK(cudaStreamSynchronize(stream[0]));
+	for (unsigned char *p : pinned) {
+		for (size_t i = 0; i < 2 * row; i++)
+			EXPECT_EQ(p[i], 0x5a);
+		CHECK(cudaFreeHost(p));
+	}
+	b.is = a.is;
+	d.is = c.is;
+	b.check("a copy beside other ones");
+	d.check("a copy that overtakes");
+
+	first = next_pinned();
+	for (int k = 0; k < 40; k++) {
+		on(0);
+		CHECK(cudaMemcpyAsync(b.at, a.at, 8 * row, cudaMemcpyDefault, stream[0]));
+		CHECK(cudaStreamSynchronize(stream[0]));
+	}
+	EXPECT(next_pinned() < first + 100 * row);
+	CHECK(cudaFreeHost(gate));
+	CHECK(cudaStreamDestroy(other));
+}
+
 /* Said by whichever device is current, and as one device alone says it. */
 static void errors(void)
 {
 	block a(0, 256, 16, 2, 1), b(1, 256, 16, 2, 2);
 	CUarray ar = array_on(1, 16, 16, 0, 1);
 	CUDA_MEMCPY3D p, good = of(b, a, { 64, 8, 2, 0, 0, 0, 0 }, false);
-	unsigned char *gone;
+	const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .location = { CU_MEM_LOCATION_TYPE_DEVICE, 1 } };
+	const CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 1 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	unsigned char *gone, *large;
+	CUmemGenericAllocationHandle mem;
+	CUdeviceptr half;
+	CUstream of_second;
+	CUcontext second;
+	CUgraphExec x;
 	CUgraphNode n;
+	size_t room;
 	CUgraph g;
+
+	/* A graph with the other device's memory runs in streams of its context. */
+	on(0);
+	CU(cuGraphCreate(&g, 0));
+	CU(cuGraphAddMemcpyNode(&n, g, NULL, 0, &good, ctx[0]));
+	CU(cuGraphInstantiate(&x, g, 0));
+	CU(cuCtxCreate(&second, NULL, 0, 0));
+	CU(cuStreamCreate(&of_second, CU_STREAM_NON_BLOCKING));
+	EXPECT(cuGraphLaunch(x, stream[1]) != CUDA_SUCCESS);
+	EXPECT(cuGraphLaunch(x, of_second) != CUDA_SUCCESS);
+	CU(cuCtxDestroy(second));
+	on(0);
+	CU(cuGraphLaunch(x, stream[0]));
+	CU(cuStreamSynchronize(stream[0]));
+	CU(cuGraphExecDestroy(x));
+	CU(cuGraphDestroy(g));
+
+	/* Half of a range has memory. */
+	on(1);
+	CU(cuMemGetAllocationGranularity(&room, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	CU(cuMemAddressReserve(&half, 2 * room, 0, 0, 0));
+	CU(cuMemCreate(&mem, room, &prop, 0));
+	CU(cuMemMap(half, room, 0, mem, 0));
+	CU(cuMemSetAccess(half, room, &access, 1));
+	on(0);
+	CHECK(cudaMalloc(&large, 2 * room));
+	CU(cuMemcpy(half, (CUdeviceptr)large, room));
+	CU_INVALID(cuMemcpy(half, (CUdeviceptr)large, room + 1));
+	CU_INVALID(cuMemcpy((CUdeviceptr)large, half + 1, room));
+	CHECK(cudaFree(large));
+	on(1);
+	CU(cuMemUnmap(half, room));
+	CU(cuMemRelease(mem));
+	CU(cuMemAddressFree(half, 2 * room));
 
 	CU(cuGraphCreate(&g, 0));
 	on(1);
@@ -643,6 +741,9 @@ static void errors(void)
 	for (int d = 0; d < 2; d++) {
 		on(d);
 		CU(cuMemcpy3D(&good));
+		CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at, b.len() + 1));
+		CU_INVALID(cuMemcpy((CUdeviceptr)b.at + 1, (CUdeviceptr)a.at, b.len()));
+		CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at + 1, b.len()));
 		(p = good).srcPitch = 63;
 		CU_INVALID(cuMemcpy3D(&p));
 		(p = good).dstPitch = 63;
@@ -704,6 +805,7 @@ int main()
 	in_order();
 	captured();
 	added();
+	slots();
 	errors();
 	return job_passed("devices_rows");
 }

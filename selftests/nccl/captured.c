@@ -65,6 +65,18 @@ static void host_sum(uint32_t *out, array *of)
 	memcpy(out, sum, sizeof(sum));
 }
 
+/* What so many all-reduces make of all ranks' arrays. */
+static void host_sums(array *of, int times)
+{
+	array total;
+
+	while (times--) {
+		host_sum(total, of);
+		for (int r = 0; r < ranks; r++)
+			memcpy(of[r], total, sizeof(total));
+	}
+}
+
 /* All ranks' arrays at their beginning. */
 static void host_start(array *of, uint32_t seed)
 {
@@ -268,7 +280,7 @@ static void many(void)
 
 /*
  * Ranks launch at different times. What needs no other rank runs at once; what is behind the launch
- * waits, and the graph may be destroyed meanwhile.
+ * waits, and the graph may be destroyed meanwhile. The breaks before both kernels have one place in pieces.c's table.
  */
 static void late(void)
 {
@@ -285,9 +297,12 @@ static void late(void)
 	capture(st);
 	follow(by, st);
 	mad(by, side, side, 2, 0);
-	sum(comm, x, x, st);
+	for (int k = 0; k < 5; k++)
+		sum(comm, x, x, st);
 	mad(st, x, x, 1, 5);
 	follow(st, by);
+	for (int k = 0; k < 2; k++)
+		sum(comm, x, x, st);
 	g = captured(st);
 	exec = executable(g);
 	OK(cudaGraphDestroy(g));
@@ -305,12 +320,64 @@ static void late(void)
 	OK(cudaGraphExecDestroy(exec));
 	if (!rank)
 		let_go();
-	host_sum(total, of);
-	host_mad(total, total, 1, 5);
-	host_mad(total, total, 2, 1);
+	host_sums(of, 5);
+	for (int r = 0; r < ranks; r++)
+		host_mad(of[r], of[r], 1, 5);
+	host_sums(of, 2);
+	host_mad(total, of[rank], 2, 1);
 	OK(cudaStreamSynchronize(st));
 	CHECK(x, total);
 	CHECK(side, beside);
+	OK(ncclCommDestroy(comm));
+}
+
+static uint32_t gate;
+
+static void wait_for_gate(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&gate, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+/*
+ * An operation waits for its own predecessors alone: what is beside these goes on when it has ended. There
+ * are so many of them that both sets of breaks behind have one place in pieces.c's table.
+ */
+static void apart(void)
+{
+	ncclComm_t comm = world(0);
+	cudaStream_t st = stream(), by = stream();
+	uint32_t *x = start(1);
+	cudaGraphExec_t exec;
+	array of[RANKS], is;
+
+	host_start(of, 1);
+	host_sums(of, 6);
+	for (int r = 0; r < ranks; r++)
+		host_mad(of[r], of[r], 3, r);
+	host_sums(of, 7);
+	capture(st);
+	for (int k = 0; k < 6; k++)
+		sum(comm, x, x, st);
+	follow(by, st);
+	OK(cudaLaunchHostFunc(by, wait_for_gate, NULL));
+	mad(st, x, x, 3, rank);
+	for (int k = 0; k < 7; k++)
+		sum(comm, x, x, st);
+	follow(st, by);
+	exec = executable(captured(st));
+	by = stream();
+	OK(cudaGraphLaunch(exec, st));
+	do {
+		OK(cudaMemcpyAsync(is, x, sizeof(is), cudaMemcpyDeviceToHost, by));
+		OK(cudaStreamSynchronize(by));
+	} while (memcmp(is, of[rank], sizeof(is)));
+	IS(cudaStreamQuery(st), cudaErrorNotReady);
+	__atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+	OK(cudaStreamSynchronize(st));
+	CHECK(x, of[rank]);
+	OK(cudaGraphExecDestroy(exec));
 	OK(ncclCommDestroy(comm));
 }
 
@@ -1065,7 +1132,7 @@ static const struct {
 	const char *name;
 	void (*fn)(void);
 } tests[] = {
-	{ "replay", replay }, { "many", many }, { "late", late }, { "any", any }, { "beside", beside }, { "mixed", mixed }, { "child", child },
+	{ "replay", replay }, { "many", many }, { "late", late }, { "apart", apart }, { "any", any }, { "beside", beside }, { "mixed", mixed }, { "child", child },
 	{ "update", update }, { "looks", looks }, { "conditional", conditional },
 	{ "limits", limits }, { "threads", threads },
 	{ "aborted", aborted }, { "dies", dies }, { "outside", outside },

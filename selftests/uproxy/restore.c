@@ -270,6 +270,34 @@ TEST_F(restore, a_module_file_must_have_what_it_had)
 	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, f, self->dev, self->pin), 9);
 }
 
+/* The client has mapped a file: another one at its path is not read in its place. */
+TEST_F(restore, a_module_comes_from_the_file_that_was_mapped)
+{
+	struct client *c = &self->c;
+	struct stat st, other[5];
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/module.ptx", self->dir);
+	ASSERT_EQ(module_file(path, kernels, &st), 0);
+	for (int i = 0; i < 5; i++)
+		other[i] = st;
+	other[0].st_ino++;
+	other[1].st_dev++;
+	other[2].st_size--;
+	other[3].st_mtim.tv_sec++;
+	other[4].st_mtim.tv_nsec ^= 1;
+	for (int i = 0; i < 5; i++) {
+		EXPECT_EQ(load_file(c, path, &other[i]), 0) {
+			TH_LOG("%d", i);
+		}
+	}
+	EXPECT_NE(load_file(c, path, &st), 0);
+	ASSERT_EQ(unlink(path), 0);
+	ASSERT_EQ(mkfifo(path, 0600), 0);
+	EXPECT_EQ(load_file(c, path, &st), 0);
+	EXPECT_EQ(late_count(c), 0);
+}
+
 /* A rebuilt, moved or damaged program does not keep a checkpoint of its running job out. */
 TEST_F(restore, a_module_outlives_its_file)
 {
@@ -415,6 +443,30 @@ TEST_F(restore, a_large_library_outlives_its_file)
 	ASSERT_EQ(come_back(self), 0);
 	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k[0], self->dev, self->pin), 7);
 	EXPECT_EQ(late_count(c), 0);
+}
+
+/* What is mapped would end the proxy behind the file's end. */
+TEST_F(restore, a_large_library_must_be_all_there)
+{
+	struct client *c = &self->c;
+	struct ctl_restored to;
+	struct stat st;
+	char path[128];
+	uint64_t k;
+
+	snprintf(path, sizeof(path), "%s/library", self->dir);
+	ASSERT_EQ(large_file(path, kernels, &st), 0);
+	k = get_kernel(c, load_library(c, path, &st), "count", NULL);
+	ASSERT_NE(k, 0);
+	ASSERT_EQ(save(self), 0);
+	EXPECT_LT(session_bytes(self), LARGE);
+	end_proxy(self);
+	ASSERT_EQ(truncate(path, st.st_size / 2), 0);
+	EXPECT_EQ(come_back_says(self, &to), -ENOENT);
+	EXPECT_NE(strstr(to.r.why, path), NULL);
+	ASSERT_EQ(large_file(path, kernels, &st), 0);
+	ASSERT_EQ(come_back(self), 0);
+	EXPECT_EQ(run_count(c, SV_STREAM_LEGACY, k, self->dev, self->pin), 7);
 }
 
 TEST_F(restore, what_failed_fails_no_more_and_is_not_told_twice)

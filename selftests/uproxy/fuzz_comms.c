@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../harness/fuzz.h"
@@ -127,6 +128,7 @@ static void see_posted(const struct saved_posted *p, const struct saved_call *ca
 		       uint32_t ranks)
 {
 	bool begun = p->flags & P_BEGUN, ended = p->flags & P_ENDED, sent = false;
+	const uint8_t *at;
 
 	MUST(!(p->flags & ~P_MASK) && begun == ended && !p->pad);
 	MUST(begun ? !p->stream : !p->code);
@@ -141,7 +143,10 @@ static void see_posted(const struct saved_posted *p, const struct saved_call *ca
 		sent = true;
 		MUST(c->kind == STEP_SEND && call[k].buffer <= STEP_BUFFERED);
 		MUST(c->count <= STEP_BUFFERED && call[k].buffer == c->count * tree_leaf_size(c->type));
-		MUST(saved_take(&buffers, call[k].buffer));
+		at = saved_take(&buffers, call[k].buffer);
+		MUST(at);
+		for (uint64_t i = call[k].buffer; i % 8; i++)
+			MUST(!at[i]);
 	}
 	MUST(!begun || sent);
 }
@@ -149,7 +154,7 @@ static void see_posted(const struct saved_posted *p, const struct saved_call *ca
 /* As comm_rebuild() goes through it. */
 static void walk(const struct saved_head *h)
 {
-	struct saved_bytes f = { bytes, len }, buffers;
+	struct saved_bytes f = { (const uint8_t *)h, len }, buffers;
 	const struct saved_comm *c;
 	uint8_t slots[SAVED_SLOTS] = { 0 };
 	uint64_t seq = 0;
@@ -192,6 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct program in = { data, data + size };
 	const struct saved_head *h;
 	const char *why = NULL;
+	uint8_t *exact;
 	size_t tail;
 	uint8_t n;
 	int rc;
@@ -210,15 +216,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		else if (how & 64)
 			*(uint32_t *)(bytes + at / 4 * 4) += how & 1 ? 1 : -1;
 		else if (how & 32)
-			len = at / 8 * 8;
+			len = how & 1 ? at : at / 8 * 8;
 		else
 			bytes[at] ^= 1 << how % 8;
 	}
-	rc = saved_check(bytes, len, &h, &why);
+	exact = malloc(len + !len);	/* so that what lies behind them is seen to be read */
+	MUST(exact);
+	memcpy(exact, bytes, len);
+	rc = saved_check(exact, len, &h, &why);
 	MUST(n || !rc);
 	if (!rc)
 		walk(h);
 	else
 		MUST(rc == -EPROTONOSUPPORT || (rc == -EBADMSG && why));
+	free(exact);
 	return 0;
 }

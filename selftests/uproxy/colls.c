@@ -974,12 +974,15 @@ TEST_F(colls, abort_frees_what_waits)
 {
 	struct rank *r = &self->r[0];
 	struct sv_comm_end end = { .comm = self->comm, .flags = SV_COMM_ABORT };
+	struct waiter sync;
 
 	for (int i = 0; i < 2; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(waiter_start(&sync, r, SV_OP_cuStreamSynchronize, r->stream), 0);
 	usleep(20000);
 	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
 	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
+	EXPECT_EQ(waiter_end(&sync), 0);
 	EXPECT_EQ(sync_stream(r, r->stream), 0);
 	/* and what it waited for at the others */
 	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);

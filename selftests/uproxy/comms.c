@@ -70,9 +70,12 @@ static bool is_awake(pid_t pid)
 /* Does a proxy come to sleep? One that looks for work again and again does not. */
 static bool comes_to_sleep(pid_t pid)
 {
-	for (int i = 0; i < 5000 && is_awake(pid); i++)
+	for (int i = 0; i < 5000; i++) {
+		if (!is_awake(pid))
+			return true;
 		usleep(1000);
-	return !is_awake(pid);
+	}
+	return false;
 }
 
 /* What has begun and what has not, calls, creations: all of it ends, and says why. */
@@ -752,6 +755,52 @@ TEST_F(colls, a_creation_that_is_aborted_ends_for_all)
 	EXPECT_EQ(new_comm(self->r, 2, 90, "aborted"), 0);
 }
 
+/* One that has failed, and has not been ended, is not taken for a later one at its place on the board. */
+TEST_F(colls, a_creation_that_has_failed_answers_for_no_other)
+{
+	struct sv_comm_new a = { .comm = 90, .ranks = 2, .id = "of two or three" };
+	struct sv_comm_word *word[2];
+	struct ring_ticket t[2];
+
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(begin_comm(&self->r[i], &t[i], a, &word[i]), 0);
+		a.ranks++;
+		a.rank++;
+	}
+	for (int i = 0; i < 2; i++)
+		EXPECT_EQ(created(&self->r[i], &t[i]), STEP_INVALID_USAGE);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(new_comm(&self->r[i], 1, 91, i ? "the second alone" : "the first alone"), 0);
+		EXPECT_EQ(self->r[i].word->state, SV_COMM_STANDS);
+		EXPECT_EQ(word[i]->state, SV_COMM_FAILED);
+		EXPECT_EQ(end_comm(&self->r[i], 90, 0), 0);
+		ASSERT_EQ(COLL(&self->r[i], 91, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
+	}
+}
+
+/* A call behind one that was refused does not take its place in the order of calls. */
+TEST_F(colls, what_follows_a_refused_call_is_not_posted)
+{
+	struct rank *r = &self->r[0];
+	struct sv_coll_call beyond = all_reduce(r, 2 * MiB);
+
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, &beyond, 1), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 16)), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	EXPECT_EQ(sync_stream(r, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	usleep(20000);
+	for (int i = 1; i < self->n; i++)
+		EXPECT_EQ(query(&self->r[i], SV_OP_cuStreamQuery, self->r[i].stream), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+	for (int i = 1; i < self->n; i++) {
+		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	}
+}
+
 /* A death is heard of by communicators that do nothing; by those of which the dead one was no rank it is not. */
 TEST_F(colls, idle_communicators_hear_of_a_death)
 {
@@ -860,7 +909,7 @@ TEST_F(colls, buffers_of_all_kinds_end_in_the_clients_memory)
 TEST_F(colls, nonsense_about_communicators_ends_its_session)
 {
 	enum { NUMBER, TAKEN, ODD, FREE, RANK, NONE, FLAGS, PAD, TWICE, FORMING, CALLS, LONG, PADDED, KIND, TYPE, OP, PEER,
-	       SCALE, FACTOR, SEEN, SEEN_ODD, ROOM, ROOM_PAD, ALL };
+	       SCALE, FACTOR, TELL, SEEN, SEEN_ODD, ROOM, ROOM_PAD, CROSS, CROSS_ODD, ALL };
 	struct rank *r = &self->r[3];
 
 	for (int lie = 0; lie < ALL; lie++) {
@@ -901,7 +950,18 @@ TEST_F(colls, nonsense_about_communicators_ends_its_session)
 		call.op = lie == OP ? TREE_OPS : lie == FACTOR ? TREE_PREMULSUM : call.op;
 		call.peer = lie == PEER;
 		call.scale = lie == SCALE ? SV_COLL_FACTOR_AT + 1 : 0;
-		if (lie == SEEN || lie == SEEN_ODD) {
+		if (lie == CROSS || lie == CROSS_ODD) {
+			SEND(&r->c, SV_OP_X_CROSS_WAIT, (struct sv_cross){
+				r->c.ctx, r->stream, lie == CROSS ? a.word : a.word + 4, lie != CROSS });
+		} else if (lie == TELL) {
+			/* A store nowhere, in a stream that stands: nothing is written before it is refused. */
+			call.recv = r->dev + 8 * MiB;
+			ASSERT_EQ(send_calls(r, 91, r->stream, &call, 1), 0);
+			SEND(&r->c, SV_OP_X_CROSS_TELL, (struct sv_cross){ r->c.ctx, r->stream, 1ull << 60, 1 });
+			ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+			end.comm = 91;
+			ring_request(r->c.ring, &t, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0);
+		} else if (lie == SEEN || lie == SEEN_ODD) {
 			SEND(&r->c, SV_OP_X_SEEN, (struct sv_seen){ lie == SEEN ? a.word + 64 * MiB : a.word + 4, 1 });
 		} else if (lie == ROOM) {
 			SEND(&r->c, SV_OP_X_ROOM, (struct sv_room){ .op = SV_OP_cuStreamQuery });

@@ -37,6 +37,48 @@ TEST_F(restore, a_stream_that_waits_for_memory_is_named_and_goes_on)
 	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
 }
 
+/* Streams of all kinds that wait for a value in memory, or for a stream that does. */
+TEST_F(restore, a_stream_is_named_by_what_it_is)
+{
+	enum { DEFAULT, BLOCKING, DESTROYED, BEHIND, KINDS };
+	static const char *const name[] = { "the default stream waits", "stream ", "a stream that was destroyed waits",
+					    "a kernel or copy that does not end" };
+	struct client *c = &self->c;
+	uint64_t at = self->pin + 4096;
+	volatile uint64_t *v = (void *)(c->arena + at);
+	struct ctl_frozen f;
+
+	ASSERT_EQ(conduct(self), 0);
+	for (int kind = 0; kind < KINDS; kind++) {
+		uint64_t st = kind == DEFAULT ? SV_STREAM_LEGACY :
+			new_stream(c, kind == BLOCKING ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING), e;
+
+		*v = 0;
+		EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+				.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1,
+				.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+		if (kind == BLOCKING)		/* for which the default stream waits */
+			EXPECT_EQ(SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
+					.ctx = c->ctx, .dstDevice = self->dev, .uc = 1, .N = 64,
+					.hStream = SV_STREAM_LEGACY }), 0);
+		if (kind == DESTROYED)
+			EXPECT_EQ(SEND(c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ st }), 0);
+		if (kind == BEHIND) {
+			e = new_event(c);
+			EXPECT_EQ(SEND(c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ c->ctx, e, st }), 0);
+			EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+					.ctx = c->ctx, .hStream = new_stream(c, CU_STREAM_NON_BLOCKING), .hEvent = e }), 0);
+		}
+		EXPECT_EQ(ask_freeze(self, 50, &f), -ETIMEDOUT);
+		EXPECT_NE(strstr(f.r.why, name[kind]), NULL)
+			TH_LOG("kind %d: %s", kind, f.r.why);
+		EXPECT_EQ(strstr(f.r.why, "default") != NULL, kind == DEFAULT);
+		EXPECT_EQ(strstr(f.r.why, "a value in memory") != NULL, kind < DESTROYED);
+		*v = 1;
+		EXPECT_EQ(ctx_sync(c), 0);
+	}
+}
+
 struct caller {
 	struct client *c;
 	pthread_t t;
@@ -92,6 +134,15 @@ TEST_F(restore, host_functions_run_while_the_gate_is_closed)
 		       (struct sv_host_func){ c->ctx, st, 77, h.word }), 0);
 	pthread_join(h.t, NULL);
 	__atomic_store_n((uint64_t *)(c->arena + h.word), 77, __ATOMIC_RELEASE);
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
+	/* One that has returned is not what its stream waits for. */
+	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+			.ctx = c->ctx, .stream = st, .addr = address(c, h.word), .value = 78,
+			.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+	EXPECT_EQ(ask_freeze(self, 50, &f), -ETIMEDOUT);
+	EXPECT_NE(strstr(f.r.why, "a value in memory"), NULL)
+		TH_LOG("%s", f.r.why);
+	__atomic_store_n((uint64_t *)(c->arena + h.word), 78, __ATOMIC_RELEASE);
 	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, (struct sv_sync_on){ c->ctx, st }), 0);
 	EXPECT_EQ(late_count(c), 0);
 }
@@ -304,7 +355,7 @@ TEST_F(restore, a_freeze_is_given_up_with_its_conductor)
 struct trainer {
 	struct client *c;
 	uint64_t dev, host;
-	_Atomic int steps, stop;
+	_Atomic int steps, stop, at;	/* at: operations of the step that have been handed in */
 	volatile uint32_t *slow;	/* set by the first step that takes half a second */
 	int rc;
 };
@@ -319,8 +370,13 @@ static void *train(void *arg)
 		struct timespec begun, end;
 
 		clock_gettime(CLOCK_MONOTONIC, &begun);
-		t->rc = copy(c, SV_STREAM_LEGACY, t->dev, t->host, 64) ?:
-			SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
+		t->at = 0;
+		t->rc = copy(c, SV_STREAM_LEGACY, t->dev, t->host, 64);
+		t->at = 1;
+		/* One without a byte has the device do nothing. */
+		if (!t->rc && t->steps % 3 == 1)
+			t->rc = copy(c, SV_STREAM_LEGACY, t->host, t->dev, 0);
+		t->rc = t->rc ?: SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
 				.ctx = c->ctx, .dstDevice = t->dev, .uc = 1, .N = 64,
 				.hStream = SV_STREAM_LEGACY }) ?:
 			copy(c, SV_STREAM_LEGACY, t->host, t->dev, 64);
@@ -394,6 +450,7 @@ TEST_F(restore, a_session_stands_at_the_end_of_a_step_and_goes_on)
 		steps = t.steps;
 		usleep(100000);
 		EXPECT_EQ(t.steps, steps);
+		EXPECT_EQ(t.at, 0);	/* the host has heard, and what it copies comes next */
 		if (i == 1) {		/* it freezes there, and nothing more is served */
 			EXPECT_EQ(freeze_there(self, &f), 0);
 			EXPECT_EQ(freeze_there(self, &f), -EALREADY);

@@ -821,6 +821,7 @@ TEST(a_log_that_is_missing_or_not_complete_is_refused)
 	fd = open(p.log, O_WRONLY | O_APPEND);
 	ASSERT_EQ(6, write(fd, "\0C/half", 7) - 1);	/* cut off by a full disk: no harm */
 	ASSERT_EQ(0, save_of(&p, NULL, NULL, 0, id, &f));
+	EXPECT_EQ(1, f.paths);
 	close(fd);
 	fd = open(p.log, O_WRONLY | O_APPEND);	/* it is another one now */
 	ASSERT_EQ(4, write(fd, "\0L/", 4));

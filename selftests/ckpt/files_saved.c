@@ -31,6 +31,9 @@ TEST(what_no_process_writes_is_not_saved)
 	write_to(&p, "both", "job's");
 	write_to(&p, "gone", "job's");
 	program(&p, true, "echo 1 >../store/y; mkdir ../store2; echo 1 >../store2/x");
+	fd[0] = open(p.log, O_WRONLY | O_APPEND);
+	ASSERT_EQ(16, write(fd[0], "\0E/proc/version", 16));
+	close(fd[0]);
 	at[0] = map_of(&p, "private", PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	at[1] = map_of(&p, "shared", PROT_READ, MAP_SHARED);
 	at[2] = map_of(&p, "both", PROT_READ | PROT_WRITE, MAP_SHARED);
@@ -57,6 +60,44 @@ TEST(what_no_process_writes_is_not_saved)
 	for (size_t i = 0; i < 5; i++)
 		EXPECT_TRUE(has(&p, names[i], "other"));
 	EXPECT_TRUE(has(&p, "../store2/x", "1\n"));
+	place_close(&p);
+}
+
+/* A folder that has gone with the job's file, or is a link now: nothing else is taken for what was there. */
+TEST(folders_that_have_gone_are_none_of_the_jobs)
+{
+	char id[STORE_ID];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, false, "mkdir -p u/v b/c theirs");
+	program(&p, true, "echo 1 >u/v/x; echo 1 >b/c/x; echo 1 >b/y");
+	program(&p, false, "rm -r u b/c; ln -s ../theirs b/c");
+	ASSERT_EQ(0, save(&p, NULL, id));
+	program(&p, false, "mkdir u; echo mine >u/x; echo mine >u/own; echo 2 >b/y; echo mine >theirs/y");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	EXPECT_TRUE(has(&p, "u/x", "mine\n") && has(&p, "u/own", "mine\n"));
+	EXPECT_TRUE(has(&p, "b/y", "1\n") && has(&p, "theirs/y", "mine\n"));
+	place_close(&p);
+}
+
+/* The job's user can make its log a link to any file of the folder. */
+TEST(a_log_that_is_a_link_to_another_name_is_moved)
+{
+	char id[STORE_ID], target[256];
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, true, "echo 1 >a");
+	program(&p, false, "mkdir ../store/logs; f=../store/logs/%0100d; cp ../run/files $f; ln -sf $PWD/$f ../run/files", 0);
+	ASSERT_LT(100, readlink(p.log, target, sizeof(target)));
+	ASSERT_EQ(0, save(&p, NULL, id));
+	memset(target, 0, sizeof(target));
+	ASSERT_LT(16, readlink(p.log, target, sizeof(target) - 1));
+	EXPECT_EQ(17, strlen(strrchr(target, '/')));
+	program(&p, false, "rm a");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	EXPECT_TRUE(has(&p, "a", "1\n"));
 	place_close(&p);
 }
 

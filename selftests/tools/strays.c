@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,11 +89,11 @@ static void make_programs(void)
 	/* The strings are loaded behind an address that is none of the file; the entry before them names one. */
 	needs.p[0] = (Elf64_Phdr){ .p_type = PT_LOAD, .p_vaddr = 0x1000, .p_filesz = 16, .p_offset = 8 };
 	needs.p[1] = (Elf64_Phdr){ .p_type = PT_LOAD, .p_vaddr = 0x400000, .p_filesz = sizeof(needs.strings),
-				   .p_offset = needs.strings - (char *)&needs };
+				   .p_offset = needs.strings - (char *)&needs - 8 };
 	needs.p[2] = (Elf64_Phdr){ .p_type = PT_DYNAMIC, .p_offset = (char *)needs.d - (char *)&needs, .p_filesz = sizeof(needs.d) };
 	needs.d[0] = (Elf64_Dyn){ .d_tag = DT_NEEDED, .d_un.d_val = 1 };
 	needs.d[1] = (Elf64_Dyn){ .d_tag = DT_NEEDED, .d_un.d_val = 11 };
-	needs.d[2] = (Elf64_Dyn){ .d_tag = DT_STRTAB, .d_un.d_ptr = 0x400000 };
+	needs.d[2] = (Elf64_Dyn){ .d_tag = DT_STRTAB, .d_un.d_ptr = 0x400008 };
 	memcpy(needs.strings, "\0libm.so.6\0libcudart.so.12", 27);
 	needs_were = needs;
 }
@@ -105,6 +106,9 @@ static bool uses(const void *program, size_t n)
 
 TEST(a_program_with_kernels_uses_cuda)
 {
+	Elf64_Shdr *s;
+	char *many;
+
 	begin();
 	make_programs();
 #define USES(what) do { \
@@ -135,10 +139,11 @@ TEST(a_program_with_kernels_uses_cuda)
 	NOT(kernels.e.e_ident[EI_CLASS] = ELFCLASS32);
 	NOT(kernels.e.e_ident[0] = 'x');
 	NOT(kernels.e.e_shentsize--);
-	NOT(kernels.e.e_shstrndx = SECTIONS; kernels.e.e_shoff -= sizeof(*kernels.s));
+	/* The names are in a section behind the last one. */
+	NOT(kernels.s[2].sh_name = 7; kernels.s[SECTIONS - 1] = kernels.s[1]; kernels.e.e_shnum--;
+	    kernels.e.e_shstrndx = SECTIONS - 1);
 	NOT(kernels.e.e_shstrndx = SECTIONS + 1);
 	NOT(kernels.e.e_shoff = ~0ull - 100);
-	NOT(kernels.e.e_shnum = 4097);
 	NOT(kernels.e.e_shnum = 0);
 	/* Names are read up to a bound. */
 	USES(kernels.s[1].sh_size = 1 << 20);
@@ -146,6 +151,21 @@ TEST(a_program_with_kernels_uses_cuda)
 	EXPECT_FALSE(uses(&kernels, sizeof(kernels.e) + SECTIONS * sizeof(*kernels.s) - 1));
 #undef USES
 #undef NOT
+	/* So are sections: a file with more has other things behind its names, too. */
+	many = calloc(1, sizeof(kernels) + 4097 * sizeof(*s));
+	memcpy(many, &kernels, sizeof(kernels));
+	s = (Elf64_Shdr *)(many + sizeof(kernels));
+	s[1] = kernels.s[1];
+	s[1].sh_size = 1 << 20;
+	((Elf64_Ehdr *)many)->e_shoff = sizeof(kernels);
+	((Elf64_Ehdr *)many)->e_shnum = 4096;
+	s[4095].sh_name = 7;
+	EXPECT_TRUE(uses(many, sizeof(kernels) + 4097 * sizeof(*s)));
+	s[4096].sh_name = 7;
+	s[4095].sh_name = 0;
+	((Elf64_Ehdr *)many)->e_shnum = 4097;
+	EXPECT_FALSE(uses(many, sizeof(kernels) + 4097 * sizeof(*s)));
+	free(many);
 	ASSERT_EQ(mkfifo("fifo", 0700), 0);
 	EXPECT_FALSE(stray_program(AT_FDCWD, "fifo"));
 	EXPECT_FALSE(stray_program(AT_FDCWD, "missing"));
@@ -172,7 +192,10 @@ TEST(a_program_that_needs_its_libraries_uses_cuda)
 	/* Strings behind what needs them, or before. */
 	USES(needs.d[0] = needs_were.d[2]; needs.d[2] = needs_were.d[0]);
 	USES(needs.p[2].p_filesz = 3 * sizeof(*needs.d));
-	USES(needs.p[1].p_filesz = 1);
+	USES(needs.p[1].p_filesz = 9);
+	NOT(needs.p[1].p_filesz = 8);
+	NOT(needs.d[0] = needs_were.d[2]; needs.d[1].d_tag = DT_NULL; needs.d[2] = needs_were.d[1]);
+	NOT(needs.d[2].d_tag = DT_NULL; needs.d[1].d_un.d_val += needs.strings - (char *)&needs);
 	NOT(needs.p[2].p_filesz = 3 * sizeof(*needs.d) - 1);
 	NOT(needs.d[1].d_tag = DT_RPATH);
 	NOT(needs.d[1].d_tag = DT_NULL);
@@ -265,6 +288,7 @@ TEST(what_a_set_user_id_program_starts_is_named)
 	argv[16] = "kernels";			/* more are not looked at */
 	EXPECT_EQ(stray_dropped(AT_FDCWD, "sudo", argv), NULL);
 	argv[0] = NULL;
+	argv[15] = "kernels";
 	EXPECT_EQ(stray_dropped(AT_FDCWD, "sudo", argv), NULL);
 	EXPECT_EQ(stray_dropped(AT_FDCWD, "sudo", NULL), NULL);
 	ASSERT_EQ(chown("kernels", 12345, 0) | chmod("kernels", 04755), 0);
@@ -335,6 +359,7 @@ TEST(a_supervisor_is_told_of_each_once)
 	struct job job = { .opt = &opt };
 	struct strays *s = calloc(1, sizeof(*s));
 	char record[STRAY_RECORD + 8], name[300], path[64];
+	struct pollfd end = { .events = POLLIN };
 	uint64_t next;
 
 	begin();
@@ -349,7 +374,19 @@ TEST(a_supervisor_is_told_of_each_once)
 	fifo = open(path, O_WRONLY | O_NONBLOCK);
 	ASSERT_GE(fifo, 0);
 	strays_hear(s);
-	/* In pieces, between what is no record, and twice. */
+	/* In pieces, of one byte, too; and what only looks like a record. */
+	tell("\0", 1);
+	strays_hear(s);
+	tell("P./five\0more\0P./ze", 18);
+	strays_hear(s);
+	tell("ro\0noneP./six\0", 14);
+	strays_hear(s);
+	EXPECT_EQ(lines_in("said", ": ./five uses CUDA"), 1);
+	EXPECT_EQ(lines_in("said", ": ./zero uses CUDA"), 1);
+	EXPECT_EQ(lines_in("said", ""), 2);
+	ASSERT_EQ(truncate("said", 0), 0);
+	s->n = 0;
+	/* Between what is no record, and twice. */
 	tell("rubbish\0P./", 11);
 	strays_hear(s);
 	EXPECT_EQ(lines_in("said", "singvgpu"), 0);
@@ -391,9 +428,48 @@ TEST(a_supervisor_is_told_of_each_once)
 	EXPECT_LT(s->next, next);
 	EXPECT_EQ(lines_in("said", "./sh"), 0);
 	EXPECT_EQ(lines_in("victim", ""), 0);
+	/* Nobody writes any more: it has no end. */
+	close(fifo);
+	end.fd = s->fifo;
+	EXPECT_EQ(poll(&end, 1, 0), 0);
 	strays_stop(s);
 	EXPECT_EQ(s->fifo, -1);
 	EXPECT_EQ(strays_step(s), -1);
+	free(s);
+	finish();
+}
+
+/* What starts the command has none of our libraries. */
+TEST(the_command_itself_is_looked_at)
+{
+	char program[64];
+	struct job_options opt = { .command = (char *[]){ program, "kernels", NULL } };
+	struct job job = { .opt = &opt };
+	struct strays *s = calloc(1, sizeof(*s));
+
+	if (geteuid())
+		SKIP(return, "other users' files need root");
+	begin();
+	make_programs();
+	snprintf(job.dir.path, sizeof(job.dir.path), "%s", dir);
+	dup2(open("said", O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+	write_program("sudo", "x", 1, 0755);
+	write_program("kernels", &kernels, sizeof(kernels), 0755);
+	ASSERT_EQ(chown("sudo", 12345, 0) | chmod("sudo", 04755), 0);
+	for (int i = 0; i < 4; i++) {
+		/* By its path; in PATH; not there; and a restored job's, which is not started. */
+		if (i == 1 || i == 2)
+			strcpy(program, i == 1 ? "sudo" : "missing");
+		else
+			snprintf(program, sizeof(program), "%s/sudo", dir);
+		setenv("PATH", dir, 1);
+		job.restore = i == 3 ? (void *)&job : NULL;
+		strays_start(s, &job);
+		strays_stop(s);
+		EXPECT_EQ(lines_in("said", "is started with kernels"), i < 2)
+			TH_LOG("%d", i);
+		ASSERT_EQ(truncate("said", 0), 0);
+	}
 	free(s);
 	finish();
 }
@@ -459,7 +535,7 @@ TEST(pipes_that_others_have_are_refused)
 	struct why why = { 0 };
 	char key[2][64], list[160], want[64];
 	pid_t pids[2], other;
-	int a[2], b[2];
+	int a[2], b[2], lowest;
 
 	ASSERT_EQ(pipe(a) | pipe(b), 0);
 	key_of(a[0], key[0]);
@@ -469,6 +545,8 @@ TEST(pipes_that_others_have_are_refused)
 	other = with_pipes(-1, b[0]);
 	/* Ours, the conductor's, are nobody's. */
 	EXPECT_EQ(save_pipes(&s, pids, 2, &why), 0);
+	lowest = dup(0);
+	close(lowest);
 	snprintf(list, sizeof(list), "%s,%s", key[0], key[1]);
 	ASSERT_EQ(facts_add_option(&s.facts, "pipes", list), 0);
 	EXPECT_EQ(save_pipes(&s, pids, 2, &why), -ENOTSUP);
@@ -479,6 +557,9 @@ TEST(pipes_that_others_have_are_refused)
 	EXPECT_NE(strstr(why.text, key[1]), NULL);
 	snprintf(want, sizeof(want), "that process %d (", other);
 	EXPECT_NE(strstr(why.text, want), NULL);
+	/* The lowest free descriptor is what it was. */
+	EXPECT_EQ(dup(0), lowest);
+	close(lowest);
 	/* Nobody of the job has it any more; or it is where a rank prints; or the other one has gone. */
 	why_clear(&why);
 	EXPECT_EQ(save_pipes(&s, pids, 1, &why), 0);

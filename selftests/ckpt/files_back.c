@@ -635,6 +635,7 @@ TEST(odd_names_times_and_attributes_are_put_back)
 	snprintf(path, sizeof(path), "%s/a", p.root);
 	has_acl = !setxattr(path, ACL, acl, sizeof(acl) - 1, 0);
 	has_attr = !setxattr(path, "user.a", "ab", 2, 0);
+	setxattr(path, "trusted.a", "1", 1, 0);		/* root's alone: it is not saved */
 	cut = tree_of(p.root);
 	EXPECT_EQ(5, cut.n);
 	ASSERT_EQ(0, save(&p, NULL, id));
@@ -1049,6 +1050,8 @@ TEST(a_list_of_another_version_is_refused_with_ours)
 	ASSERT_TRUE(refused(&p, again, false, -EPROTONOSUPPORT,
 			    "of version 7, this program reads version 1"));
 	ASSERT_EQ(0, with_list(&p, id, "what is none\n", again));
+	ASSERT_TRUE(refused(&p, again, false, -EPROTO, "is broken"));
+	ASSERT_EQ(0, with_list(&p, id, "singvgpu-files 1\nboot x 0\n", again));
 	ASSERT_TRUE(refused(&p, again, false, -EPROTO, "is broken"));
 	place_close(&p);
 }

@@ -425,6 +425,7 @@ TEST(phases_are_added_up)
 	EXPECT_EQ(phases_still_from(&ps), 900);
 	add("freeze 1-0", 700, 800, 0, 0, 0);
 	add("freeze 0-0", 600, 800, 0, 0, 0);
+	add("freeze 2-0", 650, 800, 0, 0, 0);
 	add("freezer", 5, 6, 0, 0, 0);
 	EXPECT_EQ(phases_still_from(&ps), 600);
 	ps.early_ns = 100;
@@ -436,7 +437,7 @@ TEST(phases_are_added_up)
 	n = phases_kinds(&ps, sum, 8);
 	ASSERT_EQ(n, 5);
 	EXPECT_STREQ(sum[0].name, "info 0-0");
-	EXPECT_STREQ(sum[2].name, "freeze of 2 ranks");
+	EXPECT_STREQ(sum[2].name, "freeze of 3 ranks");
 	EXPECT_STREQ(sum[3].name, "freezer");
 	EXPECT_STREQ(sum[4].name, "device of 3 ranks");
 	EXPECT_EQ(sum[4].begun_ns - ps.begun_ns, 900);
@@ -505,6 +506,7 @@ TEST(the_history_has_events_and_their_phases)
 	ps.begun_ns -= 5000000000;
 	add("freeze 0-0", 600, 800, 0, 0, 0);
 	add("device 0-0", 900, 1200, 70, 7, -EIO);
+	add("drain", 1000, 1100, 77, 0, 0)->unit = "operations";
 	/* The history of a job that has none is not begun. */
 	ckpt_past_take(dir, &ps, &r, true);
 	ckpt_past_failed(dir, &ps, "a reason");
@@ -527,23 +529,24 @@ TEST(the_history_has_events_and_their_phases)
 	EXPECT_EQ(n[6], 14);
 	EXPECT_NE(strstr(text, "phase freeze%200-0 600 200 0 0\n") ?: strstr(text, "phase \"freeze 0-0\" 600 200 0 0\n"), NULL)
 		TH_LOG("%s", text);
-	EXPECT_EQ(lines_of(text, "phase "), 2);
+	EXPECT_EQ(lines_of(text, "phase "), 3);
 	EXPECT_EQ(truncate(path, 0), 0);
 	ckpt_past_failed(dir, &ps, "a reason");
 	text = text_in(dir, HISTORY_EVENTS);
 	EXPECT_EQ(lines_of(text, "failed "), 1);
 	EXPECT_NE(strstr(text, "reason"), NULL);
-	EXPECT_EQ(lines_of(text, "phase "), 2);
+	EXPECT_EQ(lines_of(text, "phase "), 3);
 	EXPECT_EQ(truncate(path, 0), 0);
-	/* More than an event has room for: each kind is one; amounts in another unit than bytes are none. */
+	/* More than an event has room for: each kind is one. Amounts in another unit than bytes are none. */
 	for (int i = 0; i < HISTORY_PHASES; i++)
-		add("more", 1300, 1400, 5, 0, 0)->unit = i ? NULL : "operations";
+		add("more", 1300, 1400, 5, 0, 0);
 	ckpt_past_restored(dir, &ps, "abcd", "/a b", "1,2");
 	text = text_in(dir, HISTORY_EVENTS);
+	EXPECT_NE(strstr(text, "phase drain 1000 100 0 0\n"), NULL);
 	EXPECT_EQ(lines_of(text, "restore "), 1);
 	EXPECT_NE(strstr(text, " abcd "), NULL);
 	EXPECT_NE(strstr(text, "1,2\n"), NULL);
-	EXPECT_EQ(lines_of(text, "phase "), 3)
+	EXPECT_EQ(lines_of(text, "phase "), 4)
 		TH_LOG("%s", text);
 	unlink(path);
 	rmdir(dir);

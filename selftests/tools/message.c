@@ -434,7 +434,7 @@ static void many_rounds(struct __test_metadata *_metadata, int way)
 		EXPECT_FALSE(message_finish(&m, 0));
 		while (read(p[0], text, sizeof(text)) > 0 || !message_finish(&m, 0))
 			usleep(500);
-		EXPECT_EQ(m.way, way);
+		EXPECT_EQ((int)m.way, way);
 		if (round < 3) {
 			fds = open_fds();
 			was = pages();

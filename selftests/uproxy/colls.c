@@ -59,7 +59,9 @@ TEST_F(colls, a_stream_that_has_too_much_parked_has_no_room)
 	for (int i = 0; i < self->n; i++)
 		ASSERT_EQ(fill(&self->r[i], self->r[i].stream, self->r[i].dev, bits(1), 1024), 0);
 	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
-	ASSERT_EQ(parks(r, r->stream, 64 << 10), 0);
+	ASSERT_EQ(parks(r, r->stream, 20 << 10), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
+	ASSERT_EQ(parks(r, r->stream, (44 << 10) - 1), 0);
 	ASSERT_EQ(room(r, &t[0], SV_OP_cuMemsetD32Async, r->stream, 20000000000), 1);
 	EXPECT_EQ(answer(r, &t[0]), 0);
 	EXPECT_FALSE(is_full(r));
@@ -82,8 +84,18 @@ TEST_F(colls, a_stream_that_has_too_much_parked_has_no_room)
 	ASSERT_EQ(new_and_ended(r, 78), 0);
 	EXPECT_EQ(ring_expect(r->c.ring, &t[0], 50000000), -ETIMEDOUT);
 	EXPECT_TRUE(is_full(r));
-	for (int i = 1; i < self->n; i++)
-		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	/* nor what runs up to the next collective, since more than half is left */
+	for (int k = 0; k < 2; k++) {
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream,
+				       all_reduce(&self->r[i], 1024)), 0);
+		ASSERT_EQ(sync_stream(&self->r[1], self->r[1].stream), 0);
+		ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+		if (k)
+			break;
+		EXPECT_TRUE(is_full(r));
+		EXPECT_EQ(ring_expect(r->c.ring, &t[0], 1), -ETIMEDOUT);
+	}
 	EXPECT_EQ(answer(r, &t[0]), 0);
 	EXPECT_EQ(answer(r, &t[1]), 0);
 	ASSERT_EQ(down(r, r->stream, 0, r->dev + MiB, 4), 0);
@@ -1130,14 +1142,18 @@ TEST_F(colls, hostile_records_end_their_own_session)
 		uint64_t at = r->pin + 3 * MiB;
 		struct sv_cross_word *w = (struct sv_cross_word *)(r->c.arena + at);
 		struct sv_cross x = { r->c.ctx, new_handle(&r->c, SV_T_CUstream), at, 9 };
+		struct waiter sync;
 
 		*w = (struct sv_cross_word){ .stands = 8, .cause = -8ull };
 		ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
 				.ctx = r->c.ctx, .phStream = x.stream, .Flags = CU_STREAM_NON_BLOCKING }), 0);
 		ASSERT_EQ(SEND(&r->c, SV_OP_X_CROSS_WAIT, x), 0);
+		ASSERT_EQ(waiter_start(&sync, r, SV_OP_cuStreamSynchronize, x.stream), 0);
 		usleep(50000);
+		EXPECT_FALSE(sync.done);
 		EXPECT_EQ(query(r, SV_OP_cuStreamQuery, x.stream), CUDA_ERROR_NOT_READY);
 		__atomic_store_n(&w->stands, 9, __ATOMIC_RELEASE);
+		EXPECT_EQ(waiter_end(&sync), CUDA_ERROR_EXTERNAL_DEVICE);
 		EXPECT_EQ(sync_stream(r, x.stream), CUDA_ERROR_EXTERNAL_DEVICE);
 		__atomic_store_n(&w->cause, at + 8, __ATOMIC_RELAXED);
 		__atomic_store_n(&w->stands, 0, __ATOMIC_RELEASE);

@@ -453,6 +453,50 @@ TEST_F(colls, waits_of_many_streams_end_in_their_order)
 		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
 }
 
+/* Resident memory of a process, bytes. */
+static uint64_t resident(pid_t pid)
+{
+	unsigned long all, pages = 0;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	f = fopen(path, "r");
+	if (f && fscanf(f, "%lu %lu", &all, &pages) != 2)
+		pages = 0;
+	if (f)
+		fclose(f);
+	return pages * 4096;
+}
+
+/* A proxy forgets what parked records were about when these have run, though something is parked all the time. */
+TEST_F(colls, names_of_what_was_parked_are_forgotten)
+{
+	enum { CYCLES = 40, EACH = 1000, FIRST = 8 };
+	struct rank *r = &self->r[0];
+	uint64_t before = 0;
+
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "waits all the time"), 0);
+	ASSERT_EQ(COLL(r, 78, r->other, all_reduce(r, 16)), 0);
+	for (int k = 0; k < CYCLES; k++) {
+		ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+		/* Of communicators that have been aborted, as far as the proxy knows. */
+		for (int i = 0; i < EACH; i++)
+			ASSERT_EQ(COLL(r, 1000 + k * EACH + i, r->stream, all_reduce(r, 16)), 0);
+		ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
+		for (int i = 1; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+		ASSERT_EQ(sync_stream(r, r->stream), 0);
+		if (k == FIRST)
+			before = resident(r->c.proxy);
+	}
+	EXPECT_NE(before, 0);
+	EXPECT_LT(resident(r->c.proxy), before + MiB);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 78, self->r[i].other, all_reduce(&self->r[i], 16)), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
 /* The legacy stream and blocking ones wait for each other, whether what they have is in the driver or parked. */
 TEST_F(colls, what_is_parked_keeps_the_legacy_order)
 {

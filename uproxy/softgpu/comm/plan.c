@@ -556,7 +556,7 @@ static int link_up(struct op *op)
 			continue;
 		p = &op->piece[f->piece];
 		for (uint32_t k = p->share; k < p->share + p->shares; k++)
-			if (!op->share[k].base && op->share[k].node.lo == f->b) {
+			if (op->share[k].node.lo == f->b) {
 				op->share[k].in = f;
 				if (op->red.op == TREE_PREMULSUM &&
 				    op->share[k].node.hi - op->share[k].node.lo == 1)

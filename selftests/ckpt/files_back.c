@@ -259,6 +259,11 @@ TEST(a_log_in_the_store_outlives_the_folder_of_the_job)
 			ASSERT_FALSE(is_there(&p, name));
 		}
 	}
+	/* Each restore of the cut knows what came later. */
+	program(&p, false, "mv 0." STAMP " 0");
+	ASSERT_EQ(0, unlink(p.log));
+	ASSERT_EQ(0, put_back(&p, id, false));
+	ASSERT_FALSE(is_there(&p, "0"));
 	/* In a store that the log did not come along to. */
 	program(&p, false, "rm -r ../store/logs");
 	ASSERT_EQ(0, put_back(&p, id, false));
@@ -535,6 +540,12 @@ TEST(unchanged_files_are_not_read_again)
 	ASSERT_EQ(0, back(&p, one, &b));
 	EXPECT_EQ(4, b.kept);
 	files_back_free(&b);
+	/* Another content of the same size and time. */
+	program(&p, false, "touch -r c ref; echo 3 >c; touch -r ref c; rm ref");
+	b.kept = 0;
+	ASSERT_EQ(0, back(&p, one, &b));
+	EXPECT_EQ(3, b.kept);
+	files_back_free(&b);
 	program(&p, true, "echo 2 >b; echo 2 >c; touch -d 2001-01-01 c");
 	ASSERT_EQ(0, save_of(&p, one, NULL, 0, two, &f));
 	if (!f.unread)
@@ -674,12 +685,12 @@ TEST(odd_names_times_and_attributes_are_put_back)
 /* A hard link to a file that is made anew is made anew. */
 TEST(links_follow_a_file_that_is_parted)
 {
-	struct node b, m, n;
+	struct node b, m, n, l;
 	char id[STORE_ID];
 	struct place p;
 
 	place_open(&p, "/tmp");
-	program(&p, true, "echo 1 >b; echo 1 >m; ln m n");
+	program(&p, true, "echo 1 >b; echo 1 >m; ln m n; ln -s b l");
 	ASSERT_EQ(0, save(&p, NULL, id));
 	program(&p, false, "ln -f b m; ln -f b n");
 	ASSERT_EQ(0, put_back(&p, id, false));
@@ -688,6 +699,14 @@ TEST(links_follow_a_file_that_is_parted)
 	n = node_of(&p, "/n");
 	EXPECT_EQ(m.ino, n.ino);
 	EXPECT_NE(b.ino, m.ino);
+	/* A copy of a file is no link to it, nor is a symbolic link to another one. */
+	program(&p, false, "rm n; echo 1 >n; ln -sfn m l");
+	ASSERT_EQ(0, put_back(&p, id, false));
+	m = node_of(&p, "/m");
+	n = node_of(&p, "/n");
+	l = node_of(&p, "/l");
+	EXPECT_EQ(m.ino, n.ino);
+	EXPECT_STREQ("b", l.target);
 	place_close(&p);
 }
 

@@ -353,7 +353,7 @@ TEST(times_and_signals_of_options_are_read)
 	};
 	static const struct { const char *text; int sig; } signals[] = {
 		{ "USR1", SIGUSR1 }, { "SIGUSR2", SIGUSR2 }, { "15", SIGTERM }, { "HUP", SIGHUP }, { "KILL", 0 }, { "9", 0 },
-		{ "", 0 }, { "SIG", 0 }, { "usr1", 0 }, { "65", 0 },
+		{ "", 0 }, { "SIG", 0 }, { "usr1", 0 }, { "65", 0 }, { "15x", 0 }, { " 15", 0 },
 	};
 	struct take_options take = { 0 };
 	struct job_options opt = { 0 };

@@ -417,6 +417,7 @@ static long pages(void)
 static void many_rounds(struct __test_metadata *_metadata, int way)
 {
 	const char *san = getenv("SINGVGPU_SAN");
+	struct stat tasks;
 	int p[2], fds = 0;
 	long was = 0;
 
@@ -432,6 +433,8 @@ static void many_rounds(struct __test_metadata *_metadata, int way)
 	for (int round = 0; round < 20; round++) {
 		put_lines(0, 3000);
 		EXPECT_FALSE(message_finish(&m, 0));
+		ASSERT_EQ(stat("/proc/self/task", &tasks), 0);
+		EXPECT_LE(tasks.st_nlink - 2, 2);
 		while (read(p[0], text, sizeof(text)) > 0 || !message_finish(&m, 0))
 			usleep(500);
 		EXPECT_EQ((int)m.way, way);

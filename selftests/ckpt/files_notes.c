@@ -247,7 +247,7 @@ TEST(the_jobs_user_can_reach_its_log)
 		}
 		EXPECT_EQ(0, stat(logs, &st));
 		EXPECT_EQ(0711, st.st_mode & 07777);
-		EXPECT_EQ(cases[i].owner, st.st_uid);
+		EXPECT_EQ(cases[i].owner, (int)st.st_uid);
 		EXPECT_EQ(cases[i].ok, !stat(kept, &st));
 		if (cases[i].ok)
 			EXPECT_EQ(12345, st.st_uid);

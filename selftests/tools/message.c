@@ -434,7 +434,8 @@ static void many_rounds(struct __test_metadata *_metadata, int way)
 		put_lines(0, 3000);
 		EXPECT_FALSE(message_finish(&m, 0));
 		ASSERT_EQ(stat("/proc/self/task", &tasks), 0);
-		EXPECT_LE(tasks.st_nlink - 2, 2);
+		/* One waits, those of rounds before may still be ending; a sanitizer has one of its own. */
+		EXPECT_LE(tasks.st_nlink - 2, 5);
 		while (read(p[0], text, sizeof(text)) > 0 || !message_finish(&m, 0))
 			usleep(500);
 		EXPECT_EQ((int)m.way, way);

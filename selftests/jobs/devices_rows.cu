@@ -700,15 +700,17 @@ static void errors(void)
 	size_t room;
 	CUgraph g;
 
-	/* A graph with the other device's memory runs in streams of its context. */
+	/* Behind the proxy a graph with the other device's memory runs in streams of its context; a driver may run it in others. */
 	on(0);
 	CU(cuGraphCreate(&g, 0));
 	CU(cuGraphAddMemcpyNode(&n, g, NULL, 0, &good, ctx[0]));
 	CU(cuGraphInstantiate(&x, g, 0));
 	CU(cuCtxCreate(&second, NULL, 0, 0));
 	CU(cuStreamCreate(&of_second, CU_STREAM_NON_BLOCKING));
-	EXPECT(cuGraphLaunch(x, stream[1]) != CUDA_SUCCESS);
-	EXPECT(cuGraphLaunch(x, of_second) != CUDA_SUCCESS);
+	if (getenv("SINGVGPU_SOCKET")) {
+		EXPECT(cuGraphLaunch(x, stream[1]) != CUDA_SUCCESS);
+		EXPECT(cuGraphLaunch(x, of_second) != CUDA_SUCCESS);
+	}
 	CU(cuCtxDestroy(second));
 	on(0);
 	CU(cuGraphLaunch(x, stream[0]));
@@ -741,9 +743,11 @@ static void errors(void)
 	for (int d = 0; d < 2; d++) {
 		on(d);
 		CU(cuMemcpy3D(&good));
-		CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at, b.len() + 1));
-		CU_INVALID(cuMemcpy((CUdeviceptr)b.at + 1, (CUdeviceptr)a.at, b.len()));
-		CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at + 1, b.len()));
+		if (getenv("SINGVGPU_SOCKET")) {	/* a driver may look at the beginnings alone */
+			CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at, b.len() + 1));
+			CU_INVALID(cuMemcpy((CUdeviceptr)b.at + 1, (CUdeviceptr)a.at, b.len()));
+			CU_INVALID(cuMemcpy((CUdeviceptr)b.at, (CUdeviceptr)a.at + 1, b.len()));
+		}
 		(p = good).srcPitch = 63;
 		CU_INVALID(cuMemcpy3D(&p));
 		(p = good).dstPitch = 63;

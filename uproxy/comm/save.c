@@ -44,13 +44,20 @@ void comm_step_aside(void)
 	post_tell(false);
 }
 
-/* Is nothing under way here that no stream waits for: no operation that sends from a buffer, no word to the board? */
+/* Is nothing under way here: no operation, no copy, no word to the board? */
 static bool is_still(void)
 {
 	bool still;
 
 	pthread_mutex_lock(&comms.lock);
 	still = !comms.starts && !comms.telling;
+	for (uint32_t i = 0; i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p)
+			continue;
+		still &= !p->queued == !p->begun && !p->filling && (!p->begun || p->ended);
+	}
 	pthread_mutex_unlock(&comms.lock);
 	return still;
 }

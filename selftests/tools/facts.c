@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "ckpt_bring.h"
 #include "ckpt_facts.h"
 #include "ckpt_own.h"
@@ -204,29 +205,16 @@ static const char *said(void)
 	return text;
 }
 
+static void take_signals(void *ignores, int *told)
+{
+	(void)told;
+	signal(SIGTERM, ignores ? SIG_IGN : SIG_DFL);
+}
+
 /* A child that waits for signals. */
 static pid_t waiting(bool ignores)
 {
-	int told[2];
-	pid_t pid;
-	char c;
-
-	if (pipe(told))
-		return -1;
-	pid = fork();
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		signal(SIGTERM, ignores ? SIG_IGN : SIG_DFL);
-		if (write(told[1], "", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	if (read(told[0], &c, 1) != 1)
-		pid = -1;
-	close(told[0]);
-	close(told[1]);
-	return pid;
+	return child_begin(take_signals, ignores ? &ignores : NULL);
 }
 
 static int signal_of(pid_t pid)
@@ -308,7 +296,7 @@ TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
 	unlink(said_file);
 }
 
-/* Of a checkpoint that cannot be opened the job does not come back; the supervisor keeps its stdin. */
+/* A job does not come back from a checkpoint that cannot be opened. The supervisor keeps its stdin. */
 TEST(a_restart_has_its_bounds)
 {
 	char dir[] = "/tmp/factsXXXXXX", path[64];

@@ -32,6 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "ckpt_i.h"
 #include "stood.h"
 
@@ -53,46 +54,20 @@ static void *share(void)
 
 /* ------------------------------------------------------------------------------- children */
 
-static void act_and_wait(void (*act)(void), int told)
+static void act_alone(void *arg, int *told)
 {
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	told = dup2(told, 3);
+	void (*const *act)(void) = arg;
+
+	*told = dup2(*told, 3);
 	close_range(4, ~0u, 0);		/* the sockets of who has started it */
 	sh->pid = getpid();
-	act();
-	if (write(told, "", 1) != 1)
-		_exit(1);
-	for (;;)
-		pause();
+	(*act)();
 }
 
 /* The child when it has acted; -1: it has not. */
 static pid_t begin(void (*act)(void))
 {
-	int told[2];
-	pid_t pid;
-	char c;
-
-	if (pipe(told))
-		return -1;
-	pid = fork();
-	if (!pid) {
-		close(told[0]);
-		act_and_wait(act, told[1]);
-	}
-	close(told[1]);
-	if (read(told[0], &c, 1) != 1)
-		pid = -1;
-	close(told[0]);
-	return pid;
-}
-
-static void end(pid_t pid)
-{
-	if (pid > 0) {
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
-	}
+	return child_begin(act_alone, &act);
 }
 
 static void nothing(void)
@@ -114,7 +89,7 @@ static pid_t begin_inside(void (*act)(void))
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(told[0]);
 		if (!fork())
-			act_and_wait(act, told[1]);
+			child_acts(act_alone, &act, told[1]);
 		for (;;)
 			pause();
 	}
@@ -379,9 +354,9 @@ TEST_F(lost, what_a_process_has_is_named)
 		EXPECT_EQ(ckpt_lost(&other, 1, &self->why), 0)
 			TH_LOG("%zu: %s", i, self->why.text);
 		expect_refused(_metadata, i, ckpt_lost(&pids[1], 1, &self->why), &self->why, pids[1]);
-		end(pids[0]);
-		end(pids[1]);
-		end(other);
+		child_end(pids[0]);
+		child_end(pids[1]);
+		child_end(other);
 	}
 }
 
@@ -408,12 +383,12 @@ TEST_F(lost, so_it_is_in_a_namespace_of_their_own)
 			shmctl(sh->id, IPC_RMID, NULL);
 		if (lost[i].act == receive_from_queue)
 			msgctl(sh->id, IPC_RMID, NULL);
-		end(pids[0]);
+		child_end(pids[0]);
 		other = begin_inside(nothing);
 		why_clear(&self->why);
 		EXPECT_EQ(ckpt_lost(&other, 1, &self->why), 0)
 			TH_LOG("%zu: %s", i, self->why.text);
-		end(other);
+		child_end(other);
 	}
 }
 
@@ -428,10 +403,10 @@ TEST_F(lost, one_that_has_ended_has_nothing)
 	EXPECT_EQ(ckpt_lost(pids, 2, &self->why), 0)
 		TH_LOG("%s", self->why.text);
 	EXPECT_EQ(ckpt_lost_running(pids, 2, &self->why), 0);
-	end(pids[1]);
+	child_end(pids[1]);
 	EXPECT_EQ(ckpt_lost(pids, 2, &self->why), 0)
 		TH_LOG("%s", self->why.text);
-	end(pids[0]);
+	child_end(pids[0]);
 	/* Whom nobody can ask for System V's objects. */
 	EXPECT_EQ(ckpt_lost_running(pids, 1, &self->why), 0);
 }
@@ -473,8 +448,8 @@ TEST_F(lost, mappings_that_are_sealed_or_protected_are_named)
 			EXPECT_NE(strstr(self->why.text, where), NULL)
 				TH_LOG("no %s in: %s", where, self->why.text);
 		}
-		end(pids[0]);
-		end(pids[1]);
+		child_end(pids[0]);
+		child_end(pids[1]);
 	}
 }
 
@@ -503,7 +478,7 @@ FIXTURE_SETUP(stood)
 
 FIXTURE_TEARDOWN(stood)
 {
-	end(self->pid);
+	child_end(self->pid);
 	unlink(self->path);
 	rmdir(self->dir);
 }
@@ -575,7 +550,7 @@ TEST_F(stood, all_processes_learn_how_long)
 		EXPECT_EQ(word_at(self->pid, at), word_at(child, at));
 	}
 	EXPECT_EQ(*at, 0);		/* ours is none of the tree */
-	end(child);
+	child_end(child);
 }
 
 /* The variable's address in the library, from where that is mapped. */
@@ -648,7 +623,7 @@ static bool gets_it(const char *path, uint64_t off, bool deleted)
 	was = word_at(pid, (char *)sh->at + off);
 	ckpt_stood(pid, 0, 1000000000 + UNSURE);
 	is = word_at(pid, (char *)sh->at + off);
-	end(pid);
+	child_end(pid);
 	return is - was == 1000000000;
 }
 
@@ -758,8 +733,8 @@ FIXTURE_SETUP(ports)
 
 FIXTURE_TEARDOWN(ports)
 {
-	end(self->pid[0]);
-	end(self->pid[1]);
+	child_end(self->pid[0]);
+	child_end(self->pid[1]);
 	free(self->facts.port);
 	free(self->facts.connection);
 }
@@ -1002,8 +977,8 @@ TEST_F(ports, connections_that_lead_out_are_refused)
 			EXPECT_EQ(self->facts.connection[0].rank, 1);
 		EXPECT_EQ(look(&self->job, self->pid, 1, false, &self->facts, &self->why), 0);
 		EXPECT_EQ(self->facts.connections, 0);
-		end(self->pid[1]);
-		end(ender);
+		child_end(self->pid[1]);
+		child_end(ender);
 		self->pid[1] = 0;
 		close(accepted);
 		close(ours);
@@ -1024,8 +999,8 @@ TEST_F(ports, connections_between_its_processes_are_taken)
 	/* The end that nobody has accepted yet is none of another process. */
 	EXPECT_EQ(look(&self->job, &self->pid[1], 1, false, &self->facts, &self->why), 0);
 	/* The job's server listens on all addresses. */
-	end(self->pid[0]);
-	end(self->pid[1]);
+	child_end(self->pid[0]);
+	child_end(self->pid[1]);
 	self->pid[0] = begin(serve_all);
 	self->pid[1] = begin(nothing);
 	ASSERT_GE(tcp("127.0.0.1", 4105, "10.77.0.1", 4001, true), 0);
@@ -1165,7 +1140,7 @@ FIXTURE_SETUP(files)
 
 FIXTURE_TEARDOWN(files)
 {
-	end(self->pid);
+	child_end(self->pid);
 	unlink(self->path);
 	unlink(self->other);
 	rmdir(self->dir);
@@ -1343,7 +1318,7 @@ TEST_F(files, what_is_mapped_is_compared)
 	ASSERT_EQ(chdir(self->dir), 0);
 	write_file("[stack]", "", 0600);
 	pids[0] = begin(nothing);
-	end(pids[0]);
+	child_end(pids[0]);
 	pids[1] = self->pid = begin(nothing);
 	fds = open_fds();
 	ASSERT_EQ(ckpt_mapped(pids, 2, &self->facts, no, NULL, &self->why), 0);

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "ckpt_i.h"
 #include "ckpt_save.h"
 #include "job.h"
@@ -476,45 +477,26 @@ TEST(the_command_itself_is_looked_at)
 
 /* -------------------------------------------------------------------------------- pipes.c */
 
+/* -1: not this one. */
+static void have_pipes(void *arg, int *told)
+{
+	const int *pipes = arg;
+
+	for (int i = 0; i < 2; i++)
+		if (pipes[i] >= 0)
+			dup2(pipes[i], 50 + i);
+	*told = dup2(*told, 52);
+	close_range(3, 49, 0);
+	close_range(53, ~0u, 0);
+	for (int i = 0; i < 2; i++)
+		if (pipes[i] < 0)
+			close(50 + i);
+}
+
 /* A child that has, of these two, the ones that are given as 50 and 51; and no other pipe. */
 static pid_t with_pipes(int one, int two)
 {
-	int told[2];
-	pid_t pid;
-	char c;
-
-	if (pipe(told))
-		return -1;
-	pid = fork();
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (one >= 0)
-			dup2(one, 50);
-		if (two >= 0)
-			dup2(two, 51);
-		dup2(told[1], 52);
-		close_range(3, 49, 0);
-		close_range(53, ~0u, 0);
-		if (one < 0)
-			close(50);
-		if (two < 0)
-			close(51);
-		if (write(52, "", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	if (read(told[0], &c, 1) != 1)
-		pid = -1;
-	close(told[0]);
-	close(told[1]);
-	return pid;
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	return child_begin(have_pipes, (int[]){ one, two });
 }
 
 static const char *key_of(int fd, char key[64])
@@ -567,12 +549,12 @@ TEST(pipes_that_others_have_are_refused)
 	EXPECT_EQ(save_pipes(&s, pids, 2, &why), 0);
 	*rank[1].stdio[2] = 0;
 	EXPECT_EQ(save_pipes(&s, pids, 2, &why), -ENOTSUP);
-	end(other);
+	child_end(other);
 	why_clear(&why);
 	EXPECT_EQ(save_pipes(&s, pids, 2, &why), 0)
 		TH_LOG("%s", why.text);
-	end(pids[0]);
-	end(pids[1]);
+	child_end(pids[0]);
+	child_end(pids[1]);
 }
 
 TEST_HARNESS_MAIN

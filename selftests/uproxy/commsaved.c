@@ -304,14 +304,11 @@ static int restores(FIXTURE_DATA(restore) *self, const struct ctl_ref *comms, ch
 	return status == 2 ? rc : -1000;
 }
 
-static void dumped(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadata)
+/* What the session has is saved into `from`, and its proxy has ended. */
+static void save_and_end(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadata)
 {
-	struct ring_ticket open;
 	struct store *st;
 
-	ASSERT_EQ(start_with_board(self), 0);
-	ASSERT_EQ(communicate(self, 0), 0);
-	ASSERT_EQ(post_all(self, &open), 0);
 	ASSERT_EQ(save_cut(self), 0);
 	end_proxy(self);
 	unlink(stat_path);
@@ -322,6 +319,16 @@ static void dumped(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadat
 	ASSERT_NE(from.image, NULL);
 	fill_restore(self, &from.good);
 	from.good.comms = self->saved.device.comms;
+}
+
+static void dumped(FIXTURE_DATA(restore) *self, struct __test_metadata *_metadata)
+{
+	struct ring_ticket open;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	ASSERT_EQ(post_all(self, &open), 0);
+	save_and_end(self, _metadata);
 }
 
 TEST_F(restore, saved_communicators_with_each_word_changed)
@@ -543,14 +550,9 @@ TEST_F(restore, records_of_another_communicator_or_of_what_has_started)
 	e.member = member;
 	ASSERT_EQ(communicate(self, 1), 0);
 	ASSERT_EQ(post_all(self, &open), 0);
-	ASSERT_EQ(save_cut(self), 0);
-	end_proxy(self);
-	unlink(stat_path);
+	save_and_end(self, _metadata);
 	st = open_store(self);
 	ASSERT_NE(st, NULL);
-	from.image = read_whole(st, &self->saved.device.board, &from.len);
-	fill_restore(self, &from.good);
-	from.good.comms = self->saved.device.comms;
 	EXPECT_EQ(restores(self, &from.good.comms, why), 0);
 	h = (void *)read_whole(st, &from.good.comms, &len);
 	ASSERT_NE(h, NULL);
@@ -680,7 +682,7 @@ TEST_F(restore, a_wait_that_has_failed_does_not_stay_open)
 	unlink(stat_path);
 }
 
-/* Nor does one that waited in the driver: its failure has answered it, and when the stream goes on it is not answered again. */
+/* A wait in the driver that its failure has answered is not answered again when its stream goes on. */
 TEST_F(restore, a_wait_that_has_failed_is_answered_once)
 {
 	struct step_call same = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64 };
@@ -775,7 +777,6 @@ TEST_F(restore, what_is_open_at_a_cut_is_open_after_a_restore)
 	struct sv_comm_result res;
 	struct client *c = &self->c;
 	int32_t status = -1;
-	struct store *st;
 	int fd = -1, n = 0;
 
 	ASSERT_EQ(start_with_board(self), 0);
@@ -784,13 +785,7 @@ TEST_F(restore, what_is_open_at_a_cut_is_open_after_a_restore)
 	a.word = self->pin + MiB / 2 + 256;
 	ASSERT_EQ(ring_request(c->ring, &creation, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
 	ASSERT_EQ(post_all(self, &open), 0);
-	ASSERT_EQ(save_cut(self), 0);
-	end_proxy(self);
-	st = open_store(self);
-	from.image = read_whole(st, &self->saved.device.board, &from.len);
-	store_close(st);
-	fill_restore(self, &from.good);
-	from.good.comms = self->saved.device.comms;
+	save_and_end(self, _metadata);
 	ASSERT_EQ(new_board(), 0);
 	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
 	ASSERT_EQ(board_return(board, 1, "", 0), 0);

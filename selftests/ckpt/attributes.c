@@ -441,7 +441,7 @@ static void have_sockets(int n)
 		set_ttl(socket(AF_INET, SOCK_DGRAM, 0), 33);
 }
 
-/* Each differs from the first or second one in one thing. -1: all of them. */
+/* The socket of kind n, or all of them (-1). Each kind differs from the first or the second one in one thing. */
 static void have_kinds(int n)
 {
 	static const int kind[][3] = { { AF_INET, SOCK_DGRAM, 0 }, { AF_INET, SOCK_RAW, IPPROTO_UDP },
@@ -459,7 +459,7 @@ static void have_many_kinds(int n)
 		set_ttl(socket(AF_INET, SOCK_RAW, 100 + i % n), 33);
 }
 
-/* One that a descriptor more has, and one of another kind. */
+/* A socket with a second descriptor, and a socket of another kind. */
 static void share_socket(int n)
 {
 	int s = socket(AF_INET, SOCK_DGRAM, 0);

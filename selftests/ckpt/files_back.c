@@ -529,7 +529,7 @@ TEST(unchanged_files_are_not_read_again)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	ASSERT_EQ(0, f.unread);
 	ASSERT_EQ(4, f.files);
-	/* Of another boot, no times are trusted: all are read again, and are replaced. */
+	/* After another boot no times are trusted: all files are read again, and replaced. */
 	ASSERT_EQ(0, other_boot(&p, one, other));
 	ASSERT_EQ(0, save_of(&p, other, NULL, 0, three, &f));
 	EXPECT_EQ(0, f.unread);

@@ -110,7 +110,7 @@ TEST(a_note_by_us_keeps_the_log_of_a_job_that_runs)
 	end();
 }
 
-/* Of another boot a note says nothing, nor if the job's folder has another log now. */
+/* A note of another boot says nothing; nor does a note when the job's folder has another log now. */
 TEST(a_note_says_it_of_this_boot_and_this_log)
 {
 	char text[PATH_MAX];
@@ -168,7 +168,7 @@ static void publish(const char *list, size_t n, char id[STORE_ID])
 	store_writer_close(w);
 }
 
-/* Of one that cannot be read nobody knows which log it has. */
+/* A checkpoint that cannot be read may have any of the logs. */
 TEST(a_damaged_checkpoint_keeps_all_logs)
 {
 	static const char list[] = "singvgpu-files 1\nboot needle-in-the-list 0\nlog " NAME "\n";

@@ -587,7 +587,7 @@ static void left_body(uint32_t self, void *arg)
 	driver->close(end);
 }
 
-/* Of a device that sends nonsense nothing more is read; what it has sent before is let go with its operations. */
+/* Nothing more is read of a device that sends nonsense. What it sent before is let go with its operations. */
 static void refused_body(uint32_t self, void *arg)
 {
 	char ones[2 * CHUNK], sum[2 * CHUNK], got[8];

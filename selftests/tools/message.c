@@ -434,7 +434,7 @@ static void many_rounds(struct __test_metadata *_metadata, int way)
 		put_lines(0, 3000);
 		EXPECT_FALSE(message_finish(&m, 0));
 		ASSERT_EQ(stat("/proc/self/task", &tasks), 0);
-		/* One waits, those of rounds before may still be ending; a sanitizer has one of its own. */
+		/* The main thread, the one that waits, some of earlier rounds that have not ended yet, a sanitizer's. */
 		EXPECT_LE(tasks.st_nlink - 2, 5);
 		while (read(p[0], text, sizeof(text)) > 0 || !message_finish(&m, 0))
 			usleep(500);

@@ -799,7 +799,7 @@ TEST_F(colls, a_creation_that_is_aborted_ends_for_all)
 	EXPECT_EQ(new_comm(self->r, 2, 90, "aborted"), 0);
 }
 
-/* One that has failed, and has not been ended, is not taken for a later one at its place on the board. */
+/* A failed communicator that has not been ended is not taken for a later one at its place on the board. */
 TEST_F(colls, a_creation_that_has_failed_answers_for_no_other)
 {
 	struct sv_comm_new a = { .comm = 90, .ranks = 2, .id = "of two or three" };

@@ -360,7 +360,7 @@ static void watch(struct watcher *w)
 
 		look_at_all(w);
 		pause = pause * 2 < MOST_MS ? pause * 2 : MOST_MS;
-		/* Execs of others come at any rate: they do not put the look off. */
+		/* The execs of other programs on the host must not delay the look. */
 		while ((left = next - now_ms()) > 0) {
 			struct pollfd p[2] = { { .fd = w->hear, .events = POLLIN },
 					       { .fd = w->events, .events = POLLIN } };

@@ -58,9 +58,9 @@ int criu_edit(struct images *images, pid_t root, struct why *why);
 /* A dump: adds an image with what CRIU does not save of the threads of a tree that stands still. -ENOMEM. */
 int criu_attributes_save(struct images *images, pid_t root);
 /*
- * A process's sockets, which stand still: writes the lines of options that CRIU does not save, of the sockets that were
- * not looked at since criu_options_begin(), of whose tree it is (NULL: no memory). criu_options_set: false: the option is
- * none of these, or could not be set.
+ * Options of sockets that CRIU does not save. criu_options_put writes those of one process of the tree, which stands still;
+ * sockets that it has written since criu_options_begin() it leaves out. criu_options_begin: the tree's root; NULL: no memory.
+ * criu_options_set sets one option; false: the option is none of these, or could not be set.
  */
 struct criu_sockets;
 struct criu_sockets *criu_options_begin(pid_t root);

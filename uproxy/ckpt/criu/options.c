@@ -8,9 +8,9 @@
  *
  * A socket that several descriptors share is written once. Older images have it for each: it is set to the same again.
  *
- * The job stands still meanwhile. So each socket is looked at once, and a new one of its kind once per save. What a new
- * one has is a setting of its network namespace: a new one is made in that of the tree's root, the only one that it has
- * (tree.c).
+ * The job stands still meanwhile. So a save looks at each socket once, and at a new socket of each kind once. A new socket's
+ * options are settings of its network namespace. So it is made in the namespace of the tree's root, which is the only one of
+ * the tree (tree.c).
  */
 #include <dirent.h>
 #include <fcntl.h>

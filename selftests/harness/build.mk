@@ -70,7 +70,7 @@ check-full: setup
 .PHONY: run-check run-check-host run-check-vm run-check-san run-check-long run-check-full
 run-check: LAST_VM = $(lastword $(VM_PROGRAMS))
 run-check: tests
-	@$(RUN_TESTS) $(call timed,$(LAST_VM) $(filter $(SIDE_TESTS),$(HOST_TESTS)) \
+	@$(RUN_TESTS) $(call timed,$(or $(VM_MOST),$(LAST_VM)) $(filter $(SIDE_TESTS),$(HOST_TESTS)) \
 			$(firstword $(SAN_PROGRAMS))) -- \
 		$(call timed,$(filter-out $(LAST_VM),$(VM_PROGRAMS)) $(lastword $(SAN_PROGRAMS))) -- \
 		++ $(call timed,$(filter-out $(SIDE_TESTS),$(HOST_TESTS))) $(ours)

@@ -12,12 +12,25 @@ $(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename vm-$(k)) := $(VM_LIMIT)))
 # Modules of the kernel that VM_TESTS need, beside those that load themselves.
 VM_MODULES ?= unix_diag,inet_diag,tcp_diag,udp_diag,af_packet_diag,netlink_diag,nf_tables,veth,tun
 
-$(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
+# $(call vm_script,TESTS): a program that runs them in one boot of the kernel $*.
+define vm_script
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec selftests/vm/vm-tests -m %s -l %s -t %s -s %s %s %s\n' \
-		'$(VM_MODULES)' '$(B)/logs/vm-$*' '$(VM_LIMIT)' '$(SUPERVISE)' '$*' \
-		'$(foreach t,$(VM_TESTS),$(call vm_limit,$(basename $(notdir $(t)))):$(t))' >$@
+		'$(VM_MODULES)' '$(B)/logs/$(@F)' '$(VM_LIMIT)' '$(SUPERVISE)' '$*' \
+		'$(foreach t,$(1),$(call vm_limit,$(basename $(notdir $(t)))):$(t))' >$@
 	@chmod +x $@
+endef
+$(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
+	$(call vm_script,$(VM_TESTS))
+
+# Some that take long are run by `make check` on other kernels than the last alone; `make check-vm` runs all on each.
+VM_ONCE := storm streams signals-norseq several-vm clocks-vm
+VM_MOST := $(if $(word 2,$(VM_KERNELS)),$(lastword $(VM_KERNELS)))
+VM_MOST := $(VM_MOST:%=$(B)/selftests/vm/most-%)
+TEST_PROGRAMS += $(VM_MOST)
+TIMEOUT_$(basename $(notdir $(VM_MOST))) := $(VM_LIMIT)
+$(B)/selftests/vm/most-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
+	$(call vm_script,$(filter-out $(addprefix %/,$(VM_ONCE)),$(VM_TESTS)))
 
 # What test-vm loads into the guest: a module that does one thing wrong.
 PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)

@@ -511,11 +511,11 @@ int ckpt_lost(const pid_t *pids, int n, struct why *why)
 /* A process that ends meanwhile has none. */
 static int check_mappings(pid_t pid, struct why *why)
 {
+	static const char key[] = "ProtectionKey:";
 	char path[32], line[PATH_MAX + 128], name[32];
 	const char *what = NULL;
 	bool own = false;	/* not the kernel's, which has a name in brackets */
 	unsigned long at = 0;
-	int key;
 	FILE *in;
 
 	snprintf(path, sizeof(path), "/proc/%d/smaps", pid);
@@ -524,7 +524,7 @@ static int check_mappings(pid_t pid, struct why *why)
 		if (!isupper(*line)) {
 			at = strtoul(line, NULL, 16);
 			own = !strstr(line, " [v") && !strstr(line, " [u");
-		} else if (own && sscanf(line, "ProtectionKey: %d", &key) == 1 && key > 0) {
+		} else if (own && !strncmp(line, key, sizeof(key) - 1) && atoi(line + sizeof(key) - 1) > 0) {
 			what = "has a protection key (pkey_mprotect)";
 		} else if (own && !strncmp(line, "VmFlags:", 8) && strstr(line, " sl")) {
 			what = "is sealed (mseal)";

@@ -1364,7 +1364,7 @@ static int kill_at(int steps, int *status)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-#define APART	97	/* instructions: there are many more */
+#define APART	389	/* instructions: there are many more */
 #define APART_IN_SHUT	997
 #else
 #define APART	17

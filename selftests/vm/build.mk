@@ -37,6 +37,8 @@ PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)
 TEST_PROGRAMS += $(PROVOKE)
 HOST_TESTS += selftests/vm/test-vm selftests/vm/test-install
 SIDE_TESTS += selftests/vm/test-vm
+LONG_TESTS += selftests/vm/test-vm-long
+TIMEOUT_test-vm-long := 1800
 VM_TESTS += selftests/vm/test-install
 TIMEOUT_test-vm := 1800
 TIMEOUT_test-install := 900

@@ -429,19 +429,20 @@ static void go(struct start *st)
 		comms.driver->cancel(comms.transport, op.order);
 }
 
-/* comm_lock */
-static void trace(const struct start *st, enum step_code code)
+/* What the trace says of a start that ends, in a row for each part; how many. Writing them may wait for a disk. comm_lock */
+static uint32_t traced(const struct start *st, enum step_code code, struct uproxy_trace_coll row[2])
 {
 	for (uint32_t i = 0; i < st->parts; i++) {
 		const struct posted *p = st->part[i].p;
 		const struct step_call *call = &p->call[st->part[i].call].call;
 
-		trace_coll(&(struct uproxy_trace_coll){
+		row[i] = (struct uproxy_trace_coll){
 			.call = call->kind, .type = call->type, .failed = code != STEP_OK,
 			.rank = p->comm->rank, .ranks = p->comm->ranks, .peer = call->peer,
 			.comm = p->comm->key, .order = st->order, .count = call->count,
-			.posted_ns = p->posted_ns, .started_ns = st->started_ns, .ended_ns = now_ns() });
+			.posted_ns = p->posted_ns, .started_ns = st->started_ns, .ended_ns = now_ns() };
 	}
+	return st->parts;
 }
 
 /* This device's part of an operation has ended. Any thread. */
@@ -451,6 +452,8 @@ static void done(void *arg, enum step_code code)
 	struct start *st = arg;
 	struct step_event e = { .kind = STEP_DONE, .device = board_device(comms.seat), .order = st->order,
 				.code = code, .cause = code ? st->cause : 0 };
+	struct uproxy_trace_coll row[2];
+	uint32_t rows = 0;
 	uint64_t cut[2];
 	bool outer = in_done;
 	int cuts = 0;
@@ -458,7 +461,7 @@ static void done(void *arg, enum step_code code)
 	in_done = true;
 	pthread_mutex_lock(&comms.lock);
 	if (trace_on)
-		trace(st, code);
+		rows = traced(st, code, row);
 	if (st->gone)
 		goes_on(&comms.s->stat->coll_runs, &comms.running, false);
 	if (!code)		/* nobody else adds to it without the lock */
@@ -480,6 +483,8 @@ static void done(void *arg, enum step_code code)
 	start_put(st);
 	comms.telling++;
 	pthread_mutex_unlock(&comms.lock);
+	for (uint32_t i = 0; i < rows; i++)
+		trace_coll(&row[i]);
 	comm_event(&e);
 	for (int i = 0; i < cuts; i++)
 		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });

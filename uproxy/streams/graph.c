@@ -606,9 +606,9 @@ static int build(struct call *k, struct reader *r, struct exec *x)
 	return rc;
 }
 
-static void root_put(struct sv_session *s, struct root *r)
+static void root_free(struct sv_session *s, struct root *r)
 {
-	if (r->used || !r->gone)
+	if (!r)
 		return;
 	s->hal.drv.cuGraphDestroy(r->graph);
 	free(r->handle);
@@ -635,6 +635,7 @@ static int root_take(struct call *k, uint64_t handle, struct root **out)
 static void exec_free(struct sv_session *s, struct exec *x)
 {
 	struct cuda_driver *d = &s->hal.drv;
+	struct root *unneeded;
 
 	if (x->real && d->cuGraphExecDestroy)
 		d->cuGraphExecDestroy(x->real);
@@ -648,8 +649,9 @@ static void exec_free(struct sv_session *s, struct exec *x)
 		}
 		pthread_mutex_lock(&root_lock);
 		x->root->used = false;
-		root_put(s, x->root);
+		unneeded = x->root->gone ? x->root : NULL;
 		pthread_mutex_unlock(&root_lock);
+		root_free(s, unneeded);
 	} else if (x->graph && d->cuGraphDestroy) {
 		d->cuGraphDestroy(x->graph);
 	}
@@ -947,7 +949,7 @@ int do_graph_forget(struct call *k)
 {
 	const struct sv_graph_forget *a = k->c.data;
 	struct sv_session *s = k->c.session;
-	struct root *r;
+	struct root *r, *unneeded = NULL;
 
 	if (!sv_is_handle(SV_T_CUgraph, a->graph))
 		return sv_bad(&k->c, "handle of a graph");
@@ -956,9 +958,10 @@ int do_graph_forget(struct call *k)
 	if (r) {
 		sv_unbind(s, SV_T_CUgraph, a->graph);
 		r->gone = true;
-		root_put(s, r);
+		unneeded = r->used ? NULL : r;
 	}
 	pthread_mutex_unlock(&root_lock);
+	root_free(s, unneeded);
 	return fails(k, r ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 

@@ -132,12 +132,19 @@ unsigned int hostfunc_open(void)
 void hostfunc_release(struct sv_session *s)
 {
 	struct sv_next_call none = { .id = 0 };
+	struct answer a;
+	bool open;
 
 	(void)s;
-	pthread_mutex_lock(&lock);
-	while (nopen)
-		answer_now(&open_requests[--nopen], CUDA_SUCCESS, &none, sizeof(none));
-	pthread_mutex_unlock(&lock);
+	do {
+		pthread_mutex_lock(&lock);
+		open = nopen;
+		if (open)
+			a = open_requests[--nopen];
+		pthread_mutex_unlock(&lock);
+		if (open)
+			answer_now(&a, CUDA_SUCCESS, &none, sizeof(none));
+	} while (open);
 }
 
 int do_host_func(struct call *k)

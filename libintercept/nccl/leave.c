@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * leave.c - an exit with status 0 is leaving, not dying (RANKS.md R8)
+ * leave.c - an exit with status 0 is leaving, not dying (docs/ranks.md, Failure)
  *
  * The proxies learn of it by SV_OP_X_COMM_LEAVE, sent from on_exit(), or from _exit() and _Exit(), which
  * this library has in front of libc's. exit() runs the former; what ends a process otherwise (a signal, a

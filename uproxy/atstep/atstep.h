@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atstep.h - has a session run on to the end of a step, where activations are dead (RANKS.md R5)
+ * atstep.h - has a session run on to the end of a step, where activations are dead (docs/ranks.md, Cut)
  *
  *   serving ── at_step: looks at each record ─► at a boundary: takes no further record ─► its work is done: stands
  *      ▲                                              │                                      │ all stand

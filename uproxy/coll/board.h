@@ -154,7 +154,7 @@ void board_shut(struct board *b);
 void board_stranger_dies(struct board *b);
 
 /*
- * The cut (RANKS.md R5): all proxies of the job freeze for the same `cut`, a number that no other has
+ * The cut (docs/ranks.md, Cut): all proxies of the job freeze for the same `cut`, a number that no other has
  * and not 0. A seat whose proxy has nothing under way, and takes no record from its client any more, says
  * so again and again; the seat may have no proxy on the board. When all have said it, and no event has come
  * since, nothing can begin any more: *all is true, for every seat from then on. A seat of `seats`, a

@@ -2,7 +2,7 @@
 /*
  * save.c - joins a cut of the job, turns a session's communicators into bytes (saved.h), and makes them again
  *
- * A cut finds no operation that has started (RANKS.md R3, R5). What it finds are records that are posted
+ * A cut finds no operation that has started (docs/ranks.md, Start and Cut). What it finds are records that are posted
  * and not begun, each of which holds its stream; sends that lie in buffers until their receivers are there; and
  * parked records. The board has the state of the operations, which refers to records by their cookies and to
  * proxies by their seats; so both stay the same over a restore.

@@ -2,7 +2,7 @@
 /*
  * cover.h - which collective operations a stream, an event or a wait covers, and which of them have failed
  *
- * A wait that covers a failed operation never succeeds (RANKS.md R8). The stream of such an operation stands
+ * A wait that covers a failed operation never succeeds (docs/ranks.md, Failure). The stream of such an operation stands
  * still, as with NCCL, until the program aborts or destroys the communicator; so does what waits for that
  * stream in the driver. This room says which streams these are, and ends their waits.
  *

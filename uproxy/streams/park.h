@@ -2,7 +2,7 @@
 /*
  * park.h - records that wait in the proxy for something other than the device
  *
- * A collective operation starts when all ranks have posted it (RANKS.md R3). Until then the stream
+ * A collective operation starts when all ranks have posted it (docs/ranks.md, Start). Until then the stream
  * that it is in is *held*: what comes behind it there, or depends on that by an event, the legacy
  * stream or an object's end, is parked, and runs later as if it had come then. All other records
  * run on.

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * core.h - what the stand-in for libcuda lends to the other stand-ins: its sessions
+ * core.h - the table of functions by which other stand-ins use the sessions of libcuda.so.1
  *
- * The sessions, and the contexts and streams that live in them, belong to libcuda.so.1. The stand-in for
- * NCCL has none of its own: it asks
+ * Sessions, and the contexts and streams in them, belong to the stand-in for libcuda.so.1. The stand-in for
+ * NCCL gets this table from it by
  *
  *	cuGetExportTable(&core, &singvgpu_core_id)
  *
- * which NVIDIA's driver and direct mode refuse, and sends its records through these functions. The
- * table's layout only grows; `size` says how far the one at hand goes. Both libraries are of one build
- * in a job, so the version is checked for equality.
+ * and sends its records through the table's functions. NVIDIA's driver and direct mode refuse that call. New
+ * functions are added at the table's end, and `size` is the size of the table at hand. A job has both libraries
+ * from one build, so the caller demands its own version.
  *
- * Functions return a CUresult. None is called with a lock held that another thread needs to go on.
+ * Functions return a CUresult. Call them without holding a lock: they may wait for the proxy.
  */
 #ifndef CORE_H
 #define CORE_H
@@ -32,22 +32,23 @@ struct sv_coll;
 struct sv_coll_call;
 struct sv_comm_word;
 
-/* A context, by which records find their session. */
+/* A context of the program, and the session to which its records go. */
 struct core_place {
 	struct context *ctx;
 	struct session *session;
 	uint64_t handle;	/* CUcontext */
 	int device;		/* the program's ordinal */
-	int retained;		/* the primary context, which core_leave() releases */
+	int retained;		/* enter() has retained the primary context, and leave() releases it */
 };
 
-/* A communicator, as graphs refer to it. Its memory stays; it is reused with another number. */
+/* How a graph refers to a communicator. It is never freed: a later communicator reuses it under another number. */
 struct core_comm {
 	uint64_t number;	/* 0: it has ended, or is about to; atomic */
 	const struct sv_comm_word *word;
 };
 
-struct core_ticket {		/* a request in flight, of the thread that has sent it */
+/* A request whose answer is still to come. The thread that has sent it awaits it. */
+struct core_ticket {
 	uint64_t w[2];
 };
 
@@ -55,41 +56,44 @@ struct singvgpu_core {
 	uint32_t size, version;
 
 	/*
-	 * enter: the current context; with none, or if device is not below 0, that device's primary one.
-	 * leave: ends its use.
+	 * enter: fills in *out with the thread's current context, if it has one and device is -1. Else with the
+	 * primary context of the device (of device 0, if device is -1). leave: releases what enter has retained.
 	 */
 	CUresult (*enter)(int device, struct core_place *out);
 	void (*leave)(struct core_place *p);
 
 	/*
-	 * Sends SV_OP_X_COLL on a stream of the place's device, special values included; fills in its
-	 * context and stream. On a stream that is being captured it adds a node to the graph, which
-	 * refers to the communicator. STREAM_CAPTURE_… the capture does not take it, INVALID_HANDLE
-	 * no such stream, INVALID_CONTEXT of another device.
+	 * Sends a collective (SV_OP_X_COLL) in a stream of the place's device, which may be one of CUDA's special
+	 * values, and fills in the context and stream of *head. In a stream that is being captured it adds a node
+	 * to the graph instead, and the node refers to comm. STREAM_CAPTURE_…: the capture cannot take it;
+	 * INVALID_HANDLE: there is no such stream; INVALID_CONTEXT: the stream is of another device.
 	 */
 	CUresult (*coll)(const struct core_place *p, const struct core_comm *comm, CUstream stream,
 			 struct sv_coll *head, const struct sv_coll_call *calls);
 
-	/* A record of no stream: without an answer; with one; and with one in two steps. */
+	/*
+	 * Records that are in no stream. send: nobody waits for an answer. call: waits for the answer. request sends,
+	 * and await waits for the answer.
+	 */
 	CUresult (*send)(const struct core_place *p, uint16_t op, const void *a, uint32_t len);
 	CUresult (*call)(const struct core_place *p, uint16_t op, const void *a, uint32_t len);
 	CUresult (*request)(const struct core_place *p, struct core_ticket *t, uint16_t op,
 			    const void *a, uint32_t len);
 	CUresult (*await)(const struct core_place *p, struct core_ticket *t);
 
-	/* Zeroed memory of the arena that the place's proxy can write, and its offset. */
+	/* Allocates zeroed memory of the arena, which the place's proxy can write; *off is its offset there. */
 	CUresult (*arena_new)(const struct core_place *p, uint64_t len, uint64_t *off, void **at);
 	void (*arena_free)(const struct core_place *p, uint64_t off);
 
-	/* The error of a broken context; SYSTEM_NOT_READY the proxy is gone; 0: neither. */
+	/* Can the session still be used? 0: yes; SYSTEM_NOT_READY: its proxy is gone; else its context's error. */
 	CUresult (*broken)(const struct core_place *p);
 
 	/* 0 if the device can reach all of the range. */
 	CUresult (*range)(const struct core_place *p, uint64_t addr, uint64_t len);
 
 	/*
-	 * Has the function asked before copies that the program waits for: true: a communicator of the session has
-	 * failed and not been ended, so that their stream is to be looked at first.
+	 * Registers a function that is asked before each copy that the program waits for. It says whether a
+	 * communicator of the session has failed and has not been ended: then the copy's stream is looked at first.
 	 */
 	void (*on_copy)(bool (*failed)(const struct session *s));
 

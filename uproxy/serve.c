@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve.c - has a record executed, or parked; logs it; answers it
+ * serve.c - takes a record from the ring: it is parked or executed, logged, answered
  *
- * A record that changes state is logged when it has been executed or handed to a worker, and is
- * answered after that. The consumer never waits for the device.
+ * The consumer logs a record that changes state: when it has executed it, before it answers; or when it has
+ * handed it to a worker, which answers. The consumer never waits for the device.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ void *sv_room(struct sv_session *s, unsigned int slot, uint64_t len)
 static int check_size(struct call *k, const struct record *r)
 {
 	if (!r || !r->fn)
-		return 0;		/* the generated code does it */
+		return 0;		/* the generated dispatch checks its own */
 	if (k->c.len < r->size || (k->c.len > r->size && !(r->flags & RECORD_TAIL)))
 		return sv_bad(&k->c, "size of a record");
 	return 0;
@@ -56,7 +56,7 @@ static void consume(struct sv_session *s, const struct ring_record *rec, bool lo
 		rc = journal_add(s, rec);
 		if (!rc)
 			return;
-		/* The session runs on, and cannot be restored. */
+		/* The session runs on without a log, so it cannot be restored any more. */
 		__atomic_store_n(&s->log_full, true, __ATOMIC_RELAXED);
 		uproxy_say("the log takes no more records: %s", ring_strerror(rc));
 	}
@@ -77,7 +77,10 @@ int serve_again(struct sv_session *s, const struct ring_record *rec, const char 
 	*rule = k.c.why;
 	if (rc != CALL_LATER)
 		return rc < 0 ? rc : (int)k.c.status;
-	/* An object that ended has left the tables; the client knows the driver's error already. */
+	/*
+	 * An error is told in the log alone. The client has had one when the record was executed first, and a record
+	 * that ends an object takes it out of the tables in any case.
+	 */
 	later = answer_wait(s->replay);
 	if (later)
 		uproxy_say("%s (record %llu) gives %d when it is executed again", op_name(rec->op),
@@ -85,7 +88,7 @@ int serve_again(struct sv_session *s, const struct ring_record *rec, const char 
 	return 0;
 }
 
-/* Something is parked. Is the record taken care of? */
+/* Something is parked. Has the record been parked, too, or answered? Else it is to be executed now. */
 static bool is_parked(struct sv_session *s, const struct ring_record *rec, const struct record *r,
 		      struct call *k)
 {
@@ -99,7 +102,7 @@ static bool is_parked(struct sv_session *s, const struct ring_record *rec, const
 	consume(s, rec, how == PARK_PARKED && r->flags & RECORD_LOG);
 	if (how == PARK_PARKED && !park_answered(rec, r))
 		return true;
-	/* Without it the order of its stream, and of its communicator's calls, would be another. */
+	/* To drop the record would change the order of its stream, and of its communicator's calls. */
 	if (how == PARK_NO_MEMORY)
 		session_fail(s, -ENOMEM, "no memory for what waits for other ranks", rec->op, rec->seq);
 	k->c.status = how == PARK_PARKED ? CUDA_SUCCESS :

@@ -6,11 +6,13 @@
  *        ▲                                                                          │ other devices'
  *        └──────────────── done(arg, code): this device's part has ended ◄──────────┘ ends
  *
- * A transport has one end, a struct comm, in each proxy. All devices that an operation concerns start
- * it, each when its own data is there, under the same order. An order is used once in a job; devices
- * start those that concern them in ascending order, and may get another device's message for an
- * order before they have started it. The addresses of other ends come from the job's board, never
- * from a message.
+ * A transport has one end, a struct comm, in each proxy. An *order* is an operation's number in the job's log,
+ * which no other operation has. Each end that an operation concerns starts it under that order, when the data
+ * of its own device is there, and starts its operations in ascending order. A message for an order may come
+ * before this end has started it. The addresses of other ends come from the job's board, never from a
+ * message.
+ *
+ * "device" in this header is the number of an end, not a device of the host (board_device()).
  *
  * Reductions follow the tree of docs/collectives.md (uproxy/coll/tree.h).
  */
@@ -32,7 +34,7 @@
 struct comm;
 struct hal;
 
-/* Whose order of addition reductions have. */
+/* In which order a reduction adds. */
 enum comm_order {
 	COMM_TREE, /* docs/collectives.md: the same bits over any devices */
 	COMM_NCCL, /* NCCL's own */
@@ -44,16 +46,15 @@ struct comm_part {
 	const void *send;
 	void *recv;
 	const void *factor; /* TREE_PREMULSUM: one element of the operation's type */
-	bool factor_there; /* it is in the device's memory; otherwise copied by start */
+	bool factor_there; /* the factor is in the device's memory; else start copies it */
 };
 
 /*
- * An operation. call.peer is the root of a rooted collective, or of a pair the other rank; count is
- * NCCL's argument: elements that each rank sends (receives, for reduce-scatter), per pair of ranks
- * for all-to-all, gather and scatter. device[r] is where rank r is: the number of an end; STEP_NONE
- * if it has left already, which no pair of others minds. Buffers
- * may overlap only as NCCL allows for operations in place. Everything but the parts' buffers is
- * copied.
+ * An operation. call.peer is the root of a rooted collective, or the other rank of a pair. call.count is
+ * NCCL's argument: the elements that each rank sends; that it receives, for reduce-scatter; per pair of ranks,
+ * for all-to-all, gather and scatter. device[r] is the end of rank r; STEP_NONE: rank r has left, which
+ * concerns no pair of other ranks. Buffers may overlap only as NCCL allows for operations in place.
+ * start() copies all of this but the contents of the parts' buffers.
  */
 struct comm_start {
 	uint64_t order;
@@ -64,9 +65,9 @@ struct comm_start {
 	const uint32_t *device;
 	const struct comm_part *part;
 	/*
-	 * Called once, by a thread of the transport, when this device's part has ended or is
-	 * cancelled; from then on its buffers are not touched, by other devices neither. It may call
-	 * start and cancel.
+	 * Called once, by a thread of the transport, when this device's part has ended or has been
+	 * cancelled. From then on neither this nor another device touches its buffers. It may call
+	 * start() and cancel().
 	 */
 	void (*done)(void *arg, enum step_code code);
 	void *arg;
@@ -85,9 +86,9 @@ struct comm_open {
 	 */
 	int (*address)(void *arg, uint32_t device, void *to);
 	/*
-	 * note: leaves up to COMM_NOTE_MAX bytes about a communicator for all its ends; size 0 takes
-	 * them away. 0, -ENOSPC, -ENOTRECOVERABLE. noted: copies them to `to`: their size, or -ENOENT.
-	 * say: a sentence for the user. Any thread. NULL: the transport does without them.
+	 * note: leaves up to COMM_NOTE_MAX bytes about a communicator on the board, for all its ends; size 0
+	 * takes them away. 0, -ENOSPC, -ENOTRECOVERABLE. noted: copies them to `to` and returns their size, or
+	 * -ENOENT. say: tells the user a sentence. Any thread. A transport that needs none of the three takes NULL.
 	 */
 	int (*note)(void *arg, uint64_t comm, const void *p, size_t size);
 	int (*noted)(void *arg, uint64_t comm, void *to);
@@ -105,27 +106,32 @@ struct comm_group {
 };
 
 /*
- * A transport. open: -errno and *why. address: what others get for this end; its size. start: 0;
- * -EINVAL the operation is not well formed, -ENOMEM; then done is not called. cancel: ends what has
- * been started under an order, as soon as nobody touches its buffers: done gets STEP_REMOTE; an
- * order that has ended already is ignored. close: cancels everything, and waits for done.
+ * The functions of a transport.
  *
- * NULL for a transport that does without them:
- * join, leave: a communicator stands, before anything of it is announced or started: 0, -ENOMEM,
- * -ENOTSUP and *why; has ended here, when nothing of it is under way any more.
- * announce, withdraw: this order will be started, or will not after all. Orders are announced in
- * ascending order, but started when their streams have come so far: for transports that must start
- * in one order on all devices.
- * buffer, unbuffer: memory for what is sent before its receiver is there: from it `start` sends. fill:
- * copies the device's memory to it; start sends it if called later, and filled() is called when the
- * source is not needed any more, also if unbuffer has come before that. Without them malloc() and memcpy() do.
- * reset: the device's primary context is about to go: what is under way ends with STEP_SYSTEM, so does
- * everything later of communicators that stand. Returns when nothing of the context is used any more.
- * depart: this process is about to end, but not others. Returns when their communicators can do without
- * it, or after some seconds.
- * drive: the calling thread, always the same one, has nothing to do but wait: it makes operations
- * progress, and calls done. true: more(arg) was true. false: there was no progress for a while, so the
- * thread may sleep; the transport makes progress without it.
+ * open: 0, or -errno and *why.
+ * address: copies to `to` what other ends need to reach this one, and returns its size.
+ * start: 0. -EINVAL: the operation is not well formed; -ENOMEM. After an error done() is not called.
+ * cancel: ends what has been started under an order, as soon as nobody touches its buffers: done() gets
+ * STEP_REMOTE. Does nothing if that has ended already.
+ * close: cancels everything, and waits until each done() has been called.
+ *
+ * A transport that does without one of these has NULL there:
+ *
+ * join: a communicator stands; nothing of it has been announced or started. 0, -ENOMEM, -ENOTSUP and *why.
+ * leave: the communicator has ended here, and nothing of it is under way.
+ * announce: this order will be started. For transports that must start in one order on all devices: orders
+ * are announced in ascending order, while start() comes when the order's streams have come so far.
+ * withdraw: an announced order will not be started after all.
+ * buffer, unbuffer: allocate and free memory for what is sent before its receiver is there; start() sends
+ * from it. fill: copies the device's memory there; a later start() sends the copy. filled() is called when the
+ * source is not needed any more, also if unbuffer() has come before that. With NULL, malloc() and memcpy() do.
+ * reset: the device's primary context is about to go. What is under way ends with STEP_SYSTEM, and so does
+ * all that comes later of the communicators that stand. Returns when nothing of the context is in use.
+ * depart: this process is about to end, and the others are not. Returns when their communicators can do
+ * without this one, or after some seconds.
+ * drive: a thread that has nothing to do but wait, always the same one, makes operations progress and calls
+ * done(). true: more(arg) was true. false: there was no progress for a while; the thread may sleep, since
+ * the transport makes progress without it.
  */
 struct comm_driver {
 	uint32_t version;
@@ -153,8 +159,8 @@ struct comm_driver {
 #define COMM_DRIVER_SYMBOL "singvgpu_comm_driver"
 
 /*
- * comm.c: the transport of the driver in use: of the library that the driver names, from beside it,
- * or NCCL's. SINGVGPU_COMM=nccl: NCCL's, for tests. NULL and *why.
+ * comm.c: the transport for the driver in use. It is in a library that the driver names, in the driver's
+ * folder; for a driver that names none it is NCCL's. SINGVGPU_COMM=nccl takes NCCL's, for tests. NULL and *why.
  */
 const struct comm_driver *comm_load(struct hal *h, struct why *why);
 

@@ -9,13 +9,14 @@
  *                                    │ CALL_LATER              │
  *                                    └─► a stream ─► callback ─┘     synchronisations, answered copies
  *
- * The consumer is the main thread. It alone reads the ring and decides about the session's addresses
- * (window.c), for which workers then call the driver. Any thread looks up handles (handle.c); they change under a lock. Data of the client
- * is read once: records are private copies, and parts of the arena are copied before they are used.
+ * The consumer is the main thread. It alone reads the ring. It alone decides about the session's addresses
+ * (window.c), and workers then call the driver for them. Any thread looks up handles (handle.c), and a lock guards
+ * their changes; docs/locks.md has all threads and locks. Data of the client is read once: records are private
+ * copies, and parts of the arena are copied before they are used.
  *
- * A handler returns 0 (executed; the result is call.c.status), CALL_LATER, or -errno: the client
- * has broken a rule (call.c.why names it), and the session ends. What an honest client can cause,
- * by a mistake of its program too, is a CUresult in call.c.status.
+ * A handler returns 0: the record has been executed, and call.c.status is its result. CALL_LATER: another thread
+ * answers it. -errno: the client has broken a rule, which call.c.why names, and the session ends. Whatever an
+ * honest client can cause, by a mistake of its program too, is no broken rule but a CUresult in call.c.status.
  */
 #ifndef UPROXY_I_H
 #define UPROXY_I_H
@@ -58,19 +59,20 @@ struct sv_session {
 	struct ring *ring;
 	uint8_t *arena;			/* the channel's, or the one of the client's first session */
 	uint64_t arena_len, arena_first;
-	bool guest;			/* the latter: the first session's proxy saves it */
-	struct ring_guest home;		/* of a guest: that channel's */
+	bool guest;			/* the arena is that of the client's first session, whose proxy saves it */
+	struct ring_guest home;		/* of a guest: the channel that the arena belongs to */
 	struct sv_shared *shared;	/* the beginning of the channel's own arena */
-	struct uproxy_stat *stat;	/* never NULL; decides nothing, since others can write it */
+	struct uproxy_stat *stat;	/* never NULL. Others can write it: nothing may be decided by what it says */
 	uint32_t state;			/* enum uproxy_stat_state; atomic, stat_state() */
 	pid_t client;			/* consumer */
 	uint64_t budget;		/* bytes that may be mapped */
-	bool log_full;			/* the log lacks a record: no restore */
-	bool bypassed;			/* the client has mapped a driver of its own: no restore */
-	bool shares;			/* memory or events with another process: no restore */
+	/* Each of the next three forbids a checkpoint. */
+	bool log_full;			/* the log lacks a record */
+	bool bypassed;			/* the client has mapped a driver of its own */
+	bool shares;			/* the client has shared memory or events with another process */
 	int client_pidfd;
 	bool restored;			/* from a dump, maybe on another host */
-	struct replay_answer *replay;	/* not NULL: the log is executed again, and this gets what would be answered */
+	struct replay_answer *replay;	/* not NULL: the log is executed again, and answers go here */
 
 	int32_t failed;			/* -errno: the session is to end; atomic */
 	const char *failed_rule;	/* static text, stored before failed */
@@ -92,23 +94,26 @@ struct session_options {
 	struct sv_window window[SV_WINDOWS_MAX];	/* tried in turn; none: the usual ones */
 	int windows;
 	enum ring_backend backend;
-	int device;			/* the client's number, if it asks for none (-1) */
-	/* tools/job/seating.h: the driver's devices by the client's numbers, and how many ranks share each of the driver's */
+	int device;			/* the logical device of a client that asks for none (-1) */
+	/*
+	 * From the table of tools/job/seating.h. map: the driver's device of each logical one. sharers: how many ranks
+	 * share each of the driver's devices.
+	 */
 	uint16_t map[SV_DEVICES_MAX], sharers[SV_DEVICES_MAX];
-	bool mapped;			/* else both have the same numbers */
-	uint32_t devices;		/* how many the client finds; 0: those of the driver */
+	bool mapped;			/* map is set; else logical and driver's numbers are the same */
+	uint32_t devices;		/* how many logical devices there are; 0: as many as the driver has */
 };
 
 /*
- * Open everything and fill sv_shared. home: of con->others, the fd of the first one's channel, which
- * stays the caller's. -errno, also in *why.
+ * Opens the device and the channel, and fills in sv_shared. home: if the client has sessions already (con->others),
+ * the fd of the first one's channel, which stays the caller's. -errno, also in *why.
  */
 int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, int home, struct why *why);
 
 /*
- * The first part of uproxy_session_open: driver, window and device, but no channel. It takes
- * the first of the n windows that the driver reserves. anywhere: if there is none, the driver chooses.
+ * The first part of uproxy_session_open: opens driver, window and device, but no channel. It tries the n windows in
+ * turn, and takes the first that the driver reserves. anywhere: if the driver reserves none, it may choose one.
  */
 int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 			  const struct sv_window *w, int n, bool anywhere, int device, struct why *why);
@@ -120,15 +125,15 @@ bool addresses_random(void);
 const char *session_backend(const struct sv_session *s);
 
 /*
- * The arena as the session sees it, and tables for the window. home: the fd of the channel whose arena
- * it is, or -1: the session's own. Errors of ring_map_arena, -ENOMEM.
+ * Sets s->arena, and makes the tables for the window. home: the fd of the channel whose arena the session uses, or -1:
+ * its own channel's. Errors of ring_map_arena, -ENOMEM.
  */
 int session_arena(struct sv_session *s, int home, struct why *why);
 
-/* Fills in *d, which describes device i of the driver in sv_shared. */
+/* Describes the driver's device i in *d, a row of sv_shared. */
 void session_describe(struct hal *h, int i, struct sv_device *d);
 
-/* Redirects what kernels print. restored: sv_shared is an earlier session's. */
+/* Has what kernels print go to the client. restored: sv_shared is that of a saved session. */
 int session_print(struct sv_session *s, bool restored, struct why *why);
 
 /* ------------------------------------------------------------------------------ fail.c */
@@ -222,11 +227,13 @@ struct record {
 	/* The same of what leads to an image, in the context that the record begins with. */
 	uint16_t of;
 	/*
-	 * What it waits for if something is parked (streams/park.h, enum park); the same of its stream,
-	 * and of the event or graph that it records or changes (waits: uses), of those that it asks about;
-	 * of PARK_POST, the communicator. versions: an event that park.c gives copies. answered: at once, when
-	 * it is parked and complete in itself; an error comes later. tells: another proxy waits for it
-	 * (streams/outside.h).
+	 * What becomes of it while something is parked (streams/park.h).
+	 * park: one of enum park. stream: where the name of its stream is, offset + 1. event, event2: the same of the
+	 * events or graphs that it names; for PARK_POST, of the communicator.
+	 * waits: it uses the event or graph; else it records or changes that.
+	 * versions: it records an event of which park.c makes copies.
+	 * answered: if it is parked and complete in itself, it is answered at once, and an error comes later.
+	 * tells: another proxy waits for it (streams/outside.h).
 	 */
 	uint8_t park;
 	bool waits, versions, answered, tells;

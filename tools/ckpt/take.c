@@ -2,13 +2,14 @@
 /*
  * take.c - the conductor of a checkpoint: proxies, CRIU and the store, in ckpt_take.h's order
  *
- * One thread for each proxy has the proxy freeze and dump, while the main thread has CRIU dump the
- * tree; frozen() joins them. Channels can change until the tree is frozen, so they are dumped after that (still()). The
- * first failure sets take.why; the other threads then give up.
+ * docs/checkpoint.md has the order of all that happens. Each proxy has a thread here, which asks it to freeze and then
+ * to dump; the main thread has CRIU dump the tree, and frozen() joins the others. A channel can change until the
+ * tree is frozen, so it is dumped after that: still() tells the threads. The first failure sets take.why, and the
+ * other threads then give up.
  *
- * CRIU takes some 0.1 s to get ready, in which the job runs on: only when it is about to freeze the
- * tree are the gates closed (ready()). If the devices do not drain at the first attempt, the next ones close
- * the gates before they start CRIU, since most of them will come to nothing.
+ * CRIU takes some 0.1 s to get ready, in which the job runs on. The gates are closed only when CRIU is about to freeze
+ * the tree (ready()). If a stream waits for an act of the program in the first attempt, later attempts close the
+ * gates before they start CRIU, since most of them will come to nothing.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -29,8 +30,8 @@
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define TRIES		16	/* since processes of the job may end meanwhile */
-#define HELD_TRIES	32	/* since a stream may wait for a thread that waits at a gate ... */
-#define HELD_SHARE	64	/* ... each for a share of --freeze; the next one for all of it */
+#define HELD_TRIES	32	/* a stream may wait for a thread that waits at a gate: so many attempts ... */
+#define HELD_SHARE	64	/* ... wait for this part of --freeze each, and the last one for all of it */
 #define ENDING_MS	3000	/* for a process to end after its session */
 #define STEP_TRIES	3	/* attempts that wait for the end of a step */
 #define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end ... */
@@ -72,10 +73,10 @@ struct take {
 	bool step;		/* it waits for the end of a step before that */
 	int meeting_fd;		/* of the proxies' meeting, or -1 */
 	struct meeting *meeting;
-	bool published;
+	bool published;		/* the manifest is there, and was not removed again */
 	bool alone, met, filled, empty;	/* struct criu_dump's */
 	const struct criu_dump *dump;	/* while the tree is frozen */
-	int claims;		/* store_claims_make()'s, or -1: there is one proxy */
+	int claims;		/* fd of store_claims_make(); -1: there is one proxy, which shares no pages */
 
 	pthread_mutex_t lock;	/* of what follows */
 	struct why why;
@@ -138,7 +139,7 @@ static bool is_stopped(void *arg)
 	return stopped(arg);
 }
 
-/* A wait of at most ms, or until the deadline. */
+/* How long a wait of ms may be, so that it does not go beyond the deadline. */
 static long within(const struct take *t, long ms)
 {
 	uint64_t now = now_ms();
@@ -178,7 +179,7 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	req->op = op;
 	req->size = size;
 	err = ctl_call(w->fd, req, reply, cap, on_progress, w, NULL, silence_ms);
-	/* When this has stopped, it is we who have hung up. */
+	/* If the attempt has stopped, it was join_all() that has hung up, and not the proxy. */
 	if (err == -EPIPE && !__atomic_load_n(&w->t->why.err, __ATOMIC_RELAXED) && ends(w->client)) {
 		/* A proxy may stay for what others have not received yet: the next attempt names it. */
 		w->gone = ends(w->proxy);
@@ -216,7 +217,7 @@ static int start_all(struct take *t, void *(*fn)(void *), const char *phase)
 	return 0;
 }
 
-/* While CRIU waits until all stand still it may be killed. */
+/* Has CRIU been killed while it waits until all stand still? Then the attempt fails. */
 static bool is_useless(struct take *t)
 {
 	pid_t criu = t->dump && !t->stands ? t->dump->criu_pid : 0;
@@ -249,7 +250,7 @@ static int join_all(struct take *t)
 	return stopped(t);
 }
 
-/* A proxy that gives up is no failure: then all are cut where they are. */
+/* A proxy that finds no step's end does not fail the checkpoint: all proxies are then cut where they are. */
 static void *step_one(void *arg)
 {
 	struct worker *w = arg;
@@ -260,7 +261,7 @@ static void *step_one(void *arg)
 	r->status = ctl_give(w->fd, w->t->meeting_fd);
 	if (!r->status)
 		ctl_call(w->fd, &req.h, r, sizeof(w->stepped), on_progress, w, NULL, SILENCE_MS);
-	/* Of one that is gone the others do not hear. */
+	/* Nobody tells the other proxies that this one is gone, so the meeting fails for them. */
 	if (r->status)
 		meeting_fail(w->t->meeting);
 	phase_end(w->t->ps, w->phase, 0, 0, 0);
@@ -295,8 +296,8 @@ static int step_together(struct take *t)
 		int status = r->status;
 
 		/*
-		 * It is of an older version and has hung up; or nothing of it was understood, and its answer would be
-		 * taken for that to another request: it has ended, or hangs.
+		 * -ENOSYS: the proxy is of an older version, and has hung up. Else it has not answered this request: it
+		 * has ended, or hangs, and a late answer would be taken for that to the next request. So connect anew.
 		 */
 		if (status == -ENOSYS || (status && r->h.op != CTL_STEP))
 			err = -ERESTART;
@@ -339,9 +340,9 @@ static int dump_device(struct worker *w)
 
 	memset(d, 0, sizeof(*d));
 	snprintf(req.dir, sizeof(req.dir), "%.*s", CTL_PATH_MAX - 1, w->t->r->store);
-	/* A coarse clock has the times of files. */
+	/* The times of files are those of a coarse clock: a second earlier, to be sure. */
 	req.since_ns = w->t->job->started_ns - 1000000000;
-	/* Where it cannot be given, the call says that the proxy is gone. */
+	/* If the fd cannot be passed the proxy is gone, and the call below says so. */
 	req.claims = w->t->claims >= 0 && !ctl_give(w->fd, w->t->claims);
 	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
 	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
@@ -397,7 +398,7 @@ static void *dump_one(void *arg)
 	return NULL;
 }
 
-/* Ranks hold copies of the same parameters: their proxies, which dump at once, store one of them. */
+/* Ranks hold copies of the same parameters. Their proxies dump at once, and by these claims store only one copy. */
 static int share_pages(struct take *t)
 {
 	uint64_t bytes = 0;
@@ -424,7 +425,10 @@ static void *look_at_proxy(void *arg)
 	return NULL;
 }
 
-/* All proxies drain together: a rank's operation may start since another one posts it (board_cut()). */
+/*
+ * A number for this cut, and the seats that take part. The proxies drain together, since one rank's operation may
+ * start when another one posts it; board_cut() tells when all have drained.
+ */
 static void choose_cut(struct take *t)
 {
 	while (!t->cut)
@@ -509,7 +513,7 @@ static int connect_proxies(struct take *t)
 		t->n++;
 		s->facts.proxies = t->n;
 	}
-	/* In threads, which a proxy that says nothing does not keep beyond the deadline. */
+	/* In threads: a proxy that does not answer cannot hold up the deadline. */
 	err = start_all(t, look_at_proxy, NULL);
 	err = join_all(t) ?: err;
 	if (!err)
@@ -603,7 +607,7 @@ static bool is_proxy(pid_t pid)
 	return !strcmp(name, "singvgpu-proxy\n") && !ckpt_has_ended(pid);
 }
 
-/* All of the tree's proxies are dumped: the client of another one would wait for ever. */
+/* Has each proxy of the tree been dumped? The client of another one would wait for ever after a restore. */
 static int no_stranger(struct take *t)
 {
 	pid_t *pids, stranger = 0;
@@ -622,7 +626,7 @@ static int no_stranger(struct take *t)
 			       stranger) : 0;
 }
 
-/* All have saved the same board. Before the workers go: a job left running is published without them. */
+/* All proxies have saved the same board: keeps one. The workers are gone when a job that runs on is published. */
 static void keep_board(struct take *t)
 {
 	for (int i = 0; i < t->n; i++)
@@ -909,7 +913,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	tell(&t, &t.over);
 	join_all(&t);
 	err = err ? t.why.err ?: err : 0;
-	/* Alone, a link can only meet a file that does not go away. */
+	/* A file was where CRIU makes a link. Unless this dump was alone, it may be another one's, and go away. */
 	if (t.met && !t.alone)
 		err = -ERESTART;
 	if (t.empty && !t.filled)

@@ -16,9 +16,9 @@
 #include "still.h"
 
 #define LIMIT_MS_MAX	86400000ull
-#define LAST_NS		1000000000ull	/* for which one that stands lets others say what they lack */
-#define PATIENCE_NS	1000000000ull	/* and twice the length of a step */
-#define QUIET_NS	50000000ull	/* without a record: the program does nothing */
+#define LAST_NS		1000000000ull	/* behind the deadline: who stands waits for others to say what they lack */
+#define PATIENCE_NS	1000000000ull	/* for others at a boundary; twice the length of a step is added */
+#define QUIET_NS	50000000ull	/* without a record the program is taken to do nothing */
 #define OWES_NS		5000000ull	/* between two looks at the board, whose lock all proxies need */
 #define WAIT_NS		10000000
 #define CHECK_EACH	32u		/* records */
@@ -31,9 +31,9 @@ struct looking {
 	struct why *why;
 	uint64_t begun, deadline, quiet;	/* now_ns(); quiet: since when there is no record, or 0 */
 	uint64_t records;
-	uint64_t passed;			/* boundaries, since others were not there */
-	uint64_t held;
-	uint64_t since;				/* of the last boundary */
+	uint64_t passed;			/* boundaries that were given up, since others did not come */
+	uint64_t held;				/* requests in the ring that stay unanswered: 1 or 0 */
+	uint64_t since;				/* now_ns() at the last boundary */
 };
 
 static uint64_t held_request;
@@ -55,7 +55,7 @@ static enum repeat_kind copies(bool from_host, bool to_host)
 	return from_host && !to_host ? REPEAT_TO_DEVICE : to_host && !from_host ? REPEAT_TO_HOST : REPEAT_WORK;
 }
 
-/* Is the record an item? Then its kind, and by what it is told from others of its kind. */
+/* Is the record an item of repeat.h? Then *kind is its kind, and *what tells it from others of that kind. */
 static bool is_item(const struct sv_session *s, const struct ring_record *rec, enum repeat_kind *kind,
 		    uint64_t *what)
 {
@@ -102,7 +102,7 @@ static bool is_item(const struct sv_session *s, const struct ring_record *rec, e
 	return false;
 }
 
-/* Is the boundary before this record? */
+/* Is the boundary, where the session is to stop, before this record? */
 static bool stops_at(struct looking *l, const struct ring_record *rec)
 {
 	const struct record *r = record_of(rec->op);
@@ -117,7 +117,7 @@ static bool stops_at(struct looking *l, const struct ring_record *rec)
 
 /* ------------------------------------------------------------------------------- giving up */
 
-/* What this proxy has not found, or whom it waits for. */
+/* The reason for giving up: what this proxy has not found, or that others did not come. Returns it as -errno. */
 static int lacks(struct looking *l)
 {
 	double s = (now_ns() - l->begun) / 1e9;
@@ -140,7 +140,10 @@ static int lacks(struct looking *l)
 		       "(%.0f s)", (long long)seen, s);
 }
 
-/* Shall it look on? 0, or -errno and the reason. at: it is at a boundary; stands: there it has arrived. */
+/*
+ * Shall this proxy go on with the search? 0, or -errno and the reason. at: it is at a boundary. stands: it has told
+ * the meeting that it stands there.
+ */
 static int go_on(struct looking *l, bool at, bool stands)
 {
 	uint64_t now = now_ns();
@@ -156,13 +159,13 @@ static int go_on(struct looking *l, bool at, bool stands)
 		return -ECANCELED;
 	else if (repeat_seen(l->repeat) < 0 || now > l->deadline + (at ? LAST_NS : 0))
 		rc = lacks(l);
-	/* If all stand meanwhile, this one with them, it was in time. */
+	/* If the meeting was sealed before it could be failed, all stand, this proxy too: so it was in time. */
 	return rc && (meeting_fail(l->meeting) != MEETING_SEALED || !stands) ? rc : 0;
 }
 
 /* ------------------------------------------------------------------------------- standing */
 
-/* Has all been done that the records before the boundary ask for? */
+/* Has everything been done that the records before the boundary have asked for? */
 static bool is_done(struct looking *l)
 {
 	struct sv_session *s = l->s;
@@ -170,7 +173,10 @@ static bool is_done(struct looking *l)
 	return !park_count() && comm_finished() && still_answered(ring_unanswered(s->ring), l->held) && still_idle(s);
 }
 
-/* At a boundary. 1: all stand; 0: it must go on to the next one; or -errno. request: the next record is one. */
+/*
+ * Stands at a boundary until all others do (1), or until this proxy must go on to its next boundary (0); or -errno.
+ * request: the next record in the ring, which stays there, waits for an answer.
+ */
 static int stand(struct looking *l, bool request)
 {
 	uint64_t since = now_ns(), patience, looked = 0, now;
@@ -195,7 +201,10 @@ static int stand(struct looking *l, bool request)
 		rc = go_on(l, true, stands);
 		if (rc)
 			return rc;
-		/* Others may wait on the CPU; a record that stays in the ring may do what a stream waits for. */
+		/*
+		 * It goes on when another rank's operation needs it, or after some time: others may wait for its program on
+		 * the CPU, and a record that stays in the ring may do what a stream waits for.
+		 */
 		now = now_ns();
 		late = now - since > patience && (stands || still_waits_for_program(l->s));
 		if (now - looked > OWES_NS) {
@@ -214,7 +223,7 @@ static int stand(struct looking *l, bool request)
 
 /* ------------------------------------------------------------------------------- serving */
 
-/* No record is there: waits for one. 1: it is at a boundary. */
+/* The ring is empty: waits a moment for a record (0). 1: the program has been quiet, and here is a boundary. */
 static int wait_record(struct looking *l)
 {
 	int rc;
@@ -228,7 +237,7 @@ static int wait_record(struct looking *l)
 	return rc == -EINTR || rc == -ETIMEDOUT ? 0 : rc;
 }
 
-/* Serves records until all stand. 0 or -errno. */
+/* Serves records, and stops at boundaries, until all proxies stand. 0 or -errno. */
 static int serve(struct looking *l)
 {
 	struct sv_session *s = l->s;
@@ -267,6 +276,7 @@ static int serve(struct looking *l)
 	}
 }
 
+/* Maps the meeting of the conductor's fd, after a check that nobody can shrink it. */
 static int join(struct looking *l, int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS);

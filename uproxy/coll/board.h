@@ -6,20 +6,22 @@
  *                                                                     │ actions for other seats
  *   another proxy: board_mail ◄── its mailbox, a wake if it sleeps ◄──┘
  *
- * A *seat* is a proxy's place on the board; its number is the step's number of the proxy. What the step
- * calls a device is whatever starts operations in the order of the log: that is a seat, too, also where
- * several seats share a device of the host (board_device()). Which device of the host a seat works on is
- * in its row of the job's table of seating (struct board_place). Whoever has an
- * event takes the lock, runs the step, gets the actions for its own seat back, and puts the others
- * into their seats' mailboxes. In the usual case no process sleeps, and a step costs no system call, no
- * mail, and one locked instruction, that which takes the lock (robust.h).
+ * A *seat* is a proxy's place on the board; its number is the step's number of the proxy. What the step calls a
+ * device is whatever starts operations in the order of the log. Here that is a seat, too, even where several
+ * seats share a device of the host (board_device()). The seat's row of the job's table of seating says which
+ * device of the host it works on (struct board_place).
  *
- * The proxies of a job trust each other's board, as they run the same program for the same user; no
- * client can write it. If one dies while it changes it, or has more for another seat than its
- * mailbox takes, the board is broken: all who use it get -ENOTRECOVERABLE from then on, and fail
- * their operations. Starts and cancels take no room in a mailbox: its owner looks for them in the
- * state. For the rest, whoever uses a seat keeps what can end at once below BOARD_MAILS: two mails for
- * a record that has not ended, two for a communicator, one for the seat.
+ * A proxy that has an event takes the lock and runs the step. It gets the actions for its own seat back, and
+ * puts those for others into their mailboxes. In the usual case no process sleeps, and a step costs no
+ * system call, no mail, and one locked instruction, which takes the lock (robust.h).
+ *
+ * The proxies of a job trust what is on the board: they run the same program for the same user, and no client
+ * can write there. The board is *broken* when a proxy dies while it changes the board, or when a mailbox has
+ * no room. From then on all who use the board get -ENOTRECOVERABLE, and fail their operations.
+ *
+ * A seat may have at most BOARD_MAILS unread mails. Its proxy keeps below that: it counts two for each record that
+ * has not ended, two for each communicator, and one for the seat. Starts and cancels are no mails: the seat's
+ * proxy looks for them in the state.
  */
 #ifndef UPROXY_COLL_BOARD_H
 #define UPROXY_COLL_BOARD_H
@@ -52,7 +54,7 @@ struct board_place {
 #pragma GCC diagnostic pop
 _Static_assert(sizeof(struct board_place) == 24, "shared");
 
-/* The step's device of a seat, and the seat of a device of the step's. */
+/* What the step calls the device of a seat, and back: the numbers are the same. */
 static inline uint32_t board_device(uint32_t seat)
 {
 	return seat;
@@ -76,21 +78,21 @@ void board_close(struct board *b);
  */
 int board_enter(struct board *b, uint32_t seat, const void *address, size_t len);
 
-/* The address of a seat: its size, -ENOENT. */
+/* Copies the address of a seat to `to`, and returns its size. -ENOENT: nobody has the seat. */
 int board_address(struct board *b, uint32_t seat, void *to);
 
 /*
- * A note: what a communicator's ends tell each other under its key, such as a name under which they
- * meet. The newest counts; size 0 takes it away; at a seat's death its notes go, too. -EINVAL,
- * -ENOSPC, -ENOTRECOVERABLE. board_noted: copies it to `to`: its size; -ENOENT.
+ * A note is what one end of a communicator tells the others, under the communicator's key: such as a name under
+ * which they meet. A new note replaces the old one; size 0 takes it away. When a seat dies its notes go, too.
+ * -EINVAL, -ENOSPC, -ENOTRECOVERABLE. board_noted: copies the note to `to` and returns its size; -ENOENT.
  */
 int board_note(struct board *b, uint32_t seat, uint64_t key, const void *note, size_t size);
 int board_noted(struct board *b, uint64_t key, void *to);
 
 /*
- * One event of `seat`, then, if something of its device's is in the log, all that is next there
- * (STEP_NEXT). act() gets the actions for this seat, when the lock has been dropped; it may call
- * board_step(). Returns what step() does for the event; -ENOTRECOVERABLE.
+ * Gives the step an event of `seat`. If that has put something of the seat's device into the log, it then asks for
+ * all that is next there (STEP_NEXT). act() gets the actions for this seat after the lock has been dropped, and
+ * may call board_step(). Returns what step() does for the event; -ENOTRECOVERABLE.
  */
 int board_step(struct board *b, uint32_t seat, const struct step_event *e, step_act *act, void *ctx);
 
@@ -108,10 +110,10 @@ uint32_t board_mails(const struct board *b, uint32_t seat);
 int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx);
 
 /*
- * Before its thread sleeps, a seat says so (true) and then looks for mail once more; others then
- * wake it: board_await returns. false takes it back. board_await waits until the seat has been
- * woken since `seen`, which begins as 0 and is updated. board_word: the word that each wake changes
- * before it wakes it as a futex; it stays mapped with the board.
+ * board_sleeps: true says that the seat's thread is about to sleep. The thread must look for mail once more after
+ * that; from then on others wake it. false takes it back.
+ * board_await: sleeps until somebody has woken the seat since `seen`, which begins as 0 and is updated.
+ * board_word: the futex on which board_await sleeps. Each wake changes it first. It is mapped as long as the board.
  */
 void board_sleeps(struct board *b, uint32_t seat, bool sleeps);
 void board_await(struct board *b, uint32_t seat, uint32_t *seen);
@@ -139,28 +141,28 @@ bool board_owes(struct board *b, uint32_t seat);
 bool board_lives(struct board *b, uint32_t seat);
 
 /*
- * The owner of a seat is gone: what it has not ended fails for all others. For whoever reaps it; it
- * is no error if nobody has the seat.
+ * The owner of a seat is gone: what it has not ended fails for all others. Whoever reaps the process calls this,
+ * also if nobody has the seat.
  */
 void board_die(struct board *b, uint32_t seat);
 
 /*
- * Before this process exits: no thread of it changes the board any more, so that its exit does not break
- * it. What they call says -ESHUTDOWN.
+ * To be called before this process exits. From then on no thread of it can change the board, so that the exit does not
+ * break it; their calls return -ESHUTDOWN.
  */
 void board_shut(struct board *b);
 
-/* A process is gone that had not entered, and may have been about to: creations under way fail. */
+/* A process is gone that has never entered. It may have been about to join: all creations under way fail. */
 void board_stranger_dies(struct board *b);
 
 /*
- * The cut (docs/ranks.md, Cut): all proxies of the job freeze for the same `cut`, a number that no other has
- * and not 0. A seat whose proxy has nothing under way, and takes no record from its client any more, says
- * so again and again; the seat may have no proxy on the board. When all have said it, and no event has come
- * since, nothing can begin any more: *all is true, for every seat from then on. A seat of `seats`, a
- * bitmap, whose proxy has ended counts as one that has said so.
- * -EAGAIN: there is mail for this seat. -ESTALE: another seat was told that all are quiet, and an event has come
- * after that: the cut has failed. -ENOTRECOVERABLE, -EINVAL.
+ * The cut (docs/ranks.md, Cut): all proxies of the job freeze for the same `cut`, a number that no other cut
+ * has and that is not 0. seats: a bitmap of their seats. A proxy calls this again and again as long as it has nothing
+ * under way and takes no record from its client; it need not have entered. When all seats of `seats` have said so
+ * and no event has come since, nothing can begin any more: *all becomes true, and stays so for every seat. A
+ * seat whose proxy has ended counts as one that has said so.
+ * -EAGAIN: there is mail for this seat. -ESTALE: the cut has failed: another seat was told that all are quiet, and
+ * an event has come after that. -ENOTRECOVERABLE, -EINVAL.
  * board_cut_ends: this seat's proxy goes on.
  */
 int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats[BOARD_SEATS / 64],
@@ -180,14 +182,15 @@ int board_load(struct board *b, const void *image, size_t len, const char **why)
 int board_return(struct board *b, uint32_t seat, const void *address, size_t len);
 
 /*
- * When all proxies of a saved state have returned that will: the others died after the cut, unseen, and what
- * they have not ended fails for all.
+ * All proxies of a saved state have returned to their seats that will. The others have died after the cut, unseen by
+ * the board: what they have not ended fails for all.
  */
 void board_returned(struct board *b);
 
 /*
- * board_reserve: before a seat is given to a new proxy, no proxy of it has ended yet, and this is its row of the table.
- * board_place: copies the row to *place. -ENOENT: the seat has been given to nobody. -ENOTRECOVERABLE.
+ * board_reserve: the supervisor is about to give the seat to a new proxy. Sets the seat's row of the table, and
+ * forgets that an earlier proxy of the seat has ended. board_place: copies the row to *place. -ENOENT: the seat has
+ * been given to nobody. -ENOTRECOVERABLE.
  */
 void board_reserve(struct board *b, uint32_t seat, const struct board_place *place);
 int board_place(struct board *b, uint32_t seat, struct board_place *place);

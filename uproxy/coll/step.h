@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.h - decides which collective operation starts when, and how it ends: a pure step over a
- * state
+ * step.h - decides when a collective operation starts, and how it ends
  *
- * Whoever holds the state gives it one event at a time and carries out the actions that come back.
- * The state is one block of memory without pointers: it can be copied, compared, saved, or lie in
- * memory that processes share. The step knows no transport, no stream and no thread.
+ * step() is a pure function. It gets a state and one event, changes the state, and hands out actions. The caller
+ * carries the actions out. The state is one block of memory without pointers: it can be copied, compared,
+ * saved, or lie in memory that processes share. The step knows no transport, no stream and no thread.
  *
  * Words. A *proxy* serves one process on one device; several may share a *device*. A *communicator*
- * has a *member* for each of its ranks. A member *posts* a record: one call, or all calls of a
- * group that are of this communicator. Calls that belong together are an *operation*: the k-th
- * collective of every member, or the k-th send from one rank to another and the k-th receive
- * there.
+ * has a *member* for each of its ranks. A member *posts* a *record*: one call, or all calls of one group on
+ * this communicator. An *operation* is what belongs together: the k-th collective of every member; or the
+ * k-th send from one rank to another, and the k-th receive there.
  *
  *   posted by some ── the last one posts ──► in the log ── STEP_NEXT ──► started on a device
  *        │                                      │                            │ STEP_DONE
@@ -21,24 +19,24 @@
  * stream is parked, and the one before it in its communicator has been posted.
  *
  * Rules, which selftests/coll/explore.c checks in every interleaving:
- *   1. An operation is in the log when all its members, or both ends of a pair, have posted it, and
- *      is started nowhere before. Every device starts what concerns it in the order of the log.
- *   2. A record has begun when each of its calls is started or ended, and ends once: when each of
- *      its calls has ended, with the first error of any. Calls of count 0 are no operations.
- *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once
- *      (STEP_BUFFER), unless its rank has no room for it (full).
- *   4. Calls of one operation that differ fail it with STEP_INVALID_USAGE, for those who post
- *      later, too.
- *   5. A member that leaves (destroys or aborts its communicator, or whose process exits with 0)
- *      fails what still needs it: what it has not posted, or not ended. One whose process dies
- *      fails all operations of its communicators that it has not ended, and all later ones.
- *   6. A failed operation is cancelled where it has started, and started nowhere else. Members on
- *      those devices get their end when all of them have said STEP_DONE: nobody's memory is touched
- *      after its end.
- *   7. The proxy of a process that has left stays until its buffered sends have been received or
- *      have failed, and the last one on a device until all has ended there (STEP_RELEASE).
- *   8. A communicator stands when all its ranks have joined, or for none of them. A proxy that dies
- *      fails all creations under way. What is left of one goes when all ranks have tried to join.
+ *   1. An operation enters the log when all its members, or both ends of a pair, have posted it. It is
+ *      started nowhere before that. Every device starts what concerns it in the order of the log.
+ *   2. A record has *begun* when each of its calls has been started or has ended. It *ends* once, when each
+ *      of its calls has ended, with the first error of any. Calls of count 0 are no operations.
+ *   3. A send of up to STEP_BUFFERED bytes whose receiver has not posted ends at once (STEP_BUFFER),
+ *      unless its rank has no room for it (step_event.full).
+ *   4. If calls of one operation differ, the operation fails with STEP_INVALID_USAGE for all its members,
+ *      those that post later included.
+ *   5. A member leaves when it destroys or aborts its communicator, or when its process exits with 0. The
+ *      operations that still need it fail: those that it has not posted, or not ended. If its process dies,
+ *      all operations of its communicators that it has not ended fail, and so do all later ones.
+ *   6. A failed operation is cancelled on the devices where it has started, and is started on no other.
+ *      Members on those devices get their end when all of these devices have said STEP_DONE: so nobody's
+ *      memory is touched after its end.
+ *   7. The proxy of a process that has left stays until its buffered sends have been received or have
+ *      failed; the last proxy on a device stays until all operations have ended there (STEP_RELEASE).
+ *   8. A communicator *stands* for all its ranks when all have joined, or for none of them. If a proxy dies,
+ *      all creations under way fail. A failed creation is forgotten when all ranks have tried to join.
  */
 #ifndef UPROXY_COLL_STEP_H
 #define UPROXY_COLL_STEP_H
@@ -73,8 +71,8 @@ enum step_kind {
 };
 
 /*
- * One call: type and op as in tree.h. peer is the other rank of a pair, the root of a rooted
- * collective, else 0. op is 0 for what reduces nothing.
+ * One call. type and op are those of tree.h; op is 0 if the call reduces nothing. peer is the other rank of a
+ * pair, or the root of a rooted collective, else 0.
  */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
@@ -139,7 +137,10 @@ enum step_reason {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
-/* Why an operation failed: rank is who, other whom it differs from; with the values that differ. */
+/*
+ * Why an operation failed. rank: who has left or died, or whose call differs from that of rank `other`; with the
+ * values that differ.
+ */
 struct step_failure {
 	enum step_reason reason;
 	enum step_code code;
@@ -177,13 +178,14 @@ struct step;
 size_t step_size(const struct step_limits *limits);
 
 /*
- * The head and the arrays of it: so many bytes from the beginning. step_index() makes the index behind them, in
- * memory that is all zero, from a state that has been found good; until then no event may come.
+ * step_saved_size: the size of a state's head and arrays, with which it begins. Its index lies behind them, and is not
+ * saved. step_index makes the index anew, in memory that is all zero, from a state that has been found good; until
+ * then no event may come.
  */
 size_t step_saved_size(const struct step_limits *limits);
 void step_index(struct step *s);
 
-/* How many entries have been looked at to find others, since step_init() or step_index(). For tests. */
+/* How many entries all searches have looked at since step_init() or step_index(). For tests. */
 uint64_t step_looks(const struct step *s);
 
 /* Makes an empty state of step_size() bytes at mem, 8-aligned. It holds nothing outside of that. */
@@ -192,18 +194,19 @@ struct step *step_init(void *mem, const struct step_limits *limits);
 struct step *step_init_zeroed(void *mem, const struct step_limits *limits);
 
 /*
- * One event. act() is called for each action, in order, and must not call step().
- * Returns 0 or what the event says. On an error nothing has changed and act() was not called:
- * -EPROTO: the event contradicts the state or names what is not there, which ends its sender's
- * session; -ECONNRESET: the parent of a new communicator is broken; -ENOSPC: the state is full, continue in a larger one (step_grow()); -EEXIST, -EINVAL: a
- * join that its communicator's other members contradict. Only the last two change the state: the
- * communicator's creation fails for all.
+ * Gives the state one event. act() is called for each action, in order, and must not call step().
+ * Returns 0, or what the event's comment says, or an error. After an error act() has not been called, and the
+ * state has not changed but for the last two:
+ * -EPROTO: the event contradicts the state, or names what is not there; the session of its sender has to end.
+ * -ECONNRESET: the parent of a new communicator is broken.
+ * -ENOSPC: the state is full; continue in a larger one (step_grow()).
+ * -EEXIST, -EINVAL: a join that other members of its communicator contradict. Its creation fails for all.
  */
 int step(struct step *s, const struct step_event *event, step_act *act, void *ctx);
 
 /*
- * STEP_CANCEL once more, for all that a device has been told to cancel and has not said STEP_DONE of: for
- * one that does not keep these actions.
+ * Hands out STEP_CANCEL again for each operation that a device was told to cancel and has not said STEP_DONE
+ * of. For a caller that does not keep these actions.
  */
 void step_cancels(const struct step *s, uint32_t device, step_act *act, void *ctx);
 
@@ -232,8 +235,8 @@ int step_save(const struct step *s, void **image, size_t *len);
 int step_load(struct step *s, const void *image, size_t len, const char **why);
 
 /*
- * A communicator that has `key` as its key and `proxy` as its rank `rank` of `ranks`: true, and its state. member: that
- * rank's number.
+ * Is there a communicator with the key `key` and `ranks` ranks, of which `proxy` is number `rank`, by its member
+ * `member`? *stands: whether that communicator stands.
  */
 struct step_place {
 	uint64_t key;
@@ -246,9 +249,9 @@ void step_records(const struct step *s, uint32_t proxy, void (*each)(void *ctx, 
                   void *ctx);
 
 /*
- * The proxies of all ranks of a member's communicator, by rank, into proxy[0 … max-1]: those that joined,
- * though they may have gone since, before this member has heard that all had joined. Returns the
- * number of ranks, which may be above max; 0: there is no such member.
+ * Stores the proxies of all ranks of a member's communicator, by rank, in proxy[0 … max-1]: the proxies that have
+ * joined, some of which may have gone since; STEP_NONE for a rank that has not joined. Returns the number of
+ * ranks, which may be above max; 0: there is no such member.
  */
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max);
 
@@ -259,10 +262,10 @@ bool step_owes(const struct step *s, uint32_t proxy);
 void step_used(const struct step *s, struct step_limits *used);
 
 /*
- * What is in flight, for people: communicators, each followed by its operations that have not
- * ended, in the order of their first posting. rank[] has up to STEP_LOOK_RANKS of the ranks that
- * are waited for, `waits` their whole number: those that have not joined; that have not posted; of
- * an operation in the log, those that have not ended.
+ * What is in flight, for people: communicators, each followed by its operations that have not ended, in the
+ * order of their first posting. `waits` is the number of ranks that others wait for, and rank[] has up to
+ * STEP_LOOK_RANKS of them: ranks that have not joined the communicator, that have not posted the operation or,
+ * if it is in the log, that have not ended it.
  */
 #define STEP_LOOK_RANKS 16u
 

@@ -7,15 +7,18 @@
  *                      ▼                                                            │ reached
  *              BEGUN: park_release        ENDED: the word is stored ◄── DONE ◄── the transport
  *
- * The consumer posts, and executes what the board's mail says; a thread of the driver tells that a
- * stream has come so far; a thread of the transport, or the consumer in comm_drive(), tells that an
- * operation has ended. Neither calls the driver, but for post_tell(), after a word has been stored.
+ * Three kinds of threads. The consumer posts, and does what the board's mail says. A thread of the driver calls
+ * reached() when a stream has come to a record. A thread of the transport, or the consumer in comm_drive(),
+ * calls done() when an operation has ended. The last two make no call of the driver but that of post_tell().
  *
- * A stream at such a wait has no thread where the driver listens (hal_told_words): what comes next in
- * it runs in the thread that tells. So each store, under comm_lock, is followed by a post_tell() of the
- * same thread without that lock; the end of done() tells for all that is stored within it, and there the
- * callbacks are called at once, those of synchronisations among them: a result goes from the
- * thread that drives the transport to the client without another thread between.
+ * Stored words. The end of a record is a store to the word for which its stream waits. A driver that listens to
+ * such words (hal_told_words) has no thread at that wait: it runs what comes next in the stream in the thread
+ * that tells it of the store. So each store, under comm_lock, is followed by a post_tell() of the same thread
+ * without that lock. done() tells once, at its end, for all that has been stored within it. There the
+ * driver's callbacks run at once, those of synchronisations among them: so a result goes from the thread
+ * that drives the transport to the client without another thread between.
+ *
+ * comm_lock is comms.lock.
  */
 #ifndef COMM_I_H
 #define COMM_I_H
@@ -29,15 +32,15 @@ int do_comm_end(struct call *k);
 int do_comm_leave(struct call *k);
 int do_coll(struct call *k);
 
-/* The board of --board, whose seat is ours: fd -1: the job has none. Before the first record. */
+/* Sets the job's board (--board) and this proxy's seat. fd -1: the job has no board. Before the first record. */
 void comm_board(int fd, uint32_t seat);
 
-/* Whose order of addition reductions have, before the first record. */
+/* Sets the order in which reductions add. Before the first record. */
 void comm_order(enum comm_order order);
 
 /*
- * The primary context is about to be reset: no transport uses it any more. false: it must stay, since
- * the client is leaving, and others may still get what it has sent.
+ * The primary context is about to be reset. true: the transport does not use it any more. false: it must stay, since
+ * the client is leaving, and others may still receive what the client has sent.
  */
 bool comm_reset(void);
 
@@ -49,8 +52,8 @@ void comm_run(struct sv_session *s);
 bool comm_busy(void);
 
 /*
- * The consumer, while it waits for such operations: makes them progress until more(arg) is true. false: the
- * consumer may sleep.
+ * The consumer calls this while it waits for such operations: it makes them progress until more(arg) is true. false:
+ * there was no progress for a while, and the consumer may sleep.
  */
 bool comm_drive(bool (*more)(void *arg), void *arg);
 
@@ -58,8 +61,8 @@ bool comm_drive(bool (*more)(void *arg), void *arg);
 void comm_sleeps(bool sleeps);
 
 /*
- * The client has gone, or the session has failed. After a clean exit (SV_OP_X_COMM_LEAVE) this proxy
- * stays until others have what its process sent.
+ * The client has gone, or the session has failed. If the client has exited with 0 (SV_OP_X_COMM_LEAVE), this returns
+ * when others have received all that it has sent. Else the board is told that this proxy has died.
  */
 void comm_leave(bool failed);
 
@@ -151,23 +154,23 @@ struct posted {
 	struct stream *st;
 	uint64_t seq;			/* the record's */
 	uint64_t ctx, number;		/* number: of the records of its slot */
-	uint64_t wait;			/* what its stream waits for in its word, if it is queued */
+	uint64_t wait;			/* if it is queued: the value of its word for which its stream waits */
 	uint64_t posted_ns;		/* for the trace */
 	uint32_t slot, calls;
 	uint32_t buffers;		/* calls whose buffers are not filled, or not started; comm_lock */
 	bool queued;			/* the stream has its notice and its wait; consumer */
-	bool covered;			/* it has a number in a chain of cover.h, for as long as it may fail; consumer */
+	bool covered;			/* it may fail yet, and has a number (chain, nth) in cover.h; consumer */
 	uint32_t chain;
 	uint64_t nth;
-	bool held;			/* the stream is; consumer */
-	bool begun;			/* consumer */
-	bool reached, ended;		/* comm_lock */
+	bool held;			/* it holds its stream (park_hold); consumer */
+	bool begun;			/* all of its calls have started or ended; consumer */
+	bool reached, ended;		/* its stream has come to it; its calls have ended; comm_lock */
 	uint32_t filling;		/* buffers that are being filled; comm_lock */
 	uint32_t starts;		/* parts of starts that name it; comm_lock */
 	bool failed;			/* its stream, or the filling of a buffer; comm_lock */
 	bool stands;			/* has failed: its stream waits until its communicator ends; comm_lock */
-	bool known;			/* cover.h knows that; consumer */
-	bool cut;			/* ends with its last start, since the board is broken; comm_lock */
+	bool known;			/* post_stand() has told cover.h that it stands; consumer */
+	bool cut;			/* the board is broken: the record ends with its last start; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
 };
@@ -178,7 +181,7 @@ struct start {
 	struct start *other;		/* in its list of comms.by_order, until its end */
 	struct start *ready;		/* in a list of its own thread's */
 	uint64_t order, started_ns;	/* started_ns: for the trace */
-	uint32_t holds;			/* of whoever starts it, and of its end */
+	uint32_t holds;			/* references: of whoever starts it, and of its end */
 	uint32_t parts, left;		/* left: parts whose streams have not come so far, + 1 */
 	struct {
 		struct posted *p;
@@ -247,13 +250,13 @@ void post_buffer(const struct step_action *a);
 void post_cancel(const struct step_action *a);
 bool post_has_room(uint64_t comm);	/* may a record of the communicator be posted while others are parked? */
 void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */
-void post_store(struct posted *p);	/* lets its stream go on, with post_tell() to follow; comm_lock */
-void post_tell(bool here);		/* after comm_lock; here: see hal_told() */
-void post_broken(void);		/* the board is: everything ends */
+void post_store(struct posted *p);	/* lets its stream go on; a post_tell() must follow; comm_lock */
+void post_tell(bool here);		/* tells the driver of stores; without comm_lock; here: see hal_told() */
+void post_broken(void);		/* the board is broken: everything ends */
 void post_uncover(struct posted *p);	/* nothing of it can fail in its stream any more; comm_lock */
-void post_stand(void);		/* the streams of what has failed stand; consumer */
-void post_mend(struct sv_session *s, struct communicator *c);	/* they go on, since it ends; consumer */
-void post_forget(struct communicator *c);	/* what it has sent into buffers goes to nobody */
+void post_stand(void);		/* from now on the streams of failed records stand; consumer */
+void post_mend(struct sv_session *s, struct communicator *c);	/* c ends: its streams go on; consumer */
+void post_forget(struct communicator *c);	/* nobody receives any more what it has sent into buffers */
 void comm_put(struct communicator *c);		/* comm_lock */
 int post_init(struct sv_session *s, struct why *why);
 void *post_buffer_new(size_t size);	/* for what is sent before its receiver is there */

@@ -2,11 +2,11 @@
 /*
  * post.c - records of collective calls: posted, started behind their streams, ended
  *
- * A record takes its place in its stream when its first call is started: a notice, and a wait for
- * the record's word. Each call that has been started goes to the transport when the stream has come
- * so far. At the record's end its word is stored, and the stream goes on. If the record has failed, the stream
- * stands until the program ends the communicator (cover.h). A small send that nobody
- * has posted to receive is copied when the stream has come so far; then the stream goes on.
+ * A record takes its place in its stream when its first call is started: a notice, and a wait for the record's
+ * word. When the stream has come to the notice, the calls that have been started go to the transport. At the
+ * record's end its word is stored, and the stream goes on. If the record has failed, its stream *stands* until
+ * the program ends the communicator (cover.h). A small send whose receive nobody has posted is copied into a
+ * buffer when the stream has come to it; then the stream goes on.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -77,7 +77,7 @@ void comm_repin(struct sv_session *s)
 		hal_pin(&s->hal, comms.word, (len + getpagesize() - 1) & ~(size_t)(getpagesize() - 1));
 }
 
-/* What is sent before its receiver is there lies in memory of the transport, or of ours. */
+/* A buffer for what is sent before its receiver is there: the transport's memory, if it has some, else malloc()'s. */
 void *post_buffer_new(size_t size)
 {
 	void *buffer = comms.driver->buffer ? comms.driver->buffer(comms.transport, size) : malloc(size);
@@ -105,7 +105,7 @@ static void buffer_free(const struct coll_call *c)
 		free(buffer);
 }
 
-/* Has this rank so much under way that it must not take the others' part of the board as well? comm_lock */
+/* Has this rank `times` as much under way as its part of the board, so that more would take others' part? comm_lock */
 static bool is_crowded(uint32_t times)
 {
 	return comms.in_use >= times * POSTED_SHARED ||
@@ -124,7 +124,7 @@ bool post_has_room(uint64_t comm)
 	return has;
 }
 
-/* A record has come or gone. comm_lock */
+/* Counts a record that has come (more) or gone. comm_lock */
 static void posted_count(const struct posted *p, bool more)
 {
 	bool was = comms.crowded;
@@ -138,7 +138,7 @@ static void posted_count(const struct posted *p, bool more)
 		comm_errand();
 }
 
-/* Frees a record that nothing refers to any more. comm_lock */
+/* Frees the record if it has ended and nothing refers to it any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
@@ -161,13 +161,13 @@ static void set_going(struct uproxy_while *w, bool going)
 
 	if (going == !!since)
 		return;
-	/* Who reads in between sees too little, not the same time twice. */
+	/* In this order, since readers have no lock: one in between sees too little time, and never any of it twice. */
 	__atomic_store_n(&w->since, going ? now : 0, __ATOMIC_RELAXED);
 	if (!going)
 		__atomic_store_n(&w->ns, w->ns + now - since, __ATOMIC_RELEASE);
 }
 
-/* One more, or one less, of what is counted in *n goes on. comm_lock */
+/* Counts in *n what is going on, and in *w the time in which anything is. more: one begins; else one ends. comm_lock */
 static void goes_on(struct uproxy_while *w, uint32_t *n, bool more)
 {
 	*n += more ? 1 : -1;
@@ -183,7 +183,7 @@ void comm_stands(struct sv_session *s, bool still)
 	pthread_mutex_unlock(&comms.lock);
 }
 
-/* A record for others, from its posting until it has begun. comm_lock */
+/* Counts the records that wait for other ranks: each from its posting until it has begun. comm_lock */
 static void post_waits(bool more)
 {
 	goes_on(&comms.s->stat->coll_waits, &comms.waiting, more);
@@ -195,7 +195,7 @@ void post_store(struct posted *p)
 	comms.stored = true;
 }
 
-static __thread bool in_done;	/* done() tells what is stored meanwhile, at its end */
+static __thread bool in_done;	/* this thread is in done(), which tells at its end of all that is stored meanwhile */
 
 void post_tell(bool here)
 {
@@ -211,7 +211,7 @@ void post_tell(bool here)
 		hal_told(&comms.s->hal, here);
 }
 
-/* Lets the stream go on, when the record has ended and has no buffer to fill. comm_lock */
+/* Lets the stream go on if the record has ended, has no buffer to fill and does not stand. comm_lock */
 static void let_go(struct posted *p)
 {
 	if (p->ended && p->queued && p->reached && !p->filling && !p->stands)
@@ -230,7 +230,7 @@ void post_forget(struct communicator *c)
 	}
 }
 
-/* The record is no longer in its stream, or nothing there can fail any more. comm_lock */
+/* Nothing behind the record in its stream can fail by it any more: it has left the stream, or has ended. comm_lock */
 void post_uncover(struct posted *p)
 {
 	if (p->covered)
@@ -238,7 +238,7 @@ void post_uncover(struct posted *p)
 	p->covered = false;
 }
 
-/* Lets the stream be used, which waited for the record to begin. Consumer; comm_lock. */
+/* The record has begun: its stream, which was held until then, may be used. Consumer; comm_lock. */
 static void release(struct posted *p)
 {
 	if (!p->held)
@@ -248,7 +248,7 @@ static void release(struct posted *p)
 	__atomic_store_n(&comms.errand, 1, __ATOMIC_RELEASE);
 }
 
-/* What other proxies learn of a failed operation: where its communicator's word is. comm_lock */
+/* What names a failed communicator to other proxies: the arena offset of its word, or 0. comm_lock */
 static uint64_t cause_of(const struct sv_session *s, const struct communicator *c)
 {
 	return c->word ? (uint8_t *)c->word - arena_at(s, 0) : 0;
@@ -287,7 +287,7 @@ void post_stand(void)
 		pthread_mutex_lock(&comms.lock);
 		p->covered = false;
 		release(p);
-		/* Of one that is not in its stream the parked records know. */
+		/* A record that is not in its stream holds nothing there: what is parked behind it stands already. */
 		p->stands = p->queued;
 		posted_settle(p);
 	}
@@ -380,7 +380,7 @@ static void start_put(struct start *st)
 		free(st);
 }
 
-/* It has been announced, and does not start. */
+/* Tells the transport that an operation which was announced will not start. */
 static void withdraw(uint64_t order)
 {
 	if (comms.driver->withdraw)
@@ -414,12 +414,12 @@ static void go(struct start *st)
 	goes_on(&comms.s->stat->coll_runs, &comms.running, true);
 	pthread_mutex_unlock(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
-	/* The board hears of it first, so that it knows whose fault it is: the withdrawal fails others. */
+	/* The board first: the withdrawal makes others fail, and the board shall know that the fault was here. */
 	if (code || rc) {
 		done(st, code ?: STEP_SYSTEM);
 		withdraw(op.order);
 	}
-	/* A transport ignores the end of what it does not know: one that came meanwhile is repeated. */
+	/* A transport ignores a cancel of what it does not know yet: so one that has come meanwhile is repeated. */
 	pthread_mutex_lock(&comms.lock);
 	st->running = true;
 	cancelled = st->cancelled;
@@ -429,7 +429,7 @@ static void go(struct start *st)
 		comms.driver->cancel(comms.transport, op.order);
 }
 
-/* What the trace says of a start that ends, in a row for each part; how many. Writing them may wait for a disk. comm_lock */
+/* Fills in what the trace says of a start that ends: a row for each part, to be written without the lock. comm_lock */
 static uint32_t traced(const struct start *st, enum step_code code, struct uproxy_trace_coll row[2])
 {
 	for (uint32_t i = 0; i < st->parts; i++) {
@@ -566,15 +566,15 @@ static void reached(void *arg, CUresult status)
 }
 
 /*
- * Whether nothing that the stream would wait for is under way: what has been put into it, and, as it
- * follows no other stream by itself, nothing else.
+ * Has all been done that has been put into the stream? Only asked of a stream that follows no other one by itself, so
+ * there is nothing else that it could wait for.
  */
 static bool is_idle(struct sv_session *s, const struct stream *st)
 {
 	return !st->blocking && !st->legacy && !s->hal.drv.cuStreamQuery(st->real);
 }
 
-/* Puts a record into its stream: of one that has come so far already no notice is needed. Consumer. */
+/* Puts a record into its stream. A stream that is idle has come so far already, and needs no notice. Consumer. */
 static void enqueue(struct posted *p)
 {
 	struct sv_session *s = comms.s;
@@ -610,7 +610,7 @@ static void enqueue(struct posted *p)
 		session_error(s, r, SV_OP_X_COLL, 0);
 }
 
-/* The record that this thread posts now: what starts meanwhile has waited for this rank alone. */
+/* The cookie of the record that this thread is posting. What starts meanwhile has waited for this rank alone. */
 static __thread uint64_t posting;
 
 static void count_last(const struct posted *p, const struct step_action *a)

@@ -17,7 +17,7 @@ static int moments(void)
 {
 	const char *n = getenv("SINGVGPU_MOMENTS");
 
-	return n ? atoi(n) : getenv("SINGVGPU_VM") ? 5 : 20;
+	return n ? atoi(n) : getenv("SINGVGPU_VM") ? 3 : 20;
 }
 
 FIXTURE(criu) {

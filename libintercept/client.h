@@ -54,7 +54,7 @@
 #define LOCAL __attribute__((visibility("hidden")))
 #define API __attribute__((visibility("default")))
 
-/* --------------------------------------------------------------------------- session: session.c */
+/* ---------------------------------------------------------------- session: process.c, session.c */
 
 enum session_state {
 	SESSION_NONE,		/* cuInit has not been called */
@@ -68,14 +68,16 @@ enum session_state {
  * with its reason; test-statics compares the list with the
  * objects:
  *
- *   session.c: process sessions - what this comment is about
+ *   process.c: process sessions - what this comment is about
+ *   process.c: thread - a thread is the program's
  *   session.c: said - as send.c's
  *   object.c: obj_chunks lists used lock - a handle names one object in the process
- *   thread.c: thread key once - threads are the program's
+ *   streams/own.c: key once - threads are the program's
  *   context.c: context_count ids - cuCtxGetId's answer is unique in the process; the count says
  *	whether a call can mix two contexts
- *   graphs/graph.c: lock changed tables doomed forgotten calls execs - a graph has no device
- *   graphs/capture.c: captures capture_live ids me threads - a capture may reach several devices
+ *   graphs/graph.c: changed tables doomed forgotten calls execs - a graph has no device
+ *   streams/captured.c: captures capture_live me threads - a capture may reach several devices
+ *   graphs/capture.c: ids - as captured.c's
  *   graphs/capture.c: seq - collectives of a graph are posted in the order in which they were captured
  *   modules/module.c: lock - a library is loaded for all devices
  *   modules/image.c: last lock - what is mapped is mapped in the process
@@ -87,7 +89,7 @@ enum session_state {
  *   tables/export_tables.c: locals locals_lock - by handles of contexts
  *   tables/export_tables.c: lock nseen seen - each refused table is reported once
  *   send.c: said - a refusal is told of once in the process
- *   core.c: failed - who knows of failures is the other library, which is there once
+ *   memory/copy.c: failed - who knows of failures is the other library, which is there once
  *   nccl/core.c: core - the other library is there once
  *   nccl/comm.c: lock all unused numbers once - a communicator's number is unique in the process
  *   nccl/group.c: group - a group is a thread's
@@ -140,6 +142,7 @@ struct process {
 		struct lock memory;	/* windows, granules; owners of allocations in the arena */
 		struct lock registered;	/* memory/host.c */
 		struct lock arena;	/* memory/arena.c */
+		struct lock graphs;	/* captures, and graph_lock() */
 		struct lock pools, crossings, hostfunc, vmm, seen;
 	} locks;
 };
@@ -277,12 +280,10 @@ LOCAL void obj_free_context(struct context *ctx, void (*gone)(struct obj *o, uns
  * seen.c. The proxy has one object for each index of a type, and parks the end of an object while a collective
  * operation waits for other ranks. So a process that has had a communicator uses an index again when the
  * proxy has seen that end. seen_ask: a stamp for all ends that have been sent so far; 0: it cannot be had now. It may be
- * called with locks held. seen_is: have all proxies seen what the stamp stands for? seen_begin: `here` gets
- * a communicator.
+ * called with locks held. seen_is: have all proxies seen what the stamp stands for?
  */
 LOCAL uint64_t seen_ask(void);
 LOCAL bool seen_is(uint64_t stamp);
-LOCAL CUresult seen_begin(void);
 
 #define SEEN_AFTER 64	/* ends that are worth a record */
 
@@ -299,14 +300,14 @@ struct stream {
 	unsigned int flags;		/* as cuStreamCreate */
 	int priority;
 	uint64_t id;			/* cuStreamGetId */
-	struct capture *capture;	/* the capture that the stream is part of; capture.c */
-	void *capture_tail;		/* nodes that the next captured one depends on; capture.c */
+	struct capture *capture;	/* the capture that the stream is part of; captured.c */
+	void *capture_tail;		/* nodes that the next captured one depends on; captured.c */
 	uint64_t calls;			/* host functions enqueued; hostfunc.c */
 	uint64_t call_word;		/* arena offset of the word that acknowledges them, or 0 */
 	struct pool_stream *pool;	/* stream-ordered memory freed here; pool.c */
 	CUstreamAttrValue attr[SV_ATTR_STREAM_IDS];	/* by id; streamops.c */
 	unsigned int attr_set;		/* bit i: attr[i] is not the default */
-	const void *owner;		/* the thread whose own stream this is; thread.c */
+	const void *owner;		/* the thread whose own stream this is; streams/own.c */
 	struct stream *own_next;	/* in that thread's list of own streams */
 };
 
@@ -328,24 +329,24 @@ struct event {
 	unsigned int flags;		/* CU_EVENT_INTERPROCESS, or 0 */
 	bool peers;			/* shared with other processes: ipc_event.c */
 	bool recorded;
-	struct capture *capture;	/* recorded in a capture; capture.c */
+	struct capture *capture;	/* recorded in a capture; captured.c */
 	void *capture_tail;
 };
 
-/* ---------------------------------------------------------------------------- threads: thread.c */
+/* --------------------------------------------------------------------------- threads: process.c */
 
 #define CTX_STACK 64
 
 struct thread {
 	struct session *session;	/* that calls work with: the current context's */
-	const struct context *named;	/* of a handle of the generated stub under way, or NULL: send.c */
+	const struct context *named;	/* of a handle of the generated stub under way, or NULL: stub.c */
 	struct context *ctx;		/* current: the top of the stack, or NULL */
 	struct context *stack[CTX_STACK];
 	int depth;
 	int per_thread;			/* 0 means this thread's own stream in the call under way */
 	bool in_callback;		/* a host function runs: CUDA is forbidden in it */
 	int capture_mode;		/* cuThreadExchangeStreamCaptureMode */
-	struct stream *own;		/* this thread's own streams, one per context; thread.c */
+	struct stream *own;		/* this thread's own streams, one per context; streams/own.c */
 	void *scratch;
 	size_t scratch_len;
 	struct {			/* send.c: send_try() has found no room for this record */
@@ -371,6 +372,12 @@ static inline CUresult session_check(void)
 	if (likely(process.state == SESSION_OPEN && here && here->ring))
 		return CUDA_SUCCESS;
 	return session_find();
+}
+
+/* Does the proxy of this session look for the end of a step? Then what is free does not stay mapped. */
+static inline bool session_at_step(void)
+{
+	return here && __atomic_load_n(&here->shared->at_step, __ATOMIC_RELAXED);
 }
 
 /* The rest of the block works with this session. */
@@ -404,9 +411,13 @@ LOCAL CUresult stream_own(struct context *ctx, struct stream **out);	/* the per-
 /* A new stream with flags as of cuStreamCreate; `here` is the context's session. */
 LOCAL CUresult stream_new(struct context *ctx, unsigned int flags, struct stream **out);
 
-/* Wait until the work enqueued so far in a context, or on a stream, is done. */
+/*
+ * Wait until the work enqueued so far in a context, or on a stream, is done (sync.c). sync_ask: sends a record that asks
+ * whether it is, or waits for it; its answer.
+ */
 LOCAL CUresult context_sync(struct context *ctx);
 LOCAL CUresult stream_sync(struct context *ctx, struct stream *s);
+LOCAL CUresult sync_ask(uint16_t op, struct context *ctx, uint64_t on);
 
 /* Check address and flags of a wait for a value, or of a write of one. */
 LOCAL CUresult memop_wait(uint64_t addr, unsigned int size, unsigned int flags);
@@ -448,10 +459,6 @@ static inline bool send_again(CUresult *rc, uint32_t len)
 {
 	return unlikely(*rc == SEND_AGAIN) && send_again_slow(rc, len);
 }
-
-/* Add the record to the graph if the stream is captured, else send_async. */
-LOCAL CUresult send_on(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
-		       uint32_t blen);
 
 /* The sticky error, or a deferred error of an earlier record, which is reported once. */
 LOCAL CUresult send_late(void);
@@ -526,9 +533,6 @@ struct memory {
 	bool shown;		/* exported by cuIpcGetMemHandle */
 };
 
-/* Set up the window of a session that has been opened, perhaps again. */
-LOCAL CUresult memory_init(void);
-
 /*
  * memory_alloc: mapped device memory of this kind; CUDA_ERROR_OUT_OF_MEMORY over the budget.
  * memory_free: does not wait for work on the device that uses it.
@@ -536,9 +540,6 @@ LOCAL CUresult memory_init(void);
 LOCAL CUresult memory_alloc(enum memory_kind kind, uint64_t len, uint64_t align, unsigned int place,
 			    struct memory **out);
 LOCAL void memory_free(struct memory *m);
-
-/* Free all allocations of a context, in window and arena. */
-LOCAL void memory_context_gone(struct context *ctx);
 
 /* Bytes of physical memory that the session may still use: budget minus memory in use. */
 LOCAL uint64_t memory_left(void);
@@ -568,9 +569,6 @@ LOCAL void memory_drop_globals(void *module);
  * The client's part of the arena. Ranges are backed, and pinned for the device, before they are
  * allocated: allocating and freeing may wait. Offsets count from the arena's start, as in records.
  */
-LOCAL CUresult arena_init(void);
-LOCAL CUresult arena_join(void);	/* the session `here` is to have what the others have pinned */
-LOCAL void arena_part(const struct session *s);	/* that session ends */
 LOCAL CUresult arena_alloc(uint64_t len, uint64_t align, void *owner, uint64_t *off);
 LOCAL CUresult arena_zeroed(uint64_t len, uint64_t align, uint64_t *off);	/* the bytes are 0 */
 LOCAL void arena_free(uint64_t off);
@@ -602,8 +600,6 @@ struct stage {
 #define STAGE_SMALL (64u << 10)
 #define STAGE_LARGE (2u << 20)
 
-LOCAL CUresult stage_init(void);
-
 /* A slot of want bytes or fewer; waits for the device if all are busy. */
 LOCAL CUresult stage_get(uint64_t want, struct stage *out);
 
@@ -615,10 +611,6 @@ LOCAL void stage_put(struct stage *s);
 
 /* Its copy to the host was answered with an error, and may come yet: its stream frees it behind that. */
 LOCAL void stage_give_up(struct stage *s, const struct context *ctx, uint64_t stream);
-
-/* ---------------------------------------------------------------------------------- pools: pool.c */
-
-LOCAL CUresult pool_init(void);
 
 /* --------------------------------------------------------------------------- modules: module.c */
 
@@ -672,7 +664,10 @@ LOCAL struct verdict verdict_about(const struct function *f, uint16_t op, const 
 LOCAL bool verdict_find(const struct function *f, struct verdict *v);
 LOCAL void verdict_keep(struct function *f, const struct verdict *v);
 LOCAL void verdict_free(struct function *f);
-LOCAL void verdict_limits_change(void);
+static inline void verdict_limits_change(void)
+{
+	__atomic_add_fetch(&here->limit_changes, 1, __ATOMIC_RELEASE);
+}
 
 /* The function of a CUfunction, or of a CUkernel passed in its place. NULL: neither. */
 static inline struct function *function_find(CUfunction f)
@@ -700,10 +695,6 @@ static inline CUresult function_ready(struct context *ctx, struct function *fn)
  */
 LOCAL CUresult image_here(const struct obj *o);
 
-/* Forget an image, or a function, that has ended with its context. */
-LOCAL void image_gone(struct image *im);
-LOCAL void function_gone(struct function *f);
-
 /* --------------------------------------------------------------------------- launches: launch.c */
 
 #define LAUNCH_ATTRS_MAX 16
@@ -721,17 +712,6 @@ struct launch {
 
 LOCAL CUresult launch_layout(const CUlaunchConfig *c, struct context *ctx, CUfunction f,
 			     void **params, void **extra, struct launch *out);
-
-/* --------------------------------------------------------------------- capture: capture.c, graph.c */
-
-/* Add a record to the graph that the stream is captured into. */
-LOCAL CUresult capture_record(struct stream *s, uint16_t op, const void *a, uint32_t alen,
-			      const void *b, uint32_t blen);
-
-/* Refuse a call that a capture forbids, and end that capture. CUDA_ERROR_STREAM_CAPTURE_… */
-LOCAL CUresult capture_unsafe(void);		/* forbidden by the thread's capture mode */
-LOCAL CUresult capture_sync(struct stream *s);	/* would wait for s (NULL: for everything) */
-LOCAL CUresult capture_legacy(struct stream *s);	/* uses s, perhaps the legacy stream */
 
 /* Report to the proxy the mappings through which calls may bypass it; bypass.c. */
 LOCAL void bypass_check(void);

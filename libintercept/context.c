@@ -6,12 +6,10 @@
  * retain and the reset or last release. Everything in a context ends with it: objects, memory,
  * cudart's context-local storage.
  */
-#include "capture.h"
+#include "captured.h"
 #include "client.h"
 #include "export_tables.h"
-#include "hostfunc.h"
-#include "managedvar.h"
-#include "memory_i.h"
+#include "hooks.h"
 
 #include <string.h>
 
@@ -309,16 +307,15 @@ API CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned 
 
 static void object_gone(struct obj *o, unsigned int type)
 {
-	if (type == SV_T_CUmodule)
-		image_gone((struct image *)o);
-	if (type == SV_T_CUfunction)
-		function_gone((struct function *)o);
 	if (type == SV_T_CUstream) {
 		((struct stream *)o)->owner = NULL;
 		capture_stream_gone((struct stream *)o);
 	}
 	if (type == SV_T_CUevent)
 		capture_event_gone((struct event *)o);
+	for (int i = 0; i < context_hooks_n; i++)
+		if (context_hooks[i].object_gone)
+			context_hooks[i].object_gone(o, type);
 }
 
 /* A context whose streams stand does not end: the error, and nothing has been done. Without a lock. */
@@ -342,8 +339,9 @@ static CUresult end_context(struct context *ctx)
 		       sizeof(a), NULL, 0, NULL, 0);
 	verdict_limits_change();	/* a reset undoes its limits; kernels of libraries live on */
 	obj_free_context(ctx, object_gone);
-	graph_context_gone(ctx);
-	memory_context_gone(ctx);
+	for (int i = 0; i < context_hooks_n; i++)
+		if (context_hooks[i].gone)
+			context_hooks[i].gone(ctx);
 	return rc;
 }
 
@@ -552,16 +550,6 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 }
 
 /* ------------------------------------------------------------------------------ synchronising */
-
-CUresult context_sync(struct context *ctx)
-{
-	struct sv_sync_on a = { ctx->o.handle, 0 };
-
-	ON(ctx->session);
-	TRY(send_sync(SV_OP_cuCtxSynchronize, &a, sizeof(a), NULL, 0, NULL, 0));
-	memory_waited();
-	return managedvar_waited(ctx);
-}
 
 API CUresult cuCtxSynchronize(void)
 {

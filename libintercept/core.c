@@ -2,10 +2,11 @@
 /*
  * core.c - lends this library's sessions to the other stand-ins (core.h)
  */
-#include "capture.h"
 #include "client.h"
 #include "core.h"
+#include "graphs.h"
 #include "managedvar.h"
+#include "memory_i.h"
 
 #include <string.h>
 
@@ -107,6 +108,27 @@ static CUresult await(const struct core_place *p, struct core_ticket *t)
 	return send_await((struct ring_ticket *)t, NULL, 0);
 }
 
+/* `here` gets a communicator: from now on its proxy is asked what it has seen (seen.c). */
+static CUresult seen_begin(void)
+{
+	uint64_t off;
+	bool used;
+
+	if (__atomic_load_n(&here->seen_word, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	TRY(arena_alloc(sizeof(uint64_t), 64, NULL, &off));
+	lock_take(&process.locks.seen);
+	used = !here->seen_word;
+	if (used) {
+		*(uint64_t *)arena_at(off) = process.seen;
+		__atomic_store_n(&here->seen_word, off, __ATOMIC_RELEASE);
+	}
+	lock_drop(&process.locks.seen);
+	if (!used)
+		arena_free(off);
+	return CUDA_SUCCESS;
+}
+
 static CUresult arena_new(const struct core_place *p, uint64_t len, uint64_t *off, void **at)
 {
 	ON(p->session);
@@ -139,20 +161,6 @@ static CUresult range(const struct core_place *p, uint64_t addr, uint64_t len)
 	return memory_range(addr, len);
 }
 
-static bool (*failed)(const struct session *s);
-
-static void on_copy(bool (*ask)(const struct session *s))
-{
-	__atomic_store_n(&failed, ask, __ATOMIC_RELEASE);
-}
-
-bool core_failed(const struct session *s)
-{
-	bool (*ask)(const struct session *s) = __atomic_load_n(&failed, __ATOMIC_ACQUIRE);
-
-	return unlikely(ask) && ask(s);
-}
-
 const struct singvgpu_core core_table = {
 	.size = sizeof(struct singvgpu_core),
 	.version = SINGVGPU_CORE_VERSION,
@@ -167,6 +175,6 @@ const struct singvgpu_core core_table = {
 	.arena_free = arena_give,
 	.broken = broken,
 	.range = range,
-	.on_copy = on_copy,
+	.on_copy = copy_on_failed,
 	.log = client_log,
 };

@@ -103,6 +103,5 @@ struct singvgpu_core {
 
 /* In libcuda.so.1 alone: core.c. */
 __attribute__((visibility("hidden"))) extern const struct singvgpu_core core_table;
-__attribute__((visibility("hidden"))) bool core_failed(const struct session *s);
 
 #endif

@@ -17,26 +17,6 @@ static uint64_t *word_of(const struct session *s)
 	return off ? arena_at(off) : NULL;
 }
 
-CUresult seen_begin(void)
-{
-	uint64_t off;
-	bool used;
-
-	if (word_of(here))
-		return CUDA_SUCCESS;
-	TRY(arena_alloc(sizeof(uint64_t), 64, NULL, &off));
-	lock_take(&process.locks.seen);
-	used = !here->seen_word;
-	if (used) {
-		*(uint64_t *)arena_at(off) = process.seen;
-		__atomic_store_n(&here->seen_word, off, __ATOMIC_RELEASE);
-	}
-	lock_drop(&process.locks.seen);
-	if (!used)
-		arena_free(off);
-	return CUDA_SUCCESS;
-}
-
 uint64_t seen_ask(void)
 {
 	struct sv_seen a;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * session.c - the process's sessions: connects, handles fork, lists the program's devices
+ * session.c - begins the process's sessions: connects, handles fork, finds the program's devices
  *
  *   NONE ── cuInit: session_open ──► OPEN ── fork ──► (child) FORKED, for good
  *                                     │ a proxy dies, or its context breaks: still OPEN, and every
@@ -12,13 +12,12 @@
  * finds only the channel.
  */
 #include "client.h"
+#include "hooks.h"
 #include "log.h"
-#include "memory_i.h"
 #include "windows.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,85 +34,14 @@
 #define OTHERS_TRIES	256
 #define PART_BYTES	4096
 
-LOCAL struct process process = {
-	.lock = LOCK_INIT(LOCK_SESSION),
-	.locks = {
-		.memory = LOCK_INIT(LOCK_MEMORY),
-		.registered = LOCK_INIT(LOCK_REGISTERED),
-		.arena = LOCK_INIT(LOCK_ARENA),
-		.pools = LOCK_INIT(LOCK_POOLS),
-		.crossings = LOCK_INIT(LOCK_CROSSINGS),
-		.seen = LOCK_INIT(LOCK_SEEN),
-		.hostfunc = LOCK_INIT(LOCK_HOSTFUNC),
-		.vmm = LOCK_INIT(LOCK_VMM),
-	},
-};
-
-LOCAL struct session sessions[SV_DEVICES_MAX] = {
-	[0 ... SV_DEVICES_MAX - 1] = {
-		.locks = {
-			.managedvars = LOCK_INIT(LOCK_MANAGEDVAR),
-			.ipc = LOCK_INIT(LOCK_IPC),
-			.stage = LOCK_INIT(LOCK_STAGE),
-			.textures = LOCK_INIT(LOCK_TEXTURES),
-			.tensor_maps = LOCK_INIT(LOCK_TENSOR_MAPS),
-			.prints = LOCK_INIT(LOCK_PRINTS),
-		},
-	},
-};
-
-void client_log(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	log_line(fmt, ap);
-	va_end(ap);
-}
-
-CUresult session_rc(int rc)
-{
-	switch (rc) {
-	case 0:
-		return CUDA_SUCCESS;
-	case -ECHILD:
-		return CUDA_ERROR_NOT_INITIALIZED;
-	case -EMSGSIZE:
-		return CUDA_ERROR_INVALID_VALUE;
-	case -ENOMEM:
-	case -EDQUOT:
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	default:
-		return CUDA_ERROR_UNKNOWN;
-	}
-}
-
-CUresult session_find(void)
-{
-	TRY(process_check());
-	if (thread.ctx && !thread.ctx->session->ring)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;	/* it never was a live one */
-	here = thread.ctx ? thread.ctx->session : process.home;
-	return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;	/* it moves, or could not */
-}
-
-struct session *session_at(uint64_t addr)
-{
-	for (int i = -1; i < process.devices; i++) {
-		struct session *s = i < 0 ? here : &sessions[i];	/* most often the caller's */
-
-		if (s && s->ring && addr - s->shared->window < s->shared->window_len)
-			return s;
-	}
-	return NULL;
-}
-
 static void forked(void)
 {
 	if (process.state != SESSION_OPEN)
 		return;
 	process.state = SESSION_FORKED;
-	host_forked();
+	for (int i = 0; i < session_hooks_n; i++)
+		if (session_hooks[i].forked)
+			session_hooks[i].forked();
 }
 
 /* ------------------------------------------------------------------------------ connecting */
@@ -416,13 +344,6 @@ static void visible_devices(const struct sv_shared *sh)
 	process.devices = n;
 }
 
-const struct sv_device *session_device(int device)
-{
-	if (device < 0 || device >= process.devices)
-		return NULL;
-	return &process.dev[process.visible[device]];
-}
-
 /* ---------------------------------------------------------------------- opening the sessions */
 
 static void disconnect(struct session *s)
@@ -431,7 +352,9 @@ static void disconnect(struct session *s)
 
 	if (s == process.home)
 		process.home = NULL;
-	arena_part(s);
+	for (int i = 0; i < session_hooks_n; i++)
+		if (session_hooks[i].part)
+			session_hooks[i].part(s);
 	window_leave(&s->window_at);
 	__atomic_store_n(&s->ring, NULL, __ATOMIC_RELEASE);
 	ring_close(r);
@@ -441,9 +364,10 @@ static CUresult begin_session(struct session *s)
 {
 	ON(s);
 
-	TRY(memory_init());
-	TRY(s == process.home ? arena_init() : arena_join());
-	return stage_init();
+	for (int i = 0; i < session_hooks_n; i++)
+		if (session_hooks[i].begin)
+			TRY(session_hooks[i].begin());
+	return CUDA_SUCCESS;
 }
 
 /* A session over the channel r, which it closes if it fails. */
@@ -529,7 +453,9 @@ static CUresult open_locked(void)
 
 	if (rc)
 		return rc == -ENODEV ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
-	TRY(pool_init());
+	for (int i = 0; i < session_hooks_n; i++)
+		if (session_hooks[i].first)
+			TRY(session_hooks[i].first());
 	TRY(begin_first(r));
 	if (pthread_atfork(NULL, NULL, forked)) {
 		disconnect(process.home);

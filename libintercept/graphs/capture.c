@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - stream capture: streams that join, calls that are forbidden meanwhile, its end
+ * capture.c - stream capture: streams that join, work that becomes nodes, its end; captured.c forbids calls meanwhile
  *
  *   none ── cuStreamBeginCapture ─► active ── cuStreamEndCapture ─► none, and a graph
  *                │ wait for an event of the capture: another stream joins
@@ -8,7 +8,7 @@
  *
  * A captured stream has a tail: the nodes that its next work depends on. An event recorded on the
  * stream gets a copy of the tail. Tails name nodes by handle, so nodes may be destroyed.
- * Everything is under graph_lock(), except that capture_live is also read without it.
+ * Everything is under graph_lock().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,51 +19,9 @@
 #include "hostfunc.h"
 #include "memory_i.h"
 
-struct tail {
-	uint64_t capture;		/* id */
-	CUgraphNode *dep;
-	CUgraphEdgeData *edge;
-	size_t n, cap;
-};
-
-struct capture {
-	uint64_t id;
-	struct graph *g;		/* NULL: it was destroyed, and the capture is invalid */
-	bool foreign;			/* into an existing graph */
-	bool invalid;
-	CUstreamCaptureMode mode;
-	uint64_t thread;		/* that began it */
-	struct stream *origin;
-	struct stream **stream;		/* all streams captured into it */
-	size_t n, cap;
-	struct capture *next;
-};
-
-unsigned int capture_live;
-static struct capture *captures;
 static uint64_t ids;
 
-/* A number, since addresses of thread-local data are reused. */
-static uint64_t thread_number(void)
-{
-	static __thread uint64_t me;
-	static uint64_t threads;
-
-	if (!me)
-		me = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
-	return me;
-}
-
 /* ------------------------------------------------------------------------------------ tails */
-
-static void tail_free(struct tail *t)
-{
-	if (!t)
-		return;
-	free(t->dep);
-	free(t->edge);
-	free(t);
-}
 
 static bool tail_add(struct tail *t, CUgraphNode n, const CUgraphEdgeData *data)
 {
@@ -97,7 +55,7 @@ static struct tail *tail_copy(const struct tail *from)
 	t->capture = from->capture;
 	for (size_t i = 0; i < from->n; i++)
 		if (!tail_add(t, from->dep[i], &from->edge[i])) {
-			tail_free(t);
+			capture_tail_free(t);
 			return NULL;
 		}
 	return t;
@@ -138,7 +96,7 @@ static void leave(struct stream *s)
 			c->stream[i] = c->stream[--c->n];
 			break;
 		}
-	tail_free(s->capture_tail);
+	capture_tail_free(s->capture_tail);
 	s->capture_tail = NULL;
 	s->capture = NULL;
 }
@@ -169,16 +127,7 @@ void capture_graph_gone(const struct graph *g)
 		}
 }
 
-static struct capture *by_id(uint64_t id)
-{
-	struct capture *c;
-
-	for (c = captures; c && c->id != id; c = c->next)
-		;
-	return c;
-}
-
-void capture_stream_gone(struct stream *s)
+void graph_stream_gone(struct stream *s)
 {
 	struct capture *c;
 
@@ -199,125 +148,6 @@ void capture_stream_gone(struct stream *s)
 		leave(s);	/* work not joined is an error at the end */
 	}
 	graph_unlock(0);
-}
-
-void capture_event_gone(struct event *e)
-{
-	struct tail *t = e->capture_tail;
-
-	e->capture = NULL;
-	e->capture_tail = NULL;
-	tail_free(t);
-}
-
-/* --------------------------------------------------------------------------- forbidden calls */
-
-CUresult capture_unsafe(void)
-{
-	CUresult r = 0;
-
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)) ||
-	    thread.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
-		return 0;
-	TRY(graph_lock());
-	for (struct capture *c = captures; c; c = c->next) {
-		bool mine = c->thread == thread_number() &&
-			    c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-		bool all = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-			   thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-		if (mine || all) {
-			c->invalid = true;
-			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-		}
-	}
-	return graph_unlock(r);
-}
-
-/* CAPTURE_IMPLICIT if the legacy stream would have to wait for a captured stream of the context. */
-static CUresult legacy_use(const struct context *ctx, bool invalidate)
-{
-	CUresult r = 0;
-
-	for (struct capture *c = captures; c; c = c->next)
-		for (size_t i = 0; i < c->n; i++)
-			if (c->stream[i]->o.ctx == ctx &&
-			    !(c->stream[i]->flags & CU_STREAM_NON_BLOCKING)) {
-				c->invalid |= invalidate;
-				r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-			}
-	return r;
-}
-
-CUresult capture_legacy(struct stream *s)
-{
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)) ||
-	    s->wire != SV_STREAM_LEGACY)
-		return 0;
-	TRY(graph_lock());
-	return graph_unlock(legacy_use(s->o.ctx, true));
-}
-
-bool capture_on_slow(const struct stream *s)
-{
-	bool on;
-
-	if (s->wire != SV_STREAM_LEGACY || graph_lock())
-		return false;
-	on = legacy_use(s->o.ctx, false);
-	graph_unlock(0);
-	return on;
-}
-
-CUresult capture_sync(struct stream *s)
-{
-	CUresult r = 0;
-
-	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)))
-		return 0;
-	TRY(graph_lock());
-	if (s && s->capture) {
-		s->capture->invalid = true;
-		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	} else if (s && s->wire == SV_STREAM_LEGACY) {
-		r = legacy_use(s->o.ctx, true);
-	}
-	for (struct capture *c = captures; c && !s; c = c->next)
-		for (size_t i = 0; i < c->n; i++)
-			if (c->stream[i]->o.ctx == thread.ctx) {
-				c->invalid = true;
-				r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-			}
-	return graph_unlock(r);
-}
-
-CUresult capture_event(struct event *e)
-{
-	struct capture *c;
-
-	if (likely(!e->capture_tail))
-		return 0;
-	TRY(graph_lock());
-	c = by_id(((struct tail *)e->capture_tail)->capture);
-	if (c)
-		c->invalid = true;
-	return graph_unlock(CUDA_ERROR_CAPTURED_EVENT);
-}
-
-static CUresult state(const struct stream *s)
-{
-	return s->capture && s->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : 0;
-}
-
-CUresult capture_refuse(struct stream *s)
-{
-	TRY(graph_lock());
-	if (!s->capture)
-		return graph_unlock(legacy_use(s->o.ctx, true));
-	if (state(s))
-		return graph_unlock(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	s->capture->invalid = true;
-	return graph_unlock(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 /* ------------------------------------------------------------------------------- work, nodes */
@@ -358,7 +188,7 @@ static CUresult record(struct stream *s, struct work *w)
 
 	if (!c || c->invalid) {
 		work_free(w);
-		return c ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : legacy_use(s->o.ctx, true);
+		return c ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : capture_of_legacy(s->o.ctx, true);
 	}
 	k = tail_nodes(c, t, &deps, &edge);
 	if (deps) {
@@ -515,7 +345,7 @@ static void launch_events(struct stream *s, const struct sv_launch *l, const CUl
 	}
 }
 
-CUresult capture_record(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
+CUresult graph_record(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
 			uint32_t blen)
 {
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_EMPTY };
@@ -523,7 +353,7 @@ CUresult capture_record(struct stream *s, uint16_t op, const void *a, uint32_t a
 	int rc;
 
 	TRY(graph_lock());
-	r = s->capture ? state(s) : legacy_use(s->o.ctx, true);
+	r = s->capture ? capture_state(s) : capture_of_legacy(s->o.ctx, true);
 	if (r || !s->capture)
 		return graph_unlock(r);
 	rc = work_of_record(s, op, a, alen, b, blen, &w);
@@ -535,17 +365,7 @@ CUresult capture_record(struct stream *s, uint16_t op, const void *a, uint32_t a
 	return graph_unlock(r);
 }
 
-CUresult capture_copy(struct stream *s, const CUDA_MEMCPY3D *c)
-{
-	struct work w;
-	CUresult r;
-
-	TRY(graph_lock());
-	r = work_memcpy(c, s->o.ctx->o.handle, &w);
-	return graph_unlock(r ? refused(s, r) : record(s, &w));
-}
-
-CUresult capture_memops(struct stream *s, unsigned int n, const CUstreamBatchMemOpParams *ops)
+CUresult graph_memops(struct stream *s, unsigned int n, const CUstreamBatchMemOpParams *ops)
 {
 	struct work w;
 	CUresult r;
@@ -591,7 +411,7 @@ static CUresult alloc_here(struct stream *s, size_t len, struct graph_spare *spa
 	return r;
 }
 
-CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
+CUresult graph_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 {
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, .ctx = s->o.ctx->o.handle };
 	CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p = &w.alloc.p;
@@ -605,7 +425,7 @@ CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 	p->poolProps.location.id = device_of(here);
 	p->bytesize = len;
 	for (;;) {
-		r = s->capture ? state(s) : legacy_use(s->o.ctx, true);
+		r = s->capture ? capture_state(s) : capture_of_legacy(s->o.ctx, true);
 		if (!r)
 			r = s->capture ? alloc_here(s, len, &spare, &w.alloc.m) :
 					 CUDA_ERROR_ILLEGAL_STATE;
@@ -628,7 +448,7 @@ CUresult capture_alloc(struct stream *s, size_t len, CUdeviceptr *out)
 	return r;
 }
 
-CUresult capture_free(struct stream *s, CUdeviceptr addr)
+CUresult graph_free(struct stream *s, CUdeviceptr addr)
 {
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE, .ctx = s->o.ctx->o.handle,
 			  .free = addr };
@@ -643,8 +463,8 @@ CUresult capture_graph(struct stream *s, const struct graph *g)
 {
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
 
-	if (!s->capture || state(s))
-		return s->capture ? state(s) : legacy_use(s->o.ctx, true);
+	if (!s->capture || capture_state(s))
+		return s->capture ? capture_state(s) : capture_of_legacy(s->o.ctx, true);
 	if (graph_has_memory(g) || g->root)
 		return refused(s, CUDA_ERROR_NOT_SUPPORTED);
 	w.child = graph_clone(g);
@@ -663,8 +483,8 @@ static CUresult record_event(struct stream *s, struct event *e, CUevent h, unsig
 			  .event = h };
 	struct tail *t;
 
-	if (!s->capture || state(s))
-		return s->capture ? state(s) : legacy_use(s->o.ctx, true);
+	if (!s->capture || capture_state(s))
+		return s->capture ? capture_state(s) : capture_of_legacy(s->o.ctx, true);
 	if (flags & CU_EVENT_RECORD_EXTERNAL)
 		return record(s, &w);
 	t = tail_copy(s->capture_tail);
@@ -681,9 +501,9 @@ static CUresult wait_event(struct stream *s, struct event *e, CUevent h, unsigne
 	struct work w = { .type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .ctx = s->o.ctx->o.handle,
 			  .event = h };
 	const struct tail *t = e->capture_tail;
-	struct capture *c = t ? by_id(t->capture) : NULL;
+	struct capture *c = t ? capture_find(t->capture) : NULL;
 
-	TRY(state(s));
+	TRY(capture_state(s));
 	if (s->capture && (flags & CU_EVENT_WAIT_EXTERNAL))
 		return record(s, &w);
 	if (!t)
@@ -821,7 +641,7 @@ CUresult sv_hook_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
 		return sv_unsupported("cuStreamWaitEvent", IN_GRAPHS);
 	TRY(graph_lock());
 	if (!e->capture_tail && !s->capture)
-		return graph_unlock(legacy_use(s->o.ctx, true));
+		return graph_unlock(capture_of_legacy(s->o.ctx, true));
 	return graph_unlock(wait_event(s, e, hEvent, Flags));
 }
 
@@ -886,7 +706,7 @@ CUresult sv_hook_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent, int per_thread, 
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	TRY(graph_lock());
 	r = all_streams(ctx);
-	c = e->capture_tail ? by_id(((struct tail *)e->capture_tail)->capture) : NULL;
+	c = e->capture_tail ? capture_find(((struct tail *)e->capture_tail)->capture) : NULL;
 	if (c) {
 		c->invalid = true;
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -915,7 +735,7 @@ static CUresult begin_capture(struct stream *s, struct graph *g, const CUgraphNo
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*c = (struct capture){ .id = ++ids, .g = g, .foreign = foreign, .mode = mode,
-			       .thread = thread_number(), .origin = s, .next = captures };
+			       .thread = capture_thread(), .origin = s, .next = captures };
 	captures = c;
 	g->capturing = true;
 	__atomic_add_fetch(&capture_live, 1, __ATOMIC_RELAXED);
@@ -1018,7 +838,7 @@ static CUresult end_capture(struct stream *s, CUgraph *out)
 		c->invalid = true;
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	}
-	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != thread_number())
+	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != capture_thread())
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (c->invalid)
 		r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -1061,7 +881,7 @@ static CUstreamCaptureStatus status_of(const struct stream *s)
 /* Queries of the legacy stream fail while a stream that it waits for is captured. */
 static CUresult asked_legacy(const struct stream *s)
 {
-	return s->wire == SV_STREAM_LEGACY ? legacy_use(s->o.ctx, false) : 0;
+	return s->wire == SV_STREAM_LEGACY ? capture_of_legacy(s->o.ctx, false) : 0;
 }
 
 API CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
@@ -1178,7 +998,7 @@ static CUresult update_tail(struct stream *s, const CUgraphNode *deps, const CUg
 
 	if (!c)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	TRY(state(s));
+	TRY(capture_state(s));
 	if (!nodes_in(c->g, deps, n))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (set)

@@ -19,7 +19,6 @@ struct user {			/* CUuserObject */
 	struct user *next;	/* in `doomed` */
 };
 
-static struct lock lock = LOCK_INIT(LOCK_GRAPHS);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct user *doomed;		/* these lists are left to graph_unlock() */
 static struct graph *forgotten;
@@ -29,18 +28,18 @@ static struct exec *execs;
 CUresult graph_lock(void)
 {
 	TRY(session_check());
-	lock_take(&lock);
+	lock_take(&process.locks.graphs);
 	return 0;
 }
 
 void graph_relock(void)
 {
-	lock_take(&lock);
+	lock_take(&process.locks.graphs);
 }
 
 void graph_wait(void)
 {
-	lock_wait(&lock, &changed);
+	lock_wait(&process.locks.graphs, &changed);
 }
 
 void graph_changed(void)
@@ -68,9 +67,9 @@ static void graphs_end(struct graph *g)
 
 		ON(g->root_in);
 		send_async(SV_OP_cuGraphDestroy, &forget, sizeof(forget), NULL, 0);
-		lock_take(&lock);
+		lock_take(&process.locks.graphs);
 		graph_unname(SV_T_CUgraph, g->handle);
-		lock_drop(&lock);
+		lock_drop(&process.locks.graphs);
 		free(g);
 		g = next;
 	}
@@ -97,7 +96,7 @@ CUresult graph_unlock(CUresult r)
 	forgotten = NULL;
 	calls = NULL;
 	execs = NULL;
-	lock_drop(&lock);
+	lock_drop(&process.locks.graphs);
 	graphs_end(g);
 	calls_end(c);
 	for (; x; x = next) {

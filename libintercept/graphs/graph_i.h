@@ -18,10 +18,10 @@
 #ifndef GRAPH_I_H
 #define GRAPH_I_H
 
-#include "capture.h"
 #include "client.h"
 #include "core.h"
 #include "graph.h"
+#include "graphs.h"
 
 struct node;
 struct graph;

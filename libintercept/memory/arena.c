@@ -14,7 +14,7 @@
  *
  * A thread that allocates in a chunk that is GOING waits until that is answered.
  */
-#include "client.h"
+#include "memory_i.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ struct chunks {			/* locks.arena */
 	pthread_cond_t gone;	/* chunks that were GOING, or a session that was joining */
 };
 
-CUresult arena_init(void)
+static CUresult set_up(void)
 {
 	uint64_t len = process.arena_len;
 	uint64_t first = (here->shared->arena_first + CHUNK - 1) & -CHUNK;
@@ -180,7 +180,8 @@ static CUresult pin_all(void)
 	return rc;
 }
 
-CUresult arena_join(void)
+/* `here` is to have what the other sessions have pinned. */
+static CUresult join(void)
 {
 	struct chunks *ch = process.chunks;
 	CUresult rc;
@@ -199,6 +200,11 @@ CUresult arena_join(void)
 	pthread_cond_broadcast(&ch->gone);
 	lock_drop(&process.locks.arena);
 	return rc;
+}
+
+CUresult arena_begin(void)
+{
+	return here == process.home ? set_up() : join();
 }
 
 /*

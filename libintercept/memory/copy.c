@@ -6,8 +6,8 @@
  *   pageable ── memcpy ──► slot ── sv_copy, word ────► device          returns when all is in slots
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is complete
  */
+#include "captured.h"
 #include "client.h"
-#include "core.h"
 #include "cross.h"
 #include "managedvar.h"
 #include "memory_i.h"
@@ -81,11 +81,26 @@ struct piece {
 	uint64_t dst, len;
 };
 
+static bool (*failed)(const struct session *s);
+
+void copy_on_failed(bool (*ask)(const struct session *s))
+{
+	__atomic_store_n(&failed, ask, __ATOMIC_RELEASE);
+}
+
+/* A communicator of the session has failed: the other library says so. */
+static bool has_failed(const struct session *s)
+{
+	bool (*ask)(const struct session *s) = __atomic_load_n(&failed, __ATOMIC_ACQUIRE);
+
+	return unlikely(ask) && ask(s);
+}
+
 CUresult copy_wait(struct stream *s, bool waits, bool writes)
 {
 	if (likely(!process_has_posted()))
 		return CUDA_SUCCESS;
-	return writes || (waits && core_failed(s->o.ctx->session)) ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
+	return writes || (waits && has_failed(s->o.ctx->session)) ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
 }
 
 static CUresult piece_done(struct piece *p, struct stream *s)

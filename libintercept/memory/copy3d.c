@@ -10,7 +10,7 @@
  *
  * A side may be on another device than the stream: then the rows go as cross.c has linear copies go.
  */
-#include "capture.h"
+#include "captured.h"
 #include "copy3d_i.h"
 #include "cross.h"
 #include "memory_i.h"

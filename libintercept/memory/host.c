@@ -13,6 +13,7 @@
  * module forbids it), stays in place: it is copied like pageable memory and has no device
  * address.
  */
+#include "captured.h"
 #include "memory_i.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
  * A handle is struct sv_ipc_handle (proto.h). A pool is exported as a sealed file that has its
  * key: a process that has the file may import the pool's pointers.
  */
-#include "capture.h"
+#include "captured.h"
 #include "memory_i.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * Records, waits and queries of such events are answered by the proxy, so that other processes
  * see a record as soon as the call has returned.
  */
-#include "capture.h"
+#include "captured.h"
 #include "cuda_hooks.h"
 #include "memory_i.h"
 

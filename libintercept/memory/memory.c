@@ -17,7 +17,7 @@
  *
  * A thread that needs a granule that is GOING waits.
  */
-#include "capture.h"
+#include "captured.h"
 #include "client.h"
 #include "memory_i.h"
 
@@ -51,7 +51,7 @@ struct granules {		/* a session's; locks.memory */
 	pthread_cond_t gone;	/* granules that were GOING */
 };
 
-CUresult memory_init(void)
+CUresult memory_begin(void)
 {
 	const struct sv_shared *sh = here->shared;
 	struct granules *gr = here->granules;
@@ -365,7 +365,7 @@ static void shrink_cache(uint64_t addr, uint64_t len)
 {
 	struct granules *gr = here->granules;
 
-	if (unlikely(memory_at_step()) && __atomic_load_n(&gr->cached, __ATOMIC_RELAXED))
+	if (unlikely(session_at_step()) && __atomic_load_n(&gr->cached, __ATOMIC_RELAXED))
 		memory_unmap_cached(here->shared->window, gr->n * SV_GRANULE);
 	else if (__atomic_load_n(&gr->cached, __ATOMIC_RELAXED) > CACHE_MAX)
 		memory_unmap_cached(addr, len);
@@ -652,7 +652,7 @@ API CUresult cuMemFree_v2(CUdeviceptr addr)
 	}
 	if (m.kind == MEMORY_GRAPH) {
 		TRY(context_sync(m.ctx->live ? m.ctx : ctx));
-		return graph_memory_freed(addr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		return graph_hooks.memory_freed(addr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	}
 	if (m.kind != MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;

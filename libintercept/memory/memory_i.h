@@ -10,6 +10,16 @@
 
 #include "client.h"
 
+/* ------------------------------------------------------------------------------ as hooks.h says */
+
+LOCAL CUresult memory_begin(void);	/* sets up the session's window */
+LOCAL CUresult arena_begin(void);
+LOCAL void arena_part(const struct session *s);
+LOCAL CUresult stage_begin(void);
+LOCAL CUresult pool_init(void);
+LOCAL void host_forked(void);		/* makes registered memory private */
+LOCAL void memory_context_gone(struct context *ctx);	/* frees its allocations, in window and arena */
+
 /* ------------------------------------------------------------------------------------- host.c */
 
 LOCAL uint64_t memory_next_id(void);
@@ -27,9 +37,6 @@ LOCAL bool host_registered(uint64_t addr, struct memory *out);
 /* The device's address for one in a registered range; 0: none, the range is copied as pageable. */
 LOCAL uint64_t host_moved(const struct memory *m, uint64_t addr);
 
-/* In a fork's child: make registered memory private. */
-LOCAL void host_forked(void);
-
 /* Unregister all ranges of a context that ends. */
 LOCAL void host_context_gone(struct context *ctx);
 
@@ -42,6 +49,9 @@ LOCAL void host_context_gone(struct context *ctx);
  */
 LOCAL CUresult copy_wait(struct stream *s, bool waits, bool writes);
 
+/* core.h's on_copy: what copy_wait() asks. */
+LOCAL void copy_on_failed(bool (*ask)(const struct session *s));
+
 /* ------------------------------------------------------------------------------------- pool.c */
 
 /* The allocation that holds an address of a MEMORY_POOL range. false: the address is free. */
@@ -52,19 +62,6 @@ LOCAL uint64_t pool_of(uint64_t addr);
 
 /* Free the pools' empty slabs, down to the release thresholds, or (all) every one. */
 LOCAL void pool_trim(bool all);
-
-/* Does the proxy of this session look for the end of a step? Then what is free does not stay mapped. */
-static inline bool memory_at_step(void)
-{
-	return here && __atomic_load_n(&here->shared->at_step, __ATOMIC_RELAXED);
-}
-
-/* The program has waited for the device: what it has freed in a stream's order may be free now. */
-static inline void memory_waited(void)
-{
-	if (unlikely(memory_at_step()))
-		pool_trim(false);
-}
 
 /*
  * pool_key: the key of a pool that can be exported, or that is imported; else INVALID_VALUE.

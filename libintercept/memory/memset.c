@@ -5,7 +5,7 @@
  * Calls that set device memory may return before it is set (CUDA programming guide, "API
  * synchronization behavior"). All forms check their arguments here, as the driver would.
  */
-#include "capture.h"
+#include "captured.h"
 #include "client.h"
 #include "cross.h"
 #include "cuda_hooks.h"

@@ -14,7 +14,7 @@
  * down to the pool's release threshold: by pool_unlock(), after the lock, since memory_free() may
  * wait.
  */
-#include "capture.h"
+#include "captured.h"
 #include "memory_i.h"
 
 #include <stdlib.h>
@@ -139,7 +139,7 @@ static void trim_all(void)
 
 	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
-		trim(p, p->handle && !memory_at_step() ? p->threshold : 0);
+		trim(p, p->handle && !session_at_step() ? p->threshold : 0);
 	}
 }
 
@@ -333,7 +333,7 @@ void pool_trim(bool all)
 	settle();
 	for (struct pool *p = process.pools->all; p; p = next) {
 		next = p->next;
-		trim(p, all || !p->handle || memory_at_step() ? 0 : p->threshold);
+		trim(p, all || !p->handle || session_at_step() ? 0 : p->threshold);
 	}
 	pool_unlock();
 }
@@ -734,7 +734,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	TRY(capture_legacy(s));
 	if (capture_on(s))
 		return capture_free(s, addr);
-	if (graph_memory_freed(addr))
+	if (graph_hooks.memory_freed(addr))
 		return CUDA_SUCCESS;
 	do {
 		lock_take(&process.locks.pools);

@@ -10,7 +10,7 @@
  * the program may have to do something else before these come: so a process that has had a communicator gets
  * further slots when all are busy, by sets, and waits for one only when there is no memory for them.
  */
-#include "client.h"
+#include "memory_i.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void forget_sets(struct stages *st)
 	}
 }
 
-CUresult stage_init(void)
+CUresult stage_begin(void)
 {
 	forget_sets(here->stages);
 	here->stages = calloc(1, sizeof(*here->stages));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image.h - the options that come with an image, and its loading
+ * image.h - the options that come with an image, its loading, and its end
  */
 #ifndef IMAGE_H
 #define IMAGE_H
@@ -38,5 +38,8 @@ LOCAL CUresult image_load(uint16_t op, struct image *im, struct context *ctx, co
 
 /* Load a library for the device of `here`, too; with the options that it came with. */
 LOCAL CUresult image_load_again(const struct image *im);
+
+/* Forget an image, or a function, that has ended with its context (hooks.h). */
+LOCAL void module_object_gone(struct obj *o, unsigned int type);
 
 #endif

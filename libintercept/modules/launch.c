@@ -3,6 +3,7 @@
  * launch.c - checks a launch's arguments in the client, so that the call itself returns the error
  */
 #include "attrs.h"
+#include "captured.h"
 #include "client.h"
 #include "managedvar.h"
 

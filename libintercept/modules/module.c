@@ -167,7 +167,7 @@ static void functions_gone(struct function *list)
 	}
 }
 
-void function_gone(struct function *f)
+static void function_gone(struct function *f)
 {
 	struct function **p;
 
@@ -195,7 +195,7 @@ static void leave_library(struct image *im)
 	lock_drop(&lock);
 }
 
-void image_gone(struct image *im)
+static void image_gone(struct image *im)
 {
 	struct image *m;
 
@@ -216,6 +216,14 @@ void image_gone(struct image *im)
 	im->arena = 0;
 	free(im->source);
 	im->source = NULL;
+}
+
+void module_object_gone(struct obj *o, unsigned int type)
+{
+	if (type == SV_T_CUmodule)
+		image_gone((struct image *)o);
+	if (type == SV_T_CUfunction)
+		function_gone((struct function *)o);
 }
 
 static CUresult unload(struct image *im, uint16_t op, struct session *from)

@@ -88,11 +88,6 @@ void verdict_keep(struct function *f, const struct verdict *v)
 
 /* ------------------------------------------------------------------- what makes answers wrong */
 
-void verdict_limits_change(void)
-{
-	__atomic_add_fetch(&here->limit_changes, 1, __ATOMIC_RELEASE);
-}
-
 /* These calls shift memory between L1 cache and shared memory, so fewer blocks may fit. */
 #define PREFERENCE(_name, ...)								\
 	CUresult sv_hook_##_name(__VA_ARGS__, int per_thread, int *done)		\

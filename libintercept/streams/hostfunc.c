@@ -10,6 +10,7 @@
  * call for ever; it runs one call at a time, as NVIDIA's driver does. A stream's ids grow, so that one
  * word is enough for it.
  */
+#include "captured.h"
 #include "client.h"
 #include "hostfunc.h"
 

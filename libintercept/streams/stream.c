@@ -2,10 +2,9 @@
 /*
  * stream.c - streams and events, as far as the client knows them
  */
-#include "capture.h"
+#include "captured.h"
 #include "client.h"
 #include "cuda_hooks.h"
-#include "managedvar.h"
 #include "memory_i.h"
 
 /* ---------------------------------------------------------------------------------- streams */
@@ -13,24 +12,6 @@
 static bool bad_flags(unsigned int flags)
 {
 	return flags & ~CU_STREAM_NON_BLOCKING;
-}
-
-CUresult stream_new(struct context *ctx, unsigned int flags, struct stream **out)
-{
-	struct sv_cuStreamCreate a = { .ctx = ctx->o.handle, .Flags = flags };
-	struct stream *s = obj_new(SV_T_CUstream, ctx);
-	CUresult rc;
-
-	if (!s)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->flags = flags;
-	a.phStream = s->wire;
-	rc = send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0);
-	if (rc)
-		obj_free(SV_T_CUstream, &s->o);
-	else
-		*out = s;
-	return rc;
 }
 
 CUresult sv_hook_cuStreamCreate(CUstream *out, unsigned int flags, int per_thread, int *done)
@@ -106,23 +87,6 @@ API CUresult cuStreamDestroy(CUstream handle)
 	return cuStreamDestroy_v2(handle);
 }
 
-static CUresult ask(uint16_t op, struct context *ctx, uint64_t on)
-{
-	struct sv_sync_on a = { ctx->o.handle, on };
-
-	TRY(send_sync(op, &a, sizeof(a), NULL, 0, NULL, 0));
-	return managedvar_waited(ctx);
-}
-
-CUresult stream_sync(struct context *ctx, struct stream *s)
-{
-	CUresult rc = ask(SV_OP_cuStreamSynchronize, ctx, s->wire);
-
-	if (rc != CUDA_ERROR_EXTERNAL_DEVICE)	/* the stream stands */
-		memory_waited();
-	return rc;
-}
-
 API CUresult cuStreamSynchronize(CUstream handle)
 {
 	struct stream *s;
@@ -140,7 +104,7 @@ API CUresult cuStreamQuery(CUstream handle)
 	TRY(stream_find(handle, &s));
 	ON(s->o.ctx->session);
 	TRY(capture_sync(s));
-	return ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
+	return sync_ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
 }
 
 API CUresult cuStreamGetPriority(CUstream handle, int *priority)
@@ -238,7 +202,7 @@ API CUresult cuEventQuery(CUevent handle)
 	TRY(event(handle, &e));
 	ON(e->o.ctx->session);
 	TRY(capture_event(e));
-	return ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
+	return sync_ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
 }
 
 API CUresult cuEventSynchronize(CUevent handle)
@@ -248,6 +212,5 @@ API CUresult cuEventSynchronize(CUevent handle)
 	TRY(event(handle, &e));
 	ON(e->o.ctx->session);
 	TRY(capture_event(e));
-	return ask(e->peers ? SV_OP_X_IPC_SYNC : SV_OP_cuEventSynchronize, e->o.ctx,
-		   e->o.handle);
+	return sync_ask(e->peers ? SV_OP_X_IPC_SYNC : SV_OP_cuEventSynchronize, e->o.ctx, e->o.handle);
 }

@@ -5,7 +5,7 @@
  * Queries of attributes are answered here; the driver gets attributes as hints. A batch of memory
  * operations becomes single ones in the same order.
  */
-#include "capture.h"
+#include "captured.h"
 #include "client.h"
 #include "cuda_hooks.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * thread.c - the state of one program thread: its stack of contexts, its own streams
+ * own.c - which stream a call means: a new one, one by its handle, or the thread's own
  *
  * A per-thread default stream is an ordinary blocking stream that the thread makes when it first
  * needs it in a context, and that ends with the thread or the context.
@@ -9,10 +9,26 @@
 
 #include <stdlib.h>
 
-LOCAL __thread struct thread thread __attribute__((tls_model("initial-exec")));
-
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+CUresult stream_new(struct context *ctx, unsigned int flags, struct stream **out)
+{
+	struct sv_cuStreamCreate a = { .ctx = ctx->o.handle, .Flags = flags };
+	struct stream *s = obj_new(SV_T_CUstream, ctx);
+	CUresult rc;
+
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	s->flags = flags;
+	a.phStream = s->wire;
+	rc = send_async(SV_OP_cuStreamCreate, &a, sizeof(a), NULL, 0);
+	if (rc)
+		obj_free(SV_T_CUstream, &s->o);
+	else
+		*out = s;
+	return rc;
+}
 
 static void thread_ends(void *arg)
 {

@@ -371,6 +371,41 @@ TEST(places)
 	PLACE("context", r.ctx = g.event);
 }
 
+/*
+ * A worker reads a graph's handles, while the consumer is asked for another one of the same graph. Which comes first is
+ * open; an access without order is for a sanitizer to find (SINGVGPU_TEST_WINDOW=0x7ea000000000:8G for threads').
+ */
+TEST(handles_made_while_their_graph_is_instantiated)
+{
+	int32_t made = 0, instantiated = 0, status;
+	struct game g = { 0 };
+
+	ASSERT_EQ(game_start(&g), 0);
+	for (int i = 0; i < 100; i++) {
+		struct sv_graph_cond a = { g.c.ctx, g.root, 1, CU_GRAPH_COND_ASSIGN_DEFAULT };
+		struct sv_graph_req r = request(&g, false);
+		struct ring_ticket t;
+		uint64_t cond;
+		int rc;
+
+		ASSERT_EQ(ring_request(g.c.ring, &t, SV_OP_X_GRAPH, &r, sizeof(r), NULL, 0), 0);
+		rc = call2(&g.c, SV_OP_cuGraphConditionalHandleCreate, &a, sizeof(a), NULL, 0, &cond,
+			   sizeof(cond));
+		ASSERT_TRUE(!rc || rc == CUDA_ERROR_NOT_SUPPORTED)
+			TH_LOG("a handle: %d", rc);
+		made += !rc;
+		ASSERT_EQ(ring_await(g.c.ring, &t, &status, NULL, 0, NULL, -1), 0);
+		ASSERT_TRUE(!status || status == CUDA_ERROR_NOT_SUPPORTED)
+			TH_LOG("a graph: %d", status);
+		instantiated += !status;
+		if (!status) {
+			ASSERT_EQ(CALL(&g.c, SV_OP_cuGraphExecDestroy, (struct sv_graph_end){ r.exec }), 0);
+		}
+	}
+	EXPECT_GT(made + instantiated, 99);
+	EXPECT_EQ(client_end(&g.c), 0);
+}
+
 static uint64_t seed = 0x9e3779b97f4a7c15ull;
 
 static uint64_t rnd(void)

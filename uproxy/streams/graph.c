@@ -33,7 +33,7 @@ struct root {
 	CUgraph graph;
 	CUgraphConditionalHandle *handle;
 	uint32_t n;
-	bool used, gone;		/* by an exec; by the client. root_lock */
+	bool used, gone;		/* by an exec, or for a new handle; by the client. root_lock */
 	bool kept;			/* a handle lacks a default: its value outlives a launch */
 };
 
@@ -883,27 +883,13 @@ static int root_make(struct call *k, uint64_t handle, struct root **out)
 	return 0;
 }
 
-static int cond_make(struct call *k, const struct sv_graph_cond *a)
+/* Only this thread uses the root. */
+static int cond_add(struct call *k, const struct sv_graph_cond *a, struct root *r)
 {
 	struct sv_session *s = k->c.session;
-	CUgraphConditionalHandle *p;
-	struct root *r;
-	bool used;
+	CUgraphConditionalHandle *p = realloc(r->handle, (r->n + 1) * sizeof(*p));
 	int rc;
 
-	rc = sv_enter(s, a->ctx);
-	if (rc)
-		return rc < 0 ? sv_bad(&k->c, "context of a conditional handle") : rc;
-	NEEDS(s, cuGraphConditionalHandleCreate);
-	rc = root_make(k, a->graph, &r);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&root_lock);
-	used = r->used;		/* a worker may be reading its handles */
-	pthread_mutex_unlock(&root_lock);
-	if (used)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	p = realloc(r->handle, (r->n + 1) * sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r->handle = p;
@@ -916,6 +902,33 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 	memcpy(k->c.reply, &p[r->n++], sizeof(*p));
 	k->c.reply_len = sizeof(*p);
 	return 0;
+}
+
+static int cond_make(struct call *k, const struct sv_graph_cond *a)
+{
+	struct sv_session *s = k->c.session;
+	struct root *r;
+	bool used;
+	int rc;
+
+	rc = sv_enter(s, a->ctx);
+	if (rc)
+		return rc < 0 ? sv_bad(&k->c, "context of a conditional handle") : rc;
+	NEEDS(s, cuGraphConditionalHandleCreate);
+	rc = root_make(k, a->graph, &r);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&root_lock);
+	used = r->used;		/* a worker may be reading its handles ... */
+	r->used = true;		/* ... or begin to, before there is one more */
+	pthread_mutex_unlock(&root_lock);
+	if (used)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	rc = cond_add(k, a, r);
+	pthread_mutex_lock(&root_lock);
+	r->used = false;
+	pthread_mutex_unlock(&root_lock);
+	return rc;
 }
 
 struct walk {

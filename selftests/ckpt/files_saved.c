@@ -235,6 +235,45 @@ TEST(of_a_renamed_folder_what_came_along_is_saved)
 	place_close(&p);
 }
 
+/* A path that is named more than once is what the source says that knows most. */
+TEST(what_several_sources_say_of_a_path)
+{
+	struct files_back b = { .tag = "tag" };
+	const char *links[1];
+	struct store_writer *w;
+	char id[STORE_ID], path[160];
+	struct files_save f;
+	struct node n;
+	struct place p;
+
+	place_open(&p, "/tmp");
+	program(&p, false, "mkdir z own; chmod 755 z");
+	write_to(&p, "link_remap.5", "its");
+	/* The folder z is above a file first, and changed itself then. The folder own was there before the job's. */
+	program(&p, true, "mkdir b; echo 1 >b/x; mv b/x z/x; rmdir b; ln -s z b; chmod 700 z");
+	program(&p, true, "rmdir own; mkdir own; echo 1 >own/x; echo more >>link_remap.5");
+	snprintf(path, sizeof(path), "%s/link_remap.5", p.root);
+	links[0] = path;
+	f = (struct files_save){ .log = p.log, .links = links, .n_links = 1 };
+	ASSERT_EQ(0, store_writer_open(p.s, 0, &w));
+	ASSERT_EQ(0, files_save(&f, p.s, w) ?: store_writer_flush(w) ?: store_publish(p.s, f.parts, f.n_parts, "{}", id))
+		TH_LOG("%s", f.why.text);
+	store_writer_close(w);
+	files_save_free(&f);
+	program(&p, false, "chmod 755 z; echo 2 >own/x; rm link_remap.5");
+	ASSERT_EQ(0, back(&p, id, &b))
+		TH_LOG("%s", b.why.text);
+	EXPECT_EQ(1, b.n_links);
+	files_remove_links(&b);
+	files_back_free(&b);
+	EXPECT_FALSE(is_there(&p, "link_remap.5"));
+	n = node_of(&p, "/z");
+	EXPECT_EQ(S_IFDIR | 0700, n.mode);
+	/* What others have put into the job's own folder is kept beside it. */
+	EXPECT_TRUE(has(&p, "own." STAMP "/x", "2\n") && has(&p, "own/x", "1\n"));
+	place_close(&p);
+}
+
 /* Each folder takes a descriptor; without one more, nothing is left out without a word. */
 TEST(a_folder_that_cannot_be_read_is_not_left_out)
 {

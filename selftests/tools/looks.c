@@ -5,7 +5,6 @@
  *
  * The processes are children that do one thing and then wait. Each test has a network and System V objects of its own.
  */
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -35,6 +34,7 @@
 #include "child.h"
 #include "ckpt_i.h"
 #include "stood.h"
+#include "tcp.h"
 
 #include "kselftest_harness.h"
 
@@ -739,41 +739,6 @@ FIXTURE_TEARDOWN(ports)
 	free(self->facts.connection);
 }
 
-static union address {
-	struct sockaddr any;
-	struct sockaddr_in a4;
-	struct sockaddr_in6 a6;
-} address_of(const char *text, int port)
-{
-	union address a = { 0 };
-
-	if (strchr(text, ':')) {
-		a.a6 = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = htons(port) };
-		inet_pton(AF_INET6, text, &a.a6.sin6_addr);
-	} else {
-		a.a4 = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
-		inet_pton(AF_INET, text, &a.a4.sin_addr);
-	}
-	return a;
-}
-
-/* Bound there, and connected or listening. */
-static int tcp(const char *from, int port, const char *to, int to_port, bool reuse)
-{
-	union address a = address_of(from, port);
-	socklen_t len = a.any.sa_family == AF_INET6 ? sizeof(a.a6) : sizeof(a.a4);
-	int s = socket(a.any.sa_family, SOCK_STREAM, 0), one = 1;
-
-	if (reuse)
-		setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (s < 0 || bind(s, &a.any, len))
-		return -1;
-	if (!to)
-		return listen(s, 8) ? -1 : s;
-	a = address_of(to, to_port);
-	return connect(s, &a.any, len) ? -1 : s;
-}
-
 static int look(struct rundir_job *job, pid_t *pids, int n, bool outside, struct ckpt_facts *f, struct why *why)
 {
 	free(f->port);
@@ -842,19 +807,29 @@ static void serve_and_join_us(void)
 	join_us();
 }
 
-static void serve_all_and_accept(void)
+static void accept_at(const char *all, const char *from, const char *to)
 {
-	int s = tcp("0.0.0.0", 4001, NULL, 0, true);
+	int s = tcp(all, 4001, NULL, 0, true);
 
 	if (!fork()) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(s);
-		tcp("127.0.0.1", 4107, "10.77.0.1", 4001, true);
+		tcp(from, 4107, to, 4001, true);
 		for (;;)
 			pause();
 	}
 	if (accept(s, NULL, NULL) < 0)
 		_exit(1);
+}
+
+static void serve_all_and_accept(void)
+{
+	accept_at("0.0.0.0", "127.0.0.1", "10.77.0.1");
+}
+
+static void serve_all_six_and_accept(void)
+{
+	accept_at("::", "::1", "::1");
 }
 
 static void join_server(void)
@@ -869,6 +844,18 @@ static void have_both_ends(void)
 	if (tcp("127.0.0.1", 4104, "127.0.0.1", 4001, true) < 0 || accept(s, NULL, NULL) < 0)
 		_exit(1);
 	close(s);
+}
+
+static void have_ports_of_others(void)
+{
+	if (!have_like("10.77.0.1", "10.77.0.1", 4250))
+		_exit(1);
+}
+
+static void have_an_end_of_others(void)
+{
+	if (!have_like("127.0.0.1", "127.0.0.1", 4251))
+		_exit(1);
 }
 
 TEST_F(ports, what_the_job_listens_on_is_recorded)
@@ -930,13 +917,17 @@ TEST_F(ports, connections_that_lead_out_are_refused)
 		{ serve_and_join_us, "from 127.0.0.1:%d to 127.0.0.1:4200", 1 },
 		{ serve_and_accept, NULL, 1 },
 		{ serve_all_and_accept, NULL, 1 },
+		{ serve_all_six_and_accept, NULL, 1 },
 		{ have_both_ends, NULL, 2 },
+		{ have_ports_of_others, NULL, 2 * LIKE },
+		{ have_an_end_of_others, NULL, 2 * LIKE },
 		{ have_both_families, NULL, 4 },
 		{ join_us_twice, "from 127.0.0.1:%d to 127.0.0.1:4200", 3 },
 		{ nothing, NULL, 0 },
 	};
 
 	self->pid[0] = begin(nothing);
+	ASSERT_TRUE(have_like("127.0.0.1", "127.0.0.1", 4250));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		int ours = tcp("127.0.0.1", 4200, NULL, 0, true), accepted = -1, rc;
 		pid_t ender = 0;
@@ -1033,6 +1024,7 @@ TEST_F(ports, ports_in_use_and_addresses_elsewhere_are_named)
 		{ "127.0.0.1", "127.0.0.1", 4001, true }, { "127.0.0.1", "0.0.0.0", 4001, true },
 		{ "0.0.0.0", "127.0.0.1", 4001, true }, { "127.0.0.1", "10.77.0.1", 4001, false },
 		{ "127.0.0.1", "127.0.0.1", 4002, false }, { "::", "127.0.0.1", 4001, false },
+		{ "::", "::1", 4001, true }, { "::1", "::", 4001, true },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -1095,19 +1087,19 @@ TEST_F(ports, a_port_that_passes_is_waited_for)
 {
 	struct ckpt_port port[2] = { { .address = "127.0.0.1", .port = 4300 }, { .address = "127.0.0.1", .port = 4001 } };
 	struct ckpt_facts f = { .port = port, .ports = 2 };
-	int server = tcp("127.0.0.1", 4001, NULL, 0, false), end, accepted;
-	char c;
+	int server = tcp("127.0.0.1", 4001, NULL, 0, false);
 
 	EXPECT_EQ(ckpt_ports_passing(&f), 0);	/* it listens: that does not pass */
-	end = tcp("127.0.0.1", 4106, "127.0.0.1", 4001, true);
-	accepted = accept(server, NULL, NULL);
-	ASSERT_GE(accepted, 0);
-	shutdown(accepted, SHUT_WR);
-	ASSERT_EQ(read(end, &c, 1), 0);
-	close(end);
-	close(accepted);
-	close(server);
+	ASSERT_TRUE(close_first(server, 4001, 4106));
 	EXPECT_EQ(ckpt_ports_passing(&f), 4001);
+	/* IPv6 has the port free, and so has the job if it had asked for that. */
+	strcpy(port[1].address, "::");
+	EXPECT_EQ(ckpt_ports_passing(&f), 0);
+	strcpy(port[1].address, "127.0.0.1");
+	port[1].port = 4002;
+	ASSERT_TRUE(close_first(tcp("127.0.0.1", 4002, NULL, 0, true), 4002, 4106));
+	EXPECT_EQ(ckpt_ports_passing(&f), 0);
+	port[1].port = 4001;
 	f.ports = 1;
 	EXPECT_EQ(ckpt_ports_passing(&f), 0);
 }
@@ -1261,7 +1253,7 @@ TEST_F(files, a_digest_is_kept_as_long_as_the_file_is_the_same)
 #undef NOT_BELIEVED
 }
 
-static char code_file[64], data_file[64], gone_file[64], shared_file[64], private_file[64];
+static char code_file[64], data_file[64], gone_file[64], shared_file[64], private_file[64], tiny_file[64], shm_file[64];
 
 /* A file of a page, in dir. */
 static void map_one(char path[64], const char *dir, const char *name, int prot, int flags, const char *begin)
@@ -1305,6 +1297,7 @@ TEST_F(files, what_is_mapped_is_compared)
 	int fds;
 	const struct ckpt_mapped *m;
 	struct ckpt_facts one = { 0 };
+	char name[80], shm[32];
 
 	map_one(code_file, self->dir, "code", PROT_READ | PROT_EXEC, MAP_PRIVATE, "code");
 	map_one(data_file, self->dir, "a table", PROT_READ, MAP_SHARED, "data");
@@ -1314,6 +1307,13 @@ TEST_F(files, what_is_mapped_is_compared)
 	map_one(shared_file, self->dir, "shared", PROT_READ, MAP_PRIVATE, "data");
 	map_one(gone_file, self->dir, "gone", PROT_READ, MAP_PRIVATE, "data");
 	unlink(gone_file);
+	snprintf(name, sizeof(name), "%s (deleted)", gone_file);
+	write_file(name, "another", 0600);
+	/* A program has more than its first bytes. */
+	map_one(tiny_file, self->dir, "tiny", PROT_READ, MAP_PRIVATE, ELFMAG "\2");
+	truncate(tiny_file, 5);
+	snprintf(shm, sizeof(shm), "looks.%d", getpid());
+	map_one(shm_file, "/dev/shm", shm, PROT_READ, MAP_PRIVATE, "data");
 	/* A file of such a name is none that is mapped. */
 	ASSERT_EQ(chdir(self->dir), 0);
 	write_file("[stack]", "", 0600);
@@ -1324,6 +1324,8 @@ TEST_F(files, what_is_mapped_is_compared)
 	ASSERT_EQ(ckpt_mapped(pids, 2, &self->facts, no, NULL, &self->why), 0);
 	EXPECT_EQ(open_fds(), fds);
 	unlink("[stack]");
+	unlink(name);
+	unlink(shm_file);
 	m = mapped_at(&self->facts, code_file);
 	ASSERT_NE(m, NULL);
 	EXPECT_EQ(m->size, 4096);
@@ -1334,6 +1336,12 @@ TEST_F(files, what_is_mapped_is_compared)
 	m = mapped_at(&self->facts, private_file);
 	ASSERT_NE(m, NULL);
 	EXPECT_EQ(strncmp(m->identity, "xxh3:", 5), 0);		/* a program that is read, not executed */
+	m = mapped_at(&self->facts, tiny_file);
+	ASSERT_NE(m, NULL);
+	EXPECT_STREQ(m->identity, "size");
+	unlink(tiny_file);
+	free(((struct ckpt_mapped *)m)->path);
+	*(struct ckpt_mapped *)m = self->facts.mapped[--self->facts.mappeds];
 	EXPECT_EQ(mapped_at(&self->facts, shared_file), NULL);
 	EXPECT_EQ(mapped_at(&self->facts, gone_file), NULL);
 	for (int i = 0; i < self->facts.mappeds; i++) {
@@ -1351,7 +1359,13 @@ TEST_F(files, what_is_mapped_is_compared)
 	truncate(data_file, 4095);
 	EXPECT_EQ(check_mapped(&self->facts, &self->why), -ESTALE);
 	EXPECT_NE(strstr(self->why.text, data_file), NULL);
+	unlink(data_file);
+	ASSERT_EQ(mkdir(data_file, 0700), 0);
+	EXPECT_EQ(check_mapped(&self->facts, &self->why), -ENOENT);
+	rmdir(data_file);
+	write_file(data_file, "data", 0700);
 	truncate(data_file, 4096);
+	EXPECT_EQ(check_mapped(&self->facts, &self->why), 0);
 	write_file(code_file, "codf", 0700);
 	truncate(code_file, 4096);
 	EXPECT_EQ(check_mapped(&self->facts, &self->why), -ESTALE);
@@ -1374,10 +1388,6 @@ TEST_F(files, what_is_mapped_is_compared)
 	EXPECT_EQ(ckpt_mapped(&self->pid, 1, &one, yes, NULL, &self->why), -ECANCELED);
 	facts_free(&one);
 	unlink(data_file);
-	ASSERT_EQ(mkdir(data_file, 0700), 0);
-	self->facts.libdir[0] = 0;
-	EXPECT_EQ(check_mapped(&self->facts, &self->why), -ENOENT);
-	rmdir(data_file);
 	unlink(private_file);
 	unlink(shared_file);
 }
@@ -1398,8 +1408,8 @@ TEST_F(files, older_checkpoints_know_build_ids)
 
 	elf.p = (Elf64_Phdr){ .p_type = PT_NOTE, .p_offset = note - (char *)&elf, .p_filesz = 12 + 4 + 4 + 12 + 4 + 8 };
 	/* Another note, then the id. */
-	memcpy(note, &(Elf64_Nhdr){ .n_namesz = 3, .n_descsz = 4, .n_type = 1 }, 12);
-	memcpy(note + 12, "ab\0\0desc", 8);
+	memcpy(note, &(Elf64_Nhdr){ .n_namesz = 3, .n_descsz = 3, .n_type = 1 }, 12);
+	memcpy(note + 12, "ab\0\0dsc\0", 8);
 	memcpy(note + 20, &(Elf64_Nhdr){ .n_namesz = 4, .n_descsz = 8, .n_type = NT_GNU_BUILD_ID }, 12);
 	memcpy(note + 32, "GNU\0\x01\x02\x03\x04\x05\x06\x07\xff", 12);
 	m.size = sizeof(elf);
@@ -1444,6 +1454,15 @@ TEST_F(files, older_checkpoints_know_build_ids)
 	elf.p.p_filesz--;
 	PUT_ELF();
 	EXPECT_EQ(check_mapped(&f, &self->why), -ESTALE);
+	elf.p.p_filesz++;
+	/* Nor is what the file ends before. */
+	m.size = elf.p.p_offset + elf.p.p_filesz;
+	PUT_ELF();
+	truncate(self->path, m.size);
+	EXPECT_EQ(check_mapped(&f, &self->why), 0);
+	truncate(self->path, --m.size);
+	EXPECT_EQ(check_mapped(&f, &self->why), -ESTALE);
+	m.size = sizeof(elf);
 	/* An id that is too long for one, and notes that are too long to be read. */
 	note[24] = 40;
 	elf.p.p_filesz = 20 + 12 + 4 + 40;

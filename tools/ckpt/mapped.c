@@ -48,7 +48,7 @@ static bool note_id(const uint8_t *at, uint64_t len, char *id, size_t size)
 
 static bool read_at(int fd, void *to, size_t len, uint64_t off)
 {
-	return off <= INT64_MAX && pread(fd, to, len, off) == (ssize_t)len;
+	return pread(fd, to, len, off) == (ssize_t)len;
 }
 
 static bool is_elf(int fd, Elf64_Ehdr *e)
@@ -138,19 +138,14 @@ static int see(struct seen **list, int *n, char *path, const char *perms)
 	return 0;
 }
 
-/* True: path names a file that a restore can find again. */
+/* True: path names a file that a restore can find again. What never had one, a memfd, is shown as deleted. */
 static bool lasting(const char *path)
 {
-	static const char *const not[] = { "/memfd:", "/SYSV", "/dev/", "/proc/", "/anon_hugepage" };
-	static const char deleted[] = " (deleted)";
-	size_t n = strlen(path);
+	const char *end = strrchr(path, ' ');
 
-	if (*path != '/')
+	if (*path != '/' || !strncmp(path, "/dev/", 5))
 		return false;
-	for (size_t i = 0; i < sizeof(not) / sizeof(not[0]); i++)
-		if (!strncmp(path, not[i], strlen(not[i])))
-			return false;
-	return n < sizeof(deleted) || strcmp(path + n - sizeof(deleted) + 1, deleted);
+	return !end || strcmp(end, " (deleted)");
 }
 
 static int see_process(struct seen **list, int *n, pid_t pid)

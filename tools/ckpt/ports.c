@@ -36,8 +36,6 @@ static bool parse_end(const char *hex, unsigned int port, bool six, struct ckpt_
 	uint32_t word[4] = { 0 };
 	const void *address = word;
 
-	if (strlen(hex) != (six ? 32 : 8))
-		return false;
 	for (int i = 0; i < (six ? 4 : 1); i++) {
 		char part[9] = "";
 
@@ -55,7 +53,7 @@ static bool parse_end(const char *hex, unsigned int port, bool six, struct ckpt_
 static bool parse(const char *text, bool six, struct line *l)
 {
 	unsigned int port, remote;
-	char from[40], to[40];
+	char from[40] = "", to[40] = "";
 
 	memset(l, 0, sizeof(*l));
 	return sscanf(text, " %*d: %36[0-9A-F]:%x %36[0-9A-F]:%x %x %*x:%*x %*x:%*x %*x %*u %*d %lu", from,
@@ -256,7 +254,8 @@ static bool is_outside(const struct table *t, const struct line *l)
 	for (size_t i = 0; i < t->lines; i++) {
 		const struct line *o = &t->line[i];
 
-		if (o->state == TCP_LISTEN || !same_end(&o->local, &l->remote) || !same_end(&o->remote, &l->local))
+		/* A socket that listens has no other end. */
+		if (!same_end(&o->local, &l->remote) || !same_end(&o->remote, &l->local))
 			continue;
 		return o->local.inode && !owner(t, o->local.inode);
 	}
@@ -447,8 +446,7 @@ int ckpt_ports_check(const struct ckpt_facts *f, struct why *why)
 {
 	struct check c = { .f = f };
 
-	if (f->ports)
-		each_socket(getpid(), check_port, &c);
+	each_socket(getpid(), check_port, &c);
 	check_addresses(&c);
 	if (!c.found)
 		return 0;

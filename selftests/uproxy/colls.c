@@ -1097,7 +1097,60 @@ TEST_F(colls, ranks_that_do_not_agree_on_their_number_are_refused)
 	}
 }
 
-/* A client may send anything: its session ends by name, and the others' collectives with it. */
+static void hear_member(void *ctx, const struct step_action *a)
+{
+	if (a->kind == STEP_JOINED)
+		*(uint32_t *)ctx = a->member;
+}
+
+/* Its ranks are two seats of this process, of which one posts; a job of more than 64 ranks comes to that by itself. */
+TEST_F(colls, a_board_that_is_full_is_named)
+{
+	struct step_event join = { .kind = STEP_JOIN, .proxy = RANKS, .comm = 5, .ranks = 2 };
+	struct rank *r = &self->r[0];
+	const struct sv_coll_call one = all_reduce(r, 16);
+	struct step_call call[SV_COLL_CALLS_MAX];
+	struct step_event post = { .kind = STEP_POST, .ncalls = SV_COLL_CALLS_MAX, .calls = call };
+	uint32_t member = ~0u, other;
+	int rc = 0, n = 0;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		board_reserve(self->board, RANKS + i, &(struct board_place){ .rank = RANKS + i });
+		ASSERT_EQ(board_enter(self->board, RANKS + i, "", 0), 0);
+		join.proxy = RANKS + i;
+		join.rank = i;
+		ASSERT_GE(board_step(self->board, RANKS + i, &join, hear_member, i ? &other : &member), 0);
+	}
+	ASSERT_GE(board_mail(self->board, RANKS, hear_member, &member), 0);
+	ASSERT_NE(member, ~0u);
+	for (uint32_t i = 0; i < SV_COLL_CALLS_MAX; i++)
+		call[i] = (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_UINT8, .count = 1 };
+	post.member = member;
+	for (n = 0; rc >= 0 && n < 1000; n++) {
+		post.cookie = n + 1;
+		rc = board_step(self->board, RANKS, &post, hear_member, &member);
+	}
+	ASSERT_EQ(rc, -ENOSPC);
+	EXPECT_EQ(n, BOARD_OPS / SV_COLL_CALLS_MAX + 1);
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, &one, 1), 0);
+	EXPECT_EQ(code_of(r), STEP_SYSTEM);
+	EXPECT_STREQ(r->word->text, "the job's board is full: its ranks have 131072 operations under way; smaller groups or "
+		     "synchronisation help");
+	/* With that communicator its operations are gone, and another one works. */
+	board_die(self->board, RANKS);
+	board_die(self->board, RANKS + 1);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(end_comm(&self->r[i], self->comm, 1), 0);
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "another"), 0);
+	for (int i = 0; i < self->n; i++) {
+		const struct sv_coll_call again = all_reduce(&self->r[i], 16);
+
+		ASSERT_EQ(send_calls(&self->r[i], 78, self->r[i].stream, &again, 1), 0);
+	}
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(query(&self->r[i], SV_OP_cuStreamSynchronize, self->r[i].stream), 0);
+}
+
 /* So many that their ends still have room in a mailbox; the fixture's counts, too. */
 TEST_F(colls, communicators_of_one_process_are_bounded)
 {
@@ -1117,6 +1170,7 @@ TEST_F(colls, communicators_of_one_process_are_bounded)
 	EXPECT_EQ(new_comm(r, 1, 98, "in its place"), 0);
 }
 
+/* A client may send anything: its session ends by name, and the others' collectives with it. */
 TEST_F(colls, hostile_records_end_their_own_session)
 {
 	struct rank *r = &self->r[3];

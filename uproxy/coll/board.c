@@ -23,7 +23,7 @@ static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .devices = BOARD_SEATS,
 	                                   .comms = 1 << 13,
 	                                   .members = 1 << 16,
-	                                   .ops = 1 << 17,
+	                                   .ops = BOARD_OPS,
 	                                   .parts = 1 << 18,
 	                                   .records = 1 << 17 };
 

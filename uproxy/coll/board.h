@@ -36,6 +36,7 @@
 #define BOARD_SEATS       1024u
 #define BOARD_ADDRESS_MAX 1024u
 #define BOARD_MAILS       4096u
+#define BOARD_OPS	(1u << 17)	/* under way at once, of all ranks of the job */
 #define BOARD_NOTES       8192u
 #define BOARD_NOTE_MAX    128u
 #define BOARD_DEVICES     16u

@@ -74,6 +74,15 @@ static void sentence(const struct step_failure *f, char *text, size_t size)
 }
 
 /* An operation of the communicator has failed. Any thread; comm_lock. */
+void comm_failed_for(struct communicator *c, enum step_code code, const char *why)
+{
+	set_failure(c, code, why);
+	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted &&
+	    !__atomic_load_n(&comms.cut, __ATOMIC_RELAXED) && !ring_peer_gone(comms.s->ring))
+		tell("rank %u of a communicator of %u: %s", c->rank, c->ranks, why);
+}
+
+/* The same; the reason is the board's, or follows from the code. */
 void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f)
 {
 	char text[sizeof(c->word->text)];
@@ -90,10 +99,7 @@ void comm_failed(struct communicator *c, enum step_code code, const struct step_
 			 code == STEP_REMOTE ? "a rank has left or died" :
 			 code == STEP_INVALID_USAGE ? "calls of ranks differ, or an address is not the device's" :
 			 "no memory for an operation");
-	set_failure(c, code, text);
-	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted &&
-	    !__atomic_load_n(&comms.cut, __ATOMIC_RELAXED) && !ring_peer_gone(comms.s->ring))
-		tell("rank %u of a communicator of %u: %s", c->rank, c->ranks, text);
+	comm_failed_for(c, code, text);
 }
 
 /* ------------------------------------------------------------------------------ set-up */

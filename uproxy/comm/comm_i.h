@@ -239,6 +239,7 @@ static inline uint32_t comm_seat_of(uint32_t end)
 struct communicator *comm_find(uint64_t number);
 bool comm_ends(struct communicator *c);	/* asks the board where its ranks are; false: it does not know */
 void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f);
+void comm_failed_for(struct communicator *c, enum step_code code, const char *why);
 void comm_act(void *ctx, const struct step_action *a);
 int comm_event(const struct step_event *e);
 void comm_errand(void);		/* has the consumer run comm_run() */

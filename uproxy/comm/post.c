@@ -1003,9 +1003,10 @@ static int post(struct posted *p)
 
 /*
  * The record could not be posted. Later ones are not posted either, since they would take its place in the
- * order of calls; the others of the communicator learn of it when this rank aborts.
+ * order of calls; the others of the communicator learn of it when this rank aborts. why: NULL if the code says it.
  */
-static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code)
+static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code,
+		  const char *why)
 {
 	struct step_action a = { .code = code };
 	uint32_t chain;
@@ -1013,7 +1014,10 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 	int rc = 0;
 
 	pthread_mutex_lock(&comms.lock);
-	comm_failed(c, code, NULL);
+	if (why)
+		comm_failed_for(c, code, why);
+	else
+		comm_failed(c, code, NULL);
 	cause = cause_of(k->c.session, c);
 	pthread_mutex_unlock(&comms.lock);
 	c->refused = true;
@@ -1028,6 +1032,10 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 	}
 	return rc;
 }
+
+static const char full[] = "the job's board is full: its ranks have 131072 operations under way; smaller groups or "
+			   "synchronisation help";
+_Static_assert(BOARD_OPS == 131072, "as the sentence says");
 
 int do_coll(struct call *k)
 {
@@ -1049,7 +1057,7 @@ int do_coll(struct call *k)
 	if (!rc)
 		rc = uproxy_stream_find(s, a->stream, &st);
 	if (rc > 0)
-		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE);
+		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE, NULL);
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
@@ -1057,17 +1065,17 @@ int do_coll(struct call *k)
 		if (rc < 0)
 			return sv_bad(&k->c, "a collective call");
 		if (rc)
-			return refuse(k, c, st, NULL, STEP_INVALID_USAGE) ?: fails(k, rc);
+			return refuse(k, c, st, NULL, STEP_INVALID_USAGE, NULL) ?: fails(k, rc);
 	}
 	if (!c->stands || c->refused)
-		return refuse(k, c, st, NULL, STEP_INVALID_USAGE);
+		return refuse(k, c, st, NULL, STEP_INVALID_USAGE, NULL);
 	p = posted_new(c, st, k->seq, a, call);
 	if (!p)
-		return refuse(k, c, st, NULL, STEP_SYSTEM);
+		return refuse(k, c, st, NULL, STEP_SYSTEM, NULL);
 	cookie = cookie_of(p);
 	rc = post(p);
 	if (rc)
-		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM, rc == -ENOSPC ? full : NULL);
 	/* It may have begun and ended meanwhile. */
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(cookie);

@@ -199,6 +199,7 @@ static void info(struct sv_session *s)
 	memcpy(i.home, s->home.id, sizeof(i.home));
 	i.seat = comm_seat(&seat) ? (int32_t)seat : -1;
 	i.logical = s->shared->device + 1;
+	i.devices = s->shared->devices;
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
 	reply(&i.r, sizeof(i), op, -1);

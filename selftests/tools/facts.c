@@ -26,8 +26,8 @@
 #include "kselftest_harness.h"
 
 static struct ckpt_proxy proxy[2] = {
-	{ .rank = 0, .client = 2, .info = { .window = 1 << 20, .window_len = 1 << 20 } },
-	{ .rank = 1, .client = 3, .info = { .window = 1 << 20, .window_len = 1 << 20, .seat = 1 } },
+	{ .rank = 0, .client = 2, .info = { .window = 1 << 20, .window_len = 1 << 20, .channel_id = { 1 } } },
+	{ .rank = 1, .client = 3, .info = { .window = 1 << 20, .window_len = 1 << 20, .seat = 1, .channel_id = { 2 } } },
 };
 
 static struct rundir_proxy of_job[2] = { { .rank = 0 }, { .rank = 1, .seat = 1 } };
@@ -78,7 +78,28 @@ TEST(what_does_not_belong_together_is_named)
 	LIE(proxy[0].info.window_len, UINT64_MAX);
 	LIE(proxy[0].info.seat, 2);	/* another one than in the job's file */
 	LIE(of_job[1].seat, 0);
+	LIE(proxy[0].info.device.ordinal, SEATING_DEVICES);
+	LIE(proxy[0].info.logical, SEATING_DEVICES + 1);
+	LIE(proxy[0].info.devices, SEATING_DEVICES + 1);
+	/* The arena of one that is not there, of itself, of one behind it, of another process. */
+	LIE(proxy[0].info.home[0], 9);
+	LIE(proxy[0].info.home[0], 1);
+	LIE(proxy[0].info.home[0], 2);
+	LIE(proxy[1].info.home[0], 1);
+	proxy[1].client = 2;
+	LIE(proxy[1].info.home[0], 2);
+	proxy[1].info.home[0] = 1;
+	EXPECT_EQ(again(2, &why), 0)
+		TH_LOG("%s", why.text);
+	LIE(proxy[1].info.home[15], 1);
+	proxy[1].info.home[0] = 0;
+	proxy[1].client = 3;
 #undef LIE
+	proxy[0].info.device.ordinal = SEATING_DEVICES - 1;
+	proxy[0].info.logical = proxy[0].info.devices = SEATING_DEVICES;
+	EXPECT_EQ(again(2, &why), 0)
+		TH_LOG("%s", why.text);
+	proxy[0].info.device.ordinal = proxy[0].info.logical = proxy[0].info.devices = 0;
 	of_job[0].seat = of_job[1].seat = -1;	/* an older file does not say */
 	EXPECT_EQ(again(2, &why), 0);
 	proxy[0].info.seat = 1;

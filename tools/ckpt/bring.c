@@ -232,6 +232,7 @@ static void drop_ours(struct bring *b, struct files_back *files)
 
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+static void bring_leave(void *arg);
 
 /* A job that comes back into its folder has its history there. */
 static void bring_past(const struct bring *b, const char *rundir)
@@ -277,6 +278,10 @@ static int seat(struct bring *b, struct why *why)
 			       "version does not bring back", b->id);
 	if (none)
 		t->devices = 0;		/* nobody has counted them */
+	/* The job's file has the number of the host's nodes, of which programs find those that they may use. */
+	for (int i = 0; i < b->facts.proxies; i++)
+		if (b->facts.proxy[i].info.devices)
+			t->devices = (int)b->facts.proxy[i].info.devices;
 	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
 		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
 	seating_instead(t, &b->o.where.on);
@@ -337,17 +342,22 @@ int bring_open(struct bring *b, const struct bring_options *o)
 		return err;
 	}
 	b->restore = (struct job_restore){ .was = b->was, .seating = &b->seating, .proxies = bring_proxies,
-					   .tree = bring_tree, .go = bring_go, .arg = b };
+					   .tree = bring_tree, .go = bring_go, .leave = bring_leave, .arg = b };
 	return 0;
 }
 
-/* Closes the store before the job runs, since gc cannot run while it is open. */
+/* Closes the store before the job runs, since gc cannot run while it is open in any process. */
 static void close_store(struct bring *b)
 {
 	store_checkpoint_close(b->checkpoint);
 	store_close(b->store);
 	b->checkpoint = NULL;
 	b->store = NULL;
+}
+
+static void bring_leave(void *arg)
+{
+	close_store(arg);
 }
 
 static void close_fds(struct bring *b)
@@ -630,35 +640,18 @@ static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 	req->was = p->info.device;
 	req->window = p->info.window;
 	req->window_len = p->info.window_len;
-	req->budget = b->facts.proxy[i].info.budget;
 	req->ordinal = seating_physical(&b->seating, p->rank, facts_logical(p));
-}
-
-/* The proxy whose channel has the arena of this one's session, or -1: its own has; or -EBADMSG. */
-static int home_of(const struct bring *b, const struct ckpt_proxy *p)
-{
-	static const uint8_t none[sizeof(p->info.home)];
-
-	if (!memcmp(p->info.home, none, sizeof(none)))
-		return -1;
-	for (int i = 0; i < b->facts.proxies; i++)
-		if (!memcmp(p->info.home, b->facts.proxy[i].info.channel_id, sizeof(none)) &&
-		    b->facts.proxy[i].client == p->client && &b->facts.proxy[i] != p)
-			return i;
-	return -EBADMSG;
 }
 
 static int restore_proxy(struct bring *b, struct job *job, int i, struct why *why)
 {
 	const struct ckpt_proxy *p = &b->facts.proxy[i];
-	int home = home_of(b, p);
+	int home = facts_home(&b->facts, i);
 	struct progress to = { .b = b };
 	struct ctl_restored reply = { 0 };
 	struct ctl_restore req;
 	int fd, err;
 
-	if (home == -EBADMSG)
-		return why_set(why, home, "the checkpoint lacks the session whose arena it uses");
 	if (b->o.where.on.ranks && p->rank >= b->o.where.on.ranks)
 		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d",
 			       b->o.where.on.ranks, b->was->ranks);
@@ -724,11 +717,8 @@ static int bring_proxies(void *arg, struct job *job)
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
 	err = put_board(b, b->restore.tree ? job : NULL, &why);
-	/* Guests follow the sessions whose arenas they use. */
-	for (int guests = 0; guests < 2; guests++)
-		for (int i = 0; i < b->facts.proxies && !err; i++)
-			if ((home_of(b, &b->facts.proxy[i]) >= 0) == guests)
-				err = restore_proxy(b, job, i, &why);
+	for (int i = 0; i < b->facts.proxies && !err; i++)
+		err = restore_proxy(b, job, i, &why);
 	if (err)
 		late(b, job, "its GPU session", &why);
 	else if (b->restore.tree)
@@ -1024,12 +1014,11 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 		bring_past(b, job->dir.path);
 		ckpt_past_restored(job->dir.path, &b->ps, b->id, b->dir, where);
 	}
-	if (!err)
-		ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
 	close_fds(b);
 	close_store(b);
 	if (err)
 		return late(b, job, "its GPU session", &why);
+	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
 	if (!b->o.quiet) {
 		phases_table(&b->ps);
 		tell_who(b, root);

@@ -105,6 +105,12 @@ void facts_free(struct ckpt_facts *f);
 int facts_logical(const struct ckpt_proxy *p);
 
 /*
+ * The proxy whose channel has the arena of this one's session: an earlier one of the same process, which came first. -1: its
+ * own has; or -EBADMSG.
+ */
+int facts_home(const struct ckpt_facts *f, int i);
+
+/*
  * Do the facts belong to each other, and to the job, which is that of f->job? Ranks, seats, windows. 0, or -EBADMSG and
  * *why.
  */

@@ -116,10 +116,11 @@ static const struct {
 	MEMBER(TEXT, info.backend), MEMBER(HEX, info.channel_id), MEMBER(UINT, info.generation),
 	MEMBER(ULONG, info.fd_dev), MEMBER(ULONG, info.fd_ino), MEMBER(TEXT, info.inherit),
 	MEMBER(HEX, info.home), MEMBER(INT, info.seat), MEMBER(HEX, comms), MEMBER(UINT, info.logical),
+	MEMBER(UINT, info.devices),
 };
 
 #define N_MEMBERS ((int)(sizeof(members) / sizeof(members[0])))
-#define N_OLDER	(N_MEMBERS - 1)		/* of 8f2437f, without info.logical */
+#define N_OLDER	(N_MEMBERS - 2)		/* of 8f2437f, without info.logical and info.devices */
 
 static void put_proxy(FILE *out, const struct ckpt_proxy *p)
 {
@@ -424,6 +425,19 @@ static bool is_twice(const struct ckpt_facts *f, int i)
 	return false;
 }
 
+int facts_home(const struct ckpt_facts *f, int i)
+{
+	static const uint8_t none[sizeof(f->proxy->info.home)];
+	const struct ckpt_proxy *p = &f->proxy[i];
+
+	if (!memcmp(p->info.home, none, sizeof(none)))
+		return -1;
+	for (int k = 0; k < i; k++)
+		if (!memcmp(p->info.home, f->proxy[k].info.channel_id, sizeof(none)) && f->proxy[k].client == p->client)
+			return k;
+	return -EBADMSG;
+}
+
 /* Whether the job's file has the proxy elsewhere; an older file does not say where. */
 static bool is_moved(const struct ckpt_proxy *p, const struct rundir_job *job)
 {
@@ -453,10 +467,13 @@ int facts_check(const struct ckpt_facts *f, const struct rundir_job *job, struct
 			return why_set(why, -EBADMSG, "its proxy %d has the seat %d, which the job's file does not say", i,
 				       info->seat);
 		if (info->window + info->window_len < info->window || info->device.ordinal < 0 ||
-		    info->device.ordinal >= SEATING_DEVICES || info->logical > SEATING_DEVICES)
+		    info->device.ordinal >= SEATING_DEVICES || info->logical > SEATING_DEVICES ||
+		    info->devices > SEATING_DEVICES)
 			return why_set(why, -EBADMSG, "its proxy %d has the device %d, and a window of %llu bytes at "
 				       "%#llx", i, info->device.ordinal, (unsigned long long)info->window_len,
 				       (unsigned long long)info->window);
+		if (facts_home(f, i) == -EBADMSG)
+			return why_set(why, -EBADMSG, "its proxy %d uses the arena of a session that is not there", i);
 	}
 	for (int i = 0; i < f->connections; i++)
 		if (f->connection[i].rank < 0 || f->connection[i].rank >= job->ranks)

@@ -155,6 +155,8 @@ static int run(struct job *job)
 		return EXIT_OURS;
 	}
 	passed_close();
+	if (job->restore && job->restore->leave)
+		job->restore->leave(job->restore->arg);
 	close(end[0]);
 	status = front(job, pid, &handled);
 	close(end[1]);

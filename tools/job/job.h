@@ -106,6 +106,8 @@ struct job_restore {
 	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
 	/* The tree runs. proxy[].client may be filled in, see family_find(). 0 or -errno. */
 	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+	/* In the process that has forked the supervisor: closes what only the supervisor uses from then on. */
+	void (*leave)(void *arg);
 	void *arg;
 };
 

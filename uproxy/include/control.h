@@ -128,7 +128,7 @@ struct ctl_info {
 	char backend[16];		/* "memfd" or "kmod" */
 	uint8_t channel_id[16];
 	uint32_t generation;
-	uint32_t pad;
+	uint32_t devices;		/* that the client finds; 0: of an older proxy */
 	uint64_t fd_dev, fd_ino;	/* fstat of the channel's object */
 	char inherit[128];		/* memfd: "/memfd:singvgpu-…", for `--inherit-fd fd[N]:…`; else "" */
 	uint8_t home[16];		/* the channel whose arena the session uses, if not its own; or 0 */

@@ -778,6 +778,34 @@ TEST_F(calls, no_signal_is_lost)
 	EXPECT_EQ(ends(pid), 0);
 }
 
+/* Each SIGCONT stops a thread that is traced once more, as if by a step, before it has done anything. */
+TEST_F(calls, a_stop_of_another_kind_is_no_end_of_a_call)
+{
+	pid_t pid = start_waiter(sleep_and_count), sender;
+	int calls = 0;
+
+	sender = fork();
+	if (!sender) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (int i = 0; ; i++) {
+			kill(pid, SIGCONT);
+			usleep(i % 4 ? 0 : 50);
+		}
+	}
+	for (int i = 0; i < 2000 && calls < 500; i++) {
+		const unsigned long want = calls % 2 ? 0 : ADDR_NO_RANDOMIZE;
+
+		if (criu_inject_personality(pid, want))
+			continue;
+		ASSERT_STREQ(of_proc(pid, "personality"), want ? "00040000" : "00000000");
+		calls++;
+	}
+	EXPECT_GT(calls, 0);
+	kill(sender, SIGKILL);
+	waitpid(sender, NULL, 0);
+	EXPECT_EQ(ends(pid), 0);
+}
+
 TEST_F(calls, what_is_stopped_stays_stopped)
 {
 	pid_t pid = start_waiter(sleep_and_count);

@@ -798,6 +798,8 @@ static void join_us_and_say_the_end(void)
 {
 	join_us();
 	shutdown(sh->fd, SHUT_WR);
+	while (!tcp_is(sh->fd, TCP_FIN_WAIT2))
+		usleep(1000);
 }
 
 static void serve_and_join_us(void)

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -45,6 +46,14 @@ static inline int tcp(const char *from, int port, const char *to, int to_port, b
 		return listen(s, 8) ? -1 : s;
 	a = address_of(to, to_port);
 	return connect(s, &a.any, len) ? -1 : s;
+}
+
+static inline bool tcp_is(int s, int state)
+{
+	struct tcp_info i;
+	socklen_t len = sizeof(i);
+
+	return getsockopt(s, IPPROTO_TCP, TCP_INFO, &i, &len) || i.tcpi_state == state;
 }
 
 #define LIKE	8	/* the kernel's table has them in any order */

@@ -14,7 +14,8 @@ $(NCCL_TESTS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.c selftests/nccl/ranks.h sel
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Wno-unused-function -isystem $(CUDA_HOME)/include -o $@ $< -L$(NCCL_LIBDIR) -lnccl \
 		-lcudart -lm -ldl -Wl,-rpath,$(NCCL_LIBDIR) \
-		-Wl,--$(if $(findstring devices,$@),enable,disable)-new-dtags
+		-Wl,--$(if $(findstring devices,$@),enable,disable)-new-dtags \
+		$(if $(findstring ranks,$@),-Wl$(comma)--export-dynamic-symbol=cuStreamDestroy_v2)
 
 # Programs with kernels, by nvcc.
 NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt order examples cuts)

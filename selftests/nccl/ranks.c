@@ -2,7 +2,11 @@
 /*
  * ranks.c - NCCL's calls by several ranks, one process each: ranks FILE TEST
  */
+#define _GNU_SOURCE
 #include "ranks.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
 
 #define COUNT	1000
 
@@ -486,9 +490,38 @@ static void duplicate(void)
 }
 
 /* An abort ends what waits for others, at once. */
+static void *destroys(void *comm)
+{
+	return (void *)(intptr_t)ncclCommDestroy(comm);
+}
+
+/* A thread waits in ncclCommDestroy, and another one aborts: one of them frees the communicator. */
+static void aborts_what_is_destroyed(ncclComm_t comm, void *p)
+{
+	ncclComm_t one, two;
+	ncclUniqueId id;
+	pthread_t t;
+	void *rc;
+
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
+	OK(pthread_create(&t, NULL, destroys, comm));
+	usleep(200000);
+	OK(ncclCommAbort(comm));
+	OK(pthread_join(t, &rc));
+	OK((intptr_t)rc);
+	OK(cudaStreamSynchronize(0));
+	OK(ncclGetUniqueId(&id));
+	OK(ncclCommInitRank(&one, 1, id, 0));
+	OK(ncclGetUniqueId(&id));
+	OK(ncclCommInitRank(&two, 1, id, 0));
+	IS(one != two, 1);
+	OK(ncclCommDestroy(one));
+	OK(ncclCommDestroy(two));
+}
+
 static void aborted(void)
 {
-	ncclComm_t comm = world(0);
+	ncclComm_t comm = world(0), other = world(1), all = world(2);
 	void *p = device(ncclFloat, COUNT, mine, NULL);
 
 	if (!rank) {
@@ -497,6 +530,7 @@ static void aborted(void)
 		IS(cudaStreamQuery(0), cudaErrorNotReady);
 		OK(ncclCommAbort(comm));
 		OK(cudaStreamSynchronize(0));
+		aborts_what_is_destroyed(other, p);
 	} else {
 		usleep(600000);
 		OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, comm, 0));
@@ -504,6 +538,9 @@ static void aborted(void)
 		IS(async_error(comm), ncclRemoteError);
 		OK(ncclCommAbort(comm));
 	}
+	OK(ncclAllReduce(p, p, COUNT, ncclFloat, ncclSum, all, 0));
+	OK(cudaStreamSynchronize(0));
+	OK(ncclCommDestroy(all));
 }
 
 /*
@@ -549,6 +586,44 @@ static void votes(void)
 	says("rank 1 has died");
 	OK(ncclCommAbort(comm));
 	OK(cudaDeviceSynchronize());
+	printf("rank %d has heard of it\n", rank);
+}
+
+/* The stand-in calls this one when all have voted, and before it creates the new communicator. */
+static void (*voted)(void);
+
+int cuStreamDestroy_v2(void *stream)
+{
+	int (*real)(void *) = (int (*)(void *))dlsym(RTLD_NEXT, "cuStreamDestroy_v2");
+
+	if (voted)
+		voted();
+	return real(stream);
+}
+
+static ncclComm_t parent;
+
+static void rank_1_dies(void)
+{
+	if (rank == 1)
+		_exit(3);
+	for (int i = 0; async_error(parent) != ncclRemoteError; i++) {
+		IS(i < 30000, 1);
+		usleep(1000);
+	}
+}
+
+/* Rank 1 has voted, and dies before anybody has joined: the others do not wait for it. */
+static void orphans(void)
+{
+	ncclComm_t half;
+
+	signal(SIGTERM, SIG_IGN);
+	parent = world(0);
+	voted = rank_1_dies;
+	IS(ncclCommSplit(parent, 0, rank, &half, NULL), ncclRemoteError);
+	voted = NULL;
+	OK(ncclCommAbort(parent));
 	printf("rank %d has heard of it\n", rank);
 }
 
@@ -902,7 +977,7 @@ static const struct {
 	{ "comm_id", comm_id }, { "scalable", scalable }, { "differ", differ },
 	{ "crossed", crossed }, { "refused", refused },
 	{ "duplicate", duplicate }, { "aborted", aborted }, { "dies", dies }, { "exits", exits },
-	{ "stands", stands }, { "votes", votes }, { "shares", shares },
+	{ "stands", stands }, { "votes", votes }, { "orphans", orphans }, { "shares", shares },
 	{ "_exits", underscore_exits }, { "lost", lost }, { "forks", forks },
 	{ "sums", sums }, { "late", late },
 };

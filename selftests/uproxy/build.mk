@@ -21,7 +21,7 @@ $(UPROXY_RESTORE): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftest
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
 		$(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
-UPROXY_COLLS := $(addprefix $(B)/selftests/uproxy/uproxy-,colls comms)
+UPROXY_COLLS := $(addprefix $(B)/selftests/uproxy/uproxy-,colls comms stands)
 $(UPROXY_COLLS): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/colls.h selftests/uproxy/client.h $(RINGBUF) $(B)/uproxy/libcoll.a \
 		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
 		$(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so)
@@ -39,6 +39,7 @@ $(UPROXY_COMMSAVED): selftests/uproxy/commsaved.c selftests/uproxy/restore.h sel
 		$(STORE_LIBS) -lm
 TIMEOUT_uproxy-colls := 300
 TIMEOUT_uproxy-comms := 300
+TIMEOUT_uproxy-stands := 300
 TIMEOUT_uproxy-commsaved := 600
 TIMEOUT_uproxy-restore := 300
 TIMEOUT_uproxy-conduct := 300
@@ -73,7 +74,7 @@ TIMEOUT_test-pester := 300
 TIMEOUT_test-pester-long := 3600
 
 # Tests that have the core in their own process.
-UPROXY_LOCAL_TESTS := names digests content records $(if $(UPROXY_NCCL),reduces)
+UPROXY_LOCAL_TESTS := names digests content records held $(if $(UPROXY_NCCL),reduces)
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/local.h \

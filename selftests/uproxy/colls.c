@@ -805,25 +805,6 @@ TEST_F(colls, waits_that_do_not_cover_a_failure_succeed)
 	EXPECT_EQ(*word_at(r, 0), bits(1));
 }
 
-/* Words of crossings that all ranks' devices reach; 0: they cannot. */
-static uint64_t new_crossings(struct rank *r, int n)
-{
-	uint64_t at = arena_take(&r[0].c, 64 * KiB);
-
-	memset(r[0].c.arena + at, 0, 64 * KiB);
-	for (int i = 0; i < n; i++)
-		if (CALL(&r[i].c, SV_OP_X_PIN, (struct sv_pin){ at, 64 * KiB }))
-			return 0;
-	return at;
-}
-
-static int cross(struct rank *from, uint64_t stream, struct rank *to, uint64_t other, uint64_t word, uint64_t value)
-{
-	struct sv_cross a = { from->c.ctx, stream, word, value }, b = { to->c.ctx, other, word, value };
-
-	return SEND(&from->c, SV_OP_X_CROSS_TELL, a) ?: SEND(&to->c, SV_OP_X_CROSS_WAIT, b);
-}
-
 enum { HOPS = 3 };
 
 /*

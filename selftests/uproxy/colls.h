@@ -322,4 +322,48 @@ static inline struct uproxy_stat shown(struct rank *r)
 	return s;
 }
 
+/* A new stream; flags 0: in order with the legacy stream. 0: none. */
+static inline uint64_t new_stream(struct rank *r, unsigned int flags)
+{
+	uint64_t st = new_handle(&r->c, SV_T_CUstream);
+
+	return SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = r->c.ctx, .phStream = st, .Flags = flags }) ? 0 : st;
+}
+
+/* Resident memory of a process, bytes. */
+static inline uint64_t resident(pid_t pid)
+{
+	unsigned long all, pages = 0;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	f = fopen(path, "r");
+	if (f && fscanf(f, "%lu %lu", &all, &pages) != 2)
+		pages = 0;
+	if (f)
+		fclose(f);
+	return pages * 4096;
+}
+
+/* Words of crossings that all ranks' devices reach; 0: they cannot. */
+static inline uint64_t new_crossings(struct rank *r, int n)
+{
+	uint64_t at = arena_take(&r[0].c, 64 * KiB);
+
+	memset(r[0].c.arena + at, 0, 64 * KiB);
+	for (int i = 0; i < n; i++)
+		if (CALL(&r[i].c, SV_OP_X_PIN, (struct sv_pin){ at, 64 * KiB }))
+			return 0;
+	return at;
+}
+
+static inline int cross(struct rank *from, uint64_t stream, struct rank *to, uint64_t other, uint64_t word, uint64_t value)
+{
+	struct sv_cross a = { from->c.ctx, stream, word, value }, b = { to->c.ctx, other, word, value };
+
+	return SEND(&from->c, SV_OP_X_CROSS_TELL, a) ?: SEND(&to->c, SV_OP_X_CROSS_WAIT, b);
+}
+
 #endif

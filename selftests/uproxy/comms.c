@@ -6,15 +6,6 @@
 
 #include "colls.h"
 
-/* A new stream; flags 0: in order with the legacy stream. 0: none. */
-static uint64_t new_stream(struct rank *r, unsigned int flags)
-{
-	uint64_t st = new_handle(&r->c, SV_T_CUstream);
-
-	return SEND(&r->c, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
-			.ctx = r->c.ctx, .phStream = st, .Flags = flags }) ? 0 : st;
-}
-
 /* ------------------------------------------------------------------------------ the board */
 
 static void see_and_die(void *ctx, const struct step *s, const struct step_comm_look *look)
@@ -127,6 +118,38 @@ TEST_F(colls, a_broken_board_ends_all)
 	EXPECT_EQ(shown(r).coll_runs.since, 0);
 	for (int i = 0; i < self->n; i++)
 		EXPECT_TRUE(comes_to_sleep(self->r[i].c.proxy));
+}
+
+/* A group has failed, and a small send of it is on its way: it does not end a second time when the board breaks. */
+TEST_F(colls, what_has_ended_ends_once_on_a_broken_board)
+{
+	enum { COUNT = 64 << 10 };
+	struct rank *r = &self->r[0], *to = &self->r[1];
+	struct sv_coll_call call[2] = { pair(r, STEP_SEND, 1, COUNT), pair(r, STEP_SEND, 3, MiB) };
+	struct sv_comm_end end = { .comm = self->comm };
+	volatile uint64_t *word;
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, call, 2), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);	/* it lies in its buffer */
+	ASSERT_EQ(gate(to, to->stream, &word), 0);
+	ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, COUNT)), 0);
+	for (int i = 0; i < 10000 && !shown(r).coll_runs.since; i++)
+		usleep(1000);
+	EXPECT_NE(shown(r).coll_runs.since, 0);
+	ASSERT_EQ(end_comm(&self->r[3], self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_NE(shown(r).coll_runs.since, 0);
+	ASSERT_EQ(break_board(self->board), -ENOTRECOVERABLE);
+	for (int i = 0; i < 10000 && shown(r).coll_runs.since; i++)
+		usleep(1000);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0), 0);
+	EXPECT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, 0);
+	*word = 1;
+	EXPECT_EQ(end_comm(to, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(ctx_sync(&to->c), 0);
 }
 
 /* A proxy may find the board broken whose wake has been lost with the one who found that first. */
@@ -276,6 +299,69 @@ TEST_F(colls, what_a_failed_communicator_has_sent_is_forgotten)
 	ASSERT_EQ(COLL(to, 78, to->stream, all_reduce(to, 1024)), 0);
 	ASSERT_EQ(sync_stream(r, r->stream), 0);
 	ASSERT_EQ(sync_stream(to, to->stream), 0);
+}
+
+/*
+ * A small send has ended for its sender, and is on its way when its communicator fails and ends: it arrives, and nothing
+ * that it needs is freed before.
+ */
+TEST_F(colls, what_a_failed_communicator_is_sending_arrives)
+{
+	enum { COUNT = 64 << 10 };
+	struct rank *r = &self->r[0], *to = &self->r[1], *third = &self->r[3];
+	volatile uint64_t *word;
+	uint64_t large = new_stream(r, CU_STREAM_NON_BLOCKING);
+
+	ASSERT_EQ(fill(r, r->stream, r->dev, 4711, COUNT), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_SEND, 1, COUNT)), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	ASSERT_EQ(COLL(r, self->comm, large, pair(r, STEP_SEND, 3, MiB)), 0);
+	ASSERT_EQ(gate(to, to->stream, &word), 0);
+	ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, COUNT)), 0);
+	for (int i = 0; i < 10000 && !shown(r).coll_runs.since; i++)
+		usleep(1000);
+	EXPECT_NE(shown(r).coll_runs.since, 0);
+	ASSERT_EQ(end_comm(third, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, large), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	*word = 1;
+	ASSERT_EQ(down(to, to->stream, 0, to->dev + 4 * MiB, 4 * COUNT), 0);
+	ASSERT_EQ(sync_stream(to, to->stream), 0);
+	EXPECT_EQ(*word_at(to, 4 * COUNT - 4), 4711);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
+/* Records that have failed before they began leave room for others', though their communicator has not been ended. */
+TEST_F(colls, records_that_have_failed_leave_room)
+{
+	enum { STREAMS = 7, CALLS = 1024 };	/* almost as many calls as a rank may have open */
+	struct rank *r = &self->r[0], *to = &self->r[1];
+	struct sv_comm_word *all = r->word;
+	struct sv_sync_on on = { r->c.ctx, r->other };
+	struct sv_coll_call call[CALLS];
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(new_comm(self->r, 2, 78, "of two"), 0);
+	for (int i = 0; i < CALLS; i++)
+		call[i] = all_reduce(r, 1);
+	for (int i = 0; i < STREAMS; i++)
+		ASSERT_EQ(send_calls(r, self->comm, new_stream(r, CU_STREAM_NON_BLOCKING), call, CALLS), 0);
+	ASSERT_EQ(end_comm(&self->r[3], self->comm, SV_COMM_ABORT), 0);
+	for (int i = 0; i < 10000 && !__atomic_load_n(&all->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	for (int i = 0; i < CALLS; i++)
+		call[i] = pair(r, STEP_RECV, 1, 1);
+	ASSERT_EQ(send_calls(r, 78, r->stream, call, CALLS), 0);
+	ASSERT_EQ(COLL(r, 78, r->other, pair(r, STEP_SEND, 1, 16)), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0), 0);
+	EXPECT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, 0);
+	ASSERT_EQ(COLL(to, 78, to->stream, pair(to, STEP_RECV, 0, 16)), 0);
+	EXPECT_EQ(sync_stream(to, to->stream), 0);
+	ASSERT_EQ(end_comm(r, 78, SV_COMM_ABORT), 0);
+	ASSERT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
 }
 
 /* A place is free again when what was sent from it has been received; a clean end changes nothing of that. */
@@ -451,22 +537,6 @@ TEST_F(colls, waits_of_many_streams_end_in_their_order)
 	}
 	for (int i = 0; i < self->n; i++)
 		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
-}
-
-/* Resident memory of a process, bytes. */
-static uint64_t resident(pid_t pid)
-{
-	unsigned long all, pages = 0;
-	char path[64];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
-	f = fopen(path, "r");
-	if (f && fscanf(f, "%lu %lu", &all, &pages) != 2)
-		pages = 0;
-	if (f)
-		fclose(f);
-	return pages * 4096;
 }
 
 /* A proxy forgets what parked records were about when these have run, though something is parked all the time. */
@@ -821,6 +891,66 @@ TEST_F(colls, a_creation_that_has_failed_answers_for_no_other)
 		ASSERT_EQ(COLL(&self->r[i], 91, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
 		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), 0);
 	}
+}
+
+/* Threads of a program may abort a communicator at once: each has its answer, when nothing touches its memory any more. */
+TEST_F(colls, two_aborts_are_answered)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1];
+	struct sv_comm_end end = { .comm = self->comm, .flags = SV_COMM_ABORT };
+	volatile uint64_t *word;
+	struct ring_ticket t[2];
+
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], MiB)), 0);
+	for (int i = 0; i < 10000 && !shown(r).coll_runs.since; i++)
+		usleep(1000);
+	/* Both records are there when the first one is looked at. */
+	kill(r->c.proxy, SIGSTOP);
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(ring_request(r->c.ring, &t[i], SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0), 0);
+	kill(r->c.proxy, SIGCONT);
+	for (int i = 0; i < 2; i++) {
+		int32_t status = -1;
+
+		EXPECT_EQ(ring_await(r->c.ring, &t[i], &status, NULL, 0, NULL, 10000000000), 0)
+			TH_LOG("abort %d", i);
+		EXPECT_EQ(status, 0);
+	}
+	*word = 1;
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
+/* A parent that never stood says nothing of its ranks, though others at its place on the board have died. */
+TEST_F(colls, a_parent_that_has_failed_is_none)
+{
+	struct sv_comm_new a = { .comm = 90, .ranks = 2, .id = "of two or three" };
+	struct rank *r = &self->r[2];
+	struct sv_comm_word *word;
+	struct ring_ticket t[2];
+
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(begin_comm(&r[i], &t[i], a, &word), 0);
+		ASSERT_EQ(query(&r[i], SV_OP_cuStreamQuery, r[i].other), 0);
+		a.ranks++;
+		a.rank++;
+	}
+	for (int i = 0; i < 2; i++)
+		EXPECT_EQ(created(&r[i], &t[i]), STEP_INVALID_USAGE);
+	/* The board still waits for the third. */
+	ASSERT_EQ(new_comm(r, 2, 91, "at its place"), 0);
+	kill(r[1].c.proxy, SIGKILL);
+	waitpid(r[1].c.proxy, NULL, 0);
+	board_die(self->board, 3);
+	for (int i = 0; i < 10000 && !__atomic_load_n(&r->word->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	EXPECT_EQ(r->word->code, STEP_REMOTE);
+	a = (struct sv_comm_new){ .comm = 92, .ranks = 1, .parent = 90, .id = "its child" };
+	ASSERT_EQ(begin_comm(r, &t[0], a, &word), 0);
+	EXPECT_EQ(created(r, &t[0]), 0);
+	ring_close(r[1].c.ring);
+	r[1].c.proxy = 0;
 }
 
 /* A call behind one that was refused does not take its place in the order of calls. */

@@ -328,18 +328,15 @@ static void created(struct communicator *c, uint32_t code, const char *text)
 
 static void on_joined(const struct step_action *a)
 {
-	struct communicator *c, *m;
+	struct communicator *c;
 	struct why why = { 0 };
 	struct comm_group g;
 	int rc;
 
-	/* The one that joins now does not know its member yet; two that have one id are an error. */
 	for (c = comms.all; c && (c->joined || c->member != a->member); c = c->next)
 		;
-	for (m = comms.all; m && !c; m = m->next)
-		if (!m->joined && m->member == STEP_NONE && m->key == a->comm)
-			c = m;
-	if (!c)
+	c = c ?: comms.joining;
+	if (!c)			/* it was aborted before this mail was read */
 		return;
 	c->joined = true;
 	if (a->code) {
@@ -414,7 +411,9 @@ int do_comm_new(struct call *k)
 	e.rank = a->rank;
 	parent = a->parent ? comm_find(a->parent) : NULL;
 	e.parent = parent && parent->stands ? parent->member + 1 : 0;
+	comms.joining = c;
 	rc = comm_event(&e);
+	comms.joining = NULL;
 	if (rc < 0 && c->created.op) {
 		created(c, code_of(rc), sentence_of(rc));
 		c->joined = true;

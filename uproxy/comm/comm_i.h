@@ -204,6 +204,7 @@ extern struct comms {
 	const struct comm_driver *driver;
 	struct comm *transport;
 	struct communicator *all;	/* changed by the consumer, with the lock */
+	struct communicator *joining;	/* does not know its member yet; consumer */
 	struct posted *posted[POSTED_MAX];
 	uint32_t in_use;		/* of these; changed with comm_lock */
 	uint32_t calls, most_ranks;	/* of these; of a communicator; comm_lock */

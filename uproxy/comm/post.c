@@ -301,11 +301,10 @@ void post_mend(struct sv_session *s, struct communicator *c)
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
 		struct posted *p = comms.posted[i];
 
-		if (!p || p->comm != c || !p->stands)
+		if (!p || p->comm != c)
 			continue;
 		p->stands = false;
 		let_go(p);
-		posted_settle(p);
 	}
 	pthread_mutex_unlock(&comms.lock);
 	cover_mended(c->number);
@@ -1051,7 +1050,7 @@ int do_coll(struct call *k)
 	if (!a->calls || a->calls > SV_COLL_CALLS_MAX || a->pad ||
 	    !tail_is(&k->c, sizeof(*a), (uint64_t)a->calls * sizeof(*call)))
 		return sv_bad(&k->c, "calls of a collective record");
-	if (!c || c->aborted || !c->joined)
+	if (!c || c->aborted)
 		return 0;	/* it was parked, and the communicator has been aborted since */
 	rc = sv_enter(s, a->ctx);
 	if (!rc)

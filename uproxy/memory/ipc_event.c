@@ -756,8 +756,6 @@ int do_ipc_sync(struct call *k)
 		print_pump(k->c.session);
 		return 0;
 	}
-	if (stands(w.e->page, w.number))
-		return fails(k, COVER_FAILS);
 	w.answer = answer_later(k);
 	r = watch(&w);
 	return r ? fails(k, r) : CALL_LATER;

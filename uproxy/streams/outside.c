@@ -176,14 +176,12 @@ void outside_say(void)
 	struct told **at = &told_all, *t;
 
 	while ((t = *at)) {
-		if (cover_open(&t->cover) && !t->over(t)) {
-			say(t);
+		say(t);
+		if (!t->over(t)) {
 			at = &t->next;
 			continue;
 		}
 		*at = t->next;
-		if (t->stands)
-			t->say(t, false, 0);
 		t->end(t);
 		told_n--;
 	}

@@ -473,9 +473,6 @@ static inline CUresult send_broken(void)
 	return send_latched();
 }
 
-/* Write the output of kernels' printf to the program's stdout and stderr. */
-LOCAL void send_prints(void);
-
 /* ------------------------------------------------------------------------------ addresses: space.c
  *
  * An address range and the allocations in it. Not thread safe: the caller holds its own lock.

@@ -95,7 +95,8 @@ static void print_one(int i)
 	__atomic_store_n((uint64_t *)&p->tail, tail, __ATOMIC_RELEASE);
 }
 
-void send_prints(void)
+/* Write the output of kernels' printf to the program's stdout and stderr. */
+static void send_prints(void)
 {
 	const struct sv_print *p = here->shared->print;
 

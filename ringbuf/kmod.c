@@ -132,7 +132,7 @@ static void hang_up(struct ring *r)
 	wake(r, &r->ctl->cons, UINT32_MAX);
 }
 
-const struct ring_ops ring_kmod_ops = {
+static const struct ring_ops ring_kmod_ops = {
 	.backend = RING_KMOD,
 	.wait = wait,
 	.wake = wake,

@@ -224,7 +224,7 @@ int ring_membarrier_global(bool reg);
 int ring_membarrier_rseq(bool reg);
 
 /* kmod.c, memfd.c */
-extern const struct ring_ops ring_kmod_ops, ring_memfd_ops;
+extern const struct ring_ops ring_memfd_ops;
 int ring_kmod_create(struct ring *r, uint32_t generation);
 int ring_kmod_attach(int fd, const uint8_t *id, const uint8_t *cookie, struct ring **out);
 int ring_kmod_look(int fd, struct singvgpu_geometry *g, struct layout *lay, uint8_t id[16]);

@@ -39,10 +39,9 @@ size_t stray_sentence(char *text, size_t size, char kind, const char *name);
 bool stray_library(const char *base);
 
 /*
- * Whether an ELF file, open for reading, is a program or library that has kernels, or names one of CUDA's libraries as
+ * Whether an ELF file is a program or library that has kernels, or names one of CUDA's libraries as
  * needed. What cannot be read is not. It reads a bounded number of bytes, which may be anybody's.
  */
-bool stray_image(int fd);
 bool stray_program(int dir, const char *path);
 
 /* The first executable of that name in $PATH. */

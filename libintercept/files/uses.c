@@ -106,7 +106,8 @@ static bool needs(int fd, const Elf64_Ehdr *e, const Elf64_Phdr *p)
 	return false;
 }
 
-bool stray_image(int fd)
+/* stray_program(), of a file that is open for reading. */
+static bool stray_image(int fd)
 {
 	Elf64_Ehdr e;
 	Elf64_Phdr p;

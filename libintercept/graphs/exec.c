@@ -19,7 +19,7 @@
 
 #define EVENTS_MAX 64u		/* more of them in a graph, and it is not cut for their sake */
 
-struct exec *exec_of(CUgraphExec h)
+static struct exec *exec_of(CUgraphExec h)
 {
 	return graph_find(SV_T_CUgraphExec, sv_u64(h));
 }

@@ -388,6 +388,8 @@ static struct node *node_new(struct graph *g)
 	return n;
 }
 
+static void node_delete(struct node *n);
+
 CUresult node_add(struct graph *g, struct work *w, struct node **deps, const CUgraphEdgeData *data,
 		  size_t ndeps, struct node **out)
 {
@@ -408,7 +410,7 @@ CUresult node_add(struct graph *g, struct work *w, struct node **deps, const CUg
 	return 0;
 }
 
-void node_delete(struct node *n)
+static void node_delete(struct node *n)
 {
 	struct graph *g = n->g;
 

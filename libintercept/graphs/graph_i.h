@@ -205,7 +205,6 @@ LOCAL CUresult node_refused(CUgraphNode h);		/* why node_of() has found none of 
 /* Add a node; takes over what w points to, also when it fails. data may be NULL. */
 LOCAL CUresult node_add(struct graph *g, struct work *w, struct node **deps,
 			const CUgraphEdgeData *data, size_t ndeps, struct node **out);
-LOCAL void node_delete(struct node *n);
 
 LOCAL bool graph_has_coll(const struct graph *g);	/* collectives, in child graphs and bodies too */
 
@@ -258,8 +257,6 @@ LOCAL CUresult work_memops(unsigned int n, const CUstreamBatchMemOpParams *op, u
 			   struct work *w);
 LOCAL CUresult work_launch(const struct sv_launch *l, const void *tail, uint32_t len,
 			   struct work *w);
-LOCAL CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
-			 struct work *w);
 LOCAL CUresult work_take_attrs(struct work *to, const struct work *from);
 LOCAL bool edge_data_ok(const CUgraphEdgeData *d, const struct node *from, const struct node *to);
 
@@ -288,7 +285,6 @@ LOCAL void graph_mem_sweep(void);	/* frees unused memory; without graph_lock */
 
 /* --------------------------------------------------------------------------------- exec.c */
 
-LOCAL struct exec *exec_of(CUgraphExec h);
 LOCAL void exec_end(struct exec *x);		/* frees x and its arena memory, without the lock */
 LOCAL CUresult exec_set(CUgraphExec h, CUgraphNode node, const CUgraphNodeParams *p);
 

@@ -397,6 +397,9 @@ static CUresult work_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p, const struct 
 	return 0;
 }
 
+static CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
+			  struct work *w);
+
 CUresult work_of_params(const CUgraphNodeParams *p, const struct spot *at, struct work *w)
 {
 	struct context *ctx;
@@ -530,8 +533,8 @@ static CUresult copy_bodies(struct work *to, const struct work *from)
 }
 
 /* The work of a conditional node; its bodies are empty graphs, which the program fills. */
-CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
-		   struct work *w)
+static CUresult work_cond(const CUDA_CONDITIONAL_NODE_PARAMS *p, struct graph *in, uint64_t ctx,
+			  struct work *w)
 {
 	struct graph *top = in->top ? in->top : in;
 	unsigned int max = p->type == CU_GRAPH_COND_TYPE_IF ? 2 :

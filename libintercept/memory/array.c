@@ -50,7 +50,8 @@ static uint32_t packed_bytes(CUarray_format format)
 	}
 }
 
-uint32_t array_element(CUarray_format format, unsigned int channels)
+/* Bytes of an element, 0: a format that is not known. */
+static uint32_t array_element(CUarray_format format, unsigned int channels)
 {
 	uint32_t b = packed_bytes(format);
 

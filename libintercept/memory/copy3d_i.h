@@ -18,7 +18,4 @@ struct array {
 /* The live array of a handle, on whichever device, its description known. INVALID_HANDLE. */
 LOCAL CUresult array_find(CUarray handle, struct array **out);
 
-/* Bytes of an element, 0: a format that is not known. */
-LOCAL uint32_t array_element(CUarray_format format, unsigned int channels);
-
 #endif

@@ -35,8 +35,6 @@ struct dumps {
  * 3 % of the second one's pages, scattered, differ. Both are in the page cache and on the disk.
  */
 void dumps_make(const struct bench *b, struct dumps *d);
-/* Bytes of the pages (4 KiB) in which two files of one size differ. */
-uint64_t dumps_differ(const char *one, const char *two);
 
 /* ----------------------------------------------------------------------- ckpt_peers.c */
 

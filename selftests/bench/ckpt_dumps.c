@@ -104,7 +104,8 @@ static void *map_file(const char *path, uint64_t *size)
 	return p;
 }
 
-uint64_t dumps_differ(const char *one, const char *two)
+/* Bytes of the pages (4 KiB) in which two files of one size differ. */
+static uint64_t dumps_differ(const char *one, const char *two)
 {
 	uint64_t size[2], changed = 0;
 	uint8_t *a = map_file(one, &size[0]), *b = map_file(two, &size[1]);

@@ -104,7 +104,6 @@ int progress(struct run *r);		/* each thread's stream advances, and nothing is w
 int dump(struct run *r, unsigned int flags);
 int restore(struct run *r);
 int restore_fails(struct run *r, const char *why);	/* and CRIU's log says why */
-int try_restore(struct run *r);	/* CRIU's status */
 void image_dir(struct run *r, char *path, size_t size);	/* of the last dump */
 int renew_proxy(struct run *r);	/* the old one is gone; a new one restores the channel */
 bool log_says(struct run *r, const char *log, const char *what);

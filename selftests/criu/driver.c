@@ -543,7 +543,8 @@ int dump(struct run *r, unsigned int flags)
 	return flags & DUMP_LEAVE ? 0 : wait_client(r, &status);
 }
 
-int try_restore(struct run *r)
+/* CRIU's status. */
+static int try_restore(struct run *r)
 {
 	char images[96], plugins[320], log[96], pidfile[96], inherit[96], hex[33];
 	char *argv[] = { "criu", "restore", "-v4", "-d", "-D", images, "-o", log, "-L", plugins,

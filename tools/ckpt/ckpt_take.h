@@ -63,6 +63,5 @@ int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct
 
 /* From now on SIGINT, SIGTERM and SIGHUP end this process's checkpoint cleanly. */
 void ckpt_heed_signals(void);
-extern volatile int ckpt_signalled;	/* the signal that came, or 0 */
 
 #endif

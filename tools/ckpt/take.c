@@ -37,7 +37,7 @@
 #define HOLD_MS		60000	/* for another checkpoint, or a restore of the job, to end ... */
 #define HOLD_SLICE_MS	100	/* ... in slices */
 
-volatile int ckpt_signalled;
+static volatile int ckpt_signalled;	/* the signal that came, or 0 */
 
 struct take;
 

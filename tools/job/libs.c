@@ -28,7 +28,8 @@ static const char *const links[] = { "libcuda.so", "libnvidia-ml.so", "libnccl.s
 #define INIT_NAME "singvgpu-init"
 #define SOURCES	(sizeof(names) / sizeof(names[0]) + 1)
 
-int libs_base(char *path, size_t size)
+/* The folder of all copies. 0, -ENOENT or -ENAMETOOLONG. */
+static int libs_base(char *path, size_t size)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	int n;

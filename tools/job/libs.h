@@ -22,7 +22,4 @@ void libs_keep(struct places *p);
 int libs_may_put(const char *dir, const char *name);
 int libs_put(const char *dir, const char *name, const void *data, size_t len);
 
-/* The folder of all copies. 0, -ENOENT or -ENAMETOOLONG. */
-int libs_base(char *path, size_t size);
-
 #endif

@@ -490,6 +490,8 @@ int do_comm_leave(struct call *k)
 
 /* ------------------------------------------------------------------------------ the board */
 
+static void comm_act(void *ctx, const struct step_action *a);
+
 int comm_event(const struct step_event *e)
 {
 	int rc = board_step(comms.board, comms.seat, e, comm_act, NULL);
@@ -499,7 +501,7 @@ int comm_event(const struct step_event *e)
 	return rc;
 }
 
-void comm_act(void *ctx, const struct step_action *a)
+static void comm_act(void *ctx, const struct step_action *a)
 {
 	(void)ctx;
 	switch (a->kind) {

@@ -241,7 +241,6 @@ struct communicator *comm_find(uint64_t number);
 bool comm_ends(struct communicator *c);	/* asks the board where its ranks are; false: it does not know */
 void comm_failed(struct communicator *c, enum step_code code, const struct step_failure *f);
 void comm_failed_for(struct communicator *c, enum step_code code, const char *why);
-void comm_act(void *ctx, const struct step_action *a);
 int comm_event(const struct step_event *e);
 void comm_errand(void);		/* has the consumer run comm_run() */
 
@@ -250,7 +249,6 @@ void post_begun(const struct step_action *a);
 void post_ended(const struct step_action *a);
 void post_buffer(const struct step_action *a);
 void post_cancel(const struct step_action *a);
-bool post_has_room(uint64_t comm);	/* may a record of the communicator be posted while others are parked? */
 void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */
 void post_store(struct posted *p);	/* lets its stream go on; a post_tell() must follow; comm_lock */
 void post_tell(bool here);		/* tells the driver of stores; without comm_lock; here: see hal_told() */

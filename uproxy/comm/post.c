@@ -112,7 +112,8 @@ static bool is_crowded(uint32_t times)
 	       (uint64_t)comms.calls * comms.most_ranks >= times * CALLS_MAX;
 }
 
-bool post_has_room(uint64_t comm)
+/* May a record of the communicator be posted while others are parked? */
+static bool post_has_room(uint64_t comm)
 {
 	const struct communicator *c = comm_find(comm);
 	bool has;

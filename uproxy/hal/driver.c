@@ -116,7 +116,8 @@ static int try_driver(struct hal *h, const char *path, struct why *why)
 	return 0;
 }
 
-int hal_soft_path(char *path, size_t n)
+/* The path of the soft device beside this program, or -ENOENT. */
+static int hal_soft_path(char *path, size_t n)
 {
 	static const char *const below[] = {
 		"softgpu/libsoftcuda.so", "../lib/singvgpu/libsoftcuda.so",

@@ -61,9 +61,6 @@ int hal_window(struct hal *h, uint64_t base, uint64_t len, struct why *why);
 /* hal_start: retains the primary context of device dev and makes it current. -EINVAL, -EIO. */
 int hal_start(struct hal *h, int dev, struct why *why);
 
-/* The path of the soft device beside this program, or -ENOENT. */
-int hal_soft_path(char *path, size_t n);
-
 /*
  * hal_map: maps new physical memory at [va, va + len) of the window, readable and writable, in
  * pieces that can be unmapped one by one; the last one may be shorter. Maps all of it or nothing.

@@ -129,7 +129,8 @@ static size_t nexpected, expected_room;
 #define IDLE_MAX	64u
 #define COMM_NAME	(1ull << 63)	/* a communicator's number among names; handles do not have it */
 
-bool park_busy(const struct stream *st)
+/* Is the stream held, or is something parked in it? */
+static bool park_busy(const struct stream *st)
 {
 	return st->queue && (st->queue->held || st->queue->stands || st->queue->first);
 }

@@ -76,9 +76,6 @@ void park_posts(bool (*may)(uint64_t comm));
 /* The stream is being destroyed: nothing that is parked is in it any more. */
 void park_stream_gone(struct stream *st);
 
-/* Is the stream held, or is something parked in it? */
-bool park_busy(const struct stream *st);
-
 /* Is a collective of this communicator parked? */
 bool park_posting(uint64_t comm);
 

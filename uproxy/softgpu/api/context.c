@@ -112,16 +112,6 @@ static struct ctx *primary_of(struct device *dev)
 	return dev->primary;
 }
 
-CUresult ctx_primary_active(struct device *dev, struct ctx **out)
-{
-	struct ctx *ctx = primary_of(dev);
-
-	if (!ctx || !ctx->active)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*out = ctx;
-	return CUDA_SUCCESS;
-}
-
 /* The primary context's handle, not retained; for cudart's private interface. */
 __attribute__((visibility("default")))
 CUresult softcuda_primary_context(CUcontext *pctx, CUdevice dev)

@@ -34,7 +34,7 @@ static size_t first_of(const char *name)
 }
 
 /* The newest symbol of a name that is not newer than `version`. */
-void *proc_lookup(const char *name, int version, bool ptsz, bool *known)
+static void *proc_lookup(const char *name, int version, bool ptsz, bool *known)
 {
 	int best[2] = { -1, -1 };
 	void *fn[2] = { NULL, NULL };

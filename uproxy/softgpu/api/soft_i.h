@@ -212,7 +212,6 @@ static inline bool ctx_over(const struct ctx *ctx)
 struct ctx *ctx_current(void);
 CUresult ctx_check(struct ctx *ctx);	/* alive and active? */
 CUresult ctx_drain(struct ctx *ctx);	/* waits for all its work; big, dropped while it waits */
-CUresult ctx_primary_active(struct device *dev, struct ctx **out);
 void ctx_fail(struct ctx *ctx, CUresult err);
 
 /* ----------------------------------------------------------------- memory.c */
@@ -295,7 +294,6 @@ uint64_t place_wanted(void);		/* value requested for the next handle, once; 0: a
 /* ------------------------------------------------------------------- pool.c */
 
 void pool_init(struct device *dev);
-CUresult pool_alloc(struct pool *p, struct stream *st, size_t len, struct mem **out);
 void pool_freed(struct mem *m, struct op *op);		/* op frees m; NULL: it is free now */
 void pool_drained(struct device *dev);			/* trims to the thresholds */
 struct pool *soft_pool_of(const struct mem *m);
@@ -442,7 +440,6 @@ CUresult stream_submit_after(struct stream *st, struct desc *d, struct op **afte
 CUresult op_wait(struct op *op);	/* drops big while it waits; returns the context's error */
 void op_put(struct op *op);
 CUresult stream_wait(struct stream *st);
-int op_add_dep(struct op *op, struct op *on);
 struct op *op_completed(uint64_t ns);	/* an op that is already done */
 /* An op outside of any queue, done by op_finish(), which an op of st must call. */
 struct op *op_pending(struct stream *st);
@@ -484,13 +481,10 @@ CUresult soft_capture_record(struct stream *st, struct event *ev);
 CUresult capture_wait(struct stream *st, struct event *ev);
 CUresult soft_capture_legacy(struct ctx *ctx); /* 906 if a blocking stream of ctx captures */
 void capture_abandon(struct stream *st);
-CUresult capture_state(struct stream *st);	/* 901 when invalidated */
 
 /* ------------------------------------------------------------------ graph.c */
 
 CUresult graph_run(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g);
-/* At a launch: makes d's marks; the recorded events refer to their ops from now on. */
-int graph_marks(struct graph *g, struct stream *st, struct desc *d);
 CUresult graph_run_marked(struct ctx *ctx, struct stream *st, struct op *op, struct graph *g);
 void graph_marks_free(struct desc *d);
 void graph_put_ref(struct graph *g);
@@ -522,6 +516,5 @@ int occupancy(struct func *f, unsigned int threads, size_t smem);	/* blocks on o
 
 /* ----------------------------------------------------------------- procs.c */
 
-void *proc_lookup(const char *name, int version, bool ptsz, bool *known);
 
 #endif

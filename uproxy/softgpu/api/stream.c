@@ -73,7 +73,7 @@ struct op *op_pending(struct stream *st)
 	return op_new(st);
 }
 
-int op_add_dep(struct op *op, struct op *on)
+static int op_add_dep(struct op *op, struct op *on)
 {
 	if (!on || on->done || on == op)
 		return 0;
@@ -960,27 +960,11 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *print_buf;
 static size_t print_len, print_cap;
-static void (*print_fn)(void *user, const char *text, size_t len);
-static void *print_user;
 
 static void print_out(const char *text, size_t len)
 {
-	if (print_fn) {
-		print_fn(print_user, text, len);
-		return;
-	}
 	fwrite(text, 1, len, stdout);
 	fflush(stdout);
-}
-
-/* Redirects device printf from stdout: for a proxy, which is not the program itself. */
-__attribute__((visibility("default")))
-void softcuda_set_print(void (*fn)(void *user, const char *text, size_t len), void *user)
-{
-	pthread_mutex_lock(&print_lock);
-	print_fn = fn;
-	print_user = user;
-	pthread_mutex_unlock(&print_lock);
 }
 
 void print_error(const char *line)

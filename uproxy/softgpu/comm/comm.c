@@ -109,7 +109,8 @@ static bool op_meets(const struct op *op, uint32_t device)
 	return false;
 }
 
-void op_end(struct comm *c, struct op *op, enum step_code code)
+/* An operation has come to its end with code. Frees it. */
+static void op_end(struct comm *c, struct op *op, enum step_code code)
 {
 	void (*done)(void *arg, enum step_code code) = op->s.done;
 	void *arg = op->s.arg;

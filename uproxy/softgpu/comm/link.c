@@ -65,7 +65,7 @@ static ssize_t hello_recv(int sock, struct hello *hello, int *fd)
 	return got;
 }
 
-struct link *link_new(struct comm *c, int fd, bool out)
+static struct link *link_new(struct comm *c, int fd, bool out)
 {
 	struct link *l = calloc(1, sizeof(*l));
 

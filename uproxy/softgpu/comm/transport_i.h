@@ -271,8 +271,6 @@ bool drive(struct comm *c, bool (*more)(void *arg), void *arg);
 /* comm.c */
 /* A turn of its owner: moves what can be moved. Whether there was anything. */
 bool comm_turn(struct comm *c);
-/* An operation has come to its end with code. Frees it. */
-void op_end(struct comm *c, struct op *op, enum step_code code);
 void device_lost(struct comm *c, uint32_t device);
 
 #endif /* TRANSPORT_I_H */

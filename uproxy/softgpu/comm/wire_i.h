@@ -129,7 +129,6 @@ struct wire {
 };
 
 /* link.c */
-struct link *link_new(struct comm *c, int fd, bool out);
 void link_free(struct link *l);
 /* Makes the link to a device, which may come later: not `greeted` until then. -EHOSTUNREACH, -ENOMEM. */
 int link_connect(struct comm *c, uint32_t device, struct link **out);

@@ -104,7 +104,8 @@ void capture_abandon(struct stream *st)
 	capture_end(c);
 }
 
-CUresult capture_state(struct stream *st)
+/* 901 when invalidated. */
+static CUresult capture_state(struct stream *st)
 {
 	return st->cap && st->cap->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }

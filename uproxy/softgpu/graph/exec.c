@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void exec_put(struct exec *x)
+static void exec_put(struct exec *x)
 {
 	if (--x->refs)
 		return;
@@ -99,7 +99,8 @@ static int put_marks(struct graph *g, struct stream *st, struct desc *d)
 	return 0;
 }
 
-int graph_marks(struct graph *g, struct stream *st, struct desc *d)
+/* At a launch: makes d's marks; the recorded events refer to their ops from now on. */
+static int graph_marks(struct graph *g, struct stream *st, struct desc *d)
 {
 	size_t n = count_marks(g);
 

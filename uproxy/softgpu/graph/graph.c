@@ -52,7 +52,7 @@ static void edges_del(struct edges *x, const struct node *n)
 	memmove(e, e + 1, (x->e + x->n - e) * sizeof(*e));
 }
 
-int edge_add(struct node *from, struct node *to, const CUgraphEdgeData *data)
+static int edge_add(struct node *from, struct node *to, const CUgraphEdgeData *data)
 {
 	if (edges_add(&from->out, to, data))
 		return -1;
@@ -63,7 +63,7 @@ int edge_add(struct node *from, struct node *to, const CUgraphEdgeData *data)
 	return 0;
 }
 
-bool edge_del(struct node *from, struct node *to)
+static bool edge_del(struct node *from, struct node *to)
 {
 	if (!edge_find(&from->out, to))
 		return false;
@@ -186,7 +186,7 @@ CUresult soft_node_add(struct graph *g, struct desc *d, struct node **deps,
 	return CUDA_SUCCESS;
 }
 
-void soft_node_delete(struct node *n)
+static void soft_node_delete(struct node *n)
 {
 	struct graph *g = n->g;
 

@@ -74,16 +74,11 @@ void soft_graph_delete(struct graph *g);
 /* Adds a node; takes over what d points to, also on error. */
 CUresult soft_node_add(struct graph *g, struct desc *d, struct node **deps,
 		       const CUgraphEdgeData *data, size_t ndeps, struct node **out);
-void soft_node_delete(struct node *n);
-int edge_add(struct node *from, struct node *to, const CUgraphEdgeData *data);
-bool edge_del(struct node *from, struct node *to);
 struct graph *soft_graph_clone(struct graph *g, bool for_exec);
 /* Sorts by dependencies; false: there is a cycle. */
 bool soft_graph_order(struct graph *g);
 struct node *graph_find_clone(struct graph *clone, const struct node *orig);
 int node_type(const struct node *n);
-/* Converts a caller's parameters into work. */
-CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx **ctx);
 CUresult node_get(CUgraphNode h, int type, struct node **out);	/* big; type -1: any */
 CUresult node_set_desc(struct node *n, struct desc *d);
 void gmem_put(struct gmem *g);

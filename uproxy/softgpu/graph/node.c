@@ -164,7 +164,8 @@ static CUresult child_desc(CUgraph h, struct desc *d)
 	return CUDA_SUCCESS;
 }
 
-CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx **ctx)
+/* Converts a caller's parameters into work. */
+static CUresult desc_of_params(const CUgraphNodeParams *p, struct desc *d, struct ctx **ctx)
 {
 	struct mem *m;
 

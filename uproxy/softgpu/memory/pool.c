@@ -111,7 +111,7 @@ void pool_drained(struct device *dev)
 		trim(dev->pool, dev->pool->threshold);
 }
 
-CUresult pool_alloc(struct pool *p, struct stream *st, size_t len, struct mem **out)
+static CUresult pool_alloc(struct pool *p, struct stream *st, size_t len, struct mem **out)
 {
 	size_t span = len >= ((size_t)1 << 20) ? ROUND_UP(len, PAGE_2M) : ROUND_UP(len, POOL_ALIGN);
 	struct freed **best = NULL, *f;

@@ -19,7 +19,7 @@ const char *const ptx_op_name[] = {
 #undef OP
 };
 
-const char *const ptx_mod_name[] = {
+static const char *const ptx_mod_name[] = {
 	"?",
 #define MOD(name, text) text,
 #include "ptx_mods.def"

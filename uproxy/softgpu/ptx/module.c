@@ -924,11 +924,6 @@ unsigned int ptx_module_target(const struct ptx_module *m)
 	return m->target;
 }
 
-unsigned int ptx_module_version(const struct ptx_module *m)
-{
-	return m->version;
-}
-
 /* Never a global address, and unlike small integers, which a program may call by mistake. */
 uint64_t ptx_func_value(uint32_t ordinal)
 {

@@ -125,9 +125,8 @@ unsigned int ptx_module_nvars(const struct ptx_module *m);
 const struct ptx_var *ptx_module_var(const struct ptx_module *m, unsigned int i);
 int ptx_module_find_var(const struct ptx_module *m, const char *name);		/* index, -ENOENT */
 
-/* .target of the first source as SM number (75, 130), and .version as 10 * major + minor. */
+/* .target of the first source as SM number (75, 130). */
 unsigned int ptx_module_target(const struct ptx_module *m);
-unsigned int ptx_module_version(const struct ptx_module *m);
 
 /* The value that device code sees for a function pointer. */
 uint64_t ptx_func_value(uint32_t ordinal);

@@ -71,7 +71,7 @@ enum ptx_mod {
 	M_COUNT
 };
 
-extern const char *const ptx_op_name[], *const ptx_mod_name[];
+extern const char *const ptx_op_name[];
 
 enum sreg {
 	SR_NONE,

@@ -114,8 +114,6 @@ struct rt_worker {
 #define EACH(mask, lane)							\
 	for (uint32_t m_ = (mask), lane; m_ && (lane = __builtin_ctz(m_), 1); m_ &= m_ - 1)
 
-extern __thread struct rt_worker *rt_self;
-
 void rt_switch(void **save, void *to);
 void rt_fault(struct rt_warp *w, enum ptx_fault_kind kind, uint64_t addr, int lane,
 	      const char *text) __attribute__((noreturn));

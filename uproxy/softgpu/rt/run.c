@@ -36,7 +36,7 @@ enum {
 	STALE_ROUNDS = 64,		/* per block, if they pass barriers meanwhile */
 };
 
-__thread struct rt_worker *rt_self;
+static __thread struct rt_worker *rt_self;
 
 /* void rt_switch(void **save, void *to): callee-saved registers on the old stack. */
 __asm__(

@@ -335,8 +335,7 @@ static void on_joined(const struct step_action *a)
 
 	for (c = comms.all; c && (c->joined || c->member != a->member); c = c->next)
 		;
-	if (!c && comms.joining && comms.joining->key == a->comm)
-		c = comms.joining;
+	c = c ?: comms.joining;
 	if (!c)			/* it was aborted before this mail was read */
 		return;
 	c->joined = true;

@@ -317,6 +317,47 @@ TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
 	unlink(said_file);
 }
 
+/* Launches count from the last checkpoint on, and anew when a proxy has ended with its own. */
+TEST(a_checkpoint_is_due_after_so_many_launches)
+{
+	static const struct {
+		uint64_t launches;
+		bool due;
+	} looks[] = { { 104, false }, { 105, true }, { 114, false }, { 3, false }, { 12, false }, { 13, true } };
+	char dir[] = "/tmp/factsXXXXXX", path[64];
+	struct job_options opt = { .every_steps = 10 };
+	struct job job = { .opt = &opt };
+	struct own o = { .job = &job, .launches = 95 };
+	struct rundir_proxy one = { .rank = 0 };
+	struct rundir_job info = { .proxies = 1, .proxy = &one };
+	struct uproxy_stat st = { .magic = UPROXY_STAT_MAGIC, .version = UPROXY_STAT_VERSION, .size = sizeof(st) };
+	int forward, status, fd;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	strcpy(job.dir.path, dir);
+	fcntl(STDERR_FILENO, F_SETFD, FD_CLOEXEC);
+	snprintf(path, sizeof(path), "%s/0-0.stat", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	for (size_t i = 0; i < sizeof(looks) / sizeof(*looks); i++) {
+		st.launches = looks[i].launches;
+		ASSERT_EQ(pwrite(fd, &st, sizeof(st), 0), sizeof(st));
+		o.looked = 0;
+		EXPECT_EQ(own_step(&o, &info) < 0, looks[i].due)
+			TH_LOG("%zu", i);
+		EXPECT_EQ(o.child != 0, looks[i].due)
+			TH_LOG("%zu", i);
+		if (!o.child)
+			continue;
+		/* It is this program, which knows no such command. */
+		ASSERT_EQ(waitpid(o.child, &status, 0), o.child);
+		EXPECT_TRUE(own_ended(&o, o.child, status, &forward));
+		EXPECT_EQ(o.launches, looks[i].launches);
+	}
+	close(fd);
+	unlink(path);
+	rmdir(dir);
+}
+
 /* A job does not come back from a checkpoint that cannot be opened. The supervisor keeps its stdin. */
 TEST(a_restart_has_its_bounds)
 {

@@ -220,6 +220,24 @@ TEST_F(colls, failures_end)
 	}
 }
 
+/* A context covers what a stream has left that has been destroyed. */
+TEST_F(colls, a_stream_that_is_gone_is_waited_for)
+{
+	struct rank *r = &self->r[0], *late = &self->r[3];
+	uint64_t st = new_stream(r, CU_STREAM_NON_BLOCKING);
+	volatile uint64_t *gated;
+
+	ASSERT_EQ(gate(late, late->stream, &gated), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : st, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_TRUE(all_have_posted(self->r, self->n));
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ st }), 0);
+	die(self->r, self->board, 3);
+	ASSERT_EQ(sync_soon(r, SV_OP_cuCtxSynchronize, 0), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	ASSERT_EQ(sync_soon(r, SV_OP_cuCtxSynchronize, 0), 0);
+}
+
 /* More events than the proxy looks at once: it forgets none of those that stand. */
 TEST_F(colls, of_many_events_none_is_forgotten)
 {

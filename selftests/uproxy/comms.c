@@ -110,6 +110,7 @@ TEST_F(colls, a_broken_board_ends_all)
 	/* What is posted now fails at once; what ends is ended. */
 	ASSERT_EQ(COLL(&self->r[2], self->comm, self->r[2].other, all_reduce(&self->r[2], 16)), 0);
 	EXPECT_EQ(sync_stream(&self->r[2], self->r[2].other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_TRUE(comes_to_sleep(r));
 	EXPECT_EQ(end_comm(r, 80, 0), 0);
 	for (int i = 0; i < self->n; i++) {
 		EXPECT_EQ(end_comm(&self->r[i], self->comm, i % 2), 0);

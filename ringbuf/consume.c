@@ -286,7 +286,7 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 	r->rx.naps += r->rx.naps == UINT32_MAX ? 2 : 1;
 	store(&r->ctl->naps, r->rx.naps);
 	__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
-	if (!(r->rx.cons & SINGVGPU_CONS_FENCE))
+	if (!(load(&r->rx.cons) & SINGVGPU_CONS_FENCE))
 		ring_membarrier_global(false);
 	if (!something(r))
 		rc = r->ops->wait(r, &r->ctl->doorbell, bell, timeout);
@@ -422,7 +422,7 @@ void ring_latch_error(struct ring *r, uint64_t seq, int32_t err)
 		r->rx.error = err;
 		store(&r->ctl->error_seq, seq);
 		store(&r->ctl->error, err);
-		r->rx.cons |= SINGVGPU_CONS_ERROR;
+		__atomic_fetch_or(&r->rx.cons, SINGVGPU_CONS_ERROR, __ATOMIC_RELAXED);
 		/* Releases the two words above to ring_error. */
 		__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_ERROR, __ATOMIC_SEQ_CST);
 	}
@@ -450,11 +450,9 @@ int ring_thaw(struct ring *r)
 {
 	int rc;
 
-	if (!(r->rx.cons & SINGVGPU_CONS_GATE))
+	if (!(load(&r->rx.cons) & SINGVGPU_CONS_GATE))
 		return -EALREADY;
-	pthread_mutex_lock(&r->rx.lock);
-	r->rx.cons &= ~SINGVGPU_CONS_GATE;
-	pthread_mutex_unlock(&r->rx.lock);
+	__atomic_fetch_and(&r->rx.cons, ~SINGVGPU_CONS_GATE, __ATOMIC_RELAXED);
 	rc = r->ops->gate(r, false);
 	r->ops->wake(r, &r->ctl->cons, UINT32_MAX);
 	return rc;
@@ -501,14 +499,12 @@ int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, voi
 	uint64_t deadline = ring_now() + timeout_ns;
 	int rc;
 
-	if (r->rx.cons & SINGVGPU_CONS_GATE)
+	if (load(&r->rx.cons) & SINGVGPU_CONS_GATE)
 		return -EALREADY;
 	rc = r->ops->gate(r, true);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&r->rx.lock);
-	r->rx.cons |= SINGVGPU_CONS_GATE;
-	pthread_mutex_unlock(&r->rx.lock);
+	__atomic_fetch_or(&r->rx.cons, SINGVGPU_CONS_GATE, __ATOMIC_RELAXED);
 	ring_membarrier_global(false);	/* from here on every producer sees the gate */
 	rc = drain(r, serve, settled, arg, deadline, timeout_ns < 0);
 	if (rc)

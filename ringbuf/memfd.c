@@ -152,7 +152,7 @@ static int watch_peer(struct ring *r, int pidfd)
 	pthread_mutex_lock(&l->lock);
 	if (load_acquire(&r->rx.peer_gone) || load(&r->ctl->client_closed)) {
 		/* The last client has gone: another one follows. */
-		r->rx.cons += 1u << SINGVGPU_CONS_GEN_SHIFT;
+		__atomic_fetch_add(&r->rx.cons, 1u << SINGVGPU_CONS_GEN_SHIFT, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&r->ctl->cons, 1u << SINGVGPU_CONS_GEN_SHIFT, __ATOMIC_SEQ_CST);
 		store(&r->ctl->client_closed, 0);
 	}
@@ -303,7 +303,7 @@ static int client_fd(struct ring *r)
 
 static uint32_t generation(const struct ring *r)
 {
-	return (r->client ? load(&r->ctl->cons) : r->rx.cons) >> SINGVGPU_CONS_GEN_SHIFT;
+	return load(r->client ? &r->ctl->cons : &r->rx.cons) >> SINGVGPU_CONS_GEN_SHIFT;
 }
 
 static void hang_up(struct ring *r)

@@ -136,7 +136,7 @@ struct ring_rx {
 	uint32_t kicked;
 	const uint32_t *heeded;	/* ring_heed: another word that ends a wait, or NULL */
 	uint32_t heard;		/* its last value */
-	uint32_t cons;		/* the bits of ctl->cons, without SLEEPS; lock */
+	uint32_t cons;		/* the bits of ctl->cons, without SLEEPS; atomic */
 	uint32_t naps;		/* ctl->naps */
 	uint64_t requested;	/* records peeked that want an answer */
 	uint64_t answered;	/* atomic */

@@ -150,6 +150,7 @@ struct facts {
 	struct view v;
 	uint32_t *proxy, *device; /* place in the image + 1; 0: there is none */
 	uint32_t *member; /* place in the image + 1 */
+	uint32_t *alive; /* of a device: its proxies that have not died */
 	uint32_t *on_device, *of_proxy; /* parts that have not ended */
 	uint32_t *stamp; /* of a proxy, then of a member: the last that named it */
 	uint32_t *left; /* of a record, by place: parts that have not been told */
@@ -210,6 +211,7 @@ static bool check_proxies(struct facts *f, const struct step *s)
 		if (p->device >= s->limit[DEVICES])
 			return refuse(f, "a seat's device");
 		f->proxy[p->proxy] = i + 1;
+		f->alive[p->device] += p->state != DIED;
 	}
 	return true;
 }
@@ -375,6 +377,8 @@ static bool check_stage(struct facts *f, const struct step *s, const struct imag
 	                                                                      op->order > d->woken)) :
 	                        !p->begun || !op->order || op->order > d->seen || (p->state == HALTED && !op->code))
 		return refuse(f, "the state of a part");
+	if (p->state == STARTED && !f->alive[p->device])
+		return refuse(f, "a part that nobody would end");
 	if (told && !is_small(op))
 		return refuse(f, "a part that has ended for its record");
 	/* Who goes fails what it has not ended; what it has sent into a buffer stays, unless it dies. */
@@ -620,6 +624,7 @@ static void facts_end(struct facts *f)
 	free(f->proxy);
 	free(f->device);
 	free(f->member);
+	free(f->alive);
 	free(f->on_device);
 	free(f->of_proxy);
 	free(f->stamp);
@@ -638,6 +643,7 @@ static bool facts_begin(struct facts *f, const struct step *s)
 
 	all &= have(&f->device, s->limit[DEVICES]);
 	all &= have(&f->member, s->limit[MEMBERS]);
+	all &= have(&f->alive, s->limit[DEVICES]);
 	all &= have(&f->on_device, s->limit[DEVICES]);
 	all &= have(&f->of_proxy, s->limit[PROXIES]);
 	all &= have(&f->stamp, (size_t)s->limit[PROXIES] + s->limit[MEMBERS]);

@@ -654,9 +654,11 @@ TEST_F(criu, a_full_disk_leaves_the_tree_alone)
 	EXPECT_EQ(finish(m), 0);
 }
 
+static int write_us;
+
 static int slow_write(void *object, uint64_t off, const void *data, size_t len)
 {
-	sleep(1);
+	usleep(write_us);
 	return 0;
 }
 
@@ -673,12 +675,12 @@ TEST_F(criu, given_up_in_the_middle_it_leaves_the_tree_alone)
 	ASSERT_TRUE(start_job(m, "h", STEPS));
 	ASSERT_TRUE(come_to(m, 20));
 	/* On a busy machine CRIU may not have the tree yet when the time is over. */
+	write_us = 1000000;
 	for (m->dump.limit_ms = 3000; !m->gone_on && m->dump.limit_ms < 30000; m->dump.limit_ms *= 2)
 		EXPECT_EQ(dump(m, &sink), -ETIMEDOUT);
 	EXPECT_EQ(m->gone_on, 1);
 	m->dump.limit_ms = 0;
-	sink.write = write_nothing;
-	failing_at = INT_MAX;
+	write_us = 300000;
 	m->dump.progress = give_up;
 	EXPECT_EQ(dump(m, &sink), -ECANCELED);
 	EXPECT_EQ(m->frozen_calls, 0);

@@ -9,7 +9,7 @@
 
 #include "client.h"
 
-/* A session begins and ends (session.c): in the order of the list, with process.lock held. */
+/* What rooms do when a session begins or ends (session.c). In the order of the list; process.lock is held. */
 struct session_hook {
 	CUresult (*first)(void);	/* before the first session; again if that has failed */
 	CUresult (*begin)(void);	/* `here` has been connected, perhaps again */
@@ -20,7 +20,7 @@ struct session_hook {
 extern LOCAL const struct session_hook session_hooks[];
 extern LOCAL const int session_hooks_n;
 
-/* A context, which waits (sync.c) and ends (context.c): in the order of the list. */
+/* What rooms do when the program has waited for a context (sync.c), and when it ends (context.c). In the order of the list. */
 struct context_hook {
 	CUresult (*waited)(struct context *ctx);	/* the program has waited, and may read memory */
 	void (*trim)(bool all);		/* what is free does not stay mapped, up to the program's thresholds */
@@ -31,7 +31,7 @@ struct context_hook {
 extern LOCAL const struct context_hook context_hooks[];
 extern LOCAL const int context_hooks_n;
 
-/* Graphs add what is captured (captured.h). */
+/* How graphs take what is captured (captured.h). */
 struct graph_hooks {
 	CUresult (*record)(struct stream *s, uint16_t op, const void *a, uint32_t alen, const void *b,
 			   uint32_t blen);

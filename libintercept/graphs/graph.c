@@ -25,13 +25,6 @@ static struct graph *forgotten;
 static struct graph_call *calls;
 static struct exec *execs;
 
-CUresult graph_lock(void)
-{
-	TRY(session_check());
-	lock_take(&process.locks.graphs);
-	return 0;
-}
-
 void graph_relock(void)
 {
 	lock_take(&process.locks.graphs);

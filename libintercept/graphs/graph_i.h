@@ -170,7 +170,6 @@ LOCAL void capture_graph_gone(const struct graph *g);
 
 /* ----------------------------------------------------------------------------------- graph.c */
 
-LOCAL CUresult graph_lock(void);		/* an error: not taken, the session is broken */
 LOCAL CUresult graph_unlock(CUresult r);	/* returns r */
 LOCAL void graph_relock(void);			/* after graph_unlock(), in the same call */
 

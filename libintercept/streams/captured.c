@@ -13,7 +13,7 @@
 unsigned int capture_live;
 struct capture *captures;
 
-static CUresult captures_lock(void)
+CUresult graph_lock(void)
 {
 	TRY(session_check());
 	lock_take(&process.locks.graphs);
@@ -73,7 +73,7 @@ CUresult capture_unsafe(void)
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)) ||
 	    thread.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 		return 0;
-	TRY(captures_lock());
+	TRY(graph_lock());
 	for (struct capture *c = captures; c; c = c->next) {
 		bool mine = c->thread == capture_thread() &&
 			    c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -107,7 +107,7 @@ CUresult capture_legacy(struct stream *s)
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)) ||
 	    s->wire != SV_STREAM_LEGACY)
 		return 0;
-	TRY(captures_lock());
+	TRY(graph_lock());
 	return captures_unlock(capture_of_legacy(s->o.ctx, true));
 }
 
@@ -115,7 +115,7 @@ bool capture_on_slow(const struct stream *s)
 {
 	bool on;
 
-	if (s->wire != SV_STREAM_LEGACY || captures_lock())
+	if (s->wire != SV_STREAM_LEGACY || graph_lock())
 		return false;
 	on = capture_of_legacy(s->o.ctx, false);
 	captures_unlock(0);
@@ -128,7 +128,7 @@ CUresult capture_sync(struct stream *s)
 
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED)))
 		return 0;
-	TRY(captures_lock());
+	TRY(graph_lock());
 	if (s && s->capture) {
 		s->capture->invalid = true;
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -150,7 +150,7 @@ CUresult capture_event(struct event *e)
 
 	if (likely(!e->capture_tail))
 		return 0;
-	TRY(captures_lock());
+	TRY(graph_lock());
 	c = capture_find(((struct tail *)e->capture_tail)->capture);
 	if (c)
 		c->invalid = true;
@@ -159,7 +159,7 @@ CUresult capture_event(struct event *e)
 
 CUresult capture_refuse(struct stream *s)
 {
-	TRY(captures_lock());
+	TRY(graph_lock());
 	if (!s->capture)
 		return captures_unlock(capture_of_legacy(s->o.ctx, true));
 	if (capture_state(s))

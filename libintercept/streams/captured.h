@@ -3,8 +3,7 @@
  * captured.h - what stream capture asks of a call that puts work on a stream
  *
  * Such a call first calls capture_on(). Where that returns true, nothing is sent: a function below adds a node to
- * the graph, or returns the error that forbids it. Graphs are on a higher floor, so those that add go by
- * their hooks (hooks.h).
+ * the graph, or returns the error that forbids it. Graphs are on a higher floor: a node is added by hooks (hooks.h).
  */
 #ifndef CAPTURED_H
 #define CAPTURED_H
@@ -77,6 +76,8 @@ static inline void capture_stream_gone(struct stream *s)
 LOCAL void capture_event_gone(struct event *e);
 
 /* ----------------------------------------------------- captures, under process.locks.graphs */
+
+LOCAL CUresult graph_lock(void);	/* an error: not taken, the session is broken */
 
 /* The nodes that the next work of a captured stream depends on. */
 struct tail {

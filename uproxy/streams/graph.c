@@ -615,6 +615,27 @@ static void root_free(struct sv_session *s, struct root *r)
 	free(r);
 }
 
+/* Begins a use of the graph. false: an exec, or whoever makes a new handle, uses it. root_lock */
+static bool root_use(struct root *r)
+{
+	bool mine = !r->used;
+
+	r->used = true;
+	return mine;
+}
+
+/* Ends it, and the graph, if the client has forgotten that meanwhile. */
+static void root_done(struct sv_session *s, struct root *r)
+{
+	struct root *unneeded;
+
+	pthread_mutex_lock(&root_lock);
+	r->used = false;
+	unneeded = r->gone ? r : NULL;
+	pthread_mutex_unlock(&root_lock);
+	root_free(s, unneeded);
+}
+
 /* Takes the client's graph that has conditional handles, unless an exec uses it. */
 static int root_take(struct call *k, uint64_t handle, struct root **out)
 {
@@ -624,10 +645,8 @@ static int root_take(struct call *k, uint64_t handle, struct root **out)
 		return sv_bad(&k->c, "handle of a graph with conditional nodes");
 	pthread_mutex_lock(&root_lock);
 	r = handle_obj(k->c.session, SV_T_CUgraph, handle);
-	if (r && !r->used) {
-		r->used = true;
+	if (r && root_use(r))
 		*out = r;
-	}
 	pthread_mutex_unlock(&root_lock);
 	return !r ? CUDA_ERROR_INVALID_HANDLE : *out ? 0 : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -635,7 +654,6 @@ static int root_take(struct call *k, uint64_t handle, struct root **out)
 static void exec_free(struct sv_session *s, struct exec *x)
 {
 	struct cuda_driver *d = &s->hal.drv;
-	struct root *unneeded;
 
 	if (x->real && d->cuGraphExecDestroy)
 		d->cuGraphExecDestroy(x->real);
@@ -647,11 +665,7 @@ static void exec_free(struct sv_session *s, struct exec *x)
 			if (x->node[i].last != x->node[i].first && !x->node[i].graph)
 				d->cuGraphDestroyNode(x->node[i].last);
 		}
-		pthread_mutex_lock(&root_lock);
-		x->root->used = false;
-		unneeded = x->root->gone ? x->root : NULL;
-		pthread_mutex_unlock(&root_lock);
-		root_free(s, unneeded);
+		root_done(s, x->root);
 	} else if (x->graph && d->cuGraphDestroy) {
 		d->cuGraphDestroy(x->graph);
 	}
@@ -908,7 +922,7 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 {
 	struct sv_session *s = k->c.session;
 	struct root *r;
-	bool used;
+	bool mine;
 	int rc;
 
 	rc = sv_enter(s, a->ctx);
@@ -919,15 +933,12 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&root_lock);
-	used = r->used;		/* a worker may be reading its handles ... */
-	r->used = true;		/* ... or begin to, before there is one more */
+	mine = root_use(r);	/* else a worker may be reading its handles */
 	pthread_mutex_unlock(&root_lock);
-	if (used)
+	if (!mine)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	rc = cond_add(k, a, r);
-	pthread_mutex_lock(&root_lock);
-	r->used = false;
-	pthread_mutex_unlock(&root_lock);
+	root_done(s, r);
 	return rc;
 }
 

@@ -1003,10 +1003,9 @@ static int post(struct posted *p)
 
 /*
  * The record could not be posted. Later ones are not posted either, since they would take its place in the
- * order of calls; the others of the communicator learn of it when this rank aborts. why: NULL if the code says it.
+ * order of calls; the others of the communicator learn of it when this rank aborts.
  */
-static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code,
-		  const char *why)
+static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code)
 {
 	struct step_action a = { .code = code };
 	uint32_t chain;
@@ -1014,10 +1013,7 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 	int rc = 0;
 
 	pthread_mutex_lock(&comms.lock);
-	if (why)
-		comm_failed_for(c, code, why);
-	else
-		comm_failed(c, code, NULL);
+	comm_failed(c, code, NULL);
 	cause = cause_of(k->c.session, c);
 	pthread_mutex_unlock(&comms.lock);
 	c->refused = true;
@@ -1057,7 +1053,7 @@ int do_coll(struct call *k)
 	if (!rc)
 		rc = uproxy_stream_find(s, a->stream, &st);
 	if (rc > 0)
-		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE, NULL);
+		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE);
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
@@ -1065,17 +1061,22 @@ int do_coll(struct call *k)
 		if (rc < 0)
 			return sv_bad(&k->c, "a collective call");
 		if (rc)
-			return refuse(k, c, st, NULL, STEP_INVALID_USAGE, NULL) ?: fails(k, rc);
+			return refuse(k, c, st, NULL, STEP_INVALID_USAGE) ?: fails(k, rc);
 	}
 	if (!c->stands || c->refused)
-		return refuse(k, c, st, NULL, STEP_INVALID_USAGE, NULL);
+		return refuse(k, c, st, NULL, STEP_INVALID_USAGE);
 	p = posted_new(c, st, k->seq, a, call);
 	if (!p)
-		return refuse(k, c, st, NULL, STEP_SYSTEM, NULL);
+		return refuse(k, c, st, NULL, STEP_SYSTEM);
 	cookie = cookie_of(p);
 	rc = post(p);
+	if (rc == -ENOSPC) {
+		pthread_mutex_lock(&comms.lock);
+		comm_failed_for(c, STEP_SYSTEM, full);
+		pthread_mutex_unlock(&comms.lock);
+	}
 	if (rc)
-		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM, rc == -ENOSPC ? full : NULL);
+		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
 	/* It may have begun and ended meanwhile. */
 	pthread_mutex_lock(&comms.lock);
 	p = posted_of(cookie);

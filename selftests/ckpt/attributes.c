@@ -29,6 +29,7 @@
 
 #include "criu_i.h"
 #include "images.h"
+#include "../tools/child.h"
 
 #define SIGNALS 1000
 #define IO_IDLE (3 << 13)
@@ -399,6 +400,22 @@ int getsockopt(int s, int level, int name, void *value, socklen_t *len)
 	return syscall(SYS_getsockopt, s, level, name, value, len);
 }
 
+struct sockets {
+	void (*act)(int n);
+	int n, children;
+};
+
+static void act_alone(void *arg, int *told)
+{
+	struct sockets *s = arg;
+
+	*told = dup2(*told, 3);
+	close_range(4, ~0u, 0);
+	s->act(s->n);
+	while (s->children-- && fork())
+		;
+}
+
 /* Process 1 of a namespace of pids, and, if it has other processes, two more; all wait. */
 static pid_t with_sockets(void (*act)(int n), int n, bool others)
 {
@@ -409,18 +426,8 @@ static pid_t with_sockets(void (*act)(int n), int n, bool others)
 	if (pipe(told))
 		return -1;
 	pid = in_namespace();
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		told[1] = dup2(told[1], 3);
-		close_range(4, ~0u, 0);
-		act(n);
-		while (children-- && fork())
-			;
-		if (write(told[1], "", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
+	if (!pid)
+		child_acts(act_alone, &(struct sockets){ act, n, children }, told[1]);
 	close(told[1]);
 	for (int i = 0; pid > 0 && i <= children; i++)
 		if (read(told[0], &c, 1) != 1)

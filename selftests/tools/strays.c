@@ -477,7 +477,7 @@ TEST(the_command_itself_is_looked_at)
 
 /* -------------------------------------------------------------------------------- pipes.c */
 
-/* -1: not this one. */
+/* Keeps of the two pipes in arg the first as 50 and the second as 51, and no other one. -1: there is none. */
 static void have_pipes(void *arg, int *told)
 {
 	const int *pipes = arg;

@@ -23,7 +23,7 @@ endef
 $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 	$(call vm_script,$(VM_TESTS))
 
-# Some that take long are run by `make check` on other kernels than the last alone; `make check-vm` runs all on each.
+# `make check` leaves these out on the last of several kernels, since they take long. `make check-vm` runs all on each.
 VM_ONCE := storm streams signals-norseq several-vm clocks-vm
 VM_MOST := $(if $(word 2,$(VM_KERNELS)),$(lastword $(VM_KERNELS)))
 VM_MOST := $(VM_MOST:%=$(B)/selftests/vm/most-%)

@@ -278,7 +278,7 @@ static int seat(struct bring *b, struct why *why)
 			       "version does not bring back", b->id);
 	if (none)
 		t->devices = 0;		/* nobody has counted them */
-	/* The job's file has the number of the host's nodes, of which programs find those that they may use. */
+	/* The job's file counts the host's device nodes. Programs may be allowed to use fewer: each proxy has their number. */
 	for (int i = 0; i < b->facts.proxies; i++)
 		if (b->facts.proxy[i].info.devices)
 			t->devices = (int)b->facts.proxy[i].info.devices;

@@ -105,8 +105,8 @@ void facts_free(struct ckpt_facts *f);
 int facts_logical(const struct ckpt_proxy *p);
 
 /*
- * The proxy whose channel has the arena of this one's session: an earlier one of the same process, which came first. -1: its
- * own has; or -EBADMSG.
+ * The index of the proxy whose channel has the arena of this one's session: an earlier proxy of the same process. -1: its
+ * own channel has it. -EBADMSG: there is no such proxy.
  */
 int facts_home(const struct ckpt_facts *f, int i);
 

@@ -138,7 +138,7 @@ static int see(struct seen **list, int *n, char *path, const char *perms)
 	return 0;
 }
 
-/* True: path names a file that a restore can find again. What never had one, a memfd, is shown as deleted. */
+/* True: path names a file that a restore can find again. The kernel shows a memfd as deleted. */
 static bool lasting(const char *path)
 {
 	const char *end = strrchr(path, ' ');

@@ -11,6 +11,10 @@
 #include "kselftest_harness.h"
 
 static struct seating t, u;
+static struct {
+	struct seating t;
+	bool flag;
+} behind;
 
 TEST(ranks_are_spread_over_the_devices)
 {
@@ -63,7 +67,12 @@ TEST(seats_are_given_once)
 	EXPECT_EQ(seating_seat(&t, -1), 1);
 	EXPECT_EQ(seating_seat(&t, 1), -EAGAIN);
 	EXPECT_EQ(seating_seat(&t, 7), 7);
-	EXPECT_EQ(seating_seat(&t, SEATING_SEATS), -EAGAIN);
+	/* What is behind the table is nobody's seat. */
+	memset(&behind, 0, sizeof(behind));
+	EXPECT_EQ(seating_seat(&behind.t, SEATING_SEATS), -EAGAIN);
+	behind.flag = true;
+	seating_leave(&behind.t, SEATING_SEATS);
+	EXPECT_TRUE(behind.flag);
 	seating_leave(&t, 0);
 	seating_leave(&t, -1);
 	seating_leave(&t, SEATING_SEATS);
@@ -72,11 +81,13 @@ TEST(seats_are_given_once)
 		if (i != 7)
 			EXPECT_EQ(seating_seat(&t, -1), i);
 	EXPECT_EQ(seating_seat(&t, -1), -EAGAIN);
+	EXPECT_EQ(seating_seat(&t, SEATING_SEATS), -EAGAIN);
 }
 
 TEST(a_restore_changes_the_map)
 {
-	struct seating_where all = { .all = true, .first = 3 }, list = { .ranks = 2, .rank = { 4, 4 } }, some = { 0 };
+	struct seating_where all = { .all = true, .first = 3 }, list = { .ranks = 2, .rank = { 4, 4 } },
+			     some = { .rank[SEATING_RANKS - 1] = 1 + 5 };
 
 	/* rank R on first + R */
 	EXPECT_EQ(seating_device(&all, 2, 0), 5);
@@ -105,6 +116,12 @@ TEST(a_restore_changes_the_map)
 	seating_move(&t, 2, 0, 1);
 	seating_move(&t, 1, -1, 1);
 	EXPECT_EQ(seating_physical(&t, 1, 1), 2);
+	EXPECT_EQ(seating_physical(&t, 2, 0), 0);
+	/* nor does it reach what is beside the map */
+	u = t;
+	for (int n = SEATING_DEVICES; n < SEATING_DEVICES + 4; n++)
+		seating_move(&t, 0, n, 1);
+	EXPECT_EQ(memcmp(&t, &u, sizeof(t)), 0);
 }
 
 TEST(its_text_is_read_or_refused)
@@ -113,6 +130,7 @@ TEST(its_text_is_read_or_refused)
 		"place", "place 0", "place 1 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"place 0 -1 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"place 0 1024 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+		"place 0 0 -1 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"place 0 0 256 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"place 0 0 0 16 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"place 0 0 0 -1 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
@@ -155,6 +173,10 @@ TEST(its_text_is_read_or_refused)
 	EXPECT_EQ(seating_read(&u, "place 3 1 1 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"), 0);
 	EXPECT_EQ(seating_local_size(&u, 3), 1);
 	EXPECT_EQ(seating_local_size(&u, 0), 3);
+	/* One rank too many. */
+	u.ranks = SEATING_RANKS;
+	EXPECT_EQ(seating_read(&u, "place 256 2 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"), -EBADMSG);
+	EXPECT_EQ(u.ranks, SEATING_RANKS);
 	free(text);
 }
 

@@ -40,12 +40,13 @@ TEST_F(restore, a_stream_that_waits_for_memory_is_named_and_goes_on)
 /* Streams of all kinds that wait for a value in memory, or for a stream that does. */
 TEST_F(restore, a_stream_is_named_by_what_it_is)
 {
-	enum { DEFAULT, BLOCKING, DESTROYED, BEHIND, KINDS };
-	static const char *const name[] = { "the default stream waits", "stream ", "a stream that was destroyed waits",
-					    "a kernel or copy that does not end" };
+	enum { DEFAULT, BLOCKING, CROSSING, DESTROYED, BEHIND, KINDS };
+	static const char *const name[] = { "the default stream waits", "stream ", "stream ",
+					    "a stream that was destroyed waits", "a kernel or copy that does not end" };
 	struct client *c = &self->c;
 	uint64_t at = self->pin + 4096;
 	volatile uint64_t *v = (void *)(c->arena + at);
+	struct ctl_freeze held = { .idle_ms = 100, .held_ms = 20 };
 	struct ctl_frozen f;
 
 	ASSERT_EQ(conduct(self), 0);
@@ -54,9 +55,13 @@ TEST_F(restore, a_stream_is_named_by_what_it_is)
 			new_stream(c, kind == BLOCKING ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING), e;
 
 		*v = 0;
-		EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
-				.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1,
-				.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+		if (kind == CROSSING) {		/* another proxy's stream is to store the value */
+			EXPECT_EQ(SEND(c, SV_OP_X_CROSS_WAIT, (struct sv_cross){ c->ctx, st, at, 1 }), 0);
+		} else {
+			EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+					.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1,
+					.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
+		}
 		if (kind == BLOCKING)		/* for which the default stream waits */
 			EXPECT_EQ(SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
 					.ctx = c->ctx, .dstDevice = self->dev, .uc = 1, .N = 64,
@@ -74,16 +79,130 @@ TEST_F(restore, a_stream_is_named_by_what_it_is)
 			TH_LOG("kind %d: %s", kind, f.r.why);
 		EXPECT_EQ(strstr(f.r.why, "default") != NULL, kind == DEFAULT);
 		EXPECT_EQ(strstr(f.r.why, "a value in memory") != NULL, kind < DESTROYED);
+		/* The program may store the value behind a closed gate: that is tried again soon. */
+		EXPECT_EQ(ask(self, CTL_FREEZE, &held, sizeof(held), &f, sizeof(f), NULL),
+			  kind < DESTROYED ? -EBUSY : -ETIMEDOUT)
+			TH_LOG("kind %d: %s", kind, f.r.why);
 		*v = 1;
 		EXPECT_EQ(ctx_sync(c), 0);
 	}
+}
+
+/* A freeze has begun that lasts until *v is 1: its gate is closed. */
+static int begin_freeze(FIXTURE_DATA(restore) *self, uint64_t ms, volatile uint32_t *v)
+{
+	struct ctl_freeze f = { .h = { .op = CTL_FREEZE, .size = sizeof(f) }, .idle_ms = ms };
+	struct client *c = &self->c;
+	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING);
+	int rc;
+
+	*v = 0;
+	rc = SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
+			.ctx = c->ctx, .stream = st, .addr = address(c, (uint8_t *)v - c->arena), .value = 1 });
+	if (rc || conduct(self) || ctl_send(self->conn, &f.h))
+		return -1;
+	for (int i = 0; i < 20000; i++) {
+		if (__atomic_load_n(&c->ring->ctl->cons, __ATOMIC_ACQUIRE) & SINGVGPU_CONS_GATE)
+			return 0;
+		usleep(1000);
+	}
+	return -ETIMEDOUT;
+}
+
+static int end_freeze(FIXTURE_DATA(restore) *self, struct ctl_frozen *f)
+{
+	memset(f, 0, sizeof(*f));
+	return ctl_receive(self->conn, CTL_FREEZE, &f->r, sizeof(*f), NULL, NULL, LONG_MS) ?: f->r.status;
+}
+
+/* The longest time is a day, and not what is left of a number that is too large. */
+TEST_F(restore, a_freeze_may_take_very_long)
+{
+	volatile uint32_t *v = (void *)(self->c.arena + self->pin + 4096);
+	struct ctl_frozen f;
+
+	ASSERT_EQ(begin_freeze(self, 1ull << 58, v), 0);
+	usleep(100000);
+	*v = 1;
+	EXPECT_EQ(end_freeze(self, &f), 0)
+		TH_LOG("%s", f.r.why);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ctx_sync(&self->c), 0);
+}
+
+/* What a session cannot be saved with comes up while it drains: its gate is open again. */
+TEST_F(restore, what_comes_up_in_a_freeze_refuses_it)
+{
+	volatile uint32_t *v = (void *)(self->c.arena + self->pin + 4096);
+	struct client *c = &self->c;
+	struct ring_ticket t;
+	struct ctl_info info;
+	struct ctl_frozen f;
+
+	ASSERT_EQ(begin_freeze(self, LONG_MS, v), 0);
+	ASSERT_EQ(ring_request_anyway(c->ring, &t, SV_OP_X_BYPASS, "/lib/x.so", 10, NULL, 0), 0);
+	*v = 1;
+	EXPECT_EQ(end_freeze(self, &f), -ENOTSUP);
+	EXPECT_NE(strstr(f.r.why, "driver library"), NULL)
+		TH_LOG("%s", f.r.why);
+	EXPECT_EQ(ring_await(c->ring, &t, NULL, NULL, 0, NULL, 20000000000), 0);
+	EXPECT_EQ(ask_info(self, &info), 0);
+	ASSERT_EQ(info.state, CTL_STATE_RUNNING);
+	EXPECT_EQ(ctx_sync(c), 0);
+}
+
+/* Calls that pass a closed gate may be more than the ring takes, if they come a few at a time. */
+TEST_F(restore, a_program_may_ask_much_in_a_freeze)
+{
+	enum { AT_ONCE = 64, TIMES = 200 };
+	volatile uint32_t *v = (void *)(self->c.arena + self->pin + 4096);
+	struct ring_ticket t[AT_ONCE];
+	struct client *c = &self->c;
+	struct sv_sync_on on = { c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	struct ctl_frozen f;
+
+	ASSERT_GT(AT_ONCE * TIMES, 2 * ring_geometry(c->ring)->ring_units);
+	ASSERT_EQ(begin_freeze(self, LONG_MS, v), 0);
+	for (int k = 0; k < TIMES; k++) {
+		for (int i = 0; i < AT_ONCE; i++)
+			ASSERT_EQ(ring_request_anyway(c->ring, &t[i], SV_OP_cuStreamQuery, &on, sizeof(on), NULL, 0), 0);
+		for (int i = 0; i < AT_ONCE; i++)
+			ASSERT_EQ(ring_await(c->ring, &t[i], NULL, NULL, 0, NULL, 20000000000), 0);
+	}
+	*v = 1;
+	EXPECT_EQ(end_freeze(self, &f), 0)
+		TH_LOG("%s", f.r.why);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ctx_sync(c), 0);
+}
+
+/* One that heeds no gate fills the ring again and again. */
+TEST_F(restore, a_program_that_heeds_no_gate_is_named)
+{
+	volatile uint32_t *v = (void *)(self->c.arena + self->pin + 4096);
+	struct client *c = &self->c;
+	struct sv_cuMemsetD8Async set = { .ctx = c->ctx, .dstDevice = self->dev, .uc = 1, .N = 64,
+					  .hStream = SV_STREAM_LEGACY };
+	struct pollfd answer;
+	struct ctl_frozen f;
+
+	ASSERT_EQ(begin_freeze(self, LONG_MS, v), 0);
+	answer = (struct pollfd){ .fd = self->conn, .events = POLLIN };
+	__atomic_fetch_and(&c->ring->ctl->cons, ~SINGVGPU_CONS_GATE, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < 3000000 && (i % 1024 || poll(&answer, 1, 0) < 1); i++)
+		ASSERT_EQ(ring_submit(c->ring, SV_OP_cuMemsetD8Async, &set, sizeof(set), NULL, 0), 0);
+	*v = 1;
+	EXPECT_EQ(end_freeze(self, &f), -ETIMEDOUT);
+	EXPECT_NE(strstr(f.r.why, "although the gate is closed"), NULL)
+		TH_LOG("%s", f.r.why);
+	EXPECT_EQ(ctx_sync(c), 0);
 }
 
 struct caller {
 	struct client *c;
 	pthread_t t;
 	uint64_t word;
-	_Atomic int calls, hold;
+	_Atomic int calls, hold, none;	/* none: answers without a function */
 };
 
 /* As the client's library does it: the thread that asks passes the gate. */
@@ -100,6 +219,7 @@ static void *serve_calls(void *arg)
 			return NULL;
 		if (n.id == 77)
 			return NULL;
+		h->none += !n.id;
 		if (!n.id)
 			continue;
 		while (h->hold)
@@ -128,6 +248,13 @@ TEST_F(restore, host_functions_run_while_the_gate_is_closed)
 	h.hold = 0;
 	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
 	EXPECT_EQ(h.calls, 20);
+	EXPECT_EQ(ask_thaw(self), 0);
+	/* A request that the proxy has is answered before a dump, which would not have it. */
+	EXPECT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	for (int i = 0; i < 20000 && !h.none; i++)
+		usleep(1000);
+	EXPECT_GT(h.none, 0);
 	EXPECT_EQ(ask_thaw(self), 0);
 	/* Its request stood in the ring meanwhile, and is served. */
 	EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc,

@@ -196,8 +196,8 @@ TEST_F(colls, failures_end)
 		for (int i = 0; i < self->n; i++)
 			ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : st[k / 2],
 				       all_reduce(&self->r[i], 16)), 0);
+		ASSERT_TRUE(all_have_posted(self->r, self->n));
 	}
-	ASSERT_TRUE(all_have_posted(self->r, self->n));
 	die(self->r, self->board, 3);
 	for (int i = 0; i < STREAMS; i++)
 		ASSERT_EQ(stream_soon(r, st[i]), CUDA_ERROR_EXTERNAL_DEVICE);

@@ -339,12 +339,12 @@ static void on_joined(const struct step_action *a)
 	if (!c)			/* it was aborted before this mail was read */
 		return;
 	c->joined = true;
+	c->member = a->code ? STEP_NONE : a->member;	/* the board may give it to another one */
 	if (a->code) {
 		created(c, a->code, a->code == STEP_REMOTE ? sentence_of(-ECONNRESET) :
 			"ranks do not agree on their number, or two are on one device (Duplicate GPU)");
 		return;
 	}
-	c->member = a->member;
 	if (!comm_ends(c)) {
 		created(c, STEP_REMOTE, sentence_of(-ECONNRESET));
 		return;
@@ -526,7 +526,7 @@ static void comm_act(void *ctx, const struct step_action *a)
 	case STEP_BROKEN:
 		pthread_mutex_lock(&comms.lock);
 		for (struct communicator *c = comms.all; c; c = c->next)
-			if (c->stands && c->member == a->member)
+			if (c->member == a->member)
 				comm_failed(c, a->code, &a->failure);
 		pthread_mutex_unlock(&comms.lock);
 		break;

@@ -816,7 +816,7 @@ void post_broken(void)
 
 		pthread_mutex_lock(&comms.lock);
 		p = comms.posted[i];
-		begun.cookie = p && !p->begun ? cookie_of(p) : 0;
+		begun.cookie = p ? cookie_of(p) : 0;
 		ended.cookie = p && !p->ended && !p->starts ? cookie_of(p) : 0;
 		if (p) {
 			p->buffers = 0;

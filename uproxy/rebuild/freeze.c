@@ -270,14 +270,15 @@ static int flush(struct sv_session *s, struct why *why)
 int freeze(struct sv_session *s, const struct ctl_freeze *how,
 	   int (*tell)(uint64_t done, uint64_t total), uint64_t *ns, struct why *why)
 {
-	uint64_t begin = now_ns(), idle_ms = how->idle_ms, held_ms = how->held_ms;
+	uint64_t idle_ms = how->idle_ms < IDLE_MS_MAX ? how->idle_ms : IDLE_MS_MAX, held_ms = how->held_ms;
+	uint64_t begin = now_ns();
 	struct freezing f = { .s = s, .begin = begin, .moved = begin, .tell = tell, .why = why,
 			      .cut = how->cut, .seats = how->seats };
 	int rc = may_be(s, why);
 
 	if (rc)
 		return rc;
-	f.idle_ns = (idle_ms < IDLE_MS_MAX ? idle_ms : IDLE_MS_MAX) * 1000000;
+	f.idle_ns = idle_ms * 1000000;
 	f.held_ns = held_ms && held_ms < idle_ms ? held_ms * 1000000 : f.idle_ns;
 	f.left_open = how->at_step ? at_step_held() : 0;
 	rc = ring_freeze_when(s->ring, how->at_step ? NULL : serve_one, settled, &f, -1);

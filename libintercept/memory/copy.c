@@ -18,23 +18,26 @@
 
 enum place { PAGEABLE, PINNED, DEVICE };
 
+/* What the name of a call says: which end the device can reach, so that it is none of the program's own memory. */
+enum ends { ANY = 0, DST = 1, SRC = 2 };
+
 /*
  * The place of len bytes at *at. An allocation that holds *at must hold all of them. If registered
- * memory has an address for the device, *at becomes that address.
+ * memory has an address for the device, *at becomes that address. reached: the device must reach it.
  */
-static CUresult place_of(uint64_t *at, uint64_t len, enum place *out)
+static CUresult place_of(uint64_t *at, uint64_t len, bool reached, enum place *out)
 {
 	const struct sv_shared *sh = here->shared;
 	uint64_t addr = *at;
 	struct memory m;
 
 	if (!memory_find(addr, &m)) {
-		if (addr - sh->window < sh->window_len || !addr)
+		if (addr - sh->window < sh->window_len || !addr || reached)
 			return CUDA_ERROR_INVALID_VALUE;
 		*out = PAGEABLE;
 		return CUDA_SUCCESS;
 	}
-	if (addr - m.base > m.len || len > m.len - (addr - m.base))
+	if (addr - m.base > m.len || len > m.len - (addr - m.base) || (reached && m.kind == MEMORY_REGISTERED))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (m.kind == MEMORY_RESERVED)
 		TRY(vmm_range(addr, len));
@@ -96,10 +99,8 @@ static bool has_failed(const struct session *s)
 	return unlikely(ask) && ask(s);
 }
 
-CUresult copy_wait(struct stream *s, bool waits, bool writes)
+CUresult copy_wait_posted(struct stream *s, bool waits, bool writes)
 {
-	if (likely(!process_has_posted()))
-		return CUDA_SUCCESS;
 	return writes || (waits && has_failed(s->o.ctx->session)) ? stream_sync(s->o.ctx, s) : CUDA_SUCCESS;
 }
 
@@ -181,16 +182,23 @@ static CUresult linear_move(struct cross *c, struct stream *s, uint64_t slot, bo
 	return send_async(SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
 }
 
-static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync);
+static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync, enum ends ends);
 
 static CUresult linear_all(void *arg, struct stream *s, bool sync)
 {
 	const struct linear *l = arg;
 
-	return copy(s, l->dst, l->src, l->c.len, sync);
+	return copy(s, l->dst, l->src, l->c.len, sync, ANY);
 }
 
-static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync)
+static bool is_reached(uint64_t addr)
+{
+	struct memory m;
+
+	return memory_find(addr, &m) && m.kind != MEMORY_REGISTERED;
+}
+
+static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync, enum ends ends)
 {
 	struct linear l = {
 		{ .len = len, .pieces = (len - 1) / CROSS_PIECE + 1, .next = linear_next,
@@ -199,6 +207,8 @@ static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64
 	};
 	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
 
+	if ((ends & DST && !is_reached(dst)) || (ends & SRC && !is_reached(src)))
+		return CUDA_ERROR_INVALID_VALUE;
 	TRY(cross_look(dst, len, &l.c.dst));
 	TRY(cross_look(src, len, &l.c.src));
 	if (s->capture)
@@ -206,7 +216,7 @@ static CUresult copy_abroad(struct stream *s, uint64_t dst, uint64_t src, uint64
 	return cross_copy(s, &l.c, sync);
 }
 
-static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync)
+static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len, bool sync, enum ends ends)
 {
 	struct sv_copy a = { s->o.ctx->o.handle, s->wire, dst, src, len, 0, 0 };
 	enum place d, f;
@@ -214,9 +224,9 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 	if (!len)
 		return CUDA_SUCCESS;
 	if (unlikely(cross_is(dst) || cross_is(src)))
-		return copy_abroad(s, dst, src, len, sync);
-	TRY(place_of(&a.dst, len, &d));
-	TRY(place_of(&a.src, len, &f));
+		return copy_abroad(s, dst, src, len, sync, ends);
+	TRY(place_of(&a.dst, len, ends & DST, &d));
+	TRY(place_of(&a.src, len, ends & SRC, &f));
 	if (s->capture)
 		return capture_record(s, SV_OP_cuMemcpyAsync, &a, sizeof(a), NULL, 0);
 	if (d == PAGEABLE && f == PAGEABLE) {
@@ -236,7 +246,7 @@ static CUresult copy(struct stream *s, uint64_t dst, uint64_t src, uint64_t len,
 
 /* ---------------------------------------------------------------------------------- the calls */
 
-static CUresult copy_now(uint64_t dst, uint64_t src, size_t len)
+static CUresult copy_now(uint64_t dst, uint64_t src, size_t len, enum ends ends)
 {
 	struct stream *s;
 
@@ -245,11 +255,11 @@ static CUresult copy_now(uint64_t dst, uint64_t src, size_t len)
 	TRY(capture_unsafe());
 	TRY(capture_legacy(s));
 	TRY(managedvar_launch(s->o.ctx));
-	TRY(copy(s, dst, src, len, true));
+	TRY(copy(s, dst, src, len, true, ends));
 	return managedvar_waited(s->o.ctx);
 }
 
-static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stream)
+static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stream, enum ends ends)
 {
 	struct stream *s;
 
@@ -257,69 +267,45 @@ static CUresult copy_later(uint64_t dst, uint64_t src, size_t len, CUstream stre
 	ON(s->o.ctx->session);
 	TRY(capture_legacy(s));
 	TRY(managedvar_launch(s->o.ctx));
-	return copy(s, dst, src, len, false);
-}
-
-/* Check that the device can reach len bytes at addr, which must not be the program's own memory. */
-static CUresult on_device(uint64_t addr, size_t len)
-{
-	struct memory m;
-
-	if (!len || (memory_find(addr, &m) && m.kind != MEMORY_REGISTERED))
-		return CUDA_SUCCESS;
-	return CUDA_ERROR_INVALID_VALUE;
+	return copy(s, dst, src, len, false, ends);
 }
 
 API CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t len)
 {
-	return copy_now(dst, src, len);
+	return copy_now(dst, src, len, ANY);
 }
 
 API CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t len)
 {
-	TRY(session_check());
-	TRY(on_device(dst, len));
-	return copy_now(dst, sv_u64(src), len);
+	return copy_now(dst, sv_u64(src), len, DST);
 }
 
 API CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t len)
 {
-	TRY(session_check());
-	TRY(on_device(src, len));
-	return copy_now(sv_u64(dst), src, len);
+	return copy_now(sv_u64(dst), src, len, SRC);
 }
 
 API CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t len)
 {
-	TRY(session_check());
-	TRY(on_device(dst, len));
-	TRY(on_device(src, len));
-	return copy_now(dst, src, len);
+	return copy_now(dst, src, len, DST | SRC);
 }
 
 API CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t len, CUstream s)
 {
-	return copy_later(dst, src, len, s);
+	return copy_later(dst, src, len, s, ANY);
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t len, CUstream s)
 {
-	TRY(session_check());
-	TRY(on_device(dst, len));
-	return copy_later(dst, sv_u64(src), len, s);
+	return copy_later(dst, sv_u64(src), len, s, DST);
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t len, CUstream s)
 {
-	TRY(session_check());
-	TRY(on_device(src, len));
-	return copy_later(sv_u64(dst), src, len, s);
+	return copy_later(sv_u64(dst), src, len, s, SRC);
 }
 
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t len, CUstream s)
 {
-	TRY(session_check());
-	TRY(on_device(dst, len));
-	TRY(on_device(src, len));
-	return copy_later(dst, src, len, s);
+	return copy_later(dst, src, len, s, DST | SRC);
 }

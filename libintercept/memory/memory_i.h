@@ -42,12 +42,17 @@ LOCAL void host_context_gone(struct context *ctx);
 
 /* ------------------------------------------------------------------------------------- copy.c */
 
+LOCAL CUresult copy_wait_posted(struct stream *s, bool waits, bool writes);
+
 /*
  * Before a copy in the stream. waits: the program waits for it. Then it must not be told of success where a failed
  * collective precedes it. writes: to memory of the program's, directly: then it must not come later, either, and
  * is sent when the stream is idle. EXTERNAL_DEVICE: the stream stands.
  */
-LOCAL CUresult copy_wait(struct stream *s, bool waits, bool writes);
+static inline CUresult copy_wait(struct stream *s, bool waits, bool writes)
+{
+	return likely(!process_has_posted()) ? CUDA_SUCCESS : copy_wait_posted(s, waits, writes);
+}
 
 /* core.h's on_copy: what copy_wait() asks. */
 LOCAL void copy_on_failed(bool (*ask)(const struct session *s));

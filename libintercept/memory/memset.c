@@ -107,8 +107,11 @@ static CUresult set_on(void *arg, struct stream *on, bool sync)
 }
 
 /* Memory of another device than the stream's is set there, in the order of the stream. */
-static CUresult set_abroad(int *done, struct set *a, CUstream stream, int per_thread)
+static __attribute__((noinline)) CUresult set_abroad(int *done, CUdeviceptr dst, size_t pitch, size_t w, size_t h,
+						     unsigned int v, unsigned int element, CUstream stream,
+						     int per_thread)
 {
+	struct set a = { dst, pitch, w, h, v, element };
 	int before = sv_per_thread(per_thread);
 	struct context *home;
 	struct stream *s;
@@ -118,58 +121,59 @@ static CUresult set_abroad(int *done, struct set *a, CUstream stream, int per_th
 	*done = rc != CUDA_SUCCESS;
 	TRY(rc);
 	ON(s->o.ctx->session);
-	if (!cross_is(a->dst) || !a->w || !a->h || capture_on(s))
+	if (!cross_is(a.dst) || !a.w || !a.h || capture_on(s))
 		return CUDA_SUCCESS;	/* the rest of the stub has it */
 	*done = 1;
-	TRY(cross_look(a->dst, 1, &home));	/* set_on() checks the rest, as for any stream */
-	return cross_work(s, home, set_on, a);
+	TRY(cross_look(a.dst, 1, &home));	/* set_on() checks the rest, as for any stream */
+	return cross_work(s, home, set_on, &a);
 }
 
-static inline CUresult check(int *done, struct set a, CUstream stream, int per_thread)
+/* Nothing is on the stack for the usual case: one device. */
+static inline CUresult check(int *done, CUdeviceptr dst, size_t pitch, size_t w, size_t h, unsigned int v,
+			     unsigned int element, CUstream stream, int per_thread)
 {
-	*done = ((a.dst | a.pitch) & (a.element - 1)) ||
-		(a.h > 1 && a.pitch < sv_mul(a.w, a.element));
+	*done = ((dst | pitch) & (element - 1)) || (h > 1 && pitch < sv_mul(w, element));
 	if (*done)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (likely(!__atomic_load_n(&process.several, __ATOMIC_RELAXED)))
 		return CUDA_SUCCESS;
-	return set_abroad(done, &a, stream, per_thread);
+	return set_abroad(done, dst, pitch, w, h, v, element, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD8Async(CUdeviceptr dst, unsigned char v, size_t n, CUstream stream,
 				 int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, 0, n, 1, v, 1 }, stream, per_thread);
+	return check(done, dst, 0, n, 1, v, 1, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD16Async(CUdeviceptr dst, unsigned short v, size_t n, CUstream stream,
 				  int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, 0, n, 1, v, 2 }, stream, per_thread);
+	return check(done, dst, 0, n, 1, v, 2, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD32Async(CUdeviceptr dst, unsigned int v, size_t n, CUstream stream,
 				  int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, 0, n, 1, v, 4 }, stream, per_thread);
+	return check(done, dst, 0, n, 1, v, 4, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char v, size_t w,
 				   size_t h, CUstream stream, int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, pitch, w, h, v, 1 }, stream, per_thread);
+	return check(done, dst, pitch, w, h, v, 1, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short v, size_t w,
 				    size_t h, CUstream stream, int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, pitch, w, h, v, 2 }, stream, per_thread);
+	return check(done, dst, pitch, w, h, v, 2, stream, per_thread);
 }
 
 CUresult sv_hook_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int v, size_t w,
 				    size_t h, CUstream stream, int per_thread, int *done)
 {
-	return check(done, (struct set){ dst, pitch, w, h, v, 4 }, stream, per_thread);
+	return check(done, dst, pitch, w, h, v, 4, stream, per_thread);
 }
 
 CUresult cross_node_set(struct stream *s, const CUDA_MEMSET_NODE_PARAMS_v2 *p)

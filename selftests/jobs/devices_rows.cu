@@ -730,6 +730,11 @@ static void errors(void)
 	CU(cuMemcpy(half, (CUdeviceptr)large, room));
 	CU_INVALID(cuMemcpy(half, (CUdeviceptr)large, room + 1));
 	CU_INVALID(cuMemcpy((CUdeviceptr)large, half + 1, room));
+	/* The program's own memory is no end that a call's name puts on a device. */
+	bytes own(64);
+	CU_INVALID(cuMemcpyDtoD(half, (CUdeviceptr)own.data(), 16));
+	CU_INVALID(cuMemcpyDtoD((CUdeviceptr)own.data(), half, 16));
+	CU(cuMemcpyHtoD(half, own.data(), 16));
 	CHECK(cudaFree(large));
 	on(1);
 	CU(cuMemUnmap(half, room));

@@ -297,6 +297,34 @@ static void batch(void)
 	CU(cuMemFree(d));
 }
 
+/* An end that a call's name puts on the device must not be the program's own memory, registered or not. */
+static void named(void)
+{
+	std::vector<unsigned char> own = numbers(8192, 9), other = own;
+	CUdeviceptr d = room(4096, 0x44), mine[2];
+
+	CU(cuMemHostRegister(own.data(), 4096, 0));
+	mine[0] = (CUdeviceptr)own.data();
+	mine[1] = (CUdeviceptr)other.data();
+	for (CUdeviceptr m : mine) {
+		CU_INVALID(cuMemcpyHtoD(m, other.data(), 16));
+		CU_INVALID(cuMemcpyHtoDAsync(m, other.data(), 16, NULL));
+		CU_INVALID(cuMemcpyDtoH(other.data(), m, 16));
+		CU_INVALID(cuMemcpyDtoHAsync(other.data(), m, 16, NULL));
+		CU_INVALID(cuMemcpyDtoD(d, m, 16));
+		CU_INVALID(cuMemcpyDtoD(m, d, 16));
+		CU_INVALID(cuMemcpyDtoDAsync(d, m, 16, NULL));
+		CU_INVALID(cuMemcpyDtoDAsync(m, d, 16, NULL));
+		CU(cuMemcpyHtoD(m, other.data(), 0));
+		CU(cuMemcpy(d, m, 16));
+		CU(cuMemcpyHtoD(d, (void *)m, 4096));
+		CU(cuMemcpyDtoH((void *)m, d, 4096));
+	}
+	EXPECT(own == other);
+	CU(cuMemHostUnregister(own.data()));
+	CU(cuMemFree(d));
+}
+
 int main()
 {
 	CHECK(cudaFree(0));
@@ -307,6 +335,7 @@ int main()
 	arrays();
 	memsets();
 	batch();
+	named();
 	CU(cuCtxSynchronize());
 	return job_passed("driver_copies");
 }

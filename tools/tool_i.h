@@ -126,5 +126,7 @@ pid_t family_find(pid_t root, pid_t inner);
 char *family_name(pid_t pid, char *buf);
 /* The state letter of any process, 0 if there is no such process; parent may be NULL. */
 char family_state(pid_t pid, pid_t *parent);
+/* There is no such process, or it is a zombie. */
+bool family_has_ended(pid_t pid);
 
 #endif

@@ -56,8 +56,6 @@ struct rundir_job *ckpt_find_job(const char *who);
 int ckpt_tree(pid_t root, pid_t **pids);
 /* The rank to which a process (host pid) of a job belongs; 0 if it belongs to none. */
 int ckpt_rank_of(const struct rundir_job *job, pid_t pid);
-/* There is no such process, or it is a zombie. */
-bool ckpt_has_ended(pid_t pid);
 
 /* Excludes a second conductor and clients that are about to connect, until ckpt_release(). */
 struct ckpt_hold {

@@ -440,7 +440,7 @@ static int check_kind(pid_t root, pid_t pid, struct why *why)
 	int sig = pid == root ? SIGCHLD : exit_signal_of(pid);
 	char path[32], exe[16] = "", name[32];
 
-	if (sig != SIGCHLD && !ckpt_has_ended(pid))
+	if (sig != SIGCHLD && !family_has_ended(pid))
 		return why_set(why, -ENOTSUP, "process %d (%s) tells its parent of its end by signal %d (clone), which CRIU "
 			       "restores as SIGCHLD: start it with that", pid, name_of(pid, name), sig);
 	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
@@ -456,7 +456,7 @@ static int check_children(pid_t pid, struct why *why)
 	struct stat own, next;
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
-	if (stat(path, &own) || ckpt_has_ended(pid))
+	if (stat(path, &own) || family_has_ended(pid))
 		return 0;
 	/* One that has no process yet is not shown. */
 	snprintf(path, sizeof(path), "/proc/%d/ns/pid_for_children", pid);

@@ -166,9 +166,9 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 /* Waits for a client whose proxy has hung up: they end together. */
 static bool ends(pid_t client)
 {
-	for (int ms = 0; ms < ENDING_MS && !ckpt_has_ended(client); ms += 10)
+	for (int ms = 0; ms < ENDING_MS && !family_has_ended(client); ms += 10)
 		usleep(10000);
-	return ckpt_has_ended(client);
+	return family_has_ended(client);
 }
 
 static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
@@ -222,7 +222,7 @@ static bool is_useless(struct take *t)
 {
 	pid_t criu = t->dump && !t->stands ? t->dump->criu_pid : 0;
 
-	if (!criu || !ckpt_has_ended(criu))
+	if (!criu || !family_has_ended(criu))
 		return false;
 	fail(t, -ECHILD, "CRIU has ended before it was to dump");
 	return true;
@@ -467,7 +467,7 @@ static void forget_gone(struct take *t)
 static int lets_go(struct take *t, const struct rundir_proxy *p)
 {
 	for (int ms = 0; ms < ENDING_MS; ms += 10) {
-		if (ckpt_has_ended(p->pid) || stopped(t))
+		if (family_has_ended(p->pid) || stopped(t))
 			return stopped(t);
 		usleep(10000);
 	}
@@ -604,7 +604,7 @@ static bool is_proxy(pid_t pid)
 		*name = 0;
 	if (in)
 		fclose(in);
-	return !strcmp(name, "singvgpu-proxy\n") && !ckpt_has_ended(pid);
+	return !strcmp(name, "singvgpu-proxy\n") && !family_has_ended(pid);
 }
 
 /* Has each proxy of the tree been dumped? The client of another one would wait for ever after a restore. */
@@ -839,7 +839,7 @@ static bool has_ended(const struct rundir_job *job)
 	int r = 0;
 
 	snprintf(path, sizeof(path), "%s/job", job->path);
-	while (r < job->ranks && job->rank[r].pid > 0 && ckpt_has_ended(job->rank[r].pid))
+	while (r < job->ranks && job->rank[r].pid > 0 && family_has_ended(job->rank[r].pid))
 		r++;
 	return r == job->ranks || access(path, F_OK);
 }

@@ -200,13 +200,6 @@ int ckpt_rank_of(const struct rundir_job *job, pid_t pid)
 	return 0;
 }
 
-bool ckpt_has_ended(pid_t pid)
-{
-	char state = family_state(pid, NULL);
-
-	return !state || state == 'Z' || state == 'X';
-}
-
 /* -------------------------------------------------------------------------------- hold */
 
 /* Waits up to *ms, and subtracts the time that it took. */

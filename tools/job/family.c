@@ -289,3 +289,10 @@ char family_state(pid_t pid, pid_t *parent)
 		*parent = up;
 	return state;
 }
+
+bool family_has_ended(pid_t pid)
+{
+	char state = family_state(pid, NULL);
+
+	return !state || state == 'Z' || state == 'X';
+}

@@ -572,7 +572,7 @@ static void tell_of_proxy(const struct rundir_proxy *p, int status)
 		say("proxy %d of rank %d (client %d, %s) was killed by %s: its GPU session is lost, and "
 		    "CUDA calls of that process fail from now on", p->pid, p->rank, p->client,
 		    p->name, signal_text(WTERMSIG(status), sig, sizeof(sig)));
-	else if (code == PROXY_REFUSED && ckpt_has_ended(p->client))
+	else if (code == PROXY_REFUSED && family_has_ended(p->client))
 		return;
 	else if (code)
 		say("proxy %d of rank %d (client %d, %s) ended with status %d: %s", p->pid, p->rank,

@@ -3,7 +3,7 @@
  * ckpt_own.h - the checkpoints that `run` itself takes of its job, periodically and when it is
  * preempted, and the restores of --restart and `migrate`
  *
- * The supervisor (job.c) has one struct own and calls these functions from its loop. A child of the
+ * The supervisor has one struct own, and calls these functions from its loop (cmd/watchers.c). A child of the
  * supervisor, `singvgpu checkpoint`, takes the checkpoint, so the loop never waits for one.
  *
  *   IDLE ─ time, launches ─► PERIODIC ─ done ─► IDLE

@@ -17,6 +17,7 @@
 #include "libs.h"
 #include "options.h"
 #include "passed.h"
+#include "watchers.h"
 
 /* -------------------------------------------------------------------------------- front */
 
@@ -145,6 +146,7 @@ static int run(struct job *job)
 	if (!pid) {
 		close(end[1]);
 		job->front_pipe = end[0];
+		job->watchers = watchers_of_job();
 		status = job_supervise(job, &handled);
 		say_finish();
 		_exit(status);

@@ -17,17 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ckpt_i.h"
-#include "init.h"
-#include "ckpt_own.h"
 #include "comms.h"
-#include "history.h"
+#include "init.h"
 #include "job.h"
-#include "kernels.h"
 #include "merge.h"
 #include "passed.h"
 #include "proto.h"
-#include "strays.h"
+#include "why.h"
 
 #define JUDGE_MS	3000	/* for a rank that has left its collectives to end */
 #define LINGER_MS	2000	/* for what the ranks left running to end by itself */
@@ -40,6 +36,7 @@
 #define REFUSED_MAX	32
 #define PROXY_REFUSED	2	/* exit status of a proxy that never served its client */
 #define PROXY_LOST	3	/* exit status of a proxy whose device is lost */
+#define OTHERS		3	/* entries of the poll list before those of the watchers and the ranks */
 
 enum state { RUN, FAMILY, PROXIES, OUTPUT, END };
 
@@ -59,11 +56,7 @@ struct supervisor {
 	struct rundir_job info;
 	struct rank *rank;
 	struct pollfd *poll;
-	struct own own;		/* the job's own checkpoints */
-	struct kernels kernels;
-	struct comms comms;	/* its collective operations */
-	struct history history;
-	struct strays strays;	/* its programs that are not in it */
+	struct comms comms;	/* the job's board of collectives, on which the proxies get seats */
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -88,6 +81,71 @@ struct supervisor {
 	uint64_t deadline;	/* of the state; 0: none */
 	bool changed;		/* the job file is to be written again */
 };
+
+/* ----------------------------------------------------------------------------- watchers */
+
+#define EACH_WATCHER(s, w, verb) \
+	for (const struct job_watcher *const *at_ = (s)->job->watchers, *w; (w = *at_); at_++) \
+		if (w->verb)
+
+/* Starts all, whatever becomes of one. The first one's error. */
+static int start_watchers(struct supervisor *s)
+{
+	int err = 0, one;
+
+	EACH_WATCHER(s, w, start) {
+		one = w->start(s->job);
+		err = err ?: one;
+	}
+	return err;
+}
+
+/* Something may be printed next. */
+static void hush_watchers(struct supervisor *s)
+{
+	EACH_WATCHER(s, w, hush)
+		w->hush();
+}
+
+static bool watchers_signal(struct supervisor *s, int sig)
+{
+	EACH_WATCHER(s, w, signal)
+		if (w->signal(sig))
+			return true;
+	return false;
+}
+
+/* A child that is no rank, proxy or the like. Returns a signal to send to the ranks, or 0. */
+static int watchers_ended(struct supervisor *s, pid_t pid, int status)
+{
+	int sig = 0;
+
+	EACH_WATCHER(s, w, ended)
+		if (w->ended(pid, status, &sig))
+			return sig;
+	return 0;
+}
+
+/* p: the poll list from the watchers' entries on. */
+static void hear_watchers(struct supervisor *s, const struct pollfd *p)
+{
+	EACH_WATCHER(s, w, hear) {
+		if (p->revents)
+			w->hear();
+		p++;
+	}
+}
+
+/* Children of watchers: their number. waited: only those that the job's end waits for. */
+static int watchers_children(const struct supervisor *s, pid_t *pids, bool waited)
+{
+	int n = 0;
+
+	EACH_WATCHER(s, w, child)
+		if (w->child() && (w->waited || !waited))
+			pids[n++] = w->child();
+	return n;
+}
 
 /* ------------------------------------------------------------------------------- ranks */
 
@@ -595,8 +653,8 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	seating_leave(s->job->seating, p.seat);
 	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
 		comms_lost(&s->comms);
-	kernels_ended(&s->kernels, &s->info, &p);
-	history_ended(&s->history, &s->info, &p);
+	EACH_WATCHER(s, w, proxy_ended)
+		w->proxy_ended(s->job, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
@@ -641,9 +699,8 @@ static void reap(struct supervisor *s)
 			proxy_ended(s, i, status);
 		if (pid == s->prefixer)
 			s->prefixer = 0;
-		if (strays_ended(&s->strays, pid))
-			continue;
-		if (own_ended(&s->own, pid, status, &sig) && sig)
+		sig = watchers_ended(s, pid, status);
+		if (sig)
 			forward(s, sig);
 	}
 }
@@ -655,20 +712,16 @@ static void enter(struct supervisor *s, enum state state, long ms)
 	s->deadline = ms < 0 ? 0 : now_ms() + ms;
 }
 
-/* Signals or counts (sig 0) all descendants but init, proxies, prefixer, checkpoint and watcher. */
+/* Signals or counts (sig 0) all descendants but init, proxies, prefixer and the watchers' children. */
 static int family(struct supervisor *s, int sig, char *text, size_t size)
 {
-	pid_t not[JOB_PROXIES_MAX + 4];
-	int n = 0;
+	pid_t not[JOB_PROXIES_MAX + JOB_WATCHERS_MAX + 2];
+	int n = watchers_children(s, not, false);
 
 	for (int i = 0; i < s->info.proxies; i++)
 		not[n++] = s->info.proxy[i].pid;
 	if (s->prefixer)
 		not[n++] = s->prefixer;
-	if (s->own.child)
-		not[n++] = s->own.child;
-	if (s->strays.watcher)
-		not[n++] = s->strays.watcher;
 	if (s->info.init)
 		not[n++] = -s->info.init;
 	if (sig)
@@ -701,9 +754,8 @@ static void ask_family(struct supervisor *s)
 static void ranks_ended(struct supervisor *s)
 {
 	enter(s, FAMILY, LINGER_MS);
-	strays_finish(&s->strays);
-	if (!s->taken)
-		own_stop(&s->own);
+	EACH_WATCHER(s, w, ranks_ended)
+		w->ranks_ended(s->taken);
 	/* Other processes of a rank that has done its work may be about to end. */
 	if (s->failed || s->told || s->orphaned)
 		ask_family(s);
@@ -727,8 +779,12 @@ static void step_run(struct supervisor *s)
 
 static void step_family(struct supervisor *s)
 {
+	pid_t child[JOB_WATCHERS_MAX];
+	int n;
+
 	reap(s);
-	if (childless() || (!s->info.init && !s->own.child && !family(s, 0, NULL, 0))) {
+	n = watchers_children(s, child, true);
+	if (childless() || (!s->info.init && !n && !family(s, 0, NULL, 0))) {
 		enter(s, PROXIES, at_most(s, PROXY_LEAVE_MS, ORPHAN_LEAVE_MS));
 	} else if (now_ms() >= s->deadline && !s->pressed) {
 		ask_family(s);
@@ -736,8 +792,8 @@ static void step_family(struct supervisor *s)
 		family(s, SIGKILL, NULL, 0);
 		if (s->info.init)
 			kill(s->info.init, SIGKILL);
-		if (s->own.child)
-			kill(s->own.child, SIGKILL);
+		while (n)
+			kill(child[--n], SIGKILL);
 		s->deadline = now_ms() + 20;
 	}
 }
@@ -814,7 +870,7 @@ static void signals(struct supervisor *s)
 	while (read(s->sigfd, &si, sizeof(si)) == sizeof(si)) {
 		if (si.ssi_signo == SIGCHLD)
 			reap(s);
-		else if (s->state != RUN || !own_signal(&s->own, si.ssi_signo))
+		else if (s->state != RUN || !watchers_signal(s, si.ssi_signo))
 			forward(s, si.ssi_signo);
 	}
 }
@@ -834,14 +890,11 @@ static int ms_until(uint64_t then, uint64_t now)
 static int poll_ms(struct supervisor *s)
 {
 	uint64_t now = now_ms();
-	bool runs = s->state == RUN;
 	int ms = sooner(ms_until(s->deadline, now), ms_until(s->judge, now));
 
-	ms = sooner(ms, runs ? own_step(&s->own, &s->info) : -1);
-	ms = sooner(ms, kernels_step(&s->kernels, &s->info));
 	ms = sooner(ms, comms_step(&s->comms, &s->info));
-	ms = sooner(ms, runs ? history_step(&s->history, &s->info, &s->comms) : -1);
-	ms = sooner(ms, runs ? strays_step(&s->strays) : -1);
+	EACH_WATCHER(s, w, step)
+		ms = sooner(ms, w->step(s->job, s->state == RUN));
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY)
 		ms = sooner(ms, 20);
@@ -853,17 +906,19 @@ static int poll_ms(struct supervisor *s)
 static void loop(struct supervisor *s)
 {
 	struct pollfd *p = s->poll;
-	int n = s->info.ranks + 4, events;
+	int ranks = OTHERS, n, events;
 
 	p[0] = (struct pollfd){ .fd = s->sigfd, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = s->job->front_pipe, .events = POLLIN };
-	p[3] = (struct pollfd){ .fd = s->strays.fifo, .events = POLLIN };
+	EACH_WATCHER(s, w, hear)
+		p[ranks++] = (struct pollfd){ .fd = w->fd(), .events = POLLIN };
 	for (int r = 0; r < s->info.ranks; r++)
-		p[4 + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
+		p[ranks + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
+	n = ranks + s->info.ranks;
 	for (;;) {
 		step(s);
 		if (s->state == END) {
-			kernels_clear(&s->kernels);
+			hush_watchers(s);
 			return;
 		}
 		if (s->changed) {
@@ -871,13 +926,13 @@ static void loop(struct supervisor *s)
 			rundir_write(&s->job->dir, &s->info);
 		}
 		if (s->state >= PROXIES)
-			n = 4;
+			n = ranks;
 		p[2] = (struct pollfd){ .fd = s->status_pipe[0], .events = POLLIN };
 		events = poll(p, n, poll_ms(s));
 		if (events < 0)
 			continue;
-		if (events)		/* what follows may have something to say */
-			kernels_clear(&s->kernels);
+		if (events)
+			hush_watchers(s);
 		if (p[0].revents)
 			signals(s);
 		if (p[1].revents) {
@@ -888,11 +943,10 @@ static void loop(struct supervisor *s)
 			read_status(s);
 		else if (p[2].revents)		/* init is dead, or about to be */
 			close_status(s);
-		if (p[3].revents)
-			strays_hear(&s->strays);
-		for (int i = 4; i < n; i++)
+		hear_watchers(s, p + OTHERS);
+		for (int i = ranks; i < n; i++)
 			if (p[i].revents)
-				connection(s, i - 4);
+				connection(s, i - ranks);
 		drop_refused(s);
 	}
 }
@@ -1072,12 +1126,12 @@ static bool again(struct supervisor *s)
 	s->judge = 0;
 	memset(s->left, 0, s->info.ranks * sizeof(*s->left));
 	s->failed = s->taken = s->lost = s->unrestored = false;
-	own_start(&s->own, job);
 	if (s->info.ranks > 1 && open_pipes(s)) {
 		say_errno(EMFILE, "the pipes of the ranks");
 		s->status = EXIT_OURS;
 		return false;
 	}
+	start_watchers(s);	/* the former life's files will do where new ones cannot be written */
 	return true;
 }
 
@@ -1112,7 +1166,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->leaving = calloc(n, sizeof(*s->leaving));
 	s->left = calloc(n, sizeof(*s->left));
 	s->info.rank = calloc(n, sizeof(*s->info.rank));
-	s->poll = calloc(n + 4, sizeof(*s->poll));
+	s->poll = calloc(OTHERS + JOB_WATCHERS_MAX + n, sizeof(*s->poll));
 	s->info.command = s->job->restore ? strdup(s->job->restore->was->command) :
 					    rundir_quote(s->job->opt->command);
 	s->sigfd = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -1149,14 +1203,11 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 }
 
 /* A check of a checkpoint, or a failed restore, is no life of the job. */
-static void begin_history(struct supervisor *s)
+static bool lives(const struct supervisor *s)
 {
 	const struct job_restore *r = s->job->restore;
 
-	if ((!r || r->tree) && !s->unrestored)
-		history_start(&s->history, &s->info);
-	else
-		s->history.off = true;
+	return (!r || r->tree) && !s->unrestored;
 }
 
 static const char *end_text(const struct supervisor *s)
@@ -1166,10 +1217,25 @@ static const char *end_text(const struct supervisor *s)
 	       s->failed ? "failed" : "ended";
 }
 
+/* One life of the job: from the start of its ranks, or their restore, until all is gone. */
+static void live(struct supervisor *s)
+{
+	comms_start(&s->comms, &s->info, s->job->opt->collective_ms);
+	if (s->job->restore)
+		restore_ranks(s);
+	else
+		start_ranks(s);
+	passed_close();
+	EACH_WATCHER(s, w, started)
+		w->started(s->job, lives(s));
+	loop(s);
+	EACH_WATCHER(s, w, stop)
+		w->stop(s->job);
+}
+
 int job_supervise(struct job *job, const sigset_t *handled)
 {
-	struct supervisor s = { .job = job, .changed = true, .status_pipe = { -1, -1 },
-				.history.off = true };
+	struct supervisor s = { .job = job, .changed = true, .status_pipe = { -1, -1 } };
 	int proxies[JOB_RANKS_MAX];
 	bool started;
 
@@ -1180,23 +1246,13 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	signal(SIGTTOU, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	kernels_start(&s.kernels);
-	started = !prepare(&s, handled) && !own_start(&s.own, job);
+	job->info = &s.info;
+	job->comms = &s.comms;
+	started = !prepare(&s, handled) && !start_watchers(&s);
 	if (started) {
-		do {
-			comms_start(&s.comms, &s.info, job->opt->collective_ms);
-			job->comms = &s.comms;
-			strays_start(&s.strays, job);
-			if (job->restore)
-				restore_ranks(&s);
-			else
-				start_ranks(&s);
-			passed_close();
-			begin_history(&s);
-			loop(&s);
-			strays_stop(&s.strays);
-			history_flush(&s.history, &s.info);
-		} while (again(&s));
+		do
+			live(&s);
+		while (again(&s));
 	} else {
 		s.status = EXIT_OURS;
 		if (s.prefixer > 0)
@@ -1206,11 +1262,12 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		proxies[r] = s.rank[r].serial;
 	if (job->opt->trace && started)
 		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
-	kernels_look(&s.kernels, &s.info);
-	history_stop(&s.history, &s.info, s.status, end_text(&s));
+	EACH_WATCHER(&s, w, close)
+		w->close(job, s.status, end_text(&s));
 	comms_stop(&s.comms, &s.info);
 	rundir_remove(&job->dir);
 	if (started && !s.told && !s.orphaned && !s.taken)
-		kernels_report(&s.kernels, s.status, job->opt->warm);
+		EACH_WATCHER(&s, w, report)
+			w->report(job, s.status);
 	return s.status;
 }

@@ -86,6 +86,44 @@ extern const int job_limits[JOB_LIMITS];
 
 struct job;
 
+#define JOB_WATCHERS_MAX	8
+
+/*
+ * What watches a job, or acts on it, and is no part of its life: the job's own checkpoints, its history, programs that are
+ * not in it. The supervisor knows none of them by name: it calls each function that is not NULL, in the order of the
+ * table. They run in the supervisor's loop and never wait.
+ */
+struct job_watcher {
+	/* Before each life of the job, from its start or a restore on. 0, or -errno with the reason printed. */
+	int (*start)(const struct job *job);
+	/* The ranks run. lives: false for a check of a checkpoint, and for a restore that has failed. */
+	void (*started)(const struct job *job, bool lives);
+	/* In each turn of the loop; runs: some rank runs. Returns the ms until the next call is due, or -1. */
+	int (*step)(const struct job *job, bool runs);
+	/* hear: what fd() has returned before the loop (negative: there is nothing) has something to read. */
+	int (*fd)(void);
+	void (*hear)(void);
+	/* The supervisor may print next: takes away a line that is to be replaced. */
+	void (*hush)(void);
+	/* While ranks run. True: the signal is for the watcher, and the ranks must not get it. */
+	bool (*signal)(int sig);
+	/* The files of the proxy are still there. */
+	void (*proxy_ended)(const struct job *job, const struct rundir_proxy *p);
+	/* Its child; 0: none. waited: the job's end waits for it, and kills it in the end; else `ranks_ended` does. */
+	pid_t (*child)(void);
+	bool waited;
+	/* A child of the supervisor has ended. True: it was the watcher's. *forward: a signal to send to the ranks, or 0. */
+	bool (*ended)(pid_t pid, int status, int *forward);
+	/* All ranks have ended; taken: by a checkpoint. */
+	void (*ranks_ended)(bool taken);
+	/* The end of a life. */
+	void (*stop)(const struct job *job);
+	/* The job is over, and its folder is still there. status: run's exit status; how: it ended. */
+	void (*close)(const struct job *job, int status, const char *how);
+	/* The folder is gone; only of a job that nobody has asked to end. */
+	void (*report)(const struct job *job, int status);
+};
+
 /*
  * How to restore a job. The caller keeps all of it until the job has ended. The functions run in
  * the supervisor's process, one after the other, before its loop; they print the reason of a
@@ -130,6 +168,8 @@ struct job {
 	struct seating *seating;	/* the supervisor's; NULL before it runs */
 	int port;		/* MASTER_PORT */
 	struct comms *comms;	/* the supervisor's (comms.h); NULL before it runs */
+	const struct rundir_job *info;	/* the supervisor's, as in the job file; NULL before it runs */
+	const struct job_watcher *const *watchers;	/* a NULL behind at most JOB_WATCHERS_MAX */
 	const struct job_restore *restore;	/* NULL: the command is started */
 	/*
 	 * Called when ranks and proxies have ended, unless a signal has asked for the end; may be

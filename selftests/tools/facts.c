@@ -18,7 +18,7 @@
 #include "ckpt_facts.h"
 #include "ckpt_own.h"
 #include "ckpt_past.h"
-#include "ckpt_phase.h"
+#include "phase.h"
 #include "history.h"
 #include "job.h"
 #include "watch.h"

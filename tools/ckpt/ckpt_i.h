@@ -22,7 +22,7 @@
 #include <limits.h>
 
 #include "ckpt_facts.h"
-#include "ckpt_phase.h"
+#include "phase.h"
 #include "rundir.h"
 #include "tool_i.h"
 #include "why.h"

@@ -5,7 +5,7 @@
 #ifndef STORE_MOVE_H
 #define STORE_MOVE_H
 
-#include "ckpt_phase.h"
+#include "phase.h"
 #include "store_tool_i.h"
 #include "store_wire.h"
 

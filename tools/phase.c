@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ckpt_phase.h"
+#include "phase.h"
 
 #define SHOW_NS	100000000ull	/* between two updates of what is shown */
 #define ROW	"%-20s %16s %9s  %s%s%s"

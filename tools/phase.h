@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_phase.h - the phases of a checkpoint or a restore, as the user sees them
+ * phase.h - the phases of a checkpoint or a restore, as the user sees them
  *
  *   phase_begin ─► phase_progress … ─► phase_end
  *
@@ -8,8 +8,8 @@
  * a running one in a line, several in a table, a row for each rank, that is written over; at the end
  * there is a table, or JSON. A phase of a rank is called "KIND RANK-PROXY".
  */
-#ifndef CKPT_PHASE_H
-#define CKPT_PHASE_H
+#ifndef PHASE_H
+#define PHASE_H
 
 #include <pthread.h>
 

@@ -58,27 +58,6 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-struct store *store_args_open(const struct store_args *a, const char *path, unsigned int flags)
-{
-	struct why why = { 0 };
-	char place[PATH_MAX];
-	struct store *s;
-
-	if (!path) {
-		path = ckpt_store_path(a->store, place, &why) ? NULL : place;
-	}
-	if (path && !store_open(&s, path, flags, &why))
-		return s;
-	say("%s", why.text);
-	return NULL;
-}
-
-const char *store_short(char *buf, const char *id)
-{
-	snprintf(buf, 13, "%s", id);
-	return buf;
-}
-
 static int failed(void)
 {
 	say("%s", store_why()->text);

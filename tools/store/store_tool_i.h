@@ -20,7 +20,7 @@ struct store_args {
 	char **argv;
 };
 
-/* --------------------------------------------------------------------------- store.c */
+/* ---------------------------------------------------------------------------- args.c */
 
 /* Opens path, or --store if path is NULL. NULL: the reason is printed. */
 struct store *store_args_open(const struct store_args *a, const char *path, unsigned int flags);

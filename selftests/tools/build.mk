@@ -22,7 +22,7 @@ $(TOOL_FACTS): selftests/tools/facts.c $(patsubst %.c,$(B)/%.o,$(filter-out tool
 	$(wildcard tools/*.c tools/*/*.c))) $(addprefix $(B)/,uproxy/message/message.o libintercept/files/uses.o ckpt/libcriu.a ckpt/libfiles.a ckpt/libstore.a \
 	uproxy/ckpt/libsingvgpu-control.a uproxy/libcoll.a) | $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(addprefix -I,tools tools/ckpt tools/cmd $(TOOL_SEES_ckpt)) -MMD -MP -o $@ \
 		$(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm -ldl
 HOST_TESTS += $(TOOL_FACTS)
 

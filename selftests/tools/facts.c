@@ -17,6 +17,7 @@
 #include "ckpt_bring.h"
 #include "ckpt_facts.h"
 #include "ckpt_own.h"
+#include "own_options.h"
 #include "ckpt_past.h"
 #include "phase.h"
 #include "history.h"

@@ -16,6 +16,7 @@
 #include "job.h"
 #include "libs.h"
 #include "options.h"
+#include "own_options.h"
 #include "passed.h"
 #include "watchers.h"
 

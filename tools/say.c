@@ -74,6 +74,14 @@ void say_errno(int err, const char *fmt, ...)
 	va_end(ap);
 }
 
+void tell_lines(tell_line *tell, const char *text)
+{
+	for (size_t n; text && *text; text += n + !!text[n]) {
+		n = strcspn(text, "\n");
+		tell("%.*s", (int)n, text);
+	}
+}
+
 int say_usage(const char *command, const char *fmt, ...)
 {
 	va_list ap;

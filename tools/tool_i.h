@@ -44,6 +44,11 @@ void say_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3
 /* Prints a usage error and where to find help. Returns EXIT_USAGE. */
 int say_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* What takes a line, without its newline, as say() does: code that prints nothing gets one from its caller. */
+typedef void tell_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Hands it whole lines, one after the other; NULL: none. */
+void tell_lines(tell_line *tell, const char *text);
+
 /* Prints lines as they are. */
 void say_text(const char *text, size_t len);
 /* Prints a picture that the next one replaces; false: it was left out, since the reader is slow. */

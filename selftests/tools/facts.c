@@ -250,7 +250,7 @@ static int signal_of(pid_t pid)
 TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
 {
 	struct job_options opt = { .preempt_signal = SIGUSR1, .preempt_ms = 1000000 };
-	struct job job = { .opt = &opt };
+	struct job job = { .opt = &opt, .tell = say };
 	struct own o = { .job = &job };
 	struct rundir_job info = { 0 };
 	int forward = -1, status = EXIT_OURS << 8;
@@ -327,7 +327,7 @@ TEST(a_checkpoint_is_due_after_so_many_launches)
 	} looks[] = { { 104, false }, { 105, true }, { 114, false }, { 3, false }, { 12, false }, { 13, true } };
 	char dir[] = "/tmp/factsXXXXXX", path[64];
 	struct job_options opt = { .every_steps = 10 };
-	struct job job = { .opt = &opt };
+	struct job job = { .opt = &opt, .tell = say };
 	struct own o = { .job = &job, .launches = 95 };
 	struct rundir_proxy one = { .rank = 0 };
 	struct rundir_job info = { .proxies = 1, .proxy = &one };
@@ -364,7 +364,7 @@ TEST(a_restart_has_its_bounds)
 {
 	char dir[] = "/tmp/factsXXXXXX", path[64];
 	struct job_options opt = { .restart = true };
-	struct job job = { .opt = &opt };
+	struct job job = { .opt = &opt, .tell = say };
 	struct stat before, after;
 
 	ASSERT_NE(mkdtemp(dir), NULL);
@@ -622,9 +622,9 @@ TEST(a_command_on_another_host)
 	free(command);
 	/* The status is that of ssh, whose words a shell splits; what it prints is no output of ours. */
 	listen();
-	EXPECT_EQ(ckpt_ssh("sh -c", "exit 7", "x"), 7);
-	EXPECT_EQ(ckpt_ssh("sh -c", "kill -9 $$", "x"), EXIT_OURS);
-	EXPECT_EQ(ckpt_ssh("sh -c", "echo \"$0\"; exit 0", "restore 'a b'"), 0);
+	EXPECT_EQ(ckpt_ssh("sh -c", "exit 7", "x", say), 7);
+	EXPECT_EQ(ckpt_ssh("sh -c", "kill -9 $$", "x", say), EXIT_OURS);
+	EXPECT_EQ(ckpt_ssh("sh -c", "echo \"$0\"; exit 0", "restore 'a b'", say), 0);
 	EXPECT_STREQ(said(), "restore 'a b'\n");
 	unlink(said_file);
 }

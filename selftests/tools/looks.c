@@ -1008,7 +1008,7 @@ static int check(struct ckpt_facts *f, struct ckpt_port *port, int ports, struct
 {
 	*f = (struct ckpt_facts){ .port = port, .ports = ports, .connection = c, .connections = connections };
 	why_clear(why);
-	return ckpt_ports_check(f, why);
+	return ckpt_ports_check(f, say, why);
 }
 
 TEST_F(ports, ports_in_use_and_addresses_elsewhere_are_named)

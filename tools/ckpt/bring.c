@@ -209,15 +209,15 @@ static void tell_who(const struct bring *b, pid_t root)
 	const char *to = where_goes(rank, STDOUT_FILENO, out, sizeof(out));
 	const char *too = where_goes(rank, STDERR_FILENO, err, sizeof(err));
 
-	say("job %s goes on, from checkpoint %.8s: %s", strrchr(b->was->path, '/') + 1, b->id,
-	    watch_clip(command, sizeof(command), b->was->command));
+	b->o.tell("job %s goes on, from checkpoint %.8s: %s", strrchr(b->was->path, '/') + 1, b->id,
+		  watch_clip(command, sizeof(command), b->was->command));
 	if (strcmp(to, too))
-		say("its stdout is %s, its stderr %s", to, too);
+		b->o.tell("its stdout is %s, its stderr %s", to, too);
 	else
-		say("its output is %s", to);
+		b->o.tell("its output is %s", to);
 }
 
-static int bring_proxies(void *arg, struct job *job);
+static int bring_proxies(void *arg, struct job *job, struct why *why);
 /* Our own line behind the cut is no change of the job's. */
 static void drop_ours(struct bring *b, struct files_back *files)
 {
@@ -226,12 +226,12 @@ static void drop_ours(struct bring *b, struct files_back *files)
 	files_drop_ours(files);
 	for (; said < files->n_said; said++) {
 		phases_clear(&b->ps);
-		say("%s", files->said[said]);
+		b->o.tell("%s", files->said[said]);
 	}
 }
 
-static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
-static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n, struct why *why);
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why);
 static void bring_leave(void *arg);
 
 /* A job that comes back into its folder has its history there. */
@@ -249,11 +249,12 @@ static void bring_past(const struct bring *b, const char *rundir)
 	err = read_object(b->store, ref, HISTORY_MAX, &data, &len, &why) ?:
 	      history_unpack(rundir, data, len, b->id);
 	if (err == -EBADMSG)
-		say("the job's history in checkpoint %s is damaged: it begins anew", b->id);
+		b->o.tell("the job's history in checkpoint %s is damaged: it begins anew", b->id);
 	else if (err == -EPROTONOSUPPORT)
-		say("the job's history in checkpoint %s is of another version: it begins anew", b->id);
+		b->o.tell("the job's history in checkpoint %s is of another version: it begins anew", b->id);
 	else if (err)
-		say_errno(err, "the job's history in checkpoint %s cannot be brought back, and begins anew", b->id);
+		b->o.tell("the job's history in checkpoint %s cannot be brought back, and begins anew: %s", b->id,
+			  strerror(-err));
 	free(data);
 }
 
@@ -297,7 +298,6 @@ static int seat(struct bring *b, struct why *why)
 	return 0;
 }
 
-/* *why remains empty if "latest" is no checkpoint, of which bring_latest() has said why. */
 static int open_checkpoint(struct bring *b, const struct bring_options *o, struct why *why)
 {
 	char id[STORE_ID];
@@ -307,10 +307,13 @@ static int open_checkpoint(struct bring *b, const struct bring_options *o, struc
 	err = err ?: store_open_trusted(&b->store, b->dir, STORE_WAIT, o->trust, why);
 	if (err)
 		return err;
-	err = bring_latest(b->store, b->dir, o->id, id);
+	err = bring_latest(b->store, b->dir, o->id, id, &b->below, why);
 	if (err && err != -EINVAL)
 		return err;
 	err = store_failed(why, store_checkpoint_open(b->store, err ? o->id : id, &b->checkpoint));
+	if (err == -ENOENT &&
+	    asprintf(&b->below, "`singvgpu store ls --store %s` lists what is there\n", b->dir) < 0)
+		b->below = NULL;
 	if (err)
 		return err;
 	snprintf(b->id, sizeof(b->id), "%s", store_checkpoint_id(b->checkpoint));
@@ -320,9 +323,8 @@ static int open_checkpoint(struct bring *b, const struct bring_options *o, struc
 	return err;
 }
 
-int bring_open(struct bring *b, const struct bring_options *o)
+int bring_open(struct bring *b, const struct bring_options *o, struct why *why)
 {
-	struct why why = { 0 };
 	uint64_t tag;
 	int err;
 
@@ -332,15 +334,9 @@ int bring_open(struct bring *b, const struct bring_options *o)
 	if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
 		tag = wall_ns() ^ (uint64_t)getpid() << 40;
 	snprintf(b->tag, sizeof(b->tag), "%016llx", (unsigned long long)tag);
-	err = open_checkpoint(b, o, &why);
-	if (err) {
-		if (*why.text)
-			say("%s", why.text);
-		if (err == -ENOENT && *why.text && b->store && !b->checkpoint)
-			say("`singvgpu store ls --store %s` lists what is there", b->dir);
-		bring_close(b);
+	err = open_checkpoint(b, o, why);
+	if (err)
 		return err;
-	}
 	b->restore = (struct job_restore){ .was = b->was, .seating = &b->seating, .proxies = bring_proxies,
 					   .tree = bring_tree, .go = bring_go, .leave = bring_leave, .arg = b };
 	return 0;
@@ -387,6 +383,7 @@ void bring_close(struct bring *b)
 	free(b->control);
 	free(b->inherit);
 	free(b->cookie);
+	free(b->below);
 	facts_free(&b->facts);
 	if (b->was)
 		rundir_list_free(b->was, 1);
@@ -515,7 +512,7 @@ int bring_check(struct bring *b, struct why *why)
 	if (uses_kmod(b) && access("/dev/singvgpu", R_OK | W_OK))
 		return why_set(why, -ENODEV, "its channel is /dev/singvgpu, which is not here: "
 			       "modprobe singvgpu");
-	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, why) ?: read_back(b, why) ?:
+	return ckpt_mapped_check(&b->facts, why) ?: ckpt_ports_check(&b->facts, b->o.tell, why) ?: read_back(b, why) ?:
 	       put_libraries(b, true, why) ?: put_files(b, b->was->path, NULL, why);
 }
 
@@ -525,18 +522,19 @@ void bring_ask_only(struct bring *b)
 	b->restore.go = NULL;
 }
 
-int bring_job_options(const struct bring *b, struct job_options *opt)
+int bring_job_options(const struct bring *b, struct job_options *opt, struct why *why)
 {
-	return ckpt_options_read(&b->facts, opt);
+	return ckpt_options_read(&b->facts, opt, why);
 }
 
 /* ----------------------------------------------------------------------------- proxies */
 
-static int late(const struct bring *b, struct job *job, const char *what, const struct why *why)
+/* *why remains empty if the job has been asked to end: that is the reason, which the user knows. */
+static int late(const struct bring *b, struct job *job, const char *what, const struct why *cause, struct why *why)
 {
 	phases_clear((struct phases *)&b->ps);
 	if (!job_stopping(job))
-		say("checkpoint %s cannot be restored: %s: %s", b->id, what, why->text);
+		why_set(why, -EIO, "checkpoint %s cannot be restored: %s: %s", b->id, what, cause->text);
 	return -EIO;
 }
 
@@ -707,20 +705,20 @@ static int put_board(struct bring *b, struct job *job, struct why *why)
 			     strerror(-err)) : 0;
 }
 
-static int bring_proxies(void *arg, struct job *job)
+static int bring_proxies(void *arg, struct job *job, struct why *why)
 {
 	struct bring *b = arg;
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	int err;
 
 	phases_start(&b->ps, "restore", b->was->id, b->o.quiet);
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
-	err = put_board(b, b->restore.tree ? job : NULL, &why);
+	err = put_board(b, b->restore.tree ? job : NULL, &cause);
 	for (int i = 0; i < b->facts.proxies && !err; i++)
-		err = restore_proxy(b, job, i, &why);
+		err = restore_proxy(b, job, i, &cause);
 	if (err)
-		late(b, job, "its GPU session", &why);
+		late(b, job, "its GPU session", &cause, why);
 	else if (b->restore.tree)
 		comms_returned(job->comms);
 	if (!b->restore.tree) {
@@ -804,7 +802,7 @@ static int put_files(struct bring *b, const char *rundir, struct files_back *pla
 		phase_end(&b->ps, p, 0, 0, err);
 	for (size_t i = 0; i < f.n_said && !look_only; i++) {
 		phases_clear(&b->ps);
-		say("%s", f.said[i]);
+		b->o.tell("%s", f.said[i]);
 	}
 	f.ours = placed ? strdup(ours) : NULL;
 	if (placed)
@@ -868,10 +866,10 @@ static int find_links(const struct files_back *f, struct criu_links *l)
 	return l->link ? 0 : -ENOMEM;
 }
 
-static void say_attributes(struct bring *b, const char *what, unsigned int n)
+static void tell_attributes(struct bring *b, const char *what, unsigned int n)
 {
 	phases_clear(&b->ps);
-	say("%u threads or processes of the job %s", n, what);
+	b->o.tell("%u threads or processes of the job %s", n, what);
 }
 
 static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
@@ -906,11 +904,11 @@ static int restore_tree(struct tree *t, const struct criu_fd *inherit, size_t n,
 	err = err ?: criu_restore(&r, why);
 	phase_end(&b->ps, t->phase, r.bytes, 0, err);
 	if (!err && r.attributes.clipped)
-		say_attributes(b, "were bound to CPUs that they cannot have here, and got those that there are",
-			       r.attributes.clipped);
+		tell_attributes(b, "were bound to CPUs that they cannot have here, and got those that there are",
+				r.attributes.clipped);
 	if (!err && r.attributes.failed)
-		say_attributes(b, "did not get the CPUs, memory policy, I/O priority, timer slack, core dump filter, "
-			       "personality or socket options that they had", r.attributes.failed);
+		tell_attributes(b, "did not get the CPUs, memory policy, I/O priority, timer slack, core dump filter, "
+				"personality or socket options that they had", r.attributes.failed);
 	unlink(cookies + strlen(name));
 	free(fds);
 	return err ? why_set(why, err, "%s", strerror(-err)) : r.pid;
@@ -925,37 +923,37 @@ static void wait_for_ports(struct bring *b, struct job *job)
 
 	if (!port)
 		return;
-	say("former connections of the job still occupy its TCP port %d: the kernel frees it after "
-	    "a minute", port);
+	b->o.tell("former connections of the job still occupy its TCP port %d: the kernel frees it after "
+		  "a minute", port);
 	p = phase_begin(&b->ps, "port %d", port);
 	while (ckpt_ports_passing(&b->facts) && now_ms() < until && !job_stopping(job))
 		usleep(200000);
 	phase_end(&b->ps, p, 0, 0, 0);
 }
 
-static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n)
+static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n, struct why *why)
 {
 	struct bring *b = arg;
 	struct tree t = { .b = b, .job = job };
 	struct criu_links links = { NULL, 0 };
 	struct files_back files = { 0 };
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	pid_t pid;
-	int err = put_libraries(b, false, &why);
+	int err = put_libraries(b, false, &cause);
 
 	if (err) {
-		late(b, job, "its libraries", &why);
+		late(b, job, "its libraries", &cause, why);
 		return err;
 	}
 	wait_for_ports(b, job);
-	err = put_files(b, job->dir.path, &files, &why);
+	err = put_files(b, job->dir.path, &files, &cause);
 	if (err) {
-		late(b, job, "its files", &why);
+		late(b, job, "its files", &cause, why);
 		free((char *)files.ours);
 		files_back_free(&files);
 		return err;
 	}
-	pid = find_links(&files, &links) ?: restore_tree(&t, inherit, n, &links, &why);
+	pid = find_links(&files, &links) ?: restore_tree(&t, inherit, n, &links, &cause);
 	files_remove_links(&files);
 	if (pid >= 0)
 		drop_ours(b, &files);
@@ -963,18 +961,18 @@ static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inheri
 	files_back_free(&files);
 	free(links.link);
 	if (pid < 0)
-		late(b, job, "its processes", &why);
+		late(b, job, "its processes", &cause, why);
 	return pid;
 }
 
 /* ---------------------------------------------------------------------------------- go */
 
-static int report(struct bring *b, struct job *job)
+static int report(struct bring *b, struct job *job, struct why *why)
 {
-	struct json j = { .out = ckpt_json_open(b->o.json) };
+	struct json j = { .out = ckpt_json_open(b->o.json, why) };
 
 	if (!j.out)
-		return -EIO;
+		return why->err;
 	json_open(&j, NULL, '{');
 	json_int(&j, "version", 1);
 	json_string(&j, "job", strrchr(job->dir.path, '/') + 1);
@@ -983,14 +981,14 @@ static int report(struct bring *b, struct job *job)
 	json_number(&j, "seconds", phases_seconds(&b->ps));
 	phases_json(&b->ps, &j, "phases");
 	json_close(&j, '}');
-	return ckpt_json_close(b->o.json, j.out);
+	return ckpt_json_close(b->o.json, j.out, why);
 }
 
-static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root)
+static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why)
 {
 	struct bring *b = arg;
 	struct phase *p = phase_begin(&b->ps, "go");
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	char *where = *b->o.where.text ? b->o.where.text : "-";
 	int err = 0;
 
@@ -1007,7 +1005,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 				proxy[k].client = req.client_pid;
 		err = ctl_call(b->control[i], &req.h, &reply, sizeof(reply), NULL, NULL, NULL,
 			       SILENCE_MS);
-		why_text(&why, err, reply.why);
+		why_text(&cause, err, reply.why);
 	}
 	phase_end(&b->ps, p, 0, 0, err);
 	if (!err) {
@@ -1017,14 +1015,14 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	close_fds(b);
 	close_store(b);
 	if (err)
-		return late(b, job, "its GPU session", &why);
+		return late(b, job, "its GPU session", &cause, why);
 	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
 	if (!b->o.quiet) {
 		phases_table(&b->ps);
 		tell_who(b, root);
 	}
 	phases_clear(&b->ps);
-	if (b->o.json)
-		report(b, job);
+	if (b->o.json && report(b, job, &cause))
+		b->o.tell("%s", cause.text);
 	return 0;
 }

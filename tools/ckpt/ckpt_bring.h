@@ -35,6 +35,7 @@ struct bring_options {
 	uid_t trust;		/* store_open_trusted()'s `also` */
 	struct bring_where where;
 	bool quiet;
+	tell_line *tell;	/* what the user should know of a restore that succeeds; bring_read_back() needs none */
 };
 
 struct bring {
@@ -55,20 +56,21 @@ struct bring {
 	int *control;
 	char (*inherit)[128];
 	uint8_t (*cookie)[16];	/* of a channel of the module */
+	char *below;		/* whole lines for below the reason of bring_open(), or NULL */
 	struct job_restore restore;	/* for struct job */
 };
 
 /*
- * The checkpoint that "latest" or "latest:JOB" names; -EINVAL: the word is neither. -ENOENT, with the reason
- * printed: there is none, or several jobs could be meant.
+ * The checkpoint that "latest" or "latest:JOB" names; -EINVAL, of which *why has nothing: the word is neither. -ENOENT:
+ * there is none, or several jobs could be meant: *list gets lines that name them, malloc'ed, or NULL.
  */
-int bring_latest(struct store *s, const char *dir, const char *word, char id[STORE_ID]);
+int bring_latest(struct store *s, const char *dir, const char *word, char id[STORE_ID], char **list, struct why *why);
 /*
- * Opens a checkpoint in a trusted store and reads its facts. Prints the reason of a failure. Every
- * command that restores calls this function; each proxy applies the same rule of trust when it
- * opens the store.
+ * Opens a checkpoint in a trusted store and reads its facts. After a failure, too, the caller closes *b, which may have
+ * lines for below the reason. Every command that restores calls this function; each proxy applies the same rule of
+ * trust when it opens the store.
  */
-int bring_open(struct bring *b, const struct bring_options *o);
+int bring_open(struct bring *b, const struct bring_options *o, struct why *why);
 /*
  * Reads a checkpoint that has just been written as a restore reads it before it makes processes; part of bring_check(),
  * too. owner: of the store, who has been trusted to keep it. 0, or what a restore would say in *why.
@@ -79,7 +81,7 @@ int bring_check(struct bring *b, struct why *why);
 /* Restricts the restore to a check: proxies test their devices, and no process is restored. */
 void bring_ask_only(struct bring *b);
 /* The options that `run` had. The texts live as long as b. */
-int bring_job_options(const struct bring *b, struct job_options *opt);
+int bring_job_options(const struct bring *b, struct job_options *opt, struct why *why);
 void bring_close(struct bring *b);
 
 #endif

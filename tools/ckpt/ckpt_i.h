@@ -13,8 +13,9 @@
  *     restored         "ID DEVICE": the job was restored here from that checkpoint; DEVICE is the
  *                      requested one, -1: the former one
  *
- * Functions return 0 or -errno; they print the reason unless they store it in *why. "Unsaid" below:
- * the function does neither.
+ * Nothing in this folder prints: only the commands do. Functions return 0 or -errno, and *why gets the reason; "unsaid"
+ * below: there is no sentence. What the user should know while a command goes on, or of one that succeeds, is told
+ * through a tell_line (tool_i.h).
  */
 #ifndef CKPT_I_H
 #define CKPT_I_H
@@ -33,9 +34,9 @@
 int ckpt_store_path(const char *given, char path[PATH_MAX], struct why *why);
 /*
  * The user of --trust-owner, by name or number, whose store is trusted like root's and our own; see
- * store_open_trusted(). 0, or EXIT_OURS with the reason printed.
+ * store_open_trusted(). 0, -ENOENT.
  */
-int ckpt_trust_owner(const char *text, uid_t *uid);
+int ckpt_trust_owner(const char *text, uid_t *uid, struct why *why);
 #define TRUST_HELP \
 "      --trust-owner USER a store of that user will do, too; USER can then have a restore\n" \
 "                         do anything with your rights\n"
@@ -46,11 +47,10 @@ int ckpt_store_parents(const char *path, struct why *why);
 /*
  * The live job with that id, or the one that has a process of that pid; for rundir_list_free(job,
  * 1). ckpt_live_job looks among the jobs of rundir_list(which). NULL: there is none of the *live ones, or,
- * with *live < 0, an error has been printed. ckpt_find_job: the user's own, and started. NULL: the reason
- * is printed.
+ * with *live < 0, *why has an error. ckpt_find_job: the user's own, and started. NULL: *why has the reason.
  */
-struct rundir_job *ckpt_live_job(const char *who, int which, int *live);
-struct rundir_job *ckpt_find_job(const char *who);
+struct rundir_job *ckpt_live_job(const char *who, int which, int *live, struct why *why);
+struct rundir_job *ckpt_find_job(const char *who, struct why *why);
 
 /* A process and its descendants; the caller frees *pids. Their number or -errno, unsaid. */
 int ckpt_tree(pid_t root, pid_t **pids);
@@ -71,9 +71,9 @@ bool ckpt_is_up(const struct rundir_job *job);
 int ckpt_hold(const struct rundir_job *job, long ms, struct ckpt_hold *h, struct why *why);
 void ckpt_release(struct ckpt_hold *h);
 
-/* The file for --json, "-" is stdout; NULL: printed why. ckpt_json_close: 0 or an exit status. */
-FILE *ckpt_json_open(const char *path);
-int ckpt_json_close(const char *path, FILE *out);
+/* The file for --json, "-" is stdout; NULL: *why. ckpt_json_close: 0 or -errno. */
+FILE *ckpt_json_open(const char *path, struct why *why);
+int ckpt_json_close(const char *path, FILE *out, struct why *why);
 
 /* Replace, read a file in the job's folder: one line of words. ckpt_read_note: their number. */
 int ckpt_note(const char *rundir, const char *name, char *const words[], int n);
@@ -87,10 +87,13 @@ int ckpt_read_note(const char *rundir, const char *name, char *words[], int room
  */
 char *ckpt_remote_command(const char *program, const char *store, const char *trust, const char *id,
 			  const char *more);
-/* Runs command on host, with its output on our stderr. Its exit status or -errno. */
-int ckpt_ssh(const char *ssh, const char *host, const char *command);
-/* Executes ssh with command in place of this program. Returns, reason printed, on failure. */
-void ckpt_ssh_exec(const char *ssh, const char *host, const char *command);
+/*
+ * Runs command on host, with its output on our stderr. Its exit status or -errno. tell is called in the child, if the
+ * shell cannot be executed.
+ */
+int ckpt_ssh(const char *ssh, const char *host, const char *command, tell_line *tell);
+/* Executes ssh with command in place of this program. Returns -errno on failure. */
+int ckpt_ssh_exec(const char *ssh, const char *host, const char *command, struct why *why);
 
 /* --------------------------------------------------------------------- contents.c */
 
@@ -150,10 +153,10 @@ int ckpt_lost_running(const pid_t *pids, int n, struct why *why);
 int ckpt_ports(const struct rundir_job *job, const pid_t *pids, int n, bool outside, struct ckpt_facts *f,
 	       struct why *why);
 /*
- * Checks that no other process listens on them, and that all their addresses are this host's. Says each
+ * Checks that no other process listens on them, and that all their addresses are this host's. Tells of each
  * that does not fit if there are several; *why names the first. 0, -EADDRINUSE, -EADDRNOTAVAIL.
  */
-int ckpt_ports_check(const struct ckpt_facts *f, struct why *why);
+int ckpt_ports_check(const struct ckpt_facts *f, tell_line *tell, struct why *why);
 /* A port that only ended connections still occupy, which will pass; 0: there is none. */
 int ckpt_ports_passing(const struct ckpt_facts *f);
 

@@ -10,7 +10,7 @@
 
 /* RUNDIR/options: lines "option NAME VALUE". 0 or -errno, unsaid. */
 int ckpt_options_write(const struct job *job);
-/* Overrides the defaults in opt with malloc'ed texts. 0, or -errno with the reason printed. */
-int ckpt_options_read(const struct ckpt_facts *f, struct job_options *opt);
+/* Overrides the defaults in opt with malloc'ed texts. 0, -EBADMSG. */
+int ckpt_options_read(const struct ckpt_facts *f, struct job_options *opt, struct why *why);
 
 #endif

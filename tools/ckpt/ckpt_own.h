@@ -29,8 +29,8 @@ struct own {
 	uint64_t deadline;	/* of PREEMPT */
 };
 
-/* Writes RUNDIR/options. 0, or -errno with the reason printed. */
-int own_start(struct own *o, const struct job *job);
+/* Writes RUNDIR/options. 0 or -errno. What else happens is told through job->tell. */
+int own_start(struct own *o, const struct job *job, struct why *why);
 /* Begins checkpoints that are due. Returns the ms until the next call is due, or -1. */
 int own_step(struct own *o, const struct rundir_job *info);
 /* True: sig is --preempt-signal, and the ranks must not get it. */
@@ -46,7 +46,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 /* What run says when its job was saved and ended: id, store, id. A restore knows it by its text. */
 #define OWN_SAVED "the job is saved as checkpoint %s; `singvgpu restore --store %s %s` brings it back"
 
-/* With --restart: checks that the store, if any, is trusted. 0, or an exit status, printed why. */
-int own_check(const struct job_options *opt);
+/* With --restart: checks that the store, if any, is trusted. 0, -EPERM. */
+int own_check(const struct job_options *opt, struct why *why);
 
 #endif

@@ -55,11 +55,12 @@ struct take_result {
 	uint64_t zeros, fresh;	/* of the bytes: zeros, and what was stored anew; others were there */
 	bool at_step;		/* cut at the end of a step */
 	char not_at_step[640];	/* else why not, if that was asked for */
+	char below[PATH_MAX + 256];	/* whole lines for below the reason of a failure: what there is nevertheless, and the remedy */
 };
 
-/* 0; or -errno: phase, cause and remedy are printed, and the job runs on. */
+/* 0; or -errno: *why has the phase and the cause, and the job runs on. */
 int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
-	      struct take_result *r);
+	      struct take_result *r, struct why *why);
 
 /* From now on SIGINT, SIGTERM and SIGHUP end this process's checkpoint cleanly. */
 void ckpt_heed_signals(void);

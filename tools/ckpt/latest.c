@@ -78,8 +78,15 @@ static int see(void *arg, const char *id, uint64_t time_ns)
 	return 0;
 }
 
-static void list(const struct jobs *l, const char *dir)
+/* Whole lines, malloc'ed, or NULL. */
+static char *list_jobs(const struct jobs *l, const char *dir)
 {
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
 	for (size_t i = l->n; i-- && l->n - i <= LISTED;) {
 		const struct of_job *j = &l->job[i];
 		time_t at = j->time_ns / 1000000000;
@@ -87,15 +94,19 @@ static void list(const struct jobs *l, const char *dir)
 		struct tm tm;
 
 		strftime(when, sizeof(when), "%F %T", localtime_r(&at, &tm));
-		say("  latest:%s is %.8s of %s: %s", watch_clip(job, sizeof(job), j->job), j->id, when,
-		    watch_clip(command, sizeof(command), j->command ?: "-"));
+		fprintf(out, "  latest:%s is %.8s of %s: %s\n", watch_clip(job, sizeof(job), j->job), j->id, when,
+			watch_clip(command, sizeof(command), j->command ?: "-"));
 	}
 	if (l->n > LISTED)
-		say("  and %zu more: `singvgpu store ls --store %s`", l->n - LISTED, dir);
+		fprintf(out, "  and %zu more: `singvgpu store ls --store %s`\n", l->n - LISTED, dir);
+	if (!fclose(out) && *text)
+		return text;
+	free(text);
+	return NULL;
 }
 
-/* The newest of this job, NULL: of the only one. */
-static const struct of_job *choose(const struct jobs *l, const char *dir, const char *job)
+/* The newest of this job, NULL: of the only one. NULL: *why says why there is none. */
+static const struct of_job *choose(const struct jobs *l, const char *dir, const char *job, struct why *why)
 {
 	const struct of_job *found = NULL;
 
@@ -103,20 +114,16 @@ static const struct of_job *choose(const struct jobs *l, const char *dir, const 
 		if (!job || same(l->job[i].job, job))
 			found = &l->job[i];
 	if (job && !found)
-		say("the store %s has no checkpoint of a job %s%s", dir, job, l->n ? "; it has" : "");
+		why_set(why, -ENOENT, "the store %s has no checkpoint of a job %s%s", dir, job, l->n ? "; it has" : "");
 	else if (!job && l->n > 1)
-		say("the store %s has checkpoints of %zu jobs, and \"latest\" does not say of which: give one of "
-		    "these, or an id", dir, l->n);
+		why_set(why, -ENOENT, "the store %s has checkpoints of %zu jobs, and \"latest\" does not say of which: "
+			"give one of these, or an id", dir, l->n);
 	else if (!found)
-		say("the store %s has no checkpoint of a job", dir);
-	if (!found || (!job && l->n > 1)) {
-		list(l, dir);
-		return NULL;
-	}
-	return found;
+		why_set(why, -ENOENT, "the store %s has no checkpoint of a job", dir);
+	return !found || (!job && l->n > 1) ? NULL : found;
 }
 
-int bring_latest(struct store *s, const char *dir, const char *word, char id[STORE_ID])
+int bring_latest(struct store *s, const char *dir, const char *word, char id[STORE_ID], char **list, struct why *why)
 {
 	struct jobs l = { .s = s };
 	const struct of_job *j;
@@ -126,11 +133,13 @@ int bring_latest(struct store *s, const char *dir, const char *word, char id[STO
 		return -EINVAL;
 	err = store_list(s, see, &l);
 	if (err) {
-		say("%s", err == -ENOMEM ? strerror(ENOMEM) : store_why()->text);
+		why_set(why, err, "%s", err == -ENOMEM ? strerror(ENOMEM) : store_why()->text);
 	} else {
-		j = choose(&l, dir, word[6] ? word + 7 : NULL);
+		j = choose(&l, dir, word[6] ? word + 7 : NULL, why);
 		if (j)
 			memcpy(id, j->id, STORE_ID);
+		else
+			*list = list_jobs(&l, dir);
 		err = j ? 0 : -ENOENT;
 	}
 	for (size_t i = 0; i < l.n; i++)

@@ -68,7 +68,7 @@ int ckpt_options_write(const struct job *job)
 	return rundir_commit(job->dir.path, "options", out);
 }
 
-int ckpt_options_read(const struct ckpt_facts *f, struct job_options *opt)
+int ckpt_options_read(const struct ckpt_facts *f, struct job_options *opt, struct why *why)
 {
 	for (size_t i = 0; i < N_OPTIONS; i++) {
 		void *at = (char *)opt + table[i].at;
@@ -95,9 +95,7 @@ int ckpt_options_read(const struct ckpt_facts *f, struct job_options *opt)
 		}
 	}
 	if (opt->ranks < 1 || opt->ranks > JOB_RANKS_MAX || opt->devices < 0 ||
-	    opt->devices > JOB_DEVICES_MAX) {
-		say("the job's options in the checkpoint are damaged");
-		return -EBADMSG;
-	}
+	    opt->devices > JOB_DEVICES_MAX)
+		return why_set(why, -EBADMSG, "the job's options in the checkpoint are damaged");
 	return 0;
 }

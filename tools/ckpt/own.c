@@ -72,7 +72,7 @@ static int begin_own(struct own *o, enum own_state state)
 	if (!pid)
 		child(o, state == OWN_PERIODIC, &none);
 	if (pid < 0) {
-		say_errno(errno, "a checkpoint cannot be begun");
+		o->job->tell("a checkpoint cannot be begun: %s", strerror(errno));
 		return -errno;
 	}
 	o->child = pid;
@@ -83,7 +83,7 @@ static int begin_own(struct own *o, enum own_state state)
 
 /* --------------------------------------------------------------------------------- loop */
 
-int own_start(struct own *o, const struct job *job)
+int own_start(struct own *o, const struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
 	int err;
@@ -92,9 +92,7 @@ int own_start(struct own *o, const struct job *job)
 	o->job = job;
 	o->due = opt->every_ms ? now_ms() + opt->every_ms : 0;
 	err = ckpt_options_write(job);
-	if (err)
-		say_errno(err, "%s/options", job->dir.path);
-	return err;
+	return err ? why_set(why, err, "%s/options: %s", job->dir.path, strerror(-err)) : 0;
 }
 
 static uint64_t count(const struct own *o, const struct rundir_job *info)
@@ -133,8 +131,8 @@ static void press(struct own *o, uint64_t now)
 	if (!o->deadline || now < o->deadline)
 		return;
 	if (!o->pressed)
-		say("the checkpoint at SIG%s has taken longer than %g s and is given up",
-		    sigabbrev_np(o->job->opt->preempt_signal), o->job->opt->preempt_ms / 1e3);
+		o->job->tell("the checkpoint at SIG%s has taken longer than %g s and is given up",
+			     sigabbrev_np(o->job->opt->preempt_signal), o->job->opt->preempt_ms / 1e3);
 	kill(o->child, o->pressed++ ? SIGKILL : SIGTERM);
 	o->deadline = now + GIVE_UP_MS;
 }
@@ -193,8 +191,7 @@ bool own_ended(struct own *o, pid_t pid, int status, int *forward)
 		return true;		/* own_step begins the one for the signal */
 	o->deadline = 0;
 	if (status && was == OWN_PREEMPT) {
-		say("the command gets SIG%s instead",
-		    sigabbrev_np(o->job->opt->preempt_signal));
+		o->job->tell("the command gets SIG%s instead", sigabbrev_np(o->job->opt->preempt_signal));
 		*forward = o->job->opt->preempt_signal;
 	}
 	return true;
@@ -210,22 +207,20 @@ void own_stop(struct own *o)
 
 /* -------------------------------------------------------------------------------- again */
 
-int own_check(const struct job_options *opt)
+int own_check(const struct job_options *opt, struct why *why)
 {
-	struct why why = { 0 };
+	struct why cause = { 0 };
 	char path[PATH_MAX];
 	struct store *s = NULL;
 	int err;
 
 	if (!opt->restart)
 		return 0;
-	err = ckpt_store_path(opt->store, path, &why);
+	err = ckpt_store_path(opt->store, path, &cause);
 	if (!err)
-		err = store_open_trusted(&s, path, 0, opt->trust_owner, &why);
+		err = store_open_trusted(&s, path, 0, opt->trust_owner, &cause);
 	store_close(s);
-	if (err == -EPERM)
-		say("--restart could not bring the command back: %s", why.text);
-	return err == -EPERM ? EXIT_OURS : 0;
+	return err == -EPERM ? why_set(why, err, "--restart could not bring the command back: %s", cause.text) : 0;
 }
 
 static struct bring again = { .hold = -1 };
@@ -236,16 +231,20 @@ static const struct job_restore *bring_back(const char *id, const char *store, u
 					    const char *where, const struct job *job)
 {
 	struct bring_options o = { .store = store, .id = id, .criu = job->opt->criu,
-				   .trust = trust, .quiet = true };
+				   .trust = trust, .quiet = true, .tell = job->tell };
 	struct why why = { 0 };
 
 	bring_close(&again);
 	if (where && bring_where_parse(where, &o.where))
 		return NULL;
-	if (bring_open(&again, &o))
+	if (bring_open(&again, &o, &why)) {
+		job->tell("%s", why.text);
+		tell_lines(job->tell, again.below);
+		bring_close(&again);
 		return NULL;
+	}
 	if (bring_check(&again, &why)) {
-		say("checkpoint %s cannot be restored: %s", again.id, why.text);
+		job->tell("checkpoint %s cannot be restored: %s", again.id, why.text);
 		return NULL;
 	}
 	return &again.restore;
@@ -258,15 +257,15 @@ static const struct job_restore *restart(struct job *job)
 	int n = ckpt_read_note(job->dir.path, "last", word, 4, &text);
 
 	if (n < 2) {
-		say("a proxy is lost, and there is no checkpoint yet to bring the command back from");
+		job->tell("a proxy is lost, and there is no checkpoint yet to bring the command back from");
 	} else {
 		again_same = strcmp(again_id, word[0]) ? 1 : again_same + 1;
 		snprintf(again_id, sizeof(again_id), "%.32s", word[0]);
 		if (again_same > SAME_MAX) {
-			say("checkpoint %s has been restored %d times without coming to a newer "
-			    "one: it is not restored again", again_id, SAME_MAX);
+			job->tell("checkpoint %s has been restored %d times without coming to a newer "
+				  "one: it is not restored again", again_id, SAME_MAX);
 		} else {
-			say("a proxy is lost; the command comes back from checkpoint %s", again_id);
+			job->tell("a proxy is lost; the command comes back from checkpoint %s", again_id);
 			r = bring_back(word[0], word[1], job->opt->trust_owner, NULL, job);
 		}
 	}
@@ -274,15 +273,11 @@ static const struct job_restore *restart(struct job *job)
 	return r;
 }
 
-static void say_where(const char *id, const char *store)
-{
-	say(OWN_SAVED, id, store, id);
-}
-
 const struct job_restore *own_again(void *arg, struct job *job, enum job_end end, int status)
 {
 	char *word[16], *text = NULL, path[PATH_MAX + 16], id[STORE_ID], store[PATH_MAX];
 	const struct job_restore *r = NULL;
+	struct why why = { 0 };
 	int n;
 
 	(void)arg;
@@ -290,7 +285,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		return restart(job);
 	/* A failed move to another device: the job is restored on its former one. */
 	if (end == JOB_UNRESTORED && again.restore.was && *again.o.where.text) {
-		say("the job goes on where it was");
+		job->tell("the job goes on where it was");
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
 		return bring_back(id, store, again.o.trust, NULL, job);
@@ -303,7 +298,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		unlink(path);
 		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job);
 		if (!r)
-			say_where(word[0], word[1]);
+			job->tell(OWN_SAVED, word[0], word[1], word[0]);
 	} else if (n == 7 && !strcmp(word[2], "host")) {
 		char *command = ckpt_remote_command(word[5], word[1], word[6], word[0], NULL);
 
@@ -311,10 +306,11 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		snprintf(path, sizeof(path), "moved to %s", word[3]);
 		history_close(job->dir.path, 0, path);
 		rundir_remove(&job->dir);
-		ckpt_ssh_exec(word[4], word[3], command ?: "false");
+		ckpt_ssh_exec(word[4], word[3], command ?: "false", &why);
+		job->tell("%s", why.text);
 		free(command);
 	} else if (n >= 2) {
-		say_where(word[0], word[1]);
+		job->tell(OWN_SAVED, word[0], word[1], word[0]);
 	}
 	free(text);
 	return r;

@@ -381,11 +381,12 @@ static bool is_here(const char *address)
 
 struct check {
 	const struct ckpt_facts *f;
+	tell_line *tell;
 	int found;
 	struct why first;
 };
 
-/* Something that does not fit. Of several all are said, and the first one is the reason. */
+/* Something that does not fit. Of several all are told, and the first one is the reason. */
 static void misfit(struct check *c, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void misfit(struct check *c, int err, const char *fmt, ...)
 {
@@ -400,8 +401,8 @@ static void misfit(struct check *c, int err, const char *fmt, ...)
 		return;
 	}
 	if (c->found == 2)
-		say("%s", c->first.text);
-	say("%s", it.text);
+		c->tell("%s", c->first.text);
+	c->tell("%s", it.text);
 }
 
 static int check_port(void *arg, const struct line *is)
@@ -442,9 +443,9 @@ static void check_addresses(struct check *c)
 	}
 }
 
-int ckpt_ports_check(const struct ckpt_facts *f, struct why *why)
+int ckpt_ports_check(const struct ckpt_facts *f, tell_line *tell, struct why *why)
 {
-	struct check c = { .f = f };
+	struct check c = { .f = f, .tell = tell };
 
 	if (f->ports)	/* else the tables of the host, which may be long, are read for nothing */
 		each_socket(getpid(), check_port, &c);

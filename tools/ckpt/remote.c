@@ -28,7 +28,7 @@ char *ckpt_remote_command(const char *program, const char *store, const char *tr
 }
 
 /* A shell splits ssh into words. */
-void ckpt_ssh_exec(const char *ssh, const char *host, const char *command)
+int ckpt_ssh_exec(const char *ssh, const char *host, const char *command, struct why *why)
 {
 	char *script = NULL;
 	sigset_t none;
@@ -40,17 +40,19 @@ void ckpt_ssh_exec(const char *ssh, const char *host, const char *command)
 	say_finish();
 	if (asprintf(&script, "exec %s \"$@\"", ssh) >= 0)
 		execl("/bin/sh", "sh", "-c", script, "sh", host, command, NULL);
-	say_errno(errno, "%s", ssh);
+	return why_set(why, -errno, "%s: %s", ssh, strerror(errno));
 }
 
-int ckpt_ssh(const char *ssh, const char *host, const char *command)
+int ckpt_ssh(const char *ssh, const char *host, const char *command, tell_line *tell)
 {
+	struct why why = { 0 };
 	pid_t pid = fork();
 	int status;
 
 	if (!pid) {
 		dup2(STDERR_FILENO, STDOUT_FILENO);
-		ckpt_ssh_exec(ssh, host, command);
+		ckpt_ssh_exec(ssh, host, command, &why);
+		tell("%s", why.text);
 		_exit(EXIT_OURS);
 	}
 	if (pid < 0)

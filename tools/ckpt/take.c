@@ -844,25 +844,28 @@ static bool has_ended(const struct rundir_job *job)
 	return r == job->ranks || access(path, F_OK);
 }
 
-static void complain(struct take *t, int err)
+/* What the user gets to know of a job that runs on: the reason, and lines for below it. */
+static void explain(struct take *t, int err, struct why *why)
 {
-	char path[PATH_MAX + 32];
+	char path[PATH_MAX + 32], *below = t->r->below;
+	size_t size = sizeof(t->r->below);
+	int n = 0;
 
 	phases_clear(t->ps);
 	snprintf(path, sizeof(path), "%s/checkpointed", t->job->path);
 	unlink(path);
 	if (!t->published && has_ended(t->job)) {
-		say("job %s has ended meanwhile: there is nothing left to save", t->job->id);
+		why_set(why, err, "job %s has ended meanwhile: there is nothing left to save", t->job->id);
 		return;
 	}
 	ckpt_past_failed(t->job->path, t->ps, t->why.text);
-	say("job %s was not checkpointed: in the phase '%s': %s", t->job->id,
-	    phases_failed(t->ps), t->why.text);
+	why_set(why, err, "job %s was not checkpointed: in the phase '%s': %s", t->job->id,
+		phases_failed(t->ps), t->why.text);
 	if (t->published)
-		say("checkpoint %s of it is in %s nevertheless; `singvgpu store remove` removes it",
-		    t->r->id, t->r->store);
-	say("the job runs on as if nothing had been asked%s", err == -ETIMEDOUT ?
-	    "; a longer time may help" : "");
+		n = snprintf(below, size, "checkpoint %s of it is in %s nevertheless; `singvgpu store remove` removes it\n",
+			     t->r->id, t->r->store);
+	snprintf(below + n, size - n, "the job runs on as if nothing had been asked%s\n", err == -ETIMEDOUT ?
+		 "; a longer time may help" : "");
 }
 
 struct attempts {
@@ -884,7 +887,7 @@ static bool again(const struct rundir_job *job, struct attempts *a, int err)
 
 /* One attempt. -EAGAIN: there may be another. */
 static int take_once(const struct rundir_job *job, const struct take_options *o,
-		     struct phases *ps, struct take_result *r, struct attempts *a)
+		     struct phases *ps, struct take_result *r, struct attempts *a, struct why *why)
 {
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
 			  .lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER, .deadline = a->deadline,
@@ -931,7 +934,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 		r->stood_ns = phases_still(ps);
 	retry = again(job, a, err);
 	if (err && !retry)
-		complain(&t, err);
+		explain(&t, err, why);
 	save_close(&t.save);
 	if (t.claims >= 0)
 		close(t.claims);
@@ -972,7 +975,7 @@ int take_option(struct take_options *o, int c)
 }
 
 int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct phases *ps,
-	      struct take_result *r)
+	      struct take_result *r, struct why *why)
 {
 	struct attempts a = { .deadline = o->timeout_ms ? now_ms() + o->timeout_ms : 0 };
 	int err;
@@ -981,11 +984,7 @@ int ckpt_take(const struct rundir_job *job, const struct take_options *o, struct
 	do {
 		usleep((a.moved + a.held) * 5000);
 		ps->n = 0;
-		err = take_once(job, o, ps, r, &a);
+		err = take_once(job, o, ps, r, &a, why);
 	} while (err == -EAGAIN);
-	if (!err && o->step_ms && !r->at_step) {
-		phases_clear(ps);
-		say("job %s is not saved at the end of a step, but where it was: %s", job->id, r->not_at_step);
-	}
 	return err;
 }

@@ -60,15 +60,13 @@ int ckpt_store_path(const char *given, char path[PATH_MAX], struct why *why)
 	return n < 0 ? why_set(why, n, "the store's path: %s", strerror(-n)) : 0;
 }
 
-int ckpt_trust_owner(const char *text, uid_t *uid)
+int ckpt_trust_owner(const char *text, uid_t *uid, struct why *why)
 {
 	struct passwd *pw = getpwnam(text);
 	long number;
 
-	if (!pw && parse_int(text, 0, INT_MAX, &number)) {
-		say("--trust-owner %s: there is no such user", text);
-		return EXIT_OURS;
-	}
+	if (!pw && parse_int(text, 0, INT_MAX, &number))
+		return why_set(why, -ENOENT, "--trust-owner %s: there is no such user", text);
 	*uid = pw ? pw->pw_uid : (uid_t)number;
 	return 0;
 }
@@ -105,7 +103,7 @@ static bool of_job(const struct rundir_job *job, pid_t pid)
 	return false;
 }
 
-struct rundir_job *ckpt_live_job(const char *who, int which, int *live)
+struct rundir_job *ckpt_live_job(const char *who, int which, int *live, struct why *why)
 {
 	struct rundir_job *jobs, *job = NULL;
 	int n = rundir_list(&jobs, which, NULL), found = -1;
@@ -113,7 +111,7 @@ struct rundir_job *ckpt_live_job(const char *who, int which, int *live)
 
 	*live = n < 0 ? n : 0;
 	if (n < 0) {
-		say_errno(n, "the jobs cannot be listed");
+		why_set(why, n, "the jobs cannot be listed: %s", strerror(-n));
 		return NULL;
 	}
 	for (int i = 0; i < n; i++) {
@@ -139,24 +137,24 @@ struct rundir_job *ckpt_live_job(const char *who, int which, int *live)
  * A job that is being started has a folder, but not yet the file with its supervisor and ranks.
  * Waits for that file, without which a conductor would hold no gate and know no session.
  */
-struct rundir_job *ckpt_find_job(const char *who)
+struct rundir_job *ckpt_find_job(const char *who, struct why *why)
 {
 	struct rundir_job *job;
 	int live;
 
-	for (int ms = 0; (job = ckpt_live_job(who, RUNDIR_OWN, &live)) && !job->ranks && ms < START_MS;
+	for (int ms = 0; (job = ckpt_live_job(who, RUNDIR_OWN, &live, why)) && !job->ranks && ms < START_MS;
 	     ms += 10) {
 		rundir_list_free(job, 1);
 		usleep(10000);
 	}
 	if (job && !job->ranks) {
-		say("job %s has not been started yet: there is nothing to save", job->id);
+		why_set(why, -EAGAIN, "job %s has not been started yet: there is nothing to save", job->id);
 		rundir_list_free(job, 1);
 		return NULL;
 	}
 	if (!job && live >= 0)
-		say("there is no running job '%s'; `singvgpu ps` lists the running ones (%d)%s",
-		    who, live, geteuid() ? "" : ", and those of other users cannot be saved");
+		why_set(why, -ENOENT, "there is no running job '%s'; `singvgpu ps` lists the running ones (%d)%s",
+			who, live, geteuid() ? "" : ", and those of other users cannot be saved");
 	return job;
 }
 
@@ -318,21 +316,18 @@ void ckpt_release(struct ckpt_hold *h)
 
 /* ------------------------------------------------------------------------------- files */
 
-FILE *ckpt_json_open(const char *path)
+FILE *ckpt_json_open(const char *path, struct why *why)
 {
 	FILE *out = strcmp(path, "-") ? fopen(path, "we") : stdout;
 
 	if (!out)
-		say_errno(errno, "%s cannot be written", path);
+		why_set(why, -errno, "%s cannot be written: %s", path, strerror(errno));
 	return out;
 }
 
-int ckpt_json_close(const char *path, FILE *out)
+int ckpt_json_close(const char *path, FILE *out, struct why *why)
 {
-	if (out == stdout || !fclose(out))
-		return 0;
-	say_errno(errno, "%s cannot be written", path);
-	return EXIT_OURS;
+	return out == stdout || !fclose(out) ? 0 : why_set(why, -errno, "%s cannot be written: %s", path, strerror(errno));
 }
 
 int ckpt_note(const char *rundir, const char *name, char *const words[], int n)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ckpt_take.h"
+#include "taking.h"
 
 static const char help[] =
 "Usage: singvgpu checkpoint [OPTION]... JOB\n"
@@ -92,10 +93,13 @@ static int parse(struct args *a, int argc, char **argv)
 static int write_json(const struct args *a, const struct rundir_job *job, struct phases *ps,
 		      const struct take_result *r, int err)
 {
-	struct json j = { .out = ckpt_json_open(a->json) };
+	struct why why = { 0 };
+	struct json j = { .out = ckpt_json_open(a->json, &why) };
 
-	if (!j.out)
+	if (!j.out) {
+		say("%s", why.text);
 		return EXIT_OURS;
+	}
 	json_open(&j, NULL, '{');
 	json_int(&j, "version", 1);
 	json_string(&j, "job", job->id);
@@ -119,7 +123,10 @@ static int write_json(const struct args *a, const struct rundir_job *job, struct
 		json_string(&j, "failed_phase", phases_failed(ps));
 	phases_json(ps, &j, "phases");
 	json_close(&j, '}');
-	return ckpt_json_close(a->json, j.out);
+	if (!ckpt_json_close(a->json, j.out, &why))
+		return 0;
+	say("%s", why.text);
+	return EXIT_OURS;
 }
 
 static void tell(const struct args *a, struct phases *ps, const struct take_result *r)
@@ -154,12 +161,12 @@ int checkpoint_main(int argc, char **argv)
 		fputs(help, stdout);
 		return 0;
 	}
-	job = ckpt_find_job(a.job);
+	job = take_find_job(a.job);
 	if (!job)
 		return EXIT_OURS;
 	ckpt_heed_signals();
 	phases_start(&ps, "checkpoint", job->id, a.quiet);
-	err = ckpt_take(job, &a.take, &ps, &r);
+	err = take_job(job, &a.take, &ps, &r);
 	if (!err)
 		tell(&a, &ps, &r);
 	if (a.json)

@@ -14,6 +14,8 @@
 
 #include "ckpt_bring.h"
 #include "ckpt_take.h"
+#include "options.h"
+#include "taking.h"
 
 #define BACK_MS		600000	/* for the job to be restored */
 
@@ -67,7 +69,7 @@ static int option(struct args *a, int c)
 		a->to = optarg;
 		return 0;
 	case TRUST:
-		return ckpt_trust_owner(optarg, &a->trust) ? -ENOENT : 0;
+		return options_trust_owner(optarg, &a->trust) ? -ENOENT : 0;
 	case SSH:
 		a->ssh = optarg;
 		return 0;
@@ -126,7 +128,7 @@ static int ask_host(const struct args *a, const char *store, const char *id, str
 
 	snprintf(trust, sizeof(trust), "%u", a->trust);
 	command = ckpt_remote_command(a->there, store, trust, id, "--check");
-	status = command ? ckpt_ssh(a->ssh, a->to, command) : -ENOMEM;
+	status = command ? ckpt_ssh(a->ssh, a->to, command, say) : -ENOMEM;
 	free(command);
 	return status ? why_set(why, -EHOSTUNREACH, "%s does not take the job (status %d of `%s %s …`)",
 				a->to, status, a->ssh, a->to) : 0;
@@ -194,7 +196,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	a->take.accept = accept;
 	a->take.arg = a;
 	phases_start(&ps, "migrate", job->id, a->quiet);
-	err = ckpt_take(job, &a->take, &ps, &r);
+	err = take_job(job, &a->take, &ps, &r);
 	if (err)
 		return EXIT_OURS;
 	if (!a->quiet)
@@ -215,7 +217,7 @@ int migrate_main(int argc, char **argv)
 			fputs(help, stdout);
 		return status;
 	}
-	job = ckpt_find_job(a.job);
+	job = take_find_job(a.job);
 	if (!job)
 		return EXIT_OURS;
 	ckpt_heed_signals();

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <getopt.h>
 
+#include "ckpt_i.h"
 #include "options.h"
 #include "windows.h"
 
@@ -104,6 +105,16 @@ char *options_path(const char *path)
 	if (!real)
 		say_errno(errno, "%s", path);
 	return real;
+}
+
+int options_trust_owner(const char *text, uid_t *uid)
+{
+	struct why why = { 0 };
+
+	if (!ckpt_trust_owner(text, uid, &why))
+		return 0;
+	say("%s", why.text);
+	return EXIT_OURS;
 }
 
 void options_free(struct job_options *opt, struct places *places)

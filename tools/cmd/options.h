@@ -60,6 +60,8 @@ void options_default(struct job_options *opt);
 int options_parse(struct job_options *opt, int c, const char *command);
 /* An absolute path of a file that can be created; malloc'ed, or NULL with the reason printed. */
 char *options_path(const char *path);
+/* The user of --trust-owner. 0, or an exit status with the reason printed. */
+int options_trust_owner(const char *text, uid_t *uid);
 /* Finds the places and the driver; checks that the job can be started. 0 or an exit status. */
 int options_finish(struct job_options *opt, struct places *places);
 void options_free(struct job_options *opt, struct places *places);

@@ -10,6 +10,7 @@
 
 #include "ckpt_i.h"
 #include "ckpt_take.h"
+#include "options.h"
 #include "own_options.h"
 
 /* "90", "90s", "30m", "2h", "1d" */
@@ -104,7 +105,7 @@ int own_option(struct job_options *opt, int c, const char *command)
 		opt->outside = true;
 		return 0;
 	case OWN_TRUST:
-		return ckpt_trust_owner(optarg, &opt->trust_owner);
+		return options_trust_owner(optarg, &opt->trust_owner);
 	case OWN_HOST_PIDS:
 		opt->host_pids = true;
 		return 0;

@@ -84,8 +84,11 @@ static char *under_way(const struct rundir_job *job)
 static int find_running(const struct args *a, struct source *s)
 {
 	int live, found;
-	struct rundir_job *job = ckpt_live_job(a->job, a->all ? RUNDIR_ALL : RUNDIR_OWN, &live);
+	struct why why = { 0 };
+	struct rundir_job *job = ckpt_live_job(a->job, a->all ? RUNDIR_ALL : RUNDIR_OWN, &live, &why);
 
+	if (why.err)
+		say("%s", why.text);
 	if (!job)
 		return live < 0 ? live : 0;
 	snprintf(s->id, sizeof(s->id), "%s", job->id);

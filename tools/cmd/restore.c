@@ -68,7 +68,7 @@ static int option(struct args *a, int c)
 		a->bring.store = optarg;
 		return 0;
 	case TRUST:
-		return ckpt_trust_owner(optarg, &a->bring.trust);
+		return options_trust_owner(optarg, &a->bring.trust);
 	case OPTION_DEVICES:
 		if (!strchr(optarg, ','))
 			break;
@@ -117,9 +117,13 @@ static int parse(struct args *a, int argc, char **argv)
 /* A driver that no longer exists is dropped: options_finish() finds another. */
 static int job_options(struct bring *b, const struct args *a, struct job_options *opt)
 {
+	struct why why = { 0 };
+
 	options_default(opt);
-	if (bring_job_options(b, opt))
+	if (bring_job_options(b, opt, &why)) {
+		say("%s", why.text);
 		return EXIT_OURS;
+	}
 	opt->trust_owner = a->bring.trust;
 	if (a->over.devices)
 		opt->devices = a->over.devices;
@@ -142,8 +146,12 @@ static int bring(const struct args *a)
 	struct why why = { 0 };
 	int status;
 
-	if (bring_open(&b, &a->bring))
+	if (bring_open(&b, &a->bring, &why)) {
+		say("%s", why.text);
+		tell_lines(say, b.below);
+		bring_close(&b);
 		return EXIT_OURS;
+	}
 	if (bring_check(&b, &why)) {
 		say("checkpoint %s cannot be restored here: %s", b.id, why.text);
 		bring_close(&b);
@@ -166,7 +174,7 @@ static int bring(const struct args *a)
 
 int restore_main(int argc, char **argv)
 {
-	struct args a = { 0 };
+	struct args a = { .bring.tell = say };
 	int status = parse(&a, argc, argv);
 
 	if (!status && a.help)

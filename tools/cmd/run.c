@@ -169,7 +169,7 @@ static int run(struct job *job)
 int job_run(const struct job_options *opt, const struct places *places,
 	    const struct job_restore *restore)
 {
-	struct job job = { .opt = opt, .places = places, .restore = restore, .again = own_again };
+	struct job job = { .opt = opt, .places = places, .restore = restore, .again = own_again, .tell = say };
 
 	return run(&job);
 }
@@ -223,6 +223,7 @@ static const struct option longs[] = {
 
 static int parse(struct job_options *opt, int argc, char **argv)
 {
+	struct why why = { 0 };
 	int c, status = 0;
 
 	while (!status &&
@@ -239,8 +240,10 @@ static int parse(struct job_options *opt, int argc, char **argv)
 	}
 	if (!status && !opt->help && optind == argc)
 		status = say_usage("run", "no command is given");
-	if (!status && !opt->help)
-		status = own_check(opt);
+	if (!status && !opt->help && own_check(opt, &why)) {
+		say("%s", why.text);
+		status = EXIT_OURS;
+	}
 	opt->command = argv + optind;
 	return status;
 }

@@ -16,9 +16,9 @@
 
 static struct own own;
 
-static int start_own(const struct job *job)
+static int start_own(const struct job *job, struct why *why)
 {
-	return own_start(&own, job);
+	return own_start(&own, job, why);
 }
 
 static int step_own(const struct job *job, bool runs)
@@ -124,8 +124,9 @@ static const struct job_watcher past = { .started = start_history, .step = step_
 
 static struct strays strays;
 
-static int start_strays(const struct job *job)
+static int start_strays(const struct job *job, struct why *why)
 {
+	(void)why;
 	strays_start(&strays, job);
 	return 0;
 }

@@ -91,12 +91,13 @@ struct supervisor {
 /* Starts all, whatever becomes of one. The first one's error. */
 static int start_watchers(struct supervisor *s)
 {
-	int err = 0, one;
+	struct why why = { 0 };
+	int err = 0;
 
-	EACH_WATCHER(s, w, start) {
-		one = w->start(s->job);
-		err = err ?: one;
-	}
+	EACH_WATCHER(s, w, start)
+		err = w->start(s->job, &why) ?: err;
+	if (err)
+		say("%s", why.text);
 	return err;
 }
 
@@ -1046,7 +1047,7 @@ static void adopt(struct supervisor *s, const struct rundir_job *was, pid_t root
 		kill(s->info.init, SIGUSR1);
 }
 
-static int restore_tree(struct supervisor *s, const struct job_restore *r)
+static int restore_tree(struct supervisor *s, const struct job_restore *r, struct why *why)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), err = 0;
 	struct criu_fd *list = calloc(3 * s->info.ranks + 1, sizeof(*list));
@@ -1055,7 +1056,7 @@ static int restore_tree(struct supervisor *s, const struct job_restore *r)
 	if (null < 0 || !list || (r->was->init && open_status(s)))
 		err = -ENOMEM;
 	if (!err) {
-		root = r->tree(r->arg, s->job, list, inherited(s, r->was, null, list));
+		root = r->tree(r->arg, s->job, list, inherited(s, r->was, null, list), why);
 		err = root < 0 ? root : 0;
 	}
 	free(list);
@@ -1067,7 +1068,7 @@ static int restore_tree(struct supervisor *s, const struct job_restore *r)
 	if (err)
 		return err;
 	adopt(s, r->was, root);
-	err = r->go ? r->go(r->arg, s->job, s->info.proxy, s->info.proxies, root) : 0;
+	err = r->go ? r->go(r->arg, s->job, s->info.proxy, s->info.proxies, root, why) : 0;
 	for (int i = 0; i < s->info.proxies; i++)
 		family_name(s->info.proxy[i].client, s->info.proxy[i].name);
 	return err;
@@ -1077,6 +1078,7 @@ static int restore_tree(struct supervisor *s, const struct job_restore *r)
 static void restore_ranks(struct supervisor *s)
 {
 	const struct job_restore *r = s->job->restore;
+	struct why why = { 0 };
 	int err;
 
 	if (r->was->ranks != s->info.ranks) {
@@ -1088,10 +1090,12 @@ static void restore_ranks(struct supervisor *s)
 	}
 	if (!err) {
 		rundir_write(&s->job->dir, &s->info);
-		err = r->proxies ? r->proxies(r->arg, s->job) : 0;
+		err = r->proxies ? r->proxies(r->arg, s->job, &why) : 0;
 	}
 	if (!err && r->tree)
-		err = restore_tree(s, r);
+		err = restore_tree(s, r, &why);
+	if (*why.text)
+		say("%s", why.text);
 	close_pipes(s);
 	s->changed = true;
 	if (!err && r->tree)

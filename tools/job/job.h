@@ -36,6 +36,7 @@
 #include "criu.h"
 #include "rundir.h"
 #include "tool_i.h"
+#include "why.h"
 
 #define JOB_RANKS_MAX	SEATING_RANKS
 #define JOB_PROXIES_MAX	1024
@@ -94,8 +95,8 @@ struct job;
  * table. They run in the supervisor's loop and never wait.
  */
 struct job_watcher {
-	/* Before each life of the job, from its start or a restore on. 0, or -errno with the reason printed. */
-	int (*start)(const struct job *job);
+	/* Before each life of the job, from its start or a restore on. 0 or -errno. */
+	int (*start)(const struct job *job, struct why *why);
 	/* The ranks run. lives: false for a check of a checkpoint, and for a restore that has failed. */
 	void (*started)(const struct job *job, bool lives);
 	/* In each turn of the loop; runs: some rank runs. Returns the ms until the next call is due, or -1. */
@@ -126,24 +127,24 @@ struct job_watcher {
 
 /*
  * How to restore a job. The caller keeps all of it until the job has ended. The functions run in
- * the supervisor's process, one after the other, before its loop; they print the reason of a
- * failure, which ends the job. Children and threads that they start must have ended when they
+ * the supervisor's process, one after the other, before its loop; a failure ends the job, and the supervisor
+ * prints its reason, unless *why has none. Children and threads that they start must have ended when they
  * return, except for the restored tree.
  */
 struct job_restore {
 	const struct rundir_job *was;	/* from rundir_parse(): path, command, init, ranks, proxies */
 	const struct seating *seating;	/* who sits where from now on; its seats are not taken */
 	/* was' proxies run with `--restore`, each on job_control_path(). 0 or -errno. */
-	int (*proxies)(void *arg, struct job *job);
+	int (*proxies)(void *arg, struct job *job, struct why *why);
 	/*
 	 * Restores the tree as a child of this process; inherit[] is for --inherit-fd: the ranks'
 	 * stdio and init's status pipe (their fds stay the caller's). Returns the host's pid of the
 	 * root (init, or the rank of a job without init), or -errno. NULL: a check by the proxies
 	 * alone; run's exit status is its result, and the job gets a new folder.
 	 */
-	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n);
+	pid_t (*tree)(void *arg, struct job *job, const struct criu_fd *inherit, size_t n, struct why *why);
 	/* The tree runs. proxy[].client may be filled in, see family_find(). 0 or -errno. */
-	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root);
+	int (*go)(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why);
 	/* In the process that has forked the supervisor: closes what only the supervisor uses from then on. */
 	void (*leave)(void *arg);
 	void *arg;
@@ -170,6 +171,7 @@ struct job {
 	struct comms *comms;	/* the supervisor's (comms.h); NULL before it runs */
 	const struct rundir_job *info;	/* the supervisor's, as in the job file; NULL before it runs */
 	const struct job_watcher *const *watchers;	/* a NULL behind at most JOB_WATCHERS_MAX */
+	tell_line *tell;	/* what the user should know of the job's checkpoints and restores */
 	const struct job_restore *restore;	/* NULL: the command is started */
 	/*
 	 * Called when ranks and proxies have ended, unless a signal has asked for the end; may be

@@ -90,7 +90,7 @@ static FILE *open_kept(void)
 }
 
 /* A line of kept_path. sscanf would take five times as long, for thousands of them at each checkpoint. */
-static bool parse(const char *line, struct file *f)
+static bool parse_file(const char *line, struct file *f)
 {
 	char *end;
 
@@ -114,7 +114,7 @@ struct ckpt_contents *ckpt_contents_open(bool (*stop)(void *arg), void *arg)
 	struct file f;
 
 	if (in && fgets(line, sizeof(line), in) && !strcmp(line, title))
-		while (c->n < FILES_MAX && fgets(line, sizeof(line), in) && parse(line, &f))
+		while (c->n < FILES_MAX && fgets(line, sizeof(line), in) && parse_file(line, &f))
 			add(c, &f);
 	if (in)
 		fclose(in);

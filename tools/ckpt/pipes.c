@@ -71,7 +71,7 @@ static bool is_stdio(const struct rundir_job *job, const char *key)
 	return false;
 }
 
-static int check(const struct save *s, const char *key, const pid_t *pids, int n, struct why *why)
+static int check_pipe(const struct save *s, const char *key, const pid_t *pids, int n, struct why *why)
 {
 	char name[32], their[32];
 	pid_t other = 0;
@@ -96,7 +96,7 @@ int save_pipes(const struct save *s, const pid_t *pids, int n, struct why *why)
 	int err = list && !keys ? -ENOMEM : 0;
 
 	for (char *key = keys ? strtok_r(keys, ",", &save) : NULL; key && !err; key = strtok_r(NULL, ",", &save))
-		err = check(s, key, pids, n, why);
+		err = check_pipe(s, key, pids, n, why);
 	free(keys);
 	return err;
 }

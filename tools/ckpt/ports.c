@@ -50,7 +50,7 @@ static bool parse_end(const char *hex, unsigned int port, bool six, struct ckpt_
 	return inet_ntop(six ? AF_INET6 : AF_INET, address, p->address, sizeof(p->address));
 }
 
-static bool parse(const char *text, bool six, struct line *l)
+static bool parse_socket(const char *text, bool six, struct line *l)
 {
 	unsigned int port, remote;
 	char from[40] = "", to[40] = "";
@@ -75,7 +75,7 @@ static int each_socket(pid_t pid, int (*each)(void *arg, const struct line *l), 
 		snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, names[six]);
 		in = fopen(path, "re");
 		while (in && !rc && fgets(text, sizeof(text), in))
-			if (parse(text, six, &l))
+			if (parse_socket(text, six, &l))
 				rc = each(arg, &l);
 		if (in)
 			fclose(in);

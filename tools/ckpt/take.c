@@ -353,7 +353,7 @@ static int dump_device(struct worker *w)
 	return err;
 }
 
-static void tell(struct take *t, bool *what)
+static void tell_workers(struct take *t, bool *what)
 {
 	pthread_mutex_lock(&t->lock);
 	*what = true;
@@ -650,7 +650,7 @@ static int still(void *arg, struct why *why)
 	struct phase *p;
 	int err;
 
-	tell(t, &t->still);
+	tell_workers(t, &t->still);
 	p = phase_begin(t->ps, "sockets");
 	err = save_sockets(&t->save, t->o->outside, &cause);
 	phase_end(t->ps, p, 0, 0, err);
@@ -913,7 +913,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	}
 	if (!err)
 		err = dump_tree(&t);
-	tell(&t, &t.over);
+	tell_workers(&t, &t.over);
 	join_all(&t);
 	err = err ? t.why.err ?: err : 0;
 	/* A file was where CRIU makes a link. Unless this dump was alone, it may be another one's, and go away. */

@@ -70,7 +70,7 @@ static int option(struct args *a, int c)
 	return take_option(&a->take, c);
 }
 
-static int parse(struct args *a, int argc, char **argv)
+static int parse_args(struct args *a, int argc, char **argv)
 {
 	int c, bad;
 
@@ -129,7 +129,7 @@ static int write_json(const struct args *a, const struct rundir_job *job, struct
 	return EXIT_OURS;
 }
 
-static void tell(const struct args *a, struct phases *ps, const struct take_result *r)
+static void print_result(const struct args *a, struct phases *ps, const struct take_result *r)
 {
 	char bytes[16], stored[16], shared[16], zeros[16], line[256];
 	int n;
@@ -153,7 +153,7 @@ int checkpoint_main(int argc, char **argv)
 	struct rundir_job *job;
 	struct take_result r;
 	struct phases ps;
-	int status = parse(&a, argc, argv), err;
+	int status = parse_args(&a, argc, argv), err;
 
 	if (status)
 		return status;
@@ -168,7 +168,7 @@ int checkpoint_main(int argc, char **argv)
 	phases_start(&ps, "checkpoint", job->id, a.quiet);
 	err = take_job(job, &a.take, &ps, &r);
 	if (!err)
-		tell(&a, &ps, &r);
+		print_result(&a, &ps, &r);
 	if (a.json)
 		status = write_json(&a, job, &ps, &r, err);
 	rundir_list_free(job, 1);

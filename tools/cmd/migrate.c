@@ -3,7 +3,7 @@
  * migrate.c - `singvgpu migrate`: takes a checkpoint, which the job's own supervisor then restores
  * on another device here, or through ssh on another host
  *
- * Between the publication and the job's end (accept) the target checks whether it can restore the
+ * Between the publication and the job's end (ask_target) the target checks whether it can restore the
  * checkpoint. If it cannot, the job runs on where it is.
  */
 #include <errno.h>
@@ -86,7 +86,7 @@ static int option(struct args *a, int c)
 	return take_option(&a->take, c);
 }
 
-static int parse(struct args *a, int argc, char **argv)
+static int parse_args(struct args *a, int argc, char **argv)
 {
 	char *ssh = getenv("SINGVGPU_SSH");
 	struct bring_where where;
@@ -134,7 +134,7 @@ static int ask_host(const struct args *a, const char *store, const char *id, str
 				a->to, status, a->ssh, a->to) : 0;
 }
 
-static int accept(void *arg, const char *store, const char *id, struct why *why)
+static int ask_target(void *arg, const char *store, const char *id, struct why *why)
 {
 	const struct args *a = arg;
 	struct store *s;
@@ -193,7 +193,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	a->take.next = a->here ? device : host;
 	snprintf(trust, sizeof(trust), "%u", a->trust);
 	a->take.n_next = a->here ? 3 : 5;
-	a->take.accept = accept;
+	a->take.accept = ask_target;
 	a->take.arg = a;
 	phases_start(&ps, "migrate", job->id, a->quiet);
 	err = take_job(job, &a->take, &ps, &r);
@@ -209,7 +209,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 int migrate_main(int argc, char **argv)
 {
 	struct args a = { .take = TAKE_DEFAULT };
-	int status = parse(&a, argc, argv);
+	int status = parse_args(&a, argc, argv);
 	struct rundir_job *job;
 
 	if (status || a.help) {

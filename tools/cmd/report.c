@@ -231,7 +231,7 @@ static int write_page(const struct args *a, const struct source *s, const struct
 	return err;
 }
 
-static int parse(struct args *a, int argc, char **argv)
+static int parse_args(struct args *a, int argc, char **argv)
 {
 	int c;
 
@@ -266,7 +266,7 @@ int report_main(int argc, char **argv)
 	struct source s = { 0 };
 	struct why why = { 0 };
 	struct past past;
-	int status = parse(&a, argc, argv), found;
+	int status = parse_args(&a, argc, argv), found;
 
 	if (status || a.help) {
 		if (!status)

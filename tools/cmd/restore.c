@@ -98,7 +98,7 @@ static int option(struct args *a, int c)
 	return options_parse(&a->over, c, "restore");
 }
 
-static int parse(struct args *a, int argc, char **argv)
+static int parse_args(struct args *a, int argc, char **argv)
 {
 	int c, status;
 
@@ -175,7 +175,7 @@ static int bring(const struct args *a)
 int restore_main(int argc, char **argv)
 {
 	struct args a = { .bring.tell = say };
-	int status = parse(&a, argc, argv);
+	int status = parse_args(&a, argc, argv);
 
 	if (!status && a.help)
 		fputs(help, stdout);

@@ -27,7 +27,7 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-static int parse(struct job_options *opt, int argc, char **argv)
+static int parse_options(struct job_options *opt, int argc, char **argv)
 {
 	const char *output = "singvgpu-trace.json";
 	int c, status = 0;
@@ -51,5 +51,5 @@ static int parse(struct job_options *opt, int argc, char **argv)
 
 int trace_main(int argc, char **argv)
 {
-	return job_main(argc, argv, parse, help);
+	return job_main(argc, argv, parse_options, help);
 }

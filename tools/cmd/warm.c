@@ -25,7 +25,7 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-static int parse(struct job_options *opt, int argc, char **argv)
+static int parse_options(struct job_options *opt, int argc, char **argv)
 {
 	int c, status = 0;
 
@@ -42,5 +42,5 @@ static int parse(struct job_options *opt, int argc, char **argv)
 
 int warm_main(int argc, char **argv)
 {
-	return job_main(argc, argv, parse, help);
+	return job_main(argc, argv, parse_options, help);
 }

@@ -281,7 +281,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void take(struct history *h, const struct rundir_job *job)
+static void take_sample(struct history *h, const struct rundir_job *job)
 {
 	uint64_t now = clock_ns(CLOCK_MONOTONIC), mono = now / 1000000;
 	struct uproxy_stat s;
@@ -339,7 +339,7 @@ int history_step(struct history *h, const struct rundir_job *job, const struct c
 	if (now < h->next)
 		return h->next - now;
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	take(h, job);
+	take_sample(h, job);
 	if (c->texts != h->comms)
 		note_comms(h, job, c->text);
 	h->comms = c->texts;
@@ -366,7 +366,7 @@ void history_ended(struct history *h, const struct rundir_job *job, const struct
 void history_flush(struct history *h, const struct rundir_job *job)
 {
 	if (!h->off)
-		take(h, job);
+		take_sample(h, job);
 }
 
 void history_stop(struct history *h, const struct rundir_job *job, int status, const char *how)

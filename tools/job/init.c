@@ -42,17 +42,17 @@ static void on_again(int sig)
 }
 
 /* main finds a pipe without a reader by poll(). */
-static void tell(int r)
+static void report_end(int r)
 {
 	while (write(INIT_FD, &rank[r], sizeof(rank[r])) < 0 && errno == EINTR)
 		;
 }
 
-static void tell_all(void)
+static void report_ends(void)
 {
 	for (int r = 0; r < ranks; r++)
 		if (ended[r])
-			tell(r);
+			report_end(r);
 }
 
 /* False: no process is left. */
@@ -67,7 +67,7 @@ static bool reap(void)
 				continue;
 			ended[r] = true;
 			rank[r].status = status;
-			tell(r);
+			report_end(r);
 		}
 	}
 	return pid == 0;
@@ -106,9 +106,9 @@ int main(int argc, char **argv)
 		if (ppoll(&p, 1, NULL, &none) > 0 && p.revents & (POLLERR | POLLNVAL))
 			leave();
 		if (again)
-			tell_all();
+			report_ends();
 		again = 0;
 	}
-	tell_all();
+	report_ends();
 	return 0;
 }

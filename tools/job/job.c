@@ -820,7 +820,7 @@ static void step_output(struct supervisor *s)
 	}
 }
 
-static void step(struct supervisor *s)
+static void step_states(struct supervisor *s)
 {
 	enum state before;
 
@@ -917,7 +917,7 @@ static void loop(struct supervisor *s)
 		p[ranks + r] = (struct pollfd){ .fd = s->rank[r].listen, .events = POLLIN };
 	n = ranks + s->info.ranks;
 	for (;;) {
-		step(s);
+		step_states(s);
 		if (s->state == END) {
 			hush_watchers(s);
 			return;

@@ -256,7 +256,7 @@ int rundir_create(struct rundir *d)
 }
 
 /* Makes and locks the folder at path, and empties one of a dead job. */
-static int take(const char *path)
+static int lock_folder(const char *path)
 {
 	int lock;
 
@@ -286,7 +286,7 @@ int rundir_create_as(struct rundir *d, const char *path)
 	*slash = 0;
 	fd = base_open(base, true);
 	if (fd >= 0)
-		d->lock = take(path);
+		d->lock = lock_folder(path);
 	if (fd < 0 || d->lock < 0) {
 		int err = fd < 0 ? fd : d->lock;
 

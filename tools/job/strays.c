@@ -66,7 +66,7 @@ static bool is_new(struct strays *s, char kind, const char *name)
 	return true;
 }
 
-static void take(struct strays *s, char kind, const char *text)
+static void take_record(struct strays *s, char kind, const char *text)
 {
 	char name[STRAY_NAME + 1], line[1024];
 
@@ -97,7 +97,7 @@ static void look_at_command(struct strays *s)
 	else if (stray_find(command[0], path, sizeof(path)))
 		dropped = stray_dropped(AT_FDCWD, path, command);
 	if (dropped)
-		take(s, STRAY_SETUID, dropped);
+		take_record(s, STRAY_SETUID, dropped);
 }
 
 void strays_start(struct strays *s, const struct job *job)
@@ -109,7 +109,7 @@ void strays_start(struct strays *s, const struct job *job)
 }
 
 /* Takes whole records off the text. What is none is skipped up to the next NUL. */
-static void take_all(struct strays *s)
+static void take_records(struct strays *s)
 {
 	size_t at = 0;
 
@@ -120,7 +120,7 @@ static void take_all(struct strays *s)
 		if (!*r && !end)
 			break;
 		if (!*r && r[1])
-			take(s, r[1], r + 2);
+			take_record(s, r[1], r + 2);
 		at += *r || !r[1] ? 1 : end + 1 - r;
 	}
 	/* No record is so long. */
@@ -139,7 +139,7 @@ void strays_hear(struct strays *s)
 		if (n <= 0)
 			return;
 		s->have += n;
-		take_all(s);
+		take_records(s);
 	}
 }
 

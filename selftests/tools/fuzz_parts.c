@@ -50,8 +50,6 @@ uint64_t store_ref_size(const struct store_ref *r)
 
 /* What the readers' files have beside them; no reader calls it. */
 #define NEVER(what) what { abort(); }
-NEVER(void say(const char *fmt, ...))
-NEVER(void say_errno(int err, const char *fmt, ...))
 NEVER(char *history_pack(const char *dir, uid_t owner, const char *more, size_t *len))
 NEVER(void history_keep(const char *id, const char *all, size_t len))
 NEVER(int store_trusts(const struct store *s, int fd, const char *path))

@@ -30,6 +30,7 @@ static const char *const words[] = { "ok", "warn", "missing" };
 static void runtime_folder(struct doctor *d)
 {
 	struct rundir_job *jobs;
+	struct why why = { 0 };
 	struct rundir dir;
 	int n, stale = 0, live = 0;
 
@@ -40,7 +41,8 @@ static void runtime_folder(struct doctor *d)
 	}
 	if (n >= 0)
 		rundir_list_free(jobs, n);
-	if (rundir_create(&dir)) {
+	if (rundir_create(&dir, &why)) {
+		say("%s", why.text);
 		found_fatal(d, "runtime folder", "Make $XDG_RUNTIME_DIR, or /tmp, a folder that "
 			    "you can write to.", "no folder for running jobs can be created");
 		return;

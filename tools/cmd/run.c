@@ -116,6 +116,7 @@ static int devices(const struct job_options *opt)
 
 static int run(struct job *job)
 {
+	struct why why = { 0 };
 	sigset_t handled;
 	int end[2], status;
 	pid_t pid;
@@ -131,8 +132,10 @@ static int run(struct job *job)
 	signal(SIGXFSZ, SIG_IGN);
 	rundir_sweep();
 	if (job->restore && job->restore->tree ?
-	    rundir_create_as(&job->dir, job->restore->was->path) : rundir_create(&job->dir))
+	    rundir_create_as(&job->dir, job->restore->was->path, &why) : rundir_create(&job->dir, &why)) {
+		say("%s", why.text);
 		return EXIT_OURS;
+	}
 	set_signals(job, &handled);
 	job->terminal = job->restore ? job->restore->was->terminal :
 				       job->opt->ranks == 1 && has_terminal();

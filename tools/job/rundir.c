@@ -221,7 +221,7 @@ static void empty(const char *path)
 		closedir(dir);
 }
 
-int rundir_create(struct rundir *d)
+int rundir_create(struct rundir *d, struct why *why)
 {
 	char base[PATH_MAX];
 	int fd, err = base_path(base, sizeof(base));
@@ -229,11 +229,9 @@ int rundir_create(struct rundir *d)
 	d->lock = -1;
 	*d->path = 0;
 	fd = err ?: base_open(base, true);
-	if (fd < 0) {
-		say_errno(fd, "the folder for running jobs, %s%s", base, fd == -EPERM ?
-			  ", belongs to someone else or can be written by others" : "");
-		return fd;
-	}
+	if (fd < 0)
+		return why_set(why, fd, "the folder for running jobs, %s%s: %s", base, fd == -EPERM ?
+			       ", belongs to someone else or can be written by others" : "", strerror(-fd));
 	err = -EEXIST;
 	for (int i = 0; i < 1000 && err == -EEXIST; i++) {
 		err = 0;
@@ -250,9 +248,7 @@ int rundir_create(struct rundir *d)
 			rmdir(d->path);
 	}
 	close(fd);
-	if (err)
-		say_errno(err, "the job's folder %s cannot be created", d->path);
-	return err;
+	return err ? why_set(why, err, "the job's folder %s cannot be created: %s", d->path, strerror(-err)) : 0;
 }
 
 /* Makes and locks the folder at path, and empties one of a dead job. */
@@ -270,7 +266,7 @@ static int lock_folder(const char *path)
 	return try_lock(path, geteuid(), O_CREAT);
 }
 
-int rundir_create_as(struct rundir *d, const char *path)
+int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 {
 	char base[PATH_MAX], *slash;
 	int fd;
@@ -279,10 +275,8 @@ int rundir_create_as(struct rundir *d, const char *path)
 	*d->path = 0;
 	snprintf(base, sizeof(base), "%s", path);
 	slash = strrchr(base, '/');
-	if (*path != '/' || slash == base || !is_id(slash + 1)) {
-		say("%s is no folder of a job", path);
-		return -EINVAL;
-	}
+	if (*path != '/' || slash == base || !is_id(slash + 1))
+		return why_set(why, -EINVAL, "%s is no folder of a job", path);
 	*slash = 0;
 	fd = base_open(base, true);
 	if (fd >= 0)
@@ -291,10 +285,10 @@ int rundir_create_as(struct rundir *d, const char *path)
 		int err = fd < 0 ? fd : d->lock;
 
 		if (err == -EBUSY)
-			say("another job has the folder %s, which this one needs again: end that job "
-			    "first", path);
+			why_set(why, err, "another job has the folder %s, which this one needs again: end that job "
+				"first", path);
 		else
-			say_errno(err, "the job's folder %s cannot be made again", path);
+			why_set(why, err, "the job's folder %s cannot be made again: %s", path, strerror(-err));
 		if (fd >= 0)
 			close(fd);
 		return err;

@@ -27,14 +27,15 @@
 #include <sys/types.h>
 
 #include "seating.h"
+#include "why.h"
 
 struct rundir {
 	char path[PATH_MAX];
 	int lock;		/* fd, close-on-exec; -1: none */
 };
 
-/* Creates a folder and locks it. Prints the reason of a failure. */
-int rundir_create(struct rundir *d);
+/* Creates a folder and locks it. 0 or -errno. */
+int rundir_create(struct rundir *d, struct why *why);
 /* Removes the folder with its files, then the base if it is empty. */
 void rundir_remove(struct rundir *d);
 /* Removes the folders of killed jobs. Returns their number, or -errno, unsaid. */
@@ -98,9 +99,9 @@ struct rundir_job {
 
 /*
  * Makes a job's folder again at its former path, without the files of a dead job there. -EBUSY: a
- * live job has it. Prints the reason of a failure.
+ * live job has it; -errno.
  */
-int rundir_create_as(struct rundir *d, const char *path);
+int rundir_create_as(struct rundir *d, const char *path, struct why *why);
 
 /*
  * Opens a file in a job's folder, close-on-exec, without blocking. It must be a regular file with

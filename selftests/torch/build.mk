@@ -3,8 +3,9 @@
 # are skipped.
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/torch/test-torch selftests/torch/test-torch-ranks selftests/torch/test-torch-coverage
-LONG_TORCH := $(addprefix selftests/torch/test-,torch-all torch-ranks-all torch-trainers torchrun-restart)
+HOST_TESTS += selftests/torch/test-torch selftests/torch/test-torch-ranks
+LONG_TORCH := selftests/torch/test-torch-coverage \
+	$(addprefix selftests/torch/test-,torch-all torch-ranks-all torch-trainers torchrun-restart)
 LONG_TESTS += $(LONG_TORCH)
 FULL_TESTS += $(LONG_TORCH)
 TIMEOUT_test-torch := 1800

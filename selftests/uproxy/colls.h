@@ -33,6 +33,7 @@ FIXTURE(colls) {
 	struct board *board;
 	int fd, n;
 	uint64_t comm;
+	int said;			/* what the first rank's proxy says on stderr; the end passes it on */
 };
 
 #define GUEST_OFF	(1ull << 42)	/* of other ranks' channels, from the first one's */
@@ -169,9 +170,18 @@ FIXTURE_SETUP(colls)
 	fcntl(self->fd, F_SETFD, 0);
 	ASSERT_EQ(board_open(self->fd, &self->board), 0);
 	self->n = RANKS;
+	self->said = memfd_create("said", MFD_CLOEXEC);
+	ASSERT_GE(self->said, 0);
 	for (int i = 0; i < self->n; i++) {
+		int err = dup(2), rc;
+
 		board_reserve(self->board, i, &(struct board_place){ .rank = i });
-		ASSERT_EQ(start_rank(self->r, self->fd, i), 0);
+		if (!i)
+			dup2(self->said, 2);
+		rc = start_rank(self->r, self->fd, i);
+		dup2(err, 2);
+		close(err);
+		ASSERT_EQ(rc, 0);
 	}
 	self->comm = 77;
 	ASSERT_EQ(new_comm(self->r, self->n, self->comm, "the fixture's"), 0);
@@ -191,9 +201,30 @@ FIXTURE_TEARDOWN(colls)
 	}
 	board_close(self->board);
 	close(self->fd);
+	lseek(self->said, 0, SEEK_SET);
+	for (char b[4096];;) {
+		ssize_t n = read(self->said, b, sizeof(b));
+
+		if (n <= 0 || write(2, b, n) < 0)
+			break;
+	}
+	close(self->said);
 }
 
 /* ------------------------------------------------------------------------------ helpers */
+
+/* How often the first rank's proxy has said this. */
+static inline int times_said(int said, const char *what)
+{
+	char b[65536];
+	ssize_t n = pread(said, b, sizeof(b) - 1, 0);
+	int times = 0;
+
+	b[n > 0 ? n : 0] = 0;
+	for (const char *at = b; (at = strstr(at, what)); at++)
+		times++;
+	return times;
+}
 
 static inline int send_calls(struct rank *r, uint64_t comm, uint64_t stream,
 		      const struct sv_coll_call *call, uint32_t n)

@@ -121,6 +121,7 @@ TEST_F(colls, a_broken_board_ends_all)
 	EXPECT_EQ(shown(r).coll_runs.since, 0);
 	for (int i = 0; i < self->n; i++)
 		EXPECT_TRUE(comes_to_sleep(&self->r[i]));
+	EXPECT_EQ(times_said(self->said, "all communicators of the job have failed"), 1);
 }
 
 /* A group has failed, and a small send of it is on its way: it does not end a second time when the board breaks. */

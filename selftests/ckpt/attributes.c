@@ -785,6 +785,24 @@ TEST_F(calls, no_signal_is_lost)
 	EXPECT_EQ(ends(pid), 0);
 }
 
+/* A call that was never made is no success. */
+TEST_F(calls, behind_too_many_signals_a_call_is_given_up)
+{
+	pid_t pid = start_waiter(sleep_and_count);
+
+	ASSERT_EQ(kill(pid, SIGSTOP), 0);
+	for (int i = 0; i < SIGNALS; i++)
+		ASSERT_EQ(sigqueue(pid, SIGRTMIN, (union sigval){ .sival_int = i }), 0);
+	EXPECT_EQ(criu_inject_personality(pid, ADDR_NO_RANDOMIZE), -ESRCH);
+	EXPECT_STREQ(of_proc(pid, "personality"), "00000000");
+	kill(pid, SIGCONT);
+	for (int i = 0; i < 10000 && sh->count < SIGNALS; i++)
+		usleep(1000);
+	EXPECT_EQ(sh->count, SIGNALS);
+	EXPECT_EQ(sh->other, 0);
+	EXPECT_EQ(ends(pid), 0);
+}
+
 /* Each SIGCONT stops a thread that is traced once more, as if by a step, before it has done anything. */
 TEST_F(calls, a_stop_of_another_kind_is_no_end_of_a_call)
 {

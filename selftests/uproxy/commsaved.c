@@ -620,6 +620,41 @@ static struct uproxy_while waits(void)
 	return s.coll_waits;
 }
 
+/*
+ * Communicators that never were: of too many ranks, and of a program that was started without a board. Calls to them are
+ * refused: their stream stands, and goes on with what is parked in it when the communicator is ended.
+ */
+TEST_F(restore, calls_to_a_communicator_that_never_was_are_refused)
+{
+	static const uint32_t ranks[] = { 2000, 1 };
+	struct client *c = &self->c;
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 64,
+				     .send = self->dev, .recv = self->dev };
+	struct sv_sync_on on = { c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	struct ring_ticket t;
+
+	for (int i = 0; i < 2; i++) {
+		struct sv_comm_new a = { .ctx = c->ctx, .comm = COMM, .ranks = ranks[i], .word = self->pin + MiB / 2,
+					 .id = { 1 } };
+		struct sv_comm_end end = { .comm = COMM, .flags = SV_COMM_ABORT };
+		struct sv_comm_result res = { 0 };
+		int32_t status = -1;
+
+		memset(c->arena + a.word, 0, sizeof(struct sv_comm_word));
+		ASSERT_EQ(ring_request(c->ring, &t, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0), 0);
+		ASSERT_EQ(ring_await(c->ring, &t, &status, &res, sizeof(res), NULL, 20000000000), 0);
+		EXPECT_EQ(status, 0);
+		EXPECT_EQ(res.code, STEP_SYSTEM);
+		ASSERT_EQ(send_calls(c, on.on, &call, 1), 0);
+		ASSERT_EQ(fill(c, on.on, self->dev), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuStreamSynchronize, on), CUDA_ERROR_EXTERNAL_DEVICE);
+		ASSERT_EQ(CALL(c, SV_OP_X_COMM_END, end), 0);
+		ASSERT_EQ(ring_request(c->ring, &t, SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0), 0);
+		ASSERT_EQ(ring_await(c->ring, &t, &status, NULL, 0, NULL, 20000000000), 0);
+		EXPECT_EQ(status, 0);
+	}
+}
+
 TEST_F(restore, no_rank_waits_while_it_is_frozen)
 {
 	struct uproxy_while before = { 0 }, at, after;
@@ -719,6 +754,26 @@ TEST_F(restore, a_wait_that_has_failed_is_answered_once)
 	ASSERT_EQ(CALL(c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = COMM, .flags = SV_COMM_ABORT }), 0);
 	EXPECT_EQ(CALL(c, SV_OP_cuStreamSynchronize, sync), 0);
 	EXPECT_EQ(save_cut(self), 0);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/* One that has nothing left to do waits longer for another than it may wait for its own device. */
+TEST_F(restore, a_session_that_is_done_waits_for_others)
+{
+	struct ctl_freeze f = { .h = { .op = CTL_FREEZE, .size = sizeof(f) }, .idle_ms = 20, .cut = 12345, .seats = { 3 } };
+	struct ctl_frozen r;
+	bool all = true;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(ctl_send(self->conn, &f.h), 0);
+	EXPECT_FALSE(has_answered(self, 200));
+	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
+	EXPECT_EQ(board_cut(board, 1, f.cut, f.seats, &all), 0);
+	EXPECT_EQ(ctl_receive(self->conn, CTL_FREEZE, &r.r, sizeof(r), NULL, NULL, LONG_MS) ?: r.r.status, 0)
+		TH_LOG("%s", r.r.why);
 	end_proxy(self);
 	unlink(stat_path);
 }

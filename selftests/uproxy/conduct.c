@@ -606,7 +606,7 @@ TEST_F(restore, a_session_stands_at_the_end_of_a_step_and_goes_on)
 	EXPECT_EQ(late_count(&self->c), 0);
 }
 
-TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_one)
+static void keep_by_next_step(struct __test_metadata *_metadata, FIXTURE_DATA(restore) *self, bool function)
 {
 	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
 	struct client *c = &self->c;
@@ -616,10 +616,14 @@ TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_on
 	pthread_t thread;
 	int fd = meet(1, &m);
 
+	*(uint64_t *)(c->arena + at) = 0;
 	t.slow = (void *)(c->arena + at);
-	*t.slow = 0;
-	EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
-			.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
+	if (function) {
+		EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc, (struct sv_host_func){ c->ctx, st, 1, at }), 0);
+	} else {
+		EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue32_v2, (struct sv_cuStreamWaitValue32_v2){
+				.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1 }), 0);
+	}
 	ASSERT_EQ(conduct(self), 0);
 	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
 	EXPECT_EQ(ask_step(self, fd, 8 * SECOND, &stepped), 0);
@@ -628,6 +632,17 @@ TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_on
 	t.stop = 1;
 	pthread_join(thread, NULL);
 	EXPECT_EQ(t.rc, 0);
+}
+
+/* A value that the program stores, and a host function that it calls. */
+TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_one)
+{
+	keep_by_next_step(_metadata, self, false);
+}
+
+TEST_F(restore, a_function_of_the_next_step_does_not_keep_a_session_at_the_end_of_one)
+{
+	keep_by_next_step(_metadata, self, true);
 }
 
 /* The other one of a meeting, who comes 0.3 s after the first. */

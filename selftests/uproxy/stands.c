@@ -39,6 +39,15 @@ static bool all_have_posted(struct rank *r, int n)
 	return have;
 }
 
+/* Nor is one posted, or parked behind one, that has not begun. */
+static bool all_have_begun(struct rank *r, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int ms = 0; ms < 20000 && shown(&r[i]).coll_waits.since; ms++)
+			usleep(1000);
+	return all_have_posted(r, n);
+}
+
 static void die(struct rank *r, struct board *board, int i)
 {
 	kill(r[i].c.proxy, SIGKILL);
@@ -225,17 +234,68 @@ TEST_F(colls, a_stream_that_is_gone_is_waited_for)
 {
 	struct rank *r = &self->r[0], *late = &self->r[3];
 	uint64_t st = new_stream(r, CU_STREAM_NON_BLOCKING);
+	struct sv_sync_on on = { r->c.ctx, 0 };
 	volatile uint64_t *gated;
+	struct ring_ticket t;
+	int32_t status = -1;
 
 	ASSERT_EQ(gate(late, late->stream, &gated), 0);
 	for (int i = 0; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : st, all_reduce(&self->r[i], 16)), 0);
 	ASSERT_TRUE(all_have_posted(self->r, self->n));
 	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ st }), 0);
+	/* An operation of no elements has never been in a stream, and its end is no other one's. */
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 0)), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_cuCtxSynchronize, &on, sizeof(on), NULL, 0), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
 	die(self->r, self->board, 3);
+	ASSERT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
 	ASSERT_EQ(sync_soon(r, SV_OP_cuCtxSynchronize, 0), CUDA_ERROR_EXTERNAL_DEVICE);
 	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
 	ASSERT_EQ(sync_soon(r, SV_OP_cuCtxSynchronize, 0), 0);
+}
+
+/*
+ * Waits are parked for recordings after which their events are recorded again: one that is parked, too, and one that has
+ * been made. Both have what they wait for in a copy, and fail with it.
+ */
+TEST_F(colls, a_wait_for_an_earlier_recording_fails_with_it)
+{
+	struct rank *r = &self->r[0], *late = &self->r[3];
+	uint64_t behind = new_stream(r, CU_STREAM_NON_BLOCKING), held = new_stream(r, CU_STREAM_NON_BLOCKING);
+	uint64_t made = new_event(r);
+	volatile uint64_t *gated, *first;
+
+	ASSERT_EQ(new_comm(self->r, 2, 78, "ends well"), 0);
+	ASSERT_EQ(new_comm(r, 1, 79, "ends well, too"), 0);
+	ASSERT_EQ(gate(late, late->stream, &gated), 0);
+	/* What the events have later is something else. */
+	ASSERT_EQ(gate(r, r->other, &first), 0);
+	ASSERT_EQ(COLL(r, 79, r->other, all_reduce(r, 16)), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(COLL(r, 78, held, all_reduce(r, 16)), 0);
+	ASSERT_EQ(record(r, r->event, r->stream), 0);
+	ASSERT_EQ(await(r, behind, r->event), 0);
+	ASSERT_EQ(record(r, r->event, r->other), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_TRUE(all_have_begun(self->r, self->n));
+	ASSERT_EQ(record(r, made, r->stream), 0);
+	ASSERT_EQ(await(r, held, made), 0);
+	ASSERT_EQ(record(r, made, r->other), 0);
+	ASSERT_EQ(COLL(&self->r[1], 78, self->r[1].other, all_reduce(&self->r[1], 16)), 0);
+	ASSERT_TRUE(all_have_begun(self->r, self->n));
+	die(self->r, self->board, 3);
+	ASSERT_EQ(stream_soon(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(stream_soon(r, behind), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(stream_soon(r, held), CUDA_ERROR_EXTERNAL_DEVICE);
+	*first = 1;
+	EXPECT_EQ(sync_soon(r, SV_OP_cuEventSynchronize, r->event), 0);
+	EXPECT_EQ(sync_soon(r, SV_OP_cuEventSynchronize, made), 0);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	EXPECT_EQ(stream_soon(r, behind), 0);
+	EXPECT_EQ(stream_soon(r, held), 0);
 }
 
 /* More events than the proxy looks at once: it forgets none of those that stand. */

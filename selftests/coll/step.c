@@ -482,6 +482,67 @@ TEST_F(state, who_joined_is_known_after_it_has_gone)
 	EXPECT_EQ(proxy[1], STEP_NONE);
 }
 
+struct seen {
+	uint32_t n, begun;
+	uint64_t cookie;
+};
+
+static void see_record(void *ctx, uint32_t member, uint64_t cookie, bool begun)
+{
+	struct seen *seen = ctx;
+
+	(void)member;
+	seen->n++;
+	seen->begun += begun;
+	seen->cookie = cookie;
+}
+
+/* A restore compares what its session has with what is here. */
+TEST_F(state, who_is_where_is_compared)
+{
+	const struct step_place at = { .key = 7, .member = 1, .rank = 1, .ranks = 3, .proxy = 1 };
+	struct step_place other[6];
+	struct seen seen = { 0 };
+	bool stands = false;
+
+	EXPECT_TRUE(step_is_at(self->s, &at, &stands));
+	EXPECT_TRUE(stands);
+	for (int i = 0; i < 6; i++)
+		other[i] = at;
+	other[0].key = 8;
+	other[1].member = 2;
+	other[2].rank = 2;
+	other[3].ranks = 2;
+	other[4].proxy = 2;
+	other[5].member = 5;
+	for (int i = 0; i < 6; i++) {
+		EXPECT_FALSE(step_is_at(self->s, &other[i], &stands))
+			TH_LOG("place %d", i);
+	}
+	/* One that forms, and a rank of it that has not joined. */
+	ASSERT_EQ(join(self->s, 0, 8, 2, 0), 3);
+	other[0] = (struct step_place){ .key = 8, .member = 3, .rank = 0, .ranks = 2, .proxy = 0 };
+	other[1] = (struct step_place){ .key = 8, .member = 4, .rank = 1, .ranks = 2, .proxy = STEP_NONE };
+	EXPECT_TRUE(step_is_at(self->s, &other[0], &stands));
+	EXPECT_FALSE(stands);
+	EXPECT_FALSE(step_is_at(self->s, &other[1], &stands));
+	other[1].proxy = 0;
+	EXPECT_FALSE(step_is_at(self->s, &other[1], &stands));
+	/* Records are told to who has posted them, and whether they have begun. */
+	ASSERT_EQ(post(self->s, 0, 11, &sum, 1), 0);
+	ASSERT_EQ(post(self->s, 1, 12, &sum, 1), 0);
+	step_records(self->s, 1, see_record, &seen);
+	EXPECT_EQ(seen.n, 1);
+	EXPECT_EQ(seen.cookie, 12);
+	EXPECT_EQ(seen.begun, 0);
+	ASSERT_EQ(post(self->s, 2, 13, &sum, 1), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		on(self->s, STEP_NEXT, i);
+	step_records(self->s, 1, see_record, &seen);
+	EXPECT_EQ(seen.n, 2);
+	EXPECT_EQ(seen.begun, 1);
+}
+
 TEST_F(state, a_creation_fails_for_all_or_none)
 {
 	int m;

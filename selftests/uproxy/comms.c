@@ -95,6 +95,7 @@ TEST_F(colls, a_broken_board_ends_all)
 		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
 		EXPECT_NE(strstr(self->r[i].word->text, "killed while it changed the job's board"), NULL)
 			TH_LOG("%s", self->r[i].word->text);
+		EXPECT_EQ(self->r[i].word->state, SV_COMM_STANDS);
 	}
 	EXPECT_EQ(ring_await(r->c.ring, &t, &status, &res, sizeof(res), NULL, 20000000000), 0);
 	EXPECT_EQ(status, 0);
@@ -1036,6 +1037,26 @@ static int errors_of(struct rank *r, uint64_t comm, const struct sv_coll_call *c
 }
 
 /* Each buffer of each kind of call lies in the client's memory, to its last byte. */
+/* A client that goes without a word, and one that says it and is wrong then: the others hear of their deaths. */
+TEST_F(colls, who_does_not_leave_has_died)
+{
+	struct rank *r = &self->r[0];
+	struct sv_comm_word *all = r->word;
+
+	ASSERT_EQ(new_comm(self->r, 3, 78, "of three"), 0);
+	EXPECT_EQ(client_end(&self->r[3].c), 0);
+	self->r[3].c.proxy = 0;
+	for (int i = 0; i < 20000 && !__atomic_load_n(&all->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	EXPECT_EQ(all->code, STEP_REMOTE);
+	EXPECT_EQ(r->word->code, 0);
+	ASSERT_EQ(ring_submit(self->r[2].c.ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0), 0);
+	ASSERT_EQ(ring_submit(self->r[2].c.ring, SV_OP_X_COMM_LEAVE, "nonsense", 8, NULL, 0), 0);
+	EXPECT_EQ(client_wait(&self->r[2].c), 1);
+	ring_close(self->r[2].c.ring);
+	EXPECT_EQ(code_of(r), STEP_REMOTE);
+}
+
 TEST_F(colls, buffers_of_all_kinds_end_in_the_clients_memory)
 {
 	enum { COUNT = 256 };

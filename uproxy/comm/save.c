@@ -393,7 +393,7 @@ int comm_expect(const void *bytes, size_t len, struct why *why)
 		if (it->op != PARK_RECORDED)
 			rc = park_expect(it->seq);
 	}
-	return rc == -ENOMEM ? why_set(why, rc, "no memory") : rc ? damaged(why, "what is parked") : 0;
+	return rc ? why_set(why, rc, "no memory") : 0;
 }
 
 static struct answer answer_from(struct sv_session *s, const struct saved_answer *a)

@@ -1202,8 +1202,6 @@ bool park_has(uint64_t seq)
 
 int park_expect(uint64_t seq)
 {
-	if (nexpected && seq <= expected[nexpected - 1])
-		return -EBADMSG;
 	if (nexpected == expected_room) {
 		size_t room = expected_room ? 2 * expected_room : 64;
 		uint64_t *more = realloc(expected, room * sizeof(*more));

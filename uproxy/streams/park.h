@@ -95,7 +95,7 @@ int park_again(struct sv_session *s, const struct ring_record *rec, uint64_t eve
 
 /*
  * park_has: is the record with this number parked? Those of a saved session are before park_again(), too:
- * park_expect() gets their numbers, ascending; -EBADMSG, -ENOMEM. park_expect_none: no longer.
+ * park_expect() gets their numbers, ascending; -ENOMEM. park_expect_none: no longer.
  */
 bool park_has(uint64_t seq);
 int park_expect(uint64_t seq);

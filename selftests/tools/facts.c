@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given; a supervisor's part in
- * checkpoints; phases, and what the history has of them; commands on other hosts; text
+ * checkpoints, and its watchers; phases, and what the history has of them; commands on other hosts; text
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -392,6 +392,175 @@ TEST(a_restart_has_its_bounds)
 	snprintf(path, sizeof(path), "%s/last", dir);
 	unlink(path);
 	rmdir(dir);
+	unlink(said_file);
+}
+
+/* ----------------------------------------------------------------- job.c and its watchers */
+
+static char calls[256];
+static int rope[4][2];		/* pipes: to be heard of, and one that ends each child */
+static pid_t kids[3];
+
+static int called(const char *what)
+{
+	strcat(calls, *calls ? " " : "");
+	strcat(calls, what);
+	return 0;
+}
+
+/* A child that ends with this status some time after the rope is pulled. */
+static pid_t tied(int i, int status)
+{
+	pid_t pid = fork();
+	char byte;
+
+	if (pid)
+		return pid;
+	if (read(rope[i][0], &byte, 1) == 1)
+		usleep(50000);
+	_exit(status);
+}
+
+static int w_start(const struct job *job, struct why *why)
+{
+	(void)why;
+	return called(job->info ? "start" : "start without info");
+}
+
+static void w_started(const struct job *job, bool lives)
+{
+	kids[0] = tied(1, 3);
+	kids[1] = tied(2, 0);
+	kids[2] = tied(3, 0);
+	called(lives && job->comms ? "started" : "started without life");
+}
+
+static int w_step(const struct job *job, bool runs)
+{
+	static bool again;
+
+	(void)job;
+	if (runs && !again) {
+		called("step");
+		kill(getpid(), SIGUSR1);
+	}
+	again = true;
+	return -1;
+}
+
+static int w_fd(void)
+{
+	return rope[0][0];
+}
+
+static bool w_signal(int sig)
+{
+	called(sig == SIGUSR1 && write(rope[0][1], "", 1) == 1 ? "signal" : "another signal");
+	return true;
+}
+
+static void w_hear(void)
+{
+	char byte;
+
+	called(read(rope[0][0], &byte, 1) == 1 && write(rope[1][1], "", 1) == 1 ? "hear" : "nothing to hear");
+}
+
+static pid_t w_child(void)
+{
+	return kids[0];
+}
+
+static pid_t w_other_child(void)
+{
+	return kids[1];
+}
+
+static pid_t w_last_child(void)
+{
+	return kids[2];
+}
+
+static bool w_ended(pid_t pid, int status, int *forward)
+{
+	if (pid != kids[0])
+		return false;
+	kids[0] = 0;
+	*forward = SIGUSR2;
+	called(status == 3 << 8 ? "ended" : "ended otherwise");
+	return true;
+}
+
+static bool w_other_ended(pid_t pid, int status, int *forward)
+{
+	(void)forward;
+	if (pid != kids[1])
+		return false;
+	kids[1] = 0;
+	called(!status ? "other_ended" : "other was killed");
+	return true;
+}
+
+static void w_ranks_ended(bool taken)
+{
+	called(!taken && write(rope[2][1], "", 1) == 1 ? "ranks_ended" : "ranks taken");
+}
+
+static void w_stop(const struct job *job)
+{
+	(void)job;
+	called("stop");
+}
+
+static void w_close(const struct job *job, int status, const char *how)
+{
+	called(status == 128 + SIGUSR2 && !strcmp(how, "failed") && !access(job->dir.path, F_OK) ? "close" : how);
+}
+
+static void w_report(const struct job *job, int status)
+{
+	called(status == 128 + SIGUSR2 && !*job->dir.path ? "report" : "another report");
+}
+
+/* A watcher's signal is not the command's, its child's is; the job ends after a child that is to be waited for. */
+TEST(the_watchers_of_a_job_are_called_in_turn)
+{
+	static const struct job_watcher one = { .start = w_start, .started = w_started, .step = w_step, .fd = w_fd,
+						.hear = w_hear, .signal = w_signal, .child = w_child, .ended = w_ended,
+						.ranks_ended = w_ranks_ended, .stop = w_stop, .close = w_close };
+	static const struct job_watcher two = { .child = w_other_child, .waited = true, .ended = w_other_ended,
+						.report = w_report };
+	static const struct job_watcher three = { .child = w_last_child };
+	static const struct job_watcher *const all[] = { &one, &two, &three, NULL };
+	char base[] = "/tmp/factsXXXXXX", *command[] = { "sleep", "10", NULL };
+	struct job_options opt = { .ranks = 1, .grace_ms = 5000, .host_pids = true, .command = command };
+	struct places places = { .libdir = "/none", .proxy = "/none", .init = "/none" };
+	struct job job = { .opt = &opt, .places = &places, .devices = 1, .watchers = all, .tell = say, .dir.lock = -1 };
+	sigset_t handled;
+	int front[2];
+
+	ASSERT_NE(mkdtemp(base), NULL);
+	listen();
+	snprintf(job.dir.path, sizeof(job.dir.path), "%s/1", base);
+	ASSERT_EQ(mkdir(job.dir.path, 0700), 0);
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(pipe2(rope[i], O_CLOEXEC), 0);
+	ASSERT_EQ(pipe2(front, O_CLOEXEC), 0);
+	job.front_pipe = front[0];
+	for (int i = 0; i < JOB_LIMITS; i++)
+		getrlimit(job_limits[i], &job.was.limit[i]);
+	sigemptyset(&handled);
+	sigaddset(&handled, SIGCHLD);
+	sigaddset(&handled, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &handled, &job.was.mask);
+	EXPECT_EQ(job_supervise(&job, &handled), 128 + SIGUSR2);
+	EXPECT_STREQ(calls, "start started step signal hear ended ranks_ended other_ended stop close report");
+	EXPECT_NE(strstr(said(), "the command was killed by SIGUSR2"), NULL);
+	EXPECT_NE(access(base, F_OK), 0);
+	/* No process that the command has left running: nobody has waited for it, or ended it. */
+	EXPECT_EQ(waitpid(kids[2], NULL, WNOHANG), 0);
+	kill(kids[2], SIGKILL);
+	waitpid(kids[2], NULL, 0);
 	unlink(said_file);
 }
 

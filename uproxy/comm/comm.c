@@ -333,7 +333,7 @@ static void on_joined(const struct step_action *a)
 	struct comm_group g;
 	int rc;
 
-	for (c = comms.all; c && (c->joined || c->member != a->member); c = c->next)
+	for (c = comms.all; c && c->member != a->member; c = c->next)
 		;
 	c = c ?: comms.joining;
 	if (!c)			/* it was aborted before this mail was read */
@@ -411,7 +411,7 @@ int do_comm_new(struct call *k)
 	e.ranks = a->ranks;
 	e.rank = a->rank;
 	parent = a->parent ? comm_find(a->parent) : NULL;
-	e.parent = parent && parent->stands ? parent->member + 1 : 0;
+	e.parent = parent ? parent->member + 1 : 0;	/* STEP_NONE: has failed */
 	comms.joining = c;
 	rc = comm_event(&e);
 	comms.joining = NULL;

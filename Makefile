@@ -33,7 +33,8 @@ FUZZCC ?= clang-19
 SAN ?=
 WERROR ?= -Werror
 CFLAGS ?= -O2 -g
-override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR)
+# lock.h is every room's.
+override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR) -Ilock
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SAN)

@@ -25,26 +25,30 @@ $(INTERCEPT_OBJ): $(INTERCEPT)/%.o: libintercept/%.c $(B)/gen/cuda.stamp
 	@mkdir -p $(@D)
 	$(CC) $(INTERCEPT_CFLAGS) -c -o $@ $<
 
-# The same library with DEBUG_LOCKS (lock.h), beside the other libraries of a job, for
-# SINGVGPU_LIBDIR. Sanitizer builds always have DEBUG_LOCKS.
+# The same library with DEBUG_LOCKS (lock.h), beside the other libraries of a job, for SINGVGPU_LIBDIR; that for
+# libnccl uses its checker. Sanitizer builds always have DEBUG_LOCKS.
 CHECKED := $(B)/lib/checked
 CHECKED_OBJ := $(INTERCEPT_OBJ:$(INTERCEPT)/%=$(INTERCEPT)/checked/%)
 $(CHECKED_OBJ): $(INTERCEPT)/checked/%.o: libintercept/%.c $(B)/gen/cuda.stamp
 	@mkdir -p $(@D)
 	$(CC) $(INTERCEPT_CFLAGS) -DDEBUG_LOCKS -c -o $@ $<
 
-$(CHECKED)/libcuda.so.1: $(CHECKED_OBJ)
-$(LIBCUDA): $(INTERCEPT_OBJ)
+$(CHECKED)/cuda.map: $(B)/gen/cuda.stamp
+	@mkdir -p $(@D)
+	sed 's/^global:/&\n\tlock_takes; lock_drops; lock_may_wait; assert_held;/' $(B)/gen/cuda.map >$@
+
+$(CHECKED)/libcuda.so.1: $(CHECKED_OBJ) $(B)/lock/lock_check.o $(CHECKED)/cuda.map
+$(LIBCUDA): $(INTERCEPT_OBJ) $(if $(SAN),$(B)/lock/lock_check.o)
 
 # The map has the exported names and versions of generated stubs.
 $(LIBCUDA) $(CHECKED)/libcuda.so.1: $(addprefix $(B)/gen/,cuda_stubs.o cuda_forms.o cuda_info.o names.o) \
 		$(B)/ringbuf/libringbuf.a
 	@mkdir -p $(@D)
-	$(CC) -shared -o $@ $(filter %.o,$^) $(filter %.a,$^) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script=$(B)/gen/cuda.map \
+	$(CC) -shared -o $@ $(filter %.o,$^) $(filter %.a,$^) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--version-script=$(or $(filter %.map,$^),$(B)/gen/cuda.map) \
 		-Wl,-z,now $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -lpthread -ldl
 	ln -sf libcuda.so.1 $(@D)/libcuda.so
 	$(if $(filter $(CHECKED)/%,$@),ln -sf $(addprefix ../,libnvidia-ml.so.1 libnvidia-ml.so \
-		libnccl.so.2 libnccl.so libsingvgpu-files.so libsingvgpu-rtc.so libsingvgpu-clock.so) $(@D))
+		$(if $(LIBNCCL),,libnccl.so.2 libnccl.so) libsingvgpu-files.so libsingvgpu-rtc.so libsingvgpu-clock.so) $(@D))
 
 ALL += $(LIBCUDA)
 INSTALL_LIB += $(LIBCUDA)

@@ -108,7 +108,7 @@ static int adds_of(struct dl_phdr_info *info, size_t size, void *arg)
 
 void bypass_check(void)
 {
-	static struct lock lock = LOCK_INIT(LOCK_BYPASS);
+	static struct lock LOCK_APART lock = LOCK_INIT(LOCK_BYPASS);
 	static unsigned long long seen;
 	unsigned long long adds = 0;
 	struct own own = { .nccl = "" };

@@ -137,13 +137,13 @@ struct process {
 	struct context *primary[SV_DEVICES_MAX];	/* by device, like the next; NULL: none yet */
 	unsigned int primary_flags[SV_DEVICES_MAX];
 
-	struct lock lock;
+	struct lock LOCK_APART lock;
 	struct {
-		struct lock memory;	/* windows, granules; owners of allocations in the arena */
-		struct lock registered;	/* memory/host.c */
-		struct lock arena;	/* memory/arena.c */
-		struct lock graphs;	/* captures, and graph_lock() */
-		struct lock pools, crossings, hostfunc, vmm, seen;
+		struct lock LOCK_APART memory;	/* windows, granules; owners of allocations in the arena */
+		struct lock LOCK_APART registered;	/* memory/host.c */
+		struct lock LOCK_APART arena;	/* memory/arena.c */
+		struct lock LOCK_APART graphs;	/* captures, and graph_lock() */
+		struct lock LOCK_APART pools, crossings, hostfunc, vmm, seen;
 	} locks;
 };
 
@@ -178,9 +178,9 @@ struct session {
 
 	/* Each guards the state of one file, which is named unless its name says it. */
 	struct {
-		struct lock managedvars, ipc;
-		struct lock stage, textures, tensor_maps;
-		struct lock prints;	/* send.c */
+		struct lock LOCK_APART managedvars, ipc;
+		struct lock LOCK_APART stage, textures, tensor_maps;
+		struct lock LOCK_APART prints;	/* send.c */
 	} locks;
 };
 
@@ -262,6 +262,7 @@ static inline void *obj_find(unsigned int type, uint64_t handle)
 
 	if (unlikely(!sv_is_handle(type, handle)))
 		return NULL;
+	/* pairs with fresh() in object.c */
 	chunk = __atomic_load_n(&obj_chunks[type][i >> 12], __ATOMIC_ACQUIRE);
 	if (unlikely(!chunk))
 		return NULL;

@@ -114,6 +114,7 @@ static CUresult seen_begin(void)
 	uint64_t off;
 	bool used;
 
+	/* pairs with the store below */
 	if (__atomic_load_n(&here->seen_word, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	TRY(arena_alloc(sizeof(uint64_t), 64, NULL, &off));

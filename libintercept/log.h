@@ -116,6 +116,7 @@ static inline void log_refusal(const char *said[LOG_REFUSALS], const char *name,
 	for (i = 0; i < LOG_REFUSALS; i++) {
 		const char *other = NULL;
 
+		/* pairs with itself in another thread */
 		if (__atomic_compare_exchange_n(&said[i], &other, name, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			break;

@@ -20,7 +20,7 @@
 
 LOCAL struct obj **obj_chunks[TYPES][4096];
 
-static struct lock lock = LOCK_INIT(LOCK_OBJECTS);
+static struct lock LOCK_APART lock = LOCK_INIT(LOCK_OBJECTS);
 static struct {
 	struct obj *free, *gone, *asked;
 	uint32_t ngone;

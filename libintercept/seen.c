@@ -12,6 +12,7 @@
 
 static uint64_t *word_of(const struct session *s)
 {
+	/* pairs with seen_begin() */
 	uint64_t off = __atomic_load_n(&s->seen_word, __ATOMIC_ACQUIRE);
 
 	return off ? arena_at(off) : NULL;
@@ -39,6 +40,7 @@ bool seen_is(uint64_t stamp)
 	for (int i = 0; i < SV_DEVICES_MAX; i++) {
 		const uint64_t *word = word_of(&sessions[i]);
 
+		/* pairs with do_seen() of the proxy */
 		if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) < stamp)
 			return false;
 	}

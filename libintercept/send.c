@@ -27,6 +27,7 @@ CUresult send_late(void)
 	uint64_t late;
 
 	TRY(send_latched());
+	/* pairs with store_late() of the proxy */
 	late = __atomic_load_n(&here->shared->late, __ATOMIC_ACQUIRE) & ~SV_LATE_FULL;
 	if (late == __atomic_exchange_n(&here->late_seen, late, __ATOMIC_RELAXED))
 		return CUDA_SUCCESS;	/* another thread has reported it */
@@ -69,6 +70,7 @@ static void write_all(int fd, const uint8_t *p, size_t n)
 static void print_one(int i)
 {
 	const struct sv_print *p = &here->shared->print[i];
+	/* pairs with move() in print.c of the proxy */
 	uint64_t head = __atomic_load_n(&p->head, __ATOMIC_ACQUIRE), tail = p->tail;
 	uint64_t off = __atomic_load_n(&p->off, __ATOMIC_RELAXED);
 	uint64_t size = __atomic_load_n(&p->size, __ATOMIC_RELAXED);

@@ -471,6 +471,7 @@ CUresult session_open(void)
 {
 	CUresult rc = CUDA_SUCCESS;
 
+	/* pairs with open_locked() */
 	if (__atomic_load_n(&process.state, __ATOMIC_ACQUIRE) == SESSION_OPEN)
 		return CUDA_SUCCESS;
 	if (process.state == SESSION_FORKED)

@@ -10,6 +10,7 @@
 
 static CUresult waited(struct context *ctx)
 {
+	/* pairs with table() in managedvar.c */
 	if (likely(!__atomic_load_n(&here->managedvars, __ATOMIC_ACQUIRE)))
 		return CUDA_SUCCESS;
 	for (int i = 0; i < context_hooks_n; i++)

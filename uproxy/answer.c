@@ -6,23 +6,23 @@
 
 static void hand_over(struct replay_answer *r, CUresult status)
 {
-	pthread_mutex_lock(&r->lock);
+	lock_take(&r->lock);
 	r->answered = true;
 	r->status = status;
 	pthread_cond_signal(&r->come);
-	pthread_mutex_unlock(&r->lock);
+	lock_drop(&r->lock);
 }
 
 CUresult answer_wait(struct replay_answer *r)
 {
 	CUresult status;
 
-	pthread_mutex_lock(&r->lock);
+	lock_take(&r->lock);
 	while (!r->answered)
-		pthread_cond_wait(&r->come, &r->lock);
+		lock_wait(&r->lock, &r->come);
 	r->answered = false;
 	status = r->status;
-	pthread_mutex_unlock(&r->lock);
+	lock_drop(&r->lock);
 	return status;
 }
 

@@ -32,8 +32,8 @@ $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN_STAMPS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_BASE_CFLAGS) $(uproxy_sees) -c $< -o $@
 
-$(B)/uproxy/hal/digest.o: uproxy/hal/digest.ptx
-$(B)/uproxy/hal/comm.o: override CFLAGS += $(if $(UPROXY_NCCL),-DHAVE_NCCL)
+$(addprefix $(B)/,uproxy/hal/digest.o checked/uproxy/hal/digest.o): uproxy/hal/digest.ptx
+$(addprefix $(B)/,uproxy/hal/comm.o checked/uproxy/hal/comm.o): override CFLAGS += $(if $(UPROXY_NCCL),-DHAVE_NCCL)
 
 # PTX of a version that old drivers take, too, which ptxas confirms. Nothing is contracted into an FMA.
 $(UPROXY_NCCL_PTX): uproxy/hal/nccl/reduce.cu uproxy/hal/nccl/reduce_kernel.h uproxy/coll/scalar.h \
@@ -45,8 +45,8 @@ $(UPROXY_NCCL_PTX): uproxy/hal/nccl/reduce.cu uproxy/hal/nccl/reduce_kernel.h up
 	$(CUDA_HOME)/bin/ptxas -arch=sm_75 -o /dev/null $@.old
 	rm $@.new
 	mv $@.old $@
-$(B)/uproxy/hal/nccl/reduce.o: $(UPROXY_NCCL_PTX)
-$(B)/uproxy/hal/nccl/reduce.o: override CFLAGS += -DREDUCE_PTX='"$(UPROXY_NCCL_PTX)"'
+$(addprefix $(B)/,uproxy/hal/nccl/reduce.o checked/uproxy/hal/nccl/reduce.o): $(UPROXY_NCCL_PTX)
+$(addprefix $(B)/,uproxy/hal/nccl/reduce.o checked/uproxy/hal/nccl/reduce.o): override CFLAGS += -DREDUCE_PTX='"$(UPROXY_NCCL_PTX)"'
 
 # The core, for tests that have it in their own process. What links it links these libraries, too.
 $(B)/uproxy/libuproxy.a: $(UPROXY_OBJ) $(UPROXY_GEN_OBJ) $(B)/uproxy/message/message.o $(B)/ckpt/libstore.a $(B)/uproxy/libcoll.a
@@ -60,3 +60,34 @@ $(UPROXY): $(UPROXY_PARTS)
 	$(CC) -o $@ $^ $(LDFLAGS) $(UPROXY_LIBS)
 
 ALL += $(UPROXY)
+
+# The proxy, and the soft device's transport, with DEBUG_LOCKS (lock.h): for SINGVGPU_PROXY, and for --driver, beside which
+# a proxy looks for the transport. The calls of its drivers are not checked.
+UPROXY_CHECKED := $(B)/checked/uproxy/singvgpu-proxy
+UPROXY_CHECKED_OBJ := $(patsubst %,$(B)/checked/%.o,$(basename $(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC) uproxy/proxy.c))
+STORE_CHECKED_OBJ := $(patsubst %.c,$(B)/checked/%.o,$(wildcard uproxy/ckpt/store/*.c))
+SOFTCOMM_CHECKED_OBJ := $(patsubst %.c,$(B)/checked/%.o,$(wildcard uproxy/softgpu/comm/*.c))
+OTHER_CHECKED_OBJ := $(addprefix $(B)/checked/uproxy/,message/message.o coll/board.o)
+CHECKED_CC = $(CC) $(filter-out -O2 -g,$(CFLAGS)) -O1 -DDEBUG_LOCKS -MMD -MP -c $< -o $@
+
+$(UPROXY_CHECKED_OBJ): $(B)/checked/%.o: %.c | $(GEN_STAMPS)
+	@mkdir -p $(@D)
+	$(CHECKED_CC) $(UPROXY_BASE_CFLAGS) $(uproxy_sees)
+$(STORE_CHECKED_OBJ) $(OTHER_CHECKED_OBJ): $(B)/checked/%.o: %.c uproxy/build.mk
+	@mkdir -p $(@D)
+	$(CHECKED_CC) $(if $(findstring store/,$@),-D_GNU_SOURCE) -pthread -Iuproxy/include
+$(SOFTCOMM_CHECKED_OBJ): $(B)/checked/%.o: %.c uproxy/build.mk
+	@mkdir -p $(@D)
+	$(CHECKED_CC) -fPIC -fvisibility=hidden -pthread -Iuproxy/hal -Iuproxy/coll -Iuproxy/include
+
+$(UPROXY_CHECKED): $(UPROXY_CHECKED_OBJ) $(OTHER_CHECKED_OBJ) $(B)/lock/lock_check.o $(UPROXY_GEN_OBJ) $(STORE_CHECKED_OBJ) \
+		$(RINGBUF) $(B)/uproxy/libcoll.a
+	$(CC) -o $@ $^ -Wl,--export-dynamic-symbol=lock_* -Wl,--export-dynamic-symbol=assert_held $(LDFLAGS) $(STORE_LIBS) \
+		-llz4 -pthread -ldl -lm
+
+# The transport takes the checker of the proxy.
+SOFT_CHECKED := $(B)/checked/uproxy/softgpu/libsoftcomm.so
+$(SOFT_CHECKED): $(SOFTCOMM_CHECKED_OBJ) $(B)/uproxy/libcoll.a $(addprefix $(B)/uproxy/softgpu/,libsoftcuda.so libsoftjit.so)
+	ln -f $(filter %.so,$^) $(@D)
+	$(CC) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,libsoftcomm.so -Wl,-Bsymbolic \
+		-Wl,--version-script=uproxy/softgpu/comm/exports.map $(LDFLAGS) -lm -pthread

@@ -31,6 +31,7 @@ int sv_enter(struct sv_session *s, uint64_t ctx)
 	struct context *c;
 	CUresult r;
 
+	/* pairs with do_end_context(), as below */
 	if (ctx == here_handle && here_ended == __atomic_load_n(&ended, __ATOMIC_ACQUIRE) && ctx)
 		return 0;
 	if (!sv_is_handle(SV_T_CUcontext, ctx))
@@ -51,6 +52,7 @@ int sv_enter(struct sv_session *s, uint64_t ctx)
 
 void sv_enter_any(struct sv_session *s)
 {
+	/* pairs with do_end_context() */
 	if (here_handle && here_ended == __atomic_load_n(&ended, __ATOMIC_ACQUIRE))
 		return;
 	context_forget();

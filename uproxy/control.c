@@ -54,9 +54,9 @@ static struct {
 	uint64_t told_ns;	/* of the last progress message; consumer */
 	union message m;	/* the consumer's while posted is set, else the listener's */
 	int given;		/* the descriptor that came before m, or -1; like m */
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t change;	/* of posted */
-} ctl = { .listen = -1, .conn = -1, .given = -1, .lock = PTHREAD_MUTEX_INITIALIZER,
+} ctl = { .listen = -1, .conn = -1, .given = -1, .lock = LOCK_INIT(PROXY_CONTROL),
 	  .change = PTHREAD_COND_INITIALIZER };
 
 /* ------------------------------------------------------------------------------ messages */
@@ -79,6 +79,7 @@ static int reply(struct ctl_reply *r, uint32_t size, uint32_t op, int fd)
 					    .cmsg_len = CMSG_LEN(sizeof(int)) };
 		memcpy(CMSG_DATA(&c.align), &fd, sizeof(fd));
 	}
+	lock_may_wait("the conductor");
 	do {
 		n = sendmsg(ctl.conn, &m, MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);
@@ -420,6 +421,7 @@ static int go(struct sv_session *s, pid_t pid, struct why *why)
 
 bool control_posted(void)
 {
+	/* pairs with post() */
 	return __atomic_load_n(&ctl.posted, __ATOMIC_ACQUIRE);
 }
 
@@ -466,10 +468,10 @@ static void execute(struct sv_session *s)
 /* The request has been executed: the listener may go on. */
 static void finished(void)
 {
-	pthread_mutex_lock(&ctl.lock);
+	lock_take(&ctl.lock);
 	__atomic_store_n(&ctl.posted, 0, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&ctl.change);
-	pthread_mutex_unlock(&ctl.lock);
+	lock_drop(&ctl.lock);
 }
 
 static void until(struct timespec *t, unsigned int ms)
@@ -487,11 +489,11 @@ static bool wait_posted(void)
 	bool is;
 
 	until(&t, LOOK_MS);
-	pthread_mutex_lock(&ctl.lock);
+	lock_take(&ctl.lock);
 	if (!ctl.posted)
-		pthread_cond_clockwait(&ctl.change, &ctl.lock, CLOCK_MONOTONIC, &t);
+		lock_wait_until(&ctl.lock, &ctl.change, &t);
 	is = ctl.posted;
-	pthread_mutex_unlock(&ctl.lock);
+	lock_drop(&ctl.lock);
 	return is;
 }
 
@@ -503,7 +505,7 @@ void control_run(struct sv_session *s)
 		if (wait_posted()) {
 			execute(s);
 			finished();
-		} else if (ring_peer_gone(s->ring) ||
+		} else if (ring_peer_gone(s->ring) ||	/* failed: pairs with session_fail() */
 			   __atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
 			do_thaw(s);
 		}
@@ -540,21 +542,24 @@ static void post(void)
 {
 	struct timespec t;
 
-	pthread_mutex_lock(&ctl.lock);
+	lock_take(&ctl.lock);
 	__atomic_store_n(&ctl.posted, 1, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&ctl.change);
-	pthread_mutex_unlock(&ctl.lock);
-	pthread_mutex_lock(&ctl.lock);
+	lock_drop(&ctl.lock);
+	lock_take(&ctl.lock);
 	while (ctl.posted) {
-		/* A consumer that waits for records needs a kick, again if it was about to wait. */
+		/*
+		 * A consumer that waits for records needs a kick, again if it was about to wait; pairs with
+		 * stat_state().
+		 */
 		if (__atomic_load_n(&ctl.s->state, __ATOMIC_ACQUIRE) == UPROXY_SERVING)
 			ring_kick(ctl.s->ring);
 		until(&t, LOOK_MS);
-		pthread_cond_clockwait(&ctl.change, &ctl.lock, CLOCK_MONOTONIC, &t);
+		lock_wait_until(&ctl.lock, &ctl.change, &t);
 		if (ctl.posted && hung_up(ctl.conn))
 			__atomic_store_n(&ctl.gone, 1, __ATOMIC_RELAXED);
 	}
-	pthread_mutex_unlock(&ctl.lock);
+	lock_drop(&ctl.lock);
 }
 
 static uint32_t size_of(uint32_t op)
@@ -649,6 +654,7 @@ static void converse(void)
 		ssize_t n;
 
 		memset(&ctl.m, 0, sizeof(ctl.m));	/* what an older one does not send */
+		lock_may_wait("the conductor");
 		n = recvmsg(ctl.conn, &m, MSG_CMSG_CLOEXEC);
 		if ((n < 0 && errno == EINTR) || (n > 0 && take_given(&m, n)))
 			continue;

@@ -8,20 +8,21 @@
 
 void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq)
 {
-	pthread_mutex_lock(&s->error_lock);
+	lock_take(&s->error_lock);
 	if (!s->failed) {
 		s->failed_rule = rule ?: "a rule of the protocol";
 		s->failed_op = op;
 		s->failed_seq = seq;
 		__atomic_store_n(&s->failed, err, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&s->error_lock);
+	lock_drop(&s->error_lock);
 	ring_kick(s->ring);
 }
 
 /* error_lock */
 static void store_late(struct sv_session *s)
 {
+	assert_held(&s->error_lock);
 	__atomic_store_n(&s->shared->late,
 			 (uint64_t)s->late << 32 | (s->full ? SV_LATE_FULL : 0) | s->late_error,
 			 __ATOMIC_RELEASE);
@@ -29,19 +30,19 @@ static void store_late(struct sv_session *s)
 
 void session_full(struct sv_session *s, bool full)
 {
-	pthread_mutex_lock(&s->error_lock);
+	lock_take(&s->error_lock);
 	if (s->full != full) {
 		s->full = full;
 		store_late(s);
 	}
-	pthread_mutex_unlock(&s->error_lock);
+	lock_drop(&s->error_lock);
 }
 
 void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 {
 	bool sticky = hal_sticky(r), first;
 
-	pthread_mutex_lock(&s->error_lock);
+	lock_take(&s->error_lock);
 	first = !sticky || !s->latched;
 	if (sticky && !s->latched) {
 		ring_latch_error(s->ring, seq, r);
@@ -52,7 +53,7 @@ void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq)
 		s->late_error = (uint32_t)r & ~(uint32_t)SV_LATE_FULL;
 		store_late(s);
 	}
-	pthread_mutex_unlock(&s->error_lock);
+	lock_drop(&s->error_lock);
 	if (first && __atomic_fetch_add(&s->told, 1, __ATOMIC_RELAXED) < LATE_TOLD)
 		uproxy_say("%s (record %llu) gives %d%s", op_name(op), (unsigned long long)seq, r,
 			   sticky ? ": the context is broken" : "");

@@ -37,13 +37,14 @@ struct middle {
 
 static struct middle *dir[SV_TYPES][FAN];
 static uint32_t pages;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_HANDLES);
 
 _Static_assert((int)SV_T_CUstream < (int)SV_TYPES, "a table for each type");
 
 static struct slot *slot_at(unsigned int type, uint64_t handle)
 {
 	uint32_t i = sv_handle_index(handle);
+	/* pairs with make(), as the next one */
 	struct middle *m = __atomic_load_n(&dir[type][i >> 2 * BITS], __ATOMIC_ACQUIRE);
 	struct slot *p;
 
@@ -55,6 +56,7 @@ static struct slot *find_slot(unsigned int type, uint64_t handle)
 {
 	struct slot *s = slot_at(type, handle);
 
+	/* pairs with handle_bind() */
 	if (!s || __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != LIVE ||
 	    __atomic_load_n(&s->handle, __ATOMIC_RELAXED) != handle)
 		return NULL;
@@ -121,6 +123,7 @@ static struct slot *make(unsigned int type, uint64_t handle)
 	struct middle **m = &dir[type][i >> 2 * BITS];
 	struct slot **p;
 
+	assert_held(&lock);
 	if (!*m) {
 		struct middle *new = calloc(1, sizeof(*new));
 
@@ -148,7 +151,7 @@ int sv_reserve(struct sv_session *s, unsigned int type, uint64_t handle)
 	(void)s;
 	if (type >= SV_TYPES || !sv_is_handle(type, handle))
 		return -EPROTO;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	slot = make(type, handle);
 	if (!slot) {
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -158,7 +161,7 @@ int sv_reserve(struct sv_session *s, unsigned int type, uint64_t handle)
 		__atomic_store_n(&slot->handle, handle, __ATOMIC_RELAXED);
 		__atomic_store_n(&slot->state, RESERVED, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return rc;
 }
 
@@ -174,10 +177,10 @@ void sv_unreserve(struct sv_session *s, unsigned int type, uint64_t handle)
 	struct slot *slot = slot_at(type, handle);
 
 	(void)s;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (slot && slot->handle == handle && slot->state == RESERVED)
 		set_free(slot);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64_t real, void *obj,
@@ -187,7 +190,7 @@ int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64
 	int rc = -ENOENT;
 
 	(void)s;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (slot && slot->handle == handle && slot->state == RESERVED) {
 		__atomic_store_n(&slot->real, real, __ATOMIC_RELAXED);
 		__atomic_store_n(&slot->obj, obj, __ATOMIC_RELAXED);
@@ -195,7 +198,7 @@ int handle_bind(struct sv_session *s, unsigned int type, uint64_t handle, uint64
 		__atomic_store_n(&slot->state, LIVE, __ATOMIC_RELEASE);
 		rc = 0;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return rc;
 }
 
@@ -204,10 +207,10 @@ void sv_unbind(struct sv_session *s, unsigned int type, uint64_t handle)
 	struct slot *slot = slot_at(type, handle);
 
 	(void)s;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (slot && slot->handle == handle && slot->state == LIVE)
 		set_free(slot);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static void sweep_page(unsigned int type, struct slot *p, handle_match fn, void *arg)
@@ -220,7 +223,7 @@ static void sweep_page(unsigned int type, struct slot *p, handle_match fn, void 
 void handle_sweep(struct sv_session *s, handle_match fn, void *arg)
 {
 	(void)s;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (unsigned int i = 0; i < SV_TYPES * FAN; i++) {
 		struct middle *m = dir[i / FAN][i % FAN];
 
@@ -228,7 +231,7 @@ void handle_sweep(struct sv_session *s, handle_match fn, void *arg)
 			if (m->page[j])
 				sweep_page(i / FAN, m->page[j], fn, arg);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 void handle_walk(struct sv_session *s, unsigned int type, handle_visit fn, void *arg)

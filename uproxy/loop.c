@@ -23,6 +23,7 @@ static int await_work(struct sv_session *s)
 
 	if (busy && comm_drive(due, s))
 		return ring_due(s->ring) ? ring_wait(s->ring, -1) : 0;
+	lock_may_wait("a record");
 	comm_sleeps(true);
 	if (!comm_posted() && !outside_due())
 		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, -1);
@@ -46,6 +47,7 @@ int session_serve(struct sv_session *s)
 			outside_look(s);
 		rc = ring_peek_run(s->ring, rec, RUN);
 		if (rc > 0) {
+			/* pairs with session_fail() */
 			for (int i = 0; i < rc; i++)
 				if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
 					serve_record(s, &rec[i]);
@@ -55,6 +57,7 @@ int session_serve(struct sv_session *s)
 			if (rc == -EINTR)
 				rc = 0;
 		}
+		/* pairs with session_fail(): the rule is there */
 		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
 			return s->failed;
 		if (rc == -EPIPE)

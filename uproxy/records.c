@@ -275,5 +275,6 @@ const struct record *record_of(uint16_t op)
 
 int record_run(const struct record *r, struct call *k)
 {
+	lock_may_wait("what a handler waits for");
 	return r && r->fn ? r->fn(k) : cuda_dispatch(&k->c);
 }

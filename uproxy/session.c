@@ -301,7 +301,7 @@ int uproxy_session_device(struct sv_session *s, const struct session_options *o,
 {
 	int rc, started;
 
-	pthread_mutex_init(&s->error_lock, NULL);
+	lock_init(&s->error_lock, PROXY_ERROR);
 	rc = hal_open(&s->hal, o->driver, w->base, w->len, why);
 	if (rc)
 		return rc;

@@ -85,6 +85,7 @@ struct stream *still_other(struct sv_session *s, struct stream *st)
 
 bool still_in_host_function(const struct sv_session *s, const struct stream *st)
 {
+	/* pairs with run() of streams/hostfunc.c in the client */
 	return st->call &&
 	       __atomic_load_n((uint64_t *)arena_at(s, st->call_word), __ATOMIC_ACQUIRE) < st->call;
 }
@@ -126,6 +127,7 @@ void still_nap(unsigned int *naps)
 {
 	struct timespec t = { 0, *naps < 32 ? 20000 : *naps < 256 ? 200000 : 1000000 };
 
+	lock_may_wait("the device");
 	++*naps;
 	nanosleep(&t, NULL);
 }

@@ -15,7 +15,7 @@ bool trace_on;
 static FILE *file;
 static uint8_t named[65536 / 8];
 static uint64_t flushed;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_TRACE);
 
 static void put_name(uint16_t kind, uint16_t id, const char *text)
 {
@@ -55,7 +55,8 @@ void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, 
 		.begin_ns = begin_ns, .length_ns = end_ns - begin_ns, .bytes = bytes,
 	};
 
-	pthread_mutex_lock(&lock);
+	lock_may_wait("the disk of --trace");
+	lock_take(&lock);
 	if (file) {
 		if (!(named[op / 8] & 1 << op % 8)) {
 			named[op / 8] |= 1 << op % 8;
@@ -68,7 +69,7 @@ void trace_span(uint16_t op, uint16_t lane, uint64_t begin_ns, uint64_t end_ns, 
 			flushed = end_ns;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 void trace_coll(const struct uproxy_trace_coll *c)
@@ -77,7 +78,8 @@ void trace_coll(const struct uproxy_trace_coll *c)
 
 	rec.kind = UPROXY_TRACE_COLL;
 	rec.len = sizeof(rec);
-	pthread_mutex_lock(&lock);
+	lock_may_wait("the disk of --trace");
+	lock_take(&lock);
 	if (file) {
 		fwrite(&rec, sizeof(rec), 1, file);
 		if (rec.ended_ns - flushed > 1000000000ull) {
@@ -85,14 +87,14 @@ void trace_coll(const struct uproxy_trace_coll *c)
 			flushed = rec.ended_ns;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 void trace_close(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (file)
 		fclose(file);
 	file = NULL;		/* trace_on stays set: other threads may read it */
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }

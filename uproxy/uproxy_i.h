@@ -32,6 +32,7 @@
 #include "cuda_dispatch.h"
 #include "cuda_ops.h"
 #include "hal.h"
+#include "lock.h"
 #include "proto.h"
 #include "ring.h"
 #include "stat.h"
@@ -83,7 +84,7 @@ struct sv_session {
 	bool full;		/* too much is parked: SV_LATE_FULL; error_lock */
 	bool latched;		/* there was a sticky error; error_lock */
 	uint32_t told;		/* deferred errors; log.c gets LATE_TOLD of them; atomic */
-	pthread_mutex_t error_lock;
+	struct lock error_lock;
 };
 
 /* ------------------------------------------------------------------------------ session.c */
@@ -186,7 +187,7 @@ void answer_now(const struct answer *a, CUresult status, const void *reply, uint
 
 /* Where answer_now() of a session whose log is executed again leaves its status. */
 struct replay_answer {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t come;
 	bool answered;
 	CUresult status;

@@ -26,7 +26,7 @@ struct job {
 
 static struct job *first, **last = &first;
 static unsigned int threads, idle, queued;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_WORKERS);
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 
 static struct job *next_job(void)
@@ -38,7 +38,7 @@ static struct job *next_job(void)
 	until.tv_sec += IDLE_SECONDS;
 	idle++;
 	while (!first)
-		if (pthread_cond_clockwait(&more, &lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT && !first)
+		if (lock_wait_until(&lock, &more, &until) && !first)
 			break;
 	idle--;
 	j = first;
@@ -55,15 +55,15 @@ static void *work(void *arg)
 {
 	struct job *j;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while ((j = next_job())) {
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		j->fn(j->arg);
 		free(j);
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 	}
 	threads--;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return arg;
 }
 
@@ -77,7 +77,7 @@ int worker_run(void (*fn)(void *arg), void *arg)
 	if (!j)
 		return -ENOMEM;
 	*j = (struct job){ .fn = fn, .arg = arg };
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	*last = j;
 	last = &j->next;
 	if (++queued > idle && threads < WORKERS_MAX) {
@@ -92,12 +92,12 @@ int worker_run(void (*fn)(void *arg), void *arg)
 		first = NULL;
 		last = &first;
 		queued--;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		free(j);
 		return rc;
 	}
 	pthread_cond_signal(&more);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return 0;
 }
 
@@ -105,9 +105,9 @@ bool worker_idle(void)
 {
 	bool is;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	is = !first && idle == threads;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return is;
 }
 
@@ -127,10 +127,10 @@ static __thread struct errand *running;
 
 static void await_turn(const struct errand *e)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while (e->ticket && turns + 1 != e->ticket)
-		pthread_cond_wait(&turn_over, &lock);
-	pthread_mutex_unlock(&lock);
+		lock_wait(&lock, &turn_over);
+	lock_drop(&lock);
 }
 
 void worker_end_turn(void)
@@ -138,10 +138,10 @@ void worker_end_turn(void)
 	if (!running || !running->ticket)
 		return;
 	running->ticket = 0;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	turns++;
 	pthread_cond_broadcast(&turn_over);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static void run_record(void *arg)

@@ -98,6 +98,7 @@ void real_fill(void);
 
 static inline const struct real *real(void)
 {
+	/* pairs with real_fill() */
 	if (__builtin_expect(!__atomic_load_n(&real_ready, __ATOMIC_ACQUIRE), 0))
 		real_fill();
 	return &real_table;

@@ -41,6 +41,7 @@ struct log_buf *log_buf_get(void)
 	while (used != UINT32_MAX) {
 		int i = __builtin_ctz(~used);
 
+		/* pairs with log_buf_put() */
 		if (__atomic_compare_exchange_n(&pool_used, &used, used | 1u << i, false,
 						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return &pool[i];

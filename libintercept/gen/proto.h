@@ -199,11 +199,13 @@ struct sv_shared {
 /* Takes the oldest one. 0: there is none. Any thread of both sides. */
 static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
 {
+	/* pairs with itself in another thread, and head with tell_due() of the proxy */
 	uint32_t tail = __atomic_load_n(&d->tail, __ATOMIC_ACQUIRE);
 
 	/* Bounded: the other side may change tail without end. */
 	for (int i = 0; i < SV_DUE && tail != __atomic_load_n(&d->head, __ATOMIC_ACQUIRE); i++) {
 		*call = d->call[tail % SV_DUE];	/* nobody writes it before tail has passed it */
+		/* pairs with itself, and with tell_due() of the proxy */
 		if (__atomic_compare_exchange_n(&d->tail, &tail, tail + 1, 0, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return 1;

@@ -650,6 +650,7 @@ static CUresult all_streams(const struct context *ctx)
 {
 	CUresult r = 0;
 
+	assert_held(&process.locks.graphs);
 	for (struct capture *c = captures; c; c = c->next)
 		for (size_t i = 0; i < c->n; i++)
 			if (c->stream[i]->o.ctx == ctx) {

@@ -437,6 +437,7 @@ static CUresult prepare(struct exec *x)
 /* Under the lock; graph_unlock() frees x. */
 static void exec_free(struct exec *x)
 {
+	assert_held(&process.locks.graphs);
 	graph_delete(x->g);
 	while (x->retired) {
 		struct graph_call *c = x->retired;
@@ -470,12 +471,14 @@ static uint64_t done(const struct exec *x)
 	if (!x->words)
 		return x->launches;
 	word = arena_at(x->words);
+	/* pairs with do_graph_launch() of the proxy, or with its device's write */
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
 /* Under the lock: free destroyed execs whose launches are complete. */
 static void sweep(void)
 {
+	assert_held(&process.locks.graphs);
 	for (struct exec **p = &process.execs.gone, *x; (x = *p);) {
 		if (x->busy || done(x) < x->launches) {
 			p = &x->next;

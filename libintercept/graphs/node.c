@@ -849,6 +849,7 @@ static CUresult cond_new(struct graph *g, struct context *ctx, unsigned int valu
 	uint64_t handle, *p;
 	CUresult r;
 
+	assert_held(&process.locks.graphs);
 	if (g->root && g->root_in != ctx->session)
 		return sv_unsupported("a graph", "it has conditional handles on several devices");
 	graph_unlock(0);

@@ -673,12 +673,14 @@ static CUresult check_comms(const struct pieces *v)
 
 		if (!n || n->w.type != NODE_COLL)
 			continue;
+		/* pairs with comm_new() in nccl/comm.c */
 		if (__atomic_load_n(&n->w.coll.comm->number, __ATOMIC_ACQUIRE) != n->w.coll.number) {
 			client_log("cuGraphLaunch: a communicator of the graph has been destroyed, "
 				   "finalized or aborted");
 			return CUDA_ERROR_INVALID_HANDLE;
 		}
 		w = n->w.coll.comm->word;
+		/* pairs with set_failure() of the proxy: the text is there */
 		if (__atomic_load_n(&w->code, __ATOMIC_ACQUIRE)) {
 			client_log("cuGraphLaunch: a communicator of the graph has failed: %s", w->text);
 			return CUDA_ERROR_EXTERNAL_DEVICE;

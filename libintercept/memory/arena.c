@@ -70,6 +70,7 @@ static void begin_change(void)
 {
 	struct chunks *ch = process.chunks;
 
+	assert_held(&process.locks.arena);
 	while (ch->joining)
 		lock_wait(&process.locks.arena, &ch->gone);
 	ch->going++;
@@ -130,6 +131,7 @@ static CUresult pin(uint64_t first, uint64_t n, bool *zero)
 	uint32_t done;
 	CUresult rc;
 
+	assert_held(&process.locks.arena);
 	for (uint64_t i = first; i < first + n; i++)
 		ch->of[i] |= GOING;
 	begin_change();
@@ -217,6 +219,7 @@ static CUresult pin_whole(uint64_t first, uint64_t end, bool *fits, bool *zero)
 	uint64_t i;
 	bool pinned;
 
+	assert_held(&process.locks.arena);
 	/* Waiting drops the lock, so all are looked at again. */
 	for (i = first; i < end; i++)
 		if (ch->of[i] & GOING) {
@@ -248,6 +251,7 @@ static bool unused_run(uint64_t i, struct sv_pin *a)
 	struct chunks *ch = process.chunks;
 	uint64_t first = ch->run[i], end = run_end(first);
 
+	assert_held(&process.locks.arena);
 	for (i = first; i < end; i++)
 		if (ch->of[i] != PINNED)
 			return false;
@@ -270,6 +274,7 @@ static void unpin(const struct sv_pin *a)
 	uint64_t first = a->off / CHUNK, end = first + a->len / CHUNK;
 	CUresult rc;
 
+	assert_held(&process.locks.arena);
 	for (uint64_t i = first; i < end; i++)
 		ch->of[i] |= GOING;
 	ch->cached -= a->len;

@@ -94,6 +94,7 @@ void copy_on_failed(bool (*ask)(const struct session *s))
 /* A communicator of the session has failed: the other library says so. */
 static bool has_failed(const struct session *s)
 {
+	/* pairs with copy_on_failed() */
 	bool (*ask)(const struct session *s) = __atomic_load_n(&failed, __ATOMIC_ACQUIRE);
 
 	return unlikely(ask) && ask(s);

@@ -54,6 +54,7 @@ struct crossings {		/* locks.crossings */
 
 static bool over(const struct crossing *c)
 {
+	/* pairs with release() */
 	return !c->word || __atomic_load_n(&c->word->passed, __ATOMIC_ACQUIRE) >= c->value;
 }
 
@@ -62,6 +63,7 @@ static CUresult begin(struct crossings **out)
 	struct crossings *new;
 	uint64_t off;
 
+	/* pairs with the store below */
 	*out = __atomic_load_n(&process.crossings, __ATOMIC_ACQUIRE);
 	if (*out)
 		return CUDA_SUCCESS;

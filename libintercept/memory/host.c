@@ -179,6 +179,7 @@ static size_t first_behind(const struct regions *rg, uint64_t addr)
 {
 	size_t low = 0, high = rg->n;
 
+	assert_held(&process.locks.registered);
 	while (low < high) {
 		size_t mid = (low + high) / 2;
 

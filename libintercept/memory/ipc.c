@@ -197,6 +197,7 @@ static struct peer *opened(const struct context *ctx, const struct sv_ipc_handle
 {
 	struct peer *p;
 
+	assert_held(&here->locks.ipc);
 	for (p = here->peers; p && (p->m.ctx != ctx || p->pool || memcmp(&p->h, h, sizeof(*h)));
 	     p = p->next)
 		;

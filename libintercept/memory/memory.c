@@ -350,6 +350,7 @@ static bool take_out(struct memory *m)
 	uint64_t base, len;
 	void *owner;
 
+	assert_held(&process.locks.memory);
 	if (!space_find(here->window, m->base, &base, &len, &owner) || owner != m)
 		return false;
 	space_release(here->window, base);
@@ -410,6 +411,7 @@ static bool of_context(void *arg, uint64_t base, uint64_t len, void *owner)
  */
 static CUresult withdraw(struct memory *m)
 {
+	assert_held(&process.locks.memory);
 	if (m->shown && ipc_forget(m->base) == SEND_AGAIN)
 		return SEND_AGAIN;
 	take_out(m);

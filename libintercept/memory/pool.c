@@ -315,6 +315,7 @@ static void settle(void)
 	struct pool_stream *on, *next;
 
 	for (on = process.pools->streams; on; on = next) {
+		/* pairs with store_word() of the proxy, or with its device's write */
 		uint64_t done = __atomic_load_n((uint64_t *)arena_at(on->word), __ATOMIC_ACQUIRE);
 
 		next = on->next;
@@ -555,6 +556,7 @@ static struct block *used_at(uint64_t addr)
 {
 	struct block *k = block_of(addr);
 
+	assert_held(&process.locks.pools);
 	return k && !k->on && k->m.base == addr ? k : NULL;
 }
 

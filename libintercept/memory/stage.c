@@ -56,6 +56,7 @@ static uint64_t *word_of(const struct stages *st, unsigned int i)
 
 static bool is_free(const struct stages *st, unsigned int i)
 {
+	/* pairs with stage_put(), and with store_word() of the proxy or its device's write */
 	return !st->slots[i].claimed &&
 		__atomic_load_n(word_of(st, i), __ATOMIC_ACQUIRE) == st->slots[i].value;
 }
@@ -105,6 +106,7 @@ static CUresult make_words(void)
 	uint64_t off;
 	bool used;
 
+	/* pairs with the store below */
 	if (likely(__atomic_load_n(&st->words, __ATOMIC_ACQUIRE)))
 		return CUDA_SUCCESS;
 	TRY(arena_alloc(SLOTS * 8, 64, NULL, &off));

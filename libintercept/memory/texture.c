@@ -36,6 +36,7 @@ static struct texture *find_texture(unsigned int type, uint64_t value)
 {
 	struct texture **p, *t;
 
+	assert_held(&here->locks.textures);
 	if (!here->textures)
 		return NULL;
 	p = bucket(value);

@@ -57,6 +57,7 @@ static struct reserve *reserve_of(uint64_t addr, uint64_t len)
 	uint64_t base, room;
 	void *owner = NULL;
 
+	assert_held(&process.locks.vmm);
 	lock_take(&process.locks.memory);
 	if (s && space_find(s->window, addr, &base, &room, &owner) && owner &&
 	    ((struct memory *)owner)->kind == MEMORY_RESERVED && len <= room - (addr - base))
@@ -264,12 +265,14 @@ static struct physical *held(uint64_t handle)
 {
 	struct handle *h = obj_find(SV_T_CUmemGenericAllocationHandle_v1, handle);
 
+	assert_held(&process.locks.vmm);
 	return h && h->phys && h->phys->refs ? h->phys : NULL;
 }
 
 /* Put p on the list for end() if it has no reference or mapping left. locks.vmm is held. */
 static void drop(struct physical *p, struct physical **over)
 {
+	assert_held(&process.locks.vmm);
 	if (p->refs || p->maps)
 		return;
 	p->over = *over;
@@ -353,7 +356,7 @@ API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
 /* The proxy takes an fd of this process meanwhile, which Yama must allow; one thread at a time. */
 static CUresult share(uint16_t op, const struct sv_mem_share *a, struct sv_mem_imported *in)
 {
-	static struct lock one = LOCK_INIT(LOCK_SHARE);
+	static struct lock LOCK_APART one = LOCK_INIT(LOCK_SHARE);
 	CUresult rc;
 
 	lock_take(&one);

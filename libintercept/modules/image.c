@@ -116,7 +116,7 @@ static bool find_mapping(uintptr_t addr, struct mapping *m)
  */
 static bool is_mapped(const struct search *s, ino_t ino)
 {
-	static struct lock lock = LOCK_INIT(LOCK_MAPPED);
+	static struct lock LOCK_APART lock = LOCK_INIT(LOCK_MAPPED);
 	static struct mapping last;
 	struct mapping m;
 	bool known;

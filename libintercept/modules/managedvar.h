@@ -17,6 +17,7 @@ LOCAL CUresult managedvar_waited_slow(struct context *ctx);
 /* Whether the session has ever had such a variable. */
 static inline bool managedvar_any(void)
 {
+	/* pairs with table() in managedvar.c */
 	return unlikely(__atomic_load_n(&here->managedvars, __ATOMIC_ACQUIRE));
 }
 

@@ -20,7 +20,7 @@
 #define PARAMS_MAX 4096
 #define INFO_ROOM (sizeof(struct sv_func_info) + PARAMS_MAX * 8)
 
-static struct lock lock = LOCK_INIT(LOCK_IMAGES);	/* images' lists of functions */
+static struct lock LOCK_APART lock = LOCK_INIT(LOCK_IMAGES);	/* images' lists of functions */
 
 /* ------------------------------------------------------------------------------ loading, unloading */
 
@@ -156,6 +156,7 @@ API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *name, CUjit_optio
 /* Under the lock. */
 static void functions_gone(struct function *list)
 {
+	assert_held(&lock);
 	for (struct function *f = list, *next; f; f = next) {
 		next = f->next;
 		functions_gone(f->derived);
@@ -365,6 +366,7 @@ static CUresult library_here(struct image *im)
 {
 	uint32_t bit = 1u << device_of(here);
 
+	assert_held(&process.lock);
 	if (im->in & bit)
 		return CUDA_SUCCESS;
 	TRY(image_load_again(im));
@@ -377,6 +379,7 @@ static CUresult kernel_here(struct function *k)
 {
 	uint32_t bit = 1u << device_of(here);
 
+	assert_held(&process.lock);
 	if (k->in & bit)
 		return CUDA_SUCCESS;
 	TRY(library_here(k->image));
@@ -411,8 +414,10 @@ CUresult image_here(const struct obj *o)
 	uint32_t in;
 
 	if (obj_type(o) == SV_T_CUkernel)
+		/* pairs with kernel_here() */
 		in = __atomic_load_n(&((const struct function *)o)->in, __ATOMIC_ACQUIRE);
 	else if (obj_type(o) == SV_T_CUlibrary)
+		/* pairs with library_here() */
 		in = __atomic_load_n(&((const struct image *)o)->in, __ATOMIC_ACQUIRE);
 	else
 		return CUDA_SUCCESS;

@@ -34,6 +34,7 @@ void verdict_free(struct function *f)
 
 static uint64_t changes_of(const struct function *f)
 {
+	/* pairs with changed() in module.c, and with verdict_limits_change() */
 	return __atomic_load_n(&f->changes, __ATOMIC_ACQUIRE) |
 	       (uint64_t)__atomic_load_n(&here->limit_changes, __ATOMIC_ACQUIRE) << 32;
 }
@@ -55,6 +56,7 @@ struct verdict verdict_about(const struct function *f, uint16_t op, const void *
 
 bool verdict_find(const struct function *f, struct verdict *v)
 {
+	/* pairs with verdict_keep() */
 	const struct verdict_entry *e = __atomic_load_n(&f->verdicts[v->list], __ATOMIC_ACQUIRE);
 
 	for (; e; e = e->next)
@@ -75,6 +77,7 @@ void verdict_keep(struct function *f, const struct verdict *v)
 		return;
 	e->v = *v;
 	memcpy(e->about, v->about, v->len);
+	/* pairs with the exchange below, of another thread */
 	e->next = __atomic_load_n(list, __ATOMIC_ACQUIRE);
 	do {
 		e->n = e->next ? e->next->n + 1 : 1;
@@ -82,6 +85,7 @@ void verdict_keep(struct function *f, const struct verdict *v)
 			free(e);
 			return;
 		}
+		/* pairs with itself in another thread */
 	} while (!__atomic_compare_exchange_n(list, &e->next, e, false, __ATOMIC_RELEASE,
 					      __ATOMIC_ACQUIRE));
 }

@@ -13,11 +13,21 @@ $(LIBNCCL_OBJ): $(B)/libintercept/%.o: libintercept/%.c $(B)/gen/cuda.stamp $(B)
 	@mkdir -p $(@D)
 	$(CC) $(LIBNCCL_CFLAGS) -c -o $@ $<
 
-$(LIBNCCL): $(LIBNCCL_OBJ) $(addprefix $(B)/gen/,nccl_stubs.o nccl_forms.o) $(LIBCUDA)
+# With DEBUG_LOCKS, beside libcuda of that kind.
+LIBNCCL_CHECKED := $(CHECKED)/libnccl.so.2
+LIBNCCL_CHECKED_OBJ := $(LIBNCCL_OBJ:$(B)/libintercept/%=$(B)/libintercept/checked/%)
+$(LIBNCCL_CHECKED_OBJ): $(B)/libintercept/checked/%.o: libintercept/%.c $(B)/gen/cuda.stamp $(B)/gen/nccl.stamp
 	@mkdir -p $(@D)
+	$(CC) $(LIBNCCL_CFLAGS) -DDEBUG_LOCKS -c -o $@ $<
+
+$(LIBNCCL): $(LIBNCCL_OBJ) $(LIBCUDA)
+$(LIBNCCL_CHECKED): $(LIBNCCL_CHECKED_OBJ) $(CHECKED)/libcuda.so.1
+$(LIBNCCL) $(LIBNCCL_CHECKED): $(addprefix $(B)/gen/,nccl_stubs.o nccl_forms.o)
+	@mkdir -p $(@D)
+	rm -f $@
 	$(CC) -shared -o $@ $(filter %.o,$^) -Wl,-soname,libnccl.so.2 -Wl,-Bsymbolic \
 		-Wl,--version-script=$(B)/gen/nccl.map -Wl,-z,now $(if $(SAN),,-Wl,-z,defs) \
-		-L$(dir $(LIBCUDA)) -lcuda $(LDFLAGS) -lpthread
+		-L$(@D) -lcuda $(LDFLAGS) -lpthread
 	ln -sf libnccl.so.2 $(@D)/libnccl.so
 
 ALL += $(LIBNCCL)

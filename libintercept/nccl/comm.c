@@ -14,7 +14,7 @@
 
 #include "nccl_i.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(NCCL_COMMS);
 static struct ncclComm *all;	/* that there have ever been; lock */
 static struct ncclComm *unused;	/* lock */
 static uint64_t numbers;	/* given out; atomic */
@@ -30,6 +30,7 @@ static const struct sv_comm_word in_child = {
 
 static ncclResult_t state_of(const struct ncclComm *c)
 {
+	/* pairs with created() and comm_drop() of the proxy, and code with its set_failure() */
 	uint32_t state = __atomic_load_n(&c->word->state, __ATOMIC_ACQUIRE);
 	uint32_t code = __atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE);
 	CUresult broken;
@@ -45,6 +46,7 @@ static ncclResult_t state_of(const struct ncclComm *c)
 
 static const char *why(const struct ncclComm *c)
 {
+	/* pairs with set_failure() of the proxy: the text is there */
 	return __atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE) ? c->word->text :
 		"this rank's proxy is gone, or its context is broken";
 }
@@ -78,12 +80,13 @@ static bool comm_failed(const struct session *s)
 {
 	bool is = false;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct ncclComm *c = all; c && !is; c = c->all)
+		/* pairs with comm_new(), and with created() and set_failure() of the proxy */
 		is = __atomic_load_n(&c->magic, __ATOMIC_ACQUIRE) == COMM_MAGIC && c->at.session == s &&
 		     __atomic_load_n(&c->word->state, __ATOMIC_ACQUIRE) == SV_COMM_STANDS &&
 		     __atomic_load_n(&c->word->code, __ATOMIC_ACQUIRE);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return is;
 }
 
@@ -91,7 +94,7 @@ static bool comm_failed(const struct session *s)
 
 static void forked(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_init(&lock, NCCL_COMMS);
 	for (struct ncclComm *c = all; c; c = c->all)
 		c->word = &in_child;
 }
@@ -108,7 +111,7 @@ static struct ncclComm *comm_alloc(void)
 	struct ncclComm *c, *next;
 
 	pthread_once(&once, watch);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	c = unused;
 	if (c) {
 		unused = c->next;
@@ -116,34 +119,34 @@ static struct ncclComm *comm_alloc(void)
 		memset(c, 0, sizeof(*c));
 		c->all = next;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (c)
 		return c;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	c->all = all;
 	all = c;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return c;
 }
 
 void comm_forget(struct ncclComm *c)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	__atomic_store_n(&c->magic, 0, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
 	if (c->word && c->word != &in_child)
 		core->arena_free(&c->at, c->word_off);
 	core->leave(&c->at);
 	free(c->redop);
-	pthread_mutex_destroy(&c->lock);
-	pthread_mutex_lock(&lock);
+	lock_end(&c->lock);
+	lock_take(&lock);
 	c->next = unused;
 	unused = c;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static uint64_t hash(const uint8_t *id)
@@ -167,7 +170,7 @@ ncclResult_t comm_new(const char *call, struct core_place *at, int ranks, int ra
 		core->leave(at);
 		return failed(ncclSystemError, "%s: out of memory", call);
 	}
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, NCCL_REDOPS);
 	c->at = *at;
 	rc = core->arena_new(at, sizeof(*c->word), &c->word_off, &word);
 	if (rc) {
@@ -215,6 +218,7 @@ static void await_end(struct ncclComm *c)
 {
 	struct timespec t = { 0, 20000 };
 
+	/* pairs with comm_drop() of the proxy */
 	while (__atomic_load_n(&c->word->state, __ATOMIC_ACQUIRE) != SV_COMM_ENDED &&
 	       !core->broken(&c->at)) {
 		nanosleep(&t, NULL);
@@ -385,6 +389,7 @@ API ncclResult_t ncclCommFinalize(ncclComm_t c)
 static bool begin_end(struct ncclComm *c)
 {
 	__atomic_store_n(&c->in_graphs.number, 0, __ATOMIC_RELAXED);
+	/* pairs with itself in another thread */
 	return !__atomic_exchange_n(&c->ending, true, __ATOMIC_ACQ_REL);
 }
 
@@ -423,6 +428,7 @@ API ncclResult_t ncclCommAbort(ncclComm_t c)
 	mine = begin_end(c);
 	if (!mine)		/* another thread waits in ncclCommDestroy, which frees it */
 		return cuda(core->send(&at, SV_OP_X_COMM_END, &a, sizeof(a)), "ncclCommAbort");
+	/* pairs with comm_drop() of the proxy */
 	if (__atomic_load_n(&c->word->state, __ATOMIC_ACQUIRE) != SV_COMM_ENDED)
 		core->call(&at, SV_OP_X_COMM_END, &a, sizeof(a));
 	comm_forget(c);

@@ -11,6 +11,7 @@ ncclResult_t core_find(void)
 	const struct singvgpu_core *found;
 	const void *table = NULL;
 
+	/* pairs with the store below */
 	if (likely(__atomic_load_n(&core, __ATOMIC_ACQUIRE)))
 		return ncclSuccess;
 	if (cuGetExportTable(&table, &singvgpu_core_id) || !table)

@@ -15,7 +15,7 @@
 #include "log.h"
 #include "nccl_i.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(NCCL_LAST_ERROR);
 static char last[1024];		/* lock to write */
 
 static FILE *debug_file(void)
@@ -65,9 +65,9 @@ ncclResult_t failed(ncclResult_t rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	memcpy(last, text, sizeof(last));
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (core)
 		core->log("nccl: %s", text);
 	warn(text);
@@ -114,6 +114,7 @@ API const char *ncclGetErrorString(ncclResult_t code)
 
 API const char *ncclGetLastError(ncclComm_t comm)
 {
+	/* pairs with set_failure() of the proxy: the text is there */
 	if (comm && comm->magic == COMM_MAGIC &&
 	    __atomic_load_n(&comm->word->code, __ATOMIC_ACQUIRE) && *comm->word->text)
 		return comm->word->text;

@@ -16,13 +16,15 @@
 static struct core_place places[SV_DEVICES_MAX];	/* lock; each is set once, before its watched */
 static bool watched[SV_DEVICES_MAX];			/* atomic */
 static pid_t process;					/* 0: there has been no communicator; atomic */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(NCCL_LEAVE);
 
 static void leave(int status)
 {
+	/* pairs with leave_watch(), here and below */
 	if (status & 0xff || __atomic_load_n(&process, __ATOMIC_ACQUIRE) != getpid())
 		return;
 	for (int i = 0; i < SV_DEVICES_MAX; i++)
+		/* pairs with leave_watch(): the place is there */
 		if (__atomic_load_n(&watched[i], __ATOMIC_ACQUIRE))
 			core->send(&places[i], SV_OP_X_COMM_LEAVE, NULL, 0);
 }
@@ -35,9 +37,10 @@ static void at_exit(int status, void *arg)
 
 void leave_watch(const struct core_place *at)
 {
+	/* pairs with the store below */
 	if (__atomic_load_n(&watched[at->device], __ATOMIC_ACQUIRE))
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!watched[at->device]) {
 		places[at->device] = *at;
 		__atomic_store_n(&watched[at->device], true, __ATOMIC_RELEASE);
@@ -46,7 +49,7 @@ void leave_watch(const struct core_place *at)
 		on_exit(at_exit, NULL);
 		__atomic_store_n(&process, getpid(), __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 API _Noreturn void _exit(int status)

@@ -26,6 +26,7 @@
 
 #include "core.h"
 #include "cuda_ops.h"
+#include "lock.h"
 #include "proto.h"
 
 #define likely(x)	__builtin_expect(!!(x), 1)
@@ -116,7 +117,7 @@ struct ncclComm {
 	bool ending;			/* ncclCommDestroy or ncclCommAbort has begun; atomic */
 	bool told;			/* its failure has been noted by ncclCommGetAsyncError; atomic */
 	uint64_t hash;			/* of its id */
-	pthread_mutex_t lock;		/* redop, redops */
+	struct lock lock;		/* redop, redops */
 	struct redop *redop;
 	int redops;
 	struct ncclComm *next;		/* free ones; comm.c's lock, like all */
@@ -139,6 +140,7 @@ LOCAL ncclResult_t comm_not_ready(const struct ncclComm *c, const char *call);
 static inline ncclResult_t comm_ready(const struct ncclComm *c, const char *call)
 {
 	TRY(comm_check(c, call));
+	/* pairs with created() of the proxy */
 	if (likely(__atomic_load_n((const uint64_t *)c->word, __ATOMIC_ACQUIRE) == SV_COMM_STANDS &&
 		   !c->finalized))
 		return ncclSuccess;

@@ -15,10 +15,10 @@ ncclResult_t redop_get(struct ncclComm *c, const char *call, int op, int type, s
 		out->op = op;
 		return ncclSuccess;
 	}
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (op >= ncclNumOps && op - ncclNumOps < c->redops)
 		r = c->redop[op - ncclNumOps];
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!r.live)
 		return failed(ncclInvalidArgument, "%s: %d is no operator of this communicator", call, op);
 	if (r.type != type)
@@ -36,6 +36,7 @@ static int free_index(struct ncclComm *c)
 	struct redop *more;
 	int i, room;
 
+	assert_held(&c->lock);
 	for (i = 0; i < c->redops; i++)
 		if (!c->redop[i].live)
 			return i;
@@ -69,11 +70,11 @@ API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDat
 	} else if (residence != ncclScalarDevice) {
 		return failed(ncclInvalidArgument, "%s: %d is no residence", call, residence);
 	}
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	i = free_index(c);
 	if (i >= 0)
 		c->redop[i] = r;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (i < 0)
 		return failed(ncclSystemError, "%s: out of memory", call);
 	*op = (ncclRedOp_t)(ncclNumOps + i);
@@ -88,12 +89,12 @@ API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
 	TRY(comm_check(c, "ncclRedOpDestroy"));
 	if (i < 0)
 		return failed(ncclInvalidArgument, "ncclRedOpDestroy: %d is built in, or no operator", op);
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (i < c->redops) {
 		live = c->redop[i].live;
 		c->redop[i].live = false;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return live ? ncclSuccess : failed(ncclInvalidArgument, "ncclRedOpDestroy: %d is no operator of "
 					   "this communicator", op);
 }

@@ -118,6 +118,7 @@ static CUresult start(void)
 	pthread_t t;
 	int rc;
 
+	assert_held(&process.locks.hostfunc);
 	if (!process.calls)
 		process.calls = calloc(1, sizeof(*process.calls));
 	if (!process.calls)
@@ -141,6 +142,7 @@ static CUresult make_word(struct stream *s)
 	uint64_t off;
 	bool used;
 
+	/* pairs with the store below */
 	if (likely(__atomic_load_n(&s->call_word, __ATOMIC_ACQUIRE)))
 		return CUDA_SUCCESS;
 	TRY(arena_alloc(8, 64, NULL, &off));

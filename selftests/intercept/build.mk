@@ -6,12 +6,12 @@ IC_TEST_CFLAGS = $(KSELFTEST_CFLAGS) -Ilibintercept -Ilibintercept/memory $(GEN_
 IC_TESTS := $(addprefix $(IC_TEST_DIR)/,space locks)
 
 $(IC_TEST_DIR)/space: libintercept/memory/space.c
-$(IC_TEST_DIR)/locks: libintercept/lock_check.c
+$(IC_TEST_DIR)/locks: lock/lock_check.c
 $(IC_TEST_DIR)/locks: IC_TEST_CFLAGS += -DDEBUG_LOCKS
 
 $(IC_TESTS): $(IC_TEST_DIR)/%: selftests/intercept/%.c $(KSELFTEST_H) $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(IC_TEST_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c,$^) $(LDFLAGS)
+	$(CC) $(CFLAGS) $(IC_TEST_CFLAGS) -MMD -MP -pthread -o $@ $(wildcard $(filter %.c,$^)) $(LDFLAGS)
 
 HOST_TESTS += $(IC_TESTS)
 

@@ -81,17 +81,43 @@ static void wait_for_a_thread_with_another(void)
 	lock_wait(&second, &never);
 }
 
+static void needs_what_another_has(void)
+{
+	lock_take(&first);
+	assert_held(&second);
+}
+
+static void take_two_leaves(void)
+{
+	static struct lock handles = LOCK_INIT(PROXY_HANDLES), errors = LOCK_INIT(PROXY_ERROR);
+
+	lock_take(&handles);
+	lock_take(&errors);
+}
+
+static void wait_until_then_with_another(void)
+{
+	pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+
+	lock_take(&first);
+	lock_take(&second);
+	lock_wait_until(&second, &never, &(struct timespec){ 0 });
+}
+
 TEST(who_waits_with_a_lock_is_ended_and_the_lock_named)
 {
 	EXPECT_TRUE(ends(wait_with_one, "may wait for an answer and holds LOCK_ARENA\n"));
 	EXPECT_TRUE(ends(wait_with_a_turn_and_one, "and holds LOCK_SESSION LOCK_GRAPHS\n"));
 	EXPECT_TRUE(ends(wait_for_a_thread_with_another, "and holds LOCK_GRAPHS\n"));
+	EXPECT_TRUE(ends(wait_until_then_with_another, "and holds LOCK_GRAPHS\n"));
 }
 
 TEST(locks_are_taken_in_one_order)
 {
 	EXPECT_TRUE(ends(take_in_another_order, "takes LOCK_GRAPHS and holds LOCK_ARENA\n"));
 	EXPECT_TRUE(ends(take_two_of_a_rank, "takes LOCK_ARENA and holds LOCK_ARENA\n"));
+	EXPECT_TRUE(ends(take_two_leaves, "takes PROXY_ERROR and holds PROXY_HANDLES\n"));
+	EXPECT_TRUE(ends(needs_what_another_has, "needs LOCK_ARENA and holds LOCK_GRAPHS\n"));
 	EXPECT_TRUE(ends(drop_what_is_not_held, "LOCK_ARENA and holds LOCK_GRAPHS\n"));
 }
 
@@ -109,6 +135,20 @@ TEST(turns_are_held_while_waiting_and_locks_are_not)
 	lock_drop(&other_turn);
 	lock_drop(&turn);
 	lock_may_wait("an answer");
+}
+
+TEST(a_lock_that_is_held_satisfies_who_needs_it)
+{
+	pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+	struct lock of_heap;
+
+	lock_init(&of_heap, LOCK_STAGE);
+	lock_take(&of_heap);
+	assert_held(&of_heap);
+	EXPECT_TRUE(lock_wait_until(&of_heap, &never, &(struct timespec){ 0 }));
+	assert_held(&of_heap);
+	lock_drop(&of_heap);
+	lock_end(&of_heap);
 }
 
 TEST_HARNESS_MAIN

@@ -106,7 +106,8 @@ HOST_TESTS += selftests/jobs/test-warm selftests/jobs/test-strays
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
 	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices \
 	selftests/jobs/test-queues
-TEST_PROGRAMS += $(CHECKED)/libcuda.so.1
+TEST_PROGRAMS += $(CHECKED)/libcuda.so.1 $(LIBNCCL_CHECKED) $(B)/checked/uproxy/singvgpu-proxy \
+	$(B)/checked/uproxy/softgpu/libsoftcomm.so
 TEST_PROGRAMS += $(SAMPLE_JOB_BINS) $(if $(JOBS_LEFT_OUT),$(LEFT_OUT_LIST)) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-jobs := 900
 TIMEOUT_test-jobs-proxied := 900

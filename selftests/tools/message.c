@@ -32,7 +32,7 @@ static struct message m;
 static void begin(int fd)
 {
 	m = (struct message)MESSAGE_INIT(fd, "test");
-	m.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	m.lock = (struct lock)LOCK_INIT(PROXY_MESSAGE);
 }
 
 static void put_lines(int from, int to)
@@ -298,21 +298,21 @@ TEST(reader_goes_while_lines_wait)
 	begin(writer);
 	while (m.len < 10 * MESSAGE_LINE)
 		put_lines(0, 1);
-	pthread_mutex_lock(&m.lock);
+	lock_take(&m.lock);
 	for (size_t i = 0; i < m.len; i++)
 		kept += m.kept[m.at + i] == '\n';
 	close(reader);
-	pthread_mutex_unlock(&m.lock);
+	lock_drop(&m.lock);
 	for (int i = 0, told = 0; i < 10000 && !told; i++) {
 		usleep(1000);
-		pthread_mutex_lock(&m.lock);
+		lock_take(&m.lock);
 		told = m.left_out;
-		pthread_mutex_unlock(&m.lock);
+		lock_drop(&m.lock);
 	}
-	pthread_mutex_lock(&m.lock);
+	lock_take(&m.lock);
 	EXPECT_EQ(m.left_out, (unsigned long)kept);
 	EXPECT_EQ(m.len, 0);
-	pthread_mutex_unlock(&m.lock);
+	lock_drop(&m.lock);
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	while (read(reader, text, sizeof(text)) > 0)
 		;
@@ -373,7 +373,7 @@ TEST(forked_child)
 	ASSERT_EQ(pipe(p) | pipe(told), 0);
 	begin(p[1]);
 	put_lines(0, LINES);
-	pthread_mutex_lock(&m.lock);
+	lock_take(&m.lock);
 	pid = fork();
 	if (!pid) {
 		put_lines(0, 2);
@@ -381,7 +381,7 @@ TEST(forked_child)
 		/* A thread of its own passes them on when there is room. */
 		_exit(bad || !message_finish(&m, 20000));
 	}
-	pthread_mutex_unlock(&m.lock);
+	lock_drop(&m.lock);
 	ASSERT_EQ(read(told[0], &c, 1), 1);
 	while (waitpid(pid, &status, WNOHANG) != pid) {
 		struct pollfd r = { .fd = p[0], .events = POLLIN };

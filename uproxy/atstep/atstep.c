@@ -231,6 +231,7 @@ static int wait_record(struct looking *l)
 	if (l->quiet && now_ns() - l->quiet > QUIET_NS && repeat_here(l->repeat))
 		return 1;
 	l->quiet = l->quiet ?: now_ns();
+	lock_may_wait("a record");
 	comm_sleeps(true);
 	rc = comm_posted() ? 0 : ring_wait(l->s->ring, WAIT_NS);
 	comm_sleeps(false);
@@ -271,6 +272,7 @@ static int serve(struct looking *l)
 		l->quiet = 0;
 		l->records++;
 		serve_record(s, &rec);
+		/* pairs with session_fail() */
 		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
 			return s->failed;
 	}

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lock.h"
 #include "robust.h"
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
@@ -162,6 +163,7 @@ void board_close(struct board *b)
 
 static bool is_broken(const struct board *b)
 {
+	/* pairs with broken() */
 	return __atomic_load_n(&b->sh->broken, __ATOMIC_ACQUIRE);
 }
 
@@ -185,23 +187,36 @@ static void reads_only(struct board *b)
 	__atomic_store_n(&b->sh->changing, 0, __ATOMIC_RELEASE);
 }
 
+/* What the checker of locks knows of shared.lock (lock.h). */
+static const struct lock rank = LOCK_INIT(PROXY_BOARD);
+
+static void give(struct board *b)
+{
+	lock_drops(&rank);
+	robust_give(&b->sh->lock);
+}
+
 /* Gives the lock back. */
 static void unlock(struct board *b)
 {
 	__atomic_store_n(&b->sh->changing, 0, __ATOMIC_RELEASE);
-	robust_give(&b->sh->lock);
+	give(b);
 }
 
 /* Whoever had the lock has died: the state is as it should be only if that had changed nothing. */
 static int take(struct board *b)
 {
-	int rc = robust_take(&b->sh->lock);
+	int rc;
 
+	lock_may_wait("another process at the board");
+	rc = robust_take(&b->sh->lock);
 	if (rc == EOWNERDEAD) {
 		if (b->sh->changing)
 			broken(b);
 		rc = 0;
 	}
+	if (!rc)
+		lock_takes(&rank);
 	return rc;
 }
 
@@ -213,7 +228,7 @@ static int lock(struct board *b)
 		return -rc;
 	if (b->shut || is_broken(b)) {
 		rc = b->shut ? -ESHUTDOWN : -ENOTRECOVERABLE;
-		robust_give(&b->sh->lock);
+		give(b);
 		return rc;
 	}
 	__atomic_store_n(&b->sh->changing, 1, __ATOMIC_RELAXED);
@@ -226,7 +241,7 @@ void board_shut(struct board *b)
 	if (take(b))
 		return;
 	b->shut = true;
-	robust_give(&b->sh->lock);
+	give(b);
 }
 
 /* ---- a step ---- */
@@ -280,6 +295,7 @@ static void to_seat(struct turn *t, uint32_t i, const struct step_action *a)
 		                 __ATOMIC_RELEASE);
 		return;
 	}
+	/* pairs with board_mail(): what was there has been read */
 	if (head - __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE) >= BOARD_MAILS) {
 		t->full = true;
 		return;
@@ -364,6 +380,7 @@ static void wake_sleepers(struct turn *t)
 		for (uint64_t bits = t->mailed[w]; bits; bits &= bits - 1) {
 			struct seat *s =
 				&t->b->sh->seat[w * 64 + (uint32_t)__builtin_ctzll(bits)];
+			/* pairs with board_sleeps(), which stores it with the lock */
 			uint32_t sleep = __atomic_load_n(&s->asleep, __ATOMIC_SEQ_CST);
 
 			if (!sleep)
@@ -590,6 +607,7 @@ int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 			next_all(&t);
 		turn_ends(&t, act, ctx);
 	}
+	/* pairs with to_seat() */
 	for (tail = s->tail; tail != __atomic_load_n(&s->head, __ATOMIC_ACQUIRE);) {
 		a = s->mail[tail % BOARD_MAILS];
 		__atomic_store_n(&s->tail, ++tail, __ATOMIC_RELEASE);
@@ -616,6 +634,8 @@ void board_await(struct board *b, uint32_t seat, uint32_t *seen)
 	struct seat *s = &b->sh->seat[seat];
 	uint32_t now;
 
+	lock_may_wait("another rank");
+	/* pairs with wake() */
 	while ((now = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE)) == *seen)
 		syscall(SYS_futex, &s->word, FUTEX_WAIT, now, NULL, NULL, 0);
 	*seen = now;

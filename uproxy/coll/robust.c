@@ -70,6 +70,7 @@ int robust_init(void)
 
 static bool try_take(struct robust *r, uint32_t was)
 {
+	/* pairs with robust_give() */
 	return __atomic_compare_exchange_n(&r->word, &was, self, false, __ATOMIC_ACQUIRE,
 	                                   __ATOMIC_RELAXED);
 }
@@ -84,6 +85,7 @@ static void wait_for(struct robust *r)
 	/* A holder that has not seen this yet has not given the lock back before what is read next. */
 	if (has_barrier)
 		barrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+	/* pairs with robust_give() */
 	now = __atomic_load_n(&r->word, __ATOMIC_SEQ_CST);
 	if (now & FUTEX_TID_MASK)
 		syscall(SYS_futex, &r->word, FUTEX_WAIT, now, &t, NULL, 0);

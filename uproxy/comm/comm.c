@@ -15,7 +15,7 @@
 #include "comm_i.h"
 #include "park.h"
 
-struct comms comms = { .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
+struct comms comms = { .lock = LOCK_INIT(PROXY_COMMS), .fd = -1 };
 
 void comm_board(int fd, uint32_t seat)
 {
@@ -46,6 +46,7 @@ static void set_failure(struct communicator *c, uint32_t code, const char *text)
 {
 	struct sv_comm_word *w = c->word;
 
+	assert_held(&comms.lock);
 	if (!w || w->code)
 		return;
 	snprintf(w->text, sizeof(w->text), "%s", text);
@@ -76,6 +77,7 @@ static void sentence(const struct step_failure *f, char *text, size_t size)
 /* An operation of the communicator has failed. Any thread; comm_lock. */
 void comm_failed_for(struct communicator *c, enum step_code code, const char *why)
 {
+	assert_held(&comms.lock);
 	set_failure(c, code, why);
 	if (!__atomic_exchange_n(&c->told, 1, __ATOMIC_RELAXED) && !c->aborted &&
 	    !__atomic_load_n(&comms.cut, __ATOMIC_RELAXED) && !ring_peer_gone(comms.s->ring))
@@ -287,7 +289,7 @@ static void comm_drop(struct communicator *c)
 {
 	struct communicator **p;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	for (p = &comms.all; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
@@ -296,11 +298,12 @@ static void comm_drop(struct communicator *c)
 	if (c->told)
 		post_forget(c);
 	comm_put(c);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 }
 
 void comm_put(struct communicator *c)
 {
+	assert_held(&comms.lock);
 	if (--c->refs)
 		return;
 	/* Not before what it has sent into buffers has been received. */
@@ -315,11 +318,11 @@ static void created(struct communicator *c, uint32_t code, const char *text)
 {
 	struct sv_comm_result r = { .code = code };
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	if (code)
 		set_failure(c, code, text);
 	__atomic_store_n(&c->word->state, code ? SV_COMM_FAILED : SV_COMM_STANDS, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (!c->created.op)
 		return;
 	answer_now(&c->created, CUDA_SUCCESS, &r, sizeof(r));
@@ -390,10 +393,10 @@ int do_comm_new(struct call *k)
 	c->word = (void *)arena_at(s, a->word);
 	c->created = answer_later(k);
 	comms.s = s;		/* calls to one that is not set up come all the same */
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	c->next = comms.all;
 	comms.all = c;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (a->ranks > BOARD_SEATS)
 		rc = why_set(&why, -ENOSPC, "more than %u ranks", BOARD_SEATS);
 	else if (comm_count() > COMMS_MAX)
@@ -433,9 +436,9 @@ static void end_if_idle(struct sv_session *s, struct communicator *c)
 	struct answer ended = c->ended, abort = c->abort;
 	bool open;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	open = c->open;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	/* What is parked behind a failure of its own never gets its turn. */
 	if (open || (!c->aborted && !c->told && park_posting(c->number)))
 		return;
@@ -525,11 +528,11 @@ static void comm_act(void *ctx, const struct step_action *a)
 		post_ended(a);
 		break;
 	case STEP_BROKEN:
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		for (struct communicator *c = comms.all; c; c = c->next)
 			if (c->member == a->member)
 				comm_failed(c, a->code, &a->failure);
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 		break;
 	case STEP_RELEASE:
 		__atomic_store_n(&comms.released, 1, __ATOMIC_RELEASE);
@@ -569,9 +572,9 @@ static void lose_board(void)
 	if (!ring_peer_gone(comms.s->ring))
 		tell("a proxy was killed while it changed the job's board: all communicators of the job have failed");
 	for (struct communicator *c = comms.all; c; c = c->next) {
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		comm_failed(c, STEP_REMOTE, NULL);
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 		if (!c->joined)
 			created(c, STEP_REMOTE, sentence_of(-ENOTRECOVERABLE));
 		c->joined = true;
@@ -584,7 +587,10 @@ void comm_run(struct sv_session *s)
 	struct communicator *c, *next;
 	int rc;
 
-	/* A plain store may become visible only after park_run() has looked, and wipe out an errand set in between. */
+	/*
+	 * A plain store may become visible only after park_run() has looked, and wipe out an errand set in between. It
+	 * pairs with comm_errand() and release().
+	 */
 	__atomic_exchange_n(&comms.errand, 0, __ATOMIC_SEQ_CST);
 	rc = comms.lost ? 0 : board_mail(comms.board, comms.seat, comm_act, NULL);
 	if (rc)
@@ -617,10 +623,12 @@ void comm_leave(bool failed)
 		board_shut(comms.board);
 		return;
 	}
+	/* pairs with comm_act(), here and below */
 	while (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE)) {
 		board_sleeps(comms.board, comms.seat, true);
 		if (board_mail(comms.board, comms.seat, comm_act, NULL))
 			break;
+		/* pairs with comm_act() */
 		if (!__atomic_load_n(&comms.released, __ATOMIC_ACQUIRE))
 			board_await(comms.board, comms.seat, &seen);
 	}

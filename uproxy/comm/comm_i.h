@@ -195,7 +195,7 @@ struct start {
 };
 
 extern struct comms {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct sv_session *s;
 	struct board *board;
 	uint32_t seat;

@@ -97,6 +97,7 @@ static void buffer_free(const struct coll_call *c)
 {
 	void *buffer = c->buffer;
 
+	assert_held(&comms.lock);
 	if (buffer)
 		comms.buffered -= bytes_of(&c->call);
 	if (buffer && comms.driver->unbuffer)
@@ -108,6 +109,7 @@ static void buffer_free(const struct coll_call *c)
 /* Has this rank `times` as much under way as its part of the board, so that more would take others' part? comm_lock */
 static bool is_crowded(uint32_t times)
 {
+	assert_held(&comms.lock);
 	return comms.in_use >= times * POSTED_SHARED ||
 	       (uint64_t)comms.calls * comms.most_ranks >= times * CALLS_MAX;
 }
@@ -118,10 +120,10 @@ static bool post_has_room(uint64_t comm)
 	const struct communicator *c = comm_find(comm);
 	bool has;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	/* The list's reference is the only one: nothing of it is under way. */
 	has = c && c->refs == 1 && comms.in_use < POSTED_MAX && !is_crowded(2);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return has;
 }
 
@@ -130,6 +132,7 @@ static void posted_count(const struct posted *p, bool more)
 {
 	bool was = comms.crowded;
 
+	assert_held(&comms.lock);
 	__atomic_store_n(&comms.in_use, comms.in_use + (more ? 1 : -1), __ATOMIC_RELAXED);
 	comms.calls += more ? p->calls : -p->calls;
 	comms.crowded = is_crowded(1);
@@ -142,6 +145,7 @@ static void posted_count(const struct posted *p, bool more)
 /* Frees the record if it has ended and nothing refers to it any more. comm_lock */
 static void posted_settle(struct posted *p)
 {
+	assert_held(&comms.lock);
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
 	    (p->queued && !p->reached))
 		return;
@@ -160,6 +164,7 @@ static void set_going(struct uproxy_while *w, bool going)
 {
 	uint64_t now = now_ns(), since = w->since;
 
+	assert_held(&comms.lock);
 	if (going == !!since)
 		return;
 	/* In this order, since readers have no lock: one in between sees too little time, and never any of it twice. */
@@ -171,27 +176,30 @@ static void set_going(struct uproxy_while *w, bool going)
 /* Counts in *n what is going on, and in *w the time in which anything is. more: one begins; else one ends. comm_lock */
 static void goes_on(struct uproxy_while *w, uint32_t *n, bool more)
 {
+	assert_held(&comms.lock);
 	*n += more ? 1 : -1;
 	set_going(w, *n && !comms.still);
 }
 
 void comm_stands(struct sv_session *s, bool still)
 {
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	comms.still = still;
 	set_going(&s->stat->coll_waits, comms.waiting && !still);
 	set_going(&s->stat->coll_runs, comms.running && !still);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 }
 
 /* Counts the records that wait for other ranks: each from its posting until it has begun. comm_lock */
 static void post_waits(bool more)
 {
+	assert_held(&comms.lock);
 	goes_on(&comms.s->stat->coll_waits, &comms.waiting, more);
 }
 
 void post_store(struct posted *p)
 {
+	assert_held(&comms.lock);
 	__atomic_store_n(&comms.word[p->slot], p->wait, __ATOMIC_RELEASE);
 	comms.stored = true;
 }
@@ -204,10 +212,11 @@ void post_tell(bool here)
 
 	if (in_done)
 		return;
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	stored = comms.stored;
 	comms.stored = false;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
+	lock_may_wait("what comes next in a stream");
 	if (stored)
 		hal_told(&comms.s->hal, here);
 }
@@ -215,6 +224,7 @@ void post_tell(bool here)
 /* Lets the stream go on if the record has ended, has no buffer to fill and does not stand. comm_lock */
 static void let_go(struct posted *p)
 {
+	assert_held(&comms.lock);
 	if (p->ended && p->queued && p->reached && !p->filling && !p->stands)
 		post_store(p);
 }
@@ -234,6 +244,7 @@ void post_forget(struct communicator *c)
 /* Nothing behind the record in its stream can fail by it any more: it has left the stream, or has ended. comm_lock */
 void post_uncover(struct posted *p)
 {
+	assert_held(&comms.lock);
 	if (p->covered)
 		cover_done(p->chain);
 	p->covered = false;
@@ -242,6 +253,7 @@ void post_uncover(struct posted *p)
 /* The record has begun: its stream, which was held until then, may be used. Consumer; comm_lock. */
 static void release(struct posted *p)
 {
+	assert_held(&comms.lock);
 	if (!p->held)
 		return;
 	park_release(p->st);
@@ -252,12 +264,14 @@ static void release(struct posted *p)
 /* What names a failed communicator to other proxies: the arena offset of its word, or 0. comm_lock */
 static uint64_t cause_of(const struct sv_session *s, const struct communicator *c)
 {
+	assert_held(&comms.lock);
 	return c->word ? (uint8_t *)c->word - arena_at(s, 0) : 0;
 }
 
 /* The next record that has failed, and whose stream is to stand. NULL: there is none. comm_lock */
 static struct posted *next_to_stand(void)
 {
+	assert_held(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
 		if (comms.posted[i] && comms.posted[i]->stands && !comms.posted[i]->known)
 			return comms.posted[i];
@@ -271,34 +285,35 @@ void post_stand(void)
 	uint64_t cause;
 	int rc = 0;
 
+	/* pairs with post_ended() */
 	if (!__atomic_load_n(&comms.stands, __ATOMIC_ACQUIRE))
 		return;
 	__atomic_store_n(&comms.stands, 0, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	while ((p = next_to_stand())) {
 		p->known = true;
 		cause = cause_of(s, p->comm);
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 		if (!p->covered)
 			rc = cover_coll(s, p->st, &p->chain, &p->nth);
 		if (!rc)
 			rc = cover_failed(p->chain, p->nth, p->comm->number, cause);
 		if (rc)
 			session_fail(s, rc, "no memory for what streams wait for", SV_OP_X_COLL, p->seq);
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		p->covered = false;
 		release(p);
 		/* A record that is not in its stream holds nothing there: what is parked behind it stands already. */
 		p->stands = p->queued;
 		posted_settle(p);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 }
 
 void post_mend(struct sv_session *s, struct communicator *c)
 {
 	post_stand();
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
 		struct posted *p = comms.posted[i];
 
@@ -307,7 +322,7 @@ void post_mend(struct sv_session *s, struct communicator *c)
 		p->stands = false;
 		let_go(p);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	cover_mended(c->number);
 	if (comms.transport) {
 		post_tell(false);
@@ -326,6 +341,7 @@ static struct start **start_at(uint64_t order)
 {
 	struct start **at = &comms.by_order[order % STARTS_LISTS];
 
+	assert_held(&comms.lock);
 	while (*at && (*at)->order != order)
 		at = &(*at)->other;
 	return at;
@@ -334,6 +350,7 @@ static struct start **start_at(uint64_t order)
 /* comm_lock */
 static void start_enter(struct start *st)
 {
+	assert_held(&comms.lock);
 	*start_at(st->order) = st;
 	st->next = comms.starts;
 	st->prev = &comms.starts;
@@ -345,6 +362,7 @@ static void start_enter(struct start *st)
 /* comm_lock */
 static void start_leave(struct start *st)
 {
+	assert_held(&comms.lock);
 	*start_at(st->order) = st->other;
 	*st->prev = st->next;
 	if (st->next)
@@ -376,6 +394,7 @@ static struct comm_part part_of(const struct start *st, uint32_t i)
 /* comm_lock */
 static void start_put(struct start *st)
 {
+	assert_held(&comms.lock);
 	if (!--st->holds)
 		free(st);
 }
@@ -400,6 +419,7 @@ static void go(struct start *st)
 	bool cancelled;
 	int rc;
 
+	lock_may_wait("the board");
 	if (st->parts == 2) {		/* a rank's send to itself */
 		struct comm_part other = part_of(st, 1);
 
@@ -407,12 +427,12 @@ static void go(struct start *st)
 		part.send = part.send ?: other.send;
 		part.recv = part.recv ?: other.recv;
 	}
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	code = st->code ?: st->cancelled ? STEP_REMOTE : STEP_OK;
 	st->holds = 2;
 	st->gone = true;
 	goes_on(&comms.s->stat->coll_runs, &comms.running, true);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	rc = code ? 0 : comms.driver->start(comms.transport, &op);
 	/* The board first: the withdrawal makes others fail, and the board shall know that the fault was here. */
 	if (code || rc) {
@@ -420,11 +440,11 @@ static void go(struct start *st)
 		withdraw(op.order);
 	}
 	/* A transport ignores a cancel of what it does not know yet: so one that has come meanwhile is repeated. */
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	st->running = true;
 	cancelled = st->cancelled;
 	start_put(st);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (cancelled)
 		comms.driver->cancel(comms.transport, op.order);
 }
@@ -432,6 +452,7 @@ static void go(struct start *st)
 /* Fills in what the trace says of a start that ends: a row for each part, to be written without the lock. comm_lock */
 static uint32_t traced(const struct start *st, enum step_code code, struct uproxy_trace_coll row[2])
 {
+	assert_held(&comms.lock);
 	for (uint32_t i = 0; i < st->parts; i++) {
 		const struct posted *p = st->part[i].p;
 		const struct step_call *call = &p->call[st->part[i].call].call;
@@ -459,7 +480,7 @@ static void done(void *arg, enum step_code code)
 	int cuts = 0;
 
 	in_done = true;
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	if (trace_on)
 		rows = traced(st, code, row);
 	if (st->gone)
@@ -482,7 +503,7 @@ static void done(void *arg, enum step_code code)
 	start_leave(st);
 	start_put(st);
 	comms.telling++;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	for (uint32_t i = 0; i < rows; i++)
 		trace_coll(&row[i]);
 	comm_event(&e);
@@ -490,20 +511,20 @@ static void done(void *arg, enum step_code code)
 		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });
 	in_done = outer;
 	post_tell(true);
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	comms.telling--;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 }
 
 static void filled(void *arg)
 {
 	struct posted *p = arg;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p->filling--;
 	let_go(p);
 	posted_settle(p);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	post_tell(false);
 }
 
@@ -513,6 +534,7 @@ static bool fill_buffer(struct posted *p, const struct coll_call *c)
 	const void *from = (void *)(uintptr_t)c->send;
 	size_t size = c->call.count * tree_leaf_size(c->call.type);
 
+	assert_held(&comms.lock);
 	if (!comms.driver->fill) {
 		memcpy(c->buffer, from, size);
 		return true;
@@ -533,7 +555,7 @@ static void reached(void *arg, CUresult status)
 	struct posted *p = arg;
 
 	stat_thread();
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p->reached = true;
 	p->failed |= status != CUDA_SUCCESS;
 	if (status)
@@ -557,7 +579,7 @@ static void reached(void *arg, CUresult status)
 	}
 	let_go(p);
 	posted_settle(p);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	post_tell(false);	/* a notice may come when the stream is at the wait already */
 	while ((st = ready)) {
 		ready = st->ready;
@@ -625,10 +647,10 @@ void post_start(const struct step_action *a)
 	struct posted *p;
 	bool now;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
 	st = *start_at(a->order);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (p && a->call < p->calls && (!st || st->parts < 2))
 		enqueue(p);
 	else
@@ -651,13 +673,13 @@ void post_start(const struct step_action *a)
 		st->order = a->order;
 		st->started_ns = trace_on ? now_ns() : 0;
 		st->left = 1;
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		start_enter(st);
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 	}
 	if (!st->parts && comms.driver->announce)
 		comms.driver->announce(comms.transport, a->order);
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	st->part[st->parts].p = p;
 	st->part[st->parts++].call = a->call;
 	p->starts++;
@@ -670,7 +692,7 @@ void post_start(const struct step_action *a)
 		p->call[a->call].start = st;
 	}
 	now = !a->more && !--st->left;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (now)
 		go(st);
 }
@@ -691,14 +713,14 @@ void post_cancel(const struct step_action *a)
 	bool running = false, back = false;
 	struct start *st;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	st = *start_at(a->order);
 	if (st && !st->cancelled) {	/* the board may say it again */
 		st->cancelled = true;
 		running = st->running;
 		back = take_back(st);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (back) {
 		withdraw(a->order);
 		done(st, STEP_REMOTE);
@@ -714,7 +736,7 @@ void post_buffer(const struct step_action *a)
 	struct coll_call *c;
 	struct posted *p;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
 	c = p && a->call < p->calls ? &p->call[a->call] : NULL;
 	if (c) {
@@ -725,7 +747,7 @@ void post_buffer(const struct step_action *a)
 		else if (p->reached)	/* at the first buffer of a group */
 			fill_buffer(p, c);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	if (!c)
 		return;
 	enqueue(p);
@@ -735,7 +757,7 @@ void post_begun(const struct step_action *a)
 {
 	struct posted *p;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
 	if (p) {
 		if (!p->begun)
@@ -745,7 +767,7 @@ void post_begun(const struct step_action *a)
 			release(p);
 		posted_settle(p);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 }
 
 /* Any thread: the transport's, too. */
@@ -755,7 +777,7 @@ void post_ended(const struct step_action *a)
 	struct posted *p;
 	bool errand, stands;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
 	c = p ? p->comm : NULL;
 	stands = c && a->code && !c->aborted;
@@ -776,7 +798,7 @@ void post_ended(const struct step_action *a)
 		posted_settle(p);
 	}
 	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	post_tell(false);
 	if (errand || stands)
 		comm_errand();
@@ -787,7 +809,7 @@ static size_t starts_left(uint64_t **list, uint64_t *one)
 {
 	size_t n = 0, all = 0;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	for (const struct start *st = comms.starts; st; st = st->next)
 		all += !st->cancelled;
 	*list = malloc(all * sizeof(**list));
@@ -797,7 +819,7 @@ static size_t starts_left(uint64_t **list, uint64_t *one)
 		*(*list ? &(*list)[n] : one) = st->order;
 		n = *list ? n + 1 : 1;
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return n;
 }
 
@@ -814,7 +836,7 @@ void post_broken(void)
 	for (uint32_t i = 0; i < POSTED_MAX; i++) {
 		struct posted *p;
 
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		p = comms.posted[i];
 		begun.cookie = p ? cookie_of(p) : 0;
 		ended.cookie = p && !p->ended && !p->starts ? cookie_of(p) : 0;
@@ -822,7 +844,7 @@ void post_broken(void)
 			p->buffers = 0;
 			p->cut = true;
 		}
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 		if (begun.cookie)
 			post_begun(&begun);
 		if (ended.cookie)
@@ -913,6 +935,7 @@ static uint32_t free_slot(void)
 
 void posted_enter(struct posted *p)
 {
+	assert_held(&comms.lock);
 	p->comm->refs++;
 	p->comm->open += !p->ended;
 	comms.posted[p->slot] = p;
@@ -931,10 +954,10 @@ static struct posted *posted_new(struct communicator *c, struct stream *st, uint
 
 	if (!p)
 		return NULL;
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	slot = free_slot();
 	if (slot == POSTED_MAX) {
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 		free(p);
 		return NULL;
 	}
@@ -957,7 +980,7 @@ static struct posted *posted_new(struct communicator *c, struct stream *st, uint
 		p->call[i].scale = f->scale;
 	}
 	posted_enter(p);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
 	return p;
 }
@@ -974,9 +997,9 @@ static bool is_full(const struct posted *p)
 		if (c->kind == STEP_SEND && c->count <= STEP_BUFFERED / tree_leaf_size(c->type))
 			need += bytes_of(c);
 	}
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	full = comms.buffered + need > BUFFERED_MAX;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return full;
 }
 
@@ -1012,10 +1035,10 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 	uint64_t nth, cause;
 	int rc = 0;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	comm_failed(c, code, NULL);
 	cause = cause_of(k->c.session, c);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	c->refused = true;
 	if (p) {
 		a.cookie = cookie_of(p);
@@ -1071,14 +1094,14 @@ int do_coll(struct call *k)
 	cookie = cookie_of(p);
 	rc = post(p);
 	if (rc == -ENOSPC) {
-		pthread_mutex_lock(&comms.lock);
+		lock_take(&comms.lock);
 		comm_failed_for(c, STEP_SYSTEM, full);
-		pthread_mutex_unlock(&comms.lock);
+		lock_drop(&comms.lock);
 	}
 	if (rc)
 		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
 	/* It may have begun and ended meanwhile. */
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	p = posted_of(cookie);
 	if (p && !p->begun) {
 		p->held = true;
@@ -1086,7 +1109,7 @@ int do_coll(struct call *k)
 		if (rc)
 			p->held = false;
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	post_stand();
 	return rc ? fails(k, CUDA_ERROR_OUT_OF_MEMORY) : 0;
 }

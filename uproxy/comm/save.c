@@ -27,6 +27,7 @@ _Static_assert(SAVED_SLOTS == POSTED_MAX && SAVED_CALLS == SV_COLL_CALLS_MAX && 
  */
 static void step_aside(struct posted *p)
 {
+	assert_held(&comms.lock);
 	if (!p->queued || !p->reached || p->begun || p->starts || p->filling)
 		return;
 	post_store(p);
@@ -36,11 +37,11 @@ static void step_aside(struct posted *p)
 
 void comm_step_aside(void)
 {
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
 		if (comms.posted[i])
 			step_aside(comms.posted[i]);
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	post_tell(false);
 }
 
@@ -49,7 +50,7 @@ static bool is_still(void)
 {
 	bool still;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	still = !comms.starts && !comms.telling;
 	for (uint32_t i = 0; i < POSTED_MAX; i++) {
 		struct posted *p = comms.posted[i];
@@ -58,7 +59,7 @@ static bool is_still(void)
 			continue;
 		still &= !p->queued == !p->begun && !p->filling && (!p->begun || p->ended);
 	}
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return still;
 }
 
@@ -70,11 +71,11 @@ bool comm_finished(void)
 		return true;
 	if (comm_posted())
 		return false;
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	is = !comms.starts && !comms.telling;
 	for (uint32_t i = 0; i < POSTED_MAX && is; i++)
 		is = !comms.posted[i] || comms.posted[i]->ended;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return is;
 }
 
@@ -97,11 +98,11 @@ static bool is_lent(void)
 {
 	bool is = false;
 
-	pthread_mutex_lock(&comms.lock);
+	lock_take(&comms.lock);
 	for (uint32_t i = 0; comms.driver->buffer && i < POSTED_MAX && !is; i++)
 		for (uint32_t k = 0; comms.posted[i] && k < comms.posted[i]->calls && !is; k++)
 			is = comms.posted[i]->call[k].buffer;
-	pthread_mutex_unlock(&comms.lock);
+	lock_drop(&comms.lock);
 	return is;
 }
 
@@ -524,7 +525,9 @@ static int take_posted(struct sv_session *s, const struct saved_posted *from,
 		memcpy(p->call[i].buffer, sent, call[i].buffer);
 		p->buffers++;
 	}
+	lock_take(&comms.lock);
 	posted_enter(p);
+	lock_drop(&comms.lock);
 	if (!st)
 		return 0;
 	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "digest.h"
+#include "lock.h"
 
 #define BLOCK		256u		/* threads: 32 pages */
 #define TABLE		56		/* words */
@@ -160,6 +161,7 @@ CUresult hal_digests_start(struct hal_digests *d, unsigned int slot, uint64_t va
 
 CUresult hal_digests_wait(struct hal_digests *d, unsigned int slot, const struct store_digest **out)
 {
+	lock_may_wait("the device");
 	*out = d->slot[slot].host;
 	return d->h->drv.cuStreamSynchronize(d->slot[slot].stream);
 }

@@ -29,6 +29,7 @@
 #include <time.h>
 
 #include "hal.h"
+#include "lock.h"
 
 #define WORDS		512		/* waits at a time; more are callbacks */
 #define SLOW_NS		30000		/* of a callback: then words are used */
@@ -53,7 +54,7 @@ struct probe {				/* a context in which there were waits */
 };
 
 static struct {
-	pthread_mutex_t lock;		/* also held while a probe's context is used */
+	struct lock lock;		/* also held while a probe's context is used */
 	pthread_cond_t more;
 	uint64_t *word;			/* a page, pinned; NULL: callbacks alone */
 	CUcontext user[WORDS];		/* whose write is to come, or may come late; NULL: free */
@@ -61,7 +62,7 @@ static struct {
 	struct note *waiting;
 	struct probe *probes;
 	bool runs;
-} words = { .lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER };
+} words = { .lock = LOCK_INIT(PROXY_WORDS), .more = PTHREAD_COND_INITIALIZER };
 
 static uint64_t now_ns(void)
 {
@@ -79,6 +80,7 @@ static void CUDA_CB called(CUstream stream, CUresult status, void *arg)
 
 	(void)stream;
 	free(arg);
+	lock_may_wait("what a notice's function waits for");
 	n.fn(n.arg, status);
 }
 
@@ -102,7 +104,9 @@ static void collect(CUcontext failed, CUresult error, struct note **done)
 {
 	struct note *n, **p = &words.waiting;
 
+	assert_held(&words.lock);
 	while ((n = *p)) {
+		/* pairs with the write that ask_word() has the device do */
 		bool over = __atomic_load_n(&words.word[n->word], __ATOMIC_ACQUIRE) >= n->number;
 
 		if (!over && (!error || n->ctx != failed)) {
@@ -120,6 +124,7 @@ static void collect(CUcontext failed, CUresult error, struct note **done)
 
 static void probe_all(struct hal *h, struct note **done)
 {
+	assert_held(&words.lock);
 	for (struct probe *p = words.probes; p; p = p->next) {
 		CUresult r = h->drv.cuCtxSetCurrent(p->ctx) ?: h->drv.cuStreamQuery(p->idle);
 
@@ -145,6 +150,7 @@ static void deliver(struct note *done)
 {
 	struct note *n;
 
+	lock_may_wait("what a notice's function waits for");
 	while ((n = done)) {
 		done = n->next;
 		n->fn(n->arg, n->status);
@@ -157,6 +163,7 @@ static void pause_after(uint64_t quiet)
 {
 	struct timespec t = { 0 };
 
+	lock_may_wait("the device");
 	if (quiet < SPIN_NS) {
 		sched_yield();
 		return;
@@ -173,9 +180,9 @@ static void *poll_words(void *arg)
 
 	for (;;) {
 		done = NULL;
-		pthread_mutex_lock(&words.lock);
+		lock_take(&words.lock);
 		while (!words.waiting) {
-			pthread_cond_wait(&words.more, &words.lock);
+			lock_wait(&words.lock, &words.more);
 			last = probed = now_ns();
 		}
 		collect(NULL, CUDA_SUCCESS, &done);
@@ -185,7 +192,7 @@ static void *poll_words(void *arg)
 			probed = now;
 		}
 		flush_prints(h, done);
-		pthread_mutex_unlock(&words.lock);
+		lock_drop(&words.lock);
 		if (done)
 			last = now;
 		else
@@ -237,7 +244,7 @@ static bool take_word(struct hal *h, struct note *n)
 {
 	bool took = false;
 
-	pthread_mutex_lock(&words.lock);
+	lock_take(&words.lock);
 	if (words.word && !h->drv.cuCtxGetCurrent(&n->ctx) && has_probe(h, n->ctx) &&
 	    start_thread(h)) {
 		for (n->word = 0; n->word < WORDS && words.user[n->word]; n->word++)
@@ -247,7 +254,7 @@ static bool take_word(struct hal *h, struct note *n)
 	}
 	if (took)
 		words.user[n->word] = n->ctx;
-	pthread_mutex_unlock(&words.lock);
+	lock_drop(&words.lock);
 	return took;
 }
 
@@ -263,7 +270,7 @@ static bool ask_word(struct hal *h, CUstream stream, struct note *n)
 		return false;
 	asked = !h->drv.cuStreamWriteValue64_v2(stream, (uintptr_t)&words.word[n->word], n->number,
 						CU_STREAM_WRITE_VALUE_DEFAULT);
-	pthread_mutex_lock(&words.lock);
+	lock_take(&words.lock);
 	ended = words.user[n->word] != n->ctx;	/* hal_notify_left() */
 	if (!asked && !ended)
 		words.user[n->word] = NULL;
@@ -272,7 +279,7 @@ static bool ask_word(struct hal *h, CUstream stream, struct note *n)
 		words.waiting = n;
 		pthread_cond_signal(&words.more);
 	}
-	pthread_mutex_unlock(&words.lock);
+	lock_drop(&words.lock);
 	if (asked && ended) {
 		n->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		n->next = NULL;
@@ -298,12 +305,12 @@ void hal_notify_leave(struct hal *h, CUcontext ctx)
 	struct probe *p, **at = &words.probes;
 
 	(void)h;
-	pthread_mutex_lock(&words.lock);
+	lock_take(&words.lock);
 	while ((p = *at) && p->ctx != ctx)
 		at = &p->next;
 	if (p)
 		*at = p->next;
-	pthread_mutex_unlock(&words.lock);
+	lock_drop(&words.lock);
 	free(p);
 }
 
@@ -312,13 +319,13 @@ void hal_notify_left(struct hal *h, CUcontext ctx)
 	struct note *done = NULL;
 
 	(void)h;
-	pthread_mutex_lock(&words.lock);
+	lock_take(&words.lock);
 	if (words.word)
 		collect(ctx, CUDA_ERROR_CONTEXT_IS_DESTROYED, &done);
 	for (unsigned int i = 0; i < WORDS; i++)
 		if (words.user[i] == ctx)
 			words.user[i] = NULL;
-	pthread_mutex_unlock(&words.lock);
+	lock_drop(&words.lock);
 	deliver(done);
 }
 
@@ -352,6 +359,7 @@ static uint64_t callback_ns(struct hal *h)
 		if (h->drv.cuStreamAddCallback(st, stop_watch, &end, 0))
 			break;
 		h->drv.cuStreamSynchronize(st);
+		/* pairs with stop_watch() */
 		while (!__atomic_load_n(&end, __ATOMIC_ACQUIRE))
 			sched_yield();
 		if (!least || end - begin < least)

@@ -37,12 +37,14 @@ static inline enum meeting_state meeting_at(const struct meeting *m, uint64_t wo
 
 static inline enum meeting_state meeting_state(const struct meeting *m)
 {
+	/* pairs with meeting_change() of others */
 	return meeting_at(m, __atomic_load_n(&m->word, __ATOMIC_ACQUIRE));
 }
 
 /* Changes the word as long as the meeting is open. The state after it. */
 static inline enum meeting_state meeting_change(struct meeting *m, uint64_t add)
 {
+	/* pairs with itself in another process, as below */
 	uint64_t word = __atomic_load_n(&m->word, __ATOMIC_ACQUIRE);
 
 	while (meeting_at(m, word) == MEETING_OPEN)

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "lock.h"
+
 #define MESSAGE_ROOM	(256u << 10)
 #define MESSAGE_LINE	4096u	/* PIPE_BUF: no other writer's text gets into a line */
 
@@ -27,7 +29,7 @@ enum message_way { MESSAGE_UNKNOWN, MESSAGE_WRITE, MESSAGE_SEND, MESSAGE_OWN, ME
 struct message {
 	int fd;			/* the caller's; -1: nobody reads */
 	const char *name;	/* begins the line about lines left out: "singvgpu" */
-	pthread_mutex_t lock;	/* protects what follows; nothing under it waits */
+	struct lock lock;	/* protects what follows; nothing under it waits */
 	pid_t owner;		/* the process that has this state; another one: we are its fork */
 	enum message_way way;
 	int own;		/* fd's file, opened anew without waiting; MESSAGE_OWN */
@@ -38,7 +40,7 @@ struct message {
 };
 
 #define MESSAGE_INIT(fd_, name_) \
-	{ .fd = (fd_), .name = (name_), .lock = PTHREAD_MUTEX_INITIALIZER, .own = -1 }
+	{ .fd = (fd_), .name = (name_), .lock = LOCK_INIT(PROXY_MESSAGE), .own = -1 }
 
 /*
  * Writes, keeps or counts one line of len <= MESSAGE_LINE bytes, with its '\n'. A file gets it in one

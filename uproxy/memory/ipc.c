@@ -17,7 +17,7 @@ struct fetched {
 	uint64_t handle[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_IPC);
 static struct fetched *all;
 static uint64_t ids;
 
@@ -103,11 +103,11 @@ int do_ipc_fetch(struct call *k)
 		drop(f);
 		return fails(k, r);
 	}
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	f->id = out.id = ++ids;
 	f->next = all;
 	all = f;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	memcpy(k->c.reply, &out, sizeof(out));
 	k->c.reply_len = sizeof(out);
 	return 0;
@@ -119,12 +119,12 @@ int do_ipc_map(struct call *k)
 	struct fetched **p, *f;
 	CUresult r;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (p = &all; (f = *p) && f->id != a->id; p = &f->next)
 		;
 	if (f)
 		*p = f->next;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (!f || a->len / SV_GRANULE != f->n || a->len % SV_GRANULE) {
 		if (f)
 			drop(f);

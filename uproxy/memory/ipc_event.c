@@ -80,11 +80,11 @@ struct awaited {
 	struct answer answer;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_IPC_EVENTS);
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct shared *all;
 static struct word *words;		/* free ones; lock */
-static pthread_mutex_t pin_lock = PTHREAD_MUTEX_INITIALIZER;	/* before lock */
+static struct lock pin_lock = LOCK_INIT(PROXY_IPC_PINS);	/* before lock */
 static void *word_page[64];		/* pin_lock */
 static int word_pages;
 static struct awaited *watches;		/* lock */
@@ -94,11 +94,13 @@ static bool watching;
 
 static uint64_t load(const uint64_t *p)
 {
+	/* pairs with swap() in any process, and with may_fail(), say() and the devices that write `done` */
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
 static bool swap(uint64_t *p, uint64_t from, uint64_t to)
 {
+	/* pairs with itself in another process */
 	return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
@@ -250,26 +252,26 @@ static struct shared *new_shared(uint64_t handle)
 
 static void add_shared(struct shared *e)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	e->next = all;
 	all = e;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static void get_shared(struct shared *e)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	e->refs++;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static void put_shared(struct shared *e)
 {
 	bool last;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	last = !--e->refs;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (last)
 		free_shared(e);
 }
@@ -279,10 +281,10 @@ static struct shared *find_shared(uint64_t handle)
 {
 	struct shared *e;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (e = all; e && e->handle != handle; e = e->next)
 		;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return e;
 }
 
@@ -300,12 +302,12 @@ static CUresult pin(struct sv_session *s, void *page)
 
 void ipc_repin(struct sv_session *s)
 {
-	pthread_mutex_lock(&pin_lock);
+	lock_take(&pin_lock);
 	for (int i = 0; i < word_pages; i++)
 		if (pin(s, word_page[i]))
 			session_fail(s, -ENOMEM, "memory for waits cannot be pinned again after a "
 				     "reset", 0, 0);
-	pthread_mutex_unlock(&pin_lock);
+	lock_drop(&pin_lock);
 }
 
 /* Pins a new page of words. pin_lock is held. */
@@ -316,6 +318,7 @@ static CUresult more_words(struct sv_session *s)
 			      0);
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
+	assert_held(&pin_lock);
 	if (w && page != MAP_FAILED && word_pages < 64)
 		r = pin(s, page);
 	if (r) {
@@ -325,12 +328,12 @@ static CUresult more_words(struct sv_session *s)
 		return r;
 	}
 	word_page[word_pages++] = page;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int i = 0; i < WORDS; i++) {
 		w[i] = (struct word){ .next = words, .at = &page[i] };
 		words = &w[i];
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return CUDA_SUCCESS;
 }
 
@@ -340,21 +343,21 @@ static CUresult take_word(struct sv_session *s, struct word **w)
 	CUresult r = CUDA_SUCCESS;
 	bool none;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	none = !words;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (none) {
-		pthread_mutex_lock(&pin_lock);
+		lock_take(&pin_lock);
 		r = more_words(s);
-		pthread_mutex_unlock(&pin_lock);
+		lock_drop(&pin_lock);
 	}
 	if (r)
 		return r;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	*w = words;
 	words = words->next;
 	(*w)->value++;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return CUDA_SUCCESS;
 }
 
@@ -362,10 +365,10 @@ static CUresult take_word(struct sv_session *s, struct word **w)
 static void give_word(struct word *w)
 {
 	__atomic_store_n(w->at, w->value, __ATOMIC_RELEASE);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	w->next = words;
 	words = w;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static void fire(struct awaited *w)
@@ -383,6 +386,7 @@ static struct awaited *due(bool deaths)
 {
 	struct awaited **p = &watches, *w, *first = NULL;
 
+	assert_held(&lock);
 	while ((w = *p)) {
 		bool over = done(w->e->page, w->number) ||
 			    (deaths && nobody_completes(w->e, w->number, w->ours));
@@ -405,19 +409,19 @@ static void *watcher(void *arg)
 	uint64_t looked = 0, now;
 	long nap = 20000;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (;;) {
 		struct awaited *w;
 		struct timespec t;
 
 		while (!watches) {
 			nap = 20000;
-			pthread_cond_wait(&more, &lock);
+			lock_wait(&lock, &more);
 		}
 		now = now_ns();
 		w = due(now - looked >= LIVENESS_NS);
 		looked = now - looked >= LIVENESS_NS ? now : looked;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		nap = w ? 20000 : nap < 1000000 ? nap + nap / 4 : nap;
 		while (w) {
 			struct awaited *next = w->next;
@@ -427,7 +431,7 @@ static void *watcher(void *arg)
 		}
 		t = (struct timespec){ 0, nap };
 		nanosleep(&t, NULL);
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 	}
 	return arg;
 }
@@ -442,7 +446,7 @@ static CUresult watch(const struct awaited *what)
 	if (!w)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*w = *what;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!watching) {
 		rc = pthread_create(&t, NULL, watcher, NULL);
 		if (!rc)
@@ -455,7 +459,7 @@ static CUresult watch(const struct awaited *what)
 		watches = w;
 		pthread_cond_signal(&more);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (rc)
 		free(w);
 	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -889,12 +893,12 @@ int do_ipc_event_end(struct call *k)
 	const struct sv_ipc_end *a = k->c.data;
 	struct shared **p, *e;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (p = &all; (e = *p) && e->handle != a->event; p = &e->next)
 		;
 	if (e)
 		*p = e->next;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (!e)
 		return sv_bad(&k->c, "the end of an event that is not shared");
 	put_shared(e);

@@ -60,7 +60,7 @@ struct shown {
 	int fd;			/* of an event */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_PEER);
 static struct shown *all;
 static struct hal *hal;
 static uint8_t name[16];
@@ -170,7 +170,7 @@ static int take_group(const struct ask *q, uint32_t from, int fd[GROUP])
 	struct shown *s;
 	int n = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	s = find_shown(q);
 	while (s && n < GROUP && from + n < (s->len ? granules(s) : 1)) {
 		fd[n] = s->len ? granule_fd(first_granule(s) + (from + n) * SV_GRANULE) :
@@ -179,7 +179,7 @@ static int take_group(const struct ask *q, uint32_t from, int fd[GROUP])
 			break;
 		n++;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return n;
 }
 
@@ -223,7 +223,7 @@ static void serve(int sock)
 	}
 	if (n != sizeof(q) || q.pad)
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	s = find_shown(&q);
 	if (s) {
 		t.status = CUDA_SUCCESS;
@@ -231,7 +231,8 @@ static void serve(int sock)
 		t.at = s->va & (SV_GRANULE - 1);
 		t.len = s->len;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
+	lock_may_wait("another proxy");
 	patience(sock, PATIENCE);
 	if (AGAIN(send(sock, &t, sizeof(t), MSG_NOSIGNAL)) != sizeof(t))
 		return;
@@ -271,6 +272,7 @@ static int start(void)
 	pthread_t t;
 	int rc, sock;
 
+	assert_held(&lock);
 	if (listening >= 0)
 		return 0;
 	if (getrandom(name, sizeof(name), 0) != sizeof(name))
@@ -303,7 +305,7 @@ int peer_show(struct sv_session *s, uint32_t kind, uint64_t va, uint64_t len, in
 	struct shown *x;
 	int rc;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	hal = &s->hal;
 	rc = start();
 	for (x = all; x && !rc; x = x->next)
@@ -331,7 +333,7 @@ int peer_show(struct sv_session *s, uint32_t kind, uint64_t va, uint64_t len, in
 		memcpy(out->server, name, sizeof(name));
 		memcpy(out->secret, x->secret, sizeof(x->secret));
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return rc;
 }
 
@@ -339,7 +341,7 @@ static void hide(bool (*gone)(const struct shown *s, uint64_t a, uint64_t b), ui
 {
 	struct shown **p = &all, *s;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while ((s = *p)) {
 		if (gone(s, a, b)) {
 			*p = s->next;
@@ -348,7 +350,7 @@ static void hide(bool (*gone)(const struct shown *s, uint64_t a, uint64_t b), ui
 			p = &s->next;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static bool overlaps(const struct shown *s, uint64_t va, uint64_t len)
@@ -430,9 +432,9 @@ bool peer_is_us(const struct sv_ipc_handle *h)
 {
 	bool us;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	us = listening >= 0 && !memcmp(h->server, name, sizeof(name));
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return us;
 }
 
@@ -450,6 +452,7 @@ CUresult peer_ask(const struct sv_ipc_handle *h, const uint8_t key[16],
 
 	if (sock < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
+	lock_may_wait("another proxy");
 	memcpy(q.secret, h->secret, sizeof(q.secret));
 	memcpy(q.key, key, sizeof(q.key));
 	patience(sock, PATIENCE);

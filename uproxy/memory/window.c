@@ -54,6 +54,25 @@ static unsigned int repins;	/* counts window_repin */
 static struct ranges globals;
 static struct ranges mappings;	/* of cuMemMap: owner is its struct vmm; consumer */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;	/* pins, pinning, repins, globals */
+static const struct lock rank = LOCK_INIT(PROXY_WINDOW);	/* what the checker of locks knows of it */
+
+static inline void lock_to_read(void)
+{
+	lock_takes(&rank);
+	pthread_rwlock_rdlock(&lock);
+}
+
+static inline void lock_to_change(void)
+{
+	lock_takes(&rank);
+	pthread_rwlock_wrlock(&lock);
+}
+
+static inline void unlock(void)
+{
+	lock_drops(&rank);
+	pthread_rwlock_unlock(&lock);
+}
 
 int window_init(struct sv_session *s)
 {
@@ -199,9 +218,9 @@ bool arena_pinned(struct sv_session *s, uint64_t off, uint64_t len)
 	/* A logged record was checked then. */
 	if (s->replay)
 		return true;
-	pthread_rwlock_rdlock(&lock);
+	lock_to_read();
 	is = range_covers(&pins, off, len);
-	pthread_rwlock_unlock(&lock);
+	unlock();
 	return is;
 }
 
@@ -239,9 +258,9 @@ int sv_window(struct sv_session *s, uint64_t addr, uint64_t len, int write)
 			CUDA_ERROR_INVALID_VALUE;
 	if (addr >= arena && addr - arena < s->arena_len)
 		return arena_pinned(s, addr - arena, len) ? 0 : CUDA_ERROR_INVALID_VALUE;
-	pthread_rwlock_rdlock(&lock);
+	lock_to_read();
 	ok = range_covers(&globals, addr, len);
-	pthread_rwlock_unlock(&lock);
+	unlock();
 	return ok ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -253,21 +272,21 @@ int globals_add(const void *owner, uint64_t ctx, uint64_t addr, uint64_t len)
 		return 0;
 	if (addr + len < addr)
 		return -EINVAL;
-	pthread_rwlock_wrlock(&lock);
+	lock_to_change();
 	rc = range_add(&globals, addr, len, owner, ctx);
 	if (rc == -EEXIST && range_covers(&globals, addr, len))
 		rc = 0;		/* added before */
-	pthread_rwlock_unlock(&lock);
+	unlock();
 	return rc;
 }
 
 void globals_drop(const void *owner, uint64_t ctx)
 {
-	pthread_rwlock_wrlock(&lock);
+	lock_to_change();
 	for (size_t i = globals.n; i-- > 0;)
 		if ((!owner || globals.r[i].owner == owner) && (!ctx || globals.r[i].ctx == ctx))
 			range_erase(&globals, i);
-	pthread_rwlock_unlock(&lock);
+	unlock();
 }
 
 /* ------------------------------------------------------------------------------ mapping */
@@ -477,6 +496,7 @@ static CUresult copied(struct hal *h, CUmemGenericAllocationHandle to, uint64_t 
 
 	if (r)
 		return r;
+	lock_may_wait("the device");
 	r = hal_access(h, spare, SV_GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	if (!r)
 		r = h->drv.cuMemcpyDtoD_v2(spare, va, SV_GRANULE);
@@ -629,6 +649,7 @@ static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_
 
 	(void)unused;
 	do {
+		/* pairs with window_repin() */
 		before = __atomic_load_n(&repins, __ATOMIC_ACQUIRE);
 		r = arena_back(s, off, len) ? CUDA_ERROR_OUT_OF_MEMORY : s->hal.drv.cuCtxSetCurrent(s->hal.primary);
 		if (!r)
@@ -636,7 +657,7 @@ static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_
 		if (again && r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
 			r = CUDA_SUCCESS;
 		context_forget();
-		pthread_rwlock_wrlock(&lock);
+		lock_to_change();
 		again = before != repins;	/* the primary context has become another one */
 		if (!again) {
 			range_erase(&pinning, range_index(&pinning, off));
@@ -645,7 +666,7 @@ static CUresult pin_it(struct sv_session *s, uint64_t off, uint64_t len, uint64_
 				r = CUDA_ERROR_OUT_OF_MEMORY;
 			}
 		}
-		pthread_rwlock_unlock(&lock);
+		unlock();
 	} while (again);
 	if (!r)
 		account_pins(s, len);
@@ -660,11 +681,11 @@ int do_pin(struct call *k)
 
 	if (pages(k, a))
 		return -EBADMSG;
-	pthread_rwlock_wrlock(&lock);
+	lock_to_change();
 	i = range_index(&pins, a->off);
 	rc = i < pins.n && pins.r[i].at < a->off + a->len ? -EEXIST :
 		range_add(&pinning, a->off, a->len, NULL, 0);
-	pthread_rwlock_unlock(&lock);
+	unlock();
 	if (rc == -EEXIST)
 		return sv_bad(&k->c, "pinning what is pinned already");
 	if (rc)
@@ -692,7 +713,7 @@ int do_unpin(struct call *k)
 
 	if (pages(k, a))
 		return -EBADMSG;
-	pthread_rwlock_wrlock(&lock);
+	lock_to_change();
 	i = range_index(&pins, a->off);
 	if (i == pins.n || pins.r[i].at >= a->off + a->len)
 		k->c.status = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -700,7 +721,7 @@ int do_unpin(struct call *k)
 		wrong = "unpinning what is not pinned so";
 	else
 		range_erase(&pins, i);
-	pthread_rwlock_unlock(&lock);
+	unlock();
 	if (wrong)
 		return sv_bad(&k->c, wrong);
 	if (k->c.status)
@@ -716,7 +737,7 @@ void window_repin(struct sv_session *s)
 	if (words)
 		session_fail(s, -ENOMEM, "the words of waits cannot be pinned again after a reset",
 			     0, 0);
-	pthread_rwlock_rdlock(&lock);
+	lock_to_read();
 	__atomic_add_fetch(&repins, 1, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < pins.n; i++) {
 		CUresult r = hal_pin(&s->hal, arena_at(s, pins.r[i].at), pins.r[i].len);
@@ -726,7 +747,7 @@ void window_repin(struct sv_session *s)
 			session_fail(s, -ENOMEM, "arena memory cannot be pinned again after a reset",
 				     0, 0);
 	}
-	pthread_rwlock_unlock(&lock);
+	unlock();
 }
 
 /* ------------------------------------------------------------------------------ VMM */

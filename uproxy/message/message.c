@@ -58,6 +58,7 @@ static void find_way(struct message *m)
 {
 	struct stat st;
 
+	assert_held(&m->lock);
 	if (m->way != MESSAGE_UNKNOWN)
 		return;
 	if (m->fd < 0 || fstat(m->fd, &st)) {
@@ -126,6 +127,7 @@ static ssize_t try_write(const struct message *m, const char *text, size_t len)
 /* With the lock. False: there is no room. */
 static bool keep(struct message *m, const char *text, size_t len)
 {
+	assert_held(&m->lock);
 	if (!m->kept)
 		m->kept = malloc(MESSAGE_ROOM);
 	if (!m->kept || len > MESSAGE_ROOM - m->len)
@@ -153,6 +155,7 @@ static size_t piece(const struct message *m)
 /* With the lock: n bytes of what is kept are written, or -errno: no reader, a full disk. */
 static void written(struct message *m, ssize_t n)
 {
+	assert_held(&m->lock);
 	if (n < 0) {
 		for (size_t i = 0; i < m->len; i++)
 			m->left_out += m->kept[m->at + i] == '\n';
@@ -173,6 +176,7 @@ static ssize_t say_count(struct message *m)
 			   "take %s\n", m->name, m->left_out, one ? "" : "s", one ? "it" : "them");
 	ssize_t n = m->way == MESSAGE_LEND ? 0 : try_write(m, line, len);
 
+	assert_held(&m->lock);
 	if (n < 0 || (n < len && !keep(m, line + n, len - n)))
 		return n < 0 ? n : -EAGAIN;
 	m->left_out = 0;
@@ -184,6 +188,7 @@ static ssize_t drain(struct message *m)
 {
 	ssize_t n = 0;
 
+	assert_held(&m->lock);
 	while (m->len && n >= 0) {
 		n = try_write(m, m->kept + m->at, piece(m));
 		if (n != -EAGAIN)
@@ -201,11 +206,13 @@ static void lend(struct message *m)
 	size_t len = piece(m);
 	ssize_t n;
 
+	assert_held(&m->lock);
 	memcpy(text, m->kept + m->at, len);
-	pthread_mutex_unlock(&m->lock);
+	lock_drop(&m->lock);
+	lock_may_wait("a reader of lines");
 	n = write(m->fd, text, len);
 	n = n < 0 ? -errno : n;
-	pthread_mutex_lock(&m->lock);
+	lock_take(&m->lock);
 	written(m, n == -EINTR ? 0 : n);
 	if (!m->len && m->left_out && n > 0)
 		say_count(m);
@@ -215,6 +222,7 @@ static void wait_for_reader(const struct message *m)
 {
 	struct pollfd p = { .fd = m->way == MESSAGE_OWN ? m->own : m->fd, .events = POLLOUT };
 
+	lock_may_wait("a reader of lines");
 	poll(&p, 1, LOOK_MS);
 	/* A terminal that another process writes to can be ready and take nothing. */
 	nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
@@ -225,7 +233,7 @@ static void *pass_on(void *arg)
 	struct message *m = arg;
 	ssize_t n = -EAGAIN;
 
-	pthread_mutex_lock(&m->lock);
+	lock_take(&m->lock);
 	while (n == -EAGAIN) {
 		if (m->way == MESSAGE_LEND) {
 			lend(m);
@@ -234,13 +242,13 @@ static void *pass_on(void *arg)
 		}
 		n = drain(m);
 		if (n == -EAGAIN) {
-			pthread_mutex_unlock(&m->lock);
+			lock_drop(&m->lock);
 			wait_for_reader(m);
-			pthread_mutex_lock(&m->lock);
+			lock_take(&m->lock);
 		}
 	}
 	m->thread = false;
-	pthread_mutex_unlock(&m->lock);
+	lock_drop(&m->lock);
 	return NULL;
 }
 
@@ -251,6 +259,7 @@ static void start_thread(struct message *m)
 	pthread_attr_t attr;
 	pthread_t thread;
 
+	assert_held(&m->lock);
 	if (m->thread || pthread_attr_init(&attr))
 		return;
 	sigfillset(&all);
@@ -271,13 +280,13 @@ static void take(struct message *m)
 
 	if (__atomic_load_n(&m->owner, __ATOMIC_RELAXED) != pid) {
 		if (m->owner) {
-			pthread_mutex_init(&m->lock, NULL);
+			lock_init(&m->lock, PROXY_MESSAGE);
 			m->thread = false;
 			m->at = m->len = m->left_out = 0;
 		}
 		__atomic_store_n(&m->owner, pid, __ATOMIC_RELAXED);
 	}
-	pthread_mutex_lock(&m->lock);
+	lock_take(&m->lock);
 	find_way(m);
 }
 
@@ -286,6 +295,7 @@ static void put(struct message *m, const char *text, size_t len)
 {
 	ssize_t n = -EAGAIN;
 
+	assert_held(&m->lock);
 	if (!m->thread && m->way != MESSAGE_LEND) {
 		n = drain(m);
 		if (!n)
@@ -307,7 +317,7 @@ void message_put(struct message *m, const char *line, size_t len)
 	take(m);
 	if (m->fd >= 0)
 		put(m, line, len);
-	pthread_mutex_unlock(&m->lock);
+	lock_drop(&m->lock);
 	errno = was;
 }
 
@@ -320,7 +330,7 @@ bool message_show(struct message *m, const char *text, size_t len)
 	shown = m->fd >= 0 && !m->len && !m->left_out;
 	if (shown)
 		put(m, text, len);
-	pthread_mutex_unlock(&m->lock);
+	lock_drop(&m->lock);
 	errno = was;
 	return shown;
 }
@@ -335,7 +345,7 @@ bool message_finish(struct message *m, long ms)
 		done = m->fd < 0 || (!m->len && !m->left_out);
 		if (!done && !m->thread)
 			start_thread(m);
-		pthread_mutex_unlock(&m->lock);
+		lock_drop(&m->lock);
 		if (done || ms <= 0)
 			return done;
 		nanosleep(&tick, NULL);

@@ -53,7 +53,7 @@ struct held {
 	char path[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_HELD);
 static struct held *leased;		/* lock */
 static pid_t watcher;			/* atomic */
 
@@ -184,7 +184,7 @@ static struct held *next_broken(void)
 {
 	struct held **p, *h;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (p = &leased; *p && fcntl((*p)->lease, F_GETLEASE) == F_RDLCK; p = &(*p)->next)
 		;
 	h = *p;
@@ -192,7 +192,7 @@ static struct held *next_broken(void)
 		*p = h->next;
 		h->refs++;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return h;
 }
 
@@ -220,6 +220,7 @@ static void pass_on(int sig)
 {
 	int e = errno;
 
+	/* pairs with watch() */
 	syscall(SYS_tgkill, getpid(), __atomic_load_n(&watcher, __ATOMIC_ACQUIRE), sig);
 	errno = e;
 }
@@ -249,6 +250,7 @@ static void start_watch(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (watched)
 		pthread_detach(t);
+	/* pairs with watch() */
 	while (watched && !__atomic_load_n(&watcher, __ATOMIC_ACQUIRE))
 		sched_yield();
 }
@@ -257,9 +259,9 @@ static void start_watch(void)
 
 struct held *held_get(struct held *h)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	h->refs++;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return h;
 }
 
@@ -268,14 +270,14 @@ static bool is_last(struct held *h)
 	struct held **p;
 	bool last;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	last = !--h->refs;
 	for (p = &leased; last && *p; p = &(*p)->next)
 		if (*p == h) {
 			*p = h->next;
 			break;
 		}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return last;
 }
 
@@ -356,10 +358,10 @@ static bool lease(struct held *h, int fd)
 /* From here on the watcher may change h->lease. */
 static void list(struct held *h)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	h->next = leased;
 	leased = h;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	/* The signal of a writer that came before has found nothing. */
 	pass_on(LEASE_SIGNAL);
 }

@@ -14,7 +14,7 @@
 
 #include "image_i.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_IMAGES);
 static struct image *images;
 
 /* ------------------------------------------------------------------------------ lifetime */
@@ -33,12 +33,12 @@ static void image_free(struct image *im)
 {
 	struct image **p;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (p = &images; *p && *p != im; p = &(*p)->next)
 		;
 	if (*p)
 		*p = im->next;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	image_release_bytes(im);
 	image_end(im);
 }
@@ -68,9 +68,9 @@ static void image_put(struct image *im)
 {
 	unsigned int left;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	left = --im->refs;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (!left && worker_run(unload, im))
 		unload(im);
 }
@@ -82,7 +82,7 @@ static struct image *image_get(struct sv_session *s, uint64_t handle, void **rea
 	struct image *im;
 	uint64_t v;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	im = handle_obj(s, type, handle);
 	if (im && !sv_real(s, type, handle, 0, &v)) {
 		im->refs++;
@@ -91,7 +91,7 @@ static struct image *image_get(struct sv_session *s, uint64_t handle, void **rea
 	} else {
 		im = NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return im;
 }
 
@@ -103,14 +103,14 @@ static struct image *func_get(struct sv_session *s, uint64_t handle, CUfunction 
 	struct func *f;
 	uint64_t v;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	f = handle_obj(s, type, handle);
 	if (f && !sv_real(s, type, handle, 0, &v)) {
 		im = f->image;
 		im->refs++;
 		*real = (CUfunction)(uintptr_t)v;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return im;
 }
 
@@ -141,6 +141,7 @@ static void see(struct image *im, uint64_t ctx)
 	uint64_t *more;
 	size_t at;
 
+	assert_held(&lock);
 	if (!im->library || seen_in(im, ctx, &at))
 		return;
 	more = realloc(im->seen, (im->nseen + 1) * sizeof(*more));
@@ -158,11 +159,11 @@ void image_seen(struct sv_session *s, uint64_t library, uint64_t ctx)
 
 	if (!sv_is_handle(SV_T_CUlibrary, library))
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	im = handle_obj(s, SV_T_CUlibrary, library);
 	if (im)
 		see(im, ctx);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 bool image_is_seen(const struct image *im, uint64_t ctx)
@@ -170,9 +171,9 @@ bool image_is_seen(const struct image *im, uint64_t ctx)
 	bool is;
 	size_t at;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	is = im->seen_everywhere || seen_in(im, ctx, &at);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return is;
 }
 
@@ -180,9 +181,9 @@ bool image_managed_seen(const struct image *im)
 {
 	bool is;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	is = im->managed_seen;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return is;
 }
 
@@ -191,13 +192,13 @@ void func_seen(struct sv_session *s, uint64_t handle, uint64_t ctx)
 	unsigned int type = sv_is_handle(SV_T_CUkernel, handle) ? SV_T_CUkernel : SV_T_CUfunction;
 	struct func *f;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	f = handle_obj(s, type, handle);
 	if (f) {
 		see(f->image, ctx);
 		__atomic_store_n(&f->seen, ctx, __ATOMIC_RELAXED);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 static int of_image(void *arg, unsigned int type, uint64_t ctx, void *obj)
@@ -222,7 +223,7 @@ int do_unload(struct call *k)
 
 	if (!sv_is_handle(type, a->handle))
 		return sv_bad(&k->c, "handle of an image to unload");
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	im = handle_obj(s, type, a->handle);
 	if (im && im->handle == a->handle) {
 		handle_sweep(s, of_image, im);
@@ -232,7 +233,7 @@ int do_unload(struct call *k)
 	} else {
 		im = NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (!im)
 		return fails(k, CUDA_ERROR_INVALID_HANDLE);
 	image_put(im);
@@ -246,7 +247,7 @@ void images_ctx_gone(uint64_t ctx)
 	size_t at;
 
 	globals_drop(NULL, ctx);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (im = images; im; im = im->next) {
 		if (!im->library && im->ctx == ctx && !im->ctx_gone) {
 			im->ctx_gone = true;
@@ -256,7 +257,7 @@ void images_ctx_gone(uint64_t ctx)
 		if (seen_in(im, ctx, &at))
 			im->seen[at] = im->seen[--im->nseen];
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	while ((im = gone)) {
 		gone = im->gone_next;
 		image_put(im);
@@ -330,10 +331,10 @@ static int do_load(struct call *k, unsigned int type)
 		return sv_fails(&k->c, rc, k->c.why ?: "context of an image");
 	}
 	stat_add(&s->stat->modules, 1);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	im->next = images;
 	images = im;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return handle_bind(s, type, a->handle, (uintptr_t)im->real, im, im->library ? 0 : a->ctx);
 }
 
@@ -355,7 +356,7 @@ int images_walk(image_visit fn, void *arg)
 	size_t n = 0, i;
 	int rc = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (im = images; im; im = im->next)
 		n++;
 	all = calloc(n + 1, sizeof(*all));
@@ -366,7 +367,7 @@ int images_walk(image_visit fn, void *arg)
 			im->refs++;
 			all[--i] = im;
 		}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (!all)
 		return -ENOMEM;
 	for (; i < n; i++) {
@@ -502,7 +503,7 @@ static int bind_func(struct call *k, const struct sv_by_name *a, unsigned int ty
 	}
 	f->image = im;
 	f->known = true;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!im->library && im->ctx_gone)
 		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	else if (!handle_obj(s, im->library ? SV_T_CUlibrary : SV_T_CUmodule, im->handle))
@@ -511,7 +512,7 @@ static int bind_func(struct call *k, const struct sv_by_name *a, unsigned int ty
 		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	else
 		rc = handle_bind(s, type, a->handle, (uintptr_t)real, f, ctx);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	if (rc)
 		free(f);
 	return rc;
@@ -704,14 +705,14 @@ static bool is_managed(struct hal *h, uint16_t op, CUdeviceptr addr)
 
 static void variable_told(struct image *im, uint16_t op, uint64_t ctx)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (op == SV_OP_cuLibraryGetManaged)
 		im->managed_seen = true;
 	else if (ctx)
 		see(im, ctx);
 	else
 		im->seen_everywhere = true;	/* in the thread's context, whichever that was */
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 int do_get_global(struct call *k)
@@ -776,13 +777,13 @@ static int derive_function(struct call *k, const struct sv_derive *a)
 	rc = s->hal.drv.cuKernelGetFunction ?
 		s->hal.drv.cuKernelGetFunction(&real, (CUkernel)real) : CUDA_ERROR_NOT_SUPPORTED;
 	if (!rc) {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		from = handle_obj(s, SV_T_CUkernel, a->from);
 		if (from)
 			*f = *from;
 		rc = from ? handle_bind(s, SV_T_CUfunction, a->handle, (uintptr_t)real, f, a->ctx) :
 			CUDA_ERROR_INVALID_HANDLE;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 	if (rc)
 		free(f);
@@ -804,11 +805,11 @@ static int derive_module(struct call *k, const struct sv_derive *a)
 	rc = s->hal.drv.cuLibraryGetModule ? s->hal.drv.cuLibraryGetModule(&mod, lib) :
 					     CUDA_ERROR_NOT_SUPPORTED;
 	if (!rc) {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		rc = handle_obj(s, SV_T_CUlibrary, a->from) == im ?
 			handle_bind(s, SV_T_CUmodule, a->handle, (uintptr_t)mod, im, a->ctx) :
 			CUDA_ERROR_INVALID_HANDLE;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 	image_put(im);
 	return rc;

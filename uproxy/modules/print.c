@@ -22,7 +22,7 @@ static struct {
 	uint64_t off, size;	/* copies of sv_print's, which the client can change */
 	uint64_t head;
 } out[2];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_PRINT);
 
 /* Continues the rings of a restored session; the client could change their positions. */
 static void go_on(struct sv_session *s, int i)
@@ -89,6 +89,7 @@ int print_init(struct sv_session *s, uint64_t out_off, uint64_t out_size, uint64
 static void move(struct sv_session *s, int i, uint64_t end)
 {
 	struct sv_print *p = &s->shared->print[i];
+	/* pairs with print_one() of the client: it has read what is before its tail */
 	uint64_t used = out[i].head - __atomic_load_n(&p->tail, __ATOMIC_ACQUIRE);
 	uint64_t room = used < out[i].size ? out[i].size - used : 0;
 
@@ -127,9 +128,9 @@ void print_pump(struct sv_session *s)
 		if (fstat(out[i].fd, &st) ||
 		    (uint64_t)st.st_size == __atomic_load_n(&out[i].read, __ATOMIC_RELAXED))
 			continue;
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		if ((uint64_t)st.st_size > out[i].read)
 			move(s, i, st.st_size);
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 }

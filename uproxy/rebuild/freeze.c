@@ -43,9 +43,9 @@ static int may_be(struct sv_session *s, struct why *why)
 {
 	int rc;
 
-	pthread_mutex_lock(&s->error_lock);
+	lock_take(&s->error_lock);
 	rc = s->latched || s->failed ? -ENOTSUP : 0;
-	pthread_mutex_unlock(&s->error_lock);
+	lock_drop(&s->error_lock);
 	if (rc)
 		return why_set(why, rc, "an error has broken the context for good: nothing can be read "
 			       "from the device any more; restart the job or restore an earlier "
@@ -254,6 +254,7 @@ static int flush(struct sv_session *s, struct why *why)
 	ssize_t count = handle_contexts(s, &c);
 	CUresult r = count < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 
+	lock_may_wait("the device");
 	for (ssize_t i = 0; i < count && !r; i++) {
 		r = s->hal.drv.cuCtxSetCurrent(c[i]->real);
 		if (!r && s->hal.drv.cuCtxSynchronize)

@@ -20,13 +20,14 @@ struct kept {
 
 static struct kept *all;	/* ascending seq */
 static size_t count, cap;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_KEPT);
 
 /* The first entry at or behind seq. lock is held. */
 static size_t index_of(uint64_t seq)
 {
 	size_t lo = 0, hi = count;
 
+	assert_held(&lock);
 	while (lo < hi) {
 		size_t mid = (lo + hi) / 2;
 
@@ -64,7 +65,7 @@ static int put(const struct kept *k, bool instead)
 	size_t i;
 	int rc = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (count == cap)
 		rc = grow();
 	i = index_of(k->seq);
@@ -80,7 +81,7 @@ static int put(const struct kept *k, bool instead)
 		all[i] = *k;
 		count++;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	drop(&was);
 	return rc;
 }
@@ -114,11 +115,11 @@ struct held *kept_held(uint64_t seq)
 	struct held *h = NULL;
 	size_t i;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	i = index_of(seq);
 	if (i < count && all[i].seq == seq && all[i].held)
 		h = held_get(all[i].held);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return h;
 }
 
@@ -127,12 +128,12 @@ bool kept_expected(uint64_t seq, uint64_t len, struct kept_digest *d)
 	bool is;
 	size_t i;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	i = index_of(seq);
 	is = i < count && all[i].seq == seq && all[i].expected && all[i].len == len;
 	if (is)
 		*d = *all[i].expected;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return is;
 }
 
@@ -161,13 +162,13 @@ const void *kept_find(uint64_t seq, uint64_t *len)
 	const void *p = NULL;
 	size_t i;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	i = index_of(seq);
 	if (i < count && all[i].seq == seq) {
 		p = bytes_of(&all[i]);
 		*len = all[i].len;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return p;
 }
 
@@ -175,7 +176,7 @@ void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg)
 {
 	size_t n = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (size_t i = 0; i < count; i++) {
 		if (keep(arg, all[i].seq))
 			all[n++] = all[i];
@@ -183,7 +184,7 @@ void kept_sweep(bool (*keep)(void *arg, uint64_t seq), void *arg)
 			drop(&all[i]);
 	}
 	count = n;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 uint64_t kept_next(uint64_t seq, const void **p, uint64_t *len)
@@ -191,13 +192,13 @@ uint64_t kept_next(uint64_t seq, const void **p, uint64_t *len)
 	uint64_t next = 0;
 	size_t i;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	i = index_of(seq + 1);
 	if (i < count) {
 		next = all[i].seq;
 		*p = bytes_of(&all[i]);
 		*len = all[i].len;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return next;
 }

@@ -30,6 +30,7 @@
 
 #include "content_i.h"
 #include "digest.h"
+#include "lock.h"
 
 #define STAGE		(4ull << 20)	/* bytes of one pinned buffer */
 #define STAGE_PAGES	(STAGE / STORE_PAGE)
@@ -74,7 +75,7 @@ struct crew {
 	unsigned int batches;		/* made; calling thread */
 	uint64_t given, told;		/* bytes; calling thread */
 	_Atomic uint64_t moved;		/* bytes that are stored */
-	pthread_mutex_t lock;		/* all below */
+	struct lock lock;		/* all below */
 	pthread_cond_t work, back;	/* something in the queue, or the end; a batch is free */
 	struct batch *free, *queue, **tail;
 	unsigned int busy;		/* lanes at work */
@@ -165,7 +166,7 @@ static void crew_init(struct crew *c)
 
 	c->most = cpus < 2 ? 0 : cpus < LANES_MAX ? cpus : LANES_MAX;
 	c->tail = &c->queue;
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, PROXY_LANES);
 	pthread_cond_init(&c->work, NULL);
 	pthread_cond_init(&c->back, NULL);
 }
@@ -175,6 +176,7 @@ static int put_batch(struct mover *m, struct store_object *o, struct batch *b, s
 {
 	int rc = 0;
 
+	lock_may_wait("the device, and for the store");
 	if (b->staged)
 		rc = say_driver(m->h->drv.cuStreamSynchronize(b->stream), "copying device memory",
 				why);
@@ -196,6 +198,7 @@ static struct batch *next_batch(struct crew *c)
 {
 	struct batch *b = c->queue;
 
+	assert_held(&c->lock);
 	if (b) {
 		c->queue = b->next;
 		if (!c->queue)
@@ -206,6 +209,7 @@ static struct batch *next_batch(struct crew *c)
 
 static void free_batch(struct crew *c, struct batch *b)
 {
+	assert_held(&c->lock);
 	b->next = c->free;
 	c->free = b;
 	pthread_cond_signal(&c->back);
@@ -214,6 +218,7 @@ static void free_batch(struct crew *c, struct batch *b)
 /* With the lock held. */
 static void note_error(struct crew *c, int rc, const struct why *why)
 {
+	assert_held(&c->lock);
 	if (!c->why.err)
 		why_text(&c->why, rc, why->text);
 }
@@ -227,32 +232,32 @@ static void *lane(void *arg)
 	struct batch *b;
 	int rc = say_driver(r, "entering a context", &why);
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (;;) {
 		note_error(c, rc, &why);
 		b = next_batch(c);
 		if (!b && c->state != GO)
 			break;
 		if (!b) {
-			pthread_cond_wait(&c->work, &c->lock);
+			lock_wait(&c->lock, &c->work);
 			continue;
 		}
 		if (!c->why.err && c->state != DROP) {
 			c->busy++;
-			pthread_mutex_unlock(&c->lock);
+			lock_drop(&c->lock);
 			rc = put_batch(l->m, l->o, b, &why);
-			pthread_mutex_lock(&c->lock);
+			lock_take(&c->lock);
 			c->busy--;
 		}
 		free_batch(c, b);
 	}
 	if (c->state == FLUSH && !c->why.err) {
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		rc = store_failed(&why, store_object_flush(l->o));
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		note_error(c, rc, &why);
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return NULL;
 }
 
@@ -297,12 +302,13 @@ static int help_or_wait(struct mover *m, struct why *why)
 	struct timespec t;
 	int rc = 0;
 
+	assert_held(&m->crew.lock);
 	if (c->why.err)
 		return why_text(why, c->why.err, c->why.text);
 	if (b) {
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		rc = put_batch(m, m->o, b, why) ?: tell_moved(m, why);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		free_batch(c, b);
 		note_error(c, rc, why);
 		return rc;
@@ -313,10 +319,10 @@ static int help_or_wait(struct mover *m, struct why *why)
 	t.tv_nsec += TELL_NS;
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
-	pthread_cond_clockwait(&c->back, &c->lock, CLOCK_MONOTONIC, &t);
-	pthread_mutex_unlock(&c->lock);
+	lock_wait_until(&c->lock, &c->back, &t);
+	lock_drop(&c->lock);
 	rc = tell_moved(m, why);
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	return rc;
 }
 
@@ -328,14 +334,14 @@ static struct batch *take_batch(struct mover *m, bool staged, struct why *why)
 	struct batch *b = NULL;
 	int rc = 0;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	while (!rc && !c->free && c->batches >= most)
 		rc = help_or_wait(m, why);
 	if (!rc && c->free) {
 		b = c->free;
 		c->free = b->next;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!rc && !b) {
 		b = calloc(1, sizeof(*b));
 		c->batches += b != NULL;
@@ -343,7 +349,9 @@ static struct batch *take_batch(struct mover *m, bool staged, struct why *why)
 	if (!rc && !b)
 		why_set(why, -ENOMEM, "out of memory");
 	if (b && staged && !b->buf && pin(m, &b->buf, &b->stream, why)) {
+		lock_take(&c->lock);
 		free_batch(c, b);
+		lock_drop(&c->lock);
 		return NULL;
 	}
 	if (b) {
@@ -361,11 +369,11 @@ static void give(struct mover *m, struct batch *b, uint64_t bytes)
 	c->given += bytes;
 	start_lanes(m);
 	b->next = NULL;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	*c->tail = b;
 	c->tail = &b->next;
 	pthread_cond_signal(&c->work);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 /* Waits until all that was given is in the store's hands. */
@@ -374,11 +382,11 @@ int mover_settle(struct mover *m, struct why *why)
 	struct crew *c = &m->crew;
 	int rc;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	do
 		rc = help_or_wait(m, why);
 	while (!rc);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return rc == -EAGAIN ? 0 : rc;
 }
 
@@ -386,10 +394,11 @@ static void end_lanes(struct mover *m, int state)
 {
 	struct crew *c = &m->crew;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->state = state;
 	pthread_cond_broadcast(&c->work);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
+	lock_may_wait("the lanes");
 	for (unsigned int i = 0; i < c->lanes; i++)
 		pthread_join(c->lane[i].t, NULL);
 }
@@ -403,8 +412,10 @@ static void crew_drop(struct mover *m)
 	end_lanes(m, DROP);
 	while (c->lanes)
 		store_object_abort(c->lane[--c->lanes].o);
+	lock_take(&c->lock);
 	while ((b = next_batch(c)))
 		free_batch(c, b);
+	lock_drop(&c->lock);
 	while ((b = c->free)) {
 		c->free = b->next;
 		if (b->buf)
@@ -414,7 +425,7 @@ static void crew_drop(struct mover *m)
 	}
 	pthread_cond_destroy(&c->back);
 	pthread_cond_destroy(&c->work);
-	pthread_mutex_destroy(&c->lock);
+	lock_end(&c->lock);
 }
 
 int mover_finish(struct mover *m, struct why *why)
@@ -580,9 +591,9 @@ static int save_missing(struct mover *m, const struct span *sp, struct why *why)
 			continue;
 		}
 		if (b) {
-			pthread_mutex_lock(&m->crew.lock);
+			lock_take(&m->crew.lock);
 			free_batch(&m->crew, b);
-			pthread_mutex_unlock(&m->crew.lock);
+			lock_drop(&m->crew.lock);
 		}
 		return bytes;
 	}
@@ -676,7 +687,7 @@ struct loading {
 	uint64_t moved;		/* bytes; atomic */
 	unsigned int running;	/* lock */
 	struct why *why;	/* the first error; lock */
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t over;
 };
 
@@ -739,6 +750,7 @@ static int load_task(struct loading *l, struct store_reader *r, size_t i, struct
 	struct why why = { 0 };
 	int rc;
 
+	lock_may_wait("the device, and for the store");
 	if (l->direct) {
 		rc = load_direct(m, r, va, off, len, b->p[0], &why);
 	} else {
@@ -750,9 +762,9 @@ static int load_task(struct loading *l, struct store_reader *r, size_t i, struct
 		__atomic_fetch_add(&m->stats->copied, len, __ATOMIC_RELAXED);
 	}
 	if (rc) {
-		pthread_mutex_lock(&l->lock);
+		lock_take(&l->lock);
 		why_text(l->why, rc, why.text);
-		pthread_mutex_unlock(&l->lock);
+		lock_drop(&l->lock);
 	}
 	__atomic_fetch_add(&l->moved, len, __ATOMIC_RELAXED);
 	return rc;
@@ -818,14 +830,14 @@ static void *loader(void *arg)
 	for (; !rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks; k ^= 1)
 		rc = load_task(l, r, i, &b, k);
 	rc = say_driver(put_buffers(l, &b), "filling device memory", &why) ?: rc;
-	pthread_mutex_lock(&l->lock);
+	lock_take(&l->lock);
 	if (rc) {	/* load_task() has told its own */
 		why_text(l->why, rc, why.text);
 		__atomic_store_n(&l->next, l->tasks, __ATOMIC_RELAXED);
 	}
 	l->running--;
 	pthread_cond_signal(&l->over);
-	pthread_mutex_unlock(&l->lock);
+	lock_drop(&l->lock);
 	store_reader_close(r);
 	return NULL;
 }
@@ -835,7 +847,7 @@ static void watch(struct loading *l)
 {
 	uint64_t told = 0;
 
-	pthread_mutex_lock(&l->lock);
+	lock_take(&l->lock);
 	while (l->running) {
 		struct timespec t;
 		uint64_t moved = __atomic_load_n(&l->moved, __ATOMIC_RELAXED);
@@ -845,17 +857,17 @@ static void watch(struct loading *l)
 		t.tv_nsec += TELL_NS;
 		t.tv_sec += t.tv_nsec / 1000000000;
 		t.tv_nsec %= 1000000000;
-		if (pthread_cond_clockwait(&l->over, &l->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
+		if (!lock_wait_until(&l->lock, &l->over, &t))
 			continue;
-		pthread_mutex_unlock(&l->lock);
+		lock_drop(&l->lock);
 		tell_progress(l->m, moved - told, &why);
-		pthread_mutex_lock(&l->lock);
+		lock_take(&l->lock);
 		told = moved;
 		if (why_text(l->why, why.err, why.text))
 			__atomic_store_n(&l->next, l->tasks, __ATOMIC_RELAXED);
 	}
 	l->m->done += l->moved - told;
-	pthread_mutex_unlock(&l->lock);
+	lock_drop(&l->lock);
 }
 
 static int run_loaders(struct loading *l)
@@ -867,10 +879,10 @@ static int run_loaders(struct loading *l)
 
 	if (want > l->tasks)
 		want = l->tasks;
-	pthread_mutex_lock(&l->lock);
+	lock_take(&l->lock);
 	for (; k < want && !pthread_create(&t[k], NULL, loader, l); k++)
 		l->running++;
-	pthread_mutex_unlock(&l->lock);
+	lock_drop(&l->lock);
 	if (want && !k)
 		return -EAGAIN;
 	watch(l);
@@ -954,7 +966,7 @@ int mover_load(struct mover *m, const struct store_ref *ref, uint64_t va, uint64
 			     .why = why };
 	int rc;
 
-	pthread_mutex_init(&l.lock, NULL);
+	lock_init(&l.lock, PROXY_LOADERS);
 	pthread_cond_init(&l.over, NULL);
 	rc = l.direct ? 0 : own_buffer(m, why);
 	if (!rc)

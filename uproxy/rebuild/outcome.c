@@ -8,7 +8,7 @@
 #include "uproxy_i.h"
 
 struct outcomes outcomes;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_OUTCOMES);
 
 static int by_a(const void *x, const void *y)
 {
@@ -25,14 +25,14 @@ static void sort(struct outcome_list *l)
 
 void outcomes_lock(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	sort(&outcomes.failures);
 	sort(&outcomes.ends);
 }
 
 void outcomes_unlock(void)
 {
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 const struct outcome *outcome_find(const struct outcome_list *l, uint64_t a)
@@ -44,20 +44,20 @@ const struct outcome *outcome_find(const struct outcome_list *l, uint64_t a)
 
 static void add(struct outcome_list *l, uint64_t a, uint64_t b)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (l->n == l->cap) {
 		size_t n = l->cap ? l->cap * 2 : 64;
 		struct outcome *p = realloc(l->p, n * sizeof(*p));
 
 		if (!p) {	/* the entry stays, and a restore reports it */
-			pthread_mutex_unlock(&lock);
+			lock_drop(&lock);
 			return;
 		}
 		l->p = p;
 		l->cap = n;
 	}
 	l->p[l->n++] = (struct outcome){ a, b };
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 void journal_failed(uint64_t seq)

@@ -106,12 +106,13 @@ static int replay_log(struct sv_session *s, const struct content_progress *p, ui
 	struct replay r = { .s = s, .progress = p, .why = why, .all = ring_log_bytes(s->ring) };
 	int rc;
 
-	pthread_mutex_init(&r.answer.lock, NULL);
+	lock_init(&r.answer.lock, PROXY_ANSWER);
 	pthread_cond_init(&r.answer.come, NULL);
 	s->restored = true;
 	s->replay = &r.answer;
 	rc = ring_log_walk(s->ring, again, &r);
 	/* Workers may still execute records that nobody waits for. */
+	lock_may_wait("the workers");
 	while (!worker_idle())
 		nanosleep(&(struct timespec){ 0, 200000 }, NULL);
 	s->replay = NULL;
@@ -120,7 +121,7 @@ static int replay_log(struct sv_session *s, const struct content_progress *p, ui
 			rc == -ECANCELED ? "the conductor has gone" : strerror(-rc));
 	*records = r.records;
 	pthread_cond_destroy(&r.answer.come);
-	pthread_mutex_destroy(&r.answer.lock);
+	lock_end(&r.answer.lock);
 	return rc;
 }
 

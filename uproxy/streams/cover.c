@@ -40,12 +40,13 @@ static struct noted {			/* an event's cover */
 static size_t nevents, tidy_at = BUCKETS;
 
 static struct watch *watches;		/* watch_lock */
-static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock watch_lock = LOCK_INIT(PROXY_WATCHES);
 
 /* ------------------------------------------------------------------------------ covers */
 
 static bool is_open(uint32_t chain)
 {
+	/* pairs with cover_coll(), cover_done() and cover_mended() */
 	return __atomic_load_n(&open_in[chain], __ATOMIC_ACQUIRE);
 }
 
@@ -349,7 +350,7 @@ static bool take_watch(struct answer *a)
 {
 	struct watch *w;
 
-	pthread_mutex_lock(&watch_lock);
+	lock_take(&watch_lock);
 	for (w = watches; w && !cover_bad(&w->cover); w = w->next)
 		;
 	if (w) {
@@ -360,7 +361,7 @@ static bool take_watch(struct answer *a)
 		w->answered = true;
 		*a = w->answer;
 	}
-	pthread_mutex_unlock(&watch_lock);
+	lock_drop(&watch_lock);
 	return w;
 }
 
@@ -434,20 +435,20 @@ void watch_begin(struct watch *w, const struct cover *c, const struct answer *a)
 {
 	w->cover = *c;
 	w->answer = *a;
-	pthread_mutex_lock(&watch_lock);
+	lock_take(&watch_lock);
 	w->next = watches;
 	w->at = &watches;
 	if (watches)
 		watches->at = &w->next;
 	watches = w;
-	pthread_mutex_unlock(&watch_lock);
+	lock_drop(&watch_lock);
 }
 
 bool watch_end(struct watch *w)
 {
 	bool mine;
 
-	pthread_mutex_lock(&watch_lock);
+	lock_take(&watch_lock);
 	mine = !w->answered;
 	if (w->at) {
 		*w->at = w->next;
@@ -455,6 +456,6 @@ bool watch_end(struct watch *w)
 			w->next->at = w->at;
 		w->at = NULL;
 	}
-	pthread_mutex_unlock(&watch_lock);
+	lock_drop(&watch_lock);
 	return mine;
 }

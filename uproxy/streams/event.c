@@ -40,6 +40,7 @@ static CUresult mark(struct hal *h, CUevent *e)
 
 	if (r)
 		return r;
+	lock_may_wait("the device");
 	r = h->drv.cuEventRecord(*e, CU_STREAM_LEGACY);
 	if (!r)
 		r = h->drv.cuEventSynchronize(*e);
@@ -107,6 +108,7 @@ int event_restore(struct sv_session *s, uint64_t ctx, uint64_t handle, float bef
 		olds = p;
 		cap = more;
 	}
+	lock_may_wait("the device");
 	if (h->drv.cuEventRecord(o.real, CU_STREAM_LEGACY) || h->drv.cuEventSynchronize(o.real) ||
 	    between(h, &o.stamp, origin, o.real))
 		return -EIO;

@@ -37,7 +37,7 @@ struct root {
 	bool kept;			/* a handle lacks a default: its value outlives a launch */
 };
 
-static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock root_lock = LOCK_INIT(PROXY_ROOTS);
 
 struct exec {
 	CUgraph graph;			/* its nodes are what updates name */
@@ -620,6 +620,7 @@ static bool root_use(struct root *r)
 {
 	bool mine = !r->used;
 
+	assert_held(&root_lock);
 	r->used = true;
 	return mine;
 }
@@ -629,10 +630,10 @@ static void root_done(struct sv_session *s, struct root *r)
 {
 	struct root *unneeded;
 
-	pthread_mutex_lock(&root_lock);
+	lock_take(&root_lock);
 	r->used = false;
 	unneeded = r->gone ? r : NULL;
-	pthread_mutex_unlock(&root_lock);
+	lock_drop(&root_lock);
 	root_free(s, unneeded);
 }
 
@@ -643,11 +644,11 @@ static int root_take(struct call *k, uint64_t handle, struct root **out)
 
 	if (!sv_is_handle(SV_T_CUgraph, handle))
 		return sv_bad(&k->c, "handle of a graph with conditional nodes");
-	pthread_mutex_lock(&root_lock);
+	lock_take(&root_lock);
 	r = handle_obj(k->c.session, SV_T_CUgraph, handle);
 	if (r && root_use(r))
 		*out = r;
-	pthread_mutex_unlock(&root_lock);
+	lock_drop(&root_lock);
 	return !r ? CUDA_ERROR_INVALID_HANDLE : *out ? 0 : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -932,9 +933,9 @@ static int cond_make(struct call *k, const struct sv_graph_cond *a)
 	rc = root_make(k, a->graph, &r);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&root_lock);
+	lock_take(&root_lock);
 	mine = root_use(r);	/* else a worker may be reading its handles */
-	pthread_mutex_unlock(&root_lock);
+	lock_drop(&root_lock);
 	if (!mine)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	rc = cond_add(k, a, r);
@@ -977,14 +978,14 @@ int do_graph_forget(struct call *k)
 
 	if (!sv_is_handle(SV_T_CUgraph, a->graph))
 		return sv_bad(&k->c, "handle of a graph");
-	pthread_mutex_lock(&root_lock);
+	lock_take(&root_lock);
 	r = handle_obj(s, SV_T_CUgraph, a->graph);
 	if (r) {
 		sv_unbind(s, SV_T_CUgraph, a->graph);
 		r->gone = true;
 		unneeded = r->used ? NULL : r;
 	}
-	pthread_mutex_unlock(&root_lock);
+	lock_drop(&root_lock);
 	root_free(s, unneeded);
 	return fails(k, r ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }

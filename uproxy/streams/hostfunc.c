@@ -28,7 +28,7 @@ static bool told_begun;
 static struct due *first, **last = &first;	/* for which told has no room */
 static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_HOSTFUNC);
 
 static void say_due(const struct answer *a, const struct due *d)
 {
@@ -48,9 +48,11 @@ static void tell_due(void)
 {
 	struct due *d;
 
+	assert_held(&lock);
 	if (!told_begun)
 		told_head = __atomic_load_n(&told->head, __ATOMIC_RELAXED);
 	told_begun = true;
+	/* pairs with sv_due_take() */
 	while ((d = first) && told_head - __atomic_load_n(&told->tail, __ATOMIC_ACQUIRE) < SV_DUE) {
 		told->call[told_head % SV_DUE] = (struct sv_next_call){ .id = d->id,
 									.status = d->status };
@@ -69,16 +71,16 @@ static void due_now(void *arg, CUresult status)
 
 	d->status = status;
 	d->next = NULL;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!nopen) {
 		*last = d;
 		last = &d->next;
 		tell_due();
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		return;
 	}
 	a = open_requests[--nopen];
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	print_pump(a.s);
 	say_due(&a, d);
 	free(d);
@@ -104,7 +106,7 @@ int do_next_call(struct call *k)
 
 	if (!k->cpl)
 		return sv_bad(&k->c, "a request for host functions that is not answered");
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	tell_due();
 	if (sv_due_take(told, &n)) {
 		memcpy(k->c.reply, &n, sizeof(n));
@@ -115,7 +117,7 @@ int do_next_call(struct call *k)
 	} else {
 		rc = sv_bad(&k->c, "too many requests for host functions");
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return rc;
 }
 
@@ -123,9 +125,9 @@ unsigned int hostfunc_open(void)
 {
 	unsigned int n;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	n = nopen;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return n;
 }
 
@@ -137,11 +139,11 @@ void hostfunc_release(struct sv_session *s)
 
 	(void)s;
 	do {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		open = nopen;
 		if (open)
 			a = open_requests[--nopen];
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		if (open)
 			answer_now(&a, CUDA_SUCCESS, &none, sizeof(none));
 	} while (open);

@@ -24,7 +24,7 @@
 bool outside_stands;
 
 static struct outside *waits;		/* the consumer changes it, with the lock */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(PROXY_OUTSIDE);
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct sv_session *session;
 static bool looking;			/* there is a thread */
@@ -48,24 +48,24 @@ static void *look_on(void *arg)
 {
 	struct timespec nap = { 0, NAP_NS };
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (;;) {
 		bool news = false;
 
 		while (!waits) {
 			nap.tv_nsec = NAP_NS;
-			pthread_cond_wait(&more, &lock);
+			lock_wait(&lock, &more);
 		}
 		for (struct outside *o = waits; o && !news; o = o->next)
 			news = is_news(o);
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		if (news) {
 			__atomic_store_n(&due, true, __ATOMIC_RELEASE);
 			ring_kick(session->ring);
 		}
 		nap.tv_nsec = news ? NAP_NS : nap.tv_nsec < NAP_MOST_NS ? nap.tv_nsec * 5 / 4 : nap.tv_nsec;
 		nanosleep(&nap, NULL);
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 	}
 	return arg;
 }
@@ -93,11 +93,11 @@ int outside_wait(struct sv_session *s, struct stream *st, struct outside *o)
 		return rc;
 	o->known = OUTSIDE_OPEN;
 	o->cause = 0;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	o->next = waits;
 	waits = o;
 	pthread_cond_signal(&more);
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 	return 0;
 }
 
@@ -131,6 +131,7 @@ void outside_look(struct sv_session *s)
 	struct outside **at = &waits, *o;
 	bool some = false;
 
+	/* pairs with look_on(): what it has seen is seen below */
 	(void)__atomic_exchange_n(&due, false, __ATOMIC_SEQ_CST);
 	while ((o = *at)) {
 		uint64_t cause = 0;
@@ -140,14 +141,14 @@ void outside_look(struct sv_session *s)
 			at = &o->next;
 			continue;
 		}
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		o->known = is;
 		o->cause = cause;
 		if (is == OUTSIDE_OVER)
 			*at = o->next;
 		else
 			at = &o->next;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		take(s, o, was == OUTSIDE_STANDS);
 		if (is == OUTSIDE_OVER)
 			o->end(o);
@@ -218,6 +219,7 @@ static struct sv_cross_word *word_at(const struct sv_session *s, uint64_t off)
 
 static bool has_arrived(const struct crossing *c)
 {
+	/* pairs with store_word() of the other device's proxy, or with its device's write */
 	return __atomic_load_n(&word_at(c->s, c->word)->arrived, __ATOMIC_ACQUIRE) >= c->value;
 }
 
@@ -236,6 +238,7 @@ static bool has_ended(const struct sv_session *s, uint64_t cause)
 {
 	const struct sv_comm_word *w = (const struct sv_comm_word *)arena_at(s, cause);
 
+	/* pairs with comm_drop() of the communicator's proxy */
 	return cause && cause % 8 == 0 && arena_client(s, cause, sizeof(*w)) &&
 	       __atomic_load_n(&w->state, __ATOMIC_ACQUIRE) == SV_COMM_ENDED;
 }
@@ -247,6 +250,7 @@ static enum outside_state crossing_state(struct outside *o, uint64_t *cause)
 
 	if (has_arrived(c))
 		return OUTSIDE_OVER;
+	/* pairs with crossing_says() of the other device's proxy */
 	if (__atomic_load_n(&w->stands, __ATOMIC_ACQUIRE) != c->value)
 		return OUTSIDE_OPEN;
 	*cause = __atomic_load_n(&w->cause, __ATOMIC_RELAXED);

@@ -508,6 +508,7 @@ static uint64_t field(const struct ring_record *rec, uint16_t at)
 /* Is it a collective that is not posted now? */
 static bool is_closed(const struct ring_record *rec, const struct record *r)
 {
+	/* pairs with park_posts() */
 	bool (*may)(uint64_t comm) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
 
 	return may && !may(field(rec, r->event));
@@ -1148,12 +1149,14 @@ void park_run(struct sv_session *s)
 		q->listed = false;
 		make_ready(q);
 	}
+	/* pairs with session_fail() */
 	while (parked && (q = ready) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
 		ready = q->list_next;
 		q->listed = false;
 		while (!q->listed && is_due(q))
 			run_first(s, q);
 	}
+	/* pairs with park_posts() */
 	if (!parked && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
 		forget_all(s);
 	else if (queues_idle > idle_most())

@@ -15,6 +15,7 @@
 
 void stream_put(struct stream *st)
 {
+	/* pairs with itself: the last one sees what the others have stored */
 	if (__atomic_sub_fetch(&st->refs, 1, __ATOMIC_ACQ_REL))
 		return;
 	free(st->cover);
@@ -40,10 +41,12 @@ void stream_reached(struct stream *st, uint64_t upto)
 
 static uint64_t reached(const struct stream *st)
 {
+	/* pairs with stream_reached(), as the next one */
 	uint64_t own = __atomic_load_n(&st->done, __ATOMIC_ACQUIRE), all;
 
 	if (!st->blocking)
 		return own;
+	/* pairs with stream_reached() */
 	all = __atomic_load_n(&st->context->legacy.done, __ATOMIC_ACQUIRE);
 	return own > all ? own : all;
 }

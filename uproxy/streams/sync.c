@@ -29,14 +29,14 @@ struct spare {
 	CUstream stream;
 };
 
-static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock spare_lock = LOCK_INIT(PROXY_SPARE);
 
 static void put_spare(struct context *c, struct spare *sp)
 {
-	pthread_mutex_lock(&spare_lock);
+	lock_take(&spare_lock);
 	sp->next = c->spare;
 	c->spare = sp;
-	pthread_mutex_unlock(&spare_lock);
+	lock_drop(&spare_lock);
 }
 
 static void arrived(void *arg, CUresult status)
@@ -100,6 +100,7 @@ int sync_stream(struct call *k, struct stream *st)
 	struct cover c = { { 0 } };
 	CUresult r = s->hal.drv.cuStreamQuery(st->real);
 
+	lock_may_wait("the device");
 	if (cover_any)
 		c = cover_of_stream(st);
 	if (unless_bad(r, &c) == COVER_FAILS)
@@ -165,11 +166,11 @@ static struct spare *get_spare(struct sv_session *s, struct context *c, CUresult
 {
 	struct spare *sp;
 
-	pthread_mutex_lock(&spare_lock);
+	lock_take(&spare_lock);
 	sp = c->spare;
 	if (sp)
 		c->spare = sp->next;
-	pthread_mutex_unlock(&spare_lock);
+	lock_drop(&spare_lock);
 	if (sp)
 		return sp;
 	sp = calloc(1, sizeof(*sp));
@@ -210,6 +211,7 @@ int do_event_sync(struct call *k)
 		return rc < 0 ? rc : fails(k, rc);
 	if (cover_any)
 		c = cover_of_event(a->on);
+	lock_may_wait("the device");
 	r = s->hal.drv.cuEventQuery(event);
 	if (unless_bad(r, &c) == COVER_FAILS)
 		return fails(k, COVER_FAILS);
@@ -342,6 +344,7 @@ static void gather_end(struct gather *g, CUresult status)
 	if (status)
 		__atomic_compare_exchange_n(&g->status, &none, status, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);
+	/* pairs with itself: the last one sees what the others have stored */
 	if (__atomic_sub_fetch(&g->open, 1, __ATOMIC_ACQ_REL))
 		return;
 	print_pump(g->answer.s);
@@ -367,8 +370,10 @@ static CUresult gather_stream(struct sv_session *s, struct gather *g, struct str
 	struct gathering *n;
 	CUresult r;
 
+	/* pairs with stream_reached() */
 	if (st->used <= __atomic_load_n(&st->done, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
+	lock_may_wait("the device");
 	r = s->hal.drv.cuStreamQuery(st->real);
 	if (!r) {
 		stream_reached(st, st->used);

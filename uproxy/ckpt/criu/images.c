@@ -154,6 +154,7 @@ static void widen(int pipe)
 
 static bool stopped(struct images *i)
 {
+	/* pairs with images_close() */
 	return __atomic_load_n(&i->stop, __ATOMIC_ACQUIRE);
 }
 
@@ -584,6 +585,7 @@ static int begin_image(struct images *i)
 		return fd;
 	widen(fd);
 	fcntl(fd, F_SETFL, O_RDONLY | O_NONBLOCK);
+	/* pairs with look_if_settled() and settle() */
 	rc = __atomic_load_n(&i->settling, __ATOMIC_ACQUIRE) > 1 ? -EPROTO : 1;
 	if (rc > 0 && !new_image(i, name, fd))
 		rc = -ENOMEM;
@@ -662,6 +664,7 @@ static void *reader(void *arg)
 			fail(i, -ENOMEM, "the list of pipes");
 			break;
 		}
+		/* pairs with settle() */
 		asked = __atomic_load_n(&i->settling, __ATOMIC_ACQUIRE) == 1;
 		if (poll(i->poll, n, asked ? 0 : -1) < 0)
 			continue;
@@ -1234,6 +1237,7 @@ int images_close(struct images *i)
 	/* Interrupts a thread in accept() or recv(). */
 	if (i->listen >= 0)
 		shutdown(i->listen, SHUT_RDWR);
+	/* pairs with set_conn(): either we see its descriptor, or it our stop */
 	conn = __atomic_load_n(&i->conn, __ATOMIC_SEQ_CST);
 	if (conn >= 0)
 		shutdown(conn, SHUT_RDWR);

@@ -193,11 +193,13 @@ void store_claims_end(struct claims *c, int64_t n, bool durable)
 
 int store_claims_state(struct claims *c, uint32_t n)
 {
+	/* pairs with store_claims_end() */
 	uint64_t state = atomic_load_explicit(&c->seg[n].state, memory_order_acquire);
 	bool locked;
 
 	if (state == OPEN) {
 		locked = is_locked(c, n);
+		/* pairs with store_claims_end(), as the one above */
 		/* It may have ended in between. */
 		state = atomic_load_explicit(&c->seg[n].state, memory_order_acquire);
 		if (state == OPEN)
@@ -227,6 +229,7 @@ static bool get(struct claims *c, uint64_t w, struct store_digest d, struct clai
 		return false;
 	to->n = n;
 	to->slot = w & (SEG_SLOTS - 1);
+	/* pairs with store_claims_begin() */
 	to->id = atomic_load_explicit(&c->seg[n].id, memory_order_acquire);
 	/* Not one whose loss is known already. */
 	return to->id && atomic_load_explicit(&c->seg[n].state, memory_order_relaxed) != DROPPED;

@@ -335,10 +335,10 @@ static int one_hold(struct gc *g, int wait_ms)
 		if (!err && (err = store_io_sync_dir(g->s->dir, "seg")))
 			store_fail_io(err, "sync", "seg");
 		/* Indices and hints in memory may be out of date. */
-		pthread_mutex_lock(&g->s->mutex);
+		lock_take(&g->s->mutex);
 		store_lookup_drop(g->s);
 		store_seg_forget_all(g->s);
-		pthread_mutex_unlock(&g->s->mutex);
+		lock_drop(&g->s->mutex);
 	}
 	/* A failed attempt to make the lock exclusive may have lost it. */
 	again = store_lock(g->s, LOCK_SH, -1);

@@ -144,12 +144,12 @@ int store_lookup_expect(struct store *s, uint64_t pages)
 	uint64_t most = HINTS_MAX / 4 * 3, known;
 	int err = 0;
 
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	known = s->hints_used;
 	pages = known + pages < most ? pages : most - (known < most ? known : most);
 	if (s->hints && known < pages / 2 && (s->hints_mask + 1) / 4 * 3 < known + pages)
 		err = rebuild(s, pages_known(s) + pages);
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 	return err;
 }
 
@@ -216,7 +216,7 @@ int store_lookup_refresh(struct store *s)
 			close(fd);
 		return err;
 	}
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	if (s->hints && !memcmp(&st.st_mtim, &s->scanned, sizeof(s->scanned)))
 		close(fd);
 	else if (!(d = fdopendir(fd)))
@@ -230,6 +230,6 @@ int store_lookup_refresh(struct store *s)
 	/* A second change within a tick of the clock would not change the mtime. */
 	if (!err && store_now_ns() - ns_of(st.st_mtim) > 50000000)
 		s->scanned = st.st_mtim;
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 	return err;
 }

@@ -328,7 +328,7 @@ static int number_segs(struct store *s, struct extent *ext, size_t n, struct map
 	uint32_t *number = NULL, segs;
 	int err = 0;
 
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	segs = s->nsegs;
 	number = calloc(segs, sizeof(*number));
 	m->ids = malloc(segs * sizeof(*m->ids));
@@ -343,7 +343,7 @@ static int number_segs(struct store *s, struct extent *ext, size_t n, struct map
 		}
 		ext[i].seg = number[g] - 1;
 	}
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 	free(number);
 	return err;
 }
@@ -354,9 +354,9 @@ static void make_ref(struct store *s, struct store_ref *ref, uint64_t size, unsi
 	struct disk_ref r = { .size = size };
 
 	if (p.seg) {
-		pthread_mutex_lock(&s->mutex);
+		lock_take(&s->mutex);
 		r.seg = s->segs[p.seg]->id;
-		pthread_mutex_unlock(&s->mutex);
+		lock_drop(&s->mutex);
 		r.slot = p.slot | depth << 24;
 		memcpy(r.digest, &d, sizeof(r.digest));
 	}
@@ -417,11 +417,11 @@ static int finish_object(struct store_object *o, uint64_t size, struct store_ref
 	if (!o->n || size <= STORE_PAGE) {
 		if (o->n) {
 			p = (struct place){ o->ext[0].seg, o->ext[0].slot };
-			pthread_mutex_lock(&s->mutex);
+			lock_take(&s->mutex);
 			err = store_seg_load(s, s->segs[p.seg]);
 			if (!err)
 				d = s->segs[p.seg]->digests[p.slot];
-			pthread_mutex_unlock(&s->mutex);
+			lock_drop(&s->mutex);
 		}
 		make_ref(s, ref, size, 0, p, d);
 		return err;

@@ -257,7 +257,7 @@ int store_seg_pin(struct store *s, uint64_t id, struct seg **out)
 	struct seg *g;
 	int err = 0;
 
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	g = store_seg_find(s, id);
 	if (!g)
 		err = store_seg_add(s, id, &g);
@@ -267,15 +267,15 @@ int store_seg_pin(struct store *s, uint64_t id, struct seg **out)
 		g->pins++;
 		*out = g;
 	}
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 	return err;
 }
 
 void store_seg_unpin(struct store *s, struct seg *g)
 {
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	g->pins--;
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 }
 
 void store_seg_forget_all(struct store *s)

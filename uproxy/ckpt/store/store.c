@@ -518,7 +518,7 @@ static int open_as(struct store **out, const char *path, const struct opening *o
 	s->stop = o->stop;
 	s->stop_arg = o->arg;
 	s->dir = s->lock = -1;
-	pthread_mutex_init(&s->mutex, NULL);
+	lock_init(&s->mutex, PROXY_STORE);
 	err = open_all(s);
 	if (err) {
 		store_failed(why, err);
@@ -558,7 +558,7 @@ void store_close(struct store *s)
 		close(s->lock);
 	if (s->dir >= 0)
 		close(s->dir);
-	pthread_mutex_destroy(&s->mutex);
+	lock_end(&s->mutex);
 	free(s->path);
 	free(s);
 }

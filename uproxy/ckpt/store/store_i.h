@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "lock.h"
 #include "store.h"
 
 /* ------------------------------------------------------------------ on disk: little endian */
@@ -193,7 +194,7 @@ struct store {
 	struct store_digest zero;
 	atomic_int writers;
 
-	pthread_mutex_t mutex;		/* all below */
+	struct lock mutex;		/* all below */
 	struct seg **segs;		/* [0] is none */
 	uint32_t nsegs, segs_room;
 	uint32_t *byid, byid_mask;	/* open addressing: id → place in segs */

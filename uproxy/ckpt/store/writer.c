@@ -62,7 +62,7 @@ struct hasher {
 	pthread_t thread;
 	bool runs, stop;
 	enum { IDLE, ASKED, BUSY } state;
-	pthread_mutex_t mutex;
+	struct lock mutex;
 	pthread_cond_t wake, idle;
 	const uint8_t *data;
 	size_t pages;
@@ -76,7 +76,7 @@ struct store_writer {
 	unsigned int flags, nout, nbufs;
 	bool in_memory;				/* a lane whose segments lie in a tmpfs */
 	struct why why;				/* the first error */
-	pthread_mutex_t shared;			/* of the root: guards the next two */
+	struct lock shared;			/* of the root: guards the next two */
 	struct why failed;			/* the first error that the root or a lane met */
 	struct store_writer_stats lanes;	/* of those that are closed */
 	atomic_bool fails;			/* `failed` is set */
@@ -112,9 +112,9 @@ int store_writer_error(const struct store_writer *w)
 		return store_fail(w->why.err, "%s", w->why.text);
 	if (!atomic_load_explicit(&root->fails, memory_order_relaxed))
 		return 0;
-	pthread_mutex_lock(&root->shared);
+	lock_take(&root->shared);
 	err = store_fail(root->failed.err, "%s", root->failed.text);
-	pthread_mutex_unlock(&root->shared);
+	lock_drop(&root->shared);
 	return err;
 }
 
@@ -123,11 +123,11 @@ static void fail_all(struct store_writer *w)
 {
 	struct store_writer *root = w->root;
 
-	pthread_mutex_lock(&root->shared);
+	lock_take(&root->shared);
 	if (!root->failed.err)
 		root->failed = w->why;
 	atomic_store(&root->fails, true);
-	pthread_mutex_unlock(&root->shared);
+	lock_drop(&root->shared);
 }
 
 void store_writer_count(struct store_writer *w, uint64_t zero, uint64_t known, uint64_t fresh)
@@ -162,9 +162,9 @@ static void drop_out(struct store_writer *w, struct out *o)
 	store_io_unlink(w->s->dir, o->tmp);
 	if (o->seg->slots && w->why.err)
 		fail_all(w);
-	pthread_mutex_lock(&w->s->mutex);
+	lock_take(&w->s->mutex);
 	o->seg->broken = true;
-	pthread_mutex_unlock(&w->s->mutex);
+	lock_drop(&w->s->mutex);
 	if (w->root->claims)
 		store_claims_end(w->root->claims, o->seg->claim, false);
 	free_out(w, o);
@@ -183,14 +183,14 @@ static int publish_seg(struct store_writer *w, struct out *o)
 	w->st.stored += o->len;
 	if (w->root->claims)
 		store_claims_end(w->root->claims, o->seg->claim, true);
-	pthread_mutex_lock(&w->s->mutex);
+	lock_take(&w->s->mutex);
 	o->seg->owner = NULL;
 	if (o->nframes) {	/* compressed: the index must be read again, with its frames */
 		free(o->seg->digests);
 		o->seg->digests = NULL;
 		w->s->loaded -= o->seg->slots * sizeof(struct store_digest);
 	}
-	pthread_mutex_unlock(&w->s->mutex);
+	lock_drop(&w->s->mutex);
 	free_out(w, o);
 	return 0;
 }
@@ -412,7 +412,7 @@ static int begin_segment(struct store_writer *w)
 	if (!o)
 		return store_fail(-ENOMEM, "out of memory");
 	w->nout++;
-	pthread_mutex_lock(&w->s->mutex);
+	lock_take(&w->s->mutex);
 	err = store_seg_add(w->s, store_random64(), &g);
 	if (!err) {
 		g->digests = malloc(SEG_SLOTS * sizeof(*g->digests));
@@ -421,7 +421,7 @@ static int begin_segment(struct store_writer *w)
 		g->claim = w->root->claims ? store_claims_begin(w->root->claims, g->id) : -1;
 		err = g->digests ? 0 : store_fail(-ENOMEM, "out of memory");
 	}
-	pthread_mutex_unlock(&w->s->mutex);
+	lock_drop(&w->s->mutex);
 	o->fd = -1;
 	o->seg = g;
 	if (!err && w->zstd && !(o->frames = calloc(SEG_SLOTS / FRAME_SLOTS, sizeof(*o->frames))))
@@ -486,11 +486,11 @@ static int finish(struct store_writer *w)
 	latch(w, err);
 	w->framed = 0;
 	w->cur = NULL;
-	pthread_mutex_lock(&w->s->mutex);
+	lock_take(&w->s->mutex);
 	o->seg->index_off = o->pages_len;
 	o->seg->zstd = o->nframes != 0;
 	w->s->loaded += o->seg->slots * sizeof(struct store_digest);
-	pthread_mutex_unlock(&w->s->mutex);
+	lock_drop(&w->s->mutex);
 	o->state = CLOSING;
 	o->next = w->outs;
 	w->outs = o;
@@ -602,7 +602,7 @@ static int find_run(struct store_writer *w, const struct store_digest *d, const 
 	int err = 0, got;
 
 	prefetch(s, d + *i, n - *i);
-	pthread_mutex_lock(&s->mutex);
+	lock_take(&s->mutex);
 	for (; *i < n && !err; *i += !err) {
 		struct place *q = &p[*i];
 
@@ -632,7 +632,7 @@ static int find_run(struct store_writer *w, const struct store_digest *d, const 
 	}
 	if (!expected && last < n)
 		*at = move_on(s, p[last], d, last, *i);
-	pthread_mutex_unlock(&s->mutex);
+	lock_drop(&s->mutex);
 	return err;
 }
 
@@ -706,33 +706,33 @@ static void *helper(void *arg)
 	struct store_writer *w = arg;
 	struct hasher *h = &w->hash;
 
-	pthread_mutex_lock(&h->mutex);
+	lock_take(&h->mutex);
 	for (;;) {
 		while (h->state != ASKED && !h->stop)
-			pthread_cond_wait(&h->wake, &h->mutex);
+			lock_wait(&h->mutex, &h->wake);
 		if (h->stop)
 			break;
 		h->state = BUSY;
-		pthread_mutex_unlock(&h->mutex);
+		lock_drop(&h->mutex);
 		while (hash_one(w))
 			;
-		pthread_mutex_lock(&h->mutex);
+		lock_take(&h->mutex);
 		h->state = IDLE;
 		pthread_cond_signal(&h->idle);
 	}
-	pthread_mutex_unlock(&h->mutex);
+	lock_drop(&h->mutex);
 	return NULL;
 }
 
 /* Waits until no helper hashes; one that has not woken up yet does not count. */
 static void wait_idle(struct hasher *h)
 {
-	pthread_mutex_lock(&h->mutex);
+	lock_take(&h->mutex);
 	if (h->state == ASKED)
 		h->state = IDLE;
 	while (h->state == BUSY)
-		pthread_cond_wait(&h->idle, &h->mutex);
-	pthread_mutex_unlock(&h->mutex);
+		lock_wait(&h->mutex, &h->idle);
+	lock_drop(&h->mutex);
 }
 
 /* Starts the helper with all signals blocked. */
@@ -760,10 +760,10 @@ static void give_work(struct store_writer *w, const uint8_t *data, size_t pages)
 		atomic_store_explicit(&h->done[i], false, memory_order_relaxed);
 	if (!help || !h->runs)
 		return;
-	pthread_mutex_lock(&h->mutex);
+	lock_take(&h->mutex);
 	h->state = ASKED;
 	pthread_cond_signal(&h->wake);
-	pthread_mutex_unlock(&h->mutex);
+	lock_drop(&h->mutex);
 }
 
 int store_writer_hash(struct store_writer *w, const uint8_t *data, size_t pages,
@@ -779,6 +779,7 @@ int store_writer_hash(struct store_writer *w, const uint8_t *data, size_t pages,
 		for (size_t i = 0; i * RUN < slice && !err; i++) {
 			size_t n = slice - i * RUN < RUN ? slice - i * RUN : RUN;
 
+			/* pairs with hash_one() */
 			while (!atomic_load_explicit(&w->hash.done[i], memory_order_acquire))
 				if (!hash_one(w))
 					wait_idle(&w->hash);
@@ -793,10 +794,10 @@ static void stop_helper(struct hasher *h)
 {
 	if (!h->runs)
 		return;
-	pthread_mutex_lock(&h->mutex);
+	lock_take(&h->mutex);
 	h->stop = true;
 	pthread_cond_signal(&h->wake);
-	pthread_mutex_unlock(&h->mutex);
+	lock_drop(&h->mutex);
 	pthread_join(h->thread, NULL);
 }
 
@@ -857,8 +858,8 @@ static int open_writer(struct store *s, struct store_writer *root, unsigned int 
 	w->in_memory = root && is_tmpfs(s);
 	w->flags = flags;
 	w->began = store_now_ns();
-	pthread_mutex_init(&w->shared, NULL);
-	pthread_mutex_init(&w->hash.mutex, NULL);
+	lock_init(&w->shared, PROXY_WRITER);
+	lock_init(&w->hash.mutex, PROXY_HASHER);
 	pthread_cond_init(&w->hash.wake, NULL);
 	pthread_cond_init(&w->hash.idle, NULL);
 	err = get_memory(w);
@@ -937,17 +938,17 @@ static int keep_promises(struct store_writer *w)
 	for (uint32_t i = 1; !err; i++) {
 		struct seg *g;
 
-		pthread_mutex_lock(&w->s->mutex);
+		lock_take(&w->s->mutex);
 		g = i < w->s->nsegs ? w->s->segs[i] : NULL;
-		pthread_mutex_unlock(&w->s->mutex);
+		lock_drop(&w->s->mutex);
 		if (!g)
 			return 0;
 		if (g->owner != w || !g->promised)
 			continue;
 		err = wait_for(w, g);
-		pthread_mutex_lock(&w->s->mutex);
+		lock_take(&w->s->mutex);
 		err = err ?: check_promises(w, g);
-		pthread_mutex_unlock(&w->s->mutex);
+		lock_drop(&w->s->mutex);
 	}
 	return latch(w, err);
 }
@@ -957,7 +958,7 @@ static void drop_promises(struct store_writer *w)
 {
 	if (!w->claims)
 		return;
-	pthread_mutex_lock(&w->s->mutex);
+	lock_take(&w->s->mutex);
 	for (uint32_t i = 1; i < w->s->nsegs; i++) {
 		struct seg *g = w->s->segs[i];
 
@@ -969,7 +970,7 @@ static void drop_promises(struct store_writer *w)
 		g->slots = 0;
 		g->promised = g->known = false;
 	}
-	pthread_mutex_unlock(&w->s->mutex);
+	lock_drop(&w->s->mutex);
 	store_claims_close(w->claims);
 }
 
@@ -1010,10 +1011,10 @@ static void add_stats(struct store_writer_stats *to, const struct store_writer_s
 void store_writer_stats(const struct store_writer *w, struct store_writer_stats *st)
 {
 	*st = w->st;
-	pthread_mutex_lock(&w->root->shared);
+	lock_take(&w->root->shared);
 	if (w->root == w)
 		add_stats(st, &w->lanes);
-	pthread_mutex_unlock(&w->root->shared);
+	lock_drop(&w->root->shared);
 }
 
 void store_writer_close(struct store_writer *w)
@@ -1037,14 +1038,14 @@ void store_writer_close(struct store_writer *w)
 	free(w->frame);
 	free(w->digests);
 	if (w->root != w) {
-		pthread_mutex_lock(&w->root->shared);
+		lock_take(&w->root->shared);
 		add_stats(&w->root->lanes, &w->st);
-		pthread_mutex_unlock(&w->root->shared);
+		lock_drop(&w->root->shared);
 	}
-	pthread_mutex_destroy(&w->shared);
+	lock_end(&w->shared);
 	pthread_cond_destroy(&w->hash.idle);
 	pthread_cond_destroy(&w->hash.wake);
-	pthread_mutex_destroy(&w->hash.mutex);
+	lock_end(&w->hash.mutex);
 	atomic_fetch_sub(&w->s->writers, 1);
 	free(w);
 }

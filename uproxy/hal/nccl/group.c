@@ -43,13 +43,14 @@ void group_break(struct comm *c, struct group *g, enum step_code code)
 	unnote(c, g);
 	g->state = GROUP_BROKEN;
 	g->code = code;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (struct op *op = c->ops; op; op = op->next)
 		if (op->group == g && !op->code && !op->reached)
 			op->code = code;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!g->comm)
 		return;
+	lock_may_wait("NCCL");
 	/* Whatever it returns, the handle is gone. */
 	c->nccl.ncclCommAbort(g->comm);
 	g->comm = NULL;
@@ -70,6 +71,7 @@ enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, con
 {
 	struct timespec nap = { .tv_nsec = 5000 };
 
+	lock_may_wait("NCCL");
 	while (r == ncclInProgress) {
 		ncclResult_t asked;
 
@@ -178,10 +180,10 @@ static bool has_issued(struct comm *c, const struct group *g)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (struct op *op = c->ops; op && !any; op = op->next)
 		any = op->group == g && op->state == OP_ISSUED;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return any;
 }
 
@@ -263,17 +265,17 @@ bool groups_run(struct comm *c)
 	struct group *g, *next;
 	bool polls = false, forming = false, left;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	g = c->groups;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	for (; g; g = next) {
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		left = g->left;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		polls |= run(c, g, left);
 		forming |= g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
 		left = left && g->state == GROUP_BROKEN && !has_issued(c, g);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		next = g->next;
 		if (left) {	/* other threads put new ones to the front */
 			struct group **at = &c->groups;
@@ -282,16 +284,16 @@ bool groups_run(struct comm *c)
 				at = &(*at)->next;
 			*at = next;
 		}
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!left)
 			continue;
 		free(g->device);
 		free(g);
 	}
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (c->forming && !forming)
 		pthread_cond_broadcast(&c->idle);
 	c->forming = forming;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return polls;
 }

@@ -34,6 +34,7 @@ void nccl_say(struct comm *c, const char *fmt, ...)
 /* lock */
 static void kick(struct comm *c)
 {
+	assert_held(&c->lock);
 	c->kicked = true;
 	pthread_cond_signal(&c->news);
 }
@@ -43,6 +44,7 @@ static struct op **place_of(struct comm *c, uint64_t order)
 {
 	struct op **at = &c->ops;
 
+	assert_held(&c->lock);
 	while (*at && (*at)->order < order)
 		at = &(*at)->next;
 	return at;
@@ -53,6 +55,7 @@ static struct op *op_of(struct comm *c, uint64_t order)
 {
 	struct op *op = *place_of(c, order);
 
+	assert_held(&c->lock);
 	return op && op->order == order ? op : NULL;
 }
 
@@ -122,14 +125,14 @@ static void device_drop(struct comm *c)
 {
 	struct buffer *spare;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	spare = c->spare;
 	c->spare = NULL;
 	for (struct buffer *b = c->buffers; b; b = b->next) {	/* what they had is gone with the context */
 		b->room = 0;
 		b->failed = true;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	buffers_free(c, spare);
 	if (c->prepared)
 		device_forget(c);
@@ -143,11 +146,11 @@ static void reached(void *arg, CUresult status)
 	struct op *op = arg;
 	struct comm *c = op->c;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op->status = status;
 	op->reached = true;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static enum step_code code_of(const struct op *op)
@@ -162,6 +165,7 @@ static enum step_code code_of(const struct op *op)
 /* One that has come to its end, or will not begin: taken out of the list. lock */
 static struct op *take_ended(struct comm *c)
 {
+	assert_held(&c->lock);
 	for (struct op **at = &c->ops, *op; (op = *at); at = &op->next)
 		if (op->state == OP_ISSUED ? op->reached : op->cancelled && op->state == OP_STARTED) {
 			*at = op->next;
@@ -176,12 +180,13 @@ static bool ops_end(struct comm *c)
 	struct op *op;
 
 	for (;;) {
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		op = take_ended(c);
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!op)
 			return any;
 		any = true;
+		lock_may_wait("what done() waits for");
 		op->s.done(op->s.arg, code_of(op));
 		free(op);
 	}
@@ -192,11 +197,11 @@ void break_cancelled(struct comm *c)
 	for (;;) {
 		struct group *g = NULL;
 
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		for (struct op *op = c->ops; op && !g; op = op->next)
 			if (op->state == OP_ISSUED && !op->reached && (op->cancelled || c->stop) && op->group->comm)
 				g = op->group;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!g)
 			return;
 		group_break(c, g, STEP_REMOTE);
@@ -210,6 +215,7 @@ static struct op *next_started(struct comm *c, struct group **g)
 {
 	struct op *op = c->ops;
 
+	assert_held(&c->lock);
 	while (op && op->state == OP_ISSUED)
 		op = op->next;
 	if (!op || op->state != OP_STARTED || op->cancelled)
@@ -226,7 +232,7 @@ static bool issue_next(struct comm *c, bool *polls)
 	struct op *op;
 	CUresult r;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op = next_started(c, &g);
 	if (op && g && g->state != GROUP_READY && g->state != GROUP_BROKEN) {
 		*polls = true;
@@ -236,7 +242,7 @@ static bool issue_next(struct comm *c, bool *polls)
 		op->state = OP_ISSUED;
 		op->group = g;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!op)
 		return false;
 	op->code = !g ? STEP_SYSTEM : g->state == GROUP_BROKEN ? g->code : STEP_OK;
@@ -267,12 +273,12 @@ static bool buffer_room(struct comm *c, struct buffer *b)
 		return true;
 	if (device_prepare(c))
 		return false;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (at = &c->spare; (s = *at) && s->room < b->size; at = &s->next)
 		;
 	if (s)
 		*at = s->next;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (s) {
 		b->at = s->at;
 		b->room = s->room;
@@ -291,6 +297,7 @@ static void buffer_recycle(struct comm *c, struct buffer *b)
 {
 	struct buffer **at = &c->buffers;
 
+	assert_held(&c->lock);
 	while (*at != b)
 		at = &(*at)->next;
 	*at = b->next;
@@ -309,11 +316,11 @@ static void fills_run(struct comm *c)
 	CUresult r;
 
 	for (;;) {
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		b = c->fills;
 		if (b && !(c->fills = b->fill))
 			c->fills_end = &c->fills;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!b)
 			return;
 		r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -323,12 +330,13 @@ static void fills_run(struct comm *c)
 		if (r)
 			nccl_say(c, "NCCL: what is sent cannot be kept for its receiver: CUDA error %d", r);
 		b->failed = r;
+		lock_may_wait("what filled() waits for");
 		b->filled(b->arg);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		b->filling = false;
 		if (b->dropped)
 			buffer_recycle(c, b);
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 	}
 }
 
@@ -339,10 +347,10 @@ static void *nccl_buffer(struct comm *c, size_t size)
 	if (!b)
 		return NULL;
 	b->size = size;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	b->next = c->buffers;
 	c->buffers = b;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return b;
 }
 
@@ -350,12 +358,12 @@ static void nccl_unbuffer(struct comm *c, void *buffer)
 {
 	struct buffer *b = buffer;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (b->filling)
 		b->dropped = true;
 	else
 		buffer_recycle(c, b);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size,
@@ -365,7 +373,7 @@ static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size
 
 	if (size > b->size)
 		return -EINVAL;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	b->from = from;
 	b->filled = filled;
 	b->arg = arg;
@@ -374,7 +382,7 @@ static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size
 	*c->fills_end = b;
 	c->fills_end = &b->fill;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return 0;
 }
 
@@ -386,9 +394,9 @@ static bool stop_all(struct comm *c, enum step_code code)
 	struct timespec nap = { .tv_nsec = 1000000 };
 	struct group *g;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	g = c->groups;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	for (; g; g = g->next)
 		group_break(c, g, code);
 	for (int ms = 0; c->prepared && ms < 10000; ms++) {
@@ -405,17 +413,17 @@ static void reset_now(struct comm *c)
 		nccl_say(c, "NCCL: the device does not end what was aborted before its reset");
 	/* Notices of what has ended still come, from threads of the driver. */
 	device_drop(c);
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->resetting = false;
 	pthread_cond_broadcast(&c->idle);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void nap(struct comm *c, bool polls)
 {
 	struct timespec until;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += TICK_NS;
 	if (until.tv_nsec >= 1000000000) {
@@ -424,29 +432,29 @@ static void nap(struct comm *c, bool polls)
 	}
 	while (!c->kicked && !c->stop)
 		if (!polls)
-			pthread_cond_wait(&c->news, &c->lock);
-		else if (pthread_cond_clockwait(&c->news, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+			lock_wait(&c->lock, &c->news);
+		else if (lock_wait_until(&c->lock, &c->news, &until))
 			break;
 	c->kicked = false;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static bool is(struct comm *c, const bool *what)
 {
 	bool yes;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	yes = *what;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return yes;
 }
 
 static void opened(struct comm *c, int rc)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->opened = rc ?: 1;
 	pthread_cond_broadcast(&c->idle);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void *work(void *arg)
@@ -485,7 +493,7 @@ static void comm_free(struct comm *c)
 	}
 	pthread_cond_destroy(&c->news);
 	pthread_cond_destroy(&c->idle);
-	pthread_mutex_destroy(&c->lock);
+	lock_end(&c->lock);
 	free(c);
 }
 
@@ -502,11 +510,11 @@ static int thread_start(struct comm *c)
 	if (rc)
 		return rc;
 	pthread_setname_np(c->thread, "nccl");
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	while (!c->opened)
-		pthread_cond_wait(&c->idle, &c->lock);
+		lock_wait(&c->lock, &c->idle);
 	rc = c->opened < 0 ? c->opened : 0;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (rc)
 		pthread_join(c->thread, NULL);
 	return rc;
@@ -525,7 +533,7 @@ static int nccl_open(struct comm **out, const struct comm_open *o, struct why *w
 	c->o = *o;
 	c->h = o->hal;
 	c->fills_end = &c->fills;
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, PROXY_TRANSPORT);
 	pthread_cond_init(&c->news, NULL);
 	pthread_cond_init(&c->idle, NULL);
 	rc = library_load(c, why);
@@ -570,23 +578,23 @@ static int nccl_join(struct comm *c, const struct comm_group *g, struct why *why
 	new->key = g->comm;
 	new->ranks = g->ranks;
 	new->rank = g->rank;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	new->next = c->groups;
 	c->groups = new;
 	c->forming = true;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return 0;
 }
 
 static void nccl_leave(struct comm *c, uint64_t key)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (struct group *g = c->groups; g; g = g->next)
 		if (g->key == key)
 			g->left = true;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 /* lock */
@@ -594,6 +602,7 @@ static struct op *op_add(struct comm *c, uint64_t order)
 {
 	struct op **at = place_of(c, order), *op;
 
+	assert_held(&c->lock);
 	if (*at && (*at)->order == order)
 		return *at;
 	op = calloc(1, sizeof(*op));
@@ -608,22 +617,22 @@ static struct op *op_add(struct comm *c, uint64_t order)
 
 static void nccl_announce(struct comm *c, uint64_t order)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op_add(c, order);	/* without memory, its start fails */
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void nccl_withdraw(struct comm *c, uint64_t order)
 {
 	struct op **at, *op;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	at = place_of(c, order);
 	op = *at && (*at)->order == order && (*at)->state == OP_ANNOUNCED ? *at : NULL;
 	if (op)
 		*at = op->next;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	free(op);
 }
 
@@ -659,7 +668,7 @@ static int nccl_start(struct comm *c, const struct comm_start *s)
 
 	if (!is_formed(c, s))
 		return -EINVAL;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op = op_add(c, s->order);
 	if (!op) {
 		rc = -ENOMEM;
@@ -678,7 +687,7 @@ static int nccl_start(struct comm *c, const struct comm_start *s)
 		op->state = OP_STARTED;
 		kick(c);
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return rc;
 }
 
@@ -686,13 +695,13 @@ static void nccl_cancel(struct comm *c, uint64_t order)
 {
 	struct op *op;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op = op_of(c, order);
 	if (op && op->state != OP_ANNOUNCED) {
 		op->cancelled = true;
 		kick(c);
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void nccl_counters(struct comm *c, struct comm_counters *n)
@@ -704,12 +713,12 @@ static void nccl_counters(struct comm *c, struct comm_counters *n)
 
 static void nccl_reset(struct comm *c)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->resetting = true;
 	kick(c);
 	while (c->resetting)
-		pthread_cond_wait(&c->idle, &c->lock);
-	pthread_mutex_unlock(&c->lock);
+		lock_wait(&c->lock, &c->idle);
+	lock_drop(&c->lock);
 }
 
 static void nccl_depart(struct comm *c)
@@ -718,35 +727,36 @@ static void nccl_depart(struct comm *c)
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += DEPART_S;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (struct group *g = c->groups; g; g = g->next)
 		g->left = true;
 	kick(c);
-	while (c->forming && pthread_cond_clockwait(&c->idle, &c->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+	while (c->forming && !lock_wait_until(&c->lock, &c->idle, &until))
 		;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void nccl_close(struct comm *c)
 {
 	struct op *op;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->stop = true;
 	kick(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
+	lock_may_wait("NCCL's thread");
 	pthread_join(c->thread, NULL);
 	c->h->drv.cuCtxSetCurrent(c->h->primary);
 	/* What is announced has no end to tell; what is issued still gets its notice. */
 	for (;;) {
 		bool issued = false;
 
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		for (op = c->ops; op; op = op->next) {
 			op->cancelled = true;
 			issued |= op->state == OP_ISSUED;
 		}
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		ops_end(c);
 		if (!issued)
 			break;

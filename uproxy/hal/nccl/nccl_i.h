@@ -25,6 +25,7 @@
 
 #include "comm.h"
 #include "hal.h"
+#include "lock.h"
 #include "nccl_driver.h"
 #include "reduce.h"
 
@@ -77,7 +78,7 @@ struct buffer {
 };
 
 struct comm {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t news, idle;
 	bool kicked, stop;		/* lock */
 	bool resetting, forming;	/* lock; forming: a group that is not ready yet, or not broken */

@@ -28,13 +28,13 @@ static struct op *op_new(struct comm *c)
 {
 	struct op *op;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op = c->spare;
 	if (op) {
 		c->spare = op->next;
 		c->spares--;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!op)
 		op = aligned_alloc(64, sizeof(*op));
 	if (op)
@@ -46,7 +46,7 @@ static struct op *op_new(struct comm *c)
 static void op_free(struct comm *c, struct op *op, bool listed)
 {
 	op_clear(op);
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (listed) {
 		*op->link = op->next;
 		if (op->next)
@@ -58,7 +58,7 @@ static void op_free(struct comm *c, struct op *op, bool listed)
 		c->spares++;
 		op = NULL;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	free(op);
 }
 
@@ -115,6 +115,7 @@ static void op_end(struct comm *c, struct op *op, enum step_code code)
 	void (*done)(void *arg, enum step_code code) = op->s.done;
 	void *arg = op->s.arg;
 
+	lock_may_wait("what done() waits for");
 	op_unhash(c, op);
 	if (code) {
 		struct msg m = { .what = MSG_DROP, .order = op->s.order };
@@ -161,13 +162,13 @@ static void take_news(struct comm *c)
 
 	__atomic_store_n(&c->news, 0, __ATOMIC_RELAXED);
 	/* Pairs with drive_bell(): what was stored before news is seen under the lock. */
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op = c->incoming;
 	c->incoming = NULL;
 	c->incoming_end = &c->incoming;
 	gone = c->withdrawn;
 	c->withdrawn = NULL;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	for (; op; op = next) {
 		next = op->incoming;
 		begin(c, op);
@@ -182,10 +183,10 @@ static void take_news(struct comm *c)
 	}
 	/* A done() may start and cancel: from the front again after each. */
 	for (;;) {
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		for (op = c->all; op && !(op->cancelled && op_find(c, op->s.order) == op); op = op->next)
 			;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!op)
 			return;
 		op_end(c, op, STEP_REMOTE);
@@ -242,7 +243,7 @@ static void comm_free(struct comm *c)
 	}
 	free(c->early);
 	free(c->early_bytes);
-	pthread_mutex_destroy(&c->lock);
+	lock_end(&c->lock);
 	free(c);
 }
 
@@ -259,7 +260,7 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return why_set(why, -ENOMEM, "no memory for the transport");
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, PROXY_TRANSPORT);
 	c->o = *o;
 	c->run_end = &c->run;
 	c->incoming_end = &c->incoming;
@@ -301,7 +302,7 @@ static int soft_start(struct comm *c, const struct comm_start *s)
 		op_free(c, op, false);
 		return rc;
 	}
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	op->next = c->all;
 	op->link = &c->all;
 	if (op->next)
@@ -311,7 +312,7 @@ static int soft_start(struct comm *c, const struct comm_start *s)
 		*c->incoming_end = op;
 		c->incoming_end = &op->incoming;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (here)
 		begin(c, op);
 	else
@@ -323,11 +324,11 @@ static void soft_cancel(struct comm *c, uint64_t order)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	for (struct op *op = c->all; op; op = op->next)
 		if (op->s.order == order)
 			op->cancelled = any = true;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (any)
 		drive_bell(c);
 }
@@ -339,10 +340,10 @@ static void soft_withdraw(struct comm *c, uint64_t order)
 	if (!w)			/* what comes of it stays until the end */
 		return;
 	w->order = order;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	w->next = c->withdrawn;
 	c->withdrawn = w;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	drive_bell(c);
 }
 
@@ -360,9 +361,9 @@ static void soft_close(struct comm *c)
 	drive_end(c);
 	for (;;) {
 		take_news(c);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		op = c->all;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		if (!op)
 			break;
 		op_end(c, op, STEP_REMOTE);

@@ -61,6 +61,7 @@ static bool owner_change(struct comm *c, enum owner from, enum owner to)
 {
 	uint32_t was = from;
 
+	/* pairs with itself, with hand_over() and with the fence of drive_bell() */
 	return __atomic_compare_exchange_n(&c->owner, &was, to, false, __ATOMIC_SEQ_CST,
 	                                   __ATOMIC_RELAXED);
 }
@@ -143,6 +144,7 @@ static void helper_sleep(struct comm *c)
 {
 	int ms;
 
+	lock_may_wait("a message of another device");
 	hear(c);
 	if (wire_rest(c, &ms)) {
 		owner_change(c, HELPER, ASLEEP);
@@ -167,6 +169,7 @@ static void helper_stands_by(struct comm *c)
 
 	for (;;) {
 		turns = __atomic_load_n(&c->turns, __ATOMIC_RELAXED);
+		/* pairs with hand_over() */
 		switch (__atomic_load_n(&c->owner, __ATOMIC_ACQUIRE)) {
 		case HELPER:
 			mine = c;
@@ -197,6 +200,7 @@ static void *helper(void *arg)
 	struct comm *c = arg;
 
 	mine = c;
+	/* pairs with drive_end() */
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
 		if (__atomic_load_n(&c->attends, __ATOMIC_RELAXED) && owner_change(c, HELPER, NOBODY))
 			mine = NULL;
@@ -220,6 +224,7 @@ int drive_begin(struct comm *c)
 void drive_end(struct comm *c)
 {
 	__atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
+	lock_may_wait("the transport's thread");
 	drive_bell(c);
 	ring(c->call);
 	pthread_join(c->helper, NULL);

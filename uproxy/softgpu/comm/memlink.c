@@ -53,6 +53,7 @@ int memory_map(struct link *l, int fd)
 
 static void ring(const struct link *l, uint32_t *flag)
 {
+	/* pairs with itself: each mark rings once */
 	if (__atomic_exchange_n(flag, 0, __ATOMIC_ACQ_REL) &&
 	    send(l->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return; /* it has rung so often that it cannot be missed, or has gone */

@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "comm.h"
+#include "lock.h"
 #include "tree.h"
 
 #define CHUNK      32768u /* bytes of a message's data, at most */
@@ -176,7 +177,7 @@ struct withdrawn {
 };
 
 struct comm {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct op *all, *incoming, **incoming_end; /* lock */
 	struct withdrawn *withdrawn; /* lock */
 	struct op *spare; /* lock */

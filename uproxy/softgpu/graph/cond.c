@@ -150,6 +150,7 @@ int cond_clone(struct desc *to, const struct desc *from, bool for_exec)
 CUresult cond_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc *d)
 {
 	const unsigned int *value = (const unsigned int *)d->cond.handle;
+	/* pairs with conds_begin(), and with kernels that have ended */
 	unsigned int v = __atomic_load_n(value, __ATOMIC_ACQUIRE);
 	CUresult r = CUDA_SUCCESS;
 
@@ -161,6 +162,7 @@ CUresult cond_run(struct ctx *ctx, struct stream *st, struct op *op, struct desc
 	case CU_GRAPH_COND_TYPE_WHILE:
 		while (v && !r && !ctx_over(ctx)) {
 			r = graph_run(ctx, st, op, d->cond.body[0]);
+			/* pairs with kernels that have ended, which set it */
 			v = __atomic_load_n(value, __ATOMIC_ACQUIRE);
 		}
 		return r;

@@ -197,6 +197,7 @@ static bool wait_met(const CUstreamBatchMemOpParams *p)
 	unsigned int how = p->waitValue.flags & 3;
 
 	if (p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
+		/* pairs with memops_run() of another stream, or with whoever else writes the value, as below */
 		uint32_t v = __atomic_load_n((uint32_t *)p->waitValue.address, __ATOMIC_ACQUIRE);
 		uint32_t w = p->waitValue.value;
 
@@ -204,6 +205,7 @@ static bool wait_met(const CUstreamBatchMemOpParams *p)
 		       how == CU_STREAM_WAIT_VALUE_EQ ? v == w :
 		       how == CU_STREAM_WAIT_VALUE_AND ? (v & w) != 0 : ~(v | w) != 0;
 	}
+	/* pairs with memops_run() of another stream */
 	uint64_t v = __atomic_load_n((uint64_t *)p->waitValue.address, __ATOMIC_ACQUIRE);
 	uint64_t w = p->waitValue.value64;
 

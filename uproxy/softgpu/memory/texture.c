@@ -27,11 +27,13 @@ static uint64_t slots_va;
 
 const struct ptx_tex *tex_find(uint64_t handle)
 {
+	/* pairs with publish() */
 	uint64_t off = handle - __atomic_load_n(&slots_va, __ATOMIC_ACQUIRE);
 	struct texture *t;
 
 	if (handle % 64 || off >= PAGE_2M)
 		return NULL;
+	/* pairs with publish() */
 	t = __atomic_load_n(&slots[off / 64], __ATOMIC_ACQUIRE);
 	return t ? &t->t : NULL;
 }

@@ -109,6 +109,7 @@ static void find_neighbours(void)
 	for (int i = 0; i < NEIGHBOURS && !self; i++) {
 		pid_t was = __atomic_load_n(&neighbours[i].pid, __ATOMIC_RELAXED);
 
+		/* pairs with itself: one process takes the place */
 		if (gone(was) && __atomic_compare_exchange_n(&neighbours[i].pid, &was, getpid(), false,
 							     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
 			self = &neighbours[i];

@@ -297,6 +297,7 @@ bool program_ready(struct program *p, unsigned int entry)
 {
 	bool is;
 
+	/* pairs with compiled() */
 	if (p->cubin || __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE))
 		return true;
 	pthread_mutex_lock(&p->compiling);
@@ -311,6 +312,7 @@ CUresult program_kernel(struct program *p, unsigned int entry, const volatile in
 	struct timespec ts;
 	int err = 0;
 
+	/* pairs with compiled() */
 	*out = __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
 	if (*out)
 		return CUDA_SUCCESS;
@@ -335,6 +337,7 @@ const struct ptx_kernel_info *program_info(const struct program *p, unsigned int
 
 	if (p->cubin)
 		return sass_info(p->cubin, entry);
+	/* pairs with compiled(), and infos with described() */
 	k = __atomic_load_n(&p->kernels[entry], __ATOMIC_ACQUIRE);
 	return k ? ptx_kernel_info(k) : __atomic_load_n(&p->infos[entry], __ATOMIC_ACQUIRE);
 }

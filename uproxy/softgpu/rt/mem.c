@@ -508,6 +508,7 @@ static uint64_t combine(int op, int type, uint64_t old, uint64_t b, uint64_t c)
 
 #define ATOM_CASE(bytes, type)							\
 	case bytes: {								\
+		/* pairs with atomics of the kernel's other threads */		\
 		type *p = (type *)mem, old = __atomic_load_n(p, __ATOMIC_SEQ_CST), new;	\
 										\
 		do								\

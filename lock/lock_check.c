@@ -4,7 +4,6 @@
  */
 #include "lock.h"
 
-#ifdef DEBUG_LOCKS
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,4 +47,11 @@ void lock_may_wait(const char *what)
 	if (held.n && held.lock[held.n - 1]->rank > LOCK_TURNS)
 		broken("may wait for", what);
 }
-#endif
+
+void assert_held(const struct lock *l)
+{
+	for (unsigned int i = 0; i < held.n; i++)
+		if (held.lock[i] == l)
+			return;
+	broken("needs", l->name);
+}

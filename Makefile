@@ -95,6 +95,9 @@ $(B)/selftests/$(1)/fuzz-$(2)-long: Makefile
 	@chmod +x $$@
 endef
 
+# $(call cc_several,FLAGS) SOURCES...: makes $@ of several sources. With -MMD gcc keeps the headers of the last one alone.
+cc_several = $(CC) $(1) -MM -MP -MT $@ $(wildcard $(filter %.c,$^)) >$@.d && $(CC) $(1) -o $@
+
 FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk) uproxy/softgpu/comm/build.mk)
 CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))
 ifeq ($(CUDA_HOME),)

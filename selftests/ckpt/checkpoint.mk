@@ -36,10 +36,9 @@ $(B)/selftests/ckpt/older-job: selftests/ckpt/older_job.c $(B)/lib/libcuda.so.1 
 $(B)/selftests/ckpt/older: selftests/ckpt/older.c tools/ckpt/facts.c $(B)/uproxy/libcoll.a \
 		$(B)/uproxy/ckpt/libsingvgpu-control.a $(B)/ckpt/libstore.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -D_GNU_SOURCE -DSINGVGPU_VERSION='"test"' -Itools/ckpt -Itools/job -Itools/history \
-		-Itools -Iuproxy/include -Iuproxy/ckpt/criu \
-		-Iuproxy/coll $(STORE_CFLAGS) -pthread -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) \
-		$(STORE_LIBS) -lm
+	$(call cc_several,$(CFLAGS) -D_GNU_SOURCE -DSINGVGPU_VERSION='"test"' -Itools/ckpt -Itools/job -Itools/history \
+		-Itools -Iuproxy/include -Iuproxy/ckpt/criu -Iuproxy/coll $(STORE_CFLAGS) -pthread) \
+		$(filter %.c %.a,$^) $(LDFLAGS) $(STORE_LIBS) -lm
 
 # Reads a checkpoint back as the command that wrote it does, with a part that cannot be read.
 CKPT_READBACK := $(B)/selftests/ckpt/readback

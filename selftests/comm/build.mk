@@ -9,8 +9,7 @@ COMM_TEST_CFLAGS = $(SOFTCOMM_CFLAGS) -Iuproxy/softgpu/comm -Iselftests/comm -Is
 $(COMM_TEST_BIN): $(B)/selftests/comm/comm-%: selftests/comm/%.c \
 		$(addprefix selftests/comm/,world.c peer.c) $(B)/uproxy/libcoll.a selftests/comm/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(COMM_TEST_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm -ldl \
-		-pthread
+	$(call cc_several,$(CFLAGS) $(COMM_TEST_CFLAGS)) $(filter %.c %.a,$^) $(LDFLAGS) -lm -ldl -pthread
 $(COMM_TEST_BIN): | $(B)/uproxy/softgpu/libsoftcomm.so
 
 # The same over NCCL's transport, on the soft device, with a fake NCCL.
@@ -20,7 +19,7 @@ COMM_FAKE := $(B)/selftests/nccl/fake/libnccl.so.2
 $(COMM_NCCL_BIN): $(B)/selftests/comm/comm-nccl-%: selftests/comm/%.c selftests/comm/world.c \
 		$(B)/uproxy/libuproxy.a $(RINGBUF) selftests/comm/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -DWORLD_NCCL $(UPROXY_CFLAGS) $(COMM_TEST_CFLAGS) -Iuproxy/hal/nccl -MMD -MP -o $@ \
+	$(call cc_several,$(CFLAGS) -DWORLD_NCCL $(UPROXY_CFLAGS) $(COMM_TEST_CFLAGS) -Iuproxy/hal/nccl) \
 		$(filter %.c %.a,$^) $(LDFLAGS) $(UPROXY_LIBS)
 $(COMM_NCCL_BIN): | $(COMM_FAKE) $(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so)
 $(COMM_FAKE): selftests/nccl/fake.c selftests/comm/build.mk

@@ -11,7 +11,7 @@ $(IC_TEST_DIR)/locks: IC_TEST_CFLAGS += -DDEBUG_LOCKS
 
 $(IC_TESTS): $(IC_TEST_DIR)/%: selftests/intercept/%.c $(KSELFTEST_H) $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(IC_TEST_CFLAGS) -MMD -MP -pthread -o $@ $(wildcard $(filter %.c,$^)) $(LDFLAGS)
+	$(call cc_several,$(CFLAGS) $(IC_TEST_CFLAGS) -pthread) $(wildcard $(filter %.c,$^)) $(LDFLAGS)
 
 HOST_TESTS += $(IC_TESTS)
 

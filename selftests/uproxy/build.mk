@@ -66,7 +66,7 @@ HOST_TESTS += $(UPROXY_NOTIFY)
 UPROXY_STEPS := $(addprefix $(B)/selftests/uproxy/uproxy-,repeat meeting)
 $(UPROXY_STEPS): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c uproxy/atstep/repeat.c $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/atstep -Iuproxy/include -MMD -MP -pthread -o $@ \
+	$(call cc_several,$(CFLAGS) $(KSELFTEST_CFLAGS) -Iuproxy/atstep -Iuproxy/include -pthread) \
 		$(filter %.c,$^) $(LDFLAGS)
 HOST_TESTS += $(UPROXY_STEPS)
 

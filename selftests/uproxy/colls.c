@@ -709,6 +709,8 @@ static void all_fail(struct __test_metadata *_metadata, struct rank *r, struct c
 	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(asked(r, SV_OP_cuEventQuery, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
+	if (parked)
+		EXPECT_EQ(asked(r, SV_OP_cuStreamQuery, SV_STREAM_LEGACY), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_TRUE(untouched(r));
 	EXPECT_EQ(call2(&r->c, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0, NULL, 0), 0);
 	EXPECT_EQ(sync_stream(r, r->stream), 0);
@@ -736,6 +738,8 @@ TEST_F(colls, waits_behind_an_operation_that_never_began_fail)
 	ASSERT_EQ(fill(r, r->stream, r->dev, bits(1), 1024), 0);
 	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 1024)), 0);
 	ASSERT_EQ(cover(r, c, true), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = r->c.ctx, .hStream = new_stream(r, 0), .hEvent = r->event }), 0);
 	for (int i = 1; i < self->n; i++)
 		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1023)), 0);
 	all_fail(_metadata, r, c, true, SV_COMM_ABORT);
@@ -908,7 +912,8 @@ TEST_F(colls, waits_for_another_proxy_that_goes_on_succeed)
 		ASSERT_EQ(sync_stream(a, a->other), 0);
 		ASSERT_EQ(sync_stream(b, b->other), 0);
 	}
-	/* then it stands, and what is behind that */
+	/* then it stands, and what is behind that, when nobody has looked for a while */
+	usleep(100000);
 	ASSERT_EQ(cross(a, a->stream, b, b->other, word, 1000), 0);
 	EXPECT_EQ(sync_stream(b, b->other), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(sync_stream(a, a->other), 0);

@@ -5,6 +5,7 @@
 #include <dirent.h>
 
 #include "colls.h"
+#include "graph.h"
 
 /* ------------------------------------------------------------------------------ the board */
 
@@ -622,6 +623,66 @@ TEST_F(colls, what_is_parked_keeps_the_legacy_order)
 	EXPECT_EQ(*word_at(r, 60), 11);
 }
 
+static const char seven[] =
+	".version 8.1\n.target sm_75\n.address_size 64\n"
+	".visible .entry seven(.param .u64 p)\n{\n.reg .b64 %rd<2>;\n.reg .b32 %r<2>;\n"
+	"ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd1, %rd1;\n"
+	"mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+
+/* A graph of one kernel with one parameter; op: makes the graph, or changes it. */
+static int graph_of(struct rank *r, uint16_t op, uint64_t exec, uint64_t kernel, uint64_t param)
+{
+	struct {
+		struct sv_graph g;
+		struct sv_graph_node n;
+		struct sv_launch l;
+		uint64_t param;
+	} one = { .g = { .nodes = 1 },
+		  .n = { .size = sizeof(one) - sizeof(one.g), .type = SV_NODE_KERNEL, .ctx = r->c.ctx },
+		  .l = { .ctx = r->c.ctx, .function = kernel, .grid = { 1, 1, 1 }, .block = { 1, 1, 1 },
+			 .param_bytes = 8 },
+		  .param = param };
+	struct sv_graph_req a = { .ctx = r->c.ctx, .exec = exec, .off = SV_GRAPH_INLINE, .len = sizeof(one) };
+
+	return call2(&r->c, op, &a, sizeof(a), &one, sizeof(one), NULL, 0);
+}
+
+/*
+ * What is parked in no stream: a change of a graph waits for its parked launches, an event that a context records is not
+ * done before. However much of it there is, a client need not ask for room.
+ */
+TEST_F(colls, what_is_parked_in_no_stream_keeps_its_order)
+{
+	struct rank *r = &self->r[0];
+	struct sv_seen seen = { r->pin + 3 * MiB, 1 };
+	uint64_t exec = new_handle(&r->c, SV_T_CUgraphExec), ev = new_handle(&r->c, SV_T_CUevent), kernel;
+	int rc;
+
+	kernel = get_kernel(&r->c, load_text(&r->c, seven, &rc), "seven", NULL);
+	ASSERT_EQ(rc, 0);
+	ASSERT_NE(kernel, 0);
+	ASSERT_EQ(graph_of(r, SV_OP_X_GRAPH, exec, kernel, r->dev + MiB), 0);
+	ASSERT_EQ(fill(r, r->stream, r->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){ .ctx = r->c.ctx, .phEvent = ev }), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuGraphLaunch, (struct sv_graph_launch){ r->c.ctx, r->stream, exec, 0, 0 }), 0);
+	ASSERT_EQ(graph_of(r, SV_OP_X_GRAPH_UPDATE, exec, kernel, r->dev + MiB + 4), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuCtxRecordEvent, (struct sv_cuCtxRecordEvent){ r->c.ctx, ev }), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventQuery, ev), CUDA_ERROR_NOT_READY);
+	for (int i = 0; i <= 64 << 10; i++)
+		ASSERT_EQ(SEND(&r->c, SV_OP_X_SEEN, seen), 0);
+	EXPECT_EQ(query(r, SV_OP_cuEventQuery, ev), CUDA_ERROR_NOT_READY);
+	EXPECT_FALSE(r->c.shared->late & SV_LATE_FULL);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + MiB, 64), 0);
+	ASSERT_EQ(sync_stream(r, r->stream), 0);
+	EXPECT_EQ(*word_at(r, 0), 7);
+	EXPECT_EQ(*word_at(r, 4), 1);
+	EXPECT_EQ(query(r, SV_OP_cuEventSynchronize, ev), 0);
+	EXPECT_EQ(late_count(&r->c), 0);
+}
+
 /*
  * Two communicators of one rank fail at once, in one stream and in two. Each goes on when it is ended, and so does what
  * covers that one alone. A context covers its default stream, and one that has been destroyed.
@@ -872,6 +933,11 @@ TEST_F(colls, a_creation_that_is_aborted_ends_for_all)
 	EXPECT_EQ(end_comm(&self->r[1], 90, 0), 0);
 	/* its number and its id may be used again */
 	EXPECT_EQ(new_comm(self->r, 2, 90, "aborted"), 0);
+	/* It may have as many ranks as there are seats. */
+	a = (struct sv_comm_new){ .comm = 91, .ranks = BOARD_SEATS, .id = "large" };
+	ASSERT_EQ(begin_comm(r, &t, a, &word), 0);
+	EXPECT_EQ(end_comm(r, 91, SV_COMM_ABORT), 0);
+	EXPECT_EQ(created(r, &t), STEP_REMOTE);
 }
 
 /* A failed communicator that has not been ended is not taken for a later one at its place on the board. */

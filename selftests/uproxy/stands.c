@@ -157,6 +157,25 @@ TEST_F(colls, a_wait_for_what_was_before_takes_nothing_away)
 	ASSERT_EQ(stream_soon(r, r->other), 0);
 }
 
+static void count_one(void *n, uint32_t member, uint64_t cookie, bool begun)
+{
+	++*(int *)n;
+}
+
+/* The board has so many records of a rank's calls, before 20 seconds have passed. */
+static bool has_records(struct board *board, int i, int want)
+{
+	for (int ms = 0; ms < 20000; ms++) {
+		int n = 0;
+
+		board_records(board, i, count_one, &n);
+		if (n == want)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
 /* Two operations of a stream fail, and the proxy hears of the later one first: what is between them fails, too. */
 TEST_F(colls, the_first_failure_counts)
 {
@@ -176,10 +195,108 @@ TEST_F(colls, the_first_failure_counts)
 			ASSERT_EQ(record(r, r->event, r->stream), 0);
 		*first = 1;
 		ASSERT_EQ(stream_soon(r, r->other), 0);
+		ASSERT_TRUE(has_records(self->board, 0, k + 1));
 	}
 	die(self->r, self->board, 3);
 	ASSERT_EQ(stream_soon(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	EXPECT_EQ(sync_soon(r, SV_OP_cuEventSynchronize, r->event), CUDA_ERROR_EXTERNAL_DEVICE);
+}
+
+/*
+ * A stream stands in which nothing is left. What waits for it fails, and so does what is behind such a wait, but not what
+ * waits for a record before it.
+ */
+TEST_F(colls, what_is_before_a_wait_that_fails_goes_on)
+{
+	struct rank *r = &self->r[0];
+	uint64_t st = new_stream(r, 0), both = new_stream(r, CU_STREAM_NON_BLOCKING);
+	uint64_t after = new_stream(r, CU_STREAM_NON_BLOCKING);
+	uint64_t early = new_event(r), failed = new_event(r), late = new_event(r);
+	struct sv_sync_on on = { r->c.ctx, after };
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(new_comm(self->r, self->n, 79, "fails"), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(record(r, r->event, r->stream), 0);
+	ASSERT_EQ(await(r, both, r->event), 0);
+	ASSERT_EQ(record(r, early, both), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 79, i ? self->r[i].other : st, all_reduce(&self->r[i], 16 + !i)), 0);
+	ASSERT_EQ(code_of(r), STEP_INVALID_USAGE);
+	ASSERT_EQ(stream_soon(r, SV_STREAM_LEGACY), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(record(r, failed, st), 0);
+	ASSERT_EQ(await(r, both, failed), 0);
+	ASSERT_EQ(record(r, late, both), 0);
+	ASSERT_EQ(fill(r, both, r->dev + MiB, 1, 16), 0);
+	EXPECT_EQ(sync_soon(r, SV_OP_cuEventSynchronize, late), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(await(r, after, early), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0), 0);
+	EXPECT_EQ(query(r, SV_OP_cuStreamQuery, after), CUDA_ERROR_NOT_READY);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, 0);
+	ASSERT_EQ(stream_soon(r, both), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(r, 79, SV_COMM_ABORT), 0);
+	ASSERT_EQ(stream_soon(r, both), 0);
+}
+
+/* Waits end in any order, well or as they stand: each failure finds those that are left, and no other. */
+TEST_F(colls, each_wait_that_is_left_hears_of_its_failure)
+{
+	enum { FIRST, MIDDLE, THIRD, LAST, WAITS };
+	struct rank *r = &self->r[0], *late = &self->r[3];
+	volatile uint64_t *gated, *own[LAST];
+	struct ring_ticket t[WAITS];
+	uint64_t st[WAITS], more;
+	int32_t status;
+
+	ASSERT_EQ(new_comm(r, 1, 78, "ends well"), 0);
+	ASSERT_EQ(gate(late, late->stream, &gated), 0);
+	for (int k = 0; k < WAITS; k++) {
+		st[k] = new_stream(r, CU_STREAM_NON_BLOCKING);
+		if (k < LAST) {
+			r->pin += 8;
+			ASSERT_EQ(gate(r, st[k], &own[k]), 0);
+			ASSERT_EQ(COLL(r, 78, st[k], all_reduce(r, 16)), 0);
+			continue;
+		}
+		for (int i = 0; i < self->n; i++)
+			ASSERT_EQ(COLL(&self->r[i], self->comm, i ? self->r[i].stream : st[k],
+				       all_reduce(&self->r[i], 16)), 0);
+	}
+	ASSERT_TRUE(all_have_posted(self->r, self->n));
+	for (int k = 0; k < WAITS; k++) {
+		struct sv_sync_on on = { r->c.ctx, st[k] };
+
+		ASSERT_EQ(ring_request(r->c.ring, &t[k], SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0), 0);
+	}
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	for (int i = 0; i < WAITS; i++) {
+		static const int order[] = { MIDDLE, FIRST, LAST, THIRD };
+		int k = order[i];
+		char id[16];
+
+		if (k == LAST)
+			die(self->r, self->board, 3);
+		else
+			*own[k] = 1;
+		status = -1;
+		ASSERT_EQ(ring_await(r->c.ring, &t[k], &status, NULL, 0, NULL, 10000000000), 0)
+			TH_LOG("wait %d", k);
+		EXPECT_EQ(status, k == LAST ? CUDA_ERROR_EXTERNAL_DEVICE : 0)
+			TH_LOG("wait %d", k);
+		if (i % 2 == 0)
+			continue;
+		/* All that are left are looked at. */
+		usleep(10000);
+		snprintf(id, sizeof(id), "fails %d", i);
+		more = new_stream(r, CU_STREAM_NON_BLOCKING);
+		ASSERT_EQ(new_comm(r, 1, 80 + i, id), 0);
+		ASSERT_EQ(refused(r, 80 + i, more), 0);
+		ASSERT_EQ(stream_soon(r, more), CUDA_ERROR_EXTERNAL_DEVICE);
+	}
 }
 
 /*

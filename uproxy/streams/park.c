@@ -113,12 +113,11 @@ static struct queue *ready, *closed, *fresh;
 static struct queue *roomless;		/* PARK_ROOM, while the session has too much parked */
 static struct load load;		/* of the session */
 static bool full;			/* the same as a queue's */
-static uint32_t queues_full, queues_stand;
+static uint32_t queues_full, queues_stand, queues_held;
 static struct name **names;		/* buckets */
 static size_t nnames, names_room, names_new;	/* new: since the last tidy() */
 static struct parked **by_seq;		/* buckets */
 static size_t seq_room;
-static uint64_t parked;			/* records, and streams held */
 static uint64_t records_parked, calls_parked;
 static uint64_t queues_idle;		/* that the next tidy() may free */
 static struct parked *running;		/* by park_run() */
@@ -276,8 +275,14 @@ static void names_free(void)
 	nnames = names_new = 0;
 }
 
-/* Nothing is parked or held: no position is of interest any more. */
-static void forget_all(struct sv_session *s)
+/* Is a position of interest to what comes next? */
+static bool is_open(void)
+{
+	return records_parked || queues_held || queues_stand;
+}
+
+/* Nothing is parked, held or stands, and so nothing is full. */
+static void forget_all(void)
 {
 	struct queue *q;
 
@@ -288,10 +293,6 @@ static void forget_all(struct sv_session *s)
 		free(q);
 	}
 	order = all = ready = closed = fresh = roomless = NULL;
-	memset(&load, 0, sizeof(load));
-	full = false;
-	queues_full = queues_stand = 0;
-	session_full(s, false);
 	queues_idle = 0;
 	names_free();
 	park_any = false;
@@ -316,7 +317,6 @@ static void goes_on(struct queue *q)
 		passes(q, q->out + 1);
 	q->holds = false;
 	make_ready(q);
-	parked--;
 }
 
 /* Its end has waited for all that was parked: it is not held, and does not stand. */
@@ -813,7 +813,6 @@ static enum park_answer park(struct sv_session *s, struct queue *q, const struct
 	q->last = &p->next;
 	if (q->first == p)
 		make_ready(q);
-	parked++;
 	records_parked++;
 	count(s, q, bytes_of(p), true);
 	if (bad && r->tells)
@@ -990,7 +989,7 @@ int park_hold(struct stream *st)
 	if (!running)
 		next_ticket(st->queue);
 	st->queue->held = true;
-	parked++;
+	queues_held++;
 	return 0;
 }
 
@@ -1003,7 +1002,7 @@ void park_release(struct stream *st)
 	q->held = false;
 	passes(q, q->out + 1);
 	make_ready(q);
-	parked--;
+	queues_held--;
 	if (q->stands)
 		take_ticket(q);
 }
@@ -1020,7 +1019,6 @@ int park_fail(struct stream *st)
 	q->stands = true;
 	queues_stand++;
 	find_room();
-	parked++;
 	take_ticket(q);
 	return 0;
 }
@@ -1114,7 +1112,6 @@ static void run_first(struct sv_session *s, struct queue *q)
 	if (!q->first)
 		q->last = &q->first;
 	seq_drop(p);
-	parked--;
 	records_parked--;
 	calls_parked -= p->rec.cpl != 0;
 	count(s, q, bytes_of(p), false);
@@ -1150,15 +1147,15 @@ void park_run(struct sv_session *s)
 		make_ready(q);
 	}
 	/* pairs with session_fail() */
-	while (parked && (q = ready) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
+	while (is_open() && (q = ready) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
 		ready = q->list_next;
 		q->listed = false;
 		while (!q->listed && is_due(q))
 			run_first(s, q);
 	}
 	/* pairs with park_posts() */
-	if (!parked && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
-		forget_all(s);
+	if (!is_open() && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
+		forget_all();
 	else if (queues_idle > idle_most())
 		tidy();
 }

@@ -20,16 +20,23 @@ static void see_nothing(void *ctx, const struct step *s, const struct step_comm_
 	(void)ctx, (void)s, (void)of, (void)look;
 }
 
-/* A process dies while it may be changing the board. The next one that uses it tells all seats. */
-static int break_board(struct board *b)
+static const struct step_looker dies = { see_and_die, see_nothing, NULL };
+
+/* A process dies while it may be changing the board. */
+static void kill_in_board(struct board *b)
 {
-	const struct step_looker looker = { see_and_die, see_nothing, NULL };
 	pid_t pid = fork();
 
 	if (!pid)
-		_exit(board_look(b, &looker));
+		_exit(board_look(b, &dies));
 	waitpid(pid, NULL, 0);
-	return board_look(b, &looker);
+}
+
+/* The next one that uses it tells all seats. */
+static int break_board(struct board *b)
+{
+	kill_in_board(b);
+	return board_look(b, &dies);
 }
 
 /* Is there a thread of the process that does not sleep? */
@@ -155,6 +162,41 @@ TEST_F(colls, what_has_ended_ends_once_on_a_broken_board)
 	EXPECT_EQ(status, 0);
 	*word = 1;
 	EXPECT_EQ(end_comm(to, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(ctx_sync(&to->c), 0);
+}
+
+/*
+ * A board breaks, and nobody has been told: who posts on it hears of that, and not of memory. What stands there already has
+ * ended, and does not end again with the board.
+ */
+TEST_F(colls, what_stands_ends_once_on_a_broken_board)
+{
+	struct sv_comm_end end = { .comm = self->comm };
+	struct rank *r = &self->r[0], *one = &self->r[1], *to = &self->r[3];
+	volatile uint64_t *word;
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(gate(to, to->stream, &word), 0);
+	ASSERT_EQ(COLL(to, self->comm, to->stream, pair(to, STEP_RECV, 0, MiB)), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_SEND, 3, MiB)), 0);
+	for (int i = 0; i < 10000 && !shown(r).coll_runs.since; i++)
+		usleep(1000);
+	ASSERT_EQ(end_comm(to, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(code_of(r), STEP_REMOTE);
+	ASSERT_EQ(new_comm(one, 2, 78, "of two"), 0);
+	kill_in_board(self->board);
+	ASSERT_EQ(COLL(one, 78, one->stream, all_reduce(one, 16)), 0);
+	EXPECT_EQ(sync_stream(one, one->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(code_of(one), STEP_REMOTE)
+		TH_LOG("%s", one->word->text);
+	EXPECT_EQ(new_comm(r, 1, 79, "on a broken board"), STEP_REMOTE);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_X_COMM_END, &end, sizeof(end), NULL, 0), 0);
+	EXPECT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+	*word = 1;
 	EXPECT_EQ(ctx_sync(&to->c), 0);
 }
 
@@ -368,6 +410,84 @@ TEST_F(colls, records_that_have_failed_leave_room)
 	ASSERT_EQ(end_comm(r, 78, SV_COMM_ABORT), 0);
 	ASSERT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
 	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
+static void count_op(void *ctx, const struct step *s, const struct step_comm_look *of, const struct step_op_look *look)
+{
+	(void)s, (void)of, (void)look;
+	++*(unsigned int *)ctx;
+}
+
+static void see_no_comm(void *ctx, const struct step *s, const struct step_comm_look *look)
+{
+	(void)ctx, (void)s, (void)look;
+}
+
+/* Communicators that have nothing under way may post beyond a rank's part of the board, but not more than that again. */
+TEST_F(colls, idle_communicators_have_a_limit)
+{
+	enum { COMMS = 18, CALLS = 1024, LIMIT = 2 * (32 << 10) / RANKS };
+	struct rank *r = &self->r[0];
+	struct sv_coll_call call[CALLS];
+	unsigned int ops = 0;
+	const struct step_looker looker = { see_no_comm, count_op, &ops };
+
+	for (int i = 0; i < CALLS; i++)
+		call[i] = pair(r, STEP_RECV, 1, 1);
+	for (int k = 0; k < COMMS; k++) {
+		char id[16];
+
+		snprintf(id, sizeof(id), "idle %d", k);
+		ASSERT_EQ(new_comm(self->r, 2, 80 + k, id), 0);
+	}
+	/* The first one is the largest. */
+	ASSERT_EQ(send_calls(r, self->comm, r->stream, call, CALLS), 0);
+	for (int k = 0; k < COMMS; k++)
+		ASSERT_EQ(send_calls(r, 80 + k, new_stream(r, CU_STREAM_NON_BLOCKING), call, CALLS), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+	EXPECT_EQ(board_look(self->board, &looker), 0);
+	EXPECT_EQ(ops, LIMIT);
+	for (int k = 0; k < COMMS; k++)
+		ASSERT_EQ(end_comm(r, 80 + k, SV_COMM_ABORT), 0);
+	ASSERT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
+/* What comes too early for an operation that is given up is not kept: nobody will ask for it. */
+TEST_F(colls, what_has_come_for_what_is_given_up_is_dropped)
+{
+	enum { ROUNDS = 8, FIRST = 2, PAIRS = 32 };	/* each pair is 128 KiB ahead */
+	struct rank *r = &self->r[0], *from = &self->r[1];
+	struct sv_coll_call recv[PAIRS], send[PAIRS];
+	volatile uint64_t *word;
+	uint64_t before = 0;
+
+	for (int i = 0; i < PAIRS; i++) {
+		recv[i] = pair(r, STEP_RECV, 1, MiB / 4);
+		send[i] = pair(from, STEP_SEND, 0, MiB / 4);
+	}
+	for (int k = 0; k < ROUNDS; k++) {
+		char id[16];
+
+		snprintf(id, sizeof(id), "round %d", k);
+		ASSERT_EQ(new_comm(self->r, 2, 80 + k, id), 0);
+		ASSERT_EQ(gate(r, r->stream, &word), 0);
+		ASSERT_EQ(send_calls(r, 80 + k, r->stream, recv, PAIRS), 0);
+		ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), 0);
+		ASSERT_EQ(send_calls(from, 80 + k, from->stream, send, PAIRS), 0);
+		for (int i = 0; i < 10000 && !shown(from).coll_runs.since; i++)
+			usleep(1000);
+		usleep(20000);
+		ASSERT_EQ(end_comm(r, 80 + k, SV_COMM_ABORT), 0);
+		ASSERT_EQ(end_comm(from, 80 + k, SV_COMM_ABORT), 0);
+		*word = 1;
+		ASSERT_EQ(sync_stream(r, r->stream), 0);
+		ASSERT_EQ(sync_stream(from, from->stream), 0);
+		if (k == FIRST)
+			before = resident(r->c.proxy);
+	}
+	EXPECT_NE(before, 0);
+	EXPECT_LT(resident(r->c.proxy), before + 8 * MiB);
 }
 
 /* A place is free again when what was sent from it has been received; a clean end changes nothing of that. */
@@ -1044,6 +1164,102 @@ TEST_F(colls, what_follows_a_refused_call_is_not_posted)
 		EXPECT_EQ(code_of(&self->r[i]), STEP_REMOTE);
 		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
 	}
+}
+
+/* A call in a stream that there is not fails its communicator: the others would wait for it. */
+TEST_F(colls, a_call_in_no_stream_is_refused)
+{
+	struct rank *r = &self->r[0];
+
+	ASSERT_EQ(COLL(&self->r[1], self->comm, self->r[1].stream, all_reduce(&self->r[1], 16)), 0);
+	ASSERT_EQ(COLL(r, self->comm, new_handle(&r->c, SV_T_CUstream), all_reduce(r, 16)), 0);
+	ASSERT_EQ(code_of(r), STEP_INVALID_USAGE);
+	EXPECT_EQ(late_count(&r->c), 1);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(code_of(&self->r[1]), STEP_REMOTE);
+}
+
+/* Calls of a communicator that are parked when it is aborted are nothing, though something of it is still under way. */
+TEST_F(colls, calls_that_are_parked_behind_an_abort_are_nothing)
+{
+	struct rank *r = &self->r[0], *late = &self->r[1];
+	volatile uint64_t *word;
+
+	ASSERT_EQ(gate(late, late->stream, &word), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], MiB)), 0);
+	for (int i = 0; i < 10000 && !shown(r).coll_runs.since; i++)
+		usleep(1000);
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 16)), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->other, all_reduce(r, 2 * MiB)), 0);	/* beyond its memory */
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->other), 0);
+	EXPECT_EQ(late_count(&r->c), 0);
+	*word = 1;
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
+/* What begins when its own rank posts the other end holds its stream no longer: what is parked there runs. */
+TEST_F(colls, an_operation_with_itself_lets_its_stream_go)
+{
+	struct rank *r = &self->r[0];
+	struct sv_sync_on on = { r->c.ctx, r->stream };
+	struct ring_ticket t;
+	int32_t status = -1;
+
+	ASSERT_EQ(fill(r, r->other, r->dev, 4711, 16), 0);
+	ASSERT_EQ(sync_stream(r, r->other), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, pair(r, STEP_RECV, 0, 16)), 0);
+	ASSERT_EQ(down(r, r->stream, 0, r->dev + 4 * MiB, 64), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &t, SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->stream), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(COLL(r, self->comm, r->other, pair(r, STEP_SEND, 0, 16)), 0);
+	ASSERT_EQ(ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(*word_at(r, 60), 4711);
+}
+
+/*
+ * A rank's device breaks before its stream has come to what the rank has posted. Nothing is sent that was never written: a
+ * collective fails for all, and so does who receives later what would have been copied there.
+ */
+TEST_F(colls, a_device_that_breaks_sends_nothing)
+{
+	struct rank *r = &self->r[0], *to = &self->r[1];
+	struct sv_comm_word *all[2] = { r->word, to->word };
+	volatile uint64_t *word;
+	uint64_t k, bad = 0x10;
+	int rc;
+
+	k = get_kernel(&r->c, load_text(&r->c, kernels, &rc), "store", NULL);
+	ASSERT_EQ(rc, 0);
+	ASSERT_EQ(new_comm(self->r, 2, 78, "of two"), 0);
+	ASSERT_EQ(gate(r, r->stream, &word), 0);
+	ASSERT_EQ(launch(&r->c, r->stream, k, 1, 1, &bad, 8), 0);
+	ASSERT_EQ(COLL(r, 78, r->stream, pair(r, STEP_SEND, 1, 16)), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	for (int i = 0; i < 10000 && shown(r).coll_waits.since; i++)
+		usleep(1000);
+	*word = 1;
+	for (int i = 1; i < self->n; i++)
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(all[1]->code, STEP_SYSTEM);
+	EXPECT_NE(strstr(all[1]->text, "700"), NULL)
+		TH_LOG("%s", all[1]->text);
+	for (int i = 0; i < 2000 && !__atomic_load_n(&all[0]->code, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	EXPECT_EQ(all[0]->code, STEP_SYSTEM);
+	EXPECT_NE(strstr(all[0]->text, "700"), NULL)
+		TH_LOG("%s", all[0]->text);
+	ASSERT_EQ(COLL(to, 78, to->other, pair(to, STEP_RECV, 0, 16)), 0);
+	EXPECT_EQ(sync_stream(to, to->other), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(to->word->code, STEP_SYSTEM);
+	EXPECT_NE(strstr(to->word->text, "700"), NULL)
+		TH_LOG("%s", to->word->text);
 }
 
 /* A death is heard of by communicators that do nothing; by those of which the dead one was no rank it is not. */

@@ -25,6 +25,7 @@ static int board_fd = -1;
 static struct board *board;
 static uint32_t member;
 static uint64_t order;			/* of the last operation that started at seat 1 */
+static unsigned int broken;		/* communicators of which seat 1 has heard that they have failed */
 static char stat_path[64];
 
 static void hear(void *ctx, const struct step_action *a)
@@ -34,6 +35,7 @@ static void hear(void *ctx, const struct step_action *a)
 		member = a->member;
 	if (a->kind == STEP_START)
 		order = a->order;
+	broken += a->kind == STEP_BROKEN;
 }
 
 /* Seat 0's row of the table of seating; NULL: it has none. */
@@ -138,15 +140,19 @@ static int communicate(FIXTURE_DATA(restore) *self, int i)
 				 .word = self->pin + MiB / 2 + i * 256, .id = { 1 + i } };
 	struct step_event e = { .kind = STEP_JOIN, .proxy = 1, .ranks = RANKS, .rank = 1 };
 	struct step_looker looker = { .ctx = &e.comm, .comm = see_comm, .op = see_op };
+	static uint64_t last;
 	struct ring_ticket ticket;
 	struct sv_comm_result res;
 	int32_t status = -1;
 	int rc = ring_request(self->c.ring, &ticket, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0);
 
-	for (int i = 0; i < 20000 && !e.comm && !rc; i++) {
+	if (!i)
+		last = 0;
+	for (int i = 0; i < 20000 && (!e.comm || e.comm == last) && !rc; i++) {
 		usleep(1000);
 		rc = board_look(board, &looker);
 	}
+	last = e.comm;
 	rc = rc ?: keep_board(&forming) ?: board_step(board, 1, &e, hear, NULL);
 	if (rc < 0)
 		return rc;
@@ -874,6 +880,220 @@ TEST_F(restore, what_is_open_at_a_cut_is_open_after_a_restore)
 	EXPECT_EQ(save_cut(self), 0);
 	end_proxy(self);
 	unlink(stat_path);
+}
+
+/* A rank that has been told that all are quiet has gone on since: the cut begins again, and nothing is wrong with the job. */
+TEST_F(restore, a_cut_that_came_too_late_is_made_again)
+{
+	struct step_call call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 0, .count = 16 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &call };
+	struct ctl_freeze f = { .idle_ms = 20 * SECOND, .cut = 12345, .seats = { 3 } };
+	struct ctl_frozen r;
+	uint64_t seats[BOARD_SEATS / 64] = { 2 };
+	bool all = false;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
+	EXPECT_EQ(board_cut(board, 1, f.cut, seats, &all), 0);
+	EXPECT_TRUE(all);
+	e.member = member;
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask(self, CTL_FREEZE, &f, sizeof(f), &r, sizeof(r), NULL), -ERESTART);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+static int coll(struct client *c, uint64_t comm, uint64_t stream, const struct sv_coll_call *call, uint32_t n)
+{
+	struct sv_coll a = { .ctx = c->ctx, .stream = stream, .comm = comm, .calls = n };
+
+	return ring_submit(c->ring, SV_OP_X_COLL, &a, sizeof(a), call, n * sizeof(*call));
+}
+
+static int sync_soon(struct client *c, uint64_t stream)
+{
+	struct sv_sync_on on = { c->ctx, stream };
+	struct ring_ticket t;
+	int32_t status = -1;
+	int rc = ring_request(c->ring, &t, SV_OP_cuStreamSynchronize, &on, sizeof(on), NULL, 0);
+
+	return rc ?: ring_await(c->ring, &t, &status, NULL, 0, NULL, 10000000000) ?: status;
+}
+
+/* A communicator that waits for nobody else: of this rank alone, or of too many. */
+static int create(FIXTURE_DATA(restore) *self, int i, uint32_t ranks)
+{
+	struct sv_comm_new a = { .ctx = self->c.ctx, .comm = COMM + i, .ranks = ranks,
+				 .word = self->pin + MiB / 2 + i * 1024, .id = { 100 + i } };
+	struct sv_comm_result res = { .code = -1 };
+	struct ring_ticket t;
+	int32_t status = -1;
+	int rc = ring_request(self->c.ring, &t, SV_OP_X_COMM_NEW, &a, sizeof(a), NULL, 0);
+
+	return rc ?: ring_await(self->c.ring, &t, &status, &res, sizeof(res), NULL, 20000000000) ?: status ?: (int)res.code;
+}
+
+static int end_comm(struct client *c, int i)
+{
+	return CALL(c, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = COMM + i, .flags = SV_COMM_ABORT });
+}
+
+/* Frozen at a cut, at which streams pass their groups, and thawed. */
+static int pause_at_cut(FIXTURE_DATA(restore) *self)
+{
+	struct ctl_freeze f = { .idle_ms = 20 * SECOND, .cut = 12345, .seats = { 1 } };
+	struct ctl_frozen r;
+	int rc = conduct(self) ?: ask(self, CTL_FREEZE, &f, sizeof(f), &r, sizeof(r), NULL) ?: ask_thaw(self);
+
+	close(self->conn);
+	self->conn = -1;
+	return rc;
+}
+
+/*
+ * An operation ends with an error in a thread of the transport, while the consumer sleeps: who waits for it hears of that. So
+ * it is though a group before it in the stream has ended when the stream had passed it for a cut.
+ */
+TEST_F(restore, a_failure_in_the_transport_ends_waits)
+{
+	struct step_call same = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = MiB / 4 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &same };
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = MiB / 4 };
+	struct sv_coll_call group[2] = {
+		{ .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = 16 },
+		{ .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = 16 },
+	};
+	struct client *c = &self->c;
+	int fd = listen_elsewhere();
+	struct ring_ticket open;
+	struct sv_sync_on sync;
+	int32_t status = -1;
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	ASSERT_EQ(communicate(self, 1), 0);
+	sync = (struct sv_sync_on){ c->ctx, new_stream(c, CU_STREAM_NON_BLOCKING) };
+	group[0].send = group[1].recv = self->dev;
+	ASSERT_EQ(coll(c, COMM, sync.on, group, 2), 0);
+	ASSERT_EQ(pause_at_cut(self), 0);
+	ASSERT_EQ(end_comm(c, 0), 0);
+	e.member = member;
+	order = 0;
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	call.send = call.recv = self->dev;
+	ASSERT_EQ(coll(c, COMM + 1, sync.on, &call, 1), 0);
+	ASSERT_EQ(ring_request(c->ring, &open, SV_OP_cuStreamSynchronize, &sync, sizeof(sync), NULL, 0), 0);
+	ASSERT_EQ(CALL(c, SV_OP_cuStreamQuery, sync), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(board_mail(board, 1, hear, NULL), 0);
+	ASSERT_NE(order, 0);
+	usleep(50000);		/* so that it is under way; it is right, too, if it is not */
+	e = (struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = order, .code = STEP_REMOTE };
+	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
+	ASSERT_EQ(ring_await(c->ring, &open, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	end_proxy(self);
+	unlink(stat_path);
+	close(fd);
+}
+
+/*
+ * A group that a stream has passed for a cut is in the stream no longer, and is once more when its next call starts: of what
+ * it was then nothing is left. Else failures that come later are taken for others'.
+ */
+TEST_F(restore, a_group_that_steps_aside_ends_once)
+{
+	enum { STREAMS = 8 };	/* as many as there are chains */
+	struct client *c = &self->c;
+	uint64_t d = self->dev, s[STREAMS], one, other;
+	struct sv_coll_call group[3] = {
+		{ .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = 16, .send = d },
+		{ .kind = STEP_RECV, .type = TREE_F32, .peer = 0, .count = 16, .recv = d + 4096 },
+		{ .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = 16, .recv = d + 8192 },
+	};
+	struct sv_coll_call to_self = { .kind = STEP_SEND, .type = TREE_F32, .peer = 0, .count = 16, .send = d };
+	struct sv_coll_call good = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16,
+				     .send = d, .recv = d + GRANULE };
+	struct sv_coll_call beyond = good;
+
+	beyond.count = 1ull << 30;
+	ASSERT_EQ(start_with_board(self), 0);
+	ASSERT_EQ(communicate(self, 0), 0);
+	for (int i = 2; i < 4; i++)
+		ASSERT_EQ(create(self, i, 1), 0);
+	one = new_stream(c, CU_STREAM_NON_BLOCKING);
+	other = new_stream(c, CU_STREAM_NON_BLOCKING);
+	for (int i = 0; i < STREAMS; i++) {
+		s[i] = new_stream(c, CU_STREAM_NON_BLOCKING);
+		ASSERT_EQ(coll(c, COMM, s[i], group, 3), 0);
+	}
+	ASSERT_EQ(pause_at_cut(self), 0);
+	for (int i = 0; i < STREAMS; i++)
+		ASSERT_EQ(coll(c, COMM, other, &to_self, 1), 0);
+	ASSERT_EQ(sync_soon(c, other), 0);
+	ASSERT_EQ(end_comm(c, 0), 0);
+	ASSERT_EQ(ctx_sync(c), 0);
+	ASSERT_EQ(coll(c, COMM + 2, one, &beyond, 1), 0);
+	ASSERT_EQ(sync_soon(c, one), CUDA_ERROR_EXTERNAL_DEVICE);
+	for (int i = 0; i < STREAMS; i++) {
+		s[i] = new_stream(c, CU_STREAM_NON_BLOCKING);
+		ASSERT_EQ(coll(c, COMM + 3, s[i], &good, 1), 0);
+		ASSERT_EQ(sync_soon(c, s[i]), 0)
+			TH_LOG("stream %d", i);
+	}
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/*
+ * A communicator has failed by a call that was refused, another one never stood, and the client has said that it leaves. A
+ * restore knows all of it: what follows that call is not posted in its place, and when the client has gone the others do not
+ * hear of a death.
+ */
+TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
+{
+	struct client *c = &self->c;
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16,
+				     .send = self->dev, .recv = self->dev };
+	struct ctl_go go = { .client_pid = getpid() };
+	struct ctl_restored to;
+	struct ctl_reply reply;
+	uint64_t s;
+	int fd = -1;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	call.send = call.recv = self->dev;
+	ASSERT_EQ(communicate(self, 0), 0);
+	ASSERT_EQ(communicate(self, 1), 0);
+	ASSERT_EQ(create(self, 2, 2000), STEP_SYSTEM);	/* it never stands */
+	s = new_stream(c, CU_STREAM_NON_BLOCKING);
+	ASSERT_EQ(coll(c, COMM, new_handle(c, SV_T_CUstream), &call, 1), 0);
+	ASSERT_EQ(ring_submit(c->ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0), 0);
+	ASSERT_EQ(ctx_sync(c), 0);
+	EXPECT_EQ(late_count(c), 1);
+	save_and_end(self, _metadata);
+	ASSERT_EQ(new_board(), 0);
+	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
+	ASSERT_EQ(board_return(board, 1, "", 0), 0);
+	restorer_more = seat_args();
+	ASSERT_EQ(start_restorer(self), 0);
+	ASSERT_EQ(ask(self, CTL_RESTORE, &from.good, sizeof(from.good), &to, sizeof(to), &fd), 0);
+	ASSERT_EQ(map_again(c, fd), 0);
+	ASSERT_EQ(ask(self, CTL_GO, &go, sizeof(go), &reply, sizeof(reply), NULL), 0);
+	board_returned(board);
+	close(self->conn);
+	self->conn = -1;
+	ASSERT_EQ(coll(c, COMM, s, &call, 1), 0);
+	EXPECT_EQ(sync_soon(c, s), CUDA_ERROR_EXTERNAL_DEVICE);
+	EXPECT_EQ(end_comm(c, 2), 0);
+	broken = 0;
+	ring_close(c->ring);
+	c->ring = NULL;
+	EXPECT_EQ(client_wait(c), 0);
+	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
+	EXPECT_EQ(broken, 0);
 }
 
 TEST_HARNESS_MAIN

@@ -415,6 +415,28 @@ TEST_F(colls, a_wait_for_an_earlier_recording_fails_with_it)
 	EXPECT_EQ(stream_soon(r, held), 0);
 }
 
+/* What waits in the driver behind a failed operation goes on when its communicator has ended, whatever else is asked for. */
+TEST_F(colls, what_stands_in_the_driver_goes_on)
+{
+	struct rank *r = &self->r[0], *late = &self->r[3];
+	volatile uint64_t *gated;
+
+	*word_at(r, 0) = 0;
+	ASSERT_EQ(gate(late, late->stream, &gated), 0);
+	ASSERT_EQ(fill(r, r->stream, r->dev, 4711, 16), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_TRUE(all_have_begun(self->r, self->n));
+	ASSERT_EQ(down(r, r->stream, 0, r->dev, 64), 0);
+	die(self->r, self->board, 3);
+	ASSERT_EQ(stream_soon(r, r->stream), CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(*word_at(r, 0), 0);
+	ASSERT_EQ(end_comm(r, self->comm, 0), 0);
+	for (int i = 0; i < 10000 && *word_at(r, 0) != 4711; i++)
+		usleep(1000);
+	EXPECT_EQ(*word_at(r, 0), 4711);
+}
+
 /* More events than the proxy looks at once: it forgets none of those that stand. */
 TEST_F(colls, of_many_events_none_is_forgotten)
 {

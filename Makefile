@@ -34,7 +34,7 @@ SAN ?=
 WERROR ?= -Werror
 CFLAGS ?= -O2 -g
 # lock.h is every room's.
-override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR) -Ilock
+override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SAN)

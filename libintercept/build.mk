@@ -37,8 +37,8 @@ $(CHECKED)/cuda.map: $(B)/gen/cuda.stamp
 	@mkdir -p $(@D)
 	sed 's/^global:/&\n\tlock_takes; lock_drops; lock_may_wait; assert_held;/' $(B)/gen/cuda.map >$@
 
-$(CHECKED)/libcuda.so.1: $(CHECKED_OBJ) $(B)/lock/lock_check.o $(CHECKED)/cuda.map
-$(LIBCUDA): $(INTERCEPT_OBJ) $(if $(SAN),$(B)/lock/lock_check.o)
+$(CHECKED)/libcuda.so.1: $(CHECKED_OBJ) $(B)/ringbuf/lock/lock_check.o $(CHECKED)/cuda.map
+$(LIBCUDA): $(INTERCEPT_OBJ) $(if $(SAN),$(B)/ringbuf/lock/lock_check.o)
 
 # The map has the exported names and versions of generated stubs.
 $(LIBCUDA) $(CHECKED)/libcuda.so.1: $(addprefix $(B)/gen/,cuda_stubs.o cuda_forms.o cuda_info.o names.o) \

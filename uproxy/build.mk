@@ -80,7 +80,7 @@ $(SOFTCOMM_CHECKED_OBJ): $(B)/checked/%.o: %.c uproxy/build.mk
 	@mkdir -p $(@D)
 	$(CHECKED_CC) -fPIC -fvisibility=hidden -pthread -Iuproxy/hal -Iuproxy/coll -Iuproxy/include
 
-$(UPROXY_CHECKED): $(UPROXY_CHECKED_OBJ) $(OTHER_CHECKED_OBJ) $(B)/lock/lock_check.o $(UPROXY_GEN_OBJ) $(STORE_CHECKED_OBJ) \
+$(UPROXY_CHECKED): $(UPROXY_CHECKED_OBJ) $(OTHER_CHECKED_OBJ) $(B)/ringbuf/lock/lock_check.o $(UPROXY_GEN_OBJ) $(STORE_CHECKED_OBJ) \
 		$(RINGBUF) $(B)/uproxy/libcoll.a
 	$(CC) -o $@ $^ -Wl,--export-dynamic-symbol=lock_* -Wl,--export-dynamic-symbol=assert_held $(LDFLAGS) $(STORE_LIBS) \
 		-llz4 -pthread -ldl -lm

@@ -34,7 +34,7 @@ FILES_FORGED := $(B)/selftests/ckpt/files-forged
 
 $(FILES_RANDOM): selftests/ckpt/files_random.c selftests/ckpt/files.mk
 	@mkdir -p $(@D)
-	$(CC) -O2 -g -std=gnu11 -Wall -Wextra $(WERROR) -Ilock -D_GNU_SOURCE -o $@ $<
+	$(CC) -O2 -g -std=gnu11 -Wall -Wextra $(WERROR) -D_GNU_SOURCE -o $@ $<
 
 # By their names, as the fragment that defines $(FILES_LIB) and $(STORE) comes later.
 $(FILES_BACK) $(FILES_SAVED): $(B)/selftests/ckpt/files-%: selftests/ckpt/files_%.c $(B)/ckpt/libfiles.a $(B)/ckpt/libstore.a $(KSELFTEST_H) \

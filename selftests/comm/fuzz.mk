@@ -5,7 +5,7 @@
 
 FUZZ_WIRE := $(BUILD)/selftests/comm/fuzz_wire
 FUZZ_WIRE_SRC := $(addprefix uproxy/softgpu/comm/,flow.c link.c plan.c tcplink.c wire.c) uproxy/coll/tree.c
-FUZZ_WIRE_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Ilock -fno-sanitize-recover=all \
+FUZZ_WIRE_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock -fno-sanitize-recover=all \
 	-Iuproxy/softgpu/comm $(SOFTCOMM_CFLAGS)
 
 # What a message is may change while it is taken.

@@ -13,7 +13,7 @@ timed = $(foreach t,$(1),$(call limit,$(t)):$(t))
 
 $(SUPERVISE): selftests/harness/supervise.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O2 -g -Wall -Wextra $(WERROR) -Ilock -o $@ $<
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra $(WERROR) -o $@ $<
 
 # What test-runner runs: a test program that leaks an fd and a mapping.
 HOST_TESTS += selftests/harness/test-runner

@@ -6,7 +6,7 @@ IC_TEST_CFLAGS = $(KSELFTEST_CFLAGS) -Ilibintercept -Ilibintercept/memory $(GEN_
 IC_TESTS := $(addprefix $(IC_TEST_DIR)/,space locks)
 
 $(IC_TEST_DIR)/space: libintercept/memory/space.c
-$(IC_TEST_DIR)/locks: lock/lock_check.c
+$(IC_TEST_DIR)/locks: ringbuf/lock/lock_check.c
 $(IC_TEST_DIR)/locks: IC_TEST_CFLAGS += -DDEBUG_LOCKS
 
 $(IC_TESTS): $(IC_TEST_DIR)/%: selftests/intercept/%.c $(KSELFTEST_H) $(GEN)/cuda.stamp

@@ -42,7 +42,7 @@ LONG_TESTS += $(RING_LONG:%=$(RING_TEST_DIR)/%)
 FUZZ_DECODE := $(BUILD)/selftests/ringbuf/fuzz_decode
 $(FUZZ_DECODE): selftests/ringbuf/fuzz_decode.c $(RINGBUF_SRC) $(wildcard ringbuf/*.h)
 	@mkdir -p $(@D)
-	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Ilock -fsanitize=fuzzer,address,undefined \
+	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all $(RINGBUF_CFLAGS) -pthread -o $@ $(filter %.c,$^)
 
 $(eval $(call FUZZER,ringbuf,decode,600,900))

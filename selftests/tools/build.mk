@@ -55,7 +55,7 @@ FUZZ_PARTS := $(BUILD)/selftests/tools/fuzz_parts
 $(FUZZ_PARTS): selftests/tools/fuzz_parts.c tools/ckpt/facts.c tools/history/parse.c tools/job/rundir.c tools/job/seating.c \
 		uproxy/ckpt/files/list.c uproxy/ckpt/files/check.c selftests/harness/fuzz.h
 	@mkdir -p $(@D)
-	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter $(WERROR) -Ilock $(TOOL_CFLAGS) \
+	$(FUZZCC) -O1 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter $(WERROR) -Iringbuf/lock $(TOOL_CFLAGS) \
 		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 		$(addprefix -I,tools tools/ckpt $(TOOL_SEES_ckpt)) -o $@ $(filter %.c,$^)
 

@@ -112,7 +112,7 @@ FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c fail.c wo
 	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c comm/*.c))) \
 	$(addprefix uproxy/hal/,memory.c notify.c)
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
-FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Ilock -fno-sanitize-recover=all \
+FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock -fno-sanitize-recover=all \
 	-fno-sanitize=function $(UPROXY_CFLAGS)
 FUZZ_MALLOC := $(foreach f,malloc calloc realloc free mmap,-D$(f)=fuzz_$(f))
 # Without sections for each variable, which would not be put back.

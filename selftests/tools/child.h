@@ -53,4 +53,16 @@ static inline void child_end(pid_t pid)
 	}
 }
 
+/* What a child's own child has left is this process's from now on, and children_gone() waits for all of it to end. */
+static inline void children_are_ours(void)
+{
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+static inline void children_gone(void)
+{
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+}
+
 #endif

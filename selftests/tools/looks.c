@@ -297,11 +297,13 @@ FIXTURE_SETUP(lost)
 		SKIP(return, "namespaces need root");
 	ASSERT_EQ(unshare(CLONE_NEWNET | CLONE_NEWIPC), 0);
 	ASSERT_TRUE(have_network());
+	children_are_ours();
 	sh = share();
 }
 
 FIXTURE_TEARDOWN(lost)
 {
+	children_gone();
 }
 
 /* What an act finds, and of which its process is not the owner. */
@@ -727,6 +729,7 @@ FIXTURE_SETUP(ports)
 		SKIP(return, "a network of its own needs root");
 	ASSERT_EQ(unshare(CLONE_NEWNET), 0);
 	ASSERT_TRUE(have_network());
+	children_are_ours();
 	sh = share();
 	self->job.rank = self->rank;
 }
@@ -737,6 +740,7 @@ FIXTURE_TEARDOWN(ports)
 	child_end(self->pid[1]);
 	free(self->facts.port);
 	free(self->facts.connection);
+	children_gone();
 }
 
 static int look(struct rundir_job *job, pid_t *pids, int n, bool outside, struct ckpt_facts *f, struct why *why)

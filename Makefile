@@ -33,7 +33,7 @@ FUZZCC ?= clang-19
 SAN ?=
 WERROR ?= -Werror
 CFLAGS ?= -O2 -g
-# lock.h is every room's.
+# Every room may include lock.h.
 override CFLAGS += -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer

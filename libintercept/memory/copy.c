@@ -18,7 +18,7 @@
 
 enum place { PAGEABLE, PINNED, DEVICE };
 
-/* What the name of a call says: which end the device can reach, so that it is none of the program's own memory. */
+/* The ends that a call's name puts on a device: they must not be the program's own memory. */
 enum ends { ANY = 0, DST = 1, SRC = 2 };
 
 /*

@@ -128,7 +128,7 @@ static __attribute__((noinline)) CUresult set_abroad(int *done, CUdeviceptr dst,
 	return cross_work(s, home, set_on, &a);
 }
 
-/* Nothing is on the stack for the usual case: one device. */
+/* Of a process with one device all arguments stay in registers. */
 static inline CUresult check(int *done, CUdeviceptr dst, size_t pitch, size_t w, size_t h, unsigned int v,
 			     unsigned int element, CUstream stream, int per_thread)
 {

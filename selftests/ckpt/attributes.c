@@ -754,6 +754,16 @@ TEST_F(calls, its_waits_go_on)
 	close(feed[1]);
 }
 
+/* The process, which counts them, gets all signals, and then ends. */
+static void expect_signals(struct __test_metadata *_metadata, pid_t pid)
+{
+	for (int i = 0; i < 10000 && sh->count < SIGNALS; i++)
+		usleep(1000);
+	EXPECT_EQ(sh->count, SIGNALS);
+	EXPECT_EQ(sh->other, 0);
+	EXPECT_EQ(ends(pid), 0);
+}
+
 TEST_F(calls, no_signal_is_lost)
 {
 	pid_t pid = start_waiter(sleep_and_count), sender;
@@ -778,11 +788,7 @@ TEST_F(calls, no_signal_is_lost)
 		sent = waitpid(sender, &status, WNOHANG) == sender;
 	}
 	EXPECT_GT(calls, 0);
-	for (int i = 0; i < 10000 && sh->count < SIGNALS; i++)
-		usleep(1000);
-	EXPECT_EQ(sh->count, SIGNALS);
-	EXPECT_EQ(sh->other, 0);
-	EXPECT_EQ(ends(pid), 0);
+	expect_signals(_metadata, pid);
 }
 
 /* A call that was never made is no success. */
@@ -796,11 +802,7 @@ TEST_F(calls, behind_too_many_signals_a_call_is_given_up)
 	EXPECT_EQ(criu_inject_personality(pid, ADDR_NO_RANDOMIZE), -ESRCH);
 	EXPECT_STREQ(of_proc(pid, "personality"), "00000000");
 	kill(pid, SIGCONT);
-	for (int i = 0; i < 10000 && sh->count < SIGNALS; i++)
-		usleep(1000);
-	EXPECT_EQ(sh->count, SIGNALS);
-	EXPECT_EQ(sh->other, 0);
-	EXPECT_EQ(ends(pid), 0);
+	expect_signals(_metadata, pid);
 }
 
 /* Each SIGCONT stops a thread that is traced once more, as if by a step, before it has done anything. */

@@ -53,7 +53,7 @@ static inline void child_end(pid_t pid)
 	}
 }
 
-/* What a child's own child has left is this process's from now on, and children_gone() waits for all of it to end. */
+/* From now on a grandchild whose parent has ended is this process's child. children_gone() waits until all have ended. */
 static inline void children_are_ours(void)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

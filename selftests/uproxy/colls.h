@@ -164,6 +164,8 @@ FIXTURE_VARIANT_ADD(colls, words)
 
 FIXTURE_SETUP(colls)
 {
+	int err, rc;
+
 	setenv("SINGVGPU_NOTIFY", variant->notify, 1);
 	self->fd = board_create();
 	ASSERT_GE(self->fd, 0);
@@ -172,17 +174,15 @@ FIXTURE_SETUP(colls)
 	self->n = RANKS;
 	self->said = memfd_create("said", MFD_CLOEXEC);
 	ASSERT_GE(self->said, 0);
+	err = dup(2);
+	dup2(self->said, 2);
 	for (int i = 0; i < self->n; i++) {
-		int err = dup(2), rc;
-
 		board_reserve(self->board, i, &(struct board_place){ .rank = i });
-		if (!i)
-			dup2(self->said, 2);
 		rc = start_rank(self->r, self->fd, i);
-		dup2(err, 2);
-		close(err);
+		dup2(err, 2);	/* the first one's was `said` */
 		ASSERT_EQ(rc, 0);
 	}
+	close(err);
 	self->comm = 77;
 	ASSERT_EQ(new_comm(self->r, self->n, self->comm, "the fixture's"), 0);
 }

@@ -392,7 +392,7 @@ int do_comm_new(struct call *k)
 	c->member = STEP_NONE;
 	c->word = (void *)arena_at(s, a->word);
 	c->created = answer_later(k);
-	comms.s = s;		/* calls to one that is not set up come all the same */
+	comms.s = s;		/* a communicator that is never set up gets calls, too */
 	lock_take(&comms.lock);
 	c->next = comms.all;
 	comms.all = c;

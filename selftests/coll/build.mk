@@ -2,7 +2,7 @@
 # build.mk - collectives without a transport: the reduction tree against a reference in Python, over
 # any map from ranks to devices; and every interleaving of what ranks post, devices start and abort.
 
-COLL_TESTS := tree step explore robust board counts
+COLL_TESTS := tree step explore robust board boardsaved counts
 COLL_TEST_BIN := $(COLL_TESTS:%=$(B)/selftests/coll/coll-%)
 COLL_VECTORS := $(B)/selftests/coll/vectors
 

@@ -2,7 +2,13 @@
 /*
  * answer.c - records are answered and counted; while a log is executed again, one thread waits for each answer instead
  */
-#include "uproxy_i.h"
+#include "answer.h"
+#include "fail.h"
+#include "log.h"
+#include "outcome.h"
+#include "records.h"
+#include "stat_i.h"
+#include "trace_i.h"
 
 static void hand_over(struct replay_answer *r, CUresult status)
 {

@@ -13,13 +13,13 @@ UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o 
 UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC))
 
 # The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
-UPROXY_SEES_uproxy := . include hal rebuild ckpt/store comm streams coll atstep
-UPROXY_SEES_memory := . include hal streams comm coll
-UPROXY_SEES_modules := . include hal
-UPROXY_SEES_streams := . include hal
-UPROXY_SEES_comm := . include hal streams coll
-UPROXY_SEES_rebuild := . include hal modules ckpt/store comm streams coll atstep
-UPROXY_SEES_atstep := . include hal comm streams coll
+UPROXY_SEES_uproxy := . include hal memory streams modules comm coll rebuild ckpt/store atstep
+UPROXY_SEES_memory := . include hal streams modules rebuild
+UPROXY_SEES_modules := . include hal memory streams rebuild
+UPROXY_SEES_streams := . include hal memory modules rebuild
+UPROXY_SEES_comm := . include hal memory streams coll
+UPROXY_SEES_rebuild := . include hal memory streams modules comm coll ckpt/store atstep
+UPROXY_SEES_atstep := . include hal memory streams comm coll
 UPROXY_SEES_hal := include ckpt/store coll
 UPROXY_SEES_nccl := hal include coll
 uproxy_sees = $(addprefix -Iuproxy/,$(UPROXY_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))

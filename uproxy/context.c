@@ -8,8 +8,12 @@
  */
 #include <stdlib.h>
 
+#include "answer.h"
+#include "context.h"
+#include "handle.h"
 #include "hooks.h"
-#include "uproxy_i.h"
+#include "print.h"
+#include "worker.h"
 
 static uint64_t ended;		/* counts ended contexts; a change makes threads' `here` invalid */
 static __thread struct context *here;

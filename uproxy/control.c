@@ -25,7 +25,12 @@
 #include "comm_i.h"
 #include "content.h"
 #include "control.h"
-#include "uproxy_i.h"
+#include "control_i.h"
+#include "device_memory.h"
+#include "log.h"
+#include "rebuild.h"
+#include "session.h"
+#include "stat_i.h"
 
 #define CTL_GONE	0x200u		/* the conductor has gone; posted by the listener */
 #define LOOK_MS		100

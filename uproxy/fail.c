@@ -2,7 +2,8 @@
 /*
  * fail.c - how a session fails, and how its client hears of deferred errors
  */
-#include "uproxy_i.h"
+#include "fail.h"
+#include "log.h"
 
 #define LATE_TOLD	20		/* deferred errors that are logged; there may be millions */
 

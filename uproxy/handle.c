@@ -13,7 +13,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "handle.h"
 
 #define BITS	8		/* of an index, for each of three levels */
 #define FAN	(1u << BITS)

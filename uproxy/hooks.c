@@ -3,8 +3,10 @@
  * hooks.c - the lists of hooks
  */
 #include "comm_i.h"
+#include "device_memory.h"
 #include "hooks.h"
-#include "uproxy_i.h"
+#include "modules.h"
+#include "transfer.h"
 
 const struct context_hook context_hooks[] = {
 	{ .gone = images_ctx_gone },

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "message.h"
-#include "uproxy_i.h"
 
 #define FINISH_MS 300	/* for a slow reader, when the proxy ends */
 

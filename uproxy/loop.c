@@ -4,8 +4,11 @@
  * (control.c), and what other ranks have posted
  */
 #include "comm_i.h"
+#include "control_i.h"
+#include "fail.h"
 #include "outside.h"
-#include "uproxy_i.h"
+#include "serve.h"
+#include "stat_i.h"
 
 static bool due(void *arg)
 {

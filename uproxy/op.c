@@ -2,7 +2,7 @@
 /*
  * op.c - names of operations, for messages
  */
-#include "uproxy_i.h"
+#include "call.h"
 
 const char *op_name(uint16_t op)
 {

@@ -18,7 +18,14 @@
 #include <unistd.h>
 
 #include "comm_i.h"
-#include "uproxy_i.h"
+#include "control_i.h"
+#include "device_memory.h"
+#include "held.h"
+#include "log.h"
+#include "print.h"
+#include "session.h"
+#include "stat_i.h"
+#include "trace_i.h"
 
 struct options {
 	struct session_options session;

@@ -7,10 +7,17 @@
  * the rest. A record that has no row and is not generated ends the session.
  */
 #include "comm_i.h"
+#include "context.h"
+#include "device_memory.h"
 #include "graph.h"
+#include "graphs.h"
+#include "log.h"
+#include "modules.h"
 #include "outside.h"
 #include "park.h"
-#include "uproxy_i.h"
+#include "records.h"
+#include "streams.h"
+#include "transfer.h"
 
 #define HAND(op, f, type)	[SV_OP_##op] = { .name = #op, .fn = f, .size = sizeof(struct type)
 #define BARE(op, f)		[SV_OP_##op] = { .name = #op, .fn = f

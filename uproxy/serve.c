@@ -8,11 +8,15 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "comm_i.h"
-#include "cover.h"
+#include "answer.h"
+#include "fail.h"
+#include "journal.h"
+#include "log.h"
 #include "outside.h"
 #include "park.h"
-#include "uproxy_i.h"
+#include "records.h"
+#include "serve.h"
+#include "worker.h"
 
 #define ROOMS 8
 

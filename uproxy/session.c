@@ -10,7 +10,12 @@
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
-#include "uproxy_i.h"
+#include "device_memory.h"
+#include "log.h"
+#include "print.h"
+#include "session.h"
+#include "stat.h"
+#include "streams.h"
 
 #define ARENA_MAX	(64ull << 30)
 #define ARENA_MIN	(64ull << 20)

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "uproxy_i.h"
+#include "log.h"
+#include "stat_i.h"
 
 #define PAGE	4096
 

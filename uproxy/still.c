@@ -7,7 +7,11 @@
 #include <time.h>
 
 #include "comm_i.h"
+#include "context.h"
+#include "handle.h"
 #include "still.h"
+#include "streams.h"
+#include "worker.h"
 
 /* ------------------------------------------------------------------------------ is it idle? */
 

@@ -8,7 +8,7 @@
 #ifndef STILL_H
 #define STILL_H
 
-#include "uproxy_i.h"
+#include "context.h"
 
 /* Is all else answered, and nothing being loaded or compiled? unanswered: of the ring; more: requests that the caller holds. */
 bool still_answered(uint64_t unanswered, uint64_t more);

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "call.h"
+#include "stat.h"
 #include "trace.h"
-#include "uproxy_i.h"
+#include "trace_i.h"
 
 bool trace_on;
 

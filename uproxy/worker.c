@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "uproxy_i.h"
+#include "answer.h"
+#include "context.h"
+#include "fail.h"
+#include "records.h"
+#include "worker.h"
 
 #define WORKERS_MAX	16
 #define IDLE_SECONDS	5

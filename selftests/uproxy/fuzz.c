@@ -32,16 +32,32 @@
 #include <xxhash.h>
 
 #define COMM_PRIVATE
+#include "answer.h"
 #include "board.h"
+#include "comm.h"
 #include "comm_i.h"
+#include "content.h"
+#include "context.h"
+#include "control.h"
+#include "control_i.h"
+#include "device_memory.h"
+#include "fail.h"
 #include "graph.h"
 #include "image_i.h"
+#include "journal.h"
+#include "kept.h"
+#include "log.h"
 #include "outside.h"
-#include "content.h"
-#include "comm.h"
-#include "control.h"
 #include "peer.h"
+#include "print.h"
+#include "rebuild.h"
+#include "records.h"
+#include "serve.h"
+#include "session.h"
+#include "streams.h"
+#include "transfer.h"
 #include "tree.h"
+#include "worker.h"
 
 #define ARENA_LEN	(16u << 20)
 #define ARENA_FIRST	(8u << 20)

@@ -13,7 +13,7 @@ $(FUZZ_OUT)/fuzz/own/control.o: uproxy/control.c | $(GEN)/cuda.stamp
 	objcopy --rename-section .bss=svbss --rename-section .data=svdata $@
 
 $(FUZZ_OUT)/fuzz_control: selftests/uproxy/fuzz_control.c $(FUZZ_OUT)/fuzz/own/control.o \
-		uproxy/ckpt/control_client.c $(wildcard uproxy/include/*.h uproxy/*.h)
+		uproxy/ckpt/control_client.c $(wildcard uproxy/include/*.h uproxy/*.h uproxy/memory/*.h uproxy/rebuild/*.h)
 	$(FUZZ_LINK) $(filter %.c %.o,$^) -lpthread
 
 # Its watcher sleeps between two looks.
@@ -25,7 +25,7 @@ $(FUZZ_OUT)/fuzz_event: selftests/uproxy/fuzz_event.c $(FUZZ_OUT)/fuzz/own/ipc_e
 	$(FUZZ_LINK) $(filter %.c %.o,$^) -lpthread
 
 $(FUZZ_OUT)/fuzz_peers: selftests/uproxy/fuzz_peers.c uproxy/memory/peer.c uproxy/memory/ipc.c \
-		uproxy/memory/peer.h uproxy/uproxy_i.h | $(GEN)/cuda.stamp
+		$(wildcard uproxy/*.h uproxy/memory/*.h) | $(GEN)/cuda.stamp
 	@mkdir -p $(@D)
 	$(FUZZ_LINK) $(filter %.c,$^) -lpthread
 

@@ -25,7 +25,12 @@
 
 #include "content.h"
 #include "control.h"
-#include "uproxy_i.h"
+#include "control_i.h"
+#include "device_memory.h"
+#include "log.h"
+#include "rebuild.h"
+#include "session.h"
+#include "stat_i.h"
 #include "../harness/fuzz.h"
 
 #define PATIENCE_S	20

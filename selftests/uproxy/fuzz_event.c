@@ -19,8 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer.h"
+#include "context.h"
+#include "fail.h"
 #include "outside.h"
 #include "peer.h"
+#include "print.h"
+#include "stat_i.h"
+#include "streams.h"
+#include "transfer.h"
 #include "../harness/fuzz.h"
 
 int fuzz_nanosleep(const struct timespec *t, struct timespec *left);

@@ -22,7 +22,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "peer.h"
+#include "transfer.h"
 #include "../harness/fuzz.h"
 
 #define WINDOW		0x200000000000ull

@@ -17,7 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "uproxy_i.h"
+#include "records.h"
+#include "session.h"
+#include "stat.h"
 
 struct local {
 	struct sv_session s;

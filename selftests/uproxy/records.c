@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "local.h"
+#include "worker.h"
 
 static int op_named(const char *name)
 {

@@ -9,10 +9,14 @@
 
 #include "atstep.h"
 #include "comm_i.h"
+#include "device_memory.h"
 #include "graph.h"
 #include "meeting.h"
 #include "park.h"
+#include "records.h"
 #include "repeat.h"
+#include "serve.h"
+#include "stat_i.h"
 #include "still.h"
 
 #define LIMIT_MS_MAX	86400000ull

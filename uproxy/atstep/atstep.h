@@ -18,8 +18,8 @@
 #ifndef ATSTEP_H
 #define ATSTEP_H
 
+#include "call.h"
 #include "control.h"
-#include "uproxy_i.h"
 
 /*
  * fd: the meeting's (meeting.h); it stays the caller's. tell: as freeze()'s. 0: it stands, and takes no

@@ -12,7 +12,12 @@
 #include <xxhash.h>
 
 #define COMM_PRIVATE
+#include "answer.h"
 #include "comm_i.h"
+#include "context.h"
+#include "device_memory.h"
+#include "handle.h"
+#include "log.h"
 #include "park.h"
 
 struct comms comms = { .lock = LOCK_INIT(PROXY_COMMS), .fd = -1 };

@@ -23,9 +23,9 @@
 #ifndef COMM_I_H
 #define COMM_I_H
 
+#include "answer.h"
 #include "board.h"
 #include "comm.h"
-#include "uproxy_i.h"
 
 int do_comm_new(struct call *k);
 int do_comm_end(struct call *k);

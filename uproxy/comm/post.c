@@ -15,9 +15,14 @@
 
 #define COMM_PRIVATE
 #include "comm_i.h"
+#include "context.h"
 #include "cover.h"
+#include "fail.h"
 #include "park.h"
+#include "stat_i.h"
+#include "streams.h"
 #include "trace.h"
+#include "trace_i.h"
 #include "tree.h"
 
 _Static_assert((int)SV_COLL_RECV == STEP_RECV && (int)SV_COLL_KINDS == STEP_KINDS, "kinds of calls");

@@ -11,9 +11,13 @@
 #include <stdlib.h>
 
 #define COMM_PRIVATE
+#include "answer.h"
 #include "comm_i.h"
+#include "context.h"
+#include "device_memory.h"
 #include "park.h"
 #include "saved.h"
+#include "streams.h"
 #include "tree.h"
 
 _Static_assert(SAVED_SLOTS == POSTED_MAX && SAVED_CALLS == SV_COLL_CALLS_MAX && SAVED_FACTORS == SV_COLL_FACTOR_AT,

@@ -6,7 +6,10 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "answer.h"
+#include "device_memory.h"
+#include "handle.h"
+#include "worker.h"
 
 struct ending {
 	struct answer answer;

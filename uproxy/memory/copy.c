@@ -2,7 +2,11 @@
 /*
  * copy.c - copies in stream order, and the store that frees a staging slot
  */
-#include "uproxy_i.h"
+#include "context.h"
+#include "device_memory.h"
+#include "stat_i.h"
+#include "streams.h"
+#include "transfer.h"
 
 static bool is_host(const struct sv_session *s, uint64_t addr)
 {

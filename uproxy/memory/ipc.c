@@ -8,7 +8,9 @@
  */
 #include <stdlib.h>
 
+#include "log.h"
 #include "peer.h"
+#include "transfer.h"
 
 struct fetched {
 	struct fetched *next;

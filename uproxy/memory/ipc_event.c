@@ -26,8 +26,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer.h"
+#include "context.h"
+#include "fail.h"
 #include "outside.h"
 #include "peer.h"
+#include "print.h"
+#include "stat_i.h"
+#include "streams.h"
+#include "transfer.h"
 
 #define PAGE		4096
 #define SLOTS		128		/* records that may be under way at once */

@@ -21,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "peer.h"
 
 #define ASK_MAGIC	0x41475653u	/* "SVGA" */

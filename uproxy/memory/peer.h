@@ -6,7 +6,7 @@
 #ifndef PEER_H
 #define PEER_H
 
-#include "uproxy_i.h"
+#include "call.h"
 
 /* ------------------------------------------------------------------------------ peer.c; any thread */
 

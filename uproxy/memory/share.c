@@ -11,7 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "uproxy_i.h"
+#include "device_memory.h"
+#include "handle.h"
+#include "log.h"
 
 void share_client(struct sv_session *s, int pidfd)
 {

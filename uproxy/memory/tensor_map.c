@@ -5,7 +5,7 @@
  * A tensor map is a value of the client's that kernels read, so nothing is kept here. Its address is
  * not checked: a kernel that uses the map finds out whether it may access it, as with any pointer.
  */
-#include "uproxy_i.h"
+#include "device_memory.h"
 
 static CUresult encode(const struct hal *h, uint16_t op, const struct sv_tensor_map *a, CUtensorMap *map)
 {

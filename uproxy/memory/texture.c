@@ -7,7 +7,12 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "answer.h"
+#include "device_memory.h"
+#include "handle.h"
+#include "kept.h"
+#include "outcome.h"
+#include "worker.h"
 
 struct object {
 	uint64_t value, ctx;

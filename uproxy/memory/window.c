@@ -18,9 +18,14 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "comm_i.h"
+#include "answer.h"
+#include "context.h"
+#include "device_memory.h"
+#include "fail.h"
+#include "handle.h"
 #include "peer.h"
 #include "still.h"
+#include "worker.h"
 
 #define PAGE	4096ull
 #define LARGE	(16ull << 20)	/* bytes of a pinned range */

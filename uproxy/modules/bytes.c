@@ -11,9 +11,14 @@
 #include <elf.h>
 #include <stdlib.h>
 
+#include "device_memory.h"
 #include "fatbin.h"
 #include "held.h"
 #include "image_i.h"
+#include "kept.h"
+#include "log.h"
+#include "modules.h"
+#include "records.h"
 
 #define IMAGE_MAX	(8ull << 30)
 #define BEHIND		HELD_BEHIND	/* zeros */

@@ -23,6 +23,7 @@
 
 #include "fatbin.h"
 #include "held.h"
+#include "log.h"
 
 #define COPY_MAX	(64ull << 20)
 #define LEASE_SIGNAL	(SIGRTMIN + 7)

@@ -8,7 +8,12 @@
 #ifndef HELD_H
 #define HELD_H
 
-#include "uproxy_i.h"
+#include "call.h"
+
+struct held;
+struct kept_digest {
+	uint64_t low, high;	/* XXH3-128 of the bytes */
+};
 
 #define HELD_BEHIND	64		/* zeros behind the bytes of a copy */
 
@@ -28,5 +33,16 @@ void held_put(struct held *h);		/* NULL is ignored */
 
 const void *held_bytes(const struct held *h);
 uint64_t held_len(const struct held *h);
+
+/*
+ * The digest of bytes that are held; and whether the file that they are of still has them, or has
+ * them again: false, too, if that cannot be read. May read both.
+ */
+void held_digest(struct held *h, struct kept_digest *d);
+bool held_in_file(struct held *h);
+/* Has the file been changed since then (CLOCK_REALTIME, ns), or has the checkpoint had the bytes? */
+bool held_since(const struct held *h, uint64_t ns);
+/* Blocks the signal by which the kernel tells of writers, before there are other threads. */
+void held_begin(void);
 
 #endif

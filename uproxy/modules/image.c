@@ -12,7 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "answer.h"
+#include "context.h"
+#include "device_memory.h"
+#include "handle.h"
 #include "image_i.h"
+#include "modules.h"
+#include "print.h"
+#include "stat_i.h"
+#include "worker.h"
 
 static struct lock lock = LOCK_INIT(PROXY_IMAGES);
 static struct image *images;

@@ -5,8 +5,8 @@
 #ifndef IMAGE_I_H
 #define IMAGE_I_H
 
+#include "answer.h"
 #include "names.h"
-#include "uproxy_i.h"
 
 struct image {
 	struct sv_session *session;

@@ -3,7 +3,10 @@
  * launch.c - launches kernels: checks parameters and attributes, translates handles in them
  */
 #include "attrs.h"
-#include "uproxy_i.h"
+#include "context.h"
+#include "modules.h"
+#include "stat_i.h"
+#include "streams.h"
 
 #define ATTRS_MAX 16
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "image_i.h"
+#include "modules.h"
 
 #define INPUTS_MAX 4096
 

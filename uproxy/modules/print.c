@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "uproxy_i.h"
+#include "log.h"
+#include "print.h"
 
 static struct {
 	int fd;			/* the memfd; also 1 and 2; 0: not yet */

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "call.h"
 #include "content_i.h"
 
 #define PIECE (8ull << 20)

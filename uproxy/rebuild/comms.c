@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 #include "comm_i.h"
-#include "content_i.h"
+#include "rebuild.h"
+#include "store.h"
 
 #define COMMS_MAX (8ull << 30)
 

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 
 #include "content_i.h"
+#include "print.h"
+#include "stat_i.h"
+#include "streams.h"
 
 #define TABLE_MAX (CONTENT_MEMORY - CONTENT_TABLE)
 

@@ -19,8 +19,8 @@
 #ifndef CONTENT_I_H
 #define CONTENT_I_H
 
+#include "call.h"
 #include "content.h"
-#include "uproxy_i.h"
 
 #define CONTENT_MAGIC	0x544e4f43u	/* "CONT" */
 #define CONTENT_VERSION	1u

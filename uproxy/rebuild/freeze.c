@@ -25,11 +25,19 @@
 #include "board.h"
 #include "comm_i.h"
 #include "content.h"
+#include "context.h"
 #include "control.h"
 #include "cover.h"
+#include "handle.h"
+#include "journal.h"
 #include "outside.h"
+#include "print.h"
+#include "rebuild.h"
+#include "serve.h"
+#include "stat_i.h"
 #include "still.h"
-#include "uproxy_i.h"
+#include "streams.h"
+#include "worker.h"
 
 _Static_assert(CTL_SEATS == BOARD_SEATS, "control.h repeats it");
 

@@ -20,9 +20,14 @@
 #include <stdlib.h>
 
 #include "graph.h"
+#include "handle.h"
+#include "journal.h"
+#include "kept.h"
+#include "log.h"
 #include "outcome.h"
 #include "park.h"
-#include "uproxy_i.h"
+#include "records.h"
+#include "worker.h"
 
 #define NONE	UINT32_MAX
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "held.h"
+#include "kept.h"
 
 #define KEPT_MAX	(1u << 24)	/* entries */
 

@@ -18,6 +18,8 @@
 #include <stdlib.h>
 
 #include "held.h"
+#include "kept.h"
+#include "rebuild.h"
 #include "store.h"
 
 #define COUNT_MAX	(1u << 24)

@@ -31,6 +31,7 @@
 #include "content_i.h"
 #include "digest.h"
 #include "lock.h"
+#include "stat_i.h"
 
 #define STAGE		(4ull << 20)	/* bytes of one pinned buffer */
 #define STAGE_PAGES	(STAGE / STORE_PAGE)

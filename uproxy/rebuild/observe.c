@@ -17,7 +17,12 @@
 #include <stdlib.h>
 
 #include "content_i.h"
+#include "device_memory.h"
+#include "graphs.h"
+#include "handle.h"
 #include "image_i.h"
+#include "kept.h"
+#include "session.h"
 
 struct text {
 	struct sv_session *s;

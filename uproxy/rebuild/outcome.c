@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
+#include "lock.h"
 #include "outcome.h"
-#include "uproxy_i.h"
 
 struct outcomes outcomes;
 static struct lock lock = LOCK_INIT(PROXY_OUTCOMES);

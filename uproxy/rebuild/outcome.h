@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+void journal_failed(uint64_t seq);	/* a record was logged before it failed; any thread */
+void journal_ended(uint64_t made, uint64_t seq);	/* seq ends what the record `made` made */
+
 struct outcome {
 	uint64_t a, b;
 };

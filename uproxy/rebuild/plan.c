@@ -13,7 +13,12 @@
 #include <stdlib.h>
 
 #include "content_i.h"
+#include "context.h"
+#include "device_memory.h"
+#include "graphs.h"
+#include "handle.h"
 #include "image_i.h"
+#include "streams.h"
 
 #define CONTEXTS_MAX 64
 

@@ -15,10 +15,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer.h"
 #include "content.h"
 #include "control.h"
+#include "device_memory.h"
+#include "held.h"
+#include "journal.h"
+#include "kept.h"
+#include "modules.h"
 #include "park.h"
-#include "uproxy_i.h"
+#include "rebuild.h"
+#include "records.h"
+#include "serve.h"
+#include "session.h"
+#include "stat_i.h"
+#include "worker.h"
 
 #define CHANNEL_MAX	(256ull << 20)	/* bytes, without the arena */
 

@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "kept.h"
 
 struct wanted {
 	uint64_t of, value;

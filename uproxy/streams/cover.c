@@ -8,9 +8,14 @@
  */
 #include <stdlib.h>
 
+#include "answer.h"
+#include "context.h"
 #include "cover.h"
+#include "fail.h"
+#include "handle.h"
 #include "outside.h"
 #include "park.h"
+#include "stat_i.h"
 
 #define QUERY_NS	1000000000ull
 #define BUCKETS		1024u

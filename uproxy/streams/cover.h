@@ -18,7 +18,10 @@
 #ifndef COVER_H
 #define COVER_H
 
-#include "uproxy_i.h"
+#include "answer.h"
+
+struct context;
+struct stream;
 
 /* More streams than this with open collectives share chains: then a wait may cover more than it should. */
 #define COVER_CHAINS 8

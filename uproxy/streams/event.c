@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "streams.h"
 
 struct old {
 	uint64_t handle;

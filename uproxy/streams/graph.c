@@ -12,8 +12,16 @@
 #include <stdlib.h>
 
 #include "attrs.h"
+#include "context.h"
+#include "device_memory.h"
 #include "graph.h"
-#include "uproxy_i.h"
+#include "graphs.h"
+#include "handle.h"
+#include "kept.h"
+#include "modules.h"
+#include "stat_i.h"
+#include "streams.h"
+#include "transfer.h"
 
 #define BYTES_MAX	(1u << 30)
 #define ATTRS_MAX	16

@@ -12,7 +12,12 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "answer.h"
+#include "context.h"
+#include "device_memory.h"
+#include "log.h"
+#include "print.h"
+#include "streams.h"
 
 #define OPEN_MAX 64		/* requests; a client needs one or two */
 

@@ -18,7 +18,8 @@
  */
 #include <stdlib.h>
 
-#include "uproxy_i.h"
+#include "context.h"
+#include "streams.h"
 
 #define MARKS	32
 #define GAP	16

@@ -14,8 +14,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "context.h"
+#include "device_memory.h"
+#include "fail.h"
 #include "outside.h"
 #include "park.h"
+#include "streams.h"
 
 #define NAP_NS		2000000l
 #define NAP_MOST_NS	20000000l

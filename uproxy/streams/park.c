@@ -36,9 +36,17 @@
  */
 #include <stdlib.h>
 
+#include "answer.h"
+#include "context.h"
 #include "cover.h"
+#include "device_memory.h"
+#include "fail.h"
+#include "handle.h"
+#include "outcome.h"
 #include "outside.h"
 #include "park.h"
+#include "records.h"
+#include "streams.h"
 
 struct position {
 	struct queue *q;

@@ -17,7 +17,10 @@
 #ifndef PARK_H
 #define PARK_H
 
-#include "uproxy_i.h"
+#include "call.h"
+
+struct record;
+struct stream;
 
 /* What a record waits for: struct record.park. */
 enum park {

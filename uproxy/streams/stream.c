@@ -9,9 +9,11 @@
 #include <stdlib.h>
 
 #include "attrs.h"
+#include "context.h"
 #include "cover.h"
+#include "handle.h"
 #include "park.h"
-#include "uproxy_i.h"
+#include "streams.h"
 
 void stream_put(struct stream *st)
 {

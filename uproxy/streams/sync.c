@@ -10,8 +10,11 @@
  */
 #include <stdlib.h>
 
+#include "answer.h"
+#include "context.h"
 #include "cover.h"
-#include "uproxy_i.h"
+#include "print.h"
+#include "streams.h"
 
 /* ------------------------------------------------------------------------------ one stream */
 

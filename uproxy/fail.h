@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fail.h - how a session fails, and how its client hears of deferred errors
+ */
+#ifndef FAIL_H
+#define FAIL_H
+
+#include "call.h"
+
+/* Ends the session: the client broke a rule (static text), or a resource is lost. Any thread. */
+void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq);
+
+/* Reports a deferred error (nobody waits for the record) or a sticky one. Any thread. */
+void session_error(struct sv_session *s, CUresult r, uint16_t op, uint64_t seq);
+
+/* Has the client ask for room before it hands in more (SV_LATE_FULL), or no longer. Any thread. */
+void session_full(struct sv_session *s, bool full);
+
+#endif

@@ -989,6 +989,28 @@ TEST_F(colls, abort_frees_what_waits)
 	EXPECT_EQ(code_of(&self->r[2]), STEP_REMOTE);
 }
 
+/* An operation that has been started, and whose stream never came to it, keeps later ones of the device no longer waiting. */
+TEST_F(colls, what_is_taken_back_keeps_no_later_operation_waiting)
+{
+	struct rank *r = &self->r[0], *other = &self->r[1];
+	volatile uint64_t *word;
+
+	ASSERT_EQ(new_comm(self->r, 2, 78, "of two"), 0);
+	ASSERT_EQ(gate(r, r->stream, &word), 0);
+	ASSERT_EQ(COLL(r, 78, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(COLL(other, 78, other->stream, all_reduce(other, 16)), 0);
+	for (int i = 0; i < 10000 && shown(r).coll_waits.since; i++)
+		usleep(1000);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].other, all_reduce(&self->r[i], 16)), 0);
+	ASSERT_EQ(end_comm(other, 78, SV_COMM_ABORT), 0);
+	for (int i = 0; i < self->n; i++)
+		EXPECT_EQ(sync_stream(&self->r[i], self->r[i].other), 0);
+	*word = 1;
+	ASSERT_EQ(end_comm(r, 78, SV_COMM_ABORT), 0);
+	EXPECT_EQ(sync_stream(r, r->stream), 0);
+}
+
 /* The notice of a stream may come after the stream itself has come to the wait, and then lets it go. */
 TEST_F(colls, a_stream_that_comes_late_to_an_aborted_call_goes_on)
 {

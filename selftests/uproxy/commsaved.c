@@ -1048,8 +1048,8 @@ TEST_F(restore, a_group_that_steps_aside_ends_once)
 }
 
 /*
- * A communicator has failed by a call that was refused, another one never stood, and the client has said that it leaves. A
- * restore knows all of it: what follows that call is not posted in its place, and when the client has gone the others do not
+ * Two communicators have failed by calls that were refused, and the other rank has left one of them; a third one never stood,
+ * and the client has said that it leaves. A restore knows all of it: what follows that call is not posted in its place, and when the client has gone the others do not
  * hear of a death.
  */
 TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
@@ -1057,6 +1057,7 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	struct client *c = &self->c;
 	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16,
 				     .send = self->dev, .recv = self->dev };
+	struct step_event leaves = { .kind = STEP_LEAVE };
 	struct ctl_go go = { .client_pid = getpid() };
 	struct ctl_restored to;
 	struct ctl_reply reply;
@@ -1067,12 +1068,15 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	call.send = call.recv = self->dev;
 	ASSERT_EQ(communicate(self, 0), 0);
 	ASSERT_EQ(communicate(self, 1), 0);
+	leaves.member = member;
 	ASSERT_EQ(create(self, 2, 2000), STEP_SYSTEM);	/* it never stands */
 	s = new_stream(c, CU_STREAM_NON_BLOCKING);
-	ASSERT_EQ(coll(c, COMM, new_handle(c, SV_T_CUstream), &call, 1), 0);
+	ASSERT_GE(board_step(board, 1, &leaves, hear, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(coll(c, COMM + i, new_handle(c, SV_T_CUstream), &call, 1), 0);
 	ASSERT_EQ(ring_submit(c->ring, SV_OP_X_COMM_LEAVE, NULL, 0, NULL, 0), 0);
 	ASSERT_EQ(ctx_sync(c), 0);
-	EXPECT_EQ(late_count(c), 1);
+	EXPECT_EQ(late_count(c), 2);
 	save_and_end(self, _metadata);
 	ASSERT_EQ(new_board(), 0);
 	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
@@ -1087,7 +1091,8 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	self->conn = -1;
 	ASSERT_EQ(coll(c, COMM, s, &call, 1), 0);
 	EXPECT_EQ(sync_soon(c, s), CUDA_ERROR_EXTERNAL_DEVICE);
-	EXPECT_EQ(end_comm(c, 2), 0);
+	for (int i = 1; i < 3; i++)
+		EXPECT_EQ(end_comm(c, i), 0);
 	broken = 0;
 	ring_close(c->ring);
 	c->ring = NULL;

@@ -306,7 +306,6 @@ void post_stand(void)
 		if (rc)
 			session_fail(s, rc, "no memory for what streams wait for", SV_OP_X_COLL, p->seq);
 		lock_take(&comms.lock);
-		p->covered = false;
 		release(p);
 		/* A record that is not in its stream holds nothing there: what is parked behind it stands already. */
 		p->stands = p->queued;
@@ -768,8 +767,7 @@ void post_begun(const struct step_action *a)
 		if (!p->begun)
 			post_waits(false);
 		p->begun = true;
-		if (p->queued)		/* else it ends now, and may have failed */
-			release(p);
+		release(p);
 		posted_settle(p);
 	}
 	lock_drop(&comms.lock);

@@ -21,7 +21,7 @@ $(UPROXY_RESTORE): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftest
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(RINGBUF_CFLAGS) $(GEN_CFLAGS) -Iuproxy/include \
 		$(STORE_CFLAGS) -MMD -MP -pthread -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) $(STORE_LIBS)
-UPROXY_COLLS := $(addprefix $(B)/selftests/uproxy/uproxy-,colls comms stands)
+UPROXY_COLLS := $(addprefix $(B)/selftests/uproxy/uproxy-,colls comms parked stands)
 $(UPROXY_COLLS): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/%.c selftests/uproxy/colls.h selftests/uproxy/client.h $(RINGBUF) $(B)/uproxy/libcoll.a \
 		$(GEN)/cuda_info.o $(KSELFTEST_H) | $(B)/uproxy/singvgpu-proxy \
 		$(addprefix $(B)/uproxy/softgpu/libsoft,cuda.so jit.so comm.so)
@@ -39,6 +39,7 @@ $(UPROXY_COMMSAVED): selftests/uproxy/commsaved.c selftests/uproxy/restore.h sel
 		$(STORE_LIBS) -lm
 TIMEOUT_uproxy-colls := 300
 TIMEOUT_uproxy-comms := 300
+TIMEOUT_uproxy-parked := 300
 TIMEOUT_uproxy-stands := 300
 TIMEOUT_uproxy-commsaved := 600
 TIMEOUT_uproxy-restore := 300

@@ -362,6 +362,40 @@ static inline uint64_t new_stream(struct rank *r, unsigned int flags)
 			.ctx = r->c.ctx, .phStream = st, .Flags = flags }) ? 0 : st;
 }
 
+/* A synchronisation that must come to an end: its status; -ETIMEDOUT: it does not. */
+static inline int sync_soon(struct rank *r, uint16_t op, uint64_t on)
+{
+	struct sv_sync_on a = { r->c.ctx, on };
+	struct ring_ticket t;
+	int32_t status = -1;
+	int rc = ring_request(r->c.ring, &t, op, &a, sizeof(a), NULL, 0);
+
+	return rc ?: ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000) ?: status;
+}
+
+static inline int stream_soon(struct rank *r, uint64_t stream)
+{
+	return sync_soon(r, SV_OP_cuStreamSynchronize, stream);
+}
+
+static inline int record(struct rank *r, uint64_t event, uint64_t stream)
+{
+	return SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, event, stream });
+}
+
+static inline int await(struct rank *r, uint64_t stream, uint64_t event)
+{
+	return SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
+			.ctx = r->c.ctx, .hStream = stream, .hEvent = event });
+}
+
+static inline uint64_t new_event(struct rank *r)
+{
+	uint64_t ev = new_handle(&r->c, SV_T_CUevent);
+
+	return SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){ .ctx = r->c.ctx, .phEvent = ev }) ? 0 : ev;
+}
+
 /* Resident memory of a process, bytes. */
 static inline uint64_t resident(pid_t pid)
 {

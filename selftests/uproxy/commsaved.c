@@ -1047,10 +1047,29 @@ TEST_F(restore, a_group_that_steps_aside_ends_once)
 	unlink(stat_path);
 }
 
+/* What save_and_end() has saved goes on, on a board of its own. */
+static int return_to_board(FIXTURE_DATA(restore) *self)
+{
+	struct ctl_go go = { .client_pid = getpid() };
+	struct ctl_restored to;
+	struct ctl_reply reply;
+	int fd = -1, rc = new_board() ?: board_load(board, from.image, from.len, NULL) ?: board_return(board, 1, "", 0);
+
+	restorer_more = seat_args();
+	rc = rc ?: start_restorer(self);
+	rc = rc ?: ask(self, CTL_RESTORE, &from.good, sizeof(from.good), &to, sizeof(to), &fd);
+	rc = rc ?: map_again(&self->c, fd);
+	rc = rc ?: ask(self, CTL_GO, &go, sizeof(go), &reply, sizeof(reply), NULL);
+	board_returned(board);
+	close(self->conn);
+	self->conn = -1;
+	return rc;
+}
+
 /*
  * Two communicators have failed by calls that were refused, and the other rank has left one of them; a third one never stood,
- * and the client has said that it leaves. A restore knows all of it: what follows that call is not posted in its place, and when the client has gone the others do not
- * hear of a death.
+ * and the client has said that it leaves. A restore knows all of it: what follows that call is not posted in its place, and
+ * when the client has gone the others do not hear of a death.
  */
 TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 {
@@ -1058,11 +1077,7 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16,
 				     .send = self->dev, .recv = self->dev };
 	struct step_event leaves = { .kind = STEP_LEAVE };
-	struct ctl_go go = { .client_pid = getpid() };
-	struct ctl_restored to;
-	struct ctl_reply reply;
 	uint64_t s;
-	int fd = -1;
 
 	ASSERT_EQ(start_with_board(self), 0);
 	call.send = call.recv = self->dev;
@@ -1078,17 +1093,7 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	ASSERT_EQ(ctx_sync(c), 0);
 	EXPECT_EQ(late_count(c), 2);
 	save_and_end(self, _metadata);
-	ASSERT_EQ(new_board(), 0);
-	ASSERT_EQ(board_load(board, from.image, from.len, NULL), 0);
-	ASSERT_EQ(board_return(board, 1, "", 0), 0);
-	restorer_more = seat_args();
-	ASSERT_EQ(start_restorer(self), 0);
-	ASSERT_EQ(ask(self, CTL_RESTORE, &from.good, sizeof(from.good), &to, sizeof(to), &fd), 0);
-	ASSERT_EQ(map_again(c, fd), 0);
-	ASSERT_EQ(ask(self, CTL_GO, &go, sizeof(go), &reply, sizeof(reply), NULL), 0);
-	board_returned(board);
-	close(self->conn);
-	self->conn = -1;
+	ASSERT_EQ(return_to_board(self), 0);
 	ASSERT_EQ(coll(c, COMM, s, &call, 1), 0);
 	EXPECT_EQ(sync_soon(c, s), CUDA_ERROR_EXTERNAL_DEVICE);
 	for (int i = 1; i < 3; i++)
@@ -1099,6 +1104,65 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	EXPECT_EQ(client_wait(c), 0);
 	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
 	EXPECT_EQ(broken, 0);
+}
+
+/*
+ * A graph is to be changed when its launch, which waits for the other rank, has run: as it can be, by what cannot be done,
+ * and behind an operation that fails meanwhile; there its end fails, too. The first has happened, and a restore does that
+ * alone.
+ */
+TEST_F(restore, changes_that_failed_while_parked_are_not_replayed)
+{
+	enum { DONE, REFUSED, BEHIND_FAILURE, WAYS };
+	struct client *c = &self->c;
+	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16 };
+	struct step_call another = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 17 };
+	struct step_event e = { .kind = STEP_POST, .cookie = 1, .ncalls = 1, .calls = &another };
+	uint64_t kernel, s, exec = new_handle(c, SV_T_CUgraphExec), none;
+	struct {
+		struct sv_graph_req a;
+		struct one_kernel to;
+	} change;
+	struct sv_graph_end gone = { .exec = exec };
+	struct ring_ticket t, end;
+	struct one_kernel g;
+	int32_t status;
+	int rc;
+
+	ASSERT_EQ(start_with_board(self), 0);
+	call.send = call.recv = self->dev;
+	s = new_stream(c, CU_STREAM_NON_BLOCKING);
+	kernel = get_kernel(c, load_text(c, kernels, &rc), "count", NULL);
+	none = new_handle(c, SV_T_CUkernel);
+	g = describe(c, kernel, self->dev + MiB);
+	ASSERT_EQ(send_graph(c, SV_OP_X_GRAPH, exec, SV_GRAPH_INLINE, &g), 0);
+	for (int i = 0; i < WAYS; i++) {
+		ASSERT_EQ(communicate(self, i), 0);
+		ASSERT_EQ(coll(c, COMM + i, s, &call, 1), 0);
+		ASSERT_EQ(SEND(c, SV_OP_cuGraphLaunch, (struct sv_graph_launch){ c->ctx, s, exec, 0, 0 }), 0);
+		change.a = (struct sv_graph_req){ .ctx = c->ctx, .exec = exec, .off = SV_GRAPH_INLINE, .len = sizeof(g),
+						  .flags = SV_GRAPH_SURE };
+		change.to = describe(c, i == REFUSED ? none : kernel, self->dev + MiB + 64 * (1 + i));
+		ASSERT_EQ(ring_request(c->ring, &t, SV_OP_X_GRAPH_UPDATE, &change, sizeof(change), NULL, 0), 0);
+		if (i == BEHIND_FAILURE)
+			ASSERT_EQ(ring_request(c->ring, &end, SV_OP_cuGraphExecDestroy, &gone, sizeof(gone), NULL, 0), 0);
+		ASSERT_EQ(CALL(c, SV_OP_cuStreamQuery, (struct sv_sync_on){ c->ctx, s }), CUDA_ERROR_NOT_READY);
+		e.member = member;
+		ASSERT_EQ(i == BEHIND_FAILURE ? board_step(board, 1, &e, hear, NULL) : end_comm(c, i), 0);
+		status = -1;
+		ASSERT_EQ(ring_await(c->ring, &t, &status, NULL, 0, NULL, 20000000000), 0);
+		EXPECT_EQ(status > 0, i != DONE);
+	}
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	status = -1;
+	ASSERT_EQ(ring_await(c->ring, &end, &status, NULL, 0, NULL, 20000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(c, BEHIND_FAILURE), 0);
+	ASSERT_EQ(sync_soon(c, s), 0);
+	save_and_end(self, _metadata);
+	ASSERT_EQ(return_to_board(self), 0);
+	EXPECT_EQ(run_graph(c, exec, self->dev + MiB + 64, self->pin), 7 + WAYS);
+	end_proxy(self);
 }
 
 TEST_HARNESS_MAIN

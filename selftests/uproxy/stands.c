@@ -4,22 +4,6 @@
  */
 #include "colls.h"
 
-/* A synchronisation that must come to an end: its status; -ETIMEDOUT: it does not. */
-static int sync_soon(struct rank *r, uint16_t op, uint64_t on)
-{
-	struct sv_sync_on a = { r->c.ctx, on };
-	struct ring_ticket t;
-	int32_t status = -1;
-	int rc = ring_request(r->c.ring, &t, op, &a, sizeof(a), NULL, 0);
-
-	return rc ?: ring_await(r->c.ring, &t, &status, NULL, 0, NULL, 10000000000) ?: status;
-}
-
-static int stream_soon(struct rank *r, uint64_t stream)
-{
-	return sync_soon(r, SV_OP_cuStreamSynchronize, stream);
-}
-
 /* A call beyond the rank's memory: it is refused, and the stream stands until the communicator ends. */
 static int refused(struct rank *r, uint64_t comm, uint64_t stream)
 {
@@ -58,24 +42,6 @@ static void die(struct rank *r, struct board *board, int i)
 }
 
 /* ------------------------------------------------------------------------------ in its own proxy */
-
-static int record(struct rank *r, uint64_t event, uint64_t stream)
-{
-	return SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, event, stream });
-}
-
-static int await(struct rank *r, uint64_t stream, uint64_t event)
-{
-	return SEND(&r->c, SV_OP_cuStreamWaitEvent, (struct sv_cuStreamWaitEvent){
-			.ctx = r->c.ctx, .hStream = stream, .hEvent = event });
-}
-
-static uint64_t new_event(struct rank *r)
-{
-	uint64_t ev = new_handle(&r->c, SV_T_CUevent);
-
-	return SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){ .ctx = r->c.ctx, .phEvent = ev }) ? 0 : ev;
-}
 
 /* Another communicator fails while these wait for operations that end well: they wait, and all of it succeeds. */
 TEST_F(colls, what_covers_no_failure_goes_on)

@@ -427,7 +427,7 @@ static void tidy(void)
 		for (struct name **of = &names[i], *n; (n = *of);) {
 			forget_passed(&n->made);
 			forget_passed(&n->used);
-			if (n->open || n->made.q || n->used.q) {
+			if (n->open) {
 				of = &n->next;
 				continue;
 			}

@@ -778,7 +778,7 @@ TEST_F(restore, a_session_that_is_done_waits_for_others)
 	EXPECT_FALSE(has_answered(self, 200));
 	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
 	EXPECT_EQ(board_cut(board, 1, f.cut, f.seats, &all), 0);
-	EXPECT_EQ(ctl_receive(self->conn, CTL_FREEZE, &r.r, sizeof(r), NULL, NULL, LONG_MS) ?: r.r.status, 0)
+	EXPECT_EQ(take_answer(self, CTL_FREEZE, &r.r, sizeof(r), LONG_MS), 0)
 		TH_LOG("%s", r.r.why);
 	end_proxy(self);
 	unlink(stat_path);
@@ -814,7 +814,7 @@ TEST_F(restore, a_cut_waits_for_what_is_sent_from_a_buffer)
 	EXPECT_FALSE(has_answered(self, 100));
 	e = (struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = order, .code = STEP_REMOTE };
 	ASSERT_GE(board_step(board, 1, &e, hear, NULL), 0);
-	EXPECT_EQ(ctl_receive(self->conn, CTL_FREEZE, &r.r, sizeof(r), NULL, NULL, LONG_MS), 0)
+	EXPECT_EQ(take_answer(self, CTL_FREEZE, &r.r, sizeof(r), LONG_MS), 0)
 		TH_LOG("%s", r.r.why);
 	end_proxy(self);
 	unlink(stat_path);

@@ -62,6 +62,10 @@ TEST_F(restore, a_stream_is_named_by_what_it_is)
 					.ctx = c->ctx, .stream = st, .addr = address(c, at), .value = 1,
 					.flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
 		}
+		if (kind == DEFAULT)		/* beside one that the default stream does not wait for */
+			EXPECT_EQ(SEND(c, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+					.ctx = c->ctx, .stream = new_stream(c, CU_STREAM_NON_BLOCKING), .addr = address(c, at),
+					.value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ }), 0);
 		if (kind == BLOCKING)		/* for which the default stream waits */
 			EXPECT_EQ(SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
 					.ctx = c->ctx, .dstDevice = self->dev, .uc = 1, .N = 64,
@@ -112,7 +116,7 @@ static int begin_freeze(FIXTURE_DATA(restore) *self, uint64_t ms, volatile uint3
 static int end_freeze(FIXTURE_DATA(restore) *self, struct ctl_frozen *f)
 {
 	memset(f, 0, sizeof(*f));
-	return ctl_receive(self->conn, CTL_FREEZE, &f->r, sizeof(*f), NULL, NULL, LONG_MS) ?: f->r.status;
+	return take_answer(self, CTL_FREEZE, &f->r, sizeof(*f), LONG_MS);
 }
 
 /* The longest time is a day, and not what is left of a number that is too large. */
@@ -343,7 +347,7 @@ TEST_F(restore, a_client_that_ends_while_frozen_ends_the_proxy)
 	ring_close(self->c.ring);
 	self->c.ring = NULL;
 	EXPECT_EQ(client_wait(&self->c), 0);
-	EXPECT_EQ(ctl_receive(self->conn, CTL_INFO, &d.r, sizeof(d), NULL, NULL, LONG_MS), -EPIPE);
+	EXPECT_EQ(take_answer(self, CTL_INFO, &d.r, sizeof(d), LONG_MS), -EPIPE);
 }
 
 static const uint32_t steps[] = { CTL_INFO, CTL_FREEZE, CTL_DUMP, CTL_CHANNEL };
@@ -483,7 +487,10 @@ struct trainer {
 	struct client *c;
 	uint64_t dev, host;
 	_Atomic int steps, stop, at;	/* at: operations of the step that have been handed in */
+	_Atomic int pause;		/* it does nothing when it has taken so many steps; 0: it goes on */
+	bool maps;			/* it has more memory in a step than between two */
 	volatile uint32_t *slow;	/* set by the first step that takes half a second */
+	uint64_t stream;		/* 0: the legacy one */
 	int rc;
 };
 
@@ -492,21 +499,29 @@ static void *train(void *arg)
 {
 	struct trainer *t = arg;
 	struct client *c = t->c;
+	uint64_t st = t->stream ?: SV_STREAM_LEGACY;
 
 	while (!t->stop && !t->rc) {
+		struct sv_map more = { t->dev + 8 * GRANULE, 4 * GRANULE };
 		struct timespec begun, end;
 
 		clock_gettime(CLOCK_MONOTONIC, &begun);
 		t->at = 0;
-		t->rc = copy(c, SV_STREAM_LEGACY, t->dev, t->host, 64);
+		while (t->pause && t->steps >= t->pause && !t->stop)
+			usleep(1000);
+		if (t->maps)
+			t->rc = SEND(c, SV_OP_X_MAP, more);
+		t->rc = t->rc ?: copy(c, st, t->dev, t->host, 64);
 		t->at = 1;
 		/* One without a byte has the device do nothing. */
 		if (!t->rc && t->steps % 3 == 1)
-			t->rc = copy(c, SV_STREAM_LEGACY, t->host, t->dev, 0);
+			t->rc = copy(c, st, t->host, t->dev, 0);
 		t->rc = t->rc ?: SEND(c, SV_OP_cuMemsetD8Async, (struct sv_cuMemsetD8Async){
 				.ctx = c->ctx, .dstDevice = t->dev, .uc = 1, .N = 64,
-				.hStream = SV_STREAM_LEGACY }) ?:
-			copy(c, SV_STREAM_LEGACY, t->host, t->dev, 64);
+				.hStream = st }) ?:
+			copy(c, st, t->host, t->dev, 64);
+		if (t->maps)
+			t->rc = t->rc ?: SEND(c, SV_OP_X_UNMAP, more);
 		t->steps++;
 		clock_gettime(CLOCK_MONOTONIC, &end);
 		if (t->slow && end.tv_sec - begun.tv_sec + (end.tv_nsec - begun.tv_nsec) / 1e9 > 0.5)
@@ -606,11 +621,11 @@ TEST_F(restore, a_session_stands_at_the_end_of_a_step_and_goes_on)
 	EXPECT_EQ(late_count(&self->c), 0);
 }
 
-static void keep_by_next_step(struct __test_metadata *_metadata, FIXTURE_DATA(restore) *self, bool function)
+static void keep_by_next_step(struct __test_metadata *_metadata, FIXTURE_DATA(restore) *self, bool function, unsigned int flags)
 {
 	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
 	struct client *c = &self->c;
-	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), at = self->pin + 4096;
+	uint64_t st = new_stream(c, flags), at = self->pin + 4096;
 	struct ctl_stepped stepped;
 	struct meeting *m;
 	pthread_t thread;
@@ -618,6 +633,7 @@ static void keep_by_next_step(struct __test_metadata *_metadata, FIXTURE_DATA(re
 
 	*(uint64_t *)(c->arena + at) = 0;
 	t.slow = (void *)(c->arena + at);
+	t.stream = new_stream(c, CU_STREAM_NON_BLOCKING);
 	if (function) {
 		EXPECT_EQ(SEND(c, SV_OP_cuLaunchHostFunc, (struct sv_host_func){ c->ctx, st, 1, at }), 0);
 	} else {
@@ -634,15 +650,55 @@ static void keep_by_next_step(struct __test_metadata *_metadata, FIXTURE_DATA(re
 	EXPECT_EQ(t.rc, 0);
 }
 
-/* A value that the program stores, and a host function that it calls. */
+/* A value that the program stores, and a host function that it calls, in a stream for which the default one waits. */
 TEST_F(restore, what_the_next_step_ends_does_not_keep_a_session_at_the_end_of_one)
 {
-	keep_by_next_step(_metadata, self, false);
+	keep_by_next_step(_metadata, self, false, CU_STREAM_NON_BLOCKING);
 }
 
 TEST_F(restore, a_function_of_the_next_step_does_not_keep_a_session_at_the_end_of_one)
 {
-	keep_by_next_step(_metadata, self, true);
+	keep_by_next_step(_metadata, self, true, CU_STREAM_DEFAULT);
+}
+
+/* The proxy looks for the end of a step. */
+static bool is_looking(struct client *c)
+{
+	for (int ms = 0; ms < 20000 && !c->shared->at_step; ms++)
+		usleep(1000);
+	return c->shared->at_step;
+}
+
+/* The device fails while the session waits for it at the end of a step: the program goes on, and hears of that. */
+TEST_F(restore, a_device_that_fails_does_not_keep_a_session_at_the_end_of_a_step)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct ctl_step step = { .h = { .op = CTL_STEP, .size = sizeof(step) }, .limit_ms = 20 * SECOND };
+	struct client *c = &self->c;
+	uint64_t lib, st = new_stream(c, CU_STREAM_NON_BLOCKING), at = address(c, self->pin + 4096), bad = 0x10;
+	volatile uint32_t *v = (void *)(c->arena + self->pin + 4096);
+	struct ctl_stepped to;
+	struct meeting *m;
+	pthread_t thread;
+	int fd = meet(1, &m), rc;
+
+	*v = 0;
+	lib = load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	ASSERT_EQ(launch(c, st, get_kernel(c, lib, "spin", NULL), 1, 1, &at, 8), 0);
+	ASSERT_EQ(launch(c, st, get_kernel(c, lib, "store", NULL), 1, 1, &bad, 8), 0);
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(ctl_give(self->conn, fd), 0);
+	ASSERT_EQ(ctl_send(self->conn, &step.h), 0);
+	ASSERT_TRUE(is_looking(c));
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	usleep(100000);		/* it stands before a copy now; if not, the trainer hears of it sooner */
+	*v = 1;
+	pthread_join(thread, NULL);
+	EXPECT_GT(t.rc, 0);
+	EXPECT_EQ(c->shared->at_step, 1);
+	EXPECT_EQ(take_answer(self, CTL_STEP, &to.r, sizeof(to), 1), -ETIMEDOUT);
+	EXPECT_EQ(meeting_state(m), MEETING_OPEN);
 }
 
 /* The other one of a meeting, who comes 0.3 s after the first. */
@@ -702,6 +758,63 @@ TEST_F(restore, the_end_of_a_step_is_given_up_with_its_conductor)
 	pthread_join(thread, NULL);
 	EXPECT_EQ(t.rc, 0);
 	close(fd);
+}
+
+/* The trainer's next step begins, or does it pause? */
+static bool is_between_steps(struct trainer *t)
+{
+	for (int ms = 0; ms < 20000 && t->at; ms++)
+		usleep(1000);
+	return !t->at;
+}
+
+/*
+ * A program that allocates in each step stands where it has the least, before it allocates; so it does if it pauses there
+ * for longer than the search may take. Where it pauses before a step has shown the search ends in time.
+ */
+TEST_F(restore, a_session_stands_where_it_has_the_least_memory)
+{
+	enum { FIRST, PAUSES, PAUSES_EARLY, WAYS };
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin), .maps = true, .pause = 2 };
+	struct ctl_step st = { .h = { .op = CTL_STEP, .size = sizeof(st) } };
+	struct ctl_stepped to;
+	struct ctl_info info;
+	struct meeting *m;
+	pthread_t thread;
+	int fd, was, known = 0;
+
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	for (int way = FIRST; way < WAYS; way++) {
+		for (int ms = 0; ms < 20000 && t.steps < t.pause; ms++)
+			usleep(1000);
+		was = t.steps;
+		ASSERT_EQ(was, t.pause);
+		st.limit_ms = way == PAUSES_EARLY ? 200 : 20 * SECOND;
+		fd = meet(1, &m);
+		ASSERT_EQ(ctl_give(self->conn, fd), 0);
+		ASSERT_EQ(ctl_send(self->conn, &st.h), 0);
+		ASSERT_TRUE(is_looking(&self->c));
+		t.pause = way == FIRST ? 0 : way == PAUSES ? was + known : was + 1;
+		memset(&to, 0, sizeof(to));
+		ASSERT_EQ(take_answer(self, CTL_STEP, &to.r, sizeof(to), 20 * SECOND),
+			  way == PAUSES_EARLY ? -ETIMEDOUT : 0)
+			TH_LOG("way %d: %s", way, to.r.why);
+		ASSERT_EQ(to.r.h.op, CTL_STEP);
+		ASSERT_TRUE(is_between_steps(&t));
+		known = way == FIRST ? t.steps - was : known;
+		EXPECT_EQ(t.steps - was, way == PAUSES_EARLY ? 1 : known);
+		ASSERT_EQ(ask_info(self, &info), 0);
+		EXPECT_EQ(info.mapped, 4 * GRANULE);
+		EXPECT_EQ(info.state, way == PAUSES_EARLY ? CTL_STATE_RUNNING : CTL_STATE_AT_STEP);
+		t.pause = t.steps + 2;
+		EXPECT_EQ(ask_thaw(self), 0);
+		munmap(m, sizeof(*m));
+		close(fd);
+	}
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
 }
 
 TEST_F(restore, who_is_not_there_fails_though_a_meeting_is_sealed)

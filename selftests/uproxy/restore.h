@@ -65,6 +65,18 @@ static int ask(FIXTURE_DATA(restore) *self, uint32_t op, void *req, uint32_t siz
 	return rc;
 }
 
+/* The answer to what was sent with ctl_send(), whatever the proxy says of its progress before: ctl_receive()'s, or its status. */
+static int take_answer(FIXTURE_DATA(restore) *self, uint32_t op, struct ctl_reply *reply, uint32_t cap, int ms)
+{
+	struct ctl_progress progress;
+	int rc;
+
+	do
+		rc = ctl_receive(self->conn, op, reply, cap, &progress, NULL, ms);
+	while (rc == 1);
+	return rc ?: reply->status;
+}
+
 static int ask_info(FIXTURE_DATA(restore) *self, struct ctl_info *info)
 {
 	struct ctl_head h = { 0 };

@@ -968,31 +968,6 @@ TEST_F(criu, a_CRIU_that_does_not_end_when_it_has_restored_leaves_nothing)
 	EXPECT_EQ(finish(m), 0);
 }
 
-/* A script that does not replace itself by CRIU: CRIU is below what we have started. */
-TEST_F(criu, a_CRIU_that_a_script_starts_restores)
-{
-	struct moved *m = &self->m;
-	struct images_source source;
-	struct images_stored from;
-	struct criu script = criu_;
-	char text[300];
-
-	ASSERT_TRUE(start_job(m, "d", STEPS));
-	ASSERT_TRUE(come_to(m, 20));
-	MUST(dump(m, NULL));
-	touch(m, "dies");
-	snprintf(script.path, sizeof(script.path), "%s/script", m->dir);
-	snprintf(text, sizeof(text), "#!/bin/sh\n'%.200s' \"$@\"\nexit $?\n", criu_.path);
-	write_program(script.path, text);
-	MUST(open_source(m, &from, &source));
-	m->back = (struct criu_restore){ .criu = &script, .source = &source };
-	MUST(criu_restore(&m->back, &m->why));
-	m->pid = m->back.pid;
-	EXPECT_EQ(litter(m), 0);
-	close_source(m, &from);
-	ends_well(_metadata, m);
-}
-
 /* Its threads are let go one by one, and the first of them ends all. */
 TEST_F(criu, a_process_that_ends_as_soon_as_it_runs_on_ends_alone)
 {
@@ -1009,14 +984,14 @@ TEST_F(criu, a_process_that_ends_as_soon_as_it_runs_on_ends_alone)
 	ends_well(_metadata, m);
 }
 
-/* The same at a certain time: a process has ended before CRIU lets its threads go. */
-TEST_F(criu, nor_does_the_end_of_a_process_matter_before_that)
+/* A process of 301 threads ends in its restore before CRIU lets its threads go. script: a script starts CRIU as its child. */
+static void ends_before_it_runs(struct __test_metadata *_metadata, struct moved *m, bool script)
 {
-	struct moved *m = &self->m;
 	struct images_source source;
 	struct images_stored from;
 	struct criu ends = criu_;
 	struct patience p = patience(60);
+	char text[300];
 
 	ASSERT_TRUE(start_job(m, "d", STEPS));
 	while (!number(m->dir, "threads") && patience_left(&p))
@@ -1026,12 +1001,30 @@ TEST_F(criu, nor_does_the_end_of_a_process_matter_before_that)
 	snprintf(ends.path, sizeof(ends.path), "%s/ends", m->dir);
 	write_restorer(ends.path, ":", "for p in $(cat /proc/$CRTOOLS_INIT_PID/task/$CRTOOLS_INIT_PID/children); do "
 		       "grep -q Threads:.301 /proc/$p/status && kill -KILL $p; done");
+	if (script) {
+		snprintf(text, sizeof(text), "#!/bin/sh\n'%.200s' \"$@\"\nexit $?\n", ends.path);
+		snprintf(ends.path, sizeof(ends.path), "%s/script", m->dir);
+		write_program(ends.path, text);
+	}
 	MUST(open_source(m, &from, &source));
 	m->back = (struct criu_restore){ .criu = &ends, .source = &source };
 	MUST(criu_restore(&m->back, &m->why));
 	m->pid = m->back.pid;
+	EXPECT_EQ(litter(m), 0);
 	close_source(m, &from);
 	ends_well(_metadata, m);
+}
+
+/* The same at a certain time. */
+TEST_F(criu, nor_does_the_end_of_a_process_matter_before_that)
+{
+	ends_before_it_runs(_metadata, &self->m, false);
+}
+
+/* A script that does not replace itself by CRIU: CRIU is below what we have started. */
+TEST_F(criu, a_CRIU_that_a_script_starts_restores)
+{
+	ends_before_it_runs(_metadata, &self->m, true);
 }
 
 static int ends_at_once(void *arg, struct why *why)

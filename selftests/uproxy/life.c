@@ -77,7 +77,7 @@ TEST(refuses_guests_by_name)
 {
 	struct sv_connect good = hello, con;
 	int null = open("/dev/null", O_RDWR), page = memfd_create("page", 0);
-	int loose = memfd_create("loose", 0), own;
+	int loose = memfd_create("loose", 0), brief = memfd_create("brief", MFD_ALLOW_SEALING), own;
 	struct client home;
 	char *copy;
 
@@ -95,6 +95,9 @@ TEST(refuses_guests_by_name)
 	ASSERT_NE(copy, MAP_FAILED);
 	ASSERT_EQ(write(loose, copy, 4096), 4096);
 	EXPECT_TRUE(guest_refused(_metadata, &good, loose, "arena cannot be used"));
+	ASSERT_EQ(write(brief, copy, 4096), 4096);
+	ASSERT_EQ(fcntl(brief, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	EXPECT_TRUE(guest_refused(_metadata, &good, brief, "arena cannot be used"));
 	ASSERT_EQ(ftruncate(loose, 1ull << 37), 0);
 	EXPECT_TRUE(guest_refused(_metadata, &good, loose, "arena cannot be used"));
 
@@ -121,6 +124,7 @@ TEST(refuses_guests_by_name)
 	close(null);
 	close(page);
 	close(loose);
+	close(brief);
 }
 
 TEST(refuses_bad_options)

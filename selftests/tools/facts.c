@@ -757,8 +757,8 @@ TEST(the_history_has_events_and_their_phases)
 	EXPECT_NE(strstr(text, "reason"), NULL);
 	EXPECT_EQ(lines_of(text, "phase "), 3);
 	EXPECT_EQ(truncate(path, 0), 0);
-	/* More than an event has room for: each kind is one. Amounts in another unit than bytes are none. */
-	for (int i = 0; i < HISTORY_PHASES; i++)
+	/* One more than an event has room for: each kind is one. Amounts in another unit than bytes are none. */
+	for (int i = 0; i < HISTORY_PHASES - 2; i++)
 		add("more", 1300, 1400, 5, 0, 0);
 	ckpt_past_restored(dir, &ps, "abcd", "/a b", "1,2");
 	text = text_in(dir, HISTORY_EVENTS);

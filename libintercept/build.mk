@@ -10,7 +10,7 @@ INTERCEPT_OBJ := $(patsubst libintercept/%.c,$(INTERCEPT)/%.o,$(wildcard libinte
 # The rooms, and whose headers each may include besides its own.
 INTERCEPT_SEES_libintercept := . memory modules streams graphs tables
 INTERCEPT_SEES_memory := . streams modules
-INTERCEPT_SEES_modules := . streams
+INTERCEPT_SEES_modules := . memory streams
 INTERCEPT_SEES_streams := . memory
 INTERCEPT_SEES_graphs := . memory modules streams
 INTERCEPT_SEES_tables :=

@@ -9,7 +9,8 @@
  * objects has changed. Each finding is sent once to the proxy, which prints it on the launcher's
  * terminal.
  */
-#include "client.h"
+#include "send.h"
+#include "session.h"
 
 #include <dlfcn.h>
 #include <limits.h>

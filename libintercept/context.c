@@ -7,9 +7,12 @@
  * cudart's context-local storage.
  */
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "export_tables.h"
 #include "hooks.h"
+#include "object.h"
+#include "send.h"
+#include "session.h"
 
 #include <string.h>
 

@@ -2,11 +2,17 @@
 /*
  * core.c - lends this library's sessions to the other stand-ins (core.h)
  */
-#include "client.h"
+#include "arena.h"
+#include "captured.h"
+#include "context.h"
 #include "core.h"
 #include "graphs.h"
 #include "managedvar.h"
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "session.h"
+#include "transfer.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * Memory can be shared with other processes (vmm.c, ipc.c), but not with other devices and drivers
  * (peer.c, cuda.ann); the device sees registered memory of the program at other addresses (host.c).
  */
-#include "memory_i.h"
+#include "session.h"
 
 bool device_denied(CUdevice_attribute attr)
 {

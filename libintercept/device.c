@@ -2,8 +2,9 @@
 /*
  * device.c - queries about devices, answered from the proxy's description of them
  */
-#include "client.h"
+#include "context.h"
 #include "memory_i.h"
+#include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /*
  * error.c - names and texts of errors
  */
-#include "client.h"
+#include "process.h"
 
 static const struct {
 	CUresult code;

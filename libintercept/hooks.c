@@ -2,6 +2,7 @@
 /*
  * hooks.c - the lists of hooks
  */
+#include "arena.h"
 #include "graphs.h"
 #include "hooks.h"
 #include "image.h"

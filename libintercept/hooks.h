@@ -7,7 +7,7 @@
 #ifndef HOOKS_H
 #define HOOKS_H
 
-#include "client.h"
+#include "object.h"
 
 /* What rooms do when a session begins or ends (session.c). In the order of the list; process.lock is held. */
 struct session_hook {

@@ -6,7 +6,7 @@
  * The note is a line with the program's name in `idle`, in the job's folder. A process that has had a communicator is
  * not one of them: it has used its device, whatever has become of its collectives.
  */
-#include "client.h"
+#include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>

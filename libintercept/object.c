@@ -10,7 +10,7 @@
  *
  *   freed ── gone ── seen_ask ──► asked ── seen_is ──► free ──► a new object
  */
-#include "client.h"
+#include "object.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 /*
  * peer.c - access to other devices' memory, which is refused: a device reaches its own and the host's
  */
-#include "client.h"
+#include "context.h"
+#include "object.h"
 
 #include <string.h>
 

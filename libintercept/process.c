@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * process.c - the state of the process, of its sessions and of its threads (client.h), and what is read of it
+ * process.c - the state of the process, of its sessions and of its threads (process.h), and what is read of it
  */
-#include "client.h"
 #include "log.h"
+#include "object.h"
 
 #include <errno.h>
 #include <stdarg.h>

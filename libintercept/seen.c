@@ -6,7 +6,7 @@
  *
  * A session takes part from its first communicator on; others park nothing.
  */
-#include "client.h"
+#include "object.h"
 
 #include <errno.h>
 

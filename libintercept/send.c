@@ -2,9 +2,9 @@
 /*
  * send.c - sends records to the proxy and receives answers, for generated stubs too (stub.h)
  */
-#include "client.h"
 #include "log.h"
 #include "ring_post.h"
+#include "send.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -11,9 +11,10 @@
  * is made on their devices. The socket to the launcher is closed after connecting, so that a dump
  * finds only the channel.
  */
-#include "client.h"
 #include "hooks.h"
 #include "log.h"
+#include "session.h"
+#include "space.h"
 #include "windows.h"
 
 #include <errno.h>

@@ -4,7 +4,10 @@
  * stream is captured; send.c has the rest
  */
 #include "captured.h"
-#include "client.h"
+#include "context.h"
+#include "memory_i.h"
+#include "module.h"
+#include "object.h"
 
 void *sv_stub_begins(void)
 {

@@ -3,7 +3,7 @@
  * symbols.c - cuGetProcAddress and cuGetExportTable: finds this library's functions by name and
  * tables by UUID
  */
-#include "client.h"
+#include "context.h"
 #include "core.h"
 #include "export_tables.h"
 #include "names.h"

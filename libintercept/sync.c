@@ -5,8 +5,9 @@
  * A program that has waited for the device may read __managed__ variables, and what it has freed in a
  * stream's order may be free now. The rooms that have these are told by hooks (hooks.h).
  */
-#include "client.h"
+#include "context.h"
 #include "hooks.h"
+#include "send.h"
 
 static CUresult waited(struct context *ctx)
 {

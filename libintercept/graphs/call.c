@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
 #include "graph_i.h"
 #include "hostfunc.h"
 

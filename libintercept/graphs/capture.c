@@ -13,11 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context.h"
 #include "cross.h"
 #include "cuda_hooks.h"
 #include "graph_i.h"
 #include "hostfunc.h"
-#include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "transfer.h"
 
 static uint64_t ids;
 

@@ -14,8 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "managedvar.h"
+#include "arena.h"
+#include "context.h"
 #include "graph_i.h"
+#include "managedvar.h"
+#include "object.h"
+#include "send.h"
 
 #define EVENTS_MAX 64u		/* more of them in a graph, and it is not cut for their sake */
 

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "graph_i.h"
+#include "module.h"
+#include "object.h"
+#include "send.h"
 
 struct user {			/* CUuserObject */
 	uint64_t handle;

@@ -18,7 +18,8 @@
 #ifndef GRAPH_I_H
 #define GRAPH_I_H
 
-#include "client.h"
+#include "captured.h"
+
 #include "core.h"
 #include "graph.h"
 #include "graphs.h"

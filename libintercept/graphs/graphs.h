@@ -5,7 +5,7 @@
 #ifndef GRAPHS_H
 #define GRAPHS_H
 
-#include "captured.h"
+#include "object.h"
 
 struct core_comm;
 struct sv_coll;

@@ -11,7 +11,10 @@
  */
 #include <stdlib.h>
 
+#include "context.h"
 #include "graph_i.h"
+#include "memory_i.h"
+#include "send.h"
 
 static void totals(uint64_t *used, uint64_t *reserved)
 {

@@ -9,8 +9,13 @@
 #include <string.h>
 
 #include "attrs.h"
+#include "context.h"
 #include "graph_i.h"
 #include "memory_i.h"
+#include "module.h"
+#include "object.h"
+#include "send.h"
+#include "streamops.h"
 
 /* ---------------------------------------------------------------------------------- kernels */
 

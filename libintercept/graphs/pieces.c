@@ -25,10 +25,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
 #include "cross.h"
 #include "cuda_ops.h"
 #include "graph_i.h"
 #include "managedvar.h"
+#include "object.h"
+#include "send.h"
 
 #define LANES_MAX	64
 #define BREAKS_MAX	4096

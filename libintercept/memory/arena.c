@@ -14,7 +14,9 @@
  *
  * A thread that allocates in a chunk that is GOING waits until that is answered.
  */
-#include "memory_i.h"
+#include "arena.h"
+#include "send.h"
+#include "space.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 /*
  * array.c - descriptions of CUDA arrays, kept so that copies are checked before they are sent
  */
-#include "copy3d_i.h"
+#include "array.h"
+#include "object.h"
 
 _Static_assert(sizeof(struct array) <= sizeof(struct obj) + 9 * sizeof(void *), "obj_new's room");
 

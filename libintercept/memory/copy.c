@@ -6,11 +6,14 @@
  *   pageable ── memcpy ──► slot ── sv_copy, word ────► device          returns when all is in slots
  *   device ── sv_copy, answered ──► slot ── memcpy ──► pageable        returns when it is complete
  */
+#include "arena.h"
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "cross.h"
 #include "managedvar.h"
 #include "memory_i.h"
+#include "send.h"
+#include "transfer.h"
 
 #include <string.h>
 

@@ -10,10 +10,15 @@
  *
  * A side may be on another device than the stream: then the rows go as cross.c has linear copies go.
  */
+#include "arena.h"
+#include "array.h"
 #include "captured.h"
-#include "copy3d_i.h"
+#include "context.h"
 #include "cross.h"
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "transfer.h"
 
 #include <string.h>
 

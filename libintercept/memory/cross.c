@@ -13,9 +13,12 @@
  * A helper is a stream of the interposer. A crossing takes an idle helper or makes one, so that it does
  * not wait for other crossings; only when a device has HELPERS_MAX busy ones is one of these taken.
  */
-#include "client.h"
+#include "arena.h"
+#include "context.h"
 #include "cross.h"
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

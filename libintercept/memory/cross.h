@@ -5,7 +5,10 @@
 #ifndef CROSS_H
 #define CROSS_H
 
-#include "client.h"
+#include "process.h"
+
+struct event;
+struct memory;
 
 #define CROSS_PIECE (2ull << 20)	/* bytes; an element of an array lies in one piece */
 

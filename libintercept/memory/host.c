@@ -13,7 +13,9 @@
  * module forbids it), stays in place: it is copied like pageable memory and has no device
  * address.
  */
+#include "arena.h"
 #include "captured.h"
+#include "context.h"
 #include "memory_i.h"
 
 #include <errno.h>

@@ -10,7 +10,10 @@
  * key: a process that has the file may import the pool's pointers.
  */
 #include "captured.h"
+#include "context.h"
 #include "memory_i.h"
+#include "send.h"
+#include "space.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -7,8 +7,11 @@
  * see a record as soon as the call has returned.
  */
 #include "captured.h"
+#include "context.h"
 #include "cuda_hooks.h"
-#include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "transfer.h"
 
 #include <string.h>
 #include <unistd.h>

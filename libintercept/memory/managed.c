@@ -5,7 +5,9 @@
  * The memory never moves, so prefetching does nothing, and advice only changes the answers to
  * queries of range attributes. Those are kept per page, in memory->more.
  */
+#include "arena.h"
 #include "captured.h"
+#include "context.h"
 #include "memory_i.h"
 
 #include <limits.h>

@@ -17,9 +17,12 @@
  *
  * A thread that needs a granule that is GOING waits.
  */
+#include "arena.h"
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "memory_i.h"
+#include "send.h"
+#include "space.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,9 +6,10 @@
  * synchronization behavior"). All forms check their arguments here, as the driver would.
  */
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "cross.h"
 #include "cuda_hooks.h"
+#include "memory_i.h"
 
 /* Finish a call that has enqueued work at dst on the default stream. */
 static CUresult finish(CUresult rc, CUdeviceptr dst)

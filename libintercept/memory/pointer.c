@@ -4,7 +4,10 @@
  *
  * Frameworks query them for every pointer of every call, so they are answered without the proxy.
  */
+#include "arena.h"
+#include "context.h"
 #include "memory_i.h"
+#include "space.h"
 
 #include <string.h>
 

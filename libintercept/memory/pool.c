@@ -14,8 +14,13 @@
  * down to the pool's release threshold: by pool_unlock(), after the lock, since memory_free() may
  * wait.
  */
+#include "arena.h"
 #include "captured.h"
+#include "context.h"
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "space.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * enough is found in O(log n). Taking the lowest one keeps free memory in few long pieces. Nodes
  * are allocated in chunks, which are freed only with the space.
  */
-#include "client.h"
+#include "space.h"
 
 #include <errno.h>
 #include <sys/mman.h>

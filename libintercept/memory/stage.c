@@ -10,7 +10,9 @@
  * the program may have to do something else before these come: so a process that has had a communicator gets
  * further slots when all are busy, by sets, and waits for one only when there is no memory for them.
  */
-#include "memory_i.h"
+#include "arena.h"
+#include "object.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

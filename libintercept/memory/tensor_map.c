@@ -10,7 +10,9 @@
  * Frameworks encode the same maps again before each launch. So the last answers are kept, and a launch
  * need not wait until the proxy has come to its record.
  */
-#include "client.h"
+#include "arena.h"
+#include "context.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

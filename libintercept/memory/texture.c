@@ -7,7 +7,10 @@
  * object of its context; when the context ends it frees that object, and the entry counts as
  * free.
  */
-#include "client.h"
+#include "context.h"
+#include "memory_i.h"
+#include "object.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

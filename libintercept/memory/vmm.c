@@ -9,6 +9,10 @@
  * The client checks all calls, so only records that make or share memory need answers.
  */
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
+#include "session.h"
+#include "space.h"
 
 #include <stdlib.h>
 #include <string.h>

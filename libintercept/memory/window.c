@@ -8,7 +8,7 @@
  * begins at a random address). For such a program both are reserved, at the addresses
  * that the proxy tries first, before its own code runs.
  */
-#include "client.h"
+#include "space.h"
 #include "windows.h"
 
 #include <dlfcn.h>

@@ -6,9 +6,11 @@
  * bytes are mapped unchanged from a file, the proxy reads them there; else they are copied into the
  * arena, where they stay until the unload, so that a restore finds them.
  */
-#include "client.h"
+#include "arena.h"
 #include "fatbin.h"
 #include "image.h"
+#include "send.h"
+#include "session.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 #ifndef IMAGE_H
 #define IMAGE_H
 
-#include "client.h"
+#include "object.h"
 
 struct image_options {
 	unsigned int n;			/* number of JIT options */

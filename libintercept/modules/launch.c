@@ -4,8 +4,11 @@
  */
 #include "attrs.h"
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "managedvar.h"
+#include "module.h"
+#include "object.h"
+#include "send.h"
 
 #include <string.h>
 

@@ -5,7 +5,11 @@
  * So cuLinkComplete reports the errors of inputs, not the calls that add them. The result is
  * memory of this process until cuLinkDestroy.
  */
+#include "arena.h"
+#include "context.h"
 #include "image.h"
+#include "object.h"
+#include "send.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,8 +11,10 @@
  *   host ── before a launch, if the bytes have changed ──► device
  *   host ◄── after a synchronisation, if work was enqueued before it ── device
  */
-#include "client.h"
+#include "arena.h"
 #include "managedvar.h"
+#include "object.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

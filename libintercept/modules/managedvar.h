@@ -5,7 +5,7 @@
 #ifndef MANAGEDVAR_H
 #define MANAGEDVAR_H
 
-#include "client.h"
+#include "process.h"
 
 /* NOT_SUPPORTED: the address is in use in this process. */
 LOCAL CUresult managedvar_add(uint64_t addr, uint64_t len, void *module, const void *bytes);

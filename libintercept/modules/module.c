@@ -5,10 +5,15 @@
  * The proxy is asked once for a function: its image's list keeps it, with the layout of its
  * parameters and its attributes, so that a launch and most queries need no answer.
  */
-#include "client.h"
+#include "arena.h"
+#include "context.h"
 #include "cuda_hooks.h"
 #include "image.h"
 #include "managedvar.h"
+#include "memory_i.h"
+#include "module.h"
+#include "object.h"
+#include "send.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,9 @@
  * threads, blocks, shared memory, and registers in units of 256 per warp. The soft device
  * computes the same, so that programs choose the same grids with the proxy and without it.
  */
-#include "client.h"
+#include "context.h"
+#include "module.h"
+#include "send.h"
 
 #include <stdlib.h>
 #include <string.h>

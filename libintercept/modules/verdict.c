@@ -6,8 +6,10 @@
  * of such changes, as they were before the driver was asked, are kept with the answer. The lists of a
  * function only grow until it ends, so they are read without a lock.
  */
-#include "client.h"
+#include "context.h"
 #include "cuda_hooks.h"
+#include "module.h"
+#include "object.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #ifndef CAPTURED_H
 #define CAPTURED_H
 
-#include "client.h"
 #include "hooks.h"
+#include "object.h"
 
 extern LOCAL unsigned int capture_live;	/* number of active captures in the process; atomic */
 

@@ -10,9 +10,11 @@
  * call for ever; it runs one call at a time, as NVIDIA's driver does. A stream's ids grow, so that one
  * word is enough for it.
  */
+#include "arena.h"
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "hostfunc.h"
+#include "send.h"
 
 #include <errno.h>
 #include <signal.h>

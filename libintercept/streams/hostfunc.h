@@ -5,7 +5,7 @@
 #ifndef HOSTFUNC_H
 #define HOSTFUNC_H
 
-#include "client.h"
+#include "process.h"
 
 /* The arguments of capture_record() with SV_OP_cuLaunchHostFunc. */
 struct hostfunc_args {

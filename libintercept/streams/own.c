@@ -5,7 +5,9 @@
  * A per-thread default stream is an ordinary blocking stream that the thread makes when it first
  * needs it in a context, and that ends with the thread or the context.
  */
-#include "client.h"
+#include "context.h"
+#include "object.h"
+#include "send.h"
 
 #include <stdlib.h>
 

@@ -3,9 +3,11 @@
  * stream.c - streams and events, as far as the client knows them
  */
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "cuda_hooks.h"
 #include "memory_i.h"
+#include "object.h"
+#include "send.h"
 
 /* ---------------------------------------------------------------------------------- streams */
 

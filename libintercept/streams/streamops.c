@@ -6,8 +6,10 @@
  * operations becomes single ones in the same order.
  */
 #include "captured.h"
-#include "client.h"
+#include "context.h"
 #include "cuda_hooks.h"
+#include "send.h"
+#include "streamops.h"
 
 #include <string.h>
 

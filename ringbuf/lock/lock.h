@@ -2,7 +2,7 @@
 /*
  * lock.h - locks of the stand-ins and of the proxy: their order, and that none is held while a thread waits
  *
- * libintercept/client.h states the rule for the stand-in for libcuda.so.1, docs/locks.md for the proxy. A build
+ * libintercept/process.h states the rule for the stand-in for libcuda.so.1, docs/locks.md for the proxy. A build
  * with DEBUG_LOCKS checks it: each thread remembers the locks that it holds, takes them in the order of enum
  * lock_rank, never two of one rank, and holds none but turns where it may wait. A violation names the locks on
  * stderr and aborts the program. In other builds a lock is a plain mutex, and what is only checked costs nothing.

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "client.h"
+#include "space.h"
 
 #include "kselftest_harness.h"
 #include "../harness/patience.h"

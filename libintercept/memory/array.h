@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy3d_i.h - descriptions of arrays in the client
+ * array.h - descriptions of arrays in the client
  */
-#ifndef COPY3D_I_H
-#define COPY3D_I_H
+#ifndef ARRAY_H
+#define ARRAY_H
 
-#include "client.h"
+#include "object.h"
 
 /* A CUarray's object: in place of what obj_new() gives to types without a struct of their own. */
 struct array {

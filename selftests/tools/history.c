@@ -193,13 +193,13 @@ TEST(a_job_is_sampled_and_read_back)
 	count(&job, 0, 5);
 	count(&job, 1, 7);
 	history_start(&h, &job);
-	EXPECT_GT(history_step(&h, &job, &comms), 0);
+	EXPECT_GT(history_step(&h, &job, comms.texts, comms.text), 0);
 	/* A proxy ends, and another one begins; the counters go on. */
 	history_ended(&h, &job, &job.proxy[1]);
 	count(&job, 1, 3);
 	h.next = 0;
 	usleep(2000);
-	history_step(&h, &job, &comms);
+	history_step(&h, &job, comms.texts, comms.text);
 	history_flush(&h, &job);
 	all = history_pack(job.path, geteuid(), NULL, &len);
 	ASSERT_NE(all, NULL);
@@ -223,7 +223,7 @@ TEST(a_job_is_sampled_and_read_back)
 	count(&job, 0, 0);
 	count(&job, 1, 1);
 	history_start(&h, &job);
-	history_step(&h, &job, &comms);
+	history_step(&h, &job, comms.texts, comms.text);
 	history_stop(&h, &job, 3, "failed");
 	ASSERT_EQ(history_kept("100", &all, &len, &why), 0);
 	ASSERT_EQ(past_read(&p, all, len, &why), 0);
@@ -253,7 +253,7 @@ TEST(an_old_jobs_file_stays_bounded)
 			count(&job, 3, i);
 		h.next = 0;
 		h.last_ms = 0;
-		history_step(&h, &job, &comms);
+		history_step(&h, &job, comms.texts, comms.text);
 		most = size_of(&job) > most ? size_of(&job) : most;
 	}
 	EXPECT_FALSE(h.off);

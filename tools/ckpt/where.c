@@ -12,8 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt_i.h"
+#include "ckpt_facts.h"
+#include "ckpt_where.h"
 #include "control.h"
+#include "tool_i.h"
 
 #define START_MS	60000	/* for a job that is just being started */
 

@@ -69,8 +69,6 @@ _Static_assert(sizeof(struct history_head) == 32, "file format");
 
 /* --------------------------------------------------------------------------- sample.c */
 
-struct comms;
-
 /* The supervisor's. Nothing here waits for anybody; what cannot be written is not kept. */
 struct history {
 	bool off;
@@ -81,7 +79,7 @@ struct history {
 	size_t kept, most;	/* frames that stay; at which they are thinned out */
 	uint64_t *frame;	/* the current one */
 	uint64_t *ended;	/* by rank: what proxies have counted that are gone */
-	unsigned int comms;	/* struct comms' texts that were looked at */
+	unsigned int comms;	/* as history_step() was told last */
 	struct history_seen {
 		int rank, serial;
 	} *seen;		/* proxies whose devices are noted */
@@ -92,8 +90,11 @@ struct history {
 
 /* A new life of the job, in its folder. A second one there, or a restored one, goes on with the files. */
 void history_start(struct history *h, const struct rundir_job *job);
-/* Takes a sample, if it is time to. Returns the milliseconds until it is again; -1: never. */
-int history_step(struct history *h, const struct rundir_job *job, const struct comms *c);
+/*
+ * Takes a sample, if it is time to. comms: how many texts of communicators (comms.h) the supervisor has written; text: the
+ * newest one, or NULL. Returns the milliseconds until it is time again; -1: never.
+ */
+int history_step(struct history *h, const struct rundir_job *job, unsigned int comms, const char *text);
 /* Before the figures of a proxy that has ended are removed. */
 void history_ended(struct history *h, const struct rundir_job *job, const struct rundir_proxy *p);
 /* Takes the last sample of a life of the job. */

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "ckpt_facts.h"
-#include "comms.h"
 #include "history.h"
 #include "watch.h"
 
@@ -330,7 +329,7 @@ void history_start(struct history *h, const struct rundir_job *job)
 		note_begin(job);
 }
 
-int history_step(struct history *h, const struct rundir_job *job, const struct comms *c)
+int history_step(struct history *h, const struct rundir_job *job, unsigned int comms, const char *text)
 {
 	uint64_t now = now_ms(), cpu, ms = h->apart_ms < LOOK_MS ? h->apart_ms : LOOK_MS;
 
@@ -340,9 +339,9 @@ int history_step(struct history *h, const struct rundir_job *job, const struct c
 		return h->next - now;
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	take_sample(h, job);
-	if (c->texts != h->comms)
-		note_comms(h, job, c->text);
-	h->comms = c->texts;
+	if (comms != h->comms)
+		note_comms(h, job, text);
+	h->comms = comms;
 	cpu = (clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu) / (1000000 / SHARE);
 	h->next = now + (ms > cpu ? ms : cpu);
 	return h->off ? -1 : (int)(h->next - now);

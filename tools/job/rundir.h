@@ -7,7 +7,7 @@
  *     lock          held (flock) by run and its supervisor; free: both are dead
  *     job           text, replaced as a whole: struct rundir_job, for ps and top
  *     R.sock        where rank R's CUDA processes connect
- *     R.sock.gate   locked by whoever connects, and by a conductor to keep all away (ckpt_i.h)
+ *     R.sock.gate   locked by whoever connects, and by a conductor to keep all away (ckpt_where.h)
  *     R-N.ctl       control socket of rank R's proxy N (uproxy/include/control.h)
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
  *     comms         text: communicators and what is in flight (comms.h), if there are any

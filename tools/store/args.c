@@ -2,7 +2,7 @@
 /*
  * args.c - the store that a command's arguments mean, and how a checkpoint's id is shown
  */
-#include "ckpt_i.h"
+#include "ckpt_where.h"
 #include "store_tool_i.h"
 
 struct store *store_args_open(const struct store_args *a, const char *path, unsigned int flags)

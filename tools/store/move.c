@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ckpt_i.h"
+#include "ckpt_where.h"
 #include "store_move.h"
 
 static const struct wire_hello hello = { .magic = WIRE_MAGIC, .version = WIRE_VERSION };

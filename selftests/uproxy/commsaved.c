@@ -764,7 +764,7 @@ TEST_F(restore, a_wait_that_has_failed_is_answered_once)
 	unlink(stat_path);
 }
 
-/* One that has nothing left to do waits longer for another than it may wait for its own device. */
+/* One that has nothing left to do waits longer for another than it may wait for its own device, until it goes on. */
 TEST_F(restore, a_session_that_is_done_waits_for_others)
 {
 	struct ctl_freeze f = { .h = { .op = CTL_FREEZE, .size = sizeof(f) }, .idle_ms = 20, .cut = 12345, .seats = { 3 } };
@@ -773,13 +773,28 @@ TEST_F(restore, a_session_that_is_done_waits_for_others)
 
 	ASSERT_EQ(start_with_board(self), 0);
 	ASSERT_EQ(communicate(self, 0), 0);
+	/* It has gone on since, with its conductor: it waits at that cut no more. */
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(ctl_send(self->conn, &f.h), 0);
+	EXPECT_FALSE(has_answered(self, 100));
+	close(self->conn);
+	ASSERT_EQ(ctx_sync(&self->c), 0);
+	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
+	EXPECT_EQ(board_cut(board, 1, f.cut, f.seats, &all), 0);
+	EXPECT_FALSE(all);
+	board_cut_ends(board, 1);
+	f.cut++;
 	ASSERT_EQ(conduct(self), 0);
 	ASSERT_EQ(ctl_send(self->conn, &f.h), 0);
 	EXPECT_FALSE(has_answered(self, 200));
 	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
 	EXPECT_EQ(board_cut(board, 1, f.cut, f.seats, &all), 0);
+	EXPECT_TRUE(all);
 	EXPECT_EQ(take_answer(self, CTL_FREEZE, &r.r, sizeof(r), LONG_MS), 0)
 		TH_LOG("%s", r.r.why);
+	EXPECT_EQ(ask_thaw(self), 0);
+	board_cut(board, 1, f.cut, f.seats, &all);
+	EXPECT_FALSE(all);
 	end_proxy(self);
 	unlink(stat_path);
 }

@@ -535,6 +535,7 @@ TEST_F(colls, waits_for_another_proxy_end)
 		}
 		for (int i = 0; i < STREAMS; i++)
 			ASSERT_EQ(stream_soon(b, at[i]), 0);
+		usleep(50000);		/* so that its thread that looks sleeps */
 		/* When this one stands, it has looked at all others. */
 		stands = new_stream(a, CU_STREAM_NON_BLOCKING);
 		last = new_stream(b, CU_STREAM_NON_BLOCKING);

@@ -24,6 +24,27 @@ static CUDA_MEMCPY3D copies(CUdeviceptr to, CUdeviceptr from, size_t len)
 	return c;
 }
 
+/* Nodes of a byte more than the memory has. */
+static void beyond_their_memory(CUgraph g)
+{
+	size_t len = 3 << 20;
+	CUDA_MEMSET_NODE_PARAMS m = {};
+	CUDA_MEMCPY3D c;
+	CUdeviceptr own;
+	CUgraphNode n;
+
+	CU(cuMemAlloc(&own, len));
+	m.dst = own + len - 16;
+	m.elementSize = m.height = 1;
+	m.width = 17;
+	CU_INVALID(cuGraphAddMemsetNode(&n, g, NULL, 0, &m, ctx));
+	c = copies(d, own + len - 16, 17);
+	CU_INVALID(cuGraphAddMemcpyNode(&n, g, NULL, 0, &c, ctx));
+	c = copies(own + len - 16, d, 17);
+	CU_INVALID(cuGraphAddMemcpyNode(&n, g, NULL, 0, &c, ctx));
+	CU(cuMemFree(own));
+}
+
 static void copies_and_sets(void)
 {
 	CUDA_MEMSET_NODE_PARAMS m = {}, got;
@@ -73,6 +94,7 @@ static void copies_and_sets(void)
 	CU_INVALID(cuGraphMemcpyNodeSetParams(set, &c));
 	c.dstDevice = 0;
 	CU_INVALID(cuGraphMemcpyNodeSetParams(copy, &c));
+	beyond_their_memory(g);
 	end(x, g);
 }
 

@@ -870,6 +870,12 @@ static void soak(void)
 	OK(ncclCommDestroy(comm[1]));
 }
 
+/* proto.h: sv_handle_index() */
+static unsigned int index_of(cudaEvent_t e)
+{
+	return (unsigned int)(uintptr_t)e >> 8;
+}
+
 /* Behind one collective that waits there end more events and graphs than a proxy has had indices for. */
 static void handles(void)
 {
@@ -877,7 +883,7 @@ static void handles(void)
 	ncclComm_t comm = world(0);
 	cudaStream_t st = stream(), side[SIDES] = { stream(), stream(), stream() };
 	word *p = words(N, 1);
-	cudaEvent_t first, e;
+	cudaEvent_t first, e, most = NULL;
 	cudaGraph_t g;
 
 	OK(cudaEventCreateWithFlags(&first, cudaEventDisableTiming));
@@ -892,6 +898,7 @@ static void handles(void)
 			OK(cudaEventRecord(e, side[k]));
 			OK(cudaEventDestroy(e));
 		}
+		most = e;
 	}
 	for (int i = 0; i < GRAPHS && !rank; i++) {
 		OK(cudaGraphCreate(&g, 0));
@@ -899,11 +906,17 @@ static void handles(void)
 	}
 	come_to(0);
 	has(p, N, ranks);
-	/* All are free again: what comes now gets along with few of them. */
+	/* All are free again: what comes now gets along with few of them, and needs no new one in the end. */
 	for (int i = 0; i < 1000; i++) {
 		OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
 		OK(cudaEventRecord(e, st));
 		OK(cudaEventDestroy(e));
+		if (i % 100 == 99)		/* so that the proxy has seen which have ended */
+			OK(cudaStreamSynchronize(st));
+	}
+	if (!rank && index_of(e) > index_of(most)) {
+		printf("event %u is a new one, behind %u that have ended\n", index_of(e), index_of(most));
+		exit(1);
 	}
 	has(p, N, ranks);
 	OK(ncclCommDestroy(comm));

@@ -37,7 +37,7 @@ struct ledger {
 static int next_number(struct ledger *b, const char *ann, int line, const char *name)
 {
 	if (!b->assign)
-		fail(ann, line, "%s has no number in %s: give it one with -A", name, b->file);
+		fail(ann, line, "%s has no number in %s: make opcodes gives it one", name, b->file);
 	if (b->n == OP_MAX)
 		fail(b->file, b->at, "no number is left");
 	fprintf(b->f, "%d %s\n", ++b->n, name);

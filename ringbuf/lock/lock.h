@@ -4,8 +4,9 @@
  *
  * libintercept/process.h states the rule for the stand-in for libcuda.so.1, docs/locks.md for the proxy. A build
  * with DEBUG_LOCKS checks it: each thread remembers the locks that it holds, takes them in the order of enum
- * lock_rank, never two of one rank, and holds none but turns where it may wait. A violation names the locks on
- * stderr and aborts the program. In other builds a lock is a plain mutex, and what is only checked costs nothing.
+ * lock_rank, never two of one rank, and holds none where it may wait, but for turns (locks of the stand-in for whole
+ * calls, process.h). A violation names the locks on stderr and aborts the program. In other builds a lock is a plain
+ * mutex, and what is only checked costs nothing.
  *
  * A lock of another kind (of readers and a writer, or between processes) is told to the checker by lock_takes()
  * and lock_drops() of a constant struct lock, which has its rank and is never locked.

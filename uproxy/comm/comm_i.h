@@ -9,7 +9,8 @@
  *
  * Three kinds of threads. The consumer posts, and does what the board's mail says. A thread of the driver calls
  * reached() when a stream has come to a record. A thread of the transport, or the consumer in comm_drive(),
- * calls done() when an operation has ended. The last two make no call of the driver but that of post_tell().
+ * calls done() when an operation has ended. The last two make no call of the driver but that of post_tell(),
+ * and one for the text of an error.
  *
  * Stored words. The end of a record is a store to the word for which its stream waits. A driver that listens to
  * such words (hal_told_words) has no thread at that wait: it runs what comes next in the stream in the thread

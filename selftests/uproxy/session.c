@@ -679,6 +679,31 @@ TEST_F(session, pins_and_unpins)
 	EXPECT_EQ(CALL(c, SV_OP_X_PIN, (struct sv_pin){ at + 4096, 4096 }), 0);
 }
 
+/* Bytes of the channel's object, the arena with it, that have pages. */
+static uint64_t backed(struct client *c)
+{
+	struct stat st;
+
+	return fstat(ring_fd(c->ring), &st) ? 0 : st.st_blocks * 512ull;
+}
+
+/* What is pinned is there: a large range when it is used, a small one at once. */
+TEST_F(session, large_ranges_are_backed_when_they_are_used)
+{
+	struct client *c = &self->c;
+	uint64_t large = arena_take(c, 64 * MiB), small = arena_take(c, MiB), before = backed(c);
+
+	if (ring_backend(c->ring) != RING_MEMFD)
+		SKIP(return, "the module does not say what has pages");
+	ASSERT_GT(before, 0);
+	EXPECT_EQ(CALL(c, SV_OP_X_PIN, (struct sv_pin){ large, 64 * MiB }), 0);
+	EXPECT_LT(backed(c), before + 16 * MiB);
+	before = backed(c);
+	EXPECT_EQ(CALL(c, SV_OP_X_PIN, (struct sv_pin){ small, MiB }), 0);
+	EXPECT_GE(backed(c), before + MiB);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, large + 64 * MiB - 16), 16), 0);
+}
+
 TEST_F(session, unpinning_holds_up_nobody_else)
 {
 	struct client *c = &self->c;

@@ -98,7 +98,7 @@ endef
 # $(call cc_several,FLAGS) SOURCES...: makes $@ of several sources. With -MMD gcc keeps the headers of the last one alone.
 cc_several = $(CC) $(1) -MM -MP -MT $@ $(wildcard $(filter %.c,$^)) >$@.d && $(CC) $(1) -o $@
 
-FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk) uproxy/softgpu/comm/build.mk)
+FRAGMENTS := $(sort $(wildcard */build.mk) $(wildcard */*/build.mk) uproxy/softgpu/transport/build.mk)
 CUDA_FRAGMENTS := $(shell grep -l '(CUDA_HOME)' $(FRAGMENTS))
 ifeq ($(CUDA_HOME),)
 FRAGMENTS := $(filter-out $(CUDA_FRAGMENTS),$(FRAGMENTS))

@@ -66,7 +66,7 @@ ALL += $(UPROXY)
 UPROXY_CHECKED := $(B)/checked/uproxy/singvgpu-proxy
 UPROXY_CHECKED_OBJ := $(patsubst %,$(B)/checked/%.o,$(basename $(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC) uproxy/proxy.c))
 STORE_CHECKED_OBJ := $(patsubst %.c,$(B)/checked/%.o,$(wildcard uproxy/ckpt/store/*.c))
-SOFTCOMM_CHECKED_OBJ := $(patsubst %.c,$(B)/checked/%.o,$(wildcard uproxy/softgpu/comm/*.c))
+SOFTCOMM_CHECKED_OBJ := $(patsubst %.c,$(B)/checked/%.o,$(wildcard uproxy/softgpu/transport/*.c))
 OTHER_CHECKED_OBJ := $(addprefix $(B)/checked/uproxy/,message/message.o coll/board.o)
 CHECKED_CC = $(CC) $(filter-out -O2 -g,$(CFLAGS)) -O1 -DDEBUG_LOCKS -MMD -MP -c $< -o $@
 
@@ -90,4 +90,4 @@ SOFT_CHECKED := $(B)/checked/uproxy/softgpu/libsoftcomm.so
 $(SOFT_CHECKED): $(SOFTCOMM_CHECKED_OBJ) $(B)/uproxy/libcoll.a $(addprefix $(B)/uproxy/softgpu/,libsoftcuda.so libsoftjit.so)
 	ln -f $(filter %.so,$^) $(@D)
 	$(CC) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,libsoftcomm.so -Wl,-Bsymbolic \
-		-Wl,--version-script=uproxy/softgpu/comm/exports.map $(LDFLAGS) -lm -pthread
+		-Wl,--version-script=uproxy/softgpu/transport/exports.map $(LDFLAGS) -lm -pthread

@@ -165,7 +165,7 @@ static int parse(int argc, char **argv, struct options *o)
 			break;
 		case 'R':
 			bad = strcmp(optarg, "tree") && strcmp(optarg, "nccl");
-			comm_order(strcmp(optarg, "nccl") ? COMM_TREE : COMM_NCCL);
+			comm_order(strcmp(optarg, "nccl") ? TRANSPORT_TREE : TRANSPORT_NCCL);
 			break;
 		case 'r':
 			o->restore = true;

@@ -54,8 +54,8 @@ static int rounds = 7;
 
 /* ------------------------------------------------------------------------------ ours */
 
-static struct comm_part part;
-static struct comm_start start;
+static struct transport_part part;
+static struct transport_start start;
 static struct ended finished;
 static long left;
 
@@ -91,7 +91,7 @@ static void body(uint32_t self, void *arg)
 	const struct job *j = arg;
 
 	part.rank = self;
-	start = (struct comm_start){ .ranks = j->ranks, .nparts = 1, .device = world_devices, .part = &part,
+	start = (struct transport_start){ .ranks = j->ranks, .nparts = 1, .device = world_devices, .part = &part,
 		                     .done = next };
 	for (uint32_t i = 0; i < j->n; i++) {
 		double best = INFINITY;

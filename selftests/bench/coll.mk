@@ -7,7 +7,7 @@ bench-mpi: setup
 bench-coll bench: bench-mpi
 
 $(B)/selftests/bench/coll: $(addprefix selftests/bench/,coll.c report.c limits.c) \
-		selftests/comm/world.c $(B)/uproxy/libcoll.a
+		selftests/transport/world.c $(B)/uproxy/libcoll.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(COMM_TEST_CFLAGS) $(LDFLAGS) $(filter %.c %.a,$^) -lm -ldl -pthread -o $@
 $(B)/selftests/bench/coll-mpi: selftests/bench/coll_mpi.c

@@ -432,7 +432,7 @@ static void w_started(const struct job *job, bool lives)
 	kids[0] = tied(1, 3);
 	kids[1] = tied(2, 0);
 	kids[2] = tied(3, 0);
-	called(lives && job->comms ? "started" : "started without life");
+	called(lives && job->board ? "started" : "started without life");
 }
 
 static int w_step(const struct job *job, bool runs)

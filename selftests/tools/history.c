@@ -13,7 +13,7 @@
 
 #include <kselftest_harness.h>
 
-#include "comms.h"
+#include "jobboard.h"
 #include "history.h"
 #include "report_i.h"
 #include "stat.h"
@@ -177,7 +177,7 @@ static off_t size_of(const struct rundir_job *job)
 	return stat(path, &s) ? -1 : s.st_size;
 }
 
-static struct comms comms = { .text = "comm 00c0ffee00000001 stands 2 200 201\nop creation - 0 0 -1 -1 0 0 1\n"
+static struct jobboard comms = { .text = "comm 00c0ffee00000001 stands 2 200 201\nop creation - 0 0 -1 -1 0 0 1\n"
 				      "comm 00c0ffee00000002 forming 2 200 0\n", .texts = 1 };
 
 TEST(a_job_is_sampled_and_read_back)

@@ -34,7 +34,7 @@
 #define COMM_PRIVATE
 #include "answer.h"
 #include "board.h"
-#include "comm.h"
+#include "transport.h"
 #include "comm_i.h"
 #include "content.h"
 #include "context.h"
@@ -957,7 +957,7 @@ static void restart(void)
 	comm_restart();
 	move(__start_svbss, saved_bss, bss);
 	move(__start_svdata, saved_data, data);
-	comm_board(0, 0);	/* comm_load() makes it */
+	comm_board(0, 0);	/* transport_load() makes it */
 	while (blocks.next != &blocks)
 		fuzz_free(blocks.next + 1);
 	while (queue) {

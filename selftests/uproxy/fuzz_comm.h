@@ -45,14 +45,14 @@ static struct {
 	uint64_t cookie;
 } other;
 
-static int t_open(struct comm **c, const struct comm_open *o, struct why *why)
+static int t_open(struct transport **c, const struct transport_open *o, struct why *why)
 {
 	MUST(o->self == 0 && o->address && o->hal == &session.hal);
-	*c = (struct comm *)under_way;
+	*c = (struct transport *)under_way;
 	return refuse() ? why_set(why, -ENOMEM, "no memory") : 0;
 }
 
-static int t_address(struct comm *c, void *to)
+static int t_address(struct transport *c, void *to)
 {
 	MUST(c && to);
 	memcpy(to, "here", 4);
@@ -60,7 +60,7 @@ static int t_address(struct comm *c, void *to)
 }
 
 /* Memory may have been unmapped since the call was checked; it is the client's own. */
-static void part_ok(const struct comm_start *s, const struct comm_part *p)
+static void part_ok(const struct transport_start *s, const struct transport_part *p)
 {
 	uint64_t n;
 
@@ -80,7 +80,7 @@ static void part_ok(const struct comm_start *s, const struct comm_part *p)
 	MUST(s->call.op != TREE_PREMULSUM || p->factor);
 }
 
-static int t_start(struct comm *c, const struct comm_start *s)
+static int t_start(struct transport *c, const struct transport_start *s)
 {
 	MUST(c && s->order && s->done && s->nparts && s->nparts <= 2 && s->nparts <= s->ranks);
 	MUST(s->call.kind < STEP_KINDS && s->call.type < TREE_TYPES && s->call.op < TREE_OPS);
@@ -125,7 +125,7 @@ static void t_ends(unsigned int i, enum step_code code)
 	u.done(u.arg, code);
 }
 
-static void t_cancel(struct comm *c, uint64_t order)
+static void t_cancel(struct transport *c, uint64_t order)
 {
 	MUST(c);
 	for (unsigned int i = 0; i < nunder_way; i++)
@@ -135,19 +135,19 @@ static void t_cancel(struct comm *c, uint64_t order)
 		}
 }
 
-static void t_announce(struct comm *c, uint64_t order)
+static void t_announce(struct transport *c, uint64_t order)
 {
 	MUST(c && order && order < ORDERS && !announced[order]);
 	announced[order] = 1;
 }
 
-static void t_withdraw(struct comm *c, uint64_t order)
+static void t_withdraw(struct transport *c, uint64_t order)
 {
 	MUST(c && order < ORDERS && announced[order] == 1);
 	announced[order] = 3;
 }
 
-static void *t_buffer(struct comm *c, size_t size)
+static void *t_buffer(struct transport *c, size_t size)
 {
 	struct buffer *b = buffer_of(NULL);
 
@@ -158,7 +158,7 @@ static void *t_buffer(struct comm *c, size_t size)
 	return b->p;
 }
 
-static void t_unbuffer(struct comm *c, void *buffer)
+static void t_unbuffer(struct transport *c, void *buffer)
 {
 	MUST(c && buffer && buffer_of(buffer));
 	for (unsigned int i = 0; i < nfilling; i++)
@@ -168,7 +168,7 @@ static void t_unbuffer(struct comm *c, void *buffer)
 	fuzz_free(buffer);
 }
 
-static int t_fill(struct comm *c, void *buffer, const void *from, size_t size, void (*filled)(void *arg),
+static int t_fill(struct transport *c, void *buffer, const void *from, size_t size, void (*filled)(void *arg),
 		  void *arg)
 {
 	uint64_t at = (uint64_t)from;
@@ -182,24 +182,24 @@ static int t_fill(struct comm *c, void *buffer, const void *from, size_t size, v
 	return 0;
 }
 
-static void t_counters(struct comm *c, struct comm_counters *n)
+static void t_counters(struct transport *c, struct transport_counters *n)
 {
 	(void)c;
 	memset(n, 0, sizeof(*n));
 }
 
-static void t_close(struct comm *c)
+static void t_close(struct transport *c)
 {
 	MUST(c && !nunder_way);
 }
 
-static const struct comm_driver transport = {
-	.version = COMM_VERSION, .name = "fuzz", .open = t_open, .address = t_address, .start = t_start,
+static const struct transport_driver transport = {
+	.version = TRANSPORT_VERSION, .name = "fuzz", .open = t_open, .address = t_address, .start = t_start,
 	.cancel = t_cancel, .buffer = t_buffer, .unbuffer = t_unbuffer, .fill = t_fill, .announce = t_announce, .withdraw = t_withdraw, .counters = t_counters,
 	.close = t_close,
 };
 
-const struct comm_driver *comm_load(struct hal *h, struct why *why)
+const struct transport_driver *transport_load(struct hal *h, struct why *why)
 {
 	MUST(h == &session.hal);
 	if (refuse() || (board_fd = board_create()) < 0) {

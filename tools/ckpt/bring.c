@@ -17,7 +17,7 @@
 #include "ckpt_options.h"
 #include "ckpt_own.h"
 #include "ckpt_past.h"
-#include "comms.h"
+#include "jobboard.h"
 #include "files.h"
 #include "history.h"
 #include "watch.h"
@@ -696,7 +696,7 @@ static int put_board(struct bring *b, struct job *job, struct why *why)
 	err = read_object(b->store, &ref, BOARD_MAX, &image, &len, &cause);
 	if (err)
 		return why_set(why, err, "its part 'board' cannot be read: %s", cause.text);
-	err = job ? comms_load(job->comms, image, len, &what) : comms_check(image, len, &what);
+	err = job ? jobboard_load(job->board, image, len, &what) : jobboard_check(image, len, &what);
 	free(image);
 	if (err == -EBADMSG)
 		return why_set(why, err, "its part 'board' is damaged: %s", what);
@@ -720,7 +720,7 @@ static int bring_proxies(void *arg, struct job *job, struct why *why)
 	if (err)
 		late(b, job, "its GPU session", &cause, why);
 	else if (b->restore.tree)
-		comms_returned(job->comms);
+		jobboard_returned(job->board);
 	if (!b->restore.tree) {
 		phases_clear(&b->ps);
 		close_fds(b);	/* the proxies end when their connections do */

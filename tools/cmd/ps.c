@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comms.h"
+#include "jobboard.h"
 #include "watch.h"
 
 static const char help[] =
@@ -76,10 +76,10 @@ static int rank_of(const struct rundir_job *job, pid_t pid)
 
 static void table_comms(const struct rundir_job *job)
 {
-	struct comms_comm *comm;
+	struct jobboard_comm *comm;
 	char text[1024], clean[1024];
 	size_t n;
-	int err = comms_read(job, &comm, &n);
+	int err = jobboard_read(job, &comm, &n);
 
 	if (err)
 		say_errno(err, "the communicators of job %s", job->id);
@@ -89,12 +89,12 @@ static void table_comms(const struct rundir_job *job)
 		       comm[i].stands ? "" : ", being created",
 		       comm[i].ops ? ":" : "");
 		for (unsigned int o = 0; o < comm[i].ops; o++) {
-			comms_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
+			jobboard_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
 			watch_clip(clean, sizeof(clean), text);
 			printf("%-8s   %s\n", job->id, clean);
 		}
 	}
-	comms_free(comm, n);
+	jobboard_free(comm, n);
 }
 
 static void table(const struct rundir_job *jobs, int n)
@@ -189,7 +189,7 @@ static void json_rank(struct json *j, const struct rundir_job *job, int r)
 	json_close(j, '}');
 }
 
-static void json_op(struct json *j, const struct comms_op *op)
+static void json_op(struct json *j, const struct jobboard_op *op)
 {
 	json_open(j, NULL, '{');
 	json_string(j, "kind", op->kind);
@@ -217,10 +217,10 @@ static void json_op(struct json *j, const struct comms_op *op)
 
 static void json_comms(struct json *j, const struct rundir_job *job)
 {
-	struct comms_comm *comm;
+	struct jobboard_comm *comm;
 	char key[24];
 	size_t n;
-	int err = comms_read(job, &comm, &n);
+	int err = jobboard_read(job, &comm, &n);
 
 	if (err)
 		say_errno(err, "the communicators of job %s", job->id);
@@ -245,7 +245,7 @@ static void json_comms(struct json *j, const struct rundir_job *job)
 		json_close(j, '}');
 	}
 	json_close(j, ']');
-	comms_free(comm, n);
+	jobboard_free(comm, n);
 }
 
 static void json_jobs(const struct rundir_job *jobs, int n)

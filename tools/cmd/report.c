@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "ckpt_i.h"
-#include "comms.h"
+#include "jobboard.h"
 #include "history.h"
 #include "report_i.h"
 #include "store.h"
@@ -59,19 +59,19 @@ struct source {
 /* A sentence for each rank that waits: for what. */
 static char *under_way(const struct rundir_job *job)
 {
-	struct comms_comm *comm;
+	struct jobboard_comm *comm;
 	char sentence[700], *text = NULL;
 	size_t n, len;
 	FILE *out = open_memstream(&text, &len);
 
-	if (out && !comms_read(job, &comm, &n)) {
+	if (out && !jobboard_read(job, &comm, &n)) {
 		for (size_t i = 0; i < n && len < 8192; i++)
 			for (unsigned int o = 0; o < comm[i].ops && ftell(out) < 8192; o++) {
-				comms_sentence(&comm[i].op[o], wall_ns(), sentence, sizeof(sentence));
+				jobboard_sentence(&comm[i].op[o], wall_ns(), sentence, sizeof(sentence));
 				fprintf(out, "%scommunicator %08llx: %s", ftell(out) ? "; " : "",
 					(unsigned long long)(comm[i].key >> 32), sentence);
 			}
-		comms_free(comm, n);
+		jobboard_free(comm, n);
 	}
 	if (out && fclose(out)) {
 		free(text);

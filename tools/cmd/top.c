@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comms.h"
+#include "jobboard.h"
 #include "watch.h"
 
 static const char help[] =
@@ -95,10 +95,10 @@ static int add_line(struct look *l, const struct rundir_job *job, int r,
 static int add_comms(struct look *l, const struct rundir_job *job)
 {
 	struct line *more, *x;
-	struct comms_comm *comm;
+	struct jobboard_comm *comm;
 	char text[160];
 	size_t n;
-	int err = comms_read(job, &comm, &n);
+	int err = jobboard_read(job, &comm, &n);
 
 	if (err)
 		return 0;	/* the job is ending */
@@ -108,18 +108,18 @@ static int add_comms(struct look *l, const struct rundir_job *job)
 				break;
 			more = realloc(l->line, (l->lines + 1) * sizeof(*more));
 			if (!more) {
-				comms_free(comm, n);
+				jobboard_free(comm, n);
 				return -ENOMEM;
 			}
 			l->line = more;
 			x = &more[l->lines++];
 			memset(x, 0, sizeof(*x));
 			memcpy(x->job, job->id, sizeof(x->job));
-			comms_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
+			jobboard_sentence(&comm[i].op[o], wall_ns(), text, sizeof(text));
 			snprintf(x->in_flight, sizeof(x->in_flight), "communicator %08llx: %s",
 				 (unsigned long long)(comm[i].key >> 32), text);
 		}
-	comms_free(comm, n);
+	jobboard_free(comm, n);
 	return 0;
 }
 

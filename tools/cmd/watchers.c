@@ -5,7 +5,7 @@
  * A supervisor has one job, so there is one of each.
  */
 #include "ckpt_own.h"
-#include "comms.h"
+#include "jobboard.h"
 #include "history.h"
 #include "job.h"
 #include "kernels.h"
@@ -99,7 +99,7 @@ static void start_history(const struct job *job, bool lives)
 
 static int step_history(const struct job *job, bool runs)
 {
-	return runs ? history_step(&history, job->info, job->comms->texts, job->comms->text) : -1;
+	return runs ? history_step(&history, job->info, job->board->texts, job->board->text) : -1;
 }
 
 static void add_to_history(const struct job *job, const struct rundir_proxy *p)

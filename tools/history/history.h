@@ -91,7 +91,7 @@ struct history {
 /* A new life of the job, in its folder. A second one there, or a restored one, goes on with the files. */
 void history_start(struct history *h, const struct rundir_job *job);
 /*
- * Takes a sample, if it is time to. comms: how many texts of communicators (comms.h) the supervisor has written; text: the
+ * Takes a sample, if it is time to. comms: how many texts of communicators (jobboard.h) the supervisor has written; text: the
  * newest one, or NULL. Returns the milliseconds until it is time again; -1: never.
  */
 int history_step(struct history *h, const struct rundir_job *job, unsigned int comms, const char *text);

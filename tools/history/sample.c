@@ -222,7 +222,7 @@ static void put_members(FILE *out, const struct rundir_job *job, const char *pid
 	}
 }
 
-/* Notes communicators that the supervisor's text (comms.c) has and that were not there before. */
+/* Notes communicators that the supervisor's text (jobboard.c) has and that were not there before. */
 static void note_comms(struct history *h, const struct rundir_job *job, const char *at)
 {
 	for (; at && *at; at = strchr(at, '\n'), at += !!at) {

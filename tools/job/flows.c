@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comms.h"
+#include "jobboard.h"
 #include "flows.h"
 #include "step.h"
 #include "tool_i.h"
@@ -123,7 +123,7 @@ static void put_slices(FILE *out, const struct flow_part *p, const struct uproxy
 	put_us(out, "dur", c->ended_ns - c->posted_ns);
 	fprintf(out, ",\"args\":{\"communicator\":\"%08" PRIx64 "\",\"rank\":%u,\"ranks\":%u,\"count\":%" PRIu64
 		",\"type\":\"%s\",\"operation\":%" PRIu64 ",\"last\":%u", c->comm >> 32, c->rank, c->ranks,
-		c->count, comms_type_name(c->type), c->order, last->rank);
+		c->count, jobboard_type_name(c->type), c->order, last->rank);
 	if (c->call >= STEP_SEND)
 		fprintf(out, ",\"peer\":%u", c->peer);
 	fprintf(out, "%s}}", c->failed ? ",\"failed\":true" : "");

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comms.h"
+#include "jobboard.h"
 #include "init.h"
 #include "job.h"
 #include "merge.h"
@@ -56,7 +56,7 @@ struct supervisor {
 	struct rundir_job info;
 	struct rank *rank;
 	struct pollfd *poll;
-	struct comms comms;	/* the job's board of collectives, on which the proxies get seats */
+	struct jobboard board;	/* the job's board of collectives, on which the proxies get seats */
 	int sigfd;
 	int status_pipe[2];	/* from init; -1: there is none */
 	pid_t prefixer;
@@ -275,7 +275,7 @@ static int find_leaving(struct supervisor *s)
 
 	memset(s->leaving, 0, s->info.ranks * sizeof(*s->leaving));
 	for (int i = 0; i < s->info.proxies; i++)
-		s->leaving[s->info.proxy[i].rank] |= comms_left(&s->comms, &s->info, &s->info.proxy[i]);
+		s->leaving[s->info.proxy[i].rank] |= jobboard_left(&s->board, &s->info, &s->info.proxy[i]);
 	for (int r = 0; r < s->info.ranks; r++) {
 		s->leaving[r] = (s->leaving[r] || s->left[r]) && s->info.rank[r].state == RANK_RUNNING;
 		n += s->leaving[r];
@@ -299,7 +299,7 @@ static bool still_leaving(const struct supervisor *s)
 static void rank_failed(struct supervisor *s, int r, int status)
 {
 	s->taken |= was_taken(s, status);
-	comms_lost(&s->comms);
+	jobboard_lost(&s->board);
 	if (!s->failed) {
 		s->failed = true;
 		s->culprit = s->first = r;
@@ -578,10 +578,10 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 	family_name(client, p.name);
 	p.seat = seating_seat(s->job->seating, -1);
 	if (p.seat >= 0)
-		comms_seat(&s->comms, s->job->seating, r, p.seat);
-	p.pid = p.seat < 0 ? p.seat : start_proxy(s->job, r, p.serial, s->comms.fd, p.seat, fd);
+		jobboard_seat(&s->board, s->job->seating, r, p.seat);
+	p.pid = p.seat < 0 ? p.seat : start_proxy(s->job, r, p.serial, s->board.fd, p.seat, fd);
 	if (p.pid < 0) {
-		comms_ended(&s->comms, p.seat);
+		jobboard_ended(&s->board, p.seat);
 		seating_leave(s->job->seating, p.seat);
 		refuse(s, fd, p.pid, "the proxy %s cannot be executed: %s", s->job->places->proxy,
 		       strerror(-p.pid));
@@ -649,11 +649,11 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
 	s->changed = true;
-	s->left[p.rank] |= comms_left(&s->comms, &s->info, &p);
-	comms_ended(&s->comms, p.seat);
+	s->left[p.rank] |= jobboard_left(&s->board, &s->info, &p);
+	jobboard_ended(&s->board, p.seat);
 	seating_leave(s->job->seating, p.seat);
 	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
-		comms_lost(&s->comms);
+		jobboard_lost(&s->board);
 	EACH_WATCHER(s, w, proxy_ended)
 		w->proxy_ended(s->job, &p);
 	if (!start_stat_path(s->job, p.rank, p.serial, path, sizeof(path)))
@@ -893,7 +893,7 @@ static int poll_ms(struct supervisor *s)
 	uint64_t now = now_ms();
 	int ms = sooner(ms_until(s->deadline, now), ms_until(s->judge, now));
 
-	ms = sooner(ms, comms_step(&s->comms, &s->info));
+	ms = sooner(ms, jobboard_step(&s->board, &s->info));
 	EACH_WATCHER(s, w, step)
 		ms = sooner(ms, w->step(s->job, s->state == RUN));
 	/* The end of a grandchild sends us no SIGCHLD. */
@@ -992,8 +992,8 @@ static int restore_proxies(struct supervisor *s, const struct rundir_job *was)
 			return -EBADMSG;
 		seat = seating_seat(s->job->seating, w->seat);
 		if (seat >= 0)
-			comms_seat(&s->comms, s->job->seating, w->rank, seat);
-		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->comms.fd, seat, -1);
+			jobboard_seat(&s->board, s->job->seating, w->rank, seat);
+		pid = seat < 0 ? seat : start_proxy(s->job, w->rank, w->serial, s->board.fd, seat, -1);
 		if (pid < 0) {
 			say_errno(pid, "the proxy %s cannot be executed", s->job->places->proxy);
 			return pid;
@@ -1224,7 +1224,7 @@ static const char *end_text(const struct supervisor *s)
 /* One life of the job: from the start of its ranks, or their restore, until all is gone. */
 static void live(struct supervisor *s)
 {
-	comms_start(&s->comms, &s->info, s->job->opt->collective_ms);
+	jobboard_start(&s->board, &s->info, s->job->opt->collective_ms);
 	if (s->job->restore)
 		restore_ranks(s);
 	else
@@ -1251,7 +1251,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	job->info = &s.info;
-	job->comms = &s.comms;
+	job->board = &s.board;
 	started = !prepare(&s, handled) && !start_watchers(&s);
 	if (started) {
 		do
@@ -1268,7 +1268,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		merge_traces(job, s.info.ranks, proxies, job->opt->summary);
 	EACH_WATCHER(&s, w, close)
 		w->close(job, s.status, end_text(&s));
-	comms_stop(&s.comms, &s.info);
+	jobboard_stop(&s.board, &s.info);
 	rundir_remove(&job->dir);
 	if (started && !s.told && !s.orphaned && !s.taken)
 		EACH_WATCHER(&s, w, report)

@@ -168,7 +168,7 @@ struct job {
 	int devices;		/* physical ones of this host, as far as `run` can tell */
 	struct seating *seating;	/* the supervisor's; NULL before it runs */
 	int port;		/* MASTER_PORT */
-	struct comms *comms;	/* the supervisor's (comms.h); NULL before it runs */
+	struct jobboard *board;	/* the supervisor's (jobboard.h); NULL before it runs */
 	const struct rundir_job *info;	/* the supervisor's, as in the job file; NULL before it runs */
 	const struct job_watcher *const *watchers;	/* a NULL behind at most JOB_WATCHERS_MAX */
 	tell_line *tell;	/* what the user should know of the job's checkpoints and restores */

@@ -10,7 +10,7 @@
  *     R.sock.gate   locked by whoever connects, and by a conductor to keep all away (ckpt_where.h)
  *     R-N.ctl       control socket of rank R's proxy N (uproxy/include/control.h)
  *     R-N.stat      struct uproxy_stat of rank R's proxy N
- *     comms         text: communicators and what is in flight (comms.h), if there are any
+ *     comms         text: communicators and what is in flight (jobboard.h), if there are any
  *     history.*     what the job has done (history.h)
  *
  * Functions that create, list or sweep hold a lock on BASE, so none of them sees a folder without

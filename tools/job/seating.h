@@ -4,7 +4,7 @@
  *
  *   run: seating_make ────┐                          ┌─► start.c: the rank's variables, the proxy's --device and --map
  *                         ├─► struct seating, one ───┼─► the file "job", and in it every checkpoint
- *   restore: seating_read ┘   of the supervisor      └─► comms.c: a row on the board for each seat (struct board_place)
+ *   restore: seating_read ┘   of the supervisor      └─► jobboard.c: a row on the board for each seat (struct board_place)
  *            seating_move
  *
  * A *logical* device is what a program names; its number stays what it was for the job's life. A *physical* one is the

@@ -162,7 +162,7 @@ static void say(void *arg, const char *text)
 	tell("%s", text);
 }
 
-void comm_order(enum comm_order order)
+void comm_order(enum transport_order order)
 {
 	comms.order = order;
 }
@@ -195,9 +195,9 @@ static int check_place(const struct sv_session *s, struct why *why)
 /* again: the board has our proxy already, from before a restore. */
 static int set_up(struct sv_session *s, bool again, struct why *why)
 {
-	const struct comm_open o = { .self = comm_end_of(comms.seat), .address = address_of, .note = note,
+	const struct transport_open o = { .self = comm_end_of(comms.seat), .address = address_of, .note = note,
 				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order };
-	uint8_t address[COMM_ADDRESS_MAX];
+	uint8_t address[TRANSPORT_ADDRESS_MAX];
 	int rc;
 
 	if (comms.transport)
@@ -207,7 +207,7 @@ static int set_up(struct sv_session *s, bool again, struct why *why)
 			       "could make none (ulimit -Hf)");
 	comms.s = s;
 	if (!comms.driver)
-		comms.driver = comm_load(&s->hal, why);
+		comms.driver = transport_load(&s->hal, why);
 	if (!comms.driver)
 		return why->err;
 	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
@@ -338,7 +338,7 @@ static void on_joined(const struct step_action *a)
 {
 	struct communicator *c;
 	struct why why = { 0 };
-	struct comm_group g;
+	struct transport_group g;
 	int rc;
 
 	for (c = comms.all; c && c->member != a->member; c = c->next)
@@ -358,7 +358,7 @@ static void on_joined(const struct step_action *a)
 		return;
 	}
 	c->stands = true;
-	g = (struct comm_group){ .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
+	g = (struct transport_group){ .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
 	rc = comms.driver->join ? comms.driver->join(comms.transport, &g, &why) : 0;
 	c->grouped = !rc;
 	created(c, rc ? STEP_SYSTEM : 0, why.text);

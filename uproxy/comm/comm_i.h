@@ -26,7 +26,7 @@
 
 #include "answer.h"
 #include "board.h"
-#include "comm.h"
+#include "transport.h"
 
 int do_comm_new(struct call *k);
 int do_comm_end(struct call *k);
@@ -37,7 +37,7 @@ int do_coll(struct call *k);
 void comm_board(int fd, uint32_t seat);
 
 /* Sets the order in which reductions add. Before the first record. */
-void comm_order(enum comm_order order);
+void comm_order(enum transport_order order);
 
 /*
  * The primary context is about to be reset. true: the transport does not use it any more. false: it must stay, since
@@ -201,9 +201,9 @@ extern struct comms {
 	struct board *board;
 	uint32_t seat;
 	int fd;
-	enum comm_order order;
-	const struct comm_driver *driver;
-	struct comm *transport;
+	enum transport_order order;
+	const struct transport_driver *driver;
+	struct transport *transport;
 	struct communicator *all;	/* changed by the consumer, with the lock */
 	struct communicator *joining;	/* does not know its member yet; consumer */
 	struct posted *posted[POSTED_MAX];

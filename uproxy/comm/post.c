@@ -374,12 +374,12 @@ static void start_leave(struct start *st)
 }
 
 /* The part of a start as the transport has it. */
-static struct comm_part part_of(const struct start *st, uint32_t i)
+static struct transport_part part_of(const struct start *st, uint32_t i)
 {
 	const struct posted *p = st->part[i].p;
 	const struct coll_call *c = &p->call[st->part[i].call];
 	bool pair = c->call.kind >= STEP_SEND;
-	struct comm_part part = { .rank = p->comm->rank };
+	struct transport_part part = { .rank = p->comm->rank };
 
 	part.send = c->buffer ?: (void *)(uintptr_t)c->send;
 	part.recv = (void *)(uintptr_t)c->recv;
@@ -414,8 +414,8 @@ static void withdraw(uint64_t order)
 static void go(struct start *st)
 {
 	const struct posted *p = st->part[0].p;
-	struct comm_part part = part_of(st, 0);
-	struct comm_start op = { .order = st->order, .comm = p->comm->key,
+	struct transport_part part = part_of(st, 0);
+	struct transport_start op = { .order = st->order, .comm = p->comm->key,
 				 .call = p->call[st->part[0].call].call,
 				 .ranks = p->comm->ranks, .nparts = 1, .part = &part,
 				 .device = p->comm->end, .done = done, .arg = st };
@@ -425,7 +425,7 @@ static void go(struct start *st)
 
 	lock_may_wait("the board");
 	if (st->parts == 2) {		/* a rank's send to itself */
-		struct comm_part other = part_of(st, 1);
+		struct transport_part other = part_of(st, 1);
 
 		op.call.kind = STEP_SEND;
 		part.send = part.send ?: other.send;

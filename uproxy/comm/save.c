@@ -452,7 +452,7 @@ static int stand_again(struct communicator *c, struct why *why)
 {
 	const struct step_place at = { .key = c->key, .member = c->member, .rank = c->rank, .ranks = c->ranks,
 				       .proxy = comms.seat };
-	struct comm_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
+	struct transport_group g = { .comm = c->key, .ranks = c->ranks, .rank = c->rank, .device = c->end };
 	bool stands, is;
 	int rc;
 

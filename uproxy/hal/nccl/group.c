@@ -14,7 +14,7 @@
 
 #define ABORT_NS 10000000000ull /* after that long a device has not ended what was aborted: said */
 
-_Static_assert(sizeof(ncclUniqueId) <= COMM_NOTE_MAX, "a note has room for a unique id");
+_Static_assert(sizeof(ncclUniqueId) <= TRANSPORT_NOTE_MAX, "a note has room for a unique id");
 
 static uint64_t now_ns(void)
 {
@@ -29,14 +29,14 @@ static enum step_code code_of(ncclResult_t r)
 	return r == ncclRemoteError ? STEP_REMOTE : STEP_SYSTEM;
 }
 
-static void unnote(struct comm *c, struct group *g)
+static void unnote(struct transport *c, struct group *g)
 {
 	if (g->noted)
 		c->o.note(c->o.arg, g->key, NULL, 0);
 	g->noted = false;
 }
 
-void group_break(struct comm *c, struct group *g, enum step_code code)
+void group_break(struct transport *c, struct group *g, enum step_code code)
 {
 	if (g->state == GROUP_BROKEN)
 		return;
@@ -58,7 +58,7 @@ void group_break(struct comm *c, struct group *g, enum step_code code)
 }
 
 /* NCCL has failed. */
-static void failed(struct comm *c, struct group *g, ncclResult_t r, const char *what)
+static void failed(struct transport *c, struct group *g, ncclResult_t r, const char *what)
 {
 	const char *more = c->nccl.ncclGetLastError && g->comm ? c->nccl.ncclGetLastError(g->comm) : "";
 
@@ -67,7 +67,7 @@ static void failed(struct comm *c, struct group *g, ncclResult_t r, const char *
 	group_break(c, g, code_of(r));
 }
 
-enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, const char *what)
+enum step_code group_settle(struct transport *c, struct group *g, ncclResult_t r, const char *what)
 {
 	struct timespec nap = { .tv_nsec = 5000 };
 
@@ -93,13 +93,13 @@ enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, con
 /* ------------------------------------------------------------------------------ the beginning */
 
 /* Whether it has its id now. */
-static bool get_id(struct comm *c, struct group *g, ncclUniqueId *id)
+static bool get_id(struct transport *c, struct group *g, ncclUniqueId *id)
 {
 	ncclResult_t r;
 	int rc;
 
 	if (g->rank) {
-		uint8_t note[COMM_NOTE_MAX];
+		uint8_t note[TRANSPORT_NOTE_MAX];
 
 		rc = c->o.noted(c->o.arg, g->key, note);
 		if (rc == sizeof(*id))
@@ -125,7 +125,7 @@ static bool get_id(struct comm *c, struct group *g, ncclUniqueId *id)
 	return true;
 }
 
-static void begin(struct comm *c, struct group *g)
+static void begin(struct transport *c, struct group *g)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId id;
@@ -149,9 +149,9 @@ static void begin(struct comm *c, struct group *g)
 }
 
 /* Whether a rank is gone, so that a creation cannot end. */
-static bool is_lost(struct comm *c, const struct group *g)
+static bool is_lost(struct transport *c, const struct group *g)
 {
-	uint8_t address[COMM_ADDRESS_MAX];
+	uint8_t address[TRANSPORT_ADDRESS_MAX];
 
 	for (uint32_t r = 0; r < g->ranks; r++)
 		if (g->device[r] != STEP_NONE && c->o.address(c->o.arg, g->device[r], address) < 0)
@@ -159,7 +159,7 @@ static bool is_lost(struct comm *c, const struct group *g)
 	return false;
 }
 
-static void poll_init(struct comm *c, struct group *g)
+static void poll_init(struct transport *c, struct group *g)
 {
 	ncclResult_t r = ncclSuccess, asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
 
@@ -176,7 +176,7 @@ static void poll_init(struct comm *c, struct group *g)
 
 /* ------------------------------------------------------------------------------ the end */
 
-static bool has_issued(struct comm *c, const struct group *g)
+static bool has_issued(struct transport *c, const struct group *g)
 {
 	bool any = false;
 
@@ -192,7 +192,7 @@ static bool has_issued(struct comm *c, const struct group *g)
  * this rank for it, unless another one is gone. Others may still need what NCCL has here of a
  * ready one: it waits for them.
  */
-static void end(struct comm *c, struct group *g)
+static void end(struct transport *c, struct group *g)
 {
 	ncclResult_t r;
 
@@ -206,7 +206,7 @@ static void end(struct comm *c, struct group *g)
 		group_break(c, g, STEP_REMOTE);
 }
 
-static void poll_end(struct comm *c, struct group *g)
+static void poll_end(struct transport *c, struct group *g)
 {
 	ncclResult_t r = ncclSuccess, asked = c->nccl.ncclCommGetAsyncError(g->comm, &r);
 
@@ -221,7 +221,7 @@ static void poll_end(struct comm *c, struct group *g)
 }
 
 /* Looks after a group whose operations are on the device. */
-static void watch(struct comm *c, struct group *g)
+static void watch(struct transport *c, struct group *g)
 {
 	ncclResult_t r = ncclSuccess, asked;
 
@@ -242,7 +242,7 @@ static void watch(struct comm *c, struct group *g)
 }
 
 /* Whether anything is to be expected of it. */
-static bool run(struct comm *c, struct group *g, bool left)
+static bool run(struct transport *c, struct group *g, bool left)
 {
 	bool issued = has_issued(c, g);
 	bool forming = g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
@@ -260,7 +260,7 @@ static bool run(struct comm *c, struct group *g, bool left)
 	return issued || g->state == GROUP_NAMELESS || g->state == GROUP_INIT || g->state == GROUP_ENDING;
 }
 
-bool groups_run(struct comm *c)
+bool groups_run(struct transport *c)
 {
 	struct group *g, *next;
 	bool polls = false, forming = false, left;

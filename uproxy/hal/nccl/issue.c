@@ -22,7 +22,7 @@ size_t nccl_scratch = 32u << 20;
 
 /* One operation on its way. Calls after the first failure do nothing. */
 struct at_work {
-	struct comm *c;
+	struct transport *c;
 	struct op *op;
 	struct group *g;
 	const struct step_call *call;
@@ -181,7 +181,7 @@ static void kernel(struct at_work *w, uint64_t at)
 {
 	struct tree_reduction red = { w->call->type, w->call->op, w->n };
 	uint64_t first, len = part(w, w->me, at, &first);
-	struct tree_part parts[COMM_DEVICES_MAX];
+	struct tree_part parts[TRANSPORT_DEVICES_MAX];
 	int rc;
 
 	if (w->code || !len)
@@ -200,7 +200,7 @@ static void kernel(struct at_work *w, uint64_t at)
 /* All ranks' factors, each 8 bytes. */
 static void factors(struct at_work *w)
 {
-	const struct comm_part *p = &w->op->part;
+	const struct transport_part *p = &w->op->part;
 	CUdeviceptr mine = w->c->factors + 8 * w->me;
 
 	if (w->call->op != TREE_PREMULSUM || w->code)
@@ -215,7 +215,7 @@ static void factors(struct at_work *w)
 
 static bool ready_scratch(struct at_work *w)
 {
-	struct comm *c = w->c;
+	struct transport *c = w->c;
 
 	if (w->n > 1 && !c->scratch)
 		driver(w, c->h->drv.cuMemAlloc_v2(&c->scratch, nccl_scratch));
@@ -262,7 +262,7 @@ static void tree(struct at_work *w)
 static void theirs(struct at_work *w)
 {
 	ncclDataType_t type = (ncclDataType_t)w->call->type;
-	const struct comm_part *p = &w->op->part;
+	const struct transport_part *p = &w->op->part;
 	ncclRedOp_t op = (ncclRedOp_t)w->call->op;
 	bool made = false;
 	ncclResult_t r;
@@ -332,7 +332,7 @@ static void pair(struct at_work *w)
 	group_end(w);
 }
 
-enum step_code issue(struct comm *c, struct op *op)
+enum step_code issue(struct transport *c, struct op *op)
 {
 	struct at_work w = { .c = c, .op = op, .g = op->group, .call = &op->s.call,
 			     .n = op->group->ranks, .me = op->group->rank };
@@ -348,7 +348,7 @@ enum step_code issue(struct comm *c, struct op *op)
 	case STEP_ALLREDUCE:
 	case STEP_REDUCE:
 	case STEP_REDUCESCATTER:
-		if (c->o.order == COMM_NCCL && w.n > 1)
+		if (c->o.order == TRANSPORT_NCCL && w.n > 1)
 			theirs(&w);
 		else
 			tree(&w);

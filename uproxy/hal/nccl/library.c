@@ -19,7 +19,7 @@ static void *find_symbol(void *lib, const char *name)
 	return dlsym(lib, name);
 }
 
-static const char *lacks(const struct comm *c)
+static const char *lacks(const struct transport *c)
 {
 #define NEED(f) do { if (!c->nccl.f) return #f; } while (0)
 	NEED(ncclGetVersion);
@@ -55,7 +55,7 @@ static bool is_ours(void *lib, Dl_info *is)
 	       is->dli_fbase == other.dli_fbase;
 }
 
-int library_load(struct comm *c, struct why *why)
+int library_load(struct transport *c, struct why *why)
 {
 	const char *path = getenv("SINGVGPU_NCCL"), *text;
 	int version = 0;

@@ -19,7 +19,7 @@
 #define TICK_NS 2000000 /* between two looks at what NCCL has begun */
 #define DEPART_S 10 /* that others may take to create a communicator with one that leaves */
 
-void nccl_say(struct comm *c, const char *fmt, ...)
+void nccl_say(struct transport *c, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -32,7 +32,7 @@ void nccl_say(struct comm *c, const char *fmt, ...)
 }
 
 /* lock */
-static void kick(struct comm *c)
+static void kick(struct transport *c)
 {
 	assert_held(&c->lock);
 	c->kicked = true;
@@ -40,7 +40,7 @@ static void kick(struct comm *c)
 }
 
 /* lock */
-static struct op **place_of(struct comm *c, uint64_t order)
+static struct op **place_of(struct transport *c, uint64_t order)
 {
 	struct op **at = &c->ops;
 
@@ -51,7 +51,7 @@ static struct op **place_of(struct comm *c, uint64_t order)
 }
 
 /* lock */
-static struct op *op_of(struct comm *c, uint64_t order)
+static struct op *op_of(struct transport *c, uint64_t order)
 {
 	struct op *op = *place_of(c, order);
 
@@ -61,7 +61,7 @@ static struct op *op_of(struct comm *c, uint64_t order)
 
 /* ------------------------------------------------------------------------------ the device */
 
-static void device_forget(struct comm *c)
+static void device_forget(struct transport *c)
 {
 	const struct cuda_driver *drv = &c->h->drv;
 
@@ -80,7 +80,7 @@ static void device_forget(struct comm *c)
 	c->prepared = false;
 }
 
-int device_prepare(struct comm *c)
+int device_prepare(struct transport *c)
 {
 	const struct cuda_driver *drv = &c->h->drv;
 	struct why why = { 0 };
@@ -95,7 +95,7 @@ int device_prepare(struct comm *c)
 	if (!r)
 		r = drv->cuStreamCreate(&c->copies, CU_STREAM_NON_BLOCKING);
 	if (!r)
-		r = drv->cuMemAlloc_v2(&c->factors, 8 * COMM_DEVICES_MAX);
+		r = drv->cuMemAlloc_v2(&c->factors, 8 * TRANSPORT_DEVICES_MAX);
 	if (r)
 		rc = why_set(&why, -EIO, "no streams and memory on the device: CUDA error %d", r);
 	if (!rc)
@@ -108,7 +108,7 @@ int device_prepare(struct comm *c)
 	return rc;
 }
 
-static void buffers_free(struct comm *c, struct buffer *list)
+static void buffers_free(struct transport *c, struct buffer *list)
 {
 	while (list) {
 		struct buffer *b = list;
@@ -121,7 +121,7 @@ static void buffers_free(struct comm *c, struct buffer *list)
 }
 
 /* Nothing is in the stream any more, or it is lost with the context. */
-static void device_drop(struct comm *c)
+static void device_drop(struct transport *c)
 {
 	struct buffer *spare;
 
@@ -144,7 +144,7 @@ static void device_drop(struct comm *c)
 static void reached(void *arg, CUresult status)
 {
 	struct op *op = arg;
-	struct comm *c = op->c;
+	struct transport *c = op->c;
 
 	lock_take(&c->lock);
 	op->status = status;
@@ -163,7 +163,7 @@ static enum step_code code_of(const struct op *op)
 }
 
 /* One that has come to its end, or will not begin: taken out of the list. lock */
-static struct op *take_ended(struct comm *c)
+static struct op *take_ended(struct transport *c)
 {
 	assert_held(&c->lock);
 	for (struct op **at = &c->ops, *op; (op = *at); at = &op->next)
@@ -174,7 +174,7 @@ static struct op *take_ended(struct comm *c)
 	return NULL;
 }
 
-static bool ops_end(struct comm *c)
+static bool ops_end(struct transport *c)
 {
 	bool any = false;
 	struct op *op;
@@ -192,7 +192,7 @@ static bool ops_end(struct comm *c)
 	}
 }
 
-void break_cancelled(struct comm *c)
+void break_cancelled(struct transport *c)
 {
 	for (;;) {
 		struct group *g = NULL;
@@ -211,7 +211,7 @@ void break_cancelled(struct comm *c)
 /* ------------------------------------------------------------------------------ operations begin */
 
 /* The next operation, if it has been started; its group. lock */
-static struct op *next_started(struct comm *c, struct group **g)
+static struct op *next_started(struct transport *c, struct group **g)
 {
 	struct op *op = c->ops;
 
@@ -226,7 +226,7 @@ static struct op *next_started(struct comm *c, struct group **g)
 }
 
 /* Issues one operation. false: none can be now; *polls: it waits for its group. */
-static bool issue_next(struct comm *c, bool *polls)
+static bool issue_next(struct transport *c, bool *polls)
 {
 	struct group *g = NULL;
 	struct op *op;
@@ -265,7 +265,7 @@ static bool issue_next(struct comm *c, bool *polls)
 /* ------------------------------------------------------------------------------ buffers */
 
 /* Device memory for a buffer: what was used before, or new. */
-static bool buffer_room(struct comm *c, struct buffer *b)
+static bool buffer_room(struct transport *c, struct buffer *b)
 {
 	struct buffer **at, *s = NULL;
 
@@ -293,7 +293,7 @@ static bool buffer_room(struct comm *c, struct buffer *b)
 }
 
 /* lock */
-static void buffer_recycle(struct comm *c, struct buffer *b)
+static void buffer_recycle(struct transport *c, struct buffer *b)
 {
 	struct buffer **at = &c->buffers;
 
@@ -310,7 +310,7 @@ static void buffer_recycle(struct comm *c, struct buffer *b)
 }
 
 /* In a stream of their own: that of operations may wait for other devices. */
-static void fills_run(struct comm *c)
+static void fills_run(struct transport *c)
 {
 	struct buffer *b;
 	CUresult r;
@@ -340,7 +340,7 @@ static void fills_run(struct comm *c)
 	}
 }
 
-static void *nccl_buffer(struct comm *c, size_t size)
+static void *nccl_buffer(struct transport *c, size_t size)
 {
 	struct buffer *b = calloc(1, sizeof(*b));
 
@@ -354,7 +354,7 @@ static void *nccl_buffer(struct comm *c, size_t size)
 	return b;
 }
 
-static void nccl_unbuffer(struct comm *c, void *buffer)
+static void nccl_unbuffer(struct transport *c, void *buffer)
 {
 	struct buffer *b = buffer;
 
@@ -366,7 +366,7 @@ static void nccl_unbuffer(struct comm *c, void *buffer)
 	lock_drop(&c->lock);
 }
 
-static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size,
+static int nccl_fill(struct transport *c, void *buffer, const void *from, size_t size,
 		     void (*filled)(void *arg), void *arg)
 {
 	struct buffer *b = buffer;
@@ -389,7 +389,7 @@ static int nccl_fill(struct comm *c, void *buffer, const void *from, size_t size
 /* ------------------------------------------------------------------------------ the thread */
 
 /* Ends all that is under way. The stream is empty then, but if the device does not end it: false. */
-static bool stop_all(struct comm *c, enum step_code code)
+static bool stop_all(struct transport *c, enum step_code code)
 {
 	struct timespec nap = { .tv_nsec = 1000000 };
 	struct group *g;
@@ -407,7 +407,7 @@ static bool stop_all(struct comm *c, enum step_code code)
 	return !c->prepared;
 }
 
-static void reset_now(struct comm *c)
+static void reset_now(struct transport *c)
 {
 	if (!stop_all(c, STEP_SYSTEM))
 		nccl_say(c, "NCCL: the device does not end what was aborted before its reset");
@@ -419,7 +419,7 @@ static void reset_now(struct comm *c)
 	lock_drop(&c->lock);
 }
 
-static void nap(struct comm *c, bool polls)
+static void nap(struct transport *c, bool polls)
 {
 	struct timespec until;
 
@@ -439,7 +439,7 @@ static void nap(struct comm *c, bool polls)
 	lock_drop(&c->lock);
 }
 
-static bool is(struct comm *c, const bool *what)
+static bool is(struct transport *c, const bool *what)
 {
 	bool yes;
 
@@ -449,7 +449,7 @@ static bool is(struct comm *c, const bool *what)
 	return yes;
 }
 
-static void opened(struct comm *c, int rc)
+static void opened(struct transport *c, int rc)
 {
 	lock_take(&c->lock);
 	c->opened = rc ?: 1;
@@ -459,7 +459,7 @@ static void opened(struct comm *c, int rc)
 
 static void *work(void *arg)
 {
-	struct comm *c = arg;
+	struct transport *c = arg;
 	int rc = device_prepare(c);
 	bool polls;
 
@@ -482,7 +482,7 @@ static void *work(void *arg)
 
 /* ------------------------------------------------------------------------------ the interface */
 
-static void comm_free(struct comm *c)
+static void comm_free(struct transport *c)
 {
 	struct group *g;
 
@@ -498,7 +498,7 @@ static void comm_free(struct comm *c)
 }
 
 /* NCCL's threads and ours leave signals to the proxy's. */
-static int thread_start(struct comm *c)
+static int thread_start(struct transport *c)
 {
 	sigset_t all, old;
 	int rc;
@@ -520,9 +520,9 @@ static int thread_start(struct comm *c)
 	return rc;
 }
 
-static int nccl_open(struct comm **out, const struct comm_open *o, struct why *why)
+static int nccl_open(struct transport **out, const struct transport_open *o, struct why *why)
 {
-	struct comm *c;
+	struct transport *c;
 	int rc;
 
 	if (!o->hal || !o->address || !o->note || !o->noted)
@@ -551,14 +551,14 @@ static int nccl_open(struct comm **out, const struct comm_open *o, struct why *w
 }
 
 /* Ranks meet by the board's notes. */
-static int nccl_address(struct comm *c, void *to)
+static int nccl_address(struct transport *c, void *to)
 {
 	(void)c;
 	*(uint8_t *)to = 0;
 	return 1;
 }
 
-static int nccl_join(struct comm *c, const struct comm_group *g, struct why *why)
+static int nccl_join(struct transport *c, const struct transport_group *g, struct why *why)
 {
 	struct group *new;
 
@@ -587,7 +587,7 @@ static int nccl_join(struct comm *c, const struct comm_group *g, struct why *why
 	return 0;
 }
 
-static void nccl_leave(struct comm *c, uint64_t key)
+static void nccl_leave(struct transport *c, uint64_t key)
 {
 	lock_take(&c->lock);
 	for (struct group *g = c->groups; g; g = g->next)
@@ -598,7 +598,7 @@ static void nccl_leave(struct comm *c, uint64_t key)
 }
 
 /* lock */
-static struct op *op_add(struct comm *c, uint64_t order)
+static struct op *op_add(struct transport *c, uint64_t order)
 {
 	struct op **at = place_of(c, order), *op;
 
@@ -615,14 +615,14 @@ static struct op *op_add(struct comm *c, uint64_t order)
 	return op;
 }
 
-static void nccl_announce(struct comm *c, uint64_t order)
+static void nccl_announce(struct transport *c, uint64_t order)
 {
 	lock_take(&c->lock);
 	op_add(c, order);	/* without memory, its start fails */
 	lock_drop(&c->lock);
 }
 
-static void nccl_withdraw(struct comm *c, uint64_t order)
+static void nccl_withdraw(struct transport *c, uint64_t order)
 {
 	struct op **at, *op;
 
@@ -636,9 +636,9 @@ static void nccl_withdraw(struct comm *c, uint64_t order)
 	free(op);
 }
 
-static bool has_buffers(const struct comm_start *s)
+static bool has_buffers(const struct transport_start *s)
 {
-	const struct comm_part *p = s->part;
+	const struct transport_part *p = s->part;
 	uint32_t kind = s->call.kind;
 	bool root = p->rank == s->call.peer, here = kind >= STEP_SEND && root;
 	bool send = here || (kind != STEP_RECV && (root || (kind != STEP_BROADCAST && kind != STEP_SCATTER)));
@@ -647,9 +647,9 @@ static bool has_buffers(const struct comm_start *s)
 	return (p->send || !send) && (p->recv || !recv);
 }
 
-static bool is_formed(const struct comm *c, const struct comm_start *s)
+static bool is_formed(const struct transport *c, const struct transport_start *s)
 {
-	const struct comm_part *p = s->part;
+	const struct transport_part *p = s->part;
 	bool adds = s->call.kind == STEP_ALLREDUCE || s->call.kind == STEP_REDUCE ||
 		    s->call.kind == STEP_REDUCESCATTER;
 	uint64_t size;
@@ -661,7 +661,7 @@ static bool is_formed(const struct comm *c, const struct comm_start *s)
 	       !__builtin_mul_overflow(s->call.count, 8ull * s->ranks, &size);
 }
 
-static int nccl_start(struct comm *c, const struct comm_start *s)
+static int nccl_start(struct transport *c, const struct transport_start *s)
 {
 	struct op *op;
 	int rc = 0;
@@ -691,7 +691,7 @@ static int nccl_start(struct comm *c, const struct comm_start *s)
 	return rc;
 }
 
-static void nccl_cancel(struct comm *c, uint64_t order)
+static void nccl_cancel(struct transport *c, uint64_t order)
 {
 	struct op *op;
 
@@ -704,14 +704,14 @@ static void nccl_cancel(struct comm *c, uint64_t order)
 	lock_drop(&c->lock);
 }
 
-static void nccl_counters(struct comm *c, struct comm_counters *n)
+static void nccl_counters(struct transport *c, struct transport_counters *n)
 {
 	n->sent = __atomic_load_n(&c->n.sent, __ATOMIC_RELAXED);
 	n->received = __atomic_load_n(&c->n.received, __ATOMIC_RELAXED);
 	n->messages = __atomic_load_n(&c->n.messages, __ATOMIC_RELAXED);
 }
 
-static void nccl_reset(struct comm *c)
+static void nccl_reset(struct transport *c)
 {
 	lock_take(&c->lock);
 	c->resetting = true;
@@ -721,7 +721,7 @@ static void nccl_reset(struct comm *c)
 	lock_drop(&c->lock);
 }
 
-static void nccl_depart(struct comm *c)
+static void nccl_depart(struct transport *c)
 {
 	struct timespec until;
 
@@ -736,7 +736,7 @@ static void nccl_depart(struct comm *c)
 	lock_drop(&c->lock);
 }
 
-static void nccl_close(struct comm *c)
+static void nccl_close(struct transport *c)
 {
 	struct op *op;
 
@@ -771,8 +771,8 @@ static void nccl_close(struct comm *c)
 	comm_free(c);
 }
 
-const struct comm_driver comm_nccl = {
-	.version = COMM_VERSION,
+const struct transport_driver transport_nccl = {
+	.version = TRANSPORT_VERSION,
 	.name = "nccl",
 	.open = nccl_open,
 	.address = nccl_address,

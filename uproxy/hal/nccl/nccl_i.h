@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "comm.h"
+#include "transport.h"
 #include "hal.h"
 #include "lock.h"
 #include "nccl_driver.h"
@@ -32,15 +32,15 @@
 enum op_state { OP_ANNOUNCED, OP_STARTED, OP_ISSUED };
 
 struct op {
-	struct comm *c;
+	struct transport *c;
 	struct op *next;		/* by order; lock */
 	uint64_t order;
 	enum op_state state;		/* lock */
 	bool cancelled;			/* lock */
 	bool reached;			/* the stream has come to its end; lock */
 	CUresult status;		/* of the stream */
-	struct comm_start s;
-	struct comm_part part;
+	struct transport_start s;
+	struct transport_part part;
 	struct buffer *buffer;		/* part.send is in it */
 	uint64_t factor;
 	struct group *group;		/* as soon as it is issued */
@@ -77,14 +77,14 @@ struct buffer {
 	void *arg;
 };
 
-struct comm {
+struct transport {
 	struct lock lock;
 	pthread_cond_t news, idle;
 	bool kicked, stop;		/* lock */
 	bool resetting, forming;	/* lock; forming: a group that is not ready yet, or not broken */
 	int opened;			/* the thread has begun: 1, or -errno; lock */
 	pthread_t thread;
-	struct comm_open o;
+	struct transport_open o;
 	struct hal *h;
 	struct nccl_driver nccl;
 	struct op *ops;			/* by order; lock */
@@ -98,34 +98,34 @@ struct comm {
 	CUstream stream, copies;	/* of operations, of fills */
 	struct reduce *reduce;
 	CUdeviceptr scratch, factors;
-	struct comm_counters n;		/* atomic */
+	struct transport_counters n;		/* atomic */
 };
 
 /* Bytes of device memory for what comes from others: longer operations go through it in chunks. */
 extern size_t nccl_scratch;
 
 /* nccl.c */
-void nccl_say(struct comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void nccl_say(struct transport *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Aborts the groups of issued operations that have been cancelled. */
-void break_cancelled(struct comm *c);
+void break_cancelled(struct transport *c);
 /* The stream, the kernels. 0, -errno: said. */
-int device_prepare(struct comm *c);
+int device_prepare(struct transport *c);
 
 /* group.c */
 /* Ends a group for good: NCCL gives back the device. Its operations under way get the code. */
-void group_break(struct comm *c, struct group *g, enum step_code code);
+void group_break(struct transport *c, struct group *g, enum step_code code);
 /* Makes progress; whether it is to be called again soon. Frees groups that are gone. */
-bool groups_run(struct comm *c);
+bool groups_run(struct transport *c);
 /*
  * Waits for what an NCCL call of the group has begun, r: 0, or the code of the operation; the group is
  * broken then.
  */
-enum step_code group_settle(struct comm *c, struct group *g, ncclResult_t r, const char *what);
+enum step_code group_settle(struct transport *c, struct group *g, ncclResult_t r, const char *what);
 
 /* issue.c: puts an operation into the stream. 0, or the code with which it ends. */
-enum step_code issue(struct comm *c, struct op *op);
+enum step_code issue(struct transport *c, struct op *op);
 
 /* library.c: finds NCCL. -ENOENT, -ENOSYS. */
-int library_load(struct comm *c, struct why *why);
+int library_load(struct transport *c, struct why *why);
 
 #endif /* NCCL_I_H */

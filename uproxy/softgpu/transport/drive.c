@@ -12,7 +12,7 @@
  *
  * A thread attends if it has nothing to do but wait for operations: it polls the transport itself. An
  * operation then needs no second thread between call and result, which would have to be scheduled first.
- * Only the owner touches the members of struct comm that have no lock and are not atomic.
+ * Only the owner touches the members of struct transport that have no lock and are not atomic.
  *
  * The owner polls, yields its processor after a while without progress, and then sleeps until a message
  * comes or the bell rings. So threads do not keep each other from working where there are fewer
@@ -50,14 +50,14 @@
 
 enum owner { HELPER, ASLEEP, WAITER, NOBODY };
 
-static __thread const struct comm *mine; /* this thread owns it */
+static __thread const struct transport *mine; /* this thread owns it */
 
-bool drive_mine(const struct comm *c)
+bool drive_mine(const struct transport *c)
 {
 	return mine == c;
 }
 
-static bool owner_change(struct comm *c, enum owner from, enum owner to)
+static bool owner_change(struct transport *c, enum owner from, enum owner to)
 {
 	uint32_t was = from;
 
@@ -74,7 +74,7 @@ static void ring(int bell)
 		return; /* it has rung so often that it cannot be missed */
 }
 
-void drive_bell(struct comm *c)
+void drive_bell(struct transport *c)
 {
 	/* Pairs with owner_change() in helper_sleep(): either we see that it sleeps, or it our news. */
 	__atomic_store_n(&c->news, 1, __ATOMIC_RELEASE);
@@ -109,7 +109,7 @@ static void rewarded(struct patience *p)
 }
 
 /* After a turn. false: sleep. */
-static bool patient(struct comm *c, struct patience *p, bool any)
+static bool patient(struct transport *c, struct patience *p, bool any)
 {
 	if (any) {
 		rewarded(p);
@@ -131,7 +131,7 @@ static bool patient(struct comm *c, struct patience *p, bool any)
 /* ------------------------------------------------------------------------------ the helper */
 
 /* Clears the call; `owner` has the reason. */
-static void hear(struct comm *c)
+static void hear(struct transport *c)
 {
 	uint64_t calls;
 
@@ -140,7 +140,7 @@ static void hear(struct comm *c)
 }
 
 /* Sleeps until a message comes, the bell rings, or another thread has taken the transport. */
-static void helper_sleep(struct comm *c)
+static void helper_sleep(struct transport *c)
 {
 	int ms;
 
@@ -160,7 +160,7 @@ static void helper_sleep(struct comm *c)
 }
 
 /* Waits until the other thread hands the transport back, or has not driven for a while. */
-static void helper_stands_by(struct comm *c)
+static void helper_stands_by(struct transport *c)
 {
 	struct pollfd call = { .fd = c->call, .events = POLLIN };
 	uint32_t seen = 0, turns;
@@ -197,7 +197,7 @@ static void helper_stands_by(struct comm *c)
 static void *helper(void *arg)
 {
 	struct patience p = { .spins = SPINS_MOST, .ns = HELPER_NS };
-	struct comm *c = arg;
+	struct transport *c = arg;
 
 	mine = c;
 	/* pairs with drive_end() */
@@ -212,7 +212,7 @@ static void *helper(void *arg)
 	return NULL;
 }
 
-int drive_begin(struct comm *c)
+int drive_begin(struct transport *c)
 {
 	int rc = -pthread_create(&c->helper, NULL, helper, c);
 
@@ -221,7 +221,7 @@ int drive_begin(struct comm *c)
 	return rc;
 }
 
-void drive_end(struct comm *c)
+void drive_end(struct transport *c)
 {
 	__atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
 	lock_may_wait("the transport's thread");
@@ -232,7 +232,7 @@ void drive_end(struct comm *c)
 
 /* ------------------------------------------------------------------------------ a thread that waits */
 
-static void take(struct comm *c)
+static void take(struct transport *c)
 {
 	if (owner_change(c, NOBODY, WAITER)) {
 		mine = c;
@@ -243,7 +243,7 @@ static void take(struct comm *c)
 	}
 }
 
-static void hand_over(struct comm *c, enum owner to)
+static void hand_over(struct transport *c, enum owner to)
 {
 	mine = NULL;
 	__atomic_store_n(&c->turns, c->turns + 1, __ATOMIC_RELAXED);
@@ -252,7 +252,7 @@ static void hand_over(struct comm *c, enum owner to)
 		ring(c->call);
 }
 
-bool drive(struct comm *c, bool (*more)(void *arg), void *arg)
+bool drive(struct transport *c, bool (*more)(void *arg), void *arg)
 {
 	static __thread struct patience p = { .spins = SPINS_MOST, .ns = WAITER_NS };
 	bool due;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.h - the transport below collective operations: moves their data between the devices of a job
+ * transport.h - the transport below collective operations: moves their data between the devices of a job
  *
- *   uproxy/comm/ ── comm_start: an operation that all its members have posted ──► a comm_driver
- *        ▲                                                                          │ other devices'
- *        └──────────────── done(arg, code): this device's part has ended ◄──────────┘ ends
+ *   uproxy/comm/ ── transport_start: an operation that all its members have posted ──► a transport_driver
+ *        ▲                                                                               │ other devices'
+ *        └────────────────── done(arg, code): this device's part has ended ◄─────────────┘ ends
  *
- * A transport has one end, a struct comm, in each proxy. An *order* is an operation's number in the job's log,
+ * Each proxy has one end of a transport, a struct transport. An *order* is an operation's number in the job's log,
  * which no other operation has. Each end that an operation concerns starts it under that order, when the data
  * of its own device is there, and starts its operations in ascending order. A message for an order may come
  * before this end has started it. The addresses of other ends come from the job's board, never from a
@@ -16,8 +16,8 @@
  *
  * Reductions follow the tree of docs/collectives.md (uproxy/coll/tree.h).
  */
-#ifndef HAL_COMM_H
-#define HAL_COMM_H
+#ifndef HAL_TRANSPORT_H
+#define HAL_TRANSPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,22 +26,22 @@
 #include "step.h"
 #include "why.h"
 
-#define COMM_VERSION     3u
-#define COMM_DEVICES_MAX 1024u
-#define COMM_ADDRESS_MAX 1024u
-#define COMM_NOTE_MAX    128u
+#define TRANSPORT_VERSION     3u
+#define TRANSPORT_DEVICES_MAX 1024u
+#define TRANSPORT_ADDRESS_MAX 1024u
+#define TRANSPORT_NOTE_MAX    128u
 
-struct comm;
+struct transport;
 struct hal;
 
 /* In which order a reduction adds. */
-enum comm_order {
-	COMM_TREE, /* docs/collectives.md: the same bits over any devices */
-	COMM_NCCL, /* NCCL's own */
+enum transport_order {
+	TRANSPORT_TREE, /* docs/collectives.md: the same bits over any devices */
+	TRANSPORT_NCCL, /* NCCL's own */
 };
 
 /* What one rank on this device gives and gets; NULL where the operation has no such buffer. */
-struct comm_part {
+struct transport_part {
 	uint32_t rank;
 	const void *send;
 	void *recv;
@@ -56,14 +56,14 @@ struct comm_part {
  * concerns no pair of other ranks. Buffers may overlap only as NCCL allows for operations in place.
  * start() copies all of this but the contents of the parts' buffers.
  */
-struct comm_start {
+struct transport_start {
 	uint64_t order;
 	uint64_t comm; /* the communicator's key */
 	struct step_call call;
 	uint32_t ranks;
 	uint32_t nparts;
 	const uint32_t *device;
-	const struct comm_part *part;
+	const struct transport_part *part;
 	/*
 	 * Called once, by a thread of the transport, when this device's part has ended or has been
 	 * cancelled. From then on neither this nor another device touches its buffers. It may call
@@ -74,19 +74,19 @@ struct comm_start {
 };
 
 /* Bytes of messages since open: of data (partials and leaves, without headers), and their number. */
-struct comm_counters {
+struct transport_counters {
 	uint64_t sent, received, messages;
 };
 
-struct comm_open {
-	uint32_t self; /* number of this end, below COMM_DEVICES_MAX */
+struct transport_open {
+	uint32_t self; /* number of this end, below TRANSPORT_DEVICES_MAX */
 	/*
-	 * Copies the address of end `device` to `to`, and returns its size, at most COMM_ADDRESS_MAX;
+	 * Copies the address of end `device` to `to`, and returns its size, at most TRANSPORT_ADDRESS_MAX;
 	 * -ENOENT: there is no such end (any more). Any thread.
 	 */
 	int (*address)(void *arg, uint32_t device, void *to);
 	/*
-	 * note: leaves up to COMM_NOTE_MAX bytes about a communicator on the board, for all its ends; size 0
+	 * note: leaves up to TRANSPORT_NOTE_MAX bytes about a communicator on the board, for all its ends; size 0
 	 * takes them away. 0, -ENOSPC, -ENOTRECOVERABLE. noted: copies them to `to` and returns their size, or
 	 * -ENOENT. say: tells the user a sentence. Any thread. A transport that needs none of the three takes NULL.
 	 */
@@ -95,11 +95,11 @@ struct comm_open {
 	void (*say)(void *arg, const char *text);
 	void *arg;
 	struct hal *hal; /* the device; NULL: buffers are this process's memory */
-	enum comm_order order;
+	enum transport_order order;
 };
 
 /* A communicator, as a transport gets to know it. */
-struct comm_group {
+struct transport_group {
 	uint64_t comm; /* its key: no other one's in a job */
 	uint32_t ranks, rank;
 	const uint32_t *device; /* by rank */
@@ -133,38 +133,38 @@ struct comm_group {
  * done(). true: more(arg) was true. false: there was no progress for a while; the thread may sleep, since
  * the transport makes progress without it.
  */
-struct comm_driver {
+struct transport_driver {
 	uint32_t version;
 	const char *name;
-	int (*open)(struct comm **c, const struct comm_open *o, struct why *why);
-	int (*address)(struct comm *c, void *to);
-	int (*start)(struct comm *c, const struct comm_start *op);
-	void (*cancel)(struct comm *c, uint64_t order);
-	void (*counters)(struct comm *c, struct comm_counters *n);
-	void (*close)(struct comm *c);
-	int (*join)(struct comm *c, const struct comm_group *g, struct why *why);
-	void (*leave)(struct comm *c, uint64_t comm);
-	void (*announce)(struct comm *c, uint64_t order);
-	void (*withdraw)(struct comm *c, uint64_t order);
-	void *(*buffer)(struct comm *c, size_t size);
-	void (*unbuffer)(struct comm *c, void *buffer);
-	int (*fill)(struct comm *c, void *buffer, const void *from, size_t size,
+	int (*open)(struct transport **c, const struct transport_open *o, struct why *why);
+	int (*address)(struct transport *c, void *to);
+	int (*start)(struct transport *c, const struct transport_start *op);
+	void (*cancel)(struct transport *c, uint64_t order);
+	void (*counters)(struct transport *c, struct transport_counters *n);
+	void (*close)(struct transport *c);
+	int (*join)(struct transport *c, const struct transport_group *g, struct why *why);
+	void (*leave)(struct transport *c, uint64_t comm);
+	void (*announce)(struct transport *c, uint64_t order);
+	void (*withdraw)(struct transport *c, uint64_t order);
+	void *(*buffer)(struct transport *c, size_t size);
+	void (*unbuffer)(struct transport *c, void *buffer);
+	int (*fill)(struct transport *c, void *buffer, const void *from, size_t size,
 	            void (*filled)(void *arg), void *arg);
-	void (*reset)(struct comm *c);
-	void (*depart)(struct comm *c);
-	bool (*drive)(struct comm *c, bool (*more)(void *arg), void *arg);
+	void (*reset)(struct transport *c);
+	void (*depart)(struct transport *c);
+	bool (*drive)(struct transport *c, bool (*more)(void *arg), void *arg);
 };
 
 /* What a transport's library exports. */
-#define COMM_DRIVER_SYMBOL "singvgpu_comm_driver"
+#define TRANSPORT_DRIVER_SYMBOL "singvgpu_transport"
 
 /*
- * comm.c: the transport for the driver in use. It is in a library that the driver names, in the driver's
+ * transport.c: the transport for the driver in use. It is in a library that the driver names, in the driver's
  * folder; for a driver that names none it is NCCL's. SINGVGPU_COMM=nccl takes NCCL's, for tests. NULL and *why.
  */
-const struct comm_driver *comm_load(struct hal *h, struct why *why);
+const struct transport_driver *transport_load(struct hal *h, struct why *why);
 
 /* nccl/nccl.c: over NVIDIA's libnccl.so.2, or the file that SINGVGPU_NCCL names. */
-extern const struct comm_driver comm_nccl;
+extern const struct transport_driver transport_nccl;
 
-#endif /* HAL_COMM_H */
+#endif /* HAL_TRANSPORT_H */

@@ -29,7 +29,7 @@
 #define PART_NS 1000000ull /* between two moves to another processor, at least */
 #define SELDOM 256u /* polls of links in memory between looks at the sockets */
 
-int wire_open(struct comm *c, struct why *why)
+int wire_open(struct transport *c, struct why *why)
 {
 	struct wire *w = calloc(1, sizeof(*w));
 	struct epoll_event e = { .events = EPOLLIN, .data.ptr = &c->bell };
@@ -56,7 +56,7 @@ int wire_open(struct comm *c, struct why *why)
 	return rc;
 }
 
-int wire_address(struct comm *c, void *to)
+int wire_address(struct transport *c, void *to)
 {
 	memcpy(to, &c->wire->self, sizeof(c->wire->self));
 	return sizeof(c->wire->self);
@@ -64,7 +64,7 @@ int wire_address(struct comm *c, void *to)
 
 /* ------------------------------------------------------------------------------ ends of links */
 
-static void link_end(struct comm *c, struct link *l)
+static void link_end(struct transport *c, struct link *l)
 {
 	struct wire *w = c->wire;
 	uint32_t device = l->device;
@@ -89,11 +89,11 @@ static void link_end(struct comm *c, struct link *l)
 	} else {
 		link_free(l);
 	}
-	if (device < COMM_DEVICES_MAX)
+	if (device < TRANSPORT_DEVICES_MAX)
 		device_lost(c, device);
 }
 
-void wire_refuse(struct comm *c, uint32_t device, const char *what)
+void wire_refuse(struct transport *c, uint32_t device, const char *what)
 {
 	struct wire *w = c->wire;
 	char text[160];
@@ -110,7 +110,7 @@ void wire_refuse(struct comm *c, uint32_t device, const char *what)
 	device_lost(c, device);
 }
 
-void wire_release(struct comm *c, struct link *l, void *data)
+void wire_release(struct transport *c, struct link *l, void *data)
 {
 	(void)c;
 	memory_release(l, data);
@@ -136,13 +136,13 @@ static void put(struct link *l, const struct msg *m, struct op *op, const struct
 		tcp_put(l, m, op, out);
 }
 
-static int link_to(struct comm *c, uint32_t device, struct link **l)
+static int link_to(struct transport *c, uint32_t device, struct link **l)
 {
 	*l = c->wire->out[device];
 	return *l ? (*l)->lost ? -EHOSTUNREACH : 0 : link_connect(c, device, l);
 }
 
-int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op *op,
+int wire_send(struct transport *c, uint32_t device, const struct msg *head, struct op *op,
               const struct flow_out *out)
 {
 	struct wire *w = c->wire;
@@ -177,13 +177,13 @@ int wire_send(struct comm *c, uint32_t device, const struct msg *head, struct op
 }
 
 /* Sends what had to wait, and lets operations try again. */
-static bool make_room(struct comm *c)
+static bool make_room(struct transport *c)
 {
 	struct wire *w = c->wire;
 	bool any = false;
 
 	w->wants = 0;
-	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+	for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX; i++) {
 		struct link *l = w->out[i];
 
 		if (!l || l->lost || (!l->wants && !l->later))
@@ -215,7 +215,7 @@ static bool make_room(struct comm *c)
 
 /* ------------------------------------------------------------------------------ what comes */
 
-static bool sockets(struct comm *c, int ms)
+static bool sockets(struct transport *c, int ms)
 {
 	struct wire *w = c->wire;
 	struct epoll_event e[EVENTS];
@@ -268,7 +268,7 @@ static bool take(struct link *l)
  * Ends links to devices that have gone. What such a device sent before is taken first: it may have
  * exited because its part was done.
  */
-static void ends(struct comm *c)
+static void ends(struct transport *c)
 {
 	struct wire *w = c->wire;
 	int most = 64;		/* strangers may come all the time */
@@ -276,7 +276,7 @@ static void ends(struct comm *c)
 	while (most-- && sockets(c, 0))
 		;
 	w->lost = false;
-	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+	for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX; i++) {
 		bool more = false;
 
 		if (!w->out[i] || !w->out[i]->lost)
@@ -298,7 +298,7 @@ static void ends(struct comm *c)
 	}
 }
 
-bool wire_progress(struct comm *c)
+bool wire_progress(struct transport *c)
 {
 	struct wire *w = c->wire;
 	bool any = false;
@@ -336,12 +336,12 @@ static void say_cpu(struct wire *w)
 	if (cpu == w->cpu)
 		return;
 	w->cpu = cpu;
-	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++)
+	for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX; i++)
 		if (w->out[i] && w->out[i]->mem)
 			__atomic_store_n(&w->out[i]->mem->cpu, cpu, __ATOMIC_RELAXED);
 }
 
-void wire_part(struct comm *c)
+void wire_part(struct transport *c)
 {
 	struct wire *w = c->wire;
 	uint16_t ends[CPU_SETSIZE] = { 0 };
@@ -380,7 +380,7 @@ void wire_part(struct comm *c)
  * In poll(): a byte on a local socket has epoll_wait() woken with the hint that whoever sent it is
  * about to sleep, so the kernel would put this thread on that processor.
  */
-void wire_sleep(struct comm *c, int ms)
+void wire_sleep(struct transport *c, int ms)
 {
 	struct pollfd p[] = { { .fd = c->wire->epoll, .events = POLLIN }, { .fd = c->call, .events = POLLIN } };
 
@@ -393,12 +393,12 @@ static void say(struct wire *w, uint32_t sleeps)
 	for (uint32_t i = 0; i < w->nin; i++)
 		if (w->in[i]->mem)
 			__atomic_store_n(&w->in[i]->mem->sleeps, sleeps, __ATOMIC_RELAXED);
-	for (uint32_t i = 0; i < COMM_DEVICES_MAX && w->wants; i++)
+	for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX && w->wants; i++)
 		if (w->out[i] && w->out[i]->mem && (w->out[i]->wants || w->out[i]->later))
 			__atomic_store_n(&w->out[i]->mem->waits, sleeps, __ATOMIC_RELAXED);
 }
 
-bool wire_rest(struct comm *c, int *ms)
+bool wire_rest(struct transport *c, int *ms)
 {
 	struct wire *w = c->wire;
 	bool awake = false;
@@ -414,13 +414,13 @@ bool wire_rest(struct comm *c, int *ms)
 	return !awake && !w->lost;
 }
 
-void wire_rise(struct comm *c)
+void wire_rise(struct transport *c)
 {
 	say(c->wire, 0);
 	c->wire->polls = -1u; /* the next turn looks at the sockets */
 }
 
-void wire_close(struct comm *c)
+void wire_close(struct transport *c)
 {
 	struct wire *w = c->wire;
 	struct timespec t = { .tv_nsec = 100000 };
@@ -433,7 +433,7 @@ void wire_close(struct comm *c)
 
 		if (w->wants)
 			make_room(c);
-		for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++) {
+		for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX; i++) {
 			struct link *l = w->out[i];
 
 			if (!l || l->lost || (l->kind == LINK_MEMORY && !l->greeted))
@@ -448,7 +448,7 @@ void wire_close(struct comm *c)
 		nanosleep(&t, NULL);
 		sockets(c, 0);
 	}
-	for (uint32_t i = 0; i < COMM_DEVICES_MAX; i++)
+	for (uint32_t i = 0; i < TRANSPORT_DEVICES_MAX; i++)
 		if (w->out[i])
 			link_free(w->out[i]);
 	for (uint32_t i = 0; i < w->nin; i++)

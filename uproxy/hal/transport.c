@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comm.c - loads the transport of collective operations, when a job has its first communicator
+ * transport.c - loads the transport of collective operations, when a job has its first communicator
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm.h"
+#include "transport.h"
 #include "hal.h"
 
 /* From beside the driver. */
-static const struct comm_driver *load(const char *driver_path, const char *name, struct why *why)
+static const struct transport_driver *load(const char *driver_path, const char *name, struct why *why)
 {
-	const struct comm_driver *driver;
+	const struct transport_driver *driver;
 	const char *slash = strrchr(driver_path, '/');
 	char path[PATH_MAX];
 	void *lib;
@@ -28,8 +28,8 @@ static const struct comm_driver *load(const char *driver_path, const char *name,
 		return NULL;
 	}
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	driver = lib ? dlsym(lib, COMM_DRIVER_SYMBOL) : NULL;
-	if (driver && driver->version == COMM_VERSION)
+	driver = lib ? dlsym(lib, TRANSPORT_DRIVER_SYMBOL) : NULL;
+	if (driver && driver->version == TRANSPORT_VERSION)
 		return driver;
 	why_set(why, -ENOENT, "%s: %s", path, driver ? "another version" : dlerror() ?: "?");
 	if (lib)
@@ -37,14 +37,14 @@ static const struct comm_driver *load(const char *driver_path, const char *name,
 	return NULL;
 }
 
-const struct comm_driver *comm_load(struct hal *h, struct why *why)
+const struct transport_driver *transport_load(struct hal *h, struct why *why)
 {
 	const char *forced = getenv("SINGVGPU_COMM");
 
 	if (h->comm_library && !(forced && !strcmp(forced, "nccl")))
 		return load(h->path, h->comm_library, why);
 #ifdef HAVE_NCCL
-	return &comm_nccl;
+	return &transport_nccl;
 #else
 	why_set(why, -ENOSYS, "NCCL's transport was not built: the CUDA toolkit had no nccl.h, or no nvcc");
 	return NULL;

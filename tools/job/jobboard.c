@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comms.c - the supervisor's side of the board, and the file `comms`
+ * jobboard.c - the supervisor's side of the board, and the file `comms`
  *
  * The file has a line for each communicator, followed by one for each of its operations:
  *
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "board.h"
-#include "comms.h"
+#include "jobboard.h"
 #include "tool_i.h"
 #include "watch.h"
 
@@ -26,15 +26,15 @@
 #define OTHER_LINES	256		/* ... and of these lines of it, the first */
 #define CREATION	"creation"	/* of the communicator: its kind as an operation */
 
-_Static_assert(COMMS_SEATS == BOARD_SEATS && COMMS_LISTED == STEP_LOOK_RANKS, "comms.h repeats these");
+_Static_assert(JOBBOARD_SEATS == BOARD_SEATS && JOBBOARD_LISTED == STEP_LOOK_RANKS, "jobboard.h repeats these");
 _Static_assert(SEATING_SEATS == BOARD_SEATS && SEATING_DEVICES == BOARD_DEVICES, "seating.h repeats these");
 
-struct comms_stood {
+struct jobboard_stood {
 	uint64_t born, since_ns;
 	bool told;
 };
 
-static void no_file(struct comms *c, const struct rundir_job *job)
+static void no_file(struct jobboard *c, const struct rundir_job *job)
 {
 	char path[PATH_MAX];
 
@@ -44,7 +44,7 @@ static void no_file(struct comms *c, const struct rundir_job *job)
 	c->text = NULL;
 }
 
-void comms_stop(struct comms *c, const struct rundir_job *job)
+void jobboard_stop(struct jobboard *c, const struct rundir_job *job)
 {
 	no_file(c, job);
 	if (c->board) {
@@ -55,9 +55,9 @@ void comms_stop(struct comms *c, const struct rundir_job *job)
 	memset(c, 0, sizeof(*c));
 }
 
-void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
+void jobboard_start(struct jobboard *c, const struct rundir_job *job, long timeout_ms)
 {
-	comms_stop(c, job);
+	jobboard_stop(c, job);
 	c->timeout_ms = timeout_ms;
 	c->fd = board_create();
 	if (c->fd >= 0 && board_open(c->fd, &c->board)) {
@@ -66,7 +66,7 @@ void comms_start(struct comms *c, const struct rundir_job *job, long timeout_ms)
 	}
 }
 
-void comms_seat(struct comms *c, const struct seating *t, int rank, int seat)
+void jobboard_seat(struct jobboard *c, const struct seating *t, int rank, int seat)
 {
 	struct board_place at = { .rank = rank, .host = seating_host(t, rank) };
 
@@ -76,39 +76,39 @@ void comms_seat(struct comms *c, const struct seating *t, int rank, int seat)
 		board_reserve(c->board, seat, &at);
 }
 
-int comms_check(const void *image, size_t len, const char **why)
+int jobboard_check(const void *image, size_t len, const char **why)
 {
 	return board_check(image, len, why);
 }
 
-int comms_load(struct comms *c, const void *image, size_t len, const char **why)
+int jobboard_load(struct jobboard *c, const void *image, size_t len, const char **why)
 {
 	*why = NULL;
 	return c->board ? board_load(c->board, image, len, why) : -ENODEV;
 }
 
-void comms_returned(struct comms *c)
+void jobboard_returned(struct jobboard *c)
 {
 	if (c->board)
 		board_returned(c->board);
 }
 
-void comms_ended(struct comms *c, int seat)
+void jobboard_ended(struct jobboard *c, int seat)
 {
-	if (seat < 0 || seat >= (int)COMMS_SEATS || !c->board)
+	if (seat < 0 || seat >= (int)JOBBOARD_SEATS || !c->board)
 		return;
 	board_die(c->board, seat);
 }
 
-bool comms_left(struct comms *c, const struct rundir_job *job, const struct rundir_proxy *p)
+bool jobboard_left(struct jobboard *c, const struct rundir_job *job, const struct rundir_proxy *p)
 {
 	struct uproxy_stat s;
 
-	return c->board && p->seat >= 0 && p->seat < (int)COMMS_SEATS && !board_lives(c->board, p->seat) &&
+	return c->board && p->seat >= 0 && p->seat < (int)JOBBOARD_SEATS && !board_lives(c->board, p->seat) &&
 	       !watch_stat(job, p, &s, NULL) && s.collectives;
 }
 
-void comms_lost(struct comms *c)
+void jobboard_lost(struct jobboard *c)
 {
 	if (c->board)
 		board_stranger_dies(c->board);
@@ -117,11 +117,11 @@ void comms_lost(struct comms *c)
 /* -------------------------------------------------------------------------------- a look */
 
 struct look {
-	struct comms *c;
+	struct jobboard *c;
 	const struct rundir_job *job;
 	FILE *out;
 	uint64_t now_ns;
-	struct comms_stood *stood;
+	struct jobboard_stood *stood;
 	size_t n, room;
 	size_t comms;
 	char late[8][400];	/* sentences about what stands for too long */
@@ -140,15 +140,15 @@ static pid_t pid_of(const struct look *l, const struct step *s, uint32_t member)
 
 static int by_birth(const void *a, const void *b)
 {
-	const struct comms_stood *x = a, *y = b;
+	const struct jobboard_stood *x = a, *y = b;
 
 	return x->born < y->born ? -1 : x->born > y->born;
 }
 
 /* What the last look has of the operation, or a new entry; NULL: no memory. */
-static struct comms_stood *stood_of(struct look *l, uint64_t born)
+static struct jobboard_stood *stood_of(struct look *l, uint64_t born)
 {
-	struct comms_stood key = { .born = born, .since_ns = l->now_ns }, *was, *more;
+	struct jobboard_stood key = { .born = born, .since_ns = l->now_ns }, *was, *more;
 
 	was = l->c->n_stood ? bsearch(&key, l->c->stood, l->c->n_stood, sizeof(key), by_birth) : NULL;
 	if (l->n == l->room) {
@@ -162,7 +162,7 @@ static struct comms_stood *stood_of(struct look *l, uint64_t born)
 	return &l->stood[l->n++];
 }
 
-const char *comms_type_name(uint8_t type)
+const char *jobboard_type_name(uint8_t type)
 {
 	static const char *const names[] = { "int8", "uint8", "int32", "uint32", "int64", "uint64",
 					     "f16", "f32", "f64", "bf16", "e4m3", "e5m2" };
@@ -171,43 +171,43 @@ const char *comms_type_name(uint8_t type)
 }
 
 static void op_of(const struct look *l, const struct step *s, const struct step_comm_look *of,
-		  const struct step_op_look *look, struct comms_op *op)
+		  const struct step_op_look *look, struct jobboard_op *op)
 {
 	bool pair = look->call.kind >= STEP_SEND;
 
 	memset(op, 0, sizeof(*op));
 	snprintf(op->kind, sizeof(op->kind), "%s", pair ? "send" : step_kind_name(look->call.kind));
-	snprintf(op->type, sizeof(op->type), "%s", comms_type_name(look->call.type));
+	snprintf(op->type, sizeof(op->type), "%s", jobboard_type_name(look->call.type));
 	op->count = look->call.count;
 	op->number = look->number;
 	op->source = pair ? (long)look->source : -1;
 	op->destination = pair ? (long)look->destination : -1;
 	op->started = look->order;
 	op->waits = look->waits;
-	op->listed = look->waits < COMMS_LISTED ? look->waits : COMMS_LISTED;
+	op->listed = look->waits < JOBBOARD_LISTED ? look->waits : JOBBOARD_LISTED;
 	for (unsigned int i = 0; i < op->listed; i++) {
 		op->wait[i].rank = look->rank[i];
 		op->wait[i].pid = pid_of(l, s, of->member + look->rank[i]);
 	}
 }
 
-static void name_late(struct look *l, const struct step_comm_look *of, const struct comms_op *op)
+static void name_late(struct look *l, const struct step_comm_look *of, const struct jobboard_op *op)
 {
 	char since[16], text[300];
 	time_t t = op->since_ns / 1000000000;
 	struct tm tm;
 
 	strftime(since, sizeof(since), "%H:%M:%S", localtime_r(&t, &tm));
-	comms_sentence(op, l->now_ns, text, sizeof(text));
+	jobboard_sentence(op, l->now_ns, text, sizeof(text));
 	snprintf(l->late[l->n_late++], sizeof(l->late[0]),
 		 "communicator %08" PRIx64 " of %u ranks, since %s: %s", of->key >> 32, of->ranks,
 		 since, text);
 }
 
 /* An operation's line, and its name if it has stood for too long. */
-static void put_op(struct look *l, const struct step_comm_look *of, struct comms_op *op, uint64_t born)
+static void put_op(struct look *l, const struct step_comm_look *of, struct jobboard_op *op, uint64_t born)
 {
-	struct comms_stood *stood = stood_of(l, born);
+	struct jobboard_stood *stood = stood_of(l, born);
 
 	if (!stood)
 		return;
@@ -229,10 +229,10 @@ static void put_op(struct look *l, const struct step_comm_look *of, struct comms
 /* A communicator that does not stand yet waits for its ranks as an operation does. */
 static void put_creation(struct look *l, const struct step_comm_look *look)
 {
-	struct comms_op op = { .kind = CREATION, .type = "-", .source = -1, .destination = -1,
+	struct jobboard_op op = { .kind = CREATION, .type = "-", .source = -1, .destination = -1,
 			       .waits = look->waits };
 
-	op.listed = look->waits < COMMS_LISTED ? look->waits : COMMS_LISTED;
+	op.listed = look->waits < JOBBOARD_LISTED ? look->waits : JOBBOARD_LISTED;
 	for (unsigned int i = 0; i < op.listed; i++)
 		op.wait[i].rank = look->rank[i];
 	put_op(l, look, &op, look->key | 1ull << 63);	/* no operation's birth is that high */
@@ -255,13 +255,13 @@ static void saw_comm(void *ctx, const struct step *s, const struct step_comm_loo
 static void saw_op(void *ctx, const struct step *s, const struct step_comm_look *of,
 		   const struct step_op_look *look)
 {
-	struct comms_op op;
+	struct jobboard_op op;
 
 	op_of(ctx, s, of, look, &op);
 	put_op(ctx, of, &op, look->born);
 }
 
-static void board_broke(struct comms *c)
+static void board_broke(struct jobboard *c)
 {
 	if (!c->broken)
 		say("the board of collective operations is broken: a proxy was killed while it held it, or "
@@ -270,7 +270,7 @@ static void board_broke(struct comms *c)
 }
 
 /* The file is written when it would change, so that a job at work costs little. */
-static void put_file(struct comms *c, const struct rundir_job *job, char *text)
+static void put_file(struct jobboard *c, const struct rundir_job *job, char *text)
 {
 	FILE *out;
 
@@ -290,7 +290,7 @@ static void put_file(struct comms *c, const struct rundir_job *job, char *text)
 	c->texts++;
 }
 
-static void look(struct comms *c, const struct rundir_job *job)
+static void look(struct jobboard *c, const struct rundir_job *job)
 {
 	struct look l = { .c = c, .job = job, .now_ns = wall_ns() };
 	const struct step_looker looker = { saw_comm, saw_op, &l };
@@ -317,7 +317,7 @@ static void look(struct comms *c, const struct rundir_job *job)
 		say("a collective stands for more than %g s: %s", c->timeout_ms / 1e3, l.late[i]);
 }
 
-int comms_step(struct comms *c, const struct rundir_job *job)
+int jobboard_step(struct jobboard *c, const struct rundir_job *job)
 {
 	uint64_t now = now_ms();
 
@@ -332,13 +332,13 @@ int comms_step(struct comms *c, const struct rundir_job *job)
 
 /* ------------------------------------------------------------------------------ the file */
 
-static int read_comm(struct comms_comm *c, const char *line)
+static int read_comm(struct jobboard_comm *c, const char *line)
 {
 	char state[16];
 	int used;
 
 	if (sscanf(line, "comm %" SCNx64 " %15s %u%n", &c->key, state, &c->ranks, &used) != 3 ||
-	    !c->ranks || c->ranks > COMMS_SEATS)
+	    !c->ranks || c->ranks > JOBBOARD_SEATS)
 		return -EBADMSG;
 	c->stands = !strcmp(state, "stands");
 	c->pid = calloc(c->ranks, sizeof(*c->pid));
@@ -355,9 +355,9 @@ static int read_comm(struct comms_comm *c, const char *line)
 	return 0;
 }
 
-static int read_op(struct comms_comm *c, const char *line)
+static int read_op(struct jobboard_comm *c, const char *line)
 {
-	struct comms_op *more = realloc(c->op, (c->ops + 1) * sizeof(*more)), *op;
+	struct jobboard_op *more = realloc(c->op, (c->ops + 1) * sizeof(*more)), *op;
 	int used, n, started;
 
 	if (!more)
@@ -370,7 +370,7 @@ static int read_op(struct comms_comm *c, const char *line)
 		   &op->since_ns, &op->waits, &used) != 9)
 		return -EBADMSG;
 	op->started = started;
-	while (op->listed < COMMS_LISTED &&
+	while (op->listed < JOBBOARD_LISTED &&
 	       sscanf(line + used, " %u:%d%n", &op->wait[op->listed].rank,
 		      &op->wait[op->listed].pid, &n) == 2) {
 		used += n;
@@ -380,9 +380,9 @@ static int read_op(struct comms_comm *c, const char *line)
 	return 0;
 }
 
-static int read_line(struct comms_comm **comm, size_t *n, const char *line)
+static int read_line(struct jobboard_comm **comm, size_t *n, const char *line)
 {
-	struct comms_comm *more;
+	struct jobboard_comm *more;
 
 	if (!strncmp(line, "op ", 3))
 		return *n ? read_op(&(*comm)[*n - 1], line) : -EBADMSG;
@@ -394,7 +394,7 @@ static int read_line(struct comms_comm **comm, size_t *n, const char *line)
 	return read_comm(&more[(*n)++], line);
 }
 
-int comms_read(const struct rundir_job *job, struct comms_comm **comm, size_t *n)
+int jobboard_read(const struct rundir_job *job, struct jobboard_comm **comm, size_t *n)
 {
 	bool own = job->uid == geteuid();
 	size_t len, left = own ? SIZE_MAX : OTHER_LINES;
@@ -410,14 +410,14 @@ int comms_read(const struct rundir_job *job, struct comms_comm **comm, size_t *n
 		err = read_line(comm, n, line);
 	free(text);
 	if (err) {
-		comms_free(*comm, *n);
+		jobboard_free(*comm, *n);
 		*comm = NULL;
 		*n = 0;
 	}
 	return err;
 }
 
-void comms_free(struct comms_comm *comm, size_t n)
+void jobboard_free(struct jobboard_comm *comm, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		free(comm[i].pid);
@@ -428,7 +428,7 @@ void comms_free(struct comms_comm *comm, size_t n)
 
 /* ----------------------------------------------------------------------------- sentences */
 
-static size_t list_waits(const struct comms_op *op, char *text, size_t size)
+static size_t list_waits(const struct jobboard_op *op, char *text, size_t size)
 {
 	size_t at = 0;
 
@@ -444,7 +444,7 @@ static size_t list_waits(const struct comms_op *op, char *text, size_t size)
 	return at;
 }
 
-int comms_sentence(const struct comms_op *op, uint64_t now_ns, char *text, size_t size)
+int jobboard_sentence(const struct jobboard_op *op, uint64_t now_ns, char *text, size_t size)
 {
 	unsigned long long s = now_ns > op->since_ns ? (now_ns - op->since_ns) / 1000000000 : 0;
 	char name[80], waits[700];

@@ -59,8 +59,8 @@ static void expect_calls(const char *what, const char *fmt, ...)
 static int start_on(uint64_t comm, uint64_t order, struct step_call call, const void *send, void *recv,
                     struct ended *e)
 {
-	struct comm_part p = { .rank = world_self, .send = send, .recv = recv };
-	struct comm_start s = { .order = order, .comm = comm, .call = call, .ranks = world->n, .nparts = 1,
+	struct transport_part p = { .rank = world_self, .send = send, .recv = recv };
+	struct transport_start s = { .order = order, .comm = comm, .call = call, .ranks = world->n, .nparts = 1,
 		                .device = world_devices, .part = &p, .done = on_end, .arg = e };
 
 	*e = (struct ended){ 0 };
@@ -256,13 +256,13 @@ static void theirs_body(uint32_t self, void *arg)
 	must("start", start_on(1, 1, sum_of(4), send, recv, &e), 0);
 	must("NCCL's sum", await(&e, 60000), STEP_OK);
 	/* ((1 + d) + d) + d, and not (1 + d) + (d + d). */
-	if (recv[0] != (world->order == COMM_NCCL ? 1 : 1 + 0x1p-23f))
+	if (recv[0] != (world->order == TRANSPORT_NCCL ? 1 : 1 + 0x1p-23f))
 		world_fail("rank %u got %a", self, recv[0]);
 	must("start", start_on(1, 2, (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_BF16,
 	                                                 .count = 2 }, send, recv, &e), 0);
 	/* The fake has f32 alone: its refusal ends the communicator by name. */
-	must("a type that NCCL lacks", await(&e, 60000), world->order == COMM_NCCL ? STEP_SYSTEM : STEP_OK);
-	if (world->order == COMM_NCCL)
+	must("a type that NCCL lacks", await(&e, 60000), world->order == TRANSPORT_NCCL ? STEP_SYSTEM : STEP_OK);
+	if (world->order == TRANSPORT_NCCL)
 		said("ncclAllReduce: a fake error");
 }
 
@@ -508,7 +508,7 @@ static void bad_body(uint32_t self, void *arg)
 	};
 	float *send = floats(10, 1), *recv = floats(10, 0);
 	static const uint32_t shared[2] = { 0, 0 };
-	struct comm_group twice = { .comm = 5, .ranks = 2, .rank = self, .device = shared };
+	struct transport_group twice = { .comm = 5, .ranks = 2, .rank = self, .device = shared };
 	struct why why = { 0 };
 	struct ended e;
 
@@ -531,7 +531,7 @@ static void bad_body(uint32_t self, void *arg)
 
 static void refused(const char *path, int rc, const char *text)
 {
-	struct comm_open o = { .self = 0, .hal = world_hal(), .address = (void *)1, .note = (void *)1,
+	struct transport_open o = { .self = 0, .hal = world_hal(), .address = (void *)1, .note = (void *)1,
 		                .noted = (void *)1 };
 	struct why why = { 0 };
 	int got;
@@ -589,13 +589,13 @@ static bool fails(const char *how)
 
 static bool adds_as_nccl(void)
 {
-	world_begin_as(4, COMM_NCCL, false, theirs_body, NULL);
+	world_begin_as(4, TRANSPORT_NCCL, false, theirs_body, NULL);
 	return !world_end() && nothing_misused() && in_world(4, theirs_body, NULL);
 }
 
 static bool is_absent(void)
 {
-	world_begin_as(1, COMM_TREE, true, absent_body, NULL);
+	world_begin_as(1, TRANSPORT_TREE, true, absent_body, NULL);
 	return !world_end();
 }
 

@@ -72,7 +72,7 @@ static void say_to_user(void *arg, const char *text)
 
 static void open_end(void)
 {
-	struct comm_open o = { .self = 0, .address = address, .say = say_to_user };
+	struct transport_open o = { .self = 0, .address = address, .say = say_to_user };
 	struct why why = { 0 };
 
 	if (driver->open(&end, &o, &why))
@@ -92,8 +92,8 @@ static const uint32_t devices[] = { 0, 1, 2, 3 };
 static void start_on(uint64_t order, const uint32_t *device, uint32_t ranks, struct step_call call, const void *send,
                      void *recv, struct ended *e)
 {
-	struct comm_part p = { .rank = 0, .send = send, .recv = recv };
-	struct comm_start s = { .order = order, .ranks = ranks, .nparts = 1, .device = device, .part = &p,
+	struct transport_part p = { .rank = 0, .send = send, .recv = recv };
+	struct transport_start s = { .order = order, .ranks = ranks, .nparts = 1, .device = device, .part = &p,
 		                .done = on_end, .arg = e, .call = call };
 	int rc;
 
@@ -715,8 +715,8 @@ static void later_body(uint32_t self, void *arg)
 	(void)arg;
 	open_end();
 	for (int round = 0; round < 3; round++) {
-		struct comm_part p = { .rank = 0, .send = &one, .recv = &to };
-		struct comm_start s = { .order = order + 1000, .ranks = 1, .nparts = 1, .device = devices, .part = &p,
+		struct transport_part p = { .rank = 0, .send = &one, .recv = &to };
+		struct transport_start s = { .order = order + 1000, .ranks = 1, .nparts = 1, .device = devices, .part = &p,
 			                .done = hold, .arg = &of_last,
 			                .call = { .kind = STEP_ALLREDUCE, .type = TREE_UINT8, .count = 1 } };
 
@@ -1071,7 +1071,7 @@ static void run(const char *name, void (*body)(uint32_t, void *), const char *sa
 {
 	if (only && strcmp(only, name))
 		return;
-	world_begin_as(1, COMM_TREE, true, body, NULL);
+	world_begin_as(1, TRANSPORT_TREE, true, body, NULL);
 	bad += world_result(!world_end(), says);
 }
 

@@ -17,7 +17,7 @@
 
 #define pthread_create(t, a, f, arg)	((void)(f), *(t) = pthread_self(), 0)
 #define pthread_join(t, r)		0
-#include "comm.c"
+#include "transport.c"
 #include "drive.c"
 #undef pthread_create
 #undef pthread_join
@@ -39,7 +39,7 @@
 #define FDS	64
 #define TURNS	20000
 
-bool fuzz_flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len);
+bool fuzz_flow_message(struct transport *c, const struct msg *m, void *data, struct link *link, size_t len);
 
 static struct program input;
 
@@ -47,7 +47,7 @@ static struct program input;
 static uint64_t odd(void)
 {
 	static const uint64_t borders[] = { 0, 1, 63, 64, 65, CHUNK - 1, CHUNK, CHUNK + 1, EAGER, WINDOW,
-		COMM_DEVICES_MAX - 1, COMM_DEVICES_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX };
+		TRANSPORT_DEVICES_MAX - 1, TRANSPORT_DEVICES_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX };
 	uint8_t how = byte(&input);
 
 	return how & 128 ? raw(&input, 1 + how % 8) : borders[how % 16];
@@ -71,7 +71,7 @@ static struct doing {
 	struct side side[HONEST];
 } doing[OPS];
 static unsigned int ndoing;
-static struct comm *ends_of[HONEST];
+static struct transport *ends_of[HONEST];
 
 static bool is_pair(const struct doing *d)
 {
@@ -147,9 +147,9 @@ static void over(void *arg, enum step_code code)
 static void start(struct doing *d, uint32_t e)
 {
 	struct side *s = &d->side[e];
-	struct comm_part part[4];
+	struct transport_part part[4];
 	uint64_t factor = 1;
-	struct comm_start o = { .order = d->order, .call = d->call, .ranks = d->ranks, .device = d->device,
+	struct transport_start o = { .order = d->order, .call = d->call, .ranks = d->ranks, .device = d->device,
 				.part = part, .done = over, .arg = s };
 	size_t send, recv;
 
@@ -162,7 +162,7 @@ static void start(struct doing *d, uint32_t e)
 		sizes(d, r, &send, &recv);
 		s->send[r] = buffer(send, 1);
 		s->recv[r] = buffer(recv, 0xa5);
-		part[o.nparts++] = (struct comm_part){ .rank = r, .send = s->send[r], .recv = s->recv[r],
+		part[o.nparts++] = (struct transport_part){ .rank = r, .send = s->send[r], .recv = s->recv[r],
 						       .factor = &factor };
 		if (is_pair(d))
 			o.call.kind = r == d->source ? STEP_SEND : STEP_RECV;
@@ -230,7 +230,7 @@ static void cancel(struct doing *d)
 
 static void turn(uint32_t e)
 {
-	struct comm *c = ends_of[e];
+	struct transport *c = ends_of[e];
 
 	c->wire->polls = UINT32_MAX;	/* a look at the sockets, each time */
 	comm_turn(c);
@@ -433,7 +433,7 @@ static struct msg early_one(const struct doing *d, uint8_t k)
 }
 
 /* What an honest device 2 would send next to an end, as far as the end knows. */
-static struct msg likely(struct comm *c)
+static struct msg likely(struct transport *c)
 {
 	struct doing *d = &doing[byte(&input) % (ndoing ?: 1)];
 	struct op *op = op_find(c, d->order);
@@ -470,7 +470,7 @@ static struct msg likely(struct comm *c)
 	return m;
 }
 
-static struct msg message(struct comm *c, struct line *l)
+static struct msg message(struct transport *c, struct line *l)
 {
 	uint8_t how = byte(&input);
 	struct msg m = how & 64 ? l->last : likely(c);
@@ -557,7 +557,7 @@ static uint64_t offset(void)
 }
 
 /* For memlink.c: the sender writes where the message lies that is being taken. */
-bool fuzz_flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len)
+bool fuzz_flow_message(struct transport *c, const struct msg *m, void *data, struct link *link, size_t len)
 {
 	if (liar.sudden.due && m->from == LIAR) {
 		liar.sudden.due = false;
@@ -684,7 +684,7 @@ static void listen_once(void)
 static void open_ends(bool by_tcp)
 {
 	for (uint32_t e = 0; e < HONEST; e++) {
-		struct comm_open o = { .self = e, .address = address, .say = named };
+		struct transport_open o = { .self = e, .address = address, .say = named };
 		struct why why = { 0 };
 
 		MUST(!soft_open(&ends_of[e], &o, &why));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comm.c - the transport's interface, and an operation's way from its start to its end
+ * transport.c - the transport's interface, and an operation's way from its start to its end
  *
  *   start ──► incoming ──► begun: in the hash by order ──► ended: op_end() ──► done()
  *                │                    │ cancel()               ▲
@@ -15,7 +15,7 @@
 
 #include "transport_i.h"
 
-struct op *op_find(struct comm *c, uint64_t order)
+struct op *op_find(struct transport *c, uint64_t order)
 {
 	struct op *op = c->hash[order % HASH];
 
@@ -24,7 +24,7 @@ struct op *op_find(struct comm *c, uint64_t order)
 	return op;
 }
 
-static struct op *op_new(struct comm *c)
+static struct op *op_new(struct transport *c)
 {
 	struct op *op;
 
@@ -43,7 +43,7 @@ static struct op *op_new(struct comm *c)
 }
 
 /* Frees an operation that is in no list; under the lock, if `listed`, it is taken out of `all`. */
-static void op_free(struct comm *c, struct op *op, bool listed)
+static void op_free(struct transport *c, struct op *op, bool listed)
 {
 	op_clear(op);
 	lock_take(&c->lock);
@@ -62,7 +62,7 @@ static void op_free(struct comm *c, struct op *op, bool listed)
 	free(op);
 }
 
-void op_wake(struct comm *c, struct op *op)
+void op_wake(struct transport *c, struct op *op)
 {
 	if (op->runnable)
 		return;
@@ -72,7 +72,7 @@ void op_wake(struct comm *c, struct op *op)
 	c->run_end = &op->run;
 }
 
-void op_wake_all(struct comm *c)
+void op_wake_all(struct transport *c)
 {
 	for (uint32_t h = 0; h < HASH; h++)
 		for (struct op *op = c->hash[h]; op; op = op->hash)
@@ -80,7 +80,7 @@ void op_wake_all(struct comm *c)
 }
 
 /* Takes an operation out of everything but the lists of `lock`. */
-static void op_unhash(struct comm *c, struct op *op)
+static void op_unhash(struct transport *c, struct op *op)
 {
 	struct op **at = &c->hash[op->s.order % HASH];
 
@@ -110,7 +110,7 @@ static bool op_meets(const struct op *op, uint32_t device)
 }
 
 /* An operation has come to its end with code. Frees it. */
-static void op_end(struct comm *c, struct op *op, enum step_code code)
+static void op_end(struct transport *c, struct op *op, enum step_code code)
 {
 	void (*done)(void *arg, enum step_code code) = op->s.done;
 	void *arg = op->s.arg;
@@ -131,7 +131,7 @@ static void op_end(struct comm *c, struct op *op, enum step_code code)
 }
 
 /* Operations end that still need a device which is lost, or has sent nonsense. */
-void device_lost(struct comm *c, uint32_t device)
+void device_lost(struct transport *c, uint32_t device)
 {
 	for (uint32_t h = 0; h < HASH; h++)
 		for (struct op *op = c->hash[h]; op; op = op->hash)
@@ -141,7 +141,7 @@ void device_lost(struct comm *c, uint32_t device)
 			}
 }
 
-static void begin(struct comm *c, struct op *op)
+static void begin(struct transport *c, struct op *op)
 {
 	struct op **slot = &c->hash[op->s.order % HASH];
 
@@ -155,7 +155,7 @@ static void begin(struct comm *c, struct op *op)
 }
 
 /* What other threads have said. */
-static void take_news(struct comm *c)
+static void take_news(struct transport *c)
 {
 	struct withdrawn *gone;
 	struct op *op, *next;
@@ -194,7 +194,7 @@ static void take_news(struct comm *c)
 }
 
 /* Runs what is runnable now, once. */
-static bool run_all(struct comm *c)
+static bool run_all(struct transport *c)
 {
 	struct op *last = c->run ? (struct op *)((char *)c->run_end - offsetof(struct op, run)) : NULL;
 	struct op *op;
@@ -216,7 +216,7 @@ static bool run_all(struct comm *c)
 	return last;
 }
 
-bool comm_turn(struct comm *c)
+bool comm_turn(struct transport *c)
 {
 	bool any = wire_progress(c);
 
@@ -229,7 +229,7 @@ bool comm_turn(struct comm *c)
 
 /* ------------------------------------------------------------------------------ the interface */
 
-static void comm_free(struct comm *c)
+static void comm_free(struct transport *c)
 {
 	struct op *next;
 
@@ -247,15 +247,15 @@ static void comm_free(struct comm *c)
 	free(c);
 }
 
-static int soft_open(struct comm **out, const struct comm_open *o, struct why *why)
+static int soft_open(struct transport **out, const struct transport_open *o, struct why *why)
 {
-	struct comm *c;
+	struct transport *c;
 	int rc;
 
-	if (o->self >= COMM_DEVICES_MAX || !o->address)
+	if (o->self >= TRANSPORT_DEVICES_MAX || !o->address)
 		return why_set(why, -EINVAL, "device %u of a transport: at most %u are possible",
-		               o->self, COMM_DEVICES_MAX);
-	if (o->order != COMM_TREE)
+		               o->self, TRANSPORT_DEVICES_MAX);
+	if (o->order != TRANSPORT_TREE)
 		return why_set(why, -ENOTSUP, "--reduction=nccl: the soft device has no NCCL, only the tree");
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -264,7 +264,7 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	c->o = *o;
 	c->run_end = &c->run;
 	c->incoming_end = &c->incoming;
-	c->early_bytes = calloc(COMM_DEVICES_MAX, sizeof(*c->early_bytes));
+	c->early_bytes = calloc(TRANSPORT_DEVICES_MAX, sizeof(*c->early_bytes));
 	c->early = calloc(EARLY_HASH, sizeof(*c->early));
 	c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	c->call = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -288,7 +288,7 @@ static int soft_open(struct comm **out, const struct comm_open *o, struct why *w
 	return 0;
 }
 
-static int soft_start(struct comm *c, const struct comm_start *s)
+static int soft_start(struct transport *c, const struct transport_start *s)
 {
 	bool here = drive_mine(c); /* from done() */
 	struct op *op = op_new(c);
@@ -320,7 +320,7 @@ static int soft_start(struct comm *c, const struct comm_start *s)
 	return 0;
 }
 
-static void soft_cancel(struct comm *c, uint64_t order)
+static void soft_cancel(struct transport *c, uint64_t order)
 {
 	bool any = false;
 
@@ -333,7 +333,7 @@ static void soft_cancel(struct comm *c, uint64_t order)
 		drive_bell(c);
 }
 
-static void soft_withdraw(struct comm *c, uint64_t order)
+static void soft_withdraw(struct transport *c, uint64_t order)
 {
 	struct withdrawn *w = malloc(sizeof(*w));
 
@@ -347,14 +347,14 @@ static void soft_withdraw(struct comm *c, uint64_t order)
 	drive_bell(c);
 }
 
-static void soft_counters(struct comm *c, struct comm_counters *n)
+static void soft_counters(struct transport *c, struct transport_counters *n)
 {
 	n->sent = __atomic_load_n(&c->n.sent, __ATOMIC_RELAXED);
 	n->received = __atomic_load_n(&c->n.received, __ATOMIC_RELAXED);
 	n->messages = __atomic_load_n(&c->n.messages, __ATOMIC_RELAXED);
 }
 
-static void soft_close(struct comm *c)
+static void soft_close(struct transport *c)
 {
 	struct op *op;
 
@@ -375,8 +375,8 @@ static void soft_close(struct comm *c)
 	comm_free(c);
 }
 
-__attribute__((visibility("default"))) const struct comm_driver singvgpu_comm_driver = {
-	.version = COMM_VERSION,
+__attribute__((visibility("default"))) const struct transport_driver singvgpu_transport = {
+	.version = TRANSPORT_VERSION,
 	.name = "soft",
 	.open = soft_open,
 	.address = wire_address,

@@ -142,8 +142,8 @@ static int add_in(struct op *op, const struct flow_in *f)
 /* Copies parts to their ranks; finds the distinct devices, by their first rank. */
 static int find_devices(struct op *op, uint32_t self)
 {
-	uint64_t seen[COMM_DEVICES_MAX / 64] = { 0 };
-	struct comm_start *s = &op->s;
+	uint64_t seen[TRANSPORT_DEVICES_MAX / 64] = { 0 };
+	struct transport_start *s = &op->s;
 	bool pair = s->call.kind >= STEP_SEND;
 
 	op->me = UINT32_MAX;
@@ -152,7 +152,7 @@ static int find_devices(struct op *op, uint32_t self)
 
 		if (pair && d == STEP_NONE && r != s->call.peer)
 			continue;
-		if (d >= COMM_DEVICES_MAX)
+		if (d >= TRANSPORT_DEVICES_MAX)
 			return -EINVAL;
 		op->ranks_of_me += d == self;
 		if (seen[d / 64] >> d % 64 & 1)
@@ -163,7 +163,7 @@ static int find_devices(struct op *op, uint32_t self)
 		op->dev[op->devices++] = d;
 	}
 	for (uint32_t i = 0; i < s->nparts; i++) {
-		const struct comm_part *p = &s->part[i];
+		const struct transport_part *p = &s->part[i];
 		struct part *mine = p->rank < s->ranks ? &op->part[p->rank] : NULL;
 
 		if (!mine || op->device[p->rank] != self || mine->p.rank != UINT32_MAX)
@@ -467,7 +467,7 @@ static int all_pairs(struct op *op)
 static int pair(struct op *op)
 {
 	const struct step_call *c = &op->s.call;
-	const struct comm_part *p = op->s.part;
+	const struct transport_part *p = op->s.part;
 	uint32_t source, destination;
 
 	if (op->s.nparts < 1 || op->s.nparts > 2)
@@ -515,7 +515,7 @@ static bool has_buffers(const struct op *op)
 	const struct step_call *c = &op->s.call;
 
 	for (uint32_t i = 0; i < op->s.nparts; i++) {
-		const struct comm_part *p = &op->s.part[i];
+		const struct transport_part *p = &op->s.part[i];
 		bool root = p->rank == c->peer;
 		bool send = c->kind != STEP_RECV &&
 		            ((c->kind != STEP_BROADCAST && c->kind != STEP_SCATTER) || root);
@@ -572,7 +572,7 @@ static int link_up(struct op *op)
 
 int plan(struct op *op, uint32_t self)
 {
-	struct comm_start *s = &op->s;
+	struct transport_start *s = &op->s;
 	const struct step_call *c = &s->call;
 	uint64_t bytes;
 	int rc;

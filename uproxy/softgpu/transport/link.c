@@ -65,7 +65,7 @@ static ssize_t hello_recv(int sock, struct hello *hello, int *fd)
 	return got;
 }
 
-static struct link *link_new(struct comm *c, int fd, bool out)
+static struct link *link_new(struct transport *c, int fd, bool out)
 {
 	struct link *l = calloc(1, sizeof(*l));
 
@@ -109,7 +109,7 @@ static bool hello_is(const struct link *l, const struct hello *h)
 	const struct address *self = &l->c->wire->self;
 
 	return h->magic == HELLO_MAGIC && h->size == sizeof(struct link_memory) &&
-	       h->from < COMM_DEVICES_MAX && h->from != l->c->o.self &&
+	       h->from < TRANSPORT_DEVICES_MAX && h->from != l->c->o.self &&
 	       !memcmp(h->key, self->key, sizeof(h->key));
 }
 
@@ -167,10 +167,10 @@ static int connect_tcp(struct link *l)
 	return tcp_connect(l);
 }
 
-int link_connect(struct comm *c, uint32_t device, struct link **out)
+int link_connect(struct transport *c, uint32_t device, struct link **out)
 {
 	struct wire *w = c->wire;
-	char raw[COMM_ADDRESS_MAX];
+	char raw[TRANSPORT_ADDRESS_MAX];
 	struct link *l;
 	int n, rc;
 
@@ -294,7 +294,7 @@ static bool mine(int fd)
  * Whoever connects says hello at once. Of those who have not, the one that has been silent for the
  * longest goes, if that is long enough: so strangers can neither fill the table nor use up descriptors.
  */
-static bool drop_silent(struct comm *c, enum link_kind kind)
+static bool drop_silent(struct transport *c, enum link_kind kind)
 {
 	struct wire *w = c->wire;
 	struct link *first = NULL;
@@ -317,7 +317,7 @@ static bool drop_silent(struct comm *c, enum link_kind kind)
 	return true;
 }
 
-bool wire_accept(struct comm *c, int listener)
+bool wire_accept(struct transport *c, int listener)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 	struct wire *w = c->wire;
@@ -337,7 +337,7 @@ bool wire_accept(struct comm *c, int listener)
 			w->room_in = w->room_in * 2 + 8;
 		}
 	}
-	if (w->nin < w->room_in && w->nin < 4 * COMM_DEVICES_MAX &&
+	if (w->nin < w->room_in && w->nin < 4 * TRANSPORT_DEVICES_MAX &&
 	    (listener == w->tcp_fd || mine(fd)))
 		l = link_new(c, fd, false);
 	if (!l) {
@@ -428,7 +428,7 @@ static int listen_tcp(struct wire *w)
 	return 0;
 }
 
-int wire_listen(struct comm *c, struct why *why)
+int wire_listen(struct transport *c, struct why *why)
 {
 	struct wire *w = c->wire;
 	struct epoll_event e = { .events = EPOLLIN };

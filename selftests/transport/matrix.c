@@ -199,7 +199,7 @@ static void margins(const struct one *o, uint32_t r, const char *p, uint64_t len
 
 /* One rank's buffers. */
 struct mine {
-	struct comm_part p;
+	struct transport_part p;
 	char *send, *recv;
 	uint64_t nsend, nrecv, factor;
 };
@@ -225,7 +225,7 @@ static void prepare(const struct one *o, uint32_t r, struct mine *m)
 	if (m->nsend)
 		fill(o, r, m->send, m->nsend);
 	m->factor = factor_of(o, r);
-	m->p = (struct comm_part){ .rank = r, .send = m->send, .recv = m->recv,
+	m->p = (struct transport_part){ .rank = r, .send = m->send, .recv = m->recv,
 		                   .factor = o->op == TREE_PREMULSUM ? &m->factor : NULL };
 }
 
@@ -262,9 +262,9 @@ static uint64_t order;
 static void run(uint32_t self, const struct one *o)
 {
 	struct mine mine[WORLD_MAX];
-	struct comm_part part[WORLD_MAX];
+	struct transport_part part[WORLD_MAX];
 	struct ended e = { 0 };
-	struct comm_start s = { .order = ++order, .ranks = o->ranks, .device = o->device,
+	struct transport_start s = { .order = ++order, .ranks = o->ranks, .device = o->device,
 		                .part = part, .done = on_end, .arg = &e };
 	struct one of[WORLD_MAX];
 	int rc;

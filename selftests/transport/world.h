@@ -10,13 +10,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "comm.h"
+#include "transport.h"
 
 #define WORLD_MAX 16
 
 struct world {
 	uint32_t n;
-	enum comm_order order;
+	enum transport_order order;
 	bool unopened;
 	uint32_t len[WORLD_MAX]; /* of the address; 0: not open yet */
 	uint32_t gone[WORLD_MAX];
@@ -26,16 +26,16 @@ struct world {
 	char text[256];
 	pid_t pid[WORLD_MAX];
 	double figure[64]; /* what processes tell each other */
-	char note[64][COMM_NOTE_MAX]; /* by key */
+	char note[64][TRANSPORT_NOTE_MAX]; /* by key */
 	uint32_t noted[64]; /* its size */
 	char said[WORLD_MAX][256]; /* the last sentence for the user */
-	struct comm_counters count[WORLD_MAX];
-	char address[WORLD_MAX][COMM_ADDRESS_MAX];
+	struct transport_counters count[WORLD_MAX];
+	char address[WORLD_MAX][TRANSPORT_ADDRESS_MAX];
 };
 
 extern struct world *world;
-extern const struct comm_driver *driver; /* of libsoftcomm.so below SINGVGPU_BUILD */
-extern struct comm *end; /* this process's */
+extern const struct transport_driver *driver; /* of libsoftcomm.so below SINGVGPU_BUILD */
+extern struct transport *end; /* this process's */
 extern uint32_t world_self;
 struct hal *world_hal(void); /* over the fake NCCL */
 extern bool world_tcp; /* ends are not to share memory */
@@ -47,7 +47,7 @@ bool world_has_ip(void); /* that another host could reach */
 /* Forks n processes that run body(self, arg) with their ends open. */
 void world_begin(uint32_t n, void (*body)(uint32_t self, void *arg), void *arg);
 /* The same with an order of addition; unopened: the body opens its end for itself. */
-void world_begin_as(uint32_t n, enum comm_order order, bool unopened, void (*body)(uint32_t self, void *arg),
+void world_begin_as(uint32_t n, enum transport_order order, bool unopened, void (*body)(uint32_t self, void *arg),
                     void *arg);
 /* Waits for them. 0, or the number of those that failed; the victim's end is no failure. */
 int world_end(void);

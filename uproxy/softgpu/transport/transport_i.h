@@ -12,7 +12,7 @@
  * device, its *owner*, finishes. A message that comes for an order that has not started here is
  * *early*, and kept.
  *
- * Everything but the two lists of struct comm that name its lock belongs to the thread that owns the
+ * Everything but the two lists of struct transport that name its lock belongs to the thread that owns the
  * transport (drive.c).
  * Every message is packed into memory of the transport, and every buffer of the program is read and
  * written by the process that owns it: so an operation that is cancelled is over at once, and what
@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm.h"
+#include "transport.h"
 #include "lock.h"
 #include "tree.h"
 
@@ -128,7 +128,7 @@ struct copy {
 };
 
 struct part {
-	struct comm_part p;
+	struct transport_part p;
 	uint64_t factor;
 };
 
@@ -141,7 +141,7 @@ struct op {
 	struct op *hash;
 	struct op *run;
 	bool runnable, running;
-	struct comm_start s;
+	struct transport_start s;
 	uint32_t *device; /* by rank */
 	struct part *part; /* by rank */
 	uint32_t devices, me; /* distinct ones, the index of ours */
@@ -176,7 +176,7 @@ struct withdrawn {
 	uint64_t order;
 };
 
-struct comm {
+struct transport {
 	struct lock lock;
 	struct op *all, *incoming, **incoming_end; /* lock */
 	struct withdrawn *withdrawn; /* lock */
@@ -190,7 +190,7 @@ struct comm {
 	int bell; /* eventfd: there is news */
 	int call; /* eventfd, which the helper alone reads: the owner has changed */
 	pthread_t helper;
-	struct comm_open o;
+	struct transport_open o;
 	struct wire *wire;
 
 	struct op *hash[HASH];
@@ -199,7 +199,7 @@ struct comm {
 	uint64_t secret; /* odd: others do not know which orders have one hash */
 	uint64_t *early_bytes; /* by device */
 	uint64_t forgotten[HASH]; /* orders that were cancelled or withdrawn here, the last ones */
-	struct comm_counters n; /* atomic */
+	struct transport_counters n; /* atomic */
 };
 
 /* plan.c: 0, -EINVAL, -ENOMEM. */
@@ -210,8 +210,8 @@ struct flow_in *plan_in(struct op *op, uint32_t from, uint32_t what, uint32_t a,
 void plan_leaves(struct op *op, uint32_t leaf, uint32_t leaves, uint64_t at, void *to, uint64_t n);
 
 /* flow.c */
-void flow_begin(struct comm *c, struct op *op);
-void flow_run(struct comm *c, struct op *op);
+void flow_begin(struct transport *c, struct op *op);
+void flow_run(struct transport *c, struct op *op);
 /* Where a chunk of a flow lies; NULL: it must be made. */
 const void *flow_data(struct op *op, const struct flow_out *out, uint64_t first);
 /* Writes a chunk of a flow. */
@@ -219,59 +219,59 @@ void flow_pack(struct op *op, const struct flow_out *out, uint64_t first, void *
 bool flow_ended(const struct op *op);
 /* Whether something is to come from a device, or to be sent to it. */
 bool flow_needs(const struct op *op, uint32_t device);
-void flow_forget(struct comm *c, struct op *op); /* cancelled: lets go of what it keeps */
+void flow_forget(struct transport *c, struct op *op); /* cancelled: lets go of what it keeps */
 /*
  * A message has come. Returns true if data stays where it is, in the memory of `link`, until
  * wire_release(); link NULL: it must not.
  */
-bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len);
-void op_wake(struct comm *c, struct op *op);
-void op_wake_all(struct comm *c);
+bool flow_message(struct transport *c, const struct msg *m, void *data, struct link *link, size_t len);
+void op_wake(struct transport *c, struct op *op);
+void op_wake_all(struct transport *c);
 /* Forgets early messages of an order; from UINT32_MAX: of all devices. */
-void early_drop(struct comm *c, uint64_t order, uint32_t from);
-struct op *op_find(struct comm *c, uint64_t order);
+void early_drop(struct transport *c, uint64_t order, uint32_t from);
+struct op *op_find(struct transport *c, uint64_t order);
 
 /* wire.c */
-int wire_open(struct comm *c, struct why *why);
-void wire_close(struct comm *c);
-int wire_address(struct comm *c, void *to);
+int wire_open(struct transport *c, struct why *why);
+void wire_close(struct transport *c);
+int wire_address(struct transport *c, void *to);
 /* Moves messages; whether there were any. */
-bool wire_progress(struct comm *c);
+bool wire_progress(struct transport *c);
 /*
  * wire_rest: tells the other ends to wake this one. true: it may sleep for *ms, -1 for ever; false: a
  * message has come meanwhile. wire_sleep: sleeps until a message comes, the bell rings, or the helper is
  * called; any thread. wire_rise: after wire_rest, and a sleep if there was one.
  */
-bool wire_rest(struct comm *c, int *ms);
-void wire_sleep(struct comm *c, int ms);
-void wire_rise(struct comm *c);
+bool wire_rest(struct transport *c, int *ms);
+void wire_sleep(struct transport *c, int ms);
+void wire_rise(struct transport *c);
 /*
  * The thread waits for others. If more of them wait or work on its processor than on another one that it
  * may use, it goes there.
  */
-void wire_part(struct comm *c);
+void wire_part(struct transport *c);
 /*
  * Sends a chunk of a flow, or (out NULL) a message without data. -EAGAIN: there is no room for the
  * chunk now, operations will be woken; -EHOSTUNREACH, -ENOMEM.
  */
-int wire_send(struct comm *c, uint32_t device, const struct msg *m, struct op *op,
+int wire_send(struct transport *c, uint32_t device, const struct msg *m, struct op *op,
               const struct flow_out *out);
 /* A device has sent nonsense, `what`: its link ends, and the user is told. */
-void wire_refuse(struct comm *c, uint32_t device, const char *what);
-void wire_release(struct comm *c, struct link *link, void *data);
+void wire_refuse(struct transport *c, uint32_t device, const char *what);
+void wire_release(struct transport *c, struct link *link, void *data);
 
 /* drive.c */
 uint64_t now_ns(void);
-int drive_begin(struct comm *c); /* 0, or -errno of pthread_create() */
-void drive_end(struct comm *c); /* ends the helper; no thread drives any more */
-bool drive_mine(const struct comm *c); /* is this thread the owner? */
-void drive_bell(struct comm *c); /* there is news; any thread */
-/* struct comm_driver's. */
-bool drive(struct comm *c, bool (*more)(void *arg), void *arg);
+int drive_begin(struct transport *c); /* 0, or -errno of pthread_create() */
+void drive_end(struct transport *c); /* ends the helper; no thread drives any more */
+bool drive_mine(const struct transport *c); /* is this thread the owner? */
+void drive_bell(struct transport *c); /* there is news; any thread */
+/* struct transport_driver's. */
+bool drive(struct transport *c, bool (*more)(void *arg), void *arg);
 
-/* comm.c */
+/* transport.c */
 /* A turn of its owner: moves what can be moved. Whether there was anything. */
-bool comm_turn(struct comm *c);
-void device_lost(struct comm *c, uint32_t device);
+bool comm_turn(struct transport *c);
+void device_lost(struct transport *c, uint32_t device);
 
 #endif /* TRANSPORT_I_H */

@@ -68,7 +68,7 @@ struct address {
 	} tcp[ADDRESSES];
 };
 
-_Static_assert(sizeof(struct address) <= COMM_ADDRESS_MAX, "an address fits");
+_Static_assert(sizeof(struct address) <= TRANSPORT_ADDRESS_MAX, "an address fits");
 
 #define HELLO_MAGIC 0x6f6c6c65686d6d32ull
 
@@ -89,7 +89,7 @@ struct later {
 };
 
 struct link {
-	struct comm *c;
+	struct transport *c;
 	uint32_t device;
 	enum link_kind kind;
 	bool out, lost;
@@ -115,7 +115,7 @@ struct link {
 struct wire {
 	int epoll, unix_fd, tcp_fd;
 	struct address self;
-	struct link *out[COMM_DEVICES_MAX];
+	struct link *out[TRANSPORT_DEVICES_MAX];
 	struct link **in; /* greeted and other ones */
 	uint32_t nin, room_in;
 	uint32_t tcp; /* links of TCP */
@@ -124,20 +124,20 @@ struct wire {
 	uint32_t cpu; /* what the links say; + 1 */
 	uint64_t parted; /* when the thread last went to another processor, or looked for one */
 	bool lost; /* some link is */
-	bool told[COMM_DEVICES_MAX]; /* the user, of nonsense */
+	bool told[TRANSPORT_DEVICES_MAX]; /* the user, of nonsense */
 	bool barrier; /* the kernel has expedited barriers */
 };
 
 /* link.c */
 void link_free(struct link *l);
 /* Makes the link to a device, which may come later: not `greeted` until then. -EHOSTUNREACH, -ENOMEM. */
-int link_connect(struct comm *c, uint32_t device, struct link **out);
+int link_connect(struct transport *c, uint32_t device, struct link **out);
 /* Tries again, where the other end had no place for a connection. -EAGAIN: it still has none. */
 int link_again(struct link *l);
 /* Something can be read or written on its socket. false: it has ended. */
 bool link_event(struct link *l, uint32_t events);
-int wire_listen(struct comm *c, struct why *why);
-bool wire_accept(struct comm *c, int fd);
+int wire_listen(struct transport *c, struct why *why);
+bool wire_accept(struct transport *c, int fd);
 
 /* memlink.c: memory_take: whether there was a message. */
 int memory_make(struct link *l, int *fd);

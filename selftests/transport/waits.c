@@ -51,8 +51,8 @@ static void sum_new(struct sum *s, uint64_t count)
 
 static void sum_start(struct sum *s, uint64_t order)
 {
-	struct comm_part p = { .rank = world_self, .send = s->send, .recv = s->recv };
-	struct comm_start start = { .order = order, .ranks = world->n, .nparts = 1, .device = world_devices,
+	struct transport_part p = { .rank = world_self, .send = s->send, .recv = s->recv };
+	struct transport_start start = { .order = order, .ranks = world->n, .nparts = 1, .device = world_devices,
 		                    .part = &p, .done = on_sum, .arg = s };
 
 	s->e.code = 0;

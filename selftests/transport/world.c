@@ -31,8 +31,8 @@ extern size_t nccl_scratch; /* of hal/nccl/issue.c */
 #include "world.h"
 
 struct world *world;
-const struct comm_driver *driver;
-struct comm *end;
+const struct transport_driver *driver;
+struct transport *end;
 uint32_t world_self;
 bool world_tcp, world_apart;
 
@@ -132,7 +132,7 @@ static void say(void *arg, const char *text)
 	snprintf(world->said[world_self], sizeof(world->said[0]), "%s", text);
 }
 
-static void load(struct comm_open *o)
+static void load(struct transport_open *o)
 {
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
 	char path[PATH_MAX], fake[PATH_MAX];
@@ -154,7 +154,7 @@ static void load(struct comm_open *o)
 		world_fail("the soft device: %s", why.text);
 	memory = top = (char *)p;
 	nccl_scratch = 16 << 10; /* so that operations have several chunks */
-	driver = &comm_nccl;
+	driver = &transport_nccl;
 	o->hal = &hal;
 	o->note = note;
 	o->noted = noted;
@@ -188,7 +188,7 @@ void world_free(void *p)
 void world_join(uint64_t key)
 {
 	static const uint32_t self[WORLD_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-	struct comm_group g = { .comm = key, .ranks = world->n, .rank = world_self, .device = self };
+	struct transport_group g = { .comm = key, .ranks = world->n, .rank = world_self, .device = self };
 	struct why why = { 0 };
 
 	if (driver->join(end, &g, &why))
@@ -197,7 +197,7 @@ void world_join(uint64_t key)
 #else
 const bool world_nccl = false;
 
-static void load(struct comm_open *o)
+static void load(struct transport_open *o)
 {
 	const char *build = getenv("SINGVGPU_BUILD") ?: "build";
 	char path[PATH_MAX];
@@ -206,8 +206,8 @@ static void load(struct comm_open *o)
 	(void)o;
 	snprintf(path, sizeof(path), "%s/uproxy/softgpu/libsoftcomm.so", build);
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	driver = lib ? dlsym(lib, COMM_DRIVER_SYMBOL) : NULL;
-	if (!driver || driver->version != COMM_VERSION)
+	driver = lib ? dlsym(lib, TRANSPORT_DRIVER_SYMBOL) : NULL;
+	if (!driver || driver->version != TRANSPORT_VERSION)
 		world_fail("%s: %s", path, driver ? "another version" : dlerror());
 }
 
@@ -229,7 +229,7 @@ void world_join(uint64_t key)
 
 static void child(uint32_t self, void (*body)(uint32_t self, void *arg), void *arg)
 {
-	struct comm_open o = { .self = self, .address = address };
+	struct transport_open o = { .self = self, .address = address };
 	struct why why = { 0 };
 	struct address a;
 	int n;
@@ -282,10 +282,10 @@ bool world_has_ip(void)
 
 void world_begin(uint32_t n, void (*body)(uint32_t self, void *arg), void *arg)
 {
-	world_begin_as(n, COMM_TREE, false, body, arg);
+	world_begin_as(n, TRANSPORT_TREE, false, body, arg);
 }
 
-void world_begin_as(uint32_t n, enum comm_order order, bool unopened, void (*body)(uint32_t self, void *arg),
+void world_begin_as(uint32_t n, enum transport_order order, bool unopened, void (*body)(uint32_t self, void *arg),
                     void *arg)
 {
 	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,

@@ -30,8 +30,8 @@ static int kills = 12;
 static int begin(uint64_t order, uint32_t self, uint32_t n, uint64_t count, const float *send,
                  float *recv, struct ended *e)
 {
-	struct comm_part p = { .rank = self, .send = send, .recv = recv };
-	struct comm_start s = { .order = order, .ranks = n, .nparts = 1, .device = world_devices,
+	struct transport_part p = { .rank = self, .send = send, .recv = recv };
+	struct transport_start s = { .order = order, .ranks = n, .nparts = 1, .device = world_devices,
 		                .part = &p, .done = on_end, .arg = e };
 
 	s.call = (struct step_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = count };
@@ -201,8 +201,8 @@ static void leave_body(uint32_t self, void *arg)
 	if (self)
 		usleep(200000);
 	for (uint32_t d = 1; d < world->n; d++) {
-		struct comm_part p = { .rank = self, .send = self ? NULL : f, .recv = self ? f : NULL };
-		struct comm_start s = { .order = d, .ranks = world->n, .nparts = 1,
+		struct transport_part p = { .rank = self, .send = self ? NULL : f, .recv = self ? f : NULL };
+		struct transport_start s = { .order = d, .ranks = world->n, .nparts = 1,
 			                .device = world_devices, .part = &p, .done = on_end, .arg = &e[d] };
 
 		s.call = (struct step_call){ .kind = self ? STEP_RECV : STEP_SEND,
@@ -410,7 +410,7 @@ static void liar(uint32_t self)
 		if (kind == OWN_NUMBER)
 			h.from = to;
 		if (kind == NO_NUMBER)
-			h.from = COMM_DEVICES_MAX;
+			h.from = TRANSPORT_DEVICES_MAX;
 		if (kind == JUNK) {
 			send(fd, junk, 1 + any(&x, sizeof(junk) - 1), MSG_NOSIGNAL);
 		} else {
@@ -585,9 +585,9 @@ static void full_body(uint32_t self, void *arg)
 	struct address *a = (struct address *)world->address[1];
 	uint64_t count = 2 << 20;
 	float *f = malloc(count * sizeof(*f));
-	struct comm_part p = { .rank = 0, .recv = f };
+	struct transport_part p = { .rank = 0, .recv = f };
 	struct ended e = { 0 };
-	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
+	struct transport_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
 		                .arg = &e, .call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = count } };
 	int listener = -1, first = -1;
 
@@ -667,8 +667,8 @@ static void ahead(uint32_t self)
 	uint64_t count = 8 * WINDOW;
 	char *bytes = calloc(1, count);
 	struct ended e = { 0 };
-	struct comm_part p = { .rank = self, .send = self ? bytes : NULL, .recv = self ? NULL : bytes };
-	struct comm_start s = { .order = 1u << 29, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
+	struct transport_part p = { .rank = self, .send = self ? bytes : NULL, .recv = self ? NULL : bytes };
+	struct transport_start s = { .order = 1u << 29, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
 		                .done = on_end, .arg = &e,
 		                .call = { .kind = self ? STEP_SEND : STEP_RECV, .type = TREE_UINT8,
 		                          .peer = 1 - self, .count = count } };
@@ -694,8 +694,8 @@ static void withdraw_body(uint32_t self, void *arg)
 	uint64_t count = EAGER;
 	char *bytes = calloc(1, count);
 	unsigned long before = resident();
-	struct comm_part p = { .rank = 1, .send = bytes };
-	struct comm_start s = { .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
+	struct transport_part p = { .rank = 1, .send = bytes };
+	struct transport_start s = { .ranks = 2, .nparts = 1, .device = world_devices, .part = &p, .done = on_end,
 		                .call = { .kind = STEP_SEND, .type = TREE_UINT8, .peer = 0, .count = count } };
 
 	(void)arg;
@@ -729,9 +729,9 @@ static void withdraw_body(uint32_t self, void *arg)
 static void bad_body(uint32_t self, void *arg)
 {
 	float f = 1, g = 0;
-	struct comm_part p = { .rank = self, .send = &f, .recv = &g };
+	struct transport_part p = { .rank = self, .send = &f, .recv = &g };
 	struct ended e = { 0 };
-	struct comm_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
+	struct transport_start s = { .order = 1, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
 		                .done = on_end, .arg = &e };
 	const struct step_call good = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = 1 };
 	const struct step_call bad[] = {
@@ -769,9 +769,9 @@ static void left_body(uint32_t self, void *arg)
 {
 	static const uint32_t device[4] = { STEP_NONE, 0, 1, STEP_NONE };
 	uint64_t number = 0;
-	struct comm_part p = { .rank = 1 + self, .send = self ? NULL : &number, .recv = self ? &number : NULL };
+	struct transport_part p = { .rank = 1 + self, .send = self ? NULL : &number, .recv = self ? &number : NULL };
 	struct ended e = { 0 };
-	struct comm_start s = { .order = 1, .ranks = 4, .nparts = 1, .device = device, .part = &p,
+	struct transport_start s = { .order = 1, .ranks = 4, .nparts = 1, .device = device, .part = &p,
 		                .done = on_end, .arg = &e };
 
 	(void)arg;

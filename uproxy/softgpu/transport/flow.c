@@ -22,7 +22,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ------------------------------------------------------------------------------ what is kept */
 
-static void kept_free(struct comm *c, struct kept *k)
+static void kept_free(struct transport *c, struct kept *k)
 {
 	if (k->link)
 		wire_release(c, k->link, k->data);
@@ -50,7 +50,7 @@ static struct kept *keep(const struct msg *m, void *data, struct link *link)
 	return k;
 }
 
-static struct early **early_slot(struct comm *c, uint64_t order)
+static struct early **early_slot(struct transport *c, uint64_t order)
 {
 	/* The top bits alone depend on all of the order's. */
 	_Static_assert(EARLY_HASH == 1u << 13, "64 - 51 bits");
@@ -58,7 +58,7 @@ static struct early **early_slot(struct comm *c, uint64_t order)
 }
 
 /* Takes an order's messages, of one device or of any, out of the hash. NULL: there are none. */
-static struct early *early_take(struct comm *c, uint64_t order, uint32_t from)
+static struct early *early_take(struct transport *c, uint64_t order, uint32_t from)
 {
 	struct early **at = early_slot(c, order), *e;
 
@@ -73,7 +73,7 @@ static struct early *early_take(struct comm *c, uint64_t order, uint32_t from)
 }
 
 /* The list for a message's order and device; NULL: no memory. */
-static struct early *early_list(struct comm *c, const struct msg *m)
+static struct early *early_list(struct transport *c, const struct msg *m)
 {
 	struct early **slot = early_slot(c, m->order), *e;
 
@@ -90,7 +90,7 @@ static struct early *early_list(struct comm *c, const struct msg *m)
 	return e;
 }
 
-void early_drop(struct comm *c, uint64_t order, uint32_t from)
+void early_drop(struct transport *c, uint64_t order, uint32_t from)
 {
 	struct kept *k, *next;
 	struct early *e;
@@ -104,7 +104,7 @@ void early_drop(struct comm *c, uint64_t order, uint32_t from)
 	}
 }
 
-void flow_forget(struct comm *c, struct op *op)
+void flow_forget(struct transport *c, struct op *op)
 {
 	for (uint32_t i = 0; i < op->nin; i++) {
 		struct kept *k;
@@ -136,7 +136,7 @@ static char *any_recv(struct op *op)
 }
 
 /* Grants more of a flow, when half of the window has been taken. */
-static void grant(struct comm *c, struct op *op, struct flow_in *f)
+static void grant(struct transport *c, struct op *op, struct flow_in *f)
 {
 	uint64_t window = WINDOW / f->size;
 	struct msg m = { .what = MSG_GRANT, .flow = f->what, .a = f->a, .b = f->b,
@@ -149,7 +149,7 @@ static void grant(struct comm *c, struct op *op, struct flow_in *f)
 	wire_send(c, f->from, &m, NULL, NULL);
 }
 
-static void taken(struct comm *c, struct op *op, struct flow_in *f, uint64_t n)
+static void taken(struct transport *c, struct op *op, struct flow_in *f, uint64_t n)
 {
 	f->pos += n;
 	if (f->pos == f->len)
@@ -184,7 +184,7 @@ static void piece_chunk(struct op *op, struct piece *p, uint64_t n)
 }
 
 /* Goes on with a piece as far as its flows have come; at most `most` chunks. */
-static bool piece_run(struct comm *c, struct op *op, struct piece *p, int most)
+static bool piece_run(struct transport *c, struct op *op, struct piece *p, int most)
 {
 	bool any = false;
 
@@ -227,7 +227,7 @@ static uint64_t flow_next(const struct op *op, const struct flow_in *f)
 }
 
 /* A chunk of a flow. 1: it is kept; 0; -EPROTO: it is not what comes next; -ENOMEM. */
-static int flow_chunk(struct comm *c, struct op *op, struct flow_in *f, const struct msg *m,
+static int flow_chunk(struct transport *c, struct op *op, struct flow_in *f, const struct msg *m,
                       void *data, struct link *link)
 {
 	uint64_t n = least(op->chunk, f->len - f->pos);
@@ -270,12 +270,12 @@ static void flow_grant(struct op *op, const struct msg *m)
 	}
 }
 
-static bool was_cancelled(const struct comm *c, uint64_t order)
+static bool was_cancelled(const struct transport *c, uint64_t order)
 {
 	return order && c->forgotten[order % HASH] == order;
 }
 
-static bool early(struct comm *c, const struct msg *m, void *data, struct link *link)
+static bool early(struct transport *c, const struct msg *m, void *data, struct link *link)
 {
 	struct early *e = NULL;
 	struct kept *k = NULL;
@@ -302,13 +302,13 @@ static void count(uint64_t *n, uint64_t more)
 	__atomic_store_n(n, *n + more, __ATOMIC_RELAXED);
 }
 
-bool flow_message(struct comm *c, const struct msg *m, void *data, struct link *link, size_t len)
+bool flow_message(struct transport *c, const struct msg *m, void *data, struct link *link, size_t len)
 {
 	struct flow_in *f;
 	struct op *op;
 	int rc;
 
-	if (m->from >= COMM_DEVICES_MAX || m->from == c->o.self)
+	if (m->from >= TRANSPORT_DEVICES_MAX || m->from == c->o.self)
 		return false;
 	if (m->magic != MSG_MAGIC || m->zero || m->what < MSG_LEAVES || m->what > MSG_DROP) {
 		wire_refuse(c, m->from, "no message of this transport");
@@ -365,7 +365,7 @@ void flow_pack(struct op *op, const struct flow_out *f, uint64_t first, void *to
 }
 
 /* Sends the next chunk of a flow. Whether it has. */
-static bool send_one(struct comm *c, struct op *op, struct flow_out *f)
+static bool send_one(struct transport *c, struct op *op, struct flow_out *f)
 {
 	uint64_t end = f->what == MSG_RESULT ? op->piece[f->piece].pos : f->len;
 	uint64_t n = least(op->chunk, f->len - f->sent);
@@ -389,7 +389,7 @@ static bool send_one(struct comm *c, struct op *op, struct flow_out *f)
 	return true;
 }
 
-void flow_run(struct comm *c, struct op *op)
+void flow_run(struct transport *c, struct op *op)
 {
 	uint32_t left = TURN, idle = 0;
 
@@ -426,7 +426,7 @@ bool flow_needs(const struct op *op, uint32_t device)
 	return false;
 }
 
-void flow_begin(struct comm *c, struct op *op)
+void flow_begin(struct transport *c, struct op *op)
 {
 	struct early *e;
 	struct kept *k;

@@ -26,7 +26,7 @@ static int result(int rc)
 	return rc == -ETIME ? -ETIMEDOUT : rc;
 }
 
-static int wait(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
+static int wait_word(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
 {
 	struct singvgpu_wait w = { .off = offset_of(r, word), .expect = expect,
 				   .timeout_ns = *ns };
@@ -134,7 +134,7 @@ static void hang_up(struct ring *r)
 
 static const struct ring_ops ring_kmod_ops = {
 	.backend = RING_KMOD,
-	.wait = wait,
+	.wait = wait_word,
 	.wake = wake,
 	.wake_wait = wake_wait,
 	.gate = gate,

@@ -234,7 +234,7 @@ static bool proxy_gone(struct ring *r)
 	return true;
 }
 
-static int wait(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
+static int wait_word(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
 {
 	struct timespec t, *end = until(&t, *ns);
 	uint64_t start = end ? ring_now() : 0, spent;
@@ -262,7 +262,7 @@ static int wake_wait(struct ring *r, uint32_t *wake_word, uint32_t *word, uint32
 		     int64_t *ns)
 {
 	wake(r, wake_word, 1);
-	return wait(r, word, expect, ns);
+	return wait_word(r, word, expect, ns);
 }
 
 /* ---------------------------------------------------------------------------------- object */
@@ -322,7 +322,7 @@ static void hang_up(struct ring *r)
 
 const struct ring_ops ring_memfd_ops = {
 	.backend = RING_MEMFD,
-	.wait = wait,
+	.wait = wait_word,
 	.wake = wake,
 	.wake_wait = wake_wait,
 	.gate = gate,

@@ -191,7 +191,7 @@ static void ranges(FILE *c, const struct func *f)
 	}
 }
 
-static void send(FILE *c, struct lib *l, const struct func *f, bool args, bool reply)
+static void put_send(FILE *c, struct lib *l, const struct func *f, bool args, bool reply)
 {
 	const char *a = args ? "&a, sizeof(a)" : "NULL, 0";
 	const char *d = has_tail(f) ? "data, data_len" : "NULL, 0";
@@ -267,7 +267,7 @@ static void stub(FILE *c, struct lib *l, const struct func *f)
 	arguments(c, l, f);
 	if (has_tail(f))
 		tail(c, l, f);
-	send(c, l, f, args, reply);
+	put_send(c, l, f, args, reply);
 	results(c, l, f);
 	fprintf(c, "\treturn %s;\n}\n", l->ok);
 	if (!both)

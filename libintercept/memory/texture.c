@@ -89,7 +89,7 @@ static CUresult check_resource(const CUDA_RESOURCE_DESC *d)
 }
 
 /* Send the record: struct sv_tex_new, then the descriptions. */
-static CUresult send(uint16_t op, const struct texture *t, uint64_t *value)
+static CUresult send_texture(uint16_t op, const struct texture *t, uint64_t *value)
 {
 	struct sv_tex_new a = { .ctx = t->ctx->o.handle, .view = t->has_view };
 	uint8_t tail[sizeof(t->res) + sizeof(t->tex) + sizeof(t->view)];
@@ -128,7 +128,7 @@ static CUresult create(uint16_t op, struct texture *t, uint64_t *value)
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->handle = o->handle;
-	rc = send(op, t, value);
+	rc = send_texture(op, t, value);
 	if (rc) {
 		obj_free(t->type, o);
 		return rc;

@@ -39,7 +39,7 @@ static FILE *debug_file(void)
 	return fopen(path, "ae");
 }
 
-static void warn(const char *text)
+static void warn_of(const char *text)
 {
 	const char *level = getenv("NCCL_DEBUG");
 	char host[64] = "";
@@ -70,7 +70,7 @@ ncclResult_t failed(ncclResult_t rc, const char *fmt, ...)
 	lock_drop(&lock);
 	if (core)
 		core->log("nccl: %s", text);
-	warn(text);
+	warn_of(text);
 	return rc;
 }
 

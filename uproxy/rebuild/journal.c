@@ -99,7 +99,7 @@ static uint32_t maker_of(struct survey *v, uint64_t handle)
 }
 
 /* Notes the item that made the handle; NONE: the handle is free again. */
-static int bind(struct survey *v, uint64_t handle, uint32_t item)
+static int note_handle(struct survey *v, uint64_t handle, uint32_t item)
 {
 	struct bound *b;
 
@@ -294,14 +294,14 @@ static int bind_item(struct survey *v, uint32_t i, const struct record *r,
 		it->makes = true;
 		it->handle = h;
 		it->type = h & 1 ? 0 : h >> 32 & 255;
-		rc = bind(v, h, i);
+		rc = note_handle(v, h, i);
 	} else if (r->flags & RECORD_VALUE) {
 		it->makes = true;
 	} else if (it->target != NONE && (r->flags & RECORD_ENDS_VALUE ||
 					  named(r, r->ends, e, data))) {
 		v->item[it->target].end = i;
 		if (v->item[it->target].handle)
-			rc = bind(v, v->item[it->target].handle, NONE);
+			rc = note_handle(v, v->item[it->target].handle, NONE);
 	}
 	it->ordered = (it->makes || it->of != NONE) && r->flags & RECORD_ORDERED;
 	it->memory = r->flags & RECORD_MEMORY;

@@ -89,7 +89,7 @@ static void jump(struct jit *j, uint32_t to)
 }
 
 /* A back edge: decrements the budget, and lets other groups and warps run when it is used up. */
-static void poll(struct jit *j, uint32_t to)
+static void back_edge(struct jit *j, uint32_t to)
 {
 	struct ufunc *f = j->f;
 	struct pblock *h = &f->blk[to];
@@ -122,7 +122,7 @@ static void edge_to(struct jit *j, uint32_t from, uint32_t to, bool back)
 {
 	(void)from;
 	if (back)
-		poll(j, to);
+		back_edge(j, to);
 	jump(j, to);
 }
 

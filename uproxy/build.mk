@@ -33,7 +33,7 @@ $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN_STAMPS)
 	$(CC) $(CFLAGS) -MMD -MP $(UPROXY_BASE_CFLAGS) $(uproxy_sees) -c $< -o $@
 
 $(addprefix $(B)/,uproxy/hal/digest.o checked/uproxy/hal/digest.o): uproxy/hal/digest.ptx
-$(addprefix $(B)/,uproxy/hal/comm.o checked/uproxy/hal/comm.o): override CFLAGS += $(if $(UPROXY_NCCL),-DHAVE_NCCL)
+$(addprefix $(B)/,uproxy/hal/transport.o checked/uproxy/hal/transport.o): override CFLAGS += $(if $(UPROXY_NCCL),-DHAVE_NCCL)
 
 # PTX of a version that old drivers take, too, which ptxas confirms. Nothing is contracted into an FMA.
 $(UPROXY_NCCL_PTX): uproxy/hal/nccl/reduce.cu uproxy/hal/nccl/reduce_kernel.h uproxy/coll/scalar.h \

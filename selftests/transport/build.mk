@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - the soft device's transport, between processes without proxies.
 
-COMM_TESTS := matrix failures waits flows
+COMM_TESTS := matrix failures waits flows links
 COMM_TEST_BIN := $(COMM_TESTS:%=$(B)/selftests/transport/transport-%)
 # What an address holds, and what an honest end sends, are private.
 COMM_TEST_CFLAGS = $(SOFTCOMM_CFLAGS) -Iuproxy/softgpu/transport -Iselftests/transport -Iselftests/coll

@@ -469,24 +469,6 @@ static void lies_body(uint32_t self, void *arg)
 
 #define STRANGERS 300 /* for each device */
 
-static int dial_tcp(const struct address *a)
-{
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = a->port };
-	int fd = -1;
-
-	for (uint32_t i = 0; i < a->n && fd < 0; i++) {
-		if (a->tcp[i].family != 4)
-			continue;
-		memcpy(&in.sin_addr, a->tcp[i].ip, 4);
-		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (!connect(fd, (void *)&in, sizeof(in)))
-			break;
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
 /* Many connections: two of three silent, ones that begin a hello and go no further, and garbage. */
 static void stranger(uint32_t self)
 {
@@ -504,7 +486,7 @@ static void stranger(uint32_t self)
 		if (i == STRANGERS * self) /* the last ones, when the others have been silent for long */
 			usleep(200000);
 		memcpy(&a, world->address[i % self], sizeof(a));
-		fd = dial_tcp(&a);
+		fd = peer_dial_tcp(&a);
 		if (fd < 0)
 			world_fail("device %u does not listen any more", i % self);
 		if (how == 6)
@@ -529,9 +511,9 @@ static void crowd(uint32_t self)
 	memcpy(h.key, a.key, sizeof(h.key));
 	for (int turn = 0; turn < 50; turn++) {
 		since = seconds();
-		fd = dial_tcp(&a);
+		fd = peer_dial_tcp(&a);
 		for (int i = 0; i < 100; i++)
-			silent[i] = dial_tcp(&a);
+			silent[i] = peer_dial_tcp(&a);
 		usleep(10000);		/* so that they are all accepted */
 		if (send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) && seconds() - since < 0.08) {
 			usleep(50000);
@@ -567,7 +549,7 @@ static void strangers_body(uint32_t self, void *arg)
 			/* Who was accepted late goes at a later connection. */
 			memcpy(&own, world->address[self], sizeof(own));
 			if (i % 300 == 299)
-				close(dial_tcp(&own));
+				close(peer_dial_tcp(&own));
 			if (i == 10000)
 				world_fail("device %u: %d descriptors, %d before", self, descriptors(),
 				           before);

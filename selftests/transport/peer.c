@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +38,24 @@ int peer_dial(const struct address *a)
 		return -1;
 	}
 	return sock;
+}
+
+int peer_dial_tcp(const struct address *a)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = a->port };
+	int fd = -1;
+
+	for (uint32_t i = 0; i < a->n && fd < 0; i++) {
+		if (a->tcp[i].family != 4)
+			continue;
+		memcpy(&in.sin_addr, a->tcp[i].ip, 4);
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (!connect(fd, (void *)&in, sizeof(in)))
+			break;
+		close(fd);
+		fd = -1;
+	}
+	return fd;
 }
 
 bool peer_give(int sock, const void *from, size_t len, const int *fds, uint32_t n)

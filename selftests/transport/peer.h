@@ -9,6 +9,8 @@
 
 /* Connects to an end's local socket; -1: nobody listens there. */
 int peer_dial(const struct address *a);
+/* Connects to its port, at its first address of IPv4 that answers; -1. */
+int peer_dial_tcp(const struct address *a);
 /* Sends bytes with n descriptors. Whether all of them went. */
 bool peer_give(int sock, const void *from, size_t len, const int *fds, uint32_t n);
 /* Listens on a socket of another name, which it writes into a. The listener. */

@@ -256,7 +256,7 @@ static bool in_hello(struct link *l)
 	n = hello_recv(l->fd, &h, &fd);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
-	rc = n == sizeof(h) && hello_is(l, &h) && (fd < 0) == (l->kind == LINK_TCP) ? 0 : -EPROTO;
+	rc = n == sizeof(h) && hello_is(l, &h) ? 0 : -EPROTO;
 	/* A device has one link here; a new one of its number comes after the old one's end. */
 	for (uint32_t i = 0; !rc && i < w->nin; i++)
 		if (w->in[i]->greeted && !w->in[i]->lost && w->in[i]->device == h.from)

@@ -708,6 +708,82 @@ static void withdraw_body(uint32_t self, void *arg)
 
 /* ------------------------------------------------------------------------------ bad calls */
 
+/* Nobody has begun this one. */
+static void refused(struct transport_start s, const char *what)
+{
+	if (driver->start(end, &s) != -EINVAL)
+		world_fail("%s was taken", what);
+}
+
+/* Parts that do not fit their operation. */
+static void bad_parts(uint32_t self)
+{
+	static uint32_t many[TREE_RANKS_MAX + 1];
+	const uint32_t here[3] = { self, self, self }, far[2] = { self, TRANSPORT_DEVICES_MAX },
+		       apart[2] = { self, 1 - self };
+	float f = 1, g = 0;
+	struct transport_part p[3] = { { .rank = 0, .send = &f, .recv = &g }, { .rank = 1, .send = &f, .recv = &g },
+		                       { .rank = 2, .send = &f, .recv = &g } };
+	struct ended e = { 0 };
+	struct transport_start one = { .order = 1, .ranks = 2, .nparts = 1, .device = here, .part = p, .done = on_end,
+		                       .arg = &e, .call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = 1 } }, s;
+
+	refused(one, "a collective without one of this device's parts");
+	s = one;
+	s.ranks = 0;
+	refused(s, "an operation of no ranks");
+	s.device = far;
+	s.ranks = 2;
+	refused(s, "an end beyond all numbers");
+	for (uint32_t i = 1; i <= TREE_RANKS_MAX; i++)
+		many[i] = 1 - self;
+	many[0] = self;
+	s.device = many;
+	s.ranks = TREE_RANKS_MAX + 1;
+	refused(s, "an operation of too many ranks");
+	s = one;
+	s.device = world_devices;
+	s.part = &p[2];
+	for (p[2].rank = 2; p[2].rank < 100; p[2].rank++)
+		refused(s, "a part of a rank that there is not");
+	p[2].rank = 2;
+	s.part = NULL;
+	refused(s, "parts that are nowhere");
+	s.part = &p[self];
+	s.done = NULL;
+	refused(s, "an operation whose end nobody hears of");
+	p[0].send = NULL;
+	p[1].send = NULL;
+	s.done = on_end;
+	refused(s, "a part that has nothing to send");
+	p[0].send = p[1].send = &f;
+	s = one;
+	s.nparts = 2;
+	p[1].rank = 0;
+	refused(s, "two parts of one rank");
+	p[1].rank = 1;
+	s.nparts = 3;
+	refused(s, "more parts than ranks");
+	/* Pairs. */
+	s = one;
+	s.call = (struct step_call){ .kind = STEP_SEND, .type = TREE_F32, .count = 1, .peer = 1 };
+	refused(s, "one end of a pair, of which both are here");
+	s.ranks = s.nparts = 3;
+	refused(s, "a pair of three");
+	s.ranks = s.nparts = 2;
+	p[1].send = NULL;
+	refused(s, "an end of a pair that sends and receives");
+	s.nparts = 0;
+	refused(s, "a pair without an end");
+	s.nparts = 1;
+	s.call.peer = 0;
+	p[0].recv = NULL;
+	s.device = apart;
+	refused(s, "a send to itself that nobody receives");
+	if (e.code)
+		world_fail("what was refused has ended");
+}
+
 static void bad_body(uint32_t self, void *arg)
 {
 	float f = 1, g = 0;
@@ -722,6 +798,7 @@ static void bad_body(uint32_t self, void *arg)
 		{ .kind = STEP_ALLREDUCE, .op = TREE_OPS, .type = TREE_F32, .count = 1 },
 		{ .kind = STEP_REDUCE, .peer = 2, .type = TREE_F32, .count = 1 },
 		{ .kind = STEP_ALLREDUCE, .type = TREE_F64, .count = 1ull << 60 },
+		{ .kind = STEP_ALLREDUCE, .type = TREE_F64, .count = 1ull << 59 },
 		{ .kind = STEP_ALLREDUCE, .op = TREE_PREMULSUM, .type = TREE_F32, .count = 1 },
 		{ .kind = STEP_BROADCAST, .op = TREE_MAX, .type = TREE_F32, .count = 1 },
 	};
@@ -743,6 +820,7 @@ static void bad_body(uint32_t self, void *arg)
 	s.nparts = 0;
 	if (driver->start(end, &s) != -EINVAL || e.code)
 		world_fail("an operation without a part was taken");
+	bad_parts(self);
 	sum(2, self, 2, 10, "after bad calls");
 }
 

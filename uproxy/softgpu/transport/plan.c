@@ -175,9 +175,7 @@ static int find_devices(struct op *op, uint32_t self)
 			memcpy(&mine->factor, p->factor, op->leaf);
 		}
 	}
-	if (op->me == UINT32_MAX || (!pair && s->nparts != op->ranks_of_me))
-		return -EINVAL;
-	return 0;
+	return !pair && s->nparts != op->ranks_of_me ? -EINVAL : 0;
 }
 
 static bool has(const struct op *op, uint32_t rank)
@@ -470,7 +468,7 @@ static int pair(struct op *op)
 	const struct transport_part *p = op->s.part;
 	uint32_t source, destination;
 
-	if (op->s.nparts < 1 || op->s.nparts > 2)
+	if (op->s.nparts > 2)
 		return -EINVAL;
 	if (op->s.nparts == 1 && op->device[c->peer] == op->dev[op->me] && p->rank != c->peer)
 		return -EINVAL;
@@ -579,9 +577,9 @@ int plan(struct op *op, uint32_t self)
 
 	op->leaf = tree_leaf_size(c->type);
 	op->partial = tree_partial_size(c->type);
-	if (c->kind >= STEP_KINDS || !op->leaf || c->op >= TREE_OPS || !s->ranks ||
+	if (c->kind >= STEP_KINDS || !op->leaf || c->op >= TREE_OPS ||
 	    s->ranks > TREE_RANKS_MAX || c->peer >= s->ranks || !s->nparts ||
-	    s->nparts > s->ranks || !s->part || !s->done ||
+	    !s->part || !s->done ||
 	    __builtin_mul_overflow(c->count, op->leaf * (uint64_t)s->ranks, &bytes) ||
 	    bytes > INT64_MAX)
 		return -EINVAL;

@@ -19,6 +19,7 @@
 #include "ckpt_own.h"
 #include "own_options.h"
 #include "ckpt_past.h"
+#include "jobboard.h"
 #include "phase.h"
 #include "history.h"
 #include "job.h"
@@ -769,6 +770,83 @@ TEST(the_history_has_events_and_their_phases)
 	EXPECT_EQ(lines_of(text, "phase "), 4)
 		TH_LOG("%s", text);
 	unlink(path);
+	rmdir(dir);
+}
+
+/* ----------------------------------------------------------------------------- jobboard.c */
+
+/* What the file `comms` of a folder says; its lines may be anybody's. */
+static int read_comms(const char *dir, const char *text, struct jobboard_comm **comm, size_t *n)
+{
+	struct rundir_job job = { .uid = geteuid() };
+	char path[64];
+	FILE *out;
+
+	snprintf(path, sizeof(path), "%s/comms", dir);
+	out = fopen(path, "w");
+	fputs(text, out);
+	fclose(out);
+	snprintf(job.path, sizeof(job.path), "%s", dir);
+	return jobboard_read(&job, comm, n);
+}
+
+TEST(communicators_and_who_is_waited_for)
+{
+	static char crowd[4000];	/* a rank more than a job may have */
+	static const char *const bad[] = {
+		"op all-reduce f32 10 3 -1 -1 0 1 0\n",	/* of no communicator */
+		"comm 1 stands 0\n", "comm 1 stands 1025 5\n", "comm 1 stands 2 5\n", "comm 1 stands 2 5 x\n", "comm 1\n",
+		"comm 1 stands 1 5\nop all-reduce f32 10 3 -1 -1 0 1\n", "comm 1 stands 1 5\ncommon 2\n",
+		"comm 1 stands 2 5\ncomm 2 stands 1 5\n", crowd,
+	};
+	char dir[] = "/tmp/factsXXXXXX", path[64], text[300], many[400];
+	struct jobboard_comm *c;
+	int at;
+	size_t n;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	snprintf(path, sizeof(path), "%s/comms", dir);
+	at = snprintf(crowd, sizeof(crowd), "comm 1 stands %u", JOBBOARD_SEATS + 1);
+	for (int r = 0; r <= JOBBOARD_SEATS; r++)
+		at += snprintf(crowd + at, sizeof(crowd) - at, " 5");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		EXPECT_EQ(read_comms(dir, bad[i], &c, &n), -EBADMSG)
+			TH_LOG("%s", bad[i]);
+		EXPECT_EQ(c, NULL);
+		EXPECT_EQ(n, 0);
+	}
+	ASSERT_EQ(read_comms(dir, "comm ff stands 2 5 6\nop all-reduce f32 10 3 -1 -1 0 1000000000 1 1:6\n"
+			     "op send f32 10 0 0 1 1 1000000000 1 0:5\ncomm 1 forming 1 0\nop creation - 0 0 -1 -1 0 0 2 0:0 1:7\n",
+			     &c, &n), 0);
+	ASSERT_EQ(n, 2);
+	EXPECT_EQ(c[0].key, 0xff);
+	EXPECT_TRUE(c[0].stands);
+	EXPECT_FALSE(c[1].stands);
+	EXPECT_EQ(c[0].ranks, 2);
+	EXPECT_EQ(c[0].pid[1], 6);
+	ASSERT_EQ(c[0].ops, 2);
+	ASSERT_EQ(c[1].ops, 1);
+	jobboard_sentence(&c[0].op[0], 5000000000, text, sizeof(text));
+	EXPECT_STREQ(text, "all-reduce 3 of 10 f32, 4 s, waits for rank 1 (process 6)");
+	jobboard_sentence(&c[0].op[1], 0, text, sizeof(text));
+	EXPECT_STREQ(text, "send from rank 0 to 1 of 10 f32, 0 s, runs on rank 0 (process 5)");
+	jobboard_sentence(&c[1].op[0], 0, text, sizeof(text));
+	EXPECT_STREQ(text, "its creation, 0 s, waits for rank 0 and rank 1 (process 7)");
+	jobboard_free(c, n);
+	/* More are waited for than are listed. */
+	at = snprintf(many, sizeof(many), "comm 1 stands 1 5\nop all-reduce f32 10 3 -1 -1 0 0 20");
+	for (int r = 0; r < 18; r++)
+		at += snprintf(many + at, sizeof(many) - at, " %d:0", r);
+	ASSERT_EQ(read_comms(dir, many, &c, &n), 0);
+	EXPECT_EQ(c[0].op[0].listed, JOBBOARD_LISTED);
+	jobboard_sentence(&c[0].op[0], 0, text, sizeof(text));
+	EXPECT_NE(strstr(text, ", rank 15 and 4 more"), NULL)
+		TH_LOG("%s", text);
+	jobboard_free(c, n);
+	/* No file: there is no communicator. */
+	unlink(path);
+	EXPECT_EQ(jobboard_read(&(struct rundir_job){ .uid = geteuid(), .path = "/nowhere" }, &c, &n), 0);
+	EXPECT_EQ(n, 0);
 	rmdir(dir);
 }
 

@@ -52,7 +52,7 @@ static void lay_view(struct view *v, const void *image)
 static void save_comm(const struct step *s, uint32_t i, uint32_t n, struct view *to, struct image_head *h,
                       const uint32_t *record)
 {
-	const struct transport *c = comm_at(s, i);
+	const struct comm *c = comm_at(s, i);
 
 	((struct image_comm *)to->comm)[n] =
 		(struct image_comm){ .key = c->key, .ranks = c->ranks, .joined = c->joined,
@@ -661,9 +661,9 @@ static bool facts_begin(struct facts *f, const struct step *s)
 static void build_comm(struct step *s, const struct facts *f, uint32_t i)
 {
 	const struct image_comm *c = &f->v.comm[i];
-	struct transport *to = comm_at(s, step_take(s, COMMS));
+	struct comm *to = comm_at(s, step_take(s, COMMS));
 
-	*to = (struct transport){ .used = 1, .state = c->state, .code = c->code, .ranks = c->ranks,
+	*to = (struct comm){ .used = 1, .state = c->state, .code = c->code, .ranks = c->ranks,
 		             .joined = c->joined, .first = c->first, .key = c->key };
 	for (uint32_t r = 0; r < c->ranks; r++) {
 		const struct image_member *m = &f->v.member[f->base[i] + r];

@@ -159,7 +159,7 @@ static void part_ends(const struct turn *t, struct part *p, uint8_t code)
 void step_add_op(struct step *s, uint32_t i)
 {
 	struct op *op = op_at(s, i);
-	struct transport *c = comm_at(s, op->comm);
+	struct comm *c = comm_at(s, op->comm);
 
 	op->prev = c->ops_last;
 	if (c->ops_last)
@@ -186,7 +186,7 @@ static uint32_t op_new(struct step *s, uint32_t comm, const struct step_call *ca
 static void op_free(struct step *s, uint32_t i)
 {
 	struct op *op = op_at(s, i);
-	struct transport *c = comm_at(s, op->comm);
+	struct comm *c = comm_at(s, op->comm);
 	uint32_t p, next;
 
 	index_drop(s, i);
@@ -207,7 +207,7 @@ static void op_free(struct step *s, uint32_t i)
 /* Frees a communicator that all have left, and whose operations are gone. */
 static void comm_settle(struct step *s, uint32_t i)
 {
-	struct transport *c = comm_at(s, i);
+	struct comm *c = comm_at(s, i);
 	uint32_t r;
 
 	if (!c->used || c->ops || (c->state != NEVER && c->gone < c->ranks) ||
@@ -232,7 +232,7 @@ static void failure_names(const struct op *op, struct step_failure *f)
 static bool lacks_member(const struct step *s, const struct op *op, uint32_t rank,
                          struct step_failure *f)
 {
-	const struct transport *c = comm_at(s, op->comm);
+	const struct comm *c = comm_at(s, op->comm);
 	uint32_t r;
 
 	if (!c->gone)
@@ -465,7 +465,7 @@ static void post_collective(const struct turn *t, uint32_t m, uint32_t record, u
 {
 	struct step *s = t->s;
 	struct member *member = member_at(s, m);
-	const struct transport *c = comm_at(s, member->comm);
+	const struct comm *c = comm_at(s, member->comm);
 	uint64_t number = member->posted++;
 	uint32_t rank = rank_of(s, m), p;
 	uint32_t i = index_find(s, &(struct key){ .kind = BY_NUMBER, .comm = member->comm, .number = number });
@@ -676,7 +676,7 @@ static int proxy_enters(const struct turn *t, const struct step_event *e)
 /* Ends a creation, for those who have joined and those who will. */
 static void creation_fails(const struct turn *t, uint32_t i, uint8_t code)
 {
-	struct transport *c = comm_at(t->s, i);
+	struct comm *c = comm_at(t->s, i);
 	uint32_t r;
 
 	c->state = NEVER;
@@ -699,7 +699,7 @@ static uint32_t comm_new(struct step *s, const struct step_event *e, uint32_t fi
 {
 	uint32_t i = step_take(s, COMMS), r;
 
-	*comm_at(s, i) = (struct transport){
+	*comm_at(s, i) = (struct comm){
 		.used = 1, .state = FORMING, .ranks = e->ranks, .first = first, .key = e->comm
 	};
 	for (r = 0; r < e->ranks; r++) {
@@ -713,7 +713,7 @@ static int member_joins(const struct turn *t, const struct step_event *e)
 {
 	struct step *s = t->s;
 	uint32_t i, r, first;
-	struct transport *c;
+	struct comm *c;
 
 	if (!is_used(s, PROXIES, e->proxy) || proxy_at(s, e->proxy)->state != LIVES || !e->ranks ||
 	    e->rank >= e->ranks || e->ranks > ENTRIES_MAX)
@@ -795,7 +795,7 @@ static void member_goes(const struct turn *t, uint32_t m, bool died)
 	struct step *s = t->s;
 	struct member *member = member_at(s, m);
 	uint32_t comm = member->comm, i, after, r;
-	struct transport *c = comm_at(s, comm);
+	struct comm *c = comm_at(s, comm);
 	bool was_in = member->used == IN, first = died && was_in && !c->died;
 
 	if (c->state == FORMING)
@@ -990,7 +990,7 @@ bool step_lives(const struct step *s, uint32_t proxy)
 
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max)
 {
-	const struct transport *c;
+	const struct comm *c;
 	uint32_t r;
 
 	if (!is_used(s, MEMBERS, member))

@@ -45,7 +45,7 @@ struct device {
 
 enum comm_state { FORMING = 1, STANDING, NEVER };
 
-struct transport {
+struct comm {
 	uint8_t used;
 	uint8_t state;
 	uint8_t died; /* a member has */
@@ -112,7 +112,7 @@ struct record {
 };
 
 static const uint32_t sizes[ARRAYS] = {
-	sizeof(struct proxy), sizeof(struct device), sizeof(struct transport),   sizeof(struct member),
+	sizeof(struct proxy), sizeof(struct device), sizeof(struct comm),   sizeof(struct member),
 	sizeof(struct op),    sizeof(struct part),   sizeof(struct record),
 };
 
@@ -157,7 +157,7 @@ struct index {
 #pragma GCC diagnostic pop
 _Static_assert(sizeof(struct proxy) == 12, "shared");
 _Static_assert(sizeof(struct device) == 32, "shared");
-_Static_assert(sizeof(struct transport) == 40, "shared");
+_Static_assert(sizeof(struct comm) == 40, "shared");
 _Static_assert(sizeof(struct member) == 24, "shared");
 _Static_assert(sizeof(struct op) == 88, "shared");
 _Static_assert(sizeof(struct part) == 40, "shared");
@@ -185,7 +185,7 @@ static inline struct device *device_at(const struct step *s, uint32_t i)
 	return entry(s, DEVICES, i);
 }
 
-static inline struct transport *comm_at(const struct step *s, uint32_t i)
+static inline struct comm *comm_at(const struct step *s, uint32_t i)
 {
 	return entry(s, COMMS, i);
 }

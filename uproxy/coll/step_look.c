@@ -61,7 +61,7 @@ uint64_t step_digest(const struct step *s)
 		h = mix(h, mix(d->seen, d->woken));
 	}
 	for (i = 0; i < s->limit[COMMS]; i++) {
-		const struct transport *c = comm_at(s, i);
+		const struct comm *c = comm_at(s, i);
 
 		if (!is_used(s, COMMS, i))
 			continue;
@@ -95,7 +95,7 @@ uint64_t step_digest(const struct step *s)
 bool step_is_at(const struct step *s, const struct step_place *p, bool *stands)
 {
 	const struct member *m = is_used(s, MEMBERS, p->member) ? member_at(s, p->member) : NULL;
-	const struct transport *c = m ? comm_at(s, m->comm) : NULL;
+	const struct comm *c = m ? comm_at(s, m->comm) : NULL;
 
 	*stands = c && c->state == STANDING;
 	return c && m->used != RESERVED && c->key == p->key && c->ranks == p->ranks && m->joined == p->proxy &&
@@ -135,7 +135,7 @@ static void look_at_parts(const struct step *s, const struct op *op, struct step
 
 static void look_at_op(const struct step *s, const struct op *op, struct step_op_look *look)
 {
-	const struct transport *c = comm_at(s, op->comm);
+	const struct comm *c = comm_at(s, op->comm);
 
 	*look = (struct step_op_look){ .born = op->born,
 		                       .call = op->call,
@@ -156,7 +156,7 @@ static void look_at_op(const struct step *s, const struct op *op, struct step_op
 	}
 }
 
-static void look_at_comm(const struct step *s, const struct transport *c, struct step_comm_look *look)
+static void look_at_comm(const struct step *s, const struct comm *c, struct step_comm_look *look)
 {
 	*look = (struct step_comm_look){ .key = c->key,
 		                         .ranks = c->ranks,
@@ -189,7 +189,7 @@ void step_look(const struct step *s, const struct step_looker *looker)
 
 /* ---- who owes ---- */
 
-static bool owes_op(const struct step *s, uint32_t proxy, const struct transport *c, const struct op *op)
+static bool owes_op(const struct step *s, uint32_t proxy, const struct comm *c, const struct op *op)
 {
 	uint32_t rank;
 

@@ -24,7 +24,7 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 	$(call vm_script,$(VM_TESTS))
 
 # `make check` leaves these out on the last of several kernels, since they take long. `make check-vm` runs all on each.
-VM_ONCE := storm streams signals-norseq several-vm clocks-vm moves-vm
+VM_ONCE := storm streams signals-norseq several-vm clocks-vm moves-vm plugin death freeze records memory journal
 VM_MOST := $(if $(word 2,$(VM_KERNELS)),$(lastword $(VM_KERNELS)))
 VM_MOST := $(VM_MOST:%=$(B)/selftests/vm/most-%)
 TEST_PROGRAMS += $(VM_MOST)

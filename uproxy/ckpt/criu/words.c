@@ -121,13 +121,14 @@ static char *error_of(char *line)
 	return at ? at + 3 : NULL;
 }
 
+/* What follows from another error, and what CRIU says of a host without /dev/net/tun before it does anything. */
 static bool noise(const char *text)
 {
 	return !strncmp(text, "Dumping FAILED", 14) || !strncmp(text, "Restoring FAILED", 16) ||
 	       !strncmp(text, "Can't setup RLIMIT_NOFILE", 25) ||
 	       !strncmp(text, "rlimit: Can't setup RLIMIT_NOFILE", 33) ||
 	       !strncmp(text, "Killing processes because of failure on restore", 47) ||
-	       !strncmp(text, "Can't wait ", 11);
+	       !strncmp(text, "Can't wait ", 11) || !strncmp(text, "tun: Unable to create tun", 25);
 }
 
 /* The remedy for an error, or NULL. */

@@ -16,7 +16,8 @@ lib_LIBS_cusparse := -lcusparse
 lib_LIBS_cusparse_formats := -lcusparse -lnvrtc
 lib_LIBS_cusparse_solve := -lcusparse -lcublas
 lib_LIBS_lto_ops := -lcufft -lcusparse -lnvrtc
-lib_LIBS_several := -lcufft -lcusolverMg
+# cusolverMg does not say where its own libraries are: they are the program's, used or not
+lib_LIBS_several := -lcufft -lcusolverMg -Xlinker --no-as-needed -lcublas -lcublasLt -lnvJitLink
 lib_LIBS_nvjitlink := -lnvJitLink -lnvrtc
 # callbacks have another form in older toolkits
 LIBS_LEFT_OUT := $(if $(CUDA_IS_OLD),lto_ops)

@@ -20,6 +20,6 @@ TIMEOUT_store := 900
 TIMEOUT_store_claims := 900
 TIMEOUT_store_faults := 900
 TIMEOUT_store_faults-long := 3600
-# Of threads store_faults has none that the others have not.
+# All threads of store_faults are in the other programs, too.
 HOST_TESTS += $(filter-out $(if $(filter thread,$(SAN)),%/store_faults),$(STORE_TESTS))
 LONG_TESTS += $(STORE_TEST_DIR)/store_faults-long

@@ -708,7 +708,7 @@ static void withdraw_body(uint32_t self, void *arg)
 
 /* ------------------------------------------------------------------------------ bad calls */
 
-/* Nobody has begun this one. */
+/* The transport takes no such operation. */
 static void refused(struct transport_start s, const char *what)
 {
 	if (driver->start(end, &s) != -EINVAL)

@@ -164,7 +164,7 @@ static void silent_body(uint32_t self, void *arg)
 		n = crowd_out(&a, fd[0], more, 400);
 		if (is_over(more[n - 1]))
 			world_fail("of those who are silent another one goes than the first");
-		/* Those of one kind are none of the other. */
+		/* Connections in memory do not count among those of TCP. */
 		usleep(50000);
 		before = over(fd);
 		catch_up(peer_dial(&a));

@@ -63,7 +63,7 @@ CUresult event_copy(struct sv_session *s, CUevent event, CUevent *copy);
 /* ------------------------------------------------------------------------------ event.c */
 
 /*
- * The event's context is current. event_mark records an event that stands for now.
+ * The event's context is current. event_mark records the event *now, whose time is the present one.
  * event_before: the ms from the event's recording to `now`; -ENOENT it was never recorded, keeps no
  * time, or is another context's. event_restore records it anew, as of `before` ms before the dump.
  */

@@ -79,17 +79,19 @@ CUDA_IS_OLD := $(shell [ "0$$(sed -n 's/^.define CUDA_VERSION //p' $(CUDA_HOME)/
 nvcc = $(CUDA_HOME)/bin/nvcc $(if $(CUDA_IS_OLD),-include selftests/jobs/older.cuh \
 	$(if $(findstring arch,$(1)),,-arch=sm_75)) $(1)
 
-# $(eval $(call FUZZER,FOLDER,NAME,SECONDS,LIMIT)): the test selftests/FOLDER/fuzz-NAME of the program
-# fuzz_NAME, which is built once and not for each sanitizer; and its long form, with random inputs.
+# $(eval $(call FUZZER,FOLDER/ROOM,NAME,SECONDS,LIMIT)): the test selftests/FOLDER/ROOM/fuzz-NAME of the
+# program selftests/FOLDER/fuzz_NAME, which is built once and not for each sanitizer; and its long form,
+# with random inputs.
+folder = $(firstword $(subst /, ,$(1)))
 define FUZZER
 ifeq ($(SAN),)
-TEST_PROGRAMS += $(if $(shell command -v $(FUZZCC)),$(BUILD)/selftests/$(1)/fuzz_$(2))
+TEST_PROGRAMS += $(if $(shell command -v $(FUZZCC)),$(BUILD)/selftests/$(call folder,$(1))/fuzz_$(2))
 HOST_TESTS += selftests/$(1)/fuzz-$(2)
-LONG_TESTS += $(B)/selftests/$(1)/fuzz-$(2)-long
+LONG_TESTS += $(B)/selftests/$(call folder,$(1))/fuzz-$(2)-long
 TIMEOUT_fuzz-$(2) := 120
 TIMEOUT_fuzz-$(2)-long := $(4)
 endif
-$(B)/selftests/$(1)/fuzz-$(2)-long: Makefile
+$(B)/selftests/$(call folder,$(1))/fuzz-$(2)-long: Makefile
 	@mkdir -p $$(@D)
 	@printf '#!/bin/sh\nSINGVGPU_FUZZ_SEED=0 exec selftests/$(1)/fuzz-$(2) $(3)\n' >$$@
 	@chmod +x $$@

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.mk - tests of checkpoints; the tests of each part are in a .mk of their own.
+# build.mk - tests of checkpoints; each room has a .mk of its own, and all programs are built into one folder.
 
-include $(filter-out %/build.mk,$(sort $(wildcard selftests/ckpt/*.mk)))
+include $(sort $(wildcard selftests/ckpt/*/*.mk))

@@ -11,7 +11,7 @@
  *   special.fatbin      sm_90 and sm_90a
  *   special_ptx.fatbin  PTX for sm_90a
  */
-#include "../softgpu/api.h"
+#include "../softgpu/api/api.h"
 
 #include <fcntl.h>
 #include <libgen.h>

@@ -16,7 +16,7 @@ $(HOPPER_IMAGES): selftests/hopper/kernels.cu
 	@mkdir -p $(@D)
 	$(call nvcc,$(HOPPER_FLAGS)) -o $@ $<
 
-$(HOPPER)/api_h100: selftests/hopper/api_h100.c selftests/softgpu/api.h \
+$(HOPPER)/api_h100: selftests/hopper/api_h100.c selftests/softgpu/api/api.h \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -MMD -MP -Ilibintercept/gen $(CUDA_CFLAGS) -o $@ $< \
@@ -39,7 +39,7 @@ $(HOPPER)/occupancy $(HOPPER)/launches: $(HOPPER)/%: selftests/hopper/%.cu
 $(HOPPER)/mapping: selftests/hopper/mapping.cu
 	@mkdir -p $(@D)
 	$(call nvcc,-arch=compute_90) -o $@ $< -lpthread
-$(HOPPER)/rdc: $(wildcard selftests/jobs/rdc_*.cu) selftests/jobs/rdc.cuh selftests/jobs/job.cuh
+$(HOPPER)/rdc: $(wildcard selftests/jobs/process/rdc_*.cu) selftests/jobs/process/rdc.cuh selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-rdc=true -arch=sm_90 -Xnvlink -suppress-stack-size-warning) -o $@ $(filter %.cu,$^)
 ifeq ($(SAN),)

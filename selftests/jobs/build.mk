@@ -3,6 +3,10 @@
 
 comma := ,
 
+# Each room has programs of one kind; all are built into one folder.
+JOB_SOURCES := $(wildcard selftests/jobs/*/*.cu)
+job_source = $(filter %/$(1).cu,$(JOB_SOURCES))
+
 # One file each; job_FLAGS_name adds to nvcc's defaults.
 job_FLAGS_ampere := -arch=sm_80
 job_FLAGS_barriers := -arch=compute_90
@@ -16,29 +20,30 @@ job_FLAGS_nested := -rdc=true -lcudadevrt
 job_FLAGS_raytrace := -Xptxas -suppress-stack-size-warning
 job_FLAGS_nvrtc := -lnvrtc -Xlinker -rpath$(comma)$(CUDA_HOME)/lib64
 # by the driver API, also by what of it is deprecated
-DRIVER_JOBS := $(patsubst selftests/jobs/%.cu,%,$(wildcard selftests/jobs/driver_*.cu))
+DRIVER_JOBS := $(basename $(notdir $(wildcard selftests/jobs/driver/*.cu)))
 $(foreach j,$(DRIVER_JOBS),$(eval job_FLAGS_$(j) := -L$(B)/lib -lcuda -Wno-deprecated-declarations))
 job_FLAGS_devices_rows := -L$(B)/lib -lcuda
-$(DRIVER_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/devices_rows: selftests/jobs/driver.cuh | $(LIBCUDA)
-$(B)/selftests/jobs/gpt: selftests/jobs/gpt.cuh
-$(B)/selftests/jobs/driver_ipc $(B)/selftests/jobs/driver_share: selftests/jobs/passfd.cuh
+$(DRIVER_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/devices_rows: selftests/jobs/driver/driver.cuh | $(LIBCUDA)
+$(B)/selftests/jobs/gpt: selftests/jobs/programs/gpt.cuh
+$(B)/selftests/jobs/driver_ipc $(B)/selftests/jobs/driver_share: selftests/jobs/driver/passfd.cuh
 # What only CUDA 13.0 can build: its copies in batches, its libcu++, its ways to compress images,
 # its forms of the driver's calls. With an older toolkit the tests skip these by name.
 needs_13 := rare scopes scopes_sm80 scopes_sm90 barriers barriers_sm80 bulk cluster_memory tensor_tiles stencil_lz4 stencil_raw devices_rows $(DRIVER_JOBS)
 JOBS_LEFT_OUT := $(if $(CUDA_IS_OLD),$(needs_13))
-SAMPLE_JOBS := $(filter-out $(JOBS_LEFT_OUT),$(patsubst selftests/jobs/%.cu,%,\
-	$(filter-out selftests/jobs/rdc_%,$(wildcard selftests/jobs/*.cu))))
+SAMPLE_JOBS := $(filter-out $(JOBS_LEFT_OUT) rdc_%,$(basename $(notdir $(JOB_SOURCES))))
 SAMPLE_JOB_BINS := $(SAMPLE_JOBS:%=$(B)/selftests/jobs/%) $(B)/selftests/jobs/rdc \
 	$(B)/selftests/jobs/libplugin.so
-$(SAMPLE_JOBS:%=$(B)/selftests/jobs/%): $(B)/selftests/jobs/%: selftests/jobs/%.cu \
-		selftests/jobs/job.cuh
-	@mkdir -p $(@D)
-	$(call nvcc,$(job_FLAGS_$*)) -o $@ $<
+define sample_job
+$(B)/selftests/jobs/$(1): $(call job_source,$(1)) selftests/jobs/job.cuh
+	@mkdir -p $$(@D)
+	$(call nvcc,$(job_FLAGS_$(1))) -o $$@ $$<
+endef
+$(foreach j,$(SAMPLE_JOBS),$(eval $(call sample_job,$(j))))
 
 # The same programs built in other ways: $(call job_variant,NAME,SOURCE,FLAGS)
 define job_variant
 SAMPLE_JOB_BINS += $(B)/selftests/jobs/$(1)
-$(B)/selftests/jobs/$(1): selftests/jobs/$(2).cu selftests/jobs/job.cuh
+$(B)/selftests/jobs/$(1): $(call job_source,$(2)) selftests/jobs/job.cuh
 	@mkdir -p $$(@D)
 	$(call nvcc,$(3)) -o $$@ $$<
 endef
@@ -64,12 +69,12 @@ $(eval $(call job_variant,warp_many,warp,-gencode arch=compute_75$(comma)code=sm
 	-gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90]))
 
 # separate compilation
-$(B)/selftests/jobs/rdc: $(wildcard selftests/jobs/rdc_*.cu) selftests/jobs/rdc.cuh selftests/jobs/job.cuh
+$(B)/selftests/jobs/rdc: $(filter selftests/jobs/process/rdc_%,$(JOB_SOURCES)) selftests/jobs/process/rdc.cuh selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-rdc=true -Xnvlink -suppress-stack-size-warning) -o $@ $(filter %.cu,$^)
 
 # a library with kernels and a static runtime of its own, for plugin
-$(B)/selftests/jobs/libplugin.so: selftests/jobs/plugin.cu selftests/jobs/job.cuh
+$(B)/selftests/jobs/libplugin.so: selftests/jobs/process/plugin.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-DPLUGIN -shared -Xcompiler -fPIC) -o $@ $<
 $(B)/selftests/jobs/plugin: | $(B)/selftests/jobs/libplugin.so
@@ -87,18 +92,18 @@ sample-jobs: $(SAMPLE_JOB_BINS)
 # Direct mode on one core and on two; then through the proxy, likewise.
 # Machine code alone, as in PyPI's wheels of PyTorch; it cannot run, so it is no sample job.
 JOB_WITHOUT_PTX := $(B)/selftests/jobs/no-ptx/sgemm
-$(JOB_WITHOUT_PTX): selftests/jobs/sgemm.cu selftests/jobs/job.cuh
+$(JOB_WITHOUT_PTX): selftests/jobs/programs/sgemm.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-gencode arch=compute_90$(comma)code=sm_90) -o $@ $<
 
-$(JOB_WITHOUT_PTX).fatbin: selftests/jobs/sgemm.cu selftests/jobs/job.cuh
+$(JOB_WITHOUT_PTX).fatbin: selftests/jobs/programs/sgemm.cu selftests/jobs/job.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-gencode arch=compute_90$(comma)code=sm_90) -fatbin -o $@ $<
 
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(JOB_WITHOUT_PTX) $(JOB_WITHOUT_PTX).fatbin
 STARTS := $(B)/selftests/strays/starts
-$(STARTS): selftests/jobs/starts.c
+$(STARTS): selftests/jobs/process/starts.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)
 TEST_PROGRAMS += $(STARTS)

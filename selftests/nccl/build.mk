@@ -20,7 +20,7 @@ $(NCCL_TESTS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.c selftests/nccl/ranks.h sel
 # Programs with kernels, by nvcc.
 NCCL_PROGRAMS := $(addprefix $(NCCL_TEST_DIR)/,gpt order examples cuts)
 $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h selftests/jobs/job.cuh \
-		selftests/jobs/gpt.cuh selftests/nccl/build.mk
+		selftests/jobs/programs/gpt.cuh selftests/nccl/build.mk
 	@mkdir -p $(@D)
 	$(call nvcc,-Xcompiler -Wno-unused-function) -o $@ $< -L$(NCCL_LIBDIR) -lnccl -lpthread \
 		-Xlinker -rpath,$(NCCL_LIBDIR)

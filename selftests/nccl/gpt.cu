@@ -17,7 +17,7 @@
  */
 #include "ranks.h"
 #undef EXPECT			/* job.cuh has another */
-#include "../jobs/gpt.cuh"
+#include "../jobs/programs/gpt.cuh"
 
 #include <condition_variable>
 #include <deque>

@@ -5,7 +5,7 @@
 SOFT_API_TESTS := api_device api_memory api_stream api_module api_graph api_symbols \
 	api_proxy hostile_ptx
 SOFT_API_BINS := $(SOFT_API_TESTS:%=$(B)/selftests/softgpu/%)
-$(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/api.h \
+$(SOFT_API_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/api/%.c selftests/softgpu/api/api.h \
 		$(B)/uproxy/softgpu/libsoftcuda.so $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) -MMD -MP $(CUDA_CFLAGS) -o $@ $< \
@@ -25,16 +25,16 @@ TEST_PROGRAMS += $(SOFT_API_RUN)
 SOFT_DIRECT_TESTS := vector reduce streams symbols graphs errors coop texture exit
 SOFT_DIRECT_BINS := $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%) $(B)/selftests/softgpu/d_rdc
 $(SOFT_DIRECT_TESTS:%=$(B)/selftests/softgpu/d_%): $(B)/selftests/softgpu/d_%: \
-		selftests/softgpu/d_%.cu selftests/softgpu/direct.cuh
+		selftests/softgpu/direct/d_%.cu selftests/softgpu/direct/direct.cuh
 	@mkdir -p $(@D)
 	$(call nvcc) -o $@ $<
-$(B)/selftests/softgpu/d_rdc: selftests/softgpu/d_rdc_a.cu selftests/softgpu/d_rdc_b.cu \
-		selftests/softgpu/direct.cuh
+$(B)/selftests/softgpu/d_rdc: selftests/softgpu/direct/d_rdc_a.cu selftests/softgpu/direct/d_rdc_b.cu \
+		selftests/softgpu/direct/direct.cuh
 	@mkdir -p $(@D)
 	$(call nvcc,-rdc=true) -o $@ $(filter %.cu,$^)
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/softgpu/test-direct selftests/softgpu/test-levels
+HOST_TESTS += selftests/softgpu/direct/test-direct selftests/softgpu/direct/test-levels
 TIMEOUT_test-levels := 600
 TEST_PROGRAMS += $(SOFT_DIRECT_BINS) $(B)/uproxy/softgpu/direct/libcuda.so.1
 TIMEOUT_test-direct := 300

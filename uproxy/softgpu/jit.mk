@@ -46,7 +46,7 @@ ALL += $(SOFTGPU)/libsoftjit.so
 PTX_RPATH := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../uproxy/softgpu'
 PTX_TESTS := ptx_ops ptx_approx ptx_async ptx_exec ptx_mma ptx_mutants ptx_tiles
 PTX_BINS := $(PTX_TESTS:%=$(B)/selftests/softgpu/%)
-$(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/%.c selftests/softgpu/ptx_test.h \
+$(PTX_BINS): $(B)/selftests/softgpu/%: selftests/softgpu/ptx/%.c selftests/softgpu/ptx/ptx_test.h \
 		$(SOFT_PTX_OBJS) $(KSELFTEST_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Wno-psabi -frounding-math -ffp-contract=off $(KSELFTEST_CFLAGS) -MMD -MP -o $@ \
@@ -56,7 +56,7 @@ $(PTX_BINS): | $(SOFTGPU)/libsoftjit.so
 
 # ptx_exec runs what nvcc makes; without CUDA it skips by name.
 PTX_KERNELS := $(B)/selftests/softgpu/ptx_kernels.ptx
-$(PTX_KERNELS): selftests/softgpu/ptx_kernels.cu
+$(PTX_KERNELS): selftests/softgpu/ptx/ptx_kernels.cu
 	@mkdir -p $(@D)
 	$(call nvcc,-ptx) -o $@ $<
 ifneq ($(wildcard $(CUDA_HOME)/bin/nvcc),)
@@ -70,7 +70,7 @@ TIMEOUT_ptx_ops := 300
 
 # What NVIDIA's libraries bring: see docs/soft-device.md.
 PTX_CORPUS := $(B)/selftests/softgpu/ptx_corpus
-$(PTX_CORPUS): selftests/softgpu/ptx_corpus.c $(SOFT_PTX_OBJS)
+$(PTX_CORPUS): selftests/softgpu/ptx/ptx_corpus.c $(SOFT_PTX_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -o $@ $(filter %.c %.o,$^) \
 		$(PTX_RPATH) $(LDFLAGS) -lzstd -llz4 -lm -ldl -lpthread
@@ -78,9 +78,9 @@ $(PTX_CORPUS): | $(SOFTGPU)/libsoftjit.so
 
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(PTX_CORPUS)
-HOST_TESTS += selftests/softgpu/test-corpus
-LONG_TESTS += selftests/softgpu/test-corpus-all
-FULL_TESTS += selftests/softgpu/test-corpus-all
+HOST_TESTS += selftests/softgpu/ptx/test-corpus
+LONG_TESTS += selftests/softgpu/ptx/test-corpus-all
+FULL_TESTS += selftests/softgpu/ptx/test-corpus-all
 TIMEOUT_test-corpus := 600
 TIMEOUT_test-corpus-all := 3600
 endif

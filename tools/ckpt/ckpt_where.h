@@ -9,6 +9,8 @@
  *     options          the options of `run`, for a restore: lines of facts
  *     checkpointed     written before CRIU kills the tree: the job was saved and has not failed.
  *                      "ID STORE [WORD]…", words as in facts: the supervisor's next step
+ *     taken            empty; written when CRIU has killed it, before conductor.lock is dropped. Without it and with
+ *                      nobody at the lock, `checkpointed` is of a conductor that died, and the job has run on.
  *     last             "ID STORE" of the last published checkpoint
  *     restored         "ID DEVICE": the job was restored here from that checkpoint; DEVICE is the
  *                      requested one, -1: the former one
@@ -71,8 +73,9 @@ void ckpt_release(struct ckpt_hold *h);
 FILE *ckpt_json_open(const char *path, struct why *why);
 int ckpt_json_close(const char *path, FILE *out, struct why *why);
 
-/* Replace, read a file in the job's folder: one line of words. ckpt_read_note: their number. */
+/* Replace, remove, read a file in the job's folder: one line of words. ckpt_read_note: their number. */
 int ckpt_note(const char *rundir, const char *name, char *const words[], int n);
+void ckpt_note_remove(const char *rundir, const char *name);
 int ckpt_read_note(const char *rundir, const char *name, char *words[], int room, char **text);
 
 #endif

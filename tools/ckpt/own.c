@@ -293,9 +293,8 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	if (end != JOB_TAKEN)
 		return NULL;
 	n = ckpt_read_note(job->dir.path, "checkpointed", word, 16, &text);
-	snprintf(path, sizeof(path), "%s/checkpointed", job->dir.path);
 	if (n == 5 && !strcmp(word[2], "device")) {
-		unlink(path);
+		ckpt_note_remove(job->dir.path, "checkpointed");
 		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job);
 		if (!r)
 			job->tell(OWN_SAVED, word[0], word[1], word[0]);

@@ -558,8 +558,10 @@ static int notes(struct take *t)
 
 	for (int i = 0; i < t->o->n_next && n < 16; i++)
 		word[n++] = t->o->next[i];
-	if (!err && !t->o->leave_running)
+	if (!err && !t->o->leave_running) {
+		ckpt_note_remove(t->job->path, "taken");
 		err = ckpt_note(t->job->path, "checkpointed", word, n);
+	}
 	return err;
 }
 
@@ -824,6 +826,8 @@ static void finish(struct take *t, int err)
 	if (!err && t->o->leave_running)
 		for (int i = 0; i < t->n; i++)
 			thaw(&t->w[i]);
+	else if (!err)
+		ckpt_note(t->job->path, "taken", NULL, 0);	/* without it the note holds as long as our lock */
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);
@@ -847,13 +851,12 @@ static bool has_ended(const struct rundir_job *job)
 /* What the user gets to know of a job that runs on: the reason, and lines for below it. */
 static void explain(struct take *t, int err, struct why *why)
 {
-	char path[PATH_MAX + 32], *below = t->r->below;
+	char *below = t->r->below;
 	size_t size = sizeof(t->r->below);
 	int n = 0;
 
 	phases_clear(t->ps);
-	snprintf(path, sizeof(path), "%s/checkpointed", t->job->path);
-	unlink(path);
+	ckpt_note_remove(t->job->path, "checkpointed");
 	if (!t->published && has_ended(t->job)) {
 		why_set(why, err, "job %s has ended meanwhile: there is nothing left to save", t->job->id);
 		return;

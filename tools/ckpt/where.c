@@ -347,6 +347,14 @@ int ckpt_note(const char *rundir, const char *name, char *const words[], int n)
 	return rundir_commit(rundir, name, out);
 }
 
+void ckpt_note_remove(const char *rundir, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/%s", rundir, name) < (int)sizeof(path))
+		unlink(path);
+}
+
 int ckpt_read_note(const char *rundir, const char *name, char *words[], int room, char **text)
 {
 	size_t n;

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -218,15 +219,33 @@ static bool worth_telling(const struct supervisor *s, int status)
 	       !s->orphaned;
 }
 
-/* True: CRIU killed the tree after a dump; the conductor had written the note `checkpointed`. */
-static bool was_taken(const struct supervisor *s, int status)
+static bool has_note(const struct supervisor *s, const char *name)
 {
 	char path[PATH_MAX];
 
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+	return snprintf(path, sizeof(path), "%s/%s", s->job->dir.path, name) < (int)sizeof(path) && !access(path, F_OK);
+}
+
+static bool has_conductor(const struct supervisor *s)
+{
+	int fd = rundir_open(s->job->dir.path, geteuid(), "conductor.lock", O_RDWR);
+	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB);
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+/*
+ * True: CRIU killed the tree after a dump. The conductor writes `checkpointed` before that and `taken` after it. One
+ * that is killed between them may have left the job running, and the note with it.
+ */
+static bool was_taken(const struct supervisor *s, int status)
+{
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL || !has_note(s, "checkpointed"))
 		return false;
-	return snprintf(path, sizeof(path), "%s/checkpointed", s->job->dir.path) <
-	       (int)sizeof(path) && !access(path, F_OK);
+	/* It writes the second note before it drops its lock. */
+	return has_note(s, "taken") || has_conductor(s) || has_note(s, "taken");
 }
 
 /* "rank 1 (process 7) was killed by SIGABRT (Aborted), core dumped" */

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "ring_i.h"
 
@@ -280,6 +281,7 @@ static bool spin(struct ring *r)
 static int sleep_on_bell(struct ring *r, int64_t *timeout)
 {
 	uint32_t bell = load_acquire(&r->ctl->doorbell);
+	int64_t first = *timeout < 0 || *timeout > SETTLE_NS ? SETTLE_NS : *timeout, left = first;
 	int rc = 0;
 
 	ring_show_cpu(r);	/* even if this end never spins */
@@ -288,8 +290,13 @@ static int sleep_on_bell(struct ring *r, int64_t *timeout)
 	__atomic_fetch_or(&r->ctl->cons, SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
 	if (!(load(&r->rx.cons) & SINGVGPU_CONS_FENCE))
 		ring_membarrier_global(false);
-	if (!something(r))
-		rc = r->ops->wait(r, &r->ctl->doorbell, bell, timeout);
+	if (!something(r)) {
+		rc = r->ops->wait(r, &r->ctl->doorbell, bell, &left);
+		if (*timeout >= 0)
+			*timeout -= first - left;
+		if (rc == -ETIMEDOUT && *timeout)
+			rc = something(r) ? 0 : r->ops->wait(r, &r->ctl->doorbell, bell, timeout);
+	}
 	__atomic_fetch_and(&r->ctl->cons, ~SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
 	return rc;
 }
@@ -505,7 +512,8 @@ int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, voi
 	if (rc)
 		return rc;
 	__atomic_fetch_or(&r->rx.cons, SINGVGPU_CONS_GATE, __ATOMIC_RELAXED);
-	ring_membarrier_global(false);	/* from here on every producer sees the gate */
+	ring_membarrier_global(false);	/* from here on every producer sees the gate, */
+	nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);	/* or we see its record (ring_i.h) */
 	rc = drain(r, serve, settled, arg, deadline, timeout_ns < 0);
 	if (rc)
 		ring_thaw(r);

@@ -15,6 +15,11 @@
  * consumer, before it sleeps, makes every CPU that runs the client execute one (membarrier
  * GLOBAL_EXPEDITED, for which the client has registered; tx.fence where that is refused).
  *
+ * Linux leaves out a processor on which a thread of the client has ended, as long as only other threads of the client
+ * run there: exit_mm() clears the run queue's membarrier_state, and membarrier_switch_mm() leaves it alone where the mm
+ * stays the same (seen on 6.18). What such a thread has stored is seen when it leaves its store buffer, so after
+ * SETTLE_NS the consumer looks once more.
+ *
  * A woken consumer clears CONS_SLEEPS some time later. A producer that still sees it may skip the
  * doorbell if a complete doorbell write and wake followed the consumer's latest sleep announcement:
  * ctl->naps counts the announcements, and tx.rung has the count at the latest complete ring.
@@ -31,6 +36,7 @@
 
 #define SPIN_MAX_NS	10000
 #define SPIN_MIN_NS	500
+#define SETTLE_NS	200000	/* any store has left its store buffer */
 #define LINE		64
 
 #define likely(x)	__builtin_expect(!!(x), 1)

@@ -263,6 +263,81 @@ TEST_F(ring, the_bell_is_rung_once_a_nap)
 	EXPECT_EQ(0, reap(&self->z, pid));
 }
 
+/* --------------------------------------------------------------------- a forgotten barrier */
+
+#define LINES 64	/* in the store buffer, before the record: the consumer has these lines */
+
+static uint64_t *lines_of(struct idle *c)
+{
+	return (uint64_t *)((uintptr_t)c + 4096);
+}
+
+static void *nothing_to_do(void *arg)
+{
+	return arg;
+}
+
+/*
+ * A thread ends on this processor before each record, and the record comes when the consumer is about to sleep. It is
+ * not answered, so nothing that this process does later wakes the consumer.
+ */
+static void behind_an_end(int fd, void *arg)
+{
+	struct idle *c = arg;
+	struct ring *r = attached(fd);
+	uint64_t seed = 88172645463325252ull;
+	struct patience p = { 0 };
+	pthread_t t;
+
+	pin(0);
+	for (uint32_t i = 1; i <= c->n; i++) {
+		int64_t from;
+
+		if (i % 50 == 1) {
+			NEED_OK(pthread_create(&t, NULL, nothing_to_do, NULL));
+			NEED_OK(pthread_join(t, NULL));
+		}
+		for (from = now_ns() + rnd(&seed) % 12000; now_ns() < from;)
+			;
+		for (int line = 0; line < LINES; line++)
+			store(&lines_of(c)[8 * line], i);
+		NEED_OK(ring_submit(r, 1, &i, sizeof(i), NULL, 0));
+		for (from = now_ns(); c->step != i && now_ns() - from < 20 * MS;)
+			;
+		while (c->step != i)
+			NEED(be_patient(&p));
+	}
+	ring_close(r);
+}
+
+TEST_F(ring, a_record_is_seen_whatever_the_kernel_has_forgotten)
+{
+	struct idle *c = (void *)self->shm;
+	struct ring_record rec;
+	cpu_set_t all;
+	pid_t pid;
+	int rc;
+
+	ASSERT_EQ(0, sched_getaffinity(0, sizeof(all), &all));
+	if (CPU_COUNT(&all) < 2 || !CPU_ISSET(0, &all) || !CPU_ISSET(1, &all))
+		SKIP(return, "two processors are needed");
+	c->n = scaled(300000);
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, behind_an_end, c);
+	ASSERT_LT(0, pid);
+	pin(1);
+	while (c->step < c->n && !(rc = ring_wait(self->r, -1)))
+		while (ring_peek(self->r, &rec) == 1) {
+			c->step++;
+			for (int line = 0; line < LINES; line++)
+				store(&lines_of(c)[8 * line], 0);
+			ring_advance(self->r);
+		}
+	sched_setaffinity(0, sizeof(all), &all);
+	EXPECT_EQ(c->n, c->step);
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
 /* ------------------------------------------------------------------------- how waits end */
 
 TEST_F(ring, a_wait_ends_in_time)

@@ -24,11 +24,13 @@ LOCAL CUresult stream_new(struct context *ctx, unsigned int flags, struct stream
 
 /*
  * Wait until the work enqueued so far in a context, or on a stream, is done. sync_ask: sends a record that asks
- * whether it is, or waits for it; its answer.
+ * whether it is, or waits for it; its answer. stream_query, event_query: what is known already is not asked.
  */
 LOCAL CUresult context_sync(struct context *ctx);
 LOCAL CUresult stream_sync(struct context *ctx, struct stream *s);
 LOCAL CUresult sync_ask(uint16_t op, struct context *ctx, uint64_t on);
+LOCAL CUresult stream_query(struct stream *s);
+LOCAL CUresult event_query(struct event *e);
 
 /* A limit or preference of a context has changed: makes all answers about functions (verdict.c) void. */
 static inline void verdict_limits_change(void)

@@ -60,6 +60,12 @@ static inline unsigned int obj_type(const struct obj *o)
 	return o->handle >> 32 & 255;
 }
 
+/* What answers to queries have said, and when by the clock of sync.c. Atomic. */
+struct polled {
+	uint64_t done_at, busy_at;
+	uint64_t watch;			/* 0: none */
+};
+
 struct stream {
 	struct obj o;
 	uint64_t wire;			/* its name in records */
@@ -75,6 +81,9 @@ struct stream {
 	unsigned int attr_set;		/* bit i: attr[i] is not the default */
 	const void *owner;		/* the thread whose own stream this is; streams/own.c */
 	struct stream *own_next;	/* in that thread's list of own streams */
+
+	struct polled polled;
+	uint64_t synced_at;		/* when it had been waited for; sync.c, atomic */
 };
 
 struct context {
@@ -88,6 +97,7 @@ struct context {
 	uint64_t limit[16];		/* limits set by the program; by CUlimit */
 	bool live;			/* the proxy has it; not so an unretained primary context */
 	struct stream legacy;		/* not in the object table; wire SV_STREAM_LEGACY */
+	uint64_t synced_at;		/* as a stream's, of all of it */
 };
 
 struct event {
@@ -95,9 +105,21 @@ struct event {
 	unsigned int flags;		/* CU_EVENT_INTERPROCESS, or 0 */
 	bool peers;			/* shared with other processes: ipc_event.c */
 	bool recorded;
+	bool elsewhere;			/* also recorded by graphs, or by attributes of a launch */
+	uint64_t by;			/* the thread that has recorded it last, | EVENT_DONE; sync.c, atomic */
+	struct polled polled;
 	struct capture *capture;	/* recorded in a capture; captured.c */
 	void *capture_tail;
 };
+
+#define EVENT_DONE 1u
+
+/* The thread under way is about to record the event; NULL: somebody is, at an unknown time. */
+static inline void event_begins(struct event *e, const struct thread *by)
+{
+	__atomic_store_n(&e->by, (uintptr_t)by, __ATOMIC_RELAXED);
+	e->recorded = true;
+}
 
 struct image {			/* a CUmodule or CUlibrary */
 	struct obj o;

@@ -32,6 +32,7 @@ LOCAL struct session sessions[SV_DEVICES_MAX] = {
 			.textures = LOCK_INIT(LOCK_TEXTURES),
 			.tensor_maps = LOCK_INIT(LOCK_TENSOR_MAPS),
 			.prints = LOCK_INIT(LOCK_PRINTS),
+			.watches = LOCK_INIT(LOCK_WATCHES),
 		},
 	},
 };

@@ -111,6 +111,7 @@ struct process {
 	bool several;			/* there has been a second session; atomic */
 	bool posts;			/* there has been a communicator: core.c; atomic */
 	uint64_t seen;			/* the last stamp of seen_ask(); locks.seen */
+	uint64_t called;		/* host functions that have begun: streams/hostfunc.c, atomic */
 
 	/* The arena is in the first session's channel; the proxies of the others map it, too. */
 	struct session *home;		/* the first session */
@@ -175,6 +176,7 @@ struct session {
 	struct tensor_maps *tensor_maps;	/* memory/tensor_map.c; NULL: none yet */
 	bool calling;			/* its runner is there: streams/hostfunc.c */
 	uint64_t seen_word;		/* seen.c; an arena offset, 0: none yet; locks.seen, and read freely */
+	struct watches *watches;	/* sync.c; locks.watches to set it; NULL: none yet */
 	int retained;			/* uses of the primary context: context.c, process.lock */
 
 	struct {			/* graphs/; graph_lock() */
@@ -188,6 +190,7 @@ struct session {
 		struct lock LOCK_APART managedvars, ipc;
 		struct lock LOCK_APART stage, textures, tensor_maps;
 		struct lock LOCK_APART prints;	/* send.c */
+		struct lock LOCK_APART watches;	/* sync.c */
 	} locks;
 };
 
@@ -230,6 +233,7 @@ struct thread {
 	struct context *stack[CTX_STACK];
 	int depth;
 	int per_thread;			/* 0 means this thread's own stream in the call under way */
+	unsigned int looks;		/* sync.c: at words of watches, without a request */
 	bool in_callback;		/* a host function runs: CUDA is forbidden in it */
 	int capture_mode;		/* cuThreadExchangeStreamCaptureMode */
 	struct stream *own;		/* this thread's own streams, one per context; streams/own.c */

@@ -60,6 +60,8 @@ static struct record records[SV_OPS_cuda] = {
 		.stream = AT(sv_sync_on, on) },
 	HAND(cuEventQuery, do_event_query, sv_sync_on), .park = PARK_BUSY,
 		.event = AT(sv_sync_on, on) },
+	HAND(X_WATCH_STREAM, do_stream_watch, sv_watch), .park = PARK_BUSY, .stream = AT(sv_watch, on) },
+	HAND(X_WATCH_EVENT, do_event_watch, sv_watch), .park = PARK_BUSY, .event = AT(sv_watch, on) },
 	HAND(cuEventElapsedTime, do_event_elapsed, sv_cuEventElapsedTime),
 		.park = PARK_BUSY, .event = AT(sv_cuEventElapsedTime, hStart),
 		.event2 = AT(sv_cuEventElapsedTime, hEnd) },

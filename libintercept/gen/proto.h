@@ -167,7 +167,7 @@ struct sv_shared {
 	char why[240];			/* why the proxy ends the session; written before it does */
 	uint32_t at_step;		/* 1: the proxy looks for a step's end; the client keeps nothing
 					 * mapped that is free */
-	uint32_t pad;
+	uint32_t life;			/* counts restores: what was watched before one is not watched behind it */
 
 	/*
 	 * Output of kernels' printf: rings of bytes in the arena. The proxy writes them before it
@@ -237,6 +237,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
  *   X_IPC_SYNC       sv_sync_on, answered when it has completed
  *   X_IPC_END        sv_ipc_end: the event is about to be destroyed
  *   X_SEEN           sv_seen: store a word when all earlier ends of objects have been executed
+ *   X_WATCH_STREAM   sv_watch, answered: cuStreamQuery, which the proxy may go on to answer in a word
+ *   X_WATCH_EVENT    sv_watch, answered: cuEventQuery, the same
  *   X_ROOM           sv_room, answered: when a record may be handed in (sv_shared.late)
  *   X_CROSS_TELL     sv_cross: store the value in the word's `arrived`, for which another device's stream waits
  *   X_CROSS_WAIT     sv_cross: wait for that
@@ -281,6 +283,20 @@ struct sv_sync_on {
 	uint64_t ctx;
 	uint64_t on;
 };
+
+/*
+ * SV_OP_X_WATCH_STREAM (on: stream), SV_OP_X_WATCH_EVENT (on: event): a query. If its answer is
+ * CUDA_ERROR_NOT_READY, the word may have SV_WATCHED; then it gets SV_WATCH_DONE when the device has completed what was
+ * asked about, or SV_WATCH_ASK: only a query says how that has ended. If it has another value, nobody watches.
+ */
+struct sv_watch {
+	uint64_t ctx, on;
+	uint64_t word;		/* arena offset, 8-aligned, pinned */
+	uint64_t number;	/* of the request; below 2^62 */
+};
+#define SV_WATCHED(number)	((number) << 2 | 1)
+#define SV_WATCH_DONE(number)	((number) << 2 | 2)
+#define SV_WATCH_ASK(number)	((number) << 2 | 3)
 
 /* SV_OP_cuStreamDestroy_v2, not answered: work on the stream still completes. (log) */
 struct sv_stream_end {
@@ -823,6 +839,7 @@ _Static_assert(sizeof(struct sv_pin) == 16, "wire");
 _Static_assert(sizeof(struct sv_ctx_new) == 16, "wire");
 _Static_assert(sizeof(struct sv_ctx_end) == 8, "wire");
 _Static_assert(sizeof(struct sv_sync_on) == 16, "wire");
+_Static_assert(sizeof(struct sv_watch) == 32, "wire");
 _Static_assert(sizeof(struct sv_stream_end) == 8, "wire");
 _Static_assert(sizeof(struct sv_stream_attr) == 88, "wire");
 _Static_assert(sizeof(struct sv_copy) == 56, "wire");

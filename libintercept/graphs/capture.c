@@ -488,8 +488,10 @@ static CUresult record_event(struct stream *s, struct event *e, CUevent h, unsig
 
 	if (!s->capture || capture_state(s))
 		return s->capture ? capture_state(s) : capture_of_legacy(s->o.ctx, true);
-	if (flags & CU_EVENT_RECORD_EXTERNAL)
+	if (flags & CU_EVENT_RECORD_EXTERNAL) {
+		e->elsewhere = true;
 		return record(s, &w);
+	}
 	t = tail_copy(s->capture_tail);
 	if (!t)
 		return refused(s, CUDA_ERROR_OUT_OF_MEMORY);
@@ -587,7 +589,7 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 	}
 	if (likely(!__atomic_load_n(&capture_live, __ATOMIC_RELAXED) && !e->capture_tail && !flags &&
 		   !e->peers)) {
-		e->recorded = true;
+		event_begins(e, &thread);
 		return 0;
 	}
 	*done = 1;
@@ -603,7 +605,7 @@ CUresult sv_hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 	*done = e->peers;
 	TRY(graph_lock());
 	capture_event_gone(e);
-	e->recorded = true;
+	event_begins(e, &thread);
 	TRY(graph_unlock(0));
 	return e->peers ? ipc_record(s, e) : CUDA_SUCCESS;
 }
@@ -684,7 +686,7 @@ CUresult sv_hook_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent, int per_thread
 	r = all_streams(ctx);
 	if (!r) {
 		capture_event_gone(e);
-		e->recorded = true;
+		event_begins(e, NULL);
 		*done = 0;
 	}
 	return graph_unlock(r);

@@ -340,13 +340,14 @@ CUresult work_memops(unsigned int n, const CUstreamBatchMemOpParams *op, uint64_
 
 static CUresult work_event(CUevent h, int type, uint64_t ctx, struct work *w)
 {
-	const struct event *e = obj_find(SV_T_CUevent, sv_u64(h));
+	struct event *e = obj_find(SV_T_CUevent, sv_u64(h));
 
 	if (!e)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (e->peers)
 		return sv_unsupported("cuGraphAddEventRecordNode",
 				      "an event of several processes is not in graphs");
+	e->elsewhere = true;
 	*w = (struct work){ .type = type, .ctx = ctx, .event = h };
 	return 0;
 }

@@ -85,12 +85,15 @@ static void pack(const struct sv_func_info *info, void **params, uint8_t *to)
 
 static CUresult event_ok(CUevent h)
 {
-	const struct event *e = obj_find(SV_T_CUevent, sv_u64(h));
+	struct event *e = obj_find(SV_T_CUevent, sv_u64(h));
 
 	if (e && e->peers)
 		return sv_unsupported("cuLaunchKernelEx",
 				      "an event of several processes is recorded by itself");
-	return e && e->o.ctx->session == here ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	if (!e || e->o.ctx->session != here)
+		return CUDA_ERROR_INVALID_HANDLE;
+	e->elsewhere = true;
+	return CUDA_SUCCESS;
 }
 
 static CUresult attributes(const CUlaunchConfig *c, struct launch *l, CUlaunchAttribute *to)

@@ -62,6 +62,7 @@ static void run(const struct sv_next_call *due)
 		return;
 	keep = c->keep;		/* then another thread may free c as soon as its function returns */
 	word = arena_at(c->word);
+	__atomic_add_fetch(&process.called, 1, __ATOMIC_RELAXED);
 	if (c->stream_fn)
 		c->stream_fn(c->stream, due->status, c->arg);
 	else if (!due->status)

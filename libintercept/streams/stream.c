@@ -106,7 +106,7 @@ API CUresult cuStreamQuery(CUstream handle)
 	TRY(stream_find(handle, &s));
 	ON(s->o.ctx->session);
 	TRY(capture_sync(s));
-	return sync_ask(SV_OP_cuStreamQuery, s->o.ctx, s->wire);
+	return stream_query(s);
 }
 
 API CUresult cuStreamGetPriority(CUstream handle, int *priority)
@@ -204,7 +204,7 @@ API CUresult cuEventQuery(CUevent handle)
 	TRY(event(handle, &e));
 	ON(e->o.ctx->session);
 	TRY(capture_event(e));
-	return sync_ask(e->peers ? SV_OP_X_IPC_QUERY : SV_OP_cuEventQuery, e->o.ctx, e->o.handle);
+	return event_query(e);
 }
 
 API CUresult cuEventSynchronize(CUevent handle)

@@ -50,9 +50,11 @@ static int client(const char *what)
 	void *h, *arg = lib, *params[] = { &arg };
 	CUipcMemHandle handle;
 	CUfunction f[8];
+	CUresult r = CUDA_ERROR_NOT_READY;
 	CUdeviceptr d;
 	CUcontext ctx;
 	CUmodule m;
+	CUstream s;
 
 	snprintf(lib, sizeof(lib), "%s/lib/libcuda.so.1", getenv("SINGVGPU_BUILD") ?: "build");
 	h = dlopen(lib, RTLD_NOW);
@@ -71,6 +73,13 @@ static int client(const char *what)
 	if (!strcmp(what, "memory")) {
 		CALL(cuMemAlloc_v2, &d, 4096);
 		CALL(cuIpcGetMemHandle, &handle, d);
+		return 0;
+	}
+	if (!strcmp(what, "polls")) {
+		CALL(cuStreamCreate, &s, 0);
+		for (int i = 0; i < 100000 && r == CUDA_ERROR_NOT_READY; i++)
+			r = ((__typeof__(&cuStreamQuery))dlsym(h, "cuStreamQuery"))(s);
+		report(r);
 		return 0;
 	}
 	CALL(cuModuleLoadData, &m, image);
@@ -106,6 +115,10 @@ struct liar {
 		struct sv_func_info info;
 		struct { uint32_t off, size; } param[2];
 	} layout;
+	uint16_t heard[8];		/* queries */
+	unsigned int nheard;
+	uint64_t *word, number;		/* of the watch */
+	enum { ENDS, FAILS, RESTORED, BROKEN } then;
 };
 
 static void tell_truth(struct sv_shared *sh)
@@ -505,6 +518,58 @@ TEST(names_without_an_end_are_an_error)
 	begin(_metadata, &l);
 	l.lie = name_without_end;
 	session(_metadata, &l, "names", 4, UNKNOWN);
+}
+
+/* ------------------------------------------------------------------------------- watches */
+
+/* Says of a stream that it is busy, and watches it. Something comes to pass when the client asks for the third time. */
+static void watches(struct liar *l, const struct ring_record *rec, struct answer *a)
+{
+	const struct sv_watch *w = rec->data;
+
+	if ((rec->op != SV_OP_cuStreamQuery && rec->op != SV_OP_X_WATCH_STREAM) || l->nheard == 8)
+		return;
+	a->status = l->nheard < 3 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	l->heard[l->nheard++] = rec->op;
+	if (rec->op == SV_OP_X_WATCH_STREAM && l->nheard < 3) {
+		l->number = w->number;
+		l->word = (uint64_t *)((char *)l->sh + w->word);
+		*l->word = SV_WATCHED(w->number);
+	}
+	if (l->nheard != 3 || !l->word)
+		return;
+	if (l->then == ENDS || l->then == BROKEN)
+		__atomic_store_n(l->word, SV_WATCH_DONE(l->number), __ATOMIC_RELEASE);
+	if (l->then == FAILS)
+		__atomic_store_n(l->word, SV_WATCH_ASK(l->number), __ATOMIC_RELEASE);
+	if (l->then == RESTORED)
+		l->sh->life++;
+	if (l->then == BROKEN)
+		__atomic_store_n(&l->sh->late, 1ull << 32 | CUDA_ERROR_LAUNCH_FAILED, __ATOMIC_RELEASE);
+}
+
+/* Query, watch, some hundred looks at the word, query; then what happens. */
+#define WATCHED(what, want, asks) do { \
+	begin(_metadata, &l); \
+	l.lie = watches; \
+	l.then = what; \
+	TH_LOG("%s", #what); \
+	session(_metadata, &l, "polls", 4, want); \
+	EXPECT_EQ(3 + (asks), l.nheard); \
+	EXPECT_EQ(SV_OP_cuStreamQuery, l.heard[0]); \
+	EXPECT_EQ(SV_OP_X_WATCH_STREAM, l.heard[1]); \
+	EXPECT_EQ(SV_OP_cuStreamQuery, l.heard[2]); \
+	EXPECT_EQ((asks) ? SV_OP_X_WATCH_STREAM : 0, l.heard[3]); \
+} while (0)
+
+TEST(what_is_watched_is_known_from_its_word_as_long_as_that_counts)
+{
+	struct liar l;
+
+	WATCHED(ENDS, CUDA_SUCCESS, 0);
+	WATCHED(FAILS, CUDA_SUCCESS, 1);
+	WATCHED(RESTORED, CUDA_SUCCESS, 1);
+	WATCHED(BROKEN, CUDA_ERROR_LAUNCH_FAILED, 0);
 }
 
 /* ------------------------------------------------------------------------------- the prints */

@@ -53,6 +53,8 @@ int do_event_destroy(struct call *k);
 int do_ctx_sync(struct call *k);
 int do_stream_query(struct call *k);
 int do_event_query(struct call *k);
+int do_stream_watch(struct call *k);
+int do_event_watch(struct call *k);
 
 /* Called before a stream is destroyed: synchronising its context still waits for its work. */
 CUresult sync_orphan(struct sv_session *s, struct stream *st);

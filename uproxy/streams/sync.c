@@ -13,6 +13,7 @@
 #include "answer.h"
 #include "context.h"
 #include "cover.h"
+#include "device_memory.h"
 #include "print.h"
 #include "streams.h"
 
@@ -21,6 +22,7 @@
 struct waiting {
 	struct watch watch;
 	struct answer answer;
+	uint64_t *word, number;		/* told of the end instead of the client, or NULL: sv_watch */
 	struct stream *st;		/* held, or NULL */
 	uint64_t used;
 	struct context *context;	/* whose spare stream it is, or NULL */
@@ -53,7 +55,10 @@ static void arrived(void *arg, CUresult status)
 		stream_reached(w->st, w->used);
 		stream_put(w->st);
 	}
-	if (watch_end(&w->watch))
+	/* pairs with look() of the client */
+	if (w->word)
+		__atomic_store_n(w->word, status ? SV_WATCH_ASK(w->number) : SV_WATCH_DONE(w->number), __ATOMIC_RELEASE);
+	else if (watch_end(&w->watch))
 		answer_now(&w->answer, status, NULL, 0);
 	free(w);
 }
@@ -74,12 +79,17 @@ static int wait_on(struct call *k, CUstream stream, const struct cover *c, const
 		w->answer = answer_later(k);
 		if (w->st)
 			__atomic_add_fetch(&w->st->refs, 1, __ATOMIC_RELAXED);
-		if (cover_open(c))
+		if (w->word)
+			__atomic_store_n(w->word, SV_WATCHED(w->number), __ATOMIC_RELAXED);
+		else if (cover_open(c))
 			watch_begin(&w->watch, c, &w->answer);
 		r = hal_notify(&k->c.session->hal, stream, arrived, w);
 		if (!r)
 			return CALL_LATER;
-		watch_end(&w->watch);
+		if (w->word)
+			__atomic_store_n(w->word, 0, __ATOMIC_RELAXED);
+		else
+			watch_end(&w->watch);
 		if (w->st)
 			stream_put(w->st);
 		free(w);
@@ -161,6 +171,51 @@ int do_stream_query(struct call *k)
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
 	return fails(k, asked(query(k->c.session, st), cover_of_stream(st)));
+}
+
+/*
+ * Who asks again and again for what is not ready is told in its memory when it is. Not behind a collective operation:
+ * it may fail, and a query behind that has rules of its own.
+ */
+static bool may_watch(struct call *k, const struct cover *c)
+{
+	return k->c.status == CUDA_ERROR_NOT_READY && !cover_open(c) && !cover_bad(c);
+}
+
+/* The record begins as a query's. */
+static int bad_watch(struct call *k)
+{
+	const struct sv_watch *a = k->c.data;
+
+	if (a->word % 8 || a->number >> 62 || !arena_pinned(k->c.session, a->word, 8))
+		return sv_bad(&k->c, "the word of a watch");
+	return 0;
+}
+
+static int tell(struct call *k, CUstream stream, struct waiting *w)
+{
+	const struct sv_watch *a = k->c.data;
+
+	w->word = (uint64_t *)arena_at(k->c.session, a->word);
+	w->number = a->number;
+	wait_on(k, stream, NULL, w);
+	return fails(k, CUDA_ERROR_NOT_READY);
+}
+
+int do_stream_watch(struct call *k)
+{
+	struct stream *st;
+	struct cover c;
+	int rc = bad_watch(k) ?: stream_of(k, &st);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	c = cover_of_stream(st);
+	fails(k, asked(query(k->c.session, st), c));
+	/* A callback in the legacy stream would hold up the others. */
+	if (!may_watch(k, &c) || st->legacy)
+		return 0;
+	return tell(k, st->real, &(struct waiting){ .st = st, .used = st->context->uses });
 }
 
 /* ------------------------------------------------------------------------------ events */
@@ -245,6 +300,32 @@ int do_event_query(struct call *k)
 	if (rc)
 		return rc < 0 ? rc : fails(k, rc);
 	return fails(k, asked(k->c.session->hal.drv.cuEventQuery(event), cover_of_event(a->on)));
+}
+
+int do_event_watch(struct call *k)
+{
+	const struct sv_watch *a = k->c.data;
+	struct sv_session *s = k->c.session;
+	struct spare *sp;
+	struct cover c;
+	CUevent event;
+	CUresult r;
+	int rc = bad_watch(k) ?: event_of(k, &event);
+
+	if (rc)
+		return rc < 0 ? rc : fails(k, rc);
+	c = cover_of_event(a->on);
+	fails(k, asked(s->hal.drv.cuEventQuery(event), c));
+	if (!may_watch(k, &c))
+		return 0;
+	sp = get_spare(s, context_here(), &r);
+	if (!sp)
+		return 0;
+	if (s->hal.drv.cuStreamWaitEvent(sp->stream, event, 0)) {
+		put_spare(context_here(), sp);
+		return 0;
+	}
+	return tell(k, sp->stream, &(struct waiting){ .context = context_here(), .spare = sp });
 }
 
 int do_event_record(struct call *k)

@@ -12,11 +12,13 @@
 #include <cuda.h>
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BURST 200
 #define ROUNDS 60
@@ -37,7 +39,7 @@ static const char ptx[] =
 	X(cuMemHostAlloc, )
 #define TYPED(X) \
 	X(cuStreamCreate) X(cuEventCreate) X(cuEventRecord) X(cuStreamWaitEvent) \
-	X(cuMemsetD8Async)
+	X(cuMemsetD8Async) X(cuLaunchHostFunc)
 
 #define DECLARE(f) static __typeof__(&f) p_##f;
 #define DECLARE_V(f, v) static __typeof__(&f) p_##f;
@@ -162,17 +164,46 @@ static void one_h2d_64k(void)
 	CHECK(p_cuMemcpyHtoDAsync(x.d, x.pageable, 65536, x.s));
 }
 
+/* Of a stream that has something: the record's time is in it. */
 static void one_sync(void)
+{
+	one_record();
+	CHECK(p_cuStreamSynchronize(x.s));
+}
+
+static void one_sync_idle(void)
 {
 	CHECK(p_cuStreamSynchronize(x.s));
 }
 
 static void one_query(void)
 {
-	CUresult rc = p_cuStreamQuery(x.s);
+	CHECK(p_cuStreamQuery(x.s));
+}
 
-	if (rc && rc != CUDA_ERROR_NOT_READY)
-		CHECK(rc);
+static void one_event_query(void)
+{
+	CHECK(p_cuEventQuery(x.e));
+}
+
+static void one_busy(void)
+{
+	if (p_cuStreamQuery(x.s) != CUDA_ERROR_NOT_READY)
+		check(CUDA_ERROR_UNKNOWN, "cuStreamQuery of a busy stream");
+}
+
+static void one_event_busy(void)
+{
+	if (p_cuEventQuery(x.e) != CUDA_ERROR_NOT_READY)
+		check(CUDA_ERROR_UNKNOWN, "cuEventQuery behind a busy stream");
+}
+
+static int held;
+
+static void CUDA_CB hold(void *arg)
+{
+	while (__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE))
+		usleep(1000);
 }
 
 static void one_pointer(void)
@@ -185,6 +216,7 @@ static void one_pointer(void)
 static void measure(const char *name, void (*one)(void), int burst)
 {
 	double t[ROUNDS], t0;
+	bool busy = one == one_busy || one == one_event_busy;
 
 	for (int r = -3; r < ROUNDS; r++) {
 		t0 = now();
@@ -192,7 +224,8 @@ static void measure(const char *name, void (*one)(void), int burst)
 			one();
 		if (r >= 0)
 			t[r] = (now() - t0) / burst;
-		CHECK(p_cuCtxSynchronize());
+		if (!busy)
+			CHECK(p_cuCtxSynchronize());
 	}
 	qsort(t, ROUNDS, sizeof(t[0]), by_value);
 	printf("%s %.1f\n", name, t[ROUNDS / 2]);
@@ -279,7 +312,16 @@ int main(void)
 	measure("memcpy_h2d_64k_ns", one_h2d_64k, 40);
 	measure("pointer_attribute_ns", one_pointer, BURST);
 	measure("stream_query_ns", one_query, BURST);
+	measure("event_query_ns", one_event_query, BURST);
+	measure("sync_idle_ns", one_sync_idle, BURST);
 	measure("sync_rtt_ns", one_sync, BURST);
+	held = 1;
+	CHECK(p_cuLaunchHostFunc(x.s, hold, &held));
+	one_record();
+	measure("stream_query_busy_ns", one_busy, BURST);
+	measure("event_query_busy_ns", one_event_busy, BURST);
+	__atomic_store_n(&held, 0, __ATOMIC_RELEASE);
+	CHECK(p_cuStreamSynchronize(x.s));
 	nccl();
 	return 0;
 }

@@ -600,7 +600,8 @@ static void device_runs(CUresult status)
 #include "fuzz_comm.h"
 
 static const uint16_t comm_ops[] = { SV_OP_X_COMM_NEW, SV_OP_X_COLL, SV_OP_X_COMM_END };
-static const uint16_t wait_ops[] = { SV_OP_X_SEEN, SV_OP_X_ROOM, SV_OP_X_CROSS_TELL, SV_OP_X_CROSS_WAIT };
+static const uint16_t wait_ops[] = { SV_OP_X_WATCH_STREAM, SV_OP_X_WATCH_EVENT, SV_OP_X_SEEN, SV_OP_X_ROOM,
+	SV_OP_X_CROSS_TELL, SV_OP_X_CROSS_WAIT };
 
 /* A record that an honest client could send: a and b choose handles and places. Its bytes. */
 static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
@@ -778,6 +779,10 @@ static uint32_t likely(uint16_t op, uint64_t *data, uint8_t a, uint8_t b)
 			  call.count, WINDOW + 8192 * (b & 3), WINDOW + SV_GRANULE, WINDOW } });
 	case SV_OP_X_SEEN:
 		IS((struct sv_seen){ arena, b });
+	case SV_OP_X_WATCH_STREAM:
+		IS((struct sv_watch){ ctx, stream, arena, b });
+	case SV_OP_X_WATCH_EVENT:
+		IS((struct sv_watch){ ctx, event, arena, b });
 	case SV_OP_X_ROOM:
 		IS((struct { struct sv_room a; struct sv_cuMemsetD8Async m; }){
 			{ .op = b & 128 ? b : SV_OP_cuMemsetD8Async }, { .ctx = ctx, .hStream = stream } });
@@ -910,7 +915,7 @@ static void run(struct program *in)
 		}
 		memset(data, 0, sizeof(data));
 		rec = op >= 247 && op <= 249 ? comm_ops[op - 247] :
-		      op >= 241 && op <= 244 ? wait_ops[op - 241] : ops[op % NOPS];
+		      op >= 239 && op <= 244 ? wait_ops[op - 239] : ops[op % NOPS];
 		at = byte(in);
 		len = likely(rec, data, at, byte(in));
 		if (rec == SV_OP_X_COMM_END && !len)

@@ -201,6 +201,11 @@ TEST_F(colls, small_sends_have_a_budget)
 		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
 		usleep(20000);
 		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);
+		/* Such a thing may fail: no word tells of it. */
+		ASSERT_EQ(CALL(&from->c, SV_OP_X_WATCH_STREAM,
+			       (struct sv_watch){ from->c.ctx, from->stream, from->pin + 5 * MiB, 1 }),
+			  CUDA_ERROR_NOT_READY);
+		ASSERT_EQ(*(uint64_t *)(from->c.arena + from->pin + 5 * MiB), 0);
 	}
 	for (int i = 0; i < 100; i++) {
 		ASSERT_EQ(query(from, SV_OP_cuStreamQuery, from->stream), CUDA_ERROR_NOT_READY);

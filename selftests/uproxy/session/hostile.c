@@ -108,6 +108,12 @@ TEST(handles_of_other_kinds)
 	ENDS("stream", SV_OP_cuStreamSynchronize, (struct sv_sync_on){ g.c.ctx, 2 });
 	ENDS("stream", SV_OP_cuStreamSynchronize, (struct sv_sync_on){ g.c.ctx, 0x7f0012345678 });
 	ENDS("event", SV_OP_cuEventSynchronize, (struct sv_sync_on){ g.c.ctx, g.stream });
+	ENDS("stream", SV_OP_X_WATCH_STREAM, (struct sv_watch){ g.c.ctx, 2, g.pin, 1 });
+	ENDS("event", SV_OP_X_WATCH_EVENT, (struct sv_watch){ g.c.ctx, g.stream, g.pin, 1 });
+	ENDS("word of a watch", SV_OP_X_WATCH_STREAM, (struct sv_watch){ g.c.ctx, 1, g.pin + 4, 1 });
+	ENDS("word of a watch", SV_OP_X_WATCH_STREAM, (struct sv_watch){ g.c.ctx, 1, 4096, 1 });
+	ENDS("word of a watch", SV_OP_X_WATCH_STREAM, (struct sv_watch){ g.c.ctx, 1, g.pin + 64 * MiB, 1 });
+	ENDS("word of a watch", SV_OP_X_WATCH_EVENT, (struct sv_watch){ g.c.ctx, g.stream, g.pin, 1ull << 62 });
 	ENDS("function", SV_OP_cuLaunchKernel,
 	     (struct sv_launch){ .ctx = g.c.ctx, .stream = 1, .function = g.stream });
 	ENDS("stream", SV_OP_cuStreamDestroy_v2, (struct sv_stream_end){ SV_STREAM_LEGACY });

@@ -6,8 +6,10 @@
  *                    └─ no ─► cuStreamQuery, … ─► the answer, which is known from now on
  *                                └─ busy, asked again ─► SV_OP_X_WATCH_… ─► a word in memory says when it is done
  *
- * What is known is true: nothing that has failed is known to be done, nor what waits for that. A program that has waited for the device may read __managed__ variables, and what it has freed in a
- * stream's order may be free now. The rooms that have these are told by hooks (hooks.h).
+ * Nothing that has failed is known to be done, nor what waits for that.
+ *
+ * A program that has waited for the device may read __managed__ variables, and what it has freed in a stream's order may
+ * be free now. The rooms that have these are told by hooks (hooks.h).
  */
 #include "arena.h"
 #include "context.h"
@@ -49,7 +51,7 @@ CUresult sync_ask(uint16_t op, struct context *ctx, uint64_t on)
 
 /* ------------------------------------------------------------------------------ what is known */
 
-/* Pairs with nothing: threads that need an order among such words have made one themselves. */
+/* Relaxed: a thread that knows of another one's call has heard of it by means of its own. */
 static inline uint64_t load(const uint64_t *p)
 {
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -67,9 +69,10 @@ static inline bool is_well(void)
 }
 
 /*
- * The clock: it stands as long as nothing is sent and no host function begins. What was so at a time is so as long as the
- * clock stands, but that what was busy can be done; of that a program then knows only from the device itself. A request
- * takes one, so its answer is of the time + 1: if the clock is further, because of other threads, that time is over.
+ * The clock stands as long as nothing is sent and no host function begins. As long as it stands, what is done stays
+ * done. What is busy may be done meanwhile, but only memory that the device writes can have told the program of that. A
+ * request takes one tick: its answer holds at the time + 1, and if other threads have moved the clock on, that time is
+ * over.
  */
 static inline uint64_t clock_now(void)
 {

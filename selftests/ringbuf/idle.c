@@ -334,7 +334,7 @@ TEST_F(ring, a_record_is_seen_whatever_the_kernel_has_forgotten)
 			ring_advance(self->r);
 		}
 	sched_setaffinity(0, sizeof(all), &all);
-	EXPECT_EQ(c->n, c->step);
+	EXPECT_EQ(c->n, (uint32_t)c->step);
 	EXPECT_EQ(0, reap(&self->z, pid));
 }
 

@@ -4,14 +4,18 @@
 # frameworks.py PART [ARG]: the parts are the functions below that have @part. It knows nothing of
 # singvgpu. A line "checksum HEX" is to be the same in each run; "N ms/step" is measured. Exit status 4:
 # the framework is not there. DEVICE=cpu tries what does without a GPU, with small sizes.
+import faulthandler
+import hashlib
 import importlib.util
 import os
+import signal
 import statistics
 import struct
 import sys
 import time
 import traceback
 
+faulthandler.register(signal.SIGUSR2)  # check-gpu sends it to what does not end
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 DEVICE = os.environ.get("DEVICE", "cuda")
@@ -331,6 +335,9 @@ def train(gigabytes):
         losses.append(loss.item())
         print("loss", step, losses[-1].hex(), flush=True)
         time.sleep(0.02)
+    for name, value in net.state_dict().items():
+        values = value.double().flatten().tolist()
+        print("tensor", name, hashlib.sha256(struct.pack(f"<{len(values)}d", *values)).hexdigest()[:16])
     # modulo 2^64, whatever the order
     losses += [t.sum().item() for t in ballast]
     print("checksum", bits(losses))

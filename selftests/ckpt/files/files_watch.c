@@ -301,7 +301,7 @@ static void child(const char *log, const char *command)
 	setenv("HOME", root, 1);
 	snprintf(text, sizeof(text), "%s/selftests/ckpt/files-each", build);
 	setenv("EACH", text, 1);
-	snprintf(text, sizeof(text), "%s/selftests/ckpt/files_each.py", home);
+	snprintf(text, sizeof(text), "%s/selftests/ckpt/files/files_each.py", home);
 	setenv("PY", text, 1);
 	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 	execl("/bin/sh", "sh", "-c", command, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gpt.cu - the GPT of jobs/gpt.cuh trained by several ranks: gpt FILE DATA TENSOR PIPELINE [OPTION…]
+ * gpt.cu - the GPT of jobs/programs/gpt.cuh trained by several ranks: gpt FILE DATA TENSOR PIPELINE [OPTION…]
  *
  * DATA x TENSOR x PIPELINE ranks. Each step has --micro batches of --batch sequences for each rank of DATA.
  * Heads and the MLP's columns are divided between TENSOR ranks, which sum what they have in every layer; layers

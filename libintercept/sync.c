@@ -15,7 +15,6 @@
 #include "context.h"
 #include "hooks.h"
 #include "object.h"
-#include "ring_post.h"
 #include "send.h"
 
 #include <stdlib.h>

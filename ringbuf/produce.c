@@ -639,6 +639,18 @@ int ring_wait_room(struct ring *r, uint32_t len)
 	return wait_for_room(r, pos, n < left ? n : left);
 }
 
+/* As attempt() computes it: `next` counts an attempt, too, that has been given up and will be overwritten. */
+uint64_t ring_position(const struct ring *r)
+{
+	uint64_t next = load(&r->tx.next), pos;
+
+	if (unlikely(!r->ctl))
+		return 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	pos = load(&r->tx.end) ? next - 1 : load(&r->tx.pos);
+	return likely(was_committed(r, pos)) ? next : pos;
+}
+
 int ring_proxy_gone(const struct ring *r)
 {
 	return r->ctl && state_word(r) & (SINGVGPU_CONS_CLOSED | (uint64_t)SINGVGPU_LIFE_DIED << 32);

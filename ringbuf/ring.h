@@ -222,6 +222,12 @@ bool ring_taken(const struct ring *r, const struct ring_ticket *t);
 int ring_call(struct ring *r, uint16_t op, const void *a, uint32_t alen, const void *b,
 	      uint32_t blen, int32_t *status, void *data, uint32_t cap, uint32_t *len);
 
+/*
+ * ring_position: how much has been sent through the channel: it grows with each record, by one for a short one. If it
+ * has not grown, no submission has returned meanwhile. No round trip.
+ */
+uint64_t ring_position(const struct ring *r);
+
 /* ring_error: the first error that the proxy latched, or 0; *seq: the record's. No round trip. */
 int32_t ring_error(struct ring *r, uint64_t *seq);
 

@@ -35,15 +35,6 @@ struct ring_post {
 	uint64_t exact;
 };
 
-/*
- * How much has been sent through the channel: it grows with each record, by one for a short one, and is read without
- * a round trip. If it has not grown, nothing has been sent.
- */
-static inline uint64_t ring_position(const struct ring *r)
-{
-	return __atomic_load_n(&((const struct ring_post *)r)->next, __ATOMIC_RELAXED);
-}
-
 typedef uint64_t ring_pair __attribute__((vector_size(16)));
 
 _Static_assert(offsetof(struct rseq, rseq_cs) == 8, "assembly");

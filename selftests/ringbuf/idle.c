@@ -338,6 +338,38 @@ TEST_F(ring, a_record_is_seen_whatever_the_kernel_has_forgotten)
 	EXPECT_EQ(0, reap(&self->z, pid));
 }
 
+/* ------------------------------------------------------------------------- the position */
+
+static void gives_up(int fd, void *arg)
+{
+	struct ring *r = attached(fd);
+	uint64_t at;
+
+	NEED_OK(ring_submit(r, 1, &fd, sizeof(fd), NULL, 0));
+	at = ring_position(r);
+	NEED_OK(ring_submit(r, 1, &fd, sizeof(fd), NULL, 0));
+	NEED(ring_position(r) == at + 1);
+	/* As an attempt leaves it that is interrupted before its record is committed. */
+	if (!r->tx.end)
+		r->tx.pos = r->tx.next;
+	r->tx.next++;
+	NEED(ring_position(r) == at + 1);
+	NEED_OK(ring_submit(r, 1, &fd, sizeof(fd), NULL, 0));
+	NEED(ring_position(r) == at + 2);
+	ring_close(r);
+	NEED(arg);
+}
+
+TEST_F(ring, the_position_does_not_count_an_attempt_that_is_given_up)
+{
+	pid_t pid;
+
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, gives_up, self->shm);
+	ASSERT_LT(0, pid);
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
 /* ------------------------------------------------------------------------- how waits end */
 
 TEST_F(ring, a_wait_ends_in_time)

@@ -58,6 +58,7 @@ int main(int argc, char **argv)
 		CHECK(cudaMalloc(&p[d], N * sizeof(int)));
 		CHECK(cudaMalloc(&in[d], N * sizeof(int)));
 		CHECK(cudaMemset(p[d], d + 1, N * sizeof(int)));
+		CHECK(cudaDeviceSynchronize());		/* s[d] does not wait for the legacy stream */
 		CHECK(cudaStreamCreateWithFlags(&s[d], cudaStreamNonBlocking));
 		CHECK(cudaEventCreateWithFlags(&e[d], cudaEventDisableTiming));
 		CHECK(cudaStreamBeginCapture(s[d], cudaStreamCaptureModeGlobal));

@@ -61,10 +61,10 @@ static inline void store(uint64_t *p, uint64_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
-/* Nothing has failed that the proxy would have to be asked for first. */
+/* Nothing has failed that the proxy would have to be asked for first, and there is one. */
 static inline bool is_well(void)
 {
-	return load(&here->shared->late) == load(&here->late_seen);
+	return load(&here->shared->late) == load(&here->late_seen) && !ring_proxy_gone(here->ring);
 }
 
 /*

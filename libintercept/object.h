@@ -114,7 +114,7 @@ struct event {
 
 #define EVENT_DONE 1u
 
-/* The thread under way is about to record the event; NULL: somebody is, at an unknown time. */
+/* The thread `by` is about to record the event. NULL: what queries hear of it is not remembered. */
 static inline void event_begins(struct event *e, const struct thread *by)
 {
 	__atomic_store_n(&e->by, (uintptr_t)by, __ATOMIC_RELAXED);

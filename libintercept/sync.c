@@ -50,7 +50,7 @@ CUresult sync_ask(uint16_t op, struct context *ctx, uint64_t on)
 
 /* ------------------------------------------------------------------------------ what is known */
 
-/* Relaxed: a thread that knows of another one's call has heard of it by means of its own. */
+/* Relaxed: the program has put calls of two threads in order, if they have one. */
 static inline uint64_t load(const uint64_t *p)
 {
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -125,7 +125,7 @@ CUresult stream_sync(struct context *ctx, struct stream *s)
  * stands, has the proxy watch it, and then the word is looked at. A word can be another watch's when its number has come.
  */
 #define WORDS	512u
-#define LOOKS	256u	/* then the proxy is asked again: it may have died */
+#define LOOKS	256u	/* then the proxy is asked again, whatever the word says */
 
 struct watches {
 	uint64_t off;			/* of the words, in the arena */
@@ -220,13 +220,19 @@ static inline enum state known(const struct polled *p, uint64_t now)
 	return load(&p->done_at) == now ? DONE : look(load(&p->watch), (uintptr_t)p, now);
 }
 
-/* Asks the proxy, and notes what it says. */
-static CUresult ask_about(struct polled *p, bool event, enum state state, uint64_t now, struct context *ctx, uint64_t on)
+/* Answers a query: from memory, or by the proxy, whose answer is noted. */
+static CUresult answer(struct polled *p, bool event, enum state state, uint64_t now, struct context *ctx, uint64_t on)
 {
 	struct sv_watch a = { ctx->o.handle, on, 0, 0 };
 	uint64_t watch = state == BUSY ? load(&p->watch) : 0;
 	CUresult rc;
 
+	if (state != UNKNOWN && is_well()) {
+		if (state == DONE)
+			return waited(ctx);
+		if (++thread.looks % LOOKS)
+			return CUDA_ERROR_NOT_READY;
+	}
 	if (!watch && load(&p->busy_at) == now) {
 		watch = watch_new((uintptr_t)p, &a);
 		now = clock_now();	/* the first one has memory pinned */
@@ -253,13 +259,7 @@ CUresult stream_query(struct stream *s)
 	uint64_t now = clock_now();
 	enum state state = was_synced(s, now) ? DONE : known(&s->polled, now);
 
-	if (state != UNKNOWN && is_well()) {
-		if (state == DONE)
-			return waited(s->o.ctx);
-		if (++thread.looks % LOOKS)
-			return CUDA_ERROR_NOT_READY;
-	}
-	return ask_about(&s->polled, false, state, now, s->o.ctx, s->wire);
+	return answer(&s->polled, false, state, now, s->o.ctx, s->wire);
 }
 
 /*
@@ -274,12 +274,7 @@ CUresult event_query(struct event *e)
 
 	if (e->peers)
 		return sync_ask(SV_OP_X_IPC_QUERY, e->o.ctx, e->o.handle);
-	if (state == BUSY && is_well() && ++thread.looks % LOOKS)
-		return CUDA_ERROR_NOT_READY;
-	if (state == DONE && is_well())
-		rc = waited(e->o.ctx);
-	else
-		rc = ask_about(&e->polled, true, state, now, e->o.ctx, e->o.handle);
+	rc = answer(&e->polled, true, state, now, e->o.ctx, e->o.handle);
 	if (!rc && by == me)
 		__atomic_compare_exchange_n(&e->by, &by, me | EVENT_DONE, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	return rc;

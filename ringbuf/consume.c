@@ -512,8 +512,9 @@ int ring_freeze_when(struct ring *r, ring_serve serve, ring_settled settled, voi
 	if (rc)
 		return rc;
 	__atomic_fetch_or(&r->rx.cons, SINGVGPU_CONS_GATE, __ATOMIC_RELAXED);
-	ring_membarrier_global(false);	/* from here on every producer sees the gate, */
-	nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);	/* or we see its record (ring_i.h) */
+	/* From here on every producer sees the gate, or drain() sees its record (ring_i.h). */
+	ring_membarrier_global(false);
+	nanosleep(&(struct timespec){ .tv_nsec = SETTLE_NS }, NULL);
 	rc = drain(r, serve, settled, arg, deadline, timeout_ns < 0);
 	if (rc)
 		ring_thaw(r);

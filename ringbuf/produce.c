@@ -616,29 +616,6 @@ int ring_try_submit(struct ring *r, uint16_t op, const void *a, uint32_t alen, c
 	return rc;
 }
 
-int ring_wait_room(struct ring *r, uint32_t len)
-{
-	uint64_t next, pos;
-	uint32_t n, left;
-	int rc;
-
-	if (unlikely(!r->ctl))
-		return -ECHILD;
-	if (unlikely(len > r->payload_max))
-		return -EMSGSIZE;
-	rc = state_changed(r, WAIT);
-	if (rc)
-		return rc;
-	/* As attempt() computes it. The answer may be out of date when the caller tries. */
-	next = load(&r->tx.next);
-	pos = load(&r->tx.end) ? next - 1 : load(&r->tx.pos);
-	if (was_committed(r, pos))
-		pos = next;
-	n = rec_units(len);
-	left = r->geo.ring_units - (pos & r->mask);
-	return wait_for_room(r, pos, n < left ? n : left);
-}
-
 /* As attempt() computes it: `next` counts an attempt, too, that has been given up and will be overwritten. */
 uint64_t ring_position(const struct ring *r)
 {
@@ -649,6 +626,25 @@ uint64_t ring_position(const struct ring *r)
 	atomic_signal_fence(memory_order_seq_cst);
 	pos = load(&r->tx.end) ? next - 1 : load(&r->tx.pos);
 	return likely(was_committed(r, pos)) ? next : pos;
+}
+
+int ring_wait_room(struct ring *r, uint32_t len)
+{
+	uint64_t pos;
+	uint32_t n, left;
+	int rc;
+
+	if (unlikely(!r->ctl))
+		return -ECHILD;
+	if (unlikely(len > r->payload_max))
+		return -EMSGSIZE;
+	rc = state_changed(r, WAIT);
+	if (rc)
+		return rc;
+	pos = ring_position(r);	/* it may be out of date when the caller tries */
+	n = rec_units(len);
+	left = r->geo.ring_units - (pos & r->mask);
+	return wait_for_room(r, pos, n < left ? n : left);
 }
 
 int ring_proxy_gone(const struct ring *r)

@@ -167,7 +167,7 @@ struct sv_shared {
 	char why[240];			/* why the proxy ends the session; written before it does */
 	uint32_t at_step;		/* 1: the proxy looks for a step's end; the client keeps nothing
 					 * mapped that is free */
-	uint32_t life;			/* counts restores: what was watched before one is not watched behind it */
+	uint32_t life;			/* number of restores: a watch counts until the next one */
 
 	/*
 	 * Output of kernels' printf: rings of bytes in the arena. The proxy writes them before it
@@ -237,8 +237,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
  *   X_IPC_SYNC       sv_sync_on, answered when it has completed
  *   X_IPC_END        sv_ipc_end: the event is about to be destroyed
  *   X_SEEN           sv_seen: store a word when all earlier ends of objects have been executed
- *   X_WATCH_STREAM   sv_watch, answered: cuStreamQuery, which the proxy may go on to answer in a word
- *   X_WATCH_EVENT    sv_watch, answered: cuEventQuery, the same
+ *   X_WATCH_STREAM   sv_watch, answered: a query of a stream; when it is done, a word may tell
+ *   X_WATCH_EVENT    sv_watch, answered: the same of an event
  *   X_ROOM           sv_room, answered: when a record may be handed in (sv_shared.late)
  *   X_CROSS_TELL     sv_cross: store the value in the word's `arrived`, for which another device's stream waits
  *   X_CROSS_WAIT     sv_cross: wait for that

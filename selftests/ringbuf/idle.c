@@ -265,7 +265,7 @@ TEST_F(ring, the_bell_is_rung_once_a_nap)
 
 /* --------------------------------------------------------------------- a forgotten barrier */
 
-#define LINES 64	/* in the store buffer, before the record: the consumer has these lines */
+#define LINES 64	/* which the consumer has written: stores to them hold the record up in the store buffer */
 
 static uint64_t *lines_of(struct idle *c)
 {
@@ -278,7 +278,7 @@ static void *nothing_to_do(void *arg)
 }
 
 /*
- * A thread ends on this processor before each record, and the record comes when the consumer is about to sleep. It is
+ * A thread ends on this processor before every 50th record, and records come when the consumer is about to sleep. They are
  * not answered, so nothing that this process does later wakes the consumer.
  */
 static void behind_an_end(int fd, void *arg)

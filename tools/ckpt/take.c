@@ -827,7 +827,7 @@ static void finish(struct take *t, int err)
 		for (int i = 0; i < t->n; i++)
 			thaw(&t->w[i]);
 	else if (!err)
-		ckpt_note(t->job->path, "taken", NULL, 0);	/* without it the note holds as long as our lock */
+		ckpt_note(t->job->path, "taken", NULL, 0);	/* else `checkpointed` counts while we hold the lock */
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);

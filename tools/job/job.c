@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -228,17 +227,16 @@ static bool has_note(const struct supervisor *s, const char *name)
 
 static bool has_conductor(const struct supervisor *s)
 {
-	int fd = rundir_open(s->job->dir.path, geteuid(), "conductor.lock", O_RDWR);
-	bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB);
+	int fd = rundir_try_lock(s->job->dir.path, geteuid(), "conductor.lock", 0);
 
 	if (fd >= 0)
 		close(fd);
-	return held;
+	return fd == -EWOULDBLOCK;
 }
 
 /*
- * True: CRIU killed the tree after a dump. The conductor writes `checkpointed` before that and `taken` after it. One
- * that is killed between them may have left the job running, and the note with it.
+ * True: CRIU killed the tree after a dump. The conductor writes `checkpointed` before that and `taken` after it. A
+ * conductor that is killed between the two may leave a job that runs on, and the first note.
  */
 static bool was_taken(const struct supervisor *s, int status)
 {

@@ -187,10 +187,9 @@ int rundir_read(const char *dir, uid_t owner, const char *name, char **text, siz
 	return rundir_read_most(dir, owner, name, TEXT_MAX, text, len);
 }
 
-/* Takes the lock of a job's folder: an fd, -EWOULDBLOCK if it is held, or -errno. */
-static int try_lock(const char *dir, uid_t owner, int flags)
+int rundir_try_lock(const char *dir, uid_t owner, const char *name, int flags)
 {
-	int fd = rundir_open(dir, owner, "lock", O_RDWR | flags), err;
+	int fd = rundir_open(dir, owner, name, O_RDWR | flags), err;
 
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
 		err = -errno;
@@ -242,7 +241,7 @@ int rundir_create(struct rundir *d, struct why *why)
 			err = -errno;
 	}
 	if (!err) {
-		d->lock = try_lock(d->path, geteuid(), O_CREAT);
+		d->lock = rundir_try_lock(d->path, geteuid(), "lock", O_CREAT);
 		err = d->lock < 0 ? d->lock : 0;
 		if (err)
 			rmdir(d->path);
@@ -258,12 +257,12 @@ static int lock_folder(const char *path)
 
 	if (mkdir(path, 0700) && errno != EEXIST)
 		return -errno;
-	lock = try_lock(path, geteuid(), O_CREAT);
+	lock = rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 	if (lock < 0)
 		return lock == -EWOULDBLOCK ? -EBUSY : lock;
 	close(lock);
 	empty(path);
-	return try_lock(path, geteuid(), O_CREAT);
+	return rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 }
 
 int rundir_create_as(struct rundir *d, const char *path, struct why *why)
@@ -354,7 +353,7 @@ int rundir_sweep(void)
 		if (!is_id(e->d_name) ||
 		    snprintf(path, sizeof(path), "%s/%s", base, e->d_name) >= (int)sizeof(path))
 			continue;
-		lock = try_lock(path, geteuid(), O_CREAT);
+		lock = rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 		if (lock < 0)
 			continue;
 		more = realloc(dead, (swept + 1) * sizeof(*dead));
@@ -657,7 +656,7 @@ static int add_job(const char *base, uid_t owner, const char *id, struct list *l
 	if (snprintf(job->path, sizeof(job->path), "%s/%s", base, id) >= (int)sizeof(job->path))
 		return 0;
 	l->n++;
-	lock = try_lock(job->path, owner, 0);
+	lock = rundir_try_lock(job->path, owner, "lock", 0);
 	job->live = lock == -EWOULDBLOCK;
 	if (lock >= 0)
 		close(lock);

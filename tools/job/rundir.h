@@ -109,6 +109,8 @@ int rundir_create_as(struct rundir *d, const char *path, struct why *why);
  * or -errno, and sets errno.
  */
 int rundir_open(const char *dir, uid_t owner, const char *name, int flags);
+/* Opens one and takes its lock: an fd, -EWOULDBLOCK if the lock is held, or -errno. */
+int rundir_try_lock(const char *dir, uid_t owner, const char *name, int flags);
 /*
  * Reads such a file; the caller frees *text, which has a NUL behind its len bytes. 0 or -errno; -EFBIG: it has more than
  * `most` bytes (rundir_read: 16 MiB).

@@ -238,7 +238,7 @@ static int check_shared(struct sv_session *s, const struct ctl_restore *from, st
 	s->late = sh->late >> 32;	/* the client knows this count */
 	s->late_error = sh->late & ~(uint32_t)SV_LATE_FULL;
 	sh->late &= ~SV_LATE_FULL;	/* what is parked again says it anew */
-	sh->life++;
+	sh->life++;	/* this proxy watches nothing yet */
 	memset(sh->why, 0, sizeof(sh->why));
 	return 0;
 }

@@ -174,8 +174,8 @@ int do_stream_query(struct call *k)
 }
 
 /*
- * Who asks again and again for what is not ready is told in its memory when it is. Not behind a collective operation:
- * it may fail, and a query behind that has rules of its own.
+ * A client that polls is told in a word when the work is done. Work behind a collective operation is not watched: the
+ * operation may fail, and then cover_query() decides what a query answers.
  */
 static bool may_watch(struct call *k, const struct cover *c)
 {
@@ -240,6 +240,20 @@ static struct spare *get_spare(struct sv_session *s, struct context *c, CUresult
 	return NULL;
 }
 
+/* A spare stream that waits for the event. NULL: *r says why. */
+static struct spare *spare_behind(struct sv_session *s, struct context *c, CUevent event, CUresult *r)
+{
+	struct spare *sp = get_spare(s, c, r);
+
+	if (!sp)
+		return NULL;
+	*r = s->hal.drv.cuStreamWaitEvent(sp->stream, event, 0);
+	if (!*r)
+		return sp;
+	put_spare(c, sp);
+	return NULL;
+}
+
 static int event_of(struct call *k, CUevent *event)
 {
 	const struct sv_sync_on *a = k->c.data;
@@ -279,14 +293,9 @@ int do_event_sync(struct call *k)
 		print_pump(s);
 		return fails(k, r);
 	}
-	sp = get_spare(s, context_here(), &r);
+	sp = spare_behind(s, context_here(), event, &r);
 	if (!sp)
 		return fails(k, r);
-	r = s->hal.drv.cuStreamWaitEvent(sp->stream, event, 0);
-	if (r) {
-		put_spare(context_here(), sp);
-		return fails(k, r);
-	}
 	return wait_on(k, sp->stream, &c,
 		       &(struct waiting){ .context = context_here(), .spare = sp });
 }
@@ -318,13 +327,9 @@ int do_event_watch(struct call *k)
 	fails(k, asked(s->hal.drv.cuEventQuery(event), c));
 	if (!may_watch(k, &c))
 		return 0;
-	sp = get_spare(s, context_here(), &r);
+	sp = spare_behind(s, context_here(), event, &r);
 	if (!sp)
 		return 0;
-	if (s->hal.drv.cuStreamWaitEvent(sp->stream, event, 0)) {
-		put_spare(context_here(), sp);
-		return 0;
-	}
 	return tell(k, sp->stream, &(struct waiting){ .context = context_here(), .spare = sp });
 }
 
@@ -393,14 +398,12 @@ CUresult event_copy(struct sv_session *s, CUevent event, CUevent *copy)
 	if (!c)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	c->context = context_here();
-	c->spare = get_spare(s, c->context, &r);
+	c->spare = spare_behind(s, c->context, event, &r);
 	if (!c->spare) {
 		free(c);
 		return r;
 	}
-	r = h->drv.cuStreamWaitEvent(c->spare->stream, event, 0);
-	if (!r)
-		r = h->drv.cuEventRecord(e, c->spare->stream);
+	r = h->drv.cuEventRecord(e, c->spare->stream);
 	if (r || hal_notify(h, c->spare->stream, copied, c))
 		copied(c, r);
 	return r;

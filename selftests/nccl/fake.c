@@ -12,6 +12,7 @@
  *   FAKE_NCCL_FAIL=RANK:CALL:N:HOW   the N-th such call of that rank: error (it fails), hang (what it enqueues
  *                           waits until it is aborted), stall (it is never enqueued), async (the same, and the communicator says
  *                           ncclRemoteError)
+ *   FAKE_NCCL_LOOK_US=N     ncclCommGetAsyncError takes so long, in microseconds
  *
  * What a stream reaches, a thread of the communicator does over sockets, with a header before
  * each message; the stream waits for a word meanwhile. Sums follow the ranks one after the other: an order that
@@ -473,6 +474,10 @@ static ncclResult_t enqueue(struct job *j)
 
 API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *r)
 {
+	const char *us = getenv("FAKE_NCCL_LOOK_US");
+
+	if (us)
+		usleep((unsigned int)atoi(us));
 	if (c->ended) {
 		note(c, "MISUSE of ncclCommGetAsyncError");
 		return ncclInvalidArgument;

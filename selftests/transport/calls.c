@@ -492,6 +492,48 @@ static void buffers_body(uint32_t self, void *arg)
 	}
 }
 
+/* A start that comes behind its fill, while the transport looks after others, sends what was filled in. */
+static void unfilled_body(uint32_t self, void *arg)
+{
+	enum { SENDS = 20 };
+	float *send = floats(SENDS, 0), *recv = floats(SENDS, 0);
+	struct ended sum, e[SENDS], filled[SENDS] = { 0 };
+	void *b[SENDS];
+
+	(void)arg;
+	setenv("FAKE_NCCL_LOOK_US", "1000", 1);
+	world_join(1);
+	works(1, 1, 30000);
+	/* Rank 1 begins when all of rank 0 is under way. */
+	if (self)
+		world_barrier();
+	must("start", start_on(1, 2, sum_of(10), floats(10, 1), floats(10, 0), &sum), 0);
+	for (int i = 0; i < SENDS; i++) {
+		if (!self) {
+			usleep(3000);
+			send[i] = (float)(i + 1);
+			b[i] = driver->buffer(end, 4);
+			must("fill", driver->fill(end, b[i], send + i, 4, on_filled, &filled[i]), 0);
+		}
+		must("start", start_on(1, 3 + (uint64_t)i, (struct step_call){
+				.kind = self ? STEP_RECV : STEP_SEND, .type = TREE_F32, .peer = !self, .count = 1 },
+		               self ? NULL : b[i], recv + i, &e[i]), 0);
+	}
+	if (!self)
+		world_barrier();
+	must("sum", await(&sum, 60000), STEP_OK);
+	for (int i = 0; i < SENDS; i++) {
+		must("behind a fill", await(&e[i], 60000), STEP_OK);
+		if (self && recv[i] != (float)(i + 1))
+			world_fail("send %d has %f", i, recv[i]);
+		if (self)
+			continue;
+		must("filled", await(&filled[i], 60000), STEP_OK);
+		driver->unbuffer(end, b[i]);
+	}
+	driver->leave(end, 1);
+}
+
 /* ------------------------------------------------------------------------------ refusals */
 
 static void bad_body(uint32_t self, void *arg)
@@ -615,11 +657,12 @@ int main(void)
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		snprintf(log_path[i], sizeof(log_path[i]), "%s/%u", dir, i);
 	setenv("FAKE_NCCL_LOG_DIR", dir, 1);
-	printf("TAP version 13\n1..16\n");
+	printf("TAP version 13\n1..17\n");
 	bad += world_result(in_world(3, sequence_body, NULL), "operations are these calls, and no others");
 	bad += world_result(in_world(3, order_body, NULL), "all ranks call in the order of the log");
 	bad += world_result(in_world(2, bad_body, NULL), "bad calls are refused");
 	bad += world_result(in_world(2, buffers_body, NULL), "what is sent early is kept on the device");
+	bad += world_result(in_world(2, unfilled_body, NULL), "a start waits until its buffer has been filled");
 	bad += world_result(adds_as_nccl(), "NCCL's order of addition is NCCL's, the tree's is the tree's");
 	bad += world_result(fails("0:ncclGroupEnd:3:error"), "a call that fails ends its communicator alone");
 	bad += world_result(fails("0:ncclSend:6:error"), "so does one within a group");

@@ -123,8 +123,9 @@ struct transport_group {
  * are announced in ascending order, while start() comes when the order's streams have come so far.
  * withdraw: an announced order will not be started after all.
  * buffer, unbuffer: allocate and free memory for what is sent before its receiver is there; start() sends
- * from it. fill: copies the device's memory there; a later start() sends the copy. filled() is called when the
- * source is not needed any more, also if unbuffer() has come before that. With NULL, malloc() and memcpy() do.
+ * from it. fill: copies the device's memory there; a later start() sends the copy, also one that comes before
+ * filled(). filled() is called when the source is not needed any more, also if unbuffer() has come before
+ * that. With NULL, malloc() and memcpy() do.
  * reset: the device's primary context is about to go. What is under way ends with STEP_SYSTEM, and so does
  * all that comes later of the communicators that stand. Returns when nothing of the context is in use.
  * depart: this process is about to end, and the others are not. Returns when their communicators can do

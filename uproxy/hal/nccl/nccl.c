@@ -210,7 +210,10 @@ void break_cancelled(struct transport *c)
 
 /* ------------------------------------------------------------------------------ operations begin */
 
-/* The next operation, if it has been started; its group. lock */
+/*
+ * The next operation, if it has been started and what it sends is there; its group. A fill that came after
+ * fills_run() has looked kicks the thread, which fills first next time. lock
+ */
 static struct op *next_started(struct transport *c, struct group **g)
 {
 	struct op *op = c->ops;
@@ -218,7 +221,7 @@ static struct op *next_started(struct transport *c, struct group **g)
 	assert_held(&c->lock);
 	while (op && op->state == OP_ISSUED)
 		op = op->next;
-	if (!op || op->state != OP_STARTED || op->cancelled)
+	if (!op || op->state != OP_STARTED || op->cancelled || (op->buffer && op->buffer->filling))
 		return NULL;
 	for (*g = c->groups; *g && ((*g)->key != op->s.comm || (*g)->left); *g = (*g)->next)
 		;

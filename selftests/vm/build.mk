@@ -24,13 +24,21 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 	$(call vm_script,$(VM_TESTS))
 
 # `make check` leaves these out on the last of several kernels, since they take long. `make check-vm` runs all on each.
-VM_ONCE := storm streams signals-norseq several-vm clocks-vm moves-vm plugin death freeze records memory journal
+VM_ONCE := storm streams-kmod signals-norseq-kmod several-vm clocks-vm moves-vm plugin death-kmod freeze-kmod \
+	records-kmod memory journal-kmod
 VM_MOST := $(if $(word 2,$(VM_KERNELS)),$(lastword $(VM_KERNELS)))
 VM_MOST := $(VM_MOST:%=$(B)/selftests/vm/most-%)
 TEST_PROGRAMS += $(VM_MOST)
 TIMEOUT_$(basename $(notdir $(VM_MOST))) := $(VM_LIMIT)
 $(B)/selftests/vm/most-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 	$(call vm_script,$(filter-out $(addprefix %/,$(VM_ONCE)),$(VM_TESTS)))
+
+# All rings, the memfd's too, on each kernel.
+VM_RING_PROGRAMS := $(VM_KERNELS:%=$(B)/selftests/vm/rings-%)
+LONG_TESTS += $(VM_RING_PROGRAMS)
+$(foreach k,$(VM_KERNELS),$(eval TIMEOUT_$(basename rings-$(k)) := $(VM_LIMIT)))
+$(B)/selftests/vm/rings-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
+	$(call vm_script,$(RING_VM))
 
 # What test-vm loads into the guest: a module that does one thing wrong.
 PROVOKE := $(VM_KERNELS:%=$(BUILD)/selftests/vm/provoke/%/provoke.ko)

@@ -175,11 +175,12 @@ int do_stream_query(struct call *k)
 
 /*
  * A client that polls is told in a word when the work is done. Work behind a collective operation is not watched: the
- * operation may fail, and then cover_query() decides what a query answers.
+ * operation may fail, and then cover_query() decides what a query answers. One that has failed is open until its
+ * communicator has ended.
  */
 static bool may_watch(struct call *k, const struct cover *c)
 {
-	return k->c.status == CUDA_ERROR_NOT_READY && !cover_open(c) && !cover_bad(c);
+	return k->c.status == CUDA_ERROR_NOT_READY && !cover_open(c);
 }
 
 /* The record begins as a query's. */

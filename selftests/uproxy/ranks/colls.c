@@ -297,6 +297,36 @@ TEST_F(colls, ends_are_seen_when_none_is_parked)
 	ASSERT_EQ(ctx_sync(&r->c), 0);
 }
 
+/* Work behind a collective may fail, though the device comes to its end: no word tells of it. */
+TEST_F(colls, what_is_behind_a_collective_is_not_watched)
+{
+	struct rank *r = &self->r[0];
+	struct sv_watch stream = { r->c.ctx, r->stream, r->pin + 3 * MiB, 1 }, event = stream;
+	volatile uint64_t *told = (volatile uint64_t *)(r->c.arena + stream.word), *late;
+
+	event.on = new_handle(&r->c, SV_T_CUevent);
+	event.word += 8;
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = r->c.ctx, .phEvent = event.on }), 0);
+	ASSERT_EQ(gate(&self->r[3], self->r[3].stream, &late), 0);
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 1024)), 0);
+	for (int i = 0; i < 2 * self->n; i++)		/* twice, so that all know of all */
+		ASSERT_EQ(query(&self->r[i % self->n], SV_OP_cuStreamQuery, self->r[i % self->n].other), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuEventRecord, (struct sv_cuEventRecord){ r->c.ctx, event.on, r->stream }), 0);
+	for (int i = 0; i < 3; i++) {
+		ASSERT_EQ(CALL(&r->c, SV_OP_X_WATCH_STREAM, stream), CUDA_ERROR_NOT_READY);
+		ASSERT_EQ(CALL(&r->c, SV_OP_X_WATCH_EVENT, event), CUDA_ERROR_NOT_READY);
+		usleep(20000);
+	}
+	*late = 1;
+	for (int i = 0; i < self->n; i++)
+		ASSERT_EQ(ctx_sync(&self->r[i].c), 0);
+	ASSERT_EQ(CALL(&r->c, SV_OP_X_WATCH_EVENT, event), 0);
+	EXPECT_EQ(told[0], 0);
+	EXPECT_EQ(told[1], 0);
+}
+
 /* ------------------------------------------------------------------------------ what works */
 
 TEST_F(colls, sums_what_all_ranks_have)

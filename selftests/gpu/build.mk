@@ -76,6 +76,6 @@ check-gpu: gpu-kit
 
 ifeq ($(SAN),)
 TEST_PROGRAMS += $(GPU_KIT)/check-gpu
-HOST_TESTS += selftests/gpu/test-kit
+HOST_TESTS += selftests/gpu/test-kit selftests/gpu/test-rehearsals
 TIMEOUT_test-kit := 900
 endif

@@ -235,7 +235,9 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 		if (ctx->refs && !profile->reset_ends && ctx_start(ctx))
 			return api_unlock(CUDA_ERROR_OUT_OF_MEMORY);
 	}
-	return api_unlock(CUDA_SUCCESS);
+	api_unlock(CUDA_SUCCESS);
+	profile_cost(profile_slow_reset, 1);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev)

@@ -59,9 +59,9 @@ static const struct profile h100 = {
 
 const struct profile *profile = &own;
 bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks,
-	profile_moved_variables;
+	profile_moved_variables, profile_context_first;
 
-unsigned int profile_slow_maps, profile_slow_pins, profile_queue;
+unsigned int profile_slow_maps, profile_slow_pins, profile_slow_reset, profile_queue;
 char profile_neighbours[256];
 
 static const struct {
@@ -76,8 +76,10 @@ static const struct {
 	{ "late-callbacks", .on = &profile_late_callbacks },
 	{ "slow-maps", .n = &profile_slow_maps },
 	{ "slow-pins", .n = &profile_slow_pins },
+	{ "slow-reset", .n = &profile_slow_reset },
 	{ "queue", .n = &profile_queue },
 	{ "moved-variables", .on = &profile_moved_variables },
+	{ "context-first", .on = &profile_context_first },
 	{ "neighbours", .path = profile_neighbours },
 };
 
@@ -138,7 +140,7 @@ bool profile_init(void)
 	return true;
 unknown:
 	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,window-taken][,late-window]"
-		 "[,late-callbacks][,slow-maps=US][,slow-pins=US][,queue=N]"
-		 "[,moved-variables][,neighbours=FILE]", all);
+		 "[,late-callbacks][,slow-maps=US][,slow-pins=US][,slow-reset=US][,queue=N]"
+		 "[,moved-variables][,context-first][,neighbours=FILE]", all);
 	return false;
 }

@@ -94,6 +94,8 @@ CUresult api_enter(void);
 CUresult api_lock_ctx(struct ctx **ctx);
 /* api_enter(). Success: big is held. */
 CUresult api_lock(void);
+/* The same for a question about a kernel, which some drivers answer in a context alone. */
+CUresult api_lock_asked(void);
 static inline CUresult api_unlock(CUresult r)
 {
 	pthread_mutex_unlock(&big);
@@ -128,6 +130,7 @@ extern bool profile_late_callbacks;	/* host functions wait 100 us */
 /* Microseconds that a call costs, for each handle and each MiB; 0: nothing. */
 extern unsigned int profile_slow_maps;	/* cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap */
 extern unsigned int profile_slow_pins;	/* cuMemHostRegister */
+extern unsigned int profile_slow_reset;	/* cuDevicePrimaryCtxReset */
 /* Operations that a stream holds; a call with one more waits. 0: any number */
 extern unsigned int profile_queue;
 /* Processes with the same file share the device's memory, as far as cuMemCreate goes. "": none */
@@ -136,6 +139,7 @@ extern char profile_neighbours[256];
 /* Sleeps n times us microseconds; calls that do so wait for each other. Without the lock. */
 void profile_cost(unsigned int us, uint64_t n);
 extern bool profile_moved_variables;	/* of modules: place_variables() */
+extern bool profile_context_first;	/* questions about a kernel fail in a thread without a context: api_lock_asked() */
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 

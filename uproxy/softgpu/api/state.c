@@ -226,6 +226,15 @@ CUresult api_lock(void)
 	return r;
 }
 
+CUresult api_lock_asked(void)
+{
+	CUresult r = api_lock();
+
+	if (r || !profile_context_first || ctx_current())
+		return r;
+	return api_unlock(CUDA_ERROR_INVALID_CONTEXT);
+}
+
 CUresult api_lock_ctx(struct ctx **out)
 {
 	CUresult r = api_enter();

@@ -279,7 +279,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 
 static CUresult lock_kernel(CUkernel h, struct kernel **k)
 {
-	CUresult r = api_lock();
+	CUresult r = api_lock_asked();
 
 	if (r)
 		return r;
@@ -360,7 +360,7 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOff
 			    size_t *paramSize)
 {
 	struct func *f = (struct func *)func;
-	CUresult r = api_lock();
+	CUresult r = api_lock_asked();
 
 	if (r)
 		return r;

@@ -135,7 +135,7 @@ static CUresult set_attr(struct program *p, unsigned int entry, struct func_attr
 static CUresult lock_either(void *h, bool func_ok, struct program **p, unsigned int *entry,
 			    struct func_attrs **a)
 {
-	CUresult r = api_lock();
+	CUresult r = api_lock_asked();
 
 	if (r)
 		return r;
@@ -221,7 +221,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
 
 static CUresult valid_func(void *h)
 {
-	CUresult r = api_lock();
+	CUresult r = api_lock_asked();
 
 	if (r)
 		return r;

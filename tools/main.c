@@ -24,6 +24,7 @@ static const struct {
 	{ "checkpoint", checkpoint_main, "save a running job, so that it can be brought back" },
 	{ "restore", restore_main, "bring a job back" },
 	{ "migrate", migrate_main, "move a running job to another device or host" },
+	{ "resize", resize_main, "give a running job more or fewer devices" },
 	{ "store", store_main, "look after checkpoints: list, check, tidy, copy" },
 	{ "doctor", doctor_main, "say what is there, what is missing, and what to do about it" },
 };

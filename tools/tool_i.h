@@ -31,6 +31,7 @@ int store_main(int argc, char **argv);
 int checkpoint_main(int argc, char **argv);
 int restore_main(int argc, char **argv);
 int migrate_main(int argc, char **argv);
+int resize_main(int argc, char **argv);
 
 /* ----------------------------------------------------------------------------- say.c */
 

@@ -48,7 +48,7 @@ HOST_TESTS += $(TOOL_STRAYS)
 TOOL_SEATING := $(B)/selftests/tools/seating
 $(TOOL_SEATING): selftests/tools/seating.c tools/job/seating.c | $(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(call cc_several,$(CFLAGS) $(KSELFTEST_CFLAGS) -Itools/job) $(filter %.c,$^) $(LDFLAGS)
+	$(call cc_several,$(CFLAGS) $(KSELFTEST_CFLAGS) -Itools/job -Iuproxy/include) $(filter %.c,$^) $(LDFLAGS)
 HOST_TESTS += $(TOOL_SEATING)
 
 FUZZ_PARTS := $(BUILD)/selftests/tools/fuzz_parts

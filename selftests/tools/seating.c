@@ -40,6 +40,70 @@ TEST(ranks_are_spread_over_the_devices)
 	EXPECT_STREQ(seating_master(&t), "127.0.0.1");
 }
 
+/* "0,0,1,1": the map of four devices; or "", and *why. */
+static const char *map_of(const char *text, int devices, int here, struct why *why)
+{
+	uint8_t map[SEATING_DEVICES];
+	static char out[64];
+	struct seating_on on;
+
+	*out = '\0';
+	if (seating_on_parse(text, &on))
+		return "none";
+	if (!seating_on_map(&on, devices, here, map, why))
+		for (int l = 0; l < devices; l++)
+			snprintf(out + strlen(out), sizeof(out) - strlen(out), l ? ",%d" : "%d", map[l]);
+	return out;
+}
+
+TEST(on_says_where_devices_are)
+{
+	static const char *const none[] = { "", ",", "x", "1x", "-1", "1.5", "1,,2", ",1", "1,2,", "16,", "1,16", "17", "99", "1 ",
+		" 1", "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,0" };
+	struct seating_on on = { .count = 7 };
+	struct why why = { 0 };
+
+	EXPECT_STREQ(map_of("1", 4, 4, &why), "0,0,0,0");
+	EXPECT_STREQ(map_of("2", 4, 4, &why), "0,0,1,1");
+	EXPECT_STREQ(map_of("3", 4, 4, &why), "0,0,1,2");
+	EXPECT_STREQ(map_of("4", 4, 4, &why), "0,1,2,3");
+	EXPECT_STREQ(map_of("16", 16, 16, &why), "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15");
+	EXPECT_STREQ(map_of("3,", 4, 4, &why), "3,3,3,3");
+	EXPECT_STREQ(map_of("0,", 1, 1, &why), "0");
+	EXPECT_STREQ(map_of("15,0", 2, 0, &why), "15,0");
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		EXPECT_EQ(seating_on_parse(none[i], &on), -EINVAL) {
+			TH_LOG("%s", none[i]);
+		}
+	}
+	EXPECT_EQ(seating_on_parse("0", &on), -ERANGE);
+	EXPECT_EQ(on.count, 7);
+	EXPECT_STREQ(map_of("5", 4, 8, &why), "");
+	EXPECT_NE(strstr(why.text, "the job has 4 devices"), NULL);
+	EXPECT_STREQ(map_of("0,1", 4, 8, &why), "");
+	EXPECT_NE(strstr(why.text, "names 2 devices, and the job has 4"), NULL);
+	EXPECT_STREQ(map_of("4,", 4, 4, &why), "");
+	EXPECT_NE(strstr(why.text, "no device 4 here, there are 4"), NULL);
+	EXPECT_STREQ(map_of("2", 4, 1, &why), "");
+	EXPECT_NE(strstr(why.text, "no device 1 here, there is 1"), NULL);
+	EXPECT_STREQ(map_of("1", 0, 0, &why), "");
+	EXPECT_STREQ(map_of("1", SEATING_DEVICES + 1, 0, &why), "");
+}
+
+TEST(a_map_is_that_of_all_ranks)
+{
+	static const uint8_t map[SEATING_DEVICES] = { 3, 1 };
+
+	seating_make(&t, 3, 2);
+	seating_put(&t, map);
+	for (int r = 0; r < 3; r++) {
+		EXPECT_EQ(seating_physical(&t, r, 0), 3);
+		EXPECT_EQ(seating_physical(&t, r, 1), 1);
+	}
+	EXPECT_EQ(seating_sharers(&t, 0, 3), 2);
+	EXPECT_EQ(seating_sharers(&t, 0, 1), 1);
+}
+
 TEST(ranks_of_several_hosts_are_told_apart)
 {
 	seating_make(&t, 4, 2);

@@ -296,6 +296,10 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	if (n == 5 && !strcmp(word[2], "device")) {
 		ckpt_note_remove(job->dir.path, "checkpointed");
 		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job);
+		if (!r) {
+			job->tell("the job goes on where it was");
+			r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), NULL, job);
+		}
 		if (!r)
 			job->tell(OWN_SAVED, word[0], word[1], word[0]);
 	} else if (n == 7 && !strcmp(word[2], "host")) {

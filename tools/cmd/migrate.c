@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * migrate.c - `singvgpu migrate`: takes a checkpoint, which the job's own supervisor then restores
- * on another device here, or through ssh on another host
+ * migrate.c - `singvgpu migrate` and `singvgpu resize`: takes a checkpoint, which the job's own supervisor then
+ * restores on other devices here, or through ssh on another host
  *
  * Between the publication and the job's end (ask_target) the target checks whether it can restore the
  * checkpoint. If it cannot, the job runs on where it is.
@@ -19,7 +19,13 @@
 
 #define BACK_MS		600000	/* for the job to be restored */
 
-static const char help[] =
+#define HELP_TAKE \
+"      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n" \
+"      --criu PATH, -q, --quiet\n" \
+"                         as with singvgpu checkpoint\n" \
+"      --help             print this and exit\n"
+
+static const char migrate_help[] =
 "Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|DEVICE,...|OLD=NEW,...|HOST\n"
 "Moves a running job to another device of this host (a number, counted from 0), to several\n"
 "(one for each rank, or what had device OLD gets device NEW), or to another host that\n"
@@ -27,49 +33,96 @@ static const char help[] =
 "`singvgpu run` stays: output, signals and exit status go through it as before.\n"
 "\n"
 "      --to WHERE         where to\n"
+"      --on M|A,B,...     to devices of this host, as with singvgpu resize\n"
 "      --store DIR        the way (see singvgpu checkpoint --help)\n"
 TRUST_HELP
 "      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
 "                         gets the host and a command line as its last arguments\n"
 "      --there COMMAND    the singvgpu program on that host (default singvgpu)\n"
-"      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n"
-"      --criu PATH, -q, --quiet\n"
-"                         as with singvgpu checkpoint\n"
-"      --help             print this and exit\n"
+HELP_TAKE
 "\n"
 "If anything fails before the checkpoint is whole and the target has accepted it, the job\n"
 "runs on where it is.\n";
 
-enum { TO = 700, TRUST, SSH, THERE };
+static const char resize_help[] =
+"Usage: singvgpu resize [OPTION]... JOB --on M|A,B,...\n"
+"Gives a running job more or fewer devices of this host. The job does not notice: it sees\n"
+"as many devices as before, has as many ranks, and computes the same bits. Ranks that\n"
+"share a device have memory of their own there. Its `singvgpu run` stays.\n"
+"\n"
+"      --on M             on the first M devices\n"
+"      --on A,B,...       device 0 of the job is device A of this host, 1 is B, and so on;\n"
+"                         A, with a comma alone: all are device A\n"
+"      --store DIR        where the job lies meanwhile (see singvgpu checkpoint --help)\n"
+TRUST_HELP
+HELP_TAKE
+"\n"
+"If anything fails before the checkpoint is whole, the job runs on where it is.\n";
 
-static const struct option longs[] = {
+enum { TO = 700, ON, TRUST, SSH, THERE };
+
+#define LONG_BOTH \
+	TAKE_LONG, \
+	{ "on", required_argument, NULL, ON }, \
+	{ "trust-owner", required_argument, NULL, TRUST }, \
+	{ "quiet", no_argument, NULL, 'q' }, \
+	{ "help", no_argument, NULL, 'h' }
+
+static const struct option migrate_longs[] = {
+	LONG_BOTH,
 	{ "to", required_argument, NULL, TO },
-	TAKE_LONG,
-	{ "trust-owner", required_argument, NULL, TRUST },
 	{ "ssh", required_argument, NULL, SSH },
 	{ "there", required_argument, NULL, THERE },
-	{ "quiet", no_argument, NULL, 'q' },
-	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
+static const struct option resize_longs[] = { LONG_BOTH, { 0 } };
+
+static const struct command {
+	const char *name, *help, *where;
+	const struct option *longs;
+} migrate_command = { "migrate", migrate_help, "where to? (--to DEVICE or --to HOST)", migrate_longs },
+  resize_command = { "resize", resize_help, "on how many devices? (--on M)", resize_longs };
+
 struct args {
+	const struct command *command;
 	struct take_options take;
-	const char *to, *job;
-	char *ssh, *there;
+	const char *to, *job;	/* to: as it was given, or BRING_ON and what --on has */
+	char *on, *ssh, *there;
 	uid_t trust;
 	bool here;		/* not to another host */
 	bool quiet, help;
 };
 
+/* --to, or --on as bring_where_parse() takes it: one of them, once. */
+static int where(struct args *a, int c)
+{
+	struct seating_on on;
+
+	if (a->to)
+		return say_usage(a->command->name, "where to is given twice");
+	a->to = optarg;
+	if (c == TO)
+		return 0;
+	if (options_on(optarg, &on, a->command->name))
+		return 2;
+	if (asprintf(&a->on, BRING_ON "%s", optarg) < 0)
+		return EXIT_OURS;
+	a->to = a->on;
+	return 0;
+}
+
+/* 0, or an exit status with the reason printed. */
 static int option(struct args *a, int c)
 {
+	int bad;
+
 	switch (c) {
 	case TO:
-		a->to = optarg;
-		return 0;
+	case ON:
+		return where(a, c);
 	case TRUST:
-		return options_trust_owner(optarg, &a->trust) ? -ENOENT : 0;
+		return options_trust_owner(optarg, &a->trust);
 	case SSH:
 		a->ssh = optarg;
 		return 0;
@@ -83,37 +136,35 @@ static int option(struct args *a, int c)
 		a->help = true;
 		return 0;
 	}
-	return take_option(&a->take, c);
+	bad = take_option(&a->take, c);
+	if (bad > 0)
+		return say_usage(a->command->name, "that option is not known, or lacks its value");
+	return bad ? say_usage(a->command->name, "'%s' is not a number of seconds", optarg) : 0;
 }
 
 static int parse_args(struct args *a, int argc, char **argv)
 {
 	char *ssh = getenv("SINGVGPU_SSH");
 	struct bring_where where;
-	int c, bad;
+	int c, status;
 
 	a->ssh = ssh && *ssh ? ssh : "ssh";
 	a->there = "singvgpu";
-	while ((c = getopt_long(argc, argv, "qh", longs, NULL)) != -1) {
-		bad = option(a, c);
-		if (bad == -ENOENT)
-			return EXIT_OURS;
-		if (bad > 0)
-			return say_usage("migrate", "that option is not known, or lacks its value");
-		if (bad)
-			return say_usage("migrate", "'%s' is not a number of seconds", optarg);
+	while ((c = getopt_long(argc, argv, "qh", a->command->longs, NULL)) != -1) {
+		status = option(a, c);
+		if (status)
+			return status;
 	}
 	if (a->help)
 		return 0;
 	if (optind + 1 != argc || !a->to)
-		return say_usage("migrate", a->to ? "one job, please (singvgpu ps)" :
-				 "where to? (--to DEVICE or --to HOST)");
+		return say_usage(a->command->name, a->to ? "one job, please (singvgpu ps)" : a->command->where);
 	a->job = argv[optind];
 	a->here = !bring_where_parse(a->to, &where);
 	/* CRIU keeps connections that lead out of the job from breaking until it is back, soon. */
 	a->take.outside |= a->here;
 	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
-		return say_usage("migrate", "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
+		return say_usage(a->command->name, "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
 				 "nor a host", a->to);
 	return 0;
 }
@@ -170,15 +221,29 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 			moved = !a->here || !strcmp(word[1], a->to);	/* the other host may be this one */
 			free(text);
 			if (!moved)
-				say("job %s could not go to device %s and runs on where it was",
-				    job->id, a->to);
+				say("job %s could not go to %s and runs on where it was", job->id,
+				    a->on ? "the devices of --on" : a->to);
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
-		usleep(20000);
+		usleep(5000);
 	}
 	say("job %s has not come back; it is in checkpoint %s", job->id, id);
 	return -ESRCH;
+}
+
+/* What --on says must fit the job, before it is touched. Of a driver's devices the proxies know whether they are there. */
+static int check_on(const struct args *a, const struct rundir_job *job)
+{
+	uint8_t map[SEATING_DEVICES];
+	struct seating_on on;
+	struct why why = { 0 };
+
+	if (!a->on || seating_on_parse(a->on + strlen(BRING_ON), &on) ||
+	    !seating_on_map(&on, job->seating.devices, job->devices, map, &why))
+		return 0;
+	say("%s", why.text);
+	return -EINVAL;
 }
 
 static int migrate(struct args *a, const struct rundir_job *job)
@@ -188,14 +253,17 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	char *device[] = { "device", (char *)a->to, trust };
 	struct take_result r;
 	struct phases ps;
+	uint64_t ended;
 	int err;
 
+	if (check_on(a, job))
+		return EXIT_OURS;
 	a->take.next = a->here ? device : host;
 	snprintf(trust, sizeof(trust), "%u", a->trust);
 	a->take.n_next = a->here ? 3 : 5;
 	a->take.accept = ask_target;
 	a->take.arg = a;
-	phases_start(&ps, "migrate", job->id, a->quiet);
+	phases_start(&ps, a->command->name, job->id, a->quiet);
 	err = take_job(job, &a->take, &ps, &r);
 	if (err)
 		return EXIT_OURS;
@@ -203,25 +271,42 @@ static int migrate(struct args *a, const struct rundir_job *job)
 		phases_table(&ps);
 	phases_clear(&ps);
 	puts(r.id);
-	return wait_back(job, r.id, a) ? EXIT_OURS : 0;
+	fflush(stdout);
+	ended = now_ms();
+	if (wait_back(job, r.id, a))
+		return EXIT_OURS;
+	if (!a->quiet && a->here)
+		fprintf(stderr, "the job stood still for %.2f s\n", r.stood_ns / 1e9 + (now_ms() - ended) / 1e3);
+	return 0;
+}
+
+static int command_main(const struct command *command, int argc, char **argv)
+{
+	struct args a = { .command = command, .take = TAKE_DEFAULT };
+	int status = parse_args(&a, argc, argv);
+	struct rundir_job *job = NULL;
+
+	if (!status && a.help) {
+		fputs(command->help, stdout);
+	} else if (!status) {
+		job = take_find_job(a.job);
+		status = EXIT_OURS;
+	}
+	if (job) {
+		ckpt_heed_signals();
+		status = migrate(&a, job);
+		rundir_list_free(job, 1);
+	}
+	free(a.on);
+	return status;
 }
 
 int migrate_main(int argc, char **argv)
 {
-	struct args a = { .take = TAKE_DEFAULT };
-	int status = parse_args(&a, argc, argv);
-	struct rundir_job *job;
+	return command_main(&migrate_command, argc, argv);
+}
 
-	if (status || a.help) {
-		if (!status)
-			fputs(help, stdout);
-		return status;
-	}
-	job = take_find_job(a.job);
-	if (!job)
-		return EXIT_OURS;
-	ckpt_heed_signals();
-	status = migrate(&a, job);
-	rundir_list_free(job, 1);
-	return status;
+int resize_main(int argc, char **argv)
+{
+	return command_main(&resize_command, argc, argv);
 }

@@ -27,6 +27,17 @@ static int bad(const char *command, const char *what, const char *is)
 	return say_usage(command, "%s '%s' is not %s", what, optarg, is);
 }
 
+int options_on(const char *text, struct seating_on *on, const char *command)
+{
+	int err = seating_on_parse(text, on);
+
+	if (err == -ERANGE)
+		return say_usage(command, "--on 0 says that the job is to have no device; --on 0, with a comma puts all on "
+				 "device 0");
+	return !err ? 0 : say_usage(command, "--on '%s' is neither a number of devices, nor a list of such, nor a device "
+				    "with a comma", text);
+}
+
 int options_parse(struct job_options *opt, int c, const char *command)
 {
 	struct sv_window windows[SV_WINDOWS_MAX];
@@ -44,6 +55,8 @@ int options_parse(struct job_options *opt, int c, const char *command)
 		if (parse_int(optarg, 1, JOB_DEVICES_MAX, &opt->devices))
 			return bad(command, "--devices", "a number from 1 to 16");
 		return 0;
+	case OPTION_ON:
+		return options_on(optarg, &opt->on, command);
 	case OPTION_DRIVER:
 		free(opt->driver);
 		opt->driver = realpath(optarg, NULL);
@@ -151,6 +164,12 @@ int options_finish(struct job_options *opt, struct places *places)
 			return EXIT_OURS;
 		}
 	}
+	/* Of the soft device there are as many as the job sees, or as --on names. */
+	opt->sees = opt->devices;
+	if (!opt->driver && opt->on.given && !opt->devices && !getenv("SINGVGPU_SOFT_DEVICES"))
+		opt->devices = opt->ranks > seating_on_end(&opt->on) ? opt->ranks : seating_on_end(&opt->on);
+	if (opt->devices > JOB_DEVICES_MAX)
+		opt->devices = JOB_DEVICES_MAX;
 	if (!opt->driver)
 		opt->driver = strdup(places->softcuda);
 	if (!opt->driver)

@@ -21,6 +21,7 @@ static const char help[] =
 "\n"
 "      --store DIR        where it is (see singvgpu checkpoint --help)\n"
 TRUST_HELP
+"      --on M|A,B,...     on M devices, or on those that are named, as with singvgpu run\n"
 "      --device N         the device to use, counted from 0 (default: the one it had);\n"
 "                         rank R of several gets device N + R\n"
 "      --device N,N,…     rank 0 gets the first one, rank 1 the second, and so on;\n"
@@ -38,13 +39,14 @@ TRUST_HELP
 "The exit status is the command's, as with `singvgpu run`. 125: it was not restored.\n"
 "Other options are those that the job was started with. CRIU needs root.\n";
 
-enum { STORE = 600, TRUST, DEVICE, CRIU, CHECK, JSON };
+enum { STORE = 600, TRUST, DEVICE, CRIU, CHECK, JSON, ON };
 
 static const struct option longs[] = {
 	{ "store", required_argument, NULL, STORE },
 	{ "trust-owner", required_argument, NULL, TRUST },
 	{ "device", required_argument, NULL, DEVICE },
 	{ "devices", required_argument, NULL, OPTION_DEVICES },
+	{ "on", required_argument, NULL, ON },
 	{ "driver", required_argument, NULL, OPTION_DRIVER },
 	{ "log", required_argument, NULL, OPTION_LOG },
 	{ "criu", required_argument, NULL, CRIU },
@@ -61,6 +63,23 @@ struct args {
 	bool check, help;
 };
 
+/* One of --on and --device, once. */
+static int where(struct args *a, int c, const char *text)
+{
+	struct seating_on on;
+	char given[sizeof(a->bring.where.text)];
+
+	if (*a->bring.where.text)
+		return say_usage("restore", "devices are given twice (--on, --device)");
+	if (c == ON)
+		return options_on(text, &on, "restore") ?:
+		       (snprintf(given, sizeof(given), BRING_ON "%s", text), bring_where_parse(given, &a->bring.where) ? 2 : 0);
+	if (bring_where_parse(text, &a->bring.where))
+		return say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
+				 "of such, nor OLD=NEW,OLD=NEW", text);
+	return 0;
+}
+
 static int option(struct args *a, int c)
 {
 	switch (c) {
@@ -74,11 +93,8 @@ static int option(struct args *a, int c)
 			break;
 		/* fall through */
 	case DEVICE:
-		if (bring_where_parse(optarg, &a->bring.where))
-			return say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
-					 "of such, nor OLD=NEW,OLD=NEW",
-					 optarg);
-		return 0;
+	case ON:
+		return where(a, c, optarg);
 	case CRIU:
 		a->bring.criu = optarg;
 		return 0;

@@ -114,6 +114,20 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
+/* Where --on puts the devices that the job sees: as many as there are virtual ones, or ranks. */
+static int place(struct job *job, struct why *why)
+{
+	const struct job_options *opt = job->opt;
+	int logical = opt->sees ?: opt->ranks, err;
+
+	if (!opt->on.given || job->restore)
+		return 0;
+	err = seating_on_map(&opt->on, logical, job->devices, job->map, why);
+	if (!err)
+		job->logical = logical;
+	return err;
+}
+
 static int run(struct job *job)
 {
 	struct why why = { 0 };
@@ -121,6 +135,11 @@ static int run(struct job *job)
 	int end[2], status;
 	pid_t pid;
 
+	job->devices = devices(job->opt);
+	if (place(job, &why)) {
+		say("%s", why.text);
+		return EXIT_OURS;
+	}
 	if (job->opt->close_fds || job->restore)
 		passed_close();
 	else
@@ -139,7 +158,6 @@ static int run(struct job *job)
 	set_signals(job, &handled);
 	job->terminal = job->restore ? job->restore->was->terminal :
 				       job->opt->ranks == 1 && has_terminal();
-	job->devices = devices(job->opt);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (pipe2(end, O_CLOEXEC)) {
 		say_errno(errno, "a pipe");

@@ -1205,7 +1205,9 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.devices = s->job->opt->devices;
 	s->job->seating = &s->info.seating;
 	if (!s->job->restore)
-		seating_make(&s->info.seating, n, s->job->devices);
+		seating_make(&s->info.seating, n, s->job->logical ?: s->job->devices);
+	if (!s->job->restore && s->job->logical)
+		seating_put(&s->info.seating, s->job->map);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;
 	s->job->port = start_free_port();

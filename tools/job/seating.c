@@ -20,6 +20,73 @@ void seating_make(struct seating *t, int ranks, int devices)
 	}
 }
 
+int seating_on_parse(const char *text, struct seating_on *on)
+{
+	struct seating_on new = { .given = true };
+	const char *at = text;
+	unsigned int device;
+	int n, used;
+
+	for (n = 0; *at; n++) {
+		used = 0;
+		if (*at < '0' || *at > '9' || sscanf(at, "%2u%n", &device, &used) != 1 || !used || n == SEATING_DEVICES)
+			return -EINVAL;
+		at += used;
+		if (!n && !*at) {		/* a count */
+			new.count = (int)device;
+			break;
+		}
+		if (device >= SEATING_DEVICES || (*at && *at != ','))
+			return -EINVAL;
+		new.physical[n] = device;
+		if (*at && !at[1] && n)		/* a comma at the end of a list */
+			return -EINVAL;
+		at += *at == ',';
+	}
+	if (!*text || new.count > SEATING_DEVICES)
+		return -EINVAL;
+	if (!strchr(text, ',') && !new.count)
+		return -ERANGE;
+	new.listed = n > 1 ? n : 0;
+	*on = new;
+	return 0;
+}
+
+int seating_on_end(const struct seating_on *on)
+{
+	int end = on->count;
+
+	for (int l = 0; !on->count && l < (on->listed ?: 1); l++)
+		if (on->physical[l] >= end)
+			end = on->physical[l] + 1;
+	return on->given ? end : 0;
+}
+
+int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t map[SEATING_DEVICES], struct why *why)
+{
+	int end = seating_on_end(on);
+
+	if (devices < 1 || devices > SEATING_DEVICES)
+		return why_set(why, -EINVAL, "--on is for a job with 1 to %d devices, and this one has %d", SEATING_DEVICES,
+			       devices);
+	if (on->count > devices)
+		return why_set(why, -EINVAL, "--on %d: the job has %d device%s. A number says on how many they are to be; --on %d, "
+			       "with a comma is device %d for all", on->count, devices, devices > 1 ? "s" : "", on->count, on->count);
+	if (on->listed && on->listed != devices)
+		return why_set(why, -EINVAL, "--on names %d devices, and the job has %d: one for each, please", on->listed, devices);
+	if (here && end > here)
+		return why_set(why, -EINVAL, "--on: there is no device %d here, there %s %d", end - 1, here > 1 ? "are" : "is", here);
+	for (int l = 0; l < SEATING_DEVICES; l++)
+		map[l] = l >= devices ? l : on->count ? l * on->count / devices : on->physical[on->listed ? l : 0];
+	return 0;
+}
+
+void seating_put(struct seating *t, const uint8_t map[SEATING_DEVICES])
+{
+	for (int r = 0; r < t->ranks; r++)
+		memcpy(t->rank[r].physical, map, sizeof(t->rank[r].physical));
+}
+
 int seating_device(const struct seating_where *w, int rank, int physical)
 {
 	if (w->all)

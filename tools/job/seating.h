@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "why.h"
+
 #define SEATING_RANKS	256	/* JOB_RANKS_MAX */
 #define SEATING_DEVICES	16	/* JOB_DEVICES_MAX: logical ones, and physical ones of a host */
 #define SEATING_SEATS	1024	/* BOARD_SEATS */
@@ -38,8 +40,32 @@ struct seating {
 	bool taken[SEATING_SEATS];	/* seats; not in the text */
 };
 
+/*
+ * What --on says: the physical device of each logical one. "M": the first M devices, neighbours together (4 logical ones on 2:
+ * 0,0,1,1); "N,": device N for all; "A,B,…": a list.
+ */
+struct seating_on {
+	bool given;
+	int count;			/* "M"; else 0 */
+	int listed;			/* of physical[]; else 0: */
+	uint8_t physical[SEATING_DEVICES];	/* the first one is that of all */
+};
+
+/* -ERANGE: a count of 0; -EINVAL: none of these forms. *on is unchanged then. */
+int seating_on_parse(const char *text, struct seating_on *on);
+
+/*
+ * The physical devices of so many logical ones. here: how many physical ones there are, or 0 if that is not known. -EINVAL: *on
+ * does not fit, and *why says how.
+ */
+int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t map[SEATING_DEVICES], struct why *why);
+
+/* One past the highest device that is named; 0: none is. */
+int seating_on_end(const struct seating_on *on);
+
 /* Which of a rank's devices are where, after a restore: see bring.c's options. */
 struct seating_where {
+	struct seating_on on;
 	bool all;			/* rank r is on device first + r */
 	long first;
 	int ranks;			/* rank r is on device rank[r] */
@@ -56,6 +82,9 @@ void seating_make(struct seating *t, int ranks, int devices);
  */
 int seating_device(const struct seating_where *w, int rank, int physical);
 void seating_move(struct seating *t, int rank, int logical, int physical);
+
+/* Gives all ranks this map. */
+void seating_put(struct seating *t, const uint8_t map[SEATING_DEVICES]);
 
 /*
  * What a restore makes of a map: logical devices of a rank that no session is on follow those which were on the same physical

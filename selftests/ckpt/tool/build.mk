@@ -21,7 +21,9 @@ $(B)/selftests/ckpt/sshduser.so: selftests/ckpt/tool/sshduser.c
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl
 
 ifeq ($(SAN),)
-HOST_TESTS += selftests/ckpt/tool/test-store-tool selftests/ckpt/tool/test-ssh selftests/ckpt/tool/test-trust selftests/ckpt/tool/test-report
+HOST_TESTS += selftests/ckpt/tool/test-store-tool selftests/ckpt/tool/test-ssh selftests/ckpt/tool/test-trust selftests/ckpt/tool/test-report \
+	selftests/ckpt/tool/test-resize
 TEST_PROGRAMS += $(STOREPUT) $(B)/selftests/ckpt/sshduser.so
 TIMEOUT_test-ssh := 300
+TIMEOUT_test-resize := 900
 endif

@@ -48,10 +48,11 @@ static const char *map_of(const char *text, int devices, int here, struct why *w
 	struct seating_on on;
 
 	*out = '\0';
+	*why = (struct why){ 0 };
 	if (seating_on_parse(text, &on))
 		return "none";
 	if (!seating_on_map(&on, devices, here, map, why))
-		for (int l = 0; l < devices; l++)
+		for (int l = 0; l < devices && l < SEATING_DEVICES; l++)
 			snprintf(out + strlen(out), sizeof(out) - strlen(out), l ? ",%d" : "%d", map[l]);
 	return out;
 }

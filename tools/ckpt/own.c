@@ -250,6 +250,13 @@ static const struct job_restore *bring_back(const char *id, const char *store, u
 	return &again.restore;
 }
 
+/* A failed move to other devices: the job is restored on its former ones. */
+static const struct job_restore *stay(const char *id, const char *store, uid_t trust, const struct job *job)
+{
+	job->tell("the job goes on where it was");
+	return bring_back(id, store, trust, NULL, job);
+}
+
 static const struct job_restore *restart(struct job *job)
 {
 	char *word[4], *text = NULL;
@@ -283,23 +290,18 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	(void)arg;
 	if (end == JOB_LOST && status && job->opt->restart)
 		return restart(job);
-	/* A failed move to another device: the job is restored on its former one. */
 	if (end == JOB_UNRESTORED && again.restore.was && *again.o.where.text) {
-		job->tell("the job goes on where it was");
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
-		return bring_back(id, store, again.o.trust, NULL, job);
+		return stay(id, store, again.o.trust, job);
 	}
 	if (end != JOB_TAKEN)
 		return NULL;
 	n = ckpt_read_note(job->dir.path, "checkpointed", word, 16, &text);
 	if (n == 5 && !strcmp(word[2], "device")) {
 		ckpt_note_remove(job->dir.path, "checkpointed");
-		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job);
-		if (!r) {
-			job->tell("the job goes on where it was");
-			r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), NULL, job);
-		}
+		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job) ?:
+		    stay(word[0], word[1], strtoul(word[4], NULL, 10), job);
 		if (!r)
 			job->tell(OWN_SAVED, word[0], word[1], word[0]);
 	} else if (n == 7 && !strcmp(word[2], "host")) {

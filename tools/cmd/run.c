@@ -123,9 +123,14 @@ static int place(struct job *job, struct why *why)
 	if (!opt->on.given || job->restore)
 		return 0;
 	err = seating_on_map(&opt->on, logical, job->devices, job->map, why);
-	if (!err)
-		job->logical = logical;
-	return err;
+	if (err)
+		return err;
+	for (int l = 1; l < logical && opt->reduction && !strcmp(opt->reduction, "nccl"); l++)
+		if (memchr(job->map, job->map[l], l))
+			return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts "
+				       "several on device %d", job->map[l]);
+	job->logical = logical;
+	return 0;
 }
 
 static int run(struct job *job)

@@ -26,4 +26,6 @@ HOST_TESTS += selftests/ckpt/tool/test-store-tool selftests/ckpt/tool/test-ssh s
 TEST_PROGRAMS += $(STOREPUT) $(B)/selftests/ckpt/sshduser.so
 TIMEOUT_test-ssh := 300
 TIMEOUT_test-resize := 900
+LONG_TESTS += selftests/ckpt/tool/test-resize-long
+TIMEOUT_test-resize-long := 3600
 endif

@@ -74,6 +74,7 @@ struct take {
 	int meeting_fd;		/* of the proxies' meeting, or -1 */
 	struct meeting *meeting;
 	bool published;		/* the manifest is there, and was not removed again */
+	bool noted;		/* `checkpointed` is written, by this attempt */
 	bool alone, met, filled, empty;	/* struct criu_dump's */
 	const struct criu_dump *dump;	/* while the tree is frozen */
 	int claims;		/* fd of store_claims_make(); -1: there is one proxy, which shares no pages */
@@ -560,6 +561,7 @@ static int notes(struct take *t)
 		word[n++] = t->o->next[i];
 	if (!err && !t->o->leave_running) {
 		ckpt_note_remove(t->job->path, "taken");
+		t->noted = true;
 		err = ckpt_note(t->job->path, "checkpointed", word, n);
 	}
 	return err;
@@ -828,6 +830,8 @@ static void finish(struct take *t, int err)
 			thaw(&t->w[i]);
 	else if (!err)
 		ckpt_note(t->job->path, "taken", NULL, 0);	/* else `checkpointed` counts while we hold the lock */
+	else if (t->noted)
+		ckpt_note_remove(t->job->path, "checkpointed");
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);
@@ -856,7 +860,6 @@ static void explain(struct take *t, int err, struct why *why)
 	int n = 0;
 
 	phases_clear(t->ps);
-	ckpt_note_remove(t->job->path, "checkpointed");
 	if (!t->published && has_ended(t->job)) {
 		why_set(why, err, "job %s has ended meanwhile: there is nothing left to save", t->job->id);
 		return;

@@ -46,7 +46,7 @@ TIMEOUT_asan-tests := $(SAN_LIMIT)
 TIMEOUT_tsan-tests := $(SAN_LIMIT)
 .PHONY: san san-asan san-tsan setup-torch
 san: san-tsan
-# gcc takes twice as long with -O2 -g, and warns of what it cannot follow with -O1.
+# With -O2 -g gcc takes twice as long. With -O1 it warns of variables that it cannot follow: warnings are the plain build's.
 san-asan:
 	+@$(MAKE) --no-print-directory SAN=address,undefined B=$(BUILD)/asan CFLAGS='-O1 -g1' WERROR=-w san-tests
 # One after the other, since some of what they make is shared.

@@ -286,8 +286,13 @@ static int seat(struct bring *b, struct why *why)
 			t->devices = (int)b->facts.proxy[i].info.devices;
 	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
 		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
-	if (b->o.where.on.on.given)
-		return seating_on_map(&b->o.where.on.on, t->devices, 0, map, why) ?: (seating_put(t, map), 0);
+	if (b->o.where.on.logical.given) {
+		int err = seating_on_map(&b->o.where.on.logical, t->devices, 0, map, why);
+
+		if (!err)
+			seating_put(t, map);
+		return err;
+	}
 	seating_instead(t, &b->o.where.on);
 	for (int i = 0; i < b->facts.proxies; i++) {
 		const struct ckpt_proxy *p = &b->facts.proxy[i];
@@ -618,13 +623,11 @@ int bring_where_parse(const char *text, struct bring_where *w)
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
 	if (!strncmp(text, BRING_ON, strlen(BRING_ON))) {
-		err = seating_on_parse(text + strlen(BRING_ON), &new.on.on);
-		if (!err)
-			*w = new;
-		return err;
+		err = seating_on_parse(text + strlen(BRING_ON), &new.on.logical);
+	} else {
+		new.on.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.on.first);
+		err = new.on.all ? 0 : strchr(text, '=') ? parse_instead(text, &new.on) : parse_ranks(text, &new.on);
 	}
-	new.on.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.on.first);
-	err = new.on.all ? 0 : strchr(text, '=') ? parse_instead(text, &new.on) : parse_ranks(text, &new.on);
 	if (!err)
 		*w = new;
 	return err;

@@ -74,7 +74,7 @@ struct take {
 	int meeting_fd;		/* of the proxies' meeting, or -1 */
 	struct meeting *meeting;
 	bool published;		/* the manifest is there, and was not removed again */
-	bool noted;		/* `checkpointed` is written, by this attempt */
+	bool noted;		/* this attempt has written `checkpointed`, or tried to */
 	bool alone, met, filled, empty;	/* struct criu_dump's */
 	const struct criu_dump *dump;	/* while the tree is frozen */
 	int claims;		/* fd of store_claims_make(); -1: there is one proxy, which shares no pages */

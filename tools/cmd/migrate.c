@@ -87,29 +87,26 @@ static const struct command {
 struct args {
 	const struct command *command;
 	struct take_options take;
-	const char *to, *job;	/* to: as it was given, or BRING_ON and what --on has */
-	char *on, *ssh, *there;
+	const char *to, *job;	/* to: as bring_where_parse() takes it, or a host */
+	struct seating_on on;
+	char *on_text;		/* `to`, if --on is given */
+	char *ssh, *there;
 	uid_t trust;
 	bool here;		/* not to another host */
 	bool quiet, help;
 };
 
-/* --to, or --on as bring_where_parse() takes it: one of them, once. */
+/* --to or --on: one of them, once. */
 static int where(struct args *a, int c)
 {
-	struct seating_on on;
+	int status = 0;
 
 	if (a->to)
 		return say_usage(a->command->name, "where to is given twice");
-	a->to = optarg;
-	if (c == TO)
-		return 0;
-	if (options_on(optarg, &on, a->command->name))
-		return 2;
-	if (asprintf(&a->on, BRING_ON "%s", optarg) < 0)
-		return EXIT_OURS;
-	a->to = a->on;
-	return 0;
+	if (c == ON)
+		status = options_on_where(optarg, &a->on, &a->on_text, a->command->name);
+	a->to = a->on_text ?: optarg;
+	return status;
 }
 
 /* 0, or an exit status with the reason printed. */
@@ -222,7 +219,7 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 			free(text);
 			if (!moved)
 				say("job %s could not go to %s and runs on where it was", job->id,
-				    a->on ? "the devices of --on" : a->to);
+				    a->on.given ? "the devices of --on" : a->to);
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
@@ -232,15 +229,16 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 	return -ESRCH;
 }
 
-/* What --on says must fit the job, before it is touched. Of a driver's devices the proxies know whether they are there. */
+/*
+ * Refuses what does not fit the job before the job is touched. How many devices another driver than the soft one has, the
+ * proxies find out.
+ */
 static int check_on(const struct args *a, const struct rundir_job *job)
 {
 	uint8_t map[SEATING_DEVICES];
-	struct seating_on on;
 	struct why why = { 0 };
 
-	if (!a->on || seating_on_parse(a->on + strlen(BRING_ON), &on) ||
-	    !seating_on_map(&on, job->seating.devices, job->devices, map, &why))
+	if (!a->on.given || !seating_on_map(&a->on, job->seating.devices, job->devices, map, &why))
 		return 0;
 	say("%s", why.text);
 	return -EINVAL;
@@ -297,7 +295,7 @@ static int command_main(const struct command *command, int argc, char **argv)
 		status = migrate(&a, job);
 		rundir_list_free(job, 1);
 	}
-	free(a.on);
+	free(a.on_text);
 	return status;
 }
 

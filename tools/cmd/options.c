@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <getopt.h>
 
+#include "ckpt_bring.h"
 #include "ckpt_i.h"
 #include "options.h"
 #include "windows.h"
@@ -27,7 +28,7 @@ static int bad(const char *command, const char *what, const char *is)
 	return say_usage(command, "%s '%s' is not %s", what, optarg, is);
 }
 
-int options_on(const char *text, struct seating_on *on, const char *command)
+static int parse_on(const char *text, struct seating_on *on, const char *command)
 {
 	int err = seating_on_parse(text, on);
 
@@ -36,6 +37,19 @@ int options_on(const char *text, struct seating_on *on, const char *command)
 				 "device 0");
 	return !err ? 0 : say_usage(command, "--on '%s' is neither a number of devices, nor a list of such, nor a device "
 				    "with a comma", text);
+}
+
+int options_on_where(const char *text, struct seating_on *on, char **where, const char *command)
+{
+	int status = parse_on(text, on, command);
+
+	*where = NULL;
+	if (status)
+		return status;
+	if (asprintf(where, BRING_ON "%s", text) >= 0)
+		return 0;
+	*where = NULL;
+	return EXIT_OURS;
 }
 
 int options_parse(struct job_options *opt, int c, const char *command)
@@ -56,7 +70,7 @@ int options_parse(struct job_options *opt, int c, const char *command)
 			return bad(command, "--devices", "a number from 1 to 16");
 		return 0;
 	case OPTION_ON:
-		return options_on(optarg, &opt->on, command);
+		return parse_on(optarg, &opt->on, command);
 	case OPTION_DRIVER:
 		free(opt->driver);
 		opt->driver = realpath(optarg, NULL);
@@ -164,12 +178,13 @@ int options_finish(struct job_options *opt, struct places *places)
 			return EXIT_OURS;
 		}
 	}
-	/* Of the soft device there are as many as the job sees, or as --on names. */
-	opt->sees = opt->devices;
-	if (!opt->driver && opt->on.given && !opt->devices && !getenv("SINGVGPU_SOFT_DEVICES"))
+	opt->sees = opt->devices ?: opt->ranks;
+	/* Unless somebody has said how many virtual devices there are, --on gets those that it needs. */
+	if (!opt->driver && opt->on.given && !opt->devices && !getenv("SINGVGPU_SOFT_DEVICES")) {
 		opt->devices = opt->ranks > seating_on_end(&opt->on) ? opt->ranks : seating_on_end(&opt->on);
-	if (opt->devices > JOB_DEVICES_MAX)
-		opt->devices = JOB_DEVICES_MAX;
+		if (opt->devices > JOB_DEVICES_MAX)
+			opt->devices = JOB_DEVICES_MAX;
+	}
 	if (!opt->driver)
 		opt->driver = strdup(places->softcuda);
 	if (!opt->driver)

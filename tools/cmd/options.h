@@ -40,8 +40,8 @@ enum {
 
 #define OPTIONS_HELP \
 "      --devices N      N virtual devices on this CPU, whatever GPUs there are\n" \
-"      --on M           on M devices, whatever number the job sees (as many as ranks, or as\n" \
-"                       --devices says): several ranks share one\n" \
+"      --on M           use M devices; the job sees as many as --devices says, else as\n" \
+"                       many as it has ranks, and several ranks share one\n" \
 "      --on A,B,...     device 0 of the job is device A of this host, 1 is B, and so on;\n" \
 "                       A, with a comma alone: all are device A\n" \
 "      --driver PATH    the CUDA driver that the proxies load (default: NVIDIA's if\n" \
@@ -66,8 +66,11 @@ void options_default(struct job_options *opt);
 int options_parse(struct job_options *opt, int c, const char *command);
 /* An absolute path of a file that can be created; malloc'ed, or NULL with the reason printed. */
 char *options_path(const char *path);
-/* Parses --on. 0, or an exit status with the reason printed. */
-int options_on(const char *text, struct seating_on *on, const char *command);
+/*
+ * Parses --on. 0, or an exit status with the reason printed. *where: the same for bring_where_parse(), malloc'ed; NULL after
+ * a failure.
+ */
+int options_on_where(const char *text, struct seating_on *on, char **where, const char *command);
 /* The user of --trust-owner. 0, or an exit status with the reason printed. */
 int options_trust_owner(const char *text, uid_t *uid);
 /* Finds the places and the driver; checks that the job can be started. 0 or an exit status. */

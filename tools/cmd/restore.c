@@ -67,17 +67,18 @@ struct args {
 static int where(struct args *a, int c, const char *text)
 {
 	struct seating_on on;
-	char given[sizeof(a->bring.where.text)];
+	char *given = NULL;
+	int status = 0;
 
 	if (*a->bring.where.text)
 		return say_usage("restore", "devices are given twice (--on, --device)");
 	if (c == ON)
-		return options_on(text, &on, "restore") ?:
-		       (snprintf(given, sizeof(given), BRING_ON "%s", text), bring_where_parse(given, &a->bring.where) ? 2 : 0);
-	if (bring_where_parse(text, &a->bring.where))
-		return say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
-				 "of such, nor OLD=NEW,OLD=NEW", text);
-	return 0;
+		status = options_on_where(text, &on, &given, "restore");
+	if (!status && bring_where_parse(given ?: text, &a->bring.where))
+		status = say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
+				   "of such, nor OLD=NEW,OLD=NEW", text);
+	free(given);
+	return status;
 }
 
 static int option(struct args *a, int c)

@@ -114,22 +114,21 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-/* Where --on puts the devices that the job sees: as many as there are virtual ones, or ranks. */
+/* Finds the physical devices that --on gives the job. -EINVAL: they do not fit, or NCCL would have two ranks on one. */
 static int place(struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
-	int logical = opt->sees ?: opt->ranks, err;
+	int err;
 
 	if (!opt->on.given || job->restore)
 		return 0;
-	err = seating_on_map(&opt->on, logical, job->devices, job->map, why);
-	if (err)
+	err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);
+	if (err || !opt->reduction || strcmp(opt->reduction, "nccl"))
 		return err;
-	for (int l = 1; l < logical && opt->reduction && !strcmp(opt->reduction, "nccl"); l++)
+	for (int l = 1; l < opt->sees; l++)
 		if (memchr(job->map, job->map[l], l))
 			return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts "
 				       "several on device %d", job->map[l]);
-	job->logical = logical;
 	return 0;
 }
 

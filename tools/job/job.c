@@ -1205,8 +1205,8 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.devices = s->job->opt->devices;
 	s->job->seating = &s->info.seating;
 	if (!s->job->restore)
-		seating_make(&s->info.seating, n, s->job->logical ?: s->job->devices);
-	if (!s->job->restore && s->job->logical)
+		seating_make(&s->info.seating, n, s->job->opt->on.given ? s->job->opt->sees : s->job->devices);
+	if (!s->job->restore && s->job->opt->on.given)
 		seating_put(&s->info.seating, s->job->map);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;

@@ -47,7 +47,7 @@ struct job_options {
 	long ranks;
 	long devices;		/* virtual ones on the soft device; 0: those of the driver */
 	struct seating_on on;	/* of --on; not given: logical and physical devices have the same numbers */
-	long sees;		/* how many logical devices the job sees, with --on; 0: as many as ranks */
+	long sees;		/* with --on: how many logical devices the job sees */
 	long grace_ms;
 	long collective_ms;	/* that a collective may stand, before it is named; 0: for ever */
 	uint64_t memory;	/* bytes of device memory for each proxy; 0: the proxy's default */
@@ -168,8 +168,7 @@ struct job {
 	pid_t front, group;	/* the front's process group */
 	int front_pipe;		/* end of file: the front is dead */
 	int devices;		/* physical ones of this host, as far as `run` can tell */
-	int logical;		/* those that the job sees, if --on says where they are; else 0 */
-	uint8_t map[SEATING_DEVICES];	/* the physical one of each of them */
+	uint8_t map[SEATING_DEVICES];	/* with --on: the physical device of each logical one */
 	struct seating *seating;	/* the supervisor's; NULL before it runs */
 	int port;		/* MASTER_PORT */
 	struct jobboard *board;	/* the supervisor's (jobboard.h); NULL before it runs */

@@ -70,8 +70,8 @@ int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t m
 		return why_set(why, -EINVAL, "--on is for a job with 1 to %d devices, and this one has %d", SEATING_DEVICES,
 			       devices);
 	if (on->count > devices)
-		return why_set(why, -EINVAL, "--on %d: the job has %d device%s. A number says on how many they are to be; --on %d, "
-			       "with a comma is device %d for all", on->count, devices, devices > 1 ? "s" : "", on->count, on->count);
+		return why_set(why, -EINVAL, "--on %d: the job has %d device%s, which can be on 1 to %d; --on %d, with a comma "
+			       "puts all on device %d", on->count, devices, devices > 1 ? "s" : "", devices, on->count, on->count);
 	if (on->listed && on->listed != devices)
 		return why_set(why, -EINVAL, "--on names %d devices, and the job has %d: one for each, please", on->listed, devices);
 	if (here && end > here)

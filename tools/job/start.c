@@ -539,7 +539,7 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 		argv[n++] = "--map";
 		argv[n++] = map;
 	}
-	if ((job->restore || job->logical) && t->devices) {
+	if ((job->restore || opt->on.given) && t->devices) {
 		snprintf(devices, sizeof(devices), "%d", t->devices);
 		argv[n++] = "--devices";
 		argv[n++] = devices;

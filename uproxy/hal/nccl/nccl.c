@@ -211,8 +211,8 @@ void break_cancelled(struct transport *c)
 /* ------------------------------------------------------------------------------ operations begin */
 
 /*
- * The next operation, if it has been started and what it sends is there; its group. A fill that came after
- * fills_run() has looked kicks the thread, which fills first next time. lock
+ * The next operation, if it has been started and its buffer has been filled; its group. For a buffer that fills_run() has
+ * not seen, nccl_fill() has kicked the thread, so that fills_run() comes before the next call. lock
  */
 static struct op *next_started(struct transport *c, struct group **g)
 {

@@ -94,7 +94,7 @@ CUresult api_enter(void);
 CUresult api_lock_ctx(struct ctx **ctx);
 /* api_enter(). Success: big is held. */
 CUresult api_lock(void);
-/* The same for a question about a kernel, which some drivers answer in a context alone. */
+/* The same, for a question about a kernel: with profile_context_first the thread must have a current context. */
 CUresult api_lock_asked(void);
 static inline CUresult api_unlock(CUresult r)
 {
@@ -139,7 +139,7 @@ extern char profile_neighbours[256];
 /* Sleeps n times us microseconds; calls that do so wait for each other. Without the lock. */
 void profile_cost(unsigned int us, uint64_t n);
 extern bool profile_moved_variables;	/* of modules: place_variables() */
-extern bool profile_context_first;	/* questions about a kernel fail in a thread without a context: api_lock_asked() */
+extern bool profile_context_first;	/* api_lock_asked() needs a context */
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 

@@ -155,7 +155,8 @@ static int parse_args(struct args *a, int argc, char **argv)
 	if (a->help)
 		return 0;
 	if (optind + 1 != argc || !a->to)
-		return say_usage(a->command->name, a->to ? "one job, please (singvgpu ps)" : a->command->where);
+		return say_usage(a->command->name, "%s",
+				 a->to ? "one job, please (singvgpu ps)" : a->command->where);
 	a->job = argv[optind];
 	a->here = !bring_where_parse(a->to, &where);
 	/* CRIU keeps connections that lead out of the job from breaking until it is back, soon. */

@@ -64,6 +64,7 @@ struct survey {
 	struct bound *bound;
 	uint32_t nbound, bound_mask;
 	uint32_t *owner;	/* by granule: the entry that maps it, + 1 */
+	uint64_t mapped;	/* no granule from this on has been mapped; the window has far more */
 	bool busy;		/* workers run: the objects that they make are not live yet */
 	uint64_t upto;		/* kept bytes of later records are not swept */
 	uint32_t at;		/* item of the second walk */
@@ -226,10 +227,12 @@ static int touch_memory(struct survey *v, uint32_t i, const struct record *r,
 
 		if (was && !map)
 			v->item[group_of(v, was - 1)].group = group_of(v, i);
-		if (map)
+		if (map) {
 			v->owner[g] = i + 1;
-		else if (unmap)
+			v->mapped = g < v->mapped ? v->mapped : g + 1;
+		} else if (unmap) {
 			v->owner[g] = 0;
+		}
 	}
 	return 0;
 }
@@ -570,13 +573,12 @@ static bool keep_order(struct survey *v, uint32_t *stack)
 
 static int decide(struct survey *v)
 {
-	uint64_t granules = v->s->hal.window_len / SV_GRANULE;
 	uint32_t *stack = malloc((v->n + 1ul) * sizeof(*stack));
 
 	if (!stack)
 		return -ENOMEM;
 	find_ends(v);
-	for (uint64_t g = 0; g < granules; g++)
+	for (uint64_t g = 0; g < v->mapped; g++)
 		if (v->owner[g])
 			v->item[group_of(v, v->owner[g] - 1)].live = true;
 	for (uint32_t i = 0; i < v->n; i++) {

@@ -15,9 +15,11 @@ TEST_F(restore, memory_streams_and_kernels)
 {
 	struct client *c = &self->c;
 	uint64_t st = new_stream(c, CU_STREAM_NON_BLOCKING), ev = new_event(c), lib, k, one;
+	uint64_t last = c->window + c->shared->window_len - GRANULE;
 	uint32_t *v = (void *)(c->arena + self->pin);
 	int rc;
 
+	ASSERT_EQ(CALL(c, SV_OP_X_MAP, (struct sv_map){ last, GRANULE }), 0);
 	lib = load_text(c, kernels, &rc);
 	ASSERT_EQ(rc, 0);
 	k = get_kernel(c, lib, "count", NULL);
@@ -38,6 +40,7 @@ TEST_F(restore, memory_streams_and_kernels)
 	EXPECT_EQ(copy(c, st, address(c, self->pin), self->dev + 3 * GRANULE, MiB / 2), 0);
 	for (uint32_t i = 0; i < MiB / 8; i++)
 		ASSERT_EQ(v[i], i * 2654435761u);
+	EXPECT_EQ(copy(c, st, address(c, self->pin), last, MiB / 2), 0);
 	EXPECT_EQ(run_count(c, st, k, self->dev, self->pin), 9);
 	EXPECT_EQ(launch(c, st, one, 1, 1, &self->dev, 8), 0);
 	EXPECT_EQ(CALL(c, SV_OP_cuEventSynchronize, (struct sv_sync_on){ c->ctx, ev }), 0);

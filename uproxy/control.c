@@ -197,6 +197,7 @@ static void info(struct sv_session *s)
 	i.window_len = s->hal.window_len;
 	i.budget = s->budget;
 	i.mapped = window_bytes(&i.pinned);
+	i.peak = __atomic_load_n(&s->stat->device_peak, __ATOMIC_RELAXED);
 	i.arena_len = s->arena_len;
 	i.log_bytes = ring_log_bytes(s->ring);
 	i.log_room = ring_geometry(s->ring)->log_len / 2;

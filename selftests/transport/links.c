@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,33 +24,57 @@
 #define SILENT	64u	/* connections without a hello that an end lets be, of each kind */
 #define PATIENCE_MS	30000
 
-/* Both ends add up a one: there is a link both ways. */
-static void both(uint64_t order, uint32_t self, const char *what)
+/* Both ends add up this many ones: there is a link both ways. */
+static void both_add(uint64_t order, uint32_t self, uint64_t count, const char *what)
 {
-	float send = 1, recv = 0;
-	struct transport_part p = { .rank = self, .send = &send, .recv = &recv };
+	float *send = calloc(count, sizeof(*send)), *recv = calloc(count, sizeof(*recv));
+	struct transport_part p = { .rank = self, .send = send, .recv = recv };
 	struct ended e = { 0 };
 	struct transport_start s = { .order = order, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
-		.done = on_end, .arg = &e, .call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = 1 } };
-	int rc = driver->start(end, &s);
+		.done = on_end, .arg = &e, .call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .count = count } };
+	int rc;
 
-	if (rc || (rc = await(&e, PATIENCE_MS)) || recv != 2)
-		world_fail("%s: device %u: %d, %f", what, self, rc, recv);
+	for (uint64_t i = 0; i < count; i++)
+		send[i] = 1;
+	rc = driver->start(end, &s);
+	if (rc || (rc = await(&e, PATIENCE_MS)))
+		world_fail("%s: device %u: %d", what, self, rc);
+	for (uint64_t i = 0; i < count; i++)
+		if (recv[i] != 2)
+			world_fail("%s: device %u: element %lu is %f", what, self, (unsigned long)i, recv[i]);
+	free(send);
+	free(recv);
+}
+
+static void both(uint64_t order, uint32_t self, const char *what)
+{
+	both_add(order, self, 1, what);
 }
 
 /* ------------------------------------------------------------------------------ addresses */
 
-/* Device 0 is to send to device 1, whose address leads nowhere. */
-static void leads_nowhere(uint64_t order, const char *what)
+/* Device 0 sends a one to device 1, or both are to add up theirs. */
+static void start_one(uint64_t order, enum step_kind kind, struct ended *e)
 {
-	float one = 1;
-	struct transport_part p = { .rank = 0, .send = &one };
-	struct ended e = { 0 };
+	static float one = 1, sum;
+	struct transport_part p = { .rank = 0, .send = &one, .recv = kind == STEP_SEND ? NULL : &sum };
 	struct transport_start s = { .order = order, .ranks = 2, .nparts = 1, .device = world_devices, .part = &p,
-		.done = on_end, .arg = &e, .call = { .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = 1 } };
+		.done = on_end, .arg = e, .call = { .kind = kind, .type = TREE_F32, .peer = 1, .count = 1 } };
 	int rc = driver->start(end, &s);
 
-	if (rc || (rc = await(&e, PATIENCE_MS)) <= 0)
+	if (rc)
+		world_fail("an operation does not begin: %d", rc);
+}
+
+/* Its address leads nowhere. */
+static void leads_nowhere(uint64_t order, const char *what)
+{
+	struct ended e = { 0 };
+	int rc;
+
+	start_one(order, STEP_SEND, &e);
+	rc = await(&e, PATIENCE_MS);
+	if (rc <= 0)
 		world_fail("%s: %d", what, rc);
 }
 
@@ -84,6 +110,64 @@ static void addresses_body(uint32_t self, void *arg)
 	}
 	world_barrier();
 	both(7, self, "a good address");
+}
+
+/*
+ * At the first of two addresses nobody listens: the hello comes to the second one. Who was reached there
+ * ends the connection without a word, and the operation ends.
+ */
+static void second_body(uint32_t self, void *arg)
+{
+	struct address *a = (struct address *)world->address[1];
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), sock, rc;
+	socklen_t len = sizeof(in);
+	struct ended e = { 0 };
+	struct hello h;
+
+	(void)arg;
+	if (!self) {
+		if (bind(listener, (void *)&in, len) || getsockname(listener, (void *)&in, &len) || listen(listener, 8))
+			world_fail("a listener: %s", strerror(errno));
+		a->net ^= 1;
+		a->port = in.sin_port;
+		a->n = 2;
+		a->tcp[0].family = a->tcp[1].family = 4;
+		memcpy(a->tcp[1].ip, &in.sin_addr, 4);
+		memcpy(a->tcp[0].ip, &in.sin_addr, 4);
+		a->tcp[0].ip[3]++;	/* 127.0.0.2 */
+		start_one(1, STEP_ALLREDUCE, &e);
+		setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+		sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		if (sock < 0 || recv(sock, &h, sizeof(h), MSG_WAITALL) != sizeof(h) || h.magic != HELLO_MAGIC || h.from)
+			world_fail("no hello at the second address");
+		if (await(&e, 20) >= 0)
+			world_fail("an operation without the other device has ended");
+		close(sock);
+		rc = await(&e, PATIENCE_MS);
+		if (rc <= 0)
+			world_fail("a connection that has ended: %d", rc);
+	}
+	world_barrier();
+}
+
+/* ------------------------------------------------------------------------------ a socket without room */
+
+/* In a network namespace where the kernel takes few bytes at a time. false: there can be none. */
+static bool few_bytes(void)
+{
+	const char *make = "ip link set lo up && ip link add one type veth peer name two && ip link set two up && "
+			   "ip addr add 10.77.0.1/24 dev one && ip link set one up && "
+			   "echo 4096 4096 4096 >/proc/sys/net/ipv4/tcp_wmem";
+
+	return !unshare(CLONE_NEWNET) && !system(make);
+}
+
+static void narrow_body(uint32_t self, void *arg)
+{
+	(void)arg;
+	both_add(1, self, 1 << 20, "few bytes at a time");
 }
 
 /* ------------------------------------------------------------------------------ who is let in */
@@ -235,14 +319,32 @@ static bool in_world(void (*body)(uint32_t, void *), bool tcp)
 	return !world_end();
 }
 
+static int narrow(void)
+{
+	int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), bad;
+
+	if (!few_bytes())
+		bad = world_result(true, "# SKIP needs root, and a network namespace with veth");
+	else
+		bad = world_result(in_world(narrow_body, true), "what a socket has no room for comes later");
+	if (setns(home, CLONE_NEWNET) && !geteuid())
+		bad = world_result(false, "the way back into the network namespace");
+	close(home);
+	return bad;
+}
+
 int main(int argc, char **argv)
 {
 	const char *only = argc > 1 ? argv[1] : "";
 	int bad = 0;
 
-	printf("TAP version 13\n1..%d\n", *only ? 1 : 3);
+	printf("TAP version 13\n1..%d\n", *only ? 1 : 5);
 	if (!*only || !strcmp(only, "addresses"))
 		bad += world_result(in_world(addresses_body, false), "an address that is none leads nowhere");
+	if (!*only || !strcmp(only, "second"))
+		bad += world_result(in_world(second_body, false), "a second address is tried, and a connection's end is seen");
+	if (!*only || !strcmp(only, "narrow"))
+		bad += narrow();
 	if (!*only || !strcmp(only, "silent"))
 		bad += !world_has_ip() ? world_result(true, "# SKIP this host has no IP address but loopback") :
 		       world_result(in_world(silent_body, true), "of those who are silent the first one goes");

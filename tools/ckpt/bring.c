@@ -17,6 +17,7 @@
 #include "ckpt_options.h"
 #include "ckpt_own.h"
 #include "ckpt_past.h"
+#include "ckpt_places.h"
 #include "jobboard.h"
 #include "files.h"
 #include "history.h"
@@ -258,52 +259,15 @@ static void bring_past(const struct bring *b, const char *rundir)
 	free(data);
 }
 
-/*
- * The table as the job had it, with the devices that are asked for. Of a checkpoint without one, as 8f2437f wrote it, all
- * numbers are the driver's, and a rank's first session is on its first device.
- */
+/* The devices that are asked for, and what the ranks have must fit there. What stays where it was did. */
 static int seat(struct bring *b, struct why *why)
 {
-	struct seating *t = &b->seating;
-	bool none = !b->was->seating.ranks;
-	uint8_t map[SEATING_DEVICES];
+	struct why cause = { 0 };
+	int err = places_make(&b->facts, b->was, &b->o.where.on, &b->seating, &cause);
 
-	if (none)
-		seating_make(t, b->was->ranks, 1);
-	else
-		*t = b->was->seating;
-	if (t->ranks != b->was->ranks)
-		return why_set(why, -EBADMSG, "checkpoint %s: its part 'job' is damaged: places of %d ranks, and %d "
-			       "ranks", b->id, t->ranks, b->was->ranks);
-	if (!seating_one_host(t))
-		return why_set(why, -ENOTSUP, "checkpoint %s cannot be restored: its ranks were on several hosts, which this "
-			       "version does not bring back", b->id);
-	if (none)
-		t->devices = 0;		/* nobody has counted them */
-	/* The job's file counts the host's device nodes. Programs may be allowed to use fewer: each proxy has their number. */
-	for (int i = 0; i < b->facts.proxies; i++)
-		if (b->facts.proxy[i].info.devices)
-			t->devices = (int)b->facts.proxy[i].info.devices;
-	for (int i = b->facts.proxies - 1; none && i >= 0; i--)
-		t->rank[b->facts.proxy[i].rank].first = facts_logical(&b->facts.proxy[i]);
-	if (b->o.where.on.logical.given) {
-		int err = seating_on_map(&b->o.where.on.logical, t->devices, 0, map, why);
-
-		if (!err)
-			seating_put(t, map);
-		return err;
-	}
-	seating_instead(t, &b->o.where.on);
-	for (int i = 0; i < b->facts.proxies; i++) {
-		const struct ckpt_proxy *p = &b->facts.proxy[i];
-		int device = seating_device(&b->o.where.on, p->rank, p->info.device.ordinal);
-
-		if (device >= SEATING_DEVICES)
-			return why_set(why, -EINVAL, "checkpoint %s cannot be restored: rank %d has no device %d", b->id,
-				       p->rank, device);
-		seating_move(t, p->rank, facts_logical(p), device);
-	}
-	return 0;
+	if (!err && *b->o.where.text)
+		err = places_fit(&b->facts, &b->seating, false, &cause);
+	return err ? why_set(why, err, "checkpoint %s cannot be restored: %s", b->id, cause.text) : 0;
 }
 
 static int open_checkpoint(struct bring *b, const struct bring_options *o, struct why *why)

@@ -24,6 +24,12 @@ struct take_options {
 	char *const *next;	/* words behind id and store in the file "checkpointed" */
 	int n_next;
 	/*
+	 * Called when the proxies have said what they have, before the job is touched, or NULL. If it returns an error
+	 * the job runs on.
+	 */
+	int (*look)(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why);
+	bool look_only;		/* ends there: ckpt_take() returns -ECANCELED without a sentence */
+	/*
 	 * Called between the publication and the job's end, or NULL. If it returns an error the job
 	 * runs on.
 	 */

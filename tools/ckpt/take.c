@@ -814,6 +814,8 @@ static int look(struct take *t)
 	err = err ?: hold_when_up(t, &why);
 	err = err ?: save_job(&t->save, t->job->path, &why);
 	err = err ?: connect_proxies(t);
+	if (!err && t->o->look)
+		err = t->o->look(t->o->arg, &t->save.job, &t->save.facts, &why);
 	err = err ?: save_mapped(&t->save, is_stopped, t, &why);
 	/* Of what was not done in time, the deadline is the reason. */
 	err = stopped(t) ?: err;
@@ -898,7 +900,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	struct take t = { .job = job, .o = o, .r = r, .ps = ps, .hold = { .conductor = -1 },
 			  .lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER, .deadline = a->deadline,
 			  .alone = a->alone, .filled = a->filled, .claims = -1, .meeting_fd = -1 };
-	bool retry;
+	bool retry, looked;
 	int err;
 
 	if (a->held < HELD_TRIES)
@@ -909,6 +911,9 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	*r->id = 0;
 	r->frozen_ns = r->stood_ns = r->bytes = r->stored = r->zeros = r->fresh = 0;
 	err = look(&t);
+	looked = !err && o->look_only;
+	if (looked)
+		err = -ECANCELED;
 	t.step = o->step_ms && a->stepped < STEP_TRIES;
 	a->stepped += t.step;
 	if (o->step_ms && !t.step)
@@ -939,7 +944,7 @@ static int take_once(const struct rundir_job *job, const struct take_options *o,
 	if (!err && !r->stood_ns)
 		r->stood_ns = phases_still(ps);
 	retry = again(job, a, err);
-	if (err && !retry)
+	if (err && !retry && !looked)
 		explain(&t, err, why);
 	save_close(&t.save);
 	if (t.claims >= 0)

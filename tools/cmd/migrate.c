@@ -8,16 +8,22 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ckpt_bring.h"
+#include "ckpt_places.h"
 #include "ckpt_take.h"
 #include "options.h"
 #include "taking.h"
 
 #define BACK_MS		600000	/* for the job to be restored */
+
+#define HELP_FIT \
+"      --dry-run          only print what would be on which device, and its memory\n" \
+"      --below-peak       though the ranks of a device once had more than it has\n"
 
 #define HELP_TAKE \
 "      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n" \
@@ -34,6 +40,7 @@ static const char migrate_help[] =
 "\n"
 "      --to WHERE         where to\n"
 "      --on M|A,B,...     to devices of this host, as with singvgpu resize\n"
+HELP_FIT
 "      --store DIR        the way (see singvgpu checkpoint --help)\n"
 TRUST_HELP
 "      --ssh COMMAND      how a host is reached (default $SINGVGPU_SSH, else ssh); COMMAND\n"
@@ -53,17 +60,20 @@ static const char resize_help[] =
 "      --on M             on the first M devices\n"
 "      --on A,B,...       device 0 of the job is device A of this host, 1 is B, and so on;\n"
 "                         A, with a comma alone: all are device A\n"
+HELP_FIT
 "      --store DIR        where the job lies meanwhile (see singvgpu checkpoint --help)\n"
 TRUST_HELP
 HELP_TAKE
 "\n"
 "If anything fails before the checkpoint is whole, the job runs on where it is.\n";
 
-enum { TO = 700, ON, TRUST, SSH, THERE };
+enum { TO = 700, ON, TRUST, SSH, THERE, DRY, BELOW_PEAK };
 
 #define LONG_BOTH \
 	TAKE_LONG, \
 	{ "on", required_argument, NULL, ON }, \
+	{ "dry-run", no_argument, NULL, DRY }, \
+	{ "below-peak", no_argument, NULL, BELOW_PEAK }, \
 	{ "trust-owner", required_argument, NULL, TRUST }, \
 	{ "quiet", no_argument, NULL, 'q' }, \
 	{ "help", no_argument, NULL, 'h' }
@@ -92,8 +102,9 @@ struct args {
 	char *on_text;		/* `to`, if --on is given */
 	char *ssh, *there;
 	uid_t trust;
+	struct bring_where where;	/* if it is here: */
 	bool here;		/* not to another host */
-	bool quiet, help;
+	bool below_peak, quiet, help;
 };
 
 /* --to or --on: one of them, once. */
@@ -126,6 +137,12 @@ static int option(struct args *a, int c)
 	case THERE:
 		a->there = optarg;
 		return 0;
+	case DRY:
+		a->take.look_only = true;
+		return 0;
+	case BELOW_PEAK:
+		a->below_peak = true;
+		return 0;
 	case 'q':
 		a->quiet = true;
 		return 0;
@@ -142,7 +159,6 @@ static int option(struct args *a, int c)
 static int parse_args(struct args *a, int argc, char **argv)
 {
 	char *ssh = getenv("SINGVGPU_SSH");
-	struct bring_where where;
 	int c, status;
 
 	a->ssh = ssh && *ssh ? ssh : "ssh";
@@ -158,12 +174,14 @@ static int parse_args(struct args *a, int argc, char **argv)
 		return say_usage(a->command->name, "%s",
 				 a->to ? "one job, please (singvgpu ps)" : a->command->where);
 	a->job = argv[optind];
-	a->here = !bring_where_parse(a->to, &where);
+	a->here = !bring_where_parse(a->to, &a->where);
 	/* CRIU keeps connections that lead out of the job from breaking until it is back, soon. */
 	a->take.outside |= a->here;
 	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
 		return say_usage(a->command->name, "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
 				 "nor a host", a->to);
+	if (!a->here && a->take.look_only)
+		return say_usage(a->command->name, "--dry-run looks at devices of this host alone");
 	return 0;
 }
 
@@ -194,6 +212,41 @@ static int ask_target(void *arg, const char *store, const char *id, struct why *
 	err = store_open_trusted(&s, store, STORE_WAIT, a->trust, why);
 	store_close(s);
 	return err;
+}
+
+/* ------------------------------------------------------------------------------ memory */
+
+static void print_places(const struct ckpt_facts *f, const struct seating *t)
+{
+	struct places_device d[SEATING_DEVICES];
+
+	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "device", "is on", "to be on", "MiB now", "at most");
+	for (int i = 0; i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+
+		printf("%-6d%-8d%-8d%-10d%10llu%10llu\n", p->rank, facts_logical(p), p->info.device.ordinal,
+		       seating_physical(t, p->rank, facts_logical(p)), (unsigned long long)p->info.mapped >> 20,
+		       (unsigned long long)places_most(p) >> 20);
+	}
+	places_memory(f, t, d);
+	for (int i = 0; i < SEATING_DEVICES; i++)
+		if (d[i].sessions)
+			printf("device %d: %llu MiB now, at most %llu, of %llu\n", i, (unsigned long long)d[i].now >> 20,
+			       (unsigned long long)d[i].most >> 20, (unsigned long long)d[i].total >> 20);
+}
+
+static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why)
+{
+	const struct args *a = arg;
+	struct seating t;
+	int err;
+
+	if (!a->here)
+		return 0;
+	err = places_make(facts, job, &a->where.on, &t, why);
+	if (!err && a->take.look_only)
+		print_places(facts, &t);
+	return err ?: places_fit(facts, &t, !a->below_peak, why);
 }
 
 /* ------------------------------------------------------------------------------ waiting */
@@ -260,10 +313,13 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	a->take.next = a->here ? device : host;
 	snprintf(trust, sizeof(trust), "%u", a->trust);
 	a->take.n_next = a->here ? 3 : 5;
+	a->take.look = look;
 	a->take.accept = ask_target;
 	a->take.arg = a;
 	phases_start(&ps, a->command->name, job->id, a->quiet);
 	err = take_job(job, &a->take, &ps, &r);
+	if (err == -ECANCELED && a->take.look_only)
+		return 0;
 	if (err)
 		return EXIT_OURS;
 	if (!a->quiet)

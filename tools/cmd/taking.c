@@ -19,6 +19,8 @@ int take_job(const struct rundir_job *job, const struct take_options *o, struct 
 	struct why why = { 0 };
 	int err = ckpt_take(job, o, ps, r, &why);
 
+	if (err && !why.err)
+		return err;
 	if (err) {
 		say("%s", why.text);
 		tell_lines(say, r->below);

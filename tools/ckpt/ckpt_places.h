@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_places.h - where a job's ranks are to be, and whether the memory that they have fits there
+ *
+ * The same for a job that runs (resize, migrate: its proxies' answers) and for one that is saved (restore: its facts).
+ */
+#ifndef CKPT_PLACES_H
+#define CKPT_PLACES_H
+
+#include "ckpt_facts.h"
+#include "rundir.h"
+#include "seating.h"
+
+/*
+ * The job's table with the devices that w asks for. Of a checkpoint without a table, as 8f2437f wrote it, all numbers are the
+ * driver's, and a rank's first session is on its first device. -EBADMSG, -EINVAL, -ENOTSUP (several hosts): *why.
+ */
+int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
+		struct why *why);
+
+/* What the job has on one physical device, bytes. */
+struct places_device {
+	int sessions;		/* 0: none of the job's */
+	uint64_t now, most;	/* mapped now; the most that each had at once, added up */
+	uint64_t total;		/* of the device; 0: the driver does not tell */
+};
+
+/* The most that the session had mapped at once, bytes; of a saved one what it has. */
+uint64_t places_most(const struct ckpt_proxy *p);
+
+/* Adds up what the sessions would have on each device of the table. */
+void places_memory(const struct ckpt_facts *f, const struct seating *t, struct places_device d[SEATING_DEVICES]);
+
+/*
+ * 0, or -ENOSPC: *why names the first device that has too little memory, and what its ranks have. most: what they once had
+ * must fit, too. A context's own memory is the driver's, and is not counted.
+ */
+int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, struct why *why);
+
+#endif

@@ -6,9 +6,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -529,18 +531,6 @@ static int reach(struct bring *b, struct job *job, int i, struct why *why)
 	return fd < 0 ? why_set(why, fd, "%s", strerror(-fd)) : fd;
 }
 
-struct progress {
-	struct bring *b;
-	struct phase *phase;
-};
-
-static void on_progress(void *arg, const struct ctl_progress *p)
-{
-	struct progress *to = arg;
-
-	phase_progress(&to->b->ps, to->phase, p->done, p->total);
-}
-
 /* "OLD=NEW,OLD=NEW" */
 static int parse_instead(const char *text, struct seating_where *w)
 {
@@ -617,42 +607,122 @@ static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 	req->ordinal = seating_physical(&b->seating, p->rank, facts_logical(p));
 }
 
-static int restore_proxy(struct bring *b, struct job *job, int i, struct why *why)
-{
-	const struct ckpt_proxy *p = &b->facts.proxy[i];
-	int home = facts_home(&b->facts, i);
-	struct progress to = { .b = b };
-	struct ctl_restored reply = { 0 };
-	struct ctl_restore req;
-	int fd, err;
+/* A session that comes back, in a thread of its own beside others. */
+struct session {
+	struct bring *b;
+	int i;			/* of its proxy */
+	int home;		/* the proxy whose channel it shares, or -1 */
+	struct phase *phase;
+	uint64_t bytes;
+	pthread_t thread;
+	int err;
+	struct why why;
+};
 
-	if (b->o.where.on.ranks && p->rank >= b->o.where.on.ranks)
-		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d",
-			       b->o.where.on.ranks, b->was->ranks);
-	if (home >= 0 && (b->o.where.on.all || b->o.where.on.ranks))
+static void on_progress(void *arg, const struct ctl_progress *p)
+{
+	struct session *s = arg;
+
+	phase_progress(&s->b->ps, s->phase, p->done, p->total);
+}
+
+/* All that must be so before a session is asked for. */
+static int session_begin(struct session *s, struct job *job, struct why *why)
+{
+	const struct bring *b = s->b;
+	const struct seating_where *on = &b->o.where.on;
+	int fd;
+
+	if (on->ranks && b->facts.proxy[s->i].rank >= on->ranks)
+		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d", on->ranks,
+			       b->was->ranks);
+	if (s->home >= 0 && (on->all || on->ranks))
 		return why_set(why, -EINVAL, "the process works on several devices: name them all "
 			       "(OLD=NEW,OLD=NEW)");
-	fd = reach(b, job, i, why);
-	if (fd < 0)
-		return fd;
-	b->control[i] = fd;
+	fd = reach(s->b, job, s->i, why);
+	if (fd >= 0)
+		b->control[s->i] = fd;
+	return fd < 0 ? fd : 0;
+}
+
+static int session_ask(struct session *s)
+{
+	struct bring *b = s->b;
+	struct ctl_restored reply = { 0 };
+	struct ctl_restore req;
+	int i = s->i, fd = b->control[i], err;
+
 	fill_request(b, i, &req);
-	if (home >= 0 && !req.check) {
+	if (s->home >= 0 && !req.check) {
 		req.guest = 1;
-		err = ctl_give(fd, b->channel[home]);
+		err = ctl_give(fd, b->channel[s->home]);
 		if (err)
-			return why_set(why, err, "its proxy has gone");
+			return why_set(&s->why, err, "its proxy has gone");
 	}
-	to.phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
-	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, &to, &b->channel[i],
-		       SILENCE_MS);
-	phase_end(&b->ps, to.phase, reply.bytes, 0, err);
+	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, s, &b->channel[i], SILENCE_MS);
+	s->bytes = reply.bytes;
 	if (!err && !req.check && b->channel[i] < 0)
 		err = -EPROTO;
 	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
-	why_text(why, err, reply.r.why);
 	memcpy(b->inherit[i], reply.inherit, sizeof(b->inherit[i]));
 	b->inherit[i][sizeof(b->inherit[i]) - 1] = 0;
+	return why_text(&s->why, err, reply.r.why);
+}
+
+/* Without one session the others are of no use: the first failure hangs up on them, which ends their proxies. */
+static void *session_restore(void *arg)
+{
+	struct session *s = arg;
+	struct bring *b = s->b;
+
+	s->err = session_ask(s);
+	phase_end(&b->ps, s->phase, s->bytes, 0, s->err);
+	if (!s->err)
+		return NULL;
+	pthread_mutex_lock(&b->lock);
+	if (b->useless)
+		why_clear(&s->why);	/* it may have failed by that alone */
+	for (int i = 0; i < b->facts.proxies && !b->useless; i++)
+		if (b->control[i] >= 0)
+			shutdown(b->control[i], SHUT_RDWR);
+	b->useless = true;
+	pthread_mutex_unlock(&b->lock);
+	return NULL;
+}
+
+/*
+ * Brings back those sessions at once that share no channel, or that of one which is back; and so on. Their contents are most
+ * of a restore's time, and each proxy reads them with one thread.
+ */
+static int restore_sessions(struct bring *b, struct job *job, struct why *why)
+{
+	struct session *s = calloc(b->facts.proxies + 1, sizeof(*s));
+	int n = b->facts.proxies, from, started, err = s ? 0 : why_text(why, -ENOMEM, "");
+
+	pthread_mutex_init(&b->lock, NULL);
+	b->useless = false;
+	for (int i = 0; i < n && !err; i++) {
+		s[i] = (struct session){ .b = b, .i = i, .home = facts_home(&b->facts, i) };
+		err = session_begin(&s[i], job, why);
+	}
+	/* A session's home is before it. */
+	for (from = 0; from < n && !err; from = started) {
+		for (started = from; started < n && s[started].home < from; started++) {
+			const struct ckpt_proxy *p = &b->facts.proxy[started];
+
+			s[started].phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
+			err = pthread_create(&s[started].thread, NULL, session_restore, &s[started]);
+			if (err)
+				break;
+		}
+		err = why_text(why, -err, "");
+		for (int i = from; i < started; i++) {
+			pthread_join(s[i].thread, NULL);
+			if (s[i].err && !err && s[i].why.err)
+				err = why_set(why, s[i].err, "%s", s[i].why.text);
+		}
+	}
+	free(s);
 	return err;
 }
 
@@ -691,8 +761,7 @@ static int bring_proxies(void *arg, struct job *job, struct why *why)
 	if (b->restore.tree)
 		b->hold = ckpt_hold_alone(job->dir.path, START_MS);
 	err = put_board(b, b->restore.tree ? job : NULL, &cause);
-	for (int i = 0; i < b->facts.proxies && !err; i++)
-		err = restore_proxy(b, job, i, &cause);
+	err = err ?: restore_sessions(b, job, &cause);
 	if (err)
 		late(b, job, "its GPU session", &cause, why);
 	else if (b->restore.tree)

@@ -57,6 +57,8 @@ struct bring {
 	int *control;
 	char (*inherit)[128];
 	uint8_t (*cookie)[16];	/* of a channel of the module */
+	pthread_mutex_t lock;	/* of: */
+	bool useless;		/* a session has failed, and the others' connections are shut down */
 	char *below;		/* whole lines for below the reason of bring_open(), or NULL */
 	struct job_restore restore;	/* for struct job */
 };

@@ -612,6 +612,8 @@ struct session {
 	struct bring *b;
 	int i;			/* of its proxy */
 	int home;		/* the proxy whose channel it shares, or -1 */
+	int round;		/* in which it came back; 0: not yet */
+	bool started;
 	struct phase *phase;
 	uint64_t bytes;
 	pthread_t thread;
@@ -690,35 +692,50 @@ static void *session_restore(void *arg)
 	return NULL;
 }
 
-/*
- * Brings back those sessions at once that share no channel, or that of one which is back; and so on. Their contents are most
- * of a restore's time, and each proxy reads them with one thread.
- */
+static int session_start(struct session *s, struct why *why)
+{
+	struct bring *b = s->b;
+	const struct ckpt_proxy *p = &b->facts.proxy[s->i];
+	int err;
+
+	s->phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
+	err = -pthread_create(&s->thread, NULL, session_restore, s);
+	s->started = !err;
+	return err ? why_set(why, err, "a thread: %s", strerror(-err)) : 0;
+}
+
+/* Those of a round come back at once. A session that shares another one's channel comes after it. */
+static bool is_due(const struct session *all, const struct session *s, int round)
+{
+	return !s->round && (s->home < 0 || (all[s->home].round && all[s->home].round < round));
+}
+
+/* Their contents are most of a restore's time, and each proxy reads them with one thread. */
 static int restore_sessions(struct bring *b, struct job *job, struct why *why)
 {
 	struct session *s = calloc(b->facts.proxies + 1, sizeof(*s));
-	int n = b->facts.proxies, from, started, err = s ? 0 : why_text(why, -ENOMEM, "");
+	int n = b->facts.proxies, left = n, err = s ? 0 : why_text(why, -ENOMEM, "");
 
 	pthread_mutex_init(&b->lock, NULL);
 	b->useless = false;
-	for (int i = 0; i < n && !err; i++) {
+	for (int i = 0; i < n && !err; i++)
 		s[i] = (struct session){ .b = b, .i = i, .home = facts_home(&b->facts, i) };
-		err = session_begin(&s[i], job, why);
-	}
-	/* A session's home is before it. */
-	for (from = 0; from < n && !err; from = started) {
-		for (started = from; started < n && s[started].home < from; started++) {
-			const struct ckpt_proxy *p = &b->facts.proxy[started];
-
-			s[started].phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
-			err = pthread_create(&s[started].thread, NULL, session_restore, &s[started]);
-			if (err)
-				break;
-		}
-		err = why_text(why, -err, "");
-		for (int i = from; i < started; i++) {
+	for (int round = 1; left && !err; round++) {
+		for (int i = 0; i < n && !err; i++)
+			if (is_due(s, &s[i], round)) {
+				s[i].round = round;
+				err = session_begin(&s[i], job, why);
+			}
+		for (int i = 0; i < n && !err; i++)
+			if (s[i].round == round)
+				err = session_start(&s[i], why);
+		for (int i = 0; i < n; i++) {
+			if (!s[i].started)
+				continue;
 			pthread_join(s[i].thread, NULL);
-			if (s[i].err && !err && s[i].why.err)
+			s[i].started = false;
+			left--;
+			if (s[i].why.err)
 				err = why_set(why, s[i].err, "%s", s[i].why.text);
 		}
 	}

@@ -20,6 +20,7 @@
 #define RANKS_MAX	256		/* JOB_RANKS_MAX */
 #define PROXIES_MAX	4096
 #define LINES_MAX	16384
+#define LEAVES_MS	30000		/* for a supervisor whose job has been saved: it frees the devices' memory */
 #define PLACES_MAX	131072		/* entries of a folder where other users' bases are */
 
 /*
@@ -265,6 +266,14 @@ static int lock_folder(const char *path)
 	return rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 }
 
+/* Has it been saved, and ended by that? Then its supervisor, which holds the folder, ends soon. */
+static bool is_leaving(const char *path)
+{
+	char note[PATH_MAX];
+
+	return snprintf(note, sizeof(note), "%s/taken", path) < (int)sizeof(note) && !access(note, F_OK);
+}
+
 int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 {
 	char base[PATH_MAX], *slash;
@@ -280,6 +289,11 @@ int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 	fd = base_open(base, true);
 	if (fd >= 0)
 		d->lock = lock_folder(path);
+	/* `checkpoint && restore`: the first command does not wait for the supervisor. */
+	for (int ms = 0; d->lock == -EBUSY && ms < LEAVES_MS && is_leaving(path); ms += 10) {
+		usleep(10000);
+		d->lock = lock_folder(path);
+	}
 	if (fd < 0 || d->lock < 0) {
 		int err = fd < 0 ? fd : d->lock;
 

@@ -8,15 +8,17 @@ $(B)/selftests/bench/job_work: selftests/bench/job/job_work.cu selftests/nccl/ra
 	$(call nvcc,-Xcompiler -Wno-unused-function) -o $@ $< -L$(NCCL_LIBDIR) -lnccl -Xlinker \
 		-rpath,$(NCCL_LIBDIR)
 
-$(B)/selftests/bench/job: $(addprefix selftests/bench/,job/job.c report.c report.h)
+BENCH_JOBS := $(addprefix $(B)/selftests/bench/,job slices)
+$(BENCH_JOBS): $(B)/selftests/bench/%: selftests/bench/job/%.c $(addprefix selftests/bench/,job/running.c job/running.h \
+	report.c report.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Wno-format-truncation $(LDFLAGS) $(filter %.c,$^) -o $@
 
-# What it starts.
-$(B)/selftests/bench/job: | $(B)/selftests/bench/job_work $(B)/selftests/nccl/gpt $(B)/lib/libcuda.so.1 \
+# What they start.
+$(BENCH_JOBS): | $(B)/selftests/bench/job_work $(B)/selftests/nccl/gpt $(B)/lib/libcuda.so.1 \
 	$(LIBNCCL) $(B)/uproxy/singvgpu-proxy $(B)/tools/singvgpu $(B)/uproxy/softgpu/libsoftjit.so \
 	$(B)/uproxy/softgpu/libsoftcomm.so
 
-BENCHES += $(B)/selftests/bench/job
+BENCHES += $(BENCH_JOBS)
 endif
 endif

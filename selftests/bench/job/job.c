@@ -12,134 +12,21 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../report.h"
+#include "running.h"
 
 #define PAGE	4096u
-#define WAIT_S	300	/* only what hangs needs as long */
 #define SAVES	8	/* of a training */
-
-static char build[256], dir[400], job_dir[500];
-static int turns = 3;
-static pid_t job;
-
-static int shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int shell(const char *fmt, ...)
-{
-	char cmd[4096];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(cmd, sizeof(cmd), fmt, ap);
-	va_end(ap);
-	return system(cmd);
-}
-
-/* ---------------------------------------------------------------------------------- a job */
-
-/* A new folder, for a job's store, its output and its ranks' files. */
-static void new_folder(void)
-{
-	static int number;
-
-	snprintf(job_dir, sizeof(job_dir), "%s/%d", dir, number++);
-	if (mkdir(job_dir, 0700))
-		die("%s: %s", job_dir, strerror(errno));
-}
-
-/* Runs a script of the shell in the folder, as the leader of a session. */
-static void start_script(const char *script)
-{
-	job = fork();
-	if (job)
-		return;
-	setsid();
-	if (chdir(job_dir))
-		_exit(127);
-	execl("/bin/sh", "sh", "-c", script, (char *)NULL);
-	_exit(127);
-}
-
-/* Starts a job: program, below the build's folder, and arguments. */
-static void start(int ranks, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void start(int ranks, const char *fmt, ...)
-{
-	char command[1024], script[4096];
-	va_list ap;
-
-	new_folder();
-	va_start(ap, fmt);
-	vsnprintf(command, sizeof(command), fmt, ap);
-	va_end(ap);
-	snprintf(script, sizeof(script), "exec %s/tools/singvgpu run --store store -n %d --devices %d -- "
-		 "%s/%s >out 2>err </dev/null", build, ranks, ranks, build, command);
-	start_script(script);
-}
-
-static int count_lines(const char *text)
-{
-	char path[600], line[512];
-	int n = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/out", job_dir);
-	f = fopen(path, "r");
-	while (f && fgets(line, sizeof(line), f))
-		n += strstr(line, text) != NULL;
-	if (f)
-		fclose(f);
-	return n;
-}
-
-static void wait_lines(const char *text, int n)
-{
-	double end = now_s() + WAIT_S;
-
-	while (count_lines(text) < n) {
-		if (now_s() > end || waitpid(job, NULL, WNOHANG))
-			die("the job ends, or stands still: see %s", job_dir);
-		usleep(5000);
-	}
-}
-
-static void go(int stage)
-{
-	if (shell(": >%s/go.%d", job_dir, stage))
-		die("%s: %s", job_dir, strerror(errno));
-}
-
-/* Ends the job by a signal, or lets it end by itself. */
-static void end(int sig)
-{
-	int status = 0;
-
-	if (job <= 0)
-		return;
-	if (sig)
-		kill(job, sig);
-	while (waitpid(job, &status, 0) < 0 && errno == EINTR)
-		;
-	job = 0;
-	if (!sig && status)
-		die("the job has failed: see %s", job_dir);
-}
-
-static void end_at_exit(void)
-{
-	end(SIGTERM);
-}
 
 /* ---------------------------------------------------------------------------- a checkpoint */
 
@@ -250,7 +137,7 @@ static void part_cut(void)
 {
 	struct saved s[SAVES];
 
-	start(4, "selftests/nccl/gpt id 4 1 1 --steps 1000000");
+	start(4, 4, "selftests/nccl/gpt id 4 1 1 --steps 1000000");
 	wait_lines("", 20);
 	for (int i = 0; i < SAVES; i++) {
 		s[i] = checkpoint("store", "");
@@ -260,7 +147,7 @@ static void part_cut(void)
 	report_cuts("", s, SAVES);
 
 	/* Three ranks wait in an all-reduce that the fourth, asleep, has not posted. */
-	start(4, "selftests/bench/job_work id 1 1 .");
+	start(4, 4, "selftests/bench/job_work id 1 1 .");
 	wait_lines("stage 0", 4);
 	go(1);
 	wait_lines("stage 1", 4);
@@ -341,7 +228,7 @@ static double gpt_device_bytes(int ranks, const char *option, double *seconds)
 {
 	struct saved s;
 
-	start(ranks, "selftests/nccl/gpt id %d 1 1 --free 1 --layers 2 --dim 128 --steps 1000000", ranks);
+	start(ranks, ranks, "selftests/nccl/gpt id %d 1 1 --free 1 --layers 2 --dim 128 --steps 1000000", ranks);
 	wait_lines("", 20);
 	s = checkpoint("store", option);
 	end(SIGTERM);
@@ -373,7 +260,7 @@ static void part_bytes(void)
 	double distinct, changed;
 	struct saved first, second;
 
-	start(4, "selftests/bench/job_work id 80 20 .");
+	start(4, 4, "selftests/bench/job_work id 80 20 .");
 	wait_lines("stage 0", 4);
 	first = checkpoint("store", "");
 	go(1);
@@ -398,7 +285,7 @@ static double rate(int ranks, int mib)
 {
 	struct saved s;
 
-	start(ranks, "selftests/bench/job_work id 0 %d .", mib);
+	start(ranks, ranks, "selftests/bench/job_work id 0 %d .", mib);
 	wait_lines("stage 0", ranks);
 	s = checkpoint("store", "");
 	end(SIGTERM);
@@ -513,7 +400,7 @@ static void frozen(int mib)
 	measure_gaps(stock_checkpoint, stock);
 	shell(": >%s/end", job_dir);
 	end(0);
-	start(2, "torch/python3 %s/job_state.py nccl %d .", dir, mib);
+	start(2, 2, "torch/python3 %s/job_state.py nccl %d .", dir, mib);
 	measure_gaps(own_checkpoint, ours);
 	save = largest("saved ");
 	shell(": >%s/end", job_dir);
@@ -544,58 +431,10 @@ static void part_frozen(void)
 
 /* ------------------------------------------------------------------------------------------- */
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} parts[] = { { "cut", part_cut }, { "bytes", part_bytes }, { "step", part_step },
+static const struct part parts[] = { { "cut", part_cut }, { "bytes", part_bytes }, { "step", part_step },
 	{ "rate", part_rate }, { "frozen", part_frozen } };
-
-static const struct option longs[] = {
-	{ "turns", required_argument, NULL, 't' },
-	{ "dir", required_argument, NULL, 'd' },
-	{ "only", required_argument, NULL, 'o' },
-	{ 0 },
-};
-
-static void remove_work(void *arg)
-{
-	(void)arg;
-	if (!getenv("SINGVGPU_KEEP"))
-		shell("rm -rf %s", dir);
-}
 
 int main(int argc, char **argv)
 {
-	const char *only = NULL, *at = NULL;
-	char path[512];
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		if (c == 't')
-			turns = atoi(optarg) > 0 && atoi(optarg) < 16 ? atoi(optarg) : 1;
-		else if (c == 'd')
-			at = optarg;
-		else if (c == 'o')
-			only = optarg;
-		else
-			return 2;
-	}
-	if (geteuid())
-		die("CRIU needs root");
-	if (!realpath(getenv("SINGVGPU_BUILD") ?: "build", path) || strlen(path) > 200)
-		die("there is no build");
-	strcpy(build, path);
-	shell("mkdir -p %s/bench", build);
-	snprintf(dir, sizeof(dir), "%.200s%s/job.XXXXXX", at ?: build, at ? "" : "/bench");
-	if (!mkdtemp(dir) || !realpath(dir, path) || strlen(path) > 300)
-		die("%s: %s", dir, strerror(errno));
-	strcpy(dir, path);
-	guard(remove_work, NULL);
-	atexit(end_at_exit);
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		if (!only || !strcmp(only, parts[i].name))
-			parts[i].run();
-	snprintf(path, sizeof(path), "%s/bench/job.json", build);
-	write_json(optind < argc ? argv[optind] : path);
-	return 0;
+	return run_parts("job", parts, sizeof(parts) / sizeof(parts[0]), argc, argv);
 }

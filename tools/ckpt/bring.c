@@ -710,7 +710,7 @@ static bool is_due(const struct session *all, const struct session *s, int round
 	return !s->round && (s->home < 0 || (all[s->home].round && all[s->home].round < round));
 }
 
-/* Their contents are most of a restore's time, and each proxy reads them with one thread. */
+/* At once as far as may be: their contents are most of a restore's time. */
 static int restore_sessions(struct bring *b, struct job *job, struct why *why)
 {
 	struct session *s = calloc(b->facts.proxies + 1, sizeof(*s));

@@ -66,9 +66,10 @@ static void tell(int argc, char **argv)
 	out = fmemopen(line, sizeof(line), "w");
 	for (int i = 1; i < argc; i++)
 		fprintf(out, "%s ", argv[i]);
-	fprintf(out, "preload=%s path=%s devices=%s rank=%s visible=%s", getenv("LD_PRELOAD") ?: "",
+	fprintf(out, "preload=%s path=%s devices=%s rank=%s visible=%s nccl=%s%s%s", getenv("LD_PRELOAD") ?: "",
 		getenv("LD_LIBRARY_PATH") ?: "", getenv("SINGVGPU_SOFT_DEVICES") ?: "", getenv("RANK") ?: "",
-		getenv("CUDA_VISIBLE_DEVICES") ?: "");
+		getenv("CUDA_VISIBLE_DEVICES") ?: "", getenv("NCCL_COMM_ID") ?: "", getenv("NCCL_COMM_BLOCKING") ?: "",
+		getenv("NCCL_ALGO") ?: "");
 	while ((e = readdir(dir))) {
 		snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
 		ssize_t len = readlink(name, target, sizeof(target) - 1);

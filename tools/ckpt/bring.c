@@ -31,6 +31,7 @@
 #define BOARD_MAX	(1ul << 30)
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define START_MS	60000	/* for a proxy to listen */
+#define AT_ONCE		16	/* sessions that come back together */
 #define CRIU_MS		600000
 #define PORTS_MS	130000	/* twice the life of a connection in TIME_WAIT */
 
@@ -261,14 +262,12 @@ static void bring_past(const struct bring *b, const char *rundir)
 	free(data);
 }
 
-/* The devices that are asked for, and what the ranks have must fit there. What stays where it was did. */
+/* The job's table, with the devices that are asked for. */
 static int seat(struct bring *b, struct why *why)
 {
 	struct why cause = { 0 };
 	int err = places_make(&b->facts, b->was, &b->o.where.on, &b->seating, &cause);
 
-	if (!err && *b->o.where.text)
-		err = places_fit(&b->facts, &b->seating, false, &cause);
 	return err ? why_set(why, err, "checkpoint %s cannot be restored: %s", b->id, cause.text) : 0;
 }
 
@@ -628,25 +627,6 @@ static void on_progress(void *arg, const struct ctl_progress *p)
 	phase_progress(&s->b->ps, s->phase, p->done, p->total);
 }
 
-/* All that must be so before a session is asked for. */
-static int session_begin(struct session *s, struct job *job, struct why *why)
-{
-	const struct bring *b = s->b;
-	const struct seating_where *on = &b->o.where.on;
-	int fd;
-
-	if (on->ranks && b->facts.proxy[s->i].rank >= on->ranks)
-		return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d", on->ranks,
-			       b->was->ranks);
-	if (s->home >= 0 && (on->all || on->ranks))
-		return why_set(why, -EINVAL, "the process works on several devices: name them all "
-			       "(OLD=NEW,OLD=NEW)");
-	fd = reach(s->b, job, s->i, why);
-	if (fd >= 0)
-		b->control[s->i] = fd;
-	return fd < 0 ? fd : 0;
-}
-
 static int session_ask(struct session *s)
 {
 	struct bring *b = s->b;
@@ -671,46 +651,66 @@ static int session_ask(struct session *s)
 	return why_text(&s->why, err, reply.r.why);
 }
 
-/* Without one session the others are of no use: the first failure hangs up on them, which ends their proxies. */
-static void *session_restore(void *arg)
+/*
+ * Without one session the others are of no use: the first failure hangs up on them, which ends their proxies. A failure after
+ * that may come of it alone, and is forgotten.
+ */
+static void session_failed(struct session *s)
 {
-	struct session *s = arg;
 	struct bring *b = s->b;
 
-	s->err = session_ask(s);
-	phase_end(&b->ps, s->phase, s->bytes, 0, s->err);
-	if (!s->err)
-		return NULL;
 	pthread_mutex_lock(&b->lock);
 	if (b->useless)
-		why_clear(&s->why);	/* it may have failed by that alone */
+		why_clear(&s->why);
 	for (int i = 0; i < b->facts.proxies && !b->useless; i++)
 		if (b->control[i] >= 0)
 			shutdown(b->control[i], SHUT_RDWR);
 	b->useless = true;
 	pthread_mutex_unlock(&b->lock);
+}
+
+static void *session_restore(void *arg)
+{
+	struct session *s = arg;
+
+	s->err = session_ask(s);
+	phase_end(&s->b->ps, s->phase, s->bytes, 0, s->err);
+	if (s->err)
+		session_failed(s);
 	return NULL;
 }
 
-static int session_start(struct session *s, struct why *why)
+static int session_start(struct session *s, struct job *job)
 {
 	struct bring *b = s->b;
 	const struct ckpt_proxy *p = &b->facts.proxy[s->i];
-	int err;
+	int fd = reach(b, job, s->i, &s->why), err;
 
+	if (fd < 0) {
+		session_failed(s);
+		return s->err = fd;
+	}
+	pthread_mutex_lock(&b->lock);
+	b->control[s->i] = fd;
+	pthread_mutex_unlock(&b->lock);
 	s->phase = phase_begin(&b->ps, "device %d-%d", p->rank, p->serial);
 	err = -pthread_create(&s->thread, NULL, session_restore, s);
 	s->started = !err;
-	return err ? why_set(why, err, "a thread: %s", strerror(-err)) : 0;
+	if (!err)
+		return 0;
+	phase_end(&b->ps, s->phase, 0, 0, err);
+	why_set(&s->why, err, "a thread: %s", strerror(-err));
+	session_failed(s);
+	return s->err = err;
 }
 
-/* Those of a round come back at once. A session that shares another one's channel comes after it. */
+/* A session that shares another one's channel comes after it. */
 static bool is_due(const struct session *all, const struct session *s, int round)
 {
 	return !s->round && (s->home < 0 || (all[s->home].round && all[s->home].round < round));
 }
 
-/* At once as far as may be: their contents are most of a restore's time. */
+/* In rounds of so many at once, since their contents are most of a restore's time. */
 static int restore_sessions(struct bring *b, struct job *job, struct why *why)
 {
 	struct session *s = calloc(b->facts.proxies + 1, sizeof(*s));
@@ -721,19 +721,17 @@ static int restore_sessions(struct bring *b, struct job *job, struct why *why)
 	for (int i = 0; i < n && !err; i++)
 		s[i] = (struct session){ .b = b, .i = i, .home = facts_home(&b->facts, i) };
 	for (int round = 1; left && !err; round++) {
-		for (int i = 0; i < n && !err; i++)
+		for (int i = 0, room = AT_ONCE; i < n && room && !err; i++)
 			if (is_due(s, &s[i], round)) {
 				s[i].round = round;
-				err = session_begin(&s[i], job, why);
+				err = session_start(&s[i], job);
+				room--;
 			}
-		for (int i = 0; i < n && !err; i++)
-			if (s[i].round == round)
-				err = session_start(&s[i], why);
 		for (int i = 0; i < n; i++) {
-			if (!s[i].started)
+			if (s[i].round != round)
 				continue;
-			pthread_join(s[i].thread, NULL);
-			s[i].started = false;
+			if (s[i].started)
+				pthread_join(s[i].thread, NULL);
 			left--;
 			if (s[i].why.err)
 				err = why_set(why, s[i].err, "%s", s[i].why.text);

@@ -2,7 +2,7 @@
 /*
  * ckpt_places.h - where a job's ranks are to be, and whether the memory that they have fits there
  *
- * The same for a job that runs (resize, migrate: its proxies' answers) and for one that is saved (restore: its facts).
+ * Of a job that runs (resize, migrate) its proxies' answers say it, of one that is saved its facts.
  */
 #ifndef CKPT_PLACES_H
 #define CKPT_PLACES_H
@@ -13,16 +13,17 @@
 
 /*
  * The job's table with the devices that w asks for. Of a checkpoint without a table, as 8f2437f wrote it, all numbers are the
- * driver's, and a rank's first session is on its first device. -EBADMSG, -EINVAL, -ENOTSUP (several hosts): *why.
+ * driver's, and a rank's first session is on its first device. -EBADMSG, -EINVAL (w does not fit the job), -ENOTSUP (several
+ * hosts): *why.
  */
 int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
 		struct why *why);
 
-/* What the job has on one physical device, bytes. */
+/* What the job would have on one physical device, bytes. */
 struct places_device {
 	int sessions;		/* 0: none of the job's */
 	uint64_t now, most;	/* mapped now; the most that each had at once, added up */
-	uint64_t total;		/* of the device; 0: the driver does not tell */
+	uint64_t total;		/* of the device, or of the largest that the job is on; 0: the driver does not tell */
 };
 
 /* The most that the session had mapped at once, bytes; of a saved one what it has. */

@@ -28,7 +28,7 @@ struct take_options {
 	 * the job runs on.
 	 */
 	int (*look)(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why);
-	bool look_only;		/* ends there: ckpt_take() returns -ECANCELED without a sentence */
+	bool look_only;		/* ends there: ckpt_take() returns -ECANCELED without a sentence, or what is in the way */
 	/*
 	 * Called between the publication and the job's end, or NULL. If it returns an error the job
 	 * runs on.

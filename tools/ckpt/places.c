@@ -2,19 +2,48 @@
 /*
  * places.c - where a job's ranks are to be, and whether the memory that they have fits there
  *
- * A job comes back to devices of the type that it was on, and no other (replay.c), so each session tells how much memory the
- * device has that it is to have.
+ * How much memory a device has is known from a session on it. A device without one of the job's is taken to be as large as
+ * the largest of the job's: it is of their type, or a restore refuses it (replay.c).
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "ckpt_places.h"
 
+/* What a proxy says of itself is in memory that its program can write. */
+static int check_numbers(const struct ckpt_facts *f, int ranks, struct why *why)
+{
+	for (int i = 0; i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+		int device = facts_logical(p), ordinal = p->info.device.ordinal;
+
+		if (p->rank < 0 || p->rank >= ranks || device < 0 || device >= SEATING_DEVICES || ordinal < 0 ||
+		    ordinal >= SEATING_DEVICES)
+			return why_set(why, -EBADMSG, "its part 'job' is damaged: a session of rank %d on device %d, number %d",
+				       p->rank, ordinal, device);
+	}
+	return 0;
+}
+
+/* Does what --device and --to say name a device for each session? */
+static int check_where(const struct ckpt_facts *f, const struct seating_where *w, int ranks, struct why *why)
+{
+	for (int i = 0; i < f->proxies; i++) {
+		if (w->ranks && f->proxy[i].rank >= w->ranks)
+			return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d", w->ranks, ranks);
+		if (facts_home(f, i) >= 0 && (w->all || w->ranks))
+			return why_set(why, -EINVAL, "the process works on several devices: name them all "
+				       "(OLD=NEW,OLD=NEW)");
+	}
+	return 0;
+}
+
 int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
 		struct why *why)
 {
 	bool none = !job->seating.ranks;
 	uint8_t map[SEATING_DEVICES];
+	int err;
 
 	if (none)
 		seating_make(t, job->ranks, 1);
@@ -25,6 +54,9 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 			       job->ranks);
 	if (!seating_one_host(t))
 		return why_set(why, -ENOTSUP, "its ranks were on several hosts, which this version does not bring back");
+	err = check_numbers(f, t->ranks, why) ?: check_where(f, w, t->ranks, why);
+	if (err)
+		return err;
 	if (none)
 		t->devices = 0;		/* nobody has counted them */
 	/* The job's file counts the host's device nodes. Programs may be allowed to use fewer: each proxy has their number. */
@@ -34,8 +66,7 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 	for (int i = f->proxies - 1; none && i >= 0; i--)
 		t->rank[f->proxy[i].rank].first = facts_logical(&f->proxy[i]);
 	if (w->logical.given) {
-		int err = seating_on_map(&w->logical, t->devices, 0, map, why);
-
+		err = seating_on_map(&w->logical, t->devices, 0, map, why);
 		if (!err)
 			seating_put(t, map);
 		return err;
@@ -59,6 +90,8 @@ uint64_t places_most(const struct ckpt_proxy *p)
 
 void places_memory(const struct ckpt_facts *f, const struct seating *t, struct places_device d[SEATING_DEVICES])
 {
+	uint64_t largest = 0;
+
 	memset(d, 0, SEATING_DEVICES * sizeof(*d));
 	for (int i = 0; i < f->proxies; i++) {
 		const struct ckpt_proxy *p = &f->proxy[i];
@@ -67,24 +100,33 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
 		on->sessions++;
 		on->now += p->info.mapped;
 		on->most += places_most(p);
-		if (p->info.device.total_mem > on->total)
-			on->total = p->info.device.total_mem;
+		d[p->info.device.ordinal].total = p->info.device.total_mem;
+		largest = p->info.device.total_mem > largest ? p->info.device.total_mem : largest;
 	}
+	for (int i = 0; i < SEATING_DEVICES; i++)
+		if (!d[i].total)
+			d[i].total = largest;
 }
 
-/* "rank 0: 512 MiB, rank 2: 1024 MiB" */
+/* "rank 0: 512 MiB, rank 2: 1024 MiB, and 6 more" */
 static void list_ranks(const struct ckpt_facts *f, const struct seating *t, int device, bool most, char *text, size_t size)
 {
 	size_t at = 0;
+	int more = 0;
 
-	*text = 0;
-	for (int i = 0; i < f->proxies && at < size; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i];
+	for (int i = 0; i < f->proxies * t->ranks; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i % f->proxies];
 
-		if (seating_physical(t, p->rank, facts_logical(p)) == device)
+		if (p->rank != i / f->proxies || seating_physical(t, p->rank, facts_logical(p)) != device)
+			continue;
+		if (size - at < 64)
+			more++;
+		else
 			at += snprintf(text + at, size - at, "%srank %d: %llu MiB", at ? ", " : "", p->rank,
 				       (unsigned long long)(most ? places_most(p) : p->info.mapped) >> 20);
 	}
+	if (more)
+		snprintf(text + at, size - at, ", and %d more", more);
 }
 
 int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, struct why *why)
@@ -94,15 +136,19 @@ int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, s
 
 	places_memory(f, t, d);
 	for (int i = 0; i < SEATING_DEVICES; i++) {
+		unsigned long long mib = d[i].total >> 20;
 		bool once = d[i].now <= d[i].total;
 
 		if (!d[i].total || (once && (!most || d[i].most <= d[i].total)))
 			continue;
 		list_ranks(f, t, i, once, ranks, sizeof(ranks));
-		return why_set(why, -ENOSPC, "device %d has %llu MiB, and what is to be there %s %llu MiB (%s)%s", i,
-			       (unsigned long long)d[i].total >> 20, once ? "had, at most," : "has",
-			       (unsigned long long)(once ? d[i].most : d[i].now) >> 20, ranks,
-			       once ? ": --below-peak takes it as it is now" : "");
+		if (!once)
+			return why_set(why, -ENOSPC, "device %d has %llu MiB, and the ranks that would be there have %llu "
+				       "MiB (%s): give them more devices", i, mib, (unsigned long long)d[i].now >> 20,
+				       ranks);
+		return why_set(why, -ENOSPC, "device %d has %llu MiB, and the ranks that would be there have had up to %llu "
+			       "MiB (%s): --below-peak allows it, since what they have now fits", i, mib,
+			       (unsigned long long)d[i].most >> 20, ranks);
 	}
 	return 0;
 }

@@ -816,7 +816,8 @@ static int look(struct take *t)
 	err = err ?: connect_proxies(t);
 	if (!err && t->o->look)
 		err = t->o->look(t->o->arg, &t->save.job, &t->save.facts, &why);
-	err = err ?: save_mapped(&t->save, is_stopped, t, &why);
+	if (!t->o->look_only)
+		err = err ?: save_mapped(&t->save, is_stopped, t, &why);
 	/* Of what was not done in time, the deadline is the reason. */
 	err = stopped(t) ?: err;
 	if (why.err)
@@ -864,6 +865,10 @@ static void explain(struct take *t, int err, struct why *why)
 	phases_clear(t->ps);
 	if (!t->published && has_ended(t->job)) {
 		why_set(why, err, "job %s has ended meanwhile: there is nothing left to save", t->job->id);
+		return;
+	}
+	if (t->o->look_only) {
+		why_set(why, err, "%s", t->why.text);
 		return;
 	}
 	ckpt_past_failed(t->job->path, t->ps, t->why.text);

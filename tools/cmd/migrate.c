@@ -22,8 +22,9 @@
 #define BACK_MS		600000	/* for the job to be restored */
 
 #define HELP_FIT \
-"      --dry-run          only print what would be on which device, and its memory\n" \
-"      --below-peak       though the ranks of a device once had more than it has\n"
+"      --dry-run          only print which rank would be on which device, and its memory\n" \
+"      --below-peak       allow ranks on a device whose memory would not have held what they\n" \
+"                         once had, if it holds what they have now\n"
 
 #define HELP_TAKE \
 "      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n" \
@@ -180,8 +181,8 @@ static int parse_args(struct args *a, int argc, char **argv)
 	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
 		return say_usage(a->command->name, "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
 				 "nor a host", a->to);
-	if (!a->here && a->take.look_only)
-		return say_usage(a->command->name, "--dry-run looks at devices of this host alone");
+	if (!a->here && (a->take.look_only || a->below_peak))
+		return say_usage(a->command->name, "--dry-run and --below-peak are for devices of this host");
 	return 0;
 }
 
@@ -220,10 +221,12 @@ static void print_places(const struct ckpt_facts *f, const struct seating *t)
 {
 	struct places_device d[SEATING_DEVICES];
 
-	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "device", "is on", "to be on", "MiB now", "at most");
-	for (int i = 0; i < f->proxies; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i];
+	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "number", "device", "would be", "MiB now", "at most");
+	for (int i = 0; i < f->proxies * t->ranks; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i % f->proxies];
 
+		if (p->rank != i / f->proxies)	/* by rank: they are in the order in which they began */
+			continue;
 		printf("%-6d%-8d%-8d%-10d%10llu%10llu\n", p->rank, facts_logical(p), p->info.device.ordinal,
 		       seating_physical(t, p->rank, facts_logical(p)), (unsigned long long)p->info.mapped >> 20,
 		       (unsigned long long)places_most(p) >> 20);
@@ -318,10 +321,10 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	a->take.arg = a;
 	phases_start(&ps, a->command->name, job->id, a->quiet);
 	err = take_job(job, &a->take, &ps, &r);
-	if (err == -ECANCELED && a->take.look_only)
-		return 0;
 	if (err)
 		return EXIT_OURS;
+	if (a->take.look_only)
+		return 0;
 	if (!a->quiet)
 		phases_table(&ps);
 	phases_clear(&ps);

@@ -19,8 +19,8 @@ int take_job(const struct rundir_job *job, const struct take_options *o, struct 
 	struct why why = { 0 };
 	int err = ckpt_take(job, o, ps, r, &why);
 
-	if (err && !why.err)
-		return err;
+	if (err == -ECANCELED && !why.err)	/* it was only looked at */
+		return 0;
 	if (err) {
 		say("%s", why.text);
 		tell_lines(say, r->below);

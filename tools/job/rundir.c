@@ -266,18 +266,27 @@ static int lock_folder(const char *path)
 	return rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 }
 
-/* Has it been saved, and ended by that? Then its supervisor, which holds the folder, ends soon. */
+static bool has(const char *path, const char *name)
+{
+	char file[PATH_MAX];
+
+	return snprintf(file, sizeof(file), "%s/%s", path, name) < (int)sizeof(file) && !access(file, F_OK);
+}
+
+/*
+ * Has the job of this folder been saved, and ended by that? Then its supervisor, which holds the folder, ends soon. One that
+ * has brought its job back has removed the first note.
+ */
 static bool is_leaving(const char *path)
 {
-	char note[PATH_MAX];
-
-	return snprintf(note, sizeof(note), "%s/taken", path) < (int)sizeof(note) && !access(note, F_OK);
+	return has(path, "checkpointed") && has(path, "taken");
 }
 
 int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 {
 	char base[PATH_MAX], *slash;
-	int fd;
+	bool leaving = false;
+	int fd, err;
 
 	d->lock = -1;
 	*d->path = 0;
@@ -286,45 +295,42 @@ int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 	if (*path != '/' || slash == base || !is_id(slash + 1))
 		return why_set(why, -EINVAL, "%s is no folder of a job", path);
 	*slash = 0;
-	fd = base_open(base, true);
-	if (fd >= 0)
-		d->lock = lock_folder(path);
-	/* `checkpoint && restore`: the first command does not wait for the supervisor. */
-	for (int ms = 0; d->lock == -EBUSY && ms < LEAVES_MS && is_leaving(path); ms += 10) {
-		usleep(10000);
-		d->lock = lock_folder(path);
-	}
-	if (fd < 0 || d->lock < 0) {
-		int err = fd < 0 ? fd : d->lock;
-
-		if (err == -EBUSY)
-			why_set(why, err, "another job has the folder %s, which this one needs again: end that job "
-				"first", path);
-		else
-			why_set(why, err, "the job's folder %s cannot be made again: %s", path, strerror(-err));
+	for (int ms = 0; ; ms += 10) {
+		fd = base_open(base, true);
+		d->lock = fd < 0 ? fd : lock_folder(path);
+		err = d->lock < 0 ? d->lock : 0;
+		/* `checkpoint && restore`: the first command does not wait for the supervisor. */
+		leaving |= err == -EBUSY && is_leaving(path);
 		if (fd >= 0)
-			close(fd);
-		return err;
+			close(fd);	/* all jobs wait for its lock */
+		if (err != -EBUSY || !leaving || ms >= LEAVES_MS)
+			break;
+		usleep(10000);
 	}
+	if (err == -EBUSY)
+		return why_set(why, err, "another job has the folder %s, which this one needs again: end that job "
+			       "first", path);
+	if (err)
+		return why_set(why, err, "the job's folder %s cannot be made again: %s", path, strerror(-err));
 	snprintf(d->path, sizeof(d->path), "%s", path);
-	close(fd);
 	return 0;
 }
 
+/* Under the base's lock, as rundir_create_as(), which may wait for this. */
 void rundir_remove(struct rundir *d)
 {
-	char *slash;
+	char base[PATH_MAX];
 	int fd;
 
 	if (!*d->path)
 		return;
+	snprintf(base, sizeof(base), "%s", d->path);
+	*strrchr(base, '/') = 0;
+	fd = base_open(base, false);
 	empty(d->path);
 	rmdir(d->path);
-	slash = strrchr(d->path, '/');
-	*slash = 0;
-	fd = base_open(d->path, false);
 	if (fd >= 0) {
-		rmdir(d->path);
+		rmdir(base);
 		close(fd);
 	}
 	if (d->lock >= 0)

@@ -14,7 +14,7 @@ extern char job_dir[500];	/* below it, the job's: its store, its output "out" an
 extern int turns;		/* --turns */
 extern pid_t job;		/* its `singvgpu run`, or what stands for it; 0: none */
 
-/* system(), with a command that is printed. */
+/* system() of a formatted command. */
 int shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* A new job_dir. */

@@ -46,10 +46,12 @@ static double resize(int on, double *stood)
 static double by_hand(int on)
 {
 	char script[4096];
-	double began = now_s();
+	double began;
 	pid_t was = job;
 
-	snprintf(script, sizeof(script), "rm -f back; id=$(%s/tools/singvgpu checkpoint -q --store store %d 2>>err) && exec "
+	shell("rm -f %s/back", job_dir);
+	began = now_s();
+	snprintf(script, sizeof(script), "id=$(%s/tools/singvgpu checkpoint -q --store store %d 2>>err) && exec "
 		 "%s/tools/singvgpu restore --store store --on %d $id >>out 2>back </dev/null", build, (int)was, build, on);
 	start_script(script);
 	while (shell("grep -q 'goes on, from' %s/back 2>/dev/null", job_dir)) {

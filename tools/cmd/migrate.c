@@ -238,6 +238,20 @@ static void print_places(const struct ckpt_facts *f, const struct seating *t)
 			       (unsigned long long)d[i].most >> 20, (unsigned long long)d[i].total >> 20);
 }
 
+/* As run's place(): of a job with NCCL's own reductions. */
+static int one_each(const struct ckpt_facts *f, const struct seating *t, struct why *why)
+{
+	const char *reduction = facts_option(f, "reduction");
+	struct places_device d[SEATING_DEVICES];
+
+	places_memory(f, t, d);
+	for (int i = 0; i < SEATING_DEVICES && reduction && !strcmp(reduction, "nccl"); i++)
+		if (d[i].sessions > 1)
+			return why_set(why, -EINVAL, "the job runs with --reduction nccl: NCCL takes no two ranks on one "
+				       "device, and %d would be on device %d", d[i].sessions, i);
+	return 0;
+}
+
 static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why)
 {
 	const struct args *a = arg;
@@ -246,7 +260,7 @@ static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts
 
 	if (!a->here)
 		return 0;
-	err = places_make(facts, job, &a->where.on, &t, why);
+	err = places_make(facts, job, &a->where.on, &t, why) ?: one_each(facts, &t, why);
 	if (!err && a->take.look_only)
 		print_places(facts, &t);
 	return err ?: places_fit(facts, &t, !a->below_peak, why);

@@ -16,6 +16,7 @@
 #include "child.h"
 #include "ckpt_bring.h"
 #include "ckpt_facts.h"
+#include "ckpt_options.h"
 #include "ckpt_own.h"
 #include "own_options.h"
 #include "ckpt_past.h"
@@ -317,6 +318,56 @@ TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
 	o.child = 0;
 	EXPECT_EQ(own_step(&o, &info), -1);
 	unlink(said_file);
+}
+
+/* The options of a job that outlive it. */
+TEST(options_come_back_with_the_job)
+{
+	struct job_options opt = { .ranks = 3, .devices = 2, .grace_ms = 11, .collective_ms = 12, .memory = 1ull << 33,
+				   .backend = "memfd", .reduction = "nccl", .driver = "/a driver", .every_ms = 13,
+				   .every_steps = 14, .at_step_ms = 15, .preempt_signal = SIGUSR1, .preempt_ms = 16,
+				   .restart = true, .outside = true, .host_pids = true };
+	struct job_options back = { .trust_owner = 17 };
+	struct places places = { .libdir = "/lib dir" };
+	struct job job = { .opt = &opt, .places = &places, .tell = say };
+	char dir[] = "/tmp/factsXXXXXX", path[64], line[256], *word[4];
+	struct ckpt_facts f = { 0 };
+	struct why why = { 0 };
+	FILE *in;
+
+	ASSERT_NE(mkdtemp(dir), NULL);
+	strcpy(job.dir.path, dir);
+	ASSERT_EQ(ckpt_options_write(&job), 0);
+	snprintf(path, sizeof(path), "%s/options", dir);
+	in = fopen(path, "r");
+	ASSERT_NE(in, NULL);
+	while (fgets(line, sizeof(line), in)) {
+		line[strcspn(line, "\n")] = 0;
+		ASSERT_EQ(facts_words(line, word, 4), 3);
+		ASSERT_EQ(facts_add_option(&f, word[1], word[2]), 0);
+	}
+	fclose(in);
+	unlink(path);
+	rmdir(dir);
+	ASSERT_EQ(ckpt_options_read(&f, &back, &why), 0);
+	EXPECT_EQ(back.ranks, 3);
+	EXPECT_EQ(back.devices, 2);
+	EXPECT_EQ(back.grace_ms, 11);
+	EXPECT_EQ(back.collective_ms, 12);
+	EXPECT_EQ(back.memory, 1ull << 33);
+	EXPECT_STREQ(back.backend, "memfd");
+	EXPECT_STREQ(back.reduction, "nccl");
+	EXPECT_STREQ(back.driver, "/a driver");
+	EXPECT_EQ(back.every_ms, 13);
+	EXPECT_EQ(back.every_steps, 14);
+	EXPECT_EQ(back.at_step_ms, 15);
+	EXPECT_EQ(back.preempt_signal, SIGUSR1);
+	EXPECT_EQ(back.preempt_ms, 16);
+	EXPECT_TRUE(back.restart && back.outside && back.host_pids);
+	/* Whom a restore trusts, its own command line says. */
+	EXPECT_EQ(back.trust_owner, 17);
+	EXPECT_STREQ(facts_option(&f, "libdir"), "/lib dir");
+	facts_free(&f);
 }
 
 /* Launches count from the last checkpoint on, and anew when a proxy has ended with its own. */

@@ -24,7 +24,7 @@ static const struct {
 	OPTION(store, TEXT), OPTION(criu, TEXT), OPTION(every_ms, LONG), OPTION(every_steps, LONG),
 	OPTION(preempt_signal, SIGNAL), OPTION(preempt_ms, LONG), OPTION(restart, FLAG),
 	OPTION(outside, FLAG),
-	OPTION(at_step_ms, LONG), OPTION(reduction, TEXT),
+	OPTION(at_step_ms, LONG), OPTION(collective_ms, LONG), OPTION(reduction, TEXT),
 };
 
 #define N_OPTIONS (sizeof(table) / sizeof(table[0]))

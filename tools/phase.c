@@ -429,18 +429,28 @@ static void write_table(struct phases *ps, FILE *out)
 	pthread_mutex_unlock(&ps->lock);
 }
 
-void phases_table(struct phases *ps)
+char *phases_text(struct phases *ps)
 {
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
-	phases_clear(ps);
 	if (!out)
-		return;
+		return NULL;
 	write_table(ps, out);
 	if (!fclose(out))
-		say_text(text, len);
+		return text;
+	free(text);
+	return NULL;
+}
+
+void phases_table(struct phases *ps)
+{
+	char *text = phases_text(ps);
+
+	phases_clear(ps);
+	if (text)
+		say_text(text, strlen(text));
 	free(text);
 }
 

@@ -67,8 +67,9 @@ uint64_t phases_still(const struct phases *ps);
 double phases_seconds(const struct phases *ps);	/* from phases_start until now */
 /* Each kind of phases as one, named "device of 4 ranks": their number. With the lock. */
 int phases_kinds(const struct phases *ps, struct phase *sum, int room);
-/* One row for each phase, of very many ranks one for each kind; and their sum. */
+/* One row for each phase, of very many ranks one for each kind; and their sum. phases_text: the same, malloc'ed, or NULL. */
 void phases_table(struct phases *ps);
+char *phases_text(struct phases *ps);
 /* An array of objects: phase, start_s, seconds, bytes, stored_bytes, error (if it failed). */
 void phases_json(struct phases *ps, struct json *j, const char *key);
 

@@ -1049,7 +1049,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	struct bring *b = arg;
 	struct phase *p = phase_begin(&b->ps, "go");
 	struct why cause = { 0 };
-	char *where = *b->o.where.text ? b->o.where.text : "-";
+	char *where = *b->o.where.text ? b->o.where.text : "-", *table;
 	int err = 0;
 
 	for (int i = 0; i < b->facts.proxies && !err; i++) {
@@ -1076,7 +1076,9 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	close_store(b);
 	if (err)
 		return late(b, job, "its GPU session", &cause, why);
-	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where }, 2);
+	table = phases_text(&b->ps);	/* for the command that has moved the job */
+	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where, table ?: "" }, 3);
+	free(table);
 	if (!b->o.quiet) {
 		phases_table(&b->ps);
 		tell_who(b, root);

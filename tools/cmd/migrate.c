@@ -287,6 +287,8 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 		n = ckpt_read_note(job->path, "restored", word, 4, &text);
 		if (n >= 2 && !strcmp(word[0], id)) {
 			moved = !a->here || !strcmp(word[1], a->to);	/* the other host may be this one */
+			if (moved && n > 2 && !a->quiet)
+				say_text(word[2], strlen(word[2]));
 			free(text);
 			if (!moved)
 				say("job %s could not go to %s and runs on where it was", job->id,

@@ -188,6 +188,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } probes[] = {
 	{ "attrs", probe_attrs },
+	{ "behind", probe_behind },
 	{ "bignodes", probe_bignodes },
 	{ "callbacks", probe_callbacks },
 	{ "clusters", probe_clusters },

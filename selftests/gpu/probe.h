@@ -56,6 +56,7 @@ void allow(CUdeviceptr at, size_t len);
 
 /* One per entry of the table in probe.c. */
 int probe_attrs(int argc, char **argv);
+int probe_behind(int argc, char **argv);
 int probe_bignodes(int argc, char **argv);
 int probe_callbacks(int argc, char **argv);
 int probe_clusters(int argc, char **argv);

@@ -327,8 +327,12 @@ void rundir_remove(struct rundir *d)
 	snprintf(base, sizeof(base), "%s", d->path);
 	*strrchr(base, '/') = 0;
 	fd = base_open(base, false);
-	empty(d->path);
-	rmdir(d->path);
+	/* A conductor may write a note meanwhile, of a checkpoint that the job has outlived by a moment. */
+	for (int i = 0; i < 100; i++) {
+		empty(d->path);
+		if (!rmdir(d->path) || errno != ENOTEMPTY)
+			break;
+	}
 	if (fd >= 0) {
 		rmdir(base);
 		close(fd);

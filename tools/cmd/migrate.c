@@ -23,8 +23,8 @@
 
 #define HELP_FIT \
 "      --dry-run          only print which rank would be on which device, and its memory\n" \
-"      --below-peak       allow ranks on a device whose memory would not have held what they\n" \
-"                         once had, if it holds what they have now\n"
+"      --below-peak       allow a device that could not hold the most that its ranks had,\n" \
+"                         if it holds what they have now\n"
 
 #define HELP_TAKE \
 "      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n" \

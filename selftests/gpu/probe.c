@@ -73,6 +73,23 @@ void check(CUresult rc, const char *what)
 		leave(1, "%s: %s (%d)", what, code(rc), rc);
 }
 
+volatile uint64_t *host_words(CUdeviceptr *there)
+{
+	void *words;
+
+	CHECK(cuMemHostAlloc, &words, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
+	CHECK(cuMemHostGetDevicePointer, there, words, 0);
+	return words;
+}
+
+CUstream new_stream(void)
+{
+	CUstream s;
+
+	CHECK(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING);
+	return s;
+}
+
 double now_us(void)
 {
 	struct timespec t;

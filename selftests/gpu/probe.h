@@ -48,6 +48,10 @@ CUfunction function(const char *name);
 CUresult launch(CUfunction f, CUstream s, int n, const uint64_t *params);
 CUresult spin(CUstream s, double us);
 
+/* Words of host memory that streams can wait for and write; *there: their address on the device. */
+volatile uint64_t *host_words(CUdeviceptr *there);
+CUstream new_stream(void);
+
 double now_us(void);
 double median(double *v, int n);
 size_t free_memory(void);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * probe_behind.c - what goes on while streams wait for a value in memory
+ * probe_behind.c - which work and which calls are blocked while streams wait for a value in memory
  *
- * A rank's stream waits so for a collective operation, which other streams and other threads of its proxy have to bring to
- * its end. Behind how many such streams does a kernel in one more still run? Which calls wait for such a stream, and which of
- * them hold up another thread's launch?
+ * A rank's stream waits so for a collective operation, which other streams and other threads of its proxy must finish. How many
+ * streams can wait before a kernel in one more no longer runs? Which calls block until such a stream goes on, and which of
+ * these block another thread's launch?
  */
 #define _GNU_SOURCE
 #include "probe.h"
@@ -43,7 +43,7 @@ static bool runs_behind(int n, int priority)
 
 	turn++;
 	for (int i = 0; i < n; i++) {
-		CHECK(cuStreamCreate, &waiting[i], CU_STREAM_NON_BLOCKING);
+		waiting[i] = new_stream();
 		CHECK(cuStreamWaitValue64, waiting[i], gate_there, turn, CU_STREAM_WAIT_VALUE_GEQ);
 		check(launch(function("nothing"), waiting[i], 0, NULL), "cuLaunchKernel");
 	}
@@ -84,14 +84,14 @@ static CUlibrary library;
 static CUmodule module;
 static CUarray array;
 
-static void make(void)
+static void make_objects(void)
 {
 	CUDA_ARRAY_DESCRIPTOR d = { .Width = 64, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1 };
 
 	CHECK(cuMemAlloc, &block, MIB);
 	CHECK(cuMemAllocHost, &pinned, MIB);
 	pages = aligned_alloc(2 * MIB, 2 * MIB);
-	CHECK(cuStreamCreate, &spare, CU_STREAM_NON_BLOCKING);
+	spare = new_stream();
 	CHECK(cuArrayCreate, &array, &d);
 	module = load_kernels();
 	library = load_library();
@@ -209,14 +209,13 @@ int probe_behind(int argc, char **argv)
 	begin_context();
 	function("nothing");
 	CHECK(cuCtxGetCurrent, &ctx);
-	CHECK(cuMemHostAlloc, (void **)&gate, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
-	CHECK(cuMemHostGetDevicePointer, &gate_there, (void *)gate, 0);
-	CHECK(cuStreamCreate, &stands, CU_STREAM_NON_BLOCKING);
-	CHECK(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
+	gate = host_words(&gate_there);
+	stands = new_stream();
+	other = new_stream();
 	CHECK(cuCtxGetStreamPriorityRange, &least, &greatest);
 	stop = first_stop("the usual", 0);
 	urgent = first_stop("the greatest", greatest);
-	make();
+	make_objects();
 	wait = one_by_one();
 	printf("a kernel runs behind %s streams that wait%s%s; of %zu calls %d wait for such a stream\n",
 	       stop ? "fewer than all" : "all", stop && !urgent ? ", and with the greatest priority behind all" : "",

@@ -81,10 +81,9 @@ int probe_queue(int argc, char **argv)
 	begin_context();
 	function("nothing");
 	CHECK(cuCtxGetCurrent, &ctx);
-	CHECK(cuMemHostAlloc, (void **)&gate, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
-	CHECK(cuMemHostGetDevicePointer, &gate_there, (void *)gate, 0);
-	CHECK(cuStreamCreate, &full, CU_STREAM_NON_BLOCKING);
-	CHECK(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
+	gate = host_words(&gate_there);
+	full = new_stream();
+	other = new_stream();
 	CHECK(cuStreamWaitValue64, full, gate_there, 1, CU_STREAM_WAIT_VALUE_GEQ);
 	begun(&filler, fill, 0);
 	for (int now; (now = __atomic_load_n(&taken, __ATOMIC_ACQUIRE)) != seen; usleep(QUIET))

@@ -66,7 +66,7 @@ static void start_one(uint64_t order, enum step_kind kind, struct ended *e)
 		world_fail("an operation does not begin: %d", rc);
 }
 
-/* Its address leads nowhere. */
+/* Device 0 sends to device 1, whose address leads nowhere: the operation fails. */
 static void leads_nowhere(uint64_t order, const char *what)
 {
 	struct ended e = { 0 };
@@ -113,8 +113,8 @@ static void addresses_body(uint32_t self, void *arg)
 }
 
 /*
- * At the first of two addresses nobody listens: the hello comes to the second one. Who was reached there
- * ends the connection without a word, and the operation ends.
+ * Nobody listens at the first of the peer's two addresses, so the hello must arrive at the second one. The peer
+ * then closes the connection, and the operation must end.
  */
 static void second_body(uint32_t self, void *arg)
 {
@@ -154,7 +154,7 @@ static void second_body(uint32_t self, void *arg)
 
 /* ------------------------------------------------------------------------------ a socket without room */
 
-/* In a network namespace where the kernel takes few bytes at a time. false: there can be none. */
+/* Enters a network namespace whose sockets have send buffers of 4096 bytes. false: that is not possible here. */
 static bool few_bytes(void)
 {
 	const char *make = "ip link set lo up && ip link add one type veth peer name two && ip link set two up && "

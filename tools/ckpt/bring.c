@@ -31,7 +31,7 @@
 #define BOARD_MAX	(1ul << 30)
 #define SILENCE_MS	60000	/* between two messages of a proxy */
 #define START_MS	60000	/* for a proxy to listen */
-#define AT_ONCE		16	/* sessions that come back together */
+#define AT_ONCE		16	/* sessions that are restored at a time */
 #define CRIU_MS		600000
 #define PORTS_MS	130000	/* twice the life of a connection in TIME_WAIT */
 
@@ -606,12 +606,12 @@ static void fill_request(const struct bring *b, int i, struct ctl_restore *req)
 	req->ordinal = seating_physical(&b->seating, p->rank, facts_logical(p));
 }
 
-/* A session that comes back, in a thread of its own beside others. */
+/* A session that is being restored, in a thread of its own. */
 struct session {
 	struct bring *b;
 	int i;			/* of its proxy */
 	int home;		/* the proxy whose channel it shares, or -1 */
-	int round;		/* in which it came back; 0: not yet */
+	int round;		/* of restore_sessions() in which it is restored; 0: not yet */
 	bool started;
 	struct phase *phase;
 	uint64_t bytes;
@@ -652,8 +652,8 @@ static int session_ask(struct session *s)
 }
 
 /*
- * Without one session the others are of no use: the first failure hangs up on them, which ends their proxies. A failure after
- * that may come of it alone, and is forgotten.
+ * One lost session makes the whole restore fail. The first failure shuts down the connections to all proxies, which ends them.
+ * Later failures may only follow from that, so their reasons are dropped.
  */
 static void session_failed(struct session *s)
 {
@@ -704,13 +704,13 @@ static int session_start(struct session *s, struct job *job)
 	return s->err = err;
 }
 
-/* A session that shares another one's channel comes after it. */
+/* A session that shares the channel of another one is restored in a later round. */
 static bool is_due(const struct session *all, const struct session *s, int round)
 {
 	return !s->round && (s->home < 0 || (all[s->home].round && all[s->home].round < round));
 }
 
-/* In rounds of so many at once, since their contents are most of a restore's time. */
+/* Restores up to AT_ONCE sessions at a time, since reading their contents takes most of a restore. */
 static int restore_sessions(struct bring *b, struct job *job, struct why *why)
 {
 	struct session *s = calloc(b->facts.proxies + 1, sizeof(*s));
@@ -1076,7 +1076,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	close_store(b);
 	if (err)
 		return late(b, job, "its GPU session", &cause, why);
-	table = phases_text(&b->ps);	/* for the command that has moved the job */
+	table = phases_text(&b->ps);	/* for the command that moves the job, which waits for this note */
 	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where, table ?: "" }, 3);
 	free(table);
 	if (!b->o.quiet) {

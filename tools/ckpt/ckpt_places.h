@@ -2,7 +2,7 @@
 /*
  * ckpt_places.h - where a job's ranks are to be, and whether the memory that they have fits there
  *
- * Of a job that runs (resize, migrate) its proxies' answers say it, of one that is saved its facts.
+ * A running job's facts are its proxies' answers (resize, migrate). A saved job's facts are in its checkpoint (restore).
  */
 #ifndef CKPT_PLACES_H
 #define CKPT_PLACES_H
@@ -28,6 +28,11 @@ struct places_device {
 
 /* The most that the session had mapped at once, bytes; of a saved one what it has. */
 uint64_t places_most(const struct ckpt_proxy *p);
+
+/*
+ * The next session by rank, or NULL; *at is 0 at the first call. The facts have sessions in the order in which these began.
+ */
+const struct ckpt_proxy *places_next(const struct ckpt_facts *f, const struct seating *t, int *at);
 
 /* Adds up what the sessions would have on each device of the table. */
 void places_memory(const struct ckpt_facts *f, const struct seating *t, struct places_device d[SEATING_DEVICES]);

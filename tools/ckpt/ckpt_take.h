@@ -24,11 +24,11 @@ struct take_options {
 	char *const *next;	/* words behind id and store in the file "checkpointed" */
 	int n_next;
 	/*
-	 * Called when the proxies have said what they have, before the job is touched, or NULL. If it returns an error
-	 * the job runs on.
+	 * Called with the proxies' answers, before the job is changed; may be NULL. An error ends the checkpoint, and the
+	 * job runs on.
 	 */
 	int (*look)(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why);
-	bool look_only;		/* ends there: ckpt_take() returns -ECANCELED without a sentence, or what is in the way */
+	bool look_only;		/* stop after that: -ECANCELED without a sentence if all is well, else the reason */
 	/*
 	 * Called between the publication and the job's end, or NULL. If it returns an error the job
 	 * runs on.

@@ -2,15 +2,15 @@
 /*
  * places.c - where a job's ranks are to be, and whether the memory that they have fits there
  *
- * How much memory a device has is known from a session on it. A device without one of the job's is taken to be as large as
- * the largest of the job's: it is of their type, or a restore refuses it (replay.c).
+ * A session tells how much memory its device has. A device that no session is on counts as large as the largest one of the
+ * job: a restore refuses a device of another type (replay.c).
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "ckpt_places.h"
 
-/* What a proxy says of itself is in memory that its program can write. */
+/* The program can write the memory that its proxy reads these numbers from: check them before they are indices. */
 static int check_numbers(const struct ckpt_facts *f, int ranks, struct why *why)
 {
 	for (int i = 0; i < f->proxies; i++) {
@@ -83,6 +83,17 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 	return 0;
 }
 
+const struct ckpt_proxy *places_next(const struct ckpt_facts *f, const struct seating *t, int *at)
+{
+	while (*at < f->proxies * t->ranks) {
+		const struct ckpt_proxy *p = &f->proxy[*at % f->proxies];
+
+		if (p->rank == (*at)++ / f->proxies)
+			return p;
+	}
+	return NULL;
+}
+
 uint64_t places_most(const struct ckpt_proxy *p)
 {
 	return p->info.peak > p->info.mapped ? p->info.peak : p->info.mapped;
@@ -111,13 +122,12 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
 /* "rank 0: 512 MiB, rank 2: 1024 MiB, and 6 more" */
 static void list_ranks(const struct ckpt_facts *f, const struct seating *t, int device, bool most, char *text, size_t size)
 {
+	const struct ckpt_proxy *p;
+	int next = 0, more = 0;
 	size_t at = 0;
-	int more = 0;
 
-	for (int i = 0; i < f->proxies * t->ranks; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i % f->proxies];
-
-		if (p->rank != i / f->proxies || seating_physical(t, p->rank, facts_logical(p)) != device)
+	while ((p = places_next(f, t, &next))) {
+		if (seating_physical(t, p->rank, facts_logical(p)) != device)
 			continue;
 		if (size - at < 64)
 			more++;

@@ -220,17 +220,14 @@ static int ask_target(void *arg, const char *store, const char *id, struct why *
 static void print_places(const struct ckpt_facts *f, const struct seating *t)
 {
 	struct places_device d[SEATING_DEVICES];
+	const struct ckpt_proxy *p;
+	int next = 0;
 
 	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "number", "device", "would be", "MiB now", "at most");
-	for (int i = 0; i < f->proxies * t->ranks; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i % f->proxies];
-
-		if (p->rank != i / f->proxies)	/* by rank: they are in the order in which they began */
-			continue;
+	while ((p = places_next(f, t, &next)))
 		printf("%-6d%-8d%-8d%-10d%10llu%10llu\n", p->rank, facts_logical(p), p->info.device.ordinal,
 		       seating_physical(t, p->rank, facts_logical(p)), (unsigned long long)p->info.mapped >> 20,
 		       (unsigned long long)places_most(p) >> 20);
-	}
 	places_memory(f, t, d);
 	for (int i = 0; i < SEATING_DEVICES; i++)
 		if (d[i].sessions)
@@ -238,14 +235,16 @@ static void print_places(const struct ckpt_facts *f, const struct seating *t)
 			       (unsigned long long)d[i].most >> 20, (unsigned long long)d[i].total >> 20);
 }
 
-/* As run's place(): of a job with NCCL's own reductions. */
+/* NCCL takes no two ranks on one device: run's place() has the same rule. */
 static int one_each(const struct ckpt_facts *f, const struct seating *t, struct why *why)
 {
 	const char *reduction = facts_option(f, "reduction");
 	struct places_device d[SEATING_DEVICES];
 
+	if (!reduction || strcmp(reduction, "nccl"))
+		return 0;
 	places_memory(f, t, d);
-	for (int i = 0; i < SEATING_DEVICES && reduction && !strcmp(reduction, "nccl"); i++)
+	for (int i = 0; i < SEATING_DEVICES; i++)
 		if (d[i].sessions > 1)
 			return why_set(why, -EINVAL, "the job runs with --reduction nccl: NCCL takes no two ranks on one "
 				       "device, and %d would be on device %d", d[i].sessions, i);

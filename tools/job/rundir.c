@@ -266,7 +266,7 @@ static int lock_folder(const char *path)
 	return rundir_try_lock(path, geteuid(), "lock", O_CREAT);
 }
 
-static bool has(const char *path, const char *name)
+static bool folder_has(const char *path, const char *name)
 {
 	char file[PATH_MAX];
 
@@ -279,7 +279,7 @@ static bool has(const char *path, const char *name)
  */
 static bool is_leaving(const char *path)
 {
-	return has(path, "checkpointed") && has(path, "taken");
+	return folder_has(path, "checkpointed") && folder_has(path, "taken");
 }
 
 int rundir_create_as(struct rundir *d, const char *path, struct why *why)
@@ -299,7 +299,7 @@ int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 		fd = base_open(base, true);
 		d->lock = fd < 0 ? fd : lock_folder(path);
 		err = d->lock < 0 ? d->lock : 0;
-		/* `checkpoint && restore`: the first command does not wait for the supervisor. */
+		/* In `checkpoint && restore` the first command ends before the job's supervisor does. */
 		leaving |= err == -EBUSY && is_leaving(path);
 		if (fd >= 0)
 			close(fd);	/* all jobs wait for its lock */
@@ -316,7 +316,7 @@ int rundir_create_as(struct rundir *d, const char *path, struct why *why)
 	return 0;
 }
 
-/* Under the base's lock, as rundir_create_as(), which may wait for this. */
+/* Holds the base's lock, so that rundir_create_as(), which may wait for the folder, never meets it half emptied. */
 void rundir_remove(struct rundir *d)
 {
 	char base[PATH_MAX];
@@ -327,7 +327,7 @@ void rundir_remove(struct rundir *d)
 	snprintf(base, sizeof(base), "%s", d->path);
 	*strrchr(base, '/') = 0;
 	fd = base_open(base, false);
-	/* A conductor may write a note meanwhile, of a checkpoint that the job has outlived by a moment. */
+	/* A conductor may still write its last note here, so empty the folder until it can be removed. */
 	for (int i = 0; i < 100; i++) {
 		empty(d->path);
 		if (!rmdir(d->path) || errno != ENOTEMPTY)

@@ -232,7 +232,7 @@ static void proxy_env(struct env *e, const struct job *job)
 	static const char *const of_ranks[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE",
 		"LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SINGVGPU_SOCKET",
 		"SINGVGPU_FILES", "SINGVGPU_NODES", "CUDA_VISIBLE_DEVICES",
-		/* The program's NCCL is the stand-in. To a proxy's these would say to block, and where all meet. */
+		/* They are for the stand-in. NVIDIA's NCCL in a proxy would meet all others at one address, and block. */
 		"NCCL_COMM_ID", "NCCL_COMM_BLOCKING" };
 	char *preload = others(getenv("LD_PRELOAD"), ": ", job->places->libdir, true);
 	char *path = drivers(others(getenv("LD_LIBRARY_PATH"), ":;", job->places->libdir, false));

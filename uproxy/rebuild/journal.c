@@ -64,7 +64,7 @@ struct survey {
 	struct bound *bound;
 	uint32_t nbound, bound_mask;
 	uint32_t *owner;	/* by granule: the entry that maps it, + 1 */
-	uint64_t mapped;	/* no granule from this on has been mapped; the window has far more */
+	uint64_t mapped;	/* granules from this number on were never mapped */
 	bool busy;		/* workers run: the objects that they make are not live yet */
 	uint64_t upto;		/* kept bytes of later records are not swept */
 	uint32_t at;		/* item of the second walk */

@@ -21,7 +21,7 @@
 
 #define HALF_MIB 512
 
-/* Until the command has ended: the job is back then. */
+/* Seconds until the command ends, when the job runs again. stood: how long the job stood still, as the command says. */
 static double resize(int on, double *stood)
 {
 	char path[600], line[256];
@@ -42,7 +42,7 @@ static double resize(int on, double *stood)
 	return s;
 }
 
-/* Until the restored job says that it goes on. Its restore stands for it from now on. */
+/* Seconds until the restore says that the job goes on. `job` is the restore command from then on. */
 static double by_hand(int on)
 {
 	char script[4096];

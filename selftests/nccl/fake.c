@@ -4,14 +4,15 @@
  *
  * For tests of the transport over NCCL without a GPU. It is as strict as NCCL is when that is hard to
  * see: a communicator that does not block enqueues nothing before it has been polled twice, and
- * whoever calls it meanwhile, or after its end, is written down as MISUSE. Buffers are
- * memory that the host reads, as the soft device's.
+ * whoever calls it meanwhile, or after its end, is written down as MISUSE. ncclCommAbort and ncclCommDestroy wait for all
+ * that the context has to do, and then until each peer that lives has called one of the two. Buffers are memory that the
+ * host reads, as the soft device's.
  *
  *   FAKE_NCCL_LOG=FILE      lines "RANK/RANKS CALL ARGUMENTS", appended
  *   FAKE_NCCL_CUDA=LIBRARY  the driver in use
  *   FAKE_NCCL_FAIL=RANK:CALL:N:HOW   the N-th such call of that rank: error (it fails), hang (what it enqueues
  *                           waits until it is aborted), stall (it is never enqueued), async (the same, and the communicator says
- *                           ncclRemoteError)
+ *                           ncclRemoteError). Of ncclCommAbort: hang (it never returns), error (it says so when it has ended)
  *   FAKE_NCCL_LOOK_US=N     ncclCommGetAsyncError takes so long, in microseconds
  *
  * What a stream reaches, a thread of the communicator does over sockets, with a header before
@@ -67,7 +68,9 @@ struct ncclComm {
 	struct ncclComm *next; /* of all that there were */
 	char name[64];
 	int ranks, rank, fd[RANKS], listens;
-	bool ready, aborted, ending, ended, misused;
+	bool ready, aborted, ending;
+	bool going; /* ncclCommAbort or ncclCommDestroy has been called: nobody may call anything else; atomic */
+	unsigned int calls; /* looks under way; atomic */
 	ncclResult_t state;
 	struct job *group; /* being gathered */
 	struct job *pending; /* to be enqueued at a poll */
@@ -89,6 +92,7 @@ static __thread ncclResult_t group_failed;
 static CUresult (*launch_host)(CUstream, CUhostFn, void *);
 static CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 static CUresult (*host_alloc)(void **, size_t, unsigned int);
+static CUresult (*synchronize)(void);
 
 static void note(const struct ncclComm *c, const char *fmt, ...)
 {
@@ -132,6 +136,11 @@ static char fails(const struct ncclComm *c, const char *call)
 static bool aborted(struct ncclComm *c)
 {
 	return __atomic_load_n(&c->aborted, __ATOMIC_ACQUIRE);
+}
+
+static bool is_going(struct ncclComm *c)
+{
+	return __atomic_load_n(&c->going, __ATOMIC_ACQUIRE);
 }
 
 /* ------------------------------------------------------------------------------ the wire */
@@ -321,7 +330,7 @@ static bool may_call(ncclComm_t c, const char *call)
 	for (known = all; known && known != c; known = known->next)
 		;
 	pthread_mutex_unlock(&lock);
-	if (known && known->ready && !known->aborted && !known->ended && !known->ending && !known->pending)
+	if (known && known->ready && !is_going(known) && !known->ending && !known->pending)
 		return true;
 	note(known, "MISUSE of %s", call);
 	return false;
@@ -370,6 +379,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId
 	launch_host = (CUresult (*)(CUstream, CUhostFn, void *))dlsym(cuda, "cuLaunchHostFunc");
 	wait_value = (CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int))dlsym(cuda, "cuStreamWaitValue64_v2");
 	host_alloc = (CUresult (*)(void **, size_t, unsigned int))dlsym(cuda, "cuMemHostAlloc");
+	synchronize = (CUresult (*)(void))dlsym(cuda, "cuCtxSynchronize");
 	c->ranks = ranks;
 	c->rank = rank;
 	c->state = ncclInProgress;
@@ -397,31 +407,55 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId
 	return ncclInProgress;
 }
 
-static void end(struct ncclComm *c)
+/* Whether it may end now: once, and while nobody calls it. */
+static bool goes(struct ncclComm *c, const char *call)
 {
+	note(c, "%s", call);
+	if (!__atomic_exchange_n(&c->going, true, __ATOMIC_ACQ_REL) && !__atomic_load_n(&c->calls, __ATOMIC_ACQUIRE))
+		return true;
+	note(c, "MISUSE of %s", call);
+	return false;
+}
+
+/*
+ * As NCCL does: its kernels stop at once, since a flag of the host's tells them to. What frees memory waits for the
+ * context, and the thread that serves the peers ends when they have closed.
+ */
+static void end(struct ncclComm *c, const char *call)
+{
+	char rest[4096];
+
 	pthread_mutex_lock(&lock);
 	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&more);
 	pthread_mutex_unlock(&lock);
 	pthread_join(c->thread, NULL);
-	for (int r = 0; r < c->ranks; r++)
-		if (c->fd[r] >= 0)
-			close(c->fd[r]);
-	close(c->listens);
-	c->ended = true;
 	/* Streams go on; callbacks may still come, so that it is never freed. */
 	__atomic_store_n(c->word, c->number, __ATOMIC_RELEASE);
+	if (synchronize() == CUDA_ERROR_INVALID_CONTEXT)
+		note(c, "MISUSE of %s: no context", call);
+	for (int r = 0; r < c->ranks; r++)
+		if (c->fd[r] >= 0)
+			shutdown(c->fd[r], SHUT_WR);
+	for (int r = 0; r < c->ranks; r++) {
+		while (c->ready && c->fd[r] >= 0 && recv(c->fd[r], rest, sizeof(rest), 0) > 0)
+			;
+		if (c->fd[r] >= 0)
+			close(c->fd[r]);
+	}
+	close(c->listens);
 }
 
 API ncclResult_t ncclCommAbort(ncclComm_t c)
 {
-	note(c, "ncclCommAbort");
-	if (c->ended) {
-		note(c, "MISUSE of ncclCommAbort");
+	char how = fails(c, "ncclCommAbort");
+
+	if (!goes(c, "ncclCommAbort"))
 		return ncclInvalidArgument;
-	}
-	end(c);
-	return ncclSuccess;
+	while (how == 'h')
+		pause();
+	end(c, "ncclCommAbort");
+	return how ? ncclInternalError : ncclSuccess;
 }
 
 API ncclResult_t ncclCommFinalize(ncclComm_t c)
@@ -439,12 +473,13 @@ API ncclResult_t ncclCommFinalize(ncclComm_t c)
 
 API ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
-	note(c, "ncclCommDestroy");
-	if (c->ended || !c->ending || __atomic_load_n(&c->state, __ATOMIC_ACQUIRE)) {
+	if (!goes(c, "ncclCommDestroy"))
+		return ncclInvalidUsage;
+	if (!c->ending || __atomic_load_n(&c->state, __ATOMIC_ACQUIRE)) {
 		note(c, "MISUSE of ncclCommDestroy");
 		return ncclInvalidUsage;
 	}
-	end(c);
+	end(c, "ncclCommDestroy");
 	return ncclSuccess;
 }
 
@@ -472,23 +507,35 @@ static ncclResult_t enqueue(struct job *j)
 	       ncclUnhandledCudaError : ncclSuccess;
 }
 
-API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *r)
+static ncclResult_t look(struct ncclComm *c)
 {
 	const char *us = getenv("FAKE_NCCL_LOOK_US");
+	ncclResult_t r;
 
 	if (us)
 		usleep((unsigned int)atoi(us));
-	if (c->ended) {
+	r = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
+	if (r || !c->pending)
+		return r;
+	if (--c->polls)
+		return ncclInProgress;
+	r = enqueue(c->pending);
+	c->pending = NULL;
+	return r;
+}
+
+API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *r)
+{
+	bool gone;
+
+	__atomic_add_fetch(&c->calls, 1, __ATOMIC_ACQ_REL);
+	gone = is_going(c);
+	if (gone)
 		note(c, "MISUSE of ncclCommGetAsyncError");
-		return ncclInvalidArgument;
-	}
-	*r = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
-	if (!*r && c->pending) {
-		*r = --c->polls ? ncclInProgress : enqueue(c->pending);
-		if (!c->polls)
-			c->pending = NULL;
-	}
-	return ncclSuccess;
+	else
+		*r = look(c);
+	__atomic_sub_fetch(&c->calls, 1, __ATOMIC_ACQ_REL);
+	return gone ? ncclInvalidArgument : ncclSuccess;
 }
 
 /* ------------------------------------------------------------------------------ operations */

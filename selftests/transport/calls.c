@@ -17,6 +17,8 @@
 #include "tree.h"
 #include "world.h"
 
+extern uint64_t nccl_patience_ns; /* of hal/nccl/reap.c */
+
 static char dir[] = "/tmp/svcalls.XXXXXX";
 static char log_path[WORLD_MAX][64];
 
@@ -108,6 +110,38 @@ static void works(uint64_t comm, uint64_t order, uint64_t count)
 static void hangs(struct ended *e)
 {
 	must("an operation that hangs", await(e, 150), -1);
+}
+
+#define SOON 8000 /* ms: for what does not wait for anything that the test holds back */
+
+/* What has been called when the text is there, too. */
+static void await_calls(const char *what, char *got, size_t size)
+{
+	*got = 0;
+	for (int ms = 0; ms < SOON; ms++) {
+		size_t n = strlen(got);
+
+		calls(got + n, size - n);
+		if (strstr(got, what))
+			return;
+		usleep(1000);
+	}
+	world_fail("rank %u does not call %s:\n%s", world_self, what, got);
+}
+
+static void must_call(const char *what)
+{
+	char got[4096];
+
+	await_calls(what, got, sizeof(got));
+}
+
+static void await_said(const char *what)
+{
+	for (int ms = 0; ms < SOON && !strstr(world->said[world_self], what); ms++)
+		usleep(1000);
+	if (!strstr(world->said[world_self], what))
+		world_fail("rank %u said '%s'", world_self, world->said[world_self]);
 }
 
 static void said(const char *what)
@@ -309,8 +343,8 @@ static void fails_body(uint32_t self, void *arg)
 	/* Another communicator is not affected; the broken one stays so, without a call of NCCL's. */
 	must("another communicator", await(&other, 60000), STEP_OK);
 	works(2, 5, 9000);
-	calls(got, sizeof(got));
-	if (!strstr(got, "ncclCommAbort") || strstr(strstr(got, "ncclCommAbort") + 1, "ncclCommAbort"))
+	await_calls("ncclCommAbort", got, sizeof(got));
+	if (strstr(strstr(got, "ncclCommAbort") + 1, "ncclCommAbort"))
 		world_fail("rank %u did not abort once:\n%s", self, got);
 	must("start", start_on(1, 6, sum_of(3), send, recv, &again), 0);
 	must("a broken communicator", await(&again, 30000),
@@ -413,31 +447,282 @@ static void killed_body(uint32_t self, void *arg)
 	driver->leave(end, 1);
 }
 
+/* ------------------------------------------------------------------------------ what NCCL's end waits for */
+
+/* A stream of the program that waits for a word, as behind an operation. */
+struct waits {
+	uint64_t *word;
+	struct ended e;
+};
+
+static void waits_begin(struct waits *w)
+{
+	const struct cuda_driver *drv = &world_hal()->drv;
+	CUstream stream;
+
+	*w = (struct waits){ 0 };
+	if (drv->cuCtxSetCurrent(world_hal()->primary) || drv->cuMemHostAlloc((void **)&w->word, 8, 0))
+		world_fail("no word for a stream");
+	*w->word = 0;
+	if (drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) ||
+	    drv->cuStreamWaitValue64_v2(stream, (CUdeviceptr)w->word, 1, CU_STREAM_WAIT_VALUE_GEQ))
+		world_fail("no stream that waits");
+}
+
+static void waits_end(struct waits *w)
+{
+	__atomic_store_n(w->word, 1, __ATOMIC_RELEASE);
+}
+
+/* What the program's stream waits for has ended. */
+static void on_waited(void *arg, enum step_code code)
+{
+	struct waits *w = arg;
+
+	waits_end(w);
+	on_end(&w->e, code);
+}
+
+/* Rank 0 starts a sum that no other rank starts. */
+static void start_alone(uint64_t comm, uint64_t order, struct ended *e)
+{
+	must("start", start_on(comm, order, sum_of(3), floats(3, 1), floats(3, 0), e), 0);
+	hangs(e);
+}
+
+/* A sum of all ranks soon ends. */
+static void goes_on(uint64_t comm, uint64_t order)
+{
+	struct ended e;
+
+	must("start", start_on(comm, order, sum_of(100), floats(100, 1), floats(100, 0), &e), 0);
+	must("what is started meanwhile", await(&e, SOON), STEP_OK);
+}
+
+/* ncclCommAbort waits for a stream of the program, and that for the operation's end. */
+static void awaited_body(uint32_t self, void *arg)
+{
+	struct step_call call = sum_of(3);
+	struct transport_part p = { .rank = self, .send = floats(3, 1), .recv = floats(3, 0) };
+	struct transport_start s = { .order = 3, .comm = 1, .call = call, .ranks = 2, .nparts = 1, .device = world_devices,
+		                     .part = &p, .done = on_waited };
+	struct waits w;
+
+	(void)arg;
+	world_join(1);
+	world_join(2);
+	works(1, 1, 1);
+	works(2, 2, 1);
+	if (self == 0) {
+		waits_begin(&w);
+		s.arg = &w;
+		must("start", driver->start(end, &s), 0);
+		hangs(&w.e);
+		driver->cancel(end, 3);
+		must("what a stream waits for", await(&w.e, SOON), STEP_REMOTE);
+	}
+	goes_on(2, 4);
+	world_barrier();
+}
+
+/* While the call waits for something else, the transport goes on. */
+static void busy_body(uint32_t self, void *arg)
+{
+	const char *call = arg;
+	struct waits w;
+	struct ended e;
+
+	world_join(1);
+	world_join(2);
+	works(1, 1, 1);
+	works(2, 2, 1);
+	world_barrier();
+	waits_begin(&w);
+	if (strstr(call, "Destroy")) {
+		driver->leave(end, 1);
+	} else if (self == 0) {
+		start_alone(1, 3, &e);
+		driver->cancel(end, 3);
+		must("a cancelled operation", await(&e, SOON), STEP_REMOTE);
+	}
+	if (strstr(call, "Destroy") || self == 0)
+		must_call(call);
+	goes_on(2, 4);
+	waits_end(&w);
+	world_barrier();
+}
+
+/* The kernels of both communicators wait, one behind the other. */
+static void both_body(uint32_t self, void *arg)
+{
+	struct ended e, f;
+
+	(void)arg;
+	world_join(1);
+	world_join(2);
+	works(1, 1, 1);
+	works(2, 2, 1);
+	world_barrier();
+	if (self == 0) {
+		start_alone(1, 3, &e);
+		start_alone(2, 4, &f);
+		driver->cancel(end, 3);
+		driver->cancel(end, 4);
+		must("the first one", await(&e, SOON), STEP_REMOTE);
+		must("the second one", await(&f, SOON), STEP_REMOTE);
+	}
+	world_barrier();
+}
+
+/* A communicator that another rank has aborted is aborted here, too, though nothing of it is under way. */
+static void idle_body(uint32_t self, void *arg)
+{
+	struct ended e;
+
+	world_join(1);
+	world_join(2);
+	works(1, 1, 1);
+	works(2, 2, 1);
+	world_barrier();
+	if (self == 0) {
+		start_alone(1, 3, &e);
+		driver->cancel(end, 3);
+		must("a cancelled operation", await(&e, SOON), STEP_REMOTE);
+	}
+	must_call("ncclCommAbort");
+	must("start", start_on(1, 5, sum_of(3), floats(3, 1), floats(3, 0), &e), 0);
+	must("a broken communicator", await(&e, SOON), STEP_REMOTE);
+	goes_on(2, 6);
+	if (self == 0 && arg)	/* not before that: the others' aborts wait for their sums */
+		await_said(arg);
+	world_barrier();
+}
+
 /* A reset of the device ends what is under way; later communicators work. */
 static void reset_body(uint32_t self, void *arg)
 {
+	struct transport_part p = { .rank = self, .send = floats(5000, 1), .recv = floats(5000, 0) };
+	struct transport_start s = { .order = 2, .comm = 1, .call = sum_of(5000), .ranks = 2, .nparts = 1,
+		                     .device = world_devices, .part = &p, .done = on_waited };
 	float *send = floats(5000, 1), *recv = floats(5000, 0);
-	struct ended e, f;
+	struct waits w;
+	struct ended f;
 
 	(void)arg;
 	world_join(1);
 	works(1, 1, 1);
 	if (self == 0) {
-		must("start", start_on(1, 2, sum_of(5000), send, recv, &e), 0);
-		hangs(&e);
+		waits_begin(&w);
+		s.arg = &w;
+		must("start", driver->start(end, &s), 0);
+		hangs(&w.e);
 		must("start", start_on(1, 3, sum_of(5000), send, recv, &f), 0);
 	}
 	if (self)
 		world_barrier();
 	driver->reset(end);
 	if (self == 0) {
-		must("a reset", await(&e, 30000), STEP_SYSTEM);
+		must("a reset", await(&w.e, 30000), STEP_SYSTEM);
 		must("behind a reset", await(&f, 30000), STEP_SYSTEM);
 		world_barrier();
 	}
+	if (*world->said[self])
+		world_fail("a reset that ends all says '%s'", world->said[self]);
 	driver->leave(end, 1);
 	world_join(2);
 	works(2, 4, 30000);
+}
+
+static void await_halt(void)
+{
+	int ms = 0;
+
+	while (!driver->halt(end, true) && ms++ < SOON)
+		usleep(1000);
+	must("an end that nothing keeps", ms < SOON, true);
+	driver->halt(end, false);
+}
+
+/* At a cut no communicator begins to end, and none is just ending. */
+static void halted_body(uint32_t self, void *arg)
+{
+	const uint32_t *noted = &world->noted[64 + 1];
+	char got[4096];
+	struct ended e;
+	int ms = 0;
+
+	(void)arg;
+	world_join(1);
+	works(1, 1, 1);
+	calls(got, sizeof(got));
+	if (self)
+		must("a halt when nothing ends", driver->halt(end, true), true);
+	world_barrier();
+	if (self == 0) {
+		start_alone(1, 2, &e);
+		driver->cancel(end, 2);
+		must("a cancelled operation", await(&e, SOON), STEP_REMOTE);
+		must_call("ncclCommAbort");
+		must("a halt while an abort waits", driver->halt(end, true), false);
+		must("another rank's note", !!__atomic_load_n(noted, __ATOMIC_ACQUIRE), true);
+	}
+	world_barrier();
+	if (self) {
+		usleep(1200000);
+		expect_calls("halted", "%s", "");
+		driver->halt(end, false);
+		must_call("ncclCommAbort");
+	}
+	await_halt();
+	while (__atomic_load_n(noted, __ATOMIC_ACQUIRE) && ms++ < SOON)
+		usleep(1000);
+	must("the note's end", ms < SOON, true);
+	world_barrier();
+}
+
+/* A rank whose process ends breaks no communicator of the others. */
+static void gone_body(uint32_t self, void *arg)
+{
+	struct step_call call = { .kind = self ? STEP_RECV : STEP_SEND, .type = TREE_F32, .peer = !self, .count = 10 };
+	struct ended e;
+
+	(void)arg;
+	world_join(1);
+	works(1, 1, 1);
+	world_barrier();
+	if (self == 2)
+		return;
+	usleep(1500000);
+	must("start", start_on(1, 2, call, floats(10, 1), floats(10, 0), &e), 0);
+	must("a pair without a third one", await(&e, SOON), STEP_OK);
+}
+
+/* Rank 1's abort does not return, so rank 0's does not either: that is said, and nothing waits for ever. */
+static void stuck_body(uint32_t self, void *arg)
+{
+	struct ended e;
+	double begin;
+
+	(void)arg;
+	nccl_patience_ns = 300000000;
+	world_join(1);
+	works(1, 1, 1);
+	world_barrier();
+	if (self == 0) {
+		start_alone(1, 2, &e);
+		driver->cancel(end, 2);
+		must("a cancelled operation", await(&e, SOON), STEP_REMOTE);
+	}
+	await_said("ncclCommAbort has not returned for ");
+	driver->reset(end);
+	said("does not end what was aborted before the device's reset");
+	world_join(2);
+	works(2, 3, 100);
+	world_barrier();
+	begin = seconds();
+	driver->depart(end);
+	must("a process that ends waits for a while", seconds() - begin > 0.45, true);
+	said("of its communicators have not ended");
 }
 
 /* ------------------------------------------------------------------------------ buffers */
@@ -629,6 +914,16 @@ static bool fails(const char *how)
 	return ok;
 }
 
+static bool fails_so(const char *how, uint32_t n, void (*body)(uint32_t, void *), void *arg)
+{
+	bool ok;
+
+	setenv("FAKE_NCCL_FAIL", how, 1);
+	ok = in_world(n, body, arg);
+	unsetenv("FAKE_NCCL_FAIL");
+	return ok;
+}
+
 static bool adds_as_nccl(void)
 {
 	world_begin_as(4, TRANSPORT_NCCL, false, theirs_body, NULL);
@@ -657,7 +952,7 @@ int main(void)
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		snprintf(log_path[i], sizeof(log_path[i]), "%s/%u", dir, i);
 	setenv("FAKE_NCCL_LOG_DIR", dir, 1);
-	printf("TAP version 13\n1..17\n");
+	printf("TAP version 13\n1..26\n");
 	bad += world_result(in_world(3, sequence_body, NULL), "operations are these calls, and no others");
 	bad += world_result(in_world(3, order_body, NULL), "all ranks call in the order of the log");
 	bad += world_result(in_world(2, bad_body, NULL), "bad calls are refused");
@@ -676,6 +971,15 @@ int main(void)
 	              "a rank that leaves at once helps to create its communicator");
 	bad += world_result(survives_a_kill(), "a rank that is killed fails the others");
 	bad += world_result(in_world(2, reset_body, NULL), "a reset of the device ends what is under way");
+	bad += world_result(in_world(2, awaited_body, NULL), "an abort that waits for a stream keeps no end of an operation from it");
+	bad += world_result(in_world(2, busy_body, "ncclCommAbort"), "while an abort waits, others go on");
+	bad += world_result(in_world(2, busy_body, "ncclCommDestroy"), "... and while a communicator is destroyed");
+	bad += world_result(in_world(2, both_body, NULL), "aborts of two communicators do not wait for each other");
+	bad += world_result(in_world(3, idle_body, NULL), "all ranks abort a broken communicator");
+	bad += world_result(fails_so("0:ncclCommAbort:1:error", 3, idle_body, "ncclCommAbort: a fake error"), "an abort that fails is named");
+	bad += world_result(fails_so("1:ncclCommAbort:1:hang", 2, stuck_body, NULL), "one that does not return is named, and left");
+	bad += world_result(in_world(2, halted_body, NULL), "a cut keeps communicators from ending");
+	bad += world_result(in_world(3, gone_body, NULL), "a rank whose process ends breaks nothing");
 	bad += world_result(is_absent(), "a library that is not there, or another one, is refused by name");
 	for (uint32_t i = 0; i < WORLD_MAX; i++)
 		unlink(log_path[i]);

@@ -26,8 +26,8 @@ struct world {
 	char text[256];
 	pid_t pid[WORLD_MAX];
 	double figure[64]; /* what processes tell each other */
-	char note[64][TRANSPORT_NOTE_MAX]; /* by key */
-	uint32_t noted[64]; /* its size */
+	char note[128][TRANSPORT_NOTE_MAX]; /* by key, with its greatest bit as 64 */
+	uint32_t noted[128]; /* its size */
 	char said[WORLD_MAX][256]; /* the last sentence for the user */
 	struct transport_counters count[WORLD_MAX];
 	char address[WORLD_MAX][TRANSPORT_ADDRESS_MAX];

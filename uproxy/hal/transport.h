@@ -26,7 +26,7 @@
 #include "step.h"
 #include "why.h"
 
-#define TRANSPORT_VERSION     3u
+#define TRANSPORT_VERSION     4u
 #define TRANSPORT_DEVICES_MAX 1024u
 #define TRANSPORT_ADDRESS_MAX 1024u
 #define TRANSPORT_NOTE_MAX    128u
@@ -133,6 +133,8 @@ struct transport_group {
  * drive: a thread that has nothing to do but wait, always the same one, makes operations progress and calls
  * done(). true: more(arg) was true. false: there was no progress for a while; the thread may sleep, since
  * the transport makes progress without it.
+ * halt: on: from now on no communicator's end frees anything on the device, until halt(off). false: one is just being ended,
+ * and nothing has been halted.
  */
 struct transport_driver {
 	uint32_t version;
@@ -154,6 +156,7 @@ struct transport_driver {
 	void (*reset)(struct transport *c);
 	void (*depart)(struct transport *c);
 	bool (*drive)(struct transport *c, bool (*more)(void *arg), void *arg);
+	bool (*halt)(struct transport *c, bool on);
 };
 
 /* What a transport's library exports. */

@@ -8,21 +8,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "nccl_i.h"
 
-#define ABORT_NS 10000000000ull /* after that long a device has not ended what was aborted: said */
+#define LOOK_NS 500000000ull /* between two looks for notes of broken communicators */
+#define BROKEN (1ull << 63) /* the key of such a note is the communicator's but for this bit */
 
 _Static_assert(sizeof(ncclUniqueId) <= TRANSPORT_NOTE_MAX, "a note has room for a unique id");
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
-}
 
 static enum step_code code_of(ncclResult_t r)
 {
@@ -38,6 +30,9 @@ static void unnote(struct transport *c, struct group *g)
 
 void group_break(struct transport *c, struct group *g, enum step_code code)
 {
+	uint64_t note = g->key ^ BROKEN;
+	bool told;
+
 	if (g->state == GROUP_BROKEN)
 		return;
 	unnote(c, g);
@@ -47,14 +42,21 @@ void group_break(struct transport *c, struct group *g, enum step_code code)
 	for (struct op *op = c->ops; op; op = op->next)
 		if (op->group == g && !op->code && !op->reached)
 			op->code = code;
+	told = c->stop;		/* the board says that this rank is gone */
 	lock_drop(&c->lock);
 	if (!g->comm)
 		return;
-	lock_may_wait("NCCL");
-	/* Whatever it returns, the handle is gone. */
-	c->nccl.ncclCommAbort(g->comm);
-	g->comm = NULL;
-	g->aborted_ns = now_ns();
+	g->aborted_ns = nccl_now_ns();
+	/* Ranks that find no note abort when an operation fails for them, or when they leave. */
+	reap_begin(c, g, false, told || c->o.note(c->o.arg, note, "", 1) ? 0 : note);
+}
+
+/* Whether another rank has aborted it. */
+static bool is_broken(struct transport *c, const struct group *g)
+{
+	uint8_t note[TRANSPORT_NOTE_MAX];
+
+	return g->ranks > 1 && g->state < GROUP_BROKEN && c->o.noted(c->o.arg, g->key ^ BROKEN, note) > 0;
 }
 
 /* NCCL has failed. */
@@ -213,10 +215,8 @@ static void poll_end(struct transport *c, struct group *g)
 	r = asked ?: r;
 	if (r == ncclInProgress)
 		return;
-	if (!r) {	/* whatever it returns, the handle is gone */
-		c->nccl.ncclCommDestroy(g->comm);
-		g->comm = NULL;
-	}
+	if (!r)
+		reap_begin(c, g, true, 0);
 	group_break(c, g, STEP_REMOTE);
 }
 
@@ -226,11 +226,11 @@ static void watch(struct transport *c, struct group *g)
 	ncclResult_t r = ncclSuccess, asked;
 
 	if (g->state == GROUP_BROKEN) {
-		if (g->said || !g->aborted_ns || now_ns() - g->aborted_ns < ABORT_NS)
+		if (g->said || !g->aborted_ns || nccl_now_ns() - g->aborted_ns < nccl_patience_ns)
 			return;
 		g->said = true;
-		nccl_say(c, "NCCL, rank %u of %u: a cancelled operation still holds the device, 10 s after "
-			 "ncclCommAbort", g->rank, g->ranks);
+		nccl_say(c, "NCCL, rank %u of %u: a cancelled operation still holds the device, %.1f s after "
+			 "ncclCommAbort", g->rank, g->ranks, nccl_patience_ns / 1e9);
 		return;
 	}
 	if (!g->comm)
@@ -242,11 +242,13 @@ static void watch(struct transport *c, struct group *g)
 }
 
 /* Whether anything is to be expected of it. */
-static bool run(struct transport *c, struct group *g, bool left)
+static bool run(struct transport *c, struct group *g, bool left, bool look)
 {
-	bool issued = has_issued(c, g);
-	bool forming = g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
+	bool issued = has_issued(c, g), forming;
 
+	if (look && is_broken(c, g))
+		group_break(c, g, STEP_REMOTE);
+	forming = g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
 	if (left && (forming ? is_lost(c, g) : !issued && g->state == GROUP_READY))
 		end(c, g);
 	else if (g->state == GROUP_NAMELESS)
@@ -260,11 +262,21 @@ static bool run(struct transport *c, struct group *g, bool left)
 	return issued || g->state == GROUP_NAMELESS || g->state == GROUP_INIT || g->state == GROUP_ENDING;
 }
 
-bool groups_run(struct transport *c)
+void group_free(struct group *g)
+{
+	free(g->reap);
+	free(g->device);
+	free(g);
+}
+
+bool groups_run(struct transport *c, bool *looks)
 {
 	struct group *g, *next;
-	bool polls = false, forming = false, left;
+	uint64_t now = nccl_now_ns();
+	bool polls = false, forming = false, left, look = now - c->looked_ns >= LOOK_NS;
 
+	if (look)
+		c->looked_ns = now;
 	lock_take(&c->lock);
 	g = c->groups;
 	lock_drop(&c->lock);
@@ -272,7 +284,8 @@ bool groups_run(struct transport *c)
 		lock_take(&c->lock);
 		left = g->left;
 		lock_drop(&c->lock);
-		polls |= run(c, g, left);
+		polls |= run(c, g, left, look);
+		*looks |= g->comm != NULL;
 		forming |= g->state == GROUP_NAMELESS || g->state == GROUP_INIT;
 		left = left && g->state == GROUP_BROKEN && !has_issued(c, g);
 		lock_take(&c->lock);
@@ -287,8 +300,7 @@ bool groups_run(struct transport *c)
 		lock_drop(&c->lock);
 		if (!left)
 			continue;
-		free(g->device);
-		free(g);
+		group_free(g);
 	}
 	lock_take(&c->lock);
 	if (c->forming && !forming)

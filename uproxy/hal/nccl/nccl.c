@@ -3,7 +3,7 @@
  * nccl.c - the transport's interface, and its thread
  *
  * Other threads change the lists below the lock and wake the thread. Callbacks of the driver do no more
- * than that either. The thread sleeps without a limit, unless a group has something to poll.
+ * than that either. The thread sleeps without a limit, unless a group has something to poll, or NCCL has communicators.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,8 +16,10 @@
 
 #include "nccl_i.h"
 
-#define TICK_NS 2000000 /* between two looks at what NCCL has begun */
-#define DEPART_S 10 /* that others may take to create a communicator with one that leaves */
+#define TICK_MS 2 /* between two looks at what NCCL has begun */
+#define LOOK_MS 500 /* ... at what other ranks say, or what has not ended */
+#define DEPART_MS 10000 /* that others may take to create a communicator with one that leaves */
+#define LEFT_MS 500 /* that NCCL may take to end communicators when the process ends */
 
 void nccl_say(struct transport *c, const char *fmt, ...)
 {
@@ -31,8 +33,7 @@ void nccl_say(struct transport *c, const char *fmt, ...)
 		c->o.say(c->o.arg, text);
 }
 
-/* lock */
-static void kick(struct transport *c)
+void nccl_kick(struct transport *c)
 {
 	assert_held(&c->lock);
 	c->kicked = true;
@@ -149,7 +150,7 @@ static void reached(void *arg, CUresult status)
 	lock_take(&c->lock);
 	op->status = status;
 	op->reached = true;
-	kick(c);
+	nccl_kick(c);
 	lock_drop(&c->lock);
 }
 
@@ -384,17 +385,26 @@ static int nccl_fill(struct transport *c, void *buffer, const void *from, size_t
 	b->fill = NULL;
 	*c->fills_end = b;
 	c->fills_end = &b->fill;
-	kick(c);
+	nccl_kick(c);
 	lock_drop(&c->lock);
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------ the thread */
 
-/* Ends all that is under way. The stream is empty then, but if the device does not end it: false. */
+/* Is nothing in the stream, and has NCCL ended what it was to end? */
+static bool has_settled(struct transport *c)
+{
+	bool left = reaps_run(c);
+
+	return !left && (!c->prepared || c->h->drv.cuStreamQuery(c->stream) != CUDA_ERROR_NOT_READY);
+}
+
+/* Ends all that is under way. false: the device or NCCL does not do so. */
 static bool stop_all(struct transport *c, enum step_code code)
 {
 	struct timespec nap = { .tv_nsec = 1000000 };
+	uint64_t begin = nccl_now_ns();
 	struct group *g;
 
 	lock_take(&c->lock);
@@ -402,18 +412,19 @@ static bool stop_all(struct transport *c, enum step_code code)
 	lock_drop(&c->lock);
 	for (; g; g = g->next)
 		group_break(c, g, code);
-	for (int ms = 0; c->prepared && ms < 10000; ms++) {
-		if (c->h->drv.cuStreamQuery(c->stream) != CUDA_ERROR_NOT_READY)
-			return true;
+	while (!has_settled(c)) {
+		if (nccl_now_ns() - begin > nccl_patience_ns)
+			return false;
+		ops_end(c);	/* the device may wait for what done() stores */
 		nanosleep(&nap, NULL);
 	}
-	return !c->prepared;
+	return true;
 }
 
 static void reset_now(struct transport *c)
 {
 	if (!stop_all(c, STEP_SYSTEM))
-		nccl_say(c, "NCCL: the device does not end what was aborted before its reset");
+		nccl_say(c, "NCCL: the device, or NCCL, does not end what was aborted before the device's reset");
 	/* Notices of what has ended still come, from threads of the driver. */
 	device_drop(c);
 	lock_take(&c->lock);
@@ -422,19 +433,21 @@ static void reset_now(struct transport *c)
 	lock_drop(&c->lock);
 }
 
-static void nap(struct transport *c, bool polls)
+static struct timespec in_ms(uint64_t ms)
 {
-	struct timespec until;
+	uint64_t at = nccl_now_ns() + ms * 1000000;
+
+	return (struct timespec){ .tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000) };
+}
+
+/* ms: 0: without a limit. */
+static void nap(struct transport *c, uint64_t ms)
+{
+	struct timespec until = in_ms(ms);
 
 	lock_take(&c->lock);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += TICK_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
 	while (!c->kicked && !c->stop)
-		if (!polls)
+		if (!ms)
 			lock_wait(&c->lock, &c->news);
 		else if (lock_wait_until(&c->lock, &c->news, &until))
 			break;
@@ -464,7 +477,7 @@ static void *work(void *arg)
 {
 	struct transport *c = arg;
 	int rc = device_prepare(c);
-	bool polls;
+	bool polls, looks;
 
 	opened(c, rc);
 	if (rc)
@@ -474,10 +487,12 @@ static void *work(void *arg)
 			reset_now(c);
 		fills_run(c);
 		break_cancelled(c);
-		polls = groups_run(c);
+		looks = false;
+		polls = groups_run(c, &looks);
+		looks |= reaps_run(c);
 		if (ops_end(c) || issue_next(c, &polls))
 			continue;
-		nap(c, polls);
+		nap(c, polls ? TICK_MS : looks ? LOOK_MS : 0);
 	}
 	stop_all(c, STEP_REMOTE);
 	return NULL;
@@ -491,8 +506,7 @@ static void comm_free(struct transport *c)
 
 	while ((g = c->groups)) {
 		c->groups = g->next;
-		free(g->device);
-		free(g);
+		group_free(g);
 	}
 	pthread_cond_destroy(&c->news);
 	pthread_cond_destroy(&c->idle);
@@ -501,18 +515,26 @@ static void comm_free(struct transport *c)
 }
 
 /* NCCL's threads and ours leave signals to the proxy's. */
-static int thread_start(struct transport *c)
+int nccl_thread(pthread_t *t, void *(*fn)(void *arg), void *arg, const char *name)
 {
 	sigset_t all, old;
 	int rc;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = -pthread_create(&c->thread, NULL, work, c);
+	rc = -pthread_create(t, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!rc)
+		pthread_setname_np(*t, name);
+	return rc;
+}
+
+static int thread_start(struct transport *c)
+{
+	int rc = nccl_thread(&c->thread, work, c, "nccl");
+
 	if (rc)
 		return rc;
-	pthread_setname_np(c->thread, "nccl");
 	lock_take(&c->lock);
 	while (!c->opened)
 		lock_wait(&c->lock, &c->idle);
@@ -571,10 +593,13 @@ static int nccl_join(struct transport *c, const struct transport_group *g, struc
 		if (r != g->rank && g->device[r] == c->o.self)
 			return why_set(why, -ENOTSUP, "NCCL's transport: one rank on a device");
 	new = calloc(1, sizeof(*new));
-	if (new)
+	if (new) {
 		new->device = malloc(g->ranks * sizeof(*new->device));
-	if (!new || !new->device) {
-		free(new);
+		new->reap = malloc(sizeof(*new->reap));
+	}
+	if (!new || !new->device || !new->reap) {
+		if (new)
+			group_free(new);
 		return why_set(why, -ENOMEM, "no memory for a communicator");
 	}
 	memcpy(new->device, g->device, g->ranks * sizeof(*new->device));
@@ -585,7 +610,7 @@ static int nccl_join(struct transport *c, const struct transport_group *g, struc
 	new->next = c->groups;
 	c->groups = new;
 	c->forming = true;
-	kick(c);
+	nccl_kick(c);
 	lock_drop(&c->lock);
 	return 0;
 }
@@ -596,7 +621,7 @@ static void nccl_leave(struct transport *c, uint64_t key)
 	for (struct group *g = c->groups; g; g = g->next)
 		if (g->key == key)
 			g->left = true;
-	kick(c);
+	nccl_kick(c);
 	lock_drop(&c->lock);
 }
 
@@ -634,7 +659,7 @@ static void nccl_withdraw(struct transport *c, uint64_t order)
 	op = *at && (*at)->order == order && (*at)->state == OP_ANNOUNCED ? *at : NULL;
 	if (op)
 		*at = op->next;
-	kick(c);
+	nccl_kick(c);
 	lock_drop(&c->lock);
 	free(op);
 }
@@ -688,7 +713,7 @@ static int nccl_start(struct transport *c, const struct transport_start *s)
 			if (op->part.send == b)
 				op->buffer = b;
 		op->state = OP_STARTED;
-		kick(c);
+		nccl_kick(c);
 	}
 	lock_drop(&c->lock);
 	return rc;
@@ -702,7 +727,7 @@ static void nccl_cancel(struct transport *c, uint64_t order)
 	op = op_of(c, order);
 	if (op && op->state != OP_ANNOUNCED) {
 		op->cancelled = true;
-		kick(c);
+		nccl_kick(c);
 	}
 	lock_drop(&c->lock);
 }
@@ -718,25 +743,30 @@ static void nccl_reset(struct transport *c)
 {
 	lock_take(&c->lock);
 	c->resetting = true;
-	kick(c);
+	nccl_kick(c);
 	while (c->resetting)
 		lock_wait(&c->lock, &c->idle);
 	lock_drop(&c->lock);
 }
 
+/* NCCL's calls that do not return end with the process. */
 static void nccl_depart(struct transport *c)
 {
-	struct timespec until;
+	struct timespec until = in_ms(DEPART_MS);
+	uint32_t left;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += DEPART_S;
 	lock_take(&c->lock);
 	for (struct group *g = c->groups; g; g = g->next)
 		g->left = true;
-	kick(c);
+	nccl_kick(c);
 	while (c->forming && !lock_wait_until(&c->lock, &c->idle, &until))
 		;
+	until = in_ms(LEFT_MS);
+	while ((left = reaps_count(c)) && !lock_wait_until(&c->lock, &c->idle, &until))
+		;
 	lock_drop(&c->lock);
+	if (left)
+		nccl_say(c, "NCCL: the process ends, and %u of its communicators have not ended within %u ms", left, LEFT_MS);
 }
 
 static void nccl_close(struct transport *c)
@@ -745,7 +775,8 @@ static void nccl_close(struct transport *c)
 
 	lock_take(&c->lock);
 	c->stop = true;
-	kick(c);
+	c->halted = false;
+	nccl_kick(c);
 	lock_drop(&c->lock);
 	lock_may_wait("NCCL's thread");
 	pthread_join(c->thread, NULL);
@@ -768,6 +799,11 @@ static void nccl_close(struct transport *c)
 	while ((op = c->ops)) {
 		c->ops = op->next;
 		free(op);
+	}
+	/* The threads of calls that have not returned keep the transport; the device may be theirs for ever. */
+	if (reaps_run(c)) {
+		nccl_say(c, "NCCL: communicators have not ended, and are left");
+		return;
 	}
 	device_drop(c);
 	buffers_free(c, c->buffers);
@@ -792,4 +828,5 @@ const struct transport_driver transport_nccl = {
 	.fill = nccl_fill,
 	.reset = nccl_reset,
 	.depart = nccl_depart,
+	.halt = nccl_halt,
 };

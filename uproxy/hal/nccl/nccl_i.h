@@ -4,16 +4,17 @@
  *
  *   announce ─► op: announced ── start ──► started ── issue.c ──► issued ── the stream's end ──► done()
  *   join ──► group: nameless ── its id ──► init ──► ready ── leave ──► ending ──► gone
- *                       └──────────────────┴── an error, a cancel ──► broken: ncclCommAbort
+ *                       └──────────────────┴── an error, a cancel ──► broken: ncclCommAbort (reap.c)
  *
- * One thread calls NCCL and the driver. It issues operations in the order of the job's log, all of them in
+ * One thread calls NCCL and the driver, but for the two calls that end a communicator and wait (reap.c). It issues operations in the order of the job's log, all of them in
  * one stream: so no two devices issue two operations in opposite order, which would let kernels of NCCL
  * wait for each other for ever. Communicators of NCCL do not block (blocking = 0), since a peer may
  * never come: the thread polls them, and aborts them.
  *
  * A *group* is a communicator of NCCL: one for each communicator of the job, whose ranks are those of the
  * job. When an issued operation is cancelled, its group is aborted, and everything of it that is under
- * way ends with STEP_REMOTE; so does what comes later.
+ * way ends with STEP_REMOTE; so does what comes later. NCCL has all ranks abort then: a note on the board tells those
+ * for which no operation fails.
  *
  * Nobody has run this on a GPU yet.
  */
@@ -59,8 +60,26 @@ struct group {
 	enum group_state state;
 	enum step_code code;		/* of a broken one */
 	ncclComm_t comm;		/* NULL: a single rank needs none, or it has been aborted */
+	struct reap *reap;		/* for its end; NULL: that has begun */
 	uint64_t aborted_ns;
 	bool said;			/* that an abort does not end what is under way */
+};
+
+enum reap_state { REAP_DUE, REAP_CALLS, REAP_OVER };
+
+/* A communicator that NCCL ends. The thread's, but for what is written during the call. */
+struct reap {
+	struct reap *next;		/* lock */
+	struct transport *c;
+	enum reap_state state;		/* lock */
+	ncclComm_t comm;
+	bool destroys;
+	ncclResult_t result;		/* once it is over */
+	uint64_t note;			/* the key of our note that it is broken; 0: none */
+	uint32_t ranks, rank;
+	uint64_t since_ns;
+	bool said;			/* that it does not return */
+	pthread_t thread;
 };
 
 /* What is sent before its receiver is there. Device memory is allocated by the thread. */
@@ -82,6 +101,7 @@ struct transport {
 	pthread_cond_t news, idle;
 	bool kicked, stop;		/* lock */
 	bool resetting, forming;	/* lock; forming: a group that is not ready yet, or not broken */
+	bool halted;			/* no end of a communicator begins; lock */
 	int opened;			/* the thread has begun: 1, or -errno; lock */
 	pthread_t thread;
 	struct transport_open o;
@@ -89,6 +109,8 @@ struct transport {
 	struct nccl_driver nccl;
 	struct op *ops;			/* by order; lock */
 	struct group *groups;		/* lock */
+	struct reap *reaps;		/* lock */
+	uint64_t looked_ns;		/* for notes of broken communicators; the thread */
 	struct buffer *buffers;		/* in use; lock */
 	struct buffer *spare;		/* with device memory; lock */
 	struct buffer *fills, **fills_end; /* lock */
@@ -103,19 +125,36 @@ struct transport {
 
 /* Bytes of device memory for what comes from others: longer operations go through it in chunks. */
 extern size_t nccl_scratch;
+/* What NCCL or the device has not ended after so long is named; a reset or the end no longer waits for it. */
+extern uint64_t nccl_patience_ns;
 
 /* nccl.c */
 void nccl_say(struct transport *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Wakes the thread. lock */
+void nccl_kick(struct transport *c);
+/* A thread that leaves signals to the proxy's. 0, -errno. */
+int nccl_thread(pthread_t *t, void *(*fn)(void *arg), void *arg, const char *name);
 /* Aborts the groups of issued operations that have been cancelled. */
 void break_cancelled(struct transport *c);
 /* The stream, the kernels. 0, -errno: said. */
 int device_prepare(struct transport *c);
 
+/* reap.c */
+uint64_t nccl_now_ns(void);
+/* Ends the group's communicator: it is destroyed or aborted. note: see struct reap. */
+void reap_begin(struct transport *c, struct group *g, bool destroys, uint64_t note);
+/* Begins and finishes calls. Whether one is left. */
+bool reaps_run(struct transport *c);
+/* Calls under way. lock */
+uint32_t reaps_count(struct transport *c);
+bool nccl_halt(struct transport *c, bool on);
+
 /* group.c */
 /* Ends a group for good: NCCL gives back the device. Its operations under way get the code. */
 void group_break(struct transport *c, struct group *g, enum step_code code);
-/* Makes progress; whether it is to be called again soon. Frees groups that are gone. */
-bool groups_run(struct transport *c);
+void group_free(struct group *g);
+/* Makes progress; whether it is to be called again soon. *looks: now and then. Frees groups that are gone. */
+bool groups_run(struct transport *c, bool *looks);
 /*
  * Waits for what an NCCL call of the group has begun, r: 0, or the code of the operation; the group is
  * broken then.

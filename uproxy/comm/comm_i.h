@@ -75,7 +75,8 @@ unsigned int comm_count(void);
  * stay open at a cut, since what they wait for is parked or concerns other ranks. comm_step_aside: lets
  * streams pass their groups of which nothing is under way, as these would not get idle. comm_cut: when nothing is under
  * way here, says so on the board; *all: nothing is under way in the whole job, see board_cut(). 0 or -errno
- * and *why. comm_cut_ends: the session runs on.
+ * and *why. comm_halt: on: the transport ends no communicator until it is off; false: it is just ending
+ * one. comm_cut_ends: the session runs on.
  */
 bool comm_seat(uint32_t *seat);
 /*
@@ -89,6 +90,7 @@ bool comm_there(void);		/* has there been a communicator? Else there is nothing 
 uint64_t comm_open(void);
 void comm_step_aside(void);
 int comm_cut(uint64_t cut, const uint64_t *seats, bool *all, struct why *why);
+bool comm_halt(bool on);
 void comm_cut_ends(void);
 /* post.c: the session is frozen, or not yet thawed after a restore, which no wait for another rank counts. */
 void comm_stands(struct sv_session *s, bool still);

@@ -142,8 +142,14 @@ int comm_cut(uint64_t cut, const uint64_t *seats, bool *all, struct why *why)
 	return 0;
 }
 
+bool comm_halt(bool on)
+{
+	return !comms.transport || !comms.driver->halt || comms.driver->halt(comms.transport, on);
+}
+
 void comm_cut_ends(void)
 {
+	comm_halt(false);
 	__atomic_store_n(&comms.cut, false, __ATOMIC_RELAXED);
 	if (comms.board)
 		board_cut_ends(comms.board, comms.seat);

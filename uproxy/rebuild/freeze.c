@@ -91,6 +91,7 @@ struct freezing {
 	uint64_t cut;
 	const uint64_t *seats;
 	uint64_t left_open;		/* requests that stay in the ring */
+	bool ends;			/* NCCL is just ending a communicator */
 	struct why *why;
 };
 
@@ -168,6 +169,9 @@ static int blame(struct freezing *f, uint64_t unanswered)
 	st = still_busy(s, &r);
 	if (!st && !late)
 		return 0;
+	if (!st && f->ends)
+		return why_set(f->why, -ETIMEDOUT, "NCCL has not ended a communicator that the program aborted or destroyed, or "
+			       "that has failed: it waits for the other ranks: checkpoint again later");
 	if (!st)
 		return why_set(f->why, -ETIMEDOUT, worker_idle() ?
 			       "%llu calls of the program are not answered yet" :
@@ -216,7 +220,8 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		st = still_busy(s, &res);
 	if (res && res != CUDA_ERROR_NOT_READY)
 		return why_set(f->why, -EIO, "the device is in error %d", res);
-	if (still && !st) {
+	f->ends = still && !st && !comm_halt(true);
+	if (still && !st && !f->ends) {
 		bool all;
 		int rc = comm_cut(f->cut, f->seats, &all, f->why);
 
@@ -227,6 +232,7 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 			return 1;
 		}
 		f->moved = now_ns();	/* another session is late, and names the cause itself */
+		comm_halt(false);	/* it may wait for a communicator that has to end here, too */
 	}
 	look(f, unanswered);
 	if (now_ns() - f->moved > f->held_ns) {

@@ -836,6 +836,80 @@ TEST_F(restore, a_cut_waits_for_what_is_sent_from_a_buffer)
 	close(fd);
 }
 
+/* What the fake NCCL of the proxy has been asked for: so soon. */
+static bool has_aborted(int ms)
+{
+	char line[256];
+	bool has = false;
+
+	for (FILE *f; ms-- > 0 && !has; usleep(1000)) {
+		f = fopen(getenv("FAKE_NCCL_LOG"), "r");
+		while (f && !has && fgets(line, sizeof(line), f))
+			has = strstr(line, "ncclCommAbort");
+		if (f)
+			fclose(f);
+	}
+	return has;
+}
+
+/* The communicator stands, and NCCL's is being created: its rank 1 does not come. */
+static int over_nccl(FIXTURE_DATA(restore) *self)
+{
+	unlink(getenv("FAKE_NCCL_LOG"));
+	return start_with_board(self) ?: communicate(self, 0) ?: conduct(self);
+}
+
+/* As rank 1 would say it. */
+static int note_broken(void)
+{
+	uint64_t key = 0;
+	struct step_looker looker = { .ctx = &key, .comm = see_comm, .op = see_op };
+
+	return board_look(board, &looker) ?: board_note(board, 1, key ^ 1ull << 63, "", 1);
+}
+
+#define OVER_NCCL "not over a fake NCCL whose ncclCommAbort hangs: selftests/nccl/test-transport"
+
+/* No cut while NCCL aborts a communicator, which the answer names; none begins while the session is frozen. */
+TEST_F(restore, no_cut_while_nccl_ends_a_communicator)
+{
+	struct ctl_freeze f = { .idle_ms = 200, .cut = 12345, .seats = { 1 } };
+	struct ctl_frozen r = { 0 };
+
+	if (!getenv("FAKE_NCCL_FAIL"))
+		SKIP(return, OVER_NCCL);
+	ASSERT_EQ(over_nccl(self), 0);
+	ASSERT_EQ(ask(self, CTL_FREEZE, &f, sizeof(f), &r, sizeof(r), NULL), 0)
+		TH_LOG("%s", r.r.why);
+	ASSERT_EQ(note_broken(), 0);
+	EXPECT_FALSE(has_aborted(1500));
+	ASSERT_EQ(ask_thaw(self), 0);
+	EXPECT_TRUE(has_aborted(20000));
+	EXPECT_EQ(ask(self, CTL_FREEZE, &f, sizeof(f), &r, sizeof(r), NULL), -ETIMEDOUT);
+	EXPECT_NE(strstr(r.r.why, "NCCL has not ended a communicator"), NULL)
+		TH_LOG("%s", r.r.why);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
+/* A session that waits for another one's cut aborts its communicators: the other one may wait for that. */
+TEST_F(restore, who_waits_for_a_cut_ends_communicators)
+{
+	struct ctl_freeze f = { .h = { .op = CTL_FREEZE, .size = sizeof(f) }, .idle_ms = 200, .cut = 12345, .seats = { 3 } };
+	struct ctl_frozen r = { 0 };
+
+	if (!getenv("FAKE_NCCL_FAIL"))
+		SKIP(return, OVER_NCCL);
+	ASSERT_EQ(over_nccl(self), 0);
+	ASSERT_EQ(ctl_send(self->conn, &f.h), 0);
+	EXPECT_FALSE(has_answered(self, 300));
+	ASSERT_EQ(note_broken(), 0);
+	EXPECT_TRUE(has_aborted(20000));
+	EXPECT_EQ(take_answer(self, CTL_FREEZE, &r.r, sizeof(r), LONG_MS), -ETIMEDOUT);
+	end_proxy(self);
+	unlink(stat_path);
+}
+
 /*
  * After a restore nobody waits before the session goes on. What was open then is open: a creation, a synchronisation. They
  * are counted, so the session can be saved again; and each gets its answer.

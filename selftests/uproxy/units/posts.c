@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * posts.c - what a proxy tells the transport of its collectives, and when: here the test is the transport
+ *
+ * The test is rank 1, too, which has a seat on the board and no proxy. The transport does nothing by itself: what has
+ * been started runs until the test ends it.
+ */
+#include "local.h"
+
+#define COMM_PRIVATE
+#include "comm_i.h"
+#include "tree.h"
+
+#define MiB	(1ull << 20)
+#define COUNT	16
+#define STARTS	4
+
+/* ------------------------------------------------------------------------------ the transport */
+
+static struct {
+	struct {
+		struct transport_start op;
+		struct transport_part part;
+		uint32_t factor;	/* what part.factor refers to in the host's memory */
+	} start[STARTS];
+	unsigned int starts, cancels, withdrawals;
+	bool refuses;			/* to start anything */
+	bool again;			/* at the next withdrawal the board repeats the cancel */
+	uint32_t code;			/* the communicator's failure at the last withdrawal */
+} fake;
+
+static int fake_open(struct transport **c, const struct transport_open *o, struct why *why)
+{
+	(void)o, (void)why;
+	*c = (void *)&fake;
+	return 0;
+}
+
+static int fake_address(struct transport *c, void *to)
+{
+	(void)c;
+	memcpy(to, "here", 4);
+	return 4;
+}
+
+static int fake_start(struct transport *c, const struct transport_start *op)
+{
+	const struct transport_part *part = op->part;
+
+	(void)c;
+	if (fake.refuses)
+		return -ENOMEM;
+	CHECK(fake.starts < STARTS);
+	fake.start[fake.starts].op = *op;
+	fake.start[fake.starts].part = *part;
+	if (part->factor && !part->factor_there)
+		memcpy(&fake.start[fake.starts].factor, part->factor, sizeof(uint32_t));
+	__atomic_store_n(&fake.starts, fake.starts + 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static void fake_cancel(struct transport *c, uint64_t order)
+{
+	(void)c, (void)order;
+	fake.cancels++;
+}
+
+static void fake_withdraw(struct transport *c, uint64_t order)
+{
+	(void)c;
+	fake.withdrawals++;
+	fake.code = comms.all->word->code;
+	if (!fake.again)
+		return;
+	fake.again = false;
+	post_cancel(&(struct step_action){ .order = order });
+}
+
+static void *fake_buffer(struct transport *c, size_t size)
+{
+	(void)c;
+	return malloc(size);
+}
+
+static void fake_unbuffer(struct transport *c, void *buffer)
+{
+	(void)c;
+	free(buffer);
+}
+
+static void fake_close(struct transport *c)
+{
+	(void)c;
+}
+
+static const struct transport_driver driver = {
+	.version = TRANSPORT_VERSION, .name = "fake", .open = fake_open, .address = fake_address, .start = fake_start,
+	.cancel = fake_cancel, .close = fake_close, .withdraw = fake_withdraw, .buffer = fake_buffer,
+	.unbuffer = fake_unbuffer,
+};
+
+/* Instead of hal/transport.c's. */
+const struct transport_driver *transport_load(struct hal *h, struct why *why)
+{
+	(void)h, (void)why;
+	return &driver;
+}
+
+static void ends(unsigned int i, enum step_code code)
+{
+	fake.start[i].op.done(fake.start[i].op.arg, code);
+}
+
+/* ------------------------------------------------------------------------------ the ranks */
+
+static struct local *local;
+static struct board *board;
+static int board_fd;
+static uint64_t pinned, stream, order;	/* order: of the last operation that has started at rank 1 */
+static uint32_t member;			/* rank 1's */
+
+static void hear(void *ctx, const struct step_action *a)
+{
+	(void)ctx;
+	if (a->kind == STEP_JOINED)
+		member = a->member;
+	if (a->kind == STEP_START)
+		order = a->order;
+}
+
+static void other_says(const struct step_event *e)
+{
+	CHECK(board_step(board, 1, e, hear, NULL) >= 0);
+	CHECK_EQ(board_mail(board, 1, hear, NULL), 0);
+}
+
+static void other_posts(uint8_t kind)
+{
+	const struct step_call call = { .kind = kind, .type = TREE_F32, .op = TREE_SUM, .count = COUNT };
+
+	other_says(&(struct step_event){ .kind = STEP_POST, .member = member, .cookie = 1, .ncalls = 1, .calls = &call });
+}
+
+static void other_is_done(enum step_code code)
+{
+	other_says(&(struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = order, .code = code });
+}
+
+/* A session that is rank 0, and rank 1's seat. */
+static void begin(void)
+{
+	local = local_open();
+	pinned = (local->arena + MiB - 1) & -MiB;
+	stream = local_handle(local, SV_T_CUstream);
+	CHECK_EQ(SEND(local, SV_OP_X_PIN, (struct sv_pin){ pinned, MiB }), 0);
+	CHECK_EQ(SEND(local, SV_OP_X_MAP, (struct sv_map){ local->window, 2 * SV_GRANULE }), 0);
+	CHECK_EQ(SEND(local, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = local->ctx, .phStream = stream, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	board_fd = board_create();
+	CHECK(board_fd >= 0);
+	CHECK_EQ(board_open(board_fd, &board), 0);
+	board_reserve(board, 0, &(struct board_place){ .rank = 0 });
+	CHECK_EQ(board_enter(board, 1, "there", 5), 0);
+	comm_board(board_fd, 0);
+}
+
+/* Rank 0 begins to create a communicator, whose number is that of its ranks. */
+static void forms(uint32_t ranks)
+{
+	struct sv_comm_new a = { .ctx = local->ctx, .comm = ranks, .ranks = ranks, .rank = 0,
+				 .word = pinned + ranks * sizeof(struct sv_comm_word), .id = { ranks } };
+
+	CHECK_EQ(SEND(local, SV_OP_X_COMM_NEW, a), 0);
+}
+
+static void joins(void)
+{
+	other_says(&(struct step_event){ .kind = STEP_JOIN, .proxy = 1, .comm = comms.all->key, .ranks = 2, .rank = 1 });
+	comm_run(&local->s);
+}
+
+static void communicate(uint32_t ranks)
+{
+	begin();
+	forms(ranks);
+	if (ranks > 1)
+		joins();
+	CHECK_EQ(comms.all->word->state, SV_COMM_STANDS);
+}
+
+static void posts(const struct sv_coll_call *call)
+{
+	struct sv_coll a = { .ctx = local->ctx, .stream = stream, .comm = comms.all->number, .calls = 1 };
+
+	CHECK_EQ(local_send(local, SV_OP_X_COLL, &a, sizeof(a), call, sizeof(*call), NULL), 0);
+}
+
+static struct sv_coll_call all_reduce(void)
+{
+	return (struct sv_coll_call){ .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = COUNT,
+				      .send = local->window, .recv = local->window + SV_GRANULE };
+}
+
+static void ends_comm(uint32_t flags)
+{
+	CHECK_EQ(SEND(local, SV_OP_X_COMM_END, (struct sv_comm_end){ .comm = comms.all->number, .flags = flags }), 0);
+}
+
+/* ------------------------------------------------------------------------------ the tests */
+
+/* The stream waits for a value, so that what both have posted is announced and not started. */
+static void cancelled_twice(void *arg)
+{
+	struct sv_coll_call call;
+
+	(void)arg;
+	communicate(2);
+	call = all_reduce();
+	CHECK_EQ(SEND(local, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+			.ctx = local->ctx, .stream = stream, .value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ,
+			.addr = (uintptr_t)arena_at(&local->s, pinned + MiB / 2) }), 0);
+	posts(&call);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	CHECK(comms.starts);
+	CHECK_EQ(fake.starts, 0);
+	other_is_done(STEP_REMOTE);
+	fake.again = true;
+	comm_run(&local->s);
+	CHECK(!fake.again);
+	CHECK_EQ(fake.withdrawals, 1);
+	CHECK_EQ(fake.cancels, 0);
+	CHECK(!comms.starts);
+}
+
+TEST(a_cancel_that_is_said_again_while_it_is_obeyed_does_nothing)
+{
+	EXPECT_EQ(local_child(cancelled_twice, NULL), 0);
+}
+
+/* The client aborts the communicator, and could then free the memory to which the transport still writes. */
+static void board_breaks(void *arg)
+{
+	struct sv_coll_call call;
+	uint32_t *shared;
+
+	(void)arg;
+	communicate(1);
+	call = all_reduce();
+	posts(&call);
+	CHECK_EQ(fake.starts, 1);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
+	CHECK(shared != MAP_FAILED);
+	__atomic_store_n(&shared[4], 1, __ATOMIC_SEQ_CST);	/* struct shared's broken */
+	comm_run(&local->s);
+	CHECK_EQ(comms.all->word->code, STEP_REMOTE);
+	CHECK_EQ(fake.cancels, 1);
+	ends_comm(SV_COMM_ABORT);
+	comm_run(&local->s);
+	CHECK_EQ(comm_count(), 1);
+	CHECK_EQ(comms.word[0], 0);
+	ends(0, STEP_REMOTE);
+	comm_run(&local->s);
+	CHECK_EQ(comm_count(), 0);
+	CHECK_EQ(comms.word[0], 1);
+}
+
+TEST(what_the_transport_runs_does_not_end_with_the_board)
+{
+	EXPECT_EQ(local_child(board_breaks, NULL), 0);
+}
+
+/* The board has heard of it by then: the fault was here. */
+static void refused(void *arg)
+{
+	struct sv_coll_call call;
+
+	(void)arg;
+	communicate(1);
+	call = all_reduce();
+	fake.refuses = true;
+	posts(&call);
+	CHECK_EQ(fake.withdrawals, 1);
+	CHECK_EQ(fake.code, STEP_SYSTEM);
+	CHECK(!comms.starts);
+}
+
+TEST(what_the_transport_refuses_to_start_is_withdrawn)
+{
+	EXPECT_EQ(local_child(refused, NULL), 0);
+}
+
+static void factors(void *arg)
+{
+	const uint64_t at = MiB / 2;
+	struct sv_coll_call call;
+
+	(void)arg;
+	communicate(1);
+	call = all_reduce();
+	posts(&call);
+	call.op = TREE_PREMULSUM;
+	call.scale = SV_COLL_FACTOR;
+	call.factor = 4711;
+	posts(&call);
+	call.scale = SV_COLL_FACTOR_AT;
+	call.factor = local->window + at;
+	posts(&call);
+	for (unsigned int i = 0; i < 3; i++) {
+		/* Each but the first waits in the stream until the one before it has ended. */
+		for (int ms = 0; ms < 20000 && __atomic_load_n(&fake.starts, __ATOMIC_ACQUIRE) <= i; ms++)
+			usleep(1000);
+		CHECK_EQ(fake.starts, i + 1);
+		ends(i, STEP_OK);
+	}
+	CHECK(!fake.start[0].part.factor && !fake.start[0].part.factor_there);
+	CHECK(fake.start[1].part.factor && !fake.start[1].part.factor_there);
+	CHECK_EQ(fake.start[1].factor, 4711);
+	CHECK_EQ((uintptr_t)fake.start[2].part.factor, local->window + at);
+	CHECK(fake.start[2].part.factor_there);
+}
+
+TEST(the_transport_is_told_where_a_factor_is)
+{
+	EXPECT_EQ(local_child(factors, NULL), 0);
+}
+
+static int cut(bool *all)
+{
+	const uint64_t seats[BOARD_SEATS / 64] = { 1 };
+	struct why why = { 0 };
+
+	while (comm_posted())
+		comm_run(&local->s);
+	return comm_cut(4711, seats, all, &why);
+}
+
+/* A small send has ended, and lies in memory that the transport has lent until it is received. */
+static void lent(void *arg)
+{
+	struct sv_coll_call send = { .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = COUNT };
+	bool all = false;
+
+	(void)arg;
+	communicate(2);
+	send.send = local->window;
+	posts(&send);
+	CHECK_EQ(cut(&all), -EBUSY);
+	CHECK(!all);
+	other_posts(STEP_RECV);
+	comm_run(&local->s);
+	CHECK_EQ(fake.starts, 1);
+	ends(0, STEP_OK);
+	other_is_done(STEP_OK);
+	CHECK_EQ(cut(&all), 0);
+	CHECK(all);
+}
+
+TEST(what_lies_in_the_transports_memory_is_not_saved)
+{
+	EXPECT_EQ(local_child(lent, NULL), 0);
+}
+
+/* It has begun, no part of it runs here, and its record has not ended, since the other rank's part may touch its memory. */
+static void halted(void *arg)
+{
+	struct sv_coll_call call;
+	bool all = false;
+
+	(void)arg;
+	communicate(2);
+	call = all_reduce();
+	posts(&call);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	CHECK_EQ(fake.starts, 1);
+	ends(0, STEP_SYSTEM);
+	CHECK(!comms.starts);
+	CHECK_EQ(cut(&all), 0);
+	CHECK(!all);
+	other_is_done(STEP_REMOTE);
+	CHECK_EQ(cut(&all), 0);
+	CHECK(all);
+}
+
+TEST(what_has_failed_here_alone_is_waited_for_at_a_cut)
+{
+	EXPECT_EQ(local_child(halted, NULL), 0);
+}
+
+static void talks(void *arg)
+{
+	struct sv_coll_call call;
+
+	(void)arg;
+	communicate(1);
+	CHECK(!comm_talks());
+	forms(2);
+	CHECK(!comm_talks());
+	joins();
+	CHECK(comm_talks());
+	call = all_reduce();
+	posts(&call);
+	ends_comm(0);		/* when that has ended */
+	CHECK_EQ(comm_count(), 2);
+	CHECK(!comm_talks());
+}
+
+TEST(a_session_talks_while_a_communicator_of_several_ranks_stands)
+{
+	EXPECT_EQ(local_child(talks, NULL), 0);
+}
+
+TEST_HARNESS_MAIN

@@ -1157,8 +1157,8 @@ static int return_to_board(FIXTURE_DATA(restore) *self)
 
 /*
  * Two communicators have failed by calls that were refused, and the other rank has left one of them; a third one never stood,
- * and the client has said that it leaves. A restore knows all of it: what follows that call is not posted in its place, and
- * when the client has gone the others do not hear of a death.
+ * and the client has said that it leaves. A restore knows all of it: what follows that call is not posted in its place, the
+ * user is not told again, and when the client has gone the others do not hear of a death.
  */
 TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 {
@@ -1166,6 +1166,9 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	struct sv_coll_call call = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = 16,
 				     .send = self->dev, .recv = self->dev };
 	struct step_event leaves = { .kind = STEP_LEAVE };
+	int said = memfd_create("said", MFD_CLOEXEC), err = fcntl(2, F_DUPFD_CLOEXEC, 0), rc;
+	char text[4096];
+	ssize_t len;
 	uint64_t s;
 
 	ASSERT_EQ(start_with_board(self), 0);
@@ -1182,7 +1185,10 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	ASSERT_EQ(ctx_sync(c), 0);
 	EXPECT_EQ(late_count(c), 2);
 	save_and_end(self, _metadata);
-	ASSERT_EQ(return_to_board(self), 0);
+	dup2(said, 2);
+	rc = return_to_board(self);
+	dup2(err, 2);
+	ASSERT_EQ(rc, 0);
 	ASSERT_EQ(coll(c, COMM, s, &call, 1), 0);
 	EXPECT_EQ(sync_soon(c, s), CUDA_ERROR_EXTERNAL_DEVICE);
 	for (int i = 1; i < 3; i++)
@@ -1193,6 +1199,13 @@ TEST_F(restore, what_was_refused_and_who_leaves_is_known_after_a_restore)
 	EXPECT_EQ(client_wait(c), 0);
 	EXPECT_EQ(board_mail(board, 1, hear, NULL), 0);
 	EXPECT_EQ(broken, 0);
+	len = pread(said, text, sizeof(text) - 1, 0);
+	ASSERT_GE(len, 0);
+	text[len] = 0;
+	EXPECT_EQ(strstr(text, "of a communicator of"), NULL)
+		TH_LOG("%s", text);
+	close(said);
+	close(err);
 }
 
 /*

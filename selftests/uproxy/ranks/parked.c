@@ -213,6 +213,53 @@ TEST_F(colls, what_is_parked_in_no_stream_keeps_its_order)
 	EXPECT_EQ(late_count(&r->c), 0);
 }
 
+/*
+ * What is in no stream's order is parked after a proxy has dropped the queues of many waits that are over, while a stream is
+ * held all the time: a failure reaches it, and what waits for it.
+ */
+TEST_F(colls, what_is_parked_in_no_stream_later_fails_with_others)
+{
+	enum { WAITS = 80 };	/* more than are dropped at once */
+	struct rank *r = &self->r[0];
+	uint64_t ev = new_event(r), third = new_stream(r, CU_STREAM_NON_BLOCKING);
+	struct sv_sync_on event = { r->c.ctx, r->event }, behind = { r->c.ctx, third }, all = { r->c.ctx, 0 };
+	struct ring_ticket t[WAITS], one, both;
+	int32_t status = -1;
+
+	ASSERT_EQ(new_comm(self->r, self->n, 78, "waits all the time"), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	ASSERT_EQ(record(r, r->event, r->stream), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuCtxRecordEvent, (struct sv_cuCtxRecordEvent){ r->c.ctx, ev }), 0);
+	for (int i = 0; i < WAITS; i++)
+		ASSERT_EQ(ring_request(r->c.ring, &t[i], SV_OP_cuEventSynchronize, &event, sizeof(event), NULL, 0), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &both, SV_OP_cuCtxSynchronize, &all, sizeof(all), NULL, 0), 0);
+	ASSERT_EQ(COLL(r, 78, r->other, all_reduce(r, 16)), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, r->other), CUDA_ERROR_NOT_READY);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], self->comm, self->r[i].stream, all_reduce(&self->r[i], 16)), 0);
+	for (int i = 0; i < WAITS; i++)
+		ASSERT_EQ(ring_await(r->c.ring, &t[i], NULL, NULL, 0, NULL, 10000000000), 0);
+	ASSERT_EQ(ring_await(r->c.ring, &both, NULL, NULL, 0, NULL, 10000000000), 0);
+	ASSERT_EQ(COLL(r, self->comm, r->stream, all_reduce(r, 16)), 0);
+	/* The collective's own ticket is passed when it fails; this one's is not. */
+	ASSERT_EQ(fill(r, r->stream, r->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(SEND(&r->c, SV_OP_cuCtxRecordEvent, (struct sv_cuCtxRecordEvent){ r->c.ctx, ev }), 0);
+	ASSERT_EQ(fill(r, third, r->dev + MiB, 1, 16), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &one, SV_OP_cuStreamSynchronize, &behind, sizeof(behind), NULL, 0), 0);
+	ASSERT_EQ(ring_request(r->c.ring, &both, SV_OP_cuCtxSynchronize, &all, sizeof(all), NULL, 0), 0);
+	ASSERT_EQ(query(r, SV_OP_cuStreamQuery, third), CUDA_ERROR_NOT_READY);
+	ASSERT_EQ(end_comm(&self->r[3], self->comm, SV_COMM_ABORT), 0);
+	ASSERT_EQ(ring_await(r->c.ring, &one, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(ring_await(r->c.ring, &both, &status, NULL, 0, NULL, 10000000000), 0);
+	EXPECT_EQ(status, CUDA_ERROR_EXTERNAL_DEVICE);
+	ASSERT_EQ(end_comm(r, self->comm, SV_COMM_ABORT), 0);
+	for (int i = 1; i < self->n; i++)
+		ASSERT_EQ(COLL(&self->r[i], 78, self->r[i].other, all_reduce(&self->r[i], 16)), 0);
+	EXPECT_EQ(stream_soon(r, third), 0);
+	EXPECT_EQ(ctx_sync(&r->c), 0);
+}
+
 /* Waits for an event that are parked hold up nobody else who asks for it. */
 TEST_F(colls, parked_waits_do_not_keep_an_event_open)
 {

@@ -701,6 +701,52 @@ TEST_F(restore, a_device_that_fails_does_not_keep_a_session_at_the_end_of_a_step
 	EXPECT_EQ(meeting_state(m), MEETING_OPEN);
 }
 
+/* Another proxy, which says nothing when it is asked; -1. The handle names its event. */
+static int silent_proxy(struct sv_ipc_handle *h)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), n;
+
+	*h = (struct sv_ipc_handle){ .magic = SV_IPC_MAGIC, .version = SV_IPC_VERSION, .kind = SV_IPC_EVENT };
+	snprintf((char *)h->server, sizeof(h->server), "%d", getpid());
+	n = 1 + sprintf(a.sun_path + 1, "singvgpu-peer-");
+	for (int i = 0; i < 16; i++)
+		n += sprintf(a.sun_path + n, "%02x", h->server[i]);
+	return bind(sock, (void *)&a, offsetof(struct sockaddr_un, sun_path) + n) || listen(sock, 1) ? -1 : sock;
+}
+
+/* A worker asks another proxy when a session comes to the end of a step: the session stands there when it has been answered. */
+TEST_F(restore, a_session_stands_when_its_workers_are_done)
+{
+	struct trainer t = { .c = &self->c, .dev = self->dev, .host = address(&self->c, self->pin) };
+	struct ctl_step step = { .h = { .op = CTL_STEP, .size = sizeof(step) }, .limit_ms = LONG_MS };
+	struct client *c = &self->c;
+	struct sv_ipc_event event = { .ctx = c->ctx, .event = new_event(c) };
+	struct ring_ticket opened;
+	struct ctl_stepped to;
+	struct meeting *m;
+	int32_t status = -1;
+	pthread_t thread;
+	int fd = meet(1, &m), other = silent_proxy(&event.h);
+
+	ASSERT_GE(other, 0);
+	ASSERT_EQ(conduct(self), 0);
+	ASSERT_EQ(ctl_give(self->conn, fd), 0);
+	ASSERT_EQ(ctl_send(self->conn, &step.h), 0);
+	ASSERT_TRUE(is_looking(c));
+	ASSERT_EQ(ring_request(c->ring, &opened, SV_OP_cuIpcOpenEventHandle, &event, sizeof(event), NULL, 0), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, train, &t), 0);
+	ASSERT_EQ(take_answer(self, CTL_STEP, &to.r, sizeof(to), 300), -ETIMEDOUT);
+	close(other);
+	EXPECT_EQ(take_answer(self, CTL_STEP, &to.r, sizeof(to), LONG_MS), 0);
+	EXPECT_EQ(ring_await(c->ring, &opened, &status, NULL, 0, NULL, 1), 0);
+	EXPECT_EQ(status, CUDA_ERROR_MAP_FAILED);
+	EXPECT_EQ(ask_thaw(self), 0);
+	t.stop = 1;
+	pthread_join(thread, NULL);
+	EXPECT_EQ(t.rc, 0);
+}
+
 /* The other one of a meeting, who comes 0.3 s after the first. */
 static void *come_late(void *arg)
 {

@@ -312,6 +312,63 @@ static void allocations(void)
 	CHECK(cudaGraphDestroy(g));
 }
 
+/* Until the number is not 0 any more; it is 2 if that has taken too long. */
+static void held(void *arg)
+{
+	std::atomic<int> *go = (std::atomic<int> *)arg;
+
+	for (int ms = 0; ms < 5000 && !*go; ms++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	*go = *go ? 1 : 2;
+}
+
+static void allocate(cudaGraph_t *g, void **d)
+{
+	cudaMemAllocNodeParams a = {};
+	cudaGraphNode_t alloc;
+
+	a.poolProps.allocType = cudaMemAllocationTypePinned;
+	a.poolProps.location.type = cudaMemLocationTypeDevice;
+	a.bytesize = 1 << 20;
+	CHECK(cudaGraphCreate(g, 0));
+	CHECK(cudaGraphAddMemAllocNode(&alloc, *g, NULL, 0, &a));
+	*d = a.dptr;
+}
+
+/* A graph's memory is freed while a stream works with it: nobody else has it before. What no graph has used is free at once. */
+static void freed_in_use(void)
+{
+	std::atomic<int> ran(0), go(0);
+	std::vector<char> got(1 << 20);
+	cudaGraphExec_t x;
+	cudaGraph_t g;
+	void *d, *e;
+
+	allocate(&g, &d);
+	CHECK(cudaGraphInstantiate(&x, g, 0));
+	CHECK(cudaGraphLaunch(x, s));
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaGraphExecDestroy(x));
+	CHECK(cudaGraphDestroy(g));
+	CHECK(cudaLaunchHostFunc(s, slowly, &ran));
+	CHECK(cudaMemsetAsync(d, 1, got.size(), s));
+	CHECK(cudaFreeAsync(d, s));
+	CHECK(cudaMalloc(&e, got.size()));
+	CHECK(cudaMemsetAsync(e, 2, got.size(), t));
+	CHECK(cudaStreamSynchronize(t));
+	CHECK(cudaStreamSynchronize(s));
+	CHECK(cudaMemcpy(got.data(), e, got.size(), cudaMemcpyDeviceToHost));
+	EXPECT_EQ(got[0], 2);
+	EXPECT_EQ(got.back(), 2);
+	CHECK(cudaFree(e));
+	CHECK(cudaLaunchHostFunc(t, held, &go));
+	allocate(&g, &d);
+	CHECK(cudaGraphDestroy(g));
+	EXPECT_EQ(go, 0);
+	go = 1;
+	CHECK(cudaStreamSynchronize(t));
+}
+
 static void gone(void *arg)
 {
 	++*(int *)arg;
@@ -501,8 +558,9 @@ int main(int argc, char **argv)
 	CHECK(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
 	struct { const char *name; void (*fn)(void); } all[] = {
 		{ "pageable", pageable }, { "rows", rows }, { "under_way", under_way },
-		{ "children", children }, { "allocations", allocations }, { "users", users },
-		{ "large", large }, { "conditional", conditional }, { "again", again },
+		{ "children", children }, { "allocations", allocations },
+		{ "freed_in_use", freed_in_use }, { "users", users }, { "large", large },
+		{ "conditional", conditional }, { "again", again },
 	};
 	for (auto &step : all) {
 		if (argc > 1 && strcmp(argv[1], step.name))

@@ -161,7 +161,7 @@ TEST(names_in_a_jobs_folder)
 
 TEST(devices_are_read)
 {
-	static const char *const wrong[] = { "", "a", "-1", " 1", "1 ", "16", "100", "1,", ",1", "1,,2", "1,a", "1;2", "1,16",
+	static const char *const wrong[] = { "", "a", "-1", " 1", "1 ", "16", "100", "1,2,", ",1", "1,,2", "1,a", "1;2", "1,16",
 					     "=", "1=", "=1", "1=2,", "1=2,,3=4", "1=2;3=4", "1=2,1=3", "16=1", "1=16",
 					     "1=2=3", "a=b", "1=-2", "-1=2", "1,2=3", "1=2,3" };
 	struct bring_where w, was;
@@ -171,16 +171,19 @@ TEST(devices_are_read)
 	EXPECT_TRUE(w.on.all);
 	EXPECT_EQ(w.on.first, 15);
 	EXPECT_STREQ(w.text, "15");
-	EXPECT_EQ(w.on.ranks, 0);
+	EXPECT_FALSE(w.on.logical.given);
 	ASSERT_EQ(bring_where_parse("3,0,15", &w), 0);
 	EXPECT_FALSE(w.on.all);
-	EXPECT_EQ(w.on.ranks, 3);
-	EXPECT_EQ(w.on.rank[0], 3);
-	EXPECT_EQ(w.on.rank[1], 0);
-	EXPECT_EQ(w.on.rank[2], 15);
+	EXPECT_EQ(w.on.logical.listed, 3);
+	EXPECT_EQ(w.on.logical.physical[0], 3);
+	EXPECT_EQ(w.on.logical.physical[1], 0);
+	EXPECT_EQ(w.on.logical.physical[2], 15);
+	ASSERT_EQ(bring_where_parse("7,", &w), 0);
+	EXPECT_TRUE(w.on.logical.given);
+	EXPECT_EQ(w.on.logical.physical[0], 7);
 	ASSERT_EQ(bring_where_parse("0=15,15=0,3=3", &w), 0);
 	EXPECT_FALSE(w.on.all);
-	EXPECT_EQ(w.on.ranks, 0);
+	EXPECT_FALSE(w.on.logical.given);
 	EXPECT_EQ(w.on.instead[0], 16);
 	EXPECT_EQ(w.on.instead[15], 1);
 	EXPECT_EQ(w.on.instead[3], 4);
@@ -191,10 +194,10 @@ TEST(devices_are_read)
 			TH_LOG("%s", wrong[i]);
 		EXPECT_EQ(memcmp(&w, &was, sizeof(w)), 0);
 	}
-	for (int i = 0; i < JOB_RANKS_MAX; i++)
+	for (int i = 0; i < SEATING_DEVICES; i++)
 		strcat(text, i ? ",1" : "1");
 	ASSERT_EQ(bring_where_parse(text, &w), 0);
-	EXPECT_EQ(w.on.ranks, JOB_RANKS_MAX);
+	EXPECT_EQ(w.on.logical.listed, SEATING_DEVICES);
 	strcat(text, ",1");
 	EXPECT_EQ(bring_where_parse(text, &w), -EINVAL);
 	for (int i = 0; i < 300; i++)

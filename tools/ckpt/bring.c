@@ -549,37 +549,19 @@ static int parse_instead(const char *text, struct seating_where *w)
 	}
 }
 
-/* "N,N,N" */
-static int parse_ranks(const char *text, struct seating_where *w)
-{
-	unsigned int device;
-	int n;
-
-	for (;; text += n + 1) {
-		n = 0;
-		if (*text < '0' || *text > '9' || sscanf(text, "%2u%n", &device, &n) != 1 || !n ||
-		    device >= JOB_DEVICES_MAX || w->ranks == JOB_RANKS_MAX)
-			return -EINVAL;
-		w->rank[w->ranks++] = device;
-		if (!text[n])
-			return 0;
-		if (text[n] != ',')
-			return -EINVAL;
-	}
-}
-
 int bring_where_parse(const char *text, struct bring_where *w)
 {
 	struct bring_where new = { 0 };
+	bool on = !strncmp(text, BRING_ON, strlen(BRING_ON)), list = strchr(text, ',') && !strchr(text, '=');
 	int err;
 
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
-	if (!strncmp(text, BRING_ON, strlen(BRING_ON))) {
-		err = seating_on_parse(text + strlen(BRING_ON), &new.on.logical);
+	if (on || list) {
+		err = seating_on_parse(text + (on ? strlen(BRING_ON) : 0), &new.on.logical);
 	} else {
 		new.on.all = !parse_int(text, 0, JOB_DEVICES_MAX - 1, &new.on.first);
-		err = new.on.all ? 0 : strchr(text, '=') ? parse_instead(text, &new.on) : parse_ranks(text, &new.on);
+		err = new.on.all ? 0 : parse_instead(text, &new.on);
 	}
 	if (!err)
 		*w = new;

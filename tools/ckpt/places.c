@@ -26,15 +26,12 @@ static int check_numbers(const struct ckpt_facts *f, int ranks, struct why *why)
 }
 
 /* Does what --device and --to say name a device for each session? */
-static int check_where(const struct ckpt_facts *f, const struct seating_where *w, int ranks, struct why *why)
+static int check_where(const struct ckpt_facts *f, const struct seating_where *w, struct why *why)
 {
-	for (int i = 0; i < f->proxies; i++) {
-		if (w->ranks && f->proxy[i].rank >= w->ranks)
-			return why_set(why, -EINVAL, "the list has devices for %d ranks, the job has %d", w->ranks, ranks);
-		if (facts_home(f, i) >= 0 && (w->all || w->ranks))
+	for (int i = 0; i < f->proxies; i++)
+		if (facts_home(f, i) >= 0 && w->all)
 			return why_set(why, -EINVAL, "the process works on several devices: name them all "
-				       "(OLD=NEW,OLD=NEW)");
-	}
+				       "(A,B or OLD=NEW,OLD=NEW)");
 	return 0;
 }
 
@@ -54,7 +51,7 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 			       job->ranks);
 	if (!seating_one_host(t))
 		return why_set(why, -ENOTSUP, "its ranks were on several hosts, which this version does not bring back");
-	err = check_numbers(f, t->ranks, why) ?: check_where(f, w, t->ranks, why);
+	err = check_numbers(f, t->ranks, why) ?: check_where(f, w, why);
 	if (err)
 		return err;
 	if (none)
@@ -66,7 +63,8 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 	for (int i = f->proxies - 1; none && i >= 0; i--)
 		t->rank[f->proxy[i].rank].first = facts_logical(&f->proxy[i]);
 	if (w->logical.given) {
-		err = seating_on_map(&w->logical, t->devices, 0, map, why);
+		/* An older proxy has not said how many there are: a list does. */
+		err = seating_on_map(&w->logical, t->devices ?: w->logical.listed, 0, map, why);
 		if (!err)
 			seating_put(t, map);
 		return err;

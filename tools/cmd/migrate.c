@@ -35,7 +35,7 @@
 static const char migrate_help[] =
 "Usage: singvgpu migrate [OPTION]... JOB --to DEVICE|DEVICE,...|OLD=NEW,...|HOST\n"
 "Moves a running job to another device of this host (a number, counted from 0), to several\n"
-"(one for each rank, or what had device OLD gets device NEW), or to another host that\n"
+"(a list as with --on, or what had device OLD gets device NEW), or to another host that\n"
 "reaches the store. Its\n"
 "`singvgpu run` stays: output, signals and exit status go through it as before.\n"
 "\n"

@@ -73,7 +73,7 @@ int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t m
 		return why_set(why, -EINVAL, "--on %d: the job has %d device%s, which can be on 1 to %d; --on %d, with a comma "
 			       "puts all on device %d", on->count, devices, devices > 1 ? "s" : "", devices, on->count, on->count);
 	if (on->listed && on->listed != devices)
-		return why_set(why, -EINVAL, "--on names %d devices, and the job has %d: one for each, please", on->listed, devices);
+		return why_set(why, -EINVAL, "--on: a list of %d devices, and the job has %d: one for each, please", on->listed, devices);
 	if (here && end > here)
 		return why_set(why, -EINVAL, "--on: there is no device %d here, there %s %d", end - 1, here > 1 ? "are" : "is", here);
 	for (int l = 0; l < SEATING_DEVICES; l++)
@@ -91,8 +91,6 @@ int seating_device(const struct seating_where *w, int rank, int physical)
 {
 	if (w->all)
 		return w->first + rank;
-	if (rank < w->ranks)
-		return w->rank[rank];
 	if (physical >= 0 && physical < SEATING_DEVICES && w->instead[physical])
 		return w->instead[physical] - 1;
 	return physical;
@@ -110,7 +108,7 @@ void seating_instead(struct seating *t, const struct seating_where *w)
 		for (int l = 0; l < SEATING_DEVICES; l++) {
 			uint8_t *p = &t->rank[r].physical[l];
 
-			if (!w->all && !w->ranks && w->instead[*p])
+			if (w->instead[*p])
 				*p = w->instead[*p] - 1;
 		}
 }

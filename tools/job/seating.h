@@ -68,8 +68,6 @@ struct seating_where {
 	struct seating_on logical;	/* by logical device; what follows counts if that is not given */
 	bool all;			/* rank r is on device first + r */
 	long first;
-	int ranks;			/* rank r is on device rank[r] */
-	uint8_t rank[SEATING_RANKS];
 	uint8_t instead[SEATING_DEVICES];	/* of a physical device: the one instead of it + 1, or 0 */
 };
 

@@ -305,6 +305,7 @@ static int start(struct sv_session *s, const struct options *o)
 		close(home);
 	if (!rc) {
 		s->stat->device = s->hal.dev;
+		s->stat->logical = s->shared->device + 1;
 		s->stat->driver_version = s->hal.version;
 		s->stat->budget = s->budget;
 		snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s",

@@ -34,7 +34,7 @@ int trace_open(const char *path, const struct uproxy_stat *st)
 {
 	struct uproxy_trace_head h = {
 		.magic = UPROXY_TRACE_MAGIC, .version = UPROXY_TRACE_VERSION, .size = sizeof(h),
-		.pid = st->pid, .client = st->client, .device = st->device,
+		.pid = st->pid, .client = st->client, .device = st->device, .logical = st->logical,
 	};
 
 	file = fopen(path, "we");

@@ -160,7 +160,7 @@ static void new_job(struct rundir_job *job, const char *id, int ranks)
 static void count(const struct rundir_job *job, int rank, uint64_t launches)
 {
 	struct uproxy_stat s = { .magic = UPROXY_STAT_MAGIC, .version = UPROXY_STAT_VERSION,
-				 .size = sizeof(s), .device = rank, .device_name = "a device",
+				 .size = sizeof(s), .device = rank, .device_name = "a device", .logical = 2,
 				 .launches = launches, .device_bytes = 4096 };
 	char name[32];
 

@@ -39,7 +39,7 @@ static uint64_t age(uint64_t started_ns)
 static void row(const struct rundir_job *job, int r, const struct rundir_proxy *proxy)
 {
 	char state[24], mem[16] = "-", calls[16] = "-", launches[16] = "-", time[16], command[256];
-	char device[48] = "-", clean[48], pid[16] = "-";
+	char device[128] = "-", number[32], clean[25], pid[16] = "-";
 	struct why why = { 0 };
 	struct uproxy_stat s;
 	const char *how;
@@ -52,7 +52,7 @@ static void row(const struct rundir_job *job, int r, const struct rundir_proxy *
 		show_count(calls, s.calls);
 		show_count(launches, s.launches);
 		if (s.device >= 0)
-			snprintf(device, sizeof(device), "%d %.22s", s.device, s.device_name);
+			snprintf(device, sizeof(device), "%s %s", watch_device(s.device, s.logical, number), s.device_name);
 	} else {
 		how = watch_rank_state(&job->rank[r], state);
 	}
@@ -122,6 +122,19 @@ static void table(const struct rundir_job *jobs, int n)
 
 /* -------------------------------------------------------------------------------- JSON */
 
+/* How many of the job's proxies are on the device. */
+static int sharers(const struct rundir_job *job, int device)
+{
+	struct uproxy_stat s;
+	int n = 0;
+
+	for (int i = 0; i < job->proxies; i++) {
+		watch_stat(job, &job->proxy[i], &s, NULL);
+		n += s.magic && s.device == device;
+	}
+	return n;
+}
+
 static void json_proxy(struct json *j, const struct rundir_job *job, const struct rundir_proxy *p)
 {
 	struct uproxy_stat s;
@@ -133,6 +146,9 @@ static void json_proxy(struct json *j, const struct rundir_job *job, const struc
 	json_string(j, "state", watch_proxy_state(p, &s));
 	if (s.magic) {
 		json_int(j, "device", s.device);
+		if (s.logical)
+			json_int(j, "logical_device", s.logical - 1);
+		json_int(j, "sharers", sharers(job, s.device));
 		json_string(j, "device_name", s.device_name);
 		json_int(j, "driver_version", s.driver_version);
 		json_string(j, "backend", s.backend);

@@ -236,7 +236,7 @@ static uint64_t per_second(uint64_t now, uint64_t then, uint64_t ms)
 static void draw_line(struct page *p, const struct line *x, const struct line *then, uint64_t ms)
 {
 	char mem[16] = "-", calls[16] = "-", launches[16] = "-", up[16] = "-", down[16] = "-";
-	char proxy[16] = "-", device[32] = "-";
+	char proxy[16] = "-", device[128] = "-", number[32];
 
 	if (*x->in_flight) {
 		put_row(p, "%-8s   %s", x->job, x->in_flight);
@@ -252,9 +252,9 @@ static void draw_line(struct page *p, const struct line *x, const struct line *t
 		show_size(up, per_second(s->bytes_to_device, t->bytes_to_device, ms));
 		show_size(down, per_second(s->bytes_to_host, t->bytes_to_host, ms));
 		if (s->device >= 0)
-			snprintf(device, sizeof(device), "%d %.17s", s->device, s->device_name);
+			snprintf(device, sizeof(device), "%s %s", watch_device(s->device, s->logical, number), s->device_name);
 	}
-	put_row(p, "%-8s %4d %7d %-9s %7s %-19s %7s %7s %8s %7s %7s  %s", x->job, x->rank, x->pid,
+	put_row(p, "%-8s %4d %7d %-9s %7s %-19.19s %7s %7s %8s %7s %7s  %s", x->job, x->rank, x->pid,
 		x->state ?: x->own_state, proxy, device, mem, calls, launches, up, down,
 		x->command);
 }

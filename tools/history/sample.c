@@ -180,7 +180,7 @@ static void note_device(struct history *h, const struct rundir_job *job,
 			const struct rundir_proxy *p, const struct uproxy_stat *s)
 {
 	struct history_seen *more;
-	char *text = NULL;
+	char *text = NULL, name[128];
 	size_t len;
 	FILE *out;
 
@@ -197,7 +197,11 @@ static void note_device(struct history *h, const struct rundir_job *job,
 	h->seen[h->n_seen++] = (struct history_seen){ p->rank, p->serial };
 	fprintf(out, "device %llu %d %d %d ", (unsigned long long)wall_ns(), p->rank, p->serial,
 		s->device);
-	facts_word(out, s->device_name);
+	if (s->logical && s->logical - 1 != (uint32_t)s->device)
+		snprintf(name, sizeof(name), "%s, device %u of the program's", s->device_name, s->logical - 1);
+	else
+		snprintf(name, sizeof(name), "%s", s->device_name);
+	facts_word(out, name);
 	putc('\n', out);
 	note(job, out, &text, &len);
 }

@@ -17,6 +17,7 @@
 #include "merge.h"
 #include "step.h"
 #include "trace.h"
+#include "watch.h"
 
 struct raw {
 	char path[PATH_MAX];
@@ -189,10 +190,11 @@ static void put_span(struct merge *m, const struct raw *raw, const struct names 
 static void put_process(struct merge *m, const struct raw *raw, bool first)
 {
 	const struct uproxy_trace_head *h = raw->head;
-	char name[160];
+	uint32_t logical = h->size >= sizeof(*h) ? h->logical : 0;
+	char name[160], device[32];
 
-	snprintf(name, sizeof(name), "rank %d: client %d, proxy %d, device %d %.*s", raw->rank,
-		 h->client, h->pid, h->device, (int)strnlen(h->device_name, sizeof(h->device_name)),
+	snprintf(name, sizeof(name), "rank %d: client %d, proxy %d, device %s %.*s", raw->rank,
+		 h->client, h->pid, watch_device(h->device, logical, device), (int)strnlen(h->device_name, sizeof(h->device_name)),
 		 h->device_name);
 	fprintf(m->out, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,"
 		"\"args\":{\"name\":", first ? "" : ",", h->pid);
@@ -289,7 +291,7 @@ static int map_raw(struct raw *raw)
 		return -errno;
 	if (fstat(fd, &s)) {
 		err = -errno;
-	} else if (s.st_size < (off_t)sizeof(*h)) {
+	} else if (s.st_size < UPROXY_TRACE_HEAD_LEAST) {
 		err = -ENODATA;
 	} else {
 		p = mmap(NULL, s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -302,7 +304,7 @@ static int map_raw(struct raw *raw)
 		return err;
 	h = raw->head = (const void *)raw->data;
 	raw->version = h->magic == UPROXY_TRACE_MAGIC ? h->version : 0;
-	if (raw->version == UPROXY_TRACE_VERSION && h->size >= sizeof(*h) && !(h->size & 7) &&
+	if (raw->version == UPROXY_TRACE_VERSION && h->size >= UPROXY_TRACE_HEAD_LEAST && !(h->size & 7) &&
 	    h->size <= raw->size)
 		return 0;
 	munmap((void *)raw->data, raw->size);

@@ -45,6 +45,15 @@ int watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
 	return 0;
 }
 
+const char *watch_device(int device, uint32_t logical, char buf[32])
+{
+	if (!logical || logical - 1 == (uint32_t)device)
+		snprintf(buf, 32, "%d", device);
+	else
+		snprintf(buf, 32, "%u on %d", logical - 1, device);
+	return buf;
+}
+
 const char *watch_rank_state(const struct rundir_rank *rank, char *buf)
 {
 	const char *name;

@@ -22,6 +22,9 @@ const char *watch_rank_state(const struct rundir_rank *rank, char *buf);
 /* "starting", "serving" …; "stopped" if the client is; "?": not known. */
 const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat);
 
+/* A device in a word or three: "2", its number here, or "3 on 2" if the program has another one (logical, + 1; 0: not known). */
+const char *watch_device(int device, uint32_t logical, char buf[32]);
+
 /* Printable text of at most width columns: control bytes become '?'. Returns buf. */
 char *watch_clip(char *buf, size_t size, const char *text);
 

@@ -48,7 +48,7 @@ struct uproxy_stat {
 	uint32_t state;			/* enum uproxy_stat_state */
 	int32_t pid;			/* the proxy's */
 	int32_t client;			/* the client's, as SO_PEERCRED told it */
-	int32_t device;			/* ordinal among the job's devices */
+	int32_t device;			/* ordinal among the driver's devices */
 	int32_t driver_version;		/* as cuDriverGetVersion */
 	uint64_t started_ns;		/* CLOCK_REALTIME */
 	char device_name[64];		/* cut if need be, always with a NUL */
@@ -75,10 +75,12 @@ struct uproxy_stat {
 	uint64_t coll_last;		/* collectives of several ranks that this one was the last to post */
 	struct uproxy_while coll_waits;	/* such calls waited for other ranks to make theirs */
 	struct uproxy_while coll_runs;	/* operations that the streams had come to ran, or waited for other devices */
+	uint32_t logical;		/* the number that the client has for the device, + 1; 0: of an older proxy */
+	uint32_t pad;
 };
 
 _Static_assert(sizeof(struct uproxy_kernels) == 64, "file format");
 _Static_assert(sizeof(struct uproxy_while) == 16, "file format");
-_Static_assert(sizeof(struct uproxy_stat) == 472, "file format");
+_Static_assert(sizeof(struct uproxy_stat) == 480, "file format");
 
 #endif

@@ -27,7 +27,11 @@ struct uproxy_trace_head {
 	int32_t client;
 	int32_t device;
 	char device_name[64];
+	uint32_t logical;	/* as in struct uproxy_stat; not in a head of 88 bytes, of an older proxy */
+	uint32_t pad;
 };
+
+#define UPROXY_TRACE_HEAD_LEAST	88u
 
 enum uproxy_trace_kind {
 	UPROXY_TRACE_NAME = 1,	/* of an op */
@@ -71,7 +75,7 @@ struct uproxy_trace_coll {
 };
 
 _Static_assert(sizeof(struct uproxy_trace_coll) == 72, "file format");
-_Static_assert(sizeof(struct uproxy_trace_head) == 88, "file format");
+_Static_assert(sizeof(struct uproxy_trace_head) == 96, "file format");
 _Static_assert(sizeof(struct uproxy_trace_name) == 8, "file format");
 _Static_assert(sizeof(struct uproxy_trace_span) == 32, "file format");
 

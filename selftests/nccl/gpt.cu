@@ -11,6 +11,8 @@
  * With --free 1 the memory of activations, gradients and data is one allocation for each step, which ends with it;
  * with --free 2 it is one for each tensor, in stream order.
  *
+ * GPT_PAUSE in the environment is a file's name: until that is there, each rank sleeps for 0.2 s after a step.
+ *
  * Without RANK in the environment all ranks are threads of one process on one device. Their collectives are
  * computed by hand, on the host, in the order of additions that docs/collectives.md gives: the same bits must come
  * out. Rank 0 of the last stage prints the losses, every rank a checksum of its weights.
@@ -616,6 +618,7 @@ static std::mutex printing;
 
 static void train(const config &c, place &here, const text &t, int number)
 {
+	const char *pause = getenv("GPT_PAUSE");
 	trainer m(c, here, t);
 	float loss = 0, first = 0;
 
@@ -623,9 +626,12 @@ static void train(const config &c, place &here, const text &t, int number)
 		loss = m.step(k);
 		if (!k)
 			first = loss;
-		std::lock_guard<std::mutex> l(printing);
-		if (m.is_last && !here.d && !here.t)
+		if (m.is_last && !here.d && !here.t) {
+			std::lock_guard<std::mutex> l(printing);
 			printf("step %d loss %.9g\n", k + 1, loss);
+		}
+		if (pause && access(pause, F_OK))
+			usleep(200000);
 	}
 	std::vector<float> w = to_host(m.w, m.total);
 	std::lock_guard<std::mutex> l(printing);

@@ -214,6 +214,7 @@ TEST(a_job_is_sampled_and_read_back)
 	/* what is no UTF-8 is shown as "?" */
 	EXPECT_STREQ(p.event[0].text, "a <b> & \"c\" ?");
 	EXPECT_EQ(p.event[1].kind, PAST_DEVICE);
+	EXPECT_STREQ(p.event[1].text, "a device, device 1 of the program's");
 	EXPECT_STREQ(p.event[2].text, "a device");
 	EXPECT_EQ(p.event[3].kind, PAST_COMM);
 	EXPECT_STREQ(p.event[3].text, "0,1");

@@ -227,11 +227,12 @@ static struct bring again = { .hold = -1 };
 static char again_id[STORE_ID];
 static int again_same;
 
-static const struct job_restore *bring_back(const char *id, const char *store, uid_t trust,
-					    const char *where, const struct job *job)
+/* where: as bring_where_parse() takes it; NULL: where `now` says; NULL: where it was. */
+static const struct job_restore *bring_back(const char *id, const char *store, uid_t trust, const char *where,
+					    const struct seating *now, const struct job *job)
 {
 	struct bring_options o = { .store = store, .id = id, .criu = job->opt->criu,
-				   .trust = trust, .quiet = true, .tell = job->tell };
+				   .trust = trust, .quiet = true, .tell = job->tell, .where.on.now = now };
 	struct why why = { 0 };
 
 	bring_close(&again);
@@ -254,7 +255,7 @@ static const struct job_restore *bring_back(const char *id, const char *store, u
 static const struct job_restore *stay(const char *id, const char *store, uid_t trust, const struct job *job)
 {
 	job->tell("the job goes on where it was");
-	return bring_back(id, store, trust, NULL, job);
+	return bring_back(id, store, trust, NULL, NULL, job);
 }
 
 static const struct job_restore *restart(struct job *job)
@@ -273,7 +274,8 @@ static const struct job_restore *restart(struct job *job)
 				  "one: it is not restored again", again_id, SAME_MAX);
 		} else {
 			job->tell("a proxy is lost; the command comes back from checkpoint %s", again_id);
-			r = bring_back(word[0], word[1], job->opt->trust_owner, NULL, job);
+			/* The checkpoint may be older than a resize. */
+			r = bring_back(word[0], word[1], job->opt->trust_owner, NULL, job->seating, job);
 		}
 	}
 	free(text);
@@ -300,7 +302,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	n = ckpt_read_note(job->dir.path, "checkpointed", word, 16, &text);
 	if (n == 5 && !strcmp(word[2], "device")) {
 		ckpt_note_remove(job->dir.path, "checkpointed");
-		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], job) ?:
+		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], NULL, job) ?:
 		    stay(word[0], word[1], strtoul(word[4], NULL, 10), job);
 		if (!r)
 			job->tell(OWN_SAVED, word[0], word[1], word[0]);

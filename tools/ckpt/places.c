@@ -62,6 +62,11 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 			t->devices = (int)f->proxy[i].info.devices;
 	for (int i = f->proxies - 1; none && i >= 0; i--)
 		t->rank[f->proxy[i].rank].first = facts_logical(&f->proxy[i]);
+	if (w->now && w->now->ranks == t->ranks) {
+		for (int r = 0; r < t->ranks; r++)
+			memcpy(t->rank[r].physical, w->now->rank[r].physical, sizeof(t->rank[r].physical));
+		return 0;
+	}
 	if (w->logical.given) {
 		/* An older proxy has not said how many there are: a list does. */
 		err = seating_on_map(&w->logical, t->devices ?: w->logical.listed, 0, map, why);

@@ -65,6 +65,7 @@ int seating_on_end(const struct seating_on *on);
 
 /* Which of a rank's devices are where, after a restore: see bring.c's options. */
 struct seating_where {
+	const struct seating *now;	/* where the job's ranks are, which may have moved since; else NULL: what follows counts */
 	struct seating_on logical;	/* by logical device; what follows counts if that is not given */
 	bool all;			/* rank r is on device first + r */
 	long first;

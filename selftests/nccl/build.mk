@@ -33,11 +33,12 @@ TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
 TIMEOUT_test-programs := 900
 TIMEOUT_test-kills := 600
 
-NCCL_LONG_TESTS := $(addprefix selftests/nccl/,test-captured-torch test-orders)
+NCCL_LONG_TESTS := $(addprefix selftests/nccl/,test-captured-torch test-orders test-maps)
 LONG_TESTS += $(NCCL_LONG_TESTS)
 FULL_TESTS += $(NCCL_LONG_TESTS)
 TIMEOUT_test-captured-torch := 1500
 TIMEOUT_test-orders := 1800
+TIMEOUT_test-maps := 1800
 
 # 500 kills at random moments.
 NCCL_KILLS_LONG := $(NCCL_TEST_DIR)/test-kills-long

@@ -32,6 +32,16 @@ run()
 	out=$(tr -d '\0' <"$tmp/out") err=$(<"$tmp/err")
 }
 
+# devices N: options of run for N devices; with MAP in the environment, its first N say which ones these are
+devices()
+{
+	local on=
+
+	# A number without a comma would be a count.
+	[ -z "${MAP-}" ] || on=$(cut -d , -f "1-$1" <<<"$MAP,$MAP" | sed 's/^[0-9]*$/&,/')
+	echo "--devices $1 ${on:+--on $on}"
+}
+
 # is WHAT GOT WANTED
 is()
 {

@@ -22,10 +22,11 @@ $(B)/selftests/ckpt/sshduser.so: selftests/ckpt/tool/sshduser.c
 
 ifeq ($(SAN),)
 HOST_TESTS += selftests/ckpt/tool/test-store-tool selftests/ckpt/tool/test-ssh selftests/ckpt/tool/test-trust selftests/ckpt/tool/test-report \
-	selftests/ckpt/tool/test-resize
+	selftests/ckpt/tool/test-resize selftests/ckpt/tool/test-resize-frameworks
 TEST_PROGRAMS += $(STOREPUT) $(B)/selftests/ckpt/sshduser.so
 TIMEOUT_test-ssh := 300
-TIMEOUT_test-resize := 900
+TIMEOUT_test-resize := 1800
+TIMEOUT_test-resize-frameworks := 1200
 LONG_TESTS += selftests/ckpt/tool/test-resize-long
-TIMEOUT_test-resize-long := 3600
+TIMEOUT_test-resize-long := 7200
 endif

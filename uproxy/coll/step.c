@@ -67,13 +67,15 @@ static void tell(const struct turn *t, const struct step_action *action)
 
 /* ---- records ---- */
 
-static void record_begins(const struct turn *t, uint32_t r)
+static void record_begins(const struct turn *t, uint32_t r, uint8_t code)
 {
 	struct record *rec = record_at(t->s, r);
 
 	if (--rec->parked == 0 && !member_at(t->s, rec->member)->silent)
-		tell(t, &(struct step_action){
-				.kind = STEP_BEGUN, .member = rec->member, .cookie = rec->cookie });
+		tell(t, &(struct step_action){ .kind = STEP_BEGUN,
+		                               .member = rec->member,
+		                               .cookie = rec->cookie,
+		                               .code = rec->code ?: code });
 }
 
 static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
@@ -93,11 +95,12 @@ static void record_ends(const struct turn *t, uint32_t r, uint8_t code)
 	step_mark(t->s, RECORDS, r, false);
 }
 
-static void part_begins(const struct turn *t, struct part *p)
+/* code: of a part that begins as it fails. */
+static void part_begins(const struct turn *t, struct part *p, uint8_t code)
 {
 	if (!p->begun) {
 		p->begun = 1;
-		record_begins(t, p->record);
+		record_begins(t, p->record, code);
 	}
 }
 
@@ -106,7 +109,7 @@ static void part_told(const struct turn *t, struct part *p, uint8_t code)
 {
 	if (p->told)
 		return;
-	part_begins(t, p);
+	part_begins(t, p, code);
 	p->told = 1;
 	record_ends(t, p->record, code);
 }
@@ -567,7 +570,7 @@ static int record_posted(const struct turn *t, const struct step_event *e)
 		else
 			post_collective(t, e->member, r, i, &e->calls[i]);
 	}
-	record_begins(t, r);
+	record_begins(t, r, STEP_OK);
 	record_ends(t, r, STEP_OK);
 	return 0;
 }
@@ -609,7 +612,7 @@ static int device_starts(const struct turn *t, const struct step_event *e)
 		                               .cookie = part->cookie,
 		                               .call = part->call,
 		                               .more = --n });
-		part_begins(t, part);
+		part_begins(t, part, STEP_OK);
 	}
 	return 1;
 }

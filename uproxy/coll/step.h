@@ -117,7 +117,7 @@ enum step_action_kind {
 	STEP_START, /* device, order, member, cookie, call; more: so many follow for this one */
 	STEP_BUFFER, /* member, cookie, call: copy what is sent into a buffer; the sender goes on */
 	STEP_CANCEL, /* device, order: end what has been started; STEP_DONE is still to come */
-	STEP_BEGUN, /* member, cookie: nothing of the record is parked any more */
+	STEP_BEGUN, /* member, cookie, code: nothing of the record is parked any more; code: it fails */
 	STEP_ENDED, /* member, cookie, code; failure, if it was told of before: else its code is 0 */
 	STEP_FAILED, /* comm, failure: why an operation ends; the members' ends follow */
 	STEP_BROKEN, /* member, code, failure: what ncclCommGetAsyncError says from now on */

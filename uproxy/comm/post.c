@@ -767,7 +767,9 @@ void post_begun(const struct step_action *a)
 		if (!p->begun)
 			post_waits(false);
 		p->begun = true;
-		release(p);
+		/* One that fails holds its stream until that stands: a wait for it alone fails, too. */
+		if (!a->code)
+			release(p);
 		posted_settle(p);
 	}
 	lock_drop(&comms.lock);

@@ -207,8 +207,9 @@ static void factors(struct at_work *w)
 		return;
 	if (p->factor_there)
 		copy(w, (void *)mine, p->factor, w->leaf);
-	else	/* from memory that is not pinned: it has been read when the call returns */
-		driver(w, w->c->h->drv.cuMemcpyHtoDAsync_v2(mine, &w->op->factor, 8, w->c->stream));
+	else	/* no copy from memory that is not pinned: it might wait for the stream */
+		driver(w, w->c->h->drv.cuStreamWriteValue64_v2(w->c->stream, mine, w->op->factor,
+							       CU_STREAM_WRITE_VALUE_DEFAULT));
 	if (w->n > 1)
 		ALONE(w, ncclAllGather, (void *)mine, (void *)w->c->factors, 8, ncclInt8);
 }

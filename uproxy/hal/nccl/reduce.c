@@ -2,8 +2,9 @@
 /*
  * reduce.c - loads the kernels of reduce.cu, whose PTX is in this program's data, and launches them
  *
- * A launch's program is copied to one table on the device; the stream keeps the next copy from
- * overtaking the kernel that reads it.
+ * A launch's program is put into one table on the device by a kernel, which has it as a parameter: a copy from memory
+ * that is not pinned might wait for what is before it in the stream, for instance for another rank. The stream keeps the
+ * next program from overtaking the kernel that reads this one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static const char *const names[TREE_TYPES] = {
 struct reduce {
 	struct hal *h;
 	CUmodule module;
-	CUfunction kernel[TREE_TYPES];
+	CUfunction kernel[TREE_TYPES], table_put;
 	CUdeviceptr table;
 	struct reduce_part part[REDUCE_PARTS];
 	uint32_t merges[REDUCE_PARTS];
@@ -47,6 +48,8 @@ int reduce_open(struct reduce **out, struct hal *h, struct why *why)
 	rc = h->drv.cuModuleLoadDataEx(&r->module, reduce_ptx, 0, NULL, NULL);
 	for (int t = 0; t < TREE_TYPES && !rc; t++)
 		rc = h->drv.cuModuleGetFunction(&r->kernel[t], r->module, names[t]);
+	if (!rc)
+		rc = h->drv.cuModuleGetFunction(&r->table_put, r->module, "reduce_table");
 	if (!rc)
 		rc = h->drv.cuMemAlloc_v2(&r->table, sizeof(r->part));
 	if (rc) {
@@ -67,6 +70,21 @@ void reduce_close(struct reduce *r)
 	if (r->module)
 		r->h->drv.cuModuleUnload(r->module);
 	free(r);
+}
+
+static CUresult put_table(struct reduce *r, CUstream stream, uint32_t nparts)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	_Static_assert(REDUCE_PARTS % REDUCE_CHUNK == 0, "a parameter is read whole");
+	for (uint32_t at = 0; at < nparts && !rc; at += REDUCE_CHUNK) {
+		CUdeviceptr to = r->table + at * sizeof(r->part[0]);
+		uint32_t n = nparts - at < REDUCE_CHUNK ? nparts - at : REDUCE_CHUNK;
+		void *params[] = { &to, &n, &r->part[at] };
+
+		rc = r->h->drv.cuLaunchKernel(r->table_put, 1, 1, 1, REDUCE_CHUNK, 1, 1, 0, stream, params, NULL);
+	}
+	return rc;
 }
 
 int reduce_queue(struct reduce *r, CUstream stream, const struct tree_reduction *red,
@@ -92,8 +110,7 @@ int reduce_queue(struct reduce *r, CUstream stream, const struct tree_reduction 
 	root = parts[nparts - 1].node.hi - parts[0].node.lo == red->ranks ? red->ranks : 0;
 	if ((count + BLOCK - 1) / BLOCK < blocks)
 		blocks = (count + BLOCK - 1) / BLOCK;
-	/* From memory that is not pinned: it has been read when the call returns. */
-	if (drv->cuMemcpyHtoDAsync_v2(r->table, r->part, nparts * sizeof(r->part[0]), stream) ||
+	if (put_table(r, stream, nparts) ||
 	    drv->cuLaunchKernel(r->kernel[red->type], blocks, 1, 1, BLOCK, 1, 1, 0, stream, params, NULL))
 		return -EIO;
 	return 0;

@@ -109,6 +109,13 @@ static __device__ void reduce(const struct reduce_part *part, uint32_t parts, ui
 	}
 }
 
+/* Puts a part of a program into the table. Parameters are read when the launch is made, and no launch waits for that. */
+extern "C" __global__ void reduce_table(struct reduce_part *to, uint32_t n, const struct reduce_chunk from)
+{
+	for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+		to[i] = from.part[i];
+}
+
 #define KERNEL(name, ...)                                                                       \
 	extern "C" __global__ void reduce_##name(const struct reduce_part *part, uint32_t parts, \
 						 uint32_t op, uint32_t ranks, void *dst,        \

@@ -16,4 +16,10 @@ struct reduce_part {
 	uint32_t merges; /* behind this part: tree_merges() */
 };
 
+#define REDUCE_CHUNK 128u /* as many as a kernel's 4096 bytes of parameters have room for, and a divisor of REDUCE_PARTS */
+
+struct reduce_chunk {
+	struct reduce_part part[REDUCE_CHUNK];
+};
+
 #endif /* REDUCE_KERNEL_H */

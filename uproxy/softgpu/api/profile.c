@@ -59,7 +59,7 @@ static const struct profile h100 = {
 
 const struct profile *profile = &own;
 bool profile_no_hints, profile_window_taken, profile_late_window, profile_late_callbacks,
-	profile_moved_variables, profile_context_first;
+	profile_moved_variables, profile_context_first, profile_pageable_waits;
 
 unsigned int profile_slow_maps, profile_slow_pins, profile_slow_reset, profile_queue;
 char profile_neighbours[256];
@@ -80,6 +80,7 @@ static const struct {
 	{ "queue", .n = &profile_queue },
 	{ "moved-variables", .on = &profile_moved_variables },
 	{ "context-first", .on = &profile_context_first },
+	{ "pageable-waits", .on = &profile_pageable_waits },
 	{ "neighbours", .path = profile_neighbours },
 };
 
@@ -141,6 +142,6 @@ bool profile_init(void)
 unknown:
 	soft_log("SINGVGPU_SOFT_PROFILE=%s: not h100[,no-hints][,window-taken][,late-window]"
 		 "[,late-callbacks][,slow-maps=US][,slow-pins=US][,slow-reset=US][,queue=N]"
-		 "[,moved-variables][,context-first][,neighbours=FILE]", all);
+		 "[,moved-variables][,context-first][,pageable-waits][,neighbours=FILE]", all);
 	return false;
 }

@@ -140,6 +140,7 @@ extern char profile_neighbours[256];
 void profile_cost(unsigned int us, uint64_t n);
 extern bool profile_moved_variables;	/* of modules: place_variables() */
 extern bool profile_context_first;	/* api_lock_asked() needs a context */
+extern bool profile_pageable_waits;	/* copies from host memory that is not pinned wait for their stream */
 
 bool profile_init(void);	/* false: SINGVGPU_SOFT_PROFILE names no profile */
 

@@ -80,7 +80,7 @@ static CUresult submit_copy(CUstream h, const CUDA_MEMCPY3D *c, bool sync)
 	if (!sync && pageable(dst, 1))
 		sync = true;
 	if (!sync && pageable(src, 1)) {
-		if (!stream_idle(st))
+		if (!profile_pageable_waits && !stream_idle(st))
 			d.copy.staging = stage(c);
 		sync = !d.copy.staging;
 	}

@@ -17,7 +17,7 @@
 #include "tree.h"
 #include "world.h"
 
-extern uint64_t nccl_patience_ns; /* of hal/nccl/reap.c */
+extern uint64_t nccl_patience_ns, nccl_note_ns; /* of hal/nccl/reap.c */
 
 static char dir[] = "/tmp/svcalls.XXXXXX";
 static char log_path[WORLD_MAX][64];
@@ -112,7 +112,7 @@ static void hangs(struct ended *e)
 	must("an operation that hangs", await(e, 150), -1);
 }
 
-#define SOON 8000 /* ms: for what does not wait for anything that the test holds back */
+#define SOON 30000 /* ms: for what does not wait for anything that the test holds back */
 
 /* What has been called when the text is there, too. */
 static void await_calls(const char *what, char *got, size_t size)
@@ -652,6 +652,7 @@ static void halted_body(uint32_t self, void *arg)
 	int ms = 0;
 
 	(void)arg;
+	nccl_note_ns = 3600 * 1000000000ull;
 	world_join(1);
 	works(1, 1, 1);
 	calls(got, sizeof(got));
@@ -674,6 +675,11 @@ static void halted_body(uint32_t self, void *arg)
 		must_call("ncclCommAbort");
 	}
 	await_halt();
+	/* Its abort may have waited for some of the others only. */
+	usleep(20000);
+	must("the note behind all aborts", !!__atomic_load_n(noted, __ATOMIC_ACQUIRE), true);
+	world_barrier();
+	nccl_note_ns = 0;
 	while (__atomic_load_n(noted, __ATOMIC_ACQUIRE) && ms++ < SOON)
 		usleep(1000);
 	must("the note's end", ms < SOON, true);

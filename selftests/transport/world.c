@@ -162,7 +162,7 @@ static void load(struct transport_open *o)
 		setenv("FAKE_NCCL_LOG", log, 1);
 	}
 	setenv("SINGVGPU_NCCL", fake, 0);
-	setenv("SINGVGPU_SOFT_PROFILE", "h100,pageable-waits", 0);
+	setenv("SINGVGPU_SOFT_PROFILE", "h100,pageable-waits", 1);
 	if (hal_open(&hal, path, 0x200000000000ull, 1ull << 40, &why) || hal_start(&hal, 0, &why) ||
 	    hal.drv.cuMemAlloc_v2(&p, MEMORY))
 		world_fail("the soft device: %s", why.text);

@@ -22,8 +22,8 @@ struct bring_where {
 };
 
 /*
- * "N", "N,N,…" for rank 0, 1 and so on, or "OLD=NEW,OLD=NEW", each device once as the former one; or BRING_ON and what
- * --on takes (seating_on_parse). -EINVAL, -ERANGE: *w is unchanged.
+ * "N": rank R on device N + R; "OLD=NEW,OLD=NEW", each device once as the former one; or what --on takes (seating_on_parse): a
+ * list, or anything behind BRING_ON. -EINVAL, -ERANGE: *w is unchanged.
  */
 #define BRING_ON "on:"
 int bring_where_parse(const char *text, struct bring_where *w);

@@ -99,7 +99,6 @@ struct args {
 	const struct command *command;
 	struct take_options take;
 	const char *to, *job;	/* to: as bring_where_parse() takes it, or a host */
-	struct seating_on on;
 	char *on_text;		/* `to`, if --on is given */
 	char *ssh, *there;
 	uid_t trust;
@@ -111,12 +110,13 @@ struct args {
 /* --to or --on: one of them, once. */
 static int where(struct args *a, int c)
 {
+	struct seating_on on;
 	int status = 0;
 
 	if (a->to)
 		return say_usage(a->command->name, "where to is given twice");
 	if (c == ON)
-		status = options_on_where(optarg, &a->on, &a->on_text, a->command->name);
+		status = options_on_where(optarg, &on, &a->on_text, a->command->name);
 	a->to = a->on_text ?: optarg;
 	return status;
 }
@@ -291,7 +291,7 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 			free(text);
 			if (!moved)
 				say("job %s could not go to %s and runs on where it was", job->id,
-				    a->on.given ? "the devices of --on" : a->to);
+				    a->on_text ? "the devices of --on" : a->to);
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
@@ -310,7 +310,7 @@ static int check_on(const struct args *a, const struct rundir_job *job)
 	uint8_t map[SEATING_DEVICES];
 	struct why why = { 0 };
 
-	if (!a->on.given || !seating_on_map(&a->on, job->seating.devices, job->devices, map, &why))
+	if (!a->where.on.logical.given || !seating_on_map(&a->where.on.logical, job->seating.devices, job->devices, map, &why))
 		return 0;
 	say("%s", why.text);
 	return -EINVAL;

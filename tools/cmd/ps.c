@@ -122,24 +122,31 @@ static void table(const struct rundir_job *jobs, int n)
 
 /* -------------------------------------------------------------------------------- JSON */
 
-/* How many of the job's proxies are on the device. */
-static int sharers(const struct rundir_job *job, int device)
+/* The figures of all proxies of a job, as they are in job->proxy. The caller frees them. */
+static struct uproxy_stat *stats_of(const struct rundir_job *job)
 {
-	struct uproxy_stat s;
+	struct uproxy_stat *s = calloc(job->proxies + 1, sizeof(*s));
+
+	for (int i = 0; s && i < job->proxies; i++)
+		watch_stat(job, &job->proxy[i], &s[i], NULL);
+	return s;
+}
+
+/* How many of the job's proxies are on the device. */
+static int sharers(const struct rundir_job *job, const struct uproxy_stat *s, int device)
+{
 	int n = 0;
 
-	for (int i = 0; i < job->proxies; i++) {
-		watch_stat(job, &job->proxy[i], &s, NULL);
-		n += s.magic && s.device == device;
-	}
+	for (int i = 0; i < job->proxies; i++)
+		n += s[i].magic && s[i].device == device;
 	return n;
 }
 
-static void json_proxy(struct json *j, const struct rundir_job *job, const struct rundir_proxy *p)
+static void json_proxy(struct json *j, const struct rundir_job *job, int i, const struct uproxy_stat *all)
 {
-	struct uproxy_stat s;
+	const struct rundir_proxy *p = &job->proxy[i];
+	const struct uproxy_stat s = all[i];
 
-	watch_stat(job, p, &s, NULL);
 	json_open(j, NULL, '{');
 	json_int(j, "pid", p->pid);
 	json_int(j, "client", p->client);
@@ -148,7 +155,7 @@ static void json_proxy(struct json *j, const struct rundir_job *job, const struc
 		json_int(j, "device", s.device);
 		if (s.logical)
 			json_int(j, "logical_device", s.logical - 1);
-		json_int(j, "sharers", sharers(job, s.device));
+		json_int(j, "sharers", sharers(job, all, s.device));
 		json_string(j, "device_name", s.device_name);
 		json_int(j, "driver_version", s.driver_version);
 		json_string(j, "backend", s.backend);
@@ -182,7 +189,7 @@ static void json_proxy(struct json *j, const struct rundir_job *job, const struc
 	json_close(j, '}');
 }
 
-static void json_rank(struct json *j, const struct rundir_job *job, int r)
+static void json_rank(struct json *j, const struct rundir_job *job, int r, const struct uproxy_stat *all)
 {
 	const struct rundir_rank *rank = &job->rank[r];
 	char state[24];
@@ -200,7 +207,7 @@ static void json_rank(struct json *j, const struct rundir_job *job, int r)
 	json_open(j, "proxies", '[');
 	for (int i = 0; i < job->proxies; i++)
 		if (job->proxy[i].rank == r)
-			json_proxy(j, job, &job->proxy[i]);
+			json_proxy(j, job, i, all);
 	json_close(j, ']');
 	json_close(j, '}');
 }
@@ -267,6 +274,7 @@ static void json_comms(struct json *j, const struct rundir_job *job)
 static void json_jobs(const struct rundir_job *jobs, int n)
 {
 	struct json j = { .out = stdout };
+	struct uproxy_stat *all;
 
 	json_open(&j, NULL, '{');
 	json_int(&j, "version", 1);
@@ -284,8 +292,10 @@ static void json_jobs(const struct rundir_job *jobs, int n)
 		json_int(&j, "virtual_devices", job->devices);
 		json_string(&j, "command", job->command);
 		json_open(&j, "ranks", '[');
-		for (int r = 0; r < job->ranks; r++)
-			json_rank(&j, job, r);
+		all = stats_of(job);
+		for (int r = 0; all && r < job->ranks; r++)
+			json_rank(&j, job, r, all);
+		free(all);
 		json_close(&j, ']');
 		json_comms(&j, job);
 		json_close(&j, '}');

@@ -67,15 +67,15 @@ int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t m
 	int end = seating_on_end(on);
 
 	if (devices < 1 || devices > SEATING_DEVICES)
-		return why_set(why, -EINVAL, "--on is for a job with 1 to %d devices, and this one has %d", SEATING_DEVICES,
+		return why_set(why, -EINVAL, "its devices can be named if a job has 1 to %d, and this one has %d", SEATING_DEVICES,
 			       devices);
 	if (on->count > devices)
 		return why_set(why, -EINVAL, "--on %d: the job has %d device%s, which can be on 1 to %d; --on %d, with a comma "
 			       "puts all on device %d", on->count, devices, devices > 1 ? "s" : "", devices, on->count, on->count);
 	if (on->listed && on->listed != devices)
-		return why_set(why, -EINVAL, "--on: a list of %d devices, and the job has %d: one for each, please", on->listed, devices);
+		return why_set(why, -EINVAL, "a list of %d devices, and the job has %d: one for each, please", on->listed, devices);
 	if (here && end > here)
-		return why_set(why, -EINVAL, "--on: there is no device %d here, there %s %d", end - 1, here > 1 ? "are" : "is", here);
+		return why_set(why, -EINVAL, "there is no device %d here, there %s %d", end - 1, here > 1 ? "are" : "is", here);
 	for (int l = 0; l < SEATING_DEVICES; l++)
 		map[l] = l >= devices ? l : on->count ? l * on->count / devices : on->physical[on->listed ? l : 0];
 	return 0;

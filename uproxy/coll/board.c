@@ -489,6 +489,7 @@ int board_address(struct board *b, uint32_t seat, void *to)
 	rc = lock(b);
 	if (rc)
 		return rc;
+	reads_only(b);
 	rc = b->sh->seat[seat].taken ? (int)b->sh->seat[seat].address_len : -ENOENT;
 	if (rc > 0)
 		memcpy(to, b->sh->seat[seat].address, (size_t)rc);
@@ -550,6 +551,7 @@ int board_noted(struct board *b, uint64_t key, void *to)
 
 	if (rc)
 		return rc;
+	reads_only(b);
 	n = note_of(b, key, &room);
 	rc = n ? n->size : -ENOENT;
 	if (n)

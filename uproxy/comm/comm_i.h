@@ -173,6 +173,7 @@ struct posted {
 	bool failed;			/* its stream, or the filling of a buffer; comm_lock */
 	bool stands;			/* has failed: its stream waits until its communicator ends; comm_lock */
 	bool known;			/* post_stand() has told cover.h that it stands; consumer */
+	bool lets;			/* has ended while it held its stream, which post_stand() releases; comm_lock */
 	bool cut;			/* the board is broken: the record ends with its last start; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
@@ -257,7 +258,7 @@ void post_store(struct posted *p);	/* lets its stream go on; a post_tell() must 
 void post_tell(bool here);		/* tells the driver of stores; without comm_lock; here: see hal_told() */
 void post_broken(void);		/* the board is broken: everything ends */
 void post_uncover(struct posted *p);	/* nothing of it can fail in its stream any more; comm_lock */
-void post_stand(void);		/* from now on the streams of failed records stand; consumer */
+void post_stand(void);		/* from now on the streams of failed records stand, those of others go on; consumer */
 void post_mend(struct sv_session *s, struct communicator *c);	/* c ends: its streams go on; consumer */
 void post_forget(struct communicator *c);	/* nobody receives any more what it has sent into buffers */
 void comm_put(struct communicator *c);		/* comm_lock */

@@ -152,7 +152,7 @@ static void posted_settle(struct posted *p)
 {
 	assert_held(&comms.lock);
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
-	    (p->queued && !p->reached))
+	    p->lets || (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	posted_count(p, false);
@@ -273,12 +273,12 @@ static uint64_t cause_of(const struct sv_session *s, const struct communicator *
 	return c->word ? (uint8_t *)c->word - arena_at(s, 0) : 0;
 }
 
-/* The next record that has failed, and whose stream is to stand. NULL: there is none. comm_lock */
+/* The next record that has failed, and whose stream is to stand, or whose stream is to be released. comm_lock */
 static struct posted *next_to_stand(void)
 {
 	assert_held(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
-		if (comms.posted[i] && comms.posted[i]->stands && !comms.posted[i]->known)
+		if (comms.posted[i] && (comms.posted[i]->lets || (comms.posted[i]->stands && !comms.posted[i]->known)))
 			return comms.posted[i];
 	return NULL;
 }
@@ -296,6 +296,12 @@ void post_stand(void)
 	__atomic_store_n(&comms.stands, 0, __ATOMIC_RELAXED);
 	lock_take(&comms.lock);
 	while ((p = next_to_stand())) {
+		if (p->lets) {
+			release(p);
+			p->lets = false;
+			posted_settle(p);
+			continue;
+		}
 		p->known = true;
 		cause = cause_of(s, p->comm);
 		lock_drop(&comms.lock);
@@ -780,7 +786,7 @@ void post_ended(const struct step_action *a)
 {
 	struct communicator *c;
 	struct posted *p;
-	bool errand, stands;
+	bool errand, stands, tells = false;
 
 	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
@@ -793,19 +799,20 @@ void post_ended(const struct step_action *a)
 		p->ended = true;
 		p->code = a->code;
 		p->stands = stands;
-		if (stands) {
+		/* Its stream is the consumer's to release. */
+		p->lets = !stands && p->held;
+		tells = stands || p->lets;
+		if (tells)
 			__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
-		} else {
+		if (!stands)
 			post_uncover(p);
-			release(p);
-		}
 		let_go(p);
 		posted_settle(p);
 	}
 	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
 	lock_drop(&comms.lock);
 	post_tell(false);
-	if (errand || stands)
+	if (errand || tells)
 		comm_errand();
 }
 

@@ -270,6 +270,42 @@ TEST(what_the_transport_runs_does_not_end_with_the_board)
 	EXPECT_EQ(local_child(board_breaks, NULL), 0);
 }
 
+/* A group of which the first call fails, so that it begins, and holds its stream until the second one has ended. */
+static void ends_in_another_thread(void *arg)
+{
+	const struct step_call wrong = { .kind = STEP_SEND, .type = TREE_F32, .peer = 0, .count = MiB };
+	struct sv_coll_call call[2];
+	struct sv_coll a;
+
+	(void)arg;
+	communicate(2);
+	call[0] = (struct sv_coll_call){ .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = COUNT, .recv = local->window };
+	call[1] = all_reduce();
+	a = (struct sv_coll){ .ctx = local->ctx, .stream = stream, .comm = comms.all->number, .calls = 2 };
+	CHECK_EQ(local_send(local, SV_OP_X_COLL, &a, sizeof(a), call, sizeof(call), NULL), 0);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	CHECK_EQ(fake.starts, 1);
+	other_says(&(struct step_event){ .kind = STEP_POST, .member = member, .cookie = 2, .ncalls = 1, .calls = &wrong });
+	comm_run(&local->s);
+	CHECK(comms.posted[0]->begun && comms.posted[0]->held);
+	ends_comm(SV_COMM_ABORT);
+	comm_run(&local->s);
+	CHECK_EQ(fake.cancels, 1);
+	other_is_done(STEP_REMOTE);
+	ends(0, STEP_REMOTE);		/* as the transport's thread does it */
+	CHECK(comms.posted[0] && comms.posted[0]->ended && comms.posted[0]->held);
+	CHECK(comm_posted());
+	comm_run(&local->s);
+	CHECK(!comms.posted[0]);
+	CHECK_EQ(comm_count(), 0);
+}
+
+TEST(a_stream_is_released_by_the_consumer_alone)
+{
+	EXPECT_EQ(local_child(ends_in_another_thread, NULL), 0);
+}
+
 /* The board has heard of it by then: the fault was here. */
 static void refused(void *arg)
 {

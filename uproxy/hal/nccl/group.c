@@ -42,7 +42,7 @@ void group_break(struct transport *c, struct group *g, enum step_code code)
 	for (struct op *op = c->ops; op; op = op->next)
 		if (op->group == g && !op->code && !op->reached)
 			op->code = code;
-	told = c->stop;		/* the board says that this rank is gone */
+	told = c->stop || c->departs;	/* the board says that this rank is gone, and would keep its note for ever */
 	lock_drop(&c->lock);
 	if (!g->comm)
 		return;
@@ -56,7 +56,7 @@ static bool is_broken(struct transport *c, const struct group *g)
 {
 	uint8_t note[TRANSPORT_NOTE_MAX];
 
-	return g->ranks > 1 && g->state < GROUP_BROKEN && c->o.noted(c->o.arg, g->key ^ BROKEN, note) > 0;
+	return g->ranks > 1 && g->state != GROUP_BROKEN && c->o.noted(c->o.arg, g->key ^ BROKEN, note) > 0;
 }
 
 /* NCCL has failed. */

@@ -490,6 +490,7 @@ static void *work(void *arg)
 		looks = false;
 		polls = groups_run(c, &looks);
 		looks |= reaps_run(c);
+		looks |= notes_run(c, false);
 		if (ops_end(c) || issue_next(c, &polls))
 			continue;
 		nap(c, polls ? TICK_MS : looks ? LOOK_MS : 0);
@@ -756,6 +757,7 @@ static void nccl_depart(struct transport *c)
 	uint32_t left;
 
 	lock_take(&c->lock);
+	c->departs = true;
 	for (struct group *g = c->groups; g; g = g->next)
 		g->left = true;
 	nccl_kick(c);
@@ -772,6 +774,7 @@ static void nccl_depart(struct transport *c)
 static void nccl_close(struct transport *c)
 {
 	struct op *op;
+	bool left;
 
 	lock_take(&c->lock);
 	c->stop = true;
@@ -800,8 +803,10 @@ static void nccl_close(struct transport *c)
 		c->ops = op->next;
 		free(op);
 	}
+	left = reaps_run(c);
+	notes_run(c, true);
 	/* The threads of calls that have not returned keep the transport; the device may be theirs for ever. */
-	if (reaps_run(c)) {
+	if (left) {
 		nccl_say(c, "NCCL: communicators have not ended, and are left");
 		return;
 	}

@@ -77,7 +77,7 @@ struct reap {
 	ncclResult_t result;		/* once it is over */
 	uint64_t note;			/* the key of our note that it is broken; 0: none */
 	uint32_t ranks, rank;
-	uint64_t since_ns;
+	uint64_t since_ns;		/* it began; in notes, it was over */
 	bool said;			/* that it does not return */
 	pthread_t thread;
 };
@@ -102,6 +102,7 @@ struct transport {
 	bool kicked, stop;		/* lock */
 	bool resetting, forming;	/* lock; forming: a group that is not ready yet, or not broken */
 	bool halted;			/* no end of a communicator begins; lock */
+	bool departs;			/* the process ends; lock */
 	int opened;			/* the thread has begun: 1, or -errno; lock */
 	pthread_t thread;
 	struct transport_open o;
@@ -110,6 +111,7 @@ struct transport {
 	struct op *ops;			/* by order; lock */
 	struct group *groups;		/* lock */
 	struct reap *reaps;		/* lock */
+	struct reap *notes;		/* of calls that are over, whose notes stay for a while; the thread */
 	uint64_t looked_ns;		/* for notes of broken communicators; the thread */
 	struct buffer *buffers;		/* in use; lock */
 	struct buffer *spare;		/* with device memory; lock */
@@ -127,6 +129,8 @@ struct transport {
 extern size_t nccl_scratch;
 /* What NCCL or the device has not ended after so long is named; a reset or the end no longer waits for it. */
 extern uint64_t nccl_patience_ns;
+/* A note of a broken communicator stays so long behind our own abort: four looks of the other ranks. */
+extern uint64_t nccl_note_ns;
 
 /* nccl.c */
 void nccl_say(struct transport *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -145,6 +149,8 @@ uint64_t nccl_now_ns(void);
 void reap_begin(struct transport *c, struct group *g, bool destroys, uint64_t note);
 /* Begins and finishes calls. Whether one is left. */
 bool reaps_run(struct transport *c);
+/* Takes away the notes that have been there long enough, or all. Whether one is left. */
+bool notes_run(struct transport *c, bool all);
 /* Calls under way. lock */
 uint32_t reaps_count(struct transport *c);
 bool nccl_halt(struct transport *c, bool on);

@@ -18,6 +18,7 @@
 #include "nccl_i.h"
 
 uint64_t nccl_patience_ns = 10000000000ull;
+uint64_t nccl_note_ns = 2000000000ull;
 
 uint64_t nccl_now_ns(void)
 {
@@ -84,10 +85,31 @@ static void finish(struct transport *c, struct reap *r)
 	if (r->result)
 		nccl_say(c, "NCCL, rank %u of %u: %s: %s", r->rank, r->ranks, name_of(r),
 			 c->nccl.ncclGetErrorString(r->result));
-	/* It has returned, so the other ranks have aborted, too. */
-	if (r->note)
+	if (!r->note) {
+		free(r);
+		return;
+	}
+	/* It may have waited for some of the other ranks only. */
+	r->since_ns = nccl_now_ns();
+	r->next = c->notes;
+	c->notes = r;
+}
+
+bool notes_run(struct transport *c, bool all)
+{
+	uint64_t now = nccl_now_ns();
+	struct reap **at = &c->notes, *r;
+
+	while ((r = *at)) {
+		if (!all && now - r->since_ns < nccl_note_ns) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
 		c->o.note(c->o.arg, r->note, NULL, 0);
-	free(r);
+		free(r);
+	}
+	return c->notes;
 }
 
 /* Names what has been under way for too long, once. */

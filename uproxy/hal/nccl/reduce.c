@@ -31,7 +31,7 @@ static const char *const names[TREE_TYPES] = {
 struct reduce {
 	struct hal *h;
 	CUmodule module;
-	CUfunction kernel[TREE_TYPES], table_put;
+	CUfunction kernel[TREE_TYPES], table_kernel;
 	CUdeviceptr table;
 	struct reduce_part part[REDUCE_PARTS];
 	uint32_t merges[REDUCE_PARTS];
@@ -49,7 +49,7 @@ int reduce_open(struct reduce **out, struct hal *h, struct why *why)
 	for (int t = 0; t < TREE_TYPES && !rc; t++)
 		rc = h->drv.cuModuleGetFunction(&r->kernel[t], r->module, names[t]);
 	if (!rc)
-		rc = h->drv.cuModuleGetFunction(&r->table_put, r->module, "reduce_table");
+		rc = h->drv.cuModuleGetFunction(&r->table_kernel, r->module, "reduce_table");
 	if (!rc)
 		rc = h->drv.cuMemAlloc_v2(&r->table, sizeof(r->part));
 	if (rc) {
@@ -82,7 +82,7 @@ static CUresult put_table(struct reduce *r, CUstream stream, uint32_t nparts)
 		uint32_t n = nparts - at < REDUCE_CHUNK ? nparts - at : REDUCE_CHUNK;
 		void *params[] = { &to, &n, &r->part[at] };
 
-		rc = r->h->drv.cuLaunchKernel(r->table_put, 1, 1, 1, REDUCE_CHUNK, 1, 1, 0, stream, params, NULL);
+		rc = r->h->drv.cuLaunchKernel(r->table_kernel, 1, 1, 1, REDUCE_CHUNK, 1, 1, 0, stream, params, NULL);
 	}
 	return rc;
 }

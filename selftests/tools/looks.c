@@ -394,11 +394,20 @@ TEST_F(lost, so_it_is_in_a_namespace_of_their_own)
 	}
 }
 
+static void *churn(void *ends)
+{
+	for (pthread_t t; !ends;)
+		if (!pthread_create(&t, NULL, churn, "ends"))
+			pthread_join(t, NULL);
+	return NULL;
+}
+
 /* It has nothing any more, and cannot be asked. */
 TEST_F(lost, one_that_has_ended_has_nothing)
 {
 	pid_t pids[2] = { begin(nothing), begin(count_down) };
 	siginfo_t info;
+	pthread_t t;
 
 	kill(pids[1], SIGKILL);
 	ASSERT_EQ(waitid(P_PID, pids[1], &info, WEXITED | WNOWAIT), 0);
@@ -411,6 +420,11 @@ TEST_F(lost, one_that_has_ended_has_nothing)
 	child_end(pids[0]);
 	/* Whom nobody can ask for System V's objects. */
 	EXPECT_EQ(ckpt_lost_running(pids, 1, &self->why), 0);
+	pids[0] = getpid();	/* whose threads end all the time: their files go first */
+	ASSERT_EQ(pthread_create(&t, NULL, churn, NULL), 0);
+	for (int i = 0; i < 3000 && !self->why.err; i++)
+		ckpt_lost_running(pids, 1, &self->why);
+	EXPECT_STREQ(self->why.text, "");
 }
 
 static void seal(void)

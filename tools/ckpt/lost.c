@@ -564,12 +564,28 @@ static const char *own_of(pid_t pid, pid_t tid)
 	       has_own_space(pid, tid, "ipc") ? "an IPC namespace" : NULL;
 }
 
+/* A thread that ends gives up its files first, and is there for some time without them. */
+static bool is_ending(pid_t tid)
+{
+	char path[32], line[256];
+	bool has = false;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	in = fopen(path, "re");
+	while (in && fgets(line, sizeof(line), in))
+		has |= !strncmp(line, "FDSize:", 7) && atoi(line + 7) > 0;
+	if (in)
+		fclose(in);
+	return !has;
+}
+
 static int check_thread(pid_t pid, pid_t tid, struct why *why)
 {
 	const char *what = tid == pid ? NULL : own_of(pid, tid);
 	char name[32];
 
-	if (what)
+	if (what && !is_ending(pid) && !is_ending(tid))
 		return why_set(why, -ENOTSUP, "thread %d (%s) of process %d has %s of its own (unshare), which CRIU does not save: "
 			       "do that in a process", tid, name_of(tid, name), pid, what);
 	if (sched_getscheduler(tid) == SCHED_DEADLINE)

@@ -24,7 +24,9 @@ def main():
     elif sys.argv[1] == "torchrun":
         from torch.distributed.run import main as torchrun
 
-        torchrun(["--nproc-per-node", sys.argv[2], "--standalone", os.path.abspath(__file__), *sys.argv[1:]])
+        # The host may not find its own name.
+        torchrun(["--nproc-per-node", sys.argv[2], "--standalone", "--local-addr", "127.0.0.1", os.path.abspath(__file__),
+                  *sys.argv[1:]])
     else:
         import torch.multiprocessing as mp
 

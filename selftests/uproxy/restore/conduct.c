@@ -145,11 +145,11 @@ TEST_F(restore, what_comes_up_in_a_freeze_refuses_it)
 
 	ASSERT_EQ(begin_freeze(self, LONG_MS, v), 0);
 	ASSERT_EQ(ring_request_anyway(c->ring, &t, SV_OP_X_BYPASS, "/lib/x.so", 10, NULL, 0), 0);
+	EXPECT_EQ(ring_await(c->ring, &t, NULL, NULL, 0, NULL, 20000000000), 0);
 	*v = 1;
 	EXPECT_EQ(end_freeze(self, &f), -ENOTSUP);
 	EXPECT_NE(strstr(f.r.why, "driver library"), NULL)
 		TH_LOG("%s", f.r.why);
-	EXPECT_EQ(ring_await(c->ring, &t, NULL, NULL, 0, NULL, 20000000000), 0);
 	EXPECT_EQ(ask_info(self, &info), 0);
 	ASSERT_EQ(info.state, CTL_STATE_RUNNING);
 	EXPECT_EQ(ctx_sync(c), 0);

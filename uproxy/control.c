@@ -386,11 +386,7 @@ static void do_restore(struct sv_session *s, const struct ctl_restore *m)
 		return;
 	}
 	ctl.state = CTL_STATE_RESTORED;
-	s->stat->device = s->hal.dev;
-	s->stat->logical = s->shared->device + 1;
-	s->stat->driver_version = s->hal.version;
-	s->stat->budget = s->budget;
-	snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s", r.device.name);
+	stat_device(s, r.device.name);
 	stat_state(s, UPROXY_FROZEN);
 	memcpy(r.channel_id, ring_id(s->ring), 16);
 	r.generation = ring_generation(s->ring);

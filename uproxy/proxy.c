@@ -304,12 +304,7 @@ static int start(struct sv_session *s, const struct options *o)
 	if (home >= 0)
 		close(home);
 	if (!rc) {
-		s->stat->device = s->hal.dev;
-		s->stat->logical = s->shared->device + 1;
-		s->stat->driver_version = s->hal.version;
-		s->stat->budget = s->budget;
-		snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s",
-			 s->shared->dev[s->hal.dev].name);
+		stat_device(s, s->shared->dev[s->hal.dev].name);
 		if (o->trace && trace_open(o->trace, s->stat))
 			uproxy_say("cannot write %s: %s", o->trace, strerror(errno));
 		listen_for_control(s, o);

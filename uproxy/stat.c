@@ -100,6 +100,15 @@ void stat_add(uint64_t *field, uint64_t n)
 	__atomic_fetch_add(field, n, __ATOMIC_RELAXED);
 }
 
+void stat_device(struct sv_session *s, const char *name)
+{
+	s->stat->device = s->hal.dev;
+	s->stat->logical = s->shared->device + 1;
+	s->stat->driver_version = s->hal.version;
+	s->stat->budget = s->budget;
+	snprintf(s->stat->device_name, sizeof(s->stat->device_name), "%.63s", name);
+}
+
 /* The proxy decides by s->state; the copy in the file is only shown. */
 void stat_why(struct sv_session *s, const struct why *why)
 {

@@ -10,7 +10,7 @@
 #   over       what else is, if that is set
 #   short all  cases: SCRIPT [ARGUMENT]... [NAME=VALUE]... [--OPTION]..., with variables for the environment
 #              and options for singvgpu run; or "saved SCRIPT ...", whose script prints "step N LOSS" after
-#              each step; or "maps SCRIPT ...", whose four devices are shared
+#              each step; or "maps SCRIPT ...", whose four devices are mapped to fewer
 # In the environment:
 #   TRAINING_RUNNER   what they are started with (default: build/tools/singvgpu run); "env" on a
 #                     machine with a GPU
@@ -52,42 +52,40 @@ started()
 		"$python" "$folder/$2.py" "${@:3}" 2>&1 </dev/null
 }
 
-# passes HOW SCRIPT: sets sum to its checksum if the script passes, with what words has found, else sets why
+# passes HOW SCRIPT WHERE: does the script, with what words has found, pass with the checksum `first`, which its first run
+# sets? Else $why says what is wrong.
 passes()
 {
 	local out
 	# shellcheck disable=SC2086
 	out=$(started timeout -k 5 "$limit" $1 -- "$2" "${arguments[@]}"; echo "exit $?")
 	# Of several ranks, the first one says so.
-	if [[ $out =~ (^|$nl)${rank}checksum\ ([0-9a-f]{16})${nl}${rank}PASS\ [^$nl]+${nl}exit\ 0$ ]]; then
-		sum=${BASH_REMATCH[3]}
-	else
+	if ! [[ $out =~ (^|$nl)${rank}checksum\ ([0-9a-f]{16})${nl}${rank}PASS\ [^$nl]+${nl}exit\ 0$ ]]; then
 		why="did not pass (${options[*]}; $1)$nl$(tail -n 30 <<<"$out")"
+	elif [ "${BASH_REMATCH[3]}" != "${first:=${BASH_REMATCH[3]}}" ]; then
+		why="has other results $3"
 	fi
+	[ -z "$why" ]
 }
 
 # twice SCRIPT WORD...: nothing if it passes twice with one checksum, else what is wrong
 twice()
 {
-	local how sum first="" why="" script=$1
+	local how first="" why=""
 	words "${@:2}"
 	for how in "taskset -c $core" env; do
-		passes "$how" "$script"
-		[ -n "$why" ] || [ "$sum" = "${first:=$sum}" ] || why="has other results the second time"
-		[ -z "$why" ] || break
+		passes "$how" "$1" "the second time" || break
 	done
 	echo "$why"
 }
 
-# maps SCRIPT WORD...: the same if its four devices are four, and if they share one or two
+# maps SCRIPT WORD...: the same on four devices, and with these mapped to one or two
 maps()
 {
-	local map sum first="" why="" script=$1
+	local map first="" why=""
 	for map in 4 0,0,0,0 0,1,0,1 0,0,1,1 0,0,0,1; do
 		words "${@:2}" "--on=$map"
-		passes env "$script"
-		[ -n "$why" ] || [ "$sum" = "${first:=$sum}" ] || why="has other results on devices $map"
-		[ -z "$why" ] || break
+		passes env "$1" "on devices $map" || break
 	done
 	echo "$why"
 }

@@ -227,7 +227,7 @@ static struct bring again = { .hold = -1 };
 static char again_id[STORE_ID];
 static int again_same;
 
-/* where: as bring_where_parse() takes it. Without it the job is where `now` says; without both, where it was. */
+/* where: as bring_where_parse() takes it, or NULL. now: the devices that the ranks are on now, or NULL for the checkpoint's. */
 static const struct job_restore *bring_back(const char *id, const char *store, uid_t trust, const char *where,
 					    const struct seating *now, const struct job *job)
 {

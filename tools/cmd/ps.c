@@ -122,7 +122,7 @@ static void table(const struct rundir_job *jobs, int n)
 
 /* -------------------------------------------------------------------------------- JSON */
 
-/* The figures of all proxies of a job, as they are in job->proxy. The caller frees them. */
+/* The figures of a job's proxies, in the order of job->proxy. The caller frees them. NULL: no memory. */
 static struct uproxy_stat *stats_of(const struct rundir_job *job)
 {
 	struct uproxy_stat *s = calloc(job->proxies + 1, sizeof(*s));
@@ -293,6 +293,8 @@ static void json_jobs(const struct rundir_job *jobs, int n)
 		json_string(&j, "command", job->command);
 		json_open(&j, "ranks", '[');
 		all = stats_of(job);
+		if (!all)
+			say_errno(-ENOMEM, "the ranks of job %s", job->id);
 		for (int r = 0; all && r < job->ranks; r++)
 			json_rank(&j, job, r, all);
 		free(all);

@@ -197,7 +197,7 @@ static void note_device(struct history *h, const struct rundir_job *job,
 	h->seen[h->n_seen++] = (struct history_seen){ p->rank, p->serial };
 	fprintf(out, "device %llu %d %d %d ", (unsigned long long)wall_ns(), p->rank, p->serial,
 		s->device);
-	if (s->logical && s->logical - 1 != (uint32_t)s->device)
+	if (watch_moved(s->device, s->logical))
 		snprintf(name, sizeof(name), "%s, device %u of the program's", s->device_name, s->logical - 1);
 	else
 		snprintf(name, sizeof(name), "%s", s->device_name);

@@ -67,7 +67,7 @@ int seating_on_map(const struct seating_on *on, int devices, int here, uint8_t m
 	int end = seating_on_end(on);
 
 	if (devices < 1 || devices > SEATING_DEVICES)
-		return why_set(why, -EINVAL, "its devices can be named if a job has 1 to %d, and this one has %d", SEATING_DEVICES,
+		return why_set(why, -EINVAL, "a job's devices can be chosen if it has 1 to %d of them, and this one has %d", SEATING_DEVICES,
 			       devices);
 	if (on->count > devices)
 		return why_set(why, -EINVAL, "--on %d: the job has %d device%s, which can be on 1 to %d; --on %d, with a comma "

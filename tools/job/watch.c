@@ -45,12 +45,17 @@ int watch_stat(const struct rundir_job *job, const struct rundir_proxy *proxy,
 	return 0;
 }
 
+bool watch_moved(int device, uint32_t logical)
+{
+	return logical && logical - 1 != (uint32_t)device;
+}
+
 const char *watch_device(int device, uint32_t logical, char buf[32])
 {
-	if (!logical || logical - 1 == (uint32_t)device)
-		snprintf(buf, 32, "%d", device);
-	else
+	if (watch_moved(device, logical))
 		snprintf(buf, 32, "%u on %d", logical - 1, device);
+	else
+		snprintf(buf, 32, "%d", device);
 	return buf;
 }
 

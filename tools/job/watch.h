@@ -22,7 +22,11 @@ const char *watch_rank_state(const struct rundir_rank *rank, char *buf);
 /* "starting", "serving" …; "stopped" if the client is; "?": not known. */
 const char *watch_proxy_state(const struct rundir_proxy *proxy, const struct uproxy_stat *stat);
 
-/* A device in a word or three: "2", its number here, or "3 on 2" if the program has another one (logical, + 1; 0: not known). */
+/*
+ * Has the program another number for its device than the host? logical: the program's number + 1; 0: an older proxy does not say.
+ * watch_device: "2", or "3 on 2" if the program's device 3 is device 2 here. Returns buf.
+ */
+bool watch_moved(int device, uint32_t logical);
 const char *watch_device(int device, uint32_t logical, char buf[32]);
 
 /* Printable text of at most width columns: control bytes become '?'. Returns buf. */

@@ -75,8 +75,8 @@ unsigned int comm_count(void);
  * stay open at a cut, since what they wait for is parked or concerns other ranks. comm_step_aside: lets
  * streams pass their groups of which nothing is under way, as these would not get idle. comm_cut: when nothing is under
  * way here, says so on the board; *all: nothing is under way in the whole job, see board_cut(). 0 or -errno
- * and *why. comm_halt: on: the transport ends no communicator until it is off; false: it is just ending
- * one. comm_cut_ends: the session runs on.
+ * and *why. comm_halt: with on, the transport ends no communicator until it is called with off; false if
+ * it is ending one. comm_cut_ends: the session runs on.
  */
 bool comm_seat(uint32_t *seat);
 /*
@@ -173,7 +173,7 @@ struct posted {
 	bool failed;			/* its stream, or the filling of a buffer; comm_lock */
 	bool stands;			/* has failed: its stream waits until its communicator ends; comm_lock */
 	bool known;			/* post_stand() has told cover.h that it stands; consumer */
-	bool lets;			/* has ended while it held its stream, which post_stand() releases; comm_lock */
+	bool to_release;		/* has ended while it held its stream: post_stand() releases that; comm_lock */
 	bool cut;			/* the board is broken: the record ends with its last start; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
@@ -258,7 +258,7 @@ void post_store(struct posted *p);	/* lets its stream go on; a post_tell() must 
 void post_tell(bool here);		/* tells the driver of stores; without comm_lock; here: see hal_told() */
 void post_broken(void);		/* the board is broken: everything ends */
 void post_uncover(struct posted *p);	/* nothing of it can fail in its stream any more; comm_lock */
-void post_stand(void);		/* from now on the streams of failed records stand, those of others go on; consumer */
+void post_stand(void);		/* streams of failed records stand from now on, those of other records are released; consumer */
 void post_mend(struct sv_session *s, struct communicator *c);	/* c ends: its streams go on; consumer */
 void post_forget(struct communicator *c);	/* nobody receives any more what it has sent into buffers */
 void comm_put(struct communicator *c);		/* comm_lock */

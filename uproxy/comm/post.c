@@ -152,7 +152,7 @@ static void posted_settle(struct posted *p)
 {
 	assert_held(&comms.lock);
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
-	    p->lets || (p->queued && !p->reached))
+	    p->to_release || (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	posted_count(p, false);
@@ -273,12 +273,12 @@ static uint64_t cause_of(const struct sv_session *s, const struct communicator *
 	return c->word ? (uint8_t *)c->word - arena_at(s, 0) : 0;
 }
 
-/* The next record that has failed, and whose stream is to stand, or whose stream is to be released. comm_lock */
+/* The next record whose stream is to stand, as it has failed, or to be released. NULL: there is none. comm_lock */
 static struct posted *next_to_stand(void)
 {
 	assert_held(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
-		if (comms.posted[i] && (comms.posted[i]->lets || (comms.posted[i]->stands && !comms.posted[i]->known)))
+		if (comms.posted[i] && (comms.posted[i]->to_release || (comms.posted[i]->stands && !comms.posted[i]->known)))
 			return comms.posted[i];
 	return NULL;
 }
@@ -296,9 +296,9 @@ void post_stand(void)
 	__atomic_store_n(&comms.stands, 0, __ATOMIC_RELAXED);
 	lock_take(&comms.lock);
 	while ((p = next_to_stand())) {
-		if (p->lets) {
+		if (p->to_release) {
 			release(p);
-			p->lets = false;
+			p->to_release = false;
 			posted_settle(p);
 			continue;
 		}
@@ -773,7 +773,7 @@ void post_begun(const struct step_action *a)
 		if (!p->begun)
 			post_waits(false);
 		p->begun = true;
-		/* One that fails holds its stream until that stands: a wait for it alone fails, too. */
+		/* A record that fails keeps its stream held until the stream stands: so a wait for this record alone fails, too. */
 		if (!a->code)
 			release(p);
 		posted_settle(p);
@@ -799,9 +799,9 @@ void post_ended(const struct step_action *a)
 		p->ended = true;
 		p->code = a->code;
 		p->stands = stands;
-		/* Its stream is the consumer's to release. */
-		p->lets = !stands && p->held;
-		tells = stands || p->lets;
+		/* Only the consumer may release a stream. */
+		p->to_release = !stands && p->held;
+		tells = stands || p->to_release;
 		if (tells)
 			__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
 		if (!stands)

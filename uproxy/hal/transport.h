@@ -133,8 +133,8 @@ struct transport_group {
  * drive: a thread that has nothing to do but wait, always the same one, makes operations progress and calls
  * done(). true: more(arg) was true. false: there was no progress for a while; the thread may sleep, since
  * the transport makes progress without it.
- * halt: on: from now on no communicator's end frees anything on the device, until halt(off). false: one is just being ended,
- * and nothing has been halted.
+ * halt: with on, the transport begins no call that ends a communicator until halt is called with off. Returns false if such a
+ * call is under way; then nothing is halted.
  */
 struct transport_driver {
 	uint32_t version;

@@ -6,15 +6,15 @@
  *   join ──► group: nameless ── its id ──► init ──► ready ── leave ──► ending ──► gone
  *                       └──────────────────┴── an error, a cancel ──► broken: ncclCommAbort (reap.c)
  *
- * One thread calls NCCL and the driver, but for the two calls that end a communicator and wait (reap.c). It issues operations in the order of the job's log, all of them in
- * one stream: so no two devices issue two operations in opposite order, which would let kernels of NCCL
+ * One thread calls NCCL and the driver, but for the two calls that end a communicator, since these wait (reap.c). It issues
+ * operations in the order of the job's log, all of them in one stream: so no two devices issue two operations in opposite order, which would let kernels of NCCL
  * wait for each other for ever. Communicators of NCCL do not block (blocking = 0), since a peer may
  * never come: the thread polls them, and aborts them.
  *
  * A *group* is a communicator of NCCL: one for each communicator of the job, whose ranks are those of the
  * job. When an issued operation is cancelled, its group is aborted, and everything of it that is under
- * way ends with STEP_REMOTE; so does what comes later. NCCL has all ranks abort then: a note on the board tells those
- * for which no operation fails.
+ * way ends with STEP_REMOTE; so does what comes later. NCCL requires that all ranks abort then. A note on the board tells the
+ * ranks for which no operation fails.
  *
  * Nobody has run this on a GPU yet.
  */

@@ -4,11 +4,10 @@
  *
  *   reap_begin ──► due ── unless nccl_halt() ──► calls ── NCCL returns ──► over ── reaps_run ──► freed
  *
- * Both calls wait for all that the device has to do, and for such a call of every other rank on the host. Among the first
- * may be a stream of the program that waits for a word which the transport's thread stores. So that thread makes
- * neither, and no call waits for another one: before ncclCommAbort waits for anything, it tells the kernels of its
- * communicator to stop. A group of aborts (NCCL 2.22) does that for all of its communicators, but ends with the
- * slowest of them, and takes none that comes later.
+ * Both calls wait until the device has nothing to do, and for the same call of other ranks. A stream of the program may
+ * be waiting for a word that the transport's thread stores, so that thread may make neither call. Several calls may run at
+ * once: before ncclCommAbort waits, it tells the kernels of its communicator to stop. NCCL 2.22 has groups of aborts
+ * for that, but a group ends with its slowest abort, and takes none that comes later.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -89,7 +88,7 @@ static void finish(struct transport *c, struct reap *r)
 		free(r);
 		return;
 	}
-	/* It may have waited for some of the other ranks only. */
+	/* NCCL may have waited for some of the other ranks only, so the note stays for those that have not read it. */
 	r->since_ns = nccl_now_ns();
 	r->next = c->notes;
 	c->notes = r;

@@ -109,7 +109,7 @@ static __device__ void reduce(const struct reduce_part *part, uint32_t parts, ui
 	}
 }
 
-/* Puts a part of a program into the table. Parameters are read when the launch is made, and no launch waits for that. */
+/* Puts a part of a program into the table. A launch copies its parameters at once, and does not wait for the stream. */
 extern "C" __global__ void reduce_table(struct reduce_part *to, uint32_t n, const struct reduce_chunk from)
 {
 	for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)

@@ -27,6 +27,7 @@
 #include "control.h"
 #include "control_i.h"
 #include "device_memory.h"
+#include "handover.h"
 #include "log.h"
 #include "rebuild.h"
 #include "session.h"
@@ -50,6 +51,8 @@ static struct {
 	struct sv_session *s;
 	const struct session_options *options;
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	dev_t dev;		/* of the socket at the path */
+	ino_t ino;
 	int listen;
 	bool closed;		/* nobody shall connect any more; atomic */
 	int conn;		/* the conductor's, -1: none. Changed by the listener between requests */
@@ -57,6 +60,8 @@ static struct {
 	uint32_t posted;	/* m waits for the consumer; changed under lock, atomic */
 	uint32_t state;		/* enum ctl_state, 0: a restore has failed; consumer */
 	uint64_t told_ns;	/* of the last progress message; consumer */
+	enum { NO_KEEP, KEEP, KEPT } keep;	/* CTL_DUMP has asked for it; and the channel is saved: CTL_STAY may come; consumer */
+	struct store_ref kept;	/* the device's object; consumer */
 	union message m;	/* the consumer's while posted is set, else the listener's */
 	int given;		/* the descriptor that came before m, or -1; like m */
 	struct lock lock;
@@ -334,6 +339,12 @@ static void dump(struct sv_session *s, const struct ctl_store *m)
 	else
 		why_text(&why, dump_into(s, m, &d, &why), "");
 	ctl_reply_why(&d.r, &why);
+	if (!why.err && m->h.op == CTL_DUMP) {
+		ctl.keep = m->keep ? KEEP : NO_KEEP;
+		memcpy(&ctl.kept, &d.device, sizeof(ctl.kept));
+	}
+	if (!why.err && m->h.op == CTL_CHANNEL && ctl.keep == KEEP)
+		ctl.keep = KEPT;
 	d.ns = now_ns() - begin;
 	reply(&d.r, sizeof(d), m->h.op, -1);
 }
@@ -342,9 +353,25 @@ static void do_thaw(struct sv_session *s)
 {
 	if (ctl.state != CTL_STATE_FROZEN && ctl.state != CTL_STATE_AT_STEP)
 		return;
+	ctl.keep = NO_KEEP;
 	if (ctl.state == CTL_STATE_FROZEN)
 		thaw(s);
 	ctl.state = CTL_STATE_RUNNING;
+}
+
+/* The job was moved, and its tree is killed: what the device has is for the job's next life. */
+static void stay(struct sv_session *s)
+{
+	struct why why = { 0 };
+	int rc = ctl.state == CTL_STATE_FROZEN && ctl.keep == KEPT ? handover_offer(s, &ctl.kept) : -EINVAL;
+
+	if (rc)
+		why_set(&why, rc, "the session's memory cannot be handed over: %s", strerror(-rc));
+	answer(CTL_STAY, &why);
+	if (rc)
+		return;		/* it ends with its client */
+	control_close();	/* another conductor shall not wait for us */
+	handover_stay();
 }
 
 /* ------------------------------------------------------------------------------ a restore */
@@ -462,6 +489,9 @@ static void execute(struct sv_session *s)
 		go(s, ctl.m.go.client_pid, &why);
 		answer(CTL_GO, &why);
 		break;
+	case CTL_STAY:
+		stay(s);
+		break;
 	case CTL_GONE:
 		do_thaw(s);
 		break;
@@ -508,7 +538,7 @@ void control_run(struct sv_session *s)
 		if (wait_posted()) {
 			execute(s);
 			finished();
-		} else if (ring_peer_gone(s->ring) ||	/* failed: pairs with session_fail() */
+		} else if ((ring_peer_gone(s->ring) && ctl.keep != KEPT) ||	/* failed: pairs with session_fail() */
 			   __atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
 			do_thaw(s);
 		}
@@ -570,6 +600,7 @@ static uint32_t size_of(uint32_t op)
 	switch (op) {
 	case CTL_INFO:
 	case CTL_THAW:
+	case CTL_STAY:
 		return sizeof(struct ctl_head);
 	case CTL_FREEZE:
 		return sizeof(struct ctl_freeze);
@@ -608,7 +639,7 @@ static int check(ssize_t n, bool cut, struct why *why)
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && !text_ends(ctl.m.store.dir, CTL_PATH_MAX))
 		return why_set(why, -EPROTO, "a path in the request has no NUL");
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) &&
-	    (ctl.m.store.pad || ctl.m.store.claims > (h->op == CTL_DUMP && ctl.given >= 0)))
+	    (ctl.m.store.pad || ctl.m.store.pad2 || ctl.m.store.keep > 1 || ctl.m.store.claims > (h->op == CTL_DUMP && ctl.given >= 0)))
 		return why_set(why, -EPROTO, "the request lacks the table of pages that it speaks of");
 	if (h->op == CTL_RESTORE && (!text_ends(ctl.m.restore.dir, CTL_PATH_MAX) ||
 				     !text_ends(ctl.m.restore.was.name, sizeof(ctl.m.restore.was.name))))
@@ -716,12 +747,14 @@ static void *listener(void *arg)
 int control_open(struct sv_session *s, const struct session_options *o, const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct stat st;
 	pthread_t t;
 	int rc;
 
 	if (strlen(path) >= sizeof(a.sun_path))
 		return -ENAMETOOLONG;
 	memcpy(a.sun_path, path, strlen(path));
+	handover_at(path);
 	ctl.s = s;
 	ctl.options = o;
 	ctl.state = s->ring ? CTL_STATE_RUNNING : CTL_STATE_EMPTY;
@@ -732,8 +765,11 @@ int control_open(struct sv_session *s, const struct session_options *o, const ch
 	/* Nobody can connect before listen(), and the mode is set before that. */
 	rc = bind(ctl.listen, (struct sockaddr *)&a, sizeof(a)) || chmod(path, 0600) ||
 	     listen(ctl.listen, 4) ? -errno : 0;
-	if (!rc)
+	if (!rc && !stat(path, &st)) {
 		memcpy(ctl.path, path, strlen(path));
+		ctl.dev = st.st_dev;
+		ctl.ino = st.st_ino;
+	}
 	if (!rc)
 		rc = -pthread_create(&t, NULL, listener, NULL);
 	if (rc) {
@@ -747,7 +783,10 @@ int control_open(struct sv_session *s, const struct session_options *o, const ch
 
 void control_close(void)
 {
-	if (*ctl.path)
+	struct stat st;
+
+	/* In the job's next life the path is another proxy's. */
+	if (*ctl.path && !stat(ctl.path, &st) && st.st_dev == ctl.dev && st.st_ino == ctl.ino)
 		unlink(ctl.path);
 	__atomic_store_n(&ctl.closed, true, __ATOMIC_RELAXED);
 	if (ctl.listen >= 0)

@@ -625,6 +625,7 @@ static int session_ask(struct session *s)
 	}
 	err = ctl_call(fd, &req.h, &reply.r, sizeof(reply), on_progress, s, &b->channel[i], SILENCE_MS);
 	s->bytes = reply.bytes;
+	__atomic_add_fetch(&b->handed, err ? 0 : reply.handed, __ATOMIC_RELAXED);
 	if (!err && !req.check && b->channel[i] < 0)
 		err = -EPROTO;
 	memcpy(b->cookie[i], reply.cookie, sizeof(b->cookie[i]));
@@ -1031,7 +1032,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	struct bring *b = arg;
 	struct phase *p = phase_begin(&b->ps, "go");
 	struct why cause = { 0 };
-	char *where = *b->o.where.text ? b->o.where.text : "-", *table;
+	char *where = *b->o.where.text ? b->o.where.text : "-", *table, *whence;
 	int err = 0;
 
 	for (int i = 0; i < b->facts.proxies && !err; i++) {
@@ -1059,6 +1060,11 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	if (err)
 		return late(b, job, "its GPU session", &cause, why);
 	table = phases_text(&b->ps);	/* for the command that moves the job, which waits for this note */
+	if (table && asprintf(&whence, "%s%llu MiB of device memory came from the job's former proxies, the rest from the store\n",
+			      table, (unsigned long long)b->handed >> 20) > 0) {
+		free(table);
+		table = whence;
+	}
 	ckpt_note(job->dir.path, "restored", (char *[]){ b->id, where, table ?: "" }, 3);
 	free(table);
 	if (!b->o.quiet) {

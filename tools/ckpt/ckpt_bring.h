@@ -59,6 +59,7 @@ struct bring {
 	uint8_t (*cookie)[16];	/* of a channel of the module */
 	pthread_mutex_t lock;	/* of: */
 	bool useless;		/* a session has failed, and the others' connections are shut down */
+	uint64_t handed;	/* bytes that former proxies have handed over; atomic */
 	char *below;		/* whole lines for below the reason of bring_open(), or NULL */
 	struct job_restore restore;	/* for struct job */
 };

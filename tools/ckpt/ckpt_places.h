@@ -43,4 +43,11 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
  */
 int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, struct why *why);
 
+/*
+ * Is there room for what the sessions have where they are, and again where they would be? An eighth of each device is left
+ * for what drivers need for contexts. The host must have as much memory available, since the soft device's and pinned
+ * memory are its own.
+ */
+bool places_twice(const struct ckpt_facts *f, const struct seating *t);
+
 #endif

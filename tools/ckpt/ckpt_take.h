@@ -18,6 +18,7 @@ struct take_options {
 	const char *criu;	/* NULL: criu_find() searches */
 	bool leave_running;
 	bool outside;		/* connections out of the job are allowed */
+	bool keep;		/* proxies stay with what their devices have, for a restore by the same supervisor */
 	long timeout_ms;	/* until the publication; 0: none */
 	long freeze_ms;		/* that a busy device may go without progress */
 	long step_ms;		/* in which all ranks shall come to the end of a step; 0: cut anywhere */

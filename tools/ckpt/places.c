@@ -165,3 +165,33 @@ int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, s
 	}
 	return 0;
 }
+
+/* MemAvailable, bytes; 0: not known. */
+static uint64_t host_available(void)
+{
+	unsigned long long kib = 0;
+	FILE *in = fopen("/proc/meminfo", "re");
+	char line[128];
+
+	while (in && fgets(line, sizeof(line), in) && sscanf(line, "MemAvailable: %llu", &kib) != 1)
+		;
+	if (in)
+		fclose(in);
+	return kib << 10;
+}
+
+bool places_twice(const struct ckpt_facts *f, const struct seating *t)
+{
+	struct places_device d[SEATING_DEVICES];
+	uint64_t all = 0;
+
+	places_memory(f, t, d);
+	for (int i = 0; i < f->proxies; i++) {
+		d[f->proxy[i].info.device.ordinal].now += f->proxy[i].info.mapped;
+		all += f->proxy[i].info.mapped + f->proxy[i].info.pinned;
+	}
+	for (int i = 0; i < SEATING_DEVICES; i++)
+		if (d[i].total && d[i].now > d[i].total / 8 * 7)
+			return false;
+	return host_available() / 4 * 3 > all;
+}

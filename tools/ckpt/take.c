@@ -29,6 +29,7 @@
 #include "meeting.h"
 
 #define SILENCE_MS	60000	/* between two messages of a proxy */
+#define STAY_MS		1000	/* for a proxy to answer CTL_STAY */
 #define TRIES		16	/* since processes of the job may end meanwhile */
 #define HELD_TRIES	32	/* a stream may wait for a thread that waits at a gate: so many attempts ... */
 #define HELD_SHARE	64	/* ... wait for this part of --freeze each, and the last one for all of it */
@@ -172,6 +173,21 @@ static bool ends(pid_t client)
 	return family_has_ended(client);
 }
 
+/* The same for a proxy: it has ended, or stays for the next life of a job that was moved. */
+static bool leaves(const struct take *t, int rank, int serial, pid_t proxy)
+{
+	char path[PATH_MAX + 40];
+
+	for (int ms = 0; ms < ENDING_MS; ms += 10) {
+		rundir_path(path, sizeof(path), t->job->path, RUNDIR_CONTROL, rank, serial);
+		strcat(path, CTL_KEPT);
+		if (family_has_ended(proxy) || !access(path, F_OK))
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
 static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t size,
 		struct ctl_reply *reply, uint32_t cap, int silence_ms)
 {
@@ -183,7 +199,7 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	/* If the attempt has stopped, it was join_all() that has hung up, and not the proxy. */
 	if (err == -EPIPE && !__atomic_load_n(&w->t->why.err, __ATOMIC_RELAXED) && ends(w->client)) {
 		/* A proxy may stay for what others have not received yet: the next attempt names it. */
-		w->gone = ends(w->proxy);
+		w->gone = leaves(w->t, w->p->rank, w->p->serial, w->proxy);
 		if (w->gone && (op == CTL_INFO || op == CTL_FREEZE))
 			return err;
 		err = -ERESTART;	/* or CRIU dumps the client already */
@@ -194,12 +210,12 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	return err;
 }
 
-static int thaw(struct worker *w)
+static int say_only(struct worker *w, uint32_t op, int silence_ms)
 {
-	struct ctl_head req = { .op = CTL_THAW, .size = sizeof(req) };
+	struct ctl_head req = { .op = op, .size = sizeof(req) };
 	struct ctl_reply reply = { 0 };
 
-	return ctl_call(w->fd, &req, &reply, sizeof(reply), NULL, NULL, NULL, SILENCE_MS);
+	return ctl_call(w->fd, &req, &reply, sizeof(reply), NULL, NULL, NULL, silence_ms);
 }
 
 /* Runs fn in a thread for each proxy; phase: the name of its phases, or NULL: it has none. */
@@ -345,6 +361,7 @@ static int dump_device(struct worker *w)
 	req.since_ns = w->t->job->started_ns - 1000000000;
 	/* If the fd cannot be passed the proxy is gone, and the call below says so. */
 	req.claims = w->t->claims >= 0 && !ctl_give(w->fd, w->t->claims);
+	req.keep = w->t->o->keep;
 	err = call(w, &req.h, CTL_DUMP, sizeof(req), &d->r, sizeof(*d), SILENCE_MS);
 	phase_end(w->t->ps, w->phase, d->bytes, d->new_bytes, err);
 	w->p->device = d->device;
@@ -467,11 +484,8 @@ static void forget_gone(struct take *t)
  */
 static int lets_go(struct take *t, const struct rundir_proxy *p)
 {
-	for (int ms = 0; ms < ENDING_MS; ms += 10) {
-		if (family_has_ended(p->pid) || stopped(t))
-			return stopped(t);
-		usleep(10000);
-	}
+	if (leaves(t, p->rank, p->serial, p->pid) || stopped(t))
+		return stopped(t);
 	return fail(t, -ENOTSUP, "process %d of rank %d has ended, and others have not received all that it has "
 		    "sent them, which its proxy %d keeps: checkpoint again when they have", p->client, p->rank,
 		    p->pid);
@@ -830,11 +844,14 @@ static void finish(struct take *t, int err)
 {
 	if (!err && t->o->leave_running)
 		for (int i = 0; i < t->n; i++)
-			thaw(&t->w[i]);
+			say_only(&t->w[i], CTL_THAW, SILENCE_MS);
 	else if (!err)
 		ckpt_note(t->job->path, "taken", NULL, 0);	/* else `checkpointed` counts while we hold the lock */
 	else if (t->noted)
 		ckpt_note_remove(t->job->path, "checkpointed");
+	if (!err && t->o->keep)
+		for (int i = 0; i < t->n; i++)
+			say_only(&t->w[i], CTL_STAY, STAY_MS);	/* without it the store brings its memory */
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);

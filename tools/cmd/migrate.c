@@ -253,7 +253,7 @@ static int one_each(const struct ckpt_facts *f, const struct seating *t, struct 
 
 static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why)
 {
-	const struct args *a = arg;
+	struct args *a = arg;
 	struct seating t;
 	int err;
 
@@ -262,6 +262,7 @@ static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts
 	err = places_make(facts, job, &a->where.on, &t, why) ?: one_each(facts, &t, why);
 	if (!err && a->take.look_only)
 		print_places(facts, &t);
+	a->take.keep = !err && places_twice(facts, &t);
 	return err ?: places_fit(facts, &t, !a->below_peak, why);
 }
 

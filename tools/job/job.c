@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "jobboard.h"
 #include "init.h"
 #include "job.h"
@@ -29,6 +30,7 @@
 #define LINGER_MS	2000	/* for what the ranks left running to end by itself */
 #define PROXY_LEAVE_MS	2000	/* for a proxy to see its client's end */
 #define PROXY_TERM_MS	1000	/* for a proxy to end after SIGTERM */
+#define KEPT_MS		2000	/* for a killed proxy to end that was kept */
 #define ORPHAN_MS	800	/* at most, for ranks that have lost `run` to end after SIGTERM */
 #define ORPHAN_LEAVE_MS	300	/* ... for their other processes, and for the proxies */
 #define OUTPUT_MS	2000	/* for the prefixer's output, after a signal or the front's death */
@@ -80,6 +82,8 @@ struct supervisor {
 	int pressed;		/* times that the state's deadline has passed */
 	uint64_t deadline;	/* of the state; 0: none */
 	bool changed;		/* the job file is to be written again */
+	struct rundir_proxy *kept;	/* of a job that is moved: they stay until the new ones have their memory */
+	int n_kept;
 };
 
 /* ----------------------------------------------------------------------------- watchers */
@@ -657,11 +661,21 @@ static void tell_of_proxy(const struct rundir_proxy *p, int status)
 		    "its GPU session is lost, and CUDA calls of that process fail from now on");
 }
 
-static void proxy_ended(struct supervisor *s, int i, int status)
+static bool kept_path(const struct supervisor *s, const struct rundir_proxy *p, char path[PATH_MAX])
+{
+	size_t n;
+
+	if (job_control_path(s->job, p->rank, p->serial, path, PATH_MAX))
+		return false;
+	n = strlen(path);
+	return snprintf(path + n, PATH_MAX - n, CTL_KEPT) < (int)(PATH_MAX - n);
+}
+
+/* The job has this proxy no longer. */
+static void forget_proxy(struct supervisor *s, int i, bool bad)
 {
 	struct rundir_proxy p = s->info.proxy[i];
 	char path[PATH_MAX];
-	bool ours = s->state >= PROXIES && s->pressed;
 
 	memmove(&s->info.proxy[i], &s->info.proxy[i + 1],
 		(--s->info.proxies - i) * sizeof(p));
@@ -669,7 +683,7 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 	s->left[p.rank] |= jobboard_left(&s->board, &s->info, &p);
 	jobboard_ended(&s->board, p.seat);
 	seating_leave(s->job->seating, p.seat);
-	if (WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED))
+	if (bad)
 		jobboard_lost(&s->board);
 	EACH_WATCHER(s, w, proxy_ended)
 		w->proxy_ended(s->job, &p);
@@ -677,10 +691,56 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		unlink(path);
 	if (!job_control_path(s->job, p.rank, p.serial, path, sizeof(path)))
 		unlink(path);
+}
+
+static void proxy_ended(struct supervisor *s, int i, int status)
+{
+	struct rundir_proxy p = s->info.proxy[i];
+	bool ours = s->state >= PROXIES && s->pressed;
+	char path[PATH_MAX];
+
+	if (kept_path(s, &p, path))
+		unlink(path);
+	forget_proxy(s, i, WIFSIGNALED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != PROXY_REFUSED));
 	if (!ours && (WIFSIGNALED(status) || WEXITSTATUS(status) == PROXY_LOST))
 		proxy_lost(s);
 	if (!ours)
 		tell_of_proxy(&p, status);
+}
+
+/* CTL_STAY: proxies of a job that is moved stay, with what their devices have, for its next life. Their sockets say so. */
+static void keep_proxies(struct supervisor *s)
+{
+	struct rundir_proxy *kept = s->taken ? realloc(s->kept, (s->n_kept + s->info.proxies + 1) * sizeof(*kept)) : NULL;
+	char path[PATH_MAX];
+
+	if (!kept)
+		return;
+	s->kept = kept;
+	for (int i = s->info.proxies - 1; i >= 0; i--)
+		if (kept_path(s, &s->info.proxy[i], path) && !access(path, F_OK)) {
+			s->kept[s->n_kept++] = s->info.proxy[i];
+			forget_proxy(s, i, false);
+		}
+}
+
+/* wait: until they have ended, and their memory is free, but for no longer than KEPT_MS. */
+static void drop_kept(struct supervisor *s, bool wait)
+{
+	uint64_t until = now_ms() + KEPT_MS;
+	char path[PATH_MAX];
+
+	for (int i = 0; i < s->n_kept; i++) {
+		kill(s->kept[i].pid, SIGKILL);	/* they have nothing to do at their end, and may be stopped */
+		if (kept_path(s, &s->kept[i], path))
+			unlink(path);
+	}
+	while (wait && s->n_kept && now_ms() < until) {
+		if (waitpid(s->kept[s->n_kept - 1].pid, NULL, WNOHANG))
+			s->n_kept--;
+		else
+			usleep(5000);
+	}
 }
 
 static void kill_proxies(struct supervisor *s, int sig)
@@ -715,6 +775,10 @@ static void reap(struct supervisor *s)
 			;
 		if (i < s->info.proxies)
 			proxy_ended(s, i, status);
+		for (i = 0; i < s->n_kept && s->kept[i].pid != pid; i++)
+			;
+		if (i < s->n_kept)
+			s->kept[i] = s->kept[--s->n_kept];
 		if (pid == s->prefixer)
 			s->prefixer = 0;
 		sig = watchers_ended(s, pid, status);
@@ -733,11 +797,13 @@ static void enter(struct supervisor *s, enum state state, long ms)
 /* Signals or counts (sig 0) all descendants but init, proxies, prefixer and the watchers' children. */
 static int family(struct supervisor *s, int sig, char *text, size_t size)
 {
-	pid_t not[JOB_PROXIES_MAX + JOB_WATCHERS_MAX + 2];
+	pid_t not[2 * JOB_PROXIES_MAX + JOB_WATCHERS_MAX + 2];
 	int n = watchers_children(s, not, false);
 
 	for (int i = 0; i < s->info.proxies; i++)
 		not[n++] = s->info.proxy[i].pid;
+	for (int i = 0; i < s->n_kept && i < JOB_PROXIES_MAX; i++)
+		not[n++] = s->kept[i].pid;
 	if (s->prefixer)
 		not[n++] = s->prefixer;
 	if (s->info.init)
@@ -818,6 +884,7 @@ static void step_family(struct supervisor *s)
 
 static void step_proxies(struct supervisor *s)
 {
+	keep_proxies(s);
 	if (!s->info.proxies) {
 		enter(s, OUTPUT, s->told || s->orphaned ? OUTPUT_MS : -1);
 	} else if (now_ms() >= s->deadline) {
@@ -916,6 +983,9 @@ static int poll_ms(struct supervisor *s)
 	/* The end of a grandchild sends us no SIGCHLD. */
 	if (s->state == FAMILY)
 		ms = sooner(ms, 20);
+	/* Nor does a proxy that stays. */
+	if (s->state == PROXIES && s->taken)
+		ms = sooner(ms, 5);
 	if (s->n_refused)
 		ms = sooner(ms, 200);
 	return ms;
@@ -1109,6 +1179,8 @@ static void restore_ranks(struct supervisor *s)
 		rundir_write(&s->job->dir, &s->info);
 		err = r->proxies ? r->proxies(r->arg, s->job, &why) : 0;
 	}
+	s->job->former = s->n_kept;
+	drop_kept(s, err);
 	if (!err && r->tree)
 		err = restore_tree(s, r, &why);
 	if (*why.text)
@@ -1276,6 +1348,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 		do
 			live(&s);
 		while (again(&s));
+		drop_kept(&s, true);
 	} else {
 		s.status = EXIT_OURS;
 		if (s.prefixer > 0)

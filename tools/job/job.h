@@ -176,6 +176,7 @@ struct job {
 	const struct job_watcher *const *watchers;	/* a NULL behind at most JOB_WATCHERS_MAX */
 	tell_line *tell;	/* what the user should know of the job's checkpoints and restores */
 	const struct job_restore *restore;	/* NULL: the command is started */
+	bool former;			/* the restore was beside the job's former proxies, on the same devices perhaps */
 	/*
 	 * Called when ranks and proxies have ended, unless a signal has asked for the end; may be
 	 * NULL. The restore that it returns is done in the same folder. status: run's exit status.

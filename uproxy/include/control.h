@@ -10,7 +10,7 @@
  *
  *   job that runs:   CTL_INFO ─► (CTL_STEP) ─► CTL_FREEZE ─► CTL_DUMP ─► (CRIU freezes the tree) CTL_CHANNEL ─► CTL_THAW
  *                                    └─ any failure, or the conductor's end: the gate opens again ┘
- *                    If CRIU kills the tree, the proxy ends with its client.
+ *                    If CRIU kills the tree, the proxy ends with its client, or CTL_STAY lets it stay.
  *   proxy of its own (`--restore`, no `--socket`):
  *                    CTL_RESTORE ─► (CRIU restores the tree) CTL_GO
  *                    If the conductor ends before CTL_GO, or the client does, the proxy ends.
@@ -38,6 +38,7 @@
 #define CTL_VERSION	1u
 #define CTL_PATH_MAX	1024		/* of paths and of ids in messages, with the NUL */
 #define CTL_SEATS	1024		/* BOARD_SEATS */
+#define CTL_KEPT	".kept"		/* behind the path of a control socket: ctl_store.keep */
 
 enum ctl_op {
 	CTL_INFO = 1,	/* struct ctl_head ─► struct ctl_info. At any time */
@@ -48,6 +49,8 @@ enum ctl_op {
 	CTL_RESTORE,	/* struct ctl_restore ─► struct ctl_restored, memfd: the client's fd with it */
 	CTL_GO,		/* struct ctl_go ─► struct ctl_reply: the client exists, the gate opens */
 	CTL_STEP,	/* struct ctl_step ─► struct ctl_stepped: runs on to the end of a step */
+	CTL_STAY,	/* struct ctl_head ─► struct ctl_reply: the tree was killed. With ctl_store.keep and a saved channel the
+			 * proxy offers its device's memory to the next one (handover.h), and stays until it is killed */
 	CTL_PROGRESS = 0x100,	/* struct ctl_progress, by the proxy, about twice a second */
 };
 
@@ -185,6 +188,9 @@ struct ctl_store {
 	uint32_t pad;
 	uint64_t since_ns;	/* CTL_DUMP: a file changed since then (CLOCK_REALTIME), as by the job itself, is
 				 * back only when the sessions are: images in it are saved. 0: none */
+	uint32_t keep;		/* CTL_DUMP, 1: CTL_STAY may follow. Once the channel is saved, the client's end does not end
+				 * the proxy as long as the conductor is there */
+	uint32_t pad2;
 };
 
 /*
@@ -231,6 +237,7 @@ struct ctl_restored {
 	uint32_t pad;
 	uint8_t channel_id[16];
 	uint8_t cookie[16];		/* kmod, where no fd comes along: for CRIU's plugin; a secret */
+	uint64_t handed;		/* of the bytes, by the former proxy, not by the store */
 };
 
 struct ctl_go {
@@ -249,10 +256,10 @@ _Static_assert(sizeof(struct ctl_freeze) == 176, "wire");
 _Static_assert(sizeof(struct ctl_step) == 24, "wire");
 _Static_assert(sizeof(struct ctl_stepped) == 568, "wire");
 _Static_assert(sizeof(struct ctl_frozen) == 544, "wire");
-_Static_assert(sizeof(struct ctl_store) == 1056, "wire");
+_Static_assert(sizeof(struct ctl_store) == 1064, "wire");
 _Static_assert(sizeof(struct ctl_dumped) == 808, "wire");
 _Static_assert(sizeof(struct ctl_restore) == 1568, "wire");
-_Static_assert(sizeof(struct ctl_restored) == 1064, "wire");
+_Static_assert(sizeof(struct ctl_restored) == 1072, "wire");
 _Static_assert(sizeof(struct ctl_go) == 24, "wire");
 
 /* ------------------------------------------------------------------ the conductor's side

@@ -33,6 +33,7 @@ struct content_stats {
 	uint64_t zero;		/* of these, in pages of zeros */
 	uint64_t known;		/* of these, in pages that the store had and nobody copied */
 	uint64_t copied;	/* moved between device and host */
+	uint64_t handed;	/* of these, by the former proxy (handover.h) */
 	double seconds;
 	const char *digests;	/* who computed them: "device", "host", "direct"; static */
 };

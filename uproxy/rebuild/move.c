@@ -19,7 +19,8 @@
  *
  * Lanes are started as the bytes given grow; for a small dump the calling thread does their work
  * when it finds no free batch. Several threads load, too, each with a reader of its own and two
- * buffers, of which the device empties one while the store fills the other.
+ * buffers, of which the device empties one while the store fills the other. If the job was moved, its former
+ * proxy may still have the memory (handover.h): it comes from there then, and from the store what does not.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -30,7 +31,9 @@
 
 #include "content_i.h"
 #include "digest.h"
+#include "handover.h"
 #include "lock.h"
+#include "peer.h"
 #include "stat_i.h"
 
 #define STAGE		(4ull << 20)	/* bytes of one pinned buffer */
@@ -741,7 +744,44 @@ static int load_direct(struct mover *m, struct store_reader *r, uint64_t va, uin
 struct load_buf {
 	uint8_t *p[2];
 	CUstream stream[2];
+	struct takeover *former;	/* NULL: there is none, or not any more */
 };
+
+/* Writes a piece from the former proxy to our memory. */
+static bool put_piece(const struct loading *l, const uint8_t *from, uint64_t va, uint64_t len, CUstream stream)
+{
+	struct cuda_driver *d = &l->m->h->drv;
+	uint64_t at;
+	int fd;
+
+	if (!l->direct)
+		return !d->cuMemcpyHtoDAsync_v2(va, from, len, stream) && !d->cuStreamSynchronize(stream);
+	fd = sparse_file(l->m->sparse, va, len, &at);
+	if (fd >= 0)
+		return pwrite(fd, from, len, at) == (ssize_t)len;
+	memcpy((void *)(uintptr_t)va, from, len);
+	return true;
+}
+
+/* False: the store has to bring all of the range. */
+static bool take_over(const struct loading *l, struct load_buf *b, uint64_t va, uint64_t len)
+{
+	const uint8_t *from;
+
+	for (uint64_t done = 0, size; done < len && b->former; done += size) {
+		size = len - done < HANDOVER_ROOM ? len - done : HANDOVER_ROOM;
+		from = takeover_read(b->former, va + done, size);
+		if (from && put_piece(l, from, va + done, size, b->stream[0]))
+			continue;
+		takeover_close(b->former);
+		b->former = NULL;
+	}
+	if (!b->former)
+		return false;
+	__atomic_fetch_add(&l->m->stats->handed, len, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&l->m->stats->copied, len, __ATOMIC_RELAXED);
+	return true;
+}
 
 /* The previous task of this buffer is over when the device has emptied it. */
 static int load_task(struct loading *l, struct store_reader *r, size_t i, struct load_buf *b, int k)
@@ -752,7 +792,9 @@ static int load_task(struct loading *l, struct store_reader *r, size_t i, struct
 	int rc;
 
 	lock_may_wait("the device, and for the store");
-	if (l->direct) {
+	if (take_over(l, b, va, len)) {
+		rc = 0;
+	} else if (l->direct) {
 		rc = load_direct(m, r, va, off, len, b->p[0], &why);
 	} else {
 		rc = say_driver(m->h->drv.cuStreamSynchronize(b->stream[k]),
@@ -828,9 +870,12 @@ static void *loader(void *arg)
 	rc = store_failed(&why, store_object_open(l->m->st, l->ref, &r));
 	if (!rc && get_buffers(l, &b))
 		rc = why_set(&why, -ENOMEM, "out of memory, or of pinned memory");
+	if (!rc && window_mapped(l->m->s, l->va, 1))
+		b.former = takeover_open(l->m->s, l->ref, !l->direct);
 	for (; !rc && (i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->tasks; k ^= 1)
 		rc = load_task(l, r, i, &b, k);
 	rc = say_driver(put_buffers(l, &b), "filling device memory", &why) ?: rc;
+	takeover_close(b.former);
 	lock_take(&l->lock);
 	if (rc) {	/* load_task() has told its own */
 		why_text(l->why, rc, why.text);

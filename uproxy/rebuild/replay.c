@@ -301,6 +301,7 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 	to->compare_ns = t[2] - t[1];
 	to->contents_ns = t[3] - t[2];
 	to->bytes = stats.bytes;
+	to->handed = stats.handed;
 	return rc;
 }
 

@@ -450,6 +450,11 @@ int ring_pass_fd(int sock, int fd)
 	MUST(fcntl(sock, F_GETFD) >= 0 && fcntl(fd, F_GETFD) >= 0);
 	return sock & 1 ? 0 : -EPIPE;
 }
+int ring_take_fd(int sock)
+{
+	MUST(fcntl(sock, F_GETFD) >= 0);
+	return -EPIPE;
+}
 bool log_verbose(void)
 {
 	return false;

@@ -27,6 +27,7 @@
 #include "control.h"
 #include "control_i.h"
 #include "device_memory.h"
+#include "handover.h"
 #include "log.h"
 #include "rebuild.h"
 #include "session.h"
@@ -251,6 +252,20 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	to->records = 1;
 	return rc;
 }
+void handover_at(const char *control)
+{
+	MUST(*control == '/');
+}
+/* It fails: after it the process only stays. */
+int handover_offer(struct sv_session *s, const struct store_ref *device)
+{
+	MUST(s == &session && is.there && is.frozen && device->b[0]);
+	return -EIO;
+}
+void handover_stay(void)
+{
+	abort();
+}
 void replay_device(struct hal *h, struct ctl_device *d)
 {
 	MUST(h == &session.hal);
@@ -453,13 +468,13 @@ union any {
 static const uint16_t sizes[] = { sizeof(struct ctl_head), sizeof(struct ctl_head),
 	sizeof(struct ctl_freeze), sizeof(struct ctl_store), sizeof(struct ctl_store),
 	sizeof(struct ctl_head), sizeof(struct ctl_restore), sizeof(struct ctl_go),
-	sizeof(struct ctl_step) };
+	sizeof(struct ctl_step), sizeof(struct ctl_head) };
 
 /* A request that an honest conductor could send, changed at some places. Its bytes. */
 static uint32_t request(struct program *in, union any *m)
 {
 	uint8_t how = byte(in);
-	uint32_t op = how % 8 ? how % 8 : CTL_STEP, len = sizes[op];
+	uint32_t op = how % 8 ? how % 8 : how & 32 ? CTL_STAY : CTL_STEP, len = sizes[op];
 
 	memset(m, 0, sizeof(*m));
 	m->h = (struct ctl_head){ CTL_MAGIC, CTL_VERSION, op, len };
@@ -620,7 +635,7 @@ static void answer_hostile(struct program *in, int sock)
 
 	for (int i = 0; i < 4 && in->p < in->end; i++) {
 		uint8_t how = byte(in);
-		uint32_t op = how & 1 ? CTL_PROGRESS : byte(in) % 9, len;
+		uint32_t op = how & 1 ? CTL_PROGRESS : byte(in) % 10, len;
 
 		memset(&m, how & 16 ? 'x' : 0, sizeof(m));
 		len = how & 1 ? sizeof(m.progress) : reply_size(op);

@@ -421,6 +421,117 @@ TEST_F(restore, a_conductor_that_goes_leaves_a_job_that_runs)
 	EXPECT_EQ(late_count(c), 0);
 }
 
+static int ask_stay(FIXTURE_DATA(restore) *self)
+{
+	struct ctl_head h = { 0 };
+	struct ctl_reply r;
+
+	return ask(self, CTL_STAY, &h, sizeof(h), &r, sizeof(r), NULL);
+}
+
+/* A job that is moved: the proxy stays when client and conductor have gone, and the next one gets its memory. */
+TEST_F(restore, a_proxy_that_keeps_its_memory_hands_it_over)
+{
+	struct client *c = &self->c;
+	struct ctl_restored to = { 0 };
+	struct ctl_restore from;
+	struct ctl_info info;
+	char kept[112];
+	pid_t former;
+	int fd = -1, status;
+
+	snprintf(kept, sizeof(kept), "%s" CTL_KEPT, self->ctl);
+	memset(c->arena + self->pin, 0x33, MiB);
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), MiB), 0);
+	save_keep = 1;
+	ASSERT_EQ(save(self), 0);
+	ring_close(c->ring);
+	c->ring = NULL;
+	usleep(300000);		/* three looks at whether the client is there */
+	EXPECT_EQ(ask_info(self, &info), 0);
+	EXPECT_EQ(info.state, CTL_STATE_FROZEN);
+	EXPECT_NE(access(kept, F_OK), 0);
+	EXPECT_EQ(ask_stay(self), 0);
+	EXPECT_EQ(access(kept, F_OK), 0);
+	close(self->conn);
+	usleep(300000);
+	former = c->proxy;
+	EXPECT_EQ(waitpid(former, &status, WNOHANG), 0);
+
+	ASSERT_EQ(start_restorer(self), 0);
+	fill_restore(self, &from);
+	EXPECT_EQ(ask(self, CTL_RESTORE, &from, sizeof(from), &to, sizeof(to), &fd), 0);
+	EXPECT_EQ(to.handed, MiB);
+	close(fd);
+	EXPECT_EQ(access(self->ctl, F_OK), 0);
+	kill(former, SIGTERM);
+	EXPECT_EQ(waitpid(former, &status, 0), former);
+	EXPECT_EQ(WIFSIGNALED(status) ? WTERMSIG(status) : -1, SIGTERM);
+	save_keep = 0;
+}
+
+TEST_F(restore, a_proxy_stays_only_where_it_was_asked_to)
+{
+	struct client *c = &self->c;
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+	char kept[112];
+
+	snprintf(kept, sizeof(kept), "%s" CTL_KEPT, self->ctl);
+	/* Of a session that runs, is frozen, is saved without keep, has no saved channel yet, has run meanwhile. */
+	ASSERT_EQ(conduct(self), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+	EXPECT_EQ(ask_store(self, CTL_CHANNEL, self->store, &d), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	save_keep = 1;
+	EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	EXPECT_EQ(ask_store(self, CTL_CHANNEL, self->store, &d), 0);
+	EXPECT_EQ(ask_thaw(self), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	save_keep = 0;
+	EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+	EXPECT_EQ(ask_stay(self), -EINVAL);
+	EXPECT_NE(access(kept, F_OK), 0);
+	close(self->conn);
+	self->conn = -1;
+	EXPECT_EQ(copy(c, SV_STREAM_LEGACY, self->dev, address(c, self->pin), 64), 0);
+}
+
+/* With keep, too, a client that ends is noticed until its channel is saved, and when the conductor has gone. */
+TEST_F(restore, a_client_that_ends_though_its_memory_is_kept_ends_the_proxy)
+{
+	struct ctl_frozen f;
+	struct ctl_dumped d;
+
+	save_keep = 1;
+	for (int saved = 0; saved < 2; saved++) {
+		if (saved) {
+			ASSERT_EQ(client_start(&self->c, (const char *[]){ "--control", self->ctl, NULL }), 0);
+			ASSERT_EQ(client_context(&self->c), 0);
+		}
+		ASSERT_EQ(conduct(self), 0);
+		EXPECT_EQ(ask_freeze(self, LONG_MS, &f), 0);
+		EXPECT_EQ(ask_store(self, CTL_DUMP, self->store, &d), 0);
+		if (saved)
+			EXPECT_EQ(ask_store(self, CTL_CHANNEL, self->store, &d), 0);
+		ring_close(self->c.ring);
+		self->c.ring = NULL;
+		if (saved) {
+			close(self->conn);
+			self->conn = -1;
+		}
+		EXPECT_EQ(client_wait(&self->c), 0);
+		if (!saved)
+			close(self->conn);
+		self->conn = -1;
+	}
+	save_keep = 0;
+}
+
 /* What a proxy shows is shown: the file is its user's to write, and nothing is decided by it. */
 TEST_F(restore, what_ps_maps_decides_nothing)
 {

@@ -92,10 +92,12 @@ static int ask_freeze(FIXTURE_DATA(restore) *self, uint64_t ms, struct ctl_froze
 }
 
 static uint64_t save_since;	/* struct ctl_store's since_ns of the next dumps */
+static uint32_t save_keep;	/* its keep */
 
 static int ask_store(FIXTURE_DATA(restore) *self, uint32_t op, const char *dir, struct ctl_dumped *r)
 {
-	struct ctl_store st = { .since_ns = op == CTL_DUMP ? save_since : 0 };
+	struct ctl_store st = { .since_ns = op == CTL_DUMP ? save_since : 0,
+				.keep = op == CTL_DUMP ? save_keep : 0 };
 
 	snprintf(st.dir, sizeof(st.dir), "%s", dir);
 	return ask(self, op, &st, sizeof(st), r, sizeof(*r), NULL);

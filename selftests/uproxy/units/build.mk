@@ -18,7 +18,7 @@ $(UPROXY_STEPS): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/units/%.c upro
 HOST_TESTS += $(UPROXY_STEPS)
 
 # Tests that have the core in their own process.
-UPROXY_LOCAL_TESTS := names digests content records held posts $(if $(UPROXY_NCCL),reduces)
+UPROXY_LOCAL_TESTS := names digests content handover records held posts $(if $(UPROXY_NCCL),reduces)
 UPROXY_LOCAL_BIN := $(UPROXY_LOCAL_TESTS:%=$(B)/selftests/uproxy/uproxy-%)
 
 $(UPROXY_LOCAL_BIN): $(B)/selftests/uproxy/uproxy-%: selftests/uproxy/units/%.c selftests/uproxy/units/local.h \

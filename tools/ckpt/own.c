@@ -251,18 +251,6 @@ static const struct job_restore *bring_back(const char *id, const char *store, u
 	return &again.restore;
 }
 
-/* A failed move to other devices, which the former proxies may have been in the way of: they have gone. */
-static const struct job_restore *retry(struct job *job)
-{
-	char id[STORE_ID], store[PATH_MAX], where[sizeof(again.o.where.text)];
-
-	snprintf(id, sizeof(id), "%s", again.id);
-	snprintf(store, sizeof(store), "%s", again.dir);
-	snprintf(where, sizeof(where), "%s", again.o.where.text);
-	job->tell("it is tried once more, now that the job's former proxies have ended");
-	return bring_back(id, store, again.o.trust, where, NULL, job);
-}
-
 /* A failed move to other devices: the job is restored on its former ones. */
 static const struct job_restore *stay(const char *id, const char *store, uid_t trust, const struct job *job)
 {
@@ -299,21 +287,23 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	char *word[16], *text = NULL, path[PATH_MAX + 16], id[STORE_ID], store[PATH_MAX];
 	const struct job_restore *r = NULL;
 	struct why why = { 0 };
+	uid_t trust;
 	int n;
 
 	(void)arg;
 	if (end == JOB_LOST && status && job->opt->restart)
 		return restart(job);
-	if (end == JOB_UNRESTORED && again.restore.was && *again.o.where.text && job->former) {
-		job->former = false;
-		r = retry(job);
-		if (r)
-			return r;
-	}
 	if (end == JOB_UNRESTORED && again.restore.was && *again.o.where.text) {
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
-		return stay(id, store, again.o.trust, job);
+		trust = again.o.trust;
+		if (job->former) {	/* they may have been in the way */
+			job->former = false;
+			snprintf(path, sizeof(path), "%s", again.o.where.text);
+			job->tell("it is tried once more, now that the job's former proxies have ended");
+			r = bring_back(id, store, trust, path, NULL, job);
+		}
+		return r ?: stay(id, store, trust, job);
 	}
 	if (end != JOB_TAKEN)
 		return NULL;

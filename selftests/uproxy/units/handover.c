@@ -305,7 +305,7 @@ TEST_F(handover, what_was_begun_there_the_store_brings_whole)
 
 TEST_F(handover, one_that_is_no_proxy_is_not_asked)
 {
-	with_bad_former(_metadata, 3, MAGIC + 1);
+	with_bad_former(_metadata, 1000, MAGIC + 1);
 }
 
 /* However many regions there are, one that does not answer is asked once by each loader of the first. */

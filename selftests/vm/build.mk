@@ -25,7 +25,7 @@ $(B)/selftests/vm/vm-%: Makefile $(FRAGMENTS) selftests/vm/vm-tests
 
 # `make check` leaves these out on the last of several kernels, since they take long. `make check-vm` runs all on each.
 VM_ONCE := storm streams-kmod signals-norseq-kmod several-vm clocks-vm moves-vm plugin death-kmod freeze-kmod \
-	records-kmod memory journal-kmod
+	records-kmod memory journal-kmod doctor-vm fuzz_ioctl hangup idle-kmod
 VM_MOST := $(if $(word 2,$(VM_KERNELS)),$(lastword $(VM_KERNELS)))
 VM_MOST := $(VM_MOST:%=$(B)/selftests/vm/most-%)
 TEST_PROGRAMS += $(VM_MOST)

@@ -374,6 +374,7 @@ int main(int argc, char **argv)
 	setenv("SINGVGPU_SOFT_COMPILERS", "", 0);
 	drop_fds(o.socket, o.board);
 	comm_board(o.board, o.seat);
+	comm_together(o.session.sharers, SV_DEVICES_MAX);
 	set_signals();
 	held_begin();
 	log_open(o.log);

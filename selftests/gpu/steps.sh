@@ -178,10 +178,10 @@ traced_torch()
 	traced torch "$python" "$kit/frameworks.py" ladder
 }
 
-# Two ranks on one device: skipped until `singvgpu run` puts them there.
+# Two ranks on one device: skipped until the kit has a program of several ranks.
 two_ranks()
 {
-	echo "singvgpu run has no --on"
+	echo "the kit has no program of several ranks"
 	return 4
 }
 

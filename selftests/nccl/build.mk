@@ -28,7 +28,7 @@ $(NCCL_PROGRAMS): $(NCCL_TEST_DIR)/%: selftests/nccl/%.cu selftests/nccl/ranks.h
 ifneq ($(NCCL_LIBDIR),)
 HOST_TESTS += $(addprefix selftests/nccl/,test-nccl test-programs test-ahead test-kills test-late test-quiet)
 # The fake, and what it is called by, are selftests/transport's.
-HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport)
+HOST_TESTS += $(if $(UPROXY_NCCL),selftests/nccl/test-transport selftests/nccl/test-together)
 TEST_PROGRAMS += $(NCCL_TESTS) $(NCCL_PROGRAMS) $(CHECKED)/libcuda.so.1
 TIMEOUT_test-programs := 900
 TIMEOUT_test-kills := 600

@@ -167,6 +167,12 @@ void comm_order(enum transport_order order)
 	comms.order = order;
 }
 
+void comm_together(const uint16_t *sharers, int n)
+{
+	for (int i = 0; i < n; i++)
+		comms.together |= sharers[i] > 1;
+}
+
 bool comm_ends(struct communicator *c)
 {
 	if (board_seats(comms.board, c->member, c->end, c->ranks) != c->ranks)
@@ -196,7 +202,8 @@ static int check_place(const struct sv_session *s, struct why *why)
 static int set_up(struct sv_session *s, bool again, struct why *why)
 {
 	const struct transport_open o = { .self = comm_end_of(comms.seat), .address = address_of, .note = note,
-				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order };
+				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order,
+				     .together = comms.together };
 	uint8_t address[TRANSPORT_ADDRESS_MAX];
 	int rc;
 

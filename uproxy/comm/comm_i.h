@@ -38,6 +38,8 @@ void comm_board(int fd, uint32_t seat);
 
 /* Sets the order in which reductions add. Before the first record. */
 void comm_order(enum transport_order order);
+/* How many ranks of the job share each of n devices: with any that has two, the transport is told. Before the first communicator. */
+void comm_together(const uint16_t *sharers, int n);
 
 /*
  * The primary context is about to be reset. true: the transport does not use it any more. false: it must stay, since
@@ -205,6 +207,7 @@ extern struct comms {
 	uint32_t seat;
 	int fd;
 	enum transport_order order;
+	bool together;		/* several ranks of the job share a device */
 	const struct transport_driver *driver;
 	struct transport *transport;
 	struct communicator *all;	/* changed by the consumer, with the lock */

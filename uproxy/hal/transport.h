@@ -26,7 +26,7 @@
 #include "step.h"
 #include "why.h"
 
-#define TRANSPORT_VERSION     4u
+#define TRANSPORT_VERSION     5u
 #define TRANSPORT_DEVICES_MAX 1024u
 #define TRANSPORT_ADDRESS_MAX 1024u
 #define TRANSPORT_NOTE_MAX    128u
@@ -96,6 +96,7 @@ struct transport_open {
 	void *arg;
 	struct hal *hal; /* the device; NULL: buffers are this process's memory */
 	enum transport_order order;
+	bool together; /* several ends of the job share a device; TRANSPORT_TREE */
 };
 
 /* A communicator, as a transport gets to know it. */

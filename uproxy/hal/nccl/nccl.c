@@ -562,7 +562,9 @@ static int nccl_open(struct transport **out, const struct transport_open *o, str
 	lock_init(&c->lock, PROXY_TRANSPORT);
 	pthread_cond_init(&c->news, NULL);
 	pthread_cond_init(&c->idle, NULL);
-	rc = library_load(c, why);
+	if (o->together)
+		together_load(&c->nccl, c->h);
+	rc = o->together ? 0 : library_load(c, why);
 	if (!rc) {
 		rc = thread_start(c);
 		if (rc)

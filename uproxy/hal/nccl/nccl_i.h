@@ -173,4 +173,7 @@ enum step_code issue(struct transport *c, struct op *op);
 /* library.c: finds NCCL. -ENOENT, -ENOSYS. */
 int library_load(struct transport *c, struct why *why);
 
+/* together.c: what stands for NCCL where ranks share devices. */
+void together_load(struct nccl_driver *d, struct hal *h);
+
 #endif /* NCCL_I_H */

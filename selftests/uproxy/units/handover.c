@@ -97,7 +97,7 @@ static struct local *make(void)
 	CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ AT(l), BIG }), 0);
 	for (int i = 1; i <= sh->regions; i++) {
 		CHECK_EQ(SEND(l, SV_OP_X_MAP, (struct sv_map){ AT(l) + i * 64 * MiB, 2 * MiB }), 0);
-		CHECK_EQ(l->s.hal.drv.cuMemcpyHtoD_v2(AT(l) + i * 64 * MiB, "a word", 8), 0);
+		CHECK_EQ(l->s.hal.drv.cuMemcpyHtoD_v2(AT(l) + i * 64 * MiB, "a word.", 8), 0);
 	}
 	handover_at(sh->control);
 	return l;

@@ -60,7 +60,8 @@ static struct {
 	uint32_t posted;	/* m waits for the consumer; changed under lock, atomic */
 	uint32_t state;		/* enum ctl_state, 0: a restore has failed; consumer */
 	uint64_t told_ns;	/* of the last progress message; consumer */
-	enum { NO_KEEP, KEEP, KEPT } keep;	/* CTL_DUMP has asked for it; and the channel is saved: CTL_STAY may come; consumer */
+	enum { NO_KEEP, KEEP, KEPT } keep;	/* KEEP: CTL_DUMP asks for it. KEPT: CTL_CHANNEL has followed, so that
+						 * CTL_STAY may come; consumer */
 	struct store_ref kept;	/* the device's object; consumer */
 	union message m;	/* the consumer's while posted is set, else the listener's */
 	int given;		/* the descriptor that came before m, or -1; like m */
@@ -359,7 +360,7 @@ static void do_thaw(struct sv_session *s)
 	ctl.state = CTL_STATE_RUNNING;
 }
 
-/* The job was moved, and its tree is killed: what the device has is for the job's next life. */
+/* The job is moved and its processes are dead: offers the device's memory to the proxy of its next life. */
 static void stay(struct sv_session *s)
 {
 	struct why why = { 0 };
@@ -639,8 +640,10 @@ static int check(ssize_t n, bool cut, struct why *why)
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && !text_ends(ctl.m.store.dir, CTL_PATH_MAX))
 		return why_set(why, -EPROTO, "a path in the request has no NUL");
 	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) &&
-	    (ctl.m.store.pad || ctl.m.store.pad2 || ctl.m.store.keep > 1 || ctl.m.store.claims > (h->op == CTL_DUMP && ctl.given >= 0)))
+	    (ctl.m.store.pad || ctl.m.store.claims > (h->op == CTL_DUMP && ctl.given >= 0)))
 		return why_set(why, -EPROTO, "the request lacks the table of pages that it speaks of");
+	if ((h->op == CTL_DUMP || h->op == CTL_CHANNEL) && (ctl.m.store.pad2 || ctl.m.store.keep > 1))
+		return why_set(why, -EPROTO, "padding in the request is not zero");
 	if (h->op == CTL_RESTORE && (!text_ends(ctl.m.restore.dir, CTL_PATH_MAX) ||
 				     !text_ends(ctl.m.restore.was.name, sizeof(ctl.m.restore.was.name))))
 		return why_set(why, -EPROTO, "a text in the request has no NUL");

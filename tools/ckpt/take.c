@@ -173,14 +173,13 @@ static bool ends(pid_t client)
 	return family_has_ended(client);
 }
 
-/* The same for a proxy: it has ended, or stays for the next life of a job that was moved. */
-static bool leaves(const struct take *t, int rank, int serial, pid_t proxy)
+/* Waits until a proxy ends, or stays for the next life of a job that was moved. */
+static bool leaves(struct take *t, int rank, int serial, pid_t proxy)
 {
 	char path[PATH_MAX + 40];
 
-	for (int ms = 0; ms < ENDING_MS; ms += 10) {
-		rundir_path(path, sizeof(path), t->job->path, RUNDIR_CONTROL, rank, serial);
-		strcat(path, CTL_KEPT);
+	rundir_path(path, sizeof(path), t->job->path, RUNDIR_KEPT, rank, serial);
+	for (int ms = 0; ms < ENDING_MS && !stopped(t); ms += 10) {
 		if (family_has_ended(proxy) || !access(path, F_OK))
 			return true;
 		usleep(10000);
@@ -210,6 +209,7 @@ static int call(struct worker *w, struct ctl_head *req, uint32_t op, uint32_t si
 	return err;
 }
 
+/* A request that is its head alone. */
 static int say_only(struct worker *w, uint32_t op, int silence_ms)
 {
 	struct ctl_head req = { .op = op, .size = sizeof(req) };
@@ -851,7 +851,7 @@ static void finish(struct take *t, int err)
 		ckpt_note_remove(t->job->path, "checkpointed");
 	if (!err && t->o->keep)
 		for (int i = 0; i < t->n; i++)
-			say_only(&t->w[i], CTL_STAY, STAY_MS);	/* without it the store brings its memory */
+			say_only(&t->w[i], CTL_STAY, STAY_MS);	/* if it fails, the store has the memory, too */
 	/* After an error the end of their connections thaws the proxies, which cannot fail. */
 	for (int i = 0; i < t->n; i++)
 		close(t->w[i].fd);

@@ -17,7 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control.h"
 #include "jobboard.h"
 #include "init.h"
 #include "job.h"
@@ -82,7 +81,7 @@ struct supervisor {
 	int pressed;		/* times that the state's deadline has passed */
 	uint64_t deadline;	/* of the state; 0: none */
 	bool changed;		/* the job file is to be written again */
-	struct rundir_proxy *kept;	/* of a job that is moved: they stay until the new ones have their memory */
+	struct rundir_proxy *kept;	/* former proxies of a moved job, until the new ones have their memory */
 	int n_kept;
 };
 
@@ -661,14 +660,10 @@ static void tell_of_proxy(const struct rundir_proxy *p, int status)
 		    "its GPU session is lost, and CUDA calls of that process fail from now on");
 }
 
+/* The socket at which a former proxy offers its device's memory. */
 static bool kept_path(const struct supervisor *s, const struct rundir_proxy *p, char path[PATH_MAX])
 {
-	size_t n;
-
-	if (job_control_path(s->job, p->rank, p->serial, path, PATH_MAX))
-		return false;
-	n = strlen(path);
-	return snprintf(path + n, PATH_MAX - n, CTL_KEPT) < (int)(PATH_MAX - n);
+	return !rundir_path(path, PATH_MAX, s->job->dir.path, RUNDIR_KEPT, p->rank, p->serial);
 }
 
 /* The job has this proxy no longer. */
@@ -708,7 +703,10 @@ static void proxy_ended(struct supervisor *s, int i, int status)
 		tell_of_proxy(&p, status);
 }
 
-/* CTL_STAY: proxies of a job that is moved stay, with what their devices have, for its next life. Their sockets say so. */
+/*
+ * After CTL_STAY a proxy keeps its device's memory for the job's next life, and its socket is in the folder. It does not
+ * count as the job's any more.
+ */
 static void keep_proxies(struct supervisor *s)
 {
 	struct rundir_proxy *kept = s->taken ? realloc(s->kept, (s->n_kept + s->info.proxies + 1) * sizeof(*kept)) : NULL;
@@ -724,7 +722,7 @@ static void keep_proxies(struct supervisor *s)
 		}
 }
 
-/* wait: until they have ended, and their memory is free, but for no longer than KEPT_MS. */
+/* Kills the former proxies. wait: waits up to KEPT_MS until they have ended and their memory is free. */
 static void drop_kept(struct supervisor *s, bool wait)
 {
 	uint64_t until = now_ms() + KEPT_MS;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "history.h"
 #include "rundir.h"
 #include "tool_i.h"
@@ -454,7 +455,8 @@ char *rundir_quote(char *const argv[])
 
 const char *rundir_name(char name[RUNDIR_NAME], enum rundir_name what, int rank, int serial)
 {
-	static const char *const of_proxy[] = { [RUNDIR_CONTROL] = "ctl", [RUNDIR_STAT] = "stat" };
+	static const char *const of_proxy[] = { [RUNDIR_CONTROL] = "ctl", [RUNDIR_STAT] = "stat",
+						   [RUNDIR_KEPT] = "ctl" CTL_KEPT };
 
 	if (what == RUNDIR_SOCKET || what == RUNDIR_GATE)
 		snprintf(name, RUNDIR_NAME, "%d.sock%s", rank, what == RUNDIR_GATE ? ".gate" : "");

@@ -48,7 +48,7 @@ enum { RANK_RUNNING, RANK_EXITED, RANK_KILLED };
 /* Names in the folder: of a rank's files, and of its proxy `serial`. */
 #define RUNDIR_NAME	32
 
-enum rundir_name { RUNDIR_SOCKET, RUNDIR_GATE, RUNDIR_CONTROL, RUNDIR_STAT };
+enum rundir_name { RUNDIR_SOCKET, RUNDIR_GATE, RUNDIR_CONTROL, RUNDIR_STAT, RUNDIR_KEPT };
 
 /*
  * rundir_name: such a name. rundir_path: with the folder before it; 0 or -ENAMETOOLONG. rundir_is_control: is it the name

@@ -38,7 +38,10 @@ void comm_board(int fd, uint32_t seat);
 
 /* Sets the order in which reductions add. Before the first record. */
 void comm_order(enum transport_order order);
-/* How many ranks of the job share each of n devices: with any that has two, the transport is told. Before the first communicator. */
+/*
+ * sharers: how many ranks of the job are on each of n devices. If a device has several, the transport is opened with
+ * `together`. Call it before the first communicator.
+ */
 void comm_together(const uint16_t *sharers, int n);
 
 /*

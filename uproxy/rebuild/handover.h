@@ -5,12 +5,12 @@
  *   the former proxy   its client is killed ─► CTL_STAY ─► handover_offer ─► handover_stay, until it is killed
  *   the new proxy      content_restore ─► takeover_open ─► takeover_read, 1 MiB at a time ─► takeover_close
  *
- * The store has the same bytes: what cannot be had here is read there. The former proxy copies from its device into
- * memory that the new one has made, so that it works between any two devices of a host, and needs no exported memory.
- * The two find each other by the path of the control socket, which is the same in both lives of the job. Content is
- * told apart by the device object's ref, which has a digest of all that is in it.
+ * The store has the same bytes, and is read if the former proxy does not answer. The former proxy copies from its device
+ * into memory that the new one has made: that works between any two devices of a host, and needs no exported memory. Both
+ * derive the socket's path from the path of the control socket, which is the same in both lives of the job. The new proxy
+ * names the device object that it restores by its ref, which contains a digest of all contents; another object is refused.
  *
- * Both proxies are of the same version, or the hello is refused and the store is read.
+ * A proxy of another version of this protocol is refused.
  */
 #ifndef HANDOVER_H
 #define HANDOVER_H

@@ -20,7 +20,7 @@
  * Lanes are started as the bytes given grow; for a small dump the calling thread does their work
  * when it finds no free batch. Several threads load, too, each with a reader of its own and two
  * buffers, of which the device empties one while the store fills the other. If the job was moved, its former
- * proxy may still have the memory (handover.h): it comes from there then, and from the store what does not.
+ * proxy may still have the memory (handover.h): loaders read it there, and read the store for what they do not get.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -549,7 +549,7 @@ static int thread_start(struct transport *c)
 static int nccl_open(struct transport **out, const struct transport_open *o, struct why *why)
 {
 	struct transport *c;
-	int rc;
+	int rc = 0;
 
 	if (!o->hal || !o->address || !o->note || !o->noted)
 		return why_set(why, -EINVAL, "NCCL's transport needs a device and a board");
@@ -564,7 +564,8 @@ static int nccl_open(struct transport **out, const struct transport_open *o, str
 	pthread_cond_init(&c->idle, NULL);
 	if (o->together)
 		together_load(&c->nccl, c->h);
-	rc = o->together ? 0 : library_load(c, why);
+	else
+		rc = library_load(c, why);
 	if (!rc) {
 		rc = thread_start(c);
 		if (rc)

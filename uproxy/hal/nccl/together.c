@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * together.c - in place of NCCL's library, for jobs of which several ranks share a device: NCCL makes no communicator
- * of two ranks on one GPU ("Duplicate GPU detected")
+ * together.c - replaces NCCL's library in jobs of which several ranks share a device, since NCCL makes no communicator of two
+ * ranks on one GPU ("Duplicate GPU detected")
  *
- * It has those calls of NCCL that issue.c and group.c make of it; all reductions are done by our kernels. Of each pair of
- * ranks the receiver has *stage* memory on its device, of SLOTS slots, which it exports, and a page of words in host memory:
+ * It has the calls of NCCL that issue.c and group.c make. Our own kernels do all reductions. In each pair of ranks the
+ * receiver exports a *stage*: device memory of SLOTS slots. A page of host memory has two words, which count the pieces (SLOT
+ * bytes at most) that the sender has put there and that the receiver has taken:
  *
- *   sender's stream    wait: emptied ─► copy into a slot ─► write: filled ┐   the words count the pieces, of SLOT bytes
- *   receiver's stream  write: emptied ◄─ copy out of the slot ◄─ wait: filled ◄┘   at most
+ *   sender's stream      wait: emptied ─► copy into a slot ─► write: filled
+ *   receiver's stream    wait: filled ─► copy out of the slot ─► write: emptied
  *
- * So nothing but copies and words goes between two processes: no kernel of one waits for a kernel of the other, which a
- * device that gives its time to one process after the other might never run at once. Copies between two devices need peer
- * access, and so do kernels' results: without it the communicator fails.
+ * Two processes exchange only copies and words. No kernel of one waits for a kernel of the other: a device that runs one
+ * process at a time might never run both. Ranks on different devices need peer access, or the communicator fails.
  *
- * Ranks meet by sockets whose names have the unique id, 128 random bits; a peer is of our user. A group of calls takes a
- * piece of each pair in turn, first all that are sent, then all that are received: so a pair needs one slot to get on.
+ * The names of the sockets at which ranks meet contain the unique id, 128 random bits. A peer must be of our user. A group of
+ * calls first sends one piece of each pair, then receives one piece of each pair, and so on: so one slot is enough for
+ * progress.
  *
  * Nobody has run this on a GPU yet.
  */

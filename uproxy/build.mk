@@ -75,7 +75,7 @@ $(UPROXY_CHECKED_OBJ): $(B)/checked/%.o: %.c | $(GEN_STAMPS)
 	$(CHECKED_CC) $(UPROXY_BASE_CFLAGS) $(uproxy_sees)
 $(STORE_CHECKED_OBJ) $(OTHER_CHECKED_OBJ): $(B)/checked/%.o: %.c uproxy/build.mk
 	@mkdir -p $(@D)
-	$(CHECKED_CC) $(if $(findstring store/,$@),-D_GNU_SOURCE) -pthread -Iuproxy/include
+	$(CHECKED_CC) $(if $(findstring store/,$@),-D_GNU_SOURCE) -pthread -Iuproxy/include -Iuproxy/slice
 $(SOFTCOMM_CHECKED_OBJ): $(B)/checked/%.o: %.c uproxy/build.mk
 	@mkdir -p $(@D)
 	$(CHECKED_CC) -fPIC -fvisibility=hidden -pthread -Iuproxy/hal -Iuproxy/coll -Iuproxy/include

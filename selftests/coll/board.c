@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "killed.h"
+#include "turns.h"
 
 #define RANKS	4u
 
@@ -298,6 +299,88 @@ TEST_F(board, a_look_tells_who_is_waited_for)
 	EXPECT_EQ(work(&h[0]), 0);
 	EXPECT_EQ(board_look(self->b, &looker), 0);
 	EXPECT_EQ(seen.ops, 2);
+}
+
+static uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static int turn(struct board *b, enum turns_event_kind kind, uint32_t seat, bool due)
+{
+	return board_turn(b, &(struct turns_event){ .kind = kind, .seat = seat, .device = 1, .due = due, .now = clock_ns() });
+}
+
+#define SLICE(seat) (board_slice(self->b, seat).state)
+
+TEST_F(board, sharers_take_turns_and_one_that_dies_gives_its_own_up)
+{
+	uint32_t changes;
+
+	EXPECT_EQ(board_slice_next(self->b, 1), TURNS_NEVER);
+	EXPECT_EQ(turn(self->b, TURNS_SAYS, 4, true), -EPROTO);
+	for (uint32_t seat = 4; seat < 7; seat++) {
+		EXPECT_EQ(SLICE(seat), TURNS_ABSENT);
+		ASSERT_EQ(turn(self->b, TURNS_ENTER, seat, false), 0);
+		EXPECT_EQ(SLICE(seat), TURNS_OUT);
+	}
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 4, true), 0);
+	EXPECT_EQ(SLICE(4), TURNS_COMING);
+	EXPECT_EQ(board_slice(self->b, 4).last, TURNS_NONE);
+	changes = board_slice(self->b, 4).changes;
+	ASSERT_EQ(turn(self->b, TURNS_CAME, 4, false), 0);
+	EXPECT_EQ(SLICE(4), TURNS_RESIDENT);
+	EXPECT_EQ(board_slice(self->b, 4).changes, changes + 1);
+	EXPECT_EQ(board_slice_next(self->b, 1), TURNS_NEVER);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 5, true), 0);
+	EXPECT_NE(board_slice_next(self->b, 1), TURNS_NEVER);
+	EXPECT_EQ(board_slice_next(self->b, 0), TURNS_NEVER);
+	EXPECT_EQ(board_slice_next(self->b, 256), TURNS_NEVER);
+	/* It had no seat of the step, and its memory is nobody's. */
+	board_die(self->b, 4);
+	EXPECT_EQ(SLICE(4), TURNS_ABSENT);
+	EXPECT_EQ(SLICE(5), TURNS_COMING);
+	EXPECT_EQ(board_slice(self->b, 5).last, TURNS_NONE);
+	ASSERT_EQ(turn(self->b, TURNS_CAME, 5, false), 0);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 6, true), 0);
+	/* With a seat of the step, too. */
+	ASSERT_EQ(board_enter(self->b, 5, "", 0), 0);
+	board_die(self->b, 5);
+	EXPECT_EQ(SLICE(5), TURNS_ABSENT);
+	EXPECT_EQ(SLICE(6), TURNS_COMING);
+	ASSERT_EQ(turn(self->b, TURNS_ENTER, 5, false), 0);
+}
+
+static int await_slice(struct board *b)
+{
+	uint32_t seen = 0;
+
+	board_sleeps(b, 5, true);
+	while (board_slice(b, 5).state != TURNS_COMING)
+		board_await(b, 5, &seen);
+	return 0;
+}
+
+TEST_F(board, a_sharer_that_sleeps_is_woken_for_its_slice)
+{
+	struct board *b;
+	pid_t pid;
+	int status;
+
+	for (uint32_t seat = 4; seat < 6; seat++)
+		ASSERT_EQ(turn(self->b, TURNS_ENTER, seat, false), 0);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 4, true), 0);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 5, true), 0);
+	pid = fork();
+	if (!pid)
+		_exit(board_open(self->fd, &b) || await_slice(b));
+	usleep(20000);
+	board_die(self->b, 4);
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
 }
 
 TEST_F(board, a_death_within_a_step_breaks_it)

@@ -9,7 +9,7 @@ COLL_VECTORS := $(B)/selftests/coll/vectors
 $(COLL_TEST_BIN): $(B)/selftests/coll/coll-%: selftests/coll/%.c $(B)/uproxy/libcoll.a \
 		$(KSELFTEST_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(COLL_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(COLL_CFLAGS) -Iuproxy/slice -MMD -MP -o $@ $(filter %.c %.a,$^) \
 		$(LDFLAGS) -lm
 $(COLL_VECTORS): selftests/coll/vectors.c $(B)/uproxy/libcoll.a
 	@mkdir -p $(@D)

@@ -406,7 +406,13 @@ TEST_F(state, a_device_that_fails_is_named)
 /* Whether proxies 0, 1 and 2 owe something, as bits. */
 static int owe(const struct step *s)
 {
-	return step_owes(s, 0) | step_owes(s, 1) << 1 | step_owes(s, 2) << 2;
+	return (step_owes(s, 0) != 0) | (step_owes(s, 1) != 0) << 1 | (step_owes(s, 2) != 0) << 2;
+}
+
+/* Which of them proxy `who` waits for. */
+static int awaits(const struct step *s, uint32_t who)
+{
+	return step_waits(s, who, 0) | step_waits(s, who, 1) << 1 | step_waits(s, who, 2) << 2;
 }
 
 TEST_F(state, who_owes_is_known)
@@ -439,6 +445,36 @@ TEST_F(state, who_owes_is_known)
 	EXPECT_FALSE(step_owes(self->s, 3));
 	ASSERT_EQ(on(self->s, STEP_DIE, 0), 0);
 	EXPECT_EQ(owe(self->s), 0);
+}
+
+TEST_F(state, what_is_owed_has_an_age_and_who_waits_for_it_is_known)
+{
+	const struct step_call send = { STEP_SEND, TREE_F32, 0, 0, 2, 1 << 20 };
+	uint64_t first, second;
+
+	EXPECT_EQ(awaits(self->s, 0), 0);
+	ASSERT_EQ(post(self->s, 0, 1, &send, 1), 0);
+	first = step_owes(self->s, 2);
+	EXPECT_NE(first, 0);
+	EXPECT_EQ(awaits(self->s, 0), 4);
+	EXPECT_EQ(awaits(self->s, 1), 0);
+	ASSERT_EQ(post(self->s, 1, 2, &sum, 1), 0);
+	second = step_owes(self->s, 0);
+	EXPECT_GT(second, first);
+	EXPECT_EQ(step_owes(self->s, 2), first);	/* the oldest of two */
+	EXPECT_EQ(awaits(self->s, 1), 1 | 4);
+	EXPECT_EQ(awaits(self->s, 2), 0);
+	ASSERT_EQ(post(self->s, 0, 3, &sum, 1), 0);
+	EXPECT_EQ(awaits(self->s, 1), 4);
+	EXPECT_EQ(awaits(self->s, 0), 4);
+	EXPECT_EQ(step_owes(self->s, 0), 0);
+	/* What all have posted waits for nobody. */
+	ASSERT_EQ(post(self->s, 2, 4, &sum, 1), 0);
+	EXPECT_EQ(awaits(self->s, 1), 0);
+	EXPECT_EQ(awaits(self->s, 0), 4);
+	EXPECT_EQ(step_owes(self->s, 2), first);
+	ASSERT_EQ(on(self->s, STEP_DIE, 2), 0);
+	EXPECT_EQ(awaits(self->s, 0), 0);
 }
 
 /* A creation with nobody missing, in every order; and with one that is wrong or dies. */

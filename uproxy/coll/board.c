@@ -12,13 +12,15 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lock.h"
 #include "robust.h"
+#include "turns.h"
 
 #define BOARD_MAGIC   0x44424753u /* "SGBD" */
-#define BOARD_VERSION 8
+#define BOARD_VERSION 9
 
 static const struct step_limits limits = { .proxies = BOARD_SEATS,
 	                                   .devices = BOARD_SEATS,
@@ -44,6 +46,7 @@ struct seat {
 	uint32_t ended; /* its last proxy has; lock */
 	uint32_t placed; /* `place` has been written; lock */
 	struct board_place place; /* lock */
+	uint64_t slice; /* board_slice(); written with the lock; atomic */
 	uint8_t address[BOARD_ADDRESS_MAX];
 	struct step_action mail[BOARD_MAILS];
 };
@@ -60,6 +63,10 @@ struct note {
 	uint8_t text[BOARD_NOTE_MAX];
 };
 
+/* A state of turns (slice/turns.h) for all seats and devices: its size, checked in board_create(). */
+#define BOARD_HOST_DEVICES 256u
+#define SLICES_WORDS	   (5 + 5 * BOARD_SEATS + 4 * BOARD_HOST_DEVICES)
+
 struct shared {
 	uint32_t magic, version;
 	uint64_t size;
@@ -67,24 +74,33 @@ struct shared {
 	uint32_t begun; /* the step's state is there; lock */
 	struct robust lock;
 	uint32_t changing; /* who has the lock may be changing what is below; lock */
-	uint32_t pad;
-	uint64_t turns; /* events; lock */
+	uint32_t sliced; /* `slices` is there; lock */
+	uint64_t events; /* of the step; lock */
 	uint64_t step_at;
 	struct seat seat[BOARD_SEATS];
 	uint32_t notes; /* that are not taken away; lock */
 	uint32_t zero;
 	struct note note[2 * BOARD_NOTES]; /* lock */
+	uint64_t slices[SLICES_WORDS]; /* a struct turns, or zeros; lock */
 };
 #pragma GCC diagnostic pop
-_Static_assert(sizeof(struct seat) == 459864, "shared");
+_Static_assert(sizeof(struct seat) == 459872, "shared");
 _Static_assert(sizeof(struct note) == 144, "shared");
-_Static_assert(sizeof(struct shared) == 473260096, "shared");
+_Static_assert(sizeof(struct shared) == 473317480, "shared");
 
 struct board {
 	struct shared *sh;
 	struct step *step;
 	bool shut; /* lock */
 };
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 static uint64_t step_offset(void)
 {
@@ -101,6 +117,8 @@ int board_create(void)
 	struct shared *sh;
 	int fd, rc;
 
+	if (turns_size(BOARD_SEATS, BOARD_HOST_DEVICES) > sizeof(sh->slices))
+		return -EINVAL;
 	fd = memfd_create("singvgpu-board", MFD_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -277,6 +295,15 @@ static void to_self(struct turn *t, const struct step_action *a)
 	t->own[t->n++] = *a;
 }
 
+/* The seat is to be woken, if it sleeps. */
+static void has_mail(struct turn *t, uint32_t i)
+{
+	if (!(t->words >> (i / 64) & 1))
+		t->mailed[i / 64] = 0;
+	t->words |= 1u << (i / 64);
+	t->mailed[i / 64] |= 1ull << (i % 64);
+}
+
 static void to_seat(struct turn *t, uint32_t i, const struct step_action *a)
 {
 	struct seat *s = &t->b->sh->seat[i];
@@ -284,10 +311,7 @@ static void to_seat(struct turn *t, uint32_t i, const struct step_action *a)
 
 	if (!s->taken)
 		return;
-	if (!(t->words >> (i / 64) & 1))
-		t->mailed[i / 64] = 0;
-	t->words |= 1u << (i / 64);
-	t->mailed[i / 64] |= 1ull << (i % 64);
+	has_mail(t, i);
 	/* Of these there may be more in a step than a mailbox takes. */
 	if (a->kind == STEP_WAKE || a->kind == STEP_CANCEL) {
 		__atomic_store_n(&s->news,
@@ -392,9 +416,8 @@ static void wake_sleepers(struct turn *t)
 	}
 }
 
-static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
+static void turn_prepare(struct turn *t, struct board *b, uint32_t seat)
 {
-	b->sh->turns++;
 	t->b = b;
 	t->self = seat;
 	t->own = t->few;
@@ -403,6 +426,12 @@ static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
 	t->full = false;
 	memset(&t->failure, 0, sizeof(t->failure));
 	t->words = 0;
+}
+
+static void turn_begins(struct turn *t, struct board *b, uint32_t seat)
+{
+	b->sh->events++;
+	turn_prepare(t, b, seat);
 }
 
 /* Drops the lock, and hands the actions out. */
@@ -438,6 +467,84 @@ int board_step(struct board *b, uint32_t seat, const struct step_event *e, step_
 		}
 	turn_ends(&t, act, ctx);
 	return rc;
+}
+
+/* ---- slices ---- */
+
+static struct turns *slices_of(struct board *b)
+{
+	return (struct turns *)b->sh->slices;
+}
+
+static void slice_told(void *ctx, const struct turns_action *a)
+{
+	struct turn *t = ctx;
+	struct seat *s = &t->b->sh->seat[a->seat];
+	struct board_slice was = board_slice(t->b, a->seat);
+
+	__atomic_store_n(&s->slice, (uint64_t)a->state << 56 | (uint64_t)((was.changes + 1) & 0xffffff) << 32 | a->last,
+			 __ATOMIC_RELEASE);
+	has_mail(t, a->seat);
+}
+
+static uint64_t oldest_owed(void *ctx, uint32_t seat)
+{
+	const struct board *b = ctx;
+	uint64_t age = b->sh->begun ? step_owes(b->step, seat) : 0;
+
+	return age ? age : TURNS_NEVER;
+}
+
+static bool waits_for(void *ctx, uint32_t seat, uint32_t other)
+{
+	const struct board *b = ctx;
+
+	return b->sh->begun && step_waits(b->step, seat, other);
+}
+
+/* With the lock. */
+static int slices_turn(struct turn *t, const struct turns_event *e)
+{
+	struct turns_owed owed = { oldest_owed, waits_for, t->b };
+
+	if (!t->b->sh->sliced)
+		turns_init(t->b->sh->slices, BOARD_SEATS, BOARD_HOST_DEVICES, &turns_default);
+	t->b->sh->sliced = 1;
+	return turns(slices_of(t->b), e, &owed, slice_told, t);
+}
+
+int board_turn(struct board *b, const struct turns_event *e)
+{
+	struct turn t;
+	int rc = lock(b);
+
+	if (rc)
+		return rc;
+	turn_prepare(&t, b, STEP_NONE);
+	rc = slices_turn(&t, e);
+	turn_ends(&t, NULL, NULL);
+	return rc;
+}
+
+struct board_slice board_slice(const struct board *b, uint32_t seat)
+{
+	/* pairs with slice_told() */
+	uint64_t v = __atomic_load_n(&b->sh->seat[seat].slice, __ATOMIC_ACQUIRE);
+
+	return (struct board_slice){ .state = (uint32_t)(v >> 56), .changes = v >> 32 & 0xffffff, .last = (uint32_t)v };
+}
+
+uint64_t board_slice_next(struct board *b, uint32_t device)
+{
+	uint64_t next = TURNS_NEVER;
+
+	if (device >= BOARD_HOST_DEVICES || lock(b))
+		return next;
+	reads_only(b);
+	if (b->sh->sliced)
+		next = turns_next(slices_of(b), device);
+	unlock(b);
+	return next;
 }
 
 /* ---- seats ---- */
@@ -725,6 +832,17 @@ bool board_lives(struct board *b, uint32_t seat)
 	return is;
 }
 
+/* Who has the seat is gone, and with it the state of its slice. lock */
+static void slice_ends(struct turn *t, uint32_t seat)
+{
+	struct turns_event e = { .kind = TURNS_ENDS, .seat = seat, .now = now_ns() };
+
+	if (!t->b->sh->sliced || turns_state(slices_of(t->b), seat) == TURNS_ABSENT)
+		return;
+	slice_told(t, &(struct turns_action){ .seat = seat, .state = TURNS_ABSENT, .last = TURNS_NONE });
+	slices_turn(t, &e);
+}
+
 /* Who has the seat is gone. With the lock, which it gives back. */
 static void dies(struct board *b, uint32_t seat)
 {
@@ -734,6 +852,7 @@ static void dies(struct board *b, uint32_t seat)
 	b->sh->seat[seat].taken = 0;
 	notes_die(b, seat);
 	turn_begins(&t, b, STEP_NONE);
+	slice_ends(&t, seat);
 	step(b->step, &e, acted, &t);
 	turn_ends(&t, NULL, NULL);
 }
@@ -746,13 +865,19 @@ static bool is_missing(const struct board *b, uint32_t seat)
 
 void board_die(struct board *b, uint32_t seat)
 {
+	struct turn t;
+
 	if (seat >= BOARD_SEATS || lock(b))
 		return;
 	b->sh->seat[seat].ended = 1;
-	if (b->sh->seat[seat].taken || is_missing(b, seat))
+	if (b->sh->seat[seat].taken || is_missing(b, seat)) {
 		dies(b, seat);
-	else
-		unlock(b);
+		return;
+	}
+	/* A proxy has a slice before its first communicator. */
+	turn_prepare(&t, b, STEP_NONE);
+	slice_ends(&t, seat);
+	turn_ends(&t, NULL, NULL);
 }
 
 void board_stranger_dies(struct board *b)
@@ -804,7 +929,7 @@ static bool is_betrayed(const struct board *b, uint32_t seat, uint64_t cut)
 {
 	const struct seat *s = &b->sh->seat[seat];
 
-	return !s->ended && s->agreed == cut && (s->cut != cut || s->quiet != b->sh->turns);
+	return !s->ended && s->agreed == cut && (s->cut != cut || s->quiet != b->sh->events);
 }
 
 /* Has this seat said that nothing can come from it, since the last event? lock */
@@ -812,7 +937,7 @@ static bool is_quiet(const struct board *b, uint32_t seat, uint64_t cut)
 {
 	const struct seat *s = &b->sh->seat[seat];
 
-	return s->ended || (s->cut == cut && s->quiet == b->sh->turns);
+	return s->ended || (s->cut == cut && s->quiet == b->sh->events);
 }
 
 int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats[BOARD_SEATS / 64],
@@ -834,7 +959,7 @@ int board_cut(struct board *b, uint32_t seat, uint64_t cut, const uint64_t seats
 		return -EAGAIN;
 	}
 	s->cut = cut;
-	s->quiet = b->sh->turns;
+	s->quiet = b->sh->events;
 	*all = true;
 	for (uint32_t w = 0; w < BOARD_SEATS / 64 && *all; w++)
 		for (uint64_t bits = seats[w]; bits && *all; bits &= bits - 1)

@@ -135,7 +135,23 @@ void board_records(struct board *b, uint32_t seat, void (*each)(void *ctx, uint3
  */
 int board_look(struct board *b, const struct step_looker *looker);
 
-/* step_owes() of a seat. */
+/*
+ * Who has the memory of a device that several seats share by slices. Seats are sharers, and devices are the host's.
+ * board_turn: turns() of the board, which asks collectives itself; e->now is CLOCK_MONOTONIC's. A seat whose state changes is woken as
+ * for mail; one that dies ends by itself. -EPROTO, -ENOTRECOVERABLE.
+ * board_slice: a seat's state, as the last turn has left it; `changes` counts, modulo 2^24. Cheap.
+ * board_slice_next: turns_next() of a device.
+ */
+struct turns_event;
+struct board_slice {
+	uint32_t state; /* enum turns_state */
+	uint32_t changes, last;
+};
+int board_turn(struct board *b, const struct turns_event *e);
+struct board_slice board_slice(const struct board *b, uint32_t seat);
+uint64_t board_slice_next(struct board *b, uint32_t device);
+
+/* Is there an operation that others have posted, and that waits for this seat? */
 bool board_owes(struct board *b, uint32_t seat);
 
 /* step_lives() of a seat. */

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.mk - collectives without a transport: the reduction tree, and the decision which operation
-# starts when. Link $(COLL) and -lm; it knows no other folder's headers, and no CUDA.
+# starts when; and of ../slice/, who has a shared device's memory. Link $(COLL) and -lm; it knows no other folder's headers,
+# and no CUDA.
 
 COLL := $(B)/uproxy/libcoll.a
 COLL_CFLAGS := -Iuproxy/coll
 COLL_SRC := $(filter-out uproxy/coll/arith.c,$(wildcard uproxy/coll/*.c))
 COLL_LEVELS := base $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 COLL_ARITH := $(COLL_LEVELS:%=$(B)/uproxy/coll/arith_%.o)
-COLL_OBJ := $(COLL_SRC:%.c=$(B)/%.o) $(COLL_ARITH)
+# The board has the state of who has the memory of a device that ranks share by slices.
+COLL_SLICE := $(patsubst %.c,$(B)/%.o,$(wildcard uproxy/slice/*.c))
+COLL_OBJ := $(COLL_SRC:%.c=$(B)/%.o) $(COLL_ARITH) $(COLL_SLICE)
 
-$(COLL_SRC:%.c=$(B)/%.o): $(B)/%.o: %.c uproxy/coll/build.mk
+$(COLL_SRC:%.c=$(B)/%.o) $(COLL_SLICE): $(B)/%.o: %.c uproxy/coll/build.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fPIC -MMD -MP -c -o $@ $<
+	$(CC) $(CFLAGS) -fPIC -Iuproxy/slice -MMD -MP -c -o $@ $<
 
 # Loops are vectorised from -O3 on. Without FMA, and without regard to traps, which nobody takes.
 COLL_LEVEL_avx2 := -mavx2 -mno-fma

@@ -255,8 +255,13 @@ void step_records(const struct step *s, uint32_t proxy, void (*each)(void *ctx, 
  */
 uint32_t step_ranks(const struct step *s, uint32_t member, uint32_t *proxy, uint32_t max);
 
-/* Has another proxy posted a part of an operation that waits for this one to post its own? */
-bool step_owes(const struct step *s, uint32_t proxy);
+/*
+ * step_owes: the oldest operation of which others have posted parts and that waits for this proxy to post its own: its age, which
+ * is less than that of any later one; 0: there is none.
+ * step_waits: has the proxy posted a part of an operation that waits for `other` to post its own?
+ */
+uint64_t step_owes(const struct step *s, uint32_t proxy);
+bool step_waits(const struct step *s, uint32_t proxy, uint32_t other);
 
 /* What the state holds; with everybody gone, nothing. */
 void step_used(const struct step *s, struct step_limits *used);

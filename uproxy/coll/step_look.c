@@ -205,14 +205,44 @@ static bool owes_op(const struct step *s, uint32_t proxy, const struct comm *c, 
 	return false;
 }
 
-bool step_owes(const struct step *s, uint32_t proxy)
+uint64_t step_owes(const struct step *s, uint32_t proxy)
+{
+	uint64_t oldest = 0;
+
+	for (uint32_t i = 0, left = s->used[COMMS]; left && i < s->limit[COMMS]; i++) {
+		const struct op *op;
+		uint32_t o;
+
+		if (!is_used(s, COMMS, i))
+			continue;
+		left--;
+		/* A communicator's operations lie in the order of their births. */
+		for (o = comm_at(s, i)->ops; o && !owes_op(s, proxy, comm_at(s, i), op_at(s, o - 1));
+		     o = op_at(s, o - 1)->next)
+			;
+		op = o ? op_at(s, o - 1) : NULL;
+		if (op && (!oldest || op->born < oldest))
+			oldest = op->born;
+	}
+	return oldest;
+}
+
+static bool has_posted(const struct step *s, uint32_t proxy, const struct op *op)
+{
+	for (uint32_t p = op->parts; p; p = part_at(s, p - 1)->next)
+		if (part_at(s, p - 1)->proxy == proxy)
+			return true;
+	return false;
+}
+
+bool step_waits(const struct step *s, uint32_t proxy, uint32_t other)
 {
 	for (uint32_t i = 0, left = s->used[COMMS]; left && i < s->limit[COMMS]; i++) {
 		if (!is_used(s, COMMS, i))
 			continue;
 		left--;
 		for (uint32_t o = comm_at(s, i)->ops; o; o = op_at(s, o - 1)->next)
-			if (owes_op(s, proxy, comm_at(s, i), op_at(s, o - 1)))
+			if (owes_op(s, other, comm_at(s, i), op_at(s, o - 1)) && has_posted(s, proxy, op_at(s, o - 1)))
 				return true;
 	}
 	return false;

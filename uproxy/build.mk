@@ -4,7 +4,7 @@
 UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
 UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c \
-	comm/*.c atstep/*.c))
+	comm/*.c atstep/*.c)) uproxy/slice/common.c uproxy/slice/slice.c
 UPROXY_NCCL_SRC := $(if $(UPROXY_NCCL),$(wildcard uproxy/hal/nccl/*.c))
 UPROXY_NCCL_PTX := $(B)/uproxy/hal/nccl/reduce.ptx
 UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c) $(UPROXY_NCCL_SRC)
@@ -13,19 +13,20 @@ UPROXY_GEN_OBJ := $(addprefix $(GEN)/,cuda_dispatch.o cuda_driver.o cuda_info.o 
 UPROXY_OBJ := $(patsubst %.c,$(B)/%.o,$(UPROXY_CORE_SRC) $(UPROXY_ROOM_SRC) $(UPROXY_HAL_SRC))
 
 # The rooms, and whose headers each may include besides its own; include/ is what tools see, too.
-UPROXY_SEES_uproxy := . include hal memory streams modules comm coll rebuild ckpt/store atstep
-UPROXY_SEES_memory := . include hal streams modules rebuild
+UPROXY_SEES_uproxy := . include hal memory streams modules comm coll rebuild ckpt/store atstep slice
+UPROXY_SEES_slice := . include hal memory streams comm coll
+UPROXY_SEES_memory := . include hal streams modules rebuild slice
 UPROXY_SEES_modules := . include hal memory streams rebuild
-UPROXY_SEES_streams := . include hal memory modules rebuild
+UPROXY_SEES_streams := . include hal memory modules rebuild slice
 UPROXY_SEES_comm := . include hal memory streams coll
-UPROXY_SEES_rebuild := . include hal memory streams modules comm coll ckpt/store atstep
+UPROXY_SEES_rebuild := . include hal memory streams modules comm coll ckpt/store atstep slice
 UPROXY_SEES_atstep := . include hal memory streams comm coll
 UPROXY_SEES_hal := include ckpt/store coll
 UPROXY_SEES_nccl := hal include coll
 uproxy_sees = $(addprefix -Iuproxy/,$(UPROXY_SEES_$(notdir $(patsubst %/,%,$(dir $<)))))
 UPROXY_BASE_CFLAGS := -pthread $(RINGBUF_CFLAGS) $(GEN_CFLAGS)
 # For tests that look inside.
-UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store comm coll atstep) \
+UPROXY_CFLAGS := $(addprefix -Iuproxy/,. include hal memory modules streams rebuild ckpt/store comm coll atstep slice) \
 	$(UPROXY_BASE_CFLAGS)
 
 $(UPROXY_OBJ) $(B)/uproxy/proxy.o: $(B)/%.o: %.c | $(GEN_STAMPS)

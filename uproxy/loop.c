@@ -8,13 +8,14 @@
 #include "fail.h"
 #include "outside.h"
 #include "serve.h"
+#include "slice.h"
 #include "stat_i.h"
 
 static bool due(void *arg)
 {
 	struct sv_session *s = arg;
 
-	return ring_due(s->ring) || comm_posted() || control_posted() || outside_due() ||
+	return ring_due(s->ring) || comm_posted() || slice_due() || control_posted() || outside_due() ||
 	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
 }
 
@@ -22,16 +23,19 @@ static bool due(void *arg)
 static int await_work(struct sv_session *s)
 {
 	bool busy = comm_busy();
+	int64_t most = slice_idle(s);
 	int rc = 0;
 
+	if (!most)
+		return 0;
 	if (busy && comm_drive(due, s))
 		return ring_due(s->ring) ? ring_wait(s->ring, -1) : 0;
 	lock_may_wait("a record");
 	comm_sleeps(true);
-	if (!comm_posted() && !outside_due())
-		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, -1);
+	if (!comm_posted() && !slice_due() && !outside_due())
+		rc = (busy ? ring_wait_yielding : ring_wait)(s->ring, most);
 	comm_sleeps(false);
-	return rc;
+	return rc == -ETIMEDOUT ? 0 : rc;
 }
 
 #define RUN 64	/* records taken from the ring at once */
@@ -46,6 +50,8 @@ int session_serve(struct sv_session *s)
 			control_run(s);
 		if (comm_posted())
 			comm_run(s);
+		if (slice_due())
+			slice_run(s);
 		if (outside_due())
 			outside_look(s);
 		rc = ring_peek_run(s->ring, rec, RUN);

@@ -18,12 +18,14 @@
 #include <unistd.h>
 
 #include "comm_i.h"
+#include "common.h"
 #include "control_i.h"
 #include "device_memory.h"
 #include "held.h"
 #include "log.h"
 #include "print.h"
 #include "session.h"
+#include "slice.h"
 #include "stat_i.h"
 #include "trace_i.h"
 
@@ -51,17 +53,21 @@ static const struct option longs[] = {
 	{ "control", required_argument, NULL, 'c' },
 	{ "board", required_argument, NULL, 'C' },
 	{ "seat", required_argument, NULL, 'e' },
+	{ "slices", required_argument, NULL, 'i' },
 	{ "reduction", required_argument, NULL, 'R' },
 	{ "restore", no_argument, NULL, 'r' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
+#define KEPT_MAX 64	/* the descriptors that options name lie below 3 + this */
+
 static const char usage[] =
 	"Usage: singvgpu-proxy --socket FD [--driver PATH] [--device N] [--budget BYTES]\n"
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
 	"                      [--reduction tree|nccl] [--map N,N,...] [--devices N] [--sharers N,N,...]\n"
+	"                      [--slices DEVICE,FD,FD,...]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -102,6 +108,24 @@ static int numbers(char *text, uint16_t to[SV_DEVICES_MAX], uint64_t most)
 	return n == SV_DEVICES_MAX ? 0 : -EINVAL;
 }
 
+/* "DEVICE,END,END,…": the ends become those of the devices. */
+static int slices(char *text, int to[SV_DEVICES_MAX][2])
+{
+	char *save = NULL, *word = strtok_r(text, ",", &save);
+	uint64_t v, device = 0;
+	int n = 0;
+
+	for (; word; word = strtok_r(NULL, ",", &save), n++) {
+		if (number(word, &v) || v > (n % 3 ? 2 + KEPT_MAX : SV_DEVICES_MAX - 1))
+			return -EINVAL;
+		if (n % 3)
+			to[device][n % 3 - 1] = (int)v;
+		else
+			device = v;
+	}
+	return n % 3 ? -EINVAL : 0;
+}
+
 static int parse(int argc, char **argv, struct options *o)
 {
 	uint64_t v;
@@ -112,7 +136,7 @@ static int parse(int argc, char **argv, struct options *o)
 
 		switch (c) {
 		case 's':
-			bad = number(optarg, &v) || v > 1 << 20;
+			bad = number(optarg, &v) || v >= 3 + KEPT_MAX;
 			o->socket = v;
 			break;
 		case 'd':
@@ -155,8 +179,11 @@ static int parse(int argc, char **argv, struct options *o)
 		case 'c':
 			o->control = optarg;
 			break;
+		case 'i':
+			bad = slices(optarg, o->session.slices);
+			break;
 		case 'C':
-			bad = number(optarg, &v) || v > 1 << 20;
+			bad = number(optarg, &v) || v >= 3 + KEPT_MAX;
 			o->board = v;
 			break;
 		case 'e':
@@ -186,20 +213,24 @@ static int parse(int argc, char **argv, struct options *o)
 	return optind == argc ? 0 : -EINVAL;
 }
 
-/* Closes all inherited descriptors but the socket, the board and, for messages, stderr. */
-static void drop_fds(int sock, int board)
+/* Closes all inherited descriptors but those that the options name and, for messages, stderr. */
+static void drop_fds(const struct options *o)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int low = sock < board ? sock : board, high = sock < board ? board : sock;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), fd = 3;
+	bool kept[3 + KEPT_MAX] = { false };
 
 	if (null > 0)
 		dup2(null, 0);
-	if (low > 3)	/* -1: there is none */
-		syscall(SYS_close_range, 3, low - 1, 0);
-	low = low < 3 ? 3 : low + 1;
-	if (high > low)
-		syscall(SYS_close_range, low, high - 1, 0);
-	syscall(SYS_close_range, high < low ? low : high + 1, ~0u, 0);
+	for (int i = 0; i < 2 + 2 * SV_DEVICES_MAX; i++) {
+		int keep = i == 0 ? o->socket : i == 1 ? o->board : o->session.slices[i / 2 - 1][i % 2];
+
+		if (keep >= 3 && keep < 3 + KEPT_MAX)
+			kept[keep] = true;
+	}
+	for (; fd < 3 + KEPT_MAX; fd++)
+		if (!kept[fd])
+			close(fd);
+	syscall(SYS_close_range, fd, ~0u, 0);
 }
 
 /*
@@ -303,6 +334,8 @@ static int start(struct sv_session *s, const struct options *o)
 	rc = uproxy_session_open(s, &o->session, &con, home, &why);
 	if (home >= 0)
 		close(home);
+	if (!rc && common_on)
+		rc = slice_start(s, o->board, &why);
 	if (!rc) {
 		stat_device(s, s->shared->dev[s->hal.dev].name);
 		if (o->trace && trace_open(o->trace, s->stat))
@@ -372,7 +405,7 @@ int main(int argc, char **argv)
 	}
 	/* The soft device may compile beside the program, since this process ends by _exit(). */
 	setenv("SINGVGPU_SOFT_COMPILERS", "", 0);
-	drop_fds(o.socket, o.board);
+	drop_fds(&o);
 	comm_board(o.board, o.seat);
 	comm_together(o.session.sharers, SV_DEVICES_MAX);
 	set_signals();
@@ -396,7 +429,8 @@ int main(int argc, char **argv)
 	rc = session_serve(s);
 	if (comm_there())
 		control_close();	/* it is no part of a checkpoint any more */
-	comm_leave(rc);
+	if (slice_leave(s))
+		comm_leave(rc);
 	finish(s, rc);
 	/*
 	 * The driver frees the session's resources when this process ends. They are not torn down

@@ -32,6 +32,7 @@
 
 /* What is in a stream's order, and the events that it records or waits for: park.h. */
 #define IN_STREAM(type, field)	.park = PARK_STREAM, .stream = AT(type, field)
+#define TOUCHES(type, field)	IN_STREAM(type, field), .touches = true
 #define RECORDS(type, field)	.event = AT(type, field)
 #define WAITS(type, field)	.event = AT(type, field), .waits = true
 
@@ -72,24 +73,24 @@ static struct record records[SV_OPS_cuda] = {
 		.ends = AT(sv_stream_end, stream) },
 
 	HAND(cuStreamWaitValue32_v2, do_stream_wait, sv_cuStreamWaitValue32_v2),
-		IN_STREAM(sv_cuStreamWaitValue32_v2, stream) },
-	GENERATED(cuStreamWriteValue32_v2), IN_STREAM(sv_cuStreamWriteValue32_v2, stream) },
+		TOUCHES(sv_cuStreamWaitValue32_v2, stream) },
+	GENERATED(cuStreamWriteValue32_v2), TOUCHES(sv_cuStreamWriteValue32_v2, stream) },
 	HAND(cuStreamWaitValue64_v2, do_stream_wait, sv_cuStreamWaitValue64_v2),
-		IN_STREAM(sv_cuStreamWaitValue64_v2, stream) },
-	GENERATED(cuStreamWriteValue64_v2), IN_STREAM(sv_cuStreamWriteValue64_v2, stream) },
+		TOUCHES(sv_cuStreamWaitValue64_v2, stream) },
+	GENERATED(cuStreamWriteValue64_v2), TOUCHES(sv_cuStreamWriteValue64_v2, stream) },
 
 	HAND(cuStreamSetAttribute, do_stream_attr, sv_stream_attr), .flags = RECORD_LOG,
 		.changes = AT(sv_stream_attr, stream),
 		.key = { BEFORE(sv_stream_attr, value) } },
 
-	HAND(cuMemcpyAsync, do_copy, sv_copy), IN_STREAM(sv_copy, stream) },
-	HAND(cuMemcpy3DAsync_v2, do_copy3d, sv_copy3d), IN_STREAM(sv_copy3d, stream) },
-	GENERATED(cuMemsetD8Async), IN_STREAM(sv_cuMemsetD8Async, hStream) },
-	GENERATED(cuMemsetD16Async), IN_STREAM(sv_cuMemsetD16Async, hStream) },
-	GENERATED(cuMemsetD32Async), IN_STREAM(sv_cuMemsetD32Async, hStream) },
-	GENERATED(cuMemsetD2D8Async), IN_STREAM(sv_cuMemsetD2D8Async, hStream) },
-	GENERATED(cuMemsetD2D16Async), IN_STREAM(sv_cuMemsetD2D16Async, hStream) },
-	GENERATED(cuMemsetD2D32Async), IN_STREAM(sv_cuMemsetD2D32Async, hStream) },
+	HAND(cuMemcpyAsync, do_copy, sv_copy), TOUCHES(sv_copy, stream) },
+	HAND(cuMemcpy3DAsync_v2, do_copy3d, sv_copy3d), TOUCHES(sv_copy3d, stream) },
+	GENERATED(cuMemsetD8Async), TOUCHES(sv_cuMemsetD8Async, hStream) },
+	GENERATED(cuMemsetD16Async), TOUCHES(sv_cuMemsetD16Async, hStream) },
+	GENERATED(cuMemsetD32Async), TOUCHES(sv_cuMemsetD32Async, hStream) },
+	GENERATED(cuMemsetD2D8Async), TOUCHES(sv_cuMemsetD2D8Async, hStream) },
+	GENERATED(cuMemsetD2D16Async), TOUCHES(sv_cuMemsetD2D16Async, hStream) },
+	GENERATED(cuMemsetD2D32Async), TOUCHES(sv_cuMemsetD2D32Async, hStream) },
 
 	HAND(cuEventRecord, do_event_record, sv_cuEventRecord), IN_STREAM(sv_cuEventRecord, hStream),
 		RECORDS(sv_cuEventRecord, hEvent), .versions = true },
@@ -174,7 +175,7 @@ static struct record records[SV_OPS_cuda] = {
 		.flags = RECORD_WORKER },
 	HAND(cuOccupancyMaxActiveClusters, do_clusters, sv_clusters), .flags = RECORD_WORKER },
 	HAND(cuLaunchKernel, do_launch, sv_launch), .flags = RECORD_TAIL,
-		IN_STREAM(sv_launch, stream) },
+		TOUCHES(sv_launch, stream) },
 	HAND(cuLaunchHostFunc, do_host_func, sv_host_func), IN_STREAM(sv_host_func, stream) },
 
 	HAND(cuGraphConditionalHandleCreate, do_graph_cond, sv_graph_cond),
@@ -183,7 +184,7 @@ static struct record records[SV_OPS_cuda] = {
 	HAND(cuGraphDestroy, do_graph_forget, sv_graph_forget), .flags = RECORD_LOG,
 		.ends = AT(sv_graph_forget, graph) },
 	HAND(cuGraphLaunch, do_graph_launch, sv_graph_launch),
-		IN_STREAM(sv_graph_launch, stream), WAITS(sv_graph_launch, exec) },
+		TOUCHES(sv_graph_launch, stream), WAITS(sv_graph_launch, exec) },
 	HAND(cuGraphUpload, do_graph_upload, sv_graph_launch),
 		IN_STREAM(sv_graph_launch, stream) },
 	HAND(cuGraphExecDestroy, do_graph_destroy, sv_graph_end), .flags = RECORD_LOG,
@@ -241,7 +242,7 @@ static struct record records[SV_OPS_cuda] = {
 
 	HAND(X_COMM_NEW, do_comm_new, sv_comm_new) },
 	HAND(X_COMM_END, do_comm_end, sv_comm_end) },
-	HAND(X_COLL, do_coll, sv_coll), .flags = RECORD_TAIL, .park = PARK_POST,
+	HAND(X_COLL, do_coll, sv_coll), .flags = RECORD_TAIL, .park = PARK_POST, .touches = true,
 		.stream = AT(sv_coll, stream), .event = AT(sv_coll, comm) },
 	BARE(X_COMM_LEAVE, do_comm_leave) },
 	HAND(X_SEEN, do_seen, sv_seen), .park = PARK_ALL },

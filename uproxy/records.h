@@ -45,9 +45,10 @@ struct record {
 	 * versions: it records an event of which park.c makes copies.
 	 * answered: if it is parked and complete in itself, it is answered at once, and an error comes later.
 	 * tells: another proxy waits for it (streams/outside.h).
+	 * touches: it reads or writes the session's memory on the device, which may be elsewhere (slice/slice.h).
 	 */
 	uint8_t park;
-	bool waits, versions, answered, tells;
+	bool waits, versions, answered, tells, touches;
 	uint16_t stream, event, event2;
 	/* Of a logged record that changes an object: two that set the same agree in these bytes. */
 	struct record_key {

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
+#include "common.h"
 #include "device_memory.h"
 #include "log.h"
 #include "print.h"
@@ -158,6 +159,27 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 	return most & ~(SV_GRANULE - 1);
 }
 
+/*
+ * Ranks that share the device by slices have all of it, one after the other. They compute the same number, as they share one
+ * allocation of that size; each takes some memory of the device beside it for its context.
+ */
+static int open_slices(struct sv_session *s, const struct session_options *o, struct why *why)
+{
+	uint64_t sharers = o->sharers[s->hal.dev], spare, budget = o->budget;
+	size_t free = 0, total = 0;
+	int rc;
+
+	if (!budget && s->hal.drv.cuMemGetInfo_v2 && !s->hal.drv.cuMemGetInfo_v2(&free, &total)) {
+		spare = total / 32 < SPARE_MAX ? total / 32 : SPARE_MAX;
+		budget = total - spare - (sharers > 1 ? sharers - 1 : 0) * spare / 4;
+	}
+	s->budget = budget & ~(SV_GRANULE - 1);
+	if (s->budget > s->hal.window_len)
+		s->budget = s->hal.window_len;
+	rc = common_open(&s->hal, o->slices[s->hal.dev], s->budget);
+	return why_text(why, rc, "");
+}
+
 /* The driver's device of a number of the client's. */
 static int physical(const struct session_options *o, int logical)
 {
@@ -181,7 +203,8 @@ static void fill_shared(struct sv_session *s, const struct session_options *o, i
 	sh->size = sizeof(*sh);
 	sh->driver_version = h->version;
 	sh->window = h->window;
-	sh->window_len = h->window_len;
+	/* By slices an address is a place in the memory that the sharers have in common. */
+	sh->window_len = common_on ? s->budget : h->window_len;
 	sh->budget = s->budget;
 	sh->arena_first = s->arena_first;
 	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;
@@ -361,7 +384,12 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
-	s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
+	if (o->slices[s->hal.dev][0])
+		rc = open_slices(s, o, why);
+	else
+		s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
+	if (rc)
+		return rc;
 	fill_shared(s, o, logical);
 	return session_print(s, false, why);
 }

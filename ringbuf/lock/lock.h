@@ -84,6 +84,7 @@ enum lock_rank {
 	PROXY_LANES = PROXY_LEAF,
 	PROXY_LOADERS = PROXY_LEAF,
 	PROXY_HASHER = PROXY_LEAF,
+	PROXY_SLICE = PROXY_LEAF,
 	PROXY_WRITER = PROXY_LEAF,
 	PROXY_MESSAGE,		/* lines for a person, which any thread may write */
 };

@@ -464,6 +464,13 @@ TEST_F(state, what_is_owed_has_an_age_and_who_waits_for_it_is_known)
 	EXPECT_EQ(step_owes(self->s, 2), first);	/* the oldest of two */
 	EXPECT_EQ(awaits(self->s, 1), 1 | 4);
 	EXPECT_EQ(awaits(self->s, 2), 0);
+	/* In another communicator, of ranks 1 and 2, there is a later one. */
+	ASSERT_EQ(join(self->s, 1, 8, 2, 0), 3);
+	ASSERT_EQ(join(self->s, 2, 8, 2, 1), 4);
+	ASSERT_EQ(post(self->s, 3, 7, &sum, 1), 0);
+	EXPECT_EQ(step_owes(self->s, 2), first);
+	ASSERT_EQ(on(self->s, STEP_LEAVE, 3), 0);
+	ASSERT_EQ(on(self->s, STEP_LEAVE, 4), 0);
 	ASSERT_EQ(post(self->s, 0, 3, &sum, 1), 0);
 	EXPECT_EQ(awaits(self->s, 1), 4);
 	EXPECT_EQ(awaits(self->s, 0), 4);

@@ -7,6 +7,30 @@ $(SLICE_TEST_BIN): $(B)/selftests/slice/slice-%: selftests/slice/%.c $(B)/uproxy
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(COLL_CFLAGS) -Iuproxy/slice -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
 
+# A session's part, over a file instead of a device. GEN: there are CUDA headers.
+ifneq ($(GEN_STAMPS),)
+SLICE_COMMON := $(B)/selftests/slice/slice-common
+$(SLICE_COMMON): selftests/slice/common.c $(B)/uproxy/slice/common.o $(B)/uproxy/libcoll.a $(B)/uproxy/message/message.o $(KSELFTEST_H)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(KSELFTEST_CFLAGS) $(UPROXY_CFLAGS) -MMD -MP -o $@ $(filter %.c %.o %.a,$^) $(LDFLAGS) -pthread -lm
+HOST_TESTS += $(if $(filter thread,$(SAN)),,$(SLICE_COMMON))
+endif
+
+# Jobs of ranks that take turns.
+ifneq ($(NCCL_HEADER),)
+ifeq ($(SAN),)
+ifneq ($(NCCL_LIBDIR),)
+SLICE_FILL := $(B)/selftests/slice/fill
+$(SLICE_FILL): selftests/slice/fill.cu selftests/nccl/ranks.h selftests/slice/build.mk
+	@mkdir -p $(@D)
+	$(call nvcc,-Xcompiler -Wno-unused-function) -o $@ $< -L$(NCCL_LIBDIR) -lnccl -lpthread -Xlinker -rpath,$(NCCL_LIBDIR)
+TEST_PROGRAMS += $(SLICE_FILL)
+HOST_TESTS += selftests/slice/test-slices
+TIMEOUT_test-slices := 600
+endif
+endif
+endif
+
 # Nothing here has a second thread.
 HOST_TESTS += $(if $(filter thread,$(SAN)),,$(SLICE_TEST_BIN))
 # Under sanitizers a part of the worlds.

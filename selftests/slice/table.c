@@ -264,6 +264,22 @@ TEST_F(table, only_versions_that_differ_move_and_each_is_kept_once)
 	EXPECT_EQ(self->copied, 0);
 }
 
+TEST_F(table, zeros_that_have_been_brought_are_there)
+{
+	const void *from;
+
+	ASSERT_EQ(comes(self, 0), 0);
+	begins_unit(self, 0, 1);
+	writes(self, 0, 1, 1);
+	ASSERT_EQ(leaves(self, 0), 0);
+	ASSERT_EQ(comes(self, 1), 1);
+	EXPECT_EQ(table_brings(self->t, 1, 1, &from), TABLE_ZEROS);
+	table_brought(self->t, 1, 1);
+	EXPECT_EQ(table_brings(self->t, 1, 1, &from), TABLE_NOTHING);
+	table_brought(self->t, 1, 2);
+	EXPECT_EQ(table_brings(self->t, 1, 2, &from), TABLE_NOTHING);
+}
+
 TEST_F(table, zeros_have_no_bytes_in_the_backing)
 {
 	ASSERT_EQ(comes(self, 0), 0);

@@ -2,10 +2,14 @@
 /*
  * turns.c - every interleaving of what three ranks do that share one device or two by slices
  *
- * A *world* is a state of uproxy/slice/turns.h, one of uproxy/coll/step.h beside it, and a *watch*: what the test knows of
- * each rank's program, streams and memory. From each world all events are tried that could come there, unless an equal
- * world has been seen. The watch checks each action against the rules of turns.h on its own account. In the end, each
- * world that has been seen must have a way to the end of all ranks' programs: then a run in which everything that can
+ * A *world* is a state of uproxy/slice/turns.h, one of uproxy/coll/step.h beside it, and a *watch*: what
+ * the test knows of
+ * each rank's program, streams and memory. From each world all events are tried that could come there,
+ * unless an equal
+ * world has been seen. The watch checks each action against the rules of turns.h on its own account. In the
+ * end, each
+ * world that has been seen must have a way to the end of all ranks' programs: then a run in which
+ * everything that can
  * happen does happen at some time ends.
  *
  * A program is a word for each rank, of these letters:
@@ -286,7 +290,7 @@ static void saw_turn(void *ctx, const struct turns_action *a)
 	uint8_t was = a->seat < RANKS ? w->state[a->seat] : TURNS_ABSENT;
 
 	(void)ctx;
-	if (a->seat >= RANKS || w->life[a->seat] != HERE)
+	if (a->seat >= RANKS || (w->life[a->seat] != HERE) != (a->state == TURNS_ABSENT))
 		return broke("a turn of nobody");
 	switch (a->state) {
 	case TURNS_COMING:
@@ -305,10 +309,12 @@ static void saw_turn(void *ctx, const struct turns_action *a)
 			broke("rank %u is to leave for no reason", a->seat);
 		break;
 	case TURNS_RESIDENT:
+		if (was == TURNS_RESIDENT)
+			break;
 		if (was != TURNS_COMING && was != TURNS_LEAVING)
 			broke("rank %u becomes resident at once", a->seat);
 		now->c.came[a->seat] = now->c.idle[a->seat] = now->c.now;
-		w->idle[a->seat] = w->blocked[a->seat] = 0;
+		w->due[a->seat] = w->idle[a->seat] = w->blocked[a->seat] = 0;
 		for (uint32_t r = 0; was == TURNS_LEAVING && r < RANKS; r++)
 			now->c.due[r] = device_of[r] == device_of[a->seat] ? now->c.now : now->c.due[r];
 		for (uint32_t r = 0; was == TURNS_COMING && r < RANKS; r++)
@@ -318,10 +324,10 @@ static void saw_turn(void *ctx, const struct turns_action *a)
 	case TURNS_OUT:
 		if (was != TURNS_LEAVING && was != TURNS_ABSENT)
 			broke("rank %u is out and was not to leave", a->seat);
-		now->c.due[a->seat] = now->c.now;
+		w->due[a->seat] = w->idle[a->seat] = w->blocked[a->seat] = 0;
 		break;
 	default:
-		broke("rank %u becomes nobody", a->seat);
+		break;
 	}
 	w->state[a->seat] = a->state;
 }
@@ -1121,6 +1127,100 @@ TEST_F(state, a_cost_and_a_patience_follow_the_last_switch)
 	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
 	ASSERT_EQ(give(self, TURNS_HALT, 0, "halt"), 0);
 	EXPECT_EQ(turns_next(self->t, 0), TURNS_NEVER);
+}
+
+TEST_F(state, since_when_is_what_was_said_first)
+{
+	uint64_t next;
+
+	ASSERT_EQ(give(self, TURNS_ENTER, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_ENTER, 1, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	next = turns_next(self->t, 0);
+	self->now++;
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	EXPECT_EQ(turns_next(self->t, 0), next);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "idle"), 0);
+	next = turns_next(self->t, 0);
+	self->now++;
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "idle"), 0);
+	EXPECT_EQ(turns_next(self->t, 0), next);
+}
+
+TEST_F(state, a_resident_is_told_that_another_is_due)
+{
+	uint32_t told;
+
+	for (uint32_t seat = 0; seat < RANKS; seat++)
+		ASSERT_EQ(give(self, TURNS_ENTER, seat, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+	told = self->told;
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	EXPECT_EQ(self->told, told + 1);
+	EXPECT_EQ(self->seat, 0);
+	EXPECT_EQ(self->state, TURNS_RESIDENT);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	EXPECT_EQ(self->told, told + 1);
+	ASSERT_EQ(give(self, TURNS_SAYS, 2, "due"), 0);
+	EXPECT_EQ(self->told, told + 2);
+}
+
+TEST_F(state, a_slice_that_goes_on_is_as_long_as_a_new_one)
+{
+	ASSERT_EQ(give(self, TURNS_ENTER, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_ENTER, 1, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	/* What it has said before its slice does not count in it. */
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "idle"), 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	EXPECT_EQ(turns_next(self->t, 0), self->now + rules.patience_ns);
+	self->now += rules.patience_ns;
+	ASSERT_EQ(give(self, TURNS_TICK, 0, ""), 0);
+	EXPECT_EQ(turns_state(self->t, 0), TURNS_LEAVING);
+	self->now += 50;
+	ASSERT_EQ(give(self, TURNS_STAYS, 0, ""), 0);
+	EXPECT_EQ(turns_state(self->t, 0), TURNS_RESIDENT);
+	EXPECT_EQ(turns_next(self->t, 0), self->now + rules.patience_ns);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "idle"), 0);
+	EXPECT_EQ(turns_next(self->t, 0), self->now + rules.least_ns);
+	/* One that was to leave as it had nothing to run, and has got something since. */
+	self->now += rules.least_ns;
+	ASSERT_EQ(give(self, TURNS_TICK, 0, ""), 0);
+	EXPECT_EQ(turns_state(self->t, 0), TURNS_LEAVING);
+	ASSERT_EQ(give(self, TURNS_STAYS, 0, ""), 0);
+	EXPECT_EQ(turns_state(self->t, 0), TURNS_RESIDENT);
+}
+
+/* Seat 1, on the other device, waits for seat 0. */
+static bool waits_across(void *ctx, uint32_t seat, uint32_t other)
+{
+	return seat == 1 && other == 0;
+}
+
+TEST_F(state, who_waits_for_one_that_comes_elsewhere_waits_anew)
+{
+	static const struct turns_owed owed = { owes_nothing, waits_across, NULL };
+	struct turns_event e = { .kind = TURNS_ENTER, .seat = 1, .device = 1, .now = self->now };
+
+	ASSERT_EQ(turns(self->t, &e, &owed, note_turn, self), 0);
+	e.seat = 2;
+	ASSERT_EQ(turns(self->t, &e, &owed, note_turn, self), 0);
+	ASSERT_EQ(give(self, TURNS_ENTER, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 1, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 2, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "idle"), 0);
+	EXPECT_EQ(turns_next(self->t, 1), self->now + rules.least_ns);
+	self->now++;
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	e = (struct turns_event){ .kind = TURNS_CAME, .seat = 0, .now = self->now };
+	ASSERT_EQ(turns(self->t, &e, &owed, note_turn, self), 0);
+	EXPECT_EQ(turns_next(self->t, 1), self->now + rules.least_ns);
 }
 
 #ifdef SLICE_BRIEF		/* under sanitizers, which have other things to find */

@@ -107,6 +107,11 @@ int options_parse(struct job_options *opt, int c, const char *command)
 			return bad(command, "--reduction", "tree or nccl");
 		opt->reduction = optarg;
 		return 0;
+	case OPTION_SHARE:
+		if (strcmp(optarg, "together") && strcmp(optarg, "slices"))
+			return bad(command, "--share", "together or slices");
+		opt->slices = !strcmp(optarg, "slices");
+		return 0;
 	case OPTION_CLOSE_FDS:
 		opt->close_fds = true;
 		return 0;

@@ -20,6 +20,7 @@ enum {
 	OPTION_GRACE,
 	OPTION_COLLECTIVE,
 	OPTION_REDUCTION,
+	OPTION_SHARE,
 	OPTION_CLOSE_FDS,
 };
 
@@ -35,6 +36,7 @@ enum {
 	{ "grace", required_argument, NULL, OPTION_GRACE }, \
 	{ "collective-timeout", required_argument, NULL, OPTION_COLLECTIVE }, \
 	{ "reduction", required_argument, NULL, OPTION_REDUCTION }, \
+	{ "share", required_argument, NULL, OPTION_SHARE }, \
 	{ "close-fds", no_argument, NULL, OPTION_CLOSE_FDS }, \
 	{ "help", no_argument, NULL, 'h' }
 
@@ -59,6 +61,9 @@ enum {
 "      --reduction tree|nccl\n" \
 "                       the order in which collectives add: one tree, with the same bits on\n" \
 "                       any devices (default), or NCCL's own\n" \
+"      --share together|slices\n" \
+"                       ranks on one device have memory of their own there (default), or\n" \
+"                       take turns with all of it\n" \
 "      --close-fds      pass no descriptors but 0, 1 and 2 on to the command\n"
 
 void options_default(struct job_options *opt);

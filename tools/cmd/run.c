@@ -114,12 +114,26 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
+/* What --share slices does without. -EINVAL. */
+static int slices_fit(const struct job_options *opt, struct why *why)
+{
+	if (opt->slices && opt->ranks < 2)
+		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
+			       "share a device together");
+	if (opt->slices && (opt->every_ms || opt->every_steps || opt->restart || opt->preempt_signal))
+		return why_set(why, -EINVAL, "--share slices: no checkpoint saves ranks that share a device by slices yet, so that --every, "
+			       "--preempt-signal and --restart have none");
+	return 0;
+}
+
 /* Finds the physical devices that --on gives the job. -EINVAL: they do not fit, or NCCL would have two ranks on one. */
 static int place(struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
-	int err;
+	int err = slices_fit(opt, why);
 
+	if (err)
+		return err;
 	if (!opt->on.given || job->restore)
 		return 0;
 	err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);

@@ -1310,9 +1310,35 @@ static const char *end_text(const struct supervisor *s)
 	       s->failed ? "failed" : "ended";
 }
 
+static void close_slices(struct job *job)
+{
+	for (int d = 0; d < SEATING_DEVICES; d++)
+		for (int end = 0; end < 2; end++) {
+			if (job->slices[d][end])
+				close(job->slices[d][end]);
+			job->slices[d][end] = 0;
+		}
+}
+
+/* A socket for each device that several ranks share by slices; new ones for each life. */
+static int open_slices(struct job *job)
+{
+	int rc = 0;
+
+	close_slices(job);
+	for (int d = 0; job->opt->slices && d < SEATING_DEVICES && !rc; d++)
+		if (seating_sharers(job->seating, 0, d) > 1)
+			rc = socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, job->slices[d]) ? -errno : 0;
+	return rc;
+}
+
 /* One life of the job: from the start of its ranks, or their restore, until all is gone. */
 static void live(struct supervisor *s)
 {
+	int rc = open_slices(s->job);
+
+	if (rc)
+		say_errno(rc, "the ranks of a device cannot share it by slices, and share it together");
 	jobboard_start(&s->board, &s->info, s->job->opt->collective_ms);
 	if (s->job->restore)
 		restore_ranks(s);
@@ -1359,6 +1385,7 @@ int job_supervise(struct job *job, const sigset_t *handled)
 	EACH_WATCHER(&s, w, close)
 		w->close(job, s.status, end_text(&s));
 	jobboard_stop(&s.board, &s.info);
+	close_slices(job);
 	rundir_remove(&job->dir);
 	if (started && !s.told && !s.orphaned && !s.taken)
 		EACH_WATCHER(&s, w, report)

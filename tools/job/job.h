@@ -57,6 +57,7 @@ struct job_options {
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
+	bool slices;		/* ranks on one device take turns with its memory; else each has memory of its own there */
 	bool ranked;		/* --ranks was given: ranks get RANK, WORLD_SIZE … */
 	bool host_pids;		/* make no pid namespace */
 	bool close_fds;		/* the command gets no descriptors from 3 up */
@@ -170,6 +171,8 @@ struct job {
 	int devices;		/* physical ones of this host, as far as `run` can tell */
 	uint8_t map[SEATING_DEVICES];	/* with --on: the physical device of each logical one */
 	struct seating *seating;	/* the supervisor's; NULL before it runs */
+	int slices[SEATING_DEVICES][2];	/* of each device of this host that ranks share by slices: a socket's ends, which their
+					 * proxies get (uproxy/slice/common.h); else 0 */
 	int port;		/* MASTER_PORT */
 	struct jobboard *board;	/* the supervisor's (jobboard.h); NULL before it runs */
 	const struct rundir_job *info;	/* the supervisor's, as in the job file; NULL before it runs */

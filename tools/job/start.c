@@ -263,7 +263,7 @@ struct start {
 	const struct job *job;
 	char *const *argv;
 	char **env;
-	int fd[5], fds;		/* become 0, 1, 2 … */
+	int fd[5 + 2 * SEATING_DEVICES], fds;	/* become 0, 1, 2 … */
 	bool search;		/* $PATH */
 	bool rank;
 };
@@ -288,11 +288,11 @@ static void fix_addresses(void)
 
 static void put_fds(const struct start *s)
 {
-	int fd[5];
+	int fd[sizeof(s->fd) / sizeof(s->fd[0])];
 
 	/* First duplicated above the target numbers. */
 	for (int i = 0; i < s->fds; i++)
-		fd[i] = fcntl(s->fd[i], F_DUPFD_CLOEXEC, 16);
+		fd[i] = fcntl(s->fd[i], F_DUPFD_CLOEXEC, sizeof(fd) / sizeof(fd[0]));
 	for (int i = 0; i < s->fds; i++)
 		dup2(fd[i], i);
 }
@@ -308,7 +308,7 @@ static void child(const struct start *s, int report)
 	else
 		setsid();
 	put_fds(s);
-	report = fcntl(report, F_DUPFD_CLOEXEC, 16);
+	report = fcntl(report, F_DUPFD_CLOEXEC, sizeof(s->fd) / sizeof(s->fd[0]));
 	if (s->rank)
 		passed_keep();
 	else
@@ -517,13 +517,30 @@ int job_control_path(const struct job *job, int rank, int serial, char *path, si
 	return rundir_path(path, size, job->dir.path, RUNDIR_CONTROL, rank, serial);
 }
 
+/* "DEVICE,FD,FD,…" for the devices that ranks share by slices, whose sockets the proxy gets. Are there any? */
+static bool slices_text(struct start *s, char *text, size_t size)
+{
+	size_t at = 0;
+
+	for (int d = 0; d < SEATING_DEVICES; d++) {
+		const int *mail = s->job->slices[d];
+
+		if (!mail[0])
+			continue;
+		at += snprintf(text + at, size - at, "%s%d,%d,%d", at ? "," : "", d, s->fds, s->fds + 1);
+		s->fd[s->fds++] = mail[0];
+		s->fd[s->fds++] = mail[1];
+	}
+	return at;
+}
+
 pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock)
 {
 	const struct job_options *opt = job->opt;
 	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16], devices[16];
-	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES];
+	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES], slices[12 * SEATING_DEVICES];
 	const struct seating *t = job->seating;
-	char *argv[36] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char *argv[38] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
 	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -554,6 +571,10 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 		argv[n++] = "3";
 		argv[n++] = "--seat";
 		argv[n++] = place;
+	}
+	if (slices_text(&s, slices, sizeof(slices))) {
+		argv[n++] = "--slices";
+		argv[n++] = slices;
 	}
 	if (sock < 0) {
 		argv[n++] = "--restore";

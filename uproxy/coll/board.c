@@ -839,7 +839,6 @@ static void slice_ends(struct turn *t, uint32_t seat)
 
 	if (!t->b->sh->sliced || turns_state(slices_of(t->b), seat) == TURNS_ABSENT)
 		return;
-	slice_told(t, &(struct turns_action){ .seat = seat, .state = TURNS_ABSENT, .last = TURNS_NONE });
 	slices_turn(t, &e);
 }
 

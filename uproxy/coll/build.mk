@@ -9,7 +9,7 @@ COLL_SRC := $(filter-out uproxy/coll/arith.c,$(wildcard uproxy/coll/*.c))
 COLL_LEVELS := base $(if $(filter x86_64,$(shell uname -m)),avx2 avx512)
 COLL_ARITH := $(COLL_LEVELS:%=$(B)/uproxy/coll/arith_%.o)
 # The board has the state of who has the memory of a device that ranks share by slices.
-COLL_SLICE := $(patsubst %.c,$(B)/%.o,$(wildcard uproxy/slice/*.c))
+COLL_SLICE := $(addprefix $(B)/uproxy/slice/,turns.o table.o)
 COLL_OBJ := $(COLL_SRC:%.c=$(B)/%.o) $(COLL_ARITH) $(COLL_SLICE)
 
 $(COLL_SRC:%.c=$(B)/%.o) $(COLL_SLICE): $(B)/%.o: %.c uproxy/coll/build.mk

@@ -198,6 +198,29 @@ static int check_place(const struct sv_session *s, struct why *why)
 	return 0;
 }
 
+int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why)
+{
+	int rc;
+
+	if (comms.fd < 0)
+		return why_set(why, -ENODEV, "this proxy has no board: `singvgpu run` did not start it, or "
+			       "could make none (ulimit -Hf)");
+	comms.s = s;
+	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
+	if (rc)
+		return why_set(why, rc, "the job's board cannot be mapped: %s", strerror(-rc));
+	rc = check_place(s, why);
+	if (rc)
+		return rc;
+	rc = comms.heeded ? 0 : heed_board();
+	if (rc)
+		return why_set(why, rc, "no place on the job's board: %s", strerror(-rc));
+	comms.heeded = true;
+	*board = comms.board;
+	*seat = comms.seat;
+	return 0;
+}
+
 /* again: the board has our proxy already, from before a restore. */
 static int set_up(struct sv_session *s, bool again, struct why *why)
 {
@@ -205,23 +228,20 @@ static int set_up(struct sv_session *s, bool again, struct why *why)
 				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order,
 				     .together = comms.together };
 	uint8_t address[TRANSPORT_ADDRESS_MAX];
+	struct board *board;
+	uint32_t seat;
 	int rc;
 
 	if (comms.transport)
 		return 0;
-	if (comms.fd < 0)
-		return why_set(why, -ENODEV, "this proxy has no board: `singvgpu run` did not start it, or "
-			       "could make none (ulimit -Hf)");
-	comms.s = s;
+	rc = comm_attach(s, &board, &seat, why);
+	if (rc)
+		return rc;
 	if (!comms.driver)
 		comms.driver = transport_load(&s->hal, why);
 	if (!comms.driver)
 		return why->err;
-	rc = comms.board ? 0 : board_open(comms.fd, &comms.board);
-	if (rc)
-		return why_set(why, rc, "the job's board cannot be mapped: %s", strerror(-rc));
-	rc = check_place(s, why);
-	if (!rc && !comms.word)
+	if (!comms.word)
 		rc = post_init(s, why);
 	if (rc)
 		return rc;
@@ -233,11 +253,6 @@ static int set_up(struct sv_session *s, bool again, struct why *why)
 	rc = comms.driver->address(comms.transport, address);
 	if (rc >= 0)
 		rc = (again ? board_return : board_enter)(comms.board, comms.seat, address, rc);
-	if (!rc) {
-		rc = heed_board();
-		if (rc)
-			board_die(comms.board, comms.seat);
-	}
 	if (rc) {
 		comms.driver->close(comms.transport);
 		comms.transport = NULL;
@@ -619,7 +634,7 @@ void comm_run(struct sv_session *s)
 
 void comm_sleeps(bool sleeps)
 {
-	if (comms.transport)
+	if (comms.heeded)
 		board_sleeps(comms.board, comms.seat, sleeps);
 }
 

@@ -33,7 +33,9 @@ int do_comm_end(struct call *k);
 int do_comm_leave(struct call *k);
 int do_coll(struct call *k);
 
-/* Sets the job's board (--board) and this proxy's seat. fd -1: the job has no board. Before the first record. */
+/*
+ * Sets the job's board (--board) and this proxy's seat. fd -1: the job has no board. Before the first record.
+ */
 void comm_board(int fd, uint32_t seat);
 
 /* Sets the order in which reductions add. Before the first record. */
@@ -113,6 +115,21 @@ int comm_rebuild(struct sv_session *s, const void *bytes, size_t len, struct why
 
 void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
+/*
+ * In a session that shares its device by slices (slice/slice.h). Consumer.
+ * comm_attach: opens the job's board before there is a communicator, and has its wakes end the consumer's waits; -errno and *why.
+ * comm_in_memory: does an operation work in the session's memory?
+ * comm_capture: the memory goes away, and the device is idle. What has been posted and has not started is copied; what starts from now
+ * on works with copies. -ENOMEM. comm_return: the memory is back. comm_arrived: have results come that wait to be written?
+ * comm_write: writes them.
+ */
+int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why);
+bool comm_in_memory(void);
+int comm_capture(void);
+void comm_return(void);
+bool comm_arrived(void);
+void comm_write(void);
+
 #ifdef COMM_PRIVATE		/* between the files of this folder */
 
 /*
@@ -154,6 +171,11 @@ struct coll_call {
 	uint8_t scale;
 	void *buffer;			/* a copy of what is sent (STEP_BUFFER), or NULL; the transport's */
 	struct start *start;		/* not NULL: waits for the stream; comm_lock */
+	/* In a session that shares its device by slices; see comm_capture(). comm_lock */
+	void *sent, *received;		/* copies of what is sent, and for what is received; malloc()'s */
+	uint64_t scaled;		/* a copy of the factor */
+	bool kept;			/* it was started while the memory was elsewhere: works with these two */
+	bool arrived;			/* what it receives has, and waits to be written */
 };
 
 /* A record that has been posted. */
@@ -180,6 +202,7 @@ struct posted {
 	bool known;			/* post_stand() has told cover.h that it stands; consumer */
 	bool to_release;		/* has ended while it held its stream: post_stand() releases that; comm_lock */
 	bool cut;			/* the board is broken: the record ends with its last start; comm_lock */
+	uint32_t kept;			/* calls that are: its stream is held until none is; comm_lock */
 	enum step_code code;
 	struct coll_call call[];
 };
@@ -209,6 +232,7 @@ extern struct comms {
 	struct board *board;
 	uint32_t seat;
 	int fd;
+	bool heeded;		/* the board's wakes end the consumer's waits */
 	enum transport_order order;
 	bool together;		/* several ranks of the job share a device */
 	const struct transport_driver *driver;
@@ -229,6 +253,8 @@ extern struct comms {
 	uint32_t telling;		/* ends of which the board has not heard yet; comm_lock */
 	uint32_t errand;		/* a communicator may have come to its end; atomic */
 	uint32_t stands;		/* a record stands that is not known; atomic */
+	bool away;			/* comm_capture(); consumer */
+	uint32_t arrived;		/* calls that have; atomic */
 	bool left;			/* SV_OP_X_COMM_LEAVE */
 	bool cut;			/* a cut is agreed on, after which the ranks may be ended; atomic */
 	bool lost;			/* the board is of no more use */

@@ -151,13 +151,15 @@ static void posted_count(const struct posted *p, bool more)
 static void posted_settle(struct posted *p)
 {
 	assert_held(&comms.lock);
-	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands ||
+	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands || p->kept ||
 	    p->to_release || (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	posted_count(p, false);
-	for (uint32_t i = 0; i < p->calls; i++)
+	for (uint32_t i = 0; i < p->calls; i++) {
 		buffer_free(&p->call[i]);
+		free(p->call[i].sent);
+	}
 	if (p->st)
 		stream_put(p->st);
 	comm_put(p->comm);
@@ -230,7 +232,7 @@ void post_tell(bool here)
 static void let_go(struct posted *p)
 {
 	assert_held(&comms.lock);
-	if (p->ended && p->queued && p->reached && !p->filling && !p->stands)
+	if (p->ended && p->queued && p->reached && !p->filling && !p->stands && !p->kept)
 		post_store(p);
 }
 
@@ -342,6 +344,209 @@ void post_mend(struct sv_session *s, struct communicator *c)
 	}
 }
 
+/* ------------------------------------------------------------------------------ while the memory is elsewhere */
+
+/* Bytes of a call's buffers on this rank; false: too much. */
+static bool sizes_of(const struct communicator *c, const struct step_call *a, uint64_t *send, uint64_t *recv)
+{
+	uint64_t n, all;
+	bool root = a->peer == c->rank;
+
+	if (__builtin_mul_overflow(a->count, tree_leaf_size(a->type), &n) ||
+	    __builtin_mul_overflow(n, c->ranks, &all))
+		return false;
+	*send = *recv = n;
+	switch (a->kind) {
+	case STEP_ALLREDUCE:
+		break;
+	case STEP_REDUCE:
+		*recv = root ? n : 0;
+		break;
+	case STEP_BROADCAST:
+		*send = root ? n : 0;
+		break;
+	case STEP_ALLGATHER:
+		*recv = all;
+		break;
+	case STEP_REDUCESCATTER:
+		*send = all;
+		break;
+	case STEP_ALLTOALL:
+		*send = *recv = all;
+		break;
+	case STEP_GATHER:
+		*recv = root ? all : 0;
+		break;
+	case STEP_SCATTER:
+		*send = root ? all : 0;
+		break;
+	case STEP_SEND:
+		*recv = 0;
+		break;
+	case STEP_RECV:
+		*send = 0;
+		break;
+	}
+	return true;
+}
+
+/* What a call works with instead of the session's memory; -ENOMEM. comm_lock */
+static int keep(struct posted *p, struct coll_call *c)
+{
+	uint64_t send, recv;
+	int rc = 0;
+
+	lock_take(&comms.lock);
+	if (!sizes_of(p->comm, &c->call, &send, &recv) || (recv && !(c->received = malloc(recv)))) {
+		comm_failed(p->comm, STEP_SYSTEM, NULL);
+		rc = -ENOMEM;
+	} else {
+		c->kept = true;
+		p->kept++;
+	}
+	lock_drop(&comms.lock);
+	return rc;
+}
+
+/* Nothing of the call is elsewhere any more. comm_lock */
+static void unkeep(struct posted *p, struct coll_call *c)
+{
+	assert_held(&comms.lock);
+	free(c->received);
+	c->received = NULL;
+	c->kept = c->arrived = false;
+	if (--p->kept)
+		return;
+	/* Only the consumer may release a stream. */
+	p->to_release = p->begun && p->held && !p->stands;
+	if (p->to_release)
+		__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
+	let_go(p);
+}
+
+/* The device's part of a call has ended. comm_lock */
+static void call_ends(struct posted *p, struct coll_call *c, enum step_code code)
+{
+	assert_held(&comms.lock);
+	if (!c->kept)
+		return;
+	free(c->sent);
+	c->sent = NULL;
+	if (code || !c->received) {
+		unkeep(p, c);
+		return;
+	}
+	c->arrived = true;
+	__atomic_add_fetch(&comms.arrived, 1, __ATOMIC_RELEASE);
+}
+
+static int capture(const struct communicator *of, struct coll_call *c)
+{
+	uint64_t send, recv;
+
+	if (c->scale == SV_COLL_FACTOR_AT && !sv_window(comms.s, c->factor, tree_leaf_size(c->call.type), 0))
+		memcpy(&c->scaled, (void *)(uintptr_t)c->factor, tree_leaf_size(c->call.type));
+	/* What was unmapped since it was posted is not this rank's any more: it sends zeros. */
+	if (c->buffer || c->sent || c->kept || !sizes_of(of, &c->call, &send, &recv) || !send)
+		return 0;
+	if (sv_window(comms.s, c->send, send, 0)) {
+		c->sent = calloc(1, send);
+		return c->sent ? 0 : -ENOMEM;
+	}
+	c->sent = malloc(send);
+	if (!c->sent)
+		return -ENOMEM;
+	memcpy(c->sent, (void *)(uintptr_t)c->send, send);
+	return 0;
+}
+
+bool comm_in_memory(void)
+{
+	bool is = false;
+
+	lock_take(&comms.lock);
+	for (const struct start *st = comms.starts; st && !is; st = st->next)
+		for (uint32_t i = 0; i < st->parts; i++)
+			is |= !st->part[i].p->call[st->part[i].call].kept;
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !is; i++)
+		is = comms.posted[i] && (comms.posted[i]->filling || (comms.posted[i]->queued && !comms.posted[i]->begun));
+	lock_drop(&comms.lock);
+	return is;
+}
+
+int comm_capture(void)
+{
+	int rc = 0;
+
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++) {
+		struct posted *p = comms.posted[i];
+
+		for (uint32_t n = 0; p && !p->begun && n < p->calls && !rc; n++)
+			rc = capture(p->comm, &p->call[n]);
+	}
+	comms.away = true;
+	lock_drop(&comms.lock);
+	return rc;
+}
+
+void comm_return(void)
+{
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		for (uint32_t n = 0; p && n < p->calls; n++) {
+			if (p->call[n].kept)
+				continue;
+			free(p->call[n].sent);
+			p->call[n].sent = NULL;
+		}
+	}
+	comms.away = false;
+	lock_drop(&comms.lock);
+}
+
+bool comm_arrived(void)
+{
+	/* pairs with call_ends() */
+	return __atomic_load_n(&comms.arrived, __ATOMIC_ACQUIRE);
+}
+
+static void write_record(struct posted *p)
+{
+	uint64_t send, recv;
+
+	assert_held(&comms.lock);
+	for (uint32_t n = 0; n < p->calls; n++) {
+		struct coll_call *c = &p->call[n];
+
+		if (!c->arrived)
+			continue;
+		/* A program that has aborted may have freed it. */
+		if (!p->comm->aborted && sizes_of(p->comm, &c->call, &send, &recv) && !sv_window(comms.s, c->recv, recv, 1))
+			memcpy((void *)(uintptr_t)c->recv, c->received, recv);
+		__atomic_sub_fetch(&comms.arrived, 1, __ATOMIC_RELAXED);
+		unkeep(p, c);
+	}
+}
+
+void comm_write(void)
+{
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
+		struct posted *p = comms.posted[i];
+
+		if (!p || !p->kept)
+			continue;
+		write_record(p);
+		posted_settle(p);
+	}
+	lock_drop(&comms.lock);
+	post_tell(false);
+	post_stand();
+}
+
 /* ------------------------------------------------------------------------------ starts */
 
 static void done(void *arg, enum step_code code);
@@ -387,8 +592,8 @@ static struct transport_part part_of(const struct start *st, uint32_t i)
 	bool pair = c->call.kind >= STEP_SEND;
 	struct transport_part part = { .rank = p->comm->rank };
 
-	part.send = c->buffer ?: (void *)(uintptr_t)c->send;
-	part.recv = (void *)(uintptr_t)c->recv;
+	part.send = c->buffer ?: c->kept ? c->sent : (void *)(uintptr_t)c->send;
+	part.recv = c->kept ? c->received : (void *)(uintptr_t)c->recv;
 	if (pair && c->call.kind == STEP_SEND)
 		part.recv = NULL;
 	if (pair && c->call.kind == STEP_RECV)
@@ -396,8 +601,8 @@ static struct transport_part part_of(const struct start *st, uint32_t i)
 	if (c->scale == SV_COLL_FACTOR)
 		part.factor = &c->factor;
 	else if (c->scale == SV_COLL_FACTOR_AT)
-		part.factor = (void *)(uintptr_t)c->factor;
-	part.factor_there = c->scale == SV_COLL_FACTOR_AT;
+		part.factor = c->kept ? (void *)&c->scaled : (void *)(uintptr_t)c->factor;
+	part.factor_there = c->scale == SV_COLL_FACTOR_AT && !c->kept;
 	return part;
 }
 
@@ -506,6 +711,7 @@ static void done(void *arg, enum step_code code)
 			c->buffer = NULL;
 			p->buffers -= p->buffers > 0;
 		}
+		call_ends(p, c, code);
 		if (!--p->starts && p->cut && !p->ended)
 			cut[cuts++] = cookie_of(p);
 		posted_settle(p);
@@ -517,6 +723,8 @@ static void done(void *arg, enum step_code code)
 	for (uint32_t i = 0; i < rows; i++)
 		trace_coll(&row[i]);
 	comm_event(&e);
+	if (comm_arrived())
+		comm_errand();	/* it may be the session's turn to be due */
 	for (int i = 0; i < cuts; i++)
 		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });
 	in_done = outer;
@@ -661,14 +869,27 @@ void post_start(const struct step_action *a)
 	p = posted_of(a->cookie);
 	st = *start_at(a->order);
 	lock_drop(&comms.lock);
-	if (p && a->call < p->calls && (!st || st->parts < 2))
-		enqueue(p);
-	else
+	if (!p || a->call >= p->calls || (st && st->parts == 2))
 		p = NULL;
 	if (p && !st) {
 		st = calloc(1, sizeof(*st));
 		if (!st)
 			p = NULL;
+	}
+	if (p && !comms.away)
+		enqueue(p);
+	else if (p && keep(p, &p->call[a->call])) {
+		if (st->parts) {		/* its other part ends it */
+			lock_take(&comms.lock);
+			st->code = STEP_SYSTEM;
+			now = !--st->left;
+			lock_drop(&comms.lock);
+			if (now)
+				go(st);
+			return;
+		}
+		free(st);
+		p = NULL;
 	}
 	if (!p) {			/* no memory, or a send that was given up: no part of it runs here */
 		struct step_event e = { .kind = STEP_DONE, .device = board_device(comms.seat), .order = a->order,
@@ -697,7 +918,7 @@ void post_start(const struct step_action *a)
 		st->code = STEP_SYSTEM;
 		st->cause = __atomic_load_n(&comms.broken, __ATOMIC_RELAXED);
 	}
-	if (!p->reached) {
+	if (!p->reached && !p->call[a->call].kept) {
 		st->left++;
 		p->call[a->call].start = st;
 	}
@@ -774,7 +995,7 @@ void post_begun(const struct step_action *a)
 			post_waits(false);
 		p->begun = true;
 		/* A record that fails keeps its stream held until the stream stands: so a wait for this record alone fails, too. */
-		if (!a->code)
+		if (!a->code && !p->kept)
 			release(p);
 		posted_settle(p);
 	}
@@ -800,7 +1021,7 @@ void post_ended(const struct step_action *a)
 		p->code = a->code;
 		p->stands = stands;
 		/* Only the consumer may release a stream. */
-		p->to_release = !stands && p->held;
+		p->to_release = !stands && p->held && !p->kept;
 		tells = stands || p->to_release;
 		if (tells)
 			__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
@@ -872,51 +1093,6 @@ void post_broken(void)
 
 /* ------------------------------------------------------------------------------ SV_OP_X_COLL */
 
-/* Bytes of a call's buffers on this rank; false: too much. */
-static bool sizes_of(const struct communicator *c, const struct sv_coll_call *a, uint64_t *send,
-		     uint64_t *recv)
-{
-	uint64_t n, all;
-	bool root = a->peer == c->rank;
-
-	if (__builtin_mul_overflow(a->count, tree_leaf_size(a->type), &n) ||
-	    __builtin_mul_overflow(n, c->ranks, &all))
-		return false;
-	*send = *recv = n;
-	switch (a->kind) {
-	case STEP_ALLREDUCE:
-		break;
-	case STEP_REDUCE:
-		*recv = root ? n : 0;
-		break;
-	case STEP_BROADCAST:
-		*send = root ? n : 0;
-		break;
-	case STEP_ALLGATHER:
-		*recv = all;
-		break;
-	case STEP_REDUCESCATTER:
-		*send = all;
-		break;
-	case STEP_ALLTOALL:
-		*send = *recv = all;
-		break;
-	case STEP_GATHER:
-		*recv = root ? all : 0;
-		break;
-	case STEP_SCATTER:
-		*send = root ? all : 0;
-		break;
-	case STEP_SEND:
-		*recv = 0;
-		break;
-	case STEP_RECV:
-		*send = 0;
-		break;
-	}
-	return true;
-}
-
 int post_check(struct sv_session *s, const struct communicator *c, const struct sv_coll_call *a)
 {
 	uint64_t send, recv;
@@ -926,7 +1102,8 @@ int post_check(struct sv_session *s, const struct communicator *c, const struct 
 	    a->peer >= c->ranks || a->scale > SV_COLL_FACTOR_AT ||
 	    (a->op == TREE_PREMULSUM) != (a->scale != SV_COLL_NO_FACTOR))
 		return -EPROTO;
-	if (!sizes_of(c, a, &send, &recv))
+	if (!sizes_of(c, &(struct step_call){ .kind = a->kind, .type = a->type, .peer = a->peer, .count = a->count }, &send,
+		      &recv))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = sv_window(s, a->send, send, 0);
 	if (!r)

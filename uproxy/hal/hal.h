@@ -69,6 +69,13 @@ CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece);
 CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len);
 CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags);
 
+/*
+ * Memory that several processes map at the same place. hal_share: makes len bytes of it and maps them at va, readable and writable; *fd
+ * is the caller's, and stands for the memory as long as it is open. hal_join: maps the memory of such an fd.
+ */
+CUresult hal_share(struct hal *h, uint64_t va, uint64_t len, int *fd);
+CUresult hal_join(struct hal *h, uint64_t va, uint64_t len, int fd);
+
 /* May the host read and write device memory directly, at va? */
 int hal_host_reads(struct hal *h, uint64_t va);
 

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "hal.h"
 
@@ -67,6 +68,50 @@ CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece)
 CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len)
 {
 	return h->drv.cuMemUnmap(va, len);
+}
+
+/* Maps a handle's memory, and gives the handle up. */
+static CUresult map_handle(struct hal *h, uint64_t va, uint64_t len, CUmemGenericAllocationHandle phys)
+{
+	CUresult r = h->drv.cuMemMap(va, len, 0, phys, 0);
+
+	h->drv.cuMemRelease(phys);
+	if (r)
+		return r;
+	r = hal_access(h, va, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	if (r)
+		h->drv.cuMemUnmap(va, len);
+	return r;
+}
+
+CUresult hal_share(struct hal *h, uint64_t va, uint64_t len, int *fd)
+{
+	CUmemAllocationProp prop = h->prop;
+	CUmemGenericAllocationHandle phys;
+	CUresult r;
+
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	r = h->drv.cuMemCreate(&phys, len, &prop, 0);
+	if (r)
+		return r;
+	r = h->drv.cuMemExportToShareableHandle(fd, phys, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	if (r) {
+		h->drv.cuMemRelease(phys);
+		return r;
+	}
+	r = map_handle(h, va, len, phys);
+	if (r)
+		close(*fd);
+	return r;
+}
+
+CUresult hal_join(struct hal *h, uint64_t va, uint64_t len, int fd)
+{
+	CUmemGenericAllocationHandle phys;
+	CUresult r = h->drv.cuMemImportFromShareableHandle(&phys, (void *)(intptr_t)fd,
+							   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+	return r ? r : map_handle(h, va, len, phys);
 }
 
 CUresult hal_pin(struct hal *h, void *p, size_t len)

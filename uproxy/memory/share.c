@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common.h"
 #include "device_memory.h"
 #include "handle.h"
 #include "log.h"
@@ -91,6 +92,8 @@ int do_mem_import(struct call *k)
 
 	if (a->pad)
 		return sv_bad(&k->c, "padding of memory to import");
+	if (common_on)
+		return fails(k, CUDA_ERROR_NOT_SUPPORTED);
 	rc = sv_reserve(s, SV_T_CUmemGenericAllocationHandle_v1, a->handle);
 	if (rc < 0)
 		return sv_fails(&k->c, rc, "handle of memory to import");

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "answer.h"
+#include "common.h"
 #include "context.h"
 #include "device_memory.h"
 #include "fail.h"
@@ -401,8 +402,12 @@ static int on_worker(struct call *k,
 
 static CUresult do_mapping(struct sv_session *s, uint64_t va, uint64_t len, uint64_t piece)
 {
-	CUresult r = hal_map(&s->hal, va, len, piece);
+	CUresult r = CUDA_SUCCESS;
 
+	if (common_on)
+		common_map(va, len);
+	else
+		r = hal_map(&s->hal, va, len, piece);
 	if (r)
 		account(s, -(int64_t)len);
 	for (uint64_t at = 0; at < len; at += SV_GRANULE)
@@ -421,7 +426,7 @@ static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
 		return sv_bad(&k->c, "pieces that are not whole granules");
 	if (!granules_free(s, va, len))
 		return sv_bad(&k->c, "memory mapped where there is some already");
-	if (len > s->budget - window_bytes(NULL))
+	if (len > s->budget - window_bytes(NULL) || (common_on && !common_has(&s->hal, va, len)))
 		return sv_bad(&k->c, "more memory than was granted");
 	set_granules(s, va, len, G_BUSY);
 	account(s, len);
@@ -444,9 +449,13 @@ int do_map_pieces(struct call *k)
 
 static CUresult do_unmapping(struct sv_session *s, uint64_t va, uint64_t len, uint64_t piece)
 {
-	CUresult r = hal_unmap(&s->hal, va, len);
+	CUresult r = CUDA_SUCCESS;
 
 	(void)piece;
+	if (common_on)
+		common_unmap(va, len);
+	else
+		r = hal_unmap(&s->hal, va, len);
 	if (!r)
 		account(s, -(int64_t)len);
 	for (uint8_t *g = granule_at(s, va), *end = g + len / SV_GRANULE; g < end; g++)
@@ -567,7 +576,7 @@ CUresult window_shareable(struct sv_session *s, uint64_t va, uint64_t len)
 {
 	uint64_t end = va + len, next;
 	CUdeviceptr spare = 0;
-	CUresult r = CUDA_SUCCESS;
+	CUresult r = common_on ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 
 	for (va &= ~(SV_GRANULE - 1); va < end && !r; va = next) {
 		next = va + SV_GRANULE;
@@ -601,6 +610,8 @@ CUresult window_map_peer(struct call *k, uint64_t va, uint64_t n, const uint64_t
 
 	if (whole(k, va, n * SV_GRANULE))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (common_on)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!granules_free(s, va, n * SV_GRANULE)) {
 		k->c.why = "memory mapped where there is some already";
 		return CUDA_ERROR_INVALID_VALUE;
@@ -825,7 +836,8 @@ int do_mem_create(struct call *k)
 		return sv_fails(&k->c, rc, "handle of memory to create");
 	if (rc)
 		return fails(k, rc);
-	r = a->len > s->budget - window_bytes(NULL) ? CUDA_ERROR_OUT_OF_MEMORY :
+	/* Its memory would be this session's alone. */
+	r = common_on ? CUDA_ERROR_NOT_SUPPORTED : a->len > s->budget - window_bytes(NULL) ? CUDA_ERROR_OUT_OF_MEMORY :
 		s->hal.drv.cuMemCreate(&real, a->len, &prop, 0);
 	if (!r)
 		return window_add_vmm(k, a->handle, real, a->len);

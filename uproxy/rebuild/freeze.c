@@ -24,6 +24,7 @@
 #include "atstep.h"
 #include "board.h"
 #include "comm_i.h"
+#include "common.h"
 #include "content.h"
 #include "context.h"
 #include "control.h"
@@ -62,6 +63,9 @@ static int may_be(struct sv_session *s, struct why *why)
 		return why_set(why, -EBUSY, "a collective operation has failed, and the program has neither "
 			       "aborted nor destroyed its communicator: until then its streams stand, and "
 			       "what is in them cannot be saved");
+	if (common_on)
+		return why_set(why, -ENOTSUP, "the ranks of the job share a device by slices (--share slices), and no checkpoint saves "
+			       "that yet");
 	if (s->bypassed)
 		return why_set(why, -ENOTSUP, "the program uses a driver library that singvgpu does not "
 			       "see: what it has on the device cannot be saved (SINGVGPU_LOG=1 names it)");

@@ -4,9 +4,12 @@
  *
  *   head │ the device's version of each unit │ TABLE_ROWS rows: a version for each unit │ versions │ backing
  *
- * The file is sparse: what has not been used takes no memory. A version's number is the place of its bytes in the
- * backing, but for these: a row's NONE shows zeros; the device's is of a unit that nobody has used; UNKNOWN lies in the memory;
- * ZEROS needs no bytes. Any other version lives as long as a row or the device has it; then its number is free, and its bytes stay until the
+ * The file is sparse: what has not been used takes no memory. A version's number is the place of its bytes
+ * in the
+ * backing, but for these: a row's NONE shows zeros; the device's is of a unit that nobody has used; UNKNOWN
+ * lies in the memory;
+ * ZEROS needs no bytes. Any other version lives as long as a row or the device has it; then its number is
+ * free, and its bytes stay until the
  * number is used again.
  */
 #define _GNU_SOURCE

@@ -213,13 +213,19 @@ static void enter(const struct turn *o, uint32_t seat, uint32_t device)
 
 static void says(const struct turn *o, struct sharer *q, const struct turns_event *e)
 {
-	if (e->due && !q->due)
+	const struct device *d = device_at(o->t, q->device);
+	bool wants = e->due && !q->due;
+
+	if (wants)
 		q->due_since = o->now;
 	if (e->idle && !q->idle)
 		q->idle_since = o->now;
 	q->due = e->due;
 	q->idle = e->idle;
 	q->blocked = e->blocked;
+	/* A resident need not say when it has nothing to run, as long as nobody waits for that. */
+	if (wants && d->holder && q->state == TURNS_OUT && sharer_at(o->t, d->holder - 1)->state == TURNS_RESIDENT)
+		becomes(o, d->holder - 1, TURNS_RESIDENT, TURNS_NONE);
 }
 
 static void left(const struct turn *o, uint32_t seat)
@@ -227,10 +233,8 @@ static void left(const struct turn *o, uint32_t seat)
 	struct sharer *q = sharer_at(o->t, seat);
 	struct device *d = device_at(o->t, q->device);
 
-	/* Since when it has been due is a matter of its next slice. */
-	q->due_since = o->now;
 	d->holder = 0;
-	d->last = seat + 1;
+	q->due = 0;
 	becomes(o, seat, TURNS_OUT, TURNS_NONE);
 }
 
@@ -241,8 +245,7 @@ static void stays(const struct turn *o, uint32_t seat)
 	struct device *d = device_at(o->t, r->device);
 
 	d->began = 0;
-	r->came = r->idle_since = o->now;
-	r->idle = r->blocked = 0;
+	r->due = r->idle = r->blocked = 0;
 	for (uint32_t i = d->first; i; i = sharer_at(o->t, i - 1)->next)
 		sharer_at(o->t, i - 1)->due_since = o->now;
 	becomes(o, seat, TURNS_RESIDENT, TURNS_NONE);
@@ -270,8 +273,8 @@ static void came(const struct turn *o, uint32_t seat)
 		d->cost = o->now - d->began;
 	d->began = 0;
 	d->last = seat + 1;
-	q->came = q->idle_since = o->now;
-	q->idle = q->blocked = 0;
+	q->came = o->now;
+	q->due = q->idle = q->blocked = 0;
 	becomes(o, seat, TURNS_RESIDENT, TURNS_NONE);
 	wait_anew(o, seat);
 }
@@ -292,6 +295,7 @@ static void ends(const struct turn *o, uint32_t seat)
 	} else if (d->last == seat + 1) {
 		d->last = 0;
 	}
+	becomes(o, seat, TURNS_ABSENT, TURNS_NONE);
 	*q = (struct sharer){ 0 };
 }
 

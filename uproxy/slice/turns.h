@@ -2,11 +2,14 @@
 /*
  * turns.h - decides which of a device's sharers has its memory, and for how long
  *
- * turns() is a pure function, like the step of collectives (coll/step.h): it gets a state and one event, changes the
+ * turns() is a pure function, like the step of collectives (coll/step.h): it gets a state and one event,
+ * changes the
  * state, and hands out actions. The state is one block of memory without pointers.
  *
- * Words. *Sharers* are proxies with one device, whose ranks do not fit its memory together. The *resident* is the sharer
- * whose bytes are in the device's memory; a *slice* is the time for which it is. A sharer is *due* when a record of it
+ * Words. *Sharers* are proxies with one device, whose ranks do not fit its memory together. The *resident*
+ * is the sharer
+ * whose bytes are in the device's memory; a *slice* is the time for which it is. A sharer is *due* when a
+ * record of it
  * could run if it were resident, or when a result waits to be written for which something of it waits.
  *
  *              it is chosen              TURNS_CAME                it is to end its slice            TURNS_LEFT
@@ -14,17 +17,22 @@
  *                                                        ▲            TURNS_STAYS             │
  *                                                        └────────────────────────────────────┘
  *
- * Rules, which selftests/slice/turns.c checks in every interleaving (RANKS.md R13; *cost* is the time that the device's
+ * Rules, which selftests/slice/turns.c checks in every interleaving (RANKS.md R13; *cost* is the time that
+ * the device's
  * last switch took, and at least turns_rules.least_ns):
  *   1. At most one sharer of a device is coming, resident or leaving.
  *   2. A slice ends only while another sharer is due, and then
- *      a. at once, if the resident has nothing to run, its program waits in a call, and what it waits for has not been
+ *      a. at once, if the resident has nothing to run, its program waits in a call, and what it waits for
+ *         has not been
  *         posted by another sharer;
- *      b. if the resident has had nothing to run for the cost, since a rank that it waits for has last come to another
+ *      b. if the resident has had nothing to run for the cost, since a rank that it waits for has last come
+ *         to another
  *         device;
- *      c. if another sharer has been due for `patience` costs, and for patience_ns at least, and the resident has been
+ *      c. if another sharer has been due for `patience` costs, and for patience_ns at least, and the
+ *         resident has been
  *         there for the cost.
- *   3. Next is, of those due, who has been due as long as (c) says; else the one that owes the oldest operation; else the
+ *   3. Next is, of those due, who has been due as long as (c) says; else the one that owes the oldest
+ *      operation; else the
  *      one that has been due longest.
  *   4. While the state is halted, no slice begins and none is told to end.
  *   5. A sharer that ends or dies has no slice any more, whatever its state.
@@ -50,7 +58,7 @@ enum turns_state {
 
 enum turns_event_kind {
 	TURNS_ENTER,	/* seat, device: a sharer begins, without bytes */
-	TURNS_SAYS,	/* seat, due, idle, blocked: what is true of it now */
+	TURNS_SAYS,	/* seat, due, idle, blocked: what is true of it now; nothing of that is when its state has changed */
 	TURNS_LEFT,	/* seat: it was leaving, and touches the memory no more */
 	TURNS_STAYS,	/* seat: it was leaving, and cannot drain the device: its slice goes on */
 	TURNS_CAME,	/* seat: its bytes are there */
@@ -69,7 +77,10 @@ struct turns_event {
 	bool halt;
 };
 
-/* A sharer's state has changed to `state`. `last`: of one that is coming, whose bytes lie in the memory; TURNS_NONE: nobody's. */
+/*
+ * A sharer's state has changed to `state`, or a resident's has not, but another sharer has become due. `last`:
+ * of one that is coming, whose bytes lie in the memory; TURNS_NONE: nobody's.
+ */
 struct turns_action {
 	uint32_t seat;
 	enum turns_state state;
@@ -80,7 +91,10 @@ typedef void turns_act(void *ctx, const struct turns_action *action);
 
 /* What collectives say of the sharers (coll/step.h: step_owes(), step_waits()). */
 struct turns_owed {
-	/* The age of the oldest operation that waits for this one to post: less is older; TURNS_NEVER: there is none. */
+	/*
+	 * The age of the oldest operation that waits for this one to post: less is older; TURNS_NEVER: there
+	 * is none.
+	 */
 	uint64_t (*oldest)(void *ctx, uint32_t seat);
 	/* Does it wait for an operation that `other` has not posted? */
 	bool (*waits)(void *ctx, uint32_t seat, uint32_t other);
@@ -104,7 +118,8 @@ size_t turns_size(uint32_t seats, uint32_t devices);
 struct turns *turns_init(void *mem, uint32_t seats, uint32_t devices, const struct turns_rules *rules);
 
 /*
- * Gives the state one event; act() is called for each action, and must not call turns(). 0, or -EPROTO: the event contradicts the
+ * Gives the state one event; act() is called for each action, and must not call turns(). 0, or -EPROTO: the
+ * event contradicts the
  * state, which has not changed then, and act() has not been called.
  */
 int turns(struct turns *t, const struct turns_event *e, const struct turns_owed *owed, turns_act *act, void *ctx);

@@ -13,9 +13,11 @@
 #include <stdlib.h>
 
 #include "answer.h"
+#include "common.h"
 #include "context.h"
 #include "device_memory.h"
 #include "log.h"
+#include "park.h"
 #include "print.h"
 #include "streams.h"
 
@@ -34,6 +36,14 @@ static struct due *first, **last = &first;	/* for which told has no room */
 static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
 static struct lock lock = LOCK_INIT(PROXY_HOSTFUNC);
+
+/* Of a session that shares its device by slices: streams that are held until a host function has returned. Consumer. */
+struct held_stream {
+	struct held_stream *next;
+	struct stream *st;
+	uint64_t id, word;
+};
+static struct held_stream *held_streams;
 
 static void say_due(const struct answer *a, const struct due *d)
 {
@@ -154,6 +164,47 @@ void hostfunc_release(struct sv_session *s)
 	} while (open);
 }
 
+/*
+ * The device runs dry before a slice ends, so no stream of it may wait for the client: this one is held instead, as behind a
+ * collective that not all have posted.
+ */
+static CUresult hold_stream(struct stream *st, const struct sv_host_func *a)
+{
+	struct held_stream *h = malloc(sizeof(*h));
+
+	if (!h || park_hold(st)) {
+		free(h);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*h = (struct held_stream){ held_streams, st, a->id, a->word };
+	held_streams = h;
+	return CUDA_SUCCESS;
+}
+
+bool hostfunc_holds(void)
+{
+	return held_streams;
+}
+
+bool hostfunc_returned(const struct sv_session *s)
+{
+	struct held_stream *h, **at = &held_streams;
+	bool any = false;
+
+	while ((h = *at)) {
+		/* pairs with run() of streams/hostfunc.c in the client */
+		if (__atomic_load_n((uint64_t *)arena_at(s, h->word), __ATOMIC_ACQUIRE) < h->id) {
+			at = &h->next;
+			continue;
+		}
+		*at = h->next;
+		park_release(h->st);
+		free(h);
+		any = true;
+	}
+	return any;
+}
+
 int do_host_func(struct call *k)
 {
 	struct sv_session *s = k->c.session;
@@ -186,6 +237,8 @@ int do_host_func(struct call *k)
 		free(d);
 		return fails(k, r);
 	}
+	if (common_on)
+		return fails(k, hold_stream(st, a));
 	return fails(k, s->hal.drv.cuStreamWaitValue64_v2(st->real, (uintptr_t)arena_at(s, a->word),
 							  a->id, CU_STREAM_WAIT_VALUE_GEQ));
 }

@@ -114,6 +114,7 @@ struct name {
 };
 
 bool park_any;
+static bool is_away;			/* park_away() */
 static bool (*may_post)(uint64_t comm);	/* NULL: each; atomic */
 
 static struct queue *queues, *order, *all;
@@ -147,6 +148,12 @@ void park_posts(bool (*may)(uint64_t comm))
 	__atomic_store_n(&may_post, may, __ATOMIC_RELEASE);
 	if (may)
 		park_any = true;
+}
+
+void park_away(bool away)
+{
+	is_away = away;
+	park_any |= away;
 }
 
 bool park_answered(const struct ring_record *rec, const struct record *r)
@@ -513,13 +520,47 @@ static uint64_t field(const struct ring_record *rec, uint16_t at)
 	return v;
 }
 
-/* Is it a collective that is not posted now? */
+/* Does a record of collectives read this rank's memory? */
+static bool sends(const struct ring_record *rec)
+{
+	const struct sv_coll *a = rec->data;
+	const struct sv_coll_call *call = (const void *)(a + 1);
+
+	if (rec->len < sizeof(*a) || a->calls > (rec->len - sizeof(*a)) / sizeof(*call))
+		return true;		/* its handler refuses it */
+	for (uint32_t i = 0; i < a->calls; i++)
+		if (call[i].kind != SV_COLL_RECV)
+			return true;
+	return false;
+}
+
+/* Does it wait for the session's memory? */
+static bool is_elsewhere(const struct ring_record *rec, const struct record *r)
+{
+	return is_away && r->touches && (r->park != PARK_POST || sends(rec));
+}
+
+/* Is it a collective that is not posted now, or is its memory elsewhere? */
 static bool is_closed(const struct ring_record *rec, const struct record *r)
 {
 	/* pairs with park_posts() */
 	bool (*may)(uint64_t comm) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
 
-	return may && !may(field(rec, r->event));
+	return (may && !may(field(rec, r->event))) || is_elsewhere(rec, r);
+}
+
+bool park_waits(void)
+{
+	/* pairs with park_posts() */
+	bool (*may)(uint64_t comm) = __atomic_load_n(&may_post, __ATOMIC_ACQUIRE);
+
+	for (const struct queue *q = closed; q; q = q->list_next) {
+		const struct parked *p = q->first;
+
+		if (is_elsewhere(&p->rec, p->row) && !(may && p->row->park == PARK_POST && !may(field(&p->rec, p->row->event))))
+			return true;
+	}
+	return false;
 }
 
 /* The stream that a record is in; NULL: its handler will refuse it. */
@@ -1091,12 +1132,6 @@ static bool is_due(struct queue *q)
 
 	if (!p || q->held || q->stands)
 		return false;
-	if (is_closed(&p->rec, p->row)) {
-		q->listed = true;
-		q->list_next = closed;
-		closed = q;
-		return false;
-	}
 	if (p->row->park == PARK_ROOM && is_crowded()) {
 		q->listed = true;
 		q->list_next = roomless;
@@ -1108,6 +1143,13 @@ static bool is_due(struct queue *q)
 			wait_in(q, &p->pos[p->at]);
 			return false;
 		}
+	/* Last: so what is closed waits for nothing else. */
+	if (is_closed(&p->rec, p->row)) {
+		q->listed = true;
+		q->list_next = closed;
+		closed = q;
+		return false;
+	}
 	return true;
 }
 
@@ -1162,7 +1204,7 @@ void park_run(struct sv_session *s)
 			run_first(s, q);
 	}
 	/* pairs with park_posts() */
-	if (!is_open() && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
+	if (!is_open() && !is_away && !__atomic_load_n(&may_post, __ATOMIC_ACQUIRE))
 		forget_all();
 	else if (queues_idle > idle_most())
 		tidy();

@@ -76,6 +76,14 @@ void park_spread(struct sv_session *s);
  */
 void park_posts(bool (*may)(uint64_t comm));
 
+/*
+ * The session's memory is elsewhere (slice.h): records that touch it wait as if they were parked (struct record.touches), but for
+ * collectives that only receive. park_away(false): no longer; park_run() is due. park_waits: does anything wait for that?
+ * After park_run().
+ */
+void park_away(bool away);
+bool park_waits(void);
+
 /* The stream is being destroyed: nothing that is parked is in it any more. */
 void park_stream_gone(struct stream *st);
 

@@ -82,6 +82,12 @@ int do_next_call(struct call *k);
 void hostfunc_begin(struct sv_session *s);	/* its shared state is mapped */
 void hostfunc_due(uint64_t id);		/* a graph has reached it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
+/*
+ * Of a session that shares its device by slices: is a stream held until a host function has returned? hostfunc_returned: lets those
+ * go on whose functions have; were there any? Then park_run() is due. Consumer.
+ */
+bool hostfunc_holds(void);
+bool hostfunc_returned(const struct sv_session *s);
 unsigned int hostfunc_open(void);		/* their number */
 
 #endif

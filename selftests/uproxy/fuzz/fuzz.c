@@ -36,6 +36,7 @@
 #include "board.h"
 #include "transport.h"
 #include "comm_i.h"
+#include "slice.h"
 #include "content.h"
 #include "context.h"
 #include "control.h"
@@ -432,6 +433,20 @@ bool still_idle(struct sv_session *s)
 void ipc_repin(struct sv_session *s)
 {
 	(void)s;
+}
+/* The session has its device alone. */
+bool slice_due(void)
+{
+	return false;
+}
+void slice_run(struct sv_session *s)
+{
+	(void)s;
+}
+int64_t slice_idle(struct sv_session *s)
+{
+	(void)s;
+	return -1;
 }
 #define NOT_HERE(_name) \
 int _name(struct call *k) \

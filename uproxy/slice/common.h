@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * common.h - the memory of a device that ranks share by slices: one allocation, which all their proxies map
+ * at the same addresses
+ *
+ *   first sharer ── memory and table ── two fds ──► a message in the supervisor's socket, which stays there ──► every other one
+ *
+ * An address of the window is a place in this memory: the client's allocations are records, but no call of
+ * the driver. The table
+ * (table.h) says whose bytes lie where. Only the sharer whose turn it is touches memory or table; a range
+ * that is mapped or unmapped
+ * meanwhile is *void*: what the table says of it does not count, and it is brought as zeros.
+ */
+#ifndef UPROXY_SLICE_COMMON_H
+#define UPROXY_SLICE_COMMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hal.h"
+#include "why.h"
+
+/*
+ * The session shares its device by slices. mail: both ends of the socket (session_options.slices); budget:
+ * the bytes of memory. When the
+ * window is there, before the first record. -ENOMEM.
+ */
+int common_open(const struct hal *h, const int mail[2], uint64_t budget);
+
+/*
+ * Maps the memory, and makes it, if no sharer has yet. lock: a file of the job's, whose byte `device`
+ * (fcntl(2)) is locked
+ * meanwhile. -errno and *why.
+ */
+int common_join(struct hal *h, int lock, uint32_t device, struct why *why);
+
+/* Does this session share its device by slices? Nothing else here is called if not. */
+extern bool common_on;
+
+/* May the range be mapped? Else it is beyond the memory. */
+bool common_has(const struct hal *h, uint64_t va, uint64_t len);
+
+/* A range of the client's is mapped, or unmapped; whole granules. Any thread. */
+void common_map(uint64_t va, uint64_t len);
+void common_unmap(uint64_t va, uint64_t len);
+
+/*
+ * A slice, by a worker; -errno and *why, after which the session has to end. Each function takes the ranges
+ * that are mapped, one
+ * after the other, and *bytes grows by what it has copied.
+ * common_begin: the slice begins. seat: the sharer's; gone(): has the process of a seat ended?
+ * known: what lies in the memory is what the table says. common_bring: the range's bytes are there.
+ * common_came: all that is mapped
+ * has been brought: from now on it is the client's; false: ranges have been mapped meanwhile, so bring all
+ * again.
+ * common_ends: the memory is no longer the client's. common_leave: the range's bytes are in the backing,
+ * but for what is void.
+ * common_left: all is, and another sharer may come.
+ */
+int common_begin(uint32_t seat, bool (*gone)(uint32_t seat), bool known, struct why *why);
+int common_bring(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why);
+bool common_came(void);
+int common_ends(struct why *why);
+int common_leave(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why);
+void common_left(void);
+
+/* The client is gone, and nothing works in the memory any more: it may be another's. */
+void common_stops(void);
+
+#endif /* UPROXY_SLICE_COMMON_H */

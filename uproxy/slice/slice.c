@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * slice.c - what a session does in its turn, before it and after
+ *
+ * The board's word for the seat (board_slice()) says what it has to do. `stage` is how far it is:
+ *
+ *   AWAY ── COMING ──► BRINGS (worker) ──► HERE ── LEAVING ──► DRAINS ──► TAKES (worker) ──► AWAY
+ *                                           ▲                    │ the device does not run dry: TURNS_STAYS
+ *                                           └────────────────────┘
+ */
+#include <stdlib.h>
+
+#define COMM_PRIVATE
+#include "board.h"
+#include "comm_i.h"
+#include "common.h"
+#include "context.h"
+#include "device_memory.h"
+#include "fail.h"
+#include "log.h"
+#include "park.h"
+#include "slice.h"
+#include "still.h"
+#include "streams.h"
+#include "turns.h"
+#include "worker.h"
+
+#define DRAIN_NS 10000000000ull		/* a device that does not run dry for so long keeps its slice */
+#define LOOK_NS	 100000			/* between two looks at a device that runs */
+
+enum stage { AWAY, BRINGS, HERE, DRAINS, TAKES };
+
+static struct slice {
+	struct board *board;
+	uint32_t seat, device;
+	uint32_t seen;			/* board_slice.changes */
+	enum stage stage;
+	bool due, idle, blocked;	/* as the board was told last */
+	bool told;			/* that the device did not run dry */
+	uint64_t drains;		/* ns: since when */
+	/* Of the worker's job: */
+	bool known;			/* what lies in the memory is what the table says */
+	uint64_t bytes;
+	struct why why;
+	int rc;
+	uint32_t done;			/* atomic */
+} slice;
+
+/* ------------------------------------------------------------------------------ the board */
+
+static void turn(struct sv_session *s, struct turns_event *e)
+{
+	int rc;
+
+	e->seat = slice.seat;
+	e->device = slice.device;
+	e->now = now_ns();
+	rc = board_turn(slice.board, e);
+	if (rc)
+		session_fail(s, rc, "the job's board has lost this session's slice, since a proxy was killed", 0, 0);
+}
+
+static void say(struct sv_session *s, bool due, bool idle, bool blocked)
+{
+	struct turns_event e = { .kind = TURNS_SAYS, .due = due, .idle = idle, .blocked = blocked };
+
+	if (due == slice.due && idle == slice.idle && blocked == slice.blocked)
+		return;
+	slice.due = due;
+	slice.idle = idle;
+	slice.blocked = blocked;
+	turn(s, &e);
+}
+
+int slice_start(struct sv_session *s, int board, struct why *why)
+{
+	struct turns_event e = { .kind = TURNS_ENTER };
+	int rc = comm_attach(s, &slice.board, &slice.seat, why);
+
+	if (rc)
+		return rc;
+	slice.device = s->hal.dev;
+	rc = common_join(&s->hal, board, slice.device, why);
+	if (rc)
+		return rc;
+	park_away(true);
+	e.seat = slice.seat;
+	e.device = slice.device;
+	e.now = now_ns();
+	rc = board_turn(slice.board, &e);
+	return rc ? why_set(why, rc, "no place among those who share the device: %s", strerror(-rc)) : 0;
+}
+
+/* ------------------------------------------------------------------------------ the worker */
+
+static bool has_ended(uint32_t seat)
+{
+	return board_slice(slice.board, seat).state == TURNS_ABSENT;
+}
+
+/* Each range that is mapped. */
+static int each_run(struct sv_session *s, int (*fn)(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why))
+{
+	uint64_t va, len, from = s->hal.window;
+	int rc = 0;
+
+	while (!rc && window_next_run(s, from, &va, &len)) {
+		rc = fn(va, len, &slice.bytes, &slice.why);
+		from = va + len;
+	}
+	return rc;
+}
+
+static void done(struct sv_session *s, int rc)
+{
+	slice.rc = rc;
+	__atomic_store_n(&slice.done, 1, __ATOMIC_RELEASE);
+	ring_kick(s->ring);
+}
+
+static void bring(void *arg)
+{
+	struct sv_session *s = arg;
+	int rc = common_begin(slice.seat, has_ended, slice.known, &slice.why);
+	while (!rc) {
+		rc = each_run(s, common_bring);
+		if (!rc && common_came())
+			break;
+	}
+	done(s, rc);
+}
+
+static void take(void *arg)
+{
+	struct sv_session *s = arg;
+	int rc = common_ends(&slice.why) ?: each_run(s, common_leave);
+
+	if (!rc)
+		common_left();
+	done(s, rc);
+}
+
+static void start_work(struct sv_session *s, enum stage stage)
+{
+	slice.stage = stage;
+	slice.bytes = 0;
+	why_clear(&slice.why);
+	if (worker_run(stage == BRINGS ? bring : take, s))
+		(stage == BRINGS ? bring : take)(s);
+}
+
+/* ------------------------------------------------------------------------------ coming and leaving */
+
+/* The memory is the session's: what has waited for that runs. */
+static void is_here(struct sv_session *s)
+{
+	slice.stage = HERE;
+	slice.due = slice.idle = slice.blocked = false;
+	comm_return();
+	comm_write();
+	park_away(false);
+	park_run(s);
+}
+
+static void work_ended(struct sv_session *s)
+{
+	struct turns_event e = { .kind = slice.stage == BRINGS ? TURNS_CAME : TURNS_LEFT };
+
+	__atomic_store_n(&slice.done, 0, __ATOMIC_RELAXED);
+	if (slice.rc) {
+		tell("%s", slice.why.text);
+		session_fail(s, slice.rc, "the session's bytes cannot be moved between slices", 0, 0);
+		return;
+	}
+	if (slice.stage == BRINGS) {
+		turn(s, &e);
+		is_here(s);
+		return;
+	}
+	slice.stage = AWAY;
+	slice.due = slice.idle = slice.blocked = false;
+	turn(s, &e);
+}
+
+static void stays(struct sv_session *s, struct stream *st)
+{
+	struct turns_event e = { .kind = TURNS_STAYS };
+	char text[128], name[64];
+
+	if (st && !slice.told) {
+		st = still_other(s, st);
+		still_name(st, name, sizeof(name));
+		tell("this rank keeps the device, which others wait for: %s waits for %s", name, still_cause(s, st, text, sizeof(text)));
+		slice.told = true;
+	}
+	turn(s, &e);
+	is_here(s);
+}
+
+/* Is nothing under way in the session's memory? */
+static bool is_dry(struct sv_session *s, struct stream **busy)
+{
+	CUresult r;
+
+	*busy = NULL;
+	comm_step_aside();
+	if (!worker_idle() || comm_in_memory())
+		return false;
+	*busy = still_busy(s, &r);
+	/* In a context that is broken nothing runs any more. */
+	return !*busy || r != CUDA_ERROR_NOT_READY;
+}
+
+static void drain(struct sv_session *s)
+{
+	struct stream *busy;
+	int rc;
+
+	if (!is_dry(s, &busy)) {
+		if (now_ns() - slice.drains > DRAIN_NS)
+			stays(s, busy);
+		return;
+	}
+	rc = comm_capture();
+	if (rc)
+		session_fail(s, rc, "no memory for what collectives send", 0, 0);
+	else
+		start_work(s, TAKES);
+}
+
+static void is_told(struct sv_session *s, const struct board_slice *b)
+{
+	slice.seen = b->changes;
+	if (b->state == TURNS_COMING && slice.stage == AWAY) {
+		slice.known = b->last != TURNS_NONE;
+		start_work(s, BRINGS);
+	} else if (b->state == TURNS_LEAVING && slice.stage == HERE) {
+		park_away(true);
+		slice.stage = DRAINS;
+		slice.drains = now_ns();
+	}
+}
+
+bool slice_due(void)
+{
+	/* pairs with done() */
+	return common_on && (__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE) || (slice.stage == HERE && comm_arrived()) ||
+			     board_slice(slice.board, slice.seat).changes != slice.seen);
+}
+
+void slice_run(struct sv_session *s)
+{
+	struct board_slice b = board_slice(slice.board, slice.seat);
+
+	/* pairs with done() */
+	if (__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
+		work_ended(s);
+	if (b.changes != slice.seen)
+		is_told(s, &b);
+	if (slice.stage == HERE && comm_arrived()) {
+		comm_write();
+		park_run(s);
+	}
+	if (slice.stage == DRAINS)
+		drain(s);
+}
+
+/* ------------------------------------------------------------------------------ what is true of it */
+
+/* For how long the consumer may wait before the board has to look at the clock again. */
+static int64_t until_tick(struct sv_session *s)
+{
+	uint64_t next = board_slice_next(slice.board, slice.device), now = now_ns();
+	struct turns_event e = { .kind = TURNS_TICK };
+
+	if (next == TURNS_NEVER)
+		return -1;
+	if (next > now)
+		return (int64_t)(next - now);
+	turn(s, &e);
+	return 0;
+}
+
+/* The same for what the slices alone ask. */
+static int64_t idle(struct sv_session *s)
+{
+	struct stream *busy;
+	int64_t most;
+	bool dry;
+
+	switch (slice.stage) {
+	case DRAINS:
+		drain(s);
+		return slice.stage == DRAINS ? LOOK_NS : -1;
+	case HERE:
+		/* As long as nobody else is due, nobody asks. */
+		if (board_slice_next(slice.board, slice.device) == TURNS_NEVER)
+			return -1;
+		dry = is_dry(s, &busy);
+		say(s, false, dry, dry && park_open());
+		most = until_tick(s);
+		return dry || most < LOOK_NS ? most : LOOK_NS;
+	case AWAY:
+		park_run(s);
+		say(s, park_waits() || comm_arrived(), false, false);
+		return until_tick(s);
+	default:
+		return -1;
+	}
+}
+
+int64_t slice_idle(struct sv_session *s)
+{
+	int64_t most;
+
+	if (!common_on)
+		return -1;
+	if (hostfunc_returned(s))
+		park_run(s);
+	most = idle(s);
+	return hostfunc_holds() && (most < 0 || most > LOOK_NS) ? LOOK_NS : most;
+}
+
+bool slice_leave(struct sv_session *s)
+{
+	struct turns_event e = { .kind = TURNS_ENDS, .seat = slice.seat };
+	uint64_t since = now_ns();
+	unsigned int naps = 0;
+	struct stream *busy;
+
+	if (!common_on)
+		return true;
+	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
+	if (!comms.left)
+		return slice.stage == AWAY;
+	park_away(true);
+	/* pairs with done() */
+	while ((slice.stage == BRINGS || slice.stage == TAKES) && !__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
+		still_nap(&naps);
+	if (slice.stage != AWAY && slice.stage != TAKES) {
+		while (!is_dry(s, &busy)) {
+			if (now_ns() - since > DRAIN_NS)
+				return false;
+			if (comm_posted())
+				comm_run(s);
+			still_nap(&naps);
+		}
+		if (comm_capture())
+			return false;
+		common_stops();
+	}
+	e.now = now_ns();
+	return !board_turn(slice.board, &e);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slice.h - a session that shares its device by slices: it takes its turns
+ *
+ *   board (turns.h): COMING ──► the worker brings the session's bytes ──► results are written, and what waited runs: RESIDENT
+ *                    LEAVING ─► what touches memory is parked, the device runs dry, inputs of collectives are copied
+ *                               ──► the worker takes the bytes away ──► OUT
+ *
+ * While it is out, its records are decoded: those that touch memory are parked, all others run
+ * (park_away()). Collectives that all ranks
+ * have posted run with copies (comm_capture()). All functions: consumer.
+ */
+#ifndef UPROXY_SLICE_SLICE_H
+#define UPROXY_SLICE_SLICE_H
+
+#include "call.h"
+#include "why.h"
+
+/*
+ * The session, which common_open() was called for, takes its place among the device's sharers. board: the
+ * job's. -errno and *why.
+ */
+int slice_start(struct sv_session *s, int board, struct why *why);
+
+/* Is there work for slice_run(), which the consumer calls between two records? Cheap. */
+bool slice_due(void);
+void slice_run(struct sv_session *s);
+
+/*
+ * The ring is empty, and the consumer is about to wait: what is true of the session is said. Returns for how
+ * long it may wait; -1: for ever.
+ */
+int64_t slice_idle(struct sv_session *s);
+
+/*
+ * The client is gone. If it has exited with 0, then as soon as nothing works in the session's memory, that is the others'. What others receive of it is
+ * copied before. false: the memory is free when this process has ended, which it shall at once.
+ */
+bool slice_leave(struct sv_session *s);
+
+#endif /* UPROXY_SLICE_SLICE_H */

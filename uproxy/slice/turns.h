@@ -10,7 +10,7 @@
  * is the sharer
  * whose bytes are in the device's memory; a *slice* is the time for which it is. A sharer is *due* when a
  * record of it
- * could run if it were resident, or when a result waits to be written for which something of it waits.
+ * could run if it were resident, or when a result waits to be written.
  *
  *              it is chosen              TURNS_CAME                it is to end its slice            TURNS_LEFT
  *   TURNS_OUT ─────────────► TURNS_COMING ────────► TURNS_RESIDENT ────────────────────► TURNS_LEAVING ───────► TURNS_OUT

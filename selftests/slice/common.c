@@ -182,6 +182,22 @@ TEST_F(common, a_range_that_is_unmapped_while_bytes_are_taken_away_is_nobodys)
 	EXPECT_EQ(other_needs(self, self->at[1]), TABLE_NOTHING);
 }
 
+TEST_F(common, a_range_that_is_mapped_while_bytes_are_taken_away_is_left_alone)
+{
+	uint64_t most;
+
+	ASSERT_EQ(comes(self, 0), 0);
+	ASSERT_EQ(common_ends(&self->why), 0);
+	common_map(self->at[2], SV_GRANULE);
+	ASSERT_EQ(common_leave(self->at[2], SV_GRANULE, &self->bytes, &self->why), 0);
+	common_left();
+	EXPECT_EQ(table_versions(self->t, &most), 0);
+	EXPECT_EQ(comes(self, 0), 1);
+	ASSERT_EQ(common_bring(self->at[2], SV_GRANULE, &self->bytes, &self->why), 0);
+	ASSERT_TRUE(common_came());
+	EXPECT_EQ(*(uint8_t *)self->at[2], 0);
+}
+
 TEST_F(common, a_range_that_is_mapped_while_bytes_are_brought_is_brought_too)
 {
 	ASSERT_EQ(comes(self, 0), 0);

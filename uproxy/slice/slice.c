@@ -122,6 +122,7 @@ static void bring(void *arg)
 {
 	struct sv_session *s = arg;
 	int rc = common_begin(slice.seat, has_ended, slice.known, &slice.why);
+
 	while (!rc) {
 		rc = each_run(s, common_bring);
 		if (!rc && common_came())

@@ -33,8 +33,9 @@ void slice_run(struct sv_session *s);
 int64_t slice_idle(struct sv_session *s);
 
 /*
- * The client is gone. If it has exited with 0, then as soon as nothing works in the session's memory, that is the others'. What others receive of it is
- * copied before. false: the memory is free when this process has ended, which it shall at once.
+ * The client is gone. If it has exited with 0, then as soon as nothing works in the session's memory, that is
+ * the others'; what others receive of it is copied before. false: the memory is free when this process has
+ * ended, which it shall at once.
  */
 bool slice_leave(struct sv_session *s);
 

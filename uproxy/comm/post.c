@@ -1289,10 +1289,10 @@ int do_coll(struct call *k)
 	}
 	if (rc)
 		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
-	/* It may have begun and ended meanwhile. */
+	/* It may have begun and ended meanwhile. What it receives beside the memory has still to be written there. */
 	lock_take(&comms.lock);
 	p = posted_of(cookie);
-	if (p && !p->begun) {
+	if (p && (!p->begun || p->kept)) {
 		p->held = true;
 		rc = park_hold(st);
 		if (rc)

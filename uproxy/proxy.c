@@ -67,7 +67,7 @@ static const char usage[] =
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
 	"                      [--reduction tree|nccl] [--map N,N,...] [--devices N] [--sharers N,N,...]\n"
-	"                      [--slices DEVICE,FD,FD,...]\n"
+	"                      [--slices FD,FD,...]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -106,24 +106,6 @@ static int numbers(char *text, uint16_t to[SV_DEVICES_MAX], uint64_t most)
 		to[n++] = v;
 	}
 	return n == SV_DEVICES_MAX ? 0 : -EINVAL;
-}
-
-/* "DEVICE,END,END,…": the ends become those of the devices. */
-static int slices(char *text, int to[SV_DEVICES_MAX][2])
-{
-	char *save = NULL, *word = strtok_r(text, ",", &save);
-	uint64_t v, device = 0;
-	int n = 0;
-
-	for (; word; word = strtok_r(NULL, ",", &save), n++) {
-		if (number(word, &v) || v > (n % 3 ? 2 + KEPT_MAX : SV_DEVICES_MAX - 1))
-			return -EINVAL;
-		if (n % 3)
-			to[device][n % 3 - 1] = (int)v;
-		else
-			device = v;
-	}
-	return n % 3 ? -EINVAL : 0;
 }
 
 static int parse(int argc, char **argv, struct options *o)
@@ -180,7 +162,7 @@ static int parse(int argc, char **argv, struct options *o)
 			o->control = optarg;
 			break;
 		case 'i':
-			bad = slices(optarg, o->session.slices);
+			bad = numbers(optarg, o->session.slices, 1 + KEPT_MAX);
 			break;
 		case 'C':
 			bad = number(optarg, &v) || v >= 3 + KEPT_MAX;
@@ -221,12 +203,12 @@ static void drop_fds(const struct options *o)
 
 	if (null > 0)
 		dup2(null, 0);
-	for (int i = 0; i < 2 + 2 * SV_DEVICES_MAX; i++) {
-		int keep = i == 0 ? o->socket : i == 1 ? o->board : o->session.slices[i / 2 - 1][i % 2];
-
-		if (keep >= 3 && keep < 3 + KEPT_MAX)
-			kept[keep] = true;
-	}
+	if (o->socket >= 0)
+		kept[o->socket] = true;
+	if (o->board >= 0)
+		kept[o->board] = true;
+	for (int d = 0; d < SV_DEVICES_MAX; d++)
+		kept[o->session.slices[d]] = kept[o->session.slices[d] + 1] = true;
 	for (; fd < 3 + KEPT_MAX; fd++)
 		if (!kept[fd])
 			close(fd);

@@ -139,6 +139,11 @@ void session_describe(struct hal *h, int i, struct sv_device *d)
 		d->attr_ok[a] = !h->drv.cuDeviceGetAttribute(&d->attr[a], a, i);
 }
 
+static uint64_t spare_of(uint64_t bytes)
+{
+	return bytes / 32 < SPARE_MAX ? bytes / 32 : SPARE_MAX;
+}
+
 /*
  * The ranks that share a device have equal parts of all of it, so that their budgets add up to what it has; who comes later
  * may find less. One that has it alone gets what is free.
@@ -152,7 +157,7 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 		return asked & ~(SV_GRANULE - 1);
 	if (!s->hal.drv.cuMemGetInfo_v2 || s->hal.drv.cuMemGetInfo_v2(&free, &total))
 		return 0;
-	spare = free / 32 < SPARE_MAX ? free / 32 : SPARE_MAX;
+	spare = spare_of(free);
 	most = free - spare;
 	if (sharers > 1 && (total - spare) / sharers < most)
 		most = (total - spare) / sharers;
@@ -160,8 +165,8 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 }
 
 /*
- * Ranks that share the device by slices have all of it, one after the other. They compute the same number, as they share one
- * allocation of that size; each takes some memory of the device beside it for its context.
+ * Ranks that share the device by slices share one allocation, of nearly all of the device, so each has to compute the same
+ * size. What is left is for their contexts.
  */
 static int open_slices(struct sv_session *s, const struct session_options *o, struct why *why)
 {
@@ -170,7 +175,7 @@ static int open_slices(struct sv_session *s, const struct session_options *o, st
 	int rc;
 
 	if (!budget && s->hal.drv.cuMemGetInfo_v2 && !s->hal.drv.cuMemGetInfo_v2(&free, &total)) {
-		spare = total / 32 < SPARE_MAX ? total / 32 : SPARE_MAX;
+		spare = spare_of(total);
 		budget = total - spare - (sharers > 1 ? sharers - 1 : 0) * spare / 4;
 	}
 	s->budget = budget & ~(SV_GRANULE - 1);
@@ -384,7 +389,7 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
-	if (o->slices[s->hal.dev][0])
+	if (o->slices[s->hal.dev])
 		rc = open_slices(s, o, why);
 	else
 		s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);

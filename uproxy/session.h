@@ -21,8 +21,8 @@ struct session_options {
 	 * share each of the driver's devices.
 	 */
 	uint16_t map[SV_DEVICES_MAX], sharers[SV_DEVICES_MAX];
-	int slices[SV_DEVICES_MAX][2];	/* of each of the driver's devices that is shared by slices: two ends of a socket
-					 * (common.h); 0: it is not */
+	/* Of each of the driver's devices: a socket's first end (common.h), the second being the next number; 0: no slices. */
+	uint16_t slices[SV_DEVICES_MAX];
 	bool mapped;			/* map is set; else logical and driver's numbers are the same */
 	uint32_t devices;		/* how many logical devices there are; 0: as many as the driver has */
 };

@@ -24,6 +24,7 @@
 
 #include "kselftest_harness.h"
 #include "../harness/patience.h"
+#include "worlds.h"
 
 #define RANKS  3
 #define OPS    4
@@ -103,19 +104,7 @@ static struct program prog;
 static struct world *now; /* whose actions are being watched */
 static uint32_t member_of[RANKS][COMMS];
 static size_t state_size;
-static char wrong[256]; /* the first rule that was broken, if any */
 static uint64_t worlds;
-
-static void __attribute__((format(printf, 1, 2))) broke(const char *fmt, ...)
-{
-	va_list ap;
-
-	if (*wrong)
-		return;
-	va_start(ap, fmt);
-	vsnprintf(wrong, sizeof(wrong), fmt, ap);
-	va_end(ap);
-}
 
 static struct step *state_of(struct world *world)
 {
@@ -812,19 +801,6 @@ static void check_empty(void)
 static uint64_t *seen;
 static uint32_t nseen;
 
-static uint64_t mix(uint64_t h, const void *data, size_t size)
-{
-	const char *p = data;
-	uint64_t word;
-
-	for (; size >= 8; p += 8, size -= 8) {
-		memcpy(&word, p, 8);
-		h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-		h ^= h >> 29;
-	}
-	return h;
-}
-
 /* Whether an equal world has been here; notes it if not. */
 static bool is_known(struct world *world)
 {
@@ -924,16 +900,6 @@ static bool explore(struct world *world)
 		return false;
 	}
 	return true;
-}
-
-static uint64_t seed = 88172645463325252ull;
-
-static uint32_t rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 33) % n;
 }
 
 /* One run, with events at random. */

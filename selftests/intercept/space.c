@@ -12,6 +12,7 @@
 
 #include "kselftest_harness.h"
 #include "../harness/patience.h"
+#include "../harness/random.h"
 
 #define UNITS 1024
 #define UNIT 256ull
@@ -23,16 +24,6 @@ struct model {
 	uint32_t owner[UNITS];
 	uint32_t last;
 };
-
-static uint64_t seed = 88172645463325252ull;
-
-static uint32_t rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (seed >> 33) % n;
-}
 
 static bool is_free(const struct model *m, int64_t at, uint32_t n)
 {

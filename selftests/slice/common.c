@@ -78,7 +78,7 @@ FIXTURE(common)
 	int mail[2], lock, row;		/* row: the other's */
 	struct table *t;
 	struct why why;
-	uint64_t bytes, at[GRANULES];
+	uint64_t at[GRANULES];
 };
 
 FIXTURE_SETUP(common)
@@ -91,7 +91,8 @@ FIXTURE_SETUP(common)
 		self->at[i] = self->h.window + i * SV_GRANULE;
 	self->lock = memfd_create("lock", MFD_CLOEXEC);
 	ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, self->mail), 0);
-	ASSERT_EQ(common_open(&self->h, self->mail, BUDGET), 0);
+	ASSERT_EQ(self->mail[1], self->mail[0] + 1);
+	ASSERT_EQ(common_open(&self->h, self->mail[0], BUDGET), 0);
 	ASSERT_EQ(common_join(&self->h, self->lock, 0, &self->why), 0);
 	self->t = table_in(self->mail[1]);
 	ASSERT_NE(self->t, NULL);
@@ -111,7 +112,7 @@ static int comes(SELF, int granules)
 	int rc = common_begin(0, nobody_has_ended, true, &self->why);
 
 	for (int i = 0; i < granules && !rc; i++)
-		rc = common_bring(self->at[i], SV_GRANULE, &self->bytes, &self->why);
+		common_bring(self->at[i], SV_GRANULE);
 	return rc ?: common_came() ? 0 : 1;
 }
 
@@ -120,7 +121,7 @@ static int leaves(SELF, int granules)
 	int rc = common_ends(&self->why);
 
 	for (int i = 0; i < granules && !rc; i++)
-		rc = common_leave(self->at[i], SV_GRANULE, &self->bytes, &self->why);
+		rc = common_leave(self->at[i], SV_GRANULE, &self->why);
 	if (!rc)
 		common_left();
 	return rc;
@@ -189,11 +190,11 @@ TEST_F(common, a_range_that_is_mapped_while_bytes_are_taken_away_is_left_alone)
 	ASSERT_EQ(comes(self, 0), 0);
 	ASSERT_EQ(common_ends(&self->why), 0);
 	common_map(self->at[2], SV_GRANULE);
-	ASSERT_EQ(common_leave(self->at[2], SV_GRANULE, &self->bytes, &self->why), 0);
+	ASSERT_EQ(common_leave(self->at[2], SV_GRANULE, &self->why), 0);
 	common_left();
 	EXPECT_EQ(table_versions(self->t, &most), 0);
 	EXPECT_EQ(comes(self, 0), 1);
-	ASSERT_EQ(common_bring(self->at[2], SV_GRANULE, &self->bytes, &self->why), 0);
+	common_bring(self->at[2], SV_GRANULE);
 	ASSERT_TRUE(common_came());
 	EXPECT_EQ(*(uint8_t *)self->at[2], 0);
 }
@@ -210,7 +211,7 @@ TEST_F(common, a_range_that_is_mapped_while_bytes_are_brought_is_brought_too)
 	common_map(self->at[2], SV_GRANULE);
 	EXPECT_EQ(comes(self, 1), 1);
 	for (int i = 0; i < 3; i++)
-		ASSERT_EQ(common_bring(self->at[i], SV_GRANULE, &self->bytes, &self->why), 0);
+		common_bring(self->at[i], SV_GRANULE);
 	ASSERT_TRUE(common_came());
 	EXPECT_EQ(*(uint8_t *)self->at[0], 0);
 	EXPECT_EQ(*(uint8_t *)self->at[1], 7);

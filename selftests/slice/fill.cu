@@ -2,12 +2,10 @@
 /*
  * fill.cu - a rank that fills most of its device, and finds no bytes there but its own
  *
- * fill ID PERCENT ROUNDS [wait|stray]: each word of its memory has the rank, where it is, and a value that each
- * round changes by a rule and
- * by what an all-reduce has summed. Now and then memory is freed and allocated again: what is there then
- * may be anything but
- * another rank's. wait: the odd ranks run small kernels until the even ones, say on the CPU that they have
- * handed in a round.
+ * fill ID PERCENT ROUNDS [wait|stray]: each word of its memory has the rank, where it is, and a value that
+ * each round changes by a rule and by what an all-reduce has summed. Now and then memory is freed and
+ * allocated again: what is there then may be anything but another rank's. wait: the odd ranks run small
+ * kernels until the even ones, say on the CPU that they have handed in a round.
  */
 #include "../nccl/ranks.h"
 

@@ -14,6 +14,7 @@
 
 #include "kselftest_harness.h"
 #include "../harness/patience.h"
+#include "../harness/random.h"
 
 #define UNITS  6u
 #define RANKS  3u
@@ -398,16 +399,6 @@ TEST_F(table, a_table_whose_changer_was_killed_is_not_used_again)
 	}
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	EXPECT_EQ(table_change(self->t), -ENOTRECOVERABLE);
-}
-
-static uint32_t rnd(uint32_t n)
-{
-	static uint64_t seed = 88172645463325252ull;
-
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 33) % n;
 }
 
 /* What a rank does in its slice. */

@@ -3,25 +3,18 @@
  * turns.c - every interleaving of what three ranks do that share one device or two by slices
  *
  * A *world* is a state of uproxy/slice/turns.h, one of uproxy/coll/step.h beside it, and a *watch*: what
- * the test knows of
- * each rank's program, streams and memory. From each world all events are tried that could come there,
- * unless an equal
- * world has been seen. The watch checks each action against the rules of turns.h on its own account. In the
- * end, each
- * world that has been seen must have a way to the end of all ranks' programs: then a run in which
- * everything that can
- * happen does happen at some time ends.
+ * the test knows of each rank's program, streams and memory. From each world all events are tried that
+ * could come there, unless an equal world has been seen. The watch checks each action against the rules of
+ * turns.h on its own account. In the end, each world that has been seen must have a way to the end of all
+ * ranks' programs: then a run in which everything that can happen does happen at some time ends.
  *
  * A program is a word for each rank, of these letters:
  *
- *   C c      a kernel in stream 0, in stream 1
- *   A B      an all-reduce of all ranks in stream 0, of ranks 0 and 1 in stream 1
- *   s t u    a large send from rank 0 to 1, from 1 to 2, from 2 to 0, and its receive, in stream 0
- *   W        the program waits until both streams have done all
- *   .        the program is busy with something else
- *   x y z    it sends a message to rank 0, 1, 2 on the CPU
- *   X Y Z    it waits for a message of rank 0, 1, 2
- *   p q r    it runs small kernels until there is one
+ *   C c      a kernel in stream 0, in stream 1 A B      an all-reduce of all ranks in stream 0, of ranks 0
+ *   and 1 in stream 1 s t u    a large send from rank 0 to 1, from 1 to 2, from 2 to 0, and its receive, in
+ *   stream 0 W        the program waits until both streams have done all .        the program is busy with
+ *   something else x y z    it sends a message to rank 0, 1, 2 on the CPU X Y Z    it waits for a message
+ *   of rank 0, 1, 2 p q r    it runs small kernels until there is one
  *
  * At its end it waits as for W.
  */
@@ -36,6 +29,7 @@
 #include "turns.h"
 
 #include "kselftest_harness.h"
+#include "../coll/worlds.h"
 #include "../harness/patience.h"
 
 #define RANKS   3
@@ -89,21 +83,9 @@ struct world {
 static struct world *now;
 static bool is_prompt;		/* programs send records, and proxies say what is true of them, at once */
 static uint32_t member_of[RANKS][COMMS];
-static char wrong[256];
 
 static const struct step_limits limits = { 3, 3, COMMS, 5, 10, 20, 16 };
 static const struct turns_rules rules = { 2, 7, 3, 0 };
-
-static void __attribute__((format(printf, 1, 2))) broke(const char *fmt, ...)
-{
-	va_list ap;
-
-	if (*wrong)
-		return;
-	va_start(ap, fmt);
-	vsnprintf(wrong, sizeof(wrong), fmt, ap);
-	va_end(ap);
-}
 
 static struct step *step_of(struct world *world)
 {
@@ -694,19 +676,6 @@ static uint8_t *ends;		/* by number: has a way to the end */
 static uint32_t nseen, nedges;
 static uint64_t worlds;
 
-static uint64_t mix(uint64_t h, const void *data, size_t size)
-{
-	const char *p = data;
-	uint64_t word;
-
-	for (; size >= 8; p += 8, size -= 8) {
-		memcpy(&word, p, 8);
-		h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-		h ^= h >> 29;
-	}
-	return h;
-}
-
 _Static_assert(sizeof(struct watch) % 8 == 0, "mix() takes words");
 
 /* The world's number; *is_new: nobody has been there. */
@@ -891,16 +860,6 @@ static bool explore_program(const char *words, int map, int disturbances)
 }
 
 /* ---- random programs, and random runs of them ---- */
-
-static uint64_t seed = 88172645463325252ull;
-
-static uint32_t rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 33) % n;
-}
 
 static bool add(uint32_t rank, char letter)
 {

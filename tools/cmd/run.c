@@ -114,15 +114,15 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-/* What --share slices does without. -EINVAL. */
+/* -EINVAL: --share slices does not work with the other options. */
 static int slices_fit(const struct job_options *opt, struct why *why)
 {
 	if (opt->slices && opt->ranks < 2)
 		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
 			       "share a device together");
 	if (opt->slices && (opt->every_ms || opt->every_steps || opt->restart || opt->preempt_signal))
-		return why_set(why, -EINVAL, "--share slices: no checkpoint saves ranks that share a device by slices yet, so that --every, "
-			       "--preempt-signal and --restart have none");
+		return why_set(why, -EINVAL, "--share slices: a checkpoint of such a job is not possible yet: do without --every, --every-steps, "
+			       "--preempt-signal and --restart");
 	return 0;
 }
 

@@ -517,28 +517,31 @@ int job_control_path(const struct job *job, int rank, int serial, char *path, si
 	return rundir_path(path, size, job->dir.path, RUNDIR_CONTROL, rank, serial);
 }
 
-/* "DEVICE,FD,FD,…" for the devices that ranks share by slices, whose sockets the proxy gets. Are there any? */
+/*
+ * "N,N,…" for each device of the host: the first of two descriptors that the proxy gets if ranks share the device by slices,
+ * else 0. Are there any?
+ */
 static bool slices_text(struct start *s, char *text, size_t size)
 {
+	bool any = false;
 	size_t at = 0;
 
 	for (int d = 0; d < SEATING_DEVICES; d++) {
 		const int *mail = s->job->slices[d];
 
-		if (!mail[0])
-			continue;
-		at += snprintf(text + at, size - at, "%s%d,%d,%d", at ? "," : "", d, s->fds, s->fds + 1);
-		s->fd[s->fds++] = mail[0];
-		s->fd[s->fds++] = mail[1];
+		at += snprintf(text + at, size - at, "%s%d", d ? "," : "", mail[0] ? s->fds : 0);
+		for (int end = 0; mail[0] && end < 2; end++)
+			s->fd[s->fds++] = mail[end];
+		any |= mail[0];
 	}
-	return at;
+	return any;
 }
 
 pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock)
 {
 	const struct job_options *opt = job->opt;
 	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16], devices[16];
-	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES], slices[12 * SEATING_DEVICES];
+	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES], slices[4 * SEATING_DEVICES];
 	const struct seating *t = job->seating;
 	char *argv[38] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };

@@ -832,14 +832,14 @@ bool board_lives(struct board *b, uint32_t seat)
 	return is;
 }
 
-/* Who has the seat is gone, and with it the state of its slice. lock */
+/* The process in the seat has ended, and its slice with it. lock */
 static void slice_ends(struct turn *t, uint32_t seat)
 {
 	struct turns_event e = { .kind = TURNS_ENDS, .seat = seat, .now = now_ns() };
 
-	if (!t->b->sh->sliced || turns_state(slices_of(t->b), seat) == TURNS_ABSENT)
-		return;
-	slices_turn(t, &e);
+	/* A seat without a slice is refused. */
+	if (t->b->sh->sliced)
+		slices_turn(t, &e);
 }
 
 /* Who has the seat is gone. With the lock, which it gives back. */

@@ -28,6 +28,11 @@ void comm_board(int fd, uint32_t seat)
 	comms.seat = seat;
 }
 
+bool comm_exited(void)
+{
+	return comms.left;
+}
+
 unsigned int comm_count(void)
 {
 	unsigned int n = 0;
@@ -198,7 +203,7 @@ static int check_place(const struct sv_session *s, struct why *why)
 	return 0;
 }
 
-int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why)
+static int attach(struct sv_session *s, struct why *why)
 {
 	int rc;
 
@@ -216,9 +221,16 @@ int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, stru
 	if (rc)
 		return why_set(why, rc, "no place on the job's board: %s", strerror(-rc));
 	comms.heeded = true;
+	return 0;
+}
+
+int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why)
+{
+	int rc = attach(s, why);
+
 	*board = comms.board;
 	*seat = comms.seat;
-	return 0;
+	return rc;
 }
 
 /* again: the board has our proxy already, from before a restore. */
@@ -228,13 +240,11 @@ static int set_up(struct sv_session *s, bool again, struct why *why)
 				     .noted = noted, .say = say, .hal = &s->hal, .order = comms.order,
 				     .together = comms.together };
 	uint8_t address[TRANSPORT_ADDRESS_MAX];
-	struct board *board;
-	uint32_t seat;
 	int rc;
 
 	if (comms.transport)
 		return 0;
-	rc = comm_attach(s, &board, &seat, why);
+	rc = attach(s, why);
 	if (rc)
 		return rc;
 	if (!comms.driver)

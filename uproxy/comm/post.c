@@ -390,7 +390,7 @@ static bool sizes_of(const struct communicator *c, const struct step_call *a, ui
 	return true;
 }
 
-/* What a call works with instead of the session's memory; -ENOMEM. comm_lock */
+/* A call starts while the session's memory is elsewhere, and works with copies. -ENOMEM. Takes comm_lock. */
 static int keep(struct posted *p, struct coll_call *c)
 {
 	uint64_t send, recv;
@@ -440,13 +440,15 @@ static void call_ends(struct posted *p, struct coll_call *c, enum step_code code
 	__atomic_add_fetch(&comms.arrived, 1, __ATOMIC_RELEASE);
 }
 
+/* Copies what a call sends, and its factor. -ENOMEM. comm_lock */
 static int capture(const struct communicator *of, struct coll_call *c)
 {
 	uint64_t send, recv;
 
+	assert_held(&comms.lock);
 	if (c->scale == SV_COLL_FACTOR_AT && !sv_window(comms.s, c->factor, tree_leaf_size(c->call.type), 0))
 		memcpy(&c->scaled, (void *)(uintptr_t)c->factor, tree_leaf_size(c->call.type));
-	/* What was unmapped since it was posted is not this rank's any more: it sends zeros. */
+	/* If the range was unmapped after the post, it is not this rank's any more, and zeros are sent. */
 	if (c->buffer || c->sent || c->kept || !sizes_of(of, &c->call, &send, &recv) || !send)
 		return 0;
 	if (sv_window(comms.s, c->send, send, 0)) {
@@ -523,7 +525,7 @@ static void write_record(struct posted *p)
 
 		if (!c->arrived)
 			continue;
-		/* A program that has aborted may have freed it. */
+		/* A program that has aborted the communicator may have freed the memory. */
 		if (!p->comm->aborted && sizes_of(p->comm, &c->call, &send, &recv) && !sv_window(comms.s, c->recv, recv, 1))
 			memcpy((void *)(uintptr_t)c->recv, c->received, recv);
 		__atomic_sub_fetch(&comms.arrived, 1, __ATOMIC_RELAXED);
@@ -724,7 +726,7 @@ static void done(void *arg, enum step_code code)
 		trace_coll(&row[i]);
 	comm_event(&e);
 	if (comm_arrived())
-		comm_errand();	/* it may be the session's turn to be due */
+		comm_errand();	/* a result that waits to be written makes the session due */
 	for (int i = 0; i < cuts; i++)
 		post_ended(&(struct step_action){ .cookie = cut[i], .code = STEP_REMOTE });
 	in_done = outer;
@@ -879,7 +881,7 @@ void post_start(const struct step_action *a)
 	if (p && !comms.away)
 		enqueue(p);
 	else if (p && keep(p, &p->call[a->call])) {
-		if (st->parts) {		/* its other part ends it */
+		if (st->parts) {		/* the start goes on with its other part, and fails */
 			lock_take(&comms.lock);
 			st->code = STEP_SYSTEM;
 			now = !--st->left;

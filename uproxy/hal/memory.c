@@ -34,17 +34,22 @@ CUresult hal_access(struct hal *h, uint64_t va, uint64_t len, unsigned int flags
 	return h->drv.cuMemSetAccess(va, len, &desc, 1);
 }
 
+/* Maps a handle's memory, and gives the handle up. */
+static CUresult map_handle(struct hal *h, uint64_t va, uint64_t len, CUmemGenericAllocationHandle phys)
+{
+	CUresult r = h->drv.cuMemMap(va, len, 0, phys, 0);
+
+	h->drv.cuMemRelease(phys);
+	return r;
+}
+
 /* Maps one piece of memory. It lives as long as it is mapped: no handle is kept. */
 static CUresult map_piece(struct hal *h, uint64_t va, uint64_t len)
 {
 	CUmemGenericAllocationHandle phys;
 	CUresult r = h->drv.cuMemCreate(&phys, len, &h->prop, 0);
 
-	if (r)
-		return r;
-	r = h->drv.cuMemMap(va, len, 0, phys, 0);
-	h->drv.cuMemRelease(phys);
-	return r;
+	return r ? r : map_handle(h, va, len, phys);
 }
 
 CUresult hal_map(struct hal *h, uint64_t va, uint64_t len, uint64_t piece)
@@ -70,12 +75,10 @@ CUresult hal_unmap(struct hal *h, uint64_t va, uint64_t len)
 	return h->drv.cuMemUnmap(va, len);
 }
 
-/* Maps a handle's memory, and gives the handle up. */
-static CUresult map_handle(struct hal *h, uint64_t va, uint64_t len, CUmemGenericAllocationHandle phys)
+static CUresult map_shared(struct hal *h, uint64_t va, uint64_t len, CUmemGenericAllocationHandle phys)
 {
-	CUresult r = h->drv.cuMemMap(va, len, 0, phys, 0);
+	CUresult r = map_handle(h, va, len, phys);
 
-	h->drv.cuMemRelease(phys);
 	if (r)
 		return r;
 	r = hal_access(h, va, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -99,7 +102,7 @@ CUresult hal_share(struct hal *h, uint64_t va, uint64_t len, int *fd)
 		h->drv.cuMemRelease(phys);
 		return r;
 	}
-	r = map_handle(h, va, len, phys);
+	r = map_shared(h, va, len, phys);
 	if (r)
 		close(*fd);
 	return r;
@@ -111,7 +114,7 @@ CUresult hal_join(struct hal *h, uint64_t va, uint64_t len, int fd)
 	CUresult r = h->drv.cuMemImportFromShareableHandle(&phys, (void *)(intptr_t)fd,
 							   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
-	return r ? r : map_handle(h, va, len, phys);
+	return r ? r : map_shared(h, va, len, phys);
 }
 
 CUresult hal_pin(struct hal *h, void *p, size_t len)

@@ -64,8 +64,8 @@ static int may_be(struct sv_session *s, struct why *why)
 			       "aborted nor destroyed its communicator: until then its streams stand, and "
 			       "what is in them cannot be saved");
 	if (common_on)
-		return why_set(why, -ENOTSUP, "the ranks of the job share a device by slices (--share slices), and no checkpoint saves "
-			       "that yet");
+		return why_set(why, -ENOTSUP, "ranks of the job share a device by slices (--share slices): a checkpoint of such a job is "
+			       "not possible yet");
 	if (s->bypassed)
 		return why_set(why, -ENOTSUP, "the program uses a driver library that singvgpu does not "
 			       "see: what it has on the device cannot be saved (SINGVGPU_LOG=1 names it)");

@@ -5,8 +5,7 @@
  *   not ours ── common_begin, common_bring … common_came ──► ours ── common_ends ──► not ours ── common_leave … common_left ──► another's
  *
  * While the memory is not ours, another sharer may have it, so a range that the client maps or unmaps is
- * only marked: V_VOID.
- * V_NEW, with that: it is mapped. The marks are by granule.
+ * only marked: V_VOID. V_NEW, with that: it is mapped. The marks are by granule.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,15 +38,15 @@ static struct common {
 	bool leaves;			/* from common_ends() to common_left(): the table is ours, and is being changed */
 	uint8_t *mark;			/* by granule */
 	uint64_t news;			/* granules with V_NEW */
-	int mail[2];			/* ends of the socket: one writes to the first, and looks into the second */
+	int mail;			/* the end of the socket that is written to; the other one is the next number */
 	uint64_t window, budget, process;
 	struct table *table;
 	int row;
 } common = { .lock = LOCK_INIT(PROXY_SLICE) };
 
-int common_open(const struct hal *h, const int mail[2], uint64_t budget)
+int common_open(const struct hal *h, int mail, uint64_t budget)
 {
-	memcpy(common.mail, mail, sizeof(common.mail));
+	common.mail = mail;
 	common.budget = budget;
 	common.window = h->window;
 	common.mark = mmap(NULL, budget / SV_GRANULE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -88,7 +87,7 @@ static void set_mark(uint64_t va, uint8_t mark)
 }
 
 /* lock */
-static void bring_unit(uint64_t va, uint64_t *bytes)
+static void bring_unit(uint64_t va)
 {
 	const void *from;
 
@@ -102,7 +101,6 @@ static void bring_unit(uint64_t va, uint64_t *bytes)
 		memcpy((void *)va, from, TABLE_UNIT);
 		break;
 	}
-	*bytes += TABLE_UNIT;
 	table_brought(common.table, common.row, unit_at(va));
 }
 
@@ -116,7 +114,7 @@ static void protect(uint64_t va, uint64_t len, int prot)
 }
 
 /* lock */
-static void bring_granule(uint64_t va, uint64_t *bytes)
+static void bring_granule(uint64_t va)
 {
 	bool is_void = *mark_at(va) & V_VOID;
 
@@ -126,7 +124,7 @@ static void bring_granule(uint64_t va, uint64_t *bytes)
 	for (uint64_t at = va; at < va + SV_GRANULE; at += TABLE_UNIT) {
 		if (is_void)
 			table_freed(common.table, common.row, unit_at(at), false);
-		bring_unit(at, bytes);
+		bring_unit(at);
 	}
 }
 
@@ -141,14 +139,12 @@ static void free_granule(uint64_t va)
 
 void common_map(uint64_t va, uint64_t len)
 {
-	uint64_t bytes = 0;
-
 	for (uint64_t at = va; at < va + len; at += SV_GRANULE) {
 		lock_take(&common.lock);
 		if (!common.ours)
 			set_mark(at, V_VOID | V_NEW);
 		else if (!table_change(common.table)) {
-			bring_granule(at, &bytes);
+			bring_granule(at);
 			table_changed(common.table);
 		}
 		lock_drop(&common.lock);
@@ -191,7 +187,7 @@ static int look_in_mail(struct made *made)
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
 	struct cmsghdr *h;
 
-	if (recvmsg(common.mail[1], &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+	if (recvmsg(common.mail + 1, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
 		return -errno;
 	h = CMSG_FIRSTHDR(&m);
 	if (!h || h->cmsg_type != SCM_RIGHTS || h->cmsg_len != CMSG_LEN(sizeof(*made)))
@@ -212,7 +208,7 @@ static int leave_in_mail(const struct made *made)
 	h->cmsg_type = SCM_RIGHTS;
 	h->cmsg_len = CMSG_LEN(sizeof(*made));
 	memcpy(CMSG_DATA(h), made, sizeof(*made));
-	return sendmsg(common.mail[0], &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+	return sendmsg(common.mail, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
 }
 
 static int no_memory(CUresult r, struct why *why)
@@ -340,15 +336,13 @@ int common_begin(uint32_t seat, bool (*gone)(uint32_t seat), bool known, struct 
 	return 0;
 }
 
-int common_bring(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why)
+void common_bring(uint64_t va, uint64_t len)
 {
-	(void)why;
 	for (uint64_t at = va; at < va + len; at += SV_GRANULE) {
 		lock_take(&common.lock);
-		bring_granule(at, bytes);
+		bring_granule(at);
 		lock_drop(&common.lock);
 	}
-	return 0;
 }
 
 bool common_came(void)
@@ -378,7 +372,7 @@ int common_ends(struct why *why)
 }
 
 /* lock. -ENOSPC. */
-static int leave_granule(uint64_t va, uint64_t *bytes)
+static int leave_granule(uint64_t va)
 {
 	void *backing;
 
@@ -388,22 +382,20 @@ static int leave_granule(uint64_t va, uint64_t *bytes)
 
 		if (rc < 0)
 			return rc;
-		if (rc) {
+		if (rc)
 			memcpy(backing, (const void *)at, TABLE_UNIT);
-			*bytes += TABLE_UNIT;
-		}
 	}
 	return 0;
 }
 
-int common_leave(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why)
+int common_leave(uint64_t va, uint64_t len, struct why *why)
 {
 	int rc = 0;
 
 	for (uint64_t at = va; at < va + len && !rc; at += SV_GRANULE) {
 		lock_take(&common.lock);
 		if (!*mark_at(at))
-			rc = leave_granule(at, bytes);
+			rc = leave_granule(at);
 		lock_drop(&common.lock);
 	}
 	return rc ? why_set(why, rc, "no room for the bytes of the device's sharers") : 0;

@@ -5,11 +5,9 @@
  *
  *   first sharer ── memory and table ── two fds ──► a message in the supervisor's socket, which stays there ──► every other one
  *
- * An address of the window is a place in this memory: the client's allocations are records, but no call of
- * the driver. The table
- * (table.h) says whose bytes lie where. Only the sharer whose turn it is touches memory or table; a range
- * that is mapped or unmapped
- * meanwhile is *void*: what the table says of it does not count, and it is brought as zeros.
+ * An address of the window is a place in this memory, so an allocation of the client is a record, but no call of the driver.
+ * The table (table.h) says whose bytes lie where. Only the sharer whose turn it is touches the memory and the table. A range
+ * that is mapped or unmapped out of turn is *void*: what the table says of it does not count, and it is brought as zeros.
  */
 #ifndef UPROXY_SLICE_COMMON_H
 #define UPROXY_SLICE_COMMON_H
@@ -21,16 +19,15 @@
 #include "why.h"
 
 /*
- * The session shares its device by slices. mail: both ends of the socket (session_options.slices); budget:
- * the bytes of memory. When the
- * window is there, before the first record. -ENOMEM.
+ * The session shares its device by slices. mail: the first end of the socket, the second being the next number
+ * (session_options.slices); budget: the bytes of memory. Call it when the window is there, before the first record.
+ * -ENOMEM.
  */
-int common_open(const struct hal *h, const int mail[2], uint64_t budget);
+int common_open(const struct hal *h, int mail, uint64_t budget);
 
 /*
  * Maps the memory, and makes it, if no sharer has yet. lock: a file of the job's, whose byte `device`
- * (fcntl(2)) is locked
- * meanwhile. -errno and *why.
+ * (fcntl(2)) is locked meanwhile. -errno and *why.
  */
 int common_join(struct hal *h, int lock, uint32_t device, struct why *why);
 
@@ -45,23 +42,22 @@ void common_map(uint64_t va, uint64_t len);
 void common_unmap(uint64_t va, uint64_t len);
 
 /*
- * A slice, by a worker; -errno and *why, after which the session has to end. Each function takes the ranges
- * that are mapped, one
- * after the other, and *bytes grows by what it has copied.
- * common_begin: the slice begins. seat: the sharer's; gone(): has the process of a seat ended?
- * known: what lies in the memory is what the table says. common_bring: the range's bytes are there.
- * common_came: all that is mapped
- * has been brought: from now on it is the client's; false: ranges have been mapped meanwhile, so bring all
- * again.
- * common_ends: the memory is no longer the client's. common_leave: the range's bytes are in the backing,
- * but for what is void.
- * common_left: all is, and another sharer may come.
+ * A slice; a worker calls these. -errno and *why: the session has to end. common_bring and common_leave take the ranges that
+ * are mapped, one after the other.
+ * common_begin: the slice begins. seat: the sharer's; gone(): has the process of a seat ended? known: what lies in the memory
+ * is what the table says.
+ * common_bring: brings the bytes of a range.
+ * common_came: true: all that is mapped has been brought, and belongs to the client from now on. false: ranges have been
+ * mapped meanwhile: bring all of them again.
+ * common_ends: the memory does not belong to the client any more.
+ * common_leave: copies the bytes of a range to the backing, but for what is void.
+ * common_left: all ranges have been copied, and another sharer may come.
  */
 int common_begin(uint32_t seat, bool (*gone)(uint32_t seat), bool known, struct why *why);
-int common_bring(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why);
+void common_bring(uint64_t va, uint64_t len);
 bool common_came(void);
 int common_ends(struct why *why);
-int common_leave(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why);
+int common_leave(uint64_t va, uint64_t len, struct why *why);
 void common_left(void);
 
 /* The client is gone, and nothing works in the memory any more: it may be another's. */

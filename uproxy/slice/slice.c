@@ -10,7 +10,6 @@
  */
 #include <stdlib.h>
 
-#define COMM_PRIVATE
 #include "board.h"
 #include "comm_i.h"
 #include "common.h"
@@ -40,7 +39,6 @@ static struct slice {
 	uint64_t drains;		/* ns: since when */
 	/* Of the worker's job: */
 	bool known;			/* what lies in the memory is what the table says */
-	uint64_t bytes;
 	struct why why;
 	int rc;
 	uint32_t done;			/* atomic */
@@ -98,19 +96,6 @@ static bool has_ended(uint32_t seat)
 	return board_slice(slice.board, seat).state == TURNS_ABSENT;
 }
 
-/* Each range that is mapped. */
-static int each_run(struct sv_session *s, int (*fn)(uint64_t va, uint64_t len, uint64_t *bytes, struct why *why))
-{
-	uint64_t va, len, from = s->hal.window;
-	int rc = 0;
-
-	while (!rc && window_next_run(s, from, &va, &len)) {
-		rc = fn(va, len, &slice.bytes, &slice.why);
-		from = va + len;
-	}
-	return rc;
-}
-
 static void done(struct sv_session *s, int rc)
 {
 	slice.rc = rc;
@@ -122,20 +107,23 @@ static void bring(void *arg)
 {
 	struct sv_session *s = arg;
 	int rc = common_begin(slice.seat, has_ended, slice.known, &slice.why);
+	uint64_t va, len;
 
-	while (!rc) {
-		rc = each_run(s, common_bring);
-		if (!rc && common_came())
-			break;
-	}
+	do
+		for (va = s->hal.window; !rc && window_next_run(s, va, &va, &len); va += len)
+			common_bring(va, len);
+	while (!rc && !common_came());
 	done(s, rc);
 }
 
 static void take(void *arg)
 {
 	struct sv_session *s = arg;
-	int rc = common_ends(&slice.why) ?: each_run(s, common_leave);
+	int rc = common_ends(&slice.why);
+	uint64_t va, len;
 
+	for (va = s->hal.window; !rc && window_next_run(s, va, &va, &len); va += len)
+		rc = common_leave(va, len, &slice.why);
 	if (!rc)
 		common_left();
 	done(s, rc);
@@ -143,11 +131,12 @@ static void take(void *arg)
 
 static void start_work(struct sv_session *s, enum stage stage)
 {
+	void (*work)(void *arg) = stage == BRINGS ? bring : take;
+
 	slice.stage = stage;
-	slice.bytes = 0;
 	why_clear(&slice.why);
-	if (worker_run(stage == BRINGS ? bring : take, s))
-		(stage == BRINGS ? bring : take)(s);
+	if (worker_run(work, s))
+		work(s);
 }
 
 /* ------------------------------------------------------------------------------ coming and leaving */
@@ -332,7 +321,7 @@ bool slice_leave(struct sv_session *s)
 	if (!common_on)
 		return true;
 	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
-	if (!comms.left)
+	if (!comm_exited())
 		return slice.stage == AWAY;
 	park_away(true);
 	/* pairs with done() */

@@ -7,8 +7,8 @@
  *                               ──► the worker takes the bytes away ──► OUT
  *
  * While it is out, its records are decoded: those that touch memory are parked, all others run
- * (park_away()). Collectives that all ranks
- * have posted run with copies (comm_capture()). All functions: consumer.
+ * (park_away()). Collectives that all ranks have posted run with copies (comm_capture()). All functions:
+ * consumer.
  */
 #ifndef UPROXY_SLICE_SLICE_H
 #define UPROXY_SLICE_SLICE_H

@@ -4,13 +4,11 @@
  *
  *   head │ the device's version of each unit │ TABLE_ROWS rows: a version for each unit │ versions │ backing
  *
- * The file is sparse: what has not been used takes no memory. A version's number is the place of its bytes
- * in the
- * backing, but for these: a row's NONE shows zeros; the device's is of a unit that nobody has used; UNKNOWN
- * lies in the memory;
- * ZEROS needs no bytes. Any other version lives as long as a row or the device has it; then its number is
- * free, and its bytes stay until the
- * number is used again.
+ * The file is sparse: what has not been used takes no memory. The number of a version is the place of its bytes in the
+ * backing. It is free when neither a row nor the device has the version; the bytes stay until the number is used again.
+ *
+ * Three numbers have no bytes. ZEROS: the unit is zeros. NONE: the sharer has none of the unit; of the device: nobody has
+ * used the unit yet. UNKNOWN: nobody knows what lies in the unit of the device.
  */
 #define _GNU_SOURCE
 #include "table.h"

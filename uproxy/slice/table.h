@@ -2,24 +2,19 @@
 /*
  * table.h - which bytes each sharer of a device has, while one of them has the device's memory
  *
- * A device's memory is divided in *units* of 64 KiB. A *version* is what a unit holds at some time: it has
- * a digest, and its
- * bytes in the *backing*. The table has for each sharer the version of each of its units, and for the
- * device the version
- * that lies in each unit there; so a switch moves those units alone whose versions differ, and versions
- * that several
- * sharers have are there once (RANKS.md, R12).
+ * A device's memory is divided into *units* of 64 KiB. A *version* is the contents of a unit at some time: a digest, and the
+ * bytes in the *backing*. The table has the version of each unit of each sharer, and the version that lies in each unit of
+ * the device. So a switch moves only the units whose versions differ, and a version that several sharers have is stored
+ * once (RANKS.md, R12).
  *
  *   resident's unit ── table_left(digest) ──► the version it had │ one of another sharer │ a new one: copy it to the backing
  *   next one's unit ── table_brings ────────► nothing to do │ zeros │ copy it from the backing ── table_brought
  *
  * A unit that a sharer has *none* of shows zeros, never another's bytes.
  *
- * The table is a file in memory, which all sharers map. Only the sharer that has the memory changes it
- * (turns.h: it is coming
- * or leaving), and only between table_change() and table_changed(): if it dies in between, the table is
- * *torn*, and nobody
- * uses it again. Sharers have rows; a row belongs to a seat, and to one process there.
+ * The table is a file in memory, which all sharers map. Only the sharer whose turn it is changes it, between table_change()
+ * and table_changed(). If its process dies in between, the table is *torn*, and every later table_change() fails. Each
+ * sharer has a row, which belongs to a seat and to one process there.
  */
 #ifndef UPROXY_SLICE_TABLE_H
 #define UPROXY_SLICE_TABLE_H
@@ -59,10 +54,8 @@ void table_changed(struct table *t);
 
 /*
  * table_row: the row of a seat; `process` names the process there, and is not 0. A row of an earlier
- * process is emptied first.
- * -ENOSPC: there are TABLE_ROWS others. table_drop: empties the row of a seat whose process has ended, if
- * it has one. table_rows: calls
- * seat() for the seat of each row.
+ * process is emptied first. -ENOSPC: there are TABLE_ROWS others. table_drop: empties the row of a seat
+ * whose process has ended, if it has one. table_rows: calls seat() for the seat of each row.
  */
 int table_row(struct table *t, uint32_t seat, uint64_t process);
 void table_drop(struct table *t, uint32_t seat);
@@ -70,9 +63,8 @@ void table_rows(const struct table *t, void (*seat)(void *ctx, uint32_t seat), v
 
 /*
  * table_left: what a row's unit holds in the device's memory, as the digest says. Returns 0: the table has
- * it; 1: it is a new version, and
- * *backing is where its bytes have to be copied before the memory goes to another; -ENOSPC: there is no
- * room for it.
+ * it; 1: it is a new version, and *backing is where its bytes have to be copied before the memory goes to
+ * another; -ENOSPC: there is no room for it.
  * table_freed: the row has none of the unit any more. resident: so what lies in the memory is nobody's.
  */
 int table_left(struct table *t, uint32_t row, uint64_t unit, const struct table_digest *d, void **backing);

@@ -3,14 +3,11 @@
  * turns.h - decides which of a device's sharers has its memory, and for how long
  *
  * turns() is a pure function, like the step of collectives (coll/step.h): it gets a state and one event,
- * changes the
- * state, and hands out actions. The state is one block of memory without pointers.
+ * changes the state, and hands out actions. The state is one block of memory without pointers.
  *
  * Words. *Sharers* are proxies with one device, whose ranks do not fit its memory together. The *resident*
- * is the sharer
- * whose bytes are in the device's memory; a *slice* is the time for which it is. A sharer is *due* when a
- * record of it
- * could run if it were resident, or when a result waits to be written.
+ * is the sharer whose bytes are in the device's memory; a *slice* is the time for which it is. A sharer is
+ * *due* when a record of it could run if it were resident, or when a result waits to be written.
  *
  *              it is chosen              TURNS_CAME                it is to end its slice            TURNS_LEFT
  *   TURNS_OUT ─────────────► TURNS_COMING ────────► TURNS_RESIDENT ────────────────────► TURNS_LEAVING ───────► TURNS_OUT
@@ -18,22 +15,17 @@
  *                                                        └────────────────────────────────────┘
  *
  * Rules, which selftests/slice/turns.c checks in every interleaving (RANKS.md R13; *cost* is the time that
- * the device's
- * last switch took, and at least turns_rules.least_ns):
+ * the device's last switch took, and at least turns_rules.least_ns):
  *   1. At most one sharer of a device is coming, resident or leaving.
  *   2. A slice ends only while another sharer is due, and then
  *      a. at once, if the resident has nothing to run, its program waits in a call, and what it waits for
- *         has not been
- *         posted by another sharer;
- *      b. if the resident has had nothing to run for the cost, since a rank that it waits for has last come
- *         to another
- *         device;
+ *         has not been posted by another sharer;
+ *      b. if the resident has had nothing to run for as long as the cost. That time begins anew when a rank
+ *         that it waits for comes to another device;
  *      c. if another sharer has been due for `patience` costs, and for patience_ns at least, and the
- *         resident has been
- *         there for the cost.
+ *         resident has been there for the cost.
  *   3. Next is, of those due, who has been due as long as (c) says; else the one that owes the oldest
- *      operation; else the
- *      one that has been due longest.
+ *      operation; else the one that has been due longest.
  *   4. While the state is halted, no slice begins and none is told to end.
  *   5. A sharer that ends or dies has no slice any more, whatever its state.
  */
@@ -119,8 +111,7 @@ struct turns *turns_init(void *mem, uint32_t seats, uint32_t devices, const stru
 
 /*
  * Gives the state one event; act() is called for each action, and must not call turns(). 0, or -EPROTO: the
- * event contradicts the
- * state, which has not changed then, and act() has not been called.
+ * event contradicts the state, which has not changed then, and act() has not been called.
  */
 int turns(struct turns *t, const struct turns_event *e, const struct turns_owed *owed, turns_act *act, void *ctx);
 

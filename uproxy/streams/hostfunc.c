@@ -37,7 +37,7 @@ static struct answer open_requests[OPEN_MAX];
 static unsigned int nopen;
 static struct lock lock = LOCK_INIT(PROXY_HOSTFUNC);
 
-/* Of a session that shares its device by slices: streams that are held until a host function has returned. Consumer. */
+/* Streams that are held until a host function returns, in a session that shares its device by slices. Consumer. */
 struct held_stream {
 	struct held_stream *next;
 	struct stream *st;
@@ -165,8 +165,8 @@ void hostfunc_release(struct sv_session *s)
 }
 
 /*
- * The device runs dry before a slice ends, so no stream of it may wait for the client: this one is held instead, as behind a
- * collective that not all have posted.
+ * A slice ends when the device is idle, so no stream in the driver may wait for the client. The proxy holds the stream
+ * instead, as it does behind a collective that not all have posted.
  */
 static CUresult hold_stream(struct stream *st, const struct sv_host_func *a)
 {

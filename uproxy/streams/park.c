@@ -540,26 +540,25 @@ static bool is_elsewhere(const struct ring_record *rec, const struct record *r)
 	return is_away && r->touches && (r->park != PARK_POST || sends(rec));
 }
 
-/* Is it a collective that is not posted now, or is its memory elsewhere? */
-static bool is_closed(const struct ring_record *rec, const struct record *r)
+/* Is it a collective that is not posted now? */
+static bool is_refused(const struct ring_record *rec, const struct record *r)
 {
 	/* pairs with park_posts() */
 	bool (*may)(uint64_t comm) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
 
-	return (may && !may(field(rec, r->event))) || is_elsewhere(rec, r);
+	return may && !may(field(rec, r->event));
+}
+
+static bool is_closed(const struct ring_record *rec, const struct record *r)
+{
+	return is_refused(rec, r) || is_elsewhere(rec, r);
 }
 
 bool park_waits(void)
 {
-	/* pairs with park_posts() */
-	bool (*may)(uint64_t comm) = __atomic_load_n(&may_post, __ATOMIC_ACQUIRE);
-
-	for (const struct queue *q = closed; q; q = q->list_next) {
-		const struct parked *p = q->first;
-
-		if (is_elsewhere(&p->rec, p->row) && !(may && p->row->park == PARK_POST && !may(field(&p->rec, p->row->event))))
+	for (const struct queue *q = closed; q; q = q->list_next)
+		if (!is_refused(&q->first->rec, q->first->row))
 			return true;
-	}
 	return false;
 }
 
@@ -1143,7 +1142,7 @@ static bool is_due(struct queue *q)
 			wait_in(q, &p->pos[p->at]);
 			return false;
 		}
-	/* Last: so what is closed waits for nothing else. */
+	/* This comes last: a closed queue waits for nothing else. */
 	if (is_closed(&p->rec, p->row)) {
 		q->listed = true;
 		q->list_next = closed;

@@ -77,9 +77,9 @@ void park_spread(struct sv_session *s);
 void park_posts(bool (*may)(uint64_t comm));
 
 /*
- * The session's memory is elsewhere (slice.h): records that touch it wait as if they were parked (struct record.touches), but for
- * collectives that only receive. park_away(false): no longer; park_run() is due. park_waits: does anything wait for that?
- * After park_run().
+ * park_away(true): the session's memory is elsewhere (slice/slice.h). Records that touch it (struct record.touches) are parked,
+ * but for collectives that only receive. park_away(false): it is back, and park_run() is due.
+ * park_waits: could a parked record run if the memory were back? Call it after park_run().
  */
 void park_away(bool away);
 bool park_waits(void);

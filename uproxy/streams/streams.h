@@ -83,8 +83,8 @@ void hostfunc_begin(struct sv_session *s);	/* its shared state is mapped */
 void hostfunc_due(uint64_t id);		/* a graph has reached it; a thread of the driver */
 void hostfunc_release(struct sv_session *s);	/* answers open requests with id 0 */
 /*
- * Of a session that shares its device by slices: is a stream held until a host function has returned? hostfunc_returned: lets those
- * go on whose functions have; were there any? Then park_run() is due. Consumer.
+ * For a session that shares its device by slices; consumer. hostfunc_holds: is a stream held until a host function returns?
+ * hostfunc_returned: releases the streams whose functions have returned. If there were any, park_run() is due.
  */
 bool hostfunc_holds(void);
 bool hostfunc_returned(const struct sv_session *s);

@@ -7,6 +7,8 @@
 #include "reduce.h"
 #include "types.h"
 
+#include "../../harness/random.h"
+
 #define RANKS 64u
 #define ROOM (2ull << 20) /* of device memory, for each rank and for results */
 
@@ -14,15 +16,6 @@ static struct reduce *kernels;
 static struct local *l;
 static char host[RANKS][ROOM / 4], want[ROOM], got[ROOM];
 static uint64_t factor[RANKS];
-static uint64_t seed = 88172645463325252ull;
-
-static uint32_t rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 33) % n;
-}
 
 static uint64_t device(uint32_t rank)
 {

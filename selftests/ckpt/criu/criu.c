@@ -1123,17 +1123,22 @@ TEST_F(criu, a_killed_CRIU_leaves_no_stopped_child)
 
 /* -------------------------------------------------------------------------- CRIU's folder */
 
-static int folders(const char *tmp)
+static int entries(const char *tmp, const char *prefix)
 {
 	struct dirent *e;
 	DIR *d = opendir(tmp);
 	int n = 0;
 
 	while (d && (e = readdir(d)))
-		n += !strncmp(e->d_name, "singvgpu-criu", 13);
+		n += !strncmp(e->d_name, prefix, strlen(prefix));
 	if (d)
 		closedir(d);
 	return n;
+}
+
+static int folders(const char *tmp)
+{
+	return entries(tmp, "singvgpu-criu");
 }
 
 static pid_t conduct(struct criu_dump *d)
@@ -1161,16 +1166,17 @@ TEST_F(criu, the_folder_of_a_killed_conductor_is_removed_and_no_other)
 	ASSERT_EQ(mkdir(tmp, 0700), 0);
 	setenv("TMPDIR", tmp, 1);
 	snprintf(waits.path, sizeof(waits.path), "%s/waits", m->dir);
-	write_program(waits.path, "#!/bin/sh\nwhile [ ! -e \"${0%/*}/end\" ]; do sleep .05; done\nexit 1\n");
+	write_program(waits.path, "#!/bin/sh\nmkdir \"${0%/*}/tmp/runs.$$\"\n"
+			    "while [ ! -e \"${0%/*}/end\" ]; do sleep .05; done\nexit 1\n");
 	snprintf(fails.path, sizeof(fails.path), "%s/fails", m->dir);
 	write_program(fails.path, "#!/bin/sh\nexit 1\n");
 	ASSERT_TRUE(start_job(m, "", STEPS));
 	d.pid = m->pid;
 	busy = conduct(&d);
 	killed = conduct(&d);
-	while (folders(tmp) < 2 && patience_left(&p))
+	/* CRIU runs in both: they have their locks, and no child that has not come to its execve() holds one. */
+	while (entries(tmp, "runs.") < 2 && patience_left(&p))
 		;
-	usleep(100000);		/* their locks, or a run that is killed before its lock */
 	kill(killed, SIGKILL);
 	EXPECT_EQ(end_of(killed), SIGKILL);
 	EXPECT_EQ(folders(tmp), 2);

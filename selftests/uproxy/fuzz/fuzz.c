@@ -938,6 +938,8 @@ static void run(struct program *in)
 		      op >= 239 && op <= 244 ? wait_ops[op - 239] : ops[op % NOPS];
 		at = byte(in);
 		len = likely(rec, data, at, byte(in));
+		if (rec == SV_OP_X_COMM_NEW)
+			make_board();
 		if (rec == SV_OP_X_COMM_END && !len)
 			rec = SV_OP_X_COMM_LEAVE;
 		for (int i = 0; i < n % 8; i++) {
@@ -982,7 +984,7 @@ static void restart(void)
 	comm_restart();
 	move(__start_svbss, saved_bss, bss);
 	move(__start_svdata, saved_data, data);
-	comm_board(0, 0);	/* transport_load() makes it */
+	comm_board(-1, 0);
 	while (blocks.next != &blocks)
 		fuzz_free(blocks.next + 1);
 	while (queue) {
@@ -1206,7 +1208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	hostfunc_release(&session);
 	MUST(!unanswered || session.failed);
 	/* A session with communicators is not frozen yet. */
-	if (!session.failed && !comms.transport)
+	if (!session.failed && !comms.transport && !comms.all)
 		come_back(&in, !changed);
 	return 0;
 }

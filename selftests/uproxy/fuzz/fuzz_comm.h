@@ -202,14 +202,22 @@ static const struct transport_driver transport = {
 const struct transport_driver *transport_load(struct hal *h, struct why *why)
 {
 	MUST(h == &session.hal);
-	if (refuse() || (board_fd = board_create()) < 0) {
+	if (refuse()) {
 		why_set(why, -ENOENT, "no transport");
 		return NULL;
 	}
-	comms.fd = board_fd;
-	MUST(!board_open(board_fd, &fuzz_board));
-	board_reserve(fuzz_board, 0, &(struct board_place){ .rank = 0 });
 	return &transport;
+}
+
+/* Makes the job's board. Before the first communicator, as few inputs have one. */
+static void make_board(void)
+{
+	if (board_fd >= 0)
+		return;
+	board_fd = board_create();
+	MUST(board_fd >= 0 && !board_open(board_fd, &fuzz_board));
+	board_reserve(fuzz_board, 0, &(struct board_place){ .rank = 0 });
+	comm_board(board_fd, 0);
 }
 
 /* The board as the core has it, which may break at any moment. */
@@ -385,7 +393,7 @@ static void end_comms(void)
 {
 	struct communicator *c;
 
-	if (!comms.transport)
+	if (!comms.transport && !comms.all)
 		return;
 	if (other.entered && !other.dead)
 		board_die(fuzz_board, 1);

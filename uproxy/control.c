@@ -23,6 +23,7 @@
 
 #include "atstep.h"
 #include "comm_i.h"
+#include "common.h"
 #include "content.h"
 #include "control.h"
 #include "control_i.h"
@@ -364,7 +365,7 @@ static void do_thaw(struct sv_session *s)
 static void stay(struct sv_session *s)
 {
 	struct why why = { 0 };
-	int rc = ctl.state == CTL_STATE_FROZEN && ctl.keep == KEPT ? handover_offer(s, &ctl.kept) : -EINVAL;
+	int rc = ctl.state == CTL_STATE_FROZEN && ctl.keep == KEPT && !common_on ? handover_offer(s, &ctl.kept) : -EINVAL;
 
 	if (rc)
 		why_set(&why, rc, "the session's memory cannot be handed over: %s", strerror(-rc));

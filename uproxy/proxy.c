@@ -317,7 +317,7 @@ static int start(struct sv_session *s, const struct options *o)
 	if (home >= 0)
 		close(home);
 	if (!rc && common_on)
-		rc = slice_start(s, o->board, &why);
+		rc = slice_start(s, &why);
 	if (!rc) {
 		stat_device(s, s->shared->dev[s->hal.dev].name);
 		if (o->trace && trace_open(o->trace, s->stat))

@@ -168,12 +168,14 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
  * Ranks that share the device by slices share one allocation, of nearly all of the device, so each has to compute the same
  * size. What is left is for their contexts.
  */
-static int open_slices(struct sv_session *s, const struct session_options *o, struct why *why)
+int session_slices(struct sv_session *s, const struct session_options *o, struct why *why)
 {
 	uint64_t sharers = o->sharers[s->hal.dev], spare, budget = o->budget;
 	size_t free = 0, total = 0;
 	int rc;
 
+	if (!o->slices[s->hal.dev])
+		return 0;
 	if (!budget && s->hal.drv.cuMemGetInfo_v2 && !s->hal.drv.cuMemGetInfo_v2(&free, &total)) {
 		spare = spare_of(total);
 		budget = total - spare - (sharers > 1 ? sharers - 1 : 0) * spare / 4;
@@ -389,12 +391,11 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
-	if (o->slices[s->hal.dev])
-		rc = open_slices(s, o, why);
-	else
-		s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
+	rc = session_slices(s, o, why);
 	if (rc)
 		return rc;
+	if (!common_on)
+		s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
 	fill_shared(s, o, logical);
 	return session_print(s, false, why);
 }

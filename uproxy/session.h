@@ -35,6 +35,12 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 			const struct sv_connect *con, int home, struct why *why);
 
 /*
+ * After uproxy_session_device: if the proxy shares that device by slices, says so to slice/common.h. Then s->budget is the
+ * memory of all sharers. -errno and *why.
+ */
+int session_slices(struct sv_session *s, const struct session_options *o, struct why *why);
+
+/*
  * The first part of uproxy_session_open: opens driver, window and device, but no channel. It tries the n windows in
  * turn, and takes the first that the driver reserves. anywhere: if the driver reserves none, it may choose one.
  */

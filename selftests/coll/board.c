@@ -354,6 +354,25 @@ TEST_F(board, sharers_take_turns_and_one_that_dies_gives_its_own_up)
 	ASSERT_EQ(turn(self->b, TURNS_ENTER, 5, false), 0);
 }
 
+TEST_F(board, a_slice_that_begins_or_ends_disturbs_a_cut)
+{
+	const uint64_t seats[BOARD_SEATS / 64] = { 1 << 4 | 1 << 5 };
+	bool all;
+
+	ASSERT_EQ(turn(self->b, TURNS_ENTER, 4, false), 0);
+	ASSERT_EQ(turn(self->b, TURNS_ENTER, 5, false), 0);
+	ASSERT_EQ(board_cut(self->b, 4, 7, seats, &all), 0);
+	EXPECT_FALSE(all);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 5, true), 0);
+	ASSERT_EQ(turn(self->b, TURNS_CAME, 5, false), 0);
+	ASSERT_EQ(board_cut(self->b, 5, 7, seats, &all), 0);
+	EXPECT_FALSE(all);
+	ASSERT_EQ(board_cut(self->b, 4, 7, seats, &all), 0);
+	EXPECT_TRUE(all);
+	ASSERT_EQ(board_cut(self->b, 5, 7, seats, &all), 0);
+	EXPECT_TRUE(all);
+}
+
 static int await_slice(struct board *b)
 {
 	uint32_t seen = 0;

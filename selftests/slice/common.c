@@ -171,6 +171,39 @@ TEST_F(common, only_what_is_mapped_can_be_accessed_and_in_turn_alone)
 	EXPECT_FALSE(common_has(&self->h, self->at[0] - SV_GRANULE, SV_GRANULE));
 }
 
+/* Are all bytes of a unit so, wherever it is? */
+static bool is_kept(uint64_t va, uint8_t value)
+{
+	const uint8_t *p = common_kept(va);
+
+	for (uint64_t i = 0; p && i < TABLE_UNIT; i++)
+		if (p[i] != value)
+			return false;
+	return p || !value;
+}
+
+TEST_F(common, a_dump_finds_the_bytes_while_the_memory_is_anothers)
+{
+	EXPECT_FALSE(common_here());
+	EXPECT_EQ(common_kept(self->at[0]), NULL);
+	ASSERT_EQ(comes(self, 0), 0);
+	common_map(self->at[0], 2 * SV_GRANULE);
+	memset((void *)self->at[0], 7, SV_GRANULE);
+	memset((void *)self->at[0] + TABLE_UNIT, 8, TABLE_UNIT);
+	EXPECT_TRUE(common_here());
+	ASSERT_EQ(leaves(self, 2), 0);
+	EXPECT_FALSE(common_here());
+	EXPECT_TRUE(is_kept(self->at[0], 7));
+	EXPECT_TRUE(is_kept(self->at[0] + TABLE_UNIT, 8));
+	EXPECT_TRUE(is_kept(self->at[0] + 2 * TABLE_UNIT, 7));
+	EXPECT_EQ(common_kept(self->at[1]), NULL);
+	/* What is mapped anew out of turn is zeros, whatever was there. */
+	common_unmap(self->at[0], SV_GRANULE);
+	common_map(self->at[0], SV_GRANULE);
+	EXPECT_EQ(common_kept(self->at[0]), NULL);
+	EXPECT_EQ(common_kept(self->at[0] + TABLE_UNIT), NULL);
+}
+
 TEST_F(common, a_range_that_is_unmapped_while_bytes_are_taken_away_is_nobodys)
 {
 	ASSERT_EQ(comes(self, 0), 0);

@@ -60,7 +60,6 @@ struct watch {
 	uint8_t mail[RANKS][RANKS];	/* to, from */
 	uint8_t state[RANKS];		/* enum turns_state, as it was told */
 	uint8_t due[RANKS], idle[RANKS], blocked[RANKS];
-	uint8_t halted;
 	uint8_t disturbances;
 	uint8_t order[RANKS][LENGTH];
 } __attribute__((aligned(8)));
@@ -283,11 +282,9 @@ static void saw_turn(void *ctx, const struct turns_action *a)
 			broke("rank %u comes and is not due", a->seat);
 		else if (is_outranked(a->seat))
 			broke("rank %u comes before its time", a->seat);
-		if (w->halted)
-			broke("rank %u comes while all is halted", a->seat);
 		break;
 	case TURNS_LEAVING:
-		if (was != TURNS_RESIDENT || w->halted || !may_end(a->seat))
+		if (was != TURNS_RESIDENT || !may_end(a->seat))
 			broke("rank %u is to leave for no reason", a->seat);
 		break;
 	case TURNS_RESIDENT:
@@ -304,8 +301,8 @@ static void saw_turn(void *ctx, const struct turns_action *a)
 				now->c.idle[r] = now->c.now;
 		break;
 	case TURNS_OUT:
-		if (was != TURNS_LEAVING && was != TURNS_ABSENT)
-			broke("rank %u is out and was not to leave", a->seat);
+		if (was == TURNS_COMING)
+			broke("rank %u is out before it came", a->seat);
 		w->due[a->seat] = w->idle[a->seat] = w->blocked[a->seat] = 0;
 		break;
 	default:
@@ -355,12 +352,12 @@ static void saw(void *ctx, const struct step_action *a)
 /* ---- events ---- */
 
 enum what {
-	HOST, RUN, KERNEL_ENDS, POST, WRITE, START, DONE, SAY, TIME, LEFT, CAME, GO_ON, FINISH, /* disturbances: */ STAY, HALT, DIE
+	HOST, RUN, KERNEL_ENDS, POST, WRITE, START, DONE, SAY, TIME, LEFT, CAME, FINISH, /* disturbances: */ STAY, GIVE, DIE
 };
 
 static const char *const what_name[] = {
-	"program", "run", "kernel-ends", "post", "write", "start", "done", "say", "time", "left", "came", "go-on", "finish", "stay",
-	"halt", "die",
+	"program", "run", "kernel-ends", "post", "write", "start", "done", "say", "time", "left", "came", "finish", "stay", "give",
+	"die",
 };
 
 struct event {
@@ -443,8 +440,6 @@ static int events_of(struct world *world, struct event *out)
 	for (uint32_t d = 0; d < DEVICES; d++)
 		if (turns_next(turns_of(world), d) != TURNS_NEVER)
 			out[n++] = (struct event){ TIME, d, 0 };
-	if (w->halted && !turns_under_way(turns_of(world)))
-		out[n++] = (struct event){ GO_ON, 0, 0 };
 	return n;
 }
 
@@ -459,10 +454,10 @@ static int disturbances_of(const struct watch *w, struct event *out)
 			continue;
 		if (w->state[r] == TURNS_LEAVING && w->runs[r])
 			out[n++] = (struct event){ STAY, r, 0 };
+		if (w->state[r] == TURNS_RESIDENT && is_drained(w, r))
+			out[n++] = (struct event){ GIVE, r, 0 };
 		out[n++] = (struct event){ DIE, r, 0 };
 	}
-	if (!w->halted)
-		out[n++] = (struct event){ HALT, 0, 0 };
 	return n;
 }
 
@@ -484,7 +479,6 @@ static int tell_turns(enum turns_event_kind kind, uint32_t rank)
 		e.idle = w->idle[rank];
 		e.blocked = w->blocked[rank];
 	}
-	e.halt = kind == TURNS_HALT && w->halted;
 	return turns(turns_of(now), &e, &owed, saw_turn, NULL);
 }
 
@@ -619,13 +613,10 @@ static int send_event(const struct event *e)
 	case STAY:
 		w->disturbances--;
 		return tell_turns(TURNS_STAYS, r);
-	case HALT:
+	case GIVE:
 		w->disturbances--;
-		w->halted = 1;
-		return tell_turns(TURNS_HALT, 0);
-	case GO_ON:
-		w->halted = 0;
-		return tell_turns(TURNS_HALT, 0);
+		copy_posted(r);
+		return tell_turns(TURNS_LEFT, r);
 	case DIE:
 		w->disturbances--;
 		return is_gone(r, true);
@@ -979,7 +970,7 @@ static int give(FIXTURE_DATA(state) *self, enum turns_event_kind kind, uint32_t 
 {
 	static const struct turns_owed owed = { owes_nothing, waits_for_nobody, NULL };
 	struct turns_event e = { .kind = kind, .seat = seat, .now = self->now, .due = !strcmp(says, "due"),
-				 .idle = !strcmp(says, "idle"), .halt = !strcmp(says, "halt") };
+				 .idle = !strcmp(says, "idle") };
 
 	return turns(self->t, &e, &owed, note_turn, self);
 }
@@ -1008,7 +999,6 @@ TEST_F(state, an_event_that_contradicts_the_state_is_refused)
 	EXPECT_EQ(give(self, TURNS_ENTER, RANKS, ""), -EPROTO);
 	EXPECT_EQ(turns(self->t, &(struct turns_event){ .kind = TURNS_ENTER, .device = DEVICES }, NULL, NULL, NULL), -EPROTO);
 	EXPECT_EQ(turns(self->t, &(struct turns_event){ .kind = TURNS_TICK, .device = DEVICES }, NULL, NULL, NULL), -EPROTO);
-	EXPECT_EQ(give(self, TURNS_HALT, 0, ""), -EPROTO);
 	EXPECT_EQ(self->told, 0);
 	ASSERT_EQ(give(self, TURNS_ENTER, 0, ""), 0);
 	EXPECT_EQ(give(self, TURNS_ENTER, 0, ""), -EPROTO);
@@ -1017,11 +1007,29 @@ TEST_F(state, an_event_that_contradicts_the_state_is_refused)
 	EXPECT_EQ(give(self, TURNS_CAME, 0, ""), -EPROTO);
 	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
 	EXPECT_EQ(turns_state(self->t, 0), TURNS_COMING);
-	EXPECT_TRUE(turns_under_way(self->t));
 	EXPECT_EQ(give(self, TURNS_LEFT, 0, ""), -EPROTO);
 	ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
-	EXPECT_FALSE(turns_under_way(self->t));
 	EXPECT_EQ(give(self, TURNS_CAME, 0, ""), -EPROTO);
+	EXPECT_EQ(give(self, TURNS_STAYS, 0, ""), -EPROTO);
+}
+
+TEST_F(state, a_resident_may_leave_unasked)
+{
+	ASSERT_EQ(give(self, TURNS_ENTER, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_ENTER, 1, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+	ASSERT_EQ(give(self, TURNS_LEFT, 0, ""), 0);
+	EXPECT_EQ(turns_state(self->t, 0), TURNS_OUT);
+	EXPECT_EQ(give(self, TURNS_LEFT, 0, ""), -EPROTO);
+	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+	EXPECT_EQ(self->state, TURNS_COMING);
+	EXPECT_EQ(self->last, 0);
+	ASSERT_EQ(give(self, TURNS_CAME, 1, ""), 0);
+	ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+	ASSERT_EQ(give(self, TURNS_LEFT, 1, ""), 0);
+	EXPECT_EQ(self->seat, 0);
+	EXPECT_EQ(self->last, 1);
 }
 
 TEST_F(state, whose_bytes_lie_there_is_told)
@@ -1084,8 +1092,6 @@ TEST_F(state, a_cost_and_a_patience_follow_the_last_switch)
 	ASSERT_EQ(switches(self, 1, 0, 1), 0);
 	EXPECT_EQ(turns_cost(self->t, 0), rules.least_ns);
 	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
-	ASSERT_EQ(give(self, TURNS_HALT, 0, "halt"), 0);
-	EXPECT_EQ(turns_next(self->t, 0), TURNS_NEVER);
 }
 
 TEST_F(state, since_when_is_what_was_said_first)
@@ -1243,7 +1249,7 @@ TEST_F(worlds, undisturbed_programs_end_in_every_order_of_events)
 		ASSERT_TRUE(explore_program(programs[i], map, 0));
 }
 
-TEST_F(worlds, with_a_death_a_cut_or_a_kernel_that_stays_all_others_end)
+TEST_F(worlds, with_a_death_a_slice_given_up_or_a_kernel_that_stays_all_others_end)
 {
 	EACH_OF(programs, map)
 		if (self->is_long || ((i + map) % 4 == 0 && strcspn(programs[i], "B") == strlen(programs[i])))

@@ -102,8 +102,25 @@ uint64_t places_most(const struct ckpt_proxy *p)
 	return p->info.peak > p->info.mapped ? p->info.peak : p->info.mapped;
 }
 
+/* By slices, ranks have a device's memory in turn. */
+static bool takes_turns(const struct ckpt_facts *f)
+{
+	const char *slices = facts_option(f, "slices");
+
+	return slices && !strcmp(slices, "1");
+}
+
+static void add(uint64_t *all, uint64_t more, bool turns)
+{
+	if (!turns)
+		*all += more;
+	else if (*all < more)
+		*all = more;
+}
+
 void places_memory(const struct ckpt_facts *f, const struct seating *t, struct places_device d[SEATING_DEVICES])
 {
+	bool turns = takes_turns(f);
 	uint64_t largest = 0;
 
 	memset(d, 0, SEATING_DEVICES * sizeof(*d));
@@ -112,8 +129,8 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
 		struct places_device *on = &d[seating_physical(t, p->rank, facts_logical(p))];
 
 		on->sessions++;
-		on->now += p->info.mapped;
-		on->most += places_most(p);
+		add(&on->now, p->info.mapped, turns);
+		add(&on->most, places_most(p), turns);
 		d[p->info.device.ordinal].total = p->info.device.total_mem;
 		largest = p->info.device.total_mem > largest ? p->info.device.total_mem : largest;
 	}
@@ -185,6 +202,9 @@ bool places_twice(const struct ckpt_facts *f, const struct seating *t)
 	struct places_device d[SEATING_DEVICES];
 	uint64_t all = 0;
 
+	/* Sharers by slices take nearly all of a device at once. */
+	if (takes_turns(f))
+		return false;
 	places_memory(f, t, d);
 	for (int i = 0; i < f->proxies; i++) {
 		d[f->proxy[i].info.device.ordinal].now += f->proxy[i].info.mapped;

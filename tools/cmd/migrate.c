@@ -56,7 +56,7 @@ static const char resize_help[] =
 "Usage: singvgpu resize [OPTION]... JOB --on M|A,B,...\n"
 "Gives a running job more or fewer devices of this host. The job does not notice: it sees\n"
 "as many devices as before, has as many ranks, and computes the same bits. Ranks that\n"
-"share a device have memory of their own there. Its `singvgpu run` stays.\n"
+"share a device do so as before. Its `singvgpu run` stays.\n"
 "\n"
 "      --on M             on the first M devices\n"
 "      --on A,B,...       device 0 of the job is device A of this host, 1 is B, and so on;\n"

@@ -120,9 +120,6 @@ static int slices_fit(const struct job_options *opt, struct why *why)
 	if (opt->slices && opt->ranks < 2)
 		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
 			       "share a device together");
-	if (opt->slices && (opt->every_ms || opt->every_steps || opt->restart || opt->preempt_signal))
-		return why_set(why, -EINVAL, "--share slices: a checkpoint of such a job is not possible yet: do without --every, --every-steps, "
-			       "--preempt-signal and --restart");
 	return 0;
 }
 

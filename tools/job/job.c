@@ -1170,7 +1170,6 @@ static void restore_ranks(struct supervisor *s)
 		say("the job had %d ranks, not %d", r->was->ranks, s->info.ranks);
 		err = -EINVAL;
 	} else {
-		s->info.seating = *r->seating;
 		err = restore_proxies(s, r->was);
 	}
 	if (!err) {
@@ -1335,8 +1334,11 @@ static int open_slices(struct job *job)
 /* One life of the job: from the start of its ranks, or their restore, until all is gone. */
 static void live(struct supervisor *s)
 {
-	int rc = open_slices(s->job);
+	int rc;
 
+	if (s->job->restore)
+		s->info.seating = *s->job->restore->seating;
+	rc = open_slices(s->job);
 	if (rc)
 		say_errno(rc, "the ranks of a device cannot share it by slices, and share it together");
 	jobboard_start(&s->board, &s->info, s->job->opt->collective_ms);

@@ -16,6 +16,7 @@
 #include "records.h"
 #include "repeat.h"
 #include "serve.h"
+#include "slice.h"
 #include "stat_i.h"
 #include "still.h"
 
@@ -184,7 +185,7 @@ static bool is_done(struct looking *l)
 static int stand(struct looking *l, bool request)
 {
 	uint64_t since = now_ns(), patience, looked = 0, now;
-	bool stands = false, late, owes = false;
+	bool stands = false, rests, late, owes = false;
 	unsigned int naps = 0;
 	uint32_t times;
 	int rc;
@@ -196,7 +197,9 @@ static int stand(struct looking *l, bool request)
 	for (;;) {
 		if (comm_posted())
 			comm_run(l->s);
-		if (!stands && is_done(l)) {
+		/* One that stands takes its turns, too: others need them. */
+		rests = slice_rests(l->s, NULL);
+		if (!stands && rests && is_done(l)) {
 			stands = true;
 			meeting_arrive(l->meeting);
 		}
@@ -230,14 +233,16 @@ static int stand(struct looking *l, bool request)
 /* The ring is empty: waits a moment for a record (0). 1: the program has been quiet, and here is a boundary. */
 static int wait_record(struct looking *l)
 {
-	int rc;
+	int64_t most = slice_idle(l->s);
+	int rc = 0;
 
 	if (l->quiet && now_ns() - l->quiet > QUIET_NS && repeat_here(l->repeat))
 		return 1;
 	l->quiet = l->quiet ?: now_ns();
 	lock_may_wait("a record");
 	comm_sleeps(true);
-	rc = comm_posted() ? 0 : ring_wait(l->s->ring, WAIT_NS);
+	if (!comm_posted() && !slice_due())
+		rc = ring_wait(l->s->ring, most < 0 || most > WAIT_NS ? WAIT_NS : most);
 	comm_sleeps(false);
 	return rc == -EINTR || rc == -ETIMEDOUT ? 0 : rc;
 }
@@ -257,6 +262,8 @@ static int serve(struct looking *l)
 		}
 		if (comm_posted())
 			comm_run(s);
+		if (slice_due())
+			slice_run(s);
 		repeat_bytes(l->repeat, window_bytes(NULL));
 		rc = ring_peek(s->ring, &rec);
 		if (rc < 0)

@@ -65,7 +65,7 @@ struct note {
 
 /* A state of turns (slice/turns.h) for all seats and devices: its size, checked in board_create(). */
 #define BOARD_HOST_DEVICES 256u
-#define SLICES_WORDS	   (5 + 5 * BOARD_SEATS + 4 * BOARD_HOST_DEVICES)
+#define SLICES_WORDS	   (4 + 5 * BOARD_SEATS + 4 * BOARD_HOST_DEVICES)
 
 struct shared {
 	uint32_t magic, version;
@@ -75,7 +75,7 @@ struct shared {
 	struct robust lock;
 	uint32_t changing; /* who has the lock may be changing what is below; lock */
 	uint32_t sliced; /* `slices` is there; lock */
-	uint64_t events; /* of the step; lock */
+	uint64_t events; /* of the step, and changes of slices; lock */
 	uint64_t step_at;
 	struct seat seat[BOARD_SEATS];
 	uint32_t notes; /* that are not taken away; lock */
@@ -86,7 +86,7 @@ struct shared {
 #pragma GCC diagnostic pop
 _Static_assert(sizeof(struct seat) == 459872, "shared");
 _Static_assert(sizeof(struct note) == 144, "shared");
-_Static_assert(sizeof(struct shared) == 473317480, "shared");
+_Static_assert(sizeof(struct shared) == 473317472, "shared");
 
 struct board {
 	struct shared *sh;
@@ -485,6 +485,7 @@ static void slice_told(void *ctx, const struct turns_action *a)
 	__atomic_store_n(&s->slice, (uint64_t)a->state << 56 | (uint64_t)((was.changes + 1) & 0xffffff) << 32 | a->last,
 			 __ATOMIC_RELEASE);
 	has_mail(t, a->seat);
+	t->b->sh->events++;	/* nobody is quiet who was so before */
 }
 
 static uint64_t oldest_owed(void *ctx, uint32_t seat)

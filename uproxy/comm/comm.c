@@ -224,11 +224,12 @@ static int attach(struct sv_session *s, struct why *why)
 	return 0;
 }
 
-int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why)
+int comm_attach(struct sv_session *s, struct board **board, int *fd, uint32_t *seat, struct why *why)
 {
 	int rc = attach(s, why);
 
 	*board = comms.board;
+	*fd = comms.fd;
 	*seat = comms.seat;
 	return rc;
 }

@@ -117,14 +117,14 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
 /*
  * For a session that shares its device by slices (slice/slice.h). Consumer.
- * comm_attach: opens the job's board before there is a communicator, and has its wakes end the consumer's waits. -errno and
- * *why. comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
+ * comm_attach: opens the job's board before there is a communicator, and has its wakes end the consumer's waits. *fd: its
+ * file, which stays comm's. -errno and *why. comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
  * comm_in_memory: does an operation work in the session's memory?
  * comm_capture: the memory is about to go, and the device is idle. Copies what posted calls send that have not started. What
  * starts from now on works with copies. -ENOMEM.
  * comm_return: the memory is back. comm_arrived: do results wait to be written there? comm_write: writes them.
  */
-int comm_attach(struct sv_session *s, struct board **board, uint32_t *seat, struct why *why);
+int comm_attach(struct sv_session *s, struct board **board, int *fd, uint32_t *seat, struct why *why);
 bool comm_exited(void);
 bool comm_in_memory(void);
 int comm_capture(void);

@@ -427,7 +427,8 @@ static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
 	if (!granules_free(s, va, len))
 		return sv_bad(&k->c, "memory mapped where there is some already");
 	if (len > s->budget - window_bytes(NULL) || (common_on && !common_has(&s->hal, va, len)))
-		return sv_bad(&k->c, "more memory than was granted");
+		/* The job may come from a device that it had alone. */
+		return common_on && s->replay ? fails(k, CUDA_ERROR_OUT_OF_MEMORY) : sv_bad(&k->c, "more memory than was granted");
 	set_granules(s, va, len, G_BUSY);
 	account(s, len);
 	return on_worker(k, do_mapping, va, len, piece);

@@ -12,6 +12,8 @@
  * wait for what is parked stay open. A session that has nothing left to do waits until that is so of all
  * (comm/save.c): until then an operation may start that brings parked records forward.
  *
+ * Sharers of a device (slice/slice.h) go on to take turns until nobody has anything left to do in a slice.
+ *
  * A session that stands at the end of a step (atstep.h) takes no further record: these stay in the ring.
  *
  * Meanwhile the client runs on. Its host functions run, too: the thread that asks for them passes
@@ -24,7 +26,6 @@
 #include "atstep.h"
 #include "board.h"
 #include "comm_i.h"
-#include "common.h"
 #include "content.h"
 #include "context.h"
 #include "control.h"
@@ -35,6 +36,7 @@
 #include "print.h"
 #include "rebuild.h"
 #include "serve.h"
+#include "slice.h"
 #include "stat_i.h"
 #include "still.h"
 #include "streams.h"
@@ -63,9 +65,6 @@ static int may_be(struct sv_session *s, struct why *why)
 		return why_set(why, -EBUSY, "a collective operation has failed, and the program has neither "
 			       "aborted nor destroyed its communicator: until then its streams stand, and "
 			       "what is in them cannot be saved");
-	if (common_on)
-		return why_set(why, -ENOTSUP, "ranks of the job share a device by slices (--share slices): a checkpoint of such a job is "
-			       "not possible yet");
 	if (s->bypassed)
 		return why_set(why, -ENOTSUP, "the program uses a driver library that singvgpu does not "
 			       "see: what it has on the device cannot be saved (SINGVGPU_LOG=1 names it)");
@@ -171,6 +170,9 @@ static int blame(struct freezing *f, uint64_t unanswered)
 	bool late = now_ns() - f->moved > f->idle_ns, held;
 
 	st = still_busy(s, &r);
+	if (!st && hostfunc_holds())
+		return why_set(f->why, -EBUSY, "a stream waits for a host function of the program that has not returned yet: checkpoint "
+			       "again later, or give it a longer deadline");
 	if (!st && !late)
 		return 0;
 	if (!st && f->ends)
@@ -205,7 +207,7 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 	struct sv_session *s = f->s;
 	struct stream *st = NULL;
 	CUresult res = CUDA_SUCCESS;
-	bool still;
+	bool still, turn;
 
 	(void)r;
 	f->flood = 0;
@@ -219,7 +221,9 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 		return may_be(s, f->why);
 	if (f->cut)
 		comm_step_aside();
-	still = still_answered(unanswered, f->left_open);
+	still = slice_rests(s, &turn) && still_answered(unanswered, f->left_open);
+	if (turn)
+		f->moved = now_ns();	/* the sharer that has the memory is late, and names the cause itself */
 	if (still)
 		st = still_busy(s, &res);
 	if (res && res != CUDA_ERROR_NOT_READY)

@@ -9,6 +9,8 @@
  *   digests  the device computes the digests of its pages (hal/digest.c), a span ahead, and only
  *            those that the store lacks are staged; the host believes their digests, too
  *
+ * Window memory of a session whose device another sharer has is in the backing of slice/table.h, and is hashed there.
+ *
  * The first way is used if the driver allows it, else the third, else the second; SINGVGPU_CONTENT
  * names a way, for tests and measurements.
  *
@@ -29,12 +31,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
 #include "content_i.h"
 #include "digest.h"
 #include "handover.h"
 #include "lock.h"
 #include "peer.h"
 #include "stat_i.h"
+#include "table.h"
 
 #define STAGE		(4ull << 20)	/* bytes of one pinned buffer */
 #define STAGE_PAGES	(STAGE / STORE_PAGE)
@@ -490,6 +494,22 @@ static int write_out(struct mover *m, struct store_object *o, uint64_t off, cons
 	return store_failed(why, rc) ?: tell_progress(m, len, why);
 }
 
+/* Hands out `piece` bytes at data, for off of the object. */
+static int give_piece(struct mover *m, const uint8_t *data, uint64_t off, uint64_t piece, struct why *why)
+{
+	struct batch *b = take_batch(m, false, why);
+
+	if (!b)
+		return why->err;
+	b->data = data;
+	b->run[0].off = off;
+	b->run[0].at = 0;
+	b->run[0].len = piece;
+	b->runs = 1;
+	give(m, b, piece);
+	return 0;
+}
+
 static int save_direct(struct mover *m, uint64_t va, uint64_t len, uint64_t off, struct why *why)
 {
 	uint64_t end = va + len, at = va, from, to;
@@ -497,22 +517,31 @@ static int save_direct(struct mover *m, uint64_t va, uint64_t len, uint64_t off,
 	m->stats->digests = "direct";
 	while (sparse_next(m->sparse, at, end, &from, &to)) {
 		m->done += from - at;
-		for (at = from; at < to; at += PIECE) {
-			struct batch *b = take_batch(m, false, why);
-			uint64_t piece = to - at < PIECE ? to - at : PIECE;
-
-			if (!b)
+		for (at = from; at < to; at += PIECE)
+			if (give_piece(m, (const uint8_t *)(uintptr_t)at, off + (at - va), to - at < PIECE ? to - at : PIECE, why))
 				return why->err;
-			b->data = (const uint8_t *)(uintptr_t)at;
-			b->run[0].off = off + (at - va);
-			b->run[0].at = 0;
-			b->run[0].len = piece;
-			b->runs = 1;
-			give(m, b, piece);
-		}
 		at = to;
 	}
 	m->done += end - at;
+	return 0;
+}
+
+/* The same while the memory is another sharer's. Units that lie one behind the other go together. */
+static int save_kept(struct mover *m, uint64_t va, uint64_t len, uint64_t off, struct why *why)
+{
+	uint64_t at, size;
+
+	m->stats->digests = "direct";
+	for (at = 0; at < len; at += size) {
+		const uint8_t *p = common_kept(va + at);
+
+		for (size = TABLE_UNIT; p && at + size < len && size < PIECE && common_kept(va + at + size) == p + size;)
+			size += TABLE_UNIT;
+		if (!p)
+			m->done += size;
+		else if (give_piece(m, p, off + at, size, why))
+			return why->err;
+	}
 	return 0;
 }
 
@@ -670,8 +699,10 @@ int mover_save(struct mover *m, struct store_object *o, uint64_t va, uint64_t le
 	int rc;
 
 	m->o = o;
-	rc = is_direct(m, va) ? save_direct(m, va, len, off, why) :
-				save_spans(m, va, len, off, why);
+	if (!common_here() && window_mapped(m->s, va, len))
+		rc = save_kept(m, va, len, off, why);
+	else
+		rc = is_direct(m, va) ? save_direct(m, va, len, off, why) : save_spans(m, va, len, off, why);
 	m->stats->bytes += len;
 	return why_text(why, rc, "");
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "answer.h"
+#include "common.h"
 #include "content.h"
 #include "control.h"
 #include "device_memory.h"
@@ -28,6 +29,7 @@
 #include "records.h"
 #include "serve.h"
 #include "session.h"
+#include "slice.h"
 #include "stat_i.h"
 #include "worker.h"
 
@@ -70,6 +72,9 @@ static int blame(struct replay *r, const struct singvgpu_log_entry *e, const voi
 			       "dump: put it back as it was%s", path,
 			       kept_expected(journal_seq(e), ((const struct sv_image *)data)->len, &d) ? "" :
 			       ", with its time (cp -p, rsync -a)");
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY && record_of(e->op)->flags & RECORD_ALLOC && common_on)
+		return why_set(r->why, err, "the job has memory beyond the %llu MiB that the device's sharers have in common: give it more "
+			       "devices", (unsigned long long)r->s->budget >> 20);
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && record_of(e->op)->flags & RECORD_ALLOC)
 		return why_set(r->why, err, "the device has not enough free memory: %llu MiB are needed",
 			       (unsigned long long)(window_bytes(NULL) >> 20) + 2);
@@ -217,7 +222,7 @@ static int check_shared(struct sv_session *s, const struct ctl_restore *from, st
 	if (sh->magic != SV_SHARED_MAGIC || sh->size != sizeof(*sh) || sh->devices > SV_DEVICES_MAX ||
 	    sh->device < 0 || sh->device >= (int)sh->devices || sh->arena_first != s->arena_first)
 		return why_set(why, -EBADMSG, "what the session shared with its client is damaged");
-	if (sh->window != s->hal.window || sh->window_len != s->hal.window_len)
+	if (sh->window != s->hal.window || sh->window_len > s->hal.window_len)
 		return why_set(why, -EBADMSG,
 			       "the session's device window is not the one that was asked for");
 	if (s->hal.version < sh->driver_version)
@@ -232,8 +237,8 @@ static int check_shared(struct sv_session *s, const struct ctl_restore *from, st
 		return why_set(why, -EDQUOT, "the job was granted %llu MiB of device memory, now it is to "
 			       "have %llu MiB", (unsigned long long)sh->budget >> 20,
 			       (unsigned long long)from->budget >> 20);
-	if (from->budget)
-		sh->budget = from->budget & ~(SV_GRANULE - 1);
+	if (from->budget || common_on)
+		sh->budget = common_on ? s->budget : from->budget & ~(SV_GRANULE - 1);
 	s->budget = sh->budget;
 	s->late = sh->late >> 32;	/* the client knows this count */
 	s->late_error = sh->late & ~(uint32_t)SV_LATE_FULL;
@@ -272,6 +277,26 @@ static int restore_channel(struct sv_session *s, const struct session_options *o
 	return session_arena(s, home, why);
 }
 
+static bool given_up(void *arg)
+{
+	const struct content_progress *p = arg;
+
+	return p && p->fn(p->arg, "contents", 0, 0);
+}
+
+/* By slices, the contents are restored in a slice, and taken away again with what collectives send. */
+static int restore_contents(struct sv_session *s, struct store *st, const struct store_ref *device,
+			    const struct content_progress *p, struct content_stats *stats, struct why *why)
+{
+	int rc = common_on ? slice_start(s, why) ?: slice_take(s, given_up, (void *)p, why) : 0;
+
+	if (!rc)
+		rc = content_restore(s, st, device, p, stats, why);
+	if (!rc)
+		rc = comms_restore(s, why);
+	return rc || !common_on ? rc : slice_give(s, why);
+}
+
 static int rebuild(struct sv_session *s, struct store *st, const struct ctl_restore *from,
 		   const struct content_progress *p, struct ctl_restored *to, struct why *why)
 {
@@ -293,9 +318,7 @@ static int rebuild(struct sv_session *s, struct store *st, const struct ctl_rest
 		rc = observe_compare(s, st, REF(observed), why);
 	t[2] = now_ns();
 	if (!rc)
-		rc = content_restore(s, st, REF(device), p, &stats, why);
-	if (!rc)
-		rc = comms_restore(s, why);
+		rc = restore_contents(s, st, REF(device), p, &stats, why);
 	t[3] = now_ns();
 	to->replay_ns = t[1] - t[0];
 	to->compare_ns = t[2] - t[1];
@@ -341,6 +364,9 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	replay_device(&s->hal, &to->device);
 	rc = check_device(&from->was, &to->device, why);
 	if (rc || from->check)
+		return rc;
+	rc = session_slices(s, o, why);
+	if (rc)
 		return rc;
 	rc = store_open_trusted(&st, from->dir, 0, from->trust, why);
 	if (rc)

@@ -41,8 +41,8 @@ static struct common {
 	int mail;			/* the end of the socket that is written to; the other one is the next number */
 	uint64_t window, budget, process;
 	struct table *table;
-	int row;
-} common = { .lock = LOCK_INIT(PROXY_SLICE) };
+	int row;			/* -1: there has been no slice */
+} common = { .lock = LOCK_INIT(PROXY_SLICE), .row = -1 };
 
 int common_open(const struct hal *h, int mail, uint64_t budget)
 {
@@ -408,6 +408,16 @@ void common_left(void)
 	common.leaves = false;
 	table_changed(common.table);
 	lock_drop(&common.lock);
+}
+
+bool common_here(void)
+{
+	return !common_on || common.ours;
+}
+
+const void *common_kept(uint64_t va)
+{
+	return common.row < 0 || *mark_at(va) ? NULL : table_bytes(common.table, common.row, unit_at(va));
 }
 
 void common_stops(void)

@@ -60,6 +60,13 @@ int common_ends(struct why *why);
 int common_leave(uint64_t va, uint64_t len, struct why *why);
 void common_left(void);
 
+/*
+ * For a dump of a session that rests: is its memory there? If not: where one unit of it (TABLE_UNIT bytes) is, until
+ * the next slice; NULL: it is zeros.
+ */
+bool common_here(void);
+const void *common_kept(uint64_t va);
+
 /* The client is gone, and nothing works in the memory any more: it may be another's. */
 void common_stops(void);
 

@@ -70,15 +70,15 @@ static void say(struct sv_session *s, bool due, bool idle, bool blocked)
 	turn(s, &e);
 }
 
-int slice_start(struct sv_session *s, int board, struct why *why)
+int slice_start(struct sv_session *s, struct why *why)
 {
 	struct turns_event e = { .kind = TURNS_ENTER };
-	int rc = comm_attach(s, &slice.board, &slice.seat, why);
+	int lock, rc = comm_attach(s, &slice.board, &lock, &slice.seat, why);
 
 	if (rc)
 		return rc;
 	slice.device = s->hal.dev;
-	rc = common_join(&s->hal, board, slice.device, why);
+	rc = common_join(&s->hal, lock, slice.device, why);
 	if (rc)
 		return rc;
 	park_away(true);
@@ -309,6 +309,63 @@ int64_t slice_idle(struct sv_session *s)
 		park_run(s);
 	most = idle(s);
 	return hostfunc_holds() && (most < 0 || most > LOOK_NS) ? LOOK_NS : most;
+}
+
+bool slice_rests(struct sv_session *s, bool *turn)
+{
+	bool rests;
+
+	if (turn)
+		*turn = false;
+	if (!common_on)
+		return true;
+	if (slice_due())
+		slice_run(s);
+	slice_idle(s);
+	rests = !slice_due() && !hostfunc_holds() && (slice.stage == AWAY ? !slice.due : slice.stage == HERE);
+	if (turn)
+		*turn = !rests && slice.stage != HERE && slice.stage != DRAINS;
+	return rests;
+}
+
+/* ------------------------------------------------------------------------------ a restore */
+
+int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why)
+{
+	unsigned int naps = 0;
+
+	say(s, true, false, false);
+	while (slice.stage != HERE && !s->failed) {
+		if (!(naps % 64) && given_up(arg))
+			return why_set(why, -ECANCELED, "given up while other ranks restore their memory");
+		if (slice_due())
+			slice_run(s);
+		else if (slice.stage == AWAY && !until_tick(s))
+			continue;
+		else
+			still_nap(&naps);
+	}
+	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
+}
+
+int slice_give(struct sv_session *s, struct why *why)
+{
+	int rc = comm_capture();
+
+	if (rc)
+		return why_set(why, rc, "no memory for what collectives send");
+	park_away(true);
+	start_work(s, TAKES);
+	lock_may_wait("the worker");
+	for (unsigned int naps = 0; slice.stage != AWAY && !s->failed;) {
+		/* pairs with done() */
+		if (__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
+			work_ended(s);
+		else
+			still_nap(&naps);
+	}
+	slice.seen = board_slice(slice.board, slice.seat).changes;
+	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
 }
 
 bool slice_leave(struct sv_session *s)

@@ -17,10 +17,9 @@
 #include "why.h"
 
 /*
- * The session, which common_open() was called for, takes its place among the device's sharers. board: the
- * job's. -errno and *why.
+ * The session, which common_open() was called for, takes its place among the device's sharers. -errno and *why.
  */
-int slice_start(struct sv_session *s, int board, struct why *why);
+int slice_start(struct sv_session *s, struct why *why);
 
 /* Is there work for slice_run(), which the consumer calls between two records? Cheap. */
 bool slice_due(void);
@@ -31,6 +30,21 @@ void slice_run(struct sv_session *s);
  * long it may wait; -1: for ever.
  */
 int64_t slice_idle(struct sv_session *s);
+
+/*
+ * For a consumer that waits elsewhere than in its loop, for a cut (rebuild/freeze.c) or a step's end: does what slice_run() and
+ * slice_idle() do. Returns whether the session rests: it neither comes nor leaves, and nothing of it could run in a
+ * slice. *turn, which may be NULL: it does not, as it waits for a slice, which another sharer has.
+ */
+bool slice_rests(struct sv_session *s, bool *turn);
+
+/*
+ * For a restore, whose consumer serves nothing yet: waits for a slice and brings what is mapped, which is zeros in a new
+ * process; and ends that slice again. -errno and *why; -ECANCELED: given_up() says so, which is asked while others have the
+ * memory.
+ */
+int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why);
+int slice_give(struct sv_session *s, struct why *why);
 
 /*
  * The client is gone. If it has exited with 0, then as soon as nothing works in the session's memory, that is

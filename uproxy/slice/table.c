@@ -275,6 +275,13 @@ void table_brought(struct table *t, uint32_t row, uint64_t unit)
 	put(t, &t->device[unit], v == NONE ? ZEROS : v);
 }
 
+const void *table_bytes(const struct table *t, uint32_t row, uint64_t unit)
+{
+	uint32_t v = *row_at(t, row, unit);
+
+	return v == NONE || v == ZEROS ? NULL : bytes_at(t, v);
+}
+
 void table_forget(struct table *t)
 {
 	for (uint64_t u = 0; u < t->head->units; u++)

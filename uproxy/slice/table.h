@@ -79,6 +79,9 @@ enum table_brings { TABLE_NOTHING, TABLE_ZEROS, TABLE_COPY };
 enum table_brings table_brings(const struct table *t, uint32_t row, uint64_t unit, const void **from);
 void table_brought(struct table *t, uint32_t row, uint64_t unit);
 
+/* Where the backing has the row's unit, which stays until the row's next change; NULL: it is zeros. */
+const void *table_bytes(const struct table *t, uint32_t row, uint64_t unit);
+
 /* What lies in the memory is not known any more: a sharer that had it has ended. */
 void table_forget(struct table *t);
 

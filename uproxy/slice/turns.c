@@ -31,14 +31,12 @@ struct device {
 
 struct turns {
 	uint32_t seats, devices;
-	uint32_t halts;
-	uint32_t zero;
 	struct turns_rules rules;
 };
 #pragma GCC diagnostic pop
 _Static_assert(sizeof(struct sharer) == 40, "shared");
 _Static_assert(sizeof(struct device) == 32, "shared");
-_Static_assert(sizeof(struct turns) == 40, "shared");
+_Static_assert(sizeof(struct turns) == 32, "shared");
 
 /* An event on its way. */
 struct turn {
@@ -181,8 +179,6 @@ static void decide(const struct turn *o, uint32_t device)
 	struct device *d = device_at(o->t, device);
 	uint32_t seat;
 
-	if (o->t->halts)
-		return;
 	if (d->holder) {
 		if (sharer_at(o->t, d->holder - 1)->state != TURNS_RESIDENT || !slice_ends(o, d))
 			return;
@@ -299,26 +295,25 @@ static void ends(const struct turn *o, uint32_t seat)
 	*q = (struct sharer){ 0 };
 }
 
-/* The state of a sharer that an event demands; TURNS_ABSENT: any but that. */
-static enum turns_state needs(enum turns_event_kind kind)
+/* May an event of a sharer come in this state? */
+static bool is_time_for(enum turns_event_kind kind, enum turns_state state)
 {
 	switch (kind) {
 	case TURNS_LEFT:
+		return state == TURNS_LEAVING || state == TURNS_RESIDENT;
 	case TURNS_STAYS:
-		return TURNS_LEAVING;
+		return state == TURNS_LEAVING;
 	case TURNS_CAME:
-		return TURNS_COMING;
+		return state == TURNS_COMING;
 	default:
-		return TURNS_ABSENT;
+		return state != TURNS_ABSENT;
 	}
 }
 
 static bool fits(const struct turns *t, const struct turns_event *e)
 {
-	enum turns_state state, need = needs(e->kind);
+	enum turns_state state;
 
-	if (e->kind == TURNS_HALT)
-		return e->halt || t->halts;
 	if (e->kind == TURNS_TICK)
 		return e->device < t->devices;
 	if (e->seat >= t->seats)
@@ -326,7 +321,7 @@ static bool fits(const struct turns *t, const struct turns_event *e)
 	state = sharer_at(t, e->seat)->state;
 	if (e->kind == TURNS_ENTER)
 		return e->device < t->devices && state == TURNS_ABSENT;
-	return state != TURNS_ABSENT && (need == TURNS_ABSENT || state == need);
+	return is_time_for(e->kind, state);
 }
 
 int turns(struct turns *t, const struct turns_event *e, const struct turns_owed *owed, turns_act *act, void *ctx)
@@ -336,7 +331,7 @@ int turns(struct turns *t, const struct turns_event *e, const struct turns_owed 
 
 	if (!fits(t, e))
 		return -EPROTO;
-	if (e->kind != TURNS_ENTER && e->kind != TURNS_TICK && e->kind != TURNS_HALT)
+	if (e->kind != TURNS_ENTER && e->kind != TURNS_TICK)
 		device = sharer_at(t, e->seat)->device;
 	switch (e->kind) {
 	case TURNS_ENTER:
@@ -359,11 +354,6 @@ int turns(struct turns *t, const struct turns_event *e, const struct turns_owed 
 	case TURNS_ENDS:
 		ends(&o, e->seat);
 		break;
-	case TURNS_HALT:
-		t->halts += e->halt ? 1 : -1;
-		for (device = 0; device + 1 < t->devices; device++)
-			decide(&o, device);
-		break;
 	}
 	decide(&o, device);
 	return 0;
@@ -377,7 +367,7 @@ uint64_t turns_next(const struct turns *t, uint32_t device)
 	const struct sharer *r = d->holder ? sharer_at(t, d->holder - 1) : NULL;
 	uint64_t next = TURNS_NEVER, at;
 
-	if (t->halts || !r || r->state != TURNS_RESIDENT)
+	if (!r || r->state != TURNS_RESIDENT)
 		return next;
 	for (uint32_t i = d->first; i; i = sharer_at(t, i - 1)->next) {
 		const struct sharer *q = sharer_at(t, i - 1);
@@ -394,17 +384,6 @@ uint64_t turns_next(const struct turns *t, uint32_t device)
 enum turns_state turns_state(const struct turns *t, uint32_t seat)
 {
 	return seat < t->seats ? sharer_at(t, seat)->state : TURNS_ABSENT;
-}
-
-bool turns_under_way(const struct turns *t)
-{
-	for (uint32_t i = 0; i < t->devices; i++) {
-		const struct device *d = device_at(t, i);
-
-		if (d->holder && sharer_at(t, d->holder - 1)->state != TURNS_RESIDENT)
-			return true;
-	}
-	return false;
 }
 
 uint64_t turns_cost(const struct turns *t, uint32_t device)
@@ -438,7 +417,7 @@ static uint64_t sharer_digest(const struct turns *t, const struct device *d, uin
 
 uint64_t turns_digest(const struct turns *t, uint64_t now)
 {
-	uint64_t h = t->halts;
+	uint64_t h = 0;
 
 	for (uint32_t i = 0; i < t->devices; i++) {
 		const struct device *d = device_at(t, i);

@@ -26,8 +26,7 @@
  *         resident has been there for the cost.
  *   3. Next is, of those due, who has been due as long as (c) says; else the one that owes the oldest
  *      operation; else the one that has been due longest.
- *   4. While the state is halted, no slice begins and none is told to end.
- *   5. A sharer that ends or dies has no slice any more, whatever its state.
+ *   4. A sharer that ends or dies has no slice any more, whatever its state.
  */
 #ifndef UPROXY_SLICE_TURNS_H
 #define UPROXY_SLICE_TURNS_H
@@ -51,12 +50,11 @@ enum turns_state {
 enum turns_event_kind {
 	TURNS_ENTER,	/* seat, device: a sharer begins, without bytes */
 	TURNS_SAYS,	/* seat, due, idle, blocked: what is true of it now; nothing of that is when its state has changed */
-	TURNS_LEFT,	/* seat: it was leaving, and touches the memory no more */
+	TURNS_LEFT,	/* seat: it was leaving, or resident, and touches the memory no more */
 	TURNS_STAYS,	/* seat: it was leaving, and cannot drain the device: its slice goes on */
 	TURNS_CAME,	/* seat: its bytes are there */
 	TURNS_TICK,	/* device: time has passed (turns_next()) */
 	TURNS_ENDS,	/* seat: its process has ended, in whatever way */
-	TURNS_HALT,	/* halt: from now on, or no longer. Halts are counted. */
 };
 
 struct turns_event {
@@ -66,7 +64,6 @@ struct turns_event {
 	bool due;	/* see above; of a resident: it has something to run */
 	bool idle;	/* a resident: nothing of it runs on the device, and no record of it could */
 	bool blocked;	/* idle, and its program waits in a call for what is parked */
-	bool halt;
 };
 
 /*
@@ -119,8 +116,6 @@ int turns(struct turns *t, const struct turns_event *e, const struct turns_owed 
 uint64_t turns_next(const struct turns *t, uint32_t device);
 
 enum turns_state turns_state(const struct turns *t, uint32_t seat);
-/* Does a sharer of any device come or leave? */
-bool turns_under_way(const struct turns *t);
 /* The ns that the device's last switch took: its cost. */
 uint64_t turns_cost(const struct turns *t, uint32_t device);
 

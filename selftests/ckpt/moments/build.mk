@@ -57,11 +57,14 @@ TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200
 TIMEOUT_faults-ranks := 600
 TIMEOUT_test-cuts := 600
-CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long test-cuts-long)
+CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long faults-slices-long test-cuts-long)
 LONG_TESTS += $(CKPT_RANKS_LONG)
 TIMEOUT_faults-ranks-2-long := 14400
 TIMEOUT_faults-ranks-4-long := 14400
+TIMEOUT_faults-slices-long := 14400
 TIMEOUT_test-cuts-long := 3600
+HOST_TESTS += $(B)/selftests/ckpt/faults-slices
+TIMEOUT_faults-slices := 600
 TIMEOUT_test-atstep := 300
 TIMEOUT_test-atstep-long := 1200
 LONG_TESTS += $(B)/selftests/ckpt/test-atstep-long
@@ -72,6 +75,14 @@ $(B)/selftests/ckpt/test-atstep-long: selftests/ckpt/moments/build.mk
 $(B)/selftests/ckpt/faults-ranks-%-long: selftests/ckpt/moments/build.mk
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -a -n %s\n' $* >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/faults-slices: selftests/ckpt/moments/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -s\n' >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/faults-slices-long: selftests/ckpt/moments/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -a -s\n' >$@
 	@chmod +x $@
 $(B)/selftests/ckpt/test-cuts-long: selftests/ckpt/moments/build.mk
 	@mkdir -p $(@D)

@@ -448,6 +448,29 @@ int64_t slice_idle(struct sv_session *s)
 	(void)s;
 	return -1;
 }
+int slice_start(struct sv_session *s, struct why *why)
+{
+	(void)s, (void)why;
+	MUST(false);
+	return 0;
+}
+int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why)
+{
+	(void)s, (void)given_up, (void)arg, (void)why;
+	MUST(false);
+	return 0;
+}
+int slice_give(struct sv_session *s, struct why *why)
+{
+	(void)s, (void)why;
+	MUST(false);
+	return 0;
+}
+int session_slices(struct sv_session *s, const struct session_options *o, struct why *why)
+{
+	(void)s, (void)o, (void)why;
+	return 0;
+}
 #define NOT_HERE(_name) \
 int _name(struct call *k) \
 { \

@@ -23,6 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common.h"
 #include "content.h"
 #include "control.h"
 #include "control_i.h"
@@ -252,6 +253,8 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	to->records = 1;
 	return rc;
 }
+bool common_on;		/* the device is not shared */
+
 void handover_at(const char *control)
 {
 	MUST(*control == '/');

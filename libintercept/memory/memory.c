@@ -456,12 +456,20 @@ void memory_context_gone(struct context *ctx)
 	pool_context_gone(ctx);
 }
 
+/* A restored session may have got less than it had. */
+static uint64_t room(void)
+{
+	uint64_t used = in_use(), budget = here->shared->budget;
+
+	return used < budget ? budget - used : 0;
+}
+
 uint64_t memory_left(void)
 {
 	uint64_t left;
 
 	lock_take(&process.locks.memory);
-	left = here->shared->budget - in_use();
+	left = room();
 	lock_drop(&process.locks.memory);
 	return left;
 }
@@ -474,7 +482,7 @@ CUresult memory_charge(uint64_t len)
 
 	lock_may_wait("device memory");
 	lock_take(&process.locks.memory);
-	charged = len <= here->shared->budget - in_use();
+	charged = len <= room();
 	if (charged)
 		gr->charged += len;
 	else

@@ -258,6 +258,31 @@ static void sends(void)
 	}
 }
 
+/* Of a group a small send is in a buffer, and the receive has ended: the other rank has sent, and receives later. */
+static void exchange(void)
+{
+	if (rank > 1) {
+		there();
+		return;
+	}
+	put_values(0, 10 * rank, st[0], 64);
+	if (rank) {
+		OK(ncclGroupStart());
+		OK(ncclSend(buf[0], 64, ncclFloat, 0, everyone, st[0]));
+		OK(ncclRecv(buf[1], 64, ncclFloat, 0, everyone, st[0]));
+		OK(ncclGroupEnd());
+		there();
+	} else {
+		usleep(300000);
+		put_values(0, 1, st[0], 64);
+		OK(ncclSend(buf[0], 64, ncclFloat, 1, everyone, st[0]));
+		late();
+		OK(ncclRecv(buf[1], 64, ncclFloat, 1, everyone, st[0]));
+	}
+	OK(cudaStreamSynchronize(st[0]));
+	shows("exchanged", buf[1], 1, rank ? 1 : 10, 0, 64);
+}
+
 /* The sender's process has ended, and its proxy keeps what was sent: this is refused. */
 static void sent(void)
 {
@@ -714,7 +739,8 @@ static const struct {
 	void (*fn)(void);
 } moments[] = {
 	{ "barrier", barrier }, { "create", create }, { "progress", progress }, { "split", split },
-	{ "group", group }, { "sends", sends }, { "sent", sent }, { "stands", stands }, { "crowded", crowded }, { "failed", failed },
+	{ "group", group }, { "sends", sends }, { "exchange", exchange }, { "sent", sent }, { "stands", stands }, { "crowded", crowded },
+	{ "failed", failed },
 	{ "left", left }, { "events", events }, { "syncs", syncs },
 	{ "ends", ends }, { "aborted", aborted }, { "abandons", abandons }, { "graph", graph },
 	{ "parked", parked }, { "many", many }, { "first", nothing_yet },

@@ -102,7 +102,7 @@ uint64_t places_most(const struct ckpt_proxy *p)
 	return p->info.peak > p->info.mapped ? p->info.peak : p->info.mapped;
 }
 
-/* By slices, ranks have a device's memory in turn. */
+/* By slices, the ranks of a device have its memory in turn. */
 static bool takes_turns(const struct ckpt_facts *f)
 {
 	const char *slices = facts_option(f, "slices");
@@ -126,11 +126,13 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
 	memset(d, 0, SEATING_DEVICES * sizeof(*d));
 	for (int i = 0; i < f->proxies; i++) {
 		const struct ckpt_proxy *p = &f->proxy[i];
-		struct places_device *on = &d[seating_physical(t, p->rank, facts_logical(p))];
+		int device = seating_physical(t, p->rank, facts_logical(p));
+		bool in_turn = turns && seating_sharers(t, 0, device) > 1;	/* as the supervisor counts them (job.c) */
+		struct places_device *on = &d[device];
 
 		on->sessions++;
-		add(&on->now, p->info.mapped, turns);
-		add(&on->most, places_most(p), turns);
+		add(&on->now, p->info.mapped, in_turn);
+		add(&on->most, places_most(p), in_turn);
 		d[p->info.device.ordinal].total = p->info.device.total_mem;
 		largest = p->info.device.total_mem > largest ? p->info.device.total_mem : largest;
 	}

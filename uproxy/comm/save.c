@@ -61,7 +61,7 @@ static bool is_still(void)
 
 		if (!p)
 			continue;
-		still &= !p->queued == !p->begun && !p->filling && (!p->begun || p->ended);
+		still &= (p->begun || !p->queued) && !p->filling && !p->kept && (!p->begun || p->ended);
 	}
 	lock_drop(&comms.lock);
 	return still;

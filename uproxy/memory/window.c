@@ -364,6 +364,13 @@ uint64_t window_bytes(uint64_t *pins)
 	return __atomic_load_n(&mapped, __ATOMIC_RELAXED);
 }
 
+static uint64_t left(const struct sv_session *s)
+{
+	uint64_t used = window_bytes(NULL);
+
+	return used < s->budget ? s->budget - used : 0;
+}
+
 struct work {			/* on a range that has been set apart */
 	struct answer answer;
 	CUresult (*fn)(struct sv_session *s, uint64_t at, uint64_t len, uint64_t piece);
@@ -426,9 +433,11 @@ static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
 		return sv_bad(&k->c, "pieces that are not whole granules");
 	if (!granules_free(s, va, len))
 		return sv_bad(&k->c, "memory mapped where there is some already");
-	if (len > s->budget - window_bytes(NULL) || (common_on && !common_has(&s->hal, va, len)))
-		/* The job may come from a device that it had alone. */
-		return common_on && s->replay ? fails(k, CUDA_ERROR_OUT_OF_MEMORY) : sv_bad(&k->c, "more memory than was granted");
+	if (len > left(s) && !(common_on && s->replay))
+		return sv_bad(&k->c, "more memory than was granted");
+	/* The job may come from a device that it had alone, or with fewer others. */
+	if (len > left(s) || (common_on && !common_has(&s->hal, va, len)))
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	set_granules(s, va, len, G_BUSY);
 	account(s, len);
 	return on_worker(k, do_mapping, va, len, piece);
@@ -838,7 +847,7 @@ int do_mem_create(struct call *k)
 	if (rc)
 		return fails(k, rc);
 	/* Its memory would be this session's alone. */
-	r = common_on ? CUDA_ERROR_NOT_SUPPORTED : a->len > s->budget - window_bytes(NULL) ? CUDA_ERROR_OUT_OF_MEMORY :
+	r = common_on ? CUDA_ERROR_NOT_SUPPORTED : a->len > left(s) ? CUDA_ERROR_OUT_OF_MEMORY :
 		s->hal.drv.cuMemCreate(&real, a->len, &prop, 0);
 	if (!r)
 		return window_add_vmm(k, a->handle, real, a->len);

@@ -78,6 +78,9 @@ static int blame(struct replay *r, const struct singvgpu_log_entry *e, const voi
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY && record_of(e->op)->flags & RECORD_ALLOC)
 		return why_set(r->why, err, "the device has not enough free memory: %llu MiB are needed",
 			       (unsigned long long)(window_bytes(NULL) >> 20) + 2);
+	if (rc == CUDA_ERROR_NOT_SUPPORTED && common_on)
+		return why_set(r->why, err, "%s: ranks that share a device by slices can neither have memory of cuMemCreate nor share memory "
+			       "with another process: give the job more devices", op_name(e->op));
 	if (rc > 0)
 		return why_set(r->why, err, "%s (record %llu%s%s) fails with %s (%d) when it is "
 			       "executed again", op_name(e->op), (unsigned long long)journal_seq(e),
@@ -288,13 +291,13 @@ static bool given_up(void *arg)
 static int restore_contents(struct sv_session *s, struct store *st, const struct store_ref *device,
 			    const struct content_progress *p, struct content_stats *stats, struct why *why)
 {
-	int rc = common_on ? slice_start(s, why) ?: slice_take(s, given_up, (void *)p, why) : 0;
+	int rc = common_on ? slice_take(s, given_up, (void *)p, why) : 0;
 
 	if (!rc)
 		rc = content_restore(s, st, device, p, stats, why);
 	if (!rc)
 		rc = comms_restore(s, why);
-	return rc || !common_on ? rc : slice_give(s, why);
+	return rc || !common_on ? rc : slice_give(s, given_up, (void *)p, why);
 }
 
 static int rebuild(struct sv_session *s, struct store *st, const struct ctl_restore *from,
@@ -343,6 +346,8 @@ static int from_store(struct sv_session *s, const struct session_options *o, str
 		rc = check_shared(s, from, why);
 	if (!rc)
 		rc = session_print(s, true, why);
+	if (!rc && common_on)	/* graphs and textures have addresses of the memory in common, so it is there first */
+		rc = slice_start(s, why);
 	to->channel_ns = now_ns() - begin;
 	return rc ?: rebuild(s, st, from, p, to, why);
 #undef REF

@@ -324,7 +324,7 @@ bool slice_rests(struct sv_session *s, bool *turn)
 	slice_idle(s);
 	rests = !slice_due() && !hostfunc_holds() && (slice.stage == AWAY ? !slice.due : slice.stage == HERE);
 	if (turn)
-		*turn = !rests && slice.stage != HERE && slice.stage != DRAINS;
+		*turn = slice.stage == BRINGS || slice.stage == TAKES || (slice.stage == AWAY && slice.due);
 	return rests;
 }
 
@@ -348,7 +348,7 @@ int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
 }
 
-int slice_give(struct sv_session *s, struct why *why)
+int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why)
 {
 	int rc = comm_capture();
 
@@ -358,6 +358,8 @@ int slice_give(struct sv_session *s, struct why *why)
 	start_work(s, TAKES);
 	lock_may_wait("the worker");
 	for (unsigned int naps = 0; slice.stage != AWAY && !s->failed;) {
+		if (!(naps % 64) && given_up(arg))
+			return why_set(why, -ECANCELED, "given up while the memory was taken away");
 		/* pairs with done() */
 		if (__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
 			work_ended(s);

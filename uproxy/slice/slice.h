@@ -40,11 +40,11 @@ bool slice_rests(struct sv_session *s, bool *turn);
 
 /*
  * For a restore, whose consumer serves nothing yet: waits for a slice and brings what is mapped, which is zeros in a new
- * process; and ends that slice again. -errno and *why; -ECANCELED: given_up() says so, which is asked while others have the
- * memory.
+ * process; and ends that slice again. -errno and *why; -ECANCELED: given_up() says so, which is asked some times a
+ * second.
  */
 int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why);
-int slice_give(struct sv_session *s, struct why *why);
+int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why);
 
 /*
  * The client is gone. If it has exited with 0, then as soon as nothing works in the session's memory, that is

@@ -57,13 +57,16 @@ TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200
 TIMEOUT_faults-ranks := 600
 TIMEOUT_test-cuts := 600
-CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long faults-slices-long test-cuts-long)
+CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long faults-slices-long test-ranks-slices-long cuts-slices-long test-cuts-long)
 LONG_TESTS += $(CKPT_RANKS_LONG)
 TIMEOUT_faults-ranks-2-long := 14400
 TIMEOUT_faults-ranks-4-long := 14400
 TIMEOUT_faults-slices-long := 14400
+TIMEOUT_test-ranks-slices-long := 14400
 TIMEOUT_test-cuts-long := 3600
-HOST_TESTS += $(B)/selftests/ckpt/faults-slices
+HOST_TESTS += $(addprefix $(B)/selftests/ckpt/,faults-slices cuts-slices)
+TIMEOUT_cuts-slices := 600
+TIMEOUT_cuts-slices-long := 3600
 TIMEOUT_faults-slices := 600
 TIMEOUT_test-atstep := 300
 TIMEOUT_test-atstep-long := 1200
@@ -83,6 +86,18 @@ $(B)/selftests/ckpt/faults-slices: selftests/ckpt/moments/build.mk
 $(B)/selftests/ckpt/faults-slices-long: selftests/ckpt/moments/build.mk
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -a -s\n' >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/test-ranks-slices-long: selftests/ckpt/moments/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-ranks -S dp2 tp2 pp2 shard4 grid8 torch2 torch4 hybrid4 tensor4\n' >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/cuts-slices: selftests/ckpt/moments/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-cuts -S create group exchange crowded graph many\n' >$@
+	@chmod +x $@
+$(B)/selftests/ckpt/cuts-slices-long: selftests/ckpt/moments/build.mk
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-cuts -S -a\n' >$@
 	@chmod +x $@
 $(B)/selftests/ckpt/test-cuts-long: selftests/ckpt/moments/build.mk
 	@mkdir -p $(@D)

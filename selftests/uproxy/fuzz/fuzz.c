@@ -460,9 +460,9 @@ int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	MUST(false);
 	return 0;
 }
-int slice_give(struct sv_session *s, struct why *why)
+int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why)
 {
-	(void)s, (void)why;
+	(void)s, (void)given_up, (void)arg, (void)why;
 	MUST(false);
 	return 0;
 }

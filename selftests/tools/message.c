@@ -43,6 +43,17 @@ static void put_lines(int from, int to)
 		message_put(&m, line, sprintf(line, "line %d with some words\n", i));
 }
 
+/* Bytes that m has, while its thread may write them. */
+static size_t bytes_kept(void)
+{
+	size_t n;
+
+	lock_take(&m.lock);
+	n = m.len;
+	lock_drop(&m.lock);
+	return n;
+}
+
 /* Reads until all has come that m has; appends to text. A terminal's "\r\n" becomes "\n". */
 static size_t read_all(int fd, char *text, size_t room)
 {
@@ -296,7 +307,7 @@ TEST(reader_goes_while_lines_wait)
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	writer = open(path, O_WRONLY);
 	begin(writer);
-	while (m.len < 10 * MESSAGE_LINE)
+	while (bytes_kept() < 10 * MESSAGE_LINE)
 		put_lines(0, 1);
 	lock_take(&m.lock);
 	for (size_t i = 0; i < m.len; i++)
@@ -486,7 +497,7 @@ TEST(whole_lines)
 	ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, s), 0);
 	begin(s[1]);
 	put_lines(0, 3000);
-	EXPECT_GT(m.len, 2 * MESSAGE_LINE);
+	EXPECT_GT(bytes_kept(), 2 * MESSAGE_LINE);
 	for (int waits = 0; waits < 200; waits++) {
 		while ((n = recv(s[0], packet, sizeof(packet), 0)) > 0) {
 			waits = 0;
@@ -515,7 +526,7 @@ TEST(kept_lines_are_whole)
 	begin(p[1]);
 	m.kept = room;
 	ASSERT_EQ(mprotect(room + MESSAGE_ROOM, 4096, PROT_NONE), 0);
-	while (m.len < MESSAGE_ROOM / 2)
+	while (bytes_kept() < MESSAGE_ROOM / 2)
 		put_lines(from, from + 1), from++;
 	for (int i = 0; i < 40; i++) {
 		more = read(p[0], text + n, 8192);

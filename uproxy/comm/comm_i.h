@@ -117,8 +117,9 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 
 /*
  * For a session that shares its device by slices (slice/slice.h). Consumer.
- * comm_attach: opens the job's board before there is a communicator, and has its wakes end the consumer's waits. *fd: its
- * file, which stays comm's. -errno and *why. comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
+ * comm_attach: opens the job's board before there is a communicator, and has its wakes end the consumer's waits. *fd: the
+ * board's file, which stays comm's. -errno and *why.
+ * comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
  * comm_in_memory: does an operation work in the session's memory?
  * comm_capture: the memory is about to go, and the device is idle. Copies what posted calls send that have not started. What
  * starts from now on works with copies. -ENOMEM.

@@ -9,10 +9,10 @@
  *   digests  the device computes the digests of its pages (hal/digest.c), a span ahead, and only
  *            those that the store lacks are staged; the host believes their digests, too
  *
- * Window memory of a session whose device another sharer has is in the backing of slice/table.h, and is hashed there.
- *
  * The first way is used if the driver allows it, else the third, else the second; SINGVGPU_CONTENT
  * names a way, for tests and measurements.
+ *
+ * While another sharer has the device's memory (slice/common.h), that of the session is in the backing, where the store hashes it.
  *
  * The calling thread asks the device and the store, and hands batches of pages to lanes: threads
  * that store them, each in a part of the object of its own. A batch goes around:
@@ -526,7 +526,7 @@ static int save_direct(struct mover *m, uint64_t va, uint64_t len, uint64_t off,
 	return 0;
 }
 
-/* The same while the memory is another sharer's. Units that lie one behind the other go together. */
+/* Saves from the backing. Units that lie there one behind the other go together. */
 static int save_kept(struct mover *m, uint64_t va, uint64_t len, uint64_t off, struct why *why)
 {
 	uint64_t at, size;

@@ -61,8 +61,10 @@ int common_leave(uint64_t va, uint64_t len, struct why *why);
 void common_left(void);
 
 /*
- * For a dump of a session that rests: is its memory there? If not: where one unit of it (TABLE_UNIT bytes) is, until
- * the next slice; NULL: it is zeros.
+ * For a dump of a session that rests (slice.h).
+ * common_here: does the device have the session's memory? Without sharers: true.
+ * common_kept: else, where the backing has the unit at va, which is TABLE_UNIT bytes; it stays there until the session's next
+ * slice. NULL: the unit is zeros.
  */
 bool common_here(void);
 const void *common_kept(uint64_t va);

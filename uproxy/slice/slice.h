@@ -32,16 +32,17 @@ void slice_run(struct sv_session *s);
 int64_t slice_idle(struct sv_session *s);
 
 /*
- * For a consumer that waits elsewhere than in its loop, for a cut (rebuild/freeze.c) or a step's end: does what slice_run() and
- * slice_idle() do. Returns whether the session rests: it neither comes nor leaves, and nothing of it could run in a
- * slice. *turn, which may be NULL: it does not, as it waits for a slice, which another sharer has.
+ * slice_run() and slice_idle() in one, for a consumer that is not in its loop: it waits for a cut (rebuild/freeze.c) or the end of
+ * a step. Returns whether the session *rests*: it neither comes nor leaves, and nothing of it could run in a slice.
+ * *turn: it waits for a slice, or its bytes are being moved; turn may be NULL.
  */
 bool slice_rests(struct sv_session *s, bool *turn);
 
 /*
- * For a restore, whose consumer serves nothing yet: waits for a slice and brings what is mapped, which is zeros in a new
- * process; and ends that slice again. -errno and *why; -ECANCELED: given_up() says so, which is asked some times a
- * second.
+ * For a restore, whose consumer serves nothing yet. -errno and *why; -ECANCELED: given_up(), which is asked some times a
+ * second, is true.
+ * slice_take: waits for a slice, and brings what is mapped: zeros, in a new process.
+ * slice_give: ends the slice; what collectives send has been copied then.
  */
 int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why);
 int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why);

@@ -57,7 +57,8 @@ TIMEOUT_faults := 1200
 TIMEOUT_faults-long := 7200
 TIMEOUT_faults-ranks := 600
 TIMEOUT_test-cuts := 600
-CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long faults-slices-long test-ranks-slices-long cuts-slices-long test-cuts-long)
+CKPT_RANKS_LONG := $(addprefix $(B)/selftests/ckpt/,faults-ranks-2-long faults-ranks-4-long faults-slices-long \
+	test-ranks-slices-long cuts-slices-long test-cuts-long)
 LONG_TESTS += $(CKPT_RANKS_LONG)
 TIMEOUT_faults-ranks-2-long := 14400
 TIMEOUT_faults-ranks-4-long := 14400
@@ -71,36 +72,20 @@ TIMEOUT_faults-slices := 600
 TIMEOUT_test-atstep := 300
 TIMEOUT_test-atstep-long := 1200
 LONG_TESTS += $(B)/selftests/ckpt/test-atstep-long
-$(B)/selftests/ckpt/test-atstep-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-atstep dp2pool dp4 tp2 pp2 micro2 torch2 idle\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/faults-ranks-%-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -a -n %s\n' $* >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/faults-slices: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -s\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/faults-slices-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/faults-ranks -a -s\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/test-ranks-slices-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-ranks -S dp2 tp2 pp2 shard4 grid8 torch2 torch4 hybrid4 tensor4\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/cuts-slices: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-cuts -S create group exchange crowded graph many\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/cuts-slices-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-cuts -S -a\n' >$@
-	@chmod +x $@
-$(B)/selftests/ckpt/test-cuts-long: selftests/ckpt/moments/build.mk
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\nexec selftests/ckpt/moments/test-cuts -a\n' >$@
-	@chmod +x $@
+# NAME, COMMAND: a test that calls one of this folder's with arguments.
+define moments_calls
+$(B)/selftests/ckpt/$(1): selftests/ckpt/moments/build.mk
+	@mkdir -p $$(@D)
+	@printf '#!/bin/sh\nexec selftests/ckpt/moments/%s\n' '$(2)' >$$@
+	@chmod +x $$@
+endef
+$(eval $(call moments_calls,test-atstep-long,test-atstep dp2pool dp4 tp2 pp2 micro2 torch2 idle))
+$(eval $(call moments_calls,faults-ranks-2-long,faults-ranks -a -n 2))
+$(eval $(call moments_calls,faults-ranks-4-long,faults-ranks -a -n 4))
+$(eval $(call moments_calls,faults-slices,faults-ranks -s))
+$(eval $(call moments_calls,faults-slices-long,faults-ranks -a -s))
+$(eval $(call moments_calls,test-ranks-slices-long,test-ranks -S dp2 tp2 pp2 shard4 grid8 torch2 torch4 hybrid4 tensor4))
+$(eval $(call moments_calls,cuts-slices,test-cuts -S create group exchange crowded graph many))
+$(eval $(call moments_calls,cuts-slices-long,test-cuts -S -a))
+$(eval $(call moments_calls,test-cuts-long,test-cuts -a))
 endif

@@ -210,11 +210,14 @@ static bool is_id(const char *name)
 		!name[n + 1 + strspn(name + n + 1, "0123456789")])) && strlen(name) < 32;
 }
 
+/* The job's file first: who finds the others gone then finds that the job has ended. */
 static void empty(const char *path)
 {
 	DIR *dir = opendir(path);
 	struct dirent *e;
 
+	if (dir)
+		unlinkat(dirfd(dir), "job", 0);
 	while (dir && (e = readdir(dir)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
 			unlinkat(dirfd(dir), e->d_name, 0);

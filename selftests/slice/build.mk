@@ -24,7 +24,7 @@ SLICE_FILL := $(B)/selftests/slice/fill
 $(SLICE_FILL): selftests/slice/fill.cu selftests/nccl/ranks.h selftests/slice/build.mk
 	@mkdir -p $(@D)
 	$(call nvcc,-Xcompiler -Wno-unused-function) -o $@ $< -L$(NCCL_LIBDIR) -lnccl -lpthread -Xlinker -rpath,$(NCCL_LIBDIR)
-TEST_PROGRAMS += $(SLICE_FILL)
+TEST_PROGRAMS += $(SLICE_FILL) $(B)/selftests/bench/job_work
 HOST_TESTS += selftests/slice/test-slices
 TIMEOUT_test-slices := 600
 endif

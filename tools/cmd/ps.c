@@ -142,6 +142,28 @@ static int sharers(const struct rundir_job *job, const struct uproxy_stat *s, in
 	return n;
 }
 
+/* switch_us: the last ones, the oldest first. */
+static void json_slices(struct json *j, const struct uproxy_slices *s)
+{
+	uint64_t n = s->switches;
+
+	json_open(j, "slices", '{');
+	json_uint(j, "begun", s->begun);
+	json_uint(j, "switches", n);
+	json_uint(j, "switch_ns", s->switch_ns);
+	json_uint(j, "drain_ns", s->drain_ns);
+	json_uint(j, "bytes_digested", s->digested);
+	json_uint(j, "bytes_taken", s->taken);
+	json_uint(j, "bytes_brought", s->brought);
+	json_uint(j, "backing", s->backing);
+	json_uint(j, "backing_peak", s->backing_peak);
+	json_open(j, "switch_us", '[');
+	for (uint64_t i = n > UPROXY_SWITCHES ? n - UPROXY_SWITCHES : 0; i < n; i++)
+		json_uint(j, NULL, s->last_us[i % UPROXY_SWITCHES]);
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
 static void json_proxy(struct json *j, const struct rundir_job *job, int i, const struct uproxy_stat *all)
 {
 	const struct rundir_proxy *p = &job->proxy[i];
@@ -185,6 +207,8 @@ static void json_proxy(struct json *j, const struct rundir_job *job, int i, cons
 		json_uint(j, "kernels_failed", s.kernels.failed);
 		json_uint(j, "compile_ns", s.kernels.ns);
 		json_uint(j, "images_without_ptx", s.kernels.no_ptx);
+		if (s.slices.begun)
+			json_slices(j, &s.slices);
 	}
 	json_close(j, '}');
 }

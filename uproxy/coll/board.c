@@ -535,17 +535,29 @@ struct board_slice board_slice(const struct board *b, uint32_t seat)
 	return (struct board_slice){ .state = (uint32_t)(v >> 56), .changes = v >> 32 & 0xffffff, .last = (uint32_t)v };
 }
 
-uint64_t board_slice_next(struct board *b, uint32_t device)
+/* What the slices say of a device, or `none`. */
+static uint64_t slices_say(struct board *b, uint32_t device, uint64_t (*what)(const struct turns *t, uint32_t device),
+			   uint64_t none)
 {
-	uint64_t next = TURNS_NEVER;
+	uint64_t said = none;
 
 	if (device >= BOARD_HOST_DEVICES || lock(b))
-		return next;
+		return none;
 	reads_only(b);
 	if (b->sh->sliced)
-		next = turns_next(slices_of(b), device);
+		said = what(slices_of(b), device);
 	unlock(b);
-	return next;
+	return said;
+}
+
+uint64_t board_slice_next(struct board *b, uint32_t device)
+{
+	return slices_say(b, device, turns_next, TURNS_NEVER);
+}
+
+uint64_t board_slice_began(struct board *b, uint32_t device)
+{
+	return slices_say(b, device, turns_began, 0);
 }
 
 /* ---- seats ---- */

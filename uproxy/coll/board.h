@@ -140,7 +140,7 @@ int board_look(struct board *b, const struct step_looker *looker);
  * board_turn: turns() of the board, which asks collectives itself; e->now is CLOCK_MONOTONIC's. A seat whose state changes is woken as
  * for mail; one that dies ends by itself. -EPROTO, -ENOTRECOVERABLE.
  * board_slice: a seat's state, as the last turn has left it; `changes` counts, modulo 2^24. Cheap.
- * board_slice_next: turns_next() of a device.
+ * board_slice_next, board_slice_began: turns_next() and turns_began() of a device.
  */
 struct turns_event;
 struct board_slice {
@@ -150,6 +150,7 @@ struct board_slice {
 int board_turn(struct board *b, const struct turns_event *e);
 struct board_slice board_slice(const struct board *b, uint32_t seat);
 uint64_t board_slice_next(struct board *b, uint32_t device);
+uint64_t board_slice_began(struct board *b, uint32_t device);
 
 /* Is there an operation that others have posted, and that waits for this seat? */
 bool board_owes(struct board *b, uint32_t seat);

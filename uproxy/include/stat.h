@@ -41,6 +41,22 @@ struct uproxy_while {
 	uint64_t since;			/* CLOCK_MONOTONIC: it goes on since then; 0: it does not */
 };
 
+#define UPROXY_SWITCHES 32	/* that a session remembers */
+
+/* The turns of a session that shares its device by slices (slice/); else all 0. Bytes come in units of 64 KiB. */
+struct uproxy_slices {
+	uint64_t begun;			/* slices */
+	uint64_t switches;		/* of these, after another sharer was told to end its slice */
+	uint64_t switch_ns;		/* of these, from that word to the session's first record */
+	uint64_t drain_ns;		/* the device ran on when a slice of the session was to end */
+	uint64_t digested;		/* at the ends of slices */
+	uint64_t taken;			/* of these, copied to the backing */
+	uint64_t brought;		/* copied or cleared at the begin of slices */
+	uint64_t backing;		/* what the backing had of all sharers of the device, at the session's last slice */
+	uint64_t backing_peak;		/* maximum of that */
+	uint32_t last_us[UPROXY_SWITCHES]; /* switch n took this, at n % UPROXY_SWITCHES, from 0 */
+};
+
 struct uproxy_stat {
 	uint32_t magic;			/* UPROXY_STAT_MAGIC, stored last */
 	uint32_t version;		/* UPROXY_STAT_VERSION */
@@ -77,10 +93,12 @@ struct uproxy_stat {
 	struct uproxy_while coll_runs;	/* operations that the streams had come to ran, or waited for other devices */
 	uint32_t logical;		/* the number that the client has for the device, + 1; 0: of an older proxy */
 	uint32_t pad;
+	struct uproxy_slices slices;
 };
 
 _Static_assert(sizeof(struct uproxy_kernels) == 64, "file format");
 _Static_assert(sizeof(struct uproxy_while) == 16, "file format");
-_Static_assert(sizeof(struct uproxy_stat) == 480, "file format");
+_Static_assert(sizeof(struct uproxy_slices) == 200, "file format");
+_Static_assert(sizeof(struct uproxy_stat) == 680, "file format");
 
 #endif

@@ -42,6 +42,7 @@ static struct common {
 	uint64_t window, budget, process;
 	struct table *table;
 	int row;			/* -1: there has been no slice */
+	struct common_moved moved;
 } common = { .lock = LOCK_INIT(PROXY_SLICE), .row = -1 };
 
 int common_open(const struct hal *h, int mail, uint64_t budget)
@@ -102,6 +103,7 @@ static void bring_unit(uint64_t va)
 		break;
 	}
 	table_brought(common.table, common.row, unit_at(va));
+	common.moved.brought += TABLE_UNIT;
 }
 
 /*
@@ -382,8 +384,11 @@ static int leave_granule(uint64_t va)
 
 		if (rc < 0)
 			return rc;
-		if (rc)
+		common.moved.digested += TABLE_UNIT;
+		if (rc) {
 			memcpy(backing, (const void *)at, TABLE_UNIT);
+			common.moved.taken += TABLE_UNIT;
+		}
 	}
 	return 0;
 }
@@ -418,6 +423,18 @@ bool common_here(void)
 const void *common_kept(uint64_t va)
 {
 	return common.row < 0 || *mark_at(va) ? NULL : table_bytes(common.table, common.row, unit_at(va));
+}
+
+struct common_moved common_moved(void)
+{
+	struct common_moved m;
+
+	lock_take(&common.lock);
+	m = common.moved;
+	lock_drop(&common.lock);
+	m.backing = TABLE_UNIT * table_versions(common.table, &m.backing_peak);
+	m.backing_peak *= TABLE_UNIT;
+	return m;
 }
 
 void common_stops(void)

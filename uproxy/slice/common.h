@@ -69,6 +69,16 @@ void common_left(void);
 bool common_here(void);
 const void *common_kept(uint64_t va);
 
+/*
+ * What this session's slices have moved so far, in bytes of whole units: digested and copied when they ended, copied or cleared
+ * when they began. backing: what the backing has of all sharers of the device. While the memory is the session's.
+ */
+struct common_moved {
+	uint64_t digested, taken, brought;
+	uint64_t backing, backing_peak;
+};
+struct common_moved common_moved(void);
+
 /* The client is gone, and nothing works in the memory any more: it may be another's. */
 void common_stops(void);
 

@@ -19,6 +19,7 @@
 #include "log.h"
 #include "park.h"
 #include "slice.h"
+#include "stat_i.h"
 #include "still.h"
 #include "streams.h"
 #include "turns.h"
@@ -37,6 +38,7 @@ static struct slice {
 	bool due, idle, blocked;	/* as the board was told last */
 	bool told;			/* that the device did not run dry */
 	uint64_t drains;		/* ns: since when */
+	bool ran;			/* a look at the device has found that it runs */
 	/* Of the worker's job: */
 	bool known;			/* what lies in the memory is what the table says */
 	struct why why;
@@ -152,6 +154,35 @@ static void is_here(struct sv_session *s)
 	park_run(s);
 }
 
+static void set(uint64_t *field, uint64_t n)
+{
+	__atomic_store_n(field, n, __ATOMIC_RELAXED);
+}
+
+/* The figures of the switch that has brought the session's bytes. */
+static void show_switch(struct uproxy_slices *st)
+{
+	uint64_t began = board_slice_began(slice.board, slice.device), ns = now_ns() - began;
+
+	stat_add(&st->begun, 1);
+	if (!began)
+		return;
+	__atomic_store_n(&st->last_us[st->switches % UPROXY_SWITCHES], (uint32_t)(ns / 1000), __ATOMIC_RELAXED);
+	stat_add(&st->switch_ns, ns);
+	stat_add(&st->switches, 1);
+}
+
+static void show_moved(struct uproxy_slices *st)
+{
+	struct common_moved m = common_moved();
+
+	set(&st->digested, m.digested);
+	set(&st->taken, m.taken);
+	set(&st->brought, m.brought);
+	set(&st->backing, m.backing);
+	set(&st->backing_peak, m.backing_peak);
+}
+
 static void work_ended(struct sv_session *s)
 {
 	struct turns_event e = { .kind = slice.stage == BRINGS ? TURNS_CAME : TURNS_LEFT };
@@ -162,7 +193,9 @@ static void work_ended(struct sv_session *s)
 		session_fail(s, slice.rc, "the session's bytes cannot be moved between slices", 0, 0);
 		return;
 	}
+	show_moved(&s->stat->slices);
 	if (slice.stage == BRINGS) {
+		show_switch(&s->stat->slices);
 		turn(s, &e);
 		is_here(s);
 		return;
@@ -207,10 +240,13 @@ static void drain(struct sv_session *s)
 	int rc;
 
 	if (!is_dry(s, &busy)) {
+		slice.ran = true;
 		if (now_ns() - slice.drains > DRAIN_NS)
 			stays(s, busy);
 		return;
 	}
+	if (slice.ran)
+		stat_add(&s->stat->slices.drain_ns, now_ns() - slice.drains);
 	rc = comm_capture();
 	if (rc)
 		session_fail(s, rc, "no memory for what collectives send", 0, 0);
@@ -228,6 +264,7 @@ static void is_told(struct sv_session *s, const struct board_slice *b)
 		park_away(true);
 		slice.stage = DRAINS;
 		slice.drains = now_ns();
+		slice.ran = false;
 	}
 }
 

@@ -391,6 +391,11 @@ uint64_t turns_cost(const struct turns *t, uint32_t device)
 	return cost_of(t, device_at(t, device));
 }
 
+uint64_t turns_began(const struct turns *t, uint32_t device)
+{
+	return device_at(t, device)->began;
+}
+
 static uint64_t mix(uint64_t h, uint64_t word)
 {
 	h = (h ^ word) * 0x9e3779b97f4a7c15ull;

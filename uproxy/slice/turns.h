@@ -118,6 +118,8 @@ uint64_t turns_next(const struct turns *t, uint32_t device);
 enum turns_state turns_state(const struct turns *t, uint32_t seat);
 /* The ns that the device's last switch took: its cost. */
 uint64_t turns_cost(const struct turns *t, uint32_t device);
+/* When a switch began that is under way: the `now` at which a slice was told to end. 0: there is none. */
+uint64_t turns_began(const struct turns *t, uint32_t device);
 
 /* Equal for two states that go on alike from `now` on. */
 uint64_t turns_digest(const struct turns *t, uint64_t now);

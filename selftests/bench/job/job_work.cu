@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * job_work.cu - a rank whose device memory is known: job_work ID COMMON_MIB OWN_MIB DIR
+ * job_work.cu - a rank whose device memory is known: job_work ID COMMON_MIB OWN_MIB DIR [ROUNDS]
  *
  * It fills memory with numbers, a part that is the same on all ranks and a part of its own, in which no page
  * occurs twice. DIR/go.N asks for stage N, and it prints "stage N" when it is there:
@@ -10,6 +10,9 @@
  *   3   rank 0 has posted it; the sums are checked; the program ends
  *
  * In stages 0 and 1 DIR/RANK.N has a copy of its memory, which is whole when the line comes.
+ *
+ * With ROUNDS it does so many rounds before each of three stages, 0 to 2. In a round it changes all pages of its own part, and
+ * waits for an all-reduce; so ranks that share a device by slices change places for each.
  */
 #include "../../nccl/ranks.h"
 
@@ -31,6 +34,12 @@ __global__ void change(uint64_t *p, size_t pages)
 {
 	for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i * 32 < pages; i += gridDim.x * blockDim.x)
 		p[i * 32 * PAGE_WORDS + i % PAGE_WORDS] += 1;
+}
+
+__global__ void change_all(uint64_t *p, size_t pages)
+{
+	for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < pages; i += gridDim.x * blockDim.x)
+		p[i * PAGE_WORDS] += 1;
 }
 
 static const char *dir;
@@ -82,6 +91,18 @@ static void sum(float *p, ncclComm_t comm, cudaStream_t s)
 	IS(got, want);
 }
 
+static void rounds(int n, uint64_t *own, size_t own_len, float *p, ncclComm_t comm, cudaStream_t s)
+{
+	for (int stage = 0; stage < 3; stage++) {
+		wait_stage(stage);
+		for (int r = 0; r < n; r++) {
+			change_all<<<64, 128>>>(own, own_len / 4096);
+			sum(p, comm, s);
+		}
+		at_stage(stage);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t *common = NULL, *own = NULL;
@@ -91,7 +112,7 @@ int main(int argc, char **argv)
 	float *p;
 
 	begin(argc, argv);
-	if (argc != 5)
+	if (argc != 5 && argc != 6)
 		return 2;
 	common_len = (size_t)atoi(argv[2]) << 20;
 	own_len = (size_t)atoi(argv[3]) << 20;
@@ -104,6 +125,11 @@ int main(int argc, char **argv)
 	fill<<<64, 128>>>(own, own_len / 8, (uint64_t)(rank + 1) << 40);
 	comm = world(0);
 	sum(p, comm, s);
+	if (argc == 6) {
+		rounds(atoi(argv[5]), own, own_len, p, comm, s);
+		OK(ncclCommDestroy(comm));
+		return 0;
+	}
 	save(0, common, common_len, own, own_len);
 	wait_stage(1);
 	change<<<64, 128>>>(common, common_len / 4096);

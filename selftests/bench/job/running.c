@@ -21,6 +21,7 @@
 
 char build[256], dir[400], job_dir[500];
 int turns = 3;
+bool by_slices;
 pid_t job;
 
 int shell(const char *fmt, ...)
@@ -64,8 +65,8 @@ void start(int ranks, int on, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(command, sizeof(command), fmt, ap);
 	va_end(ap);
-	snprintf(script, sizeof(script), "exec %s/tools/singvgpu run --store store -n %d --devices %d --on %d -- "
-		 "%s/%s >out 2>err </dev/null", build, ranks, ranks, on, build, command);
+	snprintf(script, sizeof(script), "exec %s/tools/singvgpu run --store store -n %d --devices %d --on %d%s -- "
+		 "%s/%s >out 2>err </dev/null", build, ranks, ranks, on, by_slices ? " --share slices" : "", build, command);
 	start_script(script);
 }
 

@@ -5,6 +5,7 @@
 #ifndef RUNNING_H
 #define RUNNING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -23,6 +24,8 @@ void new_folder(void);
 void start_script(const char *script);
 /* Starts a job in a new folder: fmt is a program, below the build's folder, and arguments; on: on so many devices. */
 void start(int ranks, int on, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Whether the jobs that start() starts from now on share devices by slices. */
+extern bool by_slices;
 /* The lines of its output with this text; waits until there are n. */
 int count_lines(const char *text);
 void wait_lines(const char *text, int n);

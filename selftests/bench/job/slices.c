@@ -4,9 +4,11 @@
  *
  *   build/selftests/bench/slices [--turns N] [--dir DIR] [--only PART] [OUT.json]
  *
- * PART is resize or together. resize: four ranks of job_work with 1 GiB each, of which all have a half in common, go from 4
+ * PART is resize, together, rounds or slices. resize: four ranks of job_work with 1 GiB each, of which all have a half in common, go from 4
  * devices to 2, to 4, to 1, once by `singvgpu resize` and once by a shell line that saves and restores them; the store has
- * their pages already. together: the step of the GPT of selftests/nccl, four ranks on one device and on four.
+ * their pages already. together: the step of the GPT of selftests/nccl, four ranks on one device and on four. rounds:
+ * two ranks of job_work take turns with one device; of their memory it is known what differs. slices: a larger GPT, whose two and four
+ * ranks take turns, beside what its parts cost alone.
  */
 #include <errno.h>
 #include <math.h>
@@ -16,10 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "../report.h"
 #include "running.h"
 
 #define HALF_MIB 512
+#define UNIT	 (64 << 10)	/* uproxy/slice/table.h */
 
 /* Seconds until the command ends, when the job runs again. stood: how long the job stood still, as the command says. */
 static double resize(int on, double *stood)
@@ -131,7 +137,206 @@ static void part_together(void)
 	metric_bar("slice.together_4on1", median(ratio, turns), NAN, 1.03);
 }
 
-static const struct part parts[] = { { "resize", part_resize }, { "together", part_together } };
+/* ------------------------------------------------------------------------------ slices */
+
+/* Figures of the job's proxies, summed (uproxy/include/stat.h). */
+struct slices {
+	double switches, switch_ns, drain_ns, digested, taken, brought, backing_peak;
+	double us[1024];	/* of the last switches */
+	int n;
+};
+
+/* The numbers behind "name": in a text of JSON, summed. */
+static double figure(const char *text, const char *name)
+{
+	char key[64];
+	double sum = 0;
+
+	snprintf(key, sizeof(key), "\"%s\": ", name);
+	for (const char *at = text; (at = strstr(at, key)); at++)
+		sum += strtod(at + strlen(key), NULL);
+	return sum;
+}
+
+static void read_slices(struct slices *s)
+{
+	static char text[1 << 20];
+	char path[600], *at = text, *next;
+	size_t n;
+	FILE *f;
+
+	if (shell("%s/tools/singvgpu ps --json >%s/ps", build, job_dir))
+		die("ps fails");
+	snprintf(path, sizeof(path), "%s/ps", job_dir);
+	f = fopen(path, "r");
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	text[n] = 0;
+	if (f)
+		fclose(f);
+	*s = (struct slices){ .switches = figure(text, "switches"), .switch_ns = figure(text, "switch_ns"),
+			      .drain_ns = figure(text, "drain_ns"), .digested = figure(text, "bytes_digested"),
+			      .taken = figure(text, "bytes_taken"), .brought = figure(text, "bytes_brought"),
+			      .backing_peak = figure(text, "backing_peak") };
+	while ((at = strstr(at, "\"switch_us\": ["))) {
+		at = strchr(at, '[') + 1;
+		for (double v = strtod(at, &next); next != at && s->n < 1024; v = strtod(at, &next)) {
+			s->us[s->n++] = v;
+			at = next + strspn(next, ", \n");
+		}
+	}
+}
+
+static void copy_units(char *to, const char *from, size_t len)
+{
+	for (size_t at = 0; at < len; at += UNIT)
+		memcpy(to + at, from + at, UNIT);
+}
+
+static void digest_units(char *to, const char *from, size_t len)
+{
+	for (size_t at = 0; at < len; at += UNIT) {
+		XXH128_hash_t d = XXH3_128bits(from + at, UNIT);
+
+		memcpy(to + at / UNIT * sizeof(d), &d, sizeof(d));
+	}
+}
+
+/* Bytes a second of units beyond any cache. */
+static double rate_of(void (*work)(char *to, const char *from, size_t len))
+{
+	size_t len = 512 << 20;
+	char *from = malloc(len), *to = malloc(len);
+	double took[5];
+
+	if (!from || !to)
+		die("no memory");
+	memset(from, 1, len);
+	memset(to, 2, len);
+	for (int i = 0; i < 5; i++) {
+		took[i] = now_s();
+		work(to, from, len);
+		took[i] = now_s() - took[i];
+	}
+	free(from);
+	free(to);
+	return len / median(took, 5);
+}
+
+static double digest_rate, copy_rate;
+
+static void measure_rates(void)
+{
+	if (digest_rate)
+		return;
+	digest_rate = rate_of(digest_units);
+	copy_rate = rate_of(copy_units);
+	metric("slice.digest_GBps", digest_rate / 1e9, "GB/s");
+	metric("slice.copy_GBps", copy_rate / 1e9, "GB/s");
+	metric_bar("slice.digest_vs_memcpy", digest_rate / copy_rate, 0.5, NAN);
+}
+
+static void part_rounds(void)
+{
+	const int common = 64, own = 16, n = 40;
+	double mib = 1 << 20, distinct = (common + 2 * own) * mib, differing;
+	struct slices before, after;
+
+	by_slices = true;
+	start(2, 1, "selftests/bench/job_work id %d %d . %d", common, own, n);
+	by_slices = false;
+	go(0);
+	wait_lines("stage 0", 2);
+	usleep(200000);
+	read_slices(&before);
+	go(1);
+	wait_lines("stage 1", 2);
+	usleep(200000);
+	read_slices(&after);
+	go(2);
+	end(0);
+	differing = (after.switches - before.switches) * 2 * own * mib;
+	metric_bar("slice.bytes_vs_differing", (after.taken + after.brought - before.taken - before.brought) / differing, NAN, 1.05);
+	/* Each proxy says it of all. */
+	metric_bar("slice.backing_vs_distinct", after.backing_peak / 2 / distinct, NAN, 1.10);
+}
+
+/* A step in seconds, and what the slices did in it; slices may be NULL. */
+static double gpt_step(int ranks, const char *options, struct slices *done)
+{
+	const int first = 3, steps = 24;
+	struct slices before = { 0 };
+	double began;
+
+	start(ranks, 1, "selftests/nccl/gpt id %d 1 1 --layers 2 --dim 480 --ctx 32 --batch 1 --steps 1000000 %s", ranks, options);
+	wait_lines("step ", first);
+	began = now_s();
+	if (done)
+		read_slices(&before);
+	wait_lines("step ", first + steps);
+	began = now_s() - began;
+	if (done) {
+		read_slices(done);
+		done->switches = (done->switches - before.switches) / steps;
+		done->switch_ns = (done->switch_ns - before.switch_ns) / steps;
+		done->drain_ns = (done->drain_ns - before.drain_ns) / steps;
+		done->digested = (done->digested - before.digested) / steps;
+		done->taken = (done->taken - before.taken) / steps;
+		done->brought = (done->brought - before.brought) / steps;
+	}
+	end(15);
+	return began / steps;
+}
+
+static void named(const char *name, int n, double value, const char *unit)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "slice.%s_%don1", name, n);
+	metric(text, value, unit);
+}
+
+/* n ranks take turns with one device. */
+static void measure_step(int n)
+{
+	double alone[16], sums[16], ratio[16], bare[16], awaited[16], us[16], s, moving;
+	struct slices done;
+	char name[64];
+
+	for (int i = 0; i < turns; i++) {
+		alone[i] = gpt_step(1, "", NULL);
+		sums[i] = gpt_step(n, "--exchange 1", NULL);
+		by_slices = true;
+		s = gpt_step(n, "", &done);
+		by_slices = false;
+		moving = done.digested / digest_rate + (done.taken + done.brought) / copy_rate;
+		ratio[i] = s / (n * alone[i] + sums[i] + moving);
+		bare[i] = s / (n * alone[i]);
+		awaited[i] = done.switches / (n - 1);
+		us[i] = median(done.us, done.n) - moving / done.switches * 1e6;
+		printf("# %d on 1: a step of %.3f s, alone %.3f, sums %.3f; %.1f switches of %.1f ms, %.0f MiB digested, %.0f taken, "
+		       "%.0f brought: %.3f s; drained for %.3f s\n", n, s, alone[i], sums[i], done.switches,
+		       done.switch_ns / done.switches / 1e6, done.digested / (1 << 20), done.taken / (1 << 20),
+		       done.brought / (1 << 20), moving, done.drain_ns / 1e9);
+	}
+	named("alone_s", n, median(alone, turns), "s");
+	named("sums_s", n, median(sums, turns), "s");
+	named("bare", n, median(bare, turns), "ratio");
+	snprintf(name, sizeof(name), "slice.step_%don1", n);
+	metric_bar(name, median(ratio, turns), NAN, 1.03);
+	snprintf(name, sizeof(name), "slice.switches_vs_awaited_%don1", n);
+	metric_bar(name, median(awaited, turns), NAN, 1.05);
+	named("switch_us", n, median(us, turns), "us");
+}
+
+static void part_slices(void)
+{
+	measure_rates();
+	measure_step(2);
+	measure_step(4);
+}
+
+static const struct part parts[] = { { "resize", part_resize }, { "together", part_together }, { "rounds", part_rounds },
+				     { "slices", part_slices } };
 
 int main(int argc, char **argv)
 {

@@ -283,6 +283,27 @@ static void exchange(void)
 	shows("exchanged", buf[1], 1, rank ? 1 : 10, 0, 64);
 }
 
+/* Three sums in one stream, each behind an event of another one; rank 0 is late for all of them. By slices they are posted at once. */
+static void chain(void)
+{
+	cudaEvent_t filled[3];
+
+	if (!rank)
+		late();
+	for (int k = 0; k < 3; k++) {
+		put_values(k, (k + 1) * (rank + 1), st[1]);
+		OK(cudaEventCreateWithFlags(&filled[k], cudaEventDisableTiming));
+		OK(cudaEventRecord(filled[k], st[1]));
+		OK(cudaStreamWaitEvent(st[0], filled[k], 0));
+		sum(k, k, st[0]);
+	}
+	if (rank)
+		there();
+	OK(cudaStreamSynchronize(st[0]));
+	for (int k = 0; k < 3; k++)
+		shows("of a chain", buf[k], ranks, (k + 1) * total() / ranks, 0);
+}
+
 /* The sender's process has ended, and its proxy keeps what was sent: this is refused. */
 static void sent(void)
 {
@@ -739,7 +760,7 @@ static const struct {
 	void (*fn)(void);
 } moments[] = {
 	{ "barrier", barrier }, { "create", create }, { "progress", progress }, { "split", split },
-	{ "group", group }, { "sends", sends }, { "exchange", exchange }, { "sent", sent }, { "stands", stands }, { "crowded", crowded },
+	{ "group", group }, { "sends", sends }, { "exchange", exchange }, { "chain", chain }, { "sent", sent }, { "stands", stands }, { "crowded", crowded },
 	{ "failed", failed },
 	{ "left", left }, { "events", events }, { "syncs", syncs },
 	{ "ends", ends }, { "aborted", aborted }, { "abandons", abandons }, { "graph", graph },

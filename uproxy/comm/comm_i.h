@@ -121,6 +121,8 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
  * board's file, which stays comm's. -errno and *why.
  * comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
  * comm_in_memory: does an operation work in the session's memory?
+ * comm_ahead: the same, before that: posts the collectives that would come next in streams that wait for one to begin, so that
+ * these need no slice between them (docs/ranks.md, Slices).
  * comm_capture: the memory is about to go, and the device is idle. Copies what posted calls send that have not started. What
  * starts from now on works with copies. -ENOMEM.
  * comm_return: the memory is back. comm_arrived: do results wait to be written there? comm_write: writes them.
@@ -128,6 +130,7 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
 int comm_attach(struct sv_session *s, struct board **board, int *fd, uint32_t *seat, struct why *why);
 bool comm_exited(void);
 bool comm_in_memory(void);
+void comm_ahead(struct sv_session *s);
 int comm_capture(void);
 void comm_return(void);
 bool comm_arrived(void);
@@ -195,6 +198,7 @@ struct posted {
 	bool covered;			/* it may fail yet, and has a number (chain, nth) in cover.h; consumer */
 	uint32_t chain;
 	uint64_t nth;
+	bool ahead;			/* comm_ahead() has posted it: it is still parked, too; changed by the consumer, with comm_lock */
 	bool held;			/* it holds its stream (park_hold); consumer */
 	bool begun;			/* all of its calls have started or ended; consumer */
 	bool reached, ended;		/* its stream has come to it; its calls have ended; comm_lock */

@@ -152,7 +152,7 @@ static void posted_settle(struct posted *p)
 {
 	assert_held(&comms.lock);
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands || p->kept ||
-	    p->to_release || (p->queued && !p->reached))
+	    p->to_release || p->ahead || (p->queued && !p->reached))
 		return;
 	comms.posted[p->slot] = NULL;
 	posted_count(p, false);
@@ -469,27 +469,11 @@ bool comm_in_memory(void)
 	lock_take(&comms.lock);
 	for (const struct start *st = comms.starts; st && !is; st = st->next)
 		for (uint32_t i = 0; i < st->parts; i++)
-			is |= !st->part[i].p->call[st->part[i].call].kept;
+			is |= !st->part[i].p->call[st->part[i].call].kept && !st->part[i].p->ahead;
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !is; i++)
 		is = comms.posted[i] && (comms.posted[i]->filling || (comms.posted[i]->queued && !comms.posted[i]->begun));
 	lock_drop(&comms.lock);
 	return is;
-}
-
-int comm_capture(void)
-{
-	int rc = 0;
-
-	lock_take(&comms.lock);
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++) {
-		struct posted *p = comms.posted[i];
-
-		for (uint32_t n = 0; p && !p->begun && n < p->calls && !rc; n++)
-			rc = capture(p->comm, &p->call[n]);
-	}
-	comms.away = true;
-	lock_drop(&comms.lock);
-	return rc;
 }
 
 void comm_return(void)
@@ -878,9 +862,9 @@ void post_start(const struct step_action *a)
 		if (!st)
 			p = NULL;
 	}
-	if (p && !comms.away)
+	if (p && !comms.away && !p->ahead)
 		enqueue(p);
-	else if (p && keep(p, &p->call[a->call])) {
+	else if (p && comms.away && keep(p, &p->call[a->call])) {
 		if (st->parts) {		/* the start goes on with its other part, and fails */
 			lock_take(&comms.lock);
 			st->code = STEP_SYSTEM;
@@ -928,6 +912,50 @@ void post_start(const struct step_action *a)
 	lock_drop(&comms.lock);
 	if (now)
 		go(st);
+}
+
+/*
+ * Calls of records that are ahead have started, and wait for the records' turns. These come after the slice, so the calls work with
+ * copies from now on. -ENOMEM.
+ */
+static int start_ahead(struct posted *p)
+{
+	int rc = 0;
+
+	for (uint32_t n = 0; n < p->calls; n++) {
+		struct start *st = p->call[n].start;
+
+		if (!st)
+			continue;
+		if (keep(p, &p->call[n])) {
+			st->code = STEP_SYSTEM;
+			rc = -ENOMEM;
+		}
+		p->call[n].start = NULL;
+		if (!--st->left)
+			go(st);
+	}
+	return rc;
+}
+
+int comm_capture(void)
+{
+	int rc = 0;
+
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++) {
+		struct posted *p = comms.posted[i];
+
+		for (uint32_t n = 0; p && n < p->calls && !rc; n++)
+			if (!p->begun || p->call[n].start)
+				rc = capture(p->comm, &p->call[n]);
+	}
+	comms.away = true;
+	lock_drop(&comms.lock);
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++)
+		if (comms.posted[i] && comms.posted[i]->ahead)
+			rc = start_ahead(comms.posted[i]);
+	return rc;
 }
 
 /* A start whose streams have not come so far ends at once, since nobody has touched its buffers yet. */
@@ -1093,10 +1121,16 @@ void post_broken(void)
 	} while (n);
 }
 
-/* ------------------------------------------------------------------------------ SV_OP_X_COLL */
+/* ------------------------------------------------------------------------------ posting */
+
+static struct step_call call_of(const struct sv_coll_call *a)
+{
+	return (struct step_call){ .kind = a->kind, .type = a->type, .op = a->op, .peer = a->peer, .count = a->count };
+}
 
 int post_check(struct sv_session *s, const struct communicator *c, const struct sv_coll_call *a)
 {
+	struct step_call call = call_of(a);
 	uint64_t send, recv;
 	CUresult r;
 
@@ -1104,8 +1138,7 @@ int post_check(struct sv_session *s, const struct communicator *c, const struct 
 	    a->peer >= c->ranks || a->scale > SV_COLL_FACTOR_AT ||
 	    (a->op == TREE_PREMULSUM) != (a->scale != SV_COLL_NO_FACTOR))
 		return -EPROTO;
-	if (!sizes_of(c, &(struct step_call){ .kind = a->kind, .type = a->type, .peer = a->peer, .count = a->count }, &send,
-		      &recv))
+	if (!sizes_of(c, &call, &send, &recv))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = sv_window(s, a->send, send, 0);
 	if (!r)
@@ -1163,8 +1196,7 @@ static struct posted *posted_new(struct communicator *c, struct stream *st, uint
 	for (uint32_t i = 0; i < a->calls; i++) {
 		const struct sv_coll_call *f = &call[i];
 
-		p->call[i].call = (struct step_call){ .kind = f->kind, .type = f->type, .op = f->op,
-						      .peer = f->peer, .count = f->count };
+		p->call[i].call = call_of(f);
 		p->call[i].send = f->send;
 		p->call[i].recv = f->recv;
 		p->call[i].factor = f->factor;
@@ -1219,7 +1251,7 @@ static int post(struct posted *p)
  * The record could not be posted. Later ones are not posted either, since they would take its place in the
  * order of calls; the others of the communicator learn of it when this rank aborts.
  */
-static int refuse(struct call *k, struct communicator *c, struct stream *st, struct posted *p, enum step_code code)
+static int refuse(struct sv_session *s, struct communicator *c, struct stream *st, struct posted *p, enum step_code code)
 {
 	struct step_action a = { .code = code };
 	uint32_t chain;
@@ -1228,7 +1260,7 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 
 	lock_take(&comms.lock);
 	comm_failed(c, code, NULL);
-	cause = cause_of(k->c.session, c);
+	cause = cause_of(s, c);
 	lock_drop(&comms.lock);
 	c->refused = true;
 	if (p) {
@@ -1237,7 +1269,7 @@ static int refuse(struct call *k, struct communicator *c, struct stream *st, str
 		post_ended(&a);
 		post_stand();
 	} else if (st) {
-		rc = cover_coll(k->c.session, st, &chain, &nth) ?: cover_failed(chain, nth, c->number, cause);
+		rc = cover_coll(s, st, &chain, &nth) ?: cover_failed(chain, nth, c->number, cause);
 		comm_errand();	/* what waits for room may run now */
 	}
 	return rc;
@@ -1247,7 +1279,140 @@ static const char full[] = "the job's board is full: its ranks have 131072 opera
 			   "synchronisation help";
 _Static_assert(BOARD_OPS == 131072, "as the sentence says");
 
-int do_coll(struct call *k)
+/* A record that has been checked is posted, or refused. -errno: refused. */
+static int post_or_refuse(struct sv_session *s, struct posted *p)
+{
+	struct communicator *c = p->comm;
+	int rc = post(p);
+
+	if (rc == -ENOSPC) {
+		lock_take(&comms.lock);
+		comm_failed_for(c, STEP_SYSTEM, full);
+		lock_drop(&comms.lock);
+	}
+	if (rc)
+		refuse(s, c, p->st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------ ahead */
+
+static bool meet(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
+{
+	return a < b + b_len && b < a + a_len;
+}
+
+/* Does one of the two calls write where the other one works? */
+static bool depend(const struct communicator *c, const struct coll_call *first, const struct sv_coll_call *then)
+{
+	struct step_call call = call_of(then);
+	uint64_t send, recv, send2, recv2;
+
+	if (!sizes_of(c, &first->call, &send, &recv) || !sizes_of(c, &call, &send2, &recv2))
+		return true;
+	return meet(first->recv, recv, then->send, send2) || meet(first->recv, recv, then->recv, recv2) ||
+	       meet(first->send, send, then->recv, recv2);
+}
+
+/*
+ * May a record be posted before those have begun that come before it in its stream, or in its communicator? All of its stream are
+ * of that communicator, so that all ranks post them in this order; and none works where it writes, nor the other way round.
+ * held: the stream is, which has to be for one of them.
+ */
+static bool may_go_ahead(const struct communicator *c, const struct stream *st, bool held, uint32_t calls,
+			 const struct sv_coll_call *call)
+{
+	bool may = true;
+
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; i < POSTED_MAX && may; i++) {
+		const struct posted *q = comms.posted[i];
+
+		if (!q || (q->st != st && q->comm != c) || (q->begun && !q->kept && !q->ahead))
+			continue;
+		held &= !(q->st == st && q->held);
+		may = q->comm == c;
+		for (uint32_t n = 0; n < q->calls && may; n++)
+			for (uint32_t m = 0; m < calls && may; m++)
+				may = !depend(c, &q->call[n], &call[m]);
+	}
+	lock_drop(&comms.lock);
+	return may && !held;
+}
+
+/* The communicator of a record that is parked, if that has only collectives, which its handler would not refuse; or NULL. */
+static struct communicator *comm_ready(struct sv_session *s, const struct ring_record *rec)
+{
+	const struct sv_coll *a = rec->data;
+	const struct sv_coll_call *call = (const void *)(a + 1);
+	struct communicator *c;
+
+	if (rec->op != SV_OP_X_COLL || rec->len < sizeof(*a) || !a->calls || a->calls > SV_COLL_CALLS_MAX || a->pad ||
+	    rec->len != sizeof(*a) + (uint64_t)a->calls * sizeof(*call))
+		return NULL;
+	c = comm_find(a->comm);
+	if (!c || c->aborted || !c->stands || c->refused)
+		return NULL;
+	for (uint32_t i = 0; i < a->calls; i++)
+		if (post_check(s, c, &call[i]) || call[i].kind >= STEP_SEND || call[i].scale == SV_COLL_FACTOR_AT)
+			return NULL;
+	return c;
+}
+
+/* The record that was posted ahead, or NULL. */
+static struct posted *ahead_of(uint64_t seq)
+{
+	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
+		if (comms.posted[i] && comms.posted[i]->ahead && comms.posted[i]->seq == seq)
+			return comms.posted[i];
+	return NULL;
+}
+
+/* Posts a record that is parked. Whether the next one of its stream may follow. */
+static bool post_ahead(void *ctx, struct stream *st, bool held, const struct ring_record *rec)
+{
+	const struct sv_coll *a = rec->data;
+	const struct sv_coll_call *call = (const void *)(a + 1);
+	struct sv_session *s = ctx;
+	struct communicator *c;
+	struct posted *p;
+
+	if (ahead_of(rec->seq))
+		return true;
+	c = comm_ready(s, rec);
+	if (!c || !may_go_ahead(c, st, held, a->calls, call))
+		return false;
+	p = posted_new(c, st, rec->seq, a, call);
+	if (!p)
+		return false;
+	p->ahead = true;
+	return !post_or_refuse(s, p);
+}
+
+void comm_ahead(struct sv_session *s)
+{
+	if (comms.in_use)
+		park_ahead(post_ahead, s);
+}
+
+/* The turn of a record that was posted ahead has come: what of it has started goes behind its stream. */
+static void comes_up(struct posted *p)
+{
+	bool waits = false;
+
+	lock_take(&comms.lock);
+	p->ahead = false;
+	for (uint32_t n = 0; n < p->calls; n++)
+		waits |= p->call[n].start != NULL;
+	lock_drop(&comms.lock);
+	if (waits)
+		enqueue(p);
+}
+
+/* ------------------------------------------------------------------------------ SV_OP_X_COLL */
+
+/* A new record: is posted, unless it is refused. 0, with its cookie, or 0 if nothing is to be waited for; or a handler's error. */
+static int post_new(struct call *k, uint64_t *cookie)
 {
 	const struct sv_coll *a = k->c.data;
 	const struct sv_coll_call *call = (const void *)(a + 1);
@@ -1255,7 +1420,6 @@ int do_coll(struct call *k)
 	struct communicator *c = comm_find(a->comm);
 	struct stream *st;
 	struct posted *p;
-	uint64_t cookie;
 	int rc;
 
 	if (!a->calls || a->calls > SV_COLL_CALLS_MAX || a->pad ||
@@ -1267,7 +1431,7 @@ int do_coll(struct call *k)
 	if (!rc)
 		rc = uproxy_stream_find(s, a->stream, &st);
 	if (rc > 0)
-		refuse(k, c, NULL, NULL, STEP_INVALID_USAGE);
+		refuse(s, c, NULL, NULL, STEP_INVALID_USAGE);
 	if (rc)
 		return sv_fails(&k->c, rc, "stream of a collective");
 	for (uint32_t i = 0; i < a->calls; i++) {
@@ -1275,30 +1439,41 @@ int do_coll(struct call *k)
 		if (rc < 0)
 			return sv_bad(&k->c, "a collective call");
 		if (rc)
-			return refuse(k, c, st, NULL, STEP_INVALID_USAGE) ?: fails(k, rc);
+			return refuse(s, c, st, NULL, STEP_INVALID_USAGE) ?: fails(k, rc);
 	}
 	if (!c->stands || c->refused)
-		return refuse(k, c, st, NULL, STEP_INVALID_USAGE);
+		return refuse(s, c, st, NULL, STEP_INVALID_USAGE);
 	p = posted_new(c, st, k->seq, a, call);
 	if (!p)
-		return refuse(k, c, st, NULL, STEP_SYSTEM);
-	cookie = cookie_of(p);
-	rc = post(p);
-	if (rc == -ENOSPC) {
-		lock_take(&comms.lock);
-		comm_failed_for(c, STEP_SYSTEM, full);
-		lock_drop(&comms.lock);
-	}
-	if (rc)
-		return refuse(k, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
+		return refuse(s, c, st, NULL, STEP_SYSTEM);
+	*cookie = cookie_of(p);
+	if (post_or_refuse(s, p))
+		*cookie = 0;
+	return 0;
+}
+
+int do_coll(struct call *k)
+{
+	struct posted *p = ahead_of(k->seq);
+	uint64_t cookie = p ? cookie_of(p) : 0;
+	int rc = 0;
+
+	if (p)
+		comes_up(p);
+	else
+		rc = post_new(k, &cookie);
+	if (!cookie)
+		return rc;
 	/* It may have begun and ended meanwhile. What it receives beside the memory has still to be written there. */
 	lock_take(&comms.lock);
 	p = posted_of(cookie);
 	if (p && (!p->begun || p->kept)) {
 		p->held = true;
-		rc = park_hold(st);
+		rc = park_hold(p->st);
 		if (rc)
 			p->held = false;
+	} else if (p) {
+		posted_settle(p);
 	}
 	lock_drop(&comms.lock);
 	post_stand();

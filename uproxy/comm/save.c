@@ -3,7 +3,7 @@
  * save.c - joins a cut of the job, turns a session's communicators into bytes (saved.h), and makes them again
  *
  * A cut finds no operation that has started (docs/ranks.md, Start and Cut). What it finds are records that are posted
- * and not begun, each of which holds its stream; sends that lie in buffers until their receivers are there; and
+ * and not begun, each of which holds its stream or is parked, too (comm_ahead()); sends that lie in buffers until their receivers are there; and
  * parked records. The board has the state of the operations, which refers to records by their cookies and to
  * proxies by their seats; so both stay the same over a restore.
  */
@@ -243,7 +243,8 @@ static void put_posted(struct bytes *b, const struct posted *p, uint32_t comm)
 		.seq = p->seq, .ctx = p->ctx, .number = p->number, .comm = comm, .slot = p->slot,
 		.calls = p->calls, .code = p->code,
 		.stream = p->begun ? 0 : p->st->legacy ? SV_STREAM_LEGACY : p->st->handle,
-		.flags = (p->begun ? P_BEGUN : 0) | (p->ended ? P_ENDED : 0) | (p->failed ? P_FAILED : 0),
+		.flags = (p->begun ? P_BEGUN : 0) | (p->ended ? P_ENDED : 0) | (p->failed ? P_FAILED : 0) |
+			 (p->ahead ? P_AHEAD : 0),
 	};
 
 	put(b, &to, sizeof(to));
@@ -314,7 +315,8 @@ int comm_save(struct sv_session *s, void **bytes, size_t *len, struct why *why)
 		place_of(list, &n, c);
 	listed = n;
 	for (uint32_t i = 0; i < POSTED_MAX; i++)
-		if (comms.posted[i])
+		/* One that was posted ahead and has failed is refused when its turn comes. */
+		if (comms.posted[i] && !(comms.posted[i]->ahead && comms.posted[i]->begun))
 			posted[h.posted++] = comms.posted[i];
 	qsort(posted, h.posted, sizeof(posted[0]), by_seq);
 	for (uint32_t i = 0; i < h.posted; i++)
@@ -521,6 +523,7 @@ static int take_posted(struct sv_session *s, const struct saved_posted *from,
 	p->begun = p->queued = p->reached = from->flags & P_BEGUN;
 	p->ended = from->flags & P_ENDED;
 	p->failed = from->flags & P_FAILED;
+	p->ahead = from->flags & P_AHEAD;
 	for (uint32_t i = 0; i < p->calls; i++) {
 		const void *sent = call[i].buffer ? saved_take(&buffers, call[i].buffer) : NULL;
 
@@ -541,6 +544,8 @@ static int take_posted(struct sv_session *s, const struct saved_posted *from,
 	if (!st)
 		return 0;
 	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
+	if (p->ahead)
+		return park_has(p->seq) ? 0 : -EBADMSG;
 	p->held = true;
 	return park_hold(st);
 }

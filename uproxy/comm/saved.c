@@ -106,7 +106,7 @@ static const char *check_posted(const struct saved_head *h, const struct saved_c
 			return "the size of a record";
 		if (p->flags & ~P_MASK || begun != !!(p->flags & P_ENDED) || p->pad || (begun && p->stream) ||
 		    (p->code && p->code != STEP_SYSTEM && p->code != STEP_INVALID_USAGE && p->code != STEP_REMOTE) ||
-		    (p->code && !begun))
+		    (p->code && !begun) || (begun && p->flags & P_AHEAD))
 			return "the state of a record";
 		if (i && p->seq <= last)
 			return "the order of records";

@@ -27,7 +27,8 @@
 
 enum { H_LEFT = 1 };
 enum { C_LISTED = 1, C_JOINED = 2, C_STANDS = 4, C_ABORTED = 8, C_ENDING = 16, C_REFUSED = 32, C_TOLD = 64, C_MASK = 127 };
-enum { P_BEGUN = 1, P_ENDED = 2, P_FAILED = 4, P_MASK = 7 };
+/* P_AHEAD: the record is among the items, too. */
+enum { P_BEGUN = 1, P_ENDED = 2, P_FAILED = 4, P_AHEAD = 8, P_MASK = 15 };
 enum { ANSWER_CREATED, ANSWER_ENDED, ANSWER_ABORT, ANSWERS };
 
 #pragma GCC diagnostic push

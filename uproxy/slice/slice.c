@@ -247,6 +247,7 @@ static void drain(struct sv_session *s)
 	}
 	if (slice.ran)
 		stat_add(&s->stat->slices.drain_ns, now_ns() - slice.drains);
+	comm_ahead(s);
 	rc = comm_capture();
 	if (rc)
 		session_fail(s, rc, "no memory for what collectives send", 0, 0);

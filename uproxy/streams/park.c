@@ -68,6 +68,7 @@ struct parked {
 	uint64_t ticket;
 	unsigned int npos, at;		/* at: those before it have been passed */
 	bool answered;			/* bad: does nothing any more */
+	bool ahead;			/* park_ahead() has handed it out */
 	struct position *pos;
 	struct parked *same;		/* in its list of by_seq */
 	struct ring_record rec;
@@ -590,6 +591,63 @@ static void wait_for_streams(struct waits *w, const struct stream *st)
 static uint64_t name_of(const struct ring_record *rec, const struct record *r)
 {
 	return r->park == PARK_POST ? COMM_NAME | field(rec, r->event) : field(rec, r->event);
+}
+
+/* ------------------------------------------------------------------------------ collectives that need not wait */
+
+/* Can the record be skipped by what comes behind it, if that is a collective? Recordings of events, and waits for them. */
+static bool lets_pass(const struct parked *p)
+{
+	return p->version || p->ahead;
+}
+
+/* Is the position that of a collective that is ahead, of the same communicator? */
+static bool is_ahead(const struct position *at, uint64_t comm)
+{
+	const struct parked *p = at->q->first;
+
+	while (p && lets_pass(p) && p->ticket != at->ticket)
+		p = p->next;
+	return p && p->ticket == at->ticket && p->ahead && name_of(&p->rec, p->row) == comm;
+}
+
+/* Does the record wait for nothing but what comes before it in its queue, and for the order of its communicator? */
+static bool is_next(const struct queue *q, const struct parked *p)
+{
+	for (unsigned int i = p->at; i < p->npos; i++) {
+		const struct position *at = &p->pos[i];
+
+		if (at->q != q && !passed(at) && !is_ahead(at, name_of(&p->rec, p->row)))
+			return false;
+	}
+	return true;
+}
+
+/* Whether any of the queue has been posted. */
+static bool post_next(struct queue *q, park_post *post, void *ctx)
+{
+	bool any = false;
+
+	for (struct parked *p = q->first; p && is_next(q, p); p = p->next) {
+		if (lets_pass(p))
+			continue;
+		if (p->row->park != PARK_POST || is_refused(&p->rec, p->row) || !post(ctx, q->st, q->held, &p->rec))
+			break;
+		p->ahead = any = true;
+	}
+	return any;
+}
+
+void park_ahead(park_post *post, void *ctx)
+{
+	bool any = true;
+
+	while (any) {
+		any = false;
+		for (struct queue *q = queues; q; q = q->next)
+			if (q->st && !q->bad)
+				any |= post_next(q, post, ctx);
+	}
 }
 
 /* ------------------------------------------------------------------------------ versions of events */

@@ -84,6 +84,14 @@ void park_posts(bool (*may)(uint64_t comm));
 void park_away(bool away);
 bool park_waits(void);
 
+/*
+ * Parked collectives before which nothing is in their streams but other collectives, recordings of events, and waits for events
+ * that are there. post() gets them, those of a stream and those of a communicator in their order; held: the stream is.
+ * true: the record counts as posted, and the next one may follow. It stays parked all the same.
+ */
+typedef bool park_post(void *ctx, struct stream *st, bool held, const struct ring_record *rec);
+void park_ahead(park_post *post, void *ctx);
+
 /* The stream is being destroyed: nothing that is parked is in it any more. */
 void park_stream_gone(struct stream *st);
 

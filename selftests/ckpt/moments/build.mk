@@ -85,7 +85,7 @@ $(eval $(call moments_calls,faults-ranks-4-long,faults-ranks -a -n 4))
 $(eval $(call moments_calls,faults-slices,faults-ranks -s))
 $(eval $(call moments_calls,faults-slices-long,faults-ranks -a -s))
 $(eval $(call moments_calls,test-ranks-slices-long,test-ranks -S dp2 tp2 pp2 shard4 grid8 torch2 torch4 hybrid4 tensor4))
-$(eval $(call moments_calls,cuts-slices,test-cuts -S create group exchange crowded graph many))
+$(eval $(call moments_calls,cuts-slices,test-cuts -S create group exchange chain crowded graph many))
 $(eval $(call moments_calls,cuts-slices-long,test-cuts -S -a))
 $(eval $(call moments_calls,test-cuts-long,test-cuts -a))
 endif

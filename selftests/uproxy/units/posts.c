@@ -9,11 +9,13 @@
 
 #define COMM_PRIVATE
 #include "comm_i.h"
+#include "park.h"
+#include "streams.h"
 #include "tree.h"
 
 #define MiB	(1ull << 20)
 #define COUNT	16
-#define STARTS	4
+#define STARTS	8
 
 /* ------------------------------------------------------------------------------ the transport */
 
@@ -445,6 +447,353 @@ static void talks(void *arg)
 TEST(a_session_talks_while_a_communicator_of_several_ranks_stands)
 {
 	EXPECT_EQ(local_child(talks, NULL), 0);
+}
+
+/* ------------------------------------------------------------------------------ ahead */
+
+#define PLACES 8			/* of the window's second half, COUNT words each */
+
+/* What a client sends while something is parked: it runs, or is parked itself. */
+static bool parks(uint16_t op, const void *a, uint32_t len, const void *tail, uint32_t tail_len)
+{
+	uint64_t room[64];
+	struct ring_record rec = { .seq = local->seq + 1, .op = op, .len = len + tail_len, .data = room };
+
+	memcpy(room, a, len);
+	memcpy((char *)room + len, tail, tail_len);
+	if (park_any && park_take(&local->s, &rec, record_of(op)) == PARK_PARKED) {
+		local->seq++;
+		return true;
+	}
+	CHECK_EQ(local_send(local, op, a, len, tail, tail_len, NULL), 0);
+	return false;
+}
+
+static float *place(unsigned int n)
+{
+	return (float *)(local->window + SV_GRANULE) + n * COUNT;
+}
+
+/* A sum of what is at one place, to another one. */
+static struct sv_coll_call sum_of(unsigned int from, unsigned int to)
+{
+	struct sv_coll_call call = all_reduce();
+
+	call.send = (uintptr_t)place(from);
+	call.recv = (uintptr_t)place(to);
+	return call;
+}
+
+static bool parks_call(const struct sv_coll_call *call, uint64_t comm, uint64_t in)
+{
+	struct sv_coll a = { .ctx = local->ctx, .stream = in, .comm = comm, .calls = 1 };
+
+	return parks(SV_OP_X_COLL, &a, sizeof(a), call, sizeof(*call));
+}
+
+static bool parks_sum(unsigned int from, unsigned int to, uint64_t in)
+{
+	struct sv_coll_call call = sum_of(from, to);
+
+	return parks_call(&call, comms.all->number, in);
+}
+
+static uint64_t event_new(void)
+{
+	uint64_t event = local_handle(local, SV_T_CUevent);
+
+	CHECK_EQ(SEND(local, SV_OP_cuEventCreate, (struct sv_cuEventCreate){
+			.ctx = local->ctx, .phEvent = event, .Flags = CU_EVENT_DISABLE_TIMING }), 0);
+	return event;
+}
+
+static bool parks_record(uint64_t event, uint64_t in)
+{
+	struct sv_cuEventRecord a = { .ctx = local->ctx, .hEvent = event, .hStream = in };
+
+	return parks(SV_OP_cuEventRecord, &a, sizeof(a), NULL, 0);
+}
+
+static bool parks_wait(uint64_t event, uint64_t in)
+{
+	struct sv_cuStreamWaitEvent a = { .ctx = local->ctx, .hEvent = event, .hStream = in };
+
+	return parks(SV_OP_cuStreamWaitEvent, &a, sizeof(a), NULL, 0);
+}
+
+static uint64_t stream_new(void)
+{
+	uint64_t st = local_handle(local, SV_T_CUstream);
+
+	CHECK_EQ(SEND(local, SV_OP_cuStreamCreate, (struct sv_cuStreamCreate){
+			.ctx = local->ctx, .phStream = st, .Flags = CU_STREAM_NON_BLOCKING }), 0);
+	return st;
+}
+
+static unsigned int ahead(void)
+{
+	unsigned int n = 0;
+
+	comm_ahead(&local->s);
+	for (int i = 0; i < (int)POSTED_MAX; i++)
+		n += comms.posted[i] && comms.posted[i]->ahead;
+	return n;
+}
+
+/* Rank 0 waits for the first of its sums. */
+static void waits_for_first(void)
+{
+	communicate(2);
+	for (int i = 0; i < PLACES * COUNT; i++)
+		place(0)[i] = 1 + i / COUNT;
+	CHECK(!parks_sum(0, 0, stream));
+	CHECK(park_any);
+}
+
+/* The other rank has its part, and the transport's result is one more than what was sent. */
+static void sums(unsigned int i)
+{
+	const struct transport_part *part = &fake.start[i].part;
+
+	for (int n = 0; n < COUNT; n++)
+		((float *)part->recv)[n] = ((const float *)part->send)[n] + 1;
+	ends(i, STEP_OK);
+	other_says(&(struct step_event){ .kind = STEP_DONE, .device = board_device(1), .order = fake.start[i].op.order });
+	comm_run(&local->s);
+}
+
+static void comes_back(void)
+{
+	comm_return();
+	comm_write();
+	park_away(false);
+	park_run(&local->s);
+}
+
+/* Two more in the same stream, behind events, and one in another stream: all are posted, and work with copies. */
+static void chained(void *arg)
+{
+	uint64_t event, done, other;
+
+	(void)arg;
+	waits_for_first();
+	other = stream_new();
+	event = event_new();
+	done = event_new();
+	CHECK(!parks_record(event, other));
+	CHECK(parks_wait(event, stream));
+	CHECK(parks_sum(1, 1, stream));
+	CHECK(parks_record(done, stream));
+	CHECK(parks_wait(event, stream));
+	CHECK(parks_sum(2, 2, stream));
+	CHECK(parks_sum(3, 3, other));
+	CHECK_EQ(comms.in_use, 1);
+	CHECK_EQ(ahead(), 3);
+	CHECK_EQ(ahead(), 3);		/* again: no more of them */
+	CHECK_EQ(comms.in_use, 4);
+	CHECK_EQ(comm_capture(), 0);
+	park_away(true);
+	memset(place(0), 0xff, PLACES * COUNT * sizeof(float));	/* another sharer's */
+	for (unsigned int i = 0; i < 4; i++) {
+		other_posts(STEP_ALLREDUCE);
+		comm_run(&local->s);
+		CHECK_EQ(fake.starts, i + 1);
+		sums(i);
+	}
+	CHECK_EQ(park_count(), 6);
+	comes_back();
+	CHECK_EQ(park_count(), 0);
+	CHECK_EQ(comms.in_use, 0);
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK_EQ(place(i)[COUNT - 1], 2 + i);
+}
+
+TEST(sums_behind_one_that_waits_are_posted_ahead)
+{
+	EXPECT_EQ(local_child(chained, NULL), 0);
+}
+
+/* The memory is back before the first sum has ended, and the second one starts. */
+static void started_here(bool leaves)
+{
+	waits_for_first();
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
+	CHECK_EQ(comm_capture(), 0);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	comes_back();
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	CHECK_EQ(fake.starts, 1);
+	CHECK(!comm_in_memory());
+	if (leaves)
+		CHECK_EQ(comm_capture(), 0);
+	CHECK_EQ(fake.starts, 1 + leaves);
+	sums(0);
+	comes_back();
+	for (int ms = 0; ms < 20000 && __atomic_load_n(&fake.starts, __ATOMIC_ACQUIRE) < 2; ms++)
+		usleep(1000);
+	CHECK_EQ(fake.starts, 2);
+	CHECK_EQ(fake.start[1].part.send == place(1), !leaves);
+	sums(1);
+	comes_back();
+	CHECK_EQ(comms.in_use, 0);
+	CHECK_EQ(place(0)[0], 2);
+	CHECK_EQ(place(1)[0], 3);
+}
+
+static void started_in_turn(void *arg)
+{
+	(void)arg;
+	started_here(false);
+}
+
+static void started_by_leaving(void *arg)
+{
+	(void)arg;
+	started_here(true);
+}
+
+TEST(what_was_posted_ahead_starts_in_its_turn_or_when_the_memory_goes)
+{
+	EXPECT_EQ(local_child(started_in_turn, NULL), 0);
+	EXPECT_EQ(local_child(started_by_leaving, NULL), 0);
+}
+
+/* The program aborts: what was posted ahead ends with the rest. */
+static void aborted_ahead(void *arg)
+{
+	(void)arg;
+	waits_for_first();
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
+	ends_comm(SV_COMM_ABORT);
+	while (comm_posted())
+		comm_run(&local->s);
+	CHECK_EQ(park_count(), 0);
+	CHECK_EQ(comms.in_use, 0);
+	CHECK_EQ(comm_count(), 0);
+}
+
+TEST(what_was_posted_ahead_ends_with_its_communicator)
+{
+	EXPECT_EQ(local_child(aborted_ahead, NULL), 0);
+}
+
+/* What of a second call would be wrong if it worked with what is there when the first one waits. */
+static void touches(void *arg)
+{
+	/* Words: what place 0 has is summed in place, what place 1 has to place 2. */
+	static const struct { int send, recv; } beside[] = { { 3 * COUNT - 1, 4 * COUNT }, { 4 * COUNT, 3 * COUNT - 1 },
+							     { 4 * COUNT, 2 * COUNT - 1 }, { 1 - COUNT, 4 * COUNT } };
+	struct sv_coll_call call;
+
+	(void)arg;
+	waits_for_first();
+	CHECK(parks_sum(1, 2, stream));
+	CHECK_EQ(ahead(), 1);
+	for (unsigned int i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+		call = sum_of(0, 0);
+		call.send = (uintptr_t)(place(0) + beside[i].send);
+		call.recv = (uintptr_t)(place(0) + beside[i].recv);
+		CHECK(parks_call(&call, comms.all->number, stream_new()));
+		CHECK_EQ(ahead(), 1);
+	}
+}
+
+/* A sum behind something else; none of them goes ahead. */
+static void behind_pair(void)
+{
+	const struct sv_coll_call call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = COUNT, .recv = (uintptr_t)place(1) };
+
+	CHECK(parks_call(&call, comms.all->number, stream));
+}
+
+static void behind_factor(void)
+{
+	struct sv_coll_call call = sum_of(1, 1);
+
+	call.op = TREE_PREMULSUM;
+	call.scale = SV_COLL_FACTOR_AT;
+	call.factor = (uintptr_t)place(2);
+	CHECK(parks_call(&call, comms.all->number, stream));
+}
+
+static void behind_work(void)
+{
+	struct sv_cuMemsetD8Async a = { .ctx = local->ctx, .hStream = stream, .dstDevice = (uintptr_t)place(1), .N = 1 };
+
+	CHECK(parks(SV_OP_cuMemsetD8Async, &a, sizeof(a), NULL, 0));
+}
+
+/* An event that another stream records behind a sum of its own. */
+static void behind_event(void)
+{
+	uint64_t event = event_new(), other = stream_new();
+
+	CHECK(!parks_sum(3, 3, other));
+	CHECK(parks_record(event, other));
+	CHECK(parks_wait(event, stream));
+}
+
+/* One that this stream records behind a sum which does go ahead, for another stream. */
+static void behind_event_ahead(void)
+{
+	uint64_t event = event_new(), other = stream_new();
+
+	CHECK(parks_sum(3, 3, stream));
+	CHECK(parks_record(event, stream));
+	CHECK(parks_wait(event, other));
+	stream = other;
+}
+
+static void behind_another(void)
+{
+	uint64_t number = comms.all->number;
+	struct sv_coll_call call = sum_of(3, 3);
+
+	forms(1);
+	CHECK_EQ(comms.all->word->state, SV_COMM_STANDS);
+	CHECK(parks_call(&call, comms.all->number, stream));
+	while (comms.all->number != number)
+		comms.all = comms.all->next;
+}
+
+static void stays_behind(void *arg)
+{
+	void (*const *what)(void) = arg;
+
+	waits_for_first();
+	(*what)();
+	CHECK(parks_sum(4, 4, stream));
+	CHECK_EQ(ahead(), *what == behind_event_ahead);
+}
+
+/* The stream waits for the host, which may still write what the sum sends. */
+static void behind_host(void *arg)
+{
+	struct stream *st;
+
+	(void)arg;
+	communicate(2);
+	CHECK_EQ(uproxy_stream_find(&local->s, stream, &st), 0);
+	CHECK_EQ(park_hold(st), 0);
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 0);
+	park_release(st);
+	park_run(&local->s);
+	CHECK_EQ(comms.in_use, 1);
+}
+
+TEST(what_depends_on_something_else_stays_behind)
+{
+	void (*what[])(void) = { behind_pair, behind_factor, behind_work, behind_event, behind_event_ahead, behind_another };
+
+	EXPECT_EQ(local_child(touches, NULL), 0);
+	EXPECT_EQ(local_child(behind_host, NULL), 0);
+	for (unsigned int i = 0; i < sizeof(what) / sizeof(what[0]); i++)
+		EXPECT_EQ(local_child(stays_behind, &what[i]), 0);
 }
 
 TEST_HARNESS_MAIN

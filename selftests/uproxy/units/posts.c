@@ -491,11 +491,13 @@ static bool parks_call(const struct sv_coll_call *call, uint64_t comm, uint64_t 
 	return parks(SV_OP_X_COLL, &a, sizeof(a), call, sizeof(*call));
 }
 
+static uint64_t both;		/* the number of the communicator of both ranks */
+
 static bool parks_sum(unsigned int from, unsigned int to, uint64_t in)
 {
 	struct sv_coll_call call = sum_of(from, to);
 
-	return parks_call(&call, comms.all->number, in);
+	return parks_call(&call, both, in);
 }
 
 static uint64_t event_new(void)
@@ -544,6 +546,7 @@ static unsigned int ahead(void)
 static void waits_for_first(void)
 {
 	communicate(2);
+	both = comms.all->number;
 	for (int i = 0; i < PLACES * COUNT; i++)
 		place(0)[i] = 1 + i / COUNT;
 	CHECK(!parks_sum(0, 0, stream));
@@ -583,11 +586,12 @@ static void chained(void *arg)
 	CHECK(!parks_record(event, other));
 	CHECK(parks_wait(event, stream));
 	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
 	CHECK(parks_record(done, stream));
 	CHECK(parks_wait(event, stream));
 	CHECK(parks_sum(2, 2, stream));
 	CHECK(parks_sum(3, 3, other));
-	CHECK_EQ(comms.in_use, 1);
+	CHECK_EQ(comms.in_use, 2);
 	CHECK_EQ(ahead(), 3);
 	CHECK_EQ(ahead(), 3);		/* again: no more of them */
 	CHECK_EQ(comms.in_use, 4);
@@ -681,25 +685,28 @@ TEST(what_was_posted_ahead_ends_with_its_communicator)
 	EXPECT_EQ(local_child(aborted_ahead, NULL), 0);
 }
 
-/* What of a second call would be wrong if it worked with what is there when the first one waits. */
+/*
+ * The words, COUNT a place, where a sum would send from and receive at that may not be posted: what place 0 has is summed in
+ * place, and what place 1 has goes to place 2. The last one may.
+ */
+static const struct touching { int send, recv; } touching[] = {
+	{ 3 * COUNT - 1, 4 * COUNT }, { 4 * COUNT, 3 * COUNT - 1 }, { 4 * COUNT, 2 * COUNT - 1 }, { 1 - COUNT, 4 * COUNT },
+	{ COUNT, 4 * COUNT },
+};
+
 static void touches(void *arg)
 {
-	/* Words: what place 0 has is summed in place, what place 1 has to place 2. */
-	static const struct { int send, recv; } beside[] = { { 3 * COUNT - 1, 4 * COUNT }, { 4 * COUNT, 3 * COUNT - 1 },
-							     { 4 * COUNT, 2 * COUNT - 1 }, { 1 - COUNT, 4 * COUNT } };
+	const struct touching *t = arg;
 	struct sv_coll_call call;
 
-	(void)arg;
 	waits_for_first();
 	CHECK(parks_sum(1, 2, stream));
 	CHECK_EQ(ahead(), 1);
-	for (unsigned int i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
-		call = sum_of(0, 0);
-		call.send = (uintptr_t)(place(0) + beside[i].send);
-		call.recv = (uintptr_t)(place(0) + beside[i].recv);
-		CHECK(parks_call(&call, comms.all->number, stream_new()));
-		CHECK_EQ(ahead(), 1);
-	}
+	call = sum_of(0, 0);
+	call.send = (uintptr_t)(place(0) + t->send);
+	call.recv = (uintptr_t)(place(0) + t->recv);
+	CHECK(parks_call(&call, both, stream_new()));
+	CHECK_EQ(ahead(), t == &touching[4] ? 2 : 1);
 }
 
 /* A sum behind something else; none of them goes ahead. */
@@ -707,7 +714,7 @@ static void behind_pair(void)
 {
 	const struct sv_coll_call call = { .kind = STEP_RECV, .type = TREE_F32, .peer = 1, .count = COUNT, .recv = (uintptr_t)place(1) };
 
-	CHECK(parks_call(&call, comms.all->number, stream));
+	CHECK(parks_call(&call, both, stream));
 }
 
 static void behind_factor(void)
@@ -717,7 +724,7 @@ static void behind_factor(void)
 	call.op = TREE_PREMULSUM;
 	call.scale = SV_COLL_FACTOR_AT;
 	call.factor = (uintptr_t)place(2);
-	CHECK(parks_call(&call, comms.all->number, stream));
+	CHECK(parks_call(&call, both, stream));
 }
 
 static void behind_work(void)
@@ -750,14 +757,11 @@ static void behind_event_ahead(void)
 
 static void behind_another(void)
 {
-	uint64_t number = comms.all->number;
 	struct sv_coll_call call = sum_of(3, 3);
 
 	forms(1);
 	CHECK_EQ(comms.all->word->state, SV_COMM_STANDS);
 	CHECK(parks_call(&call, comms.all->number, stream));
-	while (comms.all->number != number)
-		comms.all = comms.all->next;
 }
 
 static void stays_behind(void *arg)
@@ -773,24 +777,27 @@ static void stays_behind(void *arg)
 /* The stream waits for the host, which may still write what the sum sends. */
 static void behind_host(void *arg)
 {
+	uint64_t other;
 	struct stream *st;
 
 	(void)arg;
-	communicate(2);
-	CHECK_EQ(uproxy_stream_find(&local->s, stream, &st), 0);
+	waits_for_first();
+	other = stream_new();
+	CHECK_EQ(uproxy_stream_find(&local->s, other, &st), 0);
 	CHECK_EQ(park_hold(st), 0);
-	CHECK(parks_sum(1, 1, stream));
+	CHECK(parks_sum(1, 1, other));
 	CHECK_EQ(ahead(), 0);
 	park_release(st);
 	park_run(&local->s);
-	CHECK_EQ(comms.in_use, 1);
+	CHECK_EQ(comms.in_use, 2);
 }
 
 TEST(what_depends_on_something_else_stays_behind)
 {
 	void (*what[])(void) = { behind_pair, behind_factor, behind_work, behind_event, behind_event_ahead, behind_another };
 
-	EXPECT_EQ(local_child(touches, NULL), 0);
+	for (unsigned int i = 0; i < sizeof(touching) / sizeof(touching[0]); i++)
+		EXPECT_EQ(local_child(touches, (void *)&touching[i]), 0);
 	EXPECT_EQ(local_child(behind_host, NULL), 0);
 	for (unsigned int i = 0; i < sizeof(what) / sizeof(what[0]); i++)
 		EXPECT_EQ(local_child(stays_behind, &what[i]), 0);

@@ -228,6 +228,7 @@ int comm_attach(struct sv_session *s, struct board **board, int *fd, uint32_t *s
 {
 	int rc = attach(s, why);
 
+	comms.sliced = true;
 	*board = comms.board;
 	*fd = comms.fd;
 	*seat = comms.seat;
@@ -475,9 +476,9 @@ static void end_if_idle(struct sv_session *s, struct communicator *c)
 	bool open;
 
 	lock_take(&comms.lock);
-	open = c->open;
-	lock_drop(&comms.lock);
 	/* What is parked behind a failure of its own never gets its turn. */
+	open = c->open > (c->told ? post_ahead_of(c) : 0);
+	lock_drop(&comms.lock);
 	if (open || (!c->aborted && !c->told && park_posting(c->number)))
 		return;
 	if (c->stands && !c->aborted)
@@ -656,6 +657,8 @@ void comm_leave(bool failed)
 
 	if (!comms.transport)
 		return;
+	if (!failed && comms.left)
+		post_all_up();
 	if (failed || !comms.left || comm_event(&e) < 0) {
 		board_die(comms.board, comms.seat);
 		board_shut(comms.board);

@@ -249,6 +249,7 @@ extern struct comms {
 	struct posted *posted[POSTED_MAX];
 	uint32_t in_use;		/* of these; changed with comm_lock */
 	uint32_t calls, most_ranks;	/* of these; of a communicator; comm_lock */
+	uint32_t ahead;			/* of these; changed by the consumer, with comm_lock */
 	bool crowded;			/* further ones are parked; comm_lock */
 	uint32_t waiting, running;	/* of these, have not begun; of `starts`, have gone; comm_lock */
 	bool still;			/* the session is frozen: nobody waits, nothing runs; comm_lock */
@@ -260,6 +261,7 @@ extern struct comms {
 	uint32_t telling;		/* ends of which the board has not heard yet; comm_lock */
 	uint32_t errand;		/* a communicator may have come to its end; atomic */
 	uint32_t stands;		/* a record stands that is not known; atomic */
+	bool sliced;			/* comm_attach() */
 	bool away;			/* comm_capture(); consumer */
 	uint32_t arrived;		/* calls that have; atomic */
 	bool left;			/* SV_OP_X_COMM_LEAVE */
@@ -292,6 +294,13 @@ void post_begun(const struct step_action *a);
 void post_ended(const struct step_action *a);
 void post_buffer(const struct step_action *a);
 void post_cancel(const struct step_action *a);
+/* away.c. call_sizes: bytes of a call's buffers on this rank; false: too much. comm_lock, but for call_sizes and call_keep. */
+bool call_sizes(const struct communicator *c, const struct step_call *a, uint64_t *send, uint64_t *recv);
+int call_keep(struct posted *p, struct coll_call *c);	/* it works with copies; -ENOMEM */
+void call_ends(struct posted *p, struct coll_call *c, enum step_code code);
+void copy_free(void *bytes);
+void posted_settle(struct posted *p);	/* frees it if it has ended and nothing refers to it any more; comm_lock */
+void post_let_go(struct posted *p);	/* its stream goes on if nothing keeps it; comm_lock */
 void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */
 void post_store(struct posted *p);	/* lets its stream go on; a post_tell() must follow; comm_lock */
 void post_tell(bool here);		/* tells the driver of stores; without comm_lock; here: see hal_told() */
@@ -301,6 +310,8 @@ void post_stand(void);		/* streams of failed records stand from now on, those of
 void post_mend(struct sv_session *s, struct communicator *c);	/* c ends: its streams go on; consumer */
 void post_forget(struct communicator *c);	/* nobody receives any more what it has sent into buffers */
 void comm_put(struct communicator *c);		/* comm_lock */
+void post_all_up(void);		/* the client is gone: what was posted ahead need not wait for its turn */
+uint32_t post_ahead_of(const struct communicator *c);	/* records that were posted ahead, and have not ended; comm_lock */
 int post_init(struct sv_session *s, struct why *why);
 void *post_buffer_new(size_t size);	/* for what is sent before its receiver is there */
 

@@ -119,12 +119,29 @@ static bool is_crowded(uint32_t times)
 	       (uint64_t)comms.calls * comms.most_ranks >= times * CALLS_MAX;
 }
 
-/* May a record of the communicator be posted while others are parked? */
-static bool post_has_room(uint64_t comm)
+/* The record that was posted ahead, or NULL. */
+static struct posted *ahead_of(uint64_t seq)
+{
+	struct posted *p = NULL;
+
+	if (!comms.ahead)
+		return NULL;
+	lock_take(&comms.lock);
+	for (uint32_t i = 0; i < POSTED_MAX && !p; i++)
+		if (comms.posted[i] && comms.posted[i]->ahead && comms.posted[i]->seq == seq)
+			p = comms.posted[i];
+	lock_drop(&comms.lock);
+	return p;
+}
+
+/* May a record of the communicator be posted while others are parked? One that is posted already may have its turn. */
+static bool post_has_room(uint64_t comm, uint64_t seq)
 {
 	const struct communicator *c = comm_find(comm);
 	bool has;
 
+	if (ahead_of(seq))
+		return true;
 	lock_take(&comms.lock);
 	/* The list's reference is the only one: nothing of it is under way. */
 	has = c && c->refs == 1 && comms.in_use < POSTED_MAX && !is_crowded(2);
@@ -148,7 +165,7 @@ static void posted_count(const struct posted *p, bool more)
 }
 
 /* Frees the record if it has ended and nothing refers to it any more. comm_lock */
-static void posted_settle(struct posted *p)
+void posted_settle(struct posted *p)
 {
 	assert_held(&comms.lock);
 	if (!p->begun || !p->ended || p->buffers || p->filling || p->starts || p->stands || p->kept ||
@@ -158,7 +175,7 @@ static void posted_settle(struct posted *p)
 	posted_count(p, false);
 	for (uint32_t i = 0; i < p->calls; i++) {
 		buffer_free(&p->call[i]);
-		free(p->call[i].sent);
+		copy_free(p->call[i].sent);
 	}
 	if (p->st)
 		stream_put(p->st);
@@ -229,7 +246,7 @@ void post_tell(bool here)
 }
 
 /* Lets the stream go on if the record has ended, has no buffer to fill and does not stand. comm_lock */
-static void let_go(struct posted *p)
+void post_let_go(struct posted *p)
 {
 	assert_held(&comms.lock);
 	if (p->ended && p->queued && p->reached && !p->filling && !p->stands && !p->kept)
@@ -280,7 +297,8 @@ static struct posted *next_to_stand(void)
 {
 	assert_held(&comms.lock);
 	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
-		if (comms.posted[i] && (comms.posted[i]->to_release || (comms.posted[i]->stands && !comms.posted[i]->known)))
+		if (comms.posted[i] && !comms.posted[i]->ahead &&
+		    (comms.posted[i]->to_release || (comms.posted[i]->stands && !comms.posted[i]->known)))
 			return comms.posted[i];
 	return NULL;
 }
@@ -332,7 +350,7 @@ void post_mend(struct sv_session *s, struct communicator *c)
 		if (!p || p->comm != c)
 			continue;
 		p->stands = false;
-		let_go(p);
+		post_let_go(p);
 	}
 	lock_drop(&comms.lock);
 	cover_mended(c->number);
@@ -342,195 +360,6 @@ void post_mend(struct sv_session *s, struct communicator *c)
 	} else if (park_any) {
 		park_run(s);
 	}
-}
-
-/* ------------------------------------------------------------------------------ while the memory is elsewhere */
-
-/* Bytes of a call's buffers on this rank; false: too much. */
-static bool sizes_of(const struct communicator *c, const struct step_call *a, uint64_t *send, uint64_t *recv)
-{
-	uint64_t n, all;
-	bool root = a->peer == c->rank;
-
-	if (__builtin_mul_overflow(a->count, tree_leaf_size(a->type), &n) ||
-	    __builtin_mul_overflow(n, c->ranks, &all))
-		return false;
-	*send = *recv = n;
-	switch (a->kind) {
-	case STEP_ALLREDUCE:
-		break;
-	case STEP_REDUCE:
-		*recv = root ? n : 0;
-		break;
-	case STEP_BROADCAST:
-		*send = root ? n : 0;
-		break;
-	case STEP_ALLGATHER:
-		*recv = all;
-		break;
-	case STEP_REDUCESCATTER:
-		*send = all;
-		break;
-	case STEP_ALLTOALL:
-		*send = *recv = all;
-		break;
-	case STEP_GATHER:
-		*recv = root ? all : 0;
-		break;
-	case STEP_SCATTER:
-		*send = root ? all : 0;
-		break;
-	case STEP_SEND:
-		*recv = 0;
-		break;
-	case STEP_RECV:
-		*send = 0;
-		break;
-	}
-	return true;
-}
-
-/* A call starts while the session's memory is elsewhere, and works with copies. -ENOMEM. Takes comm_lock. */
-static int keep(struct posted *p, struct coll_call *c)
-{
-	uint64_t send, recv;
-	int rc = 0;
-
-	lock_take(&comms.lock);
-	if (!sizes_of(p->comm, &c->call, &send, &recv) || (recv && !(c->received = malloc(recv)))) {
-		comm_failed(p->comm, STEP_SYSTEM, NULL);
-		rc = -ENOMEM;
-	} else {
-		c->kept = true;
-		p->kept++;
-	}
-	lock_drop(&comms.lock);
-	return rc;
-}
-
-/* Nothing of the call is elsewhere any more. comm_lock */
-static void unkeep(struct posted *p, struct coll_call *c)
-{
-	assert_held(&comms.lock);
-	free(c->received);
-	c->received = NULL;
-	c->kept = c->arrived = false;
-	if (--p->kept)
-		return;
-	/* Only the consumer may release a stream. */
-	p->to_release = p->begun && p->held && !p->stands;
-	if (p->to_release)
-		__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
-	let_go(p);
-}
-
-/* The device's part of a call has ended. comm_lock */
-static void call_ends(struct posted *p, struct coll_call *c, enum step_code code)
-{
-	assert_held(&comms.lock);
-	if (!c->kept)
-		return;
-	free(c->sent);
-	c->sent = NULL;
-	if (code || !c->received) {
-		unkeep(p, c);
-		return;
-	}
-	c->arrived = true;
-	__atomic_add_fetch(&comms.arrived, 1, __ATOMIC_RELEASE);
-}
-
-/* Copies what a call sends, and its factor. -ENOMEM. comm_lock */
-static int capture(const struct communicator *of, struct coll_call *c)
-{
-	uint64_t send, recv;
-
-	assert_held(&comms.lock);
-	if (c->scale == SV_COLL_FACTOR_AT && !sv_window(comms.s, c->factor, tree_leaf_size(c->call.type), 0))
-		memcpy(&c->scaled, (void *)(uintptr_t)c->factor, tree_leaf_size(c->call.type));
-	/* If the range was unmapped after the post, it is not this rank's any more, and zeros are sent. */
-	if (c->buffer || c->sent || c->kept || !sizes_of(of, &c->call, &send, &recv) || !send)
-		return 0;
-	if (sv_window(comms.s, c->send, send, 0)) {
-		c->sent = calloc(1, send);
-		return c->sent ? 0 : -ENOMEM;
-	}
-	c->sent = malloc(send);
-	if (!c->sent)
-		return -ENOMEM;
-	memcpy(c->sent, (void *)(uintptr_t)c->send, send);
-	return 0;
-}
-
-bool comm_in_memory(void)
-{
-	bool is = false;
-
-	lock_take(&comms.lock);
-	for (const struct start *st = comms.starts; st && !is; st = st->next)
-		for (uint32_t i = 0; i < st->parts; i++)
-			is |= !st->part[i].p->call[st->part[i].call].kept && !st->part[i].p->ahead;
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !is; i++)
-		is = comms.posted[i] && (comms.posted[i]->filling || (comms.posted[i]->queued && !comms.posted[i]->begun));
-	lock_drop(&comms.lock);
-	return is;
-}
-
-void comm_return(void)
-{
-	lock_take(&comms.lock);
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
-		struct posted *p = comms.posted[i];
-
-		for (uint32_t n = 0; p && n < p->calls; n++) {
-			if (p->call[n].kept)
-				continue;
-			free(p->call[n].sent);
-			p->call[n].sent = NULL;
-		}
-	}
-	comms.away = false;
-	lock_drop(&comms.lock);
-}
-
-bool comm_arrived(void)
-{
-	/* pairs with call_ends() */
-	return __atomic_load_n(&comms.arrived, __ATOMIC_ACQUIRE);
-}
-
-static void write_record(struct posted *p)
-{
-	uint64_t send, recv;
-
-	assert_held(&comms.lock);
-	for (uint32_t n = 0; n < p->calls; n++) {
-		struct coll_call *c = &p->call[n];
-
-		if (!c->arrived)
-			continue;
-		/* A program that has aborted the communicator may have freed the memory. */
-		if (!p->comm->aborted && sizes_of(p->comm, &c->call, &send, &recv) && !sv_window(comms.s, c->recv, recv, 1))
-			memcpy((void *)(uintptr_t)c->recv, c->received, recv);
-		__atomic_sub_fetch(&comms.arrived, 1, __ATOMIC_RELAXED);
-		unkeep(p, c);
-	}
-}
-
-void comm_write(void)
-{
-	lock_take(&comms.lock);
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++) {
-		struct posted *p = comms.posted[i];
-
-		if (!p || !p->kept)
-			continue;
-		write_record(p);
-		posted_settle(p);
-	}
-	lock_drop(&comms.lock);
-	post_tell(false);
-	post_stand();
 }
 
 /* ------------------------------------------------------------------------------ starts */
@@ -726,7 +555,7 @@ static void filled(void *arg)
 
 	lock_take(&comms.lock);
 	p->filling--;
-	let_go(p);
+	post_let_go(p);
 	posted_settle(p);
 	lock_drop(&comms.lock);
 	post_tell(false);
@@ -781,7 +610,7 @@ static void reached(void *arg, CUresult status)
 			ready = st;
 		}
 	}
-	let_go(p);
+	post_let_go(p);
 	posted_settle(p);
 	lock_drop(&comms.lock);
 	post_tell(false);	/* a notice may come when the stream is at the wait already */
@@ -849,7 +678,7 @@ void post_start(const struct step_action *a)
 {
 	struct start *st;
 	struct posted *p;
-	bool now;
+	bool keeps, now;
 
 	lock_take(&comms.lock);
 	p = posted_of(a->cookie);
@@ -862,9 +691,11 @@ void post_start(const struct step_action *a)
 		if (!st)
 			p = NULL;
 	}
-	if (p && !comms.away && !p->ahead)
+	/* Without slices, one that is ahead, as a checkpoint has it, waits for its turn. */
+	keeps = comms.away || (p && p->ahead && comms.sliced);
+	if (p && !keeps && !p->ahead)
 		enqueue(p);
-	else if (p && comms.away && keep(p, &p->call[a->call])) {
+	else if (p && keeps && call_keep(p, &p->call[a->call])) {
 		if (st->parts) {		/* the start goes on with its other part, and fails */
 			lock_take(&comms.lock);
 			st->code = STEP_SYSTEM;
@@ -912,50 +743,6 @@ void post_start(const struct step_action *a)
 	lock_drop(&comms.lock);
 	if (now)
 		go(st);
-}
-
-/*
- * Calls of records that are ahead have started, and wait for the records' turns. These come after the slice, so the calls work with
- * copies from now on. -ENOMEM.
- */
-static int start_ahead(struct posted *p)
-{
-	int rc = 0;
-
-	for (uint32_t n = 0; n < p->calls; n++) {
-		struct start *st = p->call[n].start;
-
-		if (!st)
-			continue;
-		if (keep(p, &p->call[n])) {
-			st->code = STEP_SYSTEM;
-			rc = -ENOMEM;
-		}
-		p->call[n].start = NULL;
-		if (!--st->left)
-			go(st);
-	}
-	return rc;
-}
-
-int comm_capture(void)
-{
-	int rc = 0;
-
-	lock_take(&comms.lock);
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++) {
-		struct posted *p = comms.posted[i];
-
-		for (uint32_t n = 0; p && n < p->calls && !rc; n++)
-			if (!p->begun || p->call[n].start)
-				rc = capture(p->comm, &p->call[n]);
-	}
-	comms.away = true;
-	lock_drop(&comms.lock);
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX && !rc; i++)
-		if (comms.posted[i] && comms.posted[i]->ahead)
-			rc = start_ahead(comms.posted[i]);
-	return rc;
 }
 
 /* A start whose streams have not come so far ends at once, since nobody has touched its buffers yet. */
@@ -1057,7 +844,7 @@ void post_ended(const struct step_action *a)
 			__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
 		if (!stands)
 			post_uncover(p);
-		let_go(p);
+		post_let_go(p);
 		posted_settle(p);
 	}
 	errand = c && !--c->open && __atomic_load_n(&c->ending, __ATOMIC_RELAXED);
@@ -1138,7 +925,7 @@ int post_check(struct sv_session *s, const struct communicator *c, const struct 
 	    a->peer >= c->ranks || a->scale > SV_COLL_FACTOR_AT ||
 	    (a->op == TREE_PREMULSUM) != (a->scale != SV_COLL_NO_FACTOR))
 		return -EPROTO;
-	if (!sizes_of(c, &call, &send, &recv))
+	if (!call_sizes(c, &call, &send, &recv))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = sv_window(s, a->send, send, 0);
 	if (!r)
@@ -1302,13 +1089,15 @@ static bool meet(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 	return a < b + b_len && b < a + a_len;
 }
 
+#define AHEAD_CALLS 64u		/* of a record; each is compared with those of all records before it */
+
 /* Does one of the two calls write where the other one works? */
 static bool depend(const struct communicator *c, const struct coll_call *first, const struct sv_coll_call *then)
 {
 	struct step_call call = call_of(then);
 	uint64_t send, recv, send2, recv2;
 
-	if (!sizes_of(c, &first->call, &send, &recv) || !sizes_of(c, &call, &send2, &recv2))
+	if (!call_sizes(c, &first->call, &send, &recv) || !call_sizes(c, &call, &send2, &recv2))
 		return true;
 	return meet(first->recv, recv, then->send, send2) || meet(first->recv, recv, then->recv, recv2) ||
 	       meet(first->send, send, then->recv, recv2);
@@ -1328,10 +1117,10 @@ static bool may_go_ahead(const struct communicator *c, const struct stream *st, 
 	for (uint32_t i = 0; i < POSTED_MAX && may; i++) {
 		const struct posted *q = comms.posted[i];
 
-		if (!q || (q->st != st && q->comm != c) || (q->begun && !q->kept && !q->ahead))
+		if (!q || (q->st != st && q->comm != c) || (q->ended && !q->kept && !q->ahead))
 			continue;
 		held &= !(q->st == st && q->held);
-		may = q->comm == c;
+		may = q->begun || q->comm == c;
 		for (uint32_t n = 0; n < q->calls && may; n++)
 			for (uint32_t m = 0; m < calls && may; m++)
 				may = !depend(c, &q->call[n], &call[m]);
@@ -1347,7 +1136,7 @@ static struct communicator *comm_ready(struct sv_session *s, const struct ring_r
 	const struct sv_coll_call *call = (const void *)(a + 1);
 	struct communicator *c;
 
-	if (rec->op != SV_OP_X_COLL || rec->len < sizeof(*a) || !a->calls || a->calls > SV_COLL_CALLS_MAX || a->pad ||
+	if (rec->op != SV_OP_X_COLL || rec->len < sizeof(*a) || !a->calls || a->calls > AHEAD_CALLS || a->pad ||
 	    rec->len != sizeof(*a) + (uint64_t)a->calls * sizeof(*call))
 		return NULL;
 	c = comm_find(a->comm);
@@ -1359,13 +1148,17 @@ static struct communicator *comm_ready(struct sv_session *s, const struct ring_r
 	return c;
 }
 
-/* The record that was posted ahead, or NULL. */
-static struct posted *ahead_of(uint64_t seq)
+/* Gives back a record that the board has not taken. */
+static void posted_drop(struct posted *p)
 {
-	for (uint32_t i = 0; comms.in_use && i < POSTED_MAX; i++)
-		if (comms.posted[i] && comms.posted[i]->ahead && comms.posted[i]->seq == seq)
-			return comms.posted[i];
-	return NULL;
+	lock_take(&comms.lock);
+	p->ahead = false;
+	comms.ahead--;
+	p->begun = p->ended = true;
+	p->comm->open--;
+	post_waits(false);
+	posted_settle(p);
+	lock_drop(&comms.lock);
 }
 
 /* Posts a record that is parked. Whether the next one of its stream may follow. */
@@ -1376,6 +1169,7 @@ static bool post_ahead(void *ctx, struct stream *st, bool held, const struct rin
 	struct sv_session *s = ctx;
 	struct communicator *c;
 	struct posted *p;
+	int rc;
 
 	if (ahead_of(rec->seq))
 		return true;
@@ -1385,8 +1179,18 @@ static bool post_ahead(void *ctx, struct stream *st, bool held, const struct rin
 	p = posted_new(c, st, rec->seq, a, call);
 	if (!p)
 		return false;
+	lock_take(&comms.lock);
 	p->ahead = true;
-	return !post_or_refuse(s, p);
+	comms.ahead++;
+	lock_drop(&comms.lock);
+	rc = post(p);
+	if (rc == -ENOSPC || rc == -ENOMEM) {	/* there may be room when its turn comes */
+		posted_drop(p);
+		return false;
+	}
+	if (rc)
+		refuse(s, c, st, p, STEP_REMOTE);
+	return !rc;
 }
 
 void comm_ahead(struct sv_session *s)
@@ -1395,18 +1199,40 @@ void comm_ahead(struct sv_session *s)
 		park_ahead(post_ahead, s);
 }
 
-/* The turn of a record that was posted ahead has come: what of it has started goes behind its stream. */
+/* The turn of a record that was posted ahead has come: what of it has started, and works in the memory, goes behind its stream. */
 static void comes_up(struct posted *p)
 {
 	bool waits = false;
 
 	lock_take(&comms.lock);
-	p->ahead = false;
 	for (uint32_t n = 0; n < p->calls; n++)
 		waits |= p->call[n].start != NULL;
 	lock_drop(&comms.lock);
 	if (waits)
-		enqueue(p);
+		enqueue(p);		/* while it is ahead, since it may end at once */
+	lock_take(&comms.lock);
+	p->ahead = false;
+	comms.ahead--;
+	if (p->stands)
+		__atomic_store_n(&comms.stands, 1, __ATOMIC_RELEASE);
+	lock_drop(&comms.lock);
+}
+
+void post_all_up(void)
+{
+	for (uint32_t i = 0; comms.ahead && i < POSTED_MAX; i++)
+		if (comms.posted[i] && comms.posted[i]->ahead)
+			comes_up(comms.posted[i]);
+}
+
+uint32_t post_ahead_of(const struct communicator *c)
+{
+	uint32_t n = 0;
+
+	assert_held(&comms.lock);
+	for (uint32_t i = 0; comms.ahead && i < POSTED_MAX; i++)
+		n += comms.posted[i] && comms.posted[i]->ahead && !comms.posted[i]->ended && comms.posted[i]->comm == c;
+	return n;
 }
 
 /* ------------------------------------------------------------------------------ SV_OP_X_COLL */

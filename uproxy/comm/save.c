@@ -62,6 +62,8 @@ static bool is_still(void)
 		if (!p)
 			continue;
 		still &= (p->begun || !p->queued) && !p->filling && !p->kept && (!p->begun || p->ended);
+		/* What was posted ahead and has ended well is waited for, as its record would be posted again. */
+		still &= !p->ahead || !p->begun || p->code;
 	}
 	lock_drop(&comms.lock);
 	return still;
@@ -497,6 +499,19 @@ static int check_saved(struct sv_session *s, const struct communicator *c, const
 	return post_check(s, c, &a) ? -EBADMSG : 0;
 }
 
+/* Is the item the parked record of one that was posted ahead? */
+static bool is_of(const struct saved_item *it, const void *data, const struct saved_posted *p, const struct saved_call *call,
+		  const struct communicator *c)
+{
+	const struct sv_coll *a = data;
+
+	for (uint32_t i = 0; i < p->calls; i++)
+		if (call[i].call.kind >= STEP_SEND)
+			return false;
+	return it && it->seq == p->seq && it->op == SV_OP_X_COLL && it->len >= sizeof(*a) && a->comm == c->number &&
+	       a->stream == p->stream && a->calls == p->calls;
+}
+
 static int take_posted(struct sv_session *s, const struct saved_posted *from,
 		       const struct saved_call *call, struct saved_bytes buffers, struct communicator *c)
 {
@@ -524,6 +539,7 @@ static int take_posted(struct sv_session *s, const struct saved_posted *from,
 	p->ended = from->flags & P_ENDED;
 	p->failed = from->flags & P_FAILED;
 	p->ahead = from->flags & P_AHEAD;
+	comms.ahead += p->ahead;
 	for (uint32_t i = 0; i < p->calls; i++) {
 		const void *sent = call[i].buffer ? saved_take(&buffers, call[i].buffer) : NULL;
 
@@ -545,7 +561,7 @@ static int take_posted(struct sv_session *s, const struct saved_posted *from,
 		return 0;
 	__atomic_add_fetch(&st->refs, 1, __ATOMIC_RELAXED);
 	if (p->ahead)
-		return park_has(p->seq) ? 0 : -EBADMSG;
+		return 0;
 	p->held = true;
 	return park_hold(st);
 }
@@ -567,7 +583,8 @@ static int take_records(struct sv_session *s, struct saved_bytes *f, const struc
 	const struct saved_call *calls = NULL;
 	const struct saved_posted *p = NULL;
 	struct saved_bytes items = *f, buffers;
-	const struct saved_item *it = NULL;
+	const struct saved_item *it = NULL, *last = NULL;
+	const void *data = NULL;
 	uint32_t i = 0, k = 0;
 	int rc = 0;
 
@@ -583,10 +600,14 @@ static int take_records(struct sv_session *s, struct saved_bytes *f, const struc
 			k++;
 		}
 		if (p && (!it || (it->op != PARK_RECORDED && p->seq < it->seq))) {
-			rc = take_posted(s, p, calls, buffers, list[p->comm]);
+			if (p->flags & P_AHEAD && !is_of(last, data, p, calls, list[p->comm]))
+				rc = -EBADMSG;
+			rc = rc ?: take_posted(s, p, calls, buffers, list[p->comm]);
 			p = NULL;
 		} else {
-			rc = take_item(s, it, saved_take(&items, it->len));
+			data = saved_take(&items, it->len);
+			rc = take_item(s, it, data);
+			last = it;
 			it = NULL;
 		}
 	}

@@ -122,7 +122,6 @@ static void bring_granule(uint64_t va)
 
 	assert_held(&common.lock);
 	set_mark(va, 0);
-	protect(va, SV_GRANULE, PROT_READ | PROT_WRITE);
 	for (uint64_t at = va; at < va + SV_GRANULE; at += TABLE_UNIT) {
 		if (is_void)
 			table_freed(common.table, common.row, unit_at(at), false);
@@ -146,6 +145,7 @@ void common_map(uint64_t va, uint64_t len)
 		if (!common.ours)
 			set_mark(at, V_VOID | V_NEW);
 		else if (!table_change(common.table)) {
+			protect(at, SV_GRANULE, PROT_READ | PROT_WRITE);
 			bring_granule(at);
 			table_changed(common.table);
 		}
@@ -340,6 +340,7 @@ int common_begin(uint32_t seat, bool (*gone)(uint32_t seat), bool known, struct 
 
 void common_bring(uint64_t va, uint64_t len)
 {
+	protect(va, len, PROT_READ | PROT_WRITE);
 	for (uint64_t at = va; at < va + len; at += SV_GRANULE) {
 		lock_take(&common.lock);
 		bring_granule(at);

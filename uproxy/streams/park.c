@@ -116,7 +116,7 @@ struct name {
 
 bool park_any;
 static bool is_away;			/* park_away() */
-static bool (*may_post)(uint64_t comm);	/* NULL: each; atomic */
+static bool (*may_post)(uint64_t comm, uint64_t seq);	/* NULL: each; atomic */
 
 static struct queue *queues, *order, *all;
 static struct queue *ready, *closed, *fresh;
@@ -144,7 +144,7 @@ static bool park_busy(const struct stream *st)
 	return st->queue && (st->queue->held || st->queue->stands || st->queue->first);
 }
 
-void park_posts(bool (*may)(uint64_t comm))
+void park_posts(bool (*may)(uint64_t comm, uint64_t seq))
 {
 	__atomic_store_n(&may_post, may, __ATOMIC_RELEASE);
 	if (may)
@@ -545,9 +545,9 @@ static bool is_elsewhere(const struct ring_record *rec, const struct record *r)
 static bool is_refused(const struct ring_record *rec, const struct record *r)
 {
 	/* pairs with park_posts() */
-	bool (*may)(uint64_t comm) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
+	bool (*may)(uint64_t comm, uint64_t seq) = r->park == PARK_POST ? __atomic_load_n(&may_post, __ATOMIC_ACQUIRE) : NULL;
 
-	return may && !may(field(rec, r->event));
+	return may && !may(field(rec, r->event), rec->seq);
 }
 
 static bool is_closed(const struct ring_record *rec, const struct record *r)

@@ -71,10 +71,10 @@ void park_mend(void);
 void park_spread(struct sv_session *s);
 
 /*
- * Collectives are not posted now, but for those of communicators that may(); they wait as if they were parked. When
+ * Collectives are not posted now, but for those that may(), by their communicator and their number; they wait as if they were parked. When
  * that changes for one of them, park_run() is due. NULL: all are posted again. Any thread; may(): consumer.
  */
-void park_posts(bool (*may)(uint64_t comm));
+void park_posts(bool (*may)(uint64_t comm, uint64_t seq));
 
 /*
  * park_away(true): the session's memory is elsewhere (slice/slice.h). Records that touch it (struct record.touches) are parked,

@@ -617,10 +617,14 @@ TEST(sums_behind_one_that_waits_are_posted_ahead)
 	EXPECT_EQ(local_child(chained, NULL), 0);
 }
 
-/* The memory is back before the first sum has ended, and the second one starts. */
-static void started_here(bool leaves)
+/*
+ * The memory is back before the first sum has ended, and the second one starts: by slices with copies, since the memory may go
+ * before its turn. Without slices, as after a restore on a device of its own, it waits for its turn.
+ */
+static void started_here(bool sliced)
 {
 	waits_for_first();
+	comms.sliced = sliced;
 	CHECK(parks_sum(1, 1, stream));
 	CHECK_EQ(ahead(), 1);
 	CHECK_EQ(comm_capture(), 0);
@@ -629,20 +633,18 @@ static void started_here(bool leaves)
 	comes_back();
 	other_posts(STEP_ALLREDUCE);
 	comm_run(&local->s);
-	CHECK_EQ(fake.starts, 1);
-	CHECK(!comm_in_memory());
-	if (leaves)
-		CHECK_EQ(comm_capture(), 0);
-	CHECK_EQ(fake.starts, 1 + leaves);
+	CHECK_EQ(fake.starts, 1 + sliced);
+	CHECK_EQ(comm_in_memory(), !sliced);
 	sums(0);
 	comes_back();
 	for (int ms = 0; ms < 20000 && __atomic_load_n(&fake.starts, __ATOMIC_ACQUIRE) < 2; ms++)
 		usleep(1000);
 	CHECK_EQ(fake.starts, 2);
-	CHECK_EQ(fake.start[1].part.send == place(1), !leaves);
+	CHECK_EQ(fake.start[1].part.send == place(1), !sliced);
 	sums(1);
 	comes_back();
 	CHECK_EQ(comms.in_use, 0);
+	CHECK_EQ(comms.ahead, 0);
 	CHECK_EQ(place(0)[0], 2);
 	CHECK_EQ(place(1)[0], 3);
 }
@@ -653,16 +655,63 @@ static void started_in_turn(void *arg)
 	started_here(false);
 }
 
-static void started_by_leaving(void *arg)
+static void started_at_once(void *arg)
 {
 	(void)arg;
 	started_here(true);
 }
 
-TEST(what_was_posted_ahead_starts_in_its_turn_or_when_the_memory_goes)
+TEST(what_was_posted_ahead_starts_with_copies_or_in_its_turn)
 {
 	EXPECT_EQ(local_child(started_in_turn, NULL), 0);
-	EXPECT_EQ(local_child(started_by_leaving, NULL), 0);
+	EXPECT_EQ(local_child(started_at_once, NULL), 0);
+}
+
+/* A post is the last one of an operation, and another one, whose start has not been heard of, starts as well: in the memory. */
+static void last_of_all(void *arg)
+{
+	(void)arg;
+	waits_for_first();
+	comms.sliced = true;
+	CHECK(parks_sum(1, 1, stream));
+	other_posts(STEP_ALLREDUCE);
+	other_posts(STEP_ALLREDUCE);
+	CHECK(!comm_in_memory());
+	CHECK_EQ(ahead(), 1);
+	CHECK_EQ(fake.starts, 2);
+	CHECK(comm_in_memory());	/* so the slice has not ended */
+	sums(0);
+	CHECK(!comm_in_memory());
+}
+
+TEST(a_post_ahead_may_start_what_works_in_the_memory)
+{
+	EXPECT_EQ(local_child(last_of_all, NULL), 0);
+}
+
+/* So much is under way that nothing more is posted; what is posted already has its turn all the same. */
+static void crowded(void *arg)
+{
+	(void)arg;
+	waits_for_first();
+	comms.calls += CALLS_MAX;
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
+	CHECK(comms.crowded);
+	other_posts(STEP_ALLREDUCE);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	sums(0);
+	CHECK_EQ(park_count(), 0);
+	for (int ms = 0; ms < 20000 && __atomic_load_n(&fake.starts, __ATOMIC_ACQUIRE) < 2; ms++)
+		usleep(1000);
+	sums(1);
+	CHECK_EQ(comms.in_use, 0);
+}
+
+TEST(what_was_posted_ahead_has_its_turn_whatever_else_there_is)
+{
+	EXPECT_EQ(local_child(crowded, NULL), 0);
 }
 
 /* The program aborts: what was posted ahead ends with the rest. */
@@ -680,9 +729,64 @@ static void aborted_ahead(void *arg)
 	CHECK_EQ(comm_count(), 0);
 }
 
+/* The first sum fails, as the other rank has another count: the communicator can be ended, though the second one waits. */
+static void ended_ahead(void *arg)
+{
+	const struct step_call other = { .kind = STEP_ALLREDUCE, .type = TREE_F32, .op = TREE_SUM, .count = COUNT + 1 };
+
+	(void)arg;
+	waits_for_first();
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
+	other_says(&(struct step_event){ .kind = STEP_POST, .member = member, .cookie = 1, .ncalls = 1, .calls = &other });
+	comm_run(&local->s);
+	CHECK_EQ(comms.all->word->code, STEP_INVALID_USAGE);
+	ends_comm(0);
+	while (comm_posted())
+		comm_run(&local->s);
+	CHECK_EQ(comm_count(), 0);
+	CHECK_EQ(park_count(), 0);
+	CHECK_EQ(comms.in_use, 0);
+}
+
 TEST(what_was_posted_ahead_ends_with_its_communicator)
 {
 	EXPECT_EQ(local_child(aborted_ahead, NULL), 0);
+	EXPECT_EQ(local_child(ended_ahead, NULL), 0);
+}
+
+/* What comm_leave() hears: it runs nothing that is parked. */
+static void as_leaving(void *ctx, const struct step_action *a)
+{
+	(void)ctx;
+	if (a->kind == STEP_START)
+		post_start(a);
+	if (a->kind == STEP_BEGUN)
+		post_begun(a);
+}
+
+/* The program has exited with 0: others still get what it has posted. */
+static void left_ahead(void *arg)
+{
+	(void)arg;
+	waits_for_first();
+	CHECK(parks_sum(1, 1, stream));
+	CHECK_EQ(ahead(), 1);
+	other_posts(STEP_ALLREDUCE);
+	other_posts(STEP_ALLREDUCE);
+	CHECK_EQ(board_mail(board, 0, as_leaving, NULL), 0);
+	CHECK_EQ(fake.starts, 1);
+	post_all_up();
+	CHECK_EQ(comms.ahead, 0);
+	ends(0, STEP_OK);
+	for (int ms = 0; ms < 20000 && __atomic_load_n(&fake.starts, __ATOMIC_ACQUIRE) < 2; ms++)
+		usleep(1000);
+	CHECK_EQ(fake.starts, 2);
+}
+
+TEST(who_leaves_gives_others_what_was_posted_ahead)
+{
+	EXPECT_EQ(local_child(left_ahead, NULL), 0);
 }
 
 /*

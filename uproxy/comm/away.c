@@ -50,14 +50,15 @@ static void spare_free(struct copy **at)
 /* comm_lock. NULL: no memory */
 static void *copy_new(size_t size)
 {
-	struct copy **at = &copies.spare, *c;
+	struct copy **best = NULL, *c;
 
 	assert_held(&comms.lock);
-	while (*at && ((*at)->size < size || (*at)->size / 2 > size))
-		at = &(*at)->next;
-	c = size < COPY_KEPT ? NULL : *at;
-	if (c) {
-		*at = c->next;
+	for (struct copy **at = &copies.spare; *at && size >= COPY_KEPT; at = &(*at)->next)
+		if ((*at)->size >= size && (!best || (*at)->size < (*best)->size))
+			best = at;
+	if (best && (*best)->size / 2 <= size) {
+		c = *best;
+		*best = c->next;
 		copies.spared -= c->size;
 		copies.used += c->size;
 		return c->bytes;

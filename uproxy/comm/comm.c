@@ -596,7 +596,8 @@ bool comm_posted(void)
 
 bool comm_busy(void)
 {
-	return __atomic_load_n(&comms.in_use, __ATOMIC_RELAXED);
+	/* A sharer that is out has work posted for long, and its processor is wanted by the one that is resident. */
+	return __atomic_load_n(comms.away ? &comms.running : &comms.in_use, __ATOMIC_RELAXED);
 }
 
 bool comm_drive(bool (*more)(void *arg), void *arg)

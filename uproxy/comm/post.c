@@ -1091,13 +1091,14 @@ static bool meet(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 
 #define AHEAD_CALLS 64u		/* of a record; each is compared with those of all records before it */
 
-/* Does one of the two calls write where the other one works? */
-static bool depend(const struct communicator *c, const struct coll_call *first, const struct sv_coll_call *then)
+/* Does one of the two calls, of their communicators, write where the other one works? */
+static bool depend(const struct communicator *of, const struct coll_call *first, const struct communicator *c,
+		   const struct sv_coll_call *then)
 {
 	struct step_call call = call_of(then);
 	uint64_t send, recv, send2, recv2;
 
-	if (!call_sizes(c, &first->call, &send, &recv) || !call_sizes(c, &call, &send2, &recv2))
+	if (!call_sizes(of, &first->call, &send, &recv) || !call_sizes(c, &call, &send2, &recv2))
 		return true;
 	return meet(first->recv, recv, then->send, send2) || meet(first->recv, recv, then->recv, recv2) ||
 	       meet(first->send, send, then->recv, recv2);
@@ -1123,7 +1124,7 @@ static bool may_go_ahead(const struct communicator *c, const struct stream *st, 
 		may = q->begun || q->comm == c;
 		for (uint32_t n = 0; n < q->calls && may; n++)
 			for (uint32_t m = 0; m < calls && may; m++)
-				may = !depend(c, &q->call[n], &call[m]);
+				may = !depend(q->comm, &q->call[n], c, &call[m]);
 	}
 	lock_drop(&comms.lock);
 	return may && !held;

@@ -283,18 +283,21 @@ static void exchange(void)
 	shows("exchanged", buf[1], 1, rank ? 1 : 10, 0, 64);
 }
 
-/* Three sums in one stream, each behind an event of another one; rank 0 is late for all of them. By slices they are posted at once. */
+/*
+ * Three sums in one stream, each behind an event that another one records anew; rank 0 is late for all of them. By slices they are
+ * posted at once.
+ */
 static void chain(void)
 {
-	cudaEvent_t filled[3];
+	cudaEvent_t filled;
 
+	OK(cudaEventCreateWithFlags(&filled, cudaEventDisableTiming));
 	if (!rank)
 		late();
 	for (int k = 0; k < 3; k++) {
 		put_values(k, (k + 1) * (rank + 1), st[1]);
-		OK(cudaEventCreateWithFlags(&filled[k], cudaEventDisableTiming));
-		OK(cudaEventRecord(filled[k], st[1]));
-		OK(cudaStreamWaitEvent(st[0], filled[k], 0));
+		OK(cudaEventRecord(filled, st[1]));
+		OK(cudaStreamWaitEvent(st[0], filled, 0));
 		sum(k, k, st[0]);
 	}
 	if (rank)

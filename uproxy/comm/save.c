@@ -605,9 +605,13 @@ static int take_records(struct sv_session *s, struct saved_bytes *f, const struc
 			rc = rc ?: take_posted(s, p, calls, buffers, list[p->comm]);
 			p = NULL;
 		} else {
-			data = saved_take(&items, it->len);
-			rc = take_item(s, it, data);
-			last = it;
+			const void *bytes = saved_take(&items, it->len);
+
+			rc = take_item(s, it, bytes);
+			if (it->op != PARK_RECORDED) {
+				last = it;
+				data = bytes;
+			}
 			it = NULL;
 		}
 	}

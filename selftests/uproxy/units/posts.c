@@ -460,7 +460,8 @@ static bool parks(uint16_t op, const void *a, uint32_t len, const void *tail, ui
 	struct ring_record rec = { .seq = local->seq + 1, .op = op, .len = len + tail_len, .data = room };
 
 	memcpy(room, a, len);
-	memcpy((char *)room + len, tail, tail_len);
+	if (tail_len)
+		memcpy((char *)room + len, tail, tail_len);
 	if (park_any && park_take(&local->s, &rec, record_of(op)) == PARK_PARKED) {
 		local->seq++;
 		return true;

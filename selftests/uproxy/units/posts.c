@@ -795,7 +795,7 @@ TEST(who_leaves_gives_others_what_was_posted_ahead)
  * place, and what place 1 has goes to place 2. The last one may.
  */
 static const struct touching { int send, recv; } touching[] = {
-	{ 3 * COUNT - 1, 4 * COUNT }, { 4 * COUNT, 3 * COUNT - 1 }, { 4 * COUNT, 2 * COUNT - 1 }, { 1 - COUNT, 4 * COUNT },
+	{ 3 * COUNT - 1, 4 * COUNT }, { 4 * COUNT, 3 * COUNT - 1 }, { 4 * COUNT, COUNT }, { 1 - COUNT, 4 * COUNT },
 	{ COUNT, 4 * COUNT },
 };
 

@@ -121,10 +121,10 @@ void comm_repin(struct sv_session *s);	/* the primary context is a new one */
  * board's file, which stays comm's. -errno and *why.
  * comm_exited: has the client, which has used collectives, exited with 0 (SV_OP_X_COMM_LEAVE)?
  * comm_in_memory: does an operation work in the session's memory?
- * comm_ahead: the same, before that: posts the collectives that would come next in streams that wait for one to begin, so that
- * these need no slice between them (docs/ranks.md, Slices).
- * comm_capture: the memory is about to go, and the device is idle. Copies what posted calls send that have not started. What
- * starts from now on works with copies. -ENOMEM.
+ * comm_ahead: the memory is about to go, and the device is idle. Posts collectives that are parked behind others, so that these need
+ * no slice between them (docs/ranks.md, Slices). An operation may start by that.
+ * comm_capture: after that, if the device is still idle. Copies what posted calls send that have not started. What starts from now
+ * on works with copies. -ENOMEM.
  * comm_return: the memory is back. comm_arrived: do results wait to be written there? comm_write: writes them.
  */
 int comm_attach(struct sv_session *s, struct board **board, int *fd, uint32_t *seat, struct why *why);
@@ -299,6 +299,7 @@ bool call_sizes(const struct communicator *c, const struct step_call *a, uint64_
 int call_keep(struct posted *p, struct coll_call *c);	/* it works with copies; -ENOMEM */
 void call_ends(struct posted *p, struct coll_call *c, enum step_code code);
 void copy_free(void *bytes);
+
 void posted_settle(struct posted *p);	/* frees it if it has ended and nothing refers to it any more; comm_lock */
 void post_let_go(struct posted *p);	/* its stream goes on if nothing keeps it; comm_lock */
 void posted_enter(struct posted *p);	/* into its slot, when all of it is set; comm_lock */

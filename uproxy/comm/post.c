@@ -1066,22 +1066,6 @@ static const char full[] = "the job's board is full: its ranks have 131072 opera
 			   "synchronisation help";
 _Static_assert(BOARD_OPS == 131072, "as the sentence says");
 
-/* A record that has been checked is posted, or refused. -errno: refused. */
-static int post_or_refuse(struct sv_session *s, struct posted *p)
-{
-	struct communicator *c = p->comm;
-	int rc = post(p);
-
-	if (rc == -ENOSPC) {
-		lock_take(&comms.lock);
-		comm_failed_for(c, STEP_SYSTEM, full);
-		lock_drop(&comms.lock);
-	}
-	if (rc)
-		refuse(s, c, p->st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
-	return rc;
-}
-
 /* ------------------------------------------------------------------------------ ahead */
 
 static bool meet(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
@@ -1105,9 +1089,9 @@ static bool depend(const struct communicator *of, const struct coll_call *first,
 }
 
 /*
- * May a record be posted before those have begun that come before it in its stream, or in its communicator? All of its stream are
- * of that communicator, so that all ranks post them in this order; and none works where it writes, nor the other way round.
- * held: the stream is, which has to be for one of them.
+ * May a record be posted ahead of those that come before it in its stream or in its communicator, and have not ended? What has not
+ * begun in its stream must be of its communicator, so that all ranks post it in this order. None of them may write where the record
+ * works, nor the record where one of them works. held: the stream is, which must be for one of them.
  */
 static bool may_go_ahead(const struct communicator *c, const struct stream *st, bool held, uint32_t calls,
 			 const struct sv_coll_call *call)
@@ -1238,7 +1222,7 @@ uint32_t post_ahead_of(const struct communicator *c)
 
 /* ------------------------------------------------------------------------------ SV_OP_X_COLL */
 
-/* A new record: is posted, unless it is refused. 0, with its cookie, or 0 if nothing is to be waited for; or a handler's error. */
+/* Posts a new record, or refuses it: what its handler returns. *cookie, which is 0 before, names a record that was posted. */
 static int post_new(struct call *k, uint64_t *cookie)
 {
 	const struct sv_coll *a = k->c.data;
@@ -1274,9 +1258,16 @@ static int post_new(struct call *k, uint64_t *cookie)
 	if (!p)
 		return refuse(s, c, st, NULL, STEP_SYSTEM);
 	*cookie = cookie_of(p);
-	if (post_or_refuse(s, p))
-		*cookie = 0;
-	return 0;
+	rc = post(p);
+	if (!rc)
+		return 0;
+	*cookie = 0;
+	if (rc == -ENOSPC) {
+		lock_take(&comms.lock);
+		comm_failed_for(c, STEP_SYSTEM, full);
+		lock_drop(&comms.lock);
+	}
+	return refuse(s, c, st, p, rc == -ENOTRECOVERABLE ? STEP_REMOTE : STEP_SYSTEM);
 }
 
 int do_coll(struct call *k)

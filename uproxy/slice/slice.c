@@ -245,12 +245,12 @@ static void drain(struct sv_session *s)
 			stays(s, busy);
 		return;
 	}
-	if (slice.ran)
-		stat_add(&s->stat->slices.drain_ns, now_ns() - slice.drains);
 	comm_ahead(s);
 	/* A post may have been the last one that an operation waited for, which has started then. */
 	if (!is_dry(s, &busy))
 		return;
+	if (slice.ran)
+		stat_add(&s->stat->slices.drain_ns, now_ns() - slice.drains);
 	rc = comm_capture();
 	if (rc)
 		session_fail(s, rc, "no memory for what collectives send", 0, 0);

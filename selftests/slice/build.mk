@@ -16,6 +16,14 @@ $(SLICE_COMMON): selftests/slice/common.c $(B)/uproxy/slice/common.o $(B)/uproxy
 HOST_TESTS += $(if $(filter thread,$(SAN)),,$(SLICE_COMMON))
 endif
 
+# How ranks share a device.
+ifneq ($(GEN_STAMPS),)
+ifeq ($(SAN),)
+HOST_TESTS += selftests/slice/test-share
+TIMEOUT_test-share := 300
+endif
+endif
+
 # Jobs of ranks that take turns.
 ifneq ($(NCCL_HEADER),)
 ifeq ($(SAN),)

@@ -163,7 +163,9 @@ TEST(devices_are_read)
 {
 	static const char *const wrong[] = { "", "a", "-1", " 1", "1 ", "16", "100", "1,2,", ",1", "1,,2", "1,a", "1;2", "1,16",
 					     "=", "1=", "=1", "1=2,", "1=2,,3=4", "1=2;3=4", "1=2,1=3", "16=1", "1=16",
-					     "1=2=3", "a=b", "1=-2", "-1=2", "1,2=3", "1=2,3" };
+					     "1=2=3", "a=b", "1=-2", "-1=2", "1,2=3", "1=2,3",
+					     "share=", "share=auto:", "share=auto/slices", "share=auto/auto:1", "share=any/slices:1",
+					     "share=auto/slices:a", "share=auto/slices:share=auto/slices:1" };
 	struct bring_where w, was;
 	char text[2000] = "";
 
@@ -188,6 +190,14 @@ TEST(devices_are_read)
 	EXPECT_EQ(w.on.instead[15], 1);
 	EXPECT_EQ(w.on.instead[3], 4);
 	EXPECT_EQ(w.on.instead[1], 0);
+	ASSERT_EQ(bring_where_parse("share=auto/slices:0=15", &w), 0);
+	EXPECT_STREQ(w.text, "share=auto/slices:0=15");
+	EXPECT_EQ(w.on.share, SHARE_AUTO);
+	EXPECT_EQ(w.on.how, SHARE_SLICES);
+	EXPECT_EQ(w.on.instead[0], 16);
+	ASSERT_EQ(bring_where_parse("share=never/together:", &w), 0);
+	EXPECT_EQ(w.on.share, SHARE_NEVER);
+	EXPECT_FALSE(w.on.logical.given || w.on.all);
 	was = w;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		EXPECT_EQ(bring_where_parse(wrong[i], &w), -EINVAL)

@@ -186,6 +186,28 @@ TEST(a_restore_changes_the_map)
 	EXPECT_EQ(memcmp(&t, &u, sizeof(t)), 0);
 }
 
+TEST(ranks_share_as_they_are_told)
+{
+	static const struct {
+		enum seating_share share, how;
+		bool slices;
+	} is[] = {
+		{ SHARE_AUTO, SHARE_UNSAID, false }, { SHARE_AUTO, SHARE_TOGETHER, false }, { SHARE_AUTO, SHARE_SLICES, true },
+		{ SHARE_TOGETHER, SHARE_SLICES, false }, { SHARE_SLICES, SHARE_UNSAID, true }, { SHARE_NEVER, SHARE_SLICES, false },
+	};
+
+	seating_make(&t, 2, 1);
+	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		seating_let_share(&t, is[i].share, is[i].how);
+		EXPECT_EQ(t.share, is[i].share);
+		EXPECT_EQ(t.slices, is[i].slices);
+		EXPECT_EQ(seating_share_parse(seating_share_word(is[i].share)), is[i].share);
+	}
+	EXPECT_EQ(seating_share_parse(""), SHARE_UNSAID);
+	EXPECT_EQ(seating_share_parse("Auto"), SHARE_UNSAID);
+	EXPECT_EQ(seating_share_parse("autos"), SHARE_UNSAID);
+}
+
 TEST(its_text_is_read_or_refused)
 {
 	static const char *const bad[] = {
@@ -203,6 +225,7 @@ TEST(its_text_is_read_or_refused)
 		"place 0 0 0 0 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 ",
 		"place 0 0 0 0 0;1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
 		"logical ", "logical 0", "logical 17", "logical -1", "logical 2 ", "logical 2,3",
+		"share ", "share auto", "share auto auto", "share auto never", "share some slices", "share auto slices ", "share  together",
 	};
 	char *text = NULL, *line, *save = NULL, again[128];
 	size_t len;
@@ -215,9 +238,10 @@ TEST(its_text_is_read_or_refused)
 		EXPECT_EQ(u.ranks, 0);
 		EXPECT_EQ(u.devices, 0);
 	}
-	EXPECT_TRUE(seating_has("place 0") && seating_has("logical 0"));
-	EXPECT_FALSE(seating_has("places 0") || seating_has("logic 0"));
+	EXPECT_TRUE(seating_has("place 0") && seating_has("logical 0") && seating_has("share a b"));
+	EXPECT_FALSE(seating_has("places 0") || seating_has("logic 0") || seating_has("shared"));
 	seating_make(&t, 3, 2);
+	seating_let_share(&t, SHARE_AUTO, SHARE_SLICES);
 	seating_move(&t, 2, 1, 9);
 	out = open_memstream(&text, &len);
 	seating_write(&t, out);

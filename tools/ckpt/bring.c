@@ -235,6 +235,16 @@ static void drop_ours(struct bring *b, struct files_back *files)
 }
 
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n, struct why *why);
+/* For the history: which devices, without how ranks share them. */
+static const char *onto(const struct bring *b)
+{
+	const char *text = b->o.where.text;
+
+	if (!strncmp(text, "share=", 6))
+		text = strchr(text, ':') + 1;
+	return *text ? text : "-";
+}
+
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why);
 static void bring_leave(void *arg);
 
@@ -266,7 +276,7 @@ static void bring_past(const struct bring *b, const char *rundir)
 static int seat(struct bring *b, struct why *why)
 {
 	struct why cause = { 0 };
-	int err = places_make(&b->facts, b->was, &b->o.where.on, &b->seating, &cause);
+	int err = places_make(&b->facts, b->was, &b->o.where.on, false, &b->seating, &cause);
 
 	return err ? why_set(why, err, "checkpoint %s cannot be restored: %s", b->id, cause.text) : 0;
 }
@@ -549,14 +559,38 @@ static int parse_instead(const char *text, struct seating_where *w)
 	}
 }
 
+/* What BRING_SHARE has printed: returns what follows it, or NULL. */
+static const char *parse_share(const char *text, struct seating_where *w)
+{
+	char wanted[16], how[16];
+	int used = 0;
+
+	if (sscanf(text, "share=%15[a-z]/%15[a-z]:%n", wanted, how, &used) != 2 || !used)
+		return NULL;
+	w->share = seating_share_parse(wanted);
+	w->how = seating_share_parse(how);
+	return w->share && (w->how == SHARE_TOGETHER || w->how == SHARE_SLICES) ? text + used : NULL;
+}
+
 int bring_where_parse(const char *text, struct bring_where *w)
 {
 	struct bring_where new = { 0 };
-	bool on = !strncmp(text, BRING_ON, strlen(BRING_ON)), list = strchr(text, ',') && !strchr(text, '=');
+	bool on, list;
 	int err;
 
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
+	if (!strncmp(text, "share=", 6)) {
+		text = parse_share(text, &new.on);
+		if (!text)
+			return -EINVAL;
+		if (!*text) {
+			*w = new;
+			return 0;
+		}
+	}
+	on = !strncmp(text, BRING_ON, strlen(BRING_ON));
+	list = strchr(text, ',') && !strchr(text, '=');
 	if (on || list) {
 		err = seating_on_parse(text + (on ? strlen(BRING_ON) : 0), &new.on.logical);
 	} else {
@@ -1053,7 +1087,7 @@ static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int 
 	phase_end(&b->ps, p, 0, 0, err);
 	if (!err) {
 		bring_past(b, job->dir.path);
-		ckpt_past_restored(job->dir.path, &b->ps, b->id, b->dir, where);
+		ckpt_past_restored(job->dir.path, &b->ps, b->id, b->dir, onto(b));
 	}
 	close_fds(b);
 	close_store(b);

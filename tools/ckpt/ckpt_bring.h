@@ -23,9 +23,11 @@ struct bring_where {
 
 /*
  * "N": rank R on device N + R; "OLD=NEW,OLD=NEW", each device once as the former one; or what --on takes (seating_on_parse): a
- * list, or anything behind BRING_ON. -EINVAL, -ERANGE: *w is unchanged.
+ * list, or anything behind BRING_ON. Before it there may be "share=WANTED/HOW:", two words of enum seating_share; what follows
+ * may then be missing. -EINVAL, -ERANGE: *w is unchanged.
  */
 #define BRING_ON "on:"
+#define BRING_SHARE "share=%s/%s:"
 int bring_where_parse(const char *text, struct bring_where *w);
 
 struct bring_options {

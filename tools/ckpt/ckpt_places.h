@@ -13,11 +13,12 @@
 
 /*
  * The job's table with the devices that w asks for. Of a checkpoint without a table, as 8f2437f wrote it, all numbers are the
- * driver's, and a rank's first session is on its first device. -EBADMSG, -EINVAL (w does not fit the job), -ENOTSUP (several
- * hosts): *why.
+ * driver's, and a rank's first session is on its first device. Whether ranks take turns is decided anew if w says how they
+ * shall share, or puts the job elsewhere; below_peak: it then counts what they have now, and not what they once had. -EBADMSG,
+ * -EINVAL (w does not fit the job, or its ranks would share a device that may not), -ENOTSUP (several hosts): *why.
  */
-int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
-		struct why *why);
+int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, bool below_peak,
+		struct seating *t, struct why *why);
 
 /* What the job would have on one physical device, bytes. */
 struct places_device {
@@ -44,10 +45,10 @@ void places_memory(const struct ckpt_facts *f, const struct seating *t, struct p
 int places_fit(const struct ckpt_facts *f, const struct seating *t, bool most, struct why *why);
 
 /*
- * Is there room for what the sessions have where they are, and again where they would be? An eighth of each device is left
+ * Is there room for what the job's sessions have where they are, and again where they would be? An eighth of each device is left
  * for what drivers need for contexts. The host must have as much memory available, since the soft device's and pinned
  * memory are its own.
  */
-bool places_twice(const struct ckpt_facts *f, const struct seating *t);
+bool places_twice(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating *t);
 
 #endif

@@ -116,11 +116,11 @@ static const struct {
 	MEMBER(TEXT, info.backend), MEMBER(HEX, info.channel_id), MEMBER(UINT, info.generation),
 	MEMBER(ULONG, info.fd_dev), MEMBER(ULONG, info.fd_ino), MEMBER(TEXT, info.inherit),
 	MEMBER(HEX, info.home), MEMBER(INT, info.seat), MEMBER(HEX, comms), MEMBER(UINT, info.logical),
-	MEMBER(UINT, info.devices),
+	MEMBER(UINT, info.devices), MEMBER(UINT, info.turns),
 };
 
 #define N_MEMBERS ((int)(sizeof(members) / sizeof(members[0])))
-#define N_OLDER	(N_MEMBERS - 2)		/* of 8f2437f, without info.logical and info.devices */
+#define N_OLDER	(N_MEMBERS - 3)		/* of 8f2437f, which ends with comms */
 
 static void put_proxy(FILE *out, const struct ckpt_proxy *p)
 {

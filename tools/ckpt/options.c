@@ -25,7 +25,6 @@ static const struct {
 	OPTION(preempt_signal, SIGNAL), OPTION(preempt_ms, LONG), OPTION(restart, FLAG),
 	OPTION(outside, FLAG),
 	OPTION(at_step_ms, LONG), OPTION(collective_ms, LONG), OPTION(reduction, TEXT),
-	OPTION(slices, FLAG),
 };
 
 #define N_OPTIONS (sizeof(table) / sizeof(table[0]))

@@ -35,8 +35,72 @@ static int check_where(const struct ckpt_facts *f, const struct seating_where *w
 	return 0;
 }
 
-int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
-		struct why *why)
+/* Do ranks take turns as it is? Files of older versions say so among the options. */
+static bool took_turns(const struct ckpt_facts *f, const struct rundir_job *job)
+{
+	const char *slices = facts_option(f, "slices");
+
+	return job->seating.share ? job->seating.slices : slices && !strcmp(slices, "1");
+}
+
+/* Can all that would share a device take turns? Processes that a rank's command starts itself cannot. */
+static bool can_take_turns(const struct ckpt_facts *f, const struct seating *t)
+{
+	bool can = t->ranks > 1;
+
+	for (int i = 0; i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+
+		if (seating_sharers(t, 0, seating_physical(t, p->rank, facts_logical(p))) > 1)
+			can &= p->info.turns;
+	}
+	return can;
+}
+
+/* The ranks share a device that they may not share. */
+static int check_alone(const struct ckpt_facts *f, const struct seating *t, struct why *why)
+{
+	const char *reduction = facts_option(f, "reduction");
+	bool nccl = reduction && !strcmp(reduction, "nccl");
+	struct places_device d[SEATING_DEVICES];
+
+	if (!nccl && t->share != SHARE_NEVER)
+		return 0;
+	places_memory(f, t, d);
+	for (int i = 0; i < SEATING_DEVICES; i++) {
+		if (d[i].sessions < 2)
+			continue;
+		if (nccl)
+			return why_set(why, -EINVAL, "the job runs with --reduction nccl: NCCL takes no two ranks on one "
+				       "device, and %d would be on device %d", d[i].sessions, i);
+		return why_set(why, -EINVAL, "the job's ranks share no device (--share never), and %d would be on device %d", d[i].sessions, i);
+	}
+	return 0;
+}
+
+/* How ranks share devices, on t's map. moved: that is another one than before. */
+static int let_share(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, bool moved,
+		     bool below_peak, struct seating *t, struct why *why)
+{
+	bool turns = w->now ? w->now->slices : took_turns(f, job);
+	enum seating_share share = w->share ?: w->now ? w->now->share : job->seating.share;
+	struct why unsaid = { 0 };
+
+	t->share = share;
+	t->slices = turns;
+	if (w->share == SHARE_SLICES && t->ranks < 2)
+		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts");
+	if (w->how || (share && share != SHARE_AUTO)) {
+		seating_let_share(t, share, w->how);
+	} else if (share && (w->share || moved)) {
+		seating_let_share(t, share, SHARE_TOGETHER);
+		t->slices = places_fit(f, t, !below_peak, &unsaid) && can_take_turns(f, t);
+	}
+	return w->share || moved ? check_alone(f, t, why) : 0;
+}
+
+static int map(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
+	       struct why *why)
 {
 	bool none = !job->seating.ranks;
 	uint8_t map[SEATING_DEVICES];
@@ -86,6 +150,20 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 	return 0;
 }
 
+int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, bool below_peak,
+		struct seating *t, struct why *why)
+{
+	bool moved = false;
+	int err = map(f, job, w, t, why);
+
+	for (int i = 0; !err && !w->now && i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+
+		moved |= seating_physical(t, p->rank, facts_logical(p)) != p->info.device.ordinal;
+	}
+	return err ?: let_share(f, job, w, moved, below_peak, t, why);
+}
+
 const struct ckpt_proxy *places_next(const struct ckpt_facts *f, const struct seating *t, int *at)
 {
 	while (*at < f->proxies * t->ranks) {
@@ -102,14 +180,6 @@ uint64_t places_most(const struct ckpt_proxy *p)
 	return p->info.peak > p->info.mapped ? p->info.peak : p->info.mapped;
 }
 
-/* By slices, the ranks of a device have its memory in turn. */
-static bool takes_turns(const struct ckpt_facts *f)
-{
-	const char *slices = facts_option(f, "slices");
-
-	return slices && !strcmp(slices, "1");
-}
-
 static void add(uint64_t *all, uint64_t more, bool turns)
 {
 	if (!turns)
@@ -120,14 +190,13 @@ static void add(uint64_t *all, uint64_t more, bool turns)
 
 void places_memory(const struct ckpt_facts *f, const struct seating *t, struct places_device d[SEATING_DEVICES])
 {
-	bool turns = takes_turns(f);
 	uint64_t largest = 0;
 
 	memset(d, 0, SEATING_DEVICES * sizeof(*d));
 	for (int i = 0; i < f->proxies; i++) {
 		const struct ckpt_proxy *p = &f->proxy[i];
 		int device = seating_physical(t, p->rank, facts_logical(p));
-		bool in_turn = turns && seating_sharers(t, 0, device) > 1;	/* as the supervisor counts them (job.c) */
+		bool in_turn = t->slices && seating_sharers(t, 0, device) > 1;	/* as the supervisor counts them (job.c) */
 		struct places_device *on = &d[device];
 
 		on->sessions++;
@@ -199,13 +268,13 @@ static uint64_t host_available(void)
 	return kib << 10;
 }
 
-bool places_twice(const struct ckpt_facts *f, const struct seating *t)
+bool places_twice(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating *t)
 {
 	struct places_device d[SEATING_DEVICES];
 	uint64_t all = 0;
 
 	/* Sharers by slices take nearly all of a device at once. */
-	if (takes_turns(f))
+	if (t->slices || took_turns(f, job))
 		return false;
 	places_memory(f, t, d);
 	for (int i = 0; i < f->proxies; i++) {

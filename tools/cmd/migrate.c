@@ -22,6 +22,8 @@
 #define BACK_MS		600000	/* for the job to be restored */
 
 #define HELP_FIT \
+"      --share WAY        how ranks share a device from now on (see singvgpu run --help);\n" \
+"                         auto decides anew what fits\n" \
 "      --dry-run          only print which rank would be on which device, and its memory\n" \
 "      --below-peak       allow a device that could not hold the most that its ranks had,\n" \
 "                         if it holds what they have now\n"
@@ -55,8 +57,8 @@ HELP_TAKE
 static const char resize_help[] =
 "Usage: singvgpu resize [OPTION]... JOB --on M|A,B,...\n"
 "Gives a running job more or fewer devices of this host. The job does not notice: it sees\n"
-"as many devices as before, has as many ranks, and computes the same bits. Ranks that\n"
-"share a device do so as before. Its `singvgpu run` stays.\n"
+"as many devices as before, has as many ranks, and computes the same bits. Its\n"
+"`singvgpu run` stays. With --share alone, the ranks of a device share it in another way.\n"
 "\n"
 "      --on M             on the first M devices\n"
 "      --on A,B,...       device 0 of the job is device A of this host, 1 is B, and so on;\n"
@@ -68,11 +70,12 @@ HELP_TAKE
 "\n"
 "If anything fails before the checkpoint is whole, the job runs on where it is.\n";
 
-enum { TO = 700, ON, TRUST, SSH, THERE, DRY, BELOW_PEAK };
+enum { TO = 700, ON, SHARE, TRUST, SSH, THERE, DRY, BELOW_PEAK };
 
 #define LONG_BOTH \
 	TAKE_LONG, \
 	{ "on", required_argument, NULL, ON }, \
+	{ "share", required_argument, NULL, SHARE }, \
 	{ "dry-run", no_argument, NULL, DRY }, \
 	{ "below-peak", no_argument, NULL, BELOW_PEAK }, \
 	{ "trust-owner", required_argument, NULL, TRUST }, \
@@ -100,6 +103,8 @@ struct args {
 	struct take_options take;
 	const char *to, *job;	/* to: as bring_where_parse() takes it, or a host */
 	char *on_text;		/* `to`, if --on is given */
+	char supervisor[1100];	/* the same for the job's supervisor, with how its ranks share a device; or a host */
+	enum seating_share share;
 	char *ssh, *there;
 	uid_t trust;
 	struct bring_where where;	/* if it is here: */
@@ -130,6 +135,8 @@ static int option(struct args *a, int c)
 	case TO:
 	case ON:
 		return where(a, c);
+	case SHARE:
+		return options_share(optarg, &a->share, a->command->name);
 	case TRUST:
 		return options_trust_owner(optarg, &a->trust);
 	case SSH:
@@ -171,18 +178,18 @@ static int parse_args(struct args *a, int argc, char **argv)
 	}
 	if (a->help)
 		return 0;
-	if (optind + 1 != argc || !a->to)
-		return say_usage(a->command->name, "%s",
-				 a->to ? "one job, please (singvgpu ps)" : a->command->where);
+	if (optind + 1 != argc || (!a->to && !a->share))
+		return say_usage(a->command->name, "%s", a->to || a->share ? "one job, please (singvgpu ps)" : a->command->where);
 	a->job = argv[optind];
-	a->here = !bring_where_parse(a->to, &a->where);
+	a->here = !a->to || !bring_where_parse(a->to, &a->where);
 	/* CRIU keeps connections that lead out of the job from breaking until it is back, soon. */
 	a->take.outside |= a->here;
 	if (!a->here && (!*a->to || *a->to == '-' || strchr(a->to, '=')))
 		return say_usage(a->command->name, "--to '%s' is neither a device, nor OLD=NEW,OLD=NEW, "
 				 "nor a host", a->to);
-	if (!a->here && (a->take.look_only || a->below_peak))
-		return say_usage(a->command->name, "--dry-run and --below-peak are for devices of this host");
+	if (!a->here && (a->take.look_only || a->below_peak || a->share))
+		return say_usage(a->command->name, "--dry-run, --below-peak and --share are for devices of this host");
+	snprintf(a->supervisor, sizeof(a->supervisor), "%s", a->to ?: "");
 	return 0;
 }
 
@@ -223,32 +230,22 @@ static void print_places(const struct ckpt_facts *f, const struct seating *t)
 	const struct ckpt_proxy *p;
 	int next = 0;
 
+	bool shared = false;
+
 	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "number", "device", "would be", "MiB now", "at most");
 	while ((p = places_next(f, t, &next)))
 		printf("%-6d%-8d%-8d%-10d%10llu%10llu\n", p->rank, facts_logical(p), p->info.device.ordinal,
 		       seating_physical(t, p->rank, facts_logical(p)), (unsigned long long)p->info.mapped >> 20,
 		       (unsigned long long)places_most(p) >> 20);
 	places_memory(f, t, d);
-	for (int i = 0; i < SEATING_DEVICES; i++)
+	for (int i = 0; i < SEATING_DEVICES; i++) {
+		shared |= d[i].sessions > 1;
 		if (d[i].sessions)
 			printf("device %d: %llu MiB now, at most %llu, of %llu\n", i, (unsigned long long)d[i].now >> 20,
 			       (unsigned long long)d[i].most >> 20, (unsigned long long)d[i].total >> 20);
-}
-
-/* NCCL takes no two ranks on one device: run's place() has the same rule. */
-static int one_each(const struct ckpt_facts *f, const struct seating *t, struct why *why)
-{
-	const char *reduction = facts_option(f, "reduction");
-	struct places_device d[SEATING_DEVICES];
-
-	if (!reduction || strcmp(reduction, "nccl"))
-		return 0;
-	places_memory(f, t, d);
-	for (int i = 0; i < SEATING_DEVICES; i++)
-		if (d[i].sessions > 1)
-			return why_set(why, -EINVAL, "the job runs with --reduction nccl: NCCL takes no two ranks on one "
-				       "device, and %d would be on device %d", d[i].sessions, i);
-	return 0;
+	}
+	if (shared)
+		puts(t->slices ? "shared by slices" : "shared together");
 }
 
 static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts *facts, struct why *why)
@@ -259,11 +256,19 @@ static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts
 
 	if (!a->here)
 		return 0;
-	err = places_make(facts, job, &a->where.on, &t, why) ?: one_each(facts, &t, why);
-	if (!err && a->take.look_only)
+	if (a->share && !job->seating.share)
+		return why_set(why, -ENOTSUP, "--share: the job's `singvgpu run` is older than this option");
+	a->where.on.share = a->share;
+	err = places_make(facts, job, &a->where.on, a->below_peak, &t, why);
+	if (err)
+		return err;
+	if (a->take.look_only)
 		print_places(facts, &t);
-	a->take.keep = !err && places_twice(facts, &t);
-	return err ?: places_fit(facts, &t, !a->below_peak, why);
+	if (t.share)
+		snprintf(a->supervisor, sizeof(a->supervisor), BRING_SHARE "%s", seating_share_word(t.share),
+			 seating_share_word(t.slices ? SHARE_SLICES : SHARE_TOGETHER), a->where.text);
+	a->take.keep = places_twice(facts, job, &t);
+	return places_fit(facts, &t, !a->below_peak, why);
 }
 
 /* ------------------------------------------------------------------------------ waiting */
@@ -286,13 +291,13 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 			break;
 		n = ckpt_read_note(job->path, "restored", word, 4, &text);
 		if (n >= 2 && !strcmp(word[0], id)) {
-			moved = !a->here || !strcmp(word[1], a->to);	/* the other host may be this one */
+			moved = !a->here || !strcmp(word[1], a->supervisor);	/* the other host may be this one */
 			if (moved && n > 2 && !a->quiet)
 				say_text(word[2], strlen(word[2]));
 			free(text);
 			if (!moved)
 				say("job %s could not go to %s and runs on where it was", job->id,
-				    a->on_text ? "the devices of --on" : a->to);
+				    a->on_text ? "the devices of --on" : a->to ?: "where its ranks share devices so");
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
@@ -321,7 +326,7 @@ static int migrate(struct args *a, const struct rundir_job *job)
 {
 	char trust[24];
 	char *host[] = { "host", (char *)a->to, a->ssh, a->there, trust };
-	char *device[] = { "device", (char *)a->to, trust };
+	char *device[] = { "device", a->supervisor, trust };
 	struct take_result r;
 	struct phases ps;
 	uint64_t ended;

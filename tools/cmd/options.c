@@ -21,6 +21,7 @@ void options_default(struct job_options *opt)
 	opt->grace_ms = 10000;
 	opt->collective_ms = 600000;
 	opt->preempt_ms = 30000;
+	opt->share = SHARE_AUTO;
 }
 
 static int bad(const char *command, const char *what, const char *is)
@@ -37,6 +38,12 @@ static int parse_on(const char *text, struct seating_on *on, const char *command
 				 "device 0");
 	return !err ? 0 : say_usage(command, "--on '%s' is neither a number of devices, nor a list of such, nor a device "
 				    "with a comma", text);
+}
+
+int options_share(const char *text, enum seating_share *share, const char *command)
+{
+	*share = seating_share_parse(text);
+	return *share ? 0 : say_usage(command, "--share '%s' is not auto, together, slices or never", text);
 }
 
 int options_on_where(const char *text, struct seating_on *on, char **where, const char *command)
@@ -108,10 +115,7 @@ int options_parse(struct job_options *opt, int c, const char *command)
 		opt->reduction = optarg;
 		return 0;
 	case OPTION_SHARE:
-		if (strcmp(optarg, "together") && strcmp(optarg, "slices"))
-			return bad(command, "--share", "together or slices");
-		opt->slices = !strcmp(optarg, "slices");
-		return 0;
+		return options_share(optarg, &opt->share, command);
 	case OPTION_CLOSE_FDS:
 		opt->close_fds = true;
 		return 0;

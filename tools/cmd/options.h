@@ -61,9 +61,10 @@ enum {
 "      --reduction tree|nccl\n" \
 "                       the order in which collectives add: one tree, with the same bits on\n" \
 "                       any devices (default), or NCCL's own\n" \
-"      --share together|slices\n" \
-"                       ranks on one device have memory of their own there (default), or\n" \
-"                       take turns with all of it\n" \
+"      --share auto|together|slices|never\n" \
+"                       ranks on one device have memory of their own there (together), or\n" \
+"                       take turns with all of it (slices), or do what fits (auto, the\n" \
+"                       default), or are refused (never)\n" \
 "      --close-fds      pass no descriptors but 0, 1 and 2 on to the command\n"
 
 void options_default(struct job_options *opt);
@@ -76,6 +77,8 @@ char *options_path(const char *path);
  * a failure.
  */
 int options_on_where(const char *text, struct seating_on *on, char **where, const char *command);
+/* Parses --share. 0, or an exit status with the reason printed. */
+int options_share(const char *text, enum seating_share *share, const char *command);
 /* The user of --trust-owner. 0, or an exit status with the reason printed. */
 int options_trust_owner(const char *text, uid_t *uid);
 /* Finds the places and the driver; checks that the job can be started. 0 or an exit status. */

@@ -22,6 +22,8 @@ static const char help[] =
 "      --store DIR        where it is (see singvgpu checkpoint --help)\n"
 TRUST_HELP
 "      --on M|A,B,...     on M devices, or on those that are named, as with singvgpu run\n"
+"      --share WAY        how ranks share a device from now on (see singvgpu run --help);\n"
+"                         auto decides anew what fits\n"
 "      --device N         the device to use, counted from 0 (default: the one it had);\n"
 "                         rank R of several gets device N + R\n"
 "      --device A,B,…     the same as --on A,B,…; --devices with such a list, too\n"
@@ -38,7 +40,7 @@ TRUST_HELP
 "The exit status is the command's, as with `singvgpu run`. 125: it was not restored.\n"
 "Other options are those that the job was started with. CRIU needs root.\n";
 
-enum { STORE = 600, TRUST, DEVICE, CRIU, CHECK, JSON, ON };
+enum { STORE = 600, TRUST, DEVICE, CRIU, CHECK, JSON, ON, SHARE };
 
 static const struct option longs[] = {
 	{ "store", required_argument, NULL, STORE },
@@ -46,6 +48,7 @@ static const struct option longs[] = {
 	{ "device", required_argument, NULL, DEVICE },
 	{ "devices", required_argument, NULL, OPTION_DEVICES },
 	{ "on", required_argument, NULL, ON },
+	{ "share", required_argument, NULL, SHARE },
 	{ "driver", required_argument, NULL, OPTION_DRIVER },
 	{ "log", required_argument, NULL, OPTION_LOG },
 	{ "criu", required_argument, NULL, CRIU },
@@ -65,6 +68,7 @@ struct args {
 /* One of --on and --device, once. */
 static int where(struct args *a, int c, const char *text)
 {
+	enum seating_share share = a->bring.where.on.share;
 	struct seating_on on;
 	char *given = NULL;
 	int status = 0;
@@ -76,6 +80,7 @@ static int where(struct args *a, int c, const char *text)
 	if (!status && bring_where_parse(given ?: text, &a->bring.where))
 		status = say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
 				   "of such, nor OLD=NEW,OLD=NEW", text);
+	a->bring.where.on.share = share;
 	free(given);
 	return status;
 }
@@ -95,6 +100,8 @@ static int option(struct args *a, int c)
 	case DEVICE:
 	case ON:
 		return where(a, c, optarg);
+	case SHARE:
+		return options_share(optarg, &a->bring.where.on.share, "restore");
 	case CRIU:
 		a->bring.criu = optarg;
 		return 0;

@@ -114,33 +114,41 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-/* -EINVAL: --share slices does not work with the other options. */
-static int slices_fit(const struct job_options *opt, struct why *why)
+/* The first physical device that --on gives to several logical ones, or -1. */
+static int crowded(const struct job *job)
 {
-	if (opt->slices && opt->ranks < 2)
-		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
-			       "share a device together");
-	return 0;
+	for (int l = 1; l < job->opt->sees; l++)
+		if (memchr(job->map, job->map[l], l))
+			return job->map[l];
+	return -1;
 }
 
-/* Finds the physical devices that --on gives the job. -EINVAL: they do not fit, or NCCL would have two ranks on one. */
+/*
+ * Finds the physical devices that --on gives the job. -EINVAL: they do not fit, or ranks would share one that may not. A
+ * restore's are in its checkpoint (places_make()).
+ */
 static int place(struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
-	int err = slices_fit(opt, why);
+	bool nccl = opt->reduction && !strcmp(opt->reduction, "nccl"), never = opt->share == SHARE_NEVER;
+	int err;
 
-	if (err)
-		return err;
-	if (!opt->on.given || job->restore)
+	if (job->restore)
 		return 0;
+	if (opt->share == SHARE_SLICES && opt->ranks < 2)
+		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
+			       "share a device together");
+	if (!opt->on.given)
+		return !never || opt->ranks <= job->devices ? 0 :
+		       why_set(why, -EINVAL, "--share never: there are %ld ranks, and %d device%s", opt->ranks, job->devices,
+			       job->devices > 1 ? "s" : "");
 	err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);
-	if (err || !opt->reduction || strcmp(opt->reduction, "nccl"))
+	if (err || crowded(job) < 0 || (!nccl && !never))
 		return err;
-	for (int l = 1; l < opt->sees; l++)
-		if (memchr(job->map, job->map[l], l))
-			return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts "
-				       "several on device %d", job->map[l]);
-	return 0;
+	if (never)
+		return why_set(why, -EINVAL, "--share never: --on puts several ranks on device %d", crowded(job));
+	return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts several on device %d",
+		       crowded(job));
 }
 
 static int run(struct job *job)

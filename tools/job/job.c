@@ -1277,6 +1277,8 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 		seating_make(&s->info.seating, n, s->job->opt->on.given ? s->job->opt->sees : s->job->devices);
 	if (!s->job->restore && s->job->opt->on.given)
 		seating_put(&s->info.seating, s->job->map);
+	if (!s->job->restore)
+		seating_let_share(&s->info.seating, s->job->opt->share, SHARE_UNSAID);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;
 	s->job->port = start_free_port();
@@ -1325,7 +1327,7 @@ static int open_slices(struct job *job)
 	int rc = 0;
 
 	close_slices(job);
-	for (int d = 0; job->opt->slices && d < SEATING_DEVICES && !rc; d++)
+	for (int d = 0; job->seating->slices && d < SEATING_DEVICES && !rc; d++)
 		if (seating_sharers(job->seating, 0, d) > 1)
 			rc = socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, job->slices[d]) ? -errno : 0;
 	return rc;

@@ -57,7 +57,7 @@ struct job_options {
 	char *driver;		/* absolute */
 	char *log;		/* absolute, or NULL */
 	char *trace;		/* absolute, or NULL: raw traces are TRACE.R-N, merged into TRACE */
-	bool slices;		/* ranks on one device take turns with its memory; else each has memory of its own there */
+	enum seating_share share;
 	bool ranked;		/* --ranks was given: ranks get RANK, WORLD_SIZE … */
 	bool host_pids;		/* make no pid namespace */
 	bool close_fds;		/* the command gets no descriptors from 3 up */

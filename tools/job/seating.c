@@ -20,6 +20,27 @@ void seating_make(struct seating *t, int ranks, int devices)
 	}
 }
 
+static const char *const share_word[] = { "", "auto", "together", "slices", "never" };
+
+enum seating_share seating_share_parse(const char *word)
+{
+	for (int i = SHARE_AUTO; i <= SHARE_NEVER; i++)
+		if (!strcmp(word, share_word[i]))
+			return i;
+	return SHARE_UNSAID;
+}
+
+const char *seating_share_word(enum seating_share share)
+{
+	return share_word[share];
+}
+
+void seating_let_share(struct seating *t, enum seating_share share, enum seating_share how)
+{
+	t->share = share;
+	t->slices = (share == SHARE_AUTO ? how : share) == SHARE_SLICES;
+}
+
 int seating_on_parse(const char *text, struct seating_on *on)
 {
 	struct seating_on new = { .given = true };
@@ -205,6 +226,9 @@ void seating_write(const struct seating *t, FILE *out)
 
 	if (t->ranks && t->devices)
 		fprintf(out, "logical %d\n", t->devices);
+	if (t->ranks && t->share)
+		fprintf(out, "share %s %s\n", seating_share_word(t->share),
+			seating_share_word(t->slices ? SHARE_SLICES : SHARE_TOGETHER));
 	for (int r = 0; r < t->ranks; r++) {
 		seating_map_text(t, r, map, sizeof(map));
 		fprintf(out, "place %d %d %d %d %s\n", r, seating_host(t, r), t->rank[r].local, t->rank[r].first, map);
@@ -213,7 +237,7 @@ void seating_write(const struct seating *t, FILE *out)
 
 bool seating_has(const char *line)
 {
-	return !strncmp(line, "place ", 6) || !strncmp(line, "logical ", 8);
+	return !strncmp(line, "place ", 6) || !strncmp(line, "logical ", 8) || !strncmp(line, "share ", 6);
 }
 
 /* "logical DEVICES", once. */
@@ -227,6 +251,21 @@ static int read_devices(struct seating *t, const char *line)
 	return 0;
 }
 
+/* "share WANTED DONE", once. */
+static int read_share(struct seating *t, const char *line)
+{
+	char wanted[16], done[16];
+	enum seating_share how;
+	int used = -1;
+
+	if (sscanf(line, "share %15s %15s%n", wanted, done, &used) != 2 || used < 0 || line[used] || t->share)
+		return -EBADMSG;
+	how = seating_share_parse(done);
+	t->share = seating_share_parse(wanted);
+	t->slices = how == SHARE_SLICES;
+	return t->share && (t->slices || how == SHARE_TOGETHER) ? 0 : -EBADMSG;
+}
+
 int seating_read(struct seating *t, const char *line)
 {
 	int r, host, local, first, used = -1;
@@ -234,6 +273,8 @@ int seating_read(struct seating *t, const char *line)
 
 	if (*line == 'l')
 		return read_devices(t, line);
+	if (*line == 's')
+		return read_share(t, line);
 	if (sscanf(line, "place %d %d %d %d %n", &r, &host, &local, &first, &used) != 4 || used < 0 || r != t->ranks ||
 	    r >= SEATING_RANKS || host < 0 || host >= SEATING_HOSTS || local < 0 || local >= SEATING_RANKS || first < 0 ||
 	    first >= SEATING_DEVICES)

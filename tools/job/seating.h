@@ -26,6 +26,12 @@
 #define SEATING_SEATS	1024	/* BOARD_SEATS */
 #define SEATING_HOSTS	1024
 
+/*
+ * How ranks share a device. together: each has memory of its own there. slices: they take turns with all of it. auto: together
+ * as long as what they have fits, else by slices. never: not at all.
+ */
+enum seating_share { SHARE_UNSAID, SHARE_AUTO, SHARE_TOGETHER, SHARE_SLICES, SHARE_NEVER };
+
 struct seating_rank {
 	uint16_t host;
 	uint16_t local;			/* its number among the host's ranks */
@@ -36,6 +42,8 @@ struct seating_rank {
 struct seating {
 	int ranks;			/* 0: there is no table */
 	int devices;			/* logical ones that a program finds; 0: a table of an older version has no number */
+	enum seating_share share;	/* what the user wants; SHARE_UNSAID: a table of an older version */
+	bool slices;			/* what they do: those who share a device take turns */
 	struct seating_rank rank[SEATING_RANKS];
 	bool taken[SEATING_SEATS];	/* seats; not in the text */
 };
@@ -70,7 +78,16 @@ struct seating_where {
 	bool all;			/* rank r is on device first + r */
 	long first;
 	uint8_t instead[SEATING_DEVICES];	/* of a physical device: the one instead of it + 1, or 0 */
+	enum seating_share share;	/* from now on; SHARE_UNSAID: as before */
+	enum seating_share how;		/* what has been decided for SHARE_AUTO: SHARE_TOGETHER, SHARE_SLICES; or SHARE_UNSAID */
 };
+
+/* Notes what the user wants, and what is done for SHARE_AUTO: SHARE_TOGETHER unless `how` is SHARE_SLICES. */
+void seating_let_share(struct seating *t, enum seating_share share, enum seating_share how);
+
+/* SHARE_UNSAID: it is no such word. */
+enum seating_share seating_share_parse(const char *word);
+const char *seating_share_word(enum seating_share share);
 
 /* A table for ranks of this host, spread over its devices: logical and physical numbers are the same. */
 void seating_make(struct seating *t, int ranks, int devices);
@@ -118,9 +135,9 @@ int seating_seat(struct seating *t, int seat);
 void seating_leave(struct seating *t, int seat);
 
 /*
- * The table as lines of the file "job": "logical DEVICES", and for each rank "place RANK HOST LOCAL FIRST MAP". seating_has:
- * is it such a line? seating_read: reads one, a place being that of rank t->ranks; 0 or -EBADMSG. Seats are in the lines of
- * their proxies.
+ * The table as lines of the file "job": "logical DEVICES", "share WANTED DONE" (two words of enum seating_share), and for each
+ * rank "place RANK HOST LOCAL FIRST MAP". seating_has: is it such a line? seating_read: reads one, a place being that of rank
+ * t->ranks; 0 or -EBADMSG. Seats are in the lines of their proxies.
  */
 bool seating_has(const char *line);
 void seating_write(const struct seating *t, FILE *out);

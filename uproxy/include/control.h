@@ -139,6 +139,8 @@ struct ctl_info {
 	uint32_t logical;		/* the number that the client has for the device, + 1; 0: of an older
 					 * proxy, where it is the ordinal */
 	uint64_t peak;			/* bytes: the most that was mapped since the proxy began; 0: of an older one */
+	uint32_t turns;			/* 1: the session can share its device by slices; 0: it cannot, or an older proxy */
+	uint32_t pad;
 };
 
 struct ctl_freeze {
@@ -251,7 +253,7 @@ _Static_assert(sizeof(struct ctl_reply) == 536, "wire");
 _Static_assert(sizeof(struct ctl_progress) == 64, "wire");
 _Static_assert(sizeof(struct ctl_ref) == 32, "wire");
 _Static_assert(sizeof(struct ctl_device) == 296, "wire");
-_Static_assert(sizeof(struct ctl_info) == 2152, "wire");
+_Static_assert(sizeof(struct ctl_info) == 2160, "wire");
 _Static_assert(sizeof(struct ctl_freeze) == 176, "wire");
 _Static_assert(sizeof(struct ctl_step) == 24, "wire");
 _Static_assert(sizeof(struct ctl_stepped) == 568, "wire");

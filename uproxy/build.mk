@@ -4,7 +4,7 @@
 UPROXY := $(B)/uproxy/singvgpu-proxy
 UPROXY_CORE_SRC := $(filter-out uproxy/proxy.c,$(wildcard uproxy/*.c))
 UPROXY_ROOM_SRC := $(wildcard $(addprefix uproxy/,memory/*.c modules/*.c streams/*.c rebuild/*.c \
-	comm/*.c atstep/*.c)) uproxy/slice/common.c uproxy/slice/slice.c
+	comm/*.c atstep/*.c)) uproxy/slice/common.c uproxy/slice/crowd.c uproxy/slice/slice.c
 UPROXY_NCCL_SRC := $(if $(UPROXY_NCCL),$(wildcard uproxy/hal/nccl/*.c))
 UPROXY_NCCL_PTX := $(B)/uproxy/hal/nccl/reduce.ptx
 UPROXY_HAL_SRC := $(wildcard uproxy/hal/*.c) $(UPROXY_NCCL_SRC)

@@ -20,6 +20,7 @@
 #include "comm_i.h"
 #include "common.h"
 #include "control_i.h"
+#include "crowd.h"
 #include "device_memory.h"
 #include "held.h"
 #include "log.h"
@@ -54,6 +55,7 @@ static const struct option longs[] = {
 	{ "board", required_argument, NULL, 'C' },
 	{ "seat", required_argument, NULL, 'e' },
 	{ "slices", required_argument, NULL, 'i' },
+	{ "whole", no_argument, NULL, 'W' },
 	{ "reduction", required_argument, NULL, 'R' },
 	{ "restore", no_argument, NULL, 'r' },
 	{ "help", no_argument, NULL, 'h' },
@@ -67,7 +69,7 @@ static const char usage[] =
 	"                      [--stat PATH] [--log PATH] [--trace PATH] [--window BASE:LEN,...]\n"
 	"                      [--backend auto|kmod|memfd] [--control PATH] [--board FD --seat N]\n"
 	"                      [--reduction tree|nccl] [--map N,N,...] [--devices N] [--sharers N,N,...]\n"
-	"                      [--slices FD,FD,...]\n"
+	"                      [--slices FD,FD,...] [--whole]\n"
 	"       singvgpu-proxy --restore --control PATH [as above]\n"
 	"Owns a device for the client behind the socket FD, or for one that is restored. `singvgpu run`\n"
 	"and `singvgpu restore` start it.\n";
@@ -163,6 +165,9 @@ static int parse(int argc, char **argv, struct options *o)
 			break;
 		case 'i':
 			bad = numbers(optarg, o->session.slices, 1 + KEPT_MAX);
+			break;
+		case 'W':
+			o->session.whole = true;
 			break;
 		case 'C':
 			bad = number(optarg, &v) || v >= 3 + KEPT_MAX;
@@ -389,6 +394,7 @@ int main(int argc, char **argv)
 	setenv("SINGVGPU_SOFT_COMPILERS", "", 0);
 	drop_fds(&o);
 	comm_board(o.board, o.seat);
+	crowd_board(o.board, o.seat);
 	comm_together(o.session.sharers, SV_DEVICES_MAX);
 	set_signals();
 	held_begin();

@@ -247,6 +247,7 @@ static struct record records[SV_OPS_cuda] = {
 	BARE(X_COMM_LEAVE, do_comm_leave) },
 	HAND(X_SEEN, do_seen, sv_seen), .park = PARK_ALL },
 	HAND(X_ROOM, do_room, sv_room), .flags = RECORD_TAIL, .park = PARK_ROOM },
+	BARE(X_CROWDED, do_crowded) },
 	HAND(X_CROSS_TELL, do_cross_tell, sv_cross), IN_STREAM(sv_cross, stream), .tells = true },
 	HAND(X_CROSS_WAIT, do_cross_wait, sv_cross), IN_STREAM(sv_cross, stream) },
 };

@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 
 #include "common.h"
+#include "crowd.h"
 #include "device_memory.h"
 #include "log.h"
 #include "print.h"
@@ -148,8 +149,10 @@ static uint64_t spare_of(uint64_t bytes)
  * The ranks that share a device have equal parts of all of it, so that their budgets add up to what it has; who comes later
  * may find less. One that has it alone gets what is free.
  */
-static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
+static uint64_t grant(struct sv_session *s, const struct session_options *o)
 {
+	uint32_t sharers = o->sharers[s->hal.dev];
+	uint64_t asked = o->budget;
 	size_t free = 0, total = 0;
 	uint64_t spare, most;
 
@@ -164,26 +167,37 @@ static uint64_t grant(struct sv_session *s, uint64_t asked, uint32_t sharers)
 	return most & ~(SV_GRANULE - 1);
 }
 
-/*
- * Ranks that share the device by slices share one allocation, of nearly all of the device, so each has to compute the same
- * size. What is left is for their contexts.
- */
-int session_slices(struct sv_session *s, const struct session_options *o, struct why *why)
+/* What the device's sharers may have together: nearly all of it. What is left is for their contexts. Each computes the same. */
+static uint64_t of_all(struct sv_session *s, const struct session_options *o)
 {
 	uint64_t sharers = o->sharers[s->hal.dev], spare, budget = o->budget;
 	size_t free = 0, total = 0;
-	int rc;
 
-	if (!o->slices[s->hal.dev])
-		return 0;
 	if (!budget && s->hal.drv.cuMemGetInfo_v2 && !s->hal.drv.cuMemGetInfo_v2(&free, &total)) {
 		spare = spare_of(total);
 		budget = total - spare - (sharers > 1 ? sharers - 1 : 0) * spare / 4;
 	}
-	s->budget = budget & ~(SV_GRANULE - 1);
-	if (s->budget > s->hal.window_len)
-		s->budget = s->hal.window_len;
-	rc = common_open(&s->hal, o->slices[s->hal.dev], s->budget);
+	if (budget > s->hal.window_len)
+		budget = s->hal.window_len;
+	return budget & ~(SV_GRANULE - 1);
+}
+
+/* May the ranks that share the device be moved to slices when it is full? */
+static bool may_move(const struct sv_session *s, const struct session_options *o)
+{
+	return o->whole && !o->budget && o->sharers[s->hal.dev] > 1 && s->hal.own_memory;
+}
+
+int session_shares(struct sv_session *s, const struct session_options *o, struct why *why)
+{
+	int rc = 0;
+
+	if (o->slices[s->hal.dev]) {
+		s->budget = of_all(s, o);
+		rc = common_open(&s->hal, o->slices[s->hal.dev], s->budget);
+	} else if (may_move(s, o) && !crowd_limit(s->hal.dev, of_all(s, o))) {
+		s->budget = of_all(s, o);
+	}
 	return why_text(why, rc, "");
 }
 
@@ -210,8 +224,8 @@ static void fill_shared(struct sv_session *s, const struct session_options *o, i
 	sh->size = sizeof(*sh);
 	sh->driver_version = h->version;
 	sh->window = h->window;
-	/* By slices an address is a place in the memory that the sharers have in common. */
-	sh->window_len = common_on ? s->budget : h->window_len;
+	/* By slices an address is a place in the memory that the sharers have in common; or may become one. */
+	sh->window_len = common_on || crowd_on ? s->budget : h->window_len;
 	sh->budget = s->budget;
 	sh->arena_first = s->arena_first;
 	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;
@@ -391,11 +405,11 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 	rc = session_arena(s, home, why);
 	if (rc)
 		return rc;
-	rc = session_slices(s, o, why);
+	rc = session_shares(s, o, why);
 	if (rc)
 		return rc;
-	if (!common_on)
-		s->budget = grant(s, o->budget, o->sharers[s->hal.dev]);
+	if (!common_on && !crowd_on)
+		s->budget = grant(s, o);
 	fill_shared(s, o, logical);
 	return session_print(s, false, why);
 }

@@ -23,6 +23,8 @@ struct session_options {
 	uint16_t map[SV_DEVICES_MAX], sharers[SV_DEVICES_MAX];
 	/* Of each of the driver's devices: a socket's first end (common.h), the second being the next number; 0: no slices. */
 	uint16_t slices[SV_DEVICES_MAX];
+	/* Sharers of a device may each have nearly all of it, as long as it fits together (slice/crowd.h); else equal parts. */
+	bool whole;
 	bool mapped;			/* map is set; else logical and driver's numbers are the same */
 	uint32_t devices;		/* how many logical devices there are; 0: as many as the driver has */
 };
@@ -36,9 +38,9 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 
 /*
  * After uproxy_session_device: if the proxy shares that device by slices, says so to slice/common.h. Then s->budget is the
- * memory of all sharers. -errno and *why.
+ * memory of all sharers. If it shares it together, as o->whole says, crowd.h gets to know. -errno and *why.
  */
-int session_slices(struct sv_session *s, const struct session_options *o, struct why *why);
+int session_shares(struct sv_session *s, const struct session_options *o, struct why *why);
 
 /*
  * The first part of uproxy_session_open: opens driver, window and device, but no channel. It tries the n windows in

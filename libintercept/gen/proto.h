@@ -223,6 +223,8 @@ static inline int sv_due_take(struct sv_due *d, struct sv_next_call *call)
  *   X_UNMAP          sv_map: unmap whole pieces; no operation in flight uses them (log)
  *   X_PIN            sv_pin: let the device use an arena range (log)
  *   X_UNPIN          sv_pin: end that use (log)
+ *   X_CROWDED        no payload, answered: CUDA_ERROR_NOT_READY as long as memory was refused because of the device's other
+ *                    sharers, and the job is about to be moved
  *   X_PREPARE        sv_prepare, answered: compile and load a function, on a worker
  *   X_NEXT_CALL      no payload, answered with sv_next_call: a host function is due
  *   X_FUNC_INFO      sv_func_info_req, answered: sv_func_info in the arena

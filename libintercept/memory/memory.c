@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define CACHE_MAX	(256ull << 20)
 #define PIECE_MAX	(512ull << 20)
@@ -36,6 +37,7 @@
 #define FIRST		0x20000000u	/* of a piece */
 #define COUNT		0x1fffffffu
 #define ALIGN		512u
+#define CROWDED_NS	10000000	/* between two looks at whether the job has been moved */
 
 struct global {			/* a module's variable; a list, since they are few */
 	struct memory m;
@@ -290,6 +292,24 @@ static CUresult hold_all(uint64_t addr, uint64_t len)
 	return hold(index_of(addr), index_of(addr + len - 1) + 1);
 }
 
+/*
+ * The device's other sharers have what is missing. Is the job about to be moved for that? Then comes back when it has been, or cannot
+ * be. The lock is dropped. This process is dumped in here.
+ */
+static bool moved_for_room(void)
+{
+	const struct timespec nap = { .tv_nsec = CROWDED_NS };
+	bool waits = false;
+
+	lock_drop(&process.locks.memory);
+	while (send_sync(SV_OP_X_CROWDED, NULL, 0, NULL, 0, NULL, 0) == CUDA_ERROR_NOT_READY) {
+		waits = true;
+		nanosleep(&nap, NULL);
+	}
+	lock_take(&process.locks.memory);
+	return waits;
+}
+
 static CUresult map_all(uint64_t addr, uint64_t len)
 {
 	uint64_t from = index_of(addr), to = index_of(addr + len - 1) + 1;
@@ -304,6 +324,8 @@ static CUresult map_all(uint64_t addr, uint64_t len)
 		if (!rc)
 			rc = map_missing(first, end, from, to);
 	}
+	while (rc == CUDA_ERROR_OUT_OF_MEMORY && moved_for_room())
+		rc = map_missing(first, end, from, to);
 	lock_drop(&process.locks.memory);
 	return rc;
 }

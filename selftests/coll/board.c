@@ -117,6 +117,31 @@ TEST_F(board, a_seat_has_the_place_that_it_was_given_with)
 	EXPECT_EQ(memcmp(&is, &at, sizeof(at)), 0);
 }
 
+TEST_F(board, sharers_of_a_device_have_so_much_together)
+{
+	EXPECT_FALSE(board_crowded(self->b));
+	EXPECT_EQ(board_maps(self->b, 0, 7, 60, 100), 0);
+	EXPECT_EQ(board_maps(self->b, 1, 7, 40, 100), 0);
+	EXPECT_EQ(board_maps(self->b, 2, 8, 100, 100), 0);	/* of another device */
+	EXPECT_FALSE(board_crowded(self->b));
+	EXPECT_EQ(board_maps(self->b, 1, 7, 1, 100), -EAGAIN);
+	EXPECT_TRUE(board_crowded(self->b));
+	EXPECT_EQ(board_maps(self->b, 1, 7, 0, 100), 0);	/* it has as much as before */
+	board_unmaps(self->b, 0, 10);
+	EXPECT_EQ(board_maps(self->b, 1, 7, 10, 100), 0);
+	EXPECT_EQ(board_maps(self->b, 1, 7, 1, UINT64_MAX), 0);
+	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -EAGAIN);
+	board_unmaps(self->b, 1, 1);
+	board_helpless(self->b);
+	EXPECT_FALSE(board_crowded(self->b));
+	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -ENOSPC);
+	EXPECT_FALSE(board_crowded(self->b));
+	/* Who is dead has nothing. */
+	board_die(self->b, 1);
+	EXPECT_EQ(board_maps(self->b, 0, 7, 50, 100), 0);
+	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -ENOSPC);
+}
+
 TEST_F(board, a_seat_has_one_owner)
 {
 	uint8_t address[BOARD_ADDRESS_MAX + 1] = { 1, 2, 3 }, to[BOARD_ADDRESS_MAX];

@@ -254,6 +254,8 @@ static pid_t waiting(bool ignores)
 	return child_begin(take_signals, ignores ? &ignores : NULL);
 }
 
+static struct seating one_rank = { .ranks = 1 };
+
 static int signal_of(pid_t pid)
 {
 	int status;
@@ -265,7 +267,7 @@ static int signal_of(pid_t pid)
 TEST(a_checkpoint_at_a_signal_that_is_late_is_ended)
 {
 	struct job_options opt = { .preempt_signal = SIGUSR1, .preempt_ms = 1000000 };
-	struct job job = { .opt = &opt, .tell = say };
+	struct job job = { .opt = &opt, .tell = say, .board = &(struct jobboard){ .fd = -1 }, .seating = &one_rank };
 	struct own o = { .job = &job };
 	struct rundir_job info = { 0 };
 	int forward = -1, status = EXIT_OURS << 8;
@@ -392,7 +394,7 @@ TEST(a_checkpoint_is_due_after_so_many_launches)
 	} looks[] = { { 104, false }, { 105, true }, { 114, false }, { 3, false }, { 12, false }, { 13, true } };
 	char dir[] = "/tmp/factsXXXXXX", path[64];
 	struct job_options opt = { .every_steps = 10 };
-	struct job job = { .opt = &opt, .tell = say };
+	struct job job = { .opt = &opt, .tell = say, .board = &(struct jobboard){ .fd = -1 }, .seating = &one_rank };
 	struct own o = { .job = &job, .launches = 95 };
 	struct rundir_proxy one = { .rank = 0 };
 	struct rundir_job info = { .proxies = 1, .proxy = &one };
@@ -429,7 +431,7 @@ TEST(a_restart_has_its_bounds)
 {
 	char dir[] = "/tmp/factsXXXXXX", path[64];
 	struct job_options opt = { .restart = true };
-	struct job job = { .opt = &opt, .tell = say };
+	struct job job = { .opt = &opt, .tell = say, .board = &(struct jobboard){ .fd = -1 }, .seating = &one_rank };
 	struct stat before, after;
 
 	ASSERT_NE(mkdtemp(dir), NULL);

@@ -4,18 +4,20 @@
  * preempted, and the restores of --restart and `migrate`
  *
  * The supervisor has one struct own, and calls these functions from its loop (cmd/watchers.c). A child of the
- * supervisor, `singvgpu checkpoint`, takes the checkpoint, so the loop never waits for one.
+ * supervisor, `singvgpu checkpoint` or `resize`, takes the checkpoint, so the loop never waits for one.
  *
  *   IDLE ─ time, launches ─► PERIODIC ─ done ─► IDLE
  *     └─── the signal ─► PREEMPT ─ done: the tree is gone, the job ends with status 75
- *                           └ failed, or the grace time is over: the ranks get the signal
+ *     │                     └ failed, or the grace time is over: the ranks get the signal
+ *     └─── a device is full (jobboard_crowded) ─► TURNS: `singvgpu resize` has its ranks take turns with it
+ *                           └ failed: the ranks do without the memory
  */
 #ifndef CKPT_OWN_H
 #define CKPT_OWN_H
 
 #include "job.h"
 
-enum own_state { OWN_IDLE, OWN_PERIODIC, OWN_PREEMPT };
+enum own_state { OWN_IDLE, OWN_PERIODIC, OWN_PREEMPT, OWN_TURNS };
 
 struct own {
 	const struct job *job;

@@ -14,6 +14,7 @@
 #include "ckpt_options.h"
 #include "ckpt_own.h"
 #include "history.h"
+#include "jobboard.h"
 #include "watch.h"
 
 #define LOOK_MS		200	/* between two counts of the launches */
@@ -23,17 +24,22 @@
 
 /* -------------------------------------------------------------------------------- child */
 
-static void child(const struct own *o, bool leave, sigset_t *mask) __attribute__((noreturn));
-static void child(const struct own *o, bool leave, sigset_t *mask)
+static void child(const struct own *o, enum own_state what, sigset_t *mask) __attribute__((noreturn));
+static void child(const struct own *o, enum own_state what, sigset_t *mask)
 {
 	const struct job_options *opt = o->job->opt;
 	int null = open("/dev/null", O_RDWR);
-	char *argv[16] = { "singvgpu", "checkpoint", "--quiet" }, at_step[48];
+	char *argv[16] = { "singvgpu", what == OWN_TURNS ? "resize" : "checkpoint", "--quiet" }, at_step[48];
+	bool leave = what == OWN_PERIODIC;
 	long step_ms;
 	int n = 3;
 
 	if (leave)
 		argv[n++] = "--leave-running";
+	if (what == OWN_TURNS) {
+		argv[n++] = "--share";
+		argv[n++] = "auto";
+	}
 	if (opt->store) {
 		argv[n++] = "--store";
 		argv[n++] = opt->store;
@@ -42,9 +48,9 @@ static void child(const struct own *o, bool leave, sigset_t *mask)
 		argv[n++] = "--criu";
 		argv[n++] = opt->criu;
 	}
-	if (opt->outside)
+	if (opt->outside && what != OWN_TURNS)
 		argv[n++] = "--outside";
-	if (opt->at_step_ms) {
+	if (opt->at_step_ms && what != OWN_TURNS) {
 		/* At a preemption half of the time remains for the rest. */
 		step_ms = leave || opt->at_step_ms < opt->preempt_ms / 2 ? opt->at_step_ms : opt->preempt_ms / 2;
 		snprintf(at_step, sizeof(at_step), "--at-step=%.3f", step_ms / 1e3);
@@ -70,7 +76,7 @@ static int begin_own(struct own *o, enum own_state state)
 	sigemptyset(&none);
 	pid = fork();
 	if (!pid)
-		child(o, state == OWN_PERIODIC, &none);
+		child(o, state, &none);
 	if (pid < 0) {
 		o->job->tell("a checkpoint cannot be begun: %s", strerror(errno));
 		return -errno;
@@ -137,6 +143,16 @@ static void press(struct own *o, uint64_t now)
 	o->deadline = now + GIVE_UP_MS;
 }
 
+/* Do ranks share a device together that may take turns with it when it is full? */
+static bool may_crowd(const struct job *job)
+{
+	bool may = false;
+
+	for (int d = 0; d < SEATING_DEVICES; d++)
+		may |= seating_sharers(job->seating, 0, d) > 1;
+	return may && job->seating->share == SHARE_AUTO && !job->seating->slices;
+}
+
 int own_step(struct own *o, const struct rundir_job *info)
 {
 	const struct job_options *opt = o->job->opt;
@@ -144,6 +160,10 @@ int own_step(struct own *o, const struct rundir_job *info)
 
 	if (!o->child && o->wanted && !begin_own(o, OWN_PREEMPT)) {
 		o->wanted = false;
+	} else if (!o->child && jobboard_crowded(o->job->board)) {
+		o->job->tell("a device has no room for what its ranks want: they are to take turns with it");
+		if (begin_own(o, OWN_TURNS))
+			jobboard_helpless(o->job->board);
 	} else if (!o->child && is_due(o, info, now)) {
 		o->due = 0;
 		o->launches = opt->every_steps ? count(o, info) : 0;
@@ -155,7 +175,7 @@ int own_step(struct own *o, const struct rundir_job *info)
 	} else {
 		if (o->due)
 			next = o->due;
-		if (opt->every_steps && now + LOOK_MS < next)
+		if ((opt->every_steps || may_crowd(o->job)) && now + LOOK_MS < next)
 			next = now + LOOK_MS;
 		if (o->wanted)
 			next = now + RETRY_MS;
@@ -187,7 +207,9 @@ bool own_ended(struct own *o, pid_t pid, int status, int *forward)
 	o->state = OWN_IDLE;
 	/* From the checkpoint's end on, so that long checkpoints leave the job time to run. */
 	o->due = o->job->opt->every_ms ? now_ms() + o->job->opt->every_ms : 0;
-	if (was == OWN_PERIODIC && o->wanted)
+	if (status && was == OWN_TURNS)
+		jobboard_helpless(o->job->board);
+	if (was != OWN_PREEMPT && o->wanted)
 		return true;		/* own_step begins the one for the signal */
 	o->deadline = 0;
 	if (status && was == OWN_PREEMPT) {

@@ -57,6 +57,19 @@ static bool can_take_turns(const struct ckpt_facts *f, const struct seating *t)
 	return can;
 }
 
+/* Does a session wait for memory that others have? */
+static bool is_crowded(const struct ckpt_facts *f, const struct seating *t)
+{
+	bool is = false;
+
+	for (int i = 0; i < f->proxies; i++) {
+		const struct ckpt_proxy *p = &f->proxy[i];
+
+		is |= p->info.crowded && seating_sharers(t, 0, seating_physical(t, p->rank, facts_logical(p))) > 1;
+	}
+	return is;
+}
+
 /* The ranks share a device that they may not share. */
 static int check_alone(const struct ckpt_facts *f, const struct seating *t, struct why *why)
 {
@@ -94,7 +107,10 @@ static int let_share(const struct ckpt_facts *f, const struct rundir_job *job, c
 		seating_let_share(t, share, w->how);
 	} else if (share && (w->share || moved)) {
 		seating_let_share(t, share, SHARE_TOGETHER);
-		t->slices = places_fit(f, t, !below_peak, &unsaid) && can_take_turns(f, t);
+		if (!moved && is_crowded(f, t) && !can_take_turns(f, t))
+			return why_set(why, -ENOTSUP, "a rank waits for memory that other ranks of its device have, and some of them "
+				       "cannot take turns with it: they have memory of cuMemCreate, or are a rank's further processes");
+		t->slices = (is_crowded(f, t) || places_fit(f, t, !below_peak, &unsaid)) && can_take_turns(f, t);
 	}
 	return w->share || moved ? check_alone(f, t, why) : 0;
 }

@@ -114,6 +114,17 @@ void jobboard_lost(struct jobboard *c)
 		board_stranger_dies(c->board);
 }
 
+bool jobboard_crowded(const struct jobboard *c)
+{
+	return c->board && board_crowded(c->board);
+}
+
+void jobboard_helpless(struct jobboard *c)
+{
+	if (c->board)
+		board_helpless(c->board);
+}
+
 /* -------------------------------------------------------------------------------- a look */
 
 struct look {

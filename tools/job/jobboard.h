@@ -53,6 +53,10 @@ bool jobboard_left(struct jobboard *c, const struct rundir_job *job, const struc
 /* A rank or a proxy has failed: others may wait for it in the creation of a communicator. */
 void jobboard_lost(struct jobboard *c);
 
+/* Was a proxy refused memory that other sharers of its device have? jobboard_helpless: such a one has to do without. */
+bool jobboard_crowded(const struct jobboard *c);
+void jobboard_helpless(struct jobboard *c);
+
 /* Looks, if it is time to. Returns the milliseconds until it is again; -1: not needed. */
 int jobboard_step(struct jobboard *c, const struct rundir_job *job);
 

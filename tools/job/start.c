@@ -543,7 +543,7 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 	char stat[PATH_MAX], trace[PATH_MAX], control[PATH_MAX], device[16], budget[24], place[16], number[16], devices[16];
 	char map[4 * SEATING_DEVICES], sharers[4 * SEATING_DEVICES], slices[4 * SEATING_DEVICES];
 	const struct seating *t = job->seating;
-	char *argv[38] = { job->places->proxy, "--device", device, "--driver", opt->driver,
+	char *argv[39] = { job->places->proxy, "--device", device, "--driver", opt->driver,
 			   "--stat", stat, "--control", control };
 	struct start s = { .job = job, .argv = argv, .fds = 3 };
 	int n = 9, err, null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -579,6 +579,8 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 		argv[n++] = "--slices";
 		argv[n++] = slices;
 	}
+	if (t->share == SHARE_AUTO && !geteuid())	/* CRIU needs root */
+		argv[n++] = "--whole";
 	if (sock < 0) {
 		argv[n++] = "--restore";
 	} else {

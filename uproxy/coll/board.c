@@ -51,6 +51,9 @@ struct seat {
 	struct step_action mail[BOARD_MAILS];
 };
 
+/* Does a device have less memory than its sharers want? */
+enum crowd { CROWD_NONE, CROWD_TOLD, CROWD_HELPLESS };
+
 #define NEWS_LOG    1u /* the log has something for its device */
 #define NEWS_CANCEL 2u /* what has started there has failed */
 
@@ -82,11 +85,15 @@ struct shared {
 	uint32_t zero;
 	struct note note[2 * BOARD_NOTES]; /* lock */
 	uint64_t slices[SLICES_WORDS]; /* a struct turns, or zeros; lock */
+	uint64_t crowd; /* enum crowd; atomic */
+	struct {
+		uint64_t bytes, where; /* where: of which device and host */
+	} mapped[BOARD_SEATS]; /* each has of its own; atomic, the seat's proxy's */
 };
 #pragma GCC diagnostic pop
 _Static_assert(sizeof(struct seat) == 459872, "shared");
 _Static_assert(sizeof(struct note) == 144, "shared");
-_Static_assert(sizeof(struct shared) == 473317472, "shared");
+_Static_assert(sizeof(struct shared) == 473333864, "shared");
 
 struct board {
 	struct shared *sh;
@@ -821,6 +828,50 @@ int board_look(struct board *b, const struct step_looker *looker)
 	return 0;
 }
 
+static uint64_t mapped_there(const struct board *b, uint64_t where)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < BOARD_SEATS; i++) {
+		/* pairs with board_maps() of others */
+		uint64_t n = __atomic_load_n(&b->sh->mapped[i].bytes, __ATOMIC_SEQ_CST);
+
+		if (n && __atomic_load_n(&b->sh->mapped[i].where, __ATOMIC_RELAXED) == where)
+			all += n;
+	}
+	return all;
+}
+
+/* Who comes counts itself first, so that of two at once at most one finds room that both would need. */
+int board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit)
+{
+	uint64_t was = CROWD_NONE;
+
+	__atomic_store_n(&b->sh->mapped[seat].where, where, __ATOMIC_RELAXED);
+	/* pairs with mapped_there() of others */
+	__atomic_add_fetch(&b->sh->mapped[seat].bytes, bytes, __ATOMIC_SEQ_CST);
+	if (mapped_there(b, where) <= limit)
+		return 0;
+	board_unmaps(b, seat, bytes);
+	__atomic_compare_exchange_n(&b->sh->crowd, &was, CROWD_TOLD, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return was == CROWD_HELPLESS ? -ENOSPC : -EAGAIN;
+}
+
+void board_unmaps(struct board *b, uint32_t seat, uint64_t bytes)
+{
+	__atomic_sub_fetch(&b->sh->mapped[seat].bytes, bytes, __ATOMIC_RELAXED);
+}
+
+bool board_crowded(const struct board *b)
+{
+	return __atomic_load_n(&b->sh->crowd, __ATOMIC_RELAXED) == CROWD_TOLD;
+}
+
+void board_helpless(struct board *b)
+{
+	__atomic_store_n(&b->sh->crowd, CROWD_HELPLESS, __ATOMIC_RELAXED);
+}
+
 bool board_owes(struct board *b, uint32_t seat)
 {
 	bool is;
@@ -882,6 +933,7 @@ void board_die(struct board *b, uint32_t seat)
 	if (seat >= BOARD_SEATS || lock(b))
 		return;
 	b->sh->seat[seat].ended = 1;
+	__atomic_store_n(&b->sh->mapped[seat].bytes, 0, __ATOMIC_RELAXED);
 	if (b->sh->seat[seat].taken || is_missing(b, seat)) {
 		dies(b, seat);
 		return;

@@ -152,6 +152,19 @@ struct board_slice board_slice(const struct board *b, uint32_t seat);
 uint64_t board_slice_next(struct board *b, uint32_t device);
 uint64_t board_slice_began(struct board *b, uint32_t device);
 
+/*
+ * What the sharers of a device have mapped there, each in memory of its own.
+ * board_maps: the seat is about to map so many bytes more of a device, of which all may have `limit`. where: a number of the device,
+ * and of its host; a seat has one. -EAGAIN: that is too much, and it has as much as before; the supervisor is told. -ENOSPC: it has
+ * said that it cannot help.
+ * board_unmaps: the seat has so many bytes less. When its proxy ends it has none.
+ * board_crowded: has somebody been told -EAGAIN? board_helpless: from now on -ENOSPC. Cheap.
+ */
+int board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit);
+void board_unmaps(struct board *b, uint32_t seat, uint64_t bytes);
+bool board_crowded(const struct board *b);
+void board_helpless(struct board *b);
+
 /* Is there an operation that others have posted, and that waits for this seat? */
 bool board_owes(struct board *b, uint32_t seat);
 

@@ -29,6 +29,7 @@ void globals_drop(const void *owner, uint64_t ctx);
 
 int do_map(struct call *k);
 int do_map_pieces(struct call *k);
+int do_crowded(struct call *k);
 int do_unmap(struct call *k);
 int do_pin(struct call *k);
 int do_unpin(struct call *k);

@@ -21,6 +21,7 @@
 #include "answer.h"
 #include "common.h"
 #include "context.h"
+#include "crowd.h"
 #include "device_memory.h"
 #include "fail.h"
 #include "handle.h"
@@ -415,8 +416,10 @@ static CUresult do_mapping(struct sv_session *s, uint64_t va, uint64_t len, uint
 		common_map(va, len);
 	else
 		r = hal_map(&s->hal, va, len, piece);
-	if (r)
+	if (r) {
 		account(s, -(int64_t)len);
+		crowd_leaves(len);
+	}
 	for (uint64_t at = 0; at < len; at += SV_GRANULE)
 		set_granules(s, va + at, SV_GRANULE, r ? 0 : G_MAP | G_READ | G_WRITE |
 			     (at % piece ? 0 : G_FIRST));
@@ -438,6 +441,10 @@ static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
 	/* The job may come from a device that it had alone, or with fewer others. */
 	if (len > left(s) || (common_on && !common_has(&s->hal, va, len)))
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
+	if (s->replay)
+		crowd_has(len);
+	else if (crowd_comes(len))
+		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	set_granules(s, va, len, G_BUSY);
 	account(s, len);
 	return on_worker(k, do_mapping, va, len, piece);
@@ -457,6 +464,11 @@ int do_map_pieces(struct call *k)
 	return map(k, a->va, a->len, a->piece);
 }
 
+int do_crowded(struct call *k)
+{
+	return fails(k, crowd_waits() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+}
+
 static CUresult do_unmapping(struct sv_session *s, uint64_t va, uint64_t len, uint64_t piece)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -466,8 +478,10 @@ static CUresult do_unmapping(struct sv_session *s, uint64_t va, uint64_t len, ui
 		common_unmap(va, len);
 	else
 		r = hal_unmap(&s->hal, va, len);
-	if (!r)
+	if (!r) {
 		account(s, -(int64_t)len);
+		crowd_leaves(len);
+	}
 	for (uint8_t *g = granule_at(s, va), *end = g + len / SV_GRANULE; g < end; g++)
 		__atomic_store_n(g, r ? (*g & ~G_BUSY) | G_READ | G_WRITE : 0, __ATOMIC_RELAXED);
 	return r;
@@ -792,6 +806,7 @@ static void vmm_put(struct sv_session *s, struct vmm *m)
 	if (m->maps || !m->released)
 		return;
 	account(s, -(int64_t)m->len);
+	crowd_leaves(m->len);
 	for (p = &vmms; *p != m; p = &(*p)->next)
 		;
 	*p = m->next;
@@ -825,6 +840,7 @@ int window_add_vmm(struct call *k, uint64_t handle, uint64_t real, uint64_t len)
 	*vmms_end = m;
 	vmms_end = &m->next;
 	account(s, len);
+	crowd_has(len);
 	return handle_bind(s, SV_T_CUmemGenericAllocationHandle_v1, handle, real, m, 0);
 }
 

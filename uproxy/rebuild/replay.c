@@ -370,7 +370,7 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 	rc = check_device(&from->was, &to->device, why);
 	if (rc || from->check)
 		return rc;
-	rc = session_slices(s, o, why);
+	rc = session_shares(s, o, why);
 	if (rc)
 		return rc;
 	rc = store_open_trusted(&st, from->dir, 0, from->trust, why);

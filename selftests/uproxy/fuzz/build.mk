@@ -8,7 +8,7 @@ FUZZ_RECORDS_SRC := $(filter-out $(addprefix uproxy/,proxy.c session.c fail.c wo
 	memory/peer.c memory/ipc_event.c modules/print.c $(addprefix rebuild/,freeze.c \
 	kept_save.c comms.c content.c plan.c move.c sparse.c channel.c observe.c)), \
 	$(wildcard $(addprefix uproxy/,*.c memory/*.c modules/*.c streams/*.c rebuild/*.c comm/*.c))) \
-	$(addprefix uproxy/hal/,memory.c notify.c) uproxy/slice/common.c
+	$(addprefix uproxy/hal/,memory.c notify.c) uproxy/slice/common.c uproxy/slice/crowd.c
 FUZZ_RECORDS_OBJ := $(FUZZ_RECORDS_SRC:%.c=$(BUILD)/selftests/uproxy/fuzz/%.o)
 FUZZ_RECORDS_CFLAGS = -O1 -g -std=gnu11 -Wall -Wextra $(WERROR) -Iringbuf/lock -fno-sanitize-recover=all \
 	-fno-sanitize=function $(UPROXY_CFLAGS)

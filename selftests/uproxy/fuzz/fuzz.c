@@ -466,7 +466,7 @@ int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	MUST(false);
 	return 0;
 }
-int session_slices(struct sv_session *s, const struct session_options *o, struct why *why)
+int session_shares(struct sv_session *s, const struct session_options *o, struct why *why)
 {
 	(void)s, (void)o, (void)why;
 	return 0;

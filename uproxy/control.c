@@ -216,7 +216,7 @@ static void info(struct sv_session *s)
 	i.logical = s->shared->device + 1;
 	i.devices = s->shared->devices;
 	i.turns = s->hal.own_memory && !window_vmm();	/* common_join() has the last word */
-	i.crowded = crowd_waits();
+	i.crowded = crowd_waited();
 	i.generation = ring_generation(s->ring);
 	describe_channel(s, i.inherit, sizeof(i.inherit), &i.fd_dev, &i.fd_ino);
 	reply(&i.r, sizeof(i), op, -1);

@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 
 #include "common.h"
+#include "control.h"
 #include "crowd.h"
 #include "device_memory.h"
 #include "log.h"
@@ -24,7 +25,6 @@
 #define OUT_SIZE	(4ull << 20)	/* output between two synchronisations */
 #define ERR_SIZE	(1ull << 20)
 #define ARENA_FIRST	(8ull << 20)
-#define SPARE_MAX	(512ull << 20)	/* device memory that the budget leaves free, at most */
 
 _Static_assert(sizeof(struct sv_shared) + OUT_SIZE + ERR_SIZE <= ARENA_FIRST, "our arena part");
 
@@ -140,11 +140,6 @@ void session_describe(struct hal *h, int i, struct sv_device *d)
 		d->attr_ok[a] = !h->drv.cuDeviceGetAttribute(&d->attr[a], a, i);
 }
 
-static uint64_t spare_of(uint64_t bytes)
-{
-	return bytes / 32 < SPARE_MAX ? bytes / 32 : SPARE_MAX;
-}
-
 /*
  * The ranks that share a device have equal parts of all of it, so that their budgets add up to what it has; who comes later
  * may find less. One that has it alone gets what is free.
@@ -160,22 +155,27 @@ static uint64_t grant(struct sv_session *s, const struct session_options *o)
 		return asked & ~(SV_GRANULE - 1);
 	if (!s->hal.drv.cuMemGetInfo_v2 || s->hal.drv.cuMemGetInfo_v2(&free, &total))
 		return 0;
-	spare = spare_of(free);
+	spare = ctl_spare(free);
 	most = free - spare;
 	if (sharers > 1 && (total - spare) / sharers < most)
 		most = (total - spare) / sharers;
 	return most & ~(SV_GRANULE - 1);
 }
 
-/* What the device's sharers may have together: nearly all of it. What is left is for their contexts. Each computes the same. */
-static uint64_t of_all(struct sv_session *s, const struct session_options *o)
+/*
+ * What the device's sharers may have of it: all but what is spare, of which each further one needs some for its contexts if they take
+ * turns (`slices`). Each computes the same.
+ */
+static uint64_t of_all(struct sv_session *s, const struct session_options *o, bool slices)
 {
-	uint64_t sharers = o->sharers[s->hal.dev], spare, budget = o->budget;
+	uint64_t sharers = o->sharers[s->hal.dev], more = 0, budget = o->budget;
 	size_t free = 0, total = 0;
 
 	if (!budget && s->hal.drv.cuMemGetInfo_v2 && !s->hal.drv.cuMemGetInfo_v2(&free, &total)) {
-		spare = spare_of(total);
-		budget = total - spare - (sharers > 1 ? sharers - 1 : 0) * spare / 4;
+		if (slices && sharers > 1)
+			more = (sharers - 1) * (ctl_spare(total) / 4);
+		budget = total - ctl_spare(total);
+		budget -= more < budget / 2 ? more : budget / 2;
 	}
 	if (budget > s->hal.window_len)
 		budget = s->hal.window_len;
@@ -185,7 +185,9 @@ static uint64_t of_all(struct sv_session *s, const struct session_options *o)
 /* May the ranks that share the device be moved to slices when it is full? */
 static bool may_move(const struct sv_session *s, const struct session_options *o)
 {
-	return o->whole && !o->budget && o->sharers[s->hal.dev] > 1 && s->hal.own_memory;
+	uint32_t sharers = o->sharers[s->hal.dev];
+
+	return o->whole && !o->budget && sharers > 1 && sharers <= COMMON_SHARERS && s->hal.own_memory;
 }
 
 int session_shares(struct sv_session *s, const struct session_options *o, struct why *why)
@@ -193,10 +195,10 @@ int session_shares(struct sv_session *s, const struct session_options *o, struct
 	int rc = 0;
 
 	if (o->slices[s->hal.dev]) {
-		s->budget = of_all(s, o);
+		s->budget = of_all(s, o, true);
 		rc = common_open(&s->hal, o->slices[s->hal.dev], s->budget);
-	} else if (may_move(s, o) && !crowd_limit(s->hal.dev, of_all(s, o))) {
-		s->budget = of_all(s, o);
+	} else if (may_move(s, o) && !crowd_limit(s->hal.dev, of_all(s, o, false))) {
+		s->budget = of_all(s, o, false);
 	}
 	return why_text(why, rc, "");
 }
@@ -224,8 +226,8 @@ static void fill_shared(struct sv_session *s, const struct session_options *o, i
 	sh->size = sizeof(*sh);
 	sh->driver_version = h->version;
 	sh->window = h->window;
-	/* By slices an address is a place in the memory that the sharers have in common; or may become one. */
-	sh->window_len = common_on || crowd_on ? s->budget : h->window_len;
+	/* By slices an address is a place in the memory that the sharers have in common. */
+	sh->window_len = common_on ? s->budget : h->window_len;
 	sh->budget = s->budget;
 	sh->arena_first = s->arena_first;
 	sh->devices = h->devices < SV_DEVICES_MAX ? h->devices : SV_DEVICES_MAX;

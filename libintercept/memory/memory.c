@@ -294,20 +294,21 @@ static CUresult hold_all(uint64_t addr, uint64_t len)
 
 /*
  * The device's other sharers have what is missing. Is the job about to be moved for that? Then comes back when it has been, or cannot
- * be. The lock is dropped. This process is dumped in here.
+ * be, with *waited. The lock is dropped. This process is dumped in here.
  */
-static bool moved_for_room(void)
+static CUresult await_room(bool *waited)
 {
 	const struct timespec nap = { .tv_nsec = CROWDED_NS };
-	bool waits = false;
+	CUresult rc;
 
+	*waited = false;
 	lock_drop(&process.locks.memory);
-	while (send_sync(SV_OP_X_CROWDED, NULL, 0, NULL, 0, NULL, 0) == CUDA_ERROR_NOT_READY) {
-		waits = true;
+	while ((rc = send_sync(SV_OP_X_CROWDED, NULL, 0, NULL, 0, NULL, 0)) == CUDA_ERROR_NOT_READY) {
+		*waited = true;
 		nanosleep(&nap, NULL);
 	}
 	lock_take(&process.locks.memory);
-	return waits;
+	return rc;
 }
 
 static CUresult map_all(uint64_t addr, uint64_t len)
@@ -315,6 +316,7 @@ static CUresult map_all(uint64_t addr, uint64_t len)
 	uint64_t from = index_of(addr), to = index_of(addr + len - 1) + 1;
 	uint64_t first = index_of(addr + SV_GRANULE - 1), end = index_of(addr + len);
 	struct granules *gr = here->granules;
+	bool waited;
 	CUresult rc;
 
 	lock_take(&process.locks.memory);
@@ -324,8 +326,13 @@ static CUresult map_all(uint64_t addr, uint64_t len)
 		if (!rc)
 			rc = map_missing(first, end, from, to);
 	}
-	while (rc == CUDA_ERROR_OUT_OF_MEMORY && moved_for_room())
-		rc = map_missing(first, end, from, to);
+	while (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+		CUresult late = await_room(&waited);
+
+		if (!late && !waited)
+			break;
+		rc = late ?: map_missing(first, end, from, to);
+	}
 	lock_drop(&process.locks.memory);
 	return rc;
 }

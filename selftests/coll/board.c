@@ -119,27 +119,33 @@ TEST_F(board, a_seat_has_the_place_that_it_was_given_with)
 
 TEST_F(board, sharers_of_a_device_have_so_much_together)
 {
-	EXPECT_FALSE(board_crowded(self->b));
-	EXPECT_EQ(board_maps(self->b, 0, 7, 60, 100), 0);
-	EXPECT_EQ(board_maps(self->b, 1, 7, 40, 100), 0);
-	EXPECT_EQ(board_maps(self->b, 2, 8, 100, 100), 0);	/* of another device */
-	EXPECT_FALSE(board_crowded(self->b));
-	EXPECT_EQ(board_maps(self->b, 1, 7, 1, 100), -EAGAIN);
-	EXPECT_TRUE(board_crowded(self->b));
-	EXPECT_EQ(board_maps(self->b, 1, 7, 0, 100), 0);	/* it has as much as before */
+	EXPECT_TRUE(board_maps(self->b, 0, 7, 60, 100));
+	EXPECT_TRUE(board_maps(self->b, 1, 7, 40, 100));
+	EXPECT_TRUE(board_maps(self->b, 2, 8, 100, 100));	/* of another device */
+	EXPECT_FALSE(board_maps(self->b, 1, 7, 1, 100));
+	EXPECT_TRUE(board_maps(self->b, 1, 7, 0, 100));	/* it has as much as before */
 	board_unmaps(self->b, 0, 10);
-	EXPECT_EQ(board_maps(self->b, 1, 7, 10, 100), 0);
-	EXPECT_EQ(board_maps(self->b, 1, 7, 1, UINT64_MAX), 0);
-	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -EAGAIN);
+	EXPECT_TRUE(board_maps(self->b, 1, 7, 10, 100));
+	EXPECT_TRUE(board_maps(self->b, 1, 7, 1, UINT64_MAX));
+	EXPECT_FALSE(board_maps(self->b, 0, 7, 0, 100));
 	board_unmaps(self->b, 1, 1);
-	board_helpless(self->b);
-	EXPECT_FALSE(board_crowded(self->b));
-	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -ENOSPC);
-	EXPECT_FALSE(board_crowded(self->b));
 	/* Who is dead has nothing. */
 	board_die(self->b, 1);
-	EXPECT_EQ(board_maps(self->b, 0, 7, 50, 100), 0);
-	EXPECT_EQ(board_maps(self->b, 0, 7, 1, 100), -ENOSPC);
+	EXPECT_TRUE(board_maps(self->b, 0, 7, 50, 100));
+	EXPECT_FALSE(board_maps(self->b, 0, 7, 1, 100));
+}
+
+TEST_F(board, who_waits_for_memory_is_heard_until_nobody_can_help)
+{
+	EXPECT_FALSE(board_maps(self->b, 0, 7, 2, 1));
+	EXPECT_FALSE(board_crowded(self->b));	/* it may have some to give up */
+	EXPECT_TRUE(board_asks(self->b));
+	EXPECT_TRUE(board_asks(self->b));
+	EXPECT_TRUE(board_crowded(self->b));
+	board_helpless(self->b);
+	EXPECT_FALSE(board_crowded(self->b));
+	EXPECT_FALSE(board_asks(self->b));
+	EXPECT_FALSE(board_crowded(self->b));
 }
 
 TEST_F(board, a_seat_has_one_owner)

@@ -235,16 +235,6 @@ static void drop_ours(struct bring *b, struct files_back *files)
 }
 
 static pid_t bring_tree(void *arg, struct job *job, const struct criu_fd *inherit, size_t n, struct why *why);
-/* For the history: which devices, without how ranks share them. */
-static const char *onto(const struct bring *b)
-{
-	const char *text = b->o.where.text;
-
-	if (!strncmp(text, "share=", 6))
-		text = strchr(text, ':') + 1;
-	return *text ? text : "-";
-}
-
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why);
 static void bring_leave(void *arg);
 
@@ -565,7 +555,7 @@ static const char *parse_share(const char *text, struct seating_where *w)
 	char wanted[16], how[16];
 	int used = 0;
 
-	if (sscanf(text, "share=%15[a-z]/%15[a-z]:%n", wanted, how, &used) != 2 || !used)
+	if (sscanf(text, BRING_SHARED "%15[a-z]/%15[a-z]:%n", wanted, how, &used) != 2 || !used)
 		return NULL;
 	w->share = seating_share_parse(wanted);
 	w->how = seating_share_parse(how);
@@ -580,7 +570,7 @@ int bring_where_parse(const char *text, struct bring_where *w)
 
 	if (snprintf(new.text, sizeof(new.text), "%s", text) >= (int)sizeof(new.text))
 		return -EINVAL;
-	if (!strncmp(text, "share=", 6)) {
+	if (!strncmp(text, BRING_SHARED, strlen(BRING_SHARED))) {
 		text = parse_share(text, &new.on);
 		if (!text)
 			return -EINVAL;
@@ -1059,6 +1049,16 @@ static int report(struct bring *b, struct job *job, struct why *why)
 	phases_json(&b->ps, &j, "phases");
 	json_close(&j, '}');
 	return ckpt_json_close(b->o.json, j.out, why);
+}
+
+/* For the history: which devices, without how ranks share them. */
+static const char *onto(const struct bring *b)
+{
+	const char *text = b->o.where.text;
+
+	if (!strncmp(text, BRING_SHARED, strlen(BRING_SHARED)))
+		text = strchr(text, ':') + 1;
+	return *text ? text : "-";
 }
 
 static int bring_go(void *arg, struct job *job, struct rundir_proxy *proxy, int n, pid_t root, struct why *why)

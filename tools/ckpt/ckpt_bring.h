@@ -27,7 +27,8 @@ struct bring_where {
  * may then be missing. -EINVAL, -ERANGE: *w is unchanged.
  */
 #define BRING_ON "on:"
-#define BRING_SHARE "share=%s/%s:"
+#define BRING_SHARED "share="	/* which no user says */
+#define BRING_SHARE BRING_SHARED "%s/%s:"
 int bring_where_parse(const char *text, struct bring_where *w);
 
 struct bring_options {

@@ -29,16 +29,21 @@ static void child(const struct own *o, enum own_state what, sigset_t *mask)
 {
 	const struct job_options *opt = o->job->opt;
 	int null = open("/dev/null", O_RDWR);
-	char *argv[16] = { "singvgpu", what == OWN_TURNS ? "resize" : "checkpoint", "--quiet" }, at_step[48];
+	char *argv[20] = { "singvgpu", what == OWN_TURNS ? "resize" : "checkpoint", "--quiet" }, at_step[48];
 	bool leave = what == OWN_PERIODIC;
+	char owner[24];
 	long step_ms;
 	int n = 3;
 
 	if (leave)
 		argv[n++] = "--leave-running";
 	if (what == OWN_TURNS) {
+		argv[n++] = "--no-wait";	/* until we have brought the job back */
 		argv[n++] = "--share";
 		argv[n++] = "auto";
+		snprintf(owner, sizeof(owner), "%u", opt->trust_owner);
+		argv[n++] = "--trust-owner";
+		argv[n++] = owner;
 	}
 	if (opt->store) {
 		argv[n++] = "--store";
@@ -89,13 +94,16 @@ static int begin_own(struct own *o, enum own_state state)
 
 /* --------------------------------------------------------------------------------- loop */
 
+/* Should the job come back as it was, it could not be moved to slices: that is not to be tried for ever. */
+static bool in_vain;
+
 int own_start(struct own *o, const struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
 	int err;
 
-	memset(o, 0, sizeof(*o));
-	o->job = job;
+	/* A signal that came while the job was being moved still counts. */
+	*o = (struct own){ .job = job, .wanted = o->wanted, .deadline = o->wanted ? o->deadline : 0 };
 	o->due = opt->every_ms ? now_ms() + opt->every_ms : 0;
 	err = ckpt_options_write(job);
 	return err ? why_set(why, err, "%s/options: %s", job->dir.path, strerror(-err)) : 0;
@@ -158,6 +166,9 @@ int own_step(struct own *o, const struct rundir_job *info)
 	const struct job_options *opt = o->job->opt;
 	uint64_t now = now_ms(), next = UINT64_MAX;
 
+	if (in_vain)
+		jobboard_helpless(o->job->board);
+	in_vain = false;
 	if (!o->child && o->wanted && !begin_own(o, OWN_PREEMPT)) {
 		o->wanted = false;
 	} else if (!o->child && jobboard_crowded(o->job->board)) {
@@ -319,6 +330,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 		snprintf(id, sizeof(id), "%s", again.id);
 		snprintf(store, sizeof(store), "%s", again.dir);
 		trust = again.o.trust;
+		in_vain = again.o.where.on.how == SHARE_SLICES;
 		if (job->former) {	/* they may have been in the way */
 			job->former = false;
 			snprintf(path, sizeof(path), "%s", again.o.where.text);
@@ -332,6 +344,7 @@ const struct job_restore *own_again(void *arg, struct job *job, enum job_end end
 	n = ckpt_read_note(job->dir.path, "checkpointed", word, 16, &text);
 	if (n == 5 && !strcmp(word[2], "device")) {
 		ckpt_note_remove(job->dir.path, "checkpointed");
+		in_vain = strstr(word[3], "/slices:");	/* should it fail; by slices nobody asks */
 		r = bring_back(word[0], word[1], strtoul(word[4], NULL, 10), word[3], NULL, job) ?:
 		    stay(word[0], word[1], strtoul(word[4], NULL, 10), job);
 		if (!r)

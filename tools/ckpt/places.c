@@ -81,14 +81,27 @@ static int check_alone(const struct ckpt_facts *f, const struct seating *t, stru
 		return 0;
 	places_memory(f, t, d);
 	for (int i = 0; i < SEATING_DEVICES; i++) {
-		if (d[i].sessions < 2)
-			continue;
-		if (nccl)
+		if (nccl && d[i].sessions > 1)
 			return why_set(why, -EINVAL, "the job runs with --reduction nccl: NCCL takes no two ranks on one "
 				       "device, and %d would be on device %d", d[i].sessions, i);
-		return why_set(why, -EINVAL, "the job's ranks share no device (--share never), and %d would be on device %d", d[i].sessions, i);
+		if (t->share == SHARE_NEVER && seating_sharers(t, 0, i) > 1)
+			return why_set(why, -EINVAL, "the job's ranks share no device (--share never), and %d would be on device %d",
+				       seating_sharers(t, 0, i), i);
 	}
 	return 0;
+}
+
+/* Does what ranks have, or have had, fit their devices beside each other, as their proxies reckon it? */
+static bool fits_together(const struct ckpt_facts *f, const struct seating *t, bool most)
+{
+	struct places_device d[SEATING_DEVICES];
+	bool fits = true;
+
+	places_memory(f, t, d);
+	for (int i = 0; i < SEATING_DEVICES; i++)
+		if (d[i].total && d[i].sessions > 1)
+			fits &= (most ? d[i].most : d[i].now) <= d[i].total - ctl_spare(d[i].total);
+	return fits;
 }
 
 /* How ranks share devices, on t's map. moved: that is another one than before. */
@@ -97,7 +110,6 @@ static int let_share(const struct ckpt_facts *f, const struct rundir_job *job, c
 {
 	bool turns = w->now ? w->now->slices : took_turns(f, job);
 	enum seating_share share = w->share ?: w->now ? w->now->share : job->seating.share;
-	struct why unsaid = { 0 };
 
 	t->share = share;
 	t->slices = turns;
@@ -109,8 +121,8 @@ static int let_share(const struct ckpt_facts *f, const struct rundir_job *job, c
 		seating_let_share(t, share, SHARE_TOGETHER);
 		if (!moved && is_crowded(f, t) && !can_take_turns(f, t))
 			return why_set(why, -ENOTSUP, "a rank waits for memory that other ranks of its device have, and some of them "
-				       "cannot take turns with it: they have memory of cuMemCreate, or are a rank's further processes");
-		t->slices = (is_crowded(f, t) || places_fit(f, t, !below_peak, &unsaid)) && can_take_turns(f, t);
+				       "cannot take turns with it (docs/elasticity.md)");
+		t->slices = (is_crowded(f, t) || !fits_together(f, t, !below_peak)) && can_take_turns(f, t);
 	}
 	return w->share || moved ? check_alone(f, t, why) : 0;
 }

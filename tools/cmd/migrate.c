@@ -32,6 +32,7 @@
 "      --at-step[=SECONDS], --timeout SECONDS, --freeze SECONDS, --outside,\n" \
 "      --criu PATH, -q, --quiet\n" \
 "                         as with singvgpu checkpoint\n" \
+"      --no-wait          do not wait until the job runs again\n" \
 "      --help             print this and exit\n"
 
 static const char migrate_help[] =
@@ -70,7 +71,7 @@ HELP_TAKE
 "\n"
 "If anything fails before the checkpoint is whole, the job runs on where it is.\n";
 
-enum { TO = 700, ON, SHARE, TRUST, SSH, THERE, DRY, BELOW_PEAK };
+enum { TO = 700, ON, SHARE, TRUST, SSH, THERE, DRY, BELOW_PEAK, NO_WAIT };
 
 #define LONG_BOTH \
 	TAKE_LONG, \
@@ -78,6 +79,7 @@ enum { TO = 700, ON, SHARE, TRUST, SSH, THERE, DRY, BELOW_PEAK };
 	{ "share", required_argument, NULL, SHARE }, \
 	{ "dry-run", no_argument, NULL, DRY }, \
 	{ "below-peak", no_argument, NULL, BELOW_PEAK }, \
+	{ "no-wait", no_argument, NULL, NO_WAIT }, \
 	{ "trust-owner", required_argument, NULL, TRUST }, \
 	{ "quiet", no_argument, NULL, 'q' }, \
 	{ "help", no_argument, NULL, 'h' }
@@ -109,7 +111,7 @@ struct args {
 	uid_t trust;
 	struct bring_where where;	/* if it is here: */
 	bool here;		/* not to another host */
-	bool below_peak, quiet, help;
+	bool below_peak, no_wait, quiet, help;
 };
 
 /* --to or --on: one of them, once. */
@@ -123,6 +125,8 @@ static int where(struct args *a, int c)
 	if (c == ON)
 		status = options_on_where(optarg, &on, &a->on_text, a->command->name);
 	a->to = a->on_text ?: optarg;
+	if (!strncmp(a->to, BRING_SHARED, strlen(BRING_SHARED)))
+		return say_usage(a->command->name, "--to '%s' is no device", a->to);
 	return status;
 }
 
@@ -150,6 +154,9 @@ static int option(struct args *a, int c)
 		return 0;
 	case BELOW_PEAK:
 		a->below_peak = true;
+		return 0;
+	case NO_WAIT:
+		a->no_wait = true;
 		return 0;
 	case 'q':
 		a->quiet = true;
@@ -264,6 +271,8 @@ static int look(void *arg, const struct rundir_job *job, const struct ckpt_facts
 		return err;
 	if (a->take.look_only)
 		print_places(facts, &t);
+	else if (!a->to && t.slices == job->seating.slices && t.share == job->seating.share)
+		return why_set(why, -EALREADY, "its ranks share devices so already");
 	if (t.share)
 		snprintf(a->supervisor, sizeof(a->supervisor), BRING_SHARE "%s", seating_share_word(t.share),
 			 seating_share_word(t.slices ? SHARE_SLICES : SHARE_TOGETHER), a->where.text);
@@ -296,8 +305,9 @@ static int wait_back(const struct rundir_job *job, const char *id, const struct 
 				say_text(word[2], strlen(word[2]));
 			free(text);
 			if (!moved)
-				say("job %s could not go to %s and runs on where it was", job->id,
-				    a->on_text ? "the devices of --on" : a->to ?: "where its ranks share devices so");
+				say(a->to ? "job %s could not go to %s and runs on where it was" :
+				    "the ranks of job %s could not share devices otherwise%s, and it runs on as before", job->id,
+				    a->on_text ? "the devices of --on" : a->to ?: "");
 			return moved ? 0 : -ENODEV;
 		}
 		free(text);
@@ -352,6 +362,8 @@ static int migrate(struct args *a, const struct rundir_job *job)
 	puts(r.id);
 	fflush(stdout);
 	ended = now_ms();
+	if (a->no_wait)
+		return 0;
 	if (wait_back(job, r.id, a))
 		return EXIT_OURS;
 	if (!a->quiet && a->here)

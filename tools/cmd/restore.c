@@ -77,7 +77,7 @@ static int where(struct args *a, int c, const char *text)
 		return say_usage("restore", "devices are given twice (--on, --device)");
 	if (c == ON)
 		status = options_on_where(text, &on, &given, "restore");
-	if (!status && bring_where_parse(given ?: text, &a->bring.where))
+	if (!status && (!strncmp(text, BRING_SHARED, strlen(BRING_SHARED)) || bring_where_parse(given ?: text, &a->bring.where)))
 		status = say_usage("restore", "--device '%s' is neither a number from 0 to 15, nor a list "
 				   "of such, nor OLD=NEW,OLD=NEW", text);
 	a->bring.where.on.share = share;

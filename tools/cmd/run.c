@@ -114,12 +114,20 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-/* The first physical device that --on gives to several logical ones, or -1. */
-static int crowded(const struct job *job)
+/* The first device that several of --on's logical ones are; of any, or of those that are a rank's first. -1: none. */
+static int crowded(const struct job *job, bool first)
 {
-	for (int l = 1; l < job->opt->sees; l++)
-		if (memchr(job->map, job->map[l], l))
-			return job->map[l];
+	const struct job_options *opt = job->opt;
+	uint8_t at[SEATING_RANKS];
+	long n = first ? opt->ranks : opt->sees;
+
+	for (int i = 0; i < n; i++) {
+		int logical = first ? i % (opt->on.given ? opt->sees : job->devices) : i;
+
+		at[i] = opt->on.given ? job->map[logical] : logical;
+		if (memchr(at, at[i], i))
+			return at[i];
+	}
 	return -1;
 }
 
@@ -130,25 +138,22 @@ static int crowded(const struct job *job)
 static int place(struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
-	bool nccl = opt->reduction && !strcmp(opt->reduction, "nccl"), never = opt->share == SHARE_NEVER;
-	int err;
+	bool nccl = opt->reduction && !strcmp(opt->reduction, "nccl");
+	int err = 0;
 
 	if (job->restore)
 		return 0;
 	if (opt->share == SHARE_SLICES && opt->ranks < 2)
 		return why_set(why, -EINVAL, "--share slices is for ranks, which --ranks starts: processes that the command starts itself "
 			       "share a device together");
-	if (!opt->on.given)
-		return !never || opt->ranks <= job->devices ? 0 :
-		       why_set(why, -EINVAL, "--share never: there are %ld ranks, and %d device%s", opt->ranks, job->devices,
-			       job->devices > 1 ? "s" : "");
-	err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);
-	if (err || crowded(job) < 0 || (!nccl && !never))
-		return err;
-	if (never)
-		return why_set(why, -EINVAL, "--share never: --on puts several ranks on device %d", crowded(job));
-	return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts several on device %d",
-		       crowded(job));
+	if (opt->on.given)
+		err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);
+	if (!err && opt->share == SHARE_NEVER && crowded(job, true) >= 0)
+		err = why_set(why, -EINVAL, "--share never: there would be several ranks on device %d", crowded(job, true));
+	if (!err && nccl && opt->on.given && crowded(job, false) >= 0)
+		err = why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts several on device %d",
+			      crowded(job, false));
+	return err;
 }
 
 static int run(struct job *job)

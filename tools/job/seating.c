@@ -226,8 +226,9 @@ void seating_write(const struct seating *t, FILE *out)
 
 	if (t->ranks && t->devices)
 		fprintf(out, "logical %d\n", t->devices);
-	if (t->ranks && t->share)
-		fprintf(out, "share %s %s\n", seating_share_word(t->share),
+	/* Who takes turns since an older version has started the job shall go on to. */
+	if (t->ranks && (t->share || t->slices))
+		fprintf(out, "share %s %s\n", seating_share_word(t->share ?: SHARE_SLICES),
 			seating_share_word(t->slices ? SHARE_SLICES : SHARE_TOGETHER));
 	for (int r = 0; r < t->ranks; r++) {
 		seating_map_text(t, r, map, sizeof(map));

@@ -842,24 +842,34 @@ static uint64_t mapped_there(const struct board *b, uint64_t where)
 	return all;
 }
 
-/* Who comes counts itself first, so that of two at once at most one finds room that both would need. */
-int board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit)
+/*
+ * Who comes counts itself first, so that of two at once at most one finds room that both would need. Perhaps none does: so each looks
+ * twice.
+ */
+bool board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit)
 {
-	uint64_t was = CROWD_NONE;
-
 	__atomic_store_n(&b->sh->mapped[seat].where, where, __ATOMIC_RELAXED);
-	/* pairs with mapped_there() of others */
-	__atomic_add_fetch(&b->sh->mapped[seat].bytes, bytes, __ATOMIC_SEQ_CST);
-	if (mapped_there(b, where) <= limit)
-		return 0;
-	board_unmaps(b, seat, bytes);
-	__atomic_compare_exchange_n(&b->sh->crowd, &was, CROWD_TOLD, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	return was == CROWD_HELPLESS ? -ENOSPC : -EAGAIN;
+	for (int look = 0; look < 2; look++) {
+		/* pairs with mapped_there() of others */
+		__atomic_add_fetch(&b->sh->mapped[seat].bytes, bytes, __ATOMIC_SEQ_CST);
+		if (mapped_there(b, where) <= limit)
+			return true;
+		board_unmaps(b, seat, bytes);
+	}
+	return false;
 }
 
 void board_unmaps(struct board *b, uint32_t seat, uint64_t bytes)
 {
 	__atomic_sub_fetch(&b->sh->mapped[seat].bytes, bytes, __ATOMIC_RELAXED);
+}
+
+bool board_asks(struct board *b)
+{
+	uint64_t was = CROWD_NONE;
+
+	__atomic_compare_exchange_n(&b->sh->crowd, &was, CROWD_TOLD, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return was != CROWD_HELPLESS;
 }
 
 bool board_crowded(const struct board *b)
@@ -930,10 +940,12 @@ void board_die(struct board *b, uint32_t seat)
 {
 	struct turn t;
 
-	if (seat >= BOARD_SEATS || lock(b))
+	if (seat >= BOARD_SEATS)
+		return;
+	__atomic_store_n(&b->sh->mapped[seat].bytes, 0, __ATOMIC_RELAXED);
+	if (lock(b))
 		return;
 	b->sh->seat[seat].ended = 1;
-	__atomic_store_n(&b->sh->mapped[seat].bytes, 0, __ATOMIC_RELAXED);
 	if (b->sh->seat[seat].taken || is_missing(b, seat)) {
 		dies(b, seat);
 		return;

@@ -155,13 +155,14 @@ uint64_t board_slice_began(struct board *b, uint32_t device);
 /*
  * What the sharers of a device have mapped there, each in memory of its own.
  * board_maps: the seat is about to map so many bytes more of a device, of which all may have `limit`. where: a number of the device,
- * and of its host; a seat has one. -EAGAIN: that is too much, and it has as much as before; the supervisor is told. -ENOSPC: it has
- * said that it cannot help.
+ * and of its host; a seat has one. false: that is too much, and it has as much as before.
  * board_unmaps: the seat has so many bytes less. When its proxy ends it has none.
- * board_crowded: has somebody been told -EAGAIN? board_helpless: from now on -ENOSPC. Cheap.
+ * board_asks: somebody waits for such memory, which the supervisor gets to know (board_crowded); false: it has said that it cannot
+ * help (board_helpless). All cheap.
  */
-int board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit);
+bool board_maps(struct board *b, uint32_t seat, uint64_t where, uint64_t bytes, uint64_t limit);
 void board_unmaps(struct board *b, uint32_t seat, uint64_t bytes);
+bool board_asks(struct board *b);
 bool board_crowded(const struct board *b);
 void board_helpless(struct board *b);
 

@@ -113,6 +113,14 @@ struct ctl_device {
 	uint64_t total_mem;	/* bytes */
 };
 
+/* Of a device with so many bytes of memory: what its sessions' budgets leave free. */
+static inline uint64_t ctl_spare(uint64_t bytes)
+{
+	const uint64_t most = 512ull << 20;
+
+	return bytes / 32 < most ? bytes / 32 : most;
+}
+
 struct ctl_info {
 	struct ctl_reply r;
 	uint32_t state;		/* enum ctl_state; in CTL_STATE_EMPTY what follows is zero */

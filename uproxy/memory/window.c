@@ -436,14 +436,14 @@ static int map(struct call *k, uint64_t va, uint64_t len, uint64_t piece)
 		return sv_bad(&k->c, "pieces that are not whole granules");
 	if (!granules_free(s, va, len))
 		return sv_bad(&k->c, "memory mapped where there is some already");
-	if (len > left(s) && !(common_on && s->replay))
+	if (len > left(s) && !s->restored)
 		return sv_bad(&k->c, "more memory than was granted");
-	/* The job may come from a device that it had alone, or with fewer others. */
+	/* A restored job may come from a device that it had alone, or with fewer others, and the client may not have seen that yet. */
 	if (len > left(s) || (common_on && !common_has(&s->hal, va, len)))
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	if (s->replay)
 		crowd_has(len);
-	else if (crowd_comes(len))
+	else if (!crowd_comes(len))
 		return fails(k, CUDA_ERROR_OUT_OF_MEMORY);
 	set_granules(s, va, len, G_BUSY);
 	account(s, len);

@@ -28,6 +28,8 @@
 #define V_VOID	1u
 #define V_NEW	2u
 
+_Static_assert(COMMON_SHARERS == TABLE_ROWS, "common.h repeats it");
+
 #define UNITS_OF_GRANULE (SV_GRANULE / TABLE_UNIT)
 
 bool common_on;

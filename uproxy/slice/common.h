@@ -31,6 +31,8 @@ int common_open(const struct hal *h, int mail, uint64_t budget);
  */
 int common_join(struct hal *h, int lock, uint32_t device, struct why *why);
 
+#define COMMON_SHARERS 64u	/* TABLE_ROWS */
+
 /* Does this session share its device by slices? Nothing else here is called if not. */
 extern bool common_on;
 

@@ -14,7 +14,7 @@ static struct {
 	uint32_t seat;
 	uint64_t where, limit;
 	struct board *board;
-	bool waits;		/* it has been told so; consumer */
+	bool refused, waited;	/* the last time; ever. consumer */
 } crowd = { .fd = -1 };
 
 void crowd_board(int fd, uint32_t seat)
@@ -37,12 +37,10 @@ int crowd_limit(uint32_t device, uint64_t bytes)
 	return 0;
 }
 
-int crowd_comes(uint64_t bytes)
+bool crowd_comes(uint64_t bytes)
 {
-	int rc = crowd_on ? board_maps(crowd.board, crowd.seat, crowd.where, bytes, crowd.limit) : 0;
-
-	crowd.waits |= rc == -EAGAIN;
-	return rc;
+	crowd.refused = crowd_on && !board_maps(crowd.board, crowd.seat, crowd.where, bytes, crowd.limit);
+	return !crowd.refused;
 }
 
 void crowd_has(uint64_t bytes)
@@ -59,5 +57,13 @@ void crowd_leaves(uint64_t bytes)
 
 bool crowd_waits(void)
 {
-	return crowd.waits && board_crowded(crowd.board);
+	bool waits = crowd.refused && board_asks(crowd.board);
+
+	crowd.waited |= waits;
+	return waits;
+}
+
+bool crowd_waited(void)
+{
+	return crowd.waited;
 }

@@ -20,13 +20,18 @@ void crowd_board(int fd, uint32_t seat);
 int crowd_limit(uint32_t device, uint64_t bytes);
 
 /*
- * The session is about to map so many bytes more; consumer. -EAGAIN: not now, but the job is to be moved: crowd_waits() is true
- * until it has, or cannot be. -ENOSPC: there is no room. crowd_has: it has so many more, room or not. crowd_leaves: it has so many
- * less; any thread.
+ * The session is about to map so many bytes more; consumer. false: there is no room. crowd_has: it has so many more, room or not.
+ * crowd_leaves: it has so many less; any thread.
  */
-int crowd_comes(uint64_t bytes);
+bool crowd_comes(uint64_t bytes);
 void crowd_has(uint64_t bytes);
 void crowd_leaves(uint64_t bytes);
+
+/*
+ * The client waits for memory that it was refused. true: the supervisor knows, and the job is to be moved; ask again. false: there is
+ * nothing to wait for (any more). Consumer. crowd_waited: has it been true?
+ */
 bool crowd_waits(void);
+bool crowd_waited(void);
 
 #endif /* UPROXY_SLICE_CROWD_H */

@@ -260,14 +260,34 @@ static void part_rounds(void)
 	metric_bar("slice.backing_vs_distinct", after.backing_peak / 2 / distinct, NAN, 1.10);
 }
 
-/* A step in seconds, and what the slices did in it; slices may be NULL. */
-static double gpt_step(int ranks, const char *options, struct slices *done)
+/* What trains: C++, and PyTorch. */
+static const struct program {
+	const char *prefix;	/* of its metrics */
+	void (*start)(int ranks, bool exchange);	/* exchange: a step is its sums alone */
+	int steps;
+} *program;
+
+static void start_gpt(int ranks, bool exchange)
 {
-	const int first = 3, steps = 24;
+	start(ranks, 1, "selftests/nccl/gpt id %d 1 1 --layers 2 --dim 480 --ctx 32 --batch 1 --steps 1000000%s", ranks,
+	      exchange ? " --exchange 1" : "");
+}
+
+static char script[4096];
+
+static void start_torch(int ranks, bool exchange)
+{
+	start(ranks, 1, "torch/python3 %s%s", script, exchange ? " --exchange" : "");
+}
+
+/* A step in seconds, and what the slices did in it; slices may be NULL. */
+static double step_of(int ranks, bool exchange, struct slices *done)
+{
+	const int first = 3, steps = program->steps;
 	struct slices before = { 0 };
 	double began;
 
-	start(ranks, 1, "selftests/nccl/gpt id %d 1 1 --layers 2 --dim 480 --ctx 32 --batch 1 --steps 1000000 %s", ranks, options);
+	program->start(ranks, exchange);
 	wait_lines("step ", first);
 	began = now_s();
 	if (done)
@@ -291,7 +311,7 @@ static void named(const char *name, int n, double value, const char *unit)
 {
 	char text[64];
 
-	snprintf(text, sizeof(text), "slice.%s_%don1", name, n);
+	snprintf(text, sizeof(text), "slice.%s%s_%don1", program->prefix, name, n);
 	metric(text, value, unit);
 }
 
@@ -303,10 +323,10 @@ static void measure_step(int n)
 	char name[64];
 
 	for (int i = 0; i < turns; i++) {
-		alone[i] = gpt_step(1, "", NULL);
-		sums[i] = gpt_step(n, "--exchange 1", NULL);
+		alone[i] = step_of(1, false, NULL);
+		sums[i] = step_of(n, true, NULL);
 		by_slices = true;
-		s = gpt_step(n, "", &done);
+		s = step_of(n, false, &done);
 		by_slices = false;
 		moving = done.digested / digest_rate + (done.taken + done.brought) / copy_rate;
 		ratio[i] = s / (n * alone[i] + sums[i] + moving);
@@ -321,22 +341,38 @@ static void measure_step(int n)
 	named("alone_s", n, median(alone, turns), "s");
 	named("sums_s", n, median(sums, turns), "s");
 	named("bare", n, median(bare, turns), "ratio");
-	snprintf(name, sizeof(name), "slice.step_%don1", n);
+	snprintf(name, sizeof(name), "slice.%sstep_%don1", program->prefix, n);
 	metric_bar(name, median(ratio, turns), NAN, 1.03);
-	snprintf(name, sizeof(name), "slice.switches_vs_awaited_%don1", n);
+	snprintf(name, sizeof(name), "slice.%sswitches_vs_awaited_%don1", program->prefix, n);
 	metric_bar(name, median(awaited, turns), NAN, 1.05);
 	named("switch_us", n, median(us, turns), "us");
 }
 
 static void part_slices(void)
 {
+	program = &(const struct program){ "", start_gpt, 24 };
+	measure_rates();
+	measure_step(2);
+	measure_step(4);
+}
+
+static void part_torch(void)
+{
+	char python[600];
+
+	program = &(const struct program){ "torch.", start_torch, 12 };
+	snprintf(python, sizeof(python), "%s/torch/python3", build);
+	if (access(python, X_OK) || !realpath("selftests/bench/job/char_gpt.py", script)) {
+		printf("# no PyTorch in %s/torch (make torch), or not in the tree's top: part torch is not measured\n", build);
+		return;
+	}
 	measure_rates();
 	measure_step(2);
 	measure_step(4);
 }
 
 static const struct part parts[] = { { "resize", part_resize }, { "together", part_together }, { "rounds", part_rounds },
-				     { "slices", part_slices } };
+				     { "slices", part_slices }, { "torch", part_torch } };
 
 int main(int argc, char **argv)
 {

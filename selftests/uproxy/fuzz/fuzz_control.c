@@ -255,7 +255,7 @@ int replay_session(struct sv_session *s, const struct session_options *o,
 }
 bool common_on;		/* the device is not shared */
 
-bool crowd_waits(void)
+bool crowd_waited(void)
 {
 	return false;
 }

@@ -151,7 +151,7 @@ TEST(seats_are_given_once)
 
 TEST(a_restore_changes_the_map)
 {
-	struct seating_where all = { .all = true, .first = 3 }, some = { 0 };
+	struct seating_where all = { .all = true, .first = 3 }, some = { .first = -1 };	/* what lies before `instead` is not 0 */
 
 	/* rank R on first + R */
 	EXPECT_EQ(seating_device(&all, 2, 0), 5);

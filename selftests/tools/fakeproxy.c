@@ -36,6 +36,7 @@ static const struct option longs[] = {
 	{ "control", required_argument, NULL, 'c' }, { "window", required_argument, NULL, 'w' },
 	{ "board", required_argument, NULL, 'o' }, { "seat", required_argument, NULL, 'e' },
 	{ "map", required_argument, NULL, 'm' }, { "sharers", required_argument, NULL, 'a' },
+	{ "whole", no_argument, NULL, 'W' },
 	{ 0 },
 };
 

@@ -154,11 +154,7 @@ static void press(struct own *o, uint64_t now)
 /* Do ranks share a device together that may take turns with it when it is full? */
 static bool may_crowd(const struct job *job)
 {
-	bool may = false;
-
-	for (int d = 0; d < SEATING_DEVICES; d++)
-		may |= seating_sharers(job->seating, 0, d) > 1;
-	return may && job->seating->share == SHARE_AUTO && !job->seating->slices;
+	return job->seating->share == SHARE_AUTO && !job->seating->slices && seating_crowded(job->seating);
 }
 
 int own_step(struct own *o, const struct rundir_job *info)

@@ -148,6 +148,14 @@ int seating_sharers(const struct seating *t, int host, int physical)
 	return n;
 }
 
+bool seating_crowded(const struct seating *t)
+{
+	for (int d = 0; d < SEATING_DEVICES; d++)
+		if (seating_sharers(t, 0, d) > 1)
+			return true;
+	return false;
+}
+
 bool seating_is_plain(const struct seating *t, int rank)
 {
 	for (int l = 0; l < SEATING_DEVICES; l++)

@@ -579,7 +579,8 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 		argv[n++] = "--slices";
 		argv[n++] = slices;
 	}
-	if (t->share == SHARE_AUTO && !geteuid())	/* CRIU needs root */
+	/* Where they may be moved when it is full: CRIU needs root. */
+	if (seating_crowded(t) && t->share == SHARE_AUTO && !geteuid())
 		argv[n++] = "--whole";
 	if (sock < 0) {
 		argv[n++] = "--restore";

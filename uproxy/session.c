@@ -192,14 +192,15 @@ static bool may_move(const struct sv_session *s, const struct session_options *o
 
 int session_shares(struct sv_session *s, const struct session_options *o, struct why *why)
 {
+	bool slices = o->slices[s->hal.dev];
+	uint64_t all = of_all(s, o, slices);
 	int rc = 0;
 
-	if (o->slices[s->hal.dev]) {
-		s->budget = of_all(s, o, true);
-		rc = common_open(&s->hal, o->slices[s->hal.dev], s->budget);
-	} else if (may_move(s, o) && !crowd_limit(s->hal.dev, of_all(s, o, false))) {
-		s->budget = of_all(s, o, false);
-	}
+	if (slices)
+		rc = common_open(&s->hal, o->slices[s->hal.dev], all);
+	else if (!may_move(s, o) || crowd_limit(s->hal.dev, all))
+		return 0;
+	s->budget = all;
 	return why_text(why, rc, "");
 }
 

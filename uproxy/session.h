@@ -38,7 +38,7 @@ int uproxy_session_open(struct sv_session *s, const struct session_options *o,
 
 /*
  * After uproxy_session_device: if the proxy shares that device by slices, says so to slice/common.h. Then s->budget is the
- * memory of all sharers. If it shares it together, as o->whole says, crowd.h gets to know. -errno and *why.
+ * memory of all sharers. If it shares the device together and may be moved (o->whole), it tells slice/crowd.h. -errno and *why.
  */
 int session_shares(struct sv_session *s, const struct session_options *o, struct why *why);
 

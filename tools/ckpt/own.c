@@ -154,7 +154,7 @@ static void press(struct own *o, uint64_t now)
 /* Do ranks share a device together that may take turns with it when it is full? */
 static bool may_crowd(const struct job *job)
 {
-	return job->seating->share == SHARE_AUTO && !job->seating->slices && seating_crowded(job->seating);
+	return job->seating->share == SHARE_AUTO && !job->seating->slices && seating_crowded(job->seating) >= 0;
 }
 
 int own_step(struct own *o, const struct rundir_job *info)

@@ -43,17 +43,19 @@ static bool took_turns(const struct ckpt_facts *f, const struct rundir_job *job)
 	return job->seating.share ? job->seating.slices : slices && !strcmp(slices, "1");
 }
 
-/* Can all that would share a device take turns? Processes that a rank's command starts itself cannot. */
+static bool shares_device(const struct seating *t, const struct ckpt_proxy *p)
+{
+	return seating_sharers(t, 0, seating_physical(t, p->rank, facts_logical(p))) > 1;
+}
+
+/* Could the sessions of each shared device take turns? Those of a job of one rank share together. */
 static bool can_take_turns(const struct ckpt_facts *f, const struct seating *t)
 {
 	bool can = t->ranks > 1;
 
-	for (int i = 0; i < f->proxies; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i];
-
-		if (seating_sharers(t, 0, seating_physical(t, p->rank, facts_logical(p))) > 1)
-			can &= p->info.turns;
-	}
+	for (int i = 0; i < f->proxies; i++)
+		if (shares_device(t, &f->proxy[i]))
+			can &= f->proxy[i].info.turns;
 	return can;
 }
 
@@ -62,15 +64,12 @@ static bool is_crowded(const struct ckpt_facts *f, const struct seating *t)
 {
 	bool is = false;
 
-	for (int i = 0; i < f->proxies; i++) {
-		const struct ckpt_proxy *p = &f->proxy[i];
-
-		is |= p->info.crowded && seating_sharers(t, 0, seating_physical(t, p->rank, facts_logical(p))) > 1;
-	}
+	for (int i = 0; i < f->proxies; i++)
+		is |= f->proxy[i].info.crowded && shares_device(t, &f->proxy[i]);
 	return is;
 }
 
-/* The ranks share a device that they may not share. */
+/* Refuses a table by which ranks share a device that they may not share. */
 static int check_alone(const struct ckpt_facts *f, const struct seating *t, struct why *why)
 {
 	const char *reduction = facts_option(f, "reduction");
@@ -127,8 +126,8 @@ static int let_share(const struct ckpt_facts *f, const struct rundir_job *job, c
 	return w->share || moved ? check_alone(f, t, why) : 0;
 }
 
-static int map(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
-	       struct why *why)
+static int put_sessions(const struct ckpt_facts *f, const struct rundir_job *job, const struct seating_where *w, struct seating *t,
+			struct why *why)
 {
 	bool none = !job->seating.ranks;
 	uint8_t map[SEATING_DEVICES];
@@ -182,7 +181,7 @@ int places_make(const struct ckpt_facts *f, const struct rundir_job *job, const 
 		struct seating *t, struct why *why)
 {
 	bool moved = false;
-	int err = map(f, job, w, t, why);
+	int err = put_sessions(f, job, w, t, why);
 
 	for (int i = 0; !err && !w->now && i < f->proxies; i++) {
 		const struct ckpt_proxy *p = &f->proxy[i];

@@ -235,9 +235,8 @@ static void print_places(const struct ckpt_facts *f, const struct seating *t)
 {
 	struct places_device d[SEATING_DEVICES];
 	const struct ckpt_proxy *p;
-	int next = 0;
-
 	bool shared = false;
+	int next = 0;
 
 	printf("%-6s%-8s%-8s%-10s%10s%10s\n", "rank", "number", "device", "would be", "MiB now", "at most");
 	while ((p = places_next(f, t, &next)))

@@ -114,23 +114,6 @@ static int devices(const struct job_options *opt)
 	return n;
 }
 
-/* The first device that several of --on's logical ones are; of any, or of those that are a rank's first. -1: none. */
-static int crowded(const struct job *job, bool first)
-{
-	const struct job_options *opt = job->opt;
-	uint8_t at[SEATING_RANKS];
-	long n = first ? opt->ranks : opt->sees;
-
-	for (int i = 0; i < n; i++) {
-		int logical = first ? i % (opt->on.given ? opt->sees : job->devices) : i;
-
-		at[i] = opt->on.given ? job->map[logical] : logical;
-		if (memchr(at, at[i], i))
-			return at[i];
-	}
-	return -1;
-}
-
 /*
  * Finds the physical devices that --on gives the job. -EINVAL: they do not fit, or ranks would share one that may not. A
  * restore's are in its checkpoint (places_make()).
@@ -138,7 +121,7 @@ static int crowded(const struct job *job, bool first)
 static int place(struct job *job, struct why *why)
 {
 	const struct job_options *opt = job->opt;
-	bool nccl = opt->reduction && !strcmp(opt->reduction, "nccl");
+	struct seating t;
 	int err = 0;
 
 	if (job->restore)
@@ -148,12 +131,18 @@ static int place(struct job *job, struct why *why)
 			       "share a device together");
 	if (opt->on.given)
 		err = seating_on_map(&opt->on, opt->sees, job->devices, job->map, why);
-	if (!err && opt->share == SHARE_NEVER && crowded(job, true) >= 0)
-		err = why_set(why, -EINVAL, "--share never: there would be several ranks on device %d", crowded(job, true));
-	if (!err && nccl && opt->on.given && crowded(job, false) >= 0)
-		err = why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts several on device %d",
-			      crowded(job, false));
-	return err;
+	if (err)
+		return err;
+	job_seating(job, &t);
+	if (opt->share == SHARE_NEVER && seating_crowded(&t) >= 0)
+		return why_set(why, -EINVAL, "--share never: there would be several ranks on device %d", seating_crowded(&t));
+	if (!opt->on.given || !opt->reduction || strcmp(opt->reduction, "nccl"))
+		return 0;
+	for (int l = 1; l < opt->sees; l++)
+		if (memchr(job->map, job->map[l], l))
+			return why_set(why, -EINVAL, "--reduction nccl: NCCL takes no two ranks on one device, and --on puts "
+				       "several on device %d", job->map[l]);
+	return 0;
 }
 
 static int run(struct job *job)

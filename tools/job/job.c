@@ -1247,6 +1247,16 @@ static void raise_limits(const struct job *job)
 	}
 }
 
+void job_seating(const struct job *job, struct seating *t)
+{
+	const struct job_options *opt = job->opt;
+
+	seating_make(t, opt->ranks, opt->on.given ? opt->sees : job->devices);
+	if (opt->on.given)
+		seating_put(t, job->map);
+	seating_let_share(t, opt->share, SHARE_UNSAID);
+}
+
 static int prepare(struct supervisor *s, const sigset_t *handled)
 {
 	int n = s->job->opt->ranks, err = 0;
@@ -1274,11 +1284,7 @@ static int prepare(struct supervisor *s, const sigset_t *handled)
 	s->info.devices = s->job->opt->devices;
 	s->job->seating = &s->info.seating;
 	if (!s->job->restore)
-		seating_make(&s->info.seating, n, s->job->opt->on.given ? s->job->opt->sees : s->job->devices);
-	if (!s->job->restore && s->job->opt->on.given)
-		seating_put(&s->info.seating, s->job->map);
-	if (!s->job->restore)
-		seating_let_share(&s->info.seating, s->job->opt->share, SHARE_UNSAID);
+		job_seating(s->job, &s->info.seating);
 	s->info.terminal = s->job->terminal;
 	s->info.ranks = err ? 0 : n;
 	s->job->port = start_free_port();

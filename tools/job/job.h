@@ -214,6 +214,9 @@ int job_supervise(struct job *job, const sigset_t *handled);
 
 /* --------------------------------------------------------------------------- start.c */
 
+/* The table of a job that is started: its options, devices and map say it. */
+void job_seating(const struct job *job, struct seating *t);
+
 /*
  * Return the new process' pid, or -errno if it cannot be executed. start_rank: fd[] become the
  * command's 0, 1, 2 and stay the caller's. start_proxy: board and its seat are for collectives,

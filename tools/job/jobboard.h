@@ -53,7 +53,7 @@ bool jobboard_left(struct jobboard *c, const struct rundir_job *job, const struc
 /* A rank or a proxy has failed: others may wait for it in the creation of a communicator. */
 void jobboard_lost(struct jobboard *c);
 
-/* Was a proxy refused memory that other sharers of its device have? jobboard_helpless: such a one has to do without. */
+/* Does a client wait for memory that other sharers of its device have? jobboard_helpless: such allocations fail from now on. */
 bool jobboard_crowded(const struct jobboard *c);
 void jobboard_helpless(struct jobboard *c);
 

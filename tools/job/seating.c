@@ -148,12 +148,15 @@ int seating_sharers(const struct seating *t, int host, int physical)
 	return n;
 }
 
-bool seating_crowded(const struct seating *t)
+int seating_crowded(const struct seating *t)
 {
-	for (int d = 0; d < SEATING_DEVICES; d++)
-		if (seating_sharers(t, 0, d) > 1)
-			return true;
-	return false;
+	for (int r = 0; r < t->ranks; r++) {
+		int physical = t->rank[r].physical[t->rank[r].first];
+
+		if (seating_sharers(t, seating_host(t, r), physical) > 1)
+			return physical;
+	}
+	return -1;
 }
 
 bool seating_is_plain(const struct seating *t, int rank)

@@ -114,8 +114,8 @@ int seating_physical(const struct seating *t, int rank, int logical);
 /* How many ranks of this one's host have this physical device as their first: those that share it. */
 int seating_sharers(const struct seating *t, int host, int physical);
 
-/* Do ranks of the first host share any device? */
-bool seating_crowded(const struct seating *t);
+/* The physical device of the first rank that shares its device with another one; -1: none does. */
+int seating_crowded(const struct seating *t);
 
 /* Are all devices of the rank where their numbers say? Then a proxy needs no map. */
 bool seating_is_plain(const struct seating *t, int rank);

@@ -579,8 +579,8 @@ pid_t start_proxy(const struct job *job, int rank, int serial, int board, int se
 		argv[n++] = "--slices";
 		argv[n++] = slices;
 	}
-	/* Where they may be moved when it is full: CRIU needs root. */
-	if (seating_crowded(t) && t->share == SHARE_AUTO && !geteuid())
+	/* Only a restore moves ranks to slices, and CRIU needs root for it. */
+	if (seating_crowded(t) >= 0 && t->share == SHARE_AUTO && !geteuid())
 		argv[n++] = "--whole";
 	if (sock < 0) {
 		argv[n++] = "--restore";

@@ -148,7 +148,7 @@ struct ctl_info {
 					 * proxy, where it is the ordinal */
 	uint64_t peak;			/* bytes: the most that was mapped since the proxy began; 0: of an older one */
 	uint32_t turns;			/* 1: the session can share its device by slices; 0: it cannot, or an older proxy */
-	uint32_t crowded;		/* 1: it was refused memory because of the device's other sharers, and waits */
+	uint32_t crowded;		/* 1: its client has waited for memory that the device's other sharers have */
 };
 
 struct ctl_freeze {

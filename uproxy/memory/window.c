@@ -342,10 +342,13 @@ static bool whole_pieces(const struct sv_session *s, uint64_t va, uint64_t len, 
 	       !inside_piece(s, va + len, kind);
 }
 
+/* What goes also leaves room for other sharers. Their limit is asked for what comes: crowd_comes(), crowd_has(). */
 static void account(struct sv_session *s, int64_t bytes)
 {
 	uint64_t now = __atomic_add_fetch(&mapped, bytes, __ATOMIC_RELAXED);
 
+	if (bytes < 0)
+		crowd_leaves(-bytes);
 	__atomic_store_n(&s->stat->device_bytes, now, __ATOMIC_RELAXED);
 	if (now > s->stat->device_peak)
 		__atomic_store_n(&s->stat->device_peak, now, __ATOMIC_RELAXED);
@@ -416,10 +419,8 @@ static CUresult do_mapping(struct sv_session *s, uint64_t va, uint64_t len, uint
 		common_map(va, len);
 	else
 		r = hal_map(&s->hal, va, len, piece);
-	if (r) {
+	if (r)
 		account(s, -(int64_t)len);
-		crowd_leaves(len);
-	}
 	for (uint64_t at = 0; at < len; at += SV_GRANULE)
 		set_granules(s, va + at, SV_GRANULE, r ? 0 : G_MAP | G_READ | G_WRITE |
 			     (at % piece ? 0 : G_FIRST));
@@ -478,10 +479,8 @@ static CUresult do_unmapping(struct sv_session *s, uint64_t va, uint64_t len, ui
 		common_unmap(va, len);
 	else
 		r = hal_unmap(&s->hal, va, len);
-	if (!r) {
+	if (!r)
 		account(s, -(int64_t)len);
-		crowd_leaves(len);
-	}
 	for (uint8_t *g = granule_at(s, va), *end = g + len / SV_GRANULE; g < end; g++)
 		__atomic_store_n(g, r ? (*g & ~G_BUSY) | G_READ | G_WRITE : 0, __ATOMIC_RELAXED);
 	return r;
@@ -806,7 +805,6 @@ static void vmm_put(struct sv_session *s, struct vmm *m)
 	if (m->maps || !m->released)
 		return;
 	account(s, -(int64_t)m->len);
-	crowd_leaves(m->len);
 	for (p = &vmms; *p != m; p = &(*p)->next)
 		;
 	*p = m->next;

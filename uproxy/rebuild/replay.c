@@ -241,8 +241,10 @@ static int check_shared(struct sv_session *s, const struct ctl_restore *from, st
 		return why_set(why, -EDQUOT, "the job was granted %llu MiB of device memory, now it is to "
 			       "have %llu MiB", (unsigned long long)sh->budget >> 20,
 			       (unsigned long long)from->budget >> 20);
-	if (from->budget || common_on || crowd_on)
-		sh->budget = common_on || crowd_on ? s->budget : from->budget & ~(SV_GRANULE - 1);
+	if (common_on || crowd_on)
+		sh->budget = s->budget;
+	else if (from->budget)
+		sh->budget = from->budget & ~(SV_GRANULE - 1);
 	s->budget = sh->budget;
 	s->late = sh->late >> 32;	/* the client knows this count */
 	s->late_error = sh->late & ~(uint32_t)SV_LATE_FULL;

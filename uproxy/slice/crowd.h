@@ -2,8 +2,8 @@
 /*
  * crowd.h - ranks that share a device together, each with memory of its own, as long as all of it fits
  *
- * Each may use nearly all of the device. What all have mapped is on the board (board_maps()). Who does not find room is told to
- * wait; the supervisor then saves the job and restores it by slices, and the client asks the new proxy again.
+ * Each rank may use nearly all of the device. The board counts what each has mapped (board_maps()). A client whose allocation finds
+ * no room waits. The supervisor then saves the job and restores it by slices, and the client asks its new proxy again.
  */
 #ifndef UPROXY_SLICE_CROWD_H
 #define UPROXY_SLICE_CROWD_H

@@ -264,6 +264,9 @@ static int serve(struct looking *l)
 			comm_run(s);
 		if (slice_due())
 			slice_run(s);
+		/* pairs with session_fail() */
+		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+			return s->failed;
 		repeat_bytes(l->repeat, window_bytes(NULL));
 		rc = ring_peek(s->ring, &rec);
 		if (rc < 0)
@@ -283,9 +286,6 @@ static int serve(struct looking *l)
 		l->quiet = 0;
 		l->records++;
 		serve_record(s, &rec);
-		/* pairs with session_fail() */
-		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
-			return s->failed;
 	}
 }
 

@@ -7,6 +7,8 @@
  *   AWAY ── COMING ──► BRINGS (worker) ──► HERE ── LEAVING ──► DRAINS ──► TAKES (worker) ──► AWAY
  *                                           ▲                    │ the device does not run dry: TURNS_STAYS
  *                                           └────────────────────┘
+ *
+ * When the bytes cannot be moved the session has failed, and the stage is LOST.
  */
 #include <stdlib.h>
 
@@ -28,7 +30,7 @@
 #define DRAIN_NS 10000000000ull		/* a device that does not run dry for so long keeps its slice */
 #define LOOK_NS	 100000			/* between two looks at a device that runs */
 
-enum stage { AWAY, BRINGS, HERE, DRAINS, TAKES };
+enum stage { AWAY, BRINGS, HERE, DRAINS, TAKES, LOST };
 
 static struct slice {
 	struct board *board;
@@ -189,6 +191,7 @@ static void work_ended(struct sv_session *s)
 
 	__atomic_store_n(&slice.done, 0, __ATOMIC_RELAXED);
 	if (slice.rc) {
+		slice.stage = LOST;
 		tell("%s", slice.why.text);
 		session_fail(s, slice.rc, "the session's bytes cannot be moved between slices", 0, 0);
 		return;
@@ -420,13 +423,13 @@ bool slice_leave(struct sv_session *s)
 
 	if (!common_on)
 		return true;
-	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
-	if (!comm_exited())
-		return slice.stage == AWAY;
 	park_away(true);
-	/* pairs with done() */
+	/* Whoever ends while the worker changes the table has torn it. It pairs with done(). */
 	while ((slice.stage == BRINGS || slice.stage == TAKES) && !__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
 		still_nap(&naps);
+	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
+	if (!comm_exited())
+		return slice.stage == AWAY || slice.stage == TAKES;
 	if (slice.stage != AWAY && slice.stage != TAKES) {
 		while (!is_dry(s, &busy)) {
 			if (now_ns() - since > DRAIN_NS)

@@ -30,6 +30,7 @@
 #define UNKNOWN CUDA_ERROR_UNKNOWN
 #define PRINTS_AT 65536
 #define PRINTS 64
+#define WORDS 512		/* that a client has for watches */
 
 /* ------------------------------------------------------------------------------- the client */
 
@@ -82,6 +83,15 @@ static int client(const char *what)
 		report(r);
 		return 0;
 	}
+	if (!strcmp(what, "polls many")) {
+		for (int i = 0; i < WORDS + 1; i++) {
+			((__typeof__(&cuStreamCreate))dlsym(h, "cuStreamCreate"))(&s, 0);
+			for (int n = 0; n < 2; n++)
+				r = ((__typeof__(&cuStreamQuery))dlsym(h, "cuStreamQuery"))(s);
+		}
+		report(r);
+		return 0;
+	}
 	CALL(cuModuleLoadData, &m, image);
 	if (!strcmp(what, "names")) {
 		CALL(cuModuleEnumerateFunctions, f, 8, m);
@@ -118,6 +128,7 @@ struct liar {
 	uint16_t heard[8];		/* queries */
 	unsigned int nheard;
 	uint64_t *word, number;		/* of the watch */
+	unsigned int queries, watched;
 	enum { ENDS, FAILS, RESTORED, BROKEN } then;
 };
 
@@ -570,6 +581,31 @@ TEST(what_is_watched_is_known_from_its_word_as_long_as_that_counts)
 	WATCHED(FAILS, CUDA_SUCCESS, 1);
 	WATCHED(RESTORED, CUDA_SUCCESS, 1);
 	WATCHED(BROKEN, CUDA_ERROR_LAUNCH_FAILED, 0);
+}
+
+/* Whatever is asked for is busy for ever. */
+static void watches_all(struct liar *l, const struct ring_record *rec, struct answer *a)
+{
+	const struct sv_watch *w = rec->data;
+
+	if (rec->op != SV_OP_cuStreamQuery && rec->op != SV_OP_X_WATCH_STREAM)
+		return;
+	a->status = CUDA_ERROR_NOT_READY;
+	l->queries += rec->op == SV_OP_cuStreamQuery;
+	l->watched += rec->op == SV_OP_X_WATCH_STREAM;
+	if (rec->op == SV_OP_X_WATCH_STREAM)
+		*(uint64_t *)((char *)l->sh + w->word) = SV_WATCHED(w->number);
+}
+
+TEST(no_word_that_is_watched_gets_another_watch)
+{
+	struct liar l;
+
+	begin(_metadata, &l);
+	l.lie = watches_all;
+	session(_metadata, &l, "polls many", 3, CUDA_ERROR_NOT_READY);
+	EXPECT_EQ(WORDS, l.watched);
+	EXPECT_EQ(WORDS + 2, l.queries);
 }
 
 /* ------------------------------------------------------------------------------- the prints */

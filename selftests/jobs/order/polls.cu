@@ -186,11 +186,16 @@ static void races(cudaStream_t s, cudaEvent_t e)
 				cudaEventQuery(e);
 				cudaStreamQuery(s);
 			}
+			/* What it has heard meanwhile was of a record before the last one. */
+			for (int n = 0; n < 3; n++)
+				EXPECT_ERROR(cudaErrorNotReady, cudaEventQuery(e));
 			cudaGetLastError();
 		});
 
 		for (int n = 0; n < i % 7; n++)
 			CHECK(cudaEventRecord(e, s));
+		if (i % 2)
+			CHECK(cudaStreamSynchronize(s));
 		g.block(s);
 		CHECK(cudaEventRecord(e, s));
 		for (int n = 0; n < 3; n++) {
@@ -361,7 +366,8 @@ int main(void)
 	called(s, e);
 	graphs(s, e);
 	many(s);
-	prints(s);
+	for (int i = 0; i < 10; i++)
+		prints(s);
 	fails(s, e);
 	return job_passed("polls");
 }

@@ -308,6 +308,34 @@ TEST(a_stream_is_released_by_the_consumer_alone)
 	EXPECT_EQ(local_child(ends_in_another_thread, NULL), 0);
 }
 
+/* An operation has failed while it ran. Nobody steps aside for its stream, which goes on when the program aborts. */
+static void stands(void *arg)
+{
+	struct sv_coll_call call;
+
+	(void)arg;
+	communicate(2);
+	call = all_reduce();
+	posts(&call);
+	other_posts(STEP_ALLREDUCE);
+	comm_run(&local->s);
+	CHECK_EQ(fake.starts, 1);
+	other_is_done(STEP_REMOTE);
+	ends(0, STEP_REMOTE);
+	comm_run(&local->s);
+	CHECK(comms.posted[0]->begun && comms.posted[0]->stands);
+	comm_step_aside();
+	CHECK_EQ(comms.word[0], 0);
+	ends_comm(SV_COMM_ABORT);
+	comm_run(&local->s);
+	CHECK_EQ(comms.word[0], 1);
+}
+
+TEST(a_stream_that_stands_does_so_at_a_cut)
+{
+	EXPECT_EQ(local_child(stands, NULL), 0);
+}
+
 /* The board has heard of it by then: the fault was here. */
 static void refused(void *arg)
 {

@@ -210,7 +210,43 @@ static void ends_comm(uint32_t flags)
 
 /* ------------------------------------------------------------------------------ the tests */
 
-/* The stream waits for a value, so that what both have posted is announced and not started. */
+/* The stream waits for what this returns. */
+static uint64_t *waits_for_value(void)
+{
+	uint64_t *value = (void *)arena_at(&local->s, pinned + MiB / 2);
+
+	CHECK_EQ(SEND(local, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
+			.ctx = local->ctx, .stream = stream, .value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ,
+			.addr = (uintptr_t)value }), 0);
+	return value;
+}
+
+/* What a send has in its buffer may be overwritten; its stream has not come so far. */
+static void sends_early(void *arg)
+{
+	struct sv_coll_call call = { .kind = STEP_SEND, .type = TREE_F32, .peer = 1, .count = COUNT };
+	uint64_t *value;
+
+	(void)arg;
+	communicate(2);
+	call.send = local->window;
+	value = waits_for_value();
+	posts(&call);
+	comm_run(&local->s);
+	CHECK(comms.posted[0]->ended && comms.posted[0]->queued && !comms.posted[0]->reached);
+	CHECK_EQ(comms.word[0], 0);
+	__atomic_store_n(value, 1, __ATOMIC_RELEASE);
+	for (int ms = 0; ms < 20000 && !__atomic_load_n(&comms.word[0], __ATOMIC_ACQUIRE); ms++)
+		usleep(1000);
+	CHECK_EQ(comms.word[0], 1);
+}
+
+TEST(a_send_lets_its_stream_go_when_that_has_come)
+{
+	EXPECT_EQ(local_child(sends_early, NULL), 0);
+}
+
+/* What both have posted is announced and not started. */
 static void cancelled_twice(void *arg)
 {
 	struct sv_coll_call call;
@@ -218,9 +254,7 @@ static void cancelled_twice(void *arg)
 	(void)arg;
 	communicate(2);
 	call = all_reduce();
-	CHECK_EQ(SEND(local, SV_OP_cuStreamWaitValue64_v2, (struct sv_cuStreamWaitValue64_v2){
-			.ctx = local->ctx, .stream = stream, .value = 1, .flags = CU_STREAM_WAIT_VALUE_GEQ,
-			.addr = (uintptr_t)arena_at(&local->s, pinned + MiB / 2) }), 0);
+	waits_for_value();
 	posts(&call);
 	other_posts(STEP_ALLREDUCE);
 	comm_run(&local->s);

@@ -420,6 +420,64 @@ TEST_F(ring, a_second_look_takes_none_of_the_time)
 	EXPECT_EQ(50 * MS, asked[0] + asked[1]);
 }
 
+/* A record whose producer did not see the consumer go to sleep: it rings no bell. */
+static void comes_unheard(int fd, void *arg)
+{
+	struct idle *c = arg;
+	struct ring *r = attached(fd);
+	struct patience p = { 0 };
+
+	c->step = 1;
+	while (c->step != 2)
+		NEED(be_patient(&p));
+	NEED_OK(ring_submit(r, 1, &fd, sizeof(fd), NULL, 0));
+	c->step = 3;
+	ring_close(r);
+}
+
+static struct idle *unheard;
+
+static int hears_nothing(struct ring *r, uint32_t *word, uint32_t expect, int64_t *ns)
+{
+	struct patience p = { 0 };
+
+	(void)word, (void)expect;
+	if (!asks++) {
+		__atomic_fetch_and(&r->ctl->cons, ~SINGVGPU_CONS_SLEEPS, __ATOMIC_SEQ_CST);
+		unheard->step = 2;
+		while (unheard->step != 3 && be_patient(&p))
+			;
+	}
+	*ns = 0;
+	return -ETIMEDOUT;
+}
+
+TEST_F(ring, what_came_without_a_bell_is_seen_at_a_second_look)
+{
+	struct patience p = { 0 };
+	const struct ring_ops *ops;
+	struct ring_record rec;
+	struct ring_ops own;
+	pid_t pid;
+
+	unheard = (void *)self->shm;
+	asks = 0;
+	ASSERT_EQ(0, ring_create(&self->r, &self->p));
+	pid = spawn_client(&self->z, self->r, comes_unheard, unheard);
+	ASSERT_LT(0, pid);
+	while (unheard->step != 1)
+		ASSERT_TRUE(be_patient(&p));
+	ops = self->r->ops;
+	own = *ops;
+	own.wait = hears_nothing;
+	self->r->ops = &own;
+	EXPECT_EQ(0, ring_wait(self->r, 50 * MS));
+	self->r->ops = ops;
+	EXPECT_EQ(1, asks);
+	EXPECT_EQ(1, ring_peek(self->r, &rec));
+	EXPECT_EQ(0, reap(&self->z, pid));
+}
+
 static struct ring *kicked;
 
 static void kick(int sig)

@@ -83,6 +83,14 @@ static int client(const char *what)
 		report(r);
 		return 0;
 	}
+	if (!strcmp(what, "waits")) {
+		CALL(cuStreamCreate, &s, 0);
+		CALL(cuStreamQuery, s);
+		CALL(cuStreamSynchronize, s);
+		CALL(cuStreamSynchronize, s);
+		CALL(cuStreamQuery, s);
+		return 0;
+	}
 	if (!strcmp(what, "polls many")) {
 		for (int i = 0; i < WORDS + 1; i++) {
 			((__typeof__(&cuStreamCreate))dlsym(h, "cuStreamCreate"))(&s, 0);
@@ -128,7 +136,7 @@ struct liar {
 	uint16_t heard[8];		/* queries */
 	unsigned int nheard;
 	uint64_t *word, number;		/* of the watch */
-	unsigned int queries, watched;
+	unsigned int queries, watched, waits;
 	enum { ENDS, FAILS, RESTORED, BROKEN } then;
 };
 
@@ -581,6 +589,25 @@ TEST(what_is_watched_is_known_from_its_word_as_long_as_that_counts)
 	WATCHED(FAILS, CUDA_SUCCESS, 1);
 	WATCHED(RESTORED, CUDA_SUCCESS, 1);
 	WATCHED(BROKEN, CUDA_ERROR_LAUNCH_FAILED, 0);
+}
+
+static void counts(struct liar *l, const struct ring_record *rec, struct answer *a)
+{
+	(void)a;
+	l->queries += rec->op == SV_OP_cuStreamQuery;
+	l->waits += rec->op == SV_OP_cuStreamSynchronize;
+}
+
+/* A wait also brings what kernels have printed, which a query does not. */
+TEST(a_query_makes_no_wait_unnecessary_and_a_wait_does)
+{
+	struct liar l;
+
+	begin(_metadata, &l);
+	l.lie = counts;
+	session(_metadata, &l, "waits", 7, CUDA_SUCCESS);
+	EXPECT_EQ(1, l.queries);
+	EXPECT_EQ(1, l.waits);
 }
 
 /* Whatever is asked for is busy for ever. */

@@ -368,6 +368,11 @@ int main(void)
 	many(s);
 	for (int i = 0; i < 10; i++)
 		prints(s);
-	fails(s, e);
+	for (int i = 0; i < 5; i++) {
+		fails(s, e);
+		cudaDeviceReset();
+		CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+		CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+	}
 	return job_passed("polls");
 }

@@ -1025,12 +1025,15 @@ static void dies(void)
 static uint32_t *graph_memory(cudaStream_t st)
 {
 	cudaGraphExec_t exec;
+	cudaGraph_t g;
 	void *p;
 
 	capture(st);
 	OK(cudaMallocAsync(&p, sizeof(array), st));
 	OK(cudaMemsetAsync(p, 1, sizeof(array), st));
-	exec = executable(captured(st));
+	g = captured(st);
+	exec = executable(g);
+	OK(cudaGraphDestroy(g));
 	OK(cudaGraphLaunch(exec, st));
 	OK(cudaGraphExecDestroy(exec));
 	return p;
@@ -1064,7 +1067,7 @@ static void outside(void)
 {
 	ncclComm_t comm = world(0);
 	cudaStream_t st = stream(), by = stream(), third = stream();
-	uint32_t *x = start(1), *y = start(2), *z = start(3), *memory, *fresh;
+	uint32_t *x = start(1), *y = start(2), *z = start(3), *memory, *freed, *fresh;
 	cudaGraphExec_t records, waits;
 	array of[RANKS], total, want;
 	static array pageable;
@@ -1097,7 +1100,9 @@ static void outside(void)
 	CHECK(y, total);
 
 	memory = graph_memory(st);
+	freed = graph_memory(st);
 	OK(ncclAllReduce(x, x, COUNT - (rank == 1), ncclUint32, ncclSum, comm, st));
+	OK(cudaMemsetAsync(freed, 5, sizeof(array), st));
 	OK(cudaGraphLaunch(records, st));
 	OK(cudaStreamWaitEvent(by, e, 0));
 	OK(cudaEventRecord(f, by));
@@ -1112,6 +1117,7 @@ static void outside(void)
 		STANDS(cudaFree(memory));
 	}
 	short_lived(st);
+	OK(cudaFreeAsync(freed, st));
 	fresh = start(4);
 	cudaGetLastError();
 	for (int i = 0; i < COUNT; i++)

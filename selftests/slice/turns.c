@@ -1094,6 +1094,29 @@ TEST_F(state, a_cost_and_a_patience_follow_the_last_switch)
 	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
 }
 
+/* The slice ends for one that ends, or wants no more, before it has come. */
+TEST_F(state, a_pause_in_which_nobody_is_due_is_no_cost)
+{
+	for (uint32_t seat = 0; seat < RANKS; seat++)
+		ASSERT_EQ(give(self, TURNS_ENTER, seat, ""), 0);
+	for (int ends = 0; ends < 2; ends++) {
+		ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+		ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+		ASSERT_EQ(give(self, TURNS_SAYS, 0, "idle"), 0);
+		ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
+		self->now += turns_cost(self->t, 0);
+		ASSERT_EQ(give(self, TURNS_TICK, 0, ""), 0);
+		EXPECT_EQ(self->state, TURNS_LEAVING);
+		ASSERT_EQ(ends ? give(self, TURNS_ENDS, 1, "") : give(self, TURNS_SAYS, 1, ""), 0);
+		ASSERT_EQ(give(self, TURNS_LEFT, 0, ""), 0);
+		self->now += 1000;
+		ASSERT_EQ(give(self, TURNS_SAYS, 0, "due"), 0);
+		ASSERT_EQ(give(self, TURNS_CAME, 0, ""), 0);
+		EXPECT_EQ(turns_cost(self->t, 0), rules.least_ns);
+		ASSERT_EQ(give(self, TURNS_LEFT, 0, ""), 0);
+	}
+}
+
 TEST_F(state, since_when_is_what_was_said_first)
 {
 	uint64_t next;

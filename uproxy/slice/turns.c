@@ -187,8 +187,10 @@ static void decide(const struct turn *o, uint32_t device)
 		return;
 	}
 	seat = next_of(o, d);
-	if (seat == TURNS_NONE)
+	if (seat == TURNS_NONE) {
+		d->began = 0;	/* the pause until somebody is due is no cost of a switch */
 		return;
+	}
 	d->holder = seat + 1;
 	becomes(o, seat, TURNS_COMING, d->last ? d->last - 1 : TURNS_NONE);
 }

@@ -81,7 +81,7 @@ struct common_moved {
 };
 struct common_moved common_moved(void);
 
-/* The client is gone, and nothing works in the memory any more: it may be another's. */
+/* The client is gone: what a worker still maps or unmaps does not change the table any more. */
 void common_stops(void);
 
 #endif /* UPROXY_SLICE_COMMON_H */

@@ -414,12 +414,28 @@ int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
 }
 
-bool slice_leave(struct sv_session *s)
+/* The memory may go: nothing works in it any more, and what others have not received of it is copied. */
+static bool is_left_well(struct sv_session *s)
 {
-	struct turns_event e = { .kind = TURNS_ENDS, .seat = slice.seat };
 	uint64_t since = now_ns();
 	unsigned int naps = 0;
 	struct stream *busy;
+
+	while (!is_dry(s, &busy)) {
+		if (now_ns() - since > DRAIN_NS)
+			return false;
+		if (comm_posted())
+			comm_run(s);
+		still_nap(&naps);
+	}
+	return !comm_capture();
+}
+
+bool slice_leave(struct sv_session *s)
+{
+	struct turns_event e = { .kind = TURNS_ENDS, .seat = slice.seat };
+	unsigned int naps = 0;
+	bool good;
 
 	if (!common_on)
 		return true;
@@ -428,20 +444,10 @@ bool slice_leave(struct sv_session *s)
 	while ((slice.stage == BRINGS || slice.stage == TAKES) && !__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
 		still_nap(&naps);
 	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
-	if (!comm_exited())
-		return slice.stage == AWAY || slice.stage == TAKES;
-	if (slice.stage != AWAY && slice.stage != TAKES) {
-		while (!is_dry(s, &busy)) {
-			if (now_ns() - since > DRAIN_NS)
-				return false;
-			if (comm_posted())
-				comm_run(s);
-			still_nap(&naps);
-		}
-		if (comm_capture())
-			return false;
-		common_stops();
-	}
+	good = slice.stage == AWAY || slice.stage == TAKES || (comm_exited() && is_left_well(s));
+	common_stops();
+	if (!good || !comm_exited())
+		return good;
 	e.now = now_ns();
 	return !board_turn(slice.board, &e);
 }

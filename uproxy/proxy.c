@@ -419,6 +419,8 @@ int main(int argc, char **argv)
 		control_close();	/* it is no part of a checkpoint any more */
 	if (slice_leave(s))
 		comm_leave(rc);
+	else
+		comm_shut();
 	finish(s, rc);
 	/*
 	 * The driver frees the session's resources when this process ends. They are not torn down

@@ -651,6 +651,12 @@ void comm_sleeps(bool sleeps)
 		board_sleeps(comms.board, comms.seat, sleeps);
 }
 
+void comm_shut(void)
+{
+	if (comms.board)
+		board_shut(comms.board);
+}
+
 void comm_leave(bool failed)
 {
 	struct step_event e = { .kind = STEP_EXIT, .proxy = comms.seat };

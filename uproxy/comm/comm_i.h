@@ -74,6 +74,9 @@ void comm_sleeps(bool sleeps);
  */
 void comm_leave(bool failed);
 
+/* The same where the others are to hear of it by the end of this process alone, which shall not break the board. */
+void comm_shut(void);
+
 /* Communicators that exist. */
 unsigned int comm_count(void);
 

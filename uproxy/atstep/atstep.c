@@ -199,6 +199,9 @@ static int stand(struct looking *l, bool request)
 			comm_run(l->s);
 		/* One that stands takes its turns, too: others need them. */
 		rests = slice_rests(l->s, NULL);
+		/* pairs with session_fail() */
+		if (__atomic_load_n(&l->s->failed, __ATOMIC_ACQUIRE))
+			return l->s->failed;
 		if (!stands && rests && is_done(l)) {
 			stands = true;
 			meeting_arrive(l->meeting);

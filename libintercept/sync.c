@@ -263,13 +263,13 @@ CUresult stream_query(struct stream *s)
 }
 
 /*
- * An event that is complete stays so until it is recorded again, which begins with event_begins(). Only the thread that has
- * recorded it may note that, since its request comes behind that record: another thread may be between the two.
+ * An event that is complete stays so until it is recorded again. Only the thread that has recorded it knows that its
+ * request comes behind that record: another thread may be between the two.
  */
 CUresult event_query(struct event *e)
 {
 	uint64_t now = clock_now(), me = (uintptr_t)&thread, by = load(&e->by);
-	enum state state = by & EVENT_DONE && !e->elsewhere ? DONE : known(&e->polled, now);
+	enum state state = by == (me | EVENT_DONE) && !e->elsewhere ? DONE : known(&e->polled, now);
 	CUresult rc;
 
 	if (e->peers)

@@ -460,6 +460,9 @@ TEST_F(ring, what_came_without_a_bell_is_seen_at_a_second_look)
 	struct ring_ops own;
 	pid_t pid;
 
+#ifdef __SANITIZE_THREAD__
+	SKIP(return, "the channel's thread reads the operations that this test replaces");
+#endif
 	unheard = (void *)self->shm;
 	asks = 0;
 	ASSERT_EQ(0, ring_create(&self->r, &self->p));

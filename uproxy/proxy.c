@@ -420,7 +420,7 @@ int main(int argc, char **argv)
 	if (slice_leave(s))
 		comm_leave(rc);
 	else
-		comm_shut();
+		comm_shut();	/* the supervisor tells the board when this process has ended */
 	finish(s, rc);
 	/*
 	 * The driver frees the session's resources when this process ends. They are not torn down

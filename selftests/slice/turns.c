@@ -1094,7 +1094,7 @@ TEST_F(state, a_cost_and_a_patience_follow_the_last_switch)
 	ASSERT_EQ(give(self, TURNS_SAYS, 1, "due"), 0);
 }
 
-/* The slice ends for one that ends, or wants no more, before it has come. */
+/* A slice ends for a sharer that wants no more, or has ended, before it could come. */
 TEST_F(state, a_pause_in_which_nobody_is_due_is_no_cost)
 {
 	for (uint32_t seat = 0; seat < RANKS; seat++)

@@ -212,10 +212,10 @@ int job_main(int argc, char **argv, job_parse parse, const char *help);
 /* The supervisor's life; returns run's exit status. The caller is the front's child. */
 int job_supervise(struct job *job, const sigset_t *handled);
 
-/* --------------------------------------------------------------------------- start.c */
-
 /* The table of a job that is started: its options, devices and map say it. */
 void job_seating(const struct job *job, struct seating *t);
+
+/* --------------------------------------------------------------------------- start.c */
 
 /*
  * Return the new process' pid, or -errno if it cannot be executed. start_rank: fd[] become the

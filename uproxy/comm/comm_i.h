@@ -74,7 +74,10 @@ void comm_sleeps(bool sleeps);
  */
 void comm_leave(bool failed);
 
-/* The same where the others are to hear of it by the end of this process alone, which shall not break the board. */
+/*
+ * Instead of comm_leave(), for a proxy that still has its slice: the board must not hear of its end before that. No thread of
+ * this process changes the board any more, so that its end does not break it.
+ */
 void comm_shut(void);
 
 /* Communicators that exist. */

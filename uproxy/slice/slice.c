@@ -440,10 +440,10 @@ bool slice_leave(struct sv_session *s)
 	if (!common_on)
 		return true;
 	park_away(true);
-	/* Whoever ends while the worker changes the table has torn it. It pairs with done(). */
+	/* A process that ends while its worker changes the table tears it. The load pairs with done(). */
 	while ((slice.stage == BRINGS || slice.stage == TAKES) && !__atomic_load_n(&slice.done, __ATOMIC_ACQUIRE))
 		still_nap(&naps);
-	/* The others shall hear of a rank that has failed at once: by the end of this process, which ends its slice, too. */
+	/* A rank that has failed waits for no drain: the end of this process tells the others, and ends its slice. */
 	good = slice.stage == AWAY || slice.stage == TAKES || (comm_exited() && is_left_well(s));
 	common_stops();
 	if (!good || !comm_exited())

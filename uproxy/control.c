@@ -29,6 +29,7 @@
 #include "control_i.h"
 #include "crowd.h"
 #include "device_memory.h"
+#include "fail.h"
 #include "handover.h"
 #include "log.h"
 #include "rebuild.h"
@@ -543,8 +544,7 @@ void control_run(struct sv_session *s)
 		if (wait_posted()) {
 			execute(s);
 			finished();
-		} else if ((ring_peer_gone(s->ring) && ctl.keep != KEPT) ||	/* failed: pairs with session_fail() */
-			   __atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
+		} else if ((ring_peer_gone(s->ring) && ctl.keep != KEPT) || session_failed(s)) {
 			do_thaw(s);
 		}
 	}

@@ -14,6 +14,7 @@ void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, 
 		s->failed_rule = rule ?: "a rule of the protocol";
 		s->failed_op = op;
 		s->failed_seq = seq;
+		/* pairs with session_failed() */
 		__atomic_store_n(&s->failed, err, __ATOMIC_RELEASE);
 	}
 	lock_drop(&s->error_lock);

@@ -16,7 +16,7 @@ static bool due(void *arg)
 	struct sv_session *s = arg;
 
 	return ring_due(s->ring) || comm_posted() || slice_due() || control_posted() || outside_due() ||
-	       __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
+	       session_failed(s);
 }
 
 /* Waits for a record or other work, and moves the data of collectives meanwhile. Returns as ring_wait(). */
@@ -56,9 +56,8 @@ int session_serve(struct sv_session *s)
 			outside_look(s);
 		rc = ring_peek_run(s->ring, rec, RUN);
 		if (rc > 0) {
-			/* pairs with session_fail() */
 			for (int i = 0; i < rc; i++)
-				if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+				if (!session_failed(s))
 					serve_record(s, &rec[i]);
 		} else if (!rc) {
 			stat_add(&s->stat->waits, 1);
@@ -66,9 +65,8 @@ int session_serve(struct sv_session *s)
 			if (rc == -EINTR)
 				rc = 0;
 		}
-		/* pairs with session_fail(): the rule is there */
-		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
-			return s->failed;
+		if (session_failed(s))
+			return session_failed(s);
 		if (rc == -EPIPE)
 			return 0;
 		if (rc < 0) {

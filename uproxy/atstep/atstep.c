@@ -10,6 +10,7 @@
 #include "atstep.h"
 #include "comm_i.h"
 #include "device_memory.h"
+#include "fail.h"
 #include "graph.h"
 #include "meeting.h"
 #include "park.h"
@@ -199,9 +200,9 @@ static int stand(struct looking *l, bool request)
 			comm_run(l->s);
 		/* One that stands takes its turns, too: others need them. */
 		rests = slice_rests(l->s, NULL);
-		/* pairs with session_fail() */
-		if (__atomic_load_n(&l->s->failed, __ATOMIC_ACQUIRE))
-			return l->s->failed;
+		rc = session_failed(l->s);
+		if (rc)
+			return rc;
 		if (!stands && rests && is_done(l)) {
 			stands = true;
 			meeting_arrive(l->meeting);
@@ -267,9 +268,9 @@ static int serve(struct looking *l)
 			comm_run(s);
 		if (slice_due())
 			slice_run(s);
-		/* pairs with session_fail() */
-		if (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
-			return s->failed;
+		rc = session_failed(s);
+		if (rc)
+			return rc;
 		repeat_bytes(l->repeat, window_bytes(NULL));
 		rc = ring_peek(s->ring, &rec);
 		if (rc < 0)

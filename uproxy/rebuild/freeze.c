@@ -30,6 +30,7 @@
 #include "context.h"
 #include "control.h"
 #include "cover.h"
+#include "fail.h"
 #include "handle.h"
 #include "journal.h"
 #include "outside.h"
@@ -55,7 +56,7 @@ static int may_be(struct sv_session *s, struct why *why)
 	int rc;
 
 	lock_take(&s->error_lock);
-	rc = s->latched || s->failed ? -ENOTSUP : 0;
+	rc = s->latched || session_failed(s) ? -ENOTSUP : 0;
 	lock_drop(&s->error_lock);
 	if (rc)
 		return why_set(why, rc, "an error has broken the context for good: nothing can be read "
@@ -222,6 +223,8 @@ static int settled(void *arg, struct ring *r, uint64_t unanswered)
 	if (f->cut)
 		comm_step_aside();
 	still = slice_rests(s, &turn) && still_answered(unanswered, f->left_open);
+	if (session_failed(s))
+		return why_set(f->why, session_failed(s), "%s", s->failed_rule);
 	if (turn)
 		f->moved = now_ns();	/* the sharer that has the memory is late, and names the cause itself */
 	if (still)

@@ -21,6 +21,7 @@
 #include "content.h"
 #include "control.h"
 #include "device_memory.h"
+#include "fail.h"
 #include "held.h"
 #include "journal.h"
 #include "kept.h"
@@ -107,8 +108,8 @@ static int again(void *arg, const struct singvgpu_log_entry *e, const void *data
 		rc = -ENOSYS;
 	else
 		rc = serve_again(r->s, &rec, &rule);
-	if (!rc && r->s->failed) {
-		rc = r->s->failed;
+	if (!rc && session_failed(r->s)) {
+		rc = session_failed(r->s);
 		rule = r->s->failed_rule;
 	}
 	if (rc)

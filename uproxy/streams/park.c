@@ -1253,8 +1253,7 @@ void park_run(struct sv_session *s)
 		q->listed = false;
 		make_ready(q);
 	}
-	/* pairs with session_fail() */
-	while (is_open() && (q = ready) && !__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE)) {
+	while (is_open() && (q = ready) && !session_failed(s)) {
 		ready = q->list_next;
 		q->listed = false;
 		while (!q->listed && is_due(q))

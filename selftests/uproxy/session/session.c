@@ -574,6 +574,39 @@ TEST_F(session, tells_late_and_latched_errors)
 	EXPECT_EQ(late_count(c), 2);
 }
 
+/* The word of a watch for what is in a stream, when that has ended. */
+static uint64_t watched(struct client *c, uint64_t pin, uint64_t st, uint64_t number, const struct stuck *s)
+{
+	struct sv_watch w = { c->ctx, st, pin + 4096, number };
+	volatile uint64_t *word = (void *)(c->arena + w.word);
+
+	*word = 0;
+	if (CALL(c, SV_OP_X_WATCH_STREAM, w) != CUDA_ERROR_NOT_READY || *word != SV_WATCHED(number))
+		return 0;
+	*(volatile uint32_t *)(c->arena + s->flag) = 1;
+	while (*word == SV_WATCHED(number))
+		usleep(1000);
+	return *word;
+}
+
+TEST_F(session, a_word_says_done_only_of_what_has_not_failed)
+{
+	struct client *c = &self->c;
+	uint64_t lib, k, bad = self->dev + 100 * GRANULE, st = new_stream(c, CU_STREAM_NON_BLOCKING);
+	struct stuck s = { 0 };
+	int rc;
+
+	ASSERT_EQ(stick(c, &s, self->pin, st), 0);
+	EXPECT_EQ(watched(c, self->pin, st, 7, &s), SV_WATCH_DONE(7ull));
+	lib = load_text(c, kernels, &rc);
+	ASSERT_EQ(rc, 0);
+	k = get_kernel(c, lib, "store", NULL);
+	ASSERT_EQ(stick(c, &s, self->pin, st), 0);
+	EXPECT_EQ(launch(c, st, k, 1, 1, &bad, 8), 0);
+	EXPECT_EQ(watched(c, self->pin, st, 8, &s), SV_WATCH_ASK(8ull));
+	EXPECT_EQ(CALL(c, SV_OP_cuStreamQuery, (struct sv_sync_on){ c->ctx, st }), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 /* ------------------------------------------------------------------------------ memory */
 
 TEST_F(session, unmaps_any_part_and_maps_again)

@@ -251,6 +251,29 @@ TEST_F(common, a_range_that_is_mapped_while_bytes_are_brought_is_brought_too)
 	EXPECT_EQ(*(uint8_t *)self->at[2], 0);
 }
 
+TEST_F(common, a_range_that_is_unmapped_while_bytes_are_brought_can_be_accessed_no_more)
+{
+	ASSERT_EQ(comes(self, 0), 0);
+	common_map(self->at[0], 3 * SV_GRANULE);
+	memset((void *)self->at[0], 7, 3 * SV_GRANULE);
+	ASSERT_EQ(leaves(self, 3), 0);
+	/* One behind the worker; one of the run that it brings next; and one that is mapped again, too. */
+	ASSERT_EQ(common_begin(0, nobody_has_ended, true, &self->why), 0);
+	common_bring(self->at[0], SV_GRANULE);
+	common_unmap(self->at[0], 3 * SV_GRANULE);
+	common_map(self->at[2], SV_GRANULE);
+	common_bring(self->at[1], 2 * SV_GRANULE);
+	ASSERT_TRUE(common_came());
+	EXPECT_TRUE(faults(self->at[0]));
+	EXPECT_TRUE(faults(self->at[1]));
+	EXPECT_FALSE(faults(self->at[2]));
+	EXPECT_EQ(*(uint8_t *)self->at[2], 0);
+	/* They can be mapped again. */
+	common_map(self->at[0], 2 * SV_GRANULE);
+	EXPECT_EQ(*(uint8_t *)self->at[0], 0);
+	EXPECT_EQ(*(uint8_t *)self->at[1], 0);
+}
+
 TEST_F(common, a_range_that_is_unmapped_elsewhere_gives_its_versions_back)
 {
 	uint64_t most;

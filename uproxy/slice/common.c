@@ -117,17 +117,22 @@ static void protect(uint64_t va, uint64_t len, int prot)
 	mprotect((void *)va, len, prot);
 }
 
-/* lock */
+/* lock. The table forgets what a granule that has a mark had, and the bytes of one that is mapped come. */
 static void bring_granule(uint64_t va)
 {
-	bool is_void = *mark_at(va) & V_VOID;
+	uint8_t mark = *mark_at(va);
+	bool mapped = !mark || mark & V_NEW;
 
 	assert_held(&common.lock);
 	set_mark(va, 0);
+	/* Whoever brings a run has seen only what was mapped when the run began. */
+	if (mark)
+		protect(va, SV_GRANULE, mapped ? PROT_READ | PROT_WRITE : PROT_NONE);
 	for (uint64_t at = va; at < va + SV_GRANULE; at += TABLE_UNIT) {
-		if (is_void)
+		if (mark)
 			table_freed(common.table, common.row, unit_at(at), false);
-		bring_unit(at);
+		if (mapped)
+			bring_unit(at);
 	}
 }
 
@@ -144,10 +149,8 @@ void common_map(uint64_t va, uint64_t len)
 {
 	for (uint64_t at = va; at < va + len; at += SV_GRANULE) {
 		lock_take(&common.lock);
-		if (!common.ours)
-			set_mark(at, V_VOID | V_NEW);
-		else if (!table_change(common.table)) {
-			protect(at, SV_GRANULE, PROT_READ | PROT_WRITE);
+		set_mark(at, V_VOID | V_NEW);
+		if (common.ours && !table_change(common.table)) {
 			bring_granule(at);
 			table_changed(common.table);
 		}
@@ -164,7 +167,9 @@ void common_unmap(uint64_t va, uint64_t len)
 		/* What lies there is neither what the table says nor taken away any more. */
 		if (common.leaves) {
 			free_granule(at);
-		} else if (common.ours && !table_change(common.table)) {
+		} else if (!common.ours) {
+			protect(at, SV_GRANULE, PROT_NONE);
+		} else if (!table_change(common.table)) {
 			free_granule(at);
 			table_changed(common.table);
 		}

@@ -129,7 +129,9 @@ TEST_F(board, sharers_of_a_device_have_so_much_together)
 	EXPECT_TRUE(board_maps(self->b, 1, 7, 1, UINT64_MAX));
 	EXPECT_FALSE(board_maps(self->b, 0, 7, 0, 100));
 	board_unmaps(self->b, 1, 1);
-	/* Who is dead has nothing. */
+	/* Who leaves has what it has until it is dead. */
+	board_leave(self->b, 1);
+	EXPECT_FALSE(board_maps(self->b, 0, 7, 1, 100));
 	board_die(self->b, 1);
 	EXPECT_TRUE(board_maps(self->b, 0, 7, 50, 100));
 	EXPECT_FALSE(board_maps(self->b, 0, 7, 1, 100));
@@ -433,6 +435,22 @@ TEST_F(board, a_sharer_that_sleeps_is_woken_for_its_slice)
 	EXPECT_EQ(status, 0);
 }
 
+/* It was killed, perhaps, before it woke others. */
+TEST_F(board, a_death_wakes_who_may_have_a_turn_from_the_dead_one)
+{
+	const uint32_t *word = board_word(self->b, 5);
+	uint32_t before;
+
+	for (uint32_t seat = 4; seat < 7; seat++)
+		ASSERT_EQ(turn(self->b, TURNS_ENTER, seat, false), 0);
+	ASSERT_EQ(turn(self->b, TURNS_SAYS, 5, true), 0);
+	board_sleeps(self->b, 5, true);
+	before = *word;
+	board_die(self->b, 4);
+	EXPECT_EQ(*word, before + 1);
+	EXPECT_EQ(*board_word(self->b, 6), 0);
+}
+
 TEST_F(board, a_death_within_a_step_breaks_it)
 {
 	struct seen seen = { .die = true };
@@ -441,13 +459,20 @@ TEST_F(board, a_death_within_a_step_breaks_it)
 	pid_t pid;
 
 	two_seats(h, self->b);
+	/* A sharer without a seat of the step. */
+	ASSERT_EQ(turn(self->b, TURNS_ENTER, 9, false), 0);
 	pid = fork();
 	if (!pid) {
 		board_look(self->b, &looker);
 		_exit(0);
 	}
 	ASSERT_EQ(waitpid(pid, NULL, 0), pid);
+	EXPECT_FALSE(board_is_broken(self->b));
 	EXPECT_EQ(post(&h[0], 1, STEP_ALLREDUCE, 0, TREE_F32), -ENOTRECOVERABLE);
+	EXPECT_TRUE(board_is_broken(self->b));
+	EXPECT_EQ(*board_word(self->b, 0), 1);
+	EXPECT_EQ(*board_word(self->b, 9), 1);
+	EXPECT_EQ(*board_word(self->b, 10), 0);
 	EXPECT_TRUE(board_mailed(self->b, 0));
 	EXPECT_TRUE(board_mailed(self->b, 1));
 	EXPECT_EQ(board_mail(self->b, 1, hear, &h[1]), -ENOTRECOVERABLE);

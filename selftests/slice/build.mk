@@ -19,6 +19,11 @@ endif
 # How ranks share a device.
 ifneq ($(GEN_STAMPS),)
 ifeq ($(SAN),)
+SLICE_BREAKS := $(B)/selftests/slice/breaks
+$(SLICE_BREAKS): selftests/slice/breaks.c $(B)/uproxy/libcoll.a selftests/slice/build.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(COLL_CFLAGS) -Iuproxy/slice -MMD -MP -o $@ $(filter %.c %.a,$^) $(LDFLAGS) -lm
+TEST_PROGRAMS += $(SLICE_BREAKS)
 HOST_TESTS += selftests/slice/test-share
 TIMEOUT_test-share := 300
 endif

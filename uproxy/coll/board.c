@@ -186,7 +186,7 @@ void board_close(struct board *b)
 	free(b);
 }
 
-static bool is_broken(const struct board *b)
+bool board_is_broken(const struct board *b)
 {
 	/* pairs with broken() */
 	return __atomic_load_n(&b->sh->broken, __ATOMIC_ACQUIRE);
@@ -198,11 +198,16 @@ static void wake(struct seat *s)
 	syscall(SYS_futex, &s->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+static bool has_slice(const struct board *b, uint32_t seat)
+{
+	return board_slice(b, seat).state != TURNS_ABSENT;
+}
+
 static void broken(struct board *b)
 {
 	__atomic_store_n(&b->sh->broken, 1, __ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < BOARD_SEATS; i++)
-		if (b->sh->seat[i].taken)
+		if (b->sh->seat[i].taken || has_slice(b, i))
 			wake(&b->sh->seat[i]);
 }
 
@@ -251,7 +256,7 @@ static int lock(struct board *b)
 
 	if (rc)
 		return -rc;
-	if (b->shut || is_broken(b)) {
+	if (b->shut || board_is_broken(b)) {
 		rc = b->shut ? -ESHUTDOWN : -ENOTRECOVERABLE;
 		give(b);
 		return rc;
@@ -705,7 +710,7 @@ bool board_mailed(const struct board *b, uint32_t seat)
 
 	return __atomic_load_n(&s->head, __ATOMIC_RELAXED) !=
 	               __atomic_load_n(&s->tail, __ATOMIC_RELAXED) ||
-	       __atomic_load_n(&s->news, __ATOMIC_RELAXED) || is_broken(b);
+	       __atomic_load_n(&s->news, __ATOMIC_RELAXED) || board_is_broken(b);
 }
 
 uint32_t board_mails(const struct board *b, uint32_t seat)
@@ -721,7 +726,7 @@ int board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 	uint32_t tail, news;
 	int rc;
 
-	if (is_broken(b))
+	if (board_is_broken(b))
 		return -ENOTRECOVERABLE;
 	if (__atomic_load_n(&s->news, __ATOMIC_RELAXED)) {
 		rc = lock(b);
@@ -911,9 +916,14 @@ static void slice_ends(struct turn *t, uint32_t seat)
 {
 	struct turns_event e = { .kind = TURNS_ENDS, .seat = seat, .now = now_ns() };
 
+	if (!t->b->sh->sliced)
+		return;
+	/* It may have been killed before it woke who has got the device's memory from it. */
+	for (uint32_t i = 0; i < BOARD_SEATS; i++)
+		if (has_slice(t->b, i))
+			has_mail(t, i);
 	/* A seat without a slice is refused. */
-	if (t->b->sh->sliced)
-		slices_turn(t, &e);
+	slices_turn(t, &e);
 }
 
 /* Who has the seat is gone. With the lock, which it gives back. */
@@ -936,14 +946,11 @@ static bool is_missing(const struct board *b, uint32_t seat)
 	return b->sh->begun && !b->sh->seat[seat].taken && step_lives(b->step, seat);
 }
 
-void board_die(struct board *b, uint32_t seat)
+void board_leave(struct board *b, uint32_t seat)
 {
 	struct turn t;
 
-	if (seat >= BOARD_SEATS)
-		return;
-	__atomic_store_n(&b->sh->mapped[seat].bytes, 0, __ATOMIC_RELAXED);
-	if (lock(b))
+	if (seat >= BOARD_SEATS || lock(b))
 		return;
 	b->sh->seat[seat].ended = 1;
 	if (b->sh->seat[seat].taken || is_missing(b, seat)) {
@@ -954,6 +961,13 @@ void board_die(struct board *b, uint32_t seat)
 	turn_prepare(&t, b, STEP_NONE);
 	slice_ends(&t, seat);
 	turn_ends(&t, NULL, NULL);
+}
+
+void board_die(struct board *b, uint32_t seat)
+{
+	if (seat < BOARD_SEATS)
+		__atomic_store_n(&b->sh->mapped[seat].bytes, 0, __ATOMIC_RELAXED);
+	board_leave(b, seat);
 }
 
 void board_stranger_dies(struct board *b)

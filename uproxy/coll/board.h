@@ -173,10 +173,14 @@ bool board_owes(struct board *b, uint32_t seat);
 bool board_lives(struct board *b, uint32_t seat);
 
 /*
- * The owner of a seat is gone: what it has not ended fails for all others. Whoever reaps the process calls this,
- * also if nobody has the seat.
+ * The owner of a seat is gone: what it has not ended fails for all others.
+ * board_leave: its process still has its memory. board_die: whoever reaps the process calls this, also if nobody has the seat.
  */
+void board_leave(struct board *b, uint32_t seat);
 void board_die(struct board *b, uint32_t seat);
+
+/* See above: for ever, then. Cheap. */
+bool board_is_broken(const struct board *b);
 
 /*
  * To be called before this process exits. From then on no thread of it can change the board, so that the exit does not

@@ -667,7 +667,7 @@ void comm_leave(bool failed)
 	if (!failed && comms.left)
 		post_all_up();
 	if (failed || !comms.left || comm_event(&e) < 0) {
-		board_die(comms.board, comms.seat);
+		board_leave(comms.board, comms.seat);
 		board_shut(comms.board);
 		return;
 	}
@@ -682,6 +682,6 @@ void comm_leave(bool failed)
 	}
 	if (comms.driver->depart)
 		comms.driver->depart(comms.transport);
-	board_die(comms.board, comms.seat);
+	board_leave(comms.board, comms.seat);
 	board_shut(comms.board);
 }

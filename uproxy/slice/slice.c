@@ -305,11 +305,13 @@ void slice_run(struct sv_session *s)
 static int64_t until_tick(struct sv_session *s)
 {
 	uint64_t next = board_slice_next(slice.board, slice.device), now = now_ns();
+	/* Who is due on a board that is broken waits for a turn that does not come: the tick says so. */
+	bool in_vain = slice.due && board_is_broken(slice.board);
 	struct turns_event e = { .kind = TURNS_TICK };
 
-	if (next == TURNS_NEVER)
+	if (!in_vain && next == TURNS_NEVER)
 		return -1;
-	if (next > now)
+	if (!in_vain && next > now)
 		return (int64_t)(next - now);
 	turn(s, &e);
 	return 0;
@@ -379,7 +381,7 @@ int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	unsigned int naps = 0;
 
 	say(s, true, false, false);
-	while (slice.stage != HERE && !s->failed) {
+	while (slice.stage != HERE && !session_failed(s)) {
 		if (!(naps % 64) && given_up(arg))
 			return why_set(why, -ECANCELED, "given up while other ranks restore their memory");
 		if (slice_due())
@@ -389,7 +391,7 @@ int slice_take(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 		else
 			still_nap(&naps);
 	}
-	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
+	return session_failed(s) ? why_set(why, session_failed(s), "%s", s->failed_rule) : 0;
 }
 
 int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, struct why *why)
@@ -401,7 +403,7 @@ int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 	park_away(true);
 	start_work(s, TAKES);
 	lock_may_wait("the worker");
-	for (unsigned int naps = 0; slice.stage != AWAY && !s->failed;) {
+	for (unsigned int naps = 0; slice.stage != AWAY && !session_failed(s);) {
 		if (!(naps % 64) && given_up(arg))
 			return why_set(why, -ECANCELED, "given up while the memory was taken away");
 		/* pairs with done() */
@@ -411,7 +413,7 @@ int slice_give(struct sv_session *s, bool (*given_up)(void *arg), void *arg, str
 			still_nap(&naps);
 	}
 	slice.seen = board_slice(slice.board, slice.seat).changes;
-	return s->failed ? why_set(why, s->failed, "%s", s->failed_rule) : 0;
+	return session_failed(s) ? why_set(why, session_failed(s), "%s", s->failed_rule) : 0;
 }
 
 /* The memory may go: nothing works in it any more, and what others have not received of it is copied. */

@@ -221,7 +221,7 @@ static void make_board(void)
 }
 
 /* The board as the core has it, which may break at any moment. */
-static bool board_is_broken;
+static bool lost_board;
 
 int fuzz_board_step(struct board *b, uint32_t seat, const struct step_event *e, step_act *act, void *ctx);
 int fuzz_board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx);
@@ -229,17 +229,17 @@ bool fuzz_board_mailed(const struct board *b, uint32_t seat);
 
 int fuzz_board_step(struct board *b, uint32_t seat, const struct step_event *e, step_act *act, void *ctx)
 {
-	return board_is_broken ? -ENOTRECOVERABLE : board_step(b, seat, e, act, ctx);
+	return lost_board ? -ENOTRECOVERABLE : board_step(b, seat, e, act, ctx);
 }
 
 int fuzz_board_mail(struct board *b, uint32_t seat, step_act *act, void *ctx)
 {
-	return board_is_broken ? -ENOTRECOVERABLE : board_mail(b, seat, act, ctx);
+	return lost_board ? -ENOTRECOVERABLE : board_mail(b, seat, act, ctx);
 }
 
 bool fuzz_board_mailed(const struct board *b, uint32_t seat)
 {
-	return board_is_broken || board_mailed(b, seat);
+	return lost_board || board_mailed(b, seat);
 }
 
 /* comm.c's thread that wakes the consumer: nobody sleeps here. */
@@ -271,7 +271,7 @@ static void comm_restart(void)
 	board_fd = -1;
 	fuzz_board = NULL;
 	nunder_way = nfilling = 0;
-	board_is_broken = false;
+	lost_board = false;
 	memset(announced, 0, sizeof(announced));
 	memset(buffers, 0, sizeof(buffers));
 	memset(&other, 0, sizeof(other));
@@ -316,8 +316,8 @@ static void other_rank(uint8_t n, uint8_t a, uint8_t b)
 
 	if (!fuzz_board)
 		return;
-	board_is_broken |= n == 63;
-	if (other.dead || board_is_broken)
+	lost_board |= n == 63;
+	if (other.dead || lost_board)
 		return;
 	if (!other.entered)
 		other.entered = !board_enter(fuzz_board, 1, "there", 5);

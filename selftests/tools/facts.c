@@ -20,6 +20,7 @@
 #include "ckpt_own.h"
 #include "own_options.h"
 #include "ckpt_past.h"
+#include "ckpt_places.h"
 #include "jobboard.h"
 #include "phase.h"
 #include "history.h"
@@ -52,6 +53,34 @@ static int again(int ranks, struct why *why)
 	rc = facts_check(&to, &job, why);
 	facts_free(&to);
 	return rc;
+}
+
+/* Two ranks of so many MiB on a device of 100. */
+static bool twice(uint64_t mib, enum seating_share share, bool took_turns, bool take_turns)
+{
+	static struct seating t;
+	static struct rundir_job job = { .ranks = 2, .proxies = 2, .proxy = of_job };
+	static struct ckpt_proxy of[2] = { { .rank = 0 }, { .rank = 1 } };
+	struct ckpt_facts f = { .proxy = of, .proxies = 2 };
+
+	for (int i = 0; i < 2; i++) {
+		of[i].info.mapped = mib << 20;
+		of[i].info.device.total_mem = 100 << 20;
+	}
+	seating_make(&t, 2, 1);
+	job.seating = t;
+	job.seating.share = share;
+	job.seating.slices = took_turns;
+	t.slices = take_turns;
+	return places_twice(&f, &job, &t);
+}
+
+TEST(memory_is_there_twice_only_where_nobody_takes_turns_and_it_fits)
+{
+	EXPECT_TRUE(twice(20, SHARE_AUTO, false, false));
+	EXPECT_FALSE(twice(30, SHARE_AUTO, false, false));
+	EXPECT_FALSE(twice(10, SHARE_AUTO, true, false));
+	EXPECT_FALSE(twice(10, SHARE_AUTO, false, true));
 }
 
 TEST(what_does_not_belong_together_is_named)

@@ -10,7 +10,7 @@
 /* Ends the session: the client broke a rule (static text), or a resource is lost. Any thread. */
 void session_fail(struct sv_session *s, int err, const char *rule, uint16_t op, uint64_t seq);
 
-/* The code with which the session has failed; 0: it has not. Then `failed_rule` and the like are there. Any thread. */
+/* The code with which the session has failed: then `failed_rule` and the like are there, too. 0: it has not. Any thread. */
 static inline int session_failed(const struct sv_session *s)
 {
 	/* pairs with session_fail() */

@@ -50,7 +50,7 @@ int ckpt_store_parents(const char *path, struct why *why);
 struct rundir_job *ckpt_live_job(const char *who, int which, int *live, struct why *why);
 struct rundir_job *ckpt_find_job(const char *who, struct why *why);
 
-/* A process and its descendants; the caller frees *pids. Their number or -errno, unsaid. */
+/* A process, which is the first, and its descendants; the caller frees *pids. Their number or -errno, unsaid. */
 int ckpt_tree(pid_t root, pid_t **pids);
 /* The rank to which a process (host pid) of a job belongs; 0 if it belongs to none. */
 int ckpt_rank_of(const struct rundir_job *job, pid_t pid);

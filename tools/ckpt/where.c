@@ -181,6 +181,11 @@ int ckpt_tree(pid_t root, pid_t **pids)
 		}
 		*pids = more;
 		more[n++] = pid;
+		/* Numbers begin anew, so that a descendant may have a smaller one. */
+		if (pid == root) {
+			memmove(more + 1, more, (n - 1) * sizeof(*more));
+			*more = root;
+		}
 	}
 	if (dir)
 		closedir(dir);

@@ -1271,6 +1271,13 @@ TEST_F(criu, a_dump_that_may_be_done_again_says_so)
 		{ "Warn  (criu/a.c:1): Failed to lock TCP connection\n(0.2) Error (criu/a.c:1): else",
 		  -EIO },
 		{ "Error (criu/a.c:1): one", -EIO },
+		/* Processes that CRIU could not stop, since they come and go. */
+		{ "Error (compel/a.c:1): Unable to detach from 5: No such process\n(0.2) Error (criu/a.c:1): Dumping FAILED.",
+		  -ERESTART },
+		{ "Error (criu/a.c:1): Dumping FAILED.", -ERESTART },
+		{ "Error (compel/a.c:1): Unable to detach from 5: No such process\n(0.2) Error (criu/a.c:1): else\n"
+		  "(0.3) Error (criu/a.c:1): Dumping FAILED.", -EIO },
+		{ "Error (compel/a.c:1): Unable to detach from 5: No such process", -EIO },
 	};
 	struct moved *m = &self->m;
 	struct criu fake = criu_;

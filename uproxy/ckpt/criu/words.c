@@ -26,6 +26,7 @@
 /* ------------------------------------------------------------------------------- verdict */
 
 #define ENDED	"a process of the job ended while CRIU was letting the job go: restore it again"
+#define MOVED	"its processes began and ended faster than CRIU could stop them: another try may succeed"
 #define OUTSIDE	"the job has a socket to a process outside of it: close it"
 #define TTY	"the job was started on a terminal: restore it on one"
 #define CHANGED	"a file is not as it was at the checkpoint"
@@ -146,7 +147,7 @@ static const char *remedy_of(const char *error)
 
 /* What CRIU's log says: its first errors, appended to a sentence. */
 struct quote {
-	int n;
+	int n, ended;		/* ended: that speak of a process which is no more */
 	bool passes;		/* one of them is transient */
 	const char *remedy;	/* for the first that has one, or NULL */
 };
@@ -154,6 +155,7 @@ struct quote {
 static void quote_log(struct why *said, char *text, struct quote *q)
 {
 	char *line, *save = NULL, *seen[LINES_MAX];
+	const char *remedy;
 
 	for (line = strtok_r(text, "\n", &save); line && q->n < LINES_MAX;
 	     line = strtok_r(NULL, "\n", &save)) {
@@ -167,7 +169,9 @@ static void quote_log(struct why *said, char *text, struct quote *q)
 		if (again)
 			continue;
 		seen[q->n++] = error;
-		q->remedy = q->remedy ?: remedy_of(error);
+		remedy = remedy_of(error);
+		q->ended += remedy && !strcmp(remedy, ENDED);
+		q->remedy = q->remedy ?: remedy;
 		why_add(said, "%s%s", q->n == 1 ? ": " : "; ", error);
 	}
 }
@@ -226,6 +230,7 @@ int criu_verdict(struct run *r, const char *what, pid_t root)
 	struct why said = { 0 };
 	struct quote q = { 0 };
 	char suspect[160], *text;
+	bool gave_up;
 	size_t len;
 
 	if (r->err)
@@ -240,6 +245,7 @@ int criu_verdict(struct run *r, const char *what, pid_t root)
 	else
 		why_add(&said, "criu %s failed", what);
 	text = criu_read_file(r->dir, "criu.log", &len);
+	gave_up = text && strstr(text, "): Dumping FAILED");
 	if (text)
 		quote_log(&said, text, &q);
 	free(text);
@@ -248,6 +254,11 @@ int criu_verdict(struct run *r, const char *what, pid_t root)
 	if (!q.remedy && root && criu_suspect(root, suspect, sizeof(suspect))) {
 		why_add(&said, "; %s", suspect);
 		q.remedy = remedy_of(suspect);
+	} else if (gave_up && !r->heard && q.ended == q.n) {
+		/* CRIU looks for processes to stop until it finds no new ones, and gives up after some looks without an error. */
+		q.passes = true;
+		q.remedy = NULL;
+		why_add(&said, "%s%s", q.n ? ". " : ": ", MOVED);
 	}
 	if (!q.remedy && r->late)
 		q.remedy = "another try to restore it may succeed";

@@ -451,6 +451,12 @@ int ring_watch_peer(struct ring *r, int pidfd)
 	return r->client ? -EINVAL : r->ops->watch_peer(r, pidfd);
 }
 
+void ring_lose_peer(struct ring *r)
+{
+	if (r->ops->lose_peer)
+		r->ops->lose_peer(r);
+}
+
 /* ------------------------------------------------------------------------------- freeze */
 
 int ring_thaw(struct ring *r)

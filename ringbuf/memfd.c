@@ -42,7 +42,7 @@ struct life {
 	struct robust_list node;
 };
 
-/* The lock is held, so that the next client is not marked as dead instead of this one. */
+/* Of a process that ends the lock is held, so that the next client is not marked as dead instead of this one. */
 static void peer_died(struct ring *r)
 {
 	store_release(&r->rx.peer_gone, 1);
@@ -330,6 +330,7 @@ const struct ring_ops ring_memfd_ops = {
 	.decommit = decommit,
 	.client_fd = client_fd,
 	.watch_peer = watch_peer,
+	.lose_peer = peer_died,
 	.generation = generation,
 	.hang_up = hang_up,
 };

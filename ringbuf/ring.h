@@ -305,6 +305,12 @@ const char *ring_why(const struct ring *r);
  */
 int ring_watch_peer(struct ring *r, int pidfd);
 
+/*
+ * ring_lose_peer: the client's process lives, but has no session any more, since it executes another program: it is taken
+ * for dead. Async-signal-safe. The module sees that by itself.
+ */
+void ring_lose_peer(struct ring *r);
+
 /* ring_peer_gone: 1 the client has said good-bye or died. Its records may still be in the ring. */
 int ring_peer_gone(struct ring *r);
 

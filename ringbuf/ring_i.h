@@ -65,6 +65,7 @@ struct ring_ops {
 	int (*decommit)(struct ring *r, size_t off, size_t len);
 	int (*client_fd)(struct ring *r);
 	int (*watch_peer)(struct ring *r, int pidfd);
+	void (*lose_peer)(struct ring *r);	/* or NULL */
 	uint32_t (*generation)(const struct ring *r);
 	void (*hang_up)(struct ring *r);	/* good-bye; the mapping is still there */
 };

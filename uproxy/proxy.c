@@ -231,6 +231,16 @@ static void set_signals(void)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+}
+
+static struct sv_session *of_client;
+
+/* The supervisor says that the client's process executes another program, which has no session here. */
+static void client_left(int sig)
+{
+	(void)sig;
+	ring_lose_peer(of_client->ring);
 }
 
 static int receive(int sock, struct sv_connect *con)
@@ -414,6 +424,8 @@ int main(int argc, char **argv)
 		uproxy_say("serving process %d on device %d, %.64s, by %s", s->client, s->hal.dev,
 			   s->stat->device_name, s->hal.path);
 	stat_state(s, UPROXY_SERVING);
+	of_client = s;
+	signal(SIGUSR2, client_left);
 	rc = session_serve(s);
 	if (comm_there())
 		control_close();	/* it is no part of a checkpoint any more */

@@ -107,7 +107,7 @@ $(STARTS): selftests/jobs/process/starts.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -o $@ $< $(LDFLAGS)
 TEST_PROGRAMS += $(STARTS)
-HOST_TESTS += selftests/jobs/test-warm selftests/jobs/test-strays
+HOST_TESTS += selftests/jobs/test-warm selftests/jobs/test-strays selftests/jobs/test-exec
 HOST_TESTS += selftests/jobs/test-jobs selftests/jobs/test-jobs-proxied selftests/jobs/test-ipc \
 	selftests/jobs/test-limits selftests/jobs/test-locks selftests/jobs/test-devices \
 	selftests/jobs/test-queues

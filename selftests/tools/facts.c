@@ -5,11 +5,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +24,7 @@
 #include "own_options.h"
 #include "ckpt_past.h"
 #include "ckpt_places.h"
+#include "ckpt_where.h"
 #include "jobboard.h"
 #include "phase.h"
 #include "history.h"
@@ -53,6 +57,40 @@ static int again(int ranks, struct why *why)
 	rc = facts_check(&to, &job, why);
 	facts_free(&to);
 	return rc;
+}
+
+/* A child whose number is smaller than its parent's; *arg: it, to be read by others. */
+static void an_earlier_child(void *arg, int *told)
+{
+	pid_t number, pid = -1;
+	struct clone_args a = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+
+	(void)told;
+	for (number = getpid() - 1; number > 1 && pid < 0; number--)
+		pid = syscall(SYS_clone3, &a, sizeof(a));
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	*(pid_t *)arg = pid;
+}
+
+TEST(the_first_of_a_tree_is_its_root_whatever_its_number)
+{
+	pid_t *pids, root, *child = mmap(NULL, sizeof(*child), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (geteuid())
+		SKIP(return, "a number of one's choice needs root");
+	root = child_begin(an_earlier_child, child);
+	ASSERT_GT(root, 0);
+	ASSERT_GT(*child, 0);
+	ASSERT_LT(*child, root);
+	ASSERT_EQ(ckpt_tree(root, &pids), 2);
+	EXPECT_EQ(pids[0], root);
+	EXPECT_EQ(pids[1], *child);
+	free(pids);
+	child_end(root);
 }
 
 /* Two ranks of so many MiB on a device of 100. */

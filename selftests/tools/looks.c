@@ -403,36 +403,6 @@ static void *churn(void *ends)
 }
 
 /* It has nothing any more, and cannot be asked. */
-/* A child whose number is smaller than its parent's. */
-static void an_earlier_child(void)
-{
-	pid_t number, pid = -1;
-	struct clone_args a = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
-
-	for (number = getpid() - 1; number > 1 && pid < 0; number--)
-		pid = syscall(SYS_clone3, &a, sizeof(a));
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			pause();
-	}
-	sh->id = pid;
-}
-
-TEST_F(lost, the_first_of_a_tree_is_its_root_whatever_its_number)
-{
-	pid_t *pids, root = begin(an_earlier_child);
-
-	ASSERT_GT(root, 0);
-	ASSERT_GT(sh->id, 0);
-	ASSERT_LT(sh->id, root);
-	ASSERT_EQ(ckpt_tree(root, &pids), 2);
-	EXPECT_EQ(pids[0], root);
-	EXPECT_EQ(pids[1], sh->id);
-	free(pids);
-	child_end(root);
-}
-
 TEST_F(lost, one_that_has_ended_has_nothing)
 {
 	pid_t pids[2] = { begin(nothing), begin(count_down) };

@@ -594,6 +594,9 @@ static void serve(struct supervisor *s, int r, int fd, pid_t client)
 		return;
 	}
 	s->info.proxy = more;
+	for (int i = 0; i < s->info.proxies; i++)
+		if (s->info.proxy[i].client == client)
+			end_left_proxy(s->info.proxy[i].pid, client);
 	/* While it waits for a proxy, the client lives: after that it may end at once. */
 	family_name(client, p.name);
 	p.seat = seating_seat(s->job->seating, -1);

@@ -224,6 +224,11 @@ void job_seating(const struct job *job, struct seating *t);
  */
 pid_t start_rank(const struct job *job, int rank, const int fd[3]);
 pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock);
+/*
+ * Ends a proxy, a child of this process, whose client has left its session by an exec: the process lives, and has the session's
+ * channel no longer. Waits up to 2 s for the end, so that the device's memory is there for the next session.
+ */
+void end_left_proxy(pid_t proxy, pid_t client);
 
 /*
  * Starts init and all ranks in a new pid namespace. fd[r] as above. inner[r] is the rank's pid in

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "init.h"
@@ -23,6 +24,9 @@
 #include "passed.h"
 
 #define USUAL_STACK (8ul << 20)
+#define CHANNEL	     "/memfd:singvgpu-"
+#define CHANNEL_NAME (sizeof(CHANNEL) + 32)
+#define PROXY_END_MS 2000
 
 /* ------------------------------------------------------------------------ environment */
 
@@ -535,6 +539,52 @@ static bool slices_text(struct start *s, char *text, size_t size)
 		any |= mail[0];
 	}
 	return any;
+}
+
+/* The file that a line of /proc/PID/maps names, if it is a session's channel: CHANNEL and 32 hexadecimal digits. */
+static const char *channel_of(char *line)
+{
+	char *at = strstr(line, CHANNEL);
+
+	if (!at || strspn(at + strlen(CHANNEL), "0123456789abcdef") != 32)
+		return NULL;
+	at[strlen(CHANNEL) + 32] = 0;
+	return at;
+}
+
+/* Has a process mapped the channel; any, if it is empty, which gets its name then. -1: that cannot be told. */
+static int has_channel(pid_t pid, char channel[CHANNEL_NAME])
+{
+	char path[32], *line = NULL;
+	const char *name;
+	size_t room = 0;
+	int has = -1;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	in = fopen(path, "re");
+	while (in && has <= 0 && getline(&line, &room, in) > 0) {
+		name = channel_of(line);
+		has = name && (!*channel || !strcmp(name, channel));
+		if (has)
+			snprintf(channel, CHANNEL_NAME, "%s", name);
+	}
+	free(line);
+	if (in)
+		fclose(in);
+	return has;
+}
+
+void end_left_proxy(pid_t proxy, pid_t client)
+{
+	char channel[CHANNEL_NAME] = "";
+	siginfo_t end = { 0 };
+
+	if (has_channel(proxy, channel) <= 0 || has_channel(client, channel))
+		return;
+	kill(proxy, SIGUSR2);
+	for (int ms = 0; ms < PROXY_END_MS && !waitid(P_PID, proxy, &end, WEXITED | WNOHANG | WNOWAIT) && !end.si_pid; ms++)
+		usleep(1000);
 }
 
 pid_t start_proxy(const struct job *job, int rank, int serial, int board, int seat, int sock)

@@ -430,7 +430,8 @@ TEST_F(board, a_sharer_that_sleeps_is_woken_for_its_slice)
 	if (!pid)
 		_exit(board_open(self->fd, &b) || await_slice(b));
 	usleep(20000);
-	board_die(self->b, 4);
+	ASSERT_EQ(turn(self->b, TURNS_CAME, 4, false), 0);
+	ASSERT_EQ(turn(self->b, TURNS_LEFT, 4, false), 0);
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	EXPECT_EQ(status, 0);
 }

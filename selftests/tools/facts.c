@@ -82,6 +82,7 @@ TEST(the_first_of_a_tree_is_its_root_whatever_its_number)
 
 	if (geteuid())
 		SKIP(return, "a number of one's choice needs root");
+	children_are_ours();
 	root = child_begin(an_earlier_child, child);
 	ASSERT_GT(root, 0);
 	ASSERT_GT(*child, 0);
@@ -91,6 +92,7 @@ TEST(the_first_of_a_tree_is_its_root_whatever_its_number)
 	EXPECT_EQ(pids[1], *child);
 	free(pids);
 	child_end(root);
+	children_gone();
 }
 
 /* Two ranks of so many MiB on a device of 100. */

@@ -263,6 +263,8 @@ TEST_F(common, a_range_that_is_unmapped_while_bytes_are_brought_can_be_accessed_
 	common_unmap(self->at[0], 3 * SV_GRANULE);
 	common_map(self->at[2], SV_GRANULE);
 	common_bring(self->at[1], 2 * SV_GRANULE);
+	/* The window may still have them when the worker looks again. */
+	common_bring(self->at[0], 3 * SV_GRANULE);
 	ASSERT_TRUE(common_came());
 	EXPECT_TRUE(faults(self->at[0]));
 	EXPECT_TRUE(faults(self->at[1]));
@@ -272,6 +274,12 @@ TEST_F(common, a_range_that_is_unmapped_while_bytes_are_brought_can_be_accessed_
 	common_map(self->at[0], 2 * SV_GRANULE);
 	EXPECT_EQ(*(uint8_t *)self->at[0], 0);
 	EXPECT_EQ(*(uint8_t *)self->at[1], 0);
+	/* So it is with one that is unmapped before the slice begins. */
+	ASSERT_EQ(leaves(self, 3), 0);
+	common_unmap(self->at[1], SV_GRANULE);
+	ASSERT_EQ(comes(self, 3), 0);
+	EXPECT_FALSE(faults(self->at[0]));
+	EXPECT_TRUE(faults(self->at[1]));
 }
 
 TEST_F(common, a_range_that_is_unmapped_elsewhere_gives_its_versions_back)

@@ -4,8 +4,8 @@
  *
  *   not ours ── common_begin, common_bring … common_came ──► ours ── common_ends ──► not ours ── common_leave … common_left ──► another's
  *
- * While the memory is not ours, another sharer may have it, so a range that the client maps or unmaps is
- * only marked: V_VOID. V_NEW, with that: it is mapped. The marks are by granule.
+ * What the client has unmapped is marked, until it maps that again: V_VOID. While the memory is not ours, another sharer may
+ * have it, so a range that the client maps is only marked, too: V_VOID and V_NEW. The marks are by granule.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -124,7 +124,7 @@ static void bring_granule(uint64_t va)
 	bool mapped = !mark || mark & V_NEW;
 
 	assert_held(&common.lock);
-	set_mark(va, 0);
+	set_mark(va, mapped ? 0 : V_VOID);
 	/* Whoever brings a run has seen only what was mapped when the run began. */
 	if (mark)
 		protect(va, SV_GRANULE, mapped ? PROT_READ | PROT_WRITE : PROT_NONE);
@@ -162,8 +162,7 @@ void common_unmap(uint64_t va, uint64_t len)
 {
 	for (uint64_t at = va; at < va + len; at += SV_GRANULE) {
 		lock_take(&common.lock);
-		if (!common.ours)
-			set_mark(at, V_VOID);
+		set_mark(at, V_VOID);
 		/* What lies there is neither what the table says nor taken away any more. */
 		if (common.leaves) {
 			free_granule(at);
@@ -320,7 +319,6 @@ static void free_void(void)
 			continue;
 		for (uint64_t at = va; at < va + SV_GRANULE; at += TABLE_UNIT)
 			table_freed(common.table, common.row, unit_at(at), false);
-		set_mark(va, 0);
 	}
 	lock_drop(&common.lock);
 }

@@ -267,7 +267,7 @@ static void is_told(struct sv_session *s, const struct board_slice *b)
 	if (b->state == TURNS_COMING && slice.stage == AWAY) {
 		slice.known = b->last != TURNS_NONE;
 		start_work(s, BRINGS);
-	} else if (b->state == TURNS_LEAVING && slice.stage == HERE) {
+	} else if (b->state == TURNS_LEAVING && slice.stage == HERE && !board_is_broken(slice.board)) {
 		park_away(true);
 		slice.stage = DRAINS;
 		slice.drains = now_ns();

@@ -42,7 +42,7 @@ struct life {
 	struct robust_list node;
 };
 
-/* Of a process that ends the lock is held, so that the next client is not marked as dead instead of this one. */
+/* live() holds the lock, so that the next client is not marked as dead instead of this one. */
 static void peer_died(struct ring *r)
 {
 	store_release(&r->rx.peer_gone, 1);

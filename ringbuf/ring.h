@@ -306,8 +306,8 @@ const char *ring_why(const struct ring *r);
 int ring_watch_peer(struct ring *r, int pidfd);
 
 /*
- * ring_lose_peer: the client's process lives, but has no session any more, since it executes another program: it is taken
- * for dead. Async-signal-safe. The module sees that by itself.
+ * ring_lose_peer: the client's process lives, but executes another program, which does not have the channel. The client is
+ * taken for dead. Async-signal-safe. Over the module it does nothing: the module sees that by itself.
  */
 void ring_lose_peer(struct ring *r);
 

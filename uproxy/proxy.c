@@ -234,9 +234,9 @@ static void set_signals(void)
 	signal(SIGUSR2, SIG_IGN);
 }
 
-static struct sv_session *of_client;
+static struct sv_session *of_client;	/* for the handler */
 
-/* The supervisor says that the client's process executes another program, which has no session here. */
+/* SIGUSR2: the supervisor says that the client's process executes another program, which has no session here. */
 static void client_left(int sig)
 {
 	(void)sig;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * facts.c - the part "job" of a checkpoint, with lies in it; the devices that a restore is given; a supervisor's part in
- * checkpoints, and its watchers; phases, and what the history has of them; commands on other hosts; text
+ * facts.c - the part "job" of a checkpoint, with lies in it; the tree of a job's processes; the devices that a restore is given,
+ * and their memory; a supervisor's part in checkpoints, and its watchers; phases, and what the history has of them; commands on
+ * other hosts; text
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +60,7 @@ static int again(int ranks, struct why *why)
 	return rc;
 }
 
-/* A child whose number is smaller than its parent's; *arg: it, to be read by others. */
+/* Makes a child whose number is smaller than its parent's, and stores the number in *arg. */
 static void an_earlier_child(void *arg, int *told)
 {
 	pid_t number, pid = -1;

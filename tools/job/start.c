@@ -24,7 +24,7 @@
 #include "passed.h"
 
 #define USUAL_STACK (8ul << 20)
-#define CHANNEL	     "/memfd:singvgpu-"
+#define CHANNEL	     "/memfd:singvgpu-"	/* and 32 hexadecimal digits (ringbuf/memfd.c) */
 #define CHANNEL_NAME (sizeof(CHANNEL) + 32)
 #define PROXY_END_MS 2000
 
@@ -541,7 +541,7 @@ static bool slices_text(struct start *s, char *text, size_t size)
 	return any;
 }
 
-/* The file that a line of /proc/PID/maps names, if it is a session's channel: CHANNEL and 32 hexadecimal digits. */
+/* The channel that a line of /proc/PID/maps names, without what follows its name; NULL: none. */
 static const char *channel_of(char *line)
 {
 	char *at = strstr(line, CHANNEL);
@@ -552,7 +552,7 @@ static const char *channel_of(char *line)
 	return at;
 }
 
-/* Has a process mapped the channel; any, if it is empty, which gets its name then. -1: that cannot be told. */
+/* Has a process mapped this channel? If the name is empty, any one will do, and `channel` gets its name. -1: nobody can tell. */
 static int has_channel(pid_t pid, char channel[CHANNEL_NAME])
 {
 	char path[32], *line = NULL;

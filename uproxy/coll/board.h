@@ -179,7 +179,7 @@ bool board_lives(struct board *b, uint32_t seat);
 void board_leave(struct board *b, uint32_t seat);
 void board_die(struct board *b, uint32_t seat);
 
-/* See above: for ever, then. Cheap. */
+/* Is the board broken (see above)? It remains so. Cheap. */
 bool board_is_broken(const struct board *b);
 
 /*
